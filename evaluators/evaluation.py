@@ -29,6 +29,7 @@ from dse.space.array_math import as_slice, maximum
 from dse.space.compatibility import KINDS, case_type_name
 from dse.space.design import Design, Designs, stack_designs
 from dse.space.errors import DesignError, suggest_nearest
+from dse.space.former_words import read_fidelity
 from dse.space.lazy_metrics import compute_all, requested_metrics, select_metrics
 from dse.space.limits import IncompatibleOptionsError, Infeasibility, Limit
 from dse.space.machines import MACHINES, machine_of
@@ -78,7 +79,7 @@ if TYPE_CHECKING:
 PHYSICS_VERSION = 32
 """Version of the physics: raised by hand whenever a golden result changes, so that stored results are not mixed."""
 
-FIDELITIES = ("steady", "closed", "events", "cycles")
+FIDELITIES = ("steady_state", "analytical", "events", "cycles")
 """Fidelities, each nearer to the machine than the one before; the first is for serving loads only, without simulation."""
 
 
@@ -116,7 +117,7 @@ def evaluate(
     designs: Designs,
     workload: Workload,
     *,
-    fidelity: str = "closed",
+    fidelity: str = "analytical",
     cases: bool = False,
     metrics: Collection[str] | None = None,
 ) -> Outcomes:
@@ -134,6 +135,7 @@ def evaluate(
         DesignError: an unknown algorithm name, or a fidelity that is unknown or has nothing to play on this chip. Infeasible
             designs are answered, not raised, and so are those whose words do not go together (`Outcomes.refused`).
     """
+    fidelity = read_fidelity(fidelity)
     if len(designs) >= MANY:
         keep_freed_memory()
     outcomes, common, metrics = (
@@ -237,8 +239,9 @@ def _said(software: str, case: type, design: Design) -> tuple[str, ...]:
     return () if hasattr(judge, "fidelities") and software != software_of(design.mapping) else _readers(judge, design)
 
 
-def explain(design: Design, case: WorkloadCase, *, decode_at: str = "mean", fidelity: str = "closed") -> Breakdown:
+def explain(design: Design, case: WorkloadCase, *, decode_at: str = "mean", fidelity: str = "analytical") -> Breakdown:
     """Time of one design for one case of a workload, broken down by operator and resource."""
+    fidelity = read_fidelity(fidelity)
     _refuse_faults(design, case, fidelity)
     if SUBMESH_MARK in fidelity:
         design, case, fidelity = _part(design, case, fidelity)
@@ -257,14 +260,15 @@ def explain(design: Design, case: WorkloadCase, *, decode_at: str = "mean", fide
 
 
 def power_over_time(
-    design: Design, case: WorkloadCase, *, decode_at: str = "mean", fidelity: str = "closed"
+    design: Design, case: WorkloadCase, *, decode_at: str = "mean", fidelity: str = "analytical"
 ) -> PowerProfile | None:
     """Power of all chips of one design over the time of one case of a workload. [W]
 
     Returns:
         Of a batch, phase by phase; of a served load, over the iterations that a breakdown keeps; of a kernel by itself, its
-        mean. None where nothing has a time line (``fidelity=steady``, a part of a mesh, packets on a network) or no power.
+        mean. None where nothing has a time line (``fidelity=steady_state``, a part of a mesh, packets) or no power.
     """
+    fidelity = read_fidelity(fidelity)
     if SUBMESH_MARK in fidelity or fidelity in outside.external_fidelities():
         return None
     reader = _reader(design, case, fidelity)
@@ -372,12 +376,12 @@ def _limits(design: Design, workload: Workload) -> list[Limit]:
 
 def _of_layout(design: Design, workload: Workload) -> list[Limit]:
     """Limits of what runs where."""
-    reader = _reader(design, workload.cases[0], "closed")
+    reader = _reader(design, workload.cases[0], "analytical")
     for name in ("case_limits", "kernel_limits"):  # the latter need no closed form
         if hasattr(reader, name):
             found: list[Limit] = getattr(reader, name)(design, workload)
             return found
-    return [limit for judged in reader.evaluate_cases(design, workload, "closed") for limit in judged.limits]
+    return [limit for judged in reader.evaluate_cases(design, workload, "analytical") for limit in judged.limits]
 
 
 def _of_others(design: Design, workload: Workload) -> list[Limit]:
@@ -424,7 +428,7 @@ def results_by_class_and_turn(design: Design, load: ServingLoad, fidelity: str) 
 
 def is_simulated(design: Design, workload: Workload, fidelity: str) -> bool:
     """Whether evaluation needs simulation, which takes far longer than computing limits."""
-    return fidelity != "closed" or hasattr(_judge(design, workload.cases[0]), "case_limits")
+    return fidelity != "analytical" or hasattr(_judge(design, workload.cases[0]), "case_limits")
 
 
 def worst_violation(design: Design, workload: Workload) -> Infeasibility | None:
@@ -453,7 +457,7 @@ def explain_infeasibility(design: Design, workload: Workload) -> Infeasibility |
         return replace(worst, remedy=length_remedy_text(workload)) if worst else None
     if said := silicon.remedy_text(worst.limit, design.chip):
         return replace(worst, remedy=said)
-    remedied: Infeasibility = _reader(design, workload.cases[0], "closed").with_remedy(worst, design, workload)
+    remedied: Infeasibility = _reader(design, workload.cases[0], "analytical").with_remedy(worst, design, workload)
     return remedied
 
 
@@ -499,7 +503,7 @@ def _alone(design: Design, workload: Workload, fidelity: str) -> list[CaseOutcom
             )
         for row, case in enumerate(workload.cases):
             single = replace(workload, cases=(case,))
-            closed = _reader(design, case, "closed").evaluate_cases(design, single, "closed")
+            closed = _reader(design, case, "analytical").evaluate_cases(design, single, "analytical")
             made = [*closed, *length_limits(single), CaseOutcomes((0,), {}, silicon.silicon_limits(design.chip))]
             found += outside.evaluate_external(design, case, row, fidelity, made)
         return found

@@ -82,7 +82,7 @@ def measured(path: Path) -> Run:
 
 
 def simulated(asked: Requests, overrides: Sequence[str]) -> Run:
-    """Run simulated on the design that overrides give, at fidelity=closed.
+    """Run simulated on the design that overrides give, at fidelity=analytical.
 
     Raises:
         DesignError: the design breaks a limit, or does not serve requests.
@@ -96,7 +96,7 @@ def simulated(asked: Requests, overrides: Sequence[str]) -> Run:
     worst = worst_violation(design, replace(posed.workload, cases=(load,)))
     if worst is not None and worst.need > worst.have:
         raise DesignError(f"{worst.limit}: needs {worst.need:g}, has {worst.have:g}")
-    found = deploy_load(design, load, "closed")[0].serve(asked)
+    found = deploy_load(design, load, "analytical")[0].serve(asked)
     if found.never:
         raise DesignError(found.never)
     return Run(asked, found["first"], found["completed"])

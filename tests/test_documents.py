@@ -43,11 +43,11 @@ LESS = [
     (r"^evaluate chip=(tile|wse|npu64 mapping=flat).*workload=serving", "workload.prompt=200 workload.output=16"),
     (
         r"^capacity chip=npu",
-        "workload.requests=100 workload.prompt=200 workload.output=16 apart=false mapping.both.tp=4 mapping.both.pp=4",
+        "workload.requests=100 workload.prompt=200 workload.output=16 disaggregated=false mapping.both.tp=4 mapping.both.pp=4",
     ),
     (
         r"^capacity (?!chip=npu)",
-        "workload.requests=500 workload.prompt=512 apart=false mapping.serving.batch=32 mapping.serving.tokens=512",
+        "workload.requests=500 workload.prompt=512 disaggregated=false mapping.serving.batch=32 mapping.serving.tokens=512",
     ),
     (r"^capacity .*devices=16", "devices=2"),
     (r"^evaluate .*partition=auto", "model.qwen3_4b.layers=4"),

@@ -16,6 +16,7 @@ from dse.accuracy.result_kind import CHIP, MODELS, SERVICES, ResultKind, quantit
 from dse.config.compose import STUDIES
 from dse.evaluators.accounting.kernel_basis import EXTRAPOLATED, FLAT
 from dse.evaluators.evaluation import PHYSICS_VERSION
+from dse.space.former_words import current_fidelity, current_metric
 
 if TYPE_CHECKING:
     from dse.accuracy.validate import ValidationRow
@@ -35,7 +36,7 @@ ASKED = {MODELS: ("ttft", "tpot", "latency"), SERVICES: ("ttft", "tpot", "latenc
 NEAR = ("chip", "question", "phase", "measure")
 """What rows and an answer have to have in common."""
 
-ALONE = ("latency", "bandwidth", "packet_latency")
+ALONE = ("latency", "achieved_bandwidth", "packet_latency")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class ErrorBand:
     def measured(self) -> tuple[float, float] | None:
         """Range of the measured value if the answer errs like these rows; None if no row is known.
 
-        >>> ErrorBand("tpot", 1.0, ResultKind("c", "s", "static", "decode", "time", "closed"), -0.2, 0.25, 3).measured
+        >>> ErrorBand("tpot", 1.0, ResultKind("c", "s", "static", "decode", "time", "analytical"), -0.2, 0.25, 3).measured
         (0.8, 1.25)
         """
         if self.low is None or self.high is None or self.compares:
@@ -215,6 +216,7 @@ def _read() -> tuple[int, tuple[Residual, ...]]:
             for row in csv.DictReader(file):
                 version = int(row["physics"])
                 kind = ResultKind(*(row[name] for name in ResultKind._fields))
+                kind = kind._replace(fidelity=current_fidelity(kind.fidelity), measure=current_metric(kind.measure))
                 one = Residual(row["study"], row["id"], row["role"], kind, row["compares"] == "1", float(row["error"]))
                 found.append(one)
     return version, tuple(found)

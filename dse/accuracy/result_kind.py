@@ -35,16 +35,18 @@ def _times(phase: str, seconds: str, rates: str) -> dict[str, MeasuredQuantity]:
 
 
 MEASURES: dict[str, MeasuredQuantity] = {
-    **_times("prefill", "ttft ttft_p50 ttft_p90 ttft_p99", "prefill_rate"),
-    **_times("decode", "tpot tbt tbt_p50 tbt_p90 tbt_p99", "decode_rate decode_throughput decode_throughput_per_chip"),
+    **_times("prefill", "ttft ttft_p50 ttft_p90 ttft_p99", "prefill_throughput"),
+    **_times(
+        "decode", "tpot tbt tbt_p50 tbt_p90 tbt_p99", "tokens_per_s_per_user decode_throughput decode_throughput_per_chip"
+    ),
     **_times(
         "whole",
         "latency latency_p50 latency_p90 latency_p99 cycles",
-        "throughput utilisation bandwidth peak_share request_throughput",
+        "throughput mfu achieved_bandwidth bandwidth_efficiency request_throughput",
     ),
     **{name: MeasuredQuantity(CHIP, name, 1) for name in ("die_mm2", "system_mm2", "tdp", "power_density", "system_price")},
-    **{name: MeasuredQuantity("prefill", "energy", 1) for name in ("prefill_power_energy",)},
-    **{name: MeasuredQuantity("decode", "energy", 1) for name in ("decode_power_energy",)},
+    **{name: MeasuredQuantity("prefill", "energy", 1) for name in ("prefill_rated_energy_per_token",)},
+    **{name: MeasuredQuantity("decode", "energy", 1) for name in ("decode_rated_energy_per_token",)},
 }
 """By metric; one that is not here is a measure of its own, of the whole."""
 
@@ -72,7 +74,7 @@ class ResultKind(NamedTuple):
 def quantity_of_metric(metric: str) -> MeasuredQuantity:
     """Phase and quantity that a metric measures, and whether the metric falls as the quantity grows.
 
-    >>> quantity_of_metric("decode_rate")
+    >>> quantity_of_metric("tokens_per_s_per_user")
     MeasuredQuantity(phase='decode', what='time', sign=-1)
     >>> quantity_of_metric("sram_used")
     MeasuredQuantity(phase='whole', what='sram_used', sign=1)
@@ -96,7 +98,7 @@ def result_kind(names: Mapping[str, str], kernel: str, question: str, metric: st
         metric: by name, of one design.
         fidelity: of the figure.
 
-    >>> result_kind({"chip": "wse2", "mapping": "waferllm"}, "", "static", "tpot", "closed").phase
+    >>> result_kind({"chip": "wse2", "mapping": "waferllm"}, "", "static", "tpot", "analytical").phase
     'decode'
     >>> result_kind({"chip": "wse2", "mapping": "product"}, "ring", "gemv", "cycles", "events")[1:5]
     ('product: ring', 'gemv', 'gemv', 'time')

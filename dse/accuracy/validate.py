@@ -36,6 +36,7 @@ from dse.schemas import stamp_document
 from dse.space.compatibility import workload_name
 from dse.space.design import stack_designs
 from dse.space.errors import DesignError, suggest_nearest
+from dse.space.former_words import read_metric
 from dse.space.units import parse_quantity
 from dse.terminal.json_text import json_text
 from dse.terminal.progress import SafeConsole
@@ -49,6 +50,9 @@ MESSAGE = 1000
 
 FLAT = 0.01
 """Of a peak, that designs on its plateau may be off."""
+
+METRIC_NAME = re.compile(r"(?<![\w.=])[A-Za-z_]\w*(?![\w.=(])")
+"""A name that stands for a metric in a cell: none of a function, of an address or of its value."""
 
 RATIO = re.compile(r"ratio\((?P<override>.+=.+),\s*(?P<name>\w+)\)")
 """A metric of a design over that of the design with one more override."""
@@ -237,13 +241,25 @@ def read_rows(
                     raise DesignError(f"{path}, row {start}: {len(values)} columns where the header has {len(header)}")
                 if values:
                     found += 1
-                    yield start, dict(zip(header, values, strict=True))
+                    row = dict(zip(header, values, strict=True))
+                    yield start, {**row, "metric": present_metrics(row["metric"])} if "metric" in row else row
     except OSError as error:
         raise DesignError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise DesignError(f"{path}, row {first_undecodable_row(path)}: not text in UTF-8; write the file as UTF-8") from None
     except csv.Error as error:
         raise DesignError(f"{path}, row {start}: {csv_error_text(error)}") from None
+
+
+def present_metrics(cell: str) -> str:
+    """A cell of a column ``metric`` by present names of metrics.
+
+    Functions of metrics and overrides stay as they are.
+
+    >>> present_metrics("peak(tpot)"), present_metrics("ratio(mapping.prefill.prefetch=none, tpot)"), present_metrics("mfu")
+    ('peak(tpot)', 'ratio(mapping.prefill.prefetch=none, tpot)', 'mfu')
+    """
+    return METRIC_NAME.sub(lambda found: read_metric(found[0]), cell)
 
 
 def escape_line(text: str) -> str:
@@ -379,6 +395,7 @@ def simulated_metric(overrides: tuple[str, ...], what: str, strict: bool = True)
 
     With ``strict=False``, metrics of designs that violate a limit count too.
     """
+    what = present_metrics(what)
     found = re.fullmatch(r"(peak|at_peak|plateau|reached)\((?:([^,]+),\s*)?(\w+)\)", what.strip())
     if gain := RATIO.fullmatch(what.strip()):
         name, further = gain["name"], tuple(check_stored_overrides([gain["override"].strip()], "metric"))

@@ -44,6 +44,7 @@ from dse.analysis.deployments import (
 from dse.config.compose import compose, study_folder
 from dse.config.question import Question, build_question
 from dse.config.record_parser import parse_value as number
+from dse.config.renamed_words import rename_query_words
 from dse.config.searchable_knobs import searchable_knobs
 from dse.config.session_workloads import CLOSED
 from dse.config.unread_stack_leaves import USUAL as OF_IDLE
@@ -62,11 +63,14 @@ from dse.space.unread_leaves import why_unread as beside
 from dse.space.workload import ServingLoad
 from dse.terminal.progress import ProgressBar
 
-QUERY_OPTIONS = ("devices", "rate", "percentile", "apart", "ffn", "by")
+QUERY_OPTIONS = ("devices", "rate", "slo_percentile", "disaggregated", "ffn", "by")
 """What is said of the question itself; all else is an override."""
 
-CHIP_ORDERS = ("devices", "dollars")
+CHIP_ORDERS = ("devices", "price")
 """What chips are put in order by; as they are typed where nobody says it."""
+
+FFN_PLACES = ("colocated", "disaggregated")
+"""Where FFNs may be: on the dies of attention, or on dies of their own as well."""
 
 EXAMPLE = "dse capacity chip=h200 model=qwen3_32b devices=16 workload.ttft='2 s' workload.tpot='50 ms'"
 
@@ -217,6 +221,7 @@ def parse_query(words: Sequence[str]) -> CapacityQuery:
     >>> asked.chips, asked.devices, asked.overrides
     (('h200', 'h100'), 16, ('model=qwen3_32b',))
     """
+    words = rename_query_words(words)
     said = {key: value for key, _, value in (word.partition("=") for word in words) if key in QUERY_OPTIONS}
     chips = [word.partition("=")[2] for word in words if word.startswith("chip=")]
     names = [name.strip() for name in chips[-1].strip("[]").split(",")] if chips else []
@@ -243,16 +248,16 @@ def parse_query(words: Sequence[str]) -> CapacityQuery:
         raise DesignError(f"devices: {said['devices']!r} is not a whole number from 1 to {MAX_DEVICES}")
     if rate and not 0 < rate < math.inf:
         raise DesignError(f"rate: {said['rate']!r} is not above 0")
-    share = number(said.get("percentile", "90"), "1", "percentile") / 100
-    if said.get("apart", "true") not in ("true", "false"):
-        raise DesignError(f"apart: {said['apart']!r}; valid: true, false")
-    if said.get("ffn", "beside") not in ("beside", "apart"):
-        raise DesignError(f"ffn: {said['ffn']!r}; valid: beside, apart")
+    share = number(said.get("slo_percentile", "90"), "1", "slo_percentile") / 100
+    if said.get("disaggregated", "true") not in ("true", "false"):
+        raise DesignError(f"disaggregated: {said['disaggregated']!r}; valid: true, false")
+    if said.get("ffn", FFN_PLACES[0]) not in FFN_PLACES:
+        raise DesignError(f"ffn: {said['ffn']!r}; valid: {', '.join(FFN_PLACES)}")
     if said.get("by", CHIP_ORDERS[0]) not in CHIP_ORDERS:
         raise DesignError(f"by: {said['by']!r}; valid: {', '.join(CHIP_ORDERS)}")
-    apart, ffn = said.get("apart", "true") == "true", said.get("ffn") == "apart"
+    disaggregated, ffn = said.get("disaggregated", "true") == "true", said.get("ffn") == FFN_PLACES[1]
     others, most = _bounded(others)
-    return CapacityQuery(tuple(names), others, devices, rate, share, apart, said.get("by", ""), ffn, most)
+    return CapacityQuery(tuple(names), others, devices, rate, share, disaggregated, said.get("by", ""), ffn, most)
 
 
 def _bounded(words: tuple[str, ...]) -> tuple[tuple[str, ...], int]:
@@ -384,7 +389,7 @@ def build_chip_query(
     words = [f"chip={chip}", *asked.overrides]
     counts = _counts(asked)
     if counts.get(PREFILL) and not asked.apart:
-        raise DesignError(f"apart: false excludes prefill instances, but {PREFILL} is set; remove one of them")
+        raise DesignError(f"disaggregated: false excludes prefill instances, but {PREFILL} is set; remove one of them")
     fixed = {address: 1 for address in (PREFILL,) if asked.apart and address not in counts and _said_of_prefill(asked)}
     words += [f"{address}={count}" for address, count in fixed.items()]
     if not any(word.startswith("workload=") for word in words):
@@ -396,7 +401,7 @@ def build_chip_query(
     free = not any(word.lstrip("+").startswith(("space=", "space.")) for word in words)
     # of most chips the space is this one: to compose once is half of a short answer
     config = compose([*words, f"space={SPACE}"] if free else words, trust=trust)
-    if config["fidelity"] != "closed":
+    if config["fidelity"] != "analytical":
         raise DesignError(
             "fidelity: dse capacity simulates serving with analytical iteration times; for other fidelities use dse evaluate"
         )
@@ -420,7 +425,9 @@ def build_chip_query(
         )
     bounds = slo_bounds(load, asked.share)
     if asked.ffn and software_of(usual.base.mapping) != SERVED_POOLED_DIES:
-        raise DesignError(f"ffn: apart needs a chip with several dies per node (h800_ep, h100_ep), got chip={chip}; remove it")
+        raise DesignError(
+            f"ffn: disaggregated needs a chip with several dies per node (h800_ep, h100_ep), got chip={chip}; remove it"
+        )
     knobs = _space(config, usual, words)
     # what is said of prefill instances, or of several, has been looked at; there need be none, or one
     usual = replace(usual, base=replace_leaves(usual.base, dict.fromkeys(fixed, 0) | ({INSTANCES: 1} if several else {})))
@@ -533,7 +540,7 @@ def _priced(one: SimulatedDeployment, load: ServingLoad) -> SimulatedDeployment:
     if one.capacity is None or one.capacity.served is None:
         return one
     run = one.capacity.served
-    price, per_mtoken = system_and_token_price(one.candidate.design, replace(load, requests=run.requests), run, "closed")
+    price, per_mtoken = system_and_token_price(one.candidate.design, replace(load, requests=run.requests), run, "analytical")
     return replace(one, price=price, per_mtoken=per_mtoken)
 
 

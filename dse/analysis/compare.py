@@ -32,6 +32,7 @@ from dse.space.compatibility import case_type_of as kind_of
 from dse.space.design import stack_designs
 from dse.space.errors import DesignError
 from dse.space.fields import leaf_at
+from dse.space.former_words import read_metric
 from dse.space.knobs import ChoiceKnob, Space
 from dse.space.limits import Infeasibility
 from dse.space.multi_chip_space import chips_with_address
@@ -146,6 +147,7 @@ def compare_best_mappings(
             sides[name] = ChipComparison(name, None, {}, (0, 0), str(error))
     if not configs:
         raise DesignError(f"compare: no chip supports this workload; {names[0]}: {sides[names[0]].why}")
+    objective = read_metric(objective)
     find_metric(objective)  # when those that are defined are known
     bases = {name: _base(config).base for name, config in configs.items()}
     formats.check_equal_formats(bases, (), {"formats": rule})
@@ -200,7 +202,7 @@ def _composed(name: str, others: Sequence[str], trust: bool) -> dict[str, Any]:
     """The configuration of a chip, with the space of mappings to search unless another is chosen."""
     words = [f"chip={name}", *others]
     config = compose(words, trust=trust)
-    if config["fidelity"] != "closed":
+    if config["fidelity"] != "analytical":
         raise DesignError(
             "fidelity: compare searches with the analytical model; for other fidelities use dse evaluate or a study"
         )
@@ -326,7 +328,7 @@ def _look(asked: Question, space: Space, looks: _Looks) -> None:
     choices = [knob for knob in knobs if isinstance(knob, ChoiceKnob)]
     if not knobs:
         return
-    if is_simulated(asked.base, asked.workload, "closed"):
+    if is_simulated(asked.base, asked.workload, "analytical"):
         looks.scores(_played(asked, looks))
     elif total is not None and total > MAX_MAPPINGS and any(knob.address in DIVIDE for knob in knobs):
         run_coordinate_search(choices, looks.possible, looks.scores)

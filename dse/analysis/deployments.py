@@ -242,7 +242,7 @@ class InstanceKinds:
         # how many instances share the links of a system of dies is in their prices
         key = f"{_key(values)} {many if software_of(design.mapping) in MULTI_DIE_SERVING else ''}"
         if key not in self._pools:
-            pools, _ = make_pools(design, self.load, "closed")
+            pools, _ = make_pools(design, self.load, "analytical")
             self._pools[key] = pools, pool_paces(pools, self.load.requests)
         pools, taken = self._pools[key]
         counts = many[-len(pools) :]

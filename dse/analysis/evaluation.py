@@ -34,6 +34,7 @@ from dse.space.compatibility import workload_name
 from dse.space.design import Design, stack_designs
 from dse.space.errors import DesignError
 from dse.space.fields import addresses, field_at, iterate_leaves, leaf_at
+from dse.space.former_words import MetricValues
 from dse.space.limits import Infeasibility
 from dse.space.peaks import peaks_text
 from dse.space.safe_text import count_text
@@ -149,7 +150,7 @@ class Evaluation:
         """What stands behind the software; kernels by themselves where explaining them plays nothing again."""
         if self.stack_basis is None:
             return []
-        quick = self.fidelity == "closed" and not isinstance(self.workload.cases[0], ServingLoad)
+        quick = self.fidelity == "analytical" and not isinstance(self.workload.cases[0], ServingLoad)
         return [self.stack_basis.text, *([f"{BEYOND}{text}"] if quick and (text := self.kernel_basis) else [])]
 
     @cached_property
@@ -376,7 +377,7 @@ def evaluate_design(design: Design, asked: Question, config: Mapping[str, Any]) 
     why = with_published_formats(explain_infeasibility(design, workload), design, workload, config["model"])
 
     def kept(columns: Iterable[tuple[str, Any]], *, fits: bool) -> Mapping[str, float]:
-        return own(columns) if fits else WithheldMetrics(own(columns), str(why))
+        return MetricValues(own(columns)) if fits else WithheldMetrics(own(columns), str(why))
 
     fit = [bool(fits) for fits in found.cases["fits"][:, 0]]
     each = [

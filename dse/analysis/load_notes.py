@@ -76,7 +76,7 @@ def notes_record(of: LoadNotes, load: ServingLoad) -> dict[str, Any]:
         for one in of.classes
     ]
     turns = [
-        {"turn": one.name, "requests": one.requests, "prompt_tokens": one.prompt, "prefix_reused": one.reused}
+        {"turn": one.name, "requests": one.requests, "prompt_tokens": one.prompt, "prefix_hit_rate": one.reused}
         | {"ttft_s": one.ttft, "ttft_p90_s": one.ttft_p90, "tpot_s": one.tpot, "latency_s": one.latency}
         for one in of.turns
     ]

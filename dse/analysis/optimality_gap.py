@@ -144,7 +144,7 @@ def mean_iteration_rows(design: Design, load: ServingLoad, means: "list[list[Mea
     for number, some in enumerate(means):
         for mean in some:
             phase = f"pool {number}, iterations {'with prompts' if mean.prompts else 'of decodes'}"
-            found = service.iteration_rows(design, load, number, mean.times, mean.composition, "closed")
+            found = service.iteration_rows(design, load, number, mean.times, mean.composition, "analytical")
             rows += [replace(row, phase=phase) for row in found]
     return rows
 

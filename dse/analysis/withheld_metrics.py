@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from dse.evaluators import METRICS
 from dse.space.errors import DesignError
+from dse.space.former_words import FORMER_METRICS, read_metric
 
 
 class WithheldMetrics(Mapping[str, float]):
@@ -24,12 +25,13 @@ class WithheldMetrics(Mapping[str, float]):
         self.computed, self._limit = dict(computed), limit
 
     def __getitem__(self, name: str) -> float:
+        name = read_metric(name)
         if name not in self.computed and name not in METRICS:
             raise KeyError(name)
         raise DesignError(f"{name}: infeasible designs have no metrics: {self._limit}")
 
     def __contains__(self, name: object) -> bool:
-        return name in self.computed
+        return name in self.computed or FORMER_METRICS.get(str(name)) in self.computed
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.computed)

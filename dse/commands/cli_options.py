@@ -162,10 +162,10 @@ chip=[A,B] compares chips.
 
 options:
   devices=16                    number of devices; or rate='10 Hz' for the fewest devices that serve the rate
-  percentile=90                 share of the requests that must keep each SLO, in %
-  apart=false                   no prefill instances
-  ffn=apart                     chips with several dies per node: also attention and FFNs on different dies
-  by=dollars                    order of chips by the price of their best deployment: of all devices with rate=, of a token
+  slo_percentile=90             share of the requests that must keep each SLO, in %
+  disaggregated=false           no prefill instances
+  ffn=disaggregated             chips with several dies per node: also attention and FFNs on different dies
+  by=price                      order of chips by the price of their best deployment: of all devices with rate=, of a token
                                 with devices=; or by=devices
 overrides:
   workload.prompt=4000 workload.output=500 workload.ttft='2 s' workload.tpot='50 ms'     or workload.trace=FILE
@@ -180,7 +180,8 @@ overrides:
             "dse capacity chip=h200 model=qwen3_32b devices=16 workload.prompt=4000 workload.output=500 workload.ttft='2 s' "
             "workload.tpot='50 ms'",
             "dse capacity chip=[h100,h200] model=llama3_8b devices=4 workload.ttft='1 s' workload.tpot='30 ms'",
-            "dse capacity --json chip=h200 model=llama3_8b rate='20 Hz' apart=false workload.ttft='1 s' workload.tpot='30 ms'",
+            "dse capacity --json chip=h200 model=llama3_8b rate='20 Hz' disaggregated=false workload.ttft='1 s' "
+            "workload.tpot='30 ms'",
         ),
         hydra=True,
     ),
@@ -321,7 +322,7 @@ Parquet, or in a file beside CSV and JSON. The format optuna is a journal that o
         "the JSON Schema of a document that --json prints; without a name, the list of documents",
         """\
 Prints the schema (JSON Schema, draft 2020-12) of a document that a command prints with --json. Each document has its name and
-version at the top, as in "schema": "dse/evaluate/7". Keys, types and units of a version never change.""",
+version at the top, as in "schema": "dse/evaluate/9". Keys, types and units of a version never change.""",
         (),
         ("dse schema", "dse schema evaluate", "dse schema list"),
     ),

@@ -95,7 +95,7 @@ def print_evaluation(found: Evaluation, config: Mapping[str, Any]) -> None:
         console.print(_bands_table(found))
     metrics = computed_metrics(found.metrics)
     if held := overload_advice(metrics, found.design):
-        console.print(f"{metric_text('load_verdict', metrics['load_verdict'])}: {held}")
+        console.print(f"{metric_text('load_status', metrics['load_status'])}: {held}")
     if cases > 1:
         console.print(_cases_table(found))
     for phase in dict.fromkeys(row.phase for row in parts.rows):
@@ -129,7 +129,7 @@ def _dies(chip: Chip) -> str:
 
 def _over_time(found: Evaluation) -> str:
     """Power of each phase of a batch; "" of what has none, and where phases would be played again for it."""
-    if found.fidelity != "closed" or not isinstance(found.workload.cases[0], BatchCase) or (of := found.profile) is None:
+    if found.fidelity != "analytical" or not isinstance(found.workload.cases[0], BatchCase) or (of := found.profile) is None:
         return ""
     each = zip(of.names, of.watts.tolist(), np.diff(of.instants).tolist(), strict=True)
     return ", ".join(

@@ -56,7 +56,7 @@ from dse.terminal.json_text import json_text
 DEFAULT_OBJECTIVES = ("throughput_per_system_mm2", "ttft", "tpot", "energy_per_token", "price_per_mtoken")
 """What a design is explained by where nobody says objectives: those of these that it has."""
 
-KERNEL_OBJECTIVES = ("latency", "bandwidth", "packet_latency", "utilisation", "energy")
+KERNEL_OBJECTIVES = ("latency", "achieved_bandwidth", "packet_latency", "mfu", "energy")
 """The same of kernels, streams and traffic by themselves."""
 
 PLACE = ("store=", "run_dir=")

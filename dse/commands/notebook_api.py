@@ -22,7 +22,7 @@ from dse.config.question import build_question
 from dse.config.untrusted_files import check_stored_overrides
 from dse.evaluators import METRICS
 from dse.execution.ask_tell import stored_asks
-from dse.execution.result_frame import report_order, search_frame, with_front
+from dse.execution.result_frame import MetricFrame, report_order, search_frame, with_front
 from dse.execution.screen import ScreenResult, stored_screen
 from dse.execution.study import Study, build_study, stored_location
 from dse.execution.verify import Verification, stored_verification
@@ -47,7 +47,7 @@ class StoredStudy:
     def frame(self) -> pd.DataFrame:
         """Every searched or screened design: id, knobs, metrics in SI, ``feasible``, ``front``, ``stage``."""
         searched, screened = self._stages()
-        return with_front(self.study, searched, screened)
+        return MetricFrame(with_front(self.study, searched, screened))
 
     def front(self) -> pd.DataFrame:
         """Designs of the Pareto front, sorted by the first objective; empty if nothing is stored.

@@ -17,7 +17,7 @@ from typing import Any
 
 from dse import huggingface as from_hf
 from dse.config import multi_chip as chips
-from dse.config import peaks
+from dse.config import peaks, renamed_words
 from dse.config import renamed_addresses as spelling
 from dse.config import untrusted_files as strangers
 from dse.config.compose_cache import compose_cached
@@ -84,7 +84,8 @@ def _jobs(typed: CommandLine) -> list[dict[str, Any]]:
     def jobs(of: CommandLine) -> list[dict[str, Any]]:
         return _under_hydra(of) if of.flags or of.trust or of.sets_hydra else [_job(of)]
 
-    typed = _spelled(typed) if spelling.may_use_old_address(typed.overrides) else typed
+    former = spelling.may_use_old_address(typed.overrides) or renamed_words.may_use_former_metric(typed.overrides)
+    typed = _spelled(typed) if former else typed
     try:
         return jobs(typed)
     except HydraException:  # a new address, of a file that has the old one?
@@ -105,7 +106,8 @@ def _spelled(typed: CommandLine) -> CommandLine:
         return typed
     parts = config.get("chip")
     others = peaks.ADDRESSES if isinstance(parts, dict) and parts.get("core") is not None else ()
-    return replace(typed, overrides=spelling.rename_overrides(typed.overrides, config, others))
+    words = renamed_words.rename_metric_overrides(typed.overrides, config)
+    return replace(typed, overrides=spelling.rename_overrides(words, config, others))
 
 
 def _job(typed: CommandLine) -> dict[str, Any]:
@@ -290,7 +292,8 @@ def _plain(config: Any, choices: dict[str, Any], typed: CommandLine) -> dict[str
     _refuse_unknown(config, choices, typed)
     words = list(typed.typed)
     named = {"space": parse_knobs(plain.get("space") or {}), "overrides": words, "choices": choices}
-    settled = peaks.with_core_rates(spelling.rename_config({**plain, **named}, typed.overrides), typed.overrides)
+    renamed = renamed_words.rename_config_words(spelling.rename_config({**plain, **named}, typed.overrides))
+    settled = peaks.with_core_rates(renamed, typed.overrides)
     settled |= _as_given(settled, typed)
     return {
         **settled,

@@ -17,6 +17,7 @@ from dse.evaluators.accounting.metrics import COLUMNS, METRICS, Metric
 from dse.evaluators.accounting.outcomes import Outcomes
 from dse.space.design import Designs
 from dse.space.errors import DesignError, suggest_nearest
+from dse.space.former_words import FORMER_METRICS, read_metric_text, stored_metric
 from dse.space.units import dimension, unit_text
 from dse.space.workload import Workload
 
@@ -83,11 +84,14 @@ def _defined(name: str, texts: Mapping[str, Any], path: tuple[str, ...]) -> Metr
         raise DesignError(f"metrics.{name}: depends on itself by {', '.join(path[path.index(name) + 1 :]) or 'itself'}")
     if name in METRICS and name not in LABELLED:
         raise DesignError(f"metrics.{name}: is a metric already; give the expression another name")
+    if name in FORMER_METRICS:
+        present = FORMER_METRICS[name]
+        raise DesignError(f"metrics.{name}: is the former name of {present}; give the expression another name")
     if name in COLUMNS:
         raise DesignError(f"metrics.{name}: tables of designs have a column of that name; give the expression another")
     if not name.isidentifier():
         raise DesignError(f"metrics.{name}: names have letters, digits and _ only")
-    text = texts[name]
+    text = read_metric_text(texts[name]) if isinstance(texts[name], str) else texts[name]
     if isinstance(text, int | float) and not isinstance(text, bool):
         text = str(text)
     if not isinstance(text, str) or len(text) > MAX_CHARACTERS:
@@ -134,7 +138,7 @@ def input_metrics(names: Collection[str], defined: DefinedMetrics) -> tuple[str,
     """Metrics that some metrics are derived from, in place of the derived ones."""
     found: dict[str, None] = {}
     for name in names:
-        found.update(dict.fromkeys(sorted(defined[name].inputs)) if name in defined else {name: None})
+        found.update(dict.fromkeys(sorted(defined[name].inputs, key=stored_metric)) if name in defined else {name: None})
     return tuple(found)
 
 
@@ -143,7 +147,7 @@ def evaluate_with_derived(
     workload: Workload,
     defined: DefinedMetrics,
     *,
-    fidelity: str = "closed",
+    fidelity: str = "analytical",
     cases: bool = False,
     metrics: Collection[str] | None = None,
 ) -> Outcomes:

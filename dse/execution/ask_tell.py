@@ -274,6 +274,6 @@ def feedback_of(asked: Study, result: DesignResult) -> Feedback:
         return Feedback(None, constraints)
     if absent is not None:
         whose = f"chip {result.values[CHIP_KNOB]}" if CHIP_KNOB in result.values else "this kind of chip or workload"
-        at = f" at fidelity={asked.fidelity}" if asked.fidelity != "closed" else ""
+        at = f" at fidelity={asked.fidelity}" if asked.fidelity != "analytical" else ""
         raise DesignError(f"objectives.{absent}: {whose} has no {absent}{at}; it has {', '.join(metrics)}")
     return Feedback(tuple(metrics[name] for name in asked.objectives), constraints)

@@ -54,11 +54,12 @@ def _said(study: Study, name: str, whose: str, fidelity: str, there: Sequence[st
     if name in defined and not absent:
         return f"{group}.{name}: {defined[name].text!r} is no finite number; it divides by 0 or is too large"
     made = f"it is computed from {', '.join(absent)}, and " if name in defined else ""
-    at = "" if fidelity == "closed" else f" at fidelity={fidelity}{', that of the screen' if study.screen['run'] else ''}"
+    at = "" if fidelity == "analytical" else f" at fidelity={fidelity}{', that of the screen' if study.screen['run'] else ''}"
     then = ""
     if _served(study) and fidelity == STEADY:
         apart = study.fidelity != STEADY
-        then = f"; to simulate requests, set {'screen.run=false or screen.fidelity=closed' if apart else 'fidelity=closed'}"
+        words = "screen.run=false or screen.fidelity=analytical" if apart else "fidelity=analytical"
+        then = f"; to simulate requests, set {words}"
     return f"{group}.{name}: {made}{whose} has no {', '.join(absent) or name}{at}{then}; it has {', '.join(there)}"
 
 

@@ -18,6 +18,7 @@ from dse.space.array_math import Array
 from dse.space.design import ids_of
 from dse.space.errors import DesignError
 from dse.space.fields import addresses, leaf_at
+from dse.space.former_words import FORMER_METRICS, read_metric
 from dse.space.multi_chip_space import CHIP_KNOB
 from dse.store.store import DesignResult
 
@@ -29,6 +30,32 @@ SEARCH_ORDER = "search_order"
 
 KEY = "key"
 """Column of the keys of designs, whole."""
+
+
+class MetricFrame(pd.DataFrame):
+    """Table of designs whose metrics answer to their former names as well.
+
+    Its columns have the present names.
+
+    >>> MetricFrame({"mfu": [0.5]})["utilisation"].tolist()
+    [0.5]
+    """
+
+    @property
+    def _constructor(self) -> type["MetricFrame"]:
+        return MetricFrame
+
+    def __getitem__(self, key: Any) -> Any:
+        """A column by name, or what else pandas takes."""
+        if isinstance(key, str):
+            key = self._present(key)
+        elif isinstance(key, list) and all(isinstance(name, str) for name in key):
+            key = [self._present(name) for name in key]
+        return super().__getitem__(key)
+
+    def _present(self, name: str) -> str:
+        present = FORMER_METRICS.get(name, name)
+        return read_metric(name) if name not in self.columns and present in self.columns else name
 
 
 def search_frame(asked: Study, found: dict[int, tuple[Ask, DesignResult]]) -> pd.DataFrame:

@@ -35,6 +35,7 @@ from dse.execution.workers import cpu_count
 from dse.space.array_math import Array
 from dse.space.design import key_of_leaves
 from dse.space.errors import DesignError
+from dse.space.former_words import stored_fidelity, stored_metric, stored_metric_text
 from dse.space.knobs import ChoiceKnob, Columns, Space
 from dse.space.multi_chip_space import MultiChipSpace
 from dse.store import block_files
@@ -175,17 +176,23 @@ def _plan(study: Study) -> _Plan:
     exact = grid is not None and grid <= study.screen["limit"]
     total = grid if grid is not None and exact else 1 << (int(study.screen["limit"]).bit_length() - 1)
     content = [("key", space.key), ("workload", study.context.workload), ("physics", PHYSICS_VERSION), ("rows", total)]
-    content.append(("metrics", ", ".join(requested_metrics(study))))
-    content += [(name, of.text) for name, of in study.question.defined.items() if name in requested_metrics(study)]
-    content += [("fidelity", study.screening)] if study.screening != "closed" else []
+    content.append(("metrics", ", ".join(sorted(map(stored_metric, requested_metrics(study))))))
+    defined = [(name, of.text) for name, of in study.question.defined.items() if name in requested_metrics(study)]
+    content += [(name, stored_metric_text(text)) for name, text in defined]
+    content += [("fidelity", stored_fidelity(study.screening))] if study.screening != "analytical" else []
     content += [("prune", "by bounds")] if study.screen["prune"] else []
     if study.screen["keep"] == FRONT:  # which rows are kept depends on what is wanted
-        content.append(
-            (FRONT, ", ".join([*(f"{name} {way}" for name, way in study.objectives.items()), *map(str, study.bounds)]))
-        )
+        wanted = [*(f"{name} {way}" for name, way in study.objectives.items()), *map(str, study.bounds)]
+        content.append((FRONT, ", ".join(map(_stored_words, wanted))))
     folder = study.screen["folder"] or str(study.run_dir / "screen")
     place = StorageFolder(folder).within(key_of_leaves([*content, ("seed", "" if exact else study.seed)]))
     return _Plan(total, exact, place, total <= SCREEN_ROWS and study.screen["keep"] != FRONT)
+
+
+def _stored_words(wanted: str) -> str:
+    """An objective or a constraint, which begins with its metric, as content keys have it."""
+    metric, mark, rest = wanted.partition(" ")
+    return f"{stored_metric(metric)}{mark}{rest}"
 
 
 class _Found:

@@ -28,6 +28,7 @@ from dse.space.array_math import Array
 from dse.space.column_parts import split_columns
 from dse.space.duplicate_rows import first_equal_rows
 from dse.space.errors import DesignError
+from dse.space.former_words import current_metric
 from dse.space.knobs import ChoiceKnob, Columns
 from dse.space.multi_chip_space import CHIP_KNOB
 from dse.space.workload import ServingLoad
@@ -175,11 +176,17 @@ def summarise_block(study: Study, span: BlockRows, stored: StoredBlock, evaluate
     feasible, rows = _best(study, table)
     best = table.take(pa.array(rows)).to_pandas().set_index(span.start + stored.rows[rows])
     looked, feasible = (span.stop - span.start, int(said[FEASIBLE])) if FEASIBLE in said else (table.num_rows, feasible)
-    pruned = json.loads(said.get(PRUNED, b"{}"))
-    refused = json.loads(said[REFUSED]) if REFUSED in said else _refused(study, table)
+    pruned = _present_counts(json.loads(said.get(PRUNED, b"{}")))
+    refused = _present_counts(json.loads(said[REFUSED])) if REFUSED in said else _refused(study, table)
     return BlockSummary(
         span.number, stored.file, looked, feasible, table.num_rows, evaluated, LEFT in said, best, pruned, refused
     )
+
+
+def _present_counts(counts: dict[str, int]) -> dict[str, int]:
+    """Counts by limit or constraint of a file, whose metrics have their present names."""
+    parts = ((words.partition(" "), count) for words, count in counts.items())
+    return {f"{current_metric(first)}{mark}{rest}": count for (first, mark, rest), count in parts}
 
 
 def merge_fronts(study: Study, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -341,7 +348,7 @@ class _Block:
         """Of some rows, those that are evaluated together."""
         subjects = [case.subject for case in self._study.question.workload.cases]
         rows = max(256, CACHE_ROWS // max(subjects.count(subject) for subject in subjects))
-        few = BATCH_ROWS if self._study.screening == "steady" else MIN_ROWS
+        few = BATCH_ROWS if self._study.screening == "steady_state" else MIN_ROWS
         most = few if is_serving_study(self._study) else rows
         if not len(some):
             return []

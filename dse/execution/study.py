@@ -41,8 +41,8 @@ SETTINGS = {
 }
 
 
-STEADY = "steady"
-SCREEN_FIDELITIES = ("closed", STEADY)
+STEADY = "steady_state"
+SCREEN_FIDELITIES = ("analytical", STEADY)
 """Fidelities at which many designs are evaluated together."""
 
 ALL, FRONT = "all", "front"
@@ -117,7 +117,7 @@ class Study:
 
         For a study at the steady state, the steady state.
         """
-        usual = "steady" if self.fidelity == "steady" else "closed"
+        usual = STEADY if self.fidelity == STEADY else "analytical"
         return str(self.screen["fidelity"] or self.search["promote"] or usual)
 
     @property
@@ -309,7 +309,7 @@ def _check_screened(word: Any, fidelity: str, nouns: Question) -> None:
     if word is None:
         return
     if word not in SCREEN_FIDELITIES:
-        raise DesignError(f"screen.fidelity: no {word!r}; set closed, steady, or null for the default of the search")
+        raise DesignError(f"screen.fidelity: no {word!r}; set analytical, steady_state, or null for the default of the search")
     for chosen, space in nouns.space.each:
         known = fidelities(space.base, nouns.workload)
         if word not in known:
@@ -348,7 +348,7 @@ def _check_promote(search: Mapping[str, Any], screen: Mapping[str, Any], fidelit
     if word is None:
         return
     if word not in SCREEN_FIDELITIES:
-        raise DesignError(f"search.promote: no {word!r}; set closed, steady, or null for one fidelity")
+        raise DesignError(f"search.promote: no {word!r}; set analytical, steady_state, or null for one fidelity")
     for chosen, space in nouns.space.each:
         known = fidelities(space.base, nouns.workload)
         if word not in known or known.index(word) >= known.index(fidelity):

@@ -46,13 +46,13 @@ class WinnerLead:
             part: whether these simulated a submesh.
 
         >>> lead = WinnerLead("latency", 0, 1, whole=1.2, low=0.04, high=0.05, spread=0.01)
-        >>> for said in lead.said("closed@8", "cycles@8", part=True).split("; "):
+        >>> for said in lead.said("analytical@8", "cycles@8", part=True).split("; "):
         ...     print(said)
         by 120.00%
-        on the part by 4.00% at closed@8 and 5.00% at cycles@8, shifts spread by 1.00%
+        on the part by 4.00% at analytical@8 and 5.00% at cycles@8, shifts spread by 1.00%
         the part can tell which design is best, not by how much: upheld
-        >>> WinnerLead("latency", 0, 1, whole=0.04, low=0.04, high=-0.05, spread=0.01).said("closed", "events", part=False)
-        'by 4.00% at closed and -5.00% at events, shifts spread by 1.00%; overturned'
+        >>> WinnerLead("latency", 0, 1, whole=0.04, low=0.04, high=-0.05, spread=0.01).said("analytical", "events", part=False)
+        'by 4.00% at analytical and -5.00% at events, shifts spread by 1.00%; overturned'
         """
         about = "" if np.log1p(self.low) * 2 > np.log1p(self.whole) else " which design is best, not by how much"
         told = f"the submesh decides{about}: {self.verdict}" if self.tells else "the submesh cannot decide"

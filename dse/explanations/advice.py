@@ -100,15 +100,15 @@ def _gives(asked: "Study", design: Design, row: "pd.Series") -> tuple[float, lis
 
 def overload_advice(metrics: Mapping[str, float], design: Design) -> str:
     """Cause of long waits in an overloaded deployment, and the knobs that help; else empty string."""
-    if not metrics.get("load_verdict"):
+    if not metrics.get("load_status"):
         return ""
-    if metrics["load_verdict"] == 3:
+    if metrics["load_status"] == 3:
         return "all requests arrive within about one response time; simulate more (workload.requests)"
-    if metrics["load_verdict"] == 4:
+    if metrics["load_status"] == 4:
         most = f"{metrics['offered_load']:.3g} times the number of users at which requests start to wait"
         return f"{most}; response times grow in proportion, and no queue grows: set fewer workload.users, or add instances"
     serving: Any = design.mapping.serving
-    prefill, decode = metrics["prefill_busy"], metrics["decode_busy"]
+    prefill, decode = metrics["prefill_busy_share"], metrics["decode_busy_share"]
     tiles = hasattr(serving, "prefill_cores")
     if serving.prefill_cores if tiles else serving.prefill_instances:
         slow, fast = ("prefill", "decode") if prefill > decode else ("decode", "prefill")
@@ -121,8 +121,8 @@ def overload_advice(metrics: Mapping[str, float], design: Design) -> str:
         return f"busy all the time: add capacity ({knobs}), or lower workload.rate"
     idle = f"requests wait, yet {1 - max(prefill, decode):.0%} of the time is idle"
     levers = {
-        "held_by_batch": ("a batch slot", "mapping.both.microbatch" if tiles else "mapping.serving.batch"),
-        "held_by_memory": ("KV memory", "mapping.precision.kv, chip.hbm.capacity"),
+        "blocked_by_batch_share": ("a batch slot", "mapping.both.microbatch" if tiles else "mapping.serving.batch"),
+        "blocked_by_kv_share": ("KV memory", "mapping.precision.kv, chip.hbm.capacity"),
     }
     most = max(levers, key=lambda name: metrics.get(name, 0.0))
     if not metrics.get(most):

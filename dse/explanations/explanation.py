@@ -36,7 +36,7 @@ from dse.space.multi_chip_space import AnySpace
 COST_METRICS = ("system_price", "system_mm2", "die_mm2", "cores")
 """What cheaper means: the first of these that both designs have."""
 
-SPEED_METRICS = ("tpot", "latency", "ttft", "throughput", "bandwidth")
+SPEED_METRICS = ("tpot", "latency", "ttft", "throughput", "achieved_bandwidth")
 """What slower means, where no objective is a time or a rate: the first of these that both designs have."""
 
 TIMES = ("s", "cycle")

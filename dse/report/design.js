@@ -210,7 +210,7 @@ function spentPart(row, study) {
 function spentOf(study, rows) {
   const own = rows.filter(row => study.explained.designs[row].by === study.fidelity).length;
   const by =
-    study.fidelity === "closed"
+    study.fidelity === "analytical"
       ? ""
       : own === rows.length
         ? `By ${study.fidelity}. `

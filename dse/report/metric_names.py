@@ -14,6 +14,7 @@ WORDS = {
     "sram": "SRAM",
     "tdp": "TDP",
     "ffn": "FFN",
+    "mfu": "MFU",
 }
 """What is short in the name of a metric, written out or as it is spelled."""
 

@@ -297,7 +297,7 @@ def _explained(asked: Study, frame: pd.DataFrame, start: int, kept: PageCache) -
             taken = time.monotonic() - began
             if taken > MAX_BUDGET_S:
                 continue  # others may be kept
-            by = asked.fidelity if taken < BUDGET_S else "closed"
+            by = asked.fidelity if taken < BUDGET_S else "analytical"
             parts = cached_breakdown(space.at(at), case, decode_at, by)
             found = _spent(by, parts) | {BINDING: parts.binding()}
             found = kept.keep(what, found) if by == asked.fidelity else found

@@ -52,7 +52,7 @@ def time_stacks(asked: Study, frame: pd.DataFrame, start: int) -> list[dict[str,
             end = time.monotonic() + BUDGET_S
             spent, by = [], []
             for _, row in best.iterrows():
-                by.append(asked.fidelity if time.monotonic() < end else "closed")
+                by.append(asked.fidelity if time.monotonic() < end else "analytical")
                 design = asked.question.space.at(knob_values(asked, row.to_dict()))
                 parts = cached_breakdown(design, case, asked.question.workload.decode_at, by[-1])
                 spent.append(_by_operator(parts) if spec.get("of") == "operator" else parts.by_bound())

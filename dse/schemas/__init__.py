@@ -1,6 +1,6 @@
 """JSON Schemas (draft 2020-12) of all documents that ``--json`` and ``dse mcp`` answer with.
 
-Each document has a name and a version, as in ``"schema": "dse/evaluate/8"``. A change that adds, removes or renames a key, or
+Each document has a name and a version, as in ``"schema": "dse/evaluate/9"``. A change that adds, removes or renames a key, or
 gives it another type, raises the version here; `tests/dse/fingerprints.json` checks that.
 """
 
@@ -15,8 +15,8 @@ from dse.space.errors import DesignError, suggest_nearest
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
-EVALUATE_VERSION = 8
-FRONT_VERSION = 3
+EVALUATE_VERSION = 9
+FRONT_VERSION = 4
 
 SHORTLIST: Schema = object_schema(
     {
@@ -29,18 +29,18 @@ SHORTLIST: Schema = object_schema(
 
 DOCUMENTS: dict[str, tuple[int, str, Schema]] = {
     "evaluate": (EVALUATE_VERSION, "dse evaluate --json", design.EVALUATE),
-    "shortlist": (8, "dse evaluate --json --from FILE", SHORTLIST),
-    "compare": (5, "dse compare --json", design.COMPARE),
-    "capacity": (10, "dse capacity --json", design.CAPACITY),
-    "explain": (3, "dse explain --json, of a design", study.EXPLAIN),
+    "shortlist": (9, "dse evaluate --json --from FILE", SHORTLIST),
+    "compare": (6, "dse compare --json", design.COMPARE),
+    "capacity": (11, "dse capacity --json", design.CAPACITY),
+    "explain": (4, "dse explain --json, of a design", study.EXPLAIN),
     "front": (FRONT_VERSION, "dse explain --json STUDY", study.FRONT),
-    "whynot": (3, "dse whynot --json", study.WHYNOT),
-    "validate": (2, "dse validate --json FILE", measured.VALIDATE),
-    "validation": (2, "dse validate --json [STUDY]", measured.VALIDATION),
-    "claims": (1, "dse validate --claims --json [PAPER]", measured.CLAIMS),
-    "calibrate": (1, "dse calibrate --json", measured.CALIBRATE),
-    "list": (1, "dse list --json", study.LIST),
-    "run": (3, "dse mcp --allow-run, tool run", study.run_schema(document_schema(f"dse/front/{FRONT_VERSION}", study.FRONT))),
+    "whynot": (4, "dse whynot --json", study.WHYNOT),
+    "validate": (3, "dse validate --json FILE", measured.VALIDATE),
+    "validation": (3, "dse validate --json [STUDY]", measured.VALIDATION),
+    "claims": (2, "dse validate --claims --json [PAPER]", measured.CLAIMS),
+    "calibrate": (2, "dse calibrate --json", measured.CALIBRATE),
+    "list": (2, "dse list --json", study.LIST),
+    "run": (4, "dse mcp --allow-run, tool run", study.run_schema(document_schema(f"dse/front/{FRONT_VERSION}", study.FRONT))),
 }
 """By name: version, what prints it, what is in it beside its name."""
 
@@ -49,7 +49,7 @@ def document_stamp(name: str) -> str:
     """Name and version that a document has in its key ``schema``.
 
     >>> document_stamp("evaluate")
-    'dse/evaluate/8'
+    'dse/evaluate/9'
     """
     return f"dse/{name}/{DOCUMENTS[name][0]}"
 

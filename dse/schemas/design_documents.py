@@ -48,7 +48,7 @@ OF_TURN = object_schema(
         "turn": text_schema("places in a session, from 1: 1, 2, 3-4, 5-8 and so on"),
         "requests": count_schema("of them"),
         "prompt_tokens": number_schema("mean prompt length: earlier turns and new tokens"),
-        "prefix_reused": number_schema("share of these that was taken from caches"),
+        "prefix_hit_rate": number_schema("share of these that was taken from caches"),
         "ttft_s": nullable_schema(number_schema("s; mean time to first token")),
         "ttft_p90_s": nullable_schema(number_schema("s; that 90 % of them keep")),
         "tpot_s": nullable_schema(number_schema("s; mean over requests; null where none has two tokens")),

@@ -5,6 +5,7 @@ from typing import Any
 import pyarrow as pa
 
 from dse.space.aliases import EVERY, current_address, current_option, new_option_by_old
+from dse.space.former_words import current_metric
 
 
 def current_column(name: str) -> str:
@@ -13,14 +14,14 @@ def current_column(name: str) -> str:
     >>> current_column("chip.mesh.rows")
     'chip.mesh.rows'
     """
-    return current_address(name, EVERY)
+    return current_metric(current_address(name, EVERY))
 
 
 def rename_columns(table: pa.Table) -> pa.Table:
     """A stored table with its columns, and the options in them, by their names of now."""
     names = [current_column(name) for name in table.column_names]
     if names != table.column_names:
-        table = table.rename_columns(names)
+        table = table.rename_columns(names).replace_schema_metadata(table.schema.metadata)
     for place, name in enumerate(names):
         if name in new_option_by_old():
             table = table.set_column(place, name, _current_options(name, table.column(place)))

@@ -134,7 +134,7 @@ class StoredFile:
             with system.open_input_file(f"{folder}/{self.name}") as opened:
                 file = pq.ParquetFile(opened)
                 stored = {current_column(name): name for name in file.schema_arrow.names}
-                there = None if columns is None else [stored[name] for name in columns if name in stored]
+                there = None if columns is None else [stored[name] for name in stored if name in set(columns)]
                 return rename_columns(file.read(columns=there))
 
     def drop(self) -> None:

@@ -23,6 +23,7 @@ from rich.markup import escape
 from dse.search.samplers import Ask
 from dse.space.aliases import EVERY, current_address, machine_of_leaves, rename_stored_values, rename_study_record
 from dse.space.errors import DesignError
+from dse.space.former_words import rename_stored_metrics, rename_study_words, stored_fidelity
 from dse.space.multi_chip_space import CHIP_KNOB
 from dse.store.database import DAMAGED, connect_engine, database_errors, enable_write_ahead
 from dse.store.integrity import add_checksums, file_faults, read_checked_rows, rebuild_table
@@ -33,6 +34,9 @@ from dse.terminal.progress import say_once
 SEARCH = "search."
 """What begins the settings of a search in the identity of a study; a colon, which no name of a study has, ends its name."""
 
+PROMOTE = "promote"
+"""The setting of a search that is a word of a fidelity."""
+
 
 @dataclass(frozen=True, slots=True)
 class ResultContext:
@@ -41,6 +45,11 @@ class ResultContext:
     workload: str
     fidelity: str
     physics: int
+
+    @property
+    def stored_fidelity(self) -> str:
+        """The word of the fidelity in the tables."""
+        return stored_fidelity(self.fidelity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +110,7 @@ class Store:
     def identity(self, study: str) -> dict[str, Any] | None:
         """Settings of the study when it was first run; None if it never ran."""
         rows = self._rows(STUDIES, study=study)
-        return rename_study_record(orjson.loads(rows[0].identity)) if rows else None
+        return rename_study_words(rename_study_record(orjson.loads(rows[0].identity))) if rows else None
 
     def search(self, study: str, identity: Mapping[str, Any]) -> str:
         """Name of a search: the study's name, and search settings that differ from its first run.
@@ -110,7 +119,8 @@ class Store:
         """
         first = self.identity(study) or identity
         settings = sorted(key for key in first.keys() | identity.keys() if key.startswith(SEARCH))
-        other = [f"{key.removeprefix(SEARCH)}={identity.get(key)}" for key in settings if first.get(key) != identity.get(key)]
+        words = ((key.removeprefix(SEARCH), identity.get(key)) for key in settings if first.get(key) != identity.get(key))
+        other = [f"{key}={stored_fidelity(str(word)) if key == PROMOTE else word}" for key, word in words]
         return f"{study}:{','.join(other)}" if other else study
 
     def searches(self, study: str, physics: int) -> list[str]:
@@ -207,7 +217,7 @@ class Store:
                     {
                         "design": result.key,
                         "workload": context.workload,
-                        "fidelity": context.fidelity,
+                        "fidelity": context.stored_fidelity,
                         "physics": context.physics,
                         "base": base[0],
                         "values": _text(result.values),
@@ -274,19 +284,20 @@ class Store:
         """All results of a context by design key, of any study."""
         loads = orjson.loads
         found, machines = {}, {key: machine_of_leaves(design) for key, design in self._bases().items()}
-        for row in self._rows(RESULTS, workload=context.workload, fidelity=context.fidelity, physics=context.physics):
+        for row in self._rows(RESULTS, workload=context.workload, fidelity=context.stored_fidelity, physics=context.physics):
             design, _, _, _, base, values, metrics, limit, need, have, seconds, error = row[:12]
             machine = machines.get(base, EVERY)
             knobs = rename_stored_values(loads(values), machine)
             binding = current_address(limit, machine)
-            found[design] = DesignResult(design, knobs, loads(metrics), binding, need, have, seconds, error)
+            values_now = rename_stored_metrics(loads(metrics))
+            found[design] = DesignResult(design, knobs, dict(values_now), binding, need, have, seconds, error)
         return found
 
     def counted(self, context: ResultContext) -> int:
         """Number of results of a context."""
         query = sql.select(sql.func.count()).where(
             RESULTS.c.workload == context.workload,
-            RESULTS.c.fidelity == context.fidelity,
+            RESULTS.c.fidelity == context.stored_fidelity,
             RESULTS.c.physics == context.physics,
         )
         with self._reading() as connection:
@@ -295,7 +306,7 @@ class Store:
     def bases(self, context: ResultContext) -> dict[str, dict[str, Any]]:
         """All settings of the base design of each result, by design key, if known."""
         texts = {key: _leaves(text) for key, text in self._bases().items()}
-        rows = self._rows(RESULTS, workload=context.workload, fidelity=context.fidelity, physics=context.physics)
+        rows = self._rows(RESULTS, workload=context.workload, fidelity=context.stored_fidelity, physics=context.physics)
         return {row.design: _base(texts[row.base], row[5]) for row in rows if row.base in texts}
 
     def _bases(self) -> dict[str, dict[str, Any]]:
@@ -305,7 +316,7 @@ class Store:
         """Number of results of the same workload and fidelity, by other physics version."""
         query = (
             sql.select(RESULTS.c.physics, sql.func.count())
-            .where(RESULTS.c.workload == context.workload, RESULTS.c.fidelity == context.fidelity)
+            .where(RESULTS.c.workload == context.workload, RESULTS.c.fidelity == context.stored_fidelity)
             .where(RESULTS.c.physics != context.physics)
             .group_by(RESULTS.c.physics)
         )

@@ -17,6 +17,7 @@ from dse.evaluators.accounting.breakdown import Breakdown, BreakdownRow
 from dse.evaluators.accounting.metrics import METRICS, CaseOutcomes
 from dse.space.design import Design
 from dse.space.errors import DesignError, suggest_nearest
+from dse.space.former_words import FORMER_FIDELITIES, MetricValues, read_metric
 from dse.space.lazy_metrics import compute_all
 from dse.space.registry import Registry
 from dse.space.workload import WorkloadCase
@@ -54,6 +55,8 @@ def external_fidelities() -> tuple[str, ...]:
     """
     found = tuple(EVALUATORS.names()) if EVALUATORS.extended() else ()
     for word in found:
+        if word in FORMER_FIDELITIES:
+            raise DesignError(f"dse.evaluator {word!r}: the former word of fidelity={FORMER_FIDELITIES[word]}; give it another")
         if len(word) > MAX_NAME_LENGTH or not word.isidentifier():
             raise DesignError(
                 f"dse.evaluator {word!r}: a fidelity's name has at most {MAX_NAME_LENGTH} letters, digits "
@@ -86,7 +89,7 @@ def evaluate_external(
         return [CaseOutcomes((row,), {}, limits)]
     known = {name: float(np.ravel(value)[0]) for part in closed for name, value in compute_all(part.metrics).items()}
     try:
-        said = dict(EVALUATORS[word].metrics(design, case, dict(known)))
+        said = {read_metric(name): value for name, value in EVALUATORS[word].metrics(design, case, MetricValues(known)).items()}
     except DesignError:
         raise
     except Exception as error:  # a package may fail in any way

@@ -1,7 +1,7 @@
 """Metrics by name, with unit, direction and definition, and their computation for batches."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from dse.space.array_math import where
 from dse.space.design import Design
 from dse.space.errors import DesignError, suggest_nearest
+from dse.space.former_words import FORMER_METRICS, MetricValues, read_metric
 from dse.space.limits import Limit
 from dse.space.registry import Registry
 
@@ -48,20 +49,20 @@ SHIPPED: dict[str, Metric] = {
         "s", "min", "time to first token: prefill time of a batch, or mean time from arrival to the first output token"
     ),
     "tpot": Metric("s", "min", "time per output token: decode time per step, or mean over requests after the first token"),
-    "prefill_rate": Metric("token/s", "max", "prompt tokens per prefill time"),
-    "decode_rate": Metric("token/s", "max", "output tokens of one request per time: 1 / tpot"),
+    "prefill_throughput": Metric("token/s", "max", "prompt tokens per prefill time"),
+    "tokens_per_s_per_user": Metric("token/s", "max", "output tokens of one request per time: 1 / tpot"),
     "latency": Metric("s", "min", "end-to-end time of a batch or request; or time of a single kernel"),
     "cycles": Metric("cycle", "min", "clock cycles of a single product, collective or attention kernel"),
-    "communication": Metric("cycle", "min", "cycles of a product in which cores wait for data or move data"),
-    "efficiency": Metric("1", "max", "share of a product's time in which cores multiply, starts of local products included"),
-    "utilisation": Metric(
+    "communication_cycles": Metric("cycle", "min", "cycles of a product in which cores wait for data or move data"),
+    "compute_share": Metric("1", "max", "share of a product's time in which cores multiply, starts of local products included"),
+    "mfu": Metric(
         "1",
         "max",
         "MFU: useful operations of products (no padding, repetition or masked pairs) over peak "
         "operations of all matrix engines in the same time",
     ),
-    "utilisation_per_system_mm2": Metric("1/mm2", "max", "MFU of attention over the area of all dies"),
-    "peak": Metric("op/s", "max", "peak rate of the matrix engines of all tiles, for a single attention kernel"),
+    "mfu_per_system_mm2": Metric("1/mm2", "max", "MFU of attention over the area of all dies"),
+    "peak_flops": Metric("op/s", "max", "peak rate of the matrix engines of all tiles, for a single attention kernel"),
     "engine_utilisation": Metric(
         "1",
         "max",
@@ -71,14 +72,14 @@ SHIPPED: dict[str, Metric] = {
     "hbm_bytes": Metric("B", "min", "bytes between HBM and all tiles or dies, padding included"),
     "hbm_utilisation": Metric("1", "max", "bytes between HBM and tiles or dies over the channels' peak in the same time"),
     "noc_utilisation": Metric("1", "min", "bytes times links crossed, over the peak of all links in the same time"),
-    "bandwidth": Metric("B/s", "max", "bytes requested from a memory over the time until the last request is served"),
-    "peak_share": Metric("1", "max", "bandwidth over the peak of the data buses"),
+    "achieved_bandwidth": Metric("B/s", "max", "bytes requested from a memory over the time until the last request is served"),
+    "bandwidth_efficiency": Metric("1", "max", "bandwidth over the peak of the data buses"),
     "read_latency": Metric("s", "min", "mean time from a read's arrival at the controller to its last data"),
     "read_latency_p50": Metric("s", "min", "median time from a read's arrival at the controller to its last data"),
     "read_latency_p99": Metric(
         "s", "min", "99th percentile of the time from a read's arrival at the controller to its last data"
     ),
-    "row_hits": Metric("1", "max", "share of bursts that find their row open from an earlier burst"),
+    "row_hit_rate": Metric("1", "max", "share of bursts that find their row open from an earlier burst"),
     "idle_load": Metric("1", "min", "share of the data buses' time without a request that is due"),
     "idle_window": Metric(
         "1", "min", "share of the data buses' time waiting for requests beyond the requesters' outstanding limit"
@@ -98,10 +99,10 @@ SHIPPED: dict[str, Metric] = {
     ),
     "packet_energy": Metric("J", "min", "energy per packet: power of the network over the rate of arriving packets"),
     "hops": Metric("1", "min", "mean number of routers that a packet passes, both ends included"),
-    "accepted": Metric("1", "max", "mean number of flits that arrive at a node per cycle"),
-    "detoured": Metric("1", "min", "share of node pairs whose packets take another route around faults"),
-    "detour_links": Metric("1", "min", "mean number of additional links on routes around faults"),
-    "traffic_verdict": Metric(
+    "accepted_throughput": Metric("1", "max", "mean number of flits that arrive at a node per cycle"),
+    "detour_share": Metric("1", "min", "share of node pairs whose packets take another route around faults"),
+    "detour_hops": Metric("1", "min", "mean number of additional links on routes around faults"),
+    "traffic_status": Metric(
         "1",
         "min",
         "0 stable; 1 not settled: mean latency still changes between samples; 2 saturated: queues grow",
@@ -115,8 +116,8 @@ SHIPPED: dict[str, Metric] = {
     "throughput_per_system_mm2": Metric("token/s/mm2", "max", "system throughput over the area of all dies"),
     "decode_throughput_per_die_mm2": Metric("token/s/mm2", "max", "decode throughput over the area of one die"),
     "decode_throughput_per_system_mm2": Metric("token/s/mm2", "max", "decode throughput over the area of all dies"),
-    "attention_layer": Metric("B", "min", "weights and KV cache of one attention layer on one device, at final lengths"),
-    "ffn_layer": Metric("B", "min", "weights of the largest FFN or MoE layer on one device, all experts included"),
+    "attention_layer_bytes": Metric("B", "min", "weights and KV cache of one attention layer on one device, at final lengths"),
+    "ffn_layer_bytes": Metric("B", "min", "weights of the largest FFN or MoE layer on one device, all experts included"),
     "hbm_used": Metric("B", "min", "weights, KV cache and activations on one device, of the largest case", "max"),
     "ttft_p50": Metric("s", "min", "TTFT, median of the requests"),
     "ttft_p90": Metric("s", "min", "TTFT, 90th percentile of the requests"),
@@ -143,7 +144,7 @@ SHIPPED: dict[str, Metric] = {
     ),
     "devices": Metric("1", "min", "chips that serve requests", "max"),
     "slo_attainment": Metric("1", "max", "share of requests that keep their SLO"),
-    "load_verdict": Metric(
+    "load_status": Metric(
         "1",
         "min",
         "0 stable; 1 backlogged: load above 0.95, or queues grow by more than chance; 2 "
@@ -163,26 +164,26 @@ SHIPPED: dict[str, Metric] = {
     "queue_growth": Metric(
         "1", "min", "growth of queues in the second half of the arrivals, over the requests that arrived", "max"
     ),
-    "prefill_busy": Metric("1", "max", "share of time in which prefill instances are busy"),
-    "decode_busy": Metric("1", "max", "share of time in which decode instances are busy"),
-    "held_by_batch": Metric(
+    "prefill_busy_share": Metric("1", "max", "share of time in which prefill instances are busy"),
+    "decode_busy_share": Metric("1", "max", "share of time in which decode instances are busy"),
+    "blocked_by_batch_share": Metric(
         "1", "min", "share of time in which the first queued request waits for a batch slot, in the pool where it is largest"
     ),
-    "held_by_memory": Metric(
+    "blocked_by_kv_share": Metric(
         "1", "min", "share of time in which the first queued request waits for KV memory, in the pool where it is largest"
     ),
-    "kv_mean": Metric("1", "min", "share of KV blocks in use, mean over time and instances"),
-    "kv_peak": Metric("1", "min", "share of KV blocks in use, maximum over time and instances", "max"),
-    "kv_spilled": Metric("1", "min", "share of KV positions read from HBM because local memory is full"),
+    "kv_utilisation_mean": Metric("1", "min", "share of KV blocks in use, mean over time and instances"),
+    "kv_utilisation_peak": Metric("1", "min", "share of KV blocks in use, maximum over time and instances", "max"),
+    "kv_spilled_share": Metric("1", "min", "share of KV positions read from HBM because local memory is full"),
     "preemptions": Metric("1", "min", "preemptions per request"),
-    "recomputed": Metric("1", "min", "positions recomputed after preemptions, over prompt tokens computed"),
-    "yielded": Metric("token", "max", "output tokens per request and iteration with speculative decoding, mean"),
-    "prefix_reused": Metric("1", "max", "share of prompt tokens found in the prefix cache"),
-    "prefix_fetched": Metric("1", "max", "share of prompt tokens fetched from the prefix cache of the host"),
-    "step_price_error": Metric(
+    "recomputed_share": Metric("1", "min", "positions recomputed after preemptions, over prompt tokens computed"),
+    "tokens_per_step": Metric("token", "max", "output tokens per request and iteration with speculative decoding, mean"),
+    "prefix_hit_rate": Metric("1", "max", "share of prompt tokens found in the prefix cache"),
+    "prefix_host_hit_rate": Metric("1", "max", "share of prompt tokens fetched from the prefix cache of the host"),
+    "iteration_time_error": Metric(
         "1", "min", "mean relative error of the iteration-time table at compositions between its points"
     ),
-    "transition": Metric("s", "min", "time to move weights and KV cache from the layout of prefill to that of decode"),
+    "relayout_time": Metric("s", "min", "time to move weights and KV cache from the layout of prefill to that of decode"),
     "sram_used": Metric("B", "min", "local memory in use on the fullest core, in the phase that needs more", "max"),
     "kv_capacity": Metric(
         "token", "max", "generated tokens that fit in local memory beside everything else, by the KV cache policy", "min"
@@ -190,7 +191,7 @@ SHIPPED: dict[str, Metric] = {
     "energy": Metric("J", "min", "energy of the batch, load or kernel: dynamic, and static of all chips in the same time"),
     "power": Metric("W", "min", "mean power of all chips"),
     "peak_power": Metric("W", "min", "power of all chips in the phase, or in the concurrent iterations, that take most", "max"),
-    "plug_power": Metric(
+    "wall_power": Metric(
         "W",
         "min",
         "wall power of one chip: tdp with the chip's share of server and network, supply losses included",
@@ -201,12 +202,12 @@ SHIPPED: dict[str, Metric] = {
     "price_per_mtoken": Metric(
         "USD", "min", "price of a million output tokens: the chips' share of their life, and electricity"
     ),
-    "chips_per_mtoken": Metric("USD", "min", "part of price_per_mtoken for the chips"),
+    "capital_per_mtoken": Metric("USD", "min", "part of price_per_mtoken for the chips"),
     "electricity_per_mtoken": Metric("USD", "min", "part of price_per_mtoken for electricity"),
-    "power_energy": Metric("J", "min", "rated power x time, of all dies"),
+    "rated_energy": Metric("J", "min", "rated power x time, of all dies"),
     "energy_per_token": Metric("J/token", "min", "energy per output token"),
-    "prefill_power_energy": Metric("J/token", "min", "rated power x prefill time per prompt token"),
-    "decode_power_energy": Metric("J/token", "min", "rated power x decode time per output token"),
+    "prefill_rated_energy_per_token": Metric("J/token", "min", "rated power x prefill time per prompt token"),
+    "decode_rated_energy_per_token": Metric("J/token", "min", "rated power x decode time per output token"),
 }
 """Those that ship."""
 
@@ -247,12 +248,26 @@ def load_metric_plugins() -> None:
             raise DesignError(f"metric {name!r} of a package: tables of designs have a column of that name; give it another")
         if METRICS[name].worth is None and name not in SHIPPED:
             raise DesignError(f"metric {name!r} of a package: needs and worth are missing; no account of a package's fills it")
-        if METRICS[name].worth is not None:
-            DERIVED_METRICS[name] = METRICS[name]
+        if name in FORMER_METRICS:
+            raise DesignError(f"metric {name!r} of a package: the former name of {FORMER_METRICS[name]}; give it another")
+        if METRICS[name].worth is not None and name not in DERIVED_METRICS:
+            METRICS[name] = DERIVED_METRICS[name] = _by_present_names(METRICS[name])
+
+
+def _by_present_names(made: Metric) -> Metric:
+    """A metric of a package whose needs have their present names; its function reads them by either."""
+    worth = made.worth
+    if worth is None or not set(made.needs) & FORMER_METRICS.keys():
+        return made
+    return replace(
+        made, needs=tuple(map(read_metric, made.needs)), worth=lambda values, design: worth(MetricValues(values), design)
+    )
 
 
 def add_input_metrics(wanted: Collection[str] | None) -> Collection[str] | None:
     """Wanted metrics with those from which they are derived; None for all."""
+    if wanted is not None and not FORMER_METRICS.keys().isdisjoint(wanted):
+        wanted = set(map(read_metric, wanted))
     if wanted is None or not DERIVED_METRICS:
         return wanted
     return {*wanted, *(need for name in wanted if name in DERIVED_METRICS for need in DERIVED_METRICS[name].needs)}
@@ -322,8 +337,8 @@ def batch_metrics(work: TokenCounts, ttft: Any, decoding: Any, latency: Any, die
         "decode_throughput": decode_throughput,
         "ttft": ttft,
         "tpot": tpot,
-        "prefill_rate": work.prompt_tokens / ttft,
-        "decode_rate": 1 / tpot,
+        "prefill_throughput": work.prompt_tokens / ttft,
+        "tokens_per_s_per_user": 1 / tpot,
         "latency": latency,
         **area_metrics(throughput, decode_throughput, die, system),
     }
@@ -352,16 +367,16 @@ def rated_energies(
     """Energies from rated power and times. [J]"""
     return {
         "energy": power * latency,
-        "power_energy": power * latency,
+        "rated_energy": power * latency,
         "energy_per_token": power * latency / output_tokens,
-        "prefill_power_energy": power * ttft / prompt_tokens,
-        "decode_power_energy": power * decoding / output_tokens,
+        "prefill_rated_energy_per_token": power * ttft / prompt_tokens,
+        "decode_rated_energy_per_token": power * decoding / output_tokens,
     }
 
 
 def find_metric(name: str) -> Metric:
-    """Metric of a name; an error with the nearest name if there is none."""
+    """Metric of a name, by its present or a former name; an error with the nearest name if there is none."""
     try:
-        return METRICS[name]
+        return METRICS[read_metric(name) if isinstance(name, str) else name]
     except KeyError:
         raise DesignError(f"no metric {name!r}; {suggest_nearest(str(name), METRICS.names())}") from None

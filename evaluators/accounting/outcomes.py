@@ -8,6 +8,7 @@ import numpy as np
 from dse.evaluators.accounting.metrics import METRICS
 from dse.space.array_math import Array
 from dse.space.errors import DesignError
+from dse.space.former_words import FORMER_METRICS, read_metric
 from dse.space.limits import Infeasibility
 from dse.space.mapping import FormatPlan
 
@@ -114,6 +115,8 @@ class MetricColumns(dict[str, Array]):
         self.shape = shape
 
     def __missing__(self, name: str) -> Array:
+        if name in FORMER_METRICS:
+            return self[read_metric(name)]
         if name not in METRICS:
             raise KeyError(name)
         return np.full(self.shape, np.nan)

@@ -153,13 +153,13 @@ def _left_open(design: Design, job: BatchArrays, phase: str) -> Partitions:
             for word in offered_partitions(plan)
         },
         lambda word, everywhere: _held(design, job, phase, plan_with_partition(plan, word), everywhere),
-        lambda laid, held: _passed(design, job, phase, laid, held, READERS["closed"]),
+        lambda laid, held: _passed(design, job, phase, laid, held, READERS["analytical"]),
         lambda _, held: _has_room(chip, held),
         runs,
         starts,
         entries,
         tile_core_machine(chip),
-        READERS["closed"],
+        READERS["analytical"],
     )
 
 
@@ -222,7 +222,7 @@ def _chosen(machine: HardwareModel) -> AlgorithmNamer:
     def words(call: KernelCall) -> str:
         if call.group is None:
             return ""
-        return partition_choice_text(call.group, call.products[0], machine, call.width, READERS["closed"].product)
+        return partition_choice_text(call.group, call.products[0], machine, call.width, READERS["analytical"].product)
 
     return words
 

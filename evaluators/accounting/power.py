@@ -47,10 +47,10 @@ PHASE_POWER_METRICS = (
     "peak_power",
     "tdp",
     "power_density",
-    "plug_power",
+    "wall_power",
     "system_price",
     "price_per_mtoken",
-    "chips_per_mtoken",
+    "capital_per_mtoken",
     "electricity_per_mtoken",
 )
 """Metrics of phases that are computed on demand."""
@@ -85,10 +85,10 @@ def _of_phases(chip: Chip, spent: EnergyIntervals, tokens: Any, chips: Any, deco
         "peak_power": lambda: peak + chips * idle,
         "tdp": rated,
         "power_density": lambda: rated() / area.total_area(chip, decode_cores),
-        "plug_power": lambda: price.wall_power(chip, decode_cores),
+        "wall_power": lambda: price.wall_power(chip, decode_cores),
         "system_price": lambda: chips * price.system_price(chip, decode_cores),
         "price_per_mtoken": lambda: priced()["chips"] + priced()["electricity"],
-        "chips_per_mtoken": lambda: priced()["chips"],
+        "capital_per_mtoken": lambda: priced()["chips"],
         "electricity_per_mtoken": lambda: priced()["electricity"],
     }
 

@@ -63,10 +63,10 @@ from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan, Mapping, MeshProductP
 from dse.space.model import Model
 from dse.space.parameter_counts import fixed_bytes_per_sequence, sequence_memory
 
-FIDELITIES = ("closed", "events")
+FIDELITIES = ("analytical", "events")
 """Fidelities of models, whose meshes are too large for cycle-level simulation."""
 
-ANALYTICAL_FIDELITIES = ("closed",)
+ANALYTICAL_FIDELITIES = ("analytical",)
 """Fidelities on a submesh, for models whose weights come from the edge of the whole mesh."""
 
 SUBMESH_FIDELITIES = tuple(READERS)
@@ -133,7 +133,7 @@ def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = 
 
     most = places["decode"].count
     if design.chip.hbm is not None:  # weights come once for each micro-batch
-        most = fastest_micro_batch_count(most, lambda some: decoded(some, cost_model("closed"))[-1])
+        most = fastest_micro_batch_count(most, lambda some: decoded(some, cost_model("analytical"))[-1])
     turns, together, of, step = decoded(most, reader)
     token = phase(
         "decode", of, job.steps * turns, reduce_per_case(np.add, job.steps * step, job.step_starts), job.step_starts,
@@ -203,7 +203,7 @@ def usage_metrics(design: Design, job: BatchArrays, *phases: PhaseCost) -> dict[
         if np.any(of.per_token)
     ]
     return {
-        "transition": moved.seconds,
+        "relayout_time": moved.seconds,
         "sram_used": maximum(_most(prefill.held), _most(decode.held)),
         **(
             {"kv_capacity": find_kv_method(mapping.kv).token_capacity(place.mesh.rows, minimum(room[0], room[-1]))}
@@ -265,7 +265,7 @@ def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
             nbytes = float(np.sum(times * call.fetch * away))
             early = float(np.sum(times * ahead)) / nbytes if nbytes and ahead is not None else 0.0
             sent = float(np.sum(cost.activity.sent_bytes * (times * kernel.times * kernel.copies))) + nbytes
-            ways = kernels_by_choice(kernel, phase.machine, READERS["closed"].kernel)
+            ways = kernels_by_choice(kernel, phase.machine, READERS["analytical"].kernel)
             shape = _shape(kernel_on_submesh(ways[0], parse_fidelity(fidelity)[1])) + choice_text(kernel, ways)
             bound = max(parts, key=lambda name: parts[name])
             flop = float(np.sum(times * phase.asked * call.flop))
@@ -390,7 +390,7 @@ def _transition(design: Design, job: BatchArrays, machine: HardwareModel, fideli
     def reshuffled(values: Any) -> KernelCost:
         on, into = _rectangle(before, chip), _rectangle(after, chip)
         kernel = MeshKernel("", "", "move", "reshuffle", GemmShape(1.0, 1, values), on, {"into": into})
-        cost = READERS["closed"].kernel(kernel, machine)
+        cost = READERS["analytical"].kernel(kernel, machine)
         return KernelCost(cost.seconds * moved, cost.activity * moved)
 
     if chip.hbm is None:

@@ -48,7 +48,7 @@ from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan, Mapping
 from dse.space.memoize import memoize
 from dse.space.number_formats import FormatRates
 
-FIDELITIES = ("closed", "events")
+FIDELITIES = ("analytical", "events")
 """Fidelities: dies have no mesh of cores to simulate, but links between dies."""
 
 ALONE = ("events",)

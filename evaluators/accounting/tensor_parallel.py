@@ -207,7 +207,7 @@ def usage_metrics(design: Design, job: BatchArrays, prefill: PhaseCost, decode: 
     chip = design.chip
     held: DeviceMemory = decode.held
     dies = die_count(design)
-    values = {"attention_layer": held.attention_layer, "ffn_layer": held.ffn_layer, "hbm_used": held.total}
+    values = {"attention_layer_bytes": held.attention_layer, "ffn_layer_bytes": held.ffn_layer, "hbm_used": held.total}
     values |= device_rated_energies(chip, dies, job, prefill, decode)
     return values | power_metrics(chip, lambda: energy_and_time(design, job, prefill, decode), job.output_tokens, chips=dies)
 
@@ -307,7 +307,7 @@ def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, 
 
 def _keeps(trial: Design, asked: tuple[BatchArrays, ...]) -> bool:
     """Whether a design keeps all limits."""
-    found = [limit for job in asked for limit in limits(trial, job, *phases(trial, job, "closed"))]
+    found = [limit for job in asked for limit in limits(trial, job, *phases(trial, job, "analytical"))]
     return all(np.all(limit.need <= limit.have) for limit in found)
 
 

@@ -49,7 +49,7 @@ from dse.space.limits import Infeasibility, Limit
 from dse.space.mapping import FormatPlan, Mapping
 from dse.space.memoize import memoize, memoize_by_identity
 
-FIDELITIES = ("closed", "events")
+FIDELITIES = ("analytical", "events")
 """Fidelities of models, whose meshes are too large for cycle-level simulation."""
 
 ALONE = ("events",)
@@ -135,8 +135,8 @@ def usage_metrics(design: Design, job: BatchArrays, *phases: PhaseCost) -> dict[
         assert phase.activity is not None
         activity = activity + phase.activity
     return {
-        "peak": peak,
-        "utilisation": sum(phase.flop for phase in phases) / (peak * latency),
+        "peak_flops": peak,
+        "mfu": sum(phase.flop for phase in phases) / (peak * latency),
         "hbm_bytes": activity.memory_bytes,
         "hbm_utilisation": activity.memory_bytes / (latency * dies * memory_bandwidth(design)),
         "decode_throughput_per_chip": job.output_tokens / phases[1].seconds / dies,

@@ -39,7 +39,7 @@ from dse.space.mapping import Mapping, WholeChipPlan
 from dse.space.parameter_counts import STATE_BYTES, sequence_memory
 from dse.space.workload import BatchCase
 
-FIDELITIES = ("closed", "events")
+FIDELITIES = ("analytical", "events")
 """Fidelities of models, whose meshes are too large for cycle-level simulation."""
 
 SUBMESH_FIDELITIES = tuple(READERS)
@@ -153,8 +153,8 @@ def usage_metrics(design: Design, job: BatchArrays, *phases: PhaseCost) -> dict[
         activity = None if activity is None or phase.activity is None else activity + phase.activity
     nbytes = np.nan if activity is None else activity.memory_bytes
     return {
-        "peak": peak,
-        "utilisation": sum(phase.flop for phase in phases) / (peak * latency),
+        "peak_flops": peak,
+        "mfu": sum(phase.flop for phase in phases) / (peak * latency),
         "hbm_bytes": nbytes,
         "hbm_utilisation": nbytes / (latency * channel_count(chip) * chip.hbm.channel_bandwidth),
         "hbm_used": max(sum(value for _, value in phase.held[0]) for phase in phases) * 1.0,

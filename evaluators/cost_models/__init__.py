@@ -19,7 +19,7 @@ from dse.evaluators.cost_models.simulators import PLAYERS
 from dse.evaluators.kernels.kernel_cost import KernelCost
 from dse.evaluators.machine.machine import HardwareModel
 
-READERS: dict[str, CostModel] = {"closed": closed.ANALYTICAL} | {
+READERS: dict[str, CostModel] = {"analytical": closed.ANALYTICAL} | {
     word: CostModel(
         partial(kernels.simulate_kernel, word, closed.kernel_cost),
         die_allreduce_seconds,

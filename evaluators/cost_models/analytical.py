@@ -75,7 +75,7 @@ ANALYTICAL = CostModel(
     kernel_cost,
     die_allreduce_seconds,
     group_product_seconds,
-    partial(jobs.job_cost, "closed"),
+    partial(jobs.job_cost, "analytical"),
     exchange_seconds,
     stage_transfer_seconds,
 )

@@ -43,16 +43,16 @@ class FidelityPart(NamedTuple):
 
     Attributes:
         part: text of the part.
-        closed, events, cycles: function that computes it there, as ``module:function``, or several that are alike, with ``|``
-            between them; empty string at a fidelity that this software does not have.
-        steady: likewise, of loads that are served.
+        analytical, events, cycles: function that computes it there, as ``module:function``, or several with ``|`` between
+            them; empty string at a fidelity that this software does not have.
+        steady_state: likewise, of loads that are served.
     """
 
     part: str
-    closed: str
+    analytical: str
     events: str
     cycles: str
-    steady: str = ""
+    steady_state: str = ""
 
     def by(self, fidelity: str) -> str:
         """Names of the functions that compute the part at a fidelity; empty string if none."""
@@ -62,7 +62,11 @@ class FidelityPart(NamedTuple):
     @property
     def players(self) -> set[str]:
         """Fidelities at which a simulation computes the part."""
-        return {word for word in ("steady", "closed", "events", "cycles") if set(self.by(word).split("|")) & set(SIMULATORS)}
+        return {
+            word
+            for word in ("steady_state", "analytical", "events", "cycles")
+            if set(self.by(word).split("|")) & set(SIMULATORS)
+        }
 
 
 def _alike(part: str, who: str) -> FidelityPart:
@@ -115,9 +119,9 @@ def _priced(service: str) -> FidelityPart:
 def _standing(*ways: FidelityPart) -> tuple[FidelityPart, ...]:
     """Parts of a serving load whose iteration times come from `ways`."""
     serve = "serving.simulator:simulate_serving"
-    closed, events, cycles = (serve if way else "" for way in ways[0][1:4])
-    loop = FidelityPart(REQUESTS, closed, events, cycles, "serving.steady_state_solver:SteadyStateSolver.__init__")
-    return (*(way._replace(steady=way.closed) for way in ways), loop)
+    analytical, events, cycles = (serve if way else "" for way in ways[0][1:4])
+    loop = FidelityPart(REQUESTS, analytical, events, cycles, "serving.steady_state_solver:SteadyStateSolver.__init__")
+    return (*(way._replace(steady_state=way.analytical) for way in ways), loop)
 
 
 WAYS: dict[str, tuple[FidelityPart, ...]] = {
@@ -251,7 +255,7 @@ def compare_fidelities(software: str, low: str, high: str) -> tuple[list[str], l
         software: as `space.software` has it.
         low, high: fidelities.
 
-    >>> compare_fidelities("stream", "closed", "events")[1]
+    >>> compare_fidelities("stream", "analytical", "events")[1]
     ['banks, buses and queues under requests']
     """
     ways = WAYS[software]

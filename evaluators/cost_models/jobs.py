@@ -68,7 +68,7 @@ def _readers(fidelity: str) -> dict[type, Any]:
     from dse.evaluators.cost_models import analytical_summa as summa
     from dse.evaluators.cost_models import die_exchange_jobs as crossings
 
-    if fidelity == "closed":
+    if fidelity == "analytical":
         return {
             summa.SummaJob: summa,
             attention.AttentionJob: attention,

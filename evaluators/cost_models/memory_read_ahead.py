@@ -53,7 +53,7 @@ def _timed(
             share = here / maximum(call.job.nbytes, 1.0)
             resident[place] = share
             durations[place] = cost.engines - share * (cost.engines - reader.job(call.job.there).seconds)
-        moved = jobs.job_cost("closed", call.job).activity  # of all of the chip, whatever part of it is simulated
+        moved = jobs.job_cost("analytical", call.job).activity  # of all of the chip, whatever part of it is simulated
         window = window.after(durations[place] - _busy(moved, here, byte, chip), byte, ahead.budget)
     nothing = [None] * len(durations)
     seconds = schedule_segment(0.0, durations, nothing, of.block.order)

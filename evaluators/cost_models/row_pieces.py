@@ -132,7 +132,7 @@ def _joined(cut: Any, one: Any, rest: Any) -> JobSequence | CachedJob:
     times = () if np.all(cut) else (1.0, where(cut, 1.0, 0.0))
     if not isinstance(one, CachedJob):
         return JobSequence((one, rest), times)
-    moved, more = (job_cost("closed", of.job).activity.memory_bytes for of in (one, rest))
+    moved, more = (job_cost("analytical", of.job).activity.memory_bytes for of in (one, rest))
     more = more * where(cut, 1.0, 0.0)
     share = (one.share * moved + rest.share * more) / (moved + more)
     return CachedJob(

@@ -115,13 +115,13 @@ def run_statistics(served: ServingRun, slo: SloTargets = SloTargets()) -> dict[s
         **_spread("latency", latency),
         "queue_delay": _mean((served["scheduled"] - requests.arrival)[done]),
         "preemptions": served.total["preempted"] / len(requests),
-        "recomputed": served.total["lost"] / max(1, served.total["prefilled"]),
+        "recomputed_share": served.total["lost"] / max(1, served.total["prefilled"]),
         **tokens_per_step(served),
-        "prefix_reused": float(served["hit"].sum()) / float(requests.prompt.sum()),
+        "prefix_hit_rate": float(served["hit"].sum()) / float(requests.prompt.sum()),
         **host_prefix_share(served),
         "queue_growth": queue_growth(served),
         "offered_load": (load := offered_load(served)),
-        "load_verdict": float(LOAD_STATUSES.index(load_status(served, load))),
+        "load_status": float(LOAD_STATUSES.index(load_status(served, load))),
     }
     return {**values, **_utilisation(served, span)}
 
@@ -199,7 +199,7 @@ def host_prefix_share(served: ServingRun) -> dict[str, float]:
     """Share of prompt tokens fetched from the host's prefix cache; recomputed tokens count again."""
     if not any(pool.hosted for pool in served.pools):
         return {}
-    return {"prefix_fetched": served.total["fetched"] / float(served.requests.prompt.sum())}
+    return {"prefix_host_hit_rate": served.total["fetched"] / float(served.requests.prompt.sum())}
 
 
 def tokens_per_step(served: ServingRun) -> dict[str, float]:
@@ -207,7 +207,7 @@ def tokens_per_step(served: ServingRun) -> dict[str, float]:
     total = served.total
     if not served.pools[-1].guesses:
         return {}
-    return {"yielded": 1 + total["guessed"] / total["decoded"] if total["decoded"] else np.nan}
+    return {"tokens_per_step": 1 + total["guessed"] / total["decoded"] if total["decoded"] else np.nan}
 
 
 def load_status(served: ServingRun, load: float | None = None) -> str:
@@ -314,15 +314,18 @@ def _utilisation(served: ServingRun, span: float) -> dict[str, float]:
     names = ("prefill", "decode") if len(served.pools) == 2 else ("prefill",)
     shares = s["busy"] / s["stages"] / span
     for number, name in enumerate(names):
-        found[f"{name}_busy"] = float(shares[s["pool"] == number].mean())
+        found[f"{name}_busy_share"] = float(shares[s["pool"] == number].mean())
     if len(names) == 1:
-        found["decode_busy"] = found["prefill_busy"]
+        found["decode_busy_share"] = found["prefill_busy_share"]
     memories = [served.pools[number].memory for number in s["pool"]]
     blocks = np.array([max(1, memory.blocks + memory.pages) for memory in memories])
-    for name in ("by_batch", "by_memory"):
+    for name, metric in (("by_batch", "blocked_by_batch_share"), ("by_memory", "blocked_by_kv_share")):
         each = [float(s[name][s["pool"] == number].mean()) / span for number in range(len(served.pools))]
-        found[f"held_{name}"] = max(each)
-    return found | {"kv_mean": float((s["area"] / blocks / span).mean()), "kv_peak": float((s["peak"] / blocks).max())}
+        found[metric] = max(each)
+    return found | {
+        "kv_utilisation_mean": float((s["area"] / blocks / span).mean()),
+        "kv_utilisation_peak": float((s["peak"] / blocks).max()),
+    }
 
 
 def _mean(values: Array) -> float:

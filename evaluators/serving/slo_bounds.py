@@ -234,7 +234,7 @@ def slo_bounds(load: ServingLoad, share: float) -> SloBounds:
     every = load.classes or (load,)
     bounds = SloBounds(max(one.ttft for one in every), max(one.tpot for one in every), share, load.classes)
     if not 0 < share <= 1:
-        raise DesignError(f"percentile: must be above 0 and at most 100, got {100 * share:g}")
+        raise DesignError(f"slo_percentile: must be above 0 and at most 100, got {100 * share:g}")
     if min(bounds.tightest) == inf:
         raise DesignError("workload: no SLO is set; set workload.ttft and workload.tpot")
     return bounds

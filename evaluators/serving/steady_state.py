@@ -35,8 +35,9 @@ PROMPT_KINDS = 24
 """Lengths of prompts that stand for all."""
 
 FIELDS = (
-    "saturated", "period", "decodes", "prefill", "decode_busy", "prefill_busy", "ttft", "ttft_p50", "ttft_p90", "ttft_p99",
-    "tpot", "tbt_p99", "latency", "wait", "span", "within", "chunks", "tokens", "past", "beside", "together", "spilled",
+    "saturated", "period", "decodes", "prefill", "decode_busy_share", "prefill_busy_share", "ttft", "ttft_p50", "ttft_p90",
+    "ttft_p99", "tpot", "tbt_p99", "latency", "wait", "span", "within", "chunks", "tokens", "past", "beside", "together",
+    "spilled",
 )  # fmt: skip
 STEADY_STATE_RECORD = np.dtype([(name, "f8") for name in FIELDS])
 """The rate at which some always wait [1/s]; an iteration of decodes [s], and requests in it; a prompt from its first chunk to
@@ -236,8 +237,8 @@ def _told(apart, first, last, sent, load, bound, queued, prompts, taken, service
     found.tpot = end.period + moved * load.each
     found.latency = found.ttft + load.further * found.tpot
     lanes = first.instances * first.stages
-    found.prefill_busy = min(1.0, rate * balance[0].prefill / lanes) if apart else min(1.0, end.held)
-    found.decode_busy = min(1.0, end.held) if apart else found.prefill_busy
+    found.prefill_busy_share = min(1.0, rate * balance[0].prefill / lanes) if apart else min(1.0, end.held)
+    found.decode_busy_share = min(1.0, end.held) if apart else found.prefill_busy_share
     span, slope = 0.0, (taken[-1] - taken[0]) / max(load.prompts[-1] - load.prompts[0], 1.0)
     for place in range(len(load.arrival)):
         own = (taken[0] + slope * (load.prompt[place] - load.prompts[0])) * times

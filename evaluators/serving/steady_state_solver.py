@@ -71,7 +71,7 @@ class SteadyStateSolver:
     ) -> None:
         for one in kinds:
             if why := unsteady_reason(one.pools, requests):
-                raise DesignError(f"fidelity=steady: {why}, or use fidelity=closed")
+                raise DesignError(f"fidelity=steady_state: {why}, or use fidelity=analytical")
         self._kinds, self._which, self._requests, self._bounds = kinds, which, requests, (ttft, tpot)
         self._load, self._apart = request_mix(requests), len(kinds[0].pools) == 2
         first = pool_records([one.pools[0] for one in kinds], requests, prefills=True, decodes=not self._apart)[which]

@@ -99,7 +99,7 @@ def _judged(design: Design, job: BatchArrays, fidelity: str) -> CaseOutcomes:
     if parse_fidelity(fidelity)[0] in layout.ALONE:
         played = metrics_per_design(design, [job], lambda one, job: _metrics(one, job, fidelity))
         values = {name: value[0] if isinstance(value, np.ndarray) else value for name, value in played.items()}
-        return CaseOutcomes(job.rows, values, layout.limits(design, job, *layout.phases(design, job, "closed")))
+        return CaseOutcomes(job.rows, values, layout.limits(design, job, *layout.phases(design, job, "analytical")))
     phases = layout.phases(design, job, fidelity)
     return CaseOutcomes(job.rows, _metrics(design, job, fidelity, phases), layout.limits(design, job, *phases))
 

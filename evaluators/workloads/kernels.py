@@ -66,7 +66,7 @@ def evaluate_cases(design: Design, workload: Workload, fidelity: str) -> list[Ca
     for rows, cases in _together(of, workload.cases):
         asked = of.prepare_case(design, cases)
         limits = of.limits(design, asked)
-        if of.needs_single_designs(design, fidelity) if hasattr(of, "needs_single_designs") else fidelity != "closed":
+        if of.needs_single_designs(design, fidelity) if hasattr(of, "needs_single_designs") else fidelity != "analytical":
             metrics = metrics_per_design(design, cases, lambda one, case: _of_one(of, one, case, fidelity))
         else:
             metrics = _metrics(of, design, asked, limits, fidelity)

@@ -183,7 +183,7 @@ def kv_memory_by_pool(design: Design, load: ServingLoad) -> tuple[PoolKvMemory, 
     if not getattr(serving, "blocks", 0):
         return ()
     names, found = POOL_NAMES[-2:] if serving.prefill_instances else POOL_NAMES[:1], list[PoolKvMemory]()
-    for name, of in zip(names, instance_module(design).instances(design, load, "closed"), strict=True):
+    for name, of in zip(names, instance_module(design).instances(design, load, "analytical"), strict=True):
         memory = assembled.make_kv_memory(serving, load, float(of.free), of.room.at(0), of.copies)
         each = max(memory.each, 1)  # a request's states alone have no tokens
         tokens = [blocks // each * memory.block for blocks in (int(serving.blocks), memory.blocks)]
@@ -232,7 +232,7 @@ def _explain(design: Design, load: ServingLoad, fidelity: str) -> Breakdown:
 
 def mean_iterations(design: Design, load: ServingLoad) -> list[list[served.MeanIteration]]:
     """Mean iterations of each pool in a run on analytical iteration times; empty if no rate keeps SLOs."""
-    run = getattr(instance_module(design), "simulate_load", _played)(design, load, "closed")
+    run = getattr(instance_module(design), "simulate_load", _played)(design, load, "analytical")
     return [] if run is None else [served.mean_iterations(run, number) for number in range(len(run.pools))]
 
 
@@ -304,7 +304,7 @@ def deployment_factory(design: Design, load: ServingLoad, pools: Sequence[Instan
     """Function that gives the deployment at any rate: fixed pools, or pipelines that depend on the rate."""
     service = instance_module(design)
     if hasattr(service, "deployment_factory"):
-        found: Callable[[Requests], Deployment] = service.deployment_factory(design, load, "closed")
+        found: Callable[[Requests], Deployment] = service.deployment_factory(design, load, "analytical")
         return found
     made = join_pools(design, load, pools)
     return lambda requests: made
@@ -337,7 +337,7 @@ def _limits(design: Design, load: ServingLoad) -> list[Limit]:
     if design_count(design):
         rows = [np.array([row]) for row in range(design_count(design))]
         return served.stack_limits(len(rows), [(row, _limits(served.select_rows(design, row), load)) for row in rows])
-    for of in instance_module(design).instances(design, load, "closed"):
+    for of in instance_module(design).instances(design, load, "analytical"):
         left = of.free / of.copies - float(of.room.of(longest))
         found.append(Limit("mapping.serving.reserved", reserved, left, "B"))
         if asked and reserved <= left:

@@ -48,7 +48,7 @@ def asked(each: int, *more: str) -> Question:
 @cache
 def _pair(each: int, *more: str) -> tuple[float, float] | None:
     """Tokens/s a die and time of a token; nothing where it does not fit."""
-    fidelity = "events" if "events" in more else "closed"
+    fidelity = "events" if "events" in more else "analytical"
     of = asked(each, *(word for word in more if word != "events"))
     if explain_infeasibility(of.base, of.workload) is not None:
         return None

@@ -52,5 +52,5 @@ def sampled(count: int, seed: int) -> Iterator[Divided]:
         m, k, n = (int(side) for side in np.exp(rng.uniform(0, np.log(LARGEST), 3)))
         machine = on[name]._replace(fabric=on[name].fabric._replace(locked=float(routing == "locked")))
         given = (CoreGroupSplit(way, placement, cores), CallProduct(1.0, m, max(k, cores), n), machine, 2.0)
-        (closed, _), (played, _) = (READERS[reader].product(*given) for reader in ("closed", "events"))
+        (closed, _), (played, _) = (READERS[reader].product(*given) for reader in ("analytical", "events"))
         yield Divided(way, placement, routing, name, cores, m, max(k, cores), n, float(closed), float(played))

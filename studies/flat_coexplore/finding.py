@@ -11,7 +11,7 @@ from dse.space.units import format_quantity
 from dse.studies.write import table
 
 PATH = Path(__file__).with_name("designs.csv")
-NAMES = ("utilisation_per_system_mm2", "hbm_bytes", "energy_per_token", "utilisation", "system_mm2")
+NAMES = ("mfu_per_system_mm2", "hbm_bytes", "energy_per_token", "mfu", "system_mm2")
 HEAD = ["tiles", "elements", "L1", "link", "channels", "group", "slice", "mm2", "used", "used per mm2", "HBM", "a token"]
 
 
@@ -32,7 +32,7 @@ def finding() -> str:
             sides = (f"chip.{part}.{side}" for part in ("mesh", "tile.matrix") for side in ("rows", "cols"))
             own = [f"{of[side]:.0f}" for side in sides]
             group, cut = ([_said(of[f"mapping.{name}"]) for name in pair] for pair in (("rows", "cols"), ("queries", "keys")))
-            played = "" if kind == "best" else f" ({events['utilisation'][0]:.0%})"
+            played = "" if kind == "best" else f" ({events['mfu'][0]:.0%})"
             per = "" if kind == "best" else f" ({events[NAMES[0]][0] * 1e3:.2f})"
             rows.append(
                 [
@@ -44,7 +44,7 @@ def finding() -> str:
                     " x ".join(group),
                     " x ".join(cut),
                     f"{found['system_mm2'][0]:.0f}",
-                    f"{found['utilisation'][0]:.0%}{played}",
+                    f"{found['mfu'][0]:.0%}{played}",
                     f"{found[NAMES[0]][0] * 1e3:.2f}{per}",
                     format_quantity(found["hbm_bytes"][0], "B"),
                     f"{found['energy_per_token'][0] * 1e6:.0f} uJ",

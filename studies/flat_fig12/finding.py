@@ -52,11 +52,11 @@ def finding() -> str:
     for case in asked.workload.cases:
         design, of = played(asked.base, "flat_async", case, "events")
         bound = roof(case, design.chip)  # type: ignore[arg-type]
-        letter, share = ("C", of["utilisation"]) if bound.compute else ("M", of["hbm_utilisation"])
+        letter, share = ("C", of["mfu"]) if bound.compute else ("M", of["hbm_utilisation"])
         used[letter].append(share)
         cut = chosen_tiling(design, case)
-        closed = played(asked.base, "flat_async", case, "closed")[1]["latency"]
-        others = [played(asked.base, name, case, "closed")[1]["latency"] / closed for name in names]
+        closed = played(asked.base, "flat_async", case, "analytical")[1]["latency"]
+        others = [played(asked.base, name, case, "analytical")[1]["latency"] / closed for name in names]
         rows.append(
             [
                 case.label,

@@ -35,7 +35,7 @@ def finding() -> str:
         layer = asked(name, 4096, 128)
         spent = explain(layer.base, layer.workload.cases[0], fidelity="events")
         shares = {row.operator: row.seconds / spent.seconds for row in spent.rows}
-        use = metrics(name, 4096, 128)["utilisation"]
+        use = metrics(name, 4096, 128)["mfu"]
         parts.append([name, f"{use:.1%}", *(f"{shares.get(part, 0.0):.0%}" for part in reversed(TIME_PARTS))])
     control = [[f"{times}", *(f"{cycles:,.0f}" for cycles in scheduled(times))] for times in (1, 8)]
     head = ["S", "D", *names]
@@ -46,7 +46,7 @@ def finding() -> str:
             "HBM bandwidth, of its peak:",
             table(head, bandwidth),
             "S = 4096, D = 128, share of the time:",
-            table(["dataflow", "utilisation", *reversed(TIME_PARTS)], parts),
+            table(["dataflow", "mfu", *reversed(TIME_PARTS)], parts),
             "Share of the time in communication between tiles:",
             table(["dataflow", *(f"S = {tokens}, D = {columns}" for tokens, columns in sizes)], exchanged),
             "What 65 % in communication would take of FlatTC at S = 4096, D = 128, cycles a head, by events:",

@@ -23,9 +23,9 @@ def finding() -> str:
             )
             cut = chosen_tiling(asked.base, asked.workload.cases[0])
             found = evaluate(stack_designs([asked.base]), asked.workload, fidelity="events").columns
-            numbers = [f"{found[name][0]:.1%}" for name in ("engine_utilisation", "utilisation", "hbm_utilisation")]
+            numbers = [f"{found[name][0]:.1%}" for name in ("engine_utilisation", "mfu", "hbm_utilisation")]
             group, share = f"{cut.rows:.0f} x {cut.cols:.0f}", f"{cut.queries:.0f} x {cut.keys:.0f}"
             row = [f"{tokens}", group, share, f"{found['cycles'][0]:,.0f}", *numbers]
             (rows if side else chosen).append(row)
-    head = ["S", "group", "slice", "cycles", "engine at work", "utilisation", "HBM bandwidth"]
+    head = ["S", "group", "slice", "cycles", "engine at work", "mfu", "HBM bandwidth"]
     return "\n\n".join([table(head, rows), "What the strategy chooses:", table(head, chosen)])

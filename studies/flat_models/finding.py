@@ -78,7 +78,7 @@ def _row(chip: tuple[int, ...]) -> list[str]:
             name: float(column[0])
             for name, column in evaluate(stack_designs([of.base]), of.workload, fidelity=fidelity).columns.items()
         }
-        for fidelity in ("closed", "events")
+        for fidelity in ("analytical", "events")
     )
     found = explain(of.base, of.workload.cases[0]).rows
     moved = sum(row.nbytes for row in found if row.phase == "decode") / (closed["latency"] - closed["ttft"])
@@ -94,7 +94,7 @@ def _row(chip: tuple[int, ...]) -> list[str]:
         *(f"{format_quantity(closed[name], 's')} ({format_quantity(events[name], 's')})" for name in ("ttft", "tpot")),
         f"{closed['throughput_per_system_mm2']:.2f} ({events['throughput_per_system_mm2']:.2f})",
         f"{moved / (channels * 62.5e9):.0%}",
-        f"{flop / closed['peak']:.0%}",
+        f"{flop / closed['peak_flops']:.0%}",
     ]
 
 

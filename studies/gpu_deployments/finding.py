@@ -98,7 +98,7 @@ def _point(point: str, *more: str) -> str:
     nodes = float(found.design.chip.dies.rows)
     metrics = computed_metrics(found.metrics)  # some readings have more compute than a reticle has room for
     if "prefill" in point:
-        return f"{metrics['prefill_rate'] / nodes:,.0f}/s"
+        return f"{metrics['prefill_throughput'] / nodes:,.0f}/s"
     if point.startswith("profile"):
         return format_quantity(metrics["tpot"], "s")
     return f"{metrics['decode_throughput'] / nodes:,.0f}/s"

@@ -23,7 +23,7 @@ LAYOUTS = (
 )
 """What interleaving does, and overrides; the first one is the chip's."""
 
-READERS = (("closed", "chip.hbm.banks=null"), ("closed",), ("events",), ("cycles",))
+READERS = (("analytical", "chip.hbm.banks=null"), ("analytical",), ("events",), ("cycles",))
 """The rate alone, then each fidelity."""
 
 STREAMS = (1, 2, 4, 8, 16, 32)
@@ -45,8 +45,8 @@ def finding() -> str:
                 errors = (f"{seconds / found[-1] - 1:+.1%}" for seconds in found[:-1])
                 rows.append([model, str(batch), what, *(f"{seconds * 1e3:.2f}" for seconds in found), *errors])
     head = ["model", "batch", "interleaving"]
-    head += [f"{name} [ms]" for name in ("rate", "closed", "events", "cycles")]
-    head += [f"error of {name}" for name in ("the rate", "closed", "events")]
+    head += [f"{name} [ms]" for name in ("rate", "analytical", "events", "cycles")]
+    head += [f"error of {name}" for name in ("the rate", "analytical", "events")]
     gaps = ["calls", "interleaving", "one pace over bursts", "tables over bursts", "bursts over the chip's interleaving"]
     return "\n\n".join((
         table(head, rows),

@@ -36,7 +36,7 @@ def tiles() -> str:
                 of = evaluate(
                     *ON_TILES, f"mapping.requesters={count}", f"chip.noc.word_bytes='{width}'", f"workload.writes=[{writes}]"
                 )
-                cells.append(f"{of.metrics['peak_share']:.0%} {of.breakdown.rows[0].bound}")
+                cells.append(f"{of.metrics['bandwidth_efficiency']:.0%} {of.breakdown.rows[0].bound}")
         rows.append([str(count), *cells])
     return table(["tiles", *(f"{what}, links of {width}" for width in WIDTHS for what in ("reads", "writes"))], rows)
 
@@ -52,7 +52,7 @@ def stacks() -> str:
             for writes in (False, True)
         )
         for alone, some in zip(reads, mixed, strict=True):
-            cells = [share(asked.base, alone, "closed"), share(asked.base, alone), share(asked.base, some)]
+            cells = [share(asked.base, alone, "analytical"), share(asked.base, alone), share(asked.base, some)]
             cells.append(share(replace_leaves(asked.base, {"mapping.window": window}), alone))
             cells.append(share(replace_leaves(asked.base, {"chip.memory.hashed": "all"}), alone))
             rows.append([chip, alone.label, *cells])

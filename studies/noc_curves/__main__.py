@@ -27,11 +27,11 @@ def main() -> None:
         for routers in CONFIGURATIONS:
             for pattern in PATTERNS:
                 for flits in (1, 5):
-                    bound = float(_metrics(asked(routers, pattern, flits, 1.0), "closed")["accepted"])
+                    bound = float(_metrics(asked(routers, pattern, flits, 1.0), "analytical")["accepted_throughput"])
                     for load in LOADS:
                         found = _metrics(asked(routers, pattern, flits, round(load * bound, 6)), "cycles")
-                        values = (found["packet_latency"], found["packet_latency_p99"], found["accepted"])
-                        row = (pattern, flits, routers, bound, load * bound, *values, int(found["traffic_verdict"]))
+                        values = (found["packet_latency"], found["packet_latency_p99"], found["accepted_throughput"])
+                        row = (pattern, flits, routers, bound, load * bound, *values, int(found["traffic_status"]))
                         lines.writerow([f"{value:.5g}" if isinstance(value, float) else value for value in row])
                     say(f"{routers}, {pattern}, packets of {flits}")
     (HERE / "curves.svg").write_text(drawn(HERE / "curves.csv"))

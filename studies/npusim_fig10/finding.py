@@ -14,7 +14,7 @@ def finding() -> str:
     rows = []
     for chip in ("npu64", "npu256"):
         # where routes are not locked, products divided by k are to the cycle what events say (fidelity_gap)
-        locked, step, apart = _seconds(chip), _seconds(chip, "closed"), _seconds(chip, "events", "wormhole")
+        locked, step, apart = _seconds(chip), _seconds(chip, "analytical"), _seconds(chip, "events", "wormhole")
         for cores in sorted({cores for cores, _ in locked}):
             seconds, in_step, other = ([found[cores, name] for name in PLACEMENTS] for found in (locked, step, apart))
             rows.append(

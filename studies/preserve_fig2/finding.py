@@ -17,7 +17,7 @@ def finding() -> str:
     outcomes = evaluate(asked.space.stack(columns), asked.workload, cases=True)
     rows, fits = [], []
     for case, attention, ffn in zip(
-        asked.workload.cases, outcomes.cases["attention_layer"], outcomes.cases["ffn_layer"], strict=True
+        asked.workload.cases, outcomes.cases["attention_layer_bytes"], outcomes.cases["ffn_layer_bytes"], strict=True
     ):
         rows.append([case.model.name, *(f"{a / 1e6:.0f} / {f / 1e6:.0f}" for a, f in zip(attention, ffn, strict=True))])
         larger = [max(a, f) / 1e6 for a, f in zip(attention, ffn, strict=True)]

@@ -17,7 +17,7 @@ def finding() -> str:
     columns = asked.space.grid(0, size)
     outcomes = evaluate(asked.space.stack(columns), asked.workload)
     rows = []
-    for phase, metric in (("prefill", "prefill_rate"), ("decode", "decode_rate")):
+    for phase, metric in (("prefill", "prefill_throughput"), ("decode", "tokens_per_s_per_user")):
         algorithm = f"mapping.{phase}.{'gemm' if phase == 'prefill' else 'gemv'}"
         for code, name in enumerate(asked.space.knob(algorithm).values):  # type: ignore[union-attr]
             here = outcomes.feasible & (np.asarray(columns[algorithm]) == code)

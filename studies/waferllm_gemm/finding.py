@@ -30,7 +30,7 @@ def scaled(study: str, algorithm: str, sides: tuple[int, ...]) -> str:
             side, cycles, share = (
                 columns["mapping.rows"][here],
                 found["cycles"][number][here],
-                found["efficiency"][number][here],
+                found["compute_share"][number][here],
             )
             best = f"{side[cycles.argmin()]:.0f}" if found["fits"][number][here].any() else "none fits"
             at = [f"{cycles[side == one][0]:,.0f}" for one in sides]

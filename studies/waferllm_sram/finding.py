@@ -28,7 +28,7 @@ def finding() -> str:
             if not found.feasible.any():
                 rows.append([model, f"{size} KiB", "-", "does not fit", "-", "-"])
                 continue
-            one = np.where(found.feasible, found.cases["decode_rate"][0], 0.0)
+            one = np.where(found.feasible, found.cases["tokens_per_s_per_user"][0], 0.0)
             best = int(one.argmax())
             area = np.where(found.feasible, found.cases["decode_throughput_per_die_mm2"][-1], 0.0)
             side = int(columns["mapping.decode.rows"][best])

@@ -76,7 +76,7 @@ def main() -> None:
 
     def residuals(scaled: np.ndarray) -> list[float]:
         values = {a: float(start * scale) for a, start, scale in zip(ADDRESSES, START, scaled, strict=True)}
-        shares = [(measured(asked, values, "efficiency"), low, high) for asked, low, high in said]
+        shares = [(measured(asked, values, "compute_share"), low, high) for asked, low, high in said]
         missed = [min(0.0, share - low) + max(0.0, share - high) for share, low, high in shares]
         return [weight * error(values) for _, weight, error in known] + missed
 

@@ -274,7 +274,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the draws (%(default)s)")
     parser.add_argument("--all", action="store_true", help="print every draw, too")
     given = parser.parse_args()
-    readers = ("closed", "events") if given.against == "events" else ("events", "cycles")
+    readers = ("analytical", "events") if given.against == "events" else ("events", "cycles")
     found = []
     for one in surveyed(given.kind, given.count, given.seed, readers):
         found.append(one)

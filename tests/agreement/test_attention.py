@@ -56,11 +56,11 @@ def metrics(name: str, fidelity: str, *overrides: str) -> dict[str, float]:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", ATTENTION)
 def test_events_agree_with_the_closed_form(name: str, shape: str) -> None:
-    closed, played = (metrics(name, fidelity, *SHAPES[shape]) for fidelity in ("closed", "events"))
+    closed, played = (metrics(name, fidelity, *SHAPES[shape]) for fidelity in ("analytical", "events"))
     assert closed["latency"] == pytest.approx(played["latency"], rel=TOLERANCE.get(name, 0.08))
     assert closed["hbm_bytes"] == played["hbm_bytes"]
     for found in (closed, played):
-        assert 0 < found["utilisation"] <= found["engine_utilisation"] <= 1
+        assert 0 < found["mfu"] <= found["engine_utilisation"] <= 1
         assert 0 < found["hbm_utilisation"] <= 1
         assert 0 <= found["communication_share"] < 1
 
@@ -73,7 +73,7 @@ SLOW_VECTORS = ("chip.tile.vector.lanes='1 op/cycle'", "chip.tile.vector.special
 def test_items_of_a_block_or_two_take_what_their_vectors_take(name: str, keys: int) -> None:
     """Where vectors are all that takes time: there is nothing to rescale in a first block, nor a second strand to wait for."""
     words = (*SLOW_VECTORS, "workload.batch=4", f"workload.keys=[{keys}]", *tiled(2, 2, 128, 64))
-    closed, played = (metrics(name, fidelity, *words) for fidelity in ("closed", "events"))
+    closed, played = (metrics(name, fidelity, *words) for fidelity in ("analytical", "events"))
     assert closed["latency"] == pytest.approx(played["latency"], rel=0.06)
 
 
@@ -89,7 +89,7 @@ ROWS = {
 @pytest.mark.parametrize("formats", ["fp16", "fp8"])
 def test_blocks_of_queries_that_share_keys_agree(shape: str, formats: str) -> None:
     words = (*ROWS[shape], *(FP8 if formats == "fp8" else ()))
-    closed, played = (metrics("flat_rows", fidelity, *words) for fidelity in ("closed", "events"))
+    closed, played = (metrics("flat_rows", fidelity, *words) for fidelity in ("analytical", "events"))
     assert closed["latency"] == pytest.approx(played["latency"], rel=0.08)
     assert closed["hbm_bytes"] == played["hbm_bytes"]
     assert closed["energy"] == pytest.approx(played["energy"], rel=0.04)
@@ -111,7 +111,7 @@ def test_blocks_of_queries_that_share_keys_agree_on_random_sizes(data: Any) -> N
         words += [f"workload.causal={str(data.draw(st.booleans())).lower()}"]
         words += tiled(one(1, 2, 4), one(1, 2, 4, 8), one(16, 64, 128), one(64, 128))
     words += [f"workload.keys=[{data.draw(st.integers(1024, 4000))}]", "chip.mesh.rows=8", "chip.mesh.cols=8"]
-    closed, played = (metrics("flat_rows", fidelity, *words, "chip.hbm.channels=8") for fidelity in ("closed", "events"))
+    closed, played = (metrics("flat_rows", fidelity, *words, "chip.hbm.channels=8") for fidelity in ("analytical", "events"))
     assert closed["latency"] == pytest.approx(played["latency"], rel=0.25)  # groups of one row in phase at one channel
     assert closed["hbm_bytes"] == played["hbm_bytes"]
 
@@ -137,10 +137,10 @@ WINDOW = {
 @pytest.mark.parametrize("name", ATTENTION)
 def test_bands_of_sliding_windows_agree(name: str, shape: str) -> None:
     words = ("workload.heads=16", "workload.kv_heads=4", "workload.causal=true", *WINDOW[shape])
-    closed, played = (metrics(name, fidelity, *words) for fidelity in ("closed", "events"))
+    closed, played = (metrics(name, fidelity, *words) for fidelity in ("analytical", "events"))
     assert closed["latency"] == pytest.approx(played["latency"], rel=0.3)  # items of a block or two of keys each
     assert closed["hbm_bytes"] == played["hbm_bytes"]
-    assert 0 < played["utilisation"] <= played["engine_utilisation"]
+    assert 0 < played["mfu"] <= played["engine_utilisation"]
 
 
 def test_bands_agree_as_whole_keys_of_the_same_sizes_do() -> None:
@@ -155,7 +155,9 @@ def test_bands_agree_as_whole_keys_of_the_same_sizes_do() -> None:
         words += tiled(side, others, *map(int, rng.choice([16, 32, 64, 128], 2)))
         window = int(rng.integers(16, keys))
         for within in (0, 1):
-            found = [metrics(name, fidelity, *words, f"workload.window={within * window}") for fidelity in ("closed", "events")]
+            found = [
+                metrics(name, fidelity, *words, f"workload.window={within * window}") for fidelity in ("analytical", "events")
+            ]
             assert found[0]["hbm_bytes"] == found[1]["hbm_bytes"]
             off[within].append(abs(found[0]["latency"] / found[1]["latency"] - 1))
     for share in (0.5, 0.9, 1.0):
@@ -167,9 +169,9 @@ def test_windows_in_batches_are_each_as_if_alone_and_take_less_the_smaller_they_
     words = ("workload.keys=[4096]", "workload.causal=true")
     question = asked(*CHIP, *words, f"workload.window={windows}")
     together = evaluate(stack_designs([question.base] * 2), question.workload)
-    alone = [metrics("flat_async", "closed", *words, f"workload.window={window}")["latency"] for window in windows]
+    alone = [metrics("flat_async", "analytical", *words, f"workload.window={window}")["latency"] for window in windows]
     assert alone == sorted(alone, reverse=True)
-    assert alone[0] == metrics("flat_async", "closed", *words)["latency"]
+    assert alone[0] == metrics("flat_async", "analytical", *words)["latency"]
     assert together.columns["latency"][0] == pytest.approx(np.mean(alone))
     for fixed in ((), tiled(4, 8, 64, 32)):
         question = asked(*CHIP, *words, "workload.window=[0,100,4095]", *fixed)
@@ -205,7 +207,7 @@ SPLIT = {
 @pytest.mark.parametrize("formats", ["fp16", "fp8"])
 def test_both_passes_of_split_keys_agree(shape: str, formats: str) -> None:
     words = (*SPLIT[shape], *(FP8 if formats == "fp8" else ()))
-    closed, played = (metrics("flash_split", fidelity, *words) for fidelity in ("closed", "events"))
+    closed, played = (metrics("flash_split", fidelity, *words) for fidelity in ("analytical", "events"))
     assert closed["latency"] == pytest.approx(played["latency"], rel=0.06)
     assert closed["hbm_bytes"] == played["hbm_bytes"]
     assert closed["energy"] == pytest.approx(played["energy"], rel=0.03)
@@ -227,7 +229,7 @@ def test_both_passes_of_split_keys_agree_on_random_sizes(data: Any) -> None:
         "chip.hbm.channels=8",
     ]
     words += splits(one(2, 3, 5, 8, 20), one(16, 64), one(64, 128))
-    closed, played = (metrics("flash_split", fidelity, *words) for fidelity in ("closed", "events"))
+    closed, played = (metrics("flash_split", fidelity, *words) for fidelity in ("analytical", "events"))
     assert closed["latency"] == pytest.approx(played["latency"], rel=0.25)  # a few tiles with a block or two each
     assert closed["hbm_bytes"] == played["hbm_bytes"]
 
@@ -241,7 +243,7 @@ def test_split_keys_keep_all_tiles_at_work_where_requests_are_few() -> None:
 
 def test_keys_are_whole_where_requests_are_many() -> None:
     words = (*GROWN, "workload.batch=256", "mapping.queries=64", "mapping.keys=64")
-    whole, split = (metrics(name, "closed", *words) for name in ("flash2", "flash_split"))
+    whole, split = (metrics(name, "analytical", *words) for name in ("flash2", "flash_split"))
     assert whole == split
 
 
@@ -261,11 +263,11 @@ FP8 = tuple(f"mapping.precision.{name}=fp8" for name in ("weights", "activations
 @pytest.mark.parametrize("name", ATTENTION)
 def test_values_of_one_byte_are_half_the_bytes_in_both_readers(name: str, shape: str) -> None:
     half, whole = (
-        {fidelity: metrics(name, fidelity, *SHAPES[shape], *formats) for fidelity in ("closed", "events")}
+        {fidelity: metrics(name, fidelity, *SHAPES[shape], *formats) for fidelity in ("analytical", "events")}
         for formats in (FP8, ())
     )
-    assert half["closed"]["latency"] == pytest.approx(half["events"]["latency"], rel=TOLERANCE.get(name, 0.08))
-    for fidelity in ("closed", "events"):
+    assert half["analytical"]["latency"] == pytest.approx(half["events"]["latency"], rel=TOLERANCE.get(name, 0.08))
+    for fidelity in ("analytical", "events"):
         partial = ATTENTION[name].split and shape == "latent"  # in FP32, and in as many parts as suit the format
         assert half[fidelity]["hbm_bytes"] * 2 == pytest.approx(whole[fidelity]["hbm_bytes"], rel=0.1 if partial else 1e-12)
         assert (
@@ -291,7 +293,9 @@ def test_formats_of_other_sizes_side_by_side_are_refused() -> None:
 def test_memory_of_one_byte_values_is_half() -> None:
     limits = [
         next(
-            limit for limit in evaluate_cases(of.base, of.workload, "closed")[0].limits if limit.address == "chip.hbm.capacity"
+            limit
+            for limit in evaluate_cases(of.base, of.workload, "analytical")[0].limits
+            if limit.address == "chip.hbm.capacity"
         )
         for of in (asked(*CHIP), asked(*CHIP, *FP8))
     ]
@@ -344,10 +348,10 @@ def test_over_flattening_comes_out_of_engines_and_rounds() -> None:
     assert short[32]["latency"] > short[16]["latency"] > short[8]["latency"]
     assert short[32]["engine_utilisation"] < 0.25
     assert long[4]["latency"] > long[8]["latency"]
-    assert long[32]["utilisation"] > 0.9
+    assert long[32]["mfu"] > 0.9
 
 
-@pytest.mark.parametrize("fidelity", ["closed", "events"])
+@pytest.mark.parametrize("fidelity", ["analytical", "events"])
 @pytest.mark.parametrize("name", ATTENTION)
 def test_the_breakdown_adds_up(name: str, fidelity: str) -> None:
     question = asked(*CHIP, f"mapping.dataflow={name}", "workload.keys=[1024]")
@@ -360,8 +364,8 @@ def test_the_breakdown_adds_up(name: str, fidelity: str) -> None:
 def test_what_is_chosen_is_as_fast_as_what_the_paper_chooses() -> None:
     """Section V-B: 128 x 128 with heads of 128, groups as large as the scores."""
     for keys, side in ((512, 4), (1024, 8), (2048, 16), (4096, 32), (16384, 32)):
-        found = metrics("flat_async", "closed", f"workload.keys=[{keys}]")
-        said = metrics("flat_async", "closed", f"workload.keys=[{keys}]", *tiled(side, side, 128, 128))
+        found = metrics("flat_async", "analytical", f"workload.keys=[{keys}]")
+        said = metrics("flat_async", "analytical", f"workload.keys=[{keys}]", *tiled(side, side, 128, 128))
         assert found["latency"] <= said["latency"] * 1.01
     assert said["engine_utilisation"] == pytest.approx(0.98, abs=0.005)
 
@@ -397,9 +401,9 @@ def test_no_design_of_the_grid_is_better_than_the_committed_front() -> None:
     space, workload, names = study.question.space, study.question.workload, list(study.objectives)
     drawn = space.sample(np.random.default_rng(3).random((400, len(space.knobs))))
     outcomes = evaluate(space.stack(drawn), workload)
-    for name in ("latency", "utilisation", "hbm_utilisation", "energy_per_token", "system_mm2"):
+    for name in ("latency", "mfu", "hbm_utilisation", "energy_per_token", "system_mm2"):
         assert (outcomes.columns[name] > 0).all(), name
-    for name in ("utilisation", "engine_utilisation", "hbm_utilisation"):
+    for name in ("mfu", "engine_utilisation", "hbm_utilisation"):
         assert (outcomes.columns[name] <= 1).all(), name
     good = outcomes.feasible & np.all([bound.excess(outcomes.columns[bound.metric]) <= 0 for bound in study.bounds], axis=0)
     front = committed[committed["kind"] == "front"]
@@ -454,7 +458,7 @@ def test_keys_and_values_of_another_size_cost_both_readers_as_much(name: str, la
     found, slices = [], []
     for kv in (1.0, 4.0):
         job = closed_attention.make_job(of, shape, tiling, chip, 2.0, KvStorage(kv))
-        closed, played = (jobs.job_cost(fidelity, job) for fidelity in ("closed", "events"))
+        closed, played = (jobs.job_cost(fidelity, job) for fidelity in ("analytical", "events"))
         assert closed.activity == played.activity
         assert closed.seconds == pytest.approx(played.seconds, rel=0.25)  # on four by four tiles
         found.append(closed.activity.memory_bytes - closed_attention.own_bytes(job))
@@ -473,11 +477,11 @@ def test_keys_and_values_that_are_expanded_cost_both_readers_as_much(name: str, 
     shape = AttentionShape(2, 4, 1, 64, 512, 96, 64, latent=True) if latent else AttentionShape(2, 4, 2, 128, 512, 64, 64)
     for kv in (KvStorage(1.03125, 2.0), KvStorage(0.53125, 3.0)):
         job = closed_attention.make_job(of, shape, tiling, chip, 2.0, kv)
-        closed, played = (jobs.job_cost(fidelity, job) for fidelity in ("closed", "events"))
+        closed, played = (jobs.job_cost(fidelity, job) for fidelity in ("analytical", "events"))
         assert closed.activity == played.activity
         assert closed.seconds == pytest.approx(played.seconds, rel=0.25)  # on four by four tiles
         beside = closed_attention.make_job(of, shape, tiling, chip, 2.0, KvStorage(kv.nbytes))
-        more = closed.activity.elements - jobs.job_cost("closed", beside).activity.elements
+        more = closed.activity.elements - jobs.job_cost("analytical", beside).activity.elements
         # each tile makes all keys and values that it multiplies, once for both blocks of queries that share them
         columns = tiling.keys * (shape.key_dim + shape.v)
         assert more % (kv.expand * columns) == 0
@@ -495,7 +499,7 @@ def test_capped_scores_cost_both_readers_as_much(name: str) -> None:
     gaps = []
     for capped in (False, True):
         job = closed_attention.make_job(of, replace(shape, capped=capped), tiling, chip)
-        gaps.append([float(jobs.job_cost(fidelity, job).seconds) for fidelity in ("closed", "events")])
+        gaps.append([float(jobs.job_cost(fidelity, job).seconds) for fidelity in ("analytical", "events")])
     (closed, played), (closed_capped, played_capped) = gaps
     assert closed_capped > closed
     assert played_capped > played

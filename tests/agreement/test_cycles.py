@@ -205,12 +205,12 @@ def test_packets_of_one_channel_are_not_pipelined() -> None:
 def test_closed_and_cycles_agree_on_an_empty_network_and_refuse_what_makes_no_sense() -> None:
     given = ("chip=mesh8", "workload=traffic", "workload.traffic=[tornado]", "workload.rates=[0.01]", "workload.packets=500")
     at = {}
-    for fidelity in ("closed", "cycles"):
+    for fidelity in ("analytical", "cycles"):
         question = asked(*given)
         found = evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity)
         at[fidelity] = float(found.columns["packet_latency"][0])
         assert explain(question.base, question.workload.cases[0], fidelity=fidelity).seconds > 0
-    assert at["cycles"] == pytest.approx(at["closed"], rel=0.02)
+    assert at["cycles"] == pytest.approx(at["analytical"], rel=0.02)
     assert (
         explain_infeasibility(asked(*given[:2], "workload.traffic=[transpose]", "chip.mesh.rows=4").base, question.workload)
         is None
@@ -358,10 +358,10 @@ def test_traffic_with_faults_is_slower_and_arrives() -> None:
     for faults in ("none", "27-28+35-36", "27+20-28"):
         asked_for = asked(chip, *given, f"chip.faults={faults}")
         found = evaluate(stack_designs([asked_for.base]), asked_for.workload, fidelity="cycles")
-        assert found.columns["traffic_verdict"][0] == STABLE
-        assert found.columns["accepted"][0] == pytest.approx(0.05, rel=0.1)
+        assert found.columns["traffic_status"][0] == STABLE
+        assert found.columns["accepted_throughput"][0] == pytest.approx(0.05, rel=0.1)
         latency[faults] = float(found.columns["packet_latency"][0])
-        closed = evaluate(stack_designs([asked_for.base]), asked_for.workload, fidelity="closed")
+        closed = evaluate(stack_designs([asked_for.base]), asked_for.workload, fidelity="analytical")
         assert closed.columns["packet_latency"][0] == pytest.approx(latency[faults], rel=0.1)
     assert latency["none"] < min(latency["27-28+35-36"], latency["27+20-28"])
     for wrong in ("3-5", "7-8", "64", "east"):
@@ -412,7 +412,7 @@ def test_kernels_play_with_a_broken_link_and_other_readers_refuse_it() -> None:
     assert explain_infeasibility(near.base, near.workload) is None
     with pytest.raises(DesignError, match=r"chip\.faults: core \(1, 2\) is broken, .* all of 4 x 4 cores"):
         evaluate(stack_designs([core_.base]), core_.workload, fidelity="cycles")
-    for fidelity in ("closed", "events"):
+    for fidelity in ("analytical", "events"):
         with pytest.raises(
             DesignError,
             match=rf"chip\.faults: fidelity={fidelity} cannot route around faults; use fidelity=cycles or chip\.faults=none",

@@ -40,7 +40,7 @@ def test_closed_and_played_times_agree_on_random_sizes(data: Any) -> None:
     else:
         shape = AttentionShape(batch, 64, one(4, 8), 1, top, 128, 128, piece=piece)
     asked_for = chosen(one(*ATTENTION), shape, chip(one("tile32", "tile_gh200")))
-    closed, played = (jobs.job_cost(fidelity, asked_for) for fidelity in ("closed", "events"))
+    closed, played = (jobs.job_cost(fidelity, asked_for) for fidelity in ("analytical", "events"))
     # half are within 7 %, nine in ten within 22 %; of keys that follow one another half within 5 %, and nine in ten within 16 %
     assert closed.seconds == pytest.approx(played.seconds, rel=0.45)
     assert closed.activity.memory_bytes == played.activity.memory_bytes
@@ -51,17 +51,17 @@ def test_closed_and_played_times_agree_on_random_sizes(data: Any) -> None:
 @pytest.mark.parametrize("name", ["flash2", "flash_split", "flat_hw", "flat_async"])
 def test_closed_and_played_times_agree_on_rows_of_latent_keys(name: str, batch: int, on: str) -> None:
     asked_for = chosen(name, replace(DSA, batch=batch), chip(on))
-    closed, played = (jobs.job_cost(fidelity, asked_for) for fidelity in ("closed", "events"))
+    closed, played = (jobs.job_cost(fidelity, asked_for) for fidelity in ("analytical", "events"))
     # of four requests, a turn, groups have their first blocks one after the other
     assert closed.seconds == pytest.approx(played.seconds, rel=0.1)
 
 
 def test_bytes_are_those_of_selected_rows_and_their_numbers() -> None:
-    of = jobs.job_cost("closed", chosen("flat_hw", DSA, chip()))
+    of = jobs.job_cost("analytical", chosen("flat_hw", DSA, chip()))
     assert of.activity.memory_bytes == 64 * (2048 * (1152 + 4) + 128 * (576 + 512) * 2)
 
 
-@pytest.mark.parametrize("fidelity", ["closed", "events"])
+@pytest.mark.parametrize("fidelity", ["analytical", "events"])
 def test_small_pieces_cost_time_and_large_ones_none(fidelity: str) -> None:
     """Blocks of 128 positions are contiguous; rows of half a kilobyte lose little of HBM4, single values of a head much."""
     shape, on = AttentionShape(64, 64, 8, 1, 2048, 128, 128), chip()

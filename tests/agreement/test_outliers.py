@@ -75,7 +75,7 @@ RING = "workload=collective workload.along=rectangle workload.root=0"
 @settings(max_examples=8, deadline=None)
 def test_messages_that_come_one_after_the_other_do_not_wait_as_if_they_came_at_once(words: str) -> None:
     """Of groups of dies that share links on which each message is as long as a hop: pauses between them are seen."""
-    assert abs(gap(words, "closed", "events")) < 0.12
+    assert abs(gap(words, "analytical", "events")) < 0.12
 
 
 SUMMA = "chip.hbm.banks=null workload=gemm mapping=summa"
@@ -97,4 +97,4 @@ SUMMA = "chip.hbm.banks=null workload=gemm mapping=summa"
 @settings(max_examples=5, deadline=None)
 def test_groups_store_one_after_the_other_and_what_they_store_passes_before_what_is_sent(words: str) -> None:
     """What the last group stores is left in the end; a column's links carry stores before what is sent along it."""
-    assert abs(gap(words, "closed", "events")) < 0.12
+    assert abs(gap(words, "analytical", "events")) < 0.12

@@ -94,7 +94,7 @@ def test_what_is_chosen_is_played_as_it_is_priced(sizes: dict[str, int]) -> None
     every = {id(one.job): one.job for block in blocks for one in block.calls}.values()
     assert any(isinstance(job, JobSequence) for job in every) == (base.chip.mesh.rows == 6)
     assert any(job.chip.mesh.cols < base.chip.mesh.cols for job in every) == (base.chip.mesh.cols == 6)
-    closed, played = ([jobs.job_cost(reader, job) for job in every] for reader in ("closed", "events"))
+    closed, played = ([jobs.job_cost(reader, job) for job in every] for reader in ("analytical", "events"))
     assert sum(of.seconds for of in closed) == pytest.approx(sum(of.seconds for of in played), rel=0.05)
     for mine, theirs in zip(closed, played, strict=True):
         for name in ("macs", "elements", "memory_bytes", "sent_bytes"):

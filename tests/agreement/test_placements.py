@@ -38,7 +38,7 @@ def test_placements_have_one_order_by_formula_and_by_events(
         group = CoreGroupSplit(way[0], placement, cores, way[1])
         return float(READERS[reader].product(group, CallProduct(1.0, m, k * cores, n), machine, 2.0)[0])
 
-    closed, played = ({name: seconds(reader, name) for name in PLACEMENTS} for reader in ("closed", "events"))
+    closed, played = ({name: seconds(reader, name) for name in PLACEMENTS} for reader in ("analytical", "events"))
     for one, other in combinations(PLACEMENTS, 2):
         if played[one] > (1 + APART) * played[other]:
             assert closed[one] > closed[other], (one, other, closed, played)

@@ -32,7 +32,7 @@ def test_random_attention_takes_what_is_played() -> None:
     rng, ratios = np.random.default_rng(3), []
     for _ in range(24):
         words = drawn(rng)
-        ratios.append(latency("closed", *words) / latency("events", *words))
+        ratios.append(latency("analytical", *words) / latency("events", *words))
     assert np.median(np.abs(np.array(ratios) - 1)) < 0.05
     assert np.percentile(ratios, [5, 95]) == pytest.approx([1, 1], abs=0.25)
 
@@ -48,4 +48,4 @@ def test_events_have_no_idle_channels_while_groups_ask(name: str, bandwidth: int
     words += [f"mapping.dataflow={name}", *(["mapping.rows=2", "mapping.cols=8"] if name == "flat_hw" else [])]
     routers = latency("cycles", *words)
     assert latency("events", *words) == pytest.approx(routers, rel=0.03)
-    assert latency("closed", *words) == pytest.approx(routers, rel=0.08)
+    assert latency("analytical", *words) == pytest.approx(routers, rel=0.08)

@@ -32,7 +32,7 @@ def test_closed_and_played_updates_agree_on_random_sizes(data: Any) -> None:
     heads = keys * one(1, 2, 4)
     shape = RecurrenceShape(one(*RULE_OPERATIONS), heads, keys, one(64, 128, 256), one(64, 128), sequences, sequences)
     job = decode_state_job(shape, chip(one("tile32", "tile_gh200")), one(1.0, 2.0), one(0.0, 0.3))
-    closed, played = (jobs.job_cost(fidelity, job) for fidelity in ("closed", "events"))
+    closed, played = (jobs.job_cost(fidelity, job) for fidelity in ("analytical", "events"))
     # of a few states, whose loads meet at a channel in no order of turns, up to a quarter
     assert closed.seconds == pytest.approx(played.seconds, rel=0.1 if shape.states > 1024 else 0.25)
     assert closed.activity.memory_bytes == played.activity.memory_bytes
@@ -42,14 +42,14 @@ def test_closed_and_played_updates_agree_on_random_sizes(data: Any) -> None:
 @pytest.mark.parametrize("rule", RULE_OPERATIONS)
 def test_bytes_and_operations_are_those_of_states(rule: str) -> None:
     shape = RecurrenceShape(rule, 32, 16, 128, 128, 64, 64)
-    of = jobs.job_cost("closed", decode_state_job(shape, chip())).activity
+    of = jobs.job_cost("analytical", decode_state_job(shape, chip())).activity
     row = 2 * 128 + 2 * 128  # keys and queries, values and outputs
     scalars = 4 * ((128 if rule == "channel_delta" else 1) + (rule != "linear"))
     assert of.memory_bytes == 64 * 32 * (2 * 128 * 128 * 4 + 2 * row + scalars)
     assert shape.updates == 64 * 32 * {"delta": 7, "channel_delta": 7, "ssd": 5, "linear": 5}[rule] * 128 * 128
 
 
-@pytest.mark.parametrize("fidelity", ["closed", "events"])
+@pytest.mark.parametrize("fidelity", ["analytical", "events"])
 def test_states_that_stay_cost_no_traffic_but_memory(fidelity: str) -> None:
     far, half, near = (jobs.job_cost(fidelity, decode_state_job(GDN, chip(), resident=share)) for share in (0.0, 0.5, 1.0))
     assert far.activity.memory_bytes - half.activity.memory_bytes == pytest.approx(GDN.state_bytes, rel=0.01)
@@ -81,7 +81,7 @@ def test_closed_and_played_prompts_agree_on_random_sizes(data: Any) -> None:
     heads, prompt = keys * one(1, 2, 4), data.draw(st.integers(1, 5000))
     shape = RecurrenceShape(rule, heads, keys, one(64, 128), one(64, 128), sequences, sequences * prompt, one(64, 128))
     job = prefill_state_job(shape, chip(one("tile32", "tile_gh200")), one(1.0, 2.0))
-    closed, played = (jobs.job_cost(fidelity, job) for fidelity in ("closed", "events"))
+    closed, played = (jobs.job_cost(fidelity, job) for fidelity in ("analytical", "events"))
     # half are within 0.1 %, nine in ten within 3 %; a few items of a short prompt have their channel's links alone
     assert closed.seconds == pytest.approx(played.seconds, rel=0.15 if prompt > 500 else 0.25)
     assert closed.activity.memory_bytes == played.activity.memory_bytes
@@ -92,7 +92,7 @@ def test_products_of_chunks_are_as_many_as_the_formula_says(rule: str, chunk: in
     """And what inverts a chunk's triangle, twice as many products of squares as the chunk has bits, less two."""
     shape = RecurrenceShape(rule, 32, 32, 128, 64, 32, 32 * 16 * chunk, chunk)  # an item a tile
     inverse = 2 * (chunk.bit_length() - 2) * 2 * chunk**2 if rule == "delta" else 0
-    of = jobs.job_cost("closed", prefill_state_job(shape, chip())).activity
+    of = jobs.job_cost("analytical", prefill_state_job(shape, chip())).activity
     assert 2 * of.macs == shape.chunked + shape.tokens * shape.heads * inverse
 
 
@@ -101,4 +101,4 @@ def test_a_prompt_moves_its_tokens_and_each_state_once() -> None:
     job = prefill_state_job(shape, chip())
     assert job.items == shape.states  # no head is cut
     token = 2 * (4 * 128) + 2 * 4  # queries, keys, values, outputs; a decay and a step
-    assert jobs.job_cost("closed", job).activity.memory_bytes == 2 * shape.state_bytes + shape.tokens * 32 * token
+    assert jobs.job_cost("analytical", job).activity.memory_bytes == 2 * shape.state_bytes + shape.tokens * 32 * token

@@ -34,7 +34,7 @@ def drawn(seed: int) -> tuple[str, ...]:
 @pytest.mark.parametrize("name", TILE_ALGORITHMS)
 def test_closed_forms_of_wafers_hold_on_tiles(name: str) -> None:
     found = [
-        [latency(fidelity, *TILES, *drawn(seed), f"mapping.gemm={name}") for fidelity in ("closed", "events")]
+        [latency(fidelity, *TILES, *drawn(seed), f"mapping.gemm={name}") for fidelity in ("analytical", "events")]
         for seed in range(12)
     ]
     gaps = np.array([closed / events - 1 for closed, events in found])
@@ -46,7 +46,7 @@ def test_closed_forms_of_wafers_hold_on_tiles(name: str) -> None:
 def test_messages_that_do_not_meet_are_priced_on_locked_routes(name: str) -> None:
     words = [("chip=npu64", *TILES[1:], *drawn(seed)[:1], "mapping.rows=5", f"mapping.gemm={name}") for seed in range(6)]
     near = 0.1 if name == "t10" else 0.05  # relays of a few words get out of step, and meet less often than is counted
-    assert [latency("closed", *of) for of in words] == pytest.approx([latency("events", *of) for of in words], rel=near)
+    assert [latency("analytical", *of) for of in words] == pytest.approx([latency("events", *of) for of in words], rel=near)
 
 
 @pytest.mark.parametrize("name", sorted(set(GEMM)))
@@ -54,10 +54,10 @@ def test_messages_that_do_not_meet_are_priced_on_locked_routes(name: str) -> Non
 def test_a_closed_form_that_does_not_hold_is_refused_and_events_play(chip: str, name: str) -> None:
     words = (f"chip={chip}", *TILES[1:], "workload.shapes=[64x96x80]", "mapping.rows=4", f"mapping.gemm={name}")
     if name in (TILE_ALGORITHMS if chip == "tile32" else LOCKED_ALGORITHMS):
-        assert latency("closed", *words) > 0
+        assert latency("analytical", *words) > 0
     else:
         with pytest.raises(DesignError, match="use fidelity=events"):
-            latency("closed", *words)
+            latency("analytical", *words)
     assert latency("events", *words) > 0
 
 
@@ -69,10 +69,10 @@ def test_limits_of_a_product_need_no_closed_form() -> None:
 
 def test_vectors_are_for_another_mapping() -> None:
     with pytest.raises(DesignError, match="mapping=summa"):
-        latency("closed", "chip=tile32", "workload=gemv", "mapping=product", "mapping.rows=8")
+        latency("analytical", "chip=tile32", "workload=gemv", "mapping=product", "mapping.rows=8")
 
 
-@pytest.mark.parametrize("fidelity", ["closed", "events"])
+@pytest.mark.parametrize("fidelity", ["analytical", "events"])
 @pytest.mark.parametrize("name", ["meshgemm", "cannon", "summa"])
 def test_a_breakdown_adds_up_and_more_of_the_engine_does_no_harm(name: str, fidelity: str) -> None:
     of = asked(*TILES, "workload.shapes=[512x640x384]", "mapping.rows=8", f"mapping.gemm={name}")

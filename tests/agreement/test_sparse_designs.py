@@ -55,16 +55,16 @@ def chip() -> Chip:
 
 @pytest.mark.parametrize("name", JOBS)
 def test_many_designs_are_each_as_if_alone(name: str) -> None:
-    together = jobs.job_cost("closed", JOBS[name](replace_leaves(chip(), LEAVES)))
+    together = jobs.job_cost("analytical", JOBS[name](replace_leaves(chip(), LEAVES)))
     for place in range(3):
         one = {address: values[place].item() for address, values in LEAVES.items()}
-        alone = jobs.job_cost("closed", JOBS[name](replace_leaves(chip(), one)))
+        alone = jobs.job_cost("analytical", JOBS[name](replace_leaves(chip(), one)))
         assert np.broadcast_to(together.seconds, 3)[place] == pytest.approx(float(alone.seconds), rel=0.02), place
         moved = np.broadcast_to(together.activity.memory_bytes, 3)[place]
         assert moved == pytest.approx(float(alone.activity.memory_bytes), rel=0.02), place
 
 
-@pytest.mark.parametrize("fidelity", ["closed", "events"])
+@pytest.mark.parametrize("fidelity", ["analytical", "events"])
 @pytest.mark.parametrize("name", JOBS)
 def test_parts_add_up(name: str, fidelity: str) -> None:
     of = JOBS[name](chip())

@@ -54,7 +54,7 @@ def test_one_long_stream_that_meets_nobody_takes_what_the_closed_form_says(seed:
     of = memory(str(rng.choice(["hbm2", "hbm3", "hbm4"])))
     machine = die(of, float(rng.integers(16, 200)), 1, float(rng.uniform(0.5, 0.85)))
     call = product(int(rng.integers(1000, 9000)), int(rng.integers(1000, 9000)))
-    closed, events, cycles = (seconds(machine, call, word) for word in ("closed", "events", "cycles"))
+    closed, events, cycles = (seconds(machine, call, word) for word in ("analytical", "events", "cycles"))
     assert closed == events == cycles == pytest.approx(call.fetch * machine.memory.byte)
 
 
@@ -65,7 +65,7 @@ def test_cores_that_begin_in_the_same_bank_lose_most_of_the_bandwidth_and_hashed
     alone, side_by_side, spread = (
         seconds(die(of, 64, cores, 1.0), call, "cycles") for of, cores in ((plain, 1), (plain, 128), (hashed, 128))
     )
-    assert alone < 1.05 * seconds(die(plain, 64, 1, 1.0), call, "closed")
+    assert alone < 1.05 * seconds(die(plain, 64, 1, 1.0), call, "analytical")
     assert side_by_side > 3 * alone
     assert spread < side_by_side / 2
 
@@ -123,7 +123,7 @@ def test_tables_are_near_bursts(seed: int) -> None:
 
 
 def test_a_model_on_a_die_takes_longer_by_banks_and_its_breakdown_adds_up() -> None:
-    closed, *played = (dse.evaluate(*MODEL, *(BANKS if word != "closed" else ()), f"fidelity={word}") for word in READERS)
+    closed, *played = (dse.evaluate(*MODEL, *(BANKS if word != "analytical" else ()), f"fidelity={word}") for word in READERS)
     for one in played:
         assert one.metrics["tpot"] > 1.02 * closed.metrics["tpot"]
         assert sum(row.seconds for row in one.breakdown.rows) == pytest.approx(one.metrics["latency"])

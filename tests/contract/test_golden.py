@@ -16,7 +16,9 @@ from tests.contract.golden import answers, differences, read
 from tests.contract.golden.questions import QUESTIONS, cell, cells, fidelity, judge, overrides
 from tests.samples import asked
 
-CLOSED = [(name, question) for name, questions in QUESTIONS.items() for question in questions if fidelity(question) == "closed"]
+CLOSED = [
+    (name, question) for name, questions in QUESTIONS.items() for question in questions if fidelity(question) == "analytical"
+]
 
 
 @cache

@@ -50,18 +50,18 @@ def test_random_designs_are_answered(name: str) -> None:
     designs, workload = drawn(name, 10_000)
     outcomes = evaluate(designs, workload)
     here = [metric for metric in METRICS if not np.isnan(outcomes.columns[metric]).all()]
-    phases = {"throughput", "ttft", "tpot"} if not name.startswith("product") else {"cycles", "efficiency", "cores"}
+    phases = {"throughput", "ttft", "tpot"} if not name.startswith("product") else {"cycles", "compute_share", "cores"}
     assert {"latency", "system_mm2", *phases} <= set(here)
     for metric in here:
         assert np.isfinite(outcomes.columns[metric]).all(), metric
-        if metric not in ("transition", "kv_capacity", "hbm_used"):  # nothing to move, no room, or room for everything
+        if metric not in ("relayout_time", "kv_capacity", "hbm_used"):  # nothing to move, no room, or room for everything
             assert (outcomes.columns[metric] > 0).all(), metric
     found = outcomes.columns
     if name.startswith("product"):
-        assert (found["utilisation"] <= found["efficiency"] + 1e-12).all()
-        assert (found["efficiency"] <= 1).all()
+        assert (found["mfu"] <= found["compute_share"] + 1e-12).all()
+        assert (found["compute_share"] <= 1).all()
     else:
-        moved = np.nan_to_num(found["transition"])
+        moved = np.nan_to_num(found["relayout_time"])
         assert np.allclose(found["latency"], found["ttft"] + moved + found["tpot"] * 2731)
     assert (outcomes.excess[~outcomes.feasible] > 0).all()
     assert (outcomes.columns["system_mm2"] >= outcomes.columns["die_mm2"]).all()
@@ -122,7 +122,16 @@ def test_random_designs_that_serve_are_answered(chip: str, model: str) -> None:
     )
     columns = question.space.sample(np.random.default_rng(1).random((20, len(question.space.knobs))))
     outcomes = evaluate(question.space.stack(columns), question.workload)
-    for metric in ("ttft", "tbt_p99", "tpot", "latency", "throughput", "energy_per_token", "system_mm2", "step_price_error"):
+    for metric in (
+        "ttft",
+        "tbt_p99",
+        "tpot",
+        "latency",
+        "throughput",
+        "energy_per_token",
+        "system_mm2",
+        "iteration_time_error",
+    ):
         assert (outcomes.columns[metric][outcomes.feasible] > 0).all(), metric
         assert np.isfinite(outcomes.columns[metric][outcomes.feasible]).all(), metric
         assert np.isnan(outcomes.columns[metric][~outcomes.feasible]).all() or metric == "system_mm2", metric
@@ -130,6 +139,6 @@ def test_random_designs_that_serve_are_answered(chip: str, model: str) -> None:
     found = {name: column[outcomes.feasible] for name, column in outcomes.columns.items()}
     assert (found["latency"] >= found["ttft"]).all()
     assert (found["tbt_p50"] <= found["tbt_p99"]).all()
-    for share in ("kv_spilled", "prefill_busy", "decode_busy", "kv_peak"):
+    for share in ("kv_spilled_share", "prefill_busy_share", "decode_busy_share", "kv_utilisation_peak"):
         assert (found[share] <= 1 + 1e-9).all(), share
     assert (outcomes.excess[~outcomes.feasible] > 0).all()

@@ -73,7 +73,9 @@ def passed(design: Design, workload: Any, new: int, past: int = 0) -> float:
     model, mapping = workload.cases[0].model, design.mapping
     on = ChipContext(model, design.chip, mapping.prefill, mapping.precision, {})
     (turn,) = IterationWork(model, "prefill", "prefill", 1, new, past, 0, 0.0).turns()
-    parts = block_timeline(list(chip_blocks(turn.at, turn.attend, on)), tile_core_machine(design.chip), cost_model("closed"))
+    parts = block_timeline(
+        list(chip_blocks(turn.at, turn.attend, on)), tile_core_machine(design.chip), cost_model("analytical")
+    )
     return float(sum(of.block.times * sum(of.durations) for of in parts))
 
 

@@ -182,7 +182,7 @@ def test_what_regions_do_beyond_is_padding_or_repetition_or_masked(phase: str, n
         for call in block.calls:
             if call.kernel is None or not call.flop:
                 continue
-            done = READERS["closed"].kernel(call.kernel, machine)
+            done = READERS["analytical"].kernel(call.kernel, machine)
             if call.kernel.kind == "vector":  # multiply-adds of vector instructions
                 elements = done.activity.elements * call.kernel.times * call.kernel.copies
                 assert 2 * elements >= call.flop * (1 - 1e-12), call.name
@@ -276,7 +276,7 @@ def test_memories_of_the_whole_chip_hold_each_weight_once(name: str) -> None:
 def test_engines_of_the_whole_chip_do_no_less_than_is_useful(phase: str, name: str) -> None:
     for block in laid(on_the_whole_chip, name, phase).blocks:
         for call in block.calls:
-            done = jobs_of.job_cost("closed", call.job).activity
+            done = jobs_of.job_cost("analytical", call.job).activity
             assert done is not None
             # states of a token by itself are the work of vector engines, an instruction or more for two operations
             assert 2 * (done.macs + done.elements * (call.name == "state")) >= call.flop * (1 - 1e-12), call.name

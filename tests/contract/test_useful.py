@@ -38,7 +38,7 @@ CELLS = [
 
 def spent(design: Design, case: WorkloadCase) -> tuple[BreakdownRow, ...]:
     """Where the time of a case goes; what is executed is what is useful and its excess, which has a cause."""
-    found = explain(design, case, decode_at="mean", fidelity="closed").rows
+    found = explain(design, case, decode_at="mean", fidelity="analytical").rows
     for row in found:
         assert set(row.excess or {}) <= {"padding", "repetition", "mask"}
         assert row.executed is None or row.executed >= row.flop >= 0
@@ -54,8 +54,8 @@ def useful(design: Design, case: WorkloadCase) -> float:
 def utilisation(design: Design, case: WorkloadCase) -> float:
     """Of matrix engines by a case, which is no more than all of them; nor does memory move more than it could."""
     found = evaluate(stack_designs([design]), Workload("", (case,))).columns
-    assert all(0 <= found[name][0] <= 1 for name in ("utilisation", "hbm_utilisation") if name in found)
-    return float(found["utilisation"][0]) if "utilisation" in found else float("nan")
+    assert all(0 <= found[name][0] <= 1 for name in ("mfu", "hbm_utilisation") if name in found)
+    return float(found["mfu"][0]) if "mfu" in found else float("nan")
 
 
 @st.composite
@@ -121,7 +121,7 @@ def test_useful_operations_of_a_model_are_those_of_its_graph_in_every_layout(mod
 def test_copies_that_have_equally_many_requests_do_what_is_asked_and_no_more(chip: str) -> None:
     of = asked("model=qwen3_30b_a3b", f"chip={chip}", "workload.batch=[768]", "workload.prompt=300", "workload.output=4")
     (job,) = arrays_by_case(of.workload)
-    assert [phase.asked for phase in layout_module(of.base).phases(of.base, job, "closed")] == pytest.approx([1.0, 1.0])
+    assert [phase.asked for phase in layout_module(of.base).phases(of.base, job, "analytical")] == pytest.approx([1.0, 1.0])
 
 
 @pytest.mark.parametrize(("tp", "cause"), [(16, "repetition"), (3, "padding")])

@@ -75,7 +75,7 @@ def test_a_model_is_said_to_cache_what_memory_has_of_a_token(model: str, formats
     design, load = load_of(
         "chip=h200", "workload=serving", "workload.speculation=none", "mapping.both.tp=1", f"model={model}", *formats
     )
-    cached = devices.instances(design, load, "closed")[0].room.growing
+    cached = devices.instances(design, load, "analytical")[0].room.growing
     said = _model_text(load.model, design.mapping.precision, {})
     assert f" {format_quantity(cached, 'B')} of KV cache a token in {design.mapping.precision.kv}" in said
     assert ("mxfp4 for keys of the index" in said) == (model == "deepseek_v32" and "mxfp4" in str(formats))
@@ -86,7 +86,7 @@ def test_blocks_that_are_given_stand_beside_what_memory_has_room_for(apart: int)
     words = ("chip=h200", "workload=serving", "model=qwen3_8b", f"mapping.serving.prefill_instances={apart}")
     design, load = load_of(*words, "mapping.serving.blocks=2588")
     assert kv_memory_by_pool(*load_of(*words)) == ()
-    room = [pool.memory.blocks for pool in deploy_load(*load_of(*words), "closed")[0].pools]
+    room = [pool.memory.blocks for pool in deploy_load(*load_of(*words), "analytical")[0].pools]
     found = kv_memory_by_pool(design, load)
     assert [(one.blocks, one.tokens, one.room, one.room_tokens) for one in found] == [
         (2588, 2588 * 16, blocks, blocks * 16) for blocks in room
@@ -177,7 +177,7 @@ def test_nothing_is_idle_among_what_binds() -> None:
 def test_an_overloaded_service_names_the_knob() -> None:
     base = ["chip=npu64", "model=qwen3_4b", "workload=serving", "workload.requests=200", "workload.rate='50 Hz'"]
     both = dse.evaluate(base)
-    assert both.metrics["load_verdict"]
+    assert both.metrics["load_status"]
     assert re.search(r"mapping\.both\.microbatch|chip\.mesh", overload_advice(both.metrics, both.design))
     apart = dse.evaluate([*base, "mapping.serving.prefill_cores=16"])
     assert "prefill_cores" in overload_advice(apart.metrics, apart.design)

@@ -180,7 +180,7 @@ def test_what_tells_designs_apart_is_half_the_band_of_measured_rows(ran: StoredS
     question = workload_name(ran.study.config["workload"])
     kernel = kernel_algorithm(ran.study.question.base, question)
     names = {name: str(ran.study.config["choices"].get(name, "")) for name in ("chip", "mapping", "stack")}
-    kind = result_kind(names, kernel, question, "tpot", "closed")
+    kind = result_kind(names, kernel, question, "tpot", "analytical")
     rows = tuple(Residual("a", str(place), "check", kind, False, error) for place, error in enumerate((-0.1, 0.05, 0.21)))
     monkeypatch.setattr("dse.accuracy.residuals.read_residuals", lambda: rows)
     by, how = objective_resolution(ran.study)["tpot"]

@@ -92,7 +92,7 @@ def test_a_note_says_exactly_what_changes_nothing(question: tuple[str, ...]) -> 
         some = [every[place] for place in rng.permutation(len(every))[:LEAVES]]
         wanted = {leaf for leaf in some if brute(design, of.workload, leaf) is not False}
         own = Question(design, of.workload, of.space, (), of.defined)
-        found = effective_settings(own, [TypedSetting(leaf, (leaf,)) for leaf in some], "closed")
+        found = effective_settings(own, [TypedSetting(leaf, (leaf,)) for leaf in some], "analytical")
         assert found == wanted, found ^ wanted
 
 
@@ -176,7 +176,7 @@ def test_questions_in_a_copy_are_ended_and_leave_nothing() -> None:
 def test_settings_of_what_is_asked_are_tried_too() -> None:
     """A bound that holds by far has an effect: a thousandth of it would not hold."""
     line = ["chip=h200", "workload=serving", "model=qwen3_1b7", "workload.requests=50", "workload.tpot=50 ms", "seed=1"]
-    assert not dse.evaluate(*line, "fidelity=steady").without_effect
+    assert not dse.evaluate(*line, "fidelity=steady_state").without_effect
     line = ["chip=h200", "model=qwen3_1b7", "model.qwen3_1b7.layers=4", "workload.batch=[2]", "seed=3"]
     assert [str(one) for one in dse.evaluate(*line).without_effect] == ["seed has no effect here"]
 

@@ -105,7 +105,7 @@ def test_chips_side_by_side_and_studies_say_it_too(tmp_path: Path) -> None:
 def test_a_deployment_says_it_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Of the best one: where it is of one die, nothing reads how dies exchange."""
     load = ("model=qwen3_1b7", "devices=2", "workload.requests=400", "workload.prompt=64", "workload.output=4")
-    words = ("stack=vllm_allreduce_h100", "apart=false", "workload.ttft=20ms", "workload.tpot=100ms", *load)
+    words = ("stack=vllm_allreduce_h100", "disaggregated=false", "workload.ttft=20ms", "workload.tpot=100ms", *load)
     of_two = ("mapping.both.tp=2", LIBRARY)
     several = (["chip=h100", *of_two], ["chip=mi300x", *of_two], ["chip=mi300x", "mapping.both.tp=1"])
     own, other, alone = (find_capacity([*of, *words]) for of in several)

@@ -100,7 +100,7 @@ def test_what_comes_to_nothing_is_not_a_number() -> None:
         ({"mine": "goodputt / power"}, r"metrics.mine: no metric 'goodputt'; did you mean 'goodput'\? valid: "),
         ({"mine": "ttft + power"}, "metrics.mine: units do not fit, s \\+ W; both sides need the same"),
         ({"mine": "ttft - tpot * power"}, "units do not fit, s - s\\*W"),
-        ({"mine": "load_verdict + 1"}, "load_verdict is a verdict"),
+        ({"mine": "load_status + 1"}, "load_status is a verdict"),
         ({"mine": "2 * 3"}, "is the same for all designs"),
         ({"mine": "ttft +"}, "is no expression; write names of metrics"),
         ({"mine": "__import__('os').getcwd()"}, "not allowed in an expression"),
@@ -222,15 +222,15 @@ def test_what_no_design_has_is_refused_before_anything_is_evaluated_or_written(t
     ("words", "why"),
     [
         (
-            ("fidelity=steady", "++objectives.x=min"),
-            r"objectives\.x: .* no latency_p99 at fidelity=steady.* set fidelity=closed",
+            ("fidelity=steady_state", "++objectives.x=min"),
+            r"objectives\.x: .* no latency_p99 at fidelity=steady_state.* set fidelity=analytical",
         ),
         (
-            ("screen.fidelity=steady", "+constraints.x='<= 9 s'"),
+            ("screen.fidelity=steady_state", "+constraints.x='<= 9 s'"),
             r"constraints\.x: .*that of the screen.* set screen\.run=false",
         ),
-        (("screen.fidelity=steady", "screen.run=false", "++objectives.x=min"), ""),
-        (("fidelity=steady", "++objectives.y=min"), ""),
+        (("screen.fidelity=steady_state", "screen.run=false", "++objectives.x=min"), ""),
+        (("fidelity=steady_state", "++objectives.y=min"), ""),
     ],
 )
 def test_what_the_steady_state_has_not_is_refused_where_it_screens(words: tuple[str, ...], why: str, tmp_path: Path) -> None:

@@ -15,7 +15,14 @@ def said(counts: dict[str, int], total: int, noun: str) -> str:
 
 
 def test_a_capacity_says_what_it_left_out(tmp_path: Path, typed: Callable[..., tuple[int, str, str]]) -> None:
-    words = ("chip=h100", "model=qwen3_32b", "devices=2", "workload.requests=200", "workload.ttft=150 ms", "apart=false")
+    words = (
+        "chip=h100",
+        "model=qwen3_32b",
+        "devices=2",
+        "workload.requests=200",
+        "workload.ttft=150 ms",
+        "disaggregated=false",
+    )
     knobs = (
         "+space.mapping.both.tp=choice(1,2)",
         "+space.mapping.serving.batch=choice(16,64)",

@@ -162,7 +162,7 @@ def test_list_says_what_can_be_chosen_beside_its_document(reading: tuple[Path, C
     found = json.loads(said.text)
     assert "h200" in found["chip"]
     assert "llama3_8b" in found["model"]
-    assert "closed" in found["fidelity"]
+    assert "analytical" in found["fidelity"]
     assert found["metrics"]["tpot"]["unit"] == "s"
 
 

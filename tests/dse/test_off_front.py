@@ -117,7 +117,7 @@ def test_designs_off_the_front_are_none_of_the_best_and_stored_as_any(tmp_path: 
     for record in off.after.to_dict("records"):
         outcomes = evaluate(stack_designs([space.at(knob_values(asked, record))]), workload, fidelity="events")
         assert record["latency"] == outcomes.columns["latency"][0]
-    assert (found.shared, found.own) == tuple(map(tuple, compare_fidelities("product", "closed", "events")))
+    assert (found.shared, found.own) == tuple(map(tuple, compare_fidelities("product", "analytical", "events")))
     none = products(tmp_path, "verify.off_front=0", "verify.designs=5")
     alone = StoredStudy(none).verified()
     assert alone is not None

@@ -17,7 +17,8 @@ __all__ = ["browser"]
 
 WORDS = [
     "chip=h200", "model=llama3_8b", "devices=2", "workload.prompt=500", "workload.output=20", "workload.requests=100",
-    "workload.ttft='400 ms'", "workload.tpot='30 ms'", "space=empty", "+space.mapping.both.tp='choice(1,2)'", "apart=false",
+    "workload.ttft='400 ms'", "workload.tpot='30 ms'", "space=empty", "+space.mapping.both.tp='choice(1,2)'",
+    "disaggregated=false",
 ]  # fmt: skip
 
 BOXES = "of => [...document.querySelectorAll(of)].map(e => e.getBoundingClientRect().toJSON())"

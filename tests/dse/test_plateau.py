@@ -86,7 +86,7 @@ def test_a_mean_of_ratios_needs_what_they_are_to(tmp_path: Path) -> None:
 
 
 PAIR = "chip=npu_dse model=llama3_8b mapping.prefill.tp=8 workload.batch=[4]"
-GAIN = "ratio(mapping.prefill.prefetch=none, decode_rate)"
+GAIN = "ratio(mapping.prefill.prefetch=none, tokens_per_s_per_user)"
 
 
 def simulated(folder: Path, *lines: str) -> list[float]:
@@ -97,8 +97,10 @@ def simulated(folder: Path, *lines: str) -> list[float]:
 
 @pytest.mark.parametrize("other", ["workload.sequence=[1024]", "mapping.both.tp=2", "model=qwen2_7b"])
 def test_a_ratio_of_ratios_is_that_of_its_four_figures(tmp_path: Path, other: str) -> None:
-    plain = [f"{PAIR} {words},,decode_rate,1,token/s,report," for words in ("mapping.prefill.prefetch=whole", other)]
-    without = [f"{PAIR} mapping.prefill.prefetch=none {words},,decode_rate,1,token/s,report," for words in ("", other)]
+    plain = [f"{PAIR} {words},,tokens_per_s_per_user,1,token/s,report," for words in ("mapping.prefill.prefetch=whole", other)]
+    without = [
+        f"{PAIR} mapping.prefill.prefetch=none {words},,tokens_per_s_per_user,1,token/s,report," for words in ("", other)
+    ]
     lines = f'{PAIR},,"{GAIN}",1,ratio,report,', f'{PAIR},{other},"{GAIN}",1,ratio,report,'
     here, there, off, off_there, gain, gains = simulated(tmp_path, *plain, *without, *lines)
     assert gain == pytest.approx(here / off)
@@ -106,7 +108,7 @@ def test_a_ratio_of_ratios_is_that_of_its_four_figures(tmp_path: Path, other: st
     assert gain > 1
 
 
-@pytest.mark.parametrize("what", ["ratio(decode_rate)", "ratio(mapping.prefill.prefetch=none)", "ratio(a=b, c, d)"])
+@pytest.mark.parametrize("what", ["ratio(tokens_per_s_per_user)", "ratio(mapping.prefill.prefetch=none)", "ratio(a=b, c, d)"])
 def test_a_ratio_that_names_no_override_or_no_metric_is_refused(tmp_path: Path, what: str) -> None:
     with pytest.raises(DesignError):
         simulated(tmp_path, f'{PAIR},,"{what}",1,ratio,report,')

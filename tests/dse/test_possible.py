@@ -188,7 +188,7 @@ def test_a_search_of_nothing_possible_ends(tmp_path: Path, known: tuple[Study, E
 
 def test_the_closed_form_of_batches_is_not_looked_at_twice(tmp_path: Path) -> None:
     asked = toy(tmp_path)
-    assert make_early_limits(asked.question.space, asked.question.workload, "closed") is None
+    assert make_early_limits(asked.question.space, asked.question.workload, "analytical") is None
 
 
 def test_auto_chooses_by_the_designs_that_there_is_time_for(tmp_path: Path) -> None:

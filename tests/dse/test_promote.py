@@ -28,7 +28,7 @@ PRODUCT = (
     "+space.chip.core.sram='tag(KiB, choice(8,16,32))'",
     "+objectives.die_mm2=min",
     "search=auto",
-    "search.promote=closed",
+    "search.promote=analytical",
     "search.window=4",
     "verify=none",
     "workers=serial",
@@ -62,7 +62,7 @@ def test_every_row_says_at_which_fidelity_it_was_evaluated(tmp_path: Path) -> No
     study = product(tmp_path, "screen.run=false", "search.budget=10")
     run_study(study)
     with closing(Store(study.store)) as store:
-        dear, cheap = store.results(study.context), store.results(study.context_at("closed"))
+        dear, cheap = store.results(study.context), store.results(study.context_at("analytical"))
     assert len(dear) == 10
     assert dear.keys() < cheap.keys()  # the lower fidelity prices designs before they are promoted
     assert all("latency" in result.metrics for result in dear.values())
@@ -71,7 +71,7 @@ def test_every_row_says_at_which_fidelity_it_was_evaluated(tmp_path: Path) -> No
 def test_the_first_to_be_promoted_are_of_the_lower_fidelitys_front(tmp_path: Path) -> None:
     study = product(tmp_path, "search.budget=4")
     run_study(study)
-    closed = find_study("waferllm_gemm", *PRODUCT[1:6], "verify=none", f"run_dir={tmp_path / 'closed'}")
+    closed = find_study("waferllm_gemm", *PRODUCT[1:6], "verify=none", f"run_dir={tmp_path / 'analytical'}")
     run_study(closed)
     from dse.execution.screen import run_screen
 
@@ -116,7 +116,7 @@ def test_few_promoted_designs_hold_most_of_a_front_that_the_lower_fidelity_misju
     where = {row.tobytes(): at for at, row in enumerate(rows)}
 
     class Lookup:
-        fidelity, all = "closed", True
+        fidelity, all = "analytical", True
         pool = [(places.values(row), Feedback(tuple(values.tolist()), {})) for row, values in zip(rows, low, strict=True)]
 
         def told(self, designs: Sequence[Values]) -> list[Feedback]:
@@ -177,11 +177,14 @@ def test_a_discrepancy_that_is_known_leaves_nothing_to_doubt() -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (("search.promote=events",), "search.promote: no 'events'; set closed, steady, or null for one fidelity"),
-        (("fidelity=closed",), "search.promote: closed is not below fidelity=closed of this chip for this workload"),
+        (("search.promote=events",), "search.promote: no 'events'; set analytical, steady_state, or null for one fidelity"),
         (
-            ("search.promote=steady",),
-            "search.promote: steady is not below fidelity=events of this chip for this workload; set closed",
+            ("fidelity=analytical",),
+            "search.promote: analytical is not below fidelity=analytical of this chip for this workload",
+        ),
+        (
+            ("search.promote=steady_state",),
+            "search.promote: steady_state is not below fidelity=events of this chip for this workload; set analytical",
         ),
         (("search=nsga2",), "search.promote: search.sampler=nsga2 uses one fidelity; set auto or local"),
     ],

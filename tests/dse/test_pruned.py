@@ -178,7 +178,7 @@ def test_more_requests_take_no_less_than_one(whole: Any, chip: str) -> None:
     for _, group in space.stack(encode_rows(space, rows)).groups:
         for _, design in single_rows(group):
             service = instance_module(design)
-            price = service.instances(design, load, "closed")[-1].pricing
+            price = service.instances(design, load, "analytical")[-1].pricing
             counts = np.array([1.0, 2.0, 3.0, 5.0, 16.0, 64.0])
             nothing = np.zeros(len(counts))
             seconds = np.ravel(price(nothing, nothing, counts, np.full(len(counts), context), nothing))

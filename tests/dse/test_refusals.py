@@ -27,7 +27,9 @@ from tests.samples import asked
 @pytest.mark.parametrize("fidelity", ["events", "cycles"])
 def test_what_keeps_a_reader_from_a_part_of_a_mesh_is_named_and_without_it_the_reader_plays(fidelity: str) -> None:
     here = asked("chip=wse2_hbm")
-    with pytest.raises(DesignError, match=rf"fidelity: {fidelity}@8 .*because of chip\.hbm.*fidelity=events; valid: closed$"):
+    with pytest.raises(
+        DesignError, match=rf"fidelity: {fidelity}@8 .*because of chip\.hbm.*fidelity=events; valid: analytical$"
+    ):
         evaluate(stack_designs([here.base]), here.workload, fidelity=f"{fidelity}@8")
     assert "events" in fidelities(here.base, here.workload)
     assert fidelity in fidelities(replace_leaves(here.base, {"chip.hbm": None}), here.workload, part=True)
@@ -49,7 +51,7 @@ def test_a_reader_that_a_design_has_not_is_refused_with_those_that_it_has(words:
     for fidelity in set(FIDELITIES) - set(known):
         with pytest.raises(DesignError, match=f"fidelity: {fidelity} .*; valid: {', '.join(known)}$") as refused:
             evaluate(stack_designs([here.base]), here.workload, fidelity=fidelity)
-        assert said in str(refused.value) or fidelity == "steady"
+        assert said in str(refused.value) or fidelity == "steady_state"
 
 
 def test_every_kind_of_case_has_a_name_for_people() -> None:
@@ -259,5 +261,5 @@ def test_the_file_of_a_study_is_held_to_the_same(
 )
 def test_what_reads_nothing_of_main_memory_meets_no_banks(words: tuple[str, ...]) -> None:
     here = asked("chip=h200", "stack=ideal", *words, "+memory@chip.hbm.banks=hbm3", "chip.hbm.banks.stacks=6")
-    with pytest.raises(DesignError, match=r"fidelity: events simulates only main memory .*; use closed$"):
+    with pytest.raises(DesignError, match=r"fidelity: events simulates only main memory .*; use analytical$"):
         evaluate(stack_designs([here.base]), here.workload, fidelity="events")

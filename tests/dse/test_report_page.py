@@ -309,7 +309,7 @@ def test_designs_at_two_fidelities_are_marks_that_open(opened: Callable[..., Any
     assert page.locator("#verified .shifts tbody tr").count() == len(found.verified.shifts())
     assert page.locator("#verified .ranks tbody tr").count() == len(found.verified.ranks) == 2
     (lead,) = found.verified.decisions
-    assert lead.said("closed", "events", part=False) in page.inner_text("#verified .leads")
+    assert lead.said("analytical", "events", part=False) in page.inner_text("#verified .leads")
     said = page.inner_text("#verified .shares")
     assert all(part in said for part in (*found.verified.shared, *found.verified.own))
     page.locator("#verified").scroll_into_view_if_needed()

@@ -38,7 +38,7 @@ def test_what_capacity_found_is_said_where_its_page_cannot_be_written(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").write_text("no folder")
-    words = ("chip=h200", "model=llama3_8b", "devices=1", "apart=false", "workload.ttft=1 s", "workload.tpot=30 ms")
+    words = ("chip=h200", "model=llama3_8b", "devices=1", "disaggregated=false", "workload.ttft=1 s", "workload.tpot=30 ms")
     code, out, err = typed(
         "capacity", *words, "workload.requests=500", "mapping.serving.batch=64", "mapping.serving.tokens=512"
     )
@@ -82,12 +82,12 @@ def test_a_file_of_figures_without_them_says_what_is_missing(text: str, said: st
 
 
 def test_a_bound_that_breaks_with_another_breaks_in_the_plural() -> None:
-    words = ("chip=h200", "model=llama3_8b", "devices=1", "apart=false", "workload.ttft='1 s'", "workload.tpot='30 ms'")
+    words = ("chip=h200", "model=llama3_8b", "devices=1", "disaggregated=false", "workload.ttft='1 s'", "workload.tpot='30 ms'")
     (side,) = find_capacity((*words, "workload.requests=500", "mapping.serving.batch=64", "mapping.serving.tokens=512"))
     for broken, said in (("ttft", "that ttft is broken"), ("ttft and tpot", "that ttft and tpot are broken")):
         assert said in _answer(replace(side, curve=tuple((*point[:4], broken) for point in side.curve)))
     with pytest.raises(DesignError, match="deployments on 1 device fits"):
-        find_capacity(("chip=h200", "model=llama3_405b", "devices=1", "apart=false", *words[-2:]))
+        find_capacity(("chip=h200", "model=llama3_405b", "devices=1", "disaggregated=false", *words[-2:]))
 
 
 def test_a_device_is_written_to_and_a_link_leads_to_its_file(tmp_path: Path) -> None:

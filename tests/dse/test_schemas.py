@@ -112,14 +112,14 @@ def test_compare_keeps_to_its_schema_where_a_chip_cannot_be_asked(typed: Typed) 
 
 LOAD = (
     "devices=1", "workload.prompt=700", "workload.output=60", "workload.requests=100", "workload.ttft='1 s'",
-    "workload.tpot='60 ms'", "apart=false", "space=empty", "+space.mapping.both.tp='choice(1,2)'",
+    "workload.tpot='60 ms'", "disaggregated=false", "space=empty", "+space.mapping.both.tp='choice(1,2)'",
     "mapping.serving.batch=16", "mapping.serving.tokens=512",
 )  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("words", "served"),
-    [("chip=h200 model=llama3_8b", [True]), ("chip=[rtx4090,h200] model=llama3_70b by=dollars", [True, False])],
+    [("chip=h200 model=llama3_8b", [True]), ("chip=[rtx4090,h200] model=llama3_70b by=price", [True, False])],
 )
 def test_capacity_keeps_to_its_schema(words: str, served: list[bool], typed: Typed) -> None:
     more = ("mapping.precision.weights=int8",) if "70b" in words else ()

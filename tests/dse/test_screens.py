@@ -77,7 +77,7 @@ def test_a_study_is_screened_by_the_steady_state(tmp_path: Path, of: str) -> Non
     found = run_screen(asked, lambda done, total, size: None)
     rows = rows_of(found)
     space = asked.question.space
-    steady = evaluate(space.stack(encode_rows(space, rows)), asked.question.workload, fidelity="steady").columns
+    steady = evaluate(space.stack(encode_rows(space, rows)), asked.question.workload, fidelity="steady_state").columns
     assert rows["ttft"].to_numpy() == pytest.approx(steady["ttft"], rel=1e-12, nan_ok=True)
     assert rows["tbt_p99"].notna().any()
     assert "tbt_p50" not in rows
@@ -87,9 +87,12 @@ def test_a_study_is_screened_by_the_steady_state(tmp_path: Path, of: str) -> Non
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("study=npu_serving", "screen.fidelity=loop"), "no 'loop'; say closed, steady"),
-        (("study=quickstart", "screen.fidelity=steady"), "has no steady for this workload; it has closed"),
-        (("study=npu_serving", "fidelity=steady", "screen.fidelity=closed"), "closed is above the search's steady"),
+        (("study=npu_serving", "screen.fidelity=loop"), "no 'loop'; say analytical, steady_state"),
+        (("study=quickstart", "screen.fidelity=steady_state"), "has no steady_state for this workload; it has analytical"),
+        (
+            ("study=npu_serving", "fidelity=steady_state", "screen.fidelity=analytical"),
+            "analytical is above the search's steady",
+        ),
     ],
 )
 def test_a_screen_at_a_fidelity_that_cannot_be_is_refused(words: tuple[str, ...], why: str) -> None:
@@ -122,7 +125,7 @@ def test_designs_that_a_sample_has_twice_are_evaluated_once(tmp_path: Path, monk
 
 def test_workers_screen_as_one_does(tmp_path: Path) -> None:
     """Row by row the same, whoever is done first; and what is on disk is not evaluated again."""
-    words = ("screen.run=true", "screen.limit=64", "screen.fidelity=steady", "workload.requests=40")
+    words = ("screen.run=true", "screen.limit=64", "screen.fidelity=steady_state", "workload.requests=40")
     tables = {}
     for kind in ("serial", "ray"):
         asked = find_study("npu_serving", *words, f"workers={kind}", "workers.count=2", f"run_dir={tmp_path / kind}")
@@ -270,7 +273,10 @@ def test_what_is_kept_of_a_screen_has_its_front(unbroken: ScreenResult, tmp_path
         (("screen.keep=some",), "screen.keep: 'some' is no option; valid: all, front"),
         (("screen.prune=1",), "screen.prune: 1 is not true or false"),
         (("screen.prune=true",), "screen.prune: pruned designs have no metrics to keep; set screen.keep=front"),
-        (("screen.prune=true", "screen.keep=front"), "screen.prune: bounds exist for .* screen.fidelity=steady"),
+        (
+            ("screen.prune=true", "screen.keep=front"),
+            "screen.prune: bounds exist for .* screen.fidelity=steady_state",
+        ),
         (("screen.folder=[a]",), r"screen.folder: \[.*\] is no folder"),
         (("screen.folder=ftp://host/folder",), "screen.folder: ftp://host/folder: Unrecognized filesystem .* URL of s3, gs"),
         (("screen.folder=s3://",), "screen.folder: s3:// names no folder; write SCHEME://BUCKET/FOLDER"),

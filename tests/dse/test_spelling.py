@@ -181,7 +181,7 @@ def _both(alias: Alias) -> str:
 
 @each
 def test_stored_rows_have_the_new_address(alias: Alias, here: Path) -> None:
-    base, context = design(chip(alias)), ResultContext("w" * 32, "closed", 1)
+    base, context = design(chip(alias)), ResultContext("w" * 32, "analytical", 1)
     leaves = {f"chip.{part}.x": 1.0 for part in MACHINES[alias.machine].needs} | {alias.old: 2.0}
     ask, result = Ask(0, {alias.old: 0.5}, {}), DesignResult("d" * 32, {alias.old: 0.5}, {"tpot": 1.0})
     with closing(Store(str(here / "s.sqlite"))) as store:

@@ -79,14 +79,14 @@ WATCHED = """
 import os, sys
 from dse.terminal.exit_watcher import ExitWatcher
 watcher = ExitWatcher("ended from outside")
-if sys.argv[1] == "closed":
+if sys.argv[1] == "analytical":
     watcher.close()
 os._exit(1)
 """
 
 
 def test_a_process_that_a_library_ends_still_has_a_last_line() -> None:
-    for how, line in (("ended", "ended from outside\n"), ("closed", "")):
+    for how, line in (("ended", "ended from outside\n"), ("analytical", "")):
         done = subprocess.run([sys.executable, "-c", WATCHED, how], capture_output=True, text=True, timeout=60, check=False)
         assert (done.returncode, done.stderr) == (1, line)
 

@@ -25,13 +25,14 @@ import dse.execution.provenance
 from dse.evaluators import PHYSICS_VERSION
 from dse.search.samplers import Ask
 from dse.space.errors import DesignError
+from dse.space.former_words import current_metric
 from dse.store.database import mask_passwords
 from dse.store.store import DesignResult, ResultContext, Store
 from dse.store.tables import SCHEMA
 from tests.dse.conftest import PASSWORD, Server
 from tests.dse.toy import searched, toy
 
-CONTEXT = ResultContext("w" * 32, "closed", 1)
+CONTEXT = ResultContext("w" * 32, "analytical", 1)
 RESULT = DesignResult("d" * 32, {"chip.cores": 3}, {"tpot": 0.1}, "chip.hbm.capacity", 2.0, 1.0, 0.5)
 BASE = ("b", "{}")
 
@@ -52,7 +53,7 @@ def test_what_is_appended_is_read_back(place: str) -> None:
     assert again.asks("s", 1) == [(ask, RESULT.key)]
     assert again.asked("s", 1) == 1
     assert again.bases(CONTEXT) == {RESULT.key: {}, odd.key: {}}
-    assert again.of_other_physics(ResultContext("w" * 32, "closed", 2)) == {1: 2}
+    assert again.of_other_physics(ResultContext("w" * 32, "analytical", 2)) == {1: 2}
     again.close()
 
 
@@ -169,13 +170,16 @@ def test_an_old_store_is_read_and_gone_on_with(old: Path, tmp_path: Path) -> Non
     context = ResultContext(workload, fidelity, physics)
     with closing(Store(str(path), create=False)) as store:
         asks, results = store.asks("toy", physics), store.results(context)
-        assert results == {row[0]: DesignResult(row[0], json.loads(row[1]), json.loads(row[2]), *row[3:]) for row in stored}
+        metrics = [{current_metric(name): value for name, value in json.loads(row[2]).items()} for row in stored]
+        assert results == {
+            row[0]: DesignResult(row[0], json.loads(row[1]), now, *row[3:]) for row, now in zip(stored, metrics, strict=True)
+        }
         assert [ask.number for ask, _ in asks] == list(range(24))
         assert {key for _, key in asks} <= set(results)
         assert store.bases(context).keys() == results.keys()
         (run,) = store.runs("toy")
         assert (run["state"], run["facts"]["results"]) == ("done", 24)
-        assert store.identity("toy")["fidelity"] == "closed"  # type: ignore[index]
+        assert store.identity("toy")["fidelity"] == "analytical"  # type: ignore[index]
     with closing(Store(str(path))) as store:
         number = store.begin("toy", {}, {})
         new = DesignResult("n" * 32, {}, {"tpot": 1.0})

@@ -171,7 +171,7 @@ def test_a_path_that_is_no_file_is_one_line(tmp_path: Path, below: str, typed: A
 def filled(path: Path) -> bytes:
     rows = [DesignResult(f"{i:032}", {"k": "v" * 200}, {"m": 1.0}) for i in range(200)]
     with closing(Store(str(path))) as store:
-        store.append("toy", ResultContext("w" * 32, "closed", 1), BASE, [], rows)
+        store.append("toy", ResultContext("w" * 32, "analytical", 1), BASE, [], rows)
     return path.read_bytes()
 
 

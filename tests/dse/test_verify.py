@@ -76,11 +76,11 @@ def stored(asked: Study) -> dict[str, dict[str, float]]:
 def test_what_is_stored_is_what_the_higher_reader_says(tmp_path: Path) -> None:
     asked = products(tmp_path)
     found = ran(asked)
-    assert (found.low, found.high, len(found.after)) == ("closed", "events", 12)
+    assert (found.low, found.high, len(found.after)) == ("analytical", "events", 12)
     space, workload = asked.question.space, asked.question.workload
     for record in found.after.to_dict("records"):
         outcomes = evaluate(stack_designs([space.at(knob_values(asked, record))]), workload, fidelity="events")
-        for name in ("latency", "cores", "efficiency", "energy"):
+        for name in ("latency", "cores", "compute_share", "energy"):
             assert record[name] == outcomes.columns[name][0]
     assert (found.after["latency"] != found.before["latency"]).any()
 
@@ -169,7 +169,7 @@ def test_a_chip_without_a_higher_fidelity_is_one_line_and_no_end(tmp_path: Path,
     assert run_study(asked) == 0
     err = capsys.readouterr().err
     assert err.count("verify") == 1
-    assert "verify: this kind of chip has no fidelity above closed" in err
+    assert "verify: this kind of chip has no fidelity above analytical" in err
     assert StoredStudy(asked).verified() is None
 
 
@@ -186,7 +186,7 @@ def test_the_next_fidelity_is_the_one_above_the_study_s_own(tmp_path: Path) -> N
 def test_on_a_part_of_their_meshes_both_readers_play_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = products(tmp_path, "verify.fidelity=cycles", "verify.side=4", "verify.designs=5")
     found = ran(asked)
-    assert (found.low, found.high, len(found.after)) == ("closed@4", "cycles@4", 5)
+    assert (found.low, found.high, len(found.after)) == ("analytical@4", "cycles@4", 5)
     assert "matrices shrink with the mesh" in found.part
     assert set(found.moves()) == {"compared"}
     assert set(found.after["cores"]) == {16}
@@ -203,7 +203,7 @@ def test_on_a_part_of_their_meshes_both_readers_play_the_same(tmp_path: Path, ca
     assert shown["verified"]["part"] == found.part
     assert shown["verified"]["before"]["latency"] == [float(f"{value:.9g}") for value in found.before["latency"]]
     whole = products(tmp_path, "verify.fidelity=cycles", "verify.side=0")
-    assert whole.compared == ("closed", "cycles")
+    assert whole.compared == ("analytical", "cycles")
 
 
 def test_a_time_that_was_far_off_is_said_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,7 +253,7 @@ def test_a_part_says_by_how_much_the_best_leads_there_and_as_a_whole(
         by = played.set_index("mapping.gemm")["latency"]
         assert there == pytest.approx(by["cannon"] / by["meshgemm"] - 1, rel=1e-6)
     assert lead.low < lead.whole / 4
-    said = lead.said("closed@8", "cycles@8", part=True)
+    said = lead.said("analytical@8", "cycles@8", part=True)
     ids = StoredStudy(asked).frame().set_index("mapping.gemm")["design"]
     told = f"{ids['meshgemm']} mapping.gemm meshgemm leads {ids['cannon']} mapping.gemm cannon {said}"
     assert told in " ".join(capsys.readouterr().out.split())
@@ -280,7 +280,10 @@ def test_a_decision_is_of_the_best_and_the_best_that_is_worse() -> None:
         (["verify.fidelity=evens"], "verify.fidelity: 'evens' is no fidelity; did you mean 'events'"),
         (["verify.fidelity=cycles@4"], "'cycles@4' is no fidelity; set verify.fidelity=cycles verify.side=4$"),
         (["verify.fidelity=cycls@4"], "'cycls@4' is no fidelity; did you mean 'cycles'"),
-        (["verify.fidelity=closed"], "verify.fidelity: 'closed' is not above fidelity=closed; valid: none, next, events"),
+        (
+            ["verify.fidelity=analytical"],
+            "verify.fidelity: 'analytical' is not above fidelity=analytical; valid: none, next, events",
+        ),
         (["verify.designs=0"], "verify.designs: 0 is not a whole number of at least 1"),
         (["verify.designs=true"], "verify.designs: True is not a whole number"),
         (["+verify.count=3"], "verify: no field 'verify.count'"),

@@ -175,7 +175,7 @@ def test_prices_are_the_least_of_all_that_would_move_the_front(seed: int) -> Non
     rng = np.random.default_rng(seed)
     objectives = {"throughput": "max", "tpot": "min"}
     bound = MetricConstraint("ttft", "<=", 1.0)
-    goal = StudyGoal(None, objectives, (bound,), "closed")  # type: ignore[arg-type]
+    goal = StudyGoal(None, objectives, (bound,), "analytical")  # type: ignore[arg-type]
     rows = [dict(zip(("throughput", "tpot", "ttft"), map(float, rng.uniform(0.5, 2.5, 3)), strict=True)) for _ in range(30)]
     good = [row for row in rows if row["ttft"] <= 1]
     bad = [row for row in rows if row["ttft"] > 1]
@@ -404,7 +404,7 @@ def test_what_a_constraint_is_broken_by_can_be_read() -> None:
 def test_loads_in_the_steady_state_come_together_as_each_design_by_itself() -> None:
     asked = find_study("npu_serving")
     goal = analytical_goal(study_goal(asked), asked.question.base)
-    assert goal.fidelity == "steady"
+    assert goal.fidelity == "steady_state"
     draws = RandomSampler(asked.question.space, 4)
     designs = [asked.question.space.at(draws.ask(number, None).values) for number in range(24)]
     together, alone = evaluate_points(designs, goal), [evaluate_points([design], goal)[0] for design in designs]

@@ -23,7 +23,7 @@ def found(of, **changes):
 def test_a_memory_takes_its_bytes_and_its_idle_power(chip, pattern):
     of = asked(f"chip={chip}", "workload=stream", f"workload.patterns=[{pattern}]", "workload.requests=200")
     one = found(of)
-    nbytes = one["bandwidth"] * one["latency"]
+    nbytes = one["achieved_bandwidth"] * one["latency"]
     dram = of.base.chip.dram
     assert one["energy"] == pytest.approx(
         nbytes * dram.energy_per_byte + area.memory_device_count(of.base.chip) * dram.idle_power * one["latency"]
@@ -56,7 +56,7 @@ def test_what_packets_take_grows_with_their_rate_and_their_bytes(rate, nbytes, n
 def test_a_packet_takes_its_share_of_the_power():
     of = asked(*TRAFFIC, "workload.rates=[0.1]", "workload.flits=[5]")
     one = found(of)
-    packets = one["accepted"] * 64 * of.base.chip.clock / 5
+    packets = one["accepted_throughput"] * 64 * of.base.chip.clock / 5
     assert one["packet_energy"] == pytest.approx(one["power"] / packets)
 
 

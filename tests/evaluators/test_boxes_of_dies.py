@@ -19,7 +19,7 @@ TWO = ("chip=wafer64", "chip.dies.rows=4", "chip.dies.cols=4", *SMALL, "mapping.
 BOXES = "+chip.nodes={size: 8, bandwidth: 50 GB/s, latency: 3 us, exchange_start: 2 us}"
 
 
-def metrics(*words: str, fidelity: str = "closed") -> dict[str, float]:
+def metrics(*words: str, fidelity: str = "analytical") -> dict[str, float]:
     of = asked(*words)
     found = evaluate(stack_designs([of.base]), of.workload, fidelity=fidelity).columns
     return {name: float(column[0]) for name, column in found.items()}
@@ -37,9 +37,9 @@ def test_systems_in_boxes_are_played(exchange: str) -> None:
     tiny = ("chip.mesh.rows=4", "chip.mesh.cols=4", "chip.hbm.channels=4", "model.deepseek_v2_lite.layers=2")
     words = (*TWO, *tiny, BOXES, "mapping.both.placement=linear", f"mapping.both.exchange={exchange}")
     of = asked(*words)
-    rows = {word: explain(of.base, of.workload.cases[0], fidelity=word).rows for word in ("closed", "events")}
+    rows = {word: explain(of.base, of.workload.cases[0], fidelity=word).rows for word in ("analytical", "events")}
     sent = {word: sum(r.seconds for r in some if "d2d" in r.parts) for word, some in rows.items()}
-    assert sent["closed"] == pytest.approx(sent["events"], rel=0.15)
+    assert sent["analytical"] == pytest.approx(sent["events"], rel=0.15)
 
 
 def test_one_copy_a_box_is_quicker_where_the_network_between_is_slow() -> None:

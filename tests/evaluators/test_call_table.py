@@ -50,7 +50,7 @@ def test_calls_take_at_once_what_they_take_one_by_one(model: str) -> None:
         alike = [replace_leaves(space.at(space.row(columns, row)), said) for row in range(count)]
         alike = [replace_leaves(one, {"mapping.precision.kv": alike[0].mapping.precision.kv}) for one in alike]
         for _, design in stack_designs(alike).groups:
-            machine, reader = shared_cache_machine(design.chip, design.mapping), READERS["closed"]
+            machine, reader = shared_cache_machine(design.chip, design.mapping), READERS["analytical"]
             for name in PHASES:
                 plan = getattr(design.mapping, name)
                 laid = devices._blocks(job, name, plan.tp, design.mapping.precision, plan.allreduce, None, None)
@@ -76,7 +76,7 @@ def test_designs_of_several_structures_take_what_each_takes_by_itself(model: str
         rows = [replace_leaves(space.at(space.row(columns, row)), said) for row in range(600)]
         ((_, many),) = stack_designs(rows).groups
         assert devices._degrees(many.mapping.prefill.tp)[1] is not None
-        machine, reader = shared_cache_machine(many.chip, many.mapping), READERS["closed"]
+        machine, reader = shared_cache_machine(many.chip, many.mapping), READERS["analytical"]
         for name in PHASES:
             plan, beside = getattr(many.mapping, name), (many.mapping.precision, None)
             found = devices.step_seconds(job, name, plan, *beside, many.chip, machine, reader)
@@ -118,7 +118,7 @@ def test_random_calls_take_at_once_what_they_take_one_by_one(seed: int) -> None:
     said = bandwidths | sizes | {"chip.network.bandwidth": rng.uniform(1e9, 1e11, count)}
     some = {address: column if count > 1 else float(column[0]) for address, column in said.items() if rng.random() < 0.7}
     design = replace_leaves(question.base, some)
-    machine, reader = shared_cache_machine(design.chip, design.mapping), READERS["closed"]
+    machine, reader = shared_cache_machine(design.chip, design.mapping), READERS["analytical"]
     opener = LeadingCollective("ring", float(rng.integers(2, 9)), rng.uniform(1e3, 1e7), recorded=bool(rng.random() < 0.5))
     known = [_call(rng) for _ in range(6)]
     blocks = tuple(_block(rng, [known[place] for place in rng.integers(0, len(known), 5)], opener) for _ in range(4))
@@ -159,4 +159,4 @@ def test_library_kernels_have_no_table() -> None:
     design, (job,) = question.base, arrays_by_model(question.workload)
     plan, machine = design.mapping.decode, shared_cache_machine(design.chip, design.mapping)
     laid = devices._blocks(job, "decode", plan.tp, design.mapping.precision, plan.allreduce, design.chip.core.rates, None)
-    assert call_table.table_seconds((laid,), machine, READERS["closed"], devices._prefetch(design.chip, plan)) is None
+    assert call_table.table_seconds((laid,), machine, READERS["analytical"], devices._prefetch(design.chip, plan)) is None

@@ -140,7 +140,7 @@ def test_events_play_blocks_that_come_through_a_cache() -> None:
         memory = {"chip.hbm.channel_bandwidth": of.base.chip.hbm.channel_bandwidth * rng.uniform(0.2, 2)}
         cache = {"chip.l2.size": 10 ** rng.uniform(6, 8), "chip.l2.bandwidth": 10 ** rng.uniform(12, 13)}
         here = replace_leaves(of.base, memory | cache)
-        closed, events = played(here, of, "closed"), played(here, of, "events")
+        closed, events = played(here, of, "analytical"), played(here, of, "events")
         assert events["hbm_bytes"] == pytest.approx(closed["hbm_bytes"], rel=1e-9)
         assert events["latency"] == pytest.approx(closed["latency"], rel=0.1)
     found = explain(here, of.workload.cases[0], fidelity="events")
@@ -156,6 +156,8 @@ def test_events_play_a_cache_that_is_left_alone_as_none() -> None:
 def test_a_part_of_the_tiles_reads_through_its_share_of_the_cache() -> None:
     """On as many tiles as there are the part is the whole."""
     of = question("qwen3_1b7", PART, *SMALL)
-    whole, part = (evaluate(stack_designs([of.base]), of.workload, fidelity=word).columns for word in ("closed", "closed@4"))
+    whole, part = (
+        evaluate(stack_designs([of.base]), of.workload, fidelity=word).columns for word in ("analytical", "analytical@4")
+    )
     for name in ("ttft", "tpot"):
         assert part[name][0] == pytest.approx(whole[name][0], rel=0.1)

@@ -60,7 +60,7 @@ def test_what_is_read_ahead_fits(policy: str) -> None:
     for cap in (0.05, 0.4, 1.0):
         design = said(of.base, policy=policy, cap=cap)
         taken = 0.0
-        for phase in phases(design, arrays_by_case(of.workload)[0], "closed", detailed=True):
+        for phase in phases(design, arrays_by_case(of.workload)[0], "analytical", detailed=True):
             for one in phase.timed:
                 for call, share in zip(one.block.calls, one.resident, strict=True):
                     nbytes = float(share * call.job.nbytes)
@@ -129,7 +129,7 @@ def test_events_play_operators_and_what_is_read_ahead_of_them(more: tuple[str, .
     of = question(*more, *sizes, *mesh, "workload.prompt=60", "workload.output=2")
     none, ahead = said(of.base, policy="none"), said(of.base, policy="partial")
     ratios = []
-    for fidelity in ("closed", "events"):
+    for fidelity in ("analytical", "events"):
         before, after = (
             evaluate(stack_designs([one]), of.workload, fidelity=fidelity).columns["latency"][0] for one in (none, ahead)
         )

@@ -35,7 +35,7 @@ def test_a_root_at_a_place_is_one_in_meshes_that_differ() -> None:
     assert together.feasible.tolist() == [False, True, True]
 
 
-@pytest.mark.parametrize("fidelity", ["closed", "events"])
+@pytest.mark.parametrize("fidelity", ["analytical", "events"])
 def test_a_batch_is_its_singles(fidelity: str) -> None:
     asked_ = asked(*ALONE, "workload.group=4x4")
     rng = np.random.default_rng(2)
@@ -66,7 +66,7 @@ def test_readers_agree_and_the_breakdown_sums_to_the_total(name: str, along: str
     asked_ = asked(*ALONE, f"workload.along={along}", "workload.root=2", "workload.group=8x16", f"mapping.collective={name}")
     closed, events = (
         evaluate(stack_designs([asked_.base]), asked_.workload, fidelity=fidelity, cases=True).cases["latency"][:, 0]
-        for fidelity in ("closed", "events")
+        for fidelity in ("analytical", "events")
     )
     assert closed == pytest.approx(events, rel=1e-9)
     for seconds, case in zip(closed, asked_.workload.cases, strict=True):
@@ -171,7 +171,7 @@ def test_all_tiles_exchange_with_each_other(pattern: str, topology: str) -> None
     asked_ = asked(*ALONE[:2], *ALL, f"workload.pattern={pattern}", f"chip.noc.topology={topology}", "mapping.collective=rings")
     closed, events = (
         evaluate(stack_designs([asked_.base]), asked_.workload, fidelity=fidelity, cases=True).cases["latency"][:, 0]
-        for fidelity in ("closed", "events")
+        for fidelity in ("analytical", "events")
     )
     assert closed == pytest.approx(events, rel=0.02)
     assert explain(asked_.base, asked_.workload.cases[1]).seconds == pytest.approx(closed[1], rel=1e-9)

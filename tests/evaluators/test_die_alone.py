@@ -149,7 +149,7 @@ def test_a_launch_with_prompts_and_decodes_is_that_of_an_iteration() -> None:
     design, load = load_of(*vllm, "model=llama3_8b", "workload=serving", "mapping=serving", "workload.requests=4")
     without = replace_leaves(design, {"mapping.stack.context": None})
     one, other = (
-        float(instances(of, load, "closed")[0].pricing(*(np.array([n]) for n in (16.0, 8.5, 16.0, 4096.0, 0.0)))[0])
+        float(instances(of, load, "analytical")[0].pricing(*(np.array([n]) for n in (16.0, 8.5, 16.0, 4096.0, 0.0)))[0])
         for of in (design, without)
     )
     flat = metrics(*vllm, *beside, "mapping.stack.context=null")["latency"]

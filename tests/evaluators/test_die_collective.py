@@ -15,7 +15,7 @@ BOXES = "+chip.nodes={size: 4, bandwidth: 50 GB/s, latency: 3 us, exchange_start
 FOUR = ("chip=wafer64", "chip.dies.rows=4", "chip.dies.cols=4", *ALL)
 
 
-def latency(*words: str, fidelity: str = "closed") -> float:
+def latency(*words: str, fidelity: str = "analytical") -> float:
     of = asked(*words)
     return float(evaluate(stack_designs([of.base]), of.workload, fidelity=fidelity).columns["latency"][0])
 
@@ -38,7 +38,7 @@ KINDS = [
 def test_three_readers_agree_on_sixteen_dies(pattern: str, carrier: str) -> None:
     """16 dies: events are within 15 % of the closed form, and within 3 % of routers flit by flit."""
     words = (*FOUR, f"workload.pattern={pattern}", f"mapping.collective={carrier}", "workload.bytes=[8 MiB]")
-    closed, events, cycles = (latency(*words, fidelity=word) for word in ("closed", "events", "cycles"))
+    closed, events, cycles = (latency(*words, fidelity=word) for word in ("analytical", "events", "cycles"))
     assert closed == pytest.approx(events, rel=0.15)
     assert events == pytest.approx(cycles, rel=0.03)
 
@@ -46,7 +46,7 @@ def test_three_readers_agree_on_sixteen_dies(pattern: str, carrier: str) -> None
 def test_every_reader_is_there_for_dies_of_both_kinds() -> None:
     for chip in ("wafer64", "h800_ep"):
         of = asked(f"chip={chip}", *ALL, "workload.pattern=allreduce")
-        assert fidelities(of.base, of.workload) == ("closed", "events", "cycles")
+        assert fidelities(of.base, of.workload) == ("analytical", "events", "cycles")
 
 
 def test_legs_add_up_and_tiles_are_the_first_and_the_last() -> None:

@@ -23,7 +23,7 @@ MESH = ("chip=tile_gh200", "mapping=flat", "chip.mesh.rows=8", "chip.mesh.cols=8
 MODELS = ("qwen3_1b7", "mistral_7b", "qwen3_30b_a3b", "deepseek_v2_lite")
 
 
-def rows(*overrides: str, fidelity: str = "closed") -> list[BreakdownRow]:
+def rows(*overrides: str, fidelity: str = "analytical") -> list[BreakdownRow]:
     question = asked(*overrides)
     return list(explain(question.base, question.workload.cases[0], fidelity=fidelity).rows)
 
@@ -33,7 +33,7 @@ def row(found: list[BreakdownRow], phase: str, operator: str) -> BreakdownRow:
     return one
 
 
-@pytest.mark.parametrize("fidelity", ["closed", "events"])
+@pytest.mark.parametrize("fidelity", ["analytical", "events"])
 @pytest.mark.parametrize("model", ["qwen3_1b7", "deepseek_v2_lite"])
 def test_operators_add_up_to_the_latency(model: str, fidelity: str) -> None:
     question = asked(*MESH, *SMALL, f"model={model}")
@@ -49,12 +49,12 @@ def test_operators_add_up_to_the_latency(model: str, fidelity: str) -> None:
 def test_events_agree_with_the_closed_form(model: str) -> None:
     question = asked(*MESH, *SMALL, f"model={model}")
     closed, played = (
-        evaluate(stack_designs([question.base]), question.workload, fidelity=name).columns for name in ("closed", "events")
+        evaluate(stack_designs([question.base]), question.workload, fidelity=name).columns for name in ("analytical", "events")
     )
     for name in ("ttft", "tpot", "energy"):
         assert closed[name] == pytest.approx(played[name], rel=0.06), name
-    for name in ("hbm_bytes", "utilisation", "sram_used", "hbm_used"):
-        assert closed[name] == pytest.approx(played[name], rel=0.06 if name == "utilisation" else 1e-9), name
+    for name in ("hbm_bytes", "mfu", "sram_used", "hbm_used"):
+        assert closed[name] == pytest.approx(played[name], rel=0.06 if name == "mfu" else 1e-9), name
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -68,7 +68,7 @@ def test_products_and_attention_count_what_they_do_on_another_chip(model: str) -
     assert {(one.phase, one.operator): one.flop for one in here if one.flop} == pytest.approx(wanted)
 
 
-@pytest.mark.parametrize("fidelity", ["closed", "events"])
+@pytest.mark.parametrize("fidelity", ["analytical", "events"])
 def test_an_operator_takes_as_long_as_by_itself(fidelity: str) -> None:
     found = rows(*MESH, *SMALL, "model=qwen3_1b7", fidelity=fidelity)
     layers = asked(*MESH, *SMALL, "model=qwen3_1b7").workload.cases[0].model.layers  # type: ignore[union-attr]
@@ -95,8 +95,8 @@ def test_many_designs_are_each_as_if_alone() -> None:
         replace_leaves(question.base, {name: float(rng.choice(values)) for name, values in knobs.items()}) for _ in range(3)
     ]
     designs += designs[:1]  # what is alike is worked out once
-    for fidelity in ("closed", "events"):
-        some = designs if fidelity == "closed" else designs[:2]
+    for fidelity in ("analytical", "events"):
+        some = designs if fidelity == "analytical" else designs[:2]
         together = evaluate(stack_designs(some), question.workload, fidelity=fidelity)
         for place, design in enumerate(some):
             alone = evaluate(stack_designs([design]), question.workload, fidelity=fidelity)
@@ -148,7 +148,7 @@ def test_narrow_weights_are_loaded_sent_and_expanded(weights: str) -> None:
     wide, narrow = (asked(*MESH, *SMALL, "model=qwen3_1b7", f"mapping.precision.weights={word}") for word in ("fp16", weights))
     usual, closed, played = (
         evaluate(stack_designs([of.base]), of.workload, fidelity=word).columns
-        for of, word in ((wide, "closed"), (narrow, "closed"), (narrow, "events"))
+        for of, word in ((wide, "analytical"), (narrow, "analytical"), (narrow, "events"))
     )
     assert closed["hbm_bytes"] == pytest.approx(played["hbm_bytes"])
     assert closed["energy"] == pytest.approx(played["energy"], rel=0.02)
@@ -164,7 +164,7 @@ def test_caches_of_one_byte_are_held_and_read_in_half_the_bytes() -> None:
     wide, narrow = (asked(*MESH, *SMALL, "model=qwen3_1b7", f"mapping.precision.kv={word}") for word in ("fp16", "fp8"))
     two, one, played = (
         evaluate(stack_designs([of.base]), of.workload, fidelity=word).columns
-        for of, word in ((wide, "closed"), (narrow, "closed"), (narrow, "events"))
+        for of, word in ((wide, "analytical"), (narrow, "analytical"), (narrow, "events"))
     )
     model = narrow.workload.cases[0].model  # type: ignore[union-attr]
     saved = 2 * 200 * model.layers * 2 * model.kv_heads * model.head_dim
@@ -179,7 +179,7 @@ def test_caches_with_scales_are_held_and_read_packed_and_expanded(word: str) -> 
     wide, narrow = (asked(*MESH, *SMALL, "model=qwen3_1b7", f"mapping.precision.kv={kv}") for kv in ("fp16", word))
     two, one, played = (
         evaluate(stack_designs([of.base]), of.workload, fidelity=fidelity).columns
-        for of, fidelity in ((wide, "closed"), (narrow, "closed"), (narrow, "events"))
+        for of, fidelity in ((wide, "analytical"), (narrow, "analytical"), (narrow, "events"))
     )
     model = narrow.workload.cases[0].model  # type: ignore[union-attr]
     saved = 2 * 200 * model.layers * 2 * model.kv_heads * model.head_dim * (2 - BYTES_BY_FORMAT[word])

@@ -291,7 +291,7 @@ def test_pipelines_expand_weights_again_for_each_block_of_tokens(word: str) -> N
         of = asked("chip=npu64", "model=qwen3_1b7", "workload.batch=[1]", f"workload.prompt={prompt}", "workload.output=2",
                    f"mapping.precision.weights={word}")  # fmt: skip
         (case,) = of.workload.cases
-        rows = explain(of.base, case, decode_at="mean", fidelity="closed").rows
+        rows = explain(of.base, case, decode_at="mean", fidelity="analytical").rows
         return sum(row.parts.get("vector", 0.0) for row in rows if (row.phase, row.operator) == ("prefill", "gate"))
 
     once = expanding(512)

@@ -31,7 +31,7 @@ def said(design: Design, **knobs: Any) -> Design:
                              for phase in ("prefill", "decode")})  # fmt: skip
 
 
-def attention_of(asked_: Question, fidelity: str = "closed") -> dict[str, tuple[TimedBlock, int]]:
+def attention_of(asked_: Question, fidelity: str = "analytical") -> dict[str, tuple[TimedBlock, int]]:
     """The block of attention by phase, and the place of attention itself."""
     (job,) = arrays_by_model(asked_.workload)
     found = {}
@@ -86,7 +86,7 @@ def test_a_batch_is_its_designs_one_by_one() -> None:
         assert together.cases["latency"][:, place] == pytest.approx(alone.cases["latency"][:, 0], rel=1e-12)
 
 
-@pytest.mark.parametrize("fidelity", ["closed", "events"])
+@pytest.mark.parametrize("fidelity", ["analytical", "events"])
 def test_rows_add_up_to_the_latency(fidelity: str) -> None:
     asked_ = question(*FEW, "mapping.both.tp=8")
     latency = evaluate(stack_designs([asked_.base]), asked_.workload, fidelity=fidelity, cases=True).cases["latency"]

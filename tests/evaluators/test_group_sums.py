@@ -153,7 +153,7 @@ def test_nine_of_ten_random_sums_cost_what_events_say() -> None:
         m, depth, n = (int(side) for side in np.exp(rng.uniform(0, np.log(16384), 3)))
         group = CoreGroupSplit("k", str(rng.choice(PLACEMENTS)), cores, str(rng.choice(OTHERS)), phases)
         given_ = (group, CallProduct(1.0, m, max(depth, cores), n), machine, 2.0)
-        found, events = (np.subtract(*READERS[reader].product(*given_)) for reader in ("closed", "events"))
+        found, events = (np.subtract(*READERS[reader].product(*given_)) for reader in ("analytical", "events"))
         gaps.append(abs(found / events - 1))
     assert np.mean(np.array(gaps) <= 0.1) >= 0.9
     assert np.median(gaps) < 0.01
@@ -180,8 +180,8 @@ def test_each_product_has_the_quickest_sums_and_events_play_them() -> None:
             CoreGroupSplit("k", str(rng.choice(PLACEMENTS)), cores, AUTO, phases),
             CallProduct(1.0, m, np.maximum(depth, cores), n),
         )
-        by = [READERS["closed"].product(group._replace(sums=name), said, machine, 2.0)[0] for name in TILE_SUMS]
-        found, events = (READERS[name].product(group, said, machine, 2.0)[0] for name in ("closed", "events"))
+        by = [READERS["analytical"].product(group._replace(sums=name), said, machine, 2.0)[0] for name in TILE_SUMS]
+        found, events = (READERS[name].product(group, said, machine, 2.0)[0] for name in ("analytical", "events"))
         assert np.array_equal(found, np.minimum.reduce(by))
         for place, which in enumerate(np.argmin(by, axis=0)):
             one = group._replace(sums=TILE_SUMS[which], cores=cores[place])
@@ -218,7 +218,7 @@ def test_designs_with_several_trees_are_together_as_each_alone() -> None:
                 question.base, {f"mapping.{p}.{name}": value for p in ("prefill", "decode") for name, value in knobs.items()}
             )
         )
-    for fidelity in ("closed", "events"):
+    for fidelity in ("analytical", "events"):
         together = evaluate(stack_designs(designs), question.workload, fidelity=fidelity).columns["latency"]
         alone = [evaluate(stack_designs([one]), question.workload, fidelity=fidelity).columns["latency"][0] for one in designs]
         assert together == pytest.approx(alone, rel=1e-12)

@@ -177,7 +177,7 @@ def test_closed_and_played_times_agree_on_random_sizes(data: Any) -> None:
     )
     of = replace(of, sequences=1, queries=of.keys, causal=True) if of.keys == 4096 and one(True, False) else of
     for job in indexer_jobs(of, 2048, chip(one("tile32", "tile_gh200")), itemsize).jobs:
-        closed, played = (jobs.job_cost(fidelity, job) for fidelity in ("closed", "events"))
+        closed, played = (jobs.job_cost(fidelity, job) for fidelity in ("analytical", "events"))
         # a few tiles by themselves have their channel's links alone
         assert closed.seconds == pytest.approx(played.seconds, rel=0.2 if sequences > 8 else 0.3)
         assert closed.activity.memory_bytes == pytest.approx(played.activity.memory_bytes, rel=1e-12)
@@ -186,7 +186,7 @@ def test_closed_and_played_times_agree_on_random_sizes(data: Any) -> None:
 def test_an_index_of_bytes_is_read_once_by_a_decode_step() -> None:
     """Of 132 B a position, and as many operations as 16,384 a position."""
     of = IndexerShape(64, 128, 64, 1, 131072, scale=4)
-    moved = jobs.job_cost("closed", score_job(of, chip(), 1.0)).activity.memory_bytes
+    moved = jobs.job_cost("analytical", score_job(of, chip(), 1.0)).activity.memory_bytes
     scores_and_queries = 64 * 131072 * 2 + 1024 * 64 * (128 + 4)
     assert moved == 64 * 131072 * 132 + scores_and_queries
     assert of.scored == 64 * 131072 * 16384

@@ -15,7 +15,7 @@ from dse.space.design import stack_designs
 from dse.space.errors import DesignError
 from dse.space.fields import replace_leaves
 
-METRICS = ("latency", "ttft", "hbm_used", "attention_layer", "energy")
+METRICS = ("latency", "ttft", "hbm_used", "attention_layer_bytes", "energy")
 
 
 @cache

@@ -129,11 +129,11 @@ def test_poor_interleaving_costs_whole_models(chip: str) -> None:
     found = {}
     for order in ("row_bank_column_group", "row_group_bank_column"):
         of = asked(f"chip={chip}", f"chip.hbm.banks.order={order}", *step)
-        for fidelity in ("closed", "events", "cycles"):
+        for fidelity in ("analytical", "events", "cycles"):
             outcome = evaluate(stack_designs([of.base]), of.workload, fidelity=fidelity)
             found[order, fidelity] = float(outcome.columns["tpot"][0])
-    for fidelity in ("closed", "events", "cycles"):
+    for fidelity in ("analytical", "events", "cycles"):
         assert 1.1 < found["row_group_bank_column", fidelity] / found["row_bank_column_group", fidelity] < 2
     for order in ("row_bank_column_group", "row_group_bank_column"):
-        assert found[order, "closed"] == pytest.approx(found[order, "events"], rel=0.15)
+        assert found[order, "analytical"] == pytest.approx(found[order, "events"], rel=0.15)
         assert found[order, "cycles"] == pytest.approx(found[order, "events"], rel=0.05)

@@ -99,7 +99,7 @@ def test_a_model_takes_it_by_name_and_a_group_that_is_no_mesh_does_not(name: str
     of = asked(*words, "mapping.both.tp=4", f"mapping.both.partition={name}", "mapping.both.placement=mesh")
     closed, events = (
         float(evaluate(stack_designs([of.base]), of.workload, fidelity=word).columns["latency"][0])
-        for word in ("closed", "events")
+        for word in ("analytical", "events")
     )
     assert events == pytest.approx(closed, rel=0.1)
     line = asked(*words, f"mapping.both.partition={name}", "mapping.both.placement=ring")

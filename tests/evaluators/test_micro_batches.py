@@ -34,7 +34,7 @@ def test_a_step_of_a_pipeline_waits_for_micro_batches_that_there_are(stages: int
     of = asked("chip=npu64", "model=qwen3_4b", "mapping.both.tp=4", f"workload.batch={batch}", *SHORT)
     design = replace_leaves(of.base, {f"mapping.{phase}.pp": stages for phase in ("prefill", "decode")})
     (job,) = arrays_by_model(of.workload)
-    made, seconds = pipelines._passed(design, job, "decode", *pipelines._laid(design, job)["decode"], READERS["closed"])
+    made, seconds = pipelines._passed(design, job, "decode", *pipelines._laid(design, job)["decode"], READERS["analytical"])
     here = ceil(batch / (64 // (4 * stages)))
     turns = next(count for count in range(1, stages + 1) if count * ceil(here / stages) >= here)
     step = np.maximum(made.seconds, turns * made.stage)
@@ -46,7 +46,7 @@ def test_a_step_of_a_pipeline_waits_for_micro_batches_that_there_are(stages: int
 def test_regions_of_a_wafer_have_no_empty_micro_batch(batch: int) -> None:
     of = asked("chip=wse2", "model=llama3_8b", f"workload.batch={batch}", *SHORT)
     (job,) = arrays_by_model(of.workload)
-    decode = regions.phases(of.base, job, "closed")[1]
+    decode = regions.phases(of.base, job, "analytical")[1]
     turns, each = decode.runs / job.steps, ceil(batch / 6)  # six regions of 360 x 360 cores
     assert np.all((turns - 1) * each < batch)
     assert np.all(turns * each >= batch)

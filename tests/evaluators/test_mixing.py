@@ -229,9 +229,9 @@ def test_tiles_that_serve_take_longer_for_states_and_indexers_of_more_requests(n
     words = ("chip=tile32", *small, "model=qwen3_1b7", *HYBRIDS[name], *order, "workload.speculation=none")
     batch = asked(*words, "workload.batch=[4]", "workload.prompt=600", "workload.output=1", "workload.decode_at=last")
     (job,) = arrays_by_case(batch.workload)
-    step = whole_chip.phases(batch.base, job, "closed")[1].seconds
+    step = whole_chip.phases(batch.base, job, "analytical")[1].seconds
     served, load = load_of(*words[:-1], "workload=serving", "workload.requests=8", "workload.prompt=600", "workload.output=4")
-    prices = tiles._prices(served, load, "decode", "closed")
+    prices = tiles._prices(served, load, "decode", "analytical")
     seconds, *_ = (prices.layers(4) + prices.head(4) + prices.tokens(4, 601)).ravel()
     assert seconds == pytest.approx(float(step), rel=1e-9)
 

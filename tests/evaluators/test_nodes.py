@@ -74,7 +74,7 @@ def test_one_node_is_one_level(count: int) -> None:
 
 @pytest.mark.parametrize("count", [9, 16, 32])
 def test_dies_beyond_a_node_pay_for_crossing_it(count: int) -> None:
-    crossing, inside = seconds(gpus(count), alone(gpus(count)), metric="decode_rate")
+    crossing, inside = seconds(gpus(count), alone(gpus(count)), metric="tokens_per_s_per_user")
     assert crossing < inside
 
 
@@ -127,7 +127,7 @@ def test_the_breakdown_sums_to_the_total(count: int) -> None:
 
 @given(counts)
 def test_energy_is_power_times_time_times_dies(count: int) -> None:
-    (energy,), (latency,) = (seconds(gpus(count), metric=name) for name in ("power_energy", "latency"))
+    (energy,), (latency,) = (seconds(gpus(count), metric=name) for name in ("rated_energy", "latency"))
     assert energy == pytest.approx(400 * count * latency)
 
 
@@ -206,7 +206,7 @@ def test_a_product_is_explained_and_a_batch_is_its_singles(count: int, kind: str
             assert many.columns[name][row] == pytest.approx(one.columns[name][0], rel=1e-12, nan_ok=True), name
         for place, case in enumerate(product.workload.cases):
             assert explain(design, case).seconds == pytest.approx(one.cases["latency"][place, 0])
-    assert (many.cases["utilisation"] <= many.cases["efficiency"]).all()
+    assert (many.cases["mfu"] <= many.cases["compute_share"]).all()
 
 
 def test_a_ratio_may_be_to_another_chip(tmp_path: Path) -> None:
@@ -215,10 +215,10 @@ def test_a_ratio_may_be_to_another_chip(tmp_path: Path) -> None:
     path = tmp_path / "published.csv"
     path.write_text(
         "id,where,overrides,baseline,metric,value,unit,role,note\n"
-        f'x,here,"{" ".join(gpu)}","{" ".join(wafer)}",power_energy,1,ratio,check,\n'
+        f'x,here,"{" ".join(gpu)}","{" ".join(wafer)}",rated_energy,1,ratio,check,\n'
     )
     (row,) = compare_file(path)
-    energies = [simulated_metric(overrides, "power_energy", strict=False) for overrides in (gpu, wafer)]
+    energies = [simulated_metric(overrides, "rated_energy", strict=False) for overrides in (gpu, wafer)]
     assert row.simulated == energies[0] / energies[1]  # type: ignore[operator]
 
 

@@ -124,7 +124,7 @@ def test_a_batch_that_chooses_is_its_singles(seed: int) -> None:
     of, _ = questions(seed)
     rng = np.random.default_rng(seed)
     same_as_singles(
-        [with_word(replace_leaves(shaken(of.base, rng), both(placement="mesh")), AUTO) for _ in range(2)], of, "closed"
+        [with_word(replace_leaves(shaken(of.base, rng), both(placement="mesh")), AUTO) for _ in range(2)], of, "analytical"
     )
 
 
@@ -197,7 +197,7 @@ def test_words_with_their_layouts_are_what_enumeration_finds(name: str, seed: in
         (of, which): ffn.times
         * float(
             np.sum(
-                READERS["closed"].exchange(gather_exchange(ffn, operators[of], phase.plan, 2.0, which), phase.machine)
+                READERS["analytical"].exchange(gather_exchange(ffn, operators[of], phase.plan, 2.0, which), phase.machine)
                 * phase.runs
             )
         )
@@ -332,8 +332,8 @@ def test_events_play_what_the_closed_form_chooses(seed: int) -> None:
     design = with_word(replace_leaves(design, both(tp=4, pp=4)), AUTO)
     job = arrays_by_model(replace(of.workload, cases=of.workload.cases[:1]))[0]
     for name, (laid, held) in _laid(design, job).items():
-        by = {word: _passed(design, job, name, laid, held, READERS[word])[0].timed for word in ("closed", "events")}
-        for closed, events in zip(by["closed"], by["events"], strict=True):
+        by = {word: _passed(design, job, name, laid, held, READERS[word])[0].timed for word in ("analytical", "events")}
+        for closed, events in zip(by["analytical"], by["events"], strict=True):
             assert [call.group for call in closed.block.calls] == [call.group for call in events.block.calls]
             for call, one in zip(closed.block.calls, events.costs, strict=True):
                 if call.group is not None:
@@ -348,7 +348,7 @@ def of_machine(design: Design) -> Any:
     return tile_core_machine(design.chip)
 
 
-@pytest.mark.parametrize("fidelity", ["closed", "events"])
+@pytest.mark.parametrize("fidelity", ["analytical", "events"])
 @pytest.mark.parametrize("model", MODELS[:3])
 def test_the_breakdown_says_what_was_chosen_and_adds_up(model: str, fidelity: str) -> None:
     words = ("chip=npu64", f"model={model}", "workload.batch=[8]", "workload.prompt=200", "workload.output=8")

@@ -23,7 +23,7 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("fidelity", ["closed", "steady"])
+@pytest.mark.parametrize("fidelity", ["analytical", "steady_state"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_peak_lies_between_the_mean_and_what_chips_take_at_full_use(layout: str, fidelity: str) -> None:
     found = asked(*LAYOUTS[layout], *LOAD, "workload.rate=2 Hz")
@@ -50,19 +50,19 @@ def test_a_chip_that_is_seldom_busy_has_the_peak_of_one_that_works() -> None:
 def test_no_iteration_of_a_run_takes_much_more_than_those_that_are_kept(policy: str) -> None:
     words = (*LAYOUTS["devices"], "workload=serving", "workload.requests=60", "workload.rate=8 Hz", "workload.prompt=2000")
     design, load = load_of(*words, "workload.output=60", f"mapping.serving.policy={policy}")
-    run, _ = serving._served(design, load, "closed", 10_000)
+    run, _ = serving._served(design, load, "analytical", 10_000)
     assert run is not None
     assert len(run.log) == run.total["iterations"]
     most = float(
         np.squeeze(
             peak.peak_power(
                 peak.concurrency_of_run(run),
-                lambda pool, made_of: devices.iteration_power(design, load, pool, made_of, "closed"),
+                lambda pool, made_of: devices.iteration_power(design, load, pool, made_of, "analytical"),
             )
         )
     )
     for kind in (run.log["prompt"] > 0, run.log["prompt"] == 0):
-        each = devices.iteration_power(design, load, 0, peak.composition_columns(run.log[kind]), "closed")
+        each = devices.iteration_power(design, load, 0, peak.composition_columns(run.log[kind]), "analytical")
         assert each.max() <= most * 1.02
     assert most <= energy.peak_design_power(design.chip)
 

@@ -45,7 +45,7 @@ def held(of: Question, **changes: Any) -> CoreResidency:
     """What the fullest core holds in decode."""
     (job,) = arrays_by_model(of.workload)
     design = replace_leaves(of.base, {f"mapping.{name.replace('__', '.')}": value for name, value in changes.items()})
-    return phases(design, job, "closed")[1].held  # type: ignore[no-any-return]
+    return phases(design, job, "analytical")[1].held  # type: ignore[no-any-return]
 
 
 @given(

@@ -36,7 +36,7 @@ def test_one_die_is_a_device_by_itself(model: tuple[str, ...], boxed: bool) -> N
     formats = [f"mapping.precision.{name}=fp8" for name in ("weights", "activations", "kv")]
     dies = metrics("chip=h800_ep", *model, *one, *box, *formats)
     device = metrics("chip=h800", "stack=tuned_ep", "mapping.both.tp=1", *model, *formats)
-    for name in ("ttft", "tpot", "latency", "throughput", "power_energy"):
+    for name in ("ttft", "tpot", "latency", "throughput", "rated_energy"):
         assert dies[name] == pytest.approx(device[name], rel=1e-12), name
 
 

@@ -33,7 +33,7 @@ LOADS = {
 }
 
 
-def answered(*words: str, fidelity: str = "closed") -> tuple[PowerProfile | None, dict[str, float]]:
+def answered(*words: str, fidelity: str = "analytical") -> tuple[PowerProfile | None, dict[str, float]]:
     """Power over time of the only case, and metrics."""
     found = asked(*words)
     columns = evaluate(stack_designs([found.base]), found.workload, fidelity=fidelity).columns
@@ -97,7 +97,7 @@ def test_a_longer_run_is_drawn_as_far_as_iterations_are_kept(monkeypatch: pytest
 def test_what_has_no_time_line_has_none() -> None:
     assert answered("chip=mesh8", "workload=traffic")[0] is None
     found = asked(*LOADS["devices"], "workload=serving", "workload.requests=20", "workload.rate=2 Hz")
-    assert serving.case_power_profile(found.base, found.workload.cases[0], "mean", "steady") is None
+    assert serving.case_power_profile(found.base, found.workload.cases[0], "mean", "steady_state") is None
 
 
 SPANS = st.lists(st.tuples(st.floats(-1, 9), st.floats(0, 9), st.floats(0, 100)), max_size=8)

@@ -105,6 +105,6 @@ def test_tokens_cost_the_time_of_all_chips_and_what_they_draw(name: str) -> None
     )
     beside = money.host_power + money.scale_out_power * float(links.node_port_bandwidth(chip))
     drawn_ = (found["energy"] + chips * beside * found["latency"]) / money.power_supply_efficiency * money.pue
-    assert found["chips_per_mtoken"] == pytest.approx(owned / tokens * 1e6)
+    assert found["capital_per_mtoken"] == pytest.approx(owned / tokens * 1e6)
     assert found["electricity_per_mtoken"] == pytest.approx(drawn_ * money.electricity_price / tokens * 1e6)
-    assert found["price_per_mtoken"] == pytest.approx(found["chips_per_mtoken"] + found["electricity_per_mtoken"])
+    assert found["price_per_mtoken"] == pytest.approx(found["capital_per_mtoken"] + found["electricity_per_mtoken"])

@@ -50,7 +50,7 @@ def test_a_batch_is_its_singles(overrides: tuple[str, ...], kind: str, name: str
         assert many.limit[row] == one.limit[0]
 
 
-@pytest.mark.parametrize("fidelity", ["closed", "events"])
+@pytest.mark.parametrize("fidelity", ["analytical", "events"])
 @pytest.mark.parametrize(("overrides", "kind", "name"), KINDS)
 def test_the_breakdown_sums_to_the_total(overrides: tuple[str, ...], kind: str, name: str, fidelity: str) -> None:
     asked_ = asked(*overrides[:2], f"workload.shapes=[{'48x48x48' if kind == 'gemm' else '1x200x200'}]")
@@ -60,12 +60,12 @@ def test_the_breakdown_sums_to_the_total(overrides: tuple[str, ...], kind: str, 
     assert parts.seconds == pytest.approx(found["latency"][0], rel=1e-9)
     assert sum(parts.by_bound().values()) == pytest.approx(parts.seconds, rel=1e-9)
     local, moving = parts.rows
-    assert local.seconds / parts.seconds == pytest.approx(found["efficiency"][0], rel=1e-9)
-    assert moving.seconds * design.chip.clock == pytest.approx(found["communication"][0], rel=1e-9)
-    assert 0 < found["utilisation"][0] <= found["efficiency"][0] < 1
+    assert local.seconds / parts.seconds == pytest.approx(found["compute_share"][0], rel=1e-9)
+    assert moving.seconds * design.chip.clock == pytest.approx(found["communication_cycles"][0], rel=1e-9)
+    assert 0 < found["mfu"][0] <= found["compute_share"][0] < 1
 
 
-@pytest.mark.parametrize("fidelity", ["closed", "events"])
+@pytest.mark.parametrize("fidelity", ["analytical", "events"])
 def test_many_designs_and_cases_are_played_as_one_by_one(fidelity: str) -> None:
     asked_ = asked(*GEMV_[:2], "workload.shapes=[1x64x64,1x90x70]")
     designs = [replace_leaves(asked_.base, {"mapping.rows": rows, "mapping.ktree_k": k}) for rows in (8, 9, 12) for k in (1, 2)]

@@ -42,7 +42,7 @@ def memory(of: Question, rng: np.random.Generator) -> dict[str, float]:
     return {f"chip.{core}.sram": float(getattr(of.base.chip, core).sram * 2 ** rng.uniform(-6, 4))}
 
 
-def latency(of: Question, design: Design, fidelity: str = "closed") -> float:
+def latency(of: Question, design: Design, fidelity: str = "analytical") -> float:
     return float(evaluate(stack_designs([design]), of.workload, fidelity=fidelity).columns["latency"][0])
 
 

@@ -59,7 +59,7 @@ def with_words(of: Design, **said: Any) -> Design:
     )
 
 
-def calls(of: Design, fidelity: str = "closed") -> list[tuple[KernelCall, Any]]:
+def calls(of: Design, fidelity: str = "analytical") -> list[tuple[KernelCall, Any]]:
     """Calls of both phases and their seconds."""
     job = arrays_by_model(wafer().workload)[0]
     found = phases(of, job, fidelity, detailed=True)[:2]
@@ -91,7 +91,7 @@ def test_events_play_what_the_closed_form_chooses(of: Design) -> None:
         assert call.kernel is not None
         ways = kernels_by_choice(call.kernel, machine, closed.kernel_cost)
         assert not any(one.rivals for one in ways)
-        by = [[READERS[word].kernel(one, machine).seconds * one.times for one in ways] for word in ("closed", "events")]
+        by = [[READERS[word].kernel(one, machine).seconds * one.times for one in ways] for word in ("analytical", "events")]
         which = np.argmin(np.broadcast_arrays(*by[0]), axis=0)
         assert np.array_equal(closed_, np.choose(which, by[0]))
         assert np.array_equal(events, np.choose(which, by[1]))
@@ -121,7 +121,7 @@ def test_a_batch_whose_kernels_choose_is_its_singles(drawn: list[Design]) -> Non
             assert many.columns[name][row] == pytest.approx(alone.columns[name][0], rel=1e-12, nan_ok=True), name
 
 
-@pytest.mark.parametrize(("fidelity", "side"), [("closed", 20), ("events", 6), ("cycles@3", 240)])
+@pytest.mark.parametrize(("fidelity", "side"), [("analytical", 20), ("events", 6), ("cycles@3", 240)])
 def test_the_breakdown_says_what_was_chosen_and_adds_up(fidelity: str, side: int) -> None:
     of, said = with_words(wafer().base, gemm=AUTO, gemv=AUTO, rows=side, regions=1), wafer().workload
     of = replace_leaves(of, {"chip.core.software_stage": 0.0})

@@ -98,7 +98,7 @@ def counted(model: Model, positions: int, *, kv: float, others: float, indexes: 
 
 
 ROOMS = {
-    "die": ((), lambda design, load: devices.instances(design, load, "closed")[0].room),
+    "die": ((), lambda design, load: devices.instances(design, load, "analytical")[0].room),
     "tiles": (("chip=tile_gh200", "mapping=flat_serving"), whole_chip._room),
     "pipelines": (
         ("chip=npu64", "mapping.both.tp=4", "mapping.both.pp=1", "mapping.both.partition=mn"),
@@ -197,7 +197,7 @@ def test_dies_with_layers_that_differ_serve_all_within_their_memory(model: Model
     found = columns(model, *words, f"mapping.both.tp={tp}", f"mapping.serving.prefill_instances={int(apart)}")
     if not found:
         return  # no room for a request alone
-    assert 0 <= found["kv_mean"] <= found["kv_peak"] * (1 + 1e-9) <= 1 + 1e-9
+    assert 0 <= found["kv_utilisation_mean"] <= found["kv_utilisation_peak"] * (1 + 1e-9) <= 1 + 1e-9
     assert found["throughput"] > 0
 
 
@@ -225,11 +225,11 @@ def test_a_model_of_states_holds_as_many_long_requests_as_short_ones() -> None:
             # beside the weights and activations of the longest prompt
             design, workload = asking(kinds, *words, "workload.requests=60", f"workload.prompt={prompt}")
             load = workload.cases[0]
-            room = devices.instances(design, load, "closed")[0]  # type: ignore[arg-type]
+            room = devices.instances(design, load, "analytical")[0]  # type: ignore[arg-type]
             used = float(design.chip.hbm.capacity) - room.free
             small = replace_leaves(design, {"chip.hbm.capacity": used + 20 * room.room.of(608)})
             played = evaluate(stack_designs([small]), workload)
-            peaks.append(float(played.columns["kv_peak"][0]) * 20 if played.feasible[0] else 0.0)
+            peaks.append(float(played.columns["kv_utilisation_peak"][0]) * 20 if played.feasible[0] else 0.0)
         assert (peaks[0] == peaks[1] == 20) is alike
 
 
@@ -244,7 +244,7 @@ def test_caches_on_their_way_are_as_long_as_what_a_request_has(chip: tuple[str, 
         assert isinstance(load, ServingLoad)
         if not chip[0].startswith("chip"):
             return float(devices.kv_transfer(design, load)[0].of(4000))
-        run = pipelines._served(design, load, pipeline_pools(design, load), "closed", 0)[0]
+        run = pipelines._served(design, load, pipeline_pools(design, load), "analytical", 0)[0]
         assert run["sending"] == pytest.approx(run.transfer.seconds(4000))
         return float(run.transfer.seconds(4000))
 
@@ -271,7 +271,7 @@ def test_only_what_is_kept_of_states_is_reused(tmp_path: Path) -> None:
         assert design.mapping.serving is not None
         serving = replace(design.mapping.serving, **changes)
         made = replace(design, mapping=replace(design.mapping, serving=serving))
-        return float(evaluate(stack_designs([made]), workload).columns["prefix_reused"][0]) * 4 * 7 * 512
+        return float(evaluate(stack_designs([made]), workload).columns["prefix_hit_rate"][0]) * 4 * 7 * 512
 
     assert reused(base) == pytest.approx(2 * 6 * 512 + 7 * 512 - 1)
     # a snapshot at the end of a prompt is of all 7 blocks, of which the last token is to be computed again
@@ -329,8 +329,8 @@ def test_prefixes_in_the_pool_are_shared_in_a_design(tmp_path: Path) -> None:
         assert explain_infeasibility(design, workload) is None
         return {name: float(values[0]) for name, values in found.columns.items()}
 
-    assert answered()["prefix_reused"] == pytest.approx((5 + 6) / 19)
-    assert answered("mapping.serving.reuse=part")["prefix_reused"] == 0
+    assert answered()["prefix_hit_rate"] == pytest.approx((5 + 6) / 19)
+    assert answered("mapping.serving.reuse=part")["prefix_hit_rate"] == 0
 
 
 def test_a_conversation_goes_where_its_cache_is_unless_others_wait_there() -> None:

@@ -115,8 +115,8 @@ LONG_WAYS = WORMHOLE._replace(hop=1.0, ramp=0.0, post=4.0)
 def test_events_say_what_the_closed_form_says(of: tuple[str, int, int], fabric: MeshFabric, worked: float) -> None:
     placement, cores, nbytes = of
     machine, asked = _machine(fabric), GroupExchange(1.0, placement, cores, float(nbytes), attended=True)
-    work = worked * float(READERS["closed"].exchange(asked, machine, 0.0))
-    closed, played = (work + READERS[word].exchange(asked, machine, work) for word in ("closed", "events"))
+    work = worked * float(READERS["analytical"].exchange(asked, machine, 0.0))
+    closed, played = (work + READERS[word].exchange(asked, machine, work) for word in ("analytical", "events"))
     assert played >= work
     # cores that a long way puts out of step wait for one another a hop or two more or less; whose turn a locked channel is
     # nobody plans, and who waits for it has posted meanwhile, so that a start each step is not seen
@@ -131,8 +131,8 @@ def test_more_work_or_longer_blocks_never_take_less(
 ) -> None:
     placement, cores, nbytes = of
     machine, asked = _machine(fabric), GroupExchange(1.0, placement, cores, float(nbytes), attended=True)
-    work = worked * float(READERS["closed"].exchange(asked, machine, 0.0))
-    for word in ("closed", "events"):
+    work = worked * float(READERS["analytical"].exchange(asked, machine, 0.0))
+    for word in ("analytical", "events"):
         takes = READERS[word].exchange
         before = work + takes(asked, machine, work)
         assert more * work + takes(asked, machine, more * work) >= before * (1 - 1e-9)

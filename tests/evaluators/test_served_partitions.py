@@ -30,7 +30,7 @@ def typical(of: PipelinePool, load: ServingLoad, prompts: float) -> float:
     lengths, outputs = float(load.requests.prompt.mean()), float(load.requests.output.mean())
     phase = "prefill" if prompts or of.name == "prefill" else "decode"
     counts = (prompt.tokens, lengths / 2, generating.tokens, lengths + outputs / 2, 1 - of.held.kv_here)
-    return float(np.sum(iteration_pass(load, of, READERS["closed"], phase, *counts).seconds * runs))
+    return float(np.sum(iteration_pass(load, of, READERS["analytical"], phase, *counts).seconds * runs))
 
 
 @pytest.mark.parametrize("apart", [0, 32])

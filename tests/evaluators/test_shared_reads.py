@@ -21,10 +21,10 @@ def test_a_step_costs_what_its_calls_cost_one_by_one(seed):
     both = {a.replace("both", phase): value for a, value in words.items() for phase in ("prefill", "decode")}
     chip = {"chip.tile.sram": rng.uniform(1e5, 1e8, 5), "chip.hbm.channel_bandwidth": rng.uniform(3e10, 5e11, 5)}
     (job,) = arrays_by_model(question.workload)
-    for phase in phases(replace_leaves(question.base, both | chip), job, "closed", detailed=True):
+    for phase in phases(replace_leaves(question.base, both | chip), job, "analytical", detailed=True):
         for of, shares in zip(phase.timed, phase.away, strict=True):
             for call, cost, away in zip(of.block.calls, of.costs, shares, strict=True):
-                alone = call_cost(call, phase.machine, READERS["closed"], away)
+                alone = call_cost(call, phase.machine, READERS["analytical"], away)
                 for name in ("need", "read", "per_byte", "memory"):
                     assert np.array_equal(getattr(cost, name), getattr(alone, name)), (call.name, name)
 

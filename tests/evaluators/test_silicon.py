@@ -401,7 +401,7 @@ def test_energy_is_what_is_done_and_what_runs_meanwhile():
     assert found["power"][0] == pytest.approx(found["energy"][0] / found["latency"][0])
     assert found["peak_power"][0] >= found["power"][0]
     assert found["peak_power"][0] <= chips * energy.peak_design_power(of.base.chip)
-    parts = found["chips_per_mtoken"][0] + found["electricity_per_mtoken"][0]
+    parts = found["capital_per_mtoken"][0] + found["electricity_per_mtoken"][0]
     assert found["price_per_mtoken"][0] == pytest.approx(parts)
     assert found["system_price"][0] == pytest.approx(chips * sum(price.price_by_part(of.base.chip).values()))
 

@@ -33,7 +33,9 @@ def metrics(*overrides: str, fidelity: str = "events") -> dict[str, float]:
 @pytest.mark.parametrize("window", [0, 8])
 def test_the_formula_is_near_what_is_played(pattern: str, window: int) -> None:
     chosen = (f"workload.patterns=[{pattern}]", f"mapping.window={window}")
-    assert metrics(*chosen, fidelity="closed")["bandwidth"] == pytest.approx(metrics(*chosen)["bandwidth"], rel=0.2)
+    assert metrics(*chosen, fidelity="analytical")["achieved_bandwidth"] == pytest.approx(
+        metrics(*chosen)["achieved_bandwidth"], rel=0.2
+    )
 
 
 def test_the_formula_is_near_what_is_played_on_random_memories() -> None:
@@ -47,13 +49,13 @@ def test_the_formula_is_near_what_is_played_on_random_memories() -> None:
 def test_the_formula_is_near_the_reference(pattern: str, share: float) -> None:
     """Shares of the peak that a cycle-accurate simulator of DRAM gives: studies/hbm_patterns/published.csv."""
     question = asked("chip=hbm2_legacy", "workload=stream", f"workload.patterns=[{pattern}]", "workload.requests=20000")
-    found = evaluate(stack_designs([question.base]), question.workload).columns["peak_share"][0]
+    found = evaluate(stack_designs([question.base]), question.workload).columns["bandwidth_efficiency"][0]
     assert found == pytest.approx(share, rel=0.05)
 
 
 def test_one_request_at_a_time_takes_its_latency_in_both() -> None:
     chosen = ("workload.gap='1 us'", "workload.patterns=[sequential]", "workload.request='32 B'")
-    roof, played = metrics(*chosen, fidelity="closed"), metrics(*chosen)
+    roof, played = metrics(*chosen, fidelity="analytical"), metrics(*chosen)
     assert played["latency"] == pytest.approx(roof["latency"], rel=1e-3)
     assert played["idle_load"] > 0.9
 
@@ -61,22 +63,22 @@ def test_one_request_at_a_time_takes_its_latency_in_both() -> None:
 def test_many_designs_are_answered_as_each_alone() -> None:
     question = asked(*SMALL, "workload.patterns=[sequential,random]")
     designs = [replace_leaves(question.base, {"mapping.window": window}) for window in (0, 4, 64)]
-    for fidelity in ("closed", "events"):
+    for fidelity in ("analytical", "events"):
         many = evaluate(stack_designs(designs), question.workload, fidelity=fidelity).columns
         for row, design in enumerate(designs):
             one = evaluate(stack_designs([design]), question.workload, fidelity=fidelity).columns
-            for name in ("bandwidth", "read_latency", "peak_share"):
+            for name in ("achieved_bandwidth", "read_latency", "bandwidth_efficiency"):
                 assert many[name][row] == pytest.approx(one[name][0], rel=1e-12)
 
 
 def test_random_designs_of_the_study_stay_below_their_peak() -> None:
     question = asked("chip=hbm2", "workload=stream", "space=hbm_patterns")
     designs = question.space.stack(question.space.sample(np.random.default_rng(1).random((10_000, 3))))
-    shares = evaluate(designs, question.workload).columns["peak_share"]
+    shares = evaluate(designs, question.workload).columns["bandwidth_efficiency"]
     assert ((shares > 0) & (shares <= 1)).all()
 
 
-@pytest.mark.parametrize("fidelity", ["closed", "events"])
+@pytest.mark.parametrize("fidelity", ["analytical", "events"])
 def test_the_breakdown_sums_to_the_time(fidelity: str) -> None:
     question = asked(*SMALL, "workload.writes=[0.33]")
     parts = explain(question.base, question.workload.cases[0], fidelity=fidelity)
@@ -103,7 +105,9 @@ def test_requests_of_tiles_take_what_links_and_memory_let_through(
         f"mapping.window={window}", "workload.patterns=[random]",
     )  # fmt: skip
     near = 0.25 if writes in (0, 1) else 0.5  # reads and writes that share links wait for one another
-    assert tiles(*chosen, fidelity="closed")["bandwidth"] == pytest.approx(tiles(*chosen)["bandwidth"], rel=near)
+    assert tiles(*chosen, fidelity="analytical")["achieved_bandwidth"] == pytest.approx(
+        tiles(*chosen)["achieved_bandwidth"], rel=near
+    )
 
 
 def test_a_tile_by_itself_is_bound_by_its_port_and_reaches_it() -> None:
@@ -112,7 +116,7 @@ def test_a_tile_by_itself_is_bound_by_its_port_and_reaches_it() -> None:
     assert found.rows[0].bound == "noc"
     assert explain(question.base, question.workload.cases[0]).rows[0].bound == "noc"
     assert sum(found.by_bound().values()) == pytest.approx(found.seconds)
-    assert tiles()["bandwidth"] == pytest.approx(128 * 965e6, rel=0.02)
+    assert tiles()["achieved_bandwidth"] == pytest.approx(128 * 965e6, rel=0.02)
     wide = ("chip.noc.word_bytes='64 KiB'", "workload.patterns=[random]", "workload.requests=2000")
     assert tiles(*wide)["idle_noc"] < 0.01
 
@@ -129,7 +133,7 @@ def test_on_links_that_take_no_time_tiles_are_as_a_memory_by_itself() -> None:
     alone = asked("chip=hbm4", "workload=stream", *given)
     columns = evaluate(stack_designs([alone.base]), alone.workload, fidelity="events").columns
     found = tiles(*free, *given)
-    for name in ("latency", "bandwidth", "read_latency", "row_hits", "idle_row", "idle_window"):
+    for name in ("latency", "achieved_bandwidth", "read_latency", "row_hit_rate", "idle_row", "idle_window"):
         assert found[name] == pytest.approx(float(columns[name][0]), rel=2e-3)
 
 
@@ -204,11 +208,11 @@ def test_a_span_beyond_the_memory_is_infeasible() -> None:
     question = asked(*SMALL, "workload.span='1 TiB'")
     outcomes = evaluate(stack_designs([question.base]), question.workload, fidelity="events")
     assert not outcomes.feasible[0]
-    assert outcomes.columns["bandwidth"][0] > 0
+    assert outcomes.columns["achieved_bandwidth"][0] > 0
 
 
 @pytest.mark.parametrize("refresh", ["all", "bank"])
-@pytest.mark.parametrize("fidelity", ["closed", "events"])
+@pytest.mark.parametrize("fidelity", ["analytical", "events"])
 def test_a_memory_that_a_knob_moved_out_of_what_makes_sense_is_refused(refresh: str, fidelity: str) -> None:
     """As a file with it is; played, its refreshes would never end. With as many cycles as it takes, they do."""
     of = asked("chip=hbm3", "workload=stream", "workload.requests=50", "workload.patterns=[random]")
@@ -221,7 +225,7 @@ def test_a_memory_that_a_knob_moved_out_of_what_makes_sense_is_refused(refresh: 
             with pytest.raises(DesignError, match=r"memory\.timing\.refi: "):
                 evaluate(stack_designs([design]), of.workload, fidelity=fidelity)
         else:
-            assert evaluate(stack_designs([design]), of.workload, fidelity=fidelity).columns["bandwidth"][0] > 0
+            assert evaluate(stack_designs([design]), of.workload, fidelity=fidelity).columns["achieved_bandwidth"][0] > 0
 
 
 @pytest.mark.parametrize("refresh", ["all", "bank"])
@@ -247,7 +251,7 @@ def test_bytes_of_a_stream_on_tiles_have_an_energy_however_they_are_timed(monkey
     moved = float(stream.requests * stream.request * pseudo_channel_count(chip.hbm.banks))
     played = SimpleNamespace(seconds=1e-5, bandwidth=1.0, share=1.0, latencies=[], row_hits=1.0, idle={})
     monkeypatch.setattr(alone, "_report", lambda design, stream: played)
-    for fidelity in ("closed", "events"):
+    for fidelity in ("analytical", "events"):
         found = evaluate(designs, question.workload, fidelity=fidelity).columns
         spent.append(found["energy"] - idle_power(chip) * found["latency"])
     assert spent[0] == pytest.approx(spent[1], rel=1e-9)

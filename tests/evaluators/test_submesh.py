@@ -71,7 +71,7 @@ def test_the_tiles_of_a_product_stay(rows: int, tall: int, size: int, kind: str)
 
 def test_a_mesh_that_is_small_enough_is_played_as_it_is() -> None:
     of = asked("chip=wse2", "workload=gemm", "workload.shapes=[60x96x48]", "mapping.rows=6")
-    for fidelity in ("closed", "events"):
+    for fidelity in ("analytical", "events"):
         whole, here = (evaluate(stack_designs([of.base]), of.workload, fidelity=word) for word in (fidelity, f"{fidelity}@8"))
         assert {name: column[0] for name, column in whole.columns.items()} == pytest.approx(
             {name: column[0] for name, column in here.columns.items()}, nan_ok=True
@@ -150,7 +150,7 @@ def test_a_model_on_a_wafer_is_played_kernel_by_kernel() -> None:
 
     whole, part_, cycles = column("events"), column("events@9999"), column("cycles@6")
     assert part_["ttft"] == whole["ttft"]
-    assert part_["latency"] == pytest.approx(whole["latency"] - whole["transition"])
+    assert part_["latency"] == pytest.approx(whole["latency"] - whole["relayout_time"])
     assert cycles["ttft"] == pytest.approx(column("events@6")["ttft"], rel=0.1)
     assert cycles["ttft"] < whole["ttft"]
     rows = explain(of.base, of.workload.cases[0], fidelity="cycles@6").rows
@@ -165,10 +165,10 @@ def test_operators_of_a_model_on_tiles_take_on_a_part_what_they_take(model: str)
     calls = [call for some in passes.values() for _, blocks in some for block in blocks for call in block.calls]
     assert calls
     for call in calls:
-        whole = jobs.job_cost("closed", call.job).seconds
+        whole = jobs.job_cost("analytical", call.job).seconds
         job, count = job_on_submesh(call.job, 8)
         assert count >= 1
-        here = jobs.job_cost("closed", job).seconds * count
+        here = jobs.job_cost("analytical", job).seconds * count
         assert here == pytest.approx(whole, rel=0.1, abs=1e-6), call.name
         assert max(job.chip.mesh.rows, job.chip.mesh.cols) == 8
 
@@ -203,7 +203,7 @@ def test_a_collective_keeps_its_bytes() -> None:
 
 
 @pytest.mark.parametrize(("words", "line"), [
-    (["fidelity=closed@8"], "closed@8 simulates a submesh, which only models on wafers and tiles .*, .*; valid here: closed"),
+    (["fidelity=analytical@8"], "analytical@8 simulates a submesh, which only models on wafers .*; valid here: analytical"),
     (["chip=wse2", "workload=gemm", "fidelity=cycles@0"], "'cycles@0': @ must be followed by the side of a square"),
     (["chip=wse2", "workload=gemm", "fidelity=cycle@8"], "no option 'cycle'; did you mean 'cycles'"),
 ])  # fmt: skip

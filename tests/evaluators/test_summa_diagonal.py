@@ -173,11 +173,11 @@ SHAPES = ("4096x1024x4096", "4096x4096x8192", "256x2048x2112", "16x4096x12288", 
 def test_events_agree_with_the_closed_form(shape: str) -> None:
     question = asked("chip=tile32", "workload=gemm", "mapping=summa", f"workload.shapes=[{shape}]")
     closed, played = (
-        evaluate(stack_designs([question.base]), question.workload, fidelity=name).columns for name in ("closed", "events")
+        evaluate(stack_designs([question.base]), question.workload, fidelity=name).columns for name in ("analytical", "events")
     )
     assert closed["latency"] == pytest.approx(played["latency"], rel=0.05)
     assert closed["hbm_bytes"] == played["hbm_bytes"]
-    assert 0 < closed["utilisation"][0] <= closed["engine_utilisation"][0] <= 1
+    assert 0 < closed["mfu"][0] <= closed["engine_utilisation"][0] <= 1
     assert 0 < closed["hbm_utilisation"][0] <= 1
 
 

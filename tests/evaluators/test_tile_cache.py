@@ -35,7 +35,7 @@ def said(design: Design, **knobs: Any) -> Design:
                              for phase in ("prefill", "decode")})  # fmt: skip
 
 
-def passed(design: Design, model: str, phase: str, fidelity: str = "closed") -> StagedPass:
+def passed(design: Design, model: str, phase: str, fidelity: str = "analytical") -> StagedPass:
     (job,) = arrays_by_model(question(model).workload)
     plan = getattr(design.mapping, phase)
     laid = _blocks(job, phase, plan, design.mapping.precision, _tokens(job, phase, plan, _instances(design.chip, plan)))
@@ -99,7 +99,7 @@ def test_a_cache_costs_area_and_saves_energy_of_main_memory() -> None:
     assert cached["energy"] < metrics(*said, "chip.technology.static_power_density=0")["energy"]
 
 
-@pytest.mark.parametrize("fidelity", ["closed", "events"])
+@pytest.mark.parametrize("fidelity", ["analytical", "events"])
 @pytest.mark.parametrize("model", MODELS)
 def test_rows_add_up_to_the_latency(model: str, fidelity: str) -> None:
     asked_ = question(model, "mapping=npu_prefetch")

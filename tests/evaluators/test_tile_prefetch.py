@@ -37,7 +37,7 @@ def said(design: Design, **knobs: Any) -> Design:
                              for phase in ("prefill", "decode")})  # fmt: skip
 
 
-def passed(design: Design, model: str, phase: str, budget: float, fidelity: str = "closed") -> StagedPass:
+def passed(design: Design, model: str, phase: str, budget: float, fidelity: str = "analytical") -> StagedPass:
     """A pass under so large a buffer, with what stays in local memory as if there were none."""
     (job,) = arrays_by_model(question(model).workload)
     plan = getattr(design.mapping, phase)
@@ -103,7 +103,7 @@ def test_a_prefetched_byte_is_read_once(model: str) -> None:
     assert some.activity.memory_bytes == pytest.approx(none.activity.memory_bytes)
 
 
-@pytest.mark.parametrize("fidelity", ["closed", "events"])
+@pytest.mark.parametrize("fidelity", ["analytical", "events"])
 @pytest.mark.parametrize("model", [*MODELS, "mixtral_8x7b"])
 def test_rows_add_up_to_the_latency(model: str, fidelity: str) -> None:
     asked_ = question(model)
@@ -181,19 +181,19 @@ def test_a_larger_buffer_never_slows_an_iteration(
 
     def seconds(budget: float) -> float:
         held = of._replace(held=of.held._replace(buffer=budget))
-        return float(iteration_pass(load, held, READERS["closed"], "prefill", *counts).seconds)
+        return float(iteration_pass(load, held, READERS["analytical"], "prefill", *counts).seconds)
 
     small, large = (seconds(budget) for budget in sorted((one, other)))
     assert large <= small * (1 + 1e-12)
     plain = of._replace(plan=replace(of.plan, prefetch=None))
-    none = float(iteration_pass(load, plain, READERS["closed"], "prefill", *counts).seconds)
+    none = float(iteration_pass(load, plain, READERS["analytical"], "prefill", *counts).seconds)
     assert seconds(0.0) == pytest.approx(none, rel=1e-12)
 
 
 def test_served_pipelines_prefetch_behind_their_sums() -> None:
     said_ = (*SERVED, "workload.rate=2 Hz", "mapping=npu_serving_prefetch", "mapping.both.tp=16", "mapping.sram_kv=0")
     none, some = (asked(*said_, f"mapping.prefill.prefetch.policy={word}") for word in ("none", "partial"))
-    for fidelity in ("closed", "steady"):
+    for fidelity in ("analytical", "steady_state"):
         found = [
             evaluate(stack_designs([one.base]), one.workload, fidelity=fidelity).columns["tpot"][0] for one in (none, some)
         ]

@@ -53,7 +53,7 @@ def varied(base: Design) -> list[Design]:
     return found
 
 
-@pytest.mark.parametrize(("model", "fidelity"), [*product(MODELS, ("closed", "events")), (MODELS[0], "cycles")])
+@pytest.mark.parametrize(("model", "fidelity"), [*product(MODELS, ("analytical", "events")), (MODELS[0], "cycles")])
 @pytest.mark.parametrize("batch", ["[1]", "[3,8]"])
 def test_a_batch_is_its_singles(model: str, batch: str, fidelity: str) -> None:
     asked_ = asked(*ONE, f"model={model}", f"workload.batch={batch}", "workload.prompt=96", "workload.output=8")
@@ -87,12 +87,13 @@ def test_tiles_and_dies_have_the_same_products_to_do(model: str, prompt: int) ->
     tiles = asked("chip=npu64", "mapping.prefill.tp=1", "mapping.decode.tp=1", *work)
     dies = asked("chip=npu_dse", "mapping.prefill.tp=4", "mapping.decode.tp=4", *work)
     flop = [
-        sum(row.flop for row in explain(each.base, each.workload.cases[0], fidelity="closed").rows) for each in (tiles, dies)
+        sum(row.flop for row in explain(each.base, each.workload.cases[0], fidelity="analytical").rows)
+        for each in (tiles, dies)
     ]
     assert flop[0] == pytest.approx(flop[1], rel=1e-9)  # of all devices
 
 
-@pytest.mark.parametrize("fidelity", ["closed", "events"])
+@pytest.mark.parametrize("fidelity", ["analytical", "events"])
 @pytest.mark.parametrize("batch", [1, 40])
 @pytest.mark.parametrize("partition", PARTITIONS)
 def test_the_breakdown_sums_to_the_total(partition: str, batch: int, fidelity: str) -> None:
@@ -108,7 +109,7 @@ def test_the_breakdown_sums_to_the_total(partition: str, batch: int, fidelity: s
 def test_readers_agree(partition: str, placement: str) -> None:
     asked_ = asked(*ONE)
     design = replace_leaves(asked_.base, both(partition=partition, placement=placement))
-    closed, events = (columns(design, asked_.workload, fidelity=name)["latency"] for name in ("closed", "events"))
+    closed, events = (columns(design, asked_.workload, fidelity=name)["latency"] for name in ("analytical", "events"))
     apart = partition == "k" and placement == "linear_interleave"  # sums in turns get out of step there
     assert events == pytest.approx(closed, rel=0.02 if apart else 0.01)
 
@@ -231,7 +232,7 @@ def test_sequences_of_vector_instructions_start_on_pipelines_as_on_tiles() -> No
     spent = []
     for cycles in (0, 100):
         of = asked(*words, "mapping.both.tp=4", "mapping.both.pp=1", f"chip.tile.vector.start='{cycles} cycle'")
-        found = explain(of.base, of.workload.cases[0], decode_at=of.workload.decode_at, fidelity="closed").rows
+        found = explain(of.base, of.workload.cases[0], decode_at=of.workload.decode_at, fidelity="analytical").rows
         spent.append({row.operator: row.seconds * of.base.chip.clock / 100 for row in found if row.phase == "prefill"})
     starts = {name: after - spent[0].get(name, 0.0) for name, after in spent[1].items()}
     layers, requests, heads = 28, 4, 8 // 4

@@ -52,7 +52,7 @@ def test_a_model_that_fits_its_cores_is_as_fast_as_without(prefill: int, decode:
     before, after = (columns([replace_leaves(of.base, sides)], of) for of in (plain, edged))
     for name in TIMES[:2]:
         assert after[name] == pytest.approx(before[name], rel=1e-9)
-    assert after["transition"][0] <= before["transition"][0] * (1 + 1e-9)
+    assert after["relayout_time"][0] <= before["relayout_time"][0] * (1 + 1e-9)
 
 
 @settings(max_examples=40, deadline=None)
@@ -87,14 +87,14 @@ def test_more_room_to_read_ahead_never_slows_and_what_is_read_ahead_fits(
     name = ("prefill", "decode")[phase]
     at = StepCounts(name, 200.0, 1.0, 2e4, 0.0) if name == "prefill" else StepCounts(name, 1.0, 1.0, 300.0, 300.0)
     place = _regions(design, job.model)[name]
-    made = _stream(design, job, name, place, "closed")
+    made = _stream(design, job, name, place, "analytical")
     assert made is not None
     stream = made(1.0)._replace(away=1.0)
     of, seconds = region_blocks(job.model, at, place, design.mapping), []
     for budget in (0.0, *sorted((one, other))):
         with_room = stream._replace(budget=budget)
         found = pass_through_regions(
-            of, job.model, place, 0, mesh_program_machine(design.chip), READERS["closed"], lambda _, of=with_room: of
+            of, job.model, place, 0, mesh_program_machine(design.chip), READERS["analytical"], lambda _, of=with_room: of
         )
         seconds.append(found.seconds)
         assert all(np.all(here <= budget * (1 + 1e-9)) for part in found.timed for here in part.resident if here is not None)
@@ -107,7 +107,7 @@ def test_more_room_to_read_ahead_never_slows_and_what_is_read_ahead_fits(
 def test_every_step_reads_the_share_of_weights_that_does_not_stay(model: str) -> None:
     of = question(model, "mapping.both.rows=600")
     (job,) = arrays_by_model(of.workload)
-    _, decode, _ = phases(of.base, job, "closed")
+    _, decode, _ = phases(of.base, job, "analytical")
     away = max(float(part.away) for part in decode.held)
     step = StepCounts("decode", 1.0, 1.0, 1.0, 1.0)
     said = of.base.mapping.precision
@@ -210,10 +210,10 @@ def test_events_play_kernels_that_wait_for_what_the_closed_form_says() -> None:
             name: float(of[0]) for name, of in evaluate(stack_designs([design]), workload, fidelity=fidelity).columns.items()
         }
 
-    closed, events = (found(of.base, fidelity) for fidelity in ("closed", "events"))
+    closed, events = (found(of.base, fidelity) for fidelity in ("analytical", "events"))
     assert events["hbm_bytes"] == pytest.approx(closed["hbm_bytes"], rel=1e-9)
     assert events["hbm_bytes"] > 0
-    news = [found(design, "closed")["ttft"] - found(design, "events")["ttft"] for design in (of.base, roomy)]
+    news = [found(design, "analytical")["ttft"] - found(design, "events")["ttft"] for design in (of.base, roomy)]
     assert news[0] > 0
     assert news[0] == pytest.approx(news[1], rel=0.05)
     rows = explain(of.base, workload.cases[0], fidelity="events")
@@ -224,7 +224,7 @@ def test_a_part_of_the_mesh_has_no_share_of_its_edge() -> None:
     of = question("qwen3_1b7")
     workload = replace(of.workload, cases=of.workload.cases[:1])
     for fidelity in ("events@8", "cycles@8"):
-        with pytest.raises(DesignError, match="fidelity=events; valid: closed"):
+        with pytest.raises(DesignError, match="fidelity=events; valid: analytical"):
             evaluate(stack_designs([of.base]), workload, fidelity=fidelity)
 
 

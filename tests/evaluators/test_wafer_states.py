@@ -168,7 +168,7 @@ def test_products_of_states_of_any_shape_are_those_of_the_graph_or_more(
         assert kernel is not None
         if kernel.algorithm == "meshgemm":  # a projection, on sides that may have little in common
             continue
-        done = READERS["closed"].kernel(kernel, machine)
+        done = READERS["analytical"].kernel(kernel, machine)
         assert done.seconds >= 0
         assert done.activity.elements >= 0
         if call.flop:
@@ -212,7 +212,7 @@ def test_compressed_attention_played_is_near_its_closed_form(order: str, kinds: 
     closed, played = columns(of), columns(of, fidelity="events")
     for name in ("ttft", "tpot", "energy"):
         assert closed[name] == pytest.approx(played[name], rel=0.1), name
-    each = (explain(of.base, of.workload.cases[0], fidelity=word).rows for word in ("closed", "events"))
+    each = (explain(of.base, of.workload.cases[0], fidelity=word).rows for word in ("analytical", "events"))
     for one, other in zip(*each, strict=True):
         assert one.seconds == pytest.approx(other.seconds, rel=0.15), one.operator
 
@@ -220,7 +220,7 @@ def test_compressed_attention_played_is_near_its_closed_form(order: str, kinds: 
 @pytest.mark.parametrize(("order", "kinds"), [("7 (3 state, full)", {"state": state()}), ("28 picked", {"picked": PICKED})])
 def test_each_kernel_played_is_near_its_closed_form(order: str, kinds: dict[str, str]) -> None:
     of = of_kinds(order, *SMALL, **kinds)
-    closed, played = (explain(of.base, of.workload.cases[0], fidelity=word).rows for word in ("closed", "events"))
+    closed, played = (explain(of.base, of.workload.cases[0], fidelity=word).rows for word in ("analytical", "events"))
     for one, other in zip(closed, played, strict=True):
         assert one.seconds == pytest.approx(other.seconds, rel=0.15), one.operator
 
@@ -230,7 +230,7 @@ def test_weights_from_the_edge_are_read_once_a_step(order: str, kinds: dict[str,
     words = ("chip=wse2_hbm", "mapping=waferllm_prefetch", "chip.core.sram='6 KiB'", "workload.prompt=512", "workload.output=8")
     of = of_kinds(order, *words, **kinds)
     (job,) = arrays_by_model(of.workload)
-    _, decode, _ = phases(of.base, job, "closed")
+    _, decode, _ = phases(of.base, job, "analytical")
     parts = [
         part for part in transformer_segments(job.model, StepCounts("decode", 1.0, 1.0, 1.0, 1.0)) if part.name != "embedding"
     ]
@@ -347,7 +347,7 @@ def test_products_of_compressed_attention_of_any_shape_are_those_of_the_graph_or
     machine = mesh_program_machine(of.base.chip)
     for call in block.calls:
         assert call.kernel is not None
-        cost = READERS["closed"].kernel(call.kernel, machine)
+        cost = READERS["analytical"].kernel(call.kernel, machine)
         done = 2 * cost.activity.macs * call.kernel.times * call.kernel.copies if call.kernel.kind in ("gemm", "gemv") else 0.0
         assert call.flop <= done * (1 + 1e-9) or call.kernel.kind not in ("gemm", "gemv"), call.name
 

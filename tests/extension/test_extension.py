@@ -52,11 +52,11 @@ model = [asked("chip=wse2", "model=qwen3_1b7", "model.qwen3_1b7.layers=2", "work
          "workload.output=4", "mapping.prefill.rows=8", "mapping.decode.rows=8", f"mapping.both.gemv={name}")
          for name in ("ring", "binary")]
 first = "my_mesh.binary" in sys.modules
-cycles(model[0], "closed")
+cycles(model[0], "analytical")
 shipped = "my_mesh.binary" in sys.modules
 found = {
-    "alone": [[cycles(question, fidelity) for fidelity in ("closed", "events")] for question in alone],
-    "model": [cycles(model[1], fidelity) for fidelity in ("closed", "events")],
+    "alone": [[cycles(question, fidelity) for fidelity in ("analytical", "events")] for question in alone],
+    "model": [cycles(model[1], fidelity) for fidelity in ("analytical", "events")],
     "imported": [first, shipped, "my_mesh.binary" in sys.modules],
     "tokens": make_policy("hasty").tokens,
     "metric": [evaluate(stack_designs([alone[0].base]), alone[0].workload, metrics=only).columns[name][0]
@@ -65,9 +65,9 @@ found = {
 alone_ = alone[1]
 fidelities_ = fidelities(alone_.base, alone_.workload), fidelities(model[0].base, model[0].workload)
 found["fidelities"] = [list(words) for words in fidelities_]
-found["launched"] = cycles(alone_, "launched") - cycles(alone_, "closed")
+found["launched"] = cycles(alone_, "launched") - cycles(alone_, "analytical")
 found["same"] = [evaluate(stack_designs([alone_.base]), alone_.workload, fidelity=word).columns["die_mm2"][0]
-                 for word in ("closed", "launched")]
+                 for word in ("analytical", "launched")]
 found["explained"] = explain(alone_.base, alone_.workload.cases[0], fidelity="launched").seconds - cycles(alone_, "launched")
 small = replace_leaves(alone_.base, {"chip.core.sram": 16.0})
 over = evaluate(stack_designs([small]), alone_.workload, fidelity="launched")
@@ -97,7 +97,7 @@ blocks = run_program(kernel.build_program(shape, mesh), kernel.scatter_operands(
 out = kernel.gather_result(shape, mesh, blocks)
 found["wrong"] = float(np.abs(out - x @ w).max())
 try:
-    cycles(asked("chip=wse2", "workload=gemv", "mapping.gemv=binry"), "closed")
+    cycles(asked("chip=wse2", "workload=gemv", "mapping.gemv=binry"), "analytical")
 except DesignError as error:
     found["unknown"] = str(error)
 print(json.dumps(found))
@@ -150,14 +150,14 @@ def test_an_installed_gemv_is_evaluated_as_those_that_ship(names: str, tmp_path:
     share, cores = found["metric"][:2]
     assert found["metric"][2:] == [share, cores]
     assert share == pytest.approx(cores / (750 * 1133))  # cores of the wafer
-    assert found["fidelities"] == [["closed", "events", "cycles", "launched"], ["closed", "events"]]
+    assert found["fidelities"] == [["analytical", "events", "cycles", "launched"], ["analytical", "events"]]
     assert found["launched"] == pytest.approx(5e-6)
     assert found["same"][0] == found["same"][1]
     assert found["explained"] == 0.0
     assert found["broken"] == [False, True]
     assert found["refused"] == [
-        "fidelity: launched does not support models here; valid: closed, events",
-        "fidelity: no option 'lunched'; did you mean 'launched'? valid: closed, cycles, events, launched, steady",
+        "fidelity: launched does not support models here; valid: analytical, events",
+        "fidelity: no option 'lunched'; did you mean 'launched'? valid: analytical, cycles, events, launched, steady_state",
         "fidelity=launched: the package returns 'speed', which is no metric; " + found["refused"][2].partition("; ")[2],
         "fidelity=launched: ZeroDivisionError: division by zero",
     ]

@@ -176,9 +176,9 @@ def test_prompts_are_played_where_somebody_asks_when_first_tokens_come(name: str
         real(*args)
 
     monkeypatch.setattr(arrivals, "replay_prompts", prompted)
-    evaluate(designs, asked.workload, fidelity="steady", metrics=("throughput", "offered_load"))
+    evaluate(designs, asked.workload, fidelity="steady_state", metrics=("throughput", "offered_load"))
     assert not played
-    evaluate(designs, asked.workload, fidelity="steady", metrics=("ttft_p90", "slo_attainment"))
+    evaluate(designs, asked.workload, fidelity="steady_state", metrics=("ttft_p90", "slo_attainment"))
     assert played == [2]
 
 
@@ -189,7 +189,7 @@ def test_what_nobody_asks_for_is_left_out_until_somebody_does(name: str, monkeyp
     asked = question_of((*more, f"workload.rate='{rate}'", *LINES[name])).question
     space = asked.space
     designs = space.stack(space.sample(np.array([[0.1], [0.9]])))
-    whole = evaluate(designs, asked.workload, fidelity="steady").columns
+    whole = evaluate(designs, asked.workload, fidelity="steady_state").columns
     assert (whole["offered_load"] > 1).tolist() == [True, False]  # the first one is played for its span, too
     real, counted = arrivals.replay_prompts, list[tuple[list[bool], bool]]()
 
@@ -198,14 +198,14 @@ def test_what_nobody_asks_for_is_left_out_until_somebody_does(name: str, monkeyp
         real(*args)
 
     monkeypatch.setattr(arrivals, "replay_prompts", prompted)
-    few = evaluate(designs, asked.workload, fidelity="steady", metrics=("ttft_p90", "slo_attainment"))
+    few = evaluate(designs, asked.workload, fidelity="steady_state", metrics=("ttft_p90", "slo_attainment"))
     assert set(map(str, counted)) == {str(([False, True, False], False))}
     assert not {"ttft_p50", "ttft_p99", "tbt_p99"} & few.columns.keys()
     assert {"ttft_p50", "ttft_p99", "tbt_p99"} <= few.left
     for metric in few.columns:
         assert few.columns[metric].tobytes() == whole[metric].tobytes(), metric
     with requested_metrics(("ttft_p90",)):
-        late = [evaluate_cases(design, asked.workload, "steady") for _, design in designs.groups]
+        late = [evaluate_cases(design, asked.workload, "steady_state") for _, design in designs.groups]
         early = [compute_all(wanted(one[0].metrics, ("ttft_p90",))) for one in late]
     for (rows, _), (one,), had in zip(designs.groups, late, early, strict=True):
         for metric, values in (compute_all(one.metrics) | had).items():

@@ -52,10 +52,10 @@ def drawn(kind: str, seed: int, count: int) -> tuple[list[Design], Workload]:
 def test_designs_of_several_structures_are_what_each_is_by_itself(kind: str, seed: int) -> None:
     """Metrics and limits, whatever is priced at once."""
     designs, workload = drawn(kind, seed, 5)
-    together = evaluate(stack_designs(designs), workload, fidelity="steady")
+    together = evaluate(stack_designs(designs), workload, fidelity="steady_state")
     assert 0 < together.feasible.sum() < len(designs)
     for row, design in enumerate(designs[:3]):  # one that shares its prices, one that breaks a limit, one of its own
-        alone = evaluate(stack_designs([design]), workload, fidelity="steady")
+        alone = evaluate(stack_designs([design]), workload, fidelity="steady_state")
         assert alone.limit[0] == together.limit[row]
         assert alone.excess[0] == pytest.approx(together.excess[row], rel=1e-12)
         for name, column in together.columns.items():
@@ -84,5 +84,5 @@ def test_what_is_asked_of_several_is_worked_out_at_once(monkeypatch: pytest.Monk
             for number in range(3)
         ]
         sizes.clear()
-        evaluate(stack_designs(some), workload, fidelity="steady")
+        evaluate(stack_designs(some), workload, fidelity="steady_state")
         assert max(sizes) == 3, kind

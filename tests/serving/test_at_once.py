@@ -94,10 +94,10 @@ def test_errors_of_tables_are_worked_out_at_once_when_somebody_asks() -> None:
     designs = stack_designs([replace_leaves(question.base, {"mapping.serving.batch": batch}) for batch in (2, 8, 64, 8)])
     served.ERRORS.clear()
     quick = evaluate(designs, question.workload, metrics=["ttft"])
-    assert "step_price_error" not in quick.columns
-    assert "step_price_error" in quick.left
+    assert "iteration_time_error" not in quick.columns
+    assert "iteration_time_error" in quick.left
     assert not served.ERRORS
-    (found,) = evaluate(designs, question.workload).columns["step_price_error"].reshape(1, -1)
+    (found,) = evaluate(designs, question.workload).columns["iteration_time_error"].reshape(1, -1)
     assert len(served.ERRORS) == 3  # two have the same table
     assert found[1] == found[3]
     assert len(set(found.tolist())) == 3

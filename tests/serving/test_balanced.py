@@ -43,8 +43,8 @@ def drawn(software: str, seed: int, most: int) -> Design:
 
 
 def answered(design: Design, count: int, workload: Workload | None = None) -> Outcomes:
-    """At fidelity=steady."""
-    return evaluate(Designs(count, ((np.arange(count), design),)), workload or asked().workload, fidelity="steady")
+    """At fidelity=steady_state."""
+    return evaluate(Designs(count, ((np.arange(count), design),)), workload or asked().workload, fidelity="steady_state")
 
 
 def one_by_one(design: Design, count: int, workload: Workload | None = None) -> None:

@@ -222,7 +222,7 @@ def test_prompts_longer_than_a_budget_are_searched() -> None:
         "mapping.serving.policy=chunked",
     ]
     for output in (1, 2):
-        (side,) = find_capacity([*words, *knobs, f"workload.output={output}", "workload.requests=400", "apart=false"])
+        (side,) = find_capacity([*words, *knobs, f"workload.output={output}", "workload.requests=400", "disaggregated=false"])
         assert side.best is not None
         assert 0.7 < side.best.rate / side.best.candidate.estimate.rate < 1.4
         assert all(one.estimate.rate > 0.3 * side.best.rate for one in side.candidates)
@@ -230,7 +230,7 @@ def test_prompts_longer_than_a_budget_are_searched() -> None:
 
 def test_no_wafer_serves_more_than_it_may() -> None:
     words = ["chip=wse2", "model=qwen3_1b7", "devices=2", "workload.prompt=500", "workload.output=200", "space=empty"]
-    words += ["workload.ttft='500 ms'", "workload.tpot='10 ms'", "workload.requests=2000", "apart=false"]
+    words += ["workload.ttft='500 ms'", "workload.tpot='10 ms'", "workload.requests=2000", "disaggregated=false"]
     (side,) = find_capacity([*words, "mapping.serving.policy=prefill_first", "mapping.serving.batch=64"])
     assert side.best is not None
     assert side.best.rate <= side.best.candidate.most
@@ -364,7 +364,7 @@ def test_what_is_printed_is_what_an_evaluation_finds() -> None:
     found = evaluate(stack_designs([asked.base]), asked.workload).columns
     assert found["devices"][0] == side.best.candidate.devices
     assert found["slo_attainment"][0] >= 0.9
-    assert LOAD_STATUSES[int(found["load_verdict"][0])] != "overloaded"
+    assert LOAD_STATUSES[int(found["load_status"][0])] != "overloaded"
 
 
 def test_pipelines_of_a_chip_are_a_deployment() -> None:
@@ -393,7 +393,7 @@ def test_the_most_users_of_a_closed_population_keep_the_bounds() -> None:
     """Nobody says how many requests, nor how many users there may be; more than 1.2 times as many break a bound."""
     words = ["chip=h200", "model=llama3_8b", "workload.prompt=500", "workload.output=50", "workload.ttft='300 ms'"]
     words += ["workload.sessions={turns: 2, think: 100 ms}", "workload.arrivals=closed", "workload.tpot='12 ms'"]
-    words += ["mapping.both.tp=1", "percentile=80"]
+    words += ["mapping.both.tp=1", "slo_percentile=80"]
     knobs = ["space=empty", "+space.mapping.serving.batch='choice(64,256)'"]
     (side,) = find_capacity([*words, *knobs, "devices=1"])
     assert side.best is not None
@@ -421,7 +421,13 @@ def test_most_users_last_and_are_found_from_any_guess(seed: int) -> None:
     """
     rng = np.random.default_rng((3, seed))
     turns, think = int(rng.integers(3, 8)), float(rng.uniform(0.2, 1.0))
-    words = ["chip=h200", "model=llama3_8b", f"workload.prompt={rng.integers(100, 300)}", "workload.output=40", "apart=false"]
+    words = [
+        "chip=h200",
+        "model=llama3_8b",
+        f"workload.prompt={rng.integers(100, 300)}",
+        "workload.output=40",
+        "disaggregated=false",
+    ]
     words += [f"workload.sessions={{turns: {turns}, think: {think:.2f} s}}", "workload.arrivals=closed", "workload.clip=8000"]
     words += ["workload.ttft='200 ms'", "workload.tpot='8 ms'", "mapping.serving.reuse=pool", "mapping.both.tp=1"]
     knobs = ["space=empty", "+space.mapping.serving.batch='choice(32)'"]
@@ -527,7 +533,7 @@ def test_chips_stand_in_the_order_of_what_is_asked(rows: list[tuple[int, int, in
 
 
 def test_words_are_told_from_overrides() -> None:
-    asked = parse_query(["chip=[h200,h100]", "rate='10 Hz'", "percentile=99", "model=qwen3_32b", "apart=false"])
+    asked = parse_query(["chip=[h200,h100]", "rate='10 Hz'", "slo_percentile=99", "model=qwen3_32b", "disaggregated=false"])
     assert (asked.chips, asked.rate, asked.share, asked.apart) == (("h200", "h100"), 10.0, 0.99, False)
     assert asked.overrides == ("model=qwen3_32b",)
 
@@ -589,7 +595,7 @@ def test_a_rate_within_bounds_that_nothing_keeps_plays_one_of_each_number_of_dev
 
 def test_a_class_that_nobody_serves_is_refused_by_its_name() -> None:
     classes = "[{name: near, share: 0.7, ttft: 9 s, tpot: 9 s}, {name: far, share: 0.3, ttft: 1 us, tpot: 9 s, priority: 1}]"
-    asked = ("chip=h200", "model=qwen3_1b7", "devices=1", "apart=false", "mapping.serving.batch=8")
+    asked = ("chip=h200", "model=qwen3_1b7", "devices=1", "disaggregated=false", "mapping.serving.batch=8")
     few = ("workload.requests=40", "workload.prompt=64", "workload.output=8", f"workload.classes={classes}")
     with pytest.raises(DesignError, match="keeps 1 us to the first token and 9 s a token of far; a request alone takes"):
         find_capacity((*asked, *few))
@@ -609,7 +615,7 @@ def test_requests_by_class_are_all_of_them_each_with_its_bounds() -> None:
 @pytest.mark.parametrize("count", [300, 2000])
 def test_a_short_load_names_as_many_requests_as_last_and_these_are_enough(count: int) -> None:
     """A short run keeps its bounds at rates that do not last, of which requests would be counted that nobody needs."""
-    words = ("chip=h200", "model=llama3_8b", "mapping=serving", "devices=2", "apart=false", "workload.ttft='1 s'")
+    words = ("chip=h200", "model=llama3_8b", "mapping=serving", "devices=2", "disaggregated=false", "workload.ttft='1 s'")
     asked = (*words, "workload.tpot='30 ms'", "mapping.serving.batch=256", "mapping.serving.tokens=4096")
     (short,) = find_capacity((*asked, f"workload.requests={count}"))
     said = re.search(r"or say ([\d,]+) or more", too_few_requests_note(short))

@@ -17,8 +17,8 @@ from dse.space.errors import DesignError
 from dse.terminal.json_text import json_text
 
 SMALL = [
-    "chip=h200", "model=llama3_8b", "workload.requests=100", "workload.ttft='300 ms'", "workload.prompt=2000", "apart=false",
-    "mapping.both.tp=1", "mapping.serving.policy=prefill_first", "mapping.serving.batch=32",
+    "chip=h200", "model=llama3_8b", "workload.requests=100", "workload.ttft='300 ms'", "workload.prompt=2000",
+    "disaggregated=false", "mapping.both.tp=1", "mapping.serving.policy=prefill_first", "mapping.serving.batch=32",
 ]  # fmt: skip
 ROUTED = "mapping.serving.routing=round_robin"
 
@@ -54,7 +54,7 @@ def test_a_largest_rate_says_what_a_capacity_says(more: list[str], capsys: pytes
     """The same rate, its range over seeds, its number of requests and whether it lasts, in the first lines and as values."""
     words = ["chip=h200", "model=qwen3_8b", "workload.ttft='300 ms'", "workload.tpot='20 ms'", "mapping=serving", *more]
     words += ["mapping.both.tp=1", "mapping.serving.policy=chunked", "mapping.serving.tokens=2048", "mapping.serving.batch=64"]
-    (side,) = find_capacity([*words, "devices=1", "apart=false"])
+    (side,) = find_capacity([*words, "devices=1", "disaggregated=false"])
     best = capacity_record([side])["chips"][0]["best"]
     config = compose([*words, "workload=serving", "workload.rate=largest", "mapping.serving.instances=1"])
     found = evaluate_config(config)
@@ -74,7 +74,14 @@ def test_a_largest_rate_says_what_a_capacity_says(more: list[str], capsys: pytes
 
 def test_few_requests_are_no_faster_than_what_lasts_and_say_so(tmp_path: Path) -> None:
     """A burst is answered at many times the rate that lasts, which no answer has; a trace that is replayed says so."""
-    words = ["chip=h200", "model=qwen3_8b", "devices=1", "apart=false", "workload.ttft='1.3 s'", "workload.tpot='64 ms'"]
+    words = [
+        "chip=h200",
+        "model=qwen3_8b",
+        "devices=1",
+        "disaggregated=false",
+        "workload.ttft='1.3 s'",
+        "workload.tpot='64 ms'",
+    ]
     (side,) = find_capacity([*words, "workload.prompt=367", "workload.output=17", "workload.requests=300"])
     assert side.best is not None
     assert side.best.rate <= 1.01 * side.best.candidate.estimate.rate
@@ -88,7 +95,15 @@ def test_few_requests_are_no_faster_than_what_lasts_and_say_so(tmp_path: Path) -
 @pytest.mark.parametrize(("typed", "found"), [([], {"least_loaded", "cache_aware"}), ([ROUTED], {"round_robin"})])
 def test_routing_is_looked_through_where_instances_keep_prefixes(typed: list[str], found: set[str]) -> None:
     talks = ["workload.sessions={turns: 4, think: 1 s}", "workload.prompt=200", "workload.output=20", "workload.clip=4000"]
-    words = ["chip=h200", "model=qwen3_8b", "devices=2", "mapping.both.tp=1", "apart=false", *talks, "workload.requests=200"]
+    words = [
+        "chip=h200",
+        "model=qwen3_8b",
+        "devices=2",
+        "mapping.both.tp=1",
+        "disaggregated=false",
+        *talks,
+        "workload.requests=200",
+    ]
     knobs = ["space=empty", "+space.mapping.serving.batch=choice(32, 64)", "mapping.serving.tokens=2048"]
     for reuse, several in ((["mapping.serving.reuse=pool"], found), ([], {"round_robin"} if typed else {"least_loaded"})):
         (side,) = find_capacity([*words, *knobs, *reuse, *typed])

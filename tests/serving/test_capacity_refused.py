@@ -21,10 +21,13 @@ from dse.space.errors import DesignError
         (["chip=h200", "devices=4", "rate='1 Hz'"], "expected devices or rate, got both"),
         (["chip=h200", "devices=none"], "devices: 'none' is not a whole number"),
         (["chip=[h200,h200]", "devices=1"], "stands twice"),
-        (["chip=h200", "devices=1", "percentile=0"], "percentile: must be above 0"),
+        (["chip=h200", "devices=1", "slo_percentile=0"], "slo_percentile: must be above 0"),
         (["chip=h200", "devices=1", "apart=maybe"], "valid: true, false"),
-        (["chip=h200", "devices=2", "apart=false", "mapping.serving.prefill_instances=1"], "apart: false excludes"),
-        (["chip=h200", "devices=1", "by=weight"], "valid: devices, dollars"),
+        (
+            ["chip=h200", "devices=2", "disaggregated=false", "mapping.serving.prefill_instances=1"],
+            "disaggregated: false excludes",
+        ),
+        (["chip=h200", "devices=1", "by=weight"], "valid: devices, price"),
         (["chip=h200", "devices=1", "workload.arrivals=at_once"], "have no rate"),
         (["chip=h200", "devices=1", "workload.arrivals=closed"], "closed needs sessions"),
         (["chip=h200", "devices=1", "workload.arrivals=closed", "workload.users=3"], "searches the most users"),
@@ -141,7 +144,9 @@ def test_reasons_that_break_no_limit_are_told() -> None:
 
 def test_instances_that_are_said_are_no_cell_of_several() -> None:
     usual = ["chip=h200", "model=qwen3_32b", "workload.prompt=4000", "workload.output=50", "workload.ttft='2 s'"]
-    (side,) = find_capacity([*usual, "workload.tpot='50 ms'", "devices=512", "apart=false", "mapping.serving.instances=2"])
+    (side,) = find_capacity(
+        [*usual, "workload.tpot='50 ms'", "devices=512", "disaggregated=false", "mapping.serving.instances=2"]
+    )
     assert side.cells == 1
     assert side.best is not None
     assert side.best.candidate.values["mapping.serving.instances"] == 2

@@ -60,10 +60,10 @@ def test_what_the_model_asks_is_done_once(
     count = each * pool.slots
     assert pool.slots == attention // tp * parts
     made_of = (count * 64.0, 32.5, 0.0, 0.0, 0.0) if prompts else (0.0, 0.0, float(count), 300.0, 0.0)
-    run = many_dies._run(design, load, pool, made_of, "closed")
+    run = many_dies._run(design, load, pool, made_of, "analytical")
     done = sum(unit.flop * unit.times for unit in run.played.units) * run.split.group * run.split.halves
     assert done == pytest.approx(many_dies._asked(many_dies._whole(load, made_of)), rel=1e-9)
-    rows = many_dies.iteration_rows(design, load, 0, 1.0, made_of, "closed")
+    rows = many_dies.iteration_rows(design, load, 0, 1.0, made_of, "analytical")
     assert sum(row.seconds for row in rows) == pytest.approx(run.seconds, rel=1e-9)
     assert sum(row.flop for row in rows) == pytest.approx(done, rel=1e-9)
     fed = {row.operator for row in rows if row.operator.startswith(("experts_", "shared_", "gate", "up", "down"))}
@@ -96,7 +96,7 @@ def test_more_micro_batches_hide_exchanges_where_there_is_enough_to_do() -> None
         (pool,) = many_dies.die_pools(design, load)
         for count in (24, 6144):
             made_of = (0.0, 0.0, float(count), 2000.0, 0.0)
-            taken[parts, count] = many_dies._run(design, load, pool, made_of, "closed").seconds
+            taken[parts, count] = many_dies._run(design, load, pool, made_of, "analytical").seconds
     assert taken[2, 6144] < taken[1, 6144]
     assert taken[3, 24] > taken[1, 24]
 
@@ -115,7 +115,7 @@ def test_parts_of_a_micro_batch_that_have_no_request_take_nothing(
         design, load = load_of(*BOXES, *MODELS["qwen3_30b_a3b"], "mapping.both.tp=1", "mapping.both.pp=1", *of, *SERVED, *FEW)
         (pool,) = many_dies.die_pools(design, load)
         made_of = (count * 64.0, 32.5, 0.0, 0.0, 0.0) if prompts else (0.0, 0.0, float(count), 300.0, 0.0)
-        return many_dies._run(design, load, pool, made_of, "closed")
+        return many_dies._run(design, load, pool, made_of, "analytical")
 
     for count in (1, 3, 4):
         one, parts = run(whole, count), run(whole | cut, count)
@@ -172,18 +172,18 @@ def test_words_that_nothing_reads_are_refused() -> None:
 
 def test_capacity_looks_at_them_where_it_is_asked() -> None:
     said = (
-        *BOXES[:1], *MODELS["qwen3_30b_a3b"], "devices=16", "apart=false", "workload.prompt=1000", "workload.output=100",
-        "workload.ttft='50 ms'", "workload.tpot='50 ms'", "workload.requests=2000",
+        *BOXES[:1], *MODELS["qwen3_30b_a3b"], "devices=16", "disaggregated=false", "workload.prompt=1000",
+        "workload.output=100", "workload.ttft='50 ms'", "workload.tpot='50 ms'", "workload.requests=2000",
         "space=capacity_dies", "space.mapping.both.tp='choice(1)'",
         "space.mapping.both.ep='choice(8)'", "space.mapping.serving.batch='choice(512)'",
     )  # fmt: skip
-    (beside,), (apart,) = find_capacity(said), find_capacity((*said, "ffn=apart"))
+    (beside,), (apart,) = find_capacity(said), find_capacity((*said, "ffn=disaggregated"))
     kinds = [{one.values.get("mapping.decode.attention_dies") for one in side.candidates} for side in (beside, apart)]
     assert kinds == [{None}, {None, 4, 8}]
     # whatever wins, the answer says what the others serve
     rates = {bool(one.candidate.values.get("mapping.decode.attention_dies")): one.rate for one in apart.tried}
     assert min(rates[False], rates[True]) > 0
     with pytest.raises(DesignError, match="needs a chip with several dies per node"):
-        find_capacity(("chip=h200", "model=llama3_8b", "devices=2", "ffn=apart"))
+        find_capacity(("chip=h200", "model=llama3_8b", "devices=2", "ffn=disaggregated"))
     with pytest.raises(DesignError, match="valid: beside, apart"):
         find_capacity(("chip=h200", "model=llama3_8b", "devices=2", "ffn=yes"))

@@ -124,7 +124,7 @@ def test_as_many_are_right_as_a_batch_expects(guesses: int, acceptance: float, s
     expected = Speculation(guesses, acceptance).expected
     passes = found.total["decoded"]
     # an iteration's tokens lie between 1 and 1 + guesses; the last one of a request is cut
-    assert run_statistics(found)["yielded"] == pytest.approx(
+    assert run_statistics(found)["tokens_per_step"] == pytest.approx(
         expected, abs=6 * guesses / 2 / passes**0.5 + 20 * guesses / passes
     )
     assert sustained_rate(found.deployment, asked, tpot=np.inf).tpot == pytest.approx(0.01 / expected)
@@ -233,7 +233,7 @@ def test_capacity_is_that_of_guesses() -> None:
         "workload.prompt=3000",
         "workload.output=100",
     )
-    bounds = ("workload.ttft=300 ms", "workload.tpot=20 ms", "apart=false")
+    bounds = ("workload.ttft=300 ms", "workload.tpot=20 ms", "disaggregated=false")
     rates = [
         find_capacity([*words, *bounds, f"workload.speculation={said}"])[0].best.rate  # type: ignore[union-attr]
         for said in ("none", "{tokens: 1, acceptance: 1.0}")

@@ -40,7 +40,7 @@ def test_what_goes_to_a_host_and_comes_back_crosses_a_link_each_time(chip: tuple
     """One die, so that nothing else crosses any."""
     said = (*chip, "model=llama3_8b", "workload=serving", *words, *(f"mapping.precision.{of}=fp16" for of in FORMATS))
     design, load = load_of(*said)
-    total = deploy_load(design, load, "closed")[0].serve(load.requests).total
+    total = deploy_load(design, load, "analytical")[0].serve(load.requests).total
     there_and_back = total["fetched"] or total["swapped"] / 2
     assert there_and_back > 1000
     found = counted(design, asked(*said).workload)
@@ -74,7 +74,7 @@ def test_caches_that_are_sent_on_leave_one_memory_for_another(chip: tuple[str, .
 def test_dies_that_share_a_cache_send_their_parts() -> None:
     words = ("chip=h200", "model=llama3_8b", "workload=serving", *GROWN, "mapping.both.tp=4")
     design, load = load_of(*words)
-    total = deploy_load(design, load, "closed")[0].serve(load.requests).total
+    total = deploy_load(design, load, "analytical")[0].serve(load.requests).total
     assert devices.devices_per_cache(design, load) == (4,)
     sums = 2 * 32 * 2 * 2 * (4 - 1) * 4096 * 2 * (40 * 400 + 40 * 199)  # two a layer, of 16 bits, over two links
     assert counted(design, asked(*words).workload)["board_energy_per_byte"] == pytest.approx(sums + total["carried"] * POSITION)

@@ -182,15 +182,15 @@ def test_the_host_keeps_what_sessions_come_back_for() -> None:
         columns = evaluate(stack_designs([asked.base]), asked.workload).columns
         found.append({name: float(columns[name][0]) if name in columns else 0.0 for name in NAMES})
     none, fast, slow, small = found
-    assert fast["prefix_reused"] > none["prefix_reused"] + 0.1
-    assert fast["prefix_fetched"] > 0.1
+    assert fast["prefix_hit_rate"] > none["prefix_hit_rate"] + 0.1
+    assert fast["prefix_host_hit_rate"] > 0.1
     assert fast["ttft"] < none["ttft"]
     assert slow["ttft"] > fast["ttft"]
-    assert none["prefix_reused"] <= small["prefix_reused"] < fast["prefix_reused"]
-    assert none["prefix_fetched"] == 0
+    assert none["prefix_hit_rate"] <= small["prefix_hit_rate"] < fast["prefix_hit_rate"]
+    assert none["prefix_host_hit_rate"] == 0
 
 
-NAMES = ("prefix_reused", "prefix_fetched", "ttft")
+NAMES = ("prefix_hit_rate", "prefix_host_hit_rate", "ttft")
 
 
 def test_a_host_where_prefixes_have_a_part_of_the_memory_is_refused() -> None:

@@ -35,7 +35,7 @@ def seconds(words: tuple[str, ...], **made_of: float) -> float:
     design, load = load_of(*words)
     names = ("prompt", "prompt_context", "decodes", "context", "spilled")
     (pool,) = many_dies.die_pools(design, load)
-    pricing = many_dies.iteration_time_function(design, load, pool, "closed")
+    pricing = many_dies.iteration_time_function(design, load, pool, "analytical")
     return float(np.squeeze(pricing(*(np.array([made_of.get(name, 0.0)]) for name in names))))
 
 
@@ -84,12 +84,12 @@ def test_a_table_by_arrays_is_that_of_iterations_one_by_one(model: str, of: tupl
     tokens, decodes = draw.integers(0, 900, 12), draw.integers(0, 70, 12) * draw.integers(0, 2, 12)
     counts = tokens, np.maximum(tokens / draw.integers(1, 9, 12), 1.0), decodes, draw.integers(1, 900, 12), np.zeros(12)
     alone = die_iterations.part_time_tables(design, load, pool, partial(_one_by_one, design, pool))(*counts)
-    found = many_dies.iteration_time_function(design, load, pool, "closed")(*counts)
+    found = many_dies.iteration_time_function(design, load, pool, "analytical")(*counts)
     np.testing.assert_allclose(found, alone, rtol=1e-12)  # powers of arrays and of numbers may differ in their last bit
 
 
 def _one_by_one(design: Design, pool: DiePool, many: Sequence[ReplicaWork | None]) -> list[float]:
-    return [0.0 if one is None else many_dies._ran(design, pool, "closed", one).seconds for one in many]
+    return [0.0 if one is None else many_dies._ran(design, pool, "analytical", one).seconds for one in many]
 
 
 @pytest.mark.parametrize("chip", [TILES, BOXES])
@@ -109,7 +109,7 @@ def test_few_requests_take_what_they_are(chip: tuple[str, ...], model: str) -> N
 @pytest.mark.parametrize("chip", [TILES, BOXES])
 def test_rows_add_up_and_stages_share_the_time(chip: tuple[str, ...]) -> None:
     design, load = load_of(*chip, *LATENT, *split(1, 2, 4), *SERVED, *FEW)
-    (instance,) = many_dies.instances(design, load, "closed")
+    (instance,) = many_dies.instances(design, load, "analytical")
     assert len(instance.shares) == 2
     assert sum(instance.shares) == pytest.approx(1)
     found = explain(design, load)
@@ -117,7 +117,7 @@ def test_rows_add_up_and_stages_share_the_time(chip: tuple[str, ...]) -> None:
     span = 24 / columns["request_throughput"][0]
     assert found.seconds == pytest.approx(span, rel=1e-9)
     made_of = (1024.0, 128.5, 8.0, 300.0, 0.0)
-    rows = many_dies.iteration_rows(design, load, 0, 3.0, made_of, "closed")
+    rows = many_dies.iteration_rows(design, load, 0, 3.0, made_of, "analytical")
     whole = many_dies._asked(many_dies._whole(load, made_of))
     assert sum(row.flop for row in rows) == pytest.approx(3 * whole, rel=1e-9)
     priced = float(np.squeeze(instance.pricing(*(np.array([value]) for value in made_of))))
@@ -133,7 +133,7 @@ def test_caches_cross_links_between_dies(chip: tuple[str, ...], link: str) -> No
     assert usual["latency"] < slow["latency"]
     design, load = load_of(*words, f"{link}='1 GB/s'")
     room, latency = many_dies.kv_transfer(design, load)
-    held, _ = many_dies.instances(design, load, "closed")
+    held, _ = many_dies.instances(design, load, "analytical")
     each = many_dies.parallel_transfers(design, load)
     assert each == 4
     # a copy on one die sends its cache by a port of its own where there are boxes; rows of a mesh share their columns' links
@@ -188,10 +188,10 @@ def test_a_load_on_played_iterations_is_near_that_on_formulas() -> None:
         "workload.prompt=300", "workload.output=8",
     )  # fmt: skip
     question = asked(*words)
-    assert fidelities(question.base, question.workload) == ("steady", "closed", "events")
+    assert fidelities(question.base, question.workload) == ("steady_state", "analytical", "events")
     times = [
         evaluate(stack_designs([question.base]), question.workload, fidelity=word).columns["tpot"][0]
-        for word in ("closed", "events")
+        for word in ("analytical", "events")
     ]
     assert times[0] == pytest.approx(times[1], rel=0.1)
     assert times[0] != times[1]

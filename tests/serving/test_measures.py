@@ -43,7 +43,7 @@ def test_two_requests_by_hand() -> None:
     assert found["request_throughput"] == pytest.approx(2 / 4.0)
     assert found["goodput"] == pytest.approx(1 / 4.0)
     assert found["slo_attainment"] == 0.5
-    assert found["prefill_busy"] == 1.0
+    assert found["prefill_busy_share"] == 1.0
 
 
 def test_a_cache_waits_for_its_channel() -> None:
@@ -65,7 +65,7 @@ def test_a_pipeline_has_as_many_iterations_in_flight_as_stages() -> None:
     # two requests a micro-batch; each takes as long, but four of them go at a time
     assert four.total["iterations"] == 4 * one.total["iterations"]
     assert four["completed"].max() < one["completed"].max() + 1.0
-    assert run_statistics(four)["prefill_busy"] > 0.95
+    assert run_statistics(four)["prefill_busy_share"] > 0.95
 
 
 @settings(max_examples=50)
@@ -210,7 +210,7 @@ def test_prefix_reuse_in_a_public_trace_is_what_is_stated_beside_it() -> None:
     many = read_trace(SHARED / "mooncake_conversation.jsonl")
     spaced = Requests(np.arange(len(many)) * 1e4, many.prompt, many.output, many.starts, many.hashes, many.block)
     pool = InstancePool(linear_time(1e-3), make_policy("prefill_first"), KvMemory(1 << 20), prefix=1 << 20)
-    reused = run_statistics(simulate_serving(spaced, [pool]))["prefix_reused"]
+    reused = run_statistics(simulate_serving(spaced, [pool]))["prefix_hit_rate"]
     assert reused == pytest.approx(0.374, abs=0.0005)
     assert many.reusable == pytest.approx(reused, rel=1e-12)
 

@@ -46,9 +46,9 @@ def test_designs_whose_words_differ_are_what_each_is_by_itself(seed: int) -> Non
     designs = [drawn(of.base, rng, partition) for partition in partitions]
     groups = asked_first.merge_equal_groups(instance_module, stack_designs(designs)).groups
     assert max(len(rows) for rows, _ in groups) == 10
-    together = evaluate(stack_designs(designs), of.workload, fidelity="steady")
+    together = evaluate(stack_designs(designs), of.workload, fidelity="steady_state")
     for row in (0, 1, 2, 10):
-        alone = evaluate(stack_designs([designs[row]]), of.workload, fidelity="steady")
+        alone = evaluate(stack_designs([designs[row]]), of.workload, fidelity="steady_state")
         assert alone.limit[0] == together.limit[row]
         assert alone.excess[0] == pytest.approx(together.excess[row], rel=1e-12)
         assert alone.refused.get(0) == together.refused.get(row)
@@ -75,10 +75,10 @@ def test_arrays_in_which_something_else_stays_are_what_each_is_by_itself() -> No
             )
         )
     assert len(asked_first.merge_equal_groups(instance_module, stack_designs(designs)).groups) == 1
-    together = evaluate(stack_designs(designs), of.workload, fidelity="steady")
+    together = evaluate(stack_designs(designs), of.workload, fidelity="steady_state")
     assert together.feasible.any()
     for row, design in enumerate(designs[:3]):
-        alone = evaluate(stack_designs([design]), of.workload, fidelity="steady")
+        alone = evaluate(stack_designs([design]), of.workload, fidelity="steady_state")
         assert alone.limit[0] == together.limit[row]
         for name, column in alone.columns.items():
             assert together.columns[name][row] == pytest.approx(column[0], rel=1e-11, nan_ok=True), name

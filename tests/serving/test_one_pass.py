@@ -129,12 +129,12 @@ def pricing(layout: str, model: str) -> Any:
         if layout.startswith("dies"):
             (pool,) = many_dies.die_pools(design, load)
             each = zip(*counts, np.zeros(len(counts[0])), strict=True)
-            return np.array([many_dies._run(design, load, pool, one, "closed").seconds for one in each])
+            return np.array([many_dies._run(design, load, pool, one, "analytical").seconds for one in each])
         if layout == "tiles":
-            return whole_chip.instances(design, load, "closed")[0].pricing(*counts, np.zeros(1))
+            return whole_chip.instances(design, load, "analytical")[0].pricing(*counts, np.zeros(1))
         (of,) = pipeline_pools(design, load)
         columns = (count[:, None] for count in (*counts, np.zeros(1)))
-        return np.ravel(iteration_time_function(load, of, READERS["closed"], None, 1.0)(*columns))
+        return np.ravel(iteration_time_function(load, of, READERS["analytical"], None, 1.0)(*columns))
 
     return found
 
@@ -169,7 +169,7 @@ def test_what_was_expanded_before_is_repetition(layout: str, own: int, past: int
     design, load = load_of(*words, "model=deepseek_v2_lite", *SERVED)
     decodes *= not layout.startswith("dies")  # rows of these are shares of all that the fullest copy of attention does
     made_of = (float(own), past + (own + 1) / 2, float(decodes), 300.0, 0.0)
-    rows = SERVICES[layout].iteration_rows(design, load, 0, 1.0, made_of, "closed")
+    rows = SERVICES[layout].iteration_rows(design, load, 0, 1.0, made_of, "analytical")
     ups = [row for row in rows if row.operator == "kv_up"]
     each = 2 * 512 * 16 * (128 + 128) * 27
     assert sum(row.flop for row in ups) == pytest.approx(own * each)
@@ -183,5 +183,5 @@ def test_an_iteration_that_is_played_takes_what_the_closed_form_says(layout: str
     design, load = load_of(*CHIPS[layout], *words, "mapping.both.ep=4", f"model={model}", *SERVED)
     (pool,) = many_dies.die_pools(design, load)
     made_of = (1024.0, 512.5, 8.0, 600.0, 0.0)
-    closed, played = (many_dies._run(design, load, pool, made_of, word).seconds for word in ("closed", "events"))
+    closed, played = (many_dies._run(design, load, pool, made_of, word).seconds for word in ("analytical", "events"))
     assert played == pytest.approx(closed, rel=near)

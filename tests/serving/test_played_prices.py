@@ -62,7 +62,7 @@ def _drawn(chip: str, rng: np.random.Generator) -> tuple[Design, ServingLoad]:
 def _off(chip: str, rng: np.random.Generator) -> Off:
     """Of a random deployment."""
     design, load = _drawn(chip, rng)
-    of, (table,) = deploy_load(design, load, "closed")
+    of, (table,) = deploy_load(design, load, "analytical")
     run = served.run_load(lambda requests: of, load, 4000)
     assert run is not None
     log = run.log[np.sort(rng.permutation(len(run.log))[:LOOKED_AT])]
@@ -105,14 +105,16 @@ def test_what_a_run_uses_is_what_its_iterations_use_one_by_one(chip: str, tmp_pa
     trace.write_text("".join(["prompt,output\n", *rows]))
     words = f"workload.trace={trace}", "workload.requests=60", "workload.arrivals=at_once"
     design, load = load_of(f"chip={chip}", "workload=serving", *USES[chip], *words)
-    of, _ = deploy_load(design, load, "closed")
+    of, _ = deploy_load(design, load, "analytical")
     run = served.run_load(lambda requests: of, load, 1 << 14)
     assert run is not None
     assert run.total["iterations"] == len(run.log)
     each: IterationCounts = [[(1.0, one) for one in zip(*(column.tolist() for column in _compositions(run.log)), strict=True)]]
-    alone = compute_all(instance_module(design).usage_metrics(design, load, each, served.run_duration(run), "closed", float))
+    alone = compute_all(
+        instance_module(design).usage_metrics(design, load, each, served.run_duration(run), "analytical", float)
+    )
     told = evaluate(stack_designs([design]), Workload("serving", (load,))).accepted().columns
-    for name in ("energy", "hbm_utilisation", "utilisation"):
+    for name in ("energy", "hbm_utilisation", "mfu"):
         assert float(np.squeeze(told[name])) == pytest.approx(float(np.squeeze(alone[name])), rel=0.03), name
 
 

@@ -101,7 +101,7 @@ def test_a_closed_population_is_never_backlogged_and_keeps_its_bounds(seed: int,
     pool = replace(_pool(seed), instances=1, pooled=False)
     of = Deployment((pool,), None, "least_loaded")
     found = of.serve(many.closed(users))
-    told = LOAD_STATUSES[int(run_statistics(found)["load_verdict"])]
+    told = LOAD_STATUSES[int(run_statistics(found)["load_status"])]
     assert told in ("stable", "saturated", "too short to say")
     assert queue_growth(found) == 0
     alone = of.serve(many.closed(1))
@@ -131,7 +131,7 @@ def test_sessions_that_come_faster_than_they_are_served_are_overloaded() -> None
     told = []
     for rate in (0.1, 0.6):  # a request takes 4 s
         found = of.serve(many.arriving("poisson", rate=rate, seed=2))
-        told.append(LOAD_STATUSES[int(run_statistics(found)["load_verdict"])])
+        told.append(LOAD_STATUSES[int(run_statistics(found)["load_status"])])
         assert offered_load(found) == pytest.approx(4 * rate, rel=0.25)
     assert told == ["stable", "overloaded"]
 
@@ -222,14 +222,14 @@ def test_sessions_are_asked_for_in_words() -> None:
     (load,) = asked.workload.cases
     assert len(load.requests) == 60
     assert load.requests.rate == pytest.approx(8, rel=0.6)
-    found = evaluate(stack_designs([asked.base]), asked.workload, fidelity="closed").columns
-    assert found["prefix_reused"][0] > 0.3
-    assert sum(one.requests for one in results_by_class_and_turn(asked.base, load, "closed")[1]) == 60
+    found = evaluate(stack_designs([asked.base]), asked.workload, fidelity="analytical").columns
+    assert found["prefix_hit_rate"][0] > 0.3
+    assert sum(one.requests for one in results_by_class_and_turn(asked.base, load, "analytical")[1]) == 60
     several = _asked("'workload.sessions={turns: 4, think: 0 s}' workload.arrivals=closed 'workload.users=[1,8]'")
-    told = evaluate(stack_designs([several.base]), several.workload, fidelity="closed", cases=True).cases
+    told = evaluate(stack_designs([several.base]), several.workload, fidelity="analytical", cases=True).cases
     assert told["request_throughput"][1, 0] > 2 * told["request_throughput"][0, 0]
     assert told["offered_load"][1, 0] == pytest.approx(8 * told["offered_load"][0, 0])
-    assert METRICS["load_verdict"].words == LOAD_STATUSES
+    assert METRICS["load_status"].words == LOAD_STATUSES
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_sessions_that_make_no_sense_are_refused_in_one_line(words: str, said: s
 def test_the_steady_state_leaves_sessions_to_the_loop() -> None:
     asked = _asked("'workload.sessions={turns: 4, think: 2 s}'")
     with pytest.raises(DesignError, match="session turns need a simulation"):
-        evaluate(stack_designs([asked.base]), asked.workload, fidelity="steady")
+        evaluate(stack_designs([asked.base]), asked.workload, fidelity="steady_state")
 
 
 def test_conversations_that_cannot_be_are_refused() -> None:

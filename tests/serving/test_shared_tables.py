@@ -29,7 +29,7 @@ def test_what_was_priced_before_changes_no_run(words: list[str], monkeypatch: py
     rng = np.random.default_rng(7)
 
     def last(batch: int) -> tuple[list[float], float]:
-        run, tables = deploy_load(replace_leaves(asked.base, {"mapping.serving.batch": batch}), load, "closed")  # type: ignore[arg-type]
+        run, tables = deploy_load(replace_leaves(asked.base, {"mapping.serving.batch": batch}), load, "analytical")  # type: ignore[arg-type]
         return run.serve(load.requests)["completed"].tolist(), served.table_errors_by_design([tables])[0].mean  # type: ignore[union-attr]
 
     batches = [int(2 ** rng.uniform(0, 8)) for _ in range(3)]
@@ -71,5 +71,5 @@ def test_a_long_request_after_the_last_changes_none_before_it() -> None:
         prompt=np.append(many.prompt, 30_000),
         output=np.append(many.output, 9),
     )
-    runs = [deploy_load(asked.base, replace(load, requests=some), "closed")[0].serve(some) for some in (many, late)]  # type: ignore[type-var]
+    runs = [deploy_load(asked.base, replace(load, requests=some), "analytical")[0].serve(some) for some in (many, late)]  # type: ignore[type-var]
     assert runs[0]["completed"].tolist() == runs[1]["completed"][:-1].tolist()

@@ -275,12 +275,14 @@ def _asked(words: str) -> Question:
 @pytest.mark.parametrize("name", LINES)
 def test_through_the_door_it_says_what_the_loop_says(name: str) -> None:
     asked = _asked(LINES[name])
-    assert fidelities(asked.base, asked.workload)[:2] == ("steady", "closed")
-    low, high = (evaluate(stack_designs([asked.base]), asked.workload, fidelity=word).columns for word in ("steady", "closed"))
+    assert fidelities(asked.base, asked.workload)[:2] == ("steady_state", "analytical")
+    low, high = (
+        evaluate(stack_designs([asked.base]), asked.workload, fidelity=word).columns for word in ("steady_state", "analytical")
+    )
     for metric, within in (("throughput", 0.05), ("tpot", 0.15), ("ttft", 0.25), ("energy_per_token", 0.25), ("tbt_p99", 0.4)):
         assert low[metric][0] == pytest.approx(high[metric][0], rel=within), metric
     assert "tbt_p50" not in {key for key, values in low.items() if not np.isnan(values).all()}
-    parts = explain(asked.base, asked.workload.cases[0], fidelity="steady")
+    parts = explain(asked.base, asked.workload.cases[0], fidelity="steady_state")
     assert parts.seconds > 0
 
 
@@ -290,13 +292,13 @@ def test_through_the_door_it_says_what_the_loop_says(name: str) -> None:
     [
         ("workload.arrivals=at_once", "arrive at once"),
         ("mapping.serving.policy=static", "static batches have no steady state"),
-        ("workload.rate=largest", "fidelity=steady runs no simulation"),
+        ("workload.rate=largest", "fidelity=steady_state runs no simulation"),
     ],
 )
 def test_what_it_cannot_say_is_refused_in_one_line(words: str, said: str) -> None:
     asked = _asked(f"chip=h200 model=llama3_8b {words}")
     with pytest.raises(DesignError, match=said):
-        evaluate(stack_designs([asked.base]), asked.workload, fidelity="steady")
+        evaluate(stack_designs([asked.base]), asked.workload, fidelity="steady_state")
 
 
 @pytest.mark.parametrize("rule", ["chunked", "prefill_first"])

@@ -264,7 +264,7 @@ def loading() -> list[tuple[str, str, str]]:
     import json
 
     with tempfile.TemporaryDirectory() as folder:
-        store, context = Store(f"{folder}/s.sqlite"), ResultContext("w", "closed", 1)
+        store, context = Store(f"{folder}/s.sqlite"), ResultContext("w", "analytical", 1)
         rng = np.random.default_rng(0)
         metrics = [f"metric_{i}" for i in range(14)]
         knobs = "abcdefghijkl"

@@ -23,12 +23,12 @@ def screened(chip: str, count: int) -> tuple[int, float, float]:
     asked = find_study("mesh_llm", f"chips=[{chip}]").question
     sample = asked.space.sample(sobol_points(len(asked.space.knobs), 0, count + WARM, 0))
     few, many = (asked.space.stack({a: c[some] for a, c in sample.items()}) for some in (slice(WARM), slice(WARM, None)))
-    evaluate(few, asked.workload, fidelity="steady")
+    evaluate(few, asked.workload, fidelity="steady_state")
     kept = 0
 
     def work() -> None:
         nonlocal kept
-        kept = int(np.sum(evaluate(many, asked.workload, fidelity="steady").feasible))
+        kept = int(np.sum(evaluate(many, asked.workload, fidelity="steady_state").feasible))
 
     new, again = cpu(work), cpu(work)
     return kept, new, again

@@ -54,7 +54,7 @@ class Answered:
         """There is nothing to let go of."""
 
 
-def overhead(designs: int, overrides: Sequence[str] = WIDE, answers: str = "closed") -> list[tuple[str, str, str]]:
+def overhead(designs: int, overrides: Sequence[str] = WIDE, answers: str = "analytical") -> list[tuple[str, str, str]]:
     """Lines of the speed table; `answers` is the fidelity of what the search is told."""
     from dse.commands.notebook_api import find_study
 
@@ -96,5 +96,5 @@ def overhead(designs: int, overrides: Sequence[str] = WIDE, answers: str = "clos
 
 
 if __name__ == "__main__":
-    for line in overhead(int((sys.argv[1:] or ["5000"])[0]), answers=(sys.argv[2:] or ["closed"])[0]):
+    for line in overhead(int((sys.argv[1:] or ["5000"])[0]), answers=(sys.argv[2:] or ["analytical"])[0]):
         print("; ".join(line))

@@ -41,15 +41,15 @@ def compared(count: int, seed: int, *words: str) -> list[tuple[str, str, str]]:
     rng = np.random.default_rng(seed)
     designs = asked.space.stack(asked.space.sample(rng.random((count, len(asked.space.knobs)))))
     found, spent = {}, {}
-    for fidelity in ("steady", "closed"):
+    for fidelity in ("steady_state", "analytical"):
         start = time.process_time()
         found[fidelity] = evaluate(designs, asked.workload, fidelity=fidelity)
         spent[fidelity] = time.process_time() - start
     again = time.process_time()
-    evaluate(designs, asked.workload, fidelity="steady")
+    evaluate(designs, asked.workload, fidelity="steady_state")
     again = time.process_time() - again
-    steady, closed = found["steady"].columns, found["closed"].columns
-    counts = np.asarray(found["closed"].feasible) & (closed["offered_load"] < BELOW)
+    steady, closed = found["steady_state"].columns, found["analytical"].columns
+    counts = np.asarray(found["analytical"].feasible) & (closed["offered_load"] < BELOW)
     lines = [("designs, feasible and below 0.95 of saturation", f"{counts.sum()} of {count}", "")]
     for name, least in (("throughput", 0.8), ("tpot", 0.8), ("ttft_p90", 0.7), ("tbt_p99", 0.7)):
         tau = kendalltau(steady[name][counts], closed[name][counts]).statistic
@@ -62,8 +62,10 @@ def compared(count: int, seed: int, *words: str) -> list[tuple[str, str, str]]:
             (f"{name}: the best by steady against the loop's best", f"{theirs[np.argmax(mine)] / theirs.max() - 1:+.1%}", "3 %")
         )
     lines += attained(steady["slo_attainment"][counts], closed["slo_attainment"][counts])
-    lines.append(("steady, new and again", f"{count / spent['steady']:.0f} and {count / again:,.0f} designs/s CPU", "10,000"))
-    lines.append(("closed, the loop played", f"{count / spent['closed']:.1f} designs/s CPU", ""))
+    lines.append(
+        ("steady, new and again", f"{count / spent['steady_state']:.0f} and {count / again:,.0f} designs/s CPU", "10,000")
+    )
+    lines.append(("closed, the loop played", f"{count / spent['analytical']:.1f} designs/s CPU", ""))
     return lines
 
 
@@ -101,7 +103,7 @@ def of_dies(count: int, seed: int) -> list[tuple[str, str, str]]:
         for _ in range(2 - (place > 0)):
             designs = asked.space.stack(asked.space.sample(rng.random((count, len(asked.space.knobs)))))
             start = time.process_time()
-            known = list(evaluate(designs, asked.workload, fidelity="steady", metrics=metrics).columns)
+            known = list(evaluate(designs, asked.workload, fidelity="steady_state", metrics=metrics).columns)
             spent = time.process_time() - start
         lines.append((f"{count:,} designs of dies: {what}", f"{count / spent:,.0f} designs/s CPU", "10,000"))
     return lines
@@ -116,7 +118,7 @@ def of_pipelines(count: int) -> Iterator[tuple[str, str, str]]:
         designs = asked.space.stack(asked.space.sample(rng.random((count, len(asked.space.knobs)))))
         wanted = tuple(name for name in known if name not in LOADED) or None
         start = time.process_time()
-        found = evaluate(designs, asked.workload, fidelity="steady", metrics=wanted)
+        found = evaluate(designs, asked.workload, fidelity="steady_state", metrics=wanted)
         spent, known = time.process_time() - start, list(found.columns)
         yield f"{count:,} designs of pipelines: steady, {what}", f"{count / spent:,.0f} designs/s CPU", "10,000"
 
@@ -129,7 +131,9 @@ def of_machines(count: int) -> Iterator[tuple[str, str, str]]:
     for rows in space.parts(columns, BATCH_ROWS):
         start = time.process_time()
         designs = space.stack({address: column[rows] for address, column in columns.items()})
-        defined_evaluate(designs, asked.question.workload, asked.question.defined, fidelity="steady", metrics=names(asked))
+        defined_evaluate(
+            designs, asked.question.workload, asked.question.defined, fidelity="steady_state", metrics=names(asked)
+        )
         spent = time.process_time() - start
         total += spent
         chip = space.row(columns, int(rows[0]))["chip"]

@@ -23,7 +23,7 @@ KINDS = st.builds(
     st.just("static"),
     st.sampled_from(["prefill", "decode"]),
     st.just("time"),
-    st.sampled_from(["closed", "events"]),
+    st.sampled_from(["analytical", "events"]),
 )
 ROWS = st.lists(
     st.builds(Residual, st.just("s"), st.just("i"), st.sampled_from(ROLES), KINDS, st.booleans(), st.floats(-0.9, 2)),
@@ -61,14 +61,16 @@ def with_rows(monkeypatch: pytest.MonkeyPatch, rows: list[Residual], version: in
 def test_a_band_is_what_the_rows_were_off_by_and_times_and_rates_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     draws = np.random.default_rng(3)
     for many in (1, 3, ENOUGH_ROWS, 60):
-        of = result_kind({"chip": "wse2", "mapping": "waferllm"}, "", "static", "tpot", "closed")
+        of = result_kind({"chip": "wse2", "mapping": "waferllm"}, "", "static", "tpot", "analytical")
         errors = draws.uniform(-0.3, 0.4, many)
         with_rows(monkeypatch, [Residual("s", "i", "check", of, False, float(error)) for error in errors])
         spent = float(draws.uniform(1e-4, 1e-1))
-        (time,) = (one for one in error_bands({"tpot": spent}, {"chip": "wse2", "mapping": "waferllm"}, "", "static", "closed"))
+        (time,) = (
+            one for one in error_bands({"tpot": spent}, {"chip": "wse2", "mapping": "waferllm"}, "", "static", "analytical")
+        )
         ends = (0.05, 0.95) if many >= ENOUGH_ROWS else (0, 1)
         assert (time.low, time.high) == pytest.approx(tuple(np.quantile(errors, ends)))
-        rate = residuals.error_band(of, "decode_rate", 1 / spent)
+        rate = residuals.error_band(of, "tokens_per_s_per_user", 1 / spent)
         assert time.measured is not None
         assert rate.measured is not None
         if many < ENOUGH_ROWS:  # quantiles between rows do not turn over exactly
@@ -84,7 +86,7 @@ def test_no_row_near_is_said_and_old_rows_are(monkeypatch: pytest.MonkeyPatch) -
     found = dse.evaluate("chip=wse2", "workload.batch=[1]")
     assert {band.metric for band in found.bands} == {"ttft", "tpot", "latency"}
     assert {str(band) for band in found.bands} == {"no measured row of this kind"}
-    of = result_kind(found.names, "", "static", "tpot", "closed")
+    of = result_kind(found.names, "", "static", "tpot", "analytical")
     with_rows(monkeypatch, [Residual("s", "i", "calibration", of, False, 0.1)], PHYSICS_VERSION - 1)
     (band,) = (band for band in dse.evaluate("chip=wse2", "workload.batch=[1]").bands if band.rows)
     assert band.stale
@@ -94,14 +96,14 @@ def test_no_row_near_is_said_and_old_rows_are(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_another_chip_than_the_measured_one_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    of = result_kind({"chip": "wse2", "mapping": "waferllm"}, "", "static", "tpot", "closed")
+    of = result_kind({"chip": "wse2", "mapping": "waferllm"}, "", "static", "tpot", "analytical")
     with_rows(monkeypatch, [Residual("s", "i", "check", of, False, 0.1)])
     (band,) = (band for band in dse.evaluate("chip=wse2", "chip.clock=1 GHz", "workload.batch=[1]").bands if band.rows)
     assert "the unchanged chip" in str(band)
 
 
 def test_comparisons_say_nothing_of_a_figure(monkeypatch: pytest.MonkeyPatch) -> None:
-    of = result_kind({"chip": "wse2", "mapping": "waferllm"}, "", "static", "tpot", "closed")
+    of = result_kind({"chip": "wse2", "mapping": "waferllm"}, "", "static", "tpot", "analytical")
     with_rows(monkeypatch, [Residual("s", "i", "check", of, True, 0.1), Residual("s", "j", "check", of, True, -0.1)])
     band = residuals.error_band(of, "tpot", 1e-3)
     assert band.measured is None

@@ -30,7 +30,11 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, float]
     for study, tolerance in OFF.items():
         lines = [",".join(COLUMNS)]
         for place in range(9):
-            words, metric, unit = MODELS[place % 2], ("tpot", "prefill_rate")[place % 3 == 0], ("ms", "token/s")[place % 3 == 0]
+            words, metric, unit = (
+                MODELS[place % 2],
+                ("tpot", "prefill_throughput")[place % 3 == 0],
+                ("ms", "token/s")[place % 3 == 0],
+            )
             value = dse.evaluate(*words.split()).metrics[metric] * (1e3 if unit == "ms" else 1)
             role, off = ROLES[place % 3], float(draws.uniform(1.2, 1.8) * tolerance * draws.choice([-1, 0.5, 1]))
             name = f"{study}-{place}"

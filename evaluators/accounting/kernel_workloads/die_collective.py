@@ -34,7 +34,7 @@ from dse.space.errors import DesignError
 from dse.space.limits import Infeasibility, Limit
 from dse.space.workload import EXPERT_EXCHANGES, CollectiveCase
 
-FIDELITIES = ("closed", "events", "cycles")
+FIDELITIES = ("analytical", "events", "cycles")
 STACKED, WHOLE = False, True
 
 PATTERNS_BY_ALGORITHM = {

@@ -1,6 +1,6 @@
 """Memory streams: requests to a memory alone, or from tiles to their main memory.
 
-At fidelity=closed, the request stream loads queues of the memory's buses, bank groups, activates and banks
+At fidelity=analytical, the request stream loads queues of the memory's buses, bank groups, activates and banks
 (`machine.backlog`), and the links to the tiles carry at most what the busiest allows. At fidelity=events, the memory is
 simulated command by command, and so are the links.
 """
@@ -25,7 +25,7 @@ from dse.space.limits import Limit
 from dse.space.mapping import MemoryStreamPlan
 from dse.space.workload import MemoryStreamCase
 
-FIDELITIES = ("closed", "events")
+FIDELITIES = ("analytical", "events")
 STACKED, WHOLE = True, False
 
 SAMPLED_REQUESTS = 1 << 14
@@ -62,7 +62,7 @@ def kernel_outcome(design: Design, asked: tuple[MemoryStreamCase, ...], fidelity
     """
     chip = design.chip
     nbytes = as_column([float(stream.requests * stream.request) for stream in asked]) * pseudo_channel_count(_memory(design))
-    metrics = _bandwidths(design, asked, nbytes) if fidelity == "closed" else _played(design, *asked)
+    metrics = _bandwidths(design, asked, nbytes) if fidelity == "analytical" else _played(design, *asked)
     if chip.dram is None:
         return KernelOutcome(metrics)
     if chip.technology is None:
@@ -82,7 +82,7 @@ def kernel_breakdown(
 ) -> tuple[list[BreakdownRow], TimelineSpans]:
     """Breakdown rows of a stream: time of data on the buses, and the causes of waiting."""
     nbytes = float(case.requests * case.request * pseudo_channel_count(_memory(design)))
-    if fidelity == "closed":
+    if fidelity == "analytical":
         found = _priced(design, case)
         seconds, bound = found.seconds, found.bound
         parts = {bound: seconds}
@@ -137,8 +137,8 @@ def _bandwidths(design: Design, streams: tuple[MemoryStreamCase, ...], nbytes: A
     rate = nbytes / seconds
     return {
         "latency": seconds,
-        "bandwidth": rate,
-        "peak_share": rate / peak_bandwidth(_memory(design)),
+        "achieved_bandwidth": rate,
+        "bandwidth_efficiency": rate / peak_bandwidth(_memory(design)),
         "read_latency": latency,
     }
 
@@ -224,12 +224,12 @@ def _played(design: Design, stream: MemoryStreamCase) -> dict[str, float]:
     quantiles = np.percentile(report.latencies, (50, 99)) if len(report.latencies) else (np.nan, np.nan)
     return {
         "latency": report.seconds,
-        "bandwidth": report.bandwidth,
-        "peak_share": report.share,
+        "achieved_bandwidth": report.bandwidth,
+        "bandwidth_efficiency": report.share,
         "read_latency": float(report.latencies.mean()) if len(report.latencies) else np.nan,
         "read_latency_p50": float(quantiles[0]),
         "read_latency_p99": float(quantiles[1]),
-        "row_hits": report.row_hits,
+        "row_hit_rate": report.row_hits,
         **{f"idle_{cause}": share for cause, share in report.idle.items()},
     }
 

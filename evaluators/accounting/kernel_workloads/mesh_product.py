@@ -59,7 +59,7 @@ COMMUNICATION_TIMES = ("hop", "ramp", "stage", "word", "copy", "post")
 
 def needs_single_designs(design: Design, fidelity: str) -> bool:
     """Whether designs are evaluated one at a time: simulated tiles need scalar engine sizes."""
-    return design.chip.tile is not None and fidelity != "closed"
+    return design.chip.tile is not None and fidelity != "analytical"
 
 
 def prepare_case(design: Design, cases: tuple[ProductCase, ...]) -> MeshKernel:
@@ -143,12 +143,12 @@ def kernel_outcome(design: Design, asked: MeshKernel, fidelity: str) -> KernelOu
     multiplying = rivals.map_choices(asked, on, closed.kernel_cost, lambda one: _multiplying(one, on))
     seconds, cores = cost.seconds, asked.mesh.rows * asked.mesh.cols * 1.0
     own = {
-        "communication": (seconds - multiplying) * chip.clock,
-        "efficiency": multiplying / seconds,
-        "utilisation": asked.shape.m * asked.shape.k * asked.shape.n * on.fabric.mac / (cores * seconds),
+        "communication_cycles": (seconds - multiplying) * chip.clock,
+        "compute_share": multiplying / seconds,
+        "mfu": asked.shape.m * asked.shape.k * asked.shape.n * on.fabric.mac / (cores * seconds),
         "cores": cores,
     }
-    return mesh_outcome(chip, cost, own | ({} if chip.power is None else {"power_energy": chip.power * seconds}))
+    return mesh_outcome(chip, cost, own | ({} if chip.power is None else {"rated_energy": chip.power * seconds}))
 
 
 def kernel_breakdown(
@@ -217,9 +217,9 @@ def _refuse_closed(design: Design, kernel: MeshKernel, fidelity: str) -> None:
     """Refuse algorithms on tiles that have no analytical model there.
 
     Raises:
-        DesignError: such an algorithm at fidelity=closed; simulators support all.
+        DesignError: such an algorithm at fidelity=analytical; simulators support all.
     """
-    if design.chip.tile is None or fidelity != "closed" or kernel.rivals:
+    if design.chip.tile is None or fidelity != "analytical" or kernel.rivals:
         return
     known = _known(design)
     if kernel.algorithm not in known:

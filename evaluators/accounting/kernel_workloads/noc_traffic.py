@@ -1,6 +1,6 @@
 """Packet traffic on a network on chip without cores.
 
-At fidelity=closed, packets do not contend, and the network accepts what its busiest link or core can carry. At
+At fidelity=analytical, packets do not contend, and the network accepts what its busiest link or core can carry. At
 fidelity=cycles, routers are simulated.
 """
 
@@ -23,10 +23,10 @@ from dse.space.limits import Limit
 from dse.space.noc_router import parse_faults, router_cycles
 from dse.space.workload import NocTrafficCase
 
-FIDELITIES = ("closed", "cycles")
+FIDELITIES = ("analytical", "cycles")
 STACKED = WHOLE = False
 
-SIMULATED_METRICS = ("packet_latency", "packet_latency_p50", "packet_latency_p99", "hops", "accepted")
+SIMULATED_METRICS = ("packet_latency", "packet_latency_p50", "packet_latency_p99", "hops", "accepted_throughput")
 """Metrics that are NaN if a limit is violated."""
 
 
@@ -60,10 +60,10 @@ def kernel_outcome(design: Design, asked: NocTrafficCase, fidelity: str) -> Kern
         return KernelOutcome(dict.fromkeys(SIMULATED_METRICS, np.nan))
     of = simulate_traffic(design, asked) if fidelity == "cycles" else zero_load_traffic(design, asked)
     found = dict(zip(SIMULATED_METRICS, (of.latency, of.p50, of.p99, of.hops, of.accepted), strict=True))
-    found["traffic_verdict"] = float(of.verdict)
+    found["traffic_status"] = float(of.verdict)
     if parse_faults(design.chip):
         around = _flows(design, asked)
-        found |= {"detoured": around.around, "detour_links": around.extra}
+        found |= {"detour_share": around.around, "detour_hops": around.extra}
     return KernelOutcome(found if design.chip.technology is None else found | _watts(design.chip, asked, of))
 
 

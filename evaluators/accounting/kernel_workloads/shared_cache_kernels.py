@@ -145,7 +145,7 @@ def limits(design: Design, asked: DieKernel) -> list[Limit]:
 def kernel_outcome(design: Design, asked: DieKernel, fidelity: str) -> KernelOutcome:
     """Metrics of a kernel on all dies, with energy on demand."""
     asked, chip, dies = _by(asked, fidelity), design.chip, asked.plan.tp
-    held = "hbm_used" if "utilisation" in asked.metrics else ""
+    held = "hbm_used" if "mfu" in asked.metrics else ""
     return KernelOutcome(asked.metrics, lambda: pooled_dynamic_energy(asked.done(), chip) * dies, dies, held)
 
 
@@ -216,7 +216,7 @@ def _product(design: Design, case: ProductCase, reader: CostModel) -> DieKernel:
         return 2.0 * case.m * case.k * one.n.units * (matrix * of.pace) * achieved
 
     laid, (multiplying, _) = _laid(design, case.kind, blocks, plan, held, ideal, reader)
-    laid.metrics["efficiency"] = multiplying.seconds / laid.metrics["latency"]
+    laid.metrics["compute_share"] = multiplying.seconds / laid.metrics["latency"]
     return laid._replace(ports=True, divided=(case.k * 1.0, "decode"))
 
 
@@ -362,10 +362,10 @@ def _laid(
     seconds = sum(of.seconds for of in found)
     engines: Any = on.engines
     useful = ideal(engines.matrix, mapping.stack.matrix_achieved)
-    metrics = {"latency": seconds, "utilisation": useful / (dies * seconds)}
+    metrics = {"latency": seconds, "mfu": useful / (dies * seconds)}
     power = rated_power(chip.power)
     if not np.all(np.isnan(power)):
-        metrics["power_energy"] = power * dies * seconds
+        metrics["rated_energy"] = power * dies * seconds
 
     def told() -> tuple[list[BreakdownRow], TimelineSpans]:
         rows = breakdown.breakdown_rows(phase, 1.0, found, on, dies=dies)

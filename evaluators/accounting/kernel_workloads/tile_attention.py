@@ -89,12 +89,12 @@ def kernel_outcome(design: Design, asked: TiledAttention, fidelity: str) -> Kern
     here = here + engines.product(cut.queries, cut.keys, shape.v, width)
     here = here + (engines.product(cut.queries, shape.v, cut.keys, width) if shape.latent else 0.0)
     rate = cut.queries * cut.keys * (shape.qk + shape.v) / (engines.matrix.rows * engines.matrix.cols * chip.clock)
-    found = job_outcome(of, fidelity, {"peak": 2.0 * peak, "engine_utilisation": rate / here})
+    found = job_outcome(of, fidelity, {"peak_flops": 2.0 * peak, "engine_utilisation": rate / here})
     seconds = found.metrics["latency"]
     share = shape.macs / (peak * seconds)
     found.metrics.update(
-        utilisation=share,
-        utilisation_per_system_mm2=share / area.total_area(chip),
+        mfu=share,
+        mfu_per_system_mm2=share / area.total_area(chip),
         communication_share=jobs.communication_seconds(fidelity, of, seconds) / seconds,
     )
     return found._replace(tokens=shape.batch * shape.queries)

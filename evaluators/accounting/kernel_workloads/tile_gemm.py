@@ -50,7 +50,7 @@ def kernel_outcome(design: Design, asked: SummaJob, fidelity: str) -> KernelOutc
     macs = chip.tile.matrix.rows * chip.tile.matrix.cols * chip.clock
     of = job_outcome(asked, fidelity, {"cores": chip.mesh.rows * chip.mesh.cols * 1.0})
     done, here = shape.m * shape.k * shape.n, tile_engines(chip).product(part.m, part.k, part.n, VALUE)
-    of.metrics["utilisation"] = done / (macs * chip.mesh.rows * chip.mesh.cols * of.metrics["latency"])
+    of.metrics["mfu"] = done / (macs * chip.mesh.rows * chip.mesh.cols * of.metrics["latency"])
     of.metrics["engine_utilisation"] = part.m * part.k * part.n / (macs * here)
     return of
 

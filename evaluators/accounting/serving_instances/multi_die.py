@@ -82,7 +82,7 @@ from dse.space.workload import BatchCase, ServingLoad
 
 __all__ = ["area_by_block", "die_and_system_area"]
 
-FIDELITIES = ("closed", "events")
+FIDELITIES = ("analytical", "events")
 
 ONE_BY_ONE = True
 
@@ -152,7 +152,7 @@ def request_table_times(design: Design, load: ServingLoad, fidelity: str) -> Non
 
 def _wanted(design: Design, one: ReplicaWork | None) -> None:
     if one is not None and hasattr(_kind(design), "request_die_work"):
-        _kind(design).request_die_work(design, *one, "closed")
+        _kind(design).request_die_work(design, *one, "analytical")
 
 
 def instances(design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
@@ -190,7 +190,7 @@ def untimed_limits(design: Design, load: ServingLoad) -> list[Limit]:
 def decode_step_seconds(design: Design, load: ServingLoad, context: float) -> float:
     """Time of an iteration that decodes one request at a context length; larger batches take no less. [s]"""
     of = die_pools(design, load)[-1]
-    return _run(design, load, of, (0.0, 0.0, 1.0, context, 0.0), "closed").seconds
+    return _run(design, load, of, (0.0, 0.0, 1.0, context, 0.0), "analytical").seconds
 
 
 def request_decode_times(design: Design, load: ServingLoad, context: float) -> None:
@@ -265,7 +265,7 @@ def usage_metrics(
     whole = device_count(design) * seconds
     slices = [nbytes for of in die_pools(design, load) for _, nbytes in _slices(design, load, of)]
     return {
-        "utilisation": flop / (kind.engine_peak(design) * whole),
+        "mfu": flop / (kind.engine_peak(design) * whole),
         "hbm_utilisation": activity.memory_bytes / (kind.memory_bandwidth(design) * whole),
         **({"sram_used": max(slices)} if slices else {}),
         **power_metrics(
@@ -379,7 +379,7 @@ class TightestStage(NamedTuple):
 @memoize_by_identity
 def _stage(design: Design, load: ServingLoad, of: DiePool) -> TightestStage:
     model, sizes, units = load.model, _kind(design).DIE_KIND.sizes(design.mapping), layers_of_units(load.model)
-    _, usual, split, _ = _run(design, load, of, typical_iteration(load, of), "closed")
+    _, usual, split, _ = _run(design, load, of, typical_iteration(load, of), "analytical")
     cut = units_per_stage([usual], split.pp)[:, :, 0]
     names = [unit.name for unit in usual.units]
     each = np.array([unit_weight_bytes(name, units.get(name, ("", "")), model, split, sizes) for name in names])
@@ -392,7 +392,7 @@ def _stage(design: Design, load: ServingLoad, of: DiePool) -> TightestStage:
     paces = cut @ seconds
     if usual.onward:
         paces[:-1] += float(usual.onward[0].seconds) * split.halves
-    runs = [_run(design, load, of, made_of, "closed") for made_of in largest_iterations(load, of)]
+    runs = [_run(design, load, of, made_of, "analytical") for made_of in largest_iterations(load, of)]
     beside: tuple[tuple[str, float], ...] = tuple(
         (what, max(run.split.halves * float(getattr(run.played.of, name)) for run in runs))
         for what, name in (("activations", "held"), ("dispatched tokens", "received"))
@@ -416,7 +416,7 @@ def _slices(design: Design, load: ServingLoad, of: DiePool) -> Any:
     """Local memory of a tile in use in the largest iterations, by kind of operator; nothing where dies have a cache."""
     found: list[tuple[str, Any]] = []
     for made_of in largest_iterations(load, of):
-        found += pass_work(_kind(design).DIE_KIND, design, *replica_work(design, load, of, made_of), "closed", of.rows)[1]
+        found += pass_work(_kind(design).DIE_KIND, design, *replica_work(design, load, of, made_of), "analytical", of.rows)[1]
     return found
 
 
@@ -439,7 +439,7 @@ def _seconds(one: PassWork, split: DieSplit) -> Any:
 def _priced(design: Design, of: DiePool, fidelity: str, many: Sequence[ReplicaWork | None]) -> Sequence[float]:
     """Seconds of each of some iterations: those of one structure together, where a formula has them."""
     kind, groups = _kind(design).DIE_KIND, dict[Any, list[tuple[int, IterationWork]]]()
-    if not kind.together or fidelity != "closed":
+    if not kind.together or fidelity != "analytical":
         return [0.0 if one is None else _ran(design, of, fidelity, one).seconds for one in many]
     for place, one in enumerate(many):
         if one is not None:

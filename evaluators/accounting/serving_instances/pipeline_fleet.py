@@ -243,7 +243,7 @@ def _pipelines(
     if not inside.any():
         return whole
     # cut as if all came from HBM: what stays in local memory depends on where the stages end
-    typical = _typical(load, whole._replace(held=whole.held._replace(kv_here=0.0, weights_here=0.0)), READERS["closed"])
+    typical = _typical(load, whole._replace(held=whole.held._replace(kv_here=0.0, weights_here=0.0)), READERS["analytical"])
     parted = whole._replace(cut=cut_whole_layers(typical[0], stages, typical[1], inside))
     held, taken = with_share(parted.stages.share, parted.holds, everywhere)
     if not inside.all():
@@ -298,12 +298,14 @@ def _with_words(
 
     def passed(laid: tuple[CallBlock, ...], here: CoreResidency) -> StagedPass:
         way = PipelinePlacement(plan.placement, plan.tp, plan.pp, of.dp, of.chip.mesh.rows)
-        return pass_through_stages(load.model, laid, crossing, tile_core_machine(of.chip), way, plan, here, READERS["closed"])
+        return pass_through_stages(
+            load.model, laid, crossing, tile_core_machine(of.chip), way, plan, here, READERS["analytical"]
+        )
 
     def lay(word: str) -> tuple[CallBlock, ...]:
         return group_blocks(load.model, at, plan_with_partition(plan, word), of.precision, attending, apart=True)
 
-    work, closed = MeanRequestWork(at, attending, runs), READERS["closed"]
+    work, closed = MeanRequestWork(at, attending, runs), READERS["analytical"]
     best, holds = partition_options(load.model, of.chip, plan, of.precision, work, closed, lay, held, passed, fits)
     everywhere = float(np.squeeze(best.everywhere))
     return held_by(holds, everywhere)._replace(plan=plan, words=best.of), everywhere

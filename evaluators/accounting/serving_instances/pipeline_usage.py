@@ -142,7 +142,7 @@ def _used(design: Design, done: Activity, operations: Any, seconds: Any) -> dict
     rows, cols = chip.mesh.rows * 1.0, chip.mesh.cols * 1.0
     links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * (chip.noc.word_bytes * chip.clock / chip.noc.word_cycles)
     return {
-        "utilisation": _flat(operations / (engines * seconds)),
+        "mfu": _flat(operations / (engines * seconds)),
         "hbm_utilisation": _flat(done.memory_bytes / (channels * seconds)),
         "noc_utilisation": _flat(where(links > 0, done.hop_bytes / (maximum(links, 1e-300) * seconds), 0.0)),
     }

@@ -173,12 +173,12 @@ def metrics(design: Design, load: ServingLoad, fidelity: str) -> dict[str, Any]:
     if run is None:
         return {"max_rate": 0.0}
     made = float(area.die_area(chip, apart)), float(area.total_area(chip, apart))
-    values = served.run_metrics(run, load, *made) | {"step_price_error": served.table_errors_by_design([tables])[0].mean}
+    values = served.run_metrics(run, load, *made) | {"iteration_time_error": served.table_errors_by_design([tables])[0].mean}
     values |= {"max_rate": run.rate} if load.largest else {}
     load = served.of_run(load, run)
     counts = run.state.work
     read = counts["positions"].sum() + counts["past"].sum()
-    values["kv_spilled"] = float(counts["far"].sum() / read) if read else 0.0
+    values["kv_spilled_share"] = float(counts["far"].sum() / read) if read else 0.0
     means = [
         [mean for kind in served.mean_iterations_by_span(run, number) for mean in kind if mean.times]
         for number in range(len(fleet))

@@ -1,4 +1,4 @@
-"""Pipelines at fidelity=steady: designs with equal options at once, iteration times broadcast."""
+"""Pipelines at fidelity=steady_state: designs with equal options at once, iteration times broadcast."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -101,7 +101,7 @@ def steady_state_metrics(design: Design, load: ServingLoad) -> dict[str, Any]:
     fullest = peak.concurrency_of_means(stands.means, [[share] for share in stands.shares], stands.instances, len(requests))
     gone, span = requests.output > 1, stands.of.found["span"]
     used = usage_metrics(design, load, fleet, READER, stands.means, fullest, stands.between, gone, span, steady=True)
-    beside = {"kv_spilled": steady.spilled_share(stands.means), "devices": 1.0, "sram_used": fullest_core_bytes(fleet)}
+    beside = {"kv_spilled_share": steady.spilled_share(stands.means), "devices": 1.0, "sram_used": fullest_core_bytes(fleet)}
     return values | used | beside
 
 

@@ -57,7 +57,7 @@ from dse.space.mapping import BYTES_BY_FORMAT, Mapping
 from dse.space.parameter_counts import STATE_BYTES, sequence_memory
 from dse.space.workload import ServingLoad
 
-FIDELITIES = ("closed",)
+FIDELITIES = ("analytical",)
 
 ONE_BY_ONE = True
 
@@ -117,7 +117,7 @@ def untimed_limits(design: Design, load: ServingLoad) -> list[Limit]:
 
 def decode_step_seconds(design: Design, load: ServingLoad, context: float) -> Any:
     """Time of an iteration that decodes one request at a context length; larger batches take no less. [s]"""
-    return np.ravel(regions.phases(design, _tokens(load, np.ones(1), np.array([context])), "closed")[1].seconds)
+    return np.ravel(regions.phases(design, _tokens(load, np.ones(1), np.array([context])), "analytical")[1].seconds)
 
 
 def prefill_token_seconds(design: Design, load: ServingLoad) -> Any:
@@ -128,7 +128,7 @@ def prefill_token_seconds(design: Design, load: ServingLoad) -> Any:
     most = max(max_prompt_tokens(rule, 1, load.longest) for rule in pool_policies(_of(design)[1].serving))
     tokens, before, *_ = steady.coarse_table_points(lambda *_: [np.zeros(1)], load)(most, load.longest, 1, load.longest)
     some, past = (np.ravel(count) for count in np.broadcast_arrays(tokens[1:, None], before[before >= 0]))
-    seconds = regions.phases(design, _prompts(load, some, past + (some + 1) / 2), "closed")[0].seconds
+    seconds = regions.phases(design, _prompts(load, some, past + (some + 1) / 2), "analytical")[0].seconds
     return np.min(seconds / some[:, None], axis=0)
 
 
@@ -166,13 +166,13 @@ def usage_metrics(
     rows, cols = float(chip.mesh.rows), float(chip.mesh.cols)
     links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * float(chip.noc.word_bytes * chip.clock / chip.noc.word_cycles)
     return {
-        "utilisation": useful / 2 * float(chip.core.mac / chip.clock) / (rows * cols * wafers * seconds),
+        "mfu": useful / 2 * float(chip.core.mac / chip.clock) / (rows * cols * wafers * seconds),
         "noc_utilisation": float(np.max(activity.hop_bytes)) / (links * wafers * seconds) if links else 0.0,
         "sram_used": max(float(of.total) for name in PHASES for of in _held(design, load, name)),
         **power_metrics(
             chip, lambda: [(float(np.max(dynamic_energy(activity, chip))) + moved, seconds)], tokens, chips=wafers, peak=peak
         ),
-        "power_energy": float(chip.power) * wafers * seconds,
+        "rated_energy": float(chip.power) * wafers * seconds,
     }
 
 
@@ -326,7 +326,7 @@ def _starts(values: Any) -> Any:
 
 def _held(design: Design, load: ServingLoad, phase: str) -> tuple[CoreMemory, CoreMemory]:
     """Core memory for the longest request: in a full region, and in the last one."""
-    found: tuple[CoreMemory, CoreMemory] = regions.phases(design, _longest(load), "closed")[PHASES.index(phase)].held
+    found: tuple[CoreMemory, CoreMemory] = regions.phases(design, _longest(load), "analytical")[PHASES.index(phase)].held
     return found
 
 

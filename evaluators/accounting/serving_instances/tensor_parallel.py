@@ -63,7 +63,7 @@ from dse.space.memoize import memoize
 from dse.space.model import Model
 from dse.space.workload import ServingLoad
 
-FIDELITIES = ("closed",)
+FIDELITIES = ("analytical",)
 
 MERGEABLE_LEAVES = ("mapping.serving.instances", "mapping.serving.batch")
 
@@ -179,11 +179,11 @@ def usage_metrics(
     if mapping.serving.prefill_instances:
         moved = moved + pooled_dynamic_energy(_moved(design, load), chip)
     values = {
-        "utilisation": ideal * engines.matrix * mapping.stack.matrix_achieved / (dies * seconds),
+        "mfu": ideal * engines.matrix * mapping.stack.matrix_achieved / (dies * seconds),
         "hbm_utilisation": work.memory_bytes / (dies * chip.hbm.bandwidth * seconds),
     }
     if np.any(chip.power):
-        values["power_energy"] = chip.power * dies * seconds
+        values["rated_energy"] = chip.power * dies * seconds
     tokens = float(load.requests.output.sum())
     return values | power_metrics(
         chip, lambda: [(pooled_dynamic_energy(work, chip) + moved, seconds)], tokens, chips=dies, peak=peak

@@ -88,7 +88,7 @@ from dse.space.mapping import Mapping
 from dse.space.memoize import memoize_by_identity
 from dse.space.workload import ServingLoad
 
-FIDELITIES = ("closed",)
+FIDELITIES = ("analytical",)
 
 ONE_BY_ONE = True
 
@@ -183,7 +183,7 @@ def decode_step_seconds(design: Design, load: ServingLoad, context: float) -> An
     """Time of an iteration that decodes one request at a context length; larger batches take no less. [s]"""
     if design.chip.l2 is not None:  # what a cache has depends on how many requests there are
         return 0.0
-    of = _shared(design, load, "decode", "closed")
+    of = _shared(design, load, "decode", "analytical")
     found = of.layers(1) + of.head(1) + of.tokens(1, int(np.ceil(context)))
     return found[0]
 
@@ -193,7 +193,7 @@ def prefill_token_seconds(design: Design, load: ServingLoad) -> Any:
     mapping = _of(design)[1]
     if _of(design)[0].l2 is not None or mapping.serving.prefill_instances:
         return 0.0
-    ((rule, batch),), of = policies_with_batch(mapping.serving), _shared(design, load, "prefill", "closed")
+    ((rule, batch),), of = policies_with_batch(mapping.serving), _shared(design, load, "prefill", "analytical")
     most = max_prompt_tokens(rule, batch, load.longest)
     tokens, _, decodes, *_ = steady.coarse_table_points(lambda *_: [np.zeros(1)], load)(most, load.longest, batch, load.longest)
     known = counted.sampled_counts(integer_table_points(load, most, batch))
@@ -248,7 +248,7 @@ def usage_metrics(
     links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * (chip.noc.word_bytes * chip.clock / chip.noc.word_cycles)
     tokens = float(load.requests.output.sum())
     return {
-        "utilisation": operations / (engines * whole),
+        "mfu": operations / (engines * whole),
         "hbm_utilisation": memory_bytes / (channel_count(chip) * chip.hbm.channel_bandwidth * whole),
         "noc_utilisation": where(links > 0, hop_bytes / maximum(links * whole, 1e-300), 0.0),
         "sram_used": largest_value(nbytes for _, kinds in _held(design, load).values() for _, nbytes in kinds),
@@ -521,7 +521,7 @@ def _largest(design: Design, load: ServingLoad) -> dict[str, Composition]:
 
 def _filled(design: Design, load: ServingLoad, phase: str, made_of: Composition) -> list[tuple[str, Any]]:
     """By kind of operator, local memory of a tile in use in an iteration. [B]"""
-    found = _shared(design, load, phase, "closed").filled(made_of)
+    found = _shared(design, load, phase, "analytical").filled(made_of)
     return list(zip(JOB_TYPES, found if design_count(design) else found[:, 0].tolist(), strict=True))
 
 

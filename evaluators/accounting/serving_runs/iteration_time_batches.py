@@ -1,4 +1,4 @@
-"""Iteration times of several structures computed together at fidelity=steady.
+"""Iteration times of several structures computed together at fidelity=steady_state.
 
 Layouts with shared times first record what they will need: `request_limit_times(design, load)` for limits, and
 `request_table_times(design, load, fidelity)` for tables.

@@ -42,10 +42,10 @@ from dse.space.limits import IncompatibleOptionsError
 from dse.space.requests import Requests
 from dse.space.workload import ServingLoad, Workload
 
-RATED_METRICS = ("tdp", "power_density", "plug_power", "system_price")
+RATED_METRICS = ("tdp", "power_density", "wall_power", "system_price")
 """Metrics of power and money that do not depend on what is done."""
 
-COST_METRICS = ("energy", "energy_per_token", "price_per_mtoken", "chips_per_mtoken", "electricity_per_mtoken")
+COST_METRICS = ("energy", "energy_per_token", "price_per_mtoken", "capital_per_mtoken", "electricity_per_mtoken")
 """Metrics that rise with the time of a load."""
 
 EXACT_METRICS = (*RATED_METRICS, "die_mm2", "system_mm2")

@@ -25,7 +25,7 @@ from dse.space.workload import ServingLoad
 PREFILL_INSTANCES = "mapping.serving.prefill_instances"
 """Leaf that sets the number of pools, on which designs evaluated together have to agree."""
 
-ERROR_METRIC = "step_price_error"
+ERROR_METRIC = "iteration_time_error"
 """Metric that is computed on demand, at once for all designs with equal iteration times."""
 
 SIZES = ("tokens", "batch")

@@ -1,4 +1,4 @@
-"""Designs of one structure at fidelity=steady, all at once: iteration times broadcast over them.
+"""Designs of one structure at fidelity=steady_state, as arrays: iteration times broadcast over them.
 
 Leaves have shape (designs,), except those of `mapping.serving` on which designs evaluated together have to agree.
 """

@@ -1,4 +1,4 @@
-"""Serving load at fidelity=steady: closed-form solution on analytical iteration times, no simulation.
+"""Serving load at fidelity=steady_state: closed-form solution on analytical iteration times, no simulation.
 
 A design needs some hundred iteration times in a small table, which designs with equal times share. Quantities that only
 a simulation gives are refused: TBT, preemptions, the maximum rate.
@@ -27,7 +27,7 @@ from dse.space.lazy_metrics import compute_all, expected_metrics, lazy_metrics
 from dse.space.requests import Requests
 from dse.space.workload import ServingLoad
 
-STEADY = "steady"
+STEADY = "steady_state"
 """Name of the fidelity."""
 
 FIRST = (
@@ -35,10 +35,10 @@ FIRST = (
 )  # fmt: skip
 """Metrics for which prompts are replayed."""
 
-LOADED = "offered_load", "load_verdict"
+LOADED = "offered_load", "load_status"
 """Metrics for which a closed loop is replayed."""
 
-ITERATION_FIDELITY = "closed"
+ITERATION_FIDELITY = "analytical"
 """Fidelity of its iteration times."""
 
 TURNS, FEW_ROWS = (64.0, 1024.0), (1.0, 16.0)
@@ -102,11 +102,13 @@ def refuse_unsteady_load(load: ServingLoad) -> None:
     """Refuse loads with settings that the steady state cannot evaluate."""
     if load.largest:
         raise DesignError(
-            "workload.rate: fidelity=steady runs no simulation, which the maximum rate needs; set a "
-            "rate, or use fidelity=closed"
+            "workload.rate: fidelity=steady_state runs no simulation, which the maximum rate needs; set a "
+            "rate, or use fidelity=analytical"
         )
     if load.classes:
-        raise DesignError("workload.classes: fidelity=steady runs no simulation, which priorities need; use fidelity=closed")
+        raise DesignError(
+            "workload.classes: fidelity=steady_state runs no simulation, which priorities need; use fidelity=analytical"
+        )
 
 
 class SteadyStateRun(NamedTuple):
@@ -160,14 +162,14 @@ def steady_state_columns(stands: SteadyStateSolver, requests: Requests) -> dict[
     values = {
         "throughput": float(requests.output.sum()) / span,
         "request_throughput": many / span,
-        "prefill_busy": found["prefill_busy"],
-        "decode_busy": found["decode_busy"],
+        "prefill_busy_share": found["prefill_busy_share"],
+        "decode_busy_share": found["decode_busy_share"],
     }
     several = (requests.output > 1).any()
 
     def loaded() -> dict[str, Any]:
         load = requests.rate / stands.closed()
-        return {"offered_load": load, "load_verdict": _verdict(load, found, requests)}
+        return {"offered_load": load, "load_status": _verdict(load, found, requests)}
 
     def first(names: Sequence[str]) -> dict[str, Any]:
         these = stands.played(names)

@@ -115,7 +115,7 @@ def drawn(question: str) -> list[Changes]:
     """
     of, word, rng = asked(*overrides(question)), fidelity(question), np.random.default_rng([SEED, crc32(question.encode())])
     found: list[Changes] = [{}]
-    if word != "closed":
+    if word != "analytical":
         feasible = evaluate(stack_designs([of.base]), of.workload, fidelity=word).feasible[0]
         for _ in range(TRIES):
             changes = _near(of.base, rng) | _words(of.base, rng, dict(words(of.base)), 0.3)

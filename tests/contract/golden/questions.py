@@ -76,7 +76,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "mapping.decode.rows=4 fidelity=events",
         "chip=wse2 model=deepseek_v4_flash workload.batch=[1] workload.prompt=1024 workload.output=64",
         "chip=wse2 model=deepseek_v4_flash workload.sequence=[256] mapping.resident_layers=1 fidelity=events@6",
-        "chip=wse2 model=qwen3_1b7 workload.sequence=[256] fidelity=closed@6",
+        "chip=wse2 model=qwen3_1b7 workload.sequence=[256] fidelity=analytical@6",
         "chip=wse2 model=qwen3_1b7 workload.sequence=[256] fidelity=events@6",
         "chip=wse2 mapping=ladder model=mixtral_8x7b workload.batch=[1] workload.sequence=[256] "
         "mapping.resident_layers=2 fidelity=events@4",
@@ -152,7 +152,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "mapping.both.attention.dataflow=flat_rows",
         "chip=npu64 mapping=npu_flat_attention model=qwen3_4b mapping.both.tp=8 workload.batch=[2] workload.sequence=[300] "
         "mapping.both.attention.dataflow=flat_rows",
-        "chip=tile_gh200 model=qwen3_1b7 workload.sequence=[512] fidelity=closed@4",
+        "chip=tile_gh200 model=qwen3_1b7 workload.sequence=[512] fidelity=analytical@4",
         "chip=tile_gh200 model=mixtral_8x7b workload.sequence=[512] fidelity=events@4",
         "chip=tile_gh200 model=qwen3_1b7 workload.sequence=[512] fidelity=cycles@4",
         "chip=a100 stack=sglang_he2025 mapping.both.tp=16",
@@ -243,7 +243,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=wse2 workload=gemv workload.shapes=[1x60x80] mapping.rows=9 mapping.cols=4 fidelity=events",
         "chip=wse2 workload=gemm workload.shapes=[30x40x24] mapping.rows=4 fidelity=cycles",
         "chip=wse2 workload=gemv workload.shapes=[1x60x80] mapping.rows=6 chip.faults=1-2 fidelity=cycles",
-        "chip=wse2 workload=gemm workload.shapes=[300x512x700] fidelity=closed@4",
+        "chip=wse2 workload=gemm workload.shapes=[300x512x700] fidelity=analytical@4",
         "chip=wse2 workload=gemm workload.shapes=[300x512x700] fidelity=events@4",
         "chip=wse2 workload=gemv workload.shapes=[1x512x700] fidelity=cycles@4",
         "chip=tile32 workload=gemm mapping=product mapping.rows=8 workload.shapes=[300x512x700,1024x512x300]",
@@ -259,7 +259,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=tile32 $SMALL workload=gemm workload.shapes=[3x512x96] mapping.split_k=4 fidelity=events",
         "chip=tile32 $SMALL workload=gemm workload.shapes=[3x512x96] mapping.split_k=2 fidelity=cycles",
         "chip=tile32 workload=gemm workload.shapes=[16x4096x1024] mapping.split_k=32 fidelity=events@4",
-        "chip=tile32 workload=gemm workload.shapes=[4096x512x4096] fidelity=closed@4",
+        "chip=tile32 workload=gemm workload.shapes=[4096x512x4096] fidelity=analytical@4",
         "chip=tile32 workload=gemm workload.shapes=[4096x512x4096] fidelity=events@4",
         "chip=tile32 workload=gemm workload.shapes=[4096x512x4096] fidelity=cycles@4",
     ),
@@ -302,7 +302,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "mapping.collective=tree fidelity=cycles",
         "chip=tile32 workload=collective workload.pattern=[multicast] workload.bytes=[1KiB] chip.mesh.rows=6 "
         "chip.mesh.cols=6 chip.faults=1-2 fidelity=cycles",
-        "chip=tile32 workload=collective workload.pattern=[multicast,reduce] workload.bytes=[4KiB] fidelity=closed@4",
+        "chip=tile32 workload=collective workload.pattern=[multicast,reduce] workload.bytes=[4KiB] fidelity=analytical@4",
         "chip=tile32 workload=collective workload.pattern=[multicast,reduce] workload.bytes=[4KiB] fidelity=events@4",
         "chip=tile32 workload=collective workload.pattern=[multicast,reduce] workload.bytes=[4KiB] fidelity=cycles@4",
     ),
@@ -329,7 +329,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=tile_gh200 $LATENT workload.keys=[4096] workload.queries=2 workload.batch=64 $FP8 mapping.dataflow=flat_rows",
         "chip=tile32 $SMALL workload=attention workload.keys=[512] workload.heads=4 mapping.dataflow=flat_rows "
         "mapping.rows=2 mapping.cols=2 mapping.queries=64 mapping.keys=64 fidelity=events",
-        "chip=tile32 workload=attention fidelity=closed@4",
+        "chip=tile32 workload=attention fidelity=analytical@4",
         "chip=tile32 workload=attention fidelity=events@4",
         "chip=tile32 workload=attention fidelity=cycles@8",
     ),
@@ -400,7 +400,7 @@ def overrides(question: str) -> tuple[str, ...]:
 
 def fidelity(question: str) -> str:
     """The fidelity of a question."""
-    return question.partition("fidelity=")[2].partition(" ")[0] or "closed"
+    return question.partition("fidelity=")[2].partition(" ")[0] or "analytical"
 
 
 def judge(design: Design, case: WorkloadCase) -> str:
