@@ -234,17 +234,17 @@ def _said(software: str, case: type, design: Design) -> tuple[str, ...]:
     return () if hasattr(judge, "fidelities") and software != software_of(design.mapping) else _readers(judge, design)
 
 
-def explain(design: Design, case: WorkloadCase, *, decode_at: str = "mean", fidelity: str = "closed") -> Breakdown:
+def explain(design: Design, case: WorkloadCase, *, decode_context: str = "mean", fidelity: str = "closed") -> Breakdown:
     """Where the time of one design goes, operator by operator, for one case of a workload."""
     _refuse_faults(design, case, fidelity)
     if SUBMESH_MARK in fidelity:
         design, case, fidelity = _part(design, case, fidelity)
     if fidelity in outside.external_fidelities():
-        return outside.external_breakdown(fidelity, _alone(design, Workload("", (case,), decode_at), fidelity))
+        return outside.external_breakdown(fidelity, _alone(design, Workload("", (case,), decode_context), fidelity))
     reader = _reader(design, case, fidelity)
     if hasattr(reader, "case_limits") and worst_violation(design, Workload("", (case,))) is not None:
         return Breakdown((), 0.0, {}, {})  # nothing is played that cannot be
-    breakdown: Breakdown = reader.case_breakdown(design, case, decode_at, fidelity)
+    breakdown: Breakdown = reader.case_breakdown(design, case, decode_context, fidelity)
     if design.chip.die is None or breakdown.price:  # nothing is made, or it is said already
         return breakdown
     watts = {name: float(value) for name, value in design_power_by_part(design.chip).items()}
@@ -254,7 +254,7 @@ def explain(design: Design, case: WorkloadCase, *, decode_at: str = "mean", fide
 
 
 def power_over_time(
-    design: Design, case: WorkloadCase, *, decode_at: str = "mean", fidelity: str = "closed"
+    design: Design, case: WorkloadCase, *, decode_context: str = "mean", fidelity: str = "closed"
 ) -> PowerProfile | None:
     """Power of all chips of one design over one case of a workload, which it can run.
 
@@ -266,7 +266,7 @@ def power_over_time(
         return None
     reader = _reader(design, case, fidelity)
     if hasattr(reader, "case_power_profile"):
-        found: PowerProfile | None = reader.case_power_profile(design, case, decode_at, fidelity)
+        found: PowerProfile | None = reader.case_power_profile(design, case, decode_context, fidelity)
         return found
     (metrics,) = (compute_all(judged.metrics) for judged in reader.evaluate_cases(design, Workload("", (case,)), fidelity))
     if not {"power", "latency"} <= metrics.keys():

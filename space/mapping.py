@@ -16,7 +16,7 @@ PREFETCH = ("none", "whole", "partial")
 or also the part that still fits of the first one that does not."""
 
 
-UNEVEN_KV_HEADS = ("more", "fewer")
+UNEVEN_KV_HEADS = ("round_up", "round_down")
 """KV heads that devices do not divide: some hold one more than others, their own or a copy of a neighbour's (10 heads on 8
 devices: two), and all wait for these; or each holds as many as all can have, at least one, for all its query heads, and what is
 left over is nobody's (one): software that divides whole numbers times such a model in the place of its own."""
@@ -39,11 +39,11 @@ class TensorParallelPlan:
     )
     ktree_k: Any = integer_field("phases of the K-tree (K); 2 where it is not said", absent=True, apart=True, unread=NO_TREE)
     prefetch: str = option_field("policy for weights and KV cache during collectives", PREFETCH, unread=ALONE_DEVICE)
-    prefetch_cap: Number = quantity_field(
+    prefetch_share: Number = quantity_field(
         "1", "share of L2 for prefetched data, 0 to 1", high=1.0, unread={"prefetch": ("none",)}
     )
     kv_heads: Any = option_field(
-        "KV heads a device holds where they do not divide: more, or fewer", UNEVEN_KV_HEADS, absent=True
+        "KV heads a device holds where they do not divide: round_up, or round_down", UNEVEN_KV_HEADS, absent=True
     )
 
 
@@ -77,7 +77,7 @@ class PrefetchPlan:
     """What is read from main memory before it is needed, while that has nothing else to do."""
 
     policy: str = option_field("policy for weights and KV cache while memory is idle", PREFETCH)
-    cap: Number = quantity_field(
+    share: Number = quantity_field(
         "1",
         "share of the local memory beside activations, or of a cache in front of main memory where all tiles work on one "
         "operator, that is set aside for prefetched data; none where policy is none",
@@ -124,7 +124,7 @@ class MeshProductPlan:
     gemm: str = option_field("algorithm of a matrix product; auto for the quickest that fits")
     gemv: str = option_field("algorithm of a vector-matrix product; auto likewise")
     ktree_k: Number = integer_field("phases of the K-tree (K)", unread=OTHER_SUMS)
-    sums: str = option_field("where a vector-matrix product leaves its sums", GEMV_SUM_LOCATIONS)
+    gemv_result: str = option_field("where a vector-matrix product leaves its sums", GEMV_SUM_LOCATIONS)
 
 
 @record_class
@@ -185,7 +185,7 @@ class AttentionPlan:
     )
     queries: Number = integer_field("queries of a tile's slice; 0 for as many as take the least time", low=0)
     keys: Number = integer_field("keys of a tile's slice; 0 for as many as take the least time", low=0)
-    splits: Any = integer_field(
+    kv_splits: Any = integer_field(
         "parts of a request's keys, for flash_split; 0, or not said, for as many as take the least time",
         low=0,
         absent=True,
@@ -200,7 +200,7 @@ class WholeChipPlan:
     attention: AttentionPlan
     gemm: TileGemmPlan
     prefetch: Any = part_field("what main memory reads ahead while it has nothing else to do", PrefetchPlan)
-    states: Any = quantity_field(
+    state_share: Any = quantity_field(
         "1", "share of local memories in which recurrent states stay from step to step; of decode", high=0.9, absent=True
     )
 
@@ -211,7 +211,7 @@ each a step from the next, so that dies beside each other are of different stage
 other are of different copies of attention, as long as there are others."""
 
 
-OVERLAPS = ("none", "halves")
+OVERLAPS = ("none", "two_batch")
 """What a stage does while its dies exchange: nothing; or the same layer of the other half of its micro-batch."""
 
 
@@ -220,7 +220,7 @@ class ExpertPlacementPlan:
     """Where experts are: each on one die of a group, copies of the busiest on others."""
 
     redundant: Number = integer_field("copies of the busiest experts beside the routed ones", low=0, apart=True)
-    shared: Number = integer_field(
+    shared_copies: Number = integer_field(
         "copies of each shared expert that are placed as experts, on some dies, and tokens are sent to; 0 for one on every die",
         low=0,
         default=0,
@@ -228,7 +228,7 @@ class ExpertPlacementPlan:
     )
 
 
-EXCHANGES = ("direct", "by_node", "near")
+EXCHANGES = ("direct", "hierarchical", "nearest_replica")
 """How tokens go to their experts: a copy to each, over whatever link; one copy to a box, to the die of the same place there,
 which forwards it inside; or from that die of their copy of attention which is in the same part of the stage as the expert: all
 of these get the tokens first, and sum up afterwards what each has got back."""
@@ -238,8 +238,8 @@ GROUP_SUMS = ("ring", "ktree", "two_level")
 """How partial sums of a group of cores or dies are added up: around its ring; along a tree of K phases and back; or around the
 rings of the rows of its grid, of dies of its boxes where there are any, then across them."""
 
-TILE_SUMS = (*GROUP_SUMS, "turns")
-"""Likewise of a product on cores; in turns, around the ring while the next columns are multiplied ([zhu2025] section 4.1)."""
+TILE_SUMS = (*GROUP_SUMS, "overlapped_ring")
+"""Likewise of a product on cores; by an overlapped ring, which runs while the next columns are multiplied ([zhu2025] section 4.1)."""
 
 
 @record_class
@@ -259,17 +259,24 @@ class MultiDiePlan:
         apart=True,
     )
     placement: str = option_field("where the dies of a stage are", DIE_PLACEMENTS)
-    overlap: str = option_field("what a stage does while its dies exchange: none, or halves of a micro-batch in turn", OVERLAPS)
+    overlap: str = option_field(
+        "what a stage does while its dies exchange: none, or two_batch: halves of a micro-batch in turn", OVERLAPS
+    )
     experts: ExpertPlacementPlan
-    exchange: Any = option_field("how tokens go to their experts and back: direct, by_node or near", EXCHANGES, absent=True)
-    sums: str = option_field(
+    all_to_all: Any = option_field(
+        "how tokens go to their experts and back: direct, hierarchical or nearest_replica", EXCHANGES, absent=True
+    )
+    allreduce: str = option_field(
         "how dies that share attention add partial sums up: ring, ktree or two_level",
         GROUP_SUMS,
         default="ring",
         unread={"tp": (1,)},
     )
     ktree_k: Number = integer_field(
-        "phases of the K-tree (K) of dies that share attention", default=2, apart=True, unread={"sums": ("ring", "two_level")}
+        "phases of the K-tree (K) of dies that share attention",
+        default=2,
+        apart=True,
+        unread={"allreduce": ("ring", "two_level")},
     )
     prefetch: Any = refused_field("many dies do not read ahead yet; leave it out, or ask one die")
 
@@ -280,8 +287,8 @@ class TileDiesPlan(MultiDiePlan):
 
     attention: AttentionPlan
     gemm: TileGemmPlan
-    exchange: str = option_field(
-        "how tokens go to their experts and back: direct, by_node or near", EXCHANGES, default="direct"
+    all_to_all: str = option_field(
+        "how tokens go to their experts and back: direct, hierarchical or nearest_replica", EXCHANGES, default="direct"
     )
 
 
@@ -308,13 +315,13 @@ ROUTING = ("round_robin", "least_loaded", "cache_aware")
 most of its prompt in its cache, if that is enough and no instance has far more to do than another ([smg2025])."""
 
 
-KV_TRANSFERS = ("whole", "by_layer")
+KV_TRANSFERS = ("whole", "layerwise")
 """How a cache goes from who prefills to who decodes: whole, when its prompt is done; or layer by layer as these are computed,
 behind the iterations that prefill, so that only the last one is left to send where the link keeps up."""
 
-PREFIX_STORES = ("part", "pool")
-"""Where prefixes are kept for reuse: in a part of the memory of their own, as large as `prefix` says; or in the blocks that
-running requests do not need, which share those that they have alike."""
+PREFIX_STORES = ("reserved", "shared")
+"""Where prefixes are kept for reuse: in a part of the memory of their own, as large as `prefix_cache_share` says; or in the blocks
+that running requests do not need, which share those that they have alike."""
 
 
 SNAPSHOT = "tokens of a prompt from one snapshot of recurrent states to the next, for reuse; its end alone where it is not said"
@@ -342,48 +349,56 @@ class ServingPlan:
     prefill_instances: Number = integer_field(
         "copies that only prefill and send caches on; 0 where every instance does both", low=0
     )
-    batch: Number = integer_field("the most requests that an instance runs at a time")
+    max_batch_size: Number = integer_field("the most requests that an instance runs at a time")
     prefill_policy: str = option_field("how prefill instances form iterations", default="prefill_first")
-    prefill_batch: Number = integer_field(
-        "the most requests that a prefill instance runs at a time; 0 for `batch`", low=0, default=0
+    prefill_max_batch_size: Number = integer_field(
+        "the most requests that a prefill instance runs at a time; 0 for `max_batch_size`", low=0, default=0
     )
-    prefill_tokens: Number = integer_field("token budget of their iterations; 0 for what their policy says", low=0, default=0)
-    tokens: Number = integer_field(
+    prefill_max_batched_tokens: Number = integer_field(
+        "token budget of their iterations; 0 for what their policy says", low=0, default=0
+    )
+    max_batched_tokens: Number = integer_field(
         "token budget of an iteration, or units where the budget has units; 0 for the policy's", low=0
     )
-    unit: Number = integer_field("units of the budget that a chunk of a prompt takes; 0 for what the policy says", low=0)
-    chunk: Number = integer_field(
+    chunk_budget_units: Number = integer_field(
+        "units of the budget that a chunk of a prompt takes; 0 for what the policy says", low=0
+    )
+    max_chunk_tokens: Number = integer_field(
         "the longest chunk of a prompt, in tokens; 0 for what the policy says", low=0, unread={"policy": WHOLE_PROMPTS}
     )
-    block: Number = integer_field("tokens in a block of KV memory")
-    blocks: Number = integer_field("blocks of KV memory that an instance has; 0 for as many as there is room for", low=0)
-    reserved: Number = quantity_field("B", "of what holds caches, of an instance's device, what the engine keeps for itself")
-    admit: str = option_field(
+    block_size: Number = integer_field("tokens in a block of KV memory")
+    kv_blocks: Number = integer_field("blocks of KV memory that an instance has; 0 for as many as there is room for", low=0)
+    reserved_memory: Number = quantity_field(
+        "B", "of what holds caches, of an instance's device, what the engine keeps for itself"
+    )
+    admission: str = option_field(
         "which blocks a prompt must have before it is taken up",
         ADMISSION_RULES,
         unread={"policy": WHOLE_PROMPTS, "prefill_policy": WHOLE_PROMPTS},
     )
     preemption: str = option_field("what becomes of a cache that memory has no room for", PREEMPTION, unread=NEVER_SHORT)
-    host: Number = quantity_field(
+    host_bandwidth: Number = quantity_field(
         "B/s", "to the memory of the host, of a device; for caches that are swapped, and prefixes that come back", positive=True
     )
-    host_capacity: Any = quantity_field(
+    host_kv_capacity: Any = quantity_field(
         "B",
         "of the host's memory, of a device, for prefixes that have to leave the pool; none where it is not said",
         positive=True,
         absent=True,
-        unread={"reuse": ("part",)},
+        unread={"prefix_cache": ("reserved",)},
     )
-    reuse: str = option_field(
-        "where prefixes are kept: in a part of the memory as large as prefix says, or in its pool of blocks", PREFIX_STORES
+    prefix_cache: str = option_field(
+        "where prefixes are kept: reserved, in a part of the memory as large as prefix_cache_share says; or shared, in its pool of "
+        "blocks",
+        PREFIX_STORES,
     )
-    prefix: Number = quantity_field("1", "share of the memory for KV that keeps prefixes for reuse", high=0.95)
-    snapshot: Any = integer_field(SNAPSHOT, absent=True)
+    prefix_cache_share: Number = quantity_field("1", "share of the memory for KV that keeps prefixes for reuse", high=0.95)
+    state_snapshot_tokens: Any = integer_field(SNAPSHOT, absent=True)
     routing: str = option_field(
         "which instance a request goes to", ROUTING, unread={"instances": (1,), "prefill_instances": (0, 1)}
     )
-    transfer: Any = option_field(
-        "how caches go from prefill instances on: whole, or by_layer behind prefill; whole where it is not said",
+    kv_transfer: Any = option_field(
+        "how caches go from prefill instances on: whole, or layerwise behind prefill; whole where it is not said",
         KV_TRANSFERS,
         absent=True,
         unread={"prefill_instances": (0,)},
@@ -413,11 +428,13 @@ class ReductionPlan:
     """How the cores of a group add up the partial sums of a product whose inner dimension is divided."""
 
     algorithm: str = option_field(
-        "how partial sums are added up: ring, ktree, two_level, or turns, a ring beside the product; auto for the quickest",
+        "how partial sums are added up: ring, ktree, two_level, or overlapped_ring, beside the product; auto for the quickest",
         (*TILE_SUMS, AUTO),
         unread={"..partition": tuple(option_field for option_field in DIVISIONS if option_field != "k")},
     )
-    ktree_k: Any = integer_field("phases of the K-tree (K)", absent=True, unread={"algorithm": ("ring", "two_level", "turns")})
+    ktree_k: Any = integer_field(
+        "phases of the K-tree (K)", absent=True, unread={"algorithm": ("ring", "two_level", "overlapped_ring")}
+    )
 
 
 @record_class
@@ -436,13 +453,13 @@ class PipelinePlan:
         "where experts are: divided over the cores of a group, or whole on one of them", EXPERT_PARTITIONS
     )
     prefetch: Any = part_field("what is read from memory while a group exchanges", PrefetchPlan)
-    sums: Any = part_field("how partial sums of a group are added up; around its ring where it is not said", ReductionPlan)
+    allreduce: Any = part_field("how partial sums of a group are added up; around its ring where it is not said", ReductionPlan)
     attention: AttentionPlan | None = part_field(
         "attention of all cores of a group at a time, keys and values from its memory; each core's own heads or rows where it "
         "is not said",
         AttentionPlan,
     )
-    states: Any = quantity_field(
+    state_share: Any = quantity_field(
         "1",
         "share of the local memory beside activations that recurrent states take first, from step to step; of decode. They are "
         "with the KV cache where it is not said",
@@ -451,8 +468,8 @@ class PipelinePlan:
     )
 
 
-STAGE_CUTS = ("layers", "parts")
-"""What a stage of a pipeline has: whole layers, as many on each; or parts of layers too, so that the slowest takes least."""
+STAGE_CUTS = ("layers", "operators")
+"""What a stage of a pipeline has: whole layers, as many on each; or stages cut between operators too, so that the slowest takes least."""
 
 
 @record_class
@@ -460,21 +477,23 @@ class ServingPipelinePlan(PipelinePlan):
     """The mapping of one phase on a mesh of tiles that serves requests as they come."""
 
     stages: str = option_field(
-        "what a stage has: whole layers, or parts of them, divided between operators and inside products", STAGE_CUTS
+        "what a stage has: whole layers, or operators: parts of layers, cut between operators and inside products", STAGE_CUTS
     )
     dp: Number = integer_field(
         "pipelines, each with a copy of the model; 0 for as many as the phase's cores have room for", low=0
     )
-    microbatch: Number = integer_field(
+    microbatch_size: Number = integer_field(
         "the most requests of a micro-batch; as many of these are in flight as a pipeline has stages"
     )
-    chunk: Number = integer_field(
+    max_chunk_tokens: Number = integer_field(
         "the longest chunk of a prompt, in tokens; 0 for what the policy says, or where prompts go whole", low=0
     )
     attention: Any = refused_field(
         "attention on groups takes batches of requests alike, not those that come and go; leave it out, or ask for batches"
     )
-    states: Any = refused_field("states of requests that come and go are with their caches; leave it out, or ask for batches")
+    state_share: Any = refused_field(
+        "states of requests that come and go are with their caches; leave it out, or ask for batches"
+    )
 
 
 ARRANGEMENTS = ("dp_first", "pp_first")
@@ -499,19 +518,21 @@ class PipelineServingPlan:
         "cores that decode; 0 for all that do not only prefill, else what is left stands idle", low=0
     )
     arrangement: str = option_field("where prefilling and decoding pipelines are", ARRANGEMENTS, unread={"prefill_cores": (0,)})
-    tokens: Number = integer_field(
+    max_batched_tokens: Number = integer_field(
         "token budget of an iteration, or units where the budget has units; 0 for what the policy says", low=0
     )
-    unit: Number = integer_field("units of the budget that a chunk of a prompt takes; 0 for what the policy says", low=0)
-    block: Number = integer_field("tokens in a block of the KV cache in local memory")
-    overflow: str = option_field(
+    chunk_budget_units: Number = integer_field(
+        "units of the budget that a chunk of a prompt takes; 0 for what the policy says", low=0
+    )
+    block_size: Number = integer_field("tokens in a block of the KV cache in local memory")
+    kv_overflow: str = option_field(
         "where caches are that local memory has no room for: pages of HBM or a ring of buffers", OVERFLOW
     )
-    prefix: Number = quantity_field("1", "share of HBM beside weights that keeps prefixes for reuse", high=0.95)
-    snapshot: Any = integer_field(SNAPSHOT, absent=True)
+    prefix_cache_share: Number = quantity_field("1", "share of HBM beside weights that keeps prefixes for reuse", high=0.95)
+    state_snapshot_tokens: Any = integer_field(SNAPSHOT, absent=True)
     routing: str = option_field("which pipeline a request goes to", ROUTING)
-    transfer: Any = option_field(
-        "how caches go from cores that prefill on: whole, or by_layer behind prefill; whole where it is not said",
+    kv_transfer: Any = option_field(
+        "how caches go from cores that prefill on: whole, or layerwise behind prefill; whole where it is not said",
         KV_TRANSFERS,
         absent=True,
         unread={"prefill_cores": (0,)},
@@ -525,7 +546,7 @@ class TileCollectivePlan:
     collective: str = option_field("who carries it: hardware, tree or sequential; exchanges of all tiles rings or direct")
 
 
-DIE_COLLECTIVES = ("direct", "by_node", "ring", "two_level", "ktree")
+DIE_COLLECTIVES = ("direct", "hierarchical", "ring", "two_level", "ktree")
 """Who carries a collective of dies: each sends to each, or by boxes; around rings, in two levels of them, or along a tree."""
 
 IN_DIE_COLLECTIVES = ("none", "hardware", "tree", "sequential")
@@ -536,13 +557,15 @@ IN_DIE_COLLECTIVES = ("none", "hardware", "tree", "sequential")
 class DieCollectivePlan:
     """One collective between dies."""
 
-    collective: str = option_field("who carries it between dies: direct, by_node, ring, two_level or ktree", DIE_COLLECTIVES)
+    collective: str = option_field(
+        "who carries it between dies: direct, hierarchical, ring, two_level or ktree", DIE_COLLECTIVES
+    )
     members: Number = integer_field(
         "dies of a group, all of which exchange at the same time; 0 for all dies", low=0, apart=True
     )
     placement: str = option_field("where the dies of a group are", DIE_PLACEMENTS)
     ktree_k: Number = integer_field(
-        "phases of the K-tree (K)", apart=True, unread={"collective": ("direct", "by_node", "ring", "two_level")}
+        "phases of the K-tree (K)", apart=True, unread={"collective": ("direct", "hierarchical", "ring", "two_level")}
     )
     within: str = option_field(
         "what tiles of a die do first, and last: none; or reduce and multicast by hardware, tree or sequential",
@@ -579,15 +602,15 @@ class Mapping:
     )
     precision: Any = part_field("number formats", FormatPlan)
     stack: Any = part_field("libraries, and what launches them: what they reach of a die, and what starting costs", Stack)
-    kv: Any = option_field("where a new token's keys and values go", absent=True)
+    kv_placement: Any = option_field("where a new token's keys and values go", absent=True)
     kv_heads: Any = option_field("width of W_K, W_V and the KV cache as they are stored", KV_HEADS, absent=True)
     kv_projection: Any = option_field(
         "width of K and V as they are computed; full repeats them for every query head", KV_HEADS, absent=True
     )
-    resident_layers: Any = integer_field(
+    simulated_layers: Any = integer_field(
         "layers on the chip, whose time stands for all; 0 where the whole model is there", low=0, absent=True
     )
-    sram_kv: Any = quantity_field(
+    sram_kv_share: Any = quantity_field(
         "1", "share of the local memory beside activations that the KV cache may take", high=1.0, absent=True
     )
     serving: Any = part_field("how requests are served", ServingPlan, PipelineServingPlan)

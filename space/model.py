@@ -31,7 +31,7 @@ class ExpertLayers:
     load: str = option_field("how tokens spread over experts: expected, even or sampled", EXPERT_LOADS, default="expected")
     seed: int = integer_field("of sampled choices", low=0, default=0)
     shares: Any = refused_field(
-        "how often experts are chosen is in a file: workload.routing=FILE, with layer, expert and tokens"
+        "how often experts are chosen is in a file: workload.expert_load=FILE, with layer, expert and tokens"
     )
     groups: int = integer_field("groups of experts that a router chooses among first", default=1)
     groups_kept: int = integer_field("of these, how many the experts of a token are in", default=1)

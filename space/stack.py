@@ -23,44 +23,50 @@ from dse.space.libraries.prefill_attention import PrefillAttentionConstants
 class Stack:
     """What kernels and collectives reach of a die's peaks, and what starting them costs."""
 
-    matrix_achieved: Number = quantity_field("1", "share of the matrix peak that products reach", high=1.0, positive=True)
-    hbm_achieved: Number = quantity_field("1", "share of the memory's bandwidth that a stream reaches", high=1.0, positive=True)
-    network_achieved: Number = quantity_field(
+    matrix_efficiency: Number = quantity_field("1", "share of the matrix peak that products reach", high=1.0, positive=True)
+    hbm_efficiency: Number = quantity_field(
+        "1", "share of the memory's bandwidth that a stream reaches", high=1.0, positive=True
+    )
+    network_efficiency: Number = quantity_field(
         "1", "share of a port's bandwidth that a collective reaches", high=1.0, positive=True
     )
-    collective_call: Number = quantity_field(
+    collective_launch: Number = quantity_field(
         "s", "start of a collective by the host, where no recorded graph of launches holds it"
     )
-    nodes_call: Number = quantity_field(
+    inter_node_launch: Number = quantity_field(
         "s", "start of a collective that leaves a node, beside the latency of the network between nodes"
     )
-    nodes_achieved: Any = quantity_field(
+    inter_node_efficiency: Any = quantity_field(
         "1",
-        "share of the bandwidth between nodes that is used, of which collectives reach network_achieved; all if not said",
+        "share of the bandwidth between nodes that is used, of which collectives reach network_efficiency; all if not said",
         high=1.0,
         positive=True,
         absent=True,
     )
-    operator_overhead: Number = quantity_field("s", "launch and synchronisation of one operator")
+    operator_launch: Number = quantity_field("s", "launch and synchronisation of one operator")
     attention_passes: Number = quantity_field(
         "1", "vector passes over each K and V element in decode attention; 0 where the matrix engine does it"
     )
-    products: Any = part_field("a library's products of matrices; at flat rates where it is not said", GemmConstants)
-    context: Any = part_field("a library's attention of prompts; at flat rates where it is not said", PrefillAttentionConstants)
-    generation: Any = part_field(
+    gemm: Any = part_field("a library's products of matrices; at flat rates where it is not said", GemmConstants)
+    prefill_attention: Any = part_field(
+        "a library's attention of prompts; at flat rates where it is not said", PrefillAttentionConstants
+    )
+    decode_attention: Any = part_field(
         "a library's attention of decode steps; at flat rates where it is not said", DecodeAttentionConstants
     )
-    latent_context: Any = part_field(
+    mla_prefill_attention: Any = part_field(
         "likewise of prompts whose keys and values are expanded of latents", PrefillAttentionConstants
     )
-    latent_generation: Any = part_field("likewise of decode steps over latents", MlaDecodeConstants)
-    rings: Any = part_field(
+    mla_decode_attention: Any = part_field("likewise of decode steps over latents", MlaDecodeConstants)
+    ring_collectives: Any = part_field(
         "a library's allreduces, allgathers and reduce-scatters between dies, for allreduce=library", RingCollectives
     )
-    exchanges: Any = part_field("a library's exchanges of each with all", AllToAll)
-    short: Any = part_field("allreduces of an inference engine beside those of rings, for allreduce=library", OneShotAllreduce)
-    experts: Any = part_field("a library's products of experts; at flat rates where it is not said", GroupedGemmConstants)
+    all_to_all: Any = part_field("a library's exchanges of each with all", AllToAll)
+    one_shot_allreduce: Any = part_field(
+        "allreduces of an inference engine beside those of rings, for allreduce=library", OneShotAllreduce
+    )
+    grouped_gemm: Any = part_field("a library's products of experts; at flat rates where it is not said", GroupedGemmConstants)
     elementwise: Any = part_field("a library's passes over elements; at flat rates where it is not said", ElementwiseConstants)
-    dispatch: Any = part_field(
+    moe_all_to_all: Any = part_field(
         "a library's exchanges with experts on many dies; at flat rates where it is not said", MoeAllToAllConstants
     )

@@ -17,7 +17,7 @@ from dse.space.fields import fingerprint, key_text
 from dse.space.model import Model
 from dse.space.requests import Requests
 
-DECODE_AT = ("mean", "last")
+DECODE_CONTEXTS = ("mean", "last")
 """Where on its way a decode phase is priced: at the mean context of each stretch between two requests' ends, which is
 exact where time is linear in the context; or at the last token of each stretch, as a worst case."""
 
@@ -542,7 +542,7 @@ class Workload:
 
     name: str
     cases: tuple[WorkloadCase, ...]
-    decode_at: str = "mean"
+    decode_context: str = "mean"
 
 
 def cases_by_model(workload: Workload) -> dict[Model, tuple[tuple[int, BatchCase], ...]]:

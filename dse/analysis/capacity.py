@@ -41,6 +41,7 @@ from dse.analysis.deployments import (
     routings,
     sets_routing_alone,
 )
+from dse.config.arrival_times import MAX_RATE_OPTION
 from dse.config.compose import compose, study_folder
 from dse.config.question import Question, build_question
 from dse.config.record_parser import parse_value as number
@@ -163,7 +164,7 @@ class CapacityQuery:
     most: int = 0
 
 
-OF_PREFILL = tuple(f"mapping.serving.{leaf}" for leaf in (*OF_IDLE, "transfer"))
+OF_PREFILL = tuple(f"mapping.serving.{leaf}" for leaf in (*OF_IDLE, "kv_transfer"))
 """Leaves that only prefill instances read."""
 
 
@@ -414,7 +415,7 @@ def build_chip_query(
         raise DesignError("workload.requests: one request has no rate; two or more are played")
     if not math.isfinite(load.requests.rate) and not load.requests.users:
         raise DesignError(
-            "workload.arrivals: requests that come at once have no rate; choose poisson, gamma, fixed or a trace's"
+            "workload.arrivals: requests that come at once have no rate; choose poisson, gamma, constant or a trace's"
         )
     bounds = slo_bounds(load, asked.share)
     if asked.ffn and software_of(usual.base.mapping) != SERVED_POOLED_DIES:
@@ -444,8 +445,8 @@ def _closed(asked: CapacityQuery) -> list[str]:
 def _counts(asked: CapacityQuery) -> dict[str, int]:
     """How many instances somebody says that there are, by address."""
     said = {address: value for address, _, value in (word.partition("=") for word in asked.overrides)}
-    for address in ("workload.rate", "workload.scale"):
-        if said.get(address, "largest") != "largest":
+    for address in ("workload.rate", "workload.rate_scale"):
+        if said.get(address, MAX_RATE_OPTION) != MAX_RATE_OPTION:
             raise DesignError(
                 f"{address}: dse capacity looks for the largest rate; leave it out, or say rate='10 Hz' for the fewest devices"
             )

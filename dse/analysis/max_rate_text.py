@@ -1,4 +1,4 @@
-"""A maximum rate in words, as ``dse capacity`` and ``dse evaluate workload.rate=largest`` say it, and as plain values."""
+"""A maximum rate in words, as ``dse capacity`` and ``dse evaluate workload.rate=max`` say it, and as plain values."""
 
 from typing import TYPE_CHECKING, Any
 

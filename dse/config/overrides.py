@@ -134,7 +134,7 @@ FIELDS = (
 )
 """What a configuration says: a folder of that name beside a study would be taken for a choice of it."""
 
-PLACES = ("model.from_hf", "store", "run_dir", "screen.folder", "workload.trace", "workload.lengths", "workload.routing")
+PLACES = ("model.from_hf", "store", "run_dir", "screen.folder", "workload.trace", "workload.lengths", "workload.expert_load")
 """Fields that name a file, a folder or a URL."""
 
 VALUED = (

@@ -20,23 +20,23 @@ SEED_OFFSET = 1
 
 
 def read_slo_classes(spec: Mapping[str, Any], ttft: float, tpot: float) -> tuple[SloClass, ...]:
-    """The classes that `workload.classes` says; none where it says none.
+    """The classes that `workload.slo_classes` says; none where it says none.
 
     Args:
         spec: fields of the workload.
         ttft, tpot: bounds of those that say none. [s]
     """
-    said = spec.get("classes")
+    said = spec.get("slo_classes")
     if said is None:
         if spec.get("class_column") is not None:
-            raise DesignError(f"workload.class_column: says which class; say workload.classes too, as in {EXAMPLE}")
+            raise DesignError(f"workload.class_column: says which class; say workload.slo_classes too, as in {EXAMPLE}")
         return ()
     if not isinstance(said, list) or not said or not all(isinstance(one, Mapping) for one in said):
-        raise DesignError(f"workload.classes: {said!r} is not a list of classes, as in {EXAMPLE}")
+        raise DesignError(f"workload.slo_classes: {said!r} is not a list of classes, as in {EXAMPLE}")
     found = tuple(_class(place, one, ttft, tpot) for place, one in enumerate(said))
     names = [one.name for one in found]
     if len(set(names)) < len(names):
-        raise DesignError(f"workload.classes: a name stands twice among {', '.join(names)}")
+        raise DesignError(f"workload.slo_classes: a name stands twice among {', '.join(names)}")
     return found
 
 
@@ -51,10 +51,10 @@ def assign_slo_classes(requests: Requests, of: tuple[SloClass, ...], spec: Mappi
     """
     if not of:
         return requests
-    shares = [one.get("share") for one in spec["classes"]]
+    shares = [one.get("share") for one in spec["slo_classes"]]
     if spec.get("class_column") is not None:
         if any(share is not None for share in shares):
-            raise DesignError("workload.classes: class_column says which request is of which class; leave share out")
+            raise DesignError("workload.slo_classes: class_column says which request is of which class; leave share out")
         kinds = requests.kinds
     else:
         kinds = np.random.default_rng((seed, SEED_OFFSET)).choice(len(of), len(requests), p=_shares(shares)).astype(np.int32)
@@ -64,7 +64,7 @@ def assign_slo_classes(requests: Requests, of: tuple[SloClass, ...], spec: Mappi
 
 
 def _class(place: int, said: Mapping[str, Any], ttft: float, tpot: float) -> SloClass:
-    where = f"workload.classes.{place}"
+    where = f"workload.slo_classes.{place}"
     if unknown := [key for key in said if key not in FIELDS]:
         raise DesignError(f"{where}: no field {unknown[0]!r}; {suggest_nearest(str(unknown[0]), FIELDS)}")
     if not isinstance(said.get("name"), str) or not said["name"]:
@@ -86,9 +86,9 @@ def _shares(said: list[Any]) -> list[float]:
     for place, share in enumerate(said):
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
             raise DesignError(
-                f"workload.classes.{place}.share: {share!r} is not a share of the requests above 0 and at most 1; say it, or "
+                f"workload.slo_classes.{place}.share: {share!r} is not a share of the requests above 0 and at most 1; say it, or "
                 "workload.class_column of a trace"
             )
     if abs(sum(said) - 1) > 1e-6:
-        raise DesignError(f"workload.classes: shares of {' + '.join(f'{share:g}' for share in said)} are not 1 together")
+        raise DesignError(f"workload.slo_classes: shares of {' + '.join(f'{share:g}' for share in said)} are not 1 together")
     return [share / sum(said) for share in said]

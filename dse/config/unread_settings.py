@@ -159,7 +159,7 @@ def _of_plans(base: Design, asked_for: Workload) -> dict[str, str]:
     if software == PRODUCT and isinstance(case, ProductCase):
         if case.kind == "gemv":
             return {"mapping.gemm": "workload=gemv multiplies a vector; say mapping.gemv, or ask workload=gemm"}
-        others = ("mapping.gemv", "mapping.ktree_k", "mapping.sums")
+        others = ("mapping.gemv", "mapping.ktree_k", "mapping.gemv_result")
         return dict.fromkeys(others, "workload=gemm multiplies matrices; say mapping.gemm, or ask workload=gemv")
     if software == DEVICES and not isinstance(case, BatchCase):
         read = sorted({leaf for one in asked_for.cases for leaf in _divided(one)})
@@ -175,7 +175,7 @@ def _of_plans(base: Design, asked_for: Workload) -> dict[str, str]:
 def _divided(case: Any) -> tuple[str, ...]:
     """Leaves of the plans that a kernel by itself on dies with a cache reads."""
     if isinstance(case, AttentionCase):
-        plan = "prefill" if attention_library_part(case).endswith("context") else "decode"
+        plan = "prefill" if attention_library_part(case).endswith("prefill_attention") else "decode"
         return f"mapping.{plan}.tp", f"mapping.{plan}.kv_heads"
     sums = ("mapping.decode.allreduce",) if isinstance(case, ProductCase | CollectiveCase) else ()
     return "mapping.decode.tp", *sums

@@ -8,6 +8,7 @@ import numpy as np
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.knobs import ChoiceKnob, Knob
+from dse.space.mapping import TensorParallelPlan
 from dse.space.software import SERVED_REGIONS, SERVED_WHOLE_CHIP, software_of
 from dse.space.workload import (
     EXPERT_EXCHANGES,
@@ -21,22 +22,22 @@ from dse.space.workload import (
     Workload,
 )
 
-ATTENTION = ("context", "generation", "latent_context", "latent_generation")
-COLLECTIVES = ("rings", "exchanges", "short", "dispatch")
-OF_KIND: dict[type, str] = {ProductCase: "products", ExpertsCase: "experts", ElementwiseCase: "elementwise"}
+ATTENTION = ("prefill_attention", "decode_attention", "mla_prefill_attention", "mla_decode_attention")
+COLLECTIVES = ("ring_collectives", "all_to_all", "one_shot_allreduce", "moe_all_to_all")
+OF_KIND: dict[type, str] = {ProductCase: "gemm", ExpertsCase: "grouped_gemm", ElementwiseCase: "elementwise"}
 """Parts of a stack that price what is asked for by itself."""
 
 KERNELS = tuple(OF_KIND.values())
-FLAT = ("matrix_achieved", "hbm_achieved", "operator_overhead", "attention_passes")
-LINKS = ("network_achieved", "collective_call")
-NODES = ("nodes_achieved", "nodes_call")
+FLAT = ("matrix_efficiency", "hbm_efficiency", "operator_launch", "attention_passes")
+LINKS = ("network_efficiency", "collective_launch")
+NODES = ("inter_node_efficiency", "inter_node_launch")
 CROSSED = ("mapping.prefill.tp", "mapping.decode.tp", "chip.network.nodes.size")
 """What decides whether dies of a stage are in several nodes."""
 
 
 PREFILL = "mapping.serving.prefill_instances"
 
-USUAL = {"prefill_policy": "prefill_first", "prefill_batch": 0, "prefill_tokens": 0}
+USUAL = {"prefill_policy": "prefill_first", "prefill_max_batch_size": 0, "prefill_max_batched_tokens": 0}
 """What prefill instances do where nothing is said of them."""
 
 
@@ -69,9 +70,9 @@ def refuse_unread_prefill(base: Design, knobs: tuple[Knob, ...]) -> None:
             raise DesignError(f"space.{address}: nothing reads it where {PREFILL} is 0; add when: {{{PREFILL}: [{there}]}}")
 
 
-HOST, PREEMPTION = "mapping.serving.host", "mapping.serving.preemption"
+HOST, PREEMPTION = "mapping.serving.host_bandwidth", "mapping.serving.preemption"
 
-HOST_CAPACITY = "mapping.serving.host_capacity"
+HOST_CAPACITY = "mapping.serving.host_kv_capacity"
 """For prefixes that go to the host, where they have a pool."""
 
 BY_HOST = (SERVED_REGIONS, SERVED_WHOLE_CHIP)
@@ -90,7 +91,7 @@ def refuse_unread_host_link(base: Design, knobs: tuple[Knob, ...]) -> None:
     """
     by_address = {knob.address: knob for knob in knobs}
     knob, serving = by_address.get(HOST), base.mapping.serving
-    if knob is None or getattr(serving, "host_capacity", None) or HOST_CAPACITY in by_address:
+    if knob is None or getattr(serving, "host_kv_capacity", None) or HOST_CAPACITY in by_address:
         return
     kinds = _values(by_address.get(PREEMPTION), serving.preemption)
     sent = software_of(base.mapping) in BY_HOST
@@ -119,7 +120,7 @@ def unread_serving_leaves(base: Design, asked_for: Workload) -> dict[str, str]:
     if not loads or any(len(some.hashes) or len(some.before) for some in loads):
         return {}
     told = "no requests here begin alike or are turns of a session; leave it out, or give a trace, or workload.sessions"
-    return {"mapping.serving.reuse": told, HOST_CAPACITY: told}
+    return {"mapping.serving.prefix_cache": told, HOST_CAPACITY: told}
 
 
 def unread_stack_leaves(base: Design, asked_for: Workload, moved: Collection[str] = ()) -> dict[str, str]:
@@ -130,7 +131,7 @@ def unread_stack_leaves(base: Design, asked_for: Workload, moved: Collection[str
     between = () if may_cross_nodes(base, moved) else NODES
     idle = dict.fromkeys(between, "no collective leaves a node") | _unread(base, cases, moved)
     if base.chip.network is None:
-        idle |= {"collective_call": "dies here start messages as chip.d2d and chip.boxes say"}
+        idle |= {"collective_launch": "dies here start messages as chip.d2d and chip.boxes say"}
     return idle | (
         dict.fromkeys((*COLLECTIVES, *LINKS, *NODES), "mapping.both.tp=1 exchanges nothing")
         if has_no_peers(base, moved)
@@ -141,7 +142,7 @@ def unread_stack_leaves(base: Design, asked_for: Workload, moved: Collection[str
 def has_no_peers(base: Design, moved: Collection[str]) -> bool:
     """Whether no die with a cache has another that it shares layers with."""
     plans = [getattr(base.mapping, phase) for phase in ("prefill", "decode")]
-    return all(hasattr(plan, "allreduce") and np.all(plan.tp == 1) for plan in plans) and {*CROSSED}.isdisjoint(moved)
+    return all(isinstance(plan, TensorParallelPlan) and np.all(plan.tp == 1) for plan in plans) and {*CROSSED}.isdisjoint(moved)
 
 
 def may_transfer_kv(base: Design, moved: Collection[str]) -> bool:
@@ -162,14 +163,14 @@ def may_cross_nodes(base: Design, moved: Collection[str]) -> bool:
 def _unread(base: Design, cases: Sequence[Any], moved: Collection[str]) -> dict[str, str]:
     stack = base.mapping.stack
     if base.mapping.kernel is not None:
-        return dict.fromkeys((*ATTENTION, *COLLECTIVES, *KERNELS, *FLAT, "collective_call"), "dies exchange as programs do")
+        return dict.fromkeys((*ATTENTION, *COLLECTIVES, *KERNELS, *FLAT, "collective_launch"), "dies exchange as programs do")
     if isinstance(cases[0], CollectiveCase):
         found = dict.fromkeys((*ATTENTION, *KERNELS, *FLAT), "only a collective is asked for")
         patterns = {case.pattern for case in cases if isinstance(case, CollectiveCase)}
         if not patterns & {*EXPERT_EXCHANGES}:
-            found["dispatch"] = "no exchange with experts is asked for"
+            found["moe_all_to_all"] = "no exchange with experts is asked for"
         if not patterns - {*EXPERT_EXCHANGES}:
-            unread = ("rings", "exchanges", "short", *LINKS, *NODES)
+            unread = ("ring_collectives", "all_to_all", "one_shot_allreduce", *LINKS, *NODES)
             return found | dict.fromkeys(unread, "only exchanges with experts are asked for")
         return found | _links(base, patterns - {*EXPERT_EXCHANGES}, may_cross_nodes(base, moved))
     if isinstance(cases[0], AttentionCase):
@@ -177,7 +178,7 @@ def _unread(base: Design, cases: Sequence[Any], moved: Collection[str]) -> dict[
         others = (*(kind for kind in ATTENTION if kind not in kinds), *COLLECTIVES, *KERNELS, *LINKS)
         priced = all(getattr(stack, kind) is not None for kind in kinds)
         flat = dict.fromkeys(FLAT, f"mapping.stack.{'/'.join(sorted(kinds))} prices what is asked") if priced else {}
-        passed = () if {"generation", "latent_generation"} & kinds else ("attention_passes",)
+        passed = () if {"decode_attention", "mla_decode_attention"} & kinds else ("attention_passes",)
         return dict.fromkeys(others, "only attention is asked for") | dict.fromkeys(passed, "only prompts are asked for") | flat
     models = [case.model for case in cases if isinstance(case, BatchCase | ServingLoad)]
     if not models:
@@ -185,14 +186,14 @@ def _unread(base: Design, cases: Sequence[Any], moved: Collection[str]) -> dict[
         found |= dict.fromkeys(COLLECTIVES, "no collective of a library is asked for") | _of_kernels(stack, cases)
         sums = () if isinstance(cases[0], ProductCase) else (*LINKS, *NODES)
         return found | dict.fromkeys(sums, "dies exchange nothing here")
-    found = {"exchanges": "no model on such chips exchanges by a library"}
+    found = {"all_to_all": "no model on such chips exchanges by a library"}
     if not any(model.experts for model in models):
-        found["experts"] = "no model here has experts"
+        found["grouped_gemm"] = "no model here has experts"
     if not any(model.latent is not None or model.compressed is not None for model in models):
-        found["latent_generation"] = "no model here has latents"
-    if not hasattr(base.mapping.decode, "allreduce"):
-        return found | dict.fromkeys(("rings", "short"), "dies exchange over links as programs do")
-    found["dispatch"] = "experts are not on other dies"
+        found["mla_decode_attention"] = "no model here has latents"
+    if not isinstance(base.mapping.decode, TensorParallelPlan):
+        return found | dict.fromkeys(("ring_collectives", "one_shot_allreduce"), "dies exchange over links as programs do")
+    found["moe_all_to_all"] = "experts are not on other dies"
     return found | _links(base, {"allreduce"}, may_cross_nodes(base, moved))
 
 
@@ -211,7 +212,7 @@ def attention_library_part(case: AttentionCase) -> str:
     """The part of a stack that prices attention by itself."""
     prompts = case.causal or case.queries == case.keys
     latent = case.latent or (prompts and case.qk != case.v)
-    return ("latent_" if latent else "") + ("context" if prompts else "generation")
+    return ("mla_" if latent else "") + ("prefill_attention" if prompts else "decode_attention")
 
 
 def _links(base: Design, patterns: set[str], crossing: bool) -> dict[str, str]:
@@ -221,16 +222,16 @@ def _links(base: Design, patterns: set[str], crossing: bool) -> dict[str, str]:
     library = [plan.allreduce == "library" for plan in plans] if "allreduce" in patterns else [True]
     found: dict[str, str] = {}
     if not any(library):
-        found |= dict.fromkeys(("rings", "short"), "allreduces are not the library's")
+        found |= dict.fromkeys(("ring_collectives", "one_shot_allreduce"), "allreduces are not the library's")
     if patterns == {"allreduce"}:
-        found["exchanges"] = "only allreduces are asked for"
+        found["all_to_all"] = "only allreduces are asked for"
     if "allreduce" not in patterns:
-        found["short"] = "no allreduce is asked for"
+        found["one_shot_allreduce"] = "no allreduce is asked for"
     if patterns == {"all_to_all"}:
-        found["rings"] = "only exchanges are asked for"
+        found["ring_collectives"] = "only exchanges are asked for"
     if all(library):
         if not crossing:
-            found["network_achieved"] = "mapping.both.allreduce is the library's, within a node"
-        if stack.short is not None and patterns == {"allreduce"}:
-            found["collective_call"] = "mapping.stack.short says what starting costs"
+            found["network_efficiency"] = "mapping.both.allreduce is the library's, within a node"
+        if stack.one_shot_allreduce is not None and patterns == {"allreduce"}:
+            found["collective_launch"] = "mapping.stack.one_shot_allreduce says what starting costs"
     return found

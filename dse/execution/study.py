@@ -415,7 +415,7 @@ def _bound(name: str, text: Any) -> MetricConstraint:
 def workload_key(workload: Workload) -> str:
     """Content key of a workload: what its cases ask, not their names."""
     rows = [(f"case {i}", case.content) for i, case in enumerate(workload.cases)]
-    return key_of_leaves([("decode_at", workload.decode_at), *rows])
+    return key_of_leaves([("decode_at", workload.decode_context), *rows])
 
 
 def _crew(config: Mapping[str, Any], address: Any) -> WorkerSettings:
@@ -445,10 +445,14 @@ def _verify(config: Mapping[str, Any], fidelity: str) -> dict[str, Any]:
         if wanted in fidelity_names():
             raise DesignError(f"verify.fidelity: {wanted!r} is not above fidelity={fidelity}; valid: {', '.join(valid)}")
         word, part, cores = str(wanted).partition(SUBMESH_MARK)
-        say = f"say verify.fidelity={word} verify.side={cores or 8}" if part and word in valid else suggest_nearest(word, valid)
+        say = (
+            f"say verify.fidelity={word} verify.submesh={cores or 8}"
+            if part and word in valid
+            else suggest_nearest(word, valid)
+        )
         raise DesignError(f"verify.fidelity: {wanted!r} is no reader; {say}")
     if isinstance(side, bool) or not isinstance(side, int) or side < 0:
-        raise DesignError(f"verify.side: {side!r} is not a whole number of cores, or 0 for meshes as they are")
+        raise DesignError(f"verify.submesh: {side!r} is not a whole number of cores, or 0 for meshes as they are")
     for key, low in (("off_front", 0), ("strata", 1), ("designs", 1)):
         if isinstance(config[key], bool) or not isinstance(config[key], int) or config[key] < low:
             raise DesignError(f"verify.{key}: {config[key]!r} is not a whole number of at least {low}")

@@ -290,7 +290,7 @@ def _explained(asked: Study, frame: pd.DataFrame, start: int, kept: PageCache) -
             if taken > MAX_BUDGET_S:
                 continue  # others may be kept
             by = asked.fidelity if taken < BUDGET_S else "closed"
-            parts = cached_breakdown(space.at(at), case, asked.question.workload.decode_at, by)
+            parts = cached_breakdown(space.at(at), case, asked.question.workload.decode_context, by)
             found = _spent(by, parts) | {BINDING: parts.binding()}
             found = kept.keep(what, found) if by == asked.fidelity else found
         operators = [[words.code(cell) if isinstance(cell, str) else cell for cell in one] for one in found["operators"]]

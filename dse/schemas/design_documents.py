@@ -22,7 +22,7 @@ SECONDS = map_schema(number_schema("s"), "seconds by what they are spent on")
 HELD = object_schema(
     {
         "of": text_schema("whose memory it is: instance, prefill instance or decode instance"),
-        "blocks": count_schema("that mapping.serving.blocks says"),
+        "blocks": count_schema("that mapping.serving.kv_blocks says"),
         "blocks_of_memory": count_schema("that its devices have room for"),
         "tokens": count_schema("for which the blocks are, of requests that keep all positions"),
         "tokens_of_memory": count_schema("the same of the room"),
@@ -99,11 +99,11 @@ CASE = object_schema(
         ),
         "trace": nullable_schema(TRACE),
         "kv_memory": list_schema(
-            HELD, "of a served load: by pool, where mapping.serving.blocks is said; absent of other cases"
+            HELD, "of a served load: by pool, where mapping.serving.kv_blocks is said; absent of other cases"
         ),
         "unloaded": nullable_schema(UNLOADED),
         "classes": list_schema(
-            OF_CLASS, "of a served load: what requests of each of workload.classes got; absent of other cases"
+            OF_CLASS, "of a served load: what requests of each of workload.slo_classes got; absent of other cases"
         ),
         "turns": list_schema(OF_TURN, "of a served load of sessions: what turns got, by their places; absent of other cases"),
         "max_rate": MAX_RATE,
@@ -337,7 +337,7 @@ DEPLOYMENT = object_schema(
         "system_price_usd": number_schema("USD; to make all its chips, with their memory and share of servers"),
         "price_per_mtoken_usd": number_schema("USD of a million output tokens, at the largest rate"),
         "runs": count_schema("rates that were played"),
-        "classes": list_schema(OF_EACH, "what the share of each of workload.classes keeps, at that rate"),
+        "classes": list_schema(OF_EACH, "what the share of each of workload.slo_classes keeps, at that rate"),
     }
 )
 
@@ -384,7 +384,7 @@ SERVED = object_schema(
                 "tpot_s": nullable_schema(number_schema("s; time per output token; likewise")),
                 "share_of_requests": number_schema("that keep each bound, from 0 to 1"),
                 "classes": list_schema(
-                    OF_EACH, "what requests of each of workload.classes must keep; those above are the longest"
+                    OF_EACH, "what requests of each of workload.slo_classes must keep; those above are the longest"
                 ),
             }
         ),

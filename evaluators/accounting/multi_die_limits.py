@@ -57,12 +57,12 @@ def phase_layout_limits(
         Limit(f"{where}.ep", whole, max(of.ep, of.tp if of.ep == 1 else 1) * 1.0, "1"),
         Limit("chip.dies", of.ranks * 1.0, chip_die_count(chip) * 1.0, "1"),
         Limit(f"{where}.placement", 2.0 if uncut else 1.0, 1.0, "layout"),
-        Limit(f"{where}.exchange", 1.0 if uncut or can_route_by_node(chip, _plan(design, phase), of) else 2.0, 1.0, "layout"),
+        Limit(f"{where}.all_to_all", 1.0 if uncut or can_route_by_node(chip, _plan(design, phase), of) else 2.0, 1.0, "layout"),
         *boxed,
         *copied,
         *_apart_limits(_plan(design, phase), of, where),
-        Limit(f"{where}.experts.shared", 1.0 if _placeable(model, of) else 2.0, 1.0, "layout"),
-        *_levels(chip, _plan(design, phase), of, f"{where}.sums", uncut=uncut),
+        Limit(f"{where}.experts.shared_copies", 1.0 if _placeable(model, of) else 2.0, 1.0, "layout"),
+        *_levels(chip, _plan(design, phase), of, f"{where}.allreduce", uncut=uncut),
     ]
 
 
@@ -71,10 +71,10 @@ def _apart_limits(plan: MultiDiePlan, of: DieSplit, where: str) -> list[Limit]:
     if not of.attention:
         return []
     others = {
-        "exchange": plan.exchange != "direct",
+        "all_to_all": plan.all_to_all != "direct",
         "overlap": plan.overlap != "none",
-        "sums": plan.sums == "two_level",
-        "experts.shared": of.shared > 0,
+        "allreduce": plan.allreduce == "two_level",
+        "experts.shared_copies": of.shared > 0,
     }
     return [
         Limit(f"{where}.attention_dies", _multiple(of.attention, of.tp), of.attention * 1.0, "1"),
@@ -96,7 +96,7 @@ RECTANGULAR_PLACEMENTS = ("blocks", "entwine")
 
 def _levels(chip: Chip, plan: MultiDiePlan, of: DieSplit, where: str, *, uncut: bool) -> list[Limit]:
     """That sums of two levels have several nodes of as many dies each, where somebody asks for them: else they are one ring."""
-    if plan.sums != "two_level" or of.tp == 1 or of.attention:
+    if plan.allreduce != "two_level" or of.tp == 1 or of.attention:
         return []
     divided = uncut or of.ranks > chip_die_count(chip) or of.group % of.tp or has_two_levels(chip, _at(chip, plan, of), of.tp)
     return [Limit(where, 1.0 if divided else 2.0, 1.0, "layout")]
@@ -111,9 +111,9 @@ def can_route_by_node(chip: Chip, plan: MultiDiePlan, of: DieSplit) -> bool:
     """Whether tokens can go as a plan says: by boxes only where groups that share out experts are in several of them, with as
     many dies in each, one after the other; from the nearest die of a copy of attention only where it has several.
     """
-    if of.attention or plan.exchange == "direct":
+    if of.attention or plan.all_to_all == "direct":
         return True
-    if plan.exchange == "near":
+    if plan.all_to_all == "nearest_replica":
         return of.tp > 1 and of.ep > 1
     if chip.boxes is None or of.ep == 1:
         return False
@@ -187,23 +187,23 @@ def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, 
         return f"a {chip.d2d.topology} of {sides} dies takes {worst.need:.0f} links a die"
     if address == "chip.boxes.size":
         return f"{chip_die_count(chip)} dies are no whole number of boxes: other sides of chip.dies"
-    if field == "exchange" and _plan(design, phase).exchange == "near":
+    if field == "all_to_all" and _plan(design, phase).all_to_all == "nearest_replica":
         return "tokens are near by where several dies share attention, and experts: mapping.both.tp and ep above 1, or direct"
-    if field == "exchange":
+    if field == "all_to_all":
         return _not_by_boxes(chip, _plan(design, phase), phase_split(design, case, phase))
-    if field == "sums":
+    if field == "allreduce":
         whose = "row of dies" if chip.boxes is None else "box"
         return (
             f"two levels need copies of attention with two dies or more, as many, in each {whose}, and several of these: "
-            + ("another tp or placement, or sums=ring or ktree")
+            + ("another tp or placement, or allreduce=ring or ktree")
         )
     if field == "ep":
         return _uneven(case.model, phase_split(design, case, phase), _nearest(design, case, phase))
     if field == "experts.redundant":
         why = "no dies share out experts" if case.model.experts else f"{case.model.name} has no experts"
         return f"{why}, and copies of them are for that: mapping.both.experts.redundant=0"
-    if field == "experts.shared":
-        return f"{_unplaced(case.model, phase_split(design, case, phase))}: mapping.both.experts.shared=0 has one on every die"
+    if field == "experts.shared_copies":
+        return f"{_unplaced(case.model, phase_split(design, case, phase))}: mapping.both.experts.shared_copies=0 has one on every die"
     if field == "placement":
         others = filter(None, (_nearest(design, case, phase), "mapping.both.placement=linear, snake or interleave"))
         return f"no rectangles of so many dies fit: {', or '.join(others)}"
@@ -222,12 +222,14 @@ def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, 
 def _not_by_boxes(chip: Chip, plan: MultiDiePlan, of: DieSplit) -> str:
     """Why tokens cannot go by boxes, and what would do."""
     if chip.boxes is None:
-        return "by_node goes by boxes, and the chip has none: mapping.both.exchange=direct, or give it chip.boxes"
+        return "hierarchical goes by boxes, and the chip has none: mapping.both.all_to_all=direct, or give it chip.boxes"
     if of.ep == 1:
-        return "no dies share out experts: mapping.both.ep above 1, or exchange=direct"
+        return "no dies share out experts: mapping.both.ep above 1, or all_to_all=direct"
     if members_per_node(_at(chip, plan, of), int(chip.boxes.size)) == of.group:
-        return f"by_node goes between boxes, and each group of {of.group} dies is in one: exchange=direct, or a larger ep"
-    return "groups have not as many dies in each box: mapping.both.placement=linear, other ep or tp, or exchange=direct"
+        return (
+            f"hierarchical goes between boxes, and each group of {of.group} dies is in one: all_to_all=direct, or a larger ep"
+        )
+    return "groups have not as many dies in each box: mapping.both.placement=linear, other ep or tp, or all_to_all=direct"
 
 
 def _uneven(model: Model, of: DieSplit, near: str) -> str:
@@ -251,10 +253,10 @@ def _unplaced(model: Model, of: DieSplit) -> str:
 
 WITH_APART = {
     "attention_dies": "mapping.both.attention_dies in whole copies of tp",
-    "exchange": "tokens go to them directly, mapping.both.exchange=direct",
+    "all_to_all": "tokens go to them directly, mapping.both.all_to_all=direct",
     "overlap": "micro-batches go to and fro between them, mapping.both.overlap=none",
-    "sums": "mapping.both.sums=ring or ktree",
-    "experts.shared": "each die of FFNs has all shared experts, mapping.both.experts.shared=0",
+    "allreduce": "mapping.both.allreduce=ring or ktree",
+    "experts.shared_copies": "each die of FFNs has all shared experts, mapping.both.experts.shared_copies=0",
 }
 """What would do beside dies of attention alone, by fields of a plan."""
 

@@ -144,7 +144,7 @@ def fastest_plan(phase: PartitionedPhase) -> TriedPlan:
 
 def plan_with_partition(plan: P, word: str) -> P:
     """A plan with one partition for all; sums in ways of their own where there are sums."""
-    return replace(plan, partition=word, sums=plan.sums if word == "k" else None)
+    return replace(plan, partition=word, allreduce=plan.allreduce if word == "k" else None)
 
 
 def _tried(phase: PartitionedPhase) -> Iterator[TriedPlan]:

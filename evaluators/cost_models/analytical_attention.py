@@ -300,7 +300,7 @@ def _tiled(
     of: Dataflow, shape: AttentionShape, chip: Chip, mapping: AttentionPlan, itemsize: float, kv: KvStorage
 ) -> tuple[AttentionTiling, Any]:
     """With its time, where it is known."""
-    splits = (0 if mapping.splits is None else mapping.splits) if of.split else 1
+    splits = (0 if mapping.kv_splits is None else mapping.kv_splits) if of.split else 1
     said = AttentionTiling(mapping.rows, mapping.cols, mapping.queries, mapping.keys, splits)
     if not of.grouped:
         said = replace(said, rows=1, cols=1)

@@ -21,10 +21,10 @@ from dse.space.chip import DeviceLinks
 from dse.space.limits import IncompatibleOptionsError
 from dse.space.workload import EXPERT_EXCHANGES
 
-LIBRARY_PARTS = {"all_to_all": "exchanges", **dict.fromkeys(EXPERT_EXCHANGES, "dispatch")}
-"""Parts of a stack that price a pattern by a library; rings all others."""
+LIBRARY_PARTS = {"all_to_all": "all_to_all", **dict.fromkeys(EXPERT_EXCHANGES, "moe_all_to_all")}
+"""Parts of a stack that price a pattern by a library; ring_collectives all others."""
 
-EXAMPLE_STACKS = {"dispatch": "deepep_h100"}
+EXAMPLE_STACKS = {"moe_all_to_all": "deepep_h100"}
 """Stacks that have a part; trtllm_h100 has the others."""
 
 
@@ -42,12 +42,12 @@ def refuse_library_allreduce(algorithm: str, peers: Any, machine: HardwareModel)
     assert machine.network is not None
     library = machine.network[3]
     if algorithm == LIBRARY_OPTION:
-        _refuse_absent("rings", library)
+        _refuse_absent("ring_collectives", library)
     elif library.rings is not None and np.any(several := np.asarray(peers) > 1):
         raise IncompatibleOptionsError(
-            f"mapping.stack.rings: not read by allreduce={algorithm}; say mapping.both.allreduce=library, or "
-            "mapping.stack.rings=null mapping.stack.short=null",
-            *("allreduce", "rings", "tp"),
+            f"mapping.stack.ring_collectives: not read by allreduce={algorithm}; say mapping.both.allreduce=library, or "
+            "mapping.stack.ring_collectives=null mapping.stack.one_shot_allreduce=null",
+            *("allreduce", "ring_collectives", "tp"),
             some=several,
         )
 
@@ -134,7 +134,7 @@ def library_seconds(pattern: str, nbytes: Any, peers: Any, machine: HardwareMode
     """
     assert machine.network is not None
     network, achieved, call, library = machine.network
-    _refuse_absent(LIBRARY_PARTS.get(pattern, "rings"), library)
+    _refuse_absent(LIBRARY_PARTS.get(pattern, "ring_collectives"), library)
     members, between = peers, 0.0
     if network.nodes is not None:
         nodes, members = nodes_and_dies(peers, network.nodes.size)

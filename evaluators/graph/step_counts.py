@@ -66,7 +66,7 @@ def prefill_step(case: BatchCase) -> StepCounts:
     return StepCounts("prefill", float(tokens), float(case.batch), pairs, 0.0, case.guesses)
 
 
-def decode_steps(case: BatchCase, decode_at: str) -> list[tuple[float, StepCounts]]:
+def decode_steps(case: BatchCase, decode_context: str) -> list[tuple[float, StepCounts]]:
     """The decode of a case as (how many steps, step) pairs, one for each stretch between two requests' ends.
 
     Where tokens are guessed, a step has a row of queries for each and for the token before, and yields more than one token.
@@ -75,7 +75,7 @@ def decode_steps(case: BatchCase, decode_at: str) -> list[tuple[float, StepCount
     for start, end, active in decode_segments(case):
 
         def seen(ahead: int, of: tuple[float, float, Any] = (start, end, active)) -> Any:
-            return attended_positions(case, *of, decode_at, ahead)
+            return attended_positions(case, *of, decode_context, ahead)
 
         requests = float(sum(n for n, _ in active))
         positions = seen(guesses)
@@ -85,19 +85,19 @@ def decode_steps(case: BatchCase, decode_at: str) -> list[tuple[float, StepCount
     return steps
 
 
-def attended_positions(case: BatchCase, start: float, end: float, active: Any, decode_at: str, ahead: int = 0) -> Any:
+def attended_positions(case: BatchCase, start: float, end: float, active: Any, decode_context: str, ahead: int = 0) -> Any:
     """Positions that all requests of a stretch of decode look at in a step that stands for it, by reach of the model.
 
     Args:
         case: of the requests.
         start, end, active: of the stretch, and requests of each prompt in it.
-        decode_at: a word of `space.workload.DECODE_AT`.
+        decode_context: a word of `space.workload.DECODE_CONTEXTS`.
         ahead: tokens guessed beyond.
     """
-    generated = end if decode_at == "last" else (start + 1 + end) / 2
+    generated = end if decode_context == "last" else (start + 1 + end) / 2
 
     def one(reach: AttentionReach, prompt: float) -> Any:
-        if reach.chunk and decode_at == "mean":  # from the start of a chunk to its end, over and over
+        if reach.chunk and decode_context == "mean":  # from the start of a chunk to its end, over and over
             return (reach.pairs(prompt + end + ahead) - reach.pairs(prompt + start + ahead)) / (end - start)
         return reach.seen(prompt + generated + ahead)
 

@@ -93,7 +93,7 @@ def group_blocks(
         ClashError: sums that nothing adds up so, or a product of a mesh on a group that is none.
         DesignError: sums by a tree of a depth that is missing.
     """
-    if plan.sums is not None:
+    if plan.allreduce is not None:
         _refuse_sums(plan)
     if plan.partition not in offered_partitions(plan):
         raise IncompatibleOptionsError(
@@ -194,32 +194,32 @@ def _product(part: Segment, of: MatMulOp, plan: PipelinePlan, precision: FormatP
 
 
 def _group(plan: PipelinePlan) -> CoreGroupSplit:
-    if plan.partition != "k" or plan.sums is None or plan.sums.algorithm == "ring":
+    if plan.partition != "k" or plan.allreduce is None or plan.allreduce.algorithm == "ring":
         return CoreGroupSplit(plan.partition, plan.placement, plan.tp)
-    phases = plan.sums.ktree_k if plan.sums.algorithm in ("ktree", AUTO) else 1
-    return CoreGroupSplit(plan.partition, plan.placement, plan.tp, plan.sums.algorithm, phases)
+    phases = plan.allreduce.ktree_k if plan.allreduce.algorithm in ("ktree", AUTO) else 1
+    return CoreGroupSplit(plan.partition, plan.placement, plan.tp, plan.allreduce.algorithm, phases)
 
 
-RING_REDUCTIONS = ("ring", "turns")
+RING_REDUCTIONS = ("ring", "overlapped_ring")
 """Sums that go around a ring, of products of which there is no whole group's sum too."""
 
 
 def _refuse_sums(plan: PipelinePlan) -> None:
     """Refuses sums that nothing adds up so."""
-    of = plan.sums
+    of = plan.allreduce
     if plan.partition != "k" and of.algorithm not in RING_REDUCTIONS:  # which is what there is where nothing is said
         raise IncompatibleOptionsError(
-            f"mapping.both.sums: partition {plan.partition} has no sums of a whole group; leave it out, or say partition=k",
+            f"mapping.both.allreduce: partition {plan.partition} has no sums of a whole group; leave it out, or say partition=k",
             "partition", "algorithm",
         )  # fmt: skip
     if plan.experts == "whole" and of.algorithm not in (*RING_REDUCTIONS, AUTO):
         raise IncompatibleOptionsError(
-            f"mapping.both.sums.algorithm: outputs of experts that are whole go around the ring, not by {of.algorithm}; say "
+            f"mapping.both.allreduce.algorithm: outputs of experts that are whole go around the ring, not by {of.algorithm}; say "
             "ring, or experts=divided",
             "experts", "algorithm",
         )  # fmt: skip
     if of.algorithm in ("ktree", AUTO) and of.ktree_k is None:
-        raise DesignError("mapping.both.sums.ktree_k: missing, phases of the K-tree; say mapping.both.sums.ktree_k=2")
+        raise DesignError("mapping.both.allreduce.ktree_k: missing, phases of the K-tree; say mapping.both.allreduce.ktree_k=2")
 
 
 def _experts(model: Model, part: Segment, of: MatMulOp, plan: PipelinePlan, precision: FormatPlan) -> KernelCall:
@@ -319,7 +319,7 @@ def _recur(part: Segment, of: RecurrenceOp, plan: PipelinePlan, precision: Forma
         part.name, of.name, of.needs, part.rows, (of.tokens, of.key_dim, of.value_dim),
         tuple(CallProduct(each, m, k, n) for m, k, n in sizes),
         width=float(BYTES_BY_FORMAT[precision.activations]), operations=elements / plan.tp,
-        reads="kv" if plan.states is None else "states", fetch=fetch / plan.tp, piece=STATE_BYTES * of.state,
+        reads="kv" if plan.state_share is None else "states", fetch=fetch / plan.tp, piece=STATE_BYTES * of.state,
         flop=flop, nbytes=fetch, macs=flop / 2, elements=elements, operators=(of.name,),
     )  # fmt: skip
 

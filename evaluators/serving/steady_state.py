@@ -64,7 +64,7 @@ def unsteady_reason(pools: Sequence[InstancePool], requests: Requests) -> str:
     if len(requests.before):
         return "turns wait for answers, which is for the loop to say; give workload.sessions=null"
     if len(requests.starts) and any(pool.prefix or pool.pooled for pool in pools):
-        return "how often prefixes are reused is for the loop to say; give mapping.serving.prefix=0"
+        return "how often prefixes are reused is for the loop to say; give mapping.serving.prefix_cache_share=0"
     if any(pool.guesses for pool in pools):
         return "how many guesses are right at a time is for the loop to say; give workload.speculation=none"
     return ""

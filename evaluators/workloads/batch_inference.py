@@ -115,10 +115,10 @@ def _metrics(design: Design, job: BatchArrays, fidelity: str, phases: tuple[Phas
     return rates | used
 
 
-def case_breakdown(design: Design, case: BatchCase, decode_at: str, fidelity: str) -> Breakdown:
+def case_breakdown(design: Design, case: BatchCase, decode_context: str, fidelity: str) -> Breakdown:
     """Where the time of one design goes, operator by operator, for one case; no rows for a model that has no layout."""
     layout = layout_module(design)
-    job = arrays_of_cases(case.model, ((0, case),), decode_at)
+    job = arrays_of_cases(case.model, ((0, case),), decode_context)
     parts = {name: float(value) for name, value in layout.area_by_block(design).items()}
     if layout.layout_limits(design, job):
         return Breakdown((), 0.0, parts, {})
@@ -136,10 +136,10 @@ def case_breakdown(design: Design, case: BatchCase, decode_at: str, fidelity: st
     return Breakdown(tuple(found), sum(row.seconds for row in found), parts, spans, memory=held)
 
 
-def case_power_profile(design: Design, case: BatchCase, decode_at: str, fidelity: str) -> PowerProfile | None:
+def case_power_profile(design: Design, case: BatchCase, decode_context: str, fidelity: str) -> PowerProfile | None:
     """Power of all chips over a batch, phase by phase; None for a model that has no layout."""
     layout = layout_module(design)
-    job = arrays_of_cases(case.model, ((0, case),), decode_at)
+    job = arrays_of_cases(case.model, ((0, case),), decode_context)
     if layout.layout_limits(design, job):
         return None
     prefill, decode, *between = layout.phases(design, job, fidelity)

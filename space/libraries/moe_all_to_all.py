@@ -28,7 +28,7 @@ class MoeAllToAllConstants:
     )
     combine_token: Any = quantity_field("B/s", "likewise of a result", positive=True, absent=True)
     cores: Number = integer_field(
-        "that send or, where tokens go by boxes (exchange=by_node), forward in a box; what is computed meanwhile "
-        "(overlap=halves) has the others",
+        "that send or, where tokens go by boxes (all_to_all=hierarchical), forward in a box; what is computed meanwhile "
+        "(overlap=two_batch) has the others",
         low=0,
     )

@@ -98,7 +98,7 @@ def _exchanged(links: float, sizes: dict[str, Vector], sort: str, constants: All
 
 def row(pattern: str, peers: int, nbytes: int, seconds: float, where: str, *, recorded: bool = True) -> Row:
     """One measured collective."""
-    words = "workload=collective mapping=sglang mapping.both.allreduce=library workload.along=rectangle workload.root=0"
+    words = "workload=collective mapping=sglang mapping.both.allreduce=library workload.group_axis=rectangle workload.root=0"
     words += f" mapping.both.tp={peers} workload.pattern={pattern} workload.bytes=[{nbytes}B]"
     words += "" if recorded else " workload.recorded=false"
     sort = pattern if recorded else f"{pattern} by the host"

@@ -136,13 +136,13 @@ def _exchanges(folder: Path, kind: str, copies: Callable[[dict[str, str]], float
                 words = asked_as(sort, of["gpus"], sizes["bytes"], of["hidden"])
                 if of["sms"]:
                     sizes |= {"cores": float(of["sms"])}
-                    words += f" mapping.stack.dispatch.cores={of['sms']}"
+                    words += f" mapping.stack.moe_all_to_all.cores={of['sms']}"
                 yield Row(sizes, sort, words, float(of[f"{sort}_s"]), where)
 
 
 def asked_as(sort: str, peers: str, copies: Any, hidden: str) -> str:
     """Words that ask for an exchange of so many bytes of a die, those for its own experts included; `hidden` of a token."""
-    words = "workload=collective mapping=sglang mapping.both.allreduce=library workload.along=rectangle workload.root=0"
+    words = "workload=collective mapping=sglang mapping.both.allreduce=library workload.group_axis=rectangle workload.root=0"
     return f"{words} mapping.both.tp={peers} workload.pattern={sort} workload.hidden={hidden} workload.bytes=[{copies:.0f}B]"
 
 

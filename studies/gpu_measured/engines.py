@@ -100,7 +100,7 @@ def of_conf(stack: str) -> RingCollectives:
     path = CONF / "library" / "rings" / f"{stack}.yaml"
     if not path.exists():
         raise DesignError(f"gpu_measured: no {path}; fit rings first")
-    return parse_record(RingCollectives, yaml.safe_load(path.read_text()), f"mapping.stack.rings ({path.name})", [])
+    return parse_record(RingCollectives, yaml.safe_load(path.read_text()), f"mapping.stack.ring_collectives ({path.name})", [])
 
 
 def _vidur(folder: Path) -> tuple[Row, ...]:

@@ -25,7 +25,7 @@ def finding() -> str:
             rows += [[str(requests), str(prompt), str(size), *_latencies(size, "parts", *load)] for size in SRAM]
     cuts = []
     for stages, weights, caches, bandwidth in WAYS:
-        words = (f"mapping.precision.weights={weights}", f"mapping.sram_kv={caches}")
+        words = (f"mapping.precision.weights={weights}", f"mapping.sram_kv_share={caches}")
         words += (f"chip.hbm.channel_bandwidth={bandwidth} GB/s",)
         for size in (SRAM[0], SRAM[-1]) if bandwidth != LEAST else SRAM:
             cuts.append([stages, weights, f"{caches:g}", str(bandwidth), str(size), *_latencies(size, stages, *words)])

@@ -13,7 +13,7 @@ from dse.space.design import stack_designs
 from dse.space.fields import replace_leaves
 from dse.studies.preserve_table1.finding import published
 
-ADDRESSES = ("mapping.stack.operator_overhead", "mapping.stack.attention_passes", "chip.hbm.gap", "chip.hbm.waste")
+ADDRESSES = ("mapping.stack.operator_launch", "mapping.stack.attention_passes", "chip.hbm.gap", "chip.hbm.waste")
 START = (15e-6, 15.0, 3e-9, 0.5)
 
 

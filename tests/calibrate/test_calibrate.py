@@ -50,7 +50,7 @@ def test_what_is_written_composes(sample: Calibration, tmp_path: Path) -> None:
 
 def test_what_rows_do_not_say_is_named() -> None:
     found = calibrate(
-        SAMPLE, [*CHIP, "folds=2", "fit=[chip.network.nodes.bandwidth,chip.hbm.bandwidth,mapping.stack.hbm_achieved]"]
+        SAMPLE, [*CHIP, "folds=2", "fit=[chip.network.nodes.bandwidth,chip.hbm.bandwidth,mapping.stack.hbm_efficiency]"]
     )
     assert "no row depends on it" in determination_text(found, 0)
     assert "chip.hbm.bandwidth" in determination_text(found, 2)

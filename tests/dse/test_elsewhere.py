@@ -56,9 +56,12 @@ def test_flat_rates_that_were_fitted_say_where() -> None:
         ("chip=mi300x stack=vllm_allreduce_h100 mapping.both.tp=1", ""),  # one die exchanges nothing
         ("chip=npu_dse stack=flash3_h100", "context on h100"),
         ("chip=h100 stack=sglang_he2025", "flat rates on a100"),
-        ("chip=h100 stack=sglang_he2025 +library/context@mapping.stack.context=flash3_h100", "flat rates on a100"),
         (
-            "chip=mi300x stack=flash3_h100 +library/products@mapping.stack.products=vllm_a100",
+            "chip=h100 stack=sglang_he2025 +library/prefill_attention@mapping.stack.prefill_attention=flash3_h100",
+            "flat rates on a100",
+        ),
+        (
+            "chip=mi300x stack=flash3_h100 +library/gemm@mapping.stack.gemm=vllm_a100",
             "products on a100 and context on h100",
         ),
     ],
@@ -74,10 +77,10 @@ def test_an_answer_says_what_was_fitted_on_other_chips(words: str, said: str) ->
 
 def test_a_constant_that_is_typed_is_nobodys_fit() -> None:
     words = ("chip=h100", "stack=flash3_h100")
-    of = {one.address: one for one in answer(*words, "mapping.stack.context.start=9us").sources}
-    assert of["mapping.stack.context.start"].fitted_on == ()
-    assert of["mapping.stack.context.achieved"].fitted_on == ("h100",)
-    assert "h200" in of["mapping.stack.context.achieved"].meant_for
+    of = {one.address: one for one in answer(*words, "mapping.stack.prefill_attention.start=9us").sources}
+    assert of["mapping.stack.prefill_attention.start"].fitted_on == ()
+    assert of["mapping.stack.prefill_attention.achieved"].fitted_on == ("h100",)
+    assert "h200" in of["mapping.stack.prefill_attention.achieved"].meant_for
 
 
 def test_a_constant_says_its_chip_before_its_group(tmp_path: Path) -> None:
@@ -86,7 +89,7 @@ def test_a_constant_says_its_chip_before_its_group(tmp_path: Path) -> None:
     own.write_text("mapping: {stack: {operator_overhead: {value: 5 us, source: fitted, fitted_on: [h100], note: mine}}}\n")
     words = ("--config-dir", str(tmp_path), "+mine@_global_=own", "stack=sglang_he2025", *FEW)
     of = {one.address: one.fitted_on for one in dse.evaluate(*words, "chip=h100").sources}
-    assert (of["mapping.stack.operator_overhead"], of["mapping.stack.hbm_achieved"]) == (("h100",), ("a100",))
+    assert (of["mapping.stack.operator_launch"], of["mapping.stack.hbm_efficiency"]) == (("h100",), ("a100",))
     own.write_text("chip: {hbm: {gap: {value: 5 ns, source: fitted, fitted_on: [h100], note: mine}}}\n")
     with pytest.raises(DesignError, match=r"chip\.hbm\.gap: one value, not a group of fields"):
         dse.evaluate(*words, "chip=h100")
@@ -117,5 +120,7 @@ def test_a_deployment_says_it_too(capsys: pytest.CaptureFixture[str], tmp_path: 
 
 
 def test_chips_that_are_no_list_of_names_are_refused() -> None:
-    with pytest.raises(DesignError, match=r"mapping\.stack\.context\.fitted_on: 'a100' is not a list of chips by name"):
-        answer("chip=h100", "stack=flash3_h100", "mapping.stack.context.fitted_on=a100")
+    with pytest.raises(
+        DesignError, match=r"mapping\.stack\.prefill_attention\.fitted_on: 'a100' is not a list of chips by name"
+    ):
+        answer("chip=h100", "stack=flash3_h100", "mapping.stack.prefill_attention.fitted_on=a100")

@@ -300,7 +300,7 @@ def test_without_ranges_a_form_stands() -> None:
     ],
 )
 def test_ranges_that_are_none_are_refused(said: str, error: str, typed: Callable[..., tuple[int, str, str]]) -> None:
-    code, _, err = typed("evaluate", *LATENT, "stack=trtllm_h100", f"mapping.stack.generation.measured_ranges={said}")
+    code, _, err = typed("evaluate", *LATENT, "stack=trtllm_h100", f"mapping.stack.decode_attention.measured_ranges={said}")
     assert code == 2
     assert error in err
     assert len(err.strip().splitlines()) == 1

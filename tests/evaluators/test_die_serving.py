@@ -31,7 +31,7 @@ SERVING = ("workload=serving", "workload.requests=40", "mapping.both.tp=8")
 def test_requests_far_apart_take_what_a_batch_of_one_takes(model: str, policy: str) -> None:
     """Whole prompts, one request at a time: the two readings differ by the table's error alone."""
     far = metrics(
-        *SERVING, f"model={model}", "workload.rate=0.01 Hz", "workload.arrivals=fixed", f"mapping.serving.policy={policy}"
+        *SERVING, f"model={model}", "workload.rate=0.01 Hz", "workload.arrivals=constant", f"mapping.serving.policy={policy}"
     )
     one = metrics("mapping.both.tp=8", "workload.batch=[1]", "workload.prompt=1024", "workload.output=256", f"model={model}")
     assert far["ttft"] == pytest.approx(one["ttft"], rel=0.02)
@@ -72,7 +72,9 @@ def test_prefill_instances_have_a_policy_a_budget_and_a_batch_of_their_own(chip:
         assert metrics(*APART, *chip, f"mapping.serving.{word}")["ttft"] != usual["ttft"]
     # a budget of their own is none of those that decode
     busy = [
-        metrics(*APART, *chip, "mapping.serving.prefill_policy=chunked", f"mapping.serving.prefill_tokens={n}")
+        metrics(
+            *APART, *chip, "mapping.serving.prefill_policy=chunked_prefill", f"mapping.serving.prefill_max_batched_tokens={n}"
+        )
         for n in (64, 4096)
     ]
     assert busy[0]["prefill_busy"] > busy[1]["prefill_busy"]
@@ -81,12 +83,15 @@ def test_prefill_instances_have_a_policy_a_budget_and_a_batch_of_their_own(chip:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("mapping.serving.prefill_tokens=512",), "every instance does both phases; say mapping.serving.prefill_instances=1"),
-        (("+space.mapping.serving.prefill_batch='choice(8, 16)'",), "every instance does both phases"),
+        (
+            ("mapping.serving.prefill_max_batched_tokens=512",),
+            "every instance does both phases; say mapping.serving.prefill_instances=1",
+        ),
+        (("+space.mapping.serving.prefill_max_batch_size='choice(8, 16)'",), "every instance does both phases"),
         (
             (
                 "+space.mapping.serving.prefill_instances='choice(0, 1, 2)'",
-                "+space.mapping.serving.prefill_policy='choice(chunked, prefill_first)'",
+                "+space.mapping.serving.prefill_policy='choice(chunked_prefill, prefill_first)'",
             ),
             r"add when: {mapping.serving.prefill_instances: \[1, 2\]}",
         ),
@@ -98,7 +103,7 @@ def test_what_is_said_of_prefill_instances_is_read(words: tuple[str, ...], said:
 
 
 HOST, SWAP = (
-    "+space.mapping.serving.host='tag(GB/s, choice(16, 64))'",
+    "+space.mapping.serving.host_bandwidth='tag(GB/s, choice(16, 64))'",
     "+space.mapping.serving.preemption='choice(recompute, swap)'",
 )
 
@@ -108,7 +113,9 @@ def test_the_way_to_the_host_is_a_knob_where_caches_go_there() -> None:
         asked(*SERVING, HOST)
     with pytest.raises(DesignError, match=r"add when: {mapping.serving.preemption: \[swap\]}"):
         asked(*SERVING, HOST, SWAP)
-    knob = "+space.mapping.serving.host={sweep: 'tag(GB/s, choice(16, 64))', when: {mapping.serving.preemption: [swap]}}"
+    knob = (
+        "+space.mapping.serving.host_bandwidth={sweep: 'tag(GB/s, choice(16, 64))', when: {mapping.serving.preemption: [swap]}}"
+    )
     assert (
         len(asked(*SERVING, knob, SWAP).space.knobs)
         == len(asked(*SERVING, HOST, "mapping.serving.preemption=swap").space.knobs) + 1
@@ -133,10 +140,11 @@ def test_the_way_to_the_host_is_a_knob_where_caches_are_sent_by_it() -> None:
         asked(*WAFERS, "space=empty", HOST)
     with pytest.raises(DesignError, match=r"add when: {mapping.serving.prefill_instances: \[1\]}"):
         asked(*WAFERS, "space=empty", some, HOST)
-    knob = "+space.mapping.serving.host={sweep: 'tag(GB/s, choice(16, 64))', when: {mapping.serving.prefill_instances: [1]}}"
+    knob = "+space.mapping.serving.host_bandwidth={sweep: 'tag(GB/s, choice(16, 64))', when: {mapping.serving.prefill_instances: [1]}}"
     assert len(asked(*WAFERS, "space=empty", some, knob).space.knobs) == 2
     first, second = (
-        metrics(*WAFERS, "mapping.serving.prefill_instances=1", f"mapping.serving.host={pace} GB/s")["tpot"] for pace in (1, 64)
+        metrics(*WAFERS, "mapping.serving.prefill_instances=1", f"mapping.serving.host_bandwidth={pace} GB/s")["tpot"]
+        for pace in (1, 64)
     )
     assert first > second
 
@@ -180,7 +188,9 @@ def test_many_designs_are_judged_as_each_by_itself() -> None:
 def test_a_trace_gives_lengths_and_times(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_text("arrival,prompt,output\n0,100,5\n1.5,200,6\n4,50,7\n")
-    config = compose([*SERVING, f"workload.trace={path}", "workload.arrivals=trace", "workload.clip=150", "workload.scale=2"])
+    config = compose(
+        [*SERVING, f"workload.trace={path}", "workload.arrivals=trace", "workload.max_length=150", "workload.rate_scale=2"]
+    )
     load = build_question(config, tmp_path).workload.cases[0]
     assert load.requests.prompt.tolist() == [100, 144, 50]  # type: ignore[union-attr]
     assert load.requests.arrival.tolist() == [0, 0.75, 2]  # type: ignore[union-attr]
@@ -195,7 +205,7 @@ def test_a_trace_gives_lengths_and_times(tmp_path: Path) -> None:
         ("workload.trace=none.csv", "workload.trace: no file 'none.csv'"),
         ("+workload.rates=3", "no field 'workload.rates'; did you mean 'rate'"),
         ("mapping.serving.policy=chunk", "mapping.serving.policy: no option 'chunk'; did you mean 'chunked'"),
-        ("workload.rate=[5 Hz,largest]", "largest stands by itself, without a list"),
+        ("workload.rate=[5 Hz,max]", "largest stands by itself, without a list"),
         ("workload.rate=[5 Hz,3]", "workload.rate: 3 has no unit"),
         ("mapping=tensor_parallel", "for served requests on a die with a cache choose mapping=serving"),
         ("chip=hbm3", "nothing runs served requests on this chip"),
@@ -217,7 +227,7 @@ def test_rates_as_a_list_are_a_load_each(tmp_path: Path) -> None:
         assert f" {rate} Hz" in found.workload.cases[row].label
         assert many["ttft"][row].tolist() == evaluate(stack_designs([slow, fast]), alone).columns["ttft"].tolist()
     (tmp_path / "trace.csv").write_text("arrival,prompt,output\n0,100,3\n1,100,3\n3,100,3\n")
-    trace = (f"workload.trace={tmp_path / 'trace.csv'}", "workload.arrivals=trace", "workload.scale=[1,2]")
+    trace = (f"workload.trace={tmp_path / 'trace.csv'}", "workload.arrivals=trace", "workload.rate_scale=[1,2]")
     usual, twice = (case.requests.arrival.tolist() for case in asked(*SERVING, *trace).workload.cases)  # type: ignore[union-attr]
     assert (usual, twice) == ([0, 1, 3], [0, 0.5, 1.5])
 
@@ -317,7 +327,7 @@ def test_caches_that_several_dies_take_leave_those_that_have_them_as_often(model
     copies = after if of.latent is not None else max(after / of.kv_heads, 1.0)
     leaves, comes = (whole * copies * each / dies for dies in (before, after))
     room, _ = devices.kv_transfer(base, load)
-    port = base.chip.network.bandwidth * base.mapping.stack.network_achieved  # type: ignore[union-attr]
+    port = base.chip.network.bandwidth * base.mapping.stack.network_efficiency  # type: ignore[union-attr]
     assert float(room.of(5000)) == pytest.approx(max(leaves, comes) / port, rel=1e-9)
 
 
@@ -372,7 +382,7 @@ HOSTS = [("chip=tile_gh200",), ("chip=wse2",)]
 def test_caches_that_go_to_other_instances_take_the_energy_of_links(chip: tuple[str, ...], links: int) -> None:
     """Of all requests with more than one token, those of their prompts."""
     few = ("workload=serving", "workload.requests=24", "workload.rate='30 Hz'", "workload.prompt=256", "workload.output=16")
-    words = (*chip, *few, "model=qwen3_1b7", "mapping.serving.batch=64")
+    words = (*chip, *few, "model=qwen3_1b7", "mapping.serving.max_batch_size=64")
 
     def joules(picojoules: float, *more: str) -> float:
         dear = (f"chip.technology.{reach}_byte='{picojoules} pJ/B'" for reach in ("module", "package", "board"))

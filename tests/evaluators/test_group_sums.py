@@ -32,7 +32,7 @@ from tests.samples import asked, typed
 OTHERS = tuple(name for name in TILE_SUMS if name != "ring")
 CORES = (1, 2, 3, 4, 6, 7, 8, 16)
 SHORT = ("workload.prompt=1024", "workload.output=256")
-KTREE = ("mapping=npu_ktree", "mapping.both.sums.algorithm=ktree", "mapping.both.sums.ktree_k=2")
+KTREE = ("mapping=npu_ktree", "mapping.both.allreduce.algorithm=ktree", "mapping.both.allreduce.ktree_k=2")
 
 
 def computed(sums: str, placement: str, cores: int, phases: int, shape: GemmShape, program: Program | None = None) -> bool:
@@ -195,9 +195,9 @@ def test_the_breakdown_says_what_adds_up_and_no_word_is_quicker() -> None:
     sizes = ("workload.batch=[1]", "workload.prompt=64", "workload.output=8", "chip.noc.word_bytes='960 B'")
     of = asked("chip=npu64", "model=qwen3_1b7", *KTREE, *sizes, "mapping.both.tp=16", "mapping.both.placement=mesh")
     designs = [
-        replace_leaves(of.base, {f"mapping.{phase}.sums.algorithm": name for phase in ("prefill", "decode")} | trees)
+        replace_leaves(of.base, {f"mapping.{phase}.allreduce.algorithm": name for phase in ("prefill", "decode")} | trees)
         for name in (*TILE_SUMS, AUTO)
-        for trees in [{f"mapping.{phase}.sums.ktree_k": 2 for phase in ("prefill", "decode")}]
+        for trees in [{f"mapping.{phase}.allreduce.ktree_k": 2 for phase in ("prefill", "decode")}]
     ]
     *single, auto = evaluate(stack_designs(designs), of.workload).columns["tpot"]
     assert auto < min(single)
@@ -229,12 +229,15 @@ def test_designs_with_several_trees_are_together_as_each_alone() -> None:
     [
         (
             ("mapping.both.partition=mn",),
-            r"mapping\.both\.sums\.algorithm: nothing reads it beside mapping\.prefill\.partition=mn",
+            r"mapping\.both\.allreduce\.algorithm: nothing reads it beside mapping\.prefill\.partition=mn",
         ),
-        (("mapping.both.experts=whole", "model=qwen3_30b_a3b"), "mapping.both.sums.algorithm: outputs of experts"),
-        (("mapping.both.sums.ktree_k=null",), "mapping.both.sums.ktree_k: missing"),
-        (("mapping.both.sums.algorithm=two_level",), "mapping.prefill.sums.ktree_k: nothing reads it beside two_level"),
-        (("mapping.both.sums.algorithm=k_tree",), "no option 'k_tree'; did you mean 'ktree'"),
+        (("mapping.both.experts=whole", "model=qwen3_30b_a3b"), "mapping.both.allreduce.algorithm: outputs of experts"),
+        (("mapping.both.allreduce.ktree_k=null",), "mapping.both.allreduce.ktree_k: missing"),
+        (
+            ("mapping.both.allreduce.algorithm=two_level",),
+            "mapping.prefill.allreduce.ktree_k: nothing reads it beside two_level",
+        ),
+        (("mapping.both.allreduce.algorithm=k_tree",), "no option 'k_tree'; did you mean 'ktree'"),
     ],
 )
 def test_sums_that_nothing_adds_up_so_are_refused_by_name(overrides: tuple[str, ...], why: str) -> None:
@@ -248,14 +251,14 @@ def test_sums_that_nothing_adds_up_so_are_refused_by_name(overrides: tuple[str, 
 
 def test_a_tree_that_the_mapping_s_file_says_is_refused_where_there_are_no_sums() -> None:
     question = asked("chip=npu64", "model=qwen3_1b7", "mapping=npu_ktree", "mapping.both.partition=mn")
-    with pytest.raises(DesignError, match=r"mapping\.both\.sums: partition mn has no sums of a whole group"):
+    with pytest.raises(DesignError, match=r"mapping\.both\.allreduce: partition mn has no sums of a whole group"):
         typed(question)
 
 
 def test_a_space_may_have_the_phases_of_a_tree_beside_other_sums() -> None:
     question = asked(
-        "chip=npu64", "model=qwen3_1b7", *KTREE, "mapping.both.sums.algorithm=ring",
-        "+space.mapping.both.sums.algorithm=choice(ring,ktree)", "+space.mapping.both.sums.ktree_k=choice(1,2)",
+        "chip=npu64", "model=qwen3_1b7", *KTREE, "mapping.both.allreduce.algorithm=ring",
+        "+space.mapping.both.allreduce.algorithm=choice(ring,ktree)", "+space.mapping.both.allreduce.ktree_k=choice(1,2)",
     )  # fmt: skip
     assert question.space.combinations == 4
 
@@ -266,7 +269,7 @@ def test_a_tree_pays_for_short_vectors_on_wide_links() -> None:
     question = asked("chip=npu64", "model=qwen3_4b", *KTREE, "workload.batch=[1]", *wide, *SHORT)
     ring, levels, tree = (
         evaluate(
-            stack_designs([replace_leaves(question.base, {"mapping.decode.sums.algorithm": name})]), question.workload
+            stack_designs([replace_leaves(question.base, {"mapping.decode.allreduce.algorithm": name})]), question.workload
         ).columns["tpot"][0]
         for name in ("ring", "two_level", "ktree")
     )

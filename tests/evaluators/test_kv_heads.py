@@ -51,8 +51,11 @@ def test_a_device_holds_one_head_where_there_are_fewer_than_devices() -> None:
 
 def test_phases_that_hold_different_heads_and_models_that_have_none_are_refused() -> None:
     for words, said in (
-        (("phi3_medium", "+mapping.prefill.kv_heads=fewer"), r"mapping\.decode\.kv_heads: prefill and decode hold the same"),
-        (("deepseek_v3", "+mapping.both.kv_heads=fewer"), "DeepSeek-V3 has no KV heads that devices could divide"),
+        (
+            ("phi3_medium", "+mapping.prefill.kv_heads=round_down"),
+            r"mapping\.decode\.kv_heads: prefill and decode hold the same",
+        ),
+        (("deepseek_v3", "+mapping.both.kv_heads=round_down"), "DeepSeek-V3 has no KV heads that devices could divide"),
     ):
         of = asked(*words)
         with pytest.raises(DesignError, match=said):

@@ -31,7 +31,7 @@ from tests.samples import asked, metrics
 A_DIE = LibraryDie(cores=132.0, peak=7.5e12, bandwidth=3.35e12, cache_bandwidth=9e12, cache=50e6, vector=9e11, clock=1.8e9)
 BITS = ("mapping.precision.weights=bf16", "mapping.precision.activations=bf16", "mapping.precision.kv=bf16")
 FEW = ("model=qwen3_1b7", "workload.batch=[2]", "workload.prompt=96", "workload.output=4", *BITS)
-PRODUCTS = "+mapping.stack.products={start: 4 us, achieved: 0.8, hbm: 0.83, sharpness: 4, waves: 0.5, tile: 0.5 us, splits: 16}"
+PRODUCTS = "+mapping.stack.gemm={start: 4 us, achieved: 0.8, hbm: 0.83, sharpness: 4, waves: 0.5, tile: 0.5 us, splits: 16}"
 
 share = st.floats(0.1, 1.0)
 microseconds = st.floats(0.0, 2e-5)
@@ -241,7 +241,7 @@ def test_a_die_with_more_experts_takes_longer_for_one_token() -> None:
     of = ("chip=h100", "stack=trtllm_h100", "workload=experts", "mapping.decode.tp=1", "workload.tokens=[1]")
     of = (*of, "mapping.precision.weights=fp8_128x128", "mapping.precision.activations=fp8_1x128", "workload.ep=32")
     first, second = (float(metrics(*of, f"workload.experts={count}")["latency"]) for count in (256, 512))
-    group = asked(*of).base.mapping.stack.experts.group
+    group = asked(*of).base.mapping.stack.grouped_gemm.group
     assert second - first == pytest.approx(2 * 8 * group, rel=1e-6)  # two kernels, eight experts more a die
 
 
@@ -343,8 +343,8 @@ def test_designs_with_a_library_are_answered_alike_alone_and_together() -> None:
         replace_leaves(
             design,
             {
-                "mapping.stack.products.start": float(random.uniform(0, 1e-5)),
-                "mapping.stack.products.achieved": float(random.uniform(0.3, 1)),
+                "mapping.stack.gemm.start": float(random.uniform(0, 1e-5)),
+                "mapping.stack.gemm.achieved": float(random.uniform(0.3, 1)),
                 "chip.hbm.bandwidth": float(random.uniform(1e12, 4e12)),
             },
         )
@@ -371,7 +371,7 @@ def test_products_of_the_same_rows_are_one_kernel() -> None:
     one = Gemm(2.0, model.hidden, columns, model.hidden * columns * 2, 2.0)
     priced = die_libraries(design.chip, design.mapping.stack)
     assert priced is not None
-    seconds = took("products", one, design.mapping.stack.products, priced.die).seconds()
+    seconds = took("products", one, design.mapping.stack.gemm, priced.die).seconds()
     assert rows["gate"] + rows["up"] == pytest.approx(seconds * model.layers * steps, rel=1e-9)
 
 

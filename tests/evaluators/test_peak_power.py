@@ -39,7 +39,7 @@ def test_a_chip_that_is_seldom_busy_has_the_peak_of_one_that_works() -> None:
     seldom, often = (
         evaluate(stack_designs([of.base]), of.workload).columns
         for of in (
-            asked(*LAYOUTS["devices"], *LOAD, "workload.arrivals=fixed", f"workload.rate={rate} Hz") for rate in (0.1, 1)
+            asked(*LAYOUTS["devices"], *LOAD, "workload.arrivals=constant", f"workload.rate={rate} Hz") for rate in (0.1, 1)
         )
     )
     assert often["power"][0] > seldom["power"][0]

@@ -157,9 +157,9 @@ def test_passes_end_in_turn_in_stages_that_differ(seed: int, share: float, rule:
 
 
 LINES = {
-    "dies": ("chip=h200", "model=llama3_8b", "+space.mapping.serving.batch=choice(8,32)"),
+    "dies": ("chip=h200", "model=llama3_8b", "+space.mapping.serving.max_batch_size=choice(8,32)"),
     "tiles": ("chip=npu64", "model=qwen3_4b", "mapping.both.tp=4", "mapping.both.pp=4",
-              "+space.mapping.both.microbatch=choice(2,8)"),
+              "+space.mapping.both.microbatch_size=choice(2,8)"),
 }  # fmt: skip
 
 

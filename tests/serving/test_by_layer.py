@@ -137,7 +137,7 @@ LINES = {
 def test_by_layer_takes_less_between_prefill_and_decode(name: str) -> None:
     found = []
     for word in ("whole", "by_layer"):
-        asked = _asked(f"{LINES[name]} mapping.serving.transfer={word}")
+        asked = _asked(f"{LINES[name]} mapping.serving.kv_transfer={word}")
         found.append(evaluate(stack_designs([asked.base]), asked.workload).columns)
     assert found[1]["ttft"][0] == pytest.approx(found[0]["ttft"][0])
     assert found[1]["tpot"][0] < found[0]["tpot"][0]
@@ -147,5 +147,5 @@ def test_by_layer_takes_less_between_prefill_and_decode(name: str) -> None:
     "words", ["chip=h200 model=llama3_8b", "chip=npu64 model=qwen3_4b mapping.both.tp=4 mapping.both.pp=4"]
 )
 def test_where_nothing_is_sent_the_word_is_refused(words: str) -> None:
-    with pytest.raises(DesignError, match=r"mapping\.serving\.transfer: nothing reads it"):
-        _asked(f"{words} mapping.serving.transfer=by_layer")
+    with pytest.raises(DesignError, match=r"mapping\.serving\.kv_transfer: nothing reads it"):
+        _asked(f"{words} mapping.serving.kv_transfer=layerwise")

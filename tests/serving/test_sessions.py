@@ -218,14 +218,16 @@ def _asked(words: str) -> Question:
 
 
 def test_sessions_are_asked_for_in_words() -> None:
-    asked = _asked("'workload.sessions={turns: 4, think: 2 s, system: 64}' mapping.serving.reuse=pool workload.rate='8 Hz'")
+    asked = _asked(
+        "'workload.sessions={turns: 4, think: 2 s, system: 64}' mapping.serving.prefix_cache=shared workload.rate='8 Hz'"
+    )
     (load,) = asked.workload.cases
     assert len(load.requests) == 60
     assert load.requests.rate == pytest.approx(8, rel=0.6)
     found = evaluate(stack_designs([asked.base]), asked.workload, fidelity="closed").columns
     assert found["prefix_reused"][0] > 0.3
     assert sum(one.requests for one in results_by_class_and_turn(asked.base, load, "closed")[1]) == 60
-    several = _asked("'workload.sessions={turns: 4, think: 0 s}' workload.arrivals=closed 'workload.users=[1,8]'")
+    several = _asked("'workload.sessions={turns: 4, think: 0 s}' workload.arrivals=closed_loop 'workload.users=[1,8]'")
     told = evaluate(stack_designs([several.base]), several.workload, fidelity="closed", cases=True).cases
     assert told["request_throughput"][1, 0] > 2 * told["request_throughput"][0, 0]
     assert told["offered_load"][1, 0] == pytest.approx(8 * told["offered_load"][0, 0])
@@ -239,11 +241,11 @@ def test_sessions_are_asked_for_in_words() -> None:
         ("'workload.sessions={turns: 4, think: 2 s, sistem: 3}'", "did you mean 'system'"),
         ("'workload.sessions={turns: 0.5, think: 2 s}'", r"workload.sessions: 0.5 turns"),
         ("'workload.sessions={turns: 4, think: 2 s, spread: even}'", "no spread 'even'"),
-        ("workload.arrivals=closed workload.users=3", "closed is of sessions; say workload.sessions="),
-        ("'workload.sessions={turns: 4, think: 2 s}' workload.arrivals=closed", "workload.users: of arrivals=closed"),
-        ("'workload.sessions={turns: 4, think: 2 s}' workload.arrivals=closed workload.users=999", "999 of"),
+        ("workload.arrivals=closed_loop workload.users=3", "closed is of sessions; say workload.sessions="),
+        ("'workload.sessions={turns: 4, think: 2 s}' workload.arrivals=closed_loop", "workload.users: of arrivals=closed"),
+        ("'workload.sessions={turns: 4, think: 2 s}' workload.arrivals=closed_loop workload.users=999", "999 of"),
         ("'workload.sessions={turns: 4, think: 2 s}' workload.users=2", "of arrivals=closed only"),
-        ("'workload.sessions={turns: 4, think: 2 s}' workload.arrivals=closed workload.rate=largest", "as fast as"),
+        ("'workload.sessions={turns: 4, think: 2 s}' workload.arrivals=closed_loop workload.rate=max", "as fast as"),
         ("'workload.sessions={turns: 4, think: 2 s}' workload.trace=x.csv", "leave one of trace and sessions out"),
     ],
 )  # fmt: skip

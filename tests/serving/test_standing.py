@@ -288,9 +288,9 @@ def test_through_the_door_it_says_what_the_loop_says(name: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("workload.arrivals=at_once", "come at once"),
+        ("workload.arrivals=offline", "come at once"),
         ("mapping.serving.policy=static", "batches that end together"),
-        ("workload.rate=largest", "fidelity=steady makes none"),
+        ("workload.rate=max", "fidelity=steady makes none"),
     ],
 )
 def test_what_it_cannot_say_is_refused_in_one_line(words: str, said: str) -> None:

@@ -224,7 +224,7 @@ def test_conversations_have_tokens_where_somebody_says_how_many_characters_one_i
     text = [{"id": str(n), "conversations": [{"from": "f", "value": v} for v in talk]} for n, talk in enumerate(talks)]
     path = tmp_path / "talk.json"
     path.write_text(json.dumps(text, indent=1))
-    with pytest.raises(DesignError, match=r"say workload.characters=4"):
+    with pytest.raises(DesignError, match=r"say workload.chars_per_token=4"):
         read_trace(path)
     with pytest.raises(DesignError, match=r"row 2, column first text: 0 is not .*row 3, column conversations"):
         read_trace(path, characters=4)

@@ -156,7 +156,7 @@ def pipelines() -> float:
     from dse.evaluators.workloads.serving import deployment_factory
 
     words = ["chip=npu64", "model=qwen3_4b", "workload=serving", f"workload.trace={TRACES / 'azure_llm_2023_conv.csv'}"]
-    config = compose([*words, "workload.requests=2000", "workload.clip=8192", "workload.rate=4 Hz"])
+    config = compose([*words, "workload.requests=2000", "workload.max_length=8192", "workload.rate=4 Hz"])
     asked = build_question(config, study_folder(config))
     load = asked.workload.cases[0]
     of = deployment_factory(asked.base, load, ())(load.requests)

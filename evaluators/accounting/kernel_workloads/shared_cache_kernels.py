@@ -308,7 +308,7 @@ def _exchanging(design: Design, case: CollectiveCase) -> Any:
         raise DesignError("workload.recorded: kernels for experts are measured as they are by themselves; leave it out")
     if case.along != "rectangle" or case.rows or case.cols or case.root != 0 or case.combine != "sum":
         raise DesignError(
-            "workload.along: all dies of mapping.decode.tp take part, and sum; say workload.along=rectangle workload.root=0 "
+            "workload.group_axis: all dies of mapping.decode.tp take part, and sum; say workload.group_axis=rectangle workload.root=0 "
             "workload.group=mesh workload.combine=sum"
         )
     if machine.network is None:
@@ -361,7 +361,7 @@ def _laid(
     found = block_timeline(blocks, on, reader)
     seconds = sum(of.seconds for of in found)
     engines: Any = on.engines
-    useful = ideal(engines.matrix, mapping.stack.matrix_achieved)
+    useful = ideal(engines.matrix, mapping.stack.matrix_efficiency)
     metrics = {"latency": seconds, "utilisation": useful / (dies * seconds)}
     power = rated_power(chip.power)
     if not np.all(np.isnan(power)):

@@ -159,7 +159,7 @@ def _refuse_exchange(name: str, case: CollectiveCase) -> None:
     if case.pattern not in EXCHANGED:
         raise DesignError(f"mapping.collective: {name} does not carry {case.pattern}; choose one of {', '.join(TEAMS)}")
     if case.rows or case.cols or case.along != "rectangle":
-        raise DesignError(f"mapping.collective: {name} is for all tiles; add workload.group=mesh workload.along=rectangle")
+        raise DesignError(f"mapping.collective: {name} is for all tiles; add workload.group=mesh workload.group_axis=rectangle")
     if case.combine != "sum":
         raise DesignError(f"workload.combine: {name} sums; {case.combine} is carried by one of {', '.join(TEAMS)}")
 

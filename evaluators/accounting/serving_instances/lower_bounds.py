@@ -89,7 +89,7 @@ def peak_flops(chip: Chip) -> Any:
 
 def budget_lanes(serving: ServingPlan) -> Any:
     """Of instances that do both phases; 0 where some only prefill, or where budgets are not the same for all."""
-    budgets = (serving.tokens, serving.unit, serving.chunk)
+    budgets = (serving.max_batched_tokens, serving.chunk_budget_units, serving.max_chunk_tokens)
     if any(isinstance(value, np.ndarray) for value in budgets):
         return 0.0
     return where(serving.prefill_instances > 0, 0.0, serving.instances * 1.0)
@@ -97,5 +97,10 @@ def budget_lanes(serving: ServingPlan) -> Any:
 
 def concurrent_requests(serving: ServingPlan, free: Any, room: RequestMemory, longest: int) -> Any:
     """Requests as long as the longest one that free memory has room for, blocks rounded up; 0 where blocks are said."""
-    left = (free - serving.reserved) * (1 - serving.prefix) * (1 - WATERMARK) * where(serving.blocks > 0, 0.0, 1.0)
-    return maximum(left / room.of(longest + 2 * serving.block) // 1, 0.0)
+    left = (
+        (free - serving.reserved_memory)
+        * (1 - serving.prefix_cache_share)
+        * (1 - WATERMARK)
+        * where(serving.kv_blocks > 0, 0.0, 1.0)
+    )
+    return maximum(left / room.of(longest + 2 * serving.block_size) // 1, 0.0)

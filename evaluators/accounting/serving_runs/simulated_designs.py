@@ -27,7 +27,7 @@ PREFILL_INSTANCES = "mapping.serving.prefill_instances"
 ERROR_METRIC = "step_price_error"
 """Is worked out when somebody asks for it, at once for all designs whose prices are equal."""
 
-SIZES = ("tokens", "batch")
+SIZES = ("max_batched_tokens", "max_batch_size")
 """Of how requests are served, what says how many points a table of prices has."""
 
 
@@ -130,7 +130,7 @@ def _ran(service: ModuleType, one: Design, load: ServingLoad, run: ServingRun, t
     worth = served.run_metrics(run, load, die, system) | {"devices": float(service.device_count(one))}
     worth |= {"max_rate": run.rate} if load.largest else {}
     means = [served.mean_iterations_by_span(run, pool) for pool in range(len(run.pools))]
-    hosted = served.host_bytes(run, service.devices_per_cache(one, load), float(one.mapping.serving.host))
+    hosted = served.host_bytes(run, service.devices_per_cache(one, load), float(one.mapping.serving.host_bandwidth))
     return SimulatedRun(worth, means, peak.concurrency_of_run(run), served.run_duration(run), tables, hosted)
 
 

@@ -102,11 +102,11 @@ def refuse_unsteady_load(load: ServingLoad) -> None:
     """Raises for what takes runs."""
     if load.largest:
         raise DesignError(
-            "workload.rate: largest is found by runs, and fidelity=steady makes none; give a rate, or use fidelity=closed"
+            "workload.rate: max is found by runs, and fidelity=steady makes none; give a rate, or use fidelity=closed"
         )
     if load.classes:
         raise DesignError(
-            "workload.classes: who waits for whom is for runs to say, and fidelity=steady makes none; use fidelity=closed"
+            "workload.slo_classes: who waits for whom is for runs to say, and fidelity=steady makes none; use fidelity=closed"
         )
 
 

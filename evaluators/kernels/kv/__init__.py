@@ -21,4 +21,4 @@ KV: dict[str, ModuleType] = {"concat": concat, "shift": shift}
 
 def find_kv_method(name: str) -> ModuleType:
     """The method of a name."""
-    return choose_option(KV, name, "mapping.kv")
+    return choose_option(KV, name, "mapping.kv_placement")

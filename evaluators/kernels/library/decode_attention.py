@@ -76,7 +76,7 @@ class DecodeAttention(NamedTuple):
     @property
     def kind(self) -> str:
         """A name of `kernels.library.LIBRARY`."""
-        return "generation"
+        return "decode_attention"
 
     @property
     def rows(self) -> Any:

@@ -60,7 +60,7 @@ class Gemm(NamedTuple):
     @property
     def kind(self) -> str:
         """A name of `kernels.library.LIBRARY`."""
-        return "products"
+        return "gemm"
 
     def sizes(self) -> dict[str, Any]:
         """What measured rows of this kernel differ in, by name."""

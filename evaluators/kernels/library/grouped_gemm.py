@@ -57,7 +57,7 @@ class GroupedGemm(NamedTuple):
     @property
     def kind(self) -> str:
         """A name of `kernels.library.LIBRARY`."""
-        return "experts"
+        return "grouped_gemm"
 
     def sizes(self) -> dict[str, Any]:
         """What measured rows of this kernel differ in, by name; of a pass, the rows alone."""

@@ -59,7 +59,7 @@ class PrefillAttention(NamedTuple):
     @property
     def kind(self) -> str:
         """A name of `kernels.library.LIBRARY`."""
-        return "latent_context" if self.latent else "context"
+        return "mla_prefill_attention" if self.latent else "prefill_attention"
 
     def sizes(self) -> dict[str, Any]:
         """What measured rows of this kernel differ in, by name."""
