@@ -1,24 +1,38 @@
-"""Old addresses and what they are now, for each machine on which the old one meant that; old names of files that are chosen.
+"""Old addresses and options and what they are now; old names of files that are chosen.
 
-An old address works wherever people and files say one; `dse/config/renamed_addresses.py` reads the table there. Knobs,
-designs and results have the new ones alone.
+An old address or option works wherever people and files say one; `dse/config/renamed_addresses.py` reads the tables there.
+Knobs, designs and results have the new ones alone; content keys have the old ones (`dse.space.fields.iterate_key_leaves`).
+
+A field of a record that was renamed says so itself, by `former` and `former_options` in its declaration. `RENAMED_ADDRESSES`
+and `RENAMED_OPTIONS` have what is no field of a design, and what was renamed on some machines alone.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple, TypeVar
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
+from functools import cache
+from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
+from dse.space.chip import Chip
 from dse.space.errors import DesignError
-from dse.space.machines import POOL, TILES, guess_machine
+from dse.space.machines import MACHINES, POOL, TILES, guess_machine
+from dse.space.mapping import Mapping as Software
 
 T = TypeVar("T")
 
+EVERY = ""
+"""In the place of a machine: whatever a chip is."""
+
+PHASES = ("prefill", "decode")
+"""Parts of a mapping that an address with ``both`` names."""
+
 
 class Alias(NamedTuple):
-    """An address that was another one before, on one machine."""
+    """An address that was another one before, on one machine or on every one."""
 
     old: str
     new: str
-    machine: str
+    machine: str = EVERY
 
 
 RENAMED_ADDRESSES = (
@@ -30,8 +44,11 @@ RENAMED_ADDRESSES = (
     Alias("chip.network.call", "mapping.stack.collective_call", POOL),
     Alias("chip.operator_overhead", "mapping.stack.operator_overhead", POOL),
 )
-"""What was renamed: addresses that said one thing on one machine and another on the next, or that were of another part."""
+"""What was renamed and is no field of a design's records; of a machine: addresses that said one thing there and another
+elsewhere, or that were of another part."""
 
+RENAMED_OPTIONS: Mapping[str, Mapping[str, str]] = {}
+"""New options by old ones, by present address, of settings that are no field of a design's records."""
 
 CHOICES = {"stack": {"vllm_h100": "vllm_allreduce_h100"}}
 """Options of groups that were renamed, old name to new one, by group."""
@@ -46,13 +63,51 @@ def current_choice(group: str, name: str) -> str:
     return CHOICES.get(group, {}).get(name, name)
 
 
-def new_address_by_old(machine: str) -> dict[str, str]:
-    """New addresses by old ones, of a machine.
+@cache
+def renamed_fields() -> tuple[Alias, ...]:
+    """Aliases of fields of a chip and of a mapping that were renamed, in the order of declaration.
+
+    What `RENAMED_ADDRESSES` has of an old address on a machine counts there.
+    """
+    found = dict.fromkeys(_renamed(Chip, "chip.", "chip."))
+    found |= dict.fromkeys(_renamed(Software, "mapping.", "mapping."))
+    special = {alias.old: {one.machine for one in RENAMED_ADDRESSES if one.old == alias.old} for alias in RENAMED_ADDRESSES}
+    return tuple(
+        Alias(old, new, machine)
+        for old, new in found
+        for machine in ([one for one in MACHINES if one not in special[old]] if old in special else [EVERY])
+    )
+
+
+@cache
+def new_address_by_old(machine: str) -> Mapping[str, str]:
+    """New addresses by old ones, of a machine; with `EVERY`, those that are so whatever the machine is.
+
+    Addresses of both phases are there as well as those of each.
 
     >>> new_address_by_old(TILES)["chip.hbm.bandwidth"]
     'chip.hbm.channel_bandwidth'
     """
-    return {alias.old: alias.new for alias in RENAMED_ADDRESSES if alias.machine == machine}
+    every = (*renamed_fields(), *RENAMED_ADDRESSES)
+    return {alias.old: alias.new for alias in every if alias.machine in (EVERY, machine)}
+
+
+@cache
+def new_option_by_old() -> Mapping[str, Mapping[str, str]]:
+    """New options by old ones, by present address."""
+    found = {address: dict(options) for address, options in RENAMED_OPTIONS.items()}
+    for address, options in (*_renamed_options(Chip, "chip."), *_renamed_options(Software, "mapping.")):
+        found.setdefault(address, {}).update(options)
+    return found
+
+
+@cache
+def all_old_addresses() -> Mapping[str, tuple[Alias, ...]]:
+    """Aliases of every machine by their old addresses."""
+    found: dict[str, tuple[Alias, ...]] = {}
+    for alias in (*renamed_fields(), *RENAMED_ADDRESSES):
+        found[alias.old] = (*found.get(alias.old, ()), alias)
+    return found
 
 
 def current_address(address: str, machine: str) -> str:
@@ -61,10 +116,27 @@ def current_address(address: str, machine: str) -> str:
     >>> current_address("chip.hbm.bandwidth.note", TILES)
     'chip.hbm.channel_bandwidth.note'
     """
-    for old, new in new_address_by_old(machine).items():
-        if is_at_or_below(address, old):
-            return new + address.removeprefix(old)
+    old = renamed_part(address, new_address_by_old(machine))
+    return address if old is None else new_address_by_old(machine)[old] + address.removeprefix(old)
+
+
+def renamed_part(address: str, table: Mapping[str, Any]) -> str | None:
+    """The longest of some addresses that an address is at or below; None where it is below none.
+
+    >>> renamed_part("chip.boxes.start.note", {"chip.boxes": 1, "chip.boxes.start": 2, "chip.box": 3})
+    'chip.boxes.start'
+    """
+    while address not in table:
+        address, dot, _ = address.rpartition(".")
+        if not dot:
+            return None
     return address
+
+
+def current_option(address: str, value: T) -> T:
+    """A value of a present address with an option that was renamed by its name of now."""
+    options = new_option_by_old().get(address)
+    return options.get(value, value) if options and isinstance(value, str) else value  # type: ignore[return-value]
 
 
 def rename_values(values: Mapping[str, T], machine: str, where: str) -> dict[str, T]:
@@ -83,24 +155,50 @@ def rename_values(values: Mapping[str, T], machine: str, where: str) -> dict[str
     return found
 
 
+def rename_stored_values(values: Mapping[str, T], machine: str) -> dict[str, T]:
+    """Stored values by address, by the addresses and options of now.
+
+    >>> rename_stored_values({"chip.hbm.bandwidth": 1.0}, TILES)
+    {'chip.hbm.channel_bandwidth': 1.0}
+    """
+    renamed = ((current_address(address, machine), value) for address, value in values.items())
+    return {address: current_option(address, value) for address, value in renamed}
+
+
 def rename_study_record(said: Mapping[str, T]) -> dict[str, T]:
-    """What a stored study says of itself, by the addresses of now; ``space.`` begins those of knobs.
+    """What a stored study says of itself, by the addresses and options of now.
+
+    ``space.`` begins what it says of knobs, and ``chips.NAME.`` of one chip of several.
 
     >>> rename_study_record({"chip.tile.sram": "8 MB", "space.chip.hbm.bandwidth.unit": "GB/s"})
     {'chip.tile.sram': '8 MB', 'space.chip.hbm.channel_bandwidth.unit': 'GB/s'}
     """
-    machine, knob = machine_of_leaves(said), "space."
-    return {
-        knob + current_address(key.removeprefix(knob), machine)
-        if key.startswith(knob)
-        else current_address(key, machine): value
-        for key, value in said.items()
-    }
+    machine = machine_of_leaves(said)
+    found = {}
+    for key, value in said.items():
+        before, address = re.fullmatch(r"(space\.(?:.*\.when\.)?|chips\.[^.]*\.|)(.*)", key, re.DOTALL).groups()  # type: ignore[union-attr]
+        if ".when." in before:
+            knob = before.removeprefix("space.").removesuffix(".when.")
+            before = f"space.{current_address(knob, machine)}.when."
+        new = current_address(address, machine)
+        leaf = renamed_part(new, new_option_by_old())
+        found[before + new] = value if leaf is None else _with_current_options(leaf, value)
+    return found
+
+
+def _with_current_options(address: str, said: T) -> T:
+    """What a stored study says at an address of an option, one or a list of them as text, by their names of now."""
+    if not isinstance(said, str):
+        return said
+    options = new_option_by_old()[address]
+    return re.sub(r"[\w.+-]+", lambda word: options.get(word[0], word[0]), said)
 
 
 def machine_of_leaves(addresses: Iterable[str]) -> str:
-    """The machine of a design by the addresses of its leaves."""
-    return guess_machine(address.split(".")[1] for address in addresses if address.startswith("chip."))
+    """The machine of a design by the addresses of its leaves, by present or by former names of parts."""
+    table = new_address_by_old(EVERY)
+    parts = {address.split(".")[1] for address in addresses if address.startswith("chip.")}
+    return guess_machine(table.get(f"chip.{part}", f"chip.{part}").removeprefix("chip.") for part in parts)
 
 
 def is_at_or_below(address: str, leaf: str) -> bool:
@@ -111,3 +209,41 @@ def is_at_or_below(address: str, leaf: str) -> bool:
 def named_twice_error(where: str, one: str, other: str) -> DesignError:
     """What to say of an address that is set by its old name and by its new one."""
     return DesignError(f"{where}: {one} and {other} are two names of one address; set one of them")
+
+
+def _renamed(kind: type, old: str, new: str) -> Iterator[tuple[str, str]]:
+    """Old and new addresses of renamed fields of a record and of what is below it; of those of both phases too."""
+    for spec, inner, name in _fields(kind):
+        former = spec.metadata.get("former", name)
+        if former != name:
+            yield old + former, new + name
+        if inner is not None:
+            inline = "inline" in spec.metadata
+            below = _renamed(inner, old if inline else f"{old}{former}.", new if inline else f"{new}{name}.")
+            for before, now in below:
+                yield before, now
+                if name in PHASES:
+                    yield before.replace(f".{name}.", ".both.", 1), now.replace(f".{name}.", ".both.", 1)
+
+
+def _renamed_options(kind: type, prefix: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Present addresses of leaves of a record whose options were renamed, with new options by old ones."""
+    for spec, inner, name in _fields(kind):
+        if options := spec.metadata.get("former_options"):
+            yield prefix + name, options
+        if inner is not None:
+            for address, options in _renamed_options(inner, prefix if "inline" in spec.metadata else f"{prefix}{name}."):
+                yield address, options
+                if name in PHASES:
+                    yield address.replace(f".{name}.", ".both.", 1), options
+
+
+def _fields(kind: type) -> Iterator[tuple[Any, type | None, str]]:
+    """Fields of a record, once for each kind of record that a field may have."""
+    hints = get_type_hints(kind)
+    for spec in fields(kind):  # type: ignore[arg-type]
+        kinds = spec.metadata.get("parts") or [
+            one for one in (hints[spec.name], *get_args(hints[spec.name])) if hasattr(one, "__dataclass_fields__")
+        ]
+        for inner in kinds or (None,):
+            yield spec, inner, spec.name

@@ -10,7 +10,7 @@ import numpy as np
 
 from dse.space.array_math import Array
 from dse.space.chip import Chip
-from dse.space.fields import iterate_leaves, replace_leaves
+from dse.space.fields import iterate_key_leaves, iterate_leaves, replace_leaves
 from dse.space.mapping import Mapping
 
 
@@ -43,7 +43,12 @@ def design_key(design: Design) -> str:
     Returns:
         32 hexadecimal digits of SHA-256 over ``address=value`` lines; numbers count by value, so 8 and 8.0 are equal.
     """
-    return key_of_leaves((address, value) for address, value, _ in iterate_leaves(design))
+    return record_key(design)
+
+
+def record_key(value: Any) -> str:
+    """The content key of a value object, of the addresses and values that `iterate_key_leaves` has."""
+    return key_of_leaves(iterate_key_leaves(value))
 
 
 def key_of_leaves(items: Iterable[tuple[str, Any]]) -> str:

@@ -47,13 +47,15 @@ def quantity_field(
     default: float | None = None,
     absent: bool = False,
     unread: Unread = ALWAYS,
+    former: str = "",
 ) -> Any:
     """A leaf with a unit; `low` and `high` bound what makes sense, `positive` refuses zero as well; `absent` may be missing.
 
-    Beside `unread`, words or whole numbers by the leaf that has them, nothing reads it (`dse.space.unread_leaves`).
+    Beside `unread`, words or whole numbers by the leaf that has them, nothing reads it (`dse.space.unread_leaves`). `former` is
+    the name that the field had before, which is an alias of it (`dse.space.aliases`) and the one that content keys have.
     """
     metadata = {"unit": unit, "doc": doc, "low": low, "high": high, "positive": positive}
-    return _leaf(metadata | _unread(unread), default, absent)
+    return _leaf(metadata | _unread(unread) | _former(former), default, absent)
 
 
 def integer_field(
@@ -65,10 +67,11 @@ def integer_field(
     absent: bool = False,
     apart: bool = False,
     unread: Unread = ALWAYS,
+    former: str = "",
 ) -> Any:
     """A leaf that is a whole number of things, or of units; designs that differ in one `apart` are worked out in turn."""
     metadata = {"unit": unit, "doc": doc, "low": low, "whole": True} | ({"apart": True} if apart else {})
-    return _leaf(metadata | _unread(unread), default, absent)
+    return _leaf(metadata | _unread(unread) | _former(former), default, absent)
 
 
 def option_field(
@@ -80,15 +83,21 @@ def option_field(
     unfit: Mapping[str, str] = MappingProxyType({}),
     absent: bool = False,
     unread: Unread = ALWAYS,
+    former: str = "",
+    former_options: Mapping[str, str] = MappingProxyType({}),
 ) -> Any:
-    """A leaf that is a word; with `options`, one of these; with `number`, a whole number too; `unfit` says why not others."""
+    """A leaf that is a word; with `options`, one of these; with `number`, a whole number too; `unfit` says why not others.
+
+    `former_options` are options by the names that they had before, which are aliases of them, and which content keys have.
+    """
     metadata = {"unit": "", "doc": doc, "options": tuple(options), "unfit": unfit} | ({"number": True} if number else {})
-    return _leaf(metadata | _unread(unread), default, absent)
+    before = {"former_options": MappingProxyType(dict(former_options))} if former_options else {}
+    return _leaf(metadata | _unread(unread) | _former(former) | before, default, absent)
 
 
-def boolean_field(doc: str, *, default: bool | None = None, absent: bool = False) -> Any:
+def boolean_field(doc: str, *, default: bool | None = None, absent: bool = False, former: str = "") -> Any:
     """A leaf that is a statement, true or false."""
-    return _leaf({"unit": "", "doc": doc, "flag": True}, default, absent)
+    return _leaf({"unit": "", "doc": doc, "flag": True} | _former(former), default, absent)
 
 
 def table_field(doc: str, kind: type) -> Any:
@@ -96,12 +105,12 @@ def table_field(doc: str, kind: type) -> Any:
     return field(metadata={"doc": doc, "table": kind}, default=())
 
 
-def part_field(doc: str, *kinds: type, inline: bool = False) -> Any:
+def part_field(doc: str, *kinds: type, inline: bool = False, former: str = "") -> Any:
     """A value object of one of some kinds, which its fields tell apart; None where the whole has no such part.
 
     The addresses of an `inline` part's leaves are those of the whole: ``mapping.rows``, not ``mapping.kernel.rows``.
     """
-    return field(metadata={"doc": doc, "parts": kinds} | ({"inline": True} if inline else {}), default=None)
+    return field(metadata={"doc": doc, "parts": kinds} | ({"inline": True} if inline else {}) | _former(former), default=None)
 
 
 def refused_field(why: str) -> Any:
@@ -116,6 +125,10 @@ def ranges() -> Any:
 
 def _unread(words: Unread) -> dict[str, Any]:
     return {"unread": words} if words else {}
+
+
+def _former(name: str) -> dict[str, Any]:
+    return {"former": name} if name else {}
 
 
 def _leaf(metadata: dict[str, Any], default: Any, absent: bool) -> Any:
@@ -151,6 +164,23 @@ def iterate_leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any, Fie
     return iter(found)
 
 
+def iterate_key_leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Address and value of every leaf as content keys have them, in the order of `iterate_leaves`.
+
+    Keys stay as they were when a field or an option is renamed: they have former names, as `former` and `former_options` of the
+    field say.
+    """
+    found: list[tuple[str, Any, Field[Any]]] = []
+    _gather(value, prefix, found, former=True)
+    return ((address, key_option(spec, inner)) for address, inner, spec in found)
+
+
+def key_option(spec: Field[Any], value: Any) -> Any:
+    """A value of a leaf as content keys have it: a former option where an option was renamed."""
+    former: Mapping[str, str] = spec.metadata.get("former_options", ALWAYS)
+    return next((old for old, new in former.items() if new == value), value) if former and isinstance(value, str) else value
+
+
 def have_equal_leaves(one: Any, other: Any) -> bool:
     """Whether two value objects have the same leaves, in all designs that these are of.
 
@@ -170,22 +200,31 @@ def have_equal_leaves(one: Any, other: Any) -> bool:
     )
 
 
-def _gather(value: Any, prefix: str, found: list[tuple[str, Any, Field[Any]]]) -> None:
-    values, declared = _declared(type(value), prefix)  # type: ignore[arg-type]
+def _gather(value: Any, prefix: str, found: list[tuple[str, Any, Field[Any]]], *, former: bool = False) -> None:
+    values, declared = _declared(type(value), prefix, former)  # type: ignore[arg-type]
     for inner, (address, below, spec) in zip(values(value), declared, strict=True):
         if inner is None:
             continue
         if _nests(type(inner)):  # type: ignore[arg-type]
-            _gather(inner, below, found)
+            _gather(inner, below, found, former=former)
         elif spec.metadata:
             found.append((address, inner, spec))
 
 
 @cache
-def _declared(kind: type[Any], prefix: str) -> tuple[Callable[[Any], Any], tuple[tuple[str, str, Field[Any]], ...]]:
-    """What tells all fields of a value object; and of each its address, the prefix of what is below it, and its declaration."""
+def _declared(
+    kind: type[Any], prefix: str, former: bool = False
+) -> tuple[Callable[[Any], Any], tuple[tuple[str, str, Field[Any]], ...]]:
+    """What tells all fields of a value object; and of each its address, the prefix of what is below it, and its declaration.
+
+    With `former`, addresses have the names that fields had before.
+    """
     specs = fields(kind)
-    rows = tuple((prefix + of.name, prefix if "inline" in of.metadata else f"{prefix}{of.name}.", of) for of in specs)
+    names = [of.metadata.get("former", of.name) if former else of.name for of in specs]
+    rows = tuple(
+        (prefix + name, prefix if "inline" in of.metadata else f"{prefix}{name}.", of)
+        for name, of in zip(names, specs, strict=True)
+    )
     if len(specs) > 1:
         return attrgetter(*(of.name for of in specs)), rows
     return lambda value: [getattr(value, of.name) for of in specs], rows

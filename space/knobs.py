@@ -5,6 +5,7 @@ A knob's address may say ``both``: one value then goes to the leaves of both pha
 
 import hashlib
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, replace
 from functools import cached_property
@@ -19,7 +20,9 @@ from dse.space.fields import (
     addresses,
     check_leaf,
     field_at,
+    iterate_key_leaves,
     iterate_leaves,
+    key_option,
     key_text,
     leaf_at,
     match_addresses_or_none,
@@ -35,6 +38,9 @@ MAX_TIED_VALUES = 20_000
 GROUP_ROWS = 256
 """Rows a group must have on average to be worth a group of its own: numbers of the mapping that differ within a group cost as
 much as some four groups in which they are one number, and more for each design."""
+
+ADDRESS = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+")
+"""An address in an expression."""
 
 Columns = dict[str, Array]
 """By knob: numbers as float64, NaN where inactive; words as int16 codes into `Choice.values`, -1 where inactive."""
@@ -185,13 +191,18 @@ class Space:
     tied: tuple[TiedLeaf, ...] = ()
     targets: dict[str, list[str]] = field(init=False, repr=False, compare=False)
     _following: dict[str, list[str]] = field(init=False, repr=False, compare=False)
+    _former: dict[str, str] = field(init=False, repr=False, compare=False)
+    _options: dict[str, Field[Any]] = field(init=False, repr=False, compare=False)
     _entries: dict[str, str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         targets = {knob.address: addresses(self.base, knob.address) for knob in self.knobs}
         object.__setattr__(self, "targets", targets)
         object.__setattr__(self, "_following", {tied.address: addresses(self.base, tied.address) for tied in self.tied})
-        object.__setattr__(self, "_entries", {a: key_line(a, value) for a, value, _ in iterate_leaves(self.base)})
+        base = list(zip(iterate_leaves(self.base), iterate_key_leaves(self.base), strict=True))
+        object.__setattr__(self, "_former", {leaf: former for (leaf, _, _), (former, _) in base if leaf != former})
+        object.__setattr__(self, "_options", {leaf: spec for (leaf, _, spec), _ in base if "former_options" in spec.metadata})
+        object.__setattr__(self, "_entries", {leaf: key_line(*former) for (leaf, _, _), former in base})
         owner: dict[str, str] = {}
         for knob in self.knobs:
             for address in targets[knob.address]:
@@ -228,10 +239,41 @@ class Space:
     @property
     def key(self) -> str:
         """Content key of the base and the knobs."""
-        base = [(address, value) for address, value, _ in iterate_leaves(self.base)]
-        tied = [(f"tied {tied.address}", tied.text) for tied in self.tied]
-        read = [(f"read {knob.address}", key_text(knob.read)) for knob in self.knobs if knob.read]
-        return key_of_leaves(base + [(f"knob {knob.address}", key_text(knob)) for knob in self.knobs] + read + tied)
+        former = [self._former_knob(knob) for knob in self.knobs]
+        knobs = [(f"knob {knob.address}", key_text(knob)) for knob in former]
+        read = [(f"read {knob.address}", key_text(knob.read)) for knob in former if knob.read]
+        tied = [(f"tied {self._former_address(tied.address)}", self._former_text(tied.text)) for tied in self.tied]
+        return key_of_leaves([*iterate_key_leaves(self.base), *knobs, *read, *tied])
+
+    def _former_address(self, address: str) -> str:
+        """An address of a knob, or of what is tied, as content keys have it."""
+        leaf = next(iter(match_addresses_or_none(list(self._entries), address)), address)
+        names = zip(address.split("."), self._former.get(leaf, leaf).split("."), strict=True)
+        return ".".join(name if name == "both" else first for name, first in names)
+
+    def _former_knob(self, knob: Knob) -> Knob:
+        """A knob as content keys have it: with former addresses and options, its own and those that it counts by."""
+
+        def options(address: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
+            leaf = next(iter(self.targets.get(address, [address])))
+            return tuple(self._former_option(leaf, value) for value in values)
+
+        when = tuple((self._former_address(other), options(other, values)) for other, values in knob.when)
+        read = tuple((self._former_address(other), options(other, values), usual) for other, values, usual in knob.read)
+        former = replace(knob, address=self._former_address(knob.address), when=when, read=read)
+        return replace(former, values=options(knob.address, former.values)) if isinstance(former, ChoiceKnob) else former
+
+    def _former_text(self, text: str) -> str:
+        """An expression with the addresses that content keys have."""
+        return ADDRESS.sub(lambda found: self._former_address(found[0]), text) if self._former else text
+
+    def _former_option(self, leaf: str, value: Any) -> Any:
+        """A value of a leaf as content keys have it."""
+        return key_option(self._options[leaf], value) if leaf in self._options else value
+
+    def _line(self, leaf: str, value: Any) -> str:
+        """One line of what a key is made of."""
+        return key_line(self._former.get(leaf, leaf), self._former_option(leaf, value))
 
     def at(self, values: Mapping[str, Value]) -> Design:
         """The design at knob values; a knob that is missing or inactive leaves its base value."""
@@ -240,7 +282,7 @@ class Space:
     def key_at(self, values: Mapping[str, Value]) -> str:
         """The key of the design at knob values, without building the design."""
         entries = dict(self._entries)
-        entries.update((address, key_line(address, value)) for address, value in self._changes(values).items())
+        entries.update((address, self._line(address, value)) for address, value in self._changes(values).items())
         return hash_lines(entries.values())
 
     def following(self, design: Design) -> Design:
@@ -261,7 +303,9 @@ class Space:
             value = np.asarray(tied.worth(_Here(self.base, changes)), dtype=float)
             for leaf in self._following[tied.address]:
                 changes[leaf] = np.trunc(value) if "whole" in field_at(self.base, leaf).metadata else value
-        moved |= {leaf: _number_entries(leaf, np.broadcast_to(value, size)) for leaf, value in changes.items()}
+        moved |= {
+            leaf: _number_entries(self._former.get(leaf, leaf), np.broadcast_to(value, size)) for leaf, value in changes.items()
+        }
         start, *rest = self._around(list(moved))
         begun = hashlib.sha256(start.encode())
         keys = []
@@ -274,7 +318,7 @@ class Space:
     def _word_entries(self, knob: Knob, leaf: str, codes: Array) -> list[str]:
         """In each row, the line of a key of a leaf that has words; of an inactive knob the base's."""
         assert isinstance(knob, ChoiceKnob)
-        of = [*(key_line(leaf, word) for word in knob.values), self._entries[leaf]]
+        of = [*(self._line(leaf, word) for word in knob.values), self._entries[leaf]]
         return [of[code] for code in codes.tolist()]
 
     def _around(self, moved: Sequence[str]) -> list[str]:
@@ -544,7 +588,7 @@ class Space:
 
 
 def _number_entries(leaf: str, values: Array) -> list[str]:
-    """In each row, the line of a key of a leaf that has numbers."""
+    """In each row, the line of a key of a leaf that has numbers, by the address that keys have."""
     several, places = np.unique(values, return_inverse=True)
     of = [key_line(leaf, value) for value in several.tolist()]
     return [of[place] for place in places.tolist()]

@@ -25,7 +25,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf._utils import get_yaml_loader
 
 from dse.config.record_parser import USUAL
-from dse.config.renamed_addresses import chosen, refuse_double_names
+from dse.config.renamed_addresses import chosen, refuse_double_names, rename_references
 from dse.config.untrusted_files import SHIPPED_CONF, check_package, is_shipped, read_untrusted_yaml
 from dse.space.errors import DesignError
 
@@ -176,7 +176,7 @@ class UserConfigSource(FileConfigSource):
         header = ConfigSource._get_header_dict(text[:512])
         if not trust:
             check_package(header["package"], path)
-        config = OmegaConf.load(io.StringIO(text))
+        config = OmegaConf.load(io.StringIO(rename_references(text)))
         if isinstance(config, DictConfig) and "both" in text and not config_path.startswith("space/"):  # knobs know both
             config = OmegaConf.create(_each_phase(OmegaConf.to_container(config), config_path, path))
         if config_path.rpartition("/")[2] == "study":

@@ -58,6 +58,7 @@ def _packed(loaded: Any, file: Any) -> Plain:
     from omegaconf._utils import split_key
 
     from dse.config.hydra_sources import ParsedConfig
+    from dse.config.renamed_addresses import rename_content
 
     plain = isinstance(loaded, ParsedConfig)
     found: Any = pickle.loads(loaded.values) if plain else OmegaConf.to_container(loaded.config, resolve=False)
@@ -67,7 +68,7 @@ def _packed(loaded: Any, file: Any) -> Plain:
     package = loaded.header["package"] if file.package is None else file.package
     for key in reversed(split_key(package) if package else []):
         found = {key: found}
-    return dict(found)
+    return dict(found) if plain else rename_content(found)
 
 
 GROUPS: dict[bytes, bytes] = {}

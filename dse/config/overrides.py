@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dse.config.renamed_addresses import choice
+from dse.config.renamed_addresses import choice, rename_typed
 from dse.config.untrusted_files import SHIPPED_CONF, SHIPPED_STUDIES
 from dse.space.aliases import CHOICES
 from dse.space.errors import DesignError, suggest_nearest
@@ -124,7 +124,7 @@ def parse_command_line(typed: Sequence[str], *, trust: bool) -> CommandLine:
             overrides.append(f"{key}={_quoted(value)}")  # bare, many a path or URL is no value to Hydra
         else:
             overrides.append(word)
-    return CommandLine(tuple(typed), tuple(flags), tuple(places), tuple(overrides), trust)
+    return CommandLine(tuple(typed), tuple(flags), tuple(places), rename_typed(overrides), trust)
 
 
 FIELDS = (

@@ -28,9 +28,9 @@ from dse.space import multi_chip_space as chips
 from dse.space import noc_router as network
 from dse.space.chip import Chip
 from dse.space.compatibility import KINDS, SPECULATING_SOFTWARE, WHERE, case_type_name, case_type_of
-from dse.space.design import Design, hash_lines, key_of_leaves
+from dse.space.design import Design, hash_lines, record_key
 from dse.space.errors import DesignError
-from dse.space.fields import addresses, check_leaf, field_at, iterate_leaves
+from dse.space.fields import addresses, check_leaf, field_at
 from dse.space.knobs import ChoiceKnob, IntervalKnob, Knob, Space
 from dse.space.layers import layers
 from dse.space.machines import MACHINES, NODE_HINT, POOL, machine_of
@@ -234,9 +234,7 @@ def _with_part(chip: Chip, as_given: Dict[str, Any] | None) -> Chip:
     parts = dict.fromkeys((fact for fact in FACTS if is_said(chip, fact)), as_modelled(chip))
     if as_given is not None:
         parts |= dict.fromkeys(as_given["facts"], as_modelled(_chip(as_given["chip"], [])))
-    part = hash_lines(
-        f"{fact}: {key_of_leaves((address, value) for address, value, _ in iterate_leaves(of))}" for fact, of in parts.items()
-    )
+    part = hash_lines(f"{fact}: {record_key(of)}" for fact, of in parts.items())
     return replace(chip, published=replace(facts, part=part, given=tuple(parts.items())))
 
 

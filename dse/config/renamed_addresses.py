@@ -1,37 +1,94 @@
-"""Old addresses in what people type and in what files say, spelled as they are now (`dse.space.aliases`).
+"""Old addresses and options in what people type and in what files say, spelled as they are now (`dse.space.aliases`).
 
-Overrides are spelled before Hydra sees them, which refuses an address that the composed files do not have; what files say is
-spelled when it is composed, since only then the machine is known.
+What was renamed whatever a chip is, is spelled where it is read: overrides before Hydra sees them, files before they are
+merged. What was renamed on some machines alone is spelled when the configuration is composed, since only then the machine is
+known; overrides of it are spelled before Hydra sees them, which refuses an address that the composed files do not have.
 """
 
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from dse.space.aliases import (
-    RENAMED_ADDRESSES,
+    EVERY,
+    all_old_addresses,
     current_address,
     current_choice,
+    current_option,
     is_at_or_below,
     machine_of_leaves,
     named_twice_error,
     new_address_by_old,
+    new_option_by_old,
     rename_values,
+    renamed_part,
 )
 from dse.space.machines import guess_machine
 
 OVERRIDE = re.compile(r"([+~]*)(space\.)?([^=]*)(.*)", re.DOTALL)
 """Signs, whether it is of a knob, the address, and the value with its sign."""
 
+REFERENCE = re.compile(r"(?<=\$\{)[A-Za-z_][\w.]*(?=\})")
+"""The address in a reference to another value of a configuration."""
+
+ADDRESS = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+")
+"""An address in an expression."""
+
 GROUPS = ("chip", "mapping", "space")
 """Groups of files that say addresses."""
 
+SAID = "DSE_RENAMED_SAID"
+"""Environment variable with the old names of which a process tree has printed its line."""
+
+
+def rename_typed(words: Sequence[str]) -> tuple[str, ...]:
+    """Overrides by the addresses of now, but for what was renamed on some machines alone.
+
+    >>> rename_typed(["chip.mesh.rows=4", "space.chip.clock='choice(1, 2)'"])
+    ('chip.mesh.rows=4', "space.chip.clock='choice(1, 2)'")
+
+    Raises:
+        DesignError: two of them set one address by two names.
+    """
+    table = new_address_by_old(EVERY)
+    found = [_rename_word(word, table) for word in words]
+    if any(old != new for _, pairs in found for old, new in pairs):
+        said: dict[str, str] = {}
+        for _, pairs in found:
+            for old, new in pairs:
+                if said.setdefault(new, old) != old:
+                    raise named_twice_error("overrides", said[new].removeprefix("space."), old.removeprefix("space."))
+                _hint(old.removeprefix("space."), new.removeprefix("space."))
+    return tuple(word for word, _ in found)
+
+
+def rename_references(text: str) -> str:
+    """A text of a file or an override whose references to other values have the addresses of now."""
+    if "${" not in text:
+        return text
+    return REFERENCE.sub(lambda found: current_address(found[0], EVERY), text)
+
+
+def rename_content(content: dict[Any, Any]) -> dict[Any, Any]:
+    """What a file says from the root of a configuration, by the addresses of now, but for those of some machines alone."""
+    found = _rename_tree(content, new_address_by_old(EVERY))
+    if isinstance(found.get("space"), Mapping):
+        found = {**found, "space": _rename_tree(found["space"], new_address_by_old(EVERY))}
+    return dict(found)
+
 
 def may_use_old_address(words: Sequence[str]) -> bool:
-    """Whether overrides may say an old address: on some machine it is one."""
-    olds = {alias.old for alias in RENAMED_ADDRESSES}
-    return any(is_at_or_below(address, old) for old in olds for word in words for _, _, address, _ in _each(word, olds))
+    """Whether overrides may say an address that is an old one on some machine alone."""
+    olds = _olds_of_machines()
+    return any(renamed_part(address, olds) for word in words for _, _, address, _ in _each(word, olds))
+
+
+@cache
+def _olds_of_machines() -> dict[str, None]:
+    return {old: None for old, aliases in all_old_addresses().items() if any(alias.machine != EVERY for alias in aliases)}
 
 
 def rename_overrides(words: Sequence[str], config: Mapping[str, Any], others: Iterable[str] = ()) -> tuple[str, ...]:
@@ -46,18 +103,15 @@ def rename_overrides(words: Sequence[str], config: Mapping[str, Any], others: It
         DesignError: two of them set one address by two names.
     """
     table = new_address_by_old(guess_machine(_parts(config)))
+    before = {new: old for old, new in table.items()}
     found: list[str] = []
     said: dict[str, str] = {}
     for word in words:
-        for signs, space, address, value in _each(word, {*table, *table.values(), *others}):
+        for signs, space, address, value in _each(word, {**table, **before, **dict.fromkeys(others)}):
             if not space and signs in ("", "+") and any(is_at_or_below(address, other) for other in others):
                 signs = "++"
-            of = next(
-                ((old, new) for old, new in table.items() if is_at_or_below(address, old) or is_at_or_below(address, new)), None
-            )
-            if of is not None:
-                old, new = of
-                own = old if is_at_or_below(address, old) else new
+            if own := renamed_part(address, table) or renamed_part(address, before):
+                old, new = (own, table[own]) if own in table else (before[own], own)
                 if said.setdefault(f"{space}{new}", own) != own:
                     raise named_twice_error("overrides", old, new)
                 root: Any = config.get("space") if space else config
@@ -83,17 +137,14 @@ def rename_config(config: Mapping[str, Any], words: Sequence[str]) -> dict[str, 
     """
     machine = guess_machine(_parts(config))
     typed = {address for word in words for _, space, address, _ in _each(word, ()) if not space}
-    found = dict(config)
-    for old, new in new_address_by_old(machine).items():
-        if not _has(found, old):
-            continue
-        _hint(old, new)
-        value, found = _at(found, old), _without(found, old.split("."))
+
+    def counts(new: str) -> bool:
         other = "stack" in typed and new.startswith("mapping.stack.")  # one was chosen in the place of the file's
-        if not other and not {new, f"{new}.value"} & typed:
-            found = _with(found, new.split("."), value)
+        return not other and not {new, f"{new}.value"} & typed
+
+    found = _rename_options(_rename_tree(config, new_address_by_old(machine), counts))
     space = {
-        address: knob | {"when": rename_values(knob["when"], machine, f"space.{address}.when")} if knob.get("when") else knob
+        address: _rename_knob(address, knob, machine)
         for address, knob in rename_values(found["space"], machine, "space").items()
     }
     return {**found, "space": space, "report": _pictures(found.get("report"), machine)}
@@ -137,10 +188,100 @@ def refuse_double_names(content: Any, config_path: str, path: Path) -> None:
     """Refuses a file that sets one address by its old name and by its new one."""
     group = config_path.partition("/")[0]
     root = {group: content} if group in GROUPS else content
-    for alias in RENAMED_ADDRESSES:
-        for part in (root, root.get("space") if isinstance(root, Mapping) else None):
-            if _has(part, alias.old) and _has(part, alias.new):
-                raise named_twice_error(str(path), alias.old, alias.new)
+    for part in (root, root.get("space") if isinstance(root, Mapping) else None):
+        for old, aliases in all_old_addresses().items():
+            for alias in aliases if _has(part, old) else ():
+                if _has(part, alias.new) and _say_the_same(_at(part, old), _at(part, alias.new)):
+                    raise named_twice_error(str(path), old, alias.new)
+
+
+def _say_the_same(old: Any, new: Any) -> bool:
+    """Whether two values of one address are of one leaf at least: parts of a design with other fields each are not."""
+    groups = all(isinstance(one, Mapping) and "value" not in one for one in (old, new))
+    return not groups or bool(old.keys() & new.keys())
+
+
+def _rename_word(word: str, table: Mapping[str, str]) -> tuple[str, list[tuple[str, str]]]:
+    """An override by the addresses of now, and each address that it sets as it is typed and as it is now."""
+    signs, space, address, value = (part or "" for part in OVERRIDE.fullmatch(word).groups())  # type: ignore[union-attr]
+    new = current_address(address, EVERY)
+    pairs = [(f"{space}{address}", f"{space}{new}")]
+    if value.startswith("={") and (inner := _group(word)):
+        pairs = [(f"{space}{old}", f"{space}{current_address(old, EVERY)}") for old in _leaves(inner, f"{address}.")]
+        if any(old != now for old, now in pairs):
+            from dse.config.sweep_syntax import hydra_text
+
+            value = f"={hydra_text(_at(_rename_tree(_with({}, address.split('.'), inner), table, hint=False), new))}"
+    value = rename_references(value)
+    return (f"{signs}{space}{new}{value}" if "@" not in address else word), pairs
+
+
+def _group(word: str) -> Any:
+    from dse.config.sweep_syntax import overridden_group
+
+    return overridden_group(word)
+
+
+def _leaves(group: Mapping[str, Any], prefix: str) -> Iterator[str]:
+    """Addresses of the values in a group."""
+    for name, value in group.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
+def _rename_tree(
+    root: Mapping[str, Any], table: Mapping[str, str], counts: Callable[[str], bool] = lambda new: True, *, hint: bool = True
+) -> dict[str, Any]:
+    """Values of a configuration by new addresses.
+
+    Args:
+        root: values by address, in groups.
+        table: new addresses by old ones.
+        counts: whether what is said by the old address counts over what stands at a new one.
+        hint: whether to say what was renamed.
+    """
+    found = dict(root)
+    for old in sorted((old for old in table if _has(root, old)), key=lambda old: -old.count(".")):
+        new = table[old]
+        if hint:
+            _hint(old, new)
+        value, found = _at(found, old), _without(found, old.split("."))
+        if counts(new):
+            if isinstance(value, Mapping) and "value" not in value:
+                value = {name: inner for name, inner in value.items() if counts(f"{new}.{name}")}
+            found = _with(found, new.split("."), value)
+    return found
+
+
+def _rename_options(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration with options that were renamed by their names of now."""
+    found = dict(config)
+    for address in new_option_by_old():
+        for place in (f"{address}.value", address):
+            if _has(found, place) and (new := current_option(address, old := _at(found, place))) != old:
+                _hint(f"{address}={old}", f"{address}={new}")
+                found = _with(found, place.split("."), new)
+    return found
+
+
+def _rename_knob(address: str, knob: Mapping[str, Any], machine: str) -> dict[str, Any]:
+    """An entry of a space whose address is that of now, with what it says by the addresses and options of now."""
+    found = dict(knob)
+    if knob.get("when"):
+        when = rename_values(knob["when"], machine, f"space.{address}.when")
+        found["when"] = {other: _current_options(other, allowed) for other, allowed in when.items()}
+    if "values" in knob:
+        found["values"] = _current_options(address, knob["values"])
+    if isinstance(knob.get("tied"), str):
+        found["tied"] = ADDRESS.sub(lambda name: current_address(name[0], machine), knob["tied"])
+    return found
+
+
+def _current_options(address: str, said: Any) -> Any:
+    """One or several values of a present address by the options of now."""
+    return [current_option(address, value) for value in said] if isinstance(said, list) else current_option(address, said)
 
 
 def _each(word: str, table: Any) -> Iterator[tuple[str, str, str, str]]:
@@ -177,7 +318,18 @@ def _pictures(report: Any, machine: str) -> Any:
     if not isinstance(report, Mapping):
         return report
     kinds = {kind: report[kind] for kind in ("lines", "bars") if isinstance(report.get(kind), list)}
-    return {**report, **{kind: [of(picture) for picture in pictures] for kind, pictures in kinds.items()}}
+    found = {**report, **{kind: [of(picture) for picture in pictures] for kind, pictures in kinds.items()}}
+    if isinstance(points := report.get("points"), Mapping):
+        found["points"] = {name: _point(values, machine, f"report.points.{name}") for name, values in points.items()}
+    return found
+
+
+def _point(values: Any, machine: str, where: str) -> Any:
+    """Values of knobs by the addresses and options of now; what is no group is refused later."""
+    if not isinstance(values, Mapping):
+        return values
+    renamed = rename_values({str(address): value for address, value in values.items()}, machine, where)
+    return {address: current_option(address, value) for address, value in renamed.items()}
 
 
 def _has(root: Any, address: str) -> bool:
@@ -209,7 +361,11 @@ def _with(root: Any, path: Sequence[str], value: Any) -> Any:
 
 
 def _hint(old: str, new: str) -> None:
-    if old != new:
-        from dse.terminal.progress import say_once
+    """Says on standard error what an old name is now: once a process tree, and nothing while a shell completes a line."""
+    said = os.environ.get(SAID, "").split()
+    if old == new or old in said or "COMP_LINE" in os.environ:
+        return
+    os.environ[SAID] = " ".join((*said, old))
+    from dse.terminal.progress import say
 
-        say_once(f"[yellow]{old}[/] is {new} now")
+    say(f"[yellow]{old}[/] is now {new}")

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from rich.markup import escape
 
 from dse.space.array_math import Array
+from dse.store.renamed_columns import rename_columns
 from dse.store.storage_folders import StorageFolder, StoredFile
 from dse.terminal.progress import say_once
 
@@ -97,7 +98,7 @@ def _sound(files: Sequence[StoredFile], kind: str, number: int) -> Iterator[Stor
             continue
         content = file.content()
         if file.name == _name(kind, number, content):
-            yield _of(file, pq.read_table(pa.BufferReader(content)))
+            yield _of(file, rename_columns(pq.read_table(pa.BufferReader(content))))
         else:
             say_once(f"[yellow]screen[/]: {escape(str(file))}: damaged; left out, and a run evaluates it again")
 

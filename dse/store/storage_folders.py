@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from dse.space.errors import DesignError
 from dse.space.safe_text import mask_passwords
+from dse.store.renamed_columns import current_column, rename_columns
 from dse.terminal.atomic_files import write_atomically
 
 SCHEMES = ("s3", "gs", "abfs", "hdfs", "viewfs", "file")
@@ -132,8 +133,9 @@ class StoredFile:
             system, folder = self.place._reached
             with system.open_input_file(f"{folder}/{self.name}") as opened:
                 file = pq.ParquetFile(opened)
-                there = None if columns is None else [name for name in columns if name in file.schema_arrow.names]
-                return file.read(columns=there)
+                stored = {current_column(name): name for name in file.schema_arrow.names}
+                there = None if columns is None else [stored[name] for name in columns if name in stored]
+                return rename_columns(file.read(columns=there))
 
     def drop(self) -> None:
         """Removes it, if it is there."""

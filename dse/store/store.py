@@ -21,7 +21,7 @@ import sqlalchemy as sql
 from rich.markup import escape
 
 from dse.search.samplers import Ask
-from dse.space.aliases import machine_of_leaves, new_address_by_old, rename_study_record
+from dse.space.aliases import EVERY, current_address, machine_of_leaves, rename_stored_values, rename_study_record
 from dse.space.errors import DesignError
 from dse.space.multi_chip_space import CHIP_KNOB
 from dse.store.database import DAMAGED, connect_engine, database_errors, enable_write_ahead
@@ -256,8 +256,11 @@ class Store:
                     of = (ASKS.c.study == study, ASKS.c.physics == physics)
                     connection.execute(sql.delete(ASKS).where(*of, ASKS.c.number >= whole))
             rows = rows[:whole]
-        table = new_address_by_old(machine_of_leaves(self.identity(study.partition(":")[0]) or ()))
-        return [(Ask(row.number, _now_at(table, orjson.loads(row[4])), orjson.loads(row.marks)), row.design) for row in rows]
+        machine = machine_of_leaves(self.identity(study.partition(":")[0]) or ())
+        return [
+            (Ask(row.number, rename_stored_values(orjson.loads(row[4]), machine), _marks(row.marks, machine)), row.design)
+            for row in rows
+        ]
 
     def asked(self, study: str, physics: int) -> int:
         """How many asks a study has, those of all its searches."""
@@ -269,11 +272,13 @@ class Store:
     def results(self, context: ResultContext) -> dict[str, DesignResult]:
         """All results of a context, by design key; those of any study."""
         loads = orjson.loads
-        found, tables = {}, {key: new_address_by_old(machine_of_leaves(design)) for key, design in self._bases().items()}
+        found, machines = {}, {key: machine_of_leaves(design) for key, design in self._bases().items()}
         for row in self._rows(RESULTS, workload=context.workload, fidelity=context.fidelity, physics=context.physics):
             design, _, _, _, base, values, metrics, limit, need, have, seconds, error = row[:12]
-            knobs = _now_at(tables.get(base, {}), loads(values))
-            found[design] = DesignResult(design, knobs, loads(metrics), limit, need, have, seconds, error)
+            machine = machines.get(base, EVERY)
+            knobs = rename_stored_values(loads(values), machine)
+            binding = current_address(limit, machine)
+            found[design] = DesignResult(design, knobs, loads(metrics), binding, need, have, seconds, error)
         return found
 
     def counted(self, context: ResultContext) -> int:
@@ -288,7 +293,7 @@ class Store:
 
     def bases(self, context: ResultContext) -> dict[str, dict[str, Any]]:
         """Of results of a context, by design key, all leaves of the design that its values change, where they are known."""
-        texts = {key: _now_at(new_address_by_old(machine_of_leaves(leaves)), leaves) for key, leaves in self._bases().items()}
+        texts = {key: _leaves(text) for key, text in self._bases().items()}
         rows = self._rows(RESULTS, workload=context.workload, fidelity=context.fidelity, physics=context.physics)
         return {row.design: _base(texts[row.base], row[5]) for row in rows if row.base in texts}
 
@@ -483,9 +488,10 @@ def host_record() -> dict[str, Any]:
     return {"user": user, "host": socket.gethostname(), "pid": os.getpid()}
 
 
-def _now_at(table: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Stored values by the addresses of now."""
-    return {table.get(address, address): value for address, value in values.items()} if table else dict(values)
+def _marks(text: str, machine: str) -> dict[str, Any]:
+    """What a sampler noted of an ask, its parameters by the addresses and options of now."""
+    marks: dict[str, Any] = orjson.loads(text)
+    return marks | {"params": rename_stored_values(marks["params"], machine)} if "params" in marks else marks
 
 
 def _text(value: Any) -> str:
@@ -494,6 +500,13 @@ def _text(value: Any) -> str:
 
 BY_CHIP = "by chip"
 """The field of a base's text under which those of several chips are, by the value of the knob `chip`."""
+
+
+def _leaves(text: dict[str, Any]) -> dict[str, Any]:
+    """The text of a base, or of those of several chips, by the addresses and options of now."""
+    if BY_CHIP in text:
+        return {BY_CHIP: {chip: _leaves(leaves) for chip, leaves in text[BY_CHIP].items()}}
+    return rename_stored_values(text, machine_of_leaves(text))
 
 
 def _base(text: dict[str, Any], values: str) -> dict[str, Any]:

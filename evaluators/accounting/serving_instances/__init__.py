@@ -49,7 +49,7 @@ from dse.evaluators.serving.kv_memory import RequestMemory
 from dse.space.array_math import Array
 from dse.space.chip import Chip
 from dse.space.design import Design, hash_lines, key_line
-from dse.space.fields import fingerprint, iterate_leaves
+from dse.space.fields import fingerprint, iterate_key_leaves, iterate_leaves
 from dse.space.memoize import memoize_by_identity
 from dse.space.model import Model
 from dse.space.workload import ServingLoad
@@ -74,8 +74,10 @@ def iteration_time_key(design: Design, load: ServingLoad, *others: Any, without:
     said.
     """
     of = [
-        key_line(address, value)
-        for address, value, _ in iterate_leaves(design.mapping, "mapping.")
+        key_line(*leaf)
+        for (address, _, _), leaf in zip(
+            iterate_leaves(design.mapping, "mapping."), iterate_key_leaves(design.mapping, "mapping."), strict=True
+        )
         if not address.startswith(without)
     ]
     asked = load.requests
@@ -86,7 +88,7 @@ def iteration_time_key(design: Design, load: ServingLoad, *others: Any, without:
 @memoize_by_identity
 def _lines(chip: Chip, model: Model) -> list[str]:
     """Of a chip and a model, which many designs of a load share."""
-    return [*(key_line(address, value) for address, value, _ in iterate_leaves(chip, "chip.")), fingerprint(model)]
+    return [*(key_line(*leaf) for leaf in iterate_key_leaves(chip, "chip.")), fingerprint(model)]
 
 
 def design_count(design: Design) -> int:

@@ -1,0 +1,35 @@
+"""Columns of stored tables by the addresses and options of now; files themselves stay as they were written."""
+
+from typing import Any
+
+import pyarrow as pa
+
+from dse.space.aliases import EVERY, current_address, current_option, new_option_by_old
+
+
+def current_column(name: str) -> str:
+    """Name of now of a stored column.
+
+    >>> current_column("chip.mesh.rows")
+    'chip.mesh.rows'
+    """
+    return current_address(name, EVERY)
+
+
+def rename_columns(table: pa.Table) -> pa.Table:
+    """A stored table with its columns, and the options in them, by their names of now."""
+    names = [current_column(name) for name in table.column_names]
+    if names != table.column_names:
+        table = table.rename_columns(names)
+    for place, name in enumerate(names):
+        if name in new_option_by_old():
+            table = table.set_column(place, name, _current_options(name, table.column(place)))
+    return table
+
+
+def _current_options(address: str, column: Any) -> Any:
+    """A column of options by their names of now."""
+    words = pa.types.is_dictionary(column.type)
+    said = [current_option(address, value) for value in column.to_pylist()]
+    renamed = pa.chunked_array([pa.array(said, type=column.type.value_type if words else column.type)])
+    return renamed.dictionary_encode() if words else renamed
