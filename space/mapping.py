@@ -40,10 +40,13 @@ class TensorParallelPlan:
     ktree_k: Any = integer_field("phases of the K-tree (K); 2 where it is not said", absent=True, apart=True, unread=NO_TREE)
     prefetch: str = option_field("policy for weights and KV cache during collectives", PREFETCH, unread=ALONE_DEVICE)
     prefetch_share: Number = quantity_field(
-        "1", "share of L2 for prefetched data, 0 to 1", high=1.0, unread={"prefetch": ("none",)}
+        "1", "share of L2 for prefetched data, 0 to 1", high=1.0, unread={"prefetch": ("none",)}, former="prefetch_cap"
     )
     kv_heads: Any = option_field(
-        "KV heads a device holds where they do not divide: round_up, or round_down", UNEVEN_KV_HEADS, absent=True
+        "KV heads a device holds where they do not divide: round_up, or round_down",
+        UNEVEN_KV_HEADS,
+        absent=True,
+        former_options={"more": "round_up", "fewer": "round_down"},
     )
 
 
@@ -83,6 +86,7 @@ class PrefetchPlan:
         "operator, that is set aside for prefetched data; none where policy is none",
         high=1.0,
         unread={"policy": ("none",)},
+        former="cap",
     )
 
 
@@ -124,7 +128,7 @@ class MeshProductPlan:
     gemm: str = option_field("algorithm of a matrix product; auto for the quickest that fits")
     gemv: str = option_field("algorithm of a vector-matrix product; auto likewise")
     ktree_k: Number = integer_field("phases of the K-tree (K)", unread=OTHER_SUMS)
-    gemv_result: str = option_field("where a vector-matrix product leaves its sums", GEMV_SUM_LOCATIONS)
+    gemv_result: str = option_field("where a vector-matrix product leaves its sums", GEMV_SUM_LOCATIONS, former="sums")
 
 
 @record_class
@@ -190,6 +194,7 @@ class AttentionPlan:
         low=0,
         absent=True,
         unread={"dataflow": WHOLE_KEYS},
+        former="splits",
     )
 
 
@@ -201,7 +206,11 @@ class WholeChipPlan:
     gemm: TileGemmPlan
     prefetch: Any = part_field("what main memory reads ahead while it has nothing else to do", PrefetchPlan)
     state_share: Any = quantity_field(
-        "1", "share of local memories in which recurrent states stay from step to step; of decode", high=0.9, absent=True
+        "1",
+        "share of local memories in which recurrent states stay from step to step; of decode",
+        high=0.9,
+        absent=True,
+        former="states",
     )
 
 
@@ -225,8 +234,12 @@ class ExpertPlacementPlan:
         low=0,
         default=0,
         apart=True,
+        former="shared",
     )
 
+
+FORMER_EXCHANGES = {"by_node": "hierarchical", "near": "nearest_replica"}
+"""Exchanges by the names that they had before."""
 
 EXCHANGES = ("direct", "hierarchical", "nearest_replica")
 """How tokens go to their experts: a copy to each, over whatever link; one copy to a box, to the die of the same place there,
@@ -260,17 +273,24 @@ class MultiDiePlan:
     )
     placement: str = option_field("where the dies of a stage are", DIE_PLACEMENTS)
     overlap: str = option_field(
-        "what a stage does while its dies exchange: none, or two_batch: halves of a micro-batch in turn", OVERLAPS
+        "what a stage does while its dies exchange: none, or two_batch: halves of a micro-batch in turn",
+        OVERLAPS,
+        former_options={"halves": "two_batch"},
     )
     experts: ExpertPlacementPlan
     all_to_all: Any = option_field(
-        "how tokens go to their experts and back: direct, hierarchical or nearest_replica", EXCHANGES, absent=True
+        "how tokens go to their experts and back: direct, hierarchical or nearest_replica",
+        EXCHANGES,
+        absent=True,
+        former="exchange",
+        former_options=FORMER_EXCHANGES,
     )
     allreduce: str = option_field(
         "how dies that share attention add partial sums up: ring, ktree or two_level",
         GROUP_SUMS,
         default="ring",
         unread={"tp": (1,)},
+        former="sums",
     )
     ktree_k: Number = integer_field(
         "phases of the K-tree (K) of dies that share attention",
@@ -288,7 +308,11 @@ class TileDiesPlan(MultiDiePlan):
     attention: AttentionPlan
     gemm: TileGemmPlan
     all_to_all: str = option_field(
-        "how tokens go to their experts and back: direct, hierarchical or nearest_replica", EXCHANGES, default="direct"
+        "how tokens go to their experts and back: direct, hierarchical or nearest_replica",
+        EXCHANGES,
+        default="direct",
+        former="exchange",
+        former_options=FORMER_EXCHANGES,
     )
 
 
@@ -306,6 +330,9 @@ class SharedCacheDiesPlan(MultiDiePlan):
         "micro-batches that attention dies and those of FFNs have in turn; 3 where it is not said", absent=True, apart=True
     )
 
+
+FORMER_POLICIES = {"chunked": "chunked_prefill", "fusion": "pd_fusion"}
+"""Policies by the names that they had before."""
 
 PREEMPTION = ("recompute", "swap")
 """What becomes of a cache for which memory has no room any more: it is computed again, or goes to the host and comes back."""
@@ -344,41 +371,55 @@ NEVER_SHORT = {"policy": ("static", "orca"), "prefill_instances": (0,)}
 class ServingPlan:
     """How requests are served: instances of the model, and who is served next."""
 
-    policy: str = option_field("how an instance forms an iteration")
+    policy: str = option_field("how an instance forms an iteration", former_options=FORMER_POLICIES)
     instances: Number = integer_field("copies of the model, each with its own queue; with prefill instances, those that decode")
     prefill_instances: Number = integer_field(
         "copies that only prefill and send caches on; 0 where every instance does both", low=0
     )
-    max_batch_size: Number = integer_field("the most requests that an instance runs at a time")
-    prefill_policy: str = option_field("how prefill instances form iterations", default="prefill_first")
+    max_batch_size: Number = integer_field("the most requests that an instance runs at a time", former="batch")
+    prefill_policy: str = option_field(
+        "how prefill instances form iterations", default="prefill_first", former_options=FORMER_POLICIES
+    )
     prefill_max_batch_size: Number = integer_field(
-        "the most requests that a prefill instance runs at a time; 0 for `max_batch_size`", low=0, default=0
+        "the most requests that a prefill instance runs at a time; 0 for `max_batch_size`",
+        low=0,
+        default=0,
+        former="prefill_batch",
     )
     prefill_max_batched_tokens: Number = integer_field(
-        "token budget of their iterations; 0 for what their policy says", low=0, default=0
+        "token budget of their iterations; 0 for what their policy says", low=0, default=0, former="prefill_tokens"
     )
     max_batched_tokens: Number = integer_field(
-        "token budget of an iteration, or units where the budget has units; 0 for the policy's", low=0
+        "token budget of an iteration, or units where the budget has units; 0 for the policy's", low=0, former="tokens"
     )
     chunk_budget_units: Number = integer_field(
-        "units of the budget that a chunk of a prompt takes; 0 for what the policy says", low=0
+        "units of the budget that a chunk of a prompt takes; 0 for what the policy says", low=0, former="unit"
     )
     max_chunk_tokens: Number = integer_field(
-        "the longest chunk of a prompt, in tokens; 0 for what the policy says", low=0, unread={"policy": WHOLE_PROMPTS}
+        "the longest chunk of a prompt, in tokens; 0 for what the policy says",
+        low=0,
+        unread={"policy": WHOLE_PROMPTS},
+        former="chunk",
     )
-    block_size: Number = integer_field("tokens in a block of KV memory")
-    kv_blocks: Number = integer_field("blocks of KV memory that an instance has; 0 for as many as there is room for", low=0)
+    block_size: Number = integer_field("tokens in a block of KV memory", former="block")
+    kv_blocks: Number = integer_field(
+        "blocks of KV memory that an instance has; 0 for as many as there is room for", low=0, former="blocks"
+    )
     reserved_memory: Number = quantity_field(
-        "B", "of what holds caches, of an instance's device, what the engine keeps for itself"
+        "B", "of what holds caches, of an instance's device, what the engine keeps for itself", former="reserved"
     )
     admission: str = option_field(
         "which blocks a prompt must have before it is taken up",
         ADMISSION_RULES,
         unread={"policy": WHOLE_PROMPTS, "prefill_policy": WHOLE_PROMPTS},
+        former="admit",
     )
     preemption: str = option_field("what becomes of a cache that memory has no room for", PREEMPTION, unread=NEVER_SHORT)
     host_bandwidth: Number = quantity_field(
-        "B/s", "to the memory of the host, of a device; for caches that are swapped, and prefixes that come back", positive=True
+        "B/s",
+        "to the memory of the host, of a device; for caches that are swapped, and prefixes that come back",
+        positive=True,
+        former="host",
     )
     host_kv_capacity: Any = quantity_field(
         "B",
@@ -386,14 +427,19 @@ class ServingPlan:
         positive=True,
         absent=True,
         unread={"prefix_cache": ("reserved",)},
+        former="host_capacity",
     )
     prefix_cache: str = option_field(
         "where prefixes are kept: reserved, in a part of the memory as large as prefix_cache_share says; or shared, in its pool of "
         "blocks",
         PREFIX_STORES,
+        former="reuse",
+        former_options={"part": "reserved", "pool": "shared"},
     )
-    prefix_cache_share: Number = quantity_field("1", "share of the memory for KV that keeps prefixes for reuse", high=0.95)
-    state_snapshot_tokens: Any = integer_field(SNAPSHOT, absent=True)
+    prefix_cache_share: Number = quantity_field(
+        "1", "share of the memory for KV that keeps prefixes for reuse", high=0.95, former="prefix"
+    )
+    state_snapshot_tokens: Any = integer_field(SNAPSHOT, absent=True, former="snapshot")
     routing: str = option_field(
         "which instance a request goes to", ROUTING, unread={"instances": (1,), "prefill_instances": (0, 1)}
     )
@@ -402,6 +448,8 @@ class ServingPlan:
         KV_TRANSFERS,
         absent=True,
         unread={"prefill_instances": (0,)},
+        former="transfer",
+        former_options={"by_layer": "layerwise"},
     )
 
 
@@ -431,6 +479,7 @@ class ReductionPlan:
         "how partial sums are added up: ring, ktree, two_level, or overlapped_ring, beside the product; auto for the quickest",
         (*TILE_SUMS, AUTO),
         unread={"..partition": tuple(option_field for option_field in DIVISIONS if option_field != "k")},
+        former_options={"turns": "overlapped_ring"},
     )
     ktree_k: Any = integer_field(
         "phases of the K-tree (K)", absent=True, unread={"algorithm": ("ring", "two_level", "overlapped_ring")}
@@ -453,7 +502,9 @@ class PipelinePlan:
         "where experts are: divided over the cores of a group, or whole on one of them", EXPERT_PARTITIONS
     )
     prefetch: Any = part_field("what is read from memory while a group exchanges", PrefetchPlan)
-    allreduce: Any = part_field("how partial sums of a group are added up; around its ring where it is not said", ReductionPlan)
+    allreduce: Any = part_field(
+        "how partial sums of a group are added up; around its ring where it is not said", ReductionPlan, former="sums"
+    )
     attention: AttentionPlan | None = part_field(
         "attention of all cores of a group at a time, keys and values from its memory; each core's own heads or rows where it "
         "is not said",
@@ -465,6 +516,7 @@ class PipelinePlan:
         "with the KV cache where it is not said",
         high=0.9,
         absent=True,
+        former="states",
     )
 
 
@@ -477,16 +529,18 @@ class ServingPipelinePlan(PipelinePlan):
     """The mapping of one phase on a mesh of tiles that serves requests as they come."""
 
     stages: str = option_field(
-        "what a stage has: whole layers, or operators: parts of layers, cut between operators and inside products", STAGE_CUTS
+        "what a stage has: whole layers, or operators: parts of layers, cut between operators and inside products",
+        STAGE_CUTS,
+        former_options={"parts": "operators"},
     )
     dp: Number = integer_field(
         "pipelines, each with a copy of the model; 0 for as many as the phase's cores have room for", low=0
     )
     microbatch_size: Number = integer_field(
-        "the most requests of a micro-batch; as many of these are in flight as a pipeline has stages"
+        "the most requests of a micro-batch; as many of these are in flight as a pipeline has stages", former="microbatch"
     )
     max_chunk_tokens: Number = integer_field(
-        "the longest chunk of a prompt, in tokens; 0 for what the policy says, or where prompts go whole", low=0
+        "the longest chunk of a prompt, in tokens; 0 for what the policy says, or where prompts go whole", low=0, former="chunk"
     )
     attention: Any = refused_field(
         "attention on groups takes batches of requests alike, not those that come and go; leave it out, or ask for batches"
@@ -510,7 +564,7 @@ one for each request, as long as the longest one ([zhu2025] section 4.2)."""
 class PipelineServingPlan:
     """How requests are served on a mesh of tiles."""
 
-    policy: str = option_field("how a pipeline that decodes forms an iteration")
+    policy: str = option_field("how a pipeline that decodes forms an iteration", former_options=FORMER_POLICIES)
     prefill_cores: Number = integer_field(
         "cores that only prefill, others only decode; 0 where those that decode do both", low=0
     )
@@ -519,23 +573,27 @@ class PipelineServingPlan:
     )
     arrangement: str = option_field("where prefilling and decoding pipelines are", ARRANGEMENTS, unread={"prefill_cores": (0,)})
     max_batched_tokens: Number = integer_field(
-        "token budget of an iteration, or units where the budget has units; 0 for what the policy says", low=0
+        "token budget of an iteration, or units where the budget has units; 0 for what the policy says", low=0, former="tokens"
     )
     chunk_budget_units: Number = integer_field(
-        "units of the budget that a chunk of a prompt takes; 0 for what the policy says", low=0
+        "units of the budget that a chunk of a prompt takes; 0 for what the policy says", low=0, former="unit"
     )
-    block_size: Number = integer_field("tokens in a block of the KV cache in local memory")
+    block_size: Number = integer_field("tokens in a block of the KV cache in local memory", former="block")
     kv_overflow: str = option_field(
-        "where caches are that local memory has no room for: pages of HBM or a ring of buffers", OVERFLOW
+        "where caches are that local memory has no room for: pages of HBM or a ring of buffers", OVERFLOW, former="overflow"
     )
-    prefix_cache_share: Number = quantity_field("1", "share of HBM beside weights that keeps prefixes for reuse", high=0.95)
-    state_snapshot_tokens: Any = integer_field(SNAPSHOT, absent=True)
+    prefix_cache_share: Number = quantity_field(
+        "1", "share of HBM beside weights that keeps prefixes for reuse", high=0.95, former="prefix"
+    )
+    state_snapshot_tokens: Any = integer_field(SNAPSHOT, absent=True, former="snapshot")
     routing: str = option_field("which pipeline a request goes to", ROUTING)
     kv_transfer: Any = option_field(
         "how caches go from cores that prefill on: whole, or layerwise behind prefill; whole where it is not said",
         KV_TRANSFERS,
         absent=True,
         unread={"prefill_cores": (0,)},
+        former="transfer",
+        former_options={"by_layer": "layerwise"},
     )
 
 
@@ -558,7 +616,9 @@ class DieCollectivePlan:
     """One collective between dies."""
 
     collective: str = option_field(
-        "who carries it between dies: direct, hierarchical, ring, two_level or ktree", DIE_COLLECTIVES
+        "who carries it between dies: direct, hierarchical, ring, two_level or ktree",
+        DIE_COLLECTIVES,
+        former_options={"by_node": "hierarchical"},
     )
     members: Number = integer_field(
         "dies of a group, all of which exchange at the same time; 0 for all dies", low=0, apart=True
@@ -602,16 +662,19 @@ class Mapping:
     )
     precision: Any = part_field("number formats", FormatPlan)
     stack: Any = part_field("libraries, and what launches them: what they reach of a die, and what starting costs", Stack)
-    kv_placement: Any = option_field("where a new token's keys and values go", absent=True)
+    kv_placement: Any = option_field("where a new token's keys and values go", absent=True, former="kv")
     kv_heads: Any = option_field("width of W_K, W_V and the KV cache as they are stored", KV_HEADS, absent=True)
     kv_projection: Any = option_field(
         "width of K and V as they are computed; full repeats them for every query head", KV_HEADS, absent=True
     )
     simulated_layers: Any = integer_field(
-        "layers on the chip, whose time stands for all; 0 where the whole model is there", low=0, absent=True
+        "layers on the chip, whose time stands for all; 0 where the whole model is there",
+        low=0,
+        absent=True,
+        former="resident_layers",
     )
     sram_kv_share: Any = quantity_field(
-        "1", "share of the local memory beside activations that the KV cache may take", high=1.0, absent=True
+        "1", "share of the local memory beside activations that the KV cache may take", high=1.0, absent=True, former="sram_kv"
     )
     serving: Any = part_field("how requests are served", ServingPlan, PipelineServingPlan)
     kernel: Any = part_field(

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from dse.config.renamed_addresses import overridden_leaves as given
+from dse.config.renamed_addresses import rename_content
 from dse.config.unread_stack_leaves import attention_library_part, unread_serving_leaves, unread_stack_leaves
 from dse.space.aliases import current_address, machine_of_leaves
 from dse.space.compatibility import case_type_name
@@ -258,7 +259,7 @@ def group_in_study_file(config: Mapping[str, Any], folder: Path, group: str) -> 
     if not any(str(word).startswith("study=") for word in config.get("overrides", ())) or not path.is_file():
         return {}
     found = yaml.safe_load(path.read_text())
-    said = found.get(group) if isinstance(found, dict) else None
+    said = rename_content(found).get(group) if isinstance(found, dict) else None
     return said if isinstance(said, dict) else {}
 
 

@@ -34,8 +34,8 @@ from dse.store.store import ResultContext
 SETTINGS = {
     "screen": {"run", "limit", "keep", "prune", "folder", "seeds", "fidelity"},
     "search": {"sampler", "budget", "window", "population", "promote", "warm_start", "stop"},
-    "verify": {"fidelity", "designs", "side", "off_front", "strata"},
-    "workers": {"kind", "count", "retries", "time_limit", "memory_limit", "start"},
+    "verify": {"fidelity", "designs", "submesh", "off_front", "strata"},
+    "workers": {"kind", "count", "retries", "time_limit", "memory_limit", "start_time"},
     "ray": {"address"},
     "report": {"lines", "bars", "points"},
 }
@@ -130,7 +130,7 @@ class Study:
         wanted, known = self.verify["fidelity"], fidelities(base, self.question.workload)
         if wanted == "next":
             return next(iter(known[known.index(self.fidelity) + 1 :]), "") if self.fidelity in known else ""
-        if wanted not in known and self.verify["side"]:
+        if wanted not in known and self.verify["submesh"]:
             known = fidelities(base, self.question.workload, part=True)
         return wanted if wanted in known else ""
 
@@ -143,8 +143,8 @@ class Study:
     @property
     def compared(self) -> tuple[str, str]:
         """The fidelities at which its best designs are compared: its own and the higher one, on a part of each mesh or all."""
-        if self.higher == "cycles" and self.verify["side"] and all(map(self._smaller, self.verified_bases)):
-            on = f"{SUBMESH_MARK}{self.verify['side']}"
+        if self.higher == "cycles" and self.verify["submesh"] and all(map(self._smaller, self.verified_bases)):
+            on = f"{SUBMESH_MARK}{self.verify['submesh']}"
             return self.fidelity + on, self.higher + on
         return self.fidelity, self.higher
 
@@ -153,7 +153,7 @@ class Study:
         """On which part of their meshes designs are compared, and what becomes of the workload; "" where on all of it."""
         if self.compared == (self.fidelity, self.higher):
             return ""
-        side, how = self.verify["side"], dict.fromkeys(map(self._smaller, self.verified_bases))
+        side, how = self.verify["submesh"], dict.fromkeys(map(self._smaller, self.verified_bases))
         return f"on at most {side} x {side} cores, each as it is: {'; '.join(how)}"
 
     def _smaller(self, base: Design) -> str:
@@ -434,12 +434,12 @@ def _crew(config: Mapping[str, Any], address: Any) -> WorkerSettings:
     return WorkerSettings(config["kind"], count, config["retries"], **amounts, address=address or "")
 
 
-QUANTITIES = {"time_limit": "s", "memory_limit": "B", "start": "s"}
+QUANTITIES = {"time_limit": "s", "memory_limit": "B", "start_time": "s"}
 """Of workers, with their units."""
 
 
 def _verify(config: Mapping[str, Any], fidelity: str) -> dict[str, Any]:
-    wanted, side = config["fidelity"], config["side"]
+    wanted, side = config["fidelity"], config["submesh"]
     valid = ("none", "next", *fidelity_names()[fidelity_names().index(fidelity) + 1 :])
     if wanted not in valid:
         if wanted in fidelity_names():

@@ -43,7 +43,7 @@ def refuse_library_allreduce(algorithm: str, peers: Any, machine: HardwareModel)
     library = machine.network[3]
     if algorithm == LIBRARY_OPTION:
         _refuse_absent("ring_collectives", library)
-    elif library.rings is not None and np.any(several := np.asarray(peers) > 1):
+    elif library.ring_collectives is not None and np.any(several := np.asarray(peers) > 1):
         raise IncompatibleOptionsError(
             f"mapping.stack.ring_collectives: not read by allreduce={algorithm}; say mapping.both.allreduce=library, or "
             "mapping.stack.ring_collectives=null mapping.stack.one_shot_allreduce=null",
@@ -150,15 +150,15 @@ def library_seconds(pattern: str, nbytes: Any, peers: Any, machine: HardwareMode
         links = DeviceGroupLinks(nodes, bandwidth, network.nodes.latency, network.latency_per)
         between = find_allreduce("ring").cost(nbytes / members, links).seconds
     group = NodeGroup(members, network.ports * network.bandwidth, library.memory)
-    if library.dispatch is not None and pattern in EXPERT_EXCHANGES:
-        return expert_exchange_seconds(pattern, nbytes, each, group, library.dispatch)
-    if library.exchanges is not None and pattern == "all_to_all":
-        found = all_to_all_seconds(nbytes, group, library.exchanges)
+    if library.moe_all_to_all is not None and pattern in EXPERT_EXCHANGES:
+        return expert_exchange_seconds(pattern, nbytes, each, group, library.moe_all_to_all)
+    if library.all_to_all is not None and pattern == "all_to_all":
+        found = all_to_all_seconds(nbytes, group, library.all_to_all)
     else:
-        assert library.rings is not None
-        found = ring_seconds(pattern, nbytes, group, library.rings)
-    if library.short is not None and pattern == "allreduce":
-        return one_shot_seconds(nbytes, group, library.short, found, recorded=recorded) + between
+        assert library.ring_collectives is not None
+        found = ring_seconds(pattern, nbytes, group, library.ring_collectives)
+    if library.one_shot_allreduce is not None and pattern == "allreduce":
+        return one_shot_seconds(nbytes, group, library.one_shot_allreduce, found, recorded=recorded) + between
     return found + between + (0.0 if recorded else where(peers > 1, call, 0.0))
 
 
