@@ -37,7 +37,8 @@ class IncompatibleOptionsError(DesignError):
             said, words alone decide, and it holds for all of them.
         need, have: of what the first word is bounded by, where that has a unit.
 
-    >>> error = IncompatibleOptionsError("mapping.both.allreduce: nothing adds up so; say partition=k", "partition", "allreduce")
+    >>> why = "mapping.both.allreduce: nothing adds up so; say partition=k"
+    >>> error = IncompatibleOptionsError(why, "partition", "allreduce")
     >>> str(error.verdict)
     'needs 2 layout of mapping.both.allreduce, has 1 layout; nothing adds up so; say partition=k'
     """

@@ -252,7 +252,7 @@ GROUP_SUMS = ("ring", "ktree", "two_level")
 rings of the rows of its grid, of dies of its boxes where there are any, then across them."""
 
 TILE_SUMS = (*GROUP_SUMS, "overlapped_ring")
-"""Likewise of a product on cores; by an overlapped ring, which runs while the next columns are multiplied ([zhu2025] section 4.1)."""
+"""Likewise of a product on cores; by an overlapped ring, beside the product of the next columns ([zhu2025] section 4.1)."""
 
 
 @record_class
@@ -347,8 +347,8 @@ KV_TRANSFERS = ("whole", "layerwise")
 behind the iterations that prefill, so that only the last one is left to send where the link keeps up."""
 
 PREFIX_STORES = ("reserved", "shared")
-"""Where prefixes are kept for reuse: in a part of the memory of their own, as large as `prefix_cache_share` says; or in the blocks
-that running requests do not need, which share those that they have alike."""
+"""Where prefixes are kept for reuse: in a part of the memory of their own, as large as `prefix_cache_share` says; or in the
+blocks that running requests do not need, which share those that they have alike."""
 
 
 SNAPSHOT = "tokens of a prompt from one snapshot of recurrent states to the next, for reuse; its end alone where it is not said"
@@ -430,8 +430,8 @@ class ServingPlan:
         former="host_capacity",
     )
     prefix_cache: str = option_field(
-        "where prefixes are kept: reserved, in a part of the memory as large as prefix_cache_share says; or shared, in its pool of "
-        "blocks",
+        "where prefixes are kept: reserved, in a part of the memory as large as prefix_cache_share says; or shared, in "
+        "its pool of blocks",
         PREFIX_STORES,
         former="reuse",
         former_options={"part": "reserved", "pool": "shared"},
@@ -521,7 +521,8 @@ class PipelinePlan:
 
 
 STAGE_CUTS = ("layers", "operators")
-"""What a stage of a pipeline has: whole layers, as many on each; or stages cut between operators too, so that the slowest takes least."""
+"""What a stage of a pipeline has: whole layers, as many on each; or stages cut between operators too, so that the
+slowest takes least."""
 
 
 @record_class

@@ -47,7 +47,8 @@ LESS = [
     ),
     (
         r"^capacity (?!chip=npu)",
-        "workload.requests=500 workload.prompt=512 apart=false mapping.serving.max_batch_size=32 mapping.serving.max_batched_tokens=512",
+        "workload.requests=500 workload.prompt=512 apart=false mapping.serving.max_batch_size=32 "
+        "mapping.serving.max_batched_tokens=512",
     ),
     (r"^capacity .*devices=16", "devices=2"),
     (r"^evaluate .*partition=auto", "model.qwen3_4b.layers=4"),

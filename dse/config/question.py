@@ -153,8 +153,8 @@ def _refuse_pooled(mapping: Mapping, cases: Workload) -> None:
     for model in (case.model for case in cases.cases if isinstance(case, ServingLoad)):
         if fixed_bytes_per_sequence(model, 1.0) or any(reach.window or reach.chunk for reach in layers(model).reaches):
             raise DesignError(
-                f"mapping.serving.prefix_cache: {model.name} has layers that do not keep all positions; give reserved, and its size, "
-                "mapping.serving.prefix_cache_share"
+                f"mapping.serving.prefix_cache: {model.name} has layers that do not keep all positions; give reserved, and its "
+                "size, mapping.serving.prefix_cache_share"
             )
 
 

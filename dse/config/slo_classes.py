@@ -86,8 +86,8 @@ def _shares(said: list[Any]) -> list[float]:
     for place, share in enumerate(said):
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
             raise DesignError(
-                f"workload.slo_classes.{place}.share: {share!r} is not a share of the requests above 0 and at most 1; say it, or "
-                "workload.class_column of a trace"
+                f"workload.slo_classes.{place}.share: {share!r} is not a share of the requests above 0 and at most 1; say it, "
+                "or workload.class_column of a trace"
             )
     if abs(sum(said) - 1) > 1e-6:
         raise DesignError(f"workload.slo_classes: shares of {' + '.join(f'{share:g}' for share in said)} are not 1 together")

@@ -233,8 +233,8 @@ def _products(spec: dict[str, Any], given: _Given) -> list[ProductCase]:
 
 def _loads(spec: dict[str, Any], given: _Given) -> list[ServingLoad]:
     of_trace = "trace skip chars_per_token coarse_timestamps shuffle max_length rate_scale"
-    where = f"arrivals rate cv {of_trace} prompt output requests ttft tpot slo_percentile speculation slo_classes class_column".split()
-    where += ["sessions", "users"]
+    where = f"arrivals rate cv {of_trace} prompt output requests ttft tpot slo_percentile speculation slo_classes".split()
+    where += ["class_column", "sessions", "users"]
     refuse_unknown_fields(spec, where, "workload: served requests have ")
     count = None if spec.get("requests") is None else read_whole_numbers(spec, "requests")[0]
     if count and count > MAX_REQUESTS:

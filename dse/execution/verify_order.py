@@ -46,7 +46,8 @@ def seconds_per_design(results: Iterable[DesignResult]) -> float:
 def expected_seconds(crew: WorkerSettings, each: float, many: int) -> float:
     """What a crew takes for some designs; one that starts workers where that is worth it, at its best. [s]
 
-    >>> expected_seconds(WorkerSettings("serial"), 3.0, 10), expected_seconds(WorkerSettings("auto", 2, start_time=4.0), 3.0, 10)
+    >>> auto = WorkerSettings("auto", 2, start_time=4.0)
+    >>> expected_seconds(WorkerSettings("serial"), 3.0, 10), expected_seconds(auto, 3.0, 10)
     (30.0, 19.0)
     """
     alone = each * many

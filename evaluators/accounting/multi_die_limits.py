@@ -203,7 +203,8 @@ def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, 
         why = "no dies share out experts" if case.model.experts else f"{case.model.name} has no experts"
         return f"{why}, and copies of them are for that: mapping.both.experts.redundant=0"
     if field == "experts.shared_copies":
-        return f"{_unplaced(case.model, phase_split(design, case, phase))}: mapping.both.experts.shared_copies=0 has one on every die"
+        why = _unplaced(case.model, phase_split(design, case, phase))
+        return f"{why}: mapping.both.experts.shared_copies=0 has one on every die"
     if field == "placement":
         others = filter(None, (_nearest(design, case, phase), "mapping.both.placement=linear, snake or interleave"))
         return f"no rectangles of so many dies fit: {', or '.join(others)}"

@@ -370,8 +370,8 @@ def _group(design: Design, plan: PipelinePlan) -> GroupChip | None:
         return None
     if design.mapping.sram_kv_share:
         raise IncompatibleOptionsError(
-            f"mapping.sram_kv_share: attention on groups ({plan.attention.dataflow}) takes keys and values from HBM, wherever they "
-            "would have room; say 0",
+            f"mapping.sram_kv_share: attention on groups ({plan.attention.dataflow}) takes keys and values from HBM, wherever "
+            "they would have room; say 0",
             "sram_kv_share",
         )
     return group_chip(design.chip, plan, design.mapping.precision)

@@ -459,7 +459,7 @@ def _held(design: Design, job: BatchArrays, phase: str, place: Region) -> tuple[
     if chip.hbm is None:
         return found
     plan = getattr(mapping, phase).prefetch
-    cap = 0.0 if plan is None or plan.policy == "none" else plan.cap
+    cap = 0.0 if plan is None or plan.policy == "none" else plan.share
     return with_streamed_weights(found[0], chip.core.sram, cap), with_streamed_weights(found[1], chip.core.sram, cap)
 
 

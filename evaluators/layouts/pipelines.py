@@ -209,13 +209,14 @@ def _refuse_sums(plan: PipelinePlan) -> None:
     of = plan.allreduce
     if plan.partition != "k" and of.algorithm not in RING_REDUCTIONS:  # which is what there is where nothing is said
         raise IncompatibleOptionsError(
-            f"mapping.both.allreduce: partition {plan.partition} has no sums of a whole group; leave it out, or say partition=k",
+            f"mapping.both.allreduce: partition {plan.partition} has no sums of a whole group; leave it out, or say "
+            "partition=k",
             "partition", "algorithm",
         )  # fmt: skip
     if plan.experts == "whole" and of.algorithm not in (*RING_REDUCTIONS, AUTO):
         raise IncompatibleOptionsError(
-            f"mapping.both.allreduce.algorithm: outputs of experts that are whole go around the ring, not by {of.algorithm}; say "
-            "ring, or experts=divided",
+            f"mapping.both.allreduce.algorithm: outputs of experts that are whole go around the ring, not by {of.algorithm}; "
+            "say ring, or experts=divided",
             "experts", "algorithm",
         )  # fmt: skip
     if of.algorithm in ("ktree", AUTO) and of.ktree_k is None:

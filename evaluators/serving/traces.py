@@ -140,7 +140,8 @@ def _conversations(
     """
     if not characters:
         raise DesignError(
-            f"{path}: conversations have texts and no counts of tokens; say workload.chars_per_token=4, of characters to a token"
+            f"{path}: conversations have texts and no counts of tokens; say workload.chars_per_token=4, of characters to a "
+            "token"
         )
     if not 0 < characters < float("inf"):
         raise DesignError(f"workload.chars_per_token: {characters:g} is not a number of characters above 0")

@@ -102,8 +102,16 @@ def test_attention_that_serving_cannot_have_is_what_is_refused(fields: list[str]
 CLASHES = [
     (("mapping=npu", "+space.mapping.both.partition=choice(k,meshgemm)", "+space.mapping.both.placement=choice(ring,mesh)"),
      "mapping.both.partition", ("mapping.both.partition=meshgemm",)),
-    (("mapping=npu_ktree", "+space.mapping.both.partition=choice(k,mn)"), "mapping.both.allreduce", ("mapping.both.partition=mn",)),
-    (("mapping=npu_flat_attention", "+space.mapping.sram_kv_share=choice(0,0.5)"), "mapping.sram_kv_share", ("mapping.sram_kv_share=0.5",)),
+    (
+        ("mapping=npu_ktree", "+space.mapping.both.partition=choice(k,mn)"),
+        "mapping.both.allreduce",
+        ("mapping.both.partition=mn",),
+    ),
+    (
+        ("mapping=npu_flat_attention", "+space.mapping.sram_kv_share=choice(0,0.5)"),
+        "mapping.sram_kv_share",
+        ("mapping.sram_kv_share=0.5",),
+    ),
     (("mapping=npu_flat_attention", "+space.mapping.precision.kv=choice(fp16,int8)"), "mapping.precision.kv",
      ("mapping.precision.kv=int8",)),
 ]  # fmt: skip

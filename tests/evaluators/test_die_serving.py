@@ -140,7 +140,8 @@ def test_the_way_to_the_host_is_a_knob_where_caches_are_sent_by_it() -> None:
         asked(*WAFERS, "space=empty", HOST)
     with pytest.raises(DesignError, match=r"add when: {mapping.serving.prefill_instances: \[1\]}"):
         asked(*WAFERS, "space=empty", some, HOST)
-    knob = "+space.mapping.serving.host_bandwidth={sweep: 'tag(GB/s, choice(16, 64))', when: {mapping.serving.prefill_instances: [1]}}"
+    when = "when: {mapping.serving.prefill_instances: [1]}"
+    knob = f"+space.mapping.serving.host_bandwidth={{sweep: 'tag(GB/s, choice(16, 64))', {when}}}"
     assert len(asked(*WAFERS, "space=empty", some, knob).space.knobs) == 2
     first, second = (
         metrics(*WAFERS, "mapping.serving.prefill_instances=1", f"mapping.serving.host_bandwidth={pace} GB/s")["tpot"]

@@ -161,7 +161,8 @@ def test_latent_caches_are_shared_out_where_heads_would_each_take_all() -> None:
 
 def test_only_decode_may_have_it_and_prefetching_goes_beside_it() -> None:
     asked_ = asked(
-        "chip=npu64", "model=qwen3_8b", "mapping=npu_prefetch", "mapping.sram_kv_share=0", "mapping.both.tp=16", "mapping.both.pp=4",
+        "chip=npu64", "model=qwen3_8b", "mapping=npu_prefetch", "mapping.sram_kv_share=0",
+        "mapping.both.tp=16", "mapping.both.pp=4",
         "+mapping.decode.attention={dataflow: flat_tree, rows: 0, cols: 0, queries: 0, keys: 0}", *SIZES,
     )  # fmt: skip
     none = said(asked_.base, prefetch__policy="none")

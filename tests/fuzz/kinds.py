@@ -42,7 +42,8 @@ def _overrides() -> list[bytes]:
         "chip=tile32 workload=attention mapping.dataflow=flash2",
         "chip=wse2 workload=gemm workload.shapes=[8192x8192x8192] mapping.gemm=cannon mapping.rows=600",
         "chip=hbm3 workload=stream workload.patterns=[sequential,stride1024]",
-        "chip=a100 workload=serving workload.rate='20 Hz' workload.requests=9 workload.output=9 mapping.serving.policy=chunked_prefill",
+        "chip=a100 workload=serving workload.rate='20 Hz' workload.requests=9 workload.output=9 "
+        "mapping.serving.policy=chunked_prefill",
         "chip=wse2 workload=serving workload.requests=9 workload.output=9 mapping.serving.policy=orca",
         "'+constraints.tpot=\"<= 20 ms\"' +objectives.tpot=min +space.chip.cores=range(100,601,50)",
         "chip.hbm.bandwidth='2.4 TB/s' technology@chip.technology=n7 +chip.core.matrix.note=mine",

@@ -75,8 +75,8 @@ def test_designs_of_other_budgets_have_room_for_their_own_chunks(pools: int) -> 
     question = asked(*SERVED, "workload.prompt=4000", "workload.output=4", f"mapping.serving.prefill_instances={pools}")
     address = "mapping.serving.prefill_max_batched_tokens" if pools else "mapping.serving.max_batched_tokens"
     said = {
-        "mapping.serving.policy": "chunked",
-        "mapping.serving.prefill_policy": "chunked",
+        "mapping.serving.policy": "chunked_prefill",
+        "mapping.serving.prefill_policy": "chunked_prefill",
         "mapping.serving.max_batched_tokens": 128,
     }
     designs = [replace_leaves(question.base, {**said, address: tokens}) for tokens in (256, 2048, 256, 512)]

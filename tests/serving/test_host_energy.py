@@ -14,7 +14,8 @@ POSITION = 2 * 2 * 8 * 128 * 32
 
 SESSIONS = (
     "workload.requests=200", "workload.prompt=400", "workload.output=30", "workload.sessions={turns: 8, think: 30 s}",
-    "workload.rate='6 Hz'", "model.max_position=131072", "mapping.serving.prefix_cache=shared", "mapping.serving.kv_blocks=1200",
+    "workload.rate='6 Hz'", "model.max_position=131072", "mapping.serving.prefix_cache=shared",
+    "mapping.serving.kv_blocks=1200",
     "mapping.serving.host_kv_capacity='20 GB'",
 )  # fmt: skip
 """Users who come back for prefixes that had to leave the pool meanwhile."""

@@ -183,7 +183,8 @@ def remedy_text(worst: Infeasibility, design: Design, cases: tuple[CollectiveCas
 def _refuse(case: CollectiveCase, plan: Any, chip: Chip) -> None:
     if case.along != "rectangle" or case.rows or case.cols:
         raise DesignError(
-            "workload.group_axis: mapping.members are a team; say workload.group_axis=rectangle workload.root=0 workload.group=mesh"
+            "workload.group_axis: mapping.members are a team; say workload.group_axis=rectangle workload.root=0 "
+            "workload.group=mesh"
         )
     if not case.recorded:
         raise DesignError("workload.recorded: nothing starts collectives of such dies but their own programs; leave it out")

@@ -308,8 +308,8 @@ def _exchanging(design: Design, case: CollectiveCase) -> Any:
         raise DesignError("workload.recorded: kernels for experts are measured as they are by themselves; leave it out")
     if case.along != "rectangle" or case.rows or case.cols or case.root != 0 or case.combine != "sum":
         raise DesignError(
-            "workload.group_axis: all dies of mapping.decode.tp take part, and sum; say workload.group_axis=rectangle workload.root=0 "
-            "workload.group=mesh workload.combine=sum"
+            "workload.group_axis: all dies of mapping.decode.tp take part, and sum; say workload.group_axis=rectangle "
+            "workload.root=0 workload.group=mesh workload.combine=sum"
         )
     if machine.network is None:
         raise DesignError("chip.network: missing; collectives between dies need the network of their chip")

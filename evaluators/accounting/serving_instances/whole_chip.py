@@ -415,7 +415,7 @@ def _prices(design: Design, load: ServingLoad, phase: str, fidelity: str) -> _Pr
         found = [
             of.tiling for of in (jobs_in_order(uncached_job(of.job))[0] for _, of in calls) if isinstance(of, AttentionJob)
         ]
-        names = (*SLICES, *(("splits",) if find_dataflow(plan.attention.dataflow).split else ()))
+        names = (*SLICES, *(("kv_splits",) if find_dataflow(plan.attention.dataflow).split else ()))
         changes = [{f"attention.{name}": getattr(of, name) for name in names} for of in found]
         return [on._replace(plan=replace_leaves(plan, some)) for some in changes]
 

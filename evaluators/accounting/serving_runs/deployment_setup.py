@@ -55,7 +55,7 @@ def make_pool(
         group.of.shares,
         group.batch,
         **known._asdict(),
-        pooled=serving.prefix_cache == "pool",
+        pooled=serving.prefix_cache == "shared",
         hosted=host_blocks(copies * float(serving.host_kv_capacity), room, block=int(serving.block_size))
         if serving.host_kv_capacity
         else 0,

@@ -24,7 +24,8 @@ SHORT = {
     "PATTERNS": "workload.patterns=[sequential,random,stride4096,chunk512]",
     "SERVED": "workload=serving workload.requests=6 workload.prompt=300 workload.output=8",
     "SMALL": "chip.mesh.rows=4 chip.mesh.cols=4 chip.hbm.channels=4",
-    "SUMS": "workload.pattern=[allreduce] workload.group_axis=rectangle workload.root=0 workload.group=mesh workload.combine=sum",
+    "SUMS": "workload.pattern=[allreduce] workload.group_axis=rectangle workload.root=0 workload.group=mesh "
+    "workload.combine=sum",
     "TREES": "workload=collective workload.pattern=[allreduce,multicast,reduce] workload.group_axis=rectangle workload.root=0"
     " workload.bytes=[64KiB]",
     "TINY": "workload.batch=[2] workload.prompt=48 workload.output=4",
@@ -48,7 +49,8 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=wse2_hbm model=llama2_70b workload.batch=[1] workload.prompt=512 workload.output=32",
         "chip=wse2_hbm model=llama2_70b workload.batch=[1] workload.prompt=512 workload.output=8 "
         "mapping.precision.weights=mxfp8",
-        "chip=npu64 model=qwen3_next_80b_a3b mapping.both.tp=8 mapping.both.pp=8 +mapping.decode.state_share=0.3 workload.batch=[2] "
+        "chip=npu64 model=qwen3_next_80b_a3b mapping.both.tp=8 mapping.both.pp=8 "
+        "+mapping.decode.state_share=0.3 workload.batch=[2] "
         "workload.prompt=512 workload.output=8",
         "chip=npu64 model=qwen3_4b workload.sequence=[512] +part@chip.l2=l2_256mb",
         "chip=wse2 workload.batch=[1] workload.prompt=2048 workload.output=128",
@@ -348,7 +350,8 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "mapping.serving.prefill_instances=1",
         "chip=wse2 model=qwen3_1b7 $SERVED",
         "chip=wse2 model=qwen3_1b7 $SERVED mapping.precision.kv=mxfp4",
-        "chip=wse2 model=llama3_8b $SERVED mapping.prefill.rows=660 mapping.kv_placement=concat mapping.serving.policy=chunked_prefill "
+        "chip=wse2 model=llama3_8b $SERVED mapping.prefill.rows=660 mapping.kv_placement=concat "
+        "mapping.serving.policy=chunked_prefill "
         "mapping.serving.max_batched_tokens=200",
         "chip=dojo model=mixtral_8x7b model.mixtral_8x7b.layers=4 $SERVED mapping.serving.prefill_instances=1",
         "chip=tile32 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 workload=serving workload.requests=4 workload.prompt=60 "
@@ -356,16 +359,20 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=tile32 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 workload=serving workload.requests=4 workload.prompt=60 "
         "workload.output=4 mapping.serving.max_batch_size=4 mapping.both.attention.dataflow=flat_rows",
         "chip=wafer64 chip.dies.rows=1 chip.dies.cols=2 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 mapping.both.ep=1 "
-        "mapping.both.tp=2 mapping.serving.max_batch_size=2 mapping.serving.max_batched_tokens=64 workload=serving workload.requests=2 "
+        "mapping.both.tp=2 mapping.serving.max_batch_size=2 mapping.serving.max_batched_tokens=64 "
+        "workload=serving workload.requests=2 "
         "workload.prompt=40 workload.output=3 fidelity=events",
         "chip=h800_ep chip.dies.rows=2 chip.dies.cols=4 chip.boxes.size=4 model=deepseek_v2_lite "
-        "model.deepseek_v2_lite.layers=4 mapping.both.ep=8 mapping.serving.max_batch_size=16 mapping.serving.max_batched_tokens=1024 $SERVED "
+        "model.deepseek_v2_lite.layers=4 mapping.both.ep=8 mapping.serving.max_batch_size=16 "
+        "mapping.serving.max_batched_tokens=1024 $SERVED "
         "fidelity=events",
         "chip=wafer64 chip.dies.rows=1 chip.dies.cols=2 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 mapping.both.ep=1 "
-        "mapping.both.tp=2 workload=serving workload.requests=4 workload.prompt=60 workload.output=4 mapping.serving.max_batch_size=4 "
+        "mapping.both.tp=2 workload=serving workload.requests=4 workload.prompt=60 workload.output=4 "
+        "mapping.serving.max_batch_size=4 "
         "mapping.serving.max_batched_tokens=256",
         "chip=h800_ep chip.dies.rows=2 chip.dies.cols=4 chip.boxes.size=4 model=deepseek_v2_lite "
-        "model.deepseek_v2_lite.layers=4 mapping.both.ep=4 mapping.serving.max_batch_size=64 mapping.serving.max_batched_tokens=2048 "
+        "model.deepseek_v2_lite.layers=4 mapping.both.ep=4 mapping.serving.max_batch_size=64 "
+        "mapping.serving.max_batched_tokens=2048 "
         "mapping.serving.prefill_instances=1 $SERVED",
         "chip=npu64 model=qwen3_1b7 $SERVED",
         "chip=npu64 model=qwen3_30b_a3b $SERVED mapping.both.experts=whole mapping.both.tp=8 mapping.both.pp=2",
