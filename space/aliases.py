@@ -221,7 +221,7 @@ def _with_current_options(address: str, said: T) -> T:
     if not isinstance(said, str):
         return said
     options = new_option_by_old()[address]
-    return re.sub(r"[\w.+-]+", lambda word: options.get(word[0], word[0]), said)
+    return re.sub(r"[\w.+-]+", lambda word: options.get(word[0], word[0]), said)  # type: ignore[return-value]
 
 
 def machine_of_leaves(addresses: Iterable[str]) -> str:
@@ -271,7 +271,7 @@ def _renamed_options(kind: type, prefix: str) -> Iterator[tuple[str, Mapping[str
 def _fields(kind: type) -> Iterator[tuple[Any, type | None, str]]:
     """Fields of a record, once for each kind of record that a field may have."""
     hints = get_type_hints(kind)
-    for spec in fields(kind):  # type: ignore[arg-type]
+    for spec in fields(kind):
         kinds = spec.metadata.get("parts") or [
             one for one in (hints[spec.name], *get_args(hints[spec.name])) if hasattr(one, "__dataclass_fields__")
         ]
