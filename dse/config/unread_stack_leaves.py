@@ -8,8 +8,7 @@ import numpy as np
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.knobs import ChoiceKnob, Knob
-from dse.space.mapping import TensorParallelPlan
-from dse.space.software import SERVED_REGIONS, SERVED_WHOLE_CHIP, software_of
+from dse.space.software import DEVICES, SERVED_DEVICES, SERVED_REGIONS, SERVED_WHOLE_CHIP, software_of
 from dse.space.workload import (
     EXPERT_EXCHANGES,
     AttentionCase,
@@ -34,6 +33,9 @@ NODES = ("inter_node_efficiency", "inter_node_launch")
 CROSSED = ("mapping.prefill.tp", "mapping.decode.tp", "chip.network.nodes.size")
 """What decides whether dies of a stage are in several nodes."""
 
+
+ON_DEVICES = (DEVICES, SERVED_DEVICES)
+"""Software whose dies share layers alone, and add up by a library where their stack has one."""
 
 PREFILL = "mapping.serving.prefill_instances"
 
@@ -142,7 +144,9 @@ def unread_stack_leaves(base: Design, asked_for: Workload, moved: Collection[str
 def has_no_peers(base: Design, moved: Collection[str]) -> bool:
     """Whether no die with a cache has another that it shares layers with."""
     plans = [getattr(base.mapping, phase) for phase in ("prefill", "decode")]
-    return all(isinstance(plan, TensorParallelPlan) and np.all(plan.tp == 1) for plan in plans) and {*CROSSED}.isdisjoint(moved)
+    return (
+        software_of(base.mapping) in ON_DEVICES and all(np.all(plan.tp == 1) for plan in plans) and {*CROSSED}.isdisjoint(moved)
+    )
 
 
 def may_transfer_kv(base: Design, moved: Collection[str]) -> bool:
@@ -191,7 +195,7 @@ def _unread(base: Design, cases: Sequence[Any], moved: Collection[str]) -> dict[
         found["grouped_gemm"] = "no model here has experts"
     if not any(model.latent is not None or model.compressed is not None for model in models):
         found["mla_decode_attention"] = "no model here has latents"
-    if not isinstance(base.mapping.decode, TensorParallelPlan):
+    if software_of(base.mapping) not in ON_DEVICES:
         return found | dict.fromkeys(("ring_collectives", "one_shot_allreduce"), "dies exchange over links as programs do")
     found["moe_all_to_all"] = "experts are not on other dies"
     return found | _links(base, {"allreduce"}, may_cross_nodes(base, moved))
