@@ -112,7 +112,7 @@ def test_dies_are_divided_as_the_model_can_be() -> None:
     (side,) = dse.compare_chips("chip=[wafer64]", *DIES, *WAFER, "model=qwen3_1b7")
     assert side.found is not None, side.why
     assert side.values["mapping.both.ep"] == 1
-    split = {field.name for field in fields(MultiDiePlan)} - {"experts", "prefetch", "exchange"}
+    split = {field.name for field in fields(MultiDiePlan)} - {"experts", "prefetch", "all_to_all"}
     assert split <= {address.split(".")[-1] for address in side.values}
 
 

@@ -166,7 +166,7 @@ def test_what_only_the_preset_says_falls_away_with_the_algorithm_that_reads_it(a
     sums = asked(*words).base.mapping.decode.allreduce
     assert (sums.algorithm, sums.ktree_k) == (algorithm, None)
     assert asked(*words[:3]).base.mapping.decode.allreduce.ktree_k == 2
-    with pytest.raises(DesignError, match=rf"sums\.ktree_k: nothing reads it beside {algorithm}"):
+    with pytest.raises(DesignError, match=rf"allreduce\.ktree_k: nothing reads it beside {algorithm}"):
         asked(*words, "mapping.both.allreduce.ktree_k=3")
     both = "+space.mapping.both.allreduce.algorithm=choice(ktree,ring)"
     assert asked(*words, both).base.mapping.decode.allreduce.ktree_k == 2

@@ -52,7 +52,7 @@ def test_two_launches_take_what_each_takes(
 
 
 def test_two_launches_need_a_part_for_decodes() -> None:
-    lone = DieLibraries(_libraries("two").die, tuple(part for part in _libraries("two").parts if part[0] != "generation"))
+    lone = DieLibraries(_libraries("two").die, tuple(part for part in _libraries("two").parts if part[0] != "decode_attention"))
     alone = context.PrefillAttention(64.0, 1.0, 32.5, 64.0, 0.0, 0.0, 32.0, 256.0, 1e6)
     problem = context.MixedBatchAttention(alone, alone, generation.DecodeAttention(4.0, 64.0, 32.0, 8.0, 1.0, 256.0, 1e6, 1e4))
     with pytest.raises(DesignError, match=r"add mapping\.stack\.decode_attention, or say one"):
