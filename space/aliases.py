@@ -23,6 +23,9 @@ T = TypeVar("T")
 EVERY = ""
 """In the place of a machine: whatever a chip is."""
 
+ADDRESS = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+")
+"""An address in an expression."""
+
 PHASES = ("prefill", "decode")
 """Parts of a mapping that an address with ``both`` names."""
 
@@ -65,7 +68,10 @@ RENAMED_OPTIONS: Mapping[str, Mapping[str, str]] = {
 }
 """New options by old ones, by present address, of settings that are no field of a design's records."""
 
-CHOICES = {"stack": {"vllm_h100": "vllm_allreduce_h100"}}
+CHOICES = {
+    "part": {f"box_{links}": f"node_{links}" for links in ("nvlink3", "nvlink4", "nvlink5", "infinity")},
+    "stack": {"vllm_h100": "vllm_allreduce_h100"},
+}
 """Options of groups that were renamed, old name to new one, by group."""
 
 
@@ -163,6 +169,15 @@ def renamed_part(address: str, table: Mapping[str, Any]) -> str | None:
     return address
 
 
+def rename_expression(text: T, machine: str) -> T:
+    """An expression of a tied setting by the addresses of now; what is no text is as it was.
+
+    >>> rename_expression("2 * chip.hbm.bandwidth", TILES)
+    '2 * chip.hbm.channel_bandwidth'
+    """
+    return ADDRESS.sub(lambda name: current_address(name[0], machine), text) if isinstance(text, str) else text  # type: ignore[return-value]
+
+
 def current_option(address: str, value: T) -> T:
     """A value of a present address with an option that was renamed by its name of now."""
     options = new_option_by_old().get(address)
@@ -212,6 +227,8 @@ def rename_study_record(said: Mapping[str, T]) -> dict[str, T]:
             before = f"space.{current_address(knob, machine)}.when."
         new = current_address(address, machine)
         leaf = renamed_part(new, new_option_by_old())
+        if key.startswith("space.") and key.endswith(".tied"):
+            value = rename_expression(value, machine)
         found[before + new] = value if leaf is None else _with_current_options(leaf, value)
     return found
 

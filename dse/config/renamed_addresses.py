@@ -25,6 +25,7 @@ from dse.space.aliases import (
     named_twice_error,
     new_address_by_old,
     new_option_by_old,
+    rename_expression,
     rename_values,
     renamed_part,
 )
@@ -35,9 +36,6 @@ OVERRIDE = re.compile(r"([+~]*)(space\.)?([^=]*)(.*)", re.DOTALL)
 
 REFERENCE = re.compile(r"(?<=\$\{)[A-Za-z_][\w.]*(?=\})")
 """The address in a reference to another value of a configuration."""
-
-ADDRESS = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+")
-"""An address in an expression."""
 
 GROUPS = ("chip", "mapping", "space", "workload")
 """Groups of files that say addresses."""
@@ -55,8 +53,7 @@ def rename_typed(words: Sequence[str]) -> tuple[str, ...]:
     Raises:
         DesignError: two of them set one address by two names.
     """
-    table = new_address_by_old(EVERY)
-    found = [_rename_word(word, table) for word in words]
+    found = [_rename_word(word) for word in words]
     if any(old != new for _, pairs in found for old, new in pairs):
         said: dict[str, str] = {}
         for _, pairs in found:
@@ -76,9 +73,9 @@ def rename_references(text: str) -> str:
 
 def rename_content(content: dict[Any, Any]) -> dict[Any, Any]:
     """What a file says from the root of a configuration, by the addresses of now, but for those of some machines alone."""
-    found = _rename_tree(content, new_address_by_old(EVERY))
+    found = _rename_tree(content, EVERY)
     if isinstance(found.get("space"), Mapping):
-        found = {**found, "space": _rename_tree(found["space"], new_address_by_old(EVERY))}
+        found = {**found, "space": _rename_tree(found["space"], EVERY)}
     return dict(found)
 
 
@@ -144,7 +141,7 @@ def rename_config(config: Mapping[str, Any], words: Sequence[str]) -> dict[str, 
         other = "stack" in typed and new.startswith("mapping.stack.")  # one was chosen in the place of the file's
         return not other and not {new, f"{new}.value"} & typed
 
-    found = _rename_options(_rename_tree(config, new_address_by_old(machine), counts))
+    found = _rename_options(_rename_tree(config, machine, counts))
     space = {
         address: _rename_knob(address, knob, machine)
         for address, knob in rename_values(found["space"], machine, "space").items()
@@ -179,7 +176,7 @@ def _chosen(key: Any, name: Any) -> tuple[Any, Any]:
 
 
 def current_group(group: str, name: str) -> str:
-    """A group of files by its name of now, where that has the file; one of the user's own stays under the old name."""
+    """Name of now of a group of files that has a file; a group of the user's own keeps its old name."""
     new = RENAMED_GROUPS.get(group, group)
     if new == group or not (SHIPPED_CONF / new / f"{name}.yaml").is_file():
         return group
@@ -218,7 +215,7 @@ def _say_the_same(old: Any, new: Any) -> bool:
     return not groups or bool(old.keys() & new.keys())
 
 
-def _rename_word(word: str, table: Mapping[str, str]) -> tuple[str, list[tuple[str, str]]]:
+def _rename_word(word: str) -> tuple[str, list[tuple[str, str]]]:
     """An override by the addresses of now, and each address that it sets as it is typed and as it is now."""
     signs, space, address, value = (part or "" for part in OVERRIDE.fullmatch(word).groups())  # type: ignore[union-attr]
     new = current_address(address, EVERY)
@@ -228,7 +225,7 @@ def _rename_word(word: str, table: Mapping[str, str]) -> tuple[str, list[tuple[s
         if any(old != now for old, now in pairs):
             from dse.config.sweep_syntax import hydra_text
 
-            value = f"={hydra_text(_at(_rename_tree(_with({}, address.split('.'), inner), table, hint=False), new))}"
+            value = f"={hydra_text(_at(_rename_tree(_with({}, address.split('.'), inner), EVERY, hint=False), new))}"
     value = rename_references(value)
     if "@" in address:
         group, _, package = address.partition("@")
@@ -260,28 +257,70 @@ def _leaves(group: Mapping[str, Any], prefix: str) -> Iterator[str]:
             yield f"{prefix}{name}"
 
 
+Counts = Callable[[str], bool]
+"""Whether what is said by an old address counts over what stands at a new one."""
+
+
 def _rename_tree(
-    root: Mapping[str, Any], table: Mapping[str, str], counts: Callable[[str], bool] = lambda new: True, *, hint: bool = True
+    root: Mapping[str, Any], machine: str, counts: Counts = lambda new: True, *, hint: bool = True
 ) -> dict[str, Any]:
-    """Values of a configuration by new addresses.
+    """Values of a configuration by new addresses, each where it stood if its group stays.
 
     Args:
         root: values by address, in groups.
-        table: new addresses by old ones.
-        counts: whether what is said by the old address counts over what stands at a new one.
+        machine: whose addresses.
+        counts: by new address.
         hint: whether to say what was renamed.
     """
-    found = dict(root)
-    for old in sorted((old for old in table if _has(root, old)), key=lambda old: -old.count(".")):
-        new = table[old]
-        if hint:
-            _hint(old, new)
-        value, found = _at(found, old), _without(found, old.split("."))
-        if counts(new):
-            if isinstance(value, Mapping) and "value" not in value:
-                value = {name: inner for name, inner in value.items() if counts(f"{new}.{name}")}
-            found = _with(found, new.split("."), value)
+    found = _rename_names(root, _names(machine)[0], ("", ""), counts, hint)
+    for old, new in _names(machine)[1]:
+        if _has(found, old):
+            if hint:
+                _hint(old, new)
+            value, found = _at(found, old), _without(found, old.split("."))
+            if counts(new):
+                found = _with(found, new.split("."), value)
     return found
+
+
+def _rename_names(
+    group: Mapping[str, Any], names: Mapping[str, Any], prefix: tuple[str, str], counts: Counts, hint: bool
+) -> dict[str, Any]:
+    """A group of values by new names; `prefix` is its old and its new address."""
+    found: dict[str, Any] = {}
+    for name, value in group.items():
+        new, below = names.get(name, (name, {}))
+        old_address, address = f"{prefix[0]}{name}", f"{prefix[1]}{new}"
+        if below and isinstance(value, Mapping):
+            value = _rename_names(value, below, (f"{old_address}.", f"{address}."), counts, hint)
+        if new != name:
+            if hint:
+                _hint(old_address, address)
+            if not counts(address):
+                continue
+            if isinstance(value, Mapping) and "value" not in value:
+                value = {inner: one for inner, one in value.items() if counts(f"{address}.{inner}")}
+        if new in found:  # what is said by the old name counts
+            value = _with(found[new], (), value) if new != name else _with(value, (), found[new])
+        found[new] = value
+    return found
+
+
+@cache
+def _names(machine: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+    """What was renamed on a machine: by name, the new name and the same of what is below; and what is in another group now."""
+    names: dict[str, Any] = {}
+    moved = []
+    for old, new in new_address_by_old(machine).items():
+        *path, last = old.split(".")
+        if current_address(".".join(path), machine) != new.rpartition(".")[0]:
+            moved.append((old, new))
+            continue
+        at = names
+        for name in path:
+            at = at.setdefault(name, (name, {}))[1]
+        at[last] = (new.rpartition(".")[2], at.get(last, (last, {}))[1])
+    return names, moved
 
 
 def _rename_options(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -303,8 +342,8 @@ def _rename_knob(address: str, knob: Mapping[str, Any], machine: str) -> dict[st
         found["when"] = {other: _current_options(other, allowed) for other, allowed in when.items()}
     if "values" in knob:
         found["values"] = _current_options(address, knob["values"])
-    if isinstance(knob.get("tied"), str):
-        found["tied"] = ADDRESS.sub(lambda name: current_address(name[0], machine), knob["tied"])
+    if "tied" in knob:
+        found["tied"] = rename_expression(knob["tied"], machine)
     return found
 
 
