@@ -286,7 +286,7 @@ def _plain(config: Any, choices: dict[str, Any], typed: CommandLine) -> dict[str
         strangers.check_cluster(plain, typed.typed)
         strangers.check_places(plain, typed.typed)
     _refuse_unknown(config, choices, typed)
-    words = list(spelling.rename_typed(typed.typed))
+    words = list(typed.typed)
     named = {"space": parse_knobs(plain.get("space") or {}), "overrides": words, "choices": choices}
     settled = peaks.with_core_rates(spelling.rename_config({**plain, **named}, typed.overrides), typed.overrides)
     settled |= _as_given(settled, typed)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dse.config.renamed_addresses import choice, rename_typed
 from dse.config.untrusted_files import SHIPPED_CONF, SHIPPED_STUDIES
-from dse.space.aliases import CHOICES, EVERY, current_address
+from dse.space.aliases import CHOICES
 from dse.space.errors import DesignError, suggest_nearest
 
 DEFAULT = ("tensor_parallel", "")
@@ -72,6 +72,7 @@ def parse_command_line(typed: Sequence[str], *, trust: bool) -> CommandLine:
     """
     from dse.config.hydra_sources import source_url
 
+    typed = rename_typed(typed)
     flags: list[str] = []
     overrides: list[str] = []
     places: list[str] = []
@@ -120,11 +121,11 @@ def parse_command_line(typed: Sequence[str], *, trust: bool) -> CommandLine:
             overrides += [word.replace(".both.", f".{phase}.", 1) for phase in ("prefill", "decode")]
         elif key.lstrip("+").startswith(("space.", "constraints.")) and value[:1] not in ("'", '"', "{", "["):
             overrides.append(f"{key}='{value}'")  # bare, Hydra takes a sweep for a multirun, and a bound for nothing it knows
-        elif current_address(key, EVERY) in PLACES and value[:1] not in ("'", '"', "[") and value not in ("", "null"):
+        elif key in PLACES and value[:1] not in ("'", '"', "[") and value not in ("", "null"):
             overrides.append(f"{key}={_quoted(value)}")  # bare, many a path or URL is no value to Hydra
         else:
             overrides.append(word)
-    return CommandLine(tuple(typed), tuple(flags), tuple(places), rename_typed(overrides), trust)
+    return CommandLine(tuple(typed), tuple(flags), tuple(places), tuple(overrides), trust)
 
 
 FIELDS = (

@@ -71,7 +71,8 @@ def _profiled(folder: Path) -> Part:
     """Of vLLM's operators on A100: allreduces of 1 MB and more in a node, since below that dies wait for each other."""
     names = ("start", "middle", "bulk_start", "bulk")
     return part_of(
-        "ring_collectives", "vllm_a100", "a100", _vidur(folder), names, _beside(names), dict.fromkeys(set(RINGS) - set(names), OTHERS),
+        "ring_collectives", "vllm_a100", "a100", _vidur(folder), names, _beside(names),
+        dict.fromkeys(set(RINGS) - set(names), OTHERS),
         "vidur2024",
         ((1e-5, 0.36, 2e-5, 0.7), (0.0, 0.05, 0.0, 0.2), (4e-5, 0.8, 8e-5, 1.0)),
     )  # fmt: skip

@@ -51,10 +51,13 @@ def test_flat_rates_that_were_fitted_say_where() -> None:
         ("chip=h100 stack=trtllm_h100 mapping.both.allreduce=library", ""),
         ("chip=h200 stack=trtllm_h100 mapping.both.allreduce=library", ""),
         ("chip=a100", ""),
-        ("chip=h800 stack=vllm_allreduce_h100 mapping.both.allreduce=library", "rings, short on h100"),
-        ("chip=mi300x stack=vllm_allreduce_h100 mapping.both.allreduce=library", "rings, short on h100"),
+        ("chip=h800 stack=vllm_allreduce_h100 mapping.both.allreduce=library", "ring_collectives, one_shot_allreduce on h100"),
+        (
+            "chip=mi300x stack=vllm_allreduce_h100 mapping.both.allreduce=library",
+            "ring_collectives, one_shot_allreduce on h100",
+        ),
         ("chip=mi300x stack=vllm_allreduce_h100 mapping.both.tp=1", ""),  # one die exchanges nothing
-        ("chip=npu_dse stack=flash3_h100", "context on h100"),
+        ("chip=npu_dse stack=flash3_h100", "prefill_attention on h100"),
         ("chip=h100 stack=sglang_he2025", "flat rates on a100"),
         (
             "chip=h100 stack=sglang_he2025 +library/prefill_attention@mapping.stack.prefill_attention=flash3_h100",
@@ -62,7 +65,7 @@ def test_flat_rates_that_were_fitted_say_where() -> None:
         ),
         (
             "chip=mi300x stack=flash3_h100 +library/gemm@mapping.stack.gemm=vllm_a100",
-            "products on a100 and context on h100",
+            "gemm on a100 and prefill_attention on h100",
         ),
     ],
 )
@@ -97,7 +100,7 @@ def test_a_constant_says_its_chip_before_its_group(tmp_path: Path) -> None:
 
 def test_chips_side_by_side_and_studies_say_it_too(tmp_path: Path) -> None:
     words = ("stack=flash3_h100", "mapping.both.tp=1")
-    assert "(context on h100); on chip=a100 it is extrapolated" in comparison_notes(
+    assert "(prefill_attention on h100); on chip=a100 it is extrapolated" in comparison_notes(
         compare_best_mappings(["chip=[a100,h100]", *words, *FEW], "tpot")
     )
     one = foreign_constant_caveats(toy(tmp_path, "chip=a100", "stack=flash3_h100"))
@@ -112,7 +115,7 @@ def test_a_deployment_says_it_too(capsys: pytest.CaptureFixture[str], tmp_path: 
     of_two = ("mapping.both.tp=2", LIBRARY)
     several = (["chip=h100", *of_two], ["chip=mi300x", *of_two], ["chip=mi300x", "mapping.both.tp=1"])
     own, other, alone = (find_capacity([*of, *words]) for of in several)
-    wanted = "stack=vllm_allreduce_h100 was fitted elsewhere (rings, short on h100); on chip=mi300x it is extrapolated"
+    wanted = "stack=vllm_allreduce_h100 was fitted elsewhere (ring_collectives, one_shot_allreduce on h100); on chip=mi300x it is extrapolated"
     found = [capacities.capacity_record(sides)["chips"][0]["extrapolated"] for sides in (own, other, alone)]
     assert found == [None, wanted, None]
     capacities.write_capacity(other, tmp_path / "page.html", as_json=False)
