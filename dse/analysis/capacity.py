@@ -45,6 +45,7 @@ from dse.config.arrival_times import MAX_RATE_OPTION
 from dse.config.compose import compose, study_folder
 from dse.config.question import Question, build_question
 from dse.config.record_parser import parse_value as number
+from dse.config.renamed_addresses import rename_typed
 from dse.config.searchable_knobs import searchable_knobs
 from dse.config.session_workloads import CLOSED
 from dse.config.unread_stack_leaves import USUAL as OF_IDLE
@@ -225,7 +226,7 @@ def parse_query(words: Sequence[str]) -> CapacityQuery:
         raise DesignError(f"capacity: say which chip, as in {EXAMPLE}")
     if len(set(names)) < len(names):
         raise DesignError(f"capacity: a chip stands twice among {', '.join(names)}")
-    others = tuple(word for word in words if word.partition("=")[0] not in (*QUERY_OPTIONS, "chip"))
+    others = rename_typed([word for word in words if word.partition("=")[0] not in (*QUERY_OPTIONS, "chip")])
     for word in others:
         if word.startswith(("study=", "chips=", "mappings=")):
             raise DesignError(f"capacity: {word.partition('=')[0]} is of studies; say chip=[...], and what is served")

@@ -115,7 +115,8 @@ def test_a_deployment_says_it_too(capsys: pytest.CaptureFixture[str], tmp_path: 
     of_two = ("mapping.both.tp=2", LIBRARY)
     several = (["chip=h100", *of_two], ["chip=mi300x", *of_two], ["chip=mi300x", "mapping.both.tp=1"])
     own, other, alone = (find_capacity([*of, *words]) for of in several)
-    wanted = "stack=vllm_allreduce_h100 was fitted elsewhere (ring_collectives, one_shot_allreduce on h100); on chip=mi300x it is extrapolated"
+    parts = "ring_collectives, one_shot_allreduce"
+    wanted = f"stack=vllm_allreduce_h100 was fitted elsewhere ({parts} on h100); on chip=mi300x it is extrapolated"
     found = [capacities.capacity_record(sides)["chips"][0]["extrapolated"] for sides in (own, other, alone)]
     assert found == [None, wanted, None]
     capacities.write_capacity(other, tmp_path / "page.html", as_json=False)
