@@ -51,7 +51,7 @@ def _forwarded() -> list[str]:
     rows = []
     for (ep, pp), tp in product(NEAR, (2, 4)):
         words = (f"mapping.both.ep={ep}", f"mapping.both.pp={pp}", f"mapping.both.tp={tp}", *_links("mesh", 160))
-        ways = (("blocks", "direct"), ("entwine", "direct"), ("entwine", "near"))
+        ways = (("blocks", "direct"), ("entwine", "direct"), ("entwine", "nearest_replica"))
         cells = [_cell(*words, f"mapping.both.placement={at}", f"mapping.both.all_to_all={how}") for at, how in ways]
         rows.append([f"EP{ep}-PP{pp}, TP {tp}", *cells])
     return [

@@ -186,7 +186,7 @@ def between_dies(rng: Random, large: bool) -> Words:
     rows, cols = (int(side) for side in rng.choice([2, 4, 8] if large else [2, 4], 2))
     patterns = {
         "direct": ("all_to_all", "allgather", "reduce_scatter", "allreduce"),
-        "by_node": ("all_to_all",),
+        "hierarchical": ("all_to_all",),
         "ring": ("allgather", "reduce_scatter", "allreduce"),
         "two_level": ("allgather", "reduce_scatter", "allreduce"),
         "ktree": ("allgather", "reduce_scatter", "allreduce", "multicast", "reduce"),

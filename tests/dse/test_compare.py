@@ -121,7 +121,7 @@ def test_no_split_of_the_dies_by_hand_is_better() -> None:
     words = (*DIES, *WAFER, "model=deepseek_v2_lite", "chip.d2d.bandwidth='20 GB/s'")
     (side,) = dse.compare_chips("chip=[wafer64]", *words, objective=objective)
     assert side.found is not None, side.why
-    draws = {"tp": (1, 2), "pp": (1, 2), "ep": (2, 4, 8), "overlap": ("none", "halves"), "placement": ("linear", "blocks")}
+    draws = {"tp": (1, 2), "pp": (1, 2), "ep": (2, 4, 8), "overlap": ("none", "two_batch"), "placement": ("linear", "blocks")}
     for _ in range(5):
         mine = [f"mapping.both.{name}={rng.choice(list(values))}" for name, values in draws.items()]
         other = dse.evaluate("chip=wafer64", *words, *mine)

@@ -66,9 +66,9 @@ APART = (
 @pytest.mark.parametrize("chip", [(), ("chip=tile_gh200", "workload.rate=60 Hz", "model=llama3_8b")])
 def test_prefill_instances_have_a_policy_a_budget_and_a_batch_of_their_own(chip: tuple[str, ...]) -> None:
     usual = metrics(*APART, *chip)
-    same = ("prefill_policy=prefill_first", "prefill_tokens=4096", "prefill_batch=128")
+    same = ("prefill_policy=prefill_first", "prefill_max_batched_tokens=4096", "prefill_max_batch_size=128")
     assert metrics(*APART, *chip, *(f"mapping.serving.{word}" for word in same)) == usual
-    for word in ("prefill_policy=chunked", "prefill_batch=1", "prefill_tokens=100000"):
+    for word in ("prefill_policy=chunked_prefill", "prefill_max_batch_size=1", "prefill_max_batched_tokens=100000"):
         assert metrics(*APART, *chip, f"mapping.serving.{word}")["ttft"] != usual["ttft"]
     # a budget of their own is none of those that decode
     busy = [
@@ -205,7 +205,7 @@ def test_a_trace_gives_lengths_and_times(tmp_path: Path) -> None:
         ("workload.rate=0 Hz", "workload.rate: 0.0 is not a number above 0"),
         ("workload.trace=none.csv", "workload.trace: no file 'none.csv'"),
         ("+workload.rates=3", "no field 'workload.rates'; did you mean 'rate'"),
-        ("mapping.serving.policy=chunk", "mapping.serving.policy: no option 'chunk'; did you mean 'chunked'"),
+        ("mapping.serving.policy=chunk", "mapping.serving.policy: no option 'chunk'; did you mean 'chunked_prefill'"),
         ("workload.rate=[5 Hz,max]", "largest stands by itself, without a list"),
         ("workload.rate=[5 Hz,3]", "workload.rate: 3 has no unit"),
         ("mapping=tensor_parallel", "for served requests on a die with a cache choose mapping=serving"),
@@ -343,14 +343,14 @@ and values made of a latent; DeepSeek-V2-Lite's first layer has an FFN of 10,944
     ("words", "tokens"),
     [
         (("policy=prefill_first",), 4096),  # its budget: a prompt and some
-        (("policy=prefill_first", "batch=1"), 3015),  # a prompt whose tokens are computed again
-        (("policy=prefill_first", "batch=1", "preemption=swap"), 3000),
-        (("policy=chunked",), 512),
-        (("policy=fusion",), 1024),
-        (("policy=orca", "batch=7"), 21000),
-        (("policy=static", "batch=7"), 21000),
-        (("policy=orca", "batch=64"), 27000),  # no more than there are requests
-        (("policy=orca", "prefill_instances=1", "prefill_policy=chunked", "batch=7"), 512),
+        (("policy=prefill_first", "max_batch_size=1"), 3015),  # a prompt whose tokens are computed again
+        (("policy=prefill_first", "max_batch_size=1", "preemption=swap"), 3000),
+        (("policy=chunked_prefill",), 512),
+        (("policy=pd_fusion",), 1024),
+        (("policy=orca", "max_batch_size=7"), 21000),
+        (("policy=static", "max_batch_size=7"), 21000),
+        (("policy=orca", "max_batch_size=64"), 27000),  # no more than there are requests
+        (("policy=orca", "prefill_instances=1", "prefill_policy=chunked_prefill", "max_batch_size=7"), 512),
     ],
 )
 def test_activations_are_those_of_as_many_tokens_as_go_at_a_time(

@@ -285,7 +285,7 @@ def test_a_follow_up_reuses_the_state_at_the_end_of_the_prompt_before() -> None:
     many = make_requests([(24, 1), (40, 1)], [0.0, 100.0])
     many = replace(many, starts=np.array([0, 3, 8]), hashes=np.arange(3).tolist() + np.arange(5).tolist(), block=8)
     many = replace(many, hashes=np.array(many.hashes, np.int32))
-    pool = InstancePool(constant_time(1.0), POLICIES["chunked"], KvMemory(100), prefix=20, snapshot=2)
+    pool = InstancePool(constant_time(1.0), POLICIES["chunked_prefill"], KvMemory(100), prefix=20, snapshot=2)
     assert simulate_serving(many, [pool])["hit"].tolist() == [0, 24]
     assert simulate_serving(many, [replace(pool, prefix=2)])["hit"].tolist() == [
         0,
@@ -340,7 +340,7 @@ def test_a_conversation_goes_where_its_cache_is_unless_others_wait_there() -> No
     many = make_requests([(32, 1)] * len(mine), arrival)
     hashes = np.array([block + 4 * conversation for conversation in mine for block in range(4)], np.int32)
     many = replace(many, starts=np.arange(len(mine) + 1) * 4, hashes=hashes, block=8)
-    pool = InstancePool(constant_time(1.0), POLICIES["chunked"], KvMemory(100, 8), instances=2, pooled=True)
+    pool = InstancePool(constant_time(1.0), POLICIES["chunked_prefill"], KvMemory(100, 8), instances=2, pooled=True)
     moving = KvTransfer(0.0, 0.0, 1, True, apart=2)
     found = simulate_serving(many, [pool], transfer=moving, routing="cache_aware")
     assert found["instance"].tolist() == [0, 1, 1, 0, 1, 0, 0, 0, 1, 0, 1]
@@ -354,7 +354,7 @@ def test_what_a_pool_cannot_share_is_refused(tmp_path: Path) -> None:
     ):
         asked(*SERVING[:1], "model=gpt_oss_120b", *SERVING[2:], turns, "mapping.serving.prefix_cache=shared")
     with pytest.raises(DesignError, match="requests share blocks of one memory"):
-        InstancePool(constant_time(1.0), POLICIES["chunked"], KvMemory(100), pooled=True, prefix=1)
+        InstancePool(constant_time(1.0), POLICIES["chunked_prefill"], KvMemory(100), pooled=True, prefix=1)
     many = replace(make_requests([(24, 1)], [0.0]), starts=np.array([0, 3]), hashes=np.arange(3, dtype=np.int32), block=8)
     with pytest.raises(DesignError, match="blocks of 16 tokens do not divide the 8 of a hash"):
-        simulate_serving(many, [InstancePool(constant_time(1.0), POLICIES["chunked"], KvMemory(100), pooled=True)])
+        simulate_serving(many, [InstancePool(constant_time(1.0), POLICIES["chunked_prefill"], KvMemory(100), pooled=True)])

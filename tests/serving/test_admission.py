@@ -19,7 +19,7 @@ from dse.studies.measured_run import compared, measured, simulated
 from tests.samples import asked as posed
 from tests.samples import load_of, metrics
 
-BY_CHUNK = replace(POLICIES["chunked"], tokens=8)
+BY_CHUNK = replace(POLICIES["chunked_prefill"], tokens=8)
 RULES = (replace(BY_CHUNK, by_chunk=False), replace(BY_CHUNK, gated=True), BY_CHUNK)
 CHIP = ("chip=h100", "model=llama3_8b", "mapping=serving", "mapping.both.tp=1")
 

@@ -31,7 +31,7 @@ def _designs(rng: np.random.Generator, count: int) -> list[dict[str, object]]:
             "mapping.serving.prefill_instances": int(rng.choice([0, 0, 2])),
             "mapping.serving.max_batch_size": int(rng.choice([2, 8, 64])),
             "mapping.serving.max_batched_tokens": int(rng.choice([0, 256, 2048])),
-            "mapping.serving.policy": str(rng.choice(["chunked", "prefill_first"])),
+            "mapping.serving.policy": str(rng.choice(["chunked_prefill", "prefill_first"])),
             "chip.hbm.bandwidth": float(rng.choice([2e12, 4.8e12])),
         }
         for _ in range(count)

@@ -28,7 +28,7 @@ PRICE = linear_time(0.5, prefill_token=0.125, decode_request=0.25)
 
 
 def _apart(transfer: KvTransfer, chunk: int = 0, instances: int = 1) -> Deployment:
-    first = make_policy("chunked", tokens=chunk, by_chunk=False) if chunk else make_policy("prefill_first")
+    first = make_policy("chunked_prefill", tokens=chunk, by_chunk=False) if chunk else make_policy("prefill_first")
     pools = (
         InstancePool(PRICE, first, KvMemory(1 << 16), instances, batch=8),
         InstancePool(PRICE, make_policy("orca"), KvMemory(1 << 16), instances, batch=64),

@@ -68,7 +68,7 @@ def _draw(seed: int) -> tuple[Deployment, Requests]:
 
     count = int(rng.integers(1, 4))
     if rng.random() < 0.4:
-        pools = (pool("prefill_first", int(rng.integers(1, 4))), pool("chunked", count))
+        pools = (pool("prefill_first", int(rng.integers(1, 4))), pool("chunked_prefill", count))
         return Deployment(pools, KvTransfer(1e-6, 1e-4, 1, True), "least_loaded"), asked
     return Deployment((pool(str(rng.choice(list(SHIPPED))), count),), None, "least_loaded"), asked
 
@@ -193,7 +193,7 @@ def test_no_population_that_keeps_its_bounds_has_more_users_than_it_may(
 @given(st.integers(0, 10**9), st.integers(1, 4), st.integers(2, 12), st.integers(64, 512))
 def test_as_many_decode_as_fill_iterations_with_their_prompts(seed: int, output: int, chunks: int, tokens: int) -> None:
     """Where an iteration takes the same whatever it has, chunks are full in the steady state as in the loop."""
-    pool = InstancePool(linear_time(1.0, 1e-6), make_policy("chunked", tokens=tokens), KvMemory(1 << 30), batch=16)
+    pool = InstancePool(linear_time(1.0, 1e-6), make_policy("chunked_prefill", tokens=tokens), KvMemory(1 << 30), batch=16)
     rng = np.random.default_rng(seed)
     lengths = [(int(rng.integers(tokens // 2, chunks * tokens)), output) for _ in range(2000)]
     of, asked = Deployment((pool,), None, "least_loaded"), make_requests(lengths, np.zeros(2000))
@@ -320,7 +320,7 @@ def test_a_run_that_stops_early_says_what_the_whole_one_does(seed: int, rate: fl
 def test_requests_alone_are_no_faster_than_the_steady_state_says() -> None:
     """Where nothing queues, the steady state's prompt is the loop's to rounding."""
     price = linear_time(1e-3, 1e-5, 1e-9, 1e-4, 1e-8)
-    for rule in ("chunked", "prefill_first", "orca"):
+    for rule in ("chunked_prefill", "prefill_first", "orca"):
         of = Deployment((InstancePool(price, make_policy(rule), KvMemory(10_000), batch=16),), None, "least_loaded")
         asked = make_requests([(1000, 50)] * 20, [100.0 * i for i in range(20)])
         ttft, _ = latency_percentiles(of.serve(asked), 0.5)

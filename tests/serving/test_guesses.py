@@ -87,7 +87,7 @@ def test_which_guesses_are_right_does_not_depend_on_who_serves(
 ) -> None:
     rng, found = np.random.default_rng(draw), []
     for _ in range(2):
-        rule = make_policy(str(rng.choice(["prefill_first", "orca", "static", "chunked", "fusion"])))
+        rule = make_policy(str(rng.choice(["prefill_first", "orca", "static", "chunked_prefill", "pd_fusion"])))
         pool = InstancePool(
             linear_time(*rng.uniform(0.1, 1, 5)),
             rule,
@@ -132,7 +132,7 @@ def test_as_many_are_right_as_a_batch_expects(guesses: int, acceptance: float, s
 
 def test_a_budget_has_room_for_a_decode_with_its_guesses() -> None:
     with pytest.raises(DesignError, match="3 guesses, and a budget of 3"):
-        InstancePool(linear_time(1.0), make_policy("chunked", tokens=3), KvMemory(10), guesses=3)
+        InstancePool(linear_time(1.0), make_policy("chunked_prefill", tokens=3), KvMemory(10), guesses=3)
     base, load = load_of("workload=serving", "model=glm_45_air", *GUESSED, "mapping.serving.policy=chunked_prefill")
     assert load.guesses == 1
     worst = asked(

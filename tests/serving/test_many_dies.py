@@ -47,7 +47,7 @@ def batch(words: tuple[str, ...], count: int, prompt: int, output: int = 2) -> d
 @pytest.mark.parametrize("chip", [TILES, BOXES])
 @given(
     model=st.sampled_from(MODELS), tp=st.sampled_from([1, 2]), pp=st.sampled_from([1, 2]), ep=st.sampled_from([1, 2, 4]),
-    each=st.integers(1, 9), prompt=st.integers(2, 900), overlap=st.sampled_from(["none", "halves"]),
+    each=st.integers(1, 9), prompt=st.integers(2, 900), overlap=st.sampled_from(["none", "two_batch"]),
 )  # fmt: skip
 @settings(max_examples=5)
 def test_iterations_take_what_steps_of_batches_take(
@@ -55,7 +55,7 @@ def test_iterations_take_what_steps_of_batches_take(
 ) -> None:
     """Requests that are spread evenly: one step of decode, and the prompts of a micro-batch."""
     ep = ep if ep > tp and "qwen3_1b7" not in model else 1
-    copies = max(tp, ep) // tp * (2 if overlap == "halves" else 1)
+    copies = max(tp, ep) // tp * (2 if overlap == "two_batch" else 1)
     of = (*model.split(), *split(tp, pp, ep, overlap=overlap))
     count = each * copies
     in_one = batch((*chip, *of, "mapping.both.dp=1", "mapping.both.microbatches=1"), count, prompt)

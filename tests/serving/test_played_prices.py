@@ -55,7 +55,7 @@ def _drawn(chip: str, rng: np.random.Generator) -> tuple[Design, ServingLoad]:
     return load_of(
         f"chip={chip}", *words, f"model={rng.choice(models)}", "workload=serving", f"workload.prompt={prompt}", *batch,
         f"workload.output={output}", f"workload.requests={rng.integers(20, 150)}", arrivals,
-        f"mapping.serving.policy={rng.choice(['chunked', 'orca', 'prefill_first'])}",
+        f"mapping.serving.policy={rng.choice(['chunked_prefill', 'orca', 'prefill_first'])}",
     )  # fmt: skip
 
 

@@ -51,7 +51,9 @@ def test_answers_are_reused_by_the_next_turn(many: Requests) -> None:
     """One instance with room for all, and time to think: leading blocks that were computed before, never all of a prompt."""
     nobody = np.zeros(0, np.int32)
     spaced = replace(many, arrival=np.arange(len(many)) * 1e4, before=nobody, think=nobody, turns=nobody)
-    pool = InstancePool(constant_time(1e-3), make_policy("chunked", tokens=4096), KvMemory(1 << 20, 4, spare=0.0), pooled=True)
+    pool = InstancePool(
+        constant_time(1e-3), make_policy("chunked_prefill", tokens=4096), KvMemory(1 << 20, 4, spare=0.0), pooled=True
+    )
     found = simulate_serving(spaced, [pool])
     before: set[int] = set()
     for r in range(len(many)):
@@ -65,7 +67,7 @@ def test_answers_are_reused_by_the_next_turn(many: Requests) -> None:
 def _pool(seed: int) -> InstancePool:
     rng = np.random.default_rng(seed)
     price = linear_time(*(float(value) for value in 10 ** rng.uniform((-3, -6, -9, -5, -8), (-2, -4, -7, -3, -6))))
-    rule = make_policy(str(rng.choice(["chunked", "orca", "prefill_first"])))
+    rule = make_policy(str(rng.choice(["chunked_prefill", "orca", "prefill_first"])))
     return InstancePool(
         price, rule, KvMemory(1 << 20, 4, spare=0.0), int(rng.integers(1, 3)), batch=16, pooled=bool(rng.integers(2))
     )
@@ -140,7 +142,11 @@ def test_turns_are_told_apart_by_their_places() -> None:
     many = make_sessions(50, 6.0, rate=1.0, think=1.0, system=64, question=20.0, answer=30.0, block=16, seed=4)
     found = simulate_serving(
         many,
-        [InstancePool(constant_time(1e-3), make_policy("chunked", tokens=4096), KvMemory(1 << 20, 4, spare=0.0), pooled=True)],
+        [
+            InstancePool(
+                constant_time(1e-3), make_policy("chunked_prefill", tokens=4096), KvMemory(1 << 20, 4, spare=0.0), pooled=True
+            )
+        ],
     )
     some = turn_results(found)
     assert [one.name for one in some][:4] == ["1", "2", "3-4", "5-8"]
