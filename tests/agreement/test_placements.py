@@ -26,7 +26,9 @@ sizes = st.floats(0, 1).map(lambda share: int(4000**share))
 
 
 @given(st.sampled_from(sorted(MACHINES)), st.sampled_from(WAYS), st.integers(2, 16), sizes, sizes, sizes, st.booleans())
-@example("npu256", ("k", "overlapped_ring"), 16, 1000, 152, 2560, True)  # an interleaved line of Qwen3-4B was said to be the quicker one
+@example(
+    "npu256", ("k", "overlapped_ring"), 16, 1000, 152, 2560, True
+)  # an interleaved line of Qwen3-4B was said to be the quicker one
 @example("npu256", ("k", "overlapped_ring"), 5, 1211, 1, 36, True)
 @settings(max_examples=25)
 def test_placements_have_one_order_by_formula_and_by_events(

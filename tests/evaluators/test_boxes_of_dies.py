@@ -38,7 +38,7 @@ def test_a_box_of_whole_rows_is_a_mesh() -> None:
     assert not boxed.hops.reshape(16, 16)[:8, 8:].any()
 
 
-@pytest.mark.parametrize("exchange", ["direct", "by_node"])
+@pytest.mark.parametrize("exchange", ["direct", "hierarchical"])
 def test_systems_in_boxes_are_played(exchange: str) -> None:
     tiny = ("chip.mesh.rows=4", "chip.mesh.cols=4", "chip.hbm.channels=4", "model.deepseek_v2_lite.layers=2")
     words = (*TWO, *tiny, BOXES, "mapping.both.placement=linear", f"mapping.both.all_to_all={exchange}")

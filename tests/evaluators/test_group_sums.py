@@ -102,8 +102,8 @@ def test_sums_in_turns_are_the_program_played(placement: str, cores: int, fabric
         shape = GemmShape(
             cores * int(rng.integers(1, 40)), cores * int(rng.integers(1, 40)), cores**2 * int(rng.integers(1, 8))
         )
-        closed, engines = k.cost(shape, placement, cores, fabric, ENGINES, 4, sums="turns")
-        played = simulate_events(k.build_program(shape, placement, cores, sums="turns"), fabric, engines=ENGINES)
+        closed, engines = k.cost(shape, placement, cores, fabric, ENGINES, 4, sums="overlapped_ring")
+        played = simulate_events(k.build_program(shape, placement, cores, sums="overlapped_ring"), fabric, engines=ENGINES)
         assert played.engine_seconds == pytest.approx(engines)
         apart = fabric is LOCKED and (placement == "linear_interleave" or (placement in ("ring", "mesh") and cores % 2))
         assert played.seconds == pytest.approx(closed, rel=0.1 if apart else 0.03)
@@ -113,7 +113,7 @@ def test_sums_in_turns_hide_behind_products_or_products_behind_them() -> None:
     rng = np.random.default_rng(2)
     for _ in range(100):
         shape = GemmShape(*(int(size) for size in (rng.integers(1, 500), 16 * rng.integers(1, 50), 256 * rng.integers(1, 20))))
-        turns, product = k.cost(shape, "ring", 16, WORMHOLE, ENGINES, 4, sums="turns")
+        turns, product = k.cost(shape, "ring", 16, WORMHOLE, ENGINES, 4, sums="overlapped_ring")
         part = k.cost(replace(shape, n=shape.n // 16), "ring", 16, WORMHOLE, ENGINES, 4)[0] - product / 16
         assert turns == pytest.approx(max(product + part, 16 * part + product / 16))
 
@@ -127,7 +127,7 @@ def test_sums_in_turns_hide_behind_what_reads_of_the_next_turn_take(
     def seconds(each: float) -> float:
         return each + (turns - 1) * max(each, sums) + sums
 
-    of = CoreGroupSplit("k", "ring", cores, "turns")
+    of = CoreGroupSplit("k", "ring", cores, "overlapped_ring")
     _, shown = price._messages(of, CallProduct(1.0, 1, 1, n), seconds(product), turns * product)
     assert shown is not None
     assert shown(reads * turns) + turns * max(product, reads) == pytest.approx(seconds(max(product, reads)))
@@ -203,7 +203,7 @@ def test_the_breakdown_says_what_adds_up_and_no_word_is_quicker() -> None:
     assert auto < min(single)
     rows = explain(designs[-1], of.workload.cases[0]).rows
     chosen = {row.shape.partition(" by ")[2] for row in rows if row.operator in ("down", "head")}
-    assert chosen == {"ktree", "turns"}
+    assert chosen == {"ktree", "overlapped_ring"}
 
 
 def test_designs_with_several_trees_are_together_as_each_alone() -> None:

@@ -90,7 +90,7 @@ def test_designs_in_batches_are_those_one_by_one(data: st.DataObject) -> None:
             pick("chip.d2d.ports", 1, 7),
             pick("chip.boxes.size", 2, 4, 8, 3),
             pick("chip.boxes.bandwidth", "'50 GB/s'", "'200 GB/s'"),
-            pick("mapping.both.all_to_all", "direct", "by_node"),
+            pick("mapping.both.all_to_all", "direct", "hierarchical"),
             pick("mapping.both.placement", "linear", "interleave"),
             pick("chip.hbm.bandwidth", "'1 TB/s'", "'4 TB/s'"),
             pick("chip.l2.size", "'1 MB'", "'50 MB'"),
@@ -108,7 +108,7 @@ def test_designs_in_batches_are_those_one_by_one(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize(
     ("of", "exchange"),
-    [*product([split(ep=16), split(tp=2, pp=2, ep=8)], ["direct", "by_node"]), (split(tp=16), "direct")],
+    [*product([split(ep=16), split(tp=2, pp=2, ep=8)], ["direct", "hierarchical"]), (split(tp=16), "direct")],
 )
 def test_more_of_anything_is_never_slower(of: tuple[str, ...], exchange: str) -> None:
     words = (*SMALL, *MOE, *of, f"mapping.both.all_to_all={exchange}", "chip.boxes.size=4")

@@ -136,7 +136,7 @@ LINES = {
 @pytest.mark.parametrize("name", LINES)
 def test_by_layer_takes_less_between_prefill_and_decode(name: str) -> None:
     found = []
-    for word in ("whole", "by_layer"):
+    for word in ("whole", "layerwise"):
         asked = _asked(f"{LINES[name]} mapping.serving.kv_transfer={word}")
         found.append(evaluate(stack_designs([asked.base]), asked.workload).columns)
     assert found[1]["ttft"][0] == pytest.approx(found[0]["ttft"][0])

@@ -103,7 +103,7 @@ def test_more_micro_batches_hide_exchanges_where_there_is_enough_to_do() -> None
 
 @pytest.mark.parametrize("prompts", [False, True])
 @pytest.mark.parametrize(
-    ("whole", "cut"), [({"attention_dies": 4, "ep": 4, "pingpong": 1}, {"pingpong": 3}), ({"ep": 4}, {"overlap": "halves"})]
+    ("whole", "cut"), [({"attention_dies": 4, "ep": 4, "pingpong": 1}, {"pingpong": 3}), ({"ep": 4}, {"overlap": "two_batch"})]
 )
 def test_parts_of_a_micro_batch_that_have_no_request_take_nothing(
     whole: dict[str, object], cut: dict[str, object], prompts: bool
