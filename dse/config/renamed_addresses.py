@@ -72,7 +72,7 @@ def rename_references(text: str) -> str:
 
 
 def rename_content(content: dict[Any, Any]) -> dict[Any, Any]:
-    """What a file says from the root of a configuration, by the addresses of now, but for those of some machines alone."""
+    """Values of a user's file by present addresses, but for those renamed on some machines alone."""
     found = _rename_tree(content, EVERY)
     if isinstance(found.get("space"), Mapping):
         found = {**found, "space": _rename_tree(found["space"], EVERY)}

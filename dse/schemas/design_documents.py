@@ -86,7 +86,7 @@ MAX_RATE = object_schema(
         "breaks_beyond": text_schema("bounds that are broken a little beyond, or saturation"),
         "note": nullable_schema(text_schema("why it need not last; null where it does")),
     },
-    "of workload.rate=largest: the maximum rate, as in the answer of dse capacity",
+    "of workload.rate=max: the maximum rate, as in the answer of dse capacity",
 )
 
 CASE = object_schema(

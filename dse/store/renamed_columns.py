@@ -1,4 +1,4 @@
-"""Columns of stored tables by the addresses and options of now; files themselves stay as they were written."""
+"""Columns of stored tables by present addresses and options; files stay as they were written."""
 
 from collections.abc import Callable
 from functools import partial

@@ -52,7 +52,7 @@ def peaks(overrides: tuple[str, ...], name: str) -> tuple[tuple[float, float], t
     found = []
     policy = next((o for o in overrides if "prefetch=" in o), "mapping.prefill.prefetch=whole")
     for prefetch in ("mapping.prefill.prefetch=none", policy):
-        said = overrides if prefetch == policy else [o for o in overrides if "prefetch_cap=" not in o]
+        said = overrides if prefetch == policy else [o for o in overrides if "prefetch_share=" not in o]
         asked = find_study("preserve_l2", "space=l2", *said, prefetch).question
         columns = asked.space.grid(0, asked.space.combinations or 0)
         values = evaluate(asked.space.stack(columns), asked.workload).columns[name]

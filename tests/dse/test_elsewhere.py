@@ -89,7 +89,7 @@ def test_a_constant_that_is_typed_is_nobodys_fit() -> None:
 def test_a_constant_says_its_chip_before_its_group(tmp_path: Path) -> None:
     own = tmp_path / "mine/own.yaml"
     own.parent.mkdir()
-    own.write_text("mapping: {stack: {operator_overhead: {value: 5 us, source: fitted, fitted_on: [h100], note: mine}}}\n")
+    own.write_text("mapping: {stack: {operator_launch: {value: 5 us, source: fitted, fitted_on: [h100], note: mine}}}\n")
     words = ("--config-dir", str(tmp_path), "+mine@_global_=own", "stack=sglang_he2025", *FEW)
     of = {one.address: one.fitted_on for one in dse.evaluate(*words, "chip=h100").sources}
     assert (of["mapping.stack.operator_launch"], of["mapping.stack.hbm_efficiency"]) == (("h100",), ("a100",))

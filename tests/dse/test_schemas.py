@@ -67,7 +67,7 @@ def test_evaluate_keeps_to_its_schema(line: str, typed: Typed) -> None:
     assert (said["part"] is not None) == ("@" in line)
     assert all(("rows_skipped" in case) == ("serving" in line) for case in said["cases"])
     assert sum(said["memory_bytes"].values()) == pytest.approx(said["metrics"]["hbm_used"]["value"] if "_ep" in line else 0.0)
-    assert all(case.get("kv_memory", []) == [] for case in said["cases"]) == ("serving.blocks" not in line)
+    assert all(case.get("kv_memory", []) == [] for case in said["cases"]) == ("serving.kv_blocks" not in line)
     assert [sum(of["requests"] for of in case.get("classes", [])) for case in said["cases"] if "classes" in line] in ([], [50])
     assert bool(said["models"]) == (not any(alone in line for alone in ("workload=gem", "workload=attention")))
 

@@ -114,7 +114,7 @@ def test_what_cannot_be_laid_out_says_what_would_do(words: tuple[str, ...], said
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("workload.pattern=all_to_all",), "choose direct or by_node"),
+        (("workload.pattern=all_to_all",), "choose direct or hierarchical"),
         (("workload.pattern=all_to_all", "mapping.collective=direct", "mapping.within=tree"), "do not share all_to_all"),
         (("workload.pattern=allreduce", "workload.group_axis=row"), "workload.group_axis"),
         (("workload.pattern=allreduce", "workload.root=3"), "nothing has a root"),
