@@ -98,7 +98,7 @@ core: {matrix: 2 Top/s, vector: 0.5 Top/s, attention_passes: 3, achieved: 0.5}
 l2: {size: 40 MB, bandwidth: 7 TB/s}
 hbm: {capacity: 80 GB, bandwidth: 2 TB/s, gap: 0 s, waste: 0}
 network: {ports: 2, bandwidth: 150 GB/s, latency: 5 us, latency_per: collective, achieved: 0.25, call: 10 us}
-operator_launch: 2 us
+operator_overhead: 2 us
 defaults: [npu_dse, _self_]
 """
 NEW = [

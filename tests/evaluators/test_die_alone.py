@@ -240,14 +240,14 @@ def test_what_has_no_price_is_refused(words: tuple[str, ...], message: str) -> N
 @pytest.mark.parametrize(
     ("words", "leaf"),
     [
-        ((*STACK, *COLLECTIVE), "context.achieved"),
+        ((*STACK, *COLLECTIVE), "prefill_attention.achieved"),
         ((*STACK, *COLLECTIVE), "network_efficiency"),
-        ((*STACK, "workload=attention"), "generation.hbm"),
+        ((*STACK, "workload=attention"), "decode_attention.hbm"),
         ((*STACK, "workload=attention"), "hbm_efficiency"),
-        ((*STACK, "workload=attention"), "rings.low"),
+        ((*STACK, "workload=attention"), "ring_collectives.low"),
         ((*STACK, "model=llama3_8b"), "mla_decode_attention.hbm"),
-        ((*STACK, "model=llama3_8b"), "exchanges.low"),
-        (("chip=h100", "stack=trtllm_h100", "workload=gemm", "mapping=tensor_parallel"), "context.achieved"),
+        ((*STACK, "model=llama3_8b"), "all_to_all.low"),
+        (("chip=h100", "stack=trtllm_h100", "workload=gemm", "mapping=tensor_parallel"), "prefill_attention.achieved"),
     ],
     ids=str,
 )

@@ -211,8 +211,8 @@ def test_designs_with_several_trees_are_together_as_each_alone() -> None:
     question = asked("chip=npu64", "model=qwen3_1b7", *KTREE, *sizes)
     rng, designs = np.random.default_rng(2), []
     for _ in range(12):
-        knobs = {"tp": int(rng.choice([2, 4, 8])), "pp": 4, "sums.algorithm": str(rng.choice([*TILE_SUMS, AUTO]))}
-        knobs["sums.ktree_k"] = int(rng.choice([1, 2, 3]))
+        knobs = {"tp": int(rng.choice([2, 4, 8])), "pp": 4, "allreduce.algorithm": str(rng.choice([*TILE_SUMS, AUTO]))}
+        knobs["allreduce.ktree_k"] = int(rng.choice([1, 2, 3]))
         designs.append(
             replace_leaves(
                 question.base, {f"mapping.{p}.{name}": value for p in ("prefill", "decode") for name, value in knobs.items()}
