@@ -26,7 +26,7 @@ def finding() -> str:
     """One row a micro-batch, length of chunks and ratio of lengths; then one a reading of what chunks cost."""
     rows = []
     for requests, chunk in ((4, 256), (4, 64), (8, 256)):
-        knobs = {"microbatch": requests, "chunk": chunk}
+        knobs = {"microbatch_size": requests, "max_chunk_tokens": chunk}
         both = {f"mapping.{phase}.{name}": value for phase in ("prefill", "decode") for name, value in knobs.items()}
         # prompts go whole where pipelines only prefill
         whole = both | {"mapping.prefill.max_chunk_tokens": 0}
