@@ -247,7 +247,7 @@ def test_sessions_are_asked_for_in_words() -> None:
         ("'workload.sessions={turns: 4, think: 2 s, sistem: 3}'", "did you mean 'system'"),
         ("'workload.sessions={turns: 0.5, think: 2 s}'", r"workload.sessions: 0.5 turns"),
         ("'workload.sessions={turns: 4, think: 2 s, spread: even}'", "no spread 'even'"),
-        ("workload.arrivals=closed_loop workload.users=3", "closed is of sessions; say workload.sessions="),
+        ("workload.arrivals=closed_loop workload.users=3", "closed_loop is of sessions; say workload.sessions="),
         ("'workload.sessions={turns: 4, think: 2 s}' workload.arrivals=closed_loop", "workload.users: of arrivals=closed_loop"),
         ("'workload.sessions={turns: 4, think: 2 s}' workload.arrivals=closed_loop workload.users=999", "999 of"),
         ("'workload.sessions={turns: 4, think: 2 s}' workload.users=2", "of arrivals=closed_loop only"),
