@@ -239,18 +239,18 @@ def _said(software: str, case: type, design: Design) -> tuple[str, ...]:
     return () if hasattr(judge, "fidelities") and software != software_of(design.mapping) else _readers(judge, design)
 
 
-def explain(design: Design, case: WorkloadCase, *, decode_at: str = "mean", fidelity: str = "analytical") -> Breakdown:
+def explain(design: Design, case: WorkloadCase, *, decode_context: str = "mean", fidelity: str = "analytical") -> Breakdown:
     """Time of one design for one case of a workload, broken down by operator and resource."""
     fidelity = read_fidelity(fidelity)
     _refuse_faults(design, case, fidelity)
     if SUBMESH_MARK in fidelity:
         design, case, fidelity = _part(design, case, fidelity)
     if fidelity in outside.external_fidelities():
-        return outside.external_breakdown(fidelity, _alone(design, Workload("", (case,), decode_at), fidelity))
+        return outside.external_breakdown(fidelity, _alone(design, Workload("", (case,), decode_context), fidelity))
     reader = _reader(design, case, fidelity)
     if hasattr(reader, "case_limits") and worst_violation(design, Workload("", (case,))) is not None:
         return Breakdown((), 0.0, {}, {})  # nothing is played that cannot be
-    breakdown: Breakdown = reader.case_breakdown(design, case, decode_at, fidelity)
+    breakdown: Breakdown = reader.case_breakdown(design, case, decode_context, fidelity)
     if design.chip.die is None or breakdown.price:  # nothing is made, or it is said already
         return breakdown
     watts = {name: float(value) for name, value in design_power_by_part(design.chip).items()}
@@ -260,7 +260,7 @@ def explain(design: Design, case: WorkloadCase, *, decode_at: str = "mean", fide
 
 
 def power_over_time(
-    design: Design, case: WorkloadCase, *, decode_at: str = "mean", fidelity: str = "analytical"
+    design: Design, case: WorkloadCase, *, decode_context: str = "mean", fidelity: str = "analytical"
 ) -> PowerProfile | None:
     """Power of all chips of one design over the time of one case of a workload. [W]
 
@@ -273,7 +273,7 @@ def power_over_time(
         return None
     reader = _reader(design, case, fidelity)
     if hasattr(reader, "case_power_profile"):
-        found: PowerProfile | None = reader.case_power_profile(design, case, decode_at, fidelity)
+        found: PowerProfile | None = reader.case_power_profile(design, case, decode_context, fidelity)
         return found
     (metrics,) = (compute_all(judged.metrics) for judged in reader.evaluate_cases(design, Workload("", (case,)), fidelity))
     if not {"power", "latency"} <= metrics.keys():
@@ -335,18 +335,18 @@ def limits_by_design(designs: Sequence[Design], workload: Workload) -> list[list
     return found
 
 
-def settle_open_choices(designs: Sequence[Design], case: WorkloadCase, *, decode_at: str = "mean") -> None:
+def settle_open_choices(designs: Sequence[Design], case: WorkloadCase, *, decode_context: str = "mean") -> None:
     """Choose together what designs leave open for a case, for designs that are then evaluated alone.
 
     Args:
         designs: all of scalars.
         case: of a workload.
-        decode_at: which decode step stands for others.
+        decode_context: which decode step stands for others.
     """
     for _, design in stack_designs(designs).groups if designs else ():
         judge = _judge(design, case)
         if hasattr(judge, "settle_open_choices"):
-            judge.settle_open_choices(design, case, decode_at)
+            judge.settle_open_choices(design, case, decode_context)
 
 
 def _limit_of_design(limit: Limit, place: int, count: int) -> Limit:

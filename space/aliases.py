@@ -40,17 +40,32 @@ class Alias(NamedTuple):
 
 RENAMED_ADDRESSES = (
     Alias("chip.hbm.bandwidth", "chip.hbm.channel_bandwidth", TILES),
-    Alias("chip.core.achieved", "mapping.stack.matrix_achieved", POOL),
+    Alias("chip.core.achieved", "mapping.stack.matrix_efficiency", POOL),
     Alias("chip.core.attention_passes", "mapping.stack.attention_passes", POOL),
-    Alias("chip.hbm.achieved", "mapping.stack.hbm_achieved", POOL),
-    Alias("chip.network.achieved", "mapping.stack.network_achieved", POOL),
-    Alias("chip.network.call", "mapping.stack.collective_call", POOL),
-    Alias("chip.operator_overhead", "mapping.stack.operator_overhead", POOL),
+    Alias("chip.hbm.achieved", "mapping.stack.hbm_efficiency", POOL),
+    Alias("chip.network.achieved", "mapping.stack.network_efficiency", POOL),
+    Alias("chip.network.call", "mapping.stack.collective_launch", POOL),
+    Alias("chip.operator_overhead", "mapping.stack.operator_launch", POOL),
+    Alias("workload.percentile", "workload.slo_percentile"),
+    Alias("workload.classes", "workload.slo_classes"),
+    Alias("workload.clip", "workload.max_length"),
+    Alias("workload.ticks", "workload.coarse_timestamps"),
+    Alias("workload.characters", "workload.chars_per_token"),
+    Alias("workload.scale", "workload.rate_scale"),
+    Alias("workload.routing", "workload.expert_load"),
+    Alias("workload.decode_at", "workload.decode_context"),
+    Alias("workload.along", "workload.group_axis"),
+    Alias("verify.side", "verify.submesh"),
+    Alias("workers.start", "workers.start_time"),
 )
 """What was renamed and is no field of a design's records; of a machine: addresses that said one thing there and another
 elsewhere, or that were of another part."""
 
-RENAMED_OPTIONS: Mapping[str, Mapping[str, str]] = {}
+RENAMED_OPTIONS: Mapping[str, Mapping[str, str]] = {
+    "workload.arrivals": {"at_once": "offline", "closed": "closed_loop", "fixed": "constant"},
+    "workload.rate": {"largest": "max"},
+    "workload.rate_scale": {"largest": "max"},
+}
 """New options by old ones, by present address, of settings that are no field of a design's records."""
 
 CHOICES = {
@@ -58,6 +73,21 @@ CHOICES = {
     "stack": {"vllm_h100": "vllm_allreduce_h100"},
 }
 """Options of groups that were renamed, old name to new one, by group."""
+
+
+RENAMED_GROUPS = {
+    "library/context": "library/prefill_attention",
+    "library/generation": "library/decode_attention",
+    "library/latent_context": "library/mla_prefill_attention",
+    "library/latent_generation": "library/mla_decode_attention",
+    "library/products": "library/gemm",
+    "library/experts": "library/grouped_gemm",
+    "library/rings": "library/ring_collectives",
+    "library/exchanges": "library/all_to_all",
+    "library/short": "library/one_shot_allreduce",
+    "library/dispatch": "library/moe_all_to_all",
+}
+"""Groups of files that were renamed, old name to new one."""
 
 
 def current_choice(group: str, name: str) -> str:

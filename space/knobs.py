@@ -43,6 +43,9 @@ as much as some four groups with one number each, and more for each design.
 ADDRESS = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+")
 """An address in an expression."""
 
+ADDRESS = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+")
+"""An address in an expression."""
+
 Columns = dict[str, Array]
 """By knob: numbers as float64, NaN where inactive; options as int16 codes into `ChoiceKnob.values`, -1 where inactive."""
 

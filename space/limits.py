@@ -38,9 +38,10 @@ class IncompatibleOptionsError(DesignError):
             for all designs.
         need, have: what the first option needs and has, if it has a unit.
 
-    >>> error = IncompatibleOptionsError("mapping.both.sums: nothing adds up so; set partition=k", "partition", "sums")
+    >>> why = "mapping.both.allreduce: nothing adds up so; set partition=k"
+    >>> error = IncompatibleOptionsError(why, "partition", "allreduce")
     >>> str(error.verdict)
-    'needs 2 layout of mapping.both.sums, has 1 layout; nothing adds up so; set partition=k'
+    'needs 2 layout of mapping.both.allreduce, has 1 layout; nothing adds up so; set partition=k'
     """
 
     def __init__(

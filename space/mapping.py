@@ -16,7 +16,7 @@ PREFETCH = ("none", "whole", "partial")
 or also the part that still fits of the first one that does not."""
 
 
-UNEVEN_KV_HEADS = ("more", "fewer")
+UNEVEN_KV_HEADS = ("round_up", "round_down")
 """KV heads that devices cannot divide evenly. With more, some devices have one more than others, their own or a copy of a
 neighbour's (10 heads on 8 devices: two), and all wait for these. With fewer, each has as many as all can have, at least
 one, for all its query heads, and the rest is dropped (one): software that replaces such a model by a divisible one.
@@ -40,11 +40,14 @@ class TensorParallelPlan:
     )
     ktree_k: Any = integer_field("phases of the K-tree (K); 2 if absent", absent=True, apart=True, unread=NO_TREE)
     prefetch: str = option_field("policy for weights and KV cache during collectives", PREFETCH, unread=ALONE_DEVICE)
-    prefetch_cap: Number = quantity_field(
-        "1", "share of L2 for prefetched data, 0 to 1", high=1.0, unread={"prefetch": ("none",)}
+    prefetch_share: Number = quantity_field(
+        "1", "share of L2 for prefetched data, 0 to 1", high=1.0, unread={"prefetch": ("none",)}, former="prefetch_cap"
     )
     kv_heads: Any = option_field(
-        "KV heads per device where they do not divide evenly: more, or fewer", UNEVEN_KV_HEADS, absent=True
+        "KV heads per device where they do not divide evenly: round_up, or round_down",
+        UNEVEN_KV_HEADS,
+        absent=True,
+        former_options={"more": "round_up", "fewer": "round_down"},
     )
 
 
@@ -80,7 +83,7 @@ class PrefetchPlan:
     """Prefetch from main memory while the memory is otherwise idle: policy and share of local memory."""
 
     policy: str = option_field("policy for weights and KV cache while memory is idle", PREFETCH)
-    cap: Number = quantity_field(
+    share: Number = quantity_field(
         "1",
         (
             "share of local memory beside activations, or of a cache in front of main memory where all "
@@ -88,6 +91,7 @@ class PrefetchPlan:
         ),
         high=1.0,
         unread={"policy": ("none",)},
+        former="cap",
     )
 
 
@@ -127,7 +131,7 @@ class MeshProductPlan:
     gemm: str = option_field("algorithm of a matrix product; auto for the fastest that fits")
     gemv: str = option_field("algorithm of a vector-matrix product; auto likewise")
     ktree_k: Number = integer_field("phases of the K-tree (K)", unread=OTHER_SUMS)
-    sums: str = option_field("where a vector-matrix product leaves its sums", GEMV_SUM_LOCATIONS)
+    gemv_result: str = option_field("where a vector-matrix product leaves its sums", GEMV_SUM_LOCATIONS, former="sums")
 
 
 @record_class
@@ -184,11 +188,12 @@ class AttentionPlan:
     cols: Number = integer_field("columns of tiles of a group, which share keys (G_x); 0 for auto-tuning", low=0, unread=ALONE)
     queries: Number = integer_field("queries of a tile's block; 0 for auto-tuning", low=0)
     keys: Number = integer_field("keys of a tile's block; 0 for auto-tuning", low=0)
-    splits: Any = integer_field(
+    kv_splits: Any = integer_field(
         "parts of a request's keys, for flash_split; 0 or absent for auto-tuning",
         low=0,
         absent=True,
         unread={"dataflow": WHOLE_KEYS},
+        former="splits",
     )
 
 
@@ -199,8 +204,12 @@ class WholeChipPlan:
     attention: AttentionPlan
     gemm: TileGemmPlan
     prefetch: Any = part_field("prefetch from main memory while it is idle", PrefetchPlan)
-    states: Any = quantity_field(
-        "1", "share of local memories in which recurrent states are resident in decode", high=0.9, absent=True
+    state_share: Any = quantity_field(
+        "1",
+        "share of local memories in which recurrent states are resident in decode",
+        high=0.9,
+        absent=True,
+        former="states",
     )
 
 
@@ -211,7 +220,7 @@ attention replicas, while there are others.
 """
 
 
-OVERLAPS = ("none", "halves")
+OVERLAPS = ("none", "two_batch")
 """What a stage does while its dies exchange: nothing; or the same layer of the other half of its micro-batch."""
 
 
@@ -220,15 +229,19 @@ class ExpertPlacementPlan:
     """Placement of experts: one die of a group for each, and redundant copies on others."""
 
     redundant: Number = integer_field("redundant copies of the most loaded routed experts", low=0, apart=True)
-    shared: Number = integer_field(
+    shared_copies: Number = integer_field(
         "copies of each shared expert that are placed as routed experts, on some dies; 0 for one on every die",
         low=0,
         default=0,
         apart=True,
+        former="shared",
     )
 
 
-EXCHANGES = ("direct", "by_node", "near")
+FORMER_EXCHANGES = {"by_node": "hierarchical", "near": "nearest_replica"}
+"""Exchanges by the names that they had before."""
+
+EXCHANGES = ("direct", "hierarchical", "nearest_replica")
 """Route of tokens to their experts: a copy to each over any link; one copy per node, to the die in the same place there,
 which forwards it; or from the die of their attention replica in the same part of the stage as the expert: all of these get
 the tokens first, and sum up the returned results.
@@ -240,8 +253,8 @@ GROUP_SUMS = ("ring", "ktree", "two_level")
 its grid's rows or its nodes, then across them.
 """
 
-TILE_SUMS = (*GROUP_SUMS, "turns")
-"""Reductions of a product on cores; turns: around the ring while the next columns are multiplied ([zhu2025] section
+TILE_SUMS = (*GROUP_SUMS, "overlapped_ring")
+"""Reductions of a product on cores; overlapped_ring: a ring beside the product of the next columns ([zhu2025] section
 4.1).
 """
 
@@ -265,17 +278,31 @@ class MultiDiePlan:
         apart=True,
     )
     placement: str = option_field("where the dies of a stage are", DIE_PLACEMENTS)
-    overlap: str = option_field("overlap while a stage's dies exchange: none, or halves of a micro-batch in turn", OVERLAPS)
+    overlap: str = option_field(
+        "overlap while a stage's dies exchange: none, or two_batch: halves of a micro-batch in turn",
+        OVERLAPS,
+        former_options={"halves": "two_batch"},
+    )
     experts: ExpertPlacementPlan
-    exchange: Any = option_field("route of tokens to their experts and back: direct, by_node or near", EXCHANGES, absent=True)
-    sums: str = option_field(
+    all_to_all: Any = option_field(
+        "route of tokens to their experts and back: direct, hierarchical or nearest_replica",
+        EXCHANGES,
+        absent=True,
+        former="exchange",
+        former_options=FORMER_EXCHANGES,
+    )
+    allreduce: str = option_field(
         "allreduce of partial sums among dies that share attention: ring, ktree or two_level",
         GROUP_SUMS,
         default="ring",
         unread={"tp": (1,)},
+        former="sums",
     )
     ktree_k: Number = integer_field(
-        "phases of the K-tree (K) of dies that share attention", default=2, apart=True, unread={"sums": ("ring", "two_level")}
+        "phases of the K-tree (K) of dies that share attention",
+        default=2,
+        apart=True,
+        unread={"allreduce": ("ring", "two_level")},
     )
     prefetch: Any = refused_field("many dies do not support prefetch yet; remove it, or use one die")
 
@@ -286,8 +313,12 @@ class TileDiesPlan(MultiDiePlan):
 
     attention: AttentionPlan
     gemm: TileGemmPlan
-    exchange: str = option_field(
-        "route of tokens to their experts and back: direct, by_node or near", EXCHANGES, default="direct"
+    all_to_all: str = option_field(
+        "route of tokens to their experts and back: direct, hierarchical or nearest_replica",
+        EXCHANGES,
+        default="direct",
+        former="exchange",
+        former_options=FORMER_EXCHANGES,
     )
 
 
@@ -308,6 +339,9 @@ class SharedCacheDiesPlan(MultiDiePlan):
     )
 
 
+FORMER_POLICIES = {"chunked": "chunked_prefill", "fusion": "pd_fusion"}
+"""Policies by the names that they had before."""
+
 PREEMPTION = ("recompute", "swap")
 """What happens to a KV cache that no longer fits: it is recomputed, or swapped to the host and back."""
 
@@ -317,14 +351,14 @@ with the longest cached prefix, if that is long enough and instances are loaded 
 """
 
 
-KV_TRANSFERS = ("whole", "by_layer")
+KV_TRANSFERS = ("whole", "layerwise")
 """KV transfer from prefill to decode: whole, when the prompt is done; or layer by layer as these are computed, during
 prefill iterations, so that only the last layer is left to send if the link keeps up.
 """
 
-PREFIX_STORES = ("part", "pool")
-"""Where prefixes are kept for reuse: in a separate part of the memory, of size `prefix`; or in the KV blocks that running
-requests do not need, which also share equal blocks.
+PREFIX_STORES = ("reserved", "shared")
+"""Where prefixes are kept for reuse: in a separate part of the memory, of size `prefix_cache_share`; or in the KV blocks
+that running requests do not need, which also share equal blocks.
 """
 
 
@@ -349,56 +383,83 @@ NEVER_SHORT = {"policy": ("static", "orca"), "prefill_instances": (0,)}
 class ServingPlan:
     """Serving settings: instances of the model, batch sizes, scheduling policy and KV memory."""
 
-    policy: str = option_field("scheduling policy of an instance")
+    policy: str = option_field("scheduling policy of an instance", former_options=FORMER_POLICIES)
     instances: Number = integer_field("instances, each with its own queue; with prefill instances, those that decode")
     prefill_instances: Number = integer_field(
         "instances that only prefill and transfer KV caches; 0 if every instance does both", low=0
     )
-    batch: Number = integer_field("requests that an instance runs at a time, at most")
-    prefill_policy: str = option_field("scheduling policy of prefill instances", default="prefill_first")
-    prefill_batch: Number = integer_field(
-        "requests that a prefill instance runs at a time, at most; 0 for `batch`", low=0, default=0
+    max_batch_size: Number = integer_field("requests that an instance runs at a time, at most", former="batch")
+    prefill_policy: str = option_field(
+        "scheduling policy of prefill instances", default="prefill_first", former_options=FORMER_POLICIES
     )
-    prefill_tokens: Number = integer_field("token budget of prefill iterations; 0 for the policy's", low=0, default=0)
-    tokens: Number = integer_field(
-        "token budget of an iteration, or units where the budget has units; 0 for the policy's", low=0
+    prefill_max_batch_size: Number = integer_field(
+        "requests that a prefill instance runs at a time, at most; 0 for `max_batch_size`",
+        low=0,
+        default=0,
+        former="prefill_batch",
     )
-    unit: Number = integer_field("units of the budget that a prompt chunk takes; 0 for the policy's", low=0)
-    chunk: Number = integer_field(
-        "tokens of a prompt chunk, at most; 0 for the policy's", low=0, unread={"policy": WHOLE_PROMPTS}
+    prefill_max_batched_tokens: Number = integer_field(
+        "token budget of prefill iterations; 0 for the policy's", low=0, default=0, former="prefill_tokens"
     )
-    block: Number = integer_field("tokens in a block of KV memory")
-    blocks: Number = integer_field("KV blocks of an instance; 0 for as many as fit", low=0)
-    reserved: Number = quantity_field("B", "KV memory that the engine reserves, per device of an instance")
-    admit: str = option_field(
+    max_batched_tokens: Number = integer_field(
+        "token budget of an iteration, or units where the budget has units; 0 for the policy's", low=0, former="tokens"
+    )
+    chunk_budget_units: Number = integer_field(
+        "units of the budget that a prompt chunk takes; 0 for the policy's", low=0, former="unit"
+    )
+    max_chunk_tokens: Number = integer_field(
+        "tokens of a prompt chunk, at most; 0 for the policy's",
+        low=0,
+        unread={"policy": WHOLE_PROMPTS},
+        former="chunk",
+    )
+    block_size: Number = integer_field("tokens in a block of KV memory", former="block")
+    kv_blocks: Number = integer_field("KV blocks of an instance; 0 for as many as fit", low=0, former="blocks")
+    reserved_memory: Number = quantity_field(
+        "B", "KV memory that the engine reserves, per device of an instance", former="reserved"
+    )
+    admission: str = option_field(
         "blocks that a prompt must have before admission",
         ADMISSION_RULES,
         unread={"policy": WHOLE_PROMPTS, "prefill_policy": WHOLE_PROMPTS},
+        former="admit",
     )
     preemption: str = option_field("what happens to a KV cache that does not fit", PREEMPTION, unread=NEVER_SHORT)
-    host: Number = quantity_field(
-        "B/s", "bandwidth to the host's memory, per device; for swapped KV caches and prefixes", positive=True
+    host_bandwidth: Number = quantity_field(
+        "B/s",
+        "bandwidth to the host's memory, per device; for swapped KV caches and prefixes",
+        positive=True,
+        former="host",
     )
-    host_capacity: Any = quantity_field(
+    host_kv_capacity: Any = quantity_field(
         "B",
         "host memory per device for prefixes that leave the pool; none if absent",
         positive=True,
         absent=True,
-        unread={"reuse": ("part",)},
+        unread={"prefix_cache": ("reserved",)},
+        former="host_capacity",
     )
-    reuse: str = option_field(
-        "where prefixes are kept: in a part of the memory of size prefix, or in the pool of KV blocks", PREFIX_STORES
+    prefix_cache: str = option_field(
+        "where prefixes are kept: reserved, in a part of the memory of size prefix_cache_share, or shared, in the pool of KV "
+        "blocks",
+        PREFIX_STORES,
+        former="reuse",
+        former_options={"part": "reserved", "pool": "shared"},
     )
-    prefix: Number = quantity_field("1", "share of the KV memory that keeps prefixes for reuse", high=0.95)
-    snapshot: Any = integer_field(SNAPSHOT, absent=True)
+    prefix_cache_share: Number = quantity_field(
+        "1", "share of the KV memory that keeps prefixes for reuse", high=0.95, former="prefix"
+    )
+    state_snapshot_tokens: Any = integer_field(SNAPSHOT, absent=True, former="snapshot")
     routing: str = option_field(
         "routing of requests to instances", ROUTING, unread={"instances": (1,), "prefill_instances": (0, 1)}
     )
-    transfer: Any = option_field(
-        "KV transfer from prefill instances: whole, or by_layer during prefill; whole if absent",
+    kv_transfer: Any = option_field(
+        "KV transfer from prefill instances: whole, or layerwise during prefill; whole if absent",
         KV_TRANSFERS,
         absent=True,
         unread={"prefill_instances": (0,)},
+        former="transfer",
+        former_options={"by_layer": "layerwise"},
     )
 
 
@@ -425,11 +486,14 @@ class ReductionPlan:
     """Reduction in a group of cores of partial sums of a product whose inner dimension is divided."""
 
     algorithm: str = option_field(
-        "reduction of partial sums: ring, ktree, two_level, or turns, a ring alongside the product; auto for the fastest",
+        "reduction of partial sums: ring, ktree, two_level, or overlapped_ring, beside the product; auto for the fastest",
         (*TILE_SUMS, AUTO),
         unread={"..partition": tuple(option_field for option_field in DIVISIONS if option_field != "k")},
+        former_options={"turns": "overlapped_ring"},
     )
-    ktree_k: Any = integer_field("phases of the K-tree (K)", absent=True, unread={"algorithm": ("ring", "two_level", "turns")})
+    ktree_k: Any = integer_field(
+        "phases of the K-tree (K)", absent=True, unread={"algorithm": ("ring", "two_level", "overlapped_ring")}
+    )
 
 
 @record_class
@@ -450,12 +514,12 @@ class PipelinePlan:
         "placement of experts: divided over the cores of a group, or whole on one core", EXPERT_PARTITIONS
     )
     prefetch: Any = part_field("prefetch from main memory while a group exchanges", PrefetchPlan)
-    sums: Any = part_field("reduction of a group's partial sums; around its ring if absent", ReductionPlan)
+    allreduce: Any = part_field("reduction of a group's partial sums; around its ring if absent", ReductionPlan, former="sums")
     attention: AttentionPlan | None = part_field(
         "attention of all cores of a group at once, keys and values from its memory; each core's own heads or rows if absent",
         AttentionPlan,
     )
-    states: Any = quantity_field(
+    state_share: Any = quantity_field(
         "1",
         (
             "share of local memory beside activations that is reserved for recurrent states in decode; "
@@ -463,11 +527,13 @@ class PipelinePlan:
         ),
         high=0.9,
         absent=True,
+        former="states",
     )
 
 
-STAGE_CUTS = ("layers", "parts")
-"""Contents of a pipeline stage: whole layers, as many on each; or parts of layers too, for the shortest slowest stage."""
+STAGE_CUTS = ("layers", "operators")
+"""Contents of a pipeline stage: whole layers, as many on each; or stages cut between operators too, for the
+slowest slowest stage."""
 
 
 @record_class
@@ -475,13 +541,19 @@ class ServingPipelinePlan(PipelinePlan):
     """Mapping of one phase to pipelines on a mesh of tiles that serves a request stream."""
 
     stages: str = option_field(
-        "contents of a stage: whole layers, or parts of layers, divided between operators and inside products", STAGE_CUTS
+        "contents of a stage: whole layers, or operators: parts of layers, cut between operators and inside products",
+        STAGE_CUTS,
+        former_options={"parts": "operators"},
     )
     dp: Number = integer_field("pipelines, each with a replica of the model; 0 for as many as the phase's cores allow", low=0)
-    microbatch: Number = integer_field("requests of a micro-batch, at most; as many micro-batches as stages are in flight")
-    chunk: Number = integer_field("tokens of a prompt chunk, at most; 0 for the policy's, or for whole prompts", low=0)
+    microbatch_size: Number = integer_field(
+        "requests of a micro-batch, at most; as many micro-batches as stages are in flight", former="microbatch"
+    )
+    max_chunk_tokens: Number = integer_field(
+        "tokens of a prompt chunk, at most; 0 for the policy's, or for whole prompts", low=0, former="chunk"
+    )
     attention: Any = refused_field("attention on groups supports static batches only; remove it, or use workload=static")
-    states: Any = refused_field(
+    state_share: Any = refused_field(
         "with serving, recurrent states are stored with the KV caches; remove it, or use workload=static"
     )
 
@@ -501,28 +573,36 @@ each request, as long as the longest one ([zhu2025] section 4.2).
 class PipelineServingPlan:
     """Serving settings of pipelines on a mesh of tiles."""
 
-    policy: str = option_field("scheduling policy of a pipeline that decodes")
+    policy: str = option_field("scheduling policy of a pipeline that decodes", former_options=FORMER_POLICIES)
     prefill_cores: Number = integer_field(
         "cores that only prefill, while others only decode; 0 if the decode cores do both", low=0
     )
     decode_cores: Number = integer_field("cores that decode; 0 for all that do not only prefill; other cores are idle", low=0)
     arrangement: str = option_field("placement of prefill and decode pipelines", ARRANGEMENTS, unread={"prefill_cores": (0,)})
-    tokens: Number = integer_field(
-        "token budget of an iteration, or units where the budget has units; 0 for the policy's", low=0
+    max_batched_tokens: Number = integer_field(
+        "token budget of an iteration, or units where the budget has units; 0 for the policy's", low=0, former="tokens"
     )
-    unit: Number = integer_field("units of the budget that a prompt chunk takes; 0 for the policy's", low=0)
-    block: Number = integer_field("tokens in a block of the KV cache in local memory")
-    overflow: str = option_field(
-        "where KV caches that local memory cannot hold are stored: pages of HBM or a ring of buffers", OVERFLOW
+    chunk_budget_units: Number = integer_field(
+        "units of the budget that a prompt chunk takes; 0 for the policy's", low=0, former="unit"
     )
-    prefix: Number = quantity_field("1", "share of HBM beside weights that keeps prefixes for reuse", high=0.95)
-    snapshot: Any = integer_field(SNAPSHOT, absent=True)
+    block_size: Number = integer_field("tokens in a block of the KV cache in local memory", former="block")
+    kv_overflow: str = option_field(
+        "where KV caches that local memory cannot hold are stored: pages of HBM or a ring of buffers",
+        OVERFLOW,
+        former="overflow",
+    )
+    prefix_cache_share: Number = quantity_field(
+        "1", "share of HBM beside weights that keeps prefixes for reuse", high=0.95, former="prefix"
+    )
+    state_snapshot_tokens: Any = integer_field(SNAPSHOT, absent=True, former="snapshot")
     routing: str = option_field("routing of requests to pipelines", ROUTING)
-    transfer: Any = option_field(
-        "KV transfer from prefill cores: whole, or by_layer during prefill; whole if absent",
+    kv_transfer: Any = option_field(
+        "KV transfer from prefill cores: whole, or layerwise during prefill; whole if absent",
         KV_TRANSFERS,
         absent=True,
         unread={"prefill_cores": (0,)},
+        former="transfer",
+        former_options={"by_layer": "layerwise"},
     )
 
 
@@ -535,7 +615,7 @@ class TileCollectivePlan:
     )
 
 
-DIE_COLLECTIVES = ("direct", "by_node", "ring", "two_level", "ktree")
+DIE_COLLECTIVES = ("direct", "hierarchical", "ring", "two_level", "ktree")
 """Algorithms of collectives between dies: each to each, or by node; around rings, in two levels of rings, or along a
 tree.
 """
@@ -548,11 +628,15 @@ IN_DIE_COLLECTIVES = ("none", "hardware", "tree", "sequential")
 class DieCollectivePlan:
     """Algorithm, members and placement of one collective between dies."""
 
-    collective: str = option_field("algorithm between dies: direct, by_node, ring, two_level or ktree", DIE_COLLECTIVES)
+    collective: str = option_field(
+        "algorithm between dies: direct, hierarchical, ring, two_level or ktree",
+        DIE_COLLECTIVES,
+        former_options={"by_node": "hierarchical"},
+    )
     members: Number = integer_field("dies of a group; all groups exchange at the same time; 0 for all dies", low=0, apart=True)
     placement: str = option_field("placement of the dies of a group", DIE_PLACEMENTS)
     ktree_k: Number = integer_field(
-        "phases of the K-tree (K)", apart=True, unread={"collective": ("direct", "by_node", "ring", "two_level")}
+        "phases of the K-tree (K)", apart=True, unread={"collective": ("direct", "hierarchical", "ring", "two_level")}
     )
     within: str = option_field(
         "what tiles of a die do first and last: none; or reduce and multicast by hardware, tree or sequential",
@@ -589,16 +673,19 @@ class Mapping:
     )
     precision: Any = part_field("number formats", FormatPlan)
     stack: Any = part_field("software stack: shares of a die's peaks that libraries reach, and launch overheads", Stack)
-    kv: Any = option_field("where a new token's keys and values are stored", absent=True)
+    kv_placement: Any = option_field("where a new token's keys and values are stored", absent=True, former="kv")
     kv_heads: Any = option_field("width of W_K, W_V and the KV cache as stored", KV_HEADS, absent=True)
     kv_projection: Any = option_field(
         "width of K and V as computed; full repeats them for every query head", KV_HEADS, absent=True
     )
-    resident_layers: Any = integer_field(
-        "layers resident on the chip, whose time represents all layers; 0 if the whole model is resident", low=0, absent=True
+    simulated_layers: Any = integer_field(
+        "layers resident on the chip, whose time represents all layers; 0 if the whole model is resident",
+        low=0,
+        absent=True,
+        former="resident_layers",
     )
-    sram_kv: Any = quantity_field(
-        "1", "share of local memory beside activations that the KV cache may take", high=1.0, absent=True
+    sram_kv_share: Any = quantity_field(
+        "1", "share of local memory beside activations that the KV cache may take", high=1.0, absent=True, former="sram_kv"
     )
     serving: Any = part_field("serving settings", ServingPlan, PipelineServingPlan)
     kernel: Any = part_field(

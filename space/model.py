@@ -31,7 +31,7 @@ class ExpertLayers:
     skew: float = quantity_field("1", "exponent of Zipf's law by which tokens choose experts; 0 for uniform", default=0.0)
     load: str = option_field("expert load: expected, even or sampled", EXPERT_LOADS, default="expected")
     seed: int = integer_field("of sampled choices", low=0, default=0)
-    shares: Any = refused_field("expert loads from a file: workload.routing=FILE, with layer, expert and tokens")
+    shares: Any = refused_field("expert loads from a file: workload.expert_load=FILE, with layer, expert and tokens")
     groups: int = integer_field("groups of experts among which a router chooses first", default=1)
     groups_kept: int = integer_field("groups that the experts of a token may be in", default=1)
     shared_intermediate: int = integer_field("width of one shared expert; 0 for that of a routed one", low=0, default=0)

@@ -200,7 +200,7 @@ class Requests:
     def scaled(self, factor: float) -> "Requests":
         """The same requests at `factor` times their rate."""
         if not factor > 0 or not np.isfinite(factor):
-            raise DesignError(f"workload.scale: {factor!r} is not a number above 0")
+            raise DesignError(f"workload.rate_scale: {factor!r} is not a number above 0")
         return self.begun(self.begins / factor) if len(self.before) else replace(self, arrival=self.arrival / factor)
 
     def arriving(self, process: str, *, rate: float = 1.0, cv: float = 1.0, seed: int = 0) -> "Requests":
@@ -328,5 +328,5 @@ def _at_once(rng: Any, count: int, mean: float, cv: float) -> Array:
     return np.zeros(count)
 
 
-ARRIVAL_PROCESSES = {"poisson": _poisson, "gamma": _gamma, "fixed": _fixed, "at_once": _at_once}
+ARRIVAL_PROCESSES = {"poisson": _poisson, "gamma": _gamma, "constant": _fixed, "offline": _at_once}
 """Times between two requests."""

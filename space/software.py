@@ -37,12 +37,12 @@ def _phases(plan: type) -> dict[str, type | None]:
     return {"prefill": plan, "decode": plan, "precision": FormatPlan}
 
 
-_CACHES = dict.fromkeys(("kv", "kv_heads", "kv_projection", "resident_layers"))
+_CACHES = dict.fromkeys(("kv_placement", "kv_heads", "kv_projection", "simulated_layers"))
 
 SOFTWARE: dict[str, Parts] = {
     DEVICES: Parts("a model on dies", _phases(TensorParallelPlan) | {"stack": Stack}),
     REGIONS: Parts("a model on regions of a mesh", _phases(RegionPlan) | _CACHES),
-    PIPELINES: Parts("a model on pipelines of cores", _phases(PipelinePlan) | {"sram_kv": None}),
+    PIPELINES: Parts("a model on pipelines of cores", _phases(PipelinePlan) | {"sram_kv_share": None}),
     WHOLE_CHIP: Parts("a model on all tiles at a time", _phases(WholeChipPlan)),
     MANY_DIES: Parts("a model on many dies of tiles", _phases(TileDiesPlan)),
     POOLED_DIES: Parts("a model on many shared-cache dies", _phases(SharedCacheDiesPlan) | {"stack": Stack}),
@@ -50,7 +50,7 @@ SOFTWARE: dict[str, Parts] = {
     SERVED_REGIONS: Parts("requests served on regions of a mesh", _phases(RegionPlan) | _CACHES | {"serving": ServingPlan}),
     SERVED_PIPELINES: Parts(
         "requests served on pipelines of cores",
-        _phases(ServingPipelinePlan) | {"sram_kv": None, "serving": PipelineServingPlan},
+        _phases(ServingPipelinePlan) | {"sram_kv_share": None, "serving": PipelineServingPlan},
     ),
     SERVED_WHOLE_CHIP: Parts("requests served on all tiles at a time", _phases(WholeChipPlan) | {"serving": ServingPlan}),
     SERVED_DIES: Parts("requests served on many dies of tiles", _phases(TileDiesPlan) | {"serving": ServingPlan}),

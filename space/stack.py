@@ -23,45 +23,69 @@ from dse.space.libraries.prefill_attention import PrefillAttentionConstants
 class Stack:
     """Shares of a die's peaks that kernels and collectives reach, and their launch overheads."""
 
-    matrix_achieved: Number = quantity_field("1", "share of the matrix peak that products reach", high=1.0, positive=True)
-    hbm_achieved: Number = quantity_field("1", "share of the memory's bandwidth that a stream reaches", high=1.0, positive=True)
-    network_achieved: Number = quantity_field(
-        "1", "share of a port's bandwidth that a collective reaches", high=1.0, positive=True
+    matrix_efficiency: Number = quantity_field(
+        "1", "share of the matrix peak that products reach", high=1.0, positive=True, former="matrix_achieved"
     )
-    collective_call: Number = quantity_field(
-        "s", "launch overhead of a collective by the host, if no recorded graph of launches contains it"
+    hbm_efficiency: Number = quantity_field(
+        "1", "share of the memory's bandwidth that a stream reaches", high=1.0, positive=True, former="hbm_achieved"
     )
-    nodes_call: Number = quantity_field(
-        "s", "launch overhead of a collective that leaves a node, besides the latency between nodes"
+    network_efficiency: Number = quantity_field(
+        "1", "share of a port's bandwidth that a collective reaches", high=1.0, positive=True, former="network_achieved"
     )
-    nodes_achieved: Any = quantity_field(
+    collective_launch: Number = quantity_field(
+        "s",
+        "launch overhead of a collective by the host, if no recorded graph of launches contains it",
+        former="collective_call",
+    )
+    inter_node_launch: Number = quantity_field(
+        "s", "launch overhead of a collective that leaves a node, besides the latency between nodes", former="nodes_call"
+    )
+    inter_node_efficiency: Any = quantity_field(
         "1",
-        "share of the bandwidth between nodes in use, of which collectives reach network_achieved; all if absent",
+        "share of the bandwidth between nodes in use, of which collectives reach network_efficiency; all if absent",
         high=1.0,
         positive=True,
         absent=True,
+        former="nodes_achieved",
     )
-    operator_overhead: Number = quantity_field("s", "launch and synchronisation overhead of one operator")
+    operator_launch: Number = quantity_field(
+        "s", "launch and synchronisation overhead of one operator", former="operator_overhead"
+    )
     attention_passes: Number = quantity_field(
         "1", "vector passes over each K and V element in decode attention; 0 if the matrix engine does the work"
     )
-    products: Any = part_field("library kernels of matrix products; flat rates if absent", GemmConstants)
-    context: Any = part_field("library kernels of prefill attention; flat rates if absent", PrefillAttentionConstants)
-    generation: Any = part_field("library kernels of decode attention; flat rates if absent", DecodeAttentionConstants)
-    latent_context: Any = part_field(
+    gemm: Any = part_field("library kernels of matrix products; flat rates if absent", GemmConstants, former="products")
+    prefill_attention: Any = part_field(
+        "library kernels of prefill attention; flat rates if absent", PrefillAttentionConstants, former="context"
+    )
+    decode_attention: Any = part_field(
+        "library kernels of decode attention; flat rates if absent",
+        DecodeAttentionConstants,
+        former="generation",
+    )
+    mla_prefill_attention: Any = part_field(
         "library kernels of prefill attention with keys and values expanded from latents; flat rates if absent",
         PrefillAttentionConstants,
+        former="latent_context",
     )
-    latent_generation: Any = part_field(
-        "library kernels of decode attention on latents; flat rates if absent", MlaDecodeConstants
+    mla_decode_attention: Any = part_field(
+        "library kernels of decode attention on latents; flat rates if absent", MlaDecodeConstants, former="latent_generation"
     )
-    rings: Any = part_field(
-        "library kernels of allreduce, allgather and reduce-scatter between dies, for allreduce=library", RingCollectives
+    ring_collectives: Any = part_field(
+        "library kernels of allreduce, allgather and reduce-scatter between dies, for allreduce=library",
+        RingCollectives,
+        former="rings",
     )
-    exchanges: Any = part_field("library kernels of all-to-all between dies", AllToAll)
-    short: Any = part_field("allreduces of an inference engine besides rings, for allreduce=library", OneShotAllreduce)
-    experts: Any = part_field("library kernels of expert products; flat rates if absent", GroupedGemmConstants)
+    all_to_all: Any = part_field("library kernels of all-to-all between dies", AllToAll, former="exchanges")
+    one_shot_allreduce: Any = part_field(
+        "allreduces of an inference engine besides rings, for allreduce=library", OneShotAllreduce, former="short"
+    )
+    grouped_gemm: Any = part_field(
+        "library kernels of expert products; flat rates if absent", GroupedGemmConstants, former="experts"
+    )
     elementwise: Any = part_field("library kernels of elementwise operators; flat rates if absent", ElementwiseConstants)
-    dispatch: Any = part_field(
-        "library kernels of expert dispatch and combine on many dies; flat rates if absent", MoeAllToAllConstants
+    moe_all_to_all: Any = part_field(
+        "library kernels of expert dispatch and combine on many dies; flat rates if absent",
+        MoeAllToAllConstants,
+        former="dispatch",
     )

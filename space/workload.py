@@ -15,7 +15,7 @@ from dse.space.fields import fingerprint, key_text
 from dse.space.model import Model
 from dse.space.requests import Requests
 
-DECODE_AT = ("mean", "last")
+DECODE_CONTEXTS = ("mean", "last")
 """Context at which a decode phase is evaluated: the mean context of each segment between two requests' ends, which is exact
 if time is linear in the context; or the last token of each segment, as a worst case.
 """
@@ -542,7 +542,7 @@ class Workload:
 
     name: str
     cases: tuple[WorkloadCase, ...]
-    decode_at: str = "mean"
+    decode_context: str = "mean"
 
 
 def cases_by_model(workload: Workload) -> dict[Model, tuple[tuple[int, BatchCase], ...]]:

@@ -1,6 +1,6 @@
 """Comparison of a measured serving run, request by request, with a simulated run of the same requests.
 
-    python -m dse.studies.measured_run RUN.csv chip=rtx4090 model=llama3_8b stack=tuned mapping.serving.blocks=2588 ...
+    python -m dse.studies.measured_run RUN.csv chip=rtx4090 model=llama3_8b stack=tuned mapping.serving.kv_blocks=2588 ...
 
 A file has the columns ``arrival_s,prompt,output,first_token_s,last_token_s``, a row a request; others are not read. Nothing is
 fitted here: what the engine was told (its budget, batch, blocks, formats) and which stack of libraries it is are the overrides.

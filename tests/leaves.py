@@ -34,7 +34,7 @@ NEVER = 8
 
 MORE: dict[tuple[str, ...], tuple[str, ...]] = {
     ("model=qwen3_1b7", "mapping=waferllm_prefetch", *MODEL): ("wse2_hbm",),
-    ("model=qwen3_30b_a3b", "mapping.resident_layers=4", "chip.core.sram='2 MB'", *MODEL): ("wse2",),
+    ("model=qwen3_30b_a3b", "mapping.simulated_layers=4", "chip.core.sram='2 MB'", *MODEL): ("wse2",),
     ("model=qwen3_1b7", "mapping=flat_prefetch", "workload.batch=[2]", *MODEL[1:]): ("tile_gh200",),
     ("model=qwen3_1b7", "mapping=sglang", *MODEL): ("h100",),
     ("model=deepseek_v2_lite", "mapping=expert_parallel_int8", "mapping.both.ep=8", *POOLED): ("cm384",),

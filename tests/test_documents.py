@@ -36,7 +36,7 @@ LESS = [
     ),
     (
         r"^run study=waferllm_gemm",
-        "workload.shapes=[2048x2048x2048] screen.limit=16 verify.designs=1 verify.off_front=1 verify.side=4",
+        "workload.shapes=[2048x2048x2048] screen.limit=16 verify.designs=1 verify.off_front=1 verify.submesh=4",
     ),
     (r"^evaluate chip=tile_gh200 model=.*events", "workload.batch=[1] workload.prompt=256 workload.output=2"),
     (r"^evaluate .*workload=serving(?!.*conv.csv)", "workload.requests=16"),
@@ -47,7 +47,8 @@ LESS = [
     ),
     (
         r"^capacity (?!chip=npu)",
-        "workload.requests=500 workload.prompt=512 disaggregated=false mapping.serving.batch=32 mapping.serving.tokens=512",
+        "workload.requests=500 workload.prompt=512 disaggregated=false mapping.serving.max_batch_size=32 "
+        "mapping.serving.max_batched_tokens=512",
     ),
     (r"^capacity .*devices=16", "devices=2"),
     (r"^evaluate .*partition=auto", "model.qwen3_4b.layers=4"),

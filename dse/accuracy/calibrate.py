@@ -46,7 +46,7 @@ from dse.terminal.progress import ProgressBar
 CALIBRATE_OPTIONS = ("fit", "folds", "seed", "name")
 """What is said of a calibration itself; all else is an override, put before those of each row."""
 
-EXAMPLE = "fit=[chip.hbm.strided_row_overhead,mapping.stack.operator_overhead]"
+EXAMPLE = "fit=[chip.hbm.strided_row_overhead,mapping.stack.operator_launch]"
 
 
 @dataclass(frozen=True)

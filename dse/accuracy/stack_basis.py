@@ -16,10 +16,12 @@ from dse.config.unread_stack_leaves import (
     KERNELS,
     LINKS,
     NODES,
+    ON_DEVICES,
     attention_library_part,
     unread_stack_leaves,
 )
 from dse.space.design import Design
+from dse.space.software import software_of
 from dse.space.workload import AttentionCase, BatchCase, ServingLoad, Workload
 
 FITTED = "fitted"
@@ -129,9 +131,13 @@ def _kinds(base: Design, unread: Collection[str]) -> list[str]:
     """Kinds of kernels that a design runs; collectives by an algorithm of its mapping are a kind without a part."""
     found = [name for name in (*KERNELS, *ATTENTION) if name not in unread]
     plans = (base.mapping.prefill, base.mapping.decode)
-    if LINKS[0] not in unread and all(getattr(plan, "allreduce", "") not in ("", "library") for plan in plans):
+    if (
+        LINKS[0] not in unread
+        and software_of(base.mapping) in ON_DEVICES
+        and all(plan.allreduce != "library" for plan in plans)
+    ):
         found.append("allreduces")
-    return found + [name for name in ("exchanges", "dispatch") if name not in unread]
+    return found + [name for name in ("all_to_all", "moe_all_to_all") if name not in unread]
 
 
 def _other_attention(asked_for: Workload) -> set[str]:

@@ -41,9 +41,11 @@ from dse.analysis.deployments import (
     routings,
     sets_routing_alone,
 )
+from dse.config.arrival_times import MAX_RATE_OPTION
 from dse.config.compose import compose, study_folder
 from dse.config.question import Question, build_question
 from dse.config.record_parser import parse_value as number
+from dse.config.renamed_addresses import rename_typed
 from dse.config.renamed_words import rename_query_words
 from dse.config.searchable_knobs import searchable_knobs
 from dse.config.session_workloads import CLOSED
@@ -167,7 +169,7 @@ class CapacityQuery:
     most: int = 0
 
 
-OF_PREFILL = tuple(f"mapping.serving.{leaf}" for leaf in (*OF_IDLE, "transfer"))
+OF_PREFILL = tuple(f"mapping.serving.{leaf}" for leaf in (*OF_IDLE, "kv_transfer"))
 """Leaves that only prefill instances read."""
 
 
@@ -229,7 +231,7 @@ def parse_query(words: Sequence[str]) -> CapacityQuery:
         raise DesignError(f"capacity: name a chip, as in {EXAMPLE}")
     if len(set(names)) < len(names):
         raise DesignError(f"capacity: a chip is listed twice in {', '.join(names)}")
-    others = tuple(word for word in words if word.partition("=")[0] not in (*QUERY_OPTIONS, "chip"))
+    others = rename_typed([word for word in words if word.partition("=")[0] not in (*QUERY_OPTIONS, "chip")])
     for word in others:
         if word.startswith(("study=", "chips=", "mappings=")):
             raise DesignError(f"capacity: {word.partition('=')[0]} is for studies; set chip=[...] and the workload")
@@ -421,7 +423,7 @@ def build_chip_query(
         raise DesignError(f"workload.requests: a rate needs at least 2 requests, got {len(load.requests)}")
     if not math.isfinite(load.requests.rate) and not load.requests.users:
         raise DesignError(
-            "workload.arrivals: requests that arrive at once have no rate; choose poisson, gamma, fixed or a trace's"
+            "workload.arrivals: requests that arrive at once have no rate; choose poisson, gamma, constant or a trace's"
         )
     bounds = slo_bounds(load, asked.share)
     if asked.ffn and software_of(usual.base.mapping) != SERVED_POOLED_DIES:
@@ -453,8 +455,8 @@ def _closed(asked: CapacityQuery) -> list[str]:
 def _counts(asked: CapacityQuery) -> dict[str, int]:
     """How many instances somebody says that there are, by address."""
     said = {address: value for address, _, value in (word.partition("=") for word in asked.overrides)}
-    for address in ("workload.rate", "workload.scale"):
-        if said.get(address, "largest") != "largest":
+    for address in ("workload.rate", "workload.rate_scale"):
+        if said.get(address, MAX_RATE_OPTION) != MAX_RATE_OPTION:
             raise DesignError(
                 f"{address}: dse capacity searches the maximum rate; remove it, or set rate='10 Hz' for the fewest devices"
             )

@@ -35,7 +35,7 @@ SPLITS = 2
 FINE = 64
 """Steps to twice as many instances that prefill, where there are more than twice as many as steps."""
 
-BATCH, TOKENS = "mapping.serving.batch", "mapping.serving.tokens"
+BATCH, TOKENS = "mapping.serving.max_batch_size", "mapping.serving.max_batched_tokens"
 
 NO_ROOM, UNBALANCED = REASONS = "same batch by memory", "pools out of balance"
 """Why a deployment that breaks no limit is left out: memory has room for no more than a smaller batch that is looked at; others
@@ -362,7 +362,7 @@ def routings(base: Design, load: ServingLoad, words: Sequence[str]) -> tuple[str
     None as well if instances keep no prefixes.
     """
     serving = base.mapping.serving
-    keeps = float(getattr(serving, "prefix", 0)) > 0 or getattr(serving, "reuse", "part") == "pool"
+    keeps = float(getattr(serving, "prefix_cache_share", 0)) > 0 or getattr(serving, "prefix_cache", "reserved") == "shared"
     shares = keeps and len(load.requests.starts) > 0 and software_of(base.mapping) != SERVED_PIPELINES
     return ROUTINGS if shares and not any(word.partition("=")[0] == ROUTING for word in words) else ()
 
@@ -423,7 +423,11 @@ def _plans(kinds: InstanceKinds, knobs: Space, devices: int, *, apart: bool) -> 
         return
     policy = "mapping.serving.policy"
     pools = [
-        {a: v for a, v in row.items() if (not a.startswith("mapping.serving.") or a.endswith("batch")) and a not in ATTENTION}
+        {
+            a: v
+            for a, v in row.items()
+            if (not a.startswith("mapping.serving.") or a.endswith("batch_size")) and a not in ATTENTION
+        }
         for row in rows
     ]
     decodes = [{a: v for a, v in row.items() if a.startswith(PHASE[1]) and _divides(a)} for row in rows]

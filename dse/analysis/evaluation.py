@@ -156,7 +156,7 @@ class Evaluation:
     @cached_property
     def breakdown(self) -> Breakdown:
         """Time by operator, of the first case."""
-        return explain(self.design, self.workload.cases[0], decode_at=self.workload.decode_at, fidelity=self.fidelity)
+        return explain(self.design, self.workload.cases[0], decode_context=self.workload.decode_context, fidelity=self.fidelity)
 
     @cached_property
     def certificate(self) -> "OptimalityGap | None":
@@ -175,7 +175,9 @@ class Evaluation:
         """Power of all chips over time, of the first case; None if infeasible or unknown. [W]"""
         if self.infeasible is not None:
             return None
-        return power_over_time(self.design, self.workload.cases[0], decode_at=self.workload.decode_at, fidelity=self.fidelity)
+        return power_over_time(
+            self.design, self.workload.cases[0], decode_context=self.workload.decode_context, fidelity=self.fidelity
+        )
 
     @cached_property
     def part(self) -> str:
@@ -248,10 +250,12 @@ class Evaluation:
     def _reusable(self) -> list[tuple[str, str]]:
         """What a trace with hashes would reuse of its prompts, where nothing is reused."""
         serving = self.design.mapping.serving
-        if serving is None or float(serving.prefix) or getattr(serving, "reuse", "part") == "pool":
+        if serving is None or float(serving.prefix_cache_share) or getattr(serving, "prefix_cache", "reserved") == "shared":
             return []
         most = max((case.requests.reusable for case in self.workload.cases if isinstance(case, ServingLoad)), default=0.0)
-        knob = "mapping.serving.reuse=pool" if hasattr(serving, "reuse") else "mapping.serving.prefix"
+        knob = (
+            "mapping.serving.prefix_cache=shared" if hasattr(serving, "prefix_cache") else "mapping.serving.prefix_cache_share"
+        )
         return (
             [("prefixes", f"up to {most:.1%} of the prompt tokens repeat earlier ones; none are reused, see {knob}")]
             if most
@@ -265,7 +269,7 @@ class Evaluation:
 
     def _partial(self) -> list[tuple[str, str]]:
         """Which layers of a model are on the chip, where some stand for all: the chip has no room for the others."""
-        some = int(self.design.mapping.resident_layers or 0)
+        some = int(self.design.mapping.simulated_layers or 0)
         models = {of.model.name: of.model.layers for of in self.workload.cases if isinstance(of, BatchCase | ServingLoad)}
         text = ", ".join(f"{some} of {layers} layers of {name}" for name, layers in models.items() if 0 < some < layers)
         return (

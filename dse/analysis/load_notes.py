@@ -101,7 +101,7 @@ def trace_text(load: ServingLoad) -> str:
 
 def _memory(of: "PoolKvMemory") -> str:
     return (
-        f"{of.tokens:,} tokens of each {of.pool}, by mapping.serving.blocks ({of.blocks:,}); its memory has room for "
+        f"{of.tokens:,} tokens of each {of.pool}, by mapping.serving.kv_blocks ({of.blocks:,}); its memory has room for "
         f"{of.room_tokens:,} ({of.room:,} blocks)"
     )
 

@@ -1,4 +1,4 @@
-"""A maximum rate as text and as JSON values, for ``dse capacity`` and ``workload.rate=largest``."""
+"""A maximum rate as text and as JSON values, for ``dse capacity`` and ``workload.rate=max``."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -39,7 +39,7 @@ WORDS: Mapping[str, tuple[str, ...]] = {
     "gemm_attention": PRODUCTS,
     "gemm_ffn": PRODUCTS,
     "gemv": SUMS,
-    "sums": GROUP_SUMS,
+    "allreduce": GROUP_SUMS,
     "partition": DIVISIONS,
 }
 """What stands for `auto`, by the last word of an address; of partitions, those that a group has."""
@@ -123,13 +123,15 @@ def optimality_gap(design: Design, workload: Workload, seconds: float) -> Optima
     if alone:
         best, looked = _whole(design, case, sizes[0])
         return OptimalityGap(
-            left, seconds, min(best, explain(design, case, decode_at=workload.decode_at).seconds), looked, True
+            left, seconds, min(best, explain(design, case, decode_context=workload.decode_context).seconds), looked, True
         )
     if not sizes and all(address.count(".") == 1 for address in words):
         best, looked = _each_word(design, case, words)
         return OptimalityGap(left, seconds, best, looked, True)
-    own = explain(design, case, decode_at=workload.decode_at).rows
-    bound, looked = _bound(design, case, own, (words, sizes), lambda one: explain(one, case, decode_at=workload.decode_at).rows)
+    own = explain(design, case, decode_context=workload.decode_context).rows
+    bound, looked = _bound(
+        design, case, own, (words, sizes), lambda one: explain(one, case, decode_context=workload.decode_context).rows
+    )
     return OptimalityGap(left, seconds, bound, looked, not sizes)
 
 

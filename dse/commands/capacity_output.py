@@ -281,7 +281,7 @@ def _rate(rate: float, side: ChipCapacity) -> str:
     if side.load.requests.users:
         return f"workload.users={rate:.0f}"
     # rates have few digits, and what a trace's is multiplied by has as many as it takes
-    return f"workload.rate='{rate:.10g} Hz'" if side.load.said else f"workload.scale={rate / side.load.rate:.15g}"
+    return f"workload.rate='{rate:.10g} Hz'" if side.load.said else f"workload.rate_scale={rate / side.load.rate:.15g}"
 
 
 def _deployments(side: ChipCapacity) -> Table:

@@ -23,7 +23,7 @@ AUTO, TRACE, USUAL = "auto", "trace", "poisson"
 USUAL_RATE = "2 Hz"
 """Of a process, where nobody says one."""
 
-MAX_RATE_OPTION = "largest"
+MAX_RATE_OPTION = "max"
 """The rate of requests, or the scale of a trace's, that is looked for."""
 
 
@@ -55,12 +55,12 @@ def trace_use(served: Requests, spec: dict[str, Any], file: str, *, clipped: boo
     ordered = "some" if spec.get("shuffle") else "the first"
     notes = [
         *(["in another order"] if spec.get("shuffle") else []),
-        *([f"clipped to {spec['clip']:,} tokens"] if clipped else []),
+        *([f"clipped to {spec['max_length']:,} tokens"] if clipped else []),
     ]
     part = f"{ordered if served.truncated else 'all'} of {file}" + (f" ({', '.join(notes)})" if notes else "")
     if spec["arrivals"] != TRACE:
         return TraceUse(file, part, "drawn", str(spec["arrivals"]))
-    return TraceUse(file, part, "replayed" if spec.get("scale", 1.0) == 1.0 else "scaled")
+    return TraceUse(file, part, "replayed" if spec.get("rate_scale", 1.0) == 1.0 else "scaled")
 
 
 def _of_trace(of: TraceUse | None, served: Requests) -> str:
@@ -94,13 +94,13 @@ def requests_by_rate(
     if spec.get("users") is not None:
         raise DesignError(f"workload.users: needs arrivals={CLOSED}; set that, or remove workload.users")
     of_trace = spec["arrivals"] == "trace"
-    key, unit = ("scale", "1") if of_trace else ("rate", "Hz")
+    key, unit = ("rate_scale", "1") if of_trace else ("rate", "Hz")
     said = spec.get(key, 1.0 if of_trace else None)
     several, address = isinstance(said, list), f"workload.{key}"
     if several and (not said or MAX_RATE_OPTION in said):
         raise DesignError(f"{address}: {said!r} is not a list of {key}s; {MAX_RATE_OPTION} cannot be in a list")
     if of_trace and not served.timed:
-        raise DesignError("workload.arrivals: a trace with times is needed; choose poisson, gamma, fixed or at_once")
+        raise DesignError("workload.arrivals: a trace with times is needed; choose poisson, gamma, constant or offline")
     cv = 1.0 if of_trace else parse_value(spec.get("cv", 1.0), "1", "workload.cv")
     found = []
     for one in said if isinstance(said, list) else [said]:
@@ -108,7 +108,7 @@ def requests_by_rate(
         some = served.scaled(number) if of_trace else served.arriving(str(spec["arrivals"]), rate=number, cv=cv, seed=seed)
         if (several or one == MAX_RATE_OPTION) and not np.isfinite(some.rate):
             raise DesignError(
-                "workload.rate: requests that arrive at once have no rate; choose poisson, gamma, fixed or a trace's times"
+                "workload.rate: requests that arrive at once have no rate; choose poisson, gamma, constant or a trace's times"
             )
         at = f"at {some.rate:.3g} a second" if np.isfinite(some.rate) else "at once"
         at = f"at {number:g} times its rate, {at[3:]}" if of_trace and (several or number != 1) else at
@@ -125,7 +125,7 @@ def requests_by_rate(
 
 def _refuse_unread(spec: dict[str, Any]) -> None:
     """Refuse what only other arrivals read."""
-    for name, reader in (("cv", "gamma"), ("scale", "trace")):
+    for name, reader in (("cv", "gamma"), ("rate_scale", "trace")):
         if spec["arrivals"] != reader and spec.get(name, 1.0) not in (1.0, MAX_RATE_OPTION):
             raise DesignError(
                 f"workload.{name}: arrivals={spec['arrivals']} does not use it; set arrivals={reader}, or remove it"
@@ -139,7 +139,7 @@ GOES_BEFORE: dict[str, tuple[str, ...]] = {
 }
 """Fields of a workload, and the fields that nothing reads where they are said."""
 
-GOES_WITH: dict[str, tuple[str, ...]] = {"lengths": ("requests",), "trace": ("shuffle", "ticks")}
+GOES_WITH: dict[str, tuple[str, ...]] = {"lengths": ("requests",), "trace": ("shuffle", "coarse_timestamps")}
 """Files of requests, and the fields that nothing reads where no such file is said."""
 
 
@@ -174,25 +174,25 @@ def _unread(spec: Mapping[str, Any], said: set[str]) -> Iterator[tuple[str, str,
         if file in spec and spec[file] is None:
             yield from ((file, name, f"needs a file; set workload.{file}, or remove it") for name in others if name in said)
     if spec.get("arrivals") == "trace" and "rate" in said and spec.get("rate") != MAX_RATE_OPTION:
-        yield "arrivals", "rate", "arrivals=trace has the times of its file; set workload.scale, or other arrivals"
+        yield "arrivals", "rate", "arrivals=trace has the times of its file; set workload.rate_scale, or other arrivals"
 
 
 def slo_share(spec: dict[str, Any]) -> float:
     """Share of the requests that must keep each bound at the maximum rate; 0 if no maximum is sought. [-]"""
-    said, largest = spec.get("percentile"), MAX_RATE_OPTION in (spec.get("rate"), spec.get("scale"))
+    said, largest = spec.get("slo_percentile"), MAX_RATE_OPTION in (spec.get("rate"), spec.get("rate_scale"))
     if not largest:
         if said is not None:
             raise DesignError(
-                "workload.percentile: needs the maximum rate; set workload.rate=largest or workload.scale=largest"
+                "workload.slo_percentile: needs the maximum rate; set workload.rate=max or workload.rate_scale=max"
             )
         return 0.0
-    wrong = "scale" if spec.get("rate") != MAX_RATE_OPTION else "rate"
-    if (wrong == "scale") != (spec["arrivals"] == "trace"):
-        right = "workload.scale" if spec["arrivals"] == "trace" else "workload.rate"
+    wrong = "rate_scale" if spec.get("rate") != MAX_RATE_OPTION else "rate"
+    if (wrong == "rate_scale") != (spec["arrivals"] == "trace"):
+        right = "workload.rate_scale" if spec["arrivals"] == "trace" else "workload.rate"
         raise DesignError(
             f"workload.{wrong}: {MAX_RATE_OPTION} is for other arrivals than {spec['arrivals']}; set {right}={MAX_RATE_OPTION}"
         )
-    share = parse_value(90 if said is None else said, "1", "workload.percentile") / 100
+    share = parse_value(90 if said is None else said, "1", "workload.slo_percentile") / 100
     if not 0 < share <= 1:
-        raise DesignError(f"workload.percentile: {said!r} is not above 0 and at most 100")
+        raise DesignError(f"workload.slo_percentile: {said!r} is not above 0 and at most 100")
     return share

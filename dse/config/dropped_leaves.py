@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-BESIDE = {("sums", "ktree_k"): ("algorithm", "ktree")}
+BESIDE = {("allreduce", "ktree_k"): ("algorithm", "ktree")}
 """Leaves of a part that one algorithm alone has, with the leaf that chooses it and its word."""
 
 

@@ -64,4 +64,4 @@ def _number(path: Path, line: int, row: dict[str, str | None], column: str) -> f
 
 
 def _refused(path: Path, why: str) -> DesignError:
-    return DesignError(f"workload.routing: {path}: {why}")
+    return DesignError(f"workload.expert_load: {path}: {why}")

@@ -32,7 +32,7 @@ MAX_TP = 4096
 KERNEL_TP = 8
 """Devices of a kernel by itself, which has no model to hold: those of a node of most chips."""
 
-COLLECTIVES = ("rings", "exchanges", "dispatch")
+COLLECTIVES = ("ring_collectives", "all_to_all", "moe_all_to_all")
 """Parts of a stack that are collectives; allreduces of a model take the first."""
 
 
@@ -49,10 +49,13 @@ def closed_mapping(mapping: Dict[str, Any], workload: Dict[str, Any]) -> tuple[D
     plans = {phase: plan for phase, plan in both.items() if isinstance(plan, Dict)}
     open_tp = tuple(f"mapping.{phase}.tp" for phase, plan in plans.items() if plan.get("tp") == AUTO)
     own = {"tp": KERNEL_TP, "allreduce": allreduce_of(mapping.get("stack"), case_type_of(workload))}
-    found = {
-        phase: {**plan, **{name: value for name, value in own.items() if plan.get(name) == AUTO}}
-        for phase, plan in plans.items()
-    }
+
+    def closed(plan: Dict[str, Any]) -> dict[str, Any]:
+        # allreduces of dies that share out experts too are never the library's
+        names = [name for name in own if plan.get(name) == AUTO and not (name == "allreduce" and "ep" in plan)]
+        return {**plan, **{name: own[name] for name in names}}
+
+    found = {phase: closed(plan) for phase, plan in plans.items()}
     return {**mapping, **found}, open_tp
 
 
@@ -60,8 +63,8 @@ def allreduce_of(stack: Any, case: type) -> str:
     """Allreduce algorithm of a stack: its library's if it has one, else bidirectional rings.
 
     >>> (
-    ...     allreduce_of({"rings": {"start": "1 us"}}, BatchCase),
-    ...     allreduce_of({"rings": None}, BatchCase),
+    ...     allreduce_of({"ring_collectives": {"start": "1 us"}}, BatchCase),
+    ...     allreduce_of({"ring_collectives": None}, BatchCase),
     ...     allreduce_of(None, BatchCase),
     ... )
     ('library', 'bidirectional_ring', 'bidirectional_ring')

@@ -72,6 +72,7 @@ def parse_command_line(typed: Sequence[str], *, trust: bool) -> CommandLine:
     """
     from dse.config.hydra_sources import source_url
 
+    typed = rename_typed(typed)
     flags: list[str] = []
     overrides: list[str] = []
     places: list[str] = []
@@ -136,7 +137,7 @@ FIELDS = (
 )
 """What a configuration says: a folder of that name beside a study would be taken for a choice of it."""
 
-PLACES = ("model.from_hf", "store", "run_dir", "screen.folder", "workload.trace", "workload.lengths", "workload.routing")
+PLACES = ("model.from_hf", "store", "run_dir", "screen.folder", "workload.trace", "workload.lengths", "workload.expert_load")
 """Fields that name a file, a folder or a URL."""
 
 VALUED = (

@@ -124,10 +124,12 @@ def build_question(config: Dict[str, Any], folder: Path, *, fewer: bool = False)
 
 def _refuse_snapshots(mapping: Mapping, cases: Workload) -> None:
     """Refuse snapshots of states where there are none: nothing else is kept apart from the blocks of a prefix."""
-    said = mapping.serving is not None and mapping.serving.snapshot is not None
+    said = mapping.serving is not None and mapping.serving.state_snapshot_tokens is not None
     models = [case.model for case in cases.cases if isinstance(case, ServingLoad)]
     if said and not any(fixed_bytes_per_sequence(model, 1.0) for model in models):
-        raise DesignError(f"mapping.serving.snapshot: {models[0].name} has no recurrent states to keep; leave it out")
+        raise DesignError(
+            f"mapping.serving.state_snapshot_tokens: {models[0].name} has no recurrent states to keep; leave it out"
+        )
 
 
 def _refuse_apart(mapping: Mapping, cases: Workload) -> None:
@@ -145,13 +147,13 @@ def _refuse_apart(mapping: Mapping, cases: Workload) -> None:
 
 def _refuse_pooled(mapping: Mapping, cases: Workload) -> None:
     """Refuse prefixes in the pool, of models that do not keep all positions: windows forget, states have no blocks."""
-    if getattr(mapping.serving, "reuse", "part") != "pool":
+    if getattr(mapping.serving, "prefix_cache", "reserved") != "shared":
         return
     for model in (case.model for case in cases.cases if isinstance(case, ServingLoad)):
         if fixed_bytes_per_sequence(model, 1.0) or any(reach.window or reach.chunk for reach in layers(model).reaches):
             raise DesignError(
-                f"mapping.serving.reuse: {model.name} has layers that do not keep all positions; set part, and its size, "
-                "mapping.serving.prefix"
+                f"mapping.serving.prefix_cache: {model.name} has layers that do not keep all positions; set reserved, and its "
+                "size, mapping.serving.prefix_cache_share"
             )
 
 
@@ -303,19 +305,19 @@ def _refuse_products(mapping: Mapping) -> None:
 
 def _refuse_states(mapping: Mapping) -> None:
     """Refuse room for states that nobody keeps there."""
-    if getattr(mapping.prefill, "states", None) is not None:
-        raise DesignError("mapping.prefill.states: states of a prompt stay with its tiles; set mapping.decode.states")
-    if getattr(mapping.decode, "states", None) is not None and software_of(mapping) == SERVED_WHOLE_CHIP:
-        raise DesignError("mapping.decode.states: tiles with a serving load keep states in main memory; leave it out")
+    if getattr(mapping.prefill, "state_share", None) is not None:
+        raise DesignError("mapping.prefill.state_share: states of a prompt stay with its tiles; set mapping.decode.state_share")
+    if getattr(mapping.decode, "state_share", None) is not None and software_of(mapping) == SERVED_WHOLE_CHIP:
+        raise DesignError("mapping.decode.state_share: tiles with a serving load keep states in main memory; leave it out")
 
 
 def _refuse_stateless(base: Design, workload: Workload) -> None:
     """Refuse room for states where no model has any."""
     models = [case.model for case in workload.cases if isinstance(case, BatchCase)]
-    if getattr(base.mapping.decode, "states", None) is not None and not any(
+    if getattr(base.mapping.decode, "state_share", None) is not None and not any(
         fixed_bytes_per_sequence(model, 0.0) for model in models
     ):
-        raise DesignError("mapping.decode.states: no model of the workload has recurrent states; leave it out")
+        raise DesignError("mapping.decode.state_share: no model of the workload has recurrent states; leave it out")
 
 
 def _refuse_unread(mapping: Mapping, asked_for: Workload) -> None:

@@ -12,8 +12,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from dse.config.untrusted_files import SHIPPED_CONF
 from dse.space.aliases import (
     EVERY,
+    RENAMED_GROUPS,
     all_old_addresses,
     current_address,
     current_choice,
@@ -35,7 +37,7 @@ OVERRIDE = re.compile(r"([+~]*)(space\.)?([^=]*)(.*)", re.DOTALL)
 REFERENCE = re.compile(r"(?<=\$\{)[A-Za-z_][\w.]*(?=\})")
 """The address in a reference to another value of a configuration."""
 
-GROUPS = ("chip", "mapping", "space")
+GROUPS = ("chip", "mapping", "space", "workload")
 """Groups of files that say addresses."""
 
 SAID = "DSE_RENAMED_SAID"
@@ -158,13 +160,28 @@ def chosen(defaults: Any) -> Any:
     """A list of defaults with the options that it chooses by their names of now."""
     if not isinstance(defaults, list):
         return defaults
-    return [{key: _chosen(key, name) for key, name in one.items()} if isinstance(one, dict) else one for one in defaults]
+    return [dict(_chosen(key, name) for key, name in one.items()) if isinstance(one, dict) else one for one in defaults]
 
 
-def _chosen(key: Any, name: Any) -> Any:
-    """An option of an entry of a list of defaults, as ``override /stack: NAME``."""
-    group = str(key).rpartition(" ")[2].strip("/").partition("@")[0]
-    return choice(group, name) if isinstance(name, str) else name
+def _chosen(key: Any, name: Any) -> tuple[Any, Any]:
+    """An entry of a list of defaults, as ``override /stack: NAME`` or ``/library/gemm@gemm: NAME``."""
+    before, slash, group = re.fullmatch(r"(.*?)(/?)([^ /]*(?:/[^ ]*)?)", str(key)).groups()  # type: ignore[union-attr]
+    group, at, package = group.partition("@")
+    if not isinstance(name, str):
+        return key, name
+    new = current_group(group, name)
+    if at and f"library/{package}" in RENAMED_GROUPS:  # a part of the stack that the file itself is
+        package = RENAMED_GROUPS[f"library/{package}"].removeprefix("library/")
+    return f"{before}{slash}{new}{at}{current_address(package, EVERY)}", choice(group, name)
+
+
+def current_group(group: str, name: str) -> str:
+    """Name of now of a group of files that has a file; a group of the user's own keeps its old name."""
+    new = RENAMED_GROUPS.get(group, group)
+    if new == group or not (SHIPPED_CONF / new / f"{name}.yaml").is_file():
+        return group
+    _hint(group, new)
+    return new
 
 
 def overridden_leaves(words: Sequence[str], leaves: Iterable[str]) -> set[str]:
@@ -210,7 +227,19 @@ def _rename_word(word: str) -> tuple[str, list[tuple[str, str]]]:
 
             value = f"={hydra_text(_at(_rename_tree(_with({}, address.split('.'), inner), EVERY, hint=False), new))}"
     value = rename_references(value)
-    return (f"{signs}{space}{new}{value}" if "@" not in address else word), pairs
+    if "@" in address:
+        group, _, package = address.partition("@")
+        group, place = current_group(group, value.removeprefix("=").strip("'\"")), current_address(package, EVERY)
+        return f"{signs}{group}@{place}{value}", [(package, place)]
+    return f"{signs}{space}{new}{value if space else _current_value(new, value)}", pairs
+
+
+def _current_value(address: str, value: str) -> str:
+    """The value of an override of a present address, ``=`` before it, with an option by its name of now."""
+    old = value.removeprefix("=").strip("'\"")
+    now = current_option(address, old)
+    _hint(f"{address}={old}", f"{address}={now}")
+    return value if now == old else f"={now}"
 
 
 def _group(word: str) -> Any:

@@ -105,8 +105,8 @@ def rename_query_words(words: Sequence[str]) -> tuple[str, ...]:
     Raises:
         DesignError: one option is there by its former name and by its present one.
 
-    >>> rename_query_words(["devices=4", "slo_percentile=95", "by=price", "workload.percentile=95"])
-    ('devices=4', 'slo_percentile=95', 'by=price', 'workload.percentile=95')
+    >>> rename_query_words(["devices=4", "slo_percentile=95", "by=price", "workload.slo_percentile=95"])
+    ('devices=4', 'slo_percentile=95', 'by=price', 'workload.slo_percentile=95')
     """
     found, typed = [], {word.partition("=")[0] for word in words}
     for word in words:

@@ -16,7 +16,7 @@ EXAMPLE = "{turns: 5, think: 20 s}"
 HASH_BLOCK_TOKENS = 16
 """Tokens of a hash block of generated sessions, vLLM's usual block, as of traces that have tokens."""
 
-CLOSED = "closed"
+CLOSED = "closed_loop"
 """The arrivals of a closed population."""
 
 
@@ -70,7 +70,7 @@ def requests_by_population(served: Requests, spec: Mapping[str, Any]) -> list[tu
         raise DesignError(
             f"workload.arrivals: {CLOSED} needs sessions; set workload.sessions={EXAMPLE}, or a trace that has some"
         )
-    if "largest" in (spec.get("rate"), spec.get("scale")):
+    if "max" in (spec.get("rate"), spec.get("rate_scale")):
         raise DesignError(
             "workload.rate: a closed loop has no rate; set workload.users to a list, or another "
             "workload.arrivals, for the largest rate"

@@ -20,25 +20,25 @@ SEED_OFFSET = 1
 
 
 def read_slo_classes(spec: Mapping[str, Any], ttft: float, tpot: float) -> tuple[SloClass, ...]:
-    """SLO classes from `workload.classes`; none if it is empty.
+    """SLO classes from `workload.slo_classes`; none if it is empty.
 
     Args:
         spec: fields of the workload.
         ttft, tpot: bounds of those that say none. [s]
     """
-    said = spec.get("classes")
+    said = spec.get("slo_classes")
     if said is None:
         if spec.get("class_column") is not None:
             raise DesignError(
-                f"workload.class_column: names the class of each request; set workload.classes too, as in {EXAMPLE}"
+                f"workload.class_column: names the class of each request; set workload.slo_classes too, as in {EXAMPLE}"
             )
         return ()
     if not isinstance(said, list) or not said or not all(isinstance(one, Mapping) for one in said):
-        raise DesignError(f"workload.classes: {said!r} is not a list of classes, as in {EXAMPLE}")
+        raise DesignError(f"workload.slo_classes: {said!r} is not a list of classes, as in {EXAMPLE}")
     found = tuple(_class(place, one, ttft, tpot) for place, one in enumerate(said))
     names = [one.name for one in found]
     if len(set(names)) < len(names):
-        raise DesignError(f"workload.classes: a name is listed twice in {', '.join(names)}")
+        raise DesignError(f"workload.slo_classes: a name is listed twice in {', '.join(names)}")
     return found
 
 
@@ -53,10 +53,10 @@ def assign_slo_classes(requests: Requests, of: tuple[SloClass, ...], spec: Mappi
     """
     if not of:
         return requests
-    shares = [one.get("share") for one in spec["classes"]]
+    shares = [one.get("share") for one in spec["slo_classes"]]
     if spec.get("class_column") is not None:
         if any(share is not None for share in shares):
-            raise DesignError("workload.classes: class_column names the class of each request; remove share")
+            raise DesignError("workload.slo_classes: class_column names the class of each request; remove share")
         kinds = requests.kinds
     else:
         kinds = np.random.default_rng((seed, SEED_OFFSET)).choice(len(of), len(requests), p=_shares(shares)).astype(np.int32)
@@ -66,7 +66,7 @@ def assign_slo_classes(requests: Requests, of: tuple[SloClass, ...], spec: Mappi
 
 
 def _class(place: int, said: Mapping[str, Any], ttft: float, tpot: float) -> SloClass:
-    where = f"workload.classes.{place}"
+    where = f"workload.slo_classes.{place}"
     if unknown := [key for key in said if key not in FIELDS]:
         raise DesignError(f"{where}: no field {unknown[0]!r}; {suggest_nearest(str(unknown[0]), FIELDS)}")
     if not isinstance(said.get("name"), str) or not said["name"]:
@@ -88,9 +88,9 @@ def _shares(said: list[Any]) -> list[float]:
     for place, share in enumerate(said):
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
             raise DesignError(
-                f"workload.classes.{place}.share: {share!r} is not a share of the requests above 0 and at most 1; set it, or "
-                "workload.class_column of a trace"
+                f"workload.slo_classes.{place}.share: {share!r} is not a share of the requests above 0 and at most 1; set it, "
+                "or workload.class_column of a trace"
             )
     if abs(sum(said) - 1) > 1e-6:
-        raise DesignError(f"workload.classes: shares of {' + '.join(f'{share:g}' for share in said)} are not 1 together")
+        raise DesignError(f"workload.slo_classes: shares of {' + '.join(f'{share:g}' for share in said)} are not 1 together")
     return [share / sum(said) for share in said]

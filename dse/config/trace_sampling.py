@@ -49,8 +49,8 @@ class Draw:
         return self._classed(make_requests([each] * count), seed)
 
     def _classed(self, some: Requests, seed: int) -> Requests:
-        if self.spec.get("clip") is not None:
-            some = some.clipped(read_whole_numbers(dict(self.spec), "clip")[0])
+        if self.spec.get("max_length") is not None:
+            some = some.clipped(read_whole_numbers(dict(self.spec), "max_length")[0])
         if self.longest and some.longest > self.longest:
             some = some.clipped(self.longest)
         return assign_slo_classes(some, self.classes, self.spec, seed)

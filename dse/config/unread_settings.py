@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from dse.config.renamed_addresses import overridden_leaves as given
+from dse.config.renamed_addresses import rename_content
 from dse.config.unread_stack_leaves import attention_library_part, unread_serving_leaves, unread_stack_leaves
 from dse.space.aliases import current_address, machine_of_leaves
 from dse.space.compatibility import case_type_name
@@ -158,7 +159,7 @@ def _of_plans(base: Design, asked_for: Workload) -> dict[str, str]:
     if software == PRODUCT and isinstance(case, ProductCase):
         if case.kind == "gemv":
             return {"mapping.gemm": "workload=gemv multiplies a vector; set mapping.gemv, or workload=gemm"}
-        others = ("mapping.gemv", "mapping.ktree_k", "mapping.sums")
+        others = ("mapping.gemv", "mapping.ktree_k", "mapping.gemv_result")
         return dict.fromkeys(others, "workload=gemm multiplies matrices; set mapping.gemm, or workload=gemv")
     if software == DEVICES and not isinstance(case, BatchCase):
         read = sorted({leaf for one in asked_for.cases for leaf in _divided(one)})
@@ -174,7 +175,7 @@ def _of_plans(base: Design, asked_for: Workload) -> dict[str, str]:
 def _divided(case: Any) -> tuple[str, ...]:
     """Leaves of the plans that a kernel by itself on dies with a cache reads."""
     if isinstance(case, AttentionCase):
-        plan = "prefill" if attention_library_part(case).endswith("context") else "decode"
+        plan = "prefill" if attention_library_part(case).endswith("prefill_attention") else "decode"
         return f"mapping.{plan}.tp", f"mapping.{plan}.kv_heads"
     sums = ("mapping.decode.allreduce",) if isinstance(case, ProductCase | CollectiveCase) else ()
     return "mapping.decode.tp", *sums
@@ -260,7 +261,7 @@ def group_in_study_file(config: Mapping[str, Any], folder: Path, group: str) -> 
     if not any(str(word).startswith("study=") for word in config.get("overrides", ())) or not path.is_file():
         return {}
     found = yaml.safe_load(path.read_text())
-    said = found.get(group) if isinstance(found, dict) else None
+    said = rename_content(found).get(group) if isinstance(found, dict) else None
     return said if isinstance(said, dict) else {}
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.knobs import ChoiceKnob, Knob
-from dse.space.software import SERVED_REGIONS, SERVED_WHOLE_CHIP, software_of
+from dse.space.software import DEVICES, SERVED_DEVICES, SERVED_REGIONS, SERVED_WHOLE_CHIP, software_of
 from dse.space.workload import (
     EXPERT_EXCHANGES,
     AttentionCase,
@@ -21,22 +21,25 @@ from dse.space.workload import (
     Workload,
 )
 
-ATTENTION = ("context", "generation", "latent_context", "latent_generation")
-COLLECTIVES = ("rings", "exchanges", "short", "dispatch")
-OF_KIND: dict[type, str] = {ProductCase: "products", ExpertsCase: "experts", ElementwiseCase: "elementwise"}
+ATTENTION = ("prefill_attention", "decode_attention", "mla_prefill_attention", "mla_decode_attention")
+COLLECTIVES = ("ring_collectives", "all_to_all", "one_shot_allreduce", "moe_all_to_all")
+OF_KIND: dict[type, str] = {ProductCase: "gemm", ExpertsCase: "grouped_gemm", ElementwiseCase: "elementwise"}
 """Parts of a stack that price what is asked for by itself."""
 
 KERNELS = tuple(OF_KIND.values())
-FLAT = ("matrix_achieved", "hbm_achieved", "operator_overhead", "attention_passes")
-LINKS = ("network_achieved", "collective_call")
-NODES = ("nodes_achieved", "nodes_call")
+FLAT = ("matrix_efficiency", "hbm_efficiency", "operator_launch", "attention_passes")
+LINKS = ("network_efficiency", "collective_launch")
+NODES = ("inter_node_efficiency", "inter_node_launch")
 CROSSED = ("mapping.prefill.tp", "mapping.decode.tp", "chip.network.nodes.size")
 """What decides whether dies of a stage are in several nodes."""
 
 
+ON_DEVICES = (DEVICES, SERVED_DEVICES)
+"""Software whose dies share layers alone, and add up by a library where their stack has one."""
+
 PREFILL = "mapping.serving.prefill_instances"
 
-USUAL = {"prefill_policy": "prefill_first", "prefill_batch": 0, "prefill_tokens": 0}
+USUAL = {"prefill_policy": "prefill_first", "prefill_max_batch_size": 0, "prefill_max_batched_tokens": 0}
 """What prefill instances do where nothing is said of them."""
 
 
@@ -69,9 +72,9 @@ def refuse_unread_prefill(base: Design, knobs: tuple[Knob, ...]) -> None:
             raise DesignError(f"space.{address}: has no effect where {PREFILL} is 0; add when: {{{PREFILL}: [{there}]}}")
 
 
-HOST, PREEMPTION = "mapping.serving.host", "mapping.serving.preemption"
+HOST, PREEMPTION = "mapping.serving.host_bandwidth", "mapping.serving.preemption"
 
-HOST_CAPACITY = "mapping.serving.host_capacity"
+HOST_CAPACITY = "mapping.serving.host_kv_capacity"
 """For prefixes that go to the host, where they have a pool."""
 
 BY_HOST = (SERVED_REGIONS, SERVED_WHOLE_CHIP)
@@ -90,7 +93,7 @@ def refuse_unread_host_link(base: Design, knobs: tuple[Knob, ...]) -> None:
     """
     by_address = {knob.address: knob for knob in knobs}
     knob, serving = by_address.get(HOST), base.mapping.serving
-    if knob is None or getattr(serving, "host_capacity", None) or HOST_CAPACITY in by_address:
+    if knob is None or getattr(serving, "host_kv_capacity", None) or HOST_CAPACITY in by_address:
         return
     kinds = _values(by_address.get(PREEMPTION), serving.preemption)
     sent = software_of(base.mapping) in BY_HOST
@@ -119,7 +122,7 @@ def unread_serving_leaves(base: Design, asked_for: Workload) -> dict[str, str]:
     if not loads or any(len(some.hashes) or len(some.before) for some in loads):
         return {}
     told = "no requests share a prefix or are turns of a session; leave it out, or set workload.trace or workload.sessions"
-    return {"mapping.serving.reuse": told, HOST_CAPACITY: told}
+    return {"mapping.serving.prefix_cache": told, HOST_CAPACITY: told}
 
 
 def unread_stack_leaves(base: Design, asked_for: Workload, moved: Collection[str] = ()) -> dict[str, str]:
@@ -133,7 +136,7 @@ def unread_stack_leaves(base: Design, asked_for: Workload, moved: Collection[str
     between = () if may_cross_nodes(base, moved) else NODES
     idle = dict.fromkeys(between, "no collective leaves a node") | _unread(base, cases, moved)
     if base.chip.network is None:
-        idle |= {"collective_call": "start times of messages are those of chip.d2d and chip.nodes"}
+        idle |= {"collective_launch": "start times of messages are those of chip.d2d and chip.nodes"}
     return idle | (
         dict.fromkeys((*COLLECTIVES, *LINKS, *NODES), "mapping.both.tp=1 exchanges nothing")
         if has_no_peers(base, moved)
@@ -144,7 +147,9 @@ def unread_stack_leaves(base: Design, asked_for: Workload, moved: Collection[str
 def has_no_peers(base: Design, moved: Collection[str]) -> bool:
     """Whether no shared-cache die shares its layers with another die."""
     plans = [getattr(base.mapping, phase) for phase in ("prefill", "decode")]
-    return all(hasattr(plan, "allreduce") and np.all(plan.tp == 1) for plan in plans) and {*CROSSED}.isdisjoint(moved)
+    return (
+        software_of(base.mapping) in ON_DEVICES and all(np.all(plan.tp == 1) for plan in plans) and {*CROSSED}.isdisjoint(moved)
+    )
 
 
 def may_transfer_kv(base: Design, moved: Collection[str]) -> bool:
@@ -166,15 +171,15 @@ def _unread(base: Design, cases: Sequence[Any], moved: Collection[str]) -> dict[
     stack = base.mapping.stack
     if base.mapping.kernel is not None:
         return dict.fromkeys(
-            (*ATTENTION, *COLLECTIVES, *KERNELS, *FLAT, "collective_call"), "dies communicate by simulated programs"
+            (*ATTENTION, *COLLECTIVES, *KERNELS, *FLAT, "collective_launch"), "dies communicate by simulated programs"
         )
     if isinstance(cases[0], CollectiveCase):
         found = dict.fromkeys((*ATTENTION, *KERNELS, *FLAT), "the workload is a single collective")
         patterns = {case.pattern for case in cases if isinstance(case, CollectiveCase)}
         if not patterns & {*EXPERT_EXCHANGES}:
-            found["dispatch"] = "the workload has no exchange with experts"
+            found["moe_all_to_all"] = "the workload has no exchange with experts"
         if not patterns - {*EXPERT_EXCHANGES}:
-            unread = ("rings", "exchanges", "short", *LINKS, *NODES)
+            unread = ("ring_collectives", "all_to_all", "one_shot_allreduce", *LINKS, *NODES)
             return found | dict.fromkeys(unread, "the workload has only exchanges with experts")
         return found | _links(base, patterns - {*EXPERT_EXCHANGES}, may_cross_nodes(base, moved))
     if isinstance(cases[0], AttentionCase):
@@ -182,7 +187,7 @@ def _unread(base: Design, cases: Sequence[Any], moved: Collection[str]) -> dict[
         others = (*(kind for kind in ATTENTION if kind not in kinds), *COLLECTIVES, *KERNELS, *LINKS)
         priced = all(getattr(stack, kind) is not None for kind in kinds)
         flat = dict.fromkeys(FLAT, f"mapping.stack.{'/'.join(sorted(kinds))} gives the time of this kernel") if priced else {}
-        passed = () if {"generation", "latent_generation"} & kinds else ("attention_passes",)
+        passed = () if {"decode_attention", "mla_decode_attention"} & kinds else ("attention_passes",)
         return (
             dict.fromkeys(others, "the workload is attention alone")
             | dict.fromkeys(passed, "the workload has prompts only")
@@ -194,14 +199,16 @@ def _unread(base: Design, cases: Sequence[Any], moved: Collection[str]) -> dict[
         found |= dict.fromkeys(COLLECTIVES, "the workload has no collective of a library") | _of_kernels(stack, cases)
         sums = () if isinstance(cases[0], ProductCase) else (*LINKS, *NODES)
         return found | dict.fromkeys(sums, "dies exchange nothing")
-    found = {"exchanges": "no model on such chips uses a library for exchanges"}
+    found = {"all_to_all": "no model on such chips uses a library for exchanges"}
     if not any(model.experts for model in models):
-        found["experts"] = "no model here has experts"
+        found["grouped_gemm"] = "no model here has experts"
     if not any(model.latent is not None or model.compressed is not None for model in models):
-        found["latent_generation"] = "no model here has latents"
-    if not hasattr(base.mapping.decode, "allreduce"):
-        return found | dict.fromkeys(("rings", "short"), "dies communicate over links by simulated programs")
-    found["dispatch"] = "experts are not on other dies"
+        found["mla_decode_attention"] = "no model here has latents"
+    if software_of(base.mapping) not in ON_DEVICES:
+        return found | dict.fromkeys(
+            ("ring_collectives", "one_shot_allreduce"), "dies communicate over links by simulated programs"
+        )
+    found["moe_all_to_all"] = "experts are not on other dies"
     return found | _links(base, {"allreduce"}, may_cross_nodes(base, moved))
 
 
@@ -220,7 +227,7 @@ def attention_library_part(case: AttentionCase) -> str:
     """Part of a stack that gives the time of attention as a single kernel."""
     prompts = case.causal or case.queries == case.keys
     latent = case.latent or (prompts and case.qk != case.v)
-    return ("latent_" if latent else "") + ("context" if prompts else "generation")
+    return ("mla_" if latent else "") + ("prefill_attention" if prompts else "decode_attention")
 
 
 def _links(base: Design, patterns: set[str], crossing: bool) -> dict[str, str]:
@@ -230,16 +237,16 @@ def _links(base: Design, patterns: set[str], crossing: bool) -> dict[str, str]:
     library = [plan.allreduce == "library" for plan in plans] if "allreduce" in patterns else [True]
     found: dict[str, str] = {}
     if not any(library):
-        found |= dict.fromkeys(("rings", "short"), "allreduces are not the library's")
+        found |= dict.fromkeys(("ring_collectives", "one_shot_allreduce"), "allreduces are not the library's")
     if patterns == {"allreduce"}:
-        found["exchanges"] = "the workload has only allreduces"
+        found["all_to_all"] = "the workload has only allreduces"
     if "allreduce" not in patterns:
-        found["short"] = "the workload has no allreduce"
+        found["one_shot_allreduce"] = "the workload has no allreduce"
     if patterns == {"all_to_all"}:
-        found["rings"] = "the workload has only exchanges"
+        found["ring_collectives"] = "the workload has only exchanges"
     if all(library):
         if not crossing:
-            found["network_achieved"] = "mapping.both.allreduce is the library's, within a node"
-        if stack.short is not None and patterns == {"allreduce"}:
-            found["collective_call"] = "mapping.stack.short gives the start time"
+            found["network_efficiency"] = "mapping.both.allreduce is the library's, within a node"
+        if stack.one_shot_allreduce is not None and patterns == {"allreduce"}:
+            found["collective_launch"] = "mapping.stack.one_shot_allreduce gives the start time"
     return found

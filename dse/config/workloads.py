@@ -24,7 +24,7 @@ from dse.space.layers import check_layers
 from dse.space.model import EXPERT_LOADS, Model
 from dse.space.requests import Requests, make_requests
 from dse.space.workload import (
-    DECODE_AT,
+    DECODE_CONTEXTS,
     DIAGONAL,
     DIE_EXCHANGES,
     EXPERT_EXCHANGES,
@@ -78,7 +78,7 @@ def _check_model(model: Model, address: str) -> None:
     if experts is not None and experts.top_k > experts.count:
         raise DesignError(f"{address}.experts.top_k: a token goes to {experts.top_k} of {experts.count} experts")
     if experts is not None and experts.load == "file":
-        raise DesignError(f"{address}.experts.load: set by a file with workload.routing=FILE.csv; leave it out here")
+        raise DesignError(f"{address}.experts.load: set by a file with workload.expert_load=FILE.csv; leave it out here")
     if experts is not None and experts.dense_layers > model.layers:
         raise DesignError(f"{address}.experts.dense_layers: {experts.dense_layers} of {model.layers} layers")
     try:
@@ -100,7 +100,7 @@ def read_workload(config: Dict[str, Any], folder: Path, *, guesses: bool = False
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise DesignError(f"seed: {seed!r} is not a whole number of at least 0")
     cases = READERS[case_type_of(spec)](spec, _Given(config["model"], folder, seed, guesses))
-    return Workload(str(spec.get("name", "workload")), tuple(cases), spec.get("decode_at", "mean"))
+    return Workload(str(spec.get("name", "workload")), tuple(cases), spec.get("decode_context", "mean"))
 
 
 @dataclass(frozen=True)
@@ -116,16 +116,18 @@ class _Given:
 def _batches(spec: dict[str, Any], given: _Given) -> list[BatchCase]:
     kinds = {"sequence": _equal_requests, "prompt": _equal_requests, "lengths": _drawn_requests}
     refuse_unknown_fields(
-        spec, ("batch", "sequence", "output_share", "prompt", "output", "lengths", "requests", "decode_at", *MORE)
+        spec, ("batch", "sequence", "output_share", "prompt", "output", "lengths", "requests", "decode_context", *MORE)
     )
     kind = next((kinds[key] for key in ("lengths", "prompt", "sequence") if spec.get(key) is not None), None)
     if kind is None:
         raise DesignError("workload: give sequence and output_share, prompt and output, or lengths (a file)")
     _refuse_lengths({name for name in ("lengths", "prompt", "output") if spec.get(name) is not None})
-    decode_at = spec.get("decode_at", "mean")
-    if decode_at not in DECODE_AT:
-        raise DesignError(f"workload.decode_at: no option {decode_at!r}; {suggest_nearest(str(decode_at), DECODE_AT)}")
-    routing = str(spec.get("routing", EXPERT_LOADS[0]))
+    decode_context = spec.get("decode_context", "mean")
+    if decode_context not in DECODE_CONTEXTS:
+        raise DesignError(
+            f"workload.decode_context: no option {decode_context!r}; {suggest_nearest(str(decode_context), DECODE_CONTEXTS)}"
+        )
+    routing = str(spec.get("expert_load", EXPERT_LOADS[0]))
     cases = [
         BatchCase(
             f"{model.name} {label}",
@@ -137,7 +139,7 @@ def _batches(spec: dict[str, Any], given: _Given) -> list[BatchCase]:
         for label, batch in kind(spec, given)
     ]
     if routing != EXPERT_LOADS[0] and not any(case.model.experts for case in cases):
-        raise DesignError("workload.routing: no model here has experts; leave it out")
+        raise DesignError("workload.expert_load: no model here has experts; leave it out")
     return cases
 
 
@@ -156,7 +158,7 @@ def _refuse_lengths(said: set[str]) -> None:
         raise DesignError("workload.output: missing; set the number of output tokens, as in workload.output=128")
 
 
-MORE = ("speculation", "routing")
+MORE = ("speculation", "expert_load")
 """Fields of batches beside lengths."""
 
 
@@ -164,12 +166,14 @@ def _routed(model: Model, routing: str, given: _Given) -> Model:
     """A model whose tokens spread over experts as the workload says, where that is not as usual: in a word, or in a file."""
     words = EXPERT_LOADS[:-1]
     if routing not in words and not routing.endswith(".csv"):
-        raise DesignError(f"workload.routing: no option {routing!r}; {suggest_nearest(routing, words)}, or a file: NAME.csv")
+        raise DesignError(
+            f"workload.expert_load: no option {routing!r}; {suggest_nearest(routing, words)}, or a file: NAME.csv"
+        )
     if model.experts is None or routing == EXPERT_LOADS[0]:
         return model
     if routing in words:
         return replace(model, experts=replace(model.experts, load=routing))
-    said = read_expert_shares(_found(routing, "workload.routing", given.folder), model, model.experts)
+    said = read_expert_shares(_found(routing, "workload.expert_load", given.folder), model, model.experts)
     return replace(model, experts=replace(model.experts, load="file", shares=said))
 
 
@@ -228,9 +232,9 @@ def _products(spec: dict[str, Any], given: _Given) -> list[ProductCase]:
 
 
 def _loads(spec: dict[str, Any], given: _Given) -> list[ServingLoad]:
-    of_trace = "trace skip characters ticks shuffle clip scale"
-    where = f"arrivals rate cv {of_trace} prompt output requests ttft tpot percentile speculation classes class_column".split()
-    where += ["sessions", "users"]
+    of_trace = "trace skip chars_per_token coarse_timestamps shuffle max_length rate_scale"
+    where = f"arrivals rate cv {of_trace} prompt output requests ttft tpot slo_percentile speculation slo_classes".split()
+    where += ["class_column", "sessions", "users"]
     refuse_unknown_fields(spec, where, "workload: served requests have ")
     count = None if spec.get("requests") is None else read_whole_numbers(spec, "requests")[0]
     if count and count > MAX_REQUESTS:
@@ -250,30 +254,38 @@ def _loads(spec: dict[str, Any], given: _Given) -> list[ServingLoad]:
             raise DesignError("workload.sessions: a trace has its own requests; leave one of trace and sessions out")
 
         skip, most = str(spec.get("skip", "none")), 0 if spec.get("shuffle") else count or 0
-        characters = 0.0 if spec.get("characters") is None else parse_value(spec["characters"], "1", "workload.characters")
+        characters = (
+            0.0
+            if spec.get("chars_per_token") is None
+            else parse_value(spec["chars_per_token"], "1", "workload.chars_per_token")
+        )
         path = _found(spec["trace"], "workload.trace", given.folder)
         sorts = RequestKinds(str(spec.get("class_column") or ""), tuple(one.name for one in some))
-        served = read_trace(path, ticks=spec.get("ticks"), skip=skip, most=most, characters=characters, sorts=sorts)
+        served = read_trace(path, ticks=spec.get("coarse_timestamps"), skip=skip, most=most, characters=characters, sorts=sorts)
         served = served.shuffled(given.seed) if spec.get("shuffle") else served
         served = served.first(count) if count else served
         if len(served) > MAX_REQUESTS:
             raise DesignError(f"workload.trace: {len(served):,} requests; set workload.requests={MAX_REQUESTS}, or fewer")
-        if spec.get("clip") is None:
-            _refuse_long(served, given, f"workload.trace: {spec['trace']}", "workload.clip={most}, which shortens prompts")
+        if spec.get("max_length") is None:
+            _refuse_long(
+                served, given, f"workload.trace: {spec['trace']}", "workload.max_length={most}, which shortens prompts"
+            )
     else:
-        for name, usual in (("skip", "none"), ("characters", None), ("class_column", None)):
+        for name, usual in (("skip", "none"), ("chars_per_token", None), ("class_column", None)):
             if spec.get(name, usual) != usual:
                 raise DesignError(f"workload.{name}: needs a trace; set workload.trace, or leave it out")
         if spec.get("sessions") is not None:
             served = read_sessions(spec, count or 1000, given.seed)
-            if spec.get("clip") is None:
-                _refuse_long(served, given, "workload.sessions", "fewer turns, workload.clip={most}, which shortens prompts")
+            if spec.get("max_length") is None:
+                _refuse_long(
+                    served, given, "workload.sessions", "fewer turns, workload.max_length={most}, which shortens prompts"
+                )
         else:
             served = make_requests(
                 [(read_whole_numbers(spec, "prompt")[0], read_whole_numbers(spec, "output")[0])] * (count or 1000)
             )
     whole, of_file = served, served if spec.get("trace") is not None else None
-    served = served.clipped(read_whole_numbers(spec, "clip")[0]) if spec.get("clip") is not None else served
+    served = served.clipped(read_whole_numbers(spec, "max_length")[0]) if spec.get("max_length") is not None else served
     served = assign_slo_classes(served, some, spec, given.seed)
     spec = with_arrivals(spec, timed=served.timed and spec.get("trace") is not None)
     share, file = slo_share(spec), spec.get("trace")
@@ -306,7 +318,7 @@ def _drawn(
     spec: dict[str, Any], some: tuple[Any, ...], of_file: Requests | None, served: Requests, count: int | None
 ) -> tuple[Draw | None, int]:
     """What draws a load's requests again, and how many there can be; None where their times are those of a file, or none."""
-    if spec["arrivals"] in ("trace", "at_once"):
+    if spec["arrivals"] in ("trace", "offline"):
         return None, len(served)
     longest = served.longest if spec.get("sessions") is not None else 0
     return Draw(spec, some, of_file, longest), len(of_file) if of_file is not None else count or 0
@@ -409,7 +421,7 @@ def _places(text: str) -> tuple[str, tuple[int, ...], int]:
 def _collectives(spec: dict[str, Any], given: _Given) -> list[CollectiveCase]:
     words = {
         "pattern": tuple(dict.fromkeys((*TILE_PATTERNS, *DIE_EXCHANGES, *EXPERT_EXCHANGES))),
-        "along": GROUP_AXES,
+        "group_axis": GROUP_AXES,
         "combine": REDUCTIONS,
     }
     refuse_unknown_fields(spec, (*words, "bytes", "group", "root", "recorded", "hidden"), "workload: a single collective has ")
@@ -427,11 +439,11 @@ def _collectives(spec: dict[str, Any], given: _Given) -> list[CollectiveCase]:
     rows, cols = (int(side or 0) for side in found.groups())
     if isinstance(root, bool) or not (root == DIAGONAL or (isinstance(root, int) and root >= 0)):
         raise DesignError(f"workload.root: {root!r} is not a place in a team from 0 on, or {DIAGONAL}")
-    if root == DIAGONAL and spec["along"] == "rectangle":
+    if root == DIAGONAL and spec["group_axis"] == "rectangle":
         raise DesignError("workload.root: a rectangle has one root; give its place, rows after rows, as in 0")
     others = [pattern for pattern in patterns if pattern not in TILE_PATTERNS]
-    if others and not (spec["along"] == "rectangle" and not rows and not cols):
-        whole = "workload.group=mesh workload.along=rectangle workload.root=0"
+    if others and not (spec["group_axis"] == "rectangle" and not rows and not cols):
+        whole = "workload.group=mesh workload.group_axis=rectangle workload.root=0"
         raise DesignError(f"workload.pattern: all tiles take part in {others[0]}; add {whole}")
     if spec["combine"] != "sum" and set(patterns) & {"reduce_scatter"}:
         raise DesignError(f"workload.combine: a reduce_scatter sums; {spec['combine']!r} is of a reduce or an allreduce")
@@ -448,9 +460,9 @@ def _collectives(spec: dict[str, Any], given: _Given) -> list[CollectiveCase]:
             if nbytes <= 0 or nbytes % 1:
                 raise DesignError(f"workload.bytes: {size!r} is not a whole number of bytes above 0")
             summed = pattern in ("reduce", "allreduce", "reduce_scatter")
-            what = f"{spec['along']} {pattern}" + (f" ({spec['combine']})" if summed else "")
+            what = f"{spec['group_axis']} {pattern}" + (f" ({spec['combine']})" if summed else "")
             label = f"{what}, {size}, {'all together' if group == 'mesh' else f'groups of {rows} x {cols}'}"
-            of = spec["along"], rows, cols, root, spec["combine"], recorded, hidden
+            of = spec["group_axis"], rows, cols, root, spec["combine"], recorded, hidden
             cases.append(CollectiveCase(label, pattern, nbytes, *of))
     return cases
 

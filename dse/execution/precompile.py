@@ -42,5 +42,6 @@ def compile_simulator() -> None:
     """Compile the serving simulator by serving one request."""
     one = np.ones(1, np.int64)
     simulate_serving(
-        Requests(np.zeros(1), one, one), [InstancePool(constant_time(1.0), make_policy("chunked", tokens=1), KvMemory(1))]
+        Requests(np.zeros(1), one, one),
+        [InstancePool(constant_time(1.0), make_policy("chunked_prefill", tokens=1), KvMemory(1))],
     )

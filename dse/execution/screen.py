@@ -248,7 +248,7 @@ def _made(
         done, spent = done + 1, spent + time.monotonic() - start
         left = len(spans) - done
         saves = spent / done * left * (1 - 1 / count)
-        hires = crew.kind != "serial" and left >= MIN_BLOCKS * count and saves > crew.start
+        hires = crew.kind != "serial" and left >= MIN_BLOCKS * count and saves > crew.start_time
     if done == len(spans):
         return
     from dse.execution.ray_cluster import map_on_crew

@@ -34,6 +34,7 @@ from dse.space.multi_chip_space import CHIP_KNOB
 from dse.space.workload import ServingLoad
 from dse.store import block_files
 from dse.store.block_files import StoredBlock
+from dse.store.renamed_columns import current_column
 from dse.store.storage_folders import StorageFolder, StoredFile
 
 R = TypeVar("R")
@@ -178,6 +179,7 @@ def summarise_block(study: Study, span: BlockRows, stored: StoredBlock, evaluate
     looked, feasible = (span.stop - span.start, int(said[FEASIBLE])) if FEASIBLE in said else (table.num_rows, feasible)
     pruned = _present_counts(json.loads(said.get(PRUNED, b"{}")))
     refused = _present_counts(json.loads(said[REFUSED])) if REFUSED in said else _refused(study, table)
+    refused = {current_column(name): count for name, count in refused.items()}
     return BlockSummary(
         span.number, stored.file, looked, feasible, table.num_rows, evaluated, LEFT in said, best, pruned, refused
     )

@@ -90,7 +90,7 @@ class ScreenWorkers:
         for place, (rows, item) in enumerate(zip(parts, split_columns(columns, parts), strict=True)):
             # the first of all pays for imports and compilation, and tells nothing of those to come
             saves = spent / timed * (len(parts) - place) * (1 - 1 / count) if timed else 0.0
-            if self._bench or self._at_once or (self._crew.kind != "serial" and saves > self._crew.start):
+            if self._bench or self._at_once or (self._crew.kind != "serial" and saves > self._crew.start_time):
                 yield from self._shared(work, columns, parts[place:], what, known=known)
                 return
             start = time.monotonic()

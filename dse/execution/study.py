@@ -34,8 +34,8 @@ from dse.store.store import ResultContext
 SETTINGS = {
     "screen": {"run", "limit", "keep", "prune", "folder", "seeds", "fidelity"},
     "search": {"sampler", "budget", "window", "population", "promote", "warm_start", "stop"},
-    "verify": {"fidelity", "designs", "side", "off_front", "strata"},
-    "workers": {"kind", "count", "retries", "time_limit", "memory_limit", "start"},
+    "verify": {"fidelity", "designs", "submesh", "off_front", "strata"},
+    "workers": {"kind", "count", "retries", "time_limit", "memory_limit", "start_time"},
     "ray": {"address"},
     "report": {"lines", "bars", "points"},
 }
@@ -131,7 +131,7 @@ class Study:
         wanted, known = self.verify["fidelity"], fidelities(base, self.question.workload)
         if wanted == "next":
             return next(iter(known[known.index(self.fidelity) + 1 :]), "") if self.fidelity in known else ""
-        if wanted not in known and self.verify["side"]:
+        if wanted not in known and self.verify["submesh"]:
             known = fidelities(base, self.question.workload, part=True)
         return wanted if wanted in known else ""
 
@@ -147,8 +147,8 @@ class Study:
 
         Both on a submesh, if the whole mesh is too large for the higher one.
         """
-        if self.higher == "cycles" and self.verify["side"] and all(map(self._smaller, self.verified_bases)):
-            on = f"{SUBMESH_MARK}{self.verify['side']}"
+        if self.higher == "cycles" and self.verify["submesh"] and all(map(self._smaller, self.verified_bases)):
+            on = f"{SUBMESH_MARK}{self.verify['submesh']}"
             return self.fidelity + on, self.higher + on
         return self.fidelity, self.higher
 
@@ -157,7 +157,7 @@ class Study:
         """Submesh on which designs are compared, and how the workload shrinks; empty string if none."""
         if self.compared == (self.fidelity, self.higher):
             return ""
-        side, how = self.verify["side"], dict.fromkeys(map(self._smaller, self.verified_bases))
+        side, how = self.verify["submesh"], dict.fromkeys(map(self._smaller, self.verified_bases))
         return f"on at most {side} x {side} cores, each as it is: {'; '.join(how)}"
 
     def _smaller(self, base: Design) -> str:
@@ -419,7 +419,7 @@ def _bound(name: str, text: Any) -> MetricConstraint:
 def workload_key(workload: Workload) -> str:
     """Content key of a workload: of its cases, not of their names."""
     rows = [(f"case {i}", case.content) for i, case in enumerate(workload.cases)]
-    return key_of_leaves([("decode_at", workload.decode_at), *rows])
+    return key_of_leaves([("decode_at", workload.decode_context), *rows])
 
 
 def _crew(config: Mapping[str, Any], address: Any) -> WorkerSettings:
@@ -438,21 +438,25 @@ def _crew(config: Mapping[str, Any], address: Any) -> WorkerSettings:
     return WorkerSettings(config["kind"], count, config["retries"], **amounts, address=address or "")
 
 
-QUANTITIES = {"time_limit": "s", "memory_limit": "B", "start": "s"}
+QUANTITIES = {"time_limit": "s", "memory_limit": "B", "start_time": "s"}
 """Of workers, with their units."""
 
 
 def _verify(config: Mapping[str, Any], fidelity: str) -> dict[str, Any]:
-    wanted, side = config["fidelity"], config["side"]
+    wanted, side = config["fidelity"], config["submesh"]
     valid = ("none", "next", *fidelity_names()[fidelity_names().index(fidelity) + 1 :])
     if wanted not in valid:
         if wanted in fidelity_names():
             raise DesignError(f"verify.fidelity: {wanted!r} is not above fidelity={fidelity}; valid: {', '.join(valid)}")
         word, part, cores = str(wanted).partition(SUBMESH_MARK)
-        say = f"set verify.fidelity={word} verify.side={cores or 8}" if part and word in valid else suggest_nearest(word, valid)
+        say = (
+            f"set verify.fidelity={word} verify.submesh={cores or 8}"
+            if part and word in valid
+            else suggest_nearest(word, valid)
+        )
         raise DesignError(f"verify.fidelity: {wanted!r} is no fidelity; {say}")
     if isinstance(side, bool) or not isinstance(side, int) or side < 0:
-        raise DesignError(f"verify.side: {side!r} is not a whole number of cores, or 0 for meshes as they are")
+        raise DesignError(f"verify.submesh: {side!r} is not a whole number of cores, or 0 for meshes as they are")
     for key, low in (("off_front", 0), ("strata", 1), ("designs", 1)):
         if isinstance(config[key], bool) or not isinstance(config[key], int) or config[key] < low:
             raise DesignError(f"verify.{key}: {config[key]!r} is not a whole number of at least {low}")

@@ -46,13 +46,14 @@ def seconds_per_design(results: Iterable[DesignResult]) -> float:
 def expected_seconds(crew: WorkerSettings, each: float, many: int) -> float:
     """Expected time of workers for some designs; automatic workers at their best. [s]
 
-    >>> expected_seconds(WorkerSettings("serial"), 3.0, 10), expected_seconds(WorkerSettings("auto", 2, start=4.0), 3.0, 10)
+    >>> auto = WorkerSettings("auto", 2, start_time=4.0)
+    >>> expected_seconds(WorkerSettings("serial"), 3.0, 10), expected_seconds(auto, 3.0, 10)
     (30.0, 19.0)
     """
     alone = each * many
     if crew.kind == "serial":
         return alone
-    together = alone / min(crew.count or cpu_count(), max(many, 1)) + (crew.start if crew.kind == "auto" else 0.0)
+    together = alone / min(crew.count or cpu_count(), max(many, 1)) + (crew.start_time if crew.kind == "auto" else 0.0)
     return min(alone, together) if crew.kind == "auto" else together
 
 

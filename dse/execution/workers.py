@@ -41,7 +41,7 @@ class WorkerSettings:
         retries: how many times more a design is tried, alone, once it failed alone.
         time_limit: what a worker may take for a design before it is stopped. [s]
         memory_limit: what a worker may hold beyond what it holds when warm. [B]
-        start: what Ray takes to start; `auto` starts it when it saves more. [s]
+        start_time: what Ray takes to start; `auto` starts it when it saves more. [s]
         address: of a running Ray cluster; "" starts one on this machine.
     """
 
@@ -50,7 +50,7 @@ class WorkerSettings:
     retries: int = 1
     time_limit: float = 600.0
     memory_limit: float = 4 * 2.0**30
-    start: float = 4.0
+    start_time: float = 4.0
     address: str = ""
 
 
@@ -151,7 +151,7 @@ class AutoWorkers:
         count = self._crew.count or cpu_count()
         work = self._serial.pace.seconds * self._left
         # the first round pays for imports and compilation, and tells nothing of those to come
-        if self._rounds > 1 and work * (1 - 1 / count) > self._crew.start:
+        if self._rounds > 1 and work * (1 - 1 / count) > self._crew.start_time:
             each = f"{self._serial.pace.seconds * 1e3:.3g} ms"
             self._say(f"workers: ray, {count} (auto: some {work:.0f} s of work left at {each} a design repay its start)")
             try:

@@ -121,12 +121,15 @@ def overload_advice(metrics: Mapping[str, float], design: Design) -> str:
         return f"busy all the time: add capacity ({knobs}), or lower workload.rate"
     idle = f"requests wait, yet {1 - max(prefill, decode):.0%} of the time is idle"
     levers = {
-        "blocked_by_batch_share": ("a batch slot", "mapping.both.microbatch" if tiles else "mapping.serving.batch"),
+        "blocked_by_batch_share": (
+            "a batch slot",
+            "mapping.both.microbatch_size" if tiles else "mapping.serving.max_batch_size",
+        ),
         "blocked_by_kv_share": ("KV memory", "mapping.precision.kv, chip.hbm.capacity"),
     }
     most = max(levers, key=lambda name: metrics.get(name, 0.0))
     if not metrics.get(most):
         return f"{idle}: iterations leave gaps" + (" (fewer mapping.both.pp)" if tiles else "")
     what, knobs = levers[most]
-    stages = ", fewer mapping.both.pp or mapping.both.stages=parts" if tiles else ""
+    stages = ", fewer mapping.both.pp or mapping.both.stages=operators" if tiles else ""
     return f"{idle}; {metrics[most]:.0%} of the time the first queued request waits for {what} ({knobs}{stages})"

@@ -113,7 +113,9 @@ class Explanation:
         goal, workload = self.goal, self.goal.workload
         if not self.shares or SUBMESH_MARK in goal.fidelity:
             return None
-        seconds = explain(self.design, workload.cases[0], decode_at=workload.decode_at, fidelity=goal.fidelity).seconds
+        seconds = explain(
+            self.design, workload.cases[0], decode_context=workload.decode_context, fidelity=goal.fidelity
+        ).seconds
         return optimality_gap(self.design, workload, seconds)
 
     @property
@@ -134,8 +136,10 @@ def time_shares(design: Design, goal: StudyGoal) -> dict[str, float]:
 
     Cases count as metrics do: the mean of each share's seconds. Empty if nothing can be simulated.
     """
-    decode_at, fidelity = goal.workload.decode_at, goal.fidelity
-    return shared(explain(design, case, decode_at=decode_at, fidelity=fidelity).binding() for case in goal.workload.cases)
+    decode_context, fidelity = goal.workload.decode_context, goal.fidelity
+    return shared(
+        explain(design, case, decode_context=decode_context, fidelity=fidelity).binding() for case in goal.workload.cases
+    )
 
 
 def shared(binding: Iterable[Mapping[str, float]]) -> dict[str, float]:

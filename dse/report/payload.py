@@ -288,9 +288,9 @@ def _explained(asked: Study, frame: pd.DataFrame, start: int, kept: PageCache) -
     points = [knob_values(asked, frame.iloc[int(row)].to_dict()) for row in rows]
     texts = [explained(space.key_at(at), asked.fidelity) for at in points]
     stored = [kept.find(text) for text in texts]
-    decode_at = asked.question.workload.decode_at
+    decode_context = asked.question.workload.decode_context
     settle_open_choices(
-        [space.at(at) for at, found in zip(points, stored, strict=True) if found is None], case, decode_at=decode_at
+        [space.at(at) for at, found in zip(points, stored, strict=True) if found is None], case, decode_context=decode_context
     )
     for row, at, what, found in zip(rows, points, texts, stored, strict=True):
         if found is None:
@@ -298,7 +298,7 @@ def _explained(asked: Study, frame: pd.DataFrame, start: int, kept: PageCache) -
             if taken > MAX_BUDGET_S:
                 continue  # others may be kept
             by = asked.fidelity if taken < BUDGET_S else "analytical"
-            parts = cached_breakdown(space.at(at), case, decode_at, by)
+            parts = cached_breakdown(space.at(at), case, decode_context, by)
             found = _spent(by, parts) | {BINDING: parts.binding()}
             found = kept.keep(what, found) if by == asked.fidelity else found
         operators = [[words.code(cell) if isinstance(cell, str) else cell for cell in one] for one in found["operators"]]

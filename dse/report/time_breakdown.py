@@ -26,12 +26,12 @@ MAX_STACKS = 32
 
 
 @lru_cache(maxsize=1024)
-def cached_breakdown(design: Design, case: WorkloadCase, decode_at: str, fidelity: str) -> Breakdown:
+def cached_breakdown(design: Design, case: WorkloadCase, decode_context: str, fidelity: str) -> Breakdown:
     """Breakdown of a design without its timeline, cached for pages that are written repeatedly.
 
     The timeline of a serving load is as large as a page.
     """
-    return replace(explain(design, case, decode_at=decode_at, fidelity=fidelity), segments={}, flows={})
+    return replace(explain(design, case, decode_context=decode_context, fidelity=fidelity), segments={}, flows={})
 
 
 def time_stacks(asked: Study, frame: pd.DataFrame, start: int) -> list[dict[str, Any]]:
@@ -54,7 +54,7 @@ def time_stacks(asked: Study, frame: pd.DataFrame, start: int) -> list[dict[str,
             for _, row in best.iterrows():
                 by.append(asked.fidelity if time.monotonic() < end else "analytical")
                 design = asked.question.space.at(knob_values(asked, row.to_dict()))
-                parts = cached_breakdown(design, case, asked.question.workload.decode_at, by[-1])
+                parts = cached_breakdown(design, case, asked.question.workload.decode_context, by[-1])
                 spent.append(_by_operator(parts) if spec.get("of") == "operator" else parts.by_bound())
             rows = [start + int(row) for row in best.index]
             picture = {"x": spec["x"], "case": case.label, "rows": rows, "by": by}

@@ -22,7 +22,7 @@ SECONDS = map_schema(number_schema("s"), "seconds by resource")
 HELD = object_schema(
     {
         "of": text_schema("whose memory it is: instance, prefill instance or decode instance"),
-        "blocks": count_schema("that mapping.serving.blocks says"),
+        "blocks": count_schema("that mapping.serving.kv_blocks says"),
         "blocks_of_memory": count_schema("that its devices have room for"),
         "tokens": count_schema("for which the blocks are, of requests that keep all positions"),
         "tokens_of_memory": count_schema("the same of the room"),
@@ -86,7 +86,7 @@ MAX_RATE = object_schema(
         "breaks_beyond": text_schema("SLOs that are missed a little above that rate, or saturation"),
         "note": nullable_schema(text_schema("why it need not last; null where it does")),
     },
-    "of workload.rate=largest: the maximum rate, as in the answer of dse capacity",
+    "of workload.rate=max: the maximum rate, as in the answer of dse capacity",
 )
 
 CASE = object_schema(
@@ -98,10 +98,10 @@ CASE = object_schema(
             "of a served load: rows of its trace that workload.skip passed over; absent of other cases"
         ),
         "trace": nullable_schema(TRACE),
-        "kv_memory": list_schema(HELD, "of a served load: by pool, if mapping.serving.blocks is set; absent of other cases"),
+        "kv_memory": list_schema(HELD, "of a served load: by pool, if mapping.serving.kv_blocks is set; absent of other cases"),
         "unloaded": nullable_schema(UNLOADED),
         "classes": list_schema(
-            OF_CLASS, "of a served load: what requests of each of workload.classes got; absent of other cases"
+            OF_CLASS, "of a served load: what requests of each of workload.slo_classes got; absent of other cases"
         ),
         "turns": list_schema(OF_TURN, "of a served load of sessions: what turns got, by their places; absent of other cases"),
         "max_rate": MAX_RATE,
@@ -333,7 +333,7 @@ DEPLOYMENT = object_schema(
         "system_price_usd": number_schema("USD; to make all its chips, with their memory and share of servers"),
         "price_per_mtoken_usd": number_schema("USD of a million output tokens, at the largest rate"),
         "runs": count_schema("rates that were simulated"),
-        "classes": list_schema(OF_EACH, "what the share of each of workload.classes keeps, at that rate"),
+        "classes": list_schema(OF_EACH, "what the share of each of workload.slo_classes keeps, at that rate"),
     }
 )
 
@@ -380,7 +380,7 @@ SERVED = object_schema(
                 "tpot_s": nullable_schema(number_schema("s; time per output token; likewise")),
                 "share_of_requests": number_schema("that keep each bound, from 0 to 1"),
                 "classes": list_schema(
-                    OF_EACH, "what requests of each of workload.classes must keep; those above are the longest"
+                    OF_EACH, "what requests of each of workload.slo_classes must keep; those above are the longest"
                 ),
             }
         ),

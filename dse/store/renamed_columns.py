@@ -1,11 +1,16 @@
 """Columns of stored tables by present addresses and options; files stay as they were written."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from dse.space.aliases import EVERY, current_address, current_option, new_option_by_old
 from dse.space.former_words import current_metric
+
+LIMIT = "limit"
+"""Column with the address of the limit that a design violates."""
 
 
 def current_column(name: str) -> str:
@@ -24,13 +29,15 @@ def rename_columns(table: pa.Table) -> pa.Table:
         table = table.rename_columns(names).replace_schema_metadata(table.schema.metadata)
     for place, name in enumerate(names):
         if name in new_option_by_old():
-            table = table.set_column(place, name, _current_options(name, table.column(place)))
+            table = table.set_column(place, name, _current_words(table.column(place), partial(current_option, name)))
+        elif name == LIMIT:
+            table = table.set_column(place, name, _current_words(table.column(place), current_column))
     return table
 
 
-def _current_options(address: str, column: Any) -> Any:
-    """A column of options by their names of now."""
+def _current_words(column: Any, current: Callable[[str], str]) -> Any:
+    """A stored column of words by their names of now; missing values stay."""
     words = pa.types.is_dictionary(column.type)
-    said = [current_option(address, value) for value in column.to_pylist()]
+    said = [value if value is None else current(value) for value in column.to_pylist()]
     renamed = pa.chunked_array([pa.array(said, type=column.type.value_type if words else column.type)])
     return renamed.dictionary_encode() if words else renamed

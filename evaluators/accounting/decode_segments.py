@@ -22,7 +22,7 @@ class BatchArrays:
 
     Attributes:
         rows: of the cases.
-        cases, decode_at: themselves, and which step of a stretch stands for it.
+        cases, decode_context: themselves, and which step of a stretch stands for it.
         prompts, copies: distinct prompts of the cases in order, and requests of each; `prompt_starts` are where cases
             begin.
         steps: decode steps of each stretch between two ends; `step_starts` are where cases begin.
@@ -42,7 +42,7 @@ class BatchArrays:
     model: Model
     rows: tuple[int, ...]
     cases: tuple[BatchCase, ...]
-    decode_at: str
+    decode_context: str
     prompts: Any
     copies: Any
     prompt_starts: Any
@@ -71,17 +71,17 @@ def arrays_by_model(workload: Workload) -> tuple[BatchArrays, ...]:
 
 @lru_cache(maxsize=16)
 def _by_model(workload: Workload) -> tuple[BatchArrays, ...]:
-    return tuple(arrays_of_cases(model, cases, workload.decode_at) for model, cases in cases_by_model(workload).items())
+    return tuple(arrays_of_cases(model, cases, workload.decode_context) for model, cases in cases_by_model(workload).items())
 
 
 @lru_cache(maxsize=16)
 def arrays_by_case(workload: Workload) -> tuple[BatchArrays, ...]:
     """Arrays of each case of a workload, one case at a time."""
     cases = cast(tuple[BatchCase, ...], workload.cases)
-    return tuple(arrays_of_cases(case.model, ((row, case),), workload.decode_at) for row, case in enumerate(cases))
+    return tuple(arrays_of_cases(case.model, ((row, case),), workload.decode_context) for row, case in enumerate(cases))
 
 
-def arrays_of_cases(model: Model, cases: tuple[tuple[int, BatchCase], ...], decode_at: str) -> BatchArrays:
+def arrays_of_cases(model: Model, cases: tuple[tuple[int, BatchCase], ...], decode_context: str) -> BatchArrays:
     """Arrays of some cases of one model, with their rows in the workload."""
     prompts: list[tuple[float, float]] = []
     steps: list[tuple[float, float, float, float]] = []
@@ -94,9 +94,9 @@ def arrays_of_cases(model: Model, cases: tuple[tuple[int, BatchCase], ...], deco
         prompts += [(float(prompt), float(n)) for prompt, n in counts.items()]
         step_starts.append(len(steps))
         for start, end, active in decode_segments(case):
-            generated = end if decode_at == "last" else (start + 1 + end) / 2
+            generated = end if decode_context == "last" else (start + 1 + end) / 2
             requests = float(sum(n for n, _ in active))
-            context = attended_positions(case, start, end, active, decode_at) / requests
+            context = attended_positions(case, start, end, active, decode_context) / requests
             steps.append(((end - start) / case.yielded, requests, context, float(generated)))
 
     def per(function: Callable[[BatchCase], float]) -> Any:
@@ -109,7 +109,7 @@ def arrays_of_cases(model: Model, cases: tuple[tuple[int, BatchCase], ...], deco
         model,
         tuple(row for row, _ in cases),
         tuple(case for _, case in cases),
-        decode_at,
+        decode_context,
         as_column([prompt for prompt, _ in prompts]),
         as_column([n for _, n in prompts]),
         np.array(prompt_starts),
@@ -119,7 +119,7 @@ def arrays_of_cases(model: Model, cases: tuple[tuple[int, BatchCase], ...], deco
         as_column([generated for _, _, _, generated in steps]),
         np.array(step_starts),
         stack_steps([prefill_step(case) for _, case in cases]),
-        stack_steps([step for _, case in cases for _, step in decode_steps(case, decode_at)]),
+        stack_steps([step for _, case in cases for _, step in decode_steps(case, decode_context)]),
         per(lambda case: case.prompt_tokens),
         per(lambda case: case.output_tokens),
         per(lambda case: case.decode_steps),

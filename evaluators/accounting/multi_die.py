@@ -126,7 +126,7 @@ def phases(kind: DieKind, design: Design, job: BatchArrays, fidelity: str, *, de
         DesignError: formats of other sizes side by side, where a die has values of one size.
     """
     (case,) = job.cases
-    both = {name: _played(kind, design, case, job.decode_at, name, fidelity) for name in ("prefill", "decode")}
+    both = {name: _played(kind, design, case, job.decode_context, name, fidelity) for name in ("prefill", "decode")}
     played, slices = {name: some for name, (some, _) in both.items()}, {name: last for name, (_, last) in both.items()}
     stages = units_per_stage(played["decode"], phase_split(design, case, "decode").pp)
     held = _held(design, case, stages, played, kind.sizes(design.mapping))
@@ -134,7 +134,7 @@ def phases(kind: DieKind, design: Design, job: BatchArrays, fidelity: str, *, de
     for name, some in played.items():
         of = phase_split(design, case, name)
         seconds, total, done = _summed(some, stages, of, name)
-        flop = _useful(case, name, job.decode_at)
+        flop = _useful(case, name, job.decode_context)
         blocks = tuple(detailed_blocks(some, of)) if detailed else ()
         full = held[name], slices[name]
         phase = PhaseCost(name, kind.machine(design, name), blocks, None, 1.0, None, seconds, full, total, flop)
@@ -143,9 +143,9 @@ def phases(kind: DieKind, design: Design, job: BatchArrays, fidelity: str, *, de
 
 
 @memoize
-def _useful(case: BatchCase, phase: str, decode_at: str) -> float:
+def _useful(case: BatchCase, phase: str, decode_context: str) -> float:
     """Useful operations of a phase, on all dies."""
-    steps = [(1.0, prefill_step(case))] if phase == "prefill" else decode_steps(case, decode_at)
+    steps = [(1.0, prefill_step(case))] if phase == "prefill" else decode_steps(case, decode_context)
     each = [
         count * part.times * float(useful_flop(one))
         for count, at in steps
@@ -156,11 +156,11 @@ def _useful(case: BatchCase, phase: str, decode_at: str) -> float:
 
 
 def _played(
-    kind: DieKind, design: Design, case: BatchCase, decode_at: str, phase: str, fidelity: str
+    kind: DieKind, design: Design, case: BatchCase, decode_context: str, phase: str, fidelity: str
 ) -> tuple[tuple[PassWork, ...], Any]:
     """Forward passes of a phase, and further results of a die in it."""
     of = phase_split(design, case, phase)
-    return pass_work(kind, design, BatchWork(largest_replica_share(case, of.slots), phase, decode_at), of, fidelity)
+    return pass_work(kind, design, BatchWork(largest_replica_share(case, of.slots), phase, decode_context), of, fidelity)
 
 
 def pass_work(
@@ -201,9 +201,9 @@ def _crossing(
         design.chip, plan.placement, of.dp * of.pp, of.group, of.tp, of.pp,
         reached=kind.reached(mapping),
         copies=_copies(plan, asked.model),
-        library=None if mapping.stack is None else mapping.stack.dispatch,
+        library=None if mapping.stack is None else mapping.stack.moe_all_to_all,
         rows=rows,
-        sums=(plan.sums, int(plan.ktree_k)),
+        sums=(plan.allreduce, int(plan.ktree_k)),
         attention=of.attention,
     )  # fmt: skip
     return partial(_crossed, where=where, reader=cost_model(fidelity), known={})
@@ -212,9 +212,9 @@ def _crossing(
 def _copies(plan: MultiDiePlan, model: Model) -> Callable[[int], float] | None:
     """Copies of a token to boxes for each to an expert, where it goes by boxes, by how many of them have experts."""
     experts = model.experts
-    if plan.exchange != "by_node" or experts is None:
+    if plan.all_to_all != "hierarchical" or experts is None:
         return None
-    some, asked = experts, experts_per_token(experts, int(plan.experts.shared))
+    some, asked = experts, experts_per_token(experts, int(plan.experts.shared_copies))
     return lambda boxes: _boxes_reached(some, boxes, asked - some.top_k) / asked
 
 

@@ -57,12 +57,12 @@ def phase_layout_limits(
         Limit(f"{where}.ep", whole, max(of.ep, of.tp if of.ep == 1 else 1) * 1.0, "1"),
         Limit("chip.dies", of.ranks * 1.0, chip_die_count(chip) * 1.0, "1"),
         Limit(f"{where}.placement", 2.0 if uncut else 1.0, 1.0, "layout"),
-        Limit(f"{where}.exchange", 1.0 if uncut or can_route_by_node(chip, _plan(design, phase), of) else 2.0, 1.0, "layout"),
+        Limit(f"{where}.all_to_all", 1.0 if uncut or can_route_by_node(chip, _plan(design, phase), of) else 2.0, 1.0, "layout"),
         *boxed,
         *copied,
         *_apart_limits(_plan(design, phase), of, where),
-        Limit(f"{where}.experts.shared", 1.0 if _placeable(model, of) else 2.0, 1.0, "layout"),
-        *_levels(chip, _plan(design, phase), of, f"{where}.sums", uncut=uncut),
+        Limit(f"{where}.experts.shared_copies", 1.0 if _placeable(model, of) else 2.0, 1.0, "layout"),
+        *_levels(chip, _plan(design, phase), of, f"{where}.allreduce", uncut=uncut),
     ]
 
 
@@ -71,10 +71,10 @@ def _apart_limits(plan: MultiDiePlan, of: DieSplit, where: str) -> list[Limit]:
     if not of.attention:
         return []
     others = {
-        "exchange": plan.exchange != "direct",
+        "all_to_all": plan.all_to_all != "direct",
         "overlap": plan.overlap != "none",
-        "sums": plan.sums == "two_level",
-        "experts.shared": of.shared > 0,
+        "allreduce": plan.allreduce == "two_level",
+        "experts.shared_copies": of.shared > 0,
     }
     return [
         Limit(f"{where}.attention_dies", _multiple(of.attention, of.tp), of.attention * 1.0, "1"),
@@ -96,7 +96,7 @@ RECTANGULAR_PLACEMENTS = ("blocks", "entwine")
 
 def _levels(chip: Chip, plan: MultiDiePlan, of: DieSplit, where: str, *, uncut: bool) -> list[Limit]:
     """Limit that two-level sums have several nodes of equally many dies, if requested: else they are one ring."""
-    if plan.sums != "two_level" or of.tp == 1 or of.attention:
+    if plan.allreduce != "two_level" or of.tp == 1 or of.attention:
         return []
     divided = uncut or of.ranks > chip_die_count(chip) or of.group % of.tp or has_two_levels(chip, _at(chip, plan, of), of.tp)
     return [Limit(where, 1.0 if divided else 2.0, 1.0, "layout")]
@@ -113,9 +113,9 @@ def can_route_by_node(chip: Chip, plan: MultiDiePlan, of: DieSplit) -> bool:
     By node needs expert groups that span several nodes with equally many consecutive dies in each. Near needs
     several dies per attention replica.
     """
-    if of.attention or plan.exchange == "direct":
+    if of.attention or plan.all_to_all == "direct":
         return True
-    if plan.exchange == "near":
+    if plan.all_to_all == "nearest_replica":
         return of.tp > 1 and of.ep > 1
     if chip.nodes is None or of.ep == 1:
         return False
@@ -188,26 +188,25 @@ def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, 
         sides = f"{chip.dies.rows:.0f} x {chip.dies.cols:.0f}" if chip.nodes is None else f"{chip.nodes.size:.0f}"
         return f"{chip.d2d.topology} of {sides} dies needs {worst.need:.0f} links per die"
     if address == "chip.nodes.size":
-        return f"{chip_die_count(chip)} dies do not fill whole nodes (chip.boxes.size): change the sides of chip.dies"
-    if field == "exchange" and _plan(design, phase).exchange == "near":
+        return f"{chip_die_count(chip)} dies do not fill whole nodes (chip.nodes.size): change the sides of chip.dies"
+    if field == "all_to_all" and _plan(design, phase).all_to_all == "nearest_replica":
         return "exchange=near needs several dies for attention and experts: set mapping.both.tp and ep above 1, or use direct"
-    if field == "exchange":
+    if field == "all_to_all":
         return _not_by_boxes(chip, _plan(design, phase), phase_split(design, case, phase))
-    if field == "sums":
+    if field == "allreduce":
         whose = "row of dies" if chip.nodes is None else "node"
         return (
             f"two_level needs attention replicas with equally many dies, at least two, in each of several {whose}s: "
-            + "change tp or placement, or use sums=ring or ktree"
+            + "change tp or placement, or use allreduce=ring or ktree"
         )
     if field == "ep":
         return _uneven(case.model, phase_split(design, case, phase), _nearest(design, case, phase))
     if field == "experts.redundant":
         why = "no dies share experts (ep=1)" if case.model.experts else f"{case.model.name} has no experts"
         return f"{why}, which redundant copies need: set mapping.both.experts.redundant=0"
-    if field == "experts.shared":
-        return (
-            f"{_unplaced(case.model, phase_split(design, case, phase))}: set mapping.both.experts.shared=0 for one on every die"
-        )
+    if field == "experts.shared_copies":
+        why = _unplaced(case.model, phase_split(design, case, phase))
+        return f"{why}: set mapping.both.experts.shared_copies=0 for one on every die"
     if field == "placement":
         others = filter(None, (_nearest(design, case, phase), "mapping.both.placement=linear, snake or interleave"))
         return f"no rectangle of so many dies fits: {', or '.join(others)}"
@@ -226,12 +225,17 @@ def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, 
 def _not_by_boxes(chip: Chip, plan: MultiDiePlan, of: DieSplit) -> str:
     """Why tokens cannot go by boxes, and what would do."""
     if chip.nodes is None:
-        return "by_node needs nodes (chip.boxes), and the chip has none: mapping.both.exchange=direct, or set chip.nodes"
+        return "hierarchical needs nodes (chip.nodes), and the chip has none: mapping.both.all_to_all=direct, or set chip.nodes"
     if of.ep == 1:
-        return "no dies share experts: set mapping.both.ep above 1, or exchange=direct"
+        return "no dies share experts: set mapping.both.ep above 1, or all_to_all=direct"
     if members_per_node(_at(chip, plan, of), int(chip.nodes.size)) == of.group:
-        return f"by_node needs several nodes, and each group of {of.group} dies is in one: use exchange=direct, or a larger ep"
-    return "groups need equally many dies in each node: use mapping.both.placement=linear, another ep or tp, or exchange=direct"
+        return (
+            f"hierarchical needs several nodes, and each group of {of.group} dies is in one: "
+            "use all_to_all=direct, or a larger ep"
+        )
+    return (
+        "groups need equally many dies in each node: use mapping.both.placement=linear, another ep or tp, or all_to_all=direct"
+    )
 
 
 def _uneven(model: Model, of: DieSplit, near: str) -> str:
@@ -255,10 +259,10 @@ def _unplaced(model: Model, of: DieSplit) -> str:
 
 WITH_APART = {
     "attention_dies": "set mapping.both.attention_dies to a multiple of tp",
-    "exchange": "use mapping.both.exchange=direct",
+    "all_to_all": "use mapping.both.all_to_all=direct",
     "overlap": "use mapping.both.overlap=none, as micro-batches alternate between them",
-    "sums": "use mapping.both.sums=ring or ktree",
-    "experts.shared": "use mapping.both.experts.shared=0, as each FFN die has all shared experts",
+    "allreduce": "use mapping.both.allreduce=ring or ktree",
+    "experts.shared_copies": "use mapping.both.experts.shared_copies=0, as each FFN die has all shared experts",
 }
 """What would do beside dies of attention alone, by fields of a plan."""
 

@@ -174,7 +174,7 @@ def fastest_plan(phase: PartitionedPhase) -> TriedPlan:
 
 def plan_with_partition(plan: P, word: str) -> P:
     """Plan with one partition for all products; the reduction is kept where products have partial sums."""
-    return replace(plan, partition=word, sums=plan.sums if word == "k" else None)
+    return replace(plan, partition=word, allreduce=plan.allreduce if word == "k" else None)
 
 
 def _tried(phase: PartitionedPhase) -> Iterator[TriedPlan]:

@@ -373,10 +373,10 @@ def _group(design: Design, plan: PipelinePlan) -> GroupChip | None:
     """
     if plan.attention is None:
         return None
-    if design.mapping.sram_kv:
+    if design.mapping.sram_kv_share:
         raise IncompatibleOptionsError(
-            f"mapping.sram_kv: attention on groups ({plan.attention.dataflow}) reads keys and values from HBM always; set 0",
-            "sram_kv",
+            f"mapping.sram_kv_share: attention on groups ({plan.attention.dataflow}) reads keys and values from HBM; set 0",
+            "sram_kv_share",
         )
     return group_chip(design.chip, plan, design.mapping.precision)
 

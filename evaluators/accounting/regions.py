@@ -98,7 +98,7 @@ def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = 
     mapping, machine, reader = _mapping(design), mesh_program_machine(_chip(design)), cost_model(fidelity)
     for name, plan in phase_plans(mapping):
         refuse_unknown_algorithms(name, plan)
-    choose_option(KV, mapping.kv, "mapping.kv")
+    choose_option(KV, mapping.kv_placement, "mapping.kv_placement")
     places = _regions(design, job.model)
 
     def passed(name: str, at: StepCounts, turns: Any, generated: Any = 0.0, reader: CostModel = reader) -> RegionPass:
@@ -107,7 +107,7 @@ def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = 
         if is_left_open(getattr(mapping, name)):
             of = with_candidates(of, region_candidates(design.chip, getattr(mapping, name), place.mesh))
         stream = _stream(design, job, name, place, fidelity)
-        return pass_through_regions(of, job.model, place, mapping.resident_layers, machine, reader, stream, turns)
+        return pass_through_regions(of, job.model, place, mapping.simulated_layers, machine, reader, stream, turns)
 
     def phase(name: str, of: RegionPass, runs: Any, seconds: Any, starts: Any, asked: Any = 1.0) -> PhaseCost:
         held, timed = _held(design, job, name, places[name]), of.timed if detailed else ()
@@ -206,7 +206,7 @@ def usage_metrics(design: Design, job: BatchArrays, *phases: PhaseCost) -> dict[
         "relayout_time": moved.seconds,
         "sram_used": maximum(_most(prefill.held), _most(decode.held)),
         **(
-            {"kv_capacity": find_kv_method(mapping.kv).token_capacity(place.mesh.rows, minimum(room[0], room[-1]))}
+            {"kv_capacity": find_kv_method(mapping.kv_placement).token_capacity(place.mesh.rows, minimum(room[0], room[-1]))}
             if room
             else {}
         ),
@@ -292,10 +292,11 @@ def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, 
     """Remedy text for each phase that violates the limit."""
     if worst.limit == "chip.hbm.capacity":
         return "all weights are in main memory: enlarge it (chip.hbm.capacity), or choose a smaller model"
-    if worst.limit == "mapping.resident_layers":
+    if worst.limit == "mapping.simulated_layers":
         layers = min(job.model.layers for job in asked)
-        whole = "all layers are read from main memory here: mapping.resident_layers=0"
-        return whole if _chip(design).hbm is not None else f"the model has {layers} layers: mapping.resident_layers=0 keeps all"
+        whole = "all layers are read from main memory here: mapping.simulated_layers=0"
+        few = f"the model has {layers} layers: mapping.simulated_layers=0 keeps all"
+        return whole if _chip(design).hbm is not None else few
     texts = []
     for phase, plan in phase_plans(_mapping(design)):
 
@@ -370,7 +371,7 @@ def _transition(design: Design, job: BatchArrays, machine: HardwareModel, fideli
     if parse_fidelity(fidelity)[1]:
         return KernelCost(0.0, Activity())
     chip, mapping, places = _chip(design), _mapping(design), _regions(design, job.model)
-    resident = where(mapping.resident_layers == 0, 1.0, mapping.resident_layers / job.model.layers)
+    resident = where(mapping.simulated_layers == 0, 1.0, mapping.simulated_layers / job.model.layers)
     cached: Any = 0.0  # in values of 16 bits
     said = mapping.precision
     for of in sequence_memory(job.model):
@@ -432,7 +433,7 @@ def _rectangle(place: Region, chip: Chip) -> CoreMesh:
 
 def _regions(design: Design, model: Model) -> dict[str, Region]:
     chip, mapping = _chip(design), _mapping(design)
-    layers = where(mapping.resident_layers == 0, model.layers * 1.0, minimum(mapping.resident_layers * 1.0, model.layers))
+    layers = where(mapping.simulated_layers == 0, model.layers * 1.0, minimum(mapping.simulated_layers * 1.0, model.layers))
     return {name: make_region(plan, chip.mesh.rows, chip.mesh.cols, layers) for name, plan in phase_plans(mapping)}
 
 
@@ -457,13 +458,13 @@ def _held(design: Design, job: BatchArrays, phase: str, place: Region) -> tuple[
     if chip.hbm is None:
         return found
     plan = getattr(mapping, phase).prefetch
-    cap = 0.0 if plan is None or plan.policy == "none" else plan.cap
+    cap = 0.0 if plan is None or plan.policy == "none" else plan.share
     return with_streamed_weights(found[0], chip.core.sram, cap), with_streamed_weights(found[1], chip.core.sram, cap)
 
 
 def _fullest(job: BatchArrays, mapping: Mapping, lines: Any) -> Any:
     """Tokens on the line of cores that has most when the last one is generated, of all requests."""
-    return find_kv_method(mapping.kv).fullest_row_tokens(job.cached, job.cached - job.prompt_kept, lines)
+    return find_kv_method(mapping.kv_placement).fullest_row_tokens(job.cached, job.cached - job.prompt_kept, lines)
 
 
 def _limits(design: Design, job: BatchArrays, only: str = "") -> list[Limit]:
@@ -474,12 +475,12 @@ def _limits(design: Design, job: BatchArrays, only: str = "") -> list[Limit]:
     if chip.hbm is not None:
         weights = model_weight_bytes(job.model, mapping.precision)
         found.append(Limit("chip.hbm.capacity", weights, chip.hbm.capacity, "B", (("weights", weights),)))
-    layers, some = job.model.layers * 1.0, mapping.resident_layers * 1.0
+    layers, some = job.model.layers * 1.0, mapping.simulated_layers * 1.0
     if chip.hbm is None:
-        found.append(Limit("mapping.resident_layers", some, layers, "1"))
+        found.append(Limit("mapping.simulated_layers", some, layers, "1"))
     else:  # none stands for another: what is not on the chip comes from main memory
         found.append(
-            Limit("mapping.resident_layers", maximum(layers, some), where(some == 0, layers, minimum(layers, some)), "1")
+            Limit("mapping.simulated_layers", maximum(layers, some), where(some == 0, layers, minimum(layers, some)), "1")
         )
     for name, plan in phase_plans(mapping):
         if only and name != only:

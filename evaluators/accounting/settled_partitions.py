@@ -60,7 +60,7 @@ def forget_settled_partitions() -> None:
 
 
 def _key(design: Design, job: BatchArrays, row: int) -> Hashable:
-    return design.chip, design.mapping, job.cases[row], job.decode_at
+    return design.chip, design.mapping, job.cases[row], job.decode_context
 
 
 def _pick(leaf: Any, row: int, place: int) -> Any:

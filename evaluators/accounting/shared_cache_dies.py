@@ -117,8 +117,8 @@ def _own(
 
 def _machine(design: Design, phase: str) -> HardwareModel:
     """What a die computes with: without the cores that forward tokens between boxes, where both go on at a time."""
-    chip, plan, library = single_die_chip(design.chip), getattr(design.mapping, phase), design.mapping.stack.dispatch
-    if library is not None and plan.overlap == "halves" and plan.exchange == "by_node":
+    chip, plan, library = single_die_chip(design.chip), getattr(design.mapping, phase), design.mapping.stack.moe_all_to_all
+    if library is not None and plan.overlap == "two_batch" and plan.all_to_all == "hierarchical":
         chip = replace(chip, cores=chip.cores - library.cores)
     return shared_cache_machine(chip, design.mapping)
 
@@ -128,7 +128,7 @@ def _sizes(mapping: Mapping) -> ValueBytes:
 
 
 def _reached(mapping: Mapping) -> Any:
-    return mapping.stack.network_achieved
+    return mapping.stack.network_efficiency
 
 
 DIE_KIND = DieKind(_of_design, _machine, _sizes, _reached, together=True)
@@ -169,7 +169,7 @@ def engine_peak(design: Design) -> Any:
     """Peak rate of one die's engines for activations and weights in their formats. [FLOP/s]"""
     said = design.mapping.precision
     pace = format_product(said.activations, said.weights, design.chip.core.rates).pace
-    return 1 / (shared_cache_parts(design.chip, design.mapping)[0].matrix * design.mapping.stack.matrix_achieved * pace)
+    return 1 / (shared_cache_parts(design.chip, design.mapping)[0].matrix * design.mapping.stack.matrix_efficiency * pace)
 
 
 def memory_bandwidth(design: Design) -> Any:

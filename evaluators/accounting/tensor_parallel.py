@@ -180,7 +180,7 @@ def _held(job: BatchArrays, plan: TensorParallelPlan, precision: FormatPlan) -> 
 def _prefetch(chip: Chip, plan: TensorParallelPlan) -> PrefetchSettings:
     if plan.prefetch == "none":
         return NO_PREFETCH
-    return PrefetchSettings(plan.prefetch, where(plan.tp > 1, plan.prefetch_cap * chip.l2.size, 0.0))
+    return PrefetchSettings(plan.prefetch, where(plan.tp > 1, plan.prefetch_share * chip.l2.size, 0.0))
 
 
 def blocks_seconds(of: tuple[TimedBlock, ...]) -> Any:

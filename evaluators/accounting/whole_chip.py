@@ -71,7 +71,7 @@ def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = 
     plans = {"prefill": mapping.prefill, "decode": mapping.decode}
     keep = {name: cached_shares(chip, _held(design, job, name), _aside(chip, plan)) for name, plan in plans.items()}
     found = []
-    for name, passes in passes_by_phase(case, chip, mapping, job.decode_at, keep).items():
+    for name, passes in passes_by_phase(case, chip, mapping, job.decode_context, keep).items():
         scaled = [[block._replace(times=count * block.times) for block in of] for count, of in passes]
         parts = _timed(scaled, machine, reader, chip, plans[name])
         seconds, activity, flop = sum_blocks(parts)
@@ -83,7 +83,7 @@ def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = 
 
 def is_evaluated_alone(design: Design) -> bool:
     """Whether a design is evaluated alone, since its share of resident states is its own."""
-    return any(plan.states is not None for plan in (design.mapping.prefill, design.mapping.decode))
+    return any(plan.state_share is not None for plan in (design.mapping.prefill, design.mapping.decode))
 
 
 def _in_tiles(parts: list[TimedBlock], case: BatchCase, chip: Chip, plan: WholeChipPlan) -> list[tuple[str, Any]]:
@@ -108,7 +108,7 @@ def _in_tiles(parts: list[TimedBlock], case: BatchCase, chip: Chip, plan: WholeC
 
 def _aside(chip: Chip, plan: WholeChipPlan) -> Any:
     """Of a cache in front of main memory, what is set aside for what is read ahead. [B]"""
-    return plan.prefetch.cap * chip.l2.size if has_read_ahead(plan) and chip.l2 is not None else 0.0
+    return plan.prefetch.share * chip.l2.size if has_read_ahead(plan) and chip.l2 is not None else 0.0
 
 
 def _timed(
@@ -175,7 +175,7 @@ def _filled(design: Design, phase: PhaseCost) -> Any:
     slices = largest_value(nbytes for _, nbytes in phase.held[1])
     if not has_read_ahead(plan) or chip.l2 is not None:
         return slices
-    return slices + plan.prefetch.cap * maximum(chip.tile.sram - slices, 0.0)
+    return slices + plan.prefetch.share * maximum(chip.tile.sram - slices, 0.0)
 
 
 def limits(design: Design, job: BatchArrays, *phases: PhaseCost) -> list[Limit]:

@@ -152,7 +152,7 @@ def _cases(
         for case in range(count)
     ]
     found, times = zip(*(_proposed(of, case, chip, said, itemsize, kv) for case in cases), strict=True)
-    names = ("rows", "cols", "queries", "keys", *(("splits",) if of.split else ()))
+    names = ("rows", "cols", "queries", "keys", *(("kv_splits",) if of.split else ()))
     sides = (np.stack(np.broadcast_arrays(*(np.atleast_1d(getattr(one, name)) for one in found))) for name in names)
     return AttentionTiling(*sides), None if times[0] is None else np.stack(times)
 
@@ -302,11 +302,11 @@ def _tiled(
     of: Dataflow, shape: AttentionShape, chip: Chip, mapping: AttentionPlan, itemsize: float, kv: KvStorage
 ) -> tuple[AttentionTiling, Any]:
     """With its time, where it is known."""
-    splits = (0 if mapping.splits is None else mapping.splits) if of.split else 1
+    splits = (0 if mapping.kv_splits is None else mapping.kv_splits) if of.split else 1
     said = AttentionTiling(mapping.rows, mapping.cols, mapping.queries, mapping.keys, splits)
     if not of.grouped:
         said = replace(said, rows=1, cols=1)
-    if all(np.all(np.asarray(value) > 0) for value in (said.rows, said.cols, said.queries, said.keys, said.splits)):
+    if all(np.all(np.asarray(value) > 0) for value in (said.rows, said.cols, said.queries, said.keys, said.kv_splits)):
         return said, None
     # sides that do not divide the mesh are a limit, and stay as they are said
     found, taken = _proposed(of, shape, chip, _dividing(said, chip), itemsize, kv)
@@ -322,7 +322,7 @@ def job_buffers(job: AttentionJob) -> list[Any]:
 def _slots(of: Dataflow, shape: AttentionShape, tiling: AttentionTiling, dtype: str, kv: KvStorage) -> list[Any]:
     """Of all strands, and what the pass that puts parts together needs beyond them."""
     found = [slot for strand in range(of.strands) for slot in strand_buffers(of, shape, tiling, dtype, strand, kv)]
-    if of.split and np.any(tiling.splits > 1):
+    if of.split and np.any(tiling.kv_splits > 1):
         beyond = merge.merge_bytes(shape, tiling, dtype) - sum(slot.nbytes for slot in found)
         found.append(Buffer("merge", (maximum(beyond, 0), 1), "int8"))
     return found

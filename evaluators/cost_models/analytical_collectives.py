@@ -21,10 +21,10 @@ from dse.space.chip import DeviceLinks
 from dse.space.limits import IncompatibleOptionsError
 from dse.space.workload import EXPERT_EXCHANGES
 
-LIBRARY_PARTS = {"all_to_all": "exchanges", **dict.fromkeys(EXPERT_EXCHANGES, "dispatch")}
-"""Parts of a stack with the library constants of a pattern; rings for all others."""
+LIBRARY_PARTS = {"all_to_all": "all_to_all", **dict.fromkeys(EXPERT_EXCHANGES, "moe_all_to_all")}
+"""Parts of a stack with the library constants of a pattern; ring_collectives for all others."""
 
-EXAMPLE_STACKS = {"dispatch": "deepep_h100"}
+EXAMPLE_STACKS = {"moe_all_to_all": "deepep_h100"}
 """Stacks that have a part; trtllm_h100 has the others."""
 
 
@@ -42,12 +42,12 @@ def refuse_library_allreduce(algorithm: str, peers: Any, machine: HardwareModel)
     assert machine.network is not None
     library = machine.network[3]
     if algorithm == LIBRARY_OPTION:
-        _refuse_absent("rings", library)
-    elif library.rings is not None and np.any(several := np.asarray(peers) > 1):
+        _refuse_absent("ring_collectives", library)
+    elif library.ring_collectives is not None and np.any(several := np.asarray(peers) > 1):
         raise IncompatibleOptionsError(
-            f"mapping.stack.rings: has no effect with allreduce={algorithm}; set mapping.both.allreduce=library, or "
-            "mapping.stack.rings=null mapping.stack.short=null",
-            *("allreduce", "rings", "tp"),
+            f"mapping.stack.ring_collectives: has no effect with allreduce={algorithm}; set mapping.both.allreduce=library, or "
+            "mapping.stack.ring_collectives=null mapping.stack.one_shot_allreduce=null",
+            *("allreduce", "ring_collectives", "tp"),
             some=several,
         )
 
@@ -136,7 +136,7 @@ def library_seconds(pattern: str, nbytes: Any, peers: Any, machine: HardwareMode
     """
     assert machine.network is not None
     network, achieved, call, library = machine.network
-    _refuse_absent(LIBRARY_PARTS.get(pattern, "rings"), library)
+    _refuse_absent(LIBRARY_PARTS.get(pattern, "ring_collectives"), library)
     members, between = peers, 0.0
     if network.nodes is not None:
         nodes, members = nodes_and_dies(peers, network.nodes.size)
@@ -152,15 +152,15 @@ def library_seconds(pattern: str, nbytes: Any, peers: Any, machine: HardwareMode
         links = DeviceGroupLinks(nodes, bandwidth, network.nodes.latency, network.latency_per)
         between = find_allreduce("ring").cost(nbytes / members, links).seconds
     group = NodeGroup(members, network.ports * network.bandwidth, library.memory)
-    if library.dispatch is not None and pattern in EXPERT_EXCHANGES:
-        return expert_exchange_seconds(pattern, nbytes, each, group, library.dispatch)
-    if library.exchanges is not None and pattern == "all_to_all":
-        found = all_to_all_seconds(nbytes, group, library.exchanges)
+    if library.moe_all_to_all is not None and pattern in EXPERT_EXCHANGES:
+        return expert_exchange_seconds(pattern, nbytes, each, group, library.moe_all_to_all)
+    if library.all_to_all is not None and pattern == "all_to_all":
+        found = all_to_all_seconds(nbytes, group, library.all_to_all)
     else:
-        assert library.rings is not None
-        found = ring_seconds(pattern, nbytes, group, library.rings)
-    if library.short is not None and pattern == "allreduce":
-        return one_shot_seconds(nbytes, group, library.short, found, recorded=recorded) + between
+        assert library.ring_collectives is not None
+        found = ring_seconds(pattern, nbytes, group, library.ring_collectives)
+    if library.one_shot_allreduce is not None and pattern == "allreduce":
+        return one_shot_seconds(nbytes, group, library.one_shot_allreduce, found, recorded=recorded) + between
     return found + between + (0.0 if recorded else where(peers > 1, call, 0.0))
 
 

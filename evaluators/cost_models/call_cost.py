@@ -292,10 +292,10 @@ def _messages(of: CoreGroupSplit, product: CallProduct, seconds: Any, matrix: An
         of, product: on which cores.
         seconds, matrix: of it with all its messages, and of its engines.
     """
-    if of.partition == "k" and of.sums != "turns":
+    if of.partition == "k" and of.sums != "overlapped_ring":
         return maximum(seconds - matrix, 0.0), None
     summed: Any = of.partition == "k" or (of.partition == AUTO and "k" in of.ways and of.which == of.ways.index("k"))
-    if of.sums != "turns":
+    if of.sums != "overlapped_ring":
         beside = ONCE if summed is False else 1.0 - summed
 
         def left(reads: Any) -> Any:

@@ -144,8 +144,8 @@ def make_die_groups(
     """
     if library is not None and (library.dispatch_core is not None or library.combine_core is not None):
         raise DesignError(
-            "mapping.stack.dispatch.dispatch_core: has no effect on exchanges between dies, which have no limit of cores; "
-            "choose a stack without it, such as stack=deepep_h800"
+            "mapping.stack.moe_all_to_all.dispatch_core: has no effect on exchanges between dies, which have no limit of "
+            "cores; choose a stack without it, such as stack=deepep_h800"
         )
     cols = int(chip.dies.cols)
     first, count = rows or (0, int(chip.dies.rows))

@@ -98,7 +98,7 @@ def attention_on_submesh(job: closed_attention.AttentionJob, side: int) -> tuple
     # both sides by as much, since what a mask leaves goes by their ratio
     scale = min(1.0, here.rows / float(tiling.rows), here.cols / float(tiling.cols))
     rows, cols = largest_divisor(here.rows, int(tiling.rows * scale)), largest_divisor(here.cols, int(tiling.cols * scale))
-    group = AttentionTiling(rows, cols, int(tiling.queries), int(tiling.keys), int(tiling.splits))
+    group = AttentionTiling(rows, cols, int(tiling.queries), int(tiling.keys), int(tiling.kv_splits))
     heads = max(round(shape.rows / shape.queries), 1)  # whose queries are stacked, as those of a group
     queries = max(submesh_share(int(shape.rows), int(tiling.rows), rows) // heads, 1)
     counted = tiling_of_pairs(job.of, shape, tiling)

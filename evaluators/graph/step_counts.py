@@ -67,7 +67,7 @@ def prefill_step(case: BatchCase) -> StepCounts:
     return StepCounts("prefill", float(tokens), float(case.batch), pairs, 0.0, case.guesses)
 
 
-def decode_steps(case: BatchCase, decode_at: str) -> list[tuple[float, StepCounts]]:
+def decode_steps(case: BatchCase, decode_context: str) -> list[tuple[float, StepCounts]]:
     """Decode of a case as (number of steps, step) pairs, one for each segment between two requests' ends.
 
     With speculative decoding, a step has query rows for each drafted token and the one before, and yields more than
@@ -77,7 +77,7 @@ def decode_steps(case: BatchCase, decode_at: str) -> list[tuple[float, StepCount
     for start, end, active in decode_segments(case):
 
         def seen(ahead: int, of: tuple[float, float, Any] = (start, end, active)) -> Any:
-            return attended_positions(case, *of, decode_at, ahead)
+            return attended_positions(case, *of, decode_context, ahead)
 
         requests = float(sum(n for n, _ in active))
         positions = seen(guesses)
@@ -87,19 +87,19 @@ def decode_steps(case: BatchCase, decode_at: str) -> list[tuple[float, StepCount
     return steps
 
 
-def attended_positions(case: BatchCase, start: float, end: float, active: Any, decode_at: str, ahead: int = 0) -> Any:
+def attended_positions(case: BatchCase, start: float, end: float, active: Any, decode_context: str, ahead: int = 0) -> Any:
     """Positions that all requests attend to in a representative step of a decode segment, by reach.
 
     Args:
         case: of the requests.
         start, end, active: of the stretch, and requests of each prompt in it.
-        decode_at: representative step, of `space.workload.DECODE_AT`.
+        decode_context: representative step, of `space.workload.DECODE_CONTEXTS`.
         ahead: tokens guessed beyond.
     """
-    generated = end if decode_at == "last" else (start + 1 + end) / 2
+    generated = end if decode_context == "last" else (start + 1 + end) / 2
 
     def one(reach: AttentionReach, prompt: float) -> Any:
-        if reach.chunk and decode_at == "mean":  # from the start of a chunk to its end, over and over
+        if reach.chunk and decode_context == "mean":  # from the start of a chunk to its end, over and over
             return (reach.pairs(prompt + end + ahead) - reach.pairs(prompt + start + ahead)) / (end - start)
         return reach.seen(prompt + generated + ahead)
 

@@ -39,7 +39,7 @@ class SplitBounds(NamedTuple):
 def split_bounds(plan: MultiDiePlan, dies: DieGrid, case: BatchCase) -> SplitBounds:
     """Bounds of the split of a plan and a case on a number of dies."""
     experts = case.model.experts
-    routed = 0 if experts is None else placed_experts(experts, int(plan.experts.redundant), int(plan.experts.shared))
+    routed = 0 if experts is None else placed_experts(experts, int(plan.experts.redundant), int(plan.experts.shared_copies))
     return SplitBounds(
         int(dies.rows), int(dies.cols), case.model.heads, max_stages(case), routed, plan.placement in ("blocks", "entwine")
     )

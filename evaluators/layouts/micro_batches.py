@@ -94,12 +94,12 @@ class BatchWork(NamedTuple):
     Attributes:
         case: of one copy of attention.
         phase: prefill or decode.
-        decode_at: an option of `space.workload.DECODE_AT`.
+        decode_context: an option of `space.workload.DECODE_CONTEXTS`.
     """
 
     case: BatchCase
     phase: str
-    decode_at: str
+    decode_context: str
 
     @property
     def model(self) -> Model:
@@ -115,7 +115,7 @@ class BatchWork(NamedTuple):
         """Steps of the work: one for all prompts, or decode steps between the ends of requests."""
         if self.phase == "prefill":
             return [ReplicaStep(1.0, prefill_step(self.case), equal_prompts(self.case))]
-        return [ReplicaStep(count, at, decode_requests(at)) for count, at in decode_steps(self.case, self.decode_at)]
+        return [ReplicaStep(count, at, decode_requests(at)) for count, at in decode_steps(self.case, self.decode_context)]
 
 
 class IterationWork(NamedTuple):

@@ -107,12 +107,12 @@ def die_split(plan: MultiDiePlan, dies: DieGrid, requests: int = 0, *, prompts: 
     group = attention + ep if attention else max(tp, ep)
     room = int(dies.rows) * int(dies.cols) // (pp * group)
     dp, redundant = int(plan.dp) or max(room, 1), int(plan.experts.redundant)
-    halves = 2 if plan.overlap == "halves" else 1
+    halves = 2 if plan.overlap == "two_batch" else 1
     if attention:
         halves = int(getattr(plan, "pingpong", None) or DEFAULT_PINGPONG)
-    near = plan.exchange == "near" and tp > 1 and ep > 1
+    near = plan.all_to_all == "nearest_replica" and tp > 1 and ep > 1
     said = int(plan.microbatches)
-    found = DieSplit(tp, pp, ep, dp, group, redundant, said or pp, halves, attention, int(plan.experts.shared), near)
+    found = DieSplit(tp, pp, ep, dp, group, redundant, said or pp, halves, attention, int(plan.experts.shared_copies), near)
     if said or not requests:
         return found
     of_copy = ceil_div(requests, dp * found.copies * halves)

@@ -93,7 +93,7 @@ def group_blocks(
         ClashError: sums that nothing adds up so, or a product of a mesh on a group that is none.
         DesignError: sums by a tree of a depth that is missing.
     """
-    if plan.sums is not None:
+    if plan.allreduce is not None:
         _refuse_sums(plan)
     if plan.partition not in offered_partitions(plan):
         raise IncompatibleOptionsError(
@@ -194,33 +194,34 @@ def _product(part: Segment, of: MatMulOp, plan: PipelinePlan, precision: FormatP
 
 
 def _group(plan: PipelinePlan) -> CoreGroupSplit:
-    if plan.partition != "k" or plan.sums is None or plan.sums.algorithm == "ring":
+    if plan.partition != "k" or plan.allreduce is None or plan.allreduce.algorithm == "ring":
         return CoreGroupSplit(plan.partition, plan.placement, plan.tp)
-    phases = plan.sums.ktree_k if plan.sums.algorithm in ("ktree", AUTO) else 1
-    return CoreGroupSplit(plan.partition, plan.placement, plan.tp, plan.sums.algorithm, phases)
+    phases = plan.allreduce.ktree_k if plan.allreduce.algorithm in ("ktree", AUTO) else 1
+    return CoreGroupSplit(plan.partition, plan.placement, plan.tp, plan.allreduce.algorithm, phases)
 
 
-RING_REDUCTIONS = ("ring", "turns")
+RING_REDUCTIONS = ("ring", "overlapped_ring")
 """Sums that go around a ring, of products of which there is no whole group's sum too."""
 
 
 def _refuse_sums(plan: PipelinePlan) -> None:
     """Refuse sums that a plan's partition or experts do not support."""
-    of = plan.sums
+    of = plan.allreduce
     if plan.partition != "k" and of.algorithm not in RING_REDUCTIONS:  # which is what there is where nothing is said
         raise IncompatibleOptionsError(
-            f"mapping.both.sums: partition {plan.partition} has no sums over a whole group; remove sums, or set partition=k",
+            f"mapping.both.allreduce: partition {plan.partition} has no sums over a whole group; remove sums, or set "
+            "partition=k",
             "partition", "algorithm",
         )  # fmt: skip
     if plan.experts == "whole" and of.algorithm not in (*RING_REDUCTIONS, AUTO):
         raise IncompatibleOptionsError(
-            f"mapping.both.sums.algorithm: experts=whole supports {' and '.join(RING_REDUCTIONS)} only, got {of.algorithm}; "
-            "set one of these, or experts=divided",
+            f"mapping.both.allreduce.algorithm: experts=whole supports {' and '.join(RING_REDUCTIONS)} only, "
+            f"got {of.algorithm}; set one of these, or experts=divided",
             "experts", "algorithm",
         )  # fmt: skip
     if of.algorithm in ("ktree", AUTO) and of.ktree_k is None:
         raise DesignError(
-            "mapping.both.sums.ktree_k: missing, the K-tree needs a number of phases; set mapping.both.sums.ktree_k=2"
+            "mapping.both.allreduce.ktree_k: missing, the K-tree needs a number of phases; set mapping.both.allreduce.ktree_k=2"
         )
 
 
@@ -321,7 +322,7 @@ def _recur(part: Segment, of: RecurrenceOp, plan: PipelinePlan, precision: Forma
         part.name, of.name, of.needs, part.rows, (of.tokens, of.key_dim, of.value_dim),
         tuple(CallProduct(each, m, k, n) for m, k, n in sizes),
         width=float(BYTES_BY_FORMAT[precision.activations]), operations=elements / plan.tp,
-        reads="kv" if plan.states is None else "states", fetch=fetch / plan.tp, piece=STATE_BYTES * of.state,
+        reads="kv" if plan.state_share is None else "states", fetch=fetch / plan.tp, piece=STATE_BYTES * of.state,
         flop=flop, nbytes=fetch, macs=flop / 2, elements=elements, operators=(of.name,),
     )  # fmt: skip
 

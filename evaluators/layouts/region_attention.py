@@ -135,7 +135,9 @@ def decode_attention_calls(part: Segment, of: AttentionOp, on: RegionContext) ->
     on_head, word = CoreMesh(head.cols, on.mesh.rows), on.plan.gemv
     queries, values = GemmShape(m * head.turns, head.width, positions), GemmShape(m, positions, of.heads.units * of.v_dim)
     shifted = (
-        [] if on.model.kv_reused else [kernel_call(MeshKernel(part.name, "kv_cache", "kv", on.mapping.kv, new, on.mesh, {}))]
+        []
+        if on.model.kv_reused
+        else [kernel_call(MeshKernel(part.name, "kv_cache", "kv", on.mapping.kv_placement, new, on.mesh, {}))]
     )
     k, v = (GemmShape(m * positions, wide, 1) for wide in _kv_sides(of, on))
     said, over = on.precision.kv, on.mesh.turned
@@ -165,7 +167,13 @@ def _latent(part: Segment, of: AttentionOp, on: RegionContext) -> list[KernelCal
         columns_to_rows_call(part.name, "kv_turn", of.kv_dim, m, on),
         kernel_call(
             MeshKernel(
-                part.name, "kv_cache", "kv", on.mapping.kv, stored_shape(on.precision.kv, m, of.kv_dim, on.mesh.rows), back, {}
+                part.name,
+                "kv_cache",
+                "kv",
+                on.mapping.kv_placement,
+                stored_shape(on.precision.kv, m, of.kv_dim, on.mesh.rows),
+                back,
+                {},
             )
         ),
         *_entry(part, "kv", of.kv_dim, m, on.precision.kv, on),
@@ -193,7 +201,7 @@ def _entry(part: Segment, name: str, values: Any, rows: Any, word: str, on: Regi
                 part.name,
                 f"{name}_entry",
                 "kv",
-                on.mapping.kv,
+                on.mapping.kv_placement,
                 stored_shape(word, rows, values, on.mesh.rows),
                 on.mesh.turned,
                 {},
@@ -240,11 +248,13 @@ def indexer_calls(part: Segment, of: IndexerOp, on: RegionContext, ring: dict[st
         key = stored_shape(word, m, of.dim, on.mesh.rows)
         own = on.model.compressed is None  # else keys are those of compressed entries
         generated = on.generated if on.model.compressed is None else on.generated / maximum(on.model.compressed.ratio, 1)
-        positions = find_kv_method(on.mapping.kv).fullest_row_tokens(of.pairs / m, generated, on.mesh.cols) * on.mesh.cols
+        positions = (
+            find_kv_method(on.mapping.kv_placement).fullest_row_tokens(of.pairs / m, generated, on.mesh.cols) * on.mesh.cols
+        )
         queries, back, sums = GemmShape(m * of.heads, of.dim, positions), on.mesh.turned, GemmShape(m, positions, 1)
         return [
             columns_to_rows_call(part.name, "index_turn", of.dim, m * (of.heads + own), on),
-            *([kernel_call(MeshKernel(part.name, "index_cache", "kv", on.mapping.kv, key, back, {}))] if own else ()),
+            *([kernel_call(MeshKernel(part.name, "index_cache", "kv", on.mapping.kv_placement, key, back, {}))] if own else ()),
             *_entry(part, "index", of.dim, m, word, on),
             *dequantize_calls(part.name, "index_scores", word, GemmShape(m * positions, of.dim, 1), on.mesh),
             kernel_call(MeshKernel(part.name, "index_scores", "gemv", on.plan.gemv, queries, on.mesh, on.tree), (), flop),
@@ -284,7 +294,7 @@ def _positions(of: AttentionOp, on: RegionContext, lines: Any) -> Any:
         generated = minimum(
             minimum(generated, within) + (generated / said.ratio if said is not None and said.ratio else 0.0), context
         )
-    return find_kv_method(on.mapping.kv).fullest_row_tokens(context, generated, lines) * lines
+    return find_kv_method(on.mapping.kv_placement).fullest_row_tokens(context, generated, lines) * lines
 
 
 def _wide(heads: MatrixDim, wide: int) -> MatrixDim:

@@ -115,7 +115,7 @@ def region_blocks(model: Model, at: StepCounts, place: Region, mapping: Mapping,
     way = kernel_call(MeshKernel("region", "to the next region", "move", "transfer", shape, on.over(h), on.same))
     return (
         *(_block(part.name, _calls(part, on._replace(model=part.of or model)), float(part.times)) for part in parts),
-        _block("region", [way], (place.count - 1) * layer_scale(model, mapping.resident_layers)),
+        _block("region", [way], (place.count - 1) * layer_scale(model, mapping.simulated_layers)),
         _block("head", _calls(head, on._replace(vectors=True)), 1.0),  # only the last token of a prompt gets a successor
     )
 

@@ -127,16 +127,16 @@ def core_residency(
     activations = block * row
     kv = cache_bytes_per_core(model, plan, cached, sequences, said) * of.caches
     states = 0.0
-    if plan.states is not None:
+    if plan.state_share is not None:
         states = state_bytes_per_core(model, plan, sequences, said) * of.caches
         kv = kv - states
     if plan.attention is not None:  # nothing is there with it but the block's input and output
         slices = maximum(slices + block * (row - widest * act / divided) - activations, 0.0)
     room = maximum(sram - activations - slices, 0.0)
-    buffer = 0.0 if plan.prefetch is None or plan.prefetch.policy == "none" else plan.prefetch.cap * room
+    buffer = 0.0 if plan.prefetch is None or plan.prefetch.policy == "none" else plan.prefetch.share * room
     stays = kv if plan.attention is None else 0.0
-    kept = 0.0 if plan.states is None else minimum(states, plan.states * (room - buffer))
-    here = sram_shares(room - buffer - kept, stays, weights, kv_share=mapping.sram_kv)
+    kept = 0.0 if plan.state_share is None else minimum(states, plan.state_share * (room - buffer))
+    here = sram_shares(room - buffer - kept, stays, weights, kv_share=mapping.sram_kv_share)
     shares = here.kv / maximum(kv, 1.0), here.weights / maximum(weights, 1.0)
     held = CoreResidency(
         activations, kv, weights, *shares, block, buffer, slices, states=states, states_here=kept / maximum(states, 1.0)

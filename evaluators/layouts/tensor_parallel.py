@@ -69,12 +69,12 @@ RECTIFIED, CHOICE, SCORE = 3.0, 4.0, 4.0
 def kv_heads_per_device(dim: MatrixDim, tp: Any, heads: str | None) -> Any:
     """KV heads that one of `tp` devices holds, by an option of `space.mapping.UNEVEN_KV_HEADS`. [-]
 
-    >>> [kv_heads_per_device(MatrixDim(10, 128, split=True), 8, heads) for heads in (None, "more", "fewer")]
+    >>> [kv_heads_per_device(MatrixDim(10, 128, split=True), 8, heads) for heads in (None, "round_up", "round_down")]
     [2, 2, 1]
     """
     if not dim.split:
         return dim.units
-    return maximum(dim.units // tp, 1) if heads == "fewer" else ceil_div(dim.units, tp)
+    return maximum(dim.units // tp, 1) if heads == "round_down" else ceil_div(dim.units, tp)
 
 
 def device_blocks(

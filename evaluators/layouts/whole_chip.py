@@ -77,7 +77,11 @@ from dse.space.workload import BatchCase
 
 
 def passes_by_phase(
-    case: BatchCase, chip: Chip, mapping: Mapping, decode_at: str, keep: Dict[str, CachedShares | None] = MappingProxyType({})
+    case: BatchCase,
+    chip: Chip,
+    mapping: Mapping,
+    decode_context: str,
+    keep: Dict[str, CachedShares | None] = MappingProxyType({}),
 ) -> dict[str, list[tuple[float, tuple[CallBlock, ...]]]]:
     """Steps of tokens through all layers by phase, each with its number of repetitions.
 
@@ -91,14 +95,14 @@ def passes_by_phase(
     room = chip if not share else replace_leaves(chip, {"tile.sram": chip.tile.sram * (1 - share)})
     on = ChipContext(case.model, room, mapping.decode, precision, {}, _wrapped(mapping.decode, kept), stay)
     tokens = []
-    for count, at in decode_steps(case, decode_at):
+    for count, at in decode_steps(case, decode_context):
         tokens.append((count, chip_blocks(at, decode_requests(at), on)))
     return {"prefill": prompts, "decode": tokens}
 
 
 def resident_state_shares(case: BatchCase, chip: Chip, plan: "WholeChipPlan | KernelPlan") -> tuple[float, float]:
     """Share of local memory set aside for states, and share of all states that stays there. [-], [-]"""
-    share = 0.0 if plan.states is None else float(plan.states)
+    share = 0.0 if plan.state_share is None else float(plan.state_share)
     needed = case.batch * sum(of.layer.times * of.state for of in sequence_memory(case.model)) * STATE_BYTES
     if not share or not needed:
         return 0.0, 0.0
@@ -131,7 +135,7 @@ class KernelPlan(NamedTuple):
     attention: AttentionPlan
     gemm: TileGemmPlan
     prefetch: None = None
-    states: None = None
+    state_share: None = None
 
 
 class ChipContext(NamedTuple):

@@ -13,14 +13,14 @@ class CollectiveLibrary(NamedTuple):
     """Collectives that a software stack has, for mappings with allreduce=library.
 
     Attributes:
-        rings, exchanges, short, dispatch: parts of the stack; None for those that it has not.
+        ring_collectives, all_to_all, one_shot_allreduce, moe_all_to_all: parts of the stack; None for those that it has not.
         memory: bandwidth of a die's main memory. [B/s]
     """
 
-    rings: RingCollectives | None
-    exchanges: AllToAll | None
-    short: OneShotAllreduce | None
-    dispatch: MoeAllToAllConstants | None
+    ring_collectives: RingCollectives | None
+    all_to_all: AllToAll | None
+    one_shot_allreduce: OneShotAllreduce | None
+    moe_all_to_all: MoeAllToAllConstants | None
     memory: Number
 
 

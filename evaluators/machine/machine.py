@@ -96,10 +96,12 @@ def shared_cache_machine(chip: Chip, mapping: Mapping) -> HardwareModel:
     matrix, cache, memory = shared_cache_parts(chip, mapping)
     stack, ports = mapping.stack, None
     if chip.network is not None:
-        found = CollectiveLibrary(stack.rings, stack.exchanges, stack.short, stack.dispatch, chip.hbm.bandwidth)
-        ports = DiePorts(_network(chip, stack), stack.network_achieved, stack.collective_call, found)
+        found = CollectiveLibrary(
+            stack.ring_collectives, stack.all_to_all, stack.one_shot_allreduce, stack.moe_all_to_all, chip.hbm.bandwidth
+        )
+        ports = DiePorts(_network(chip, stack), stack.network_efficiency, stack.collective_launch, found)
     priced = die_libraries(chip, stack)
-    return HardwareModel(matrix, memory, cache, memory.byte - cache.byte, None, ports, stack.operator_overhead, library=priced)
+    return HardwareModel(matrix, memory, cache, memory.byte - cache.byte, None, ports, stack.operator_launch, library=priced)
 
 
 def _network(chip: Chip, stack: Stack) -> DeviceLinks:
@@ -108,13 +110,13 @@ def _network(chip: Chip, stack: Stack) -> DeviceLinks:
     nodes = network.nodes
     if nodes is None:
         return network
-    found = replace(nodes, bandwidth=inter_node_bandwidth(nodes, stack), latency=nodes.latency + stack.nodes_call)
+    found = replace(nodes, bandwidth=inter_node_bandwidth(nodes, stack), latency=nodes.latency + stack.inter_node_launch)
     return replace(network, nodes=found)
 
 
 def inter_node_bandwidth(nodes: NodeNetwork, stack: Stack) -> Any:
     """Bandwidth of a node to other nodes that software reaches, in one direction. [B/s]"""
-    return nodes.bandwidth if stack.nodes_achieved is None else nodes.bandwidth * stack.nodes_achieved
+    return nodes.bandwidth if stack.inter_node_efficiency is None else nodes.bandwidth * stack.inter_node_efficiency
 
 
 @memoize_by_identity

@@ -121,11 +121,11 @@ class RatedMemory(NamedTuple):
 def shared_cache_parts(chip: Chip, mapping: Mapping) -> tuple[PooledEngines, DieCache, RatedMemory]:
     """Pooled engines, cache and main memory of a die under a mapping's software stack."""
     stack = mapping.stack
-    hbm = chip.hbm.bandwidth * stack.hbm_achieved
+    hbm = chip.hbm.bandwidth * stack.hbm_efficiency
     banks = None if chip.hbm.banks is None or is_faster_than_banks(chip.hbm) else chip.hbm.banks
     return (
         PooledEngines(
-            2.0 / (chip.cores * chip.core.matrix * stack.matrix_achieved),
+            2.0 / (chip.cores * chip.core.matrix * stack.matrix_efficiency),
             1 / (chip.cores * chip.core.vector),
             stack.attention_passes,
         ),

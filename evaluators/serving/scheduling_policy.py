@@ -58,8 +58,8 @@ SHIPPED = {
     "static": SchedulingPolicy(static=True, lifetime=True),
     "prefill_first": SchedulingPolicy(tokens=4096),
     "orca": SchedulingPolicy(mixed=True, lifetime=True),
-    "chunked": SchedulingPolicy(mixed=True, chunked=True, tokens=512, by_chunk=True),
-    "fusion": SchedulingPolicy(mixed=True, chunked=True, tokens=128, unit=32, chunk=256),
+    "chunked_prefill": SchedulingPolicy(mixed=True, chunked=True, tokens=512, by_chunk=True),
+    "pd_fusion": SchedulingPolicy(mixed=True, chunked=True, tokens=128, unit=32, chunk=256),
 }
 """Batches that end together; continuous batching with prompts first (vLLM's first scheduler); iterations of whole prompts and
 decodes, memory reserved (Orca); prompts in chunks that fill what decodes leave of a token budget (Sarathi-Serve); a budget of
@@ -76,7 +76,7 @@ POLICIES: Registry[SchedulingPolicy] = Registry("dse.policy", SHIPPED)
 def make_policy(name: str, **changes: object) -> SchedulingPolicy:
     """Scheduling policy of a name, with some of its choices changed.
 
-    >>> make_policy("chunked", tokens=256).tokens
+    >>> make_policy("chunked_prefill", tokens=256).tokens
     256
     """
     return replace(choose_option(POLICIES, name, "mapping.serving.policy"), **changes)  # type: ignore[arg-type]
@@ -84,33 +84,36 @@ def make_policy(name: str, **changes: object) -> SchedulingPolicy:
 
 def policies_with_batch(serving: ServingPlan) -> tuple[tuple[SchedulingPolicy, int], ...]:
     """Scheduling policy and batch size of each pool; prefill-only pools have their own."""
-    batches = int(serving.prefill_batch or serving.batch), int(serving.batch)
+    batches = int(serving.prefill_max_batch_size or serving.max_batch_size), int(serving.max_batch_size)
     found = pool_policies(serving)
     return tuple(zip(found, batches[-len(found) :], strict=True))
 
 
-BUDGETS = ("tokens", "unit", "chunk", "prefill_tokens")
-"""Of how requests are served, numbers that `rules` reads."""
+CHANGES = {"max_batched_tokens": "tokens", "chunk_budget_units": "unit", "max_chunk_tokens": "chunk"}
+"""Settings of how requests are served, each with the field of a policy that it changes."""
+
+BUDGETS = (*CHANGES, "prefill_max_batched_tokens")
+"""Of how requests are served, numbers that `pool_policies` reads."""
 
 
 def pool_policies(serving: ServingPlan) -> tuple[SchedulingPolicy, ...]:
     """Scheduling policy of each pool of instances."""
-    changes = {name: int(getattr(serving, name)) for name in ("tokens", "unit", "chunk") if getattr(serving, name)}
+    changes = {field: int(getattr(serving, name)) for name, field in CHANGES.items() if getattr(serving, name)}
     every = _admitting(make_policy(serving.policy, **changes), serving)
     if not serving.prefill_instances:
         return (every,)
-    budget = {"tokens": int(serving.prefill_tokens)} if serving.prefill_tokens else {}
+    budget = {"tokens": int(serving.prefill_max_batched_tokens)} if serving.prefill_max_batched_tokens else {}
     return _admitting(make_policy(serving.prefill_policy, **budget), serving), every
 
 
 def _admitting(rule: SchedulingPolicy, serving: ServingPlan) -> SchedulingPolicy:
     """A policy with the plan's settings of admission and preemption."""
     rule = replace(rule, swap=serving.preemption == "swap")
-    if serving.admit == "policy":
+    if serving.admission == "policy":
         return rule
     # the chunk of a prompt that is never cut is all of it
-    by_chunk = serving.admit != "prompt" and rule.chunked and not rule.lifetime
-    return replace(rule, by_chunk=by_chunk, gated=by_chunk and serving.admit == "gate")
+    by_chunk = serving.admission != "prompt" and rule.chunked and not rule.lifetime
+    return replace(rule, by_chunk=by_chunk, gated=by_chunk and serving.admission == "gate")
 
 
 def max_prompt_tokens(rule: SchedulingPolicy, batch: int, longest: int) -> int:

@@ -230,7 +230,7 @@ def simulate_serving(
     for pool in pools:
         if pool.pooled and len(requests.hashes) and requests.block % pool.memory.block:
             raise DesignError(
-                f"mapping.serving.block: blocks of {pool.memory.block} tokens do not divide the "
+                f"mapping.serving.block_size: blocks of {pool.memory.block} tokens do not divide the "
                 f"{requests.block} tokens of a hash"
             )
     asked = _asked(requests, sent, pooled=any(pool.pooled for pool in pools))

@@ -66,7 +66,7 @@ def unsteady_reason(pools: Sequence[InstancePool], requests: Requests) -> str:
     if len(requests.before):
         return "session turns need a simulation; set workload.sessions=null"
     if len(requests.starts) and any(pool.prefix or pool.pooled for pool in pools):
-        return "prefix reuse needs a simulation; set mapping.serving.prefix=0"
+        return "prefix reuse needs a simulation; set mapping.serving.prefix_cache_share=0"
     if any(pool.guesses for pool in pools):
         return "speculative decoding needs a simulation; set workload.speculation=none"
     return ""

@@ -108,7 +108,9 @@ def _requests(
         _check_size(path, MOST_TEXTS, "keep its first conversations, as with jq '.[:20000]'")
         return _conversations(path, first + file.read(), skip, most, characters, sorts)
     if characters:
-        raise DesignError(f"{path}: workload.characters: for conversations in JSON only; this file has token counts; remove it")
+        raise DesignError(
+            f"{path}: workload.chars_per_token: for conversations in JSON only; this file has token counts; remove it"
+        )
     lines = "jsonl" if first.lstrip().startswith("{") else "csv"
     columns = parse_json_line(first) if lines == "jsonl" else read_header(path, before, first)
     of = choose_option(TRACE_FORMATS, kind, "trace format") if kind else _seen(path, lines, columns)
@@ -140,10 +142,10 @@ def _conversations(
     """
     if not characters:
         raise DesignError(
-            f"{path}: conversations have texts and no token counts; set workload.characters=4, characters per token"
+            f"{path}: conversations have texts and no token counts; set workload.chars_per_token=4, characters per token"
         )
     if not 0 < characters < float("inf"):
-        raise DesignError(f"workload.characters: {characters:g} is not a number of characters above 0")
+        raise DesignError(f"workload.chars_per_token: {characters:g} is not a number of characters above 0")
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):

@@ -116,10 +116,10 @@ def _metrics(design: Design, job: BatchArrays, fidelity: str, phases: tuple[Phas
     return rates | used
 
 
-def case_breakdown(design: Design, case: BatchCase, decode_at: str, fidelity: str) -> Breakdown:
+def case_breakdown(design: Design, case: BatchCase, decode_context: str, fidelity: str) -> Breakdown:
     """Breakdown of one design's time for one case; no rows for a model without a layout."""
     layout = layout_module(design)
-    job = arrays_of_cases(case.model, ((0, case),), decode_at)
+    job = arrays_of_cases(case.model, ((0, case),), decode_context)
     parts = {name: float(value) for name, value in layout.area_by_block(design).items()}
     if layout.layout_limits(design, job):
         return Breakdown((), 0.0, parts, {})
@@ -137,17 +137,17 @@ def case_breakdown(design: Design, case: BatchCase, decode_at: str, fidelity: st
     return Breakdown(tuple(found), sum(row.seconds for row in found), parts, spans, memory=held)
 
 
-def settle_open_choices(design: Design, case: BatchCase, decode_at: str) -> None:
+def settle_open_choices(design: Design, case: BatchCase, decode_context: str) -> None:
     """Choose what designs leave open for a case, where a layout keeps that for each of them."""
     layout = layout_module(design)
     if hasattr(layout, "settle_open_choices"):
-        layout.settle_open_choices(design, arrays_of_cases(case.model, ((0, case),), decode_at))
+        layout.settle_open_choices(design, arrays_of_cases(case.model, ((0, case),), decode_context))
 
 
-def case_power_profile(design: Design, case: BatchCase, decode_at: str, fidelity: str) -> PowerProfile | None:
+def case_power_profile(design: Design, case: BatchCase, decode_context: str, fidelity: str) -> PowerProfile | None:
     """Power of all chips over a batch, phase by phase; None for a model without a layout. [W]"""
     layout = layout_module(design)
-    job = arrays_of_cases(case.model, ((0, case),), decode_at)
+    job = arrays_of_cases(case.model, ((0, case),), decode_context)
     if layout.layout_limits(design, job):
         return None
     prefill, decode, *between = layout.phases(design, job, fidelity)

@@ -80,7 +80,7 @@ def kernel_limits(design: Design, workload: Workload) -> list[Limit]:
     return [limit for _, cases in _together(of, workload.cases) for limit in of.limits(design, of.prepare_case(design, cases))]
 
 
-def case_breakdown(design: Design, case: WorkloadCase, decode_at: str, fidelity: str) -> Breakdown:
+def case_breakdown(design: Design, case: WorkloadCase, decode_context: str, fidelity: str) -> Breakdown:
     """Breakdown of one design's time for one case."""
     of = kernel_module(design)
     rows, spans = of.kernel_breakdown(design, case, of.prepare_case(design, (case,)), fidelity)

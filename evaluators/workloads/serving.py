@@ -119,7 +119,7 @@ def system_and_token_price(design: Design, load: ServingLoad, run: ServingRun, f
     if hasattr(service, "run_usage"):
         spent = service.run_usage(design, load, run, fidelity)
     else:
-        hosted = served.host_bytes(run, service.devices_per_cache(design, load), float(_serving(design).host))
+        hosted = served.host_bytes(run, service.devices_per_cache(design, load), float(_serving(design).host_bandwidth))
         # the most power has no part in it
         spent = service.usage_metrics(design, load, _done(run), served.run_duration(run), fidelity, float, hosted=hosted)
     used = select_metrics(spent, PRICE_METRICS)
@@ -135,7 +135,7 @@ def case_limits(design: Design, workload: Workload) -> list[Limit]:
     )
 
 
-def case_breakdown(design: Design, case: WorkloadCase, decode_at: str, fidelity: str) -> Breakdown:
+def case_breakdown(design: Design, case: WorkloadCase, decode_context: str, fidelity: str) -> Breakdown:
     """Breakdown of instances' time by operator and idle, with a timeline of the first iterations."""
     found: Breakdown = getattr(instance_module(design), "serving_breakdown", _explain)(
         design, cast(ServingLoad, case), fidelity
@@ -143,7 +143,7 @@ def case_breakdown(design: Design, case: WorkloadCase, decode_at: str, fidelity:
     return found
 
 
-def case_power_profile(design: Design, case: WorkloadCase, decode_at: str, fidelity: str) -> PowerProfile | None:
+def case_power_profile(design: Design, case: WorkloadCase, decode_context: str, fidelity: str) -> PowerProfile | None:
     """Power of all chips over the first iterations; None in the steady state, or if no rate keeps SLOs."""
     if fidelity == STEADY:
         return None
@@ -180,14 +180,14 @@ def results_by_class_and_turn(design: Design, load: ServingLoad, fidelity: str) 
 def kv_memory_by_pool(design: Design, load: ServingLoad) -> tuple[PoolKvMemory, ...]:
     """KV memory of one instance in each pool, if the block count is set; else empty."""
     serving = _serving(design)
-    if not getattr(serving, "blocks", 0):
+    if not getattr(serving, "kv_blocks", 0):
         return ()
     names, found = POOL_NAMES[-2:] if serving.prefill_instances else POOL_NAMES[:1], list[PoolKvMemory]()
     for name, of in zip(names, instance_module(design).instances(design, load, "analytical"), strict=True):
         memory = assembled.make_kv_memory(serving, load, float(of.free), of.room.at(0), of.copies)
         each = max(memory.each, 1)  # a request's states alone have no tokens
-        tokens = [blocks // each * memory.block for blocks in (int(serving.blocks), memory.blocks)]
-        found.append(PoolKvMemory(name, int(serving.blocks), memory.blocks, *tokens))
+        tokens = [blocks // each * memory.block for blocks in (int(serving.kv_blocks), memory.blocks)]
+        found.append(PoolKvMemory(name, int(serving.kv_blocks), memory.blocks, *tokens))
     return tuple(found)
 
 
@@ -324,14 +324,14 @@ def _limits(design: Design, load: ServingLoad) -> list[Limit]:
     """Limits of the layout, of memory that the engine reserves, and of block counts that are set."""
     found: list[Limit] = instance_module(design).limits(design, load)
     serving, longest = design.mapping.serving, served.longest_sequence(load)
-    if getattr(serving, "reuse", "part") == "pool":
-        found = [*found, Limit("mapping.serving.prefix", float(serving.prefix), 0.0, "1")]
+    if getattr(serving, "prefix_cache", "reserved") == "shared":
+        found = [*found, Limit("mapping.serving.prefix_cache_share", float(serving.prefix_cache_share), 0.0, "1")]
         if len(load.requests.hashes):
-            found.append(divides_limit("mapping.serving.block", float(serving.block), float(load.requests.block)))
+            found.append(divides_limit("mapping.serving.block_size", float(serving.block_size), float(load.requests.block)))
     if load.guesses and (rule := pool_policies(serving)[-1]).chunked:
-        found = [*found, Limit("mapping.serving.tokens", 1.0 + load.guesses, float(rule.tokens), "1")]
+        found = [*found, Limit("mapping.serving.max_batched_tokens", 1.0 + load.guesses, float(rule.tokens), "1")]
     # pipelines of tiles have neither; what breaks a limit already has no instances
-    asked, reserved = int(getattr(serving, "blocks", 0)), float(getattr(serving, "reserved", 0.0))
+    asked, reserved = int(getattr(serving, "kv_blocks", 0)), float(getattr(serving, "reserved_memory", 0.0))
     if not (asked or reserved) or any(np.any(limit.need > limit.have) for limit in found):
         return found
     if design_count(design):
@@ -339,11 +339,11 @@ def _limits(design: Design, load: ServingLoad) -> list[Limit]:
         return served.stack_limits(len(rows), [(row, _limits(served.select_rows(design, row), load)) for row in rows])
     for of in instance_module(design).instances(design, load, "analytical"):
         left = of.free / of.copies - float(of.room.of(longest))
-        found.append(Limit("mapping.serving.reserved", reserved, left, "B"))
+        found.append(Limit("mapping.serving.reserved_memory", reserved, left, "B"))
         if asked and reserved <= left:
-            memory = paged_memory(of.free - of.copies * reserved, of.room, block=int(serving.block), longest=longest)
-            found.append(Limit("mapping.serving.blocks", float(asked), float(memory.blocks), "1"))
-            found.append(Limit("mapping.serving.blocks", float(memory.needed(longest)), float(asked), "1"))
+            memory = paged_memory(of.free - of.copies * reserved, of.room, block=int(serving.block_size), longest=longest)
+            found.append(Limit("mapping.serving.kv_blocks", float(asked), float(memory.blocks), "1"))
+            found.append(Limit("mapping.serving.kv_blocks", float(memory.needed(longest)), float(asked), "1"))
     return found
 
 

@@ -29,7 +29,7 @@ class MoeAllToAllConstants:
     )
     combine_token: Any = quantity_field("B/s", "rate of a result through the core that sends it", positive=True, absent=True)
     cores: Number = integer_field(
-        "cores that send tokens or, with exchange=by_node, forward them inside a node; with "
-        "overlap=halves, computation uses the other cores",
+        "cores that send tokens or, with all_to_all=hierarchical, forward them inside a node; with "
+        "overlap=two_batch, computation uses the other cores",
         low=0,
     )

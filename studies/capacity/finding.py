@@ -36,9 +36,10 @@ CHIPS = ("a100", "h100", "h200", "b200")
 MODELS = ("qwen3_1b7", "qwen3_4b", "qwen3_8b", "llama3_8b", "qwen3_32b", "qwen3_30b_a3b")
 
 FEWER = (
-    "space=empty", "+space.mapping.both.tp=choice(1, 2, 4)", "+space.mapping.serving.policy=choice(chunked, prefill_first)",
-    "+space.mapping.serving.tokens={sweep: 'choice(512, 2048)', when: {mapping.serving.policy: [chunked]}}",
-    "+space.mapping.serving.batch=choice(32, 128)",
+    "space=empty", "+space.mapping.both.tp=choice(1, 2, 4)",
+    "+space.mapping.serving.policy=choice(chunked_prefill, prefill_first)",
+    "+space.mapping.serving.max_batched_tokens={sweep: 'choice(512, 2048)', when: {mapping.serving.policy: [chunked_prefill]}}",
+    "+space.mapping.serving.max_batch_size=choice(32, 128)",
 )  # fmt: skip
 """Deployments searched here, where each is searched separately: a part of `conf/space/capacity.yaml`."""
 

@@ -81,7 +81,7 @@ def _row(rate: int) -> list[str]:
     exchanged = sum(row.seconds for row in rows if "d2d" in row.parts) / sum(row.seconds for row in rows)
     found = _columns(_rate(rate))
     area = f"{found['system_mm2'] / 64:.0f} mm2"
-    halves = f"{_per_die(_rate(rate), 'mapping.both.overlap=halves'):,.0f}"
+    halves = f"{_per_die(_rate(rate), 'mapping.both.overlap=two_batch'):,.0f}"
     return [f"{rate}", *each, halves, f"{exchanged:.0%}", area, f"{found['decode_throughput_per_system_mm2']:.2f}"]
 
 

@@ -102,9 +102,9 @@ def _of_layer(of: Question) -> dict[str, float]:
 
 def _otherwise() -> str:
     rows = [["closed form, even loads", _cell(_pair(256))], ["events, even loads", _cell(_pair(256, "events"))]]
-    rows.append(["independent choices, expected", _cell(_pair(256, "workload.routing=expected"))])
-    rows.append(["one draw of them", _cell(_pair(256, "workload.routing=sampled"))])
-    skewed = ("workload.routing=expected", "+model.deepseek_v3.experts.skew=0.3")
+    rows.append(["independent choices, expected", _cell(_pair(256, "workload.expert_load=expected"))])
+    rows.append(["one draw of them", _cell(_pair(256, "workload.expert_load=sampled"))])
+    skewed = ("workload.expert_load=expected", "+model.deepseek_v3.experts.skew=0.3")
     rows.append(["Zipf 0.3", _cell(_pair(256, *skewed))])
     rows.append(["Zipf 0.3, 32 redundant experts", _cell(_pair(256, *skewed, "mapping.both.experts.redundant=32"))])
     rows.append(["no token guessed", _cell(_pair(256, "workload.speculation=none"))])

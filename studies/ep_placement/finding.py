@@ -51,8 +51,8 @@ def _forwarded() -> list[str]:
     rows = []
     for (ep, pp), tp in product(NEAR, (2, 4)):
         words = (f"mapping.both.ep={ep}", f"mapping.both.pp={pp}", f"mapping.both.tp={tp}", *_links("mesh", 160))
-        ways = (("blocks", "direct"), ("entwine", "direct"), ("entwine", "near"))
-        cells = [_cell(*words, f"mapping.both.placement={at}", f"mapping.both.exchange={how}") for at, how in ways]
+        ways = (("blocks", "direct"), ("entwine", "direct"), ("entwine", "nearest_replica"))
+        cells = [_cell(*words, f"mapping.both.placement={at}", f"mapping.both.all_to_all={how}") for at, how in ways]
         rows.append([f"EP{ep}-PP{pp}, TP {tp}", *cells])
     return [
         f"{said} or entwined; or, entwined, the nearest one.",
@@ -64,7 +64,7 @@ def _shared() -> list[str]:
     """Of the shared expert on every die, and copies of it among the others."""
     rows = []
     for copies in SHARED:
-        words = (f"mapping.both.experts.shared={copies}", "mapping.both.placement=blocks")
+        words = (f"mapping.both.experts.shared_copies={copies}", "mapping.both.placement=blocks")
         rows.append([f"{copies or 'every die'}", *(_cell(*words, f"workload.batch=[{batch}]") for batch in (64, 1024, 4096))])
     said = "Copies of the shared expert that are placed as experts, EP32-PP2, mesh of 1 TB/s."
     return [said, table(["copies", "1 a die", "16 a die", "64 a die"], rows)]

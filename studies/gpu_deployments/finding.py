@@ -20,9 +20,9 @@ POINTS = ("sglang-prefill-1k", "sglang-prefill-4k", "sglang-decode", "profile-tp
 
 OTHERWISE = {
     "as it is said": (),
-    "imbalance 1: even loads": ("workload.routing=even",),
+    "imbalance 1: even loads": ("workload.expert_load=even",),
     "no overlap": ("mapping.both.overlap=none",),
-    "one copy a expert, not a box": ("mapping.prefill.exchange=direct",),
+    "one copy a expert, not a box": ("mapping.prefill.all_to_all=direct",),
     "fp8 with a scale a tensor": ("precision={weights: fp8, activations: fp8, kv: bf16}",),
     "links ten times as fast": ("chip.nodes.bandwidth=500 GB/s", "chip.d2d.bandwidth=3.6 TB/s"),
     "rates of the tuned stack": ("stack=tuned_ep",),
@@ -79,7 +79,7 @@ def _evaluated(*words: str) -> Evaluation:
 
 def _by_batch(row: dict[str, str]) -> list[str]:
     words = shlex.split(row["overrides"])
-    asked = [words, *([*words, f"mapping.serving.batch={batch}"] for batch in BATCHES)]
+    asked = [words, *([*words, f"mapping.serving.max_batch_size={batch}"] for batch in BATCHES)]
     return [row["id"], row["value"], *(_throughput(_evaluated(*one)) for one in asked)]
 
 

@@ -129,7 +129,7 @@ def _prompts(stack: str, chip: str, _: str, rows: int, measured: tuple[Row, ...]
         return PrefillAttentionConstants(**given, idle=0.0, convert=1.1, rows=rows, launches=how)
 
     return Part(
-        "context", stack, chip, measured, record, _attended, PROMPTS, (8e-6, 0.55, 0.6, 2e-6, 0.5, 1.3),
+        "prefill_attention", stack, chip, measured, record, _attended, PROMPTS, (8e-6, 0.55, 0.6, 2e-6, 0.5, 1.3),
         (0.0, 0.05, 0.1, 0.0, 0.0, 1.0), (3e-5, 1.0, 1.0, 2e-5, 1.0, 20.0), said, "aiconfigurator2025",
     )  # fmt: skip
 
@@ -157,7 +157,7 @@ def _flash(folder: Path, stack: str, chip: str, implementation: str, rows: int) 
         )
 
     return Part(
-        "context", stack, chip, _published(folder, implementation, chip), record, _attended, FLASH, (0.7, 2e-6, 0.5),
+        "prefill_attention", stack, chip, _published(folder, implementation, chip), record, _attended, FLASH, (0.7, 2e-6, 0.5),
         (0.1, 0.0, 0.0), (1.0, 2e-5, 1.0), said, "shah2024",
     )  # fmt: skip
 
@@ -194,7 +194,7 @@ def _mixed(folder: Path) -> Part:
         return PrefillAttentionConstants(**given, convert=1.1, rows=64, launches="one")
 
     return Part(
-        "context", "vllm_rtx4090", "rtx4090", _launches(folder), record, _attended, (*PROMPTS, "idle"),
+        "prefill_attention", "vllm_rtx4090", "rtx4090", _launches(folder), record, _attended, (*PROMPTS, "idle"),
         (3e-6, 0.41, 0.9, 5e-6, 0.5, 8.0, 3e-7), (0.0, 0.05, 0.1, 0.0, 0.0, 1.0, 0.0), (3e-5, 1.0, 1.0, 2e-5, 1.0, 20.0, 2e-6),
         said, "llmservingsim2026",
     )  # fmt: skip
@@ -212,7 +212,7 @@ def _steps(stack: str, chip: str, less: dict[str, tuple[float, str]], measured: 
 
     source = "aiconfigurator2025" if measured[0].source.startswith("aic") else "llmservingsim2026"
     begin, low, high = zip(*(STEPS[name] for name in names), strict=True)
-    return Part("generation", stack, chip, measured, record, _stepped, names, begin, low, high, said, source)
+    return Part("decode_attention", stack, chip, measured, record, _stepped, names, begin, low, high, said, source)
 
 
 def _attended(sizes: dict[str, Vector], sort: str, constants: PrefillAttentionConstants, silicon: LibraryDie) -> Vector:

@@ -31,7 +31,7 @@ def parts(folder: Path) -> list[Part]:
     nvidia = "aiconfigurator2025"
     found = [
         part_of(
-            "rings",
+            "ring_collectives",
             "nccl_h100",
             "h100",
             rows["h100"][0],
@@ -42,12 +42,20 @@ def parts(folder: Path) -> list[Part]:
             ((*tested, 5e-5, 0.66), (*low, 0.0, 0.2), (*many, 2e-4, 1.0)),
         ),
         part_of(
-            "rings", "nccl_a100", "a100", rows["a100"][0], RINGS, _record(RingCollectives), {}, nvidia, (tested, low, many)
+            "ring_collectives",
+            "nccl_a100",
+            "a100",
+            rows["a100"][0],
+            RINGS,
+            _record(RingCollectives),
+            {},
+            nvidia,
+            (tested, low, many),
         ),
     ]
     for chip, of in rows.items():
         bounds = (8e-6, 5e9, 6e-6, 0.3, 2e-5, 0.7), (0.0, 1e9, 0.0, 0.02, 0.0, 0.1), (3e-5, 5e10, 3e-5, 1.0, 1e-4, 1.0)
-        found.append(part_of("exchanges", f"nccl_{chip}", chip, of[1], EXCHANGES, _record(AllToAll), {}, nvidia, bounds))
+        found.append(part_of("all_to_all", f"nccl_{chip}", chip, of[1], EXCHANGES, _record(AllToAll), {}, nvidia, bounds))
     return found
 
 
@@ -74,7 +82,7 @@ def part_of(
     sources: str, ends: tuple[tuple[float, ...], ...],
 ) -> Part:  # fmt: skip
     """A part of rings or exchanges with fitted numbers, their start values and bounds."""
-    seconds = {"rings": _ringed, "exchanges": _exchanged}[kind]
+    seconds = {"ring_collectives": _ringed, "all_to_all": _exchanged}[kind]
     priced = partial(seconds, links_of(chip))
     return Part(kind, stack, chip, rows, made, priced, names, *ends, said, sources)
 
@@ -98,7 +106,7 @@ def _exchanged(links: float, sizes: dict[str, Vector], sort: str, constants: All
 
 def row(pattern: str, peers: int, nbytes: int, seconds: float, where: str, *, recorded: bool = True) -> Row:
     """Measured row of one collective."""
-    words = "workload=collective mapping=sglang mapping.both.allreduce=library workload.along=rectangle workload.root=0"
+    words = "workload=collective mapping=sglang mapping.both.allreduce=library workload.group_axis=rectangle workload.root=0"
     words += f" mapping.both.tp={peers} workload.pattern={pattern} workload.bytes=[{nbytes}B]"
     words += "" if recorded else " workload.recorded=false"
     sort = pattern if recorded else f"{pattern} by the host"

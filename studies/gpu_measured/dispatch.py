@@ -53,18 +53,18 @@ def parts(folder: Path) -> list[Part]:
     said |= dict.fromkeys(RATES, NO_CORES)
     return [
         Part(
-            "dispatch", "deepep_h100", "h100", _rows(folder), _record, _in_a_box, (*NAMES, *THROUGH),
+            "moe_all_to_all", "deepep_h100", "h100", _rows(folder), _record, _in_a_box, (*NAMES, *THROUGH),
             (1e-5, 0.5, 1e-5, 0.5, 2e9, 3e9), (0.0, 0.05, 0.0, 0.05, 2e8, 2e8), (5e-5, 1.0, 5e-5, 1.0, 1e11, 1e11),
             {"cores": FORWARD} | dict.fromkeys(RATES, NO_CORES), "aiconfigurator2025",
         ),
         Part(
-            "dispatch", "deepep_normal_h100", "h100", _many(folder), _cores, _in_a_box, (*NAMES, *RATES),
+            "moe_all_to_all", "deepep_normal_h100", "h100", _many(folder), _cores, _in_a_box, (*NAMES, *RATES),
             (2.7e-5, 0.6, 4.9e-5, 0.6, 1.5e10, 1.7e10), (0.0, 0.05, 0.0, 0.05, 1e9, 1e9),
             (1e-4, 1.0, 1e-4, 1.0, 1e11, 1e11),
             {"cores": "as many as rows have beside 8"} | dict.fromkeys(THROUGH, ONE_WIDTH), "aiconfigurator2025",
         ),
         Part(
-            "dispatch", "deepep_h800", "h800_ep", _published(), _shares, _over_boxes, SHARES,
+            "moe_all_to_all", "deepep_h800", "h800_ep", _published(), _shares, _over_boxes, SHARES,
             (0.8, 0.8), (0.1, 0.1), (1.0, 1.0), said, "deepep2025",
         ),
     ]  # fmt: skip
@@ -137,13 +137,13 @@ def _exchanges(folder: Path, kind: str, copies: Callable[[dict[str, str]], float
                 words = asked_as(sort, of["gpus"], sizes["bytes"], of["hidden"])
                 if of["sms"]:
                     sizes |= {"cores": float(of["sms"])}
-                    words += f" mapping.stack.dispatch.cores={of['sms']}"
+                    words += f" mapping.stack.moe_all_to_all.cores={of['sms']}"
                 yield Row(sizes, sort, words, float(of[f"{sort}_s"]), where)
 
 
 def asked_as(sort: str, peers: str, copies: Any, hidden: str) -> str:
     """Overrides for an exchange of a number of bytes per die, those for its own experts included."""
-    words = "workload=collective mapping=sglang mapping.both.allreduce=library workload.along=rectangle workload.root=0"
+    words = "workload=collective mapping=sglang mapping.both.allreduce=library workload.group_axis=rectangle workload.root=0"
     return f"{words} mapping.both.tp={peers} workload.pattern={sort} workload.hidden={hidden} workload.bytes=[{copies:.0f}B]"
 
 

@@ -53,7 +53,9 @@ def _short(folder: Path, stack: str, chip: str, names: tuple[str, ...], library:
 
     priced = partial(_shortened, links, constants)
     said = dict.fromkeys(set(BY_HOST) - set(names), UNSTARTED)
-    return Part("short", stack, chip, tuple(rows), made, priced, names, start, low, high, said, "aiconfigurator2025")
+    return Part(
+        "one_shot_allreduce", stack, chip, tuple(rows), made, priced, names, start, low, high, said, "aiconfigurator2025"
+    )
 
 
 def _shortened(
@@ -69,7 +71,8 @@ def _profiled(folder: Path) -> Part:
     """Of vLLM's operators on A100: allreduces of 1 MB and more in a node, since below that dies wait for each other."""
     names = ("start", "middle", "bulk_start", "bulk")
     return part_of(
-        "rings", "vllm_a100", "a100", _vidur(folder), names, _beside(names), dict.fromkeys(set(RINGS) - set(names), OTHERS),
+        "ring_collectives", "vllm_a100", "a100", _vidur(folder), names, _beside(names),
+        dict.fromkeys(set(RINGS) - set(names), OTHERS),
         "vidur2024",
         ((1e-5, 0.36, 2e-5, 0.7), (0.0, 0.05, 0.0, 0.2), (4e-5, 0.8, 8e-5, 1.0)),
     )  # fmt: skip
@@ -79,7 +82,7 @@ def _eager(folder: Path) -> Part:
     """Of a framework that launches each: allreduces of four dies, whose steps cannot be told from the start."""
     names = ("start", "low", "middle_start", "middle", "bulk_start", "bulk")
     return part_of(
-        "rings", "eager_a100", "a100", _llmcompass(folder), names, _beside(names),
+        "ring_collectives", "eager_a100", "a100", _llmcompass(folder), names, _beside(names),
         dict.fromkeys(set(RINGS) - set(names), OTHERS), "zhang2024",
         ((8e-6, 0.03, 2e-6, 0.36, 2e-5, 0.75), (0.0, 0.002, 0.0, 0.05, 0.0, 0.2), (3e-5, 0.2, 2e-5, 0.8, 8e-5, 1.0)),
     )  # fmt: skip
@@ -97,10 +100,10 @@ def _beside(names: tuple[str, ...]) -> Callable[[Vector], RingCollectives]:
 
 def of_conf(stack: str) -> RingCollectives:
     """Ring constants of a stack in conf, from an earlier fit."""
-    path = CONF / "library" / "rings" / f"{stack}.yaml"
+    path = CONF / "library" / "ring_collectives" / f"{stack}.yaml"
     if not path.exists():
         raise DesignError(f"gpu_measured: no {path}; fit rings first")
-    return parse_record(RingCollectives, yaml.safe_load(path.read_text()), f"mapping.stack.rings ({path.name})", [])
+    return parse_record(RingCollectives, yaml.safe_load(path.read_text()), f"mapping.stack.ring_collectives ({path.name})", [])
 
 
 def _vidur(folder: Path) -> tuple[Row, ...]:

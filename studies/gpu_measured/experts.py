@@ -19,7 +19,7 @@ def parts(folder: Path) -> list[Part]:
     """Expert part of the only stack that has measured experts."""
     return [
         Part(
-            "experts", "trtllm_h100", "h100", _rows(folder), _record, _seconds, NAMES,
+            "grouped_gemm", "trtllm_h100", "h100", _rows(folder), _record, _seconds, NAMES,
             (1e-5, 0.8, 0.85, 0.3, 3.0, 0.7, 0.4, 1e-7), (0.0, 0.1, 0.3, 0.05, 1.0, 0.1, 0.1, 0.0),
             (4e-5, 1.0, 1.0, 4.0, 20.0, 1.0, 1.0, 2e-6),
             {}, "aiconfigurator2025",

@@ -48,8 +48,8 @@ KINDS = ("products", "experts", "elementwise", "attention", "latent", "collectiv
 HOPPER = ("h100", "h100_ep", "h200", "h200_ep", "gh200", "h800", "h800_ep")
 """Chips of one die beside different memories and links: what one of them takes for a kernel by itself is said of it."""
 
-BETWEEN = {("h100", "dispatch"): ("h200",), ("h800_ep", "dispatch"): ("h100_ep", "h200_ep")} | {
-    ("h100", kind): ("h200",) for kind in ("rings", "exchanges", "short")
+BETWEEN = {("h100", "moe_all_to_all"): ("h200",), ("h800_ep", "moe_all_to_all"): ("h100_ep", "h200_ep")} | {
+    ("h100", kind): ("h200",) for kind in ("ring_collectives", "all_to_all", "one_shot_allreduce")
 }
 """Chips with equal links, by the chip and kind of a part for exchanges between dies."""
 
@@ -197,7 +197,7 @@ def measured_ranges(part: Part) -> dict[str, tuple[float, float]]:
 def meant_for(chip: str, kind: str) -> tuple[str, ...]:
     """Other chips for which a part is used, besides the chip on which it was fitted.
 
-    >>> meant_for("h100", "rings"), meant_for("a100", "products")
+    >>> meant_for("h100", "ring_collectives"), meant_for("a100", "gemm")
     (('h200',), ())
     """
     if (chip, kind) in BETWEEN:

@@ -35,15 +35,15 @@ def parts(folder: Path) -> list[Part]:
 
     return [
         Part(
-            "latent_context", "trtllm_h100", "h100", _rows(folder, "context"), prompts, _attended, (*PROMPTS, "convert"),
+            "mla_prefill_attention", "trtllm_h100", "h100", _rows(folder, "context"), prompts, _attended, (*PROMPTS, "convert"),
             (9e-6, 0.7, 0.6, 5e-6, 0.5, 8.0, BEGIN), (0.0, 0.1, 0.1, 0.0, 0.0, 1.0, 0.1),
             (3e-5, 1.0, 1.0, 2e-5, 1.0, 20.0, 3.0), said, "aiconfigurator2025",
         ),
         Part(
-            "latent_generation", "trtllm_h100", "h100", _rows(folder, "generation"), steps, _stepped, STEPS,
+            "mla_decode_attention", "trtllm_h100", "h100", _rows(folder, "generation"), steps, _stepped, STEPS,
             (1.2e-5, 1e-7, 0.75, 0.9, 5e-6, 0.5, 3.0), (0.0, 0.0, 0.1, 0.3, 0.0, 0.05, 1.0),
             (3e-5, 5e-6, 1.0, 1.0, 3e-5, 1.0, 20.0), {"convert": CONVERT}, "aiconfigurator2025",
-            {"convert": "latent_context"},
+            {"convert": "mla_prefill_attention"},
         ),
     ]  # fmt: skip
 

@@ -79,7 +79,7 @@ def _part(stack: str, chip: str, rows: tuple[Row, ...], source: str, fixed: dict
         return GemmConstants(**_under(of, ""), eight=_eight(of) if eight else None)
 
     return Part(
-        "products",
+        "gemm",
         stack,
         chip,
         rows,

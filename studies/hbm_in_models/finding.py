@@ -58,7 +58,7 @@ def finding() -> str:
 
 
 def _tpot(*overrides: str, fidelity: str) -> float:
-    asked = find_study("hbm_in_models", "mapping.sram_kv=0", *overrides).question
+    asked = find_study("hbm_in_models", "mapping.sram_kv_share=0", *overrides).question
     return float(evaluate(stack_designs([asked.base]), asked.workload, fidelity=fidelity).columns["tpot"][0])
 
 

@@ -13,9 +13,9 @@ LOAD = ("model=qwen3_8b", "workload.batch=[16]", "workload.prompt=[1024]", "work
 PREFETCH = ("chip=npu64", "mapping=npu_prefetch", *LOAD)
 GROUPS = ((4, 16), (8, 8), (16, 4), (32, 2))
 SUMS = (
-    ("ring", ("mapping.decode.sums.algorithm=ring", "mapping.decode.sums.ktree_k=null")),
+    ("ring", ("mapping.decode.allreduce.algorithm=ring", "mapping.decode.allreduce.ktree_k=null")),
     ("ktree, K = 2", ()),
-    ("two_level", ("mapping.decode.sums.algorithm=two_level", "mapping.decode.sums.ktree_k=null")),
+    ("two_level", ("mapping.decode.allreduce.algorithm=two_level", "mapping.decode.allreduce.ktree_k=null")),
 )
 PRODUCTS = ("meshgemm", "cannon", "summa", "t10", "ladder")
 SHAPES = ("4096x4096x4096", "1024x4096x14336", "128x4096x4096")
@@ -144,7 +144,7 @@ def _rival(kind: str, word: str) -> tuple[str, ...]:
         return (*ON_MESH, f"mapping.both.partition={word}")
     if kind == "sums":
         phases = "2" if word in ("ktree", "auto") else "null"
-        return (*ON_GROUP, f"mapping.both.sums.algorithm={word}", f"mapping.both.sums.ktree_k={phases}")
+        return (*ON_GROUP, f"mapping.both.allreduce.algorithm={word}", f"mapping.both.allreduce.ktree_k={phases}")
     where = ("mapping.prefill.rows=200",) if kind == "gemm" else ()
     return (*ON_WAFER, *where, f"mapping.{'prefill' if kind == 'gemm' else 'decode'}.{kind}={word}")
 

@@ -56,7 +56,7 @@ def _row(model: str, machine: str) -> list[str]:
 def asked(model: str, machine: str, context: int) -> Question:
     """Question of the last token of a context; prefill runs elsewhere."""
     words = [f"chip={machine}", f"model={model}", "workload.prompt=[1]", f"workload.output=[{context}]", "workload.batch=[1]"]
-    words += ["workload.decode_at=last", "model.max_position=2097152", "mapping.precision.weights=int8"]
+    words += ["workload.decode_context=last", "model.max_position=2097152", "mapping.precision.weights=int8"]
     if machine == "h200":
         words += ["workload.speculation=none", "mapping.prefill.tp=8", "mapping.decode.tp=8"]
     return build_question(compose(words), Path(__file__).parent)

@@ -19,7 +19,7 @@ START, END = "<!-- searched: python -m dse.studies.npu_serving -->", "<!-- end o
 LOADS = {
     "Azure's conversations, 1,000 requests as they came": (1000, ("workload.requests=1000",)),
     "Mooncake's conversations, 300 requests at a tenth of their rate, cut at 32,768 tokens, 20 s to the first token": (
-        300, ("workload.requests=300", "workload.scale=0.1", "workload.clip=32768", "workload.ttft=20 s"),
+        300, ("workload.requests=300", "workload.rate_scale=0.1", "workload.max_length=32768", "workload.ttft=20 s"),
     ),
 }  # fmt: skip
 """Designs, and the workload of each trace, in the order of the arguments."""

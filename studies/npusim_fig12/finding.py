@@ -8,7 +8,7 @@ from dse.studies.write import table
 KINDS = [(side, bandwidth) for side in (64, 32) for bandwidth in (30, 60, 120, 240, 480)]
 READINGS = {
     "100 + 100 tokens, 500 requests, micro-batches of 4, as in figure 11": (
-        *("workload.prompt=100", "workload.requests=500", "mapping.prefill.microbatch=4"),
+        *("workload.prompt=100", "workload.requests=500", "mapping.prefill.microbatch_size=4"),
     ),
     "arrays only, each weight tile filled and drained": ("chip.tile.gemm_engine=matrix",),
     "one 16-bit weight a cycle and row of an array": ("chip.tile.sram_per_row=2 B/cycle",),

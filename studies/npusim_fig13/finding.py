@@ -11,8 +11,8 @@ HEAD = [*(f"{stages} stages [s]" for stages in STAGES), "18 over 32", "12 over 3
 LEAST = 15
 """GB/s of HBM a core, the least of table 3; npu256 has the most, 60."""
 WAYS = (
-    ("layers", "fp16", 0.5, 60), ("parts", "fp16", 0.5, 60), ("parts", "fp16", 0.0, 60), ("parts", "int8", 0.5, 60),
-    ("parts", "int8", 0.0, 60), ("parts", "int8", 0.0, LEAST), ("parts", "int4_g128", 0.0, LEAST),
+    ("layers", "fp16", 0.5, 60), ("operators", "fp16", 0.5, 60), ("operators", "fp16", 0.0, 60), ("operators", "int8", 0.5, 60),
+    ("operators", "int8", 0.0, 60), ("operators", "int8", 0.0, LEAST), ("operators", "int4_g128", 0.0, LEAST),
 )  # fmt: skip
 
 
@@ -22,10 +22,10 @@ def finding() -> str:
     for requests in (500, 1):
         for prompt in (100, 1000):
             load = (f"workload.requests={requests}", f"workload.prompt={prompt}")
-            rows += [[str(requests), str(prompt), str(size), *_latencies(size, "parts", *load)] for size in SRAM]
+            rows += [[str(requests), str(prompt), str(size), *_latencies(size, "operators", *load)] for size in SRAM]
     cuts = []
     for stages, weights, caches, bandwidth in WAYS:
-        words = (f"mapping.precision.weights={weights}", f"mapping.sram_kv={caches}")
+        words = (f"mapping.precision.weights={weights}", f"mapping.sram_kv_share={caches}")
         words += (f"chip.hbm.channel_bandwidth={bandwidth} GB/s",)
         for size in (SRAM[0], SRAM[-1]) if bandwidth != LEAST else SRAM:
             cuts.append([stages, weights, f"{caches:g}", str(bandwidth), str(size), *_latencies(size, stages, *words)])

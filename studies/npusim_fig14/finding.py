@@ -6,11 +6,11 @@ from dse.studies.write import table
 APART = {"mapping.serving.prefill_cores": 42, "mapping.serving.decode_cores": 21}
 OWN = {**APART, "chip.decode.bandwidth": 480e9}
 RATIOS = ((100, 1000), (100, 200), (100, 100), (500, 100), (1000, 100))
-BUDGET, CHUNK = {"mapping.serving.tokens": 36}, "mapping.both.chunk"
+BUDGET, CHUNK = {"mapping.serving.max_batched_tokens": 36}, "mapping.both.max_chunk_tokens"
 """A budget for four decodes and one chunk, of 32 units; and tokens of a chunk."""
 
-FEW, LANES = {"mapping.both.microbatch": 4, "mapping.both.chunk": 256}, "chip.tile.vector.lanes=2048 op/cycle"
-MANY, STEADY = FEW | {"mapping.both.microbatch": 16}, ("workload.requests=2000", "chip.hbm.capacity=8 GB")
+FEW, LANES = {"mapping.both.microbatch_size": 4, "mapping.both.max_chunk_tokens": 256}, "chip.tile.vector.lanes=2048 op/cycle"
+MANY, STEADY = FEW | {"mapping.both.microbatch_size": 16}, ("workload.requests=2000", "chip.hbm.capacity=8 GB")
 READINGS = {
     "as configured": (FEW, 480e9, ()),
     "one chunk of 64 an iteration": (FEW | BUDGET | {CHUNK: 64}, 480e9, ()),
@@ -26,10 +26,10 @@ def finding() -> str:
     """One row per micro-batch, chunk and length ratio; then one per assumption on chunk cost."""
     rows = []
     for requests, chunk in ((4, 256), (4, 64), (8, 256)):
-        knobs = {"microbatch": requests, "chunk": chunk}
+        knobs = {"microbatch_size": requests, "max_chunk_tokens": chunk}
         both = {f"mapping.{phase}.{name}": value for phase in ("prefill", "decode") for name, value in knobs.items()}
         # prompts go whole where pipelines only prefill
-        whole = both | {"mapping.prefill.chunk": 0}
+        whole = both | {"mapping.prefill.max_chunk_tokens": 0}
         for prompt, output in RATIOS:
             load = (f"workload.prompt={prompt}", f"workload.output={output}")
             fused, apart, own = metrics("npusim_fig14", [both, whole | APART, whole | OWN], *load)
@@ -45,7 +45,7 @@ def _readings() -> str:
     rows = []
     for reading, (knobs, bandwidth, overrides) in READINGS.items():
         both = {address.replace("both", phase): value for address, value in knobs.items() for phase in ("prefill", "decode")}
-        whole = both | {"mapping.prefill.chunk": 0}
+        whole = both | {"mapping.prefill.max_chunk_tokens": 0}
         designs = [both, whole | APART, whole | OWN | {"chip.decode.bandwidth": bandwidth}]
         fused, apart, own = metrics("npusim_fig14", designs, "workload.prompt=1000", "workload.output=100", *overrides)
         short, _, other = metrics("npusim_fig14", designs, "workload.prompt=100", "workload.output=1000", *overrides)

@@ -29,7 +29,7 @@ def _figure7() -> str:
     rows = []
     for devices, gain in zip(DEVICES, gains(ChoiceKnob("mapping.both.tp", DEVICES), *PAPER)[0], strict=True):
         base = Space(asked.base, (ChoiceKnob("mapping.both.tp", DEVICES),)).at({"mapping.both.tp": devices})
-        parts = explain(base, asked.workload.cases[0], decode_at=asked.workload.decode_at)
+        parts = explain(base, asked.workload.cases[0], decode_context=asked.workload.decode_context)
         spans = {segment: _step(parts, segment) for segment in ("attention", "ffn")}
         cells = [format_quantity(seconds, "s", 3) for segment in spans.values() for seconds in segment]
         rows.append([str(devices), f"{gain:.3f}", *cells])

@@ -20,7 +20,7 @@ def finding() -> str:
             [str(batch), *("-" if np.isnan(x) else f"{x:.2f}" for x in row)] for batch, row in zip(BATCHES, grid, strict=True)
         ]
         texts.append(f"{name}, speedup:\n\n" + table(["batch", *(f"{s // 1024}k tokens" for s in SEQUENCES)], rows))
-    _, capped = speedups("llama3_70b", "mapping.prefill.prefetch_cap=0.44")
+    _, capped = speedups("llama3_70b", "mapping.prefill.prefetch_share=0.44")
     row = ", ".join(f"{s // 1024}k {x:.2f}" for s, x in zip(SEQUENCES, capped[BATCHES.index(4)], strict=True))
     texts.append(f"Llama-3-70B at batch 4 with a budget of 0.44 of L2: {row}.")
     return "\n\n".join(texts)

@@ -10,13 +10,13 @@ READINGS = (
     ("as configured", (), "decode_throughput_per_die_mm2"),
     ("throughput counts prefill time too", (), "throughput_per_die_mm2"),
     ("per area of all 32 dies", (), "decode_throughput_per_system_mm2"),
-    ("KV cache at its mean length in every step", ("workload.decode_at=mean",), "decode_throughput_per_die_mm2"),
+    ("KV cache at its mean length in every step", ("workload.decode_context=mean",), "decode_throughput_per_die_mm2"),
     (
         "operator that straddles the budget prefetched in part",
         ("mapping.prefill.prefetch=partial",),
         "decode_throughput_per_die_mm2",
     ),
-    ("half of L2 for prefetching", ("mapping.prefill.prefetch_cap=0.5",), "decode_throughput_per_die_mm2"),
+    ("half of L2 for prefetching", ("mapping.prefill.prefetch_share=0.5",), "decode_throughput_per_die_mm2"),
     ("one-way ring", ("mapping.prefill.allreduce=ring",), "decode_throughput_per_die_mm2"),
     ("latency paid per hop of the ring", ("chip.network.latency_per=hop",), "decode_throughput_per_die_mm2"),
     ("full mesh", ("mapping.prefill.allreduce=full_mesh", "chip.network.ports=31"), "decode_throughput_per_die_mm2"),
@@ -24,12 +24,12 @@ READINGS = (
     ("batches of 32 alone", ("workload.batch=[32]",), "decode_throughput_per_die_mm2"),
     (
         "batches of 24 and 32 alone, KV cache at its mean length",
-        ("workload.batch=[24,32]", "workload.decode_at=mean"),
+        ("workload.batch=[24,32]", "workload.decode_context=mean"),
         "decode_throughput_per_die_mm2",
     ),
     (
         "the same, with 0.85 of L2 for prefetching",
-        ("workload.batch=[24,32]", "workload.decode_at=mean", "mapping.prefill.prefetch_cap=0.85"),
+        ("workload.batch=[24,32]", "workload.decode_context=mean", "mapping.prefill.prefetch_share=0.85"),
         "decode_throughput_per_die_mm2",
     ),
     ("16-bit activations", ("mapping.precision.activations=bf16",), "decode_throughput_per_die_mm2"),
@@ -52,7 +52,7 @@ def peaks(overrides: tuple[str, ...], name: str) -> tuple[tuple[float, float], t
     found = []
     policy = next((o for o in overrides if "prefetch=" in o), "mapping.prefill.prefetch=whole")
     for prefetch in ("mapping.prefill.prefetch=none", policy):
-        said = overrides if prefetch == policy else [o for o in overrides if "prefetch_cap=" not in o]
+        said = overrides if prefetch == policy else [o for o in overrides if "prefetch_share=" not in o]
         asked = find_study("preserve_l2", "space=l2", *said, prefetch).question
         columns = asked.space.grid(0, asked.space.combinations or 0)
         values = evaluate(asked.space.stack(columns), asked.workload).columns[name]

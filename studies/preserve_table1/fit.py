@@ -15,7 +15,7 @@ from dse.space.fields import replace_leaves
 from dse.studies.preserve_table1.finding import published
 
 ADDRESSES = (
-    "mapping.stack.operator_overhead",
+    "mapping.stack.operator_launch",
     "mapping.stack.attention_passes",
     "chip.hbm.strided_row_overhead",
     "chip.hbm.strided_overfetch",

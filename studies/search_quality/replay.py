@@ -27,7 +27,7 @@ from dse.space.knobs import Columns
 from dse.store.store import DesignResult, Store
 
 SPACES = {
-    "PRESERVE": ("preserve_cluster", "+areas@chip.areas=preserve_interfaces", "workload.decode_at=mean"),
+    "PRESERVE": ("preserve_cluster", "+areas@chip.areas=preserve_interfaces", "workload.decode_context=mean"),
     "wafer": (
         "waferllm_autotune",
         "space.mapping.decode.rows='range(240,751,30)'",
@@ -92,7 +92,7 @@ SPACES = {
         "~space.mapping.both.tp",
         "+space.chip.d2d.bandwidth='tag(GB/s, choice(256,512,1024))'",
         "+space.chip.hbm.channel_bandwidth='tag(GB/s, choice(32,64,128))'",
-        "+space.mapping.both.overlap='choice(none,halves)'",
+        "+space.mapping.both.overlap='choice(none,two_batch)'",
         "~objectives.hbm_used",
         "+objectives.system_mm2=min",
         "+objectives.ttft=min",
@@ -105,16 +105,16 @@ SPACES = {
         "mapping=serving",
         "space=empty",
         "workload.requests=200",
-        "workload.scale=40",
+        "workload.rate_scale=40",
         "~mapping.prefill.pp",
         "screen.fidelity=steady_state",
         "~constraints.slo_attainment",
         "+space.chip.hbm.bandwidth='tag(TB/s, choice(2.4,3.6,4.8))'",
         "+space.chip.cores='choice(66,99,132)'",
         "+space.mapping.both.tp='choice(1,2,4,8)'",
-        "+space.mapping.serving.policy='choice(chunked,orca,prefill_first)'",
-        "+space.mapping.serving.tokens='choice(256,512,1024,2048)'",
-        "+space.mapping.serving.batch='choice(16,32,64,128)'",
+        "+space.mapping.serving.policy='choice(chunked_prefill,orca,prefill_first)'",
+        "+space.mapping.serving.max_batched_tokens='choice(256,512,1024,2048)'",
+        "+space.mapping.serving.max_batch_size='choice(16,32,64,128)'",
         "+space.mapping.serving.instances='choice(1,2,4)'",
         "~objectives.energy_per_token",
     ),

@@ -26,7 +26,7 @@ INDEX = "+model.deepseek_v2_lite.indexer={{heads: 32, dim: 128, top: 2048, block
 ON = {
     "h200": ("chip=h200", "mapping.both.tp=1"),
     "tile_gh200": ("chip=tile_gh200",),
-    "wse2": ("chip=wse2", "mapping.resident_layers=2"),
+    "wse2": ("chip=wse2", "mapping.simulated_layers=2"),
 }
 CONTEXTS = (4096, 16384, 65536, 131072)
 BLOCKS = (1, 4, 16, 64)

@@ -18,12 +18,12 @@ from dse.space.fields import field_at, leaf_at
 from dse.studies.waferllm_tables.fit import rows
 
 ADDRESSES = (
-    "mapping.stack.matrix_achieved",
-    "mapping.stack.hbm_achieved",
-    "mapping.stack.network_achieved",
-    "mapping.stack.collective_call",
-    "mapping.stack.nodes_call",
-    "mapping.stack.operator_overhead",
+    "mapping.stack.matrix_efficiency",
+    "mapping.stack.hbm_efficiency",
+    "mapping.stack.network_efficiency",
+    "mapping.stack.collective_launch",
+    "mapping.stack.inter_node_launch",
+    "mapping.stack.operator_launch",
 )
 START = (0.7, 0.8, 0.1, 200e-6, 50e-6, 5e-6)
 

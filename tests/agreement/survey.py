@@ -160,7 +160,7 @@ def team(rng: Random, large: bool) -> Words:
     words = _collective(rng, rows, cols)
     words += [
         f"workload.pattern={rng.choice(list(TILE_PATTERNS))}",
-        f"workload.along={rng.choice(list(GROUP_AXES))}",
+        f"workload.group_axis={rng.choice(list(GROUP_AXES))}",
         "workload.root=0",
     ]
     return [*words, f"workload.group={sides[0]}x{sides[1]}", f"mapping.collective={rng.choice(list(TEAMS))}"]
@@ -169,7 +169,7 @@ def team(rng: Random, large: bool) -> Words:
 def exchange(rng: Random, large: bool) -> Words:
     """Exchanges of all tiles."""
     rows, cols = (int(side) for side in rng.integers(2, 13 if large else 7, 2))
-    words = [*_collective(rng, rows, cols), f"workload.pattern={rng.choice(list(EXCHANGED))}", "workload.along=rectangle"]
+    words = [*_collective(rng, rows, cols), f"workload.pattern={rng.choice(list(EXCHANGED))}", "workload.group_axis=rectangle"]
     return [*words, "workload.root=0", f"mapping.collective={rng.choice(list(EXCHANGES))}"]
 
 
@@ -186,7 +186,7 @@ def between_dies(rng: Random, large: bool) -> Words:
     rows, cols = (int(side) for side in rng.choice([2, 4, 8] if large else [2, 4], 2))
     patterns = {
         "direct": ("all_to_all", "allgather", "reduce_scatter", "allreduce"),
-        "by_node": ("all_to_all",),
+        "hierarchical": ("all_to_all",),
         "ring": ("allgather", "reduce_scatter", "allreduce"),
         "two_level": ("allgather", "reduce_scatter", "allreduce"),
         "ktree": ("allgather", "reduce_scatter", "allreduce", "multicast", "reduce"),
@@ -198,7 +198,7 @@ def between_dies(rng: Random, large: bool) -> Words:
         f"chip.dies.rows={rows}",
         f"chip.dies.cols={cols}",
         "workload=collective",
-        "workload.along=rectangle",
+        "workload.group_axis=rectangle",
     ]
     words += ["workload.root=0", f"workload.pattern={rng.choice(patterns[how])}", f"mapping.collective={how}"]
     words += [f"workload.bytes=['{int(2 ** rng.uniform(8, 22))} B']", f"mapping.members={members}"]

@@ -189,7 +189,7 @@ def test_windows_of_what_sees_later_keys_are_refused() -> None:
 
 
 def splits(count: int, *tiles: int) -> tuple[str, ...]:
-    return (*tiled(1, 1, *tiles), f"+mapping.splits={count}")
+    return (*tiled(1, 1, *tiles), f"+mapping.kv_splits={count}")
 
 
 GROWN = (*MLA[1:5], "workload.qk=576", "workload.v=512", "workload.keys=[4096]")
@@ -248,12 +248,12 @@ def test_keys_are_whole_where_requests_are_many() -> None:
 
 
 def test_splits_beside_a_dataflow_that_has_none_are_refused() -> None:
-    with pytest.raises(DesignError, match=r"mapping\.splits: has no effect with flat_async"):
-        asked(*CHIP, "+mapping.splits=4")
-    with pytest.raises(DesignError, match=r"mapping\.decode\.attention\.splits: has no effect with flat_async"):
-        asked("chip=tile32", "model=qwen3_1b7", "+mapping.decode.attention.splits=4")
-    knobs = ("+space.mapping.dataflow=choice(flash2,flash_split)", "+space.mapping.splits=choice(0,4)")
-    assert asked(*CHIP, "+mapping.splits=4", *knobs).space.knobs
+    with pytest.raises(DesignError, match=r"mapping\.kv_splits: has no effect with flat_async"):
+        asked(*CHIP, "+mapping.kv_splits=4")
+    with pytest.raises(DesignError, match=r"mapping\.decode\.attention\.kv_splits: has no effect with flat_async"):
+        asked("chip=tile32", "model=qwen3_1b7", "+mapping.decode.attention.kv_splits=4")
+    knobs = ("+space.mapping.dataflow=choice(flash2,flash_split)", "+space.mapping.kv_splits=choice(0,4)")
+    assert asked(*CHIP, "+mapping.kv_splits=4", *knobs).space.knobs
 
 
 FP8 = tuple(f"mapping.precision.{name}=fp8" for name in ("weights", "activations", "kv"))

@@ -60,7 +60,7 @@ def test_sums_from_both_sides_share_the_way_into_their_owner(chip: str, shape: s
     assert abs(gap(words, "events", "cycles")) < 0.03
 
 
-RING = "workload=collective workload.along=rectangle workload.root=0"
+RING = "workload=collective workload.group_axis=rectangle workload.root=0"
 
 
 @given(SEEDS.map(lambda seed: drawn("between dies", seed)))

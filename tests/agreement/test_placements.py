@@ -18,7 +18,7 @@ from dse.space.mapping import PLACEMENTS
 from dse.studies.fidelity_gap.kernels import preset
 
 MACHINES = {name: tile_core_machine(preset(name)) for name in ("npu64", "npu256")}
-WAYS = [("k", "ring"), ("k", "turns"), ("k", "two_level"), ("mn", "ring")]
+WAYS = [("k", "ring"), ("k", "overlapped_ring"), ("k", "two_level"), ("mn", "ring")]
 APART = 0.03
 """By which share two placements differ at least for their order to count."""
 
@@ -26,8 +26,10 @@ sizes = st.floats(0, 1).map(lambda share: int(4000**share))
 
 
 @given(st.sampled_from(sorted(MACHINES)), st.sampled_from(WAYS), st.integers(2, 16), sizes, sizes, sizes, st.booleans())
-@example("npu256", ("k", "turns"), 16, 1000, 152, 2560, True)  # an interleaved line of Qwen3-4B was said to be the quicker one
-@example("npu256", ("k", "turns"), 5, 1211, 1, 36, True)
+@example(
+    "npu256", ("k", "overlapped_ring"), 16, 1000, 152, 2560, True
+)  # an interleaved line of Qwen3-4B was said to be the quicker one
+@example("npu256", ("k", "overlapped_ring"), 5, 1211, 1, 36, True)
 @settings(max_examples=25)
 def test_placements_have_one_order_by_formula_and_by_events(
     chip: str, way: tuple[str, str], cores: int, m: int, k: int, n: int, locked: bool

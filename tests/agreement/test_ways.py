@@ -32,7 +32,7 @@ LINES = {
     "pooled dies": "chip=h800_ep chip.dies.rows=2 model=deepseek_v2_lite model.deepseek_v2_lite.layers={layers} "
     "workload.batch=[64] workload.prompt={some} workload.output=2 mapping.both.ep=16",
     "served pipelines": "chip=npu64 model=qwen3_4b model.qwen3_4b.layers={layers} workload=serving workload.requests=2 "
-    "mapping.serving.tokens=64 mapping.both.tp=2",
+    "mapping.serving.max_batched_tokens=64 mapping.both.tp=2",
     "served devices": "chip=npu_dse workload=serving workload.requests=20 workload.prompt={some}",
     "served regions": "chip=wse2 model=qwen3_1b7 model.qwen3_1b7.layers={layers} workload=serving workload.requests=4 "
     "workload.prompt={some} workload.output=4",
@@ -41,14 +41,14 @@ LINES = {
     "served many dies": "chip=wafer64 chip.dies.rows=1 chip.dies.cols=2 chip.mesh.rows=4 chip.mesh.cols=4 "
     "chip.hbm.channels=4 model=qwen3_1b7 model.qwen3_1b7.layers={layers} "
     "workload=serving workload.requests=4 workload.prompt={some} workload.output=4 mapping.both.ep=1 mapping.both.tp=2 "
-    "mapping.serving.batch=4 mapping.serving.tokens=256",
+    "mapping.serving.max_batch_size=4 mapping.serving.max_batched_tokens=256",
     "served pooled dies": "chip=h800_ep model=deepseek_v2_lite model.deepseek_v2_lite.layers={layers} workload=serving "
     "workload.requests=4 workload.prompt={some} workload.output=4 mapping.both.ep=64",
     "product": "chip=wse2 workload=gemv workload.shapes=[1x{some}x512] mapping.rows=16",
     "summa": "chip=tile32 workload=gemm workload.shapes=[{some}x512x512]",
     "collective": "chip=tile32 workload=collective workload.bytes=[{some}KiB]",
     "collective of dies": "chip=wafer64 chip.dies.rows=2 chip.dies.cols=2 workload=collective workload.pattern=allreduce "
-    "workload.along=rectangle workload.root=0 workload.bytes=[{some}KiB]",
+    "workload.group_axis=rectangle workload.root=0 workload.bytes=[{some}KiB]",
     "attention": "chip=tile32 workload=attention workload.keys=[{some}] workload.batch=1",
     "stream": "chip=hbm3 workload=stream workload.requests={some}",
     "traffic": "chip=mesh8 workload=traffic workload.packets={some}",

@@ -81,7 +81,7 @@ def on_tiles(of: Drawn, rows: int = 2, cols: int = 2, dataflow: str = "flat_asyn
     if stay:
         needed = of.case.batch * sum(one.layer.times * one.state for one in sequence_memory(of.model)) * STATE_BYTES
         share = stay * needed / (float(base.chip.tile.sram) * rows * cols)
-        base = replace(base, mapping=replace_leaves(base.mapping, {"decode.states": share}))
+        base = replace(base, mapping=replace_leaves(base.mapping, {"decode.state_share": share}))
     ((_, blocks),) = whole_chip.passes_by_phase(of.case, base.chip, base.mapping, "last")[of.phase]
     return Walk(blocks, _routing(of), tiles.compute_layer)
 

@@ -15,11 +15,11 @@ from dse.accuracy.validate import COLUMNS, simulated_metric
 SAMPLE = Path(__file__).with_name("measured.csv")
 CHIP = ("chip=a100", "stack=tuned")
 TRUTH = {
-    "mapping.stack.operator_overhead": 7e-6,
-    "mapping.stack.hbm_achieved": 0.7,
-    "mapping.stack.matrix_achieved": 0.6,
+    "mapping.stack.operator_launch": 7e-6,
+    "mapping.stack.hbm_efficiency": 0.7,
+    "mapping.stack.matrix_efficiency": 0.6,
 }
-UNITS = {"mapping.stack.operator_overhead": " s"}
+UNITS = {"mapping.stack.operator_launch": " s"}
 SHAPES = [(m, k) for m in (1, 16, 256, 2048, 8192) for k in (512, 2048, 8192)]
 
 

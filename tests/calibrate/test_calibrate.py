@@ -42,7 +42,7 @@ def test_the_same_seed_gives_the_same(sample: Calibration) -> None:
 def test_what_is_written_composes(sample: Calibration, tmp_path: Path) -> None:
     write_calibration(sample, tmp_path / "mine" / "calibration.yaml", as_json=True)
     config = compose(["--config-dir", str(tmp_path), "+mine@_global_=calibration", *CHIP])
-    said = config["mapping"]["stack"]["hbm_achieved"]
+    said = config["mapping"]["stack"]["hbm_efficiency"]
     assert (said["source"], said["fitted_on"]) == ("fitted", ["a100"])
     assert said["value"] == pytest.approx(sample.fitted.values[1], rel=1e-3)
     assert "Plotly.newPlot" in (tmp_path / "mine" / "calibration.html").read_text()
@@ -50,7 +50,7 @@ def test_what_is_written_composes(sample: Calibration, tmp_path: Path) -> None:
 
 def test_what_rows_do_not_say_is_named() -> None:
     found = calibrate(
-        SAMPLE, [*CHIP, "folds=2", "fit=[chip.network.nodes.bandwidth,chip.hbm.bandwidth,mapping.stack.hbm_achieved]"]
+        SAMPLE, [*CHIP, "folds=2", "fit=[chip.network.nodes.bandwidth,chip.hbm.bandwidth,mapping.stack.hbm_efficiency]"]
     )
     assert "no row depends on it" in determination_text(found, 0)
     assert "chip.hbm.bandwidth" in determination_text(found, 2)

@@ -20,7 +20,7 @@ REGISTRIES: dict[str, Any] = {
     "allreduce": ALLREDUCE,
     "gemm": GEMM,
     "gemv": GEMV,
-    "kv": KV,
+    "kv_placement": KV,
     "dataflow": ATTENTION,
     "collective": TEAMS | EXCHANGES,
     "policy": POLICIES,

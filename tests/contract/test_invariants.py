@@ -108,7 +108,7 @@ def test_the_operators_of_a_design_add_up_to_its_time(name: str) -> None:
             design = replace_leaves(
                 group, {a: float(np.ravel(v)[place]) for a, v, _ in iterate_leaves(group) if isinstance(v, np.ndarray)}
             )
-            parts = explain(design, workload.cases[0], decode_at=workload.decode_at)
+            parts = explain(design, workload.cases[0], decode_context=workload.decode_context)
             assert parts.seconds == pytest.approx(latency[row], rel=1e-9)
             assert sum(found.seconds for found in parts.rows) == pytest.approx(latency[row], rel=1e-9)
             for found in parts.rows:

@@ -38,7 +38,7 @@ CELLS = [
 
 def spent(design: Design, case: WorkloadCase) -> tuple[BreakdownRow, ...]:
     """Where the time of a case goes; what is executed is what is useful and its excess, which has a cause."""
-    found = explain(design, case, decode_at="mean", fidelity="analytical").rows
+    found = explain(design, case, decode_context="mean", fidelity="analytical").rows
     for row in found:
         assert set(row.excess or {}) <= {"padding", "repetition", "mask"}
         assert row.executed is None or row.executed >= row.flop >= 0

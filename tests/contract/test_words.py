@@ -52,7 +52,7 @@ ON: dict[tuple[str, ...], tuple[str, ...]] = {
     ("workload=attention", "workload.keys=[256,1000]", "workload.heads=8", "workload.kv_heads=2"): ("tile32", "npu64"),
     ("workload=attention", "workload.keys=[600]", "workload.queries=2", "workload.causal=true"): ("tile_gh200", "npu256"),
     ("workload=collective", "workload.pattern=[reduce,allreduce]"): ("tile32", "npu64"),
-    ("workload=collective", "workload.pattern=[all_to_all,allreduce]", "workload.along=rectangle", "workload.root=0"): (
+    ("workload=collective", "workload.pattern=[all_to_all,allreduce]", "workload.group_axis=rectangle", "workload.root=0"): (
         "tile_gh200",
         "npu256",
     ),

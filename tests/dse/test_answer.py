@@ -54,7 +54,7 @@ def test_the_terminal_names_what_was_evaluated_and_every_metric(line: list[str],
 
 
 def test_layers_that_stand_for_others_are_said_to() -> None:
-    of = [dict(dse.evaluate("chip=wse2", f"mapping.resident_layers={some}").about()) for some in (0, 4, 32)]
+    of = [dict(dse.evaluate("chip=wse2", f"mapping.simulated_layers={some}").about()) for some in (0, 4, 32)]
     assert "4 of 32 layers of Llama-3-8B" in of[1]["on the chip"]
     assert all("on the chip" not in about for about in (of[0], of[2]))
 
@@ -84,7 +84,7 @@ def test_a_model_is_said_to_cache_what_memory_has_of_a_token(model: str, formats
 @pytest.mark.parametrize("apart", [0, 1])
 def test_blocks_that_are_given_stand_beside_what_memory_has_room_for(apart: int) -> None:
     words = ("chip=h200", "workload=serving", "model=qwen3_8b", f"mapping.serving.prefill_instances={apart}")
-    design, load = load_of(*words, "mapping.serving.blocks=2588")
+    design, load = load_of(*words, "mapping.serving.kv_blocks=2588")
     assert kv_memory_by_pool(*load_of(*words)) == ()
     room = [pool.memory.blocks for pool in deploy_load(*load_of(*words), "analytical")[0].pools]
     found = kv_memory_by_pool(design, load)
@@ -96,7 +96,7 @@ def test_blocks_that_are_given_stand_beside_what_memory_has_room_for(apart: int)
 
 def test_where_no_rate_keeps_the_bounds_an_answer_says_what_requests_take_alone() -> None:
     words = ("chip=h200", "workload=serving", "model=qwen3_1b7", "workload.requests=30")
-    found = dse.evaluate(*words, "workload.rate=largest", "workload.ttft='1 ms'")
+    found = dse.evaluate(*words, "workload.rate=max", "workload.ttft='1 ms'")
     alone = dse.evaluate(*words, "workload.rate='0.001 Hz'").metrics
     assert found.metrics["max_rate"] == 0
     (one,) = found.beside
@@ -178,7 +178,7 @@ def test_an_overloaded_service_names_the_knob() -> None:
     base = ["chip=npu64", "model=qwen3_4b", "workload=serving", "workload.requests=200", "workload.rate='50 Hz'"]
     both = dse.evaluate(base)
     assert both.metrics["load_status"]
-    assert re.search(r"mapping\.both\.microbatch|chip\.mesh", overload_advice(both.metrics, both.design))
+    assert re.search(r"mapping\.both\.microbatch_size|chip\.mesh", overload_advice(both.metrics, both.design))
     apart = dse.evaluate([*base, "mapping.serving.prefill_cores=16"])
     assert "prefill_cores" in overload_advice(apart.metrics, apart.design)
     calm = dse.evaluate([*base[:-2], "workload.requests=4", "workload.rate='0.1 Hz'"])
@@ -236,9 +236,10 @@ def test_a_trace_with_hashes_says_what_it_would_reuse(tmp_path: Path) -> None:
         return dict(said.about()).get("prefixes", "")
 
     assert (
-        told(hashed) == "up to 40.0% of the prompt tokens repeat earlier ones; none are reused, see mapping.serving.reuse=pool"
+        told(hashed)
+        == "up to 40.0% of the prompt tokens repeat earlier ones; none are reused, see mapping.serving.prefix_cache=shared"
     )
-    assert told(hashed, "mapping.serving.reuse=pool") == told(hashed, "mapping.serving.prefix=0.2") == ""
+    assert told(hashed, "mapping.serving.prefix_cache=shared") == told(hashed, "mapping.serving.prefix_cache_share=0.2") == ""
     assert told([{**row, "hash_ids": [4 * at]} for at, row in enumerate(rows)]) == ""
 
 

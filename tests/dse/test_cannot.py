@@ -103,7 +103,7 @@ def test_constraints_that_do_not_bind_are_those_without_which_the_front_is_the_s
 
 
 def test_a_design_that_was_screened_and_searched_is_counted_once(tmp_path: Path) -> None:
-    small = ["+space.mapping.both.prefetch_cap={sweep: 'choice(0.5, 1.0)', when: {mapping.both.prefetch: [partial]}}"]
+    small = ["+space.mapping.both.prefetch_share={sweep: 'choice(0.5, 1.0)', when: {mapping.both.prefetch: [partial]}}"]
     asked = toy(tmp_path, *small, "screen.run=true", "screen.limit=64", "search=local", "search.budget=40")
     run_study(asked)
     part = StoredStudy(asked).part()

@@ -32,7 +32,7 @@ AUTO = ("mapping.both.gemm=auto", "mapping.both.gemv=auto")
 
 def seconds(design: Design, workload: Workload) -> float:
     """Of the first case."""
-    return explain(design, workload.cases[0], decode_at=workload.decode_at).seconds
+    return explain(design, workload.cases[0], decode_context=workload.decode_context).seconds
 
 
 @pytest.mark.parametrize(

@@ -367,7 +367,7 @@ def test_hydras_flags_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     with pytest.raises(SystemExit) as end:
         main()
     assert not end.value.code
-    assert "prefetch_cap: 1.0" in capsys.readouterr().out
+    assert "prefetch_share: 1.0" in capsys.readouterr().out
 
 
 def test_the_shell_completes_studies(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

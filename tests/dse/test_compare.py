@@ -112,7 +112,7 @@ def test_dies_are_divided_as_the_model_can_be() -> None:
     (side,) = dse.compare_chips("chip=[wafer64]", *DIES, *WAFER, "model=qwen3_1b7")
     assert side.found is not None, side.why
     assert side.values["mapping.both.ep"] == 1
-    split = {field.name for field in fields(MultiDiePlan)} - {"experts", "prefetch", "exchange"}
+    split = {field.name for field in fields(MultiDiePlan)} - {"experts", "prefetch", "all_to_all"}
     assert split <= {address.split(".")[-1] for address in side.values}
 
 
@@ -121,7 +121,7 @@ def test_no_split_of_the_dies_by_hand_is_better() -> None:
     words = (*DIES, *WAFER, "model=deepseek_v2_lite", "chip.d2d.bandwidth='20 GB/s'")
     (side,) = dse.compare_chips("chip=[wafer64]", *words, objective=objective)
     assert side.found is not None, side.why
-    draws = {"tp": (1, 2), "pp": (1, 2), "ep": (2, 4, 8), "overlap": ("none", "halves"), "placement": ("linear", "blocks")}
+    draws = {"tp": (1, 2), "pp": (1, 2), "ep": (2, 4, 8), "overlap": ("none", "two_batch"), "placement": ("linear", "blocks")}
     for _ in range(5):
         mine = [f"mapping.both.{name}={rng.choice(list(values))}" for name, values in draws.items()]
         other = dse.evaluate("chip=wafer64", *words, *mine)

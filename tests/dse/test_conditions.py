@@ -43,7 +43,7 @@ def test_what_another_knob_cannot_be_is_refused(value: str, said: str) -> None:
 
 
 def test_a_word_that_another_knob_cannot_have_is_refused() -> None:
-    caps = "+space.mapping.both.prefetch_cap={sweep: 'choice(0.5,1)', when: {mapping.both.prefetch: [partiall]}}"
+    caps = "+space.mapping.both.prefetch_share={sweep: 'choice(0.5,1)', when: {mapping.both.prefetch: [partiall]}}"
     with pytest.raises(DesignError, match=r"when.*prefetch: no option 'partiall'; did you mean 'partial'\?"):
         space("+space.mapping.both.prefetch=choice(none,partial)", caps)
 
@@ -65,5 +65,5 @@ def test_a_knob_that_is_there_is_put_in_the_place_of_another_as_a_refusal_says()
     with pytest.raises(DesignError, match="a knob already") as error:
         compose(words)
     assert "'~space.mapping.both.tp' and '+space.mapping.both.tp=...'" in str(error.value)
-    config = compose(["study=quickstart", "~space.mapping.both.prefetch", f"+space.mapping.both.prefetch_cap={ways}"])
-    assert config["space"]["mapping.both.prefetch_cap"]["when"] == {"mapping.both.tp": [8]}
+    config = compose(["study=quickstart", "~space.mapping.both.prefetch", f"+space.mapping.both.prefetch_share={ways}"])
+    assert config["space"]["mapping.both.prefetch_share"]["when"] == {"mapping.both.tp": [8]}

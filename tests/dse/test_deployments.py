@@ -19,7 +19,11 @@ def test_systems_have_whole_rows_of_no_more_dies_than_there_are() -> None:
     usual = asked(*WORDS, "mapping.both.ep=4")
     (load,) = usual.workload.cases
     assert isinstance(load, ServingLoad)
-    knobs = {"mapping.both.tp": "choice(1, 2)", "mapping.both.ep": "choice(4, 8)", "mapping.serving.batch": "choice(32)"}
+    knobs = {
+        "mapping.both.tp": "choice(1, 2)",
+        "mapping.both.ep": "choice(4, 8)",
+        "mapping.serving.max_batch_size": "choice(32)",
+    }
     space = asked(*WORDS, *(f"+space.{address}='{said}'" for address, said in knobs.items())).space
     assert isinstance(space, Space)
     found, _ = find_candidates(InstanceKinds(usual, load), SloBounds(1.0, 0.1, 0.9), space, devices, apart=True)

@@ -51,15 +51,21 @@ def test_flat_rates_that_were_fitted_say_where() -> None:
         ("chip=h100 stack=trtllm_h100 mapping.both.allreduce=library", ""),
         ("chip=h200 stack=trtllm_h100 mapping.both.allreduce=library", ""),
         ("chip=a100", ""),
-        ("chip=h800 stack=vllm_allreduce_h100 mapping.both.allreduce=library", "rings, short on h100"),
-        ("chip=mi300x stack=vllm_allreduce_h100 mapping.both.allreduce=library", "rings, short on h100"),
-        ("chip=mi300x stack=vllm_allreduce_h100 mapping.both.tp=1", ""),  # one die exchanges nothing
-        ("chip=npu_dse stack=flash3_h100", "context on h100"),
-        ("chip=h100 stack=sglang_he2025", "flat rates on a100"),
-        ("chip=h100 stack=sglang_he2025 +library/context@mapping.stack.context=flash3_h100", "flat rates on a100"),
+        ("chip=h800 stack=vllm_allreduce_h100 mapping.both.allreduce=library", "ring_collectives, one_shot_allreduce on h100"),
         (
-            "chip=mi300x stack=flash3_h100 +library/products@mapping.stack.products=vllm_a100",
-            "products on a100 and context on h100",
+            "chip=mi300x stack=vllm_allreduce_h100 mapping.both.allreduce=library",
+            "ring_collectives, one_shot_allreduce on h100",
+        ),
+        ("chip=mi300x stack=vllm_allreduce_h100 mapping.both.tp=1", ""),  # one die exchanges nothing
+        ("chip=npu_dse stack=flash3_h100", "prefill_attention on h100"),
+        ("chip=h100 stack=sglang_he2025", "flat rates on a100"),
+        (
+            "chip=h100 stack=sglang_he2025 +library/prefill_attention@mapping.stack.prefill_attention=flash3_h100",
+            "flat rates on a100",
+        ),
+        (
+            "chip=mi300x stack=flash3_h100 +library/gemm@mapping.stack.gemm=vllm_a100",
+            "gemm on a100 and prefill_attention on h100",
         ),
     ],
 )
@@ -74,19 +80,19 @@ def test_an_answer_says_what_was_fitted_on_other_chips(words: str, said: str) ->
 
 def test_a_constant_that_is_typed_is_nobodys_fit() -> None:
     words = ("chip=h100", "stack=flash3_h100")
-    of = {one.address: one for one in answer(*words, "mapping.stack.context.start=9us").sources}
-    assert of["mapping.stack.context.start"].fitted_on == ()
-    assert of["mapping.stack.context.achieved"].fitted_on == ("h100",)
-    assert "h200" in of["mapping.stack.context.achieved"].meant_for
+    of = {one.address: one for one in answer(*words, "mapping.stack.prefill_attention.start=9us").sources}
+    assert of["mapping.stack.prefill_attention.start"].fitted_on == ()
+    assert of["mapping.stack.prefill_attention.achieved"].fitted_on == ("h100",)
+    assert "h200" in of["mapping.stack.prefill_attention.achieved"].meant_for
 
 
 def test_a_constant_says_its_chip_before_its_group(tmp_path: Path) -> None:
     own = tmp_path / "mine/own.yaml"
     own.parent.mkdir()
-    own.write_text("mapping: {stack: {operator_overhead: {value: 5 us, source: fitted, fitted_on: [h100], note: mine}}}\n")
+    own.write_text("mapping: {stack: {operator_launch: {value: 5 us, source: fitted, fitted_on: [h100], note: mine}}}\n")
     words = ("--config-dir", str(tmp_path), "+mine@_global_=own", "stack=sglang_he2025", *FEW)
     of = {one.address: one.fitted_on for one in dse.evaluate(*words, "chip=h100").sources}
-    assert (of["mapping.stack.operator_overhead"], of["mapping.stack.hbm_achieved"]) == (("h100",), ("a100",))
+    assert (of["mapping.stack.operator_launch"], of["mapping.stack.hbm_efficiency"]) == (("h100",), ("a100",))
     own.write_text("chip: {hbm: {strided_row_overhead: {value: 5 ns, source: fitted, fitted_on: [h100], note: mine}}}\n")
     with pytest.raises(DesignError, match=r"chip\.hbm\.strided_row_overhead: one value, not a group of fields"):
         dse.evaluate(*words, "chip=h100")
@@ -94,7 +100,7 @@ def test_a_constant_says_its_chip_before_its_group(tmp_path: Path) -> None:
 
 def test_chips_side_by_side_and_studies_say_it_too(tmp_path: Path) -> None:
     words = ("stack=flash3_h100", "mapping.both.tp=1")
-    assert "(context on h100); on chip=a100 it is extrapolated" in comparison_notes(
+    assert "(prefill_attention on h100); on chip=a100 it is extrapolated" in comparison_notes(
         compare_best_mappings(["chip=[a100,h100]", *words, *FEW], "tpot")
     )
     one = foreign_constant_caveats(toy(tmp_path, "chip=a100", "stack=flash3_h100"))
@@ -109,7 +115,8 @@ def test_a_deployment_says_it_too(capsys: pytest.CaptureFixture[str], tmp_path: 
     of_two = ("mapping.both.tp=2", LIBRARY)
     several = (["chip=h100", *of_two], ["chip=mi300x", *of_two], ["chip=mi300x", "mapping.both.tp=1"])
     own, other, alone = (find_capacity([*of, *words]) for of in several)
-    wanted = "stack=vllm_allreduce_h100 was fitted on other chips (rings, short on h100); on chip=mi300x it is extrapolated"
+    parts = "ring_collectives, one_shot_allreduce"
+    wanted = f"stack=vllm_allreduce_h100 was fitted on other chips ({parts} on h100); on chip=mi300x it is extrapolated"
     found = [capacities.capacity_record(sides)["chips"][0]["extrapolated"] for sides in (own, other, alone)]
     assert found == [None, wanted, None]
     capacities.write_capacity(other, tmp_path / "page.html", as_json=False)
@@ -117,5 +124,7 @@ def test_a_deployment_says_it_too(capsys: pytest.CaptureFixture[str], tmp_path: 
 
 
 def test_chips_that_are_no_list_of_names_are_refused() -> None:
-    with pytest.raises(DesignError, match=r"mapping\.stack\.context\.fitted_on: 'a100' is not a list of chips by name"):
-        answer("chip=h100", "stack=flash3_h100", "mapping.stack.context.fitted_on=a100")
+    with pytest.raises(
+        DesignError, match=r"mapping\.stack\.prefill_attention\.fitted_on: 'a100' is not a list of chips by name"
+    ):
+        answer("chip=h100", "stack=flash3_h100", "mapping.stack.prefill_attention.fitted_on=a100")

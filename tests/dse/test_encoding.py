@@ -15,7 +15,7 @@ from tests.samples import base
 SPACE = Space(
     base(),
     (
-        ChoiceKnob("mapping.both.prefetch_cap", (0.25, 0.5, 1.0), ((("mapping.both.prefetch"), ("whole", "partial")),)),
+        ChoiceKnob("mapping.both.prefetch_share", (0.25, 0.5, 1.0), ((("mapping.both.prefetch"), ("whole", "partial")),)),
         ChoiceKnob("chip.cores", tuple(range(100, 601, 100))),
         ChoiceKnob("mapping.both.prefetch", ("none", "whole", "partial")),
         ChoiceKnob("mapping.both.tp", (8,)),

@@ -66,8 +66,8 @@ def around(random: Random, low: float, high: float, times: float = 16.0) -> floa
 def problem(random: Random, of: Kernel) -> Any:
     """A random problem of a kernel."""
     draws: dict[str, Callable[[], Any]] = {
-        "products": lambda: product(random),
-        "experts": lambda: expert(random),
+        "gemm": lambda: product(random),
+        "grouped_gemm": lambda: expert(random),
         "elementwise": lambda: ElementwiseKernel(
             around(random, 1, 4096),
             around(random, 4096, 65536),
@@ -75,10 +75,10 @@ def problem(random: Random, of: Kernel) -> Any:
                 [name for name in ("norm", "gate", "rotate", "copy", "gather", "softmax") if getattr(of.constants, name)]
             ),
         ),
-        "context": lambda: prompt(random, latent=False),
-        "latent_context": lambda: prompt(random, latent=True),
-        "generation": lambda: decode(random),
-        "latent_generation": lambda: latent_decode(random),
+        "prefill_attention": lambda: prompt(random, latent=False),
+        "mla_prefill_attention": lambda: prompt(random, latent=True),
+        "decode_attention": lambda: decode(random),
+        "mla_decode_attention": lambda: latent_decode(random),
     }
     return draws[of.kind]()
 
@@ -232,10 +232,10 @@ PLAIN = tuple(word for word in LATENT if not word.startswith(("workload.qk", "wo
 @pytest.mark.parametrize(
     ("stack", "kernel", "words"),
     [
-        ("trtllm_h100", "generation", "extrapolated: 128 queries of a KV head (measured 1 to 64)"),
-        ("flash2_h100", "generation", FLAT),
-        ("flash3_h100", "generation", FLAT),
-        ("vllm_allreduce_h100", "generation", FLAT),
+        ("trtllm_h100", "decode_attention", "extrapolated: 128 queries of a KV head (measured 1 to 64)"),
+        ("flash2_h100", "decode_attention", FLAT),
+        ("flash3_h100", "decode_attention", FLAT),
+        ("vllm_allreduce_h100", "decode_attention", FLAT),
     ],
 )
 def test_a_decode_that_no_row_has_is_within_reason_and_said(
@@ -260,7 +260,7 @@ def test_a_few_queries_are_of_decode_with_a_mask_or_without(queries: int, latent
     asked = (*words, "stack=trtllm_h100", f"workload.queries={queries}")
     masked, free = (dse.evaluate(*asked, f"workload.causal={causal}") for causal in ("true", "false"))
     (row,) = masked.breakdown.rows
-    assert row.basis.kernel.endswith("generation")
+    assert row.basis.kernel.endswith("decode_attention")
     assert masked.metrics["latency"] == pytest.approx(free.metrics["latency"], rel=1e-3)
 
 
@@ -286,10 +286,10 @@ def test_a_kernel_that_rows_say_is_slow_says_so() -> None:
 
 
 def test_without_ranges_a_form_stands() -> None:
-    of = next(of for of in kernels() if (of.kind, of.stack) == ("generation", "trtllm_h100"))
+    of = next(of for of in kernels() if (of.kind, of.stack) == ("decode_attention", "trtllm_h100"))
     asked = DecodeAttention(64.0, 4096.0, 128.0, 1.0, 1.0, 1088.0, 64 * 4096 * 1088 * 2.0, 64 * 128 * 1088 * 2.0)
     bare = replace(of.constants, measured_ranges=None)
-    assert library.LIBRARY["generation"].kernel_time(asked, bare, of.on.die).seconds() > 20 * took(of, asked).seconds()
+    assert library.LIBRARY["decode_attention"].kernel_time(asked, bare, of.on.die).seconds() > 20 * took(of, asked).seconds()
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_without_ranges_a_form_stands() -> None:
     ],
 )
 def test_ranges_that_are_none_are_refused(said: str, error: str, typed: Callable[..., tuple[int, str, str]]) -> None:
-    code, _, err = typed("evaluate", *LATENT, "stack=trtllm_h100", f"mapping.stack.generation.measured_ranges={said}")
+    code, _, err = typed("evaluate", *LATENT, "stack=trtllm_h100", f"mapping.stack.decode_attention.measured_ranges={said}")
     assert code == 2
     assert error in err
     assert len(err.strip().splitlines()) == 1

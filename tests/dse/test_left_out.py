@@ -25,7 +25,7 @@ def test_a_capacity_says_what_it_left_out(tmp_path: Path, typed: Callable[..., t
     )
     knobs = (
         "+space.mapping.both.tp=choice(1,2)",
-        "+space.mapping.serving.batch=choice(16,64)",
+        "+space.mapping.serving.max_batch_size=choice(16,64)",
         "--out",
         str(tmp_path / "page.html"),
     )

@@ -461,14 +461,14 @@ def test_a_link_out_of_the_folder_is_not_followed(
 @pytest.mark.parametrize(
     "text", ["API_KEY=sesame\n", '{"API_KEY": "sesame"}', '"sesame"', '["sesame"]', "sesame,sesame\n1,2\n", ""]
 )
-@pytest.mark.parametrize("address", ["workload.trace", "model.from_hf", "workload.lengths", "workload.routing"])
+@pytest.mark.parametrize("address", ["workload.trace", "model.from_hf", "workload.lengths", "workload.expert_load"])
 def test_what_stands_in_an_unknown_file_is_not_shown(
     text: str, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("secrets.csv").write_text(text)
     words = ["workload=serving"] if address == "workload.trace" else []
-    model = ["model=qwen3_30b_a3b"] if address == "workload.routing" else []
+    model = ["model=qwen3_30b_a3b"] if address == "workload.expert_load" else []
     with pytest.raises(DesignError) as refused:
         call_tool("evaluate", {"overrides": [*words, *model, f"{address}=secrets.csv"]}, lambda *_: None)
     assert "sesame" not in str(refused.value)

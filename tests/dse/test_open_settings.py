@@ -35,7 +35,7 @@ def holds(of: Question, tp: int) -> bool:
     st.sampled_from(["h100", "a100", "h200", "npu_dse", "groq", "rtx4090", "mi300x"]),
     st.sampled_from(["qwen3_1b7", "llama3_8b", "qwen3_32b", "llama3_70b", "mixtral_8x22b", "deepseek_v3"]),
     st.sampled_from([("workload=serving", "workload.requests=20"), ("workload.batch=[1]",), ("workload.batch=[64,2]",)]),
-    st.sampled_from([(), ("mapping.prefill.allreduce=ring",), ("mapping.stack.network_achieved=0.5",)]),
+    st.sampled_from([(), ("mapping.prefill.allreduce=ring",), ("mapping.stack.network_efficiency=0.5",)]),
 )
 @settings(max_examples=15, deadline=None)
 def test_an_open_degree_is_the_least_that_holds_the_model(
@@ -79,7 +79,7 @@ def test_a_stack_brings_its_own_collectives(stack: str) -> None:
     """Left open, several devices run on every stack, with its allreduces where it has some, as where the word is typed."""
     words = ("chip=a100", f"stack={stack}", "mapping.both.tp=2", "workload.batch=[1]", "workload.sequence=[256]")
     of = asked(*words)
-    own = of.base.mapping.stack.rings is not None
+    own = of.base.mapping.stack.ring_collectives is not None
     assert leaf_at(of.base, "mapping.decode.allreduce") == ("library" if own else "bidirectional_ring")
     said = asked(*words, f"mapping.both.allreduce={'library' if own else 'bidirectional_ring'}")
     found, typed = (evaluate(stack_designs([one.base]), one.workload).accepted().columns for one in (of, said))
@@ -89,7 +89,13 @@ def test_a_stack_brings_its_own_collectives(stack: str) -> None:
 @pytest.mark.parametrize("pattern", ["all_to_all", "dispatch", "allreduce"])
 def test_a_collective_by_itself_is_that_of_a_stack_that_has_it(pattern: str) -> None:
     stack = {"dispatch": "deepep_h100"}.get(pattern, "nccl_h100")
-    words = ("workload=collective", "mapping=sglang", "workload.along=rectangle", "workload.root=0", "workload.bytes=[64KiB]")
+    words = (
+        "workload=collective",
+        "mapping=sglang",
+        "workload.group_axis=rectangle",
+        "workload.root=0",
+        "workload.bytes=[64KiB]",
+    )
     of = asked("chip=h100", f"stack={stack}", f"workload.pattern={pattern}", *words)
     assert leaf_at(of.base, "mapping.decode.allreduce") == "library"
     assert leaf_at(of.base, "mapping.decode.tp") == 8

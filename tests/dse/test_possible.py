@@ -230,4 +230,4 @@ def test_a_trace_with_rows_that_are_too_long_names_file_and_row(tmp_path: Path) 
     path.write_text("arrival,prompt,output\n0,5,5\n\n1,5,1000000000\n2,50000,3\n")
     with pytest.raises(DesignError, match=r"trace\.csv, row 4: 5 prompt and 1,000,000,000 output tokens, and 1 more rows"):
         divided(tmp_path, f"workload.trace={path}", "workload.arrivals=trace")
-    assert divided(tmp_path, f"workload.trace={path}", "workload.arrivals=trace", "workload.clip=40960")
+    assert divided(tmp_path, f"workload.trace={path}", "workload.arrivals=trace", "workload.max_length=40960")

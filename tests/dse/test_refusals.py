@@ -104,8 +104,16 @@ def test_attention_that_serving_cannot_have_is_what_is_refused(fields: list[str]
 CLASHES = [
     (("mapping=npu", "+space.mapping.both.partition=choice(k,meshgemm)", "+space.mapping.both.placement=choice(ring,mesh)"),
      "mapping.both.partition", ("mapping.both.partition=meshgemm",)),
-    (("mapping=npu_ktree", "+space.mapping.both.partition=choice(k,mn)"), "mapping.both.sums", ("mapping.both.partition=mn",)),
-    (("mapping=npu_flat_attention", "+space.mapping.sram_kv=choice(0,0.5)"), "mapping.sram_kv", ("mapping.sram_kv=0.5",)),
+    (
+        ("mapping=npu_ktree", "+space.mapping.both.partition=choice(k,mn)"),
+        "mapping.both.allreduce",
+        ("mapping.both.partition=mn",),
+    ),
+    (
+        ("mapping=npu_flat_attention", "+space.mapping.sram_kv_share=choice(0,0.5)"),
+        "mapping.sram_kv_share",
+        ("mapping.sram_kv_share=0.5",),
+    ),
     (("mapping=npu_flat_attention", "+space.mapping.precision.kv=choice(fp16,int8)"), "mapping.precision.kv",
      ("mapping.precision.kv=int8",)),
 ]  # fmt: skip
@@ -146,8 +154,8 @@ def test_a_study_whose_knobs_leave_such_words_as_they_are_is_refused() -> None:
 
 
 def test_what_a_file_leaves_out_is_told_from_what_there_is_not() -> None:
-    with pytest.raises(DesignError, match=r"^mapping\.stack\.products: this mapping leaves it out; \+mapping"):
-        compose(["chip=a100", "mapping.stack.products=4"])
+    with pytest.raises(DesignError, match=r"^mapping\.stack\.gemm: this mapping leaves it out; \+mapping"):
+        compose(["chip=a100", "mapping.stack.gemm=4"])
     with pytest.raises(DesignError, match=r"^mapping\.stack: no field 'mapping\.stack\.produce'"):
         compose(["chip=a100", "mapping.stack.produce=4"])
     with pytest.raises(DesignError, match=r"^mapping: null is not the name of a mapping; valid: .*flat, "):
@@ -156,14 +164,14 @@ def test_what_a_file_leaves_out_is_told_from_what_there_is_not() -> None:
 
 @pytest.mark.parametrize("algorithm", ["two_level", "ring"])
 def test_what_only_the_preset_says_falls_away_with_the_algorithm_that_reads_it(algorithm: str) -> None:
-    words = ("chip=npu64", "model=qwen3_4b", "mapping=npu_ktree", f"mapping.both.sums.algorithm={algorithm}")
-    sums = asked(*words).base.mapping.decode.sums
+    words = ("chip=npu64", "model=qwen3_4b", "mapping=npu_ktree", f"mapping.both.allreduce.algorithm={algorithm}")
+    sums = asked(*words).base.mapping.decode.allreduce
     assert (sums.algorithm, sums.ktree_k) == (algorithm, None)
-    assert asked(*words[:3]).base.mapping.decode.sums.ktree_k == 2
-    with pytest.raises(DesignError, match=rf"sums\.ktree_k: has no effect with {algorithm}"):
-        asked(*words, "mapping.both.sums.ktree_k=3")
-    both = "+space.mapping.both.sums.algorithm=choice(ktree,ring)"
-    assert asked(*words, both).base.mapping.decode.sums.ktree_k == 2
+    assert asked(*words[:3]).base.mapping.decode.allreduce.ktree_k == 2
+    with pytest.raises(DesignError, match=rf"allreduce\.ktree_k: has no effect with {algorithm}"):
+        asked(*words, "mapping.both.allreduce.ktree_k=3")
+    both = "+space.mapping.both.allreduce.algorithm=choice(ktree,ring)"
+    assert asked(*words, both).base.mapping.decode.allreduce.ktree_k == 2
 
 
 @pytest.mark.parametrize(
@@ -172,7 +180,7 @@ def test_what_only_the_preset_says_falls_away_with_the_algorithm_that_reads_it(a
         (("workload.output=128",), "workload.output: has no effect without workload.prompt"),
         (("workload.prompt=512",), "workload.output: missing; set the number of output tokens"),
         (("study=quickstart", "workload.prompt=512"), "workload.prompt: has no effect with workload.lengths"),
-        (("model=llama3_8b", "workload.routing=even"), "workload.routing: no model here has experts"),
+        (("model=llama3_8b", "workload.expert_load=even"), "workload.expert_load: no model here has experts"),
         (("model.llama3_8b.layers=1000000000",), "model.llama3_8b.layers: 1,000,000,000 is above the most that makes sense"),
         (("precision.weights=fp7",), "precision: no field .*; did you mean mapping.precision.weights"),
         (("chip=[h100,a100]",), r"chip: one chip, not \[h100,a100\]; use dse compare chip=\[h100,a100\]"),
@@ -190,7 +198,7 @@ def test_one_length_of_a_request_without_the_other_is_refused(words: tuple[str, 
     [
         (("workload.cv=3",), "workload.cv: arrivals=poisson does not use it; set arrivals=gamma"),
         (("workload.shuffle=true",), "workload.shuffle: needs a file; set workload.trace"),
-        (("workload.scale=2",), "workload.scale: arrivals=poisson does not use it; set arrivals=trace"),
+        (("workload.rate_scale=2",), "workload.rate_scale: arrivals=poisson does not use it; set arrivals=trace"),
         (("workload.trace={trace}", "workload.prompt=100"), "workload.prompt: has no effect with workload.trace"),
         (("workload.trace={trace}", "workload.arrivals=trace", "workload.rate='3 Hz'"), "workload.rate: arrivals=trace has"),
     ],
@@ -250,7 +258,7 @@ def test_the_file_of_a_study_is_held_to_the_same(
         (
             "workload=collective",
             "workload.pattern=allreduce",
-            "workload.along=rectangle",
+            "workload.group_axis=rectangle",
             "workload.root=0",
             "workload.group=mesh",
             "workload.combine=sum",

@@ -89,7 +89,7 @@ def test_links_carry_what_the_busiest_core_of_a_draw_gets() -> None:
 
 
 def test_a_file_is_said_by_the_workload() -> None:
-    with pytest.raises(DesignError, match=r"workload\.routing=FILE"):
+    with pytest.raises(DesignError, match=r"workload\.expert_load=FILE"):
         asked("model=mixtral_8x7b", "+model.mixtral_8x7b.experts.load=file")
 
 
@@ -108,6 +108,6 @@ def test_a_file_is_said_by_the_workload() -> None:
 def test_a_file_of_anything_else_is_refused(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "counts.csv"
     path.write_text(text)
-    with pytest.raises(DesignError, match=r"workload\.routing") as refused:
-        asked("model=mixtral_8x7b", f"workload.routing={path}")
+    with pytest.raises(DesignError, match=r"workload\.expert_load") as refused:
+        asked("model=mixtral_8x7b", f"workload.expert_load={path}")
     assert said in str(refused.value)

@@ -26,8 +26,8 @@ def test_one_request_and_those_that_come_at_once_have_no_rate() -> None:
     served = ("chip=h200", "model=llama3_8b", "workload=serving")
     for words, said in (
         (("workload.requests=1",), "1 request at once"),
-        (("workload.requests=10", "workload.arrivals=at_once"), "10 requests at once"),
-        (("workload.requests=2", "workload.rate=[5 Hz]", "workload.arrivals=fixed"), "2 requests at 5 Hz, drawn 5 a second"),
+        (("workload.requests=10", "workload.arrivals=offline"), "10 requests at once"),
+        (("workload.requests=2", "workload.rate=[5 Hz]", "workload.arrivals=constant"), "2 requests at 5 Hz, drawn 5 a second"),
     ):
         (case,) = asked(*served, *words).workload.cases
         assert case.label.endswith(said)
@@ -40,7 +40,11 @@ def test_what_capacity_found_is_said_where_its_page_cannot_be_written(
     (tmp_path / "runs").write_text("no folder")
     words = ("chip=h200", "model=llama3_8b", "devices=1", "disaggregated=false", "workload.ttft=1 s", "workload.tpot=30 ms")
     code, out, err = typed(
-        "capacity", *words, "workload.requests=500", "mapping.serving.batch=64", "mapping.serving.tokens=512"
+        "capacity",
+        *words,
+        "workload.requests=500",
+        "mapping.serving.max_batch_size=64",
+        "mapping.serving.max_batched_tokens=512",
     )
     assert code == 2
     assert "requests/s" in out
@@ -83,7 +87,9 @@ def test_a_file_of_figures_without_them_says_what_is_missing(text: str, said: st
 
 def test_a_bound_that_breaks_with_another_breaks_in_the_plural() -> None:
     words = ("chip=h200", "model=llama3_8b", "devices=1", "disaggregated=false", "workload.ttft='1 s'", "workload.tpot='30 ms'")
-    (side,) = find_capacity((*words, "workload.requests=500", "mapping.serving.batch=64", "mapping.serving.tokens=512"))
+    (side,) = find_capacity(
+        (*words, "workload.requests=500", "mapping.serving.max_batch_size=64", "mapping.serving.max_batched_tokens=512")
+    )
     for broken, said in (("ttft", "that ttft is broken"), ("ttft and tpot", "that ttft and tpot are broken")):
         assert said in _answer(replace(side, curve=tuple((*point[:4], broken) for point in side.curve)))
     with pytest.raises(DesignError, match="deployments on 1 device fits"):

@@ -260,7 +260,7 @@ def test_auto_starts_ray_when_what_is_left_repays_it(start: float, repaid: bool)
 
     hired, said = Hired(), []
     workers = AutoWorkers(
-        SerialWorkers(evaluate), lambda: hired, WorkerSettings("auto", count=2, start=start), 400, said.append
+        SerialWorkers(evaluate), lambda: hired, WorkerSettings("auto", count=2, start_time=start), 400, said.append
     )
     entries = [(f"{number}", {}, base()) for number in range(400)]
     found = []
@@ -282,7 +282,7 @@ def test_auto_goes_on_alone_where_ray_does_not_start() -> None:
 
     said: list[str] = []
     evaluate = lambda batch: [DesignResult(entry[0], entry[1], seconds=0.01) for entry in batch]  # noqa: E731
-    workers = AutoWorkers(SerialWorkers(evaluate), refused, WorkerSettings("auto", count=2, start=0.0), 400, said.append)
+    workers = AutoWorkers(SerialWorkers(evaluate), refused, WorkerSettings("auto", count=2, start_time=0.0), 400, said.append)
     workers.submit([(f"{number}", {}, base()) for number in range(400)])
     found: list[DesignResult] = []
     while len(found) < 400:

@@ -50,8 +50,8 @@ QUESTIONS = [
     "chip=tile32 workload=attention",
     "chip=h800_ep chip.dies.rows=1 mapping.both.ep=8 model=qwen3_30b_a3b workload.batch=[8] mapping.both.experts.redundant=8",
     "chip=a100 workload=gemv mapping=sglang",
-    "chip=h200 workload=serving model=qwen3_1b7 workload.requests=50 mapping.serving.blocks=2588 "
-    "workload.classes=[{name:a,share:0.5},{name:b,share:0.5,priority:1}]",
+    "chip=h200 workload=serving model=qwen3_1b7 workload.requests=50 mapping.serving.kv_blocks=2588 "
+    "workload.slo_classes=[{name:a,share:0.5},{name:b,share:0.5,priority:1}]",
 ]
 
 INFEASIBLE = ("chip=a100 model=llama3_405b mapping.both.tp=8", "chip=wse2 workload.batch=[1]")
@@ -67,7 +67,7 @@ def test_evaluate_keeps_to_its_schema(line: str, typed: Typed) -> None:
     assert (said["part"] is not None) == ("@" in line)
     assert all(("rows_skipped" in case) == ("serving" in line) for case in said["cases"])
     assert sum(said["memory_bytes"].values()) == pytest.approx(said["metrics"]["hbm_used"]["value"] if "_ep" in line else 0.0)
-    assert all(case.get("kv_memory", []) == [] for case in said["cases"]) == ("serving.blocks" not in line)
+    assert all(case.get("kv_memory", []) == [] for case in said["cases"]) == ("serving.kv_blocks" not in line)
     assert [sum(of["requests"] for of in case.get("classes", [])) for case in said["cases"] if "classes" in line] in ([], [50])
     assert bool(said["models"]) == (not any(alone in line for alone in ("workload=gem", "workload=attention")))
 
@@ -113,7 +113,7 @@ def test_compare_keeps_to_its_schema_where_a_chip_cannot_be_asked(typed: Typed) 
 LOAD = (
     "devices=1", "workload.prompt=700", "workload.output=60", "workload.requests=100", "workload.ttft='1 s'",
     "workload.tpot='60 ms'", "disaggregated=false", "space=empty", "+space.mapping.both.tp='choice(1,2)'",
-    "mapping.serving.batch=16", "mapping.serving.tokens=512",
+    "mapping.serving.max_batch_size=16", "mapping.serving.max_batched_tokens=512",
 )  # fmt: skip
 
 
@@ -124,7 +124,7 @@ LOAD = (
 def test_capacity_keeps_to_its_schema(words: str, served: list[bool], typed: Typed) -> None:
     more = ("mapping.precision.weights=int8",) if "70b" in words else ()
     if len(served) == 1:
-        more = (*more, "workload.classes=[{name: chat, share: 0.7}, {name: batch, share: 0.3, ttft: 1.2 s}]")
+        more = (*more, "workload.slo_classes=[{name: chat, share: 0.7}, {name: batch, share: 0.3, ttft: 1.2 s}]")
     code, out, err = typed("capacity", "--json", *words.split(), *LOAD, *more)
     assert code == 0, err
     sides = checked("capacity", out)["chips"]
@@ -218,7 +218,7 @@ def test_validate_keeps_to_its_schemas(here: Path, typed: Typed) -> None:
 
 
 def test_calibrate_keeps_to_its_schema(typed: Typed) -> None:
-    words = ("fit=[mapping.stack.hbm_achieved,chip.network.nodes.bandwidth]", "folds=2")
+    words = ("fit=[mapping.stack.hbm_efficiency,chip.network.nodes.bandwidth]", "folds=2")
     code, out, err = typed("calibrate", "--json", str(SAMPLE), *CHIP, *words)
     assert code == 0, err
     said = checked("calibrate", out)["constants"]

@@ -102,7 +102,13 @@ def test_a_screen_at_a_fidelity_that_cannot_be_is_refused(words: tuple[str, ...]
 
 def test_designs_that_a_sample_has_twice_are_evaluated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And each row has what it has where all rows are evaluated."""
-    words = ("screen.limit=64", "workload.requests=10", "workload.scale=0.05", "workers.kind=serial", "chips=[npu_dse, wse2]")
+    words = (
+        "screen.limit=64",
+        "workload.requests=10",
+        "workload.rate_scale=0.05",
+        "workers.kind=serial",
+        "chips=[npu_dse, wse2]",
+    )
     asked, tables, counts = list[int](), list[pd.DataFrame](), list[int]()
 
     def counted(designs: Designs, *given: Any, **said: Any) -> Outcomes:
@@ -208,7 +214,7 @@ def test_a_block_whose_worker_died_unheard_was_evaluated(unbroken: ScreenResult,
 
     monkeypatch.setattr("dse.execution.screen.BLOCK_ROWS", 256)
     monkeypatch.setattr("dse.execution.ray_cluster.map_on_crew", twice)
-    asked = toy(tmp_path, *SMALL, "workers=ray", "workers.start='1 us'", "workers.count=2")
+    asked = toy(tmp_path, *SMALL, "workers=ray", "workers.start_time='1 us'", "workers.count=2")
     found = run_screen(asked, lambda done, total, size: None)
     assert (found.rows, found.evaluated, len(stored_block_files(asked))) == (unbroken.rows, unbroken.rows, unbroken.rows / 256)
     assert run_screen(asked, lambda done, total, size: None).evaluated == 0
@@ -232,7 +238,7 @@ def test_a_machine_that_dies_costs_the_blocks_it_was_at(unbroken: ScreenResult, 
 
     try:
         place = f"file://{tmp_path}/blocks"
-        words = (*SMALL, "workers=ray", "workers.start='1 us'", "workers.count=2", f"screen.folder={place}")
+        words = (*SMALL, "workers=ray", "workers.start_time='1 us'", "workers.count=2", f"screen.folder={place}")
         asked = toy(tmp_path / "run", *words)
         found = run_screen(asked, until)
     finally:

@@ -39,7 +39,7 @@ def write(path: Path, text: str) -> None:
         (["chip=npu64"], None),
         (["-cd=own", "chip=mine"], "tuned"),
         (["-cd=own", "chip=other"], "nccl_a100"),
-        (["-cd=own", "chip=other", "mapping.stack.hbm_achieved=0.5"], "nccl_a100"),
+        (["-cd=own", "chip=other", "mapping.stack.hbm_efficiency=0.5"], "nccl_a100"),
         (["study=plain"], "tuned"),
         (["study=plain", "chip=npu_dse"], "ideal"),
         (["study=chosen"], "nccl_a100"),
@@ -71,7 +71,7 @@ def test_dies_with_a_cache_have_a_stack_and_others_have_none(chip: str) -> None:
 @pytest.mark.parametrize("stack", STACKS)
 def test_every_stack_runs_on_every_die(stack: str) -> None:
     ideal = dse.evaluate("chip=a100", "stack=ideal", *FEW).metrics["latency"]
-    rings = "library/rings" in (SHIPPED_CONF / f"stack/{stack}.yaml").read_text()  # which no other allreduce reads
+    rings = "library/ring_collectives" in (SHIPPED_CONF / f"stack/{stack}.yaml").read_text()  # which no other allreduce reads
     more = ("mapping.both.allreduce=library",) if rings else ()
     assert dse.evaluate("chip=a100", f"stack={stack}", *FEW, *more).metrics["latency"] >= ideal
 
@@ -103,10 +103,10 @@ defaults: [npu_dse, _self_]
 """
 NEW = [
     "mapping.stack.attention_passes=3",
-    "mapping.stack.matrix_achieved=0.5",
-    "mapping.stack.network_achieved=0.25",
-    "mapping.stack.collective_call=10 us",
-    "mapping.stack.operator_overhead=2 us",
+    "mapping.stack.matrix_efficiency=0.5",
+    "mapping.stack.network_efficiency=0.25",
+    "mapping.stack.collective_launch=10 us",
+    "mapping.stack.operator_launch=2 us",
 ]
 
 
@@ -117,4 +117,4 @@ def test_a_chip_that_was_written_before_there_were_stacks(tmp_path: Path, monkey
     old, bare = design(*here), design(*here, "stack=ideal")
     assert bare != old
     assert design(*here, "stack=ideal", *NEW) == old
-    assert design(*here, "mapping.stack.matrix_achieved=0.75") == design(*here, "chip.core.achieved=0.75") != old
+    assert design(*here, "mapping.stack.matrix_efficiency=0.75") == design(*here, "chip.core.achieved=0.75") != old

@@ -47,8 +47,8 @@ def test_measured_parts_are_those_whose_files_say_so(stack: str, words: tuple[st
     assert not read & set(found.assumed)
     assert bool(found.measured) != (NONE in found.text)
     if "mapping.both.tp=1" in words:
-        assert not read & {"rings", "short", "exchanges"}, "one device exchanges nothing"
-    flat = [part for part in ("products", "elementwise") if part not in files]
+        assert not read & {"ring_collectives", "one_shot_allreduce", "all_to_all"}, "one device exchanges nothing"
+    flat = [part for part in ("gemm", "elementwise") if part not in files]
     fitted = any(of.part not in PARTS for of in found.measured)
     assert fitted or set(flat) <= set(found.assumed)
 

@@ -70,7 +70,7 @@ def test_a_file_with_times_is_replayed_as_a_whole(kind: str, tmp_path: Path) -> 
     st.sampled_from([kind for kind, of in TRACE_FORMATS.items() if of.arrival]),
     st.integers(2, 60),
     st.integers(1, 80) | st.none(),
-    st.sampled_from([(), ("workload.scale=3",), ("workload.rate=5 Hz",), ("workload.arrivals=fixed",)]),
+    st.sampled_from([(), ("workload.rate_scale=3",), ("workload.rate=5 Hz",), ("workload.arrivals=constant",)]),
     st.booleans(),
 )
 @settings(max_examples=25, deadline=None)
@@ -88,9 +88,9 @@ def test_what_is_cut_drawn_or_scaled_stands_in_the_label(
     part = ("some" if shuffled else "the first") if cut else "all"
     assert f", {part} of {path.name}" in load.label
     assert (" (in another order)" in load.label) == shuffled
-    drawn = how in (("workload.rate=5 Hz",), ("workload.arrivals=fixed",))
+    drawn = how in (("workload.rate=5 Hz",), ("workload.arrivals=constant",))
     assert ("the file's times are not used" in load.label) == drawn
-    assert ("3 times its rate" in load.label) == (how == ("workload.scale=3",))
+    assert ("3 times its rate" in load.label) == (how == ("workload.rate_scale=3",))
     if not drawn:
         factor = 3 if how else 1
         assert load.requests.arrival == pytest.approx(whole.arrival[:kept] / factor)

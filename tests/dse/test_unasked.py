@@ -12,7 +12,7 @@ from tests.samples import asked
 LLAMA = ("model=llama3_8b", "workload.batch=[1]", "workload.prompt=64", "workload.output=8")
 CASES = {
     ("chip=wse2", *LLAMA): ("mapping.decode.gemm=summa", "+space.mapping.decode.gemm='choice(summa,cannon)'"),
-    ("chip=wse2", "workload=gemm"): ("mapping.gemv=ring", "mapping.ktree_k=3", "mapping.sums=all"),
+    ("chip=wse2", "workload=gemm"): ("mapping.gemv=ring", "mapping.ktree_k=3", "mapping.gemv_result=all"),
     ("chip=wse2", "workload=gemv"): ("mapping.gemm=cannon",),
     ("chip=npu64", *LLAMA): ("mapping.both.experts=whole",),
     ("chip=h100", "workload=gemm"): (
@@ -23,23 +23,23 @@ CASES = {
     ("chip=h100", "workload=attention"): (
         "mapping.decode.tp=4",
         "mapping.both.allreduce=ring",
-        "mapping.stack.nodes_call='1 us'",
+        "mapping.stack.inter_node_launch='1 us'",
         "mapping.stack.attention_passes=1",
     ),
     ("chip=h100", "stack=trtllm_h100", "workload=experts"): (
-        "mapping.stack.products.achieved=0.5",
-        "mapping.stack.hbm_achieved=0.5",
-        "+space.mapping.stack.operator_overhead='tag(us, choice(1,2))'",
+        "mapping.stack.gemm.achieved=0.5",
+        "mapping.stack.hbm_efficiency=0.5",
+        "+space.mapping.stack.operator_launch='tag(us, choice(1,2))'",
     ),
     ("chip=a100", "stack=vllm_a100", "workload=elementwise"): (
-        "mapping.stack.hbm_achieved=0.5",
-        "mapping.stack.matrix_achieved=0.5",
+        "mapping.stack.hbm_efficiency=0.5",
+        "mapping.stack.matrix_efficiency=0.5",
     ),
-    ("chip=h100", "workload=experts"): ("mapping.both.allreduce=ring", "mapping.stack.network_achieved=0.5"),
-    ("chip=h100", "workload=elementwise"): ("mapping.prefill.prefetch=none", "mapping.stack.collective_call='1 us'"),
+    ("chip=h100", "workload=experts"): ("mapping.both.allreduce=ring", "mapping.stack.network_efficiency=0.5"),
+    ("chip=h100", "workload=elementwise"): ("mapping.prefill.prefetch=none", "mapping.stack.collective_launch='1 us'"),
     ("chip=h100", "stack=trtllm_h100", *LLAMA, "mapping.both.tp=8", "mapping.both.allreduce=library"): (
-        "mapping.stack.network_achieved=0.5",
-        "mapping.stack.nodes_call='1 us'",
+        "mapping.stack.network_efficiency=0.5",
+        "mapping.stack.inter_node_launch='1 us'",
     ),
 }
 
@@ -71,4 +71,4 @@ def test_both_phases_and_what_follows_are_read() -> None:
     asked("chip=h100", "workload=gemv", "mapping.prefill.tp=4")
     asked("chip=h100", "workload=attention", "mapping.both.tp=4")
     for more in ("mapping.both.tp=16", "+space.mapping.both.tp='choice(8,16)'"):
-        asked("chip=h100", *LLAMA, more, "mapping.stack.nodes_call='1 us'")
+        asked("chip=h100", *LLAMA, more, "mapping.stack.inter_node_launch='1 us'")

@@ -184,7 +184,7 @@ def test_the_next_fidelity_is_the_one_above_the_study_s_own(tmp_path: Path) -> N
 
 
 def test_on_a_part_of_their_meshes_both_readers_play_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = products(tmp_path, "verify.fidelity=cycles", "verify.side=4", "verify.designs=5")
+    asked = products(tmp_path, "verify.fidelity=cycles", "verify.submesh=4", "verify.designs=5")
     found = ran(asked)
     assert (found.low, found.high, len(found.after)) == ("analytical@4", "cycles@4", 5)
     assert "matrices shrink with the mesh" in found.part
@@ -202,7 +202,7 @@ def test_on_a_part_of_their_meshes_both_readers_play_the_same(tmp_path: Path, ca
     (shown,) = report_payload([StoredStudy(asked).part()])["studies"]
     assert shown["verified"]["part"] == found.part
     assert shown["verified"]["before"]["latency"] == [float(f"{value:.9g}") for value in found.before["latency"]]
-    whole = products(tmp_path, "verify.fidelity=cycles", "verify.side=0")
+    whole = products(tmp_path, "verify.fidelity=cycles", "verify.submesh=0")
     assert whole.compared == ("analytical", "cycles")
 
 
@@ -243,7 +243,7 @@ def test_a_part_says_by_how_much_the_best_leads_there_and_as_a_whole(
         "++space.mapping.rows=choice(720)",
         "++space.mapping.gemm=choice(meshgemm,cannon)",
     )
-    asked = products(tmp_path, *shapes, "verify.fidelity=cycles", "verify.side=8", "constraints.cycles='<= 1e9 cycle'")
+    asked = products(tmp_path, *shapes, "verify.fidelity=cycles", "verify.submesh=8", "constraints.cycles='<= 1e9 cycle'")
     found = ran(asked)
     frame = StoredStudy(asked).frame().set_index("mapping.gemm")["latency"]
     (lead,) = found.decisions
@@ -276,9 +276,9 @@ def test_a_decision_is_of_the_best_and_the_best_that_is_worse() -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["verify.side=-1"], "verify.side: -1 is not a whole number of cores, or 0"),
+        (["verify.submesh=-1"], "verify.submesh: -1 is not a whole number of cores, or 0"),
         (["verify.fidelity=evens"], "verify.fidelity: 'evens' is no fidelity; did you mean 'events'"),
-        (["verify.fidelity=cycles@4"], "'cycles@4' is no fidelity; set verify.fidelity=cycles verify.side=4$"),
+        (["verify.fidelity=cycles@4"], "'cycles@4' is no fidelity; set verify.fidelity=cycles verify.submesh=4$"),
         (["verify.fidelity=cycls@4"], "'cycls@4' is no fidelity; did you mean 'cycles'"),
         (
             ["verify.fidelity=analytical"],

@@ -228,14 +228,17 @@ def test_what_cannot_be_compared_is_refused_in_a_line(
     ("line", "why"),
     [
         (
-            ["mapping.both.prefetch=none", "mapping.both.prefetch_cap=0.4"],
-            "mapping.both.prefetch_cap: has no effect with ",
+            ["mapping.both.prefetch=none", "mapping.both.prefetch_share=0.4"],
+            "mapping.both.prefetch_share: has no effect with ",
         ),
         (
-            ["mapping.both.prefetch=none", "mapping.decode.prefetch_cap=0.4"],
-            "mapping.decode.prefetch_cap: has no effect with ",
+            ["mapping.both.prefetch=none", "mapping.decode.prefetch_share=0.4"],
+            "mapping.decode.prefetch_share: has no effect with ",
         ),
-        (["mapping.both.tp=1", "mapping.stack.collective_call=3 us"], "mapping.stack.collective_call: has no effect, since "),
+        (
+            ["mapping.both.tp=1", "mapping.stack.collective_launch=3 us"],
+            "mapping.stack.collective_launch: has no effect, since ",
+        ),
     ],
 )
 def test_what_nothing_reads_of_the_design_is_refused_though_knobs_of_the_study_could_have_it_read(
@@ -251,7 +254,7 @@ def test_what_nothing_reads_of_the_design_is_refused_though_knobs_of_the_study_c
 
 def test_what_the_study_says_of_all_designs_is_not_asked_of_one(tmp_path: Path) -> None:
     """Its run gives a cap, which designs without prefetching have and do not read."""
-    asked = toy(tmp_path, "model=llama3_70b", "mapping.both.prefetch_cap=0.4")
+    asked = toy(tmp_path, "model=llama3_70b", "mapping.both.prefetch_share=0.4")
     searched(asked, budget=30)
     assert StoredStudy(asked).whynot(["mapping.both.prefetch=none"]).rivals
 

@@ -241,7 +241,7 @@ def test_keys_that_are_split_give_the_outputs_of_whole_ones_whatever_their_score
     q, k, _ = operands(shape)
     rising = k * np.linspace(0, 50, shape.keys, dtype=np.float32)[:, None]
     found = []
-    for of, cut_ in ((ATTENTION[name], tiling), (ATTENTION["flash2"], replace(tiling, splits=1))):
+    for of, cut_ in ((ATTENTION[name], tiling), (ATTENTION["flash2"], replace(tiling, kv_splits=1))):
         written = attention_program(of, shape, cut_, mesh, "float32", channels=2)
         out = run_program(written, {}, scatter_qkv(q, rising, rising[..., -shape.v :], of, shape, cut_, mesh))
         parts = block_counts(shape, cut_, mesh).parts
@@ -278,7 +278,7 @@ def test_local_memory_is_enough_for_both_passes(
 def test_what_comes_from_memory_is_what_the_formula_says(name: str, data: Any) -> None:
     """[zhang2026] section III: 2 B H D S (1 + S / (N M)) values, padded, in the program and in the closed form."""
     tiling, mesh = data.draw(tilings(name))
-    tiling = replace(tiling, splits=1)
+    tiling = replace(tiling, kv_splits=1)
     shape = data.draw(st.sampled_from([shape for shape in VARIANTS.values() if not shape.causal]))
     counted = count_activity(program(name, shape, tiling, mesh)).memory_bytes
     assert counted == memory_bytes(shape, tiling_of_pairs(ATTENTION[name], shape, tiling), mesh, 4)

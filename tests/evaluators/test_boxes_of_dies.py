@@ -14,7 +14,13 @@ from dse.space.design import stack_designs
 from dse.space.model import ExpertLayers
 from tests.samples import asked
 
-SMALL = ("model=deepseek_v2_lite", "workload.batch=[64]", "workload.prompt=64", "workload.output=2", "workload.routing=even")
+SMALL = (
+    "model=deepseek_v2_lite",
+    "workload.batch=[64]",
+    "workload.prompt=64",
+    "workload.output=2",
+    "workload.expert_load=even",
+)
 TWO = ("chip=wafer64", "chip.dies.rows=4", "chip.dies.cols=4", *SMALL, "mapping.both.pp=1", "mapping.both.ep=16")
 BOXES = "+chip.nodes={size: 8, bandwidth: 50 GB/s, latency: 3 us, exchange_start: 2 us}"
 
@@ -32,10 +38,10 @@ def test_a_box_of_whole_rows_is_a_mesh() -> None:
     assert not boxed.hops.reshape(16, 16)[:8, 8:].any()
 
 
-@pytest.mark.parametrize("exchange", ["direct", "by_node"])
+@pytest.mark.parametrize("exchange", ["direct", "hierarchical"])
 def test_systems_in_boxes_are_played(exchange: str) -> None:
     tiny = ("chip.mesh.rows=4", "chip.mesh.cols=4", "chip.hbm.channels=4", "model.deepseek_v2_lite.layers=2")
-    words = (*TWO, *tiny, BOXES, "mapping.both.placement=linear", f"mapping.both.exchange={exchange}")
+    words = (*TWO, *tiny, BOXES, "mapping.both.placement=linear", f"mapping.both.all_to_all={exchange}")
     of = asked(*words)
     rows = {word: explain(of.base, of.workload.cases[0], fidelity=word).rows for word in ("analytical", "events")}
     sent = {word: sum(r.seconds for r in some if "d2d" in r.parts) for word, some in rows.items()}
@@ -44,7 +50,7 @@ def test_systems_in_boxes_are_played(exchange: str) -> None:
 
 def test_one_copy_a_box_is_quicker_where_the_network_between_is_slow() -> None:
     words = (*TWO, BOXES, "chip.nodes.bandwidth=2 GB/s", "mapping.both.placement=linear")
-    assert metrics(*words, "mapping.both.exchange=by_node")["tpot"] < metrics(*words)["tpot"]
+    assert metrics(*words, "mapping.both.all_to_all=hierarchical")["tpot"] < metrics(*words)["tpot"]
 
 
 def test_a_network_between_boxes_costs_area_energy_and_money() -> None:
@@ -58,19 +64,19 @@ def test_a_network_between_boxes_costs_area_energy_and_money() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("mapping.both.exchange=by_node",), "the chip has none"),
-        (("mapping.both.exchange=near",), "tp and ep above 1"),
+        (("mapping.both.all_to_all=hierarchical",), "the chip has none"),
+        (("mapping.both.all_to_all=nearest_replica",), "tp and ep above 1"),
         (
             (
                 "chip.dies.rows=3",
                 BOXES.replace("8", "4"),
-                "mapping.both.exchange=by_node",
+                "mapping.both.all_to_all=hierarchical",
                 "mapping.both.ep=4",
                 "mapping.both.placement=interleave",
             ),
             "equally many dies in each node",
         ),
-        (("mapping.both.experts.shared=1",), "66 experts"),
+        (("mapping.both.experts.shared_copies=1",), "66 experts"),
     ],
 )
 def test_refusals_say_what_would_do(words: tuple[str, ...], said: str) -> None:
@@ -108,7 +114,7 @@ def test_near_tokens_make_hot_links_cooler_where_copies_are_entwined() -> None:
         of = asked(*words, *more)
         return sum(row.seconds for row in explain(of.base, of.workload.cases[0]).rows if row.operator == "dispatch")
 
-    near = ("mapping.both.exchange=near", "mapping.both.placement=entwine")
+    near = ("mapping.both.all_to_all=nearest_replica", "mapping.both.placement=entwine")
     assert dispatch(*near) < 0.75 * dispatch("mapping.both.placement=blocks")
 
 
@@ -141,7 +147,7 @@ def test_dies_with_shared_experts_get_all_rows_once(of: ExpertLayers, shared: in
 
 def test_shared_experts_among_others_do_the_same_work() -> None:
     words = (*TWO, "workload.speculation=none", "mapping.both.placement=linear")
-    usual, placed_ = asked(*words), asked(*words, "mapping.both.experts.shared=8")
+    usual, placed_ = asked(*words), asked(*words, "mapping.both.experts.shared_copies=8")
     flop = [sum(row.flop for row in explain(of.base, of.workload.cases[0]).rows) for of in (usual, placed_)]
     assert flop[0] == pytest.approx(flop[1])
     names = {row.operator for row in explain(placed_.base, placed_.workload.cases[0]).rows}

@@ -27,7 +27,7 @@ def cycles(*overrides: str) -> float:
 
 def test_a_root_at_a_place_is_one_in_meshes_that_differ() -> None:
     """Of which one has no such place: that is a limit, and the others do not notice."""
-    asked_ = asked(*ALONE, "workload.along=column", "workload.root=5")
+    asked_ = asked(*ALONE, "workload.group_axis=column", "workload.root=5")
     designs = [replace_leaves(asked_.base, {"chip.mesh.rows": rows}) for rows in (4, 8, 32)]
     together = evaluate(stack_designs(designs), asked_.workload)
     singles = [evaluate(stack_designs([design]), asked_.workload).columns["latency"][0] for design in designs]
@@ -63,7 +63,9 @@ def test_a_batch_is_its_singles(fidelity: str) -> None:
 @pytest.mark.parametrize("along", ["row", "column", "rectangle"])
 @pytest.mark.parametrize("name", TEAMS)
 def test_readers_agree_and_the_breakdown_sums_to_the_total(name: str, along: str) -> None:
-    asked_ = asked(*ALONE, f"workload.along={along}", "workload.root=2", "workload.group=8x16", f"mapping.collective={name}")
+    asked_ = asked(
+        *ALONE, f"workload.group_axis={along}", "workload.root=2", "workload.group=8x16", f"mapping.collective={name}"
+    )
     closed, events = (
         evaluate(stack_designs([asked_.base]), asked_.workload, fidelity=fidelity, cases=True).cases["latency"][:, 0]
         for fidelity in ("analytical", "events")
@@ -115,7 +117,7 @@ def test_what_arrives_is_summed_at_the_rate_of_the_lanes_or_of_the_memory() -> N
         (("workload.group=8x64",), "workload.group", "8 x 64 tiles do not divide 32 x 32"),
         (("workload.root=32",), "workload.root", "the last member of a group is 31"),
         (
-            ("workload.group=4x8", "workload.along=column", "workload.root=4"),
+            ("workload.group=4x8", "workload.group_axis=column", "workload.root=4"),
             "workload.root",
             "the last member of a group is 3",
         ),
@@ -134,7 +136,7 @@ def test_what_cannot_be_says_what_would_do(overrides: tuple[str, ...], limit: st
     ("override", "said"),
     [
         ("workload.pattern=scatter", "workload.pattern: no option 'scatter'"),
-        ("workload.along=diagonal", "workload.along: no option 'diagonal'"),
+        ("workload.group_axis=diagonal", "workload.group_axis: no option 'diagonal'"),
         ("workload.combine=mean", "workload.combine: no option 'mean'"),
         ("workload.bytes=[]", "workload.bytes: .* is not a list of sizes with units"),
         ("workload.bytes=[1024]", "workload.bytes: 1024 has no unit"),
@@ -144,7 +146,7 @@ def test_what_cannot_be_says_what_would_do(overrides: tuple[str, ...], limit: st
         ("workload.group=0x8", "workload.group: '0x8' is not rows x columns of tiles"),
         ("workload.root=corner", "workload.root: 'corner' is not a place in a team"),
         ("workload.root=-1", "workload.root: -1 is not a place in a team"),
-        ("workload.along=rectangle", "workload.root: a rectangle has one root"),
+        ("workload.group_axis=rectangle", "workload.root: a rectangle has one root"),
         ("+workload.batch=1", "no field 'workload.batch'"),
         ("mapping=product", "choose mapping=collective"),
         ("chip=wse2", "nothing runs collectives on this chip"),
@@ -162,7 +164,13 @@ def test_an_unknown_implementation_is_answered_with_the_address() -> None:
         evaluate(stack_designs([asked_.base]), asked_.workload)
 
 
-ALL = ("workload.along=rectangle", "workload.root=0", "chip.mesh.rows=4", "chip.mesh.cols=6", "workload.bytes=[960B,48KiB]")
+ALL = (
+    "workload.group_axis=rectangle",
+    "workload.root=0",
+    "chip.mesh.rows=4",
+    "chip.mesh.cols=6",
+    "workload.bytes=[960B,48KiB]",
+)
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
@@ -180,7 +188,7 @@ def test_all_tiles_exchange_with_each_other(pattern: str, topology: str) -> None
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        (("workload.pattern=allgather", "workload.root=0"), "workload.along=rectangle"),
+        (("workload.pattern=allgather", "workload.root=0"), "workload.group_axis=rectangle"),
         ((*ALL, "workload.pattern=allgather"), "mapping.collective: hardware does not support allgather; choose one of rings"),
         ((*ALL, "mapping.collective=rings"), "does not support multicast"),
         (

@@ -172,7 +172,7 @@ def test_trees_across_nodes_share_what_leaves_a_node(nodes: int, phases: int, nb
     machine, network = shared_cache_machine(of.base.chip, of.base.mapping), of.base.chip.network
     assert network is not None
     assert network.nodes is not None
-    achieved, size = of.base.mapping.stack.network_achieved, network.nodes.size
+    achieved, size = of.base.mapping.stack.network_efficiency, network.nodes.size
     found = die_allreduce_seconds(LeadingCollective("ktree", size * nodes, nbytes, recorded=True, phases=phases), machine)
     inside = DeviceGroupLinks(size, network.bandwidth * achieved, network.latency, "hop")
     outside = DeviceGroupLinks(float(nodes), network.nodes.bandwidth * achieved, network.nodes.latency, "hop", ports=1)
@@ -196,7 +196,7 @@ def test_a_step_pays_for_its_allreduces_what_their_formula_says(chip: str) -> No
     case = of.workload.cases[0]
     times = 2 * 28 * 4  # layers, and tokens
     nbytes = 4 * 2048 * (1 if of.base.mapping.precision.activations == "int8" else 2)
-    bandwidth = network.bandwidth * stack.network_achieved
+    bandwidth = network.bandwidth * stack.network_efficiency
     for phases in (1, 2, 3):
         design = replace_leaves(of.base, {"mapping.decode.ktree_k": phases})
         rows = explain(design, case).rows

@@ -48,7 +48,7 @@ STACK = (*KERNELS, "mapping.both.allreduce=library")
 DISPATCH = "workload.pattern=dispatch"
 LIBRARY, RING = (f"mapping.both.allreduce={word}" for word in ("library", "ring"))
 BLOCKS = "mapping.precision.weights=fp8_128x128"
-COLLECTIVE = ("workload=collective", "workload.along=rectangle", "workload.root=0", "workload.pattern=allreduce")
+COLLECTIVE = ("workload=collective", "workload.group_axis=rectangle", "workload.root=0", "workload.pattern=allreduce")
 SMALL = ("model=qwen3_1b7", "workload.batch=[2]", "workload.prompt=96", "workload.output=4")
 
 
@@ -114,9 +114,9 @@ def test_designs_are_answered_alike_alone_and_together(words: tuple[str, ...]) -
             {
                 "mapping.prefill.tp": tp,
                 "mapping.decode.tp": tp,
-                "mapping.stack.context.achieved": float(random.uniform(0.3, 1)),
-                "mapping.stack.generation.ramp": float(random.uniform(0, 2e-5)),
-                "mapping.stack.rings.start": float(random.uniform(0, 2e-5)),
+                "mapping.stack.prefill_attention.achieved": float(random.uniform(0.3, 1)),
+                "mapping.stack.decode_attention.ramp": float(random.uniform(0, 2e-5)),
+                "mapping.stack.ring_collectives.start": float(random.uniform(0, 2e-5)),
                 "chip.hbm.bandwidth": float(random.uniform(1e12, 4e12)),
             },
         )
@@ -147,12 +147,12 @@ def test_a_launch_with_prompts_and_decodes_is_that_of_an_iteration() -> None:
     together = metrics(*vllm, *beside)["latency"]
     assert together == pytest.approx(537e-6, rel=0.18)  # rtx4090_llama31_8b_attention.csv: 16 new tokens, 16 x 4096
     design, load = load_of(*vllm, "model=llama3_8b", "workload=serving", "mapping=serving", "workload.requests=4")
-    without = replace_leaves(design, {"mapping.stack.context": None})
+    without = replace_leaves(design, {"mapping.stack.prefill_attention": None})
     one, other = (
         float(instances(of, load, "analytical")[0].pricing(*(np.array([n]) for n in (16.0, 8.5, 16.0, 4096.0, 0.0)))[0])
         for of in (design, without)
     )
-    flat = metrics(*vllm, *beside, "mapping.stack.context=null")["latency"]
+    flat = metrics(*vllm, *beside, "mapping.stack.prefill_attention=null")["latency"]
     assert one - other == pytest.approx(32 * (together - flat), rel=1e-6)
 
 
@@ -167,7 +167,7 @@ def test_an_exchange_with_experts_is_a_start_and_what_goes_over_links() -> None:
         return float(metrics(*words, *said)["latency"])
 
     links = of.chip.network.ports * of.chip.network.bandwidth
-    stack = of.mapping.stack.dispatch
+    stack = of.mapping.stack.moe_all_to_all
     for pattern, value in (("dispatch", 1 + 4 / 128), ("combine", 2)):
         start, share, through = (getattr(stack, f"{pattern}{leaf}") for leaf in ("_start", "", "_token"))
         for tp, hidden in ((2, 7168), (8, 7168), (8, 2048)):
@@ -185,10 +185,10 @@ def test_cores_that_send_to_experts_are_a_limit_up_to_the_links() -> None:
         "workload.bytes=[1 GB]",
         DISPATCH,
     )
-    stack = asked(*words).base.mapping.stack.dispatch
+    stack = asked(*words).base.mapping.stack.moe_all_to_all
 
     def seconds(cores: int) -> float:
-        return float(metrics(*words, f"mapping.stack.dispatch.cores={cores}")["latency"]) - stack.dispatch_start
+        return float(metrics(*words, f"mapping.stack.moe_all_to_all.cores={cores}")["latency"]) - stack.dispatch_start
 
     assert seconds(8) == pytest.approx(7 / 8 * 1e9 / (8 * stack.dispatch_core), rel=1e-9)
     assert seconds(4) == pytest.approx(2 * seconds(8), rel=1e-9)
@@ -214,7 +214,7 @@ def test_products_by_one_call_are_one_of_as_many_weights(stack: str) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((*COLLECTIVE, "chip=h100", "stack=nccl_h100", DISPATCH, LIBRARY), "needs mapping.stack.dispatch"),
+        ((*COLLECTIVE, "chip=h100", "stack=nccl_h100", DISPATCH, LIBRARY), "needs mapping.stack.moe_all_to_all"),
         ((*COLLECTIVE, "chip=h100", "stack=deepep_h100", DISPATCH, RING), "needs a library; use library"),
         ((*COLLECTIVE, "chip=h100", "stack=deepep_h100", DISPATCH, LIBRARY, "workload.recorded=false"), "recorded"),
         ((*COLLECTIVE, "chip=h100", "stack=deepep_h100", DISPATCH, LIBRARY, "mapping.both.tp=16"), "across nodes"),
@@ -223,11 +223,11 @@ def test_products_by_one_call_are_one_of_as_many_weights(stack: str) -> None:
         (("chip=tile32", "workload=gemm", "workload.shapes=[4x64x512x512]"), "4 products in one kernel"),
         (("chip=tile_gh200", "workload=gemm", "workload.shapes=[4x64x512x512]"), "4 products in one kernel"),
         (("chip=h100", "workload=gemm", "workload.shapes=[0x64x512x512]"), "nor several of these"),
-        ((*COLLECTIVE, "chip=h100", "mapping.both.allreduce=library"), "needs mapping.stack.rings"),
+        ((*COLLECTIVE, "chip=h100", "mapping.both.allreduce=library"), "needs mapping.stack.ring_collectives"),
         ((*COLLECTIVE, "chip=h100", "stack=nccl_h100", RING), "set mapping.both.allreduce=library"),
         ((*COLLECTIVE, "chip=h100", "workload.pattern=reduce"), "workload.pattern"),
         ((*COLLECTIVE[:3], *STACK, "workload.pattern=multicast"), "for tiles only"),
-        (("chip=h100", "workload=collective", "workload.pattern=allreduce"), "workload.along"),
+        (("chip=h100", "workload=collective", "workload.pattern=allreduce"), "workload.group_axis"),
         ((*COLLECTIVE, "chip=tile32", "workload.recorded=false"), "workload.recorded"),
         (("chip=tile32", "workload=attention", "workload.causal=true", "workload.decodes=1", "workload.cached=9"), "decodes"),
     ],
@@ -241,14 +241,14 @@ def test_what_has_no_price_is_refused(words: tuple[str, ...], message: str) -> N
 @pytest.mark.parametrize(
     ("words", "leaf"),
     [
-        ((*STACK, *COLLECTIVE), "context.achieved"),
-        ((*STACK, *COLLECTIVE), "network_achieved"),
-        ((*STACK, "workload=attention"), "generation.hbm"),
-        ((*STACK, "workload=attention"), "hbm_achieved"),
-        ((*STACK, "workload=attention"), "rings.low"),
-        ((*STACK, "model=llama3_8b"), "latent_generation.hbm"),
-        ((*STACK, "model=llama3_8b"), "exchanges.low"),
-        (("chip=h100", "stack=trtllm_h100", "workload=gemm", "mapping=tensor_parallel"), "context.achieved"),
+        ((*STACK, *COLLECTIVE), "prefill_attention.achieved"),
+        ((*STACK, *COLLECTIVE), "network_efficiency"),
+        ((*STACK, "workload=attention"), "decode_attention.hbm"),
+        ((*STACK, "workload=attention"), "hbm_efficiency"),
+        ((*STACK, "workload=attention"), "ring_collectives.low"),
+        ((*STACK, "model=llama3_8b"), "mla_decode_attention.hbm"),
+        ((*STACK, "model=llama3_8b"), "all_to_all.low"),
+        (("chip=h100", "stack=trtllm_h100", "workload=gemm", "mapping=tensor_parallel"), "prefill_attention.achieved"),
     ],
     ids=str,
 )

@@ -10,7 +10,7 @@ from dse.space.design import stack_designs
 from dse.space.errors import DesignError
 from tests.samples import asked
 
-ALL = ("workload=collective", "workload.along=rectangle", "workload.root=0")
+ALL = ("workload=collective", "workload.group_axis=rectangle", "workload.root=0")
 BOXES = "+chip.nodes={size: 4, bandwidth: 50 GB/s, latency: 3 us, exchange_start: 2 us}"
 FOUR = ("chip=wafer64", "chip.dies.rows=4", "chip.dies.cols=4", *ALL)
 
@@ -100,8 +100,8 @@ def test_one_group_after_the_other_is_a_stack() -> None:
     ("words", "said"),
     [
         (("workload.pattern=allreduce", "mapping.members=6"), "the nearest sizes are 4 and 8"),
-        (("workload.pattern=all_to_all", "mapping.collective=by_node"), "the chip has none"),
-        (("workload.pattern=all_to_all", "mapping.collective=by_node", BOXES, "mapping.members=4"), "of several nodes"),
+        (("workload.pattern=all_to_all", "mapping.collective=hierarchical"), "the chip has none"),
+        (("workload.pattern=all_to_all", "mapping.collective=hierarchical", BOXES, "mapping.members=4"), "of several nodes"),
         (("workload.pattern=multicast", "mapping.collective=ktree", "workload.root=16"), "the last member of a group is 15"),
         (("workload.pattern=allreduce", "chip.d2d.topology=full"), "needs 15 links per die"),
         (("workload.pattern=allreduce", "workload.bytes=[1 TB]"), "move the data in"),
@@ -114,9 +114,9 @@ def test_what_cannot_be_laid_out_says_what_would_do(words: tuple[str, ...], said
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("workload.pattern=all_to_all",), "choose direct or by_node"),
+        (("workload.pattern=all_to_all",), "choose direct or hierarchical"),
         (("workload.pattern=all_to_all", "mapping.collective=direct", "mapping.within=tree"), "do not support all_to_all"),
-        (("workload.pattern=allreduce", "workload.along=row"), "workload.along"),
+        (("workload.pattern=allreduce", "workload.group_axis=row"), "workload.group_axis"),
         (("workload.pattern=allreduce", "workload.root=3"), "has no root; set 0"),
     ],
 )

@@ -31,7 +31,7 @@ SERVING = ("workload=serving", "workload.requests=40", "mapping.both.tp=8")
 def test_requests_far_apart_take_what_a_batch_of_one_takes(model: str, policy: str) -> None:
     """Whole prompts, one request at a time: the two readings differ by the table's error alone."""
     far = metrics(
-        *SERVING, f"model={model}", "workload.rate=0.01 Hz", "workload.arrivals=fixed", f"mapping.serving.policy={policy}"
+        *SERVING, f"model={model}", "workload.rate=0.01 Hz", "workload.arrivals=constant", f"mapping.serving.policy={policy}"
     )
     one = metrics("mapping.both.tp=8", "workload.batch=[1]", "workload.prompt=1024", "workload.output=256", f"model={model}")
     assert far["ttft"] == pytest.approx(one["ttft"], rel=0.02)
@@ -66,13 +66,15 @@ APART = (
 @pytest.mark.parametrize("chip", [(), ("chip=tile_gh200", "workload.rate=60 Hz", "model=llama3_8b")])
 def test_prefill_instances_have_a_policy_a_budget_and_a_batch_of_their_own(chip: tuple[str, ...]) -> None:
     usual = metrics(*APART, *chip)
-    same = ("prefill_policy=prefill_first", "prefill_tokens=4096", "prefill_batch=128")
+    same = ("prefill_policy=prefill_first", "prefill_max_batched_tokens=4096", "prefill_max_batch_size=128")
     assert metrics(*APART, *chip, *(f"mapping.serving.{word}" for word in same)) == usual
-    for word in ("prefill_policy=chunked", "prefill_batch=1", "prefill_tokens=100000"):
+    for word in ("prefill_policy=chunked_prefill", "prefill_max_batch_size=1", "prefill_max_batched_tokens=100000"):
         assert metrics(*APART, *chip, f"mapping.serving.{word}")["ttft"] != usual["ttft"]
     # a budget of their own is none of those that decode
     busy = [
-        metrics(*APART, *chip, "mapping.serving.prefill_policy=chunked", f"mapping.serving.prefill_tokens={n}")
+        metrics(
+            *APART, *chip, "mapping.serving.prefill_policy=chunked_prefill", f"mapping.serving.prefill_max_batched_tokens={n}"
+        )
         for n in (64, 4096)
     ]
     assert busy[0]["prefill_busy_share"] > busy[1]["prefill_busy_share"]
@@ -81,12 +83,15 @@ def test_prefill_instances_have_a_policy_a_budget_and_a_batch_of_their_own(chip:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("mapping.serving.prefill_tokens=512",), "every instance does both phases; set mapping.serving.prefill_instances=1"),
-        (("+space.mapping.serving.prefill_batch='choice(8, 16)'",), "every instance does both phases"),
+        (
+            ("mapping.serving.prefill_max_batched_tokens=512",),
+            "every instance does both phases; set mapping.serving.prefill_instances=1",
+        ),
+        (("+space.mapping.serving.prefill_max_batch_size='choice(8, 16)'",), "every instance does both phases"),
         (
             (
                 "+space.mapping.serving.prefill_instances='choice(0, 1, 2)'",
-                "+space.mapping.serving.prefill_policy='choice(chunked, prefill_first)'",
+                "+space.mapping.serving.prefill_policy='choice(chunked_prefill, prefill_first)'",
             ),
             r"add when: {mapping.serving.prefill_instances: \[1, 2\]}",
         ),
@@ -98,7 +103,7 @@ def test_what_is_said_of_prefill_instances_is_read(words: tuple[str, ...], said:
 
 
 HOST, SWAP = (
-    "+space.mapping.serving.host='tag(GB/s, choice(16, 64))'",
+    "+space.mapping.serving.host_bandwidth='tag(GB/s, choice(16, 64))'",
     "+space.mapping.serving.preemption='choice(recompute, swap)'",
 )
 
@@ -108,7 +113,9 @@ def test_the_way_to_the_host_is_a_knob_where_caches_go_there() -> None:
         asked(*SERVING, HOST)
     with pytest.raises(DesignError, match=r"add when: {mapping.serving.preemption: \[swap\]}"):
         asked(*SERVING, HOST, SWAP)
-    knob = "+space.mapping.serving.host={sweep: 'tag(GB/s, choice(16, 64))', when: {mapping.serving.preemption: [swap]}}"
+    knob = (
+        "+space.mapping.serving.host_bandwidth={sweep: 'tag(GB/s, choice(16, 64))', when: {mapping.serving.preemption: [swap]}}"
+    )
     assert (
         len(asked(*SERVING, knob, SWAP).space.knobs)
         == len(asked(*SERVING, HOST, "mapping.serving.preemption=swap").space.knobs) + 1
@@ -133,10 +140,12 @@ def test_the_way_to_the_host_is_a_knob_where_caches_are_sent_by_it() -> None:
         asked(*WAFERS, "space=empty", HOST)
     with pytest.raises(DesignError, match=r"add when: {mapping.serving.prefill_instances: \[1\]}"):
         asked(*WAFERS, "space=empty", some, HOST)
-    knob = "+space.mapping.serving.host={sweep: 'tag(GB/s, choice(16, 64))', when: {mapping.serving.prefill_instances: [1]}}"
+    when = "when: {mapping.serving.prefill_instances: [1]}"
+    knob = f"+space.mapping.serving.host_bandwidth={{sweep: 'tag(GB/s, choice(16, 64))', {when}}}"
     assert len(asked(*WAFERS, "space=empty", some, knob).space.knobs) == 2
     first, second = (
-        metrics(*WAFERS, "mapping.serving.prefill_instances=1", f"mapping.serving.host={pace} GB/s")["tpot"] for pace in (1, 64)
+        metrics(*WAFERS, "mapping.serving.prefill_instances=1", f"mapping.serving.host_bandwidth={pace} GB/s")["tpot"]
+        for pace in (1, 64)
     )
     assert first > second
 
@@ -180,7 +189,9 @@ def test_many_designs_are_judged_as_each_by_itself() -> None:
 def test_a_trace_gives_lengths_and_times(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_text("arrival,prompt,output\n0,100,5\n1.5,200,6\n4,50,7\n")
-    config = compose([*SERVING, f"workload.trace={path}", "workload.arrivals=trace", "workload.clip=150", "workload.scale=2"])
+    config = compose(
+        [*SERVING, f"workload.trace={path}", "workload.arrivals=trace", "workload.max_length=150", "workload.rate_scale=2"]
+    )
     load = build_question(config, tmp_path).workload.cases[0]
     assert load.requests.prompt.tolist() == [100, 144, 50]  # type: ignore[union-attr]
     assert load.requests.arrival.tolist() == [0, 0.75, 2]  # type: ignore[union-attr]
@@ -194,8 +205,8 @@ def test_a_trace_gives_lengths_and_times(tmp_path: Path) -> None:
         ("workload.rate=0 Hz", "workload.rate: 0.0 is not a number above 0"),
         ("workload.trace=none.csv", "workload.trace: no file 'none.csv'"),
         ("+workload.rates=3", "no field 'workload.rates'; did you mean 'rate'"),
-        ("mapping.serving.policy=chunk", "mapping.serving.policy: no option 'chunk'; did you mean 'chunked'"),
-        ("workload.rate=[5 Hz,largest]", "largest cannot be in a list"),
+        ("mapping.serving.policy=chunk", "mapping.serving.policy: no option 'chunk'; did you mean 'chunked_prefill'"),
+        ("workload.rate=[5 Hz,max]", "largest cannot be in a list"),
         ("workload.rate=[5 Hz,3]", "workload.rate: 3 has no unit"),
         ("mapping=tensor_parallel", "for served requests on a shared-cache die choose mapping=serving"),
         ("chip=hbm3", "nothing runs served requests on this chip"),
@@ -217,7 +228,7 @@ def test_rates_as_a_list_are_a_load_each(tmp_path: Path) -> None:
         assert f" {rate} Hz" in found.workload.cases[row].label
         assert many["ttft"][row].tolist() == evaluate(stack_designs([slow, fast]), alone).columns["ttft"].tolist()
     (tmp_path / "trace.csv").write_text("arrival,prompt,output\n0,100,3\n1,100,3\n3,100,3\n")
-    trace = (f"workload.trace={tmp_path / 'trace.csv'}", "workload.arrivals=trace", "workload.scale=[1,2]")
+    trace = (f"workload.trace={tmp_path / 'trace.csv'}", "workload.arrivals=trace", "workload.rate_scale=[1,2]")
     usual, twice = (case.requests.arrival.tolist() for case in asked(*SERVING, *trace).workload.cases)  # type: ignore[union-attr]
     assert (usual, twice) == ([0, 1, 3], [0, 0.5, 1.5])
 
@@ -317,7 +328,7 @@ def test_caches_that_several_dies_take_leave_those_that_have_them_as_often(model
     copies = after if of.latent is not None else max(after / of.kv_heads, 1.0)
     leaves, comes = (whole * copies * each / dies for dies in (before, after))
     room, _ = devices.kv_transfer(base, load)
-    port = base.chip.network.bandwidth * base.mapping.stack.network_achieved  # type: ignore[union-attr]
+    port = base.chip.network.bandwidth * base.mapping.stack.network_efficiency  # type: ignore[union-attr]
     assert float(room.of(5000)) == pytest.approx(max(leaves, comes) / port, rel=1e-9)
 
 
@@ -332,14 +343,14 @@ and values made of a latent; DeepSeek-V2-Lite's first layer has an FFN of 10,944
     ("words", "tokens"),
     [
         (("policy=prefill_first",), 4096),  # its budget: a prompt and some
-        (("policy=prefill_first", "batch=1"), 3015),  # a prompt whose tokens are computed again
-        (("policy=prefill_first", "batch=1", "preemption=swap"), 3000),
-        (("policy=chunked",), 512),
-        (("policy=fusion",), 1024),
-        (("policy=orca", "batch=7"), 21000),
-        (("policy=static", "batch=7"), 21000),
-        (("policy=orca", "batch=64"), 27000),  # no more than there are requests
-        (("policy=orca", "prefill_instances=1", "prefill_policy=chunked", "batch=7"), 512),
+        (("policy=prefill_first", "max_batch_size=1"), 3015),  # a prompt whose tokens are computed again
+        (("policy=prefill_first", "max_batch_size=1", "preemption=swap"), 3000),
+        (("policy=chunked_prefill",), 512),
+        (("policy=pd_fusion",), 1024),
+        (("policy=orca", "max_batch_size=7"), 21000),
+        (("policy=static", "max_batch_size=7"), 21000),
+        (("policy=orca", "max_batch_size=64"), 27000),  # no more than there are requests
+        (("policy=orca", "prefill_instances=1", "prefill_policy=chunked_prefill", "max_batch_size=7"), 512),
     ],
 )
 def test_activations_are_those_of_as_many_tokens_as_go_at_a_time(
@@ -372,7 +383,7 @@ HOSTS = [("chip=tile_gh200",), ("chip=wse2",)]
 def test_caches_that_go_to_other_instances_take_the_energy_of_links(chip: tuple[str, ...], links: int) -> None:
     """Of all requests with more than one token, those of their prompts."""
     few = ("workload=serving", "workload.requests=24", "workload.rate='30 Hz'", "workload.prompt=256", "workload.output=16")
-    words = (*chip, *few, "model=qwen3_1b7", "mapping.serving.batch=64")
+    words = (*chip, *few, "model=qwen3_1b7", "mapping.serving.max_batch_size=64")
 
     def joules(picojoules: float, *more: str) -> float:
         dear = (f"chip.technology.{reach}_energy_per_byte='{picojoules} pJ/B'" for reach in ("module", "package", "board"))

@@ -115,7 +115,7 @@ def test_a_message_that_does_not_wait_is_noticed() -> None:
 
 def test_levels_are_boxes_or_else_rows() -> None:
     def levels(*words: str) -> ReductionAlgorithm:
-        of = asked(*BOXES, *DENSE, "mapping.both.tp=16", "mapping.both.sums=two_level", *words).base
+        of = asked(*BOXES, *DENSE, "mapping.both.tp=16", "mapping.both.allreduce=two_level", *words).base
         return make_die_groups(of.chip, "linear", 1, 16, 16, 1, sums=("two_level", 2)).sums
 
     assert levels("chip.nodes.size=4") == ReductionAlgorithm("two_level", 4)
@@ -124,25 +124,25 @@ def test_levels_are_boxes_or_else_rows() -> None:
 
 def test_levels_spare_the_slow_network_its_steps() -> None:
     """Sixteen dies of two boxes: a ring waits for the network between boxes at every step, two levels at two of them."""
-    times = {name: metrics(*BOXES, *DENSE, "mapping.both.tp=16", f"mapping.both.sums={name}") for name in GROUP_SUMS}
+    times = {name: metrics(*BOXES, *DENSE, "mapping.both.tp=16", f"mapping.both.allreduce={name}") for name in GROUP_SUMS}
     assert times["two_level"]["tpot"] < 0.8 * times["ring"]["tpot"]
     assert times["ktree"]["tpot"] < times["two_level"]["tpot"]
 
 
 def test_phases_may_differ() -> None:
     words = (*BOXES, *DENSE, "mapping.both.tp=16")
-    ring, tree_ = (metrics(*words, f"mapping.both.sums={name}") for name in ("ring", "ktree"))
-    mixed = metrics(*words, "mapping.prefill.sums=ring", "mapping.decode.sums=ktree")
+    ring, tree_ = (metrics(*words, f"mapping.both.allreduce={name}") for name in ("ring", "ktree"))
+    mixed = metrics(*words, "mapping.prefill.allreduce=ring", "mapping.decode.allreduce=ktree")
     assert (mixed["ttft"], mixed["tpot"]) == (ring["ttft"], tree_["tpot"])
 
 
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("mapping.both.tp=1", "mapping.both.sums=ktree"), r"sums: has no effect with mapping\.prefill\.tp=1"),
-        (("mapping.both.tp=4", "mapping.both.ktree_k=3"), r"ktree_k: has no effect with mapping\.prefill\.sums=ring"),
-        (("mapping.both.tp=1", "+space.mapping.both.sums=choice(ring,ktree)"), r"space\..*sums: has no effect with"),
-        (("mapping.both.tp=4", "mapping.both.sums=tree"), "no option 'tree'"),
+        (("mapping.both.tp=1", "mapping.both.allreduce=ktree"), r"sums: has no effect with mapping\.prefill\.tp=1"),
+        (("mapping.both.tp=4", "mapping.both.ktree_k=3"), r"ktree_k: has no effect with mapping\.prefill\.allreduce=ring"),
+        (("mapping.both.tp=1", "+space.mapping.both.allreduce=choice(ring,ktree)"), r"space\..*sums: has no effect with"),
+        (("mapping.both.tp=4", "mapping.both.allreduce=tree"), "no option 'tree'"),
     ],
 )
 def test_sums_that_nobody_adds_up_are_refused(words: tuple[str, ...], why: str) -> None:
@@ -161,10 +161,10 @@ def test_boxes_that_share_a_copy_unevenly_or_have_it_whole_have_no_levels(tp: in
         "workload.output=8",
         f"mapping.both.tp={tp}",
     )
-    of = asked(*words, "mapping.both.sums=two_level")
+    of = asked(*words, "mapping.both.allreduce=two_level")
     found = explain_infeasibility(of.base, of.workload)
     assert found is not None
-    assert found.limit == "mapping.prefill.sums"
+    assert found.limit == "mapping.prefill.allreduce"
     assert "sums=ring or ktree" in str(found)
 
 
@@ -172,7 +172,7 @@ def test_a_space_has_no_sums_without_tensor_parallelism() -> None:
     """Of tp = 1 one design, of 2 a ring, two levels, and trees of two depths."""
     of = asked(
         *BOXES, *DENSE, "mapping.both.tp=2", "+space.mapping.both.tp=choice(1,2)",
-        "+space.mapping.both.sums=choice(ring,two_level,ktree)", "+space.mapping.both.ktree_k=choice(1,2)",
+        "+space.mapping.both.allreduce=choice(ring,two_level,ktree)", "+space.mapping.both.ktree_k=choice(1,2)",
     )  # fmt: skip
     columns = of.space.grid(0, of.space.combinations or 0)
     rows = [of.space.row(columns, place) for place in range(len(columns["mapping.both.tp"]))]

@@ -51,7 +51,7 @@ def test_one_die_is_a_chip_by_itself(model: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("model", "of"),
     [
-        (MOE, (*split(pp=2, ep=4), "mapping.both.overlap=halves")),
+        (MOE, (*split(pp=2, ep=4), "mapping.both.overlap=two_batch")),
         (MOE, split(pp=2, ep=4)),
         (MOE, split(tp=2, ep=8)),
         (DENSE, split(tp=2, pp=4)),
@@ -122,7 +122,7 @@ def test_all_links_as_fast_as_can_be_leave_what_dies_do() -> None:
 
 def test_experts_on_several_dies_take_two_barriers_a_layer_more_where_links_cost_nothing() -> None:
     """With one request a die, and experts that all have as many rows, every die has as much to do however many share them."""
-    free = ("chip.d2d.bandwidth=1e9 GB/s", "chip.d2d.latency=0 s", "chip.d2d.barrier=5 us", "workload.routing=even")
+    free = ("chip.d2d.bandwidth=1e9 GB/s", "chip.d2d.latency=0 s", "chip.d2d.barrier=5 us", "workload.expert_load=even")
     taken = {ep: metrics(*SMALL, *MOE, "workload.batch=[8]", *split(ep=ep), *free)["tpot"] for ep in (1, 2, 4, 8)}
     layers = 26
     assert [taken[ep] - taken[1] for ep in (2, 4, 8)] == pytest.approx([2 * layers * 5e-6] * 3, rel=1e-6)
@@ -133,11 +133,11 @@ def test_halves_take_as_long_as_what_they_compute_or_exchange_whichever_is_more(
     words = (*SMALL, *MOE, *split(ep=8), "mapping.both.placement=linear")
     free = ("chip.d2d.bandwidth=1e9 TB/s", "chip.d2d.latency=0 s")
     half = metrics(*words, *free, "workload.batch=[32]")
-    both = metrics(*words, *free, "mapping.both.overlap=halves")
+    both = metrics(*words, *free, "mapping.both.overlap=two_batch")
     barriers = 26 * 2 * 2e-6  # of dispatch and combine of its layers, which are hidden too
     assert both["tpot"] == pytest.approx(2 * (half["tpot"] - barriers), rel=1e-9)
     slow = metrics(*words, "chip.d2d.bandwidth=10 MB/s")
-    hidden = metrics(*words, "chip.d2d.bandwidth=10 MB/s", "mapping.both.overlap=halves")
+    hidden = metrics(*words, "chip.d2d.bandwidth=10 MB/s", "mapping.both.overlap=two_batch")
     assert hidden["tpot"] < slow["tpot"]
     assert hidden["throughput"] > slow["throughput"]
 
@@ -244,6 +244,6 @@ def test_guesses_have_rows_of_their_own_and_yield_more_tokens() -> None:
 def test_the_first_row_of_table_two_comes_out() -> None:
     """[zhang2026] table II: 6,940 tokens/s a die, 35.8 ms a token."""
     words = ("chip=wafer64", "model=deepseek_v3", "workload.prompt=4096", "workload.output=2", "workload.batch=[16384]")
-    found = metrics(*words, "workload.routing=even")
+    found = metrics(*words, "workload.expert_load=even")
     assert found["decode_throughput"] / 64 == pytest.approx(6940, rel=0.06)
     assert found["tpot"] == pytest.approx(35.8e-3, rel=0.06)

@@ -146,7 +146,7 @@ def test_sums_of_several_nodes_cross_two_links_between_them() -> None:
 
 def test_a_box_takes_the_same_energy_whoever_lays_a_sum_out() -> None:
     """Eight dies on one switch, as devices that share a layer and as dies with a port each."""
-    one = ("workload=collective", "workload.pattern=allreduce", "workload.bytes=[8MB]", "workload.along=rectangle")
+    one = ("workload=collective", "workload.pattern=allreduce", "workload.bytes=[8MB]", "workload.group_axis=rectangle")
     words = ("workload.root=0", "workload.group=mesh", "workload.combine=sum")
     devices = done("chip=h200", *one, *words, "mapping.decode.tp=8")["board_energy_per_byte"]
     assert devices == done("chip=h200_ep", *one, *words)["board_energy_per_byte"] == pytest.approx(2 * 2 * 7 * 8e6)

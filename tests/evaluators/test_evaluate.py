@@ -97,15 +97,15 @@ def test_more_l2_never_hurts_the_best_mapping(seed: int, workload: object, facto
     """A cap keeps what was prefetched with the smaller cache; the best over caps can only gain."""
     (design,) = random_designs(seed, 1)
     assume(design.chip.l2.bandwidth >= design.chip.hbm.bandwidth)  # in a slower L2, keeping activations there can hurt
-    caps = [design.mapping.decode.prefetch_cap, design.mapping.decode.prefetch_cap / factor]
-    small = replace_leaves(design, {"mapping.prefill.prefetch_cap": caps[0], "mapping.decode.prefetch_cap": caps[0]})
+    caps = [design.mapping.decode.prefetch_share, design.mapping.decode.prefetch_share / factor]
+    small = replace_leaves(design, {"mapping.prefill.prefetch_share": caps[0], "mapping.decode.prefetch_share": caps[0]})
     large = [
         replace_leaves(
             design,
             {
                 "chip.l2.size": design.chip.l2.size * factor,
-                "mapping.prefill.prefetch_cap": cap,
-                "mapping.decode.prefetch_cap": cap,
+                "mapping.prefill.prefetch_share": cap,
+                "mapping.decode.prefetch_share": cap,
             },
         )
         for cap in caps

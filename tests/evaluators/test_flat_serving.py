@@ -14,7 +14,7 @@ from tests.samples import asked, load_of, metrics
 
 CHIP = ("chip=tile_gh200", "chip.mesh.rows=8", "chip.mesh.cols=8", "chip.hbm.channels=16")
 SERVING = (*CHIP, "model=qwen3_1b7", "workload=serving", "workload.requests=20", "workload.prompt=200", "workload.output=30")
-ALONE = ("workload.rate=0.01 Hz", "workload.arrivals=fixed", "workload.requests=3")
+ALONE = ("workload.rate=0.01 Hz", "workload.arrivals=constant", "workload.requests=3")
 
 
 def seconds(of: ServingInstance, prompt: float, past: float, decodes: float, context: float) -> float:
@@ -32,7 +32,7 @@ def test_requests_far_apart_take_what_a_batch_of_one_takes(seed: int) -> None:
     flow = f"mapping.prefill.attention.dataflow={rng.choice(['flash2', 'flat_hw', 'flat_async'])}"
     policy = f"mapping.serving.policy={rng.choice(['prefill_first', 'static', 'orca'])}"
     lengths = f"workload.prompt={prompt}", f"workload.output={output}"
-    far = metrics(*SERVING, *ALONE, *sides, f"model={model}", flow, *lengths, policy, "mapping.serving.batch=8")
+    far = metrics(*SERVING, *ALONE, *sides, f"model={model}", flow, *lengths, policy, "mapping.serving.max_batch_size=8")
     one = metrics(CHIP[0], CHIP[-1], *sides, f"model={model}", flow, *lengths, "workload.batch=[1]")
     assert far["ttft"] == pytest.approx(one["ttft"], rel=1e-3)  # slices for several prompts may do better than those for one
     assert far["tpot"] == pytest.approx(one["tpot"], rel=0.02)

@@ -48,7 +48,7 @@ WHERE = {
     "ascend910b": ("chip=ascend910b", "mapping.both.tp=4"),
     "h800_ep": ("chip=h800_ep", "chip.dies.rows=1", "mapping.both.ep=8"),
     "npu64": ("chip=npu64",),
-    "wse2": ("chip=wse2", "mapping.resident_layers=4"),
+    "wse2": ("chip=wse2", "mapping.simulated_layers=4"),
 }
 NARROW = [name for name in FORMATS if FORMATS[name].bits <= 16]
 """What cores of a mesh, which multiply 16 bits, have kernels for."""
@@ -168,7 +168,7 @@ def test_keys_of_an_indexer_are_held_and_read_in_their_format(where: str) -> Non
         "+model.qwen3_30b_a3b.indexer={heads: 8, dim: 128, top: 2048}",
     )
     long = ("workload.batch=[2]", "workload.prompt=30000", "workload.output=8", "+mapping.precision.index=bf16")
-    on = ("mapping.sram_kv=0", "mapping.both.tp=16", "mapping.both.pp=4") if where == "npu64" else ()
+    on = ("mapping.sram_kv_share=0", "mapping.both.tp=16", "mapping.both.pp=4") if where == "npu64" else ()
     of = asked(*words, *long, *on)
     found = {
         word: evaluate(stack_designs([formats(of.base, index=word)]), of.workload).columns for word in ("bf16", "fp8_1x128")
@@ -291,7 +291,7 @@ def test_pipelines_expand_weights_again_for_each_block_of_tokens(word: str) -> N
         of = asked("chip=npu64", "model=qwen3_1b7", "workload.batch=[1]", f"workload.prompt={prompt}", "workload.output=2",
                    f"mapping.precision.weights={word}")  # fmt: skip
         (case,) = of.workload.cases
-        rows = explain(of.base, case, decode_at="mean", fidelity="analytical").rows
+        rows = explain(of.base, case, decode_context="mean", fidelity="analytical").rows
         return sum(row.parts.get("vector", 0.0) for row in rows if (row.phase, row.operator) == ("prefill", "gate"))
 
     once = expanding(512)

@@ -44,7 +44,7 @@ def attention_of(asked_: Question, fidelity: str = "analytical") -> dict[str, tu
 @pytest.mark.parametrize("model", ["qwen3_4b", "mistral_7b", "deepseek_v2_lite"])
 def test_it_does_the_same_useful_work_and_takes_the_cache_once(model: str) -> None:
     flat, plain = (
-        asked("chip=npu64", f"model={model}", f"mapping={mapping}", "mapping.both.tp=8", "mapping.sram_kv=0", *SIZES)
+        asked("chip=npu64", f"model={model}", f"mapping={mapping}", "mapping.both.tp=8", "mapping.sram_kv_share=0", *SIZES)
         for mapping in ("npu_flat_attention", "npu")
     )
     for phase, (of, place) in attention_of(flat).items():
@@ -138,7 +138,7 @@ def test_slices_are_in_local_memory_and_the_cache_is_not() -> None:
 def test_cores_share_heads_that_are_fewer_than_them() -> None:
     """With KV heads divided, sixteen cores have two copies of eight; a group has one."""
     flat, plain = (
-        asked("chip=npu64", "model=qwen3_4b", f"mapping={mapping}", "mapping.both.tp=16", "mapping.sram_kv=0", *SIZES)
+        asked("chip=npu64", "model=qwen3_4b", f"mapping={mapping}", "mapping.both.tp=16", "mapping.sram_kv_share=0", *SIZES)
         for mapping in ("npu_flat_attention", "npu")
     )
     kv = [
@@ -151,7 +151,7 @@ def test_cores_share_heads_that_are_fewer_than_them() -> None:
 def test_latent_caches_are_shared_out_where_heads_would_each_take_all() -> None:
     """On links as wide as memory, MLA's decode on sixteen cores takes less than two thirds: each reads a sixteenth."""
     sizes = ("mapping.both.tp=16", "mapping.both.pp=4", "mapping.both.placement=mesh", "chip.noc.word_bytes='480 B'",
-             "mapping.sram_kv=0", "workload.batch=[4]", "workload.prompt=32000", "workload.output=64")  # fmt: skip
+             "mapping.sram_kv_share=0", "workload.batch=[4]", "workload.prompt=32000", "workload.output=64")  # fmt: skip
     tpot = [
         evaluate(stack_designs([of.base]), of.workload).columns["tpot"][0]
         for of in (asked("chip=npu64", "model=deepseek_v2_lite", f"mapping={m}", *sizes) for m in ("npu_flat_attention", "npu"))
@@ -161,7 +161,8 @@ def test_latent_caches_are_shared_out_where_heads_would_each_take_all() -> None:
 
 def test_only_decode_may_have_it_and_prefetching_goes_beside_it() -> None:
     asked_ = asked(
-        "chip=npu64", "model=qwen3_8b", "mapping=npu_prefetch", "mapping.sram_kv=0", "mapping.both.tp=16", "mapping.both.pp=4",
+        "chip=npu64", "model=qwen3_8b", "mapping=npu_prefetch", "mapping.sram_kv_share=0",
+        "mapping.both.tp=16", "mapping.both.pp=4",
         "+mapping.decode.attention={dataflow: flat_tree, rows: 0, cols: 0, queries: 0, keys: 0}", *SIZES,
     )  # fmt: skip
     none = said(asked_.base, prefetch__policy="none")
@@ -173,7 +174,7 @@ def test_only_decode_may_have_it_and_prefetching_goes_beside_it() -> None:
 @pytest.mark.parametrize(
     ("overrides", "why"),
     [
-        (("mapping.sram_kv=0.5",), "mapping.sram_kv: attention on groups .* set 0"),
+        (("mapping.sram_kv_share=0.5",), "mapping.sram_kv_share: attention on groups .* set 0"),
         (("mapping.precision.kv=int8",), "mapping.precision.kv: .* of one size, got int8 and fp16"),
         (("mapping.both.attention.dataflow=flat_asink",), "no .*'flat_asink'; did you mean 'flat_async'"),
     ],

@@ -32,7 +32,7 @@ from tests.samples import asked, typed
 OTHERS = tuple(name for name in TILE_SUMS if name != "ring")
 CORES = (1, 2, 3, 4, 6, 7, 8, 16)
 SHORT = ("workload.prompt=1024", "workload.output=256")
-KTREE = ("mapping=npu_ktree", "mapping.both.sums.algorithm=ktree", "mapping.both.sums.ktree_k=2")
+KTREE = ("mapping=npu_ktree", "mapping.both.allreduce.algorithm=ktree", "mapping.both.allreduce.ktree_k=2")
 
 
 def computed(sums: str, placement: str, cores: int, phases: int, shape: GemmShape, program: Program | None = None) -> bool:
@@ -102,8 +102,8 @@ def test_sums_in_turns_are_the_program_played(placement: str, cores: int, fabric
         shape = GemmShape(
             cores * int(rng.integers(1, 40)), cores * int(rng.integers(1, 40)), cores**2 * int(rng.integers(1, 8))
         )
-        closed, engines = k.cost(shape, placement, cores, fabric, ENGINES, 4, sums="turns")
-        played = simulate_events(k.build_program(shape, placement, cores, sums="turns"), fabric, engines=ENGINES)
+        closed, engines = k.cost(shape, placement, cores, fabric, ENGINES, 4, sums="overlapped_ring")
+        played = simulate_events(k.build_program(shape, placement, cores, sums="overlapped_ring"), fabric, engines=ENGINES)
         assert played.engine_seconds == pytest.approx(engines)
         apart = fabric is LOCKED and (placement == "linear_interleave" or (placement in ("ring", "mesh") and cores % 2))
         assert played.seconds == pytest.approx(closed, rel=0.1 if apart else 0.03)
@@ -113,7 +113,7 @@ def test_sums_in_turns_hide_behind_products_or_products_behind_them() -> None:
     rng = np.random.default_rng(2)
     for _ in range(100):
         shape = GemmShape(*(int(size) for size in (rng.integers(1, 500), 16 * rng.integers(1, 50), 256 * rng.integers(1, 20))))
-        turns, product = k.cost(shape, "ring", 16, WORMHOLE, ENGINES, 4, sums="turns")
+        turns, product = k.cost(shape, "ring", 16, WORMHOLE, ENGINES, 4, sums="overlapped_ring")
         part = k.cost(replace(shape, n=shape.n // 16), "ring", 16, WORMHOLE, ENGINES, 4)[0] - product / 16
         assert turns == pytest.approx(max(product + part, 16 * part + product / 16))
 
@@ -127,7 +127,7 @@ def test_sums_in_turns_hide_behind_what_reads_of_the_next_turn_take(
     def seconds(each: float) -> float:
         return each + (turns - 1) * max(each, sums) + sums
 
-    of = CoreGroupSplit("k", "ring", cores, "turns")
+    of = CoreGroupSplit("k", "ring", cores, "overlapped_ring")
     _, shown = price._messages(of, CallProduct(1.0, 1, 1, n), seconds(product), turns * product)
     assert shown is not None
     assert shown(reads * turns) + turns * max(product, reads) == pytest.approx(seconds(max(product, reads)))
@@ -195,15 +195,15 @@ def test_the_breakdown_says_what_adds_up_and_no_word_is_quicker() -> None:
     sizes = ("workload.batch=[1]", "workload.prompt=64", "workload.output=8", "chip.noc.word_bytes='960 B'")
     of = asked("chip=npu64", "model=qwen3_1b7", *KTREE, *sizes, "mapping.both.tp=16", "mapping.both.placement=mesh")
     designs = [
-        replace_leaves(of.base, {f"mapping.{phase}.sums.algorithm": name for phase in ("prefill", "decode")} | trees)
+        replace_leaves(of.base, {f"mapping.{phase}.allreduce.algorithm": name for phase in ("prefill", "decode")} | trees)
         for name in (*TILE_SUMS, AUTO)
-        for trees in [{f"mapping.{phase}.sums.ktree_k": 2 for phase in ("prefill", "decode")}]
+        for trees in [{f"mapping.{phase}.allreduce.ktree_k": 2 for phase in ("prefill", "decode")}]
     ]
     *single, auto = evaluate(stack_designs(designs), of.workload).columns["tpot"]
     assert auto < min(single)
     rows = explain(designs[-1], of.workload.cases[0]).rows
     chosen = {row.shape.partition(" by ")[2] for row in rows if row.operator in ("down", "head")}
-    assert chosen == {"ktree", "turns"}
+    assert chosen == {"ktree", "overlapped_ring"}
 
 
 def test_designs_with_several_trees_are_together_as_each_alone() -> None:
@@ -211,8 +211,8 @@ def test_designs_with_several_trees_are_together_as_each_alone() -> None:
     question = asked("chip=npu64", "model=qwen3_1b7", *KTREE, *sizes)
     rng, designs = np.random.default_rng(2), []
     for _ in range(12):
-        knobs = {"tp": int(rng.choice([2, 4, 8])), "pp": 4, "sums.algorithm": str(rng.choice([*TILE_SUMS, AUTO]))}
-        knobs["sums.ktree_k"] = int(rng.choice([1, 2, 3]))
+        knobs = {"tp": int(rng.choice([2, 4, 8])), "pp": 4, "allreduce.algorithm": str(rng.choice([*TILE_SUMS, AUTO]))}
+        knobs["allreduce.ktree_k"] = int(rng.choice([1, 2, 3]))
         designs.append(
             replace_leaves(
                 question.base, {f"mapping.{p}.{name}": value for p in ("prefill", "decode") for name, value in knobs.items()}
@@ -229,12 +229,15 @@ def test_designs_with_several_trees_are_together_as_each_alone() -> None:
     [
         (
             ("mapping.both.partition=mn",),
-            r"mapping\.both\.sums\.algorithm: has no effect with mapping\.prefill\.partition=mn",
+            r"mapping\.both\.allreduce\.algorithm: has no effect with mapping\.prefill\.partition=mn",
         ),
-        (("mapping.both.experts=whole", "model=qwen3_30b_a3b"), "mapping.both.sums.algorithm: experts=whole supports"),
-        (("mapping.both.sums.ktree_k=null",), "mapping.both.sums.ktree_k: missing"),
-        (("mapping.both.sums.algorithm=two_level",), "mapping.prefill.sums.ktree_k: has no effect with two_level"),
-        (("mapping.both.sums.algorithm=k_tree",), "no option 'k_tree'; did you mean 'ktree'"),
+        (("mapping.both.experts=whole", "model=qwen3_30b_a3b"), "mapping.both.allreduce.algorithm: experts=whole supports"),
+        (("mapping.both.allreduce.ktree_k=null",), "mapping.both.allreduce.ktree_k: missing"),
+        (
+            ("mapping.both.allreduce.algorithm=two_level",),
+            "mapping.prefill.allreduce.ktree_k: has no effect with two_level",
+        ),
+        (("mapping.both.allreduce.algorithm=k_tree",), "no option 'k_tree'; did you mean 'ktree'"),
     ],
 )
 def test_sums_that_nothing_adds_up_so_are_refused_by_name(overrides: tuple[str, ...], why: str) -> None:
@@ -248,14 +251,14 @@ def test_sums_that_nothing_adds_up_so_are_refused_by_name(overrides: tuple[str, 
 
 def test_a_tree_that_the_mapping_s_file_says_is_refused_where_there_are_no_sums() -> None:
     question = asked("chip=npu64", "model=qwen3_1b7", "mapping=npu_ktree", "mapping.both.partition=mn")
-    with pytest.raises(DesignError, match=r"mapping\.both\.sums: partition mn has no sums over a whole group"):
+    with pytest.raises(DesignError, match=r"mapping\.both\.allreduce: partition mn has no sums over a whole group"):
         typed(question)
 
 
 def test_a_space_may_have_the_phases_of_a_tree_beside_other_sums() -> None:
     question = asked(
-        "chip=npu64", "model=qwen3_1b7", *KTREE, "mapping.both.sums.algorithm=ring",
-        "+space.mapping.both.sums.algorithm=choice(ring,ktree)", "+space.mapping.both.sums.ktree_k=choice(1,2)",
+        "chip=npu64", "model=qwen3_1b7", *KTREE, "mapping.both.allreduce.algorithm=ring",
+        "+space.mapping.both.allreduce.algorithm=choice(ring,ktree)", "+space.mapping.both.allreduce.ktree_k=choice(1,2)",
     )  # fmt: skip
     assert question.space.combinations == 4
 
@@ -266,7 +269,7 @@ def test_a_tree_pays_for_short_vectors_on_wide_links() -> None:
     question = asked("chip=npu64", "model=qwen3_4b", *KTREE, "workload.batch=[1]", *wide, *SHORT)
     ring, levels, tree = (
         evaluate(
-            stack_designs([replace_leaves(question.base, {"mapping.decode.sums.algorithm": name})]), question.workload
+            stack_designs([replace_leaves(question.base, {"mapping.decode.allreduce.algorithm": name})]), question.workload
         ).columns["tpot"][0]
         for name in ("ring", "two_level", "ktree")
     )

@@ -39,23 +39,23 @@ def found(word: str, tp: int, **heads: int) -> list[float]:
 def test_fewer_heads_are_a_model_that_has_only_those(each: int, over: int, group: int, tp: int) -> None:
     """Each device has `each` whole heads, and `over` of them are left over."""
     kv_heads, heads = each * tp + min(over, tp - 1), group * each * tp * (each * tp + min(over, tp - 1))
-    few, more = (found(word, tp, heads=heads, kv_heads=kv_heads) for word in ("fewer", "more"))
-    assert few == pytest.approx(found("fewer", tp, heads=heads, kv_heads=each * tp), rel=1e-12)
-    assert more == pytest.approx(found("more", tp, heads=heads, kv_heads=(each + (over > 0)) * tp), rel=1e-12)
+    few, more = (found(word, tp, heads=heads, kv_heads=kv_heads) for word in ("round_down", "round_up"))
+    assert few == pytest.approx(found("round_down", tp, heads=heads, kv_heads=each * tp), rel=1e-12)
+    assert more == pytest.approx(found("round_up", tp, heads=heads, kv_heads=(each + (over > 0)) * tp), rel=1e-12)
     assert all(one <= other for one, other in zip(few, more, strict=True))
 
 
 def test_a_device_holds_one_head_where_there_are_fewer_than_devices() -> None:
-    assert found("fewer", 8, heads=32, kv_heads=4) == found("more", 8, heads=32, kv_heads=4)
+    assert found("round_down", 8, heads=32, kv_heads=4) == found("round_up", 8, heads=32, kv_heads=4)
 
 
 def test_phases_that_hold_different_heads_and_models_that_have_none_are_refused() -> None:
     for words, said in (
         (
-            ("phi3_medium", "+mapping.prefill.kv_heads=fewer"),
+            ("phi3_medium", "+mapping.prefill.kv_heads=round_down"),
             r"mapping\.decode\.kv_heads: prefill and decode share one KV cache",
         ),
-        (("deepseek_v3", "+mapping.both.kv_heads=fewer"), "DeepSeek-V3 has no KV heads that could be divided"),
+        (("deepseek_v3", "+mapping.both.kv_heads=round_down"), "DeepSeek-V3 has no KV heads that could be divided"),
     ):
         of = asked(*words)
         with pytest.raises(DesignError, match=said):

@@ -125,7 +125,7 @@ def test_every_stretch_is_in_memory_and_in_one_channel(seed: int, written: float
 @pytest.mark.parametrize("chip", ["npu64", "npu256"])
 def test_poor_interleaving_costs_whole_models(chip: str) -> None:
     """Bank groups in turn against one after the other, in all readers; pages of the cache beside matrices."""
-    step = ("model=qwen3_4b", "workload.batch=[8]", "workload.prompt=512", "workload.output=2", "mapping.sram_kv=0")
+    step = ("model=qwen3_4b", "workload.batch=[8]", "workload.prompt=512", "workload.output=2", "mapping.sram_kv_share=0")
     found = {}
     for order in ("row_bank_column_group", "row_group_bank_column"):
         of = asked(f"chip={chip}", f"chip.hbm.banks.order={order}", *step)

@@ -19,7 +19,7 @@ BASE = asked("chip=h100", "stack=trtllm_h100", "mapping=sglang", "mapping.both.a
 
 
 def _libraries(launches: str) -> DieLibraries:
-    found = die_libraries(BASE.chip, replace_leaves(BASE, {"mapping.stack.context.launches": launches}).mapping.stack)
+    found = die_libraries(BASE.chip, replace_leaves(BASE, {"mapping.stack.prefill_attention.launches": launches}).mapping.stack)
     assert found is not None
     return found
 
@@ -52,10 +52,10 @@ def test_two_launches_take_what_each_takes(
 
 
 def test_two_launches_need_a_part_for_decodes() -> None:
-    lone = DieLibraries(_libraries("two").die, tuple(part for part in _libraries("two").parts if part[0] != "generation"))
+    lone = DieLibraries(_libraries("two").die, tuple(part for part in _libraries("two").parts if part[0] != "decode_attention"))
     alone = context.PrefillAttention(64.0, 1.0, 32.5, 64.0, 0.0, 0.0, 32.0, 256.0, 1e6)
     problem = context.MixedBatchAttention(alone, alone, generation.DecodeAttention(4.0, 64.0, 32.0, 8.0, 1.0, 256.0, 1e6, 1e4))
-    with pytest.raises(DesignError, match=r"add mapping\.stack\.generation, or set launches=one"):
+    with pytest.raises(DesignError, match=r"add mapping\.stack\.decode_attention, or set launches=one"):
         library_kernel_time(problem, lone)
 
 
@@ -65,7 +65,7 @@ def test_a_word_of_the_stack_decides_what_serving_takes() -> None:
     words += ["mapping.both.tp=1", "workload.requests=60", "workload.prompt=4000", "workload.output=64", "workload.rate=20 Hz"]
     tpot = []
     for launches in ("one", "two"):
-        question = asked(*words, f"mapping.stack.context.launches={launches}")
+        question = asked(*words, f"mapping.stack.prefill_attention.launches={launches}")
         found = evaluate(stack_designs([question.base]), question.workload)
         assert found.feasible.all()
         tpot.append(float(found.columns["tpot"][0]))

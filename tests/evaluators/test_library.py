@@ -31,14 +31,14 @@ from tests.samples import asked, metrics
 A_DIE = LibraryDie(cores=132.0, peak=7.5e12, bandwidth=3.35e12, cache_bandwidth=9e12, cache=50e6, vector=9e11, clock=1.8e9)
 BITS = ("mapping.precision.weights=bf16", "mapping.precision.activations=bf16", "mapping.precision.kv=bf16")
 FEW = ("model=qwen3_1b7", "workload.batch=[2]", "workload.prompt=96", "workload.output=4", *BITS)
-PRODUCTS = "+mapping.stack.products={start: 4 us, achieved: 0.8, hbm: 0.83, sharpness: 4, waves: 0.5, tile: 0.5 us, splits: 16}"
+PRODUCTS = "+mapping.stack.gemm={start: 4 us, achieved: 0.8, hbm: 0.83, sharpness: 4, waves: 0.5, tile: 0.5 us, splits: 16}"
 
 share = st.floats(0.1, 1.0)
 microseconds = st.floats(0.0, 2e-5)
 splits = st.sampled_from([1, 2, 4, 8, 16])
 quantised = st.builds(QuantisedGemm, start=microseconds, achieved=share, splits=splits)
 constants = {
-    "products": st.builds(
+    "gemm": st.builds(
         GemmConstants,
         start=microseconds,
         achieved=share,
@@ -50,7 +50,7 @@ constants = {
         eight=st.none() | st.builds(EightBitGemm, traffic=share, tensor=st.none() | quantised, block=st.none() | quantised),
     ),
 }
-constants["experts"] = st.builds(
+constants["grouped_gemm"] = st.builds(
     GroupedGemmConstants,
     start=microseconds,
     achieved=share,
@@ -83,8 +83,8 @@ context = st.builds(
     convert=share,
     rows=st.sampled_from([64, 128]),
 )
-constants["context"] = constants["latent_context"] = context
-constants["generation"] = st.builds(
+constants["prefill_attention"] = constants["mla_prefill_attention"] = context
+constants["decode_attention"] = st.builds(
     DecodeAttentionConstants,
     start=microseconds,
     hbm=share,
@@ -107,7 +107,7 @@ constants["generation"] = st.builds(
     most=st.sampled_from([4, 128]),
     block=st.sampled_from([128, 512]),
 )
-constants["latent_generation"] = st.builds(
+constants["mla_decode_attention"] = st.builds(
     MlaDecodeConstants,
     start=microseconds,
     merge=microseconds,
@@ -120,14 +120,14 @@ constants["latent_generation"] = st.builds(
 )
 size = st.integers(1, 20000).map(float)
 problems = {
-    "products": st.builds(
+    "gemm": st.builds(
         lambda m, k, n, scaling: Gemm(m, k, n, k * n * (1.0 if scaling else 2.0), 2.0, scaling, 0.5 if scaling else 1.0),
         size,
         size,
         size,
         st.sampled_from(["", "tensor", "block"]),
     ),
-    "experts": st.builds(
+    "grouped_gemm": st.builds(
         lambda m, k, n, touched, scaling: GroupedGemm(m * touched, k, n, touched, 2 * touched, touched * k * n, n, k, scaling),
         size,
         size,
@@ -150,9 +150,9 @@ attends = st.builds(
     head,
     st.booleans(),
 )
-problems["context"] = attends.map(lambda of: of._replace(latent=False))
-problems["latent_context"] = attends.map(lambda of: of._replace(latent=True))
-problems["generation"] = st.builds(
+problems["prefill_attention"] = attends.map(lambda of: of._replace(latent=False))
+problems["mla_prefill_attention"] = attends.map(lambda of: of._replace(latent=True))
+problems["decode_attention"] = st.builds(
     lambda m, keys, heads, group, queries: generation.DecodeAttention(
         m, keys, heads * group, heads, queries, 256.0, m * keys * heads * 512, m
     ),
@@ -162,7 +162,7 @@ problems["generation"] = st.builds(
     few,
     st.sampled_from([1.0, 2.0]),
 )
-problems["latent_generation"] = st.builds(
+problems["mla_decode_attention"] = st.builds(
     lambda m, keys, heads: latent_generation.MlaDecodeAttention(
         m, keys, heads, 1.0, 1088.0, 512.0, m * keys * 1152, m * heads * 2176
     ),
@@ -222,17 +222,17 @@ def test_what_is_in_the_cache_never_costs_more_than_from_memory(kind: str, data:
 
 def test_a_product_of_few_rows_takes_what_its_weights_take() -> None:
     of = GemmConstants(start=4e-6, achieved=0.8, hbm=0.83, sharpness=4.0, waves=0.0, tile=0.0, splits=16)
-    seconds = [took("products", Gemm(m, 8192.0, 8192.0, 2 * 8192.0**2, 2.0), of).seconds() for m in (1.0, 64.0, 128.0)]
+    seconds = [took("gemm", Gemm(m, 8192.0, 8192.0, 2 * 8192.0**2, 2.0), of).seconds() for m in (1.0, 64.0, 128.0)]
     assert seconds[-1] < 1.1 * seconds[0]
 
 
-@given(constants["experts"], problems["experts"], st.floats(1.0, 16.0))
+@given(constants["grouped_gemm"], problems["grouped_gemm"], st.floats(1.0, 16.0))
 def test_experts_of_a_die_that_no_token_goes_to_are_looked_through_in_blocks_alone(
     of: GroupedGemmConstants, problem: GroupedGemm, more: float
 ) -> None:
-    beside = took("experts", problem._replace(held=problem.held * more), of).seconds()
+    beside = took("grouped_gemm", problem._replace(held=problem.held * more), of).seconds()
     each = of.group if problem.scaling == "block" and of.group is not None else 0.0
-    expected = took("experts", problem, of).seconds() + each * problem.held * (more - 1)
+    expected = took("grouped_gemm", problem, of).seconds() + each * problem.held * (more - 1)
     assert beside == pytest.approx(expected, rel=1e-9)
 
 
@@ -241,19 +241,19 @@ def test_a_die_with_more_experts_takes_longer_for_one_token() -> None:
     of = ("chip=h100", "stack=trtllm_h100", "workload=experts", "mapping.decode.tp=1", "workload.tokens=[1]")
     of = (*of, "mapping.precision.weights=fp8_128x128", "mapping.precision.activations=fp8_1x128", "workload.ep=32")
     first, second = (float(metrics(*of, f"workload.experts={count}")["latency"]) for count in (256, 512))
-    group = asked(*of).base.mapping.stack.experts.group
+    group = asked(*of).base.mapping.stack.grouped_gemm.group
     assert second - first == pytest.approx(2 * 8 * group, rel=1e-6)  # two kernels, eight experts more a die
 
 
-@given(constants["generation"], problems["generation"], st.floats(1.0, 8.0))
+@given(constants["decode_attention"], problems["decode_attention"], st.floats(1.0, 8.0))
 def test_longer_caches_are_never_read_faster(
     of: DecodeAttentionConstants, problem: generation.DecodeAttention, factor: float
 ) -> None:
     longer = problem._replace(keys=problem.keys * factor, nbytes=problem.nbytes * factor)
-    assert took("generation", longer, of).seconds() >= took("generation", problem, of).seconds() * (1 - 1e-12)
+    assert took("decode_attention", longer, of).seconds() >= took("decode_attention", problem, of).seconds() * (1 - 1e-12)
 
 
-@given(constants["generation"], problems["generation"], st.integers(1, 64))
+@given(constants["decode_attention"], problems["decode_attention"], st.integers(1, 64))
 def test_parts_of_caches_are_those_of_the_library(
     of: DecodeAttentionConstants, problem: generation.DecodeAttention, many: int
 ) -> None:
@@ -262,12 +262,14 @@ def test_parts_of_caches_are_those_of_the_library(
     one = problem._replace(m=1.0, heads=2.0, kv_heads=1.0, nbytes=1e-9, near=0.0)
     parts = max(one.keys / of.part, 1.0)
     parts = min(parts, max((of.full * parts) ** 0.5, 1.0) if of.full is not None else np.inf, of.most)
-    assert took("generation", one, of).compute == pytest.approx(of.unit * parts / A_DIE.cores, rel=1e-9)
+    assert took("decode_attention", one, of).compute == pytest.approx(of.unit * parts / A_DIE.cores, rel=1e-9)
     crowd = one._replace(m=many * A_DIE.cores)
-    assert took("generation", crowd, replace_leaves(of, {"waves": 1e-9})).compute == pytest.approx(of.unit * many, rel=1e-9)
+    assert took("decode_attention", crowd, replace_leaves(of, {"waves": 1e-9})).compute == pytest.approx(
+        of.unit * many, rel=1e-9
+    )
 
 
-@given(constants["generation"], problems["generation"], st.integers(1, 4), st.integers(0, 63))
+@given(constants["decode_attention"], problems["decode_attention"], st.integers(1, 4), st.integers(0, 63))
 def test_queries_beyond_a_tile_are_further_tiles(
     of: DecodeAttentionConstants, problem: generation.DecodeAttention, more: int, rest: int
 ) -> None:
@@ -275,13 +277,13 @@ def test_queries_beyond_a_tile_are_further_tiles(
     of = replace_leaves(of, {"shared": 64, "fewest": 1, "wider": "tiles"})
     one = problem._replace(kv_heads=1.0, queries=1.0, heads=64.0)
     wide = one._replace(heads=64.0 * more + rest + 1)
-    assert took("generation", wide, of).seconds() == pytest.approx(
-        took("generation", wide._replace(heads=64.0 * (more + 1)), of).seconds(), rel=1e-12
+    assert took("decode_attention", wide, of).seconds() == pytest.approx(
+        took("decode_attention", wide._replace(heads=64.0 * (more + 1)), of).seconds(), rel=1e-12
     )
-    assert took("generation", wide, of).compute == pytest.approx(
-        took("generation", one._replace(m=one.m * (more + 1)), of).compute, rel=1e-9
+    assert took("decode_attention", wide, of).compute == pytest.approx(
+        took("decode_attention", one._replace(m=one.m * (more + 1)), of).compute, rel=1e-9
     )
-    assert took("generation", one, of).memory < took("generation", wide, of).memory
+    assert took("decode_attention", one, of).memory < took("decode_attention", wide, of).memory
 
 
 @given(st.floats(1e-7, 1e-5), st.integers(1, 40).map(float))
@@ -310,14 +312,16 @@ def test_rows_in_the_cache_come_in_waves_over_the_cores(core: float, full: int, 
         assert there == pytest.approx((full + 1) * 1e-3 / core, rel=1e-6)
 
 
-@given(constants["generation"], problems["generation"])
+@given(constants["decode_attention"], problems["decode_attention"])
 def test_caches_come_from_the_die_and_from_memory(of: DecodeAttentionConstants, problem: generation.DecodeAttention) -> None:
     """Far below what the cache keeps they are read from there, far above it from memory, and then the ramp is paid whole."""
     of = replace_leaves(of, {"wider": "alone"})  # further tiles read it all again
     quick = max(of.cached * A_DIE.cache_bandwidth, of.hbm * A_DIE.bandwidth)
     ends = ((1e9, quick, 0.0), (1e-9, of.hbm * A_DIE.bandwidth, of.ramp))
     for kept, rate, ramp in ends:
-        found = took("generation", problem._replace(near=0.0), replace_leaves(of, {"kept": kept, "knee": 8.0, "length": 0.0}))
+        found = took(
+            "decode_attention", problem._replace(near=0.0), replace_leaves(of, {"kept": kept, "knee": 8.0, "length": 0.0})
+        )
         assert found.memory == pytest.approx(problem.nbytes / rate + ramp, rel=1e-6)
 
 
@@ -343,8 +347,8 @@ def test_designs_with_a_library_are_answered_alike_alone_and_together() -> None:
         replace_leaves(
             design,
             {
-                "mapping.stack.products.start": float(random.uniform(0, 1e-5)),
-                "mapping.stack.products.achieved": float(random.uniform(0.3, 1)),
+                "mapping.stack.gemm.start": float(random.uniform(0, 1e-5)),
+                "mapping.stack.gemm.achieved": float(random.uniform(0.3, 1)),
                 "chip.hbm.bandwidth": float(random.uniform(1e12, 4e12)),
             },
         )
@@ -371,7 +375,7 @@ def test_products_of_the_same_rows_are_one_kernel() -> None:
     one = Gemm(2.0, model.hidden, columns, model.hidden * columns * 2, 2.0)
     priced = die_libraries(design.chip, design.mapping.stack)
     assert priced is not None
-    seconds = took("products", one, design.mapping.stack.products, priced.die).seconds()
+    seconds = took("gemm", one, design.mapping.stack.gemm, priced.die).seconds()
     assert rows["gate"] + rows["up"] == pytest.approx(seconds * model.layers * steps, rel=1e-9)
 
 

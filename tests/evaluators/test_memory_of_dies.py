@@ -106,7 +106,7 @@ def test_copies_of_attention_share_out_caches_of_a_batch_evenly(chip: str, name:
 def test_rows_of_exchanges_say_what_leaves_dies(chip: str, tp: int) -> None:
     """Tokens to the experts of 16 dies and back, and sums of four dies that share heads."""
     of = asked(
-        *chip.split(), "model=qwen3_30b_a3b", "workload.routing=even", "mapping.both.ep=16", "mapping.both.pp=1",
+        *chip.split(), "model=qwen3_30b_a3b", "workload.expert_load=even", "mapping.both.ep=16", "mapping.both.pp=1",
         f"mapping.both.tp={tp}", "workload.batch=[64]", "workload.prompt=100", "workload.output=2",
     )  # fmt: skip
     case, said = of.workload.cases[0], of.base.mapping.precision
@@ -147,8 +147,8 @@ def test_rows_of_served_loads_say_what_dies_of_attention_and_of_ffns_exchange(ap
     of = asked(
         "chip=h800_ep", f"chip.dies.rows={apart // 4}", "model=qwen3_30b_a3b", "mapping.both.pp=1", "mapping.both.tp=1",
         f"mapping.both.ep={apart}", f"mapping.both.attention_dies={apart}", "mapping.both.pingpong=2", "workload=serving",
-        "workload.arrivals=at_once", f"workload.requests={4 * apart}", "workload.prompt=64", "workload.output=1",
-        "mapping.serving.batch=64", "mapping.serving.tokens=10000", "chip.hbm.capacity='1 TB'",
+        "workload.arrivals=offline", f"workload.requests={4 * apart}", "workload.prompt=64", "workload.output=1",
+        "mapping.serving.max_batch_size=64", "mapping.serving.max_batched_tokens=10000", "chip.hbm.capacity='1 TB'",
     )  # fmt: skip
     said, copies = of.base.mapping.precision, 48 * 4 * apart * 64 * 8 * 2048
     rows = {row.operator: row.sent for row in explain(of.base, of.workload.cases[0]).rows}

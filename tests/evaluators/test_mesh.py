@@ -104,7 +104,8 @@ def test_regions_fill_with_requests() -> None:
 
 def test_shifting_holds_as_many_times_more_as_there_are_rows() -> None:
     held = {
-        kv: columns(asked(*ONE, f"mapping.kv={kv}").base, asked(*ONE).workload)["kv_capacity"] for kv in ("shift", "concat")
+        kv: columns(asked(*ONE, f"mapping.kv_placement={kv}").base, asked(*ONE).workload)["kv_capacity"]
+        for kv in ("shift", "concat")
     }
     assert held["shift"] == 360 * held["concat"]
 

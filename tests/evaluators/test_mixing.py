@@ -200,7 +200,7 @@ def test_picked_pieces_open_rows_on_a_die_and_smaller_ones_more_of_them() -> Non
     whole, scattered = token("chip.hbm.random_access_overhead='0 B'"), token("chip.hbm.random_access_overhead='4096 B'")
     layers_, rows, nbytes = 28, 64 * 256, 4096 * 8 // 8
     hbm = asked("chip=h100").base
-    lost = layers_ * rows * nbytes / (hbm.chip.hbm.bandwidth * hbm.mapping.stack.hbm_achieved)
+    lost = layers_ * rows * nbytes / (hbm.chip.hbm.bandwidth * hbm.mapping.stack.hbm_efficiency)
     assert scattered - whole == pytest.approx(lost, rel=0.05)
     with pytest.raises(DesignError, match=r"chip\.hbm\.random_access_overhead: missing"):
         token("chip.hbm.random_access_overhead=null")
@@ -227,7 +227,7 @@ def test_tiles_that_serve_take_longer_for_states_and_indexers_of_more_requests(n
     small = ("chip.mesh.rows=8", "chip.mesh.cols=8", "chip.hbm.channels=8", "model.qwen3_1b7.layers=4")
     order = () if name == "indexed" else ("model.qwen3_1b7.order='3 delta, full'",)
     words = ("chip=tile32", *small, "model=qwen3_1b7", *HYBRIDS[name], *order, "workload.speculation=none")
-    batch = asked(*words, "workload.batch=[4]", "workload.prompt=600", "workload.output=1", "workload.decode_at=last")
+    batch = asked(*words, "workload.batch=[4]", "workload.prompt=600", "workload.output=1", "workload.decode_context=last")
     (job,) = arrays_by_case(batch.workload)
     step = whole_chip.phases(batch.base, job, "analytical")[1].seconds
     served, load = load_of(*words[:-1], "workload=serving", "workload.requests=8", "workload.prompt=600", "workload.output=4")

@@ -20,20 +20,20 @@ from dse.space.fields import leaf_at, replace_leaves
 from tests.samples import asked
 
 CHIP = ("chip=a100", "stack=sglang_he2025", "workload.batch=[1]", "workload.prompt=512", "workload.output=8")
-WHOLE = ("workload.group=mesh", "workload.along=rectangle", "workload.root=0")
+WHOLE = ("workload.group=mesh", "workload.group_axis=rectangle", "workload.root=0")
 BETTER = (
-    "mapping.stack.matrix_achieved",
-    "mapping.stack.hbm_achieved",
-    "mapping.stack.network_achieved",
+    "mapping.stack.matrix_efficiency",
+    "mapping.stack.hbm_efficiency",
+    "mapping.stack.network_efficiency",
     "chip.network.bandwidth",
     "chip.network.nodes.bandwidth",
 )
 WORSE = (
     "chip.network.latency",
     "chip.network.nodes.latency",
-    "mapping.stack.collective_call",
-    "mapping.stack.nodes_call",
-    "mapping.stack.operator_overhead",
+    "mapping.stack.collective_launch",
+    "mapping.stack.inter_node_launch",
+    "mapping.stack.operator_launch",
 )
 counts = st.sampled_from([1, 2, 7, 8, 9, 12, 16, 32])
 
@@ -48,7 +48,7 @@ def gpus(count: int, **changes: object) -> Design:
 def test_no_sum_leaves_a_node_faster_than_all_its_adapters_send(algorithm: str, nodes: int) -> None:
     """Each DGX A100 sends 2 (q - 1) / q of 1 MB, a slice through each of eight adapters of 25 GB/s; NVLink is free here."""
     free: dict[str, object] = {"chip.network.bandwidth": 1e30, "chip.network.latency": 0.0, "chip.network.nodes.latency": 0.0}
-    ideal: dict[str, object] = {"mapping.stack.network_achieved": 1.0, "mapping.stack.nodes_call": 0.0}
+    ideal: dict[str, object] = {"mapping.stack.network_efficiency": 1.0, "mapping.stack.inter_node_launch": 0.0}
     design = gpus(8 * nodes, **free, **ideal)
     found = die_allreduce_seconds(
         LeadingCollective(algorithm, 8 * nodes, 1e6, recorded=True), shared_cache_machine(design.chip, design.mapping)
@@ -86,8 +86,12 @@ def test_sums_reach_their_share_of_links_and_of_the_network_between_nodes(
     """By hand, around rings without starts: all bytes inside nodes, and a die's slice of them between nodes."""
     of = gpus(
         count,
-        **dict.fromkeys(("chip.network.latency", "chip.network.nodes.latency", "mapping.stack.nodes_call"), 0.0),
-        **{"chip.network.nodes.size": node, "mapping.stack.network_achieved": reached, "mapping.stack.nodes_achieved": used},
+        **dict.fromkeys(("chip.network.latency", "chip.network.nodes.latency", "mapping.stack.inter_node_launch"), 0.0),
+        **{
+            "chip.network.nodes.size": node,
+            "mapping.stack.network_efficiency": reached,
+            "mapping.stack.inter_node_efficiency": used,
+        },
     )
     network, nbytes, nodes = of.chip.network, 1e9, count // node
     inside = 2 * (node - 1) / node * nbytes / (reached * network.bandwidth)
@@ -190,8 +194,8 @@ def test_a_product_by_itself_pays_every_start(count: int) -> None:
     started, moved = (float(evaluate(stack_designs([each]), product.workload).columns["latency"][0]) for each in (design, free))
     chip = design.chip
     stack = design.mapping.stack
-    starts = stack.operator_overhead + (count > 1) * (stack.collective_call + chip.network.latency)  # type: ignore[union-attr]
-    assert started == pytest.approx(moved + starts + (count > 8) * (chip.network.nodes.latency + stack.nodes_call))  # type: ignore[union-attr]
+    starts = stack.operator_launch + (count > 1) * (stack.collective_launch + chip.network.latency)  # type: ignore[union-attr]
+    assert started == pytest.approx(moved + starts + (count > 8) * (chip.network.nodes.latency + stack.inter_node_launch))  # type: ignore[union-attr]
     assert moved >= 2 * 16384 * -(-16384 // count) / 2.039e12
 
 

@@ -97,14 +97,14 @@ def test_no_partition_for_all_is_quicker_and_what_one_has_room_for_has_room(seed
         asked_ = replace(of.workload, cases=(case,))
         found = {}
         for word in (*offered_partitions(design.mapping.prefill), AUTO):
-            if word in ("k", AUTO) or design.mapping.decode.sums is None:  # no other has sums of its own
+            if word in ("k", AUTO) or design.mapping.decode.allreduce is None:  # no other has sums of its own
                 one = with_word(design, word)
                 found[word] = (
                     explain_infeasibility(one, asked_) is None,
                     float(evaluate(stack_designs([one]), asked_).columns["latency"][0]),
                 )
         able = [latency for word, (fits, latency) in found.items() if fits and word != AUTO]
-        assert found[AUTO][0] == bool(able) or design.mapping.decode.sums is not None
+        assert found[AUTO][0] == bool(able) or design.mapping.decode.allreduce is not None
         assert not able or found[AUTO][1] <= min(able) * (1 + 1e-12)
 
 
@@ -147,7 +147,7 @@ def drawn_phase(seed: int, *, free: bool, name: str) -> PartitionedPhase:
     )  # fmt: skip
     design = shaken(of.base, rng)
     noc = {"chip.noc.hop_cycles": 0.0, "chip.noc.ramp_cycles": 0.0, "chip.noc.word_cycles": 0.0} if free else {}
-    sizes = {"chip.tile.sram": 4e6, "mapping.sram_kv": 0.0} | both(tp=int(rng.choice([2, 4, 8])))
+    sizes = {"chip.tile.sram": 4e6, "mapping.sram_kv_share": 0.0} | both(tp=int(rng.choice([2, 4, 8])))
     design = with_word(replace_leaves(design, noc | sizes), AUTO)
     return phase_of(design, of, name)
 

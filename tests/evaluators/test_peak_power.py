@@ -39,14 +39,14 @@ def test_a_chip_that_is_seldom_busy_has_the_peak_of_one_that_works() -> None:
     seldom, often = (
         evaluate(stack_designs([of.base]), of.workload).columns
         for of in (
-            asked(*LAYOUTS["devices"], *LOAD, "workload.arrivals=fixed", f"workload.rate={rate} Hz") for rate in (0.1, 1)
+            asked(*LAYOUTS["devices"], *LOAD, "workload.arrivals=constant", f"workload.rate={rate} Hz") for rate in (0.1, 1)
         )
     )
     assert often["power"][0] > seldom["power"][0]
     assert often["peak_power"][0] == pytest.approx(seldom["peak_power"][0], rel=1e-9)
 
 
-@pytest.mark.parametrize("policy", ["chunked", "orca", "prefill_first"])
+@pytest.mark.parametrize("policy", ["chunked_prefill", "orca", "prefill_first"])
 def test_no_iteration_of_a_run_takes_much_more_than_those_that_are_kept(policy: str) -> None:
     words = (*LAYOUTS["devices"], "workload=serving", "workload.requests=60", "workload.rate=8 Hz", "workload.prompt=2000")
     design, load = load_of(*words, "workload.output=60", f"mapping.serving.policy={policy}")

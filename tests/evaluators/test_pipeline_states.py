@@ -20,7 +20,7 @@ from dse.space.fields import replace_leaves
 from tests.samples import asked
 
 SMALL = ("chip=npu64", "workload.batch=[8]", "workload.prompt=256", "workload.output=4")
-STATES = "mapping.decode.states"
+STATES = "mapping.decode.state_share"
 
 
 def of_states(*words: str) -> Question:
@@ -94,7 +94,10 @@ def test_shares_side_by_side_are_those_of_each() -> None:
     ("words", "said"),
     [
         (("model=qwen3_1b7", f"+{STATES}=0.2"), "no model of the workload has recurrent states"),
-        (("model=qwen3_next_80b_a3b", "+mapping.prefill.states=0.2"), "mapping.prefill.states: .*set mapping.decode.states"),
+        (
+            ("model=qwen3_next_80b_a3b", "+mapping.prefill.state_share=0.2"),
+            "mapping.prefill.state_share: .*set mapping.decode.state_share",
+        ),
         (("model=qwen3_next_80b_a3b", f"+{STATES}=0.95"), "states"),
     ],
 )

@@ -19,7 +19,7 @@ from dse.space.model import ExpertLayers
 from tests.samples import asked, metrics
 
 SMALL = ("chip=h800_ep", "chip.dies.rows=2", "mapping.both.ep=16")
-MOE = ("model=deepseek_v2_lite", "workload.batch=[64]", "workload.prompt=128", "workload.output=8", "workload.routing=even")
+MOE = ("model=deepseek_v2_lite", "workload.batch=[64]", "workload.prompt=128", "workload.output=8", "workload.expert_load=even")
 DENSE = ("model=qwen3_1b7", "workload.batch=[64]", "workload.prompt=128", "workload.output=8")
 DEEPSEEK = ExpertLayers(count=256, top_k=8, intermediate=2048, groups=8, groups_kept=4)
 
@@ -44,7 +44,7 @@ def test_attention_is_as_slow_as_the_format_of_its_cache() -> None:
     """Twice the bytes of a cache take memory and engine twice as long; products stay as they are."""
     found = {}
     for kv in ("fp8", "bf16"):
-        of = asked(*SMALL, *MOE, f"mapping.precision.kv={kv}", "mapping.stack.operator_overhead='0 s'")
+        of = asked(*SMALL, *MOE, f"mapping.precision.kv={kv}", "mapping.stack.operator_launch='0 s'")
         rows = explain(of.base, of.workload.cases[0]).rows
         found[kv] = {row.operator: row.seconds for row in rows if row.phase == "decode"}
     assert found["bf16"]["attention"] == pytest.approx(2 * found["fp8"]["attention"], rel=0.05)  # queries stay
@@ -55,9 +55,12 @@ def test_attention_is_as_slow_as_the_format_of_its_cache() -> None:
     ("model", "words"),
     [
         (MOE, split(ep=16)),
-        (MOE, (*split(ep=16), "mapping.both.exchange=by_node")),
+        (MOE, (*split(ep=16), "mapping.both.all_to_all=hierarchical")),
         (MOE, (*split(tp=2, pp=2, ep=4), "chip.nodes.size=4")),
-        (MOE, (*split(ep=8, pp=2), "workload.routing=sampled", "mapping.both.exchange=by_node", "chip.nodes.size=2")),
+        (
+            MOE,
+            (*split(ep=8, pp=2), "workload.expert_load=sampled", "mapping.both.all_to_all=hierarchical", "chip.nodes.size=2"),
+        ),
         (DENSE, (*split(tp=16), "chip.nodes.size=4")),
         (DENSE, (*split(pp=4), "chip.nodes=null")),
     ],
@@ -78,7 +81,7 @@ def test_designs_in_batches_are_those_one_by_one(data: st.DataObject) -> None:
 
     def drawn() -> tuple[str, ...]:
         tp, pp, ep = data.draw(st.sampled_from([(1, 2, 4), (1, 1, 16), (2, 1, 8), (1, 8, 1), (4, 1, 64), (8, 1, 8)]))
-        sums = () if tp == 1 else (pick("mapping.both.sums", "ring", "two_level", "ktree"),)
+        sums = () if tp == 1 else (pick("mapping.both.allreduce", "ring", "two_level", "ktree"),)
         return (
             *split(tp, pp, ep),
             *sums,
@@ -87,7 +90,7 @@ def test_designs_in_batches_are_those_one_by_one(data: st.DataObject) -> None:
             pick("chip.d2d.ports", 1, 7),
             pick("chip.nodes.size", 2, 4, 8, 3),
             pick("chip.nodes.bandwidth", "'50 GB/s'", "'200 GB/s'"),
-            pick("mapping.both.exchange", "direct", "by_node"),
+            pick("mapping.both.all_to_all", "direct", "hierarchical"),
             pick("mapping.both.placement", "linear", "interleave"),
             pick("chip.hbm.bandwidth", "'1 TB/s'", "'4 TB/s'"),
             pick("chip.l2.size", "'1 MB'", "'50 MB'"),
@@ -105,10 +108,10 @@ def test_designs_in_batches_are_those_one_by_one(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize(
     ("of", "exchange"),
-    [*product([split(ep=16), split(tp=2, pp=2, ep=8)], ["direct", "by_node"]), (split(tp=16), "direct")],
+    [*product([split(ep=16), split(tp=2, pp=2, ep=8)], ["direct", "hierarchical"]), (split(tp=16), "direct")],
 )
 def test_more_of_anything_is_never_slower(of: tuple[str, ...], exchange: str) -> None:
-    words = (*SMALL, *MOE, *of, f"mapping.both.exchange={exchange}", "chip.nodes.size=4")
+    words = (*SMALL, *MOE, *of, f"mapping.both.all_to_all={exchange}", "chip.nodes.size=4")
     usual = metrics(*words)["latency"]
     for better in (
         "chip.nodes.bandwidth='100 GB/s'",
@@ -205,17 +208,17 @@ def test_exchanges_of_tokens_are_below_those_measured(ep: int) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("mapping.both.exchange=by_node", "chip.nodes=null"), "mapping.both.exchange=direct, or set chip.nodes"),
-        (("mapping.both.exchange=by_node", "chip.dies.rows=3", "chip.nodes.size=12"), "equally many dies in each node"),
+        (("mapping.both.all_to_all=hierarchical", "chip.nodes=null"), "mapping.both.all_to_all=direct, or set chip.nodes"),
+        (("mapping.both.all_to_all=hierarchical", "chip.dies.rows=3", "chip.nodes.size=12"), "equally many dies in each node"),
         (
-            (*split(ep=8), "mapping.both.exchange=by_node"),
+            (*split(ep=8), "mapping.both.all_to_all=hierarchical"),
             "each group of 8 dies is in one: use exchange=direct, or a larger ep",
         ),
-        ((*split(tp=8), "mapping.both.exchange=by_node"), "no dies share experts: set mapping.both.ep above 1"),
+        ((*split(tp=8), "mapping.both.all_to_all=hierarchical"), "no dies share experts: set mapping.both.ep above 1"),
         (("chip.nodes.size=3",), "do not fill whole nodes"),
         (split(ep=5), "mapping.both.ep=4 or 8, or mapping.both.experts.redundant=1"),
         (
-            (*split(tp=4, ep=2), "mapping.both.placement=entwine", "mapping.both.exchange=by_node"),
+            (*split(tp=4, ep=2), "mapping.both.placement=entwine", "mapping.both.all_to_all=hierarchical"),
             "whole attention replicas on 4",
         ),
         (split(pp=32), "32 stages of 1 dies: mapping.both.pp=16"),

@@ -37,7 +37,9 @@ def answered(*words: str, fidelity: str = "analytical") -> tuple[PowerProfile | 
     """Power over time of the only case, and metrics."""
     found = asked(*words)
     columns = evaluate(stack_designs([found.base]), found.workload, fidelity=fidelity).columns
-    profile = power_over_time(found.base, found.workload.cases[0], decode_at=found.workload.decode_at, fidelity=fidelity)
+    profile = power_over_time(
+        found.base, found.workload.cases[0], decode_context=found.workload.decode_context, fidelity=fidelity
+    )
     return profile, {name: float(column[0]) for name, column in columns.items()}
 
 

@@ -193,7 +193,7 @@ def test_states_alone_fit_as_often_whatever_the_length(fixed: float, free: float
 @settings(max_examples=30, deadline=None)
 @given(models(), st.sampled_from([1, 2, 4]), st.integers(1, 9000), st.booleans())
 def test_dies_with_layers_that_differ_serve_all_within_their_memory(model: Model, tp: int, prompt: int, apart: bool) -> None:
-    words = ("workload.arrivals=at_once", f"workload.prompt={prompt}", "workload.output=40", "chip.hbm.capacity=6 GB")
+    words = ("workload.arrivals=offline", f"workload.prompt={prompt}", "workload.output=40", "chip.hbm.capacity=6 GB")
     found = columns(model, *words, f"mapping.both.tp={tp}", f"mapping.serving.prefill_instances={int(apart)}")
     if not found:
         return  # no room for a request alone
@@ -218,7 +218,7 @@ def test_a_model_of_states_takes_the_same_memory_whatever_the_length(layout: str
 def test_a_model_of_states_holds_as_many_long_requests_as_short_ones() -> None:
     """All at once, with memory taken for their last tokens: as many run as there is room for."""
     model = of_kinds(load_of(*SERVING)[1].model, "28 state", state=LayerKind(recurrence=DELTA))
-    words = ("mapping.both.tp=1", "workload.arrivals=at_once", "workload.output=8", "mapping.serving.policy=static")
+    words = ("mapping.both.tp=1", "workload.arrivals=offline", "workload.output=8", "mapping.serving.policy=static")
     for kinds, alike in ((model, True), (load_of(*SERVING)[1].model, False)):
         peaks = []
         for prompt in (600, 6000):
@@ -262,7 +262,7 @@ def test_only_what_is_kept_of_states_is_reused(tmp_path: Path) -> None:
             for at, hashes in enumerate(asked_for)
         )
     )
-    words = (f"workload.trace={trace}", "workload.arrivals=trace", "mapping.serving.prefix=0.3")
+    words = (f"workload.trace={trace}", "workload.arrivals=trace", "mapping.serving.prefix_cache_share=0.3")
     base = load_of(*SERVING)[1].model
     mixed = of_kinds(base, "7 (3 state, all)", state=LayerKind(recurrence=DELTA), all=LayerKind())
 
@@ -285,7 +285,7 @@ def test_a_follow_up_reuses_the_state_at_the_end_of_the_prompt_before() -> None:
     many = make_requests([(24, 1), (40, 1)], [0.0, 100.0])
     many = replace(many, starts=np.array([0, 3, 8]), hashes=np.arange(3).tolist() + np.arange(5).tolist(), block=8)
     many = replace(many, hashes=np.array(many.hashes, np.int32))
-    pool = InstancePool(constant_time(1.0), POLICIES["chunked"], KvMemory(100), prefix=20, snapshot=2)
+    pool = InstancePool(constant_time(1.0), POLICIES["chunked_prefill"], KvMemory(100), prefix=20, snapshot=2)
     assert simulate_serving(many, [pool])["hit"].tolist() == [0, 24]
     assert simulate_serving(many, [replace(pool, prefix=2)])["hit"].tolist() == [
         0,
@@ -305,11 +305,11 @@ def test_what_is_remembered_fits(room: RequestMemory, free: float, block: int, e
 
 
 def test_snapshots_of_no_states_are_refused() -> None:
-    with pytest.raises(DesignError, match=r"mapping\.serving\.snapshot: Qwen3-1\.7B has no recurrent states"):
-        asked(*SERVING, "mapping.serving.snapshot=512")
+    with pytest.raises(DesignError, match=r"mapping\.serving\.state_snapshot_tokens: Qwen3-1\.7B has no recurrent states"):
+        asked(*SERVING, "mapping.serving.state_snapshot_tokens=512")
 
 
-SHARING = ("mapping.serving.reuse=pool", "workload.arrivals=trace")
+SHARING = ("mapping.serving.prefix_cache=shared", "workload.arrivals=trace")
 
 
 def test_prefixes_in_the_pool_are_shared_in_a_design(tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ def test_prefixes_in_the_pool_are_shared_in_a_design(tmp_path: Path) -> None:
         return {name: float(values[0]) for name, values in found.columns.items()}
 
     assert answered()["prefix_hit_rate"] == pytest.approx((5 + 6) / 19)
-    assert answered("mapping.serving.reuse=part")["prefix_hit_rate"] == 0
+    assert answered("mapping.serving.prefix_cache=reserved")["prefix_hit_rate"] == 0
 
 
 def test_a_conversation_goes_where_its_cache_is_unless_others_wait_there() -> None:
@@ -340,7 +340,7 @@ def test_a_conversation_goes_where_its_cache_is_unless_others_wait_there() -> No
     many = make_requests([(32, 1)] * len(mine), arrival)
     hashes = np.array([block + 4 * conversation for conversation in mine for block in range(4)], np.int32)
     many = replace(many, starts=np.arange(len(mine) + 1) * 4, hashes=hashes, block=8)
-    pool = InstancePool(constant_time(1.0), POLICIES["chunked"], KvMemory(100, 8), instances=2, pooled=True)
+    pool = InstancePool(constant_time(1.0), POLICIES["chunked_prefill"], KvMemory(100, 8), instances=2, pooled=True)
     moving = KvTransfer(0.0, 0.0, 1, True, apart=2)
     found = simulate_serving(many, [pool], transfer=moving, routing="cache_aware")
     assert found["instance"].tolist() == [0, 1, 1, 0, 1, 0, 0, 0, 1, 0, 1]
@@ -349,10 +349,12 @@ def test_a_conversation_goes_where_its_cache_is_unless_others_wait_there() -> No
 
 def test_what_a_pool_cannot_share_is_refused(tmp_path: Path) -> None:
     turns = "workload.sessions={turns: 2, think: 1 s}"
-    with pytest.raises(DesignError, match=r"mapping\.serving\.reuse: .* has layers that do not keep all positions; set part"):
-        asked(*SERVING[:1], "model=gpt_oss_120b", *SERVING[2:], turns, "mapping.serving.reuse=pool")
+    with pytest.raises(
+        DesignError, match=r"mapping\.serving\.prefix_cache: .* has layers that do not keep all positions; set part"
+    ):
+        asked(*SERVING[:1], "model=gpt_oss_120b", *SERVING[2:], turns, "mapping.serving.prefix_cache=shared")
     with pytest.raises(DesignError, match="shared prefix blocks need one memory"):
-        InstancePool(constant_time(1.0), POLICIES["chunked"], KvMemory(100), pooled=True, prefix=1)
+        InstancePool(constant_time(1.0), POLICIES["chunked_prefill"], KvMemory(100), pooled=True, prefix=1)
     many = replace(make_requests([(24, 1)], [0.0]), starts=np.array([0, 3]), hashes=np.arange(3, dtype=np.int32), block=8)
     with pytest.raises(DesignError, match="blocks of 16 tokens do not divide the 8 tokens of a hash"):
-        simulate_serving(many, [InstancePool(constant_time(1.0), POLICIES["chunked"], KvMemory(100), pooled=True)])
+        simulate_serving(many, [InstancePool(constant_time(1.0), POLICIES["chunked_prefill"], KvMemory(100), pooled=True)])

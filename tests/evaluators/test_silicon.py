@@ -67,7 +67,13 @@ def test_parts_add_up_to_dies_and_dies_to_the_chip(chip):
         assert area.die_area(of) * above == pytest.approx(whole)
 
 
-DIES = ("mapping.decode.tp=4", "workload.along=rectangle", "workload.root=0", "workload.group=mesh", "workload.combine=sum")
+DIES = (
+    "mapping.decode.tp=4",
+    "workload.group_axis=rectangle",
+    "workload.root=0",
+    "workload.group=mesh",
+    "workload.combine=sum",
+)
 
 SERVED = ("workload=serving", "workload.requests=20", "workload.prompt=256", "workload.output=16")
 

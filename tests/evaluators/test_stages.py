@@ -158,7 +158,7 @@ def test_where_layers_divide_evenly_both_are_equal_but_for_the_head() -> None:
 
 
 def test_parts_serve_more_where_the_head_binds() -> None:
-    busy = (*SERVING, "workload.arrivals=at_once", "mapping.prefill.pp=16")
-    whole, parts = (metrics(*busy, f"mapping.prefill.stages={word}") for word in ("layers", "parts"))
+    busy = (*SERVING, "workload.arrivals=offline", "mapping.prefill.pp=16")
+    whole, parts = (metrics(*busy, f"mapping.prefill.stages={word}") for word in ("layers", "operators"))
     assert parts["throughput"] > 1.2 * whole["throughput"]
     assert parts["sram_used"] <= whole["sram_used"] * (1 + 1e-9)

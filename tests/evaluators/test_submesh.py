@@ -195,7 +195,7 @@ def test_a_collective_keeps_its_bytes() -> None:
         "workload.bytes=[1KiB]",
         "workload.group=16x16",
         "workload.root=20",
-        "workload.along=rectangle",
+        "workload.group_axis=rectangle",
     )
     design, case = smaller(of, 8)
     assert (case.nbytes, case.rows, case.cols, case.root) == (1024, 8, 8, 20)

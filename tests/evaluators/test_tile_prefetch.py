@@ -58,7 +58,7 @@ def test_a_larger_buffer_never_slows_a_pass(
     model: str, phase: str, partition: str, placement: str, tp: int, word: float, one: float, other: float
 ) -> None:
     design = said(question(model).base, partition=partition, placement=placement, tp=tp, pp=64 // tp)
-    design = replace_leaves(design, {"chip.noc.word_bytes": word, "mapping.sram_kv": 0.0})
+    design = replace_leaves(design, {"chip.noc.word_bytes": word, "mapping.sram_kv_share": 0.0})
     small, large = (passed(design, model, phase, budget).seconds for budget in sorted((one, other)))
     assert np.all(large <= small * (1 + 1e-12))
 
@@ -142,19 +142,19 @@ def test_the_share_of_a_prompt_that_is_written_now_is_not_read_before() -> None:
 @pytest.mark.parametrize(
     ("overrides", "why"),
     [
-        (("mapping=flat", "+mapping.decode.prefetch.policy=partial"), "mapping.decode.prefetch.cap: missing"),
+        (("mapping=flat", "+mapping.decode.prefetch.policy=partial"), "mapping.decode.prefetch.share: missing"),
         (
             (
                 "mapping=flat_serving",
                 "workload=serving",
                 "+mapping.both.prefetch.policy=partial",
-                "+mapping.both.prefetch.cap=1",
+                "+mapping.both.prefetch.share=1",
             ),
             "mapping.prefill.prefetch: tiles that serve requests as they come do not read ahead",
         ),
-        (("workload=serving", "+mapping.decode.prefetch.policy=partial"), "mapping.decode.prefetch.cap: missing"),
+        (("workload=serving", "+mapping.decode.prefetch.policy=partial"), "mapping.decode.prefetch.share: missing"),
         (("mapping=npu_prefetch", "mapping.both.prefetch.policy=partly"), "no option 'partly'; .*partial"),
-        (("mapping=npu", "+mapping.both.prefetch.policy=partial"), "mapping.prefill.prefetch.cap: missing"),
+        (("mapping=npu", "+mapping.both.prefetch.policy=partial"), "mapping.prefill.prefetch.share: missing"),
     ],
 )
 def test_prefetching_elsewhere_is_refused_by_name(overrides: tuple[str, ...], why: str) -> None:
@@ -191,7 +191,7 @@ def test_a_larger_buffer_never_slows_an_iteration(
 
 
 def test_served_pipelines_prefetch_behind_their_sums() -> None:
-    said_ = (*SERVED, "workload.rate=2 Hz", "mapping=npu_serving_prefetch", "mapping.both.tp=16", "mapping.sram_kv=0")
+    said_ = (*SERVED, "workload.rate=2 Hz", "mapping=npu_serving_prefetch", "mapping.both.tp=16", "mapping.sram_kv_share=0")
     none, some = (asked(*said_, f"mapping.prefill.prefetch.policy={word}") for word in ("none", "partial"))
     for fidelity in ("analytical", "steady_state"):
         found = [

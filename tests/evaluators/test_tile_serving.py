@@ -54,9 +54,14 @@ def test_requests_far_apart_take_what_a_batch_of_one_takes(partition: str) -> No
         "chip.dram.device_bandwidth=10 PB/s",
         "chip.die.max_power_density=1000 W/mm2",
     )  # of which nothing can be made
-    alone = ("workload.rate=0.01 Hz", "workload.arrivals=fixed", "workload.requests=5", "mapping.serving.policy=prefill_first")
+    alone = (
+        "workload.rate=0.01 Hz",
+        "workload.arrivals=constant",
+        "workload.requests=5",
+        "mapping.serving.policy=prefill_first",
+    )
     far = metrics(*SERVING, *here, *alone)
-    ring = ("mapping.prefill.sums.algorithm=ring",) if partition == "k" else ()  # as cores have that do both phases
+    ring = ("mapping.prefill.allreduce.algorithm=ring",) if partition == "k" else ()  # as cores have that do both phases
     one = metrics(*here, "workload.batch=[1]", "workload.prompt=1024", "workload.output=256", "mapping.prefill.pp=4", *ring)
     assert far["ttft"] == pytest.approx(one["ttft"], rel=0.01)
     assert far["tpot"] == pytest.approx(one["tpot"], rel=0.01)
@@ -100,7 +105,7 @@ def test_operations_of_a_run_are_twice_its_weights_a_token_and_attention() -> No
 
 @pytest.mark.parametrize("extra", [(), APART])
 def test_readers_agree(extra: tuple[str, ...]) -> None:
-    few = ("workload.prompt=24", "workload.output=8", "mapping.prefill.microbatch=2")
+    few = ("workload.prompt=24", "workload.output=8", "mapping.prefill.microbatch_size=2")
     closed, events = (metrics(*SERVING, *few, *extra, fidelity=name) for name in ("analytical", "events"))
     for name in ("ttft", "tpot", "throughput", "energy_per_token"):
         assert events[name] == pytest.approx(closed[name], rel=0.03), name  # sizes are whole where they are played
@@ -146,11 +151,11 @@ def test_many_designs_are_judged_as_each_by_itself() -> None:
     ("override", "limit"),
     [
         ("mapping.decode.tp=8", "mapping.decode.tp"),
-        ("mapping.decode.microbatch=3", "mapping.decode.microbatch"),
-        ("mapping.decode.chunk=64", "mapping.decode.chunk"),
+        ("mapping.decode.microbatch_size=3", "mapping.decode.microbatch_size"),
+        ("mapping.decode.max_chunk_tokens=64", "mapping.decode.max_chunk_tokens"),
         ("mapping.decode.dp=2", "mapping.decode.dp"),
         ("mapping.decode.partition=mn", "mapping.decode.partition"),
-        ("mapping.decode.stages=parts", "mapping.decode.partition"),
+        ("mapping.decode.stages=operators", "mapping.decode.partition"),
     ],
 )
 def test_cores_that_do_both_phases_do_them_alike(override: str, limit: str) -> None:
@@ -212,12 +217,12 @@ def test_cores_that_decode_may_have_measures_of_their_own() -> None:
 def test_what_local_memory_has_no_room_for_costs_time() -> None:
     """Blocks in local memory first, the rest from HBM at each step."""
     slow = (*SERVING, "chip.hbm.channel_bandwidth=30 GB/s")
-    large, small = (metrics(*slow, f"mapping.sram_kv={share}") for share in (1.0, 0.0))
+    large, small = (metrics(*slow, f"mapping.sram_kv_share={share}") for share in (1.0, 0.0))
     assert small["kv_spilled_share"] == 1
     assert large["kv_spilled_share"] < 1
     # weights take what caches leave
     roomy = (*slow, "chip.tile.sram=1 GB")
-    assert metrics(*roomy, "mapping.sram_kv=0.5")["kv_spilled_share"] == 0
+    assert metrics(*roomy, "mapping.sram_kv_share=0.5")["kv_spilled_share"] == 0
     assert metrics(*roomy)["tpot"] < min(large["tpot"], small["tpot"])
 
 
@@ -232,7 +237,7 @@ def test_a_long_request_after_the_last_keeps_nobody_waiting(apart: tuple[str, ..
     for overflow, more in product(("pages", "ring"), ((), ("60,100000,10",))):
         trace = tmp_path / f"{len(more)}.csv"
         trace.write_text("\n".join(["arrival,prompt,output", *rows, *more, ""]))
-        found, _ = run(*SERVING[:3], *apart, *TRACE, f"workload.trace={trace}", f"mapping.serving.overflow={overflow}")
+        found, _ = run(*SERVING[:3], *apart, *TRACE, f"workload.trace={trace}", f"mapping.serving.kv_overflow={overflow}")
         waits.setdefault(overflow, []).append(float((found["first"] - found["arrival"])[:300].mean()))
     without, with_it = waits["pages"]
     # how stages share the time is measured on the mean request: the slowest has 1 % less of it, and queues differ
@@ -242,7 +247,7 @@ def test_a_long_request_after_the_last_keeps_nobody_waiting(apart: tuple[str, ..
 
 
 def test_an_instance_that_is_full_recomputes_what_has_left() -> None:
-    small = ("chip.hbm.capacity=260 MB", "workload.rate=200 Hz", "workload.output=600", "mapping.prefill.microbatch=32")
+    small = ("chip.hbm.capacity=260 MB", "workload.rate=200 Hz", "workload.output=600", "mapping.prefill.microbatch_size=32")
     found, (of,) = run(*SERVING, *small)
     assert found.total["preempted"] > 0
     assert (found["made"] == found.requests.output).all()
@@ -253,7 +258,7 @@ def test_an_instance_that_is_full_recomputes_what_has_left() -> None:
     said = metrics(*SERVING, *small)
     assert said["blocked_by_kv_share"] > 0.5
     assert said["blocked_by_batch_share"] < 0.1
-    few = metrics(*SERVING, "workload.rate=200 Hz", "mapping.prefill.microbatch=1")
+    few = metrics(*SERVING, "workload.rate=200 Hz", "mapping.prefill.microbatch_size=1")
     assert few["blocked_by_batch_share"] > 0.5
     assert few["blocked_by_kv_share"] == 0
 

@@ -48,7 +48,10 @@ def varied(base: Design) -> list[Design]:
             experts=str(rng.choice(EXPERT_PARTITIONS)),
         )
         knobs |= {"chip.tile.sram": float(rng.choice([8e6, 128e6])), "chip.noc.word_bytes": float(rng.choice([32, 512]))}
-        knobs |= {"chip.tile.matrix.rows": int(rng.choice([32, 64, 128])), "mapping.sram_kv": float(rng.choice([0.1, 0.9]))}
+        knobs |= {
+            "chip.tile.matrix.rows": int(rng.choice([32, 64, 128])),
+            "mapping.sram_kv_share": float(rng.choice([0.1, 0.9])),
+        }
         found.append(replace_leaves(base, knobs))
     return found
 
@@ -232,7 +235,7 @@ def test_sequences_of_vector_instructions_start_on_pipelines_as_on_tiles() -> No
     spent = []
     for cycles in (0, 100):
         of = asked(*words, "mapping.both.tp=4", "mapping.both.pp=1", f"chip.tile.vector.start='{cycles} cycle'")
-        found = explain(of.base, of.workload.cases[0], decode_at=of.workload.decode_at, fidelity="analytical").rows
+        found = explain(of.base, of.workload.cases[0], decode_context=of.workload.decode_context, fidelity="analytical").rows
         spent.append({row.operator: row.seconds * of.base.chip.clock / 100 for row in found if row.phase == "prefill"})
     starts = {name: after - spent[0].get(name, 0.0) for name, after in spent[1].items()}
     layers, requests, heads = 28, 4, 8 // 4

@@ -70,12 +70,12 @@ def test_pairs_of_a_prompt_are_those_of_a_causal_mask(prompt: int, window: int) 
 
 
 @given(st.integers(1, 9), st.integers(1, 9000), st.integers(2, 600), st.sampled_from(["mean", "last"]))
-def test_decode_looks_at_all_that_was_said_within_the_window(batch: int, prompt: int, output: int, decode_at: str) -> None:
+def test_decode_looks_at_all_that_was_said_within_the_window(batch: int, prompt: int, output: int, decode_context: str) -> None:
     case = asked("model=mistral_7b", "workload.batch=[1]").workload.cases[0]
     for window in (0, 4096):
         of = replace(case, model=replace(case.model, window=window), requests=((batch, prompt, output),))
-        ((steps, at),) = decode_steps(of, decode_at)
-        said = prompt + (steps if decode_at == "last" else (1 + steps) / 2)
+        ((steps, at),) = decode_steps(of, decode_context)
+        said = prompt + (steps if decode_context == "last" else (1 + steps) / 2)
         assert at.positions == at.pairs == batch * min(said, window or said)
 
 

@@ -244,10 +244,10 @@ def test_layers_that_stand_for_all_are_of_the_model_and_of_no_wafer_with_main_me
     chip: str, layers: int, needs: int | None
 ) -> None:
     """Else weights that have to come from main memory would come for nothing, or more layers move than there are."""
-    of = question("llama3_8b", f"mapping.resident_layers={layers}", chip=chip)
+    of = question("llama3_8b", f"mapping.simulated_layers={layers}", chip=chip)
     found = explain_infeasibility(of.base, of.workload)
     assert (found and found.need) == needs
-    assert found is None or (found.limit == "mapping.resident_layers" and "mapping.resident_layers=0" in found.remedy)
+    assert found is None or (found.limit == "mapping.simulated_layers" and "mapping.simulated_layers=0" in found.remedy)
 
 
 @pytest.mark.parametrize("seed", range(3))

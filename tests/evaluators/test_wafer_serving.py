@@ -21,7 +21,7 @@ from dse.space.workload import BatchCase
 from tests.samples import asked, load_of, metrics
 
 SERVING = ("chip=wse2", "model=qwen3_1b7", "workload=serving", "workload.requests=40")
-ALONE = ("workload.rate=0.01 Hz", "workload.arrivals=fixed", "workload.requests=4")
+ALONE = ("workload.rate=0.01 Hz", "workload.arrivals=constant", "workload.requests=4")
 CHANGING = "mapping.prefill.rows=660"
 
 OVER_KEYS = {"scores": "n", "softmax": "k", "values": "k"}
@@ -40,7 +40,7 @@ def test_requests_far_apart_take_what_a_batch_of_one_takes(seed: int) -> None:
     model = str(rng.choice(["qwen3_1b7", "llama3_8b", "qwen3_4b", "mistral_7b"]))
     prompt, output = int(rng.integers(20, 4000)), int(rng.integers(2, 400))
     rows, policy = int(rng.integers(360, 376)), str(rng.choice(["prefill_first", "static", "orca"]))
-    words = [f"mapping.kv={rng.choice(['shift', 'concat'])}", f"mapping.kv_projection={rng.choice(KV_HEADS)}"]
+    words = [f"mapping.kv_placement={rng.choice(['shift', 'concat'])}", f"mapping.kv_projection={rng.choice(KV_HEADS)}"]
     here = (f"model={model}", f"mapping.prefill.rows={rows}", f"mapping.decode.rows={rows}", *words)
     lengths = f"workload.prompt={prompt}", f"workload.output={output}"
     far = metrics(*SERVING, *ALONE, *here, *lengths, f"mapping.serving.policy={policy}")
@@ -55,7 +55,7 @@ def test_requests_far_apart_take_what_a_batch_of_one_takes(seed: int) -> None:
 
 @pytest.mark.parametrize("requests", [3, 7])
 def test_requests_at_once_in_a_static_batch_take_what_a_batch_takes(requests: int) -> None:
-    at_once = ("workload.arrivals=at_once", f"workload.requests={requests}", "mapping.serving.policy=static")
+    at_once = ("workload.arrivals=offline", f"workload.requests={requests}", "mapping.serving.policy=static")
     together = metrics(*SERVING, *at_once)
     batch = metrics(
         *SERVING[:2], "mapping.prefill.rows=360", f"workload.batch=[{requests}]", "workload.prompt=1024", "workload.output=256"
@@ -136,7 +136,9 @@ def test_wafers_that_only_prefill_leave_decodes_alone() -> None:
     assert apart["tbt_p99"] < both["tbt_p99"]
 
 
-@pytest.mark.parametrize("more", [(), (CHANGING, "mapping.serving.policy=chunked"), ("mapping.serving.prefill_instances=1",)])
+@pytest.mark.parametrize(
+    "more", [(), (CHANGING, "mapping.serving.policy=chunked_prefill"), ("mapping.serving.prefill_instances=1",)]
+)
 def test_the_time_of_wafers_goes_into_kernels_or_is_idle(more: tuple[str, ...]) -> None:
     found, values = asked(*SERVING, *more), metrics(*SERVING, *more)
     parts = explain(found.base, found.workload.cases[0])
@@ -152,7 +154,7 @@ def test_the_time_of_wafers_goes_into_kernels_or_is_idle(more: tuple[str, ...]) 
 
 def test_no_declared_metric_is_missing() -> None:
     static = set(metrics(*SERVING[:2], "workload.batch=[1]"))
-    for more in ((), (CHANGING, "mapping.serving.policy=fusion"), ("mapping.serving.prefill_instances=2",)):
+    for more in ((), (CHANGING, "mapping.serving.policy=pd_fusion"), ("mapping.serving.prefill_instances=2",)):
         found = metrics(*SERVING, *more)
         assert {"mfu", "noc_utilisation", "sram_used", "energy", "energy_per_token", "rated_energy"} <= set(found)
         assert {"energy", "energy_per_token", "sram_used"} <= static & set(found)

@@ -67,7 +67,7 @@ def test_any_window_is_softmax_attention_to_the_keys_in_it(name: str, data: Any)
 def test_the_closed_form_counts_what_the_steps_of_any_window_count(name: str, data: Any) -> None:
     shape, (tiling, mesh) = data.draw(shapes()), data.draw(tilings(name))
     if block_counts(shape, tiling, mesh).parts > 1:
-        tiling = replace(tiling, splits=1)
+        tiling = replace(tiling, kv_splits=1)
     counted = count_activity(attention_program(ATTENTION[name], shape, tiling, mesh, channels=mesh.cols))
     closed = seconds(name, shape, tiling, mesh).activity
     for count in ("macs", "elements", "sent_bytes", "memory_bytes", "spread_bytes"):
@@ -126,7 +126,7 @@ def test_no_item_of_a_turn_goes_through_more_blocks_than_the_one_that_has_most(d
 def test_less_is_done_the_smaller_the_window_is(name: str, data: Any) -> None:
     """Products and bytes; of time, all but what masks of the lower edge take, which nobody needs who sees all keys."""
     shape, (tiling, mesh) = data.draw(shapes()), data.draw(tilings(name))
-    tiling = replace(tiling, splits=1)
+    tiling = replace(tiling, kv_splits=1)
     narrow = replace(shape, window=data.draw(st.integers(1, shape.window)))
     few, many = (seconds(name, of, tiling, mesh) for of in (narrow, shape))
     assert few.activity.macs <= many.activity.macs

@@ -81,7 +81,7 @@ FAULTS = (
         "evaluators/kernels/partition/group_placement.py",
         "takes = takes + 2 * fabric.ramp + _hops(*key, minimum(halves, 2)) * fabric.hop",
         "takes = takes + 2 * fabric.ramp",
-        "chip=tile32 model=mistral_7b mapping=npu workload.sequence=[8192] workload.decode_at=last",
+        "chip=tile32 model=mistral_7b mapping=npu workload.sequence=[8192] workload.decode_context=last",
         ("tests/evaluators/test_partition.py::test_the_closed_form_is_the_program_played",),
     ),
     Fault(
@@ -130,8 +130,8 @@ FAULTS = (
         "evaluators/kernels/partition/ktree_allreduce.py",
         "locked = 2 * (_count(*key) * fabric.post",
         "locked = (_count(*key) * fabric.post",
-        "chip=npu64 mapping=npu_ktree model=qwen3_4b mapping.both.tp=8 mapping.prefill.sums.algorithm=ktree "
-        "mapping.prefill.sums.ktree_k=3 workload.sequence=[512]",
+        "chip=npu64 mapping=npu_ktree model=qwen3_4b mapping.both.tp=8 mapping.prefill.allreduce.algorithm=ktree "
+        "mapping.prefill.allreduce.ktree_k=3 workload.sequence=[512]",
         ("tests/evaluators/test_group_sums.py::test_nine_of_ten_random_sums_cost_what_events_say",),
     ),
     Fault(
@@ -147,7 +147,7 @@ FAULTS = (
         "evaluators/graph/step_counts.py",
         "return reach.seen(prompt + generated + ahead)",
         "return prompt + generated",
-        "chip=npu_dse model=mistral_7b workload.decode_at=last mapping.prefill.tp=4",
+        "chip=npu_dse model=mistral_7b workload.decode_context=last mapping.prefill.tp=4",
         ("tests/evaluators/test_transformer.py::test_decode_looks_at_all_that_was_said_within_the_window",),
     ),
     Fault(
@@ -179,7 +179,7 @@ FAULTS = (
         "evaluators/layouts/region_memory.py",
         "of.stored * part.times / model.layers",
         "part.times / model.layers",
-        "chip=wse2 model=mixtral_8x7b mapping.resident_layers=4 mapping.prefill.rows=500 mapping.prefill.cols=250",
+        "chip=wse2 model=mixtral_8x7b mapping.simulated_layers=4 mapping.prefill.rows=500 mapping.prefill.cols=250",
         ("tests/contract/test_one_transcription.py::test_cores_of_a_region_hold_the_weights_of_its_products",),
     ),
     Fault(

@@ -42,12 +42,13 @@ def _overrides() -> list[bytes]:
         "chip=tile32 workload=attention mapping.dataflow=flash2",
         "chip=wse2 workload=gemm workload.shapes=[8192x8192x8192] mapping.gemm=cannon mapping.rows=600",
         "chip=hbm3 workload=stream workload.patterns=[sequential,stride1024]",
-        "chip=a100 workload=serving workload.rate='20 Hz' workload.requests=9 workload.output=9 mapping.serving.policy=chunked",
+        "chip=a100 workload=serving workload.rate='20 Hz' workload.requests=9 workload.output=9 "
+        "mapping.serving.policy=chunked_prefill",
         "chip=wse2 workload=serving workload.requests=9 workload.output=9 mapping.serving.policy=orca",
         "'+constraints.tpot=\"<= 20 ms\"' +objectives.tpot=min +space.chip.cores=range(100,601,50)",
         "chip.hbm.bandwidth='2.4 TB/s' technology@chip.technology=n7 +chip.core.matrix.note=mine",
         "chip=npu64 model=qwen3_4b chip.hbm.bandwidth='30 GB/s' +space.chip.hbm.bandwidth='tag(GB/s,choice(30,60))'",
-        "chip=a100 stack=tuned chip.network.achieved=0.5 mapping.stack.operator_overhead='1 us'",
+        "chip=a100 stack=tuned chip.network.achieved=0.5 mapping.stack.operator_launch='1 us'",
         "chip=mesh8 workload=traffic workload.traffic=[uniform] workload.rates=[0.1] --cfg job",
     ]
     return [line.encode() for line in lines]

@@ -37,7 +37,7 @@ def test_what_is_fitted_is_what_is_evaluated(kind: str, tmp_path: Path) -> None:
             sizes = {name: np.array([value]) for name, value in row.sizes.items()}
             expected = float(part.seconds(sizes, row.sort, constants, silicon)[0])
             if not row.words:  # exchanges with experts are no workload by themselves
-                assert part.kind == "dispatch"
+                assert part.kind == "moe_all_to_all"
                 continue
             words = (f"chip={part.chip}", f"stack={part.stack}", *row.words.split())
             assert simulated_metric(words, "latency", strict=False) == pytest.approx(expected, rel=1e-9), row.words

@@ -19,8 +19,8 @@ BEST = (
     "chip.hbm.channel_bandwidth='62.5 GB/s'",
     "mapping.both.attention.dataflow=flat_tree",
     "mapping.both.attention.rows=0",
-    "mapping.serving.batch=16",
-    "mapping.serving.policy=chunked",
+    "mapping.serving.max_batch_size=16",
+    "mapping.serving.policy=chunked_prefill",
 )
 
 

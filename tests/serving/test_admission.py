@@ -19,7 +19,7 @@ from dse.studies.measured_run import compared, measured, simulated
 from tests.samples import asked as posed
 from tests.samples import load_of, metrics
 
-BY_CHUNK = replace(POLICIES["chunked"], tokens=8)
+BY_CHUNK = replace(POLICIES["chunked_prefill"], tokens=8)
 RULES = (replace(BY_CHUNK, by_chunk=False), replace(BY_CHUNK, gated=True), BY_CHUNK)
 CHIP = ("chip=h100", "model=llama3_8b", "mapping=serving", "mapping.both.tp=1")
 
@@ -69,9 +69,9 @@ def test_a_rule_that_could_never_end_is_refused() -> None:
 
 
 def test_fewer_blocks_and_what_the_engine_keeps_make_requests_wait() -> None:
-    busy = (*CHIP, "workload=serving", "workload.requests=60", "workload.arrivals=at_once")
-    roomy, few = metrics(*busy), metrics(*busy, "mapping.serving.blocks=200")
-    kept = metrics(*busy, "mapping.serving.reserved=62 GB")
+    busy = (*CHIP, "workload=serving", "workload.requests=60", "workload.arrivals=offline")
+    roomy, few = metrics(*busy), metrics(*busy, "mapping.serving.kv_blocks=200")
+    kept = metrics(*busy, "mapping.serving.reserved_memory=62 GB")
     assert roomy["kv_utilisation_peak"] < few["kv_utilisation_peak"]
     assert roomy["ttft"] < few["ttft"]
     assert roomy["kv_utilisation_peak"] < kept["kv_utilisation_peak"]
@@ -83,22 +83,22 @@ DIES = ("chip=h800_ep", "chip.dies.rows=1", "model=qwen3_30b_a3b", "mapping.both
 @pytest.mark.parametrize("words", [CHIP, DIES])
 def test_what_engines_keep_is_gone_from_each_device(words: tuple[str, ...]) -> None:
     """As if its memory were so much smaller, however many devices of an instance have caches of their own."""
-    asked = (*words, "workload=serving", "workload.requests=5", "mapping.serving.blocks=9000")
-    fewer = (("chip.hbm.capacity=80 GB", "mapping.serving.reserved=7 GB"), ("chip.hbm.capacity=73 GB",))
+    asked = (*words, "workload=serving", "workload.requests=5", "mapping.serving.kv_blocks=9000")
+    fewer = (("chip.hbm.capacity=80 GB", "mapping.serving.reserved_memory=7 GB"), ("chip.hbm.capacity=73 GB",))
     kept, smaller = (kv_memory_by_pool(*load_of(*asked, *said)) for said in fewer)
     assert kept == smaller
-    question = posed(*asked, "mapping.serving.reserved=79 GB")
+    question = posed(*asked, "mapping.serving.reserved_memory=79 GB")
     found = explain_infeasibility(question.base, question.workload)
     assert found is not None
-    assert found.limit == "mapping.serving.reserved"
+    assert found.limit == "mapping.serving.reserved_memory"
 
 
 @pytest.mark.parametrize(
     ("override", "limit"),
     [
-        ("mapping.serving.blocks=10000000", "mapping.serving.blocks"),
-        ("mapping.serving.blocks=3", "mapping.serving.blocks"),
-        ("mapping.serving.reserved=79 GB", "mapping.serving.reserved"),
+        ("mapping.serving.kv_blocks=10000000", "mapping.serving.kv_blocks"),
+        ("mapping.serving.kv_blocks=3", "mapping.serving.kv_blocks"),
+        ("mapping.serving.reserved_memory=79 GB", "mapping.serving.reserved_memory"),
     ],
 )
 def test_blocks_that_are_not_there_or_do_not_do_are_limits(override: str, limit: str) -> None:
@@ -109,7 +109,7 @@ def test_blocks_that_are_not_there_or_do_not_do_are_limits(override: str, limit:
 
 
 def test_a_run_that_the_loop_made_is_measured_as_it_was(tmp_path: Path) -> None:
-    words = (*CHIP, "mapping.serving.blocks=400", "mapping.serving.admit=gate")
+    words = (*CHIP, "mapping.serving.kv_blocks=400", "mapping.serving.admission=gate")
     rng = np.random.default_rng(3)
     asked = make_requests(rng.integers(1, 900, (30, 2)), np.cumsum(rng.exponential(0.05, 30)))
     run = simulated(asked, words)
@@ -121,7 +121,7 @@ def test_a_run_that_the_loop_made_is_measured_as_it_was(tmp_path: Path) -> None:
         rows.writerows((number, *row) for number, row in enumerate(zip(*(c.tolist() for c in columns), strict=True)))
     again = measured(path)
     assert [row.error for row in compared(again, simulated(again.requests, words))] == pytest.approx([0.0] * 6, abs=1e-6)
-    few = compared(again, simulated(again.requests, (*CHIP, "mapping.serving.blocks=150")))
+    few = compared(again, simulated(again.requests, (*CHIP, "mapping.serving.kv_blocks=150")))
     assert few[0].error > 0
 
 

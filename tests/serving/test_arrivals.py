@@ -71,7 +71,7 @@ def test_one_server_of_prompts_that_go_by_themselves_is_lindleys_recursion(seed:
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.integers(0, 10**9), st.floats(0.05, 3.0), st.sampled_from(("chunked", "prefill_first", "orca", "fusion")),
+    st.integers(0, 10**9), st.floats(0.05, 3.0), st.sampled_from(("chunked_prefill", "prefill_first", "orca", "pd_fusion")),
     st.sampled_from(("least_loaded", "round_robin")),
 )  # fmt: skip
 def test_where_nothing_decodes_it_is_the_loop(seed: int, share: float, rule: str, routing: str) -> None:
@@ -88,10 +88,10 @@ def test_where_nothing_decodes_it_is_the_loop(seed: int, share: float, rule: str
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.integers(0, 10**9), st.floats(0.05, 3.0), st.sampled_from(("chunked", "prefill_first")))
+@given(st.integers(0, 10**9), st.floats(0.05, 3.0), st.sampled_from(("chunked_prefill", "prefill_first")))
 def test_prompts_that_have_a_pool_of_their_own_are_those_of_the_loop(seed: int, share: float, rule: str) -> None:
     rng = np.random.default_rng(seed)
-    of = Deployment((_pool(rng, rule), _pool(rng, "chunked")), KvTransfer(1e-8, 1e-5, 4, True), "least_loaded")
+    of = Deployment((_pool(rng, rule), _pool(rng, "chunked_prefill")), KvTransfer(1e-8, 1e-5, 4, True), "least_loaded")
     asked = _loaded(of, _asked(rng, 200, 90, 1.0), share)
     bound = float(rng.uniform(0.05, 2))
     loop, found = run_statistics(of.serve(asked), SloTargets(ttft=bound)), solve_deployments([of], asked, bound)[0]
@@ -105,7 +105,7 @@ def test_bursts_are_nearer_to_the_loop_than_a_queue_in_closed_form() -> None:
     off: dict[bool, list[float]] = {True: [], False: []}
     for seed in range(12):
         rng = np.random.default_rng(seed)
-        pool = replace(_pool(rng, ("chunked", "prefill_first")[seed % 2]), shares=(1.0,), batch=64)
+        pool = replace(_pool(rng, ("chunked_prefill", "prefill_first")[seed % 2]), shares=(1.0,), batch=64)
         of = Deployment((pool,), None, "least_loaded")
         asked = _loaded(of, _asked(rng, 400, 90, 1.0), 0.3 + 0.05 * seed)
         loop = run_statistics(of.serve(asked), SloTargets())["ttft_p90"]
@@ -117,7 +117,7 @@ def test_bursts_are_nearer_to_the_loop_than_a_queue_in_closed_form() -> None:
 
 def test_many_requests_are_left_to_the_queue() -> None:
     rng = np.random.default_rng(3)
-    of, asked = Deployment((_pool(rng, "chunked"),), None, ROUTING[0]), _asked(rng, 200, 9, 1.0)
+    of, asked = Deployment((_pool(rng, "chunked_prefill"),), None, ROUTING[0]), _asked(rng, 200, 9, 1.0)
     many = _asked(rng, arrivals.MAX_REQUESTS + 1, 9, 1.0)
     for some, played in ((_loaded(of, asked, 0.5), True), (_loaded(of, asked, 1.2), True), (_loaded(of, many, 0.5), False)):
         whole, queue = solve_deployments([of], some)[0], solve_deployments([of], some, prompts=False)[0]
@@ -130,7 +130,7 @@ def test_many_requests_are_left_to_the_queue() -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10**9), st.floats(0.2, 0.9), st.sampled_from(("chunked", "orca", "fusion")))
+@given(st.integers(0, 10**9), st.floats(0.2, 0.9), st.sampled_from(("chunked_prefill", "orca", "pd_fusion")))
 def test_passes_end_in_turn_in_stages_that_differ(seed: int, share: float, rule: str) -> None:
     """Beside decodes in all lanes, of which passes with long prompts wait more than those with short ones."""
     rng = np.random.default_rng(seed)
@@ -157,9 +157,9 @@ def test_passes_end_in_turn_in_stages_that_differ(seed: int, share: float, rule:
 
 
 LINES = {
-    "dies": ("chip=h200", "model=llama3_8b", "+space.mapping.serving.batch=choice(8,32)"),
+    "dies": ("chip=h200", "model=llama3_8b", "+space.mapping.serving.max_batch_size=choice(8,32)"),
     "tiles": ("chip=npu64", "model=qwen3_4b", "mapping.both.tp=4", "mapping.both.pp=4",
-              "+space.mapping.both.microbatch=choice(2,8)"),
+              "+space.mapping.both.microbatch_size=choice(2,8)"),
 }  # fmt: skip
 
 

@@ -20,7 +20,7 @@ MESH = ("chip.mesh.rows=8", "chip.mesh.cols=8", "chip.hbm.channels=8")
 SERVED = ("workload=serving", "workload.requests=24", "workload.rate='3 Hz'", "workload.prompt=256", "workload.output=16")
 MODEL = ("model=qwen3_1b7", "model.qwen3_1b7.layers=3")
 KINDS = {
-    "whole chip": ("chip=tile_gh200", "mapping.serving.tokens=512"),
+    "whole chip": ("chip=tile_gh200", "mapping.serving.max_batched_tokens=512"),
     "dies": ("chip=wafer64", "chip.dies.rows=2", "chip.dies.cols=2", "mapping.both.pp=1", "mapping.both.ep=1"),
 }
 """Layouts that say first what they will ask."""
@@ -35,7 +35,7 @@ def drawn(kind: str, seed: int, count: int) -> tuple[list[Design], Workload]:
             "chip.tile.sram": float(rng.choice([2.0**18, 2.0**20])),
             "chip.hbm.channel_bandwidth": float(rng.choice([3e10, 1.2e11])),
             "chip.clock": float(rng.choice([0.5e9, 1e9])),
-            "mapping.serving.batch": int(rng.choice([4, 16])),
+            "mapping.serving.max_batch_size": int(rng.choice([4, 16])),
             "mapping.prefill.attention.dataflow": "flash3" if number == 2 else "flat_async",
         }
         changes |= {"chip.hbm.capacity": 1e6} if number == 1 else {}
@@ -80,7 +80,7 @@ def test_what_is_asked_of_several_is_worked_out_at_once(monkeypatch: pytest.Monk
     for kind in KINDS:
         designs, workload = drawn(kind, 5, 4)
         some = [
-            replace_leaves(designs[0], {"chip.clock": 0.61e9 + 1e7 * number, "mapping.serving.batch": 2 + number})
+            replace_leaves(designs[0], {"chip.clock": 0.61e9 + 1e7 * number, "mapping.serving.max_batch_size": 2 + number})
             for number in range(3)
         ]
         sizes.clear()

@@ -29,9 +29,9 @@ def _designs(rng: np.random.Generator, count: int) -> list[dict[str, object]]:
         {
             "mapping.serving.instances": int(rng.integers(1, 4)),
             "mapping.serving.prefill_instances": int(rng.choice([0, 0, 2])),
-            "mapping.serving.batch": int(rng.choice([2, 8, 64])),
-            "mapping.serving.tokens": int(rng.choice([0, 256, 2048])),
-            "mapping.serving.policy": str(rng.choice(["chunked", "prefill_first"])),
+            "mapping.serving.max_batch_size": int(rng.choice([2, 8, 64])),
+            "mapping.serving.max_batched_tokens": int(rng.choice([0, 256, 2048])),
+            "mapping.serving.policy": str(rng.choice(["chunked_prefill", "prefill_first"])),
             "chip.hbm.bandwidth": float(rng.choice([2e12, 4.8e12])),
         }
         for _ in range(count)
@@ -73,8 +73,12 @@ def test_designs_at_once_differ_in_how_they_serve_alone() -> None:
 def test_designs_of_other_budgets_have_room_for_their_own_chunks(pools: int) -> None:
     """Limits of several at once are those of each, and a chunk's activations are what they differ in."""
     question = asked(*SERVED, "workload.prompt=4000", "workload.output=4", f"mapping.serving.prefill_instances={pools}")
-    address = "mapping.serving.prefill_tokens" if pools else "mapping.serving.tokens"
-    said = {"mapping.serving.policy": "chunked", "mapping.serving.prefill_policy": "chunked", "mapping.serving.tokens": 128}
+    address = "mapping.serving.prefill_max_batched_tokens" if pools else "mapping.serving.max_batched_tokens"
+    said = {
+        "mapping.serving.policy": "chunked_prefill",
+        "mapping.serving.prefill_policy": "chunked_prefill",
+        "mapping.serving.max_batched_tokens": 128,
+    }
     designs = [replace_leaves(question.base, {**said, address: tokens}) for tokens in (256, 2048, 256, 512)]
     many = evaluate(stack_designs(designs), question.workload)
     limits = worst_limits(stack_designs(designs), question.workload)
@@ -91,7 +95,9 @@ def test_designs_of_other_budgets_have_room_for_their_own_chunks(pools: int) -> 
 
 def test_errors_of_tables_are_worked_out_at_once_when_somebody_asks() -> None:
     question = asked(*SERVED, "workload.prompt=400", "workload.output=40")
-    designs = stack_designs([replace_leaves(question.base, {"mapping.serving.batch": batch}) for batch in (2, 8, 64, 8)])
+    designs = stack_designs(
+        [replace_leaves(question.base, {"mapping.serving.max_batch_size": batch}) for batch in (2, 8, 64, 8)]
+    )
     served.ERRORS.clear()
     quick = evaluate(designs, question.workload, metrics=["ttft"])
     assert "iteration_time_error" not in quick.columns

@@ -15,7 +15,7 @@ from dse.evaluators.serving.steady_state_solver import solve_deployments
 from dse.space.mapping import ROUTING
 from dse.space.requests import Requests, make_requests
 
-RULES = ("chunked", "prefill_first", "orca", "fusion")
+RULES = ("chunked_prefill", "prefill_first", "orca", "pd_fusion")
 
 
 def _pool(rng: np.random.Generator, rule: str, stages: int, positions: float = 0.0) -> InstancePool:
@@ -75,7 +75,7 @@ def test_of_pools_of_their_own_it_is_nearly_the_loop() -> None:
     off = []
     for seed in range(40):
         rng = np.random.default_rng(seed)
-        pools = _pool(rng, RULES[seed % 4], 1), _pool(rng, "chunked", 1)
+        pools = _pool(rng, RULES[seed % 4], 1), _pool(rng, "chunked_prefill", 1)
         transfer = KvTransfer(0.0, float(rng.uniform(0, 0.01)), 1, True, fixed=float(rng.uniform(0, 1e-3)))
         of = Deployment(pools, transfer, ROUTING[seed // 4 % 2])
         asked = _loaded(rng, of, bool(seed // 8 % 2))
@@ -108,7 +108,7 @@ def test_random_pools_keep_bounds_for_as_many_as_in_the_loop(stages: int) -> Non
 
 def test_bounds_on_tokens_are_those_of_a_queue_where_nothing_is_played() -> None:
     rng = np.random.default_rng(4)
-    of = Deployment((_pool(rng, "chunked", 2),), None, "least_loaded")
+    of = Deployment((_pool(rng, "chunked_prefill", 2),), None, "least_loaded")
     asked = _loaded(rng, of, False)
     tpot = float(solve_deployments([of], asked, prompts=False)[0]["tpot"])
     kept = [float(solve_deployments([of], asked, np.inf, times * tpot, prompts=False)[0]["within"]) for times in (0.99, 1.01)]
@@ -120,7 +120,7 @@ def test_pools_of_their_own_count_what_a_cache_takes_on_its_way() -> None:
     price = linear_time(1e-3, prefill_token=1e-6)
     pools = (
         InstancePool(price, make_policy("prefill_first"), KvMemory(1 << 22)),
-        InstancePool(price, make_policy("chunked"), KvMemory(1 << 22)),
+        InstancePool(price, make_policy("chunked_prefill"), KvMemory(1 << 22)),
     )
     of = Deployment(pools, KvTransfer(0.0, 0.05, 1, True), "least_loaded")
     asked = make_requests([(10, 2), (10, 200)] * 20, 5.0 * np.arange(40))

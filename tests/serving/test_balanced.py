@@ -105,6 +105,6 @@ def test_rows_that_are_served_alike_come_together() -> None:
         found: list[Array] = []
         for some, part in balanced.groups_with_equal_serving(design):
             found.append(some)
-            assert np.ndim(part.mapping.serving.batch) == 0
+            assert np.ndim(part.mapping.serving.max_batch_size) == 0
             assert size_of(part) in (1, len(some))
         assert sorted(np.concatenate(found).tolist()) == list(range(len(rows)))

@@ -24,7 +24,7 @@ def test_what_is_compiled_beforehand_is_what_any_deployment_plays() -> None:
     table = tabulate_time(
         lambda p, c, d, e, s: 1e-3 + 1e-5 * (p + d) + 1e-9 * p * c + 1e-8 * d * e, geometric_axes(64, 128, 8, 128)
     )
-    pools = [InstancePool(table, make_policy(word, tokens=32), KvMemory(64)) for word in ("prefill_first", "chunked")]
+    pools = [InstancePool(table, make_policy(word, tokens=32), KvMemory(64)) for word in ("prefill_first", "chunked_prefill")]
     simulate_serving(many, pools, transfer=KvTransfer(1e-6, 1e-5, 2, True))
     assert len(run_event_loop.signatures) == 1
     assert not needs_compiling(run_event_loop)

@@ -28,7 +28,7 @@ PRICE = linear_time(0.5, prefill_token=0.125, decode_request=0.25)
 
 
 def _apart(transfer: KvTransfer, chunk: int = 0, instances: int = 1) -> Deployment:
-    first = make_policy("chunked", tokens=chunk, by_chunk=False) if chunk else make_policy("prefill_first")
+    first = make_policy("chunked_prefill", tokens=chunk, by_chunk=False) if chunk else make_policy("prefill_first")
     pools = (
         InstancePool(PRICE, first, KvMemory(1 << 16), instances, batch=8),
         InstancePool(PRICE, make_policy("orca"), KvMemory(1 << 16), instances, batch=64),
@@ -136,8 +136,8 @@ LINES = {
 @pytest.mark.parametrize("name", LINES)
 def test_by_layer_takes_less_between_prefill_and_decode(name: str) -> None:
     found = []
-    for word in ("whole", "by_layer"):
-        asked = _asked(f"{LINES[name]} mapping.serving.transfer={word}")
+    for word in ("whole", "layerwise"):
+        asked = _asked(f"{LINES[name]} mapping.serving.kv_transfer={word}")
         found.append(evaluate(stack_designs([asked.base]), asked.workload).columns)
     assert found[1]["ttft"][0] == pytest.approx(found[0]["ttft"][0])
     assert found[1]["tpot"][0] < found[0]["tpot"][0]
@@ -147,5 +147,5 @@ def test_by_layer_takes_less_between_prefill_and_decode(name: str) -> None:
     "words", ["chip=h200 model=llama3_8b", "chip=npu64 model=qwen3_4b mapping.both.tp=4 mapping.both.pp=4"]
 )
 def test_where_nothing_is_sent_the_word_is_refused(words: str) -> None:
-    with pytest.raises(DesignError, match=r"mapping\.serving\.transfer: has no effect"):
-        _asked(f"{words} mapping.serving.transfer=by_layer")
+    with pytest.raises(DesignError, match=r"mapping\.serving\.kv_transfer: has no effect"):
+        _asked(f"{words} mapping.serving.kv_transfer=layerwise")

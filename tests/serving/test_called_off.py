@@ -15,7 +15,7 @@ from dse.evaluators.serving.simulator_state import StopBounds
 from dse.space.requests import make_requests
 
 OF = Deployment(
-    (InstancePool(linear_time(1e-3, 1e-6, 1e-9, 1e-5, 1e-8, 1e-9), make_policy("chunked"), KvMemory(4000)),),
+    (InstancePool(linear_time(1e-3, 1e-6, 1e-9, 1e-5, 1e-8, 1e-9), make_policy("chunked_prefill"), KvMemory(4000)),),
     None,
     "least_loaded",
 )
@@ -23,7 +23,7 @@ OF = Deployment(
 
 def _long(count: int) -> ServingRun:
     """A run that pauses after every iteration, and takes many."""
-    asked = make_requests([(50, 200)] * count).arriving("fixed", rate=1.0)
+    asked = make_requests([(50, 200)] * count).arriving("constant", rate=1.0)
     return OF.serve(asked, stop=StopBounds(work=1))
 
 

@@ -68,7 +68,7 @@ def _draw(seed: int) -> tuple[Deployment, Requests]:
 
     count = int(rng.integers(1, 4))
     if rng.random() < 0.4:
-        pools = (pool("prefill_first", int(rng.integers(1, 4))), pool("chunked", count))
+        pools = (pool("prefill_first", int(rng.integers(1, 4))), pool("chunked_prefill", count))
         return Deployment(pools, KvTransfer(1e-6, 1e-4, 1, True), "least_loaded"), asked
     return Deployment((pool(str(rng.choice(list(SHIPPED))), count),), None, "least_loaded"), asked
 
@@ -193,7 +193,7 @@ def test_no_population_that_keeps_its_bounds_has_more_users_than_it_may(
 @given(st.integers(0, 10**9), st.integers(1, 4), st.integers(2, 12), st.integers(64, 512))
 def test_as_many_decode_as_fill_iterations_with_their_prompts(seed: int, output: int, chunks: int, tokens: int) -> None:
     """Where an iteration takes the same whatever it has, chunks are full in the steady state as in the loop."""
-    pool = InstancePool(linear_time(1.0, 1e-6), make_policy("chunked", tokens=tokens), KvMemory(1 << 30), batch=16)
+    pool = InstancePool(linear_time(1.0, 1e-6), make_policy("chunked_prefill", tokens=tokens), KvMemory(1 << 30), batch=16)
     rng = np.random.default_rng(seed)
     lengths = [(int(rng.integers(tokens // 2, chunks * tokens)), output) for _ in range(2000)]
     of, asked = Deployment((pool,), None, "least_loaded"), make_requests(lengths, np.zeros(2000))
@@ -218,8 +218,8 @@ def test_prompts_longer_than_a_budget_are_searched() -> None:
     knobs = [
         "mapping.both.tp=1",
         "space=empty",
-        "+space.mapping.serving.tokens=choice(512, 1024)",
-        "mapping.serving.policy=chunked",
+        "+space.mapping.serving.max_batched_tokens=choice(512, 1024)",
+        "mapping.serving.policy=chunked_prefill",
     ]
     for output in (1, 2):
         (side,) = find_capacity([*words, *knobs, f"workload.output={output}", "workload.requests=400", "disaggregated=false"])
@@ -231,7 +231,7 @@ def test_prompts_longer_than_a_budget_are_searched() -> None:
 def test_no_wafer_serves_more_than_it_may() -> None:
     words = ["chip=wse2", "model=qwen3_1b7", "devices=2", "workload.prompt=500", "workload.output=200", "space=empty"]
     words += ["workload.ttft='500 ms'", "workload.tpot='10 ms'", "workload.requests=2000", "disaggregated=false"]
-    (side,) = find_capacity([*words, "mapping.serving.policy=prefill_first", "mapping.serving.batch=64"])
+    (side,) = find_capacity([*words, "mapping.serving.policy=prefill_first", "mapping.serving.max_batch_size=64"])
     assert side.best is not None
     assert side.best.rate <= side.best.candidate.most
 
@@ -320,7 +320,7 @@ def test_a_run_that_stops_early_says_what_the_whole_one_does(seed: int, rate: fl
 def test_requests_alone_are_no_faster_than_the_steady_state_says() -> None:
     """Where nothing queues, the steady state's prompt is the loop's to rounding."""
     price = linear_time(1e-3, 1e-5, 1e-9, 1e-4, 1e-8)
-    for rule in ("chunked", "prefill_first", "orca"):
+    for rule in ("chunked_prefill", "prefill_first", "orca"):
         of = Deployment((InstancePool(price, make_policy(rule), KvMemory(10_000), batch=16),), None, "least_loaded")
         asked = make_requests([(1000, 50)] * 20, [100.0 * i for i in range(20)])
         ttft, _ = latency_percentiles(of.serve(asked), 0.5)
@@ -330,7 +330,7 @@ def test_requests_alone_are_no_faster_than_the_steady_state_says() -> None:
 QUICK = [
     "chip=h200", "model=llama3_8b", "workload.prompt=700", "workload.output=60", "workload.requests=300",
     "workload.ttft='400 ms'", "workload.tpot='15 ms'", "space=empty", "+space.mapping.both.tp='choice(1,2,4)'",
-    "+space.mapping.serving.batch='choice(16,64)'", "+space.mapping.serving.tokens='choice(512,2048)'",
+    "+space.mapping.serving.max_batch_size='choice(16,64)'", "+space.mapping.serving.max_batched_tokens='choice(512,2048)'",
 ]  # fmt: skip
 
 
@@ -392,9 +392,9 @@ def test_pipelines_of_a_chip_are_a_deployment() -> None:
 def test_the_most_users_of_a_closed_population_keep_the_bounds() -> None:
     """Nobody says how many requests, nor how many users there may be; more than 1.2 times as many break a bound."""
     words = ["chip=h200", "model=llama3_8b", "workload.prompt=500", "workload.output=50", "workload.ttft='300 ms'"]
-    words += ["workload.sessions={turns: 2, think: 100 ms}", "workload.arrivals=closed", "workload.tpot='12 ms'"]
+    words += ["workload.sessions={turns: 2, think: 100 ms}", "workload.arrivals=closed_loop", "workload.tpot='12 ms'"]
     words += ["mapping.both.tp=1", "slo_percentile=80"]
-    knobs = ["space=empty", "+space.mapping.serving.batch='choice(64,256)'"]
+    knobs = ["space=empty", "+space.mapping.serving.max_batch_size='choice(64,256)'"]
     (side,) = find_capacity([*words, *knobs, "devices=1"])
     assert side.best is not None
     assert side.best.capacity is not None
@@ -428,9 +428,13 @@ def test_most_users_last_and_are_found_from_any_guess(seed: int) -> None:
         "workload.output=40",
         "disaggregated=false",
     ]
-    words += [f"workload.sessions={{turns: {turns}, think: {think:.2f} s}}", "workload.arrivals=closed", "workload.clip=8000"]
-    words += ["workload.ttft='200 ms'", "workload.tpot='8 ms'", "mapping.serving.reuse=pool", "mapping.both.tp=1"]
-    knobs = ["space=empty", "+space.mapping.serving.batch='choice(32)'"]
+    words += [
+        f"workload.sessions={{turns: {turns}, think: {think:.2f} s}}",
+        "workload.arrivals=closed_loop",
+        "workload.max_length=8000",
+    ]
+    words += ["workload.ttft='200 ms'", "workload.tpot='8 ms'", "mapping.serving.prefix_cache=shared", "mapping.both.tp=1"]
+    knobs = ["space=empty", "+space.mapping.serving.max_batch_size='choice(32)'"]
     (side,) = find_capacity([*words, *knobs, "devices=2"])
     assert side.best is not None
     assert side.best.capacity is not None
@@ -456,7 +460,7 @@ def test_a_largest_rate_is_a_metric() -> None:
         "workload.prompt=500",
         "workload.output=50",
     ]
-    config = compose([*words, "workload.rate=largest", "workload.ttft='300 ms'", "workload.percentile=95"])
+    config = compose([*words, "workload.rate=max", "workload.ttft='300 ms'", "workload.slo_percentile=95"])
     asked = build_question({**config, "space": {}}, study_folder(config))
     found = evaluate(stack_designs([asked.base]), asked.workload).columns
     rate = float(found["max_rate"][0])
@@ -557,7 +561,7 @@ def test_as_many_instances_as_are_said(instances: int, prefill: int | None) -> N
 
 def test_what_only_some_deployments_read_is_kept_by_those() -> None:
     """Caches that go layer by layer: pools apart send them so; alike instances send none, and say that nothing reads it."""
-    words = ["mapping.serving.transfer=by_layer", "mapping.serving.prefill_policy=chunked"]
+    words = ["mapping.serving.kv_transfer=layerwise", "mapping.serving.prefill_policy=chunked_prefill"]
     (side,) = find_capacity([*SMALL, *words])
     apart = [one for one in side.candidates if one.apart]
     assert apart
@@ -571,7 +575,7 @@ def test_what_only_some_deployments_read_is_kept_by_those() -> None:
         build_question(config := compose(["workload=serving", *left, *best["overrides"]]), study_folder(config))
 
 
-@pytest.mark.parametrize("word", ["workload.rate=5 Hz", "workload.scale=2"])
+@pytest.mark.parametrize("word", ["workload.rate=5 Hz", "workload.rate_scale=2"])
 def test_a_rate_that_is_looked_for_is_not_said(word: str) -> None:
     with pytest.raises(DesignError, match="searches the maximum rate"):
         find_capacity([*SMALL, word])
@@ -595,8 +599,8 @@ def test_a_rate_within_bounds_that_nothing_keeps_plays_one_of_each_number_of_dev
 
 def test_a_class_that_nobody_serves_is_refused_by_its_name() -> None:
     classes = "[{name: near, share: 0.7, ttft: 9 s, tpot: 9 s}, {name: far, share: 0.3, ttft: 1 us, tpot: 9 s, priority: 1}]"
-    asked = ("chip=h200", "model=qwen3_1b7", "devices=1", "disaggregated=false", "mapping.serving.batch=8")
-    few = ("workload.requests=40", "workload.prompt=64", "workload.output=8", f"workload.classes={classes}")
+    asked = ("chip=h200", "model=qwen3_1b7", "devices=1", "disaggregated=false", "mapping.serving.max_batch_size=8")
+    few = ("workload.requests=40", "workload.prompt=64", "workload.output=8", f"workload.slo_classes={classes}")
     with pytest.raises(DesignError, match="keeps 1 us to the first token and 9 s a token of far; a request alone takes"):
         find_capacity((*asked, *few))
 
@@ -616,7 +620,7 @@ def test_requests_by_class_are_all_of_them_each_with_its_bounds() -> None:
 def test_a_short_load_names_as_many_requests_as_last_and_these_are_enough(count: int) -> None:
     """A short run keeps its bounds at rates that do not last, of which requests would be counted that nobody needs."""
     words = ("chip=h200", "model=llama3_8b", "mapping=serving", "devices=2", "disaggregated=false", "workload.ttft='1 s'")
-    asked = (*words, "workload.tpot='30 ms'", "mapping.serving.batch=256", "mapping.serving.tokens=4096")
+    asked = (*words, "workload.tpot='30 ms'", "mapping.serving.max_batch_size=256", "mapping.serving.max_batched_tokens=4096")
     (short,) = find_capacity((*asked, f"workload.requests={count}"))
     said = re.search(r"or say ([\d,]+) or more", too_few_requests_note(short))
     assert said

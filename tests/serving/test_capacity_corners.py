@@ -18,7 +18,7 @@ from dse.terminal.json_text import json_text
 
 SMALL = [
     "chip=h200", "model=llama3_8b", "workload.requests=100", "workload.ttft='300 ms'", "workload.prompt=2000",
-    "disaggregated=false", "mapping.both.tp=1", "mapping.serving.policy=prefill_first", "mapping.serving.batch=32",
+    "disaggregated=false", "mapping.both.tp=1", "mapping.serving.policy=prefill_first", "mapping.serving.max_batch_size=32",
 ]  # fmt: skip
 ROUTED = "mapping.serving.routing=round_robin"
 
@@ -53,10 +53,15 @@ def test_answers_of_one_token_have_no_pace(tmp_path: Path, capsys: pytest.Captur
 def test_a_largest_rate_says_what_a_capacity_says(more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """The same rate, its range over seeds, its number of requests and whether it lasts, in the first lines and as values."""
     words = ["chip=h200", "model=qwen3_8b", "workload.ttft='300 ms'", "workload.tpot='20 ms'", "mapping=serving", *more]
-    words += ["mapping.both.tp=1", "mapping.serving.policy=chunked", "mapping.serving.tokens=2048", "mapping.serving.batch=64"]
+    words += [
+        "mapping.both.tp=1",
+        "mapping.serving.policy=chunked_prefill",
+        "mapping.serving.max_batched_tokens=2048",
+        "mapping.serving.max_batch_size=64",
+    ]
     (side,) = find_capacity([*words, "devices=1", "disaggregated=false"])
     best = capacity_record([side])["chips"][0]["best"]
-    config = compose([*words, "workload=serving", "workload.rate=largest", "mapping.serving.instances=1"])
+    config = compose([*words, "workload=serving", "workload.rate=max", "mapping.serving.instances=1"])
     found = evaluate_config(config)
     told = json.loads(json_text(sheet_record(found)))
     jsonschema.validate(told, schema_of("evaluate"))
@@ -94,7 +99,12 @@ def test_few_requests_are_no_faster_than_what_lasts_and_say_so(tmp_path: Path) -
 
 @pytest.mark.parametrize(("typed", "found"), [([], {"least_loaded", "cache_aware"}), ([ROUTED], {"round_robin"})])
 def test_routing_is_looked_through_where_instances_keep_prefixes(typed: list[str], found: set[str]) -> None:
-    talks = ["workload.sessions={turns: 4, think: 1 s}", "workload.prompt=200", "workload.output=20", "workload.clip=4000"]
+    talks = [
+        "workload.sessions={turns: 4, think: 1 s}",
+        "workload.prompt=200",
+        "workload.output=20",
+        "workload.max_length=4000",
+    ]
     words = [
         "chip=h200",
         "model=qwen3_8b",
@@ -104,8 +114,11 @@ def test_routing_is_looked_through_where_instances_keep_prefixes(typed: list[str
         *talks,
         "workload.requests=200",
     ]
-    knobs = ["space=empty", "+space.mapping.serving.batch=choice(32, 64)", "mapping.serving.tokens=2048"]
-    for reuse, several in ((["mapping.serving.reuse=pool"], found), ([], {"round_robin"} if typed else {"least_loaded"})):
+    knobs = ["space=empty", "+space.mapping.serving.max_batch_size=choice(32, 64)", "mapping.serving.max_batched_tokens=2048"]
+    for reuse, several in (
+        (["mapping.serving.prefix_cache=shared"], found),
+        ([], {"round_robin"} if typed else {"least_loaded"}),
+    ):
         (side,) = find_capacity([*words, *knobs, *reuse, *typed])
         assert {one.design.mapping.serving.routing for one in side.candidates} == several
         assert len(side.candidates) == 2 * len(several)

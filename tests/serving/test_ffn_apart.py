@@ -18,7 +18,7 @@ from tests.samples import asked, load_of, metrics
 
 BOXES = ("chip=h800_ep", "chip.dies.rows=4", "chip.dies.cols=4", "chip.nodes.size=4")
 SERVED = ("workload=serving", "workload.requests=24", "workload.rate='30 Hz'", "workload.prompt=256", "workload.output=16")
-FEW = ("mapping.serving.batch=64", "mapping.serving.tokens=2048")
+FEW = ("mapping.serving.max_batch_size=64", "mapping.serving.max_batched_tokens=2048")
 MODELS = {
     name: (f"model={name}", f"model.{name}.layers=3")
     for name in ("deepseek_v2_lite", "deepseek_v3", "qwen3_1b7", "qwen3_30b_a3b")
@@ -103,7 +103,7 @@ def test_more_micro_batches_hide_exchanges_where_there_is_enough_to_do() -> None
 
 @pytest.mark.parametrize("prompts", [False, True])
 @pytest.mark.parametrize(
-    ("whole", "cut"), [({"attention_dies": 4, "ep": 4, "pingpong": 1}, {"pingpong": 3}), ({"ep": 4}, {"overlap": "halves"})]
+    ("whole", "cut"), [({"attention_dies": 4, "ep": 4, "pingpong": 1}, {"pingpong": 3}), ({"ep": 4}, {"overlap": "two_batch"})]
 )
 def test_parts_of_a_micro_batch_that_have_no_request_take_nothing(
     whole: dict[str, object], cut: dict[str, object], prompts: bool
@@ -148,8 +148,8 @@ def test_decode_alone_may_have_them_apart() -> None:
 
 
 REFUSED = {
-    "mapping.both.exchange=by_node": "exchange=direct",
-    "mapping.both.overlap=halves": "overlap=none",
+    "mapping.both.all_to_all=hierarchical": "exchange=direct",
+    "mapping.both.overlap=two_batch": "overlap=none",
     "mapping.both.tp=3": "a multiple of tp",
     "mapping.both.ep=5": "lower them",
 }
@@ -175,7 +175,7 @@ def test_capacity_looks_at_them_where_it_is_asked() -> None:
         *BOXES[:1], *MODELS["qwen3_30b_a3b"], "devices=16", "disaggregated=false", "workload.prompt=1000",
         "workload.output=100", "workload.ttft='50 ms'", "workload.tpot='50 ms'", "workload.requests=2000",
         "space=capacity_dies", "space.mapping.both.tp='choice(1)'",
-        "space.mapping.both.ep='choice(8)'", "space.mapping.serving.batch='choice(512)'",
+        "space.mapping.both.ep='choice(8)'", "space.mapping.serving.max_batch_size='choice(512)'",
     )  # fmt: skip
     (beside,), (apart,) = find_capacity(said), find_capacity((*said, "ffn=disaggregated"))
     kinds = [{one.values.get("mapping.decode.attention_dies") for one in side.candidates} for side in (beside, apart)]

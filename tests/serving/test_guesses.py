@@ -87,7 +87,7 @@ def test_which_guesses_are_right_does_not_depend_on_who_serves(
 ) -> None:
     rng, found = np.random.default_rng(draw), []
     for _ in range(2):
-        rule = make_policy(str(rng.choice(["prefill_first", "orca", "static", "chunked", "fusion"])))
+        rule = make_policy(str(rng.choice(["prefill_first", "orca", "static", "chunked_prefill", "pd_fusion"])))
         pool = InstancePool(
             linear_time(*rng.uniform(0.1, 1, 5)),
             rule,
@@ -132,17 +132,21 @@ def test_as_many_are_right_as_a_batch_expects(guesses: int, acceptance: float, s
 
 def test_a_budget_has_room_for_a_decode_with_its_guesses() -> None:
     with pytest.raises(DesignError, match="3 drafted tokens, and a budget of 3"):
-        InstancePool(linear_time(1.0), make_policy("chunked", tokens=3), KvMemory(10), guesses=3)
-    base, load = load_of("workload=serving", "model=glm_45_air", *GUESSED, "mapping.serving.policy=chunked")
+        InstancePool(linear_time(1.0), make_policy("chunked_prefill", tokens=3), KvMemory(10), guesses=3)
+    base, load = load_of("workload=serving", "model=glm_45_air", *GUESSED, "mapping.serving.policy=chunked_prefill")
     assert load.guesses == 1
     worst = asked(
-        "workload=serving", "model=glm_45_air", *GUESSED, "mapping.serving.policy=chunked", "mapping.serving.tokens=1"
+        "workload=serving",
+        "model=glm_45_air",
+        *GUESSED,
+        "mapping.serving.policy=chunked_prefill",
+        "mapping.serving.max_batched_tokens=1",
     )
     from dse.evaluators.evaluation import worst_violation
 
     refused = worst_violation(worst.base, worst.workload)
     assert refused is not None
-    assert refused.limit == "mapping.serving.tokens"
+    assert refused.limit == "mapping.serving.max_batched_tokens"
     assert worst_violation(base, worst.workload) is None
 
 
@@ -159,11 +163,11 @@ def test_served_requests_take_what_a_batch_takes(model: str) -> None:
     lengths = ("workload.prompt=1024", "workload.output=256")
     served = ("workload=serving", *lengths, *words)
     one = metrics("workload.batch=[1]", *lengths, *words)
-    rare = ("workload.arrivals=fixed", "workload.rate=0.001 Hz", "workload.requests=40")
+    rare = ("workload.arrivals=constant", "workload.rate=0.001 Hz", "workload.requests=40")
     alone = metrics(*served, *rare, "mapping.serving.policy=orca")
     assert alone["ttft"] + 255 * alone["tpot"] < 1000
     several = metrics("workload.batch=[16]", *lengths, *words)
-    fast = ("workload.arrivals=at_once", "mapping.serving.policy=static", "mapping.serving.batch=16")
+    fast = ("workload.arrivals=offline", "mapping.serving.policy=static", "mapping.serving.max_batch_size=16")
     together = metrics(*served, "workload.requests=16", *fast)
     for batch, load in ((one, alone), (several, together)):
         assert load["ttft"] == pytest.approx(batch["ttft"], rel=0.02)

@@ -14,14 +14,15 @@ POSITION = 2 * 2 * 8 * 128 * 32
 
 SESSIONS = (
     "workload.requests=200", "workload.prompt=400", "workload.output=30", "workload.sessions={turns: 8, think: 30 s}",
-    "workload.rate='6 Hz'", "model.max_position=131072", "mapping.serving.reuse=pool", "mapping.serving.blocks=1200",
-    "mapping.serving.host_capacity='20 GB'",
+    "workload.rate='6 Hz'", "model.max_position=131072", "mapping.serving.prefix_cache=shared",
+    "mapping.serving.kv_blocks=1200",
+    "mapping.serving.host_kv_capacity='20 GB'",
 )  # fmt: skip
 """Users who come back for prefixes that had to leave the pool meanwhile."""
 
 GROWN = (
     "workload.requests=40", "workload.prompt=400", "workload.output=200", "workload.rate='400 Hz'",
-    "mapping.serving.preemption=swap", "mapping.serving.blocks=1000",
+    "mapping.serving.preemption=swap", "mapping.serving.kv_blocks=1000",
 )  # fmt: skip
 """Requests that come nearly at once and all grow, so that some have to leave."""
 

@@ -170,13 +170,13 @@ def _asked(words: str) -> Question:
 
 
 def test_the_host_keeps_what_sessions_come_back_for() -> None:
-    pool = "mapping.serving.reuse=pool mapping.serving.blocks=1200"
+    pool = "mapping.serving.prefix_cache=shared mapping.serving.kv_blocks=1200"
     found = []
     for words in (
         pool,
-        f"{pool} mapping.serving.host_capacity='20 GB' mapping.serving.host='64 GB/s'",
-        f"{pool} mapping.serving.host_capacity='20 GB' mapping.serving.host='1 GB/s'",
-        f"{pool} mapping.serving.host_capacity='20 MB' mapping.serving.host='64 GB/s'",
+        f"{pool} mapping.serving.host_kv_capacity='20 GB' mapping.serving.host_bandwidth='64 GB/s'",
+        f"{pool} mapping.serving.host_kv_capacity='20 GB' mapping.serving.host_bandwidth='1 GB/s'",
+        f"{pool} mapping.serving.host_kv_capacity='20 MB' mapping.serving.host_bandwidth='64 GB/s'",
     ):
         asked = _asked(words)
         columns = evaluate(stack_designs([asked.base]), asked.workload).columns
@@ -194,5 +194,5 @@ NAMES = ("prefix_hit_rate", "prefix_host_hit_rate", "ttft")
 
 
 def test_a_host_where_prefixes_have_a_part_of_the_memory_is_refused() -> None:
-    with pytest.raises(DesignError, match=r"mapping\.serving\.host_capacity: has no effect with"):
-        _asked("mapping.serving.host_capacity='20 GB'")
+    with pytest.raises(DesignError, match=r"mapping\.serving\.host_kv_capacity: has no effect with"):
+        _asked("mapping.serving.host_kv_capacity='20 GB'")

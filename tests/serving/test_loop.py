@@ -67,7 +67,7 @@ def policies(draw: st.DrawFn) -> SchedulingPolicy:
     """One by name with a budget of a small machine, or any choice at all."""
     name = draw(st.sampled_from([*POLICIES, "", "", ""]))
     swap = draw(st.booleans())
-    if name == "fusion":
+    if name == "pd_fusion":
         unit = draw(st.integers(1, 8))
         return replace(POLICIES[name], swap=swap, unit=unit, tokens=draw(st.integers(unit, 16)), chunk=draw(st.integers(1, 30)))
     if name:
@@ -179,7 +179,9 @@ many_examples = settings(max_examples=150, suppress_health_check=[HealthCheck.to
 @given(loads())
 # a hash block enters at the end of the iteration whose right guess is its last token
 @example(small(POLICIES["orca"], [(6, 11), (11, 9)], [1.0, 2.0], [[1, 2], [2, 2]], KvMemory(5, 4), 1))
-@example(small(replace(POLICIES["chunked"], by_chunk=False), [(8, 11), (8, 6)], [0.0, 1.0], [[2, 0], [0]], KvMemory(5, 4), 1))
+@example(
+    small(replace(POLICIES["chunked_prefill"], by_chunk=False), [(8, 11), (8, 6)], [0.0, 1.0], [[2, 0], [0]], KvMemory(5, 4), 1)
+)
 @example(
     small(
         POLICIES["prefill_first"], [(11, 8), (6, 12), (14, 4), (14, 11), (10, 10)], [0.0, 0.0, 0.0, 0.0, 4.0],
@@ -187,7 +189,7 @@ many_examples = settings(max_examples=150, suppress_health_check=[HealthCheck.to
     )
 )  # fmt: skip
 # decodes alone: a known prefix that has to go makes the first chunk smaller; who waits for a batch waits for memory as well
-@example(small(POLICIES["chunked"], [(3, 15), (13, 10), (3, 3)], [0.0] * 3, [[0, 2], [2, 0], []], KvMemory(25, 1)))
+@example(small(POLICIES["chunked_prefill"], [(3, 15), (13, 10), (3, 3)], [0.0] * 3, [[0, 2], [2, 0], []], KvMemory(25, 1)))
 @example(
     small(replace(POLICIES["static"], lifetime=False), [(15, 7), (3, 2), (2, 2)], [0.0, 1.0, 2.0], [[]] * 3, KvMemory(22, 1))
 )

@@ -21,7 +21,7 @@ from tests.samples import asked, load_of, metrics
 TILES = ("chip=wafer64", "chip.dies.rows=2", "chip.dies.cols=4", "chip.mesh.rows=8", "chip.mesh.cols=8", "chip.hbm.channels=8")
 BOXES = ("chip=h800_ep", "chip.dies.rows=2", "chip.dies.cols=4", "chip.nodes.size=4")
 SERVED = ("workload=serving", "workload.requests=24", "workload.rate='30 Hz'", "workload.prompt=256", "workload.output=16")
-FEW = ("mapping.serving.batch=64", "mapping.serving.tokens=2048")
+FEW = ("mapping.serving.max_batch_size=64", "mapping.serving.max_batched_tokens=2048")
 MODELS = tuple(f"model={name} model.{name}.layers=3" for name in ("deepseek_v2_lite", "qwen3_1b7", "qwen3_30b_a3b"))
 LATENT = tuple(MODELS[0].split())
 
@@ -47,7 +47,7 @@ def batch(words: tuple[str, ...], count: int, prompt: int, output: int = 2) -> d
 @pytest.mark.parametrize("chip", [TILES, BOXES])
 @given(
     model=st.sampled_from(MODELS), tp=st.sampled_from([1, 2]), pp=st.sampled_from([1, 2]), ep=st.sampled_from([1, 2, 4]),
-    each=st.integers(1, 9), prompt=st.integers(2, 900), overlap=st.sampled_from(["none", "halves"]),
+    each=st.integers(1, 9), prompt=st.integers(2, 900), overlap=st.sampled_from(["none", "two_batch"]),
 )  # fmt: skip
 @settings(max_examples=5)
 def test_iterations_take_what_steps_of_batches_take(
@@ -55,7 +55,7 @@ def test_iterations_take_what_steps_of_batches_take(
 ) -> None:
     """Requests that are spread evenly: one step of decode, and the prompts of a micro-batch."""
     ep = ep if ep > tp and "qwen3_1b7" not in model else 1
-    copies = max(tp, ep) // tp * (2 if overlap == "halves" else 1)
+    copies = max(tp, ep) // tp * (2 if overlap == "two_batch" else 1)
     of = (*model.split(), *split(tp, pp, ep, overlap=overlap))
     count = each * copies
     in_one = batch((*chip, *of, "mapping.both.dp=1", "mapping.both.microbatches=1"), count, prompt)
@@ -68,10 +68,18 @@ def test_iterations_take_what_steps_of_batches_take(
 @pytest.mark.parametrize(
     ("model", "of", "others"),
     [
-        ("deepseek_v3", split(1, 1, 8), ("mapping.both.overlap=halves", "workload.speculation={tokens: 1, acceptance: 0.7}")),
-        ("deepseek_v2_lite", split(2, 2, 4), ("+model.deepseek_v2_lite.experts.load=even", "mapping.both.exchange=near")),
-        ("qwen3_30b_a3b", split(1, 1, 4), ("mapping.both.attention_dies=4", "mapping.both.exchange=direct")),
-        ("qwen3_30b_a3b", split(1, 1, 8), ("+model.qwen3_30b_a3b.experts.skew=0.8", "mapping.both.exchange=by_node")),
+        (
+            "deepseek_v3",
+            split(1, 1, 8),
+            ("mapping.both.overlap=two_batch", "workload.speculation={tokens: 1, acceptance: 0.7}"),
+        ),
+        (
+            "deepseek_v2_lite",
+            split(2, 2, 4),
+            ("+model.deepseek_v2_lite.experts.load=even", "mapping.both.all_to_all=nearest_replica"),
+        ),
+        ("qwen3_30b_a3b", split(1, 1, 4), ("mapping.both.attention_dies=4", "mapping.both.all_to_all=direct")),
+        ("qwen3_30b_a3b", split(1, 1, 8), ("+model.qwen3_30b_a3b.experts.skew=0.8", "mapping.both.all_to_all=hierarchical")),
         ("deepseek_v2_lite", split(1, 1, 8), ("+model.deepseek_v2_lite.experts.load=sampled",)),
         ("gpt_oss_20b", split(4, 2, 1), ()),
         ("qwen3_next_80b_a3b", split(2, 1, 4), ()),
@@ -161,7 +169,7 @@ REFUSED = {
     "mapping.both.dp=2": "mapping.serving.instances",
     "mapping.both.microbatches=2": "microbatches=0",
     "mapping.serving.instances=3": "reduce mapping.serving.instances",
-    "mapping.both.pp=2 mapping.serving.admit=chunk": "mapping.serving.admit=prompt",
+    "mapping.both.pp=2 mapping.serving.admission=chunk": "mapping.serving.admission=prompt",
     "mapping.both.ep=3": "ep",
 }
 

@@ -65,7 +65,7 @@ def _asked(seed: int) -> Asked:
         return make_requests([pairs[row] for row in order]).arriving("poisson", rate=rate, seed=number)
 
     apart = rng.random() < 0.3
-    pools = [("prefill_first", int(rng.integers(1, 4))), ("chunked", int(rng.integers(1, 4)))]
+    pools = [("prefill_first", int(rng.integers(1, 4))), ("chunked_prefill", int(rng.integers(1, 4)))]
     found = Asked(
         prices=prices, draw=draw, memory=int(rng.integers(3000, 30_000)), batch=int(rng.integers(8, 65)),
         pools=pools if apart else pools[1:],

@@ -49,16 +49,18 @@ def test_two_requests_by_hand() -> None:
 def test_a_cache_waits_for_its_channel() -> None:
     """Two prefills end at once; one cache of 10 tokens goes after the other, 0.1 s a token, and 0.5 s later is there."""
     prefill = InstancePool(constant_time(1.0), make_policy("prefill_first"), KvMemory(100), instances=2)
-    pools = [prefill, InstancePool(constant_time(1.0), make_policy("chunked"), KvMemory(100))]
+    pools = [prefill, InstancePool(constant_time(1.0), make_policy("chunked_prefill"), KvMemory(100))]
     served = simulate_serving(make_requests([(10, 2), (10, 2)], [0.0, 0.0]), pools, transfer=KvTransfer(0.1, 0.5, 1, True))
     assert served["first"].tolist() == [1.0, 1.0]
     assert served["completed"].tolist() == [3.5, 4.5]
 
 
 def test_a_pipeline_has_as_many_iterations_in_flight_as_stages() -> None:
-    many = make_requests([(8, 40)] * 8).arriving("at_once")
+    many = make_requests([(8, 40)] * 8).arriving("offline")
     alone = [
-        InstancePool(constant_time(1.0), make_policy("chunked", by_chunk=False), KvMemory(1000), shares=(1 / n,) * n, batch=8)
+        InstancePool(
+            constant_time(1.0), make_policy("chunked_prefill", by_chunk=False), KvMemory(1000), shares=(1 / n,) * n, batch=8
+        )
         for n in (1, 4)
     ]
     one, four = (simulate_serving(many, [pool]) for pool in alone)
@@ -128,7 +130,7 @@ def test_short_bounds_and_short_waits_do_not_make_a_backlog() -> None:
 
 
 def test_a_burst_is_a_backlog_that_goes_away() -> None:
-    burst = make_requests([(10, 10)] * 400).arriving("at_once")
+    burst = make_requests([(10, 10)] * 400).arriving("offline")
     assert (
         load_status(
             simulate_serving(burst, [InstancePool(constant_time(0.1), make_policy("orca"), KvMemory(10_000), batch=20)])
@@ -147,7 +149,7 @@ def test_a_burst_is_a_backlog_that_goes_away() -> None:
 
 def test_a_decode_pool_that_is_too_small_is_seen() -> None:
     many = make_requests([(10, 20)] * 2000).arriving("poisson", rate=30.0)
-    decode = InstancePool(constant_time(0.1), make_policy("chunked"), KvMemory(10_000), batch=20)
+    decode = InstancePool(constant_time(0.1), make_policy("chunked_prefill"), KvMemory(10_000), batch=20)
     assert (
         load_status(
             simulate_serving(many, [InstancePool(constant_time(0.01), make_policy("prefill_first"), KvMemory(10_000)), decode])
@@ -159,7 +161,7 @@ def test_a_decode_pool_that_is_too_small_is_seen() -> None:
 def test_a_request_that_no_memory_holds_is_said_at_once() -> None:
     served = simulate_serving(
         make_requests([(10, 10), (100, 30)], [0.0, 1.0]),
-        [InstancePool(constant_time(1.0), make_policy("chunked"), KvMemory(8, 16))],
+        [InstancePool(constant_time(1.0), make_policy("chunked_prefill"), KvMemory(8, 16))],
     )
     assert served.never == "request 1 needs 129 tokens of KV memory, an instance has 128"
     assert load_status(served) == "overloaded"
@@ -179,7 +181,7 @@ def test_a_run_stops_at_the_bound_on_queues() -> None:
 
 
 def test_what_cannot_be_asked_is_refused() -> None:
-    pool = InstancePool(constant_time(1.0), make_policy("chunked"), KvMemory(10))
+    pool = InstancePool(constant_time(1.0), make_policy("chunked_prefill"), KvMemory(10))
     timed = make_requests([(1, 1)], [0.0])
     with pytest.raises(DesignError, match="choose an arrival process"):
         simulate_serving(make_requests([(1, 1)]), [pool])
@@ -189,12 +191,12 @@ def test_what_cannot_be_asked_is_refused() -> None:
         simulate_serving(timed, [pool] * 3)
     with pytest.raises(DesignError, match="transfer: -1"):
         simulate_serving(timed, [pool], transfer=KvTransfer(-1.0, 0.0, 1, True))
-    with pytest.raises(DesignError, match="did you mean 'chunked'"):
+    with pytest.raises(DesignError, match="did you mean 'chunked_prefill'"):
         make_policy("chunk")
     with pytest.raises(DesignError, match="no prompt could run"):
-        make_policy("fusion", tokens=8, unit=9)
+        make_policy("pd_fusion", tokens=8, unit=9)
     with pytest.raises(DesignError, match="must be at least 1"):
-        InstancePool(constant_time(1.0), make_policy("chunked"), KvMemory(10), shares=())
+        InstancePool(constant_time(1.0), make_policy("chunked_prefill"), KvMemory(10), shares=())
 
 
 def test_a_prompt_that_is_cut_keeps_the_hashes_of_whole_blocks() -> None:
@@ -223,7 +225,7 @@ def test_saturation_is_that_of_many_requests_however_few_come(seed: int) -> None
     count, batch, instances = int(rng.integers(10, 150)), int(rng.integers(4, 65)), int(rng.integers(1, 4))
     some = np.stack([rng.integers(1, 600, count), rng.integers(1, 80, count)], axis=1)
     price = linear_time(*(float(value) for value in 10 ** rng.uniform((-3, -6, -9, -5, -8, -9), (-2, -4, -7, -3, -6, -8))))
-    rule = make_policy(str(rng.choice(["chunked", "prefill_first", "orca", "fusion"])))
+    rule = make_policy(str(rng.choice(["chunked_prefill", "prefill_first", "orca", "pd_fusion"])))
     pool = InstancePool(price, rule, KvMemory(20_000), instances, batch=batch)
     of = Deployment((pool,), None, "least_loaded")
     few, many = (make_requests(np.tile(some, (times, 1))).arriving("poisson", rate=1.0) for times in (1, 1 + 20_000 // count))

@@ -5,7 +5,7 @@ import pytest
 
 from tests.samples import metrics
 
-SMALL = ("mapping.serving.batch=1", "mapping.serving.tokens=512")
+SMALL = ("mapping.serving.max_batch_size=1", "mapping.serving.max_batched_tokens=512")
 
 CHIPS = {
     "h200": ("mapping.both.tp=2",),
@@ -16,9 +16,9 @@ CHIPS = {
 }
 """With the same plan for both ways to ask."""
 
-FAR = ("workload=serving", "workload.arrivals=fixed", "workload.rate=0.01 Hz", "workload.requests=2")
+FAR = ("workload=serving", "workload.arrivals=constant", "workload.rate=0.01 Hz", "workload.requests=2")
 
-SUMS = "+mapping.both.sums.algorithm=turns"
+SUMS = "+mapping.both.allreduce.algorithm=overlapped_ring"
 """Of pipelines that serve, as a batch's prompts have them."""
 
 KEPT_FOR_CHUNKS = {"npu64": 0.1}

@@ -50,12 +50,12 @@ def _drawn(chip: str, rng: np.random.Generator) -> tuple[Design, ServingLoad]:
     """A random deployment: requests of one length, all at once or at a rate, by any policy."""
     words, models = CHIPS[chip]
     prompt, output = (int(10 ** rng.uniform(*ends)) for ends in ((1.3, 4.0), (0.5, 2.2)))
-    batch = () if chip == "npu_dse" else (f"mapping.serving.batch={rng.choice([8, 32, 128])}",)
-    arrivals = "workload.arrivals=at_once" if rng.random() < 0.6 else f"workload.rate={10 ** rng.uniform(-1, 2):.3g} Hz"
+    batch = () if chip == "npu_dse" else (f"mapping.serving.max_batch_size={rng.choice([8, 32, 128])}",)
+    arrivals = "workload.arrivals=offline" if rng.random() < 0.6 else f"workload.rate={10 ** rng.uniform(-1, 2):.3g} Hz"
     return load_of(
         f"chip={chip}", *words, f"model={rng.choice(models)}", "workload=serving", f"workload.prompt={prompt}", *batch,
         f"workload.output={output}", f"workload.requests={rng.integers(20, 150)}", arrivals,
-        f"mapping.serving.policy={rng.choice(['chunked', 'orca', 'prefill_first'])}",
+        f"mapping.serving.policy={rng.choice(['chunked_prefill', 'orca', 'prefill_first'])}",
     )  # fmt: skip
 
 
@@ -90,7 +90,12 @@ def test_iterations_that_are_played_take_what_they_take_as_they_are(chip: str) -
 USES = {
     "mi300x": ("model=qwen3_30b_a3b", "mapping.serving.policy=prefill_first"),
     "h800_ep": (*CHIPS["h800_ep"][0], "model=deepseek_v2_lite", "mapping.serving.policy=orca"),
-    "wafer64": ("mapping=flat_dies_serving", "model=deepseek_v3", "mapping.serving.policy=orca", "mapping.serving.batch=8"),
+    "wafer64": (
+        "mapping=flat_dies_serving",
+        "model=deepseek_v3",
+        "mapping.serving.policy=orca",
+        "mapping.serving.max_batch_size=8",
+    ),
 }
 """By chip, loads of which what the mean iteration uses is far from the mean of what iterations use."""
 
@@ -103,7 +108,7 @@ def test_what_a_run_uses_is_what_its_iterations_use_one_by_one(chip: str, tmp_pa
     rows = [f"{prompt},{output}\n" for prompt, output in zip(prompts, outputs, strict=True)]
     trace = tmp_path / "lengths.csv"
     trace.write_text("".join(["prompt,output\n", *rows]))
-    words = f"workload.trace={trace}", "workload.requests=60", "workload.arrivals=at_once"
+    words = f"workload.trace={trace}", "workload.requests=60", "workload.arrivals=offline"
     design, load = load_of(f"chip={chip}", "workload=serving", *USES[chip], *words)
     of, _ = deploy_load(design, load, "analytical")
     run = served.run_load(lambda requests: of, load, 1 << 14)

@@ -122,7 +122,7 @@ def test_a_table_prices_a_run_as_the_form_it_was_made_from() -> None:
     axes = geometric_axes(512, 512, 64, 512)
     table = tabulate_time(lambda p, c, d, e, s: 1e-3 + 1e-6 * p + 1e-5 * d + 1e-8 * d * e, axes)
     runs = [
-        simulate_serving(many, [InstancePool(price, make_policy("chunked", tokens=64), KvMemory(1000))])
+        simulate_serving(many, [InstancePool(price, make_policy("chunked_prefill", tokens=64), KvMemory(1000))])
         for price in (form, table)
     ]
     assert runs[0].total["iterations"] == runs[1].total["iterations"]
@@ -185,7 +185,7 @@ def test_a_price_that_falls_below_nothing_beyond_its_table_stops_the_run() -> No
     axes = [np.array([0.0, 1.0, 2.0]), np.zeros(1), np.array([0.0, 1.0]), np.zeros(1), np.zeros(1)]
     table = tabulate_time(lambda p, c, d, e, s: 3.0 - p, axes)
     with pytest.raises(DesignError, match="an iteration of 50 prompt tokens"):
-        simulate_serving(make_requests([(50, 2)], [0.0]), [InstancePool(table, make_policy("chunked"), KvMemory(100))])
+        simulate_serving(make_requests([(50, 2)], [0.0]), [InstancePool(table, make_policy("chunked_prefill"), KvMemory(100))])
 
 
 @given(st.floats(1, 1e9), st.floats(0, 1e9), st.floats(0, 1e9), st.floats(0, 1))

@@ -51,7 +51,9 @@ def test_answers_are_reused_by_the_next_turn(many: Requests) -> None:
     """One instance with room for all, and time to think: leading blocks that were computed before, never all of a prompt."""
     nobody = np.zeros(0, np.int32)
     spaced = replace(many, arrival=np.arange(len(many)) * 1e4, before=nobody, think=nobody, turns=nobody)
-    pool = InstancePool(constant_time(1e-3), make_policy("chunked", tokens=4096), KvMemory(1 << 20, 4, spare=0.0), pooled=True)
+    pool = InstancePool(
+        constant_time(1e-3), make_policy("chunked_prefill", tokens=4096), KvMemory(1 << 20, 4, spare=0.0), pooled=True
+    )
     found = simulate_serving(spaced, [pool])
     before: set[int] = set()
     for r in range(len(many)):
@@ -65,7 +67,7 @@ def test_answers_are_reused_by_the_next_turn(many: Requests) -> None:
 def _pool(seed: int) -> InstancePool:
     rng = np.random.default_rng(seed)
     price = linear_time(*(float(value) for value in 10 ** rng.uniform((-3, -6, -9, -5, -8), (-2, -4, -7, -3, -6))))
-    rule = make_policy(str(rng.choice(["chunked", "orca", "prefill_first"])))
+    rule = make_policy(str(rng.choice(["chunked_prefill", "orca", "prefill_first"])))
     return InstancePool(
         price, rule, KvMemory(1 << 20, 4, spare=0.0), int(rng.integers(1, 3)), batch=16, pooled=bool(rng.integers(2))
     )
@@ -140,7 +142,11 @@ def test_turns_are_told_apart_by_their_places() -> None:
     many = make_sessions(50, 6.0, rate=1.0, think=1.0, system=64, question=20.0, answer=30.0, block=16, seed=4)
     found = simulate_serving(
         many,
-        [InstancePool(constant_time(1e-3), make_policy("chunked", tokens=4096), KvMemory(1 << 20, 4, spare=0.0), pooled=True)],
+        [
+            InstancePool(
+                constant_time(1e-3), make_policy("chunked_prefill", tokens=4096), KvMemory(1 << 20, 4, spare=0.0), pooled=True
+            )
+        ],
     )
     some = turn_results(found)
     assert [one.name for one in some][:4] == ["1", "2", "3-4", "5-8"]
@@ -218,14 +224,16 @@ def _asked(words: str) -> Question:
 
 
 def test_sessions_are_asked_for_in_words() -> None:
-    asked = _asked("'workload.sessions={turns: 4, think: 2 s, system: 64}' mapping.serving.reuse=pool workload.rate='8 Hz'")
+    asked = _asked(
+        "'workload.sessions={turns: 4, think: 2 s, system: 64}' mapping.serving.prefix_cache=shared workload.rate='8 Hz'"
+    )
     (load,) = asked.workload.cases
     assert len(load.requests) == 60
     assert load.requests.rate == pytest.approx(8, rel=0.6)
     found = evaluate(stack_designs([asked.base]), asked.workload, fidelity="analytical").columns
     assert found["prefix_hit_rate"][0] > 0.3
     assert sum(one.requests for one in results_by_class_and_turn(asked.base, load, "analytical")[1]) == 60
-    several = _asked("'workload.sessions={turns: 4, think: 0 s}' workload.arrivals=closed 'workload.users=[1,8]'")
+    several = _asked("'workload.sessions={turns: 4, think: 0 s}' workload.arrivals=closed_loop 'workload.users=[1,8]'")
     told = evaluate(stack_designs([several.base]), several.workload, fidelity="analytical", cases=True).cases
     assert told["request_throughput"][1, 0] > 2 * told["request_throughput"][0, 0]
     assert told["offered_load"][1, 0] == pytest.approx(8 * told["offered_load"][0, 0])
@@ -239,11 +247,11 @@ def test_sessions_are_asked_for_in_words() -> None:
         ("'workload.sessions={turns: 4, think: 2 s, sistem: 3}'", "did you mean 'system'"),
         ("'workload.sessions={turns: 0.5, think: 2 s}'", r"workload.sessions: 0.5 turns"),
         ("'workload.sessions={turns: 4, think: 2 s, spread: even}'", "no spread 'even'"),
-        ("workload.arrivals=closed workload.users=3", "closed needs sessions; set workload.sessions="),
-        ("'workload.sessions={turns: 4, think: 2 s}' workload.arrivals=closed", "workload.users: arrivals=closed needs"),
-        ("'workload.sessions={turns: 4, think: 2 s}' workload.arrivals=closed workload.users=999", "999 of"),
-        ("'workload.sessions={turns: 4, think: 2 s}' workload.users=2", "needs arrivals=closed"),
-        ("'workload.sessions={turns: 4, think: 2 s}' workload.arrivals=closed workload.rate=largest", "loop has no rate"),
+        ("workload.arrivals=closed_loop workload.users=3", "closed_loop needs sessions; set workload.sessions="),
+        ("'workload.sessions={turns: 4, think: 2 s}' workload.arrivals=closed_loop", "arrivals=closed_loop needs"),
+        ("'workload.sessions={turns: 4, think: 2 s}' workload.arrivals=closed_loop workload.users=999", "999 of"),
+        ("'workload.sessions={turns: 4, think: 2 s}' workload.users=2", "needs arrivals=closed_loop"),
+        ("'workload.sessions={turns: 4, think: 2 s}' workload.arrivals=closed_loop workload.rate=max", "loop has no rate"),
         ("'workload.sessions={turns: 4, think: 2 s}' workload.trace=x.csv", "leave one of trace and sessions out"),
     ],
 )  # fmt: skip

@@ -23,7 +23,7 @@ def several(seed: int, count: int, words: str = "flat_async") -> Design:
     columns = {
         "chip.noc.word_bytes": rng.choice([32.0, 64.0, 128.0], count),
         "chip.hbm.channel_bandwidth": rng.choice([1e10, 2e10], count),
-        "mapping.serving.batch": rng.choice([8.0, 16.0], count),
+        "mapping.serving.max_batch_size": rng.choice([8.0, 16.0], count),
     }
     return replace_leaves(BASE, {**columns, "mapping.prefill.attention.dataflow": words})
 

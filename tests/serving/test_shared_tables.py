@@ -29,7 +29,7 @@ def test_what_was_priced_before_changes_no_run(words: list[str], monkeypatch: py
     rng = np.random.default_rng(7)
 
     def last(batch: int) -> tuple[list[float], float]:
-        run, tables = deploy_load(replace_leaves(asked.base, {"mapping.serving.batch": batch}), load, "analytical")  # type: ignore[arg-type]
+        run, tables = deploy_load(replace_leaves(asked.base, {"mapping.serving.max_batch_size": batch}), load, "analytical")  # type: ignore[arg-type]
         return run.serve(load.requests)["completed"].tolist(), served.table_errors_by_design([tables])[0].mean  # type: ignore[union-attr]
 
     batches = [int(2 ** rng.uniform(0, 8)) for _ in range(3)]

@@ -27,7 +27,7 @@ from dse.space.errors import DesignError
 from dse.space.lazy_metrics import compute_all
 from dse.space.requests import Requests, make_requests
 
-RULES = ("chunked", "prefill_first", "orca", "fusion")
+RULES = ("chunked_prefill", "prefill_first", "orca", "pd_fusion")
 
 
 def _pool(rng: np.random.Generator, instances: int, rule: str = "") -> InstancePool:
@@ -181,7 +181,7 @@ def test_full_lanes_do_not_wait_a_pass_for_every_prompt_of_another(stages: int) 
     assert solve_deployments([of], asked)[0]["saturated"] == pytest.approx(saturated_rate(of, asked), rel=0.1)
 
 
-@pytest.mark.parametrize("rule", ["chunked", "prefill_first", "orca"])
+@pytest.mark.parametrize("rule", ["chunked_prefill", "prefill_first", "orca"])
 def test_long_pipelines_wait_for_the_longest_of_prompts_that_differ(rule: str) -> None:
     """Few tokens a prompt, and lengths that spread: if all were as the mean one, two to four times as many would be served."""
     rng = np.random.default_rng(5)
@@ -290,9 +290,9 @@ def test_through_the_door_it_says_what_the_loop_says(name: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("workload.arrivals=at_once", "arrive at once"),
+        ("workload.arrivals=offline", "arrive at once"),
         ("mapping.serving.policy=static", "static batches have no steady state"),
-        ("workload.rate=largest", "fidelity=steady_state runs no simulation"),
+        ("workload.rate=max", "fidelity=steady_state runs no simulation"),
     ],
 )
 def test_what_it_cannot_say_is_refused_in_one_line(words: str, said: str) -> None:
@@ -301,7 +301,7 @@ def test_what_it_cannot_say_is_refused_in_one_line(words: str, said: str) -> Non
         evaluate(stack_designs([asked.base]), asked.workload, fidelity="steady_state")
 
 
-@pytest.mark.parametrize("rule", ["chunked", "prefill_first"])
+@pytest.mark.parametrize("rule", ["chunked_prefill", "prefill_first"])
 def test_what_pipelines_serve_at_most_is_what_they_serve_of_requests_that_come_at_random(rule: str) -> None:
     """Of equal lengths: all at once they stay in step, and 36 and 40 % more are served."""
     rng, price = np.random.default_rng(7), linear_time(2e-3, prefill_token=1.5e-5, pair=2e-8, decode_request=1e-4)

@@ -50,7 +50,7 @@ def _finished(
         if not running:
             now = max(now, float(asked.arrival[waiting[0]]))
         decodes = [r for r in running if made[r]]
-        plan, budget, chunked = list[tuple[int, int]](), tokens, name == "chunked"
+        plan, budget, chunked = list[tuple[int, int]](), tokens, name == "chunked_prefill"
         if chunked:
             decodes = decodes[:tokens]
             budget -= len(decodes)
@@ -86,7 +86,7 @@ def _finished(
     return list(zip(first, last, strict=True))
 
 
-@pytest.mark.parametrize("name", ["chunked", "orca", "prefill_first", "static"])
+@pytest.mark.parametrize("name", ["chunked_prefill", "orca", "prefill_first", "static"])
 def test_requests_end_when_a_plain_loop_on_the_same_table_says(name: str) -> None:
     axes = geometric_axes(1 << 14, 1 << 10, 64, 1 << 10)
     price = tabulate_time(_taken, axes)
@@ -98,7 +98,7 @@ def test_requests_end_when_a_plain_loop_on_the_same_table_says(name: str) -> Non
         asked = make_requests(lengths, np.cumsum(rng.exponential(10 ** rng.uniform(-4, -1), count) * (rng.random(count) < 0.8)))
         tokens = int(rng.choice([16, 100, 512, 4096]))
         rule = POLICIES[name]
-        if name in ("chunked", "prefill_first"):
+        if name in ("chunked_prefill", "prefill_first"):
             rule = replace(rule, tokens=tokens)
         found = simulate_serving(asked, [InstancePool(price, rule, KvMemory(1 << 20, 16), batch=batch)])
         told = _finished(asked, name, rule.tokens, batch, values, axes)

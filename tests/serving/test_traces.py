@@ -224,7 +224,7 @@ def test_conversations_have_tokens_where_somebody_says_how_many_characters_one_i
     text = [{"id": str(n), "conversations": [{"from": "f", "value": v} for v in talk]} for n, talk in enumerate(talks)]
     path = tmp_path / "talk.json"
     path.write_text(json.dumps(text, indent=1))
-    with pytest.raises(DesignError, match=r"set workload.characters=4"):
+    with pytest.raises(DesignError, match=r"set workload.chars_per_token=4"):
         read_trace(path)
     with pytest.raises(DesignError, match=r"row 2, column first text: 0 is not .*row 3, column conversations"):
         read_trace(path, characters=4)
@@ -306,7 +306,7 @@ def test_arrivals_start_at_0_do_not_fall_and_follow_the_seed(process: str) -> No
     assert here.arrival.tolist() == many.arriving(process, rate=3.0, cv=2.0, seed=5).arrival.tolist()
 
 
-@pytest.mark.parametrize(("process", "cv"), [("poisson", 1.0), ("gamma", 0.5), ("gamma", 2.0), ("fixed", 0.0)])
+@pytest.mark.parametrize(("process", "cv"), [("poisson", 1.0), ("gamma", 0.5), ("gamma", 2.0), ("constant", 0.0)])
 def test_arrivals_have_the_rate_and_spread_that_were_asked(process: str, cv: float) -> None:
     gaps = np.diff(make_requests([(1, 1)] * 40_000).arriving(process, rate=5.0, cv=cv or 1.0, seed=1).arrival)
     assert gaps.mean() == pytest.approx(0.2, rel=0.05)

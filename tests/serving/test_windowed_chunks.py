@@ -65,6 +65,6 @@ def test_chunks_of_prompts_have_the_pairs_of_these_and_read_what_was_before(
 
 def test_a_prompt_alone_on_devices_takes_what_it_takes_in_a_batch() -> None:
     here = ("chip=h200", "model=gemma3_12b", "mapping.both.tp=1", "workload.prompt=6000", "workload.output=2")
-    far = ("workload=serving", "workload.arrivals=fixed", "workload.rate=0.01 Hz", "workload.requests=2")
+    far = ("workload=serving", "workload.arrivals=constant", "workload.rate=0.01 Hz", "workload.requests=2")
     alone = metrics(*here, *far, "mapping.serving.policy=prefill_first")
     assert alone["ttft"] == pytest.approx(metrics(*here, "workload.batch=[1]")["ttft"], rel=1e-9)

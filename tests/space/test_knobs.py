@@ -26,7 +26,7 @@ def space(design: Design) -> Space:
         (
             ChoiceKnob("chip.l2.size", (8e6, 16e6, 32e6)),
             ChoiceKnob("mapping.both.prefetch", ("none", "whole")),
-            ChoiceKnob("mapping.both.prefetch_cap", (0.5, 1.0), when=(("mapping.both.prefetch", ("whole",)),)),
+            ChoiceKnob("mapping.both.prefetch_share", (0.5, 1.0), when=(("mapping.both.prefetch", ("whole",)),)),
             ChoiceKnob("mapping.both.tp", (2, 4)),
         ),
     )
@@ -60,8 +60,8 @@ def test_the_grid_has_no_row_twice_where_a_knob_is_conditional(design: Design) -
 
 
 def test_an_inactive_knob_leaves_the_base_value(design: Design) -> None:
-    moved = space(design).at({"mapping.both.prefetch": "none", "mapping.both.prefetch_cap": 0.5})
-    assert moved.mapping.prefill.prefetch_cap == design.mapping.prefill.prefetch_cap
+    moved = space(design).at({"mapping.both.prefetch": "none", "mapping.both.prefetch_share": 0.5})
+    assert moved.mapping.prefill.prefetch_share == design.mapping.prefill.prefetch_share
 
 
 def test_stacked_columns_are_the_designs_of_their_rows(design: Design) -> None:
@@ -99,7 +99,7 @@ def test_parts_of_rows_have_one_structure_where_it_has_rows_enough(design: Desig
         ChoiceKnob("chip.cores", (2, 2)),
         IntervalKnob("chip.cores", 1, 9),
         IntervalKnob("chip.l2.size", 9.0, 1.0),
-        ChoiceKnob("mapping.both.prefetch_cap", (1.5,)),
+        ChoiceKnob("mapping.both.prefetch_share", (1.5,)),
     ],
 )
 def test_a_knob_that_makes_no_sense_is_refused(design: Design, knob: ChoiceKnob | IntervalKnob) -> None:

@@ -10,7 +10,7 @@ from dse.space.fields import replace_leaves
 from tests.samples import asked
 
 BATCHES = (64, 128, 512, 1024, 2048, 4096, 8192, 16384, 32768, 49152)
-WORDS = ("chip=wafer64", "model=deepseek_v3", "workload.prompt=4096", "workload.output=2", "workload.routing=even")
+WORDS = ("chip=wafer64", "model=deepseek_v3", "workload.prompt=4096", "workload.output=2", "workload.expert_load=even")
 RATES = ",".join(f"{rate:.0f} GB/s" for rate in np.geomspace(50, 4000, 16))
 KNOBS = (
     "+space.mapping.both.pp=choice(1,2,4,8,16,32,64)",

@@ -65,7 +65,7 @@ def closed_forms() -> list[tuple[str, str, str]]:
         place = regions.make_region(plan, chip.mesh.rows, chip.mesh.cols, model.layers)
         blocks = regions.region_blocks(model, ONE, place, design.mapping, 1.0)
         return pass_through_regions(
-            blocks, model, place, design.mapping.resident_layers, mesh_program_machine(chip), READERS["analytical"]
+            blocks, model, place, design.mapping.simulated_layers, mesh_program_machine(chip), READERS["analytical"]
         )
 
     step()

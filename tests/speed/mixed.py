@@ -34,7 +34,7 @@ KNOBS: dict[tuple[str, ...], tuple[Knob, ...]] = {
         ChoiceKnob("mapping.decode.rows", SIDES),
         ChoiceKnob("mapping.both.gemm", ("meshgemm", "cannon", "summa", "allgather")),
         ChoiceKnob("mapping.both.gemv", ("ktree", "ring", "pipeline")),
-        ChoiceKnob("mapping.kv", ("shift", "concat")),
+        ChoiceKnob("mapping.kv_placement", ("shift", "concat")),
         IntervalKnob("chip.core.sram", 3e4, 2e5, log=True),
         IntervalKnob("chip.core.launch", 10, 200),
     ),

@@ -30,7 +30,7 @@ def run_a() -> ServingRun:
     many = read_trace(TRACES / "azure_llm_2023_conv.csv").shuffled(42).first(5000).clipped(4096)
     many = many.arriving("poisson", rate=2.0, seed=42)
     return simulate_serving(
-        many, [InstancePool(constant_time(0.0157), make_policy("chunked", tokens=512), KvMemory(BLOCKS), batch=128)]
+        many, [InstancePool(constant_time(0.0157), make_policy("chunked_prefill", tokens=512), KvMemory(BLOCKS), batch=128)]
     )
 
 
@@ -40,7 +40,7 @@ def azure() -> ServingRun:
     axes = geometric_axes(512, 16384, 128, 16384)
     table = tabulate_time(lambda p, c, d, e, s: 4e-3 + 4e-5 * (p + d) + 2e-10 * p * c + 1.5e-7 * d * e, axes)
     return simulate_serving(
-        many, [InstancePool(table, make_policy("chunked", tokens=512), KvMemory(BLOCKS), instances=4, batch=128)]
+        many, [InstancePool(table, make_policy("chunked_prefill", tokens=512), KvMemory(BLOCKS), instances=4, batch=128)]
     )
 
 
@@ -52,7 +52,9 @@ def mooncake() -> ServingRun:
 def _mooncake() -> InstancePool:
     axes = geometric_axes(2048, 131072, 128, 131072)
     table = tabulate_time(lambda p, c, d, e, s: 4e-3 + 2e-5 * (p + d) + 1e-10 * p * c + 2e-8 * d * e, axes)
-    return InstancePool(table, make_policy("chunked", tokens=2048), KvMemory(40_000), instances=8, batch=128, prefix=20_000)
+    return InstancePool(
+        table, make_policy("chunked_prefill", tokens=2048), KvMemory(40_000), instances=8, batch=128, prefix=20_000
+    )
 
 
 def pooled() -> ServingRun:
@@ -69,7 +71,11 @@ def million() -> ServingRun:
         many,
         [
             InstancePool(
-                constant_time(0.0157), make_policy("chunked", tokens=2048), KvMemory(BLOCKS * 4), instances=16, batch=128
+                constant_time(0.0157),
+                make_policy("chunked_prefill", tokens=2048),
+                KvMemory(BLOCKS * 4),
+                instances=16,
+                batch=128,
             )
         ],
     )
@@ -135,7 +141,7 @@ def several(count: int, seed: int) -> tuple[float, float]:
     rng, start = np.random.default_rng(seed), time.process_time()
     many, usual, iterations = read_trace(TRACES / "mooncake_conversation.jsonl"), _mooncake(), 0.0
     for _ in range(count):
-        rule = make_policy(str(rng.choice(["chunked", "prefill_first"])), tokens=int(rng.choice([1024, 2048, 4096])))
+        rule = make_policy(str(rng.choice(["chunked_prefill", "prefill_first"])), tokens=int(rng.choice([1024, 2048, 4096])))
         kept = rng.random() < 0.5
         pool = replace(
             usual, policy=rule, instances=int(rng.integers(4, 17)), batch=int(rng.choice([32, 64, 128])),
@@ -156,7 +162,7 @@ def pipelines() -> float:
     from dse.evaluators.workloads.serving import deployment_factory
 
     words = ["chip=npu64", "model=qwen3_4b", "workload=serving", f"workload.trace={TRACES / 'azure_llm_2023_conv.csv'}"]
-    config = compose([*words, "workload.requests=2000", "workload.clip=8192", "workload.rate=4 Hz"])
+    config = compose([*words, "workload.requests=2000", "workload.max_length=8192", "workload.rate=4 Hz"])
     asked = build_question(config, study_folder(config))
     load = asked.workload.cases[0]
     of = deployment_factory(asked.base, load, ())(load.requests)

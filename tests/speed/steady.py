@@ -81,8 +81,9 @@ def attained(steady: np.ndarray, loop: np.ndarray) -> list[tuple[str, str, str]]
 
 DIES = (
     "chip=h200", "model=llama3_8b", "workload=serving", "workload.rate='10 Hz'", "+space.mapping.both.tp=choice(1,2,4,8)",
-    "+space.mapping.serving.instances=choice(1,2,4)", "+space.mapping.serving.batch=choice(8,16,32,64,128,256)",
-    "+space.mapping.serving.policy=choice(chunked,prefill_first)", "+space.chip.hbm.bandwidth='tag(B/s,interval(1e12,8e12))'",
+    "+space.mapping.serving.instances=choice(1,2,4)", "+space.mapping.serving.max_batch_size=choice(8,16,32,64,128,256)",
+    "+space.mapping.serving.policy=choice(chunked_prefill,prefill_first)",
+    "+space.chip.hbm.bandwidth='tag(B/s,interval(1e12,8e12))'",
 )  # fmt: skip
 
 

@@ -115,7 +115,7 @@ def test_the_file_that_ships_is_of_this_physics_and_of_kinds_that_answers_have()
         rows = list(csv.DictReader(file))
     assert tuple(rows[0]) == residuals.COLUMNS
     assert {row["role"] for row in rows} <= set(ROLES)
-    found = dse.evaluate("chip=wse2", "model=llama3_8b", "workload.batch=[1]", "mapping.resident_layers=4")
+    found = dse.evaluate("chip=wse2", "model=llama3_8b", "workload.batch=[1]", "mapping.simulated_layers=4")
     decode = next(band for band in found.bands if band.metric == "tpot")
     own = [row for row in rows if (row["chip"], row["software"], row["phase"]) == ("wse2", "waferllm", "decode")]
     own = [row for row in own if (row["measure"], row["compares"]) == ("time", "0") and row["role"] in SCORED_ROLES]

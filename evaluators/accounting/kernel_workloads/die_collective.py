@@ -39,7 +39,7 @@ STACKED, WHOLE = False, True
 
 PATTERNS_BY_ALGORITHM = {
     "direct": ("all_to_all", "allgather", "reduce_scatter", "allreduce"),
-    "by_node": ("all_to_all",),
+    "hierarchical": ("all_to_all",),
     "ring": ("allgather", "reduce_scatter", "allreduce"),
     "two_level": ("allgather", "reduce_scatter", "allreduce"),
     "ktree": ("allgather", "reduce_scatter", "allreduce", "multicast", "reduce"),
@@ -164,9 +164,9 @@ def remedy_text(worst: Infeasibility, design: Design, cases: tuple[CollectiveCas
         return f"the last member of a group is {worst.have - 1:.0f}; set workload.root to that or less"
     if worst.limit == "mapping.placement":
         return f"no rectangle of {plan.members:.0f} dies fits: mapping.placement=linear, snake or interleave"
-    if worst.limit == "mapping.collective" and plan.collective == "by_node":
+    if worst.limit == "mapping.collective" and plan.collective == "hierarchical":
         if chip.nodes is None:
-            return "by_node needs nodes (chip.boxes), and the chip has none: mapping.collective=direct, or set chip.nodes"
+            return "hierarchical needs nodes (chip.nodes), and the chip has none: mapping.collective=direct, or set chip.nodes"
         return (
             "groups need equally many dies in each of several nodes: change mapping.members or mapping.placement, or use direct"
         )
@@ -178,15 +178,16 @@ def remedy_text(worst: Infeasibility, design: Design, cases: tuple[CollectiveCas
     if worst.limit == "chip.d2d.ports":
         return f"{chip.d2d.topology} of so many dies needs {worst.need:.0f} links per die"
     if worst.limit == "chip.nodes.size":
-        return f"{dies} dies do not fill whole nodes (chip.boxes.size): change the sides of chip.dies"
+        return f"{dies} dies do not fill whole nodes (chip.nodes.size): change the sides of chip.dies"
     return f"move the data in {ceil_div(worst.need, worst.have):.0f} parts"
 
 
 def _refuse(case: CollectiveCase, plan: Any, chip: Chip) -> None:
     if case.along != "rectangle" or case.rows or case.cols:
         raise DesignError(
-            "workload.along: groups of dies are set by mapping.members; use workload.along=rectangle "
-            "workload.root=0 workload.group=mesh"
+            "workload.group_axis: groups of dies are set by mapping.members; use workload.group_axis=rectangle "
+            "workload.root=0 "
+            "workload.group=mesh"
         )
     if not case.recorded:
         raise DesignError(
@@ -227,7 +228,7 @@ def _alike(algorithm: str, chip: Chip, at: Array) -> bool:
     """Whether groups have the nodes that an algorithm needs."""
     if algorithm == "two_level":
         return has_two_levels(chip, at, at.shape[1])
-    if algorithm == "by_node":
+    if algorithm == "hierarchical":
         each = 0 if chip.nodes is None else members_per_node(at, int(chip.nodes.size))
         return bool(0 < each < at.shape[1])
     return True
@@ -238,11 +239,11 @@ def _legs(design: Design, case: CollectiveCase, at: Array) -> tuple[tuple[str, D
     sums = plan.collective if plan.collective in ("two_level", "ktree") else "ring"
     where = make_die_groups(
         chip, plan.placement, len(at), at.shape[1], at.shape[1], 1,
-        reached=1.0 if stack is None else stack.network_achieved,
-        copies=(lambda boxes: 1.0) if plan.collective == "by_node" else None,
+        reached=1.0 if stack is None else stack.network_efficiency,
+        copies=(lambda boxes: 1.0) if plan.collective == "hierarchical" else None,
         sums=(sums, int(plan.ktree_k)),
     )  # fmt: skip
-    each = plan.collective in ("direct", "by_node")
+    each = plan.collective in ("direct", "hierarchical")
     job = where.job("all_to_all" if each else case.pattern, case.nbytes)
     if case.pattern in ("multicast", "reduce"):
         job = job._replace(at=_rooted(at, tree_root(at.shape[1], int(plan.ktree_k)), _root(case)))

@@ -67,7 +67,7 @@ def prepare_case(design: Design, cases: tuple[ProductCase, ...]) -> MeshKernel:
     refuse_grouped_products(cases)
     mapping, kind = _mapping(design), cases[0].kind
     shape = GemmShape(*(as_column([float(getattr(case, size)) for case in cases]) for size in ("m", "k", "n")))
-    options = {} if kind == "gemm" else {"broadcast": mapping.sums == "all", "phases": mapping.ktree_k}
+    options = {} if kind == "gemm" else {"broadcast": mapping.gemv_result == "all", "phases": mapping.ktree_k}
     algorithm = _word(mapping, kind)
     if algorithm in PARTITIONS:
         raise DesignError(

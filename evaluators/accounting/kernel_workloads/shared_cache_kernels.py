@@ -308,8 +308,9 @@ def _exchanging(design: Design, case: CollectiveCase) -> Any:
         raise DesignError("workload.recorded: expert exchanges are measured as single kernels; remove it")
     if case.along != "rectangle" or case.rows or case.cols or case.root != 0 or case.combine != "sum":
         raise DesignError(
-            "workload.along: all dies of mapping.decode.tp take part, and only sum; use "
-            "workload.along=rectangle workload.root=0 workload.group=mesh workload.combine=sum"
+            "workload.group_axis: all dies of mapping.decode.tp take part, and only sum; use "
+            "workload.group_axis=rectangle "
+            "workload.root=0 workload.group=mesh workload.combine=sum"
         )
     if machine.network is None:
         raise DesignError("chip.network: missing; collectives between dies need the network of their chip")
@@ -361,7 +362,7 @@ def _laid(
     found = block_timeline(blocks, on, reader)
     seconds = sum(of.seconds for of in found)
     engines: Any = on.engines
-    useful = ideal(engines.matrix, mapping.stack.matrix_achieved)
+    useful = ideal(engines.matrix, mapping.stack.matrix_efficiency)
     metrics = {"latency": seconds, "mfu": useful / (dies * seconds)}
     power = rated_power(chip.power)
     if not np.all(np.isnan(power)):

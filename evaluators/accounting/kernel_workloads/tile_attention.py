@@ -106,7 +106,7 @@ def kernel_breakdown(
     """Breakdown rows of attention: exchanges, memory, vector work and products."""
     of, t = asked.job, asked.job.tiling
     groups = f"{t.rows:.0f} x {t.cols:.0f} tiles, {t.queries:.0f} x {t.keys:.0f} a tile"
-    groups += f", keys in {t.splits:.0f}" if of.of.split else ""
+    groups += f", keys in {t.kv_splits:.0f}" if of.of.split else ""
     dataflow, useful = _mapping(design).dataflow, 2.0 * float(of.shape.macs)
     return job_breakdown(of, fidelity, "attention", dataflow, groups, useful, masked=of.shape.causal)
 
@@ -160,7 +160,7 @@ def remedy_text(worst: Infeasibility, design: Design, cases: tuple[AttentionCase
 def shrink_to_submesh(design: Design, case: AttentionCase, side: int) -> tuple[Design, AttentionCase]:
     """A case scaled to a submesh; groups keep their sides if they fit."""
     of, _ = attention_on_submesh(prepare_case(design, (case,)).job, side)
-    names = ("rows", "cols", "queries", "keys", *(("splits",) if of.of.split else ()))
+    names = ("rows", "cols", "queries", "keys", *(("kv_splits",) if of.of.split else ()))
     changes: dict[str, Any] = {f"mapping.{name}": getattr(of.tiling, name) for name in names}
     shape = of.shape
     smaller = replace(case, batch=shape.batch, heads=shape.heads, kv_heads=1, queries=shape.queries, keys=shape.keys)

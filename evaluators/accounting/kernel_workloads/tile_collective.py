@@ -165,7 +165,7 @@ def _refuse_exchange(name: str, case: CollectiveCase) -> None:
     if case.pattern not in EXCHANGED:
         raise DesignError(f"mapping.collective: {name} does not support {case.pattern}; choose one of {', '.join(TEAMS)}")
     if case.rows or case.cols or case.along != "rectangle":
-        raise DesignError(f"mapping.collective: {name} needs all tiles; add workload.group=mesh workload.along=rectangle")
+        raise DesignError(f"mapping.collective: {name} needs all tiles; add workload.group=mesh workload.group_axis=rectangle")
     if case.combine != "sum":
         raise DesignError(
             f"workload.combine: {name} supports sum only, got {case.combine}; for that choose "

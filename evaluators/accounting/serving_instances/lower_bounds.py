@@ -90,7 +90,7 @@ def peak_flops(chip: Chip) -> Any:
 
 def budget_lanes(serving: ServingPlan) -> Any:
     """Instances that do both phases; 0 if some only prefill, or if token budgets differ by design."""
-    budgets = (serving.tokens, serving.unit, serving.chunk)
+    budgets = (serving.max_batched_tokens, serving.chunk_budget_units, serving.max_chunk_tokens)
     if any(isinstance(value, np.ndarray) for value in budgets):
         return 0.0
     return where(serving.prefill_instances > 0, 0.0, serving.instances * 1.0)
@@ -98,5 +98,10 @@ def budget_lanes(serving: ServingPlan) -> Any:
 
 def concurrent_requests(serving: ServingPlan, free: Any, room: RequestMemory, longest: int) -> Any:
     """Longest requests that fit in free KV memory, rounded to blocks; 0 if the block count is set."""
-    left = (free - serving.reserved) * (1 - serving.prefix) * (1 - WATERMARK) * where(serving.blocks > 0, 0.0, 1.0)
-    return maximum(left / room.of(longest + 2 * serving.block) // 1, 0.0)
+    left = (
+        (free - serving.reserved_memory)
+        * (1 - serving.prefix_cache_share)
+        * (1 - WATERMARK)
+        * where(serving.kv_blocks > 0, 0.0, 1.0)
+    )
+    return maximum(left / room.of(longest + 2 * serving.block_size) // 1, 0.0)

@@ -328,8 +328,8 @@ def remedy_text(worst: Infeasibility, design: Design, loads: tuple[ServingLoad, 
         return "replicas that serve are instances: mapping.serving.instances, and mapping.both.dp=1"
     if address.endswith(".microbatches"):
         return "as many micro-batches are in flight as stages: mapping.both.microbatches=0"
-    if address == "mapping.serving.admit":
-        return "stages of a pipeline share a memory: mapping.serving.admit=prompt, which reserves blocks for whole prompts"
+    if address == "mapping.serving.admission":
+        return "stages of a pipeline share a memory: mapping.serving.admission=prompt, which reserves blocks for whole prompts"
     if address == "chip.dies":
         each = ", ".join(f"{of.of.dp} x {of.of.pp * of.of.group} to {of.phase}" for of in die_pools(design, loads[0]))
         return (
@@ -350,7 +350,7 @@ def _layouts(design: Design, load: ServingLoad) -> list[Limit]:
             found += phase_layout_limits(design, case, phase, split, min(of.rows[1], int(chip.dies.rows)))
             found.append(Limit(f"mapping.{phase}.dp", float(plan.dp), 1.0, "1"))
             found.append(Limit(f"mapping.{phase}.microbatches", float(plan.microbatches), 0.0, "1"))
-        found.append(Limit("mapping.serving.admit", 2.0 if of.of.pp > 1 and of.rule.by_chunk else 1.0, 1.0, "layout"))
+        found.append(Limit("mapping.serving.admission", 2.0 if of.of.pp > 1 and of.rule.by_chunk else 1.0, 1.0, "layout"))
     rows = sum(of.rows[1] for of in pools)
     found.append(Limit("chip.dies", float(rows * int(chip.dies.cols)), float(chip_die_count(chip)), "1"))
     if len(pools) == 1:

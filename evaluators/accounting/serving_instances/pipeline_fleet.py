@@ -153,10 +153,10 @@ def _fleet(design: Design, load: ServingLoad) -> tuple[PipelinePool, ...]:
     chip, mapping, size = design.chip, design.mapping, max(design_count(design), 1)
     apart, others = prefill_and_decode_cores(design)
     # a request has a buffer for all of it before its first chunk
-    both = _each_rule(mapping.decode.chunk, size, lambda chunk: _both(mapping, chunk))
+    both = _each_rule(mapping.decode.max_chunk_tokens, size, lambda chunk: _both(mapping, chunk))
     if not np.any(apart):
         return (_pipelines("decode", chip, mapping.decode, both, others, mapping, load, _prompts(both, load)),)
-    alone = _each_rule(mapping.prefill.chunk, size, _alone)
+    alone = _each_rule(mapping.prefill.max_chunk_tokens, size, _alone)
     return (
         _pipelines("prefill", chip, mapping.prefill, alone, apart, mapping, load, _prompts(alone, load)),
         _pipelines("decode", decode_only_chip(chip), mapping.decode, both, others, mapping, load, 0.0),
@@ -170,7 +170,7 @@ def _both(mapping: Mapping, chunk: int) -> SchedulingPolicy:
 
 def _alone(chunk: int) -> SchedulingPolicy:
     """How those that only prefill do."""
-    return make_policy("chunked", tokens=chunk, by_chunk=False) if chunk else make_policy("prefill_first")
+    return make_policy("chunked_prefill", tokens=chunk, by_chunk=False) if chunk else make_policy("prefill_first")
 
 
 def _each_rule(chunks: Any, size: int, rule: Callable[[int], SchedulingPolicy]) -> tuple[SchedulingPolicy, ...]:
@@ -193,7 +193,7 @@ def _prompts(rules: tuple[SchedulingPolicy, ...], load: ServingLoad) -> Any:
 
 
 def _changes(mapping: Mapping, chunk: int) -> dict[str, int]:
-    given = {"tokens": mapping.serving.tokens, "unit": mapping.serving.unit, "chunk": chunk}
+    given = {"tokens": mapping.serving.max_batched_tokens, "unit": mapping.serving.chunk_budget_units, "chunk": chunk}
     return {name: int(value) for name, value in given.items() if value}
 
 
@@ -209,8 +209,8 @@ def _pipelines(
 ) -> PipelinePool:
     groups = as_count(group_count(chip, plan) * cores // (chip.mesh.rows * chip.mesh.cols))
     dp = as_count(where(plan.dp > 0, plan.dp, maximum(1, groups // as_count(plan.pp))))
-    batch, longest = as_count(plan.microbatch * plan.pp), served.longest_sequence(load)
-    tokens = prompts + (plan.microbatch * 1.0 if name == "decode" else 0.0)
+    batch, longest = as_count(plan.microbatch_size * plan.pp), served.longest_sequence(load)
+    tokens = prompts + (plan.microbatch_size * 1.0 if name == "decode" else 0.0)
     parts = transformer_segments(load.model, StepCounts("prefill", tokens, 1.0, tokens, 0.0))
     alike, near = replace(mapping, prefill=plan, decode=plan, serving=None), memory_side_cache(chip)
 
@@ -239,7 +239,7 @@ def _pipelines(
     whole, everywhere = held_by(first), 0.0
     if plan.partition == AUTO:
         whole, everywhere = _with_words(whole, load, plan, mapping, prompts, held_by)
-    inside = np.broadcast_to(option_index(plan.stages, STAGE_CUTS) == STAGE_CUTS.index("parts"), len(rules))
+    inside = np.broadcast_to(option_index(plan.stages, STAGE_CUTS) == STAGE_CUTS.index("operators"), len(rules))
     if not inside.any():
         return whole
     # cut as if all came from HBM: what stays in local memory depends on where the stages end
@@ -330,13 +330,13 @@ def iteration_calls(
 def longest_request_bytes(of: PipelinePool, load: ServingLoad, mapping: Mapping) -> Any:
     """Main memory per core that the longest request takes alone. [B]"""
     whole = as_float(of.room.of(served.longest_sequence(load)))
-    return whole if mapping.serving.overflow == "ring" else maximum(0.0, whole - of.near)
+    return whole if mapping.serving.kv_overflow == "ring" else maximum(0.0, whole - of.near)
 
 
 def _asked(of: PipelinePool, load: ServingLoad, prompts: float) -> tuple[StepCounts, tuple[StepCounts, ...], Array]:
     """Iterations that a mean request needs, and their numbers, shape (iterations, 1)."""
     prompt, output = float(load.requests.prompt.mean()), float(load.requests.output.mean())
-    batch, turn = float(of.plan.microbatch), min(prompt, prompts or prompt)
+    batch, turn = float(of.plan.microbatch_size), min(prompt, prompts or prompt)
     rows = []
     if of.name == "prefill" or prompts:
         rows.append((prompt / turn, (turn, prompt / 2, 0.0, 0.0)))
@@ -386,7 +386,7 @@ def stage_shares_and_rate(load: ServingLoad, of: PipelinePool, reader: CostModel
     They go at the pace of the slowest stage.
     """
     seconds = of.cut.seconds(*_typical(load, of, reader))
-    tokens = float(load.requests.prompt.mean()) if of.name == "prefill" else of.plan.microbatch
+    tokens = float(load.requests.prompt.mean()) if of.name == "prefill" else of.plan.microbatch_size
     slowest, shares = seconds.max(axis=1), (seconds / seconds.sum(axis=1, keepdims=True)).tolist()
     found = of.dp * tokens / (float(slowest[0]) if len(slowest) == 1 else slowest)
     return [tuple(some[:count]) for some, count in zip(shares, of.cut.counts.tolist(), strict=True)], found
@@ -403,7 +403,7 @@ def _typical(load: ServingLoad, of: PipelinePool, reader: CostModel) -> tuple[Op
         tokens: Any = prompt
         at = iteration_pass(load, of, reader, "prefill", prompt, prompt / 2, 0.0, 0.0, 0.0)
     else:
-        tokens = of.plan.microbatch * 1.0
+        tokens = of.plan.microbatch_size * 1.0
         at = iteration_pass(load, of, reader, "decode", 0.0, 0.0, tokens, prompt + output / 2, 0.0)
     seconds: dict[tuple[str, str], Any] = {}
     for of_part in at.timed:

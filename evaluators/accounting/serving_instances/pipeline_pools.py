@@ -109,9 +109,9 @@ def _pools(
     of: PipelinePool, load: ServingLoad, mapping: Mapping, price: IterationTime, paces: PipelineShares
 ) -> list[InstancePool]:
     """Of each design: blocks in local memories and in HBM, or buffers there, one a request; and what of prefixes is kept."""
-    longest, block = served.longest_sequence(load), int(mapping.serving.block)
-    kept, every = float(mapping.serving.prefix), int(mapping.serving.snapshot or 0)
-    form = two_level_paged_memory if mapping.serving.overflow == "pages" else two_level_memory
+    longest, block = served.longest_sequence(load), int(mapping.serving.block_size)
+    kept, every = float(mapping.serving.prefix_cache_share), int(mapping.serving.state_snapshot_tokens or 0)
+    form = two_level_paged_memory if mapping.serving.kv_overflow == "pages" else two_level_memory
     size, found = len(of.rules), []
     numbers = _rows([of.free, of.near, longest_request_bytes(of, load, mapping), of.dp, of.batch], size)
     for rule, shares, room, (free, near, alone, dp, batch) in zip(
@@ -142,7 +142,7 @@ def kv_transfer_cost(
     means = (float(asked.prompt.mean()), float(asked.output.mean()))
     rates = [minimum(asked.rate * mean, of.tokens) for mean, of in zip(means, paces, strict=True)]
     positions = [pipeline_request_memory(design, load, of.holds).of(prompt) / (prompt * load.model.layers) for of in fleet]
-    rows, cols, block = (int(size) for size in (chip.mesh.rows, chip.mesh.cols, mapping.serving.block))
+    rows, cols, block = (int(size) for size in (chip.mesh.rows, chip.mesh.cols, mapping.serving.block_size))
     fabric, act = tile_fabric(chip), float(BYTES_BY_FORMAT[mapping.precision.activations])
     of_design = _rows([*(of.plan.tp for of in fleet), *(of.plan.pp for of in fleet), *(of.dp for of in fleet)], size)
     of_fabric, rated = _rows(list(fabric), size), _rows([*positions, *rates], size)

@@ -90,7 +90,7 @@ REMEDY_TEXTS = {
     "mapping.serving.decode_cores": "set fewer cores apart, or mapping.serving.decode_cores=0 for all the rest",
     "mapping.decode.partition": ("the same cores serve both phases; set partition, placement, experts, stages by mapping.both"),
     "mapping.decode.prefetch": ("the same cores serve both phases; set mapping.both.prefetch, or set cores apart for prefill"),
-    "mapping.decode.sums": "the same cores serve both phases; set mapping.both.sums, or set cores apart for prefill",
+    "mapping.decode.allreduce": "the same cores serve both phases; set mapping.both.allreduce, or set cores apart for prefill",
 }
 """By limit, where parallelism does not help."""
 
@@ -142,15 +142,15 @@ def limits(design: Design, load: ServingLoad) -> list[Limit]:
     if len(fleet) == 1:
         # the same cores serve both phases
         chunk = make_policy(mapping.serving.policy).chunk or 1
-        usual = {"dp": maximum(1, fleet[0].groups // mapping.decode.pp), "chunk": chunk}
-        for knob in ("tp", "pp", "dp", "microbatch", "chunk"):
+        usual = {"dp": maximum(1, fleet[0].groups // mapping.decode.pp), "max_chunk_tokens": chunk}
+        for knob in ("tp", "pp", "dp", "microbatch_size", "max_chunk_tokens"):
             said = [getattr(plan, knob) * 1.0 for plan in (mapping.prefill, mapping.decode)]
             values = [where(value > 0, value, usual[knob]) if knob in usual else value for value in said]
             found.append(Limit(f"mapping.decode.{knob}", maximum(*values), minimum(*values), "1"))
         of_both = ("partition", "placement", "experts", "stages")
         alike = reduce(operator.and_, (getattr(mapping.prefill, word) == getattr(mapping.decode, word) for word in of_both))
         found.append(Limit("mapping.decode.partition", where(alike, 1.0, 2.0), 1.0, "layout"))
-        for part in ("prefetch", "sums"):
+        for part in ("prefetch", "allreduce"):
             same = _alike(getattr(mapping.prefill, part), getattr(mapping.decode, part))
             found.append(Limit(f"mapping.decode.{part}", where(same, 1.0, 2.0), 1.0, "layout"))
     return found
@@ -407,7 +407,7 @@ def _deployed(
     for place, of in enumerate(fleet):
         crowding = 1.0 if between is None else (between.prefill, between.decode)[place]
         table = served.iteration_time_table(
-            iteration_time_function(load, of, reader, between, crowding), of.rule, int(of.plan.microbatch), longest + 1,
+            iteration_time_function(load, of, reader, between, crowding), of.rule, int(of.plan.microbatch_size), longest + 1,
             spread=partial(geometric_axes, spilled=True, whole=distinct_prompt_lengths(load)),
             key=iteration_time_key(design, load, place, crowding, fidelity, of.words, without=()),
         )  # fmt: skip

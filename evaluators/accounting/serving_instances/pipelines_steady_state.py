@@ -83,7 +83,7 @@ def groups_solved_together(design: Design) -> Iterator[tuple[Array, Design]]:
     asked = mapping.serving.prefill_cores
     unlike = [asked <= 0, *(columns[address] for address in apart), np.arange(size) if open_ else 0]
     unlike += [asked > cores - 1, mapping.serving.decode_cores > np.maximum(cores - asked, 1.0)]
-    unlike.append(mapping.prefill.chunk > 0)
+    unlike.append(mapping.prefill.max_chunk_tokens > 0)
     said = np.array([np.broadcast_to(np.ravel(value), size) for value in unlike], float)
     first, which = distinct_columns(said)
     for kind in range(len(first)):
@@ -130,7 +130,10 @@ def pipeline_steady_state(design: Design, load: ServingLoad, fleet: tuple[Pipeli
 def _tables(load: ServingLoad, of: PipelinePool, between: TransferCost | None, place: int) -> tuple[IterationTime, Array]:
     """Tables of a pool's iteration times at few points, enough for the largest design; shape (designs, points)."""
     crowding = 1.0 if between is None else (between.prefill, between.decode)[place]
-    most, batches = served.longest_sequence(load) + 1, np.broadcast_to(of.plan.microbatch, len(of.rules)).astype(int).tolist()
+    most, batches = (
+        served.longest_sequence(load) + 1,
+        np.broadcast_to(of.plan.microbatch_size, len(of.rules)).astype(int).tolist(),
+    )
     tokens = max(max_prompt_tokens(rule, batch, most) for rule, batch in set(zip(of.rules, batches, strict=True)))
     axes = steady.coarse_table_points(partial(geometric_axes, spilled=True), load)(tokens, most, max(batches), most)
     if between is not None:  # of iterations that a pool never has, none: no decodes with prompts, and no prompts with decodes

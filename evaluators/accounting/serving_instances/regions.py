@@ -98,7 +98,7 @@ def instances(design: Design, load: ServingLoad, fidelity: str) -> tuple[Serving
 
 def kv_transfer(design: Design, load: ServingLoad) -> tuple[RequestMemory, float]:
     """KV transfer by way of the host: time per request, without latency. [s]"""
-    return _request(design, load).times(1 / float(_of(design)[1].serving.host)), 0.0
+    return _request(design, load).times(1 / float(_of(design)[1].serving.host_bandwidth)), 0.0
 
 
 def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
@@ -311,7 +311,7 @@ def _job(
         per_reach(load.model, lambda of: of.seen(past)),
     )
     return BatchArrays(
-        model=load.model, rows=(0,), cases=(), decode_at="mean", prompts=prompts, copies=copies, past=past,
+        model=load.model, rows=(0,), cases=(), decode_context="mean", prompts=prompts, copies=copies, past=past,
         prompt_starts=_starts(prompts), steps=1.0, requests=requests, context=context, generated=generated,
         step_starts=_starts(requests), prefill=StepCounts("prefill", copies * prompts, copies, copies * pairs, copies * seen),
         decode=StepCounts("decode", requests, requests, requests * context, requests * context), prompt_tokens=moved,
@@ -352,7 +352,7 @@ def _room(design: Design, load: ServingLoad, phase: str) -> float:
     positions, generated = (
         rows * float(some.sum()) for some in (load.requests.prompt + load.requests.output, load.requests.output)
     )
-    return float(core * positions / find_kv_method(mapping.kv).fullest_row_tokens(positions, generated, rows))
+    return float(core * positions / find_kv_method(mapping.kv_placement).fullest_row_tokens(positions, generated, rows))
 
 
 def _places(design: Design, load: ServingLoad) -> tuple[int, int, int]:

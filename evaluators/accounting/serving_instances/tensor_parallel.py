@@ -65,7 +65,7 @@ from dse.space.workload import ServingLoad
 
 FIDELITIES = ("analytical",)
 
-MERGEABLE_LEAVES = ("mapping.serving.instances", "mapping.serving.batch")
+MERGEABLE_LEAVES = ("mapping.serving.instances", "mapping.serving.max_batch_size")
 
 USAGE_IN_BATCH = True
 
@@ -116,7 +116,7 @@ def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
     chip, mapping = _of(design)
     said, last = mapping.precision, mapping.decode.tp
     first = where(mapping.serving.prefill_instances > 0, mapping.prefill.tp, last)
-    each = shared_cache_parts(chip, mapping)[0].matrix * mapping.stack.matrix_achieved
+    each = shared_cache_parts(chip, mapping)[0].matrix * mapping.stack.matrix_efficiency
     prompt = (
         prefill_flop_per_token(load.model) * each * format_product(said.activations, said.weights, chip.core.rates).pace / first
     )
@@ -141,7 +141,7 @@ def kv_transfer(design: Design, load: ServingLoad) -> tuple[RequestMemory, Any]:
         paces = [where(across, minimum(network.bandwidth, _share(design, tp)), network.bandwidth) for tp in tps]
         latency = where(across, nodes.latency, latency)
     sent = taken.times(tps[1] / tps[0]), taken  # by a die of those that have it, and to one
-    each = [room.times(1 / (pace * mapping.stack.network_achieved)) for room, pace in zip(sent, paces, strict=True)]
+    each = [room.times(1 / (pace * mapping.stack.network_efficiency)) for room, pace in zip(sent, paces, strict=True)]
     return fullest_request(each, load.longest), latency
 
 
@@ -179,7 +179,7 @@ def usage_metrics(
     if mapping.serving.prefill_instances:
         moved = moved + pooled_dynamic_energy(_moved(design, load), chip)
     values = {
-        "mfu": ideal * engines.matrix * mapping.stack.matrix_achieved / (dies * seconds),
+        "mfu": ideal * engines.matrix * mapping.stack.matrix_efficiency / (dies * seconds),
         "hbm_utilisation": work.memory_bytes / (dies * chip.hbm.bandwidth * seconds),
     }
     if np.any(chip.power):
@@ -337,12 +337,19 @@ def _tokens(mapping: Mapping, load: ServingLoad) -> list[Any]:
     serving, prompt, whole = mapping.serving, float(load.requests.prompt.max()), float(load.longest - 1)
     said = replace(serving, **dict.fromkeys(BUDGETS, 0))  # which designs differ in
     pools, found, all_of = pool_policies(said), list[Any](), len(load.requests.prompt)
-    batches = [where(serving.prefill_batch > 0, serving.prefill_batch, serving.batch), serving.batch]
+    batches = [
+        where(serving.prefill_max_batch_size > 0, serving.prefill_max_batch_size, serving.max_batch_size),
+        serving.max_batch_size,
+    ]
     for place, (rule, most) in enumerate(zip(pools, batches[-len(pools) :], strict=True)):
         first, last, batch = place == 0, place == len(pools) - 1, minimum(most, all_of) * 1.0
         again = last and not rule.lifetime and not rule.swap
         longest, together = (whole if again else prompt, batch) if first else (whole * again, 1.0)
-        own = (serving.tokens, serving.unit, serving.chunk) if last else (serving.prefill_tokens, 0, 0)
+        own = (
+            (serving.max_batched_tokens, serving.chunk_budget_units, serving.max_chunk_tokens)
+            if last
+            else (serving.prefill_max_batched_tokens, 0, 0)
+        )
         tokens, unit, chunk = (
             where(value > 0, value, getattr(rule, name))
             for name, value in zip(("tokens", "unit", "chunk"), own, strict=True)

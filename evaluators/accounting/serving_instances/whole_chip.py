@@ -202,7 +202,7 @@ def prefill_token_seconds(design: Design, load: ServingLoad) -> Any:
 
 def kv_transfer(design: Design, load: ServingLoad) -> tuple[RequestMemory, float]:
     """KV transfer by way of the host: time per request, without latency. [s]"""
-    return _room(design, load).times(1 / float(_of(design)[1].serving.host)), 0.0
+    return _room(design, load).times(1 / float(_of(design)[1].serving.host_bandwidth)), 0.0
 
 
 def devices_per_cache(design: Design, load: ServingLoad) -> tuple[int, ...]:
@@ -417,7 +417,7 @@ def _prices(design: Design, load: ServingLoad, phase: str, fidelity: str) -> _Pr
         found = [
             of.tiling for of in (jobs_in_order(uncached_job(of.job))[0] for _, of in calls) if isinstance(of, AttentionJob)
         ]
-        names = (*SLICES, *(("splits",) if find_dataflow(plan.attention.dataflow).split else ()))
+        names = (*SLICES, *(("kv_splits",) if find_dataflow(plan.attention.dataflow).split else ()))
         changes = [{f"attention.{name}": getattr(of, name) for name in names} for of in found]
         return [on._replace(plan=replace_leaves(plan, some)) for some in changes]
 
@@ -515,7 +515,7 @@ def _held(design: Design, load: ServingLoad) -> dict[str, Held]:
 def _largest(design: Design, load: ServingLoad) -> dict[str, Composition]:
     """Iteration with the largest memory need, by phase."""
     prompts, longest = _prompt_tokens(design, load), load.longest - 1
-    whole, batch = min(prompts, longest), float(int(_of(design)[1].serving.batch))
+    whole, batch = min(prompts, longest), float(int(_of(design)[1].serving.max_batch_size))
     return {"prefill": (prompts, (whole + 1) / 2, 0.0, 0.0), "decode": (0.0, 0.0, batch, float(longest))}
 
 
@@ -534,7 +534,7 @@ def _prompt_tokens(design: Design, load: ServingLoad) -> int:
 def _stored(design: Design, load: ServingLoad, requests: int) -> dict[str, tuple[tuple[str, float], ...]]:
     """By phase, bytes in HBM in the largest iteration, with so many of the longest requests."""
     mapping, longest = _of(design)[1], load.longest - 1
-    batch, mixed = int(mapping.serving.batch), policies_with_batch(mapping.serving)[-1][0].mixed
+    batch, mixed = int(mapping.serving.max_batch_size), policies_with_batch(mapping.serving)[-1][0].mixed
     cached = per_reach(load.model, lambda reach: float(reach.kept(longest)) * requests)
     tokens = {"prefill": _prompt_tokens(design, load) + batch * mixed, "decode": batch}
     return {
@@ -548,7 +548,7 @@ def _kept(design: Design, load: ServingLoad) -> dict[str, CachedShares | None]:
     chip, mapping = _of(design)
     if chip.l2 is None:
         return dict.fromkeys(("prefill", "decode"))
-    stored = _stored(design, load, int(mapping.serving.batch))
+    stored = _stored(design, load, int(mapping.serving.max_batch_size))
     return {phase: cached_shares(chip, of) for phase, of in stored.items()}
 
 

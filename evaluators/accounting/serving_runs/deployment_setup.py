@@ -44,9 +44,9 @@ def make_pool(
     """
     copies = group.of.copies
     memory = make_kv_memory(serving, load, free, room, copies)
-    memory = replace(memory, blocks=int(serving.blocks) or memory.blocks)
-    kept = (free - copies * float(serving.reserved)) * float(serving.prefix)
-    known = prefix_cache_sizes(kept, room, load.requests.block, int(serving.snapshot or 0))
+    memory = replace(memory, blocks=int(serving.kv_blocks) or memory.blocks)
+    kept = (free - copies * float(serving.reserved_memory)) * float(serving.prefix_cache_share)
+    known = prefix_cache_sizes(kept, room, load.requests.block, int(serving.state_snapshot_tokens or 0))
     return InstancePool(
         price,
         group.rule,
@@ -55,9 +55,9 @@ def make_pool(
         group.of.shares,
         group.batch,
         **known._asdict(),
-        pooled=serving.reuse == "pool",
-        hosted=host_blocks(copies * float(serving.host_capacity), room, block=int(serving.block))
-        if serving.host_capacity
+        pooled=serving.prefix_cache == "shared",
+        hosted=host_blocks(copies * float(serving.host_kv_capacity), room, block=int(serving.block_size))
+        if serving.host_kv_capacity
         else 0,
         copies=copies,
     )
@@ -68,10 +68,10 @@ def make_kv_memory(serving: ServingPlan, load: ServingLoad, free: float, room: R
 
     Memory reserved by an engine is reserved on each device that has KV caches of its own.
     """
-    left = free - copies * float(serving.reserved)
-    left -= left * float(serving.prefix)
+    left = free - copies * float(serving.reserved_memory)
+    left -= left * float(serving.prefix_cache_share)
     return paged_memory(
-        left, room, block=int(serving.block), host_bandwidth=float(serving.host), longest=longest_sequence(load)
+        left, room, block=int(serving.block_size), host_bandwidth=float(serving.host_bandwidth), longest=longest_sequence(load)
     )
 
 
@@ -85,7 +85,7 @@ def with_speculation(pools: Sequence[InstancePool], load: ServingLoad) -> list[I
 
 def layerwise_transfer_layers(serving: ServingPlan | PipelineServingPlan, load: ServingLoad) -> int:
     """Layers whose KV caches are transferred one by one during prefill; 0 for whole-cache transfer."""
-    return int(load.model.layers) if serving.transfer == "by_layer" else 0
+    return int(load.model.layers) if serving.kv_transfer == "layerwise" else 0
 
 
 def make_deployment(

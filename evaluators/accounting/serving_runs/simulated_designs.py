@@ -28,7 +28,7 @@ PREFILL_INSTANCES = "mapping.serving.prefill_instances"
 ERROR_METRIC = "iteration_time_error"
 """Metric that is computed on demand, at once for all designs with equal iteration times."""
 
-SIZES = ("tokens", "batch")
+SIZES = ("max_batched_tokens", "max_batch_size")
 """Serving settings that determine the number of points of an iteration-time table."""
 
 
@@ -131,7 +131,7 @@ def _ran(service: ModuleType, one: Design, load: ServingLoad, run: ServingRun, t
     worth = served.run_metrics(run, load, die, system) | {"devices": float(service.device_count(one))}
     worth |= {"max_rate": run.rate} if load.largest else {}
     means = [served.mean_iterations_by_span(run, pool) for pool in range(len(run.pools))]
-    hosted = served.host_bytes(run, service.devices_per_cache(one, load), float(one.mapping.serving.host))
+    hosted = served.host_bytes(run, service.devices_per_cache(one, load), float(one.mapping.serving.host_bandwidth))
     return SimulatedRun(worth, means, peak.concurrency_of_run(run), served.run_duration(run), tables, hosted)
 
 

@@ -107,7 +107,7 @@ def refuse_unsteady_load(load: ServingLoad) -> None:
         )
     if load.classes:
         raise DesignError(
-            "workload.classes: fidelity=steady_state runs no simulation, which priorities need; use fidelity=analytical"
+            "workload.slo_classes: fidelity=steady_state runs no simulation, which priorities need; use fidelity=analytical"
         )
 
 

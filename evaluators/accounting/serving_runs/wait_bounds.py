@@ -60,7 +60,7 @@ def overload_delay(load: ServingLoad, serving: ServingPlan, of: WorkLowerBounds)
     if rule.mixed and not (rule.chunked and not rule.unit and not rule.chunk):
         return 0.0  # several chunks an iteration take as long as one that is as long as all, which is not known
     prompt = float(mixed.weights @ mixed.prompts) * of.prompt
-    each = prompt + (0.0 if rule.mixed else mixed.further * of.decode / serving.batch)
+    each = prompt + (0.0 if rule.mixed else mixed.further * of.decode / serving.max_batch_size)
     return mixed.requests * maximum(each / maximum(of.lanes, 1.0) - 1 / mixed.rate, 0.0)
 
 
@@ -70,12 +70,12 @@ def token_gap_bound(load: ServingLoad, serving: ServingPlan, of: WorkLowerBounds
         return of.decode
     (rule,), mixed = pool_policies(serving), request_mix(load.requests)
     few = _chunks(load.requests, _longest(rule, 0.0))
-    many = minimum(of.room, serving.batch)
+    many = minimum(of.room, serving.max_batch_size)
     full = few.chunks * (many - few.uneven) / (mixed.further + 2 * few.chunks * few.uneven)
     count = minimum(minimum(mixed.rate * few.chunks * of.decode, full), 1.0)
     some = 1 - np.exp(-maximum(count, 0.0) * (CERTAIN_SHARE if len(load.requests) <= MAX_REQUESTS else 1.0))
     whole = mixed.prompts[_kind(mixed.weights, some)]
-    own = of.prompt * maximum(minimum(whole, _longest(rule, serving.batch)), few.tokens)
+    own = of.prompt * maximum(minimum(whole, _longest(rule, serving.max_batch_size)), few.tokens)
     beside = maximum(of.decode, own) if rule.mixed else of.decode + own
     return np.where(some > TAIL_SHARE, beside, of.decode)
 

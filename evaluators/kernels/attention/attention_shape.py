@@ -151,14 +151,14 @@ class AttentionTiling:
     Attributes:
         rows, cols: of a group; its rows share out the queries of a block (G_y), its columns the keys (G_x).
         queries, keys: of a tile's slice.
-        splits: parts of a problem's keys, of whole blocks, that are items of their own; as many as there are blocks at most.
+        kv_splits: parts of a problem's keys, of whole blocks, that are items of their own; as many as there are blocks at most.
     """
 
     rows: Any
     cols: Any
     queries: Any
     keys: Any
-    splits: Any = 1
+    kv_splits: Any = 1
 
 
 class BlockCounts(NamedTuple):
@@ -190,10 +190,10 @@ def block_counts(shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh)
     """
     groups = floor_div(mesh.rows, tiling.rows) * floor_div(mesh.cols, tiling.cols)
     outer, blocks = ceil_div(shape.rows, tiling.rows * tiling.queries), key_blocks(shape, tiling)
-    if np.ndim(tiling.splits) == 0 and tiling.splits == 1:
+    if np.ndim(tiling.kv_splits) == 0 and tiling.kv_splits == 1:
         items = shape.problems * outer
         return BlockCounts(groups, outer, blocks, items, ceil_div(items, groups))
-    inner = ceil_div(blocks, tiling.splits)
+    inner = ceil_div(blocks, tiling.kv_splits)
     parts = ceil_div(blocks, inner)
     items = shape.problems * outer * parts
     return BlockCounts(groups, outer, inner, items, ceil_div(items, groups), parts)
@@ -308,6 +308,6 @@ def attention_buffers(
 
 def _outputs(shape: AttentionShape, tiling: AttentionTiling, dtype: str) -> list[tuple[Any, str]]:
     """Queries of a slice with outputs of a format: partial ones, of split keys, have that of sums."""
-    wide = (tiling.splits > 1) & (key_blocks(shape, tiling) > 1)
+    wide = (tiling.kv_splits > 1) & (key_blocks(shape, tiling) > 1)
     some = [(where(wide, 0, tiling.queries), dtype), (where(wide, tiling.queries, 0), STATISTIC)]
     return [(queries, kind) for queries, kind in some if np.any(queries)]

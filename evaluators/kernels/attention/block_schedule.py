@@ -131,7 +131,7 @@ def list_waves(shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh) -
 def key_blocks_passed(shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh) -> tuple[Any, Any]:
     """Key blocks of all waves, and how often one of them is masked: at one edge, or at each. [-]"""
     counts = block_counts(shape, tiling, mesh)
-    if not (shape.causal or np.any(tiling.splits > 1)):
+    if not (shape.causal or np.any(tiling.kv_splits > 1)):
         whole = shape.keys // (tiling.cols * tiling.keys)
         return counts.waves * counts.inner, counts.waves * (counts.inner - whole)
     return _by_turns(*_keys(shape, tiling, mesh))[:2]
@@ -140,13 +140,13 @@ def key_blocks_passed(shape: AttentionShape, tiling: AttentionTiling, mesh: Core
 def key_blocks_loaded(shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh) -> Any:
     """Key blocks that all groups load. [-]"""
     counts = block_counts(shape, tiling, mesh)
-    apart = shape.causal or np.any(tiling.splits > 1)
+    apart = shape.causal or np.any(tiling.kv_splits > 1)
     return _by_turns(*_keys(shape, tiling, mesh))[2] if apart else counts.items * counts.inner
 
 
 def _keys(shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh) -> tuple[Any, ...]:
     sizes = (shape.problems, shape.shared, shape.queries, shape.keys, int(shape.causal), shape.window)
-    return (*sizes, tiling.rows, tiling.cols, tiling.queries, tiling.keys, tiling.splits, mesh.rows, mesh.cols)
+    return (*sizes, tiling.rows, tiling.cols, tiling.queries, tiling.keys, tiling.kv_splits, mesh.rows, mesh.cols)
 
 
 def _by_turns(*keys: Any) -> tuple[Any, Any, Any]:

@@ -74,10 +74,10 @@ def has_square_blocks(grouped: bool, said: AttentionTiling) -> bool:
 
 def add_split_counts(shape: AttentionShape, said: AttentionTiling, sizes: tuple[Array, ...]) -> tuple[Array, ...]:
     """Candidates with each number of key parts that leaves every part a block, shape (candidates,)."""
-    parts = np.array([said.splits]) if said.splits else SPLIT_COUNTS
+    parts = np.array([said.kv_splits]) if said.kv_splits else SPLIT_COUNTS
     rows, cols, queries, keys = (np.repeat(size, len(parts)) for size in sizes)
     splits = np.tile(parts * 1.0, len(sizes[0]))
-    sound = (splits == 1) | (splits <= key_blocks(shape, AttentionTiling(rows, cols, queries, keys))) | bool(said.splits)
+    sound = (splits == 1) | (splits <= key_blocks(shape, AttentionTiling(rows, cols, queries, keys))) | bool(said.kv_splits)
     return tuple(size[sound] for size in (rows, cols, queries, keys, splits))
 
 

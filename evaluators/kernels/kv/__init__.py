@@ -20,5 +20,5 @@ KV: dict[str, ModuleType] = {"concat": concat, "shift": shift}
 
 
 def find_kv_method(name: str) -> ModuleType:
-    """Return the module of a KV cache placement by its option of `mapping.kv`."""
-    return choose_option(KV, name, "mapping.kv")
+    """Return the module of a KV cache placement by its option of `mapping.kv_placement`."""
+    return choose_option(KV, name, "mapping.kv_placement")

@@ -26,13 +26,13 @@ from dse.space.array_math import where
 from dse.space.errors import DesignError
 
 LIBRARY: dict[str, ModuleType] = {
-    "products": products,
-    "experts": experts,
+    "gemm": products,
+    "grouped_gemm": experts,
     "elementwise": passes,
-    "context": context,
-    "latent_context": context,
-    "generation": generation,
-    "latent_generation": latent_generation,
+    "prefill_attention": context,
+    "mla_prefill_attention": context,
+    "decode_attention": generation,
+    "mla_decode_attention": latent_generation,
 }
 """By kind: parts of `space.stack.Stack`."""
 

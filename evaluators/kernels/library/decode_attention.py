@@ -78,7 +78,7 @@ class DecodeAttention(NamedTuple):
     @property
     def kind(self) -> str:
         """Kind of library kernel: a key of `kernels.library.LIBRARY`."""
-        return "generation"
+        return "decode_attention"
 
     @property
     def rows(self) -> Any:

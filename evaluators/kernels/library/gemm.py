@@ -62,7 +62,7 @@ class Gemm(NamedTuple):
     @property
     def kind(self) -> str:
         """Kind of library kernel: a key of `kernels.library.LIBRARY`."""
-        return "products"
+        return "gemm"
 
     def sizes(self) -> dict[str, Any]:
         """Sizes in which measured rows of this kernel differ, by name."""

@@ -59,7 +59,7 @@ class GroupedGemm(NamedTuple):
     @property
     def kind(self) -> str:
         """Kind of library kernel: a key of `kernels.library.LIBRARY`."""
-        return "experts"
+        return "grouped_gemm"
 
     def sizes(self) -> dict[str, Any]:
         """Sizes in which measured rows of this kernel differ, by name; of an elementwise kernel only rows."""

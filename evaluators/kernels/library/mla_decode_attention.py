@@ -28,13 +28,13 @@ TILE = 64
 """Heads of a tile, as warp groups of a matrix engine take rows."""
 
 PARTS = 128
-"""Parts of a request at most, as `most` of conf/library/generation."""
+"""Parts of a request at most, as `most` of conf/library/decode_attention."""
 
 SUM = 8.0
 """Bytes of a partial result of 32 bits, written and read."""
 
 KNEE = 4.0
-"""How sharply what exceeds the cache comes from memory, as `knee` of conf/library/generation."""
+"""How sharply what exceeds the cache comes from memory, as `knee` of conf/library/decode_attention."""
 
 
 class MlaDecodeAttention(NamedTuple):
@@ -67,7 +67,7 @@ class MlaDecodeAttention(NamedTuple):
     @property
     def kind(self) -> str:
         """Kind of library kernel: a key of `kernels.library.LIBRARY`."""
-        return "latent_generation"
+        return "mla_decode_attention"
 
     def sizes(self) -> dict[str, Any]:
         """Sizes in which measured rows of this kernel differ, by name."""

@@ -63,7 +63,7 @@ class PrefillAttention(NamedTuple):
     @property
     def kind(self) -> str:
         """Kind of library kernel: a key of `kernels.library.LIBRARY`."""
-        return "latent_context" if self.latent else "context"
+        return "mla_prefill_attention" if self.latent else "prefill_attention"
 
     def sizes(self) -> dict[str, Any]:
         """Sizes in which measured rows of this kernel differ, by name."""

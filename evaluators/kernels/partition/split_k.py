@@ -52,7 +52,7 @@ def cost(
 
     In turns t = product + (turns - 1) max(product, sums) + sums, with product and sums of a part of the columns.
     """
-    if sums == "turns":
+    if sums == "overlapped_ring":
         n = ceil_div(shape.n, cores)
         turns, part = ceil_div(shape.n, n), replace(shape, n=n)
         product = engines.started(part.m, ceil_div(part.k, cores), n, nbytes)
@@ -104,7 +104,7 @@ def build_program(
     slots = (
         Buffer("a", (shape.m, k), dtype), Buffer("w", (shape.n, k), dtype), Buffer("c", (shape.n, shape.m), dtype, depth=2)
     )  # fmt: skip
-    if sums == "turns":
+    if sums == "overlapped_ring":
         return _in_turns(shape, placement, cores, dtype, slots)
     if sums == "ktree":
         added = ktree_rounds(placement, cores, phases, "c", shape.n)

@@ -70,7 +70,7 @@ def answers(question: str, designs: list[Changes]) -> tuple[dict[str, Any], dict
     together = evaluate(stack_designs([replace_leaves(of.base, changes) for changes in designs]), of.workload, fidelity=word)
     alone = evaluate(stack_designs([of.base]), of.workload, fidelity=word, cases=True)
     cases = alone.cases if len(of.workload.cases) > 1 else {}
-    spent = explain(of.base, of.workload.cases[0], decode_at=of.workload.decode_at, fidelity=word)
+    spent = explain(of.base, of.workload.cases[0], decode_context=of.workload.decode_context, fidelity=word)
     result: dict[str, Any] = {
         "alone": _columns(alone),
         "stack": _columns(together),

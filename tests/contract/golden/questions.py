@@ -16,7 +16,7 @@ SHORT = {
     "BOXES": "+chip.nodes={size:4,bandwidth:50GB/s,latency:3us,exchange_start:2us}",
     "EXPERTS": "+mapping.precision.experts=mxfp4 +mapping.precision.attention=mxfp8",
     "EXCHANGES": "workload=collective workload.pattern=[all_to_all,allreduce,allgather,reduce_scatter]"
-    " workload.along=rectangle workload.root=0",
+    " workload.group_axis=rectangle workload.root=0",
     "FEW": "model=qwen3_1b7 model.qwen3_1b7.layers=4"
     " workload=serving workload.requests=3 workload.prompt=100 workload.output=3",
     "FP8": "mapping.precision.weights=fp8 mapping.precision.activations=fp8 mapping.precision.kv=fp8",
@@ -24,8 +24,9 @@ SHORT = {
     "PATTERNS": "workload.patterns=[sequential,random,stride4096,chunk512]",
     "SERVED": "workload=serving workload.requests=6 workload.prompt=300 workload.output=8",
     "SMALL": "chip.mesh.rows=4 chip.mesh.cols=4 chip.hbm.channels=4",
-    "SUMS": "workload.pattern=[allreduce] workload.along=rectangle workload.root=0 workload.group=mesh workload.combine=sum",
-    "TREES": "workload=collective workload.pattern=[allreduce,multicast,reduce] workload.along=rectangle workload.root=0"
+    "SUMS": "workload.pattern=[allreduce] workload.group_axis=rectangle workload.root=0 workload.group=mesh "
+    "workload.combine=sum",
+    "TREES": "workload=collective workload.pattern=[allreduce,multicast,reduce] workload.group_axis=rectangle workload.root=0"
     " workload.bytes=[64KiB]",
     "TINY": "workload.batch=[2] workload.prompt=48 workload.output=4",
 }
@@ -37,7 +38,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=npu_dse model=llama3_405b mapping.prefill.tp=32 mapping.prefill.prefetch=partial",
         "chip=npu_dse model=mixtral_8x7b mapping.both.tp=8 mapping.prefill.allreduce=ring chip.network.latency_per=hop",
         "chip=npu_dse model=deepseek_v3 mapping.prefill.tp=16 mapping.precision.weights=fp8",
-        "chip=npu_dse model=mistral_7b workload.decode_at=last mapping.prefill.tp=4",
+        "chip=npu_dse model=mistral_7b workload.decode_context=last mapping.prefill.tp=4",
         "chip=npu_dse technology@chip.technology=n7 mapping.prefill.tp=1 mapping.precision.activations=bf16",
         "chip=npu_dse model=[qwen3_30b_a3b,phi3_small] mapping.both.tp=8 workload.batch=[1,3] "
         "workload.lengths=lengths.csv workload.requests=4",
@@ -48,23 +49,24 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=wse2_hbm model=llama2_70b workload.batch=[1] workload.prompt=512 workload.output=32",
         "chip=wse2_hbm model=llama2_70b workload.batch=[1] workload.prompt=512 workload.output=8 "
         "mapping.precision.weights=mxfp8",
-        "chip=npu64 model=qwen3_next_80b_a3b mapping.both.tp=8 mapping.both.pp=8 +mapping.decode.states=0.3 workload.batch=[2] "
+        "chip=npu64 model=qwen3_next_80b_a3b mapping.both.tp=8 mapping.both.pp=8 "
+        "+mapping.decode.state_share=0.3 workload.batch=[2] "
         "workload.prompt=512 workload.output=8",
         "chip=npu64 model=qwen3_4b workload.sequence=[512] +part@chip.l2=l2_256mb",
         "chip=wse2 workload.batch=[1] workload.prompt=2048 workload.output=128",
-        "chip=wse2 model=mixtral_8x7b mapping.resident_layers=4 mapping.prefill.rows=500 mapping.prefill.cols=250",
+        "chip=wse2 model=mixtral_8x7b mapping.simulated_layers=4 mapping.prefill.rows=500 mapping.prefill.cols=250",
         "chip=wse2 mapping=t10 workload.batch=[1]",
         "chip=wse2 mapping=ladder workload.batch=[1]",
-        "chip=wse2 model=deepseek_v2_lite workload.batch=[1] workload.sequence=[512] mapping.resident_layers=2",
-        "chip=wse3 model=mistral_7b workload.batch=[1,3] workload.sequence=[4096,8192] workload.decode_at=last",
+        "chip=wse2 model=deepseek_v2_lite workload.batch=[1] workload.sequence=[512] mapping.simulated_layers=2",
+        "chip=wse3 model=mistral_7b workload.batch=[1,3] workload.sequence=[4096,8192] workload.decode_context=last",
         "chip=h200 model=[gemma3_12b,llama4_scout,deepseek_v32,qwen3_next_80b_a3b,nemotron3_nano] mapping.both.tp=8 "
         "workload.batch=[2,4] workload.prompt=9000 workload.output=64",
         "chip=h800_ep model=[deepseek_v4_flash,minimax_m3,qwen3_235b_a22b] mapping.both.ep=64 workload.batch=[256] "
         "workload.prompt=5000 workload.output=8",
         "chip=npu64 model=[gemma3_12b,qwen35_27b,nemotron3_nano] workload.batch=[2] workload.sequence=[3000]",
-        "chip=wse2 model=[qwen35_27b,nemotron3_nano] workload.batch=[1] workload.sequence=[3000] mapping.resident_layers=4",
+        "chip=wse2 model=[qwen35_27b,nemotron3_nano] workload.batch=[1] workload.sequence=[3000] mapping.simulated_layers=4",
         "chip=tile_gh200 model=[gemma3_12b,qwen35_27b,nemotron3_nano] workload.batch=[2] workload.sequence=[3000]",
-        "chip=tile_gh200 model=qwen35_27b +mapping.decode.states=0.3 workload.batch=[1] workload.sequence=[3000]",
+        "chip=tile_gh200 model=qwen35_27b +mapping.decode.state_share=0.3 workload.batch=[1] workload.sequence=[3000]",
         "chip=tile_gh200 model=mistral_small_4 +model.mistral_small_4.indexer={heads:16,dim:128,top:512} workload.batch=[1] "
         "workload.sequence=[3000]",
         "chip=tile_gh200 model=mistral_small_4 +model.mistral_small_4.indexer={heads:16,dim:128,top:512} workload.batch=[1] "
@@ -75,17 +77,17 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=dojo model=mixtral_8x7b model.mixtral_8x7b.layers=1 $TINY mapping.prefill.rows=6 "
         "mapping.decode.rows=4 fidelity=events",
         "chip=wse2 model=deepseek_v4_flash workload.batch=[1] workload.prompt=1024 workload.output=64",
-        "chip=wse2 model=deepseek_v4_flash workload.sequence=[256] mapping.resident_layers=1 fidelity=events@6",
+        "chip=wse2 model=deepseek_v4_flash workload.sequence=[256] mapping.simulated_layers=1 fidelity=events@6",
         "chip=wse2 model=qwen3_1b7 workload.sequence=[256] fidelity=analytical@6",
         "chip=wse2 model=qwen3_1b7 workload.sequence=[256] fidelity=events@6",
         "chip=wse2 mapping=ladder model=mixtral_8x7b workload.batch=[1] workload.sequence=[256] "
-        "mapping.resident_layers=2 fidelity=events@4",
+        "mapping.simulated_layers=2 fidelity=events@4",
         "chip=wse2 model=qwen3_1b7 workload.sequence=[256] fidelity=cycles@6",
         "chip=npu64 model=qwen3_4b workload.sequence=[512]",
         "chip=npu64 model=qwen3_4b mapping.both.tp=16 mapping.both.placement=linear_seq",
         "chip=npu64 model=deepseek_v2_lite workload.sequence=[2048]",
         "chip=npu256 model=mixtral_8x7b workload.batch=[1,3] workload.sequence=[4096] mapping.both.experts=whole",
-        "chip=tile32 model=mistral_7b mapping=npu workload.sequence=[8192] workload.decode_at=last",
+        "chip=tile32 model=mistral_7b mapping=npu workload.sequence=[8192] workload.decode_context=last",
         "chip=npu64 model=qwen3_4b workload.sequence=[512] fidelity=events",
         "chip=npu64 model=mixtral_8x7b workload.sequence=[256] mapping.both.experts=whole "
         "mapping.both.partition=mn_k mapping.both.placement=mesh fidelity=events",
@@ -96,11 +98,11 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "workload.sequence=[512]",
         "chip=npu64 mapping=npu_ktree model=qwen3_4b mapping.both.tp=16 mapping.both.pp=4 workload.batch=[1,16] "
         "workload.sequence=[512]",
-        "chip=npu64 mapping=npu_ktree model=qwen3_4b mapping.both.tp=8 mapping.prefill.sums.algorithm=ktree "
-        "mapping.prefill.sums.ktree_k=3 workload.sequence=[512]",
-        "chip=npu64 mapping=npu_ktree model=mixtral_8x7b mapping.both.tp=8 mapping.both.sums.algorithm=two_level "
-        "mapping.both.sums.ktree_k=null mapping.both.placement=mesh workload.sequence=[512]",
-        "chip=npu64 mapping=npu_ktree model=qwen3_4b mapping.both.tp=8 mapping.prefill.sums.algorithm=two_level "
+        "chip=npu64 mapping=npu_ktree model=qwen3_4b mapping.both.tp=8 mapping.prefill.allreduce.algorithm=ktree "
+        "mapping.prefill.allreduce.ktree_k=3 workload.sequence=[512]",
+        "chip=npu64 mapping=npu_ktree model=mixtral_8x7b mapping.both.tp=8 mapping.both.allreduce.algorithm=two_level "
+        "mapping.both.allreduce.ktree_k=null mapping.both.placement=mesh workload.sequence=[512]",
+        "chip=npu64 mapping=npu_ktree model=qwen3_4b mapping.both.tp=8 mapping.prefill.allreduce.algorithm=two_level "
         "mapping.both.placement=mesh workload.sequence=[256] fidelity=events",
         "chip=npu64 mapping=npu_ktree model=qwen3_4b mapping.both.tp=8 workload.sequence=[64] fidelity=cycles",
         "chip=npu_dse model=llama3_8b mapping.both.tp=8 mapping.both.allreduce=tree "
@@ -116,10 +118,10 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=tile32 model=qwen3_1b7 workload.batch=[2] workload.prompt=300 workload.output=20",
         "chip=tile_gh200 model=deepseek_v2_lite workload.batch=[2] workload.prompt=300 workload.output=20",
         "chip=tile_gh200 model=mixtral_8x7b workload.batch=[1,4] workload.sequence=[1024]",
-        "chip=npu64 mapping=flat model=mistral_7b workload.batch=[2] workload.sequence=[8192] workload.decode_at=last",
-        "chip=wafer64 model=deepseek_v3 workload.batch=[1024] workload.prompt=4096 workload.output=4 workload.routing=even",
+        "chip=npu64 mapping=flat model=mistral_7b workload.batch=[2] workload.sequence=[8192] workload.decode_context=last",
+        "chip=wafer64 model=deepseek_v3 workload.batch=[1024] workload.prompt=4096 workload.output=4 workload.expert_load=even",
         "chip=h800_ep chip.dies.rows=2 chip.dies.cols=8 model=deepseek_v3 workload.batch=[64,256] workload.prompt=1024 "
-        "workload.output=4 mapping.both.ep=16 mapping.both.exchange=by_node workload.routing=sampled",
+        "workload.output=4 mapping.both.ep=16 mapping.both.all_to_all=hierarchical workload.expert_load=sampled",
         "chip=h800_ep chip.dies.rows=2 chip.dies.cols=4 chip.nodes.size=4 model=deepseek_v2_lite workload.batch=[16] "
         "workload.prompt=512 workload.output=4 mapping.both.ep=4 mapping.both.tp=2 mapping.both.pp=2",
         "chip=h800_ep chip.dies.rows=2 chip.dies.cols=4 chip.nodes.size=4 model=deepseek_v2_lite workload.batch=[16] "
@@ -131,12 +133,12 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=npu64 model=qwen3_4b workload.sequence=[512] mapping.precision.weights=int4_g32 mapping.precision.kv=mxfp8",
         "chip=wafer64 chip.dies.rows=2 chip.dies.cols=4 $SMALL model=deepseek_v2_lite workload.batch=[16,48] "
         "workload.prompt=100 workload.output=8 mapping.both.tp=2 mapping.both.ep=4 mapping.both.pp=2 "
-        "mapping.both.attention.dataflow=flat_rows mapping.both.overlap=halves",
+        "mapping.both.attention.dataflow=flat_rows mapping.both.overlap=two_batch",
         "chip=wafer64 chip.dies.rows=2 chip.dies.cols=4 $SMALL model=deepseek_v2_lite workload.batch=[16] $BOXES "
-        "workload.prompt=100 workload.output=8 mapping.both.ep=8 mapping.both.pp=1 mapping.both.exchange=by_node "
-        "mapping.both.placement=linear mapping.both.experts.shared=4",
+        "workload.prompt=100 workload.output=8 mapping.both.ep=8 mapping.both.pp=1 mapping.both.all_to_all=hierarchical "
+        "mapping.both.placement=linear mapping.both.experts.shared_copies=4",
         "chip=h800_ep chip.dies.rows=2 chip.dies.cols=4 chip.nodes.size=4 model=deepseek_v2_lite workload.batch=[16] "
-        "workload.prompt=512 workload.output=4 mapping.both.ep=8 mapping.both.exchange=by_node fidelity=events",
+        "workload.prompt=512 workload.output=4 mapping.both.ep=8 mapping.both.all_to_all=hierarchical fidelity=events",
         "chip=wafer64 chip.dies.rows=2 chip.dies.cols=2 $SMALL model=deepseek_v2_lite model.deepseek_v2_lite.layers=2 "
         "workload.batch=[4] workload.prompt=40 workload.output=2 mapping.both.ep=4 mapping.both.pp=1 fidelity=events",
         "chip=tile32 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 workload.batch=[1] workload.prompt=64 "
@@ -229,15 +231,15 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=h800_ep $TREES workload.pattern=allreduce mapping.collective=two_level",
         "chip=wafer64 chip.dies.rows=2 chip.dies.cols=4 $EXCHANGES mapping.collective=direct workload.bytes=[256KiB] "
         "fidelity=events",
-        "chip=h800_ep chip.dies.rows=2 workload=collective workload.pattern=all_to_all workload.along=rectangle "
-        "workload.root=0 mapping.collective=by_node workload.bytes=[1MiB] fidelity=events",
+        "chip=h800_ep chip.dies.rows=2 workload=collective workload.pattern=all_to_all workload.group_axis=rectangle "
+        "workload.root=0 mapping.collective=hierarchical workload.bytes=[1MiB] fidelity=events",
         "chip=wafer64 chip.dies.rows=2 chip.dies.cols=4 $EXCHANGES mapping.collective=direct workload.bytes=[256KiB] "
         "fidelity=cycles",
     ),
     "product": (
         "chip=wse2 workload=gemm workload.shapes=[300x512x700,1x512x300]",
         "chip=wse2 workload=gemv workload.shapes=[1x4096x4096,1x512x700]",
-        "chip=wse3 workload=gemv workload.shapes=[1x512x700] mapping.sums=all",
+        "chip=wse3 workload=gemv workload.shapes=[1x512x700] mapping.gemv_result=all",
         "chip=dojo workload=gemm mapping.rows=60 mapping.cols=90",
         "chip=wse2 workload=gemm workload.shapes=[60x40x80] mapping.rows=6 mapping.cols=4 fidelity=events",
         "chip=wse2 workload=gemv workload.shapes=[1x60x80] mapping.rows=9 mapping.cols=4 fidelity=events",
@@ -288,7 +290,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
     "collective": (
         "chip=tile32 workload=collective workload.pattern=[multicast,reduce,allreduce]",
         "chip=tile_gh200 $EXCHANGES mapping.collective=rings workload.bytes=[4KiB]",
-        "chip=npu64 workload=collective workload.pattern=[multicast,allreduce] workload.along=column "
+        "chip=npu64 workload=collective workload.pattern=[multicast,allreduce] workload.group_axis=column "
         "workload.root=1 workload.combine=max workload.group=4x2",
         "chip=tile32 chip.mesh.rows=4 chip.mesh.cols=6 workload=collective workload.pattern=[multicast,reduce] "
         "workload.bytes=[4KiB] fidelity=events",
@@ -296,9 +298,9 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "workload.bytes=[4KiB] fidelity=cycles",
         "chip=tile32 $SMALL $EXCHANGES mapping.collective=direct workload.bytes=[4KiB] fidelity=events",
         "chip=tile32 $SMALL $EXCHANGES mapping.collective=direct workload.bytes=[4KiB] fidelity=cycles",
-        "chip=npu64 workload=collective workload.pattern=[allreduce] workload.along=row workload.bytes=[4KiB] "
+        "chip=npu64 workload=collective workload.pattern=[allreduce] workload.group_axis=row workload.bytes=[4KiB] "
         "mapping.collective=tree fidelity=events",
-        "chip=npu64 workload=collective workload.pattern=[allreduce] workload.along=row workload.bytes=[4KiB] "
+        "chip=npu64 workload=collective workload.pattern=[allreduce] workload.group_axis=row workload.bytes=[4KiB] "
         "mapping.collective=tree fidelity=cycles",
         "chip=tile32 workload=collective workload.pattern=[multicast] workload.bytes=[1KiB] chip.mesh.rows=6 "
         "chip.mesh.cols=6 chip.faults=1-2 fidelity=cycles",
@@ -325,7 +327,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=tile32 $SMALL workload=attention workload.keys=[256] workload.heads=4 $FP8 fidelity=events",
         "chip=tile_gh200 $LATENT workload.keys=[4096] workload.queries=2 workload.batch=8 $FP8 mapping.dataflow=flash_split",
         "chip=tile_gh200 $LATENT workload.keys=[4096] workload.queries=2 workload.batch=8 mapping.dataflow=flash_split "
-        "+mapping.splits=5 fidelity=events",
+        "+mapping.kv_splits=5 fidelity=events",
         "chip=tile_gh200 $LATENT workload.keys=[4096] workload.queries=2 workload.batch=64 $FP8 mapping.dataflow=flat_rows",
         "chip=tile32 $SMALL workload=attention workload.keys=[512] workload.heads=4 mapping.dataflow=flat_rows "
         "mapping.rows=2 mapping.cols=2 mapping.queries=64 mapping.keys=64 fidelity=events",
@@ -335,12 +337,12 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
     ),
     "serving": (
         "chip=npu_dse model=qwen3_1b7 mapping.both.tp=8 $SERVED",
-        "chip=npu_dse model=qwen3_1b7 mapping.both.tp=8 $SERVED mapping.serving.policy=chunked",
-        "chip=wse2 model=llama3_8b $SERVED mapping.serving.policy=chunked",
+        "chip=npu_dse model=qwen3_1b7 mapping.both.tp=8 $SERVED mapping.serving.policy=chunked_prefill",
+        "chip=wse2 model=llama3_8b $SERVED mapping.serving.policy=chunked_prefill",
         "chip=h200 model=gemma3_12b $SERVED mapping.both.tp=2",
         "chip=h200 model=qwen35_27b $SERVED mapping.both.tp=4 mapping.serving.prefill_instances=1",
         "chip=npu64 model=gemma3_12b $SERVED",
-        "chip=ascend910b model=deepseek_v2_lite mapping.both.tp=8 $SERVED workload.arrivals=fixed workload.rate=100Hz",
+        "chip=ascend910b model=deepseek_v2_lite mapping.both.tp=8 $SERVED workload.arrivals=constant workload.rate=100Hz",
         "chip=npu_dse model=qwen3_1b7 mapping.both.tp=8 $SERVED mapping.both.allreduce=tree chip.network.ports=3",
         "chip=mi300x model=qwen3_8b $SERVED mapping.both.tp=8 mapping.both.allreduce=ktree mapping.both.ktree_k=1",
         "chip=mi300x model=qwen3_8b $SERVED mapping.both.tp=8 mapping.both.allreduce=two_level",
@@ -348,24 +350,29 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "mapping.serving.prefill_instances=1",
         "chip=wse2 model=qwen3_1b7 $SERVED",
         "chip=wse2 model=qwen3_1b7 $SERVED mapping.precision.kv=mxfp4",
-        "chip=wse2 model=llama3_8b $SERVED mapping.prefill.rows=660 mapping.kv=concat mapping.serving.policy=chunked "
-        "mapping.serving.tokens=200",
+        "chip=wse2 model=llama3_8b $SERVED mapping.prefill.rows=660 mapping.kv_placement=concat "
+        "mapping.serving.policy=chunked_prefill "
+        "mapping.serving.max_batched_tokens=200",
         "chip=dojo model=mixtral_8x7b model.mixtral_8x7b.layers=4 $SERVED mapping.serving.prefill_instances=1",
         "chip=tile32 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 workload=serving workload.requests=4 workload.prompt=60 "
-        "workload.output=4 mapping.serving.batch=4",
+        "workload.output=4 mapping.serving.max_batch_size=4",
         "chip=tile32 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 workload=serving workload.requests=4 workload.prompt=60 "
-        "workload.output=4 mapping.serving.batch=4 mapping.both.attention.dataflow=flat_rows",
+        "workload.output=4 mapping.serving.max_batch_size=4 mapping.both.attention.dataflow=flat_rows",
         "chip=wafer64 chip.dies.rows=1 chip.dies.cols=2 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 mapping.both.ep=1 "
-        "mapping.both.tp=2 mapping.serving.batch=2 mapping.serving.tokens=64 workload=serving workload.requests=2 "
+        "mapping.both.tp=2 mapping.serving.max_batch_size=2 mapping.serving.max_batched_tokens=64 "
+        "workload=serving workload.requests=2 "
         "workload.prompt=40 workload.output=3 fidelity=events",
         "chip=h800_ep chip.dies.rows=2 chip.dies.cols=4 chip.nodes.size=4 model=deepseek_v2_lite "
-        "model.deepseek_v2_lite.layers=4 mapping.both.ep=8 mapping.serving.batch=16 mapping.serving.tokens=1024 $SERVED "
+        "model.deepseek_v2_lite.layers=4 mapping.both.ep=8 mapping.serving.max_batch_size=16 "
+        "mapping.serving.max_batched_tokens=1024 $SERVED "
         "fidelity=events",
         "chip=wafer64 chip.dies.rows=1 chip.dies.cols=2 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 mapping.both.ep=1 "
-        "mapping.both.tp=2 workload=serving workload.requests=4 workload.prompt=60 workload.output=4 mapping.serving.batch=4 "
-        "mapping.serving.tokens=256",
+        "mapping.both.tp=2 workload=serving workload.requests=4 workload.prompt=60 workload.output=4 "
+        "mapping.serving.max_batch_size=4 "
+        "mapping.serving.max_batched_tokens=256",
         "chip=h800_ep chip.dies.rows=2 chip.dies.cols=4 chip.nodes.size=4 model=deepseek_v2_lite "
-        "model.deepseek_v2_lite.layers=4 mapping.both.ep=4 mapping.serving.batch=64 mapping.serving.tokens=2048 "
+        "model.deepseek_v2_lite.layers=4 mapping.both.ep=4 mapping.serving.max_batch_size=64 "
+        "mapping.serving.max_batched_tokens=2048 "
         "mapping.serving.prefill_instances=1 $SERVED",
         "chip=npu64 model=qwen3_1b7 $SERVED",
         "chip=npu64 model=qwen3_30b_a3b $SERVED mapping.both.experts=whole mapping.both.tp=8 mapping.both.pp=2",
@@ -375,12 +382,12 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=npu64 model=qwen3_30b_a3b $SERVED mapping.both.experts=whole mapping.both.tp=8 mapping.both.pp=2 $EXPERTS",
         "chip=b200 model=qwen3_30b_a3b mapping.both.tp=8 $SERVED $EXPERTS",
         "chip=npu_dse model=qwen3_1b7 mapping.both.tp=8 $SERVED mapping.serving.prefill_instances=1 "
-        "mapping.serving.prefill_policy=chunked "
-        "mapping.serving.reuse=pool workload.sessions={turns:2,think:1s}",
+        "mapping.serving.prefill_policy=chunked_prefill "
+        "mapping.serving.prefix_cache=shared workload.sessions={turns:2,think:1s}",
         "chip=h200 model=qwen35_27b $SERVED mapping.both.tp=4 workload.speculation={tokens:1,acceptance:0.7}",
-        "chip=wse2 model=qwen3_1b7 $SERVED mapping.serving.prefill_instances=1 mapping.serving.prefill_policy=chunked",
+        "chip=wse2 model=qwen3_1b7 $SERVED mapping.serving.prefill_instances=1 mapping.serving.prefill_policy=chunked_prefill",
         "chip=tile32 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 workload=serving workload.requests=4 workload.prompt=60 "
-        "workload.output=4 mapping.serving.batch=4 mapping.serving.instances=2 "
+        "workload.output=4 mapping.serving.max_batch_size=4 mapping.serving.instances=2 "
         "mapping.serving.prefill_instances=1 mapping.serving.routing=cache_aware",
         "chip=npu64 model=qwen3_1b7 $SERVED mapping.serving.routing=cache_aware",
         "chip=npu64 mapping=npu_serving_prefetch model=qwen3_1b7 $SERVED mapping.both.tp=16",
