@@ -86,7 +86,7 @@ def split_blocks_by_time(blocks, until):
 
 
 @compiled_part
-def _served(order, row, col, channel, words, nbytes, asked, dma, served, memory, fabric, blocks):
+def _served(order, row, col, channel, words, nbytes, asked, dma, served, pauses, memory, fabric, blocks):
     """Blocks that cores ask memory channels for, in the order in which they are asked for.
 
     A request crosses the mesh and waits for its channel.
@@ -95,7 +95,7 @@ def _served(order, row, col, channel, words, nbytes, asked, dma, served, memory,
         order: blocks, whose request is there first before others.
         channel, words, nbytes: of each block.
         asked: when each core's slot and DMA engine are free for it.
-        served: until when channels are busy, shape (channels,).
+        served, pauses: of channels, as of `noc.serve_block`.
         memory: the channels.
         blocks: filled with when the first word of each may leave its channel, so that none waits for the next one.
     """
@@ -105,14 +105,13 @@ def _served(order, row, col, channel, words, nbytes, asked, dma, served, memory,
         start = max(asked[i], dma[r, c]) + fabric.post
         dma[r, c] = start
         there = start + fabric.ramp + (abs(c - memory.col[at]) + abs(r - memory.row[at])) * fabric.hop
-        begin = max(there, served[at])
-        served[at] = begin + nbytes[i] * (memory.crowded if begin > there else memory.byte)
-        blocks[i, 5] = max(begin, served[at] - words[i] * fabric.word) + memory.latency
+        begin, through = noc.serve_block(at, there, nbytes[i], served, pauses, memory)
+        blocks[i, 5] = max(begin, through - words[i] * fabric.word) + memory.latency
 
 
 @compiled_loop
 def request_blocks(
-    order, row, col, channel, words, nbytes, away, asked, dma, served, memory, fabric, depths, ready, read, blocks
+    order, row, col, channel, words, nbytes, away, asked, dma, served, pauses, memory, fabric, depths, ready, read, blocks
 ):
     """Blocks are asked for, those whose request is there first before others; arguments as of `_served`.
 
@@ -124,7 +123,7 @@ def request_blocks(
         ready, read: of all slots.
         blocks: as of `arrived`, filled with when the first word of each may leave its channel.
     """
-    _served(order, row, col, channel, words, nbytes, asked, dma, served, memory, fabric, blocks)
+    _served(order, row, col, channel, words, nbytes, asked, dma, served, pauses, memory, fabric, blocks)
     for i in range(len(row)):
         slot, r, c = np.int64(blocks[i, 4]), row[i], col[i]
         soonest = blocks[i, 5] + away[i] + fabric.ramp + words[i] * fabric.word
