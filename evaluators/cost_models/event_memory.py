@@ -26,8 +26,8 @@ def run_loads(
             noc.note_read(row, col, asked[mine], state.read[step.rows])
     order = np.argsort(asked + columns[-1], kind="stable")
     waits.request_blocks(
-        order, *columns, asked, state.dma, state.memory, state.pauses, required_channels(on), on.fabric, state.depths, state.every_ready,
-        state.every_read, blocks,
+        order, *columns, asked, state.dma, state.memory, state.pauses, required_channels(on), on.fabric, state.depths,
+        state.every_ready, state.every_read, blocks,
     )  # fmt: skip
     for step, mine, _ in parts:
         state.coming[step.slot, rows.start] = PendingBlocks(blocks[mine], (rows.start, rows.stop))
