@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 MAX_ENTRIES, MAX_STEPS, MAX_CORES = 1 << 20, 512, 1 << 25
 """Of how many cores, of all steps and rounds, something is kept; of so many steps of larger meshes, but of no more cores in
-all, of each of which some ten bytes are kept for a step."""
+all, of each of which ten to forty bytes are kept for a step."""
 
 
 PAUSES = 32
