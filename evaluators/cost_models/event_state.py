@@ -261,7 +261,9 @@ class SimulatorState:
         return tuple((name, of.blocks[:, :2].tobytes()) for name, of in self.coming.items())
 
     def arrays(self) -> list[Array]:
-        """Everything that a round may move."""
+        """Everything that a round may move, without pauses of channels that are over for all cores that have sent anything."""
+        begun = self.dma[self.dma > 0]
+        self.pauses[self.pauses[:, :, 1] <= (begun.min() if begun.size else 0.0)] = 0.0
         engines = [self.engine] if self.vector is self.engine else [self.engine, self.vector, self.dma]
         coming = (of.blocks[:, 5] for of in self.coming.values())
         apart = [] if self.lanes is self.links else [self.lanes]
