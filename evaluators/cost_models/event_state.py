@@ -103,7 +103,7 @@ class SimulatorState:
     slot has. `engine`, `vector` and `dma` are the engines of a core for products, for all other work and
     for messages; where one does all of it they are the same array. `lanes` are the links as blocks from and to memory have
     them: the same, but for bands, which would find them held by what comes later. `memory` and `pauses` are of channels, as of
-    `noc.serve_block`. `coming` has blocks on order by slot and
+    `serve_block`. `coming` has blocks on order by slot and
     first row of a band; they take links once they leave their channels, so that messages which are through before do not wait
     for them. `touched` are rows, the first one and the one after the last, of bands that blocks have come to since strands were
     asked when they can start.
@@ -261,7 +261,10 @@ class SimulatorState:
         return tuple((name, of.blocks[:, :2].tobytes()) for name, of in self.coming.items())
 
     def arrays(self) -> list[Array]:
-        """Everything that a round may move, without pauses of channels that are over for all cores that have sent anything."""
+        """Everything that a round may move, without pauses of channels that are over.
+
+        A pause is, for cores that have sent something, when all of them are busy until it ends.
+        """
         begun = self.dma[self.dma > 0]
         self.pauses[self.pauses[:, :, 1] <= (begun.min() if begun.size else 0.0)] = 0.0
         engines = [self.engine] if self.vector is self.engine else [self.engine, self.vector, self.dma]

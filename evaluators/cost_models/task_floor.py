@@ -29,13 +29,13 @@ from dse.space.array_math import Array
 
 
 def floor_of(graph: TaskGraph) -> tuple[Tasks, Packets, Circuits, Floor]:
-    """Tasks and packets of a graph, circuits that these take, and who works on them, before anything has happened."""
+    """Tasks, packets and circuits of a graph, and engines and channels, before anything has happened."""
     tasks, (circuit, circuits) = _tasks(graph), _circuits(graph)
     return tasks, _packets(graph, circuit), circuits, _floor(graph, tasks)
 
 
 def takes_circuits(program: Program, on: SimulatedMachine) -> bool:
-    """Whether everything that moves in a program goes between cores and locks its way, or its tree, on a mesh."""
+    """Whether everything that a program moves goes between cores of a mesh, and locks its way or tree."""
     if not on.fabric.locked or program.topology != "mesh":
         return False
     return all(

@@ -10,6 +10,7 @@ is overwritten next. All times in seconds.
 import numpy as np
 
 from dse.evaluators.machine import noc_simulator as noc
+from dse.evaluators.machine.channel_queue import serve_block
 from dse.evaluators.machine.compile_cache import compiled_loop, compiled_part, compiled_with_arrays, fast_maximum
 
 
@@ -95,7 +96,7 @@ def _served(order, row, col, channel, words, nbytes, asked, dma, served, pauses,
         order: blocks, whose request is there first before others.
         channel, words, nbytes: of each block.
         asked: when each core's slot and DMA engine are free for it.
-        served, pauses: of channels, as of `noc.serve_block`.
+        served, pauses: of channels, as of `serve_block`.
         memory: the channels.
         blocks: filled with when the first word of each may leave its channel, so that none waits for the next one.
     """
@@ -105,7 +106,7 @@ def _served(order, row, col, channel, words, nbytes, asked, dma, served, pauses,
         start = max(asked[i], dma[r, c]) + fabric.post
         dma[r, c] = start
         there = start + fabric.ramp + (abs(c - memory.col[at]) + abs(r - memory.row[at])) * fabric.hop
-        begin, through = noc.serve_block(at, there, nbytes[i], served, pauses, memory)
+        begin, through = serve_block(at, there, nbytes[i], served, pauses, memory)
         blocks[i, 5] = max(begin, through - words[i] * fabric.word) + memory.latency
 
 
