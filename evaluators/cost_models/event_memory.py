@@ -26,8 +26,8 @@ def run_loads(
             noc.note_read(row, col, asked[mine], state.read[step.rows])
     order = np.argsort(asked + columns[-1], kind="stable")
     waits.request_blocks(
-        order, *columns, asked, state.dma, state.memory, required_channels(on), on.fabric, state.depths, state.every_ready,
-        state.every_read, blocks,
+        order, *columns, asked, state.dma, state.memory, state.pauses, required_channels(on), on.fabric, state.depths,
+        state.every_ready, state.every_read, blocks,
     )  # fmt: skip
     for step, mine, _ in parts:
         state.coming[step.slot, rows.start] = PendingBlocks(blocks[mine], (rows.start, rows.stop))
@@ -64,7 +64,7 @@ def run_store(step: StoreInstruction, state: SimulatorState, ready: dict[str, Ar
     order = np.argsort(asked + away * on.fabric.hop, kind="stable")
     noc.store_blocks(
         row[order], col[order], channel[order], words, nbytes, asked[order], state.dma, state.ramps, state.lanes, state.memory,
-        memory, on.fabric, end,
+        state.pauses, memory, on.fabric, end,
     )  # fmt: skip
     noc.note_read(row[order], col[order], end, state.read[step.slot])
 

@@ -30,7 +30,11 @@ T = TypeVar("T")
 
 MAX_ENTRIES, MAX_STEPS, MAX_CORES = 1 << 20, 512, 1 << 25
 """Of how many cores, of all steps and rounds, something is kept; of so many steps of larger meshes, but of no more cores in
-all, of each of which some ten bytes are kept for a step."""
+all, of each of which ten to forty bytes are kept for a step."""
+
+
+PAUSES = 32
+"""Pauses of a memory channel that are known, in which requests go that are there before others that were played."""
 
 
 class WaitingStrand(Protocol):
@@ -98,7 +102,8 @@ class SimulatorState:
     `read` views of them by slot, `free` of the version of each that is overwritten next, and `depths` how many versions each
     slot has. `engine`, `vector` and `dma` are the engines of a core for products, for all other work and
     for messages; where one does all of it they are the same array. `lanes` are the links as blocks from and to memory have
-    them: the same, but for bands, which would find them held by what comes later. `coming` has blocks on order by slot and
+    them: the same, but for bands, which would find them held by what comes later. `memory` and `pauses` are of channels, as of
+    `serve_block`. `coming` has blocks on order by slot and
     first row of a band; they take links once they leave their channels, so that messages which are through before do not wait
     for them. `touched` are rows, the first one and the one after the last, of bands that blocks have come to since strands were
     asked when they can start.
@@ -118,6 +123,7 @@ class SimulatorState:
     links: Array
     lanes: Array
     memory: Array
+    pauses: Array
     topology: str = "mesh"
     known: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     coming: dict[tuple[str, int], PendingBlocks] = field(default_factory=dict)
@@ -148,7 +154,8 @@ class SimulatorState:
             np.zeros((2, *shape)),
             links,
             links.copy() if in_bands else links,
-            np.zeros(1 if on.memory is None else len(on.memory.row)),
+            np.zeros(channels := 1 if on.memory is None else len(on.memory.row)),
+            np.zeros((channels, PAUSES, 2)),
             program.topology,
         )
 
@@ -254,11 +261,16 @@ class SimulatorState:
         return tuple((name, of.blocks[:, :2].tobytes()) for name, of in self.coming.items())
 
     def arrays(self) -> list[Array]:
-        """All arrays of times that a round may move."""
+        """All arrays of times that a round may move, without pauses of channels that are over.
+
+        A pause is, for cores that have sent something, when all of them are busy until it ends.
+        """
+        begun = self.dma[self.dma > 0]
+        self.pauses[self.pauses[:, :, 1] <= (begun.min() if begun.size else 0.0)] = 0.0
         engines = [self.engine] if self.vector is self.engine else [self.engine, self.vector, self.dma]
         coming = (of.blocks[:, 5] for of in self.coming.values())
         apart = [] if self.lanes is self.links else [self.lanes]
-        return [self.every_ready, self.every_read, *engines, self.ramps, self.links, *apart, self.memory, *coming]
+        return [self.every_ready, self.every_read, *engines, self.ramps, self.links, *apart, self.memory, self.pauses, *coming]
 
     def move(self, moved: Sequence[Array], times: int) -> None:
         """Move all times by the same amounts, a number of times."""

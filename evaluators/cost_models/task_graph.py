@@ -22,6 +22,7 @@ from dse.evaluators.cost_models.simulation_timing import (
     message_words,
     required_channels,
 )
+from dse.evaluators.cost_models.task_places import links_between, split_by_core
 from dse.evaluators.machine.fault_routing import NoRouteError, fault_routes
 from dse.evaluators.machine.router_state import CORE, MEMORY
 from dse.evaluators.machine.task_kinds import BLOCK, NOTE, PACKET, WORK
@@ -227,22 +228,8 @@ class TaskGraph:
             yield from self.detours.tree(at[0], at[1:], adds)
             return
         for member in range(1, len(row)):
-            for r, c, way in _way(row[0], col[0], row[member], col[member], across_first=not adds):
+            for r, c, way in links_between(row[0], col[0], row[member], col[member], across_first=not adds):
                 yield r * self.shape[1] + c, way
-
-
-def _way(row: int, col: int, to_row: int, to_col: int, *, across_first: bool) -> list[tuple[int, int, int]]:
-    """Row, column and port of every link from one core to another."""
-    across = 0 if to_col > col else 1
-    down = 2 if to_row > row else 3
-    at_row, at_col = (row, to_col) if across_first else (to_row, col)
-    line = [(at_row, c, across) for c in _between(col, to_col)]
-    post = [(r, at_col, down) for r in _between(row, to_row)]
-    return line + post
-
-
-def _between(a: int, b: int) -> range:
-    return range(a, b, 1 if b > a else -1)
 
 
 class _Sent(NamedTuple):
@@ -296,12 +283,12 @@ class ProgramUnroller:
         tail[engine, cores] = tasks
 
     def _was_read(self, name: str, cores: Array, tasks: Array) -> None:
-        for wave in _waves(cores):
+        for wave in split_by_core(cores):
             at = cores[wave]
             self.read[name][0, at] = self.graph.joined(self.read[name][0, at], tasks[wave])
 
     def _was_written(self, name: str, cores: Array, tasks: Array, *, parts: bool = False) -> None:
-        for wave in _waves(cores):
+        for wave in split_by_core(cores):
             at = cores[wave]
             self.ready[name][at] = self.graph.joined(self.ready[name][at], tasks[wave])
             read = self.read[name][:1] if parts else self.read[name]
@@ -325,7 +312,7 @@ class ProgramUnroller:
     def _posted(self, cores: Array, words: Array, ready: Array, tail: Array, more: float = 0.0) -> Array:
         """Engines start messages, and move their words where they have to."""
         fabric, tasks = self.on.fabric, np.empty(len(cores), int)
-        for wave in _waves(cores):
+        for wave in split_by_core(cores):
             start = fabric.post + more
             at = cores[wave]
             tasks[wave] = self.graph.work(at, MESSAGES, start + words[wave] * fabric.copy, start)
@@ -357,7 +344,7 @@ class ProgramUnroller:
             sent = _Sent(*(value[there] for value in (source, target, far, words, values)))
             ends_[there] = carry(step, sent, ready[step.slot], over, tail)
         if step.combine != "set" and fabric.combine:
-            for wave in _waves(target):
+            for wave in split_by_core(target):
                 at = target[wave]
                 tasks = graph.work(at, OTHER, fabric.call + values[wave] * fabric.combine)
                 self._in_order(tail, OTHER, at, tasks)
@@ -381,7 +368,7 @@ class ProgramUnroller:
         source, target, _far, words, _values = sent
         fabric, graph, cols = self.on.fabric, self.graph, self.graph.shape[1]
         posts = np.empty(len(source), int)
-        for wave in _waves(source):
+        for wave in split_by_core(source):
             at = source[wave]
             posts[wave] = graph.work(at, MESSAGES, fabric.launch + words[wave] * fabric.copy, fabric.launch)
             self._in_order(tail, MESSAGES, at, posts[wave])
@@ -417,7 +404,9 @@ class ProgramUnroller:
         owners = graph.work(source, MESSAGES, np.full(len(source), fabric.served(step.via)))
         last = tail[MESSAGES if graph.engines > 1 else 0]
         graph.needs(owners, ready[source], free[target])
-        for wave in _waves(target):  # a core asks when what it asked for before is there, and serves others while it waits
+        for wave in split_by_core(
+            target
+        ):  # a core asks when what it asked for before is there, and serves others while it waits
             graph.needs(owners[wave], last[target[wave]])
             tasks[wave] = graph.moments(len(wave), owners[wave], after=waits[wave])
             last[target[wave]] = tasks[wave]
@@ -427,7 +416,7 @@ class ProgramUnroller:
     def _added(self, sent: "_Sent", arrived: Array, tail: Array) -> Array:
         """Tasks of the owner add what has come to its memory, one message after the other."""
         ends = np.empty(len(sent.target), int)
-        for wave in _waves(sent.target):
+        for wave in split_by_core(sent.target):
             at = sent.target[wave]
             ends[wave] = self.graph.work(at, MESSAGES, np.full(len(wave), self.on.fabric.stage))
             self._in_order(tail, MESSAGES, at, ends[wave])
@@ -495,8 +484,7 @@ class ProgramUnroller:
 
     def _lock_sum(self, step: ReduceInstruction, tail: Array, ready: dict[str, Array], free: dict[str, Array]) -> None:
         """A sum that locks its tree: one packet for all members, whose first words meet at the root's router."""
-        graph, fabric = self.graph, self.on.fabric
-        row, col, at, words = self._groups(step)
+        graph, fabric, (row, col, at, words) = self.graph, self.on.fabric, self._groups(step)
         (groups, members), root = at.shape, at[:, 0]
         trees = np.array([graph.tree(row[g], col[g], True) for g in range(groups)])
         ends = graph.arrivals(groups * members).reshape(
@@ -504,9 +492,8 @@ class ProgramUnroller:
         )  # the sum, then when each other member has sent its words
         met = [free[step.into][root]]
         for member in range(members):
-            posts = self._posted(at[:, member], words, ready[step.slot], tail)
-            away = graph.far(at[:, member], root) * fabric.hop / graph.cycle
-            met.append(graph.moments(groups, posts, after=away))
+            posts, away = self._posted(at[:, member], words, ready[step.slot], tail), graph.far(at[:, member], root)
+            met.append(graph.moments(groups, posts, after=away * fabric.hop / graph.cycle))
         starts, left = graph.send(root, words, fabric.pace, target=trees, tails=ends[:, 0])
         graph.needs(starts, *met)
         for member in range(members):
@@ -554,7 +541,7 @@ class ProgramUnroller:
         loading = isinstance(step, LoadInstruction)
         away = fabric.post + fabric.ramp + far * fabric.hop if loading else fabric.post
         posts = graph.work(cores, MESSAGES, fabric.post, away)
-        for wave in _waves(cores):
+        for wave in split_by_core(cores):
             self._in_order(tail, MESSAGES, cores[wave], posts[wave])
         graph.needs(posts, (free if loading else ready)[step.slot][cores])
         if isinstance(step, LoadInstruction) and step.rows:
@@ -605,19 +592,6 @@ class ProgramUnroller:
             done = all_
         for times in (*self.ready.values(), *(tail[engine] for tail in self.tails.values() for engine in range(graph.engines))):
             times[:] = done
-
-
-def _waves(cores: Array) -> list[Array]:
-    """Places in order, so that no core comes twice in one of the lists."""
-    if len(cores) == 0:
-        return []
-    counts = np.bincount(cores)
-    if counts.max() == 1:
-        return [np.arange(len(cores))]
-    order = np.argsort(cores, kind="stable")
-    counts = counts[counts > 0]
-    rank = np.arange(len(order)) - np.repeat(counts.cumsum() - counts, counts)
-    return [np.sort(order[rank == turn]) for turn in range(int(rank.max()) + 1)]
 
 
 def unroll_program(program: Program, on: SimulatedMachine, cycle: float) -> tuple[TaskGraph, dict[str, Array]]:

@@ -16,6 +16,7 @@ seconds.
 
 import numpy as np
 
+from dse.evaluators.machine.channel_queue import serve_block
 from dse.evaluators.machine.compile_cache import compiled_loop, compiled_part, compiled_with_arrays, inlined_function
 
 EAST, WEST, SOUTH, NORTH = 0, 1, 2, 3
@@ -560,7 +561,7 @@ def deliver_block(r, c, at, words, first, ramps, links, memory, fabric):
 
 
 @compiled_loop
-def store_blocks(row, col, channel, words, nbytes, asked, dma, ramps, links, served, memory, fabric, end):
+def store_blocks(row, col, channel, words, nbytes, asked, dma, ramps, links, served, pauses, memory, fabric, end):
     """Carry blocks of one size from cores to memory channels; arguments as in `round_timing`.
 
     `end` is filled with when each has left its core.
@@ -582,10 +583,9 @@ def store_blocks(row, col, channel, words, nbytes, asked, dma, ramps, links, ser
         _hold_line(links, r, c, x_way, across, until, shape, hop)
         _hold_line(links, r, col0, y_way, down, until + across * hop, shape, hop)
         end[i] = ramps[0, r, c] = start + stream
-        there = start + ramp + (across + down) * hop
-        begin = max(there, served[at])
-        busy = nbytes * (memory.crowded if begin > there else memory.byte)
-        served[at] = max(begin + busy, until + (across + down) * hop)
+        _, through = serve_block(at, start + ramp + (across + down) * hop, nbytes, served, pauses, memory)
+        if through == served[at]:
+            served[at] = max(through, until + (across + down) * hop)
 
 
 @compiled_loop

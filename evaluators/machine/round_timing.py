@@ -10,6 +10,7 @@ is overwritten next. All times in seconds.
 import numpy as np
 
 from dse.evaluators.machine import noc_simulator as noc
+from dse.evaluators.machine.channel_queue import serve_block
 from dse.evaluators.machine.compile_cache import compiled_loop, compiled_part, compiled_with_arrays, fast_maximum
 
 
@@ -96,7 +97,7 @@ def split_blocks_by_time(blocks, until):
 
 
 @compiled_part
-def _served(order, row, col, channel, words, nbytes, asked, dma, served, memory, fabric, blocks):
+def _served(order, row, col, channel, words, nbytes, asked, dma, served, pauses, memory, fabric, blocks):
     """Request blocks from memory channels, in the order in which requests arrive.
 
     A request crosses the mesh and waits for its channel.
@@ -105,7 +106,7 @@ def _served(order, row, col, channel, words, nbytes, asked, dma, served, memory,
         order: blocks, whose request is there first before others.
         channel, words, nbytes: of each block.
         asked: when each core's slot and DMA engine are free for it.
-        served: until when channels are busy, shape (channels,).
+        served, pauses: of channels, as of `serve_block`.
         memory: the channels.
         blocks: filled with when the first word of each may leave its channel, so that none waits for the next one.
     """
@@ -115,14 +116,13 @@ def _served(order, row, col, channel, words, nbytes, asked, dma, served, memory,
         start = max(asked[i], dma[r, c]) + fabric.post
         dma[r, c] = start
         there = start + fabric.ramp + (abs(c - memory.col[at]) + abs(r - memory.row[at])) * fabric.hop
-        begin = max(there, served[at])
-        served[at] = begin + nbytes[i] * (memory.crowded if begin > there else memory.byte)
-        blocks[i, 5] = max(begin, served[at] - words[i] * fabric.word) + memory.latency
+        begin, through = serve_block(at, there, nbytes[i], served, pauses, memory)
+        blocks[i, 5] = max(begin, through - words[i] * fabric.word) + memory.latency
 
 
 @compiled_loop
 def request_blocks(
-    order, row, col, channel, words, nbytes, away, asked, dma, served, memory, fabric, depths, ready, read, blocks
+    order, row, col, channel, words, nbytes, away, asked, dma, served, pauses, memory, fabric, depths, ready, read, blocks
 ):
     """Request blocks from their channels, in the order in which requests arrive there.
 
@@ -134,7 +134,7 @@ def request_blocks(
         ready, read: of all slots.
         blocks: as of `deliver_blocks`, filled with when the first word of each may leave its channel.
     """
-    _served(order, row, col, channel, words, nbytes, asked, dma, served, memory, fabric, blocks)
+    _served(order, row, col, channel, words, nbytes, asked, dma, served, pauses, memory, fabric, blocks)
     for i in range(len(row)):
         slot, r, c = np.int64(blocks[i, 4]), row[i], col[i]
         soonest = blocks[i, 5] + away[i] + fabric.ramp + words[i] * fabric.word

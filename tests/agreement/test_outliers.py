@@ -98,3 +98,23 @@ SUMMA = "chip.hbm.banks=null workload=gemm mapping=summa"
 def test_groups_store_one_after_the_other_and_what_they_store_passes_before_what_is_sent(words: str) -> None:
     """What the last group stores is left in the end; a column's links carry stores before what is sent along it."""
     assert abs(gap(words, "analytical", "events")) < 0.12
+
+
+ATTENTION = "chip=tile32 chip.hbm.banks=null workload=attention chip.mesh.rows=4"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "chip.mesh.cols=4 chip.hbm.channels=2 chip.hbm.channel_bandwidth=178 GB/s workload.batch=4 workload.heads=8 "
+        "workload.kv_heads=4 workload.queries=1 workload.qk=64 workload.keys=[194] mapping.dataflow=flat_seq mapping.rows=4 "
+        "mapping.cols=1",
+        "chip.mesh.cols=8 chip.hbm.channels=2 chip.hbm.channel_bandwidth=194 GB/s workload.batch=2 workload.heads=32 "
+        "workload.kv_heads=32 workload.queries=1 workload.qk=64 workload.keys=[70] mapping.dataflow=flat_tree mapping.rows=4 "
+        "mapping.cols=1",
+    ],
+)
+def test_what_late_rows_store_does_not_go_before_what_early_rows_load(words: str) -> None:
+    """Of groups whose tiles are out of step; all three fidelities say the same."""
+    assert abs(gap(f"{ATTENTION} {words}", "events", "cycles")) < 0.05
+    assert abs(gap(f"{ATTENTION} {words}", "closed", "events")) < 0.05

@@ -113,7 +113,7 @@ def test_a_product_on_tiles_keeps_what_a_tile_multiplies_and_every_reader_plays_
     whole, here = (
         summa.prepare_case(one, (c,)).part for one, c in ((of.base, cast(ProductCase, of.workload.cases[0])), (design, case))
     )
-    assert here == whole._replace(rows=8)  # of 32
+    assert here == whole._replace(rows=whole.rows * 8 / 32)
     times = [
         evaluate(stack_designs([of.base]), of.workload, fidelity=word).columns["latency"][0]
         for word in ("events@4", "cycles@4")
