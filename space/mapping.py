@@ -533,7 +533,7 @@ class PipelinePlan:
 
 STAGE_CUTS = ("layers", "operators")
 """Contents of a pipeline stage: whole layers, as many on each; or stages cut between operators too, for the
-slowest slowest stage."""
+slowest stage."""
 
 
 @record_class
