@@ -6,14 +6,16 @@ from dse.evaluators.machine.compile_cache import compiled_part, inlined_function
 
 
 @compiled_part
-def serve_block(at, there, nbytes, served, pauses, memory):
+def serve_block(at, there, nbytes, stored, served, pauses, memory):
     """Times at which a memory channel begins with a block and is through with it. [s]
 
-    Rounds are played one after the other for all rows, and rows may be out of step: a request that is there before others that
-    have been played is served in the first pause that ends after it came, and those behind are as much later as it is longer.
+    Rounds are played one after the other for all rows, and rows may be out of step: what late ones store is played before what
+    early ones load. A request that is there before such stores is served in the first pause before one that ends after it came,
+    and those behind are as much later as it is longer.
 
     Args:
         at, there, nbytes: the channel, when the request is there, and bytes of the block.
+        stored: whether the block is stored; pauses before others are none of which is known.
         served: until when channels are busy, shape (channels,).
         pauses: when the last pauses of each channel begin and end, in their order, shape (channels, pauses, 2).
         memory: the channels.
@@ -24,7 +26,7 @@ def serve_block(at, there, nbytes, served, pauses, memory):
         place += 1
     if place == count:
         begin = max(there, served[at])
-        if begin > served[at]:
+        if stored and begin > served[at]:
             _forget_pause(pauses, at, count - 1, served[at], begin)
         served[at] = begin + nbytes * (memory.crowded if begin > there else memory.byte)
         return begin, served[at]

@@ -583,7 +583,7 @@ def store_blocks(row, col, channel, words, nbytes, asked, dma, ramps, links, ser
         _hold_line(links, r, c, x_way, across, until, shape, hop)
         _hold_line(links, r, col0, y_way, down, until + across * hop, shape, hop)
         end[i] = ramps[0, r, c] = start + stream
-        _, through = serve_block(at, start + ramp + (across + down) * hop, nbytes, served, pauses, memory)
+        _, through = serve_block(at, start + ramp + (across + down) * hop, nbytes, True, served, pauses, memory)
         if through == served[at]:
             served[at] = max(through, until + (across + down) * hop)
 

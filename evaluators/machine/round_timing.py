@@ -116,7 +116,7 @@ def _served(order, row, col, channel, words, nbytes, asked, dma, served, pauses,
         start = max(asked[i], dma[r, c]) + fabric.post
         dma[r, c] = start
         there = start + fabric.ramp + (abs(c - memory.col[at]) + abs(r - memory.row[at])) * fabric.hop
-        begin, through = serve_block(at, there, nbytes[i], served, pauses, memory)
+        begin, through = serve_block(at, there, nbytes[i], False, served, pauses, memory)
         blocks[i, 5] = max(begin, through - words[i] * fabric.word) + memory.latency
 
 
