@@ -147,8 +147,8 @@ def test_python_answers_to_former_words(words: tuple[str, ...]) -> None:
     assert list(now.columns) == list(before.columns)
     for name, column in now.columns.items():
         np.testing.assert_array_equal(column, before.columns[stored_metric(name)])
-    case, at = of.workload.cases[0], of.workload.decode_at
-    assert explain(of.base, case, decode_at=at, fidelity="closed") == explain(of.base, case, decode_at=at)
+    case, at = of.workload.cases[0], of.workload.decode_context
+    assert explain(of.base, case, decode_context=at, fidelity="closed") == explain(of.base, case, decode_context=at)
 
 
 def test_an_answer_by_former_words_is_that_by_present_ones() -> None:

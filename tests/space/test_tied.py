@@ -105,7 +105,7 @@ def test_each_chip_has_its_own() -> None:
         ),
         (("+space.chip.tile.sram.tied='chip.mesh.rows + chip.noc.word_bytes'",), "units do not fit, 1 \\+ B"),
         (("+space.chip.tile.sram.tied=\"'4 GBs' / chip.mesh.rows\"",), "'4 GBs' is not a quantity"),
-        (("+space.chip.tile.matrix.cols.tied=chip.tile.matrix.rows",), "follows no knob of this space"),
+        (("+space.chip.tile.matrix.cols.tied=chip.tile.matrix.rows",), "depends on no knob of this space"),
         (
             ("+space.chip.tile.matrix.rows.tied='chip.mesh.rows / 3'",),
             "not a whole number; chip.mesh.rows / 3 gives this",
