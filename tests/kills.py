@@ -34,6 +34,7 @@ import dse.commands.run_study
 import dse.main
 import dse.report.study_page
 from dse.config.compose import compose
+from dse.space.former_words import stored_fidelity
 from dse.store.integrity import file_faults
 from dse.store.store import Store
 from dse.store.tables import ASKS, CHECKED, RESULTS, checksummed_columns
@@ -151,7 +152,8 @@ def _run(folder: Path, line: list[str], into: int) -> None:
 
         def appended(store: Store, study: str, context: Any, base: Any, asks: Any, results: Any) -> None:
             append(store, study, context, base, asks, results)
-            rows = [f"ask {ask.number}" for ask, _ in asks] + [result.key + context.fidelity for result in results]
+            keys = [result.key + stored_fidelity(context.fidelity) for result in results]
+            rows = [f"ask {ask.number}" for ask, _ in asks] + keys
             os.write(into, "".join(f"committed {row}\n" for row in rows).encode())
 
         Store.append = appended  # type: ignore[method-assign]

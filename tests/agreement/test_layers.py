@@ -187,7 +187,7 @@ def test_a_region_attends_within_windows_and_caps(
 ) -> None:
     vectors = phase == "decode"
     of = drawn(phase, heads, 2, sequences if vectors else 1, tokens, seed, window=window, cap=0.5)
-    assert right(in_region(of, 2 if vectors else 3, 3, kv=word), of)
+    assert right(in_region(of, 2 if vectors else 3, 3, kv_placement=word), of)
 
 
 @given(LATENTS, st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.sampled_from(sorted(ATTENTION)))

@@ -86,9 +86,9 @@ def test_kernels_of_large_meshes_are_played(name: str) -> None:
         (
             (2, 2),
             {"depth": 16_384, "inject": 60_000, "roomy": True},
-            r"chip\.noc\.ramp: .* flits of a channel: 76,385 .* 65,535",
+            r"chip\.noc\.ramp_cycles: .* flits of a channel: 76,385 .* 65,535",
         ),
-        ((2, 2), {"width": np.full((4, 5), 2**33)}, r"chip\.noc\.word: .* cycles of a flit: 8,589,934,592 "),
+        ((2, 2), {"width": np.full((4, 5), 2**33)}, r"chip\.noc\.word_cycles: .* cycles of a flit: 8,589,934,592 "),
     ],
     ids=["routers", "channels", "flits", "width"],
 )

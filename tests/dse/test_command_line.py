@@ -75,7 +75,7 @@ MISTAKES = [
     ("evaluate chip=a100 batch=[4]", "config: no field 'batch'; did you mean workload.batch?"),
     ("evaluate chip=a100 rate=4", "config: no field 'rate'; workload.rate is of workload=serving"),
     ("evaluate chip=a100 workload.keys=[4]", "workload: no field 'workload.keys'; workload.keys is of workload=attention"),
-    ("evaluate chip=a100 cores=4", "config: no field 'cores'; did you mean chip.cores or chip.die.built_cores?"),
+    ("evaluate chip=a100 cores=4", "config: no field 'cores'; did you mean chip.cores?"),
     ("evaluate chip=a100 mapping.tp=4", "mapping: no field 'mapping.tp'; did you mean mapping.both.tp?"),
     ("evaluate chip=a100 mapping.both=4", "mapping: no field 'mapping.both'; valid: decode"),
     ("evaluate chip=a100 devices=8", "mapping.both.tp sets the number of devices"),

@@ -74,7 +74,7 @@ def test_what_follows_another_part_has_its_number(tmp_path: Path) -> None:
     assert shipped(prompts).convert == shipped(steps).convert
     with pytest.raises(DesignError, match="fit that before"):
         fit.fitted(steps)
-    with pytest.raises(DesignError, match="latent_context, which is not fitted yet"):
+    with pytest.raises(DesignError, match="mla_prefill_attention, which is not fitted yet"):
         steps.after({})
     values = np.array(prompts.start)
     values[prompts.names.index("convert")] = rate = np.random.default_rng(22).uniform(0.5, 2.0)
