@@ -59,10 +59,13 @@ def pages_of(notebook: Path) -> str:
     """A notebook as a page: its text, its code, and where to have it."""
     cells = json.loads(notebook.read_text())["cells"]
     texts = ["".join(cell["source"]) for cell in cells]
-    found = [
+    found_texts = [
         text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```" for cell, text in zip(cells, texts, strict=True)
     ]
-    return "\n\n".join([found[0], f"[{notebook.name}]({notebook.name}) is this page as a notebook.", *found[1:]]) + "\n"
+    return (
+        "\n\n".join([found_texts[0], f"[{notebook.name}]({notebook.name}) is this page as a notebook.", *found_texts[1:]])
+        + "\n"
+    )
 
 
 def report(study: str, less: tuple[str, ...]) -> bytes:

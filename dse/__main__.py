@@ -13,9 +13,9 @@ BEFORE = (signal.SIG_DFL, signal.default_int_handler)
 
 def main() -> None:
     """Entry point of the command ``dse``."""
-    for one in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", None)):  # Windows has no SIGHUP
-        if one is not None and signal.getsignal(one) in BEFORE:
-            signal.signal(one, _ended)
+    for signal_number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", None)):  # Windows has no SIGHUP
+        if signal_number is not None and signal.getsignal(signal_number) in BEFORE:
+            signal.signal(signal_number, _ended)
     from dse.main import main as command
 
     command()

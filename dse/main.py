@@ -39,10 +39,10 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except (DesignError, OSError) as error:
-        said = error_line(error)
-        if not said:
+        line = error_line(error)
+        if not line:
             raise
-        print(said, file=sys.stderr)
+        print(line, file=sys.stderr)
         sys.exit(2)
 
 
@@ -149,8 +149,8 @@ def _evaluate_design(typed: Namespace) -> int:
     if others := [word for word in typed.words if word not in places and not word.startswith("study=")]:
         raise DesignError(f"evaluate --design: {typed.design!r} and {' '.join(others)} both name a design; remove one of them")
     with _waiting("evaluate"):
-        found, config = evaluated_design(load(names[0], *places, trust=typed.trust), typed.design, trust=typed.trust)
-        leave(found, config, as_json=typed.json, trace=typed.trace)
+        evaluation, config = evaluated_design(load(names[0], *places, trust=typed.trust), typed.design, trust=typed.trust)
+        leave(evaluation, config, as_json=typed.json, trace=typed.trace)
     return 0
 
 

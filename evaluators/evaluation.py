@@ -148,8 +148,8 @@ def evaluate(
     serving = _module("serving") if served else None
     alike = serving.asked_first.merge_equal_groups(serving.instance_module, designs) if serving else designs
 
-    def judge(one: Design) -> list[CaseOutcomes]:
-        return [*_alone(one, workload, fidelity), *common, CaseOutcomes(every, {}, silicon.exceeded_limits(one.chip))]
+    def judge(design: Design) -> list[CaseOutcomes]:
+        return [*_alone(design, workload, fidelity), *common, CaseOutcomes(every, {}, silicon.exceeded_limits(design.chip))]
 
     with (
         requested_metrics(metrics),
@@ -161,8 +161,8 @@ def evaluate(
             whole = (
                 SUBMESH_MARK not in fidelity and not outer and not _broken(design) and not _by_itself(design, workload.cases[0])
             )
-            for rows, one, found in _judged(outcomes, group, design, judge, every, apart=not whole):
-                _fill(outcomes, rows, one, found, len(workload.cases), metrics)
+            for rows, single_design, found_outcomes in _judged(outcomes, group, design, judge, every, apart=not whole):
+                _fill(outcomes, rows, single_design, found_outcomes, len(workload.cases), metrics)
     return outcomes
 
 
@@ -173,19 +173,19 @@ def worst_limits(designs: Designs, workload: Workload, *, soon: bool = False) ->
         designs, workload: designs and cases.
         soon: early limits only, evaluated design by design.
     """
-    outcomes, of = empty_outcomes(len(designs)), early_limits if soon else _limits
+    outcomes, limits = empty_outcomes(len(designs)), early_limits if soon else _limits
     with batch_chips(designs.groups):
         for group, design in designs.groups:
             apart = soon or _broken(design) or _by_itself(design, workload.cases[0])
-            judge = partial(_kept, of=of, workload=workload)
-            for rows, one, found in _judged(outcomes, group, design, judge, (0,), apart=apart):
-                _fill(outcomes, rows, one, found, 1, None)
+            judge = partial(_kept, find_limits=limits, workload=workload)
+            for rows, single_design, found_outcomes in _judged(outcomes, group, design, judge, (0,), apart=apart):
+                _fill(outcomes, rows, single_design, found_outcomes, 1, None)
     return outcomes
 
 
-def _kept(design: Design, of: Callable[[Design, Workload], list[Limit]], workload: Workload) -> list[CaseOutcomes]:
+def _kept(design: Design, find_limits: Callable[[Design, Workload], list[Limit]], workload: Workload) -> list[CaseOutcomes]:
     """Limits of designs of one structure, without metrics."""
-    return [CaseOutcomes((0,), {}, of(design, workload))]
+    return [CaseOutcomes((0,), {}, find_limits(design, workload))]
 
 
 def _judged(
@@ -200,22 +200,22 @@ def _judged(
     """Outcomes of designs of one structure, one by one where they are evaluated alone or their options conflict."""
     left = split_group(rows, design, None) if apart else [(rows, design)]
     while left:
-        rows, one = left.pop()
+        rows, single_design = left.pop()
         try:
-            found = judge(one)
+            found_judge = judge(single_design)
         except IncompatibleOptionsError as clash:
             if len(rows) > 1 and clash.some is not None:
-                left += split_group(rows, one, clash.some)
+                left += split_group(rows, single_design, clash.some)
                 continue
             outcomes.refused.update(dict.fromkeys(rows.tolist(), str(clash)))
-            found = [CaseOutcomes(cases, {}, [clash.limit])]
-        yield rows, one, found
+            found_judge = [CaseOutcomes(cases, {}, [clash.limit])]
+        yield rows, single_design, found_judge
 
 
 def fidelities(design: Design, workload: Workload, *, part: bool = False) -> tuple[str, ...]:
     """Fidelities available for a design and a workload, lowest first; those of packages last."""
-    found = _readers(_judge(design, workload.cases[0]), design, part)
-    return found if part else (*found, *outside.matching_evaluators(design, workload.cases[0]))
+    readers = _readers(_judge(design, workload.cases[0]), design, part)
+    return readers if part else (*readers, *outside.matching_evaluators(design, workload.cases[0]))
 
 
 def fidelity_names() -> tuple[str, ...]:
@@ -225,17 +225,17 @@ def fidelity_names() -> tuple[str, ...]:
 
 def case_types_at_fidelity(design: Design, fidelity: str) -> list[str]:
     """Types of case that a design's machine supports at a fidelity, as plural names."""
-    here = ((case, kind) for (machine, case), kind in KINDS.items() if machine == machine_of(design.chip))
-    found = (case for case, kind in here for software in kind.software if fidelity in _said(software, case, design))
-    return list(dict.fromkeys(map(case_type_name, found)))
+    case_kinds = ((case, kind) for (machine, case), kind in KINDS.items() if machine == machine_of(design.chip))
+    cases = (case for case, kind in case_kinds for software in kind.software if fidelity in _said(software, case, design))
+    return list(dict.fromkeys(map(case_type_name, cases)))
 
 
 def _said(software: str, case: type, design: Design) -> tuple[str, ...]:
     """Fidelities of some software; of another layout than the design's, those without further conditions."""
     judge = _module(READERS[software, case])
     if hasattr(judge, "fidelities_of_software"):
-        found: tuple[str, ...] = judge.fidelities_of_software(software)
-        return found
+        fidelities: tuple[str, ...] = judge.fidelities_of_software(software)
+        return fidelities
     return () if hasattr(judge, "fidelities") and software != software_of(design.mapping) else _readers(judge, design)
 
 
@@ -273,8 +273,8 @@ def power_over_time(
         return None
     reader = _reader(design, case, fidelity)
     if hasattr(reader, "case_power_profile"):
-        found: PowerProfile | None = reader.case_power_profile(design, case, decode_context, fidelity)
-        return found
+        power: PowerProfile | None = reader.case_power_profile(design, case, decode_context, fidelity)
+        return power
     (metrics,) = (compute_all(judged.metrics) for judged in reader.evaluate_cases(design, Workload("", (case,)), fidelity))
     if not {"power", "latency"} <= metrics.keys():
         return None
@@ -290,12 +290,12 @@ def submesh_text(design: Design, workload: Workload) -> str:
 def submesh_of_case(design: Design, case: WorkloadCase, fidelity: str) -> str:
     """Cores of the submesh that a fidelity simulates for a case, as text."""
     rows, cols = core_extent(design)
-    found = _smaller(design, case, parse_fidelity(fidelity)[1])
-    if found is None:
+    submesh = _smaller(design, case, parse_fidelity(fidelity)[1])
+    if submesh is None:
         return (
             f"each kernel on at most {parse_fidelity(fidelity)[1]} x {parse_fidelity(fidelity)[1]} of the {rows} x {cols} cores"
         )
-    return "{} x {} of the {} x {} cores".format(*core_extent(found[0]), rows, cols)
+    return "{} x {} of the {} x {} cores".format(*core_extent(submesh[0]), rows, cols)
 
 
 def limits(design: Design, workload: Workload) -> list[Limit]:
@@ -327,7 +327,7 @@ def limits_by_design(designs: Sequence[Design], workload: Workload) -> list[list
     with batch_chips(stacked.groups):
         for group, design in stacked.groups:
             apart = _broken(design) or _by_itself(design, workload.cases[0])
-            judge = partial(_kept, of=_limits, workload=workload)
+            judge = partial(_kept, find_limits=_limits, workload=workload)
             for rows, _, judged in _judged(outcomes, group, design, judge, (0,), apart=apart):
                 itemised = [limit for one in judged for limit in one.limits]
                 for place, row in enumerate(rows):
@@ -379,8 +379,8 @@ def _of_layout(design: Design, workload: Workload) -> list[Limit]:
     reader = _reader(design, workload.cases[0], "analytical")
     for name in ("case_limits", "kernel_limits"):  # the latter need no closed form
         if hasattr(reader, name):
-            found: list[Limit] = getattr(reader, name)(design, workload)
-            return found
+            layout: list[Limit] = getattr(reader, name)(design, workload)
+            return layout
     return [limit for judged in reader.evaluate_cases(design, workload, "analytical") for limit in judged.limits]
 
 
@@ -397,14 +397,14 @@ def is_possible(design: Design, workload: Workload) -> bool:
 def early_limits(design: Design, workload: Workload) -> list[Limit]:
     """Limits of one design that are known before any cost is computed; may be empty."""
     judge = _judge(design, workload.cases[0])
-    found: list[Limit] = judge.early_limits(design, workload) if hasattr(judge, "early_limits") else []
-    return found
+    limits: list[Limit] = judge.early_limits(design, workload) if hasattr(judge, "early_limits") else []
+    return limits
 
 
 def unloaded_latency(design: Design, load: ServingLoad, fidelity: str) -> tuple[float, float]:
     """TTFT and TPOT of requests on an idle deployment, for the share that the maximum rate names. [s]"""
-    found: tuple[float, float] = _judge(design, load).unloaded_latency(design, load, fidelity)
-    return found
+    latency: tuple[float, float] = _judge(design, load).unloaded_latency(design, load, fidelity)
+    return latency
 
 
 def found_max_rate(load: ServingLoad, rate: float) -> "MaxRate | None":
@@ -416,14 +416,14 @@ def found_max_rate(load: ServingLoad, rate: float) -> "MaxRate | None":
 
 def kv_memory_by_pool(design: Design, load: ServingLoad) -> "tuple[PoolKvMemory, ...]":
     """KV memory of one instance in each pool, for pools whose KV blocks are counted."""
-    found: tuple[PoolKvMemory, ...] = _judge(design, load).kv_memory_by_pool(design, load)
-    return found
+    kv_memory: tuple[PoolKvMemory, ...] = _judge(design, load).kv_memory_by_pool(design, load)
+    return kv_memory
 
 
 def results_by_class_and_turn(design: Design, load: ServingLoad, fidelity: str) -> "tuple[list[ClassResult], list[TurnResult]]":
     """Results of each SLO class, and of session turns by position, from a serving simulation."""
-    found: tuple[list[ClassResult], list[TurnResult]] = _judge(design, load).results_by_class_and_turn(design, load, fidelity)
-    return found
+    results: tuple[list[ClassResult], list[TurnResult]] = _judge(design, load).results_by_class_and_turn(design, load, fidelity)
+    return results
 
 
 def is_simulated(design: Design, workload: Workload, fidelity: str) -> bool:
@@ -436,9 +436,9 @@ def worst_violation(design: Design, workload: Workload) -> Infeasibility | None:
     return _worst(limits(design, workload))
 
 
-def _worst(found: list[Limit]) -> Infeasibility | None:
+def _worst(limits: list[Limit]) -> Infeasibility | None:
     worst: Infeasibility | None = None
-    for limit in found:
+    for limit in limits:
         row = int(np.argmax(limit.need))
         parts = tuple((name, _pick(value, row)) for name, value in limit.parts)
         verdict = Infeasibility(limit.address, _pick(limit.need, row), _pick(limit.have, row), limit.unit, parts)
@@ -455,8 +455,8 @@ def explain_infeasibility(design: Design, workload: Workload) -> Infeasibility |
         return clash.verdict
     if worst is None or worst.limit == LENGTH:
         return replace(worst, remedy=length_remedy_text(workload)) if worst else None
-    if said := silicon.remedy_text(worst.limit, design.chip):
-        return replace(worst, remedy=said)
+    if remedy_text := silicon.remedy_text(worst.limit, design.chip):
+        return replace(worst, remedy=remedy_text)
     remedied: Infeasibility = _reader(design, workload.cases[0], "analytical").with_remedy(worst, design, workload)
     return remedied
 
@@ -494,7 +494,7 @@ def _refuse_faults(design: Design, case: WorkloadCase, fidelity: str) -> None:
 
 def _alone(design: Design, workload: Workload, fidelity: str) -> list[CaseOutcomes]:
     """Designs of one structure, as one of numbers; on a part of its mesh case by case, as each has its own."""
-    found: list[CaseOutcomes] = []
+    outcomes: list[CaseOutcomes] = []
     if fidelity in outside.external_fidelities():
         if fidelity not in fidelities(design, workload):
             known = ", ".join(fidelities(design, workload))
@@ -505,15 +505,15 @@ def _alone(design: Design, workload: Workload, fidelity: str) -> list[CaseOutcom
             single = replace(workload, cases=(case,))
             closed = _reader(design, case, "analytical").evaluate_cases(design, single, "analytical")
             made = [*closed, *length_limits(single), CaseOutcomes((0,), {}, silicon.silicon_limits(design.chip))]
-            found += outside.evaluate_external(design, case, row, fidelity, made)
-        return found
+            outcomes += outside.evaluate_external(design, case, row, fidelity, made)
+        return outcomes
     if SUBMESH_MARK not in fidelity:
         return list(_reader(design, workload.cases[0], fidelity).evaluate_cases(design, workload, fidelity))
     for row, whole in enumerate(workload.cases):
-        one, case, word = _part(design, whole, fidelity)
-        judged = _reader(one, case, word).evaluate_cases(one, replace(workload, cases=(case,)), word)
-        found += [replace(part, rows=(row,)) for part in judged]
-    return found
+        single_design, case, word = _part(design, whole, fidelity)
+        judged = _reader(single_design, case, word).evaluate_cases(single_design, replace(workload, cases=(case,)), word)
+        outcomes += [replace(part, rows=(row,)) for part in judged]
+    return outcomes
 
 
 def _part(design: Design, case: WorkloadCase, fidelity: str) -> tuple[Design, WorkloadCase, str]:
@@ -524,14 +524,14 @@ def _part(design: Design, case: WorkloadCase, fidelity: str) -> tuple[Design, Wo
             f"fidelity: {fidelity!r}: {SUBMESH_MARK} must be followed by the side of a square submesh, "
             f"above 0, as in {word}{SUBMESH_MARK}8"
         )
-    found = _smaller(design, case, int(side))
-    if found is None and _in_part(_judge(design, case), design):
+    submesh = _smaller(design, case, int(side))
+    if submesh is None and _in_part(_judge(design, case), design):
         return design, case, fidelity
-    if found is None:
+    if submesh is None:
         valid = ", ".join(_readers(_judge(design, case), design))
         what = "models on wafers and tiles (mapping=flat), products, attention and collectives"
         raise DesignError(f"fidelity: {fidelity} simulates a submesh, which only {what} support; valid here: {valid}")
-    return *found, word
+    return *submesh, word
 
 
 def _smaller(design: Design, case: WorkloadCase, side: int) -> tuple[Design, WorkloadCase] | None:
@@ -556,8 +556,8 @@ def _unread(judge: ModuleType, design: Design, case: WorkloadCase, fidelity: str
     word, asked_for = fidelity.partition(SUBMESH_MARK)[0], case_type_name(type(case))
     if word == FIDELITIES[0]:
         return f"{word} is the steady state of a serving load, got {asked_for}; add workload=serving"
-    if said := hasattr(judge, "simulation_obstacle") and judge.simulation_obstacle(design, word):
-        return f"{fidelity} cannot simulate this design because of {said}"
+    if obstacle := hasattr(judge, "simulation_obstacle") and judge.simulation_obstacle(design, word):
+        return f"{fidelity} cannot simulate this design because of {obstacle}"
     if word in _readers(judge, design, True):
         return f"{fidelity} supports whole models on submeshes only; use {fidelity}{SUBMESH_MARK}8 for kernels on 8 x 8 cores"
     if design.chip.mesh is None:
@@ -572,14 +572,14 @@ def _readers(judge: ModuleType, design: Design, part: bool = False) -> tuple[str
     if hasattr(judge, "fidelities"):
         own: tuple[str, ...] = judge.fidelities(design, part)
         return own
-    found: tuple[str, ...] = getattr(judge, "SUBMESH_FIDELITIES", judge.FIDELITIES) if part else judge.FIDELITIES
-    return found
+    readers: tuple[str, ...] = getattr(judge, "SUBMESH_FIDELITIES", judge.FIDELITIES) if part else judge.FIDELITIES
+    return readers
 
 
 def _in_part(judge: ModuleType, design: Design) -> str:
     """How an evaluator shrinks a case on a submesh, as text; empty string if it does not."""
-    said: str = judge.submesh_text(design) if hasattr(judge, "submesh_text") else getattr(judge, "SUBMESH_TEXT", "")
-    return said
+    submesh_text: str = judge.submesh_text(design) if hasattr(judge, "submesh_text") else getattr(judge, "SUBMESH_TEXT", "")
+    return submesh_text
 
 
 def _pick(value: Any, row: int) -> float:
@@ -587,11 +587,16 @@ def _pick(value: Any, row: int) -> float:
 
 
 def _fill(
-    outcomes: Outcomes, rows: Any, design: Design, found: list[CaseOutcomes], cases: int, wanted: Collection[str] | None
+    outcomes: Outcomes,
+    rows: Any,
+    design: Design,
+    found_outcomes: list[CaseOutcomes],
+    cases: int,
+    wanted: Collection[str] | None,
 ) -> None:
     total: dict[str, Any] = {}
     worst: Any = 0.0
-    for judged in found:
+    for judged in found_outcomes:
         share = len(judged.rows) / cases
         metrics = (
             compute_all(judged.metrics if wanted is None else select_metrics(judged.metrics, wanted)) if judged.metrics else {}
@@ -600,11 +605,11 @@ def _fill(
             outcomes.left.update(judged.metrics.keys() - metrics.keys())
         metrics = add_derived_metrics(metrics, design) if DERIVED_METRICS else metrics
         if isinstance(outcomes.cases, MetricColumns):
-            here = np.asarray(judged.rows)[:, None]
+            row = np.asarray(judged.rows)[:, None]
             for name, value in metrics.items():
-                outcomes.cases.put(name, (here, rows), value)
+                outcomes.cases.put(name, (row, rows), value)
             for limit in judged.limits:
-                outcomes.cases["fits"][here, rows] *= np.asarray(limit.need <= limit.have)
+                outcomes.cases["fits"][row, rows] *= np.asarray(limit.need <= limit.have)
         if cases == 1 and not total:  # as they are
             total.update(metrics)
             metrics = {}
@@ -620,7 +625,7 @@ def _fill(
                 total[name] = value if name not in total else (np.maximum if over == "max" else np.minimum)(total[name], value)
         for limit in judged.limits:
             worst = _bind(outcomes, rows, limit, worst)
-    for judged in found:
+    for judged in found_outcomes:
         if not judged.priced:  # of all cases together there is only what each has
             total = {name: value for name, value in total.items() if name in judged.metrics}
     _put(outcomes.columns, rows, {name: total[name] for name in _ordered(tuple(total), len(METRICS))})
@@ -637,8 +642,8 @@ def _put(columns: MetricColumns, rows: Any, total: dict[str, Any]) -> None:
     if columns.shape == (1,) and np.ndarray not in set(map(type, total.values())):
         columns.update(zip(total, np.fromiter(total.values(), float, len(total))[:, None], strict=True))
         return
-    here = as_slice(rows)
-    at = ... if isinstance(here, slice) and (len(rows),) == columns.shape else here
+    selection = as_slice(rows)
+    at = ... if isinstance(selection, slice) and (len(rows),) == columns.shape else selection
     for name, value in total.items():
         columns.put(name, at, value)
 

@@ -190,14 +190,14 @@ def rename_values(values: Mapping[str, T], machine: str, where: str) -> dict[str
     Raises:
         DesignError: an address is there by its old name and by its new one; `where` begins the message.
     """
-    found: dict[str, T] = {}
-    said: dict[str, str] = {}
+    renamed: dict[str, T] = {}
+    spellings: dict[str, str] = {}
     for address, value in values.items():
         new = current_address(address, machine)
-        if new in said:
-            raise named_twice_error(where, address, said[new])
-        found[new], said[new] = value, address
-    return found
+        if new in spellings:
+            raise named_twice_error(where, address, spellings[new])
+        renamed[new], spellings[new] = value, address
+    return renamed
 
 
 def rename_stored_values(values: Mapping[str, T], machine: str) -> dict[str, T]:
@@ -210,7 +210,7 @@ def rename_stored_values(values: Mapping[str, T], machine: str) -> dict[str, T]:
     return {address: current_option(address, value) for address, value in renamed}
 
 
-def rename_study_record(said: Mapping[str, T]) -> dict[str, T]:
+def rename_study_record(addresses: Mapping[str, T]) -> dict[str, T]:
     """What a stored study says of itself, by the addresses and options of now.
 
     ``space.`` begins what it says of knobs, and ``chips.NAME.`` of one chip of several.
@@ -218,9 +218,9 @@ def rename_study_record(said: Mapping[str, T]) -> dict[str, T]:
     >>> rename_study_record({"chip.tile.sram": "8 MB", "space.chip.hbm.bandwidth.unit": "GB/s"})
     {'chip.tile.sram': '8 MB', 'space.chip.hbm.channel_bandwidth.unit': 'GB/s'}
     """
-    machine = machine_of_leaves(said)
+    machine = machine_of_leaves(addresses)
     found = {}
-    for key, value in said.items():
+    for key, value in addresses.items():
         before, address = re.fullmatch(r"(space\.(?:.*\.when\.)?|chips\.[^.]*\.|)(.*)", key, re.DOTALL).groups()  # type: ignore[union-attr]
         if ".when." in before:
             knob = before.removeprefix("space.").removesuffix(".when.")
@@ -253,9 +253,9 @@ def is_at_or_below(address: str, leaf: str) -> bool:
     return address == leaf or address.startswith(f"{leaf}.")
 
 
-def named_twice_error(where: str, one: str, other: str) -> DesignError:
+def named_twice_error(where: str, address: str, other: str) -> DesignError:
     """What to say of an address that is set by its old name and by its new one."""
-    return DesignError(f"{where}: {one} and {other} are two names of one address; set one of them")
+    return DesignError(f"{where}: {address} and {other} are two names of one address; set one of them")
 
 
 def _renamed(kind: type, old: str, new: str) -> Iterator[tuple[str, str]]:

@@ -52,20 +52,20 @@ def option_index(word: Any, options: Sequence[str]) -> Any:
     return options.index(word) if isinstance(word, str) else word
 
 
-def select_by_option(word: Any, options: Sequence[str], of: Callable[[str], Any]) -> Any:
+def select_by_option(word: Any, options: Sequence[str], value_of: Callable[[str], Any]) -> Any:
     """Value of a function at an option; for an array of option indices, each design's own value.
 
     >>> select_by_option("b", "abc", str.upper), select_by_option(np.array([1, 0]), "abc", {"a": 1.5, "b": 2.5}.get).tolist()
     ('B', [2.5, 1.5])
     """
     if isinstance(word, str):
-        return of(word)
-    some = [(word == place, name) for place, name in enumerate(options)]
-    (_, last), *others = [(mine, name) for mine, name in some if np.any(mine)]
-    found = of(last)
+        return value_of(word)
+    masks = [(word == place, name) for place, name in enumerate(options)]
+    (_, last), *others = [(mine, name) for mine, name in masks if np.any(mine)]
+    values = value_of(last)
     for mine, name in others:
-        found = where(mine, of(name), found)
-    return found
+        values = where(mine, value_of(name), values)
+    return values
 
 
 def ceil_div(a: Any, b: Any) -> Any:
@@ -266,10 +266,10 @@ def map_distinct(work: Callable[..., Any], a: Any, *given: Any) -> Any:
     >>> map_distinct(np.power, np.repeat([4.0, 9.0], 50), 0.5).sum().item(), map_distinct(np.power, 4.0, 0.5).item()
     (250.0, 2.0)
     """
-    found = distinct_values(a) if isinstance(a, ndarray) and is_hashable(given) else None
-    if found is None:
+    distinct = distinct_values(a) if isinstance(a, ndarray) and is_hashable(given) else None
+    if distinct is None:
         return work(a, *given)
-    values, places = found
+    values, places = distinct
     return _of_values(work, values.tobytes(), given)[places]
 
 
@@ -294,13 +294,13 @@ def sum_nonzero(values: Iterable[Any]) -> Any:
     >>> sum_nonzero([0.0, np.array([1.0, 2.0]), 3.0]).tolist(), sum_nonzero([])
     ([4.0, 5.0], 0.0)
     """
-    found: Any = 0.0
+    mask: Any = 0.0
     for value in values:
-        if type(value) is float and type(found) is float:
-            found += value
+        if type(value) is float and type(mask) is float:
+            mask += value
         elif isinstance(value, ndarray) or value != 0:
-            found = found + value if isinstance(found, ndarray) or found != 0 else value
-    return found
+            mask = mask + value if isinstance(mask, ndarray) or mask != 0 else value
+    return mask
 
 
 def extremes(a: Any) -> tuple[float, float]:

@@ -391,16 +391,16 @@ def decode_only_chip(chip: Chip) -> Chip:
     if own is None:
         return chip
 
-    def of(said: Any, usual: Any) -> Any:
-        return where(said > 0, said, usual)
+    def choose(bandwidth: Any, usual: Any) -> Any:
+        return where(bandwidth > 0, bandwidth, usual)
 
-    lanes = of(own.lanes, tile.vector.lanes)
+    lanes = choose(own.lanes, tile.vector.lanes)
     changes = {
-        "tile.matrix.rows": of(own.rows, tile.matrix.rows),
-        "tile.matrix.cols": of(own.cols, tile.matrix.cols),
+        "tile.matrix.rows": choose(own.rows, tile.matrix.rows),
+        "tile.matrix.cols": choose(own.cols, tile.matrix.cols),
         "tile.vector.lanes": lanes,
         "tile.vector.special": tile.vector.special * (lanes / tile.vector.lanes),
-        "tile.sram": of(own.sram, tile.sram),
-        "hbm.channel_bandwidth": of(own.bandwidth, chip.hbm.channel_bandwidth),
+        "tile.sram": choose(own.sram, tile.sram),
+        "hbm.channel_bandwidth": choose(own.bandwidth, chip.hbm.channel_bandwidth),
     }
     return replace_leaves(chip, changes)

@@ -185,8 +185,10 @@ def is_for_other_machines(mapping: str, machine: str, case: type) -> bool:
     ... )
     (True, False, False)
     """
-    on = {of for (of, asked_for), kind in KINDS.items() if asked_for is case and mapping in kind.mappings}
-    return bool(on) and machine not in on
+    machines = {
+        machine_name for (machine_name, asked_for), kind in KINDS.items() if asked_for is case and mapping in kind.mappings
+    }
+    return bool(machines) and machine not in machines
 
 
 def workload_name(workload: Dict[str, Any]) -> str:

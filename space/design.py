@@ -77,14 +77,14 @@ def ids_of(keys: Sequence[str]) -> list[str]:
     ['0123456789abc', '0123456789abf', 'fedcba9876']
     """
     several = sorted(set(keys))
-    same = [_alike(one, other) for one, other in pairwise(several)]
-    longest = {one: max(sides) + 1 for one, *sides in zip(several, [0, *same], [*same, 0], strict=True)}
-    return [one[: max(LEAST, longest[one])] for one in keys]
+    same = [_alike(key, other) for key, other in pairwise(several)]
+    longest = {key: max(sides) + 1 for key, *sides in zip(several, [0, *same], [*same, 0], strict=True)}
+    return [key[: max(LEAST, longest[key])] for key in keys]
 
 
-def _alike(one: str, other: str) -> int:
+def _alike(key: str, other: str) -> int:
     """Digits that the beginnings of two keys share."""
-    return next((place for place, (mine, its) in enumerate(zip(one, other, strict=False)) if mine != its), len(one))
+    return next((place for place, (mine, its) in enumerate(zip(key, other, strict=False)) if mine != its), len(key))
 
 
 def stack_designs(designs: Sequence[Design]) -> Designs:
@@ -94,9 +94,9 @@ def stack_designs(designs: Sequence[Design]) -> Designs:
     rows: dict[tuple[str, ...], list[int]] = {}
     table = []
     for row, design in enumerate(designs):
-        found = list(iterate_leaves(design))
-        table.append({address: value for address, value, _ in found})
-        apart = (str(value) for _, value, spec in found if isinstance(value, str) or "apart" in spec.metadata)
+        leaves = list(iterate_leaves(design))
+        table.append({address: value for address, value, _ in leaves})
+        apart = (str(value) for _, value, spec in leaves if isinstance(value, str) or "apart" in spec.metadata)
         rows.setdefault((*table[row], *apart), []).append(row)
     groups = []
     for members in rows.values():

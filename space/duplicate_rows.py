@@ -20,12 +20,12 @@ def first_equal_rows(columns: Columns) -> Array:
     """
     bits = [np.ascontiguousarray(column, dtype=float).view(np.uint64) for column in columns.values()]
     mixed = np.zeros(len(bits[0]), np.uint64)
-    for of in bits:
-        mixed = (mixed ^ of) * HASH_MULTIPLIER
+    for bit in bits:
+        mixed = (mixed ^ bit) * HASH_MULTIPLIER
         mixed ^= mixed >> HASH_SHIFT
     _, first, which = np.unique(mixed, return_index=True, return_inverse=True)
-    found = first[which]
-    every = np.arange(len(found))
-    for of in bits:  # rows of one hash that differ stand for themselves
-        found = np.where(of == of[found], found, every)
-    return np.asarray(found)
+    equal_rows = first[which]
+    every = np.arange(len(equal_rows))
+    for bit in bits:  # rows of one hash that differ stand for themselves
+        equal_rows = np.where(bit == bit[equal_rows], equal_rows, every)
+    return np.asarray(equal_rows)

@@ -26,7 +26,9 @@ def suggest_nearest(name: str, names: Iterable[str]) -> str:
     "did you mean 'a100'? valid: a100, h100"
     """
     known = sorted(names)
-    close = [one for one in known if one.lower() == name.lower()] or get_close_matches(name, known, n=1, cutoff=0.5)
+    close = [name_known for name_known in known if name_known.lower() == name.lower()] or get_close_matches(
+        name, known, n=1, cutoff=0.5
+    )
     hint = f"did you mean {close[0]!r}? " if close else ""
     return f"{hint}valid: {', '.join(known)}"
 

@@ -166,9 +166,9 @@ def record_class(cls: type[T]) -> type[T]:
 
 def iterate_leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any, Field[Any]]]:
     """Leaves below a record as (address, value, field), in order of declaration, without absent parts."""
-    found: list[tuple[str, Any, Field[Any]]] = []
-    _gather(value, prefix, found)
-    return iter(found)
+    leaves: list[tuple[str, Any, Field[Any]]] = []
+    _gather(value, prefix, leaves)
+    return iter(leaves)
 
 
 def iterate_key_leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -188,7 +188,7 @@ def key_option(spec: Field[Any], value: Any) -> Any:
     return next((old for old, new in former.items() if new == value), value) if former and isinstance(value, str) else value
 
 
-def have_equal_leaves(one: Any, other: Any) -> bool:
+def have_equal_leaves(record: Any, other: Any) -> bool:
     """Whether two records have the same leaves with equal values in all their designs.
 
     >>> from dse.space.dram import MemoryController
@@ -199,23 +199,23 @@ def have_equal_leaves(one: Any, other: Any) -> bool:
     ... )
     (True, False)
     """
-    both = [[(address, value) for address, value, _ in iterate_leaves(of)] for of in (one, other)]
+    both = [[(address, value) for address, value, _ in iterate_leaves(value_of_pair)] for value_of_pair in (record, other)]
     return (
-        type(one) is type(other)
+        type(record) is type(other)
         and len(both[0]) == len(both[1])
         and all(a == b and np.array_equal(left, right) for (a, left), (b, right) in zip(*both, strict=True))
     )
 
 
-def _gather(value: Any, prefix: str, found: list[tuple[str, Any, Field[Any]]], *, former: bool = False) -> None:
+def _gather(value: Any, prefix: str, leaves: list[tuple[str, Any, Field[Any]]], *, former: bool = False) -> None:
     values, declared = _declared(type(value), prefix, former)  # type: ignore[arg-type]
     for inner, (address, below, spec) in zip(values(value), declared, strict=True):
         if inner is None:
             continue
         if _nests(type(inner)):  # type: ignore[arg-type]
-            _gather(inner, below, found, former=former)
+            _gather(inner, below, leaves, former=former)
         elif spec.metadata:
-            found.append((address, inner, spec))
+            leaves.append((address, inner, spec))
 
 
 @cache
@@ -227,14 +227,14 @@ def _declared(
     With `former`, addresses have the names that fields had before.
     """
     specs = fields(kind)
-    names = [of.metadata.get("former", of.name) if former else of.name for of in specs]
+    names = [spec.metadata.get("former", spec.name) if former else spec.name for spec in specs]
     rows = tuple(
-        (prefix + name, prefix if "inline" in of.metadata else f"{prefix}{name}.", of)
-        for name, of in zip(names, specs, strict=True)
+        (prefix + name, prefix if "inline" in spec.metadata else f"{prefix}{name}.", spec)
+        for name, spec in zip(names, specs, strict=True)
     )
     if len(specs) > 1:
-        return attrgetter(*(of.name for of in specs)), rows
-    return lambda value: [getattr(value, of.name) for of in specs], rows
+        return attrgetter(*(spec.name for spec in specs)), rows
+    return lambda value: [getattr(value, spec.name) for spec in specs], rows
 
 
 @cache
@@ -253,10 +253,10 @@ def addresses(value: Any, pattern: str) -> list[str]:
 
 def match_addresses(known: list[str], pattern: str) -> list[str]:
     """Known addresses that a pattern names; an error if there is none."""
-    found = match_addresses_or_none(known, pattern)
-    if not found:
+    addresses = match_addresses_or_none(known, pattern)
+    if not addresses:
         raise DesignError(f"no field {pattern!r}; {_nearest_sibling(pattern.split('.'), known)}")
-    return found
+    return addresses
 
 
 def match_addresses_or_none(known: Sequence[str], pattern: str) -> list[str]:
@@ -313,9 +313,9 @@ def fingerprint(value: Any) -> str:
     if not is_dataclass(value):
         return repr(value)
     own = [spec for spec in fields(value) if spec.compare]
-    said = ((spec.name, getattr(value, spec.name)) for spec in own if getattr(value, spec.name) != spec.default)
+    values = ((spec.name, getattr(value, spec.name)) for spec in own if getattr(value, spec.name) != spec.default)
     name = type(value).__name__
-    return f"{KEY_NAMES.get(name, name)}({', '.join(f'{name}={fingerprint(inner)}' for name, inner in said)})"
+    return f"{KEY_NAMES.get(name, name)}({', '.join(f'{name}={fingerprint(inner)}' for name, inner in values)})"
 
 
 def key_text(value: Any) -> str:
@@ -330,7 +330,7 @@ def key_text(value: Any) -> str:
 
 def replace_leaves(value: T, changes: Mapping[str, Any]) -> T:
     """Copy of a record with the leaves at some addresses changed; the rest is shared."""
-    here: dict[str, Any] = {}
+    current_changes: dict[str, Any] = {}
     below: dict[str, dict[str, Any]] = {}
     for address, new in changes.items():
         head, _, tail = address.partition(".")
@@ -340,10 +340,10 @@ def replace_leaves(value: T, changes: Mapping[str, Any]) -> T:
         elif tail:
             below.setdefault(head, {})[tail] = new
         else:
-            here[head] = new
+            current_changes[head] = new
     for head, inner in below.items():
-        here[head] = replace_leaves(getattr(value, head), inner)
-    return _copied(value, here)
+        current_changes[head] = replace_leaves(getattr(value, head), inner)
+    return _copied(value, current_changes)
 
 
 def _copied(value: T, changes: Mapping[str, Any]) -> T:

@@ -232,10 +232,10 @@ def _sections(text: str) -> dict[str, dict[str, str]]:
     >>> _sections("a b\n    x:y z:w\nc")
     {'a b': {'x': 'y', 'z': 'w'}, 'c': {}}
     """
-    found: dict[str, dict[str, str]] = {}
+    sections: dict[str, dict[str, str]] = {}
     for line in text.strip().splitlines():
         if line.startswith(" "):
-            found[next(reversed(found))].update(dict(pair.split(":") for pair in line.split()))
+            sections[next(reversed(sections))].update(dict(pair.split(":") for pair in line.split()))
         else:
-            found[line] = {}
-    return found
+            sections[line] = {}
+    return sections

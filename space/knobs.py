@@ -118,7 +118,7 @@ def order_by_dependency(knobs: Sequence[Knob]) -> list[Knob]:
     Raises:
         DesignError: two count by one another.
     """
-    known, found = {knob.address: knob for knob in knobs}, dict[str, Knob]()
+    known, ordered = {knob.address: knob for knob in knobs}, dict[str, Knob]()
 
     def place(knob: Knob, path: tuple[str, ...]) -> None:
         if knob.address in path:
@@ -126,14 +126,14 @@ def order_by_dependency(knobs: Sequence[Knob]) -> list[Knob]:
                 f"space.{knob.address}: its 'when' depends on itself, by {', '.join(path[1:]) or 'its own value'}"
             )
         for other in (*(other for other, _ in knob.when), *(other for other, _, _ in knob.read)):
-            if other not in found:
+            if other not in ordered:
                 place(known[other], (*path, knob.address))
-        found[knob.address] = knob
+        ordered[knob.address] = knob
 
     for knob in knobs:
-        if knob.address not in found:
+        if knob.address not in ordered:
             place(knob, ())
-    return list(found.values())
+    return list(ordered.values())
 
 
 def active_rows(knobs: Sequence[Knob], moved: Callable[[Knob, tuple[Any, ...]], Array]) -> dict[str, Array]:
@@ -143,19 +143,19 @@ def active_rows(knobs: Sequence[Knob], moved: Callable[[Knob, tuple[Any, ...]], 
         knobs: of a space.
         moved: where a knob has one of some values, were it to count.
     """
-    found: dict[str, Any] = {}
+    rows: dict[str, Any] = {}
     known = {knob.address: knob for knob in knobs}
     for knob in order_by_dependency(knobs):
-        on: Any = np.True_
+        active_row: Any = np.True_
         for other, allowed in knob.when:
-            on = on & found[other] & moved(known[other], allowed)
+            active_row = active_row & rows[other] & moved(known[other], allowed)
         if knob.read:
             somewhere: Any = np.False_
             for other, words, usual in knob.read:
-                somewhere = somewhere | np.where(found[other], moved(known[other], words), usual)
-            on = on & somewhere
-        found[knob.address] = on
-    return found
+                somewhere = somewhere | np.where(rows[other], moved(known[other], words), usual)
+            active_row = active_row & somewhere
+        rows[knob.address] = active_row
+    return rows
 
 
 def why_never_read(base: Design, targets: Sequence[str], knobs: Sequence[Knob]) -> str:
@@ -221,7 +221,9 @@ class Space:
                     raise DesignError(f"space.{knob.address}: {which}; {suggest_nearest(other, targets)}")
         moved = _moved(self.base, self.knobs)
         read = (read_conditions(self.base, targets[knob.address], moved) or () for knob in self.knobs)
-        object.__setattr__(self, "knobs", tuple(replace(knob, read=of) for knob, of in zip(self.knobs, read, strict=True)))
+        object.__setattr__(
+            self, "knobs", tuple(replace(knob, read=leaves_read) for knob, leaves_read in zip(self.knobs, read, strict=True))
+        )
         order_by_dependency(self.knobs)
         for tied in self.tied:
             for address in self._following[tied.address]:
@@ -315,16 +317,16 @@ class Space:
         begun = hashlib.sha256(start.encode())
         keys = []
         for row in zip(*(moved[leaf] for leaf in self._entries if leaf in moved), strict=True) if moved else ((),) * size:
-            one = begun.copy()
-            one.update("".join(part for pair in zip(row, rest, strict=True) for part in pair).encode())
-            keys.append(one.hexdigest()[:KEY_DIGITS])
+            started_rows = begun.copy()
+            started_rows.update("".join(part for pair in zip(row, rest, strict=True) for part in pair).encode())
+            keys.append(started_rows.hexdigest()[:KEY_DIGITS])
         return keys
 
     def _word_entries(self, knob: Knob, leaf: str, codes: Array) -> list[str]:
         """Key line of an option leaf in each row; the base's line where the knob is inactive."""
         assert isinstance(knob, ChoiceKnob)
-        of = [*(self._line(leaf, word) for word in knob.values), self._entries[leaf]]
-        return [of[code] for code in codes.tolist()]
+        entries = [*(self._line(leaf, word) for word in knob.values), self._entries[leaf]]
+        return [entries[code] for code in codes.tolist()]
 
     def _around(self, moved: Sequence[str]) -> list[str]:
         """What of the lines of a key stands before, between and behind leaves that are moved."""
@@ -414,10 +416,10 @@ class Space:
         groups = []
         for rows in np.split(_in_order(code), np.cumsum(np.bincount(code))[:-1]) if code.any() else [np.arange(size)]:
             changes: dict[str, Any] = {}
-            here = None if len(rows) == size else as_slice(rows)
+            selection = None if len(rows) == size else as_slice(rows)
             for moved in self.knobs:
                 column = columns[moved.address]
-                self._change(moved, column if here is None else column[here], changes)
+                self._change(moved, column if selection is None else column[selection], changes)
             for tied in self.tied:
                 value = tied.worth(_Here(self.base, changes))
                 value = float(value) if np.ndim(value) == 0 else value
@@ -438,12 +440,12 @@ class Space:
         code = self._structure(columns, size, least)
         rows = _in_order(code) if (code[1:] < code[:-1]).any() else np.arange(size)
         ends = [*(np.flatnonzero(np.diff(code[rows])) + 1).tolist(), size]
-        found, start = [], 0
+        parts, start = [], 0
         for end, after in zip(ends, [*ends[1:], None], strict=True):
             if after is None or end - start >= least or after - start > most:
-                found += np.array_split(rows[start:end], -(-(end - start) // most))
+                parts += np.array_split(rows[start:end], -(-(end - start) // most))
                 start = end
-        return found
+        return parts
 
     def row(self, columns: Columns, index: int) -> dict[str, Value]:
         """Knob values of one row of columns; inactive knobs are left out."""
@@ -494,8 +496,8 @@ class Space:
                 continue
             values, place = (knob.values, column + 1) if knob.words else _places(knob, column)
             finer = code * (len(values) + 1) + place
-            there = np.bincount(finer) > 0
-            number = np.cumsum(there) - 1
+            is_present = np.bincount(finer) > 0
+            number = np.cumsum(is_present) - 1
             if number[-1] < most:
                 code = number[finer]
         return code
@@ -529,46 +531,47 @@ class Space:
             return np.isin(codes[knob.address], [i for i, value in enumerate(knob.values) if value in allowed])
 
         active = {
-            address: np.broadcast_to(on, np.shape(codes[address])) for address, on in active_rows(self.knobs, moved).items()
+            address: np.broadcast_to(active_row, np.shape(codes[address]))
+            for address, active_row in active_rows(self.knobs, moved).items()
         }
         if unique and any(knob.when or knob.read for knob in self.knobs):
             keep = np.logical_and.reduce([active[a] | (code == 0) for a, code in codes.items()])
             codes = {a: code[keep] for a, code in codes.items()}
-            active = {a: on[keep] for a, on in active.items()}
+            active = {a: is_active[keep] for a, is_active in active.items()}
         columns: Columns = {}
         for knob in self.knobs:
-            code, on = codes[knob.address], active[knob.address]
+            code, is_active = codes[knob.address], active[knob.address]
             if isinstance(knob, ChoiceKnob) and knob.words:
                 columns[knob.address] = (
-                    np.where(on, code, -1).astype(np.int16) if knob.when or knob.read else code.astype(np.int16)
+                    np.where(is_active, code, -1).astype(np.int16) if knob.when or knob.read else code.astype(np.int16)
                 )
             else:
                 numbers = np.asarray(knob.values, dtype=float)[code] if isinstance(knob, ChoiceKnob) else code
-                columns[knob.address] = np.where(on, numbers, np.nan) if knob.when or knob.read else numbers
+                columns[knob.address] = np.where(is_active, numbers, np.nan) if knob.when or knob.read else numbers
         return columns
 
     def _check_tied(self) -> None:
         """Refuses knobs that bring what is tied to a value that its leaf cannot have, by the values that do."""
-        of = {address: knob for knob in self.knobs for address in self.targets[knob.address]}
+        knobs = {address: knob for knob in self.knobs for address in self.targets[knob.address]}
         known: dict[str, Array] = {}
         for tied in self.tied:
-            values = [known[leaf] if leaf in known else self._values(of.get(leaf), leaf) for leaf in tied.inputs]
+            values = [known[leaf] if leaf in known else self._values(knobs.get(leaf), leaf) for leaf in tied.inputs]
             while math.prod(map(len, values)) > MAX_TIED_VALUES:  # ends of the longest alone
                 longest = max(range(len(values)), key=lambda place: len(values[place]))
                 values[longest] = np.array([values[longest].min(), values[longest].max()])
             grid = np.meshgrid(*values, indexing="ij")
             columns = {leaf: column.ravel() for leaf, column in zip(tied.inputs, grid, strict=True)}
             with np.errstate(all="ignore"):
-                found = np.atleast_1d(np.asarray(tied.worth(columns), dtype=float))
+                worths = np.atleast_1d(np.asarray(tied.worth(columns), dtype=float))
             leaves_of = self._following[tied.address]
-            for place in np.unique(found, return_index=True)[1]:
+            for place in np.unique(worths, return_index=True)[1]:
                 made = ", ".join(f"{leaf}={column[place]:g}" for leaf, column in columns.items())
                 try:
                     for leaf in leaves_of:
-                        check_leaf(float(found[place]), field_at(self.base, leaf), f"space.{tied.address}")
+                        check_leaf(float(worths[place]), field_at(self.base, leaf), f"space.{tied.address}")
                 except DesignError as error:
                     raise DesignError(f"{error}; {tied.text} gives this value at {made}") from None
-            known |= dict.fromkeys(leaves_of, np.unique(found))
+            known |= dict.fromkeys(leaves_of, np.unique(worths))
 
     def _values(self, knob: Knob | None, leaf: str) -> Array:
         """The values that a leaf may have."""
@@ -600,8 +603,8 @@ class Space:
 def _number_entries(leaf: str, values: Array) -> list[str]:
     """In each row, the line of a key of a leaf that has numbers, by the address that keys have."""
     several, places = np.unique(values, return_inverse=True)
-    of = [key_line(leaf, value) for value in several.tolist()]
-    return [of[place] for place in places.tolist()]
+    key_lines = [key_line(leaf, value) for value in several.tolist()]
+    return [key_lines[place] for place in places.tolist()]
 
 
 FIRST_ROWS = 64

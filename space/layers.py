@@ -173,24 +173,24 @@ def layers(model: Model) -> LayerSequence:
     ffns: dict[tuple[str, Model], tuple[str, int]] = {}
     line = []
     for place, name in enumerate(turns):
-        kind, of = kinds.get(name, AS_THE_MODEL), own[name]
-        mixes = "" if kind.mixing == "none" else _counted(mixings, _mixing(of), name)
+        kind, given_model = kinds.get(name, AS_THE_MODEL), own[name]
+        mixes = "" if kind.mixing == "none" else _counted(mixings, _mixing(given_model), name)
         words = "ffn" if kind.ffn is None else kind.ffn
         if words == "ffn":
-            words = "experts" if of.experts is not None and place >= of.experts.dense_layers else "dense"
-        feeds = "" if words == "none" else _counted(ffns, (words, _ffn(of, words)), name)
+            words = "experts" if given_model.experts is not None and place >= given_model.experts.dense_layers else "dense"
+        feeds = "" if words == "none" else _counted(ffns, (words, _ffn(given_model, words)), name)
         line.append((mixes, feeds))
-    named_mixings = {of: _named(name, of, len(mixings)) for of, (name, _) in mixings.items()}
-    several = {word: sum(one == word for one, _ in ffns) for word, _ in ffns}
+    named_mixings = {kind: _named(name, kind, len(mixings)) for kind, (name, _) in mixings.items()}
+    several = {word: sum(name_of_ffn == word for name_of_ffn, _ in ffns) for word, _ in ffns}
     named_ffns = {
         key: (MOE if key[0] == "experts" else FFN) + (f" {name}" if several[key[0]] > 1 else "")
         for key, (name, _) in ffns.items()
     }
-    reaches = tuple(dict.fromkeys(reach for of in mixings for reach in _reaches(of))) or (AttentionReach(),)
+    reaches = tuple(dict.fromkeys(reach for model in mixings for reach in _reaches(model))) or (AttentionReach(),)
     return LayerSequence(
         tuple(
-            LayerGroup(named_mixings[of], of, count, *(reaches.index(one) for one in _reaches(of)))
-            for of, (_, count) in mixings.items()
+            LayerGroup(named_mixings[model], model, count, *(reaches.index(reach) for reach in _reaches(model)))
+            for model, (_, count) in mixings.items()
         ),
         tuple(LayerGroup(named_ffns[key], key[1], count) for key, (_, count) in ffns.items()),
         tuple((_at(named_mixings, mixes), _at(named_ffns, feeds)) for mixes, feeds in line),
@@ -208,54 +208,54 @@ def _at(names: dict[Any, str], key: Any) -> str:
     return names[key] if key != "" else ""
 
 
-def _named(name: str, of: Model, count: int) -> str:
-    if count == 1 and of.recurrence is None:
+def _named(name: str, model: Model, count: int) -> str:
+    if count == 1 and model.recurrence is None:
         return ATTENTION
-    if of.recurrence is not None:
+    if model.recurrence is not None:
         return name or STATE
     return name if name.endswith(ATTENTION) else f"{name} {ATTENTION}".strip()
 
 
 def model_of_kind(model: Model, kind: LayerKind) -> Model:
     """A model whose layers are all of one kind, made from a model and the kind's fields."""
-    said: dict[str, Any] = {spec.name: getattr(kind, spec.name) for spec in fields(kind)}
-    said = {name: value for name, value in said.items() if value is not None and name not in ("mixing", "ffn")}
+    values: dict[str, Any] = {spec.name: getattr(kind, spec.name) for spec in fields(kind)}
+    values = {name: value for name, value in values.items() if value is not None and name not in ("mixing", "ffn")}
     if kind.mixing == ATTENTION:
-        said["recurrence"] = None
-    return replace(model, kinds=(), order="", **said)
+        values["recurrence"] = None
+    return replace(model, kinds=(), order="", **values)
 
 
-def _mixing(of: Model) -> Model:
+def _mixing(model: Model) -> Model:
     """What mixing has of it: FFNs are none of its."""
-    return replace(of, ffn_intermediate=1, experts=None)
+    return replace(model, ffn_intermediate=1, experts=None)
 
 
-def _ffn(of: Model, word: str) -> Model:
+def _ffn(model: Model, word: str) -> Model:
     """What an FFN has of it: kinds that differ in mixing alone share theirs."""
     plain = replace(
-        of, heads=1, kv_heads=1, head_dim=1, v_dim=0, window=0, chunk=0, rope=1.0, qk_norm=False, qkv_bias=False,
+        model, heads=1, kv_heads=1, head_dim=1, v_dim=0, window=0, chunk=0, rope=1.0, qk_norm=False, qkv_bias=False,
         out_bias=False, sinks=False, gate="none", softcap=False, v_proj=True, kv_reused=False, latent=None, indexer=None,
         recurrence=None, compressed=None,
     )  # fmt: skip
     return replace(plain, experts=None) if word == "dense" else replace(plain, ffn_intermediate=1)
 
 
-def attention_reach(of: Model) -> AttentionReach:
+def attention_reach(model: Model) -> AttentionReach:
     """Attention reach of a model whose layers are all of one kind."""
-    top = 0 if of.indexer is None else of.indexer.top
-    return AttentionReach(of.window, of.chunk, 0 if of.compressed is None else of.compressed.ratio, top)
+    top = 0 if model.indexer is None else model.indexer.top
+    return AttentionReach(model.window, model.chunk, 0 if model.compressed is None else model.compressed.ratio, top)
 
 
-def indexer_reach(of: Model) -> AttentionReach:
+def indexer_reach(model: Model) -> AttentionReach:
     """Reach of the sparse indexer of a model of one layer kind: all earlier positions or entries."""
-    ratio = 0 if of.compressed is None else of.compressed.ratio
+    ratio = 0 if model.compressed is None else model.compressed.ratio
     return AttentionReach(0, 0, ratio)
 
 
-def _reaches(of: Model) -> tuple[AttentionReach, ...]:
-    if of.recurrence is not None:
+def _reaches(model: Model) -> tuple[AttentionReach, ...]:
+    if model.recurrence is not None:
         return ()
-    return (attention_reach(of),) if of.indexer is None else (attention_reach(of), indexer_reach(of))
+    return (attention_reach(model),) if model.indexer is None else (attention_reach(model), indexer_reach(model))
 
 
 def differs_between_phases(model: Model) -> bool:
@@ -269,10 +269,10 @@ class PerReachArray(np.ndarray[Any, Any]):
 
 def per_reach(model: Model, count: Callable[[AttentionReach], Any]) -> Any:
     """Counts for each attention reach of a model: a number for one reach, else with a leading axis."""
-    found = [count(reach) for reach in layers(model).reaches]
-    if len(found) == 1:
-        return found[0]
-    several = np.stack(np.broadcast_arrays(*(np.asarray(one, float) for one in found)))
+    counts = [count(reach) for reach in layers(model).reaches]
+    if len(counts) == 1:
+        return counts[0]
+    several = np.stack(np.broadcast_arrays(*(np.asarray(count, float) for count in counts)))
     return (several.reshape(-1, 1, 1) if several.ndim == 1 else several).view(PerReachArray)
 
 
@@ -284,8 +284,8 @@ def value_at_reach(values: Any, place: int) -> Any:
     """
     if not isinstance(values, PerReachArray):
         return values
-    one = np.asarray(values[place])
-    return float(one.item()) if one.size == 1 else one
+    value = np.asarray(values[place])
+    return float(value.item()) if value.size == 1 else value
 
 
 def value_of_widest_reach(values: Any) -> Any:
@@ -314,11 +314,11 @@ def expand_order(order: str, known: tuple[str, ...], wanted: int) -> tuple[str, 
     stack: list[tuple[int, list[str]]] = [(1, [])]
     place = 0
     while place < len(order.rstrip()):
-        found = ORDER_TERM.match(order, place)
-        if found is None:
+        term = ORDER_TERM.match(order, place)
+        if term is None:
             raise DesignError(f"order: cannot read {order[place:].strip()[:40]!r}; write as in 10 (5 local, global), 2 local")
-        place = found.end()
-        group, count, name, closes, _ = found.groups()
+        place = term.end()
+        group, count, name, closes, _ = term.groups()
         if group is not None:
             stack.append((_times(group, wanted), []))
         elif name is not None:
@@ -358,14 +358,14 @@ def check_layers(model: Model) -> None:
     if bool(model.order) != bool(model.kinds):
         field, other = ("kinds", "order") if model.order else ("order", "kinds")
         raise DesignError(f"{field}: missing, but {other} is set; set both, or none of them for equal layers")
-    found = layers(model)
+    found_layers = layers(model)
     used = expand_order(model.order, tuple(dict(model.kinds)), model.layers) if model.order else ()
     idle = {name for name, _ in model.kinds} - set(used)
     if idle:
         raise DesignError(f"kinds.{min(idle)}: no layer is of this kind; name it in order, or remove it")
-    if not any(mixes for mixes, _ in found.line):
+    if not any(mixes for mixes, _ in found_layers.line):
         raise DesignError("kinds: at least one layer must mix tokens")
-    if model.mtp and not any(feeds for _, feeds in found.line):
+    if model.mtp and not any(feeds for _, feeds in found_layers.line):
         raise DesignError(f"mtp: {model.mtp} modules need the last FFN of a layer, and no layer has one; set mtp: 0")
     for name, kind in model.kinds:
         if kind.ffn == "experts" and model.experts is None:
@@ -377,39 +377,43 @@ def check_layers(model: Model) -> None:
         _refuse(model_of_kind(model, kinds[name]), name, kinds[name], first=place == 0)
 
 
-def _refuse(of: Model, name: str, kind: LayerKind, *, first: bool) -> None:
+def _refuse(model: Model, name: str, kind: LayerKind, *, first: bool) -> None:
     def at(field: str) -> str:
         """The address of what a kind of layers has: its own, or that of the model."""
         own = getattr(kind, field.partition(".")[0]) is not None
         return f"kinds.{name}.{field}" if own else field
 
-    if of.recurrence is not None:
-        state = of.recurrence
+    if model.recurrence is not None:
+        state = model.recurrence
         if state.heads % state.key_heads:
             raise DesignError(
                 f"{at('recurrence.key_heads')}: {state.key_heads} key heads do not divide {state.heads} value heads"
             )
         return
-    if of.heads % of.kv_heads:
-        raise DesignError(f"{at('kv_heads')}: {of.kv_heads} KV heads do not divide {of.heads} query heads")
-    if of.window > of.max_position:
-        raise DesignError(f"{at('window')}: {of.window} tokens exceed max_position={of.max_position}; set 0 for no window")
-    if of.chunk > of.max_position:
-        raise DesignError(f"{at('chunk')}: {of.chunk} tokens exceed max_position={of.max_position}; set 0 for no chunks")
-    if of.window and of.chunk:
-        raise DesignError(f"{at('chunk')}: cannot be combined with a window of {of.window} tokens; remove one of them")
-    if of.kv_reused and first:
-        raise DesignError(f"{at('kv_reused')}: no earlier layer has keys and values to reuse")
-    if of.compressed is not None and of.heads % of.compressed.groups:
-        raise DesignError(f"{at('compressed.groups')}: {of.compressed.groups} groups do not divide {of.heads} query heads")
-    if of.indexer is None:
-        return
-    index = of.indexer
-    if of.compressed is None and (of.window or of.chunk):
-        raise DesignError(f"{at('indexer')}: cannot be combined with a window or chunk; remove one of them")
-    if index.top > of.max_position:
+    if model.heads % model.kv_heads:
+        raise DesignError(f"{at('kv_heads')}: {model.kv_heads} KV heads do not divide {model.heads} query heads")
+    if model.window > model.max_position:
         raise DesignError(
-            f"{at('indexer.top')}: picks {index.top} positions, but a cache has {of.max_position} at most (max_position)"
+            f"{at('window')}: {model.window} tokens exceed max_position={model.max_position}; set 0 for no window"
+        )
+    if model.chunk > model.max_position:
+        raise DesignError(f"{at('chunk')}: {model.chunk} tokens exceed max_position={model.max_position}; set 0 for no chunks")
+    if model.window and model.chunk:
+        raise DesignError(f"{at('chunk')}: cannot be combined with a window of {model.window} tokens; remove one of them")
+    if model.kv_reused and first:
+        raise DesignError(f"{at('kv_reused')}: no earlier layer has keys and values to reuse")
+    if model.compressed is not None and model.heads % model.compressed.groups:
+        raise DesignError(
+            f"{at('compressed.groups')}: {model.compressed.groups} groups do not divide {model.heads} query heads"
+        )
+    if model.indexer is None:
+        return
+    index = model.indexer
+    if model.compressed is None and (model.window or model.chunk):
+        raise DesignError(f"{at('indexer')}: cannot be combined with a window or chunk; remove one of them")
+    if index.top > model.max_position:
+        raise DesignError(
+            f"{at('indexer.top')}: picks {index.top} positions, but a cache has {model.max_position} at most (max_position)"
         )
     if index.top % index.block:
         raise DesignError(f"{at('indexer.top')}: {index.top} positions are not a multiple of blocks of {index.block}")

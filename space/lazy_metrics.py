@@ -23,10 +23,10 @@ class LazyMetrics:
 
     def of(self, name: str) -> Any:
         """Value of one metric, computing the whole set at the first read."""
-        found = self._found
-        if not found:
-            found.update(self._work())
-        value = found[name]
+        metrics = self._found
+        if not metrics:
+            metrics.update(self._work())
+        value = metrics[name]
         return value() if callable(value) else value
 
 

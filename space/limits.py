@@ -61,8 +61,10 @@ class IncompatibleOptionsError(DesignError):
     @property
     def verdict(self) -> "Infeasibility":
         """The conflict as the violated limit of the design."""
-        of = self.limit
-        return Infeasibility(of.address, float(of.need), float(of.have), of.unit, remedy=str(self).partition(": ")[2])
+        limit = self.limit
+        return Infeasibility(
+            limit.address, float(limit.need), float(limit.have), limit.unit, remedy=str(self).partition(": ")[2]
+        )
 
 
 def divides_limit(address: str, side: Any, whole: Any) -> Limit:

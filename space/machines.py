@@ -83,7 +83,7 @@ def guess_machine(parts: Iterable[str]) -> str:
     have = set(parts)
 
     def unlike(machine: str) -> tuple[int, int]:
-        of = MACHINES[machine]
-        return len(have - set(of.needs) - set(of.may)), len(set(of.needs) - have)
+        parts = MACHINES[machine]
+        return len(have - set(parts.needs) - set(parts.may)), len(set(parts.needs) - have)
 
     return min(MACHINES, key=unlike)

@@ -71,12 +71,12 @@ class MultiChipSpace:
 
     def keys(self, columns: Columns) -> list[str]:
         """Content keys of the designs in columns, each equal to `key_at` of the row."""
-        found = [""] * len(columns[CHIP_KNOB])
+        found_keys = [""] * len(columns[CHIP_KNOB])
         for space, rows, own in self._split(columns):
             keys = space.keys(own) if own else space.keys({}) * len(rows)
-            for row, one in zip(rows.tolist(), keys, strict=True):
-                found[row] = one
-        return found
+            for row, key in zip(rows.tolist(), keys, strict=True):
+                found_keys[row] = key
+        return found_keys
 
     def active(self, address: str, values: Mapping[str, Value]) -> bool:
         """Whether a knob is active, given the values of the other knobs."""
@@ -85,10 +85,10 @@ class MultiChipSpace:
 
     def knob(self, address: str) -> Knob:
         """Knob at an address; an error if the space has none there."""
-        found = next((knob for knob in self.knobs if knob.address == address), None)
-        if found is None:
+        knob = next((knob for knob in self.knobs if knob.address == address), None)
+        if knob is None:
             raise DesignError(f"space: no knob {address!r}; knobs: {', '.join(self.targets)}")
-        return found
+        return knob
 
     def canonical(self, values: Mapping[str, Value]) -> dict[str, Value]:
         """Values of active knobs only, in the order of the knobs."""
@@ -104,7 +104,7 @@ class MultiChipSpace:
 
     def grid(self, start: int, stop: int) -> Columns:
         """Columns of grid rows `start` to `stop`, chip after chip, without repeated rows."""
-        found, first = [], 0
+        parts, first = [], 0
         for code, space in enumerate(self.spaces.values()):
             rows = space.combinations
             if rows is None:
@@ -113,37 +113,37 @@ class MultiChipSpace:
             if low < high:
                 columns = space.grid(low, high)
                 size = len(next(iter(columns.values()))) if columns else high - low
-                found.append(self._filled(code, columns, size))
+                parts.append(self._filled(code, columns, size))
             first += rows
-        return {address: np.concatenate([columns[address] for columns in found]) for address in self.targets}
+        return {address: np.concatenate([columns[address] for columns in parts]) for address in self.targets}
 
     def sample(self, unit: Array) -> Columns:
         """Columns from points of the unit cube, shape (designs, knobs), with equally many rows per chip."""
         codes = np.minimum((unit[:, 0] * len(self.spaces)).astype(int), len(self.spaces) - 1)
-        found = self._filled(0, {}, len(unit))
-        found[CHIP_KNOB] = codes.astype(np.int16)
+        sample = self._filled(0, {}, len(unit))
+        sample[CHIP_KNOB] = codes.astype(np.int16)
         for code, space in enumerate(self.spaces.values()):
             rows = np.flatnonzero(codes == code)
             places = np.flatnonzero([knob.address in space.targets for knob in self.knobs])
             for address, column in space.sample(unit[np.ix_(rows, places)]).items():
-                found[address][rows] = column
-        return found
+                sample[address][rows] = column
+        return sample
 
     def stack(self, columns: Columns) -> Designs:
         """Designs of the rows of columns, grouped by chip and structure."""
         groups: list[tuple[Array, Design]] = []
         for space, rows, own in self._split(columns):
             inner = space.stack(own).groups if own else ((np.arange(len(rows)), space.base),)
-            groups += [(rows[some], design) for some, design in inner]
+            groups += [(rows[places], design) for places, design in inner]
         return Designs(len(columns[CHIP_KNOB]), tuple(groups))
 
     def parts(self, columns: Columns, most: int) -> list[Array]:
         """Groups of at most `most` rows, each of one chip and of one structure where possible."""
-        found: list[Array] = []
+        parts: list[Array] = []
         for space, rows, own in self._split(columns):
             inner = space.parts(own, most) if own else np.array_split(np.arange(len(rows)), -(-len(rows) // most))
-            found += [rows[some] for some in inner]
-        return found
+            parts += [rows[places] for places in inner]
+        return parts
 
     def row(self, columns: Columns, index: int) -> dict[str, Value]:
         """Knob values of one row of columns; inactive knobs are left out."""
@@ -173,12 +173,12 @@ class MultiChipSpace:
 
     def _filled(self, code: int, columns: Columns, size: int) -> Columns:
         """Columns of one chip, with those of knobs that it does not have as inactive."""
-        found: Columns = {CHIP_KNOB: np.full(size, code, dtype=np.int16)}
+        found_columns: Columns = {CHIP_KNOB: np.full(size, code, dtype=np.int16)}
         for knob in self.knobs[1:]:
             words = isinstance(knob, ChoiceKnob) and knob.words
             absent = np.full(size, -1, dtype=np.int16) if words else np.full(size, np.nan)
-            found[knob.address] = columns.get(knob.address, absent)
-        return found
+            found_columns[knob.address] = columns.get(knob.address, absent)
+        return found_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ def chips_with_address(bases: Mapping[str, Design], address: str) -> list[str]:
         DesignError: none has it; the message has the nearest valid address of any.
     """
     known = {name: [leaf for leaf, _, _ in iterate_leaves(base)] for name, base in bases.items()}
-    match_addresses(list(dict.fromkeys(leaf for some in known.values() for leaf in some)), address)
+    match_addresses(list(dict.fromkeys(leaf for leaves in known.values() for leaf in leaves)), address)
     return [name for name, own in known.items() if match_addresses_or_none(own, address)]
 
 
@@ -247,29 +247,29 @@ def _read(knob: Knob, spaces: Sequence[Space]) -> Knob:
     own = [space.knob(knob.address).read for space in spaces if knob.address in space.targets]
     if not all(own):
         return knob
-    found: dict[str, Condition] = {}
+    conditions: dict[str, Condition] = {}
     for other, words, usual in (condition for conditions in own for condition in conditions):
-        before = found.get(other, (other, (), False))
-        found[other] = other, tuple(dict.fromkeys((*before[1], *words))), usual or before[2]
-    return replace(knob, read=tuple(found.values()))
+        before = conditions.get(other, (other, (), False))
+        conditions[other] = other, tuple(dict.fromkeys((*before[1], *words))), usual or before[2]
+    return replace(knob, read=tuple(conditions.values()))
 
 
 def _narrowed(bases: Mapping[str, Design], knob: Knob, knobs: Sequence[Knob]) -> Knob:
     """The knob with `when` saying which chips have it and read it, where some do not."""
-    there = chips_with_address(bases, knob.address)
-    there = [name for name in there if not why_never_read(bases[name], addresses(bases[name], knob.address), knobs)] or there
-    said = [allowed for other, allowed in knob.when if other == CHIP_KNOB]
-    for name in (name for allowed in said for name in allowed):
+    chips = chips_with_address(bases, knob.address)
+    chips = [name for name in chips if not why_never_read(bases[name], addresses(bases[name], knob.address), knobs)] or chips
+    allowed_chips = [allowed for other, allowed in knob.when if other == CHIP_KNOB]
+    for name in (name for allowed in allowed_chips for name in allowed):
         if name not in bases:
             raise DesignError(f"space.{knob.address}: 'when' names chip {name!r}; {suggest_nearest(str(name), bases)}")
-        if name not in there:
-            raise DesignError(f"space.{knob.address}: chip {name} has no such field; those that have it: {', '.join(there)}")
-    there = [name for name in there if all(name in allowed for allowed in said)]
+        if name not in chips:
+            raise DesignError(f"space.{knob.address}: chip {name} has no such field; those that have it: {', '.join(chips)}")
+    chips = [name for name in chips if all(name in allowed for allowed in allowed_chips)]
     when = tuple(pair for pair in knob.when if pair[0] != CHIP_KNOB)
-    return replace(knob, when=when if len(there) == len(bases) else ((CHIP_KNOB, tuple(there)), *when))
+    return replace(knob, when=when if len(chips) == len(bases) else ((CHIP_KNOB, tuple(chips)), *when))
 
 
 def _counts(knob: Knob, name: str, knobs: Sequence[Knob]) -> bool:
     """Whether a knob can count on a chip: it and those that its `when` names have addresses there."""
-    others = {one.address: one for one in knobs}
+    others = {knob.address: knob for knob in knobs}
     return all(name in allowed if other == CHIP_KNOB else _counts(others[other], name, knobs) for other, allowed in knob.when)

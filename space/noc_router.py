@@ -85,12 +85,12 @@ def faults_in_rectangle(broken: MeshFaults, wide: int, rows: int, cols: int) -> 
     MeshFaults(links=((1, 2), (1, 4)), routers=(4,))
     """
 
-    def here(node: int) -> int | None:
+    def local_router(node: int) -> int | None:
         row, col = divmod(node, wide)
         return row * cols + col if row < rows and col < cols else None
 
-    links = ((here(a), here(b)) for a, b in broken.links)
-    routers = (here(node) for node in broken.routers)
+    links = ((local_router(a), local_router(b)) for a, b in broken.links)
+    routers = (local_router(node) for node in broken.routers)
     return MeshFaults(
         tuple((a, b) for a, b in links if a is not None and b is not None),
         tuple(node for node in routers if node is not None),

@@ -63,10 +63,10 @@ FORMATS: dict[str, NumberFormat] = {
 }
 """Formats by name. A name without a block has one scale per tensor or channel; the others name their block."""
 
-BYTES_BY_FORMAT = {name: of.nbytes for name, of in FORMATS.items()}
+BYTES_BY_FORMAT = {name: number_format.nbytes for name, number_format in FORMATS.items()}
 """Size of a value with its scales. [B]"""
 
-UNSCALED_FORMATS = tuple(name for name, of in FORMATS.items() if not of.scale)
+UNSCALED_FORMATS = tuple(name for name, number_format in FORMATS.items() if not number_format.scale)
 """Formats without scales of blocks."""
 
 BLOCK_SCALED_FORMATS = {
@@ -84,7 +84,7 @@ def formats_of_tensor(tensor: str) -> tuple[str, ...]:
     >>> formats_of_tensor("combine")
     ('int8', 'fp8', 'bf16', 'fp16', 'fp32', 'mxfp8', 'fp8_1x128')
     """
-    return tuple(name for name, of in FORMATS.items() if tensor in of.holds)
+    return tuple(name for name, number_format in FORMATS.items() if tensor in number_format.holds)
 
 
 def why_unfit(tensor: str) -> dict[str, str]:
@@ -96,16 +96,16 @@ def why_unfit(tensor: str) -> dict[str, str]:
     'int4 does not say which values share a scale; use int4_g128 or int4_g32'
     """
     fit = formats_of_tensor(tensor)
-    found = {
-        name: f"{name} is a format of {' and '.join(_PEOPLE[held] for held in of.holds)} only; for "
+    reason = {
+        name: f"{name} is a format of {' and '.join(_PEOPLE[held] for held in number_format.holds)} only; for "
         f"{_PEOPLE[tensor]} use: " + ", ".join(fit)
-        for name, of in FORMATS.items()
+        for name, number_format in FORMATS.items()
         if name not in fit
     }
     for name, blocks in BLOCK_SCALED_FORMATS.items():
         right = [block for block in blocks if block in fit]
-        found[name] = f"{name} does not say which values share a scale; use {' or '.join(right or fit)}"
-    return found
+        reason[name] = f"{name} does not say which values share a scale; use {' or '.join(right or fit)}"
+    return reason
 
 
 _PEOPLE = {

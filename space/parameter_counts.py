@@ -20,9 +20,9 @@ def active_parameter_count(model: Model) -> int:
 
 
 def _in_layers(model: Model, *, active: bool) -> int:
-    found = layers(model)
-    mixing = sum(layer.times * (mixing_parameter_count(layer.of) + _norms(layer.of)) for layer in found.mixings)
-    return mixing + sum(layer.times * _feeding(layer, active=active) for layer in found.ffns)
+    found_layers = layers(model)
+    mixing = sum(layer.times * (mixing_parameter_count(layer.of) + _norms(layer.of)) for layer in found_layers.mixings)
+    return mixing + sum(layer.times * _feeding(layer, active=active) for layer in found_layers.ffns)
 
 
 def mtp_parameter_count(model: Model) -> int:
@@ -38,82 +38,82 @@ def mtp_parameter_count(model: Model) -> int:
 
 def mtp_layers(model: Model) -> tuple[LayerGroup, LayerGroup]:
     """Mixing and FFN of a multi-token prediction module: the model's last attention and last FFN."""
-    found = layers(model)
-    mixes = [name for name, _ in found.line if name]
-    attends = [layer for layer in found.mixings if layer.of.recurrence is None]
-    mixing = attends[-1] if attends else next(layer for layer in found.mixings if layer.name == mixes[-1])
-    feeds = [name for _, name in found.line if name]
-    return mixing, next(layer for layer in found.ffns if layer.name == feeds[-1])
+    found_layers = layers(model)
+    mixes = [name for name, _ in found_layers.line if name]
+    attends = [layer for layer in found_layers.mixings if layer.of.recurrence is None]
+    mixing = attends[-1] if attends else next(layer for layer in found_layers.mixings if layer.name == mixes[-1])
+    feeds = [name for _, name in found_layers.line if name]
+    return mixing, next(layer for layer in found_layers.ffns if layer.name == feeds[-1])
 
 
-def mixing_parameter_count(of: Model) -> int:
+def mixing_parameter_count(model: Model) -> int:
     """Weights of one layer's mixing of tokens, with biases and inner norms.
 
     Args:
-        of: a model all of whose layers are of one kind.
+        model: a model all of whose layers are of one kind.
     """
-    if of.recurrence is not None:
-        return _recurrent(of, of.recurrence)
-    h, heads, latent = of.hidden, of.heads, of.latent
-    gates = {"none": 0, "element": heads * value_head_dim(of), "head": heads}[of.gate]
-    extra = h * gates + of.sinks * heads + _indexing(of) + _compressing(of)
-    if of.compressed is not None:
-        row, rank = of.head_dim, of.compressed.o_rank * of.compressed.groups
-        query = _low_rank_query(of, heads * row)
-        return query + h * row + row + heads * row * of.compressed.o_rank + rank * h + extra
+    if model.recurrence is not None:
+        return _recurrent(model, model.recurrence)
+    h, heads, latent = model.hidden, model.heads, model.latent
+    gates = {"none": 0, "element": heads * value_head_dim(model), "head": heads}[model.gate]
+    extra = h * gates + model.sinks * heads + _indexing(model) + _compressing(model)
+    if model.compressed is not None:
+        row, rank = model.head_dim, model.compressed.o_rank * model.compressed.groups
+        query = _low_rank_query(model, heads * row)
+        return query + h * row + row + heads * row * model.compressed.o_rank + rank * h + extra
     if latent is not None:
         qk = latent.nope_dim + latent.rope_dim
         down = h * (latent.kv_rank + latent.rope_dim) + latent.kv_rank
         up = latent.kv_rank * heads * (latent.nope_dim + latent.v_dim)
-        return _low_rank_query(of, heads * qk) + down + up + heads * latent.v_dim * h + extra
-    q, k, v = heads * of.head_dim, of.kv_heads * of.head_dim, of.kv_heads * value_head_dim(of)
-    own_k, own_v = 0 if of.kv_reused else k, v if of.v_proj and not of.kv_reused else 0
-    weights = h * (q + own_k + own_v) + heads * value_head_dim(of) * h
-    norms = of.qk_norm * (of.head_dim + (0 if of.kv_reused else of.head_dim))
-    return weights + of.qkv_bias * (q + own_k + own_v) + of.out_bias * h + norms + extra
+        return _low_rank_query(model, heads * qk) + down + up + heads * latent.v_dim * h + extra
+    q, k, v = heads * model.head_dim, model.kv_heads * model.head_dim, model.kv_heads * value_head_dim(model)
+    own_k, own_v = 0 if model.kv_reused else k, v if model.v_proj and not model.kv_reused else 0
+    weights = h * (q + own_k + own_v) + heads * value_head_dim(model) * h
+    norms = model.qk_norm * (model.head_dim + (0 if model.kv_reused else model.head_dim))
+    return weights + model.qkv_bias * (q + own_k + own_v) + model.out_bias * h + norms + extra
 
 
-def value_head_dim(of: Model) -> int:
+def value_head_dim(model: Model) -> int:
     """Dimension of the values of one attention head."""
-    return of.latent.v_dim if of.latent is not None else of.v_dim or of.head_dim
+    return model.latent.v_dim if model.latent is not None else model.v_dim or model.head_dim
 
 
-def _low_rank_query(of: Model, width: int) -> int:
-    rank = query_rank(of)
-    return of.hidden * rank + rank + rank * width if rank else of.hidden * width
+def _low_rank_query(model: Model, width: int) -> int:
+    rank = query_rank(model)
+    return model.hidden * rank + rank + rank * width if rank else model.hidden * width
 
 
-def query_rank(of: Model) -> int:
+def query_rank(model: Model) -> int:
     """Rank of the query projection; 0 for a full projection."""
-    low = of.compressed if of.compressed is not None else of.latent
+    low = model.compressed if model.compressed is not None else model.latent
     return 0 if low is None else low.q_rank
 
 
-def _indexing(of: Model) -> int:
+def _indexing(model: Model) -> int:
     """Projections of an indexer: its queries from those of latent attention, one key, and the weight of each of its heads."""
-    index = of.indexer
+    index = model.indexer
     if index is None or index.reused:
         return 0
-    rank = query_rank(of) or of.hidden
+    rank = query_rank(model) or model.hidden
     if index.block > 1:
-        return of.hidden * index.dim * (index.heads + 1)
-    key = of.hidden * index.dim if of.compressed is None else 0  # else keys are those of compressed entries
-    return rank * index.heads * index.dim + key + of.hidden * index.heads + 2 * index.dim
+        return model.hidden * index.dim * (index.heads + 1)
+    key = model.hidden * index.dim if model.compressed is None else 0  # else keys are those of compressed entries
+    return rank * index.heads * index.dim + key + model.hidden * index.heads + 2 * index.dim
 
 
-def _compressing(of: Model) -> int:
+def _compressing(model: Model) -> int:
     """Projections that make one entry of some positions: twice as wide where entries overlap, as those that are picked do."""
-    if of.compressed is None or not of.compressed.ratio:
+    if model.compressed is None or not model.compressed.ratio:
         return 0
-    wide = 2 if of.indexer is not None else 1
-    own = wide * 2 * of.hidden * of.head_dim
-    return own + (wide * 2 * of.hidden * of.indexer.dim if of.indexer is not None else 0)
+    wide = 2 if model.indexer is not None else 1
+    own = wide * 2 * model.hidden * model.head_dim
+    return own + (wide * 2 * model.hidden * model.indexer.dim if model.indexer is not None else 0)
 
 
-def _recurrent(of: Model, state: RecurrentMixing) -> int:
-    h, keys, values = of.hidden, state.key_heads * state.key_dim, state.heads * state.value_dim
+def _recurrent(model: Model, state: RecurrentMixing) -> int:
+    h, keys, values = model.hidden, state.key_heads * state.key_dim, state.heads * state.value_dim
     if state.rule == "selective":
-        return _selective(of, state, values)
+        return _selective(model, state, values)
     weights = h * (2 * keys + 2 * values) + values * h
     mixed = 2 * keys + values
     weights += mixed * (state.conv + state.conv_bias)
@@ -129,11 +129,11 @@ def _recurrent(of: Model, state: RecurrentMixing) -> int:
     return weights + values
 
 
-def _selective(of: Model, state: RecurrentMixing, values: int) -> int:
+def _selective(model: Model, state: RecurrentMixing, values: int) -> int:
     """Of Mamba-1: inputs, gates and outputs, the convolution, B, C and steps of what leaves it, their norms, A and D."""
     inner = 2 * state.key_dim + state.gate_rank
-    weights = 3 * of.hidden * values + values * (state.conv + state.conv_bias) + values * (inner + state.gate_rank + 1)
-    return weights + of.qk_norm * inner + values * (state.key_dim + 1)
+    weights = 3 * model.hidden * values + values * (state.conv + state.conv_bias) + values * (inner + state.gate_rank + 1)
+    return weights + model.qk_norm * inner + values * (state.key_dim + 1)
 
 
 def ffn_parameter_count(model: Model, width: int, hidden: int = 0) -> int:
@@ -144,15 +144,15 @@ def ffn_parameter_count(model: Model, width: int, hidden: int = 0) -> int:
 
 def _feeding(layer: LayerGroup, *, active: bool) -> int:
     """Weights of an FFN with its norm."""
-    of, experts = layer.of, layer.of.experts
-    norms = 0 if of.parallel else _norms(of)
+    model, experts = layer.of, layer.of.experts
+    norms = 0 if model.parallel else _norms(model)
     if not layer.name.startswith(MOE) or experts is None:
-        return norms + ffn_parameter_count(of, of.ffn_intermediate)
+        return norms + ffn_parameter_count(model, model.ffn_intermediate)
     routed = experts.top_k if active else experts.count
-    router = experts.count * (of.hidden + experts.score_bias + experts.route_bias)
-    shared = experts.shared * ffn_parameter_count(of, shared_expert_width(experts)) + experts.shared_gate * of.hidden
-    around = 2 * of.hidden * experts.latent
-    return norms + router + routed * ffn_parameter_count(of, experts.intermediate, experts.latent) + shared + around
+    router = experts.count * (model.hidden + experts.score_bias + experts.route_bias)
+    shared = experts.shared * ffn_parameter_count(model, shared_expert_width(experts)) + experts.shared_gate * model.hidden
+    around = 2 * model.hidden * experts.latent
+    return norms + router + routed * ffn_parameter_count(model, experts.intermediate, experts.latent) + shared + around
 
 
 def shared_expert_width(experts: ExpertLayers) -> int:
@@ -169,9 +169,9 @@ def _norm(model: Model) -> int:
     return model.hidden * (2 if model.norm == "layernorm" else 1)
 
 
-def _norms(of: Model) -> int:
+def _norms(model: Model) -> int:
     """Of one half of a layer."""
-    return _norm(of) * (2 if of.post_norms else 1)
+    return _norm(model) * (2 if model.post_norms else 1)
 
 
 def _outside_layers(model: Model) -> int:
@@ -184,31 +184,31 @@ def position_values(model: Model) -> int:
     return model.learned_positions * model.hidden
 
 
-def kv_values_per_token(of: Model) -> int:
+def kv_values_per_token(model: Model) -> int:
     """Values cached per position in one layer: K and V of every KV head, or the latent of MLA."""
-    if of.recurrence is not None or of.kv_reused:
+    if model.recurrence is not None or model.kv_reused:
         return 0
-    if of.compressed is not None:
-        return of.head_dim
-    if of.latent is not None:
-        return of.latent.kv_rank + of.latent.rope_dim
-    return of.kv_heads * (of.head_dim + value_head_dim(of))
+    if model.compressed is not None:
+        return model.head_dim
+    if model.latent is not None:
+        return model.latent.kv_rank + model.latent.rope_dim
+    return model.kv_heads * (model.head_dim + value_head_dim(model))
 
 
-def index_values_per_token(of: Model) -> int:
+def index_values_per_token(model: Model) -> int:
     """Values of an indexer key cached per position in one layer."""
-    return 0 if of.indexer is None or of.indexer.reused or of.recurrence is not None else of.indexer.dim
+    return 0 if model.indexer is None or model.indexer.reused or model.recurrence is not None else model.indexer.dim
 
 
-def state_values_per_sequence(of: Model) -> int:
+def state_values_per_sequence(model: Model) -> int:
     """Values of a sequence's recurrent state in one layer."""
-    state = of.recurrence
+    state = model.recurrence
     return 0 if state is None else state.heads * state.key_dim * state.value_dim
 
 
-def conv_values_per_sequence(of: Model) -> int:
+def conv_values_per_sequence(model: Model) -> int:
     """Values of earlier tokens that a convolution keeps per sequence in one layer."""
-    state = of.recurrence
+    state = model.recurrence
     if state is None or not state.conv:
         return 0
     return (state.conv - 1) * (2 * state.key_heads * convolved_keys(state) + state.heads * state.value_dim)
@@ -261,7 +261,7 @@ def sequence_memory(model: Model) -> tuple[SequenceMemory, ...]:
 
 def kv_values_all_layers(model: Model) -> int:
     """Values cached per position, over all layers. [1]"""
-    return sum(of.layer.times * (of.kv + of.scores) for of in sequence_memory(model))
+    return sum(memory.layer.times * (memory.kv + memory.scores) for memory in sequence_memory(model))
 
 
 def growing_values_per_token(model: Model) -> float:
@@ -271,8 +271,11 @@ def growing_values_per_token(model: Model) -> float:
 
 def growing_bytes_per_token(model: Model, itemsize: float, indexed: float) -> float:
     """Bytes that each further token adds to the caches of a long sequence, over all layers. [B]"""
-    some = sequence_memory(model)
-    return sum(of.layer.times * (of.kv * of.reach.grows * itemsize + of.scores * of.indexed.grows * indexed) for of in some)
+    memory = sequence_memory(model)
+    return sum(
+        memory.layer.times * (memory.kv * memory.reach.grows * itemsize + memory.scores * memory.indexed.grows * indexed)
+        for memory in memory
+    )
 
 
 class CacheGrowth(NamedTuple):
@@ -290,26 +293,30 @@ class CacheGrowth(NamedTuple):
 def cache_growth(model: Model, itemsize: float, indexed: float) -> CacheGrowth:
     """Growth of a sequence's caches per token: without end, or until the first window is full. [B]"""
     without_end = growing_bytes_per_token(model, itemsize, indexed)
-    caching = [of for of in sequence_memory(model) if of.kv or of.scores]
+    caching = [memory for memory in sequence_memory(model) if memory.kv or memory.scores]
     if without_end or not caching:
         return CacheGrowth(without_end)
-    until = min(of.reach.window or of.reach.chunk for of in caching)
-    return CacheGrowth(sum(of.layer.times * (of.kv * itemsize + of.scores * indexed) for of in caching), until)
+    until = min(memory.reach.window or memory.reach.chunk for memory in caching)
+    return CacheGrowth(sum(memory.layer.times * (memory.kv * itemsize + memory.scores * indexed) for memory in caching), until)
 
 
 def window_values(model: Model) -> int:
     """Cached values of windows and chunks of a sequence that exceeds them, over all layers. [1]"""
-    return sum(of.layer.times * of.kv * (of.reach.window or of.reach.chunk) for of in sequence_memory(model))
+    return sum(
+        memory.layer.times * memory.kv * (memory.reach.window or memory.reach.chunk) for memory in sequence_memory(model)
+    )
 
 
 def cached_values_at(model: Model, positions: Any) -> Any:
     """Cached values of a sequence of some positions, over all layers, without recurrent states. [1]"""
     total: Any = 0.0
-    for of in sequence_memory(model):
-        total = total + of.layer.times * (of.kv * of.reach.kept(positions) + of.scores * of.indexed.kept(positions))
+    for memory in sequence_memory(model):
+        total = total + memory.layer.times * (
+            memory.kv * memory.reach.kept(positions) + memory.scores * memory.indexed.kept(positions)
+        )
     return total
 
 
 def fixed_bytes_per_sequence(model: Model, itemsize: float) -> float:
     """Bytes of a sequence's recurrent states, over all layers. [B]"""
-    return sum(of.layer.times * (of.state * STATE_BYTES + of.conv * itemsize) for of in sequence_memory(model))
+    return sum(memory.layer.times * (memory.state * STATE_BYTES + memory.conv * itemsize) for memory in sequence_memory(model))

@@ -28,9 +28,9 @@ class PublishedFacts:
     given: tuple[tuple[str, Any], ...] = field(default=(), compare=False, repr=False)
 
 
-def is_near(one: Any, other: Any) -> Any:
+def is_near(value: Any, other: Any) -> Any:
     """Whether two figures agree closely enough to be of one chip; broadcasts over designs."""
-    return abs(one - other) <= NEAR * abs(other)
+    return abs(value - other) <= NEAR * abs(other)
 
 
 def is_said(chip: Any, fact: str) -> bool:

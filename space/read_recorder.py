@@ -43,15 +43,15 @@ def record_reads(value: Any, leaves: Sequence[str], first: Callable[[str], None]
         kind = next(kind for kind in type(owner).__mro__ if name in kind.__dict__)
         owners.setdefault((kind, name), {})[id(owner)] = leaf
         kept.append(owner)  # so that no other object has its id
-    found: set[str] = set()
+    reads: set[str] = set()
     fields_of = {key: key[0].__dict__[key[1]] for key in owners}
     try:
         for key, known in owners.items():
-            setattr(*key, _Recorded(fields_of[key], known, found, first))
-        _recordings.append(found)
-        yield found
+            setattr(*key, _Recorded(fields_of[key], known, reads, first))
+        _recordings.append(reads)
+        yield reads
     finally:
-        _recordings[:] = [one for one in _recordings if one is not found]
+        _recordings[:] = [one for one in _recordings if one is not reads]
         for key, own in fields_of.items():
             setattr(*key, own)
 
@@ -59,20 +59,20 @@ def record_reads(value: Any, leaves: Sequence[str], first: Callable[[str], None]
 class _Recorded:
     """A field descriptor that records its reads."""
 
-    def __init__(self, field: Any, leaves: dict[int, str], found: set[str], first: Callable[[str], None]) -> None:
+    def __init__(self, field: Any, leaves: dict[int, str], read_leaves: set[str], first: Callable[[str], None]) -> None:
         self._field = field
         self._leaves = leaves
-        self._found = found
+        self._found = read_leaves
         self._first = first
 
     def __get__(self, owner: Any, kind: type | None = None) -> Any:
         value = self._field.__get__(owner, kind)
         if owner is not None and not _generic(sys._getframe(1).f_code):
             leaf = self._leaves.get(id(owner))
-            for one in (leaf,) if leaf is not None else tuple(self._leaves.values()):
-                if one not in self._found:
-                    self._found.add(one)
-                    self._first(one)
+            for single_leaf in (leaf,) if leaf is not None else tuple(self._leaves.values()):
+                if single_leaf not in self._found:
+                    self._found.add(single_leaf)
+                    self._first(single_leaf)
         return value
 
     def __set__(self, owner: Any, value: Any) -> None:

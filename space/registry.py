@@ -53,17 +53,19 @@ class Registry(dict[str, T]):
         entry = self._installed()[name]
         try:
             install_former_names()
-            found: T = with_former_functions(self.group, entry.load())
+            former_functions: T = with_former_functions(self.group, entry.load())
         except Exception as error:  # a package may fail in any way
             raise DesignError(f"{_place(entry)}: cannot be imported: {type(error).__name__}: {error}") from error
         kind = self._kind or type(self[self.shipped[0]])
-        lacks = [need for need in self.needs if not hasattr(found, need)]
-        if not isinstance(found, kind) or lacks:
-            what = f"it lacks {', '.join(lacks)}" if lacks else f"it is a {type(found).__name__}, not a {kind.__name__}"
+        lacks = [need for need in self.needs if not hasattr(former_functions, need)]
+        if not isinstance(former_functions, kind) or lacks:
+            what = (
+                f"it lacks {', '.join(lacks)}" if lacks else f"it is a {type(former_functions).__name__}, not a {kind.__name__}"
+            )
             raise DesignError(f"{_place(entry)}: no option of this kind: {what}")
         say_former_names(entry.dist.name if entry.dist is not None else "a package")
-        self[name] = found
-        return found
+        self[name] = former_functions
+        return former_functions
 
     def names(self) -> list[str]:
         """Names of all options, shipped or added by installed packages.
@@ -82,13 +84,13 @@ class Registry(dict[str, T]):
     def _installed(self) -> "dict[str, EntryPoint]":
         from importlib.metadata import entry_points  # slow, and hardly ever needed
 
-        found: dict[str, EntryPoint] = {}
+        points: dict[str, EntryPoint] = {}
         for entry in entry_points(group=self.group):
-            if entry.name in self.shipped or entry.name in found:
-                other = _place(found[entry.name]) if entry.name in found else "what ships here"
+            if entry.name in self.shipped or entry.name in points:
+                other = _place(points[entry.name]) if entry.name in points else "what ships here"
                 raise DesignError(f"{_place(entry)}: the name is that of {other}; one of them needs another name")
-            found[entry.name] = entry
-        return found
+            points[entry.name] = entry
+        return points
 
 
 def _place(entry: "EntryPoint") -> str:

@@ -71,13 +71,13 @@ class Requests:
     def digest(self) -> str:
         """Digest of the requests' content, equal for equal requests."""
         parts = (self.arrival, self.prompt, self.output, self.starts, self.hashes)
-        found = hashlib.sha256(str(self.block).encode())
+        digest = hashlib.sha256(str(self.block).encode())
         for part in parts:
-            found.update(np.ascontiguousarray(part, float).tobytes())
+            digest.update(np.ascontiguousarray(part, float).tobytes())
         for name in ("kinds", "ranks", "before", "think"):
             if len(column := getattr(self, name)):
-                found.update(name.encode() + np.ascontiguousarray(column, float).tobytes())
-        return found.hexdigest()[:32]
+                digest.update(name.encode() + np.ascontiguousarray(column, float).tobytes())
+        return digest.hexdigest()[:32]
 
     @cached_property
     def total(self) -> Array:
@@ -156,8 +156,8 @@ class Requests:
 
     def first(self, count: int) -> "Requests":
         """The first `count` requests of the stream."""
-        some = self._rows(np.arange(min(count, len(self))), self.arrival[:count])
-        return replace(some, truncated=self.truncated or count < len(self))
+        rows = self._rows(np.arange(min(count, len(self))), self.arrival[:count])
+        return replace(rows, truncated=self.truncated or count < len(self))
 
     def of_kind(self, number: int) -> "Requests":
         """Requests of one SLO class, at their arrival times."""
@@ -176,8 +176,8 @@ class Requests:
 
     def drawn(self, count: int, seed: int) -> "Requests":
         """Requests drawn with replacement, without times; turns of sessions are drawn singly."""
-        some = replace(self, before=_none(), think=np.zeros(0), turns=_none(), users=0)
-        return some._rows(np.random.default_rng(seed).integers(len(self), size=count), np.full(count, np.nan))
+        sample = replace(self, before=_none(), think=np.zeros(0), turns=_none(), users=0)
+        return sample._rows(np.random.default_rng(seed).integers(len(self), size=count), np.full(count, np.nan))
 
     def clipped(self, total: int) -> "Requests":
         """Requests cut to at most `total` tokens; prompts are shortened first, down to one token. [token]
@@ -188,14 +188,14 @@ class Requests:
         if total < 2:
             raise DesignError(f"clip: a request needs at least 2 tokens, got {total}")
         prompt = np.maximum(1, np.minimum(self.prompt, total - self.output)).astype(np.int32)
-        some = replace(self, prompt=prompt, output=np.minimum(self.output, total - prompt).astype(np.int32))
+        limited = replace(self, prompt=prompt, output=np.minimum(self.output, total - prompt).astype(np.int32))
         if not len(self.starts):
-            return some
+            return limited
         # of a prompt that is cut, the hash of the block where that happens stands for tokens that are gone
         counts = np.diff(self.starts)
         left = np.where(prompt < self.prompt, np.minimum(counts, prompt // self.block), counts)
         kept = self._places < np.repeat(left, counts)
-        return replace(some, starts=np.concatenate([[0], np.cumsum(left)]), hashes=self.hashes[kept])
+        return replace(limited, starts=np.concatenate([[0], np.cumsum(left)]), hashes=self.hashes[kept])
 
     def scaled(self, factor: float) -> "Requests":
         """The same requests at `factor` times their rate."""
@@ -250,18 +250,18 @@ class Requests:
         if not len(self.before) or not users >= 1:
             raise DesignError(f"users: {users} users need requests in sessions, and at least 1 user")
         first, last = np.flatnonzero(self.turns == 0), np.arange(len(self))
-        of = self.sessions
-        np.maximum.at(last, of, np.arange(len(self)))  # the last of its session
+        sessions = self.sessions
+        np.maximum.at(last, sessions, np.arange(len(self)))  # the last of its session
         before = self.before.copy()
         before[first] = -1
         before[first[users:]] = last[first[: max(0, len(first) - users)]]
         # whom a session waits for has to stand above it: users in turn, session after session
-        order = np.argsort(np.searchsorted(first, of) // users, kind="stable")
-        some = replace(self, before=before, users=min(users, len(first)))
+        order = np.argsort(np.searchsorted(first, sessions) // users, kind="stable")
+        closed = replace(self, before=before, users=min(users, len(first)))
         none = np.zeros(0, np.int64)  # hashes are many: they are put in order once
-        turns = replace(some, starts=none, hashes=none)._rows(order, np.zeros(len(self)))
+        turns = replace(closed, starts=none, hashes=none)._rows(order, np.zeros(len(self)))
         begun, arrival = turns._begun_order(turns.think[turns.before < 0])
-        return some._rows(order[begun], arrival)
+        return closed._rows(order[begun], arrival)
 
     def at_once(self) -> "Requests":
         """The same requests all at time 0, and later turns without think time: a saturating load."""
@@ -281,10 +281,10 @@ class Requests:
     @property
     def sessions(self) -> Array:
         """Row of the first turn of each request's session, shape (requests,)."""
-        found, before = list(range(len(self))), self.before.tolist()
+        sessions, before = list(range(len(self))), self.before.tolist()
         for row in np.flatnonzero(self.turns > 0).tolist():
-            found[row] = found[before[row]]
-        return np.array(found, np.int64)
+            sessions[row] = sessions[before[row]]
+        return np.array(sessions, np.int64)
 
     def _rows(self, rows: Array, arrival: Array) -> "Requests":
         beside = {name: column[rows] for name in OPTIONAL_COLUMNS if len(column := getattr(self, name))}
@@ -292,17 +292,17 @@ class Requests:
             place = np.full(len(self) + 1, -1)  # the last one is of those that wait for nobody
             place[rows] = np.arange(len(rows))
             beside["before"] = place[self.before[rows]]
-        some = replace(self, arrival=arrival, prompt=self.prompt[rows], output=self.output[rows], **beside)
+        selected_rows = replace(self, arrival=arrival, prompt=self.prompt[rows], output=self.output[rows], **beside)
         if not len(self.starts):
-            return some
+            return selected_rows
         counts = np.diff(self.starts)[rows]
         starts = np.concatenate([[0], np.cumsum(counts)])
         if starts[-1] > MANY_BLOCKS * len(rows):  # long pieces are copied as they are
             first, after = self.starts[rows].tolist(), (self.starts[rows] + counts).tolist()
             pieces = [self.hashes[begin:end] for begin, end in zip(first, after, strict=True)]
-            return replace(some, starts=starts, hashes=np.concatenate(pieces))
+            return replace(selected_rows, starts=starts, hashes=np.concatenate(pieces))
         places = np.repeat(self.starts[rows] - starts[:-1], counts) + np.arange(starts[-1])
-        return replace(some, starts=starts, hashes=self.hashes[places])
+        return replace(selected_rows, starts=starts, hashes=self.hashes[places])
 
 
 def make_requests(lengths: Any, arrival: Any = None) -> Requests:

@@ -23,7 +23,7 @@ def mask_passwords(text: str) -> str:
     >>> mask_passwords("store=postgresql://me:secret@host/db")
     'store=postgresql://me:***@host/db'
     """
-    return PASSWORD.sub(lambda found: f"{found[1]}***@" if found[1] else f"{found[2] or found[3]}***", text)
+    return PASSWORD.sub(lambda match: f"{match[1]}***@" if match[1] else f"{match[2] or match[3]}***", text)
 
 
 def mask_passwords_in(value: Any) -> Any:

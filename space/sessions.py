@@ -78,25 +78,25 @@ def make_sessions(
     for _ in range(count):
         many = _whole(rng, turns, 1, spread)[0]
         many = min(many, requests - made) if requests else many
-        asked, said = _whole(rng, question, many, spread), _whole(rng, answer, many, spread)
-        ends = system + np.cumsum(asked + said)
+        questions, answers = _whole(rng, question, many, spread), _whole(rng, answer, many, spread)
+        ends = system + np.cumsum(questions + answers)
         pauses = rng.gamma(1 / cv**2, think * cv**2, many) if cv and think else np.full(many, think)
         before, place = made + np.arange(-1, many - 1), np.arange(many, dtype=np.int32)
         before[0] = -1
-        talks.append(_Talk(ends - said, said, before, pauses, place))
-        hashes += _blocks(ends, said, system // block, used, block)
+        talks.append(_Talk(ends - answers, answers, before, pauses, place))
+        hashes += _blocks(ends, answers, system // block, used, block)
         used += int(ends[-1]) // block - system // block
         made += many
         if requests and made >= requests:
             break
     prompts, outputs, befores, thinks, places = map(np.concatenate, zip(*talks, strict=True))
-    starts = np.concatenate([[0], np.cumsum([len(some) for some in hashes])]).astype(np.int64)
+    starts = np.concatenate([[0], np.cumsum([len(digest) for digest in hashes])]).astype(np.int64)
     flat = np.concatenate(hashes).astype(np.int32)
-    found = Requests(
+    found_requests = Requests(
         np.zeros(made), prompts.astype(np.int32), outputs.astype(np.int32), starts, flat, block,
         before=befores, think=thinks, turns=places,
     )  # fmt: skip
-    return found.begun(begins[: len(talks)])
+    return found_requests.begun(begins[: len(talks)])
 
 
 class _Talk(NamedTuple):
@@ -120,18 +120,18 @@ def _check(turns: float, question: float, answer: float, rate: float, think: flo
         )
 
 
-def _blocks(ends: Array, said: Array, shared: int, used: int, block: int) -> list[Array]:
+def _blocks(ends: Array, answers: Array, shared: int, used: int, block: int) -> list[Array]:
     """Hashes of each turn of a conversation: of the `shared` blocks of a system's prompt, then its own from `used` on.
 
     Args:
         ends: tokens after each turn's answer.
-        said: tokens of the last answer in these.
+        answers: tokens of the last answer in these.
         shared, used, block: blocks of the system's prompt, all hashes so far, tokens of one.
     """
     blocks = np.concatenate([np.arange(shared), np.arange(used, used + int(ends[-1]) // block - shared)])
     return [
         blocks[: end // block if end // block > -(-asks // block) else asks // block]
-        for end, asks in zip(ends, ends - said, strict=True)
+        for end, asks in zip(ends, ends - answers, strict=True)
     ]
 
 

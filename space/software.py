@@ -73,11 +73,13 @@ OF_CACHES = (DEVICES, SERVED_DEVICES, POOLED_DIES, SERVED_POOLED_DIES)
 """Software of dies with a cache."""
 
 
-def _any_stack(of: Parts) -> Parts:
-    return of._replace(needs={name: kind for name, kind in of.needs.items() if name != "stack"}, may=(*of.may, "stack"))
+def _any_stack(parts: Parts) -> Parts:
+    return parts._replace(
+        needs={name: kind for name, kind in parts.needs.items() if name != "stack"}, may=(*parts.may, "stack")
+    )
 
 
-_PLANS = WholeKinds(Mapping, "mapping", {name: _any_stack(of) for name, of in SOFTWARE.items()})
+_PLANS = WholeKinds(Mapping, "mapping", {name: _any_stack(parts) for name, parts in SOFTWARE.items()})
 
 
 @memoize_by_identity

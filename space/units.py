@@ -49,10 +49,10 @@ def parse_quantity(text: str, unit: str) -> float:
             raise DesignError(f"{text!r} is in {other[0]}; all prices are in USD: convert it, and give the rate in its note")
         if meant := _meant(text):
             raise DesignError(f"{text!r} has an unknown unit; did you mean {meant}?")
-        said = (
+        needed_text = (
             "a number; write a number, as in '8'" if unit == "1" else f"a quantity; write a number and a unit, as in '8 {unit}'"
         )
-        raise DesignError(f"{text!r} is not {said}")
+        raise DesignError(f"{text!r} is not {needed_text}")
     if quantity.dimensionless and unit != "1":
         raise DesignError(f"{text!r} has no unit; expected one of {unit}, as in '{text} {unit}'")
     if not quantity.is_compatible_with(_spelling(unit)):
@@ -160,9 +160,9 @@ QUANTITY = re.compile(
 
 @cache
 def _quantity(text: str) -> Any:
-    found = QUANTITY.fullmatch(text)
+    quantity_match = QUANTITY.fullmatch(text)
     try:
-        return _registry().Quantity(float(found[1]), _spelling(found[2] or "1")) if found else None
+        return _registry().Quantity(float(quantity_match[1]), _spelling(quantity_match[2] or "1")) if quantity_match else None
     except Exception:  # pint raises many kinds, down to tokenizer errors; each means "no quantity"
         return None
 
@@ -190,12 +190,12 @@ def parse_with_dimension(text: str, where: str) -> tuple[float, Any]:
     Raises:
         DesignError: text that is none, as of `where`.
     """
-    found = _quantity(text)
-    if found is None:
+    quantity = _quantity(text)
+    if quantity is None:
         if meant := _meant(text):
             raise DesignError(f"{where}: {text!r} has an unknown unit; did you mean {meant}?")
         raise DesignError(f"{where}: {text!r} is not a quantity; write a number and a unit, as in '8 MB'")
-    return float(found.magnitude), found.units
+    return float(quantity.magnitude), quantity.units
 
 
 def unit_text(unit: Any) -> str:
@@ -207,13 +207,13 @@ def unit_text(unit: Any) -> str:
     return "1" if unit.dimensionless else f"{unit:~C}".replace("mm**2", "mm2").replace("cm**2", "cm2")
 
 
-def conversion_factor(one: Any, other: Any) -> float | None:
-    """Factor from unit `other` to unit `one`; None if the units are incompatible.
+def conversion_factor(unit: Any, other: Any) -> float | None:
+    """Factor from unit `other` to unit `unit`; None if the units are incompatible.
 
     >>> conversion_factor(dimension("s"), dimension("1/Hz")), conversion_factor(dimension("s"), dimension("W"))
     (1.0, None)
     """
-    return float(_registry().Quantity(1.0, other).to(one).magnitude) if one.is_compatible_with(other) else None
+    return float(_registry().Quantity(1.0, other).to(unit).magnitude) if unit.is_compatible_with(other) else None
 
 
 def _meant(text: str) -> str:
@@ -224,20 +224,20 @@ def _meant(text: str) -> str:
     >>> _meant("4 Gb/s")
     "'4 GB/s' or '4 Gbit/s'"
     """
-    found = QUANTITY.fullmatch(text)
-    if found is None or found[2] is None:
+    quantity_match = QUANTITY.fullmatch(text)
+    if quantity_match is None or quantity_match[2] is None:
         return ""
     usual = {
         f"{prefix}{unit}".lower(): f"{prefix}{unit}"
         for unit in KNOWN_UNITS
         for prefix in ("m", "n", "u", "", "Ki", "Mi", "Gi", "Ti", "T", "G", "M", "k")
     }
-    unit = re.sub("[A-Za-z]+", lambda word: usual.get(word[0].lower(), word[0]), found[2].strip())
-    meant = f"{found[1]} {unit}"
-    if unit == found[2].strip() or _quantity(meant) is None:
+    unit = re.sub("[A-Za-z]+", lambda word: usual.get(word[0].lower(), word[0]), quantity_match[2].strip())
+    meant = f"{quantity_match[1]} {unit}"
+    if unit == quantity_match[2].strip() or _quantity(meant) is None:
         return ""
-    bits = re.search(r"(?<=[kMGT])b\b", found[2])
-    return f"'{meant}' or '{found[1]} {found[2].strip().replace('b', 'bit')}'" if bits else f"'{meant}'"
+    bits = re.search(r"(?<=[kMGT])b\b", quantity_match[2])
+    return f"'{meant}' or '{quantity_match[1]} {quantity_match[2].strip().replace('b', 'bit')}'" if bits else f"'{meant}'"
 
 
 KNOWN_UNITS = ("B", "bit", "op", "flop", "FLOPS", "s", "Hz", "W", "J", "V", "token", "USD", "mm2")

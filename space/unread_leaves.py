@@ -19,20 +19,20 @@ def deciding_leaves(value: Any, address: str) -> dict[str, tuple[str | int, ...]
     declared: Mapping[str, tuple[str | int, ...]] = field_at(value, address).metadata.get("unread", {})
     part = address.rpartition(".")[0]
     whole = part.rpartition(".")[0]
-    found = {
+    words = {
         name if name.startswith("mapping.") else f"{whole}{name[1:]}" if name.startswith("..") else f"{part}.{name}": words
         for name, words in declared.items()
     }
-    return {chooser: words for chooser, words in found.items() if _there(value, chooser)}
+    return {chooser: words for chooser, words in words.items() if _there(value, chooser)}
 
 
 def why_unread(value: Any, address: str) -> str:
     """Settings under which a leaf is unread, as ``mapping.decode.gemv=ring``; empty string if it is read."""
-    found = deciding_leaves(value, address)
-    said = {chooser: leaf_at(value, chooser) for chooser in found}
-    if not found or any(said[chooser] not in words for chooser, words in found.items()):
+    leaves = deciding_leaves(value, address)
+    given_leaves = {chooser: leaf_at(value, chooser) for chooser in leaves}
+    if not leaves or any(given_leaves[chooser] not in words for chooser, words in leaves.items()):
         return ""
-    return ", ".join(f"{chooser}={word}" for chooser, word in said.items())
+    return ", ".join(f"{chooser}={word}" for chooser, word in given_leaves.items())
 
 
 Condition = tuple[str, tuple[Any, ...], bool]
@@ -52,7 +52,7 @@ def read_conditions(
     Returns:
         No condition where something always reads one of the leaves, None where nothing ever does.
     """
-    found: dict[str, Condition] = {}
+    conditions: dict[str, Condition] = {}
     for target in targets:
         deciding = deciding_leaves(value, target)
         if not deciding:
@@ -67,9 +67,9 @@ def read_conditions(
             reading = tuple(word for word in values if word not in words)
             if usual and len(reading) == len(values):
                 return ()
-            before = found.get(knob, (knob, (), False))
-            found[knob] = knob, tuple(word for word in values if word in reading or word in before[1]), usual or before[2]
-    kept = tuple(condition for condition in found.values() if condition[1] or condition[2])
+            before = conditions.get(knob, (knob, (), False))
+            conditions[knob] = knob, tuple(word for word in values if word in reading or word in before[1]), usual or before[2]
+    kept = tuple(condition for condition in conditions.values() if condition[1] or condition[2])
     return kept or None
 
 

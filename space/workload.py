@@ -138,9 +138,11 @@ class ProductCase:
         return f"{self.kind} {product_text(self)}"
 
 
-def product_text(of: ProductCase) -> str:
+def product_text(product_case: ProductCase) -> str:
     """Sizes of a product as m x k x n, preceded by the number of groups if there are several."""
-    return " x ".join(map(str, (*((of.groups,) if of.groups > 1 else ()), of.m, of.k, of.n)))
+    return " x ".join(
+        map(str, (*((product_case.groups,) if product_case.groups > 1 else ()), product_case.m, product_case.k, product_case.n))
+    )
 
 
 DISTRIBUTIONS = ("balanced", "power_law")
@@ -356,8 +358,8 @@ class CollectiveCase:
     @property
     def content(self) -> str:
         """Text that identifies the case, without its label, for content keys."""
-        of = f" of {self.hidden}" if self.pattern in EXPERT_EXCHANGES else ""
-        return f"{self.subject} {self.nbytes!r}{of}" + ("" if self.recorded else " by the host")
+        hidden_text = f" of {self.hidden}" if self.pattern in EXPERT_EXCHANGES else ""
+        return f"{self.subject} {self.nbytes!r}{hidden_text}" + ("" if self.recorded else " by the host")
 
 
 @dataclass(frozen=True, slots=True)
@@ -478,7 +480,7 @@ class ServingLoad:
         """SLO bounds on TTFT and TPOT: numbers, or arrays over requests if there are classes. [s]"""
         if not self.classes:
             return self.ttft, self.tpot
-        bounds = np.array([(one.ttft, one.tpot) for one in self.classes])[self.requests.kinds]
+        bounds = np.array([(slo_class.ttft, slo_class.tpot) for slo_class in self.classes])[self.requests.kinds]
         return bounds[:, 0], bounds[:, 1]
 
     @property
@@ -547,11 +549,11 @@ class Workload:
 
 def cases_by_model(workload: Workload) -> dict[Model, tuple[tuple[int, BatchCase], ...]]:
     """Batch cases of a workload with their indices, grouped by model."""
-    found: dict[Model, list[tuple[int, BatchCase]]] = {}
+    cases_of_model: dict[Model, list[tuple[int, BatchCase]]] = {}
     for place, case in enumerate(workload.cases):
         if isinstance(case, BatchCase):
-            found.setdefault(case.model, []).append((place, case))
-    return {model: tuple(cases) for model, cases in found.items()}
+            cases_of_model.setdefault(case.model, []).append((place, case))
+    return {model: tuple(cases) for model, cases in cases_of_model.items()}
 
 
 def decode_segments(case: BatchCase) -> list[tuple[int, int, tuple[tuple[int, int], ...]]]:

@@ -10,7 +10,7 @@ from dse.space.fields import replace_leaves
 
 def metrics(name: str, changes: Sequence[Mapping[str, object]], *overrides: str) -> list[dict[str, float]]:
     """Metrics of the study's design for each set of changes, which are leaves by address in SI."""
-    asked = find_study(name, *overrides).question
-    found = evaluate(stack_designs([replace_leaves(asked.base, some) for some in changes]), asked.workload)
-    assert found.feasible.all(), f"{name}: a design does not fit"
-    return [{metric: float(column[row]) for metric, column in found.columns.items()} for row in range(len(changes))]
+    question = find_study(name, *overrides).question
+    evaluation = evaluate(stack_designs([replace_leaves(question.base, change) for change in changes]), question.workload)
+    assert evaluation.feasible.all(), f"{name}: a design does not fit"
+    return [{metric: float(column[row]) for metric, column in evaluation.columns.items()} for row in range(len(changes))]

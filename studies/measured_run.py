@@ -81,7 +81,7 @@ def measured(path: Path) -> Run:
     return Run(make_requests(np.stack([prompt, output], 1), arrival - arrival[0]), first - arrival[0], last - arrival[0])
 
 
-def simulated(asked: Requests, overrides: Sequence[str]) -> Run:
+def simulated(requests: Requests, overrides: Sequence[str]) -> Run:
     """Run simulated on the design that overrides give, at fidelity=analytical.
 
     Raises:
@@ -92,24 +92,24 @@ def simulated(asked: Requests, overrides: Sequence[str]) -> Run:
     design, load = posed.base, posed.workload.cases[0]
     if not isinstance(load, ServingLoad):
         raise DesignError("workload: a measured run needs a serving load; use workload=serving")
-    load = replace(load, requests=asked)
+    load = replace(load, requests=requests)
     worst = worst_violation(design, replace(posed.workload, cases=(load,)))
     if worst is not None and worst.need > worst.have:
         raise DesignError(f"{worst.limit}: needs {worst.need:g}, has {worst.have:g}")
-    found = deploy_load(design, load, "analytical")[0].serve(asked)
-    if found.never:
-        raise DesignError(found.never)
-    return Run(asked, found["first"], found["completed"])
+    served_run = deploy_load(design, load, "analytical")[0].serve(requests)
+    if served_run.never:
+        raise DesignError(served_run.never)
+    return Run(requests, served_run["first"], served_run["completed"])
 
 
-def compared(one: Run, other: Run) -> list[Compared]:
+def compared(run: Run, other: Run) -> list[Compared]:
     """Means and 90th percentiles of a measured run and of a simulated one."""
-    found = []
-    for name, times in one.times.items():
+    rows = []
+    for name, times in run.times.items():
         again = other.times[name]
-        found.append(Compared(f"{name} mean", float(times.mean()), float(again.mean())))
-        found.append(Compared(f"{name} p90", *(float(np.percentile(values, 90)) for values in (times, again))))
-    return found
+        rows.append(Compared(f"{name} mean", float(times.mean()), float(again.mean())))
+        rows.append(Compared(f"{name} p90", *(float(np.percentile(values, 90)) for values in (times, again))))
+    return rows
 
 
 def main(words: Sequence[str]) -> None:

@@ -102,20 +102,20 @@ def accuracy() -> str:
 def summary() -> str:
     """Table of simulation errors, a paper per row, with numbers and ranges of each role in columns."""
     head = ["paper", *(word for role in ROLES for word in (f"{role} numbers", "median, worst error", "ranges hold"))]
-    found = compared()
-    return table(head, [line(paper, of(prefix, found)) for prefix, paper in PAPERS.items()])
+    comparison = compared()
+    return table(head, [line(paper, of(prefix, comparison)) for prefix, paper in PAPERS.items()])
 
 
-def of(prefix: str, found: Mapping[str, Sequence[ValidationRow]]) -> list[ValidationRow]:
+def of(prefix: str, rows: Mapping[str, Sequence[ValidationRow]]) -> list[ValidationRow]:
     """Rows of one paper, by the beginning of its studies' names."""
-    return [row for study, rows in found.items() if study.startswith(prefix) for row in rows]
+    return [row for study, rows in rows.items() if study.startswith(prefix) for row in rows]
 
 
-def line(paper: str, found: Sequence[ValidationRow]) -> list[str]:
+def line(paper: str, rows: Sequence[ValidationRow]) -> list[str]:
     """Table cells of one paper: errors and held ranges by role."""
     cells = [paper]
     for role in ROLES:
-        score = score_rows(row for row in found if row.role == role)
+        score = score_rows(row for row in rows if row.role == role)
         cells += [f"{len(score.errors)}" if score.errors else "", score.error_text, score.range_text]
     return cells
 
@@ -126,15 +126,15 @@ FINDINGS = {"README": accuracy, "accuracy": published}
 
 def names() -> list[str]:
     """Names of documents to write: verdicts, findings, residuals and, if present, project documents."""
-    found = sorted(path.parent.name for path in HERE.glob("*/finding.py"))
-    return [VERDICTS, *found, RESIDUALS, *(name for name in DOCUMENTS if place(name).exists())]
+    names = sorted(path.parent.name for path in HERE.glob("*/finding.py"))
+    return [VERDICTS, *names, RESIDUALS, *(name for name in DOCUMENTS if place(name).exists())]
 
 
 def main(arguments: list[str]) -> int:
     """Write or check the documents; returns the exit status."""
     stale = []
     typed = [WITH_VERDICTS.get(argument, (argument,)) for argument in arguments if argument != "--check"]
-    for name in [one for several in typed for one in several] or names():
+    for name in [name for several in typed for name in several] or names():
         old, new = written(name)
         if old == new:
             continue

@@ -43,8 +43,8 @@ def loops() -> Iterator[tuple[str, Any]]:
     from dse.evaluators.machine.compile_cache import _Cache
 
     seen = set[int]()
-    for found in pkgutil.walk_packages(top.__path__, f"{top.__name__}."):
-        for made in vars(importlib.import_module(found.name)).values():
+    for package in pkgutil.walk_packages(top.__path__, f"{top.__name__}."):
+        for made in vars(importlib.import_module(package.name)).values():
             if isinstance(getattr(made, "_cache", None), _Cache) and id(made) not in seen:
                 seen.add(id(made))
                 yield f"{made.py_func.__module__}.{made.py_func.__name__}", made

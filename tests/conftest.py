@@ -83,14 +83,14 @@ def fewer(items: list[pytest.Item]) -> Iterator[pytest.Item]:
         name = item.nodeid.partition("[")[0]
         if name in FEWER and isinstance(item, pytest.Function):
             cases.setdefault(name, []).append(item)
-    for name, some in cases.items():
-        if len(some) > FEW or not is_hypothesis_test(some[0].function):
-            yield from rest(some, Random(f"{DRAW} {name}"))
-        if not is_hypothesis_test(some[0].function):
+    for name, functions in cases.items():
+        if len(functions) > FEW or not is_hypothesis_test(functions[0].function):
+            yield from rest(functions, Random(f"{DRAW} {name}"))
+        if not is_hypothesis_test(functions[0].function):
             continue
-        own: settings = some[0].function._hypothesis_internal_use_settings  # what Hypothesis's own plugin asks
+        own: settings = functions[0].function._hypothesis_internal_use_settings  # what Hypothesis's own plugin asks
         least = min(own.max_examples, 3)
-        some[0].function._hypothesis_internal_use_settings = settings(own, max_examples=max(own.max_examples // 3, least))
+        functions[0].function._hypothesis_internal_use_settings = settings(own, max_examples=max(own.max_examples // 3, least))
 
 
 def rest(cases: list[pytest.Function], rng: Random) -> list[pytest.Function]:

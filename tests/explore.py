@@ -87,11 +87,11 @@ def case(test: str, text: str) -> dict[str, str]:
     example = re.search(r"(?:Falsifying example|Falsifying explicit example|Failing test case): \w+\((.*?) \)(?= |$)", shown)
     blob = re.search(r"@reproduce_failure\(.*?\)", shown)
     wrong = [line[1:].strip() for line in text.splitlines() if re.match(r"E +\w", line)]
-    said = next(
+    line = next(
         (line for line in wrong if re.match(r"[\w.]*(Error|Warning|Exception|assert)\b", line)), wrong[0] if wrong else ""
     )
     return {
-        "test": test, "example": f"@example({example[1].strip()})" if example else "", "error": said[:300],
+        "test": test, "example": f"@example({example[1].strip()})" if example else "", "error": line[:300],
         "again": blob[0] if blob else "", "text": text[-6000:],
     }  # fmt: skip
 
@@ -100,13 +100,13 @@ def read(place: Path) -> dict[str, dict[str, str]]:
     """What was kept, by test."""
     path = place / FOUND
     lines = path.read_text().splitlines() if path.exists() else []
-    return {one["test"]: one for one in map(json.loads, lines)}
+    return {finding_["test"]: finding_ for finding_ in map(json.loads, lines)}
 
 
-def write(place: Path, found: dict[str, dict[str, str]]) -> None:
+def write(place: Path, earlier: dict[str, dict[str, str]]) -> None:
     """Keep failures, instead of those that were there."""
     place.mkdir(parents=True, exist_ok=True)
-    (place / FOUND).write_text("".join(json.dumps(one) + "\n" for one in found.values()))
+    (place / FOUND).write_text("".join(json.dumps(finding_) + "\n" for finding_ in earlier.values()))
 
 
 def explore(minutes: float, seed: int, again: Sequence[str], words: Sequence[str]) -> Explorer:
@@ -136,10 +136,10 @@ def _started(given: argparse.Namespace, again: Sequence[str], number: int, minut
     return into, subprocess.Popen(command, cwd=ROOT, env=environment)
 
 
-def _lines(found: dict[str, dict[str, str]]) -> Iterator[str]:
-    for one in found.values():
-        yield f"\n{one['test']}\n  {one['error']}"
-        yield from (f"  {one[name][:LONG]}" for name in ("example", "again") if one[name])
+def _lines(findings: dict[str, dict[str, str]]) -> Iterator[str]:
+    for finding_ in findings.values():
+        yield f"\n{finding_['test']}\n  {finding_['error']}"
+        yield from (f"  {finding_[name][:LONG]}" for name in ("example", "again") if finding_[name])
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -168,19 +168,19 @@ def main(words: Sequence[str] | None = None) -> int:
     again = list(before) if given.again else []
     count = 1 if given.again else given.processes
     started = [_started(given, again, number, given.minutes) for number in range(count)]
-    found: dict[str, dict[str, str]] = {}
+    findings: dict[str, dict[str, str]] = {}
     ran = 0
     for into, process in started:
         process.wait()
-        told = json.loads(into.read_text()) if into.exists() else {"ran": 0, "found": {}}
-        ran += told["ran"]
-        found |= told["found"]
+        document = json.loads(into.read_text()) if into.exists() else {"ran": 0, "found": {}}
+        ran += document["ran"]
+        findings |= document["found"]
         if process.returncode or not into.exists():
             print(f"a process ended with {process.returncode}", file=sys.stderr)
-    write(PLACE, found if given.again else before | found)
-    print("\n".join(_lines(found)))
-    print(f"\n{ran} runs of property tests from seed {given.seed}: {len(found)} failed; {PLACE / FOUND}")
-    return 1 if found else 0
+    write(PLACE, findings if given.again else before | findings)
+    print("\n".join(_lines(findings)))
+    print(f"\n{ran} runs of property tests from seed {given.seed}: {len(findings)} failed; {PLACE / FOUND}")
+    return 1 if findings else 0
 
 
 if __name__ == "__main__":

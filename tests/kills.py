@@ -106,8 +106,8 @@ class Held:
 def child(folder: Path, line: tuple[str, ...] | list[str], stop: tuple[str, float] | None) -> Ended:
     """Runs a command in a fork of this process; kills it so many seconds into a stage, or leaves it alone."""
     out, into = os.pipe()
-    one = os.fork()
-    if not one:
+    fork = os.fork()
+    if not fork:
         os.close(out)
         _run(folder, list(line), into)
     os.close(into)
@@ -129,10 +129,10 @@ def child(folder: Path, line: tuple[str, ...] | list[str], stop: tuple[str, floa
                     ended.committed.add(name)
         if stop is not None and stage == stop[0] and time.monotonic() - since > stop[1]:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(one, signal.SIGKILL)
+                os.kill(fork, signal.SIGKILL)
         time.sleep(0.001)
     os.close(out)
-    _, ended.status = os.waitpid(one, 0)
+    _, ended.status = os.waitpid(fork, 0)
     ended.seconds[stage] = ended.seconds.get(stage, 0.0) + time.monotonic() - since
     ended.said = (folder / "said.txt").read_text(errors="replace") if (folder / "said.txt").exists() else ""
     return ended
@@ -142,9 +142,9 @@ def _run(folder: Path, line: list[str], into: int) -> None:
     """In the child: tells each stage when it is entered, and each row when it is committed."""
     try:
         os.chdir(folder)
-        said = os.open("said.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(said, 1)
-        os.dup2(said, 2)
+        file = os.open("said.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(file, 1)
+        os.dup2(file, 2)
         for stage, name in WITHIN.items():
             setattr(dse.commands.run_study, name, _telling(stage, getattr(dse.commands.run_study, name), into))
         dse.commands.export.export_study = _telling("export", dse.commands.export.export_study, into)
@@ -172,11 +172,11 @@ def _run(folder: Path, line: list[str], into: int) -> None:
 
 
 def _telling(stage: str, does: Any, into: int) -> Any:
-    def told(*arguments: Any, **options: Any) -> Any:
+    def reporting(*arguments: Any, **options: Any) -> Any:
         os.write(into, f"stage {stage}\n".encode())
         return does(*arguments, **options)
 
-    return told
+    return reporting
 
 
 def warmed(folder: Path) -> None:
@@ -271,16 +271,16 @@ def chains(count: int, seed: int, ray: float) -> Iterator[tuple[str, list[str]]]
                 yield stage, wrong
                 left -= 1
             finished(folder, how if "export" not in STAGES[:done] else ())
-            if (found := outcome(folder)) != expected:
-                yield "end", [f"not what a study that is left alone comes to: {different(found, expected)}"]
+            if (found_outcome := outcome(folder)) != expected:
+                yield "end", [f"not what a study that is left alone comes to: {different(found_outcome, expected)}"]
 
 
-def different(found: tuple[Any, ...], expected: tuple[Any, ...]) -> str:
+def different(outcome: tuple[Any, ...], expected: tuple[Any, ...]) -> str:
     """Where two outcomes differ, with the first row that does."""
-    mine, theirs = found[0], expected[0]
+    mine, theirs = outcome[0], expected[0]
     rows = [key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key)]
     first = f", such as {rows[0]}: {mine.get(rows[0])}, not {theirs.get(rows[0])}" if rows else ""
-    return f"{len(rows)} rows{first}; export {'same' if found[1] == expected[1] else 'different'}"
+    return f"{len(rows)} rows{first}; export {'same' if outcome[1] == expected[1] else 'different'}"
 
 
 def main() -> None:
@@ -294,8 +294,8 @@ def main() -> None:
     for stage, wrong in chains(options.count, options.seed, options.ray):
         stages[stage] = stages.get(stage, 0) + 1
         faulty += bool(wrong)
-        for one in wrong:
-            print(f"{stage}: {one}", flush=True)
+        for mistake in wrong:
+            print(f"{stage}: {mistake}", flush=True)
     spent = sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     stages.pop("end", None)
     print(", ".join(f"{stage} {many}" for stage, many in stages.items()))

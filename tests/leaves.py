@@ -51,33 +51,33 @@ MORE: dict[tuple[str, ...], tuple[str, ...]] = {
 def outcome(design: Design, workload: Workload) -> tuple[Any, ...] | None:
     """All that the closed form says of a design; None where it is refused."""
     try:
-        found = evaluate(stack_designs([design]), workload).accepted()
+        outcomes = evaluate(stack_designs([design]), workload).accepted()
     except DesignError:
         return None
-    numbers = {name: repr(float(column[0])) for name, column in found.columns.items()}
-    return int(found.limit[0]), repr(float(found.need[0])), repr(float(found.have[0])), *numbers.items()
+    numbers = {name: repr(float(column[0])) for name, column in outcomes.columns.items()}
+    return int(outcomes.limit[0]), repr(float(outcomes.need[0])), repr(float(outcomes.have[0])), *numbers.items()
 
 
 def others(design: Design, address: str, rng: np.random.Generator) -> list[Any]:
     """Two other values of a leaf."""
     value, spec = leaf_at(design, address), field_at(design, address)
     if isinstance(value, str):
-        some = [word for word in words(design)[address] if word != value]
+        selected_words = [word for word in words(design)[address] if word != value]
     elif "whole" in spec.metadata:
         low = int(spec.metadata["low"])
-        some = [number for number in (low, 1, 2, 3, 4, 8, 2 * int(value)) if number >= low and number != value]
+        selected_words = [number for number in (low, 1, 2, 3, 4, 8, 2 * int(value)) if number >= low and number != value]
     else:
         high = spec.metadata.get("high", np.inf)
-        some = [number for number in (value / 2, min(2 * value + 0.01, high), min(0.3, high)) if number != value]
-    return [some[place] for place in rng.permutation(len(some))[:2]]
+        selected_words = [number for number in (value / 2, min(2 * value + 0.01, high), min(0.3, high)) if number != value]
+    return [selected_words[place] for place in rng.permutation(len(selected_words))[:2]]
 
 
 def drawn(question: Question, count: int, seed: int) -> Iterator[tuple[Design, np.random.Generator]]:
     """Designs of a question with random words, alike in both phases half of the time, and random numbers."""
-    options = {place: some for place, some in words(question.base).items() if ".precision." not in place}
+    options = {place: word for place, word in words(question.base).items() if ".precision." not in place}
     for number in range(count):
         rng = np.random.default_rng([seed, number])
-        chosen = {place: str(rng.choice(some)) for place, some in options.items() if rng.random() < 0.5}
+        chosen = {place: str(rng.choice(option)) for place, option in options.items() if rng.random() < 0.5}
         if rng.random() < 0.5:
             phases = {place.replace(".prefill.", ".decode."): word for place, word in chosen.items() if ".prefill." in place}
             chosen |= {place: word for place, word in phases.items() if place in options}
@@ -92,31 +92,36 @@ def found_idle(question: Question, draws: int, seed: int) -> list[str]:
         before = outcome(design, question.workload)
         if before is None:
             continue
-        here = [(place, str(leaf_at(design, place))) for place in words(design)]
+        settings = [(place, str(leaf_at(design, place))) for place in words(design)]
         for address, _, _ in iterate_leaves(design.mapping, "mapping."):
             if address.startswith(("mapping.stack.", "mapping.precision.")) or why_unread(design, address) or address in idle:
                 continue
             for value in others(design, address, rng):
                 after = outcome(replace_leaves(design, {address: value}), question.workload)
-                pairs = [(address,), *((address, *pair) for pair in here if pair[0] != address)] if after is not None else []
+                pairs = (
+                    [(address,), *((address, *pair) for pair in settings if pair[0] != address)] if after is not None else []
+                )
                 tried.update(pairs)
                 changed.update(pairs if after != before else ())
     never = [
-        f"{of[0]}: {count} changes did nothing"
-        for of, count in tried.items()
-        if not of[1:] and count > NEVER and not changed[of]
+        f"{tried_words[0]}: {count} changes did nothing"
+        for tried_words, count in tried.items()
+        if not tried_words[1:] and count > NEVER and not changed[tried_words]
     ]
     return never + [
-        f"{of[0]} beside {'='.join(of[1:])}: {count} changes did nothing"
-        for of, count in tried.items()
-        if of[1:] and not changed[of] and changed[of[:1]] and count * changed[of[:1]] / tried[of[:1]] > EXPECTED
+        f"{tried_words[0]} beside {'='.join(tried_words[1:])}: {count} changes did nothing"
+        for tried_words, count in tried.items()
+        if tried_words[1:]
+        and not changed[tried_words]
+        and changed[tried_words[:1]]
+        and count * changed[tried_words[:1]] / tried[tried_words[:1]] > EXPECTED
     ]
 
 
 def declared(design: Design) -> list[tuple[str, dict[str, tuple[str, ...]]]]:
     """Leaves of a mapping that nothing reads beside some words, with those by the leaf that has them."""
-    found = ((address, deciding_leaves(design, address)) for address, _, _ in iterate_leaves(design.mapping, "mapping."))
-    return [(address, beside) for address, beside in found if beside]
+    conditions = ((address, deciding_leaves(design, address)) for address, _, _ in iterate_leaves(design.mapping, "mapping."))
+    return [(address, beside) for address, beside in conditions if beside]
 
 
 def main() -> None:
@@ -128,9 +133,9 @@ def main() -> None:
     given = parser.parse_args()
     for question, chips in (ON | MORE).items():
         for chip in chips if given.words else chips[:1]:
-            said = (f"chip={chip}", *question)
-            if set(given.words) <= set(said):
-                print(" ".join(said), *found_idle(asked(*said), given.draws, given.seed), sep="\n  ", flush=True)
+            text = (f"chip={chip}", *question)
+            if set(given.words) <= set(text):
+                print(" ".join(text), *found_idle(asked(*text), given.draws, given.seed), sep="\n  ", flush=True)
 
 
 if __name__ == "__main__":

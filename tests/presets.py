@@ -17,11 +17,11 @@ NOTES = {"name", "source", "note", "order"}
 
 
 SHAPES: dict[str, Callable[[dict[str, Any]], bool]] = {
-    "a KV head for each head": lambda of: of["kv_heads"] == of["heads"],
-    "an odd vocabulary": lambda of: of["vocab"] % 2 == 1,
-    "heads that are the hidden size": lambda of: of["heads"] * of["head_dim"] == of["hidden"],
-    "heads that eight divide": lambda of: of["heads"] % 8 == 0,
-    "KV heads that four divide": lambda of: of["kv_heads"] % 4 == 0,
+    "a KV head for each head": lambda fields: fields["kv_heads"] == fields["heads"],
+    "an odd vocabulary": lambda fields: fields["vocab"] % 2 == 1,
+    "heads that are the hidden size": lambda fields: fields["heads"] * fields["head_dim"] == fields["hidden"],
+    "heads that eight divide": lambda fields: fields["heads"] % 8 == 0,
+    "KV heads that four divide": lambda fields: fields["kv_heads"] % 4 == 0,
 }
 """What numbers have to say of how a model is divided."""
 
@@ -33,17 +33,17 @@ def structure(name: str) -> frozenset[str]:
 
 
 def _fields(node: dict[str, Any], place: str) -> set[str]:
-    found: set[str] = set()
+    fields: set[str] = set()
     for key, value in node.items():
         if key in NOTES:
             continue
         if key in ("kinds", "model"):  # names of kinds and of the model are free
-            found |= {field for inner in value.values() for field in _fields(inner, f"{place}{key}.")}
+            fields |= {field for inner in value.values() for field in _fields(inner, f"{place}{key}.")}
         elif isinstance(value, dict):
-            found |= _fields(value, f"{place}{key}.")
+            fields |= _fields(value, f"{place}{key}.")
         else:
-            found.add(f"{place}{key}={value}" if isinstance(value, str | bool) or not value else f"{place}{key}")
-    return found
+            fields.add(f"{place}{key}={value}" if isinstance(value, str | bool) or not value else f"{place}{key}")
+    return fields
 
 
 def picked() -> list[str]:

@@ -28,17 +28,17 @@ def metrics(*overrides: str) -> dict[str, float]:
     return {name: float(column[0]) for name, column in typed(asked(*overrides)).columns.items()}
 
 
-def typed(of: Question) -> Outcomes:
+def typed(question: Question) -> Outcomes:
     """The base of a question, in closed form; words that do not go together are raised, as where one design is typed."""
-    return evaluate(stack_designs([of.base]), of.workload).accepted()
+    return evaluate(stack_designs([question.base]), question.workload).accepted()
 
 
 def load_of(*overrides: str) -> tuple[Design, ServingLoad]:
     """A design and the requests that some overrides ask of it."""
-    found = asked(*overrides)
-    load = found.workload.cases[0]
+    question = asked(*overrides)
+    load = question.workload.cases[0]
     assert isinstance(load, ServingLoad)
-    return found.base, load
+    return question.base, load
 
 
 def base() -> Design:
@@ -48,10 +48,10 @@ def base() -> Design:
 
 def memory(name: str, **changes: Any) -> MemorySystem:
     """A memory of the project's own, with some leaves changed; `timing_` and `controller_` begin those inside."""
-    found = parse_record(MemorySystem, yaml.safe_load((CONF / f"memory/{name}.yaml").read_text()), "memory", [])
+    record = parse_record(MemorySystem, yaml.safe_load((CONF / f"memory/{name}.yaml").read_text()), "memory", [])
     inside = ("timing", "controller")
     parts = (key.split("_", 1) if key.split("_")[0] in inside else [key] for key in changes)
-    return replace_leaves(found, {".".join(part): value for part, value in zip(parts, changes.values(), strict=True)})
+    return replace_leaves(record, {".".join(part): value for part, value in zip(parts, changes.values(), strict=True)})
 
 
 def wide(base: Design) -> Space:

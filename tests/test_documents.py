@@ -82,9 +82,9 @@ def blocks(document: str) -> Iterator[Block]:
     """The blocks of a document, in order."""
     pattern = re.compile(r"^```(\w+) ?([^\n]*)\n(.*?)^```$|((?:^    [^\n]+\n)+)", re.MULTILINE | re.DOTALL)
     text = (ROOT / document).read_text()
-    for found in pattern.finditer(text):
-        line = text.count("\n", 0, found.start()) + 1
-        language, file, inner, indented = found.groups()
+    for match in pattern.finditer(text):
+        line = text.count("\n", 0, match.start()) + 1
+        language, file, inner, indented = match.groups()
         if language == "yaml":
             file = inner.splitlines()[0].removeprefix("# ")
         yield Block(f"{document}:{line}", language or "sh", file or "", inner or indented)
@@ -96,17 +96,17 @@ BLOCKS = [block for document in ORDER for block in blocks(document)]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where all of it happens, with what a user brings."""
-    here = tmp_path_factory.mktemp("documents")
+    folder = tmp_path_factory.mktemp("documents")
     for name, text in BROUGHT.items():
-        (here / name).parent.mkdir(parents=True, exist_ok=True)
-        (here / name).write_text(text())
-    return here
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text())
+    return folder
 
 
 def commands(text: str) -> list[list[str]]:
     """The words of every dse command of a text, without its comments."""
     lines = (re.search(r"(?:^|\s|/)dse (.*)$", line) for line in text.splitlines())
-    return [shlex.split(found[1], comments=True) for found in lines if found]
+    return [shlex.split(line[1], comments=True) for line in lines if line]
 
 
 def less(words: list[str]) -> list[str]:
@@ -128,10 +128,10 @@ def typed(words: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
         )
         return done.returncode, done.stdout + done.stderr
     monkeypatch.setattr(sys, "argv", ["dse", *words])
-    said = io.StringIO()
-    with pytest.raises(SystemExit) as end, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+    given_io = io.StringIO()
+    with pytest.raises(SystemExit) as end, contextlib.redirect_stdout(given_io), contextlib.redirect_stderr(given_io):
         main()
-    return int(end.value.code or 0), said.getvalue()
+    return int(end.value.code or 0), given_io.getvalue()
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
@@ -146,9 +146,9 @@ def test_a_block_of_the_documents_works_as_written(block: Block, folder: Path, m
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(block.text)
     for words in commands(block.text) if block.language == "sh" else ():
-        code, said = typed(less(words), monkeypatch)
-        assert not code, f"dse {' '.join(words)}: {said}"
-        assert "infeasible:" not in said, f"dse {' '.join(words)}: {said}"
+        code, output = typed(less(words), monkeypatch)
+        assert not code, f"dse {' '.join(words)}: {output}"
+        assert "infeasible:" not in output, f"dse {' '.join(words)}: {output}"
 
 
 TYPED = [words for block in BLOCKS if block.language == "sh" for words in commands(block.text)]
@@ -161,8 +161,8 @@ OTHERS = [
 def test_an_example_of_a_command_s_help_works_as_written(line: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     (words,) = commands(line.partition("|")[0])
-    code, said = typed(less(words), monkeypatch)
-    assert not code, said
+    code, output = typed(less(words), monkeypatch)
+    assert not code, output
 
 
 def test_no_block_is_left_out() -> None:

@@ -34,10 +34,10 @@ def explored(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def test_what_an_exploration_finds_is_kept_until_it_passes(tmp_path: Path) -> None:
     path, place = tmp_path / "test_it.py", tmp_path / "found"
     path.write_text(PROPERTY.format(bound=100))
-    found = explored(place, str(path))
-    assert found.returncode == 1, found.stderr
-    assert "@example(number=100" in found.stdout
-    assert "1 failed" in found.stdout
+    completed_process = explored(place, str(path))
+    assert completed_process.returncode == 1, completed_process.stderr
+    assert "@example(number=100" in completed_process.stdout
+    assert "1 failed" in completed_process.stdout
     (test,) = explore.read(place)
     assert test.endswith("test_it.py::test_numbers_are_small")
     path.write_text(PROPERTY.format(bound="number + 1"))

@@ -19,23 +19,23 @@ def shown(notebook: str) -> list[Any]:
     """What each cell of code ends with, as a notebook would show it; cells share their names."""
     cells = [cell for cell in json.loads((ROOT / notebook).read_text())["cells"] if cell["cell_type"] == "code"]
     names: dict[str, Any] = {}
-    found = []
+    values = []
     for cell in cells:
         body = ast.parse("".join(cell["source"])).body
         last = ast.Expression(body.pop().value) if isinstance(body[-1], ast.Expr) else None
         exec(compile(ast.Module(body, []), notebook, "exec"), names)
-        found.append(eval(compile(last, notebook, "eval"), names) if last is not None else None)
-    return found
+        values.append(eval(compile(last, notebook, "eval"), names) if last is not None else None)
+    return values
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS)
 def test_a_notebook_runs_and_shows_tables_and_pictures(notebook: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    found = shown(notebook)
-    tables = [one for one in found if isinstance(one, pd.DataFrame)]
-    figures = [one for one in found if isinstance(one, go.Figure)]
+    values = shown(notebook)
+    tables = [value for value in values if isinstance(value, pd.DataFrame)]
+    figures = [value for value in values if isinstance(value, go.Figure)]
     assert tables
-    assert all(len(one) and not one.isna().any(axis=None) for one in tables)
+    assert all(len(table) and not table.isna().any(axis=None) for table in tables)
     assert figures
     assert all(len(figure.data) and len(figure.data[0].x) for figure in figures)
     assert os.getcwd() == str(tmp_path)

@@ -25,11 +25,11 @@ OUTSIDE = re.compile(r"^\s*(?:https?:)?//", re.IGNORECASE)
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built as the documents say, elsewhere."""
-    there = tmp_path_factory.mktemp("site") / "site"
-    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-f", "docs/mkdocs.yml", "--site-dir", str(there)]
+    site = tmp_path_factory.mktemp("site") / "site"
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-f", "docs/mkdocs.yml", "--site-dir", str(site)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
     assert not done.returncode, done.stdout + done.stderr
-    return there
+    return site
 
 
 class Assets(HTMLParser):
@@ -40,12 +40,12 @@ class Assets(HTMLParser):
         self.found: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: Any) -> None:
-        said = {name: value or "" for name, value in attrs}
-        if tag == "link" and not FETCHED & set(said.get("rel", "").lower().split()):
+        attributes = {name: value or "" for name, value in attrs}
+        if tag == "link" and not FETCHED & set(attributes.get("rel", "").lower().split()):
             return
         names = ("src", "srcset", "poster", "data", "href") if tag in ("link", "use", "image") else ("src", "srcset", "data")
-        self.found += [said[name] for name in names if OUTSIDE.match(said.get(name, ""))]
-        self.found += imported(said.get("style", ""))
+        self.found += [attributes[name] for name in names if OUTSIDE.match(attributes.get(name, ""))]
+        self.found += imported(attributes.get("style", ""))
 
     def handle_data(self, data: str) -> None:
         if self.lasttag == "style":
@@ -54,8 +54,8 @@ class Assets(HTMLParser):
 
 def imported(style: str) -> list[str]:
     """What a sheet of styles fetches of others."""
-    found = re.findall(r"url\(\s*['\"]?([^'\")]+)|@import\s+['\"]([^'\"]+)", style)
-    return [one or other for one, other in found if OUTSIDE.match(one or other)]
+    result = re.findall(r"url\(\s*['\"]?([^'\")]+)|@import\s+['\"]([^'\"]+)", style)
+    return [first_group or other for first_group, other in result if OUTSIDE.match(first_group or other)]
 
 
 def outside(page: str) -> list[str]:
@@ -70,7 +70,7 @@ def test_no_page_fetches_anything_of_others(site: Path) -> None:
     styles = {path: imported(path.read_text()) for path in site.rglob("*.css")}
     assert len(pages) > 50
     assert styles
-    assert not {str(path): found for path, found in (pages | styles).items() if found}
+    assert not {str(path): page for path, page in (pages | styles).items() if page}
 
 
 @pytest.mark.parametrize(
@@ -91,13 +91,13 @@ def test_what_is_fetched_of_others_is_found(page: str) -> None:
 
 def test_a_browser_asks_nobody_else(browser: Any, site: Path) -> None:
     """Scripts of the site included: with a repo_url, those of the theme ask GitHub for its stars."""
-    page, asked = browser.new_page(), []
-    page.on("request", lambda request: asked.append(request.url) if OUTSIDE.match(request.url) else None)
+    page, requests = browser.new_page(), []
+    page.on("request", lambda request: requests.append(request.url) if OUTSIDE.match(request.url) else None)
     page.goto((site / "index.html").as_uri())
     page.wait_for_selector('link[href^="assets/stylesheets"]', state="attached")
     page.wait_for_timeout(1000)
     page.close()
-    assert asked == []
+    assert requests == []
 
 
 def test_no_script_of_the_theme_has_a_repository_to_ask_for() -> None:
@@ -134,7 +134,9 @@ def test_every_name_of_a_reference_is_there(document: str) -> None:
 def test_what_dse_itself_gives_is_in_the_reference(site: Path) -> None:
     page = (site / "docs/api/index.html").read_text()
     given = [getattr(dse, name) for name in ("evaluate", "run", "load", "compare_chips", "explain")]
-    assert not [found for found in given if f'id="{found.__module__}.{found.__qualname__}"' not in page]
+    assert not [
+        member_object for member_object in given if f'id="{member_object.__module__}.{member_object.__qualname__}"' not in page
+    ]
 
 
 def public(place: str) -> set[str]:
@@ -142,14 +144,14 @@ def public(place: str) -> set[str]:
     holder, _, last = place.rpartition(".")
     names = {place}
     try:
-        found = import_module(place)
+        module = import_module(place)
     except ModuleNotFoundError:
-        found = getattr(import_module(holder), last)
-        assert found.__name__ == last
-    for name, member in vars(found).items():
+        module = getattr(import_module(holder), last)
+        assert module.__name__ == last
+    for name, member in vars(module).items():
         if name.startswith("_") or not (inspect.isfunction(member) or inspect.isclass(member)):
             continue
-        if member.__doc__ and member.__module__ == (found.__name__ if inspect.ismodule(found) else found.__module__):
+        if member.__doc__ and member.__module__ == (module.__name__ if inspect.ismodule(module) else module.__module__):
             names |= public_of(f"{place}.{name}", member)
     return names
 
@@ -157,7 +159,9 @@ def public(place: str) -> set[str]:
 def public_of(place: str, member: Any) -> set[str]:
     """A class with its public methods that have a docstring, or a function."""
     methods = vars(member).items() if inspect.isclass(member) else ()
-    return {place} | {f"{place}.{name}" for name, of in methods if name[0] != "_" and inspect.isfunction(of) and of.__doc__}
+    return {place} | {
+        f"{place}.{name}" for name, method in methods if name[0] != "_" and inspect.isfunction(method) and method.__doc__
+    }
 
 
 def test_the_gallery_links_to_a_report_of_each_study(site: Path) -> None:

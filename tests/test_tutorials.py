@@ -43,9 +43,9 @@ def test_a_tutorial_prints_what_it_says(document: str, tmp_path: Path, monkeypat
             path.write_text(block.text)
             printed += block.text
         for words in commands(block.text) if block.language == "sh" else ():
-            code, said = typed(words, monkeypatch)
-            assert not code, f"dse {' '.join(words)}: {said}"
-            printed += f"\n{' '.join(words)}\n{said}"
+            code, output = typed(words, monkeypatch)
+            assert not code, f"dse {' '.join(words)}: {output}"
+            printed += f"\n{' '.join(words)}\n{output}"
     figures = FIGURE.findall(prose(document))
     assert len(figures) > 10
     assert not [figure for figure in figures if figure not in plain(printed)]

@@ -60,27 +60,27 @@ def steps(count: int, seed: int) -> Iterator[Step]:
     cells = [(f"chip={chip}", *question) for question, chips in ON.items() for chip in chips]
     for number in range(-(-count // TOGETHER)):
         rng = np.random.default_rng([seed, number, crc32(b"walk")])
-        said = list(cells[rng.integers(len(cells))])
-        few = any(word.startswith("chip.dies.") for word in said) and rng.random() < FEW
-        models = EXPERTS if few and any(".ep=" in word for word in said) else MODELS
-        if any(word.startswith("model=") for word in said) and not any(word.startswith("model.") for word in said):
-            said = [word for word in said if not word.startswith("model=")] + [f"model={rng.choice(models)}"]
-        question = _asked(*said)
+        cell = list(cells[rng.integers(len(cells))])
+        few = any(word.startswith("chip.dies.") for word in cell) and rng.random() < FEW
+        models = EXPERTS if few and any(".ep=" in word for word in cell) else MODELS
+        if any(word.startswith("model=") for word in cell) and not any(word.startswith("model.") for word in cell):
+            cell = [word for word in cell if not word.startswith("model=")] + [f"model={rng.choice(models)}"]
+        question = _asked(*cell)
         options = words(question.base)
         often, share = (0.03, 0.015) if few else (0.3, 0.2)
-        chosen = {place: str(rng.choice(some)) for place, some in options.items() if rng.random() < often}
+        chosen = {place: str(rng.choice(option)) for place, option in options.items() if rng.random() < often}
         base = replace_leaves(question.base, chosen)
         most = min(TOGETHER, count - number * TOGETHER)
         yield Step(
-            (*said, *(f"{place}={word}" for place, word in chosen.items())),
+            (*cell, *(f"{place}={word}" for place, word in chosen.items())),
             question,
             [shaken(base, rng, share) for _ in range(most)],
         )
 
 
 @cache
-def _asked(*said: str) -> Question:
-    return asked(*said)
+def _asked(*overrides: str) -> Question:
+    return asked(*overrides)
 
 
 def walked(count: int, seed: int) -> Found:
@@ -89,7 +89,7 @@ def walked(count: int, seed: int) -> Found:
     faults = []
     for step in steps(count, seed):
         try:
-            found = evaluate(stack_designs(step.designs), step.question.workload)
+            evaluation = evaluate(stack_designs(step.designs), step.question.workload)
         except DesignError as error:
             line = str(error)
             answers["refused"] += len(step.designs)
@@ -99,10 +99,10 @@ def walked(count: int, seed: int) -> Found:
         except Exception as error:  # which is what the walk looks for
             faults.append(f"{' '.join(step.said)}: {type(error).__name__}: {error}")
             continue
-        feasible = found.limit < 0
+        feasible = evaluation.limit < 0
         answers["feasible"] += int(feasible.sum())
         answers["infeasible"] += int((~feasible).sum())
-        for name, column in found.columns.items():
+        for name, column in evaluation.columns.items():
             lost = np.flatnonzero(np.isnan(column) & feasible)
             if len(lost):
                 faults.append(f"{' '.join(step.said)}: {name} of {len(lost)} designs is not a number")
@@ -121,11 +121,11 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=10_000, help="samples")
     parser.add_argument("--seed", type=int, default=0, help="of the walk")
     given = parser.parse_args()
-    found = walked(given.count, given.seed)
-    for fault in found.faults:
+    walk = walked(given.count, given.seed)
+    for fault in walk.faults:
         print(fault)
-    print(", ".join(f"{count:,} {what}" for what, count in found.answers.items()) + f"; {len(found.faults)} faults")
-    sys.exit(bool(found.faults))
+    print(", ".join(f"{count:,} {what}" for what, count in walk.answers.items()) + f"; {len(walk.faults)} faults")
+    sys.exit(bool(walk.faults))
 
 
 if __name__ == "__main__":

@@ -118,12 +118,12 @@ def calibrate(path: Path, words: Sequence[str]) -> Calibration:
     Raises:
         DesignError: what cannot be fitted or understood, with file, row and column.
     """
-    said = {key: value for key, _, value in (word.partition("=") for word in words) if key in CALIBRATE_OPTIONS}
+    options = {key: value for key, _, value in (word.partition("=") for word in words) if key in CALIBRATE_OPTIONS}
     overrides = tuple(word for word in words if word.partition("=")[0] not in CALIBRATE_OPTIONS)
-    wanted = [text.strip(" '\"") for text in said.get("fit", "").strip("[] ").split(",") if text.strip(" '\"")]
+    wanted = [text.strip(" '\"") for text in options.get("fit", "").strip("[] ").split(",") if text.strip(" '\"")]
     if not wanted:
         raise DesignError(f"calibrate: name the constants to fit, as in {EXAMPLE}")
-    count, seed = _whole(said, "folds", 5, 2), _whole(said, "seed", 0, 0)
+    count, seed = _whole(options, "folds", 5, 2), _whole(options, "seed", 0, 0)
     if not path.exists():
         raise DesignError(f"calibrate: no file {path}")
     rows, constants, skipped = _read(path, overrides, wanted)
@@ -135,17 +135,17 @@ def calibrate(path: Path, words: Sequence[str]) -> Calibration:
     done = [0, 0]
     with ProgressBar("calibrate") as progress:
 
-        def model(vectors: Vector, of: Sequence[int] = fitted_on) -> Vector:
-            done[0] += len(vectors) * len(of)
+        def model(vectors: Vector, part: Sequence[int] = fitted_on) -> Vector:
+            done[0] += len(vectors) * len(part)
             progress.update(done[1], count + 1, f"{done[0]:,} simulations")
-            return simulate_rows([rows[i] for i in of], [one.address for one in constants], vectors)
+            return simulate_rows([rows[i] for i in part], [constant.address for constant in constants], vectors)
 
         low, high = (np.array([getattr(rows[i], end) for i in fitted_on]) for end in ("low", "high"))
         bounds = _bounds(constants)
         before = model(bounds.start[None], range(len(rows)))[0]
         _refuse_unknown(path, rows, before)
         begun = start_vectors(model, bounds, seed)
-        found = fit_with_statistics(model, low, high, bounds, begun)
+        result = fit_with_statistics(model, low, high, bounds, begun)
         done[1] += 1
         held_out: Vector | None = np.full(len(fitted_on), np.nan)
         for held in cross_validation_folds(len(fitted_on), count, seed):
@@ -158,12 +158,12 @@ def calibrate(path: Path, words: Sequence[str]) -> Calibration:
                 lambda vectors, part=part: model(vectors, part),  # type: ignore[misc]
                 low[rest], high[rest], bounds, (begun[0], begun[1][:, rest]),
             )  # fmt: skip
-            there = model(values[None], [fitted_on[i] for i in held])
-            held_out[held] = log_ratios(there, low[held], high[held])[0]  # type: ignore[index]
+            other_model = model(values[None], [fitted_on[i] for i in held])
+            held_out[held] = log_ratios(other_model, low[held], high[held])[0]  # type: ignore[index]
             done[1] += 1
-        after = model(found.values[None], range(len(rows)))[0]
+        after = model(result.values[None], range(len(rows)))[0]
     return Calibration(
-        path, constants, tuple(rows), found, before, after, held_out, seed, done[0], skipped, tuple(map(str, overrides))
+        path, constants, tuple(rows), result, before, after, held_out, seed, done[0], skipped, tuple(map(str, overrides))
     )
 
 
@@ -172,20 +172,22 @@ def simulate_rows(rows: Sequence[MeasuredRow], names: Sequence[str], vectors: Ve
 
     Constants have shape (vectors, constants). Rows with the same workload and fidelity are simulated together.
     """
-    found, base = np.empty((len(vectors), len(rows))), np.ones((len(vectors), len(rows)))
+    simulated, base = np.empty((len(vectors), len(rows))), np.ones((len(vectors), len(rows)))
     groups: dict[tuple[Any, ...], list[tuple[Vector, int, Design, bool, str]]] = {}
     for place, row in enumerate(rows):
-        for into, asked, fixed in ((found, row.asked, False), (base, row.base, row.base_fixed)):
-            if asked is not None:
-                entry = (into, place, asked.question.base, fixed, row.metric)
-                groups.setdefault((asked.question.workload, asked.fidelity), []).append(entry)
+        for into, asked_row, fixed in ((simulated, row.asked, False), (base, row.base, row.base_fixed)):
+            if asked_row is not None:
+                entry = (into, place, asked_row.question.base, fixed, row.metric)
+                groups.setdefault((asked_row.question.workload, asked_row.fidelity), []).append(entry)
     changes = [dict(zip(names, map(float, vector), strict=True)) for vector in vectors]
     for (workload, fidelity), entries in groups.items():
-        designs = [one if fixed else replace_leaves(one, change) for _, _, one, fixed, _ in entries for change in changes]
+        designs = [
+            design if fixed else replace_leaves(design, change) for _, _, design, fixed, _ in entries for change in changes
+        ]
         columns = evaluate(stack_designs(designs), workload, fidelity=fidelity).accepted().columns
         for start, (into, place, _, _, name) in enumerate(entries):
             into[:, place] = columns[name][start * len(vectors) : (start + 1) * len(vectors)]
-    return found / base
+    return simulated / base
 
 
 def _read(
@@ -207,12 +209,12 @@ def _read(
         design = row.asked.question.base
         if not constants:
             constants = tuple(_constant(text, design) for text in wanted)
-            if len({one.address for one in constants}) < len(constants):
+            if len({constant.address for constant in constants}) < len(constants):
                 raise DesignError("fit: a constant is named twice; name each once")
         if row.role == "calibration":
-            for one in constants:
+            for constant in constants:
                 try:
-                    addresses(design, one.address)
+                    addresses(design, constant.address)
                 except DesignError as error:
                     raise DesignError(f"{where}: column overrides: {error}; its chip has none to fit") from None
         rows.append(row)
@@ -235,10 +237,10 @@ def _row(cells: Mapping[str, str], overrides: Sequence[str]) -> MeasuredRow:
     except DesignError as error:
         raise DesignError(f"column metric: {error}") from None
     own, beside = (overrides_of(dict(cells), column) for column in ("overrides", "baseline"))
-    said = {word.partition("=")[0] for word in own}
-    words = (*(word for word in overrides if word.partition("=")[0] not in said), *own)
+    addresses = {word.partition("=")[0] for word in own}
+    words = (*(word for word in overrides if word.partition("=")[0] not in addresses), *own)
     try:
-        asked = question_of(words)
+        question = question_of(words)
         alone = any(word.startswith("chip=") for word in beside)
         base = question_of(beside if alone else (*words, *beside)) if beside else None
     except DesignError as error:
@@ -250,7 +252,7 @@ def _row(cells: Mapping[str, str], overrides: Sequence[str]) -> MeasuredRow:
         except DesignError as error:
             raise DesignError(f"column unit: {error}") from None
     row = MeasuredRow(
-        cells["id"], cells["role"], name, cells["unit"], divisor, low * divisor, high * divisor, asked, base, alone
+        cells["id"], cells["role"], name, cells["unit"], divisor, low * divisor, high * divisor, question, base, alone
     )
     return row if row.low else replace(row, low=row.high * 1e-9)
 
@@ -260,12 +262,12 @@ RANGE = re.compile(r"(?P<address>[\w.]+)\s*(?:=\s*(?P<low>.+?)\s*\.\.\s*(?P<high
 
 def _constant(text: str, design: Design) -> FittedConstant:
     """A constant by its address, or by its address and a range, as in ``chip.hbm.strided_row_overhead=0..20 ns``."""
-    found = RANGE.fullmatch(text)
-    if found is None:
+    interval = RANGE.fullmatch(text)
+    if interval is None:
         raise DesignError(
             f"fit: {text[:80]!r} is no address, or address and range, as in chip.hbm.strided_row_overhead=0..20 ns"
         )
-    address = current_address(found["address"], machine_of(design.chip))
+    address = current_address(interval["address"], machine_of(design.chip))
     if not address.startswith(("chip.", "mapping.stack.")):
         raise DesignError(f"fit: {address}: constants are those of a chip or a stack, as in {EXAMPLE}")
     try:
@@ -278,15 +280,15 @@ def _constant(text: str, design: Design) -> FittedConstant:
         raise DesignError(f"fit: {address}: {before} is {kind}; only quantities are fitted")
     unit, least, most = str(limits["unit"]), float(limits["low"]), float(limits.get("high", np.inf))
     low, high = least, most
-    if found["low"]:
-        of = re.sub(r"^[0-9.eE+-]+", "", found["high"]).strip()
+    if interval["low"]:
+        given_unit = re.sub(r"^[0-9.eE+-]+", "", interval["high"]).strip()
         given = (
-            found["low"]
-            if not of or re.search(r"[A-Za-z]", found["low"].lstrip("0123456789.eE+- "))
-            else f"{found['low']} {of}"
+            interval["low"]
+            if not given_unit or re.search(r"[A-Za-z]", interval["low"].lstrip("0123456789.eE+- "))
+            else f"{interval['low']} {given_unit}"
         )
         try:
-            low, high = parse_quantity(given, unit), parse_quantity(found["high"], unit)
+            low, high = parse_quantity(given, unit), parse_quantity(interval["high"], unit)
         except DesignError as error:
             raise DesignError(f"fit: {address}: {error}; a range is LOW..HIGH UNIT, as in 0..20 ns") from None
         if not least <= low < high <= most:
@@ -300,8 +302,8 @@ def _constant(text: str, design: Design) -> FittedConstant:
 
 def _bounds(constants: Sequence[FittedConstant]) -> ConstantBounds:
     """Where constants begin; a scale is what they are, or an eighth of their range where they are 0."""
-    low, high = (np.array([getattr(one, end) for one in constants]) for end in ("low", "high"))
-    start = np.clip(np.array([one.before for one in constants]), low, high)
+    low, high = (np.array([getattr(constant, end) for constant in constants]) for end in ("low", "high"))
+    start = np.clip(np.array([constant.before for constant in constants]), low, high)
     scale = np.where(start > low, start, np.where(np.isfinite(high), (high - low) / 8, 1.0))
     return ConstantBounds(start, low, high, scale)
 
@@ -320,8 +322,8 @@ def _logs(rows: Sequence[MeasuredRow], values: Vector) -> Vector:
     return log_ratios(values, np.array([row.low for row in rows]), np.array([row.high for row in rows]))
 
 
-def _whole(said: Mapping[str, str], key: str, default: int, least: int) -> int:
-    text = said.get(key, str(default))
+def _whole(options: Mapping[str, str], key: str, default: int, least: int) -> int:
+    text = options.get(key, str(default))
     if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < least:
         raise DesignError(f"calibrate: {key}: {text[:40]!r} is not a whole number of at least {least}")
     return int(text)

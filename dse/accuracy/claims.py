@@ -337,24 +337,25 @@ def find_claims(names: Sequence[str]) -> list[Claim]:
         DesignError: an unknown paper or claim; a file that cannot be understood.
     """
     known = {path.stem: path for path in sorted(folder().glob("*.csv")) if path.name != VERDICT_FILE}
-    found: dict[tuple[str, str], Claim] = {}
+    found_claims: dict[tuple[str, str], Claim] = {}
     for name in names or known:
-        paper, _, one = name.partition("/")
+        paper, _, single_name = name.partition("/")
         if name.endswith(".csv"):
             claims = read_claims(Path(name))
         elif paper in known:
             claims = read_claims(known[paper])
         else:
             raise DesignError(f"validate --claims: no paper {escape_line(paper[:40])!r}; {suggest_nearest(paper, known)}")
-        if one and not name.endswith(".csv"):
+        if single_name and not name.endswith(".csv"):
             ids = [claim.id for claim in claims]
-            if one not in ids:
+            if single_name not in ids:
                 raise DesignError(
-                    f"validate --claims: {paper} has no claim {escape_line(one[:40])!r}; {suggest_nearest(one, ids)}"
+                    f"validate --claims: {paper} has no claim {escape_line(single_name[:40])!r}; "
+                    f"{suggest_nearest(single_name, ids)}"
                 )
-            claims = [claim for claim in claims if claim.id == one]
-        found.update({(claim.paper, claim.id): claim for claim in claims})
-    return list(found.values())
+            claims = [claim for claim in claims if claim.id == single_name]
+        found_claims.update({(claim.paper, claim.id): claim for claim in claims})
+    return list(found_claims.values())
 
 
 def read_claims(path: Path) -> list[Claim]:
@@ -374,12 +375,12 @@ def read_claims(path: Path) -> list[Claim]:
             for column in ("id", "where"):
                 text = cells[column].strip()
                 if before := seen.get((column, text.casefold())):
-                    one = (
+                    advice = (
                         "a place names one claim: name its sentence, row or cell"
                         if column == "where"
                         else "give one of them another"
                     )
-                    raise DesignError(f"column {column}: {text[:80]!r} is in row {before} too; {one}")
+                    raise DesignError(f"column {column}: {text[:80]!r} is in row {before} too; {advice}")
                 seen[column, text.casefold()] = line
         except DesignError as error:
             raise DesignError(f"{path}, row {line} ({escape_line(cells['id'][:40])}): {escape_line(str(error))}") from None
@@ -481,11 +482,11 @@ def parse_sweep(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
         raise DesignError(f"column sweep: {text[:80]!r}: {str(error).lower()}; close the quotes") from None
     swept = []
     for word in words:
-        found = re.fullmatch(r"([^={}]+)=\{(.*)\}", word)
-        values = split_values(found[2]) if found else ()
-        if not found or len(values) < 2 or not all(values):
+        sweep_match = re.fullmatch(r"([^={}]+)=\{(.*)\}", word)
+        values = split_values(sweep_match[2]) if sweep_match else ()
+        if not sweep_match or len(values) < 2 or not all(values):
             raise DesignError(f"column sweep: {word[:80]!r} is no ADDRESS={{VALUE,VALUE}} of two values or more; write it so")
-        swept.append((found[1], values))
+        swept.append((sweep_match[1], values))
     if len({address for address, _ in swept}) < len(swept):
         raise DesignError(f"column sweep: an address is twice in {text[:80]!r}; give all its values in one word")
     points = 1
@@ -518,14 +519,14 @@ def published_row(name: str) -> dict[str, str]:
     Raises:
         DesignError: no such study or row, with the nearest name.
     """
-    study, _, one = name.partition("/")
+    study, _, field = name.partition("/")
     files = {path.parent.name: path for path in STUDIES.glob("*/published.csv")}
     if study not in files:
         raise DesignError(f"column row: no study {study[:40]!r} with published rows; {suggest_nearest(study, files)}")
     rows = published_rows(files[study], files[study].stat().st_mtime_ns)
-    if one not in rows:
-        raise DesignError(f"column row: {study} has no published row {one[:40]!r}; {suggest_nearest(one, rows)}")
-    return {column: rows[one][column] for column in (*TAKEN_FROM_ROW, "role")}
+    if field not in rows:
+        raise DesignError(f"column row: {study} has no published row {field[:40]!r}; {suggest_nearest(field, rows)}")
+    return {column: rows[field][column] for column in (*TAKEN_FROM_ROW, "role")}
 
 
 @lru_cache(maxsize=64)
@@ -567,7 +568,7 @@ def decide_claim(claim: Claim) -> Decision:
     """
     begun = time.perf_counter()
     compared = [(words, claim.compare_at(words)) for words in claim.points]
-    points = tuple(Point(words, one, claim.holds(one)) for words, one in compared)
+    points = tuple(Point(words, value, claim.holds(value)) for words, value in compared)
     reader = claim.compare_at((*nearest_point(points).words, *claim.reader)) if claim.reader else None
     return Decision(claim, points, reader, time.perf_counter() - begun)
 

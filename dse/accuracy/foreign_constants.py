@@ -24,11 +24,11 @@ def foreign_constants_note(
         has them.
     """
     unread, parts = unread_stack_leaves(base, asked_for, moved), dict[tuple[str, ...], dict[str, None]]()
-    for of in sources:
-        name, inner, _ = of.address.rpartition(": ")[2].removeprefix(f"{STACK}.").partition(".")
-        if of.fitted_on and name not in unread and names["chip"] not in (*of.fitted_on, *of.meant_for):
-            parts.setdefault(of.fitted_on, {})[name if inner else "flat rates"] = None
+    for source in sources:
+        name, inner, _ = source.address.rpartition(": ")[2].removeprefix(f"{STACK}.").partition(".")
+        if source.fitted_on and name not in unread and names["chip"] not in (*source.fitted_on, *source.meant_for):
+            parts.setdefault(source.fitted_on, {})[name if inner else "flat rates"] = None
     if not parts:
         return ""
-    said = " and ".join(f"{', '.join(some)} on {' and '.join(chips)}" for chips, some in parts.items())
-    return f"stack={names['stack']} was fitted on other chips ({said}); on chip={names['chip']} it is extrapolated"
+    parts_text = " and ".join(f"{', '.join(part)} on {' and '.join(chips)}" for chips, part in parts.items())
+    return f"stack={names['stack']} was fitted on other chips ({parts_text}); on chip={names['chip']} it is extrapolated"

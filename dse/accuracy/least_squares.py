@@ -67,8 +67,8 @@ class FitResult:
 def log_ratios(simulated: Vector, low: Vector, high: Vector) -> Vector:
     """Logarithms of simulated values over measured ranges, shape (..., rows); 0 inside a range. [-]"""
     known = np.isfinite(simulated) & (simulated > 0)
-    here = np.where(known, simulated, 1.0)
-    inside = np.minimum(np.log(here / low), 0.0) + np.maximum(np.log(here / high), 0.0)
+    values = np.where(known, simulated, 1.0)
+    inside = np.minimum(np.log(values / low), 0.0) + np.maximum(np.log(values / high), 0.0)
     return np.where(known, inside, FAR)
 
 
@@ -102,7 +102,7 @@ def solve_constants(model: Model, low: Vector, high: Vector, bounds: ConstantBou
     best: Any = None
     for vector in begun[0][chosen]:
         inner = np.clip(vector, bounds.low, bounds.high)
-        found = least_squares(
+        solution = least_squares(
             lambda x: log_ratios(model(x[None] * bounds.scale), low, high)[0],
             inner / bounds.scale,
             jac=lambda x: jacobian(model, x * bounds.scale, low, high, bounds),
@@ -113,8 +113,8 @@ def solve_constants(model: Model, low: Vector, high: Vector, bounds: ConstantBou
             ftol=1e-10,
             max_nfev=200,
         )
-        if best is None or found.cost < best.cost * (1 - 1e-9):
-            best = found
+        if best is None or solution.cost < best.cost * (1 - 1e-9):
+            best = solution
     return np.asarray(best.x * bounds.scale, dtype=float)
 
 
@@ -126,9 +126,9 @@ def jacobian(model: Model, values: Vector, low: Vector, high: Vector, bounds: Co
     count = len(values)
     steps = np.diag(DIFFERENCE_STEP * bounds.scale)
     vectors = np.clip(np.vstack([values + steps, values - steps]), bounds.low, bounds.high)
-    found = log_ratios(model(vectors), low, high)
+    ratios = log_ratios(model(vectors), low, high)
     width = np.array([vectors[i, i] - vectors[count + i, i] for i in range(count)]) / bounds.scale
-    return np.asarray(((found[:count] - found[count:]) / width[:, None]).T)
+    return np.asarray(((ratios[:count] - ratios[count:]) / width[:, None]).T)
 
 
 def fit_with_statistics(
@@ -143,9 +143,9 @@ def fit_with_statistics(
     residuals = log_ratios(model(values[None]), low, high)[0]
     for i in np.flatnonzero(unmoved):  # flat where the descent ended is not yet flat all the way back to where it began
         back = np.where(np.arange(len(values)) == i, bounds.start, values)
-        there = log_ratios(model(back[None]), low, high)[0]
-        unmoved[i] = np.sqrt(((there - residuals) ** 2).mean()) < NOTHING
-        values, residuals = (back, there) if unmoved[i] else (values, residuals)
+        log_ratio = log_ratios(model(back[None]), low, high)[0]
+        unmoved[i] = np.sqrt(((log_ratio - residuals) ** 2).mean()) < NOTHING
+        values, residuals = (back, log_ratio) if unmoved[i] else (values, residuals)
     near = 1e-6 * bounds.scale
     lower, upper = values <= bounds.low + near, values >= bounds.high - near
     at_bound = {int(i): -1 if lower[i] else 1 for i in np.flatnonzero((lower | upper) & ~unmoved)}

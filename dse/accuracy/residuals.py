@@ -102,11 +102,11 @@ class ErrorBand:
             return "no measured row of this kind"
         span = _percent(self.low) if self.rows == 1 else f"{_percent(self.low)} to {_percent(self.high)}"
         span += " in 90 %" if self.rows >= ENOUGH_ROWS else ""
-        of = ", ".join(part for part in (f"chip={self.kind.chip}", self.kind.phase, self.of) if part)
+        source_text = ", ".join(part for part in (f"chip={self.kind.chip}", self.kind.phase, self.of) if part)
         kind = "comparison" if self.compares else "row"
         fitted = f", {self.fitted} fitted on" if self.fitted else ""
         stale = f"; simulated at physics version {self.physics}, now {PHYSICS_VERSION}: stale" if self.stale else ""
-        return f"{span} ({self.rows} {kind}{'s' * (self.rows > 1)} of {of}{fitted}{stale})"
+        return f"{span} ({self.rows} {kind}{'s' * (self.rows > 1)} of {source_text}{fitted}{stale})"
 
 
 def error_bands(
@@ -127,41 +127,43 @@ def error_bands(
         kind = result_kind(names, kernel, question, name, fidelity)
         if (kind.phase, kind.measure) in shown:
             continue
-        found = error_band(kind, name, float(metrics[name]), changed=changed)
-        if name in always or found.rows:
-            shown[kind.phase, kind.measure] = found
+        band = error_band(kind, name, float(metrics[name]), changed=changed)
+        if name in always or band.rows:
+            shown[kind.phase, kind.measure] = band
     return tuple(shown.values())
 
 
 def error_band(kind: ResultKind, metric: str, value: float, *, changed: bool = False) -> ErrorBand:
     """Error band of one metric."""
-    rows, of = nearest_rows(kind, read_residuals())
+    rows, source_text = nearest_rows(kind, read_residuals())
     if not rows:
         return ErrorBand(metric, value, kind)
-    of = ", ".join(filter(None, (of, "the unchanged chip" if changed else "")))
+    source_text = ", ".join(filter(None, (source_text, "the unchanged chip" if changed else "")))
     errors = np.array([row.error for row in rows])
     if quantity_of_metric(metric).sign < 0:
         errors = 1 / (1 + errors) - 1
     ends = (5, 95) if len(rows) >= ENOUGH_ROWS else (0, 100)
     low, high = np.percentile(errors, ends)
     fitted = sum(row.role == "calibration" for row in rows)
-    return ErrorBand(metric, value, kind, float(low), float(high), len(rows), fitted, of, rows[0].compares, residuals_version())
+    return ErrorBand(
+        metric, value, kind, float(low), float(high), len(rows), fitted, source_text, rows[0].compares, residuals_version()
+    )
 
 
-def band_beyond_rows(found: ErrorBand, basis: Sequence[str]) -> ErrorBand:
+def band_beyond_rows(band: ErrorBand, basis: Sequence[str]) -> ErrorBand:
     """Error band of a single kernel that rows do not cover: emptied, or marked "of other sizes".
 
     Args:
-        found: of its chip and software.
+        band: of its chip and software.
         basis: of each kernel, as `evaluators.accounting.kernel_basis` has it.
     """
-    if found.kind.phase == CHIP:
-        return found
+    if band.kind.phase == CHIP:
+        return band
     if FLAT in basis:
-        return ErrorBand(found.metric, found.value, found.kind)
-    if found.rows and any(text.startswith(EXTRAPOLATED) for text in basis):
-        return replace(found, of=", ".join(filter(None, (found.of, "of other sizes"))))
-    return found
+        return ErrorBand(band.metric, band.value, band.kind)
+    if band.rows and any(text.startswith(EXTRAPOLATED) for text in basis):
+        return replace(band, of=", ".join(filter(None, (band.of, "of other sizes"))))
+    return band
 
 
 def nearest_rows(kind: ResultKind, rows: Sequence[Residual]) -> tuple[list[Residual], str]:
@@ -175,8 +177,13 @@ def nearest_rows(kind: ResultKind, rows: Sequence[Residual]) -> tuple[list[Resid
         return [], ""
 
     def distance(row: Residual) -> tuple[bool, bool, bool, bool]:
-        of = row.kind
-        return of.software != kind.software, row.compares, row.role not in SCORED_ROLES, of.fidelity != kind.fidelity
+        given_kind = row.kind
+        return (
+            given_kind.software != kind.software,
+            row.compares,
+            row.role not in SCORED_ROLES,
+            given_kind.fidelity != kind.fidelity,
+        )
 
     least = min(map(distance, near))
     far, _, reports, read = least
@@ -210,16 +217,16 @@ def residuals_version() -> int:
 
 @lru_cache(maxsize=1)
 def _read() -> tuple[int, tuple[Residual, ...]]:
-    found, version = [], PHYSICS_VERSION
+    residuals, version = [], PHYSICS_VERSION
     if FILE.exists():
         with FILE.open(newline="", encoding="utf-8") as file:
             for row in csv.DictReader(file):
                 version = int(row["physics"])
                 kind = ResultKind(*(row[name] for name in ResultKind._fields))
                 kind = kind._replace(fidelity=current_fidelity(kind.fidelity), measure=current_metric(kind.measure))
-                one = Residual(row["study"], row["id"], row["role"], kind, row["compares"] == "1", float(row["error"]))
-                found.append(one)
-    return version, tuple(found)
+                residual = Residual(row["study"], row["id"], row["role"], kind, row["compares"] == "1", float(row["error"]))
+                residuals.append(residual)
+    return version, tuple(residuals)
 
 
 def _percent(share: float) -> str:

@@ -30,8 +30,8 @@ class MeasuredQuantity(NamedTuple):
 
 
 def _times(phase: str, seconds: str, rates: str) -> dict[str, MeasuredQuantity]:
-    found = {name: MeasuredQuantity(phase, "time", 1) for name in seconds.split()}
-    return found | {name: MeasuredQuantity(phase, "time", -1) for name in rates.split()}
+    quantities = {name: MeasuredQuantity(phase, "time", 1) for name in seconds.split()}
+    return quantities | {name: MeasuredQuantity(phase, "time", -1) for name in rates.split()}
 
 
 MEASURES: dict[str, MeasuredQuantity] = {

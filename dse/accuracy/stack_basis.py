@@ -73,7 +73,7 @@ class StackBasis:
     @property
     def text(self) -> str:
         """Measured and assumed parts of the stack in one line."""
-        idle = f"; measured, and not read here: {', '.join(of.part for of in self.idle)}" if self.idle else ""
+        idle = f"; measured, and not read here: {', '.join(part.part for part in self.idle)}" if self.idle else ""
         if not self.measured:
             return f"stack {self.stack}: {NONE}{' here' if self.idle else ''}{idle}"
         measured = ", ".join(map(str, self.measured))
@@ -83,7 +83,8 @@ class StackBasis:
     def record(self) -> dict[str, Any]:
         """Measured and assumed parts of the stack as JSON values."""
         measured = [
-            {"part": of.part, "rows": of.rows, "chips": list(of.chips), "source": of.source or None} for of in self.measured
+            {"part": part.part, "rows": part.rows, "chips": list(part.chips), "source": part.source or None}
+            for part in self.measured
         ]
         return {"text": self.text, "measured": measured, "assumed": list(self.assumed)}
 
@@ -104,14 +105,14 @@ def stack_basis(
         return None
     unread = {*unread_stack_leaves(base, asked_for, moved), *_other_attention(asked_for)}
     constants: dict[str, list[ConstantSource]] = {}
-    for of in sources:
-        address = of.address.rpartition(": ")[2]
+    for source in sources:
+        address = source.address.rpartition(": ")[2]
         if address.startswith(f"{STACK}."):
-            constants.setdefault(address.removeprefix(f"{STACK}.").partition(".")[0], []).append(of)
+            constants.setdefault(address.removeprefix(f"{STACK}.").partition(".")[0], []).append(source)
     fitted = {name: part for name in PARTS if getattr(stack, name) and (part := _measured(name, constants.get(name, ())))}
     absent = [name for name in _kinds(base, unread) if getattr(stack, name, None) is None]
-    flat = {name: of for name in (*FLAT, *LINKS, *NODES) if name not in unread for of in constants.get(name, ())}
-    known = [name for name, of in flat.items() if of.source == FITTED] if absent else []
+    flat = {name: source for name in (*FLAT, *LINKS, *NODES) if name not in unread for source in constants.get(name, ())}
+    known = [name for name, source in flat.items() if source.source == FITTED] if absent else []
     rates = _measured(", ".join(known), [flat[name] for name in known])
     return StackBasis(
         str(names.get("stack", "")),
@@ -123,30 +124,34 @@ def stack_basis(
 
 def _measured(part: str, constants: Iterable[ConstantSource]) -> MeasuredPart | None:
     """A part by its constants; None where none was fitted."""
-    found = next((of for of in constants if of.source == FITTED), None)
-    return MeasuredPart(part, found.measured_rows, found.fitted_on, found.measured_by) if found else None
+    measured_constants = next((constant for constant in constants if constant.source == FITTED), None)
+    return (
+        MeasuredPart(part, measured_constants.measured_rows, measured_constants.fitted_on, measured_constants.measured_by)
+        if measured_constants
+        else None
+    )
 
 
 def _kinds(base: Design, unread: Collection[str]) -> list[str]:
     """Kinds of kernels that a design runs; collectives by an algorithm of its mapping are a kind without a part."""
-    found = [name for name in (*KERNELS, *ATTENTION) if name not in unread]
+    names = [name for name in (*KERNELS, *ATTENTION) if name not in unread]
     plans = (base.mapping.prefill, base.mapping.decode)
     if (
         LINKS[0] not in unread
         and software_of(base.mapping) in ON_DEVICES
         and all(plan.allreduce != "library" for plan in plans)
     ):
-        found.append("allreduces")
-    return found + [name for name in ("all_to_all", "moe_all_to_all") if name not in unread]
+        names.append("allreduces")
+    return names + [name for name in ("all_to_all", "moe_all_to_all") if name not in unread]
 
 
 def _other_attention(asked_for: Workload) -> set[str]:
     """Parts for attention that no case asks for."""
-    asked = set()
+    attention_parts = set()
     for case in asked_for.cases:
         if isinstance(case, AttentionCase):
-            asked.add(attention_library_part(case))
+            attention_parts.add(attention_library_part(case))
         elif isinstance(case, BatchCase | ServingLoad):
             latent = case.model.latent is not None or case.model.compressed is not None
-            asked |= {*(ATTENTION[2:] if latent else ATTENTION[:2])}
-    return set(ATTENTION) - asked
+            attention_parts |= {*(ATTENTION[2:] if latent else ATTENTION[:2])}
+    return set(ATTENTION) - attention_parts

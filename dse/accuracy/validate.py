@@ -200,10 +200,10 @@ def compare_rows(path: Path) -> Iterator[ValidationRow]:
     for number, row in read_rows(path):
         begun = time.perf_counter()
         try:
-            found = compare_row(row)
+            found_row = compare_row(row)
         except DesignError as error:
             raise DesignError(f"{path}, row {number} ({escape_line(row['id'][:40])}): {escape_line(str(error))}") from None
-        yield replace(found, seconds=time.perf_counter() - begun)
+        yield replace(found_row, seconds=time.perf_counter() - begun)
 
 
 def read_rows(
@@ -229,18 +229,18 @@ def read_rows(
                     raise DesignError(
                         f"{path}, row 1: column {column!r} {times}; a file of {content} has once each {', '.join(columns)}"
                     )
-            found = 0
+            count = 0
             while True:
                 start = table.line_num + 1
                 values = next(table, None)
-                if values is None and not found:
+                if values is None and not count:
                     raise DesignError(f"{path}: no rows below its header")
                 if values is None:
                     return
                 if values and len(values) != len(header):
                     raise DesignError(f"{path}, row {start}: {len(values)} columns where the header has {len(header)}")
                 if values:
-                    found += 1
+                    count += 1
                     row = dict(zip(header, values, strict=True))
                     yield start, {**row, "metric": present_metrics(row["metric"])} if "metric" in row else row
     except OSError as error:
@@ -264,7 +264,9 @@ def present_metrics(cell: str) -> str:
 
 def escape_line(text: str) -> str:
     """A message with unprintable characters escaped, cut after its first characters."""
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text[:MESSAGE]) + " ..." * (len(text) > MESSAGE)
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text[:MESSAGE]) + " ..." * (
+        len(text) > MESSAGE
+    )
 
 
 def error_summary(rows: Sequence[ValidationRow]) -> str:
@@ -308,7 +310,7 @@ def compare_row(row: dict[str, str]) -> ValidationRow:
     error = None
     if value is not None and nearest_ is not None:
         error = min(0.0, nearest_ / low - 1 if low else 0.0) + max(0.0, nearest_ / high - 1)
-    asked = question_of(overrides)
+    question = question_of(overrides)
     return ValidationRow(
         row["id"],
         row["where"],
@@ -321,11 +323,11 @@ def compare_row(row: dict[str, str]) -> ValidationRow:
         row["note"],
         fits,
         result_kind(
-            asked.names,
-            kernel_algorithm(asked.question.base, asked.called),
-            asked.called,
+            question.names,
+            kernel_algorithm(question.question.base, question.called),
+            question.called,
             row["metric"].strip(),
-            asked.fidelity,
+            question.fidelity,
         ),
         bool(baseline),
         high > ORDER * low,
@@ -343,8 +345,8 @@ def overrides_of(row: dict[str, str], column: str) -> tuple[str, ...]:
 
 def value_range(text: str) -> tuple[float, float]:
     """Low and high end of a published value; equal for a number."""
-    found = re.fullmatch(rf"\s*({NUMBER})(?:\s*\.\.\s*({NUMBER}))?\s*", text)
-    low, high = (float(found[1]), float(found[2] or found[1])) if found else (0.0, 0.0)
+    range_match = re.fullmatch(rf"\s*({NUMBER})(?:\s*\.\.\s*({NUMBER}))?\s*", text)
+    low, high = (float(range_match[1]), float(range_match[2] or range_match[1])) if range_match else (0.0, 0.0)
     if not 0 <= low <= high < float("inf") or not high:
         raise DesignError(f"column value: {text[:40]!r} is not a number above 0, or two from low to high, as in 0.9..1.1")
     return low, high
@@ -363,8 +365,8 @@ def question_of(overrides: tuple[str, ...]) -> RowQuestion:
 @lru_cache(maxsize=1024)
 def _evaluated(overrides: tuple[str, ...]) -> Outcomes:
     """One design, of which rows ask several metrics."""
-    asked, fidelity, *_ = question_of(overrides)
-    return evaluate(stack_designs([asked.base]), asked.workload, fidelity=fidelity).accepted()
+    question, fidelity, *_ = question_of(overrides)
+    return evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity).accepted()
 
 
 def _ratios(overrides: tuple[str, ...], baseline: tuple[str, ...], name: str) -> tuple[float | None, bool]:
@@ -376,17 +378,17 @@ def _ratios(overrides: tuple[str, ...], baseline: tuple[str, ...], name: str) ->
     if not baseline:
         raise DesignError(f"metric: each({name}) is a ratio; set the column baseline")
     alone = any(override.startswith("chip=") for override in baseline)
-    found, fits = [], []
+    metric_arrays, fits = [], []
     for words in (overrides, baseline if alone else (*overrides, *baseline)):
-        asked, fidelity, *_ = question_of(words)
-        outcomes = evaluate(stack_designs([asked.base]), asked.workload, fidelity=fidelity, cases=True).accepted()
+        question, fidelity, *_ = question_of(words)
+        outcomes = evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity, cases=True).accepted()
         fits.append(bool(outcomes.feasible[0]))
-        found.append(np.asarray(outcomes.cases[name])[:, 0])
-    if not (fits[1] or alone) or np.isnan(np.concatenate(found)).any():
+        metric_arrays.append(np.asarray(outcomes.cases[name])[:, 0])
+    if not (fits[1] or alone) or np.isnan(np.concatenate(metric_arrays)).any():
         return None, fits[0]
-    if len(found[0]) != len(found[1]):
-        raise DesignError(f"metric: each({name}): {len(found[0])} cases, and {len(found[1])} of the baseline")
-    return float(np.mean(found[0] / found[1])), fits[0]
+    if len(metric_arrays[0]) != len(metric_arrays[1]):
+        raise DesignError(f"metric: each({name}): {len(metric_arrays[0])} cases, and {len(metric_arrays[1])} of the baseline")
+    return float(np.mean(metric_arrays[0] / metric_arrays[1])), fits[0]
 
 
 @lru_cache(maxsize=4096)
@@ -396,19 +398,19 @@ def simulated_metric(overrides: tuple[str, ...], what: str, strict: bool = True)
     With ``strict=False``, metrics of designs that violate a limit count too.
     """
     what = present_metrics(what)
-    found = re.fullmatch(r"(peak|at_peak|plateau|reached)\((?:([^,]+),\s*)?(\w+)\)", what.strip())
+    metric_match = re.fullmatch(r"(peak|at_peak|plateau|reached)\((?:([^,]+),\s*)?(\w+)\)", what.strip())
     if gain := RATIO.fullmatch(what.strip()):
         name, further = gain["name"], tuple(check_stored_overrides([gain["override"].strip()], "metric"))
         own, other = (simulated_metric(words, name, strict) for words in (overrides, (*overrides, *further)))
         return own / other if own is not None and other else None
-    if found is None:
+    if metric_match is None:
         find_metric(what)
         outcomes = _evaluated(overrides)
         value = float(outcomes.columns[what][0])
         if outcomes.feasible[0] and np.isnan(value):
             raise DesignError(f"metric: this kind of chip or workload has no {what}")
         return None if np.isnan(value) or (strict and not outcomes.feasible[0]) else value
-    kind, knob, name = found.groups()
+    kind, knob, name = metric_match.groups()
     if (kind == "peak") != (knob is None):
         raise DesignError(
             f"metric: {what!r}; expected peak(NAME), at_peak(KNOB, NAME), plateau(KNOB, NAME) or reached(KNOB, NAME)"
@@ -429,10 +431,10 @@ def simulated_metric(overrides: tuple[str, ...], what: str, strict: bool = True)
 
 def optimum_range(overrides: tuple[str, ...], what: str) -> tuple[float, float]:
     """Range of a knob around its best value in which the metric is within 1 % of its peak, in SI."""
-    found = re.fullmatch(r"plateau\(([^,]+),\s*(\w+)\)", what.strip())
-    assert found is not None  # `measured` has read it
-    columns, losses = _grid(overrides, what, found[2])
-    first, _, last = _flat(columns[found[1]], losses, found[1])
+    optimum_match = re.fullmatch(r"plateau\(([^,]+),\s*(\w+)\)", what.strip())
+    assert optimum_match is not None  # `measured` has read it
+    columns, losses = _grid(overrides, what, optimum_match[2])
+    first, _, last = _flat(columns[optimum_match[1]], losses, optimum_match[1])
     return first, last
 
 
@@ -454,14 +456,14 @@ def _flat(values: np.ndarray, losses: np.ndarray, knob: str) -> tuple[float, flo
 
 def _grid(overrides: tuple[str, ...], what: str, name: str) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Knobs of every design of a row's space, and its metric so that less is better; infinite where it is infeasible."""
-    asked, fidelity, *_ = question_of(overrides)
-    size = asked.space.combinations
-    if not asked.space.knobs or size is None:
+    question, fidelity, *_ = question_of(overrides)
+    size = question.space.combinations
+    if not question.space.knobs or size is None:
         raise DesignError(f"metric: {what} needs a space that can be enumerated; add space=NAME to the overrides")
-    columns = asked.space.grid(0, size)
-    if found := re.match(r"\w+\(([^,]+),", what.strip()):
-        asked.space.knob(found[1])
-    outcomes = evaluate(asked.space.stack(columns), asked.workload, fidelity=fidelity)
+    columns = question.space.grid(0, size)
+    if ratio_match := re.match(r"\w+\(([^,]+),", what.strip()):
+        question.space.knob(ratio_match[1])
+    outcomes = evaluate(question.space.stack(columns), question.workload, fidelity=fidelity)
     sign = 1.0 if find_metric(name).better == "min" else -1.0
     losses = np.where(outcomes.feasible, sign * outcomes.columns[name], np.inf)
     if np.isnan(losses).any():
@@ -473,11 +475,11 @@ def unit_of_metric(overrides: tuple[str, ...], what: str) -> str:
     """SI unit of a metric, or of the knob whose value is sought; "1" of a ratio."""
     if RATIO.fullmatch(what.strip()):
         return "1"
-    found = re.fullmatch(r"(?:at_peak|plateau|reached)\(([^,]+),\s*(\w+)\)", what.strip())
-    if found is None:
+    unit_match = re.fullmatch(r"(?:at_peak|plateau|reached)\(([^,]+),\s*(\w+)\)", what.strip())
+    if unit_match is None:
         return METRICS[re.sub(r"peak\((\w+)\)", r"\1", what.strip())].unit
-    asked = question_of(overrides).question
-    unit = asked.space.spec(found[1]).metadata["unit"]
+    question = question_of(overrides).question
+    unit = question.space.spec(unit_match[1]).metadata["unit"]
     return str(unit)
 
 

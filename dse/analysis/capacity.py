@@ -120,8 +120,8 @@ class ChipCapacity:
     @property
     def words(self) -> tuple[str, ...]:
         """Overrides of the requests that confirm the rate; none of requests that are replayed."""
-        found = self.best and self.best.capacity
-        return (f"workload.requests={found.count}", f"seed={found.seed}") if found and self.load.draw is not None else ()
+        best = self.best and self.best.capacity
+        return (f"workload.requests={best.count}", f"seed={best.seed}") if best and self.load.draw is not None else ()
 
     @property
     def breaks(self) -> str:
@@ -131,18 +131,20 @@ class ChipCapacity:
     @cached_property
     def best(self) -> SimulatedDeployment | None:
         """The deployment with the highest rate; the first of equals."""
-        found = [one for one in self.tried if one.rate > 0]
-        return max(found, key=lambda one: one.rate) if found else None
+        rated = [deployment for deployment in self.tried if deployment.rate > 0]
+        return max(rated, key=lambda deployment: deployment.rate) if rated else None
 
     @cached_property
     def front(self) -> list[tuple[float, float, SimulatedDeployment]]:
         """Pareto front of simulated runs: tokens per second of a user against tokens per second of a device."""
-        points = [(user, device, one) for one in self.tried for _, device, user in one.points if user == user]
-        found: list[tuple[float, float, SimulatedDeployment]] = []
-        for user, device, one in sorted(points, key=lambda point: (-point[0], -point[1])):
-            if not found or device > found[-1][1]:
-                found.append((user, device, one))
-        return found[::-1]
+        points = [
+            (user, device, deployment) for deployment in self.tried for _, device, user in deployment.points if user == user
+        ]
+        front: list[tuple[float, float, SimulatedDeployment]] = []
+        for user, device, deployment in sorted(points, key=lambda point: (-point[0], -point[1])):
+            if not front or device > front[-1][1]:
+                front.append((user, device, deployment))
+        return front[::-1]
 
 
 @dataclass(frozen=True)
@@ -173,20 +175,20 @@ OF_PREFILL = tuple(f"mapping.serving.{leaf}" for leaf in (*OF_IDLE, "kv_transfer
 """Leaves that only prefill instances read."""
 
 
-def unread_overrides(one: CandidateDeployment, words: Sequence[str]) -> list[str]:
+def unread_overrides(deployment: CandidateDeployment, words: Sequence[str]) -> list[str]:
     """Overrides of the user that nothing reads in one deployment; its own overrides leave them out."""
-    together = not one.apart
-    found = []
+    together = not deployment.apart
+    overrides = []
     for word in words:
         address = word.lstrip("+").partition("=")[0]
         targets = (
-            match_addresses_or_none([leaf for leaf, _, _ in iterate_leaves(one.design)], address)
+            match_addresses_or_none([leaf for leaf, _, _ in iterate_leaves(deployment.design)], address)
             if address.startswith("mapping.")
             else []
         )
-        if targets and (all(beside(one.design, leaf) for leaf in targets) or (together and address in OF_PREFILL)):
-            found.append(word)
-    return found
+        if targets and (all(beside(deployment.design, leaf) for leaf in targets) or (together and address in OF_PREFILL)):
+            overrides.append(word)
+    return overrides
 
 
 def find_capacity(words: Sequence[str], *, trust: bool = False) -> list[ChipCapacity]:
@@ -199,21 +201,21 @@ def find_capacity(words: Sequence[str], *, trust: bool = False) -> list[ChipCapa
     Raises:
         DesignError: a wrong question, in one line.
     """
-    asked = parse_query(words)
+    query = parse_query(words)
     start_precompile()
-    sides = [replace(_side(chip, asked, trust), typed=asked.overrides) for chip in asked.chips]
+    sides = [replace(_side(chip, query, trust), typed=query.overrides) for chip in query.chips]
     if all(side.why for side in sides):
         raise DesignError(f"capacity: {'; '.join(side.why for side in sides)}")
-    return sorted(sides, key=lambda side: _place(side, asked)) if asked.by else sides
+    return sorted(sides, key=lambda side: _place(side, query)) if query.by else sides
 
 
-def _place(side: ChipCapacity, asked: CapacityQuery) -> float:
+def _place(side: ChipCapacity, query: CapacityQuery) -> float:
     """What chips are put in order by: devices; or what all cost where the fewest are asked for, else what a token costs."""
     if side.best is None:
         return math.inf
-    if asked.by == "devices":
+    if query.by == "devices":
         return side.cells * side.best.candidate.devices
-    return side.cells * side.best.price if asked.rate else side.best.per_mtoken
+    return side.cells * side.best.price if query.rate else side.best.per_mtoken
 
 
 def parse_query(words: Sequence[str]) -> CapacityQuery:
@@ -224,7 +226,7 @@ def parse_query(words: Sequence[str]) -> CapacityQuery:
     (('h200', 'h100'), 16, ('model=qwen3_32b',))
     """
     words = rename_query_words(words)
-    said = {key: value for key, _, value in (word.partition("=") for word in words) if key in QUERY_OPTIONS}
+    options = {key: value for key, _, value in (word.partition("=") for word in words) if key in QUERY_OPTIONS}
     chips = [word.partition("=")[2] for word in words if word.startswith("chip=")]
     names = [name.strip() for name in chips[-1].strip("[]").split(",")] if chips else []
     if not names or not all(names):
@@ -235,31 +237,31 @@ def parse_query(words: Sequence[str]) -> CapacityQuery:
     for word in others:
         if word.startswith(("study=", "chips=", "mappings=")):
             raise DesignError(f"capacity: {word.partition('=')[0]} is for studies; set chip=[...] and the workload")
-    rate = number(said["rate"].strip("'\""), "Hz", "rate") if "rate" in said else 0.0
-    if "devices" not in said and not rate:
+    rate = number(options["rate"].strip("'\""), "Hz", "rate") if "rate" in options else 0.0
+    if "devices" not in options and not rate:
         raise DesignError(
             f"capacity: set devices=16 for their maximum rate, or rate='10 Hz' for the fewest devices, as in {EXAMPLE}"
         )
-    if "devices" in said and rate:
+    if "devices" in options and rate:
         raise DesignError("capacity: expected devices or rate, got both; set one of them")
     try:
-        devices = int(said.get("devices", 0))
+        devices = int(options.get("devices", 0))
     except ValueError:
         devices = -1
     if not (rate or 1 <= devices <= MAX_DEVICES):
-        raise DesignError(f"devices: {said['devices']!r} is not a whole number from 1 to {MAX_DEVICES}")
+        raise DesignError(f"devices: {options['devices']!r} is not a whole number from 1 to {MAX_DEVICES}")
     if rate and not 0 < rate < math.inf:
-        raise DesignError(f"rate: {said['rate']!r} is not above 0")
-    share = number(said.get("slo_percentile", "90"), "1", "slo_percentile") / 100
-    if said.get("disaggregated", "true") not in ("true", "false"):
-        raise DesignError(f"disaggregated: {said['disaggregated']!r}; valid: true, false")
-    if said.get("ffn", FFN_PLACES[0]) not in FFN_PLACES:
-        raise DesignError(f"ffn: {said['ffn']!r}; valid: {', '.join(FFN_PLACES)}")
-    if said.get("by", CHIP_ORDERS[0]) not in CHIP_ORDERS:
-        raise DesignError(f"by: {said['by']!r}; valid: {', '.join(CHIP_ORDERS)}")
-    disaggregated, ffn = said.get("disaggregated", "true") == "true", said.get("ffn") == FFN_PLACES[1]
+        raise DesignError(f"rate: {options['rate']!r} is not above 0")
+    share = number(options.get("slo_percentile", "90"), "1", "slo_percentile") / 100
+    if options.get("disaggregated", "true") not in ("true", "false"):
+        raise DesignError(f"disaggregated: {options['disaggregated']!r}; valid: true, false")
+    if options.get("ffn", FFN_PLACES[0]) not in FFN_PLACES:
+        raise DesignError(f"ffn: {options['ffn']!r}; valid: {', '.join(FFN_PLACES)}")
+    if options.get("by", CHIP_ORDERS[0]) not in CHIP_ORDERS:
+        raise DesignError(f"by: {options['by']!r}; valid: {', '.join(CHIP_ORDERS)}")
+    disaggregated, ffn = options.get("disaggregated", "true") == "true", options.get("ffn") == FFN_PLACES[1]
     others, most = _bounded(others)
-    return CapacityQuery(tuple(names), others, devices, rate, share, disaggregated, said.get("by", ""), ffn, most)
+    return CapacityQuery(tuple(names), others, devices, rate, share, disaggregated, options.get("by", ""), ffn, most)
 
 
 def _bounded(words: tuple[str, ...]) -> tuple[tuple[str, ...], int]:
@@ -275,30 +277,30 @@ def _traced(words: Sequence[str]) -> bool:
     return any(word.startswith("workload.trace=") and word != "workload.trace=null" for word in words)
 
 
-def _side(chip: str, asked: CapacityQuery, trust: bool) -> ChipCapacity:
-    kinds, bounds, knobs = usual = build_chip_query(chip, asked, trust=trust)
+def _side(chip: str, query: CapacityQuery, trust: bool) -> ChipCapacity:
+    kinds, bounds, knobs = usual = build_chip_query(chip, query, trust=trust)
     if kinds.by_chip:
-        return _in_cells(chip, asked, trust, 1, usual)
-    if _traced(asked.overrides):
-        return (_fewest if asked.rate else _most)(chip, asked, kinds, bounds, knobs)
-    if asked.most or (asked.rate and enough_requests(kinds.load, bounds, asked.rate) <= MOST_PLAYED):
-        rate = asked.rate or _estimated(kinds, bounds, knobs, asked.devices, asked)
-        more = _posed(chip, asked, trust, enough_requests(kinds.load, bounds, rate), kinds)
-        return (_fewest if asked.rate else _most)(chip, asked, *more)
-    return _in_cells(chip, asked, trust, asked.devices or MAX_DEVICES, usual)
+        return _in_cells(chip, query, trust, 1, usual)
+    if _traced(query.overrides):
+        return (_fewest if query.rate else _most)(chip, query, kinds, bounds, knobs)
+    if query.most or (query.rate and enough_requests(kinds.load, bounds, query.rate) <= MOST_PLAYED):
+        rate = query.rate or _estimated(kinds, bounds, knobs, query.devices, query)
+        more = _posed(chip, query, trust, enough_requests(kinds.load, bounds, rate), kinds)
+        return (_fewest if query.rate else _most)(chip, query, *more)
+    return _in_cells(chip, query, trust, query.devices or MAX_DEVICES, usual)
 
 
 def _posed(
-    chip: str, asked: CapacityQuery, trust: bool, count: int, before: InstanceKinds
+    chip: str, query: CapacityQuery, trust: bool, count: int, before: InstanceKinds
 ) -> tuple[InstanceKinds, SloBounds, Space]:
     """The question with so many requests; what was known of fewer is known still."""
-    kinds, bounds, knobs = build_chip_query(chip, asked, trust=trust, count=count)
+    kinds, bounds, knobs = build_chip_query(chip, query, trust=trust, count=count)
     kinds.recall(before)
     return kinds, bounds, knobs
 
 
 def _in_cells(
-    chip: str, asked: CapacityQuery, trust: bool, most: int, usual: tuple[InstanceKinds, SloBounds, Space]
+    chip: str, query: CapacityQuery, trust: bool, most: int, usual: tuple[InstanceKinds, SloBounds, Space]
 ) -> ChipCapacity:
     """The best deployment of as many devices as so many requests tell about, and how many such cells there are.
 
@@ -311,32 +313,34 @@ def _in_cells(
         usual: what `posed` says of that.
     """
     kinds, bounds, knobs = usual
-    said = bool(kinds.counts)
-    devices, rate = _cell(most, lambda some: _estimated(kinds, bounds, knobs, some, asked), kinds.load, bounds, alone=said)
+    has_counts = bool(kinds.counts)
+    devices, rate = _cell(
+        most, lambda devices: _estimated(kinds, bounds, knobs, devices, query), kinds.load, bounds, alone=has_counts
+    )
     needed = enough_requests(kinds.load, bounds, rate)
-    if said and not asked.most and devices > 1 and needed > MOST_PLAYED:
+    if has_counts and not query.most and devices > 1 and needed > MOST_PLAYED:
         part = f"1/{math.ceil(needed / MOST_PLAYED)} of them, or workload.requests={needed} for all"
-        some = f"{_instances(kinds)} serve some {rate:.4g} requests/s on {devices} devices"
-        raise DesignError(f"capacity: {chip}: {some}, too many to simulate; set {part}")
-    many = 1 if said else MAX_DEVICES // devices
-    beyond = f"the given {_instances(kinds)}" if said else f"{MAX_DEVICES:,} devices"
+        selected_devices = f"{_instances(kinds)} serve some {rate:.4g} requests/s on {devices} devices"
+        raise DesignError(f"capacity: {chip}: {selected_devices}, too many to simulate; set {part}")
+    many = 1 if has_counts else MAX_DEVICES // devices
+    beyond = f"the given {_instances(kinds)}" if has_counts else f"{MAX_DEVICES:,} devices"
     count = needed if needed <= MOST_PLAYED else USUAL  # so long bounds are told about by none that can be played
     if kinds.load.requests.users:  # prices are for the longest of the requests that decide
         count = decisive(kinds.load, bounds, rate, count)
-    kinds, bounds, knobs = usual if _traced(asked.overrides) else _posed(chip, asked, trust, count, kinds)
-    load, least = kinds.load, asked.rate / many
-    if asked.rate > (whole := many * rate_bound(kinds, bounds, knobs, devices, apart=asked.apart, least=least)):
-        why = f"{chip}: {asked.rate:g} requests/s need more than {beyond}, which serve {whole:.4g} requests/s at most"
+    kinds, bounds, knobs = usual if _traced(query.overrides) else _posed(chip, query, trust, count, kinds)
+    load, least = kinds.load, query.rate / many
+    if query.rate > (whole := many * rate_bound(kinds, bounds, knobs, devices, apart=query.apart, least=least)):
+        why = f"{chip}: {query.rate:g} requests/s need more than {beyond}, which serve {whole:.4g} requests/s at most"
         return ChipCapacity(chip, load, bounds, devices, (), (), {}, why=why)
-    side = _most(chip, replace(asked, devices=devices), kinds, bounds, knobs, least=least)
+    side = _most(chip, replace(query, devices=devices), kinds, bounds, knobs, least=least)
     if side.best is None:
         return side
-    if asked.rate > (whole := many * side.best.rate):
-        why = f"{asked.rate:g} requests/s need more than {beyond}, which serve {whole:.4g} requests/s"
+    if query.rate > (whole := many * side.best.rate):
+        why = f"{query.rate:g} requests/s need more than {beyond}, which serve {whole:.4g} requests/s"
         return replace(side, why=f"{chip}: {why}")
-    if said:
+    if has_counts:
         return side
-    return replace(side, cells=math.ceil(asked.rate / side.best.rate) or asked.devices // devices, asked=asked.devices)
+    return replace(side, cells=math.ceil(query.rate / side.best.rate) or query.devices // devices, asked=query.devices)
 
 
 def _instances(kinds: InstanceKinds) -> str:
@@ -345,13 +349,13 @@ def _instances(kinds: InstanceKinds) -> str:
     return " and ".join(count_text(many, names[address]) for address, many in kinds.counts.items())
 
 
-def _estimated(kinds: InstanceKinds, bounds: SloBounds, knobs: Space, devices: int, asked: CapacityQuery) -> float:
+def _estimated(kinds: InstanceKinds, bounds: SloBounds, knobs: Space, devices: int, query: CapacityQuery) -> float:
     """The largest rate by the estimates, 0 where none fits; of instances that do both phases, where nobody says how many there
     are, or where these are dies, whose pools that share links are priced one by one. [1/s]
     """
     prefill = kinds.counts.get(PREFILL) or (kinds.counts and software_of(kinds.usual.base.mapping) not in MULTI_DIE_SERVING)
-    found, _ = find_candidates(kinds, bounds, knobs, devices, apart=asked.apart and bool(prefill))
-    return max((one.estimate.rate for one in found), default=0.0)
+    candidates, _ = find_candidates(kinds, bounds, knobs, devices, apart=query.apart and bool(prefill))
+    return max((candidate.estimate.rate for candidate in candidates), default=0.0)
 
 
 def _cell(
@@ -377,7 +381,7 @@ def _cell(
 
 
 def build_chip_query(
-    chip: str, asked: CapacityQuery, *, trust: bool, count: int = USUAL
+    chip: str, query: CapacityQuery, *, trust: bool, count: int = USUAL
 ) -> tuple[InstanceKinds, SloBounds, Space]:
     """Instances of one chip, their load and SLOs, and the knobs to search.
 
@@ -388,18 +392,18 @@ def build_chip_query(
     Raises:
         DesignError: the chip does not support the question.
     """
-    words = [f"chip={chip}", *asked.overrides]
-    counts = _counts(asked)
-    if counts.get(PREFILL) and not asked.apart:
+    words = [f"chip={chip}", *query.overrides]
+    counts = _counts(query)
+    if counts.get(PREFILL) and not query.apart:
         raise DesignError(f"disaggregated: false excludes prefill instances, but {PREFILL} is set; remove one of them")
-    fixed = {address: 1 for address in (PREFILL,) if asked.apart and address not in counts and _said_of_prefill(asked)}
+    fixed = {address: 1 for address in (PREFILL,) if query.apart and address not in counts and _said_of_prefill(query)}
     words += [f"{address}={count}" for address, count in fixed.items()]
     if not any(word.startswith("workload=") for word in words):
         words.insert(1, "workload=serving")
     drawn = not any(word.startswith(("workload.requests=", "workload.trace=")) for word in words)
     if drawn:
-        words.append(f"workload.requests={min(count, asked.most or count)}")
-    words += _closed(asked)
+        words.append(f"workload.requests={min(count, query.most or count)}")
+    words += _closed(query)
     free = not any(word.lstrip("+").startswith(("space=", "space.")) for word in words)
     # of most chips the space is this one: to compose once is half of a short answer
     config = compose([*words, f"space={SPACE}"] if free else words, trust=trust)
@@ -409,14 +413,14 @@ def build_chip_query(
         )
     if kind_of(config["workload"]) is not ServingLoad:
         raise DesignError("capacity: the workload has no arriving requests; choose workload=serving")
-    if several := sets_routing_alone(asked.overrides, counts) and "instances" in (config["mapping"].get("serving") or {}):
+    if several := sets_routing_alone(query.overrides, counts) and "instances" in (config["mapping"].get("serving") or {}):
         config["mapping"]["serving"]["instances"] = 2
     usual = build_question({**config, "space": {}}, study_folder(config))
     if free and (own := SPACES.get(software_of(usual.base.mapping), SPACE)) != SPACE:
         config = compose([*words, f"space={own}"], trust=trust)
     load = usual.workload.cases[0]
     assert isinstance(load, ServingLoad)
-    load = replace(load, most=asked.most) if drawn else load
+    load = replace(load, most=query.most) if drawn else load
     if len(usual.workload.cases) > 1:
         raise DesignError(f"capacity: {len(usual.workload.cases)} models; serve one, as in model=qwen3_32b")
     if len(load.requests) < 2:
@@ -425,91 +429,93 @@ def build_chip_query(
         raise DesignError(
             "workload.arrivals: requests that arrive at once have no rate; choose poisson, gamma, constant or a trace's"
         )
-    bounds = slo_bounds(load, asked.share)
-    if asked.ffn and software_of(usual.base.mapping) != SERVED_POOLED_DIES:
+    bounds = slo_bounds(load, query.share)
+    if query.ffn and software_of(usual.base.mapping) != SERVED_POOLED_DIES:
         raise DesignError(
             f"ffn: disaggregated needs a chip with several dies per node (h800_ep, h100_ep), got chip={chip}; remove it"
         )
     knobs = _space(config, usual, words)
     # what is said of prefill instances, or of several, has been looked at; there need be none, or one
     usual = replace(usual, base=replace_leaves(usual.base, dict.fromkeys(fixed, 0) | ({INSTANCES: 1} if several else {})))
-    routing = routings(usual.base, load, asked.overrides)
+    routing = routings(usual.base, load, query.overrides)
     kinds = InstanceKinds(
-        usual, load, config["choices"], ffn=asked.ffn, counts=counts, routings=routing, models=config["model"]
+        usual, load, config["choices"], ffn=query.ffn, counts=counts, routings=routing, models=config["model"]
     )  # fmt: skip
     return kinds, bounds, knobs
 
 
-def _closed(asked: CapacityQuery) -> list[str]:
+def _closed(query: CapacityQuery) -> list[str]:
     """Of a closed population, one user: how many there may be is looked for."""
-    said = {address: value for address, _, value in (word.partition("=") for word in asked.overrides)}
-    if said.get("workload.arrivals") != CLOSED:
+    values = {address: value for address, _, value in (word.partition("=") for word in query.overrides)}
+    if values.get("workload.arrivals") != CLOSED:
         return []
-    if asked.rate:
+    if query.rate:
         raise DesignError(f"rate: arrivals={CLOSED} is a closed loop without a rate; set devices=N for the most users")
-    if "workload.users" in said:
+    if "workload.users" in values:
         raise DesignError("workload.users: dse capacity searches the most users; remove it, or use dse evaluate")
     return ["workload.users=1"]
 
 
-def _counts(asked: CapacityQuery) -> dict[str, int]:
+def _counts(query: CapacityQuery) -> dict[str, int]:
     """How many instances somebody says that there are, by address."""
-    said = {address: value for address, _, value in (word.partition("=") for word in asked.overrides)}
+    values = {address: value for address, _, value in (word.partition("=") for word in query.overrides)}
     for address in ("workload.rate", "workload.rate_scale"):
-        if said.get(address, MAX_RATE_OPTION) != MAX_RATE_OPTION:
+        if values.get(address, MAX_RATE_OPTION) != MAX_RATE_OPTION:
             raise DesignError(
                 f"{address}: dse capacity searches the maximum rate; remove it, or set rate='10 Hz' for the fewest devices"
             )
-    return {address: int(said[address]) for address in (INSTANCES, PREFILL) if said.get(address, "").isdigit()}
+    return {address: int(values[address]) for address in (INSTANCES, PREFILL) if values.get(address, "").isdigit()}
 
 
-def _said_of_prefill(asked: CapacityQuery) -> bool:
+def _said_of_prefill(query: CapacityQuery) -> bool:
     """Whether somebody says something of prefill instances, how many there are apart."""
-    return any(word.partition("=")[0] in OF_PREFILL for word in asked.overrides)
+    return any(word.partition("=")[0] in OF_PREFILL for word in query.overrides)
 
 
 def _space(config: Mapping[str, Any], usual: Question, words: Sequence[str]) -> Space:
     """The knobs of an instance that its mapping has and the user has not set."""
-    asked = build_question({**config, "space": searchable_knobs(config["space"], usual, words)}, study_folder(config))
-    assert isinstance(asked.space, Space)
-    return asked.space
+    question = build_question({**config, "space": searchable_knobs(config["space"], usual, words)}, study_folder(config))
+    assert isinstance(question.space, Space)
+    return question.space
 
 
 def _most(
-    chip: str, asked: CapacityQuery, kinds: InstanceKinds, bounds: SloBounds, knobs: Space, least: float = 0.0
+    chip: str, query: CapacityQuery, kinds: InstanceKinds, bounds: SloBounds, knobs: Space, least: float = 0.0
 ) -> ChipCapacity:
     """The best deployment on so many devices, with what it is compared with where it serves the least that is asked for."""
-    devices, load = asked.devices, kinds.load
-    found, refused = find_candidates(kinds, bounds, knobs, devices, apart=asked.apart)
-    side = ChipCapacity(chip, load, bounds, devices, (), tuple(found), refused)
-    if not found:
+    devices, load = query.devices, kinds.load
+    deployments, refused = find_candidates(kinds, bounds, knobs, devices, apart=query.apart)
+    side = ChipCapacity(chip, load, bounds, devices, (), tuple(deployments), refused)
+    if not deployments:
         return replace(side, why=_why_none(chip, refused, devices, kinds, knobs))
     with ProgressBar(f"capacity of {chip} on {devices}") as progress, thread_pool() as several:
-        tried = find_best_deployment(found, load, bounds, progress, several)
+        tried = find_best_deployment(deployments, load, bounds, progress, several)
         side = replace(side, tried=tuple(tried))
         if side.best is not None and side.best.rate >= least:
             best, drawn = latency_curve(side.best, load, bounds, several)
-            others = best_of_other_kinds(found, tried, load, bounds, several)
-            again = {id(one.candidate) for one in others}  # lost at the best rate, and searched for its own since
-            every = [best if one is side.best else one for one in tried if id(one.candidate) not in again]
-            side = replace(side, tried=tuple(_priced(one, load) for one in (*every, *others)), curve=drawn)
+            others = best_of_other_kinds(deployments, tried, load, bounds, several)
+            again = {id(deployment.candidate) for deployment in others}  # lost at the best rate, and searched for its own since
+            every = [
+                best if deployment is side.best else deployment for deployment in tried if id(deployment.candidate) not in again
+            ]
+            side = replace(side, tried=tuple(_priced(deployment, load) for deployment in (*every, *others)), curve=drawn)
     if side.best is None:
-        return replace(side, why=no_deployment_text(chip, unloaded_latency_text(found, load, bounds)))
+        return replace(side, why=no_deployment_text(chip, unloaded_latency_text(deployments, load, bounds)))
     design = side.best.candidate.design
     return replace(side, extrapolated=kinds.extrapolated(design), stack_basis=kinds.stack_basis(design))
 
 
-def _fewest(chip: str, asked: CapacityQuery, kinds: InstanceKinds, bounds: SloBounds, knobs: Space) -> ChipCapacity:
+def _fewest(chip: str, query: CapacityQuery, kinds: InstanceKinds, bounds: SloBounds, knobs: Space) -> ChipCapacity:
     """The fewest devices of which some deployment keeps the bounds at a rate."""
     load, known = kinds.load, Alone()
 
     def keeper(devices: int) -> CandidateDeployment | None:
-        found, _ = find_candidates(kinds, bounds, knobs, devices, apart=asked.apart)
-        left = [one for one in found if one.most >= asked.rate]
+        candidates, _ = find_candidates(kinds, bounds, knobs, devices, apart=query.apart)
+        left = [candidate for candidate in candidates if candidate.most >= query.rate]
         while left:
-            one, *left = left
-            if holds(one, load, bounds, asked.rate):
-                return one
+            candidate, *left = left
+            if holds(candidate, load, bounds, query.rate):
+                return candidate
             left = drop_hopeless(left, load, bounds, known)
         return None
 
@@ -519,31 +525,36 @@ def _fewest(chip: str, asked: CapacityQuery, kinds: InstanceKinds, bounds: SloBo
             progress.update(0, 1, f"{many} devices are too few")
             few, many = many, many * 2
             if many > MAX_SEARCHED_DEVICES:
-                found, refused = find_candidates(kinds, bounds, knobs, few, apart=asked.apart)
-                side = ChipCapacity(chip, load, bounds, few, (), tuple(found), refused)
-                if not found:
+                deployments, refused = find_candidates(kinds, bounds, knobs, few, apart=query.apart)
+                side = ChipCapacity(chip, load, bounds, few, (), tuple(deployments), refused)
+                if not deployments:
                     why = _why_none(chip, refused, few, kinds, knobs)
-                    return replace(side, why=f"{why}; {few} devices do not serve {asked.rate:g} requests/s")
-                alone, most = unloaded_latency_text(found, load, bounds), max(one.most for one in found)
-                if most < asked.rate and not any(broken for broken, _ in alone):  # at lower rates bounds are kept
-                    why = f"{asked.rate:g} requests/s need more than {few} devices, which serve {most:.4g} requests/s at most"
+                    return replace(side, why=f"{why}; {few} devices do not serve {query.rate:g} requests/s")
+                alone, most = (
+                    unloaded_latency_text(deployments, load, bounds),
+                    max(deployment.most for deployment in deployments),
+                )
+                if most < query.rate and not any(broken for broken, _ in alone):  # at lower rates bounds are kept
+                    why = f"{query.rate:g} requests/s need more than {few} devices, which serve {most:.4g} requests/s at most"
                     return replace(side, why=f"{chip}: {why}")
                 why = no_deployment_text(chip, alone)
-                return replace(side, why=f"{why}; {few} devices do not serve {asked.rate:g} requests/s")
+                return replace(side, why=f"{why}; {few} devices do not serve {query.rate:g} requests/s")
         while many - few > 1:
             middle = (few + many) // 2
             few, many = (middle, many) if keeper(middle) is None else (few, middle)
             progress.update(0, 1, f"between {few} and {many} devices")
-    return _most(chip, replace(asked, devices=many), kinds, bounds, knobs)
+    return _most(chip, replace(query, devices=many), kinds, bounds, knobs)
 
 
-def _priced(one: SimulatedDeployment, load: ServingLoad) -> SimulatedDeployment:
+def _priced(deployment: SimulatedDeployment, load: ServingLoad) -> SimulatedDeployment:
     """A deployment with what it costs at its largest rate, where it has one."""
-    if one.capacity is None or one.capacity.served is None:
-        return one
-    run = one.capacity.served
-    price, per_mtoken = system_and_token_price(one.candidate.design, replace(load, requests=run.requests), run, "analytical")
-    return replace(one, price=price, per_mtoken=per_mtoken)
+    if deployment.capacity is None or deployment.capacity.served is None:
+        return deployment
+    run = deployment.capacity.served
+    price, per_mtoken = system_and_token_price(
+        deployment.candidate.design, replace(load, requests=run.requests), run, "analytical"
+    )
+    return replace(deployment, price=price, per_mtoken=per_mtoken)
 
 
 def _why_none(chip: str, refused: Mapping[str, int], devices: int, kinds: InstanceKinds, knobs: Space) -> str:
@@ -551,6 +562,6 @@ def _why_none(chip: str, refused: Mapping[str, int], devices: int, kinds: Instan
         least = "" if kinds.by_chip else f"; the smallest needs {fewest_devices(kinds, knobs)}"
         return f"{chip}: no deployment of the space has {devices} devices or fewer{least}"
     most = max(refused, key=lambda name: refused[name])
-    on = count_text(devices, "device")
-    none = f"{chip}: none of {sum(refused.values())} deployments on {on} fits; {most} refuses {refused[most]}"
+    devices_text = count_text(devices, "device")
+    none = f"{chip}: none of {sum(refused.values())} deployments on {devices_text} fits; {most} refuses {refused[most]}"
     return f"{none}; the nearest {kinds.nearest}"

@@ -82,14 +82,14 @@ def max_users_bound(served: float, pools: Sequence[InstancePool], load: ServingL
         Infinite where requests have classes, whose order is another; and where users have less than `ROUNDS` sessions each, as
         such a run may be over before a queue is as long as it becomes.
     """
-    asked, missed = load.requests, 1 - bounds.share
+    requests, missed = load.requests, 1 - bounds.share
     if bounds.classes or 2 * missed >= 1:
         return math.inf
-    waits = float(asked.think.mean()) + bounds.ttft
-    found = served * (waits + (float(asked.output.mean()) - 1) * bounds.tpot) / (1 - 2 * missed)
+    waits = float(requests.think.mean()) + bounds.ttft
+    bound = served * (waits + (float(requests.output.mean()) - 1) * bounds.tpot) / (1 - 2 * missed)
     if len(pools) == 1:
-        found = min(found, (served * waits + pools[0].instances * pools[0].batch) / (1 - missed))
-    return found if ROUNDS * found <= int((asked.turns == 0).sum()) else math.inf
+        bound = min(bound, (served * waits + pools[0].instances * pools[0].batch) / (1 - missed))
+    return bound if ROUNDS * bound <= int((requests.turns == 0).sum()) else math.inf
 
 
 def _of_prompts_alone(pools: Sequence[InstancePool], taken: PoolPaces) -> float:
@@ -126,11 +126,11 @@ def compute_rate_bound(design: Design, load: ServingLoad, bounds: SloBounds, sta
         stages: of an instance that has prompts, all of which have some at a time.
         apart: whether some instances only prefill.
     """
-    asked, serving = load.requests, design.mapping.serving
-    if len(asked.starts) or len(asked.before) or asked.users:
+    requests, serving = load.requests, design.mapping.serving
+    if len(requests.starts) or len(requests.before) or requests.users:
         return math.inf
     instances = int(serving.prefill_instances if apart else serving.instances)
-    kept = np.sort(asked.prompt)[: math.floor(len(asked) * bounds.share)]
+    kept = np.sort(requests.prompt)[: math.floor(len(requests) * bounds.share)]
     token = float(instance_module(design).work_lower_bounds(design, load).prompt)
     left = float(kept.sum()) * token / (instances * stages) - bounds.ttft
-    return asked.arrival[-1] * load.rate / left if left > 0 else math.inf
+    return requests.arrival[-1] * load.rate / left if left > 0 else math.inf

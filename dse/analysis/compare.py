@@ -169,10 +169,10 @@ def software_difference_note(sides: Sequence[ChipComparison]) -> str:
     stacks = {side.chip: side.software for side in sides if side.software}
     if len(set(stacks.values())) < 2:
         return ""
-    said = ", ".join(f"{chip} {stack}" for chip, stack in stacks.items())
+    stacks_text = ", ".join(f"{chip} {stack}" for chip, stack in stacks.items())
     others = any(side.found and not side.software for side in sides)
     where = " (only these chips: others run without a stack)" if others else ""
-    return f"software stacks differ ({said}): stack={COMMON_STACK} equalises them{where}"
+    return f"software stacks differ ({stacks_text}): stack={COMMON_STACK} equalises them{where}"
 
 
 def comparison_notes(sides: Sequence[ChipComparison]) -> str:
@@ -236,12 +236,12 @@ def _best(name: str, config: Mapping[str, Any], objective: str, others: Sequence
     """The best mapping of a chip: of its usual one and those of the space, whose knobs the user has not set."""
     usual = _base(config)
     free = {**config, "space": searchable_knobs(config["space"], usual, others)}
-    asked = build_question(free, study_folder(config), fewer=not _has_space(others))
-    space = asked.space
+    question = build_question(free, study_folder(config), fewer=not _has_space(others))
+    space = question.space
     assert isinstance(space, Space)
-    looks = _Looks(name, asked, space, objective)
+    looks = _Looks(name, question, space, objective)
     looks.scores([{}])
-    _look(asked, space, looks)
+    _look(question, space, looks)
     looked, refused, best = (len(looks.known), looks.feasible), looks.refused, looks.best
     if best is None:
         return ChipComparison(
@@ -249,29 +249,29 @@ def _best(name: str, config: Mapping[str, Any], objective: str, others: Sequence
             None,
             {},
             looked,
-            f"none of {looked[0]:,} mappings fits; the default mapping: {_verdict(asked, config)}",
+            f"none of {looked[0]:,} mappings fits; the default mapping: {_verdict(question, config)}",
             refused,
         )
     design = space.at(best)
     values = {knob.address: leaf_at(design, space.targets[knob.address][0]) for knob in space.knobs}
-    devices = "" if any(address.endswith(".tp") for address in values) else next(iter(asked.devices.values()), "")
+    devices = "" if any(address.endswith(".tp") for address in values) else next(iter(question.devices.values()), "")
     return ChipComparison(
-        name, replace(evaluate_design(design, asked, config), devices=devices), values, looked, refused=refused
+        name, replace(evaluate_design(design, question, config), devices=devices), values, looked, refused=refused
     )
 
 
-def _verdict(asked: Question, config: Mapping[str, Any]) -> Infeasibility | None:
+def _verdict(question: Question, config: Mapping[str, Any]) -> Infeasibility | None:
     """What binds the usual mapping, with what would do."""
     return with_published_formats(
-        explain_infeasibility(asked.base, asked.workload), asked.base, asked.workload, config["model"]
+        explain_infeasibility(question.base, question.workload), question.base, question.workload, config["model"]
     )
 
 
 class _Looks:
     """Designs of a chip that were evaluated, each once, and the best of them."""
 
-    def __init__(self, name: str, asked: Question, space: Space, objective: str) -> None:
-        self._name, self._asked, self._space, self._objective = name, asked, space, objective
+    def __init__(self, name: str, question: Question, space: Space, objective: str) -> None:
+        self._name, self._asked, self._space, self._objective = name, question, space, objective
         self._sign = -1.0 if METRICS[objective].better == "min" else 1.0
         self.known: dict[str, float] = {}
         self.best: Values | None = None
@@ -288,9 +288,9 @@ class _Looks:
         """
         keys = [self._space.key_at(values) for values in designs]
         new = {key: values for key, values in zip(keys, designs, strict=True) if key not in self.known}
-        some = list(new.items())
-        for start in range(0, len(some), BATCH_SIZE):
-            self._look(some[start : start + BATCH_SIZE])
+        candidates = list(new.items())
+        for start in range(0, len(candidates), BATCH_SIZE):
+            self._look(candidates[start : start + BATCH_SIZE])
         return [self.known[key] for key in keys]
 
     def possible(self, several: Sequence[Values]) -> list[bool]:
@@ -298,7 +298,12 @@ class _Looks:
         kept = []
         for values in several:
             worst = next(
-                (of.address for of in early_limits(self._space.at(values), self._asked.workload) if of.need > of.have), ""
+                (
+                    early_limit.address
+                    for early_limit in early_limits(self._space.at(values), self._asked.workload)
+                    if early_limit.need > early_limit.have
+                ),
+                "",
             )
             key = self._space.key_at(values)
             if worst and key not in self._early:
@@ -307,29 +312,29 @@ class _Looks:
             kept.append(not worst)
         return kept
 
-    def _look(self, some: Sequence[tuple[str, Values]]) -> None:
+    def _look(self, candidates: Sequence[tuple[str, Values]]) -> None:
         outcomes = evaluate_with_derived(
-            stack_designs([self._space.at(values) for _, values in some]), self._asked.workload, self._asked.defined
+            stack_designs([self._space.at(values) for _, values in candidates]), self._asked.workload, self._asked.defined
         )
         scores = np.where(outcomes.feasible, self._sign * outcomes.columns[self._objective], np.nan)
         self.feasible += int(outcomes.feasible.sum())
         self.refused.update(list(SILICON_LIMITS)[code] for code in outcomes.limit.tolist() if code >= 0)
         if outcomes.feasible.any() and np.isnan(scores[outcomes.feasible]).all():
             raise DesignError(f"--objective: {self._name} has no {self._objective} for this workload")
-        for (key, values), score in zip(some, scores.tolist(), strict=True):
+        for (key, values), score in zip(candidates, scores.tolist(), strict=True):
             self.known[key] = score
             if score > self._most:
                 self._most, self.best = score, values
 
 
-def _look(asked: Question, space: Space, looks: _Looks) -> None:
+def _look(question: Question, space: Space, looks: _Looks) -> None:
     """A few mappings where each is played; else all of a grid, or of a larger space the best in rounds or an even spread."""
     knobs, total = space.knobs, space.combinations
     choices = [knob for knob in knobs if isinstance(knob, ChoiceKnob)]
     if not knobs:
         return
-    if is_simulated(asked.base, asked.workload, "analytical"):
-        looks.scores(_played(asked, looks))
+    if is_simulated(question.base, question.workload, "analytical"):
+        looks.scores(_played(question, looks))
     elif total is not None and total > MAX_MAPPINGS and any(knob.address in DIVIDE for knob in knobs):
         run_coordinate_search(choices, looks.possible, looks.scores)
     else:
@@ -338,14 +343,14 @@ def _look(asked: Question, space: Space, looks: _Looks) -> None:
         looks.scores([space.row(columns, place) for place in range(len(next(iter(columns.values()))))])
 
 
-def _played(asked: Question, looks: _Looks) -> list[Values]:
+def _played(question: Question, looks: _Looks) -> list[Values]:
     """A few mappings that keep the limits which are known before anything is played."""
-    space = asked.space
+    space = question.space
     if not space.knobs:
         return []
-    limits = EarlyLimits(space, asked.workload)
+    limits = EarlyLimits(space, question.workload)
     source = RandomSampler(space, 0, limits.possible)
-    found = [source.ask(number, None).values for number in range(MAX_SIMULATED)]
-    different = [dict(pairs) for pairs in dict.fromkeys(tuple(values.items()) for values in found)]
+    samples = [source.ask(number, None).values for number in range(MAX_SIMULATED)]
+    different = [dict(pairs) for pairs in dict.fromkeys(tuple(values.items()) for values in samples)]
     looks.refused.update(limits.refused)
     return list(compress(different, limits.possible(different)))

@@ -108,7 +108,7 @@ def thread_pool() -> Iterator[ThreadPoolExecutor]:
 
 
 def find_best_deployment(
-    found: Sequence[CandidateDeployment],
+    deployments: Sequence[CandidateDeployment],
     load: ServingLoad,
     bounds: SloBounds,
     progress: ProgressBar,
@@ -116,22 +116,24 @@ def find_best_deployment(
 ) -> list[SimulatedDeployment]:
     """Simulate the deployments that may be best, by falling estimate; skip those known to be slower."""
     tried: list[SimulatedDeployment] = []
-    left, best, winner, alone = list(found), 0.0, None, Alone()
+    left, best, winner, alone = list(deployments), 0.0, None, Alone()
     if bounds.classes and not drop_hopeless(
         left[:1], load, bounds, alone
     ):  # runs that break the bounds of one class go on to their end
         left = drop_hopeless(left, load, bounds, alone)
-    while left := [one for one in left if one.most > best and not _known(one, tried, _above(best, load))]:
+    while left := [
+        candidate for candidate in left if candidate.most > best and not _known(candidate, tried, _above(best, load))
+    ]:
         # the first is searched by itself: against no rate at all, others would be, too
         wave = _wave(left) if best else left[:1]
-        left = [one for one in left if one not in wave]
-        tried += several.map(lambda one, winner=winner: _against(one, load, bounds, winner), wave)
-        first = max(tried, key=lambda one: one.rate)
+        left = [candidate for candidate in left if candidate not in wave]
+        tried += several.map(lambda deployment, winner=winner: _against(deployment, load, bounds, winner), wave)
+        first = max(tried, key=lambda deployment: deployment.rate)
         best, winner = first.rate, first.capacity if first.rate else None
         if not best:
             left = drop_hopeless(left, load, bounds, alone)
         unit = "users" if load.requests.users else "requests/s"
-        progress.update(len(tried), len(tried) + sum(one.most > best for one in left), f"best {best:.3g} {unit}")
+        progress.update(len(tried), len(tried) + sum(candidate.most > best for candidate in left), f"best {best:.3g} {unit}")
     return _settled(tried, load, bounds) if load.requests.users and load.draw is not None else tried
 
 
@@ -150,12 +152,15 @@ def drop_hopeless(
     if len(load.requests.before):  # turns come when they are answered
         return list(left)
     kept = []
-    for one in left:
-        kind = tuple((id(pool.price), pool.policy, pool.prefix, pool.pooled) for pool in one.pools)
+    for candidate in left:
+        kind = tuple((id(pool.price), pool.policy, pool.prefix, pool.pooled) for pool in candidate.pools)
         if kind not in alone:
-            alone[kind] = all(_keeps(one, some, its) for _, some, its in requests_by_class(load, bounds)), one
+            alone[kind] = (
+                all(_keeps(candidate, requests, its) for _, requests, its in requests_by_class(load, bounds)),
+                candidate,
+            )
         if alone[kind][0]:
-            kept.append(one)
+            kept.append(candidate)
     return kept
 
 
@@ -164,49 +169,53 @@ def requests_by_class(load: ServingLoad, bounds: SloBounds) -> list[tuple[str, R
 
     All requests are one entry too if they may share prefixes.
     """
-    asked = load.requests
-    if not bounds.classes or len(asked.starts):
-        return [("", asked, bounds)]
-    every = ((of, asked.of_kind(number)) for number, of in enumerate(bounds.classes))
-    return [(of.name, some, SloBounds(of.ttft, of.tpot, bounds.share)) for of, some in every if len(some)]
+    requests = load.requests
+    if not bounds.classes or len(requests.starts):
+        return [("", requests, bounds)]
+    every = ((slo_class, requests.of_kind(number)) for number, slo_class in enumerate(bounds.classes))
+    return [
+        (class_.name, requests, SloBounds(class_.ttft, class_.tpot, bounds.share))
+        for class_, requests in every
+        if len(requests)
+    ]
 
 
-def _keeps(one: CandidateDeployment, some: Requests, bounds: SloBounds) -> bool:
+def _keeps(deployment: CandidateDeployment, requests: Requests, bounds: SloBounds) -> bool:
     """Whether a deployment keeps bounds of requests that meet no other."""
-    gap = 10 * (one.estimate.ttft + float(some.output.max()) * LONGEST)
-    asked = replace(some, arrival=gap * np.arange(len(some)))
-    return not bounds.broken(one.at(asked).serve(asked, stop=bounds.stop(len(asked))))
+    gap = 10 * (deployment.estimate.ttft + float(requests.output.max()) * LONGEST)
+    wanted_requests = replace(requests, arrival=gap * np.arange(len(requests)))
+    return not bounds.broken(deployment.at(wanted_requests).serve(wanted_requests, stop=bounds.stop(len(wanted_requests))))
 
 
 def _wave(left: Sequence[CandidateDeployment]) -> list[CandidateDeployment]:
     """The first few that differ in more than their batch: of others, one run may do for all."""
     wave: dict[tuple[Any, ...], CandidateDeployment] = {}
-    for one in left:
-        wave.setdefault(one.but_batch, one)
+    for deployment in left:
+        wave.setdefault(deployment.but_batch, deployment)
     return list(wave.values())[:SIMULATIONS_PER_WAVE]
 
 
-def _known(one: CandidateDeployment, tried: Sequence[SimulatedDeployment], rate: float) -> bool:
+def _known(deployment: CandidateDeployment, tried: Sequence[SimulatedDeployment], rate: float) -> bool:
     """Whether its run at the rate to be kept is that of another one, which has lost: neither has as many requests as a batch.
 
     Args:
-        one: a deployment.
+        deployment: a deployment.
         tried: what has been played.
         rate: as of `_above`. [1/s]
     """
-    return one.estimate.rate < rate * NEAR and any(
+    return deployment.estimate.rate < rate * NEAR and any(
         other.lost[0] == rate
-        and other.candidate.but_batch == one.but_batch
+        and other.candidate.but_batch == deployment.but_batch
         and all(
             most < min(pool.batch, mine.batch)
-            for most, pool, mine in zip(other.lost[1], other.candidate.pools, one.pools, strict=True)
+            for most, pool, mine in zip(other.lost[1], other.candidate.pools, deployment.pools, strict=True)
         )
         for other in tried
     )
 
 
 def best_of_other_kinds(
-    found: Sequence[CandidateDeployment],
+    deployments: Sequence[CandidateDeployment],
     tried: Sequence[SimulatedDeployment],
     load: ServingLoad,
     bounds: SloBounds,
@@ -216,39 +225,51 @@ def best_of_other_kinds(
 
     If such a deployment has a higher rate than the best one, its maximum rate is searched like that of the best.
     """
-    known = {_kind(one.candidate) for one in tried if one.capacity}
+    known = {_kind(deployment.candidate) for deployment in tried if deployment.capacity}
     first: dict[tuple[Any, ...], CandidateDeployment] = {}
-    for one in found:
-        if _kind(one) not in known and one.estimate.rate:
-            first.setdefault(_kind(one), one)
+    for deployment in deployments:
+        if _kind(deployment) not in known and deployment.estimate.rate:
+            first.setdefault(_kind(deployment), deployment)
     # so few requests let others exceed their estimates, too, if less
-    best = max(tried, key=lambda one: one.rate)
+    best = max(tried, key=lambda deployment: deployment.rate)
     gained = (best.rate / best.candidate.estimate.rate) ** 0.5 if best.candidate.estimate.rate else 1.0
-    return list(several.map(lambda one: _beside(one, load, bounds, one.estimate.rate * gained, best.rate), first.values()))
-
-
-def _beside(one: CandidateDeployment, load: ServingLoad, bounds: SloBounds, guess: float, best: float) -> SimulatedDeployment:
-    """A deployment at its largest rate, coarsely where that is not above the best rate of others. [1/s]"""
-    coarse = _coarse(one, load, bounds, guess)
-    return _searched(one, load, bounds, coarse.rate) if coarse.rate > best and load.draw is not None else coarse
-
-
-def _coarse(one: CandidateDeployment, load: ServingLoad, bounds: SloBounds, guess: float) -> SimulatedDeployment:
-    """A deployment at its largest rate by one stream, to `COARSE`."""
-    points: list[Point] = []
-    if load.draw is None:
-        return SimulatedDeployment(one, find_replayed_rate(one.at, load, bounds, guess, COARSE))
-    return SimulatedDeployment(
-        one, _search(one, load, bounds, streams=1, points=points).roughly(guess, long=True), points=tuple(points)
+    return list(
+        several.map(
+            lambda deployment: _beside(deployment, load, bounds, deployment.estimate.rate * gained, best.rate), first.values()
+        )
     )
 
 
-def _kind(one: CandidateDeployment) -> tuple[Any, ...]:
+def _beside(
+    deployment: CandidateDeployment, load: ServingLoad, bounds: SloBounds, guess: float, best: float
+) -> SimulatedDeployment:
+    """A deployment at its largest rate, coarsely where that is not above the best rate of others. [1/s]"""
+    coarse = _coarse(deployment, load, bounds, guess)
+    return _searched(deployment, load, bounds, coarse.rate) if coarse.rate > best and load.draw is not None else coarse
+
+
+def _coarse(deployment: CandidateDeployment, load: ServingLoad, bounds: SloBounds, guess: float) -> SimulatedDeployment:
+    """A deployment at its largest rate by one stream, to `COARSE`."""
+    points: list[Point] = []
+    if load.draw is None:
+        return SimulatedDeployment(deployment, find_replayed_rate(deployment.at, load, bounds, guess, COARSE))
+    return SimulatedDeployment(
+        deployment, _search(deployment, load, bounds, streams=1, points=points).roughly(guess, long=True), points=tuple(points)
+    )
+
+
+def _kind(deployment: CandidateDeployment) -> tuple[Any, ...]:
     """What tells kinds of instances apart that are compared: phases apart, FFNs on dies of their own, or by their devices."""
-    return (True,) if one.apart else (False, any(one.values.get(address) for address in ATTENTION), one.values.get(TP[0]))
+    return (
+        (True,)
+        if deployment.apart
+        else (False, any(deployment.values.get(address) for address in ATTENTION), deployment.values.get(TP[0]))
+    )
 
 
-def _against(one: CandidateDeployment, load: ServingLoad, bounds: SloBounds, winner: MaxRate | None) -> SimulatedDeployment:
+def _against(
+    deployment: CandidateDeployment, load: ServingLoad, bounds: SloBounds, winner: MaxRate | None
+) -> SimulatedDeployment:
     """A deployment a little above the best rate of the others, and at its own where it keeps the bounds there.
 
     Args:
@@ -256,47 +277,53 @@ def _against(one: CandidateDeployment, load: ServingLoad, bounds: SloBounds, win
         winner: what the best of the others serves; None where there is none.
     """
     if load.requests.users and load.draw is not None:
-        return _of_users(one, load, bounds, winner)
+        return _of_users(deployment, load, bounds, winner)
     if winner is None:
-        return _searched(one, load, bounds, one.estimate.rate)
-    rate, guess = _above(winner.rate, load), one.estimate.rate
+        return _searched(deployment, load, bounds, deployment.estimate.rate)
+    rate, guess = _above(winner.rate, load), deployment.estimate.rate
     # time per token need not grow with the rate: what nearly keeps its bounds is looked at by itself
     nearly = bounds.wider(NEARLY)
-    served = simulate_at_rate(one, load, rate, nearly)
+    served = simulate_at_rate(deployment, load, rate, nearly)
     if not nearly.broken(served):
-        found = _beyond(one, load, bounds, (guess if guess > rate and _breaks(served, bounds) else rate), winner)
+        found_deployment = _beyond(
+            deployment, load, bounds, (guess if guess > rate and _breaks(served, bounds) else rate), winner
+        )
     else:
-        further = guess > rate * NEAR and not bounds.broken(simulate_at_rate(one, load, guess, bounds))
-        found = _beyond(one, load, bounds, guess, winner) if further else None
-    return found or SimulatedDeployment(one, None, (rate, _most_at_once(one, served)))
+        further = guess > rate * NEAR and not bounds.broken(simulate_at_rate(deployment, load, guess, bounds))
+        found_deployment = _beyond(deployment, load, bounds, guess, winner) if further else None
+    return found_deployment or SimulatedDeployment(deployment, None, (rate, _most_at_once(deployment, served)))
 
 
-def _of_users(one: CandidateDeployment, load: ServingLoad, bounds: SloBounds, winner: MaxRate | None) -> SimulatedDeployment:
+def _of_users(
+    deployment: CandidateDeployment, load: ServingLoad, bounds: SloBounds, winner: MaxRate | None
+) -> SimulatedDeployment:
     """A deployment at about the most users that it has by one stream, where it has more so than the best of the others.
 
     How many may ask does not follow from the steady state where prompts are reused: it may be several times the estimate.
     """
     points: list[Point] = []
-    search = _search(one, load, bounds, streams=1, points=points)
-    rate = _above(winner.rate, load) if winner else max(1.0, one.estimate.rate)
+    search = _search(deployment, load, bounds, streams=1, points=points)
+    rate = _above(winner.rate, load) if winner else max(1.0, deployment.estimate.rate)
     if winner and not search.kept(rate_index(rate), 1, lasting=True):
-        return SimulatedDeployment(one, None, (rate, _most_at_once(one, search.latest) if search.latest else ()))
-    return SimulatedDeployment(one, search.roughly(rate, near=ROUGH, step=FARTHER), points=tuple(points))
+        return SimulatedDeployment(deployment, None, (rate, _most_at_once(deployment, search.latest) if search.latest else ()))
+    return SimulatedDeployment(deployment, search.roughly(rate, near=ROUGH, step=FARTHER), points=tuple(points))
 
 
 def _settled(tried: Sequence[SimulatedDeployment], load: ServingLoad, bounds: SloBounds) -> list[SimulatedDeployment]:
     """Deployments of which the best few by one stream have their maximum numbers of users, by all streams; others have none."""
-    found, best = dict[int, SimulatedDeployment](), None
-    for one in sorted((one for one in tried if one.rate), key=lambda one: -one.rate)[:SETTLED]:
+    settled_runs, best = dict[int, SimulatedDeployment](), None
+    for deployment in sorted((deployment for deployment in tried if deployment.rate), key=lambda deployment: -deployment.rate)[
+        :SETTLED
+    ]:
         if best and best.capacity:
-            again = _beyond(one.candidate, load, bounds, _above(best.capacity.grid, load), best.capacity)
+            again = _beyond(deployment.candidate, load, bounds, _above(best.capacity.grid, load), best.capacity)
         else:
-            again = _searched(one.candidate, load, bounds, one.rate)
+            again = _searched(deployment.candidate, load, bounds, deployment.rate)
         if again and again.rate > (best.rate if best else 0.0):
             best = again
         if again:
-            found[id(one)] = replace(again, points=(*one.points, *again.points))
-    return [found.get(id(one), replace(one, capacity=None)) for one in tried]
+            settled_runs[id(deployment)] = replace(again, points=(*deployment.points, *again.points))
+    return [settled_runs.get(id(deployment), replace(deployment, capacity=None)) for deployment in tried]
 
 
 def _above(best: float, load: ServingLoad) -> float:
@@ -304,23 +331,23 @@ def _above(best: float, load: ServingLoad) -> float:
     return max(best * BETTER, best + 1) if load.requests.users else best * NEAR
 
 
-def _most_at_once(one: CandidateDeployment, served: ServingRun) -> tuple[int, ...]:
+def _most_at_once(deployment: CandidateDeployment, served: ServingRun) -> tuple[int, ...]:
     """The most requests that an instance of each pool had at a time in a run."""
     held = served.state.instances
-    return tuple(int(held["most"][held["pool"] == at].max()) for at in range(len(one.pools)))
+    return tuple(int(held["most"][held["pool"] == at].max()) for at in range(len(deployment.pools)))
 
 
 def _beyond(
-    one: CandidateDeployment, load: ServingLoad, bounds: SloBounds, rate: float, winner: MaxRate
+    deployment: CandidateDeployment, load: ServingLoad, bounds: SloBounds, rate: float, winner: MaxRate
 ) -> SimulatedDeployment | None:
     """A deployment at its maximum rate, if streams that are as long as those of the best keep the bounds at a rate."""
     points: list[Point] = []
-    search = _search(one, load, bounds, points=points)
+    search = _search(deployment, load, bounds, points=points)
     if load.draw is None:
-        return _searched(one, load, bounds, rate)
+        return _searched(deployment, load, bounds, rate)
     if not search.kept(rate_index(rate), winner.length, lasting=winner.lasts):
         return None
-    return _found(one, load, bounds, search.settle(rate), points)
+    return _found(deployment, load, bounds, search.settle(rate), points)
 
 
 def _breaks(served: ServingRun, bounds: SloBounds) -> str:
@@ -329,37 +356,45 @@ def _breaks(served: ServingRun, bounds: SloBounds) -> str:
 
 
 def _search(
-    one: CandidateDeployment, load: ServingLoad, bounds: SloBounds, *, streams: int = SEEDS, points: list[Point] | None = None
+    deployment: CandidateDeployment,
+    load: ServingLoad,
+    bounds: SloBounds,
+    *,
+    streams: int = SEEDS,
+    points: list[Point] | None = None,
 ) -> RateSearch:
     """The search of a deployment for its maximum rate; what whole runs were worth is added to `points`."""
 
     def keep(rate: float, served: ServingRun) -> None:
         if points is not None:
             points.append(
-                (answered_rate(served) if load.requests.users else rate, *throughput_and_interactivity(served, one.devices))
+                (
+                    answered_rate(served) if load.requests.users else rate,
+                    *throughput_and_interactivity(served, deployment.devices),
+                )
             )
 
-    return RateSearch(one.at, load, bounds, tuple(range(streams)), keep)
+    return RateSearch(deployment.at, load, bounds, tuple(range(streams)), keep)
 
 
-def _searched(one: CandidateDeployment, load: ServingLoad, bounds: SloBounds, guess: float) -> SimulatedDeployment:
+def _searched(deployment: CandidateDeployment, load: ServingLoad, bounds: SloBounds, guess: float) -> SimulatedDeployment:
     """A deployment at its maximum rate; of requests that are replayed, at the largest that keeps the bounds."""
     points: list[Point] = []
-    guess = guess or 1 / (one.estimate.ttft + bounds.tightest[1] * float(load.requests.output.mean()))
+    guess = guess or 1 / (deployment.estimate.ttft + bounds.tightest[1] * float(load.requests.output.mean()))
     if load.draw is None:
-        found = find_replayed_rate(one.at, load, bounds, guess, NEAR)
+        max_rate = find_replayed_rate(deployment.at, load, bounds, guess, NEAR)
     else:
-        found = _search(one, load, bounds, points=points).settle(guess)
-    return _found(one, load, bounds, found, points)
+        max_rate = _search(deployment, load, bounds, points=points).settle(guess)
+    return _found(deployment, load, bounds, max_rate, points)
 
 
 def _found(
-    one: CandidateDeployment, load: ServingLoad, bounds: SloBounds, found: MaxRate, points: Sequence[Point]
+    deployment: CandidateDeployment, load: ServingLoad, bounds: SloBounds, max_rate: MaxRate, points: Sequence[Point]
 ) -> SimulatedDeployment:
     """A deployment with its maximum rate, and what its runs were worth."""
-    if math.isinf(found.rate):
+    if math.isinf(max_rate.rate):
         raise DesignError(_endless(load, bounds))
-    return SimulatedDeployment(one, found, points=tuple(points))
+    return SimulatedDeployment(deployment, max_rate, points=tuple(points))
 
 
 def _endless(load: ServingLoad, bounds: SloBounds) -> str:
@@ -370,21 +405,23 @@ def _endless(load: ServingLoad, bounds: SloBounds) -> str:
     )
 
 
-def holds(one: CandidateDeployment, load: ServingLoad, bounds: SloBounds, rate: float) -> bool:
+def holds(deployment: CandidateDeployment, load: ServingLoad, bounds: SloBounds, rate: float) -> bool:
     """Whether a deployment keeps the SLOs at a rate, for the same streams as at its maximum rate."""
     if load.draw is None:
-        return not bounds.broken(simulate_at_rate(one, load, rate, bounds))
-    return _search(one, load, bounds).holds(rate)
+        return not bounds.broken(simulate_at_rate(deployment, load, rate, bounds))
+    return _search(deployment, load, bounds).holds(rate)
 
 
-def simulate_at_rate(one: CandidateDeployment, load: ServingLoad, rate: float, until: SloBounds | StopBounds) -> ServingRun:
+def simulate_at_rate(
+    deployment: CandidateDeployment, load: ServingLoad, rate: float, until: SloBounds | StopBounds
+) -> ServingRun:
     """Simulate a load's requests at a rate, up to where an SLO can no longer be kept."""
-    asked = load.at(rate)
+    requests = load.at(rate)
     if load.requests.users and load.draw is not None:  # so many have more sessions than there are
         count = enough_requests(load, until if isinstance(until, SloBounds) else SloBounds(), rate)
-        asked = load.draw(min(count, load.most or count), load.seed, max(1.0, math.ceil(rate - 1e-9)))
-    stop = until.stop(len(asked)) if isinstance(until, SloBounds) else until
-    return one.at(asked).serve(asked, stop=stop)
+        requests = load.draw(min(count, load.most or count), load.seed, max(1.0, math.ceil(rate - 1e-9)))
+    stop = until.stop(len(requests)) if isinstance(until, SloBounds) else until
+    return deployment.at(requests).serve(requests, stop=stop)
 
 
 def throughput_and_interactivity(served: ServingRun, devices: int) -> tuple[float, float]:
@@ -427,18 +464,20 @@ def latency_curve(
     return replace(best, points=(*best.points, *kept)), tuple(rows)
 
 
-def unloaded_latency_text(found: Sequence[CandidateDeployment], load: ServingLoad, bounds: SloBounds) -> list[tuple[bool, str]]:
+def unloaded_latency_text(
+    deployments: Sequence[CandidateDeployment], load: ServingLoad, bounds: SloBounds
+) -> list[tuple[bool, str]]:
     """Latency of a lone request on the fastest deployments, against the SLOs, as text.
 
     A pair per SLO class, or one for all requests: whether no deployment keeps the SLOs, and the text.
     """
-    said = []
-    for name, some, its in requests_by_class(load, bounds):
-        alone, first, tightest = [], some.first(min(len(some), 20)), its.tightest
-        for one in _distinct(found):
-            gap = 10 * (one.estimate.ttft + float(first.output.max()) * min(tightest[1], LONGEST))
-            asked = replace(first, arrival=gap * np.arange(len(first)))
-            alone.append(latency_percentiles(one.at(asked).serve(asked, stop=NO_STOP), bounds.share))
+    latency_text = []
+    for name, requests, its in requests_by_class(load, bounds):
+        alone, first, tightest = [], requests.first(min(len(requests), 20)), its.tightest
+        for deployment in _distinct(deployments):
+            gap = 10 * (deployment.estimate.ttft + float(first.output.max()) * min(tightest[1], LONGEST))
+            wanted_requests = replace(first, arrival=gap * np.arange(len(first)))
+            alone.append(latency_percentiles(deployment.at(wanted_requests).serve(wanted_requests, stop=NO_STOP), bounds.share))
         ttft, tpot = (min(values) for values in zip(*alone, strict=True))
         bound = f"{format_quantity(tightest[0], 's')} to the first token and {format_quantity(tightest[1], 's')} a token" + (
             f" of {name}" if name else ""
@@ -447,23 +486,23 @@ def unloaded_latency_text(found: Sequence[CandidateDeployment], load: ServingLoa
             f"{format_quantity(ttft, 's')} and {format_quantity(tpot, 's')} at best, each by another deployment "
             f"where they differ"
         )
-        here = f"{bound}; a request alone takes {took}"
-        said.append((ttft > tightest[0] or tpot > tightest[1], here))
-    return said
+        reason = f"{bound}; a request alone takes {took}"
+        latency_text.append((ttft > tightest[0] or tpot > tightest[1], reason))
+    return latency_text
 
 
-def no_deployment_text(chip: str, said: Sequence[tuple[bool, str]]) -> str:
+def no_deployment_text(chip: str, reasons: Sequence[tuple[bool, str]]) -> str:
     """Message that no deployment of a chip keeps the SLOs, with the unloaded latency.
 
     If no deployment keeps some of them even unloaded, the message names these.
     """
-    never = [here for broken, here in said if broken]
-    return f"{chip}: no deployment keeps {'; nor '.join(never or [here for _, here in said])}"
+    never = [reason for broken, reason in reasons if broken]
+    return f"{chip}: no deployment keeps {'; nor '.join(never or [reason for _, reason in reasons])}"
 
 
-def _distinct(found: Sequence[CandidateDeployment]) -> list[CandidateDeployment]:
+def _distinct(deployments: Sequence[CandidateDeployment]) -> list[CandidateDeployment]:
     """One of each kind of instance."""
     kinds: dict[tuple[Any, ...], CandidateDeployment] = {}
-    for one in found:
-        kinds.setdefault((one.apart, *(one.values.get(address) for address in TP)), one)
+    for deployment in deployments:
+        kinds.setdefault((deployment.apart, *(deployment.values.get(address) for address in TP)), deployment)
     return list(kinds.values())

@@ -105,7 +105,7 @@ class CandidateDeployment:
 
         Equal for deployments whose runs are the same while no batch is full.
         """
-        names = [of.name for of in fields(InstancePool) if of.name not in ("price", "batch")]
+        names = [field.name for field in fields(InstancePool) if field.name not in ("price", "batch")]
         return (
             self.values.get(ROUTING, ""),
             *((id(pool.price), *(getattr(pool, name) for name in names)) for pool in self.pools),
@@ -144,13 +144,13 @@ class CandidateDeployment:
             PHASE[0] + leaf.removeprefix(PHASE[1]): value for leaf, value in self.values.items() if leaf.startswith(PHASE[1])
         }
         alike = {leaf for leaf, value in both.items() if self.values.get(leaf) == value}
-        found = {}
+        overrides = {}
         for address, value in self.values.items():
             if address in alike:
-                found[f"mapping.both.{address.removeprefix(PHASE[0])}"] = value
+                overrides[f"mapping.both.{address.removeprefix(PHASE[0])}"] = value
             elif not (address.startswith(PHASE[1]) and PHASE[0] + address.removeprefix(PHASE[1]) in alike):
-                found[address] = value
-        return found
+                overrides[address] = value
+        return overrides
 
 
 class InstanceKinds:
@@ -211,8 +211,8 @@ class InstanceKinds:
         """Limit that one instance of each pool violates; empty string if none."""
         key = _key(values)
         if key not in self._limits:
-            one = {INSTANCES: 1, PREFILL: int(values.get(PREFILL, 0) > 0)}
-            alone = design if self.by_chip else replace_leaves(design, one)
+            changes = {INSTANCES: 1, PREFILL: int(values.get(PREFILL, 0) > 0)}
+            alone = design if self.by_chip else replace_leaves(design, changes)
             self._limits[key] = alone, worst_violation(alone, self._workload)
         worst = self._limits[key][1]
         return worst.limit if worst else ""
@@ -226,7 +226,7 @@ class InstanceKinds:
         refused = [(worst.excess, alone) for alone, worst in self._limits.values() if worst]
         if not refused:
             return None
-        design = min(refused, key=lambda one: one[0])[1]
+        design = min(refused, key=lambda refusal: refusal[0])[1]
         return with_published_formats(explain_infeasibility(design, self._workload), design, self._workload, self.models)
 
     @property
@@ -251,16 +251,16 @@ class InstanceKinds:
 
 def _lengths(load: ServingLoad) -> tuple[int, ...]:
     """Prompt and output of all requests; nothing where they differ, or share prefixes."""
-    asked = load.requests
-    ends = [int(end) for of in (asked.prompt, asked.output) for end in (of.min(), of.max())]
-    alike = ends[0] == ends[1] and ends[2] == ends[3] and not len(asked.starts) and not len(asked.before)
+    requests = load.requests
+    ends = [int(end) for lengths in (requests.prompt, requests.output) for end in (lengths.min(), lengths.max())]
+    alike = ends[0] == ends[1] and ends[2] == ends[3] and not len(requests.starts) and not len(requests.before)
     return tuple(ends) if alike else ()
 
 
 def _key(values: Mapping[str, Any]) -> str:
     """What tells kinds of instances apart: all but how many there are, of those that prefill and of all others."""
-    said = sorted((address, value) for address, value in values.items() if address not in (INSTANCES, PREFILL, ROUTING))
-    return repr((values.get(PREFILL, 0) > 0, said))
+    settings = sorted((address, value) for address, value in values.items() if address not in (INSTANCES, PREFILL, ROUTING))
+    return repr((values.get(PREFILL, 0) > 0, settings))
 
 
 def find_candidates(
@@ -279,9 +279,12 @@ def find_candidates(
         every: whether pools that lack prefill or decode, and batches that there is no room for, are kept.
         least: a rate; those whose engines do not serve it are left out. [1/s]
     """
-    found: dict[int, CandidateDeployment] = {}
+    deployments: dict[int, CandidateDeployment] = {}
     refused: dict[str, int] = {}
-    load, plans = kinds.load, [one for plan in _plans(kinds, knobs, devices, apart=apart) for one in _routed(kinds, *plan)]
+    load, plans = (
+        kinds.load,
+        [single_plan for plan in _plans(kinds, knobs, devices, apart=apart) for single_plan in _routed(kinds, *plan)],
+    )
     # a table of prices has the points of those of smaller iterations: the largest are looked at first
     for place in sorted(range(len(plans)), key=lambda place: [-float(plans[place][0].get(size, 0)) for size in SIZES]):
         values, divided = plans[place]
@@ -293,16 +296,18 @@ def find_candidates(
             continue
         pools, taken = kinds.pools(design, values)
         estimate, unbound = (sustained_rate_of_paces(pools, taken, tpot=tpot) for tpot in (bounds.tightest[1], math.inf))
-        estimate, unbound = (users_at_steady_state(some, load) for some in (estimate, unbound))
+        estimate, unbound = (users_at_steady_state(rate, load) for rate in (estimate, unbound))
         most = max_rate_bound(pools, taken, load, bounds)
-        found[place] = CandidateDeployment(design, load, values, _devices(design), divided, pools, estimate, unbound.rate, most)
-    kept = [found[place] for place in sorted(found)]
-    for why, some in ((NO_ROOM, partial(_of_room, load=load)), (UNBALANCED, _balanced)) if not every else ():
-        left = some(kept)
+        deployments[place] = CandidateDeployment(
+            design, load, values, _devices(design), divided, pools, estimate, unbound.rate, most
+        )
+    kept = [deployments[place] for place in sorted(deployments)]
+    for why, rate in ((NO_ROOM, partial(_of_room, load=load)), (UNBALANCED, _balanced)) if not every else ():
+        left = rate(kept)
         if len(left) < len(kept):
             refused[why] = len(kept) - len(left)
         kept = left
-    return sorted(kept, key=lambda one: (-one.estimate.rate, one.devices)), refused
+    return sorted(kept, key=lambda deployment: (-deployment.estimate.rate, deployment.devices)), refused
 
 
 def _routed(kinds: InstanceKinds, values: dict[str, Any], divided: bool) -> Iterator[tuple[dict[str, Any], bool]]:
@@ -328,8 +333,8 @@ def rate_bound(kinds: InstanceKinds, bounds: SloBounds, knobs: Space, devices: i
         below = max((rate for rate in engines if rate < least), default=0.0)
         if engines and max(engines) < least:
             return below
-    found, _ = find_candidates(kinds, bounds, knobs, devices, apart=apart, least=least if below else 0.0)
-    return max(below, max((one.most for one in found), default=math.inf))
+    candidates, _ = find_candidates(kinds, bounds, knobs, devices, apart=apart, least=least if below else 0.0)
+    return max(below, max((candidate.most for candidate in candidates), default=math.inf))
 
 
 def _engines(kinds: InstanceKinds, bounds: SloBounds, values: dict[str, Any], divided: bool) -> float:
@@ -339,16 +344,16 @@ def _engines(kinds: InstanceKinds, bounds: SloBounds, values: dict[str, Any], di
     return compute_rate_bound(design, kinds.load, bounds, stages, apart=divided)
 
 
-def users_at_steady_state(found: SustainedRate, load: ServingLoad) -> SustainedRate:
+def users_at_steady_state(users: SustainedRate, load: ServingLoad) -> SustainedRate:
     """Users that a closed loop has in a steady state, by Little's law; the estimate with that rate.
 
     Each user thinks, and is answered.
     """
-    if not load.requests.users or not found.rate:
-        return found
+    if not load.requests.users or not users.rate:
+        return users
     further = float(load.requests.output.mean()) - 1
-    cycle = float(load.requests.think.mean()) + found.ttft + further * found.tpot
-    return found._replace(rate=max(1.0, found.rate * cycle))
+    cycle = float(load.requests.think.mean()) + users.ttft + further * users.tpot
+    return users._replace(rate=max(1.0, users.rate * cycle))
 
 
 def sets_routing_alone(words: Sequence[str], counts: Mapping[str, int]) -> bool:
@@ -374,33 +379,33 @@ def fewest_devices(kinds: InstanceKinds, knobs: Space) -> int:
     return many * min(decode) + kinds.counts.get(PREFILL, 0) * min(prefill)
 
 
-def _of_room(found: Sequence[CandidateDeployment], load: ServingLoad) -> list[CandidateDeployment]:
+def _of_room(deployments: Sequence[CandidateDeployment], load: ServingLoad) -> list[CandidateDeployment]:
     """Without those whose batch is more than memory has room for, where a smaller one is too."""
     least = int(load.requests.prompt.min())
     kept: dict[tuple[Any, ...], CandidateDeployment] = {}
-    for one in sorted(found, key=lambda one: float(one.values.get(BATCH, 0))):
-        memory = one.pools[-1].memory
+    for deployment in sorted(deployments, key=lambda candidate: float(candidate.values.get(BATCH, 0))):
+        memory = deployment.pools[-1].memory
         room = memory.blocks // max(1, -(-least // memory.block))
-        batch = min(float(one.values.get(BATCH, 0)), float(room))
-        kept.setdefault((batch, *(pair for pair in one.values.items() if pair[0] != BATCH)), one)
-    here = {id(one) for one in kept.values()}
-    return [one for one in found if id(one) in here]
+        batch = min(float(deployment.values.get(BATCH, 0)), float(room))
+        kept.setdefault((batch, *(pair for pair in deployment.values.items() if pair[0] != BATCH)), deployment)
+    kept_ids = {id(candidate) for candidate in kept.values()}
+    return [deployment for deployment in deployments if id(deployment) in kept_ids]
 
 
-def _balanced(found: Sequence[CandidateDeployment]) -> list[CandidateDeployment]:
+def _balanced(deployments: Sequence[CandidateDeployment]) -> list[CandidateDeployment]:
     """Of pools apart that differ in how many instances each has, those that are best by the estimates, with the bound on a
     token's time and without; the others lack either prefill or decode.
     """
     kinds: dict[tuple[Any, ...], list[CandidateDeployment]] = {}
-    for one in found:
+    for deployment in deployments:
         kinds.setdefault(
-            tuple((address, value) for address, value in one.values.items() if address not in (INSTANCES, PREFILL)), []
-        ).append(one)
+            tuple((address, value) for address, value in deployment.values.items() if address not in (INSTANCES, PREFILL)), []
+        ).append(deployment)
     kept = set()
-    for some in kinds.values():
-        for rate in (lambda one: one.estimate.rate, lambda one: one.unbound):
-            kept |= {id(one) for one in sorted(some, key=lambda one, rate=rate: -rate(one))[:SPLITS]}  # type: ignore[misc]
-    return [one for one in found if not one.apart or id(one) in kept]
+    for kind in kinds.values():
+        for rate in (lambda deployment: deployment.estimate.rate, lambda deployment: deployment.unbound):
+            kept |= {id(candidate) for candidate in sorted(kind, key=lambda candidate, rate=rate: -rate(candidate))[:SPLITS]}  # type: ignore[misc]
+    return [deployment for deployment in deployments if not deployment.apart or id(deployment) in kept]
 
 
 def _plans(kinds: InstanceKinds, knobs: Space, devices: int, *, apart: bool) -> Iterator[tuple[dict[str, Any], bool]]:
@@ -408,15 +413,15 @@ def _plans(kinds: InstanceKinds, knobs: Space, devices: int, *, apart: bool) -> 
     base = kinds.usual.base
     rows = [_leaves(knobs, values) for values in _rows(knobs)]
     if kinds.ffn:
-        rows = [one for row in rows for one in _with_ffns_apart(base, row)]
+        rows = [row_with_ffn for row in rows for row_with_ffn in _with_ffns_apart(base, row)]
     if software_of(base.mapping) == SERVED_PIPELINES:
         cores = [int(row.get(CORES, leaf_at(base, CORES))) for row in rows]
         yield from ((row, many > 0) for row, many in zip(rows, cores, strict=True) if apart or not many)
         return
-    said, prefills = kinds.counts.get(INSTANCES, 0), int(leaf_at(base, PREFILL))
+    count, prefills = kinds.counts.get(INSTANCES, 0), int(leaf_at(base, PREFILL))
     for leaves in rows:
         each = [_each(base, leaves, phase) for phase in PHASE]
-        many = said or devices // each[0]
+        many = count or devices // each[0]
         if not prefills and each[0] == each[1] and 0 < many * each[0] <= devices:
             yield {**leaves, INSTANCES: many, **_system(base, (many * each[0],))}, False
     if not apart or kinds.counts.get(PREFILL) == 0:
@@ -437,7 +442,7 @@ def _plans(kinds: InstanceKinds, knobs: Space, devices: int, *, apart: bool) -> 
         each = [_each(base, both, phase) for phase in PHASE]
         for prefill in _shares(base, (devices - each[1]) // each[0], prefills):
             left = _left(base, devices, prefill * each[0]) // each[1]
-            if (many := said or left) and many <= left:
+            if (many := count or left) and many <= left:
                 sizes = (prefill * each[0], many * each[1])
                 yield {**both, PREFILL: prefill, INSTANCES: many, **_system(base, sizes)}, True
 
@@ -453,10 +458,10 @@ def _with_ffns_apart(base: Design, leaves: dict[str, Any]) -> Iterator[dict[str,
 
 def _distinct(several: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Each once, where it stands first."""
-    found: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for one in several:
-        found.setdefault(tuple(sorted(one.items())), one)
-    return list(found.values())
+    distinct: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for values in several:
+        distinct.setdefault(tuple(sorted(values.items())), values)
+    return list(distinct.values())
 
 
 def _rows(knobs: Space) -> list[Mapping[str, Value]]:
@@ -478,10 +483,10 @@ def _leaves(knobs: Space, values: Mapping[str, Value]) -> dict[str, Any]:
 def _each(base: Design, leaves: Mapping[str, Any], phase: str) -> int:
     """Devices of an instance, of a phase."""
     software = software_of(base.mapping)
-    said = {name: int(leaves.get(phase + name, leaf_at(base, phase + name))) for name in _splits(software)}
+    given_leaves = {name: int(leaves.get(phase + name, leaf_at(base, phase + name))) for name in _splits(software)}
     attention = _attention(base, leaves, phase)
-    group = attention + said["ep"] if attention else max(said.get("tp", 1), said.get("ep", 1))
-    return group * said.get("pp", 1)
+    group = attention + given_leaves["ep"] if attention else max(given_leaves.get("tp", 1), given_leaves.get("ep", 1))
+    return group * given_leaves.get("pp", 1)
 
 
 def _attention(base: Design, leaves: Mapping[str, Any], phase: str) -> int:
@@ -509,17 +514,17 @@ def _left(base: Design, devices: int, taken: int) -> int:
     return max(devices // cols - -(-taken // cols), 0) * cols
 
 
-def _shares(base: Design, most: int, said: int) -> Iterable[int]:
+def _shares(base: Design, most: int, prefills: int) -> Iterable[int]:
     """How many instances may prefill: what is said, or any number, of many in steps of a `FINE`th; of many dies, whose links
     they share, powers of two.
     """
-    if said:
-        return [said] if said <= most else []
-    found, many, dies = list[int](), 1, software_of(base.mapping) in MULTI_DIE_SERVING
+    if prefills:
+        return [prefills] if prefills <= most else []
+    shares, many, dies = list[int](), 1, software_of(base.mapping) in MULTI_DIE_SERVING
     while many <= most:
-        found.append(many)
+        shares.append(many)
         many += many if dies else max(1, many // FINE)
-    return found
+    return shares
 
 
 def _system(base: Design, sizes: Sequence[int]) -> dict[str, int]:
@@ -531,11 +536,11 @@ def _system(base: Design, sizes: Sequence[int]) -> dict[str, int]:
 
 def _split(design: Design, phase: str) -> str:
     """Of an instance, in words."""
-    said = {name: int(leaf_at(design, phase + name)) for name in _splits(software_of(design.mapping))}
-    found = [f"{name.upper()} {many}" for name, many in said.items() if many > 1 or name == "tp"]
+    leaves = {name: int(leaf_at(design, phase + name)) for name in _splits(software_of(design.mapping))}
+    texts = [f"{name.upper()} {many}" for name, many in leaves.items() if many > 1 or name == "tp"]
     if attention := _attention(design, {}, phase):
-        found.append(f"{attention} separate attention dies")
-    return f" of {' x '.join(found)}" if found else ""
+        texts.append(f"{attention} separate attention dies")
+    return f" of {' x '.join(texts)}" if texts else ""
 
 
 def _devices(design: Design) -> int:

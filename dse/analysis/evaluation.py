@@ -121,10 +121,10 @@ class Evaluation:
             return ()
         kernel = kernel_algorithm(self.design, self.question)
         metrics = computed_metrics(self.metrics)
-        found = error_bands(metrics, self.names, kernel, self.question, self.fidelity, changed=bool(self.changes))
+        bands = error_bands(metrics, self.names, kernel, self.question, self.fidelity, changed=bool(self.changes))
         if self.question in (MODELS, SERVICES) or not self.kernel_basis:
-            return found
-        return tuple(band_beyond_rows(band, [row.basis.text for row in self.breakdown.rows]) for band in found)
+            return bands
+        return tuple(band_beyond_rows(band, [row.basis.text for row in self.breakdown.rows]) for band in bands)
 
     @cached_property
     def extrapolated(self) -> str:
@@ -143,7 +143,7 @@ class Evaluation:
         if basis is None:
             return ""
         kernels = ((row.operator, row.basis) for row in self.breakdown.rows)
-        return basis_text(kernels, measured=any(of.part in PARTS for of in (*basis.measured, *basis.idle)))
+        return basis_text(kernels, measured=any(part.part in PARTS for part in (*basis.measured, *basis.idle)))
 
     @property
     def _basis_lines(self) -> list[str]:
@@ -195,12 +195,12 @@ class Evaluation:
         plans = _plans(self.design)
         plans = [(name, f"{self.names[name]}: {text}" if name == "stack" else text) for name, text in plans]
         formats = [(name, text) for name, text in plans if name == "formats"]
-        found = [("chip", ", ".join((self.names["chip"], *self.changes)))]
-        found += [("peak", text)] if (text := peaks_text(self.design.chip)) else []
-        found += [("data sheet", of.text) for of in published_facts(self.design.chip)]
-        found += [("remark", text) for text in remarks(self.design.chip)]
-        found += [("mapping", self.names["mapping"])]
-        found += [
+        lines = [("chip", ", ".join((self.names["chip"], *self.changes)))]
+        lines += [("peak", text)] if (text := peaks_text(self.design.chip)) else []
+        lines += [("data sheet", published_fact.text) for published_fact in published_facts(self.design.chip)]
+        lines += [("remark", text) for text in remarks(self.design.chip)]
+        lines += [("mapping", self.names["mapping"])]
+        lines += [
             *(plan for plan in plans if plan not in formats),
             *formats,
             *([("not fitted", self.extrapolated)] if self.extrapolated else []),
@@ -215,22 +215,29 @@ class Evaluation:
             ("fidelity", self.fidelity),
             *self._paced(),
         ]
-        return [*found, *([("submesh", self.part)] if self.part else [])]
+        return [*lines, *([("submesh", self.part)] if self.part else [])]
 
     @property
     def changes(self) -> tuple[str, ...]:
         """Parts of the chip by name and its overridden settings, where they differ from the preset."""
-        values = (of for of in self.sources if of.source == "override" and of.address.startswith("chip."))
+        values = (source for source in self.sources if source.source == "override" and source.address.startswith("chip."))
         parts = (f"{group}={name}" for group, name in self.others.items())
-        return (*parts, *(of.note if of.note.startswith("chip.") else f"{of.address}={of.value}" for of in values))
+        return (
+            *parts,
+            *(source.note if source.note.startswith("chip.") else f"{source.address}={source.value}" for source in values),
+        )
 
     def _guessed(self) -> list[tuple[str, str]]:
         """What is guessed in decode, of cases that guess."""
-        found = {
+        speculations = {
             case.speculation for case in self.workload.cases if isinstance(case, BatchCase | ServingLoad) and case.speculation
         }
-        text = (f"{of.tokens} tokens a step, accepted with {of.acceptance:g}: {of.expected:g} tokens a step" for of in found)
-        return [("speculation", "; ".join(text))] if found else []
+        text = (
+            f"{speculation.tokens} tokens a step, accepted with "
+            f"{speculation.acceptance:g}: {speculation.expected:g} tokens a step"
+            for speculation in speculations
+        )
+        return [("speculation", "; ".join(text))] if speculations else []
 
     @cached_property
     def beside(self) -> tuple[LoadNotes, ...]:
@@ -238,8 +245,8 @@ class Evaluation:
         if self.infeasible is not None or not isinstance(self.workload.cases[0], ServingLoad):
             return ()
         loads = (case for case in self.workload.cases if isinstance(case, ServingLoad))
-        rates = (computed_metrics(one.metrics).get("max_rate") for one in self.cases)
-        return tuple(load_notes(self.design, of, self.fidelity, rate) for of, rate in zip(loads, rates, strict=True))
+        rates = (computed_metrics(case.metrics).get("max_rate") for case in self.cases)
+        return tuple(load_notes(self.design, load, self.fidelity, rate) for load, rate in zip(loads, rates, strict=True))
 
     @property
     def max_rates(self) -> list[str]:
@@ -264,14 +271,20 @@ class Evaluation:
 
     def _skipped(self) -> list[tuple[str, str]]:
         """Rows of a trace that were passed over."""
-        found = {(case.requests.skipped, len(case.requests)) for case in self.workload.cases if isinstance(case, ServingLoad)}
-        return [("trace", f"{some:,} rows skipped, {kept:,} requests kept") for some, kept in found if some]
+        skips = {(case.requests.skipped, len(case.requests)) for case in self.workload.cases if isinstance(case, ServingLoad)}
+        return [
+            ("trace", f"{skipped_rows:,} rows skipped, {kept:,} requests kept") for skipped_rows, kept in skips if skipped_rows
+        ]
 
     def _partial(self) -> list[tuple[str, str]]:
         """Which layers of a model are on the chip, where some stand for all: the chip has no room for the others."""
-        some = int(self.design.mapping.simulated_layers or 0)
-        models = {of.model.name: of.model.layers for of in self.workload.cases if isinstance(of, BatchCase | ServingLoad)}
-        text = ", ".join(f"{some} of {layers} layers of {name}" for name, layers in models.items() if 0 < some < layers)
+        resident_layers = int(self.design.mapping.simulated_layers or 0)
+        models = {
+            case.model.name: case.model.layers for case in self.workload.cases if isinstance(case, BatchCase | ServingLoad)
+        }
+        text = ", ".join(
+            f"{resident_layers} of {layers} layers of {name}" for name, layers in models.items() if 0 < resident_layers < layers
+        )
         return (
             [("on the chip", f"{text}: their time represents all; the place of the other layers is not modelled")]
             if text
@@ -286,8 +299,10 @@ class Evaluation:
         played = self.fidelity in ("events", "cycles") if on_die else self.fidelity.startswith("cycles")
         if not played or (chip.tile is None and not on_die) or by_core or not is_faster_than_banks(chip.hbm):
             return []
-        said = "chip.hbm.bandwidth" if on_die else "chip.hbm.channel_bandwidth"
-        return [("memory", f"one rate for all blocks: {said} is more than chip.hbm.banks reaches, so banks are not simulated")]
+        address = "chip.hbm.bandwidth" if on_die else "chip.hbm.channel_bandwidth"
+        return [
+            ("memory", f"one rate for all blocks: {address} is more than chip.hbm.banks reaches, so banks are not simulated")
+        ]
 
     def frame(self) -> "pd.DataFrame":
         """Operators of the first case as a table; NaN if the design violates a limit."""
@@ -302,7 +317,9 @@ class Evaluation:
         """Cases as a table, with the metrics of each in SI; NaN for cases that violate a limit."""
         import pandas as pd
 
-        return pd.DataFrame([{"case": one.label, "feasible": one.feasible, **nan_metrics(one.metrics)} for one in self.cases])
+        return pd.DataFrame(
+            [{"case": result.label, "feasible": result.feasible, **nan_metrics(result.metrics)} for result in self.cases]
+        )
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Name, value with unit, and definition of every metric; none of an infeasible design."""
@@ -332,47 +349,51 @@ def evaluate_config(config: Mapping[str, Any]) -> Evaluation:
     chips = list(config.get("chips") or ())
     if len(chips) > 1:
         raise DesignError(f"evaluate: one design of {', '.join(chips)}: choose its chip, as in chips=[{chips[0]}]")
-    asked = build_question(config, study_folder(config), fewer=bool(chips))
-    if isinstance(asked.workload.cases[0], ServingLoad):
+    question = build_question(config, study_folder(config), fewer=bool(chips))
+    if isinstance(question.workload.cases[0], ServingLoad):
         from dse.evaluators.accounting.serving_runs.steady_state_run import STEADY  # which loads the compiler, as the next does
         from dse.execution.precompile import start_precompile
 
         if config["fidelity"] != STEADY:
             start_precompile()
-    found, own = evaluate_typed(asked, config, study_folder(config), lambda: evaluate_design(asked.base, asked, config))
-    devices = next(iter(asked.devices.values()), "")
-    return replace(found, untied=_untied(asked), devices=devices, typed=own, not_taken=not_taken("evaluate", config))
+    evaluation, own = evaluate_typed(
+        question, config, study_folder(config), lambda: evaluate_design(question.base, question, config)
+    )
+    devices = next(iter(question.devices.values()), "")
+    return replace(evaluation, untied=_untied(question), devices=devices, typed=own, not_taken=not_taken("evaluate", config))
 
 
-def _untied(asked: Question) -> tuple[str, ...]:
+def _untied(question: Question) -> tuple[str, ...]:
     """Leaves that a space ties and whose value is another: a design that was typed, and that no study of it has."""
-    (_, space), *_ = asked.space.each
-    there = space.following(asked.base)
-    found = []
+    (_, space), *_ = question.space.each
+    design = space.following(question.base)
+    untied = []
     for tied in space.tied:
-        for leaf in addresses(asked.base, tied.address):
-            unit, here, wanted = (
-                field_at(asked.base, leaf).metadata["unit"] or "1",
-                leaf_at(asked.base, leaf),
-                leaf_at(there, leaf),
+        for leaf in addresses(question.base, tied.address):
+            unit, current_leaf, wanted = (
+                field_at(question.base, leaf).metadata["unit"] or "1",
+                leaf_at(question.base, leaf),
+                leaf_at(design, leaf),
             )
-            if here != wanted:
-                found.append(
-                    f"{leaf} is {format_quantity(float(here), unit)}; tied to {tied.text} it would be "
+            if current_leaf != wanted:
+                untied.append(
+                    f"{leaf} is {format_quantity(float(current_leaf), unit)}; tied to {tied.text} it would be "
                     f"{format_quantity(float(wanted), unit)}"
                 )
-    return tuple(found)
+    return tuple(untied)
 
 
-def evaluate_design(design: Design, asked: Question, config: Mapping[str, Any]) -> Evaluation:
+def evaluate_design(design: Design, question: Question, config: Mapping[str, Any]) -> Evaluation:
     """Evaluate a design of a question at the fidelity of its configuration.
 
     Raises:
         DesignError: words of its mapping that do not go together, which in a study is one infeasible design among others.
     """
     fidelity = config["fidelity"]
-    workload, prefix = asked.workload, OF_PART if SUBMESH_MARK in fidelity else ""
-    found = evaluate_with_derived(stack_designs([design]), workload, asked.defined, fidelity=fidelity, cases=True).accepted()
+    workload, prefix = question.workload, OF_PART if SUBMESH_MARK in fidelity else ""
+    outcomes = evaluate_with_derived(
+        stack_designs([design]), workload, question.defined, fidelity=fidelity, cases=True
+    ).accepted()
 
     def own(columns: Iterable[tuple[str, Any]]) -> dict[str, float]:
         """The metrics that there are: the others are not a number."""
@@ -383,17 +404,17 @@ def evaluate_design(design: Design, asked: Question, config: Mapping[str, Any]) 
     def kept(columns: Iterable[tuple[str, Any]], *, fits: bool) -> Mapping[str, float]:
         return MetricValues(own(columns)) if fits else WithheldMetrics(own(columns), str(why))
 
-    fit = [bool(fits) for fits in found.cases["fits"][:, 0]]
+    fit = [bool(fits) for fits in outcomes.cases["fits"][:, 0]]
     each = [
-        CaseResult(case.label, fit[row], kept(((name, at[row, 0]) for name, at in found.cases.items()), fits=fit[row]))
+        CaseResult(case.label, fit[row], kept(((name, at[row, 0]) for name, at in outcomes.cases.items()), fits=fit[row]))
         for row, case in enumerate(workload.cases)
     ]
-    metrics = kept(((name, column[0]) for name, column in found.columns.items()), fits=why is None)
+    metrics = kept(((name, column[0]) for name, column in outcomes.columns.items()), fits=why is None)
     names = {group: str(config["choices"].get(group, "")) for group in CHOICES}
     parts, others = chosen_parts(config["choices"]), parts_from_outside(config["choices"])
     what = workload_name(config["workload"])
     return Evaluation(
-        design, workload, metrics, tuple(each), why, asked.sources, fidelity, names, what, parts=parts, others=others
+        design, workload, metrics, tuple(each), why, question.sources, fidelity, names, what, parts=parts, others=others
     )
 
 

@@ -48,77 +48,84 @@ def load_notes(design: Design, load: ServingLoad, fidelity: str, rate: float | N
     return LoadNotes(kv_memory_by_pool(design, load), alone, tuple(classes), tuple(turns), largest)
 
 
-def max_rates(loads: Sequence[ServingLoad], found: Sequence[LoadNotes]) -> list[str]:
+def max_rates(loads: Sequence[ServingLoad], notes: Sequence[LoadNotes]) -> list[str]:
     """Maximum rate of each load as text, if it was searched."""
-    return [max_rate_text(one.largest, load) for load, one in zip(loads, found, strict=True) if one.largest]
+    return [max_rate_text(note.largest, load) for load, note in zip(loads, notes, strict=True) if note.largest]
 
 
-def notes_text(loads: Sequence[ServingLoad], found: Sequence[LoadNotes]) -> list[tuple[str, str]]:
+def notes_text(loads: Sequence[ServingLoad], notes: Sequence[LoadNotes]) -> list[tuple[str, str]]:
     """Notes on loads as named lines of text, each once."""
-    rows = [("KV memory", _memory(of)) for one in found for of in one.held]
-    rows += [("max rate", _none(load, *one.alone)) for load, one in zip(loads, found, strict=True) if one.alone]
-    rows += [("class", _class(of)) for one in found for of in one.classes]
-    rows += [("turn", _turns(of)) for one in found for of in one.turns]
+    rows = [("KV memory", _memory(memory)) for note in notes for memory in note.held]
+    rows += [("max rate", _none(load, *note.alone)) for load, note in zip(loads, notes, strict=True) if note.alone]
+    rows += [("class", _class(slo_class)) for note in notes for slo_class in note.classes]
+    rows += [("turn", _turns(turn)) for note in notes for turn in note.turns]
     return list(dict.fromkeys(rows))
 
 
-def notes_record(of: LoadNotes, load: ServingLoad) -> dict[str, Any]:
+def notes_record(notes: LoadNotes, load: ServingLoad) -> dict[str, Any]:
     """Notes on a load as JSON values."""
     memory = [
-        {"of": one.pool, "blocks": one.blocks, "blocks_of_memory": one.room, "tokens": one.tokens}
-        | {"tokens_of_memory": one.room_tokens}
-        for one in of.held
+        {"of": memory.pool, "blocks": memory.blocks, "blocks_of_memory": memory.room, "tokens": memory.tokens}
+        | {"tokens_of_memory": memory.room_tokens}
+        for memory in notes.held
     ]
-    alone = None if of.alone is None else {"ttft_s": of.alone[0], "tpot_s": of.alone[1]}
+    alone = None if notes.alone is None else {"ttft_s": notes.alone[0], "tpot_s": notes.alone[1]}
     classes = [
-        {"class": one.name, "requests": one.requests, "slo_attainment": one.attainment, "goodput_hz": one.goodput}
-        | {"ttft_s": one.ttft, "ttft_p90_s": one.ttft_p90, "tpot_s": one.tpot}
-        for one in of.classes
+        {
+            "class": slo_class.name,
+            "requests": slo_class.requests,
+            "slo_attainment": slo_class.attainment,
+            "goodput_hz": slo_class.goodput,
+        }
+        | {"ttft_s": slo_class.ttft, "ttft_p90_s": slo_class.ttft_p90, "tpot_s": slo_class.tpot}
+        for slo_class in notes.classes
     ]
     turns = [
-        {"turn": one.name, "requests": one.requests, "prompt_tokens": one.prompt, "prefix_hit_rate": one.reused}
-        | {"ttft_s": one.ttft, "ttft_p90_s": one.ttft_p90, "tpot_s": one.tpot, "latency_s": one.latency}
-        for one in of.turns
+        {"turn": turn.name, "requests": turn.requests, "prompt_tokens": turn.prompt, "prefix_hit_rate": turn.reused}
+        | {"ttft_s": turn.ttft, "ttft_p90_s": turn.ttft_p90, "tpot_s": turn.tpot, "latency_s": turn.latency}
+        for turn in notes.turns
     ]
-    largest = {"max_rate": max_rate_record(of.largest, load)} if of.largest else {}
+    largest = {"max_rate": max_rate_record(notes.largest, load)} if notes.largest else {}
     return {"kv_memory": memory, "unloaded": alone, "classes": classes} | ({"turns": turns} if turns else {}) | largest
 
 
 def trace_record(load: ServingLoad) -> dict[str, Any] | None:
     """Part of its trace that a load uses, as JSON values; None without a trace."""
-    if (of := load.trace) is None:
+    if (trace := load.trace) is None:
         return None
-    return {"file": of.file, "part": of.part, "times": of.times, "process": of.process or None}
+    return {"file": trace.file, "part": trace.part, "times": trace.times, "process": trace.process or None}
 
 
 def trace_text(load: ServingLoad) -> str:
     """Part of its trace that a load uses, as text; empty string without a trace."""
-    if (of := load.trace) is None:
+    if (trace := load.trace) is None:
         return ""
-    how = f"times drawn ({of.process})" if of.process else "replayed at another speed"
-    return f", {of.part}, {how}"
+    how = f"times drawn ({trace.process})" if trace.process else "replayed at another speed"
+    return f", {trace.part}, {how}"
 
 
-def _memory(of: "PoolKvMemory") -> str:
+def _memory(memory: "PoolKvMemory") -> str:
     return (
-        f"{of.tokens:,} tokens of each {of.pool}, by mapping.serving.kv_blocks ({of.blocks:,}); its memory has room for "
-        f"{of.room_tokens:,} ({of.room:,} blocks)"
+        f"{memory.tokens:,} tokens of each {memory.pool}, by mapping.serving.kv_blocks "
+        f"({memory.blocks:,}); its memory has room for "
+        f"{memory.room_tokens:,} ({memory.room:,} blocks)"
     )
 
 
-def _class(of: "ClassResult") -> str:
+def _class(result: "ClassResult") -> str:
     return (
-        f"{of.name}: {of.attainment:.1%} of {of.requests:,} requests within its bounds, "
-        f"{format_quantity(of.goodput, 'Hz')}; TTFT "
-        f"{format_quantity(of.ttft, 's')}, p90 {format_quantity(of.ttft_p90, 's')}, TPOT {format_quantity(of.tpot, 's')}"
+        f"{result.name}: {result.attainment:.1%} of {result.requests:,} requests within its bounds, "
+        f"{format_quantity(result.goodput, 'Hz')}; TTFT "
+        f"{format_quantity(result.ttft, 's')}, p90 {format_quantity(result.ttft_p90, 's')}, "
+        f"TPOT {format_quantity(result.tpot, 's')}"
     )
 
 
-def _turns(of: "TurnResult") -> str:
+def _turns(result: "TurnResult") -> str:
     return (
-        f"{of.name}: {of.requests:,} requests of {of.prompt:,.0f} prompt tokens, {of.reused:.1%} reused; TTFT "
-        f"{format_quantity(of.ttft, 's')}, p90 {format_quantity(of.ttft_p90, 's')}, TPOT "
-        f"{format_quantity(of.tpot, 's')}, answered in {format_quantity(of.latency, 's')}"
+        f"{result.name}: {result.requests:,} requests of {result.prompt:,.0f} prompt tokens, {result.reused:.1%} reused; TTFT "
+        f"{format_quantity(result.ttft, 's')}, p90 {format_quantity(result.ttft_p90, 's')}, TPOT "
+        f"{format_quantity(result.tpot, 's')}, answered in {format_quantity(result.latency, 's')}"
     )
 
 

@@ -10,15 +10,15 @@ if TYPE_CHECKING:
     from dse.evaluators.serving.slo_bounds import SloBounds  # which compiles loops
 
 
-def range_text(found: "MaxRate") -> str:
+def range_text(max_rate: "MaxRate") -> str:
     """Range of a maximum rate over seeds, as "110 to 112 of 5 seeds, 20,000 requests each"."""
     from dse.evaluators.serving.max_rate import SEEDS
 
-    if found.range is None:
-        return f"{found.count:,} requests"
-    low, high = found.range
+    if max_rate.range is None:
+        return f"{max_rate.count:,} requests"
+    low, high = max_rate.range
     same = f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
-    return f"{same} of {SEEDS} seeds, {found.count:,} requests each"
+    return f"{same} of {SEEDS} seeds, {max_rate.count:,} requests each"
 
 
 def beyond_text(bounds: str) -> str:
@@ -30,49 +30,50 @@ def beyond_text(bounds: str) -> str:
     return f"at {BREAKING_FACTOR} times that rate {bounds} {'are' if ' and ' in bounds else 'is'} missed"
 
 
-def caveat_text(found: "MaxRate", load: ServingLoad, bounds: "SloBounds") -> str:
+def caveat_text(max_rate: "MaxRate", load: ServingLoad, bounds: "SloBounds") -> str:
     """Why a maximum rate may not last: replayed or too few requests; empty string if it lasts."""
     from dse.evaluators.serving.max_rate import decisive, enough_requests, longest_allowed_time
 
     if load.draw is None:
-        window = format_quantity(float(load.at(found.rate).begins[-1]), "s") if found.rate else "no time"
+        window = format_quantity(float(load.at(max_rate.rate).begins[-1]), "s") if max_rate.rate else "no time"
         return (
-            f"the largest rate at which these {found.count:,} requests, replayed once in {window}, keep the SLOs; queues may "
+            f"the largest rate at which these {max_rate.count:,} requests, "
+            f"replayed once in {window}, keep the SLOs; queues may "
             "keep growing; workload.arrivals=poisson has a rate that lasts"
         )
-    if found.lasts:
+    if max_rate.lasts:
         return ""
-    needs = decisive(load, bounds, found.rate, enough_requests(load, bounds, found.rate))
+    needs = decisive(load, bounds, max_rate.rate, enough_requests(load, bounds, max_rate.rate))
     least = f"; remove workload.requests, or set {needs:,} or more" if load.most and load.trace is None else ""
     least = f"; use a trace of {needs:,} or more" if load.trace is not None else least
     takes = format_quantity(longest_allowed_time(load, bounds), "s")
     return (
-        f"{found.count:,} requests are too few to show whether this rate lasts: a request may take {takes}, and "
+        f"{max_rate.count:,} requests are too few to show whether this rate lasts: a request may take {takes}, and "
         f"queues grow for "
         f"longer than these arrive{least}"
     )
 
 
-def max_rate_text(found: "MaxRate", load: ServingLoad) -> str:
+def max_rate_text(max_rate: "MaxRate", load: ServingLoad) -> str:
     """Maximum rate with its range, number of requests, what fails beyond, and whether it lasts."""
     from dse.evaluators.serving.slo_bounds import slo_bounds
 
-    caveat = caveat_text(found, load, slo_bounds(load, load.largest))
-    confirmed = f"; seed {found.seed} confirms it" if load.draw is not None else ""
-    text = f"{found.rate:.4g} requests/s ({range_text(found)}{confirmed}); {beyond_text(found.binds)}"
+    caveat = caveat_text(max_rate, load, slo_bounds(load, load.largest))
+    confirmed = f"; seed {max_rate.seed} confirms it" if load.draw is not None else ""
+    text = f"{max_rate.rate:.4g} requests/s ({range_text(max_rate)}{confirmed}); {beyond_text(max_rate.binds)}"
     return f"{text}; {caveat}" if caveat else text
 
 
-def max_rate_record(found: "MaxRate", load: ServingLoad) -> dict[str, Any]:
+def max_rate_record(max_rate: "MaxRate", load: ServingLoad) -> dict[str, Any]:
     """Maximum rate as JSON values, named as in the answer of ``dse capacity``."""
     from dse.evaluators.serving.slo_bounds import slo_bounds
 
     return {
-        "max_rate_hz": found.rate,
-        "max_rate_range_hz": list(found.range) if found.range else None,
-        "requests": found.count,
-        "seed": found.seed,
-        "lasts": found.lasts,
-        "breaks_beyond": found.binds,
-        "note": caveat_text(found, load, slo_bounds(load, load.largest)) or None,
+        "max_rate_hz": max_rate.rate,
+        "max_rate_range_hz": list(max_rate.range) if max_rate.range else None,
+        "requests": max_rate.count,
+        "seed": max_rate.seed,
+        "lasts": max_rate.lasts,
+        "breaks_beyond": max_rate.binds,
+        "note": caveat_text(max_rate, load, slo_bounds(load, load.largest)) or None,
     }

@@ -89,11 +89,11 @@ class OptimalityGap:
         )
         if not self.looked:
             return f"no other choice keeps all limits, for {left}"
-        of = f"all {self.looked:,} choices" if self.whole else f"{self.looked:,} choices, slices open,"
+        choices_text = f"all {self.looked:,} choices" if self.whole else f"{self.looked:,} choices, slices open,"
         side = "above" if self.gap > 0 else "below"  # played, operators may take less than by the closed form
         above = f"{abs(self.gap):.2%} {side}" if abs(self.gap) >= 0.5e-4 else "at"
         bound = f"the bound of {format_quantity(self.bound, 's')}{' of mean iterations' if self.served else ''}"
-        return f"{above} {bound}, each operator with its best candidate; of {of} for {left}"
+        return f"{above} {bound}, each operator with its best candidate; of {choices_text} for {left}"
 
 
 def optimality_gap(design: Design, workload: Workload, seconds: float) -> OptimalityGap | None:
@@ -116,7 +116,7 @@ def optimality_gap(design: Design, workload: Workload, seconds: float) -> Optima
         means = mean_iterations(design, case)
         work = mean_iteration_rows(design, case, means)
         bound, looked = _bound(
-            design, case, work, (words, sizes), lambda one: mean_iteration_rows(one, case, means), alike=True
+            design, case, work, (words, sizes), lambda design: mean_iteration_rows(design, case, means), alike=True
         )
         return OptimalityGap(left, sum(row.seconds for row in work), bound, looked, not sizes, served=True) if work else None
     alone = len(sizes) == 1 and not words and not any(address.count(".") > 1 for address in sizes[0])
@@ -130,7 +130,7 @@ def optimality_gap(design: Design, workload: Workload, seconds: float) -> Optima
         return OptimalityGap(left, seconds, best, looked, True)
     own = explain(design, case, decode_context=workload.decode_context).rows
     bound, looked = _bound(
-        design, case, own, (words, sizes), lambda one: explain(one, case, decode_context=workload.decode_context).rows
+        design, case, own, (words, sizes), lambda design: explain(design, case, decode_context=workload.decode_context).rows
     )
     return OptimalityGap(left, seconds, bound, looked, not sizes)
 
@@ -143,11 +143,11 @@ def mean_iteration_rows(design: Design, load: ServingLoad, means: "list[list[Mea
     from dse.evaluators.workloads.serving import instance_module
 
     service, rows = instance_module(design), list[BreakdownRow]()
-    for number, some in enumerate(means):
-        for mean in some:
+    for number, selected_mean in enumerate(means):
+        for mean in selected_mean:
             phase = f"pool {number}, iterations {'with prompts' if mean.prompts else 'of decodes'}"
-            found = service.iteration_rows(design, load, number, mean.times, mean.composition, "analytical")
-            rows += [replace(row, phase=phase) for row in found]
+            iteration_rows = service.iteration_rows(design, load, number, mean.times, mean.composition, "analytical")
+            rows += [replace(row, phase=phase) for row in iteration_rows]
     return rows
 
 
@@ -166,23 +166,25 @@ def _bound(
     both = [address for address in left[0] if alike and address.endswith(".partition")]
     every = [dict.fromkeys(both, word) for word in left[0][both[0]]] if len(both) > 1 else []
     for others in (*_one_by_one(*left), *every):
-        one = replace_leaves(design, others)
-        if worst_violation(one, Workload("", (case,))) is not None:
+        leaves = replace_leaves(design, others)
+        if worst_violation(leaves, Workload("", (case,))) is not None:
             continue
         looked += 1
-        there = _by_operator(rows_of(one))
-        rows = {name: min(taken, there[name]) for name, taken in rows.items() if name in there}  # what another spares is none
+        operator = _by_operator(rows_of(leaves))
+        rows = {
+            name: min(taken, operator[name]) for name, taken in rows.items() if name in operator
+        }  # what another spares is none
     return float(sum(_elapsed(own, phase, rows) for phase in dict.fromkeys(row.phase for row in own))), looked
 
 
 def _words(design: Design) -> dict[str, tuple[str, ...]]:
     """Words that are left open, and what may stand for each."""
-    found = {}
+    words = {}
     for address, value, _ in iterate_leaves(design):
         whole, _, kind = address.removesuffix(".algorithm").rpartition(".")
         if value == AUTO and address.startswith("mapping.") and kind in WORDS:
-            found[address] = offered_partitions(leaf_at(design, whole)) if kind == "partition" else WORDS[kind]
-    return found
+            words[address] = offered_partitions(leaf_at(design, whole)) if kind == "partition" else WORDS[kind]
+    return words
 
 
 def _sizes(design: Design) -> list[dict[str, tuple[int, ...]]]:
@@ -192,13 +194,13 @@ def _sizes(design: Design) -> list[dict[str, tuple[int, ...]]]:
         whole, _, name = address.rpartition(".")
         if address.startswith("mapping."):
             parts.setdefault(whole, {})[name] = value
-    found = []
+    sizes = []
     for whole, values in parts.items():
         tried = _tried(design, values)
-        part = {f"{whole}.{name}": some for name, some in tried.items() if values[name] == 0}
+        part = {f"{whole}.{name}": sizes for name, sizes in tried.items() if values[name] == 0}
         if part:
-            found.append(part)
-    return found
+            sizes.append(part)
+    return sizes
 
 
 def _tried(design: Design, values: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -221,42 +223,46 @@ def _divisors(lines: Any) -> tuple[int, ...]:
 def _whole(design: Design, case: WorkloadCase, part: Mapping[str, Sequence[int]]) -> tuple[float, int]:
     """The least time of a kernel by itself over every combination of sizes that keeps all limits, and how many there are."""
     combinations = product(*part.values())
-    count, best, asked = prod(map(len, part.values())), np.inf, Workload("", (case,))
+    count, best, workload = prod(map(len, part.values())), np.inf, Workload("", (case,))
     table = np.array(list(combinations), dtype=float)
     for start in range(0, count, MAX_COMBINATIONS):
-        some = table[start : start + MAX_COMBINATIONS]
-        many = replace_leaves(design, dict(zip(part, some.T, strict=True)))
-        found = evaluate(Designs(len(some), ((np.arange(len(some)), many),)), asked, metrics=("latency",))
-        if found.feasible.any():
-            best = min(best, float(found.columns["latency"][found.feasible].min()))
+        selected_table = table[start : start + MAX_COMBINATIONS]
+        many = replace_leaves(design, dict(zip(part, selected_table.T, strict=True)))
+        evaluation = evaluate(
+            Designs(len(selected_table), ((np.arange(len(selected_table)), many),)), workload, metrics=("latency",)
+        )
+        if evaluation.feasible.any():
+            best = min(best, float(evaluation.columns["latency"][evaluation.feasible].min()))
     return best, count
 
 
 def _each_word(design: Design, case: WorkloadCase, words: Mapping[str, Sequence[str]]) -> tuple[float, int]:
     """The least time of a kernel by itself over every word that keeps all limits and has a closed form; how many there are."""
-    best, looked, asked = np.inf, 0, Workload("", (case,))
+    best, looked, workload = np.inf, 0, Workload("", (case,))
     for values in product(*words.values()):
-        one = replace_leaves(design, dict(zip(words, values, strict=True)))
+        leaves = replace_leaves(design, dict(zip(words, values, strict=True)))
         try:
-            found = evaluate(Designs(1, ((np.arange(1), one),)), asked, metrics=("latency",))
+            evaluation = evaluate(Designs(1, ((np.arange(1), leaves),)), workload, metrics=("latency",))
         except DesignError:  # whose closed form does not hold on this chip
             continue
         looked += 1
-        if found.feasible[0]:
-            best = min(best, float(found.columns["latency"][0]))
+        if evaluation.feasible[0]:
+            best = min(best, float(evaluation.columns["latency"][0]))
     return best, looked
 
 
 def _one_by_one(words: Mapping[str, Sequence[str]], sizes: Sequence[Mapping[str, Sequence[int]]]) -> Iterator[dict[str, Any]]:
     """Designs that differ from the product's in one word, or in the groups of one kernel, whose slices stay open."""
-    for address, some in words.items():
-        yield from ({address: word} for word in some)
+    for address, word in words.items():
+        yield from ({address: word} for word in word)
     for part in sizes:
         kernel = next(iter(part)).rpartition(".")[0]
-        groups = {address: some for address, some in part.items() if address.rpartition(".")[2] in ("rows", "cols", "split_k")}
+        groups = {
+            address: sizes for address, sizes in part.items() if address.rpartition(".")[2] in ("rows", "cols", "split_k")
+        }
         every = (dict(zip(groups, values, strict=True)) for values in product(*groups.values()) if groups)
         # groups of more rows divide no depth
-        yield from (one for one in every if 1 in (one.get(f"{kernel}.split_k", 1), one.get(f"{kernel}.rows", 1)))
+        yield from (words for words in every if 1 in (words.get(f"{kernel}.split_k", 1), words.get(f"{kernel}.rows", 1)))
 
 
 def _elapsed(own: Sequence[BreakdownRow], phase: str, best: Mapping[tuple[str, str, str, int], float]) -> float:
@@ -268,8 +274,8 @@ def _elapsed(own: Sequence[BreakdownRow], phase: str, best: Mapping[tuple[str, s
 
 def _by_operator(rows: Sequence[BreakdownRow]) -> dict[tuple[str, str, str, int], float]:
     """Seconds of work of each operator; of several with one name, in their order. What requests save by overlap is none."""
-    found: dict[tuple[str, str, str, int], float] = {}
+    operator: dict[tuple[str, str, str, int], float] = {}
     for row in (row for row in rows if row.seconds > 0):
         names = (row.phase, row.segment, row.operator)
-        found[*names, sum(1 for other in found if other[:3] == names)] = row.seconds
-    return found
+        operator[*names, sum(1 for other in operator if other[:3] == names)] = row.seconds
+    return operator

@@ -24,23 +24,25 @@ def with_published_formats(
     """
     if why is None or why.unit != "B":
         return why
-    said = _formats(models)
-    if not said:
+    formats = _formats(models)
+    if not formats:
         return why
     try:
         fits = (
-            explain_infeasibility(replace_leaves(design, {f"mapping.precision.{name}": said[name] for name in said}), workload)
+            explain_infeasibility(
+                replace_leaves(design, {f"mapping.precision.{name}": formats[name] for name in formats}), workload
+            )
             is None
         )
     except DesignError:  # formats that kernels of this chip do not have
         return why
     if not fits:
         return why
-    remedy = f"published in {', '.join(dict.fromkeys(said.values()))}, which would fit: {overrides(said)}"
+    remedy = f"published in {', '.join(dict.fromkeys(formats.values()))}, which would fit: {overrides(formats)}"
     return replace(why, remedy="; ".join(filter(None, (remedy, why.remedy))))
 
 
 def _formats(models: Mapping[str, Any]) -> dict[str, str]:
     """The formats that all models of a configuration are published in; none where they differ."""
-    found = [entry.get("published_formats") or {} for entry in models.values() if isinstance(entry, Mapping)]
-    return dict(found[0]) if found and all(one == found[0] for one in found) else {}
+    entries = [entry.get("published_formats") or {} for entry in models.values() if isinstance(entry, Mapping)]
+    return dict(entries[0]) if entries and all(entry == entries[0] for entry in entries) else {}

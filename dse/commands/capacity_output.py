@@ -51,9 +51,9 @@ def write_capacity(sides: Sequence[ChipCapacity], out: Path, *, as_json: bool) -
 def _idle(sides: Sequence[ChipCapacity]) -> tuple[NoEffect, ...]:
     """Settings that were typed and have no effect on the best deployment of any chip, at its largest rate."""
     answers = [
-        (one.candidate.design, Workload("", (replace(side.load, requests=one.capacity.served.requests),)))
+        (best.candidate.design, Workload("", (replace(side.load, requests=best.capacity.served.requests),)))
         for side in sides
-        if (one := side.best) and one.capacity and one.capacity.served
+        if (best := side.best) and best.capacity and best.capacity.served
     ]
     return idle_in_all_designs("capacity", answers, sides[0].typed)
 
@@ -114,7 +114,7 @@ def _side(side: ChipCapacity) -> dict[str, Any]:
         "devices": side.devices,
         "cells": side.cells,
         "best": _deployment(side.best, side) if side.best else None,
-        "deployments": [_deployment(one, side) for one in _ranked(side)],
+        "deployments": [_deployment(deployment, side) for deployment in _ranked(side)],
         "looked_at": {
             "fit": len(side.candidates),
             "played": len(side.tried),
@@ -122,8 +122,8 @@ def _side(side: ChipCapacity) -> dict[str, Any]:
             "left_out": _refused(side),
         },
         "front": [
-            {"tokens_per_s_user": user, "tokens_per_s_device": device, "deployment": one.candidate.text}
-            for user, device, one in side.front
+            {"tokens_per_s_user": user, "tokens_per_s_device": device, "deployment": deployment.candidate.text}
+            for user, device, deployment in side.front
         ],
         "load": [
             {"of_largest": times, "rate_hz": rate, "ttft_s": ttft, "tpot_s": tpot, "breaks": broken or None}
@@ -139,57 +139,59 @@ def _refused(side: ChipCapacity) -> str:
 
 def _bounds(side: ChipCapacity) -> dict[str, Any]:
     """What requests must keep; of each class, where there are classes."""
-    classes = [{"name": of.name, "ttft_s": of.ttft, "tpot_s": of.tpot} for of in side.bounds.classes]
+    classes = [
+        {"name": slo_class.name, "ttft_s": slo_class.ttft, "tpot_s": slo_class.tpot} for slo_class in side.bounds.classes
+    ]
     bounds = side.bounds
     return {"ttft_s": bounds.ttft, "tpot_s": bounds.tpot, "share_of_requests": bounds.share, "classes": classes}
 
 
-def _by_class(one: SimulatedDeployment, side: ChipCapacity) -> list[dict[str, Any]]:
+def _by_class(deployment: SimulatedDeployment, side: ChipCapacity) -> list[dict[str, Any]]:
     """What requests of each class take at the largest rate."""
-    assert one.capacity is not None
-    assert one.capacity.served is not None
-    found = []
-    for number, of in enumerate(side.bounds.classes):
-        ttft, tpot = latency_percentiles(one.capacity.served, side.bounds.share, number)
-        found.append({"name": of.name, "ttft_s": ttft, "tpot_s": tpot})
-    return found
+    assert deployment.capacity is not None
+    assert deployment.capacity.served is not None
+    classes = []
+    for number, slo_class in enumerate(side.bounds.classes):
+        ttft, tpot = latency_percentiles(deployment.capacity.served, side.bounds.share, number)
+        classes.append({"name": slo_class.name, "ttft_s": ttft, "tpot_s": tpot})
+    return classes
 
 
-def _deployment(one: SimulatedDeployment, side: ChipCapacity) -> dict[str, Any]:
-    found = one.capacity
-    assert found is not None
-    assert found.served is not None
-    ttft, tpot = latency_percentiles(found.served, side.bounds.share)
-    device, user = throughput_and_interactivity(found.served, one.candidate.devices)
+def _deployment(deployment: SimulatedDeployment, side: ChipCapacity) -> dict[str, Any]:
+    capacity = deployment.capacity
+    assert capacity is not None
+    assert capacity.served is not None
+    ttft, tpot = latency_percentiles(capacity.served, side.bounds.share)
+    device, user = throughput_and_interactivity(capacity.served, deployment.candidate.devices)
     return {
-        "deployment": one.candidate.text,
-        "overrides": one.candidate.words,
-        "left_out": unread_overrides(one.candidate, side.typed),
-        "phases": "apart" if one.candidate.apart else "together",
-        "devices": one.candidate.devices,
-        "max_rate_hz": one.rate if not found.served.requests.users else answered_rate(found.served),
-        "max_users": found.served.requests.users or None,
-        "rate_override": _rate(one.rate, side),
-        "max_rate_range_hz": list(found.range) if found.range else None,
-        "requests": found.count,
-        "seed": found.seed,
-        "lasts": found.lasts,
-        "estimate_hz": None if side.load.requests.users else one.candidate.estimate.rate,
-        "breaks_beyond": _next(one, side),
+        "deployment": deployment.candidate.text,
+        "overrides": deployment.candidate.words,
+        "left_out": unread_overrides(deployment.candidate, side.typed),
+        "phases": "apart" if deployment.candidate.apart else "together",
+        "devices": deployment.candidate.devices,
+        "max_rate_hz": deployment.rate if not capacity.served.requests.users else answered_rate(capacity.served),
+        "max_users": capacity.served.requests.users or None,
+        "rate_override": _rate(deployment.rate, side),
+        "max_rate_range_hz": list(capacity.range) if capacity.range else None,
+        "requests": capacity.count,
+        "seed": capacity.seed,
+        "lasts": capacity.lasts,
+        "estimate_hz": None if side.load.requests.users else deployment.candidate.estimate.rate,
+        "breaks_beyond": _next(deployment, side),
         "ttft_s": ttft,
         "tpot_s": tpot,
         "tokens_per_s_device": device,
         "tokens_per_s_user": user,
-        "system_price_usd": one.price,
-        "price_per_mtoken_usd": one.per_mtoken,
-        "runs": found.runs,
-        "classes": _by_class(one, side),
+        "system_price_usd": deployment.price,
+        "price_per_mtoken_usd": deployment.per_mtoken,
+        "runs": capacity.runs,
+        "classes": _by_class(deployment, side),
     }
 
 
 def _ranked(side: ChipCapacity) -> list[SimulatedDeployment]:
     """Deployments whose rate is known, the largest first."""
-    return sorted((one for one in side.tried if one.rate > 0), key=lambda one: -one.rate)
+    return sorted((deployment for deployment in side.tried if deployment.rate > 0), key=lambda deployment: -deployment.rate)
 
 
 def _answer(side: ChipCapacity) -> str:
@@ -198,17 +200,17 @@ def _answer(side: ChipCapacity) -> str:
     assert best.capacity is not None
     share = f"{100 * side.bounds.share:g} % of requests"
     bound = ", and ".join(
-        f"{f'of {escape(of.name)} ' if of.name else ''}within {format_quantity(of.ttft, 's')} TTFT, "
-        f"{format_quantity(of.tpot, 's')} TPOT"
-        for of in side.bounds.each
+        f"{f'of {escape(bound.name)} ' if bound.name else ''}within {format_quantity(bound.ttft, 's')} TTFT, "
+        f"{format_quantity(bound.tpot, 's')} TPOT"
+        for bound in side.bounds.each
     )
-    asked = side.load.requests
-    lengths = f"{asked.prompt.mean():,.0f} in, {asked.output.mean():,.0f} out"
+    requests = side.load.requests
+    lengths = f"{requests.prompt.mean():,.0f} in, {requests.output.mean():,.0f} out"
     last = ", while these requests last," if too_few_requests_note(side) else ""
     basis = f"{escape(side.stack_basis.text)}\n" if side.stack_basis else ""
     return (
         f"[bold]{escape(side.load.model.name)} on {side.devices} x {escape(side.chip)}[/], {_found(side).count:,} requests"
-        f"{f' ({asked.skipped:,} rows skipped)' if asked.skipped else ''}{escape(trace_text(side.load))}, {lengths}; "
+        f"{f' ({requests.skipped:,} rows skipped)' if requests.skipped else ''}{escape(trace_text(side.load))}, {lengths}; "
         f"{share} {bound}\n"
         f"{basis}"
         f"[bold]{_level(side)}[/]{last} ({range_text(_found(side))}) by {escape(best.candidate.text)}; "
@@ -243,8 +245,8 @@ def _left_out(best: SimulatedDeployment, side: ChipCapacity) -> str:
 def _each_class(best: SimulatedDeployment, side: ChipCapacity) -> str:
     """What requests of each class take, a line each; nothing where there are no classes."""
     return "".join(
-        f"\n{escape(of['name'])}: {format_quantity(of['ttft_s'], 's')} TTFT, {_known(of['tpot_s'], 's')} TPOT"
-        for of in _by_class(best, side)
+        f"\n{escape(bound['name'])}: {format_quantity(bound['ttft_s'], 's')} TTFT, {_known(bound['tpot_s'], 's')} TPOT"
+        for bound in _by_class(best, side)
     )
 
 
@@ -252,12 +254,12 @@ def _beside(side: ChipCapacity) -> str:
     """What to say below the answer: that the rate holds just while so few requests come, what the search left out, and what
     nobody has measured.
     """
-    said = {
+    notes = {
         "note": too_few_requests_note(side),
         "search": _refused(side) if side.refused else "",
         "not fitted": side.extrapolated,
     }
-    return "".join(f"\n[yellow]{name}:[/] {escape(text)}" for name, text in said.items() if text)
+    return "".join(f"\n[yellow]{name}:[/] {escape(text)}" for name, text in notes.items() if text)
 
 
 def _cells(side: ChipCapacity) -> str:
@@ -270,10 +272,10 @@ def _cells(side: ChipCapacity) -> str:
     return f"\n[bold]{side.cells:,} equal cells[/], each with a router and its share of the requests: {whole}{left}"
 
 
-def _next(one: SimulatedDeployment, side: ChipCapacity) -> str:
+def _next(deployment: SimulatedDeployment, side: ChipCapacity) -> str:
     """What is broken at `BEYOND` times a deployment's rate: of the best by the whole run, of others what ends the run."""
-    assert one.capacity is not None
-    return (side.breaks if one is side.best else "") or one.capacity.binds
+    assert deployment.capacity is not None
+    return (side.breaks if deployment is side.best else "") or deployment.capacity.binds
 
 
 def _rate(rate: float, side: ChipCapacity) -> str:
@@ -306,21 +308,21 @@ def _deployments(side: ChipCapacity) -> Table:
         "missed next",
     ):
         table.add_column(name, justify="right")
-    for one in _ranked(side)[:MAX_ROWS]:
-        data = _deployment(one, side)
+    for deployment in _ranked(side)[:MAX_ROWS]:
+        data = _deployment(deployment, side)
         table.add_row(
-            escape(one.candidate.text),
-            str(one.candidate.devices),
-            f"{one.rate:.4g}",
-            f"{one.candidate.estimate.rate:.4g}",
+            escape(deployment.candidate.text),
+            str(deployment.candidate.devices),
+            f"{deployment.rate:.4g}",
+            f"{deployment.candidate.estimate.rate:.4g}",
             f"{data['tokens_per_s_device']:.4g}",
             _known(data["tokens_per_s_user"]),
-            dollar_text(one.price),
-            dollar_text(one.per_mtoken),
+            dollar_text(deployment.price),
+            dollar_text(deployment.per_mtoken),
             format_quantity(data["ttft_s"], "s"),
             _known(data["tpot_s"], "s"),
             data["breaks_beyond"],
-            style="bold" if one is side.best else "",
+            style="bold" if deployment is side.best else "",
         )
     return table
 
@@ -346,8 +348,8 @@ def _front(side: ChipCapacity) -> Table:
     rows = side.front
     # ends, and points in between at equal distances
     places = sorted({round(at * (len(rows) - 1) / (MAX_ROWS - 1)) for at in range(MAX_ROWS)}) if rows else []
-    for user, device, one in (rows[place] for place in places):
-        table.add_row(f"{user:.4g}", f"{device:.4g}", escape(one.candidate.text))
+    for user, device, deployment in (rows[place] for place in places):
+        table.add_row(f"{user:.4g}", f"{device:.4g}", escape(deployment.candidate.text))
     return table
 
 

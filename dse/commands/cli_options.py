@@ -382,7 +382,7 @@ def parse_arguments(name: str, arguments: Sequence[str]) -> argparse.Namespace:
     """
     parser = _parser(name)
     try:
-        found, left = parser.parse_known_intermixed_args(list(arguments))
+        found_arguments, left = parser.parse_known_intermixed_args(list(arguments))
     except argparse.ArgumentError as error:
         spelt = str(error.argument_name).split("/")[-1]
         (flag,) = (flag for flag in (*COMMANDS[name].flags, *HYDRA) if flag.names[-1] == spelt)
@@ -396,8 +396,8 @@ def parse_arguments(name: str, arguments: Sequence[str]) -> argparse.Namespace:
         raise DesignError(
             f"{name}: no flag {typed!r}; {suggest_nearest(typed, [flag for flag in flags_of(name) if flag != TRUST])}"
         )
-    found.words += left
-    return found
+    found_arguments.words += left
+    return found_arguments
 
 
 class _Value(argparse.Action):

@@ -36,18 +36,20 @@ def print_comparison(words: Sequence[str], objective: str, *, as_json: bool, tru
         print(json_text(comparison_document(sides, objective, idle), indent=1))
         return
     console = SafeConsole(160)
-    found = [side.found for side in sides if side.found]
-    if found:
-        more = len(found[0].cases) - 1
-        console.print(f"[bold]{escape(found[0].cases[0].label)}[/]" + (f" and {count_text(more, 'more case')}" if more else ""))
+    outcomes = [side.found for side in sides if side.found]
+    if outcomes:
+        more = len(outcomes[0].cases) - 1
+        console.print(
+            f"[bold]{escape(outcomes[0].cases[0].label)}[/]" + (f" and {count_text(more, 'more case')}" if more else "")
+        )
         for side in sides:
             if side.found and side.found.stack_basis:
                 console.print(escape(f"{side.chip}: {side.found.stack_basis.text}"))
             if side.found and side.found.kernel_basis:
                 console.print(escape(f"{side.chip}: {BEYOND}{side.found.kernel_basis}"))
         console.print(_table(sides, objective))
-        if said := comparison_notes(sides):
-            console.print(f"[yellow]{escape(said)}[/]")
+        if notes := comparison_notes(sides):
+            console.print(f"[yellow]{escape(notes)}[/]")
     for side in sides:
         if not side.found:
             console.print(f"[red]{escape(side.chip)}[/]  {escape(side.why)}")

@@ -61,146 +61,157 @@ def print_evaluation_of(config: Mapping[str, Any], *, as_json: bool, trace: str 
     leave(evaluate_config(config), config, as_json=as_json, trace=trace)
 
 
-def leave(found: Evaluation, config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> None:
+def leave(evaluation: Evaluation, config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> None:
     """Print an answer to a composed configuration and write its trace."""
     if trace:
-        write_trace(found.breakdown, found.profile, Path(trace))
+        write_trace(evaluation.breakdown, evaluation.profile, Path(trace))
     if as_json:
-        print(json_text(evaluation_record(found), indent=1))
+        print(json_text(evaluation_record(evaluation), indent=1))
     else:
-        print_evaluation(found, config)
-    print_no_effects(found.without_effect)
+        print_evaluation(evaluation, config)
+    print_no_effects(evaluation.without_effect)
 
 
-def print_evaluation(found: Evaluation, config: Mapping[str, Any]) -> None:
+def print_evaluation(evaluation: Evaluation, config: Mapping[str, Any]) -> None:
     """Print the answer to a composed configuration as tables."""
     console = SafeConsole(150)
-    cases, parts = len(found.cases), found.breakdown
-    if found.infeasible is not None:
-        console.print(f"[red]infeasible:[/] {escape(str(found.infeasible))}")
-    console.print(f"[bold]{escape(found.title)}[/]")
-    if found.stack_basis:
-        console.print(escape(found.stack_basis.text))
-    if found.kernel_basis:
-        console.print(escape(f"{BEYOND}{found.kernel_basis}"))
-    for text in found.max_rates:
+    cases, parts = len(evaluation.cases), evaluation.breakdown
+    if evaluation.infeasible is not None:
+        console.print(f"[red]infeasible:[/] {escape(str(evaluation.infeasible))}")
+    console.print(f"[bold]{escape(evaluation.title)}[/]")
+    if evaluation.stack_basis:
+        console.print(escape(evaluation.stack_basis.text))
+    if evaluation.kernel_basis:
+        console.print(escape(f"{BEYOND}{evaluation.kernel_basis}"))
+    for text in evaluation.max_rates:
         console.print(f"{'max rate':12}{escape(text)}")
-    if isinstance(found.workload.cases[0], BatchCase | ServingLoad):
+    if isinstance(evaluation.workload.cases[0], BatchCase | ServingLoad):
         for name, model in read_models(config["model"]).items():
-            console.print(f"{'model':12}{escape(_model_text(model, found.design.mapping.precision, config['model'][name]))}")
-    for name, text in found.about():
+            console.print(
+                f"{'model':12}{escape(_model_text(model, evaluation.design.mapping.precision, config['model'][name]))}"
+            )
+    for name, text in evaluation.about():
         console.print(f"{name:12}{escape(text)}")
-    console.print(_metrics_table(found))
-    if found.bands:
-        console.print(_bands_table(found))
-    metrics = computed_metrics(found.metrics)
-    if held := overload_advice(metrics, found.design):
+    console.print(_metrics_table(evaluation))
+    if evaluation.bands:
+        console.print(_bands_table(evaluation))
+    metrics = computed_metrics(evaluation.metrics)
+    if held := overload_advice(metrics, evaluation.design):
         console.print(f"{metric_text('load_status', metrics['load_status'])}: {held}")
     if cases > 1:
-        console.print(_cases_table(found))
+        console.print(_cases_table(evaluation))
     for phase in dict.fromkeys(row.phase for row in parts.rows):
-        console.print(_operators_table(phase, found))
+        console.print(_operators_table(phase, evaluation))
     if parts.rows:
         console.print(_bound(parts))
-    if found.certificate is not None:
-        console.print(f"optimality gap: {found.certificate}")
-    if over_time := _over_time(found):
+    if evaluation.certificate is not None:
+        console.print(f"optimality gap: {evaluation.certificate}")
+    if over_time := _over_time(evaluation):
         console.print(f"power over time, all chips{' in the first case' if cases > 1 else ''}: {over_time}")
     if parts.memory:
         each = " + ".join(f"{part} {format_quantity(value, 'B')}" for part, value in parts.memory.items() if value)
         console.print(f"memory of the fullest die: {format_quantity(sum(parts.memory.values()), 'B')} = {each}")
     of_chip = (("area", "mm2", parts.area), ("power at peak", "W", parts.power), ("price", "USD", parts.price))
     for name, unit, of_parts in of_chip:
-        total, said = sum(of_parts.values()), [f"{part} {value:.4g}" for part, value in of_parts.items() if value]
-        if said:
-            console.print(f"{name} of a chip: {total:.4g} {unit} = {' + '.join(said)}")
+        total, texts = sum(of_parts.values()), [f"{part} {value:.4g}" for part, value in of_parts.items() if value]
+        if texts:
+            console.print(f"{name} of a chip: {total:.4g} {unit} = {' + '.join(texts)}")
     if parts.price:
-        console.print(_dies(found.design.chip))
+        console.print(_dies(evaluation.design.chip))
 
 
 def _dies(chip: Chip) -> str:
     """How many dies a chip has, what a wafer gives of them, and how many of these work."""
-    one, node = float(area.die_area(chip)), chip.technology
+    die_area, node = float(area.die_area(chip)), chip.technology
     count, below = area.die_counts(chip, area.total_area(chip))
-    whole = f"{count:.0f} of {one:.4g} mm2" + (f" on {below:.0f} below" if below else "")
-    got, good = float(price.dies_of_wafer(one)), float(price.die_yield(chip))
+    whole = f"{count:.0f} of {die_area:.4g} mm2" + (f" on {below:.0f} below" if below else "")
+    got, good = float(price.dies_of_wafer(die_area)), float(price.die_yield(chip))
     return f"dies of a chip: {whole}; a wafer of {node.wafer_price:.4g} USD gives {got:.3g}, of which {good:.1%} are good"
 
 
-def _over_time(found: Evaluation) -> str:
+def _over_time(evaluation: Evaluation) -> str:
     """Power of each phase of a batch; "" of what has none, and where phases would be played again for it."""
-    if found.fidelity != "analytical" or not isinstance(found.workload.cases[0], BatchCase) or (of := found.profile) is None:
+    if (
+        evaluation.fidelity != "analytical"
+        or not isinstance(evaluation.workload.cases[0], BatchCase)
+        or (profile := evaluation.profile) is None
+    ):
         return ""
-    each = zip(of.names, of.watts.tolist(), np.diff(of.instants).tolist(), strict=True)
+    each = zip(profile.names, profile.watts.tolist(), np.diff(profile.instants).tolist(), strict=True)
     return ", ".join(
         f"{name} {format_quantity(watts, 'W')} for {format_quantity(seconds, 's', 3)}" for name, watts, seconds in each
     )
 
 
-def evaluation_record(found: Evaluation) -> dict[str, Any]:
+def evaluation_record(evaluation: Evaluation) -> dict[str, Any]:
     """One evaluated design as JSON values."""
     sources = [
         {"address": s.address, "value": s.value, "source": s.source, "note": s.note}
         | {"fitted_on": list(s.fitted_on), "meant_for": list(s.meant_for)}
-        for s in found.sources
+        for s in evaluation.sources
     ]
-    cases = found.workload.cases
+    cases = evaluation.workload.cases
     data = {
-        "title": found.title,
-        "stack_basis": found.stack_basis.record() if found.stack_basis else None,
-        "kernel_basis": found.kernel_basis,
-        **found.names,
-        "fidelity": found.fidelity,
-        "part": found.part or None,
-        "parts_of_chip": dict(found.parts),
-        "published": [{**of._asdict(), "text": of.text} for of in published_facts(found.design.chip)],
-        "remarks": remarks(found.design.chip),
-        "peaks": {name: float(value) for name, value in peaks(found.design.chip).items()},
-        "design": {address: value for address, value, _ in iterate_leaves(found.design)},
+        "title": evaluation.title,
+        "stack_basis": evaluation.stack_basis.record() if evaluation.stack_basis else None,
+        "kernel_basis": evaluation.kernel_basis,
+        **evaluation.names,
+        "fidelity": evaluation.fidelity,
+        "part": evaluation.part or None,
+        "parts_of_chip": dict(evaluation.parts),
+        "published": [
+            {**published_fact._asdict(), "text": published_fact.text}
+            for published_fact in published_facts(evaluation.design.chip)
+        ],
+        "remarks": remarks(evaluation.design.chip),
+        "peaks": {name: float(value) for name, value in peaks(evaluation.design.chip).items()},
+        "design": {address: value for address, value, _ in iterate_leaves(evaluation.design)},
         "cases": [
-            {"case": one.label, "feasible": one.feasible, "metrics": _with_units(computed_metrics(one.metrics))}
+            {"case": result.label, "feasible": result.feasible, "metrics": _with_units(computed_metrics(result.metrics))}
             | (
-                {"rows_skipped": of.requests.skipped, "trace": trace_record(of), **said_beside(beside, of)}
-                if isinstance(of, ServingLoad)
+                {"rows_skipped": load.requests.skipped, "trace": trace_record(load), **said_beside(beside, load)}
+                if isinstance(load, ServingLoad)
                 else {}
             )
-            for one, of, beside in zip(found.cases, cases, found.beside or (LoadNotes(),) * len(cases), strict=True)
+            for result, load, beside in zip(
+                evaluation.cases, cases, evaluation.beside or (LoadNotes(),) * len(cases), strict=True
+            )
         ],
         "models": [
             _model_facts(model)
             for model in dict.fromkeys(case.model for case in cases if isinstance(case, BatchCase | ServingLoad))
         ],
-        "feasible": found.infeasible is None,
-        "infeasible": str(found.infeasible) if found.infeasible else None,
-        "not_tied": list(found.untied),
-        "without_effect": no_effect_records(found.without_effect),
-        "extrapolated": found.extrapolated or None,
-        "metrics": _with_units(computed_metrics(found.metrics)),
+        "feasible": evaluation.infeasible is None,
+        "infeasible": str(evaluation.infeasible) if evaluation.infeasible else None,
+        "not_tied": list(evaluation.untied),
+        "without_effect": no_effect_records(evaluation.without_effect),
+        "extrapolated": evaluation.extrapolated or None,
+        "metrics": _with_units(computed_metrics(evaluation.metrics)),
         "bands": [
             {
-                "metric": one.metric,
-                "value": one.value,
-                "unit": METRICS[one.metric].unit,
-                **one.kind._asdict(),
-                "low": one.low,
-                "high": one.high,
-                "measured": one.measured,
-                "rows": one.rows,
-                "fitted": one.fitted,
-                "of": one.of,
-                "compares": one.compares,
-                "physics": one.physics,
-                "stale": one.stale,
-                "text": str(one),
+                "metric": band.metric,
+                "value": band.value,
+                "unit": METRICS[band.metric].unit,
+                **band.kind._asdict(),
+                "low": band.low,
+                "high": band.high,
+                "measured": band.measured,
+                "rows": band.rows,
+                "fitted": band.fitted,
+                "of": band.of,
+                "compares": band.compares,
+                "physics": band.physics,
+                "stale": band.stale,
+                "text": str(band),
             }
-            for one in found.bands
+            for band in evaluation.bands
         ],
-        "operators": [row.record() for row in found.breakdown.rows],
-        "seconds_by_bound": found.breakdown.by_bound(),
-        "memory_bytes": found.breakdown.memory,
-        "area_mm2": found.breakdown.area,
-        "power_w": found.breakdown.power,
-        "price_usd": found.breakdown.price,
+        "operators": [row.record() for row in evaluation.breakdown.rows],
+        "seconds_by_bound": evaluation.breakdown.by_bound(),
+        "memory_bytes": evaluation.breakdown.memory,
+        "area_mm2": evaluation.breakdown.area,
+        "power_w": evaluation.breakdown.power,
+        "price_usd": evaluation.breakdown.price,
         "sources": sources,
     }
     return stamp_document("evaluate", data)
@@ -218,15 +229,17 @@ def _model_text(model: Model, formats: FormatPlan, entry: Mapping[str, Any]) -> 
     grows = cache_growth(model, BYTES_BY_FORMAT[kv], BYTES_BY_FORMAT[index])
     cached = format_quantity(grows.nbytes, "B")
     until = f" up to {grows.until:,} tokens" if grows.until is not None else ""
-    indexed = f" and {index} for keys of the index" if index != kv and any(of.scores for of in sequence_memory(model)) else ""
-    said = ", ".join(str(entry[key]) for key in ("source", "note") if entry.get(key))
+    indexed = (
+        f" and {index} for keys of the index" if index != kv and any(memory.scores for memory in sequence_memory(model)) else ""
+    )
+    source_text = ", ".join(str(entry[key]) for key in ("source", "note") if entry.get(key))
     fixed = window_values(model) * BYTES_BY_FORMAT[kv] + fixed_bytes_per_sequence(model, BYTES_BY_FORMAT[kv])
     beside = f" and {format_quantity(fixed, 'B')} a sequence" if fixed else ""
     if until and fixed:
         beside = f", {format_quantity(fixed, 'B')} a sequence at most"
     return (
         f"{model.name}: {total / 1e9:.4g} billion parameters{sparse}, "
-        f"{cached} of KV cache a token{until} in {kv}{indexed}{beside}" + (f" ({said})" if said else "")
+        f"{cached} of KV cache a token{until} in {kv}{indexed}{beside}" + (f" ({source_text})" if source_text else "")
     )
 
 
@@ -243,53 +256,53 @@ def _model_facts(model: Model) -> dict[str, Any]:
     }
 
 
-def _metrics_table(found: Evaluation) -> Table:
-    many = f"all {len(found.cases)} cases together: mean, maximum or minimum" if len(found.cases) > 1 else ""
-    held = "as if every limit held" if found.infeasible is not None else ""
-    title = "; ".join(text for text in (held, many, f"of {found.part}" if found.part else "") if text)
+def _metrics_table(evaluation: Evaluation) -> Table:
+    many = f"all {len(evaluation.cases)} cases together: mean, maximum or minimum" if len(evaluation.cases) > 1 else ""
+    held = "as if every limit held" if evaluation.infeasible is not None else ""
+    title = "; ".join(text for text in (held, many, f"of {evaluation.part}" if evaluation.part else "") if text)
     table = Table(box=None, show_header=False, title=title or None, title_justify="left")
     for _ in range(3):
         table.add_column()
-    for name, text, definition in metric_rows(computed_metrics(found.metrics)):
+    for name, text, definition in metric_rows(computed_metrics(evaluation.metrics)):
         table.add_row(name, text, f"[dim]{definition}[/]")
     return table
 
 
-def _bands_table(found: Evaluation) -> Table:
+def _bands_table(evaluation: Evaluation) -> Table:
     """How far off measured rows of this kind were, and where that would have the answer measured."""
     table = Table(box=None, title="error on similar measurements (simulated / measured - 1)", title_justify="left")
     for name in ("metric", "here", "off by", "expected measurement"):
         table.add_column(name)
-    for one in found.bands:
-        ends = dict.fromkeys(metric_text(one.metric, end) for end in one.measured or ())
-        table.add_row(one.metric, metric_text(one.metric, one.value), escape(one.said), " to ".join(ends))
+    for band in evaluation.bands:
+        ends = dict.fromkeys(metric_text(band.metric, end) for end in band.measured or ())
+        table.add_row(band.metric, metric_text(band.metric, band.value), escape(band.said), " to ".join(ends))
     return table
 
 
-def _cases_table(found: Evaluation) -> Table:
+def _cases_table(evaluation: Evaluation) -> Table:
     """A case a row, with the first of the metrics that are not alike in all cases."""
-    each = [computed_metrics(one.metrics) for one in found.cases]
-    names = [name for name in found.metrics if len({metrics.get(name) for metrics in each}) > 1]
+    each = [computed_metrics(case.metrics) for case in evaluation.cases]
+    names = [name for name in evaluation.metrics if len({metrics.get(name) for metrics in each}) > 1]
     picked, left = names[:MAX_CASE_COLUMNS], names[MAX_CASE_COLUMNS:]
     more = f" ({len(left)} more metrics of each with --json)" if left else ""
     table = Table(title=f"cases, one by one{more}", title_justify="left")
     for name in ("case", *picked):
         table.add_column(name, justify="left" if name == "case" else "right", overflow="fold")
-    for one, metrics in zip(found.cases, each, strict=True):
+    for result, metrics in zip(evaluation.cases, each, strict=True):
         cells = [metric_text(name, metrics[name]) if name in metrics else "-" for name in picked]
-        table.add_row(escape(one.label) + ("" if one.feasible else " [red]infeasible[/]"), *cells)
+        table.add_row(escape(result.label) + ("" if result.feasible else " [red]infeasible[/]"), *cells)
     return table
 
 
-def _operators_table(phase: str, found: Evaluation) -> Table:
-    rows = [row for row in found.breakdown.rows if row.phase == phase]
-    total, work = (sum(some) for some in ([row.seconds for row in rows], [max(row.seconds, 0.0) for row in rows]))
-    of = " of the first case" if len(found.cases) > 1 else ""
-    of += f", {found.part.partition(':')[0]}" if found.part else ""
+def _operators_table(phase: str, evaluation: Evaluation) -> Table:
+    rows = [row for row in evaluation.breakdown.rows if row.phase == phase]
+    total, work = (sum(seconds) for seconds in ([row.seconds for row in rows], [max(row.seconds, 0.0) for row in rows]))
+    suffix = " of the first case" if len(evaluation.cases) > 1 else ""
+    suffix += f", {evaluation.part.partition(':')[0]}" if evaluation.part else ""
     whole = ", all layers and steps; FLOP and bytes of all devices" if phase in ("prefill", "decode") else ""
     beside = f"; {format_quantity(work, 's')} of work, partly in parallel" if work > total * (1 + MIN_SHOWN_SHARE) else ""
-    table = Table(title=f"{phase}{of}: {format_quantity(total, 's')}{whole}{beside}", title_justify="left")
-    cells = [_cells(row, work, basis=bool(found.kernel_basis)) for row in rows]
+    table = Table(title=f"{phase}{suffix}: {format_quantity(total, 's')}{whole}{beside}", title_justify="left")
+    cells = [_cells(row, work, basis=bool(evaluation.kernel_basis)) for row in rows]
     for column in list(cells[0]):
         if any(row[column] for row in cells):
             table.add_column(
@@ -334,8 +347,8 @@ def _bound(parts: Breakdown) -> str:
     idle = []
     for row in parts.rows:
         if row.bound == "idle" and row.seconds:
-            of = sum(other.seconds for other in parts.rows if other.phase.startswith(f"{row.segment},"))
-            idle.append(f"{row.segment} {row.seconds / (of + row.seconds):.0%} of the time")
+            total_seconds = sum(other.seconds for other in parts.rows if other.phase.startswith(f"{row.segment},"))
+            idle.append(f"{row.segment} {row.seconds / (total_seconds + row.seconds):.0%} of the time")
     return "bound by  " + _shares(parts.binding()) + (f"\nidle      {', '.join(idle)}" if idle else "")
 
 

@@ -91,25 +91,29 @@ def explain_config(config: Mapping[str, Any], name: str, *, seconds: float = BUD
         raise DesignError(
             f"explain: one design of {', '.join(config['chips'])}: choose its chip, as in chip={next(iter(config['chips']))}"
         )
-    asked = build_question(dict(config), study_folder(config), fewer=bool(config.get("chips")))
-    ((_, space),) = asked.space.each
+    question = build_question(dict(config), study_folder(config), fewer=bool(config.get("chips")))
+    ((_, space),) = question.space.each
     if space.knobs:
-        space = space_with_tied_leaves(asked.base, space, config["overrides"])
+        space = space_with_tied_leaves(question.base, space, config["overrides"])
     else:
         space = neighbourhood_space(
-            asked.base,
+            question.base,
             lambda address, word: _refused(config, address, word),
-            lambda design: unread_by_workload(design, asked.workload),
+            lambda design: unread_by_workload(design, question.workload),
         )
     base = space.base
-    goal = StudyGoal(asked.workload, {}, read_constraints(config["constraints"]), config["fidelity"], defined=asked.defined)
-    (here,) = evaluate_points([base], goal)
-    assert here is not None
-    wanted = read_objectives(config["objectives"]) if config["objectives"] else _usual(here)
+    goal = StudyGoal(
+        question.workload, {}, read_constraints(config["constraints"]), config["fidelity"], defined=question.defined
+    )
+    (base_outcome,) = evaluate_points([base], goal)
+    assert base_outcome is not None
+    wanted = read_objectives(config["objectives"]) if config["objectives"] else _usual(base_outcome)
     goal = replace(goal, objectives=wanted)
     name = name or "the design as it is configured"
-    found = explain_named(name, space, knob_values_of(space, base), base, goal, neighbours_of_base(space), seconds=seconds)
-    return replace(found, without_effect=without_effect("explain", asked, config, study_folder(config), base))
+    explanation = explain_named(
+        name, space, knob_values_of(space, base), base, goal, neighbours_of_base(space), seconds=seconds
+    )
+    return replace(explanation, without_effect=without_effect("explain", question, config, study_folder(config), base))
 
 
 def explain_study_design(
@@ -129,17 +133,17 @@ def explain_study_design(
     """
     loaded, typed = _loaded(name, flatten_overrides(overrides), trust=trust)
     part = loaded.part()
-    asked, frame = part.study, part.frame
+    study, frame = part.study, part.frame
     if which:
         if typed:
             raise DesignError(f"--design: {which!r} and {' '.join(typed)} both name a design; remove one of them")
-        found = stored_design(asked, frame, part.screened, which)
-        return of_stored(asked, frame, found, part.screened, seconds=seconds)
-    own = design_from_overrides(asked, typed, "explain", trust=trust)
+        design = stored_design(study, frame, part.screened, which)
+        return of_stored(study, frame, design, part.screened, seconds=seconds)
+    own = design_from_overrides(study, typed, "explain", trust=trust)
     space, base = own.space, own.space.base
-    rows = report_order(asked, frame)
+    rows = report_order(study, frame)
     own_values = knob_values_of(space, base)
-    near = front_outcomes(asked, rows)
+    near = front_outcomes(study, rows)
     if own.chip:
         near = [
             (label, {k: v for k, v in at.items() if k != CHIP_KNOB}, point)
@@ -151,10 +155,10 @@ def explain_study_design(
         space,
         own_values,
         base,
-        study_goal(asked),
+        study_goal(study),
         neighbours_of_base(space),
         front=near,
-        stored=lambda here: near_feasible_designs(asked, rows, part.screened, [here], MAX_RELAXATION),
+        stored=lambda outcome: near_feasible_designs(study, rows, part.screened, [outcome], MAX_RELAXATION),
         seconds=seconds,
     )
     return replace(why, without_effect=own.without_effect)
@@ -171,8 +175,8 @@ def study_front_record(name: str, *overrides: str, trust: bool = False) -> dict[
     Raises:
         DesignError: the study has no results here.
     """
-    asked, members, spent, found, notes, distinct = _front(name, overrides, trust=trust)
-    return front_explanation_record(asked, members, spent, found, notes, distinct)
+    study, members, spent, prices, notes, distinct = _front(name, overrides, trust=trust)
+    return front_explanation_record(study, members, spent, prices, notes, distinct)
 
 
 def print_study_front(name: str, *overrides: str, trust: bool, as_json: bool) -> None:
@@ -180,8 +184,8 @@ def print_study_front(name: str, *overrides: str, trust: bool, as_json: bool) ->
     if as_json:
         print(json_text(study_front_record(name, *overrides, trust=trust), indent=1))
         return
-    asked, members, spent, found, notes, _ = _front(name, overrides, trust=trust)
-    print_front_explanation(asked, members, spent, found, notes)
+    study, members, spent, prices, notes, _ = _front(name, overrides, trust=trust)
+    print_front_explanation(study, members, spent, prices, notes)
 
 
 def explain_dominance(
@@ -205,8 +209,8 @@ def explain_dominance(
         return explain_dominance_of(loaded.study, part.frame, typed, trust=trust, seconds=seconds)
     if typed:
         raise DesignError(f"--design: {which!r} and {' '.join(typed)} both name a design; remove one of them")
-    found = stored_design(part.study, part.frame, part.screened, which)
-    return of_study_not_in(part.study, part.frame, found, seconds=seconds)
+    design = stored_design(part.study, part.frame, part.screened, which)
+    return of_study_not_in(part.study, part.frame, design, seconds=seconds)
 
 
 def run_whynot(names: Sequence[str], typed: Sequence[str], which: str, *, as_json: bool, trust: bool) -> None:
@@ -222,12 +226,12 @@ def run_whynot(names: Sequence[str], typed: Sequence[str], which: str, *, as_jso
     """
     if len(names) != 1:
         raise DesignError(f"whynot: expected the name of one study (dse list), got {' '.join(names) or 'nothing'}")
-    found = explain_dominance(names[0], *typed, which=which, trust=trust)
-    print_no_effects(found.without_effect)
+    dominance = explain_dominance(names[0], *typed, which=which, trust=trust)
+    print_no_effects(dominance.without_effect)
     if as_json:
-        print(json_text(dominance_record(found), indent=1))
+        print(json_text(dominance_record(dominance), indent=1))
     else:
-        print_dominance(found)
+        print_dominance(dominance)
 
 
 def run_explain(names: Sequence[str], typed: Sequence[str], which: str, *, as_json: bool, trust: bool) -> None:
@@ -251,12 +255,12 @@ def run_explain(names: Sequence[str], typed: Sequence[str], which: str, *, as_js
         print_study_front(names[0], *typed, trust=trust, as_json=as_json)
         return
 
-    def show(found: Explanation) -> None:
-        print_no_effects(found.without_effect)
+    def show(explanation: Explanation) -> None:
+        print_no_effects(explanation.without_effect)
         if as_json:
-            print(json_text(explanation_record(found), indent=1))
+            print(json_text(explanation_record(explanation), indent=1))
         else:
-            print_explanation(found)
+            print_explanation(explanation)
 
     if names:
         show(explain_study_design(names[0], which, *typed, trust=trust))
@@ -268,16 +272,16 @@ def run_explain(names: Sequence[str], typed: Sequence[str], which: str, *, as_js
 def _front(name: str, overrides: Sequence[str], *, trust: bool) -> tuple[Any, ...]:
     """What is said of a study's front, as `front_record` takes it."""
     part = _loaded(name, overrides, trust=trust)[0].part()
-    asked, frame = part.study, part.frame
-    members, found = explain_front(asked, frame), front_shadow_prices(asked, frame, part.screened)
-    notes, page = study_caveats(asked, frame, part.screened), PageCache(asked)
+    study, frame = part.study, part.frame
+    members, shadow_prices = explain_front(study, frame), front_shadow_prices(study, frame, part.screened)
+    notes, page = study_caveats(study, frame, part.screened), PageCache(study)
 
     def known(key: str, by: str) -> Any:
         return (page.find(explained_by_page(key, by)) or {}).get(BINDING)
 
-    spent = front_time_shares(asked, members, known=known)
-    ids = report_order(asked, frame)[DESIGN]
-    return asked, members, spent, found, notes, [str(ids.iloc[place]) for place in distinct_front(asked, frame)[0]]
+    spent = front_time_shares(study, members, known=known)
+    ids = report_order(study, frame)[DESIGN]
+    return study, members, spent, shadow_prices, notes, [str(ids.iloc[place]) for place in distinct_front(study, frame)[0]]
 
 
 def _loaded(name: str, typed: Sequence[str], *, trust: bool) -> tuple[StoredStudy, list[str]]:
@@ -286,9 +290,9 @@ def _loaded(name: str, typed: Sequence[str], *, trust: bool) -> tuple[StoredStud
     return load(name, *places, trust=trust), [word for word in typed if word not in places]
 
 
-def _usual(here: DesignOutcome) -> dict[str, str]:
-    known = [name for name in DEFAULT_OBJECTIVES if name in here.metrics] or [
-        name for name in KERNEL_OBJECTIVES if name in here.metrics
+def _usual(outcome: DesignOutcome) -> dict[str, str]:
+    known = [name for name in DEFAULT_OBJECTIVES if name in outcome.metrics] or [
+        name for name in KERNEL_OBJECTIVES if name in outcome.metrics
     ]
     return {name: METRICS[name].better for name in known}
 

@@ -29,32 +29,32 @@ SMALL = 5e-4
 WIDTH = 160
 
 
-def print_explanation(found: Explanation) -> None:
+def print_explanation(explanation: Explanation) -> None:
     """Print the explanation of one design."""
     console = SafeConsole(WIDTH)
-    knobs = f"  {escape(knobs_text(found.space, found.values))}" if found.name == found.id else ""
-    console.print(f"[bold]{escape(found.name)}[/]{knobs}")
-    if found.name != found.id:
-        console.print(f"design    {found.id}")
-    console.print(f"metrics   {escape(metrics_text(found.goal, found.point))}, by {found.goal.fidelity}")
-    console.print(f"feasible  {'yes' if found.point.feasible else f'no: {escape(found.point.why)}'}")
-    print_tied_leaves(console, found.space, found.values, found.design)
-    console.print(f"time      {shares_text(found.shares) or 'not evaluated: the design violates a limit'}")
-    if found.certificate is not None:
-        console.print(f"gap       to a bound: {escape(str(found.certificate))}")
-    if found.changes:
-        console.print(_changes_table(found))
-    if found.idle:
-        console.print(f"knobs without effect:  {escape(', '.join(found.idle))}")
-    if found.left:
-        console.print(f"not evaluated, for lack of time: {escape(', '.join(found.left))}")
-    if found.prices:
+    knobs = f"  {escape(knobs_text(explanation.space, explanation.values))}" if explanation.name == explanation.id else ""
+    console.print(f"[bold]{escape(explanation.name)}[/]{knobs}")
+    if explanation.name != explanation.id:
+        console.print(f"design    {explanation.id}")
+    console.print(f"metrics   {escape(metrics_text(explanation.goal, explanation.point))}, by {explanation.goal.fidelity}")
+    console.print(f"feasible  {'yes' if explanation.point.feasible else f'no: {escape(explanation.point.why)}'}")
+    print_tied_leaves(console, explanation.space, explanation.values, explanation.design)
+    console.print(f"time      {shares_text(explanation.shares) or 'not evaluated: the design violates a limit'}")
+    if explanation.certificate is not None:
+        console.print(f"gap       to a bound: {escape(str(explanation.certificate))}")
+    if explanation.changes:
+        console.print(_changes_table(explanation))
+    if explanation.idle:
+        console.print(f"knobs without effect:  {escape(', '.join(explanation.idle))}")
+    if explanation.left:
+        console.print(f"not evaluated, for lack of time: {escape(', '.join(explanation.left))}")
+    if explanation.prices:
         title = "shadow prices: of each constraint the smallest relaxation with which a known design would beat this one"
-        console.print(shadow_price_table(found.space, found.prices, title, found.values))
-    elif found.point.feasible:
-        console.print(f"constraints: no design that violates only one of them would beat this one ({found.known})")
-    for near, how in ((found.cheaper, "cheaper and slower"), (found.faster, "more expensive and faster")):
-        console.print(f"{how}: {escape(nearest_design_text(found.space, near)) if near else 'none is known'}")
+        console.print(shadow_price_table(explanation.space, explanation.prices, title, explanation.values))
+    elif explanation.point.feasible:
+        console.print(f"constraints: no design that violates only one of them would beat this one ({explanation.known})")
+    for near, how in ((explanation.cheaper, "cheaper and slower"), (explanation.faster, "more expensive and faster")):
+        console.print(f"{how}: {escape(nearest_design_text(explanation.space, near)) if near else 'none is known'}")
 
 
 def print_tied_leaves(console: SafeConsole, space: AnySpace, values: Mapping[str, Any], design: Design) -> None:
@@ -66,17 +66,17 @@ def print_tied_leaves(console: SafeConsole, space: AnySpace, values: Mapping[str
 
 def tied_leaves_record(space: AnySpace, values: Mapping[str, Any], design: Design) -> dict[str, Any]:
     """Tied settings as JSON values."""
-    found = {}
+    leaves_record = {}
     for tied, leaf in _tied(space, values):
         unit = field_at(design, leaf).metadata["unit"] or "1"
-        found[leaf] = {"value": float(leaf_at(design, leaf)), "unit": unit, "follows": tied.text}
-    return found
+        leaves_record[leaf] = {"value": float(leaf_at(design, leaf)), "unit": unit, "follows": tied.text}
+    return leaves_record
 
 
 def _tied(space: AnySpace, values: Mapping[str, Any]) -> list[tuple[TiedLeaf, str]]:
     """What is tied in the space of a design's chip, and its leaves."""
-    of = next(one for chosen, one in space.each if chosen.get(CHIP_KNOB) in (None, values.get(CHIP_KNOB)))
-    return [(tied, leaf) for tied in of.tied for leaf in addresses(of.base, tied.address)]
+    given_space = next(member for chosen, member in space.each if chosen.get(CHIP_KNOB) in (None, values.get(CHIP_KNOB)))
+    return [(tied, leaf) for tied in given_space.tied for leaf in addresses(given_space.base, tied.address)]
 
 
 def _leaf(design: Design, leaf: str) -> str:
@@ -119,48 +119,50 @@ def changed_knobs_text(space: AnySpace, knobs: Mapping[str, tuple[Any, Any]]) ->
 
 def nearest_design_text(space: AnySpace, near: NearestDesign) -> str:
     """The next design in one line: price, speed, and the knobs that differ."""
-    of = [f"{name} {metric_text(new, METRICS[name].unit)} ({new / old - 1:+.1%})" for name, old, new in (near.cost, near.pace)]
-    return f"{f'{near.name}, ' if near.name else ''}{', '.join(of)}: {changed_knobs_text(space, near.knobs)}"
+    texts = [
+        f"{name} {metric_text(new, METRICS[name].unit)} ({new / old - 1:+.1%})" for name, old, new in (near.cost, near.pace)
+    ]
+    return f"{f'{near.name}, ' if near.name else ''}{', '.join(texts)}: {changed_knobs_text(space, near.knobs)}"
 
 
-def _changes_table(found: Explanation) -> Table:
+def _changes_table(explanation: Explanation) -> Table:
     title = "one step of each knob: change of each objective, and its elasticity (change of its logarithm over the knob's)"
     table = Table(title=title, title_justify="left")
     table.add_column("knob", overflow="fold")
-    for name in ("from", "to", *found.goal.objectives):
+    for name in ("from", "to", *explanation.goal.objectives):
         table.add_column(name, justify="right", overflow="fold")
     table.add_column("then", overflow="fold")
-    idle, last = set(found.idle), ""
-    for one in found.changes:
-        if one.step.knob in idle:
+    idle, last = set(explanation.idle), ""
+    for change in explanation.changes:
+        if change.step.knob in idle:
             continue
-        first, last = one.step.knob != last, one.step.knob
+        first, last = change.step.knob != last, change.step.knob
         table.add_row(
-            one.step.knob if first else "",
-            knob_value_text(found.space, one.step.knob, one.step.old) if first else "",
-            knob_value_text(found.space, one.step.knob, one.step.new),
-            *(knob_effect_text(one, name) for name in found.goal.objectives),
-            escape(one.point.why),
+            change.step.knob if first else "",
+            knob_value_text(explanation.space, change.step.knob, change.step.old) if first else "",
+            knob_value_text(explanation.space, change.step.knob, change.step.new),
+            *(knob_effect_text(change, name) for name in explanation.goal.objectives),
+            escape(change.point.why),
         )
     return table
 
 
-def knob_effect_text(one: KnobEffect, name: str) -> str:
+def knob_effect_text(effect: KnobEffect, name: str) -> str:
     """Effect of a knob step on an objective: the change, and the elasticity if there is one."""
-    if name not in one.change:
+    if name not in effect.change:
         return "-"
-    elastic = f" ({one.elasticity[name]:+.2f})" if name in one.elasticity else ""
-    return f"{one.change[name]:+.2%}{elastic}" if one.change[name] else "0"
+    elastic = f" ({effect.elasticity[name]:+.2f})" if name in effect.elasticity else ""
+    return f"{effect.change[name]:+.2%}{elastic}" if effect.change[name] else "0"
 
 
-def shadow_price_table(space: AnySpace, prices: Sequence[ShadowPrice], title: str, here: Mapping[str, Any]) -> Table:
+def shadow_price_table(space: AnySpace, prices: Sequence[ShadowPrice], title: str, base_values: Mapping[str, Any]) -> Table:
     """Table of shadow prices, one row each, with the knobs that differ in the admitted design."""
     table = Table(title=title, title_justify="left", show_lines=len(prices) > 1)
     for name in ("constraint", "shadow price", "with the design"):
         table.add_column(name, overflow="fold")
-    for one in prices:
-        differ = {address: value for address, value in one.known.at.items() if here.get(address) != value}
-        table.add_row(escape(one.what), escape(one.text), f"{one.design}: {escape(knobs_text(space, differ))}")
+    for price in prices:
+        differ = {address: value for address, value in price.known.at.items() if base_values.get(address) != value}
+        table.add_row(escape(price.what), escape(price.text), f"{price.design}: {escape(knobs_text(space, differ))}")
     return table
 
 
@@ -169,35 +171,35 @@ SHOWN = 15
 
 
 def print_front_explanation(
-    asked: Study,
+    study: Study,
     members: Sequence[FrontMember],
     shares: Mapping[str, Mapping[str, float]],
     prices: Sequence[ShadowPrice],
     remarks: Sequence[Caveat],
 ) -> None:
     """Print each front design with its time shares and best step, shadow prices, and caveats."""
-    console, space = SafeConsole(WIDTH), asked.question.space
+    console, space = SafeConsole(WIDTH), study.question.space
     most = [members[round(i * (len(members) - 1) / (SHOWN - 1))] for i in range(SHOWN)] if len(members) > SHOWN else members
     more = f", {SHOWN} shown" if len(members) > SHOWN else ""
     by = (
-        f"; the knob step with the largest gain, at fidelity {analytical_goal(study_goal(asked), space.base).fidelity}"
+        f"; the knob step with the largest gain, at fidelity {analytical_goal(study_goal(study), space.base).fidelity}"
         if members
         else ""
     )
-    table = Table(title=f"front of {asked.name}: {count_text(len(members), 'design')}{more}{by}", title_justify="left")
+    table = Table(title=f"front of {study.name}: {count_text(len(members), 'design')}{more}{by}", title_justify="left")
     table.add_column("rank", justify="right")
     table.add_column("design", no_wrap=True)
     table.add_column("time by resource", overflow="fold")
-    for name in asked.objectives:
+    for name in study.objectives:
         table.add_column(name, justify="right", overflow="fold")
         table.add_column("best step", overflow="fold")
-    ranks = {one.name: rank for rank, one in enumerate(members, 1)}
-    for one in most:
-        cells = [f"{ranks[one.name]:,}", one.name, _most_of(shares.get(one.name))]
-        for name in asked.objectives:
-            cells += [metric_text(one.point.metrics[name], METRICS[name].unit), escape(_best_step(asked, one, name))]
+    ranks = {member.name: rank for rank, member in enumerate(members, 1)}
+    for member in most:
+        cells = [f"{ranks[member.name]:,}", member.name, _most_of(shares.get(member.name))]
+        for name in study.objectives:
+            cells += [metric_text(member.point.metrics[name], METRICS[name].unit), escape(_best_step(study, member, name))]
         table.add_row(*cells)
-    console.print(table if members else f"front of {asked.name}: no design meets every limit and constraint")
+    console.print(table if members else f"front of {study.name}: no design meets every limit and constraint")
     if prices:
         console.print(
             shadow_price_table(
@@ -209,7 +211,7 @@ def print_front_explanation(
     for note in remarks:
         console.print(f"[yellow]note[/]  {escape(note.text)}")
     if members:
-        console.print(f"one design: dse explain {escape(asked.name)} --design {members[0].name}")
+        console.print(f"one design: dse explain {escape(study.name)} --design {members[0].name}")
 
 
 LARGEST = 3
@@ -223,16 +225,16 @@ def _most_of(shares: Mapping[str, float] | None) -> str:
     return ", ".join(f"{name} {share:.0%}" for name, share in list(shares.items())[:LARGEST] if share >= 0.01)
 
 
-def _best_step(asked: Study, member: FrontMember, name: str) -> str:
+def _best_step(study: Study, member: FrontMember, name: str) -> str:
     """The feasible step that gains most in an objective."""
     if member.changes is None:
         return "no time left"
-    sign = 1 if asked.objectives[name] == "max" else -1
-    good = [one for one in member.changes if one.point.feasible and sign * one.change.get(name, 0.0) > SMALL]
+    sign = 1 if study.objectives[name] == "max" else -1
+    good = [change for change in member.changes if change.point.feasible and sign * change.change.get(name, 0.0) > SMALL]
     if not good:
         return "none"
-    best = max(good, key=lambda one: sign * one.change[name])
-    knob, space = best.step.knob, asked.question.space
+    best = max(good, key=lambda step: sign * step.change[name])
+    knob, space = best.step.knob, study.question.space
     return (
         f"{knob} {knob_value_text(space, knob, best.step.old)} to "
         f"{knob_value_text(space, knob, best.step.new)}: {knob_effect_text(best, name)}"
@@ -240,7 +242,7 @@ def _best_step(asked: Study, member: FrontMember, name: str) -> str:
 
 
 def front_explanation_record(
-    asked: Study,
+    study: Study,
     members: Sequence[FrontMember],
     shares: Mapping[str, Mapping[str, float]],
     prices: Sequence[ShadowPrice],
@@ -248,49 +250,49 @@ def front_explanation_record(
     distinct: Sequence[str],
 ) -> dict[str, Any]:
     """The front of a study with its explanation, as JSON values."""
-    space = asked.question.space
+    space = study.question.space
     data = {
-        "study": asked.name,
-        "objectives": asked.objectives,
+        "study": study.name,
+        "objectives": study.objectives,
         "designs": [
             {
-                "design": one.name,
+                "design": member.name,
                 "rank": rank,
-                "knobs": {address: knob_record(space, address, value) for address, value in one.values.items()},
-                "metrics": metrics_record(one.point),
-                "shares_of_time": dict(shares[one.name]) if one.name in shares else None,
-                "steps": None if one.changes is None else [knob_effect_record(space, step) for step in one.changes],
+                "knobs": {address: knob_record(space, address, value) for address, value in member.values.items()},
+                "metrics": metrics_record(member.point),
+                "shares_of_time": dict(shares[member.name]) if member.name in shares else None,
+                "steps": None if member.changes is None else [knob_effect_record(space, step) for step in member.changes],
             }
-            for rank, one in enumerate(members, 1)
+            for rank, member in enumerate(members, 1)
         ],
-        "prices_of_constraints": [shadow_price_record(space, one) for one in prices],
+        "prices_of_constraints": [shadow_price_record(space, price) for price in prices],
         "remarks": caveat_records(remarks),
         "distinct": list(distinct),
     }
     return stamp_document("front", data)
 
 
-def explanation_record(found: Explanation) -> dict[str, Any]:
+def explanation_record(explanation: Explanation) -> dict[str, Any]:
     """The explanation of one design as JSON values; metrics in SI with their units."""
     data = {
-        "design": found.id,
-        "name": found.name,
-        "knobs": {address: knob_record(found.space, address, value) for address, value in found.values.items()},
-        "tied": tied_leaves_record(found.space, found.values, found.design),
-        "fidelity": found.goal.fidelity,
-        "objectives": dict(found.goal.objectives),
-        "metrics": metrics_record(found.point),
-        "feasible": found.point.feasible,
-        "breaks": found.point.why or None,
-        "shares_of_time": dict(found.shares),
-        "steps": [knob_effect_record(found.space, one) for one in found.changes],
-        "knobs_that_change_nothing": found.idle,
-        "knobs_not_looked_at": list(found.left),
-        "prices_of_constraints": [shadow_price_record(found.space, one) for one in found.prices],
-        "cheaper_and_slower": nearest_design_record(found.space, found.cheaper),
-        "dearer_and_faster": nearest_design_record(found.space, found.faster),
-        "looked_among": found.known,
-        "without_effect": no_effect_records(found.without_effect),
+        "design": explanation.id,
+        "name": explanation.name,
+        "knobs": {address: knob_record(explanation.space, address, value) for address, value in explanation.values.items()},
+        "tied": tied_leaves_record(explanation.space, explanation.values, explanation.design),
+        "fidelity": explanation.goal.fidelity,
+        "objectives": dict(explanation.goal.objectives),
+        "metrics": metrics_record(explanation.point),
+        "feasible": explanation.point.feasible,
+        "breaks": explanation.point.why or None,
+        "shares_of_time": dict(explanation.shares),
+        "steps": [knob_effect_record(explanation.space, change) for change in explanation.changes],
+        "knobs_that_change_nothing": explanation.idle,
+        "knobs_not_looked_at": list(explanation.left),
+        "prices_of_constraints": [shadow_price_record(explanation.space, price) for price in explanation.prices],
+        "cheaper_and_slower": nearest_design_record(explanation.space, explanation.cheaper),
+        "dearer_and_faster": nearest_design_record(explanation.space, explanation.faster),
+        "looked_among": explanation.known,
+        "without_effect": no_effect_records(explanation.without_effect),
     }
     return stamp_document("explain", data)
 
@@ -300,32 +302,34 @@ def metrics_record(point: DesignOutcome) -> dict[str, dict[str, Any]]:
     return {name: {"value": value, "unit": METRICS[name].unit} for name, value in point.metrics.items()}
 
 
-def knob_effect_record(space: AnySpace, one: KnobEffect) -> dict[str, Any]:
+def knob_effect_record(space: AnySpace, effect: KnobEffect) -> dict[str, Any]:
     """Effect of one knob step as JSON values."""
     return {
-        "knob": one.step.knob,
-        "from": knob_record(space, one.step.knob, one.step.old),
-        "to": knob_record(space, one.step.knob, one.step.new),
-        "change": dict(one.change),
-        "elasticity": dict(one.elasticity),
-        "feasible": one.point.feasible,
-        "breaks": one.point.why or None,
+        "knob": effect.step.knob,
+        "from": knob_record(space, effect.step.knob, effect.step.old),
+        "to": knob_record(space, effect.step.knob, effect.step.new),
+        "change": dict(effect.change),
+        "elasticity": dict(effect.elasticity),
+        "feasible": effect.point.feasible,
+        "breaks": effect.point.why or None,
     }
 
 
-def shadow_price_record(space: AnySpace, one: ShadowPrice) -> dict[str, Any]:
+def shadow_price_record(space: AnySpace, price: ShadowPrice) -> dict[str, Any]:
     """Shadow price of one constraint as JSON values."""
     return {
-        "constraint": one.what,
-        "unit": one.unit,
-        "is": one.now,
-        "would_have_to_be": one.then,
-        "relaxation": one.relaxation,
-        "text": str(one),
-        "buys": {name: {"value": gain, "unit": METRICS[name].unit} for name, gain in one.gains.items()},
-        "design": one.design,
-        "for_each": {name: {"value": rate, "unit": f"{METRICS[name].unit} per {one.unit}"} for name, rate in one.rates.items()},
-        "knobs": {address: knob_record(space, address, value) for address, value in one.known.at.items()},
+        "constraint": price.what,
+        "unit": price.unit,
+        "is": price.now,
+        "would_have_to_be": price.then,
+        "relaxation": price.relaxation,
+        "text": str(price),
+        "buys": {name: {"value": gain, "unit": METRICS[name].unit} for name, gain in price.gains.items()},
+        "design": price.design,
+        "for_each": {
+            name: {"value": rate, "unit": f"{METRICS[name].unit} per {price.unit}"} for name, rate in price.rates.items()
+        },
+        "knobs": {address: knob_record(space, address, value) for address, value in price.known.at.items()},
     }
 
 

@@ -21,12 +21,12 @@ from dse.terminal.progress import say
 def export_study(name: str, to: str, out: str, *overrides: str, trust: bool = False) -> int:
     """Write a study's results to a file atomically, with a file of units where the format has none."""
     loaded = load(name, *overrides, trust=trust)
-    asked = loaded.study
+    study = loaded.study
     frame = loaded.frame()
     if not len(frame):
-        raise DesignError(f"study {name!r} has no results in {asked.run_dir}; run it first: dse run study={name}")
-    frame = frame.assign(**tied_columns(asked, frame))
-    path = Path(out) if out else asked.run_dir / f"{name}.{SUFFIX[to]}"
+        raise DesignError(f"study {name!r} has no results in {study.run_dir}; run it first: dse run study={name}")
+    frame = frame.assign(**tied_columns(study, frame))
+    path = Path(out) if out else study.run_dir / f"{name}.{SUFFIX[to]}"
     if path.is_dir() or not path.parent.is_dir():
         raise DesignError(
             f"export --out: {path} is not a file in a folder that exists; name one, as in --out {name}.{SUFFIX[to]}"
@@ -42,24 +42,24 @@ def export_study(name: str, to: str, out: str, *overrides: str, trust: bool = Fa
 
 def column_units(loaded: StoredStudy, frame: pd.DataFrame) -> dict[str, dict[str, str]]:
     """Unit and meaning of every column: unit "1" for plain numbers, "" for text."""
-    asked = loaded.study
-    space = asked.question.space
-    tied = {tied.address: (of.base, tied.text) for _, of in space.each for tied in of.tied}
-    found = {}
+    study = loaded.study
+    space = study.question.space
+    tied = {tied.address: (space.base, tied.text) for _, space in space.each for tied in space.tied}
+    units = {}
     for name in map(str, frame.columns):
         if name in METRICS:
-            found[name] = {"unit": METRICS[name].unit, "definition": METRICS[name].definition}
+            units[name] = {"unit": METRICS[name].unit, "definition": METRICS[name].definition}
         elif name in space.targets:
             words = frame[name].map(lambda value: isinstance(value, str)).any()
             unit = "" if words else space.spec(name).metadata["unit"] or "1"
-            found[name] = {"unit": unit, "definition": "knob"}
+            units[name] = {"unit": unit, "definition": "knob"}
         elif name in tied:
             base, text = tied[name]
             unit = field_at(base, addresses(base, name)[0]).metadata["unit"] or "1"
-            found[name] = {"unit": unit, "definition": f"follows knobs: {text}"}
+            units[name] = {"unit": unit, "definition": f"follows knobs: {text}"}
         else:
-            found[name] = {"unit": "1" if name in (SEARCH_ORDER, "excess") else "", "definition": NOTES[name]}
-    return found
+            units[name] = {"unit": "1" if name in (SEARCH_ORDER, "excess") else "", "definition": NOTES[name]}
+    return units
 
 
 NOTES = {
@@ -111,8 +111,8 @@ def _json(loaded: StoredStudy, frame: pd.DataFrame, path: Path) -> None:
 def _optuna(loaded: StoredStudy, frame: pd.DataFrame, path: Path) -> None:
     from dse.search.optuna_samplers import write_optuna_journal
 
-    asked = loaded.study
-    write_optuna_journal(asked.name, asked.objectives, asked.question.space, frame, path, column_units(loaded, frame))
+    study = loaded.study
+    write_optuna_journal(study.name, study.objectives, study.question.space, frame, path, column_units(loaded, frame))
 
 
 FORMATS: dict[str, Callable[[StoredStudy, pd.DataFrame, Path], None]] = {

@@ -23,18 +23,19 @@ PERIOD_S = 2.0
 def follow_studies(names: list[str], out: str = "", *, period: float = PERIOD_S, trust: bool = False) -> int:
     """Update the report of studies until all have ended or Ctrl-C; returns the exit status."""
     loaded = [load(name, trust=trust) for name in names]
-    for one in loaded:
-        if not store_exists(one.study.store):
+    for study in loaded:
+        if not store_exists(study.study.store):
             raise DesignError(
-                f"study {one.study.name!r} has no results in {one.study.run_dir}; run it first: dse run study={one.study.name}"
+                f"study {study.study.name!r} has no results in {study.study.run_dir}; "
+                f"run it first: dse run study={study.study.name}"
             )
-    path = Path(out).resolve() if out else report_path([one.study for one in loaded])
+    path = Path(out).resolve() if out else report_path([study.study for study in loaded])
     page, seen, data = LivePage(path), None, None
     say(f"report  {escape(str(path))} is updated while the study runs; Ctrl-C stops the updates, not the study")
     try:
         while True:
-            running = [one for one in loaded if _running(one)]
-            now, begun = [_state(one) for one in loaded], time.monotonic()
+            running = [study for study in loaded if _running(study)]
+            now, begun = [_state(study) for study in loaded], time.monotonic()
             if now != seen:
                 data, seen = _data(loaded) or data, now
                 if data is not None:
@@ -55,22 +56,22 @@ def follow_studies(names: list[str], out: str = "", *, period: float = PERIOD_S,
     return 0
 
 
-def _running(one: StoredStudy) -> bool:
-    runs = one.runs()
+def _running(study: StoredStudy) -> bool:
+    runs = study.runs()
     return bool(runs) and runs[-1]["state"] == "running"
 
 
-def _state(one: StoredStudy) -> Any:
+def _state(study: StoredStudy) -> Any:
     """What changes when there is something new to show."""
-    with contextlib.closing(Store(one.study.store, create=False)) as store:
-        asked = store.asked(one.study.name, one.study.context.physics)
-        verified = store.counted(one.study.context_at(one.study.higher)) if one.study.higher else 0
-    return asked, verified, stored_block_files(one.study), [run["state"] for run in one.runs()]
+    with contextlib.closing(Store(study.study.store, create=False)) as store:
+        progress = store.asked(study.study.name, study.study.context.physics)
+        verified = store.counted(study.study.context_at(study.study.higher)) if study.study.higher else 0
+    return progress, verified, stored_block_files(study.study), [run["state"] for run in study.runs()]
 
 
 def _data(loaded: list[StoredStudy]) -> dict[str, Any] | None:
     """The page's data, None while a study has nothing to show."""
     try:
-        return report_payload([one.part() for one in loaded])
+        return report_payload([study.part() for study in loaded])
     except DesignError:
         return None

@@ -77,8 +77,8 @@ class StoredStudy:
         from dse.explanations.stored_design import stored_design
 
         part = self.part()
-        found = stored_design(self.study, part.frame, part.screened, design)
-        return of_stored(self.study, part.frame, found, part.screened)
+        found_design = stored_design(self.study, part.frame, part.screened, design)
+        return of_stored(self.study, part.frame, found_design, part.screened)
 
     why = explain
 
@@ -119,14 +119,14 @@ class StoredStudy:
         """
         from dse.report.payload import ReportedStudy
 
-        asked = self.study
+        study = self.study
         searched, screened = self._stages()
-        frame = with_front(asked, searched, screened)
+        frame = with_front(study, searched, screened)
         if not len(frame):
             raise DesignError(
-                f"study {asked.name!r} has no results in {asked.run_dir}; run it first: dse run study={asked.name}"
+                f"study {study.name!r} has no results in {study.run_dir}; run it first: dse run study={study.name}"
             )
-        return ReportedStudy(asked, frame, screened, self.runs(), self._verified(frame))
+        return ReportedStudy(study, frame, screened, self.runs(), self._verified(frame))
 
     def runs(self) -> list[dict[str, Any]]:
         """Runs of the study in this folder, with time, host and versions."""
@@ -148,13 +148,13 @@ class StoredStudy:
             return stored_verification(self.study, store, frame)
 
     def _stages(self) -> tuple[pd.DataFrame, ScreenResult | None]:
-        asked = self.study
-        found: dict[int, tuple[Ask, DesignResult]] = {}
-        if store_exists(asked.store):
-            with closing(Store(asked.store, create=False)) as store:
-                found = stored_asks(asked, store)
-        screened = stored_screen(asked) if asked.screen["run"] else None
-        return search_frame(asked, found), screened
+        study = self.study
+        asks: dict[int, tuple[Ask, DesignResult]] = {}
+        if store_exists(study.store):
+            with closing(Store(study.store, create=False)) as store:
+                asks = stored_asks(study, store)
+        screened = stored_screen(study) if study.screen["run"] else None
+        return search_frame(study, asks), screened
 
     @property
     def units(self) -> dict[str, str]:
@@ -176,11 +176,11 @@ def evaluated_design(loaded: StoredStudy, design: str, *, trust: bool = False) -
     from dse.explanations.stored_design import stored_design
 
     part = loaded.part()
-    asked, found = part.study, stored_design(part.study, part.frame, part.screened, design)
-    chips = [f"chips=[{found.values[CHIP_KNOB]}]"] if CHIP_KNOB in found.values else []
-    config = compose([*asked.overrides, *chips], trust=trust)
+    study, found_design = part.study, stored_design(part.study, part.frame, part.screened, design)
+    chips = [f"chips=[{found_design.values[CHIP_KNOB]}]"] if CHIP_KNOB in found_design.values else []
+    config = compose([*study.overrides, *chips], trust=trust)
     own = build_question(config, study_folder(config), fewer=bool(chips))
-    return evaluate_design(asked.question.space.at(found.values), own, config), config
+    return evaluate_design(study.question.space.at(found_design.values), own, config), config
 
 
 def evaluate(*overrides: str | Sequence[str], trust: bool = False) -> Evaluation:
@@ -221,20 +221,20 @@ def flatten_overrides(overrides: Iterable[str | Sequence[str]]) -> list[str]:
     >>> flatten_overrides(["chip=a100", ["model=qwen3_8b", "workload.batch=[4]"]])
     ['chip=a100', 'model=qwen3_8b', 'workload.batch=[4]']
     """
-    found: list[str] = []
+    found_overrides: list[str] = []
     for override in overrides:
-        some = [override] if isinstance(override, str) else override
-        if not isinstance(some, list | tuple) or not all(isinstance(word, str) for word in some):
+        selected_overrides = [override] if isinstance(override, str) else override
+        if not isinstance(selected_overrides, list | tuple) or not all(isinstance(word, str) for word in selected_overrides):
             raise DesignError(f"overrides: {override!r} is no override; write it as on the command line: 'chip=a100', 'seed=1'")
-        found += some
-    return found
+        found_overrides += selected_overrides
+    return found_overrides
 
 
 def run(name: str, *overrides: str | Sequence[str], trust: bool = False) -> StoredStudy:
     """Start a study or go on with it."""
-    asked = find_study(name, *overrides, trust=trust)
-    run_study(asked)
-    return StoredStudy(asked)
+    study = find_study(name, *overrides, trust=trust)
+    run_study(study)
+    return StoredStudy(study)
 
 
 def load(name: str, *overrides: str | Sequence[str], trust: bool = False) -> StoredStudy:
@@ -250,8 +250,8 @@ def write_comparison_report(loaded: Sequence[StoredStudy], out: str = "") -> Pat
     """
     from dse.report.study_page import report_path, write_page
 
-    path = Path(out) if out else report_path([one.study for one in loaded])
-    return write_page([one.part() for one in loaded], path)
+    path = Path(out) if out else report_path([study.study for study in loaded])
+    return write_page([study.part() for study in loaded], path)
 
 
 def find_study(name: str, *given: str | Sequence[str], trust: bool = False) -> Study:
@@ -263,13 +263,13 @@ def find_study(name: str, *given: str | Sequence[str], trust: bool = False) -> S
     known, overrides, run_dir = study_paths(), flatten_overrides(given), Path("runs") / name
     place = None if overrides else stored_location(run_dir)
     if name not in known and place is None:
-        said = dict(word.split("=", 1) for word in overrides if word.startswith(("store=", "run_dir=")))
+        overrides_of_store = dict(word.split("=", 1) for word in overrides if word.startswith(("store=", "run_dir=")))
         if more := [word for word in overrides if not word.startswith(("store=", "run_dir="))]:
-            if said or stored_location(run_dir) is not None:
+            if overrides_of_store or stored_location(run_dir) is not None:
                 raise DesignError(f"study {name!r} is read as it was run; remove {' '.join(more)}")
-        elif said:
-            run_dir = Path(said.get("run_dir", run_dir))
-            place = said.get("store") or stored_location(run_dir)
+        elif overrides_of_store:
+            run_dir = Path(overrides_of_store.get("run_dir", run_dir))
+            place = overrides_of_store.get("store") or stored_location(run_dir)
     if name not in known and place is None:
         compose([f"study={name}"])  # raises with the nearest name
     line = [f"study={name}", *overrides] if place is None else _as_run(name, place, trust=trust)

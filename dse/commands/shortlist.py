@@ -26,19 +26,22 @@ VALID = "write designs: {NAME: [chip=a100, chip.l2.size=64 MB]}"
 
 def print_shortlist(path: Path, more: Sequence[str], *, as_json: bool, trust: bool) -> None:
     """Print each evaluated design of a file, in its order."""
-    found = _evaluated(path, more, trust=trust)
+    evaluations = _evaluated(path, more, trust=trust)
     if as_json:
         print(
             json_text(
-                stamp_document("shortlist", {"designs": {name: evaluation_record(one) for name, (one, _) in found.items()}}),
+                stamp_document(
+                    "shortlist",
+                    {"designs": {name: evaluation_record(evaluation) for name, (evaluation, _) in evaluations.items()}},
+                ),
                 indent=1,
             )
         )
         return
     console = SafeConsole(150)
-    for name, (one, config) in found.items():
+    for name, (evaluation, config) in evaluations.items():
         console.rule(f"[bold]{escape(name)}[/]", align="left")
-        print_evaluation(one, config)
+        print_evaluation(evaluation, config)
 
 
 def evaluate_shortlist(path: Path, more: Sequence[str] = (), *, trust: bool = False) -> dict[str, Evaluation]:
@@ -52,19 +55,19 @@ def evaluate_shortlist(path: Path, more: Sequence[str] = (), *, trust: bool = Fa
     Raises:
         DesignError: the file is no shortlist, or one of its designs cannot be; with the design's name.
     """
-    return {name: one for name, (one, _) in _evaluated(path, more, trust=trust).items()}
+    return {name: evaluation for name, (evaluation, _) in _evaluated(path, more, trust=trust).items()}
 
 
 def _evaluated(path: Path, more: Sequence[str], *, trust: bool) -> dict[str, tuple[Evaluation, dict[str, Any]]]:
     """Each design's answer, and the configuration that it is of."""
-    found = {}
+    evaluations = {}
     for name, words in _designs(path, trust=trust).items():
         try:
             config = compose([*words, *more], trust=trust)
-            found[name] = evaluate_config(config), config
+            evaluations[name] = evaluate_config(config), config
         except DesignError as error:
             raise DesignError(f"{path}, design {name}: {error}") from None
-    return found
+    return evaluations
 
 
 def _designs(path: Path, *, trust: bool) -> dict[str, list[str]]:

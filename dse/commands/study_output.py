@@ -36,28 +36,28 @@ MAX_COLUMNS = 12
 """Knobs and objectives that fit side by side."""
 
 
-def print_front(asked: Study, frame: pd.DataFrame) -> None:
+def print_front(study: Study, frame: pd.DataFrame) -> None:
     """Print the front of a study, sorted by the first objective: one design a row or a column.
 
     If no design is feasible, print the violated limits and the smallest relaxation that admits a design.
     """
     if not frame["feasible"].any():
-        _rejected_table(asked, frame)
+        _rejected_table(study, frame)
         return
     best = frame[frame["front"]]
-    first, direction = next(iter(asked.objectives.items()))
+    first, direction = next(iter(study.objectives.items()))
     best = best.sort_values(first, ascending=direction == "min", kind="stable")
-    knobs = [knob.address for knob in asked.question.space.knobs if best[knob.address].notna().any()]
+    knobs = [knob.address for knob in study.question.space.knobs if best[knob.address].notna().any()]
     knobs[1:1] = ["formats"] if "formats" in best else []
-    across = 1 + len(knobs) + len(asked.objectives) <= MAX_COLUMNS
+    across = 1 + len(knobs) + len(study.objectives) <= MAX_COLUMNS
     most = MAX_ROWS if across else MAX_COLUMNS // 2
     picks = best.iloc[[round(i * (len(best) - 1) / max(most - 1, 1)) for i in range(most)]] if len(best) > most else best
-    names = ["rank", DESIGN, *knobs, *asked.objectives]
+    names = ["rank", DESIGN, *knobs, *study.objectives]
     ranks = {place: rank for rank, place in enumerate(best.index, 1)}
     cells = [
         [f"{ranks[place]:,}", str(row[DESIGN])]
-        + [knob_text(asked, address, row[address]) for address in knobs]
-        + [format_quantity(float(row[name]), METRICS[name].unit) for name in asked.objectives]
+        + [knob_text(study, address, row[address]) for address in knobs]
+        + [format_quantity(float(row[name]), METRICS[name].unit) for name in study.objectives]
         for place, row in picks.iterrows()
     ]
     more = f", {most} shown" if len(best) > most else ""
@@ -69,7 +69,7 @@ def print_front(asked: Study, frame: pd.DataFrame) -> None:
     if across:
         for name in names:
             fixed = name in ("rank", DESIGN)
-            style = "bold" if name in asked.objectives else ""
+            style = "bold" if name in study.objectives else ""
             table.add_column(name, justify="right", style=style, overflow="fold", no_wrap=fixed)
         for row in cells:
             table.add_row(*row)
@@ -78,69 +78,72 @@ def print_front(asked: Study, frame: pd.DataFrame) -> None:
         for _ in cells:
             table.add_column(justify="right", overflow="fold")
         for place, name in enumerate(names):
-            row = [of[place] for of in cells]
-            table.add_row(name, *row, style="bold" if name in asked.objectives else "", end_section=place == len(knobs) + 1)
+            row = [cell[place] for cell in cells]
+            table.add_row(name, *row, style="bold" if name in study.objectives else "", end_section=place == len(knobs) + 1)
     SafeConsole(160).print(table)
 
 
-def _rejected_table(asked: Study, frame: pd.DataFrame) -> None:
+def _rejected_table(study: Study, frame: pd.DataFrame) -> None:
     console = SafeConsole(160)
     table = Table(title=f"none of {len(frame):,} designs is feasible", title_justify="left")
     for column in ("limit or constraint", "designs that violate it", "least by"):
         table.add_column(column, justify="left" if column.startswith("limit") else "right", overflow="fold")
-    for one in count_rejections(asked, frame):
-        table.add_row(one.what, f"{one.designs:,}", f"{100 * one.least:.3g} %" if one.least else "-")
+    for rejection in count_rejections(study, frame):
+        table.add_row(rejection.what, f"{rejection.designs:,}", f"{100 * rejection.least:.3g} %" if rejection.least else "-")
     console.print(table)
-    values, gives = smallest_relaxation(asked, frame)
+    values, gives = smallest_relaxation(study, frame)
     if gives:
-        knobs = ", ".join(f"{address} {knob_text(asked, address, value)}" for address, value in values.items())
+        knobs = ", ".join(f"{address} {knob_text(study, address, value)}" for address, value in values.items())
         console.print(f"smallest relaxation that admits a design: {escape(', and '.join(gives))}")
-        console.print(f"for the design {ids_of([asked.question.space.key_at(values)])[0]}: {escape(knobs)}")
+        console.print(f"for the design {ids_of([study.question.space.key_at(values)])[0]}: {escape(knobs)}")
 
 
-def print_verification(asked: Study, found: Verification) -> None:
+def print_verification(study: Study, verification: Verification) -> None:
     """Print how metrics of a study shift at a higher fidelity, and which designs enter or leave the front."""
     console = SafeConsole(160)
-    table = Table(title=f"{found.high} against {found.low}: {count_text(len(found.after), 'design')}", title_justify="left")
+    table = Table(
+        title=f"{verification.high} against {verification.low}: {count_text(len(verification.after), 'design')}",
+        title_justify="left",
+    )
     for column in ("metric", "rank correlation", "median shift", "worst shift"):
         table.add_column(column, justify="left" if column == "metric" else "right")
-    wanted = dict.fromkeys((*asked.objectives, *(bound.metric for bound in asked.bounds)))
-    for shift in found.shifts():
+    wanted = dict.fromkeys((*study.objectives, *(bound.metric for bound in study.bounds)))
+    for shift in verification.shifts():
         if shift.metric in wanted:
             correlation = "-" if shift.correlation is None else f"{shift.correlation:.3f}"
             table.add_row(shift.metric, correlation, f"{shift.median:+.2%}", f"{shift.worst:+.2%}")
     console.print(table)
-    moves = found.moves()
-    names = [name for name in asked.objectives if found.before[name].notna().any()]
-    if found.part:
-        console.print(escape(found.part))
-        names = [name for name in names if (found.before[name] != found.after[name]).any()] or names[:1]
+    moves = verification.moves()
+    names = [name for name in study.objectives if verification.before[name].notna().any()]
+    if verification.part:
+        console.print(escape(verification.part))
+        names = [name for name in names if (verification.before[name] != verification.after[name]).any()] or names[:1]
     else:
         stay, fall, come = (int((moves == move).sum()) for move in ("stays", "falls off", "comes on"))
         console.print(
-            f"of {stay + fall:,} designs on the front, {stay:,} stay there at {found.high} and {fall:,} fall off; "
+            f"of {stay + fall:,} designs on the front, {stay:,} stay there at {verification.high} and {fall:,} fall off; "
             f"{come:,} enter it"
         )
-    _ranks_table(console, asked, found)
-    shown = found.shown(MAX_ROWS)
+    _ranks_table(console, study, verification)
+    shown = verification.shown(MAX_ROWS)
     if not shown:
         return
     table = Table()
-    knobs = [knob.address for knob in asked.question.space.knobs if found.after[knob.address].iloc[shown].nunique() > 1]
-    columns = ((name, f"{name}, {found.low}", f"{name}, {found.high}") for name in names)
-    said = ["" if found.part else str(moves.iloc[place]) for place in shown]
-    said = [escape(_failing(found.after.iloc[place])) or word for place, word in zip(shown, said, strict=True)]
+    knobs = [knob.address for knob in study.question.space.knobs if verification.after[knob.address].iloc[shown].nunique() > 1]
+    columns = ((name, f"{name}, {verification.low}", f"{name}, {verification.high}") for name in names)
+    texts = ["" if verification.part else str(moves.iloc[place]) for place in shown]
+    texts = [escape(_failing(verification.after.iloc[place])) or word for place, word in zip(shown, texts, strict=True)]
     for column in (
-        *([""] if any(said) else []),
+        *([""] if any(texts) else []),
         DESIGN,
         *knobs,
         *(column for _, low, high in columns for column in (low, high, "gap")),
     ):
         table.add_column(column, justify="right", overflow="fold")
-    for place, word in zip(shown, said, strict=True):
-        before, after = found.before.iloc[place], found.after.iloc[place]
-        cells = [*([word] if any(said) else []), str(after[DESIGN])]
-        cells += [knob_text(asked, address, after[address]) for address in knobs]
+    for place, word in zip(shown, texts, strict=True):
+        before, after = verification.before.iloc[place], verification.after.iloc[place]
+        cells = [*([word] if any(texts) else []), str(after[DESIGN])]
+        cells += [knob_text(study, address, after[address]) for address in knobs]
         for name in names:
             low, high = float(before[name]), float(after[name])
             cells += [
@@ -151,58 +154,63 @@ def print_verification(asked: Study, found: Verification) -> None:
     console.print(table)
 
 
-def _ranks_table(console: SafeConsole, asked: Study, found: Verification) -> None:
+def _ranks_table(console: SafeConsole, study: Study, verification: Verification) -> None:
     """Whether both rank alike, on the front and off it, what moves most, and what the two share."""
-    off = found.off
+    off = verification.off
     table = Table(
-        title=f"rank correlation, 95 %: {len(found.after):,} of the best and {len(off.after):,} off the front",
+        title=f"rank correlation, 95 %: {len(verification.after):,} of the best and {len(off.after):,} off the front",
         title_justify="left",
     )
     for column in ("metric", "on the front", "off the front", "overall", "moves most", "order of the front"):
         table.add_column(column, justify="left" if column == "metric" else "right", overflow="fold")
-    for one in found.ranks:
-        moved = f"{_knobs(asked, found, one.row)}: {one.before} to {one.after}" if one.row >= 0 else "none moves"
-        decided = f"{one.decided} of {one.pairs} neighbours decided" if one.pairs else "-"
-        table.add_row(one.metric, *(rank_text(group) for group in (one.front, one.off, one.overall)), moved, decided)
-    if found.ranks:
+    for rank in verification.ranks:
+        moved = f"{_knobs(study, verification, rank.row)}: {rank.before} to {rank.after}" if rank.row >= 0 else "none moves"
+        decided = f"{rank.decided} of {rank.pairs} neighbours decided" if rank.pairs else "-"
+        table.add_row(rank.metric, *(rank_text(group) for group in (rank.front, rank.off, rank.overall)), moved, decided)
+    if verification.ranks:
         console.print(table)
-    for lead in found.decisions:
-        winner = _knobs(asked, found, lead.winner, lead.runner_up)
-        other = _knobs(asked, found, lead.runner_up, lead.winner)
-        said = lead.said(found.low, found.high, bool(found.part))
-        console.print(escape(f"best by {lead.metric}: {winner} leads {other} {said}"))
-    if int(off.better.sum()) and not found.part:
+    for lead in verification.decisions:
+        winner = _knobs(study, verification, lead.winner, lead.runner_up)
+        other = _knobs(study, verification, lead.runner_up, lead.winner)
+        lead_text = lead.said(verification.low, verification.high, bool(verification.part))
+        console.print(escape(f"best by {lead.metric}: {winner} leads {other} {lead_text}"))
+    if int(off.better.sum()) and not verification.part:
         console.print(
-            f"of {len(off.after):,} designs off the front, {int(off.better.sum()):,} would be on the front at {found.high}"
+            f"of {len(off.after):,} designs off the front, {int(off.better.sum()):,} "
+            f"would be on the front at {verification.high}"
         )
-    if found.shared:
-        console.print(escape(f"{found.high} and {found.low} share: {'; '.join(found.shared)}"))
-        console.print(escape(f"parts that differ: {'; '.join(found.own)}"))
+    if verification.shared:
+        console.print(escape(f"{verification.high} and {verification.low} share: {'; '.join(verification.shared)}"))
+        console.print(escape(f"parts that differ: {'; '.join(verification.own)}"))
 
 
-def _knobs(asked: Study, found: Verification, row: int, beside: int | None = None) -> str:
+def _knobs(study: Study, verification: Verification, row: int, beside: int | None = None) -> str:
     """A verified design by the values of its knobs; beside another one, by those that differ."""
 
     def texts(row: int) -> dict[str, str]:
-        values = found.before.loc[row] if row in found.before.index else found.off.before.loc[row]
-        return {knob.address: knob_text(asked, knob.address, values[knob.address]) for knob in asked.question.space.knobs}
+        values = verification.before.loc[row] if row in verification.before.index else verification.off.before.loc[row]
+        return {knob.address: knob_text(study, knob.address, values[knob.address]) for knob in study.question.space.knobs}
 
     shown, others = texts(row), texts(beside) if beside is not None else {}
     differ = (f"{address} {text}" for address, text in shown.items() if text != "-" and others.get(address) != text)
-    return " ".join([_id(found, row), *filter(None, [", ".join(differ)])])
+    return " ".join([_id(verification, row), *filter(None, [", ".join(differ)])])
 
 
-def _id(found: Verification, row: int) -> str:
-    rows = found.before if row in found.before.index else found.off.before
+def _id(verification: Verification, row: int) -> str:
+    rows = verification.before if row in verification.before.index else verification.off.before
     return str(rows[DESIGN].loc[row])
 
 
-def rank_text(of: RankCorrelation) -> str:
+def rank_text(correlation: RankCorrelation) -> str:
     """A rank correlation with its interval and number of designs, as text."""
-    if of.tau is None:
-        return f"- ({of.designs})"
-    span = f", {of.low:.2f} to {of.high:.2f}" if of.low is not None and of.high is not None else ""
-    return f"{of.tau:.2f}{span} ({of.designs})"
+    if correlation.tau is None:
+        return f"- ({correlation.designs})"
+    span = (
+        f", {correlation.low:.2f} to {correlation.high:.2f}"
+        if correlation.low is not None and correlation.high is not None
+        else ""
+    )
+    return f"{correlation.tau:.2f}{span} ({correlation.designs})"
 
 
 def _failing(row: pd.Series) -> str:
@@ -210,13 +218,13 @@ def _failing(row: pd.Series) -> str:
     return next((str(row[name]) for name in ("error", "limit") if isinstance(row[name], str)), "")
 
 
-def knob_text(asked: Study, address: str, value: Any) -> str:
+def knob_text(study: Study, address: str, value: Any) -> str:
     """A knob's value as text; a dash where the knob is inactive."""
     if value is None or (isinstance(value, float) and value != value):
         return "-"
     if isinstance(value, str):
         return value
-    unit = asked.question.space.spec(address).metadata["unit"]
+    unit = study.question.space.spec(address).metadata["unit"]
     return format_quantity(float(value), unit)
 
 
@@ -229,8 +237,8 @@ def print_studies(known: dict[str, Path], *, as_json: bool) -> int:
     table = Table(box=None, title="studies: dse run study=NAME", title_justify="left")
     for column in ("name", "question", "ran here"):
         table.add_column(column, overflow="fold")
-    for one in data["studies"]:
-        table.add_row(escape(one["name"]), escape(one["question"]), escape(_ran_text(one["ran"])))
+    for study in data["studies"]:
+        table.add_row(escape(study["name"]), escape(study["question"]), escape(_ran_text(study["ran"])))
     SafeConsole(140).print(table)
     return 0
 
@@ -251,13 +259,13 @@ def studies_record(known: dict[str, Path]) -> dict[str, Any]:
     return stamp_document("list", {"studies": studies})
 
 
-def _tied(asked: Study) -> dict[tuple[str, str], list[str]]:
+def _tied(study: Study) -> dict[tuple[str, str], list[str]]:
     """Leaves that follow knobs, with their expressions; and the chips on which they do, where there are several."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for chosen, space in asked.question.space.each:
+    names_by_tie: dict[tuple[str, str], list[str]] = {}
+    for chosen, space in study.question.space.each:
         for tied in space.tied:
-            found.setdefault((tied.address, tied.text), []).extend(str(name) for name in chosen.values())
-    return found
+            names_by_tie.setdefault((tied.address, tied.text), []).extend(str(name) for name in chosen.values())
+    return names_by_tie
 
 
 def case_labels_text(workload: Workload) -> str:
@@ -266,46 +274,46 @@ def case_labels_text(workload: Workload) -> str:
     return first if len(workload.cases) == 1 else f"from {first} to {last}"
 
 
-def devices_texts(asked: Study) -> list[str]:
+def devices_texts(study: Study) -> list[str]:
     """Tensor parallelism that a study leaves open and no knob moves, as text, chip by chip."""
-    found = []
-    for chosen, space in asked.question.space.each:
+    texts = []
+    for chosen, space in study.question.space.each:
         name = str(chosen.get(CHIP_KNOB, ""))
         moved = any(knob.address.endswith(".tp") for knob in space.knobs)
-        if text := "" if moved else asked.question.devices.get(name, ""):
-            found.append(f"{name}: {text}" if name else text)
-    return found
+        if text := "" if moved else study.question.devices.get(name, ""):
+            texts.append(f"{name}: {text}" if name else text)
+    return texts
 
 
-def print_study(asked: Study, runs: list[dict[str, Any]]) -> int:
+def print_study(study: Study, runs: list[dict[str, Any]]) -> int:
     """Print a study: objectives, constraints, workload, knobs, unsourced constants and runs."""
     console = SafeConsole(140)
-    console.print(f"[bold]{escape(asked.name)}[/]  {escape(asked.text)}")
-    if asked.chips:
-        console.print(f"chips        {escape(asked.chips)}")
-    goals = ", ".join(f"{metric} {direction}" for metric, direction in asked.objectives.items())
+    console.print(f"[bold]{escape(study.name)}[/]  {escape(study.text)}")
+    if study.chips:
+        console.print(f"chips        {escape(study.chips)}")
+    goals = ", ".join(f"{metric} {direction}" for metric, direction in study.objectives.items())
     console.print(f"objectives   {goals}")
-    console.print(f"constraints  {', '.join(map(str, asked.bounds)) or 'none'}")
-    cases = asked.question.workload.cases
-    console.print(f"workload     {count_text(len(cases), 'case')}, {escape(case_labels_text(asked.question.workload))}")
-    for text in devices_texts(asked):
+    console.print(f"constraints  {', '.join(map(str, study.bounds)) or 'none'}")
+    cases = study.question.workload.cases
+    console.print(f"workload     {count_text(len(cases), 'case')}, {escape(case_labels_text(study.question.workload))}")
+    for text in devices_texts(study):
         console.print(f"devices      {escape(text)}")
-    for text in stack_texts(asked):
+    for text in stack_texts(study):
         console.print(f"software     {escape(text)}")
-    for knob in asked.question.space.knobs:
+    for knob in study.question.space.knobs:
         values = getattr(knob, "values", None)
-        texts = [knob_text(asked, knob.address, value) for value in values or (knob.low, knob.high)]  # type: ignore[union-attr]
+        texts = [knob_text(study, knob.address, value) for value in values or (knob.low, knob.high)]  # type: ignore[union-attr]
         text = ", ".join(texts if len(texts) <= 8 else [*texts[:3], "...", texts[-1]])
         console.print(f"knob         {knob.address}: " + (f"{escape(text)} ({len(texts)})" if values else f"{text} (interval)"))
-    for (address, text), of in _tied(asked).items():
-        console.print(f"tied         {address}: {escape(text)}" + (f" ({', '.join(of)})" if of else ""))
+    for (address, text), given_source in _tied(study).items():
+        console.print(f"tied         {address}: {escape(text)}" + (f" ({', '.join(given_source)})" if given_source else ""))
     unsure: dict[tuple[str, str], list[str]] = {}
-    for source in asked.question.sources:
+    for source in study.question.sources:
         if source.source in ("assumed", "fitted"):
             unsure.setdefault((source.source, source.note), []).append(f"{source.address} = {source.value}")
     for (kind, note), constants in unsure.items():
         console.print(f"{kind:12} {escape(', '.join(constants))}: {escape(note)}")
-    bare = [f"{of.address} = {of.value}" for of in asked.question.sources if of.source == "override"]
+    bare = [f"{source.address} = {source.value}" for source in study.question.sources if source.source == "override"]
     if bare:
         console.print(f"no source    {escape(', '.join(bare))}: set on the command line, or in a file without sources")
     for run in runs:
@@ -347,16 +355,16 @@ def _state(name: str, place: str) -> dict[str, Any]:
     """How far a study is, or why nobody can say."""
     from dse.store.store import Store
 
-    found: dict[str, Any] = {"state": None, "searched": None, "refused": None}
+    state: dict[str, Any] = {"state": None, "searched": None, "refused": None}
     try:
         with closing(Store(place, create=False)) as store:
             runs = store.runs(name)
     except DesignError as error:  # the others are listed all the same
-        return found | {"refused": printable(mask_passwords(str(error)))}
+        return state | {"refused": printable(mask_passwords(str(error)))}
     if not runs:
-        return found
+        return state
     searched = runs[-1]["facts"].get("results", 0)
-    return found | {"state": runs[-1]["state"], "searched": searched if isinstance(searched, int) else None}
+    return state | {"state": runs[-1]["state"], "searched": searched if isinstance(searched, int) else None}
 
 
 def _ran_text(ran: Mapping[str, Any] | None) -> str:

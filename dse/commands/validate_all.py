@@ -112,29 +112,29 @@ def simulate_rows(paths: Sequence[Path], *, bar: ProgressBar | None = None) -> l
         DesignError: a file or a row that cannot be understood.
     """
     many = sum(1 for path in paths for _ in read_rows(path))
-    found: list[ValidatedRow] = []
+    rows: list[ValidatedRow] = []
     for path in paths:
         study = path.parent.name
         for row in compare_rows(path):
-            found.append(
+            rows.append(
                 ValidatedRow(study, row, row_tolerance(study, row.id), known_miss(study, row.id) if row.role == "check" else "")
             )
             if bar is not None:
-                bar.update(len(found), many, study)
-    return found
+                bar.update(len(rows), many, study)
+    return rows
 
 
 def group_errors(rows: Sequence[ValidatedRow]) -> list[ErrorGroup]:
     """Errors of rows by study, chip and phase, in the order of the rows."""
     by: dict[tuple[str, str, str], list[ValidatedRow]] = {}
-    for one in rows:
-        by.setdefault(one.place, []).append(one)
-    return [_group(*place, of) for place, of in by.items()]
+    for row in rows:
+        by.setdefault(row.place, []).append(row)
+    return [_group(*place, group) for place, group in by.items()]
 
 
 def count_failures(rows: Sequence[ValidatedRow]) -> dict[str, tuple[int, int]]:
     """Number of rows that fail and number of rows, by role."""
-    return {role: (sum(one.fails for one in rows if one.row.role == role), _many(rows, role)) for role in ROLES}
+    return {role: (sum(row.fails for row in rows if row.row.role == role), _many(rows, role)) for role in ROLES}
 
 
 def validation_record(rows: Sequence[ValidatedRow]) -> dict[str, Any]:
@@ -144,16 +144,16 @@ def validation_record(rows: Sequence[ValidatedRow]) -> dict[str, Any]:
         "residuals_physics": residuals_version(),
         "scores": {role: _score(rows, role) for role in ROLES},
         "failures": {role: {"fail": bad, "rows": many} for role, (bad, many) in count_failures(rows).items()},
-        "broken": [f"{one.study}/{one.row.id}" for one in rows if one.breaks],
+        "broken": [f"{row.study}/{row.row.id}" for row in rows if row.breaks],
         "groups": [asdict(group) for group in group_errors(rows)],
-        "slowest": [f"{one.study}/{one.row.id}" for one in slowest_rows(rows)],
-        "rows": [one.record() for one in rows],
+        "slowest": [f"{slowest_row.study}/{slowest_row.row.id}" for slowest_row in slowest_rows(rows)],
+        "rows": [row.record() for row in rows],
     }
 
 
 def slowest_rows(rows: Sequence[ValidatedRow]) -> list[ValidatedRow]:
     """The rows that took longest, compilation and table building included."""
-    return sorted(rows, key=lambda one: -one.row.seconds)[:SLOWEST]
+    return sorted(rows, key=lambda row: -row.row.seconds)[:SLOWEST]
 
 
 def validate_studies(names: Sequence[str], out: Path, *, as_json: bool) -> int:
@@ -173,13 +173,13 @@ def validate_studies(names: Sequence[str], out: Path, *, as_json: bool) -> int:
     out.parent.mkdir(parents=True, exist_ok=True)
     with write_atomically(out) as place:
         place.write_text(validation_page(data), encoding="utf-8")
-    status = int(any(one.breaks for one in rows))
+    status = int(any(row.breaks for row in rows))
     if as_json:
         print(json_text(stamp_document("validation", data | {"page": str(out)}), indent=1))
         return status
     console = SafeConsole(150)
     for path in paths if names else ():
-        console.print(rows_table(path.parent.name, [one.row for one in rows if one.study == path.parent.name]))
+        console.print(rows_table(path.parent.name, [row.row for row in rows if row.study == path.parent.name]))
     console.print(_groups_table(group_errors(rows)))
     _tell(console, rows)
     say(f"page    {escape(str(out))}")
@@ -187,26 +187,26 @@ def validate_studies(names: Sequence[str], out: Path, *, as_json: bool) -> int:
 
 
 def _tell(console: SafeConsole, rows: Sequence[ValidatedRow]) -> None:
-    bad = ", ".join(f"{some} of {many} of role {role}" for role, (some, many) in count_failures(rows).items() if many)
+    bad = ", ".join(f"{failures} of {many} of role {role}" for role, (failures, many) in count_failures(rows).items() if many)
     console.print(f"{len(rows):,} rows at physics version {PHYSICS_VERSION}; error above the study's tolerance: {bad}")
-    console.print(f"calibration and check rows: {score_rows(one.row for one in rows if one.row.role != 'report')}")
-    for one in rows:
-        if one.row.role == "check" and one.fails:
-            known = f"known not to hold: {one.known}" if one.known else "[red]expected to hold[/]"
-            console.print(f"  {_named(one)}: {_error(one.row)}, tolerance {one.tolerance:.0%}; {known}")
-        elif one.known:
-            console.print(f"  {_named(one)}: {_error(one.row)}: holds, though it is among the known misses")
+    console.print(f"calibration and check rows: {score_rows(row.row for row in rows if row.row.role != 'report')}")
+    for row in rows:
+        if row.row.role == "check" and row.fails:
+            known = f"known not to hold: {row.known}" if row.known else "[red]expected to hold[/]"
+            console.print(f"  {_named(row)}: {_error(row.row)}, tolerance {row.tolerance:.0%}; {known}")
+        elif row.known:
+            console.print(f"  {_named(row)}: {_error(row.row)}: holds, though it is among the known misses")
     if residuals_version() != PHYSICS_VERSION:
         console.print(
             f"[yellow]error bands are stale[/]: of physics version {residuals_version()}; python -m dse.studies.write residuals"
         )
-    taken = ", ".join(f"{_named(one)} {one.row.seconds:.1f} s" for one in slowest_rows(rows))
-    console.print(f"{sum(one.row.seconds for one in rows):.0f} s; slowest: {taken}")
+    taken = ", ".join(f"{_named(slowest_row)} {slowest_row.row.seconds:.1f} s" for slowest_row in slowest_rows(rows))
+    console.print(f"{sum(row.row.seconds for row in rows):.0f} s; slowest: {taken}")
 
 
 def _group(study: str, chip: str, phase: str, rows: Sequence[ValidatedRow]) -> ErrorGroup:
-    everything = score_rows(one.row for one in rows)
-    scored = score_rows(one.row for one in rows if one.row.role != "report").errors
+    everything = score_rows(row.row for row in rows)
+    scored = score_rows(row.row for row in rows if row.row.role != "report").errors
     mean, p90, worst = _spread(np.array(scored or everything.errors))
     return ErrorGroup(
         study, chip, phase, len(rows), len(scored), mean, p90, worst, everything.held, everything.ranges, count_failures(rows)
@@ -218,7 +218,7 @@ def _spread(errors: np.ndarray) -> tuple[float | None, float | None, float | Non
     return (float(errors.mean()), float(np.quantile(errors, 0.9)), float(errors.max())) if len(errors) else (None, None, None)
 
 
-def _groups_table(found: Sequence[ErrorGroup]) -> Table:
+def _groups_table(groups: Sequence[ErrorGroup]) -> Table:
     title = "rows that fail, errors of numbers that are scored, and ranges that hold"
     table = Table(title=title, title_justify="left", box=None)
     errors = ("scored", "mean", "90 %", "worst", "ranges hold")
@@ -226,7 +226,7 @@ def _groups_table(found: Sequence[ErrorGroup]) -> Table:
     for name in heads:
         table.add_column(name, justify="left" if name in ("study", "chip", "phase") else "right")
     before = ""
-    for group in found:
+    for group in groups:
         spread = ("" if value is None else f"{value:.1%}" for value in (group.mean, group.p90, group.worst))
         fails = (f"{bad} of {many}" if many else "" for bad, many in group.failures.values())
         name, before = "" if group.study == before else group.study, group.study
@@ -237,17 +237,17 @@ def _groups_table(found: Sequence[ErrorGroup]) -> Table:
 
 
 def _score(rows: Sequence[ValidatedRow], role: str) -> dict[str, Any]:
-    errors, held, ranges = score_rows(one.row for one in rows if one.row.role == role)
+    errors, held, ranges = score_rows(row.row for row in rows if row.row.role == role)
     spread = (float(np.median(errors)), errors[-1]) if errors else (None, None)
     return {"numbers": len(errors), "median": spread[0], "worst": spread[1], "held": held, "ranges": ranges}
 
 
 def _many(rows: Sequence[ValidatedRow], role: str) -> int:
-    return sum(one.row.role == role for one in rows)
+    return sum(row.row.role == role for row in rows)
 
 
-def _named(one: ValidatedRow) -> str:
-    return escape(f"{one.study}/{one.row.id}")
+def _named(row: ValidatedRow) -> str:
+    return escape(f"{row.study}/{row.row.id}")
 
 
 def _error(row: ValidationRow) -> str:

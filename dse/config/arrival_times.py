@@ -63,14 +63,14 @@ def trace_use(served: Requests, spec: dict[str, Any], file: str, *, clipped: boo
     return TraceUse(file, part, "replayed" if spec.get("rate_scale", 1.0) == 1.0 else "scaled")
 
 
-def _of_trace(of: TraceUse | None, served: Requests) -> str:
+def _of_trace(use: TraceUse | None, served: Requests) -> str:
     """What is said of a trace beside the number of requests; empty string where there is none."""
-    if of is None:
+    if use is None:
         return ""
     why = "the file's times are not used" if served.timed else "the file has no times"
-    how = f"times drawn ({of.process}; {why})" if of.process else "replayed"
+    how = f"times drawn ({use.process}; {why})" if use.process else "replayed"
     skipped = f" ({served.skipped:,} rows skipped)" if served.skipped else ""
-    return f"{skipped}, {of.part}, {how}"
+    return f"{skipped}, {use.part}, {how}"
 
 
 def requests_by_rate(
@@ -90,37 +90,39 @@ def requests_by_rate(
     _refuse_unread(spec)
     beside = _of_trace(trace, served)
     if spec["arrivals"] == CLOSED:
-        return [(f"{label}{beside}", some, 0.0) for label, some in requests_by_population(served, spec)]
+        return [(f"{label}{beside}", requests, 0.0) for label, requests in requests_by_population(served, spec)]
     if spec.get("users") is not None:
         raise DesignError(f"workload.users: needs arrivals={CLOSED}; set that, or remove workload.users")
     of_trace = spec["arrivals"] == "trace"
     key, unit = ("rate_scale", "1") if of_trace else ("rate", "Hz")
-    said = spec.get(key, 1.0 if of_trace else None)
-    several, address = isinstance(said, list), f"workload.{key}"
-    if several and (not said or MAX_RATE_OPTION in said):
-        raise DesignError(f"{address}: {said!r} is not a list of {key}s; {MAX_RATE_OPTION} cannot be in a list")
+    rates = spec.get(key, 1.0 if of_trace else None)
+    several, address = isinstance(rates, list), f"workload.{key}"
+    if several and (not rates or MAX_RATE_OPTION in rates):
+        raise DesignError(f"{address}: {rates!r} is not a list of {key}s; {MAX_RATE_OPTION} cannot be in a list")
     if of_trace and not served.timed:
         raise DesignError("workload.arrivals: a trace with times is needed; choose poisson, gamma, constant or offline")
     cv = 1.0 if of_trace else parse_value(spec.get("cv", 1.0), "1", "workload.cv")
-    found = []
-    for one in said if isinstance(said, list) else [said]:
-        number = 1.0 if one == MAX_RATE_OPTION else parse_value(one, unit, address)
-        some = served.scaled(number) if of_trace else served.arriving(str(spec["arrivals"]), rate=number, cv=cv, seed=seed)
-        if (several or one == MAX_RATE_OPTION) and not np.isfinite(some.rate):
+    requests = []
+    for rate in rates if isinstance(rates, list) else [rates]:
+        number = 1.0 if rate == MAX_RATE_OPTION else parse_value(rate, unit, address)
+        selected_requests = (
+            served.scaled(number) if of_trace else served.arriving(str(spec["arrivals"]), rate=number, cv=cv, seed=seed)
+        )
+        if (several or rate == MAX_RATE_OPTION) and not np.isfinite(selected_requests.rate):
             raise DesignError(
                 "workload.rate: requests that arrive at once have no rate; choose poisson, gamma, constant or a trace's times"
             )
-        at = f"at {some.rate:.3g} a second" if np.isfinite(some.rate) else "at once"
+        at = f"at {selected_requests.rate:.3g} a second" if np.isfinite(selected_requests.rate) else "at once"
         at = f"at {number:g} times its rate, {at[3:]}" if of_trace and (several or number != 1) else at
-        at = "at the maximum rate within its SLOs" if one == MAX_RATE_OPTION else at
+        at = "at the maximum rate within its SLOs" if rate == MAX_RATE_OPTION else at
         if several:
             at = at if of_trace else f"at {format_quantity(number, unit)}, drawn {at[3:]}"
-        turns = f" in {count_text(len(some.begins), 'session')}" if len(some.before) else ""
+        turns = f" in {count_text(len(selected_requests.begins), 'session')}" if len(selected_requests.before) else ""
         many = (
-            "requests" if one == MAX_RATE_OPTION and not of_trace else count_text(len(some), "request")
+            "requests" if rate == MAX_RATE_OPTION and not of_trace else count_text(len(selected_requests), "request")
         )  # as many as that takes
-        found.append((f"{many}{turns}{beside} {at}", some, 0.0 if of_trace else number))
-    return found
+        requests.append((f"{many}{turns}{beside} {at}", selected_requests, 0.0 if of_trace else number))
+    return requests
 
 
 def _refuse_unread(spec: dict[str, Any]) -> None:
@@ -158,30 +160,30 @@ def refuse_unread_fields(spec: Mapping[str, Any], words: Sequence[str], written:
     """
     pairs = [word.lstrip("+").removeprefix("workload.").partition("=")[::2] for word in words if "workload." in word[:10]]
     typed = dict(pairs)
-    said = {name for name, value in {**written, **typed}.items() if value not in (None, "null")}
-    for reason, name, why in _unread(spec, said):
+    names = {name for name, value in {**written, **typed}.items() if value not in (None, "null")}
+    for reason, name, why in _unread(spec, names):
         if name in typed or reason not in typed:
             raise DesignError(f"workload.{name}: {why}")
 
 
-def _unread(spec: Mapping[str, Any], said: set[str]) -> Iterator[tuple[str, str, str]]:
+def _unread(spec: Mapping[str, Any], names: set[str]) -> Iterator[tuple[str, str, str]]:
     """Fields that are said and that nothing reads: the field that is the reason, their name, and what to do."""
     for first, others in GOES_BEFORE.items():
         if spec.get(first) is not None:
-            for name in (name for name in others if name in said and name in spec):
+            for name in (name for name in others if name in names and name in spec):
                 yield first, name, f"has no effect with workload.{first}; leave one of them out"
     for file, others in GOES_WITH.items():
         if file in spec and spec[file] is None:
-            yield from ((file, name, f"needs a file; set workload.{file}, or remove it") for name in others if name in said)
-    if spec.get("arrivals") == "trace" and "rate" in said and spec.get("rate") != MAX_RATE_OPTION:
+            yield from ((file, name, f"needs a file; set workload.{file}, or remove it") for name in others if name in names)
+    if spec.get("arrivals") == "trace" and "rate" in names and spec.get("rate") != MAX_RATE_OPTION:
         yield "arrivals", "rate", "arrivals=trace has the times of its file; set workload.rate_scale, or other arrivals"
 
 
 def slo_share(spec: dict[str, Any]) -> float:
     """Share of the requests that must keep each bound at the maximum rate; 0 if no maximum is sought. [-]"""
-    said, largest = spec.get("slo_percentile"), MAX_RATE_OPTION in (spec.get("rate"), spec.get("rate_scale"))
+    percentile, largest = spec.get("slo_percentile"), MAX_RATE_OPTION in (spec.get("rate"), spec.get("rate_scale"))
     if not largest:
-        if said is not None:
+        if percentile is not None:
             raise DesignError(
                 "workload.slo_percentile: needs the maximum rate; set workload.rate=max or workload.rate_scale=max"
             )
@@ -192,7 +194,7 @@ def slo_share(spec: dict[str, Any]) -> float:
         raise DesignError(
             f"workload.{wrong}: {MAX_RATE_OPTION} is for other arrivals than {spec['arrivals']}; set {right}={MAX_RATE_OPTION}"
         )
-    share = parse_value(90 if said is None else said, "1", "workload.slo_percentile") / 100
+    share = parse_value(90 if percentile is None else percentile, "1", "workload.slo_percentile") / 100
     if not 0 < share <= 1:
-        raise DesignError(f"workload.slo_percentile: {said!r} is not above 0 and at most 100")
+        raise DesignError(f"workload.slo_percentile: {percentile!r} is not above 0 and at most 100")
     return share

@@ -23,4 +23,4 @@ def not_taken(command: str, words: Sequence[str]) -> list[str]:
     ['search.budget', 'search', 'objectives.tpot']
     """
     addresses = (word.lstrip("+~").partition("=")[0] for word in words if not word.startswith("-"))
-    return list(dict.fromkeys(one for one in addresses if one.partition(".")[0] in NOT_TAKEN[command]))
+    return list(dict.fromkeys(address for address in addresses if address.partition(".")[0] in NOT_TAKEN[command]))

@@ -43,11 +43,11 @@ def compose(overrides: Sequence[str], *, trust: bool = False) -> dict[str, Any]:
     Raises:
         DesignError: an override or a file is not understood, or a file of others would run code.
     """
-    found: list[dict[str, Any]] = []
-    run_with_hydra([*overrides, *([TRUST] if trust else [])], found.append)
-    if not found:
+    configs: list[dict[str, Any]] = []
+    run_with_hydra([*overrides, *([TRUST] if trust else [])], configs.append)
+    if not configs:
         raise DesignError(f"{' '.join(overrides)}: prints text and gives no configuration")
-    return found[0]
+    return configs[0]
 
 
 def study_folder(config: Mapping[str, Any]) -> Path:
@@ -81,8 +81,8 @@ def _jobs(typed: CommandLine) -> list[dict[str, Any]]:
     """The configurations of a line, mostly one; addresses are spelled as the files have them."""
     from hydra.errors import HydraException
 
-    def jobs(of: CommandLine) -> list[dict[str, Any]]:
-        return _under_hydra(of) if of.flags or of.trust or of.sets_hydra else [_job(of)]
+    def jobs(line: CommandLine) -> list[dict[str, Any]]:
+        return _under_hydra(line) if line.flags or line.trust or line.sets_hydra else [_job(line)]
 
     former = spelling.may_use_old_address(typed.overrides) or renamed_words.may_use_former_metric(typed.overrides)
     typed = _spelled(typed) if former else typed
@@ -113,12 +113,12 @@ def _spelled(typed: CommandLine) -> CommandLine:
 def _job(typed: CommandLine) -> dict[str, Any]:
     """The configuration of a line, of one chip or several."""
 
-    def one(line: CommandLine) -> dict[str, Any]:
+    def compose_one(line: CommandLine) -> dict[str, Any]:
         own = [word for word in line.overrides if word not in typed.overrides]  # of one chip of several
         with _refused([*typed.typed, *own], trust=typed.trust) if own else contextlib.nullcontext():
             return _plain(*_composed(line), line)
 
-    return chips.compose_chips(typed, one)
+    return chips.compose_chips(typed, compose_one)
 
 
 def _composed(typed: CommandLine) -> tuple[Any, dict[str, Any]]:
@@ -152,7 +152,7 @@ def _supposed(typed: CommandLine) -> tuple[str, str]:
     chips = chips or [name for path in (CONF / "config.yaml", *places) if path.is_file() for name in _listed("chip", path)]
     loads = [override.removeprefix("workload=") for override in typed.overrides if override.startswith("workload=")]
     files = [("chip", chips[-1:], [f"mapping_{name}" for name in loads[-1:]]), ("workload", loads[-1:], ["mapping"])]
-    mapping = [found for of in (*files, ("chip", chips[-1:], ["mapping"])) for found in _said(*of)]
+    mapping = [leaf for group in (*files, ("chip", chips[-1:], ["mapping"])) for leaf in _said(*group)]
     return (mapping or DEFAULT)[0], (_said("chip", chips[-1:], ["stack"]) or DEFAULT[1:])[0]
 
 
@@ -259,10 +259,10 @@ def _refused(typed: list[str], *, trust: bool) -> Iterator[None]:
     try:
         yield
     except (HydraException, OmegaConfBaseException) as error:
-        said = parse_command_line(typed, trust=trust).overrides
+        overrides = parse_command_line(typed, trust=trust).overrides
         if isinstance(error, InterpolationResolutionError) and (tie := broken_reference_text(_as_written(typed, trust=trust))):
             raise DesignError(tie) from None
-        raise DesignError(explain_override_error(error, said, lambda: _chosen_groups(typed, trust=trust))) from None
+        raise DesignError(explain_override_error(error, overrides, lambda: _chosen_groups(typed, trust=trust))) from None
     except (DesignError, BrokenPipeError):
         raise
     except RecursionError:
@@ -276,8 +276,8 @@ def _as_written(typed: list[str], *, trust: bool) -> dict[str, Any]:
     """The configuration of a line with its references as they are written."""
     from omegaconf import OmegaConf
 
-    found: Any = OmegaConf.to_container(compose_cached(parse_command_line(typed, trust=trust))[0], resolve=False)
-    return dict(found)
+    written_path: Any = OmegaConf.to_container(compose_cached(parse_command_line(typed, trust=trust))[0], resolve=False)
+    return dict(written_path)
 
 
 def _plain(config: Any, choices: dict[str, Any], typed: CommandLine) -> dict[str, Any]:
@@ -308,16 +308,16 @@ def _as_given(config: Mapping[str, Any], typed: CommandLine) -> dict[str, Any]:
     Facts that are typed, or that a study's file says, are of the chip that the line or the study makes of it.
     """
     parts = config.get("chip")
-    said = parts.get("published") if isinstance(parts, Mapping) else None
-    if not isinstance(said, Mapping):
+    part = parts.get("published") if isinstance(parts, Mapping) else None
+    if not isinstance(part, Mapping):
         return {}
     alone = replace(typed, overrides=(f"chip={config['choices']['chip']}",))
     given = _values(_by_hydra(replace(alone, usual=_supposed(alone)))[0].get("chip"), [strangers.MAX_YAML_NODES])
     own = given.get("published") if isinstance(given, Mapping) else None
-    words = spelling.overridden_leaves(typed.overrides, [f"chip.published.{fact}" for fact in said])
+    words = spelling.overridden_leaves(typed.overrides, [f"chip.published.{fact}" for fact in part])
     facts = [
         fact
-        for fact, value in said.items()
+        for fact, value in part.items()
         if isinstance(own, Mapping) and own.get(fact) == value and not {"chip.published", f"chip.published.{fact}"} & words
     ]
     settled = peaks.with_core_rates(spelling.rename_config({"chip": given, "mapping": {}, "space": {}}, ()), ())
@@ -354,10 +354,10 @@ def _walked(value: Any, node: Callable[[], Any], left: list[int]) -> Any:
     def at(key: Any, inner: Any) -> Any:
         if not (isinstance(inner, str) and ("${" in inner or inner == MISSING)):
             return _walked(inner, lambda: node()[key], left)
-        found = node()[key]
-        if not isinstance(found, str | int | float | bool | None):
+        node_value = node()[key]
+        if not isinstance(node_value, str | int | float | bool | None):
             left[0] -= GROUP
-        return _values(found, left)
+        return _values(node_value, left)
 
     left[0] -= 1
     if left[0] < 0:
@@ -412,5 +412,5 @@ def _chosen_groups(typed: list[str], *, trust: bool) -> dict[str, Any]:
         composed = _composed(parse_command_line(typed, trust=trust).choices)[0]
     except HydraException:  # a choice that is wrong as well
         composed = _composed(parse_command_line([], trust=trust))[0]
-    found: Any = OmegaConf.to_container(composed, resolve=False)
-    return dict(found)
+    groups: Any = OmegaConf.to_container(composed, resolve=False)
+    return dict(groups)

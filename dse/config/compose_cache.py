@@ -38,8 +38,8 @@ def compose_cached(typed: CommandLine) -> tuple[Any, dict[str, Any]]:
     words = tuple(str(override.input_line) for override in parsed if override not in values)
     if all(place.is_relative_to(SHIPPED_STUDIES) for place in places):
         config, choices = _chosen(words)
-    elif found := merge_defaults(list(words)):
-        config, choices = found
+    elif defaults := merge_defaults(list(words)):
+        config, choices = defaults
     else:
         return _by_hydra(typed.words)
     ConfigLoaderImpl._apply_overrides_to_config(values, config)
@@ -58,11 +58,11 @@ def _chosen(words: tuple[str, ...]) -> tuple[Any, dict[str, Any]]:
     known = KEPT.get(words)
     if known is None or any(file_state(path) != then for path, then in known[1].items()):
         READ.clear()
-        found = merge_defaults(list(words)) or _by_hydra(list(words))
+        choice = merge_defaults(list(words)) or _by_hydra(list(words))
         if len(KEPT) >= MAX_ENTRIES:
             KEPT.pop(next(iter(KEPT)))
-        KEPT[words] = pickle.dumps(found), dict(READ)
-        return found
+        KEPT[words] = pickle.dumps(choice), dict(READ)
+        return choice
     copy: tuple[Any, dict[str, Any]] = pickle.loads(known[0])
     return copy
 

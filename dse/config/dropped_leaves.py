@@ -16,20 +16,22 @@ def drop_leaves_of_other_algorithms(config: Mapping[str, Any], overrides: Sequen
         config: plain, with its knobs by address.
         overrides: of the user, a field for each phase.
     """
-    found: Any = config.get("mapping")
+    leaves: Any = config.get("mapping")
     typed = {word.lstrip("+").partition("=")[0] for word in overrides}
     moved = set(config.get("space") or {})
     for (part, leaf), (chooser, word) in BESIDE.items():
         for phase in ("prefill", "decode"):
-            own = _group(_group(_group(found).get(phase)).get(part))
+            own = _group(_group(_group(leaves).get(phase)).get(part))
             if own.get(leaf) is None or own.get(chooser) == word:
                 continue
             # decode follows prefill where its file says so
-            said = {f"mapping.{of}.{part}.{leaf}" for of in ("prefill", phase)}
-            chose = {f"mapping.{of}.{part}.{chooser}" for of in ("prefill", phase)}
-            if typed & chose and not (typed & said or moved & {f"mapping.{of}.{part}.{chooser}" for of in (phase, "both")}):
-                found = {**found, phase: {**found[phase], part: {**own, leaf: None}}}
-    return found
+            texts = {f"mapping.{phase_name}.{part}.{leaf}" for phase_name in ("prefill", phase)}
+            chose = {f"mapping.{phase_name}.{part}.{chooser}" for phase_name in ("prefill", phase)}
+            if typed & chose and not (
+                typed & texts or moved & {f"mapping.{phase_name}.{part}.{chooser}" for phase_name in (phase, "both")}
+            ):
+                leaves = {**leaves, phase: {**leaves[phase], part: {**own, leaf: None}}}
+    return leaves
 
 
 def _group(value: Any) -> dict[str, Any]:

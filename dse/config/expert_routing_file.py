@@ -21,7 +21,7 @@ def read_expert_shares(path: Path, model: Model, experts: ExpertLayers) -> tuple
     Raises:
         DesignError: other columns, a row that says no number, more layers or experts than there are, or a layer without tokens.
     """
-    found: dict[str, list[float]] = {}
+    tokens_by_layer: dict[str, list[float]] = {}
     try:
         with path.open(newline="", encoding="utf-8") as file:
             rows = csv.DictReader(file, strict=True)
@@ -31,26 +31,26 @@ def read_expert_shares(path: Path, model: Model, experts: ExpertLayers) -> tuple
                 expert, tokens = _number(path, rows.line_num, row, "expert"), _number(path, rows.line_num, row, "tokens")
                 if expert != int(expert) or expert >= experts.count:
                     raise _refused(path, f"line {rows.line_num}: no expert {row['expert']}; {model.name} has {experts.count}")
-                found.setdefault(str(row["layer"]), [0.0] * experts.count)[int(expert)] += tokens
+                tokens_by_layer.setdefault(str(row["layer"]), [0.0] * experts.count)[int(expert)] += tokens
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise _refused(path, f"cannot be read: {error}") from None
     sparse = sum(layer.times for layer in layers(model).ffns if layer.name.startswith(MOE)) + model.mtp
-    if not 0 < len(found) <= sparse:
-        raise _refused(path, f"has {len(found)} layers; {model.name} has {sparse} with experts")
-    for layer, counts in found.items():
+    if not 0 < len(tokens_by_layer) <= sparse:
+        raise _refused(path, f"has {len(tokens_by_layer)} layers; {model.name} has {sparse} with experts")
+    for layer, counts in tokens_by_layer.items():
         if not sum(counts):
             raise _refused(path, f"layer {layer[:40]}: no tokens")
-    return tuple(_shares(counts, experts.top_k) for counts in found.values())
+    return tuple(_shares(counts, experts.top_k) for counts in tokens_by_layer.values())
 
 
 def _shares(tokens: list[float], top_k: int) -> tuple[float, ...]:
     """No expert is chosen more than once a token: what would be more goes to the others in proportion."""
-    left, found = float(top_k), [0.0] * len(tokens)
+    left, shares = float(top_k), [0.0] * len(tokens)
     for place in sorted(range(len(tokens)), key=lambda expert: -tokens[expert]):
-        rest = sum(tokens[other] for other in range(len(tokens)) if not found[other])
-        found[place] = min(1.0, left * tokens[place] / rest) if rest else 0.0
-        left -= found[place]
-    return tuple(found)
+        rest = sum(tokens[other] for other in range(len(tokens)) if not shares[other])
+        shares[place] = min(1.0, left * tokens[place] / rest) if rest else 0.0
+        left -= shares[place]
+    return tuple(shares)
 
 
 def _number(path: Path, line: int, row: dict[str, str | None], column: str) -> float:

@@ -27,9 +27,9 @@ def formats_of(design: Design) -> dict[str, str]:
 
 def formats_text(design: Design) -> str:
     """Number formats as text: "fp16" if all are equal, else as in "weights int8, kv fp16"."""
-    found = formats_of(design)
-    words = dict.fromkeys(found.values())
-    return next(iter(words)) if len(words) == 1 else ", ".join(f"{name} {word}" for name, word in found.items())
+    formats = formats_of(design)
+    words = dict.fromkeys(formats.values())
+    return next(iter(words)) if len(words) == 1 else ", ".join(f"{name} {word}" for name, word in formats.items())
 
 
 def chip_formats_text(bases: Mapping[str, Design], mappings: Mapping[str, str]) -> str:
@@ -44,11 +44,11 @@ def chip_formats_text(bases: Mapping[str, Design], mappings: Mapping[str, str]) 
 def formats_column(space: AnySpace, frame: "pd.DataFrame") -> "pd.Series":
     """Formats of each design of a frame as text: those of its chip, or of its format knobs."""
     moved = [knob.address for knob in space.knobs if knob.address.startswith(PRECISION)]
-    found = {}
+    texts = {}
     for cells in frame[[CHIP_KNOB, *moved]].drop_duplicates().itertuples(index=False, name=None):
         values = {name: cell for name, cell in zip((CHIP_KNOB, *moved), cells, strict=True) if isinstance(cell, str)}
-        found[cells] = formats_text(space.at(values))
-    return frame[[CHIP_KNOB, *moved]].apply(lambda row: found[tuple(row)], axis=1)
+        texts[cells] = formats_text(space.at(values))
+    return frame[[CHIP_KNOB, *moved]].apply(lambda row: texts[tuple(row)], axis=1)
 
 
 def check_equal_formats(bases: Mapping[str, Design], knobs: Sequence[Knob], config: Mapping[str, Any]) -> None:
@@ -63,12 +63,12 @@ def check_equal_formats(bases: Mapping[str, Design], knobs: Sequence[Knob], conf
     if rule == "own":
         return
     common = {knob.address for knob in knobs if not any(other == CHIP_KNOB for other, _ in knob.when)}
-    found = {name: formats_of(base) for name, base in bases.items()}
-    for field in dict.fromkeys(field for formats in found.values() for field in formats):
-        words = {name: formats[field] for name, formats in found.items() if field in formats}
+    formats = {name: formats_of(base) for name, base in bases.items()}
+    for field in dict.fromkeys(field for formats in formats.values() for field in formats):
+        words = {name: formats[field] for name, formats in formats.items() if field in formats}
         if len(set(words.values())) > 1 and PRECISION + field not in common:
-            said = "; ".join(f"{name} {formats_text(base)}" for name, base in bases.items() if formats_of(base))
+            formats_said = "; ".join(f"{name} {formats_text(base)}" for name, base in bases.items() if formats_of(base))
             raise DesignError(
-                f"chips: number formats of their default mappings differ ({said}); set precision={{weights: fp16, "
+                f"chips: number formats of their default mappings differ ({formats_said}); set precision={{weights: fp16, "
                 "activations: fp16, kv: fp16}, or formats=own to compare them as they are"
             )

@@ -44,10 +44,10 @@ def register_sources() -> None:
 
 def hydra_search_path(scheme: str = "ours") -> ConfigSearchPath:
     """Search path with the shipped configuration and Hydra's own."""
-    found = create_config_search_path("pkg://dse.conf")
-    for place in found.get_path():
+    search_path = create_config_search_path("pkg://dse.conf")
+    for place in search_path.get_path():
         place.path = re.sub("^pkg://", f"{scheme}://", place.path)
-    return found
+    return search_path
 
 
 class ShippedConfigSource(ImportlibResourcesConfigSource):
@@ -64,17 +64,17 @@ class ShippedConfigSource(ImportlibResourcesConfigSource):
     def _read_config(self, res: Any) -> ConfigResult:
         if not isinstance(res, Path):  # in an archive
             return super()._read_config(res)
-        READ[res] = found = file_state(res)
+        READ[res] = state = file_state(res)
         place = res, self.provider, self.scheme()
         known = PARSED.get(place)
-        if known is None or known[0] != found:
-            known = PARSED[place] = found, pickle.dumps(self._parsed(res))
+        if known is None or known[0] != state:
+            known = PARSED[place] = state, pickle.dumps(self._parsed(res))
         copy: ConfigResult = pickle.loads(known[1])  # as Hydra changes it
         return copy
 
     def _parsed(self, res: Path) -> ConfigResult:
-        found = super()._read_config(res)
-        return replace(found, config=_cited(found.config))
+        config = super()._read_config(res)
+        return replace(config, config=_cited(config.config))
 
 
 @dataclass
@@ -94,15 +94,15 @@ class ParsedConfigSource(ShippedConfigSource):
 
     def _parsed(self, res: Path) -> ConfigResult:
         text = res.read_text(encoding="utf-8")
-        said = yaml.load(text, Loader=_loader()) or {}
-        if not isinstance(said, dict):
+        document = yaml.load(text, Loader=_loader()) or {}
+        if not isinstance(document, dict):
             return super()._parsed(res)
-        _cite(said)
-        listed = {key: said[key] for key in ("defaults", "hydra") if key in said}
-        more = {"values": True} if said.keys() - listed.keys() else {}
-        said.pop("defaults", None)
+        _cite(document)
+        listed = {key: document[key] for key in ("defaults", "hydra") if key in document}
+        more = {"values": True} if document.keys() - listed.keys() else {}
+        document.pop("defaults", None)
         header, path = self._get_header_dict(text[:512]), f"{self.scheme()}://{self.path}"
-        return ParsedConfig(self.provider, path, OmegaConf.create(listed | more), header, values=pickle.dumps(said))
+        return ParsedConfig(self.provider, path, OmegaConf.create(listed | more), header, values=pickle.dumps(document))
 
 
 @cache
@@ -127,29 +127,29 @@ def _cited(config: Any) -> Any:
     """A file whose constants say where they are from, and nothing of where those are from that they stand for."""
     if not isinstance(config, DictConfig):
         return config
-    said = OmegaConf.to_container(config, resolve=False)
-    return OmegaConf.create(said) if _cite(said) else config
+    container = OmegaConf.to_container(config, resolve=False)
+    return OmegaConf.create(container) if _cite(container) else config
 
 
-def _cite(said: Any) -> bool:
+def _cite(document: Any) -> bool:
     """Give each constant that names a source a page and a note, empty ones where it has none; whether there was one."""
-    if not isinstance(said, dict):
+    if not isinstance(document, dict):
         return False
-    if "value" in said and "source" in said:
-        lacking = {"page", "note"} - said.keys()
-        said.update(dict.fromkeys(sorted(lacking), ""))
+    if "value" in document and "source" in document:
+        lacking = {"page", "note"} - document.keys()
+        document.update(dict.fromkeys(sorted(lacking), ""))
         return bool(lacking)
-    lacked = [_cite(one) for one in said.values()]
+    lacked = [_cite(entry) for entry in document.values()]
     return any(lacked)
 
 
 def file_state(path: Path) -> tuple[int, int]:
     """Time and size of a file, which show when it changes; zeros if there is no file."""
     try:
-        found = path.stat()
+        state = path.stat()
     except OSError:
         return 0, 0
-    return found.st_mtime_ns, found.st_size
+    return state.st_mtime_ns, state.st_size
 
 
 READ: dict[Path, tuple[int, int]] = {}
@@ -256,8 +256,8 @@ def _with_overridden_groups(config: Any) -> Any:
         if not isinstance(entry, dict) or len(entry) != 1:
             return entry
         ((key, chosen),) = entry.items()
-        found = re.fullmatch(r"(?:override\s+)?/?(\w+)", str(key))
-        return {f"override /{found[1]}": chosen} if found and found[1] in _groups() else entry
+        override = re.fullmatch(r"(?:override\s+)?/?(\w+)", str(key))
+        return {f"override /{override[1]}": chosen} if override and override[1] in _groups() else entry
 
     return {**config, "defaults": [overridden(entry) for entry in config["defaults"]]}
 

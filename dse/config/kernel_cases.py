@@ -22,26 +22,26 @@ def read_expert_cases(spec: dict[str, Any], seed: int) -> Sequence[ExpertsCase]:
     """
     sizes = ("tokens", "hidden", "intermediate", "experts", "top_k", "ep")
     refuse_unknown_fields(spec, (*sizes, "distribution", "exponent"), "workload: experts as a single kernel have ")
-    said = str(spec.get("distribution"))
-    if said not in DISTRIBUTIONS:
-        raise DesignError(f"workload.distribution: no option {said!r}; {suggest_nearest(said, DISTRIBUTIONS)}")
+    name = str(spec.get("distribution"))
+    if name not in DISTRIBUTIONS:
+        raise DesignError(f"workload.distribution: no option {name!r}; {suggest_nearest(name, DISTRIBUTIONS)}")
     exponent = 0.0
-    if said == "power_law":
+    if name == "power_law":
         exponent = parse_value(spec.get("exponent"), "1", "workload.exponent")
         if exponent <= 1:
             raise DesignError(f"workload.exponent: {exponent:g} is not above 1, which a power law has")
     elif spec.get("exponent") is not None:
         raise DesignError("workload.exponent: balanced rows have none; remove it, or set distribution=power_law")
-    found = []
+    expert_cases = []
     for tokens, hidden, inner, experts, top_k, ep in product(*(read_whole_numbers(spec, key) for key in sizes)):
         if top_k > experts:
             raise DesignError(f"workload.top_k: a token goes to {top_k} of {experts} experts")
         if experts % ep:
             raise DesignError(f"workload.ep: {ep} devices do not divide {experts} experts")
         where = f" on one of {ep}" if ep > 1 else ""
-        label = f"{tokens} tokens to {top_k} of {experts} experts {hidden} x {inner}{where}, {said}"
-        found.append(ExpertsCase(label, tokens, hidden, inner, experts, top_k, ep, said, exponent, seed))
-    return found
+        label = f"{tokens} tokens to {top_k} of {experts} experts {hidden} x {inner}{where}, {name}"
+        expert_cases.append(ExpertsCase(label, tokens, hidden, inner, experts, top_k, ep, name, exponent, seed))
+    return expert_cases
 
 
 def read_elementwise_cases(spec: dict[str, Any]) -> Sequence[ElementwiseCase]:

@@ -33,8 +33,8 @@ def parse_conditions(knobs: Sequence[Knob], bases: Mapping[str, Design]) -> tupl
     def values(knob: Knob, other: str, written: Sequence[Any]) -> tuple[Any, ...]:
         if other not in known:
             return tuple(written)
-        where, of = f"space.{knob.address}: 'when' of {other}", known[other]
-        if isinstance(of, IntervalKnob):
+        where, other_knob = f"space.{knob.address}: 'when' of {other}", known[other]
+        if isinstance(other_knob, IntervalKnob):
             raise DesignError(
                 f"{where}: an interval, of which no design has one value; write {other} as choice(...) or range(...)"
             )
@@ -42,14 +42,14 @@ def parse_conditions(knobs: Sequence[Knob], bases: Mapping[str, Design]) -> tupl
         spec = field_at(base, addresses(base, other)[0])
         unit = spec.metadata["unit"]
         read = [check_leaf(parse_value(value, unit, where) if unit else value, spec, where) for value in written]
-        return tuple(next((one for one in of.values if _same(one, value)), value) for value in read)
+        return tuple(next((option for option in other_knob.values if _same(option, value)), value) for value in read)
 
     return tuple(
         replace(knob, when=tuple((other, values(knob, other, written)) for other, written in knob.when)) for knob in knobs
     )
 
 
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, str) or isinstance(other, str):
-        return bool(one == other)
-    return math.isclose(one, other, rel_tol=ROUNDING)
+def _same(value: Any, other: Any) -> bool:
+    if isinstance(value, str) or isinstance(other, str):
+        return bool(value == other)
+    return math.isclose(value, other, rel_tol=ROUNDING)

@@ -34,18 +34,18 @@ def merge_defaults(words: list[str]) -> tuple[Any, dict[str, Any]] | None:
         loader = ConfigLoaderImpl(config_search_path=hydra_search_path("sketched"))
         parsed, files = loader._parse_overrides_and_create_caching_repo("config", words)
         logs: list[InputDefault] = [
-            GroupDefault(group=f"{of}_logging", value="none") for of in ("job", "hydra")
+            GroupDefault(group=f"{group}_logging", value="none") for group in ("job", "hydra")
         ]  # which our file overrides
         settings = ConfigResult("hydra", "", OmegaConf.create(), {"package": "hydra"}, logs)
         files.cache["config_path=hydra/config"] = settings  # in the place of Hydra's own, which are of no configuration
         listed = create_defaults_list(files, "config", parsed, prepend_hydra=True, skip_missing=False)
         if any(override.key_or_group != "hydra.searchpath" for override in listed.config_overrides):
             return None
-        found: Plain = {}
+        lower_names: Plain = {}
         for file in listed.defaults:
             if not (path := str(file.config_path)).startswith("hydra/"):
-                merge_over(found, _packed(files.load_config(path), file))
-        config = _created(found)
+                merge_over(lower_names, _packed(files.load_config(path), file))
+        config = _created(lower_names)
     except (HydraException, OmegaConfBaseException, NeedsHydraError):
         return None
     OmegaConf.set_struct(config, True)
@@ -61,14 +61,14 @@ def _packed(loaded: Any, file: Any) -> Plain:
     from dse.config.renamed_addresses import rename_content
 
     plain = isinstance(loaded, ParsedConfig)
-    found: Any = pickle.loads(loaded.values) if plain else OmegaConf.to_container(loaded.config, resolve=False)
-    if not isinstance(found, dict) or (not file.primary and "hydra" in found):
+    document: Any = pickle.loads(loaded.values) if plain else OmegaConf.to_container(loaded.config, resolve=False)
+    if not isinstance(document, dict) or (not file.primary and "hydra" in document):
         raise NeedsHydraError
-    found.pop("hydra", None)
+    document.pop("hydra", None)
     package = loaded.header["package"] if file.package is None else file.package
     for key in reversed(split_key(package) if package else []):
-        found = {key: found}
-    return dict(found) if plain else rename_content(found)
+        document = {key: document}
+    return dict(document) if plain else rename_content(document)
 
 
 GROUPS: dict[bytes, bytes] = {}
@@ -85,12 +85,12 @@ def _created(values: Plain) -> Any:
     config: Any = OmegaConf.create({}, flags={"no_deepcopy_set_nodes": True})
     for key, value in values.items():
         if isinstance(value, dict):
-            said = pickle.dumps(value)
-            if said not in GROUPS:
+            pickled = pickle.dumps(value)
+            if pickled not in GROUPS:
                 if len(GROUPS) >= MAX_ENTRIES:
                     GROUPS.pop(next(iter(GROUPS)))
-                GROUPS[said] = pickle.dumps(OmegaConf.create(value))
-            value = pickle.loads(GROUPS[said])
+                GROUPS[pickled] = pickle.dumps(OmegaConf.create(value))
+            value = pickle.loads(GROUPS[pickled])
         config[key] = value
     config._set_flag("no_deepcopy_set_nodes", None)
     return config

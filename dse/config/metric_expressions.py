@@ -61,12 +61,12 @@ def parse_metric_expressions(config: Mapping[str, Any]) -> dict[str, MetricExpre
     if not isinstance(texts, Mapping):
         raise DesignError(f"metrics: {texts!r} is not expressions by name, as in metrics={{goodput_per_watt: goodput / power}}")
     known = {str(name): text for name, text in texts.items()}
-    found = {name: _defined(name, known, ()) for name in known}
-    for name, expression in found.items():
+    expressions = {name: _defined(name, known, ()) for name in known}
+    for name, expression in expressions.items():
         wanted = objectives.get(name) if isinstance(objectives, Mapping) else None
         LABELLED.add(name)
         METRICS[name] = Metric(expression.unit, "min" if wanted == "min" else "max", f"{expression.text}, each over all cases")
-    return found
+    return expressions
 
 
 def refuse_conflicting_definitions(several: Sequence[DefinedMetrics]) -> None:
@@ -116,15 +116,15 @@ def _named(metric: str, name: str, texts: Mapping[str, Any], path: tuple[str, ..
 
 def derived_metrics(metrics: Values, defined: DefinedMetrics) -> dict[str, Any]:
     """Derived metrics that given metrics suffice for; NaN where they have no value."""
-    found: dict[str, Any] = {}
+    found_metrics: dict[str, Any] = {}
     for name, expression in defined.items():
         if not expression.inputs <= metrics.keys():
             continue
-        values = {one: np.asarray(metrics[one], dtype=float) for one in expression.inputs}
+        values = {name: np.asarray(metrics[name], dtype=float) for name in expression.inputs}
         with np.errstate(all="ignore"):
             worth = np.asarray(expression.worth(values), dtype=float)
-        found[name] = np.where(np.isfinite(worth), worth, np.nan)
-    return found
+        found_metrics[name] = np.where(np.isfinite(worth), worth, np.nan)
+    return found_metrics
 
 
 def with_derived_metrics(metrics: Mapping[str, float], defined: DefinedMetrics) -> Mapping[str, float]:
@@ -136,10 +136,10 @@ def with_derived_metrics(metrics: Mapping[str, float], defined: DefinedMetrics) 
 
 def input_metrics(names: Collection[str], defined: DefinedMetrics) -> tuple[str, ...]:
     """Metrics that some metrics are derived from, in place of the derived ones."""
-    found: dict[str, None] = {}
+    metrics: dict[str, None] = {}
     for name in names:
-        found.update(dict.fromkeys(sorted(defined[name].inputs, key=stored_metric)) if name in defined else {name: None})
-    return tuple(found)
+        metrics.update(dict.fromkeys(sorted(defined[name].inputs, key=stored_metric)) if name in defined else {name: None})
+    return tuple(metrics)
 
 
 def evaluate_with_derived(
@@ -152,8 +152,8 @@ def evaluate_with_derived(
     metrics: Collection[str] | None = None,
 ) -> Outcomes:
     """Metrics of designs for a workload, derived ones included; otherwise `dse.evaluators.evaluate`."""
-    asked = None if metrics is None else input_metrics(metrics, defined)
-    outcomes = evaluated(designs, workload, fidelity=fidelity, cases=cases, metrics=asked)
+    wanted_metrics = None if metrics is None else input_metrics(metrics, defined)
+    outcomes = evaluated(designs, workload, fidelity=fidelity, cases=cases, metrics=wanted_metrics)
     outcomes.columns.update(derived_metrics(outcomes.columns, defined))
     outcomes.cases.update(derived_metrics(outcomes.cases, defined))
     return outcomes

@@ -18,36 +18,36 @@ GROUPS = ("chip", "mapping", "choices", "as_given")
 """What is of each chip in a configuration; the rest is of all."""
 
 
-def compose_chips(line: CommandLine, one: Callable[[CommandLine], dict[str, Any]]) -> dict[str, Any]:
+def compose_chips(line: CommandLine, compose_one: Callable[[CommandLine], dict[str, Any]]) -> dict[str, Any]:
     """Configuration of a command line; with `chips`, the groups of each chip are under ``chips``.
 
     Args:
         line: what was typed.
-        one: composes a line that names one chip.
+        compose_one: composes a line that names one chip.
 
     Raises:
         DesignError: a list that is none, or a setting that nothing reads.
     """
-    first = one(replace(line, overrides=_settings(line)) if _mentions(line) else line)
+    first = compose_one(replace(line, overrides=_settings(line)) if _mentions(line) else line)
     names = _names(first)
     if not names:
-        return _alone(one(line) if _mentions(line) else first)
+        return _alone(compose_one(line) if _mentions(line) else first)
     for group, instead in (("chip", "name it in chips=[...]"), ("chips", "")):
         if instead and any(override.startswith(f"{group}=") for override in line.overrides):
             raise DesignError(f"{group}: the study is of several chips, {', '.join(names)}; {instead}")
     mappings = _mappings(_of(first.get("mappings"), names, line), names)
-    found = {}
+    configs = {}
     for name in names:
         own = [f"chip={name}", *([f"mapping={mappings[name]}"] if name in mappings else [])]
         try:
-            found[name] = _precise(one(replace(line, overrides=(*line.overrides, *own))))
+            configs[name] = _precise(compose_one(replace(line, overrides=(*line.overrides, *own))))
         except DesignError as error:
             own = [chip for place in line.places for chip in chips_of_study(Path(place.partition("://")[2]))]
             more = f"; the study is of {', '.join(own)}" if own and name not in own else ""
             raise DesignError(f"chips: {name}: {error}{more}") from None
-    head = next(iter(found.values()))
+    head = next(iter(configs.values()))
     return head | {
-        "chips": {name: {group: config[group] for group in GROUPS if group in config} for name, config in found.items()}
+        "chips": {name: {group: config[group] for group in GROUPS if group in config} for name, config in configs.items()}
     }
 
 
@@ -60,10 +60,10 @@ def chips_of_study(folder: Path) -> list[str]:
 
     with path.open(errors="replace") as stream:
         try:
-            said = yaml.safe_load(stream.read(MAX_FILE_BYTES))
+            document = yaml.safe_load(stream.read(MAX_FILE_BYTES))
         except yaml.YAMLError:  # Hydra says what is wrong with it
             return []
-    names = said.get("chips") if isinstance(said, Mapping) else None
+    names = document.get("chips") if isinstance(document, Mapping) else None
     return [str(name) for name in names] if isinstance(names, list) else []
 
 
@@ -78,9 +78,9 @@ def restrict_to_chips(config: Mapping[str, Any], own: Sequence[str]) -> dict[str
     if not isinstance(points, Mapping):
         return dict(config)
     kept = {
-        name: said
-        for name, said in points.items()
-        if not isinstance(said, Mapping) or (chip := said.get("chip", own[0])) in config["chips"] or chip not in own
+        name: point
+        for name, point in points.items()
+        if not isinstance(point, Mapping) or (chip := point.get("chip", own[0])) in config["chips"] or chip not in own
     }
     return {**config, "report": {**config["report"], "points": kept}}
 
@@ -88,8 +88,8 @@ def restrict_to_chips(config: Mapping[str, Any], own: Sequence[str]) -> dict[str
 def _of(mappings: Any, names: list[str], line: CommandLine) -> Any:
     """The mappings that a study says, without those of chips that were typed away."""
     fewer = any(word.lstrip("+").startswith("chips=") for word in line.overrides)
-    said = any(word.lstrip("+~").startswith("mappings") for word in line.overrides)
-    if not fewer or said or not isinstance(mappings, Mapping):
+    names_mappings = any(word.lstrip("+~").startswith("mappings") for word in line.overrides)
+    if not fewer or names_mappings or not isinstance(mappings, Mapping):
         return mappings
     return {chip: mapping for chip, mapping in mappings.items() if chip in names}
 

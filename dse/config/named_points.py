@@ -24,33 +24,35 @@ def named_points(config: Any, space: AnySpace) -> dict[str, dict[str, Value]]:
     """
     if not isinstance(config, Mapping):
         raise DesignError(f"report.points: {config!r} is no points by name, as in points={{NpuSim: {{chip: npu64}}}}")
-    return {str(name): _point(f"report.points.{name}", said, space) for name, said in config.items()}
+    return {str(name): _point(f"report.points.{name}", point, space) for name, point in config.items()}
 
 
-def _point(where: str, said: Any, space: AnySpace) -> dict[str, Value]:
-    if not isinstance(said, Mapping):
-        raise DesignError(f"{where}: {said!r} is no values by knob, as in {{chip: npu64}}; {{}} is the base itself")
-    for address in said:
+def _point(where: str, given_values: Any, space: AnySpace) -> dict[str, Value]:
+    if not isinstance(given_values, Mapping):
+        raise DesignError(f"{where}: {given_values!r} is no values by knob, as in {{chip: npu64}}; {{}} is the base itself")
+    for address in given_values:
         if address not in space.targets:
             raise DesignError(f"{where}: no knob {address!r}; {suggest_nearest(str(address), space.targets)}")
-    bases = {chosen.get(CHIP_KNOB): of for chosen, of in space.each}
-    chip = said.get(CHIP_KNOB, next(iter(bases)))
+    bases = {chosen.get(CHIP_KNOB): chip_base for chosen, chip_base in space.each}
+    chip = given_values.get(CHIP_KNOB, next(iter(bases)))
     if chip not in bases:
         raise DesignError(f"{where}.chip: no chip {chip!r}; {suggest_nearest(str(chip), [str(name) for name in bases])}")
     own = bases[chip]
     base = {address: leaf_at(own.base, leaves[0]) for address, leaves in own.targets.items()}
-    values: dict[str, Value] = {**base, **said, **({CHIP_KNOB: chip} if chip is not None else {})}
-    found = {}
+    values: dict[str, Value] = {**base, **given_values, **({CHIP_KNOB: chip} if chip is not None else {})}
+    point = {}
     for address, value in space.canonical(values).items():
-        found[address] = value if address == CHIP_KNOB else _near(where, own.knob(address), value)
-    return found
+        point[address] = value if address == CHIP_KNOB else _near(where, own.knob(address), value)
+    return point
 
 
 def _near(where: str, knob: Knob, value: Any) -> Value:
     """The value of a knob that is meant."""
     if isinstance(knob, ChoiceKnob):
         same: list[Value] = [
-            one for one in knob.values if one == value or (not knob.words and math.isclose(one, value, rel_tol=1e-9))
+            option
+            for option in knob.values
+            if option == value or (not knob.words and math.isclose(option, value, rel_tol=1e-9))
         ]
         if same:
             return same[0]
@@ -62,11 +64,11 @@ def _near(where: str, knob: Knob, value: Any) -> Value:
 
 def rows_of_points(points: Mapping[str, Mapping[str, Value]], space: AnySpace, frame: pd.DataFrame) -> dict[str, int | None]:
     """Row of each named point in a frame of designs; None if it is not there."""
-    found: dict[str, int | None] = {}
+    rows: dict[str, int | None] = {}
     for name, values in points.items():
-        here = pd.Series(True, index=frame.index)
+        series = pd.Series(True, index=frame.index)
         for knob in space.knobs:
-            here &= frame[knob.address] == values[knob.address] if knob.address in values else frame[knob.address].isna()
-        places = frame.index[here]
-        found[name] = int(frame.index.get_loc(places[0])) if len(places) else None  # type: ignore[arg-type]
-    return found
+            series &= frame[knob.address] == values[knob.address] if knob.address in values else frame[knob.address].isna()
+        places = frame.index[series]
+        rows[name] = int(frame.index.get_loc(places[0])) if len(places) else None  # type: ignore[arg-type]
+    return rows

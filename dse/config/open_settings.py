@@ -55,8 +55,8 @@ def closed_mapping(mapping: Dict[str, Any], workload: Dict[str, Any]) -> tuple[D
         names = [name for name in own if plan.get(name) == AUTO and not (name == "allreduce" and "ep" in plan)]
         return {**plan, **{name: own[name] for name in names}}
 
-    found = {phase: closed(plan) for phase, plan in plans.items()}
-    return {**mapping, **found}, open_tp
+    settings = {phase: closed(plan) for phase, plan in plans.items()}
+    return {**mapping, **settings}, open_tp
 
 
 def allreduce_of(stack: Any, case: type) -> str:
@@ -70,8 +70,8 @@ def allreduce_of(stack: Any, case: type) -> str:
     ('library', 'bidirectional_ring', 'bidirectional_ring')
     """
     parts = COLLECTIVES if case is CollectiveCase else COLLECTIVES[:1]
-    there = isinstance(stack, Dict) and any(stack.get(part) is not None for part in parts)
-    return "library" if there else "bidirectional_ring"
+    has_collectives = isinstance(stack, Dict) and any(stack.get(part) is not None for part in parts)
+    return "library" if has_collectives else "bidirectional_ring"
 
 
 def with_devices(
@@ -93,16 +93,18 @@ def with_devices(
     if not open_tp or not all(isinstance(case, BatchCase | ServingLoad) for case in workload.cases):
         return base, ""
 
-    def on(tp: int) -> Design:
+    def design_at(tp: int) -> Design:
         return replace_leaves(base, dict.fromkeys(open_tp, tp))
 
-    reader = next((leaf for leaf in given if _reads(on(2), workload, leaf) and not _reads(on(1), workload, leaf)), "")
+    reader = next(
+        (leaf for leaf in given if _reads(design_at(2), workload, leaf) and not _reads(design_at(1), workload, leaf)), ""
+    )
     options = _options(open_tp, space)
     least = next((tp for tp in options if tp >= (2 if reader else 1)), options[-1])
-    fewest = next((tp for tp in options if tp >= least and _holds(on(tp), workload)), 0)
+    fewest = next((tp for tp in options if tp >= least and _holds(design_at(tp), workload)), 0)
     none = f"TP {least}, since no TP up to {options[-1]:,} holds the model"
-    found = f"TP {fewest}, the fewest devices that hold the model" + (f" and read {reader}" if reader else "")
-    return on(fewest or least), found if fewest else none
+    reason = f"TP {fewest}, the fewest devices that hold the model" + (f" and read {reader}" if reader else "")
+    return design_at(fewest or least), reason if fewest else none
 
 
 def _options(open_tp: tuple[str, ...], space: Dict[str, Any]) -> list[int]:
@@ -112,13 +114,15 @@ def _options(open_tp: tuple[str, ...], space: Dict[str, Any]) -> list[int]:
     [2, 4]
     """
     powers = [1 << power for power in range(MAX_TP.bit_length())]
-    found = set(powers)
+    found_powers = set(powers)
     for address in open_tp:
         phase, both = (space.get(name) for name in (address, f"mapping.both.{address.rpartition('.')[2]}"))
         values = (phase or both or {}).get("values", ())
-        some = {int(value) for value in values if isinstance(value, int | float) and value >= 1}
-        found = some if some and found == set(powers) else found & some if some else found
-    return sorted(found) or powers
+        degrees = {int(value) for value in values if isinstance(value, int | float) and value >= 1}
+        found_powers = (
+            degrees if degrees and found_powers == set(powers) else found_powers & degrees if degrees else found_powers
+        )
+    return sorted(found_powers) or powers
 
 
 def _reads(design: Design, workload: Workload, leaf: str) -> bool:
@@ -133,10 +137,10 @@ def _holds(design: Design, workload: Workload) -> bool:
     from dse.evaluators.evaluation import limits  # which loads judges
 
     try:
-        found = [limit for limit in limits(design, _one_of_each(workload)) if limit.address == MEMORY]
+        found_limits = [limit for limit in limits(design, _one_of_each(workload)) if limit.address == MEMORY]
     except DesignError:  # said where the design is evaluated
         return False
-    return bool(found) and all(bool(np.all(limit.need <= limit.have)) for limit in found)
+    return bool(found_limits) and all(bool(np.all(limit.need <= limit.have)) for limit in found_limits)
 
 
 def _one_of_each(workload: Workload) -> Workload:

@@ -45,8 +45,8 @@ def explain_override_error(error: Exception, overrides: Sequence[str], chosen: C
     """
     from dse.config.sweep_syntax import error_text, parse_knobs
 
-    if said := unparsable_override_text(overrides):
-        return said
+    if override_text := unparsable_override_text(overrides):
+        return override_text
     text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
     group = re.search(r"Could not (?:find|load) '([\w/]+)/([^']*)'", text)
     if group:
@@ -74,10 +74,10 @@ def explain_override_error(error: Exception, overrides: Sequence[str], chosen: C
         config, address = chosen(), key.groups()[-1]
         if address.startswith("space."):
             within = parse_knobs(config.get("space") or {})
-            there = next((f"space.{one}" for one in within if f"{address}.".startswith(f"space.{one}.")), "")
-            if there:
-                another = f"'~{there}' and '+{there}=...' replace it"
-                return f"{there}: a knob already, to which an override adds nothing; {another}"
+            address_typed = next((f"space.{name}" for name in within if f"{address}.".startswith(f"space.{name}.")), "")
+            if address_typed:
+                another = f"'~{address_typed}' and '+{address_typed}=...' replace it"
+                return f"{address_typed}: a knob already, to which an override adds nothing; {another}"
             hint = f"; {suggest_nearest(address.removeprefix('space.'), within)}" if within else ""
             return f"no knob {address!r} in this space; +{address}=... adds one{hint}"
         return _misspelt(address, config)
@@ -114,9 +114,9 @@ def broken_reference_text(config: dict[str, Any]) -> str:
 
 def _texts(node: dict[str, Any], above: str = "") -> list[str]:
     """Addresses of all values that are text."""
-    here = [f"{above}{name}" for name, below in node.items() if isinstance(below, str)]
+    texts = [f"{above}{name}" for name, below in node.items() if isinstance(below, str)]
     groups = ((name, below) for name, below in node.items() if isinstance(below, dict))
-    return here + [address for name, below in groups for address in _texts(below, f"{above}{name}.")]
+    return texts + [address for name, below in groups for address in _texts(below, f"{above}{name}.")]
 
 
 def _no_name(overrides: Sequence[str]) -> str:
@@ -169,8 +169,8 @@ def _misspelt(address: str, config: dict[str, Any]) -> str:
         if depth == len(path):
             break
         if not isinstance(at, dict) or part not in at:
-            here = ".".join(path[:depth])
-            return f"{here or 'config'}: no field {address!r}; {suggest_nearest(part, at if isinstance(at, dict) else ())}"
+            path_text = ".".join(path[:depth])
+            return f"{path_text or 'config'}: no field {address!r}; {suggest_nearest(part, at if isinstance(at, dict) else ())}"
         at = at[part]
     if isinstance(at, dict) and isinstance(at.get(last), dict) and set(at[last]) <= CONSTANT:
         return f"{address}: one value, not a group of fields; write {address}=VALUE"
@@ -217,8 +217,8 @@ def _left_out(path: Sequence[str], last: str, config: dict[str, Any]) -> bool:
         return False
     kind, at = ROOTS[path[0]], config[path[0]]
     if path == ["chip"]:
-        of = MACHINES[guess_machine(name for name, part in at.items() if part is not None)]
-        return last in of.needs or last in of.may
+        parts = MACHINES[guess_machine(name for name, part in at.items() if part is not None)]
+        return last in parts.needs or last in parts.may
     for name in path[1:]:
         spec = next((spec for spec in fields(kind) if spec.name == name), None)
         kinds = () if spec is None else spec.metadata.get("parts") or (record_type(spec.type),)

@@ -16,10 +16,10 @@ DEFAULT = ("tensor_parallel", "")
 
 def study_paths() -> dict[str, Path]:
     """Study definitions by name: those of the working folder hide those that ship."""
-    found = {}
+    paths = {}
     for folder in (SHIPPED_STUDIES, Path.cwd() / "studies"):
-        found.update({path.parent.name: path for path in sorted(folder.glob("*/study.yaml")) if path.is_file()})
-    return found
+        paths.update({path.parent.name: path for path in sorted(folder.glob("*/study.yaml")) if path.is_file()})
+    return paths
 
 
 @dataclass(frozen=True)
@@ -163,8 +163,8 @@ FIXED = ("--config-name", "-cn", "--config-path", "-cp")
 
 def _flag(name: str) -> str:
     """A flag that Hydra would know by its first letters, in full."""
-    found = [flag for flag in VALUED if name.startswith("--") and len(name) > len("--") and flag.startswith(name)]
-    return found[0] if len(found) == 1 else name
+    flags = [flag for flag in VALUED if name.startswith("--") and len(name) > len("--") and flag.startswith(name)]
+    return flags[0] if len(flags) == 1 else name
 
 
 def _quoted(text: str) -> str:

@@ -38,15 +38,15 @@ def _own(chip: str) -> Mapping[str, str]:
     path = SHIPPED_CONF / "chip" / f"{chip}.yaml"
     if not re.fullmatch(r"\w+", chip) or not path.is_file():
         return MappingProxyType({})
-    found: dict[str, str] = {}
+    presets: dict[str, str] = {}
     for entry in yaml.safe_load(path.read_text()).get("defaults", []):
         if isinstance(entry, str):
-            found |= {} if entry == "_self_" else _own(entry)
+            presets |= {} if entry == "_self_" else _own(entry)
             continue
         ((words, name),) = entry.items()
         group, place = words.removeprefix("override ").strip().lstrip("/").split("@")
-        found[f"{group}@chip" if place == "_here_" else f"{group}@chip.{place}"] = name
-    return MappingProxyType(found)
+        presets[f"{group}@chip" if place == "_here_" else f"{group}@chip.{place}"] = name
+    return MappingProxyType(presets)
 
 
 def preset_overrides(kind: str, address: str) -> str:

@@ -24,7 +24,7 @@ WHOLE, CORE, MATRIX, RATES = "chip.peak", "chip.core.peak", "chip.core.matrix", 
 VECTOR = "vector"
 """What vector engines reach on 16-bit values stands beside the formats of matrix engines."""
 
-RATED = tuple(of.name for of in fields(FormatRates))
+RATED = tuple(field.name for field in fields(FormatRates))
 """Formats that have a rate of their own over that of 16 bits."""
 
 WIDE = ("fp16", "bf16")
@@ -37,7 +37,7 @@ ADDRESSES = (
     RATES,
     WHOLE,
     CORE,
-    *(f"{of}.{name}" for of in (WHOLE, CORE) for name in NAMES),
+    *(f"{group}.{name}" for group in (WHOLE, CORE) for name in NAMES),
     *(f"{RATES}.{name}" for name in RATED),
 )
 """Addresses of which a file may have others than those that somebody types."""
@@ -81,8 +81,8 @@ def with_core_rates(config: Mapping[str, Any], words: Sequence[str]) -> dict[str
     _refuse_knobs(config.get("space"))
     whole = config.get("chip")
     core = whole.get("core") if isinstance(whole, Mapping) else None
-    peaks = [of.get("peak") for of in (whole, core) if isinstance(of, Mapping)]
-    if not isinstance(whole, Mapping) or all(of is None for of in peaks):
+    peaks = [group.get("peak") for group in (whole, core) if isinstance(group, Mapping)]
+    if not isinstance(whole, Mapping) or all(peak is None for peak in peaks):
         return dict(config)
     if not isinstance(core, Mapping) or any(whole.get(part) is not None for part in ("mesh", "tile")):
         raise DesignError(
@@ -91,7 +91,7 @@ def with_core_rates(config: Mapping[str, Any], words: Sequence[str]) -> dict[str
         )
     own = {name: value for name, value in core.items() if name not in ("peak", "matrix", "rates")}
     own |= _of_core(_entries(whole, core, said_by(words, ADDRESSES)), whole)
-    return {**config, "chip": {**{name: of for name, of in whole.items() if name != "peak"}, "core": own}}
+    return {**config, "chip": {**{name: value for name, value in whole.items() if name != "peak"}, "core": own}}
 
 
 def _refuse_knobs(space: Any) -> None:
@@ -107,32 +107,32 @@ def _entries(chip: Mapping[str, Any], core: Mapping[str, Any], typed: set[str]) 
     """What files and overrides say of peaks, in the order in which one counts over another."""
 
     def each() -> Iterator[tuple[int, str, str, Any]]:
-        yield from ((0, f"{CORE}.{name}", name, said) for name, said in _group(core.get("peak"), CORE))
+        yield from ((0, f"{CORE}.{name}", name, value) for name, value in _group(core.get("peak"), CORE))
         if core.get("matrix") is not None:
             yield RANK_OF_MATRIX, MATRIX, "", core["matrix"]
         if "rates" in core and core["rates"] is None:
             yield RANK_OF_RATES, RATES, "", None
-        yield from ((RANK_OF_RATES, f"{RATES}.{name}", name, said) for name, said in (core.get("rates") or {}).items())
+        yield from ((RANK_OF_RATES, f"{RATES}.{name}", name, value) for name, value in (core.get("rates") or {}).items())
         sheet = _group(chip.get("peak"), WHOLE)
-        yield from ((RANK_OF_SHEET, f"{WHOLE}.{name}", name, said) for name, said in (*_implied(sheet, typed), *sheet))
+        yield from ((RANK_OF_SHEET, f"{WHOLE}.{name}", name, value) for name, value in (*_implied(sheet, typed), *sheet))
 
-    found = [
-        Entry(any(is_at_or_below(word, address) or is_at_or_below(address, word) for word in typed), rank, address, name, said)
-        for rank, address, name, said in each()
+    entries = [
+        Entry(any(is_at_or_below(word, address) or is_at_or_below(address, word) for word in typed), rank, address, name, value)
+        for rank, address, name, value in each()
     ]
-    there = (of for of in found if of.said is not None or of.address == RATES)
-    return sorted(there, key=lambda of: (of.typed, of.rank, of.name not in WIDE))
+    other_entries = (entry for entry in entries if entry.said is not None or entry.address == RATES)
+    return sorted(other_entries, key=lambda entry: (entry.typed, entry.rank, entry.name not in WIDE))
 
 
 def _implied(sheet: list[tuple[str, Any]], typed: set[str]) -> list[tuple[str, Any]]:
     """The 16-bit peak of a file's data sheet that says none, after its widest format; nothing of one that is typed."""
-    formats = {name: said for name, said in sheet if name != VECTOR and said is not None}
+    formats = {name: entry for name, entry in sheet if name != VECTOR and entry is not None}
     if not formats or formats.keys() & {*WIDE} or any(is_at_or_below(word, WHOLE) for word in typed):
         return []
     widest = max(formats, key=lambda name: FORMATS[name].bits)
-    said = formats[widest]
-    value = parse_value(_plain(said), "op/s", f"{WHOLE}.{widest}") * FORMATS[widest].bits / FORMATS["fp16"].bits
-    return [("fp16", {**(said if isinstance(said, Mapping) else {"source": "override"}), "value": f"{value!r} op/s"})]
+    entry = formats[widest]
+    value = parse_value(_plain(entry), "op/s", f"{WHOLE}.{widest}") * FORMATS[widest].bits / FORMATS["fp16"].bits
+    return [("fp16", {**(entry if isinstance(entry, Mapping) else {"source": "override"}), "value": f"{value!r} op/s"})]
 
 
 def _group(peaks: Any, address: str) -> list[tuple[str, Any]]:
@@ -144,7 +144,7 @@ def _group(peaks: Any, address: str) -> list[tuple[str, Any]]:
     for name in peaks:
         if name in NAMES:
             continue
-        if blocks := [of for of in BLOCK_SCALED_FORMATS.get(str(name), ()) if FORMATS[of].engine]:
+        if blocks := [name for name in BLOCK_SCALED_FORMATS.get(str(name), ()) if FORMATS[name].engine]:
             raise DesignError(f"{address}: no format {name!r}; set {' or '.join(dict.fromkeys(blocks))}")
         raise DesignError(f"{address}: no format {name!r}; {suggest_nearest(str(name), NAMES)}")
     fp16, bf16 = (_plain(peaks.get(name)) for name in WIDE)
@@ -156,40 +156,40 @@ def _group(peaks: Any, address: str) -> list[tuple[str, Any]]:
 def _of_core(entries: Sequence[Entry], chip: Mapping[str, Any]) -> dict[str, Any]:
     """Constants of a core: of its matrix and vector engines, and rates of formats."""
     peaks: dict[str, float] = {}
-    said: dict[str, Entry] = {}
+    given_entries: dict[str, Entry] = {}
     notes: dict[str, Any] = {}
-    for of in entries:
-        name = "fp16" if of.name in ("", *WIDE) else of.name
-        if of.address == RATES:  # as if nothing narrower than 16 bits were said
+    for entry in entries:
+        name = "fp16" if entry.name in ("", *WIDE) else entry.name
+        if entry.address == RATES:  # as if nothing narrower than 16 bits were said
             peaks = {wide: peaks[wide] for wide in ("fp16", VECTOR) if wide in peaks}
-        elif of.address == MATRIX and isinstance(of.said, Mapping) and "value" not in of.said:
-            notes = dict(of.said)
+        elif entry.address == MATRIX and isinstance(entry.said, Mapping) and "value" not in entry.said:
+            notes = dict(entry.said)
         else:
             before = peaks.get(name)
-            peaks[name], said[name] = _peak(of, peaks, chip), of
-            if name == "fp16" and of.rank in (RANK_OF_MATRIX, RANK_OF_SHEET) and before:  # rates over 16 bits stay
+            peaks[name], given_entries[name] = _peak(entry, peaks, chip), entry
+            if name == "fp16" and entry.rank in (RANK_OF_MATRIX, RANK_OF_SHEET) and before:  # rates over 16 bits stay
                 times = peaks[name] / before
                 peaks |= {other: value * times for other, value in peaks.items() if other not in (name, VECTOR)}
     wide = _wide(peaks)
-    rates = {name: _constant(said[name], "1", peaks[name] / wide) for name in RATED if name in peaks}
+    rates = {name: _constant(given_entries[name], "1", peaks[name] / wide) for name in RATED if name in peaks}
     if rates.keys() == {"fp32"}:
         rates |= dict.fromkeys(("int8", "fp8"), 1 / HALF_RATE)
-    matrix = _constant(said["fp16"], "op/s", 2 * wide) if "fp16" in said else _text(2 * wide)
-    found = {"matrix": {**(matrix if isinstance(matrix, Mapping) else {"value": matrix}), **notes} if notes else matrix}
-    vector = {VECTOR: _constant(said[VECTOR], "op/s", peaks[VECTOR])} if VECTOR in peaks else {}
-    return {**found, "rates": rates or None, **vector}
+    matrix = _constant(given_entries["fp16"], "op/s", 2 * wide) if "fp16" in given_entries else _text(2 * wide)
+    engines = {"matrix": {**(matrix if isinstance(matrix, Mapping) else {"value": matrix}), **notes} if notes else matrix}
+    vector = {VECTOR: _constant(given_entries[VECTOR], "op/s", peaks[VECTOR])} if VECTOR in peaks else {}
+    return {**engines, "rates": rates or None, **vector}
 
 
-def _peak(of: Entry, peaks: Mapping[str, float], chip: Mapping[str, Any]) -> float:
+def _peak(entry: Entry, peaks: Mapping[str, float], chip: Mapping[str, Any]) -> float:
     """Peak of a core that an entry says. [op/s]"""
-    value = parse_value(_plain(of.said), "1" if of.rank == RANK_OF_RATES else "op/s", of.address)
+    value = parse_value(_plain(entry.said), "1" if entry.rank == RANK_OF_RATES else "op/s", entry.address)
     if not value > 0:
-        raise DesignError(f"{of.address}: must be above 0")
-    if of.address == MATRIX:
+        raise DesignError(f"{entry.address}: must be above 0")
+    if entry.address == MATRIX:
         return value / 2
-    if of.rank == RANK_OF_RATES:
+    if entry.rank == RANK_OF_RATES:
         return value * _wide(peaks)
-    return float(f"{value / _cores(chip):.{DIGITS}g}") if is_at_or_below(of.address, WHOLE) else value
+    return float(f"{value / _cores(chip):.{DIGITS}g}") if is_at_or_below(entry.address, WHOLE) else value
 
 
 def _wide(peaks: Mapping[str, float]) -> float:
@@ -203,14 +203,18 @@ def _wide(peaks: Mapping[str, float]) -> float:
     return peaks[widest] * FORMATS[widest].bits / FORMATS["fp16"].bits
 
 
-def _constant(of: Entry, unit: str, value: float) -> Any:
+def _constant(entry: Entry, unit: str, value: float) -> Any:
     """A constant of a core: as it was said, where that is of this kind, or its value with the source of what was said."""
-    if of.address in (MATRIX, f"{CORE}.{VECTOR}") or (of.rank == RANK_OF_RATES and unit == "1"):
-        return of.said
+    if entry.address in (MATRIX, f"{CORE}.{VECTOR}") or (entry.rank == RANK_OF_RATES and unit == "1"):
+        return entry.said
     text = float(f"{value:.{DIGITS}g}") if unit == "1" else _text(value)
-    if isinstance(of.said, Mapping):
-        return {**of.said, "value": text}
-    return {"value": text, "source": "override", "note": f"{of.address}={of.said}"}  # which an answer says of what was set
+    if isinstance(entry.said, Mapping):
+        return {**entry.said, "value": text}
+    return {
+        "value": text,
+        "source": "override",
+        "note": f"{entry.address}={entry.said}",
+    }  # which an answer says of what was set
 
 
 def _text(value: float) -> str:
@@ -225,5 +229,5 @@ def _cores(chip: Mapping[str, Any]) -> float:
     return parse_value(_plain(chip["cores"]), "1", "chip.cores")
 
 
-def _plain(said: Any) -> Any:
-    return said.get("value") if isinstance(said, Mapping) else said
+def _plain(peak: Any) -> Any:
+    return peak.get("value") if isinstance(peak, Mapping) else peak

@@ -88,11 +88,11 @@ def build_question(config: Dict[str, Any], folder: Path, *, fewer: bool = False)
     asked_for = read_workload(
         config, folder, guesses=all(software_of(base.mapping) in SPECULATING_SOFTWARE for base in bases.values())
     )
-    found = {
+    devices = {
         name: with_devices(base, asked_for, open_tp[name], given_leaves(base, config, folder), config["space"])
         for name, base in bases.items()
     }
-    bases = {name: base for name, (base, _) in found.items()}
+    bases = {name: base for name, (base, _) in devices.items()}
     moving, following = split_knobs_and_ties(space_of_chips(config["space"], bases) if fewer else config["space"])
     knobs = parse_conditions([_knob(address, knob, bases) for address, knob in moving.items()], bases)
     knobs = knobs_read_anywhere(bases, knobs) if fewer else knobs
@@ -119,14 +119,16 @@ def build_question(config: Dict[str, Any], folder: Path, *, fewer: bool = False)
         _refuse_snapshots(base.mapping, asked_for)
         _refuse_pooled(base.mapping, asked_for)
         _refuse_apart(base.mapping, asked_for)
-    return Question(base, asked_for, space, tuple(sources), defined, {name: text for name, (_, text) in found.items() if text})
+    return Question(
+        base, asked_for, space, tuple(sources), defined, {name: text for name, (_, text) in devices.items() if text}
+    )
 
 
 def _refuse_snapshots(mapping: Mapping, cases: Workload) -> None:
     """Refuse snapshots of states where there are none: nothing else is kept apart from the blocks of a prefix."""
-    said = mapping.serving is not None and mapping.serving.state_snapshot_tokens is not None
+    has_snapshot = mapping.serving is not None and mapping.serving.state_snapshot_tokens is not None
     models = [case.model for case in cases.cases if isinstance(case, ServingLoad)]
-    if said and not any(fixed_bytes_per_sequence(model, 1.0) for model in models):
+    if has_snapshot and not any(fixed_bytes_per_sequence(model, 1.0) for model in models):
         raise DesignError(
             f"mapping.serving.state_snapshot_tokens: {models[0].name} has no recurrent states to keep; leave it out"
         )
@@ -198,27 +200,27 @@ def _design(config: Dict[str, Any], workload: Dict[str, Any], sources: list[Cons
 
     Beside it the tensor parallelism that is left open, by address.
     """
-    mapping, of = config["mapping"], _with_part(_chip(config["chip"], sources), config.get("as_given"))
-    machine, case = machine_of(of), case_type_of(workload)
+    mapping, part = config["mapping"], _with_part(_chip(config["chip"], sources), config.get("as_given"))
+    machine, case = machine_of(part), case_type_of(workload)
     if (machine, case) not in KINDS:
         raise DesignError(
             f"workload: nothing runs {case_type_name(case)} on this chip, which {_runs(machine)}; try {WHERE[case]}"
         )
     kind = KINDS[machine, case]
     closed, open_tp = closed_mapping(mapping, workload)
-    on = parse_record(Mapping, closed, "mapping", sources)
-    if (plans := software_without_stack(on)) not in kind.software:
-        there = f"{case_type_name(case)} on {MACHINES[machine].name}"
+    record = parse_record(Mapping, closed, "mapping", sources)
+    if (plans := software_without_stack(record)) not in kind.software:
+        case_text = f"{case_type_name(case)} on {MACHINES[machine].name}"
         boxes = f"; or {NODE_HINT}" if machine == POOL and plans in (POOLED_DIES, SERVED_POOLED_DIES) else ""
         raise DesignError(
-            f"mapping: the chosen mapping is for {SOFTWARE[plans].name}; for {there} choose mapping={kind.choices}{boxes}"
+            f"mapping: the chosen mapping is for {SOFTWARE[plans].name}; for {case_text} choose mapping={kind.choices}{boxes}"
         )
-    software_of(on)
-    _refuse(of, case)
-    _refuse_ahead(of, on)
-    _refuse_products(on)
-    _refuse_states(on)
-    return Design(of, on), open_tp
+    software_of(record)
+    _refuse(part, case)
+    _refuse_ahead(part, record)
+    _refuse_products(record)
+    _refuse_states(record)
+    return Design(part, record), open_tp
 
 
 def _chip(chip: Dict[str, Any], sources: list[ConstantSource]) -> Chip:
@@ -235,7 +237,7 @@ def _with_part(chip: Chip, as_given: Dict[str, Any] | None) -> Chip:
     parts = dict.fromkeys((fact for fact in FACTS if is_said(chip, fact)), as_modelled(chip))
     if as_given is not None:
         parts |= dict.fromkeys(as_given["facts"], as_modelled(_chip(as_given["chip"], [])))
-    part = hash_lines(f"{fact}: {record_key(of)}" for fact, of in parts.items())
+    part = hash_lines(f"{fact}: {record_key(part)}" for fact, part in parts.items())
     return replace(chip, published=replace(facts, part=part, given=tuple(parts.items())))
 
 
@@ -248,8 +250,8 @@ def _refuse(chip: Chip, case: type) -> None:
     elif chip.mesh is not None:
         network.parse_faults(chip)
     if chip.mesh is not None and chip.die is not None and (chip.hbm is None) != (chip.dram is None):
-        said = "has no effect without chip.hbm" if chip.hbm is None else "missing; choose a preset: +dram@chip.dram=hbm3"
-        raise DesignError(f"chip.dram: {said}")
+        message = "has no effect without chip.hbm" if chip.hbm is None else "missing; choose a preset: +dram@chip.dram=hbm3"
+        raise DesignError(f"chip.dram: {message}")
     if chip.hbm is not None and chip.hbm.banks is not None:
         memory.check_memory(chip.hbm.banks, "chip.hbm.banks")
     if chip.tile is None:
@@ -323,7 +325,7 @@ def _refuse_stateless(base: Design, workload: Workload) -> None:
 def _refuse_unread(mapping: Mapping, asked_for: Workload) -> None:
     """Refuse formats of tensors that no model has which is asked for."""
     models = [case.model for case in asked_for.cases if isinstance(case, BatchCase | ServingLoad)]
-    here = {
+    tensors = {
         "attention": ("attention", bool(models)),
         "experts": (
             "experts",
@@ -332,20 +334,20 @@ def _refuse_unread(mapping: Mapping, asked_for: Workload) -> None:
         ),
         "index": ("a sparse indexer", any(_indexed(model) for model in models)),
     }
-    for name, (what, there) in here.items() if mapping.precision is not None else ():
-        if not there and getattr(mapping.precision, name) is not None:
+    for name, (what, is_used) in tensors.items() if mapping.precision is not None else ():
+        if not is_used and getattr(mapping.precision, name) is not None:
             raise DesignError(f"mapping.precision.{name}: has no effect, since no model here has {what}; leave it out")
-    _refuse_combine(mapping, there=here["experts"][1])
+    _refuse_combine(mapping, expert=tensors["experts"][1])
 
 
-def _refuse_combine(mapping: Mapping, *, there: bool) -> None:
-    """Refuse a format of what experts send back where they send nothing: `there` says whether a model has any.
+def _refuse_combine(mapping: Mapping, *, expert: bool) -> None:
+    """Refuse a format of what experts send back where they send nothing: `expert` says whether a model has any.
 
     The mappings of many dies with a cache say one whatever the model.
     """
     software = software_of(mapping)
     pooled, tiles = software in (POOLED_DIES, SERVED_POOLED_DIES), software in (MANY_DIES, SERVED_DIES)
-    if getattr(mapping.precision, "combine", None) is None or pooled or (tiles and there):
+    if getattr(mapping.precision, "combine", None) is None or pooled or (tiles and expert):
         return
     why = "no model here has experts" if tiles else "experts send nothing back here"
     raise DesignError(
@@ -372,7 +374,7 @@ def _refuse_stream(chip: Chip) -> None:
 
 
 def _runs(machine: str) -> str:
-    return "runs " + ", ".join(case_type_name(case) for of, case in KINDS if of == machine)
+    return "runs " + ", ".join(case_type_name(case) for machine_name, case in KINDS if machine_name == machine)
 
 
 SHAPE: dict[str, tuple[type, ...]] = {

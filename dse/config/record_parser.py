@@ -83,35 +83,38 @@ def parse_record(cls: type[T], config: Any, address: str, sources: list[Constant
             raise DesignError(f"{address}: no field {f'{address}.{key}'!r}; {suggest_nearest(str(key), names)}")
     values: dict[str, Any] = {}
     for name, spec in names.items():
-        here = f"{address}.{name}"
+        field_address = f"{address}.{name}"
         if name not in config:
             if spec.default is MISSING:
                 others = preset_overrides(cls.__name__, address)
-                raise DesignError(f"{here}: missing; {_meaning(spec)}{f'; {others}' if others else ''}")
+                raise DesignError(f"{field_address}: missing; {_meaning(spec)}{f'; {others}' if others else ''}")
             continue
         group = record_type(hints[name])
         if "refused" in spec.metadata:
             if config[name] is not None:
-                raise DesignError(f"{here}: {spec.metadata['refused']}")
+                raise DesignError(f"{field_address}: {spec.metadata['refused']}")
         elif "table" in spec.metadata:
-            values[name] = _table(spec.metadata["table"], config[name], here, sources)
+            values[name] = _table(spec.metadata["table"], config[name], field_address, sources)
         elif "parts" in spec.metadata:
             kinds = spec.metadata["parts"]
-            there = address if "inline" in spec.metadata else here
+            other_address = address if "inline" in spec.metadata else field_address
             if len(kinds) > 1 and not isinstance(config[name], Dict | None):
-                raise DesignError(f"{here}: {config[name]!r} is not a group of fields; set them one by one, {here}.FIELD=VALUE")
+                raise DesignError(
+                    f"{field_address}: {config[name]!r} is not a group of fields; "
+                    f"set them one by one, {field_address}.FIELD=VALUE"
+                )
             values[name] = (
                 None
                 if config[name] is None
-                else parse_record(best_matching_kind(config[name], kinds), config[name], there, sources)
+                else parse_record(best_matching_kind(config[name], kinds), config[name], other_address, sources)
             )
         elif spec.default is None and config[name] is None:
             continue
         elif group is not None:
             absent = config[name] is None and isinstance(hints[name], UnionType)
-            values[name] = None if absent else parse_record(group, config[name], here, sources)
+            values[name] = None if absent else parse_record(group, config[name], field_address, sources)
         else:
-            values[name] = _leaf(config[name], spec, here, sources)
+            values[name] = _leaf(config[name], spec, field_address, sources)
     if origin:
         sources[begun:] = [_of(source, origin) for source in sources[begun:]]
     return cls(**values) if ranges is None else cls(**values, **{RANGES: ranges})
@@ -124,16 +127,16 @@ def _origin(config: Dict[Any, Any], address: str) -> dict[str, Any]:
     """
     if not f"{address}.".startswith(f"{STACK}."):
         return {}
-    said = {key: config[key] for key in ORIGIN if key in config}
-    rows, by, ranges = said.pop("measured_rows", 0), said.pop("measured_by", ""), said.pop(RANGES, None)
+    origin = {key: config[key] for key in ORIGIN if key in config}
+    rows, by, ranges = origin.pop("measured_rows", 0), origin.pop("measured_by", ""), origin.pop(RANGES, None)
     if isinstance(rows, bool) or not isinstance(rows, int) or rows < 0 or not isinstance(by, str):
         raise DesignError(f"{address}.measured_rows: {rows!r} of {by!r} are no count of measurements and key of their source")
-    for key, chips in said.items():
+    for key, chips in origin.items():
         if not isinstance(chips, list) or not all(isinstance(name, str) for name in chips):
             raise DesignError(f"{address}.{key}: {chips!r} is not a list of chips by name; write [h100, h200]")
-    chips_of = {key: tuple(chips) for key, chips in said.items()}
-    found: dict[str, Any] = chips_of | ({"measured_rows": rows} if rows else {}) | ({"measured_by": by} if by else {})
-    return found if ranges is None else found | {RANGES: _ranges(ranges, f"{address}.{RANGES}")}
+    chips_of = {key: tuple(chips) for key, chips in origin.items()}
+    found_chips_of: dict[str, Any] = chips_of | ({"measured_rows": rows} if rows else {}) | ({"measured_by": by} if by else {})
+    return found_chips_of if ranges is None else found_chips_of | {RANGES: _ranges(ranges, f"{address}.{RANGES}")}
 
 
 def _ranges(config: Any, address: str) -> tuple[tuple[str, float, float], ...]:

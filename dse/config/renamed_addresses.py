@@ -103,23 +103,23 @@ def rename_overrides(words: Sequence[str], config: Mapping[str, Any], others: It
     """
     table = new_address_by_old(guess_machine(_parts(config)))
     before = {new: old for old, new in table.items()}
-    found: list[str] = []
-    said: dict[str, str] = {}
+    overrides: list[str] = []
+    spellings: dict[str, str] = {}
     for word in words:
         for signs, space, address, value in _each(word, {**table, **before, **dict.fromkeys(others)}):
             if not space and signs in ("", "+") and any(is_at_or_below(address, other) for other in others):
                 signs = "++"
             if own := renamed_part(address, table) or renamed_part(address, before):
                 old, new = (own, table[own]) if own in table else (before[own], own)
-                if said.setdefault(f"{space}{new}", own) != own:
+                if spellings.setdefault(f"{space}{new}", own) != own:
                     raise named_twice_error("overrides", old, new)
                 root: Any = config.get("space") if space else config
-                there = old if _has(root, old) and not _has(root, new) else new
-                address = there + address.removeprefix(own)
-                signs = "++" if signs == "+" and there != own else signs  # by the other name it may be there
+                present = old if _has(root, old) and not _has(root, new) else new
+                address = present + address.removeprefix(own)
+                signs = "++" if signs == "+" and present != own else signs  # by the other name it may be there
                 _hint(own, new)
-            found.append(f"{signs}{space}{address}{value}")
-    return tuple(found)
+            overrides.append(f"{signs}{space}{address}{value}")
+    return tuple(overrides)
 
 
 def rename_config(config: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
@@ -141,12 +141,12 @@ def rename_config(config: Mapping[str, Any], words: Sequence[str]) -> dict[str, 
         other = "stack" in typed and new.startswith("mapping.stack.")  # one was chosen in the place of the file's
         return not other and not {new, f"{new}.value"} & typed
 
-    found = _rename_options(_rename_tree(config, machine, counts))
+    root = _rename_options(_rename_tree(config, machine, counts))
     space = {
         address: _rename_knob(address, knob, machine)
-        for address, knob in rename_values(found["space"], machine, "space").items()
+        for address, knob in rename_values(root["space"], machine, "space").items()
     }
-    return {**found, "space": space, "report": _pictures(found.get("report"), machine)}
+    return {**root, "space": space, "report": _pictures(root.get("report"), machine)}
 
 
 def choice(group: str, name: str) -> str:
@@ -160,7 +160,10 @@ def chosen(defaults: Any) -> Any:
     """A list of defaults with the options that it chooses by their names of now."""
     if not isinstance(defaults, list):
         return defaults
-    return [dict(_chosen(key, name) for key, name in one.items()) if isinstance(one, dict) else one for one in defaults]
+    return [
+        dict(_chosen(key, name) for key, name in default.items()) if isinstance(default, dict) else default
+        for default in defaults
+    ]
 
 
 def _chosen(key: Any, name: Any) -> tuple[Any, Any]:
@@ -378,15 +381,17 @@ def _parts(config: Mapping[str, Any]) -> list[str]:
 def _pictures(report: Any, machine: str) -> Any:
     """The pictures of a report; what is none is refused later."""
 
-    def of(picture: Any) -> Any:
+    def rename_picture(picture: Any) -> Any:
         if not isinstance(picture, Mapping):
             return picture
-        return {key: current_address(str(said), machine) if key in ("x", "by") else said for key, said in picture.items()}
+        return {
+            key: current_address(str(setting), machine) if key in ("x", "by") else setting for key, setting in picture.items()
+        }
 
     if not isinstance(report, Mapping):
         return report
     kinds = {kind: report[kind] for kind in ("lines", "bars") if isinstance(report.get(kind), list)}
-    found = {**report, **{kind: [of(picture) for picture in pictures] for kind, pictures in kinds.items()}}
+    found = {**report, **{kind: [rename_picture(picture) for picture in pictures] for kind, pictures in kinds.items()}}
     if isinstance(points := report.get("points"), Mapping):
         found["points"] = {name: _point(values, machine, f"report.points.{name}") for name, values in points.items()}
     return found

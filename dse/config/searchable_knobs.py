@@ -22,8 +22,8 @@ def searchable_knobs(space: Mapping[str, Any], usual: Question, words: Sequence[
             moved = addresses(usual.base, address)
         except DesignError:
             continue
-        said = {*moved, address} & {leaf for name in typed for leaf in _named(usual, name)}
-        if not said and not set(moved) <= idle.keys():
+        leaves = {*moved, address} & {leaf for name in typed for leaf in _named(usual, name)}
+        if not leaves and not set(moved) <= idle.keys():
             kept[address] = knob
     return {address: knob for address, knob in kept.items() if set(knob.get("when", {})) <= set(kept)}
 

@@ -28,17 +28,17 @@ def read_sessions(spec: Mapping[str, Any], count: int, seed: int) -> Requests:
         count: turns of all sessions.
         seed: of the draw.
     """
-    said = spec["sessions"]
-    if not isinstance(said, Mapping) or not {"turns", "think"} <= set(said):
-        raise DesignError(f"workload.sessions: {said!r} are not turns and a time to think, as in {EXAMPLE}")
-    if unknown := [key for key in said if key not in FIELDS]:
+    sessions = spec["sessions"]
+    if not isinstance(sessions, Mapping) or not {"turns", "think"} <= set(sessions):
+        raise DesignError(f"workload.sessions: {sessions!r} are not turns and a time to think, as in {EXAMPLE}")
+    if unknown := [key for key in sessions if key not in FIELDS]:
         raise DesignError(f"workload.sessions: no field {unknown[0]!r}; {suggest_nearest(str(unknown[0]), FIELDS)}")
     turns, think = (
-        parse_value(said["turns"], "1", "workload.sessions.turns"),
-        parse_value(said["think"], "s", "workload.sessions.think"),
+        parse_value(sessions["turns"], "1", "workload.sessions.turns"),
+        parse_value(sessions["think"], "s", "workload.sessions.think"),
     )
-    cv = parse_value(said.get("think_cv", 1), "1", "workload.sessions.think_cv")
-    system, spread = said.get("system", 0), str(said.get("spread", TURN_DISTRIBUTIONS[0]))
+    cv = parse_value(sessions.get("think_cv", 1), "1", "workload.sessions.think_cv")
+    system, spread = sessions.get("system", 0), str(sessions.get("spread", TURN_DISTRIBUTIONS[0]))
     if isinstance(system, bool) or not isinstance(system, int) or system < 0:
         raise DesignError(f"workload.sessions.system: {system!r} is not a whole number of tokens of at least 0")
     try:
@@ -78,11 +78,11 @@ def requests_by_population(served: Requests, spec: Mapping[str, Any]) -> list[tu
     if spec.get("users") is None:
         raise DesignError(f"workload.users: arrivals={CLOSED} needs the number of users, or a list, as in [8,16,32]")
     sessions_of = int((served.turns == 0).sum())
-    found = []
+    requests = []
     for users in read_whole_numbers(dict(spec), "users"):
         if users > sessions_of:
             raise DesignError(
                 f"workload.users: {users} of {sessions_of:,} sessions; set fewer users, or more workload.requests"
             )
-        found.append((f"{len(served):,} requests of {users:,} users in {sessions_of:,} sessions", served.closed(users)))
-    return found
+        requests.append((f"{len(served):,} requests of {users:,} users in {sessions_of:,} sessions", served.closed(users)))
+    return requests

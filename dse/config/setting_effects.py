@@ -75,15 +75,17 @@ class NoEffect:
         return f"{self.address} has no effect {where}" + (f"; {self.reader} uses it" if self.reader else "")
 
 
-def no_effect_records(found: Sequence[NoEffect]) -> list[dict[str, str | None]]:
+def no_effect_records(no_effects: Sequence[NoEffect]) -> list[dict[str, str | None]]:
     """Settings without effect as JSON values."""
-    return [{"setting": one.address, "reader": one.reader or None, "text": str(one)} for one in found]
+    return [
+        {"setting": no_effect.address, "reader": no_effect.reader or None, "text": str(no_effect)} for no_effect in no_effects
+    ]
 
 
-def print_no_effects(found: Sequence[NoEffect]) -> None:
+def print_no_effects(no_effects: Sequence[NoEffect]) -> None:
     """Print settings without effect on standard error, beside the answer."""
-    for one in found:
-        print(f"dse: note: {one}", file=sys.stderr)
+    for no_effect in no_effects:
+        print(f"dse: note: {no_effect}", file=sys.stderr)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,28 +124,28 @@ class TypedSettings:
     def without_effect(self) -> tuple[NoEffect, ...]:
         """Settings without effect on the answer, in the order of the command line."""
         question, formula = self.question, formula_of(self.question.base, self.question.workload)
-        left = [one for one in self.settings if one.others or not self.read.isdisjoint(one.leaves)]
+        left = [setting for setting in self.settings if setting.others or not self.read.isdisjoint(setting.leaves)]
         moving = effective_settings(question, left, formula) if left else set[str]()
-        left = [one for one in left if one.address not in moving]
+        left = [setting for setting in left if setting.address not in moving]
         if self.fidelity not in (formula, CLOSED if formula == STEADY else formula) and left:
             if self.seconds < CHEAP:
                 moving |= effective_settings(question, left, self.fidelity)
             else:
-                seen = _moving(question, [[one] for one in left], self.fidelity)
+                seen = _moving(question, [[setting] for setting in left], self.fidelity)
                 unknown = [True] * (len(left) - len(seen))
-                moving |= {one.address for one, moves in zip(left, [*seen, *unknown], strict=True) if moves}
+                moving |= {setting.address for setting, moves in zip(left, [*seen, *unknown], strict=True) if moves}
         idle = dict[str, list[TypedSetting]]()
-        for one in self.settings:
-            if one.address not in moving:
-                idle.setdefault(one.address, []).append(one)
+        for setting in self.settings:
+            if setting.address not in moving:
+                idle.setdefault(setting.address, []).append(setting)
         readers = _readers(question, idle, self.fidelity)
         return tuple(NoEffect(address, readers.get(address, "")) for address in idle)
 
 
 def not_taken(command: str, config: Mapping[str, Any]) -> tuple[NoEffect, ...]:
     """Settings of groups that a command does not read and a study run does."""
-    found = groups.not_taken(command, config.get("overrides", ()))
-    return tuple(NoEffect(address, "dse run", f"dse {command}") for address in found)
+    addresses = groups.not_taken(command, config.get("overrides", ()))
+    return tuple(NoEffect(address, "dse run", f"dse {command}") for address in addresses)
 
 
 def without_effect(
@@ -160,9 +162,9 @@ def without_effect(
     """
     own = replace(question, base=design) if design is not None else question
     settings = settings_of(own, config, folder)
-    read = frozenset(leaf for one in settings for leaf in one.leaves)
-    said = TypedSettings(own, str(config["fidelity"]), settings, read, inf).without_effect()
-    return (*not_taken(command, config), *said)
+    read = frozenset(leaf for setting in settings for leaf in setting.leaves)
+    effect = TypedSettings(own, str(config["fidelity"]), settings, read, inf).without_effect()
+    return (*not_taken(command, config), *effect)
 
 
 def idle_in_all_designs(command: str, several: Iterable[tuple[Design, Workload]], words: Sequence[str]) -> tuple[NoEffect, ...]:
@@ -174,13 +176,13 @@ def idle_in_all_designs(command: str, several: Iterable[tuple[Design, Workload]]
         words: that were typed.
     """
     idle: list[list[str]] = []
-    for design, asked in several:
-        own = [TypedSetting(address, tuple(some)) for address, some in set_by(design, words).items()]
-        question = Question(design, asked, Space(design, ()), ())
-        moving = effective_settings(question, own, formula_of(design, asked)) if own else set[str]()
-        idle.append([one.address for one in own if one.address not in moving])
-    found = [address for address in (idle[0] if idle else ()) if all(address in some for some in idle)]
-    return (*not_taken(command, {"overrides": words}), *(NoEffect(address) for address in found))
+    for design, workload in several:
+        own = [TypedSetting(address, tuple(leaves)) for address, leaves in set_by(design, words).items()]
+        question = Question(design, workload, Space(design, ()), ())
+        moving = effective_settings(question, own, formula_of(design, workload)) if own else set[str]()
+        idle.append([setting.address for setting in own if setting.address not in moving])
+    addresses = [address for address in (idle[0] if idle else ()) if all(address in leaves for leaves in idle)]
+    return (*not_taken(command, {"overrides": words}), *(NoEffect(address) for address in addresses))
 
 
 def evaluate_typed(
@@ -195,7 +197,7 @@ def evaluate_typed(
         run: evaluates it.
     """
     settings, fidelity = settings_of(question, config, folder), str(config["fidelity"])
-    every = [leaf for one in settings for leaf in one.leaves]
+    every = [leaf for setting in settings for leaf in setting.leaves]
     began = time.process_time()
     if not every or fidelity == formula_of(question.base, question.workload):
         answer, read = run(), set(every)
@@ -208,16 +210,16 @@ def evaluate_typed(
 def settings_of(question: Question, config: Mapping[str, Any], folder: Path) -> list[TypedSetting]:
     """Settings of a chip, a mapping, a model and a workload that overrides set; chip and mapping first."""
     words = [word for word in config.get("overrides", ()) if not word.startswith("-")]
-    found = [TypedSetting(address, tuple(some)) for address, some in set_by(question.base, words).items()]
+    settings = [TypedSetting(address, tuple(leaves)) for address, leaves in set_by(question.base, words).items()]
     for address in dict.fromkeys(word.lstrip("+~").partition("=")[0] for word in words):
         part = address.partition("@")[2]
         if part:  # a whole part of the chip, by one of its leaves
-            found += [
+            settings += [
                 TypedSetting(part, (leaf,)) for leaf, _, _ in iterate_leaves(question.base) if leaf.startswith(f"{part}.")
             ]
         elif address == SEED or address.startswith(OF_LOADS):
-            found.append(TypedSetting(address, (), partial(_workloads, question, config, folder, address)))
-    return found
+            settings.append(TypedSetting(address, (), partial(_workloads, question, config, folder, address)))
+    return settings
 
 
 SEED = "seed"
@@ -254,16 +256,16 @@ def _workloads(question: Question, config: Mapping[str, Any], folder: Path, addr
 def _scaled(value: Any, by: float) -> Any:
     """A number, a quantity or a list of these, times something; None of others."""
     if isinstance(value, list):
-        some = [_scaled(one, by) for one in value]
-        return None if None in some else some
+        scaled = [_scaled(entry, by) for entry in value]
+        return None if None in scaled else scaled
     if isinstance(value, bool) or not value:
         return None
     if isinstance(value, int):
         return max(1, int(value * by))
     if isinstance(value, float):
         return value * by
-    found = NUMBER.fullmatch(value) if isinstance(value, str) else None
-    return f"{float(found[1]) * by!r}{found[2]}" if found and found[2].strip() else None
+    quantity_match = NUMBER.fullmatch(value) if isinstance(value, str) else None
+    return f"{float(quantity_match[1]) * by!r}{quantity_match[2]}" if quantity_match and quantity_match[2].strip() else None
 
 
 def formula_of(design: Design, workload: Workload) -> str:
@@ -274,25 +276,31 @@ def formula_of(design: Design, workload: Workload) -> str:
 def effective_settings(question: Question, settings: Sequence[TypedSetting], fidelity: str) -> set[str]:
     """Settings with another value that changes a metric or a limit, or that can have no other value."""
     design, workload, defined = question.base, question.workload, question.defined
-    here, *_ = _answers([design], workload, defined, fidelity)
-    if here is None or here[0] >= 0:  # nothing is evaluated of what breaks a limit
-        return {one.address for one in settings}
-    own, found = _limits(design, workload), set[str]()
-    tried = [(one.address, other) for one in settings if not one.others for other in _others(design, one.leaves)]
-    found |= {name for name, other in tried if other is None}
-    some = [(name, other) for name, other in tried if other is not None]
-    for (name, other), point in zip(some, _answers([other for _, other in some], workload, defined, fidelity), strict=True):
-        if name not in found and not (point is not None and _same(here, point) and _limits(other, workload) == own):
-            found.add(name)
-    for one in settings:
-        for load in one.others() if one.others else ():
+    base_answer, *_ = _answers([design], workload, defined, fidelity)
+    if base_answer is None or base_answer[0] >= 0:  # nothing is evaluated of what breaks a limit
+        return {setting.address for setting in settings}
+    own, found_settings = _limits(design, workload), set[str]()
+    tried = [
+        (setting.address, other) for setting in settings if not setting.others for other in _others(design, setting.leaves)
+    ]
+    found_settings |= {name for name, other in tried if other is None}
+    variants = [(name, other) for name, other in tried if other is not None]
+    for (name, other), point in zip(
+        variants, _answers([other for _, other in variants], workload, defined, fidelity), strict=True
+    ):
+        if name not in found_settings and not (
+            point is not None and _same(base_answer, point) and _limits(other, workload) == own
+        ):
+            found_settings.add(name)
+    for setting in settings:
+        for load in setting.others() if setting.others else ():
             if load is not None:
                 (point,) = _answers([design], load, defined, fidelity)
-                if point is not None and _same(here, point) and _limits(design, load) == own:
+                if point is not None and _same(base_answer, point) and _limits(design, load) == own:
                     continue
-            found.add(one.address)
+            found_settings.add(setting.address)
             break
-    return found
+    return found_settings
 
 
 def _others(design: Design, several: Sequence[str]) -> Iterator[Design | None]:
@@ -331,33 +339,33 @@ def _answers(designs: Sequence[Design], workload: Workload, defined: DefinedMetr
     if not designs:
         return []
     try:
-        found = evaluate_with_derived(stack_designs(designs), workload, defined, fidelity=fidelity)
+        outcomes = evaluate_with_derived(stack_designs(designs), workload, defined, fidelity=fidelity)
     except DesignError:
         if len(designs) == 1:
             return [None]
         middle = len(designs) // 2
         parts = (designs[:middle], designs[middle:])
-        return [one for some in parts for one in _answers(some, workload, defined, fidelity)]
-    return [_answer(found, row) for row in range(len(designs))]
+        return [answer for part in parts for answer in _answers(part, workload, defined, fidelity)]
+    return [_answer(outcomes, row) for row in range(len(designs))]
 
 
-def _answer(found: Outcomes, row: int) -> Any:
-    if row in found.refused:
+def _answer(outcomes: Outcomes, row: int) -> Any:
+    if row in outcomes.refused:
         return None
-    return int(found.limit[row]), {name: float(column[row]) for name, column in found.columns.items()}
+    return int(outcomes.limit[row]), {name: float(column[row]) for name, column in outcomes.columns.items()}
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(answer: Any, other: Any) -> bool:
     """Whether two designs come out the same."""
-    if one[0] != other[0] or one[1].keys() != other[1].keys():
+    if answer[0] != other[0] or answer[1].keys() != other[1].keys():
         return False
-    pairs = ((value, other[1][name]) for name, value in one[1].items())
+    pairs = ((value, other[1][name]) for name, value in answer[1].items())
     return all(a == b or (isnan(a) and isnan(b)) or (isfinite(a) and isclose(a, b, rel_tol=SAME)) for a, b in pairs)
 
 
 def _limits(design: Design, workload: Workload) -> list[tuple[str, list[float], list[float]]]:
     """What each limit needs and has."""
-    return [(one.address, _floats(one.need), _floats(one.have)) for one in limits(design, workload)]
+    return [(limit.address, _floats(limit.need), _floats(limit.have)) for limit in limits(design, workload)]
 
 
 def _floats(value: Any) -> list[float]:
@@ -368,30 +376,30 @@ def _floats(value: Any) -> list[float]:
 
 def _readers(question: Question, idle: Mapping[str, Sequence[TypedSetting]], fidelity: str) -> dict[str, str]:
     """By setting, the lowest other fidelity at which it has an effect, as it is typed; none of which none is known to."""
-    found: dict[str, str] = {}
+    readers: dict[str, str] = {}
     for word in fidelities(question.base, question.workload) if idle else ():
         if word == fidelity.partition(SUBMESH_MARK)[0] or word in (STEADY, CLOSED):
             continue
-        left = {address: settings for address, settings in idle.items() if address not in found}
+        left = {address: settings for address, settings in idle.items() if address not in readers}
         moves = _moving(question, list(left.values()), word)
-        found |= {address: f"fidelity={word}" for address, one in zip(left, moves, strict=False) if one}
-    return found
+        readers |= {address: f"fidelity={word}" for address, move in zip(left, moves, strict=False) if move}
+    return readers
 
 
 def _moving(question: Question, several: Sequence[Sequence[TypedSetting]], fidelity: str) -> list[bool]:
     """Whether settings change an answer, of a small case where there is one; of the first ones, as time allows."""
-    of_load = any(one.others for some in several for one in some)
+    of_load = any(setting.others for settings in several for setting in settings)
     part = SUBMESH_MARK not in fidelity and not of_load and submesh_text(question.base, question.workload)
     word = f"{fidelity}{SUBMESH_MARK}{SIDE}" if part else fidelity
 
     def moves() -> Iterator[bool]:
-        every = [leaf for some in several for one in some for leaf in one.leaves]
+        every = [leaf for settings in several for setting in settings for leaf in setting.leaves]
         own = question if of_load else replace(question, workload=_small(question.workload))
         own = replace(own, base=replace_leaves(question.base, {leaf: leaf_at(question.base, leaf) for leaf in every}))
         with record_reads(own.base, every) as read:  # of objects of which nothing is known yet
             evaluate_with_derived(stack_designs([own.base]), own.workload, {}, fidelity=word)
-        for some in several:
-            reading = [one for one in some if one.others or not read.isdisjoint(one.leaves)]
+        for settings in several:
+            reading = [setting for setting in settings if setting.others or not read.isdisjoint(setting.leaves)]
             yield bool(reading) and bool(effective_settings(own, reading, word))
 
     return answers_within(READER_SECONDS, moves) if several else []

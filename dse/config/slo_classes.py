@@ -26,71 +26,73 @@ def read_slo_classes(spec: Mapping[str, Any], ttft: float, tpot: float) -> tuple
         spec: fields of the workload.
         ttft, tpot: bounds of those that say none. [s]
     """
-    said = spec.get("slo_classes")
-    if said is None:
+    classes = spec.get("slo_classes")
+    if classes is None:
         if spec.get("class_column") is not None:
             raise DesignError(
                 f"workload.class_column: names the class of each request; set workload.slo_classes too, as in {EXAMPLE}"
             )
         return ()
-    if not isinstance(said, list) or not said or not all(isinstance(one, Mapping) for one in said):
-        raise DesignError(f"workload.slo_classes: {said!r} is not a list of classes, as in {EXAMPLE}")
-    found = tuple(_class(place, one, ttft, tpot) for place, one in enumerate(said))
-    names = [one.name for one in found]
+    if not isinstance(classes, list) or not classes or not all(isinstance(entry, Mapping) for entry in classes):
+        raise DesignError(f"workload.slo_classes: {classes!r} is not a list of classes, as in {EXAMPLE}")
+    slo_classes = tuple(_class(place, entry, ttft, tpot) for place, entry in enumerate(classes))
+    names = [slo_class.name for slo_class in slo_classes]
     if len(set(names)) < len(names):
         raise DesignError(f"workload.slo_classes: a name is listed twice in {', '.join(names)}")
-    return found
+    return slo_classes
 
 
-def assign_slo_classes(requests: Requests, of: tuple[SloClass, ...], spec: Mapping[str, Any], seed: int) -> Requests:
+def assign_slo_classes(requests: Requests, classes: tuple[SloClass, ...], spec: Mapping[str, Any], seed: int) -> Requests:
     """Requests with their SLO class and rank, from a trace column or drawn by shares.
 
     Args:
         requests: with `kinds` where a column says them.
-        of: their classes; none leaves requests as they are.
+        classes: their classes; none leaves requests as they are.
         spec: fields of the workload.
         seed: of the draw.
     """
-    if not of:
+    if not classes:
         return requests
-    shares = [one.get("share") for one in spec["slo_classes"]]
+    shares = [slo_class.get("share") for slo_class in spec["slo_classes"]]
     if spec.get("class_column") is not None:
         if any(share is not None for share in shares):
             raise DesignError("workload.slo_classes: class_column names the class of each request; remove share")
         kinds = requests.kinds
     else:
-        kinds = np.random.default_rng((seed, SEED_OFFSET)).choice(len(of), len(requests), p=_shares(shares)).astype(np.int32)
+        kinds = (
+            np.random.default_rng((seed, SEED_OFFSET)).choice(len(classes), len(requests), p=_shares(shares)).astype(np.int32)
+        )
         kinds = kinds[requests.sessions] if len(requests.before) else kinds  # all turns of a session are of one
-    ranks = np.unique([one.priority for one in of], return_inverse=True)[1][kinds]
+    ranks = np.unique([slo_class.priority for slo_class in classes], return_inverse=True)[1][kinds]
     return replace(requests, kinds=kinds, ranks=ranks.astype(np.int32) if ranks.any() else requests.ranks)
 
 
-def _class(place: int, said: Mapping[str, Any], ttft: float, tpot: float) -> SloClass:
+def _class(place: int, entry: Mapping[str, Any], ttft: float, tpot: float) -> SloClass:
     where = f"workload.slo_classes.{place}"
-    if unknown := [key for key in said if key not in FIELDS]:
+    if unknown := [key for key in entry if key not in FIELDS]:
         raise DesignError(f"{where}: no field {unknown[0]!r}; {suggest_nearest(str(unknown[0]), FIELDS)}")
-    if not isinstance(said.get("name"), str) or not said["name"]:
-        raise DesignError(f"{where}.name: {said.get('name')!r} is not a name, as in {EXAMPLE}")
-    priority = said.get("priority", 0)
+    if not isinstance(entry.get("name"), str) or not entry["name"]:
+        raise DesignError(f"{where}.name: {entry.get('name')!r} is not a name, as in {EXAMPLE}")
+    priority = entry.get("priority", 0)
     if isinstance(priority, bool) or not isinstance(priority, int):
         raise DesignError(f"{where}.priority: {priority!r} is not a whole number; the class with the least is served first")
     first, each = (
-        parse_value(said[key], "s", f"{where}.{key}") if key in said else usual
+        parse_value(entry[key], "s", f"{where}.{key}") if key in entry else usual
         for key, usual in (("ttft", ttft), ("tpot", tpot))
     )
     if min(first, each) <= 0:
         raise DesignError(f"{where}: bounds of {first:g} s and {each:g} s; each must be above 0")
-    return SloClass(said["name"], first, each, priority)
+    return SloClass(entry["name"], first, each, priority)
 
 
-def _shares(said: list[Any]) -> list[float]:
+def _shares(shares: list[Any]) -> list[float]:
     """Of the requests, by class."""
-    for place, share in enumerate(said):
+    for place, share in enumerate(shares):
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
             raise DesignError(
                 f"workload.slo_classes.{place}.share: {share!r} is not a share of the requests above 0 and at most 1; set it, "
                 "or workload.class_column of a trace"
             )
-    if abs(sum(said) - 1) > 1e-6:
-        raise DesignError(f"workload.slo_classes: shares of {' + '.join(f'{share:g}' for share in said)} are not 1 together")
-    return [share / sum(said) for share in said]
+    if abs(sum(shares) - 1) > 1e-6:
+        raise DesignError(f"workload.slo_classes: shares of {' + '.join(f'{share:g}' for share in shares)} are not 1 together")
+    return [share / sum(shares) for share in shares]

@@ -16,26 +16,26 @@ def parse_knobs(space: Any, prefix: str = "") -> dict[str, dict[str, Any]]:
         raise DesignError(
             f"space.{prefix.rstrip('.')}: {space!r} is not a sweep; write choice(...), range(...) or interval(...)"
         )
-    found: dict[str, dict[str, Any]] = {}
+    knobs: dict[str, dict[str, Any]] = {}
     for key, entry in space.items():
         address = f"{prefix}{key}"
         if isinstance(entry, dict) and "sweep" in entry:
             unknown = set(entry) - {"sweep", "when"}
             if unknown:
                 raise DesignError(f"space.{address}: a knob has sweep and when; got {', '.join(sorted(unknown))}")
-            found[address] = _sweep(address, entry["sweep"]) | {"when": dict(_flat(entry.get("when") or {}))}
+            knobs[address] = _sweep(address, entry["sweep"]) | {"when": dict(_flat(entry.get("when") or {}))}
         elif isinstance(entry, dict) and "tied" in entry:
             unknown = set(entry) - {"tied", "when"}
             if unknown:
                 raise DesignError(f"space.{address}: what is tied has tied and when; got {', '.join(sorted(unknown))}")
-            found[address] = {"tied": entry["tied"], "when": dict(_flat(entry.get("when") or {}))}
+            knobs[address] = {"tied": entry["tied"], "when": dict(_flat(entry.get("when") or {}))}
         elif isinstance(entry, dict):
-            found |= parse_knobs(entry, f"{address}.")
+            knobs |= parse_knobs(entry, f"{address}.")
         elif isinstance(entry, list):
-            found[address] = {"values": entry}
+            knobs[address] = {"values": entry}
         elif entry is not None:
-            found[address] = _sweep(address, entry)
-    return found
+            knobs[address] = _sweep(address, entry)
+    return knobs
 
 
 MAX_VALUES = 100_000

@@ -34,14 +34,14 @@ def space_of_chips(space: Mapping[str, Any], bases: Mapping[str, Design]) -> dic
     kept: dict[str, Any] = {}
     for address, entry in space.items():
         when = dict(entry.get("when") or {})
-        said = when.pop("chip", list(bases))
-        names = [name for name in bases if name in (said if isinstance(said, list) else [said])]
+        given_chips = when.pop("chip", list(bases))
+        names = [name for name in bases if name in (given_chips if isinstance(given_chips, list) else [given_chips])]
         try:
-            there = chips_with_address({name: bases[name] for name in names}, address) if names else []
+            other_chips = chips_with_address({name: bases[name] for name in names}, address) if names else []
         except DesignError:
             continue
-        if there:
-            chips = {"chip": there} if len(there) < len(bases) else {}
+        if other_chips:
+            chips = {"chip": other_chips} if len(other_chips) < len(bases) else {}
             kept[address] = {**entry, "when": {**when, **chips}}
     while lost := [address for address, entry in kept.items() if not {*entry["when"]} <= {*kept, "chip"}]:
         kept = {address: entry for address, entry in kept.items() if address not in lost}
@@ -61,33 +61,36 @@ def parse_ties(
     Raises:
         DesignError: an address that there is not, units that do not fit, a circle, or what follows no knob.
     """
-    found: dict[str, list[TiedLeaf]] = {name: [] for name in bases}
+    leaves: dict[str, list[TiedLeaf]] = {name: [] for name in bases}
     for address, entry in config.items():
         for name in _chips(address, entry, bases):
-            found[name].append(_tied(address, str(entry["tied"]), bases[name], name))
-    return {name: _ordered(several, knobs, bases[name]) for name, several in found.items()}
+            leaves[name].append(_tied(address, str(entry["tied"]), bases[name], name))
+    return {name: _ordered(several, knobs, bases[name]) for name, several in leaves.items()}
 
 
-def space_with_ties(base: Design, knobs: Sequence[Knob], tied: Sequence[TiedLeaf], said: Collection[str] = ()) -> Space:
+def space_with_ties(
+    base: Design, knobs: Sequence[Knob], tied: Sequence[TiedLeaf], typed_addresses: Collection[str] = ()
+) -> Space:
     """Space over a design named by overrides, with the tied settings of a study.
 
     Args:
         base: the design, as it was typed.
         knobs: of the study.
         tied: of the study, each after those that it is made of.
-        said: addresses that were given values. What is tied and was given another value than it follows to is not tied here.
+        typed_addresses: addresses that were given values. What is tied and was given another value than it follows to is not
+            tied here.
 
     Raises:
         DesignError: a leaf would follow to a value that it cannot have, or a knob is not of this design.
     """
-    typed = {leaf for address in said for leaf in _leaves(base, address)}
+    typed = {leaf for address in typed_addresses for leaf in _leaves(base, address)}
     kept, moved = list[TiedLeaf](), dict[str, float]()
-    for one in tied:
-        value = float(one.worth({leaf: moved.get(leaf, leaf_at(base, leaf)) for leaf in one.inputs}))
-        targets = addresses(base, one.address)
+    for leaf in tied:
+        value = float(leaf.worth({leaf: moved.get(leaf, leaf_at(base, leaf)) for leaf in leaf.inputs}))
+        targets = addresses(base, leaf.address)
         if typed.isdisjoint(targets) or all(leaf_at(base, leaf) == value for leaf in targets):
             moved |= dict.fromkeys(targets, value)
-            kept.append(one)
+            kept.append(leaf)
     alone = Space(base, (), tuple(kept))  # refuses a value that a leaf cannot have
     return Space(alone.following(base), tuple(knobs), tuple(kept))
 
@@ -103,21 +106,21 @@ def _leaves(base: Design, address: str) -> list[str]:
 def _chips(address: str, entry: Mapping[str, Any], bases: Mapping[str, Design]) -> list[str]:
     """The chips on which a leaf is tied."""
     try:
-        there = chips_with_address(bases, address)
+        chips = chips_with_address(bases, address)
     except DesignError as error:
         raise DesignError(f"space: {error}") from None
     when = dict(entry.get("when") or {})
-    said = when.pop("chip", None)
+    names = when.pop("chip", None)
     if when:
         raise DesignError(f"space.{address}: a tied setting holds for all designs of a chip; 'when' may name only chip")
-    if said is None:
-        return there
-    wanted = [str(name) for name in (said if isinstance(said, list) else [said])]
+    if names is None:
+        return chips
+    wanted = [str(name) for name in (names if isinstance(names, list) else [names])]
     for name in wanted:
         if name not in bases:
             raise DesignError(f"space.{address}: 'when' names chip {name!r}; {suggest_nearest(name, bases)}")
-        if name not in there:
-            raise DesignError(f"space.{address}: chip {name} has no such field; those that have it: {', '.join(there)}")
+        if name not in chips:
+            raise DesignError(f"space.{address}: chip {name} has no such field; those that have it: {', '.join(chips)}")
     return wanted
 
 
@@ -133,23 +136,23 @@ def _tied(address: str, text: str, base: Design, chip: str) -> TiedLeaf:
         except DesignError as error:
             more = f"; without chip {chip}, list the others, as in when: {{chip: [...]}}" if chip else ""
             raise DesignError(f"{where}: {error}{more}") from None
-        of = field_at(base, leaf)
-        if not _number(of):
+        field = field_at(base, leaf)
+        if not _number(field):
             raise DesignError(f"{where}: {other} is a word, and no number")
-        return UnitExpression(dimension(of.metadata["unit"] or "1"), frozenset((leaf,)), lambda values: values[leaf])
+        return UnitExpression(dimension(field.metadata["unit"] or "1"), frozenset((leaf,)), lambda values: values[leaf])
 
-    found = parse_unit_expression(text, where, named, VALID)
+    unit_expression = parse_unit_expression(text, where, named, VALID)
     unit = spec.metadata["unit"] or "1"
-    scale = conversion_factor(dimension(unit), found.unit)
+    scale = conversion_factor(dimension(unit), unit_expression.unit)
     if scale is None:
-        is_in, comes = "a plain number" if unit == "1" else f"in {unit}", unit_text(found.unit)
+        is_in, comes = "a plain number" if unit == "1" else f"in {unit}", unit_text(unit_expression.unit)
         per = "" if comes == "1" else f" / '1 {comes}'"
         scaled = f"({text}){per}" + ("" if unit == "1" else f" * '1 {unit}'")
         raise DesignError(
             f"{where}: {text} is {comes}, and {address} is {is_in}; quantities in quotes may scale it, as in {scaled}"
         )
-    worth = found.worth
-    return TiedLeaf(address, text, tuple(sorted(found.inputs)), lambda values: worth(values) * scale)
+    worth = unit_expression.worth
+    return TiedLeaf(address, text, tuple(sorted(unit_expression.inputs)), lambda values: worth(values) * scale)
 
 
 def _number(spec: Field[Any]) -> bool:
@@ -159,29 +162,33 @@ def _number(spec: Field[Any]) -> bool:
 
 def _ordered(several: Sequence[TiedLeaf], knobs: Sequence[Knob], base: Design) -> tuple[TiedLeaf, ...]:
     """Each after those that it is made of; refuses circles, and what follows no knob."""
-    by_leaf = {leaf: one for one in several for leaf in addresses(base, one.address)}
+    by_leaf = {leaf: tie for tie in several for leaf in addresses(base, tie.address)}
     moved = set[str]()
     for knob in knobs:
         try:
             moved.update(addresses(base, knob.address))
         except DesignError:  # of another chip
             continue
-    found, follows = dict[str, TiedLeaf](), dict[str, bool]()
+    ordered, follows = dict[str, TiedLeaf](), dict[str, bool]()
 
-    def place(one: TiedLeaf, path: tuple[str, ...]) -> bool:
-        if one.address in path:
+    def place(single_leaf: TiedLeaf, path: tuple[str, ...]) -> bool:
+        if single_leaf.address in path:
             raise DesignError(
-                f"space.{one.address}: depends on itself by {', '.join(path[path.index(one.address) + 1 :]) or 'itself'}"
+                f"space.{single_leaf.address}: depends on itself by "
+                f"{', '.join(path[path.index(single_leaf.address) + 1 :]) or 'itself'}"
             )
-        if one.address not in found:
-            moves = [place(by_leaf[leaf], (*path, one.address)) if leaf in by_leaf else leaf in moved for leaf in one.inputs]
-            found[one.address], follows[one.address] = one, any(moves)
-        return follows[one.address]
+        if single_leaf.address not in ordered:
+            moves = [
+                place(by_leaf[leaf], (*path, single_leaf.address)) if leaf in by_leaf else leaf in moved
+                for leaf in single_leaf.inputs
+            ]
+            ordered[single_leaf.address], follows[single_leaf.address] = single_leaf, any(moves)
+        return follows[single_leaf.address]
 
-    for one in several:
-        if not place(one, ()):
+    for leaf in several:
+        if not place(leaf, ()):
             raise DesignError(
-                f"space.{one.address}: {one.text} depends on no knob of this space and is the same for all designs; "
-                f"set it, as in {one.address}=VALUE"
+                f"space.{leaf.address}: {leaf.text} depends on no knob of this space and is the same for all designs; "
+                f"set it, as in {leaf.address}=VALUE"
             )
-    return tuple(found.values())
+    return tuple(ordered.values())

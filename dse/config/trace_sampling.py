@@ -43,26 +43,26 @@ class Draw:
                 self.known[count, seed] = self._classed(read_sessions(dict(self.spec), count, seed), seed)
             return self.known[count, seed]
         if self.trace is not None:
-            some = self.trace.shuffled(seed) if self.spec.get("shuffle") else self.trace
-            return self._classed(some.first(count), seed)
+            requests = self.trace.shuffled(seed) if self.spec.get("shuffle") else self.trace
+            return self._classed(requests.first(count), seed)
         each = (read_whole_numbers(dict(self.spec), "prompt")[0], read_whole_numbers(dict(self.spec), "output")[0])
         return self._classed(make_requests([each] * count), seed)
 
-    def _classed(self, some: Requests, seed: int) -> Requests:
+    def _classed(self, requests: Requests, seed: int) -> Requests:
         if self.spec.get("max_length") is not None:
-            some = some.clipped(read_whole_numbers(dict(self.spec), "max_length")[0])
-        if self.longest and some.longest > self.longest:
-            some = some.clipped(self.longest)
-        return assign_slo_classes(some, self.classes, self.spec, seed)
+            requests = requests.clipped(read_whole_numbers(dict(self.spec), "max_length")[0])
+        if self.longest and requests.longest > self.longest:
+            requests = requests.clipped(self.longest)
+        return assign_slo_classes(requests, self.classes, self.spec, seed)
 
     def __call__(self, count: int, seed: int, rate: float) -> Requests:
         """So many requests as they come, at a rate, or of so many users where the population is closed. [1/s]"""
         if self.spec["arrivals"] != CLOSED:
             return requests_by_rate(self.lengths(count, seed), {**self.spec, "rate": f"{rate!r} Hz"}, seed)[0][1]
         key = count, seed, float(round(rate))
-        if (some := self.asked.get(key)) is None:  # many deployments are asked by as many users
-            some = requests_by_rate(self.lengths(count, seed), {**self.spec, "users": round(rate)}, seed)[0][1]
+        if (requests := self.asked.get(key)) is None:  # many deployments are asked by as many users
+            requests = requests_by_rate(self.lengths(count, seed), {**self.spec, "users": round(rate)}, seed)[0][1]
             while len(self.asked) >= ASKED:
                 self.asked.pop(next(iter(self.asked)), None)
-            self.asked[key] = some
-        return some
+            self.asked[key] = requests
+        return requests

@@ -105,14 +105,14 @@ def _power(base: UnitExpression, by: UnitExpression, where: str) -> UnitExpressi
 
 
 def _of_two(kind: type, left: UnitExpression, right: UnitExpression, where: str) -> UnitExpression:
-    inputs, does, one, other = left.inputs | right.inputs, ARITHMETIC[kind], left.worth, right.worth
+    inputs, does, left_worth, other = left.inputs | right.inputs, ARITHMETIC[kind], left.worth, right.worth
     if kind in (ast.Mult, ast.Div):
         unit = left.unit * right.unit if kind is ast.Mult else left.unit / right.unit
-        return UnitExpression(unit, inputs, lambda values: does(one(values), other(values)))
+        return UnitExpression(unit, inputs, lambda values: does(left_worth(values), other(values)))
     scale = conversion_factor(left.unit, right.unit)
     if scale is None:
         sign = "+" if kind is ast.Add else "-"
         raise DesignError(
             f"{where}: units do not fit, {unit_text(left.unit)} {sign} {unit_text(right.unit)}; both sides need the same"
         )
-    return UnitExpression(left.unit, inputs, lambda values: does(one(values), other(values) * scale))
+    return UnitExpression(left.unit, inputs, lambda values: does(left_worth(values), other(values) * scale))

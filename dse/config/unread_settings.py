@@ -35,11 +35,11 @@ def given_leaves(base: Design, config: Mapping[str, Any], folder: Path) -> list[
     of_file = (_inside(group_in_study_file(config, folder, group), f"{group}.") for group in ("mapping", "chip"))
     addresses = [
         *sorted(given(config.get("overrides", ()), own)),
-        *(current_address(address, machine) for some in of_file for address, _ in some),
+        *(current_address(address, machine) for entries in of_file for address, _ in entries),
         *config["space"],
     ]
-    found = (leaf for address in addresses for leaf in leaves_named(base, address.removesuffix(".value")))
-    return list(dict.fromkeys(found))
+    leaves = (leaf for address in addresses for leaf in leaves_named(base, address.removesuffix(".value")))
+    return list(dict.fromkeys(leaves))
 
 
 def knobs_read_anywhere(bases: Mapping[str, Design], knobs: Sequence[Knob]) -> tuple[Knob, ...]:
@@ -76,14 +76,14 @@ def refuse_unread_settings(bases: Mapping[str, Design], knobs: Sequence[Knob], c
     for knob in knobs:
         if beside := _beside(bases, knob.address, knobs):
             raise DesignError(f"space.{knob.address}: has no effect with {beside}; leave it out")
-    told = dict(_typed(config.get("overrides", ())))
-    chosen = {leaf for address in told for base in bases.values() for leaf in leaves_named(base, address)}
+    typed = dict(_typed(config.get("overrides", ())))
+    chosen = {leaf for address in typed for base in bases.values() for leaf in leaves_named(base, address)}
     own = {} if _idle(bases, knobs) == set() else dict(_inside(group_in_study_file(config, folder, "mapping"), MAPPING))
-    for address, value in (own | told).items():
+    for address, value in (own | typed).items():
         if value in (None, 0, 0.0):  # not said, or chosen by the model
             continue
-        if beside := _beside(bases, address, knobs, {*told, *own}):
-            if address not in told and {part.partition("=")[0] for part in beside.split(", ")} & chosen:
+        if beside := _beside(bases, address, knobs, {*typed, *own}):
+            if address not in typed and {part.partition("=")[0] for part in beside.split(", ")} & chosen:
                 continue
             raise DesignError(f"{address}: has no effect with {beside}; leave it out")
 
@@ -96,21 +96,21 @@ def refuse_settings_unread_by_workload(
     Raises:
         DesignError: the first of them, by its address, and what to say instead.
     """
-    of = {
+    unread_by_chip = {
         name: unread_by_workload(base, asked_for, [leaf for knob in knobs for leaf in leaves_named(base, knob.address)])
         for name, base in bases.items()
     }
-    if not any(of.values()):
+    if not any(unread_by_chip.values()):
         return
     words = config.get("overrides", ())
-    said = dict(_inside(group_in_study_file(config, folder, "mapping"), MAPPING)) | dict(_typed(words))
-    told = [address for address, value in said.items() if value not in (None, 0, 0.0)]
+    settings = dict(_inside(group_in_study_file(config, folder, "mapping"), MAPPING)) | dict(_typed(words))
+    typed = [address for address, value in settings.items() if value not in (None, 0, 0.0)]
     moved = [knob.address for knob in knobs if not knob.address.endswith(".experts")]  # spaces are for models with and without
-    for prefix, address in (*(("space.", address) for address in moved), *(("", address) for address in told)):
-        here = {name: found for name, base in bases.items() if (found := _set(base, address, said))}
-        if here and all(set(found) <= of[name].keys() for name, found in here.items()):
-            name, found = next(iter(here.items()))
-            raise DesignError(f"{prefix}{address}: has no effect, since {of[name][found[0]]}")
+    for prefix, address in (*(("space.", address) for address in moved), *(("", address) for address in typed)):
+        leaves_by_chip = {name: leaves for name, base in bases.items() if (leaves := _set(base, address, settings))}
+        if leaves_by_chip and all(set(leaves) <= unread_by_chip[name].keys() for name, leaves in leaves_by_chip.items()):
+            name, leaves = next(iter(leaves_by_chip.items()))
+            raise DesignError(f"{prefix}{address}: has no effect, since {unread_by_chip[name][leaves[0]]}")
 
 
 def refuse_unread_overrides(base: Design, asked_for: Workload, words: Sequence[str], others: Sequence[str] = ()) -> None:
@@ -125,12 +125,12 @@ def refuse_unread_overrides(base: Design, asked_for: Workload, words: Sequence[s
     Raises:
         DesignError: the first of them, by its address.
     """
-    told, of = {*dict(_typed([*others, *words]))}, {"": base}
+    typed, designs = {*dict(_typed([*others, *words]))}, {"": base}
     for address, value in _typed(words):
-        if value not in (None, 0, 0.0) and (beside := _beside(of, address, (), told)):
+        if value not in (None, 0, 0.0) and (beside := _beside(designs, address, (), typed)):
             raise DesignError(f"{address}: has no effect with {beside}; leave it out")
     typed_alone = [word for word in words if not word.startswith("study=")]  # without the lines of a study's file
-    refuse_settings_unread_by_workload(of, asked_for, (), {"overrides": typed_alone}, Path())
+    refuse_settings_unread_by_workload(designs, asked_for, (), {"overrides": typed_alone}, Path())
 
 
 def unread_by_workload(base: Design, asked_for: Workload, moved: Collection[str] = ()) -> dict[str, str]:
@@ -146,8 +146,10 @@ def unread_by_workload(base: Design, asked_for: Workload, moved: Collection[str]
 
 def _of_stack(base: Design, asked_for: Workload, moved: Collection[str]) -> dict[str, str]:
     unread = unread_stack_leaves(base, asked_for, moved)
-    found = {leaf: leaf.removeprefix(STACK).partition(".")[0] for leaf, _, _ in iterate_leaves(base.mapping, MAPPING) if unread}
-    return {leaf: f"{unread[name]}; leave it out" for leaf, name in found.items() if leaf.startswith(STACK) and name in unread}
+    leaves = {
+        leaf: leaf.removeprefix(STACK).partition(".")[0] for leaf, _, _ in iterate_leaves(base.mapping, MAPPING) if unread
+    }
+    return {leaf: f"{unread[name]}; leave it out" for leaf, name in leaves.items() if leaf.startswith(STACK) and name in unread}
 
 
 def _of_plans(base: Design, asked_for: Workload) -> dict[str, str]:
@@ -162,10 +164,10 @@ def _of_plans(base: Design, asked_for: Workload) -> dict[str, str]:
         others = ("mapping.gemv", "mapping.ktree_k", "mapping.gemv_result")
         return dict.fromkeys(others, "workload=gemm multiplies matrices; set mapping.gemm, or workload=gemv")
     if software == DEVICES and not isinstance(case, BatchCase):
-        read = sorted({leaf for one in asked_for.cases for leaf in _divided(one)})
+        read = sorted({leaf for case in asked_for.cases for leaf in _divided(case)})
         plans = [leaf for leaf, _, _ in iterate_leaves(base.mapping, MAPPING) if leaf.startswith(PLANS) and leaf not in read]
         return dict.fromkeys(plans, f"{case_type_name(type(case))} alone use only {' and '.join(read)}; leave it out")
-    models = [one.model for one in asked_for.cases if isinstance(one, BatchCase | ServingLoad)]
+    models = [case.model for case in asked_for.cases if isinstance(case, BatchCase | ServingLoad)]
     if software in (PIPELINES, SERVED_PIPELINES) and not any(model.experts for model in models):
         both = (f"mapping.{phase}.experts" for phase in ("prefill", "decode"))
         return dict.fromkeys(both, "no model here has experts; leave it out")
@@ -191,24 +193,24 @@ def _idle(bases: Mapping[str, Design], knobs: Sequence[Knob]) -> set[str]:
     }
 
 
-def _beside(bases: Mapping[str, Design], address: str, knobs: Sequence[Knob], said: set[str] | None = None) -> str:
+def _beside(bases: Mapping[str, Design], address: str, knobs: Sequence[Knob], typed: set[str] | None = None) -> str:
     """Beside what no chip reads the leaves of an address; "" where some chip may, or none has them.
 
     Args:
         bases: by chip.
         address: of leaves of one phase or of both.
         knobs: of the space.
-        said: addresses that somebody says; decode follows prefill where its own is not among them. None where it does not.
+        typed: addresses that somebody says; decode follows prefill where its own is not among them. None where it does not.
     """
-    found = ""
+    reason = ""
     for base in bases.values():
-        targets = leaves_named(base, address) if said is None else _set(base, address, said)
+        targets = leaves_named(base, address) if typed is None else _set(base, address, typed)
         if not targets:
             continue
-        found = why_never_read(base, targets, knobs)
-        if not found:
+        reason = why_never_read(base, targets, knobs)
+        if not reason:
             return ""
-    return found
+    return reason
 
 
 def _first(base: Design, address: str) -> tuple[str, str]:
@@ -222,12 +224,12 @@ def leaves_named(base: Design, address: str) -> list[str]:
     return match_addresses_or_none([leaf for leaf, _, _ in iterate_leaves(base)], address)
 
 
-def _set(base: Design, address: str, said: Collection[str]) -> list[str]:
+def _set(base: Design, address: str, addresses: Collection[str]) -> list[str]:
     """Leaves that an address sets: decode follows prefill where its own is not said."""
     decode = address.replace(".prefill.", ".decode.")
     return [
         *leaves_named(base, address),
-        *(leaf for leaf in leaves_named(base, decode) if decode != address and leaf not in said),
+        *(leaf for leaf in leaves_named(base, decode) if decode != address and leaf not in addresses),
     ]
 
 
@@ -236,9 +238,9 @@ def set_by(base: Design, words: Sequence[str]) -> dict[str, list[str]]:
 
     A setting of prefill that decode follows counts for both phases.
     """
-    told = [address for address, _ in (*_typed(words, CHIP), *_typed(words))]
-    found = {address: _set(base, address.removesuffix(".value"), {*told}) for address in told}
-    return {address: leaves_of for address, leaves_of in found.items() if leaves_of}
+    addresses = [address for address, _ in (*_typed(words, CHIP), *_typed(words))]
+    leaves = {address: _set(base, address.removesuffix(".value"), {*addresses}) for address in addresses}
+    return {address: leaves_of for address, leaves_of in leaves.items() if leaves_of}
 
 
 def _typed(words: Sequence[str], where: str = MAPPING) -> Iterator[tuple[str, Any]]:
@@ -260,9 +262,9 @@ def group_in_study_file(config: Mapping[str, Any], folder: Path, group: str) -> 
     path = folder / "study.yaml"
     if not any(str(word).startswith("study=") for word in config.get("overrides", ())) or not path.is_file():
         return {}
-    found = yaml.safe_load(path.read_text())
-    said = rename_content(found).get(group) if isinstance(found, dict) else None
-    return said if isinstance(said, dict) else {}
+    document = yaml.safe_load(path.read_text())
+    entry = rename_content(document).get(group) if isinstance(document, dict) else None
+    return entry if isinstance(entry, dict) else {}
 
 
 def _inside(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:

@@ -57,19 +57,19 @@ def refuse_unread_prefill(base: Design, knobs: tuple[Knob, ...]) -> None:
     if getattr(serving, "prefill_instances", None) is None:
         return
     counts = by_address.get(PREFILL)
-    some = () if counts is None else _values(counts, 0)
+    counts_read = () if counts is None else _values(counts, 0)
     if counts is None and serving.prefill_instances:
         return
     for leaf, usual in USUAL.items():
         address = f"mapping.serving.{leaf}"
         knob = by_address.get(address)
-        if not any(some) and (knob is not None or getattr(serving, leaf) != usual):
+        if not any(counts_read) and (knob is not None or getattr(serving, leaf) != usual):
             raise DesignError(
                 f"{address}: has no effect, since every instance does both phases; set {PREFILL}=1, or leave it out"
             )
-        if knob is not None and not all(some) and 0 in dict(knob.when).get(PREFILL, (0,)):
-            there = ", ".join(f"{value:g}" for value in some if value)
-            raise DesignError(f"space.{address}: has no effect where {PREFILL} is 0; add when: {{{PREFILL}: [{there}]}}")
+        if knob is not None and not all(counts_read) and 0 in dict(knob.when).get(PREFILL, (0,)):
+            counts_text = ", ".join(f"{value:g}" for value in counts_read if value)
+            raise DesignError(f"space.{address}: has no effect where {PREFILL} is 0; add when: {{{PREFILL}: [{counts_text}]}}")
 
 
 HOST, PREEMPTION = "mapping.serving.host_bandwidth", "mapping.serving.preemption"
@@ -104,25 +104,25 @@ def refuse_unread_host_link(base: Design, knobs: tuple[Knob, ...]) -> None:
     when = dict(knob.when)
     if set(when.get(PREEMPTION, kinds)) == {"swap"} or all(when.get(PREFILL, counts)):
         return
-    there = ", ".join(f"{value:g}" for value in counts if value)
-    ways = [f"{{{PREEMPTION}: [swap]}}"] * ("swap" in kinds) + [f"{{{PREFILL}: [{there}]}}"] * bool(there)
+    counts_text = ", ".join(f"{value:g}" for value in counts if value)
+    ways = [f"{{{PREEMPTION}: [swap]}}"] * ("swap" in kinds) + [f"{{{PREFILL}: [{counts_text}]}}"] * bool(counts_text)
     raise DesignError(f"space.{HOST}: has no effect unless KV caches move to the host; add when: {' or '.join(ways)}")
 
 
-def _values(knob: Knob | None, said: Any) -> tuple[Any, ...]:
+def _values(knob: Knob | None, prefill_instances: Any) -> tuple[Any, ...]:
     """That a leaf may have: its knob's, or the ends of them, or what is said."""
     if knob is None:
-        return (said,)
+        return (prefill_instances,)
     return tuple(knob.values) if isinstance(knob, ChoiceKnob) else (knob.low, knob.high)
 
 
 def unread_serving_leaves(base: Design, asked_for: Workload) -> dict[str, str]:
     """Serving settings that nothing reads for the given requests, each with the reason."""
     loads = [case.requests for case in asked_for.cases if isinstance(case, ServingLoad)]
-    if not loads or any(len(some.hashes) or len(some.before) for some in loads):
+    if not loads or any(len(load.hashes) or len(load.before) for load in loads):
         return {}
-    told = "no requests share a prefix or are turns of a session; leave it out, or set workload.trace or workload.sessions"
-    return {"mapping.serving.prefix_cache": told, HOST_CAPACITY: told}
+    advice = "no requests share a prefix or are turns of a session; leave it out, or set workload.trace or workload.sessions"
+    return {"mapping.serving.prefix_cache": advice, HOST_CAPACITY: advice}
 
 
 def unread_stack_leaves(base: Design, asked_for: Workload, moved: Collection[str] = ()) -> dict[str, str]:
@@ -174,14 +174,14 @@ def _unread(base: Design, cases: Sequence[Any], moved: Collection[str]) -> dict[
             (*ATTENTION, *COLLECTIVES, *KERNELS, *FLAT, "collective_launch"), "dies communicate by simulated programs"
         )
     if isinstance(cases[0], CollectiveCase):
-        found = dict.fromkeys((*ATTENTION, *KERNELS, *FLAT), "the workload is a single collective")
+        reasons = dict.fromkeys((*ATTENTION, *KERNELS, *FLAT), "the workload is a single collective")
         patterns = {case.pattern for case in cases if isinstance(case, CollectiveCase)}
         if not patterns & {*EXPERT_EXCHANGES}:
-            found["moe_all_to_all"] = "the workload has no exchange with experts"
+            reasons["moe_all_to_all"] = "the workload has no exchange with experts"
         if not patterns - {*EXPERT_EXCHANGES}:
             unread = ("ring_collectives", "all_to_all", "one_shot_allreduce", *LINKS, *NODES)
-            return found | dict.fromkeys(unread, "the workload has only exchanges with experts")
-        return found | _links(base, patterns - {*EXPERT_EXCHANGES}, may_cross_nodes(base, moved))
+            return reasons | dict.fromkeys(unread, "the workload has only exchanges with experts")
+        return reasons | _links(base, patterns - {*EXPERT_EXCHANGES}, may_cross_nodes(base, moved))
     if isinstance(cases[0], AttentionCase):
         kinds = {attention_library_part(case) for case in cases if isinstance(case, AttentionCase)}
         others = (*(kind for kind in ATTENTION if kind not in kinds), *COLLECTIVES, *KERNELS, *LINKS)
@@ -195,32 +195,32 @@ def _unread(base: Design, cases: Sequence[Any], moved: Collection[str]) -> dict[
         )
     models = [case.model for case in cases if isinstance(case, BatchCase | ServingLoad)]
     if not models:
-        found = dict.fromkeys((*ATTENTION, "attention_passes"), "the workload has no attention")
-        found |= dict.fromkeys(COLLECTIVES, "the workload has no collective of a library") | _of_kernels(stack, cases)
+        reasons = dict.fromkeys((*ATTENTION, "attention_passes"), "the workload has no attention")
+        reasons |= dict.fromkeys(COLLECTIVES, "the workload has no collective of a library") | _of_kernels(stack, cases)
         sums = () if isinstance(cases[0], ProductCase) else (*LINKS, *NODES)
-        return found | dict.fromkeys(sums, "dies exchange nothing")
-    found = {"all_to_all": "no model on such chips uses a library for exchanges"}
+        return reasons | dict.fromkeys(sums, "dies exchange nothing")
+    reasons = {"all_to_all": "no model on such chips uses a library for exchanges"}
     if not any(model.experts for model in models):
-        found["grouped_gemm"] = "no model here has experts"
+        reasons["grouped_gemm"] = "no model here has experts"
     if not any(model.latent is not None or model.compressed is not None for model in models):
-        found["mla_decode_attention"] = "no model here has latents"
+        reasons["mla_decode_attention"] = "no model here has latents"
     if software_of(base.mapping) not in ON_DEVICES:
-        return found | dict.fromkeys(
+        return reasons | dict.fromkeys(
             ("ring_collectives", "one_shot_allreduce"), "dies communicate over links by simulated programs"
         )
-    found["moe_all_to_all"] = "experts are not on other dies"
-    return found | _links(base, {"allreduce"}, may_cross_nodes(base, moved))
+    reasons["moe_all_to_all"] = "experts are not on other dies"
+    return reasons | _links(base, {"allreduce"}, may_cross_nodes(base, moved))
 
 
 def _of_kernels(stack: Any, cases: Sequence[Any]) -> dict[str, str]:
     """Of what prices kernels by themselves, that which is not read for those of one kind."""
     own = OF_KIND[type(cases[0])]
-    found = {kind: f"the workload has only {own}" for kind in KERNELS if kind != own}
+    kernels = {kind: f"the workload has only {own}" for kind in KERNELS if kind != own}
     part = getattr(stack, own)
     sorts = {case.sort for case in cases if isinstance(case, ElementwiseCase)}
     if part is not None and all(getattr(part, sort) is not None for sort in sorts):
-        found |= dict.fromkeys(FLAT, f"mapping.stack.{own} gives the time of this kernel")
-    return found
+        kernels |= dict.fromkeys(FLAT, f"mapping.stack.{own} gives the time of this kernel")
+    return kernels
 
 
 def attention_library_part(case: AttentionCase) -> str:
@@ -235,18 +235,18 @@ def _links(base: Design, patterns: set[str], crossing: bool) -> dict[str, str]:
     stack: Any = base.mapping.stack
     plans = (base.mapping.prefill, base.mapping.decode)
     library = [plan.allreduce == "library" for plan in plans] if "allreduce" in patterns else [True]
-    found: dict[str, str] = {}
+    links: dict[str, str] = {}
     if not any(library):
-        found |= dict.fromkeys(("ring_collectives", "one_shot_allreduce"), "allreduces are not the library's")
+        links |= dict.fromkeys(("ring_collectives", "one_shot_allreduce"), "allreduces are not the library's")
     if patterns == {"allreduce"}:
-        found["all_to_all"] = "the workload has only allreduces"
+        links["all_to_all"] = "the workload has only allreduces"
     if "allreduce" not in patterns:
-        found["one_shot_allreduce"] = "the workload has no allreduce"
+        links["one_shot_allreduce"] = "the workload has no allreduce"
     if patterns == {"all_to_all"}:
-        found["ring_collectives"] = "the workload has only exchanges"
+        links["ring_collectives"] = "the workload has only exchanges"
     if all(library):
         if not crossing:
-            found["network_efficiency"] = "mapping.both.allreduce is the library's, within a node"
+            links["network_efficiency"] = "mapping.both.allreduce is the library's, within a node"
         if stack.one_shot_allreduce is not None and patterns == {"allreduce"}:
-            found["collective_launch"] = "mapping.stack.one_shot_allreduce gives the start time"
-    return found
+            links["collective_launch"] = "mapping.stack.one_shot_allreduce gives the start time"
+    return links

@@ -136,10 +136,10 @@ def check_plain(node: Any, address: str = "") -> None:
     """Refuse names of code in a composed configuration."""
     entries = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
     for key, value in entries:
-        here = f"{address}.{key}" if address else str(key)
+        key_address = f"{address}.{key}" if address else str(key)
         if key == "_target_":
-            raise _refusal(here, "names code")
-        check_plain(value, here)
+            raise _refusal(key_address, "names code")
+        check_plain(value, key_address)
 
 
 def check_cluster(config: Mapping[str, Any], typed: Iterable[str]) -> None:
@@ -253,13 +253,13 @@ def _check_defaults(root: Any, path: Path) -> None:
     import yaml
 
     listed = [value for name, value in root.value if name.value == "defaults"] if isinstance(root, yaml.MappingNode) else []
-    for entry in [entry for one in listed if isinstance(one, yaml.SequenceNode) for entry in one.value]:
+    for entry in [entry for sequence in listed if isinstance(sequence, yaml.SequenceNode) for entry in sequence.value]:
         for group, chosen in entry.value if isinstance(entry, yaml.MappingNode) else [(entry, None)]:
             names = chosen.value if isinstance(chosen, yaml.SequenceNode) else [chosen] if chosen is not None else []
             where = f"{path}, line {group.start_mark.line + 1}, defaults: {group.value}"
             if _runs(str(group.value)):
                 raise _refusal(where, "sets how Hydra works")
-            for pattern, name in [(ENTRY, str(group.value)), *((CHOICE, str(one.value)) for one in names)]:
+            for pattern, name in [(ENTRY, str(group.value)), *((CHOICE, str(name.value)) for name in names)]:
                 if not pattern.fullmatch(name) or ".." in name:
                     raise _refusal(where, f"{name[:60]!r} is not a file of a group")
 

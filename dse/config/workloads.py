@@ -59,14 +59,14 @@ def read_models(config: Dict[str, Any]) -> dict[str, Model]:
     """Models of a configuration, by their names in it."""
     if not config:
         raise DesignError("model: none given; choose one or more, as in model=llama3_8b or model=[llama3_8b,qwen2_7b]")
-    found = {}
+    models = {}
     for name, entry in config.items():
         if not isinstance(entry, Dict):
             raise DesignError(f"model.{name}: {entry!r} is not a model; write model=NAME to choose one")
         architecture = {key: value for key, value in entry.items() if key not in MODEL_NOTES}
-        found[name] = parse_record(Model, architecture, f"model.{name}", [])
-        _check_model(found[name], f"model.{name}")
-    return found
+        models[name] = parse_record(Model, architecture, f"model.{name}", [])
+        _check_model(models[name], f"model.{name}")
+    return models
 
 
 def _check_model(model: Model, address: str) -> None:
@@ -143,18 +143,18 @@ def _batches(spec: dict[str, Any], given: _Given) -> list[BatchCase]:
     return cases
 
 
-def _refuse_lengths(said: set[str]) -> None:
+def _refuse_lengths(names: set[str]) -> None:
     """Refuse one length of a request without the other, and either beside a file that has both."""
-    if "lengths" in said and len(said) > 1:
+    if "lengths" in names and len(names) > 1:
         raise DesignError(
-            f"workload.{min(said - {'lengths'})}: has no effect with workload.lengths, whose file has both; leave it out, "
+            f"workload.{min(names - {'lengths'})}: has no effect with workload.lengths, whose file has both; leave it out, "
             "or set workload.lengths=null"
         )
-    if said == {"output"}:
+    if names == {"output"}:
         raise DesignError(
             "workload.output: has no effect without workload.prompt; set both, or workload.sequence and output_share"
         )
-    if said == {"prompt"}:
+    if names == {"prompt"}:
         raise DesignError("workload.output: missing; set the number of output tokens, as in workload.output=128")
 
 
@@ -173,8 +173,8 @@ def _routed(model: Model, routing: str, given: _Given) -> Model:
         return model
     if routing in words:
         return replace(model, experts=replace(model.experts, load=routing))
-    said = read_expert_shares(_found(routing, "workload.expert_load", given.folder), model, model.experts)
-    return replace(model, experts=replace(model.experts, load="file", shares=said))
+    expert_shares = read_expert_shares(_found(routing, "workload.expert_load", given.folder), model, model.experts)
+    return replace(model, experts=replace(model.experts, load="file", shares=expert_shares))
 
 
 MAX_REQUESTS = 2_000_000
@@ -185,15 +185,15 @@ DEFAULT_ACCEPTANCE = 0.7
 III-E; a model's own report has 0.85 to 0.9 [deepseek2024]."""
 
 
-def _speculation(said: Any, model: Model, guesses: bool) -> Speculation | None:
+def _speculation(setting: Any, model: Model, guesses: bool) -> Speculation | None:
     """What is guessed in decode: what is said; where that is left open, what a model has a module for, if the mapping can."""
-    if said in ("none", None):
+    if setting in ("none", None):
         return None
-    if said == "auto":
+    if setting == "auto":
         return Speculation(1, DEFAULT_ACCEPTANCE) if model.mtp and guesses else None
-    if not isinstance(said, Dict) or set(said) != {"tokens", "acceptance"}:
-        raise DesignError(f"workload.speculation: {said!r} is not auto, none or {{tokens: 1, acceptance: 0.7}}")
-    tokens, acceptance = said["tokens"], said["acceptance"]
+    if not isinstance(setting, Dict) or set(setting) != {"tokens", "acceptance"}:
+        raise DesignError(f"workload.speculation: {setting!r} is not auto, none or {{tokens: 1, acceptance: 0.7}}")
+    tokens, acceptance = setting["tokens"], setting["acceptance"]
     if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
         raise DesignError(f"workload.speculation.tokens: {tokens!r} is not a whole number of at least 0")
     if isinstance(acceptance, bool) or not isinstance(acceptance, int | float) or not 0 <= acceptance <= 1:
@@ -217,18 +217,18 @@ def _products(spec: dict[str, Any], given: _Given) -> list[ProductCase]:
         raise DesignError(f"workload.kernel: no option {kind!r}; {suggest_nearest(str(kind), PRODUCT_KINDS)}")
     if not isinstance(shapes, list) or not shapes:
         raise DesignError(f"workload.shapes: {shapes!r} is not a list of sizes; write m x k x n, as in [8192x8192x8192]")
-    found = []
+    study = []
     for shape in shapes:
-        said = re.fullmatch(r"(?:(\d+) *x *)?(\d+) *x *(\d+) *x *(\d+)", str(shape).strip())
-        if said is None or "0" in said.groups():
+        shape_match = re.fullmatch(r"(?:(\d+) *x *)?(\d+) *x *(\d+) *x *(\d+)", str(shape).strip())
+        if shape_match is None or "0" in shape_match.groups():
             raise DesignError(
                 f"workload.shapes: {shape!r} is not m x k x n, whole numbers above 0, as in 8192x8192x8192, nor several of "
                 "these, as in 8x128x7168x2048"
             )
-        groups, m, k, n = (int(size or 1) for size in said.groups())
-        of = ProductCase("", str(kind), m, k, n, groups)
-        found.append(replace(of, label=f"{str(kind).upper()} {product_text(of)}"))
-    return found
+        groups, m, k, n = (int(size or 1) for size in shape_match.groups())
+        product = ProductCase("", str(kind), m, k, n, groups)
+        study.append(replace(product, label=f"{str(kind).upper()} {product_text(product)}"))
+    return study
 
 
 def _loads(spec: dict[str, Any], given: _Given) -> list[ServingLoad]:
@@ -245,7 +245,7 @@ def _loads(spec: dict[str, Any], given: _Given) -> list[ServingLoad]:
     ttft, tpot = (parse_value(spec.get(key), "s", f"workload.{key}") for key in ("ttft", "tpot"))
     if min(ttft, tpot) <= 0:
         raise DesignError(f"workload: bounds of {ttft:g} s and {tpot:g} s; each must be above 0")
-    some = read_slo_classes(spec, ttft, tpot)
+    slo_classes = read_slo_classes(spec, ttft, tpot)
     if spec.get("trace") is not None:
         from dse.evaluators.serving.trace_rows import RequestKinds
         from dse.evaluators.serving.traces import read_trace
@@ -260,7 +260,7 @@ def _loads(spec: dict[str, Any], given: _Given) -> list[ServingLoad]:
             else parse_value(spec["chars_per_token"], "1", "workload.chars_per_token")
         )
         path = _found(spec["trace"], "workload.trace", given.folder)
-        sorts = RequestKinds(str(spec.get("class_column") or ""), tuple(one.name for one in some))
+        sorts = RequestKinds(str(spec.get("class_column") or ""), tuple(slo_class.name for slo_class in slo_classes))
         served = read_trace(path, ticks=spec.get("coarse_timestamps"), skip=skip, most=most, characters=characters, sorts=sorts)
         served = served.shuffled(given.seed) if spec.get("shuffle") else served
         served = served.first(count) if count else served
@@ -286,42 +286,42 @@ def _loads(spec: dict[str, Any], given: _Given) -> list[ServingLoad]:
             )
     whole, of_file = served, served if spec.get("trace") is not None else None
     served = served.clipped(read_whole_numbers(spec, "max_length")[0]) if spec.get("max_length") is not None else served
-    served = assign_slo_classes(served, some, spec, given.seed)
+    served = assign_slo_classes(served, slo_classes, spec, given.seed)
     spec = with_arrivals(spec, timed=served.timed and spec.get("trace") is not None)
     share, file = slo_share(spec), spec.get("trace")
     clipped = bool((served.total < whole.total).any())
     trace = None if file is None else trace_use(served, spec, Path(str(file)).name, clipped=clipped)
     guessed, seed, each = spec.get("speculation", "auto"), given.seed, requests_by_rate(served, spec, given.seed, trace)
-    draw, most = _drawn(spec, some, of_file, served, count)
+    draw, most = _drawn(spec, slo_classes, of_file, served, count)
     return [
         ServingLoad(
-            f"{of.name} {label}",
-            of,
+            f"{model.name} {label}",
+            model,
             came,
             ttft,
             tpot,
             share,
             nominal,
-            _speculation(guessed, of, given.guesses),
+            _speculation(guessed, model, given.guesses),
             seed,
-            some,
+            slo_classes,
             trace,
             draw,
             most,
         )
-        for of in read_models(given.model).values()
+        for model in read_models(given.model).values()
         for label, came, nominal in each
     ]  # fmt: skip
 
 
 def _drawn(
-    spec: dict[str, Any], some: tuple[Any, ...], of_file: Requests | None, served: Requests, count: int | None
+    spec: dict[str, Any], slo_classes: tuple[Any, ...], of_file: Requests | None, served: Requests, count: int | None
 ) -> tuple[Draw | None, int]:
     """What draws a load's requests again, and how many there can be; None where their times are those of a file, or none."""
     if spec["arrivals"] in ("trace", "offline"):
         return None, len(served)
     longest = served.longest if spec.get("sessions") is not None else 0
-    return Draw(spec, some, of_file, longest), len(of_file) if of_file is not None else count or 0
+    return Draw(spec, slo_classes, of_file, longest), len(of_file) if of_file is not None else count or 0
 
 
 def _refuse_long(served: Any, given: _Given, where: str, do: str) -> None:
@@ -354,7 +354,7 @@ def _streams(spec: dict[str, Any], given: _Given) -> list[MemoryStreamCase]:
     shares = spec["writes"] if isinstance(spec.get("writes"), list) else [spec.get("writes")]
     if not isinstance(spec["patterns"], list) or not spec["patterns"] or not shares:
         raise DesignError("workload.patterns and workload.writes: lists, as in [sequential,stride1024] and [0,0.33]")
-    found = []
+    streams = []
     for text in spec["patterns"]:
         named = re.fullmatch(r"(sequential|random|stride|chunk)([1-9]\d*)?", str(text))
         if named is None or (named[1] in ("stride", "chunk")) != (named[2] is not None):
@@ -371,7 +371,7 @@ def _streams(spec: dict[str, Any], given: _Given) -> list[MemoryStreamCase]:
             if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
                 raise DesignError(f"workload.writes: {share!r} is not a share between 0 and 1")
             label = f"{text}, {share:.0%} writes" if share else str(text)
-            found.append(
+            streams.append(
                 MemoryStreamCase(
                     label,
                     named[1],
@@ -384,7 +384,7 @@ def _streams(spec: dict[str, Any], given: _Given) -> list[MemoryStreamCase]:
                     given.seed,
                 )
             )
-    return found
+    return streams
 
 
 def _traffic(spec: dict[str, Any], given: _Given) -> list[NocTrafficCase]:
@@ -395,14 +395,14 @@ def _traffic(spec: dict[str, Any], given: _Given) -> list[NocTrafficCase]:
     if not isinstance(rates, list) or not rates:
         raise DesignError(f"workload.rates: {rates!r} is not a list of flits a node and cycle, as in [0.1,0.2]")
     (period,), (packets,) = (read_whole_numbers(spec, key)[:1] for key in ("period", "packets"))
-    found = []
+    traffic = []
     for text, flits, rate in product(patterns, read_whole_numbers(spec, "flits"), rates):
         pattern, spots, middle = _places(str(text))
         if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= 1:
             raise DesignError(f"workload.rates: {rate!r} is not above 0 and at most 1 flit a node and cycle")
         label = f"{text} at {rate:g}, packets of {flits}"
-        found.append(NocTrafficCase(label, pattern, spots, middle, float(rate), flits, period, packets, given.seed))
-    return found
+        traffic.append(NocTrafficCase(label, pattern, spots, middle, float(rate), flits, period, packets, given.seed))
+    return traffic
 
 
 def _places(text: str) -> tuple[str, tuple[int, ...], int]:
@@ -433,10 +433,10 @@ def _collectives(spec: dict[str, Any], given: _Given) -> list[CollectiveCase]:
     sizes, group, root = spec.get("bytes"), str(spec.get("group")).strip(), spec.get("root")
     if not isinstance(sizes, list) or not sizes:
         raise DesignError(f"workload.bytes: {sizes!r} is not a list of sizes with units, as in ['128 KiB']")
-    found = re.fullmatch(r"([1-9]\d*) *x *([1-9]\d*)|mesh", group)
-    if found is None:
+    mesh_match = re.fullmatch(r"([1-9]\d*) *x *([1-9]\d*)|mesh", group)
+    if mesh_match is None:
         raise DesignError(f"workload.group: {group!r} is not rows x columns of tiles, as in 8x8, or mesh")
-    rows, cols = (int(side or 0) for side in found.groups())
+    rows, cols = (int(side or 0) for side in mesh_match.groups())
     if isinstance(root, bool) or not (root == DIAGONAL or (isinstance(root, int) and root >= 0)):
         raise DesignError(f"workload.root: {root!r} is not a place in a team from 0 on, or {DIAGONAL}")
     if root == DIAGONAL and spec["group_axis"] == "rectangle":
@@ -462,8 +462,8 @@ def _collectives(spec: dict[str, Any], given: _Given) -> list[CollectiveCase]:
             summed = pattern in ("reduce", "allreduce", "reduce_scatter")
             what = f"{spec['group_axis']} {pattern}" + (f" ({spec['combine']})" if summed else "")
             label = f"{what}, {size}, {'all together' if group == 'mesh' else f'groups of {rows} x {cols}'}"
-            of = spec["group_axis"], rows, cols, root, spec["combine"], recorded, hidden
-            cases.append(CollectiveCase(label, pattern, nbytes, *of))
+            settings = spec["group_axis"], rows, cols, root, spec["combine"], recorded, hidden
+            cases.append(CollectiveCase(label, pattern, nbytes, *settings))
     return cases
 
 
@@ -487,7 +487,7 @@ def _combinations(spec: dict[str, Any]) -> list[AttentionCase]:
         if not isinstance(spec.get(key), bool):
             raise DesignError(f"workload.{key}: {spec.get(key)!r} is neither true nor false")
     values = [read_whole_numbers(spec, key, low=0 if key in none else 1) for key in sizes]
-    found = []
+    combinations = []
     for batch, heads, kv_heads, queries, keys, qk, v, window, decodes, cached in product(*values):
         kv_heads, queries, v = kv_heads or heads, queries or keys, v or qk
         if heads % kv_heads:
@@ -505,8 +505,8 @@ def _combinations(spec: dict[str, Any]) -> list[AttentionCase]:
         label += f", window {window}" if window else ""
         label += f", beside {decodes} x {cached}" if decodes else ""
         shape = (batch, heads, kv_heads, queries, keys, qk, v)
-        found.append(AttentionCase(label, *shape, spec["causal"], spec["latent"], window, decodes, cached))
-    return found
+        combinations.append(AttentionCase(label, *shape, spec["causal"], spec["latent"], window, decodes, cached))
+    return combinations
 
 
 Batches = list[tuple[str, tuple[tuple[int, int, int], ...]]]
@@ -514,7 +514,7 @@ Batches = list[tuple[str, tuple[tuple[int, int, int], ...]]]
 
 
 def _equal_requests(spec: dict[str, Any], given: _Given) -> Batches:
-    found: Batches = []
+    requests: Batches = []
     for batch in read_whole_numbers(spec, "batch"):
         if spec.get("prompt") is not None:
             pairs = [(p, o) for p in read_whole_numbers(spec, "prompt") for o in read_whole_numbers(spec, "output")]
@@ -526,16 +526,16 @@ def _equal_requests(spec: dict[str, Any], given: _Given) -> Batches:
         for prompt, output in pairs:
             if prompt < 1 or output < 1:
                 raise DesignError(f"workload: a request of {prompt} prompt and {output} output tokens; each must be at least 1")
-            found.append((f"batch {batch}, {prompt}+{output} tokens", ((batch, prompt, output),)))
-    return found
+            requests.append((f"batch {batch}, {prompt}+{output} tokens", ((batch, prompt, output),)))
+    return requests
 
 
 def _drawn_requests(spec: dict[str, Any], given: _Given) -> Batches:
     from dse.evaluators.serving.traces import read_trace
 
-    found = _found(spec["lengths"], "workload.lengths", given.folder)
+    path = _found(spec["lengths"], "workload.lengths", given.folder)
     (wanted,) = read_whole_numbers(spec, "requests") if spec.get("requests") is not None else (64,)
-    picked = read_trace(found).drawn(wanted, given.seed)
+    picked = read_trace(path).drawn(wanted, given.seed)
     _refuse_long(picked, given, f"workload.lengths: {spec['lengths']}", "shorter ones")
     drawn = list(zip(picked.prompt.tolist(), picked.output.tolist(), strict=True))
     cases = []
@@ -552,12 +552,12 @@ def _found(name: Any, address: str, folder: Path) -> Path:
     """A file here, or in the folder of a study."""
     path = Path(str(name))
     try:
-        found = next((p for p in (path, folder / path) if p.exists()), None)
+        existing = next((p for p in (path, folder / path) if p.exists()), None)
     except OSError as error:  # a name that is too long, a folder that may not be read
         raise DesignError(f"{address}: {str(path)[:80]!r}: {error.strerror}") from None
-    if found is None:
+    if existing is None:
         raise DesignError(f"{address}: no file {str(path)!r} here or in {folder}")
-    return found
+    return existing
 
 
 READERS: dict[type, Callable[[dict[str, Any], _Given], Sequence[Any]]] = {

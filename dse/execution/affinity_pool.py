@@ -131,13 +131,13 @@ class AffinityPool:
                     tries[place] += 1
                     worker.place, worker.since = place, time.monotonic()
                     worker.answer = worker.actor.made.remote(known, items[place])
-            for worker, found in self._listen(waiting):
-                if tries[worker.place or 0] >= MAX_TRIES and found is None:
+            for worker, outcome in self._listen(waiting):
+                if tries[worker.place or 0] >= MAX_TRIES and outcome is None:
                     raise DesignError(
                         "workers: processes died at the same designs again and again; workers=serial shows the error"
                     )
-                if found is not None:
-                    made, cpu = found
+                if outcome is not None:
+                    made, cpu = outcome
                     place, worker.place = worker.place or 0, None
                     yield place, made, WorkerInterval(self._stage, worker.number, cpu, worker.since, time.monotonic())
 
@@ -155,7 +155,7 @@ class AffinityPool:
         """What a worker takes of what waits, as if all were given out now: the longest of kinds that it is the last to know, or
         that nobody knows and that fall to it; else what another one has not begun by the time that this one is done with it.
         """
-        ends = {one.number: 0.0 if one.place is None else takes[one.place] for one in self._workers}
+        ends = {worker.number: 0.0 if worker.place is None else takes[worker.place] for worker in self._workers}
         known = {kinds[place]: [number for number in self._known.get(kinds[place], ()) if number in ends] for place in waiting}
         total = dict.fromkeys(known, 0.0)
         for place in waiting:
@@ -173,11 +173,11 @@ class AffinityPool:
             return not (apart and known[kind]) and takes[place] * (UNFAMILIAR_FACTOR if strange else 1) <= ends[falls[kind]]
 
         mine = (place for place in waiting if falls[kinds[place]] == worker.number)
-        found = next(mine, next(filter(taken, waiting), None))
-        if found is not None:
-            knows = self._known.setdefault(kinds[found], [])
+        item = next(mine, next(filter(taken, waiting), None))
+        if item is not None:
+            knows = self._known.setdefault(kinds[item], [])
             knows[:] = [*(number for number in knows if number != worker.number), worker.number]
-        return found
+        return item
 
     def _listen(self, waiting: Any) -> Iterator[tuple[_Worker, Any]]:
         """Answers that are there, None of workers that died, whose work waits again."""
@@ -188,7 +188,7 @@ class AffinityPool:
         for answer in ready:
             worker = busy[answer]
             try:
-                found = self._ray.get(answer)
+                outcome = self._ray.get(answer)
             except errors.RayTaskError as error:
                 raise error.as_instanceof_cause() from None
             except (errors.RayActorError, errors.OutOfMemoryError, errors.ObjectLostError):
@@ -208,4 +208,4 @@ class AffinityPool:
             if not worker.ready:
                 worker.ready, self._false_starts = True, 0
                 continue
-            yield worker, found
+            yield worker, outcome

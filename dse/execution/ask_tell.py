@@ -26,7 +26,7 @@ ProgressWrapper = Callable[[int, Callable[[int], Iterable[DesignResult]]], None]
 
 
 def run_search(
-    asked: Study,
+    study: Study,
     store: Store,
     source: Sampler,
     workers: WorkerPool,
@@ -42,7 +42,7 @@ def run_search(
     """Ask, evaluate, store and tell until the budget is spent or a stop rule ends the search.
 
     Args:
-        asked: the study.
+        study: the study.
         store: where asks and results go.
         source: asks.
         workers: evaluate.
@@ -58,10 +58,10 @@ def run_search(
     Returns:
         Every ask so far that has a result, by number.
     """
-    stops = stops or StopRules(asked.directions, seconds=None, designs=None, growth=0.0, every=asked.search["window"])
-    known = store.results(asked.context)
-    name, base = store.search(asked.name, asked.identity()), base_design_key(asked)
-    run = _Search(asked, name, store, source, workers, budget, seeds, stops, given or {}, about or {}, known, base, ruled_out)
+    stops = stops or StopRules(study.directions, seconds=None, designs=None, growth=0.0, every=study.search["window"])
+    known = store.results(study.context)
+    name, base = store.search(study.name, study.identity()), base_design_key(study)
+    run = _Search(study, name, store, source, workers, budget, seeds, stops, given or {}, about or {}, known, base, ruled_out)
     run.restore()
     store.note_base(run.base)
     run.fill()
@@ -239,41 +239,41 @@ class _Search:
         return [self.known[design] for _, design in self.asks[start : self.told]]
 
 
-def stored_asks(asked: Study, store: Store) -> dict[int, tuple[Ask, DesignResult]]:
+def stored_asks(study: Study, store: Store) -> dict[int, tuple[Ask, DesignResult]]:
     """Every ask of a study that has a result, by number; those of its further searches follow."""
-    known, found, start = store.results(asked.context), {}, 0
-    for name in store.searches(asked.name, asked.context.physics):
-        asks = store.asks(name, asked.context.physics)
-        found.update({start + ask.number: (ask, known[design]) for ask, design in asks if design in known})
+    known, questions, start = store.results(study.context), {}, 0
+    for name in store.searches(study.name, study.context.physics):
+        asks = store.asks(name, study.context.physics)
+        questions.update({start + ask.number: (ask, known[design]) for ask, design in asks if design in known})
         start += len(asks)
-    return found
+    return questions
 
 
-def base_design_key(asked: Study) -> tuple[str, str]:
+def base_design_key(study: Study) -> tuple[str, str]:
     """Content key and text of the base design of a study, or of those of its chips."""
-    found = {
+    designs = {
         str(chosen.get(CHIP_KNOB, "")): {address: value for address, value, _ in iterate_leaves(space.base)}
-        for chosen, space in asked.question.space.each
+        for chosen, space in study.question.space.each
     }
-    if CHIP_KNOB not in asked.question.space.targets:
-        return design_key(asked.question.base), json.dumps(found[""])
-    return asked.question.space.key, json.dumps({BY_CHIP: found})
+    if CHIP_KNOB not in study.question.space.targets:
+        return design_key(study.question.base), json.dumps(designs[""])
+    return study.question.space.key, json.dumps({BY_CHIP: designs})
 
 
-def feedback_of(asked: Study, result: DesignResult) -> Feedback:
+def feedback_of(study: Study, result: DesignResult) -> Feedback:
     """Feedback on a result for a sampler: objectives, and the excess over each constraint."""
     if result.error:
         return Feedback(None)
     constraints = {"limit": result.need / result.have - 1 if result.limit and result.have else (1.0 if result.limit else 0.0)}
     if is_ruled_out(result):
         return Feedback(None, constraints)
-    metrics = with_derived_metrics(result.metrics, asked.question.defined)
-    constraints |= {str(one): float(one.excess(metrics[one.metric])) for one in asked.bounds if one.metric in metrics}
-    absent = next((name for name in asked.objectives if name not in metrics), None)
+    metrics = with_derived_metrics(result.metrics, study.question.defined)
+    constraints |= {str(bound): float(bound.excess(metrics[bound.metric])) for bound in study.bounds if bound.metric in metrics}
+    absent = next((name for name in study.objectives if name not in metrics), None)
     if absent is not None and result.limit:  # of a design that cannot be, only what takes no run is known
         return Feedback(None, constraints)
     if absent is not None:
         whose = f"chip {result.values[CHIP_KNOB]}" if CHIP_KNOB in result.values else "this kind of chip or workload"
-        at = f" at fidelity={asked.fidelity}" if asked.fidelity != "analytical" else ""
+        at = f" at fidelity={study.fidelity}" if study.fidelity != "analytical" else ""
         raise DesignError(f"objectives.{absent}: {whose} has no {absent}{at}; it has {', '.join(metrics)}")
-    return Feedback(tuple(metrics[name] for name in asked.objectives), constraints)
+    return Feedback(tuple(metrics[name] for name in study.objectives), constraints)

@@ -57,12 +57,12 @@ class RemainingRows:
     @property
     def counts(self) -> dict[str, int]:
         """Number of designs left out, by reason; reasons with none are absent."""
-        found = np.bincount(self.why, minlength=len(self.reasons) + 1)[1:].tolist()
-        return {name: count for name, count in zip(self.reasons, found, strict=True) if count}
+        counts = np.bincount(self.why, minlength=len(self.reasons) + 1)[1:].tolist()
+        return {name: count for name, count in zip(self.reasons, counts, strict=True) if count}
 
-    def take(self, rows: Array, found: tuple[Array, Array]) -> None:
+    def take(self, rows: Array, bounds: tuple[Array, Array]) -> None:
         """Record the bounds of remaining rows, and leave out those that a known design dominates."""
-        self.why[rows], self.values[rows] = found
+        self.why[rows], self.values[rows] = bounds
         self.beaten(rows[self.why[rows] == 0])
 
     def learn(self, values: Array) -> None:
@@ -75,8 +75,8 @@ class RemainingRows:
         """Leave out rows that a known design dominates at any value in bounds; returns the other rows."""
         lost = np.zeros(len(rows), bool)
         mine = self.values[rows]
-        for one in self.known:
-            lost |= (one <= mine).all(axis=1)
+        for known in self.known:
+            lost |= (known <= mine).all(axis=1)
         self.why[rows[lost]] = len(self.reasons)
         return rows[~lost]
 
@@ -112,19 +112,21 @@ def _bounded(study: Study, columns: Columns, *, priced: bool) -> tuple[Array, Ar
 
     question = study.question
     wanted = {*study.objectives, *(bound.metric for bound in study.bounds)}
-    found = optimistic.metric_bounds(instance_module, question.space.stack(columns), question.workload, wanted, priced=priced)
-    why = found.broken.astype(np.int8)
+    metric_bounds = optimistic.metric_bounds(
+        instance_module, question.space.stack(columns), question.workload, wanted, priced=priced
+    )
+    why = metric_bounds.broken.astype(np.int8)
     for place, bound in enumerate(study.bounds):
-        side, sign = (found.low, -BOUND_MARGIN) if bound.relation == "<=" else (found.high, BOUND_MARGIN)
+        side, sign = (metric_bounds.low, -BOUND_MARGIN) if bound.relation == "<=" else (metric_bounds.high, BOUND_MARGIN)
         if bound.metric in side:
             over = bound.excess(side[bound.metric] * (1 + sign)) > 0
             why[over & (why == 0)] = place + 2
-    return why, _best(study, found)
+    return why, _best(study, metric_bounds)
 
 
-def _best(study: Study, found: "MetricBounds") -> Array:
+def _best(study: Study, bounds: "MetricBounds") -> Array:
     """Objectives at their bounds, beyond which by what rounding may differ."""
-    sides = [found.high if way == "max" else found.low for way in study.directions]
+    sides = [bounds.high if way == "max" else bounds.low for way in study.directions]
     every = np.column_stack([side[name] for name, side in zip(study.objectives, sides, strict=True)])
     every = as_minimisation(every, study.directions)
     return np.asarray(every - BOUND_MARGIN * np.abs(every))

@@ -61,10 +61,10 @@ class EarlyLimits:
         new = {name: values for name, values in zip(names, several, strict=True) if name not in self._known}
         if new:
             designs = self._space.stack(columns_from_values(self._space, list(new.values())))
-            found = worst_limits(designs, self._workload, soon=self._soon)
+            limits = worst_limits(designs, self._workload, soon=self._soon)
             words = list(SILICON_LIMITS)
             for name, limit, need, have in zip(
-                new, found.limit.tolist(), found.need.tolist(), found.have.tolist(), strict=True
+                new, limits.limit.tolist(), limits.need.tolist(), limits.have.tolist(), strict=True
             ):
                 self._known[name] = (words[limit], need, have) if limit >= 0 else None
         return [self._known[name] for name in names]
@@ -72,7 +72,7 @@ class EarlyLimits:
 
 def make_early_limits(space: AnySpace, workload: Workload, fidelity: str) -> EarlyLimits | None:
     """Limits to check before evaluation; None if an evaluation takes no longer than its limits."""
-    bases = [one.base for _, one in space.each]
+    bases = [member.base for _, member in space.each]
     if any(is_simulated(base, workload, fidelity) for base in bases):
         return EarlyLimits(space, workload)
     return EarlyLimits(space, workload, soon=True) if any(early_limits(base, workload) for base in bases) else None

@@ -33,18 +33,18 @@ class LowFidelity:
         screened: what its screen found at that fidelity; None where none ran.
     """
 
-    def __init__(self, asked: Study, store: Store, screened: ScreenResult | None) -> None:
-        self.fidelity = str(asked.search["promote"])
-        self._asked, self._store = asked, store
-        self._context = asked.context_at(self.fidelity)
-        self._evaluate = make_evaluator(asked.question.workload, self.fidelity)
+    def __init__(self, study: Study, store: Store, screened: ScreenResult | None) -> None:
+        self.fidelity = str(study.search["promote"])
+        self._asked, self._store = study, store
+        self._context = study.context_at(self.fidelity)
+        self._evaluate = make_evaluator(study.question.workload, self.fidelity)
         self._known = store.results(self._context)
-        self.pool: Sequence[tuple[Values, Feedback]] = _best(asked, screened) if screened is not None else ()
+        self.pool: Sequence[tuple[Values, Feedback]] = _best(study, screened) if screened is not None else ()
         self.all = screened is not None and screened.exact
 
     def __str__(self) -> str:
-        of = f"the {len(self.pool):,} best of the screen" if self.pool else "a sample"
-        return f"from {of} at {self.fidelity}" + ("" if self.all and self.pool else ", and neighbours that it prices")
+        pool_text = f"the {len(self.pool):,} best of the screen" if self.pool else "a sample"
+        return f"from {pool_text} at {self.fidelity}" + ("" if self.all and self.pool else ", and neighbours that it prices")
 
     def told(self, designs: Sequence[Values]) -> list[Feedback]:
         """Low-fidelity results of designs; new ones are evaluated together, and stored."""
@@ -52,9 +52,9 @@ class LowFidelity:
         keys = [space.key_at(values) for values in designs]
         new = {key: values for key, values in zip(keys, designs, strict=True) if key not in self._known}
         if new:
-            found = evaluate_with_retries(self._evaluate, [(key, values, space.at(values)) for key, values in new.items()], 0)
-            self._known |= {result.key: result for result in found}
-            self._store.append(self._asked.name, self._context, base_design_key(self._asked), [], found)
+            results = evaluate_with_retries(self._evaluate, [(key, values, space.at(values)) for key, values in new.items()], 0)
+            self._known |= {result.key: result for result in results}
+            self._store.append(self._asked.name, self._context, base_design_key(self._asked), [], results)
         return [self._told(self._known[key]) for key in keys]
 
     def _told(self, result: DesignResult) -> Feedback:
@@ -69,11 +69,11 @@ class LowFidelity:
         )
 
 
-def _best(asked: Study, screened: ScreenResult) -> list[tuple[Values, Feedback]]:
+def _best(study: Study, screened: ScreenResult) -> list[tuple[Values, Feedback]]:
     """The designs of a screen that come nearest to its front, with what it says of them, in the order of the screen."""
-    knobs = [knob.address for knob in asked.question.space.knobs]
-    names = list(dict.fromkeys([*asked.objectives, *(bound.metric for bound in asked.bounds)]))
-    front = as_minimisation(screened.front[list(asked.objectives)].to_numpy(dtype=float), asked.directions)
+    knobs = [knob.address for knob in study.question.space.knobs]
+    names = list(dict.fromkeys([*study.objectives, *(bound.metric for bound in study.bounds)]))
+    front = as_minimisation(screened.front[list(study.objectives)].to_numpy(dtype=float), study.directions)
     if not len(front):
         return []
     low, reach = front.min(axis=0), np.where(np.ptp(front, axis=0) > 0, np.ptp(front, axis=0), 1.0)
@@ -82,9 +82,9 @@ def _best(asked: Study, screened: ScreenResult) -> list[tuple[Values, Feedback]]
     for file in screened.blocks:
         table = file.table([*knobs, *names, "limit", "excess"]).to_pandas()
         table = table[table["limit"].isna() & table[names].notna().all(axis=1)]
-        values = as_minimisation(table[list(asked.objectives)].to_numpy(dtype=float), asked.directions)
+        values = as_minimisation(table[list(study.objectives)].to_numpy(dtype=float), study.directions)
         excess = sum(
-            (np.maximum(_excess(asked, table, place), 0.0) for place in range(len(asked.bounds))), np.zeros(len(table))
+            (np.maximum(_excess(study, table, place), 0.0) for place in range(len(study.bounds))), np.zeros(len(table))
         )
         far = front_distance(values, np.asarray(excess), front, low, reach)
         keep = np.sort(np.argsort(far, kind="stable")[:POOL_SIZE])
@@ -92,16 +92,16 @@ def _best(asked: Study, screened: ScreenResult) -> list[tuple[Values, Feedback]]
         behind.append(far[keep])
     frame = pd.concat(parts, ignore_index=True)
     frame = frame.iloc[np.sort(np.argsort(np.concatenate(behind), kind="stable")[:POOL_SIZE])]
-    bounds = {str(bound): _excess(asked, frame, place) for place, bound in enumerate(asked.bounds)}
-    found = []
+    bounds = {str(bound): _excess(study, frame, place) for place, bound in enumerate(study.bounds)}
+    best = []
     for row, record in enumerate(frame.to_dict("records")):
         constraints = {"limit": 0.0, **{name: float(column[row]) for name, column in bounds.items()}}
-        found.append(
-            (knob_values(asked, record), Feedback(tuple(float(record[name]) for name in asked.objectives), constraints))
+        best.append(
+            (knob_values(study, record), Feedback(tuple(float(record[name]) for name in study.objectives), constraints))
         )
-    return found
+    return best
 
 
-def _excess(asked: Study, frame: pd.DataFrame, place: int) -> Array:
-    bound = asked.bounds[place]
+def _excess(study: Study, frame: pd.DataFrame, place: int) -> Array:
+    bound = study.bounds[place]
     return np.asarray(bound.excess(frame[bound.metric].to_numpy(dtype=float)))

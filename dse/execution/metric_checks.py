@@ -26,31 +26,31 @@ def refuse_missing_metrics(study: Study) -> None:
     if fidelity not in SCREEN_FIDELITIES or (_served(study) and fidelity != STEADY and not study.screen["run"]):
         return  # the first design of a search says it, and takes as long
     for chosen, space in study.question.space.each:
-        there = _metrics(study, space.at({}), fidelity)
-        lacking = [name for name in requested_metrics(study) if name not in there]
-        if there and lacking:
+        metrics = _metrics(study, space.at({}), fidelity)
+        lacking = [name for name in requested_metrics(study) if name not in metrics]
+        if metrics and lacking:
             whose = f"chip {chosen[CHIP_KNOB]}" if chosen else "this kind of chip or workload"
-            raise DesignError(_said(study, lacking[0], whose, fidelity, there))
+            raise DesignError(_said(study, lacking[0], whose, fidelity, metrics))
 
 
 def _metrics(study: Study, design: Design, fidelity: str) -> list[str]:
     """The metrics that a design has, defined ones among them; none where it breaks a limit or cannot be asked."""
-    of = study.question
+    question = study.question
     try:
-        found = evaluate_with_derived(
-            stack_designs([design]), of.workload, of.defined, fidelity=fidelity, metrics=requested_metrics(study)
+        outcomes = evaluate_with_derived(
+            stack_designs([design]), question.workload, question.defined, fidelity=fidelity, metrics=requested_metrics(study)
         )
     except DesignError:  # another design may be asked, and who evaluates it says what is wrong
         return []
-    return [name for name, column in found.columns.items() if not np.isnan(column).all()] if found.limit[0] < 0 else []
+    return [name for name, column in outcomes.columns.items() if not np.isnan(column).all()] if outcomes.limit[0] < 0 else []
 
 
-def _said(study: Study, name: str, whose: str, fidelity: str, there: Sequence[str]) -> str:
+def _said(study: Study, name: str, whose: str, fidelity: str, metrics: Sequence[str]) -> str:
     group = "objectives" if name in study.objectives else "constraints"
     if name not in study.objectives and name not in {bound.metric for bound in study.bounds}:
         group = "report.lines"
     defined = study.question.defined
-    absent = [one for one in input_metrics([name], defined) if one not in there]
+    absent = [input_metric for input_metric in input_metrics([name], defined) if input_metric not in metrics]
     if name in defined and not absent:
         return f"{group}.{name}: {defined[name].text!r} is no finite number; it divides by 0 or is too large"
     made = f"it is computed from {', '.join(absent)}, and " if name in defined else ""
@@ -60,7 +60,7 @@ def _said(study: Study, name: str, whose: str, fidelity: str, there: Sequence[st
         apart = study.fidelity != STEADY
         words = "screen.run=false or screen.fidelity=analytical" if apart else "fidelity=analytical"
         then = f"; to simulate requests, set {words}"
-    return f"{group}.{name}: {made}{whose} has no {', '.join(absent) or name}{at}{then}; it has {', '.join(there)}"
+    return f"{group}.{name}: {made}{whose} has no {', '.join(absent) or name}{at}{then}; it has {', '.join(metrics)}"
 
 
 def _served(study: Study) -> bool:

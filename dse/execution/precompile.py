@@ -40,8 +40,8 @@ def start_precompile() -> "subprocess.Popen[bytes] | None":
 
 def compile_simulator() -> None:
     """Compile the serving simulator by serving one request."""
-    one = np.ones(1, np.int64)
+    ones = np.ones(1, np.int64)
     simulate_serving(
-        Requests(np.zeros(1), one, one),
+        Requests(np.zeros(1), ones, ones),
         [InstancePool(constant_time(1.0), make_policy("chunked_prefill", tokens=1), KvMemory(1))],
     )

@@ -48,16 +48,16 @@ class RunClock:
         return times.user + times.system + times.children_user + times.children_system
 
 
-def run_provenance(asked: Study) -> dict[str, Any]:
+def run_provenance(study: Study) -> dict[str, Any]:
     """Provenance of a run at its start, without passwords."""
     known = {
         "version": version(),
         "versions": {"python": platform.python_version(), **{name: installed(name) for name in LIBRARIES}},
         "physics": PHYSICS_VERSION,
         "git": _git(),
-        "overrides": asked.overrides,
-        "config": {**asked.config, "store": asked.store, "overrides": []},
-        "seed": asked.seed,
+        "overrides": study.overrides,
+        "config": {**study.config, "store": study.store, "overrides": []},
+        "seed": study.seed,
         "command": " ".join(sys.argv),
     }
     return dict(mask_passwords_in(known))
@@ -69,13 +69,13 @@ LIBRARIES = ("optuna", "ray", "numpy")
 
 def _git() -> str:
     """The commit of this code, with "-dirty" where files differ from it; "" where it is not in a checkout of its own."""
-    here = Path(__file__)
+    path = Path(__file__)
 
     def git(*words: str) -> str:
-        return subprocess.run(["git", *words], cwd=here.parent, capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(["git", *words], cwd=path.parent, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
-        git("ls-files", "--error-unmatch", here.name)  # an environment inside somebody's repository is not of it
+        git("ls-files", "--error-unmatch", path.name)  # an environment inside somebody's repository is not of it
         return git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
     except (OSError, subprocess.CalledProcessError):
         return ""

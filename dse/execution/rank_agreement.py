@@ -90,7 +90,9 @@ def rank_agreement(metric: str, low: Array, high: Array, rows: Array, front: Arr
         rows: in the study's frame, shape (designs,).
         front, off: masks of designs on the front and of those drawn off it, shape (designs,).
     """
-    on, aside, overall = (rank_correlation(low[mask], high[mask]) for mask in (front, off, np.ones(len(low), dtype=bool)))
+    front_rank, aside, overall = (
+        rank_correlation(low[mask], high[mask]) for mask in (front, off, np.ones(len(low), dtype=bool))
+    )
     before, after = _places(low), _places(high)
     moved = np.abs(after - before)
     worst = int(moved.argmax()) if len(moved) and moved.any() else -1
@@ -101,7 +103,7 @@ def rank_agreement(metric: str, low: Array, high: Array, rows: Array, front: Arr
     alike = (np.sign(low[order][:-1] - low[order][1:]) == np.sign(high[order][:-1] - high[order][1:])) & (below != 0)
     decided = int((alike & (np.minimum(np.abs(below), np.abs(above)) > spread)).sum())
     row, was, now = (int(rows[worst]), int(before[worst]), int(after[worst])) if worst >= 0 else (-1, 0, 0)
-    return RankAgreement(metric, on, aside, overall, row, was, now, max(len(order) - 1, 0), decided, spread)
+    return RankAgreement(metric, front_rank, aside, overall, row, was, now, max(len(order) - 1, 0), decided, spread)
 
 
 def _places(values: Array) -> Array:

@@ -141,8 +141,8 @@ class RayWorkers:
 
     def collect(self) -> list[DesignResult]:
         """Results as soon as there are any; workers that died or hang are replaced meanwhile."""
-        found: list[DesignResult] = []
-        while not found:
+        results: list[DesignResult] = []
+        while not results:
             self._assign()
             awaited = {worker.awaited: worker for worker in self._workers if worker.awaited is not None}
             patience = min(self._deadline(worker) for worker in awaited.values()) - time.monotonic()
@@ -150,13 +150,13 @@ class RayWorkers:
             self._cluster.check()
             ready, _ = self._ray.wait(list(awaited), num_returns=len(awaited), timeout=0)
             for answer in ready:
-                found += self._take(awaited[answer], answer)
+                results += self._take(awaited[answer], answer)
             for worker in [worker for answer, worker in awaited.items() if answer not in set(ready)]:
                 if time.monotonic() > self._deadline(worker):
                     self._expire(worker)
-            found += self._failed
+            results += self._failed
             self._failed = []
-        return found
+        return results
 
     @property
     def cpu(self) -> float:
@@ -230,7 +230,7 @@ class RayWorkers:
             self._lose(worker, f"hung: no answer in {format_quantity(self._crew.time_limit, 's')} (workers.time_limit)")
             return
         self._drop(worker)
-        free, total = (found().get("CPU", 0) for found in (self._ray.available_resources, self._ray.cluster_resources))
+        free, total = (resources().get("CPU", 0) for resources in (self._ray.available_resources, self._ray.cluster_resources))
         if not self._workers:
             raise DesignError(
                 f"workers: none started in {format_quantity(START_LIMIT_S, 's')}; the cluster has {total:g} CPUs, "
@@ -297,11 +297,11 @@ class EvaluationActor:
     def evaluated(self, batch: Batch) -> Answer:
         """Results of a batch; an exception becomes a failed result."""
         before, since = _held(), left.seconds_since_boot()
-        found = evaluate_with_retries(self._evaluate, batch, self._retries)
-        if not any(result.error for result in found):
-            return found, True, time.process_time()
+        results = evaluate_with_retries(self._evaluate, batch, self._retries)
+        if not any(result.error for result in results):
+            return results, True, time.process_time()
         left.end_children(since)
-        return found, left.resident_memory() - before < left.MEMORY, time.process_time()
+        return results, left.resident_memory() - before < left.MEMORY, time.process_time()
 
 
 def _held() -> int:

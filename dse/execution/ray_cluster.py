@@ -157,9 +157,11 @@ class RayCluster:
         logs = Path(node.get_logs_dir_path()).glob("worker-*.err")
         for path in sorted(logs, key=lambda path: path.stat().st_mtime, reverse=True):
             lines = path.read_text(errors="replace")[-MOST_OF_A_LOG:].split("\n")
-            said = [line.strip() for line in lines if line.strip() and not line.startswith(":")]  # Ray's own marks begin so
-            if said:
-                return f": {printable(mask_passwords(said[-1]))[:200]}"
+            given_lines = [
+                line.strip() for line in lines if line.strip() and not line.startswith(":")
+            ]  # Ray's own marks begin so
+            if given_lines:
+                return f": {printable(mask_passwords(given_lines[-1]))[:200]}"
         return ""
 
     def sweep(self) -> None:
@@ -184,8 +186,8 @@ class RayCluster:
 def _raylet(ray: Any) -> subprocess.Popen[bytes] | None:
     """The process that starts workers here, where Ray was started here; None where Ray does not say."""
     node = getattr(ray._private.worker, "_global_node", None)
-    found = getattr(node, "all_processes", {}).get("raylet", [])
-    return found[0].process if found else None
+    processes = getattr(node, "all_processes", {}).get("raylet", [])
+    return processes[0].process if processes else None
 
 
 def map_on_crew(crew: WorkerSettings, work: Callable[[T], R], items: Sequence[T]) -> Iterator[tuple[int, R]]:

@@ -58,14 +58,14 @@ class MetricFrame(pd.DataFrame):
         return read_metric(name) if name not in self.columns and present in self.columns else name
 
 
-def search_frame(asked: Study, found: dict[int, tuple[Ask, DesignResult]]) -> pd.DataFrame:
+def search_frame(study: Study, results: dict[int, tuple[Ask, DesignResult]]) -> pd.DataFrame:
     """Searched designs in the order of asks, each once: key, order, knobs, metrics and failures.
 
     The last columns are ``limit``, ``excess``, ``error``.
     """
     seen: set[str] = set()
     rows = []
-    for number, (ask, result) in sorted(found.items()):
+    for number, (ask, result) in sorted(results.items()):
         if result.key in seen:
             continue
         seen.add(result.key)
@@ -74,96 +74,96 @@ def search_frame(asked: Study, found: dict[int, tuple[Ask, DesignResult]]) -> pd
             KEY: result.key,
             SEARCH_ORDER: number,
             **ask.values,
-            **with_derived_metrics(result.metrics, asked.question.defined),
+            **with_derived_metrics(result.metrics, study.question.defined),
         }
         rows.append(row | {"limit": result.limit or None, "excess": excess, "error": result.error or None})
-    columns = [KEY, SEARCH_ORDER, *(knob.address for knob in asked.question.space.knobs), *METRICS, "limit", "excess", "error"]
+    columns = [KEY, SEARCH_ORDER, *(knob.address for knob in study.question.space.knobs), *METRICS, "limit", "excess", "error"]
     return pd.DataFrame(rows, columns=columns)
 
 
-def search_refusals(asked: Study, frame: pd.DataFrame) -> dict[str, int]:
+def search_refusals(study: Study, frame: pd.DataFrame) -> dict[str, int]:
     """Number of searched designs that each limit or constraint rules out, and failed evaluations."""
     failed = int(frame["error"].notna().sum())
     frame = frame[frame["error"].isna()]
     codes, names = pd.factorize(frame["limit"])
-    columns = {bound.metric: frame[bound.metric].to_numpy(dtype=float) for bound in asked.bounds}
-    return refusals(asked, codes, list(names), columns) | ({"failed evaluations": failed} if failed else {})
+    columns = {bound.metric: frame[bound.metric].to_numpy(dtype=float) for bound in study.bounds}
+    return refusals(study, codes, list(names), columns) | ({"failed evaluations": failed} if failed else {})
 
 
-def with_front(asked: Study, searched: pd.DataFrame, screened: ScreenResult | None) -> pd.DataFrame:
+def with_front(study: Study, searched: pd.DataFrame, screened: ScreenResult | None) -> pd.DataFrame:
     """Searched and screened designs together, with id, ``stage``, ``feasible`` and ``front``.
 
     Screened ones count only at the fidelity of the screen; of very many, the front and an even sample. `DESIGN`, the id, is the
     first column.
     """
     parts = [searched.assign(stage="search")] if len(searched) else []
-    if screened is not None and asked.fidelity == asked.screening:
-        parts += [screened.front.assign(stage="screen"), _sample(asked, screened).assign(stage="screen")]
+    if screened is not None and study.fidelity == study.screening:
+        parts += [screened.front.assign(stage="screen"), _sample(study, screened).assign(stage="screen")]
     if not parts:
         return pd.DataFrame()
     frame = pd.concat([part.dropna(axis=1, how="all") for part in parts if len(part)], ignore_index=True)
-    knobs = [knob.address for knob in asked.question.space.knobs]
+    knobs = [knob.address for knob in study.question.space.knobs]
     for column in (KEY, "limit", "error", SEARCH_ORDER, *knobs):
         if column not in frame:
             frame[column] = None
     frame = frame.astype({k: object for k in knobs if frame[k].dtype.name == "category"})
     frame = frame.drop_duplicates(subset=knobs) if knobs else frame.head(1)  # a space without a knob is one design
     frame = frame.reset_index(drop=True)
-    ids = ids_of(_keys(asked, frame))
+    ids = ids_of(_keys(study, frame))
     frame = frame.drop(columns=KEY)
     frame.insert(0, DESIGN, ids)
-    absent = [name for name in asked.objectives if name not in frame]
+    absent = [name for name in study.objectives if name not in frame]
     if absent and frame["limit"].notna().all():  # designs that are not evaluated have no metrics
-        return with_feasibility_and_front(asked, frame.assign(**dict.fromkeys(absent, np.nan)))
+        return with_feasibility_and_front(study, frame.assign(**dict.fromkeys(absent, np.nan)))
     if absent:
         raise DesignError(f"objectives.{absent[0]}: this kind of chip has no {absent[0]}")
-    return with_feasibility_and_front(asked, frame)
+    return with_feasibility_and_front(study, frame)
 
 
-def keys_of(asked: Study, rows: pd.DataFrame) -> list[str]:
+def keys_of(study: Study, rows: pd.DataFrame) -> list[str]:
     """Content keys of designs, from their knobs."""
-    space = asked.question.space
+    space = study.question.space
     if not len(rows) or not space.knobs:
         return [space.key_at({})] * len(rows)
     return space.keys(encode_rows(space, rows))
 
 
-def _keys(asked: Study, frame: pd.DataFrame) -> list[str]:
+def _keys(study: Study, frame: pd.DataFrame) -> list[str]:
     """The keys of searched designs as they are stored, and those of others."""
     keys = frame[KEY].astype(object)
     absent = keys.isna().to_numpy()
-    keys[absent] = keys_of(asked, frame[absent])
+    keys[absent] = keys_of(study, frame[absent])
     return [str(key) for key in keys]
 
 
-def with_feasibility_and_front(asked: Study, frame: pd.DataFrame, digits: int | None = None) -> pd.DataFrame:
+def with_feasibility_and_front(study: Study, frame: pd.DataFrame, digits: int | None = None) -> pd.DataFrame:
     """The same designs with columns ``feasible`` and ``front``.
 
     Args:
-        asked: the study.
+        study: the study.
         frame: with objectives, metrics of constraints, ``limit`` and ``error``.
         digits: of the objectives that count for the front; None for all.
     """
-    if asked.config.get("formats") == "own":
-        frame = frame.assign(formats=formats.formats_column(asked.question.space, frame))
+    if study.config.get("formats") == "own":
+        frame = frame.assign(formats=formats.formats_column(study.question.space, frame))
     feasible = frame["limit"].isna() & frame["error"].isna()
-    for bound in asked.bounds:
+    for bound in study.bounds:
         feasible &= bound.excess(frame[bound.metric].to_numpy(dtype=float)) <= 0
     on_front = np.zeros(len(frame), dtype=bool)
     rows = np.flatnonzero(feasible.to_numpy())
-    values = frame[list(asked.objectives)].to_numpy(dtype=float)[rows]
-    on_front[rows] = front_mask(values if digits is None else round_significant(values, digits), asked.directions)
+    values = frame[list(study.objectives)].to_numpy(dtype=float)[rows]
+    on_front[rows] = front_mask(values if digits is None else round_significant(values, digits), study.directions)
     return frame.assign(feasible=feasible, front=on_front)
 
 
-def report_order(asked: Study, frame: pd.DataFrame) -> pd.DataFrame:
+def report_order(study: Study, frame: pd.DataFrame) -> pd.DataFrame:
     """Designs in the order of the report: the front first, sorted by the first objective.
 
     ``place`` is the row's place before.
     """
     if "place" in frame:
         return frame
-    first, direction = next(iter(asked.objectives.items()))
+    first, direction = next(iter(study.objectives.items()))
     rows = frame.sort_values(first, ascending=direction == "min", kind="stable")
     return pd.concat([rows[rows["front"]], rows[~rows["front"]]]).reset_index(names="place")
 
@@ -177,46 +177,46 @@ def round_significant(values: Array, digits: int) -> Array:
     return np.array([float(f"{value:.{digits - 1}e}") for value in values.ravel()]).reshape(values.shape)
 
 
-def knob_values(asked: Study, row: Mapping[Any, Any]) -> dict[str, Any]:
+def knob_values(study: Study, row: Mapping[Any, Any]) -> dict[str, Any]:
     """Knob values of a row of a frame, as its space has them."""
     values = {}
-    for knob in asked.question.space.knobs:
+    for knob in study.question.space.knobs:
         value = row[knob.address]
         if value is None or value != value:
             continue
-        values[knob.address] = value if isinstance(value, str) else asked.question.space.number(knob, float(value))
-    return asked.question.space.canonical(values)
+        values[knob.address] = value if isinstance(value, str) else study.question.space.number(knob, float(value))
+    return study.question.space.canonical(values)
 
 
-def tied_columns(asked: Study, frame: pd.DataFrame) -> dict[str, Array]:
+def tied_columns(study: Study, frame: pd.DataFrame) -> dict[str, Array]:
     """Values of tied settings in each row, by address; NaN where a row's chip lacks the setting.
 
     NaN as well where the setting follows nothing.
     """
-    found: dict[str, Array] = {}
-    for chosen, space in asked.question.space.each:
+    found_columns: dict[str, Array] = {}
+    for chosen, space in study.question.space.each:
         rows = np.flatnonzero(frame[CHIP_KNOB] == chosen[CHIP_KNOB]) if chosen else np.arange(len(frame))
-        columns = [found.setdefault(tied.address, np.full(len(frame), np.nan)) for tied in space.tied]
+        columns = [found_columns.setdefault(tied.address, np.full(len(frame), np.nan)) for tied in space.tied]
         if not columns or not len(rows):
             continue
         for places, design in space.stack(encode_rows(space, frame.iloc[rows])).groups:
             for tied, column in zip(space.tied, columns, strict=True):
                 column[rows[places]] = leaf_at(design, addresses(design, tied.address)[0])
-    return found
+    return found_columns
 
 
-def rows_by_case(asked: Study, frame: pd.DataFrame, metric: str) -> dict[str, pd.DataFrame]:
+def rows_by_case(study: Study, frame: pd.DataFrame, metric: str) -> dict[str, pd.DataFrame]:
     """Feasible designs once for each case of the workload, with a metric's value in that case."""
-    space, workload = asked.question.space, asked.question.workload
+    space, workload = study.question.space, study.question.workload
     rows = frame[frame["feasible"]]
     if not len(rows):
         return {}
     designs = space.stack(encode_rows(space, rows))
-    found = evaluate_with_derived(designs, workload, asked.question.defined, fidelity=asked.fidelity, cases=True).cases[metric]
-    return {case.label: rows.assign(**{metric: values}) for case, values in zip(workload.cases, found, strict=True)}
+    values = evaluate_with_derived(designs, workload, study.question.defined, fidelity=study.fidelity, cases=True).cases[metric]
+    return {case.label: rows.assign(**{metric: values}) for case, values in zip(workload.cases, values, strict=True)}
 
 
-def _sample(asked: Study, screened: ScreenResult) -> pd.DataFrame:
+def _sample(study: Study, screened: ScreenResult) -> pd.DataFrame:
     import pyarrow as pa
 
     stride = max(1, -(-screened.kept // SCREEN_ROWS))
@@ -224,4 +224,4 @@ def _sample(asked: Study, screened: ScreenResult) -> pd.DataFrame:
     for file in screened.blocks:
         table = file.table()
         parts.append(table.take(pa.array(np.arange(0, table.num_rows, stride))).to_pandas())
-    return complete_metrics(asked, pd.concat(parts, ignore_index=True), screened.left)
+    return complete_metrics(study, pd.concat(parts, ignore_index=True), screened.left)

@@ -91,17 +91,17 @@ def run_screen(study: Study, progress: Callable[[int, int, int], None], hands: S
             return run_screen(study, progress, own)
     plan = _plan(study)
     files = plan.place.files()
-    found = _Found(study, plan, progress)
+    state = _Found(study, plan, progress)
     left = []
     for span in plan.spans:
         stored = block_files.read_block(files, span.number)
         if stored is None:
             left.append(span)
         else:
-            found.take(summarise_block(study, span, stored, 0))
-    for one in _made(study, left, files, hands, found.say):
-        found.take(one)
-    return found.screened(hands)
+            state.take(summarise_block(study, span, stored, 0))
+    for summary in _made(study, left, files, hands, state.say):
+        state.take(summary)
+    return state.screened(hands)
 
 
 def screen_workers(study: Study) -> ScreenWorkers:
@@ -118,13 +118,13 @@ def stored_screen(study: Study) -> ScreenResult | None:
         return None
     plan = _plan(study)
     files = plan.place.files()
-    found = _Found(study, plan, lambda done, total, size: None)
+    state = _Found(study, plan, lambda done, total, size: None)
     for span in plan.spans if files else ():
         block = block_files.read_block(files, span.number)
-        for one in block_files.read_pieces(files, span.number) if block is None else [block]:
-            found.take(summarise_block(study, span, one, 0))
-        found.whole &= block is not None
-    return found.screened() if found.files else None
+        for piece in block_files.read_pieces(files, span.number) if block is None else [block]:
+            state.take(summarise_block(study, span, piece, 0))
+        state.whole &= block is not None
+    return state.screened() if state.files else None
 
 
 def stored_block_files(study: Study) -> list[StoredFile]:
@@ -132,14 +132,14 @@ def stored_block_files(study: Study) -> list[StoredFile]:
     return _plan(study).place.files() if _belongs(study) else []
 
 
-def screen_left_out_text(found: ScreenResult) -> str:
+def screen_left_out_text(result: ScreenResult) -> str:
     """Number of designs left out without evaluation, by reason, as text."""
     by = "; ".join(
-        f"{count:,} {'dominated by a known design' if why == BEATEN else f'by {why}'}" for why, count in found.pruned.items()
+        f"{count:,} {'dominated by a known design' if why == BEATEN else f'by {why}'}" for why, count in result.pruned.items()
     )
-    unknown = found.pruned.get(BEATEN, 0)
+    unknown = result.pruned.get(BEATEN, 0)
     more = f", of which {unknown:,} may be feasible or not" if unknown else ""
-    return f"bounds leave out {sum(found.pruned.values()):,}{more}: {by}"
+    return f"bounds leave out {sum(result.pruned.values()):,}{more}: {by}"
 
 
 def _belongs(study: Study) -> bool:
@@ -177,7 +177,7 @@ def _plan(study: Study) -> _Plan:
     total = grid if grid is not None and exact else 1 << (int(study.screen["limit"]).bit_length() - 1)
     content = [("key", space.key), ("workload", study.context.workload), ("physics", PHYSICS_VERSION), ("rows", total)]
     content.append(("metrics", ", ".join(sorted(map(stored_metric, requested_metrics(study))))))
-    defined = [(name, of.text) for name, of in study.question.defined.items() if name in requested_metrics(study)]
+    defined = [(name, metric.text) for name, metric in study.question.defined.items() if name in requested_metrics(study)]
     content += [(name, stored_metric_text(text)) for name, text in defined]
     content += [("fidelity", stored_fidelity(study.screening))] if study.screening != "analytical" else []
     content += [("prune", "by bounds")] if study.screen["prune"] else []
@@ -206,17 +206,17 @@ class _Found:
         self.whole = True
         self.files: dict[tuple[int, str], StoredFile] = {}
 
-    def take(self, one: BlockSummary) -> None:
+    def take(self, summary: BlockSummary) -> None:
         """Add a block or a piece."""
-        self.files[one.number, one.file.name] = one.file
-        self._rows += one.rows
-        self._feasible += one.feasible
-        self._kept += one.kept
-        self._evaluated += one.evaluated
-        self._left |= one.left
-        self._pruned.update(one.pruned)
-        self._refused.update(one.refused)
-        self._front = one.front if self._front is None else merge_fronts(self._study, [self._front, one.front])
+        self.files[summary.number, summary.file.name] = summary.file
+        self._rows += summary.rows
+        self._feasible += summary.feasible
+        self._kept += summary.kept
+        self._evaluated += summary.evaluated
+        self._left |= summary.left
+        self._pruned.update(summary.pruned)
+        self._refused.update(summary.refused)
+        self._front = summary.front if self._front is None else merge_fronts(self._study, [self._front, summary.front])
         self.say(0)
 
     def say(self, more: int) -> None:
@@ -255,17 +255,17 @@ def _made(
 
     hands.close()  # whose workers hold the CPUs that those of blocks need
     say(f"  workers: ray, {count} for {len(spans) - done:,} blocks of the screen")
-    for place, one in map_on_crew(crew, partial(_alone, study.alone), spans[done:]):
-        here = one.file.here()
-        if here is not None and not here.is_file():
+    for place, summary in map_on_crew(crew, partial(_alone, study.alone), spans[done:]):
+        path = summary.file.here()
+        if path is not None and not path.is_file():
             raise DesignError(
-                f"screen.folder: a worker has stored {here}, which does not exist on this machine: workers on several machines "
+                f"screen.folder: a worker has stored {path}, which does not exist on this machine: workers on several machines "
                 "need a folder that all of them reach, as screen.folder=s3://BUCKET/FOLDER or one of a network"
             )
         # what a worker stored before it died is not evaluated again, and was evaluated by this run all the same
         span = spans[done + place]
         before = {row for piece in block_files.read_pieces(files, span.number) for row in piece.rows.tolist()}
-        yield replace(one, evaluated=span.stop - span.start - sum(one.pruned.values()) - len(before))
+        yield replace(summary, evaluated=span.stop - span.start - sum(summary.pruned.values()) - len(before))
 
 
 def _alone(study: Study, span: BlockRows) -> BlockSummary:
@@ -298,19 +298,25 @@ def complete_metrics(study: Study, rows: pd.DataFrame, left: bool, hands: Screen
     """
     if not left or not len(rows):
         return rows
-    of = study.question
-    columns, work = encode_rows(of.space, rows), partial(_every, study.alone)
-    parts = of.space.parts(columns, BATCH_ROWS) if hands else [np.arange(len(rows))]
-    found: dict[str, Array] = {}
+    question = study.question
+    columns, work = encode_rows(question.space, rows), partial(_every, study.alone)
+    parts = question.space.parts(columns, BATCH_ROWS) if hands else [np.arange(len(rows))]
+    found_columns: dict[str, Array] = {}
     every = hands.mapped(work, columns, parts, "parts of the front", known=True) if hands else [(parts[0], work(columns))]
-    for some, metrics in every:
+    for rows_of_part, metrics in every:
         for name, column in metrics.items():
-            found.setdefault(name, np.full(len(rows), np.nan))[some] = column
-    order = [name for name in (*METRICS, *found) if name in found and name not in rows]
-    return rows.assign(**{name: found[name] for name in dict.fromkeys(order) if not np.isnan(found[name]).all()})
+            found_columns.setdefault(name, np.full(len(rows), np.nan))[rows_of_part] = column
+    order = [name for name in (*METRICS, *found_columns) if name in found_columns and name not in rows]
+    return rows.assign(
+        **{name: found_columns[name] for name in dict.fromkeys(order) if not np.isnan(found_columns[name]).all()}
+    )
 
 
 def _every(study: Study, columns: Columns) -> dict[str, Array]:
     """Every metric of some designs."""
-    of = study.question
-    return dict(evaluate_with_derived(of.space.stack(columns), of.workload, of.defined, fidelity=study.screening).columns)
+    question = study.question
+    return dict(
+        evaluate_with_derived(
+            question.space.stack(columns), question.workload, question.defined, fidelity=study.screening
+        ).columns
+    )

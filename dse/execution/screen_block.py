@@ -163,9 +163,9 @@ def evaluate_block(
     even = np.linspace(0, table.num_rows - 1, min(EVEN_SAMPLE, table.num_rows)).round().astype(int)
     places = np.union1d(best, even).astype(int)
     few = table.take(pa.array(places))
-    said = {**(table.schema.metadata or {}), FEASIBLE: str(feasible), REFUSED: json.dumps(_refused(study, table))}
-    said |= {PRUNED: json.dumps(block.pruned)} if block.pruned else {}
-    few = few.replace_schema_metadata(said)
+    metadata = {**(table.schema.metadata or {}), FEASIBLE: str(feasible), REFUSED: json.dumps(_refused(study, table))}
+    metadata |= {PRUNED: json.dumps(block.pruned)} if block.pruned else {}
+    few = few.replace_schema_metadata(metadata)
     return summarise_block(
         study, span, block_files.write_block(few, span.place, span.number, block.rows[places]), before - block.left
     )
@@ -173,15 +173,15 @@ def evaluate_block(
 
 def summarise_block(study: Study, span: BlockRows, stored: StoredBlock, evaluated: int) -> BlockSummary:
     """Summary of a block or a piece, from its file."""
-    table, said = stored.table, stored.table.schema.metadata or {}
+    table, metadata = stored.table, stored.table.schema.metadata or {}
     feasible, rows = _best(study, table)
     best = table.take(pa.array(rows)).to_pandas().set_index(span.start + stored.rows[rows])
-    looked, feasible = (span.stop - span.start, int(said[FEASIBLE])) if FEASIBLE in said else (table.num_rows, feasible)
-    pruned = _present_counts(json.loads(said.get(PRUNED, b"{}")))
-    refused = _present_counts(json.loads(said[REFUSED])) if REFUSED in said else _refused(study, table)
+    looked, feasible = (span.stop - span.start, int(metadata[FEASIBLE])) if FEASIBLE in metadata else (table.num_rows, feasible)
+    pruned = _present_counts(json.loads(metadata.get(PRUNED, b"{}")))
+    refused = _present_counts(json.loads(metadata[REFUSED])) if REFUSED in metadata else _refused(study, table)
     refused = {current_column(name): count for name, count in refused.items()}
     return BlockSummary(
-        span.number, stored.file, looked, feasible, table.num_rows, evaluated, LEFT in said, best, pruned, refused
+        span.number, stored.file, looked, feasible, table.num_rows, evaluated, LEFT in metadata, best, pruned, refused
     )
 
 
@@ -193,8 +193,8 @@ def _present_counts(counts: dict[str, int]) -> dict[str, int]:
 
 def merge_fronts(study: Study, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Front of several fronts, by row of the screen; the first of designs equal in all objectives."""
-    some = [part for part in parts if len(part)] or list(parts[:1])
-    both = pd.concat(some).sort_index()
+    selected_parts = [part for part in parts if len(part)] or list(parts[:1])
+    both = pd.concat(selected_parts).sort_index()
     return both[front_mask(both[list(study.objectives)].to_numpy(), study.directions)]
 
 
@@ -213,7 +213,9 @@ def _refused(study: Study, table: pa.Table) -> dict[str, int]:
     limit = table["limit"].combine_chunks()
     limit = limit if pa.types.is_dictionary(limit.type) else limit.dictionary_encode()
     codes = limit.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    return refusals(study, codes, limit.dictionary.to_pylist(), {of.metric: _column(table, of.metric) for of in study.bounds})
+    return refusals(
+        study, codes, limit.dictionary.to_pylist(), {bound.metric: _column(table, bound.metric) for bound in study.bounds}
+    )
 
 
 def refusals(study: Study, codes: Array, names: Sequence[str], columns: Mapping[str, Array]) -> dict[str, int]:
@@ -229,13 +231,13 @@ def refusals(study: Study, codes: Array, names: Sequence[str], columns: Mapping[
     """
     left = codes < 0
     counts = np.bincount(codes[~left], minlength=len(names)).tolist()
-    found = {name: count for name, count in zip(names, counts, strict=True) if count}
+    refusals = {name: count for name, count in zip(names, counts, strict=True) if count}
     for bound in study.bounds:
         kept = bound.excess(columns[bound.metric]) <= 0
         if broken := int((left & ~kept).sum()):
-            found[str(bound)] = broken
+            refusals[str(bound)] = broken
         left = left & kept
-    return found
+    return refusals
 
 
 def _column(table: pa.Table, name: str) -> Array:
@@ -306,9 +308,9 @@ class _Block:
             say(self._size - self.left)
         most = FIRST
         while len(rows := left.beaten(np.flatnonzero(~self._done & (left.why == 0)))):
-            some, most = left.promising(rows, most), most * MORE
-            self._all_of(some, say, hands)
-            self._learn(left, some)
+            chosen_rows, most = left.promising(rows, most), most * MORE
+            self._all_of(chosen_rows, say, hands)
+            self._learn(left, chosen_rows)
         left.why[self._done] = 0
         self.pruned = left.counts
 
@@ -324,9 +326,9 @@ class _Block:
         study = self._study
         metrics = None if self._span.shown else requested_metrics(study)
         work = partial(_outcomes, study.question, study.screening, metrics)
-        for some, which, outcomes in self._mapped(work, rows, hands):
-            self._note(some, which, outcomes)
-            self._pending.append(some)
+        for chosen_rows, which, outcomes in self._mapped(work, rows, hands):
+            self._note(chosen_rows, which, outcomes)
+            self._pending.append(chosen_rows)
             progress(self._size - self.left)
             if time.monotonic() - self._since > SAVE_PERIOD_S:
                 self._keep()
@@ -336,26 +338,26 @@ class _Block:
     ) -> Iterator[tuple[Array, Array | slice, R]]:
         """What a function makes of some rows, as `Hands.mapped` has it, of those that are equal once: which of them each is."""
         if self._first is None:
-            for some, found in hands.mapped(work, self._columns, self._parts(rows), what):
-                yield some, slice(None), found
+            for part_rows, outcomes in hands.mapped(work, self._columns, self._parts(rows), what):
+                yield part_rows, slice(None), outcomes
             return
         first = self._first[rows]
-        for some, found in hands.mapped(work, self._columns, self._parts(np.unique(first)), what):
+        for part_rows, outcomes in hands.mapped(work, self._columns, self._parts(np.unique(first)), what):
             place = np.full(self._size, -1)
-            place[some] = np.arange(len(some))
+            place[part_rows] = np.arange(len(part_rows))
             mine = place[first] >= 0
-            yield rows[mine], place[first[mine]], found
+            yield rows[mine], place[first[mine]], outcomes
 
-    def _parts(self, some: Array) -> list[Array]:
+    def _parts(self, selected_rows: Array) -> list[Array]:
         """Of some rows, those that are evaluated together."""
         subjects = [case.subject for case in self._study.question.workload.cases]
         rows = max(256, CACHE_ROWS // max(subjects.count(subject) for subject in subjects))
         few = BATCH_ROWS if self._study.screening == "steady_state" else MIN_ROWS
         most = few if is_serving_study(self._study) else rows
-        if not len(some):
+        if not len(selected_rows):
             return []
-        (columns,) = split_columns(self._columns, [some])
-        return [some[part] for part in self._study.question.space.parts(columns, most)]
+        (columns,) = split_columns(self._columns, [selected_rows])
+        return [selected_rows[part] for part in self._study.question.space.parts(columns, most)]
 
     def _note(self, rows: Array, which: Array | slice, outcomes: Outcomes) -> None:
         """Of rows, each of which is one of some outcomes."""
@@ -385,8 +387,8 @@ class _Block:
         codes = {None: -1} | {word: code for code, word in enumerate(SILICON_LIMITS)}
         self._limit[rows] = [codes[word] for word in table["limit"].to_pylist()]
         self._excess[rows] = table["excess"].to_numpy()
-        said = (table.schema.metadata or {}).get(LEFT, b"").decode()
-        self._left |= set(said.split(", ")) - {""}
+        left_text = (table.schema.metadata or {}).get(LEFT, b"").decode()
+        self._left |= set(left_text.split(", ")) - {""}
         self._done[rows] = True
 
     def _refuse_absent(self) -> None:

@@ -94,11 +94,11 @@ class ScreenWorkers:
                 yield from self._shared(work, columns, parts[place:], what, known=known)
                 return
             start = time.monotonic()
-            found = work(item)
+            found_work = work(item)
             if self._warm:
                 spent, timed = spent + time.monotonic() - start, timed + 1
             self._warm = True
-            yield rows, found
+            yield rows, found_work
 
     def _shared(
         self, work: Callable[[Columns], R], columns: Columns, parts: Sequence[Array], what: str, *, known: bool
@@ -110,11 +110,11 @@ class ScreenWorkers:
         kinds = [int(columns[CHIP_KNOB][rows[0]]) if CHIP_KNOB in columns else 0 for rows in parts]
         pieces = cut_pieces(parts, kinds, pace, self._crew.count or cpu_count())
         items = split_columns(columns, [piece.rows for piece in pieces])
-        takes, kinds = [of.takes for of in pieces], [of.kind for of in pieces]
-        for place, found, turn in bench.mapped(work, items, kinds, takes, apart=known):
+        takes, kinds = [piece.takes for piece in pieces], [piece.kind for piece in pieces]
+        for place, outcomes, turn in bench.mapped(work, items, kinds, takes, apart=known):
             self.turns.append(turn)
             pace[kinds[place]] = turn.cpu / relative_cost(len(pieces[place].rows))
-            yield pieces[place].rows, found
+            yield pieces[place].rows, outcomes
 
     def _hired(self) -> "AffinityPool":
         if self._bench is None:

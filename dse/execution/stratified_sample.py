@@ -51,12 +51,12 @@ def stratified_sample(scores: Array, many: int, strata: int, seed: int) -> tuple
     """
     order = np.argsort(-scores, kind="stable")
     parts = np.array_split(order, min(strata, max(many, 1)))
-    draws, left, found, of = np.random.default_rng(seed), min(many, len(order)), [], []
+    draws, left, sampled, strata_of = np.random.default_rng(seed), min(many, len(order)), [], []
     for place, part in enumerate(parts):
         # what a small stratum cannot give, the others do
         wanted = min(len(part), -(-left // (len(parts) - place)))
-        found.append(np.sort(draws.permutation(len(part))[:wanted]))
-        found[-1] = part[found[-1]]
-        of.append(np.full(wanted, place + 1))
+        sampled.append(np.sort(draws.permutation(len(part))[:wanted]))
+        sampled[-1] = part[sampled[-1]]
+        strata_of.append(np.full(wanted, place + 1))
         left -= wanted
-    return np.concatenate(found).astype(int), np.concatenate(of).astype(int)
+    return np.concatenate(sampled).astype(int), np.concatenate(strata_of).astype(int)

@@ -123,8 +123,8 @@ class Study:
     @property
     def higher(self) -> str:
         """Fidelity of the verification; empty string if none is wanted or its chips have none."""
-        found = [self.higher_of(space.base) for _, space in self.question.space.each]
-        return min((word for word in found if word), key=fidelity_names().index, default="")
+        fidelities = [self.higher_of(space.base) for _, space in self.question.space.each]
+        return min((word for word in fidelities if word), key=fidelity_names().index, default="")
 
     def higher_of(self, base: Design) -> str:
         """Fidelity of the verification for one kind of chip; empty string if it has none."""
@@ -148,8 +148,8 @@ class Study:
         Both on a submesh, if the whole mesh is too large for the higher one.
         """
         if self.higher == "cycles" and self.verify["submesh"] and all(map(self._smaller, self.verified_bases)):
-            on = f"{SUBMESH_MARK}{self.verify['submesh']}"
-            return self.fidelity + on, self.higher + on
+            suffix = f"{SUBMESH_MARK}{self.verify['submesh']}"
+            return self.fidelity + suffix, self.higher + suffix
         return self.fidelity, self.higher
 
     @property
@@ -169,14 +169,18 @@ class Study:
         several = self.config.get("chips") or {}
         bases = {str(chosen[CHIP_KNOB]): space.base for chosen, space in self.question.space.each if chosen}
         return (
-            formats.chip_formats_text(bases, {name: of["choices"]["mapping"] for name, of in several.items()}) if bases else ""
+            formats.chip_formats_text(bases, {name: config["choices"]["mapping"] for name, config in several.items()})
+            if bases
+            else ""
         )
 
     def identity(self) -> dict[str, Any]:
         """Settings that must stay the same for results to be continued, flat, by address."""
         several = self.config.get("chips")
         own = (
-            {"chips": {name: {"chip": of["chip"], "mapping": of["mapping"]} for name, of in several.items()}} if several else {}
+            {"chips": {name: {"chip": config["chip"], "mapping": config["mapping"]} for name, config in several.items()}}
+            if several
+            else {}
         )
         groups = ("model", "workload", "space", "objectives", "constraints", *(() if several else ("chip", "mapping")))
         flat = dict(_flat({group: self.config[group] for group in groups} | own))
@@ -353,7 +357,7 @@ def _check_promote(search: Mapping[str, Any], screen: Mapping[str, Any], fidelit
         known = fidelities(space.base, nouns.workload)
         if word not in known or known.index(word) >= known.index(fidelity):
             whose = f"chip {chosen[CHIP_KNOB]}" if chosen else "this chip"
-            below = [one for one in known[: known.index(fidelity)] if one in SCREEN_FIDELITIES]
+            below = [name for name in known[: known.index(fidelity)] if name in SCREEN_FIDELITIES]
             do = f"set {' or '.join(below)}" if below else "set null, or a higher fidelity"
             raise DesignError(f"search.promote: {word} is not below fidelity={fidelity} of {whose} for this workload; {do}")
     if sampler not in ("auto", "local"):
@@ -368,8 +372,8 @@ def _verdict(space: Space, workload: Workload, chip: Any) -> Infeasibility | Non
     """What binds a base; where it cannot be asked and no knob is of the words in the way, of several chips says which."""
     moved = {leaf.rpartition(".")[2] for leaves in space.targets.values() for leaf in leaves}
     try:
-        if (found := option_conflict(space.base, workload)) and not moved & set(found.fields):
-            raise found
+        if (conflict := option_conflict(space.base, workload)) and not moved & set(conflict.fields):
+            raise conflict
         return explain_infeasibility(space.base, workload)
     except DesignError as error:
         raise (DesignError(f"chips: {chip}: {error}") if chip else error) from None

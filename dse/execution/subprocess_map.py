@@ -33,11 +33,11 @@ def subprocess_map(work: Callable[[T], R], shares: Sequence[T]) -> list[R]:
     """
     others = [_asked(work, share) for share in shares[1:]]
     try:
-        return [work(shares[0]), *(_made(work, share, of) for share, of in zip(shares[1:], others, strict=True))]
+        return [work(shares[0]), *(_made(work, share, child) for share, child in zip(shares[1:], others, strict=True))]
     finally:
-        for of in others:
-            of.kill()
-            of.wait()
+        for child in others:
+            child.kill()
+            child.wait()
 
 
 def _asked(work: Callable[[T], R], share: T) -> "subprocess.Popen[bytes]":
@@ -53,5 +53,5 @@ def _asked(work: Callable[[T], R], share: T) -> "subprocess.Popen[bytes]":
 def _made(work: Callable[[T], R], share: T, process: "subprocess.Popen[bytes]") -> R:
     assert process.stdout is not None
     with process.stdout as out:
-        told: Any = out.read()
-    return work(share) if process.wait() else pickle.loads(told)
+        pickled: Any = out.read()
+    return work(share) if process.wait() else pickle.loads(pickled)

@@ -100,8 +100,8 @@ class Verification:
 
     def shifts(self) -> "list[MetricShift]":
         """Shift of every metric that both fidelities have."""
-        found = [_shift(name, self.before[name], self.after[name]) for name in METRICS if name in self.before]
-        return [shift for shift in found if shift.designs]
+        shifts = [_shift(name, self.before[name], self.after[name]) for name in METRICS if name in self.before]
+        return [shift for shift in shifts if shift.designs]
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class MetricShift:
 
 
 def run_verification(
-    asked: Study,
+    study: Study,
     store: Store,
     base: tuple[str, str],
     frame: pd.DataFrame,
@@ -154,7 +154,7 @@ def run_verification(
     """Evaluate a study's best designs at the fidelities of `Study.compared`, unless stored.
 
     Args:
-        asked: the study.
+        study: the study.
         store: where results go.
         base: key and text of the design that values change.
         frame: as `dse.execution.result_frame.with_front` has it.
@@ -162,23 +162,23 @@ def run_verification(
         say: tells the user what workers do.
         elapsed: counts what their processes take.
     """
-    space, wanted = asked.question.space, _wanted(asked, frame)
-    off = _off(asked, frame, wanted)
-    for fidelity in _played(asked):
-        context = asked.context_at(fidelity)
+    space, wanted = study.question.space, _wanted(study, frame)
+    off = _off(study, frame, wanted)
+    for fidelity in _played(study):
+        context = study.context_at(fidelity)
         known = store.results(context)
-        both = {key: values for chosen in (_ordered(asked, frame, wanted), off) for key, values, *_ in chosen.values()}
+        both = {key: values for chosen in (_ordered(study, frame, wanted), off) for key, values, *_ in chosen.values()}
         left = [(design, values, space.at(values)) for design, values in both.items() if design not in known]
         if not left:
             continue
-        evaluate = make_evaluator(asked.question.workload, fidelity)
+        evaluate = make_evaluator(study.question.workload, fidelity)
         # to play an example in every process may take longer than all it warms
-        crew = make_workers(asked.crew, evaluate, window=asked.search["window"], designs=len(left), example=[], say=say)
+        crew = make_workers(study.crew, evaluate, window=study.search["window"], designs=len(left), example=[], say=say)
         each, played = seconds_per_design(known.values()), list[DesignResult]()
         # where nobody knows what a design takes, the first ones tell, one for each worker, before the others begin
-        begin = len(left) if each else min(_at_once(asked), len(left))
+        begin = len(left) if each else min(_at_once(study), len(left))
         say(
-            remaining_time_text(asked.crew, fidelity, each, len(left), len(left))
+            remaining_time_text(study.crew, fidelity, each, len(left), len(left))
             if each
             else unknown_time_text(fidelity, begin, len(left))
         )
@@ -188,97 +188,97 @@ def run_verification(
             while len(played) < len(left):
                 progress(len(played), len(left))
                 fresh = workers.collect()
-                store.append(asked.name, context, base, [], fresh)
+                store.append(study.name, context, base, [], fresh)
                 played.extend(fresh)
                 now, rest = seconds_per_design(played), len(left) - len(played)
-                if now and (waiting or has_estimate_changed(asked.crew, each, now, rest)):
+                if now and (waiting or has_estimate_changed(study.crew, each, now, rest)):
                     each = now
-                    say(remaining_time_text(asked.crew, fidelity, each, rest, len(left)))
+                    say(remaining_time_text(study.crew, fidelity, each, rest, len(left)))
                 if waiting:
                     workers.submit(waiting)
                     waiting = []
-    return _compared(asked, store, frame, wanted, off)
+    return _compared(study, store, frame, wanted, off)
 
 
-def stored_verification(asked: Study, store: Store, frame: pd.DataFrame) -> Verification | None:
+def stored_verification(study: Study, store: Store, frame: pd.DataFrame) -> Verification | None:
     """Stored verification; None if the study verifies nothing, or nothing is stored."""
-    if not asked.higher or not len(frame):
+    if not study.higher or not len(frame):
         return None
-    wanted = _wanted(asked, frame)
-    found = _compared(asked, store, frame, wanted, _off(asked, frame, wanted))
-    return found if len(found.after) else None
+    wanted = _wanted(study, frame)
+    verification = _compared(study, store, frame, wanted, _off(study, frame, wanted))
+    return verification if len(verification.after) else None
 
 
-def _played(asked: Study) -> tuple[str, ...]:
+def _played(study: Study) -> tuple[str, ...]:
     """Fidelities at which designs are evaluated: the higher one, and on a part of each mesh both."""
-    low, high = asked.compared
-    return (high,) if low == asked.fidelity else (low, high)
+    low, high = study.compared
+    return (high,) if low == study.fidelity else (low, high)
 
 
 Chosen = dict[int, tuple[str, dict[str, Any]]]
 """Designs to evaluate once more: by row of the frame, key and values."""
 
 
-def _at_once(asked: Study) -> int:
+def _at_once(study: Study) -> int:
     """Designs that are evaluated side by side."""
-    return asked.crew.count or cpu_count() if asked.crew.kind == "ray" else 1
+    return study.crew.count or cpu_count() if study.crew.kind == "ray" else 1
 
 
-def _ordered(asked: Study, frame: pd.DataFrame, wanted: Chosen) -> Chosen:
+def _ordered(study: Study, frame: pd.DataFrame, wanted: Chosen) -> Chosen:
     """Those first on which it depends which design is best."""
     rows = list(wanted)
-    places = order_for_verification(frame.loc[rows, list(asked.objectives)].to_numpy(dtype=float), asked.directions)
+    places = order_for_verification(frame.loc[rows, list(study.objectives)].to_numpy(dtype=float), study.directions)
     return {rows[place]: wanted[rows[place]] for place in places}
 
 
-def _wanted(asked: Study, frame: pd.DataFrame) -> Chosen:
+def _wanted(study: Study, frame: pd.DataFrame) -> Chosen:
     """The best designs, best layer first."""
-    good = _good(asked, frame)
-    places = nondominated_layers(good[list(asked.objectives)].to_numpy(dtype=float), asked.directions, asked.verify["designs"])
-    return _chosen(asked, good, places)
+    good = _good(study, frame)
+    places = nondominated_layers(good[list(study.objectives)].to_numpy(dtype=float), study.directions, study.verify["designs"])
+    return _chosen(study, good, places)
 
 
-def _off(asked: Study, frame: pd.DataFrame, wanted: Chosen) -> dict[int, tuple[str, dict[str, Any], int]]:
+def _off(study: Study, frame: pd.DataFrame, wanted: Chosen) -> dict[int, tuple[str, dict[str, Any], int]]:
     """Designs from all over what is neither on the front nor among the best that are wanted, each with its stratum."""
-    good = _good(asked, frame)
+    good = _good(study, frame)
     others = good[~good["front"] & ~good.index.isin(list(wanted))]
-    many, strata = asked.verify["off_front"], asked.verify["strata"]
-    scores = dominated_share(good[list(asked.objectives)].to_numpy(dtype=float), asked.directions)[
+    many, strata = study.verify["off_front"], study.verify["strata"]
+    scores = dominated_share(good[list(study.objectives)].to_numpy(dtype=float), study.directions)[
         good.index.isin(others.index)
     ]
-    places, of = stratified_sample(scores, many, strata, asked.seed)
+    places, strata_of = stratified_sample(scores, many, strata, study.seed)
     known = {key for key, _ in wanted.values()}
-    found = zip(_chosen(asked, others, places).items(), of, strict=True)
-    return {row: (*design, int(stratum)) for (row, design), stratum in found if design[0] not in known}
+    designs = zip(_chosen(study, others, places).items(), strata_of, strict=True)
+    return {row: (*design, int(stratum)) for (row, design), stratum in designs if design[0] not in known}
 
 
-def _good(asked: Study, frame: pd.DataFrame) -> pd.DataFrame:
+def _good(study: Study, frame: pd.DataFrame) -> pd.DataFrame:
     """Feasible designs of chips that have the higher fidelity."""
-    good = frame[frame["feasible"]].sort_values(list(asked.objectives), kind="stable")
+    good = frame[frame["feasible"]].sort_values(list(study.objectives), kind="stable")
     verified = [
-        chosen[CHIP_KNOB] for chosen, space in asked.question.space.each if chosen and space.base in asked.verified_bases
+        chosen[CHIP_KNOB] for chosen, space in study.question.space.each if chosen and space.base in study.verified_bases
     ]
     return good[good[CHIP_KNOB].isin(verified)] if CHIP_KNOB in good else good
 
 
-def _chosen(asked: Study, good: pd.DataFrame, places: Array) -> Chosen:
-    space, found = asked.question.space, {}
+def _chosen(study: Study, good: pd.DataFrame, places: Array) -> Chosen:
+    space, choice = study.question.space, {}
     for row, record in zip(good.index[places], good.iloc[places].to_dict("records"), strict=True):
-        values = knob_values(asked, record)
-        found[int(row)] = space.key_at(values), values
-    return found
+        values = knob_values(study, record)
+        choice[int(row)] = space.key_at(values), values
+    return choice
 
 
 def _compared(
-    asked: Study, store: Store, frame: pd.DataFrame, wanted: Chosen, off: dict[int, tuple[str, dict[str, Any], int]]
+    study: Study, store: Store, frame: pd.DataFrame, wanted: Chosen, off: dict[int, tuple[str, dict[str, Any], int]]
 ) -> Verification:
-    low, high = asked.compared
-    played = {fidelity: store.results(asked.context_at(fidelity)) for fidelity in _played(asked)}
-    before, after = _both(asked, played, frame, wanted)
-    off_before, off_after = _both(asked, played, frame, {row: (key, values) for row, (key, values, _) in off.items()})
+    low, high = study.compared
+    played = {fidelity: store.results(study.context_at(fidelity)) for fidelity in _played(study)}
+    before, after = _both(study, played, frame, wanted)
+    off_before, off_after = _both(study, played, frame, {row: (key, values) for row, (key, values, _) in off.items()})
     every = pd.concat([part for part in (after, off_after) if len(part)]) if len(after) + len(off_after) else after
     best = (
-        with_feasibility_and_front(asked, every, DIGITS)["front"].to_numpy(dtype=bool)[len(after) :]
+        with_feasibility_and_front(study, every, DIGITS)["front"].to_numpy(dtype=bool)[len(after) :]
         if len(every)
         else np.zeros(0, dtype=bool)
     )
@@ -286,15 +286,15 @@ def _compared(
     front = frame["front"].reindex(before.index).to_numpy(dtype=bool)
     aside = OffFrontSample(len(off), off_before, off_after, strata, best)
     return Verification(
-        low, high, asked.part, len(wanted), before, after, front, aside, *_agreement(asked, frame, before, after, front, aside)
+        low, high, study.part, len(wanted), before, after, front, aside, *_agreement(study, frame, before, after, front, aside)
     )
 
 
 def _both(
-    asked: Study, played: dict[str, dict[str, DesignResult]], frame: pd.DataFrame, wanted: Chosen
+    study: Study, played: dict[str, dict[str, DesignResult]], frame: pd.DataFrame, wanted: Chosen
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Rows of the designs that are stored at every fidelity that is played, at the lower and at the higher one."""
-    low, high = asked.compared
+    low, high = study.compared
     first = {design: (row, values) for row, (design, values) in reversed(wanted.items())}
     both = [
         (*first[design], design)
@@ -305,25 +305,27 @@ def _both(
 
     def at(fidelity: str) -> pd.DataFrame:
         if fidelity not in played:
-            return with_feasibility_and_front(asked, frame.loc[rows], DIGITS)
+            return with_feasibility_and_front(study, frame.loc[rows], DIGITS)
         answered = {place: (Ask(place, values), played[fidelity][design]) for place, (_, values, design) in enumerate(both)}
-        found = search_frame(asked, answered)
-        found = found.set_index(rows[found[SEARCH_ORDER].to_numpy(dtype=int)]).drop(columns=[KEY, SEARCH_ORDER])
-        found.insert(0, DESIGN, frame.loc[found.index, DESIGN])
-        return with_feasibility_and_front(asked, found, DIGITS)
+        found_frame = search_frame(study, answered)
+        found_frame = found_frame.set_index(rows[found_frame[SEARCH_ORDER].to_numpy(dtype=int)]).drop(
+            columns=[KEY, SEARCH_ORDER]
+        )
+        found_frame.insert(0, DESIGN, frame.loc[found_frame.index, DESIGN])
+        return with_feasibility_and_front(study, found_frame, DIGITS)
 
     return at(low), at(high)
 
 
 def _agreement(
-    asked: Study, frame: pd.DataFrame, before: pd.DataFrame, after: pd.DataFrame, front: Array, off: OffFrontSample
+    study: Study, frame: pd.DataFrame, before: pd.DataFrame, after: pd.DataFrame, front: Array, off: OffFrontSample
 ) -> tuple[tuple[RankAgreement, ...], tuple[WinnerLead, ...], tuple[str, ...], tuple[str, ...]]:
     """How alike the two rank by each objective, who leads by how much, what they share, and what each gives in its own way."""
     rows = np.array([*before.index, *off.before.index], dtype=int)
-    on = np.concatenate([front, np.zeros(len(off.before), dtype=bool)])
+    is_front = np.concatenate([front, np.zeros(len(off.before), dtype=bool)])
     aside = np.concatenate([np.zeros(len(before), dtype=bool), np.ones(len(off.before), dtype=bool)])
-    found, decided = [], []
-    for name, direction in asked.objectives.items():
+    agreements, decided = [], []
+    for name, direction in study.objectives.items():
         whole = frame.loc[rows, name].to_numpy(dtype=float)
         low, high = (
             np.concatenate([part[name].to_numpy(dtype=float) for part in parts])
@@ -332,20 +334,20 @@ def _agreement(
         both = np.isfinite(low) & np.isfinite(high) & (low != 0) & (high != 0)
         if both.any():
             values = round_significant(low[both], DIGITS), round_significant(high[both], DIGITS)
-            found.append(rank_agreement(name, *values, rows[both], on[both], aside[both]))
+            agreements.append(rank_agreement(name, *values, rows[both], is_front[both], aside[both]))
         both &= np.isfinite(whole) & (whole > 0) & (low > 0) & (high > 0)
         full, below, above = (round_significant(values[both], DIGITS) for values in (whole, low, high))
-        spread = found[-1].spread if found and found[-1].metric == name else 0.0
+        spread = agreements[-1].spread if agreements and agreements[-1].metric == name else 0.0
         lead = winner_lead(name, direction, full, below, above, rows[both].tolist(), spread)
         if lead and (below != above).any():  # what the two share decides nothing
             decided.append(lead)
-    readers = tuple(word.partition(SUBMESH_MARK)[0] for word in asked.compared)
+    readers = tuple(word.partition(SUBMESH_MARK)[0] for word in study.compared)
     # what a package gives in its own way it does not say
     parts = [
-        compare_fidelities(software_of(base.mapping), *readers) for base in asked.verified_bases if {*readers} <= {*FIDELITIES}
+        compare_fidelities(software_of(base.mapping), *readers) for base in study.verified_bases if {*readers} <= {*FIDELITIES}
     ]
     shared, own = (list(dict.fromkeys(part for both in parts for part in both[place])) for place in (0, 1))
-    return tuple(found), tuple(decided), tuple(part for part in shared if part not in own), tuple(own)
+    return tuple(agreements), tuple(decided), tuple(part for part in shared if part not in own), tuple(own)
 
 
 def _shift(metric: str, before: pd.Series, after: pd.Series) -> MetricShift:

@@ -73,7 +73,7 @@ def remaining_time_text(crew: WorkerSettings, fidelity: str, each: float, left: 
     return f"verify: {done} at {fidelity}, {format_quantity(each, 's', 3)} each: some {about} for the other {left:,}"
 
 
-def has_estimate_changed(crew: WorkerSettings, said: float, each: float, left: int) -> bool:
+def has_estimate_changed(crew: WorkerSettings, estimate: float, each: float, left: int) -> bool:
     """Whether the remaining time differs enough from the last statement to state it again.
 
     The first designs of a machine wait for loops to be compiled, and tell far too much of those to come.
@@ -85,7 +85,7 @@ def has_estimate_changed(crew: WorkerSettings, said: float, each: float, left: i
     ... )
     (True, False, False)
     """
-    was, now = expected_seconds(crew, said, left), expected_seconds(crew, each, left)
+    was, now = expected_seconds(crew, estimate, left), expected_seconds(crew, each, left)
     return abs(was - now) > MIN_CHANGE_S and not was / 2 < now < was * 2
 
 

@@ -38,31 +38,31 @@ class WarmStart:
     stored: int
 
 
-def take_over_results(asked: Study, places: Iterable[str], keep: int) -> WarmStart:
+def take_over_results(study: Study, places: Iterable[str], keep: int) -> WarmStart:
     """Results in other stores whose designs are in this study's space.
 
     Args:
-        asked: the study.
+        study: the study.
         places: names of studies that ran here, files or URLs of stores.
         keep: seeds at most: whole layers of the front, then an even part of the next.
 
     Raises:
         DesignError: there is no store at a place.
     """
-    space = asked.question.space
-    found: dict[str, DesignResult] = {}
+    space = study.question.space
+    found_results: dict[str, DesignResult] = {}
     stored = 0
     for place in places:
         with closing(Store(_url(place), create=False)) as store:
-            bases, results = store.bases(asked.context), store.results(asked.context)
+            bases, results = store.bases(study.context), store.results(study.context)
         for key, result in results.items():
             stored += 1
             values = None if result.error or key not in bases else values_in_space(space, bases[key], result.values, key)
             if values is not None:
-                found.setdefault(
+                found_results.setdefault(
                     key, DesignResult(key, values, result.metrics, result.limit, result.need, result.have, result.seconds)
                 )
-    return WarmStart(found, _best(asked, list(found.values()), keep), stored)
+    return WarmStart(found_results, _best(study, list(found_results.values()), keep), stored)
 
 
 def values_in_space(space: AnySpace, base: Mapping[str, Any], values: Mapping[str, Any], key: str) -> Values | None:
@@ -74,8 +74,8 @@ def values_in_space(space: AnySpace, base: Mapping[str, Any], values: Mapping[st
         values: by knob of the other study.
         key: of the design.
     """
-    for chosen, one in space.each:
-        mine = _within(one, base, {knob: value for knob, value in values.items() if knob != CHIP_KNOB}, key)
+    for chosen, member in space.each:
+        mine = _within(member, base, {knob: value for knob, value in values.items() if knob != CHIP_KNOB}, key)
         if mine is not None:
             return chosen | mine
     return None
@@ -90,30 +90,30 @@ def _within(space: Space, base: Mapping[str, Any], values: Mapping[str, Any], ke
     except DesignError:  # a knob that this kind of chip does not have
         return None
     mine: Values = {}
-    for one in space.knobs:
-        value = leaves.get(space.targets[one.address][0])
-        if isinstance(one, ChoiceKnob):
-            place = one.values.index(value) if value in one.values else -1
+    for single_knob in space.knobs:
+        value = leaves.get(space.targets[single_knob.address][0])
+        if isinstance(single_knob, ChoiceKnob):
+            place = single_knob.values.index(value) if value in single_knob.values else -1
             if place >= 0:
-                mine[one.address] = one.values[place]
-        elif isinstance(value, int | float) and one.low <= value <= one.high:
-            mine[one.address] = value
+                mine[single_knob.address] = single_knob.values[place]
+        elif isinstance(value, int | float) and single_knob.low <= value <= single_knob.high:
+            mine[single_knob.address] = value
     mine = space.canonical(mine)
     return mine if space.key_at(mine) == key else None
 
 
-def _best(asked: Study, results: list[DesignResult], keep: int) -> list[Values]:
-    every = [(result, with_derived_metrics(result.metrics, asked.question.defined)) for result in results]
+def _best(study: Study, results: list[DesignResult], keep: int) -> list[Values]:
+    every = [(result, with_derived_metrics(result.metrics, study.question.defined)) for result in results]
     good = [
         (result, metrics)
         for result, metrics in every
         if not result.limit
-        and all(name in metrics for name in asked.objectives)
-        and all(bound.excess(metrics[bound.metric]) <= 0 for bound in asked.bounds)
+        and all(name in metrics for name in study.objectives)
+        and all(bound.excess(metrics[bound.metric]) <= 0 for bound in study.bounds)
     ]
-    good.sort(key=lambda pair: (*(pair[1][name] for name in asked.objectives), pair[0].key))
-    rows = np.array([[metrics[name] for name in asked.objectives] for _, metrics in good])
-    return [good[row][0].values for row in nondominated_layers(rows, asked.directions, keep)]
+    good.sort(key=lambda pair: (*(pair[1][name] for name in study.objectives), pair[0].key))
+    rows = np.array([[metrics[name] for name in study.objectives] for _, metrics in good])
+    return [good[row][0].values for row in nondominated_layers(rows, study.directions, keep)]
 
 
 def _url(place: str) -> str:

@@ -55,10 +55,10 @@ class WinnerLead:
         'by 4.00% at analytical and -5.00% at events, shifts spread by 1.00%; overturned'
         """
         about = "" if np.log1p(self.low) * 2 > np.log1p(self.whole) else " which design is best, not by how much"
-        told = f"the submesh decides{about}: {self.verdict}" if self.tells else "the submesh cannot decide"
+        part_text = f"the submesh decides{about}: {self.verdict}" if self.tells else "the submesh cannot decide"
         where = f"by {self.whole:.2%}; on the submesh " if part else ""
         leads = f"{where}by {self.low:.2%} at {low} and {self.high:.2%} at {high}"
-        return f"{leads}, shifts spread by {self.spread:.2%}; {told if part else self.verdict}"
+        return f"{leads}, shifts spread by {self.spread:.2%}; {part_text if part else self.verdict}"
 
     @property
     def verdict(self) -> str:

@@ -87,11 +87,11 @@ class SerialWorkers:
 
     def collect(self) -> list[DesignResult]:
         """Evaluate one batch and return its results."""
-        found = evaluate_with_retries(
+        results = evaluate_with_retries(
             self._evaluate, [self._queue.popleft() for _ in range(self.pace.size(len(self._queue)))], self._retries
         )
-        self.pace.learn(found)
-        return found
+        self.pace.learn(results)
+        return results
 
     def close(self) -> None:
         """Do nothing: there is no other process."""
@@ -143,11 +143,11 @@ class AutoWorkers:
         """Collect results from the present pool; then decide whether to start Ray."""
         if self._hired is not None:
             return self._hired.collect()
-        found = self._serial.collect()
-        self._left -= len(found)
+        results = self._serial.collect()
+        self._left -= len(results)
         self._rounds += 1
         if self._alone:
-            return found
+            return results
         count = self._crew.count or cpu_count()
         work = self._serial.pace.seconds * self._left
         # the first round pays for imports and compilation, and tells nothing of those to come
@@ -161,7 +161,7 @@ class AutoWorkers:
                 self._alone = True
             else:
                 self._hired.submit(self._serial.rest())
-        return found
+        return results
 
     def close(self) -> None:
         """End Ray, if it was started."""
@@ -223,13 +223,15 @@ def evaluate_batch(batch: Batch, workload: Workload, fidelity: str) -> list[Desi
     outcomes = evaluate(stack_designs([design for _, _, design in batch]), workload, fidelity=fidelity)
     seconds = (time.perf_counter() - start) / len(batch)
     columns = {name: column.tolist() for name, column in outcomes.columns.items()}
-    found = []
+    found_batch = []
     for row, (key, values, _) in enumerate(batch):
         limit = int(outcomes.limit[row])
         metrics = {name: column[row] for name, column in columns.items() if column[row] == column[row]}
         binding = list(SILICON_LIMITS)[limit] if limit >= 0 else ""
-        found.append(DesignResult(key, values, metrics, binding, float(outcomes.need[row]), float(outcomes.have[row]), seconds))
-    return found
+        found_batch.append(
+            DesignResult(key, values, metrics, binding, float(outcomes.need[row]), float(outcomes.have[row]), seconds)
+        )
+    return found_batch
 
 
 def cpu_count() -> int:

@@ -38,18 +38,18 @@ class Rejection:
     least: float
 
 
-def count_rejections(asked: "Study", frame: "pd.DataFrame") -> list[Rejection]:
+def count_rejections(study: "Study", frame: "pd.DataFrame") -> list[Rejection]:
     """Limits and constraints by the number of designs that violate them, most frequent first."""
-    found = [(str(limit), rows["excess"].to_numpy(dtype=float)) for limit, rows in frame.groupby("limit")]
-    for bound in asked.bounds:
+    excesses = [(str(limit), rows["excess"].to_numpy(dtype=float)) for limit, rows in frame.groupby("limit")]
+    for bound in study.bounds:
         excess = np.asarray(bound.excess(frame[bound.metric].to_numpy(dtype=float)))
-        found.append((str(bound), excess[excess > 0]))
-    counted = [Rejection(what, len(excess), float(excess.min())) for what, excess in found if len(excess)]
+        excesses.append((str(bound), excess[excess > 0]))
+    counted = [Rejection(what, len(excess), float(excess.min())) for what, excess in excesses if len(excess)]
     counted += [Rejection("failed evaluations", failed, 0.0)] if (failed := int(frame["error"].notna().sum())) else []
-    return sorted(counted, key=lambda one: -one.designs)
+    return sorted(counted, key=lambda rejection: -rejection.designs)
 
 
-def smallest_relaxation(asked: "Study", frame: "pd.DataFrame") -> tuple[dict[str, Any], list[str]]:
+def smallest_relaxation(study: "Study", frame: "pd.DataFrame") -> tuple[dict[str, Any], list[str]]:
     """Knobs of the design nearest to feasible, and the relaxations that would admit it.
 
     Empty if none is known. Nearest is the design whose largest excess over a limit or constraint is smallest.
@@ -57,23 +57,23 @@ def smallest_relaxation(asked: "Study", frame: "pd.DataFrame") -> tuple[dict[str
     from dse.execution.result_frame import knob_values
 
     excess = [frame["excess"].where(frame["limit"].notna(), 0.0).to_numpy(dtype=float)]
-    excess += [np.asarray(bound.excess(frame[bound.metric].to_numpy(dtype=float))) for bound in asked.bounds]
+    excess += [np.asarray(bound.excess(frame[bound.metric].to_numpy(dtype=float))) for bound in study.bounds]
     worst = np.nanmax(np.array(excess), axis=0)
     worst[frame["error"].notna().to_numpy()] = np.inf
     best: tuple[float, dict[str, Any], list[str]] = (np.inf, {}, [])
     for row in np.argsort(worst, kind="stable")[:NEAREST_DESIGNS]:
         if not worst[row] < best[0]:  # itemised it can only be more
             break
-        values = knob_values(asked, frame.iloc[int(row)].to_dict())
-        most, gives = _gives(asked, asked.question.space.at(values), frame.iloc[int(row)])
+        values = knob_values(study, frame.iloc[int(row)].to_dict())
+        most, gives = _gives(study, study.question.space.at(values), frame.iloc[int(row)])
         if max(most, worst[row]) < best[0]:
             best = max(most, float(worst[row])), values, gives
     return best[1:]
 
 
-def _gives(asked: "Study", design: Design, row: "pd.Series") -> tuple[float, list[str]]:
+def _gives(study: "Study", design: Design, row: "pd.Series") -> tuple[float, list[str]]:
     """The largest excess of a design over a limit, and what each limit and constraint that it breaks would have to be."""
-    workload, gives, most = asked.question.workload, [], 0.0
+    workload, gives, most = study.question.workload, [], 0.0
     verdict = explain_infeasibility(design, workload)
     broken: dict[str, tuple[float, float, str]] = {}
     for limit in limits(design, workload):
@@ -84,7 +84,7 @@ def _gives(asked: "Study", design: Design, row: "pd.Series") -> tuple[float, lis
         most = max(most, need / have - 1 if have else np.inf)
         remedy = f"; {verdict.remedy}" if verdict and verdict.limit == address and verdict.remedy else ""
         gives.append(f"{format_quantity(need, unit)} of {address} instead of {format_quantity(have, unit)}{remedy}")
-    for bound in asked.bounds:
+    for bound in study.bounds:
         value = float(row[bound.metric])
         if value != value:
             gives.append(f"{bound} is unknown before evaluation")

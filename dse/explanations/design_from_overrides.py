@@ -47,7 +47,7 @@ class OverriddenDesign:
         return " ".join(self.words) or "the design as it is configured"
 
 
-def design_from_overrides(asked: Study, typed: Sequence[str], command: str, *, trust: bool = False) -> OverriddenDesign:
+def design_from_overrides(study: Study, typed: Sequence[str], command: str, *, trust: bool = False) -> OverriddenDesign:
     """Design that overrides name over a study's own configuration, with the study's knobs.
 
     Raises:
@@ -58,61 +58,61 @@ def design_from_overrides(asked: Study, typed: Sequence[str], command: str, *, t
             raise DesignError(
                 f"{command}: {word}: {root} {'are' if root[-1] == 's' else 'is'} set by the study, not by a design; "
                 f"to change it, "
-                f"use dse run study={asked.name} name=NEW {word}"
+                f"use dse run study={study.name} name=NEW {word}"
             )
-    several = [str(chosen[CHIP_KNOB]) for chosen, _ in asked.question.space.each if chosen]
+    several = [str(chosen[CHIP_KNOB]) for chosen, _ in study.question.space.each if chosen]
     if len(several) > 1 and not any(word.startswith("chips=") for word in typed):
         raise DesignError(f"{command}: one design of {', '.join(several)}: choose its chip, as in 'chips=[{several[0]}]'")
-    config = compose([*asked.overrides, *typed], trust=trust)
+    config = compose([*study.overrides, *typed], trust=trust)
     chips = list(config.get("chips") or ())
     if len(chips) > 1:
         raise DesignError(f"{command}: one design of {', '.join(chips)}: choose its chip, as in 'chips=[{chips[0]}]'")
     own = build_question(config, study_folder(config), fewer=True)
-    if workload_key(own.workload) != workload_key(asked.question.workload):
+    if workload_key(own.workload) != workload_key(study.question.workload):
         raise DesignError(
             f"{command}: the workload or the model differs from the study's, so designs cannot be compared; remove "
             f"these overrides"
         )
-    refuse_unread_overrides(own.base, own.workload, typed, asked.overrides)
-    if config["fidelity"] != asked.fidelity:
-        raise DesignError(f"{command}: study {asked.name} has fidelity={asked.fidelity}; remove the override of fidelity")
+    refuse_unread_overrides(own.base, own.workload, typed, study.overrides)
+    if config["fidelity"] != study.fidelity:
+        raise DesignError(f"{command}: study {study.name} has fidelity={study.fidelity}; remove the override of fidelity")
     chip = chips[0] if chips else ""
-    spaces = {str(chosen.get(CHIP_KNOB, "")): space for chosen, space in asked.question.space.each}
+    spaces = {str(chosen.get(CHIP_KNOB, "")): space for chosen, space in study.question.space.each}
     if chip not in spaces:
-        raise DesignError(f"{command}: study {asked.name} has no chip {chip!r}; it has {', '.join(spaces)}")
-    there = spaces[chip]
-    if not chip and config["choices"].get("chip") != asked.config["choices"].get("chip"):
-        there = replace(there, tied=())  # a chip of its own has all its leaves from its file
+        raise DesignError(f"{command}: study {study.name} has no chip {chip!r}; it has {', '.join(spaces)}")
+    other_space = spaces[chip]
+    if not chip and config["choices"].get("chip") != study.config["choices"].get("chip"):
+        other_space = replace(other_space, tied=())  # a chip of its own has all its leaves from its file
     try:
-        space = space_with_tied_leaves(own.base, there, config["overrides"])
+        space = space_with_tied_leaves(own.base, other_space, config["overrides"])
     except DesignError as error:
         raise DesignError(f"{command}: a design of another kind lacks the study's knobs: {error}") from None
     idle = without_effect("explain", own, {**config, "overrides": list(typed)}, study_folder(config), space.base)
     return OverriddenDesign(space, chip, tuple(typed), idle)
 
 
-def space_with_tied_leaves(base: Design, of: Space, words: Sequence[str]) -> Space:
+def space_with_tied_leaves(base: Design, space: Space, words: Sequence[str]) -> Space:
     """Space over a design named by overrides, with the study's ties except overridden settings.
 
     Args:
         base: as they name it.
-        of: the knobs and ties of the study.
+        space: the knobs and ties of the study.
         words: the overrides.
 
     Raises:
         DesignError: a leaf cannot have the value that it would follow to, or a knob is not of this design.
     """
-    addresses = [*of.follows, *(one.address for one in of.tied), *(address for address, _, _ in iterate_leaves(base))]
-    return space_with_ties(base, of.knobs, of.tied, overridden_leaves(words, addresses) if of.tied else ())
+    addresses = [*space.follows, *(leaf.address for leaf in space.tied), *(address for address, _, _ in iterate_leaves(base))]
+    return space_with_ties(base, space.knobs, space.tied, overridden_leaves(words, addresses) if space.tied else ())
 
 
 def explain_dominance_of(
-    asked: Study, frame: pd.DataFrame, typed: Sequence[str], *, trust: bool = False, seconds: float = BUDGET_S
+    study: Study, frame: pd.DataFrame, typed: Sequence[str], *, trust: bool = False, seconds: float = BUDGET_S
 ) -> DominanceReport:
     """Position of a design that overrides name among those of a study.
 
     Args:
-        asked: the study.
+        study: the study.
         frame: of its designs, as `dse.execution.result_frame.with_front` has it.
         typed: overrides, over what the study starts from.
         trust: whether files that are not ours may run code.
@@ -121,23 +121,23 @@ def explain_dominance_of(
     Raises:
         DesignError: its workload differs from the study's.
     """
-    own = design_from_overrides(asked, typed, "whynot", trust=trust)
-    found = explain_dominance(asked, frame, own.space, own.chip, own.name, seconds=seconds)
-    return replace(found, without_effect=own.without_effect)
+    own = design_from_overrides(study, typed, "whynot", trust=trust)
+    dominance = explain_dominance(study, frame, own.space, own.chip, own.name, seconds=seconds)
+    return replace(dominance, without_effect=own.without_effect)
 
 
 def of_study_not_in(
-    asked: Study, frame: pd.DataFrame, design: StoredStudyDesign, *, seconds: float = BUDGET_S
+    study: Study, frame: pd.DataFrame, design: StoredStudyDesign, *, seconds: float = BUDGET_S
 ) -> DominanceReport:
     """Position of a study's design among the others.
 
     Args:
-        asked: the study.
+        study: the study.
         frame: of its designs, as `dse.execution.result_frame.with_front` has it.
         design: which.
         seconds: what the steps of the way to a better design may take.
     """
     chip = str(design.values.get(CHIP_KNOB, ""))
-    there = next(space for chosen, space in asked.question.space.each if str(chosen.get(CHIP_KNOB, "")) == chip)
-    space = space_with_tied_leaves(asked.question.space.at(design.values), there, ())
-    return explain_dominance(asked, frame, space, chip, design.id, seconds=seconds)
+    other_space = next(space for chosen, space in study.question.space.each if str(chosen.get(CHIP_KNOB, "")) == chip)
+    space = space_with_tied_leaves(study.question.space.at(design.values), other_space, ())
+    return explain_dominance(study, frame, space, chip, design.id, seconds=seconds)

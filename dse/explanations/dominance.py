@@ -112,47 +112,51 @@ class DominanceReport:
 
 
 def explain_dominance(
-    asked: Study, frame: pd.DataFrame, space: Space, chip: str, name: str, *, seconds: float = BUDGET_S
+    study: Study, frame: pd.DataFrame, space: Space, chip: str, name: str, *, seconds: float = BUDGET_S
 ) -> DominanceReport:
     """Position of a design in a study, and how it would get better.
 
     Args:
-        asked: the study.
+        study: the study.
         frame: of its designs, as `dse.execution.result_frame.with_front` has it.
         space: the study's knobs over the design, which is its base.
         chip: which of the study's chips it is of; "" of a study of one.
         name: of the design, for people.
         seconds: what the steps of the way to a better design may take.
     """
-    goal, own = study_goal(asked), knob_values_of(space, space.base)
-    study_space = next(one for chosen, one in asked.question.space.each if chosen.get(CHIP_KNOB, "") == chip)
-    (here,) = evaluate_points([space.base], goal)
-    assert here is not None
-    rows = report_order(asked, frame)
+    goal, own = study_goal(study), knob_values_of(space, space.base)
+    study_space = next(
+        point_outcome for chosen, point_outcome in study.question.space.each if chosen.get(CHIP_KNOB, "") == chip
+    )
+    (outcome,) = evaluate_points([space.base], goal)
+    assert outcome is not None
+    rows = report_order(study, frame)
     rows = rows[rows["feasible"].to_numpy(dtype=bool)]
-    better = _better(goal, here, rows)
-    found = [
-        _rival(asked, goal, here, rows, int(place), own, chip) for place in np.flatnonzero(better & rows["front"].to_numpy())
+    better = _better(goal, outcome, rows)
+    rivals = [
+        _rival(study, goal, outcome, rows, int(place), own, chip) for place in np.flatnonzero(better & rows["front"].to_numpy())
     ]
     same = rows[CHIP_KNOB].to_numpy() == chip if chip else np.ones(len(rows), dtype=bool)
-    candidates = np.flatnonzero((better if here.feasible or better.any() else True) & same)
-    nearest = _fewest(asked, goal, here, rows, candidates, own, chip)
-    target = None if nearest is None else _rival(asked, goal, here, rows, nearest, own, chip)
+    candidates = np.flatnonzero((better if outcome.feasible or better.any() else True) & same)
+    nearest = _fewest(study, goal, outcome, rows, candidates, own, chip)
+    target = None if nearest is None else _rival(study, goal, outcome, rows, nearest, own, chip)
     path: tuple[PathChange, ...] = ()
     left: tuple[str, ...] = ()
     if nearest is not None:
-        there = asked.question.space.at(knob_values(asked, rows.iloc[nearest].to_dict()))
-        path, left = _path(space, study_space, there, _active(asked, rows, nearest), goal, here, seconds)
-    distance, alone = _distance(goal, here, rows[rows["front"]])
+        design = study.question.space.at(knob_values(study, rows.iloc[nearest].to_dict()))
+        path, left = _path(space, study_space, design, _active(study, rows, nearest), goal, outcome, seconds)
+    distance, alone = _distance(goal, outcome, rows[rows["front"]])
     return DominanceReport(
         name,
         space,
         own,
         goal,
-        here,
+        outcome,
         _outside(space, study_space),
-        merge_equal_rivals(sorted(found, key=lambda one: len(one.knobs) if CHIP_KNOB not in one.knobs else inf)),
-        tuple(_label(rows, int(place)) for place in np.flatnonzero(_worse(goal, here, rows) & rows["front"].to_numpy())),
+        merge_equal_rivals(
+            sorted(rivals, key=lambda chip_space: len(chip_space.knobs) if CHIP_KNOB not in chip_space.knobs else inf)
+        ),
+        tuple(_label(rows, int(place)) for place in np.flatnonzero(_worse(goal, outcome, rows) & rows["front"].to_numpy())),
         target,
         path,
         left,
@@ -166,17 +170,17 @@ def merge_equal_rivals(rivals: Sequence[DominatingDesign]) -> tuple[DominatingDe
     """Rivals with equal objectives (within `ALIKE`) merged into the first, with the other names."""
     kept: list[DominatingDesign] = []
     others: dict[str, list[str]] = {}
-    for one in rivals:
-        near = next((other for other in kept if _alike(one, other)), None)
+    for rival in rivals:
+        near = next((other for other in kept if _alike(rival, other)), None)
         if near is None:
-            kept.append(one)
+            kept.append(rival)
         else:
-            others.setdefault(near.name, []).append(one.name)
-    return tuple(replace(one, alike=tuple(others.get(one.name, ()))) for one in kept)
+            others.setdefault(near.name, []).append(rival.name)
+    return tuple(replace(rival, alike=tuple(others.get(rival.name, ()))) for rival in kept)
 
 
-def _alike(one: DominatingDesign, other: DominatingDesign) -> bool:
-    pairs = ((value, other.point.metrics[name]) for name, value in one.point.metrics.items())
+def _alike(design: DominatingDesign, other: DominatingDesign) -> bool:
+    pairs = ((value, other.point.metrics[name]) for name, value in design.point.metrics.items())
     return all(abs(mine - theirs) <= EQUAL_TOLERANCE * max(abs(mine), abs(theirs)) for mine, theirs in pairs)
 
 
@@ -184,60 +188,60 @@ def _label(rows: pd.DataFrame, place: int) -> str:
     return str(rows[DESIGN].iloc[place])
 
 
-def _sides(goal: StudyGoal, here: DesignOutcome, rows: pd.DataFrame) -> tuple[Array, Array] | None:
+def _sides(goal: StudyGoal, outcome: DesignOutcome, rows: pd.DataFrame) -> tuple[Array, Array] | None:
     """Objectives to be made small: of a design, shape (objectives,), and of rows, (rows, objectives); None without any."""
     names, directions = list(goal.objectives), list(goal.objectives.values())
-    if any(name not in here.metrics for name in names):
+    if any(name not in outcome.metrics for name in names):
         return None
-    mine = as_minimisation(np.array([[here.metrics[name] for name in names]]), directions)[0]
+    mine = as_minimisation(np.array([[outcome.metrics[name] for name in names]]), directions)[0]
     return mine, as_minimisation(rows[names].to_numpy(dtype=float).reshape(-1, len(names)), directions)
 
 
-def _better(goal: StudyGoal, here: DesignOutcome, rows: pd.DataFrame) -> Array:
+def _better(goal: StudyGoal, outcome: DesignOutcome, rows: pd.DataFrame) -> Array:
     """Which rows are as good in all objectives and better in one, shape (rows,); none where the design has no metrics."""
-    sides = _sides(goal, here, rows)
+    sides = _sides(goal, outcome, rows)
     if sides is None:
         return np.zeros(len(rows), dtype=bool)
     mine, theirs = sides
     return np.asarray((theirs <= mine).all(axis=1) & (theirs < mine).any(axis=1))
 
 
-def _worse(goal: StudyGoal, here: DesignOutcome, rows: pd.DataFrame) -> Array:
+def _worse(goal: StudyGoal, outcome: DesignOutcome, rows: pd.DataFrame) -> Array:
     """Which rows the design beats, shape (rows,); none where it is not feasible."""
-    sides = _sides(goal, here, rows)
-    if sides is None or not here.feasible:
+    sides = _sides(goal, outcome, rows)
+    if sides is None or not outcome.feasible:
         return np.zeros(len(rows), dtype=bool)
     mine, theirs = sides
     return np.asarray((theirs >= mine).all(axis=1) & (theirs > mine).any(axis=1))
 
 
 def _rival(
-    asked: Study, goal: StudyGoal, here: DesignOutcome, rows: pd.DataFrame, place: int, own: Mapping[str, Value], chip: str
+    study: Study, goal: StudyGoal, outcome: DesignOutcome, rows: pd.DataFrame, place: int, own: Mapping[str, Value], chip: str
 ) -> DominatingDesign:
     row = rows.iloc[place]
     point = DesignOutcome({name: float(row[name]) for name in goal.objectives})
-    known = [name for name in goal.objectives if name in here.metrics]
-    gains = {name: goal.gain(name, here.metrics[name], point.metrics[name]) for name in known}
+    known = [name for name in goal.objectives if name in outcome.metrics]
+    gains = {name: goal.gain(name, outcome.metrics[name], point.metrics[name]) for name in known}
     if chip and row[CHIP_KNOB] != chip:
         return DominatingDesign(_label(rows, place), point, gains, {CHIP_KNOB: (chip, row[CHIP_KNOB])})
-    return DominatingDesign(_label(rows, place), point, gains, _differ(asked, rows, place, own))
+    return DominatingDesign(_label(rows, place), point, gains, _differ(study, rows, place, own))
 
 
-def _active(asked: Study, rows: pd.DataFrame, place: int) -> dict[str, Value]:
+def _active(study: Study, rows: pd.DataFrame, place: int) -> dict[str, Value]:
     """The values of the knobs that count in a row, the choice of chip apart."""
-    return {knob: value for knob, value in knob_values(asked, rows.iloc[place].to_dict()).items() if knob != CHIP_KNOB}
+    return {knob: value for knob, value in knob_values(study, rows.iloc[place].to_dict()).items() if knob != CHIP_KNOB}
 
 
-def _differ(asked: Study, rows: pd.DataFrame, place: int, own: Mapping[str, Value]) -> dict[str, tuple[Value, Value]]:
+def _differ(study: Study, rows: pd.DataFrame, place: int, own: Mapping[str, Value]) -> dict[str, tuple[Value, Value]]:
     """Knobs that count in a row and have another value there: (own, there)."""
-    there = _active(asked, rows, place)
-    return {knob: (own[knob], value) for knob, value in there.items() if own[knob] != value}
+    active = _active(study, rows, place)
+    return {knob: (own[knob], value) for knob, value in active.items() if own[knob] != value}
 
 
 def _fewest(
-    asked: Study,
+    study: Study,
     goal: StudyGoal,
-    here: DesignOutcome,
+    outcome: DesignOutcome,
     rows: pd.DataFrame,
     candidates: Array,
     own: Mapping[str, Value],
@@ -246,10 +250,10 @@ def _fewest(
     """The row that differs in fewest knobs, of those that differ in as many the one that gains most; None of none."""
     best: tuple[tuple[float, float], int] | None = None
     for place in map(int, candidates):
-        many = len(_differ(asked, rows, place, own))
+        many = len(_differ(study, rows, place, own))
         if best is not None and many > best[0][0]:
             continue
-        gains = _rival(asked, goal, here, rows, place, own, chip).gains.values()
+        gains = _rival(study, goal, outcome, rows, place, own, chip).gains.values()
         score = (float(many), -sum(log(1 + gain) for gain in gains if isfinite(gain) and gain > -1))
         if best is None or score < best[0]:
             best = score, place
@@ -257,7 +261,13 @@ def _fewest(
 
 
 def _path(
-    space: Space, study: Space, there: Design, counts: Mapping[str, Value], goal: StudyGoal, here: DesignOutcome, seconds: float
+    space: Space,
+    study: Space,
+    design: Design,
+    counts: Mapping[str, Value],
+    goal: StudyGoal,
+    outcome: DesignOutcome,
+    seconds: float,
 ) -> tuple[tuple[PathChange, ...], tuple[str, ...]]:
     """The changes from the base of a space to a design, each time the one after which the design is best; and those left.
 
@@ -265,7 +275,7 @@ def _path(
     is tied follows each change: as over the base, and once the rest is as the study has it, as in the study.
     """
     end = time.monotonic() + seconds
-    mine, theirs = ({address: value for address, value, _ in iterate_leaves(design)} for design in (space.base, there))
+    mine, theirs = ({address: value for address, value, _ in iterate_leaves(design)} for design in (space.base, design))
     moved = [address for targets in space.targets.values() for address in targets] + space.follows
     waiting = {
         knob: {address: theirs[address] for address in targets}
@@ -278,48 +288,48 @@ def _path(
     while waiting:
         kept = {address: leaf_at(now, address) for address in moved}
         tried = {
-            knob: study.following(replace_leaves(there, kept)) if knob == OUTSIDE else ties.following(replace_leaves(now, to))
+            knob: study.following(replace_leaves(design, kept)) if knob == OUTSIDE else ties.following(replace_leaves(now, to))
             for knob, to in waiting.items()
         }
-        found = evaluate_points(list(tried.values()), goal, seconds=end - time.monotonic())
-        if None in found:
+        points = evaluate_points(list(tried.values()), goal, seconds=end - time.monotonic())
+        if None in points:
             break
-        scored = {name: point for name, point in zip(tried, found, strict=True) if point is not None}
-        best = max(scored, key=lambda name: _score(goal, scored[name], here))
+        scored = {name: point for name, point in zip(tried, points, strict=True) if point is not None}
+        best = max(scored, key=lambda name: _score(goal, scored[name], outcome))
         first = next(iter(waiting[best]), "")
         old, new = (mine[first], theirs[first]) if first else (None, None)
-        hops.append(PathChange(best, old, new, scored[best], _beats(goal, scored[best], here)))
+        hops.append(PathChange(best, old, new, scored[best], _beats(goal, scored[best], outcome)))
         now, ties = tried[best], study if best == OUTSIDE else ties
         del waiting[best]
     return tuple(hops), tuple(waiting)
 
 
-def _score(goal: StudyGoal, point: DesignOutcome, here: DesignOutcome) -> tuple[float, float]:
+def _score(goal: StudyGoal, point: DesignOutcome, outcome: DesignOutcome) -> tuple[float, float]:
     """How good a design is beside another: what it breaks least, then its gains."""
     gains = [
-        goal.gain(name, here.metrics[name], point.metrics[name])
+        goal.gain(name, outcome.metrics[name], point.metrics[name])
         for name in goal.objectives
-        if name in here.metrics and name in point.metrics
+        if name in outcome.metrics and name in point.metrics
     ]
     return -point.excess, sum(log(1 + gain) for gain in gains if isfinite(gain) and gain > -1)
 
 
-def _beats(goal: StudyGoal, point: DesignOutcome, here: DesignOutcome) -> bool:
-    if not point.feasible or any(name not in one.metrics for one in (point, here) for name in goal.objectives):
+def _beats(goal: StudyGoal, point: DesignOutcome, outcome: DesignOutcome) -> bool:
+    if not point.feasible or any(name not in outcome.metrics for outcome in (point, outcome) for name in goal.objectives):
         return False
     row = pd.DataFrame([{name: point.metrics[name] for name in goal.objectives}])
-    return bool(_better(goal, here, row)[0])
+    return bool(_better(goal, outcome, row)[0])
 
 
-def _distance(goal: StudyGoal, here: DesignOutcome, front: pd.DataFrame) -> tuple[float, dict[str, float]]:
+def _distance(goal: StudyGoal, outcome: DesignOutcome, front: pd.DataFrame) -> tuple[float, dict[str, float]]:
     """How far a design is from a front: all objectives together, relative; and each alone, the value that it would take."""
-    sides = _sides(goal, here, front)
+    sides = _sides(goal, outcome, front)
     if sides is None or not len(front):
         return 0.0, {}
     mine, theirs = sides
     names = list(goal.objectives)
     ratios = np.array(
-        [[1 + goal.gain(name, here.metrics[name], float(row[name])) for name in names] for _, row in front.iterrows()]
+        [[1 + goal.gain(name, outcome.metrics[name], float(row[name])) for name in names] for _, row in front.iterrows()]
     )
     behind = np.nanmin(np.where(np.isnan(ratios), np.where(theirs <= mine, 1.0, 0.0), ratios), axis=1)
     alone = {}
@@ -351,4 +361,4 @@ def changes_to_domination(path: Sequence[PathChange], *, feasible: bool = True) 
     Of an infeasible design, the number of changes until a feasible design appears.
     """
     good = (hop.beats or (hop.point.feasible and not feasible) for hop in path)
-    return next((place + 1 for place, there in enumerate(good) if there), 0)
+    return next((place + 1 for place, is_better in enumerate(good) if is_better), 0)

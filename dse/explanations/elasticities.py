@@ -37,15 +37,15 @@ class KnobEffect:
     @property
     def nothing(self) -> bool:
         """Whether the step changes no objective and violates no limit or constraint."""
-        return self.point.feasible and all(abs(one) <= SAME for one in self.change.values())
+        return self.point.feasible and all(abs(change) <= SAME for change in self.change.values())
 
     @property
     def most(self) -> float:
         """Largest change of an objective, as the magnitude of its logarithm; 0 if none changes. [-]"""
-        return max((abs(log(1 + one)) if one > -1 else inf for one in self.change.values()), default=0.0)
+        return max((abs(log(1 + change)) if change > -1 else inf for change in self.change.values()), default=0.0)
 
 
-def knob_effect(step: Neighbour, here: DesignOutcome, there: DesignOutcome, goal: StudyGoal) -> KnobEffect:
+def knob_effect(step: Neighbour, outcome: DesignOutcome, other_outcome: DesignOutcome, goal: StudyGoal) -> KnobEffect:
     """Effect of a step on the objectives of a design.
 
     Args:
@@ -53,14 +53,14 @@ def knob_effect(step: Neighbour, here: DesignOutcome, there: DesignOutcome, goal
         here, there: how the two come out.
         goal: whose objectives count.
     """
-    known = [name for name in goal.objectives if name in here.metrics and name in there.metrics]
-    pairs = {name: _told(here.metrics[name], there.metrics[name]) for name in known}
+    known = [name for name in goal.objectives if name in outcome.metrics and name in other_outcome.metrics]
+    pairs = {name: _told(outcome.metrics[name], other_outcome.metrics[name]) for name in known}
     changes = {name: new / old - 1 for name, (old, new) in pairs.items() if old} | {
         name: 0.0 for name, (old, new) in pairs.items() if not old and not new
     }
     by = _ratio(step.old, step.new)
     elastic = {name: log(new / old) / log(by) for name, (old, new) in pairs.items() if by and old > 0 and new > 0}
-    return KnobEffect(step, there, changes, elastic)
+    return KnobEffect(step, other_outcome, changes, elastic)
 
 
 def _told(old: float, new: float) -> tuple[float, float]:
@@ -95,26 +95,32 @@ def knob_effects(
     Returns:
         A list a design, in order; None of those that there was no time for.
     """
-    asked = analytical_goal(goal, space.base)
+    wanted_goal = analytical_goal(goal, space.base)
     around = [neighbours(space, values) for values in rows]
     designs = [
-        design for values, some in zip(rows, around, strict=True) for design in (space.at(values), *(s.design for s in some))
+        design for values, steps in zip(rows, around, strict=True) for design in (space.at(values), *(s.design for s in steps))
     ]
-    found, place = evaluate_in_processes(designs, asked, crew, seconds=seconds), 0
+    outcomes, place = evaluate_in_processes(designs, wanted_goal, crew, seconds=seconds), 0
     changes: list[list[KnobEffect] | None] = []
-    for some in around:
-        here, *there = found[place : place + 1 + len(some)]
-        place += 1 + len(some)
-        if here is None or None in there:
+    for steps in around:
+        outcome, *other_outcomes = outcomes[place : place + 1 + len(steps)]
+        place += 1 + len(steps)
+        if outcome is None or None in other_outcomes:
             changes.append(None)
             continue
-        changes.append([knob_effect(step, here, one, asked) for step, one in zip(some, there, strict=True) if one is not None])
+        changes.append(
+            [
+                knob_effect(step, outcome, single_outcome, wanted_goal)
+                for step, single_outcome in zip(steps, other_outcomes, strict=True)
+                if single_outcome is not None
+            ]
+        )
     return changes
 
 
 def effects_by_knob(changes: Sequence[KnobEffect]) -> dict[str, list[KnobEffect]]:
     """Knob effects by knob, in order."""
-    found: dict[str, list[KnobEffect]] = {}
-    for one in changes:
-        found.setdefault(one.step.knob, []).append(one)
-    return found
+    effects: dict[str, list[KnobEffect]] = {}
+    for change in changes:
+        effects.setdefault(change.step.knob, []).append(change)
+    return effects

@@ -127,8 +127,8 @@ class Explanation:
     @property
     def idle(self) -> list[str]:
         """Knobs of which no step changes an objective or violates a limit."""
-        moved = dict.fromkeys(one.step.knob for one in self.changes)
-        return [knob for knob in moved if all(one.nothing for one in self.changes if one.step.knob == knob)]
+        moved = dict.fromkeys(change.step.knob for change in self.changes)
+        return [knob for knob in moved if all(change.nothing for change in self.changes if change.step.knob == knob)]
 
 
 def time_shares(design: Design, goal: StudyGoal) -> dict[str, float]:
@@ -149,11 +149,13 @@ def shared(binding: Iterable[Mapping[str, float]]) -> dict[str, float]:
         for name, seconds in parts.items():
             sums[name] = sums.get(name, 0.0) + seconds
     total = sum(sums.values())
-    return {name: one / total for name, one in sorted(sums.items(), key=lambda pair: -pair[1]) if one} if total else {}
+    return (
+        {name: seconds / total for name, seconds in sorted(sums.items(), key=lambda pair: -pair[1]) if seconds} if total else {}
+    )
 
 
 def of_stored(
-    asked: Study,
+    study: Study,
     frame: pd.DataFrame,
     design: StoredStudyDesign,
     screened: ScreenResult | None = None,
@@ -168,23 +170,23 @@ def of_stored(
         screened: what its screen looked at; with it all of that is looked through for what constraints cost.
         seconds: what its steps may take.
     """
-    rows = report_order(asked, frame)
-    values, space = design.values, asked.question.space
-    near = [one for one in front_outcomes(asked, rows) if one[0] != design.id]
+    rows = report_order(study, frame)
+    values, space = design.values, study.question.space
+    near = [front_outcome for front_outcome in front_outcomes(study, rows) if front_outcome[0] != design.id]
     return explain_named(
         design.id,
         space,
         values,
         space.at(values),
-        study_goal(asked),
+        study_goal(study),
         neighbours(space, values),
         front=near,
-        stored=lambda here: near_feasible_designs(asked, rows, screened, [here], MAX_RELAXATION),
+        stored=lambda outcome: near_feasible_designs(study, rows, screened, [outcome], MAX_RELAXATION),
         seconds=seconds,
     )
 
 
-def _none(here: DesignOutcome) -> Sequence[KnownDesign]:
+def _none(outcome: DesignOutcome) -> Sequence[KnownDesign]:
     """No stored designs."""
     return ()
 
@@ -218,19 +220,21 @@ def explain_named(
     Raises:
         DesignError: the design does not support the workload.
     """
-    (here,) = evaluate_points([design], goal)
-    assert here is not None
-    if here.refused:
-        raise DesignError(here.refused)
-    there = evaluate_points([step.design for step in away], goal, seconds=seconds)
-    changes = tuple(knob_effect(step, here, point, goal) for step, point in zip(away, there, strict=True) if point is not None)
-    left = dict.fromkeys(step.knob for step, point in zip(away, there, strict=True) if point is None)
+    (outcome,) = evaluate_points([design], goal)
+    assert outcome is not None
+    if outcome.refused:
+        raise DesignError(outcome.refused)
+    points = evaluate_points([step.design for step in away], goal, seconds=seconds)
+    changes = tuple(
+        knob_effect(step, outcome, point, goal) for step, point in zip(away, points, strict=True) if point is not None
+    )
+    left = dict.fromkeys(step.knob for step, point in zip(away, points, strict=True) if point is None)
     beside = [
-        KnownDesign({**values, one.step.knob: one.step.new}, partial(_same, one.step.design), one.point) for one in changes
+        KnownDesign({**values, step.step.knob: step.step.new}, partial(_same, step.step.design), step.point) for step in changes
     ]
-    others = front or [("", one.at, one.point) for one in beside if one.point.feasible]
-    cheaper, faster = nearest_cheaper_and_faster(goal, values, here, others)
-    others_known = stored(here) if here.feasible else ()
+    others = front or [("", design.at, design.point) for design in beside if design.point.feasible]
+    cheaper, faster = nearest_cheaper_and_faster(goal, values, outcome, others)
+    others_known = stored(outcome) if outcome.feasible else ()
     known = f"{'the study and ' if stored is not _none else ''}{len(beside):,} designs one step away"
     return Explanation(
         name,
@@ -238,12 +242,14 @@ def explain_named(
         values,
         design,
         goal,
-        here,
-        {} if here.limit else time_shares(design, goal),
+        outcome,
+        {} if outcome.limit else time_shares(design, goal),
         changes,
         tuple(left),
-        tuple(shadow_prices(goal, [*others_known, *beside], lambda point: gain_over_beaten(goal, point, here), together=True))
-        if here.feasible
+        tuple(
+            shadow_prices(goal, [*others_known, *beside], lambda point: gain_over_beaten(goal, point, outcome), together=True)
+        )
+        if outcome.feasible
         else (),
         cheaper,
         faster,
@@ -255,20 +261,20 @@ def _same(design: Design) -> Design:
     return design
 
 
-def study_goal(asked: Study) -> StudyGoal:
+def study_goal(study: Study) -> StudyGoal:
     """Workload, objectives and constraints that a study evaluates designs by."""
-    of = asked.question
-    return StudyGoal(of.workload, asked.objectives, asked.bounds, asked.fidelity, defined=of.defined)
+    question = study.question
+    return StudyGoal(question.workload, study.objectives, study.bounds, study.fidelity, defined=question.defined)
 
 
-def front_outcomes(asked: Study, rows: pd.DataFrame) -> list[tuple[str, dict[str, Value], DesignOutcome]]:
+def front_outcomes(study: Study, rows: pd.DataFrame) -> list[tuple[str, dict[str, Value], DesignOutcome]]:
     """Front of ordered rows: id, knob values, and the metrics of price and speed."""
-    names = [name for name in dict.fromkeys((*asked.objectives, *COST_METRICS, *SPEED_METRICS)) if name in rows]
-    found = []
+    names = [name for name in dict.fromkeys((*study.objectives, *COST_METRICS, *SPEED_METRICS)) if name in rows]
+    outcomes = []
     for row in rows[rows["front"]].to_dict("records"):
         metrics = {name: float(row[name]) for name in names if row[name] == row[name]}
-        found.append((row[DESIGN], knob_values(asked, row), DesignOutcome(metrics)))
-    return found
+        outcomes.append((row[DESIGN], knob_values(study, row), DesignOutcome(metrics)))
+    return outcomes
 
 
 @dataclass(frozen=True)
@@ -289,7 +295,7 @@ class FrontMember:
 
 
 def explain_front(
-    asked: Study, frame: pd.DataFrame, *, seconds: float = FRONT_BUDGET_S, most: int | None = None
+    study: Study, frame: pd.DataFrame, *, seconds: float = FRONT_BUDGET_S, most: int | None = None
 ) -> list[FrontMember]:
     """Designs of a study's front in the order of the report, with the effect of each knob.
 
@@ -298,17 +304,17 @@ def explain_front(
         seconds: what the steps of all may take.
         most: of them, the first; None for all.
     """
-    members = front_outcomes(asked, report_order(asked, frame))[:most]
-    rows, crew = [values for _, values, _ in members], asked.crew
-    changes = knob_effects(asked.question.space, rows, study_goal(asked), seconds=seconds, crew=crew)
+    members = front_outcomes(study, report_order(study, frame))[:most]
+    rows, crew = [values for _, values, _ in members], study.crew
+    changes = knob_effects(study.question.space, rows, study_goal(study), seconds=seconds, crew=crew)
     return [
-        FrontMember(name, values, point, None if some is None else tuple(some))
-        for (name, values, point), some in zip(members, changes, strict=True)
+        FrontMember(name, values, point, None if change is None else tuple(change))
+        for (name, values, point), change in zip(members, changes, strict=True)
     ]
 
 
 def front_time_shares(
-    asked: Study,
+    study: Study,
     members: Sequence[FrontMember],
     *,
     seconds: float = FRONT_BUDGET_S,
@@ -322,33 +328,33 @@ def front_time_shares(
         known: seconds that a design spends in the first case, by its content key and a fidelity; None where nobody has kept
             them.
     """
-    space, end = asked.question.space, time.monotonic() + seconds
-    goal = analytical_goal(study_goal(asked), space.base)
-    found: dict[str, dict[str, float]] = {}
+    space, end = study.question.space, time.monotonic() + seconds
+    goal = analytical_goal(study_goal(study), space.base)
+    shares: dict[str, dict[str, float]] = {}
     for member in members:
         if time.monotonic() > end:
             break
         kept = known(space.key_at(member.values), goal.fidelity) if len(goal.workload.cases) == 1 else None
-        found[member.name] = time_shares(space.at(member.values), goal) if kept is None else shared([kept])
-    return found
+        shares[member.name] = time_shares(space.at(member.values), goal) if kept is None else shared([kept])
+    return shares
 
 
-def front_shadow_prices(asked: Study, frame: pd.DataFrame, screened: ScreenResult | None = None) -> list[ShadowPrice]:
+def front_shadow_prices(study: Study, frame: pd.DataFrame, screened: ScreenResult | None = None) -> list[ShadowPrice]:
     """Shadow prices of a study: the smallest relaxation of each constraint that moves its front.
 
     Args:
         frame: of its designs, as `dse.execution.result_frame.with_front` has it.
         screened: what its screen looked at; with it all of that is looked through.
     """
-    goal, rows = study_goal(asked), frame[frame["front"]]
-    rivals = [DesignOutcome({name: float(row[name]) for name in asked.objectives}) for row in rows.to_dict("records")]
-    known = near_feasible_designs(asked, frame, screened, rivals, MAX_RELAXATION) if rivals else []
+    goal, rows = study_goal(study), frame[frame["front"]]
+    rivals = [DesignOutcome({name: float(row[name]) for name in study.objectives}) for row in rows.to_dict("records")]
+    known = near_feasible_designs(study, frame, screened, rivals, MAX_RELAXATION) if rivals else []
     return shadow_prices(goal, known, lambda point: gain_over_rivals(goal, point, rivals))
 
 
-def speed_metric(goal: StudyGoal, one: DesignOutcome, other: DesignOutcome) -> tuple[str, int] | None:
+def speed_metric(goal: StudyGoal, outcome: DesignOutcome, other: DesignOutcome) -> tuple[str, int] | None:
     """Metric of the speed of designs, with 1 if more of it is slower and -1 if faster."""
-    both = [name for name in (*goal.objectives, *SPEED_METRICS) if name in one.metrics and name in other.metrics]
+    both = [name for name in (*goal.objectives, *SPEED_METRICS) if name in outcome.metrics and name in other.metrics]
     for name in both:
         if METRICS[name].unit in (*TIMES, *RATES):
             return name, 1 if METRICS[name].unit in TIMES else -1
@@ -358,27 +364,27 @@ def speed_metric(goal: StudyGoal, one: DesignOutcome, other: DesignOutcome) -> t
 def nearest_cheaper_and_faster(
     goal: StudyGoal,
     values: Mapping[str, Value],
-    here: DesignOutcome,
+    outcome: DesignOutcome,
     others: Sequence[tuple[str, Mapping[str, Value], DesignOutcome]],
 ) -> tuple[NearestDesign | None, NearestDesign | None]:
     """Nearest cheaper and slower design, and nearest more expensive and faster one."""
     best: dict[int, tuple[float, NearestDesign]] = {}
     for name, at, point in others:
-        pace = speed_metric(goal, here, point)
-        cost = next((one for one in COST_METRICS if one in here.metrics and one in point.metrics), None)
+        pace = speed_metric(goal, outcome, point)
+        cost = next((metric for metric in COST_METRICS if metric in outcome.metrics and metric in point.metrics), None)
         if pace is None or cost is None or not point.feasible:
             continue
-        if min(point.metrics[cost], here.metrics[cost], point.metrics[pace[0]], here.metrics[pace[0]]) <= 0:
+        if min(point.metrics[cost], outcome.metrics[cost], point.metrics[pace[0]], outcome.metrics[pace[0]]) <= 0:
             continue
-        dearer = log(point.metrics[cost] / here.metrics[cost])
-        slower = pace[1] * log(point.metrics[pace[0]] / here.metrics[pace[0]])
+        dearer = log(point.metrics[cost] / outcome.metrics[cost])
+        slower = pace[1] * log(point.metrics[pace[0]] / outcome.metrics[pace[0]])
         if min(abs(dearer), abs(slower)) < APART or dearer * slower > 0:
             continue
         side, far = 1 if dearer > 0 else -1, abs(dearer) + abs(slower)
         if far < best.get(side, (inf,))[0]:
             pairs = {knob: (values.get(knob), at.get(knob)) for knob in dict.fromkeys((*values, *at))}
             differ = {knob: pair for knob, pair in pairs.items() if pair[0] != pair[1]}
-            costs, paces = ((of, here.metrics[of], point.metrics[of]) for of in (cost, pace[0]))
+            costs, paces = ((metric, outcome.metrics[metric], point.metrics[metric]) for metric in (cost, pace[0]))
             best[side] = far, NearestDesign(name, differ, costs, paces, point)
     return tuple(best[side][1] if side in best else None for side in (-1, 1))  # type: ignore[return-value]
 

@@ -19,28 +19,28 @@ AT_ONCE = 64
 """Rivals after which rows that one of them equals are left out for good."""
 
 
-def known_tables(asked: Study, frame: pd.DataFrame, screened: ScreenResult | None) -> Iterator[pd.DataFrame]:
+def known_tables(study: Study, frame: pd.DataFrame, screened: ScreenResult | None) -> Iterator[pd.DataFrame]:
     """All known designs of a study in tables, each design once: searched ones, then screened ones.
 
     Of the screened ones a frame has only a sample.
     """
-    if screened is None or asked.fidelity != asked.screening:
+    if screened is None or study.fidelity != study.screening:
         yield frame
         return
     searched = frame[frame["stage"] == "search"]
     yield searched
-    metrics = [*asked.objectives, *(bound.metric for bound in asked.bounds)]
-    wanted = dict.fromkeys([*(knob.address for knob in asked.question.space.knobs), *metrics, "limit", "excess"])
+    metrics = [*study.objectives, *(bound.metric for bound in study.bounds)]
+    wanted = dict.fromkeys([*(knob.address for knob in study.question.space.knobs), *metrics, "limit", "excess"])
     for file in screened.blocks:
-        yield _others(asked, file.table(list(wanted)).to_pandas().assign(error=None), searched)
+        yield _others(study, file.table(list(wanted)).to_pandas().assign(error=None), searched)
 
 
-def _others(asked: Study, rows: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
+def _others(study: Study, rows: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
     """Rows without those of which the design is known."""
 
-    def keys(of: pd.DataFrame) -> pd.DataFrame:
-        words = [isinstance(knob, ChoiceKnob) and knob.words for knob in asked.question.space.knobs]
-        columns = [of[knob.address] for knob in asked.question.space.knobs]
+    def keys(frame: pd.DataFrame) -> pd.DataFrame:
+        words = [isinstance(knob, ChoiceKnob) and knob.words for knob in study.question.space.knobs]
+        columns = [frame[knob.address] for knob in study.question.space.knobs]
         return pd.DataFrame(
             {
                 place: column.astype(object).fillna("") if word else pd.to_numeric(column).astype(float)
@@ -48,26 +48,26 @@ def _others(asked: Study, rows: pd.DataFrame, known: pd.DataFrame) -> pd.DataFra
             }
         )
 
-    if not len(known) or not asked.question.space.knobs:
+    if not len(known) or not study.question.space.knobs:
         return rows
     beside = keys(rows).merge(keys(known).drop_duplicates(), how="left", indicator=True)
     return rows[(beside["_merge"] == "left_only").to_numpy()]
 
 
-def constraint_excesses(asked: Study, rows: pd.DataFrame) -> Array:
+def constraint_excesses(study: Study, rows: pd.DataFrame) -> Array:
     """Relative excess of rows over limits and each constraint, shape (1 + constraints, rows). [-]
 
     Infinite where a metric is not known.
     """
     over = [np.where(rows["limit"].notna().to_numpy(), rows["excess"].to_numpy(dtype=float), 0.0)]
-    for bound in asked.bounds:
+    for bound in study.bounds:
         values = rows[bound.metric].to_numpy(dtype=float) if bound.metric in rows else np.full(len(rows), np.nan)
         over.append(np.asarray(bound.excess(values), dtype=float))
     return np.asarray(np.nan_to_num(np.array(over), nan=np.inf))
 
 
 def near_feasible_rows(
-    asked: Study, rows: pd.DataFrame, rivals: Sequence[DesignOutcome], most: float
+    study: Study, rows: pd.DataFrame, rivals: Sequence[DesignOutcome], most: float
 ) -> tuple[pd.DataFrame, Array]:
     """Rows that violate one constraint or limit by up to `most` and that no rival dominates.
 
@@ -76,17 +76,17 @@ def near_feasible_rows(
     Returns:
         The rows, and their `excesses`.
     """
-    names = list(asked.objectives)
+    names = list(study.objectives)
     if any(name not in rows for name in names):  # designs that are not evaluated have no metrics
-        return rows.iloc[:0], np.zeros((1 + len(asked.bounds), 0))
-    excess = constraint_excesses(asked, rows)
+        return rows.iloc[:0], np.zeros((1 + len(study.bounds), 0))
+    excess = constraint_excesses(study, rows)
     alone = ((excess > 0).sum(axis=0) == 1) & (excess.max(axis=0) <= most) & rows["error"].isna().to_numpy()
     places = np.flatnonzero(alone)
-    values = as_minimisation(rows[names].to_numpy(dtype=float).reshape(-1, len(names))[places], asked.directions)
+    values = as_minimisation(rows[names].to_numpy(dtype=float).reshape(-1, len(names))[places], study.directions)
     finite = np.isfinite(values).all(axis=1)
     places, values = places[finite], values[finite]
-    theirs = np.array([[one.metrics.get(name, np.nan) for name in names] for one in rivals]).reshape(-1, len(names))
-    theirs = as_minimisation(theirs, asked.directions)
+    theirs = np.array([[rival.metrics.get(name, np.nan) for name in names] for rival in rivals]).reshape(-1, len(names))
+    theirs = as_minimisation(theirs, study.directions)
     for start in range(0, len(theirs), AT_ONCE):
         better = np.ones(len(values), dtype=bool)
         for mine in theirs[start : start + AT_ONCE]:
@@ -96,7 +96,7 @@ def near_feasible_rows(
 
 
 def near_feasible_designs(
-    asked: Study, frame: pd.DataFrame, screened: ScreenResult | None, rivals: Sequence[DesignOutcome], most: float
+    study: Study, frame: pd.DataFrame, screened: ScreenResult | None, rivals: Sequence[DesignOutcome], most: float
 ) -> list[KnownDesign]:
     """Known designs of a study that violate one constraint or limit only, and are worth a relaxation.
 
@@ -106,17 +106,17 @@ def near_feasible_designs(
         rivals: the front, or the design that is to be beaten.
         most: the largest excess that counts.
     """
-    space, found = asked.question.space, {}
-    metrics = dict.fromkeys((*asked.objectives, *(bound.metric for bound in asked.bounds)))
-    for table in known_tables(asked, frame, screened):
-        rows, excess = near_feasible_rows(asked, table, rivals, most)
+    space, designs = study.question.space, {}
+    metrics = dict.fromkeys((*study.objectives, *(bound.metric for bound in study.bounds)))
+    for table in known_tables(study, frame, screened):
+        rows, excess = near_feasible_rows(study, table, rivals, most)
         for place, row in enumerate(rows.to_dict("records")):
-            at = knob_values(asked, row)
-            over = zip(asked.bounds, excess[1:, place], strict=True)
+            at = knob_values(study, row)
+            over = zip(study.bounds, excess[1:, place], strict=True)
             broken = tuple((str(bound), float(by)) for bound, by in over if by > 0)
             values = {name: float(row[name]) for name in metrics}
             limited = DesignOutcome(values, str(row["limit"]), 1.0 + float(excess[0, place]), 1.0)  # itemised when it is priced
-            found[tuple(at.items())] = KnownDesign(
+            designs[tuple(at.items())] = KnownDesign(
                 at, partial(space.at, at), DesignOutcome(values, broken=broken) if broken else limited
             )
-    return list(found.values())
+    return list(designs.values())

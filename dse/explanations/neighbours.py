@@ -113,7 +113,7 @@ class DesignOutcome:
         if self.limit:
             unit = SILICON_LIMITS[self.limit]
             limit = [f"needs {format_quantity(self.need, unit)} of {self.limit}, has {format_quantity(self.have, unit)}"]
-        return "; ".join([*limit, *(self._breaks(*one) for one in self.broken), *filter(None, [self.refused])])
+        return "; ".join([*limit, *(self._breaks(*bound) for bound in self.broken), *filter(None, [self.refused])])
 
     def _breaks(self, text: str, excess: float) -> str:
         """In words, by how much a constraint is broken: relative to it, or what is there where that is next to nothing."""
@@ -154,18 +154,18 @@ def evaluate_points(designs: Sequence[Design], goal: StudyGoal, *, seconds: floa
         One a design, in order; None of those that there was no time for.
     """
     different = list(dict.fromkeys(designs))
-    found: dict[Design, DesignOutcome] = {}
+    outcomes: dict[Design, DesignOutcome] = {}
     end = time.monotonic() + seconds
     steady, start = goal.fidelity == FIDELITIES[0], 0
     few = MOST_AT_ONCE if seconds == inf else min(max(int(DESIGNS_PER_S * seconds), FEW_AT_ONCE), MOST_AT_ONCE)
     alone = bool(different) and is_evaluated_alone(different[0], goal)
     size = 1 if alone else few if steady else FIRST_BATCH
     while start < len(different) and (began := time.monotonic()) <= end:
-        some = different[start : start + size]
-        found.update(zip(some, _evaluated(some, goal), strict=True))
+        selected_different = different[start : start + size]
+        outcomes.update(zip(selected_different, _evaluated(selected_different, goal), strict=True))
         start += size
         size = size if alone else batch_size(size, time.monotonic() - began, end - time.monotonic())
-    return [found.get(design) for design in designs]
+    return [outcomes.get(design) for design in designs]
 
 
 def batch_size(before: int, taken: float, left: float) -> int:
@@ -199,8 +199,8 @@ def _evaluated(designs: Sequence[Design], goal: StudyGoal) -> list[DesignOutcome
         if len(designs) == 1:
             return [DesignOutcome({}, refused=str(error))]
         middle = len(designs) // 2
-        return [point for some in (designs[:middle], designs[middle:]) for point in _evaluated(some, goal)]
-    found, words = [], list(SILICON_LIMITS)
+        return [point for design in (designs[:middle], designs[middle:]) for point in _evaluated(design, goal)]
+    found_outcomes, words = [], list(SILICON_LIMITS)
     for row in range(len(designs)):
         metrics = {name: float(column[row]) for name, column in outcomes.columns.items() if isfinite(column[row])}
         code = int(outcomes.limit[row])
@@ -211,16 +211,16 @@ def _evaluated(designs: Sequence[Design], goal: StudyGoal) -> list[DesignOutcome
         )
         refused = outcomes.refused.get(row, "")
         if refused:
-            found.append(DesignOutcome({}, refused=refused))
+            found_outcomes.append(DesignOutcome({}, refused=refused))
             continue
         limit, need, have = (words[code], float(outcomes.need[row]), float(outcomes.have[row])) if code >= 0 else ("", 0.0, 0.0)
-        found.append(DesignOutcome(metrics, limit, need, have, broken))
-    return found
+        found_outcomes.append(DesignOutcome(metrics, limit, need, have, broken))
+    return found_outcomes
 
 
 def neighbours(space: AnySpace, values: Mapping[str, Value]) -> list[Neighbour]:
     """Every design one step of one active knob away from the design at some knob values."""
-    found = []
+    neighbours = []
     for knob in space.knobs:
         if knob.address not in values or not space.active(knob.address, values):
             continue
@@ -228,8 +228,8 @@ def neighbours(space: AnySpace, values: Mapping[str, Value]) -> list[Neighbour]:
         for new in adjacent_values(knob, old):
             new = new if isinstance(new, str) else space.number(knob, new)
             moved = _completed(space, space.canonical({**values, knob.address: new}))
-            found.append(Neighbour(knob.address, old, new, space.at(moved)))
-    return found
+            neighbours.append(Neighbour(knob.address, old, new, space.at(moved)))
+    return neighbours
 
 
 def _completed(space: AnySpace, values: dict[str, Value]) -> dict[str, Value]:
@@ -249,15 +249,15 @@ def neighbours_of_base(space: Space) -> list[Neighbour]:
     The base's settings may have values that the knobs do not have.
     """
     values = knob_values_of(space, space.base)
-    found = []
+    neighbours = []
     for knob in space.knobs:
         if not space.active(knob.address, values):
             continue
         for new in adjacent_values(knob, values[knob.address]):
             new = new if isinstance(new, str) else space.number(knob, new)
             moved = space.following(replace_leaves(space.base, dict.fromkeys(space.targets[knob.address], new)))
-            found.append(Neighbour(knob.address, values[knob.address], new, moved))
-    return found
+            neighbours.append(Neighbour(knob.address, values[knob.address], new, moved))
+    return neighbours
 
 
 def knob_values_of(space: Space, design: Design) -> dict[str, Value]:
@@ -331,7 +331,7 @@ def _idle(design: Design, targets: Sequence[str], idle: Callable[[Design], Conta
 
 def _merged(design: Design) -> dict[str, list[str]]:
     """The leaves that a step moves, by address; those of prefill and decode together where they are alike."""
-    found: dict[str, list[str]] = {}
+    addresses: dict[str, list[str]] = {}
     values = {address: value for address, value, _ in iterate_leaves(design)}
     for address in values:
         if address.startswith("chip.") and not is_design_choice(address.removeprefix("chip.")):
@@ -342,11 +342,11 @@ def _merged(design: Design) -> dict[str, list[str]]:
             twin = address.replace(f"mapping.{phase}.", f"mapping.{other}.")
             if twin != address and values.get(twin) == values[address]:
                 both = address.replace(f"mapping.{phase}.", "mapping.both.")
-                found.setdefault(both, []).append(address)
+                addresses.setdefault(both, []).append(address)
                 break
         else:
-            found[address] = [address]
-    return found
+            addresses[address] = [address]
+    return addresses
 
 
 def _allowed(value: Any, spec: Any, address: str) -> bool:

@@ -40,8 +40,10 @@ def evaluate_in_processes(
         return evaluate_points(designs, goal, seconds=seconds)
     parts = split_designs(different, count)
     answers = subprocess_map(partial(_until, goal=goal, end=time.time() + seconds), parts)
-    found = {design: point for part, some in zip(parts, answers, strict=True) for design, point in zip(part, some, strict=True)}
-    return [found[design] for design in designs]
+    points = {
+        design: point for part, answer in zip(parts, answers, strict=True) for design, point in zip(part, answer, strict=True)
+    }
+    return [points[design] for design in designs]
 
 
 def _until(designs: Sequence[Design], goal: StudyGoal, end: float) -> list[DesignOutcome | None]:
@@ -63,7 +65,7 @@ def split_designs(designs: Sequence[Design], count: int) -> list[list[Design]]:
     for kind in kinds.values():
         cut = count if len(kind) > MOST * len(groups) else 1
         pieces += [kind[place * len(kind) // cut : (place + 1) * len(kind) // cut] for place in range(cut)]
-    found: list[list[list[int]]] = [[] for _ in range(count)]
+    shares: list[list[list[int]]] = [[] for _ in range(count)]
     for piece in sorted(pieces, key=len, reverse=True):
-        min(found, key=len).extend(piece)
-    return [[designs[row] for rows in some for row in rows] for some in sorted(found, key=len, reverse=True) if some]
+        min(shares, key=len).extend(piece)
+    return [[designs[row] for rows in share for row in rows] for share in sorted(shares, key=len, reverse=True) if share]

@@ -169,24 +169,26 @@ def shadow_prices(
     """
     itemised = itemised or ItemisedLimits(goal.workload)
     groups: dict[str, list[KnownDesign]] = {}
-    for one in known:
-        broken = ([one.point.limit] if one.point.limit else []) + [text for text, _ in one.point.broken]
-        if len(broken) == 1 and not one.point.refused and one.point.excess <= MAX_RELAXATION:
-            groups.setdefault(broken[0], []).append(one)
-    found = []
-    for some in groups.values():
+    for design in known:
+        broken = ([design.point.limit] if design.point.limit else []) + [text for text, _ in design.point.broken]
+        if len(broken) == 1 and not design.point.refused and design.point.excess <= MAX_RELAXATION:
+            groups.setdefault(broken[0], []).append(design)
+    prices = []
+    for group in groups.values():
         worth = (
-            (one, more) for one in sorted(some, key=lambda one: one.point.excess) if (more := gains(one.point)) is not None
+            (design, more)
+            for design in sorted(group, key=lambda design: design.point.excess)
+            if (more := gains(design.point)) is not None
         )
         least: ShadowPrice | None = None
-        for one, more in islice(worth, ITEMISED):
-            if least is not None and one.point.excess > least.known.point.excess * (1 + TIE):
+        for design, more in islice(worth, ITEMISED):
+            if least is not None and design.point.excess > least.known.point.excess * (1 + TIE):
                 break
-            price = _price(goal, one, more, together, itemised)
+            price = _price(goal, design, more, together, itemised)
             if price is not None and (least is None or price.worth > least.worth):
                 least = price
-        found += [least] if least is not None else []
-    return sorted(found, key=lambda price: price.known.point.excess)
+        prices += [least] if least is not None else []
+    return sorted(prices, key=lambda price: price.known.point.excess)
 
 
 def gain_over_rivals(goal: StudyGoal, point: DesignOutcome, rivals: Sequence[DesignOutcome]) -> dict[str, float] | None:
@@ -197,60 +199,60 @@ def gain_over_rivals(goal: StudyGoal, point: DesignOutcome, rivals: Sequence[Des
         for `MOVES`, or an objective is missing.
     """
     names = list(goal.objectives)
-    if any(name not in one.metrics for one in (point, *rivals) for name in names):
+    if any(name not in outcome.metrics for outcome in (point, *rivals) for name in names):
         return None
     directions = list(goal.objectives.values())
     mine = as_minimisation(np.array([[point.metrics[name] for name in names]]), directions)[0]
     theirs = as_minimisation(
-        np.array([[one.metrics[name] for name in names] for one in rivals]).reshape(-1, len(names)), directions
+        np.array([[rival.metrics[name] for name in names] for rival in rivals]).reshape(-1, len(names)), directions
     )
     if (theirs <= mine + MIN_GAIN * np.abs(mine)).all(axis=1).any():
         return None
-    found = {}
+    gain = {}
     for place, name in enumerate(names):
         others: Array = np.delete(theirs, place, axis=1) <= np.delete(mine, place)
         near = theirs[others.all(axis=1), place]
         if len(near) and near.min() > mine[place]:
-            found[name] = float(near.min() - mine[place])
-    return found
+            gain[name] = float(near.min() - mine[place])
+    return gain
 
 
-def gain_over_beaten(goal: StudyGoal, point: DesignOutcome, here: DesignOutcome) -> dict[str, float] | None:
+def gain_over_beaten(goal: StudyGoal, point: DesignOutcome, outcome: DesignOutcome) -> dict[str, float] | None:
     """Gain by objective over a design that this one dominates; None if it does not by `MIN_GAIN`.
 
     Returns:
         Above 0, in the objectives' units.
     """
-    if any(name not in one.metrics for one in (point, here) for name in goal.objectives):
+    if any(name not in outcome.metrics for outcome in (point, outcome) for name in goal.objectives):
         return None
-    found = {}
+    gains = {}
     for name, direction in goal.objectives.items():
-        more = (point.metrics[name] - here.metrics[name]) * (1 if direction == "max" else -1)
+        more = (point.metrics[name] - outcome.metrics[name]) * (1 if direction == "max" else -1)
         if more < 0:
             return None
-        if more > MIN_GAIN * abs(here.metrics[name]):
-            found[name] = more
-    return found or None
+        if more > MIN_GAIN * abs(outcome.metrics[name]):
+            gains[name] = more
+    return gains or None
 
 
 def _price(
-    goal: StudyGoal, one: KnownDesign, gains: Mapping[str, float], together: bool, itemised: ItemisedLimits
+    goal: StudyGoal, design: KnownDesign, gains: Mapping[str, float], together: bool, itemised: ItemisedLimits
 ) -> ShadowPrice | None:
     """The price of what a design breaks; None where it breaks other limits as well, which only itemised limits say."""
-    if not one.point.limit:
-        ((what, _),) = one.point.broken
+    if not design.point.limit:
+        ((what, _),) = design.point.broken
         bound = next(bound for bound in goal.bounds if str(bound) == what)
-        then = one.point.metrics[bound.metric]
+        then = design.point.metrics[bound.metric]
         return ShadowPrice(
-            what, bound.metric, METRICS[bound.metric].unit, bound.value, then, one, gains, goal.objectives, together
+            what, bound.metric, METRICS[bound.metric].unit, bound.value, then, design, gains, goal.objectives, together
         )
     worst: dict[str, tuple[float, float]] = {}
-    for limit in itemised.limits_of(one.design()):
+    for limit in itemised.limits_of(design.design()):
         need, have = float(np.max(limit.need)), float(np.min(limit.have))
         if need > have and need > worst.get(limit.address, (0.0, 0.0))[0]:
             worst[limit.address] = need, have
-    if set(worst) != {one.point.limit}:
+    if set(worst) != {design.point.limit}:
         return None
-    need, have = worst[one.point.limit]
-    address = one.point.limit
-    return ShadowPrice(address, address, SILICON_LIMITS[address], have, need, one, gains, goal.objectives, together)
+    need, have = worst[design.point.limit]
+    address = design.point.limit
+    return ShadowPrice(address, address, SILICON_LIMITS[address], have, need, design, gains, goal.objectives, together)

@@ -36,11 +36,11 @@ class StoredStudyDesign:
     values: Mapping[str, Value]
 
 
-def stored_design(asked: Study, frame: pd.DataFrame, screened: ScreenResult | None, typed: str) -> StoredStudyDesign:
+def stored_design(study: Study, frame: pd.DataFrame, screened: ScreenResult | None, typed: str) -> StoredStudyDesign:
     """The design of a study that an id names.
 
     Args:
-        asked: the study.
+        study: the study.
         frame: of its designs, as `dse.execution.result_frame.with_front` has it.
         screened: what its screen looked at, of which the frame has a sample.
         typed: the id, or more or fewer digits of the key, `SHORTEST` at least.
@@ -48,42 +48,44 @@ def stored_design(asked: Study, frame: pd.DataFrame, screened: ScreenResult | No
     Raises:
         DesignError: no design has it, or several do; or a rank was typed.
     """
-    rows, text = report_order(asked, frame), typed.strip().lower()
+    rows, text = report_order(study, frame), typed.strip().lower()
     if (rank := text.removeprefix("#")).isdecimal() and (len(rank) < SHORTEST or rank != text):
         raise DesignError(f"--design: {typed!r} is a rank, which changes while a study runs; {_of_rank(rows, int(rank))}")
     if not SHORTEST <= len(text) <= KEY_DIGITS or set(text) - set("0123456789abcdef"):
-        raise DesignError(f"--design: {typed!r} is no id of a design; {_examples(asked, rows)}")
-    found: dict[str, Mapping[str, Value]] = {}
-    for table in (rows, *_others(asked, frame, screened)):
-        found |= _having(asked, table, text)
-        if found and len(text) >= KEY_DIGITS:
+        raise DesignError(f"--design: {typed!r} is no id of a design; {_examples(study, rows)}")
+    matches: dict[str, Mapping[str, Value]] = {}
+    for table in (rows, *_others(study, frame, screened)):
+        matches |= _having(study, table, text)
+        if matches and len(text) >= KEY_DIGITS:
             break
-        if found and table is rows:  # others are looked through where these have none
+        if matches and table is rows:  # others are looked through where these have none
             break
-    if not found:
-        raise DesignError(f"--design: no design {typed!r} in study {asked.name}; {_examples(asked, rows)}")
-    ids = dict(zip(found, ids_of(list(found)), strict=True))
-    if len(found) > 1:
+    if not matches:
+        raise DesignError(f"--design: no design {typed!r} in study {study.name}; {_examples(study, rows)}")
+    ids = dict(zip(matches, ids_of(list(matches)), strict=True))
+    if len(matches) > 1:
         several = ", ".join(list(ids.values())[:SHOWN]) + (f" and {len(ids) - SHOWN:,} more" if len(ids) > SHOWN else "")
-        raise DesignError(f"--design: {len(found):,} designs of study {asked.name} begin with {typed!r}: {several}; add digits")
-    ((key, values),) = found.items()
+        raise DesignError(
+            f"--design: {len(matches):,} designs of study {study.name} begin with {typed!r}: {several}; add digits"
+        )
+    ((key, values),) = matches.items()
     known = rows[DESIGN][rows[DESIGN].map(key.startswith)]
     return StoredStudyDesign(str(known.iloc[0]) if len(known) else ids[key], values)
 
 
-def _others(asked: Study, frame: pd.DataFrame, screened: ScreenResult | None) -> Iterator[pd.DataFrame]:
+def _others(study: Study, frame: pd.DataFrame, screened: ScreenResult | None) -> Iterator[pd.DataFrame]:
     """Designs that were screened and are not in a frame, and some that are."""
     if screened is not None and screened.kept > len(frame):
-        yield from known_tables(asked, frame, screened)
+        yield from known_tables(study, frame, screened)
 
 
-def _having(asked: Study, rows: pd.DataFrame, text: str) -> dict[str, Mapping[str, Value]]:
+def _having(study: Study, rows: pd.DataFrame, text: str) -> dict[str, Mapping[str, Value]]:
     """By key, the knob values of the rows whose key begins with a text."""
     if DESIGN in rows:
         rows = rows[rows[DESIGN].map(lambda id_: id_.startswith(text) or text.startswith(id_))]
-    keys = keys_of(asked, rows) if len(rows) else []
+    keys = keys_of(study, rows) if len(rows) else []
     places = [place for place, key in enumerate(keys) if key.startswith(text)]
-    return {keys[place]: knob_values(asked, rows.iloc[place].to_dict()) for place in places}
+    return {keys[place]: knob_values(study, rows.iloc[place].to_dict()) for place in places}
 
 
 def _of_rank(rows: pd.DataFrame, rank: int) -> str:
@@ -93,8 +95,8 @@ def _of_rank(rows: pd.DataFrame, rank: int) -> str:
     return f"use its id: rank {rank:,} is now {rows[DESIGN].iloc[rank - 1]}"
 
 
-def _examples(asked: Study, rows: pd.DataFrame) -> str:
+def _examples(study: Study, rows: pd.DataFrame) -> str:
     """Ids that would do."""
     best = rows[DESIGN].iloc[: 2 if rows["front"].any() else 1]
-    of = f"the first of its front are {', '.join(best)}" if rows["front"].any() else f"one is {best.iloc[0]}"
-    return f"an id is {SHORTEST} hexadecimal digits or more; {of} (dse explain {asked.name})"
+    example = f"the first of its front are {', '.join(best)}" if rows["front"].any() else f"one is {best.iloc[0]}"
+    return f"an id is {SHORTEST} hexadecimal digits or more; {example} (dse explain {study.name})"

@@ -45,18 +45,18 @@ def read_model_entries(paths: Any, folder: Path) -> dict[str, Entry]:
     Raises:
         DesignError: a file is missing, no JSON, of an unknown architecture, or has a field that is not understood.
     """
-    found: dict[str, Entry] = {}
+    model_entries: dict[str, Entry] = {}
     for path in paths if isinstance(paths, list) else [paths]:
         if not isinstance(path, str) or not path:
             raise DesignError(f"model.from_hf: {path!r} is not a path; write model.from_hf=FOLDER/config.json")
         entry = model_fields(_found(path, folder))
         key = base = re.sub(r"\W+", "_", entry["name"]).strip("_").lower() or "model"
-        while key in found:
-            key = f"{base}_{len(found) + 1}"
-        found[key] = entry
-    if not found:
+        while key in model_entries:
+            key = f"{base}_{len(model_entries) + 1}"
+        model_entries[key] = entry
+    if not model_entries:
         raise DesignError("model.from_hf: an empty list; write model.from_hf=FOLDER/config.json")
-    return found
+    return model_entries
 
 
 def model_fields(path: Path) -> Entry:
@@ -67,7 +67,7 @@ def model_fields(path: Path) -> Entry:
     """
     values, where = read_json(path), f"model.from_hf: {path}"
     files = [ConfigFile(values, where)]
-    group = next((one for one in GROUPS if values.get(one) is not None), None)
+    group = next((name for name in GROUPS if values.get(name) is not None), None)
     if group is not None:
         inner = _language(files[0], values, group)
         files.insert(0, ConfigFile(inner, f"{where}: {group}"))
@@ -78,8 +78,8 @@ def model_fields(path: Path) -> Entry:
         name, family = _family(files[0])
         files[0] = ConfigFile(values, where, family.defaults, family.names)
     file = files[0]
-    for one in files[1:]:
-        one.refuse_unmodelled()
+    for single_file in files[1:]:
+        single_file.refuse_unmodelled()
     for known in ("architectures", "model_type"):
         file.get(known)
     file.refuse_unmodelled()
@@ -95,8 +95,8 @@ def model_fields(path: Path) -> Entry:
         _supplied(file, name),
         unread_fields_text(file.unread),
     )
-    said = {"published_formats": formats.words} if formats.words else {}
-    return entry | said | {"source": f"config.json, {name}", "note": "; ".join(filter(None, notes))}
+    formats_entry = {"published_formats": formats.words} if formats.words else {}
+    return entry | formats_entry | {"source": f"config.json, {name}", "note": "; ".join(filter(None, notes))}
 
 
 def _supplied(file: ConfigFile, name: str) -> str:
@@ -122,13 +122,13 @@ def _language(outer: ConfigFile, values: Mapping[str, Any], group: str) -> Mappi
 def _shared(files: list[ConfigFile], inner: Mapping[str, Any], outer: Mapping[str, Any], group: str) -> dict[str, Any]:
     """The fields of the language model, with what is said around them; what both say must agree."""
     joined = dict(inner)
-    said = outer.get("tie_word_embeddings")
-    if said is not None:
+    tied = outer.get("tie_word_embeddings")
+    if tied is not None:
         own = joined.get("tie_word_embeddings")
-        joined["tie_word_embeddings"] = said
-        if own is not None and own != said:
+        joined["tie_word_embeddings"] = tied
+        if own is not None and own != tied:
             raise files[0].refuse(
-                "tie_word_embeddings", f"{shorten(own)}, but {shorten(said)} around {group}; use one value in both"
+                "tie_word_embeddings", f"{shorten(own)}, but {shorten(tied)} around {group}; use one value in both"
             )
     return joined
 

@@ -126,23 +126,23 @@ class ConfigFile:
 
     def read_as(self, defaults: Mapping[str, Any], names: Mapping[str, str]) -> "ConfigFile":
         """The same fields with another class's defaults and names, as a new file."""
-        found = ConfigFile(self._said, self._where, defaults, names)
-        found.ignore("architectures", "model_type", *DTYPES)
-        return found
+        file = ConfigFile(self._said, self._where, defaults, names)
+        file.ignore("architectures", "model_type", *DTYPES)
+        return file
 
     def _renamed(self, values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
         """The fields by their usual names; one that is there by both must say the same."""
-        found = dict(values)
+        renamed = dict(values)
         for own, usual in names.items():
-            if own not in found:
+            if own not in renamed:
                 continue
-            value, other = found.pop(own), found.get(usual)
+            value, other = renamed.pop(own), renamed.get(usual)
             if value is not None and other is not None and (type(value), value) != (type(other), other):
                 raise self.refuse(own, f"{shorten(value)}, but {usual} is {shorten(other)}; keep one of them")
-            if value is not None or usual not in found:
-                found[usual] = value
+            if value is not None or usual not in renamed:
+                renamed[usual] = value
                 self._names[usual] = own
-        return found
+        return renamed
 
     def refuse(self, name: str, what: str) -> DesignError:
         """Error about a field, with the file and the field's name."""
@@ -233,7 +233,7 @@ class ConfigFile:
         known, value = list(allowed), self.get(name)
         if value is None:
             return default
-        if not any(type(value) is type(one) and value == one for one in known):
+        if not any(type(value) is type(value_known) and value == value_known for value_known in known):
             raise self.refuse(name, f"{shorten(value)} is not understood; valid: {', '.join(map(json.dumps, known))}")
         return value
 
@@ -254,7 +254,7 @@ class ConfigFile:
         """Refuse fields that would change the result of a known architecture."""
         for name, (without, what) in UNMODELLED.items():
             value = self.get(name)
-            if not any(type(value) is type(one) and value == one for one in without):
+            if not any(type(value) is type(plain_value) and value == plain_value for plain_value in without):
                 raise self.refuse(name, f"{shorten(value)}: {what}")
 
     def check_rest(self) -> None:

@@ -48,8 +48,8 @@ class Decoder:
         file.ignore(*self.ignored)
         own = grouped_query_fields(file, kv_heads=file.whole("num_attention_heads")) | dict(self.facts)
         for ours, (name, default) in self.flags.items():
-            for one in ours.split():
-                own[one] = file.flag(name, default=default)
+            for name_in_file in ours.split():
+                own[name_in_file] = file.flag(name, default=default)
         if self.width:
             own["ffn_intermediate"] = file.whole("intermediate_size", default=self.width * file.whole("hidden_size"))
         if self.rows is not None:
@@ -83,8 +83,8 @@ def falcon(file: ConfigFile) -> Entry:
     """Falcon: one KV head, or several in the newer architecture; parallel attention and FFN by default."""
     heads, bias = file.whole("num_attention_heads"), file.flag("bias")
     newer, single = file.flag("new_decoder_architecture"), file.flag("multi_query", default=True)
-    said = file.whole("num_key_value_heads", default=heads)
-    kv_heads = said if newer else 1 if single else heads
+    head_count = file.whole("num_key_value_heads", default=heads)
+    kv_heads = head_count if newer else 1 if single else heads
     alibi, side = file.flag("alibi"), file.flag("parallel_attn", default=True) or newer
     file.only("apply_residual_connection_post_layernorm", (False,))
     file.only("num_ln_in_parallel_attn", (1, 2))
@@ -205,16 +205,16 @@ def qwen1(file: ConfigFile) -> Entry:
 def mpt(file: ConfigFile) -> Entry:
     """MPT: options of attention in a nested group."""
     bias = not file.flag("no_bias", default=True)
-    said = file.group("attn_config")
+    group = file.group("attn_config")
     alibi, heads, norms = True, file.whole("num_attention_heads"), False
-    if said is not None:
-        alibi = said.flag("alibi", default=True)
-        kind = said.only("attn_type", ("multihead_attention", "multiquery_attention", "grouped_query_attention"))
-        heads = 1 if kind == "multiquery_attention" else said.whole("kv_n_heads", default=heads)
-        norms = said.flag("qk_ln")
-        said.only("prefix_lm", (False,))
-        said.ignore("attn_uses_sequence_id", "alibi_bias_max", "rope", "clip_qkv", "softmax_scale", "attn_pdrop", "attn_impl")
-        said.check_rest()
+    if group is not None:
+        alibi = group.flag("alibi", default=True)
+        kind = group.only("attn_type", ("multihead_attention", "multiquery_attention", "grouped_query_attention"))
+        heads = 1 if kind == "multiquery_attention" else group.whole("kv_n_heads", default=heads)
+        norms = group.flag("qk_ln")
+        group.only("prefix_lm", (False,))
+        group.ignore("attn_uses_sequence_id", "alibi_bias_max", "rope", "clip_qkv", "softmax_scale", "attn_pdrop", "attn_impl")
+        group.check_rest()
     learned = file.flag("learned_pos_emb", default=True) and not alibi
     ratio = file.whole("expansion_ratio", default=4)
     own: Entry = {"kv_heads": heads, "qk_norm": norms, "qkv_bias": bias, "out_bias": bias, "ffn_bias": bias, "rope": 0.0}
@@ -302,10 +302,10 @@ def gpt_neo(file: ConfigFile) -> Entry:
     """GPT-Neo: windows in the layers that a list of pairs names."""
     given, layers = file.get("attention_types"), file.layers()
     turns: list[str] = []
-    for one in given if isinstance(given, list) else []:
-        if not (isinstance(one, list) and len(one) == 2 and isinstance(one[0], list) and type(one[1]) is int):
-            raise file.refuse("attention_types", f"{shorten(one)} is not a list of kinds and how often they repeat")
-        turns += one[0] * max(min(one[1], layers), 0)
+    for entry in given if isinstance(given, list) else []:
+        if not (isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], list) and type(entry[1]) is int):
+            raise file.refuse("attention_types", f"{shorten(entry)} is not a list of kinds and how often they repeat")
+        turns += entry[0] * max(min(entry[1], layers), 0)
     known = {"global": "full", "local": "local"}
     if len(turns) != layers or not all(isinstance(turn, str) and turn in known for turn in turns):
         raise file.refuse("attention_types", f"{shorten(given)} does not say global or local of each of {layers} layers")

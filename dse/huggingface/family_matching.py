@@ -87,4 +87,4 @@ def _model(entry: Entry) -> Model:
 def _grouped(fields: Entry) -> Entry:
     """Fields of a model or of a kind of layers, with groups as values of their own."""
     plain = {name: value for name, value in fields.items() if name not in ("note", "kinds")}
-    return plain | {name: of(**plain[name]) for name, of in GROUPS.items() if plain.get(name) is not None}
+    return plain | {name: record(**plain[name]) for name, record in GROUPS.items() if plain.get(name) is not None}

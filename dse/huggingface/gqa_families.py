@@ -183,22 +183,22 @@ def minimax_m3(file: ConfigFile) -> Entry:
 
 
 def _blocks(file: ConfigFile, layers: int) -> Entry:
-    said = file.group("sparse_attention_config")
-    if said is None or not said.flag("use_sparse_attention", default=True):
+    group = file.group("sparse_attention_config")
+    if group is None or not group.flag("use_sparse_attention", default=True):
         return {}
-    said.only("sparse_score_type", ("max",))
+    group.only("sparse_score_type", ("max",))
     for name in ("sparse_init_block", "sparse_local_block"):
-        said.whole(name, low=0, default=0)
-    layer_list(said, "sparse_disable_index_value", {0: "full", 1: "sparse"}, layers=layers)
-    block = said.whole("sparse_block_size")
+        group.whole(name, low=0, default=0)
+    layer_list(group, "sparse_disable_index_value", {0: "full", 1: "sparse"}, layers=layers)
+    block = group.whole("sparse_block_size")
     indexer = {
-        "heads": said.whole("sparse_num_index_heads"),
-        "dim": said.whole("sparse_index_dim"),
-        "top": said.whole("sparse_topk_blocks") * block,
+        "heads": group.whole("sparse_num_index_heads"),
+        "dim": group.whole("sparse_index_dim"),
+        "top": group.whole("sparse_topk_blocks") * block,
         "block": block,
     }
-    turns = layer_list(said, "sparse_attention_freq", {0: "full", 1: "sparse"}, layers=layers) or ("sparse",) * layers
-    said.check_rest()
+    turns = layer_list(group, "sparse_attention_freq", {0: "full", 1: "sparse"}, layers=layers) or ("sparse",) * layers
+    group.check_rest()
     return kinds_and_order(turns, {"full": {}, "sparse": {"indexer": indexer}})
 
 
@@ -280,7 +280,7 @@ def _each(file: ConfigFile, name: str, *, default: int | None = None) -> int:
     given = file.get(name)
     if not isinstance(given, list):
         return file.whole(name, default=default)
-    if not given or any(type(one) is not int or one != given[0] or one < 1 for one in given):
+    if not given or any(type(size) is not int or size != given[0] or size < 1 for size in given):
         raise file.refuse(name, f"{shorten(given)} is not supported; set the same whole number for every layer")
     if len(given) != file.layers():
         raise file.refuse(name, f"{len(given)} entries, for {file.layers()} layers; list one for each")
@@ -290,10 +290,10 @@ def _each(file: ConfigFile, name: str, *, default: int | None = None) -> int:
 def dense_layers(file: ConfigFile) -> int:
     """Number of leading layers without experts, which a list of all layers may give too."""
     more = file.whole("num_nextn_predict_layers", low=0, default=0)
-    said = layer_list(file, "mlp_layer_types", {"dense": "dense", "sparse": "experts"}, more=more)
-    if said is None:
+    turns = layer_list(file, "mlp_layer_types", {"dense": "dense", "sparse": "experts"}, more=more)
+    if turns is None:
         return file.whole("first_k_dense_replace", low=0)
-    dense = leading_dense_layers(file, "mlp_layer_types", said)
+    dense = leading_dense_layers(file, "mlp_layer_types", turns)
     if file.says("first_k_dense_replace"):
         file.only("first_k_dense_replace", (dense,))
     file.ignore("first_k_dense_replace")

@@ -67,16 +67,16 @@ def order_text(turns: Sequence[str]) -> str:
 
 @lru_cache(maxsize=1024)
 def _order(turns: tuple[str, ...]) -> str:
-    said = [""] * (len(turns) + 1)
+    spellings = [""] * (len(turns) + 1)
     for place in reversed(range(len(turns))):
         ways = []
         for width, times in _repeats(turns, place):
             block = turns[place : place + width]
             term = block[0] if width == 1 else f"({_order(block)})"
-            rest = said[place + width * times]
+            rest = spellings[place + width * times]
             ways.append((f"{times} {term}" if times > 1 else term) + (f", {rest}" if rest else ""))
-        said[place] = min(ways, key=len)
-    return said[0]
+        spellings[place] = min(ways, key=len)
+    return spellings[0]
 
 
 def _repeats(turns: tuple[str, ...], place: int) -> Iterator[tuple[int, int]]:

@@ -101,11 +101,11 @@ def deepseek_v4(file: ConfigFile) -> Entry:
 
 
 def _ratios(file: ConfigFile) -> dict[str, int]:
-    said = file.group("compress_rates")
+    group = file.group("compress_rates")
     names = {"sparse": ("compressed_sparse_attention", "compress_rate_csa", 4)}
     names["heavy"] = ("heavily_compressed_attention", "compress_rate_hca", 128)
     return {
-        kind: file.whole(old, default=usual if said is None else said.whole(new, default=usual))
+        kind: file.whole(old, default=usual if group is None else group.whole(new, default=usual))
         for kind, (new, old, usual) in names.items()
     }
 
@@ -127,23 +127,23 @@ def kimi_linear(file: ConfigFile) -> Entry:
 
     Layers are counted from one.
     """
-    said = file.group("linear_attn_config")
-    if said is None:
+    group = file.group("linear_attn_config")
+    if group is None:
         raise file.refuse("linear_attn_config", "missing; a group of fields is needed")
-    heads, head_dim, layers = said.whole("num_heads"), said.whole("head_dim"), file.layers()
+    heads, head_dim, layers = group.whole("num_heads"), group.whole("head_dim"), file.layers()
     state = {
         "rule": "channel_delta",
         "heads": heads,
         "key_heads": heads,
         "key_dim": head_dim,
         "value_dim": head_dim,
-        "conv": said.whole("short_conv_kernel_size", default=4),
+        "conv": group.whole("short_conv_kernel_size", default=4),
         "gate_rank": head_dim,
-        "full_gate": said.flag("use_full_rank_gate"),
+        "full_gate": group.flag("use_full_rank_gate"),
     }
-    said.get("gate_lower_bound")
-    turns = _counted(said, layers)
-    said.check_rest()
+    group.get("gate_lower_bound")
+    turns = _counted(group, layers)
+    group.check_rest()
     file.only("use_nope", (True,))
     file.only("mla_use_nope", (True,))
     file.only("moe_layer_freq", (1,))
@@ -165,19 +165,19 @@ def kimi_linear(file: ConfigFile) -> Entry:
     return own | mtp_fields(file, "num_nextn_predict_layers")
 
 
-def _counted(said: ConfigFile, layers: int) -> tuple[str, ...]:
+def _counted(file: ConfigFile, layers: int) -> tuple[str, ...]:
     """Kinds of layers from two lists of their places, from 1 on, that have each once."""
     turns = [""] * layers
     for name, kind in (("kda_layers", "state"), ("full_attn_layers", "full")):
-        places = said.get(name)
-        if not isinstance(places, list) or not all(type(one) is int and 1 <= one <= layers for one in places):
-            raise said.refuse(name, f"{shorten(places)} is not a list of layers, from 1 to {layers}")
+        places = file.get(name)
+        if not isinstance(places, list) or not all(type(place) is int and 1 <= place <= layers for place in places):
+            raise file.refuse(name, f"{shorten(places)} is not a list of layers, from 1 to {layers}")
         for place in places:
             if turns[place - 1]:
-                raise said.refuse(name, f"layer {place} is named twice; list each once in kda_layers or full_attn_layers")
+                raise file.refuse(name, f"layer {place} is named twice; list each once in kda_layers or full_attn_layers")
             turns[place - 1] = kind
     if "" in turns:
-        raise said.refuse("full_attn_layers", f"layer {turns.index('') + 1} is in neither list; list each once")
+        raise file.refuse("full_attn_layers", f"layer {turns.index('') + 1} is in neither list; list each once")
     return tuple(turns)
 
 
@@ -210,8 +210,8 @@ def _latent(file: ConfigFile, *, score_bias: bool, named: bool = True) -> Entry:
     dense = layer_list(file, "mlp_layer_types", {"dense": "dense", "sparse": "experts"}, more=int(modules["mtp"]))
     first = file.whole("first_k_dense_replace", low=0, default=None if dense is None else 0)
     if dense is not None:
-        said, first = first, leading_dense_layers(file, "mlp_layer_types", dense)
-        if file.says("first_k_dense_replace") and said != first:
-            raise file.refuse("first_k_dense_replace", f"{said} contradicts mlp_layer_types; keep one of them")
+        leading, first = first, leading_dense_layers(file, "mlp_layer_types", dense)
+        if file.says("first_k_dense_replace") and leading != first:
+            raise file.refuse("first_k_dense_replace", f"{leading} contradicts mlp_layer_types; keep one of them")
     experts = expert_fields(file, score_bias=score_bias)
     return own | {"experts": experts | {"dense_layers": first}} | modules

@@ -19,7 +19,7 @@ def read_pruned_blocks(file: ConfigFile) -> Entry:
     file.only("num_key_value_heads", (None,))
     bias, ffn_bias = file.flag("attention_bias"), file.flag("mlp_bias")
     kinds: dict[str, Entry] = {}
-    turns = [_block(file, one, heads, hidden, kinds) for one in given]
+    turns = [_block(file, block, heads, hidden, kinds) for block in given]
     head_dim = file.whole("head_dim", default=hidden // heads)
     kv_heads = next((kind["kv_heads"] for kind in kinds.values() if "kv_heads" in kind), heads)
     width = max((kind.get("ffn_intermediate", 1) for kind in kinds.values()), default=1)
@@ -29,8 +29,8 @@ def read_pruned_blocks(file: ConfigFile) -> Entry:
 
 def _block(file: ConfigFile, given: Any, heads: int, hidden: int, kinds: dict[str, Entry]) -> str:
     """The kind of one layer, which joins those that there are."""
-    one = file.inside("block_configs", given)
-    attention, ffn = one.group("attention"), one.group("ffn")
+    attribute = file.inside("block_configs", given)
+    attention, ffn = attribute.group("attention"), attribute.group("ffn")
     if attention is None or ffn is None:
         raise file.refuse("block_configs", f"{shorten(given)}: attention and ffn are needed")
     for part in (attention, ffn):
@@ -53,7 +53,7 @@ def _block(file: ConfigFile, given: Any, heads: int, hidden: int, kinds: dict[st
         name, kind = f"{name}_ffn{width}", {**kind, "ffn_intermediate": width}
     attention.ignore("n_heads_in_group")
     ffn.ignore("ffn_mult")
-    for part in (one, attention, ffn):
+    for part in (attribute, attention, ffn):
         part.check_rest()
     kinds[name] = kind
     return name

@@ -94,19 +94,19 @@ def published_format_text(*files: ConfigFile) -> Formats:
         files: what stands beside a file, the group of its text model, and those around that; the last that says it counts.
     """
     given = [word for file in reversed(files) for word in [_dtype(file)] if word]
-    weights, of = next(((word, file) for file in reversed(files) if (word := _quantized(file))), ("", files[-1]))
-    said = next(filter(None, [file.only("expert_dtype", ("fp4", "fp8", "bfloat16")) for file in files]), None)
+    weights, file = next(((word, file) for file in reversed(files) if (word := _quantized(file))), ("", files[-1]))
+    given_word = next(filter(None, [file.only("expert_dtype", ("fp4", "fp8", "bfloat16")) for file in files]), None)
     fp4 = weights if weights in ("mxfp4", "nvfp4") else "mxfp4"
-    experts = next(filter(None, [_of_experts(file) for file in reversed(files)]), fp4 if said == "fp4" else "")
+    experts = next(filter(None, [_of_experts(file) for file in reversed(files)]), fp4 if given_word == "fp4" else "")
     kv = next(filter(None, [_of_caches(file) for file in reversed(files)]), "")
     words: dict[str, str] = {}
     if experts and experts != weights:
         text, words["experts"] = f"published in {weights or 'bfloat16'}, experts in {experts}", experts
-        words |= {"weights": weights} if weights and not _spares_attention(of) else {}
+        words |= {"weights": weights} if weights and not _spares_attention(file) else {}
     elif weights == "mxfp4":
         text, words["experts"] = "published in mxfp4 experts, bfloat16 else", weights
     elif weights:
-        text, words["experts" if _spares_attention(of) else "weights"] = f"published in {weights}", weights
+        text, words["experts" if _spares_attention(file) else "weights"] = f"published in {weights}", weights
     else:
         text = f"published in {given[0]}" if given else ""
     words = {field: word for field, word in words.items() if word in FORMATS and "weights" in FORMATS[word].holds}
@@ -140,8 +140,8 @@ def read_quantization_file(path: Path) -> ConfigFile | None:
     other = path.parent / "hf_quant_config.json"
     if path.name != "config.json" or not other.is_file():
         return None
-    said = read_json(other)
-    return ConfigFile({"quantization_config": {"quant_method": "modelopt", **said}}, f"model.from_hf: {other}")
+    document = read_json(other)
+    return ConfigFile({"quantization_config": {"quant_method": "modelopt", **document}}, f"model.from_hf: {other}")
 
 
 def _dtype(file: ConfigFile) -> str | None:
@@ -154,11 +154,11 @@ def _dtype(file: ConfigFile) -> str | None:
 
 def _quantized(file: ConfigFile) -> str:
     """The format of weights, in words of `mapping.precision` where it has one."""
-    said = _compressed(file)
-    if said is None:
+    compressed = _compressed(file)
+    if compressed is None:
         return ""
-    group = said if isinstance(said, dict) else {}
-    method = group.get("quant_method") if isinstance(said, dict) else said
+    group = compressed if isinstance(compressed, dict) else {}
+    method = group.get("quant_method") if isinstance(compressed, dict) else compressed
     if not isinstance(method, str) or method not in METHODS:
         raise file.refuse(
             "quantization_config",
@@ -179,7 +179,7 @@ def _quantized(file: ConfigFile) -> str:
         return _modelopt(file, _inner(file)[0])
     word = _one_of(file, group.get("format"), PACKED)
     groups = _dict(group.get("config_groups")).values()
-    weights = next((_dict(_dict(one).get("weights")) for one in groups), {})
+    weights = next((_dict(_dict(group).get("weights")) for group in groups), {})
     if word == "int4":
         return _integers(file, weights.get("num_bits", 4), weights.get("group_size"))
     if word == "fp8" and weights.get("num_bits") == 4:
@@ -200,9 +200,9 @@ def _modelopt(file: ConfigFile, group: dict[str, Any]) -> str:
 
 def _inner(file: ConfigFile) -> list[dict[str, Any]]:
     """The groups of fields in which methods name formats."""
-    said = _compressed(file)
-    inner = said.get("quantization") if isinstance(said, dict) else None
-    return [one for one in (inner, said) if isinstance(one, dict)]
+    compressed = _compressed(file)
+    inner = compressed.get("quantization") if isinstance(compressed, dict) else None
+    return [config for config in (inner, compressed) if isinstance(config, dict)]
 
 
 def _of_experts(file: ConfigFile) -> str:
@@ -213,8 +213,8 @@ def _of_experts(file: ConfigFile) -> str:
             return _one_of(file, word, ALGORITHMS)
         layers = group.get("quantized_layers")
         if isinstance(layers, dict):
-            found = [_dict(one).get("quant_algo") for name, one in layers.items() if "expert" in name]
-            named = [word for word in found if isinstance(word, str) and word in ALGORITHMS]
+            algorithms = [_dict(layer).get("quant_algo") for name, layer in layers.items() if "expert" in name]
+            named = [word for word in algorithms if isinstance(word, str) and word in ALGORITHMS]
             if named:
                 return ALGORITHMS[max(sorted(set(named)), key=named.count)]
     return ""
@@ -241,17 +241,17 @@ def _blocked(word: str, block: Any) -> str:
     """FP8 with the values that share a scale."""
     if word != "fp8" or not isinstance(block, list):
         return word
-    found = "fp8_" + "x".join(map(str, block))
-    return found if found in FORMATS else f"fp8 with scales of blocks {shorten(block)}"
+    name = "fp8_" + "x".join(map(str, block))
+    return name if name in FORMATS else f"fp8 with scales of blocks {shorten(block)}"
 
 
 def _integers(file: ConfigFile, bits: Any, size: Any) -> str:
     """Integers with the values that share a scale; -1 and null stand for a whole column."""
     if type(bits) is not int or not 2 <= bits <= 8:
         raise file.refuse("quantization_config", f"bits: {shorten(bits)} is not a whole number from 2 to 8")
-    found = f"int{bits}_g{size}"
-    if found in FORMATS:
-        return found
+    integers = f"int{bits}_g{size}"
+    if integers in FORMATS:
+        return integers
     if size is None or size == -1:
         return f"int{bits}"
     return f"int{bits} with scales of {shorten(size)} values"
@@ -273,8 +273,8 @@ def _one_of(file: ConfigFile, word: Any, known: dict[str, str]) -> str:
 def _spares_attention(file: ConfigFile) -> bool:
     """Whether attention is left as it was, so that experts are what a format is said of."""
     left = next((group[key] for group in reversed(_inner(file)) for key in SPARED if group.get(key)), None)
-    named = [one for one in left if isinstance(one, str)] if isinstance(left, list) else []
-    return any("self_attn" in one and "." in one and not re.search("norm|index", one) for one in named)
+    named = [module for module in left if isinstance(module, str)] if isinstance(left, list) else []
+    return any("self_attn" in name and "." in name and not re.search("norm|index", name) for name in named)
 
 
 def check_rotation(file: ConfigFile, *, partial: bool) -> None:
@@ -316,19 +316,25 @@ def context(file: ConfigFile, longest: int) -> int:
 def rotated_share(file: ConfigFile, kind: str = "", *, default: float = 1.0) -> float:
     """Share of a head that is rotated, in layers of one kind if kinds differ. [-]"""
     outside = file.share("partial_rotary_factor", default=default)
-    said = file.get("rope_parameters")
+    parameters = file.get("rope_parameters")
     inner = file.group("rope_parameters")
     if inner is None:
         return outside
-    if kind and isinstance(said.get(kind), dict):
+    if kind and isinstance(parameters.get(kind), dict):
         inner = inner.group(kind) or inner
     return inner.share("partial_rotary_factor", default=outside)
 
 
 def _rotations(file: ConfigFile, name: str) -> list[ConfigFile]:
     """A group of fields, or one for each kind of layers."""
-    group, said = file.group(name), file.get(name)
+    group, parameters = file.group(name), file.get(name)
     if group is None:
         return []
-    found = [inner for key, one in said.items() if isinstance(one, dict) for inner in [group.group(key)] if inner is not None]
-    return found or [group]
+    inners = [
+        inner
+        for key, entry in parameters.items()
+        if isinstance(entry, dict)
+        for inner in [group.group(key)]
+        if inner is not None
+    ]
+    return inners or [group]

@@ -133,10 +133,10 @@ def _sublayers(file: ConfigFile) -> tuple[str, ...]:
     for name, words in (("layers_block_type", NAMED), ("layer_types", NAMED), ("hybrid_override_pattern", SUBLAYERS)):
         given = file.get(name)
         if isinstance(given, list | str) and 0 < len(given) <= MAX_LAYERS:
-            said = file.whole("num_hidden_layers", default=len(given))
-            turns = layer_list(file, name, words, layers=said)
+            layers = file.whole("num_hidden_layers", default=len(given))
+            turns = layer_list(file, name, words, layers=layers)
             for other in ("layers_block_type", "layer_types", "hybrid_override_pattern"):
-                again = layer_list(file, other, SUBLAYERS if other.endswith("pattern") else NAMED, layers=said)
+                again = layer_list(file, other, SUBLAYERS if other.endswith("pattern") else NAMED, layers=layers)
                 if again not in (None, turns):
                     raise file.refuse(other, f"contradicts {name}; keep one of them")
             assert turns is not None
@@ -192,9 +192,9 @@ def jamba(file: ConfigFile) -> Entry:
     layer_list(file, "layers_block_type", {"mamba": "mamba", "attention": "full"})
     count = file.whole("num_experts")
     fed = _placed(file, "expert_layer_period", "expert_layer_offset", layers)
-    fed = [one and count > 1 for one in fed]  # one expert is a dense FFN
-    mixes = ["full" if one else "mamba" for one in attends]
-    names = [f"{mix}_{'experts' if one else 'dense'}" for mix, one in zip(mixes, fed, strict=True)]
+    fed = [has_experts and count > 1 for has_experts in fed]  # one expert is a dense FFN
+    mixes = ["full" if attend else "mamba" for attend in attends]
+    names = [f"{mix}_{'experts' if has_experts else 'dense'}" for mix, has_experts in zip(mixes, fed, strict=True)]
     kinds: dict[str, Entry] = {}
     for name in dict.fromkeys(names):
         mix, _, feeds = name.partition("_")

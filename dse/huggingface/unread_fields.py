@@ -74,7 +74,7 @@ def may_shape(name: str, value: Any) -> bool:
     if not value or value == -1 or words & INERT:
         return False
     if isinstance(value, dict):
-        return any(may_shape(f"{name}_{inner}", one) for inner, one in value.items())
+        return any(may_shape(f"{name}_{inner}", entry) for inner, entry in value.items())
     if isinstance(value, str):
         return bool(words & NAMES)
     if isinstance(value, float) and not value.is_integer():

@@ -105,8 +105,8 @@ def llama4(file: ConfigFile) -> Entry:
     """Llama 4: rotated layers within chunks and full layers without rotation; experts in some or all."""
     layers = file.layers()
     interval = file.whole("no_rope_layer_interval", default=4)
-    said = _rotating(file, layers)
-    turned_ones = said or every_nth_layer(interval, layers, "local", "full")
+    pattern = _rotating(file, layers)
+    turned_ones = pattern or every_nth_layer(interval, layers, "local", "full")
     turns = layer_list(file, "layer_types", {"chunked_attention": "local", "full_attention": "full"}) or turned_ones
     chunk = file.whole("attention_chunk_size", default=0)
     kinds: dict[str, Entry] = {
@@ -268,8 +268,10 @@ def _shares(file: ConfigFile, turns: tuple[str, ...]) -> dict[str, float]:
                 "partial_rotary_factors", f"{shorten(given)} is not a list with an entry for each of {len(turns)} layers"
             )
         for kind in set(turns):
-            said = {share for share, turn in zip(given, turns, strict=False) if turn == kind and isinstance(share, int | float)}
-            if len(said) != 1 or not 0 < (share := said.pop()) <= 1:
+            given_shares = {
+                share for share, turn in zip(given, turns, strict=False) if turn == kind and isinstance(share, int | float)
+            }
+            if len(given_shares) != 1 or not 0 < (share := given_shares.pop()) <= 1:
                 raise file.refuse("partial_rotary_factors", f"{shorten(given)} is not one share of all {kind} layers, up to 1")
             shares[kind] = float(share)
     rope = file.get("use_rope_layers")
@@ -284,9 +286,11 @@ def _step_experts(file: ConfigFile, layers: int, more: int) -> Entry:
     layer_list(file, "mlp_layer_types", {"dense": "dense", "sparse": "experts"}, more=more)
     first = file.whole("first_k_dense_replace", low=0, default=3)
     if words is not None:
-        if not isinstance(words, list) or not all(isinstance(one, str | int) and str(one).strip().isdigit() for one in words):
+        if not isinstance(words, list) or not all(
+            isinstance(word, str | int) and str(word).strip().isdigit() for word in words
+        ):
             raise file.refuse("moe_layers_enum", f"{shorten(given)} does not name layers")
-        places = sorted(int(one) for one in words if int(one) < layers)
+        places = sorted(int(word) for word in words if int(word) < layers)
         first = layers - len(places)
         if places != list(range(first, layers)):
             raise file.refuse("moe_layers_enum", f"{shorten(given)} is not understood; layers with experts are the last ones")

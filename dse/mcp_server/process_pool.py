@@ -49,7 +49,7 @@ class ToolProcesses:
             process = await self._taken()
             try:
                 limit = TIME_LIMIT.get(tool, USUAL_LIMIT)
-                found = await asyncio.wait_for(_answer(process, tool, arguments, heard), limit)
+                answer = await asyncio.wait_for(_answer(process, tool, arguments, heard), limit)
             except TimeoutError:
                 _dismissed(process)
                 raise DesignError(
@@ -62,7 +62,7 @@ class ToolProcesses:
                 self._idle.append(process)
             else:
                 _dismissed(process)
-            return found
+            return answer
 
     async def close(self) -> None:
         """End all processes, and wait for them; a call in progress stops first."""
@@ -101,10 +101,10 @@ async def _answer(
     assert process.stdout is not None
     process.stdin.write(json.dumps({"tool": tool, "arguments": arguments}).encode() + b"\n")
     while line := await process.stdout.readline():
-        found: dict[str, Any] = json.loads(line)
-        if "done" not in found:
-            return found
-        await heard(found["done"], found["total"], found["said"])
+        answer: dict[str, Any] = json.loads(line)
+        if "done" not in answer:
+            return answer
+        await heard(answer["done"], answer["total"], answer["said"])
     code = await process.wait()
     raise DesignError(f"{tool}: its process ended with {code}, by a signal or for lack of memory; request less")
 

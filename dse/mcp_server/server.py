@@ -54,8 +54,8 @@ def _server(processes: ToolProcesses, tools: dict[str, McpTool]) -> Server[Any]:
         return types.ListToolsResult(tools=[_declared(name, tool) for name, tool in tools.items()])
 
     async def call_tool(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
-        async def heard(done: int, total: int, said: str) -> None:
-            await context.session.report_progress(done, total, said)
+        async def heard(done: int, total: int, note: str) -> None:
+            await context.session.report_progress(done, total, note)
 
         if params.name not in TOOLS:
             raise MCPError(types.INVALID_PARAMS, f"no tool {params.name!r}; {suggest_nearest(params.name, tools)}")
@@ -64,16 +64,16 @@ def _server(processes: ToolProcesses, tools: dict[str, McpTool]) -> Server[Any]:
                 raise DesignError(
                     f"{params.name}: needs write access, and this server only reads; start it with dse mcp {ALLOW_RUN}"
                 )
-            found = await processes.answer(params.name, params.arguments or {}, heard)
+            answer = await processes.answer(params.name, params.arguments or {}, heard)
         except DesignError as error:
-            found = {"refused": error_line(error)}
-        more = [await choices()] if params.name == "list" and "document" in found else []
-        return _result(found, more)
+            answer = {"refused": error_line(error)}
+        more = [await choices()] if params.name == "list" and "document" in answer else []
+        return _result(answer, more)
 
     async def list_resources(context: Any, params: Any) -> types.ListResourcesResult:
         about = "what overrides can choose: names by group, fidelities, and metrics with their definitions"
-        one = types.Resource(name="options", uri=OPTIONS, description=about, mime_type="application/json")
-        return types.ListResourcesResult(resources=[one])
+        resource = types.Resource(name="options", uri=OPTIONS, description=about, mime_type="application/json")
+        return types.ListResourcesResult(resources=[resource])
 
     async def read_resource(context: Any, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         if str(params.uri) != OPTIONS:
@@ -112,9 +112,9 @@ def _declared(name: str, tool: McpTool) -> types.Tool:
     )
 
 
-def _result(found: dict[str, Any], more: list[str]) -> types.CallToolResult:
+def _result(answer: dict[str, Any], more: list[str]) -> types.CallToolResult:
     """A document as structured content and as text, with more texts; or the line that refuses it."""
-    if "refused" in found:
-        return types.CallToolResult(content=[types.TextContent(text=found["refused"])], is_error=True)
-    texts = [json_text(found["document"]), *more]
-    return types.CallToolResult(content=[types.TextContent(text=text) for text in texts], structured_content=found["document"])
+    if "refused" in answer:
+        return types.CallToolResult(content=[types.TextContent(text=answer["refused"])], is_error=True)
+    texts = [json_text(answer["document"]), *more]
+    return types.CallToolResult(content=[types.TextContent(text=text) for text in texts], structured_content=answer["document"])

@@ -25,13 +25,13 @@ OUTSIDE = re.compile(r"""(^|[\s\[{(,:=|'"])(/+\w|~|(\.\./*)+(\w|$))|/\.\.(/|$)""
 """In a value: a path from the root, a URL, or a path that goes up."""
 
 
-def call_tool(name: str, arguments: Mapping[str, Any], told: ProgressCallback) -> dict[str, Any]:
+def call_tool(name: str, arguments: Mapping[str, Any], report_progress: ProgressCallback) -> dict[str, Any]:
     """Answer of a tool: the document that `dse.mcp_server.TOOLS` names.
 
     Args:
         name: of the tool.
         arguments: as the assistant gave them.
-        told: takes how far it is.
+        report_progress: takes how far it is.
 
     Raises:
         DesignError: an argument, or what it asks for, is wrong.
@@ -42,7 +42,7 @@ def call_tool(name: str, arguments: Mapping[str, Any], told: ProgressCallback) -
     if study and (Path(study).name != study or study.startswith(".")):
         raise DesignError(f"{name}: study: {study!r} is no name of a study; the tool list says which there are")
     if name == "run":
-        return _run(study, words, told)
+        return _run(study, words, report_progress)
     does: dict[str, Callable[[], dict[str, Any]]] = {
         "list": _list,
         "evaluate": lambda: _evaluate(study, design, words),
@@ -60,7 +60,10 @@ def list_options() -> dict[str, Any]:
     chosen = {
         group: sorted(path.stem for path in (SHIPPED_CONF / group).glob("*.yaml") if path.stem != "usual") for group in GROUPS
     }
-    metrics = {name: {"unit": one.unit, "better": one.better, "definition": one.definition} for name, one in METRICS.items()}
+    metrics = {
+        name: {"unit": metric.unit, "better": metric.better, "definition": metric.definition}
+        for name, metric in METRICS.items()
+    }
     return {**chosen, "fidelity": list(FIDELITIES), "metrics": metrics}
 
 
@@ -86,11 +89,11 @@ def _words(name: str, overrides: list[str]) -> list[str]:
 
 def _leads_outside(value: str) -> bool:
     """Whether a path in a value is, or is below, a link to a place outside of the folder of the server or of a study in it."""
-    here = Path.cwd().resolve()
+    current_path = Path.cwd().resolve()
     folders = [Path(), *(path.parent for path in Path("studies").glob("*/study.yaml"))]
     names = filter(None, re.split(r"[\[\]{},:'\"\s]+", value))
     paths = [folder / name for name in {value, *names} for folder in folders]
-    return any(os.path.lexists(path) and not path.resolve().is_relative_to(here) for path in paths)
+    return any(os.path.lexists(path) and not path.resolve().is_relative_to(current_path) for path in paths)
 
 
 def _list() -> dict[str, Any]:
@@ -135,7 +138,7 @@ def _whynot(study: str, design: str, words: list[str]) -> dict[str, Any]:
     return dominance_record(explain_dominance(study, words, which=design))
 
 
-def _run(study: str, words: list[str], told: ProgressCallback) -> dict[str, Any]:
+def _run(study: str, words: list[str], report_progress: ProgressCallback) -> dict[str, Any]:
     """Runs a study as ``dse run`` does, in ./runs of this folder; then reads its front as ``dse explain`` does."""
     from dse.commands.notebook_api import load
     from dse.commands.run_study import run_study
@@ -146,17 +149,19 @@ def _run(study: str, words: list[str], told: ProgressCallback) -> dict[str, Any]
     from dse.space.safe_text import mask_passwords
 
     config = compose([f"study={study}", *words])
-    asked = built(config, study_folder(config))
-    if asked.run_dir.parent != Path("runs").resolve():
-        raise DesignError(f"run: {asked.name!r} would write to {asked.run_dir}, outside of ./runs; choose a plain name=NEW")
-    if run_study(asked, told):
+    wanted_built = built(config, study_folder(config))
+    if wanted_built.run_dir.parent != Path("runs").resolve():
+        raise DesignError(
+            f"run: {wanted_built.name!r} would write to {wanted_built.run_dir}, outside of ./runs; choose a plain name=NEW"
+        )
+    if run_study(wanted_built, report_progress):
         raise DesignError("run: stopped; what is finished is stored, and the same call goes on from there")
-    (*_, last) = load(asked.name).runs()
+    (*_, last) = load(wanted_built.name).runs()
     data = {
-        "name": asked.name,
+        "name": wanted_built.name,
         "state": last["state"],
-        "results": mask_passwords(asked.store),
-        "report": str(report_path([asked])),
-        "front": _front(asked.name),
+        "results": mask_passwords(wanted_built.store),
+        "report": str(report_path([wanted_built])),
+        "front": _front(wanted_built.name),
     }
     return stamp_document("run", data)

@@ -53,8 +53,8 @@ class ProgressReports:
         if so_far <= self._written or (done < total and now - self._time < BETWEEN):
             return
         self._time, self._written = now, so_far
-        said = f"{what}: {done:,} of {total:,}" + (f", {note}" if note else "")
-        _write(self._out, {"done": so_far, "total": self._before + total, "said": said})
+        note_text = f"{what}: {done:,} of {total:,}" + (f", {note}" if note else "")
+        _write(self._out, {"done": so_far, "total": self._before + total, "said": note_text})
 
 
 def main() -> None:
@@ -96,11 +96,11 @@ def _answered(line: str, out: TextIO) -> dict[str, Any]:
     except MemoryError:
         return {"refused": f"dse: {call['tool']}: needs more than {format_quantity(MEMORY_LIMIT, 'B')} of memory; request less"}
     except Exception as error:
-        said = error_line(error)
-        if not said:
+        given_line = error_line(error)
+        if not given_line:
             traceback.print_exc()
-            said = f"dse: {call['tool']}: {type(error).__name__}: {' '.join(str(error).split())}; a fault of this program"
-        return {"refused": said}
+            given_line = f"dse: {call['tool']}: {type(error).__name__}: {' '.join(str(error).split())}; a fault of this program"
+        return {"refused": given_line}
 
 
 def _write(out: TextIO, data: dict[str, Any]) -> None:

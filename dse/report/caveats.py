@@ -63,32 +63,32 @@ class Caveat:
 
 
 def study_caveats(
-    asked: Study, frame: pd.DataFrame, screened: ScreenResult | None = None, *, seconds: float = BUDGET_S
+    study: Study, frame: pd.DataFrame, screened: ScreenResult | None = None, *, seconds: float = BUDGET_S
 ) -> list[Caveat]:
     """Caveats of a study, from its designs and its screen.
 
     Args:
-        asked: the study.
+        study: the study.
         frame: its designs, as `dse.execution.result_frame.with_front` has them.
         screened: what its screen looked at, of which the frame has a sample.
         seconds: what steps of its knobs may take.
     """
     return [
-        *inactive_knob_caveats(asked, frame),
-        *idle_knob_caveats(asked, frame, seconds=seconds),
-        *(idle_constraint_caveats(asked, frame, screened) if not (few := discarded_rows_caveats(asked, screened)) else few),
-        *flat_objective_caveats(asked, frame),
-        *infeasible_study_caveats(asked, frame),
-        *crowded_front_caveats(asked, frame),
-        *foreign_constant_caveats(asked),
-        *facts_dropped(asked),
+        *inactive_knob_caveats(study, frame),
+        *idle_knob_caveats(study, frame, seconds=seconds),
+        *(idle_constraint_caveats(study, frame, screened) if not (few := discarded_rows_caveats(study, screened)) else few),
+        *flat_objective_caveats(study, frame),
+        *infeasible_study_caveats(study, frame),
+        *crowded_front_caveats(study, frame),
+        *foreign_constant_caveats(study),
+        *facts_dropped(study),
     ]
 
 
-def facts_dropped(asked: Study) -> list[Caveat]:
+def facts_dropped(study: Study) -> list[Caveat]:
     """Chips with data-sheet facts that do not hold for all designs, and the knobs that they depend on."""
-    found = []
-    for chosen, space in asked.question.space.each:
+    caveats = []
+    for chosen, space in study.question.space.each:
         of_part = {fact.name for fact in published_facts(space.base.chip) if fact.holds}
         dropped: dict[str, None] = {}
         moving = []
@@ -101,86 +101,89 @@ def facts_dropped(asked: Study) -> list[Caveat]:
             moving += [knob.address] if lost else []
             dropped |= lost
         if dropped:
-            name = str(chosen.get(CHIP_KNOB, "")) or str(asked.config["choices"].get("chip", ""))
+            name = str(chosen.get(CHIP_KNOB, "")) or str(study.config["choices"].get("chip", ""))
             names = ", ".join(fact.replace("_", " ") for fact in dropped)
             text = f"{names} of the data sheet hold for {name} as it ships"
             text += f"; where {', '.join(moving)} change, the model's values are used"
-            found.append(Caveat("chip", name, text))
-    return found
+            caveats.append(Caveat("chip", name, text))
+    return caveats
 
 
-def foreign_constant_caveats(asked: Study) -> list[Caveat]:
+def foreign_constant_caveats(study: Study) -> list[Caveat]:
     """Chips whose software has constants that were fitted on other chips only."""
-    each = ((of[1]["chip"], foreign_constants_note(*of)) for of in _software(asked))
+    each = ((software[1]["chip"], foreign_constants_note(*software)) for software in _software(study))
     return [Caveat("stack", chip, text) for chip, text in each if text]
 
 
-def stack_texts(asked: Study) -> list[str]:
+def stack_texts(study: Study) -> list[str]:
     """Measured and assumed kernels of each chip's software stack, one line per chip with a stack."""
-    found = ((of[1]["chip"], stack_basis(*of)) for of in _software(asked))
-    return [f"{chip}: {basis.text}" if asked.chips else basis.text for chip, basis in found if basis]
+    bases = ((software[1]["chip"], stack_basis(*software)) for software in _software(study))
+    return [f"{chip}: {basis.text}" if study.chips else basis.text for chip, basis in bases if basis]
 
 
-def _software(asked: Study) -> Iterator[tuple[list[ConstantSource], dict[str, str], Design, Workload, set[str]]]:
+def _software(study: Study) -> Iterator[tuple[list[ConstantSource], dict[str, str], Design, Workload, set[str]]]:
     """Of each chip of a study its sources, the names that were chosen, its base design, the workload, and leaves that knobs
     move.
     """
-    for chosen, space in asked.question.space.each:
+    for chosen, space in study.question.space.each:
         name = str(chosen.get(CHIP_KNOB, ""))
-        choices = (asked.config["chips"][name] if chosen else asked.config)["choices"]
-        own = [of for of in asked.question.sources if not chosen or of.address.startswith(f"{name}: ")]
+        choices = (study.config["chips"][name] if chosen else study.config)["choices"]
+        own = [source for source in study.question.sources if not chosen or source.address.startswith(f"{name}: ")]
         moved = {address for targets in space.targets.values() for address in targets}
         names = {"chip": str(choices.get("chip", "")), "stack": str(choices.get("stack", ""))}
-        yield own, names, space.base, asked.question.workload, moved
+        yield own, names, space.base, study.question.workload, moved
 
 
-def inactive_knob_caveats(asked: Study, frame: pd.DataFrame) -> list[Caveat]:
+def inactive_knob_caveats(study: Study, frame: pd.DataFrame) -> list[Caveat]:
     """Knobs that are inactive in all designs, with the conditions that none of them meets."""
-    found = []
-    for knob in asked.question.space.knobs if len(frame) else ():
+    knob_caveats = []
+    for knob in study.question.space.knobs if len(frame) else ():
         if frame[knob.address].notna().any():
             continue
-        space, read = asked.question.space, [(other, words) for other, words, _ in knob.read]
+        space, read = study.question.space, [(other, words) for other, words, _ in knob.read]
         ways = [
-            f"{other} {' or '.join(knob_value_text(space, other, one) for one in some)}" for other, some in [*knob.when] or read
+            f"{other} {' or '.join(knob_value_text(space, other, value) for value in values)}"
+            for other, values in [*knob.when] or read
         ]
         where = f", as none has {(' and ' if knob.when else ' or ').join(ways)}" if ways else ""
-        found.append(Caveat("knob", knob.address, f"{knob.address} is inactive: at none of {len(frame):,} designs{where}"))
-    return found
+        knob_caveats.append(
+            Caveat("knob", knob.address, f"{knob.address} is inactive: at none of {len(frame):,} designs{where}")
+        )
+    return knob_caveats
 
 
-def idle_knob_caveats(asked: Study, frame: pd.DataFrame, *, seconds: float = BUDGET_S) -> list[Caveat]:
+def idle_knob_caveats(study: Study, frame: pd.DataFrame, *, seconds: float = BUDGET_S) -> list[Caveat]:
     """Knobs of which no step changes an objective, a constraint's metric or a limit.
 
     Tested with the analytical model at designs spread evenly over all.
     """
-    space = asked.question.space
+    space = study.question.space
     known = frame[frame["error"].isna()]
-    goal = analytical_goal(study_goal(asked), space.base)
-    if goal.fidelity != asked.fidelity:
-        return _idle_pairs(asked, known)
-    moving = _moving_knobs(asked, known)
+    goal = analytical_goal(study_goal(study), space.base)
+    if goal.fidelity != study.fidelity:
+        return _idle_pairs(study, known)
+    moving = _moving_knobs(study, known)
     if all(knob.address in moving for knob in space.knobs):
         return []
     rows = known.iloc[np.unique(np.linspace(0, len(known) - 1, min(SAMPLED_DESIGNS, len(known))).round().astype(int))]
     around: list[list[Neighbour]] = []
     designs = []
     for row in rows.to_dict("records"):
-        values = knob_values(asked, row)
+        values = knob_values(study, row)
         around.append([step for step in neighbours(space, values) if step.knob not in moving])
         designs += [space.at(values), *(step.design for step in around[-1])]
-    found = evaluate_points(designs, goal, seconds=seconds)
+    points = evaluate_points(designs, goal, seconds=seconds)
     tried: dict[str, int] = {}
     moved: set[str] = set()
     place = 0
-    for some in around:
-        here, *there = found[place : place + 1 + len(some)]
-        place += 1 + len(some)
-        for step, point in zip(some, there, strict=True):
-            if here is None or point is None or here.refused:
+    for steps in around:
+        base_outcome, *outcomes = points[place : place + 1 + len(steps)]
+        place += 1 + len(steps)
+        for step, point in zip(steps, outcomes, strict=True):
+            if base_outcome is None or point is None or base_outcome.refused:
                 continue
             tried[step.knob] = tried.get(step.knob, 0) + 1
-            if not _alike(here, point):
+            if not _alike(base_outcome, point):
                 moved.add(step.knob)
     kept = [knob.address for knob in space.knobs if knob.address in tried and knob.address not in moved]
     return [
@@ -206,24 +209,24 @@ def _moving_knobs(asked: Study, known: pd.DataFrame) -> set[str]:
     return found
 
 
-def _idle_pairs(asked: Study, known: pd.DataFrame) -> list[Caveat]:
+def _idle_pairs(study: Study, known: pd.DataFrame) -> list[Caveat]:
     """Knobs in which stored designs differ alone, and come out the same whatever its value.
 
     Of designs that break a limit nothing is known but that.
     """
-    knobs = [knob.address for knob in asked.question.space.knobs]
-    judged_by = [name for name in judged_metrics(study_goal(asked)) if name in known]
+    knobs = [knob.address for knob in study.question.space.knobs]
+    judged_by = [name for name in judged_metrics(study_goal(study)) if name in known]
     known = known[known[judged_by].notna().any(axis=1)]
-    found = []
+    pairs = []
     for knob in knobs:
         others = [other for other in knobs if other != knob]
         groups = known.groupby(others, dropna=False, sort=False) if others else [((), known)]
         alone = [group for _, group in groups if group[knob].nunique(dropna=False) > 1]
         if alone and all(_same(group, judged_by) for group in alone):
             designs = f"{sum(map(len, alone)):,} stored designs that differ only in it"
-            text = f"{knob} changes nothing at fidelity {asked.fidelity}: {designs}"
-            found.append(Caveat("knob", knob, text))
-    return found
+            text = f"{knob} changes nothing at fidelity {study.fidelity}: {designs}"
+            pairs.append(Caveat("knob", knob, text))
+    return pairs
 
 
 def _same(group: pd.DataFrame, names: Sequence[str]) -> bool:
@@ -233,13 +236,13 @@ def _same(group: pd.DataFrame, names: Sequence[str]) -> bool:
     return bool(alike) and group["limit"].nunique(dropna=False) == 1
 
 
-def _alike(one: DesignOutcome, other: DesignOutcome) -> bool:
+def _alike(outcome: DesignOutcome, other: DesignOutcome) -> bool:
     """Whether two designs come out the same, in what is judged and what they break."""
-    if (one.limit, set(one.metrics), one.refused) != (other.limit, set(other.metrics), other.refused):
+    if (outcome.limit, set(outcome.metrics), outcome.refused) != (other.limit, set(other.metrics), other.refused):
         return False
-    pairs = [(one.metrics[name], other.metrics[name]) for name in one.metrics] + [
-        (one.need, other.need),
-        (one.have, other.have),
+    pairs = [(outcome.metrics[name], other.metrics[name]) for name in outcome.metrics] + [
+        (outcome.need, other.need),
+        (outcome.have, other.have),
     ]
     return all(abs(new - old) <= SAME * max(abs(old), abs(new)) for old, new in pairs)
 
@@ -254,18 +257,18 @@ class _Tally:
     nearest: float = float("nan")
 
 
-def idle_constraint_caveats(asked: Study, frame: pd.DataFrame, screened: ScreenResult | None = None) -> list[Caveat]:
+def idle_constraint_caveats(study: Study, frame: pd.DataFrame, screened: ScreenResult | None = None) -> list[Caveat]:
     """Constraints that no design violates, and those that do not move the front.
 
     A constraint does not move the front if no design that violates it alone is better than the whole front in anything.
     """
     front = [
-        DesignOutcome({name: float(row[name]) for name in asked.objectives}) for row in frame[frame["front"]].to_dict("records")
+        DesignOutcome({name: float(row[name]) for name in study.objectives}) for row in frame[frame["front"]].to_dict("records")
     ]
-    tallies = {bound: _Tally() for bound in asked.bounds}
-    for rows in known_tables(asked, frame, screened):
-        _, moving = near_feasible_rows(asked, rows, front, inf)
-        for bound, over in zip(asked.bounds, moving[1:], strict=True):
+    tallies = {bound: _Tally() for bound in study.bounds}
+    for rows in known_tables(study, frame, screened):
+        _, moving = near_feasible_rows(study, rows, front, inf)
+        for bound, over in zip(study.bounds, moving[1:], strict=True):
             values, tally = rows[bound.metric].to_numpy(dtype=float) if bound.metric in rows else np.zeros(0), tallies[bound]
             values = values[np.isfinite(values)]
             tally.known += len(values)
@@ -274,21 +277,21 @@ def idle_constraint_caveats(asked: Study, frame: pd.DataFrame, screened: ScreenR
             if len(values):
                 end = float(values.max() if bound.relation == "<=" else values.min())
                 tally.nearest = end if not bound.excess(tally.nearest) > bound.excess(end) else tally.nearest
-    found = []
+    constraint_caveats = []
     for bound, tally in tallies.items():
         if tally.known and not tally.broken:
             near = format_quantity(tally.nearest, METRICS[bound.metric].unit)
             text = f"{bound} is never violated: of {tally.known:,} designs the nearest to it has {near}"
-            found.append(Caveat("constraint", str(bound), text))
+            constraint_caveats.append(Caveat("constraint", str(bound), text))
         elif tally.broken and not tally.moving and front:
             how = f"{tally.broken:,} of {tally.known:,} designs violate it, and without it the front is the same"
-            found.append(Caveat("constraint", str(bound), f"{bound} does not move the front: {how}"))
-    return found
+            constraint_caveats.append(Caveat("constraint", str(bound), f"{bound} does not move the front: {how}"))
+    return constraint_caveats
 
 
-def discarded_rows_caveats(asked: Study, screened: ScreenResult | None) -> list[Caveat]:
+def discarded_rows_caveats(study: Study, screened: ScreenResult | None) -> list[Caveat]:
     """Caveat that most screened designs were not kept, so that constraints cannot be assessed."""
-    if screened is None or screened.kept == screened.rows or asked.fidelity != asked.screening:
+    if screened is None or screened.kept == screened.rows or study.fidelity != study.screening:
         return []
     text = (
         f"of {screened.rows:,} screened designs the front and an even sample are kept, {screened.kept:,} (screen.keep=front): "
@@ -298,97 +301,98 @@ def discarded_rows_caveats(asked: Study, screened: ScreenResult | None) -> list[
     return [Caveat("screen", "", text)]
 
 
-def flat_objective_caveats(asked: Study, frame: pd.DataFrame) -> list[Caveat]:
+def flat_objective_caveats(study: Study, frame: pd.DataFrame) -> list[Caveat]:
     """Objectives that are equal for all feasible designs, or differ by less than their resolution."""
     good = frame[frame["feasible"]]
-    found = []
-    for name, (by, how) in objective_resolution(asked).items():
+    objective_caveats = []
+    for name, (by, how) in objective_resolution(study).items():
         values = good[name].to_numpy(dtype=float) if len(good) else np.zeros(0)
         if len(values) < 2:
             continue
         low, high = float(values.min()), float(values.max())
         spread = high / low - 1 if low > 0 else (0.0 if low == high else inf)
-        of = f"of all {len(good):,} feasible designs"
+        designs_text = f"of all {len(good):,} feasible designs"
         if spread <= SAME:
-            text = f"{name} is constant: {format_quantity(low, METRICS[name].unit)} {of}"
-            found.append(Caveat("objective", name, text))
+            text = f"{name} is constant: {format_quantity(low, METRICS[name].unit)} {designs_text}"
+            objective_caveats.append(Caveat("objective", name, text))
         elif spread < by:
-            text = f"{name} does not distinguish designs: it differs by {spread:.2%} {of}, and {how} is {by:.2%}"
-            found.append(Caveat("objective", name, text))
-    return found
+            text = f"{name} does not distinguish designs: it differs by {spread:.2%} {designs_text}, and {how} is {by:.2%}"
+            objective_caveats.append(Caveat("objective", name, text))
+    return objective_caveats
 
 
-def infeasible_study_caveats(asked: Study, frame: pd.DataFrame) -> list[Caveat]:
+def infeasible_study_caveats(study: Study, frame: pd.DataFrame) -> list[Caveat]:
     """Most violated limits of a study without feasible designs, and the smallest relaxation."""
     if not len(frame) or frame["feasible"].any():
         return []
     counted = "; ".join(
-        f"{one.what} rejects {one.designs:,}" + (f", the nearest by {one.least:.3g} of it" if one.least else "")
-        for one in count_rejections(asked, frame)
+        f"{rejection.what} rejects {rejection.designs:,}"
+        + (f", the nearest by {rejection.least:.3g} of it" if rejection.least else "")
+        for rejection in count_rejections(study, frame)
     )
-    found = [Caveat("feasible", "", f"none of {len(frame):,} designs is feasible: {counted}")]
-    values, gives = smallest_relaxation(asked, frame)
+    study_caveats = [Caveat("feasible", "", f"none of {len(frame):,} designs is feasible: {counted}")]
+    values, gives = smallest_relaxation(study, frame)
     if gives:
-        space = asked.question.space
+        space = study.question.space
         knobs = ", ".join(f"{address} {knob_value_text(space, address, value)}" for address, value in values.items())
-        said = f"smallest relaxation that admits a design: {', and '.join(gives)}; for the design {knobs}"
-        found.append(Caveat("feasible", "", said))
-    return found
+        relaxation = f"smallest relaxation that admits a design: {', and '.join(gives)}; for the design {knobs}"
+        study_caveats.append(Caveat("feasible", "", relaxation))
+    return study_caveats
 
 
-def crowded_front_caveats(asked: Study, frame: pd.DataFrame) -> list[Caveat]:
+def crowded_front_caveats(study: Study, frame: pd.DataFrame) -> list[Caveat]:
     """Caveat that designs of the front differ by less than the model's error."""
-    kept, of = distinct_front(asked, frame)
-    if not of or len(kept) == len(of):
+    kept, representatives = distinct_front(study, frame)
+    if not representatives or len(kept) == len(representatives):
         return []
-    found = objective_resolution(asked)
-    within = " and ".join(f"{by:.1%} of its {name}" for name, (by, _) in found.items())
+    resolution = objective_resolution(study)
+    within = " and ".join(f"{by:.1%} of its {name}" for name, (by, _) in resolution.items())
     reasons: dict[str, list[str]] = {}
-    for name, (_, how) in found.items():
+    for name, (_, how) in resolution.items():
         reasons.setdefault(how, []).append(name)
     why = "; ".join(f"{' and '.join(names)}: {how}" for how, names in reasons.items())
-    ids = report_order(asked, frame)[DESIGN]
+    ids = report_order(study, frame)[DESIGN]
     names = ", ".join(ids.iloc[kept[:20]]) + (f" and {len(kept) - 20:,} more" if len(kept) > 20 else "")
-    told = f"{len(kept):,} of the {len(of):,} designs of the front are distinguishable: {names}."
-    told += f" Each other design is within {within} of one of them ({why})"
-    return [Caveat("front", "", told)]
+    front_text = f"{len(kept):,} of the {len(representatives):,} designs of the front are distinguishable: {names}."
+    front_text += f" Each other design is within {within} of one of them ({why})"
+    return [Caveat("front", "", front_text)]
 
 
-def distinct_front(asked: Study, frame: pd.DataFrame) -> tuple[list[int], list[int]]:
+def distinct_front(study: Study, frame: pd.DataFrame) -> tuple[list[int], list[int]]:
     """Front thinned to designs that the model can tell apart.
 
     Returns:
         Rows of the front that stand for all, in the order of the report; and for each row of the front the one that stands
         for it. Both empty where there is no front.
     """
-    rows = report_order(asked, frame)
+    rows = report_order(study, frame)
     front = rows[rows["front"]].head(MAX_FRONT)
-    by = [share for share, _ in objective_resolution(asked).values()]
-    kept, of = thin_to_resolution(
-        front[list(asked.objectives)].to_numpy(dtype=float).reshape(-1, len(by)), asked.directions, by
+    by = [share for share, _ in objective_resolution(study).values()]
+    kept, representatives = thin_to_resolution(
+        front[list(study.objectives)].to_numpy(dtype=float).reshape(-1, len(by)), study.directions, by
     )
-    return sorted(kept), of
+    return sorted(kept), representatives
 
 
-def objective_resolution(asked: Study) -> dict[str, tuple[float, str]]:
+def objective_resolution(study: Study) -> dict[str, tuple[float, str]]:
     """Resolution of each objective: half of the error band of measured rows, with its source as text.
 
     The band is from low to high, both simulated over measured less 1. What all rows have in common moves no order; half its
     width, sqrt((1 + high) / (1 + low)) - 1, is what is left. Of several chips or kernels the widest counts.
     """
-    lines = study_error_bands(asked)
-    found = {}
-    for name in asked.objectives:
+    lines = study_error_bands(study)
+    resolution = {}
+    for name in study.objectives:
         widths = [
             sqrt((1 + line["high"]) / (1 + line["low"])) - 1
             for line in lines
             if line["metric"] == name and line["rows"] > 1 and line["low"] is not None and line["low"] > -1
         ]
         if any(widths):
-            found[name] = max(widths), "half the band of measured rows of this kind"
+            resolution[name] = max(widths), "half the band of measured rows of this kind"
         else:
-            found[name] = ASSUMED_RESOLUTION, "assumed, since fewer than two measured rows are of this kind"
-    return found
+            resolution[name] = ASSUMED_RESOLUTION, "assumed, since fewer than two measured rows are of this kind"
+    return resolution
 
 
 def thin_to_resolution(values: Array, directions: Sequence[str], by: Sequence[float]) -> tuple[list[int], list[int]]:
@@ -411,19 +415,19 @@ def thin_to_resolution(values: Array, directions: Sequence[str], by: Sequence[fl
         return [], []
     small = as_minimisation(values, directions)
     slack = np.abs(small) * np.asarray(by, dtype=float)
-    covers = np.array([(one <= small + slack).all(axis=1) for one in small])
+    covers = np.array([(row <= small + slack).all(axis=1) for row in small])
     left = np.ones(len(values), dtype=bool)
     kept: list[int] = []
-    of = np.zeros(len(values), dtype=int)
+    representatives = np.zeros(len(values), dtype=int)
     while left.any():
         best = int(np.argmax((covers & left).sum(axis=1)))
         taken = covers[best] & left
-        of[taken] = best
+        representatives[taken] = best
         left &= ~taken
         kept.append(best)
-    return kept, [int(place) for place in of]
+    return kept, [int(place) for place in representatives]
 
 
-def caveat_records(found: Sequence[Caveat]) -> list[Mapping[str, str]]:
+def caveat_records(caveats: Sequence[Caveat]) -> list[Mapping[str, str]]:
     """Caveats as JSON values for reports and documents."""
-    return [{"kind": one.kind, "what": one.what, "text": one.text} for one in found]
+    return [{"kind": caveat.kind, "what": caveat.what, "text": caveat.text} for caveat in caveats]

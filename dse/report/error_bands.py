@@ -10,35 +10,35 @@ from dse.space.compatibility import workload_name
 from dse.space.multi_chip_space import CHIP_KNOB
 
 
-def study_error_bands(asked: Study) -> list[dict[str, Any]]:
+def study_error_bands(study: Study) -> list[dict[str, Any]]:
     """Error bands as JSON values: chip, software, metric, span, number of rows and text.
 
     Null if there is no band.
     """
-    question = workload_name(asked.config["workload"])
-    metrics = dict.fromkeys((*asked.objectives, *(bound.metric for bound in asked.bounds)))
+    question = workload_name(study.config["workload"])
+    metrics = dict.fromkeys((*study.objectives, *(bound.metric for bound in study.bounds)))
     lines = []
-    for chosen, space in asked.question.space.each:
-        group = asked.config["chips"][chosen[CHIP_KNOB]] if chosen else asked.config
+    for chosen, space in study.question.space.each:
+        group = study.config["chips"][chosen[CHIP_KNOB]] if chosen else study.config
         names = {name: str(group["choices"].get(name, "")) for name in ("chip", "mapping", "stack")}
         moved = {address for targets in space.targets.values() for address in targets}
-        set_ = (source.address for source in asked.question.sources if source.source == "override")
+        set_ = (source.address for source in study.question.sources if source.source == "override")
         changed = any(address.rpartition(": ")[2].startswith("chip.") for address in (*moved, *set_))
         changed |= bool(parts_from_outside(group["choices"]))
         for kernel in _kernels(space, question):
             for metric in metrics:
-                found = error_band(
-                    result_kind(names, kernel, question, metric, asked.fidelity), metric, float("nan"), changed=changed
+                band = error_band(
+                    result_kind(names, kernel, question, metric, study.fidelity), metric, float("nan"), changed=changed
                 )
                 lines.append(
                     {
                         "chip": chosen.get(CHIP_KNOB, names["chip"]),
-                        "software": found.kind.software,
+                        "software": band.kind.software,
                         "metric": metric,
-                        "low": found.low,
-                        "high": found.high,
-                        "rows": found.rows,
-                        "text": found.said,
+                        "low": band.low,
+                        "high": band.high,
+                        "rows": band.rows,
+                        "text": band.said,
                     }
                 )
     return lines

@@ -47,12 +47,12 @@ SIMULATED_BUDGET_S = 2.0
 
 
 def front_explanations(
-    asked: Study, ordered: pd.DataFrame, screened: ScreenResult | None, start: int, kept: PageCache
+    study: Study, ordered: pd.DataFrame, screened: ScreenResult | None, start: int, kept: PageCache
 ) -> dict[str, Any]:
     """Explanation of a study's front, and its caveats, as JSON values.
 
     Args:
-        asked: the study.
+        study: the study.
         ordered: its designs in the order of the page.
         screened: what its screen looked at.
         start: number of the first in the page.
@@ -65,59 +65,59 @@ def front_explanations(
     """
     return dict(
         kept.answer(
-            [("why", asked.question.space.key), *_follows(asked, ordered, screened, start)],
-            lambda: _of_study(asked, ordered, screened, start),
-            lambda found: (
-                found["left"] == max(0, int(ordered["front"].sum()) - MAX_DESIGNS)
+            [("why", study.question.space.key), *_follows(study, ordered, screened, start)],
+            lambda: _of_study(study, ordered, screened, start),
+            lambda explanation: (
+                explanation["left"] == max(0, int(ordered["front"].sum()) - MAX_DESIGNS)
             ),  # the next page has time for others
         )
     )
 
 
-def _follows(asked: Study, ordered: pd.DataFrame, screened: ScreenResult | None, start: int) -> list[tuple[str, Any]]:
+def _follows(study: Study, ordered: pd.DataFrame, screened: ScreenResult | None, start: int) -> list[tuple[str, Any]]:
     """What the answer follows from beside the space and the workload."""
-    wants = [*asked.objectives.items(), *(f"{bound.metric} {bound.relation} {bound.value!r}" for bound in asked.bounds)]
+    wants = [*study.objectives.items(), *(f"{bound.metric} {bound.relation} {bound.value!r}" for bound in study.bounds)]
     return [
         ("rows", table_key(ordered)),
         ("screened", screened and [screened.rows, screened.feasible, screened.kept, *map(str, screened.blocks)]),
         ("start", start),
-        ("fidelity", asked.fidelity),
+        ("fidelity", study.fidelity),
         ("wants", wants),
-        ("defined", [(name, of.text) for name, of in asked.question.defined.items()]),
-        ("apart", objective_resolution(asked)),
+        ("defined", [(name, metric.text) for name, metric in study.question.defined.items()]),
+        ("apart", objective_resolution(study)),
     ]
 
 
-def _of_study(asked: Study, ordered: pd.DataFrame, screened: ScreenResult | None, start: int) -> dict[str, Any]:
-    space, goal = asked.question.space, study_goal(asked)
+def _of_study(study: Study, ordered: pd.DataFrame, screened: ScreenResult | None, start: int) -> dict[str, Any]:
+    space, goal = study.question.space, study_goal(study)
     lowest = analytical_goal(goal, space.base)
     seconds = SIMULATED_BUDGET_S if is_evaluated_alone(space.base, lowest) else BUDGET_S
-    front = front_outcomes(asked, ordered)
+    front = front_outcomes(study, ordered)
     rows = {name: start + place for place, (name, _, _) in enumerate(front)}
-    members = explain_front(asked, ordered, seconds=seconds, most=MAX_DESIGNS)
+    members = explain_front(study, ordered, seconds=seconds, most=MAX_DESIGNS)
     rivals = [point for _, _, point in front]
-    known = near_feasible_designs(asked, ordered, screened, rivals, MOST_RELAXED)
+    known = near_feasible_designs(study, ordered, screened, rivals, MOST_RELAXED)
     itemised = ItemisedLimits(goal.workload)
     itemised.add(one.design() for one in known[:MAX_ITEMISED] if one.point.limit)
     designs: dict[str, Any] = {}
     for place, member in enumerate(members):
-        others = [one for one in front if one[0] != member.name]
+        others = [entry for entry in front if entry[0] != member.name]
         cheaper, faster = nearest_cheaper_and_faster(goal, member.values, member.point, others)
-        better = partial(gain_over_beaten, goal, here=member.point)
-        own = shadow_prices(goal, _worth(asked, known, member.point), better, together=True, itemised=itemised)
+        better = partial(gain_over_beaten, goal, outcome=member.point)
+        own = shadow_prices(goal, _worth(study, known, member.point), better, together=True, itemised=itemised)
         designs[str(start + place)] = {
-            "steps": _steps(asked, member),
-            "prices": [_price(space, one) for one in own],
+            "steps": _steps(study, member),
+            "prices": [_price(space, price) for price in own],
             "cheaper": _near(cheaper, rows),
             "faster": _near(faster, rows),
         }
-    kept, of = distinct_front(asked, ordered)
+    kept, given_members = distinct_front(study, ordered)
     return {
-        "remarks": caveat_records(study_caveats(asked, ordered, screened, seconds=seconds)),
+        "remarks": caveat_records(study_caveats(study, ordered, screened, seconds=seconds)),
         "distinct": {
             "rows": [start + row for row in kept],
-            "of": [start + row for row in of],
-            "by": {name: [share, how] for name, (share, how) in objective_resolution(asked).items()},
+            "of": [start + row for row in given_members],
+            "by": {name: [share, how] for name, (share, how) in objective_resolution(study).items()},
         },
         "prices": [
             _price(space, one)
@@ -129,30 +129,30 @@ def _of_study(asked: Study, ordered: pd.DataFrame, screened: ScreenResult | None
     }
 
 
-def _worth(asked: Study, known: Sequence[KnownDesign], here: DesignOutcome) -> list[KnownDesign]:
+def _worth(study: Study, known: Sequence[KnownDesign], outcome: DesignOutcome) -> list[KnownDesign]:
     """Designs that are as good as one in all objectives."""
-    names = list(asked.objectives)
-    if not known or any(name not in here.metrics for name in names):
+    names = list(study.objectives)
+    if not known or any(name not in outcome.metrics for name in names):
         return []
-    values = as_minimisation(np.array([[one.point.metrics[name] for name in names] for one in known]), asked.directions)
-    mine = as_minimisation(np.array([[here.metrics[name] for name in names]]), asked.directions)[0]
-    return [one for one, as_good in zip(known, (values <= mine).all(axis=1), strict=True) if as_good]
+    values = as_minimisation(np.array([[design.point.metrics[name] for name in names] for design in known]), study.directions)
+    mine = as_minimisation(np.array([[outcome.metrics[name] for name in names]]), study.directions)[0]
+    return [design for design, as_good in zip(known, (values <= mine).all(axis=1), strict=True) if as_good]
 
 
-def _steps(asked: Study, member: FrontMember) -> list[list[Any]] | None:
+def _steps(study: Study, member: FrontMember) -> list[list[Any]] | None:
     """Knob, value as text, change and elasticity of each objective (null where there is none), and what breaks."""
     if member.changes is None:
         return None
-    space = asked.question.space
+    space = study.question.space
     return [
         [
-            one.step.knob,
-            knob_value_text(space, one.step.knob, one.step.new),
-            [_short(one.change.get(name)) for name in asked.objectives],
-            [_short(one.elasticity.get(name)) for name in asked.objectives],
-            one.point.why,
+            change.step.knob,
+            knob_value_text(space, change.step.knob, change.step.new),
+            [_short(change.change.get(name)) for name in study.objectives],
+            [_short(change.elasticity.get(name)) for name in study.objectives],
+            change.point.why,
         ]
-        for one in member.changes
+        for change in member.changes
     ]
 
 
@@ -162,10 +162,10 @@ def _near(near: NearestDesign | None, rows: Mapping[str, int]) -> dict[str, Any]
     return {"row": rows[near.name], "cost": list(near.cost), "pace": list(near.pace)}
 
 
-def _price(space: AnySpace, one: ShadowPrice) -> dict[str, Any]:
+def _price(space: AnySpace, price: ShadowPrice) -> dict[str, Any]:
     """A price in words, with the texts of the design that it admits."""
-    knobs = {address: knob_value_text(space, address, value) for address, value in one.known.at.items()}
-    return {"what": one.what, "text": one.text, "design": one.design, "knobs": knobs}
+    knobs = {address: knob_value_text(space, address, value) for address, value in price.known.at.items()}
+    return {"what": price.what, "text": price.text, "design": price.design, "knobs": knobs}
 
 
 def _short(number: float | None) -> float | None:

@@ -20,7 +20,7 @@ LEVELS = 256
 
 def pack_columns(studies: Sequence[Study], frames: Sequence[pd.DataFrame]) -> list[dict[str, Any]]:
     """Knobs, metrics and marks of all rows, each column once; NaN for studies without the column."""
-    found: list[dict[str, Any]] = []
+    columns: list[dict[str, Any]] = []
     units: dict[str, str] = {}
     docs: dict[str, str] = {}
     logs: dict[str, bool] = {}
@@ -36,36 +36,38 @@ def pack_columns(studies: Sequence[Study], frames: Sequence[pd.DataFrame]) -> li
     ties = [tied_columns(study, frame) for study, frame in zip(studies, frames, strict=True)]
     for address, unit in units.items():
         about = {"name": address, "kind": "knob", "unit": unit, "doc": docs[address], "log": logs[address]}
-        parts = [_cells(frame, of, address) for frame, of in zip(frames, ties, strict=True)]
-        found.append(about | _knob_values(pd.concat(parts, ignore_index=True), orders[address], worded=not unit))
-    for address in dict.fromkeys(address for of in ties for address in of if address not in units):
-        parts_of = [of.get(address, np.full(len(frame), np.nan)) for of, frame in zip(ties, frames, strict=True)]
-        spec = next(_tied_spec(study.question.space, address) for study, of in zip(studies, ties, strict=True) if address in of)
+        parts = [_cells(frame, tie, address) for frame, tie in zip(frames, ties, strict=True)]
+        columns.append(about | _knob_values(pd.concat(parts, ignore_index=True), orders[address], worded=not unit))
+    for address in dict.fromkeys(address for tie in ties for address in tie if address not in units):
+        parts_of = [tie.get(address, np.full(len(frame), np.nan)) for tie, frame in zip(ties, frames, strict=True)]
+        spec = next(
+            _tied_spec(study.question.space, address) for study, tie in zip(studies, ties, strict=True) if address in tie
+        )
         about = {"name": address, "kind": "tied", "unit": spec.metadata["unit"], "doc": spec.metadata["doc"]}
-        found.append(about | {"type": "f8", "data": _packed(np.concatenate(parts_of), "<f8")})
+        columns.append(about | {"type": "f8", "data": _packed(np.concatenate(parts_of), "<f8")})
     if any("formats" in frame for frame in frames):
         parts = [frame.get("formats", pd.Series([None] * len(frame), dtype=object)) for frame in frames]
         about = {"name": "formats", "kind": "knob", "unit": "", "doc": "number formats", "log": False}
-        found.append(about | _words(pd.concat(parts, ignore_index=True)))
+        columns.append(about | _words(pd.concat(parts, ignore_index=True)))
     for name, metric in METRICS.items():
         arrays = [frame[name].to_numpy(dtype=float) if name in frame else np.full(len(frame), np.nan) for frame in frames]
         values = np.concatenate(arrays)
         if np.isfinite(values).any():
             about = {"name": name, "label": plain_name(name), "kind": "metric", "unit": metric.unit, "better": metric.better}
-            found.append(about | {"doc": metric.definition} | {"type": "f4", "data": _packed(values, "<f4")})
-    ids = [str(one) for frame in frames for one in frame[DESIGN]]
-    found.append({"name": DESIGN, "kind": "mark", "type": "ids", "data": " ".join(ids)})
+            columns.append(about | {"doc": metric.definition} | {"type": "f4", "data": _packed(values, "<f4")})
+    ids = [str(design_id) for frame in frames for design_id in frame[DESIGN]]
+    columns.append({"name": DESIGN, "kind": "mark", "type": "ids", "data": " ".join(ids)})
     for name in ("limit", "error", "stage"):
         series = pd.concat([frame[name] for frame in frames], ignore_index=True)
-        found.append({"name": name, "kind": "mark", **_words(series)})
+        columns.append({"name": name, "kind": "mark", **_words(series)})
     excess = np.concatenate([frame["excess"].to_numpy(dtype=float) for frame in frames])
-    found.append({"name": "excess", "kind": "mark", "type": "f4", "data": _packed(excess, "<f4")})
+    columns.append({"name": "excess", "kind": "mark", "type": "f4", "data": _packed(excess, "<f4")})
     for name in ("feasible", "front"):
         flags = np.concatenate([frame[name].to_numpy(dtype=bool) for frame in frames])
-        found.append({"name": name, "kind": "mark", "type": "u1", "data": _packed(flags, "u1")})
+        columns.append({"name": name, "kind": "mark", "type": "u1", "data": _packed(flags, "u1")})
     owners = np.repeat(np.arange(len(frames)), [len(frame) for frame in frames])
-    found.append({"name": "study", "kind": "mark", "type": "u1", "data": _packed(owners, "u1")})
-    return found
+    columns.append({"name": "study", "kind": "mark", "type": "u1", "data": _packed(owners, "u1")})
+    return columns
 
 
 def _cells(frame: pd.DataFrame, tied: Mapping[str, Any], address: str) -> pd.Series:
@@ -77,7 +79,7 @@ def _cells(frame: pd.DataFrame, tied: Mapping[str, Any], address: str) -> pd.Ser
 
 def _tied_spec(space: AnySpace, address: str) -> Any:
     """What the leaf that is tied is declared as, on the first chip where it is."""
-    base = next(of.base for _, of in space.each if any(tied.address == address for tied in of.tied))
+    base = next(space.base for _, space in space.each if any(tied.address == address for tied in space.tied))
     return field_at(base, addresses(base, address)[0])
 
 
@@ -95,8 +97,8 @@ def _knob_values(series: pd.Series, order: Sequence[str], *, worded: bool) -> di
 def _words(series: pd.Series, order: Sequence[str] = ()) -> dict[str, Any]:
     """Words as codes into those that there are, in some order; others after them."""
     known = series.dropna().astype(str)
-    there, place = set(known), {word: number for number, word in reversed(list(enumerate(order)))}
-    words = sorted(there, key=lambda word: (place.get(word, len(order)), word))
+    present, place = set(known), {word: number for number, word in reversed(list(enumerate(order)))}
+    words = sorted(present, key=lambda word: (place.get(word, len(order)), word))
     codes = np.full(len(series), -1)
     codes[np.flatnonzero(series.notna().to_numpy())] = known.map({word: code for code, word in enumerate(words)}).to_numpy(int)
     return {"type": "i2", "data": _packed(codes, "<i2"), "words": words}

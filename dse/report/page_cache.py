@@ -32,10 +32,10 @@ class PageCache:
         path: its file; one that is absent, damaged or cannot be written is as if nothing was kept.
     """
 
-    def __init__(self, asked: Study) -> None:
-        self.path = asked.run_dir / CACHE_FILE
-        store = asked.store if "://" in asked.store else str(Path(asked.store).absolute())
-        self._of = [("store", store), ("code", code_state()), *_context(asked)]
+    def __init__(self, study: Study) -> None:
+        self.path = study.run_dir / CACHE_FILE
+        store = study.store if "://" in study.store else str(Path(study.store).absolute())
+        self._of = [("store", store), ("code", code_state()), *_context(study)]
         self._before, self._now = _read(self.path), dict[str, Any]()
 
     def __enter__(self) -> Self:
@@ -62,9 +62,9 @@ class PageCache:
 
     def answer(self, what: Sequence[tuple[str, Any]], make: Callable[[], Any], whole: Callable[[Any], bool]) -> Any:
         """Cached value of a key, or a new one, which is stored if it is complete."""
-        found = self.find(what)
-        if found is not None:
-            return found
+        answer = self.find(what)
+        if answer is not None:
+            return answer
         made = make()
         return self.keep(what, made) if whole(made) else made
 
@@ -90,23 +90,23 @@ def table_key(frame: pd.DataFrame) -> str:
 @cache
 def code_state() -> str:
     """State of the code that computes cached results: names, sizes and times of its files."""
-    here = Path(dse.__file__).parent
-    files = sorted(path for room in WATCHED_PACKAGES for path in (here / room).resolve().rglob("*.py"))
+    parent = Path(dse.__file__).parent
+    files = sorted(path for room in WATCHED_PACKAGES for path in (parent / room).resolve().rglob("*.py"))
     return key_of_leaves((str(path), f"{(at := path.stat()).st_size} {at.st_mtime_ns}") for path in files)
 
 
-def _context(asked: Study) -> list[tuple[str, Any]]:
-    of = asked.context
-    return [("workload", of.workload), ("physics", of.physics)]
+def _context(study: Study) -> list[tuple[str, Any]]:
+    context = study.context
+    return [("workload", context.workload), ("physics", context.physics)]
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
         checksum, _, text = path.read_text(encoding="utf-8").partition("\n")
-        found = json.loads(text) if checksum == _sum(text) else {}
+        document = json.loads(text) if checksum == _sum(text) else {}
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 def _sum(text: str) -> str:

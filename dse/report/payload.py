@@ -109,84 +109,84 @@ def report_payload(parts: Sequence[ReportedStudy]) -> dict[str, Any]:
 
 
 def _study(part: ReportedStudy, frame: pd.DataFrame, start: int, box: HypervolumeBox | None) -> dict[str, Any]:
-    asked, screened = part.study, part.screened
-    space, workload = asked.question.space, asked.question.workload
-    with PageCache(asked) as kept:
-        explained = _explained(asked, frame, start, kept)
-        whys = why.front_explanations(asked, frame, screened, start, kept)
+    study, screened = part.study, part.screened
+    space, workload = study.question.space, study.question.workload
+    with PageCache(study) as kept:
+        explained = _explained(study, frame, start, kept)
+        whys = why.front_explanations(study, frame, screened, start, kept)
     return {
-        "name": asked.name,
-        "question": asked.text,
-        "chips": asked.chips,
+        "name": study.name,
+        "question": study.text,
+        "chips": study.chips,
         "start": start,
         "rows": len(frame),
-        "objectives": asked.objectives,
-        "bounds": [{"metric": b.metric, "relation": b.relation, "value": b.value} for b in asked.bounds],
-        "fidelity": asked.fidelity,
-        "seed": asked.seed,
+        "objectives": study.objectives,
+        "bounds": [{"metric": b.metric, "relation": b.relation, "value": b.value} for b in study.bounds],
+        "fidelity": study.fidelity,
+        "seed": study.seed,
         "physics": PHYSICS_VERSION,
         "cases": [case.label for case in workload.cases],
-        "knobs": [_knob(asked, knob.address) for knob in space.knobs],
-        "tied": _tied(asked),
-        "overrides": _evaluating(asked),
+        "knobs": [_knob(study, knob.address) for knob in space.knobs],
+        "tied": _tied(study),
+        "overrides": _evaluating(study),
         "screened": {"rows": screened.rows, "feasible": screened.feasible, "exact": screened.exact} if screened else None,
         "searched": int(frame[SEARCH_ORDER].notna().sum()),
-        "importance": _importance(asked, frame),
-        "history": _history(asked, frame, screened, box),
+        "importance": _importance(study, frame),
+        "history": _history(study, frame, screened, box),
         "failures": [[str(text), int(count)] for text, count in frame["error"].value_counts().head(MAX_FAILURES).items()],
-        "lines": _lines(asked, frame, start),
+        "lines": _lines(study, frame, start),
         "points": [
             [name, None if row is None else start + row]
-            for name, row in points.rows_of_points(asked.points, space, frame).items()
+            for name, row in points.rows_of_points(study.points, space, frame).items()
         ],
-        "bars": time_stacks(asked, frame, start),
+        "bars": time_stacks(study, frame, start),
         "explained": explained,
         "why": whys,
         "verified": _verified(part, frame, start),
-        "bands": study_error_bands(asked),
-        "sources": _sources(asked),
+        "bands": study_error_bands(study),
+        "sources": _sources(study),
         "runs": [_run(run) for run in part.runs],
     }
 
 
-def _lines(asked: Study, frame: pd.DataFrame, start: int) -> list[dict[str, Any]]:
+def _lines(study: Study, frame: pd.DataFrame, start: int) -> list[dict[str, Any]]:
     """The pictures that a study asks for, one for each case where it says so: with the values there, by row."""
-    known = asked.question.space.targets
-    found: list[dict[str, Any]] = []
-    for spec in asked.report["lines"]:
+    known = study.question.space.targets
+    lines: list[dict[str, Any]] = []
+    for spec in study.report["lines"]:
         if spec["x"] not in known:
             continue
         line = {"x": spec["x"], "y": spec["y"], "by": spec["by"] if spec.get("by") in known else None}
         if not spec.get("each"):
-            found.append(line)
+            lines.append(line)
             continue
-        for label, view in rows_by_case(asked, frame, spec["y"]).items():
+        for label, view in rows_by_case(study, frame, spec["y"]).items():
             values = {str(start + int(row)): _short(value) for row, value in view[spec["y"]].items() if np.isfinite(value)}
-            found.append(line | {"case": label, "values": values})
-    return found
+            lines.append(line | {"case": label, "values": values})
+    return lines
 
 
-def _knob(asked: Study, address: str) -> dict[str, Any]:
+def _knob(study: Study, address: str) -> dict[str, Any]:
     """A knob, and how each leaf that it moves is overridden on the command line."""
     if address == CHIP_KNOB:
         return {"address": address, "overrides": ["chips"]}
-    chosen, space = next((chosen, space) for chosen, space in asked.question.space.each if address in space.targets)
-    config = asked.config["chips"][chosen[CHIP_KNOB]] if chosen else asked.config
+    chosen, space = next((chosen, space) for chosen, space in study.question.space.each if address in space.targets)
+    config = study.config["chips"][chosen[CHIP_KNOB]] if chosen else study.config
     return {
         "address": address,
         "overrides": [("" if _in(config, leaf) else "++") + leaf for leaf in space.targets[address]],
     }
 
 
-def _tied(asked: Study) -> list[dict[str, Any]]:
+def _tied(study: Study) -> list[dict[str, Any]]:
     """What follows knobs, by what it does so, and how its leaves are overridden on the command line."""
-    found: dict[str, dict[str, Any]] = {}
-    for chosen, space in asked.question.space.each:
-        config = asked.config["chips"][chosen[CHIP_KNOB]] if chosen else asked.config
+    ties: dict[str, dict[str, Any]] = {}
+    for chosen, space in study.question.space.each:
+        config = study.config["chips"][chosen[CHIP_KNOB]] if chosen else study.config
         for tied in space.tied:
             words = [("" if _in(config, leaf) else "++") + leaf for leaf in addresses(space.base, tied.address)]
-            found.setdefault(tied.address, {"address": tied.address, "by": tied.text, "overrides": words})
-    return list(found.values())
+            ties.setdefault(tied.address, {"address": tied.address, "by": tied.text, "overrides": words})
+    return list(ties.values())
 
 
 def _in(config: Any, address: str) -> bool:
@@ -197,26 +197,26 @@ def _in(config: Any, address: str) -> bool:
     return True
 
 
-def _evaluating(asked: Study) -> list[str]:
-    return [mask_passwords(word) for word in asked.overrides if not word.lstrip("+~").startswith(RUN_ONLY)]
+def _evaluating(study: Study) -> list[str]:
+    return [mask_passwords(word) for word in study.overrides if not word.lstrip("+~").startswith(RUN_ONLY)]
 
 
-def _importance(asked: Study, frame: pd.DataFrame) -> dict[str, dict[str, float]]:
+def _importance(study: Study, frame: pd.DataFrame) -> dict[str, dict[str, float]]:
     """By objective and knob, over the feasible designs of the screen or, if few, of all; of chips that have the knob."""
     rows = frame[frame["feasible"]]
     screened = rows[rows["stage"] == "screen"]
     rows = screened if len(screened) >= len(rows) / 2 else rows
     own = {}
-    for address in asked.question.space.targets:
+    for address in study.question.space.targets:
         chips = [
             chosen[CHIP_KNOB]
-            for chosen, space in asked.question.space.each
+            for chosen, space in study.question.space.each
             if chosen and address in (CHIP_KNOB, *space.targets)
         ]
         own[address] = rows[rows[CHIP_KNOB].isin(chips)] if chips else rows
     return {
-        name: {address: sobol_index(some[name].to_numpy(dtype=float), _numbers(some[address])) for address, some in own.items()}
-        for name in asked.objectives
+        name: {address: sobol_index(rows[name].to_numpy(dtype=float), _numbers(rows[address])) for address, rows in own.items()}
+        for name in study.objectives
     }
 
 
@@ -243,9 +243,9 @@ def _box(values: Array, directions: list[str]) -> HypervolumeBox | None:
     return HypervolumeBox(low, high, hypervolume(values[front_mask(values, directions)], directions, low, high))
 
 
-def _history(asked: Study, frame: pd.DataFrame, screened: ScreenResult | None, common: HypervolumeBox | None) -> dict[str, Any]:
+def _history(study: Study, frame: pd.DataFrame, screened: ScreenResult | None, common: HypervolumeBox | None) -> dict[str, Any]:
     """By designs asked: the share of the front's hypervolume that was found, or of a single objective the best value."""
-    names, directions = list(asked.objectives), asked.directions
+    names, directions = list(study.objectives), study.directions
     best = frame.loc[frame["front"], names].to_numpy(dtype=float)
     box = common or _box(best, directions)
 
@@ -268,41 +268,43 @@ def _history(asked: Study, frame: pd.DataFrame, screened: ScreenResult | None, c
         "asks": [int(ask) for ask in asks],
         "values": [measure(values[:n][usable[:n]]) for n in marks],
         "screened": measure(screened.front[names].to_numpy(dtype=float))
-        if screened and asked.fidelity == asked.screening
+        if screened and study.fidelity == study.screening
         else None,
         "all": measure(best),
     }
 
 
-def _explained(asked: Study, frame: pd.DataFrame, start: int, kept: PageCache) -> dict[str, Any]:
+def _explained(study: Study, frame: pd.DataFrame, start: int, kept: PageCache) -> dict[str, Any]:
     """By row, where the time of a design goes in the first case: operators, with words coded, and area by block.
 
     By the study's fidelity as long as `spent.SECONDS` allow: to play a wafer's kernels, or to serve a trace, may take seconds.
     """
     good = np.flatnonzero(frame["feasible"])
-    values = frame[list(asked.objectives)].to_numpy(dtype=float)[good]
-    rows = good[nondominated_layers(values, asked.directions, MAX_EXPLAINED)]
-    space, case, words = asked.question.space, asked.question.workload.cases[0], _Words()
+    values = frame[list(study.objectives)].to_numpy(dtype=float)[good]
+    rows = good[nondominated_layers(values, study.directions, MAX_EXPLAINED)]
+    space, case, words = study.question.space, study.question.workload.cases[0], _Words()
     designs: dict[str, Any] = {}
     began = time.monotonic()
-    points = [knob_values(asked, frame.iloc[int(row)].to_dict()) for row in rows]
-    texts = [explained(space.key_at(at), asked.fidelity) for at in points]
+    points = [knob_values(study, frame.iloc[int(row)].to_dict()) for row in rows]
+    texts = [explained(space.key_at(at), study.fidelity) for at in points]
     stored = [kept.find(text) for text in texts]
-    decode_context = asked.question.workload.decode_context
+    decode_context = study.question.workload.decode_context
     settle_open_choices(
         [space.at(at) for at, found in zip(points, stored, strict=True) if found is None], case, decode_context=decode_context
     )
-    for row, at, what, found in zip(rows, points, texts, stored, strict=True):
-        if found is None:
+    for row, at, what, matches in zip(rows, points, texts, stored, strict=True):
+        if matches is None:
             taken = time.monotonic() - began
             if taken > MAX_BUDGET_S:
                 continue  # others may be kept
-            by = asked.fidelity if taken < BUDGET_S else "analytical"
+            by = study.fidelity if taken < BUDGET_S else "analytical"
             parts = cached_breakdown(space.at(at), case, decode_context, by)
-            found = _spent(by, parts) | {BINDING: parts.binding()}
-            found = kept.keep(what, found) if by == asked.fidelity else found
-        operators = [[words.code(cell) if isinstance(cell, str) else cell for cell in one] for one in found["operators"]]
-        shown = {name: value for name, value in found.items() if name != BINDING}
+            matches = _spent(by, parts) | {BINDING: parts.binding()}
+            matches = kept.keep(what, matches) if by == study.fidelity else matches
+        operators = [
+            [words.code(cell) if isinstance(cell, str) else cell for cell in operator] for operator in matches["operators"]
+        ]
+        shown = {name: value for name, value in matches.items() if name != BINDING}
         designs[str(start + int(row))] = shown | {"operators": operators}
     return {"case": case.label, "words": words.known, "designs": designs}
 
@@ -322,8 +324,8 @@ def _spent(by: str, parts: Breakdown) -> dict[str, Any]:
         ],
         "spent": {phase: {name: _short(s) for name, s in parts.by_bound(phase).items() if s} for phase in phases},
         "chip": [
-            [of, unit, {name: _short(value) for name, value in values.items() if value}]
-            for of, unit, values in (
+            [title, unit, {name: _short(value) for name, value in values.items() if value}]
+            for title, unit, values in (
                 ("area of a chip", "mm2", parts.area),
                 ("power of a chip at its peak", "W", parts.power),
                 ("price of a chip with its share of a server", "USD", parts.price),
@@ -335,43 +337,43 @@ def _spent(by: str, parts: Breakdown) -> dict[str, Any]:
 
 def _verified(part: ReportedStudy, frame: pd.DataFrame, start: int) -> dict[str, Any] | None:
     """What was evaluated at both fidelities: metrics by page row, how far each moves, and the front at the higher one."""
-    found = part.verified
-    if found is None:
+    verification = part.verified
+    if verification is None:
         return None
     rows = {int(place): start + row for row, place in enumerate(frame["place"])}
-    after = found.after
+    after = verification.after
     return {
-        "low": found.low,
-        "high": found.high,
-        "part": found.part,
-        "wanted": found.wanted,
+        "low": verification.low,
+        "high": verification.high,
+        "part": verification.part,
+        "wanted": verification.wanted,
         "rows": [rows[int(row)] for row in after.index],
-        "moves": list(found.moves()),
+        "moves": list(verification.moves()),
         "notes": _notes(after),
-        "before": _metrics(found.before),
+        "before": _metrics(verification.before),
         "metrics": _metrics(after),
-        "shifts": [asdict(shift) | {"row": rows[shift.row]} for shift in found.shifts()],
+        "shifts": [asdict(shift) | {"row": rows[shift.row]} for shift in verification.shifts()],
         "off": {
-            "wanted": found.off.wanted,
-            "rows": [rows[int(row)] for row in found.off.after.index],
-            "strata": [int(stratum) for stratum in found.off.strata],
-            "moves": [_aside(better=bool(better), part=found.part) for better in found.off.better],
-            "notes": _notes(found.off.after),
-            "before": _metrics(found.off.before),
-            "metrics": _metrics(found.off.after),
+            "wanted": verification.off.wanted,
+            "rows": [rows[int(row)] for row in verification.off.after.index],
+            "strata": [int(stratum) for stratum in verification.off.strata],
+            "moves": [_aside(better=bool(better), part=verification.part) for better in verification.off.better],
+            "notes": _notes(verification.off.after),
+            "before": _metrics(verification.off.before),
+            "metrics": _metrics(verification.off.after),
         },
-        "ranks": [asdict(one) | {"row": rows.get(one.row, -1)} for one in found.ranks],
+        "ranks": [asdict(rank) | {"row": rows.get(rank.row, -1)} for rank in verification.ranks],
         "decisions": [
             {
                 "metric": lead.metric,
                 "winner": rows[lead.winner],
                 "runner_up": rows[lead.runner_up],
-                "said": lead.said(found.low, found.high, bool(found.part)),
+                "said": lead.said(verification.low, verification.high, bool(verification.part)),
             }
-            for lead in found.decisions
+            for lead in verification.decisions
         ],
-        "shared": list(found.shared),
-        "own": list(found.own),
+        "shared": list(verification.shared),
+        "own": list(verification.own),
     }
 
 
@@ -413,12 +415,12 @@ SAID = "no source: set on the command line, in the study, or in a file without s
 """Of a constant, what stands for its source there."""
 
 
-def _sources(asked: Study) -> list[dict[str, str]]:
+def _sources(study: Study) -> list[dict[str, str]]:
     """The constants of the chip that no knob moves, each with the text that its source stands for."""
     texts = {"override": SAID, **bibliography()}
     moved = {
         f"{chosen[CHIP_KNOB]}: {address}" if chosen else address
-        for chosen, space in asked.question.space.each
+        for chosen, space in study.question.space.each
         for targets in space.targets.values()
         for address in targets
     }
@@ -431,7 +433,7 @@ def _sources(asked: Study) -> list[dict[str, str]]:
             "page": source.page,
             "note": source.note,
         }
-        for source in asked.question.sources
+        for source in study.question.sources
         if source.address not in moved
     ]
 

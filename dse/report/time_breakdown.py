@@ -34,37 +34,39 @@ def cached_breakdown(design: Design, case: WorkloadCase, decode_context: str, fi
     return replace(explain(design, case, decode_context=decode_context, fidelity=fidelity), segments={}, flows={})
 
 
-def time_stacks(asked: Study, frame: pd.DataFrame, start: int) -> list[dict[str, Any]]:
+def time_stacks(study: Study, frame: pd.DataFrame, start: int) -> list[dict[str, Any]]:
     """Stacked times that a study requests: per value of a knob, the best design's seconds by resource.
 
     One picture per case. [s]
     """
-    found = []
-    first, direction = next(iter(asked.objectives.items()))
+    stacks = []
+    first, direction = next(iter(study.objectives.items()))
     good = frame[frame["feasible"]].sort_values(first, ascending=direction == "min", kind="stable")
-    for spec in asked.report["bars"]:
-        if spec["x"] not in asked.question.space.targets:
+    for spec in study.report["bars"]:
+        if spec["x"] not in study.question.space.targets:
             continue
         best = good.drop_duplicates(spec["x"])
-        best = best.loc[_in_order(asked, best, spec["x"])].head(MAX_STACKS)
-        cases = asked.question.workload.cases
+        best = best.loc[_in_order(study, best, spec["x"])].head(MAX_STACKS)
+        cases = study.question.workload.cases
         for case in cases if spec.get("each") else cases[:1]:
             end = time.monotonic() + BUDGET_S
             spent, by = [], []
             for _, row in best.iterrows():
-                by.append(asked.fidelity if time.monotonic() < end else "analytical")
-                design = asked.question.space.at(knob_values(asked, row.to_dict()))
-                parts = cached_breakdown(design, case, asked.question.workload.decode_context, by[-1])
+                by.append(study.fidelity if time.monotonic() < end else "analytical")
+                design = study.question.space.at(knob_values(study, row.to_dict()))
+                parts = cached_breakdown(design, case, study.question.workload.decode_context, by[-1])
                 spent.append(_by_operator(parts) if spec.get("of") == "operator" else parts.by_bound())
             rows = [start + int(row) for row in best.index]
             picture = {"x": spec["x"], "case": case.label, "rows": rows, "by": by}
-            found.append(picture | {"spent": [{name: float(f"{s:.6g}") for name, s in one.items() if s} for one in spent]})
-    return found
+            stacks.append(
+                picture | {"spent": [{name: float(f"{s:.6g}") for name, s in shares.items() if s} for shares in spent]}
+            )
+    return stacks
 
 
-def _in_order(asked: Study, rows: pd.DataFrame, address: str) -> list[int]:
+def _in_order(study: Study, rows: pd.DataFrame, address: str) -> list[int]:
     """Words as the space has them, numbers as they grow."""
-    knob = asked.question.space.knob(address)
+    knob = study.question.space.knob(address)
     place = {value: place for place, value in enumerate(getattr(knob, "values", ()))}
     cells = rows[address]
     return sorted(rows.index, key=lambda row: place.get(cells[row], 0) if isinstance(cells[row], str) else cells[row])

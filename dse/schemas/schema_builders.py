@@ -31,9 +31,9 @@ def boolean_schema(about: str = "") -> Schema:
     return _said({"type": "boolean"}, about)
 
 
-def nullable_schema(of: Schema, about: str = "") -> Schema:
+def nullable_schema(schema: Schema, about: str = "") -> Schema:
     """Schema of a value of another schema, or null."""
-    return _said({"anyOf": [of, {"type": "null"}]}, about)
+    return _said({"anyOf": [schema, {"type": "null"}]}, about)
 
 
 def scalar_schema(about: str = "") -> Schema:
@@ -41,19 +41,19 @@ def scalar_schema(about: str = "") -> Schema:
     return _said({"type": ["string", "number", "boolean", "null"]}, about)
 
 
-def list_schema(of: Schema, about: str = "") -> Schema:
+def list_schema(schema: Schema, about: str = "") -> Schema:
     """Schema of a list with elements of one schema."""
-    return _said({"type": "array", "items": of}, about)
+    return _said({"type": "array", "items": schema}, about)
 
 
-def pair_schema(of: Schema, about: str = "") -> Schema:
+def pair_schema(schema: Schema, about: str = "") -> Schema:
     """Schema of a list of two elements of one schema."""
-    return _said({"type": "array", "items": of, "minItems": 2, "maxItems": 2}, about)
+    return _said({"type": "array", "items": schema, "minItems": 2, "maxItems": 2}, about)
 
 
-def map_schema(of: Schema, about: str = "") -> Schema:
+def map_schema(schema: Schema, about: str = "") -> Schema:
     """Schema of an object with any keys and values of one schema."""
-    return _said({"type": "object", "additionalProperties": of}, about)
+    return _said({"type": "object", "additionalProperties": schema}, about)
 
 
 def object_schema(fields: Mapping[str, Schema], about: str = "", *, optional: Sequence[str] = ()) -> Schema:
@@ -65,8 +65,8 @@ def object_schema(fields: Mapping[str, Schema], about: str = "", *, optional: Se
         optional: keys that may be absent.
     """
     required = [key for key in fields if key not in optional]
-    found = {"type": "object", "properties": dict(fields), "required": required, "additionalProperties": False}
-    return _said(found, about)
+    schema = {"type": "object", "properties": dict(fields), "required": required, "additionalProperties": False}
+    return _said(schema, about)
 
 
 def document_schema(stamp: str, body: Schema) -> Schema:

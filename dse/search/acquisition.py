@@ -192,15 +192,17 @@ class HypervolumeAcquisition:
         if below is not None:
             features = np.hstack([features, scaled(below.at.objectives)])
             trend = rho * _targets(known, below.at.objectives, below.at.excess, doubtful)
-        found = []
+        predictions = []
         learned = [(x, target) for target in targets.T]
         if doubtful:
             learned[-1] = self._doubted(known, x, targets[:, -1], LEARN)
         for scales, (points, target) in zip(self._scales, learned, strict=True):
             even, centre, width = _even(target)
             mean, spread = predict(scales, points, groups, even, features)
-            found.append((mean * width + centre, spread * width))
-        return np.stack([mean for mean, _ in found], axis=1) + trend, np.stack([spread for _, spread in found], axis=1)
+            predictions.append((mean * width + centre, spread * width))
+        return np.stack([mean for mean, _ in predictions], axis=1) + trend, np.stack(
+            [spread for _, spread in predictions], axis=1
+        )
 
     def _doubted(self, known: KnownResults, x: Array, steps: Array, most: int) -> tuple[Array, Array]:
         """Features and steps of designs that were evaluated, and of the last that broke limits and have no objectives."""
@@ -215,7 +217,7 @@ class HypervolumeAcquisition:
         return np.append(groups, groups.max() + 1 + np.arange(x.shape[1] - len(groups)))
 
     def _learned(
-        self, known: KnownResults, told: int, most: int, doubtful: bool, below: LowFidelityPredictions | None
+        self, known: KnownResults, row_count: int, most: int, doubtful: bool, below: LowFidelityPredictions | None
     ) -> tuple[Callable[[Array], Array], Array, Array, Array]:
         """Features and targets of the first results that were told, at most so many of them.
 
@@ -223,7 +225,7 @@ class HypervolumeAcquisition:
             How a lower fidelity's objectives become features, features, targets less what follows from the lower fidelity, and
             the multiple of each target that does.
         """
-        y, excess = known.objectives[:told], known.excess[:told]
+        y, excess = known.objectives[:row_count], known.excess[:row_count]
         order = np.argsort(front_distance(y, excess, known.objectives[known.front], *_box(known)), kind="stable")
         best, rest = np.split(order, [most * 3 // 4])
         rows = np.concatenate([best, rest[:: max(1, -(-len(rest) // (most // 4)))]])
@@ -231,7 +233,7 @@ class HypervolumeAcquisition:
         rho = np.ones(targets.shape[1])
         if below is None:
             return np.zeros_like, x, targets, rho
-        lower = _targets(known, below.known.objectives[:told][rows], below.known.excess[:told][rows], doubtful)
+        lower = _targets(known, below.known.objectives[:row_count][rows], below.known.excess[:row_count][rows], doubtful)
         middle, reach = lower.mean(axis=0), np.where(np.ptp(lower, axis=0) > 0, np.ptp(lower, axis=0), 1.0)
         objectives = known.objectives.shape[1]
 
@@ -240,7 +242,7 @@ class HypervolumeAcquisition:
             return np.asarray((shaped - middle[:objectives]) / reach[:objectives])
 
         rho[:objectives] = _multiple(targets, lower)[:objectives]
-        return scaled, np.hstack([x, scaled(below.known.objectives[:told][rows])]), targets - rho * lower, rho
+        return scaled, np.hstack([x, scaled(below.known.objectives[:row_count][rows])]), targets - rho * lower, rho
 
 
 def _within(reach: Array, rays: Array, values: Array) -> Array:
@@ -259,13 +261,13 @@ def front_distance(y: Array, excess: Array, held: Array, low: Array, extent: Arr
         low, extent: its best values, and how far it reaches from there.
     """
     scaled = (y - low) / extent
-    behind = np.min([(scaled - one).max(axis=1) for one in (held - low) / extent], axis=0)
+    behind = np.min([(scaled - point).max(axis=1) for point in (held - low) / extent], axis=0)
     return np.asarray(behind + np.where(excess > 0, 1 + excess, 0.0))
 
 
 def _targets(known: KnownResults, y: Array, excess: Array, doubtful: bool) -> Array:
     """What processes are of, shape (designs, targets): objectives on the scale of those that are known, and a step."""
-    columns = [_shaped(of, column) for of, column in zip(known.objectives.T, y.T, strict=True)]
+    columns = [_shaped(objective, column) for objective, column in zip(known.objectives.T, y.T, strict=True)]
     if doubtful:  # a step, as where all holds nothing says how nearly
         columns.append(_step(excess))
     return np.stack(columns, axis=1)
@@ -283,11 +285,11 @@ def _multiple(high: Array, low: Array) -> Array:
     return np.asarray(((apart * (high - high.mean(axis=0))).mean(axis=0) + prior) / (variance + prior))
 
 
-def _shaped(of: Array, column: Array) -> Array:
+def _shaped(objective: Array, column: Array) -> Array:
     """A column on the scale that `shape` chooses for another."""
-    if (of > 0).all():
+    if (objective > 0).all():
         return np.asarray(np.log(np.maximum(column, 1e-300)))
-    if (of < 0).all():
+    if (objective < 0).all():
         return np.asarray(-np.log(np.maximum(-column, 1e-300)))
     return column
 
@@ -328,10 +330,10 @@ def _box(known: KnownResults) -> tuple[Array, Array]:
     return low, np.where(high > low, high - low, np.maximum(np.abs(low), 1e-300))
 
 
-def _level(told: int) -> int:
+def _level(row_count: int) -> int:
     """The largest of 2, 3, 4, 6, 8, 12, 16, ... that is not above a number."""
-    power = 1 << (told.bit_length() - 1)
-    return power * 3 // 2 if told >= power * 3 // 2 else power
+    power = 1 << (row_count.bit_length() - 1)
+    return power * 3 // 2 if row_count >= power * 3 // 2 else power
 
 
 def _even(target: Array) -> tuple[Array, float, float]:

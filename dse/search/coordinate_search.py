@@ -45,14 +45,14 @@ def _divided(knobs: Sequence[ChoiceKnob], possible: PossibleFilter) -> list[Valu
     """Ways to divide dies that are possible, all else as it is set."""
     several = [knob for knob in knobs if knob.address in DIVIDE]
     copies = next((knob.values for knob in knobs if knob.address == COPIES), ())
-    found: list[Values] = []
+    chosen_values: list[Values] = []
     for values in product(*(knob.values for knob in several)):
-        said = {knob.address: value for knob, value in zip(several, values, strict=True)}
-        tried: list[Values] = [{**said, COPIES: value} for value in copies] or [said]
+        base_values = {knob.address: value for knob, value in zip(several, values, strict=True)}
+        tried: list[Values] = [{**base_values, COPIES: value} for value in copies] or [base_values]
         can = possible(tried)
         if can[-1]:
-            found.append(next(compress(tried, can)))
-    return found
+            chosen_values.append(next(compress(tried, can)))
+    return chosen_values
 
 
 def _tried(knob: ChoiceKnob, best: Sequence[Values], most: int, possible: PossibleFilter, score: ScoreFunction) -> list[Values]:
@@ -64,8 +64,8 @@ def _tried(knob: ChoiceKnob, best: Sequence[Values], most: int, possible: Possib
 def _best(designs: Sequence[Values], most: int, score: ScoreFunction) -> list[Values]:
     """The best that are feasible, each once."""
     worth = [(score_, values) for score_, values in zip(score(designs), designs, strict=True) if not math.isnan(score_)]
-    found: list[Values] = []
+    unique_values: list[Values] = []
     for _, values in sorted(worth, key=lambda pair: -pair[0]):
-        if values not in found:
-            found.append(values)
-    return found[:most]
+        if values not in unique_values:
+            unique_values.append(values)
+    return unique_values[:most]

@@ -64,8 +64,8 @@ class DesignEncoder:
 
         active = active_rows(self._knobs, moved)
         rows = rows.copy()
-        for address, on in active.items():
-            rows[~np.broadcast_to(on, len(rows)), self._index[address]] = np.nan
+        for address, is_active in active.items():
+            rows[~np.broadcast_to(is_active, len(rows)), self._index[address]] = np.nan
         return rows
 
     def moved(self, rows: Array, share: Array, rng: np.random.Generator) -> Array:
@@ -83,24 +83,24 @@ class DesignEncoder:
         move[np.arange(len(rows)), rng.choice(movable, len(rows))] = True
         by = rng.geometric(0.5, shape) * rng.choice((-1, 1), shape)
         top = self._counts - 1
-        there = rows + by
-        there = np.clip(np.where((there < 0) | (there > top), rows - by, there), 0, np.maximum(top, 0))
+        other_rows = rows + by
+        other_rows = np.clip(np.where((other_rows < 0) | (other_rows > top), rows - by, other_rows), 0, np.maximum(top, 0))
         if self._words.any():
             other = (rows + 1 + np.floor(rng.random(shape) * np.maximum(top, 1))) % np.maximum(self._counts, 1)
-            there = np.where(self._words, other, there)
+            other_rows = np.where(self._words, other, other_rows)
         if not self._counts.all():
             near = np.clip(rows + rng.normal(size=shape) * 10 ** rng.uniform(-3, -0.5, shape), 0, 1)
-            there = np.where(self._counts == 0, near, there)
-        return np.where(move & (self._counts != 1), there, rows)
+            other_rows = np.where(self._counts == 0, near, other_rows)
+        return np.where(move & (self._counts != 1), other_rows, rows)
 
-    def along(self, one: Array, two: Array, three: Array, rng: np.random.Generator) -> Array:
+    def along(self, rows: Array, two: Array, three: Array, rng: np.random.Generator) -> Array:
         """Rows moved by the difference of two other rows, or by half of it; options stay.
 
         Every knob is active.
         """
-        by = (two - three) * rng.choice((0.5, 1.0), (len(one), 1))
-        there = np.where(self._counts > 0, np.floor(one + by + 0.5), one + by)
-        return np.where(self._words, one, np.clip(there, 0, np.where(self._counts > 0, self._counts - 1, 1)))
+        by = (two - three) * rng.choice((0.5, 1.0), (len(rows), 1))
+        moved_rows = np.where(self._counts > 0, np.floor(rows + by + 0.5), rows + by)
+        return np.where(self._words, rows, np.clip(moved_rows, 0, np.where(self._counts > 0, self._counts - 1, 1)))
 
     def together(self, rows: Array, rng: np.random.Generator) -> Array:
         """Rows with several numbers moved by one share of their ranges; options stay. Every knob active.
@@ -110,8 +110,8 @@ class DesignEncoder:
         by = 10 ** rng.uniform(-1.3, -0.3, (len(rows), 1)) * rng.choice((-1, 1), (len(rows), 1))
         top = np.maximum(self._counts - 1, 0)
         steps = np.sign(by) * np.floor(np.abs(by) * top + rng.random(rows.shape))
-        there = np.where(self._counts > 0, np.clip(rows + steps, 0, top), np.clip(rows + by, 0, 1))
-        return np.where((rng.random(rows.shape) < 0.6) & ~self._words, there, rows)
+        moved_rows = np.where(self._counts > 0, np.clip(rows + steps, 0, top), np.clip(rows + by, 0, 1))
+        return np.where((rng.random(rows.shape) < 0.6) & ~self._words, moved_rows, rows)
 
     def features(self, rows: Array) -> Array:
         """Features of rows from 0 to 1, one coordinate per option; shape (designs, features).

@@ -42,7 +42,7 @@ class GenerationCache:
         if generation in self._parents:
             return self._parents[generation]
         settled = self._prefix + str(generation) in study._storage.get_study_system_attrs(study._study_id)
-        found: list[Any] = self._look(study, generation)
+        parents: list[Any] = self._look(study, generation)
         if settled:  # those that have just been chosen come in another order, which the first ask of a generation has alone
-            self._parents = {generation: found}
-        return found
+            self._parents = {generation: parents}
+        return parents

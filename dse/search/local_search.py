@@ -85,15 +85,15 @@ class LocalSearch:
         self._note(ask)
         return ask
 
-    def tell(self, ask: Ask, told: Feedback) -> None:
+    def tell(self, ask: Ask, feedback: Feedback) -> None:
         """Add a result to the known ones, and to the archive if it is nondominated there."""
         row = self._waiting.pop(ask.number)
-        excess = sum(max(0.0, value) for value in told.constraints.values())
-        if told.objectives is None:
+        excess = sum(max(0.0, value) for value in feedback.constraints.values())
+        if feedback.objectives is None:
             if excess > 0:
                 self._out.append((row, excess))
             return
-        new = as_minimisation(np.array([told.objectives]), self._directions)[0]
+        new = as_minimisation(np.array([feedback.objectives]), self._directions)[0]
         least = self._excess[self._front[0]] if self._front else np.inf
         front = self._front if excess == least else []
         held = np.array([self._objectives[place] for place in front]).reshape(-1, len(new))
@@ -104,15 +104,15 @@ class LocalSearch:
         self._objectives.append(new)
         self._excess.append(excess)
 
-    def restore(self, ask: Ask, told: Feedback | None) -> None:
+    def restore(self, ask: Ask, feedback: Feedback | None) -> None:
         """Restore an ask of an earlier run with its result."""
         if "ahead" in ask.marks:
             self._ahead = list(ask.marks["ahead"])
         elif self._ahead and self._ahead[0] == ask.values:
             self._ahead.pop(0)
         self._note(ask)
-        if told is not None:
-            self.tell(ask, told)
+        if feedback is not None:
+            self.tell(ask, feedback)
 
     def _note(self, ask: Ask) -> None:
         self._waiting[ask.number] = row = self._places.row(ask.values)
@@ -150,7 +150,7 @@ class LocalSearch:
 
     def _neighbours(self, rng: np.random.Generator) -> Array:
         """Designs that were not asked, moved ever farther while there are few; where there is none, ones that were."""
-        found: dict[bytes, Array] = {}
+        neighbours: dict[bytes, Array] = {}
         for attempt in range(8):
             rows = self._places.at(rng.random((NEIGHBOURS, self._knobs)))
             if self._front:
@@ -159,12 +159,14 @@ class LocalSearch:
                 )
             rows = self._places.canonical(rows)
             names = [row.tobytes() for row in rows]
-            new = {name: row for name, row in zip(names, rows, strict=True) if name not in self._asked and name not in found}
+            new = {
+                name: row for name, row in zip(names, rows, strict=True) if name not in self._asked and name not in neighbours
+            }
             can = self._possible([self._places.values(row) for row in new.values()])
-            found |= {name: row for (name, row), keeps in zip(new.items(), can, strict=True) if keeps}
-            if len(found) >= NEIGHBOURS // 4:
+            neighbours |= {name: row for (name, row), keeps in zip(new.items(), can, strict=True) if keeps}
+            if len(neighbours) >= NEIGHBOURS // 4:
                 break
-        return np.array(list(found.values()) or rows[:1])
+        return np.array(list(neighbours.values()) or rows[:1])
 
     @cached_property
     def _points(self) -> Array:
@@ -179,9 +181,9 @@ class LocalSearch:
             return rows[:start]
         rows = self._places.at(sobol_points(knobs, 0, size * MAX_STEPS, self._seed))
         kept = np.zeros(0, dtype=int)
-        for some in np.split(np.arange(len(rows)), range(size, len(rows), size)):
-            can = self._possible([self._places.values(row) for row in self._places.canonical(rows[some])])
-            kept = np.append(kept, some[np.array(can, dtype=bool)])
+        for chunk in np.split(np.arange(len(rows)), range(size, len(rows), size)):
+            can = self._possible([self._places.values(row) for row in self._places.canonical(rows[chunk])])
+            kept = np.append(kept, chunk[np.array(can, dtype=bool)])
             if len(kept) >= start:
                 break
         return np.asarray(rows[kept[:start]] if len(kept) else rows[:start])
@@ -194,13 +196,14 @@ class LocalSearch:
         count = len(rows)
         members = self._members()
         # knobs that do not count in a member take any value, so that a move that makes them count has one
-        one, two, three = (
-            np.where(np.isnan(some), rows, some) for some in (members[rng.integers(len(members), size=count)] for _ in range(3))
+        parents, two, three = (
+            np.where(np.isnan(member), rows, member)
+            for member in (members[rng.integers(len(members), size=count)] for _ in range(3))
         )
         kind = rng.integers(4, size=(count, 1))
-        crossed = np.where(rng.random(rows.shape) < 0.5, two, one)
-        bred = np.where(kind == 1, crossed, np.where(kind == 2, self._places.along(one, two, three, rng), one))
-        bred = np.where(kind == 3, self._places.together(one, rng), bred)
+        crossed = np.where(rng.random(rows.shape) < 0.5, two, parents)
+        bred = np.where(kind == 1, crossed, np.where(kind == 2, self._places.along(parents, two, three, rng), parents))
+        bred = np.where(kind == 3, self._places.together(parents, rng), bred)
         shares = np.minimum(share * rng.choice((0, 1, 3), count), 0.9)
         still = (kind > 0) & (rng.random((count, 1)) < 0.5)
         return np.where(still, bred, self._places.moved(bred, shares, rng))

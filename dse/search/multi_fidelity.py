@@ -100,7 +100,7 @@ class MultiFidelitySearch(LocalSearch):
         pool = self._cheaper.pool
         if pool:
             rows = np.array([self._places.row(values) for values, _ in pool])
-            self._learn(rows, [told for _, told in pool])
+            self._learn(rows, [feedback for _, feedback in pool])
         else:
             rows = self._places.canonical(super()._first(knobs, start * SAMPLE))
             self._learn(rows, self._cheaper.told([self._places.values(row) for row in rows]))
@@ -108,14 +108,14 @@ class MultiFidelitySearch(LocalSearch):
         good = np.flatnonzero(lower.excess == lower.excess.min())
         directions = ["min"] * lower.objectives.shape[1]
         next_to = good[nondominated_layers(lower.objectives[good], directions, start)]
-        on = good[front_mask(lower.objectives[good], directions)]
-        held = lower.objectives[on]
+        front = good[front_mask(lower.objectives[good], directions)]
+        held = lower.objectives[front]
         low, reach = held.min(axis=0), np.where(np.ptp(held, axis=0) > 0, np.ptp(held, axis=0), 1.0)
         behind = front_distance(lower.objectives, lower.excess, held, low, reach)
         keep = np.sort(np.argsort(behind, kind="stable")[:POOL_SIZE])
         self._pool = rows[keep]
-        self._held = np.flatnonzero(np.isin(keep, on)).tolist()
-        return np.asarray(rows[np.concatenate([on[hypervolume_subset(held, start)], next_to])])
+        self._held = np.flatnonzero(np.isin(keep, front)).tolist()
+        return np.asarray(rows[np.concatenate([front[hypervolume_subset(held, start)], next_to])])
 
     def _members(self) -> Array:
         return np.concatenate([super()._members(), self._pool[self._held]])
@@ -135,16 +135,22 @@ class MultiFidelitySearch(LocalSearch):
         """What the lower fidelity says of rows; those that it has no objectives of are as bad as any of the others."""
         new = {row.tobytes(): row for row in rows if row.tobytes() not in self._lower}
         if new:
-            some = np.array(list(new.values()))
-            self._learn(some, self._cheaper.told([self._places.values(row) for row in some]))
-        found = [self._lower[row.tobytes()] for row in rows]
-        objectives = np.array([values for values, _ in found]).reshape(len(rows), -1)
+            selected_rows = np.array(list(new.values()))
+            self._learn(selected_rows, self._cheaper.told([self._places.values(row) for row in selected_rows]))
+        known = [self._lower[row.tobytes()] for row in rows]
+        objectives = np.array([values for values, _ in known]).reshape(len(rows), -1)
         worst = np.nanmax(objectives, axis=0, initial=-np.inf)
         worst = np.where(np.isfinite(worst), worst, 1.0)
-        return LowFidelityResults(np.where(np.isnan(objectives), worst, objectives), np.array([excess for _, excess in found]))
+        return LowFidelityResults(np.where(np.isnan(objectives), worst, objectives), np.array([excess for _, excess in known]))
 
-    def _learn(self, rows: Array, told: Sequence[Feedback]) -> None:
-        for row, one in zip(rows, told, strict=True):
-            values = np.full(len(self._directions), np.nan) if one.objectives is None else np.array(one.objectives)
-            excess = sum(max(0.0, value) for value in one.constraints.values()) + (1.0 if np.isnan(values).any() else 0.0)
+    def _learn(self, rows: Array, feedback: Sequence[Feedback]) -> None:
+        for row, single_feedback in zip(rows, feedback, strict=True):
+            values = (
+                np.full(len(self._directions), np.nan)
+                if single_feedback.objectives is None
+                else np.array(single_feedback.objectives)
+            )
+            excess = sum(max(0.0, value) for value in single_feedback.constraints.values()) + (
+                1.0 if np.isnan(values).any() else 0.0
+            )
             self._lower[row.tobytes()] = as_minimisation(values[None], self._directions)[0], excess

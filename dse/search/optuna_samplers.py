@@ -118,7 +118,7 @@ class OptunaSampler:
         self._space = space
         self._seed = seed
         self._distributions = distributions = {knob.address: self._distribution(knob) for knob in space.knobs}
-        relative = {address: one for address, one in distributions.items() if not one.single()}
+        relative = {address: distribution for address, distribution in distributions.items() if not distribution.single()}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             self._sampler = make(optuna.samplers)
@@ -157,24 +157,24 @@ class OptunaSampler:
         }
         return Ask(number, self._space.canonical(values), marks)
 
-    def tell(self, ask: Ask, told: Feedback) -> None:
+    def tell(self, ask: Ask, feedback: Feedback) -> None:
         """Complete a trial with its objectives and constraints."""
-        objectives = self._objectives(told)
+        objectives = self._objectives(feedback)
         if objectives is None:
             self._study.tell(ask.number, state=self._optuna.trial.TrialState.FAIL)
             return
         # what Trial.set_constraint writes; after a resume there is no Trial object for an ask under way
-        for name, value in told.constraints.items():
+        for name, value in feedback.constraints.items():
             self._storage.set_trial_system_attr(self._trial(ask.number), f"constraints:{name}", value)
         self._study.tell(ask.number, objectives)
         self._complete(ask)
 
-    def restore(self, ask: Ask, told: Feedback | None) -> None:
+    def restore(self, ask: Ask, feedback: Feedback | None) -> None:
         """Restore a trial as it was, with the populations that Optuna had at its ask."""
         states = self._optuna.trial.TrialState
-        objectives = self._objectives(told) if told else None
-        state = states.RUNNING if told is None else states.FAIL if objectives is None else states.COMPLETE
-        constraints = {f"constraints:{name}": value for name, value in told.constraints.items()} if told else {}
+        objectives = self._objectives(feedback) if feedback else None
+        state = states.RUNNING if feedback is None else states.FAIL if objectives is None else states.COMPLETE
+        constraints = {f"constraints:{name}": value for name, value in feedback.constraints.items()} if feedback else {}
         self._study.add_trial(
             self._optuna.trial.create_trial(
                 state=state,
@@ -195,9 +195,9 @@ class OptunaSampler:
         if self._generations is not None:
             self._generations.complete(ask.marks["trial"])
 
-    def _objectives(self, told: Feedback) -> Sequence[float] | None:
+    def _objectives(self, feedback: Feedback) -> Sequence[float] | None:
         """Of a design that was not evaluated, as bad as can be; None of one that failed."""
-        return self._worst if told.objectives is None and told.constraints else told.objectives
+        return self._worst if feedback.objectives is None and feedback.constraints else feedback.objectives
 
     def _proposed(self, study: Any, trial: Any, space: dict[str, Any]) -> dict[str, Any]:
         """Parameters of a possible design: as the sampler proposes them, or with as many of them moved as it takes."""
@@ -215,10 +215,10 @@ class OptunaSampler:
             else:
                 share = max(1 / len(knobs), attempt / MAX_TRIES)
                 moved = [knob for knob in knobs if rng.random() < share]
-            there = params | {knob.address: drawn(knob) for knob in moved}
-            if all(self._possible([self._values_at(there)])):
+            other_params = params | {knob.address: drawn(knob) for knob in moved}
+            if all(self._possible([self._values_at(other_params)])):
                 break
-        return there
+        return other_params
 
     def _values_at(self, params: Mapping[str, Any]) -> Values:
         given = {knob.address: params.get(knob.address, self._inward(knob, {})) for knob in self._space.knobs}
@@ -298,13 +298,13 @@ def run_plain_optuna(
                 values[knob.address] = trial.suggest_categorical(knob.address, knob.values)
             else:
                 values[knob.address] = knob.values[trial.suggest_int(knob.address, 0, len(knob.values) - 1)]
-        told = evaluate(space.canonical(values))
-        for constraint, excess in told.constraints.items():
+        evaluation = evaluate(space.canonical(values))
+        for constraint, excess in evaluation.constraints.items():
             trial.set_constraint(constraint, excess)
-        assert told.objectives is not None
-        if not any(excess > 0 for excess in told.constraints.values()):
-            return told.objectives
-        return tuple(bad if value != value else value for value, bad in zip(told.objectives, worst, strict=True))
+        assert evaluation.objectives is not None
+        if not any(excess > 0 for excess in evaluation.constraints.values()):
+            return evaluation.objectives
+        return tuple(bad if value != value else value for value, bad in zip(evaluation.objectives, worst, strict=True))
 
     study.optimize(objective, n_trials=trials)
 

@@ -45,23 +45,23 @@ def nondominated_layers(values: Array, directions: Sequence[str], many: int) -> 
     """
     import moocore
 
-    found = [np.zeros(0, dtype=int)]
+    layers = [np.zeros(0, dtype=int)]
     if not len(values) or many <= 0:
-        return found[0]
+        return layers[0]
     # rows that are equal are in layers one after the other, and of those that differ none is before its rank
     kinds, which, copies = np.unique(as_minimisation(values, directions), axis=0, return_inverse=True, return_counts=True)
     order, begin = np.argsort(which.reshape(-1), kind="stable"), np.cumsum(copies) - copies
     rank, taken, left, number = moocore.pareto_rank(kinds), np.zeros_like(copies), np.arange(len(kinds)), 0
     while len(left) and many > 0:
         near = left[rank[left] <= number]
-        on = near[moocore.is_nondominated(kinds[near])]
-        layer = np.sort(order[begin[on] + taken[on]])
-        found.append(layer[np.unique(np.linspace(0, len(layer) - 1, min(many, len(layer))).round().astype(int))])
-        many -= len(found[-1])
-        taken[on] += 1
+        front = near[moocore.is_nondominated(kinds[near])]
+        layer = np.sort(order[begin[front] + taken[front]])
+        layers.append(layer[np.unique(np.linspace(0, len(layer) - 1, min(many, len(layer))).round().astype(int))])
+        many -= len(layers[-1])
+        taken[front] += 1
         left = left[taken[left] < copies[left]]
         number += 1
-    return np.concatenate(found)
+    return np.concatenate(layers)
 
 
 def hypervolume_subset(values: Array, many: int) -> Array:

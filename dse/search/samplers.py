@@ -72,10 +72,10 @@ class Sampler(Protocol):
     def ask(self, number: int, forced: Values | None) -> Ask:
         """Next ask; with `forced`, at these values."""
 
-    def tell(self, ask: Ask, told: Feedback) -> None:
+    def tell(self, ask: Ask, feedback: Feedback) -> None:
         """Take the result of an ask; called in the order of asks."""
 
-    def restore(self, ask: Ask, told: Feedback | None) -> None:
+    def restore(self, ask: Ask, feedback: Feedback | None) -> None:
         """Take an ask of an earlier run, in order, with its result if it had one."""
 
 
@@ -136,10 +136,10 @@ class RandomSampler:
                 break
         return Ask(number, values)
 
-    def tell(self, ask: Ask, told: Feedback) -> None:
+    def tell(self, ask: Ask, feedback: Feedback) -> None:
         """Ignore the result: random sampling learns nothing."""
 
-    def restore(self, ask: Ask, told: Feedback | None) -> None:
+    def restore(self, ask: Ask, feedback: Feedback | None) -> None:
         """Ignore the earlier ask: random sampling has no state."""
 
 
@@ -172,10 +172,10 @@ class SobolSampler:
         self._next = place + 1
         return Ask(number, values, {} if place == number else {"next": self._next})
 
-    def tell(self, ask: Ask, told: Feedback) -> None:
+    def tell(self, ask: Ask, feedback: Feedback) -> None:
         """Ignore the result: a Sobol sequence learns nothing."""
 
-    def restore(self, ask: Ask, told: Feedback | None) -> None:
+    def restore(self, ask: Ask, feedback: Feedback | None) -> None:
         """Restore the place at which the sequence goes on."""
         self._next = ask.marks.get("next", self._next)
 
@@ -208,10 +208,10 @@ class GridSampler:
         """Design of this number; all come in the end, so none is forced."""
         return Ask(number, self._space.row(self._columns, int(self._order[number])))
 
-    def tell(self, ask: Ask, told: Feedback) -> None:
+    def tell(self, ask: Ask, feedback: Feedback) -> None:
         """Ignore the result: grid sampling learns nothing."""
 
-    def restore(self, ask: Ask, told: Feedback | None) -> None:
+    def restore(self, ask: Ask, feedback: Feedback | None) -> None:
         """Ignore the earlier ask: grid sampling has no state."""
 
 

@@ -33,13 +33,13 @@ class StopRules:
         self._fronts: list[np.ndarray] = []
         self._told = 0
 
-    def told(self, told: Feedback) -> None:
+    def told(self, feedback: Feedback) -> None:
         """Take a design's result, in the order of asks."""
         if not self._looks:
             return
         self._told += 1
-        if told.objectives is not None and all(excess <= 0 for excess in told.constraints.values()):
-            self._fresh.append(told.objectives)
+        if feedback.objectives is not None and all(excess <= 0 for excess in feedback.constraints.values()):
+            self._fresh.append(feedback.objectives)
         if self._told % self._every == 0:
             held = self._fronts[-1] if self._fronts else np.zeros((0, len(self._directions)))
             rows = np.vstack([held, np.array(self._fresh)]) if self._fresh else held

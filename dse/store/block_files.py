@@ -61,11 +61,11 @@ def write_block(table: pa.Table, place: StorageFolder, number: int, rows: Array 
         number: of the block.
         rows: places in the block of the rows that are kept; None for all.
     """
-    found = _stored(table, place, "block", number, rows)
+    block = _stored(table, place, "block", number, rows)
     for other in place.files():
-        if other != found.file and other.name.startswith((_start("block", number), _start("piece", number))):
+        if other != block.file and other.name.startswith((_start("block", number), _start("piece", number))):
             other.drop()
-    return found
+    return block
 
 
 def write_piece(table: pa.Table, rows: Array, place: StorageFolder, number: int) -> None:
@@ -107,8 +107,8 @@ def _sound(files: Sequence[StoredFile], kind: str, number: int) -> Iterator[Stor
 
 
 def _of(file: StoredFile, table: pa.Table) -> StoredBlock:
-    said = (table.schema.metadata or {}).get(ROWS)
-    rows = np.arange(table.num_rows) if said is None else np.frombuffer(base64.b64decode(said), dtype=np.int32)
+    encoded = (table.schema.metadata or {}).get(ROWS)
+    rows = np.arange(table.num_rows) if encoded is None else np.frombuffer(base64.b64decode(encoded), dtype=np.int32)
     return StoredBlock(file, rows, table)
 
 
@@ -116,8 +116,8 @@ def _differ(column: Any) -> bool:
     """Whether most values of a column are numbers that differ."""
     if not pa.types.is_float64(column.type):
         return False
-    some = column.to_numpy()[:: max(1, len(column) // SOME)]
-    return len(np.unique(some)) > len(some) / 4
+    selected_column = column.to_numpy()[:: max(1, len(column) // SOME)]
+    return len(np.unique(selected_column)) > len(selected_column) / 4
 
 
 def _start(kind: str, number: int) -> str:

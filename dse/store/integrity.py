@@ -58,9 +58,9 @@ def read_checked_rows(connection: sql.Connection, table: sql.Table, where: Row, 
     except sql.exc.DatabaseError as error:
         if not file or not re.search("decode to UTF-8|malformed", str(error.orig)):
             raise
-        found, unreadable = _one_by_one(connection, table, columns)
+        sound_rows, unreadable = _one_by_one(connection, table, columns)
         named = namedtuple("named", [column.name for column in columns])  # type: ignore[misc]
-        rows = [named(*row) for row in found]  # type: ignore[misc]
+        rows = [named(*row) for row in sound_rows]  # type: ignore[misc]
     good: list[Any] = rows
     bad: list[Any] = []
     if checked:
@@ -95,9 +95,9 @@ def rebuild_table(connection: sql.Connection, table: sql.Table) -> None:
         rows = [dict(row) for row in connection.execute(sql.select(ABOUT)).mappings()]
     else:
         names = [column.name for column in table.columns]
-        found = read_checked_rows(connection, table, {}, file=True, checked=True).sound
+        found_rows = read_checked_rows(connection, table, {}, file=True, checked=True).sound
         # a key stands twice where a damaged page has a row twice
-        unique = {tuple(row[names.index(column.name)] for column in table.primary_key): row for row in found}
+        unique = {tuple(row[names.index(column.name)] for column in table.primary_key): row for row in found_rows}
         rows = [dict(zip(names, row, strict=True)) for row in unique.values()]
     connection.execute(sql.text(f'ALTER TABLE "{table.name}" RENAME TO "damaged_{table.name}"'))
     table.create(connection)
@@ -110,11 +110,11 @@ def add_checksums(connection: sql.Connection, schema: int, *, file: bool) -> Non
     """Add checksums to rows of an older version, in the caller's transaction."""
     if schema < CHECKED_SINCE:
         for table in CHECKED:
-            found = read_checked_rows(connection, table, {}, file=file, checked=False).sound
+            found_rows = read_checked_rows(connection, table, {}, file=file, checked=False).sound
             connection.execute(sql.text(f'ALTER TABLE "{table.name}" ADD COLUMN checksum BIGINT NOT NULL DEFAULT 0'))
             keys = [column.name for column in table.primary_key]
             change = sql.update(table).where(*(table.c[name] == sql.bindparam(f"key_{name}") for name in keys))
-            rows = [with_checksum(table, row._mapping) for row in found]
+            rows = [with_checksum(table, row._mapping) for row in found_rows]
             for start in range(0, len(rows), 10_000):
                 part = rows[start : start + 10_000]
                 changes = [{**{f"key_{name}": row[name] for name in keys}, "sum": row["checksum"]} for row in part]
@@ -131,13 +131,13 @@ def _one_by_one(connection: sql.Connection, table: sql.Table, columns: list[sql.
     try:
         for (number,) in raw.execute(f'SELECT rowid FROM "{table.name}" NOT INDEXED').fetchall():
             try:
-                found = raw.execute(f'SELECT {names} FROM "{table.name}" WHERE rowid = ?', (number,)).fetchone()
+                row_read = raw.execute(f'SELECT {names} FROM "{table.name}" WHERE rowid = ?', (number,)).fetchone()
             except raw.DatabaseError:
-                found = None
-            if found is None:
+                row_read = None
+            if row_read is None:
                 unreadable += 1
             else:
-                rows.append(found)
+                rows.append(row_read)
     finally:
         raw.text_factory = usual
     return rows, unreadable

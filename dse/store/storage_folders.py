@@ -43,8 +43,8 @@ class StorageFolder:
 
     def within(self, name: str) -> "StorageFolder":
         """A subfolder of this storage folder."""
-        path, mark, asked = self.text.partition("?")
-        return StorageFolder(f"{path.rstrip('/')}/{name}{mark}{asked}")
+        path, mark, query = self.text.partition("?")
+        return StorageFolder(f"{path.rstrip('/')}/{name}{mark}{query}")
 
     def here(self) -> Path | None:
         """Local path of the folder; None if it is not on this machine."""
@@ -55,16 +55,16 @@ class StorageFolder:
         """Parquet files of the folder, by name; none if there is no such folder."""
         with self._told():
             system, folder = self._reached
-            found = system.get_file_info(filesystems.FileSelector(folder, allow_not_found=True))
-            names = (info.base_name for info in found if info.type == filesystems.FileType.File)
+            infos = system.get_file_info(filesystems.FileSelector(folder, allow_not_found=True))
+            names = (info.base_name for info in infos if info.type == filesystems.FileType.File)
             return [StoredFile(self, name) for name in sorted(names) if name.endswith(".parquet")]
 
     def put(self, name: str, content: bytes) -> "StoredFile":
         """Store a file atomically: it is complete, absent, or does not match the checksum in its name."""
-        here = self.here()
-        if here is not None:
-            here.mkdir(parents=True, exist_ok=True)
-            with write_atomically(here / name) as place:
+        path = self.here()
+        if path is not None:
+            path.mkdir(parents=True, exist_ok=True)
+            with write_atomically(path / name) as place:
                 place.write_bytes(content)
             return StoredFile(self, name)
         with self._told():
@@ -134,8 +134,8 @@ class StoredFile:
             with system.open_input_file(f"{folder}/{self.name}") as opened:
                 file = pq.ParquetFile(opened)
                 stored = {current_column(name): name for name in file.schema_arrow.names}
-                there = None if columns is None else [stored[name] for name in stored if name in set(columns)]
-                return rename_columns(file.read(columns=there))
+                names = None if columns is None else [stored[name] for name in stored if name in set(columns)]
+                return rename_columns(file.read(columns=names))
 
     def drop(self) -> None:
         """Remove the file, if it is there."""

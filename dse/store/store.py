@@ -177,7 +177,10 @@ class Store:
     def ended(self, run: int, state: str, facts: dict[str, Any]) -> list[dict[str, Any]]:
         """Runs of the locked study as they will be once a run has ended with a state."""
         ends = {"ended": _now(), "state": state}
-        return [{**one, **ends, "facts": one["facts"] | facts} if one["id"] == run else one for one in self._runs(self._mine)]
+        return [
+            {**single_run, **ends, "facts": single_run["facts"] | facts} if single_run["id"] == run else single_run
+            for single_run in self._runs(self._mine)
+        ]
 
     def runs(self, study: str) -> list[dict[str, Any]]:
         """Runs of the study, oldest first.
@@ -193,8 +196,8 @@ class Store:
         runs = self._runs(study)  # again, as one may have ended between the two looks
         for run in runs:
             if run["id"] in going and run["state"] == "running":
-                here = self._server or run["facts"].get("host") == host_record()["host"]
-                run["state"] = "killed" if here else "lost"
+                server = self._server or run["facts"].get("host") == host_record()["host"]
+                run["state"] = "killed" if server else "lost"
         return runs
 
     def append(
@@ -264,8 +267,8 @@ class Store:
             whole = next((place for place, row in enumerate(rows) if row.number != place), len(rows))
             if whole < len(rows):
                 with self._writing() as connection:
-                    of = (ASKS.c.study == study, ASKS.c.physics == physics)
-                    connection.execute(sql.delete(ASKS).where(*of, ASKS.c.number >= whole))
+                    condition = (ASKS.c.study == study, ASKS.c.physics == physics)
+                    connection.execute(sql.delete(ASKS).where(*condition, ASKS.c.number >= whole))
             rows = rows[:whole]
         machine = machine_of_leaves(self.identity(study.partition(":")[0]) or ())
         return [
@@ -283,15 +286,15 @@ class Store:
     def results(self, context: ResultContext) -> dict[str, DesignResult]:
         """All results of a context by design key, of any study."""
         loads = orjson.loads
-        found, machines = {}, {key: machine_of_leaves(design) for key, design in self._bases().items()}
+        results, machines = {}, {key: machine_of_leaves(design) for key, design in self._bases().items()}
         for row in self._rows(RESULTS, workload=context.workload, fidelity=context.stored_fidelity, physics=context.physics):
             design, _, _, _, base, values, metrics, limit, need, have, seconds, error = row[:12]
             machine = machines.get(base, EVERY)
             knobs = rename_stored_values(loads(values), machine)
             binding = current_address(limit, machine)
             values_now = rename_stored_metrics(loads(metrics))
-            found[design] = DesignResult(design, knobs, dict(values_now), binding, need, have, seconds, error)
-        return found
+            results[design] = DesignResult(design, knobs, dict(values_now), binding, need, have, seconds, error)
+        return results
 
     def counted(self, context: ResultContext) -> int:
         """Number of results of a context."""
@@ -346,17 +349,19 @@ class Store:
         if table in (ASKS, RESULTS):
             self._check_pages()
         with self._reading() as connection:
-            found = read_checked_rows(connection, table, where, file=bool(self._path), checked=self._schema >= CHECKED_SINCE)
-        if found.damaged:
-            self._tell(f"{found.damaged} damaged row{'s' * (found.damaged > 1)} of {table.name}")
+            checked_rows = read_checked_rows(
+                connection, table, where, file=bool(self._path), checked=self._schema >= CHECKED_SINCE
+            )
+        if checked_rows.damaged:
+            self._tell(f"{checked_rows.damaged} damaged row{'s' * (checked_rows.damaged > 1)} of {table.name}")
             if self._mine:
                 with self._writing() as connection:
-                    for key in [] if self._path else found.keys:
+                    for key in [] if self._path else checked_rows.keys:
                         connection.execute(sql.delete(table).where(*(table.c[name] == value for name, value in key.items())))
                     if self._path:
                         connection.execute(sql.text("BEGIN IMMEDIATE"))
                         rebuild_table(connection, table)
-        return found.sound
+        return checked_rows.sound
 
     def _tell(self, what: str) -> None:
         does = "removed, and lost results are evaluated again" if self._mine else "left out; a run evaluates lost results again"
@@ -364,22 +369,22 @@ class Store:
 
     def _open(self, *, create: bool) -> None:
         with self._reading() as connection:
-            found = sql.inspect(connection).get_table_names()
-            if found:
-                self._check_schema(connection, found)
-        if not found and not create:
+            table_names = sql.inspect(connection).get_table_names()
+            if table_names:
+                self._check_schema(connection, table_names)
+        if not table_names and not create:
             raise DesignError(f"store: {self.place}: has no results yet; run a study with store={self.place}")
-        if create and (not found or self._schema < SCHEMA):
+        if create and (not table_names or self._schema < SCHEMA):
             with self._writing() as connection:
                 connection.execute(
                     sql.text("BEGIN IMMEDIATE" if self._path else f"SELECT pg_advisory_xact_lock({lock_number('')})")
                 )
-                found = sql.inspect(connection).get_table_names()  # another driver may have been quicker
-                if not found:
+                table_names = sql.inspect(connection).get_table_names()  # another driver may have been quicker
+                if not table_names:
                     TABLES.create_all(connection)
                     connection.execute(sql.insert(ABOUT), {"key": "schema", "value": str(SCHEMA)})
                 else:
-                    self._check_schema(connection, found)
+                    self._check_schema(connection, table_names)
                     if self._schema < SCHEMA:
                         add_checksums(connection, self._schema, file=bool(self._path))
             self._schema = SCHEMA
@@ -387,14 +392,16 @@ class Store:
             with self._reading() as connection:
                 enable_write_ahead(connection)
 
-    def _check_schema(self, connection: sql.Connection, found: Sequence[str]) -> None:
-        columns = {one["name"] for one in sql.inspect(connection).get_columns("about")} if "about" in found else set()
+    def _check_schema(self, connection: sql.Connection, table_names: Sequence[str]) -> None:
+        columns = (
+            {column["name"] for column in sql.inspect(connection).get_columns("about")} if "about" in table_names else set()
+        )
         row = None
         if {"key", "value"} <= columns:
             row = connection.execute(sql.select(ABOUT.c.value).where(ABOUT.c.key == "schema")).first()
-        missing = TABLES.tables.keys() - set(found)
+        missing = TABLES.tables.keys() - set(table_names)
         if row is None or missing:
-            tables = ", ".join(sorted(found)[:4]) + (", ..." if len(found) > 4 else "")
+            tables = ", ".join(sorted(table_names)[:4]) + (", ..." if len(table_names) > 4 else "")
             raise DesignError(
                 f"store: {self.place}: a database of another program (tables {tables}), unchanged; "
                 "choose another with store=PATH or store=URL"
@@ -469,13 +476,13 @@ class Store:
         """Which files a database is in: its own and the one that is written first."""
         if not self._path:
             return []
-        found: list[int | None] = []
+        inodes: list[int | None] = []
         for path in (self._path, Path(f"{self._path}-wal")):
             try:
-                found.append(path.stat().st_ino)
+                inodes.append(path.stat().st_ino)
             except OSError:
-                found.append(None)
-        return found
+                inodes.append(None)
+        return inodes
 
     def _insert_new(self, connection: sql.Connection, table: sql.Table, rows: Sequence[Mapping[str, Any]]) -> None:
         if self._path:

@@ -36,7 +36,11 @@ def import_path() -> list[str]:
         folder = os.path.abspath(entry or os.curdir)
         if os.path.realpath(folder) != current or (entry and os.path.realpath(folder) in allowed):
             folders.append(folder)
-    if package == current and package not in folders and any(os.path.realpath(one or os.curdir) == current for one in sys.path):
+    if (
+        package == current
+        and package not in folders
+        and any(os.path.realpath(folder or os.curdir) == current for folder in sys.path)
+    ):
         folders.append(package)
     return folders
 

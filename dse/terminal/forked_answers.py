@@ -27,15 +27,15 @@ def answers_within(seconds: float, answers: Callable[[], Iterable[bool]]) -> lis
     if not child:
         _answer(seconds, answers, write)
     os.close(write)
-    found, end = b"", time.monotonic() + WAIT * seconds
+    found_answers, end = b"", time.monotonic() + WAIT * seconds
     try:
-        while select.select([read], [], [], max(0.0, end - time.monotonic()))[0] and (some := os.read(read, 1 << 12)):
-            found += some
+        while select.select([read], [], [], max(0.0, end - time.monotonic()))[0] and (chunk := os.read(read, 1 << 12)):
+            found_answers += chunk
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         os.close(read)
-    return [answer == ord("1") for answer in found]
+    return [answer == ord("1") for answer in found_answers]
 
 
 def _answer(seconds: float, answers: Callable[[], Iterable[bool]], write: int) -> None:

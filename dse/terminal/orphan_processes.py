@@ -26,13 +26,13 @@ def adopt_orphans() -> None:
             ctypes.CDLL(None).prctl(_ADOPT, 1, 0, 0, 0)
 
 
-def child_processes(of: str = "self") -> set[int]:
+def child_processes(process_id: str = "self") -> set[int]:
     """Processes that this or another process has started or adopted and that have not ended."""
-    found: set[int] = set()
-    for path in Path(f"/proc/{of}/task").glob("*/children"):
+    processes: set[int] = set()
+    for path in Path(f"/proc/{process_id}/task").glob("*/children"):
         with contextlib.suppress(OSError):
-            found |= {int(word) for word in path.read_text().split()}
-    return found
+            processes |= {int(word) for word in path.read_text().split()}
+    return processes
 
 
 def seconds_since_boot() -> float:
@@ -48,38 +48,42 @@ def end_children(since: float, named: str = "") -> None:
         named: only those that were started with this variable.
     """
     for _ in range(100):  # what is ended leaves its own children here
-        left = {one for one in child_processes() if _began(one) >= since - 0.05 and _has(one, named)}
+        left = {
+            child_worker
+            for child_worker in child_processes()
+            if _began(child_worker) >= since - 0.05 and _has(child_worker, named)
+        }
         if not left:
             return
-        for one in left:
+        for child in left:
             with contextlib.suppress(OSError):
-                os.kill(one, signal.SIGKILL)
-        for one in left:
+                os.kill(child, signal.SIGKILL)
+        for child in left:
             with contextlib.suppress(OSError):
-                os.waitpid(one, 0)
+                os.waitpid(child, 0)
 
 
 def end_all() -> None:
     """End every process below this one."""
-    found, left = set[int](), child_processes()
+    ended, left = set[int](), child_processes()
     while left:
-        found |= left
-        left = {below for one in left for below in child_processes(str(one))} - found
-    for one in found:
+        ended |= left
+        left = {below for child in left for below in child_processes(str(child))} - ended
+    for child in ended:
         with contextlib.suppress(OSError):
-            os.kill(one, signal.SIGKILL)
+            os.kill(child, signal.SIGKILL)
 
 
-def _began(one: int) -> float:
+def _began(child_worker: int) -> float:
     try:
-        return int(Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+        return int(Path(f"/proc/{child_worker}/stat").read_text().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
     except OSError:
         return -1.0
 
 
-def _has(one: int, named: str) -> bool:
+def _has(child_worker: int, named: str) -> bool:
     try:
-        return not named or f"\0{named}=".encode() in b"\0" + Path(f"/proc/{one}/environ").read_bytes()
+        return not named or f"\0{named}=".encode() in b"\0" + Path(f"/proc/{child_worker}/environ").read_bytes()
     except OSError:
         return False
 

@@ -31,7 +31,7 @@ class SafeConsole(Console):
 
     def print(self, *objects: Any, **how: Any) -> None:
         """Print objects, with tables in the width of the terminal."""
-        super().print(*(fit_table(one, self) if isinstance(one, Table) else one for one in objects), **how)
+        super().print(*(fit_table(table, self) if isinstance(table, Table) else table for table in objects), **how)
 
     def on_broken_pipe(self) -> None:
         """End the command with status 141 when the pipe's other end has closed."""
@@ -128,9 +128,9 @@ class ProgressBar:
         told: takes each update as well.
     """
 
-    def __init__(self, what: str, told: ProgressCallback = no_progress) -> None:
+    def __init__(self, what: str, report_progress: ProgressCallback = no_progress) -> None:
         self._what = what
-        self._told = told
+        self._told = report_progress
         self._bar: Any = None
         self._task: Any = None
         self._start = self._said = time.monotonic()

@@ -58,9 +58,9 @@ def handle_signals() -> Iterator[None]:
 
     setattr(stop, TWICE, True)
     before: dict[signal.Signals, Any] = {}
-    for one in SIGNALS:
-        if signal.getsignal(one) not in (signal.SIG_IGN, None):
-            before[one] = signal.signal(one, stop)
+    for signal_number in SIGNALS:
+        if signal.getsignal(signal_number) not in (signal.SIG_IGN, None):
+            before[signal_number] = signal.signal(signal_number, stop)
     try:
         yield
     except (Exception, SystemExit) as error:
@@ -69,8 +69,8 @@ def handle_signals() -> Iterator[None]:
             raise StopRequested(came[0]) from None
         raise
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for signal_number, handler in before.items():
+            signal.signal(signal_number, handler)
         if before:
             atexit.register(_quiet)
 
@@ -88,12 +88,16 @@ def defer_signals() -> Iterator[None]:
             _gone(number)
         came.append(number)
 
-    before = {one: signal.signal(one, note) for one in SIGNALS if signal.getsignal(one) not in (signal.SIG_IGN, None)}
+    before = {
+        signal_number: signal.signal(signal_number, note)
+        for signal_number in SIGNALS
+        if signal.getsignal(signal_number) not in (signal.SIG_IGN, None)
+    }
     try:
         yield
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for signal_number, handler in before.items():
+            signal.signal(signal_number, handler)
     if came:
         os.kill(os.getpid(), came[0])
 
@@ -107,6 +111,6 @@ def _gone(number: int, *_: Any) -> None:
 def _quiet() -> None:
     """While the interpreter puts itself away, a signal says nothing."""
     sys.stderr.flush()
-    for one in SIGNALS:
-        if signal.getsignal(one) is not signal.SIG_IGN:
-            signal.signal(one, lambda number, frame: os._exit(128 + number))
+    for signal_number in SIGNALS:
+        if signal.getsignal(signal_number) is not signal.SIG_IGN:
+            signal.signal(signal_number, lambda number, frame: os._exit(128 + number))

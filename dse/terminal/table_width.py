@@ -21,7 +21,7 @@ def fit_table(table: Table, console: Console) -> Table:
     """
     roomy = console.options.update(width=ENDLESS)
     sizes = [_of(table, column, console, roomy) for column in table.columns]
-    most, least = (sum(of) for of in zip(*((size.maximum, size.minimum) for size in sizes), strict=True))
+    most, least = (sum(widths) for widths in zip(*((size.maximum, size.minimum) for size in sizes), strict=True))
     if (whole := Measurement.get(console, roomy, table).maximum) <= console.width:
         return table
     for column in table.columns:
@@ -69,9 +69,9 @@ def _turned(table: Table) -> Table:
     turned.add_column(overflow="fold")
     turned.add_column(overflow="fold")
     cells = [list(column.cells) for column in table.columns]
-    for row, of in zip(table.rows, zip(*cells, strict=True), strict=True):
-        some = [(column.header, cell) for column, cell in zip(table.columns, of, strict=True) if str(cell)]
-        for place, (name, cell) in enumerate(some):
+    for row, cells_of_row in zip(table.rows, zip(*cells, strict=True), strict=True):
+        pairs = [(column.header, cell) for column, cell in zip(table.columns, cells_of_row, strict=True) if str(cell)]
+        for place, (name, cell) in enumerate(pairs):
             plain = name.plain if isinstance(name, Text) else " ".join(str(name).split())
-            turned.add_row(plain, cell, style=row.style, end_section=place == len(some) - 1)
+            turned.add_row(plain, cell, style=row.style, end_section=place == len(pairs) - 1)
     return turned

@@ -165,7 +165,7 @@ def breakdown_rows(
     split: TimeSplitter | None = None,
     *,
     dies: Any = None,
-    asked: Any = 1.0,
+    useful_times: Any = 1.0,
     chosen: AlgorithmNamer | None = None,
     left: Callable[[Any], Any] | None = None,
 ) -> list[BreakdownRow]:
@@ -179,15 +179,17 @@ def breakdown_rows(
         away: of each call, what it reads from main memory over `fetch`; None for all of it, once.
         split: of jobs, where calls have such.
         dies: number of dies that each do what a call describes for one; None where calls are of all cores.
-        asked: share of the requests of a step that exist.
+        useful_times: share of the requests of a step that exist.
         chosen: auto-tuned choices of calls, appended to their shape; None where nothing is left open.
         left: bytes that leave a die, once for each message, for jobs; None where calls give their sent bytes. [B]
     """
-    found: list[BreakdownRow] = []
-    for place, of in enumerate(timed):
-        shares = away[place] if away else [1.0] * len(of.costs)
-        found += _block_rows(phase, weights, of, machine, shares, split, dies=dies, asked=asked, chosen=chosen, left=left)
-    return found
+    rows: list[BreakdownRow] = []
+    for place, block in enumerate(timed):
+        shares = away[place] if away else [1.0] * len(block.costs)
+        rows += _block_rows(
+            phase, weights, block, machine, shares, split, dies=dies, useful_times=useful_times, chosen=chosen, left=left
+        )
+    return rows
 
 
 def scale_row(row: BreakdownRow, times: float) -> BreakdownRow:
@@ -198,16 +200,16 @@ def scale_row(row: BreakdownRow, times: float) -> BreakdownRow:
     return replace(row, **counts, parts=parts, excess=excess)
 
 
-def merge_rows(one: BreakdownRow, other: BreakdownRow) -> BreakdownRow:
+def merge_rows(row: BreakdownRow, other: BreakdownRow) -> BreakdownRow:
     """Two breakdown rows of one operator merged into one."""
-    parts = _together(one.parts, other.parts)
-    excess = None if one.excess is None or other.excess is None else _together(one.excess, other.excess)
-    counts = {name: getattr(one, name) + getattr(other, name) for name in ("flop", "nbytes", "seconds", "sent")}
-    return replace(one, **counts, parts=parts, bound=max(parts, key=lambda name: parts[name]), excess=excess)
+    parts = _together(row.parts, other.parts)
+    excess = None if row.excess is None or other.excess is None else _together(row.excess, other.excess)
+    counts = {name: getattr(row, name) + getattr(other, name) for name in ("flop", "nbytes", "seconds", "sent")}
+    return replace(row, **counts, parts=parts, bound=max(parts, key=lambda name: parts[name]), excess=excess)
 
 
-def _together(one: dict[str, float], other: dict[str, float]) -> dict[str, float]:
-    return {name: one.get(name, 0.0) + other.get(name, 0.0) for name in {**one, **other}}
+def _together(excess: dict[str, float], other: dict[str, float]) -> dict[str, float]:
+    return {name: excess.get(name, 0.0) + other.get(name, 0.0) for name in {**excess, **other}}
 
 
 def excess_by_cause(executed: float, useful: float, masked: float = 0.0, repeated: float = 0.0) -> dict[str, float]:
@@ -217,8 +219,8 @@ def excess_by_cause(executed: float, useful: float, masked: float = 0.0, repeate
     ({'padding': 1.0, 'mask': 3.0}, {})
     """
     rest = executed - useful - masked - repeated
-    found = {PADDING: rest, REPETITION: repeated, MASK: masked}
-    return {cause: flop for cause, flop in found.items() if flop > NEGLIGIBLE * executed}
+    flop_by_cause = {PADDING: rest, REPETITION: repeated, MASK: masked}
+    return {cause: flop for cause, flop in flop_by_cause.items() if flop > NEGLIGIBLE * executed}
 
 
 def stage_transfer_rows(phase: str, weights: Any, seconds: Any) -> list[BreakdownRow]:
@@ -236,7 +238,7 @@ def _block_rows(
     split: TimeSplitter | None,
     *,
     dies: Any,
-    asked: Any,
+    useful_times: Any,
     chosen: AlgorithmNamer | None,
     left: Callable[[Any], Any] | None,
 ) -> list[BreakdownRow]:
@@ -244,14 +246,14 @@ def _block_rows(
     times, several = weights * block.times, 1.0 if dies is None else dies
 
     def total(value: Any) -> float:
-        found = times * value
-        return float(found.sum() if isinstance(found, np.ndarray) else found)
+        amount = times * value
+        return float(amount.sum() if isinstance(amount, np.ndarray) else amount)
 
-    found = []
+    rows = []
     if block.opener is not None:
         seconds = total(timed.collective)
         sent = total(2.0 * block.opener.nbytes * (block.opener.peers - 1.0))  # each part of it twice, by all but one
-        found.append(
+        rows.append(
             BreakdownRow(phase, block.name, "allreduce", "", 0.0, 0.0, 0.0, "network", seconds, {"network": seconds}, sent, {})
         )
     for place, (call, span, bytes_in) in enumerate(zip(block.calls, timed.spans(), timed.resident, strict=True)):
@@ -264,10 +266,10 @@ def _block_rows(
         fetched = total(call.nbytes * away[place])
         moved = timed.costs[place].activity
         fetched += total(moved.memory_bytes) if moved is not None else 0.0
-        flop = total(call.flop * asked)
+        flop = total(call.flop * useful_times)
         sent = total(call.sent) + (total(moved.sent_bytes) if moved is not None else 0.0)
         sent += 0.0 if left is None or call.job is None else total(left(call.job))
-        found.append(
+        rows.append(
             BreakdownRow(
                 phase,
                 block.name,
@@ -282,13 +284,13 @@ def _block_rows(
                 sent * float(several),
                 None
                 if dies is None
-                else excess_by_cause(total(2.0 * call.macs * dies), flop, repeated=total(call.repeated * asked)),
+                else excess_by_cause(total(2.0 * call.macs * dies), flop, repeated=total(call.repeated * useful_times)),
                 NOT_ASKED
                 if machine.cache is None
                 else kernel_basis(call.asked, timed.costs[place].took, machine.library, times),
             )
         )
-    return found
+    return rows
 
 
 def _spent(timed: TimedBlock, place: int, span: WorkSpan, machine: HardwareModel) -> dict[str, Any]:
@@ -296,9 +298,12 @@ def _spent(timed: TimedBlock, place: int, span: WorkSpan, machine: HardwareModel
     cost, bytes_in = timed.costs[place], timed.resident[place]
     if cost.took is not None:
         return _of_library(timed, place, span, cost.took)
-    here = 0.0 if bytes_in is None else bytes_in
+    current_bytes_in = 0.0 if bytes_in is None else bytes_in
     latency = cost.read - cost.need * cost.per_byte
-    hbm, l2 = (cost.need - here) * cost.per_byte + latency, here * (machine.cache.byte if machine.cache else 0.0)
+    hbm, l2 = (
+        (cost.need - current_bytes_in) * cost.per_byte + latency,
+        current_bytes_in * (machine.cache.byte if machine.cache else 0.0),
+    )
     hbm = hbm + np.where(cost.spilled, cost.activations, 0.0)
     l2 = l2 + np.where(cost.spilled, 0.0, cost.activations)
     by_memory = hbm + l2 >= cost.engines
@@ -339,8 +344,10 @@ def _of_library(timed: TimedBlock, place: int, span: WorkSpan, took: LibraryKern
 
 def _of_job(timed: TimedBlock, place: int, split: TimeSplitter) -> dict[str, Any]:
     """The seconds of a call that is a job: by what that goes into, and what is written before it."""
-    found = dict(split(timed.block.calls[place].job))
-    return found | {"hbm": found.get("hbm", 0.0) + timed.durations[place] - sum(found.values())}
+    seconds_by_resource = dict(split(timed.block.calls[place].job))
+    return seconds_by_resource | {
+        "hbm": seconds_by_resource.get("hbm", 0.0) + timed.durations[place] - sum(seconds_by_resource.values())
+    }
 
 
 def _shape(call: KernelCall) -> str:
@@ -356,12 +363,12 @@ def timeline_bars(timed: TimedBlock) -> list[TimelineBar]:
     def first(value: Any) -> float:
         return float(np.ravel(value)[0])
 
-    found: list[TimelineBar] = []
+    bars: list[TimelineBar] = []
     if timed.block.opener is not None:
-        found.append(("communication", "allreduce", 0.0, first(timed.collective)))
+        bars.append(("communication", "allreduce", 0.0, first(timed.collective)))
     for call, span, prefetch in zip(timed.block.calls, timed.spans(), timed.prefetches, strict=True):
-        found.append(("compute", call.name, first(span.start), first(span.end)))
+        bars.append(("compute", call.name, first(span.start), first(span.end)))
         if prefetch is not None and first(prefetch) > 0:
             end = first(span.fetched)
-            found.append(("prefetch", call.name, end - first(prefetch), end))
-    return found
+            bars.append(("prefetch", call.name, end - first(prefetch), end))
+    return bars

@@ -54,14 +54,14 @@ def collect_die_work() -> Iterator[None]:
         _KEPT.pop()
 
 
-def request_die_work(asked: ReplicaWork, of: DieSplit, die: Chip, said: KernelPlan, *others: Any) -> None:
+def request_die_work(work: ReplicaWork, die_split: DieSplit, die: Chip, plan: KernelPlan, *others: Any) -> None:
     """Request the work of a die for a later batch; arguments as of `find_die_work`."""
-    structure, row = _told(die, said)
-    _KEPT[-1].wanted.setdefault(_key(asked, of, structure, others), {}).setdefault(row, (die, said))
+    structure, row = _told(die, plan)
+    _KEPT[-1].wanted.setdefault(_key(work, die_split, structure, others), {}).setdefault(row, (die, plan))
 
 
 def find_die_work(
-    make: Callable[..., Alone], asked: ReplicaWork, of: DieSplit, die: Chip, said: KernelPlan, *others: Any
+    make: Callable[..., Alone], work: ReplicaWork, die_split: DieSplit, die: Chip, plan: KernelPlan, *others: Any
 ) -> Alone | None:
     """Work of one die from the batch of its request; None if the batch is too small or lacks the die.
 
@@ -73,28 +73,30 @@ def find_die_work(
     """
     if not _KEPT:
         return None
-    kept, (structure, row) = _KEPT[-1], _told(die, said)
-    key = _key(asked, of, structure, others)
-    some = kept.wanted.get(key, {})
-    if len(some) < MIN_BATCH or row not in some:
+    kept, (structure, row) = _KEPT[-1], _told(die, plan)
+    key = _key(work, die_split, structure, others)
+    wanted_chips = kept.wanted.get(key, {})
+    if len(wanted_chips) < MIN_BATCH or row not in wanted_chips:
         return None
-    if len(kept.places.get(key, ())) < len(some):
-        kept.places[key] = {row: place for place, row in enumerate(some)}
-        kept.answers[key] = _each(_without_blocks(make(asked, of, _together(kept, structure, some), *others)), len(some))
+    if len(kept.places.get(key, ())) < len(wanted_chips):
+        kept.places[key] = {row: place for place, row in enumerate(wanted_chips)}
+        kept.answers[key] = _each(
+            _without_blocks(make(work, die_split, _together(kept, structure, wanted_chips), *others)), len(wanted_chips)
+        )
     return kept.answers[key][kept.places[key][row]]
 
 
-def _key(asked: ReplicaWork, of: DieSplit, structure: Any, others: tuple[Any, ...]) -> Any:
+def _key(work: ReplicaWork, die_split: DieSplit, structure: Any, others: tuple[Any, ...]) -> Any:
     """Key of requested work; models of a workload are identical objects, and slow to compare by content."""
-    return id(asked.model), asked[1:], of, structure, others  # type: ignore[index]
+    return id(work.model), work[1:], die_split, structure, others  # type: ignore[index]
 
 
 @memoize_by_identity
-def _told(die: Chip, said: KernelPlan) -> tuple[tuple[Any, ...], tuple[float, ...]]:
+def _told(die: Chip, plan: KernelPlan) -> tuple[tuple[Any, ...], tuple[float, ...]]:
     """Structure and numbers of a die with its kernel settings."""
     words, numbers = list[Any](), list[float]()
-    for of in (die, said.attention, said.gemm):
-        for address, value, spec in iterate_leaves(of):
+    for part in (die, plan.attention, plan.gemm):
+        for address, value, spec in iterate_leaves(part):
             number = isinstance(value, int | float) and not isinstance(value, bool) and "apart" not in spec.metadata
             words.append(address if number else (address, value))
             if number:
@@ -102,55 +104,61 @@ def _told(die: Chip, said: KernelPlan) -> tuple[tuple[Any, ...], tuple[float, ..
     return tuple(words), tuple(numbers)
 
 
-def _together(kept: _Kept, structure: Any, some: dict[tuple[float, ...], tuple[Chip, KernelPlan]]) -> DieBatch:
+def _together(kept: _Kept, structure: Any, wanted_chips: dict[tuple[float, ...], tuple[Chip, KernelPlan]]) -> DieBatch:
     """Some dies; leaves on which all agree are numbers."""
-    key = structure, tuple(some)
+    key = structure, tuple(wanted_chips)
     if key not in kept.dies:
-        chips, saids = zip(*some.values(), strict=True)
-        said = KernelPlan(_stacked([one.attention for one in saids]), _stacked([one.gemm for one in saids]))
-        kept.dies[key] = DieBatch(_stacked(list(chips)), said, {}, {})
+        chips, saids = zip(*wanted_chips.values(), strict=True)
+        plan = KernelPlan(_stacked([plan.attention for plan in saids]), _stacked([plan.gemm for plan in saids]))
+        kept.dies[key] = DieBatch(_stacked(list(chips)), plan, {}, {})
     return kept.dies[key]
 
 
-def _stacked(some: list[Any]) -> Any:
-    every = [[value for _, value, _ in iterate_leaves(one)] for one in some]
+def _stacked(chips: list[Any]) -> Any:
+    every = [[value for _, value, _ in iterate_leaves(chip)] for chip in chips]
     changes = {
         address: np.array(column, float)
-        for (address, _, _), column in zip(iterate_leaves(some[0]), zip(*every, strict=True), strict=True)
+        for (address, _, _), column in zip(iterate_leaves(chips[0]), zip(*every, strict=True), strict=True)
         if any(value != column[0] for value in column)
     }
-    return replace_leaves(some[0], changes) if changes else some[0]
+    return replace_leaves(chips[0], changes) if changes else chips[0]
 
 
-def _without_blocks(of: Alone) -> Alone:
+def _without_blocks(die_work: Alone) -> Alone:
     """As many dies' answers are kept."""
 
-    def ran(one: UnitWork) -> UnitWork:
-        steps = tuple(step for step in one.steps if isinstance(step, DieExchange))
-        return one._replace(steps=steps, beyond=one.beyond and ran(one.beyond))
+    def ran(work: UnitWork) -> UnitWork:
+        steps = tuple(step for step in work.steps if isinstance(step, DieExchange))
+        return work._replace(steps=steps, beyond=work.beyond and ran(work.beyond))
 
     passes = tuple(
-        (one._replace(units=tuple(unit._replace(steps=[], beyond=()) for unit in one.units)), tuple(map(ran, some)))
-        for one, some in of[0]
+        (
+            forward_pass._replace(units=tuple(unit._replace(steps=[], beyond=()) for unit in forward_pass.units)),
+            tuple(map(ran, units)),
+        )
+        for forward_pass, units in die_work[0]
     )
-    return passes, of[1]
+    return passes, die_work[1]
 
 
-def _each(of: Alone, count: int) -> list[Alone]:
+def _each(die_work: Alone, count: int) -> list[Alone]:
     """Of each of several, in order."""
 
     def column(value: Any) -> list[Any]:
         return value.tolist() if isinstance(value, np.ndarray) and value.ndim else [value] * count
 
-    def ran(one: UnitWork) -> list[UnitWork]:
-        activities = map(Activity._make, zip(*map(column, one.activity), strict=True))
-        beyond = ran(one.beyond) if one.beyond else [one.beyond] * count
-        each = zip(column(one.seconds), activities, beyond, strict=True)
-        return [one._replace(seconds=seconds, activity=activity, beyond=more) for seconds, activity, more in each]
+    def ran(work: UnitWork) -> list[UnitWork]:
+        activities = map(Activity._make, zip(*map(column, work.activity), strict=True))
+        beyond = ran(work.beyond) if work.beyond else [work.beyond] * count
+        each = zip(column(work.seconds), activities, beyond, strict=True)
+        return [work._replace(seconds=seconds, activity=activity, beyond=more) for seconds, activity, more in each]
 
-    passes = [(one, list(zip(*map(ran, some), strict=True)) if some else [()] * count) for one, some in of[0]]
-    parts = [(name, column(nbytes)) for name, nbytes in of[1]]
+    passes = [
+        (forward_pass, list(zip(*map(ran, units), strict=True)) if units else [()] * count)
+        for forward_pass, units in die_work[0]
+    ]
+    parts = [(name, column(nbytes)) for name, nbytes in die_work[1]]
     return [
-        (tuple((one, some[place]) for one, some in passes), [(name, every[place]) for name, every in parts])
+        (tuple((forward_pass, units[place]) for forward_pass, units in passes), [(name, every[place]) for name, every in parts])
         for place in range(count)
     ]

@@ -53,8 +53,8 @@ def external_fidelities() -> tuple[str, ...]:
     Raises:
         DesignError: a name that is too long for a store, or that two packages have.
     """
-    found = tuple(EVALUATORS.names()) if EVALUATORS.extended() else ()
-    for word in found:
+    fidelities = tuple(EVALUATORS.names()) if EVALUATORS.extended() else ()
+    for word in fidelities:
         if word in FORMER_FIDELITIES:
             raise DesignError(f"dse.evaluator {word!r}: the former word of fidelity={FORMER_FIDELITIES[word]}; give it another")
         if len(word) > MAX_NAME_LENGTH or not word.isidentifier():
@@ -62,7 +62,7 @@ def external_fidelities() -> tuple[str, ...]:
                 f"dse.evaluator {word!r}: a fidelity's name has at most {MAX_NAME_LENGTH} letters, digits "
                 "and _; rename the entry point"
             )
-    return found
+    return fidelities
 
 
 def matching_evaluators(design: Design, case: WorkloadCase) -> tuple[str, ...]:
@@ -89,24 +89,26 @@ def evaluate_external(
         return [CaseOutcomes((row,), {}, limits)]
     known = {name: float(np.ravel(value)[0]) for part in closed for name, value in compute_all(part.metrics).items()}
     try:
-        said = {read_metric(name): value for name, value in EVALUATORS[word].metrics(design, case, MetricValues(known)).items()}
+        given_metrics = {
+            read_metric(name): value for name, value in EVALUATORS[word].metrics(design, case, MetricValues(known)).items()
+        }
     except DesignError:
         raise
     except Exception as error:  # a package may fail in any way
         raise DesignError(f"fidelity={word}: {type(error).__name__}: {error}") from error
-    for name, value in said.items():
+    for name, value in given_metrics.items():
         if name not in METRICS:
             raise DesignError(
                 f"fidelity={word}: the package returns {name!r}, which is no metric; {suggest_nearest(name, METRICS)}"
             )
         if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not np.isfinite(value):
             raise DesignError(f"fidelity={word}: the package returns {name}={value!r}, which is not a number")
-    metrics: dict[str, Any] = known | {name: float(value) for name, value in said.items()}
+    metrics: dict[str, Any] = known | {name: float(value) for name, value in given_metrics.items()}
     return [CaseOutcomes((row,), metrics, limits)]
 
 
-def external_breakdown(word: str, found: list[CaseOutcomes]) -> Breakdown:
+def external_breakdown(word: str, outcomes: list[CaseOutcomes]) -> Breakdown:
     """Breakdown of an external evaluator's time: one row, since packages give a total only. [s]"""
-    seconds = float(next((part.metrics["latency"] for part in found if "latency" in part.metrics), 0.0))
+    seconds = float(next((part.metrics["latency"] for part in outcomes if "latency" in part.metrics), 0.0))
     rows = (BreakdownRow("case", word, "whole", "", 0.0, 0.0, 0.0, word, seconds, {word: seconds}),) if seconds else ()
     return Breakdown(rows, seconds, {}, {})

@@ -46,9 +46,9 @@ class StagedPass(NamedTuple):
     def calls(self) -> list[tuple[KernelCall, CallCost, float, Any]]:
         """Calls with cost, repetitions in the forward pass, and bytes read from main memory over `fetch`."""
         return [
-            (call, cost, of.block.times, away)
-            for of, shares in zip(self.timed, self.away, strict=True)
-            for call, cost, away in zip(of.block.calls, of.costs, shares, strict=True)
+            (call, cost, timed_block.block.times, away)
+            for timed_block, shares in zip(self.timed, self.away, strict=True)
+            for call, cost, away in zip(timed_block.block.calls, timed_block.costs, shares, strict=True)
         ]
 
     @property
@@ -59,17 +59,28 @@ class StagedPass(NamedTuple):
     @property
     def seconds(self) -> Any:
         """Time of one forward pass through all stages. [s]"""
-        return sum(of.seconds * of.block.times for of in self.timed) + self.between
+        return sum(timed_block.seconds * timed_block.block.times for timed_block in self.timed) + self.between
 
     @property
     def layer(self) -> Any:
         """Mean time of one layer. [s]"""
-        return sum(of.seconds * of.block.times for of in self.timed if of.block.name not in END_SEGMENTS) / self.layers
+        return (
+            sum(
+                timed_block.seconds * timed_block.block.times
+                for timed_block in self.timed
+                if timed_block.block.name not in END_SEGMENTS
+            )
+            / self.layers
+        )
 
     @property
     def ends(self) -> Any:
         """Time of the embedding and head, which the last stage has besides its layers. [s]"""
-        return sum(of.seconds * of.block.times for of in self.timed if of.block.name in END_SEGMENTS)
+        return sum(
+            timed_block.seconds * timed_block.block.times
+            for timed_block in self.timed
+            if timed_block.block.name in END_SEGMENTS
+        )
 
     @property
     def full(self) -> Any:
@@ -97,16 +108,16 @@ class StagedPass(NamedTuple):
 
     def _cached(self) -> Any:
         """Bytes from the cache in front of main memory."""
-        found: Any = 0.0
-        for of, shares in zip(self.timed, self.near, strict=False):
-            for call, near in zip(of.block.calls, shares, strict=True):
-                found = found + call.nbytes * (near * of.block.times)
-        return found
+        nbytes: Any = 0.0
+        for timed_block, shares in zip(self.timed, self.near, strict=False):
+            for call, near in zip(timed_block.block.calls, shares, strict=True):
+                nbytes = nbytes + call.nbytes * (near * timed_block.block.times)
+        return nbytes
 
 
 def pass_through_stages(
     model: Model,
-    of: tuple[CallBlock, ...],
+    blocks: tuple[CallBlock, ...],
     crossing: Any,
     machine: HardwareModel,
     way: PipelinePlacement,
@@ -157,11 +168,11 @@ def pass_through_stages(
         return known.get(call.reads, weights_away) * call.fetch * call.known
 
     prefetch = NO_PREFETCH if plan.prefetch is None else PrefetchSettings(plan.prefetch.policy, held.buffer, once)
-    shares = tuple(tuple(away(call) for call in block.calls) for block in of)
-    closer = () if machine.shared is None else tuple(tuple(near(call) for call in block.calls) for block in of)
+    shares = tuple(tuple(away(call) for call in block.calls) for block in blocks)
+    closer = () if machine.shared is None else tuple(tuple(near(call) for call in block.calls) for block in blocks)
     hop = StageTransferTime(*(seconds * crowding for seconds in reader.onward(way, crossing, machine)))
-    of = tuple(_expanded(block, held.block) for block in of)
-    parts = tuple(block_timeline(of, machine, reader, prefetch=prefetch, away=away, near=near if closer else None))
+    blocks = tuple(_expanded(block, held.block) for block in blocks)
+    parts = tuple(block_timeline(blocks, machine, reader, prefetch=prefetch, away=away, near=near if closer else None))
     return StagedPass(parts, shares, hop, model.layers, plan.pp, crossing, closer)
 
 
@@ -198,7 +209,7 @@ class RegionPass(NamedTuple):
 
 
 def pass_through_regions(
-    of: Sequence[CallBlock], model: Model, place: Region, resident_layers: Any, machine: HardwareModel, reader: CostModel,
+    blocks: Sequence[CallBlock], model: Model, place: Region, resident_layers: Any, machine: HardwareModel, reader: CostModel,
     stream: Callable[[Any], EdgeStream] | None = None, turns: Any = 1.0,
 ) -> RegionPass:  # fmt: skip
     """Forward pass through all layers, from one layer of each kind, transfers between regions and head.
@@ -210,29 +221,29 @@ def pass_through_regions(
         turns: consecutive forward passes. As many regions work at a time, or fewer where they wait for the slowest region.
     """
     if stream is None:
-        return _through_regions(tuple(block_timeline(of, machine, reader)), model, place, resident_layers, None)
-    priced, at_work = tuple(block_timeline(chained_blocks(of), machine, reader)), turns
+        return _through_regions(tuple(block_timeline(blocks, machine, reader)), model, place, resident_layers, None)
+    priced, at_work = tuple(block_timeline(chained_blocks(blocks), machine, reader)), turns
     for _ in range(MAX_ITERATIONS):
         shared = stream(at_work)
-        found = _through_regions(timeline_with_stream(priced, shared), model, place, resident_layers, shared)
-        at_work = minimum(turns, found.seconds / found.stage)
-    return found
+        staged_pass = _through_regions(timeline_with_stream(priced, shared), model, place, resident_layers, shared)
+        at_work = minimum(turns, staged_pass.seconds / staged_pass.stage)
+    return staged_pass
 
 
 def _through_regions(
     parts: tuple[TimedBlock, ...], model: Model, place: Region, resident_layers: Any, stream: EdgeStream | None
 ) -> RegionPass:
-    (way,) = (one.seconds for one in parts if one.block.name == "region")
+    (way,) = (part.seconds for part in parts if part.block.name == "region")
     activity = Activity()
-    for one in parts:
-        for call, cost in zip(one.block.calls, one.costs, strict=True):
+    for part in parts:
+        for call, cost in zip(part.block.calls, part.costs, strict=True):
             assert call.kernel is not None
             assert cost.activity is not None
-            activity = activity + cost.activity * (one.block.times * call.kernel.times * call.kernel.copies)
+            activity = activity + cost.activity * (part.block.times * call.kernel.times * call.kernel.copies)
     if stream is not None:
         activity = activity + stream.activity(parts)
-    total = sum((one.seconds * one.block.times for one in parts), 0.0)
-    layer = sum(one.seconds * one.block.times for one in parts if one.block.name not in ("region", "head")) / model.layers
+    total = sum((part.seconds * part.block.times for part in parts), 0.0)
+    layer = sum(part.seconds * part.block.times for part in parts if part.block.name not in ("region", "head")) / model.layers
     full = place.layers * layer + way
     rest = maximum(total - (place.count - 1) * layer_scale(model, resident_layers) * full, 0.0)
     stage = where(place.count > 1, maximum(full, minimum(rest, total)), total)

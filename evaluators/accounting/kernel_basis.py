@@ -61,14 +61,19 @@ def kernel_basis(
     if problem is None:
         return NOT_ASKED
     problems = _launches(problem, libraries)
-    kernel, sizes = problems[0].kind, {name: _extremes(value) for of in problems for name, value in of.sizes().items()}
+    kernel, sizes = (
+        problems[0].kind,
+        {name: _extremes(value) for problem in problems for name, value in problem.sizes().items()},
+    )
     if took is None or libraries is None:
         return KernelBasis(kernel, sizes, FLAT)
     parts = dict(libraries.parts)
-    beyond = [text for of in problems for text in _outside_texts(of.sizes(), parts[of.kind].measured_ranges or ())]
+    beyond = [
+        text for problem in problems for text in _outside_texts(problem.sizes(), parts[problem.kind].measured_ranges or ())
+    ]
     if beyond:
         return KernelBasis(kernel, sizes, f"{EXTRAPOLATED}: {', '.join(dict.fromkeys(beyond))}")
-    ideal, beyond_cache = (sum(rooflines(of, libraries.die)[i] for of in problems) for i in (0, 1))
+    ideal, beyond_cache = (sum(rooflines(problem, libraries.die)[i] for problem in problems) for i in (0, 1))
     starts = took.start + took.beside
     seconds, most, least = (float(np.sum(weights * value)) for value in (took.seconds(), starts + ideal, beyond_cache))
     unlike = seconds > REASON * most or seconds < least * (1 - ROUNDING)
@@ -82,12 +87,15 @@ def basis_text(kernels: Iterable[tuple[str, KernelBasis]], measured: bool) -> st
         kernels: operators by name, with the basis of each.
         measured: whether the stack has measured parts, so that flat rates are news.
     """
-    found: dict[tuple[str, str], dict[str, None]] = {}
-    for operator, of in kernels:
-        if of.text and (measured or of.text != FLAT):
-            found.setdefault((of.kernel, of.text), {})[operator] = None
-    names = {key: "" if list(operators) == [key[0]] else f" ({', '.join(operators)})" for key, operators in found.items()}
-    return "; ".join(f"{kernel}{names[kernel, text]} {text}" for kernel, text in found)
+    operators_by_basis: dict[tuple[str, str], dict[str, None]] = {}
+    for operator, basis in kernels:
+        if basis.text and (measured or basis.text != FLAT):
+            operators_by_basis.setdefault((basis.kernel, basis.text), {})[operator] = None
+    names = {
+        key: "" if list(operators) == [key[0]] else f" ({', '.join(operators)})"
+        for key, operators in operators_by_basis.items()
+    }
+    return "; ".join(f"{kernel}{names[kernel, text]} {text}" for kernel, text in operators_by_basis)
 
 
 def _launches(problem: Any, libraries: DieLibraries | None) -> tuple[Any, ...]:
@@ -104,16 +112,16 @@ def _extremes(value: Any) -> tuple[float, float]:
 
 def _outside_texts(sizes: Mapping[str, Any], ranges: tuple[tuple[str, float, float], ...]) -> list[str]:
     """Sizes outside the measured ranges, as text."""
-    found = []
+    texts = []
     for name, low, high in ranges:
         if name not in sizes:
             continue
         least, most = _extremes(sizes[name])
         if least >= low * (1 - ROUNDING) and most <= high * (1 + ROUNDING):
             continue
-        here, rows = _range_text(least, most), _range_text(low, high)
-        found.append(f"{here} {SIZE_TEXT.get(name, name)} (measured {rows})")
-    return found
+        range_text, rows = _range_text(least, most), _range_text(low, high)
+        texts.append(f"{range_text} {SIZE_TEXT.get(name, name)} (measured {rows})")
+    return texts
 
 
 def _range_text(low: float, high: float) -> str:

@@ -233,7 +233,7 @@ COLUMNS = (
 )
 """Further columns of design tables, besides knobs and metrics: no metric has such a name."""
 
-DERIVED_METRICS = {name: one for name, one in METRICS.items() if one.worth is not None}
+DERIVED_METRICS = {name: metric for name, metric in METRICS.items() if metric.worth is not None}
 """Metrics that are derived from others."""
 
 

@@ -127,19 +127,19 @@ def phases(kind: DieKind, design: Design, job: BatchArrays, fidelity: str, *, de
     """
     (case,) = job.cases
     both = {name: _played(kind, design, case, job.decode_context, name, fidelity) for name in ("prefill", "decode")}
-    played, slices = {name: some for name, (some, _) in both.items()}, {name: last for name, (_, last) in both.items()}
+    played, slices = {name: passes for name, (passes, _) in both.items()}, {name: last for name, (_, last) in both.items()}
     stages = units_per_stage(played["decode"], phase_split(design, case, "decode").pp)
     held = _held(design, case, stages, played, kind.sizes(design.mapping))
-    found = []
-    for name, some in played.items():
-        of = phase_split(design, case, name)
-        seconds, total, done = _summed(some, stages, of, name)
+    phases = []
+    for name, work in played.items():
+        die_split = phase_split(design, case, name)
+        seconds, total, done = _summed(work, stages, die_split, name)
         flop = _useful(case, name, job.decode_context)
-        blocks = tuple(detailed_blocks(some, of)) if detailed else ()
+        blocks = tuple(detailed_blocks(work, die_split)) if detailed else ()
         full = held[name], slices[name]
         phase = PhaseCost(name, kind.machine(design, name), blocks, None, 1.0, None, seconds, full, total, flop)
-        found.append(phase._replace(dies=of.ranks, asked=flop / done if done else 1.0))
-    return tuple(found)
+        phases.append(phase._replace(dies=die_split.ranks, asked=flop / done if done else 1.0))
+    return tuple(phases)
 
 
 @memoize
@@ -147,10 +147,10 @@ def _useful(case: BatchCase, phase: str, decode_context: str) -> float:
     """Useful operations of a phase, on all dies."""
     steps = [(1.0, prefill_step(case))] if phase == "prefill" else decode_steps(case, decode_context)
     each = [
-        count * part.times * float(useful_flop(one))
+        count * part.times * float(useful_flop(operator))
         for count, at in steps
         for part in transformer_segments(case.model, at)
-        for one in part.operators
+        for operator in part.operators
     ]
     return sum(each, 0.0)
 
@@ -159,33 +159,35 @@ def _played(
     kind: DieKind, design: Design, case: BatchCase, decode_context: str, phase: str, fidelity: str
 ) -> tuple[tuple[PassWork, ...], Any]:
     """Forward passes of a phase, and further results of a die in it."""
-    of = phase_split(design, case, phase)
-    return pass_work(kind, design, BatchWork(largest_replica_share(case, of.slots), phase, decode_context), of, fidelity)
+    die_split = phase_split(design, case, phase)
+    return pass_work(
+        kind, design, BatchWork(largest_replica_share(case, die_split.slots), phase, decode_context), die_split, fidelity
+    )
 
 
 def pass_work(
-    kind: DieKind, design: Design, asked: ReplicaWork, of: DieSplit, fidelity: str, rows: tuple[int, int] | None = None
+    kind: DieKind, design: Design, work: ReplicaWork, die_split: DieSplit, fidelity: str, rows: tuple[int, int] | None = None
 ) -> tuple[tuple[PassWork, ...], Any]:
     """Forward passes of one attention replica's work, and further results of a die in them.
 
     Args:
         kind, design, asked, fidelity: kind of die, design, work of an attention replica, and fidelity.
-        of: how the model is divided; all copies of it exchange at the same time.
+        die_split: how the model is divided; all copies of it exchange at the same time.
         rows: of dies, first and how many, that the copies of the model are on; None for all.
     """
-    found, key = list[PassWork](), (id(design), id(asked.model), asked.plan, of, fidelity, rows)
+    passes, key = list[PassWork](), (id(design), id(work.model), work.plan, die_split, fidelity, rows)
     if key not in _CROSSINGS:
         if len(_CROSSINGS) >= MAX_IDENTITIES:
             _CROSSINGS.clear()
         # what was given is kept too, so that nothing else takes its place
-        _CROSSINGS[key] = _crossing(kind, design, asked, of, fidelity, rows), design, asked.model
+        _CROSSINGS[key] = _crossing(kind, design, work, die_split, fidelity, rows), design, work.model
     crossed = _CROSSINGS[key][0]
-    own, slices = kind.own(design, asked, of.alone, fidelity)
-    for one, ran in own:
-        units = tuple(_done(unit, of_unit, of, crossed) for unit, of_unit in zip(one.units, ran, strict=True))
-        onward = DieExchange("to the next stage", "hand_over", one.onward)
-        found.append(PassWork(one, units, [crossed(onward, "stage")] if of.pp > 1 else []))
-    return tuple(found), slices
+    own, slices = kind.own(design, work, die_split.alone, fidelity)
+    for forward_pass, ran in own:
+        units = tuple(_done(unit, of_unit, die_split, crossed) for unit, of_unit in zip(forward_pass.units, ran, strict=True))
+        onward = DieExchange("to the next stage", "hand_over", forward_pass.onward)
+        passes.append(PassWork(forward_pass, units, [crossed(onward, "stage")] if die_split.pp > 1 else []))
+    return tuple(passes), slices
 
 
 _CROSSINGS: dict[Any, tuple[Callable[[DieExchange, str], TimedBlock], Design, Model]] = {}
@@ -193,18 +195,18 @@ _CROSSINGS: dict[Any, tuple[Callable[[DieExchange, str], TimedBlock], Design, Mo
 
 
 def _crossing(
-    kind: DieKind, design: Design, asked: ReplicaWork, of: DieSplit, fidelity: str, rows: tuple[int, int] | None
+    kind: DieKind, design: Design, work: ReplicaWork, die_split: DieSplit, fidelity: str, rows: tuple[int, int] | None
 ) -> Callable[[DieExchange, str], TimedBlock]:
     """Cached function that times exchanges between dies; arguments as of `pass_work`."""
-    mapping, plan = design.mapping, getattr(design.mapping, asked.plan)
+    mapping, plan = design.mapping, getattr(design.mapping, work.plan)
     where = make_die_groups(
-        design.chip, plan.placement, of.dp * of.pp, of.group, of.tp, of.pp,
+        design.chip, plan.placement, die_split.dp * die_split.pp, die_split.group, die_split.tp, die_split.pp,
         reached=kind.reached(mapping),
-        copies=_copies(plan, asked.model),
+        copies=_copies(plan, work.model),
         library=None if mapping.stack is None else mapping.stack.moe_all_to_all,
         rows=rows,
         sums=(plan.allreduce, int(plan.ktree_k)),
-        attention=of.attention,
+        attention=die_split.attention,
     )  # fmt: skip
     return partial(_crossed, where=where, reader=cost_model(fidelity), known={})
 
@@ -214,8 +216,8 @@ def _copies(plan: MultiDiePlan, model: Model) -> Callable[[int], float] | None:
     experts = model.experts
     if plan.all_to_all != "hierarchical" or experts is None:
         return None
-    some, asked = experts, experts_per_token(experts, int(plan.experts.shared_copies))
-    return lambda boxes: _boxes_reached(some, boxes, asked - some.top_k) / asked
+    selected_experts, wanted_experts = experts, experts_per_token(experts, int(plan.experts.shared_copies))
+    return lambda boxes: _boxes_reached(selected_experts, boxes, wanted_experts - selected_experts.top_k) / wanted_experts
 
 
 def _boxes_reached(experts: ExpertLayers, boxes: int, shared: int) -> float:
@@ -225,34 +227,34 @@ def _boxes_reached(experts: ExpertLayers, boxes: int, shared: int) -> float:
 
 
 def single_die_work(
-    some: Sequence[MicroBatchPass], machine: HardwareModel, reader: CostModel, sums: Sums
+    passes: Sequence[MicroBatchPass], machine: HardwareModel, reader: CostModel, sums: Sums
 ) -> tuple[Any, list[TimedBlock]]:
     """Work of one die in forward passes, without its exchanges, and all its timed blocks."""
-    found, parts = [], []
+    found_passes, parts = [], []
     known: dict[int, CallBlock] = {}
 
     @cache
     def run(block: int) -> TimedBlock:
         return block_timeline([known[block]], machine, reader)[0]
 
-    for one in some:
+    for forward_pass in passes:
         units = []
-        for unit in one.units:
+        for unit in forward_pass.units:
             known.update({id(step): step for step in (*unit.steps, *unit.beyond) if isinstance(step, CallBlock)})
             steps = [step if isinstance(step, DieExchange) else run(id(step)) for step in unit.steps]
             blocks = [step for step in steps if isinstance(step, TimedBlock)]
             beyond = [run(id(step)) for step in unit.beyond]
-            there = UnitWork(tuple(beyond), *sums(beyond)) if beyond else None
-            units.append(UnitWork(tuple(steps), *sums(blocks), there))
+            work = UnitWork(tuple(beyond), *sums(beyond)) if beyond else None
+            units.append(UnitWork(tuple(steps), *sums(blocks), work))
             parts += blocks + beyond
-        found.append((one, tuple(units)))
-    return tuple(found), parts
+        found_passes.append((forward_pass, tuple(units)))
+    return tuple(found_passes), parts
 
 
-def _done(unit: LayerUnit, ran: UnitWork, of: DieSplit, cross: Callable[[DieExchange, str], TimedBlock]) -> UnitOfPass:
+def _done(unit: LayerUnit, ran: UnitWork, die_split: DieSplit, cross: Callable[[DieExchange, str], TimedBlock]) -> UnitOfPass:
     """A unit with its exchanges; with two halves the longer of computation and exchange counts."""
-    if of.attention:
-        return _apart(unit, ran, of, cross)
+    if die_split.attention:
+        return _apart(unit, ran, die_split, cross)
     activity, parts = ran.activity, []
     exchanged: Any = 0.0
     for step in ran.steps:
@@ -263,11 +265,11 @@ def _done(unit: LayerUnit, ran: UnitWork, of: DieSplit, cross: Callable[[DieExch
         parts.append(crossed)
         exchanged = exchanged + crossed.seconds
         activity = activity + (crossed.costs[0].activity or Activity())
-    seconds = ran.seconds + exchanged if of.halves == 1 else of.halves * maximum(ran.seconds, exchanged)
+    seconds = ran.seconds + exchanged if die_split.halves == 1 else die_split.halves * maximum(ran.seconds, exchanged)
     return UnitOfPass(unit.name, unit.times, seconds, activity, ran.flop, parts)
 
 
-def _apart(unit: LayerUnit, ran: UnitWork, of: DieSplit, cross: Callable[[DieExchange, str], TimedBlock]) -> UnitOfPass:
+def _apart(unit: LayerUnit, ran: UnitWork, die_split: DieSplit, cross: Callable[[DieExchange, str], TimedBlock]) -> UnitOfPass:
     """A unit of which attention and FFN are on dies of their own, of all micro-batches between them.
 
     What is without an FFN follows one after the other on attention dies.
@@ -286,11 +288,13 @@ def _apart(unit: LayerUnit, ran: UnitWork, of: DieSplit, cross: Callable[[DieExc
         else:
             mine = mine + crossed.seconds
     if ran.beyond is None:
-        mean = ran.activity * (of.attention / of.group) + activity
-        return UnitOfPass(unit.name, unit.times, of.halves * mine, mean, ran.flop * of.attention / of.group, parts)
+        mean = ran.activity * (die_split.attention / die_split.group) + activity
+        return UnitOfPass(
+            unit.name, unit.times, die_split.halves * mine, mean, ran.flop * die_split.attention / die_split.group, parts
+        )
     theirs = ran.beyond
-    seconds = pingpong_seconds(of.halves, (mine, *taken.values(), theirs.seconds))
-    near, far = of.attention / of.group, of.ep / of.group
+    seconds = pingpong_seconds(die_split.halves, (mine, *taken.values(), theirs.seconds))
+    near, far = die_split.attention / die_split.group, die_split.ep / die_split.group
     mean = ran.activity * near + theirs.activity * far + activity
     flop = ran.flop * near + theirs.flop * far
     beyond = tuple(step for step in theirs.steps if isinstance(step, TimedBlock))
@@ -325,29 +329,29 @@ def pingpong_seconds(micro: int, each: Sequence[Any]) -> Any:
     slowest = each[0]
     for other in each[1:]:
         slowest = maximum(slowest, other)
-    found = maximum(micro * slowest, sum(each))
-    return float(found) if np.ndim(found) == 0 else found
+    seconds = maximum(micro * slowest, sum(each))
+    return float(seconds) if np.ndim(seconds) == 0 else seconds
 
 
 def _crossed(
-    of: DieExchange, part: str, where: DieGroups, reader: CostModel, known: dict[Any, tuple[TimedBlock, Any]]
+    exchange: DieExchange, part: str, where: DieGroups, reader: CostModel, known: dict[Any, tuple[TimedBlock, Any]]
 ) -> TimedBlock:
     """An exchange as a block of one call; equal exchanges are timed once."""
     apart = where.boxed is not None or where.routed is not None  # that tokens go otherwise than their results
 
     def priced() -> TimedBlock:
-        job = where.job(of.pattern, of.nbytes, of.shares, back=of.back, each=of.each)
-        call = KernelCall(part, of.name, (), 0.0, (of.nbytes, 1, 1), job=job)
-        return block_timeline([CallBlock(of.name, (call,), (0,), (0,), 1.0)], EMPTY_MACHINE, reader)[0]
+        job = where.job(exchange.pattern, exchange.nbytes, exchange.shares, back=exchange.back, each=exchange.each)
+        call = KernelCall(part, exchange.name, (), 0.0, (exchange.nbytes, 1, 1), job=job)
+        return block_timeline([CallBlock(exchange.name, (call,), (0,), (0,), 1.0)], EMPTY_MACHINE, reader)[0]
 
-    if isinstance(of.nbytes, np.ndarray):
+    if isinstance(exchange.nbytes, np.ndarray):
         return priced()
-    alike = of.pattern, of.nbytes, id(of.shares), (of.back, of.each) if apart else ()
+    alike = exchange.pattern, exchange.nbytes, id(exchange.shares), (exchange.back, exchange.each) if apart else ()
     if alike not in known:
-        known[alike] = priced(), of.shares
-    found, _ = known[alike]  # shares are kept, so that no others take their place
-    call = found.block.calls[0]._replace(part=part, name=of.name)
-    return found._replace(block=found.block._replace(name=of.name, calls=(call,)))
+        known[alike] = priced(), exchange.shares
+    timed_block, _ = known[alike]  # shares are kept, so that no others take their place
+    call = timed_block.block.calls[0]._replace(part=part, name=exchange.name)
+    return timed_block._replace(block=timed_block.block._replace(name=exchange.name, calls=(call,)))
 
 
 EMPTY_MACHINE = HardwareModel(None, None, None, 0.0, None, None, 0.0)
@@ -361,26 +365,26 @@ def units_per_stage(decode: Sequence[PassWork], stages: int) -> Array:
     return cut_stages(seconds, [unit.times for unit in first], min(stages, sum(unit.times for unit in first)))
 
 
-def _summed(played: Sequence[PassWork], stages: Array, of: DieSplit, phase: str) -> tuple[Any, Activity, float]:
+def _summed(played: Sequence[PassWork], stages: Array, die_split: DieSplit, phase: str) -> tuple[Any, Activity, float]:
     """Time of all forward passes, and activity of all dies for all micro-batches."""
     seconds: Any = 0.0
     activity, flop = Activity(), 0.0
     for step in played:
         times = step.of.times
-        onward = step.onward[0].seconds * of.halves if step.onward else 0.0
-        seconds = seconds + times * _paced([unit.seconds for unit in step.units], stages, onward, of.batches, phase)
-        every = times * of.batches * of.halves * of.dp * of.group
+        onward = step.onward[0].seconds * die_split.halves if step.onward else 0.0
+        seconds = seconds + times * _paced([unit.seconds for unit in step.units], stages, onward, die_split.batches, phase)
+        every = times * die_split.batches * die_split.halves * die_split.dp * die_split.group
         for unit in step.units:
             activity = activity + unit.activity * (every * unit.times)
             flop += unit.flop * (every * unit.times)
         if step.onward:
-            activity = activity + exchange_activity(step.onward) * (every * (of.pp - 1))
+            activity = activity + exchange_activity(step.onward) * (every * (die_split.pp - 1))
     return seconds, activity, flop
 
 
-def exchange_activity(of: list[TimedBlock]) -> Activity:
+def exchange_activity(blocks: list[TimedBlock]) -> Activity:
     """Activity of one exchange between dies."""
-    return of[0].costs[0].activity or Activity()
+    return blocks[0].costs[0].activity or Activity()
 
 
 def _paced(seconds: Sequence[Any], stages: Array, onward: Any, batches: int, phase: str) -> Any:
@@ -393,53 +397,53 @@ def _paced(seconds: Sequence[Any], stages: Array, onward: Any, batches: int, pha
     each = np.sum(stages * own, axis=1)
     slowest = np.maximum(np.max(each[:-1] + onward, axis=0, initial=0.0), each[-1])
     through = each.sum(axis=0) + (len(each) - 1) * onward
-    found = np.maximum(batches * slowest, through) if phase == "decode" else through + (batches - 1) * slowest
-    return found if any(isinstance(value, np.ndarray) for value in (*seconds, onward)) else float(found[0])
+    found_seconds = np.maximum(batches * slowest, through) if phase == "decode" else through + (batches - 1) * slowest
+    return found_seconds if any(isinstance(value, np.ndarray) for value in (*seconds, onward)) else float(found_seconds[0])
 
 
-def detailed_blocks(played: Sequence[PassWork], of: DieSplit) -> list[TimedBlock]:
+def detailed_blocks(played: Sequence[PassWork], die_split: DieSplit) -> list[TimedBlock]:
     """Timed blocks of all micro-batches on the mean stage, for breakdowns; the rest is waiting."""
-    found = []
+    blocks = []
     for step in played:
-        every = of.halves * step.of.times * of.batches / of.pp
+        every = die_split.halves * step.of.times * die_split.batches / die_split.pp
         for unit in step.units:
-            found += [_often(one, every * unit.times) for one in unit.timed]
-        found += [_often(one, every * (of.pp - 1)) for one in step.onward]
-    return found
+            blocks += [_often(block, every * unit.times) for block in unit.timed]
+        blocks += [_often(block, every * (die_split.pp - 1)) for block in step.onward]
+    return blocks
 
 
-def _often(one: TimedBlock, times: float) -> TimedBlock:
-    return one._replace(block=one.block._replace(times=times * one.block.times))
+def _often(block: TimedBlock, times: float) -> TimedBlock:
+    return block._replace(block=block.block._replace(times=times * block.block.times))
 
 
 def _held(
     design: Design, case: BatchCase, stages: Array, played: Dict[str, tuple[PassWork, ...]], sizes: ValueBytes
 ) -> dict[str, tuple[tuple[str, Any], ...]]:
     """Bytes in HBM of the fullest die, by what they are for, in both phases; all micro-batches have their caches there."""
-    found: dict[str, tuple[tuple[str, Any], ...]] = {}
-    for phase, some in played.items():
-        of = phase_split(design, case, phase)
-        items = _of_units(case, phase, of, sizes, tuple(unit.name for unit in some[0].units))
+    memory_items: dict[str, tuple[tuple[str, Any], ...]] = {}
+    for phase, passes in played.items():
+        die_split = phase_split(design, case, phase)
+        items = _of_units(case, phase, die_split, sizes, tuple(unit.name for unit in passes[0].units))
         on_stage = np.tensordot(items, stages, (1, 1))
         most = on_stage[:, np.argmax(on_stage.sum(axis=0), axis=0), np.arange(stages.shape[2])]
         of_caches, *of_weights = most if stages.shape[2] > 1 else most[:, 0].tolist()
-        found[phase] = (
-            *((f"weights of {name}", some) for name, some in zip(WEIGHTS, of_weights, strict=True) if np.any(some)),
+        memory_items[phase] = (
+            *((f"weights of {name}", weights) for name, weights in zip(WEIGHTS, of_weights, strict=True) if np.any(weights)),
             ("KV cache", of_caches),
-            ("activations", of.halves * max(step.of.held for step in some)),
-            ("dispatched tokens", of.halves * max(step.of.received for step in some)),
+            ("activations", die_split.halves * max(step.of.held for step in passes)),
+            ("dispatched tokens", die_split.halves * max(step.of.received for step in passes)),
         )
-    return found
+    return memory_items
 
 
 @memoize
-def _of_units(case: BatchCase, phase: str, of: DieSplit, sizes: ValueBytes, names: tuple[str, ...]) -> Array:
+def _of_units(case: BatchCase, phase: str, die_split: DieSplit, sizes: ValueBytes, names: tuple[str, ...]) -> Array:
     """Bytes of each unit on one die: of its caches, and of its weights by what they are of, shape (1 + kinds, units). [B]"""
-    model, units, mine = case.model, layers_of_units(case.model), largest_replica_share(case, of.slots)
-    many = of.batches * of.halves
+    model, units, mine = case.model, layers_of_units(case.model), largest_replica_share(case, die_split.slots)
+    many = die_split.batches * die_split.halves
     cached, sequences = many * _kept(mine, phase), float(many * mine.batch)
-    caches = [caches_of(units.get(name, ("", ""))[0], model, cached, sequences, of, sizes) for name in names]
-    kinds = [weight_bytes_by_kind(name, units.get(name, ("", "")), model, of, sizes) for name in names]
+    caches = [caches_of(units.get(name, ("", ""))[0], model, cached, sequences, die_split, sizes) for name in names]
+    kinds = [weight_bytes_by_kind(name, units.get(name, ("", "")), model, die_split, sizes) for name in names]
     return np.array([caches, *([kind.get(name, 0.0) for kind in kinds] for name in WEIGHTS)], float)
 
 

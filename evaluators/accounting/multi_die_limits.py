@@ -20,130 +20,154 @@ from dse.space.workload import BatchCase
 def layout_limits(design: Design, job: BatchArrays) -> list[Limit]:
     """Limits of an impossible layout: more ranks than dies, more stages than units, or uneven groups."""
     (case,) = job.cases
-    found = [limit for name in ("prefill", "decode") for limit in phase_layout_limits(design, case, name)]
-    return found if any(limit.need > limit.have for limit in found) else []
+    limits = [limit for name in ("prefill", "decode") for limit in phase_layout_limits(design, case, name)]
+    return limits if any(limit.need > limit.have for limit in limits) else []
 
 
 def phase_layout_limits(
-    design: Design, case: BatchCase, phase: str, said: DieSplit | None = None, rows: int = 0
+    design: Design, case: BatchCase, phase: str, die_split: DieSplit | None = None, rows: int = 0
 ) -> list[Limit]:
     """Limits of one phase's layout of a case.
 
     Args:
         design, case, phase: as they are.
-        said: how it is divided; None where the batch says how many micro-batches.
+        die_split: how it is divided; None where the batch says how many micro-batches.
         rows: of dies that it has; 0 for all.
     """
     chip, model, where = _chip(design), case.model, f"mapping.{phase}"
-    of = said or phase_split(design, case, phase)
-    routed = 1 if model.experts is None else placed_experts(model.experts, of.redundant, of.shared)
-    routed = of.ep if of.attention and model.experts is None else routed
-    whole = of.ep if of.attention else of.tp if of.ep == 1 else _multiple(of.ep, of.tp)
+    given_die_split = die_split or phase_split(design, case, phase)
+    routed = 1 if model.experts is None else placed_experts(model.experts, given_die_split.redundant, given_die_split.shared)
+    routed = given_die_split.ep if given_die_split.attention and model.experts is None else routed
+    whole = (
+        given_die_split.ep
+        if given_die_split.attention
+        else given_die_split.tp
+        if given_die_split.ep == 1
+        else _multiple(given_die_split.ep, given_die_split.tp)
+    )
     rows_, cols_ = rows or int(chip.dies.rows), int(chip.dies.cols)
-    blocks = _plan(design, phase).placement in RECTANGULAR_PLACEMENTS and of.ranks <= rows_ * cols_ and routed % of.ep == 0
+    blocks = (
+        _plan(design, phase).placement in RECTANGULAR_PLACEMENTS
+        and given_die_split.ranks <= rows_ * cols_
+        and routed % given_die_split.ep == 0
+    )
     size = 1 if chip.nodes is None else int(chip.nodes.size)
     boxed = (
         []
         if chip.nodes is None
         else [Limit("chip.nodes.size", _multiple(chip_die_count(chip), size), chip_die_count(chip) * 1.0, "1")]
     )
-    uncut = blocks and not group_rectangle(rows_, cols_, of.dp * of.pp, of.group)[0]
-    idle = of.redundant > 0 and (model.experts is None or of.ep == 1)
+    uncut = blocks and not group_rectangle(rows_, cols_, given_die_split.dp * given_die_split.pp, given_die_split.group)[0]
+    idle = given_die_split.redundant > 0 and (model.experts is None or given_die_split.ep == 1)
     copied = [Limit(f"{where}.experts.redundant", 2.0, 1.0, "layout")] if idle else []
     return [
-        Limit(f"{where}.tp", of.tp * 1.0, model.heads * 1.0, "1"),
-        Limit(f"{where}.pp", of.pp * 1.0, max_stages(case) * 1.0, "1"),
-        Limit(f"{where}.ep", _multiple(routed, of.ep), routed * 1.0, "1"),
-        Limit(f"{where}.ep", whole, max(of.ep, of.tp if of.ep == 1 else 1) * 1.0, "1"),
-        Limit("chip.dies", of.ranks * 1.0, chip_die_count(chip) * 1.0, "1"),
+        Limit(f"{where}.tp", given_die_split.tp * 1.0, model.heads * 1.0, "1"),
+        Limit(f"{where}.pp", given_die_split.pp * 1.0, max_stages(case) * 1.0, "1"),
+        Limit(f"{where}.ep", _multiple(routed, given_die_split.ep), routed * 1.0, "1"),
+        Limit(f"{where}.ep", whole, max(given_die_split.ep, given_die_split.tp if given_die_split.ep == 1 else 1) * 1.0, "1"),
+        Limit("chip.dies", given_die_split.ranks * 1.0, chip_die_count(chip) * 1.0, "1"),
         Limit(f"{where}.placement", 2.0 if uncut else 1.0, 1.0, "layout"),
-        Limit(f"{where}.all_to_all", 1.0 if uncut or can_route_by_node(chip, _plan(design, phase), of) else 2.0, 1.0, "layout"),
+        Limit(
+            f"{where}.all_to_all",
+            1.0 if uncut or can_route_by_node(chip, _plan(design, phase), given_die_split) else 2.0,
+            1.0,
+            "layout",
+        ),
         *boxed,
         *copied,
-        *_apart_limits(_plan(design, phase), of, where),
-        Limit(f"{where}.experts.shared_copies", 1.0 if _placeable(model, of) else 2.0, 1.0, "layout"),
-        *_levels(chip, _plan(design, phase), of, f"{where}.allreduce", uncut=uncut),
+        *_apart_limits(_plan(design, phase), given_die_split, where),
+        Limit(f"{where}.experts.shared_copies", 1.0 if _placeable(model, given_die_split) else 2.0, 1.0, "layout"),
+        *_levels(chip, _plan(design, phase), given_die_split, f"{where}.allreduce", uncut=uncut),
     ]
 
 
-def _apart_limits(plan: MultiDiePlan, of: DieSplit, where: str) -> list[Limit]:
+def _apart_limits(plan: MultiDiePlan, die_split: DieSplit, where: str) -> list[Limit]:
     """That dies of attention are whole copies of it, and that tokens go between them and FFNs in the one way that there is."""
-    if not of.attention:
+    if not die_split.attention:
         return []
     others = {
         "all_to_all": plan.all_to_all != "direct",
         "overlap": plan.overlap != "none",
         "allreduce": plan.allreduce == "two_level",
-        "experts.shared_copies": of.shared > 0,
+        "experts.shared_copies": die_split.shared > 0,
     }
     return [
-        Limit(f"{where}.attention_dies", _multiple(of.attention, of.tp), of.attention * 1.0, "1"),
-        *(Limit(f"{where}.{name}", 2.0, 1.0, "layout") for name, said in others.items() if said),
+        Limit(f"{where}.attention_dies", _multiple(die_split.attention, die_split.tp), die_split.attention * 1.0, "1"),
+        *(Limit(f"{where}.{name}", 2.0, 1.0, "layout") for name, setting in others.items() if setting),
     ]
 
 
-def _placeable(model: Model, of: DieSplit) -> bool:
+def _placeable(model: Model, die_split: DieSplit) -> bool:
     """Whether shared experts can be placed as experts, if requested: they have equal width, on several dies."""
     experts = model.experts
-    if not of.shared:
+    if not die_split.shared:
         return True
-    return experts is not None and experts.shared > 0 and of.ep > 1 and shared_expert_width(experts) == experts.intermediate
+    return (
+        experts is not None and experts.shared > 0 and die_split.ep > 1 and shared_expert_width(experts) == experts.intermediate
+    )
 
 
 RECTANGULAR_PLACEMENTS = ("blocks", "entwine")
 """Placements in which groups are rectangles."""
 
 
-def _levels(chip: Chip, plan: MultiDiePlan, of: DieSplit, where: str, *, uncut: bool) -> list[Limit]:
+def _levels(chip: Chip, plan: MultiDiePlan, die_split: DieSplit, where: str, *, uncut: bool) -> list[Limit]:
     """Limit that two-level sums have several nodes of equally many dies, if requested: else they are one ring."""
-    if plan.allreduce != "two_level" or of.tp == 1 or of.attention:
+    if plan.allreduce != "two_level" or die_split.tp == 1 or die_split.attention:
         return []
-    divided = uncut or of.ranks > chip_die_count(chip) or of.group % of.tp or has_two_levels(chip, _at(chip, plan, of), of.tp)
+    divided = (
+        uncut
+        or die_split.ranks > chip_die_count(chip)
+        or die_split.group % die_split.tp
+        or has_two_levels(chip, _at(chip, plan, die_split), die_split.tp)
+    )
     return [Limit(where, 1.0 if divided else 2.0, 1.0, "layout")]
 
 
-def _at(chip: Chip, plan: MultiDiePlan, of: DieSplit) -> Array:
+def _at(chip: Chip, plan: MultiDiePlan, die_split: DieSplit) -> Array:
     """Dies of each stage of each copy of the model."""
-    return place_groups(plan.placement, int(chip.dies.rows), int(chip.dies.cols), of.dp * of.pp, of.group, of.tp)
+    return place_groups(
+        plan.placement, int(chip.dies.rows), int(chip.dies.cols), die_split.dp * die_split.pp, die_split.group, die_split.tp
+    )
 
 
-def can_route_by_node(chip: Chip, plan: MultiDiePlan, of: DieSplit) -> bool:
+def can_route_by_node(chip: Chip, plan: MultiDiePlan, die_split: DieSplit) -> bool:
     """Whether tokens can take the plan's exchange: by node, or from the nearest die.
 
     By node needs expert groups that span several nodes with equally many consecutive dies in each. Near needs
     several dies per attention replica.
     """
-    if of.attention or plan.all_to_all == "direct":
+    if die_split.attention or plan.all_to_all == "direct":
         return True
     if plan.all_to_all == "nearest_replica":
-        return of.tp > 1 and of.ep > 1
-    if chip.nodes is None or of.ep == 1:
+        return die_split.tp > 1 and die_split.ep > 1
+    if chip.nodes is None or die_split.ep == 1:
         return False
-    if of.ranks > chip_die_count(chip) or of.group % of.tp:
+    if die_split.ranks > chip_die_count(chip) or die_split.group % die_split.tp:
         return True  # refused by itself
-    return 0 < members_per_node(_at(chip, plan, of), int(chip.nodes.size)) < of.group
+    return 0 < members_per_node(_at(chip, plan, die_split), int(chip.nodes.size)) < die_split.group
 
 
 def _places(design: Design, case: BatchCase, phase: str) -> int:
     """Places that requests are spread over evenly; prompts that go one by one are as many micro-batches as there are."""
-    of = phase_split(design, case, phase)
+    die_split = phase_split(design, case, phase)
     one_by_one = phase == "prefill" and not _mapping(design).prefill.microbatches
-    return of.dp * of.copies * of.halves if one_by_one else of.slots
+    return die_split.dp * die_split.copies * die_split.halves if one_by_one else die_split.slots
 
 
-def _multiple(number: int, of: int) -> float:
+def _multiple(number: int, tp: int) -> float:
     """The next multiple."""
-    return float(ceil_div(number, of) * of)
+    return float(ceil_div(number, tp) * tp)
 
 
 def early_limits(design: Design, job: BatchArrays) -> list[Limit]:
     """Limits known before any cost is computed: layout, and even spread of requests."""
-    (case,), found = job.cases, []
+    (case,), limits = job.cases, []
     for name in ("prefill", "decode"):
-        found += phase_layout_limits(design, case, name)
+        limits += phase_layout_limits(design, case, name)
         slots = _places(design, case, name)
-        found.append(Limit("workload.batch", _multiple(case.batch, slots), case.batch * 1.0, "1"))
-    return found
+        limits.append(Limit("workload.batch", _multiple(case.batch, slots), case.batch * 1.0, "1"))
+    return limits
 
 
 def limits(design: Design, job: BatchArrays) -> list[Limit]:
@@ -167,9 +191,9 @@ def port_limit(chip: Chip) -> Limit:
     return Limit("chip.d2d.ports", max_ports(rows, cols, chip.d2d.topology) * 1.0, chip.d2d.ports, "1")
 
 
-def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, ...]) -> str:
+def remedy_text(worst: Infeasibility, design: Design, arrays: tuple[BatchArrays, ...]) -> str:
     """Remedy text for the most violated limit of a multi-die design."""
-    chip, address, case = _chip(design), worst.limit, asked[0].cases[0]
+    chip, address, case = _chip(design), worst.limit, arrays[0].cases[0]
     phase, _, field = address.removeprefix("mapping.").partition(".")
     apart = phase in ("prefill", "decode") and phase_split(design, case, phase).attention
     if apart and field in WITH_APART:
@@ -177,13 +201,13 @@ def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, 
     if address == "workload.batch":
         slots = max(_places(design, case, name) for name in ("prefill", "decode"))
         near = [count for count in (case.batch // slots * slots, ceil_div(case.batch, slots) * slots) if count]
-        said = " or ".join(f"{count:,}" for count in dict.fromkeys(near))
-        return f"attention replicas x micro-batches are {slots}: use {said} requests, which divide evenly over them"
+        counts_text = " or ".join(f"{count:,}" for count in dict.fromkeys(near))
+        return f"attention replicas x micro-batches are {slots}: use {counts_text} requests, which divide evenly over them"
     if address == "chip.dies":
         ranks = {name: phase_split(design, case, name) for name in ("prefill", "decode")}
-        phase, of = max(ranks.items(), key=lambda pair: pair[1].ranks)
-        copies = f", {of.dp} replicas" if of.dp > 1 else ""
-        return f"{of.pp} stages of {of.group} dies{copies}: {_nearest(design, case, phase)}"
+        phase, die_split = max(ranks.items(), key=lambda pair: pair[1].ranks)
+        copies = f", {die_split.dp} replicas" if die_split.dp > 1 else ""
+        return f"{die_split.pp} stages of {die_split.group} dies{copies}: {_nearest(design, case, phase)}"
     if address == "chip.d2d.ports":
         sides = f"{chip.dies.rows:.0f} x {chip.dies.cols:.0f}" if chip.nodes is None else f"{chip.nodes.size:.0f}"
         return f"{chip.d2d.topology} of {sides} dies needs {worst.need:.0f} links per die"
@@ -222,15 +246,15 @@ def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, 
     return ""
 
 
-def _not_by_boxes(chip: Chip, plan: MultiDiePlan, of: DieSplit) -> str:
+def _not_by_boxes(chip: Chip, plan: MultiDiePlan, die_split: DieSplit) -> str:
     """Why tokens cannot go by boxes, and what would do."""
     if chip.nodes is None:
         return "hierarchical needs nodes (chip.nodes), and the chip has none: mapping.both.all_to_all=direct, or set chip.nodes"
-    if of.ep == 1:
+    if die_split.ep == 1:
         return "no dies share experts: set mapping.both.ep above 1, or all_to_all=direct"
-    if members_per_node(_at(chip, plan, of), int(chip.nodes.size)) == of.group:
+    if members_per_node(_at(chip, plan, die_split), int(chip.nodes.size)) == die_split.group:
         return (
-            f"hierarchical needs several nodes, and each group of {of.group} dies is in one: "
+            f"hierarchical needs several nodes, and each group of {die_split.group} dies is in one: "
             "use all_to_all=direct, or a larger ep"
         )
     return (
@@ -238,23 +262,23 @@ def _not_by_boxes(chip: Chip, plan: MultiDiePlan, of: DieSplit) -> str:
     )
 
 
-def _uneven(model: Model, of: DieSplit, near: str) -> str:
+def _uneven(model: Model, die_split: DieSplit, near: str) -> str:
     """Why experts cannot be shared, and the remedy: other divisions, or copies of experts that make the number even."""
-    whole = f"in groups of whole attention replicas on {of.tp} {'die' if of.tp == 1 else 'dies'}"
+    whole = f"in groups of whole attention replicas on {die_split.tp} {'die' if die_split.tp == 1 else 'dies'}"
     if model.experts is None:
         return f"{model.name} has no experts: {near}"
-    every = placed_experts(model.experts, of.redundant, of.shared)
-    more = of.redundant + -every % of.ep
-    copies = f"mapping.both.experts.redundant={more}" if every % of.ep and of.ep % of.tp == 0 else ""
-    said = ", or ".join(filter(None, (near, copies)))
-    return f"{model.name} has {every} experts, {whole}: {said}"
+    every = placed_experts(model.experts, die_split.redundant, die_split.shared)
+    more = die_split.redundant + -every % die_split.ep
+    copies = f"mapping.both.experts.redundant={more}" if every % die_split.ep and die_split.ep % die_split.tp == 0 else ""
+    advice = ", or ".join(filter(None, (near, copies)))
+    return f"{model.name} has {every} experts, {whole}: {advice}"
 
 
-def _unplaced(model: Model, of: DieSplit) -> str:
+def _unplaced(model: Model, die_split: DieSplit) -> str:
     """Why shared experts cannot be placed as experts."""
     if model.experts is None or not model.experts.shared:
         return f"{model.name} has no shared experts"
-    return "no dies share experts" if of.ep == 1 else "shared experts differ in width from routed ones"
+    return "no dies share experts" if die_split.ep == 1 else "shared experts differ in width from routed ones"
 
 
 WITH_APART = {
@@ -269,8 +293,8 @@ WITH_APART = {
 
 def _nearest(design: Design, case: BatchCase, phase: str) -> str:
     """In overrides, the nearest splits that can be laid out."""
-    if (of := phase_split(design, case, phase)).attention:
-        return f"a stage has attention_dies={of.attention} and ep={of.ep} dies: lower them, or use fewer stages"
+    if (die_split := phase_split(design, case, phase)).attention:
+        return f"a stage has attention_dies={die_split.attention} and ep={die_split.ep} dies: lower them, or use fewer stages"
     plan = _plan(design, phase)
     return split_advice_text(phase_split(design, case, phase), int(plan.dp), split_bounds(plan, _chip(design).dies, case))
 

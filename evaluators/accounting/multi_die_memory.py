@@ -24,12 +24,12 @@ from dse.space.parameter_counts import (
 
 def layers_of_units(model: Model) -> dict[str, tuple[str, str]]:
     """Mixing and FFN names of each unit that is or contains a layer."""
-    found = {layer_label(model, *names): names for names, _ in equal_layer_runs(model)}
+    names = {layer_label(model, *names): names for names, _ in equal_layer_runs(model)}
     mixing, ffn = mtp_layers(model)
-    return found | {DRAFT: (mixing.name, ffn.name)}
+    return names | {DRAFT: (mixing.name, ffn.name)}
 
 
-def cache_bytes(mixes: str, model: Model, cached: Any, sequences: float, of: DieSplit, sizes: ValueBytes) -> Any:
+def cache_bytes(mixes: str, model: Model, cached: Any, sequences: float, die_split: DieSplit, sizes: ValueBytes) -> Any:
     """KV cache and states of one unit's mixing on one die. [B]
 
     Args:
@@ -43,10 +43,12 @@ def cache_bytes(mixes: str, model: Model, cached: Any, sequences: float, of: Die
         if growth.layer.name == mixes:
             kept, scored = (value_at_reach(cached, reach) for reach in (growth.layer.reach, growth.layer.indexed))
             total = (
-                total + kept * kv_values_per_device(growth.layer.of, of.tp) * sizes.kv + scored * growth.scores * sizes.indexed
+                total
+                + kept * kv_values_per_device(growth.layer.of, die_split.tp) * sizes.kv
+                + scored * growth.scores * sizes.indexed
             )
             state = growth.layer.of.recurrence
-            total = total if state is None else total + sequences * state_bytes_per_device(state, of.tp, sizes.conv)
+            total = total if state is None else total + sequences * state_bytes_per_device(state, die_split.tp, sizes.conv)
     return total
 
 
@@ -56,40 +58,44 @@ WEIGHTS = (TABLES, ATTENTION, FFN, ROUTED, COPIES, SHARED, ROUTERS, MODULES)
 """What weights are of."""
 
 
-def unit_weight_bytes(unit: str, names: tuple[str, str], model: Model, of: DieSplit, sizes: ValueBytes) -> float:
+def unit_weight_bytes(unit: str, names: tuple[str, str], model: Model, die_split: DieSplit, sizes: ValueBytes) -> float:
     """Weights of one unit on one die, given the names of its mixing and FFN. [B]
 
     Where attention and FFN are on different dies, the weights of an attention die.
     """
-    return float(sum(weight_bytes_by_kind(unit, names, model, of, sizes).values()))
+    return float(sum(weight_bytes_by_kind(unit, names, model, die_split, sizes).values()))
 
 
-def weight_bytes_by_kind(unit: str, names: tuple[str, str], model: Model, of: DieSplit, sizes: ValueBytes) -> dict[str, float]:
+def weight_bytes_by_kind(
+    unit: str, names: tuple[str, str], model: Model, die_split: DieSplit, sizes: ValueBytes
+) -> dict[str, float]:
     """Weights of one unit on one die by the kinds in `WEIGHTS`. [B]
 
     Norms count with the operator that they precede.
     """
     usual = sizes.weights
-    table, h = ceil_div(model.vocab, of.tp) * model.hidden * usual, model.hidden * usual
+    table, h = ceil_div(model.vocab, die_split.tp) * model.hidden * usual, model.hidden * usual
     if unit == EMBEDDING:
         return {TABLES: table + position_values(model) * usual}
     if unit == HEAD:  # a tied table is where the embedding is, and on a last stage of its own once more
-        return {TABLES: h + (0.0 if model.tied_embeddings and of.pp == 1 else table)}
+        return {TABLES: h + (0.0 if model.tied_embeddings and die_split.pp == 1 else table)}
     mixes, feeds = names
-    kinds, found = layers(model), dict[str, float]()
-    for layer in (one for one in kinds.mixings if one.name == mixes):
-        found[ATTENTION] = _mixing(layer.of, of.tp) * sizes.attention + h
-    for layer in (one for one in kinds.ffns if one.name == feeds):
-        if of.attention:  # the norm, and what chooses experts
-            found[ROUTERS if feeds.startswith(MOE) else FFN] = h + (_around(layer.of, sizes) if feeds.startswith(MOE) else 0.0)
+    kinds, weight_bytes = layers(model), dict[str, float]()
+    for layer in (mixing for mixing in kinds.mixings if mixing.name == mixes):
+        weight_bytes[ATTENTION] = _mixing(layer.of, die_split.tp) * sizes.attention + h
+    for layer in (ffn for ffn in kinds.ffns if ffn.name == feeds):
+        if die_split.attention:  # the norm, and what chooses experts
+            weight_bytes[ROUTERS if feeds.startswith(MOE) else FFN] = h + (
+                _around(layer.of, sizes) if feeds.startswith(MOE) else 0.0
+            )
             continue
-        dense = ffn_parameter_count(layer.of, ceil_div(layer.of.ffn_intermediate, of.tp)) * usual + h
-        found |= _sparse(layer.of, of, sizes, h) if feeds.startswith(MOE) else {FFN: dense}
+        dense = ffn_parameter_count(layer.of, ceil_div(layer.of.ffn_intermediate, die_split.tp)) * usual + h
+        weight_bytes |= _sparse(layer.of, die_split, sizes, h) if feeds.startswith(MOE) else {FFN: dense}
     if unit != DRAFT:
-        return found
+        return weight_bytes
     # the table of the head is on a module's own stage, that of the embedding on another where there are several
-    embedding = 0.0 if model.tied_embeddings or of.pp == 1 else table
-    return {MODULES: sum(found.values()) + 2 * model.hidden * h + 3 * h + embedding}
+    embedding = 0.0 if model.tied_embeddings or die_split.pp == 1 else table
+    return {MODULES: sum(weight_bytes.values()) + 2 * model.hidden * h + 3 * h + embedding}
 
 
 ONE_TOKEN_STEP = StepCounts("decode", 1.0, 1.0, 1.0, 1.0)
@@ -97,20 +103,20 @@ ONE_TOKEN_STEP = StepCounts("decode", 1.0, 1.0, 1.0, 1.0)
 
 
 @lru_cache(maxsize=256)
-def _mixing(of: Model, tp: int) -> float:
+def _mixing(model: Model, tp: int) -> float:
     """Weights of a layer's mixing of tokens on one of `tp` dies: those of its heads, and all that are of no head, as what makes
     latents and keys of indexers; biases and inner norms are shared out evenly.
     """
-    part = Segment("", 1.0, mixing_operators(of, ONE_TOKEN_STEP, ONE_TOKEN_STEP), 1, MIXING)
-    return float(weights_per_device(part, tp) + (mixing_parameter_count(of) - weights_per_device(part, 1)) / tp)
+    part = Segment("", 1.0, mixing_operators(model, ONE_TOKEN_STEP, ONE_TOKEN_STEP), 1, MIXING)
+    return float(weights_per_device(part, tp) + (mixing_parameter_count(model) - weights_per_device(part, 1)) / tp)
 
 
-def ffn_weight_bytes(names: tuple[str, str], model: Model, of: DieSplit, sizes: ValueBytes) -> float:
+def ffn_weight_bytes(names: tuple[str, str], model: Model, die_split: DieSplit, sizes: ValueBytes) -> float:
     """Weights of one unit's FFN or experts on an FFN die. [B]"""
     total = 0.0
-    for layer in (one for one in layers(model).ffns if one.name == names[1]):
+    for layer in (ffn for ffn in layers(model).ffns if ffn.name == names[1]):
         if layer.name.startswith(MOE):
-            total += sum(_sparse(layer.of, of, sizes, 0.0).values()) - _around(layer.of, sizes)
+            total += sum(_sparse(layer.of, die_split, sizes, 0.0).values()) - _around(layer.of, sizes)
         else:
             total += ffn_parameter_count(layer.of, layer.of.ffn_intermediate) * sizes.weights
     return float(total)
@@ -123,17 +129,25 @@ def _around(model: Model, sizes: ValueBytes) -> float:
     return float((experts.count + 2 * experts.latent) * model.hidden * sizes.weights)
 
 
-def _sparse(model: Model, of: DieSplit, sizes: ValueBytes, norm: float) -> dict[str, float]:
+def _sparse(model: Model, die_split: DieSplit, sizes: ValueBytes, norm: float) -> dict[str, float]:
     """Bytes of a layer's experts on one die, some of them whole, or a share of each; with the norm before them.
 
     What dies share out is itemised as all of them together have it.
     """
     experts = model.experts
     assert experts is not None
-    every, tp = placed_experts(experts, of.redundant, of.shared), 1 if of.ep > 1 or of.attention else of.tp
-    one = ffn_parameter_count(model, ceil_div(experts.intermediate, tp), experts.latent) * sizes.experts
+    every, tp = (
+        placed_experts(experts, die_split.redundant, die_split.shared),
+        1 if die_split.ep > 1 or die_split.attention else die_split.tp,
+    )
+    expert_values = ffn_parameter_count(model, ceil_div(experts.intermediate, tp), experts.latent) * sizes.experts
     own = ffn_parameter_count(model, ceil_div(experts.shared * shared_expert_width(experts), tp)) * sizes.experts
-    among = experts.shared * of.shared if of.ep > 1 else 0
-    each = float(ceil_div(every, of.ep)) * one / every
+    among = experts.shared * die_split.shared if die_split.ep > 1 else 0
+    each = float(ceil_div(every, die_split.ep)) * expert_values / every
     shared = among * each if among else own
-    return {ROUTED: experts.count * each, COPIES: of.redundant * each, SHARED: shared, ROUTERS: _around(model, sizes) + norm}
+    return {
+        ROUTED: experts.count * each,
+        COPIES: die_split.redundant * each,
+        SHARED: shared,
+        ROUTERS: _around(model, sizes) + norm,
+    }

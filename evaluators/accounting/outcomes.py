@@ -67,7 +67,7 @@ SILICON_LIMITS = {
     "mapping.both.allreduce.algorithm": "layout",
     "mapping.sram_kv_share": "layout",
     "mapping.decode.kv_heads": "layout",
-    **{f"mapping.precision.{one.name}": "layout" for one in fields(FormatPlan)},
+    **{f"mapping.precision.{field.name}": "layout" for field in fields(FormatPlan)},
     "mapping.serving.prefill_cores": "1",
     "mapping.serving.decode_cores": "1",
     "mapping.serving.kv_blocks": "1",

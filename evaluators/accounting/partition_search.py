@@ -67,7 +67,7 @@ def counting_plans(words: tuple[str, ...]) -> tuple[CountingPlan, ...]:
     rows of activations alone, else a block of tokens may be whole.
     """
     shared = tuple(word for word in words if word != "input_only")
-    several = (CountingPlan(counted, some) for some in (shared, words) for counted in ("k", "mn_k"))
+    several = (CountingPlan(counted, word_set) for word_set in (shared, words) for counted in ("k", "mn_k"))
     return (*several, CountingPlan("mn", ("mn", "input_only")))
 
 
@@ -142,20 +142,20 @@ class ChosenPartitions(NamedTuple):
 def choose_partitions(phases: Sequence[PartitionedPhase]) -> list[ChosenPartitions]:
     """Partitions of least time of each open phase, with caches divided equally in all phases."""
     tried = [list(_tried(phase)) for phase in phases]
-    by_heads, by_rows = ([_least(some, heads=heads) for some in tried] for heads in (True, False))
+    by_heads, by_rows = ([_least(plans, heads=heads) for plans in tried] for heads in (True, False))
     rows = sum(seconds for seconds, _ in by_rows) < sum(seconds for seconds, _ in by_heads)
-    found = []
-    for some, (_, one), (_, other) in zip(tried, by_heads, by_rows, strict=True):
-        which = _plain(np.where(rows, other, one))
-        of = PartitionChoice(
+    partitions = []
+    for plans, (_, head_index), (_, other) in zip(tried, by_heads, by_rows, strict=True):
+        which = _plain(np.where(rows, other, head_index))
+        choice = PartitionChoice(
             *(
-                {name: select_values([one.of[kind][name] for one in some], which) for name in some[0].of.words}
+                {name: select_values([plan.of[kind][name] for plan in plans], which) for name in plans[0].of.words}
                 for kind in range(3)
             )
         )
-        counted = select_values([DIVISIONS.index(one.counted) for one in some], which)
-        found.append(ChosenPartitions(of, counted, select_values([one.everywhere for one in some], which)))
-    return found
+        counted = select_values([DIVISIONS.index(plan.counted) for plan in plans], which)
+        partitions.append(ChosenPartitions(choice, counted, select_values([plan.everywhere for plan in plans], which)))
+    return partitions
 
 
 def partitioned_phase(phase: PartitionedPhase, chosen: ChosenPartitions) -> tuple[tuple[CallBlock, ...], CoreResidency]:
@@ -168,7 +168,7 @@ def partitioned_phase(phase: PartitionedPhase, chosen: ChosenPartitions) -> tupl
 
 def fastest_plan(phase: PartitionedPhase) -> TriedPlan:
     """Plan of least time of one case and design; the first plan if none fits."""
-    best = min(_tried(phase), key=lambda one: float(np.squeeze(one.seconds)))
+    best = min(_tried(phase), key=lambda plan: float(np.squeeze(plan.seconds)))
     return best._replace(of=PartitionChoice(*({name: _plain(value) for name, value in kind.items()} for kind in best.of)))
 
 
@@ -181,8 +181,8 @@ def _tried(phase: PartitionedPhase) -> Iterator[TriedPlan]:
     """Plans with one partition for all, that of sums first as the fallback; then plans with several."""
     words = tuple(phase.by_word)
     for word in sorted(words, key=lambda word: word != "k"):
-        of = uniform_partition(phase.parts, word, phase.plan)
-        yield _with(phase, of, _blocks(phase, of), phase.held(word, 0.0), word)
+        partition = uniform_partition(phase.parts, word, phase.plan)
+        yield _with(phase, partition, _blocks(phase, partition), phase.held(word, 0.0), word)
     gather, known = _gather(phase), set[bytes]()
     priced: dict[str, tuple[CoreResidency, Seconds] | None] = {}
     for frame in counting_plans(words):
@@ -192,16 +192,16 @@ def _tried(phase: PartitionedPhase) -> Iterator[TriedPlan]:
             continue
         held, seconds = known_prices
         copies = "input_only" in frame.words
-        of = first = _words(phase, frame, seconds, gather)
-        one = _planned(phase, frame, of)
-        yield from _new(one, known)
-        if copies and not _reads_alike(one.held, held):  # words change what cores hold, and with it what operators take
-            of = _words(phase, frame, _seconds(phase, one.held, frame.words), gather)
-            if _content(frame.counted, of) != _content(frame.counted, one.of):
-                one = _planned(phase, frame, of)
-                yield from _new(one, known)
-        if copies and np.any(np.isinf(one.seconds)):
-            yield from _rationed(phase, frame, seconds, gather, first, np.isinf(one.seconds))
+        partition = first = _words(phase, frame, seconds, gather)
+        plan = _planned(phase, frame, partition)
+        yield from _new(plan, known)
+        if copies and not _reads_alike(plan.held, held):  # words change what cores hold, and with it what operators take
+            partition = _words(phase, frame, _seconds(phase, plan.held, frame.words), gather)
+            if _content(frame.counted, partition) != _content(frame.counted, plan.of):
+                plan = _planned(phase, frame, partition)
+                yield from _new(plan, known)
+        if copies and np.any(np.isinf(plan.seconds)):
+            yield from _rationed(phase, frame, seconds, gather, first, np.isinf(plan.seconds))
 
 
 def _priced(
@@ -217,17 +217,17 @@ def _priced(
     return empty, _seconds(phase, empty, words)
 
 
-def _new(one: TriedPlan, known: set[bytes]) -> Iterator[TriedPlan]:
+def _new(plan: TriedPlan, known: set[bytes]) -> Iterator[TriedPlan]:
     """A plan of which none like it was tried before: of equal ones the first counts."""
-    content = _content(one.counted, one.of)
+    content = _content(plan.counted, plan.of)
     if content not in known:
         known.add(content)
-        yield one
+        yield plan
 
 
-def _content(counted: str, of: PartitionChoice) -> bytes:
+def _content(counted: str, choice: PartitionChoice) -> bytes:
     """Content of a plan, equal for equal plans."""
-    values = [np.asarray(value) for kind in of for value in kind.values()]
+    values = [np.asarray(value) for kind in choice for value in kind.values()]
     return b"|".join([f"{counted} {[value.shape for value in values]}".encode(), *(value.tobytes() for value in values)])
 
 
@@ -235,9 +235,11 @@ SIZES = ("activations", "kv", "weights", "slices", "states")
 """Parts of a core's memory that decide whether it fits, but not how long a forward pass takes."""
 
 
-def _reads_alike(one: CoreResidency, other: CoreResidency) -> bool:
+def _reads_alike(residency: CoreResidency, other: CoreResidency) -> bool:
     """Whether two core memories lead to equal reads."""
-    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in one._fields if name not in SIZES)
+    return all(
+        np.array_equal(getattr(residency, name), getattr(other, name)) for name in residency._fields if name not in SIZES
+    )
 
 
 def _rationed(
@@ -253,38 +255,38 @@ def _rationed(
         return phase.fits(frame.counted, phase.held(frame.counted, everywhere))
 
     def solved(seconds: Seconds, gather: Seconds) -> tuple[PartitionChoice, Any]:
-        of = _words(phase, frame, seconds, gather)
-        return of, _cost(of, seconds, gather)
+        words = _words(phase, frame, seconds, gather)
+        return words, _cost(words, seconds, gather)
 
     where = full & fits(0.0)
     if not np.any(where):
         return
     for last in (False, True):
-        some = choose_copies(solved, seconds, gather, weights, fits, where)
-        one = _planned(phase, frame, PartitionChoice(*map(partial(_set, where=where), rest, some)))
-        yield one._replace(seconds=np.where(where, one.seconds, np.inf))
+        copies = choose_copies(solved, seconds, gather, weights, fits, where)
+        plan = _planned(phase, frame, PartitionChoice(*map(partial(_set, where=where), rest, copies)))
+        yield plan._replace(seconds=np.where(where, plan.seconds, np.inf))
         if not last:  # copies change what cores hold, and with it what operators take
-            seconds = _seconds(phase, one.held, frame.words)
+            seconds = _seconds(phase, plan.held, frame.words)
             rest = _words(phase, frame, seconds, gather)
 
 
-def _set(values: Mapping[Name, Any], some: Mapping[Name, Any], *, where: Array) -> dict[Name, Any]:
+def _set(values: Mapping[Name, Any], changes: Mapping[Name, Any], *, where: Array) -> dict[Name, Any]:
     """Values with some of them replaced where a mask is set."""
-    found = {name: np.array(np.broadcast_to(value, where.shape)) for name, value in values.items()}
-    for name, value in found.items():
-        value[where] = some[name]
-    return found
+    arrays = {name: np.array(np.broadcast_to(value, where.shape)) for name, value in values.items()}
+    for name, value in arrays.items():
+        value[where] = changes[name]
+    return arrays
 
 
-def _planned(phase: PartitionedPhase, frame: CountingPlan, of: PartitionChoice) -> TriedPlan:
-    everywhere = _everywhere(_weights(phase), of)
+def _planned(phase: PartitionedPhase, frame: CountingPlan, choice: PartitionChoice) -> TriedPlan:
+    everywhere = _everywhere(_weights(phase), choice)
     held = phase.held(frame.counted, everywhere)
-    return _with(phase, of, _blocks(phase, of), held, frame.counted, everywhere)
+    return _with(phase, choice, _blocks(phase, choice), held, frame.counted, everywhere)
 
 
 def _with(
     phase: PartitionedPhase,
-    of: PartitionChoice,
+    choice: PartitionChoice,
     blocks: tuple[CallBlock, ...],
     held: CoreResidency,
     counted: str,
@@ -292,26 +294,26 @@ def _with(
 ) -> TriedPlan:
     fits = np.asarray(phase.fits(counted, held))
     seconds = np.where(fits, phase.passed(blocks, held)[1], np.inf) if fits.any() else np.full(fits.shape, np.inf)
-    return TriedPlan(of, counted, held, everywhere, seconds)
+    return TriedPlan(choice, counted, held, everywhere, seconds)
 
 
-def _least(some: Sequence[TriedPlan], *, heads: bool) -> tuple[Any, Any]:
+def _least(plans: Sequence[TriedPlan], *, heads: bool) -> tuple[Any, Any]:
     """The least seconds of those that divide attention in one way, and the place of the first that has them."""
-    places = np.array([place for place, one in enumerate(some) if (one.counted == "k") == heads])
-    seconds = np.stack(np.broadcast_arrays(*(some[place].seconds for place in places)))
+    places = np.array([place for place, plan in enumerate(plans) if (plan.counted == "k") == heads])
+    seconds = np.stack(np.broadcast_arrays(*(plans[place].seconds for place in places)))
     return seconds.min(axis=0), places[seconds.argmin(axis=0)]
 
 
 def _seconds(phase: PartitionedPhase, held: CoreResidency, words: Sequence[str]) -> Seconds:
     """Of each operator by each partition, in all steps of each case."""
-    found: dict[Name, dict[int, Any]] = {}
+    found_seconds: dict[Name, dict[int, Any]] = {}
     for word in words:
-        for of in phase.passed(phase.by_word[word], held)[0].timed:
-            for call, seconds in zip(of.block.calls, of.durations, strict=True):
-                by = found.setdefault((call.part, call.name), {})
+        for block in phase.passed(phase.by_word[word], held)[0].timed:
+            for call, seconds in zip(block.block.calls, block.durations, strict=True):
+                by = found_seconds.setdefault((call.part, call.name), {})
                 place = DIVISIONS.index(word)
-                by[place] = by.get(place, 0.0) + _of_cases(phase, seconds * of.block.times)
-    return found
+                by[place] = by.get(place, 0.0) + _of_cases(phase, seconds * block.block.times)
+    return found_seconds
 
 
 def _words(phase: PartitionedPhase, frame: CountingPlan, seconds: Seconds, gather: Seconds) -> PartitionChoice:
@@ -325,49 +327,52 @@ def _gather(phase: PartitionedPhase) -> Seconds:
     """Of what each operator leaves to all cores, by place in `CUTS`, in all steps of each case."""
     size = float(BYTES_BY_FORMAT[phase.precision.activations])
     return {
-        (part.name, of.name): {
+        (part.name, operator.name): {
             which: _of_cases(
                 phase,
-                part.times * phase.closed.exchange(gather_exchange(part, of, phase.plan, size, which), phase.machine, 0.0),
+                part.times
+                * phase.closed.exchange(gather_exchange(part, operator, phase.plan, size, which), phase.machine, 0.0),
             )
             for which in range(len(SLICE_LAYOUTS))
         }
         for part in phase.parts
-        for of in part.operators
+        for operator in part.operators
     }
 
 
-def _cost(of: PartitionChoice, seconds: Seconds, gather: Seconds) -> Any:
+def _cost(choice: PartitionChoice, seconds: Seconds, gather: Seconds) -> Any:
     """Seconds of operators and of what goes to all cores."""
     total: Any = 0.0
     for name, by in gather.items():
-        total = total + sum(np.where(of.words[name] == word, value, 0.0) for word, value in seconds[name].items())
-        total = total + of.gathered[name] * sum((of.cuts[name] == which) * value for which, value in by.items())
+        total = total + sum(np.where(choice.words[name] == word, value, 0.0) for word, value in seconds[name].items())
+        total = total + choice.gathered[name] * sum((choice.cuts[name] == which) * value for which, value in by.items())
     return total
 
 
 def _weights(phase: PartitionedPhase) -> dict[Name, Any]:
     """Weights of each product in the fullest stage, the largest of the model first. [B]"""
-    found, model, pp = {}, phase.model, phase.plan.pp
+    sizes, model, pp = {}, phase.model, phase.plan.pp
     layers = ceil_div(model.layers * 1.0, pp) / model.layers
     for part in phase.parts:
         share = 1 / pp if part.name in END_SEGMENTS else layers * part.times
-        for one in part.operators:
-            if isinstance(one, MatMulOp):
-                size = segment_bytes(replace(part, operators=(one,)), phase.precision)
-                found[part.name, one.name] = size * part.times, size * share
-    return {name: share for name, (_, share) in sorted(found.items(), key=lambda item: -item[1][0])}
+        for operator in part.operators:
+            if isinstance(operator, MatMulOp):
+                size = segment_bytes(replace(part, operators=(operator,)), phase.precision)
+                sizes[part.name, operator.name] = size * part.times, size * share
+    return {name: share for name, (_, share) in sorted(sizes.items(), key=lambda item: -item[1][0])}
 
 
-def _everywhere(weights: Mapping[Name, Any], of: PartitionChoice) -> Any:
+def _everywhere(weights: Mapping[Name, Any], choice: PartitionChoice) -> Any:
     """Of the weights of the fullest stage, those that each core has all of. [B]"""
-    return sum(((of.words[name] == COPIED) * value for name, value in weights.items()), 0.0)
+    return sum(((choice.words[name] == COPIED) * value for name, value in weights.items()), 0.0)
 
 
-def _blocks(phase: PartitionedPhase, of: PartitionChoice) -> tuple[CallBlock, ...]:
+def _blocks(phase: PartitionedPhase, choice: PartitionChoice) -> tuple[CallBlock, ...]:
     """Calls of entries, with the partitions of each entry's case."""
-    of = PartitionChoice(*({name: _plain(_of_entries(phase, value)) for name, value in kind.items()} for kind in of))
-    return partitioned_blocks(phase.parts, phase.by_word, of, phase.plan, float(BYTES_BY_FORMAT[phase.precision.activations]))
+    choice = PartitionChoice(*({name: _plain(_of_entries(phase, value)) for name, value in kind.items()} for kind in choice))
+    return partitioned_blocks(
+        phase.parts, phase.by_word, choice, phase.plan, float(BYTES_BY_FORMAT[phase.precision.activations])
+    )
 
 
 def _of_cases(phase: PartitionedPhase, seconds: Any) -> Any:

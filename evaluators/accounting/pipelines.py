@@ -79,12 +79,12 @@ def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = 
     Only detailed ones keep their blocks.
     """
     machine, reader, laid = tile_core_machine(design.chip), READERS[fidelity], _laid(design, job)
-    of, ttft = _passed(design, job, "prefill", *laid["prefill"], reader)
-    first = _phase("prefill", machine, of, job.copies, ttft, laid["prefill"][1], job.prompt_starts, detailed)
-    of, decoding = _passed(design, job, "decode", *laid["decode"], reader)
+    staged_pass, ttft = _passed(design, job, "prefill", *laid["prefill"], reader)
+    first = _phase("prefill", machine, staged_pass, job.copies, ttft, laid["prefill"][1], job.prompt_starts, detailed)
+    staged_pass, decoding = _passed(design, job, "decode", *laid["decode"], reader)
     _, together = _together(_instances(design.chip, design.mapping.decode), design.mapping.decode, job)
     passes = ceil_div(job.requests, together)
-    token = _phase("decode", machine, of, job.steps * passes, decoding, laid["decode"][1], job.step_starts, detailed)
+    token = _phase("decode", machine, staged_pass, job.steps * passes, decoding, laid["decode"][1], job.step_starts, detailed)
     return first, token._replace(asked=job.requests / (passes * together))
 
 
@@ -97,13 +97,15 @@ def _passed(
     instances = _instances(chip, plan)
     turns, tokens = (1.0, job.prompts) if phase == "prefill" else _together(instances, plan, job)
     crossing = tokens * job.model.hidden * BYTES_BY_FORMAT[mapping.precision.activations]
-    here = CoreResidency(*(spread_over_entries(value, starts, entries) for value in held))
-    of = pass_through_stages(job.model, laid, crossing, tile_core_machine(chip), _way(chip, plan), plan, here, reader)
+    residency = CoreResidency(*(spread_over_entries(value, starts, entries) for value in held))
+    staged_pass = pass_through_stages(
+        job.model, laid, crossing, tile_core_machine(chip), _way(chip, plan), plan, residency, reader
+    )
     if phase == "decode":
-        return of, reduce_per_case(np.add, job.steps * maximum(of.seconds, turns * of.stage), starts)
-    stage = of.stage
-    fill = reduce_per_case(np.maximum, of.seconds - stage, starts)
-    return of, reduce_per_case(np.add, ceil_div(job.copies, instances) * stage, starts) + fill
+        return staged_pass, reduce_per_case(np.add, job.steps * maximum(staged_pass.seconds, turns * staged_pass.stage), starts)
+    stage = staged_pass.stage
+    fill = reduce_per_case(np.maximum, staged_pass.seconds - stage, starts)
+    return staged_pass, reduce_per_case(np.add, ceil_div(job.copies, instances) * stage, starts) + fill
 
 
 def _entries(design: Design, job: BatchArrays, phase: str) -> tuple[PipelinePlan, Any, int]:
@@ -115,7 +117,7 @@ def _entries(design: Design, job: BatchArrays, phase: str) -> tuple[PipelinePlan
 
 def _laid(design: Design, job: BatchArrays) -> dict[str, tuple[tuple[CallBlock, ...], CoreResidency]]:
     """Calls of the steps and core memory of each phase; open partitions are chosen."""
-    found, open_ = {}, []
+    laid_phases, open_ = {}, []
     for phase in ("prefill", "decode"):
         plan = getattr(design.mapping, phase)
         if plan.partition == AUTO:
@@ -123,10 +125,10 @@ def _laid(design: Design, job: BatchArrays) -> dict[str, tuple[tuple[CallBlock, 
             continue
         tokens = _tokens(job, phase, plan, _instances(design.chip, plan))
         laid = _blocks(job, phase, plan, design.mapping.precision, tokens, _group(design, plan))
-        found[phase] = laid, _held(design, job, phase)
+        laid_phases[phase] = laid, _held(design, job, phase)
     phases = [_left_open(design, job, phase) for phase in open_]
     chosen = settle_partitions(design, job, lambda: tuple(choose_partitions(phases))) if open_ else ()
-    return found | {name: partitioned_phase(phase, one) for name, phase, one in zip(open_, phases, chosen, strict=True)}
+    return laid_phases | {name: partitioned_phase(phase, one) for name, phase, one in zip(open_, phases, chosen, strict=True)}
 
 
 def settle_open_choices(design: Design, job: BatchArrays) -> None:
@@ -175,11 +177,11 @@ def layout_limits(design: Design, job: BatchArrays) -> list[Limit]:
 
 def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
     """Breakdown rows of one phase: one per call, and one for transfers between stages."""
-    found = breakdown.breakdown_rows(
+    breakdown_rows = breakdown.breakdown_rows(
         phase.name, phase.runs, phase.timed, phase.machine, phase.away, partial(jobs_of_tiles.time_by_resource, fidelity),
-        asked=phase.asked, chosen=_chosen(phase.machine),
+        useful_times=phase.asked, chosen=_chosen(phase.machine),
     )  # fmt: skip
-    return found + stage_transfer_rows(phase.name, phase.runs, phase.between)
+    return breakdown_rows + stage_transfer_rows(phase.name, phase.runs, phase.between)
 
 
 def die_and_system_area(design: Design) -> tuple[Any, Any]:
@@ -205,14 +207,14 @@ def usage_metrics(design: Design, job: BatchArrays, prefill: PhaseCost, decode: 
 def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> EnergyIntervals:
     """Energy and time of each phase. [J], [s]"""
     width = float(BYTES_BY_FORMAT[design.mapping.precision.activations])
-    return [(dynamic_energy(of.activity or Activity(), design.chip, width), of.seconds) for of in phases]
+    return [(dynamic_energy(phase.activity or Activity(), design.chip, width), phase.seconds) for phase in phases]
 
 
-def pass_rows(phase: str, of: StagedPass, weights: Any, machine: HardwareModel) -> list[BreakdownRow]:
+def pass_rows(phase: str, staged_pass: StagedPass, weights: Any, machine: HardwareModel) -> list[BreakdownRow]:
     """Breakdown rows of a forward pass through all stages, times `weights`; they add up to its time."""
     return [
-        *breakdown.breakdown_rows(phase, weights, of.timed, machine, of.away, chosen=_chosen(machine)),
-        *stage_transfer_rows(phase, weights, of.between),
+        *breakdown.breakdown_rows(phase, weights, staged_pass.timed, machine, staged_pass.away, chosen=_chosen(machine)),
+        *stage_transfer_rows(phase, weights, staged_pass.between),
     ]
 
 
@@ -232,7 +234,7 @@ def limits(design: Design, job: BatchArrays, prefill: PhaseCost, decode: PhaseCo
     return _limits(design, job, prefill.held, decode.held)
 
 
-def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, ...]) -> str:
+def remedy_text(worst: Infeasibility, design: Design, arrays: tuple[BatchArrays, ...]) -> str:
     """Remedy text: the smallest parallelism that fits, or group sides that divide the mesh."""
     if sides := on_groups.remedy_text(worst.limit, {name: getattr(design.mapping, name) for name in ("prefill", "decode")}):
         return sides
@@ -240,7 +242,7 @@ def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, 
     def limits(trial: Design) -> list[Limit]:
         return [
             limit
-            for job in asked
+            for job in arrays
             for limit in _limits(trial, job, *(_held(trial, job, name) for name in ("prefill", "decode")))
         ]
 
@@ -301,19 +303,26 @@ def _filled(plan: PipelinePlan, held: CoreResidency) -> tuple[tuple[str, Any], .
 
 def _limits(design: Design, job: BatchArrays, *held: CoreResidency) -> list[Limit]:
     chip, mapping = _of(design)
-    found = []
-    for name, plan, here in zip(("prefill", "decode"), (mapping.prefill, mapping.decode), held, strict=True):
-        found += plan_limits(chip, name, plan, here, here.cached, job.model.layers, group_count(chip, plan))
-        found += on_groups.group_side_limits(name, plan)
-    return found
+    limits = []
+    for name, plan, residency in zip(("prefill", "decode"), (mapping.prefill, mapping.decode), held, strict=True):
+        limits += plan_limits(chip, name, plan, residency, residency.cached, job.model.layers, group_count(chip, plan))
+        limits += on_groups.group_side_limits(name, plan)
+    return limits
 
 
 def _phase(
-    name: str, machine: HardwareModel, of: StagedPass, runs: Any, seconds: Any, held: CoreResidency, starts: Any, detailed: bool
+    name: str,
+    machine: HardwareModel,
+    staged_pass: StagedPass,
+    runs: Any,
+    seconds: Any,
+    held: CoreResidency,
+    starts: Any,
+    detailed: bool,
 ) -> PhaseCost:
     return PhaseCost(
-        name, machine, of.timed if detailed else (), of.away, runs, of.between, seconds, held,
-        lambda: sum_per_case(of.activity * runs, starts),
+        name, machine, staged_pass.timed if detailed else (), staged_pass.away, runs, staged_pass.between, seconds, held,
+        lambda: sum_per_case(staged_pass.activity * runs, starts),
     )  # fmt: skip
 
 
@@ -340,11 +349,12 @@ def _held(
     chip, mapping = _of(design)
     plan = plan or (mapping.prefill if phase == "prefill" else mapping.decode)
     if plan.partition == AUTO:
-        some = [_held(design, job, phase, plan_with_partition(plan, word)) for word in offered_partitions(plan)]
-        found: CoreResidency = select_values(
-            some, np.stack(np.broadcast_arrays(*(_has_room(chip, one) for one in some))).argmax(axis=0)
+        residencies = [_held(design, job, phase, plan_with_partition(plan, word)) for word in offered_partitions(plan)]
+        residency: CoreResidency = select_values(
+            residencies,
+            np.stack(np.broadcast_arrays(*(_has_room(chip, residency) for residency in residencies))).argmax(axis=0),
         )
-        return found
+        return residency
     instances = _instances(chip, plan)
     if phase == "prefill":
         tokens = reduce_per_case(np.maximum, job.prompts, job.prompt_starts)
@@ -397,11 +407,11 @@ def _parts(model: Model, phase: str) -> tuple[Segment, ...]:
 
 @memoize
 def _blocks(
-    job: BatchArrays, phase: str, plan: PipelinePlan, precision: FormatPlan, tokens: Any, on: GroupChip | None = None,
+    job: BatchArrays, phase: str, plan: PipelinePlan, precision: FormatPlan, tokens: Any, chip: GroupChip | None = None,
     apart: bool = False,
 ) -> tuple[CallBlock, ...]:  # fmt: skip
     """Calls of a forward pass: for each distinct prompt, or for a micro-batch of each segment; `tokens` as of `_tokens`."""
-    return group_blocks(job.model, _step(job, tokens), plan, precision, on=on, apart=apart)
+    return group_blocks(job.model, _step(job, tokens), plan, precision, chip=chip, apart=apart)
 
 
 def _tokens(job: BatchArrays, phase: str, plan: PipelinePlan, instances: Any) -> Any:

@@ -65,7 +65,7 @@ RATED_POWER_METRICS = ("tdp", "power_density")
 def _of_phases(chip: Chip, spent: EnergyIntervals, tokens: Any, chips: Any, decode_cores: Any, peak: Any) -> dict[str, Any]:
     """Metrics of phases, with functions for the expensive ones."""
     idle = energy.static_power(chip, decode_cores)
-    seconds, dynamic = [of[1] for of in spent], [of[0] for of in spent]
+    seconds, dynamic = [phase_energy[1] for phase_energy in spent], [phase_energy[0] for phase_energy in spent]
     for joules, took in spent:
         peak = maximum(peak, joules / maximum(took, NOTHING))
     latency = sum_nonzero(seconds)
@@ -106,10 +106,10 @@ def kernel_power_metrics(chip: Chip, dynamic: Callable[[], Any], seconds: Any, *
     def work() -> dict[str, Any]:
         joules = dynamic() + chips * energy.static_power(chip) * seconds
         mean = joules / maximum(seconds, NOTHING)
-        found = {"energy": joules, "power": mean, "peak_power": mean}
+        work = {"energy": joules, "power": mean, "peak_power": mean}
         if not whole:
-            return found
+            return work
         rated = energy.peak_design_power(chip)
-        return found | {"tdp": rated, "power_density": rated / area.total_area(chip)}
+        return work | {"tdp": rated, "power_density": rated / area.total_area(chip)}
 
     return lazy_metrics((*KERNEL_POWER_METRICS, *RATED_POWER_METRICS) if whole else KERNEL_POWER_METRICS, work)

@@ -57,10 +57,10 @@ def profile_of_phases(spent: EnergyIntervals, names: Sequence[str], rest: float)
     >>> found.instants.tolist(), found.watts.tolist(), found.energy
     ([0.0, 2.0, 5.0], [4.0, 2.0], 14.0)
     """
-    joules, seconds = (np.array([float(np.squeeze(of[kind])) for of in spent]) for kind in (0, 1))
-    some = np.flatnonzero(seconds > 0)
-    watts = joules[some] / seconds[some] + rest
-    return PowerProfile(np.cumsum([0.0, *seconds[some]]), watts, tuple(names[int(place)] for place in some))
+    joules, seconds = (np.array([float(np.squeeze(phase_energy[kind])) for phase_energy in spent]) for kind in (0, 1))
+    active_phases = np.flatnonzero(seconds > 0)
+    watts = joules[active_phases] / seconds[active_phases] + rest
+    return PowerProfile(np.cumsum([0.0, *seconds[active_phases]]), watts, tuple(names[int(place)] for place in active_phases))
 
 
 def profile_of_intervals(starts: Array, ends: Array, watts: Array, rest: float, first: float, last: float) -> PowerProfile:

@@ -103,40 +103,53 @@ def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = 
 
     def passed(name: str, at: StepCounts, turns: Any, generated: Any = 0.0, reader: CostModel = reader) -> RegionPass:
         place = places[name]
-        of = region_blocks(job.model, at, replace(place, mesh=evaluated_mesh(place.mesh)), mapping, generated)
+        blocks = region_blocks(job.model, at, replace(place, mesh=evaluated_mesh(place.mesh)), mapping, generated)
         if is_left_open(getattr(mapping, name)):
-            of = with_candidates(of, region_candidates(design.chip, getattr(mapping, name), place.mesh))
+            blocks = with_candidates(blocks, region_candidates(design.chip, getattr(mapping, name), place.mesh))
         stream = _stream(design, job, name, place, fidelity)
-        return pass_through_regions(of, job.model, place, mapping.simulated_layers, machine, reader, stream, turns)
+        return pass_through_regions(blocks, job.model, place, mapping.simulated_layers, machine, reader, stream, turns)
 
-    def phase(name: str, of: RegionPass, runs: Any, seconds: Any, starts: Any, asked: Any = 1.0) -> PhaseCost:
-        held, timed = _held(design, job, name, places[name]), of.timed if detailed else ()
-        away = None if of.away is None else tuple((of.away,) * len(one.block.calls) for one in timed)
+    def phase(name: str, region_pass: RegionPass, runs: Any, seconds: Any, starts: Any, useful_times: Any = 1.0) -> PhaseCost:
+        held, timed = _held(design, job, name, places[name]), region_pass.timed if detailed else ()
+        away = (
+            None
+            if region_pass.away is None
+            else tuple((region_pass.away,) * len(timed_block.block.calls) for timed_block in timed)
+        )
         return PhaseCost(
-            name, machine, timed, away, runs, None, seconds, held, sum_per_case(of.activity * runs, starts), asked=asked
+            name,
+            machine,
+            timed,
+            away,
+            runs,
+            None,
+            seconds,
+            held,
+            sum_per_case(region_pass.activity * runs, starts),
+            asked=useful_times,
         )
 
     requests = _by_entry(job, "prefill", reduce_per_case(np.add, job.copies, job.prompt_starts))
     pairs = per_reach(job.model, lambda reach: reach.after(job.past, job.prompts))
     past = per_reach(job.model, lambda reach: reach.seen(job.past))
-    of = passed("prefill", StepCounts("prefill", job.prompts, 1.0, pairs, past), minimum(requests, places["prefill"].count))
-    fill = reduce_per_case(np.maximum, of.seconds - of.stage, job.prompt_starts)
-    ttft = reduce_per_case(np.add, job.copies * of.stage, job.prompt_starts) + fill
-    first = phase("prefill", of, job.copies, ttft, job.prompt_starts)
+    blocks = passed("prefill", StepCounts("prefill", job.prompts, 1.0, pairs, past), minimum(requests, places["prefill"].count))
+    fill = reduce_per_case(np.maximum, blocks.seconds - blocks.stage, job.prompt_starts)
+    ttft = reduce_per_case(np.add, job.copies * blocks.stage, job.prompt_starts) + fill
+    first = phase("prefill", blocks, job.copies, ttft, job.prompt_starts)
 
     def decoded(most: Any, reader: CostModel) -> tuple[Any, Any, RegionPass, Any]:
         """Micro-batches, at most so many, requests of each, a pass of one, and a step of all. [s]"""
         turns, together = micro_batch_counts(job.requests, most)
         at = StepCounts("decode", together, together, together * job.context, together * job.context)
-        of = passed("decode", at, turns, job.generated, reader)
-        return turns, together, of, maximum(of.seconds, turns * of.stage)
+        region_pass = passed("decode", at, turns, job.generated, reader)
+        return turns, together, region_pass, maximum(region_pass.seconds, turns * region_pass.stage)
 
     most = places["decode"].count
     if design.chip.hbm is not None:  # weights come once for each micro-batch
-        most = fastest_micro_batch_count(most, lambda some: decoded(some, cost_model("analytical"))[-1])
-    turns, together, of, step = decoded(most, reader)
+        most = fastest_micro_batch_count(most, lambda count: decoded(count, cost_model("analytical"))[-1])
+    turns, together, blocks, step = decoded(most, reader)
     token = phase(
-        "decode", of, job.steps * turns, reduce_per_case(np.add, job.steps * step, job.step_starts), job.step_starts,
+        "decode", blocks, job.steps * turns, reduce_per_case(np.add, job.steps * step, job.step_starts), job.step_starts,
         job.requests / (turns * together),
     )  # fmt: skip
     moved = _transition(design, job, machine, fidelity)
@@ -145,10 +158,10 @@ def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = 
 
 def submesh_obstacle(design: Design) -> str:
     """Why no submesh can represent this design, and the setting to change; empty string if one can."""
-    said = (
+    reason = (
         "chip.hbm, main memory at an edge, of which no submesh has a share; remove it, as chip=wse2, or simulate the whole mesh"
     )
-    return f"{said}, fidelity=events" if _chip(design).hbm is not None else ""
+    return f"{reason}, fidelity=events" if _chip(design).hbm is not None else ""
 
 
 def _by_entry(job: BatchArrays, phase: str, values: Any) -> Any:
@@ -198,9 +211,9 @@ def usage_metrics(design: Design, job: BatchArrays, *phases: PhaseCost) -> dict[
     latency = prefill.seconds + moved.seconds + decode.seconds
     place = _regions(design, job.model)["decode"]
     room = [
-        maximum(chip.core.sram - of.total + of.kv, 0.0) // maximum(of.per_token, 1.0)
-        for of in decode.held
-        if np.any(of.per_token)
+        maximum(chip.core.sram - memory.total + memory.kv, 0.0) // maximum(memory.per_token, 1.0)
+        for memory in decode.held
+        if np.any(memory.per_token)
     ]
     return {
         "relayout_time": moved.seconds,
@@ -212,13 +225,15 @@ def usage_metrics(design: Design, job: BatchArrays, *phases: PhaseCost) -> dict[
         ),
         **rated_energies(chip.power, prefill.seconds, decode.seconds, latency, job.prompt_tokens, job.output_tokens),
         **power_metrics(chip, lambda: energy_and_time(design, job, prefill, moved, decode), job.output_tokens),
-        **_memory(chip, job.model, mapping.precision, sum(of.activity.memory_bytes for of in phases if of.activity), latency),
+        **_memory(
+            chip, job.model, mapping.precision, sum(phase.activity.memory_bytes for phase in phases if phase.activity), latency
+        ),
     }
 
 
 def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> EnergyIntervals:
     """Energy and time of each phase. [J], [s]"""
-    return [(dynamic_energy(of.activity or Activity(), design.chip), of.seconds) for of in phases]
+    return [(dynamic_energy(phase.activity or Activity(), design.chip), phase.seconds) for phase in phases]
 
 
 def _memory(chip: Chip, model: Model, precision: FormatPlan, nbytes: Any, seconds: Any) -> dict[str, Any]:
@@ -241,18 +256,18 @@ def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
             return []
         assert phase.activity is not None
         moved = phase.activity
-        value, sent, loaded = (float(np.max(of)) for of in (phase.seconds, moved.sent_bytes, moved.memory_bytes))
+        value, sent, loaded = (float(np.max(amount)) for amount in (phase.seconds, moved.sent_bytes, moved.memory_bytes))
         sent += loaded  # over links as well
         return [
             BreakdownRow("transition", "layouts", "reshuffle", "", 0.0, loaded, 0.0, "words", value, {"words": value}, sent, {})
         ]
-    found = []
+    rows = []
     assert phase.machine.fabric is not None
-    for place, of in enumerate(phase.timed):
-        aways = phase.away[place] if phase.away else (0.0,) * len(of.costs)
-        each = zip(of.block.calls, of.costs, of.durations, of.resident, aways, strict=True)
+    for place, block in enumerate(phase.timed):
+        aways = phase.away[place] if phase.away else (0.0,) * len(block.costs)
+        each = zip(block.block.calls, block.costs, block.durations, block.resident, aways, strict=True)
         for call, cost, duration, ahead, away in each:
-            kernel, times = call.kernel, phase.runs * of.block.times
+            kernel, times = call.kernel, phase.runs * block.block.times
             assert kernel is not None
             assert cost.activity is not None
             split = time_by_cause(kernel, phase.machine, fidelity)
@@ -271,11 +286,11 @@ def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
             flop = float(np.sum(times * phase.asked * call.flop))
             excess = None if parse_fidelity(fidelity)[1] else _excess(call, cost.activity, times, phase.asked)
             row = BreakdownRow(phase.name, call.part, call.name, shape, flop, nbytes, early, bound, total, parts, sent, excess)
-            found.append(row)
-    return found
+            rows.append(row)
+    return rows
 
 
-def _excess(call: KernelCall, done: Activity, times: Any, asked: Any) -> dict[str, float]:
+def _excess(call: KernelCall, done: Activity, times: Any, useful_times: Any) -> dict[str, float]:
     """What cores execute of a call beside useful operations, by cause; of vectors only where their work is useful.
 
     Requests that no region has, where their number is no multiple, are padding.
@@ -284,16 +299,16 @@ def _excess(call: KernelCall, done: Activity, times: Any, asked: Any) -> dict[st
     assert kernel is not None
     counted = done.macs if kernel.kind in ("gemm", "gemv") or not np.any(call.flop) else done.elements
     executed = 2.0 * counted * (kernel.times * kernel.copies)
-    useful = (call.flop * asked, call.masked * asked, call.repeated * asked)
+    useful = (call.flop * useful_times, call.masked * useful_times, call.repeated * useful_times)
     return excess_by_cause(*(float(np.sum(times * value)) for value in (executed, *useful)))
 
 
-def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, ...]) -> str:
+def remedy_text(worst: Infeasibility, design: Design, arrays: tuple[BatchArrays, ...]) -> str:
     """Remedy text for each phase that violates the limit."""
     if worst.limit == "chip.hbm.capacity":
         return "all weights are in main memory: enlarge it (chip.hbm.capacity), or choose a smaller model"
     if worst.limit == "mapping.simulated_layers":
-        layers = min(job.model.layers for job in asked)
+        layers = min(job.model.layers for job in arrays)
         whole = "all layers are read from main memory here: mapping.simulated_layers=0"
         few = f"the model has {layers} layers: mapping.simulated_layers=0 keeps all"
         return whole if _chip(design).hbm is not None else few
@@ -302,7 +317,7 @@ def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, 
 
         def limits(changes: dict[str, Any], phase: str = phase) -> list[Limit]:
             trial = replace_leaves(design, changes)
-            return [limit for job in asked for limit in _limits(trial, job, only=phase)]
+            return [limit for job in arrays for limit in _limits(trial, job, only=phase)]
 
         if all(np.all(limit.need <= limit.have) for limit in limits({})):
             continue
@@ -373,24 +388,24 @@ def _transition(design: Design, job: BatchArrays, machine: HardwareModel, fideli
     chip, mapping, places = _chip(design), _mapping(design), _regions(design, job.model)
     resident = where(mapping.simulated_layers == 0, 1.0, mapping.simulated_layers / job.model.layers)
     cached: Any = 0.0  # in values of 16 bits
-    said = mapping.precision
-    for of in sequence_memory(job.model):
-        kind = of.layer
-        values = kind.times * sum(kv_widths(kind.of, mapping.kv_heads)) * (BYTES_BY_FORMAT[said.kv] / VALUE)
+    precision = mapping.precision
+    for memory in sequence_memory(job.model):
+        kind = memory.layer
+        values = kind.times * sum(kv_widths(kind.of, mapping.kv_heads)) * (BYTES_BY_FORMAT[precision.kv] / VALUE)
         cached = cached + value_at_reach(job.prompt_kept, kind.reach) * values
         cached = cached + value_at_reach(job.prompt_kept, kind.indexed) * (
-            kind.times * of.scores * (BYTES_BY_FORMAT[index_format(said)] / VALUE)
+            kind.times * memory.scores * (BYTES_BY_FORMAT[index_format(precision)] / VALUE)
         )
     if fixed_bytes_per_sequence(job.model, VALUE):
         cached = cached + job.sequences * (fixed_bytes_per_sequence(job.model, VALUE) / VALUE)
-    weights = model_weight_bytes(job.model, said) / VALUE * resident
+    weights = model_weight_bytes(job.model, precision) / VALUE * resident
     before, after = places["prefill"], places["decode"]
     same = (before.mesh.rows == after.mesh.rows) * (before.mesh.cols == after.mesh.cols) * (before.count == after.count)
     moved = where(same, 0.0, 1.0)
 
     def reshuffled(values: Any) -> KernelCost:
-        on, into = _rectangle(before, chip), _rectangle(after, chip)
-        kernel = MeshKernel("", "", "move", "reshuffle", GemmShape(1.0, 1, values), on, {"into": into})
+        rectangle, into = _rectangle(before, chip), _rectangle(after, chip)
+        kernel = MeshKernel("", "", "move", "reshuffle", GemmShape(1.0, 1, values), rectangle, {"into": into})
         cost = READERS["analytical"].kernel(kernel, machine)
         return KernelCost(cost.seconds * moved, cost.activity * moved)
 
@@ -447,19 +462,21 @@ def _held(design: Design, job: BatchArrays, phase: str, place: Region) -> tuple[
     if phase == "prefill":
         longest = reduce_per_case(np.maximum, job.prompts, job.prompt_starts)
         cached, past = ceil_div(job.prompt_kept, place.mesh.rows), per_reach(job.model, lambda reach: reach.seen(job.past))
-        found = region_core_memory(
+        core_memory = region_core_memory(
             job.model, place, mapping, tokens=longest, cached=cached, scores=True, sequences=job.sequences, past=past
         )
     else:
         rows, cols = (_fullest(job, mapping, lines) for lines in (place.mesh.rows, place.mesh.cols))
-        found = region_core_memory(
+        core_memory = region_core_memory(
             job.model, place, mapping, tokens=1.0, cached=rows, scores=False, across=cols, sequences=job.sequences
         )
     if chip.hbm is None:
-        return found
+        return core_memory
     plan = getattr(mapping, phase).prefetch
     cap = 0.0 if plan is None or plan.policy == "none" else plan.share
-    return with_streamed_weights(found[0], chip.core.sram, cap), with_streamed_weights(found[1], chip.core.sram, cap)
+    return with_streamed_weights(core_memory[0], chip.core.sram, cap), with_streamed_weights(
+        core_memory[1], chip.core.sram, cap
+    )
 
 
 def _fullest(job: BatchArrays, mapping: Mapping, lines: Any) -> Any:
@@ -471,16 +488,21 @@ def _limits(design: Design, job: BatchArrays, only: str = "") -> list[Limit]:
     chip, mapping = _chip(design), _mapping(design)
     refuse_unsupported_formats(mapping.precision)
     places = _regions(design, job.model)
-    found = []
+    limits = []
     if chip.hbm is not None:
         weights = model_weight_bytes(job.model, mapping.precision)
-        found.append(Limit("chip.hbm.capacity", weights, chip.hbm.capacity, "B", (("weights", weights),)))
-    layers, some = job.model.layers * 1.0, mapping.simulated_layers * 1.0
+        limits.append(Limit("chip.hbm.capacity", weights, chip.hbm.capacity, "B", (("weights", weights),)))
+    layers, resident_layers = job.model.layers * 1.0, mapping.simulated_layers * 1.0
     if chip.hbm is None:
-        found.append(Limit("mapping.simulated_layers", some, layers, "1"))
+        limits.append(Limit("mapping.simulated_layers", resident_layers, layers, "1"))
     else:  # none stands for another: what is not on the chip comes from main memory
-        found.append(
-            Limit("mapping.simulated_layers", maximum(layers, some), where(some == 0, layers, minimum(layers, some)), "1")
+        limits.append(
+            Limit(
+                "mapping.simulated_layers",
+                maximum(layers, resident_layers),
+                where(resident_layers == 0, layers, minimum(layers, resident_layers)),
+                "1",
+            )
         )
     for name, plan in phase_plans(mapping):
         if only and name != only:
@@ -495,23 +517,27 @@ def _limits(design: Design, job: BatchArrays, only: str = "") -> list[Limit]:
                 ("buffers", items.buffers),
                 *((("states", items.states),) if np.any(items.states) else ()),
             )
-            found.append(Limit("chip.core.sram", items.total, chip.core.sram, "B", parts))
-        found.append(Limit("chip.mesh.rows", mesh.rows, chip.mesh.rows, "1"))
-        found.append(Limit("chip.mesh.cols", mesh.cols, chip.mesh.cols, "1"))
+            limits.append(Limit("chip.core.sram", items.total, chip.core.sram, "B", parts))
+        limits.append(Limit("chip.mesh.rows", mesh.rows, chip.mesh.rows, "1"))
+        limits.append(Limit("chip.mesh.cols", mesh.cols, chip.mesh.cols, "1"))
         room = (chip.mesh.rows // mesh.rows) * (chip.mesh.cols // mesh.cols)
-        found.append(Limit(f"mapping.{name}.regions", maximum(plan.regions, 1), maximum(room, 1.0), "1"))
+        limits.append(Limit(f"mapping.{name}.regions", maximum(plan.regions, 1), maximum(room, 1.0), "1"))
         least, paths = algorithm_needs(chip, plan, name, mesh)
-        found.append(Limit(f"mapping.{name}.rows", least, minimum(mesh.rows, mesh.cols), "1"))
-        found.append(Limit("chip.noc.routing_paths", paths, chip.noc.routing_paths, "1"))
+        limits.append(Limit(f"mapping.{name}.rows", least, minimum(mesh.rows, mesh.cols), "1"))
+        limits.append(Limit("chip.noc.routing_paths", paths, chip.noc.routing_paths, "1"))
         if name == "prefill":
-            found.append(chunk_limit("mapping.prefill.cols", _chunks(mesh)))
-    return found
+            limits.append(chunk_limit("mapping.prefill.cols", _chunks(mesh)))
+    return limits
 
 
 def _shape(kernel: MeshKernel) -> str:
     m, k, n = (float(np.ravel(value)[0]) for value in (kernel.shape.m, kernel.shape.k, kernel.shape.n))
-    on = f"{float(np.ravel(kernel.mesh.rows)[0]):.0f} x {float(np.ravel(kernel.mesh.cols)[0]):.0f} cores"
-    return f"{m:.0f} x {k:.0f} x {n:.0f} on {on}" if kernel.kind in ("gemm", "gemv") else f"{m:.0f} x {k:.0f} on {on}"
+    cores_text = f"{float(np.ravel(kernel.mesh.rows)[0]):.0f} x {float(np.ravel(kernel.mesh.cols)[0]):.0f} cores"
+    return (
+        f"{m:.0f} x {k:.0f} x {n:.0f} on {cores_text}"
+        if kernel.kind in ("gemm", "gemv")
+        else f"{m:.0f} x {k:.0f} on {cores_text}"
+    )
 
 
 def _chip(design: Design) -> Chip:

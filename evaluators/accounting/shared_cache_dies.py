@@ -62,30 +62,30 @@ def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = 
 
 def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
     """Breakdown rows of one phase; equal operators of two layer kinds are merged."""
-    found: dict[tuple[str, str], BreakdownRow] = {}
-    for of in phase.timed:
-        split, many = partial(jobs.time_by_resource, fidelity), {"dies": phase.dies, "asked": phase.dies * phase.asked}
+    rows: dict[tuple[str, str], BreakdownRow] = {}
+    for timed_block in phase.timed:
+        split, many = partial(jobs.time_by_resource, fidelity), {"dies": phase.dies, "useful_times": phase.dies * phase.asked}
         for row in breakdown.breakdown_rows(
-            phase.name, 1.0, [of], phase.machine, split=split, left=crossings.sent_bytes, **many
+            phase.name, 1.0, [timed_block], phase.machine, split=split, left=crossings.sent_bytes, **many
         ):
-            row = replace(row, segment=of.block.calls[0].part)
+            row = replace(row, segment=timed_block.block.calls[0].part)
             key = row.segment, row.operator
-            found[key] = merge_rows(found[key], row) if key in found else row
-    return list(found.values())
+            rows[key] = merge_rows(rows[key], row) if key in rows else row
+    return list(rows.values())
 
 
-def _of_design(design: Design, asked: ReplicaWork, of: DieSplit, fidelity: str) -> Alone:
+def _of_design(design: Design, work: ReplicaWork, die_split: DieSplit, fidelity: str) -> Alone:
     mapping = design.mapping
     passed, formats = mapping.stack.attention_passes, mapping.precision
     rates = design.chip.core.rates
-    found: Alone = _own(asked, of, _machine(design, asked.plan), formats, rates, passed, fidelity)
-    return found
+    found_design: Alone = _own(work, die_split, _machine(design, work.plan), formats, rates, passed, fidelity)
+    return found_design
 
 
 @memoize
 def _own(
-    asked: ReplicaWork,
-    of: DieSplit,
+    work: ReplicaWork,
+    die_split: DieSplit,
     machine: HardwareModel,
     precision: FormatPlan,
     rates: FormatRates | None,
@@ -99,20 +99,20 @@ def _own(
         return CallBlock(part.name, calls, equal_call_index(calls), breadth_first_order(calls), float(part.times))
 
     def sums(parts: list[TimedBlock]) -> tuple[Any, Activity, float]:
-        done = device_activity(tuple(of.block for of in parts), passed, machine.cache)
+        done = device_activity(tuple(part.block for part in parts), passed, machine.cache)
         activity = Activity(
             macs=done.operands / WORD,  # as if of 16 bits
             elements=done.elements,
             memory_bytes=done.memory_bytes,
             cache_bytes=done.shared_bytes,
         )
-        flop = sum((of.block.times * call.flop for of in parts for call in of.block.calls), 0.0)
-        return sum(of.seconds * of.block.times for of in parts), activity, flop
+        flop = sum((part.block.times * call.flop for part in parts for call in part.block.calls), 0.0)
+        return sum(part.seconds * part.block.times for part in parts), activity, flop
 
-    on = DieContext(
-        asked.model, cover, float(BYTES_BY_FORMAT[precision.activations]), combine_bytes(precision), unchanged_segment
+    context = DieContext(
+        work.model, cover, float(BYTES_BY_FORMAT[precision.activations]), combine_bytes(precision), unchanged_segment
     )
-    return single_die_work(micro_batch_passes(asked, of, on), machine, cost_model(fidelity), sums)[0], ()
+    return single_die_work(micro_batch_passes(work, die_split, context), machine, cost_model(fidelity), sums)[0], ()
 
 
 def _machine(design: Design, phase: str) -> HardwareModel:
@@ -139,7 +139,7 @@ def usage_metrics(design: Design, job: BatchArrays, prefill: PhaseCost, decode: 
     chip, dies = design.chip, die_count(design)
     return {
         "decode_throughput_per_chip": job.output_tokens / decode.seconds / dies,
-        "hbm_used": largest_value(_held(of) for of in (prefill, decode)) * 1.0,
+        "hbm_used": largest_value(_held(phase) for phase in (prefill, decode)) * 1.0,
         **device_rated_energies(chip, dies, job, prefill, decode),
         **power_metrics(chip, lambda: energy_and_time(design, job, prefill, decode), job.output_tokens, chips=dies),
     }
@@ -147,17 +147,22 @@ def usage_metrics(design: Design, job: BatchArrays, prefill: PhaseCost, decode: 
 
 def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> EnergyIntervals:
     """Energy and time of each phase. [J], [s]"""
-    return [(activity_energy(design, of.activity or Activity()), of.seconds) for of in phases]
+    return [(activity_energy(design, phase.activity or Activity()), phase.seconds) for phase in phases]
 
 
-def _done(of: Activity) -> PooledActivity:
+def _done(activity: Activity) -> PooledActivity:
     return PooledActivity(
-        of.macs, WORD * of.macs, of.elements, of.memory_bytes, of.cache_bytes, of.linked_bytes + of.boxed_bytes
+        activity.macs,
+        WORD * activity.macs,
+        activity.elements,
+        activity.memory_bytes,
+        activity.cache_bytes,
+        activity.linked_bytes + activity.boxed_bytes,
     )
 
 
-def _held(of: PhaseCost) -> Any:
-    return sum(value for _, value in of.held[0])
+def _held(cost: PhaseCost) -> Any:
+    return sum(value for _, value in cost.held[0])
 
 
 def activity_energy(design: Design, activity: Activity) -> Any:
@@ -167,8 +172,8 @@ def activity_energy(design: Design, activity: Activity) -> Any:
 
 def engine_peak(design: Design) -> Any:
     """Peak rate of one die's engines for activations and weights in their formats. [FLOP/s]"""
-    said = design.mapping.precision
-    pace = format_product(said.activations, said.weights, design.chip.core.rates).pace
+    precision = design.mapping.precision
+    pace = format_product(precision.activations, precision.weights, design.chip.core.rates).pace
     return 1 / (shared_cache_parts(design.chip, design.mapping)[0].matrix * design.mapping.stack.matrix_efficiency * pace)
 
 
@@ -185,7 +190,10 @@ def memory_capacity(design: Design) -> Any:
 def memory_limits(design: Design, held: Dict[str, Any]) -> list[Limit]:
     """Main-memory limits of both phases."""
     have = memory_capacity(design)
-    return [Limit("chip.hbm.capacity", sum(value for _, value in of), have, "B", of) for of, _ in held.values()]
+    return [
+        Limit("chip.hbm.capacity", sum(value for _, value in bytes_by_use), have, "B", bytes_by_use)
+        for bytes_by_use, _ in held.values()
+    ]
 
 
 def limits(design: Design, job: BatchArrays, *phases: PhaseCost) -> list[Limit]:
@@ -193,6 +201,6 @@ def limits(design: Design, job: BatchArrays, *phases: PhaseCost) -> list[Limit]:
     return [*memory_limits(design, {phase.name: phase.held for phase in phases}), *dies_limits.limits(design, job)]
 
 
-def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, ...]) -> str:
+def remedy_text(worst: Infeasibility, design: Design, arrays: tuple[BatchArrays, ...]) -> str:
     """Remedy text for the most violated limit."""
-    return dies_limits.remedy_text(worst, design, asked)
+    return dies_limits.remedy_text(worst, design, arrays)

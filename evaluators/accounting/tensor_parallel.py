@@ -78,11 +78,11 @@ def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = 
     held = _held(job, mapping.prefill, mapping.precision)
 
     def phase(name: str, plan: TensorParallelPlan, runs: Any, starts: Any) -> PhaseCost:
-        said = job, name, plan, mapping.precision, chip.core.rates
-        of = timed_step(_laid(*said), chip, plan, machine, reader) if detailed else ()
-        took = blocks_seconds(of) if detailed else step_seconds(*said, chip, machine, reader)
+        inputs = job, name, plan, mapping.precision, chip.core.rates
+        step = timed_step(_laid(*inputs), chip, plan, machine, reader) if detailed else ()
+        took = blocks_seconds(step) if detailed else step_seconds(*inputs, chip, machine, reader)
         of_case = reduce_per_case(np.add, runs * took, starts)
-        return PhaseCost(name, machine, of, None, runs, None, of_case, held, None, dies=plan.tp)
+        return PhaseCost(name, machine, step, None, runs, None, of_case, held, None, dies=plan.tp)
 
     return phase("prefill", mapping.prefill, ONCE, None), phase("decode", mapping.decode, job.steps, job.step_starts)
 
@@ -103,14 +103,14 @@ def refuse_kv_head_option(model: Model, *plans: TensorParallelPlan) -> None:
     Raises:
         DesignError: likewise, with the address; a ClashError of phases.
     """
-    said = {plan.kv_heads or UNEVEN_KV_HEADS[0] for plan in plans}
-    if len(said) > 1:
+    kv_heads = {plan.kv_heads or UNEVEN_KV_HEADS[0] for plan in plans}
+    if len(kv_heads) > 1:
         why = "prefill and decode share one KV cache; set the same for both"
         raise IncompatibleOptionsError(f"mapping.decode.kv_heads: {why}", "kv_heads")
     if plans[0].kv_heads is None:
         return
     kinds = [layer.of for layer in layers(model).mixings if layer.of.recurrence is None]
-    if not any(of.kv_heads > 1 and of.latent is None for of in kinds):
+    if not any(kind.kv_heads > 1 and kind.latent is None for kind in kinds):
         raise DesignError(f"mapping.prefill.kv_heads: {model.name} has no KV heads that could be divided otherwise; remove it")
 
 
@@ -120,10 +120,10 @@ def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
 
 
 def timed_step(
-    of: tuple[CallBlock, ...], chip: Chip, plan: TensorParallelPlan, machine: HardwareModel, reader: CostModel
+    blocks: tuple[CallBlock, ...], chip: Chip, plan: TensorParallelPlan, machine: HardwareModel, reader: CostModel
 ) -> tuple[TimedBlock, ...]:
     """Timed blocks of a step under a plan, with its prefetch."""
-    return tuple(block_timeline(of, machine, reader, prefetch=_prefetch(chip, plan)))
+    return tuple(block_timeline(blocks, machine, reader, prefetch=_prefetch(chip, plan)))
 
 
 def step_seconds(
@@ -138,15 +138,15 @@ def step_seconds(
 ) -> Any:
     """Time of a step of a phase, all its blocks. [s]"""
     degrees, which = _degrees(plan.tp)
-    found = None
+    table_seconds = None
     if degrees:
         laid = _structures(job, name, degrees, precision, plan.allreduce, rates, plan.kv_heads, plan.ktree_k)
         peers = None if which is None else plan.tp
-        found = call_table.table_seconds(laid, machine, reader, _prefetch(chip, plan), which, peers)
+        table_seconds = call_table.table_seconds(laid, machine, reader, _prefetch(chip, plan), which, peers)
     return (
         blocks_seconds(timed_step(_laid(job, name, plan, precision, rates), chip, plan, machine, reader))
-        if found is None
-        else found
+        if table_seconds is None
+        else table_seconds
     )
 
 
@@ -154,8 +154,8 @@ def _degrees(tp: Any) -> tuple[tuple[Any, ...], Any]:
     """Degrees of tensor parallelism, and which of them each design has, None of one; no degrees where they are not few."""
     if not isinstance(tp, np.ndarray):
         return (tp,), None
-    found = distinct_values(tp.astype(float, copy=False))
-    return ((), None) if found is None else (tuple(found[0].tolist()), found[1])
+    distinct = distinct_values(tp.astype(float, copy=False))
+    return ((), None) if distinct is None else (tuple(distinct[0].tolist()), distinct[1])
 
 
 def _laid(
@@ -170,8 +170,8 @@ def _held(job: BatchArrays, plan: TensorParallelPlan, precision: FormatPlan) -> 
     degrees, which = _degrees(plan.tp)
     if which is None:
         return _footprint(job, plan.tp, precision, plan.kv_heads)
-    found = _footprint_of_each(job, degrees, precision, plan.kv_heads)
-    leaves = (getattr(found, spec.name) for spec in fields(found))
+    footprint = _footprint_of_each(job, degrees, precision, plan.kv_heads)
+    leaves = (getattr(footprint, spec.name) for spec in fields(footprint))
     return DeviceMemory(
         *(leaf.take(which, axis=-1) if isinstance(leaf, np.ndarray) and leaf.shape[-1] > 1 else leaf for leaf in leaves)
     )
@@ -183,10 +183,10 @@ def _prefetch(chip: Chip, plan: TensorParallelPlan) -> PrefetchSettings:
     return PrefetchSettings(plan.prefetch, where(plan.tp > 1, plan.prefetch_share * chip.l2.size, 0.0))
 
 
-def blocks_seconds(of: tuple[TimedBlock, ...]) -> Any:
+def blocks_seconds(blocks: tuple[TimedBlock, ...]) -> Any:
     """Time of the blocks of a step. [s]"""
     total: Any = 0.0
-    for block in of:
+    for block in blocks:
         total = total + block.seconds * block.block.times
     return total
 
@@ -223,9 +223,9 @@ def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> Ene
 
     def dynamic(phase: PhaseCost) -> Any:
         plan, passes = getattr(mapping, phase.name), mapping.stack.attention_passes
-        of = _laid(job, phase.name, plan, mapping.precision, chip.core.rates)
-        room, on = _room(of, phase.machine.cache), link_energy_inputs(chip.network)
-        done = _done(job, phase.name, plan, mapping.precision, passes, room, chip.core.rates, on)
+        layout = _laid(job, phase.name, plan, mapping.precision, chip.core.rates)
+        room, energy_inputs = _room(layout, phase.machine.cache), link_energy_inputs(chip.network)
+        done = _done(job, phase.name, plan, mapping.precision, passes, room, chip.core.rates, energy_inputs)
         return pooled_dynamic_energy(done, chip) * plan.tp
 
     return [(dynamic(phase), phase.seconds) for phase in phases]
@@ -263,18 +263,25 @@ def idle_die_limits(model: Model, mapping: Mapping) -> list[Limit]:
     """
     have = divisible_units(model)
     plans = {phase: getattr(mapping, phase).tp for phase in ("prefill", "decode")}
-    some = [(phase, tp) for phase, tp in plans.items() if extremes(tp)[1] > have]
-    return [Limit(f"mapping.{phase}.tp", tp * 1.0, have * 1.0, "1") for phase, tp in some]
+    excess = [(phase, tp) for phase, tp in plans.items() if extremes(tp)[1] > have]
+    return [Limit(f"mapping.{phase}.tp", tp * 1.0, have * 1.0, "1") for phase, tp in excess]
 
 
 @memoize_by_identity
 def divisible_units(model: Model) -> int:
     """Largest number of heads or FFN columns in a layer: the most dies that each get a share."""
-    found = layers(model)
-    heads = [of.heads if of.recurrence is None else of.recurrence.heads for of in (layer.of for layer in found.mixings)]
-    experts = [layer.of.experts for layer in found.ffns if layer.of.experts is not None]
-    columns = [layer.of.ffn_intermediate for layer in found.ffns if layer.of.experts is None]
-    columns += [width for of in experts for width in (of.intermediate, of.shared * (of.shared_intermediate or of.intermediate))]
+    found_layers = layers(model)
+    heads = [
+        kind.heads if kind.recurrence is None else kind.recurrence.heads
+        for kind in (layer.of for layer in found_layers.mixings)
+    ]
+    experts = [layer.of.experts for layer in found_layers.ffns if layer.of.experts is not None]
+    columns = [layer.of.ffn_intermediate for layer in found_layers.ffns if layer.of.experts is None]
+    columns += [
+        width
+        for expert in experts
+        for width in (expert.intermediate, expert.shared * (expert.shared_intermediate or expert.intermediate))
+    ]
     return max(1, *heads, *columns)
 
 
@@ -287,28 +294,28 @@ def port_limit(chip: Chip, *plans: TensorParallelPlan) -> Limit:
     return Limit("chip.network.ports", reduce(maximum, needs), chip.network.ports, "1")
 
 
-def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, ...]) -> str:
+def remedy_text(worst: Infeasibility, design: Design, arrays: tuple[BatchArrays, ...]) -> str:
     """Remedy text: the smallest power-of-two TP of both phases that keeps all limits.
 
     If dies would be idle, the largest such TP; if ports are too few for a K-tree, a deeper K-tree of as many dies.
     """
     trees = [phase for phase in ("prefill", "decode") if getattr(design.mapping, phase).allreduce == KTREE]
     for count in range(1, MOST_PHASES + 1) if worst.limit == "chip.network.ports" and trees else ():
-        if _keeps(replace_leaves(design, {f"mapping.{phase}.ktree_k": count for phase in trees}), asked):
+        if _keeps(replace_leaves(design, {f"mapping.{phase}.ktree_k": count for phase in trees}), arrays):
             where_ = "both" if len(trees) > 1 else trees[0]
             return f"use a K-tree of {count} phases: mapping.{where_}.ktree_k={count}"
     powers = [1 << power for power in range(MAX_TP.bit_length())]
     for tp in reversed(powers) if worst.limit == "mapping.prefill.tp" else powers:
         trial = replace_leaves(design, {f"mapping.{phase}.tp": tp for phase in ("prefill", "decode")})
-        if _keeps(trial, asked):
+        if _keeps(trial, arrays):
             return f"use TP {tp}: mapping.both.tp={tp}"
     return f"no TP up to {MAX_TP} fits"
 
 
-def _keeps(trial: Design, asked: tuple[BatchArrays, ...]) -> bool:
+def _keeps(trial: Design, arrays: tuple[BatchArrays, ...]) -> bool:
     """Whether a design keeps all limits."""
-    found = [limit for job in asked for limit in limits(trial, job, *phases(trial, job, "analytical"))]
-    return all(np.all(limit.need <= limit.have) for limit in found)
+    found_limits = [limit for job in arrays for limit in limits(trial, job, *phases(trial, job, "analytical"))]
+    return all(np.all(limit.need <= limit.have) for limit in found_limits)
 
 
 @memoize
@@ -361,18 +368,18 @@ def _done(
     passes: Any,
     cache: DieCache | None,
     rates: FormatRates | None,
-    on: LinkEnergyInputs,
+    inputs: LinkEnergyInputs,
 ) -> PooledActivity:
     """What one device does in a phase of each case."""
     runs, starts = (ONCE, None) if phase == "prefill" else (job.steps, job.step_starts)
     laid = _blocks(job, phase, plan.tp, precision, plan.allreduce, rates, plan.kv_heads, plan.ktree_k)
-    found = device_activity(laid, passes, cache, on)
-    return PooledActivity(*(reduce_per_case(np.add, runs * value, starts) for value in found))
+    activity = device_activity(laid, passes, cache, inputs)
+    return PooledActivity(*(reduce_per_case(np.add, runs * value, starts) for value in activity))
 
 
-def _room(of: tuple[CallBlock, ...], cache: DieCache | None) -> DieCache | None:
+def _room(blocks: tuple[CallBlock, ...], cache: DieCache | None) -> DieCache | None:
     """Smallest cache that leads to the same placement of activations; unchanged for many designs."""
-    sizes = _activations(of)
+    sizes = _activations(blocks)
     if cache is None or sizes is None or not isinstance(cache.size, int | float):
         return cache
     held = bisect_right(sizes, cache.size)
@@ -381,25 +388,25 @@ def _room(of: tuple[CallBlock, ...], cache: DieCache | None) -> DieCache | None:
 
 
 @partial(memoize_by_identity, few=256)
-def _activations(of: tuple[CallBlock, ...]) -> list[float] | None:
+def _activations(blocks: tuple[CallBlock, ...]) -> list[float] | None:
     """Bytes of activations of all calls, ascending; None where they are of many designs. [B]"""
-    sizes = [call.local for block in of for call in block.calls]
+    sizes = [call.local for block in blocks for call in block.calls]
     return sorted(map(float, sizes)) if all(isinstance(size, int | float) for size in sizes) else None
 
 
 def device_activity(
-    of: tuple[CallBlock, ...], passes: Any, cache: DieCache | None, on: LinkEnergyInputs | None = None
+    blocks: tuple[CallBlock, ...], passes: Any, cache: DieCache | None, inputs: LinkEnergyInputs | None = None
 ) -> PooledActivity:
     """Activity of one device in some blocks.
 
     Args:
-        of: blocks, whose leaves broadcast over steps and designs.
+        blocks: blocks, whose leaves broadcast over steps and designs.
         passes: vector passes over each element of K and V in attention.
         cache: beyond which activations are in main memory.
-        on: links that allreduces cross; None where blocks have none.
+        inputs: links that allreduces cross; None where blocks have none.
     """
     macs = operands = elements = memory = shared = linked = 0.0
-    for block in of:
+    for block in blocks:
         done = wide = operations = fetch = read = near = 0.0
         for call in block.calls:
             done, fetch, read, near = done + call.macs, fetch + call.fetch, read + call.fetch, near + call.local
@@ -411,8 +418,8 @@ def device_activity(
         macs, operands = macs + block.times * done, operands + block.times * wide
         elements = elements + block.times * operations
         memory, shared = memory + block.times * fetch, shared + block.times * (read + near)
-        if block.opener is not None and on is not None:
-            linked = linked + block.times * allreduce_hop_bytes(block.opener, on)
+        if block.opener is not None and inputs is not None:
+            linked = linked + block.times * allreduce_hop_bytes(block.opener, inputs)
     return PooledActivity(macs, operands, elements, memory, shared, linked)
 
 

@@ -61,51 +61,57 @@ def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = 
     return many_dies.phases(DIE_KIND, design, job, fidelity, detailed=detailed)
 
 
-def _of_design(design: Design, asked: ReplicaWork, of: DieSplit, fidelity: str) -> Alone:
-    die, said = _die(design, asked.plan)
+def _of_design(design: Design, work: ReplicaWork, die_split: DieSplit, fidelity: str) -> Alone:
+    die, plan = _die(design, work.plan)
     how = design.mapping.precision, fidelity
-    found: Alone | None = shared_dies.find_die_work(_several, asked, of, die, said, *how)
-    return _own(asked, of, die, said, *how) if found is None else found
+    die_work: Alone | None = shared_dies.find_die_work(_several, work, die_split, die, plan, *how)
+    return _own(work, die_split, die, plan, *how) if die_work is None else die_work
 
 
-def request_die_work(design: Design, asked: ReplicaWork, of: DieSplit, fidelity: str) -> None:
+def request_die_work(design: Design, work: ReplicaWork, die_split: DieSplit, fidelity: str) -> None:
     """Request a design's die work for a batch, so that equal work is computed together."""
-    shared_dies.request_die_work(asked, of.alone, *_die(design, asked.plan), design.mapping.precision, fidelity)
+    shared_dies.request_die_work(work, die_split.alone, *_die(design, work.plan), design.mapping.precision, fidelity)
 
 
 @memoize_by_identity
 def _die(design: Design, plan: str) -> tuple[Chip, whole_chip.KernelPlan]:
     """A die, and its plan's kernel settings."""
     activation_bytes(design.mapping)  # refuses what tiles do not take
-    of = getattr(design.mapping, plan)
-    return single_die_chip(design.chip), whole_chip.KernelPlan(of.attention, of.gemm)
+    mapping_plan = getattr(design.mapping, plan)
+    return single_die_chip(design.chip), whole_chip.KernelPlan(mapping_plan.attention, mapping_plan.gemm)
 
 
 @memoize
 def _own(
-    asked: ReplicaWork, of: DieSplit, die: Chip, said: whole_chip.KernelPlan, precision: FormatPlan, fidelity: str
+    work: ReplicaWork, die_split: DieSplit, die: Chip, plan: whole_chip.KernelPlan, precision: FormatPlan, fidelity: str
 ) -> Alone:
     """Work of single dies, and local memory of a tile in use, by kind of operator."""
-    return _worked(asked, of, whole_chip.ChipContext(asked.model, die, said, precision, {}), cost_model(fidelity))
+    return _worked(work, die_split, whole_chip.ChipContext(work.model, die, plan, precision, {}), cost_model(fidelity))
 
 
-def _several(asked: ReplicaWork, of: DieSplit, some: shared_dies.DieBatch, precision: FormatPlan, fidelity: str) -> Alone:
+def _several(
+    work: ReplicaWork, die_split: DieSplit, batch: shared_dies.DieBatch, precision: FormatPlan, fidelity: str
+) -> Alone:
     """Work of several dies; products are timed once, whatever they attend to."""
-    reader, on = cost_model(fidelity), whole_chip.ChipContext(asked.model, some.die, some.said, precision, some.known)
+    reader, context = cost_model(fidelity), whole_chip.ChipContext(work.model, batch.die, batch.said, precision, batch.known)
 
     def price(job: Any) -> KernelCost:
-        if id(job) not in some.priced:
-            some.priced[id(job)] = job, reader.job(job)  # which is kept, so that nothing else takes its place
-        found: KernelCost = some.priced[id(job)][1]
-        return found
+        if id(job) not in batch.priced:
+            batch.priced[id(job)] = job, reader.job(job)  # which is kept, so that nothing else takes its place
+        price: KernelCost = batch.priced[id(job)][1]
+        return price
 
-    return _worked(asked, of, on, reader._replace(job=price))
+    return _worked(work, die_split, context, reader._replace(job=price))
 
 
-def _worked(asked: ReplicaWork, of: DieSplit, on: whole_chip.ChipContext, reader: CostModel) -> Alone:
-    calls = DieContext(asked.model, partial(whole_chip.segment_calls, on=on), on.itemsize, combine_bytes(on.precision))
-    found, parts = single_die_work(micro_batch_passes(asked, of, calls), tile_core_machine(on.chip), reader, sum_blocks)
-    return found, local_memory_by_kind(of.block for of in parts)
+def _worked(work: ReplicaWork, die_split: DieSplit, context: whole_chip.ChipContext, reader: CostModel) -> Alone:
+    calls = DieContext(
+        work.model, partial(whole_chip.segment_calls, context=context), context.itemsize, combine_bytes(context.precision)
+    )
+    found_work, parts = single_die_work(
+        micro_batch_passes(work, die_split, calls), tile_core_machine(context.chip), reader, sum_blocks
+    )
+    return found_work, local_memory_by_kind(part.block for part in parts)
 
 
 def _machine(design: Design, phase: str) -> HardwareModel:
@@ -148,7 +154,7 @@ def usage_metrics(design: Design, job: BatchArrays, *phases: PhaseCost) -> dict[
 
 def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> EnergyIntervals:
     """Energy and time of each phase. [J], [s]"""
-    return [(activity_energy(design, of.activity or Activity()), of.seconds) for of in phases]
+    return [(activity_energy(design, phase.activity or Activity()), phase.seconds) for phase in phases]
 
 
 def activity_energy(design: Design, activity: Activity) -> Any:
@@ -182,6 +188,6 @@ def limits(design: Design, job: BatchArrays, *phases: PhaseCost) -> list[Limit]:
     return [*memory_limits(design, {phase.name: phase.held for phase in phases}), *dies_limits.limits(design, job)]
 
 
-def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, ...]) -> str:
+def remedy_text(worst: Infeasibility, design: Design, arrays: tuple[BatchArrays, ...]) -> str:
     """Remedy text for the most violated limit."""
-    return dies_limits.remedy_text(worst, design, asked) or tiles.remedy_text(worst, design)
+    return dies_limits.remedy_text(worst, design, arrays) or tiles.remedy_text(worst, design)

@@ -61,12 +61,12 @@ def sum_blocks(parts: list[TimedBlock]) -> tuple[Any, Activity, float]:
     seconds: Any = 0.0
     flop = 0.0
     runs: dict[int, tuple[float, CallCost]] = {}
-    for of in parts:
-        for call, cost, taken in zip(of.block.calls, of.costs, of.durations, strict=True):
-            seconds = seconds + of.block.times * taken
+    for part in parts:
+        for call, cost, taken in zip(part.block.calls, part.costs, part.durations, strict=True):
+            seconds = seconds + part.block.times * taken
             count, _ = runs.get(id(call.job), (0.0, cost))
-            runs[id(call.job)] = count + of.block.times, cost
-            flop += of.block.times * call.flop
+            runs[id(call.job)] = count + part.block.times, cost
+            flop += part.block.times * call.flop
     activity = Activity()
     for count, cost in runs.values():  # operators that are alike have one and the same job
         assert cost.activity is not None
@@ -92,15 +92,15 @@ def _counted(job: Any) -> tuple[tuple[Any, Any], ...]:
 
 def jobs_in_order(job: Any) -> tuple[Any, ...]:
     """Jobs of a sequence of jobs, in order."""
-    return tuple(one for _, one in _counted(job))
+    return tuple(job for _, job in _counted(job))
 
 
 def largest_value(values: Iterable[Any]) -> Any:
     """Largest of some values, 0 if there are none; broadcasts over designs."""
-    found: Any = 0.0
+    largest: Any = 0.0
     for value in values:
-        found = maximum(found, value)
-    return found
+        largest = maximum(largest, value)
+    return largest
 
 
 def hbm_bytes_by_use(
@@ -115,38 +115,39 @@ def hbm_bytes_by_use(
         precision: formats.
     """
     parts, itemsize = transformer_segments(model, at), BYTES_BY_FORMAT[precision.activations]
-    activations = max(sum(_left(of) for of in part.operators) for part in parts) + 2 * at.tokens * model.hidden
+    activations = max(sum(_left(operator) for operator in part.operators) for part in parts) + 2 * at.tokens * model.hidden
     weights = parameter_count(model) + at.guesses * mtp_parameter_count(model)
     drafted = mtp_layers(model)[0] if at.guesses else None
     kv = states = 0.0
-    for of in sequence_memory(model):
-        times = of.layer.times + at.guesses * (drafted is not None and of.layer.name == drafted.name)
-        positions, scored = (float(value_at_reach(cached, reach)) for reach in (of.layer.reach, of.layer.indexed))
+    for memory in sequence_memory(model):
+        times = memory.layer.times + at.guesses * (drafted is not None and memory.layer.name == drafted.name)
+        positions, scored = (float(value_at_reach(cached, reach)) for reach in (memory.layer.reach, memory.layer.indexed))
         kv += times * (
-            positions * of.kv * BYTES_BY_FORMAT[precision.kv] + scored * of.scores * BYTES_BY_FORMAT[index_format(precision)]
+            positions * memory.kv * BYTES_BY_FORMAT[precision.kv]
+            + scored * memory.scores * BYTES_BY_FORMAT[index_format(precision)]
         )
-        states += times * sequences * (of.state * STATE_BYTES + of.conv * itemsize)
+        states += times * sequences * (memory.state * STATE_BYTES + memory.conv * itemsize)
     stored = weights * BYTES_BY_FORMAT[precision.weights] + mixed_format_extra_bytes(parts, precision)
-    found = (("weights", stored), ("KV cache", kv), ("activations", activations * itemsize))
-    return found + ((("states", states),) if states else ())
+    nbytes = (("weights", stored), ("KV cache", kv), ("activations", activations * itemsize))
+    return nbytes + ((("states", states),) if states else ())
 
 
 def memory_and_group_limits(chip: Chip, mapping: Mapping, phases: Dict[str, Held]) -> list[Limit]:
     """Limits of memories in both phases, and of tile groups that divide the mesh."""
-    found = []
-    for here, _ in phases.values():
-        found.append(Limit("chip.hbm.capacity", sum(value for _, value in here), main_memory_bytes(chip), "B", here))
+    memory = []
+    for items, _ in phases.values():
+        memory.append(Limit("chip.hbm.capacity", sum(value for _, value in items), main_memory_bytes(chip), "B", items))
     for phase, (_, kinds) in phases.items():
         for name, nbytes in kinds:
-            found.append(Limit("chip.tile.sram", nbytes, chip.tile.sram, "B", ((f"{name} in {phase}", nbytes),)))
+            memory.append(Limit("chip.tile.sram", nbytes, chip.tile.sram, "B", ((f"{name} in {phase}", nbytes),)))
     for name, plan in (("prefill", mapping.prefill), ("decode", mapping.decode)):
         where = f"mapping.{name}"
         if find_dataflow(plan.attention.dataflow).grouped:
-            found.append(divides_rows(f"{where}.attention.rows", plan.attention.rows, chip.mesh.rows))
-            found.append(divides_limit(f"{where}.attention.cols", plan.attention.cols, chip.mesh.cols))
-        found.append(divides_rows(f"{where}.gemm.rows", plan.gemm.rows, chip.mesh.rows))
-        found.append(split_limit(f"{where}.gemm.split_k", plan.gemm.split_k, plan.gemm.rows, chip.mesh.rows))
-    return found
+            memory.append(divides_rows(f"{where}.attention.rows", plan.attention.rows, chip.mesh.rows))
+            memory.append(divides_limit(f"{where}.attention.cols", plan.attention.cols, chip.mesh.cols))
+        memory.append(divides_rows(f"{where}.gemm.rows", plan.gemm.rows, chip.mesh.rows))
+        memory.append(split_limit(f"{where}.gemm.split_k", plan.gemm.split_k, plan.gemm.rows, chip.mesh.rows))
+    return memory
 
 
 def remedy_text(worst: Infeasibility, design: Design) -> str:
@@ -154,10 +155,10 @@ def remedy_text(worst: Infeasibility, design: Design) -> str:
     address = worst.limit
     if address.startswith("mapping."):
         side = address.split(".")[-1]
-        said = leaf_at(design, address)
+        leaf = leaf_at(design, address)
         if side == "split_k":
-            return split_remedy_text(said, leaf_at(design, address.replace(side, "rows")), leaf_at(design, "chip.mesh.rows"))
-        return nearest_side_text(side, said, leaf_at(design, f"chip.mesh.{side}"))
+            return split_remedy_text(leaf, leaf_at(design, address.replace(side, "rows")), leaf_at(design, "chip.mesh.rows"))
+        return nearest_side_text(side, leaf, leaf_at(design, f"chip.mesh.{side}"))
     if address == "chip.tile.sram":
         return "tilings that are left open (0) are chosen to fit"
     (weights, *_) = (value for name, value in worst.parts if name == "weights")
@@ -169,31 +170,31 @@ def remedy_text(worst: Infeasibility, design: Design) -> str:
 def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
     """Breakdown rows of one phase by freed resource; repetitions of an operator are one row."""
     word, side = parse_fidelity(fidelity)
-    found: dict[tuple[str, str], BreakdownRow] = {}
-    for of in phase.timed:
-        for call, cost, taken, ahead in zip(of.block.calls, of.costs, of.durations, of.resident, strict=True):
+    rows: dict[tuple[str, str], BreakdownRow] = {}
+    for block in phase.timed:
+        for call, cost, taken, ahead in zip(block.block.calls, block.costs, block.durations, block.resident, strict=True):
             job, turns_ = job_on_submesh(call.job, side) if side else (call.job, 1.0)
-            times = of.block.times * turns_
+            times = block.block.times * turns_
             parts = {name: times * float(value) for name, value in reversed(jobs.time_by_resource(word, job).items())}
-            saved = 0.0 if ahead is None else of.block.times * float(cost.engines - taken)
+            saved = 0.0 if ahead is None else block.block.times * float(cost.engines - taken)
             for name in ("hbm", "l2"):  # what was read ahead is not waited for
                 less = min(saved, parts.get(name, 0.0))
                 saved, parts[name] = saved - less, parts.get(name, 0.0) - less
             parts = {name: value for name, value in parts.items() if value}
             priced = jobs.job_cost(word, job).activity
             left = crossings.sent_bytes(job) if isinstance(job, crossings.DieExchangeJob) else priced.sent_bytes
-            nbytes, sent = (phase.dies * times * float(of) for of in (priced.memory_bytes, left))
+            nbytes, sent = (phase.dies * times * float(amount) for amount in (priced.memory_bytes, left))
             shape = " x ".join(f"{float(size):.0f}" for size in call.shape) + row_pieces.row_pieces_text(uncached_job(call.job))
             share = 0.0 if ahead is None else float(ahead)
             bound = max(parts, key=lambda name: parts[name])
-            flop = phase.dies * phase.asked * of.block.times * call.flop
-            again = phase.dies * phase.asked * of.block.times * call.repeated
+            flop = phase.dies * phase.asked * block.block.times * call.flop
+            again = phase.dies * phase.asked * block.block.times * call.repeated
             excess = None if side else _excess(job, priced, flop, again, phase.dies * times)
             done = sum(parts.values())
             row = BreakdownRow(phase.name, call.part, call.name, shape, flop, nbytes, share, bound, done, parts, sent, excess)
             key = row.segment, row.operator
-            found[key] = merge_rows(found[key], row) if key in found else row
-    return list(found.values())
+            rows[key] = merge_rows(rows[key], row) if key in rows else row
+    return list(rows.values())
 
 
 def _excess(job: Any, done: Activity, flop: float, repeated: float, times: float) -> dict[str, float]:
@@ -203,7 +204,7 @@ def _excess(job: Any, done: Activity, flop: float, repeated: float, times: float
     """
     executed = 2.0 * times * float(done.macs if done.macs or not flop else done.elements)
     masked = any(
-        isinstance(one, closed_attention.AttentionJob) and one.shape.causal for one in jobs_in_order(uncached_job(job))
+        isinstance(job, closed_attention.AttentionJob) and job.shape.causal for job in jobs_in_order(uncached_job(job))
     )
     return excess_by_cause(executed, flop, masked=(executed - flop) * masked, repeated=repeated)
 
@@ -218,5 +219,5 @@ def _nbytes(job: Any) -> Any:
     return sum(slot.nbytes for slot in buffers(job.part, DTYPES[job.itemsize], job.weights)) * 1.0
 
 
-def _left(of: Operator) -> float:
-    return float(of.m * dim_width(of.n)) if isinstance(of, MatMulOp) else 0.0
+def _left(operator: Operator) -> float:
+    return float(operator.m * dim_width(operator.n)) if isinstance(operator, MatMulOp) else 0.0

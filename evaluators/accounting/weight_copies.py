@@ -48,19 +48,22 @@ def choose_copies(
         Partitions of the solved cases and designs, in one axis.
     """
     units = _units(tuple(weights))
-    there = (np.arange(2 ** len(units))[:, None] >> np.arange(len(units))) % 2 == 1
+    copy_sets = (np.arange(2 ** len(units))[:, None] >> np.arange(len(units))) % 2 == 1
     each = [np.broadcast_to(sum(weights[name] for name in unit), where.shape)[where] for unit in units]
     room = _room(sum(weights.values()), fits, where)
-    full = [_full(there, sizes, most) for sizes, most in zip(np.stack(each, axis=-1), room, strict=True)]
-    which, sets = np.repeat(np.arange(len(room)), [len(one) for one in full]), np.concatenate(full)
-    some = np.array_split(np.arange(len(which)), -(-len(which) // TOGETHER))
-    found = [_of_sets(solved, seconds, gather, units, there[sets[part]], where, which[part]) for part in some]
-    taken = np.concatenate([one for _, one in found])
+    full = [_full(copy_sets, sizes, most) for sizes, most in zip(np.stack(each, axis=-1), room, strict=True)]
+    which, sets = np.repeat(np.arange(len(room)), [len(rows) for rows in full]), np.concatenate(full)
+    pieces = np.array_split(np.arange(len(which)), -(-len(which) // TOGETHER))
+    found_sets = [_of_sets(solved, seconds, gather, units, copy_sets[sets[part]], where, which[part]) for part in pieces]
+    taken = np.concatenate([kept_rows for _, kept_rows in found_sets])
     order = np.lexsort((np.arange(len(which)), taken, which))
     first = order[np.searchsorted(which[order], np.arange(len(room)))]
     return PartitionChoice(
         *(
-            {name: np.concatenate([of[kind][name] for of, _ in found])[first] for name in found[0][0][kind]}
+            {
+                name: np.concatenate([solution[kind][name] for solution, _ in found_sets])[first]
+                for name in found_sets[0][0][kind]
+            }
             for kind in range(len(PartitionChoice._fields))
         )
     )
@@ -82,26 +85,28 @@ def _room(every: Any, fits: Callable[[Any], Any], where: Array) -> Array:
     return np.asarray(low[where])
 
 
-def _full(there: Array, sizes: Array, room: Any) -> Array:
+def _full(copy_sets: Array, sizes: Array, room: Any) -> Array:
     """Maximal sets of units that fit."""
-    nbytes = there @ sizes
-    with_another = nbytes + np.where(there, np.inf, sizes).min(axis=1)
+    nbytes = copy_sets @ sizes
+    with_another = nbytes + np.where(copy_sets, np.inf, sizes).min(axis=1)
     return np.flatnonzero((nbytes <= room) & (with_another > room))
 
 
 def _of_sets(
     solved: Callable[[Seconds, Seconds], tuple[PartitionChoice, Any]], seconds: Seconds, gather: Seconds,
-    units: Sequence[Sequence[Name]], there: Array, where: Array, which: Array,
+    units: Sequence[Sequence[Name]], copy_sets: Array, where: Array, which: Array,
 ) -> tuple[PartitionChoice, Array]:  # fmt: skip
     """Partitions of least time that copy only products of a set, shape (sets,), and their time."""
 
-    def of(value: Any) -> Any:
+    def select(value: Any) -> Any:
         return np.broadcast_to(value, where.shape)[where][which]
 
-    here = {name: {place: of(value) for place, value in by.items()} for name, by in seconds.items()}
+    current_seconds = {name: {place: select(value) for place, value in by.items()} for name, by in seconds.items()}
     for place, unit in enumerate(units):
         for name in unit:
-            here[name][COPIED] = np.where(there[:, place], here[name][COPIED], np.inf)
-    words, taken = solved(here, {name: {place: of(value) for place, value in by.items()} for name, by in gather.items()})
+            current_seconds[name][COPIED] = np.where(copy_sets[:, place], current_seconds[name][COPIED], np.inf)
+    words, taken = solved(
+        current_seconds, {name: {place: select(value) for place, value in by.items()} for name, by in gather.items()}
+    )
     shape = which.shape
     return PartitionChoice(*({name: np.broadcast_to(value, shape) for name, value in kind.items()} for kind in words)), taken

@@ -70,15 +70,15 @@ def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = 
     machine, reader = tile_core_machine(chip), cost_model(fidelity)
     plans = {"prefill": mapping.prefill, "decode": mapping.decode}
     keep = {name: cached_shares(chip, _held(design, job, name), _aside(chip, plan)) for name, plan in plans.items()}
-    found = []
+    phases = []
     for name, passes in passes_by_phase(case, chip, mapping, job.decode_context, keep).items():
-        scaled = [[block._replace(times=count * block.times) for block in of] for count, of in passes]
+        scaled = [[block._replace(times=count * block.times) for block in blocks] for count, blocks in passes]
         parts = _timed(scaled, machine, reader, chip, plans[name])
         seconds, activity, flop = sum_blocks(parts)
         full = (_held(design, job, name), _in_tiles(parts, case, chip, plans[name]))
         whole = activity if not parse_fidelity(fidelity)[1] else None  # a part has other shares of memory, and of what is sent
-        found.append(PhaseCost(name, machine, tuple(parts) if detailed else (), None, 1.0, None, seconds, full, whole, flop))
-    return tuple(found)
+        phases.append(PhaseCost(name, machine, tuple(parts) if detailed else (), None, 1.0, None, seconds, full, whole, flop))
+    return tuple(phases)
 
 
 def is_evaluated_alone(design: Design) -> bool:
@@ -90,10 +90,10 @@ def _in_tiles(parts: list[TimedBlock], case: BatchCase, chip: Chip, plan: WholeC
     """Local memory of a tile in use by kind of operator, besides resident states."""
     share, stay = resident_state_shares(case, chip, plan)
     if not share:
-        return local_memory_by_kind(of.block for of in parts)
+        return local_memory_by_kind(part.block for part in parts)
     # what updates states has those of its own layer among what is set aside
     own = (
-        max(of.state for of in sequence_memory(case.model))
+        max(memory.state for memory in sequence_memory(case.model))
         * STATE_BYTES
         * case.batch
         * stay
@@ -102,7 +102,7 @@ def _in_tiles(parts: list[TimedBlock], case: BatchCase, chip: Chip, plan: WholeC
     aside = share * chip.tile.sram
     return [
         (name, nbytes + aside - (own if name == "rows" else 0.0))
-        for name, nbytes in local_memory_by_kind(of.block for of in parts)
+        for name, nbytes in local_memory_by_kind(part.block for part in parts)
     ]
 
 
@@ -115,17 +115,17 @@ def _timed(
     turns: list[list[CallBlock]], machine: HardwareModel, reader: CostModel, chip: Chip, plan: WholeChipPlan
 ) -> list[TimedBlock]:
     """Timed blocks of consecutive forward passes, with the prefetch in each."""
-    parts, of = block_timeline([block for blocks in turns for block in blocks], machine, reader), plan.prefetch
+    parts, prefetch = block_timeline([block for blocks in turns for block in blocks], machine, reader), plan.prefetch
     if not has_read_ahead(plan):
         return parts
     # without a cache, of what the slices of all operators leave of local memories: nothing, where these are full
     free = (
-        maximum(chip.tile.sram - largest_value(nbytes for _, nbytes in local_memory_by_kind(of.block for of in parts)), 0.0)
+        maximum(chip.tile.sram - largest_value(nbytes for _, nbytes in local_memory_by_kind(part.block for part in parts)), 0.0)
         * chip.mesh.rows
         * chip.mesh.cols
     )
-    ahead = ReadAhead(of.policy, of.cap * free if chip.l2 is None else _aside(chip, plan))
-    return [one for blocks in turns for one in timeline_with_read_ahead(blocks, machine, reader, chip, ahead)]
+    ahead = ReadAhead(prefetch.policy, prefetch.cap * free if chip.l2 is None else _aside(chip, plan))
+    return [timed_block for blocks in turns for timed_block in timeline_with_read_ahead(blocks, machine, reader, chip, ahead)]
 
 
 def die_and_system_area(design: Design) -> tuple[Any, Any]:
@@ -166,7 +166,9 @@ def usage_metrics(design: Design, job: BatchArrays, *phases: PhaseCost) -> dict[
 def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> EnergyIntervals:
     """Energy and time of each phase; energy is NaN on a submesh. [J], [s]"""
     chip, width = _chip(design), activation_bytes(_mapping(design))
-    return [(np.nan if of.activity is None else dynamic_energy(of.activity, chip, width), of.seconds) for of in phases]
+    return [
+        (np.nan if phase.activity is None else dynamic_energy(phase.activity, chip, width), phase.seconds) for phase in phases
+    ]
 
 
 def _filled(design: Design, phase: PhaseCost) -> Any:
@@ -184,7 +186,7 @@ def limits(design: Design, job: BatchArrays, *phases: PhaseCost) -> list[Limit]:
     return memory_and_group_limits(chip, mapping, {phase.name: phase.held for phase in phases})
 
 
-def remedy_text(worst: Infeasibility, design: Design, asked: tuple[BatchArrays, ...]) -> str:
+def remedy_text(worst: Infeasibility, design: Design, arrays: tuple[BatchArrays, ...]) -> str:
     """Remedy text for the most violated limit."""
     return tiles.remedy_text(worst, design)
 

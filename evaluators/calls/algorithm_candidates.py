@@ -23,7 +23,7 @@ def with_candidates(blocks: Sequence[CallBlock], rivals: Mapping[str, tuple[Algo
     return tuple(block._replace(calls=tuple(map(open_, block.calls))) for block in blocks)
 
 
-def kernel_with_algorithm(of: MeshKernel, word: str) -> MeshKernel:
+def kernel_with_algorithm(kernel: MeshKernel, word: str) -> MeshKernel:
     """Kernel with one algorithm in place of the open one.
 
     >>> from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
@@ -33,39 +33,39 @@ def kernel_with_algorithm(of: MeshKernel, word: str) -> MeshKernel:
     >>> kernel_with_algorithm(norm, "ring").options
     {'allreduce': 'ring', 'phases': 2}
     """
-    if of.algorithm == AUTO:
-        return of._replace(algorithm=word, rivals=())
-    options = {name: word if name in OPEN_OPTIONS and value == AUTO else value for name, value in of.options.items()}
-    return of._replace(options=options, rivals=())
+    if kernel.algorithm == AUTO:
+        return kernel._replace(algorithm=word, rivals=())
+    options = {name: word if name in OPEN_OPTIONS and value == AUTO else value for name, value in kernel.options.items()}
+    return kernel._replace(options=options, rivals=())
 
 
-def algorithm_of(of: MeshKernel, one: MeshKernel) -> str:
-    """Algorithm that `one` has in place of the kernel's open algorithm."""
-    if of.algorithm == AUTO:
-        return one.algorithm
-    return next(str(one.options[name]) for name in OPEN_OPTIONS if of.options.get(name) == AUTO)
+def algorithm_of(kernel: MeshKernel, single_kernel: MeshKernel) -> str:
+    """Algorithm that `single_kernel` has in place of the kernel's open algorithm."""
+    if kernel.algorithm == AUTO:
+        return single_kernel.algorithm
+    return next(str(single_kernel.options[name]) for name in OPEN_OPTIONS if kernel.options.get(name) == AUTO)
 
 
-def group_with_partitions(of: CoreGroupSplit, words: tuple[str, ...], which: Any) -> CoreGroupSplit:
+def group_with_partitions(group_split: CoreGroupSplit, words: tuple[str, ...], which: Any) -> CoreGroupSplit:
     """Group whose product has one of several partitions, for each entry its own.
 
     Args:
-        of: the group, as it is where the inner dimension is divided.
+        group_split: the group, as it is where the inner dimension is divided.
         words: the ways.
         which: place of each entry's among them, a number or an array.
     """
-    one = group_with_partition(of, words[0])
+    single_group_split = group_with_partition(group_split, words[0])
     if len(words) == 1:
-        return one._replace(ways=words)
+        return single_group_split._replace(ways=words)
     if "k" in words:
-        one = one._replace(sums=of.sums, phases=of.phases)
-    return one._replace(partition=AUTO, ways=words, which=which)
+        single_group_split = single_group_split._replace(sums=group_split.sums, phases=group_split.phases)
+    return single_group_split._replace(partition=AUTO, ways=words, which=which)
 
 
-def group_with_partition(of: CoreGroupSplit, word: str) -> CoreGroupSplit:
+def group_with_partition(group_split: CoreGroupSplit, word: str) -> CoreGroupSplit:
     """Group with one partition for all entries; options of sums stay only with partial sums."""
-    of = of if word == "k" else of._replace(sums="ring", phases=1)
-    return of._replace(partition=word, ways=(), which=0)
+    group_split = group_split if word == "k" else group_split._replace(sums="ring", phases=1)
+    return group_split._replace(partition=word, ways=(), which=0)
 
 
 def select_values(values: Sequence[Any], best: Any) -> Any:
@@ -89,8 +89,8 @@ def select_values(values: Sequence[Any], best: Any) -> Any:
     return np.take_along_axis(np.stack(spread), places[None], axis=0)[0]
 
 
-def _left_open(of: MeshKernel) -> list[str]:
+def _left_open(kernel: MeshKernel) -> list[str]:
     """Of which kind the open word of a kernel is, if it has one."""
-    if of.algorithm == AUTO:
-        return [of.kind]
-    return [kind for name, kind in OPEN_OPTIONS.items() if of.options.get(name) == AUTO]
+    if kernel.algorithm == AUTO:
+        return [kernel.kind]
+    return [kind for name, kind in OPEN_OPTIONS.items() if kernel.options.get(name) == AUTO]

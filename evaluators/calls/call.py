@@ -239,9 +239,9 @@ def equal_call_index(calls: tuple[KernelCall, ...]) -> tuple[int, ...]:
 
 def _what_costs(call: KernelCall) -> tuple[Any, ...]:
     """Fields that determine the cost of a call, its two names first; of a kernel only the kernel."""
-    of = call.kernel
-    if of is not None:
-        return call.part, (of.kind, of.algorithm), *of[4:]
+    kernel = call.kernel
+    if kernel is not None:
+        return call.part, (kernel.kind, kernel.algorithm), *kernel[4:]
     return (
         call.part,
         id(call.job),
@@ -249,21 +249,21 @@ def _what_costs(call: KernelCall) -> tuple[Any, ...]:
     )
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(value: Any, other: Any) -> bool:
     """Whether two values are the same; of arrays only those that are one object."""
-    if one is other:
+    if value is other:
         return True
-    if type(one) is not type(other):
+    if type(value) is not type(other):
         return False
-    if isinstance(one, (str, float, int)):
-        return bool(one == other)
-    if isinstance(one, tuple):
-        return len(one) == len(other) and all(map(_same, one, other))
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
-    if is_dataclass(one):
-        return all(_same(getattr(one, spec.name), getattr(other, spec.name)) for spec in fields(one))
-    return not isinstance(one, np.ndarray) and bool(one == other)
+    if isinstance(value, (str, float, int)):
+        return bool(value == other)
+    if isinstance(value, tuple):
+        return len(value) == len(other) and all(map(_same, value, other))
+    if isinstance(value, dict):
+        return value.keys() == other.keys() and all(_same(value[name], other[name]) for name in value)
+    if is_dataclass(value):
+        return all(_same(getattr(value, spec.name), getattr(other, spec.name)) for spec in fields(value))
+    return not isinstance(value, np.ndarray) and bool(value == other)
 
 
 def chain_blocks(parts: list[CallBlock], order: tuple[str, ...], stages: Any) -> tuple[CallBlock, ...]:
@@ -279,15 +279,21 @@ def chain_blocks(parts: list[CallBlock], order: tuple[str, ...], stages: Any) ->
     embedding, *layers, head = parts
     begins, *others = sorted(layers, key=lambda block: order.index(block.name))
     first = minimum(stages * 1.0, begins.times)
-    found = [embedding, begins._replace(times=first), *others, begins._replace(times=begins.times - first), head]
+    blocks = [embedding, begins._replace(times=first), *others, begins._replace(times=begins.times - first), head]
     place = {block.name: number for number, block in enumerate((embedding, begins, *others))}
     before = Counter(pairwise(order))
 
     def usual(name: str, number: int) -> int | None:
-        counts = {place[one]: count for (one, then), count in before.items() if then == name and 0 < place.get(one, 0) < number}
-        return max(counts, key=lambda one: counts[one]) if counts else None
+        counts = {
+            place[single_name]: count
+            for (single_name, then), count in before.items()
+            if then == name and 0 < place.get(single_name, 0) < number
+        }
+        return max(counts, key=lambda name: counts[name]) if counts else None
 
-    return tuple(block if number < 2 else block._replace(after=usual(block.name, number)) for number, block in enumerate(found))
+    return tuple(
+        block if number < 2 else block._replace(after=usual(block.name, number)) for number, block in enumerate(blocks)
+    )
 
 
 def breadth_first_order(calls: Sequence[KernelCall]) -> tuple[int, ...]:

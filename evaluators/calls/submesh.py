@@ -65,8 +65,8 @@ def submesh_sides(rows: int, cols: int, side: int, least: int = 1) -> tuple[int,
 
 def core_extent(design: Design) -> tuple[int, int]:
     """Rows and columns of the cores of a design, or of those that its product lies on. [-]"""
-    on = design.mapping.kernel if software_of(design.mapping) == PRODUCT else design.chip.mesh
-    return int(on.rows), int(on.cols or on.rows)
+    kernel = design.mapping.kernel if software_of(design.mapping) == PRODUCT else design.chip.mesh
+    return int(kernel.rows), int(kernel.cols or kernel.rows)
 
 
 def submesh_share(size: Any, whole: int, kept: int) -> Any:
@@ -79,8 +79,8 @@ def kernel_on_submesh(kernel: MeshKernel, side: int) -> MeshKernel:
     if not side:
         return kernel
     whole = {"rows": int(kernel.mesh.rows), "cols": int(kernel.mesh.cols)}
-    found = submesh_sides(whole["rows"], whole["cols"], side, _least(kernel))
-    kept = {name: min(size, whole[name]) for name, size in zip(whole, found, strict=True)}
+    sides = submesh_sides(whole["rows"], whole["cols"], side, _least(kernel))
+    kept = {name: min(size, whole[name]) for name, size in zip(whole, sides, strict=True)}
     over = OVER.get(kernel.algorithm) or OVER[kernel.kind]
     if kernel.options.get("replicated"):
         over = ("", *over[1:])

@@ -47,10 +47,12 @@ def cost_model(fidelity: str) -> CostModel:
         from dse.evaluators.cost_models.submesh_jobs import job_on_submesh  # with the readers of all jobs
 
         smaller, turns = job_on_submesh(job, side)
-        found = whole.job(smaller)
-        return KernelCost(found.seconds * turns, found.activity * turns)
+        found_job = whole.job(smaller)
+        return KernelCost(found_job.seconds * turns, found_job.activity * turns)
 
-    def kernel(of: MeshKernel, on: HardwareModel) -> KernelCost:  # by the algorithm that the whole mesh has
-        return rivals.map_choices(of, on, closed.kernel_cost, lambda one: whole.kernel(kernel_on_submesh(one, side), on))
+    def kernel(kernel: MeshKernel, hardware: HardwareModel) -> KernelCost:  # by the algorithm that the whole mesh has
+        return rivals.map_choices(
+            kernel, hardware, closed.kernel_cost, lambda kernel: whole.kernel(kernel_on_submesh(kernel, side), hardware)
+        )
 
     return whole._replace(kernel=kernel, job=part)

@@ -56,13 +56,16 @@ class AttentionJob(NamedTuple):
 
 
 @memoize_by_identity
-def job_machine(chip: Chip, of: Dataflow) -> tuple[MeshFabric, TileEngines]:
+def job_machine(chip: Chip, dataflow: Dataflow) -> tuple[MeshFabric, TileEngines]:
     """Network and engines of the chip; several heads in flight cost software more per operation."""
-    extra = chip.tile.multi_head_overhead * (1.0 if of.strands > 1 else 0.0)
-    fabric, on = with_vector_reduction(chip), tile_engines(chip)
-    matrix, vector = replace(on.matrix, start=on.matrix.start + extra), replace(on.vector, start=on.vector.start + extra)
+    extra = chip.tile.multi_head_overhead * (1.0 if dataflow.strands > 1 else 0.0)
+    fabric, engines = with_vector_reduction(chip), tile_engines(chip)
+    matrix, vector = (
+        replace(engines.matrix, start=engines.matrix.start + extra),
+        replace(engines.vector, start=engines.vector.start + extra),
+    )
     more = {name: getattr(fabric, name) + extra / chip.clock for name in ("post", "launch", "call")}
-    return fabric._replace(**more), on._replace(matrix=matrix, vector=vector)
+    return fabric._replace(**more), engines._replace(matrix=matrix, vector=vector)
 
 
 def job_cost(job: AttentionJob) -> KernelCost:
@@ -108,10 +111,10 @@ def communication_seconds(job: AttentionJob, seconds: Any) -> Any:
 
 
 def propose_tiling(
-    of: Dataflow,
+    dataflow: Dataflow,
     shape: AttentionShape,
     chip: Chip,
-    said: AttentionTiling = strategy.OPEN_TILING,
+    tiling: AttentionTiling = strategy.OPEN_TILING,
     itemsize: float = VALUE,
     kv: KvStorage = SAME_AS_ACTIVATIONS,
 ) -> AttentionTiling:
@@ -120,40 +123,40 @@ def propose_tiling(
     Args:
         of, shape: the dataflow, and what is computed.
         chip: chip that runs it.
-        said: settings that are not open; 0 for open ones.
+        tiling: settings that are not open; 0 for open ones.
         itemsize, kv: bytes of a value; how keys and values are stored.
     """
-    return _proposed(of, shape, chip, said, itemsize, kv)[0]
+    return _proposed(dataflow, shape, chip, tiling, itemsize, kv)[0]
 
 
 def _proposed(
-    of: Dataflow, shape: AttentionShape, chip: Chip, said: AttentionTiling, itemsize: float, kv: KvStorage
+    dataflow: Dataflow, shape: AttentionShape, chip: Chip, tiling: AttentionTiling, itemsize: float, kv: KvStorage
 ) -> tuple[AttentionTiling, Any]:
     """With its time; None where designs are not many."""
-    asked = (of, shape, chip, said, itemsize, kv)
+    arguments = (dataflow, shape, chip, tiling, itemsize, kv)
     try:
-        hash(asked)
+        hash(arguments)
     except TypeError:  # arrays over designs or cases
-        return _cases(*asked)
-    return _known(*asked)
+        return _cases(*arguments)
+    return _known(*arguments)
 
 
 def _cases(
-    of: Dataflow, shape: AttentionShape, chip: Chip, said: AttentionTiling, itemsize: float, kv: KvStorage
+    dataflow: Dataflow, shape: AttentionShape, chip: Chip, given_tiling: AttentionTiling, itemsize: float, kv: KvStorage
 ) -> tuple[AttentionTiling, Any]:
     """Case by case, one above the other."""
     sizes = {spec.name: np.asarray(getattr(shape, spec.name)) for spec in fields(shape)}
     count = max(size.size for size in sizes.values())
     if count == 1:
-        tiling, taken = search_tiling(of, shape, chip, said, itemsize, kv)
+        tiling, taken = search_tiling(dataflow, shape, chip, given_tiling, itemsize, kv)
         return tiling, taken if all(size.ndim == 0 for size in sizes.values()) else None
     cases = [
         replace(shape, **{name: size.ravel()[min(case, size.size - 1)].item() for name, size in sizes.items()})
         for case in range(count)
     ]
-    found, times = zip(*(_proposed(of, case, chip, said, itemsize, kv) for case in cases), strict=True)
-    names = ("rows", "cols", "queries", "keys", *(("kv_splits",) if of.split else ()))
-    sides = (np.stack(np.broadcast_arrays(*(np.atleast_1d(getattr(one, name)) for one in found))) for name in names)
+    tilings, times = zip(*(_proposed(dataflow, case, chip, given_tiling, itemsize, kv) for case in cases), strict=True)
+    names = ("rows", "cols", "queries", "keys", *(("kv_splits",) if dataflow.split else ()))
+    sides = (np.stack(np.broadcast_arrays(*(np.atleast_1d(getattr(tiling, name)) for tiling in tilings))) for name in names)
     return AttentionTiling(*sides), None if times[0] is None else np.stack(times)
 
 
@@ -165,15 +168,21 @@ class TilingChoice(NamedTuple):
     itemsize: float
     kv: KvStorage = SAME_AS_ACTIVATIONS
 
-    def options(self, chip: Chip, said: AttentionTiling) -> tuple[Any, ...]:
+    def options(self, chip: Chip, tiling: AttentionTiling) -> tuple[Any, ...]:
         """Candidate tilings on one chip."""
-        found = strategy.tiling_candidates(self.shape, self.of.grouped, CoreMesh(chip.mesh.rows, chip.mesh.cols), said)
-        return strategy.add_split_counts(self.shape, said, found) if self.of.split else found
+        tiling_candidates = strategy.tiling_candidates(
+            self.shape, self.of.grouped, CoreMesh(chip.mesh.rows, chip.mesh.cols), tiling
+        )
+        return strategy.add_split_counts(self.shape, tiling, tiling_candidates) if self.of.split else tiling_candidates
 
-    def near(self, said: AttentionTiling, sizes: tuple[Any, ...]) -> tuple[Any, ...]:
+    def near(self, tiling: AttentionTiling, sizes: tuple[Any, ...]) -> tuple[Any, ...]:
         """Candidates whose slices are slightly larger or smaller than given ones."""
-        found = strategy.neighbouring_slices(self.shape, self.of.grouped, said, sizes[:4])
-        return (*found, np.broadcast_to(sizes[4], found[0].shape)) if self.of.split else found
+        neighbouring_slices = strategy.neighbouring_slices(self.shape, self.of.grouped, tiling, sizes[:4])
+        return (
+            (*neighbouring_slices, np.broadcast_to(sizes[4], neighbouring_slices[0].shape))
+            if self.of.split
+            else neighbouring_slices
+        )
 
     def held(self, sizes: tuple[Any, ...]) -> Any:
         """Local memory of all strands of a tile. [B]"""
@@ -205,9 +214,9 @@ class TilingChoice(NamedTuple):
         turns, nbytes, slices, queries, keys = bounded
         task = self._task(chip, (1, 1, queries[:, None], keys[:, None]))
         busy, byte = cost.time_lower_bound(task, job_machine(chip, self.of)[1], memory)
-        some = np.size(memory.byte[0])
+        size = np.size(memory.byte[0])
         return CandidateBounds(
-            turns, nbytes, slices, _whole(busy, (len(queries), some)), _whole(byte, (len(memory.byte), some))
+            turns, nbytes, slices, _whole(busy, (len(queries), size)), _whole(byte, (len(memory.byte), size))
         )
 
     def seconds(self, chip: Chip, sizes: tuple[Any, ...], work: Any, memory: Any) -> Any:
@@ -224,10 +233,15 @@ def _whole(value: Any, shape: tuple[int, int]) -> Array:
 
 
 def search_tiling(
-    of: Dataflow, shape: AttentionShape, chip: Chip, said: AttentionTiling, itemsize: float, kv: KvStorage = SAME_AS_ACTIVATIONS
+    dataflow: Dataflow,
+    shape: AttentionShape,
+    chip: Chip,
+    tiling: AttentionTiling,
+    itemsize: float,
+    kv: KvStorage = SAME_AS_ACTIVATIONS,
 ) -> tuple[AttentionTiling, Any]:
     """Fastest tiling of one case that fits local memory, and its time. [s]"""
-    sizes, seconds = fastest_sizes(TilingChoice(of, shape, itemsize, kv), chip, said)
+    sizes, seconds = fastest_sizes(TilingChoice(dataflow, shape, itemsize, kv), chip, tiling)
     return AttentionTiling(*sizes), seconds
 
 
@@ -256,7 +270,7 @@ def working_mesh(job: AttentionJob) -> CoreMesh:
 
 
 def make_job(
-    of: Dataflow,
+    dataflow: Dataflow,
     shape: AttentionShape,
     cut: AttentionTiling,
     chip: Chip,
@@ -264,7 +278,7 @@ def make_job(
     kv: KvStorage = SAME_AS_ACTIVATIONS,
 ) -> AttentionJob:
     """Attention job of a tiling; groups larger than the mesh, which a limit reports, count as the mesh."""
-    return AttentionJob(of, shape, _dividing(cut, chip), chip, itemsize, kv)
+    return AttentionJob(dataflow, shape, _dividing(cut, chip), chip, itemsize, kv)
 
 
 def _dividing(cut: AttentionTiling, chip: Chip) -> AttentionTiling:
@@ -273,7 +287,7 @@ def _dividing(cut: AttentionTiling, chip: Chip) -> AttentionTiling:
 
 
 def resolve_tiling(
-    of: Dataflow,
+    dataflow: Dataflow,
     shape: AttentionShape,
     chip: Chip,
     mapping: AttentionPlan,
@@ -281,37 +295,41 @@ def resolve_tiling(
     kv: KvStorage = SAME_AS_ACTIVATIONS,
 ) -> AttentionTiling:
     """Tiling as the mapping sets it; sizes set to 0 are chosen for the shape."""
-    return _tiled(of, shape, chip, mapping, itemsize, kv)[0]
+    return _tiled(dataflow, shape, chip, mapping, itemsize, kv)[0]
 
 
 def resolve_job(
-    of: Dataflow, shape: AttentionShape, chip: Chip, mapping: AttentionPlan, itemsize: float, kv: KvStorage
+    dataflow: Dataflow, shape: AttentionShape, chip: Chip, mapping: AttentionPlan, itemsize: float, kv: KvStorage
 ) -> AttentionJob:
     """Attention job with its resolved tiling, and its time if the choice computed it.
 
     Roots of arrays are rounded otherwise than those of numbers, so a time that is a number is left to the cost model.
     """
-    tiling, taken = _tiled(of, shape, chip, mapping, itemsize, kv)
-    asked = make_job(of, shape, tiling, chip, itemsize, kv)
-    memory, cut = column_memory(chip), asked.tiling
+    tiling, taken = _tiled(dataflow, shape, chip, mapping, itemsize, kv)
+    job = make_job(dataflow, shape, tiling, chip, itemsize, kv)
+    memory, cut = column_memory(chip), job.tiling
     of_times = memory.count, memory.crowded, chip.mesh.rows, cut.rows, cut.cols, cut.queries, cut.keys
-    return asked._replace(taken=taken) if any(isinstance(leaf, np.ndarray) for leaf in of_times) else asked
+    return job._replace(taken=taken) if any(isinstance(leaf, np.ndarray) for leaf in of_times) else job
 
 
 def _tiled(
-    of: Dataflow, shape: AttentionShape, chip: Chip, mapping: AttentionPlan, itemsize: float, kv: KvStorage
+    dataflow: Dataflow, shape: AttentionShape, chip: Chip, mapping: AttentionPlan, itemsize: float, kv: KvStorage
 ) -> tuple[AttentionTiling, Any]:
     """With its time, where it is known."""
-    splits = (0 if mapping.kv_splits is None else mapping.kv_splits) if of.split else 1
-    said = AttentionTiling(mapping.rows, mapping.cols, mapping.queries, mapping.keys, splits)
-    if not of.grouped:
-        said = replace(said, rows=1, cols=1)
-    if all(np.all(np.asarray(value) > 0) for value in (said.rows, said.cols, said.queries, said.keys, said.kv_splits)):
-        return said, None
+    splits = (0 if mapping.kv_splits is None else mapping.kv_splits) if dataflow.split else 1
+    tiling = AttentionTiling(mapping.rows, mapping.cols, mapping.queries, mapping.keys, splits)
+    if not dataflow.grouped:
+        tiling = replace(tiling, rows=1, cols=1)
+    if all(
+        np.all(np.asarray(value) > 0) for value in (tiling.rows, tiling.cols, tiling.queries, tiling.keys, tiling.kv_splits)
+    ):
+        return tiling, None
     # sides that do not divide the mesh are a limit, and stay as they are said
-    found, taken = _proposed(of, shape, chip, _dividing(said, chip), itemsize, kv)
-    rows, cols = (where(own > 0, own, side) for own, side in ((said.rows, found.rows), (said.cols, found.cols)))
-    return replace(found, rows=rows, cols=cols), taken
+    found_tiling, taken = _proposed(dataflow, shape, chip, _dividing(tiling, chip), itemsize, kv)
+    rows, cols = (
+        where(own > 0, own, side) for own, side in ((tiling.rows, found_tiling.rows), (tiling.cols, found_tiling.cols))
+    )
+    return replace(found_tiling, rows=rows, cols=cols), taken
 
 
 def job_buffers(job: AttentionJob) -> list[Any]:
@@ -319,10 +337,10 @@ def job_buffers(job: AttentionJob) -> list[Any]:
     return _slots(job.of, job.shape, job.tiling, DTYPES[job.itemsize], job.kv)
 
 
-def _slots(of: Dataflow, shape: AttentionShape, tiling: AttentionTiling, dtype: str, kv: KvStorage) -> list[Any]:
+def _slots(dataflow: Dataflow, shape: AttentionShape, tiling: AttentionTiling, dtype: str, kv: KvStorage) -> list[Any]:
     """Of all strands, and what the pass that puts parts together needs beyond them."""
-    found = [slot for strand in range(of.strands) for slot in strand_buffers(of, shape, tiling, dtype, strand, kv)]
-    if of.split and np.any(tiling.kv_splits > 1):
-        beyond = merge.merge_bytes(shape, tiling, dtype) - sum(slot.nbytes for slot in found)
-        found.append(Buffer("merge", (maximum(beyond, 0), 1), "int8"))
-    return found
+    slots = [slot for strand in range(dataflow.strands) for slot in strand_buffers(dataflow, shape, tiling, dtype, strand, kv)]
+    if dataflow.split and np.any(tiling.kv_splits > 1):
+        beyond = merge.merge_bytes(shape, tiling, dtype) - sum(slot.nbytes for slot in slots)
+        slots.append(Buffer("merge", (maximum(beyond, 0), 1), "int8"))
+    return slots

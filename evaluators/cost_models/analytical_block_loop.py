@@ -48,8 +48,8 @@ def time_by_resource(job: BlockLoopJob) -> dict[str, Any]:
     """Time of a block loop job by resource, with the keys of `TIME_PARTS`: time saved by freeing each. [s]"""
     free = column_memory(job.chip)._replace(latency=0.0, byte=0.0, crowded=0.0)
     whole, engines_, matrix = (
-        _price(*of).seconds
-        for of in (
+        _price(*variant).seconds
+        for variant in (
             (job, column_memory(job.chip)),
             (job, free),
             (job._replace(walk=without_vector_instructions(job.walk)), free),
@@ -67,10 +67,10 @@ def fastest_job(jobs: list[BlockLoopJob]) -> BlockLoopJob:
     """Fastest of the jobs that fit, chosen design by design."""
     best, least = jobs[0], _badness(jobs[0])
     for job in jobs[1:]:
-        found = _badness(job)
-        lower = (found[0] < least[0]) | ((found[0] == least[0]) & (found[1] < least[1]))
+        badness = _badness(job)
+        lower = (badness[0] < least[0]) | ((badness[0] == least[0]) & (badness[1] < least[1]))
         best = _either(lower, job, best)
-        least = tuple(where(lower, one, other) for one, other in zip(found, least, strict=True))
+        least = tuple(where(lower, value, other) for value, other in zip(badness, least, strict=True))
     return best
 
 
@@ -79,19 +79,19 @@ def _badness(job: BlockLoopJob) -> tuple[Any, Any]:
     return maximum(job.walk.nbytes / job.chip.tile.sram - 1, 0.0), job_cost(job).seconds
 
 
-def _either(condition: Any, one: BlockLoopJob, other: BlockLoopJob) -> BlockLoopJob:
+def _either(condition: Any, job: BlockLoopJob, other: BlockLoopJob) -> BlockLoopJob:
     if np.ndim(condition) == 0:
-        return one if condition else other
+        return job if condition else other
     slots = tuple(
         mine._replace(shape=tuple(where(condition, *sides) for sides in zip(mine.shape, theirs.shape, strict=True)))
-        for mine, theirs in zip(one.walk.slots, other.walk.slots, strict=True)
+        for mine, theirs in zip(job.walk.slots, other.walk.slots, strict=True)
     )
-    items, blocks = where(condition, one.items, other.items), where(condition, one.blocks, other.blocks)
+    items, blocks = where(condition, job.items, other.items), where(condition, job.blocks, other.blocks)
     rising = None
-    if one.rising is not None and other.rising is not None:
-        alike, first, more = (where(condition, *leaves) for leaves in zip(one.rising, other.rising, strict=True))
+    if job.rising is not None and other.rising is not None:
+        alike, first, more = (where(condition, *leaves) for leaves in zip(job.rising, other.rising, strict=True))
         rising = alike, first, more
-    return one._replace(walk=replace(one.walk, slots=slots), items=items, blocks=blocks, rising=rising)
+    return job._replace(walk=replace(job.walk, slots=slots), items=items, blocks=blocks, rising=rising)
 
 
 def _price(job: BlockLoopJob, memory: ColumnMemory) -> KernelCost:
@@ -100,7 +100,9 @@ def _price(job: BlockLoopJob, memory: ColumnMemory) -> KernelCost:
     if job.rising is not None:
         spread = np.broadcast_arrays(*_sizes(job))
         each = [_means(*(float(leaf.ravel()[place]) for leaf in spread)) for place in range(spread[0].size)]
-        blocks, loaded = each[0] if spread[0].ndim == 0 else (np.reshape(of, spread[0].shape) for of in np.transpose(each))
+        blocks, loaded = (
+            each[0] if spread[0].ndim == 0 else (np.reshape(column, spread[0].shape) for column in np.transpose(each))
+        )
     return walked.cost(job.walk, job.items, blocks, mesh, tile_fabric(chip), tile_engines(chip), memory, loaded)
 
 
@@ -120,5 +122,5 @@ def _counts(items: float, most: float, alike: float, first: float, more: float, 
 @lru_cache(maxsize=4096)
 def _means(*sizes: float) -> tuple[float, float]:
     """Blocks of a wave on average, and those that are loaded all together."""
-    found, items, tiles = _counts(*sizes), sizes[0], sizes[-1]
-    return float(np.mean(found)), float(sum(found) * tiles - found[-1] * (len(found) * tiles - items))
+    counts, items, tiles = _counts(*sizes), sizes[0], sizes[-1]
+    return float(np.mean(counts)), float(sum(counts) * tiles - counts[-1] * (len(counts) * tiles - items))

@@ -52,7 +52,7 @@ def refuse_library_allreduce(algorithm: str, peers: Any, machine: HardwareModel)
         )
 
 
-def die_allreduce_seconds(of: LeadingCollective, machine: HardwareModel) -> Any:
+def die_allreduce_seconds(collective: LeadingCollective, machine: HardwareModel) -> Any:
     """Time of an allreduce between dies, across nodes if one node does not hold them all. [s]
 
     Between nodes each die has an equal share of its node's bandwidth, as one port: with an adapter for each die that is the
@@ -65,20 +65,20 @@ def die_allreduce_seconds(of: LeadingCollective, machine: HardwareModel) -> Any:
     """
     assert machine.network is not None
     network, achieved, call, _ = machine.network
-    refuse_library_allreduce(of.algorithm, of.peers, machine)
-    if of.algorithm == LIBRARY_OPTION:
-        return library_seconds("allreduce", of.nbytes, of.peers, machine, recorded=of.recorded)
+    refuse_library_allreduce(collective.algorithm, collective.peers, machine)
+    if collective.algorithm == LIBRARY_OPTION:
+        return library_seconds("allreduce", collective.nbytes, collective.peers, machine, recorded=collective.recorded)
     bandwidth = network.bandwidth * achieved
     if network.nodes is None:
-        links = DeviceGroupLinks(of.peers, bandwidth, network.latency, network.latency_per)
-        seconds = find_allreduce(of.algorithm, of.phases).cost(of.nbytes, links).seconds
+        links = DeviceGroupLinks(collective.peers, bandwidth, network.latency, network.latency_per)
+        seconds = find_allreduce(collective.algorithm, collective.phases).cost(collective.nbytes, links).seconds
     else:
-        nodes, members = nodes_and_dies(of.peers, network.nodes.size)
+        nodes, members = nodes_and_dies(collective.peers, network.nodes.size)
         within = DeviceGroupLinks(members, bandwidth, network.latency, network.latency_per)
         outside = network.nodes.bandwidth / members * achieved
         between = DeviceGroupLinks(nodes, outside, network.nodes.latency, network.latency_per, ports=1)
-        seconds = allreduced(of.algorithm, of.nbytes, within, between, of.phases)
-    return seconds if of.recorded else seconds + where(of.peers > 1, call, 0.0)
+        seconds = allreduced(collective.algorithm, collective.nbytes, within, between, collective.phases)
+    return seconds if collective.recorded else seconds + where(collective.peers > 1, call, 0.0)
 
 
 INTER_NODE_HOPS = 2.0
@@ -102,7 +102,7 @@ def link_energy_inputs(network: DeviceLinks) -> LinkEnergyInputs:
     return LinkEnergyInputs(network.hops, None if network.nodes is None else network.nodes.size)
 
 
-def allreduce_hop_bytes(of: LeadingCollective, on: LinkEnergyInputs) -> Any:
+def allreduce_hop_bytes(collective: LeadingCollective, inputs: LinkEnergyInputs) -> Any:
     """Bytes times links crossed that a die sends in an allreduce, mean over its members. [B]
 
     >>> two = LeadingCollective("ring", 2.0, 8.0, True, None)
@@ -113,9 +113,9 @@ def allreduce_hop_bytes(of: LeadingCollective, on: LinkEnergyInputs) -> Any:
     ... )
     (8.0, 16.0, 16.0)
     """
-    nodes, members = (1.0, of.peers) if on.size is None else nodes_and_dies(of.peers, on.size)
-    inside, between = allreduce_bytes(of.algorithm, of.nbytes, members, nodes, of.phases)
-    return (inside * on.hops + between * INTER_NODE_HOPS) / of.peers
+    nodes, members = (1.0, collective.peers) if inputs.size is None else nodes_and_dies(collective.peers, inputs.size)
+    inside, between = allreduce_bytes(collective.algorithm, collective.nbytes, members, nodes, collective.phases)
+    return (inside * inputs.hops + between * INTER_NODE_HOPS) / collective.peers
 
 
 def library_seconds(pattern: str, nbytes: Any, peers: Any, machine: HardwareModel, *, recorded: bool, each: Any = 0.0) -> Any:
@@ -155,13 +155,13 @@ def library_seconds(pattern: str, nbytes: Any, peers: Any, machine: HardwareMode
     if library.moe_all_to_all is not None and pattern in EXPERT_EXCHANGES:
         return expert_exchange_seconds(pattern, nbytes, each, group, library.moe_all_to_all)
     if library.all_to_all is not None and pattern == "all_to_all":
-        found = all_to_all_seconds(nbytes, group, library.all_to_all)
+        seconds = all_to_all_seconds(nbytes, group, library.all_to_all)
     else:
         assert library.ring_collectives is not None
-        found = ring_seconds(pattern, nbytes, group, library.ring_collectives)
+        seconds = ring_seconds(pattern, nbytes, group, library.ring_collectives)
     if library.one_shot_allreduce is not None and pattern == "allreduce":
-        return one_shot_seconds(nbytes, group, library.one_shot_allreduce, found, recorded=recorded) + between
-    return found + between + (0.0 if recorded else where(peers > 1, call, 0.0))
+        return one_shot_seconds(nbytes, group, library.one_shot_allreduce, seconds, recorded=recorded) + between
+    return seconds + between + (0.0 if recorded else where(peers > 1, call, 0.0))
 
 
 def _refuse_absent(part: str, library: Any) -> None:

@@ -26,29 +26,29 @@ SCORE_BYTES = 2.0
 """Bytes of a score."""
 
 
-def score_job(of: IndexerShape, chip: Chip, itemsize: float = 2.0) -> BlockLoopJob:
+def score_job(shape: IndexerShape, chip: Chip, itemsize: float = 2.0) -> BlockLoopJob:
     """Fastest job that fits and scores all positions for each query.
 
     Args:
-        of: the index; leaves broadcast over designs.
+        shape: the index; leaves broadcast over designs.
         chip: chip that runs it.
         itemsize: bytes of a value of queries and keys.
     """
-    tiles, found = chip.mesh.rows * chip.mesh.cols, dict[tuple[bytes, ...], BlockLoopJob]()
+    tiles, jobs = chip.mesh.rows * chip.mesh.cols, dict[tuple[bytes, ...], BlockLoopJob]()
     for m, n, turns in product(QUERIES, KEYS, TURNS):
-        queries, keys = minimum(m, of.queries), ceil_div(minimum(n, of.keys), of.block) * of.block
-        down, across = ceil_div(of.queries, queries), ceil_div(of.keys, keys)
-        parts = 1 if of.causal else minimum(maximum(tiles * turns // (of.sequences * down), 1), across)
+        queries, keys = minimum(m, shape.queries), ceil_div(minimum(n, shape.keys), shape.block) * shape.block
+        down, across = ceil_div(shape.queries, queries), ceil_div(shape.keys, keys)
+        parts = 1 if shape.causal else minimum(maximum(tiles * turns // (shape.sequences * down), 1), across)
         cut = tuple(np.asarray(leaf, float).tobytes() for leaf in (queries, keys, parts))
-        if cut in found:
+        if cut in jobs:
             continue
         blocks = ceil_div(across, parts)
         rising = None
-        if of.causal:
-            rising = of.sequences, minimum(of.keys, of.keys - of.queries + queries) / keys, queries / keys
-        items = of.sequences * down * ceil_div(across, blocks)
-        found[cut] = BlockLoopJob(score_kernel(of, queries, keys, DTYPES[itemsize]), items, blocks, chip, rising)
-    return fastest_job(list(found.values()))
+        if shape.causal:
+            rising = shape.sequences, minimum(shape.keys, shape.keys - shape.queries + queries) / keys, queries / keys
+        items = shape.sequences * down * ceil_div(across, blocks)
+        jobs[cut] = BlockLoopJob(score_kernel(shape, queries, keys, DTYPES[itemsize]), items, blocks, chip, rising)
+    return fastest_job(list(jobs.values()))
 
 
 def selection_job(rows: Any, width: int, top: int, chip: Chip) -> closed_streamed.RowJob | JobSequence:
@@ -62,7 +62,7 @@ def selection_job(rows: Any, width: int, top: int, chip: Chip) -> closed_streame
         top: how many are selected.
         chip: where; of several designs, the number of parts is what suits them all together.
     """
-    found = []
+    candidates = []
     for parts in PART_COUNTS:
         part = -(-width // parts)
         if parts > 1 and part <= top:
@@ -76,17 +76,17 @@ def selection_job(rows: Any, width: int, top: int, chip: Chip) -> closed_streame
             later = closed_streamed.propose_row_job(topk_kernel(top, passes, later=True), rows, parts * top, chip, SCORE_BYTES)
             job = JobSequence((whole, later))
         several = job.jobs if isinstance(job, JobSequence) else (job,)
-        over = sum(np.sum(maximum(closed_streamed.local_bytes(one) / chip.tile.sram - 1, 0.0)) for one in several)
-        seconds = sum(np.sum(closed_streamed.job_cost(one).seconds) for one in several)
-        found.append(((float(over), float(seconds)), job))
-    return min(found, key=lambda one: one[0])[1]
+        over = sum(np.sum(maximum(closed_streamed.local_bytes(job) / chip.tile.sram - 1, 0.0)) for job in several)
+        seconds = sum(np.sum(closed_streamed.job_cost(job).seconds) for job in several)
+        candidates.append(((float(over), float(seconds)), job))
+    return min(candidates, key=lambda candidate: candidate[0])[1]
 
 
-def indexer_jobs(of: IndexerShape, top: int, chip: Chip, itemsize: float = 2.0) -> JobSequence:
+def indexer_jobs(shape: IndexerShape, top: int, chip: Chip, itemsize: float = 2.0) -> JobSequence:
     """Jobs that score positions, then select `top` positions (or blocks of them) in all."""
-    wanted, width = max(top // of.block, 1), int(np.max(ceil_div(of.keys, of.block)))
-    first = score_job(of, chip, itemsize)
+    wanted, width = max(top // shape.block, 1), int(np.max(ceil_div(shape.keys, shape.block)))
+    first = score_job(shape, chip, itemsize)
     if width <= wanted:
         return JobSequence((first,))
-    then = selection_job(of.sequences * of.queries, width, wanted, chip)
+    then = selection_job(shape.sequences * shape.queries, width, wanted, chip)
     return JobSequence((first, *(then.jobs if isinstance(then, JobSequence) else (then,))))

@@ -38,14 +38,14 @@ def decode_state_job(
     """
     stay = np.floor(shape.states * resident + 0.5)
     parts = [(count, kept) for count, kept in ((shape.states - stay, False), (stay, True)) if np.any(count > 0)]
-    found = tuple(
+    row_jobs = tuple(
         closed_streamed.propose_row_job(
             update_kernel(shape.rule, int(shape.key_dim), resident=kept), count, shape.value_dim, chip, itemsize
         )
         for count, kept in parts
     )
     again = ceil_div(shape.tokens, shape.sequences)  # tokens that are guessed and checked follow one another
-    return found[0] if len(found) == 1 and np.all(again == 1) else JobSequence(found, (again,) * len(found))
+    return row_jobs[0] if len(row_jobs) == 1 and np.all(again == 1) else JobSequence(row_jobs, (again,) * len(row_jobs))
 
 
 def prefill_state_job(shape: RecurrenceShape, chip: Chip, itemsize: float = 2.0) -> closed_walked.BlockLoopJob:
@@ -57,12 +57,12 @@ def prefill_state_job(shape: RecurrenceShape, chip: Chip, itemsize: float = 2.0)
         itemsize: bytes of a value of queries, keys, values and outputs; states are in FP32.
     """
     shared, blocks = int(shape.heads) // int(shape.key_heads), ceil_div(ceil_div(shape.tokens, shape.sequences), shape.chunk)
-    found = []
+    jobs = []
     for together, slices in product(STATES_PER_TILE, SLICES):
         if shared % together == 0 and shape.value_dim % slices == 0:
             walk = prefill_chunks(shape, together, shape.value_dim // slices, DTYPES[itemsize])
-            found.append(closed_walked.BlockLoopJob(walk, shape.states // together * slices, blocks, chip))
-    return closed_walked.fastest_job(found)
+            jobs.append(closed_walked.BlockLoopJob(walk, shape.states // together * slices, blocks, chip))
+    return closed_walked.fastest_job(jobs)
 
 
 def resident_state_share(shape: RecurrenceShape, chip: Chip, itemsize: float = 2.0) -> Any:

@@ -65,16 +65,16 @@ def propose_row_job(recipe: RowKernel, rows: Any, width: Any, chip: Chip, itemsi
         chip: chip that runs it.
         itemsize: bytes of a value.
     """
-    asked = (recipe, rows, width, chip, itemsize)
+    arguments = (recipe, rows, width, chip, itemsize)
     try:
-        hash(asked)
+        hash(arguments)
     except TypeError:  # arrays over designs or cases: turns that are tried are one more axis
         if np.ndim(rows) == np.ndim(width) == 0 and _many(chip) > MAX_LOOP_DESIGNS:
-            return _together(*asked)
+            return _together(*arguments)
         axes = max(np.ndim(rows), np.ndim(width), design_axes(chip))
         waves = 1 if recipe.whole else np.array(WAVES).reshape(-1, *[1] * axes)
-        return _least(*asked, [(slices, waves) for slices in recipe.slices])
-    return _known(*asked)
+        return _least(*arguments, [(slices, waves) for slices in recipe.slices])
+    return _known(*arguments)
 
 
 @lru_cache(maxsize=MAX_ENTRIES)
@@ -99,23 +99,23 @@ def _least(recipe: RowKernel, rows: Any, width: Any, chip: Chip, itemsize: float
     rows, width = row_pieces(recipe, rows, width)
     best: tuple[Any, ...] | None = None
     for slices, waves in tried:
-        some, part = _sliced(rows, width, slices)
+        sliced_rows, part = _sliced(rows, width, slices)
         kept, more = _needs(recipe, part, itemsize)
         fits = maximum((chip.tile.sram - kept) // (more - kept), 1)
-        one = ceil_div(some, chip.mesh.rows * chip.mesh.cols * waves)
-        one = one if recipe.whole else cap_if_exceeded(one, fits)
-        held = kept + (more - kept) * one  # as `nbytes` has it: it grows with rows
+        block_rows = ceil_div(sliced_rows, chip.mesh.rows * chip.mesh.cols * waves)
+        block_rows = block_rows if recipe.whole else cap_if_exceeded(block_rows, fits)
+        held = kept + (more - kept) * block_rows  # as `nbytes` has it: it grows with rows
         over = maximum(held / chip.tile.sram - 1, 0.0)
-        seconds = _seconds(RowJob(recipe, some, RowBlock(one, part), chip, itemsize), column_memory(chip))
+        seconds = _seconds(RowJob(recipe, sliced_rows, RowBlock(block_rows, part), chip, itemsize), column_memory(chip))
         if isinstance(waves, np.ndarray):
-            every = np.broadcast_arrays(over, seconds, one)
+            every = np.broadcast_arrays(over, seconds, block_rows)
             place = argmin_lexicographic(every[:2])
-            over, seconds, one = (np.take_along_axis(value, place, axis=0)[0] for value in every)
-        found = over, seconds, some, one, part
+            over, seconds, block_rows = (np.take_along_axis(value, place, axis=0)[0] for value in every)
+        candidate = over, seconds, sliced_rows, block_rows, part
         if best is not None:
-            lower = (found[0] < best[0]) | ((found[0] == best[0]) & (found[1] < best[1]))
-            found = tuple(where(lower, new, old) for new, old in zip(found, best, strict=True))
-        best = found
+            lower = (candidate[0] < best[0]) | ((candidate[0] == best[0]) & (candidate[1] < best[1]))
+            candidate = tuple(where(lower, new, old) for new, old in zip(candidate, best, strict=True))
+        best = candidate
     assert best is not None
     return RowJob(recipe, collapse_if_equal(best[2]), RowBlock(*map(collapse_if_equal, best[3:])), chip, itemsize, best[1])
 
@@ -137,28 +137,28 @@ def _together(recipe: RowKernel, rows: Any, width: Any, chip: Chip, itemsize: fl
     )  # a few closed questions do without compiled loops
 
     rows, width = row_pieces(recipe, rows, width)
-    some, widths = zip(*(_sliced(rows, width, slices) for slices in recipe.slices), strict=True)
+    row_counts, widths = zip(*(_sliced(rows, width, slices) for slices in recipe.slices), strict=True)
     room = np.array([_needs(recipe, part, itemsize) for part in widths], float)
     held = np.array([_tabulated(recipe, part, itemsize) for part in widths], float)
     waves, best = np.array((1,) if recipe.whole else WAVES, float), np.empty((3, _many(chip)))
     choose_row_blocks(
-        _rates(chip), np.array(some, float), room, waves, recipe.whole, held, *_program(recipe), len(recipe.groups), best
+        _rates(chip), np.array(row_counts, float), room, waves, recipe.whole, held, *_program(recipe), len(recipe.groups), best
     )
-    taken, which, one = best
-    if len(some) == 1:
-        return RowJob(recipe, some[0], RowBlock(collapse_if_equal(one), widths[0]), chip, itemsize, taken)
+    taken, which, block_rows = best
+    if len(row_counts) == 1:
+        return RowJob(recipe, row_counts[0], RowBlock(collapse_if_equal(block_rows), widths[0]), chip, itemsize, taken)
     which = which.astype(int)
-    several, part = (collapse_if_equal(np.array(sides, float)[which]) for sides in (some, widths))
-    return RowJob(recipe, several, RowBlock(collapse_if_equal(one), part), chip, itemsize, taken)
+    several, part = (collapse_if_equal(np.array(sides, float)[which]) for sides in (row_counts, widths))
+    return RowJob(recipe, several, RowBlock(collapse_if_equal(block_rows), part), chip, itemsize, taken)
 
 
 @memoize_by_identity
 def _rates(chip: Chip) -> Array:
     """Of designs, columns as of `row_block_search.RATE_COLUMNS`, shape (designs, columns)."""
-    fabric, on, memory = tile_fabric(chip), tile_engines(chip), column_memory(chip)
+    fabric, engines, memory = tile_fabric(chip), tile_engines(chip), column_memory(chip)
     columns = (
-        chip.mesh.rows, chip.mesh.cols, chip.tile.sram, fabric.hop, fabric.post, fabric.ramp, *memory, on.vector.lanes,
-        on.vector.special, on.sram_bandwidth, on.vector.start / on.clock, on.clock,
+        chip.mesh.rows, chip.mesh.cols, chip.tile.sram, fabric.hop, fabric.post, fabric.ramp, *memory, engines.vector.lanes,
+        engines.vector.special, engines.sram_bandwidth, engines.vector.start / engines.clock, engines.clock,
     )  # fmt: skip
     return np.stack([np.broadcast_to(np.asarray(column, float), _many(chip)) for column in columns], axis=-1)
 
@@ -166,11 +166,11 @@ def _rates(chip: Chip) -> Array:
 @lru_cache(maxsize=MAX_ENTRIES)
 def _tabulated(recipe: RowKernel, width: Any, itemsize: float) -> list[tuple[float, ...]]:
     """Slots of blocks of a width, as of `row_block_search.choose_row_blocks`: what grows with rows is the same for each."""
-    found: list[tuple[float, ...]] = []
-    for none, one in zip(*(buffers(recipe, RowBlock(rows, width), DTYPES[itemsize]) for rows in (0, 1)), strict=True):
+    sizes: list[tuple[float, ...]] = []
+    for none, buffer in zip(*(buffers(recipe, RowBlock(rows, width), DTYPES[itemsize]) for rows in (0, 1)), strict=True):
         beside = none.shape[-1]
-        found.append((none.shape[0], prod(none.shape[1:-1]), one.shape[-1] - beside, beside, none.itemsize))
-    return found
+        sizes.append((none.shape[0], prod(none.shape[1:-1]), buffer.shape[-1] - beside, beside, none.itemsize))
+    return sizes
 
 
 @lru_cache(maxsize=MAX_ENTRIES)
@@ -183,20 +183,20 @@ def _program(recipe: RowKernel) -> tuple[Array, Array, Array]:
     place = {name: number for number, (name, _) in enumerate(recipe.slots)}
     calls, names = [], []
     for call, joined in streamed.vector_instructions(recipe):
-        what, some = FUNCTIONS[call.function], [place[name] for name in (*call.inputs, call.out)]
+        what, slots = FUNCTIONS[call.function], [place[name] for name in (*call.inputs, call.out)]
         calls.append((what.operations, what.specials, not joined))
-        names.append((some[0], some[-1], *some, *[-1] * (MAX_INPUTS - len(some))))
+        names.append((slots[0], slots[-1], *slots, *[-1] * (MAX_INPUTS - len(slots))))
     moved = recipe.loads, recipe.stored, recipe.groups[0][0]
     most = max(map(len, moved))
-    rows = [[*(place[name] for name in some), *[-1] * (most - len(some))] for some in moved]
+    rows = [[*(place[name] for name in names), *[-1] * (most - len(names))] for names in moved]
     return np.array(calls, float).reshape(-1, 3), np.array(names, int).reshape(-1, 2 + MAX_INPUTS), np.array(rows)
 
 
 @memoize
 def _needs(recipe: RowKernel, width: Any, itemsize: float) -> tuple[Any, Any]:
     """Local memory of a tile with blocks of no row, and of one. [B]"""
-    without, one = (_held(recipe, RowBlock(rows, width), itemsize) for rows in (0, 1))
-    return without, one
+    without, per_row = (_held(recipe, RowBlock(rows, width), itemsize) for rows in (0, 1))
+    return without, per_row
 
 
 def local_bytes(job: RowJob) -> Any:

@@ -92,11 +92,11 @@ def time_by_resource(job: SummaJob) -> dict[str, Any]:
     still = fabric._replace(hop=0.0, word=0.0, copy=0.0, post=0.0, ramp=0.0)
     rest = memory._replace(latency=0.0, byte=0.0, crowded=0.0)
     whole, moved, left = (_seconds(job, *free) for free in ((fabric, memory), (fabric, rest), (still, rest)))
-    found = {"hbm": whole - moved, "multicast": moved - left}
+    seconds = {"hbm": whole - moved, "multicast": moved - left}
     if not has_dequantize(job):
-        return found | {"matrix": left}
+        return seconds | {"matrix": left}
     products = _seconds(job._replace(weights=None, taken=None), still, rest)
-    return found | {"vector": left - products, "matrix": products}
+    return seconds | {"vector": left - products, "matrix": products}
 
 
 def has_dequantize(job: SummaJob) -> bool:
@@ -105,8 +105,8 @@ def has_dequantize(job: SummaJob) -> bool:
 
 
 def _seconds(job: SummaJob, fabric: MeshFabric, memory: ColumnMemory) -> Any:
-    on = fabric, tile_engines(job.chip), memory
-    return summa_diagonal.seconds(job.shape, job.part, job.mesh, *on, job.itemsize, job.copies, job.weights)
+    hardware = fabric, tile_engines(job.chip), memory
+    return summa_diagonal.seconds(job.shape, job.part, job.mesh, *hardware, job.itemsize, job.copies, job.weights)
 
 
 SLICES, DEPTHS = (16, 32, 64, 128, 256, 512), (16, 32, 64, 128, 256, 512, 1024, 2048)
@@ -148,7 +148,7 @@ class SummaCandidates(NamedTuple):
 def propose_summa_job(
     shape: GemmShape,
     chip: Chip,
-    said: TileGemmPlan,
+    plan: TileGemmPlan,
     copies: Any = 1,
     itemsize: float = 2.0,
     weights: WeightStorage | None = None,
@@ -158,82 +158,84 @@ def propose_summa_job(
     Args:
         shape, copies: of the products.
         chip: chip that runs it.
-        said: settings that are not open; 0 for open ones.
+        plan: settings that are not open; 0 for open ones.
         itemsize: bytes of a value.
         weights: how the second operand is stored; as the first where it is None.
     """
-    asked = (shape, chip, said, copies, itemsize, weights)
+    arguments = (shape, chip, plan, copies, itemsize, weights)
     try:
-        hash(asked)
+        hash(arguments)
     except TypeError:  # arrays over designs or cases
-        part, taken = _cases(*asked)
+        part, taken = _cases(*arguments)
         return SummaJob(shape, part, chip, copies, itemsize, weights, taken)
-    return SummaJob(shape, _known(*asked), chip, copies, itemsize, weights)
+    return SummaJob(shape, _known(*arguments), chip, copies, itemsize, weights)
 
 
 def _cases(
-    shape: GemmShape, chip: Chip, said: TileGemmPlan, copies: Any, itemsize: float, weights: WeightStorage | None
+    shape: GemmShape, chip: Chip, plan: TileGemmPlan, copies: Any, itemsize: float, weights: WeightStorage | None
 ) -> tuple[SummaTiling, Any]:
     """Case by case, one above the other, with their times; None for these where designs are not many."""
     sizes = [np.asarray(size) for size in (shape.m, shape.k, shape.n, copies)]
     count = max(size.size for size in sizes)
-    found = []
+    tilings = []
     for case in range(count):
         m, k, n, times = (size.ravel()[min(case, size.size - 1)].item() for size in sizes)
-        found.append(_searched(GemmShape(m, k, n), chip, said, times, itemsize, weights))
+        tilings.append(_searched(GemmShape(m, k, n), chip, plan, times, itemsize, weights))
     if count == 1:
-        return found[0] if all(size.ndim == 0 for size in sizes) else (found[0][0], None)
-    parts, taken = zip(*found, strict=True)
+        return tilings[0] if all(size.ndim == 0 for size in sizes) else (tilings[0][0], None)
+    parts, taken = zip(*tilings, strict=True)
     part = SummaTiling(*(np.stack(np.broadcast_arrays(*map(np.atleast_1d, sides))) for sides in zip(*parts, strict=True)))
     return part, None if taken[0] is None else np.stack(taken)
 
 
 def search_summa_tiling(
-    shape: GemmShape, chip: Chip, said: TileGemmPlan, copies: Any, itemsize: float, weights: WeightStorage | None = None
+    shape: GemmShape, chip: Chip, plan: TileGemmPlan, copies: Any, itemsize: float, weights: WeightStorage | None = None
 ) -> SummaTiling:
     """Fastest SUMMA tiling of one case that fits local memory."""
-    return _searched(shape, chip, said, copies, itemsize, weights)[0]
+    return _searched(shape, chip, plan, copies, itemsize, weights)[0]
 
 
 def _searched(
-    shape: GemmShape, chip: Chip, said: TileGemmPlan, copies: Any, itemsize: float, weights: WeightStorage | None
+    shape: GemmShape, chip: Chip, plan: TileGemmPlan, copies: Any, itemsize: float, weights: WeightStorage | None
 ) -> tuple[SummaTiling, Any]:
     """Each structure has its candidates' work once, and a design times what may be its best; of many, with their times."""
-    on = group_designs(chip, said, STEPS)
+    given_designs = group_designs(chip, plan, STEPS)
     crowded = column_memory(chip).crowded
-    room, byte = (np.broadcast_to(np.asarray(value, float), on.which.shape) for value in (chip.tile.sram, crowded))
-    designs = _by_byte(on, crowded)
-    found, taken = np.empty((len(SummaTiling._fields), len(on.which))), np.empty(len(on.which))
-    for batch in group_batches(on):
-        meshes, differ, own = _groups(on, batch)
-        asked = shape, copies, meshes, own, itemsize, weights
-        tried, machine = _tried(*asked), _without_memory(batch)
+    room, byte = (np.broadcast_to(np.asarray(value, float), given_designs.which.shape) for value in (chip.tile.sram, crowded))
+    designs = _by_byte(given_designs, crowded)
+    sizes, taken = np.empty((len(SummaTiling._fields), len(given_designs.which))), np.empty(len(given_designs.which))
+    for batch in group_batches(given_designs):
+        meshes, differ, own = _groups(given_designs, batch)
+        arguments = shape, copies, meshes, own, itemsize, weights
+        tried, machine = _tried(*arguments), _without_memory(batch)
         if len(meshes) > 1:
             counts = np.diff(tried.starts)
             machine = replace_leaves(machine, {name: np.repeat([mesh[at] for mesh in meshes], counts) for name, at in differ})
-        work = _worked(machine, *asked)
-        choose = _one_by_one if len(on.which) <= MAX_LOOP_DESIGNS else _together
-        choose(work, tried, batch.rows, designs, room, byte, found, taken)
-    return SummaTiling(*map(collapse_if_equal, found)), taken if on.many else None
+        work = _worked(machine, *arguments)
+        choose = _one_by_one if len(given_designs.which) <= MAX_LOOP_DESIGNS else _together
+        choose(work, tried, batch.rows, designs, room, byte, sizes, taken)
+    return SummaTiling(*map(collapse_if_equal, sizes)), taken if given_designs.many else None
 
 
 @memoize_by_identity
-def _by_byte(on: DesignGroups, byte: Any) -> tuple[Array, Array]:
+def _by_byte(groups: DesignGroups, byte: Any) -> tuple[Array, Array]:
     """As `by_structure`, those of a structure by a channel's time for a byte."""
-    return np.lexsort((np.broadcast_to(byte, on.which.shape), on.which)), order_by_group(on)[1]
+    return np.lexsort((np.broadcast_to(byte, groups.which.shape), groups.which)), order_by_group(groups)[1]
 
 
 @memoize_by_identity
 def _groups(
-    on: DesignGroups, batch: GroupBatch
+    groups: DesignGroups, batch: GroupBatch
 ) -> tuple[tuple[tuple[float, float], ...], list[tuple[str, int]], tuple[TileGemmPlan, ...]]:
     """Design groups of a batch: their meshes, the settings of `SIDES` that differ, and the set tilings."""
-    sides = [on.side(group) for group in batch.groups]
-    meshes = tuple((side.get(MESH_SIDES[0], on.chip.mesh.rows), side.get(MESH_SIDES[1], on.chip.mesh.cols)) for side in sides)
+    sides = [groups.side(group) for group in batch.groups]
+    meshes = tuple(
+        (side.get(MESH_SIDES[0], groups.chip.mesh.rows), side.get(MESH_SIDES[1], groups.chip.mesh.cols)) for side in sides
+    )
     return (
         meshes,
         [(name, place) for place, name in enumerate(MESH_SIDES) if name in sides[0]],
-        tuple(map(on.asked, batch.groups)),
+        tuple(map(groups.asked, batch.groups)),
     )
 
 
@@ -245,18 +247,18 @@ def _without_memory(batch: GroupBatch) -> Chip:
 
 @partial(memoize, most=64)
 def _worked(
-    chip: Chip, shape: GemmShape, copies: Any, meshes: tuple[tuple[float, float], ...], said: tuple[TileGemmPlan, ...],
+    chip: Chip, shape: GemmShape, copies: Any, meshes: tuple[tuple[float, float], ...], plans: tuple[TileGemmPlan, ...],
     itemsize: float, weights: WeightStorage | None,
 ) -> list[Array]:  # fmt: skip
     """Leaves of the work of candidates on kinds of machines, each of shape (kinds or 1, candidates or 1)."""
-    tried = _tried(shape, copies, meshes, said, itemsize, weights)
+    tried = _tried(shape, copies, meshes, plans, itemsize, weights)
     part, (which, first) = tried.part, tried.slices
     job = SummaJob(shape, part, chip, copies, itemsize, weights)
-    on = tile_fabric(chip), tile_engines(chip), ColumnMemory(channels_used(chip), chip.hbm.latency, byte=0.0, crowded=0.0)
+    hardware = tile_fabric(chip), tile_engines(chip), ColumnMemory(channels_used(chip), chip.hbm.latency, byte=0.0, crowded=0.0)
     # on each kind of machine, candidates on several meshes and in several groups have the same slices
     m, k, n = (side[first] for side in part[:3])
-    product = on[1].started(m, k, n, (weights or WeightStorage(itemsize)).width(itemsize)).take(which, axis=-1)
-    work = summa_diagonal.program_work(job.shape, job.part, job.mesh, *on, job.itemsize, job.copies, job.weights, product)
+    product = hardware[1].started(m, k, n, (weights or WeightStorage(itemsize)).width(itemsize)).take(which, axis=-1)
+    work = summa_diagonal.program_work(job.shape, job.part, job.mesh, *hardware, job.itemsize, job.copies, job.weights, product)
     return [np.ascontiguousarray(np.atleast_2d(leaf), float) for leaf in work]
 
 
@@ -267,7 +269,7 @@ def _one_by_one(
     designs: tuple[Array, Array],
     room: Array,
     byte: Array,
-    found: Array,
+    sizes: Array,
     taken: Array,
 ) -> None:
     """Writes what each design takes of all candidates: the least time of those that fit, or the least memory; the first one.
@@ -282,13 +284,13 @@ def _one_by_one(
     """
     (order, ends), (part, held, starts, *_) = designs, tried
     for number, side, kind in rows.T:
-        some = slice(starts[side], starts[side + 1])
+        span = slice(starts[side], starts[side + 1])
         rows_of = (leaf[min(kind, len(leaf) - 1)] for leaf in work)
-        own = SummaWork(*(leaf if len(leaf) == 1 else leaf[some] for leaf in rows_of))
+        own = SummaWork(*(leaf if len(leaf) == 1 else leaf[span] for leaf in rows_of))
         for design in order[ends[number] : ends[number + 1]]:
-            over, seconds = np.maximum(held[some] / room[design] - 1, 0.0), summa_diagonal.program_seconds(own, byte[design])
+            over, seconds = np.maximum(held[span] / room[design] - 1, 0.0), summa_diagonal.program_seconds(own, byte[design])
             best = argmin_lexicographic([over, seconds])[0]
-            found[:, design] = [size[starts[side] + best] for size in part]
+            sizes[:, design] = [size[starts[side] + best] for size in part]
             taken[design] = np.broadcast_to(seconds, over.shape)[best]
 
 
@@ -299,7 +301,7 @@ def _together(
     designs: tuple[Array, Array],
     room: Array,
     byte: Array,
-    found: Array,
+    sizes: Array,
     taken: Array,
 ) -> None:
     """The same by a compiled loop, which leaves out what no design of a structure would take."""
@@ -309,22 +311,22 @@ def _together(
     )  # a few closed questions do without compiled loops
 
     part, held, starts, order, _ = tried
-    (near, nearer), fast, best = np.empty((2, len(held)), np.int64), np.empty(len(held)), np.full(found.shape[1], -1)
+    (near, nearer), fast, best = np.empty((2, len(held)), np.int64), np.empty(len(held)), np.full(sizes.shape[1], -1)
     own = np.empty((len(held), LEAVES + 1))
     given = np.array(room), np.array(byte)
     choose_candidates(tuple(work), held, order, starts, rows, *designs, *given, near, nearer, fast, own, best, taken)
     mine = best >= 0
-    found[:, mine] = [size[best[mine]] for size in part]
+    sizes[:, mine] = [size[best[mine]] for size in part]
 
 
 @lru_cache(maxsize=64)
 def _tried(
-    shape: GemmShape, copies: Any, meshes: tuple[tuple[float, float], ...], said: tuple[TileGemmPlan, ...], itemsize: float,
+    shape: GemmShape, copies: Any, meshes: tuple[tuple[float, float], ...], plans: tuple[TileGemmPlan, ...], itemsize: float,
     weights: WeightStorage | None,
 ) -> SummaCandidates:  # fmt: skip
     """What is tried on meshes, whatever else differs between chips."""
-    parts = [_options(shape, copies, *of) for of in zip(meshes, said, strict=True)]
-    starts = np.cumsum([0, *(len(one.m) for one in parts)])
+    parts = [_options(shape, copies, *mesh_and_plan) for mesh_and_plan in zip(meshes, plans, strict=True)]
+    starts = np.cumsum([0, *(len(part.m) for part in parts)])
     part = SummaTiling(*map(np.concatenate, zip(*parts, strict=True))) if len(parts) > 1 else parts[0]
     held = sum(slot.nbytes for slot in buffers(part, DTYPES[itemsize], weights)) * 1.0
     first, which = equal_rows(list(part[:3]))
@@ -333,26 +335,26 @@ def _tried(
 
 
 @lru_cache(maxsize=1024)
-def _options(shape: GemmShape, copies: Any, mesh: tuple[float, float], said: TileGemmPlan) -> SummaTiling:
+def _options(shape: GemmShape, copies: Any, mesh: tuple[float, float], plan: TileGemmPlan) -> SummaTiling:
     """Groups and slices that are tried, once each, shape (candidates,)."""
     most, high = mesh[0], np.array(list(product(SLICES, DEPTHS, SLICES)), float).T
     groups: list[Any] = sorted({*(most // share for share in SLICE_SHARES if most % share == 0), *_halves(most)}, reverse=True)
     groups = groups if shape.m < SLICES[-1] * most else groups[:1]  # smaller groups are for products of few rows
-    if said.rows > 0:
-        groups = [said.rows if is_row_count(said.rows, most) else most]  # others are a limit
-    found = []
-    for rows, split in _shared(most, groups, shape, said):
-        m = said.m + 0 * high[0] if said.m > 0 else even_share(shape.m, rows, high[0])
-        k = said.k + 0 * high[1] if said.k > 0 else even_share(shape.k, split, high[1])
+    if plan.rows > 0:
+        groups = [plan.rows if is_row_count(plan.rows, most) else most]  # others are a limit
+    candidates = []
+    for rows, split in _shared(most, groups, shape, plan):
+        m = plan.m + 0 * high[0] if plan.m > 0 else even_share(shape.m, rows, high[0])
+        k = plan.k + 0 * high[1] if plan.k > 0 else even_share(shape.k, split, high[1])
         # groups that a row of blocks leaves without work share its columns
         sharing = maximum(mesh[0] // (rows * split) // (copies * ceil_div(shape.m, m * rows)), 1)
         # all that there are, or as few as leave a tile columns enough for its array
         # all that there are, or as few as leave a tile columns enough for its array
         # all that there are, or as few as leave a tile columns enough for its array
         for teams in (sharing, minimum(sharing, ceil_div(shape.n, mesh[1] * minimum(high[2], LINES)))):
-            n = said.n + 0 * high[2] if said.n > 0 else even_share(shape.n, mesh[1] * teams, high[2])
-            found.append(np.stack([m, k, n, rows + 0 * m, split + 0 * m]))
-    every = np.concatenate(found, axis=1)
+            n = plan.n + 0 * high[2] if plan.n > 0 else even_share(shape.n, mesh[1] * teams, high[2])
+            candidates.append(np.stack([m, k, n, rows + 0 * m, split + 0 * m]))
+    every = np.concatenate(candidates, axis=1)
     first, _ = equal_rows(list(every))
     return SummaTiling(*every[:, np.sort(first)])
 
@@ -361,11 +363,11 @@ def _halves(most: float) -> list[int]:
     return [rows for rows in HALVES if rows <= most]
 
 
-def _shared(most: float, groups: list[Any], shape: GemmShape, said: TileGemmPlan) -> list[tuple[Any, Any]]:
+def _shared(most: float, groups: list[Any], shape: GemmShape, plan: TileGemmPlan) -> list[tuple[Any, Any]]:
     """Rows of groups that are tried, each with the groups among which the depth is divided."""
-    if said.split_k > 0:
-        fits = is_row_count(said.split_k, most) and said.rows <= 1  # others are a limit
-        return [(1, said.split_k)] if said.split_k > 1 and fits else [(rows, 1) for rows in groups]
+    if plan.split_k > 0:
+        fits = is_row_count(plan.split_k, most) and plan.rows <= 1  # others are a limit
+        return [(1, plan.split_k)] if plan.split_k > 1 and fits else [(rows, 1) for rows in groups]
     several = (
         sorted({*(share for share in SLICE_SHARES if most % share == 0), *_halves(most)}) if shape.m <= SLICES[-1] else [1]
     )

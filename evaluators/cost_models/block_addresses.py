@@ -33,18 +33,18 @@ class BlockBurst(NamedTuple):
 class BlockAddresses:
     """Addresses of the blocks that a program loads and stores; without banks, one burst per block."""
 
-    def __init__(self, program: Program, on: SimulatedMachine) -> None:
-        of = on.banks
-        self._of, self._slots, self._cols = of, on.slots, program.cols
+    def __init__(self, program: Program, machine: SimulatedMachine) -> None:
+        banks = machine.banks
+        self._of, self._slots, self._cols = banks, machine.slots, program.cols
         self._base: dict[str, Array] = {}
         self._times: dict[str, Array] = {}
-        self._rows = {} if of is None else of.rows()
-        if of is None:
+        self._rows = {} if banks is None else banks.rows()
+        if banks is None:
             return
         cores, end, stretch = (
             program.rows * program.cols,
-            np.zeros(len(required_channels(on).row), np.int64),
-            max(int(of.memory.granularity), BLOCK_BYTES),
+            np.zeros(len(required_channels(machine).row), np.int64),
+            max(int(banks.memory.granularity), BLOCK_BYTES),
         )
         counts: dict[str, Array] = {}
         homes: dict[str, Array] = {}
@@ -54,7 +54,7 @@ class BlockAddresses:
                 name, at = self._name(step), self._cores(step)
                 counts.setdefault(name, np.zeros(cores, np.int64))[at] += times
                 homes.setdefault(name, np.zeros(cores, np.int64))[at] = flat_positions(step.channel, step.cores.shape)
-                sizes[name] = int(buffer_bytes(on.slots[step.slot]))
+                sizes[name] = int(buffer_bytes(machine.slots[step.slot]))
         for name, count in counts.items():
             self._times[name] = np.zeros(cores, np.int64)
             if name in self._rows:
@@ -67,10 +67,10 @@ class BlockAddresses:
                 continue
             self._base[name] = np.zeros(cores, np.int64)
             for channel in np.unique(homes[name][count > 0]):
-                here = np.flatnonzero((homes[name] == channel) & (count > 0))
-                room: Array = -(-count[here] * sizes[name] // stretch) * stretch
+                indices = np.flatnonzero((homes[name] == channel) & (count > 0))
+                room: Array = -(-count[indices] * sizes[name] // stretch) * stretch
                 start = -(-end[channel] // stretch) * stretch
-                self._base[name][here] = start + np.cumsum(room) - room
+                self._base[name][indices] = start + np.cumsum(room) - room
                 end[channel] = start + room.sum()
 
     def _name(self, step: LoadInstruction | StoreInstruction) -> str:

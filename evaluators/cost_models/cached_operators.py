@@ -69,10 +69,10 @@ def cached_shares(chip: Chip, stored: tuple[tuple[str, Any], ...], buffer: Any =
 
 
 def cached_product(
-    propose: Callable[[Chip], closed_summa.SummaJob], chip: Chip, of: CachedShares, *, cached: bool
+    propose: Callable[[Chip], closed_summa.SummaJob], chip: Chip, shares: CachedShares, *, cached: bool
 ) -> CachedJob:
     """Products from memory through the cache; those that make keys and values leave them for later steps."""
-    beyond = maximum(1 - of.activations, 1 - of.kv) if cached else 1 - of.activations
+    beyond = maximum(1 - shares.activations, 1 - shares.kv) if cached else 1 - shares.activations
 
     def moved(job: closed_summa.SummaJob) -> tuple[Any, Any, Any]:
         part, mesh = job.part, summa_diagonal.busy_mesh(job.shape, job.part, job.mesh, job.copies)
@@ -80,9 +80,9 @@ def cached_product(
         m, k, n = part.m * part.rows, part.k * part.split * blocks.chunks, part.n * mesh.cols
         rows, columns, outputs = distinct_rows_and_columns(blocks, mesh.rows // (part.rows * part.split), job.copies)
         stored = job.weights.nbytes if job.weights else job.itemsize
-        main = job.itemsize * (rows * m * k * (1 - of.activations)) + stored * (columns * k * n * (1 - of.weights))
+        main = job.itemsize * (rows * m * k * (1 - shares.activations)) + stored * (columns * k * n * (1 - shares.weights))
         main = main + job.itemsize * (outputs * m * n * beyond)
-        ahead = stored * (job.copies * job.shape.k * job.shape.n * (1 - of.weights))
+        ahead = stored * (job.copies * job.shape.k * job.shape.n * (1 - shares.weights))
         total = summa_diagonal.memory_bytes(job.shape, part, mesh, job.itemsize, job.copies, job.weights)
         return total, main, ahead
 
@@ -90,7 +90,7 @@ def cached_product(
 
 
 def cached_attention(
-    propose: Callable[[Chip], closed_attention.AttentionJob], chip: Chip, of: CachedShares, known: float
+    propose: Callable[[Chip], closed_attention.AttentionJob], chip: Chip, shares: CachedShares, known: float
 ) -> CachedJob:
     """Attention through the cache to keys and values of which `known` were there before the step."""
 
@@ -98,10 +98,10 @@ def cached_attention(
         counts, own = closed_attention.job_counts(job), closed_attention.own_bytes(job)
         total = closed_attention.job_cost(job).activity.memory_bytes
         apart = minimum(counts.waves * minimum(counts.groups, job.shape.problems * counts.parts), counts.items) / counts.items
-        beyond = known * (1 - of.kv) + (1 - known) * (1 - of.activations)
+        beyond = known * (1 - shares.kv) + (1 - known) * (1 - shares.activations)
         shape = job.shape
-        ahead = shape.problems * shape.keys * (shape.key_dim + shape.v) * job.kv.of(job.itemsize) * known * (1 - of.kv)
-        return total, own * (1 - of.activations) + (total - own) * apart * beyond, ahead
+        ahead = shape.problems * shape.keys * (shape.key_dim + shape.v) * job.kv.of(job.itemsize) * known * (1 - shares.kv)
+        return total, own * (1 - shares.activations) + (total - own) * apart * beyond, ahead
 
     return _best(propose, chip, moved, lambda job: job.tiling, lambda job, tiling: job._replace(tiling=tiling, taken=None))
 
@@ -118,21 +118,23 @@ def distinct_rows_and_columns(blocks: SummaBlocks, groups: Any, copies: Any) -> 
     return rows, minimum(columns, outputs), outputs
 
 
-def _overlaps(some: Any, size: Any, others: Any, other_size: Any) -> Any:
+def _overlaps(copies: Any, size: Any, others: Any, other_size: Any) -> Any:
     """Pairs that overlap of two divisions of a line, each with so many stretches of a size; at most that many."""
     even = (size % other_size == 0) | (other_size % size == 0)
-    return where(even, maximum(some, others), some + others - 1)
+    return where(even, maximum(copies, others), copies + others - 1)
 
 
-def cached_rows(propose: Callable[[Chip], closed_streamed.RowJob], chip: Chip, of: CachedShares, *, table: bool) -> CachedJob:
+def cached_rows(
+    propose: Callable[[Chip], closed_streamed.RowJob], chip: Chip, shares: CachedShares, *, table: bool
+) -> CachedJob:
     """Row kernels through the cache; rows that are looked up in a `table` count as weights."""
-    left = 1 - of.activations
+    left = 1 - shares.activations
 
     def moved(job: closed_streamed.RowJob) -> tuple[Any, Any, Any]:
         total, read = closed_streamed.job_cost(job).activity.memory_bytes, 0.5
         for _, packed in job.recipe.packed:
             read = packed / (packed + job.itemsize)
-        return total, total * ((1 - of.weights) * read + left * (1 - read) if table else left), 0.0
+        return total, total * ((1 - shares.weights) * read + left * (1 - read) if table else left), 0.0
 
     return _best(propose, chip, moved, lambda job: job.block, lambda job, block: job._replace(block=block, taken=None))
 
@@ -173,9 +175,9 @@ def _best(
     def priced(job: Any) -> tuple[CachedJob, Any]:
         total, main, ahead = moved(job)
         main = total if chip.l2 is None else minimum(main, total)
-        on, share, cache = chip_behind_cache(chip, main / total)
+        given_chip, share, cache = chip_behind_cache(chip, main / total)
         before = chip_behind_cache(chip, maximum(main - ahead, 0.0) / total)[0]
-        faster = job_on_chip(job, on)
+        faster = job_on_chip(job, given_chip)
         return CachedJob(faster, share, cache, job_on_chip(job, before), minimum(ahead, main)), SECONDS[type(job)](faster)
 
     best: Any = None
@@ -193,10 +195,10 @@ def job_on_chip(job: Any, chip: Chip) -> Any:
     return job._replace(chip=chip, taken=None)
 
 
-def select_leafwise(condition: Any, one: Any, other: Any) -> Any:
+def select_leafwise(condition: Any, sizes: Any, other: Any) -> Any:
     """One of two records by a condition, leaf by leaf."""
-    if isinstance(one, tuple):
-        return type(one)(*(where(condition, *leaves) for leaves in zip(one, other, strict=True)))
-    assert is_dataclass(one)
-    names = [spec.name for spec in fields(one)]
-    return type(one)(**{name: where(condition, getattr(one, name), getattr(other, name)) for name in names})  # type: ignore
+    if isinstance(sizes, tuple):
+        return type(sizes)(*(where(condition, *leaves) for leaves in zip(sizes, other, strict=True)))
+    assert is_dataclass(sizes)
+    names = [spec.name for spec in fields(sizes)]
+    return type(sizes)(**{name: where(condition, getattr(sizes, name), getattr(other, name)) for name in names})  # type: ignore

@@ -172,7 +172,7 @@ def block_timeline(
     sums: dict[int, Any] = {}
     known: dict[tuple[int, Any], Any] = {}
     reads: ReadCache | None = {} if away else None  # where cores have shares of what they read
-    found: list[TimedBlock] = []
+    timeline: list[TimedBlock] = []
     windows: list[IdleWindow | None] = []
     for block in blocks:
         # attention stands in two blocks, with a collective to hide behind and without; it is evaluated once, and so are sums
@@ -191,13 +191,13 @@ def block_timeline(
             sums[id(opener)] = reader.collective(opener, machine)
         collective = 0.0 if opener is None else sums[id(opener)]
         if prefetch.once is None or prefetch.policy == "none":
-            found.append(_timed(block, collective, costs, machine, prefetch, known))
+            timeline.append(_timed(block, collective, costs, machine, prefetch, known))
             continue
         before = None if block.after is None else windows[block.after]
-        one, window = _behind_messages(block, costs, machine, prefetch, prefetch.once, before, known)
-        found.append(one)
+        timed_block, window = _behind_messages(block, costs, machine, prefetch, prefetch.once, before, known)
+        timeline.append(timed_block)
         windows.append(window)
-    return found
+    return timeline
 
 
 def call_cost(
@@ -229,9 +229,9 @@ def call_cost(
     vector: Any = 0.0
     divided: Any = None
     if call.group is not None:
-        of = call.products[0]
-        divided, matrix = reader.product(call.group, of, machine, call.width)
-        divided, matrix = of.count * divided, of.count * matrix
+        product = call.products[0]
+        divided, matrix = reader.product(call.group, product, machine, call.width)
+        divided, matrix = product.count * divided, product.count * matrix
     else:
         width, pace = call.width, call.pace
         for place, (count, m, k, n) in enumerate(call.products):
@@ -282,7 +282,9 @@ def call_cost(
     )
 
 
-def _messages(of: CoreGroupSplit, product: CallProduct, seconds: Any, matrix: Any) -> tuple[Any, Callable[[Any], Any] | None]:
+def _messages(
+    group_split: CoreGroupSplit, product: CallProduct, seconds: Any, matrix: Any
+) -> tuple[Any, Callable[[Any], Any] | None]:
     """Time of a product's messages that nothing hides, or that some seconds of reads leave. [s]
 
     Sums wait for the product; in turns they go beside that of the next turn, and beside the stream of its weights from memory.
@@ -292,17 +294,19 @@ def _messages(of: CoreGroupSplit, product: CallProduct, seconds: Any, matrix: An
         of, product: on which cores.
         seconds, matrix: of it with all its messages, and of its engines.
     """
-    if of.partition == "k" and of.sums != "overlapped_ring":
+    if group_split.partition == "k" and group_split.sums != "overlapped_ring":
         return maximum(seconds - matrix, 0.0), None
-    summed: Any = of.partition == "k" or (of.partition == AUTO and "k" in of.ways and of.which == of.ways.index("k"))
-    if of.sums != "overlapped_ring":
+    summed: Any = group_split.partition == "k" or (
+        group_split.partition == AUTO and "k" in group_split.ways and group_split.which == group_split.ways.index("k")
+    )
+    if group_split.sums != "overlapped_ring":
         beside = ONCE if summed is False else 1.0 - summed
 
         def left(reads: Any) -> Any:
             return maximum(seconds - maximum(matrix, reads if beside is ONCE else reads * beside), 0.0)
 
         return None, left
-    turns = ceil_div(product.n, ceil_div(product.n, of.cores))
+    turns = ceil_div(product.n, ceil_div(product.n, group_split.cores))
     beyond = seconds - matrix  # sums of the last turn, and what those before are longer than products of a turn
     sums = where(beyond <= matrix / turns, beyond, (seconds - matrix / turns) / turns)
 
@@ -331,10 +335,10 @@ def _came(
     need, piece = call.fetch, call.piece
     if away is not None:
         need, piece = need * away, piece * away if call.reads == "weights" else piece
-    found = need, *_read(_asked(call, need, piece), machine, reader)
+    arrivals = need, *_read(_asked(call, need, piece), machine, reader)
     if known is not None:
-        known[what] = away, found
-    return found
+        known[what] = away, arrivals
+    return arrivals
 
 
 def _what(call: KernelCall, away: Any) -> tuple[Any, ...]:
@@ -350,18 +354,18 @@ def _least(call: KernelCall, machine: HardwareModel, reader: CostModel) -> Any:
     return reader.banks(_asked(call, call.fetch, call.piece), machine)
 
 
-def _read(asked: MemoryRequest, machine: HardwareModel, reader: CostModel) -> tuple[Any, Any]:
+def _read(request: MemoryRequest, machine: HardwareModel, reader: CostModel) -> tuple[Any, Any]:
     """Time of a call's main memory request, and of one more byte. [s], [s/B]"""
     if reader.memory is not None:
-        return reader.memory(asked, machine)
+        return reader.memory(request, machine)
     assert machine.memory is not None
-    return machine.memory.read(asked)
+    return machine.memory.read(request)
 
 
-def _kernel(of: MeshKernel, machine: HardwareModel, reader: CostModel) -> CallCost:
+def _kernel(kernel: MeshKernel, machine: HardwareModel, reader: CostModel) -> CallCost:
     """A kernel on a mesh, each core of which has all that it needs."""
-    cost = reader.kernel(of, machine)
-    seconds = cost.seconds if of.times is ONCE else cost.seconds * of.times
+    cost = reader.kernel(kernel, machine)
+    seconds = cost.seconds if kernel.times is ONCE else cost.seconds * kernel.times
     return _alone(seconds, cost.activity)
 
 
@@ -423,10 +427,10 @@ def _behind_messages(
     costs = list(costs)
     for place, (call, cost) in enumerate(zip(block.calls, costs, strict=True)):
         if call.reads and call.job is None and window is not None:
-            here, window = window.read(once(call), cost.per_byte, prefetch.policy, prefetch.budget)
-            resident[place] = here
+            bytes_ahead, window = window.read(once(call), cost.per_byte, prefetch.policy, prefetch.budget)
+            resident[place] = bytes_ahead
             if cost.shown is not None:  # what a read hid is hidden no more
-                costs[place] = cost = cost._replace(network=cost.shown(cost.memory - here * cost.per_byte))
+                costs[place] = cost = cost._replace(network=cost.shown(cost.memory - bytes_ahead * cost.per_byte))
         if cost.network is not None:
             before, window = window, IdleWindow(cost.network)
             if not call.operators and call.exchange is not None and before is not None:  # which some entries leave out
@@ -442,15 +446,15 @@ def _durations(
     costs: list[CallCost], resident: list[Any], machine: HardwareModel, known: dict[tuple[int, Any], Any]
 ) -> list[Any]:
     """Of calls, once their bytes are there; `known` has those of costs with so many bytes for all designs, or without any."""
-    found = []
+    durations = []
     for cost, bytes_in in zip(costs, resident, strict=True):
         if isinstance(bytes_in, np.ndarray):
-            found.append(_duration(cost, bytes_in, machine))
+            durations.append(_duration(cost, bytes_in, machine))
             continue
         if (id(cost), bytes_in) not in known:
             known[id(cost), bytes_in] = _duration(cost, bytes_in, machine)
-        found.append(known[id(cost), bytes_in])
-    return found
+        durations.append(known[id(cost), bytes_in])
+    return durations
 
 
 def _duration(cost: CallCost, bytes_in: Any, machine: HardwareModel) -> Any:

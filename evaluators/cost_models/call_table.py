@@ -73,9 +73,9 @@ def call_table(structures: Structures) -> CallTable | None:
     leaves = np.moveaxis(np.array([[_leaves(call) for call in calls] for calls in every], dtype=float), 0, -1)
     keys = [(kind, leaf.tobytes()) for kind, leaf in zip(kinds, leaves, strict=True)]
     rows = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-    of = [rows[key] for key in keys]
-    leaf = leaves[[of.index(row) for row in rows.values()]]
-    laid, hidden, ahead = _hidden(blocks, of, leaf[:, _FETCH])
+    given_rows = [rows[key] for key in keys]
+    leaf = leaves[[given_rows.index(row) for row in rows.values()]]
+    laid, hidden, ahead = _hidden(blocks, given_rows, leaf[:, _FETCH])
     macs = PooledEngines.operations(leaf[:, _M], leaf[:, _K], leaf[:, _N])
     columns = leaf[:, _COUNT], macs, leaf[:, _OPERATIONS], leaf[:, _LOCAL], leaf[:, _FETCH]
     return CallTable(
@@ -108,56 +108,65 @@ class StructureTable(NamedTuple):
 
 
 @partial(memoize_by_identity, few=256)
-def _numbers(of: CallTable) -> StructureTable:
+def _numbers(table: CallTable) -> StructureTable:
     """The table of one structure with numbers for its columns."""
     blocks = []
-    for block, calls, places in of.blocks:
+    for block, calls, places in table.blocks:
         stream = [place for at in block.order if (place := places[at]) is not None]
         blocks.append((block.times, block.opener, calls, stream, list(zip(calls, places, strict=True))))
-    calls, ahead = of.calls[0].tolist(), of.ahead[0].tolist()
+    calls, ahead = table.calls[0].tolist(), table.ahead[0].tolist()
     return StructureTable(
         [tuple(call) for call in calls],
-        tuple((row, calls[row][OPERATIONS], passes.item()) for row, passes in of.streamed),
-        tuple((row, MemoryRequest(*(leaf.item() for leaf in asked[:3]))) for row, asked in of.strided),
-        [(row, *bytes_in) for row, bytes_in in zip(of.hidden, ahead, strict=True)],
+        tuple((row, calls[row][OPERATIONS], passes.item()) for row, passes in table.streamed),
+        tuple((row, MemoryRequest(*(leaf.item() for leaf in request[:3]))) for row, request in table.strided),
+        [(row, *bytes_in) for row, bytes_in in zip(table.hidden, ahead, strict=True)],
         blocks,
     )
 
 
-def _hidden(blocks: tuple[CallBlock, ...], of: list[int], fetch: Array) -> tuple[Any, tuple[int, ...], Array]:
+def _hidden(blocks: tuple[CallBlock, ...], given_rows: list[int], fetch: Array) -> tuple[Any, tuple[int, ...], Array]:
     """Blocks with rows of their calls, and what of these can be prefetched: rows, bytes, and bytes before them."""
-    found: dict[tuple[int, bytes], tuple[int, Array]] = {}
+    streams: dict[tuple[int, bytes], tuple[int, Array]] = {}
     laid, start, nothing = list[Any](), 0, np.zeros(fetch.shape[1])
     for block in blocks:
-        own, ahead, used = of[start : start + len(block.calls)], list[int | None]([None] * len(block.calls)), nothing
+        own, ahead, used = given_rows[start : start + len(block.calls)], list[int | None]([None] * len(block.calls)), nothing
         for at in block.order if block.opener is not None else ():
             if block.calls[at].reads:
-                ahead[at] = list({**found, (own[at], used.tobytes()): 0}).index((own[at], used.tobytes()))
-                found[own[at], used.tobytes()] = own[at], used
+                ahead[at] = list({**streams, (own[at], used.tobytes()): 0}).index((own[at], used.tobytes()))
+                streams[own[at], used.tobytes()] = own[at], used
                 used = used + fetch[own[at]]
         laid.append((block, tuple(own), tuple(ahead)))
         start += len(block.calls)
-    rows = tuple(row for row, _ in found.values())
-    before = np.array([used for _, used in found.values()]).reshape(len(rows), fetch.shape[1])
+    rows = tuple(row for row, _ in streams.values())
+    before = np.array([used for _, used in streams.values()]).reshape(len(rows), fetch.shape[1])
     return tuple(laid), rows, np.ascontiguousarray(np.array([fetch[list(rows)], before]).T)
 
 
-def _kind(of: KernelCall) -> tuple[bool, ...] | None:
+def _kind(kernel_call: KernelCall) -> tuple[bool, ...] | None:
     """Kind of a call for the table; None if it has other resources, or several designs and steps."""
-    if (of.kernel, of.job, of.group, of.exchange) != (None,) * 4 or len(of.products) > 1 or of.wrote is not NOTHING:
+    if (
+        (kernel_call.kernel, kernel_call.job, kernel_call.group, kernel_call.exchange) != (None,) * 4
+        or len(kernel_call.products) > 1
+        or kernel_call.wrote is not NOTHING
+    ):
         return None
-    if not all(isinstance(leaf, int | float) for leaf in (*_leaves(of), of.pace)) or of.stride == inf:
+    if (
+        not all(isinstance(leaf, int | float) for leaf in (*_leaves(kernel_call), kernel_call.pace))
+        or kernel_call.stride == inf
+    ):
         return None
-    return bool(of.products), of.operations is not None, bool(of.reads)
+    return bool(kernel_call.products), kernel_call.operations is not None, bool(kernel_call.reads)
 
 
-def _leaves(of: KernelCall) -> tuple[Any, ...]:
+def _leaves(kernel_call: KernelCall) -> tuple[Any, ...]:
     """Leaves in the order of `_COUNT` to `_LOCAL`."""
-    count, m, k, n = of.products[0] if of.products else (ONCE, 0.0, 0.0, 0.0)
-    m = m if of.pace is ONCE else m * of.pace
-    operations, streamed = (0.0, 0.0) if of.operations is None else (of.operations + of.specials, of.streamed)
-    fetch, piece, stride = (of.fetch, of.piece, of.stride) if of.reads else (0.0, 0.0, 0.0)
-    return count, m, k, n, operations, streamed, fetch, piece, stride, of.local
+    count, m, k, n = kernel_call.products[0] if kernel_call.products else (ONCE, 0.0, 0.0, 0.0)
+    m = m if kernel_call.pace is ONCE else m * kernel_call.pace
+    operations, streamed = (
+        (0.0, 0.0) if kernel_call.operations is None else (kernel_call.operations + kernel_call.specials, kernel_call.streamed)
+    )
+    fetch, piece, stride = (kernel_call.fetch, kernel_call.piece, kernel_call.stride) if kernel_call.reads else (0.0, 0.0, 0.0)
+    return count, m, k, n, operations, streamed, fetch, piece, stride, kernel_call.local
 
 
 def _apart(block: CallBlock) -> tuple[Any, ...]:
@@ -189,22 +198,22 @@ def table_seconds(
         return None
     if prefetch.policy not in PREFETCH:
         raise DesignError(f"prefetch.policy: no option {prefetch.policy!r}; {suggest_nearest(prefetch.policy, PREFETCH)}")
-    of = call_table(structures)
-    if of is None:
+    table = call_table(structures)
+    if table is None:
         return None
     sums: dict[int, Any] = {}
-    for block, _, _ in of.blocks:
+    for block, _, _ in table.blocks:
         if block.opener is not None and id(block.opener) not in sums:
             opener = block.opener if peers is None else block.opener._replace(peers=peers)
             sums[id(block.opener)] = reader.collective(opener, machine)
     records: Any = engines, memory  # of numbers, each of one design or of many
     rates = (*records[0], *cache[:2], *records[1][:5], machine.overhead, prefetch.budget, which, *sums.values())
     if np.ndarray not in set(map(type, rates)):
-        return _one(_numbers(of), machine, prefetch, sums)
+        return _one(_numbers(table), machine, prefetch, sums)
     designs = max(len(rate) for rate in rates if isinstance(rate, np.ndarray))
     if designs < MANY and not (LOOP_MODULE in sys.modules and sys.modules[LOOP_MODULE].write_step_seconds.signatures):
         return None
-    return _many(of, which, machine, prefetch, sums, designs)
+    return _many(table, which, machine, prefetch, sums, designs)
 
 
 class CompiledTable(NamedTuple):
@@ -222,17 +231,17 @@ class CompiledTable(NamedTuple):
 
 
 @partial(memoize_by_identity, few=256)
-def _program(of: CallTable) -> CompiledTable:
-    calls, kinds = of.calls.copy(), np.full((2, of.calls.shape[1]), [[VECTOR], [FAR]])
-    openers = tuple(dict.fromkeys(id(block.opener) for block, _, _ in of.blocks if block.opener is not None))
+def _program(table: CallTable) -> CompiledTable:
+    calls, kinds = table.calls.copy(), np.full((2, table.calls.shape[1]), [[VECTOR], [FAR]])
+    openers = tuple(dict.fromkeys(id(block.opener) for block, _, _ in table.blocks if block.opener is not None))
     rate = RATES + len(openers)  # then of what streams, and of what is read in pieces, each with its own
-    for kind, rows in enumerate(([row for row, _ in of.streamed], [row for row, _ in of.strided])):
+    for kind, rows in enumerate(([row for row, _ in table.streamed], [row for row, _ in table.strided])):
         kinds[kind, rows] = range(rate, rate + len(rows))
         rate += len(rows)
-    for row, _ in of.streamed:
+    for row, _ in table.streamed:
         calls[:, row, OPERATIONS] = 1.0  # all of them, once
     runs, streams, blocks = list[tuple[int, int]](), list[int](), [(0, 0, -1)]
-    for block, rows_of, places in of.blocks:
+    for block, rows_of, places in table.blocks:
         runs += [(row, -1 if place is None else place) for row, place in zip(rows_of, places, strict=True)]
         streams += [place for at in block.order if (place := places[at]) is not None]
         opener = -1 if block.opener is None else RATES + openers.index(id(block.opener))
@@ -240,22 +249,22 @@ def _program(of: CallTable) -> CompiledTable:
     return CompiledTable(
         calls,
         kinds,
-        of.ahead,
-        np.array(of.hidden, dtype=int),
+        table.ahead,
+        np.array(table.hidden, dtype=int),
         np.array(runs, dtype=int),
         np.array(streams, dtype=int),
         np.ascontiguousarray(np.array(blocks).T),
-        np.array([float(block.times) for block, _, _ in of.blocks]),
+        np.array([float(block.times) for block, _, _ in table.blocks]),
         openers,
     )
 
 
 def _many(
-    of: CallTable, which: Any, machine: HardwareModel, prefetch: PrefetchSettings, sums: dict[int, Any], designs: int
+    table: CallTable, which: Any, machine: HardwareModel, prefetch: PrefetchSettings, sums: dict[int, Any], designs: int
 ) -> Array:
     """Time of a step of many designs, those of one structure after those of another. [s], shape (designs,)"""
     records: Any = machine.engines, machine.cache, machine.memory
-    (engines, cache, memory), program = records, _program(of)
+    (engines, cache, memory), program = records, _program(table)
 
     def each(column: Array) -> Array:
         return column if which is None else column.take(which)
@@ -263,35 +272,35 @@ def _many(
     rates = (
         *engines[:2], *cache[:2], memory.byte, machine.saved, machine.overhead, prefetch.budget,
         *(sums[opener] for opener in program.openers),
-        *(engines.vectors(each(of.calls[:, row, OPERATIONS]), 0.0, each(passes), 1.0) for row, passes in of.streamed),
-        *(memory.read(MemoryRequest(*map(each, asked[:3])))[1] for _, asked in of.strided),
+        *(engines.vectors(each(table.calls[:, row, OPERATIONS]), 0.0, each(passes), 1.0) for row, passes in table.streamed),
+        *(memory.read(MemoryRequest(*map(each, request[:3])))[1] for _, request in table.strided),
     )  # fmt: skip
     order, counts = (None, [designs]) if which is None else (np.argsort(which, kind="stable"), np.bincount(which))
     ends = np.append(0, np.cumsum(counts))
-    given, found = np.empty((len(rates), designs)), np.empty(designs)
+    given, streams = np.empty((len(rates), designs)), np.empty(designs)
     for row, rate in enumerate(rates):
         given[row] = rate if order is None or np.size(rate) == 1 else rate[order]
     from dse.evaluators.cost_models import call_table_loop as call_loop  # which compiles, or loads what was
 
-    near = np.empty((3 * of.calls.shape[1] + 4 * len(of.hidden) + 1, DESIGNS_PER_BATCH))
-    call_loop.write_step_seconds(*program[:-1], PREFETCH.index(prefetch.policy), given, ends, near, found)
+    near = np.empty((3 * table.calls.shape[1] + 4 * len(table.hidden) + 1, DESIGNS_PER_BATCH))
+    call_loop.write_step_seconds(*program[:-1], PREFETCH.index(prefetch.policy), given, ends, near, streams)
     if order is None:
-        return found
+        return streams
     placed = np.empty(designs)
-    placed[order] = found
+    placed[order] = streams
     return placed
 
 
-def _one(of: StructureTable, machine: HardwareModel, prefetch: PrefetchSettings, sums: dict[int, float]) -> float:
+def _one(table: StructureTable, machine: HardwareModel, prefetch: PrefetchSettings, sums: dict[int, float]) -> float:
     """Time of a step of one design, whose rates are numbers: arrays of one number would take longer. [s]"""
     records: Any = machine.engines, machine.cache, machine.memory
     engines, cache, memory = records
     overhead, matrix, vector = machine.overhead, engines.matrix, engines.vector
     near, far, size = cache.byte, memory.byte, cache.size
-    passing = {row: engines.vectors(operations, 0.0, passes, 1.0) for row, operations, passes in of.streamed}
-    own = {row: memory.read(asked)[1] for row, asked in of.strided}
+    passing = {row: engines.vectors(operations, 0.0, passes, 1.0) for row, operations, passes in table.streamed}
+    own = {row: memory.read(request)[1] for row, request in table.strided}
     busy, reading, durations = list[float](), list[float](), list[float]()
-    for row, (count, macs, operations, local, nbytes) in enumerate(of.rows):
+    for row, (count, macs, operations, local, nbytes) in enumerate(table.rows):
         work, beside = count * (macs * matrix), passing[row] if row in passing else operations * vector
         work = work if work >= beside else beside
         read = local * (far if local > size else near) + nbytes * own.get(row, far)
@@ -301,21 +310,21 @@ def _one(of: StructureTable, machine: HardwareModel, prefetch: PrefetchSettings,
     ahead, arrived = list[float](), list[float]()
     if prefetch.policy != "none":
         saved, budget = machine.saved, prefetch.budget
-        for row, need, before in of.hidden:
+        for row, need, before in table.hidden:
             bytes_in = need if before + need < budget else fit_in_budget(need, before, prefetch.policy, budget)[0]
             read = reading[row] - bytes_in * (own[row] - far + saved if row in own else saved)
             ahead.append((busy[row] if busy[row] >= read else read) + overhead)
             arrived.append(bytes_in * far)
     total = 0.0
-    for times, opener, calls, stream, placed in of.blocks:
+    for times, opener, calls, stream, placed in table.blocks:
         now = 0.0 if opener is None else sums[id(opener)]
         if ahead and opener is not None:  # as `timeline.schedule_segment`
-            fetched, there = 0.0, dict[int, float]()
+            fetched, arrivals = 0.0, dict[int, float]()
             for place in stream:
-                fetched = there[place] = fetched + arrived[place]
+                fetched = arrivals[place] = fetched + arrived[place]
             for row, at in placed:
                 if at is not None:
-                    now = there[at] if there[at] > now else now
+                    now = arrivals[at] if arrivals[at] > now else now
                 now = now + (durations[row] if at is None else ahead[at])
         else:
             for row in calls:

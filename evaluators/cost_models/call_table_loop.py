@@ -36,24 +36,24 @@ _whole, _in_part = closed_form(prefetch.whole_if_fits), closed_form(prefetch.par
 
 
 @inlined_function
-def _busy(asked: Any, rates: Any, elements: Any, own: Any, some: slice, engines: Any, reads: Any) -> None:
+def _busy(amounts: Any, rates: Any, elements: Any, own: Any, span: slice, engines: Any, reads: Any) -> None:
     """Writes what a call takes of engines and of memory, nothing being prefetched. [s]"""
-    count, macs, operations, local, fetch = asked[COUNT], asked[MACS], asked[OPERATIONS], asked[LOCAL], asked[FETCH]
-    matrix = rates[MATRIX, some]
+    count, macs, operations, local, fetch = amounts[COUNT], amounts[MACS], amounts[OPERATIONS], amounts[LOCAL], amounts[FETCH]
+    matrix = rates[MATRIX, span]
     for at in range(len(matrix)):
         engines[at] = maximum(count * (macs * matrix[at]), operations * elements[at])
-    near, far, size = rates[NEAR, some], rates[FAR, some], rates[SIZE, some]
+    near, far, size = rates[NEAR, span], rates[FAR, span], rates[SIZE, span]
     for at in range(len(near)):
         reads[at] = local * (far[at] if local > size[at] else near[at]) + fetch * own[at]
 
 
 @inlined_function
 def _ahead(
-    asked: Any, policy: int, rates: Any, own: Any, apart: bool, some: slice, reads: Any, left: Any, brought: Any
+    requests: Any, policy: int, rates: Any, own: Any, apart: bool, span: slice, reads: Any, left: Any, brought: Any
 ) -> None:
     """Writes what is left of reading for a call, once what is prefetched of it is there, and that by itself. [s]"""
-    need, before = asked[0], asked[1]
-    budget, saved, far = rates[BUDGET, some], rates[SAVED, some], rates[FAR, some]
+    need, before = requests[0], requests[1]
+    budget, saved, far = rates[BUDGET, span], rates[SAVED, span], rates[FAR, span]
     if policy == WHOLE:
         for at in range(len(budget)):
             brought[at] = _whole(need, before, budget[at])
@@ -71,10 +71,10 @@ def _ahead(
 
 
 @inlined_function
-def _last(engines: Any, reads: Any, overhead: Any, found: Any) -> None:
+def _last(engines: Any, reads: Any, overhead: Any, ends: Any) -> None:
     """Writes how long a call takes. [s]"""
     for at in range(len(overhead)):
-        found[at] = maximum(engines[at], reads[at]) + overhead[at]
+        ends[at] = maximum(engines[at], reads[at]) + overhead[at]
 
 
 @inlined_function
@@ -85,10 +85,10 @@ def _after(now: Any, took: Any, many: int) -> None:
 
 
 @inlined_function
-def _beside(now: Any, there: Any, took: Any, many: int) -> None:
+def _beside(now: Any, arrivals: Any, took: Any, many: int) -> None:
     """Adds a call that waits for what is prefetched of it too."""
     for at in range(many):
-        now[at] = maximum(now[at], there[at]) + took[at]
+        now[at] = maximum(now[at], arrivals[at]) + took[at]
 
 
 @compiled_loop
@@ -105,9 +105,9 @@ def write_step_seconds(
     rates: Any,
     ends: Any,
     near: Any,
-    found: Any,
+    seconds: Any,
 ) -> None:
-    """Write the step time of each design to `found`. [s]
+    """Write the step time of each design to `seconds`. [s]
 
     Args:
         calls: of each structure what its different calls ask for, shape (structures, calls, ASKED).
@@ -124,22 +124,27 @@ def write_step_seconds(
         rates: those above, and others that blocks and calls name, shape (rates, designs).
         ends: where designs of each structure begin, shape (structures + 1,).
         near: for numbers, shape (3 calls + 4 hidden + 1, TOGETHER).
-        found: to be written, shape (designs,).
+        seconds: to be written, shape (designs,).
     """
-    size, some = calls.shape[1], len(hidden) if policy != NONE else 0
+    size, count = calls.shape[1], len(hidden) if policy != NONE else 0
     engines, reads, took = near[:size], near[size : 2 * size], near[2 * size : 3 * size]
     rest, now = near[3 * size :], near[-1]
-    left, beside, there, brought = rest[:some], rest[some : 2 * some], rest[2 * some : 3 * some], rest[3 * some : 4 * some]
+    left, beside, other_rest, brought = (
+        rest[:count],
+        rest[count : 2 * count],
+        rest[2 * count : 3 * count],
+        rest[3 * count : 4 * count],
+    )
     for structure in range(len(ends) - 1):
         for first in range(ends[structure], ends[structure + 1], DESIGNS_PER_BATCH):
             last = min(first + DESIGNS_PER_BATCH, ends[structure + 1])
-            these, total, many = slice(first, last), found[first:last], last - first
+            these, total, many = slice(first, last), seconds[first:last], last - first
             overhead = rates[OVERHEAD, these]
             for call in range(size):
                 elements, own = rates[kinds[0, call], these], rates[kinds[1, call], these]
                 _busy(calls[structure, call], rates, elements, own, these, engines[call], reads[call])
                 _last(engines[call], reads[call], overhead, took[call])
-            for place in range(some):
+            for place in range(count):
                 call = hidden[place]
                 own, apart = rates[kinds[1, call], these], kinds[1, call] != FAR
                 _ahead(ahead[structure, place], policy, rates, own, apart, these, reads[call], left[place], brought[place])
@@ -152,17 +157,17 @@ def write_step_seconds(
                     now[at] = 0.0
                 if opener >= 0:
                     _after(now, rates[opener, these], many)
-                for turn in range(blocks[1, block], blocks[1, block + 1] if some else 0):
+                for turn in range(blocks[1, block], blocks[1, block + 1] if count else 0):
                     place = streams[turn]
                     for at in range(many):
-                        there[place, at] = brought[place, at]
+                        other_rest[place, at] = brought[place, at]
                     if turn > blocks[1, block]:
-                        _after(there[place], there[streams[turn - 1]], many)
+                        _after(other_rest[place], other_rest[streams[turn - 1]], many)
                 for turn in range(blocks[0, block], blocks[0, block + 1]):
                     call, place = runs[turn]
-                    if place < 0 or not some:
+                    if place < 0 or not count:
                         _after(now, took[call], many)
                     else:
-                        _beside(now, there[place], beside[place], many)
+                        _beside(now, other_rest[place], beside[place], many)
                 for at in range(many):
                     total[at] += now[at] * times[block]

@@ -134,9 +134,9 @@ def _ways(over: DieNetLinks) -> tuple[Array, Array, Array]:
     ways[inside] = over.over
     for step in range(1, int(far.max(initial=0))):
         at = over.first[:-1][far > step] + step
-        before, here, of = over.over[at - 1], over.over[at], first[:-1][far > step] + step + 1
-        same = over.line[before] == over.line[here]
-        kind[of] = np.where(same, np.maximum(kind[of - 1], over.closes[before]), 0)
+        before, current, given_step = over.over[at - 1], over.over[at], first[:-1][far > step] + step + 1
+        same = over.line[before] == over.line[current]
+        kind[given_step] = np.where(same, np.maximum(kind[given_step - 1], over.closes[before]), 0)
     return first, ways, kind
 
 

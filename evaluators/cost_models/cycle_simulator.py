@@ -66,8 +66,8 @@ def simulate_cycles(
             more tasks than can be simulated; or a deadlock, with the channels that wait for one another.
     """
     check_within(memory, program.rows, program.cols)
-    on = SimulatedMachine(fabric, engines, memory, {slot.name: slot for slot in program.slots}, faults, banks)
-    graph, ends = unroll_program(program, on, float(fabric.cycle))
+    machine = SimulatedMachine(fabric, engines, memory, {slot.name: slot for slot in program.slots}, faults, banks)
+    graph, ends = unroll_program(program, machine, float(fabric.cycle))
     net = _network(graph)
     tasks, packets, circuits, floor = floor_of(graph)
     if not run_tasks(net, floor, tasks, packets, circuits, _banks(graph)):
@@ -77,12 +77,12 @@ def simulate_cycles(
     busy = float(max(tasks.done.max(initial=0.0), floor.free.max(initial=0.0)))
     done = np.append(tasks.done, 0.0)  # of what nobody writes
     ready = {name: done[made].reshape(program.rows, program.cols) * graph.cycle for name, made in ends.items()}
-    found = count_activity(program) + memory_link_activity(program, on)
+    activity = count_activity(program) + memory_link_activity(program, machine)
     if faults:  # ways round are longer
-        whole, _ = unroll_program(program, replace(on, faults=NO_FAULTS), float(fabric.cycle))
+        whole, _ = unroll_program(program, replace(machine, faults=NO_FAULTS), float(fabric.cycle))
         longer = graph.crossings() / max(whole.crossings(), 1.0)
-        found += Activity(hop_bytes=found.hop_bytes * (longer - 1))
-    return SimulationResult(busy * graph.cycle, found, *engine_busy_seconds(program, on), len(tasks.kind), ready)
+        activity += Activity(hop_bytes=activity.hop_bytes * (longer - 1))
+    return SimulationResult(busy * graph.cycle, activity, *engine_busy_seconds(program, machine), len(tasks.kind), ready)
 
 
 def router_of_hop(hop: int, vcs: int, depth: int) -> Router:
@@ -109,11 +109,11 @@ def router_of_hop(hop: int, vcs: int, depth: int) -> Router:
 
 def _network(graph: TaskGraph) -> RouterTables:
     """State of the routers for a task graph."""
-    on = graph.on.fabric
-    check_router_buffers(on.vcs, on.depth, "chip.noc")
-    hop, word = (_cycles(getattr(on, name), graph.cycle, f"chip.noc.{name}_cycles") for name in ("hop", "word"))
-    ramps = _cycles(2 * on.ramp, graph.cycle, "chip.noc.ramp_cycles")
-    t = router_cycles(router_of_hop(hop, int(on.vcs), int(on.depth)))
+    fabric = graph.on.fabric
+    check_router_buffers(fabric.vcs, fabric.depth, "chip.noc")
+    hop, word = (_cycles(getattr(fabric, name), graph.cycle, f"chip.noc.{name}_cycles") for name in ("hop", "word"))
+    ramps = _cycles(2 * fabric.ramp, graph.cycle, "chip.noc.ramp_cycles")
+    t = router_cycles(router_of_hop(hop, int(fabric.vcs), int(fabric.depth)))
     eject = max(1, ramps - ramps // 2 - int(t.before))
     inject = ramps - int(t.before) - eject
     if inject < 0:
@@ -121,7 +121,7 @@ def _network(graph: TaskGraph) -> RouterTables:
         raise DesignError(f"chip.noc.ramp_cycles: {need}; got {ramps}; increase the ramp, or reduce chip.noc.hop_cycles")
     speculative = hop < 4
     net = make_router_tables(
-        *graph.shape, int(on.vcs), int(on.depth), route=int(t.before - (not speculative)), forward=int(t.after),
+        *graph.shape, int(fabric.vcs), int(fabric.depth), route=int(t.before - (not speculative)), forward=int(t.after),
         credit=int(t.back), eject=eject, inject=inject, local=1, speculative=speculative,
         memory=graph.on.memory is not None, roomy=True,
         width=np.full((1, CORE + 1 + (graph.on.memory is not None)), word), packets=max(graph.numbers, 1),
@@ -161,8 +161,8 @@ def deadlock_text(net: RouterTables, cols: int) -> str:
     """Text that lists input channels which wait for one another in a cycle, or one that waits."""
     busy = np.flatnonzero(net.channel["busy"]).tolist()
     waits = {channel: sorted(set(_waits_for(net, channel))) for channel in busy}
-    if found := find_cycle(waits):
-        return " waits for ".join(_name(net, channel, cols) for channel in found)
+    if cycle := find_cycle(waits):
+        return " waits for ".join(_name(net, channel, cols) for channel in cycle)
     return f"{_name(net, busy[0], cols)} waits for flits that never come" if busy else "no event is left"
 
 

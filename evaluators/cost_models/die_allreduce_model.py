@@ -83,19 +83,22 @@ def reduction_cost(pattern: str, level: DieNetworkLevel, at: Array, nbytes: Any,
     two_level 5.01 us, 122880 B
     ktree 2.02 us, 122880 B
     """
-    on = level.unbarred
+    given_level = level.unbarred
     if is_tree(at, by):
         parts = [
-            messages_cost(on, at[:, of.source], at[:, of.target], _of_all(of, at), nbytes)
-            for of in tree_phases(pattern, at, by)
+            messages_cost(given_level, at[:, tree_phase.source], at[:, tree_phase.target], _of_all(tree_phase, at), nbytes)
+            for tree_phase in tree_phases(pattern, at, by)
         ]
     else:
-        parts = [ring_cost(on, of.at, nbytes * of.share, of.steps) for of in ring_phases(pattern, at, by)]
-    found = parts[0]
+        parts = [
+            ring_cost(given_level, ring_phase.at, nbytes * ring_phase.share, ring_phase.steps)
+            for ring_phase in ring_phases(pattern, at, by)
+        ]
+    found_part = parts[0]
     for part in parts[1:]:
-        found = add_in_sequence(found, part)
-    end = where(found.seconds > 0, level.barrier, 0.0)
-    return found._replace(seconds=found.seconds + end, barrier=end)
+        found_part = add_in_sequence(found_part, part)
+    end = where(found_part.seconds > 0, level.barrier, 0.0)
+    return found_part._replace(seconds=found_part.seconds + end, barrier=end)
 
 
 def is_tree(at: Array, by: ReductionAlgorithm) -> bool:
@@ -103,9 +106,9 @@ def is_tree(at: Array, by: ReductionAlgorithm) -> bool:
     return by.algorithm == "ktree" and at.shape[1] > 1
 
 
-def _of_all(of: TreePhase, at: Array) -> Array:
+def _of_all(phase: TreePhase, at: Array) -> Array:
     """Shares of the members of all groups."""
-    return np.broadcast_to(of.share, (len(at), len(of.share)))
+    return np.broadcast_to(phase.share, (len(at), len(phase.share)))
 
 
 def ring_phases(pattern: str, at: Array, by: ReductionAlgorithm) -> tuple[RingPhase, ...]:
@@ -147,12 +150,12 @@ def tree_phases(pattern: str, at: Array, by: ReductionAlgorithm) -> tuple[TreePh
         [he2025] section 6.2 for groups and their roots (`kernels.gemv.ktree`); all members send to their root at once.
     """
     up = _up(at.shape[1], by.phases)
-    there = [of if pattern != "allgather" else of._replace(share=below) for of, below in up]
+    phases = [phase if pattern != "allgather" else phase._replace(share=below) for phase, below in up]
     back = [
-        TreePhase(of.target, of.source, below if pattern == "reduce_scatter" else np.ones(len(below)))
-        for of, below in reversed(up)
+        TreePhase(phase.target, phase.source, below if pattern == "reduce_scatter" else np.ones(len(below)))
+        for phase, below in reversed(up)
     ]
-    return (*(there if pattern != "multicast" else ()), *(back if pattern != "reduce" else ()))
+    return (*(phases if pattern != "multicast" else ()), *(back if pattern != "reduce" else ()))
 
 
 def tree_root(members: int, phases: int) -> int:
@@ -168,13 +171,13 @@ def tree_root(members: int, phases: int) -> int:
 @lru_cache(maxsize=256)
 def _up(members: int, phases: int) -> list[tuple[TreePhase, Array]]:
     """Phases of whole vectors to the roots, and which share of the members each sender stands for; those that move any."""
-    below, found = np.ones(members) / members, []
+    below, found_phases = np.ones(members) / members, []
     for level in phase_groups(members, phases):
         target = np.concatenate([np.full(len(group), group[place]) for group, place in level])
         source = np.concatenate([group for group, _ in level])
         apart = source != target
         source, target = source[apart], target[apart]
         if len(source):
-            found.append((TreePhase(source, target, np.ones(len(source))), below[source].copy()))
+            found_phases.append((TreePhase(source, target, np.ones(len(source))), below[source].copy()))
         np.add.at(below, target, below[source])
-    return found
+    return found_phases

@@ -38,7 +38,7 @@ class ExchangeVariants(NamedTuple):
 
     def at(self, place: int) -> Any:
         """The variant at one place, with all functions applied."""
-        return reduce(lambda one, made: made(one), self.made, self.each[place])
+        return reduce(lambda job, made: made(job), self.made, self.each[place])
 
 
 class DieExchangeJob(NamedTuple):
@@ -150,14 +150,14 @@ def make_die_groups(
     cols = int(chip.dies.cols)
     first, count = rows or (0, int(chip.dies.rows))
     at = _placed(placement, count, cols, groups, members, tp) + first * cols
-    on = die_network(chip, reached)
-    each = on.box and members_per_node(at, on.box)
+    network = die_network(chip, reached)
+    each = network.box and members_per_node(at, network.box)
     boxed = None if copies is None or not each or each == members else (each, copies(members // each))
     routed = None if library is None else (die_network(chip, library.dispatch), die_network(chip, library.combine))
     by = ReductionAlgorithm(
         sums[0], dies_per_node(chip, at, tp) if sums[0] == "two_level" else 0, sums[1] if sums[0] == "ktree" else 0
     )
-    return DieGroups(on, at, tp, stages, boxed, routed, library, by, attention)
+    return DieGroups(network, at, tp, stages, boxed, routed, library, by, attention)
 
 
 def dies_per_node(chip: Chip, at: Array, tp: int) -> int:
@@ -193,9 +193,9 @@ def job_cost(job: DieExchangeJob) -> KernelCost:
     return KernelCost(done.seconds, exchange_activity(done, job.ranks))
 
 
-def exchange_activity(of: ExchangeCost, ranks: int) -> Activity:
+def exchange_activity(cost: ExchangeCost, ranks: int) -> Activity:
     """Activity of an exchange per working die, mean over those dies."""
-    return Activity(linked_bytes=(of.hop_bytes - of.boxed_bytes) / ranks, boxed_bytes=of.boxed_bytes / ranks)
+    return Activity(linked_bytes=(cost.hop_bytes - cost.boxed_bytes) / ranks, boxed_bytes=cost.boxed_bytes / ranks)
 
 
 def sent_bytes(job: DieExchangeJob) -> Any:
@@ -233,13 +233,13 @@ def _in_turn(job: DieExchangeJob, shares: ExchangeVariants) -> ExchangeCost:
     nbytes = np.broadcast_to(job.nbytes, shares.which.shape)
     taken: dict[str, Any] = {name: np.zeros(nbytes.shape) for name in ExchangeCost._fields if name not in ("link", "hops")}
     for place in range(len(shares.each)):
-        here = shares.which == place
-        found = analytical_exchange(job._replace(nbytes=nbytes[here], shares=shares.at(place)))
+        mask = shares.which == place
+        cost = analytical_exchange(job._replace(nbytes=nbytes[mask], shares=shares.at(place)))
         for name, values in taken.items():
-            values[here] = getattr(found, name)
-    return found._replace(**taken)
+            values[mask] = getattr(cost, name)
+    return cost._replace(**taken)
 
 
-def _ended(of: ExchangeCost, ended: Any) -> ExchangeCost:
+def _ended(cost: ExchangeCost, ended: Any) -> ExchangeCost:
     """With what a library's kernel takes to start and to end instead of a barrier."""
-    return of if ended is None else of._replace(seconds=of.seconds - of.barrier + ended, barrier=ended)
+    return cost if ended is None else cost._replace(seconds=cost.seconds - cost.barrier + ended, barrier=ended)

@@ -57,8 +57,8 @@ class ExchangeCost(NamedTuple):
         """Resource that takes most of the time: link, injection, latency or barrier."""
         names = np.array(["link", "injection", "latency", "barrier"])
         parts = np.stack(np.broadcast_arrays(self.links, self.injection, self.latency, self.barrier))
-        found = names[np.argmax(parts, axis=0)]
-        return found if found.shape else str(found)
+        name = names[np.argmax(parts, axis=0)]
+        return name if name.shape else str(name)
 
 
 def all_to_all_cost(level: DieNetworkLevel, at: Array, nbytes: Any, shares: Array | None = None) -> ExchangeCost:
@@ -186,7 +186,7 @@ def ring_cost(level: DieNetworkLevel, at: Array, nbytes: Any, steps: int) -> Exc
         return step
     edges = _edges((level.rows, level.cols, level.topology, level.box), at.shape, np.asarray(at, np.int64).tobytes(), steps)
     slowest = maximum(step.links, step.injection)
-    near, far = ((0.0, 0.0) if one is None else (one.busy, maximum(one.links, one.injection)) for one in (inside, between))
+    near, far = ((0.0, 0.0) if cost is None else (cost.busy, maximum(cost.links, cost.injection)) for cost in (inside, between))
     between_ways = 0.0 if level.outer is None else 2 * level.outer.latency + level.outer.start
     longest = _longest(edges, steps, (near, far), (level.latency, between_ways))
     moved = where(step.seconds > 0, maximum(longest, steps * slowest), 0.0)
@@ -216,24 +216,24 @@ class RingEdges(NamedTuple):
     hops: Array
 
 
-def _longest(of: RingEdges, steps: int, each: tuple[tuple[Any, Any], tuple[Any, Any]], way: tuple[Any, Any]) -> Any:
+def _longest(edges: RingEdges, steps: int, each: tuple[tuple[Any, Any], tuple[Any, Any]], way: tuple[Any, Any]) -> Any:
     """Until the last slice has come, where one that waits for its link and one that waits for a slice are equally late.
 
     A link has a slice at each step, and a slice goes on to the next edge when it has come. So each step is behind the one
     before it at the same edge, or at the edge before; all steps beside those of a way are at the slowest edge of it.
 
     Args:
-        of: ways.
+        edges: ways.
         steps: that each member sends.
         each: how long links are busy for a slice, and for all that cross them in a step, inside nodes and between them. [s],
             () or (designs,)
         way: of a link inside, and of all between. [s], likewise
     """
     near, near_all, far, far_all, hop, beyond = (np.asarray(value, float)[..., None] for value in (*each[0], *each[1], *way))
-    held = np.maximum(near_all * (of.inside > 0), far_all * (of.between > 0))
-    taken = of.inside * near + of.between * (far + beyond) + of.hops * hop
-    found = np.max(taken + (steps - of.inside - of.between) * held, axis=-1)
-    return found if found.shape else float(found)
+    held = np.maximum(near_all * (edges.inside > 0), far_all * (edges.between > 0))
+    taken = edges.inside * near + edges.between * (far + beyond) + edges.hops * hop
+    slowest = np.max(taken + (steps - edges.inside - edges.between) * held, axis=-1)
+    return slowest if slowest.shape else float(slowest)
 
 
 @lru_cache(maxsize=1024)
@@ -279,47 +279,49 @@ def _split(
     return inside, between._replace(boxed_bytes=between.hop_bytes)
 
 
-def add_in_sequence(one: ExchangeCost, other: ExchangeCost) -> ExchangeCost:
+def add_in_sequence(cost: ExchangeCost, other: ExchangeCost) -> ExchangeCost:
     """Cost of two exchanges in sequence; the busiest link is that of the one that uses links longer."""
-    first = np.all(np.asarray(one.links) >= np.asarray(other.links))
-    longer = one if first else other
+    first = np.all(np.asarray(cost.links) >= np.asarray(other.links))
+    longer = cost if first else other
     summed = ("seconds", "links", "injection", "latency", "barrier", "sent_bytes", "hop_bytes", "boxed_bytes")
-    sums = {name: getattr(one, name) + getattr(other, name) for name in summed}
-    return longer._replace(hops=max(one.hops, other.hops), **sums)
+    sums = {name: getattr(cost, name) + getattr(other, name) for name in summed}
+    return longer._replace(hops=max(cost.hops, other.hops), **sums)
 
 
-def _beside(one: ExchangeCost, other: ExchangeCost) -> ExchangeCost:
+def _beside(cost: ExchangeCost, other: ExchangeCost) -> ExchangeCost:
     """Both at once, over links of their own."""
-    first = np.asarray(one.seconds) >= np.asarray(other.seconds)
-    slower = {name: where(first, getattr(one, name), getattr(other, name)) for name in ("latency", "barrier")}
-    most = {name: maximum(getattr(one, name), getattr(other, name)) for name in ("seconds", "links", "injection")}
-    sums = {name: getattr(one, name) + getattr(other, name) for name in ("sent_bytes", "hop_bytes", "boxed_bytes")}
-    longer = one if first.all() else other
-    return longer._replace(hops=max(one.hops, other.hops), **slower, **most, **sums)
+    first = np.asarray(cost.seconds) >= np.asarray(other.seconds)
+    slower = {name: where(first, getattr(cost, name), getattr(other, name)) for name in ("latency", "barrier")}
+    most = {name: maximum(getattr(cost, name), getattr(other, name)) for name in ("seconds", "links", "injection")}
+    sums = {name: getattr(cost, name) + getattr(other, name) for name in ("sent_bytes", "hop_bytes", "boxed_bytes")}
+    longer = cost if first.all() else other
+    return longer._replace(hops=max(cost.hops, other.hops), **slower, **most, **sums)
 
 
-def _timed(level: DieNetworkLevel, of: LinkLoads, nbytes: Any) -> ExchangeCost:
+def _timed(level: DieNetworkLevel, link_loads: LinkLoads, nbytes: Any) -> ExchangeCost:
     """Seconds of loads for each byte."""
-    if not len(of.hops):
+    if not len(link_loads.hops):
         return ExchangeCost(*(nbytes * 0.0,) * 6, link=(0, 0), hops=0, sent_bytes=nbytes * 0.0, hop_bytes=nbytes * 0.0)
     line, injection = 1 / level.line, 1 / level.injection
-    through = maximum(nbytes * float(of.most[:, 0].max()) * line, nbytes * float(of.most[:, 1].max()) * injection)
-    latest, busy = _busy(level, of.queues, nbytes)
-    busiest = int(np.argmax(of.links))
+    through = maximum(
+        nbytes * float(link_loads.most[:, 0].max()) * line, nbytes * float(link_loads.most[:, 1].max()) * injection
+    )
+    latest, busy = _busy(level, link_loads.queues, nbytes)
+    busiest = int(np.argmax(link_loads.links))
     ends = die_routes(level.rows, level.cols, level.topology, level.box).ends
     end = where(nbytes > 0, level.barrier, 0.0)
     moved = where(nbytes > 0, latest + level.start, 0.0)
     return ExchangeCost(
         moved + end,
-        nbytes * float(of.links[busiest]) * line,
-        nbytes * float(of.most[:, 1].max()) * injection,
+        nbytes * float(link_loads.links[busiest]) * line,
+        nbytes * float(link_loads.most[:, 1].max()) * injection,
         where(nbytes > 0, latest - through + level.start, 0.0),
         end,
-        busiest=nbytes * float(of.links[busiest]),
+        busiest=nbytes * float(link_loads.links[busiest]),
         link=(int(ends[busiest, 0]), int(ends[busiest, 1])),
-        hops=int(of.hops[-1]),
-        sent_bytes=nbytes * float(of.out.sum()),
-        hop_bytes=nbytes * float(of.links.sum()),
+        hops=int(link_loads.hops[-1]),
+        sent_bytes=nbytes * float(link_loads.out.sum()),
+        hop_bytes=nbytes * float(link_loads.links.sum()),
         busy=busy,
     )
 

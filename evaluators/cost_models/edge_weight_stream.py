@@ -33,9 +33,9 @@ class EdgeStream(NamedTuple):
     def activity(self, parts: Sequence[TimedBlock]) -> Activity:
         """Activity of the weights that come from memory over links."""
         nbytes: Any = 0.0
-        for of in parts:
-            for call in of.block.calls:
-                nbytes = nbytes + of.block.times * call.fetch * self.away
+        for part in parts:
+            for call in part.block.calls:
+                nbytes = nbytes + part.block.times * call.fetch * self.away
         return Activity(hop_bytes=nbytes * self.edge.hops, memory_bytes=nbytes)
 
 
@@ -54,30 +54,30 @@ def chained_blocks(blocks: Sequence[CallBlock]) -> tuple[CallBlock, ...]:
 
 def timeline_with_stream(priced: Sequence[TimedBlock], stream: EdgeStream) -> tuple[TimedBlock, ...]:
     """Every block of a step on the timeline, with the idle window that its predecessor leaves."""
-    found: list[TimedBlock] = []
+    timeline: list[TimedBlock] = []
     windows: list[IdleWindow] = []
-    for of in priced:
-        after = of.block.after
-        one, window = _timed(of, stream, IdleWindow(0.0) if after is None else windows[after])
-        found.append(one)
+    for block in priced:
+        after = block.block.after
+        timed_block, window = _timed(block, stream, IdleWindow(0.0) if after is None else windows[after])
+        timeline.append(timed_block)
         windows.append(window)
-    return tuple(found)
+    return tuple(timeline)
 
 
-def _timed(of: TimedBlock, stream: EdgeStream, window: IdleWindow) -> tuple[TimedBlock, IdleWindow]:
-    edge, resident, durations = stream.edge, list(of.resident), list(of.durations)
-    for place, (call, cost) in enumerate(zip(of.block.calls, of.costs, strict=True)):
+def _timed(block: TimedBlock, stream: EdgeStream, window: IdleWindow) -> tuple[TimedBlock, IdleWindow]:
+    edge, resident, durations = stream.edge, list(block.resident), list(block.durations)
+    for place, (call, cost) in enumerate(zip(block.block.calls, block.costs, strict=True)):
         kernel, done = call.kernel, cost.activity
         assert kernel is not None
         assert done is not None
         if call.reads:
             need = call.fetch * stream.away
-            here, window = window.read(need, edge.byte, stream.policy, stream.budget)
-            waiting = (need - here) * edge.byte + edge.first * (need > here)
-            resident[place] = here
+            bytes_ahead, window = window.read(need, edge.byte, stream.policy, stream.budget)
+            waiting = (need - bytes_ahead) * edge.byte + edge.first * (need > bytes_ahead)
+            resident[place] = bytes_ahead
             durations[place] = cost.engines + waiting + need * edge.copy
         own = done.hop_bytes * kernel.times * kernel.copies * edge.links
         window = window.after(cost.engines - own, edge.byte, stream.budget)
     nothing = [None] * len(durations)
-    seconds = schedule_segment(0.0, durations, nothing, of.block.order)
-    return of._replace(resident=resident, durations=durations, seconds=seconds), window
+    seconds = schedule_segment(0.0, durations, nothing, block.block.order)
+    return block._replace(resident=resident, durations=durations, seconds=seconds), window

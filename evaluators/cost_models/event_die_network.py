@@ -76,8 +76,8 @@ def simulate_all_to_all(
         play: simulator of messages, `simulate_messages` by default.
     """
     members = at.shape[1]
-    here = np.arange(members)
-    order = np.broadcast_to(here, (members, members)) if ascending else (here[:, None] + here + 1) % members
+    indices = np.arange(members)
+    order = np.broadcast_to(indices, (members, members)) if ascending else (indices[:, None] + indices + 1) % members
     whole = np.full(members, 1 / members) if shares is None else np.asarray(shares, float)
     every = (*at.shape, members)
     weight = np.take_along_axis(np.broadcast_to(whole, every), np.broadcast_to(order, every), axis=2)
@@ -101,23 +101,25 @@ def simulate_reduction(
     """Simulate a reduction between dies; a tree's phase begins when the one before has arrived."""
     play = play or simulate_messages
     if is_tree(at, by):
-        return _tree(level, at, [(of, nbytes * of.share) for of in tree_phases(pattern, at, by)], chunk, play)
+        return _tree(
+            level, at, [(tree_phase, nbytes * tree_phase.share) for tree_phase in tree_phases(pattern, at, by)], chunk, play
+        )
     return _rings(level, nbytes, ring_phases(pattern, at, by), chunk, play)
 
 
 def _rings(
-    level: DieNetworkLevel, nbytes: float, some: Sequence[RingPhase], chunk: float, play: MessageSimulator
+    level: DieNetworkLevel, nbytes: float, phases: Sequence[RingPhase], chunk: float, play: MessageSimulator
 ) -> ExchangeResult:
     """Slices go round the members of rings, one turn after the other; each waits for the one before it at its die."""
-    dies, steps = some[0].at.size, sum(turn.steps for turn in some)
+    dies, steps = phases[0].at.size, sum(turn.steps for turn in phases)
     place = np.zeros(level.dies, np.int64)
-    place[np.sort(some[0].at, axis=None)] = np.arange(dies)
+    place[np.sort(phases[0].at, axis=None)] = np.arange(dies)
     source, target, sizes = (np.zeros((steps, dies)) for _ in range(3))
     first = 0
-    for turn in some:
-        here = slice(first, first + turn.steps)
-        source[here], target[here] = turn.at.ravel(), np.roll(turn.at, -1, axis=1).ravel()
-        sizes[here] = nbytes * turn.share / turn.at.shape[1]
+    for turn in phases:
+        span = slice(first, first + turn.steps)
+        source[span], target[span] = turn.at.ravel(), np.roll(turn.at, -1, axis=1).ravel()
+        sizes[span] = nbytes * turn.share / turn.at.shape[1]
         first += turn.steps
     source, target = source.astype(np.int64), target.astype(np.int64)
     number = np.zeros((steps, dies), np.int64)  # of each die's message, step by step
@@ -125,20 +127,20 @@ def _rings(
     then = np.full((steps, dies), -1)
     then[:-1] = np.take_along_axis(number[1:], place[target[:-1]], axis=1)
     flat = source.ravel(), target.ravel(), sizes.ravel()
-    found: ExchangeResult = play(level, *flat, then=then.ravel(), interleave=False, chunk=chunk)  # slice after slice
-    return found
+    rings: ExchangeResult = play(level, *flat, then=then.ravel(), interleave=False, chunk=chunk)  # slice after slice
+    return rings
 
 
 def _tree(
     level: DieNetworkLevel, at: Array, phases: Sequence[tuple[TreePhase, Array]], chunk: float, play: MessageSimulator
 ) -> ExchangeResult:
     """Phases one after the other, each by itself."""
-    seconds, links, done, on = 0.0, np.zeros(1), [np.zeros(0)], level._replace(barrier=0.0)
-    for of, nbytes in phases:
+    seconds, links, done, given_level = 0.0, np.zeros(1), [np.zeros(0)], level._replace(barrier=0.0)
+    for phase, nbytes in phases:
         sizes = np.tile(nbytes, len(at))
-        found = play(on, at[:, of.source].ravel(), at[:, of.target].ravel(), sizes, chunk=chunk)
-        done.append(np.where(found.done > 0, seconds + found.done, 0.0))
-        seconds, links = seconds + found.seconds, links + found.links
+        run_result = play(given_level, at[:, phase.source].ravel(), at[:, phase.target].ravel(), sizes, chunk=chunk)
+        done.append(np.where(run_result.done > 0, seconds + run_result.done, 0.0))
+        seconds, links = seconds + run_result.seconds, links + run_result.links
     return ExchangeResult(seconds + level.barrier if seconds else 0.0, np.concatenate(done), links)
 
 
@@ -157,9 +159,9 @@ def simulate_hierarchical(
 ) -> ExchangeResult:
     """Simulate a hierarchical all-to-all, leg after leg, each ended by a barrier."""
     legs = hierarchical_legs(at, nbytes, size, between, within, shares, back=back)
-    one, other = (simulate_all_to_all(level, *leg, chunk=chunk, play=play) for leg in (legs if not back else reversed(legs)))
-    done = np.concatenate([one.done, np.where(other.done > 0, one.seconds + other.done, 0.0)])
-    return ExchangeResult(one.seconds + other.seconds, done, one.links + other.links)
+    result, other = (simulate_all_to_all(level, *leg, chunk=chunk, play=play) for leg in (legs if not back else reversed(legs)))
+    done = np.concatenate([result.done, np.where(other.done > 0, result.seconds + other.done, 0.0)])
+    return ExchangeResult(result.seconds + other.seconds, done, result.links + other.links)
 
 
 def simulate_stage_transfer(
@@ -250,13 +252,13 @@ def die_net_links(level: DieNetworkLevel, source: Array, target: Array) -> DieNe
     line, closes = _lines(level, inner)
     room = level.credits * wide if level.credits > 0 else np.inf
     ported = 1 / min(level.bandwidth * level.ports, level.inject)
-    byte, latency, rooms = (np.full(links, float(of)) for of in (1 / (level.bandwidth * wide), level.latency, room))
-    found = DieNetLinks(
+    byte, latency, rooms = (np.full(links, float(setting)) for setting in (1 / (level.bandwidth * wide), level.latency, room))
+    found_links = DieNetLinks(
         source, target, np.zeros(1), np.zeros(0), byte, latency, rooms, line, closes, np.full(level.dies, ported)
     )
     if level.outer is None:
         over, far = links_of_pairs(inner, source * level.dies + target)
-        return found._replace(first=np.concatenate([[0], np.cumsum(far)]), over=over)
+        return found_links._replace(first=np.concatenate([[0], np.cumsum(far)]), over=over)
     between, beyond = level.outer, source // level.box != target // level.box
     outer = die_routes(between.rows, between.cols, between.topology)
     up = outer.ends[:, 0] < level.dies  # where an exchange over it starts
@@ -332,14 +334,14 @@ def _floor(level: DieNetworkLevel, net: DieNetLinks, sent: ChunkedMessages, held
     )
 
 
-def _lines(level: DieNetworkLevel, of: DieRoutes) -> tuple[Array, Array]:
+def _lines(level: DieNetworkLevel, routes: DieRoutes) -> tuple[Array, Array]:
     """Which line each link is of, and whether it closes that; shape (links,)."""
     box = level.box or level.dies
     cols = node_grid(level.cols, box)[1] if level.box else level.cols
-    apart, which = np.abs(of.ends[:, 0] - of.ends[:, 1]), of.ends[:, 0] // box
+    apart, which = np.abs(routes.ends[:, 0] - routes.ends[:, 1]), routes.ends[:, 0] // box
     if level.topology == "ring":
         return which.astype(np.int64), (apart > 1).astype(np.int64)
-    (row, to_row), (col, to_col) = (axis.T for axis in np.divmod(of.ends % box, cols))
+    (row, to_row), (col, to_col) = (axis.T for axis in np.divmod(routes.ends % box, cols))
     line = np.where(row == to_row, row, box + col) + 2 * box * which
     far = np.abs(row - to_row) + np.abs(col - to_col) > 1
     return line.astype(np.int64), (far & (level.topology == "torus")).astype(np.int64)

@@ -14,19 +14,25 @@ from dse.space.array_math import Array
 
 
 def run_loads(
-    turn: RoundWaits, state: SimulatorState, ready: dict[str, Array], free: dict[str, Array], on: SimulatedMachine, rows: slice
+    turn: RoundWaits,
+    state: SimulatorState,
+    ready: dict[str, Array],
+    free: dict[str, Array],
+    machine: SimulatedMachine,
+    rows: slice,
 ) -> None:
     """Run the loads of a round: channels serve requests in order of arrival, whatever their instruction."""
-    parts, columns, static = state.of_step(turn, lambda: _requests(turn.loads, state, on))
-    asked, blocks = np.empty(len(static)), static.copy()
+    parts, columns, static = state.of_step(turn, lambda: _requests(turn.loads, state, machine))
+    ask_times, blocks = np.empty(len(static)), static.copy()
     for step, mine, (row, col, _) in parts:
-        waits.request_times(row, col, free[step.slot], state.dma, asked[mine])
+        waits.request_times(row, col, free[step.slot], state.dma, ask_times[mine])
         if step.rows:
-            asked[mine] = np.maximum(asked[mine], ready[step.rows][row, col])
-            noc.note_read(row, col, asked[mine], state.read[step.rows])
-    order = np.argsort(asked + columns[-1], kind="stable")
+            ask_times[mine] = np.maximum(ask_times[mine], ready[step.rows][row, col])
+            noc.note_read(row, col, ask_times[mine], state.read[step.rows])
+    order = np.argsort(ask_times + columns[-1], kind="stable")
     waits.request_blocks(
-        order, *columns, asked, state.dma, state.memory, state.pauses, required_channels(on), on.fabric, state.depths,
+        order, *columns, ask_times, state.dma, state.memory, state.pauses, required_channels(machine), machine.fabric,
+        state.depths,
         state.every_ready, state.every_read, blocks,
     )  # fmt: skip
     for step, mine, _ in parts:
@@ -38,52 +44,53 @@ LoadPart = tuple[LoadInstruction, slice, tuple[Array, Array, Array]]
 
 
 def _requests(
-    steps: Sequence[LoadInstruction], state: SimulatorState, on: SimulatedMachine
+    steps: Sequence[LoadInstruction], state: SimulatorState, machine: SimulatedMachine
 ) -> tuple[list[LoadPart], tuple[Array, ...], Array]:
     """Steps; row, column, channel, words, bytes and way of the blocks of all; and what `PendingBlocks` has of them."""
     parts, columns, start = list[LoadPart](), list[tuple[Array, ...]](), 0
-    memory = required_channels(on)
+    memory = required_channels(machine)
     for step in steps:
         places = row, col, channel = state.transfers(step)
-        away = (np.abs(memory.row[channel] - row) + np.abs(memory.col[channel] - col)) * on.fabric.hop
-        nbytes, count = float(buffer_bytes(on.slots[step.slot])), len(places[0])
-        words, paced = np.full(count, np.ceil(nbytes / on.fabric.word_bytes)), np.full(count, nbytes * step.pace)
+        away = (np.abs(memory.row[channel] - row) + np.abs(memory.col[channel] - col)) * machine.fabric.hop
+        nbytes, count = float(buffer_bytes(machine.slots[step.slot])), len(places[0])
+        words, paced = np.full(count, np.ceil(nbytes / machine.fabric.word_bytes)), np.full(count, nbytes * step.pace)
         parts.append((step, slice(start, start := start + count), places))
         columns.append((*places, words, paced, away, np.full(count, float(state.number[step.slot]))))
-    *found, numbers = (np.concatenate(some) for some in zip(*columns, strict=True))
-    return parts, tuple(found), np.stack([*found[:4], numbers, np.zeros(start)], axis=1)
+    *requests, numbers = (np.concatenate(column) for column in zip(*columns, strict=True))
+    return parts, tuple(requests), np.stack([*requests[:4], numbers, np.zeros(start)], axis=1)
 
 
-def run_store(step: StoreInstruction, state: SimulatorState, ready: dict[str, Array], on: SimulatedMachine) -> None:
+def run_store(step: StoreInstruction, state: SimulatorState, ready: dict[str, Array], machine: SimulatedMachine) -> None:
     """Run a store: channels serve blocks in order of arrival."""
     row, col, channel = state.transfers(step)
-    memory, nbytes, end = required_channels(on), buffer_bytes(on.slots[step.slot]), np.empty(len(row))
-    words = float(-(-nbytes // on.fabric.word_bytes))
-    asked = np.maximum(ready[step.slot][row, col], state.dma[row, col])
+    memory, nbytes, end = required_channels(machine), buffer_bytes(machine.slots[step.slot]), np.empty(len(row))
+    words = float(-(-nbytes // machine.fabric.word_bytes))
+    ask_times = np.maximum(ready[step.slot][row, col], state.dma[row, col])
     away = np.abs(memory.row[channel] - row) + np.abs(memory.col[channel] - col)
-    order = np.argsort(asked + away * on.fabric.hop, kind="stable")
+    order = np.argsort(ask_times + away * machine.fabric.hop, kind="stable")
     noc.store_blocks(
-        row[order], col[order], channel[order], words, nbytes, asked[order], state.dma, state.ramps, state.lanes, state.memory,
-        state.pauses, memory, on.fabric, end,
+        row[order], col[order], channel[order], words, nbytes, ask_times[order], state.dma, state.ramps, state.lanes,
+        state.memory,
+        state.pauses, memory, machine.fabric, end,
     )  # fmt: skip
     noc.note_read(row[order], col[order], end, state.read[step.slot])
 
 
 def deliver_until(
-    state: SimulatorState, on: SimulatedMachine, until: float = np.inf, wanted: Container[tuple[str, int]] = ()
+    state: SimulatorState, machine: SimulatedMachine, until: float = np.inf, wanted: Container[tuple[str, int]] = ()
 ) -> None:
     """Deliver blocks that leave their channels until a time, or are wanted, to their cores."""
-    going = [(key, of) for key, of in state.coming.items() if of.soonest <= until or key in wanted]
+    going = [(key, delivery) for key, delivery in state.coming.items() if delivery.soonest <= until or key in wanted]
     due = list[Array]()
-    for key, of in going:
-        now = of.blocks if key in wanted else of.parted(until)
+    for key, delivery in going:
+        now = delivery.blocks if key in wanted else delivery.parted(until)
         if len(now):
             due.append(now)
-            if of.rows not in state.touched:
-                state.touched.append(of.rows)
-        if key in wanted or not len(of.blocks):
+            if delivery.rows not in state.touched:
+                state.touched.append(delivery.rows)
+        if key in wanted or not len(delivery.blocks):
             del state.coming[key]
     if due:
         blocks = due[0] if len(due) == 1 else np.concatenate(due)
         blocks = blocks[np.argsort(blocks[:, 5], kind="stable")]
-        waits.deliver_blocks(blocks, state.every_ready, state.ramps, state.lanes, required_channels(on), on.fabric)
+        waits.deliver_blocks(blocks, state.every_ready, state.ramps, state.lanes, required_channels(machine), machine.fabric)

@@ -92,11 +92,11 @@ def simulate_events(
         keep_freed_memory()
     program = share_equal_rounds(program)
     check_within(memory, program.rows, program.cols)
-    on = SimulatedMachine(fabric.plain, engines, memory, {slot.name: slot for slot in program.slots})
-    if takes_circuits(program, on):
-        return play_circuits(program, on)
+    machine = SimulatedMachine(fabric.plain, engines, memory, {slot.name: slot for slot in program.slots})
+    if takes_circuits(program, machine):
+        return play_circuits(program, machine)
     strands = [_Strand(parts, rows) for rows, parts in split_into_bands(program)]
-    state = SimulatorState.of(program, on, in_bands=len(strands) > len(program.strands))
+    state = SimulatorState.of(program, machine, in_bands=len(strands) > len(program.strands))
     watch, again = LoopRepetition(), WaveRepetition()
     alive = [strand for strand in strands if not strand.done]
     while alive:
@@ -109,7 +109,7 @@ def simulate_events(
                 strand.known = strand.known or state.turn(strand.round, strand.rows)
                 strand.soonest = state.soonest(strand.known, strand.rows)
         strand = min(alive, key=EARLIEST_START)
-        _play_round(strand, state, on)
+        _play_round(strand, state, machine)
         strand.advance()
         state.forget(alive, strand.rows)
         over = strand.done
@@ -120,12 +120,12 @@ def simulate_events(
                 over = True
         if over:
             alive = [strand for strand in alive if not strand.done]
-    deliver_until(state, on)
+    deliver_until(state, machine)
     done = max(float(times.max()) for times in (*state.ready.values(), state.engine, state.vector, state.memory))
     return SimulationResult(
         done,
-        count_activity(program) + memory_link_activity(program, on),
-        *engine_busy_seconds(program, on),
+        count_activity(program) + memory_link_activity(program, machine),
+        *engine_busy_seconds(program, machine),
         state.played,
         dict(state.ready),
     )
@@ -221,14 +221,14 @@ def _leap(waves: int, moved: list[Array], parts: list[int], alive: list[_Strand]
         strand.leap(waves * count)
 
 
-def _play_round(strand: _Strand, state: SimulatorState, on: SimulatedMachine) -> None:
+def _play_round(strand: _Strand, state: SimulatorState, machine: SimulatedMachine) -> None:
     turn, rows = strand.round, strand.rows
     state.played += 1
     known = strand.known or state.turn(turn, rows)
     if state.coming and strand.soonest is not None:
-        deliver_until(state, on, strand.soonest[0], known.blocks)
+        deliver_until(state, machine, strand.soonest[0], known.blocks)
     if known.works and turn.wait == "slots":
-        _worked(turn.steps[0], known.waits[0], state, on, rows)
+        _worked(turn.steps[0], known.waits[0], state, machine, rows)
         return
     # every step of a round reads, and overwrites, what was there before it
     alone = len(turn.steps) == 1
@@ -238,25 +238,25 @@ def _play_round(strand: _Strand, state: SimulatorState, on: SimulatedMachine) ->
         free = {name: free[name].copy() for name in known.written}
     for step, wait in zip(turn.steps, known.waits, strict=True):
         if isinstance(step, MultiplyInstruction | VectorInstruction):
-            _work(step, wait, state, on, rows, ready)
+            _work(step, wait, state, machine, rows, ready)
         elif isinstance(step, SendInstruction):
-            _send(step, state, ready, free, on)
+            _send(step, state, ready, free, machine)
         elif isinstance(step, MulticastInstruction):
-            _multicast(step, state, ready, free, on)
+            _multicast(step, state, ready, free, machine)
         elif isinstance(step, ReduceInstruction):
-            _reduce(step, state, ready, free, on)
+            _reduce(step, state, ready, free, machine)
         elif isinstance(step, StoreInstruction):
-            run_store(step, state, ready, on)
+            run_store(step, state, ready, machine)
     if known.loads:
-        run_loads(known, state, ready, free, on, rows)
+        run_loads(known, state, ready, free, machine, rows)
     if turn.wait != "slots":
-        deliver_until(state, on, 0.0, [(name, rows.start) for name in state.ready])
+        deliver_until(state, machine, 0.0, [(name, rows.start) for name in state.ready])
         _synchronise(turn.wait, state, rows)
 
 
-def _worked(step: Any, wait: InstructionWaits, state: SimulatorState, on: SimulatedMachine, rows: slice) -> None:
+def _worked(step: Any, wait: InstructionWaits, state: SimulatorState, machine: SimulatedMachine, rows: slice) -> None:
     """Engines of some rows work on what they hold, all that a round does."""
-    summed, seconds = isinstance(step, MultiplyInstruction) and step.combine == "sum", state.seconds(step, on)
+    summed, seconds = isinstance(step, MultiplyInstruction) and step.combine == "sum", state.seconds(step, machine)
     out, age, ready, read = wait.writes[0], wait.ages[0], state.every_ready, state.every_read
     waits.run_engines(ready, read, wait.reads, out, age, summed, wait.engine, seconds, rows.start, rows.stop)
 
@@ -265,12 +265,12 @@ def _work(
     step: MultiplyInstruction | VectorInstruction,
     wait: InstructionWaits,
     state: SimulatorState,
-    on: SimulatedMachine,
+    machine: SimulatedMachine,
     rows: slice,
     before: dict[str, Array],
 ) -> None:
     """Engines of some rows work on what they hold, which is as it was `before` other steps of a round."""
-    summed, seconds = isinstance(step, MultiplyInstruction) and step.combine == "sum", state.seconds(step, on)
+    summed, seconds = isinstance(step, MultiplyInstruction) and step.combine == "sum", state.seconds(step, machine)
     into, names = state.ready[step.out][rows], buffers_read(step)
     end = np.maximum(wait.engine[rows], state.read[step.out][-1, rows])
     for times in (*(before[name][rows] for name in names), *((into,) if summed else ())):
@@ -282,70 +282,83 @@ def _work(
 
 
 def _send(
-    step: SendInstruction, state: SimulatorState, ready: dict[str, Array], free: dict[str, Array], on: SimulatedMachine
+    step: SendInstruction, state: SimulatorState, ready: dict[str, Array], free: dict[str, Array], machine: SimulatedMachine
 ) -> None:
     into = step.into or step.slot
-    sr, sc, tr, tc, words, values, meet = state.pairs(step, on)
+    sr, sc, tr, tc, words, values, meet = state.pairs(step, machine)
     end = np.empty(len(sr))
-    parts = is_in_place(step, on.slots[step.slot])
+    parts = is_in_place(step, machine.slots[step.slot])
     over = np.zeros_like(free[into]) if parts else free[into]
     if state.topology == "full":
         if step.via not in ("router", "core"):
             raise ValueError(f"a message via {step.via} has no core on its way where every pair is linked; use router or core")
         noc.carry_direct_messages(
-            sr, sc, tr, tc, words, on.fabric.stage if step.via == "core" else 0.0, ready[step.slot], over, state.dma,
-            state.links, on.fabric, end, state.read[step.slot][0],
+            sr, sc, tr, tc, words, machine.fabric.stage if step.via == "core" else 0.0, ready[step.slot], over, state.dma,
+            state.links, machine.fabric, end, state.read[step.slot][0],
         )  # fmt: skip
     else:
         ends, read = (sr, sc, tr, tc, words), state.read[step.slot][0]
         torus, starts = state.topology == "torus", (ready[step.slot], over, state.dma, state.ramps)
         if step.via == "relay":
-            noc.relay_messages(*ends, torus, *starts, on.fabric, end, read)
+            noc.relay_messages(*ends, torus, *starts, machine.fabric, end, read)
         elif step.via in ("shared", "answer"):
             noc.load_shared_values(
-                *ends, values, step.combine == "set", on.fabric.served(step.via), torus, *starts, on.fabric, end, read
+                *ends, values, step.combine == "set", machine.fabric.served(step.via), torus, *starts, machine.fabric, end, read
             )
         else:
             send = (
                 noc.carry_locked_messages
-                if on.fabric.locked > 0
+                if machine.fabric.locked > 0
                 else meeting.carry_contending_messages
                 if meet
                 else noc.carry_messages
             )
-            send(*ends, on.fabric.stage if step.via == "core" else 0.0, torus, *starts, state.links, on.fabric, end, read)
-    if step.combine != "set" and on.fabric.combine:
-        noc.combine_arrivals(tr, tc, values, state.ready[into], state.vector, on.fabric, end)
+            send(
+                *ends,
+                machine.fabric.stage if step.via == "core" else 0.0,
+                torus,
+                *starts,
+                state.links,
+                machine.fabric,
+                end,
+                read,
+            )
+    if step.combine != "set" and machine.fabric.combine:
+        noc.combine_arrivals(tr, tc, values, state.ready[into], state.vector, machine.fabric, end)
     noc.note_written(tr, tc, end, state.ready[into], state.read[into][:1] if parts else state.read[into])
 
 
 def _multicast(
-    step: MulticastInstruction, state: SimulatorState, ready: dict[str, Array], free: dict[str, Array], on: SimulatedMachine
+    step: MulticastInstruction,
+    state: SimulatorState,
+    ready: dict[str, Array],
+    free: dict[str, Array],
+    machine: SimulatedMachine,
 ) -> None:
-    row, col, words = state.groups(step, on)
+    row, col, words = state.groups(step, machine)
     end, left = np.empty(row.shape), np.empty(len(row))
     noc.carry_multicasts(
         row, col, words, step.via == "core", state.topology == "torus", ready[step.slot],
-        free[step.into], state.dma, state.ramps, state.links, on.fabric, end, left,
+        free[step.into], state.dma, state.ramps, state.links, machine.fabric, end, left,
     )  # fmt: skip
     noc.note_read(row[:, 0].copy(), col[:, 0].copy(), left, state.read[step.slot])
     noc.note_written(row.ravel(), col.ravel(), end.ravel(), state.ready[step.into], state.read[step.into])
 
 
 def _reduce(
-    step: ReduceInstruction, state: SimulatorState, ready: dict[str, Array], free: dict[str, Array], on: SimulatedMachine
+    step: ReduceInstruction, state: SimulatorState, ready: dict[str, Array], free: dict[str, Array], machine: SimulatedMachine
 ) -> None:
-    row, col, words = state.groups(step, on)
+    row, col, words = state.groups(step, machine)
     left, end = np.empty(row.shape), np.empty(len(row))
     if step.via == "router":
         noc.carry_reductions(
             row, col, words, state.topology == "torus", ready[step.slot], free[step.into], state.dma, state.ramps, state.links,
-            on.fabric, left, end,
+            machine.fabric, left, end,
         )  # fmt: skip
     else:
         order = np.argsort(row + col, axis=1, kind="stable")
         noc.carry_software_reductions(
-            row, col, order, words, ready[step.slot], free[step.into], state.ramps, state.links, on.fabric, left, end
+            row, col, order, words, ready[step.slot], free[step.into], state.ramps, state.links, machine.fabric, left, end
         )
     noc.note_read(row.ravel(), col.ravel(), left.ravel(), state.read[step.slot])
     noc.note_written(row[:, 0].copy(), col[:, 0].copy(), end, state.ready[step.into], state.read[step.into])

@@ -131,12 +131,12 @@ class SimulatorState:
     played: int = 0
 
     @classmethod
-    def of(cls, program: Program, on: SimulatedMachine, *, in_bands: bool) -> "SimulatorState":
+    def of(cls, program: Program, machine: SimulatedMachine, *, in_bands: bool) -> "SimulatorState":
         """State before anything is simulated."""
         shape, cores = (program.rows, program.cols), program.rows * program.cols
-        free = -max(shape) * on.fabric.hop  # at time 0 at any place of a line
+        free = -max(shape) * machine.fabric.hop  # at time 0 at any place of a line
         engine = np.zeros(shape)
-        apart = on.engines is not None
+        apart = machine.engines is not None
         links = np.full((cores if program.topology == "full" else 4, cores), free)
         ready = np.zeros((len(program.slots), *shape))
         read = np.zeros((len(program.slots), max((slot.depth for slot in program.slots), default=1), *shape))
@@ -154,19 +154,21 @@ class SimulatorState:
             np.zeros((2, *shape)),
             links,
             links.copy() if in_bands else links,
-            np.zeros(channels := 1 if on.memory is None else len(on.memory.row)),
+            np.zeros(channels := 1 if machine.memory is None else len(machine.memory.row)),
             np.zeros((channels, PAUSES, 2)),
             program.topology,
         )
 
     def turn(self, turn: Round, rows: slice) -> RoundWaits:
         """Waits of a round on some rows of cores, and of no others."""
-        found = self.known.get(id(turn))
-        known: RoundWaits = found[1] if found else self.of_step(turn, lambda: self._turn(turn, rows))
+        known_waits = self.known.get(id(turn))
+        known: RoundWaits = known_waits[1] if known_waits else self.of_step(turn, lambda: self._turn(turn, rows))
         return known
 
     def _turn(self, turn: Round, rows: slice) -> RoundWaits:
-        read, written = (frozenset(name for step in turn.steps for name in of(step)) for of in (buffers_read, buffers_written))
+        read, written = (
+            frozenset(name for step in turn.steps for name in buffers(step)) for buffers in (buffers_read, buffers_written)
+        )
         blocks = frozenset((name, rows.start) for name in read | written)
         works = len(turn.steps) == 1 and isinstance(turn.steps[0], MultiplyInstruction | VectorInstruction)
         loads = tuple(step for step in turn.steps if isinstance(step, LoadInstruction))
@@ -193,36 +195,36 @@ class SimulatorState:
             begin = min(begin, waits.earliest_start(ready, read, *step, first, stop))
         return begin
 
-    def pairs(self, step: SendInstruction, on: SimulatedMachine) -> tuple[Any, ...]:
+    def pairs(self, step: SendInstruction, machine: SimulatedMachine) -> tuple[Any, ...]:
         """Sources, targets, words and values of a send, and whether its messages meet in the network."""
 
         def ways() -> tuple[Any, ...]:
             shape = np.broadcast_shapes(step.source.shape, step.target.shape, step.start.shape)
             ends = (step.source.row, step.source.col, step.target.row, step.target.col)
-            values = np.broadcast_to((step.stop - step.start) * prod(on.slots[step.slot].shape[1:]), shape).ravel()
+            values = np.broadcast_to((step.stop - step.start) * prod(machine.slots[step.slot].shape[1:]), shape).ravel()
             places = tuple(flat_positions(axis, shape) for axis in ends)
-            carried = self.topology != "full" and step.via in ("router", "core") and not on.fabric.locked
+            carried = self.topology != "full" and step.via in ("router", "core") and not machine.fabric.locked
             meet = carried and meeting.do_messages_meet(*places, self.topology == "torus", self.engine.shape)
-            return (*places, message_words(step, on, shape), values, meet)
+            return (*places, message_words(step, machine, shape), values, meet)
 
         return self.of_step(step, ways)
 
     def of_step(self, step: Instruction | Round | RoundWaits, work: Callable[[], T]) -> T:
         """Values computed once for an instruction or round, since loops and waves repeat them."""
-        found = self.known.get(id(step))
-        if found is None:
+        entry = self.known.get(id(step))
+        if entry is None:
             if len(self.known) >= max(MAX_ENTRIES // self.engine.size, min(MAX_STEPS, MAX_CORES // self.engine.size), 1):
                 self.known.clear()
-            found = self.known[id(step)] = (step, work())
-        value: T = found[1]
+            entry = self.known[id(step)] = (step, work())
+        value: T = entry[1]
         return value
 
-    def seconds(self, step: MultiplyInstruction | VectorInstruction, on: SimulatedMachine) -> float:
+    def seconds(self, step: MultiplyInstruction | VectorInstruction, machine: SimulatedMachine) -> float:
         """Time for which an instruction takes a core's engine. [s]"""
-        found = self.known.get(id(step))
-        return float(found[1] if found else self.of_step(step, lambda: engine_seconds(step, on)))
+        entry = self.known.get(id(step))
+        return float(entry[1] if entry else self.of_step(step, lambda: engine_seconds(step, machine)))
 
-    def groups(self, step: MulticastInstruction | ReduceInstruction, on: SimulatedMachine) -> tuple[Array, Array, Array]:
+    def groups(self, step: MulticastInstruction | ReduceInstruction, machine: SimulatedMachine) -> tuple[Array, Array, Array]:
         """Member rows and columns, shape (groups, members), and words of each message."""
 
         def ways() -> tuple[Array, Array, Array]:
@@ -230,7 +232,7 @@ class SimulatorState:
                 raise ValueError("groups of cores have no tree where every pair is linked; send to each")
             path, shape = step.path, step.path.shape
             row, col = (flat_positions(axis, shape).reshape(-1, shape[-1]) for axis in (path.row, path.col))
-            return row, col, message_words(step, on, shape[:-1])
+            return row, col, message_words(step, machine, shape[:-1])
 
         return self.of_step(step, ways)
 
@@ -258,7 +260,7 @@ class SimulatorState:
 
     def asked(self) -> tuple[Any, ...]:
         """Buffers and bands whose blocks are requested."""
-        return tuple((name, of.blocks[:, :2].tobytes()) for name, of in self.coming.items())
+        return tuple((name, delivery.blocks[:, :2].tobytes()) for name, delivery in self.coming.items())
 
     def arrays(self) -> list[Array]:
         """All arrays of times that a round may move, without pauses of channels that are over.
@@ -268,7 +270,7 @@ class SimulatorState:
         begun = self.dma[self.dma > 0]
         self.pauses[self.pauses[:, :, 1] <= (begun.min() if begun.size else 0.0)] = 0.0
         engines = [self.engine] if self.vector is self.engine else [self.engine, self.vector, self.dma]
-        coming = (of.blocks[:, 5] for of in self.coming.values())
+        coming = (delivery.blocks[:, 5] for delivery in self.coming.values())
         apart = [] if self.lanes is self.links else [self.lanes]
         return [self.every_ready, self.every_read, *engines, self.ramps, self.links, *apart, self.memory, self.pauses, *coming]
 
@@ -276,5 +278,5 @@ class SimulatorState:
         """Move all times by the same amounts, a number of times."""
         for array, step in zip(self.arrays(), moved, strict=True):
             array += step * times
-        for of in self.coming.values():
-            of.refresh()
+        for delivery in self.coming.values():
+            delivery.refresh()

@@ -116,10 +116,10 @@ class _Known:
 
     def of(self, what: Any, work: Callable[[Any], Any]) -> Any:
         """What `work` makes of a step or a round."""
-        found = self._found.get(id(what))
-        if found is None:
-            found = self._found[id(what)] = work(what)
-        return found
+        known_work = self._found.get(id(what))
+        if known_work is None:
+            known_work = self._found[id(what)] = work(what)
+        return known_work
 
 
 def _touched(turn: Round) -> tuple[set[str], set[str], set[str]]:
@@ -168,12 +168,12 @@ def _overwritten(turn: Round, name: str, mesh: tuple[int, ...]) -> bool:
             looked |= name in buffers_read(step)
         elif isinstance(step, SendInstruction):
             away = (step.source.row != step.target.row) | (step.source.col != step.target.col)
-            for cores, marks, here in (
+            for cores, marks, mark in (
                 (step.source, looked, name == step.slot),
                 (step.target, got, name == (step.into or step.slot)),
             ):
                 row, col, sent = np.broadcast_arrays(cores.row, cores.col, away)
-                marks[row[sent], col[sent]] |= here
+                marks[row[sent], col[sent]] |= mark
         elif isinstance(step, LoadInstruction | StoreInstruction):
             marks = got if isinstance(step, LoadInstruction) else looked
             row, col = np.broadcast_arrays(step.cores.row, step.cores.col)

@@ -21,8 +21,8 @@ class GrowingColumn:
 
     def whole(self) -> Array:
         """Values of all pieces as one array."""
-        found, end = np.empty(sum(count for _, count in self.pieces), self.kind), 0
+        column, end = np.empty(sum(count for _, count in self.pieces), self.kind), 0
         for values, count in self.pieces:
-            found[end : end + count] = values
+            column[end : end + count] = values
             end += count
-        return found
+        return column

@@ -21,37 +21,37 @@ class JobColumns(NamedTuple):
 def job_cost(fidelity: str, job: Any) -> KernelCost:
     """Time [s] and activity of a job; columns for several."""
     if isinstance(job, JobColumns):
-        costs = [job_cost(fidelity, one) for one in job.jobs]
+        costs = [job_cost(fidelity, job) for job in job.jobs]
         counts = (as_column([float(getattr(cost.activity, name)) for cost in costs]) for name in COUNTS)
         return KernelCost(as_column([float(cost.seconds) for cost in costs]), Activity(*counts))
     if isinstance(job, JobSequence):
-        several = [(times, job_cost(fidelity, one)) for times, one in job.counted]
-        whole = sum((of.activity * times for times, of in several), Activity())
-        return KernelCost(sum(of.seconds * times for times, of in several), whole)
+        several = [(times, job_cost(fidelity, index)) for times, index in job.counted]
+        whole = sum((cost.activity * times for times, cost in several), Activity())
+        return KernelCost(sum(cost.seconds * times for times, cost in several), whole)
     if isinstance(job, CachedJob):
-        of = job_cost(fidelity, job.job)
-        nbytes = of.activity.memory_bytes
+        cost = job_cost(fidelity, job.job)
+        nbytes = cost.activity.memory_bytes
         through = 0.0 if job.job.chip.l2 is None else nbytes
-        return KernelCost(of.seconds, of.activity._replace(memory_bytes=nbytes * job.share, cache_bytes=through))
-    found: KernelCost = _readers(fidelity)[type(job)].job_cost(job)
-    return found
+        return KernelCost(cost.seconds, cost.activity._replace(memory_bytes=nbytes * job.share, cache_bytes=through))
+    found_cost: KernelCost = _readers(fidelity)[type(job)].job_cost(job)
+    return found_cost
 
 
 @memoize
 def time_by_resource(fidelity: str, job: Any) -> dict[str, Any]:
     """Time of a job by resource; columns for several. The result is cached: do not change it. [s]"""
     if isinstance(job, JobColumns):
-        parts = [time_by_resource(fidelity, one) for one in job.jobs]
+        parts = [time_by_resource(fidelity, job) for job in job.jobs]
         return {name: as_column([float(part[name]) for part in parts]) for name in parts[0]}
     if isinstance(job, JobSequence):
-        each = [(times, time_by_resource(fidelity, one)) for times, one in job.counted]
+        each = [(times, time_by_resource(fidelity, job)) for times, job in job.counted]
         names = dict.fromkeys(name for _, part in each for name in part)
         return {name: sum(times * part.get(name, 0.0) for times, part in each) for name in names}
     if isinstance(job, CachedJob):
         into = time_by_resource(fidelity, job.job)
         return {**into, "hbm": into["hbm"] * (1 - job.cache), "l2": into["hbm"] * job.cache}
-    found: dict[str, Any] = _readers(fidelity)[type(job)].time_by_resource(job)
-    return found
+    seconds: dict[str, Any] = _readers(fidelity)[type(job)].time_by_resource(job)
+    return seconds
 
 
 def communication_seconds(fidelity: str, job: Any, seconds: Any) -> Any:

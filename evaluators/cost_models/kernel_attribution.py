@@ -23,7 +23,7 @@ CAUSES = (
 
 
 def time_by_cause(
-    kernel: MeshKernel, on: HardwareModel, fidelity: str, kinds: Sequence[tuple[str, tuple[str, ...]]] = CAUSES
+    kernel: MeshKernel, hardware: HardwareModel, fidelity: str, kinds: Sequence[tuple[str, tuple[str, ...]]] = CAUSES
 ) -> dict[str, Any]:
     """Time of a kernel by cause, saved by freeing each in turn; the rest is products. [s]
 
@@ -31,16 +31,18 @@ def time_by_cause(
     beyond, or lose on ways round what is broken.
     """
     if kernel.rivals:  # the algorithm is that of the machine as it is
-        return rivals.map_choices(kernel, on, closed.kernel_cost, lambda one: time_by_cause(one, on, fidelity, kinds))
+        return rivals.map_choices(
+            kernel, hardware, closed.kernel_cost, lambda kernel: time_by_cause(kernel, hardware, fidelity, kinds)
+        )
     word, side = parse_fidelity(fidelity)
     kernel, priced = kernel_on_submesh(kernel, side), READERS[word].kernel
     if word == "cycles":
-        found = time_by_cause(kernel._replace(faults=NO_FAULTS), on, "events", kinds)
-        return found | {"contention": priced(kernel, on).seconds - sum(found.values())}
-    found, before = {}, priced(kernel, on).seconds
+        seconds = time_by_cause(kernel._replace(faults=NO_FAULTS), hardware, "events", kinds)
+        return seconds | {"contention": priced(kernel, hardware).seconds - sum(seconds.values())}
+    seconds, before = {}, priced(kernel, hardware).seconds
     for name, fields in kinds:
-        assert on.fabric is not None
-        on = on._replace(fabric=on.fabric._replace(**dict.fromkeys(fields, 0.0)))
-        after = priced(kernel, on).seconds
-        found[name], before = before - after, after
-    return found | {"products": before}
+        assert hardware.fabric is not None
+        hardware = hardware._replace(fabric=hardware.fabric._replace(**dict.fromkeys(fields, 0.0)))
+        after = priced(kernel, hardware).seconds
+        seconds[name], before = before - after, after
+    return seconds | {"products": before}

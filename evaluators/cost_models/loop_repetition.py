@@ -102,12 +102,12 @@ class LoopRepetition:
         if not oldest.places == older.places == now.places:
             return []
         largest = float((self._engines[-1] - self._engines[-1 - turns]).max())
-        some = (end.ravel()[::SAMPLED] - start.ravel()[::SAMPLED] for end, start in zip(now.arrays, older.arrays, strict=True))
-        if largest > 0 and not all(moved_equally(moves, largest, 4 * SLACK) for moves in some):
+        ends = (end.ravel()[::SAMPLED] - start.ravel()[::SAMPLED] for end, start in zip(now.arrays, older.arrays, strict=True))
+        if largest > 0 and not all(moved_equally(moves, largest, 4 * SLACK) for moves in ends):
             return []
         moved, before = (
-            [end - start for end, start in zip(one.arrays, two.arrays, strict=True)]
-            for one, two in ((now, older), (older, oldest))
+            [end - start for end, start in zip(newer_ends.arrays, two.arrays, strict=True)]
+            for newer_ends, two in ((now, older), (older, oldest))
         )
         return moved if moved_uniformly(moved, before) else []
 

@@ -32,37 +32,37 @@ def timeline_with_read_ahead(
     blocks: Sequence[CallBlock], machine: HardwareModel, reader: CostModel, chip: Chip, ahead: ReadAhead
 ) -> list[TimedBlock]:
     """Every block of a step on the timeline, with the idle window that its predecessor leaves."""
-    found: list[TimedBlock] = []
+    timeline: list[TimedBlock] = []
     windows: list[IdleWindow] = []
-    for of in block_timeline(blocks, machine, reader):
-        after = of.block.after
-        one, window = _timed(of, reader, chip, ahead, IdleWindow(0.0) if after is None else windows[after])
-        found.append(one)
+    for block in block_timeline(blocks, machine, reader):
+        after = block.block.after
+        timed_block, window = _timed(block, reader, chip, ahead, IdleWindow(0.0) if after is None else windows[after])
+        timeline.append(timed_block)
         windows.append(window)
-    return found
+    return timeline
 
 
 def _timed(
-    of: TimedBlock, reader: CostModel, chip: Chip, ahead: ReadAhead, window: IdleWindow
+    block: TimedBlock, reader: CostModel, chip: Chip, ahead: ReadAhead, window: IdleWindow
 ) -> tuple[TimedBlock, IdleWindow]:
-    byte, resident, durations = read_ahead_seconds_per_byte(chip), list(of.resident), list(of.durations)
-    for place, (call, cost) in enumerate(zip(of.block.calls, of.costs, strict=True)):
-        here: Any = 0.0
+    byte, resident, durations = read_ahead_seconds_per_byte(chip), list(block.resident), list(block.durations)
+    for place, (call, cost) in enumerate(zip(block.block.calls, block.costs, strict=True)):
+        bytes_ahead: Any = 0.0
         if isinstance(call.job, CachedJob):
-            here, window = window.read(call.job.nbytes, byte, ahead.policy, ahead.budget)
-            share = here / maximum(call.job.nbytes, 1.0)
+            bytes_ahead, window = window.read(call.job.nbytes, byte, ahead.policy, ahead.budget)
+            share = bytes_ahead / maximum(call.job.nbytes, 1.0)
             resident[place] = share
             durations[place] = cost.engines - share * (cost.engines - reader.job(call.job.there).seconds)
         moved = jobs.job_cost("analytical", call.job).activity  # of all of the chip, whatever part of it is simulated
-        window = window.after(durations[place] - _busy(moved, here, byte, chip), byte, ahead.budget)
+        window = window.after(durations[place] - _busy(moved, bytes_ahead, byte, chip), byte, ahead.budget)
     nothing = [None] * len(durations)
-    seconds = schedule_segment(0.0, durations, nothing, of.block.order)
-    return of._replace(resident=resident, durations=durations, seconds=seconds), window
+    seconds = schedule_segment(0.0, durations, nothing, block.block.order)
+    return block._replace(resident=resident, durations=durations, seconds=seconds), window
 
 
-def _busy(moved: Activity, here: Any, byte: Any, chip: Chip) -> Any:
+def _busy(moved: Activity, bytes_ahead: Any, byte: Any, chip: Chip) -> Any:
     """Time in which nothing can be read ahead: that of main memory and, where there is no cache, of links on average. [s]"""
-    memory = (moved.memory_bytes - here) * byte
+    memory = (moved.memory_bytes - bytes_ahead) * byte
     if chip.l2 is not None:
         return memory
     rows, cols = chip.mesh.rows, chip.mesh.cols

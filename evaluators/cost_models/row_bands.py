@@ -50,23 +50,23 @@ def share_equal_rounds(program: Program) -> Program:
     def once(turn: Round) -> Round:
         return known.setdefault((turn.wait, *map(_timed, turn.steps)), turn)
 
-    def of(part: Round | Loop) -> Round | Loop:
+    def share(part: Round | Loop) -> Round | Loop:
         return replace(part, body=tuple(map(once, part.body))) if isinstance(part, Loop) else once(part)
 
-    return replace(program, strands=tuple(tuple(map(of, parts)) for parts in program.strands))
+    return replace(program, strands=tuple(tuple(map(share, parts)) for parts in program.strands))
 
 
 def split_into_bands(program: Program) -> list[tuple[slice, ProgramParts]]:
     """Strands of a program by bands of rows; one band if nothing comes from memory."""
     whole = slice(0, program.rows)
-    found: list[tuple[slice, ProgramParts]] = []
+    band_parts: list[tuple[slice, ProgramParts]] = []
     known: dict[Any, _Messages] = {}
     for parts in program.strands:
         rounds = list(_rounds(parts))
         loads = any(isinstance(step, LoadInstruction) for turn in rounds for step in turn.steps)
         bands = _bands(rounds, program.rows) if loads else [whole]
-        found += [(rows, parts if rows == whole else _of(parts, rows, known)) for rows in bands]
-    return found
+        band_parts += [(rows, parts if rows == whole else _of(parts, rows, known)) for rows in bands]
+    return band_parts
 
 
 def _timed(step: Instruction) -> Any:
@@ -129,17 +129,17 @@ class _Messages(NamedTuple):
 
     def of(self, rows: slice) -> dict[str, Any] | None:
         """Of messages that begin in some rows; nothing where there are none."""
-        here: Any = (self.begin >= rows.start) & (self.begin < rows.stop)
+        mask: Any = (self.begin >= rows.start) & (self.begin < rows.stop)
         if self.rising:
-            here = slice(*np.searchsorted(self.begin, (rows.start, rows.stop)))
-        if not len(self.begin[here]):
+            mask = slice(*np.searchsorted(self.begin, (rows.start, rows.stop)))
+        if not len(self.begin[mask]):
             return None
         return {
-            name: CoreIndex(value.row[here], value.col[here])
+            name: CoreIndex(value.row[mask], value.col[mask])
             if isinstance(value, CoreIndex)
             else None
             if value is None
-            else value[here]
+            else value[mask]
             for name, value in self.given.items()
         }
 
@@ -158,19 +158,19 @@ def _of(parts: ProgramParts, rows: slice, known: dict[Any, _Messages]) -> Progra
         if key not in kept:
             known[key] = known.get(key) or _messages(given, *_begun(step))
             kept[key] = known[key].of(rows)
-        here = kept[key]
-        return () if here is None else (replace(step, **here),)
+        changes = kept[key]
+        return () if changes is None else (replace(step, **changes),)
 
     def of_round(turn: Round) -> Round:
         if id(turn) not in rounds:
-            rounds[id(turn)] = replace(turn, steps=tuple(one for step in turn.steps for one in of_step(step)))
+            rounds[id(turn)] = replace(turn, steps=tuple(single_step for step in turn.steps for single_step in of_step(step)))
         return rounds[id(turn)]
 
-    found: list[Round | Loop] = []
+    found_rounds: list[Round | Loop] = []
     for part in parts:
         body = tuple(turn for turn in map(of_round, part.body if isinstance(part, Loop) else (part,)) if turn.steps)
-        found += [replace(part, body=body)] if isinstance(part, Loop) else body
-    return tuple(found)
+        found_rounds += [replace(part, body=body)] if isinstance(part, Loop) else body
+    return tuple(found_rounds)
 
 
 FIELDS: dict[type, tuple[str, ...]] = {
@@ -197,13 +197,13 @@ def _begun(
 def _messages(given: dict[str, Any], shape: tuple[int, ...], row: Array) -> _Messages:
     """All of them, one after the other."""
 
-    def of(value: Any, whole: tuple[int, ...] | None = None) -> Any:
+    def convert(value: Any, whole: tuple[int, ...] | None = None) -> Any:
         if isinstance(value, CoreIndex):
-            return CoreIndex(of(value.row, value.shape), of(value.col, value.shape))
+            return CoreIndex(convert(value.row, value.shape), convert(value.col, value.shape))
         if value is None:
             return None
         more = (whole or np.shape(value))[len(shape) :]
         return np.broadcast_to(value, (*shape, *more)).reshape(-1, *more)
 
     begin = flat_positions(row, shape)
-    return _Messages(begin, bool((begin[1:] >= begin[:-1]).all()), {name: of(value) for name, value in given.items()})
+    return _Messages(begin, bool((begin[1:] >= begin[:-1]).all()), {name: convert(value) for name, value in given.items()})

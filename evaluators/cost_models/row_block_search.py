@@ -62,7 +62,7 @@ def _sum(slots: Any, names: Any, rows: float) -> Any:
 
 
 @inlined_function
-def _vector(slots: Any, calls: Any, names: Any, rows: float, of: Any) -> Any:
+def _vector(slots: Any, calls: Any, names: Any, rows: float, rate: Any) -> Any:
     """Time of the instructions of a block. [s]"""
     total = 0.0
     for at in range(len(calls)):
@@ -70,8 +70,8 @@ def _vector(slots: Any, calls: Any, names: Any, rows: float, of: Any) -> Any:
         first, out = slots[names[at, 0]], slots[names[at, 1]]
         count = maximum(first[0] * _size(first, rows), out[0] * _size(out, rows))
         moved = _sum(slots, names[at, 2:], rows)
-        busy = maximum(count * operations / of[10], count * specials / of[11])
-        total = total + maximum(busy, moved / of[12]) / of[14] + (of[13] if begins > 0 else 0.0)
+        busy = maximum(count * operations / rate[10], count * specials / rate[11])
+        total = total + maximum(busy, moved / rate[12]) / rate[14] + (rate[13] if begins > 0 else 0.0)
     return total
 
 
@@ -99,29 +99,34 @@ def choose_row_blocks(
         best: to be written: time [s], which number of slices, and rows of a block. Shape (3, designs)
     """
     for design in range(len(rates)):
-        of = rates[design]
-        mesh, way, memory = MeshSides(of[0], of[1]), FabricTimes(of[3], of[4], of[5]), ColumnMemory(of[6], of[7], of[8], of[9])
+        rate = rates[design]
+        mesh, way, memory = (
+            MeshSides(rate[0], rate[1]),
+            FabricTimes(rate[3], rate[4], rate[5]),
+            ColumnMemory(rate[6], rate[7], rate[8], rate[9]),
+        )
         excess = least = float("inf")
         for cut in range(len(rows)):
-            some, empty, more = rows[cut], room[cut, 0], room[cut, 1] - room[cut, 0]
-            fits, before = maximum((of[2] - empty) // more, 1.0), 0.0
+            row, empty, more = rows[cut], room[cut, 0], room[cut, 1] - room[cut, 0]
+            fits, before = maximum((rate[2] - empty) // more, 1.0), 0.0
             for wave in waves:
-                one = ceil_div(some, mesh.rows * mesh.cols * wave)
+                per_wave = ceil_div(row, mesh.rows * mesh.cols * wave)
                 if not whole:
-                    one = minimum(one, fits)
-                if one == before:
+                    per_wave = minimum(per_wave, fits)
+                if per_wave == before:
                     continue  # the very same once more
-                before = one
-                over = maximum((empty + more * one) / of[2] - 1, 0.0)
+                before = per_wave
+                over = maximum((empty + more * per_wave) / rate[2] - 1, 0.0)
                 if over > excess:
                     continue
-                blocks = ceil_div(some, one)
+                blocks = ceil_div(row, per_wave)
                 turns = RowWaves(blocks, ceil_div(blocks, mesh.rows * mesh.cols))
                 loaded, stored, first = (
-                    _sum(slots[cut], moved[0], one), _sum(slots[cut], moved[1], one), _sum(slots[cut], moved[2], one)
+                    _sum(slots[cut], moved[0], per_wave), _sum(slots[cut], moved[1], per_wave),
+                    _sum(slots[cut], moved[2], per_wave)
                 )  # fmt: skip
-                vector = _vector(slots[cut], calls, names, one, of)
+                vector = _vector(slots[cut], calls, names, per_wave, rate)
                 seconds = _timed(groups, RowWork(turns, vector, loaded, stored, first), mesh, way, memory)
                 if over < excess or seconds < least:
                     excess, least = over, seconds
-                    best[0, design], best[1, design], best[2, design] = seconds, cut, one
+                    best[0, design], best[1, design], best[2, design] = seconds, cut, per_wave

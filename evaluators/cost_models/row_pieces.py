@@ -94,23 +94,23 @@ def first_pieces(rows: int, side: int, many: int = MANY) -> list[int]:
     return sorted({rows // block * block for block in blocks if rows % block} - {0} if rows > BLOCKS[0] else ())
 
 
-def fastest_row_pieces(whole: Job | CachedJob, rows: int, of: Pieces) -> Job | JobSequence | CachedJob:
+def fastest_row_pieces(whole: Job | CachedJob, rows: int, given_pieces: Pieces) -> Job | JobSequence | CachedJob:
     """The fastest of the whole job and its two pieces; leaves broadcast over designs.
 
     Args:
         whole: all rows at once.
         rows: how many.
-        of: pieces of it.
+        given_pieces: pieces of it.
     """
     side = uncached_job(whole).chip.mesh.rows
-    cuts = {one: first_pieces(rows, one, of.many) for one in np.unique(side).astype(int).tolist()}
+    cuts = {side: first_pieces(rows, side, given_pieces.many) for side in np.unique(side).astype(int).tolist()}
     best: tuple[Any, Any, Any] | None = None
     least = job_seconds(whole) * WORTH if any(cuts.values()) else 0.0
-    for first in sorted({first for some in cuts.values() for first in some}):
-        tried = of.left & np.isin(side, [one for one, some in cuts.items() if first in some])
-        if not np.any(tried & (of.least(0, first) + of.least(first, rows) < least)):
+    for first in sorted({first for cut in cuts.values() for first in cut}):
+        tried = given_pieces.left & np.isin(side, [cut_side for cut_side, cut in cuts.items() if first in cut])
+        if not np.any(tried & (given_pieces.least(0, first) + given_pieces.least(first, rows) < least)):
             continue
-        pieces = of.propose(0, first), of.propose(first, rows)
+        pieces = given_pieces.propose(0, first), given_pieces.propose(first, rows)
         seconds = job_seconds(pieces[0]) + job_seconds(pieces[1])
         quicker = tried & (seconds < least)
         if not np.any(quicker):
@@ -124,58 +124,58 @@ def fastest_row_pieces(whole: Job | CachedJob, rows: int, of: Pieces) -> Job | J
     return whole if best is None else _joined(*best)
 
 
-def _joined(cut: Any, one: Any, rest: Any) -> JobSequence | CachedJob:
+def _joined(cut: Any, job: Any, rest: Any) -> JobSequence | CachedJob:
     """Two pieces where designs are cut, else the first one alone, which is all; of a cache, as one job.
 
     What is read ahead is so for the first piece.
     """
     times = () if np.all(cut) else (1.0, where(cut, 1.0, 0.0))
-    if not isinstance(one, CachedJob):
-        return JobSequence((one, rest), times)
-    moved, more = (job_cost("analytical", of.job).activity.memory_bytes for of in (one, rest))
+    if not isinstance(job, CachedJob):
+        return JobSequence((job, rest), times)
+    moved, more = (job_cost("analytical", piece.job).activity.memory_bytes for piece in (job, rest))
     more = more * where(cut, 1.0, 0.0)
-    share = (one.share * moved + rest.share * more) / (moved + more)
+    share = (job.share * moved + rest.share * more) / (moved + more)
     return CachedJob(
-        JobSequence((one.job, rest.job), times), share, one.cache, JobSequence((one.there, rest.job), times), one.nbytes
+        JobSequence((job.job, rest.job), times), share, job.cache, JobSequence((job.there, rest.job), times), job.nbytes
     )
 
 
 def job_seconds(job: Any) -> Any:
     """Time of a job by the analytical model. [s]"""
-    of = uncached_job(job)
-    return SECONDS[type(of)](of) if of.taken is None else of.taken
+    given_job = uncached_job(job)
+    return SECONDS[type(given_job)](given_job) if given_job.taken is None else given_job.taken
 
 
-def chosen_of(condition: Any, one: Any, other: Any) -> Any:
+def chosen_of(condition: Any, job: Any, other: Any) -> Any:
     """Job chosen design by design; jobs may differ in sizes, tiling and memory behind the cache."""
     if not np.ndim(condition):
-        return one if condition else other
-    if isinstance(one, CachedJob):
+        return job if condition else other
+    if isinstance(job, CachedJob):
         return CachedJob(
             *(
                 chosen_of(condition, mine, theirs) if isinstance(mine, Job) else where(condition, mine, theirs)
-                for mine, theirs in zip(one, other, strict=True)
+                for mine, theirs in zip(job, other, strict=True)
             )
         )
-    changes = {name: _leaves(condition, getattr(one, name), getattr(other, name)) for name in CUT[type(one)]}
-    if isinstance(one, closed_streamed.RowJob):
-        changes["rows"] = where(condition, one.rows, other.rows)
-    if one.chip is not other.chip:
-        leaves_ = {address: where(condition, leaf_at(one.chip, address), leaf_at(other.chip, address)) for address in DIFFER}
-        changes["chip"] = replace_leaves(one.chip, leaves_)
-    known = None if one.taken is None or other.taken is None else where(condition, one.taken, other.taken)
-    return one._replace(**changes, taken=known)
+    changes = {name: _leaves(condition, getattr(job, name), getattr(other, name)) for name in CUT[type(job)]}
+    if isinstance(job, closed_streamed.RowJob):
+        changes["rows"] = where(condition, job.rows, other.rows)
+    if job.chip is not other.chip:
+        leaves_ = {address: where(condition, leaf_at(job.chip, address), leaf_at(other.chip, address)) for address in DIFFER}
+        changes["chip"] = replace_leaves(job.chip, leaves_)
+    known = None if job.taken is None or other.taken is None else where(condition, job.taken, other.taken)
+    return job._replace(**changes, taken=known)
 
 
-def _leaves(condition: Any, one: Any, other: Any) -> Any:
+def _leaves(condition: Any, value: Any, other: Any) -> Any:
     """Leaf by leaf; those that are one number in both stay as they are."""
-    names = one._fields if hasattr(one, "_fields") else [spec.name for spec in fields(one)]
-    pairs = {name: (getattr(one, name), getattr(other, name)) for name in names}
-    found = {
+    names = value._fields if hasattr(value, "_fields") else [spec.name for spec in fields(value)]
+    pairs = {name: (getattr(value, name), getattr(other, name)) for name in names}
+    leaves = {
         name: mine if np.ndim(mine) == np.ndim(theirs) == 0 and mine == theirs else where(condition, mine, theirs)
         for name, (mine, theirs) in pairs.items()
     }
-    return type(one)(**found)
+    return type(value)(**leaves)
 
 
 def row_pieces_text(job: Any) -> str:
@@ -185,8 +185,8 @@ def row_pieces_text(job: Any) -> str:
     ''
     """
     kinds = closed_summa.SummaJob | closed_attention.AttentionJob
-    several = [one for one in job.jobs if isinstance(one, kinds)] if isinstance(job, JobSequence) else []
+    several = [job for job in job.jobs if isinstance(job, kinds)] if isinstance(job, JobSequence) else []
     if len(several) < 2:
         return ""
-    counts = [one.shape.m if isinstance(one, closed_summa.SummaJob) else one.shape.queries for one in several]
+    counts = [job.shape.m if isinstance(job, closed_summa.SummaJob) else job.shape.queries for job in several]
     return f", rows in {' + '.join(f'{float(count):.0f}' for count in counts)}"

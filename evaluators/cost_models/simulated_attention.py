@@ -49,8 +49,12 @@ def _played(job: AttentionJob, left: int, play: ProgramSimulator) -> SimulationR
     mesh = CoreMesh(int(chip.mesh.rows), int(chip.mesh.cols))
     dtype, channels = DTYPES[job.itemsize], int(channels_used(chip))
     shape, tiling = _whole(job.shape), _whole(job.tiling)
-    told: dict[str, Any] = {"channels": channels, "pace": simulated_random_slowdown(chip, float(job.shape.piece)), "kv": job.kv}
-    programs = [attention_program(job.of, shape, tiling, mesh, dtype, **told)]
+    settings: dict[str, Any] = {
+        "channels": channels,
+        "pace": simulated_random_slowdown(chip, float(job.shape.piece)),
+        "kv": job.kv,
+    }
+    programs = [attention_program(job.of, shape, tiling, mesh, dtype, **settings)]
     if block_counts(shape, tiling, mesh).parts > 1:
         programs.append(merge.merge_program(merge.plan_merge(shape, tiling, mesh), mesh, dtype, channels=channels))
     if left < len(TIME_PARTS):
@@ -61,10 +65,10 @@ def _played(job: AttentionJob, left: int, play: ProgramSimulator) -> SimulationR
     timings: list[SimulationResult] = []
     for program in programs:
         part = near_memory(chip, program.rows)
-        on: dict[str, Any] = {"engines": engines, "faults": parse_faults(part), **simulated_memory(part)}
-        if on["banks"] and not timings:
-            on["banks"] = on["banks"]._replace(rows=partial(block_rows, job.of, shape, tiling, mesh))
-        timings.append(play(program, fabric, **on))
+        hardware: dict[str, Any] = {"engines": engines, "faults": parse_faults(part), **simulated_memory(part)}
+        if hardware["banks"] and not timings:
+            hardware["banks"] = hardware["banks"]._replace(rows=partial(block_rows, job.of, shape, tiling, mesh))
+        timings.append(play(program, fabric, **hardware))
     return add_results(timings)
 
 

@@ -39,71 +39,73 @@ def simulate_product(
     play: ProgramSimulator,
     price: rivals.GroupProductCost,
     group: CoreGroupSplit,
-    asked: CallProduct,
+    product: CallProduct,
     machine: HardwareModel,
     nbytes: float,
 ) -> tuple[Any, Any]:
     """Time of a simulated product on a group and of its engines; `price` chooses open sums. [s], [s]"""
-    some, best = _ways(price, group, asked, machine, nbytes)
+    splits, best = _ways(price, group, product, machine, nbytes)
     cores, phases = group.cores, group.phases
-    fabric, of = machine.fabric, machine.engines
+    fabric, given_engines = machine.fabric, machine.engines
     assert fabric is not None
-    assert isinstance(of, TileEngines)
+    assert isinstance(given_engines, TileEngines)
     leaves = (
-        best, asked.m, asked.k, asked.n, cores, phases, *fabric, of.clock, of.sram_bandwidth,
-        *_numbers(of.matrix), *_numbers(of.vector),
+        best, product.m, product.k, product.n, cores, phases, *fabric, given_engines.clock, given_engines.sram_bandwidth,
+        *_numbers(given_engines.matrix), *_numbers(given_engines.vector),
     )  # fmt: skip
     if not any(isinstance(leaf, np.ndarray) for leaf in leaves):
-        here = some[int(best)]._replace(cores=int(cores), phases=int(phases))
-        return _played(play, here, tuple(ceil(size) for size in leaves[1:4]), fabric, of, nbytes)
+        split = splits[int(best)]._replace(cores=int(cores), phases=int(phases))
+        return _played(play, split, tuple(ceil(size) for size in leaves[1:4]), fabric, given_engines, nbytes)
     spread = np.broadcast_arrays(*leaves)
-    found = np.empty((2, *spread[0].shape))
+    costs = np.empty((2, *spread[0].shape))
     for place in np.ndindex(spread[0].shape):
-        which, *one = [column[place].item() for column in spread]
-        here, rest = some[which]._replace(cores=int(one[3]), phases=int(one[4])), one[5:]
-        sizes = tuple(ceil(size) for size in one[:3])
-        on, rest = MeshFabric(*rest[: len(fabric)]), rest[len(fabric) :]
-        matrix = _with(of.matrix, rest[2 : 2 + len(_numbers(of.matrix))])
-        vector = _with(of.vector, rest[2 + len(_numbers(of.matrix)) :])
-        engines = TileEngines(rest[0], matrix, vector, rest[1], of.products)
-        found[(slice(None), *place)] = _played(play, here, sizes, on, engines, nbytes)
-    return found[0], found[1]
+        which, *leaf_values = [column[place].item() for column in spread]
+        split, rest = splits[which]._replace(cores=int(leaf_values[3]), phases=int(leaf_values[4])), leaf_values[5:]
+        sizes = tuple(ceil(size) for size in leaf_values[:3])
+        given_fabric, rest = MeshFabric(*rest[: len(fabric)]), rest[len(fabric) :]
+        matrix = _with(given_engines.matrix, rest[2 : 2 + len(_numbers(given_engines.matrix))])
+        vector = _with(given_engines.vector, rest[2 + len(_numbers(given_engines.matrix)) :])
+        engines = TileEngines(rest[0], matrix, vector, rest[1], given_engines.products)
+        costs[(slice(None), *place)] = _played(play, split, sizes, given_fabric, engines, nbytes)
+    return costs[0], costs[1]
 
 
 def _ways(
-    price: rivals.GroupProductCost, group: CoreGroupSplit, asked: CallProduct, machine: HardwareModel, nbytes: float
+    price: rivals.GroupProductCost, group: CoreGroupSplit, product: CallProduct, machine: HardwareModel, nbytes: float
 ) -> tuple[list[CoreGroupSplit], Any]:
     """The group by every way and sums that an entry may have, and the place of those that each has."""
     if group.partition == AUTO:
-        found: list[CoreGroupSplit] = []
+        group_splits: list[CoreGroupSplit] = []
         places = []
         for word in group.ways:
-            some, best = _ways(price, group_with_partition(group, word), asked, machine, nbytes)
-            places.append(best + len(found))
-            found += some
-        return found, select_values(places, group.which)
+            splits, best = _ways(price, group_with_partition(group, word), product, machine, nbytes)
+            places.append(best + len(group_splits))
+            group_splits += splits
+        return group_splits, select_values(places, group.which)
     if group.sums == AUTO:
         return [group._replace(sums=word) for word in TILE_SUMS], rivals.fastest_reduction_index(
-            group, asked, machine, nbytes, price
+            group, product, machine, nbytes, price
         )
     return [group], 0
 
 
-def simulate_exchange(play: ProgramSimulator, of: GroupExchange, machine: HardwareModel, work: Any = 0.0) -> Any:
+def simulate_exchange(play: ProgramSimulator, exchange: GroupExchange, machine: HardwareModel, work: Any = 0.0) -> Any:
     """Time of simulated slices that go around a group, beyond any work of cores on them. [s]
 
     Slices have whole bytes.
     """
     assert machine.fabric is not None
 
-    def one(times: Any, cores: Any, nbytes: Any, work: Any, *on: Any) -> tuple[float]:
+    def exchange_time(times: Any, cores: Any, nbytes: Any, work: Any, *fabric_values: Any) -> tuple[float]:
         if times <= 0 or cores <= 1 or nbytes <= 0:
             return (0.0,)
-        if of.attended:
-            return (times * _attended(play, of.placement, int(cores), ceil(nbytes), float(work), MeshFabric(*on)),)
-        return (_around(play, of.placement, int(cores), ceil(nbytes), ceil(times), MeshFabric(*on)),)
+        if exchange.attended:
+            return (
+                times * _attended(play, exchange.placement, int(cores), ceil(nbytes), float(work), MeshFabric(*fabric_values)),
+            )
+        return (_around(play, exchange.placement, int(cores), ceil(nbytes), ceil(times), MeshFabric(*fabric_values)),)
 
-    return _each(one, (of.times, of.cores, of.nbytes, work, *machine.fabric))[0]
+    return _each(exchange_time, (exchange.times, exchange.cores, exchange.nbytes, work, *machine.fabric))[0]
 
 
 def simulate_stage_transfer(
@@ -112,22 +114,24 @@ def simulate_stage_transfer(
     """Time of a simulated message from stage to stage; a core's part has whole bytes. [s]"""
     assert machine.fabric is not None
 
-    def one(cores: Any, stages: Any, pipelines: Any, high: Any, whole: Any, *on: Any) -> tuple[float, float]:
+    def transfer_time(
+        cores: Any, stages: Any, pipelines: Any, high: Any, whole: Any, *fabric_values: Any
+    ) -> tuple[float, float]:
         if stages < 2 or whole <= 0:
             return 0.0, 0.0
         at = PipelinePlacement(way.placement, int(cores), int(stages), int(pipelines), int(high))
-        return _sent_on(play, at, ceil(whole / cores), MeshFabric(*on))
+        return _sent_on(play, at, ceil(whole / cores), MeshFabric(*fabric_values))
 
-    return StageTransferTime(*_each(one, (way.cores, way.stages, way.pipelines, way.high, nbytes, *machine.fabric)))
+    return StageTransferTime(*_each(transfer_time, (way.cores, way.stages, way.pipelines, way.high, nbytes, *machine.fabric)))
 
 
-def _each(one: Callable[..., tuple[float, ...]], leaves: tuple[Any, ...]) -> tuple[Any, ...]:
+def _each(simulate: Callable[..., tuple[float, ...]], leaves: tuple[Any, ...]) -> tuple[Any, ...]:
     """Several numbers of some leaves, each of their elements by itself."""
     if not any(isinstance(leaf, np.ndarray) for leaf in leaves):
-        return one(*leaves)
+        return simulate(*leaves)
     spread = np.broadcast_arrays(*leaves)
-    found = [one(*(column[place].item() for column in spread)) for place in np.ndindex(spread[0].shape)]
-    return tuple(np.reshape(column, spread[0].shape) for column in zip(*found, strict=True))
+    times = [simulate(*(column[place].item() for column in spread)) for place in np.ndindex(spread[0].shape)]
+    return tuple(np.reshape(column, spread[0].shape) for column in zip(*times, strict=True))
 
 
 @lru_cache(maxsize=16384)
@@ -148,11 +152,16 @@ def _sent_on(play: ProgramSimulator, way: PipelinePlacement, nbytes: int, fabric
 
 @lru_cache(maxsize=16384)
 def _played(
-    play: ProgramSimulator, group: CoreGroupSplit, sizes: tuple[int, ...], fabric: MeshFabric, of: TileEngines, nbytes: float
+    play: ProgramSimulator,
+    group: CoreGroupSplit,
+    sizes: tuple[int, ...],
+    fabric: MeshFabric,
+    engines: TileEngines,
+    nbytes: float,
 ) -> tuple[float, float]:
     way = find_partition(group.partition)
     program = way.build_program(GemmShape(*sizes), group.placement, group.cores, DTYPES[nbytes], **group.options)
-    timing = play(program, fabric, engines=of)
+    timing = play(program, fabric, engines=engines)
     return timing.seconds, timing.engine_seconds
 
 
@@ -162,16 +171,16 @@ def engines_lasting(seconds: float, elements: int) -> TileEngines:
     return TileEngines(1 / seconds if seconds else inf, none, VectorEngine(lanes=elements, special=1.0, start=0.0), inf)
 
 
-def _numbers(of: Any) -> tuple[Any, ...]:
-    return tuple(value for value in (getattr(of, name) for name in type(of).__slots__) if not isinstance(value, str))
+def _numbers(matrix: Any) -> tuple[Any, ...]:
+    return tuple(value for value in (getattr(matrix, name) for name in type(matrix).__slots__) if not isinstance(value, str))
 
 
-def _with(of: Any, numbers: list[Any]) -> Any:
-    names = [name for name in type(of).__slots__ if not isinstance(getattr(of, name), str)]
-    return replace(of, **dict(zip(names, numbers, strict=True)))
+def _with(vector: Any, numbers: list[Any]) -> Any:
+    names = [name for name in type(vector).__slots__ if not isinstance(getattr(vector, name), str)]
+    return replace(vector, **dict(zip(names, numbers, strict=True)))
 
 
-def simulate_memory_read(word: str, asked: MemoryRequest, machine: HardwareModel) -> tuple[Any, Any]:
+def simulate_memory_read(word: str, request: MemoryRequest, machine: HardwareModel) -> tuple[Any, Any]:
     """Simulated time of a core's memory request with its route, and of one more byte. [s], [s/B]
 
     Under `events` blocks cost what tables of their memory's banks say, under `cycles` what they take where they lie.
@@ -179,7 +188,7 @@ def simulate_memory_read(word: str, asked: MemoryRequest, machine: HardwareModel
     hbm = machine.memory.hbm if isinstance(machine.memory, CoreMemoryChannel) else None
     if hbm is None or hbm.banks is None:
         assert machine.memory is not None
-        return machine.memory.read(asked)
+        return machine.memory.read(request)
     from dse.evaluators.machine import bank_tables as bank_state
     from dse.evaluators.machine import burst_simulator as bursts  # which compile, or load what was
     from dse.evaluators.machine.memory_system import first_data_seconds
@@ -188,18 +197,20 @@ def simulate_memory_read(word: str, asked: MemoryRequest, machine: HardwareModel
     if wide:  # banks are simulated memory by memory
         each = [
             simulate_memory_read(
-                word, MemoryRequest(*(_of(leaf, place) for leaf in asked)), _with_memory(machine, _at(hbm, place))
+                word, MemoryRequest(*(_of(leaf, place) for leaf in request)), _with_memory(machine, _at(hbm, place))
             )
             for place in range(max(wide))
         ]
         seconds, per_byte = (np.stack(np.broadcast_arrays(*values), axis=-1) for values in zip(*each, strict=True))
         return seconds, per_byte
-    of = {"events": bank_state.request_slowdown, "cycles": bursts.simulated_slowdown}[word]
-    per_byte = of(hbm.banks, pseudo_channels_for_bandwidth(hbm.banks, hbm.channel_bandwidth), asked) / hbm.channel_bandwidth
-    return asked.nbytes * per_byte + (hbm.latency + first_data_seconds(hbm.banks)[0]) * (asked.nbytes > 0), per_byte
+    slowdown = {"events": bank_state.request_slowdown, "cycles": bursts.simulated_slowdown}[word]
+    per_byte = (
+        slowdown(hbm.banks, pseudo_channels_for_bandwidth(hbm.banks, hbm.channel_bandwidth), request) / hbm.channel_bandwidth
+    )
+    return request.nbytes * per_byte + (hbm.latency + first_data_seconds(hbm.banks)[0]) * (request.nbytes > 0), per_byte
 
 
-def simulated_bank_seconds(word: str, asked: MemoryRequest, machine: HardwareModel) -> Any:
+def simulated_bank_seconds(word: str, request: MemoryRequest, machine: HardwareModel) -> Any:
     """Lower bound on the time per byte of reads that the cores of a die issue together. [s/B]
 
     0 if the memory has no simulated banks.
@@ -212,8 +223,8 @@ def simulated_bank_seconds(word: str, asked: MemoryRequest, machine: HardwareMod
     from dse.evaluators.machine import bank_tables as bank_state
     from dse.evaluators.machine import parallel_reads as streams
 
-    of = {"events": bank_state.parallel_read_slowdown, "cycles": streams.parallel_slowdown}[word]
-    return of(memory.banks, pseudo_channels_for_bandwidth(memory.banks, memory.peak), memory.cores, asked) / memory.peak
+    slowdown = {"events": bank_state.parallel_read_slowdown, "cycles": streams.parallel_slowdown}[word]
+    return slowdown(memory.banks, pseudo_channels_for_bandwidth(memory.banks, memory.peak), memory.cores, request) / memory.peak
 
 
 def _of(value: Any, place: int) -> Any:

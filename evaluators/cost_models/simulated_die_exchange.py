@@ -44,7 +44,7 @@ EVENTS, CYCLES = ExchangeSimulator(events_dies.simulate_messages), ExchangeSimul
 
 def _seconds(job: DieExchangeJob, play: events_dies.MessageSimulator) -> float:
     to, shares = (None if value is None else (value.shape, value.tobytes()) for value in (job.to, job.shares))
-    said = (
+    key_values = (
         job.pattern,
         job.on,
         job.at.shape,
@@ -57,14 +57,14 @@ def _seconds(job: DieExchangeJob, play: events_dies.MessageSimulator) -> float:
         job.ended,
         job.sums,
     )
-    return _played(_Key(job, said), play)
+    return _played(_Key(job, key_values), play)
 
 
 class _Key:
     """Exchange job as a dictionary key, equal for jobs with equal content."""
 
-    def __init__(self, job: DieExchangeJob, said: tuple[Any, ...]) -> None:
-        self.job, self.said = job, said
+    def __init__(self, job: DieExchangeJob, settings: tuple[Any, ...]) -> None:
+        self.job, self.said = job, settings
 
     def __hash__(self) -> int:
         return hash(self.said)
@@ -80,13 +80,13 @@ def _played(key: _Key, play: events_dies.MessageSimulator) -> float:
     if job.pattern == "hand_over":
         return events_dies.simulate_stage_transfer(job.on, job.at, job.to, float(job.nbytes), chunk=chunk, play=play).seconds
     how: dict[str, Any] = {"chunk": chunk, "play": play}
-    on, ended = (job.on, 0.0) if job.ended is None else (job.on._replace(barrier=0.0), float(job.ended))
+    level, ended = (job.on, 0.0) if job.ended is None else (job.on._replace(barrier=0.0), float(job.ended))
     if job.boxed is not None:
         size, copies = job.boxed
-        some = (on, job.at, float(job.nbytes), size, copies, 1.0, job.shares)
-        return events_dies.simulate_hierarchical(*some, back=job.back, **how).seconds + ended
+        arguments = (level, job.at, float(job.nbytes), size, copies, 1.0, job.shares)
+        return events_dies.simulate_hierarchical(*arguments, back=job.back, **how).seconds + ended
     if job.pattern == "all_to_all":
-        return events_dies.simulate_all_to_all(on, job.at, float(job.nbytes), job.shares, **how).seconds + ended
+        return events_dies.simulate_all_to_all(level, job.at, float(job.nbytes), job.shares, **how).seconds + ended
     return events_dies.simulate_reduction(
         job.pattern, job.on, job.at, float(job.nbytes), job.sums, chunk=chunk, play=play
     ).seconds

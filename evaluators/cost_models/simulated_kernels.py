@@ -27,16 +27,16 @@ def simulate_kernel(reader: str, price: rivals.KernelCostFunction, kernel: MeshK
     Cores with engines of their own have numbers for them. A kernel with candidates runs the one that `price`, an analytical
     cost, chooses.
     """
-    on, engines = machine.fabric, machine.engines
-    assert on is not None
+    fabric, engines = machine.fabric, machine.engines
+    assert fabric is not None
     assert engines is None or isinstance(engines, TileEngines)
     # each entry runs the one algorithm that it has
     best = rivals.fastest_index(kernel, machine, price) if kernel.rivals else 0
     names = tuple(sorted(kernel.options))
     shape, mesh = kernel.shape, kernel.mesh
-    leaves = (best, shape.m, shape.k, shape.n, mesh.rows, mesh.cols, *(kernel.options[name] for name in names), *on)
+    leaves = (best, shape.m, shape.k, shape.n, mesh.rows, mesh.cols, *(kernel.options[name] for name in names), *fabric)
 
-    def one(number: int, *values: Any) -> KernelCost:
+    def simulated_cost(number: int, *values: Any) -> KernelCost:
         sizes, sides, rest = tuple(ceil(size) for size in values[:3]), tuple(map(int, values[3:5])), values[5:]
         by = kernel._replace(options=dict(zip(names, map(_plain, rest[: len(names)]), strict=True)))
         by = kernel_with_algorithm(by, kernel.rivals[number].word) if kernel.rivals else by
@@ -44,9 +44,9 @@ def simulate_kernel(reader: str, price: rivals.KernelCostFunction, kernel: MeshK
         return _played(by.kind, by.algorithm, sizes, sides, options, fabric, engines, reader, by.faults)
 
     if not any(isinstance(leaf, np.ndarray) for leaf in leaves):
-        return one(*leaves)
+        return simulated_cost(*leaves)
     spread = np.broadcast_arrays(*leaves)
-    costs = [one(*(column[place].item() for column in spread)) for place in np.ndindex(spread[0].shape)]
+    costs = [simulated_cost(*(column[place].item() for column in spread)) for place in np.ndindex(spread[0].shape)]
 
     def column(values: list[Any]) -> Any:
         return np.array(values, dtype=float).reshape(spread[0].shape)
@@ -62,13 +62,13 @@ def _played(
     shape: tuple[int, ...],
     mesh: tuple[int, ...],
     options: tuple[tuple[str, Any], ...],
-    on: MeshFabric,
+    fabric: MeshFabric,
     engines: TileEngines | None,
     reader: str,
     faults: MeshFaults,
 ) -> KernelCost:
     program = _program(kind, algorithm, shape, mesh, options)
-    timing = PLAYERS[reader](program, on, engines=engines, faults=faults)
+    timing = PLAYERS[reader](program, fabric, engines=engines, faults=faults)
     return KernelCost(timing.seconds, timing.activity)
 
 

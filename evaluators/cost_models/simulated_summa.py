@@ -21,8 +21,8 @@ class SummaSimulator(JobSimulator):
 
     def time_by_resource(self, job: SummaJob) -> dict[str, float]:
         """Time of a SUMMA job by resource, with vectors if it has any. [s]"""
-        found = JobSimulator.time_by_resource(self, job)
-        return found if has_dequantize(job) else {name: seconds for name, seconds in found.items() if name != "vector"}
+        resources = JobSimulator.time_by_resource(self, job)
+        return resources if has_dequantize(job) else {name: seconds for name, seconds in resources.items() if name != "vector"}
 
 
 def _parts(job: SummaJob, left: int, play: ProgramSimulator) -> SimulationResult:

@@ -88,9 +88,9 @@ class SimulatedMachine:
     banks: ChannelBanks | None = None
 
 
-def engine_seconds(step: MultiplyInstruction | VectorInstruction, on: SimulatedMachine) -> float:
+def engine_seconds(step: MultiplyInstruction | VectorInstruction, machine: SimulatedMachine) -> float:
     """Time for which an instruction takes a core's engine. [s]"""
-    fabric, engines, slots = on.fabric, on.engines, on.slots
+    fabric, engines, slots = machine.fabric, machine.engines, machine.slots
     if isinstance(step, MultiplyInstruction):
         if engines is None:
             return float(
@@ -107,33 +107,33 @@ def engine_seconds(step: MultiplyInstruction | VectorInstruction, on: SimulatedM
     return float(busy if step.joined else engines.vector.start / engines.clock + busy)
 
 
-def engine_busy_seconds(program: Program, on: SimulatedMachine) -> tuple[float, float]:
+def engine_busy_seconds(program: Program, machine: SimulatedMachine) -> tuple[float, float]:
     """Time for which matrix engines (or single engines), and vector engines, work in all. [s], [s]"""
     spent = {MultiplyInstruction: 0.0, VectorInstruction: 0.0}
     for step, times in iterate_instructions(program):
         if isinstance(step, MultiplyInstruction | VectorInstruction):
-            spent[type(step)] += times * engine_seconds(step, on)
-    if on.engines is None:
+            spent[type(step)] += times * engine_seconds(step, machine)
+    if machine.engines is None:
         return spent[MultiplyInstruction] + spent[VectorInstruction], 0.0
     return spent[MultiplyInstruction], spent[VectorInstruction]
 
 
-def memory_link_activity(program: Program, on: SimulatedMachine) -> Activity:
+def memory_link_activity(program: Program, machine: SimulatedMachine) -> Activity:
     """Activity of links between memory and cores; these do not use the wraps of a torus."""
     hops, mesh = 0.0, replace(program, topology="mesh")
     for step, times in iterate_instructions(program):
         if isinstance(step, LoadInstruction | StoreInstruction):
             channel = np.broadcast_to(step.channel, step.cores.shape)
-            at = CoreIndex(required_channels(on).row[channel], required_channels(on).col[channel])
-            hops += times * float(np.sum(hop_distance(step.cores, at, mesh))) * buffer_bytes(on.slots[step.slot])
+            at = CoreIndex(required_channels(machine).row[channel], required_channels(machine).col[channel])
+            hops += times * float(np.sum(hop_distance(step.cores, at, mesh))) * buffer_bytes(machine.slots[step.slot])
     return Activity(hop_bytes=hops)
 
 
-def required_channels(on: SimulatedMachine) -> MeshChannels:
+def required_channels(machine: SimulatedMachine) -> MeshChannels:
     """Memory channels of a machine, which must have some."""
-    if on.memory is None:
+    if machine.memory is None:
         raise ValueError("the program loads from memory channels, but its machine has none")
-    return on.memory
+    return machine.memory
 
 
 def flat_positions(axis: Array, shape: tuple[int, ...]) -> Array:
@@ -143,8 +143,8 @@ def flat_positions(axis: Array, shape: tuple[int, ...]) -> Array:
 
 
 def message_words(
-    step: SendInstruction | MulticastInstruction | ReduceInstruction, on: SimulatedMachine, shape: tuple[int, ...]
+    step: SendInstruction | MulticastInstruction | ReduceInstruction, machine: SimulatedMachine, shape: tuple[int, ...]
 ) -> Array:
     """Words of each message of an instruction. [-]"""
-    nbytes = np.broadcast_to((step.stop - step.start) * on.slots[step.slot].row_bytes, shape).ravel()
-    return np.asarray(np.ceil(nbytes / on.fabric.word_bytes))
+    nbytes = np.broadcast_to((step.stop - step.start) * machine.slots[step.slot].row_bytes, shape).ravel()
+    return np.asarray(np.ceil(nbytes / machine.fabric.word_bytes))

@@ -29,12 +29,12 @@ HELD = LEAVES
 
 
 @inlined_function
-def _gathered(work: Any, held: Any, kind: int, some: Any, own: Any, anew: bool) -> None:
+def _gathered(work: Any, held: Any, kind: int, order: Any, own: Any, anew: bool) -> None:
     """Writes what candidates are on a kind of machines, so that what is looked at together stands together.
 
     Args:
         work, kind, held: as of `take`.
-        some: candidates.
+        order: candidates.
         own: to be written, shape (candidates, LEAVES + 1).
         anew: whether there is nothing yet of the same candidates on another kind, of which what all kinds have stays.
     """
@@ -43,10 +43,10 @@ def _gathered(work: Any, held: Any, kind: int, some: Any, own: Any, anew: bool) 
         if not anew and leaf.shape[0] == 1:
             continue
         row, apart = kind if leaf.shape[0] > 1 else 0, leaf.shape[1] > 1
-        for at in range(len(some)):
-            own[at, place] = leaf[row, some[at] if apart else 0]
-    for at in range(len(some) if anew else 0):
-        own[at, HELD] = held[some[at]]
+        for at in range(len(order)):
+            own[at, place] = leaf[row, order[at] if apart else 0]
+    for at in range(len(order) if anew else 0):
+        own[at, HELD] = held[order[at]]
 
 
 @inlined_function
@@ -81,7 +81,7 @@ def _over(held: float, room: float) -> Any:
 
 @inlined_function
 def _narrow(
-    own: Any, some: Any, count: int, designs: Any, low: int, high: int, room: Any, byte: Any, near: Any, fast: Any
+    own: Any, near_tokens: Any, count: int, designs: Any, low: int, high: int, room: Any, byte: Any, near: Any, fast: Any
 ) -> int:
     """Writes the candidates that some designs may take, in their order, with their least times, and returns how many there are.
 
@@ -90,7 +90,7 @@ def _narrow(
         some, count: places of those that are looked at, by memory, and how many.
         designs, low, high: as of `take`, and which of them.
         room, byte: as of `take`.
-        near, fast: to be written; `near` may be `some`.
+        near, fast: to be written; `near` may be `near_tokens`.
     """
     quick = slow = byte[designs[low]]
     small = large = room[designs[low]]
@@ -100,11 +100,11 @@ def _narrow(
         small, large = min(small, room[design]), max(large, room[design])
     left, least, fitting = 0, NEVER, NEVER
     for at in range(count):
-        candidate = some[at]
-        one = _seconds(own, candidate, quick)
-        if one > least:
+        candidate = near_tokens[at]
+        seconds = _seconds(own, candidate, quick)
+        if seconds > least:
             continue
-        near[left], fast[left], left = candidate, one, left + 1
+        near[left], fast[left], left = candidate, seconds, left + 1
         other = _seconds(own, candidate, slow)
         least = min(least, other)
         if _over(own[candidate, HELD], small) == 0:
@@ -159,11 +159,11 @@ def choose_candidates(
     """
     for place in range(structures.shape[1]):
         number, side, kind = structures[0, place], structures[1, place], structures[2, place]
-        first, end, some = ends[number], ends[number + 1], order[sides[side] : sides[side + 1]]
-        _gathered(work, held, kind, some, own, place == 0 or side != structures[1, place - 1])
-        for at in range(len(some)):
+        first, end, selected_order = ends[number], ends[number + 1], order[sides[side] : sides[side + 1]]
+        _gathered(work, held, kind, selected_order, own, place == 0 or side != structures[1, place - 1])
+        for at in range(len(selected_order)):
             near[at] = at
-        few = _narrow(own, near, len(some), designs, first, end, room, byte, near, fast)
+        few = _narrow(own, near, len(selected_order), designs, first, end, room, byte, near, fast)
         chosen = -1
         for low in range(first, end, DESIGNS_PER_BATCH):
             high = min(low + DESIGNS_PER_BATCH, end)
@@ -183,7 +183,12 @@ def choose_candidates(
                     over = _over(own[candidate, HELD], room[design])
                     if over > excess:
                         break  # those behind need as much or more
-                    one = _seconds(own, candidate, byte[design])
-                    if chosen < 0 or over < excess or one < seconds or (one == seconds and some[candidate] < some[chosen]):
-                        chosen, excess, seconds = candidate, over, one
-                best[design], taken[design] = some[chosen], seconds
+                    single_seconds = _seconds(own, candidate, byte[design])
+                    if (
+                        chosen < 0
+                        or over < excess
+                        or single_seconds < seconds
+                        or (single_seconds == seconds and selected_order[candidate] < selected_order[chosen])
+                    ):
+                        chosen, excess, seconds = candidate, over, single_seconds
+                best[design], taken[design] = selected_order[chosen], seconds

@@ -36,9 +36,9 @@ def floor_of(graph: TaskGraph) -> tuple[Tasks, Packets, Circuits, Floor]:
     return tasks, _packets(graph, circuit), circuits, _floor(graph, tasks)
 
 
-def takes_circuits(program: Program, on: SimulatedMachine) -> bool:
+def takes_circuits(program: Program, machine: SimulatedMachine) -> bool:
     """Whether all traffic of a program goes between cores and locks its route, or its tree, on a mesh."""
-    if not on.fabric.locked or program.topology != "mesh":
+    if not machine.fabric.locked or program.topology != "mesh":
         return False
     return all(
         isinstance(step, MultiplyInstruction | VectorInstruction | SendInstruction | MulticastInstruction | ReduceInstruction)
@@ -46,17 +46,17 @@ def takes_circuits(program: Program, on: SimulatedMachine) -> bool:
     )
 
 
-def play_circuits(program: Program, on: SimulatedMachine) -> SimulationResult:
+def play_circuits(program: Program, machine: SimulatedMachine) -> SimulationResult:
     """Simulate a program whose messages lock their routes; returns its time and activity."""
-    cycle = on.fabric.cycle or on.fabric.word or 1.0
-    graph, ends = unroll_program(program, on, cycle)
+    cycle = machine.fabric.cycle or machine.fabric.word or 1.0
+    graph, ends = unroll_program(program, machine, cycle)
     tasks, packets, circuits, floor = floor_of(graph)
     if not perform_messages(floor, tasks, packets, circuits):
         raise ValueError("the program is in a deadlock: its strands wait for one another")
     done = np.append(tasks.done, 0.0)  # of what nobody writes
     ready = {name: done[made].reshape(program.rows, program.cols) * cycle for name, made in ends.items()}
     busy = float(max(done.max(), floor.free.max(initial=0.0))) * cycle
-    return SimulationResult(busy, count_activity(program), *engine_busy_seconds(program, on), len(tasks.kind), ready)
+    return SimulationResult(busy, count_activity(program), *engine_busy_seconds(program, machine), len(tasks.kind), ready)
 
 
 def _tasks(graph: TaskGraph) -> Tasks:
@@ -74,11 +74,13 @@ def _tasks(graph: TaskGraph) -> Tasks:
 
 
 def _packets(graph: TaskGraph, circuit: Array) -> Packets:
-    of = {name: column.whole() for name, column in graph.packet.items()}
+    packets = {name: column.whole() for name, column in graph.packet.items()}
     empty = np.zeros(graph.packets, np.int64)
     return Packets(
-        of["router"], of["port"], of["number"], of["flits"], of["pace"], empty, empty.copy(), np.zeros(graph.packets),
-        of["feeder"], of["left"], of["head"], of["tail"], empty - 1, of["far"], of["owed"], empty.copy(), circuit,
+        packets["router"], packets["port"], packets["number"], packets["flits"], packets["pace"], empty, empty.copy(),
+        np.zeros(graph.packets),
+        packets["feeder"], packets["left"], packets["head"], packets["tail"], empty - 1, packets["far"], packets["owed"],
+        empty.copy(), circuit,
     )  # fmt: skip
 
 
@@ -96,20 +98,22 @@ def _circuits(graph: TaskGraph) -> tuple[Array, Circuits]:
 
     Where routes are locked, messages, multicasts and sums take one; blocks to and from memory do not.
     """
-    number, found = np.full(graph.packets, NONE, np.int64), list[list[_Channel]]()
+    number, circuits = np.full(graph.packets, NONE, np.int64), list[list[_Channel]]()
     if graph.on.fabric.locked > 0:
-        of = {name: graph.packet[name].whole() for name in ("router", "port", "number", "far")}
-        to = graph.target.whole()[of["number"]]
-        some = np.flatnonzero((of["port"] == CORE) & ((to < 0) | (to & 7 == CORE)))
-        kinds, which = np.unique(np.stack([of["router"], to, of["far"]], axis=1)[some], axis=0, return_inverse=True)
-        number[some] = which.ravel()
-        found = [
+        packets = {name: graph.packet[name].whole() for name in ("router", "port", "number", "far")}
+        to = graph.target.whole()[packets["number"]]
+        indices = np.flatnonzero((packets["port"] == CORE) & ((to < 0) | (to & 7 == CORE)))
+        kinds, which = np.unique(
+            np.stack([packets["router"], to, packets["far"]], axis=1)[indices], axis=0, return_inverse=True
+        )
+        number[indices] = which.ravel()
+        circuits = [
             _tree_channels(graph, -1 - target) if target < 0 else _message_channels(graph, source, target >> 3, far)
             for source, target, far in kinds.tolist()
         ]
-    every = [channel for channels in found for channel in channels]
+    every = [channel for channels in circuits for channel in channels]
     columns = (np.array([getattr(one, name) for one in every], kind) for name, kind in CIRCUIT_COLUMNS)
-    return number, Circuits(np.cumsum([0, *map(len, found)], dtype=np.int64), *columns)
+    return number, Circuits(np.cumsum([0, *map(len, circuits)], dtype=np.int64), *columns)
 
 
 CIRCUIT_COLUMNS = (("channel", np.int64), ("begins", np.float64), ("ends", np.float64), ("task", np.int64))

@@ -58,11 +58,11 @@ MATRIX, OTHER, MESSAGES = range(3)
 class TaskGraph:
     """Graph of tasks, packets and multicast trees, as it grows."""
 
-    def __init__(self, program: Program, on: SimulatedMachine, cycle: float, plain: bool = False) -> None:
+    def __init__(self, program: Program, machine: SimulatedMachine, cycle: float, plain: bool = False) -> None:
         self.blocks: list[tuple[Array, BlockBurst, bool]] = []
-        self.shape, self.on, self.cycle = (program.rows, program.cols), on, cycle
+        self.shape, self.on, self.cycle, faults = (program.rows, program.cols), machine, cycle, machine.faults
         self.cores = program.rows * program.cols
-        self.engines = 3 if on.engines is not None else 1
+        self.engines = 3 if machine.engines is not None else 1
         self.count = self.packets = self.numbers = 0
         self.task = {
             name: GrowingColumn(kind) for name, kind in (("kind", np.uint8), ("on", int), ("busy", float), ("after", float))
@@ -77,7 +77,7 @@ class TaskGraph:
         self.tree_root: list[int] = []
         self.place: list[Array] = []
         self.detours = (
-            fault_routes(*self.shape, on.faults, vcs=int(on.fabric.vcs), trees=True, plain=plain) if on.faults else None
+            fault_routes(*self.shape, faults, vcs=int(machine.fabric.vcs), trees=True, plain=plain) if faults else None
         )
 
     def far(self, source: Array, target: Array) -> Array:
@@ -91,16 +91,16 @@ class TaskGraph:
         """Flits times the links that they cross; copies on a tree and sums count once per link. [-]"""
         numbers, first = np.unique(self.packet["number"].whole(), return_index=True)
         flits, router = (self.packet[name].whole()[first] for name in ("flits", "router"))
-        target, one = (to := self.target.whole()[numbers]) >> 3, to >= 0
+        target, unicast = (to := self.target.whole()[numbers]) >> 3, to >= 0
         links = np.zeros(len(numbers))
-        links[one] = self.far(router[one], target[one])
+        links[unicast] = self.far(router[unicast], target[unicast])
         tree = np.array([int(np.unpackbits(np.asarray(out & 15, np.uint8)).sum()) for out in self.tree_out])
-        links[~one] = tree[-1 - to[~one]] if len(tree) else 0
+        links[~unicast] = tree[-1 - to[~unicast]] if len(tree) else 0
         return float(links @ flits)
 
-    def tasks(self, count: int, kind: int, *, on: Any = 0, busy: Any = 0.0, after: Any = 0.0) -> Array:
+    def tasks(self, count: int, kind: int, *, key: Any = 0, busy: Any = 0.0, after: Any = 0.0) -> Array:
         """Add tasks; returns their numbers."""
-        for name, value in (("kind", kind), ("on", on), ("busy", busy), ("after", after)):
+        for name, value in (("kind", kind), ("on", key), ("busy", busy), ("after", after)):
             self.task[name].add(value, count)
         self.count += count
         if self.count > MAX_TASKS:
@@ -120,30 +120,30 @@ class TaskGraph:
 
     def arrivals(self, count: int, after: Any = 0.0) -> Array:
         """Add moments at which packets arrive, or a delay `after` that."""
-        found = self.tasks(count, NOTE, after=after)
-        self.awaited.add(found, count)
-        return found
+        arrivals = self.tasks(count, NOTE, after=after)
+        self.awaited.add(arrivals, count)
+        return arrivals
 
     def joined(self, a: Array, b: Array) -> Array:
         """Add moments at which both of two tasks have finished."""
         both = (a != NONE) & (b != NONE) & (a != b)
-        found = np.where(a == NONE, b, a)
+        joins = np.where(a == NONE, b, a)
         if both.any():
-            found[both] = self.tasks(int(both.sum()), NOTE)
-            self.needs(found[both], a[both], b[both])
-        return found
+            joins[both] = self.tasks(int(both.sum()), NOTE)
+            self.needs(joins[both], a[both], b[both])
+        return joins
 
     def moments(self, count: int, *before: Array, after: Any = 0.0) -> Array:
         """Add moments at which tasks of several lists have finished, or a delay `after` that."""
-        found = self.tasks(count, NOTE, after=after)
-        self.needs(found, *before)
-        return found
+        moments = self.tasks(count, NOTE, after=after)
+        self.needs(moments, *before)
+        return moments
 
     def work(self, cores: Array, engine: int, seconds: Any, after: Any = None) -> Array:
         """Add work of engines; dependents start when it ends, or a delay after it began. [s]"""
-        on = cores * self.engines + (engine if self.engines > 1 else 0)
+        ids = cores * self.engines + (engine if self.engines > 1 else 0)
         ends = seconds if after is None else after
-        return self.tasks(len(cores), WORK, on=on, busy=np.asarray(seconds) / self.cycle, after=np.asarray(ends) / self.cycle)
+        return self.tasks(len(cores), WORK, key=ids, busy=np.asarray(seconds) / self.cycle, after=np.asarray(ends) / self.cycle)
 
     def send(
         self,
@@ -185,14 +185,14 @@ class TaskGraph:
         for name, value in zip(PACKETS, values, strict=True):
             self.packet[name].add(value, count)
         self.packet["pace"].add(pace / self.cycle, count)
-        return self.tasks(count, PACKET, on=np.arange(first, self.packets)), left
+        return self.tasks(count, PACKET, key=np.arange(first, self.packets)), left
 
-    def numbered(self, target: Any, of: Array) -> Array:
-        """Numbers of packets in the network, from the packets `of` that stand for them."""
-        self.target.add(target, len(of))
-        self.of.add(of, len(of))
-        self.numbers += len(of)
-        return np.arange(self.numbers - len(of), self.numbers)
+    def numbered(self, target: Any, numbers: Array) -> Array:
+        """Numbers of packets in the network, from the packets `numbers` that stand for them."""
+        self.target.add(target, len(numbers))
+        self.of.add(numbers, len(numbers))
+        self.numbers += len(numbers)
+        return np.arange(self.numbers - len(numbers), self.numbers)
 
     def tree(self, row: Array, col: Array, adds: bool) -> int:
         """Number of a multicast tree over some cores, root first, as a target."""
@@ -200,12 +200,12 @@ class TaskGraph:
         if key not in self.trees:
             out, into, place = np.zeros(self.cores, np.uint8), np.zeros(self.cores, np.uint8), np.zeros(self.cores, np.int32)
             at = row * self.shape[1] + col
-            for here, way in self._links(row, col, adds):
+            for router, way in self._links(row, col, adds):
                 if adds:
-                    out[here + (1, -1, self.shape[1], -self.shape[1])[way]] |= 1 << (way ^ 1)
-                    into[here] |= 1 << way
+                    out[router + (1, -1, self.shape[1], -self.shape[1])[way]] |= 1 << (way ^ 1)
+                    into[router] |= 1 << way
                 else:
-                    out[here] |= 1 << way
+                    out[router] |= 1 << way
             if adds:
                 into[at] |= 1 << CORE
                 out[at[0]] = 1 << CORE
@@ -336,13 +336,13 @@ class ProgramUnroller:
         parts = is_in_place(step, self.on.slots[step.slot])
         over = np.full(self.cores, NONE) if parts else free[into]
         ends_ = np.empty(len(source), int)
-        here, there = far == 0, far > 0
-        ends_[here] = graph.moments(int(here.sum()), ready[step.slot][source[here]], over[target[here]])
-        self._was_read(step.slot, source[here], ends_[here])
-        if there.any():
+        is_local, is_remote = far == 0, far > 0
+        ends_[is_local] = graph.moments(int(is_local.sum()), ready[step.slot][source[is_local]], over[target[is_local]])
+        self._was_read(step.slot, source[is_local], ends_[is_local])
+        if is_remote.any():
             carry = {"relay": self._relayed, "shared": self._shared, "answer": self._shared}.get(step.via, self._carried)
-            sent = _Sent(*(value[there] for value in (source, target, far, words, values)))
-            ends_[there] = carry(step, sent, ready[step.slot], over, tail)
+            sent = _Sent(*(value[is_remote] for value in (source, target, far, words, values)))
+            ends_[is_remote] = carry(step, sent, ready[step.slot], over, tail)
         if step.combine != "set" and fabric.combine:
             for wave in split_by_core(target):
                 at = target[wave]
@@ -376,22 +376,22 @@ class ProgramUnroller:
         before, at = posts, source.copy()
         links = np.abs(source // cols - target // cols) + np.abs(source % cols - target % cols)
         for hop in range(int(links.max())):
-            some = np.flatnonzero(links > hop)
-            across = target[some] % cols - at[some] % cols
-            down = target[some] // cols - at[some] // cols
-            after = at[some] + np.where(across != 0, np.sign(across), cols * np.sign(down))
-            tails = graph.arrivals(len(some), fabric.stage / graph.cycle)
-            away = graph.far(at[some], after)
-            starts, left = graph.send(at[some], words[some], fabric.pace, target=after << 3 | CORE, tails=tails, far=away)
-            graph.needs(starts, before[some])
+            indices = np.flatnonzero(links > hop)
+            across = target[indices] % cols - at[indices] % cols
+            down = target[indices] // cols - at[indices] // cols
+            after = at[indices] + np.where(across != 0, np.sign(across), cols * np.sign(down))
+            tails = graph.arrivals(len(indices), fabric.stage / graph.cycle)
+            away = graph.far(at[indices], after)
+            starts, left = graph.send(at[indices], words[indices], fabric.pace, target=after << 3 | CORE, tails=tails, far=away)
+            graph.needs(starts, before[indices])
             if hop == 0:
-                graph.needs(starts, free[target[some]])
-                self._was_read(step.slot, source[some], left)
-            going = links[some] > hop + 1
+                graph.needs(starts, free[target[indices]])
+                self._was_read(step.slot, source[indices], left)
+            going = links[indices] > hop + 1
             ends = tails.copy()
             ends[going] = graph.moments(int(going.sum()), tails[going], after=fabric.launch / graph.cycle)
             before = before.copy()
-            before[some], at[some] = ends, after
+            before[indices], at[indices] = ends, after
         return before
 
     def _shared(self, step: SendInstruction, sent: "_Sent", ready: Array, free: Array, tail: Array) -> Array:
@@ -549,23 +549,23 @@ class ProgramUnroller:
             self._was_read(step.rows, cores, posts)
         done = []  # of bursts, which the engine asks for one after the other, a cycle each
         for number, burst in enumerate(self.addresses.bursts(step)):
-            asked = graph.moments(count, posts, after=float(number)) if number else posts
+            moments = graph.moments(count, posts, after=float(number)) if number else posts
             words = np.full(count, float(-(-burst.nbytes // fabric.word_bytes)))
             # what a channel holds back so that the last word leaves with it
             stream = words * fabric.word / graph.cycle if loading else NONE
             busy = burst.nbytes * (step.pace if isinstance(step, LoadInstruction) and self.on.banks is None else 1.0)
-            blocks = graph.tasks(count, BLOCK, on=self.cores * graph.engines + channel, busy=busy, after=stream)
+            blocks = graph.tasks(count, BLOCK, key=self.cores * graph.engines + channel, busy=busy, after=stream)
             graph.blocks.append((blocks, burst, not loading))
             ends = graph.arrivals(count)
             if loading:
-                graph.needs(blocks, asked)
+                graph.needs(blocks, moments)
                 starts, _ = graph.send(home, words, fabric.word, port=MEMORY, target=cores << 3 | CORE, tails=ends)
                 graph.needs(starts, blocks)
                 done.append(ends)
                 continue
             heads = graph.arrivals(count) if self.on.banks is None else np.full(count, NONE)
             starts, left = graph.send(cores, words, fabric.word, target=home << 3 | MEMORY, tails=ends, heads=heads)
-            graph.needs(starts, asked)
+            graph.needs(starts, moments)
             if self.on.banks is None:
                 graph.needs(blocks, heads)
                 done.append(left)
@@ -594,21 +594,21 @@ class ProgramUnroller:
             times[:] = done
 
 
-def unroll_program(program: Program, on: SimulatedMachine, cycle: float) -> tuple[TaskGraph, dict[str, Array]]:
+def unroll_program(program: Program, machine: SimulatedMachine, cycle: float) -> tuple[TaskGraph, dict[str, Array]]:
     """Graph of a program's tasks, and for each buffer the last tasks that write it, shape (cores,).
 
     Strands take turns, a round each, in what they share: slots of their own, engines by who is ready first.
     """
     if program.topology != "mesh":
         raise DesignError(f"chip.noc.topology: fidelity=cycles supports mesh only, got {program.topology}; use fidelity=events")
-    if on.faults.routers:
-        row, col = divmod(on.faults.routers[0], program.cols)
+    if machine.faults.routers:
+        row, col = divmod(machine.faults.routers[0], program.cols)
         work = f"the program needs all of {program.rows} x {program.cols} cores"
         raise DesignError(f"chip.faults: core ({row}, {col}) is broken, but {work}; use other cores, or remove the fault")
     try:
-        return _unrolled(program, TaskGraph(program, on, cycle))
+        return _unrolled(program, TaskGraph(program, machine, cycle))
     except NoRouteError:  # a tree has no place beside the ways round what is broken: up*/down* ways have one for each
-        return _unrolled(program, TaskGraph(program, on, cycle, plain=True))
+        return _unrolled(program, TaskGraph(program, machine, cycle, plain=True))
 
 
 def _unrolled(program: Program, graph: TaskGraph) -> tuple[TaskGraph, dict[str, Array]]:

@@ -66,19 +66,21 @@ class WaveRepetition:
             return 0, [], []
         names = (*map(id, alive), *beside())
         places = [(strand.part, strand.place, strand.turn) for strand in alive]
-        self._held = [one for one in self._held if one[0] == names][-2:]
+        self._held = [state for state in self._held if state[0] == names][-2:]
         self._held.append((names, places, [times.copy() for times in arrays()]))
         if len(self._held) < 3:
             return 0, [], []
-        (_, oldest, one), (_, older, two), (_, _, now) = self._held
-        steps = [here[0] - there[0] for here, there in zip(places, older, strict=True)]
-        if steps != [here[0] - there[0] for here, there in zip(older, oldest, strict=True)] or min(steps) < 1:
+        (_, oldest, first_ends), (_, older, two), (_, _, now) = self._held
+        steps = [place[0] - older_place[0] for place, older_place in zip(places, older, strict=True)]
+        if steps != [place[0] - older_place[0] for place, older_place in zip(older, oldest, strict=True)] or min(steps) < 1:
             return 0, [], []
         if [place[1:] for place in places] != [place[1:] for place in older]:
             return 0, [], []
         left = min(repetitions_ahead(strand.keys, strand.part, step) for strand, step in zip(alive, steps, strict=True))
-        moved = [here - there for here, there in zip(now, two, strict=True)]
-        if left < 1 or not moved_uniformly(moved, [here - there for here, there in zip(two, one, strict=True)]):
+        moved = [newer_end - older_end for newer_end, older_end in zip(now, two, strict=True)]
+        if left < 1 or not moved_uniformly(
+            moved, [newer_end - older_end for newer_end, older_end in zip(two, first_ends, strict=True)]
+        ):
             return 0, [], []
         self._held, self._at = [], first.part + left * steps[0]
         return left, moved, steps

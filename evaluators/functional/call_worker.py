@@ -106,7 +106,7 @@ class CallWorker:
         self, layer: LayerTensors, part: Segment, calls: tuple[KernelCall, ...], place: int, kernels: KernelFunctions, x: Array
     ) -> None:
         self.layer, self.part, self.place, self.kernels, self.x = layer, part, place, kernels, x
-        self.operators = {of.name: of for of in part.operators}
+        self.operators = {operator.name: operator for operator in part.operators}
         self.done: dict[str, Array] = {}
         self.before: KernelCall | None = None
         self.routed: RoutedTokens | None = None
@@ -122,19 +122,19 @@ class CallWorker:
         if call.name == HEADS_NORM and not call.operators:
             self.before = call
         for name in call.operators:
-            of = self.operators[name]
-            if isinstance(of, MatMulOp):
-                self.done[name] = self._product(of, call)
-            elif isinstance(of, AttentionOp):
-                self.done[name] = self._attention(of, call)
-            elif isinstance(of, ElementwiseOp):
-                self._rows(of, call)
-            elif isinstance(of, RecurrenceOp) and self.kernels.states is not None and self.layer.state is not None:
-                self.done[name] = self.kernels.states(call, of, self.inputs(of), self.layer.state, self.states)
-            elif isinstance(of, IndexerOp) and self.kernels.picks is not None and self.layer.indexed is not None:
-                self.done[name] = self._index(of, call, self.layer.indexed)
+            operator = self.operators[name]
+            if isinstance(operator, MatMulOp):
+                self.done[name] = self._product(operator, call)
+            elif isinstance(operator, AttentionOp):
+                self.done[name] = self._attention(operator, call)
+            elif isinstance(operator, ElementwiseOp):
+                self._rows(operator, call)
+            elif isinstance(operator, RecurrenceOp) and self.kernels.states is not None and self.layer.state is not None:
+                self.done[name] = self.kernels.states(call, operator, self.inputs(operator), self.layer.state, self.states)
+            elif isinstance(operator, IndexerOp) and self.kernels.picks is not None and self.layer.indexed is not None:
+                self.done[name] = self._index(operator, call, self.layer.indexed)
             else:
-                raise ValueError(f"call {name!r}: a {type(of).__name__} has no numbers")
+                raise ValueError(f"call {name!r}: a {type(operator).__name__} has no numbers")
 
     def left(self) -> Array:
         """Result of the segment that is added to the residual stream.
@@ -164,17 +164,17 @@ class CallWorker:
             raise ValueError(f"part {self.part.name!r}: {name!r} is needed and no call has made it")
         return self.done[name]
 
-    def inputs(self, of: Operator) -> list[Array]:
+    def inputs(self, operator: Operator) -> list[Array]:
         """Inputs of an operator: results that it needs, or the residual stream if it names none."""
-        return [self.get(name) for name in of.needs] or [self.x]
+        return [self.get(name) for name in operator.needs] or [self.x]
 
-    def matrix(self, of: MatMulOp, call: KernelCall) -> Array:
+    def matrix(self, operator: MatMulOp, call: KernelCall) -> Array:
         """Worker's part of a product's weights, with zeros beyond the last row or column."""
-        weights, k, n = self.layer.weights[of.name], as_integer(call.shape[1]), as_integer(call.shape[2])
-        first = self.place * n * of.n.split
-        if of.name in ("k_proj", "v_proj", "state_qk", "decay_up"):
-            first = self.first_kv_head * of.n.width
-        return padded_slice(padded_slice(weights, self.place * k * of.k.split, k, -2), first, n, -1)
+        weights, k, n = self.layer.weights[operator.name], as_integer(call.shape[1]), as_integer(call.shape[2])
+        first = self.place * n * operator.n.split
+        if operator.name in ("k_proj", "v_proj", "state_qk", "decay_up"):
+            first = self.first_kv_head * operator.n.width
+        return padded_slice(padded_slice(weights, self.place * k * operator.k.split, k, -2), first, n, -1)
 
     @property
     def states(self) -> range:
@@ -186,82 +186,82 @@ class CallWorker:
         """KV head of the worker's first query head, or of its first state."""
         return self.place * self.heads // self.layer.shared
 
-    def _product(self, of: MatMulOp, call: KernelCall) -> Array:
-        if of.name in ("q_absorb", "v_absorb"):
-            return self._apart(of, call)
-        weights = self.matrix(of, call)
+    def _product(self, operator: MatMulOp, call: KernelCall) -> Array:
+        if operator.name in ("q_absorb", "v_absorb"):
+            return self._apart(operator, call)
+        weights = self.matrix(operator, call)
         if weights.ndim == 3:
-            return self._experts(of, call, weights)
-        (a,) = self.inputs(of)
-        a = a[:, : -self.layer.rope] if of.name == "kv_up" else a  # of the latent, which stands before what is rotated
+            return self._experts(operator, call, weights)
+        (a,) = self.inputs(operator)
+        a = a[:, : -self.layer.rope] if operator.name == "kv_up" else a  # of the latent, which stands before what is rotated
         _expect(call, a, (as_integer(call.shape[0]), weights.shape[0]))
-        found = self.kernels.product(call, a, weights)
-        if f"{of.name}_norm" in self.layer.weights:  # of latents, which no operator stands for
-            found = _latent_normed(found, self.layer.weights[f"{of.name}_norm"])
-        if of.name == "router" and "choice" not in self.operators:
-            self.routed = route_tokens(found, self.layer.top)
-        return found
+        product = self.kernels.product(call, a, weights)
+        if f"{operator.name}_norm" in self.layer.weights:  # of latents, which no operator stands for
+            product = _latent_normed(product, self.layer.weights[f"{operator.name}_norm"])
+        if operator.name == "router" and "choice" not in self.operators:
+            self.routed = route_tokens(product, self.layer.top)
+        return product
 
-    def _apart(self, of: MatMulOp, call: KernelCall) -> Array:
+    def _apart(self, operator: MatMulOp, call: KernelCall) -> Array:
         """Products of the rows of each head with a matrix of its own; of queries, what is not rotated."""
-        heads, (x,) = as_integer(call.shape[2]) // (of.n.width), self.inputs(of)
-        weights = padded_slice(self.layer.weights[of.name], self.place * heads * of.n.split, heads, 0)
+        heads, (x,) = as_integer(call.shape[2]) // (operator.n.width), self.inputs(operator)
+        weights = padded_slice(self.layer.weights[operator.name], self.place * heads * operator.n.split, heads, 0)
         a = x.reshape(len(x), heads, -1).swapaxes(0, 1)[:, :, : weights.shape[1]]
         _expect(call, a, (heads, as_integer(call.shape[0]), as_integer(call.shape[1])))
         return self.kernels.apart(call, a, weights).swapaxes(0, 1).reshape(len(x), -1)
 
-    def _experts(self, of: MatMulOp, call: KernelCall, weights: Array) -> Array:
+    def _experts(self, operator: MatMulOp, call: KernelCall, weights: Array) -> Array:
         """Products of the copies of tokens that are here, with the matrix of the expert of each."""
-        here = self.here or self.dispatched()
-        self.here = here
-        a = here.rows if "experts_activation" not in of.needs else self.get("experts_activation")
+        copies = self.here or self.dispatched()
+        self.here = copies
+        a = copies.rows if "experts_activation" not in operator.needs else self.get("experts_activation")
         _expect(call, a, (as_integer(call.shape[0]), weights.shape[1]))
-        return self.kernels.experts(call, a, weights[here.experts], here.places)
+        return self.kernels.experts(call, a, weights[copies.experts], copies.places)
 
     def dispatched(self) -> LocalCopies:
         """Token copies by their experts, all of which are on this worker."""
         (x,) = self.inputs(self.operators["router"])
         count = len(self.layer.weights["experts_up"])
-        places = [np.flatnonzero(self.chosen.expert == one) for one in range(count)]
+        places = [np.flatnonzero(self.chosen.expert == index) for index in range(count)]
         return LocalCopies(x[self.chosen.token], slice(0, count), places)
 
-    def _attention(self, of: AttentionOp, call: KernelCall) -> Array:
-        for need in of.needs:
+    def _attention(self, operator: AttentionOp, call: KernelCall) -> Array:
+        for need in operator.needs:
             self.get(need)
         layer, heads, first = self.layer, self.heads, self.first_kv_head
-        q, k, v = self._latent(of) if layer.rope else self._grouped(of)
-        cached = (padded_slice(some, first, k.shape[2], 2) for some in (layer.keys, layer.values))
+        q, k, v = self._latent(operator) if layer.rope else self._grouped(operator)
+        cached = (padded_slice(cache, first, k.shape[2], 2) for cache in (layer.keys, layer.values))
         k, v = (np.concatenate([old, new], axis=1) for old, new in zip(cached, (k, v), strict=True))
-        own = (self.place * heads + np.arange(heads)) * of.kv_heads.units // of.heads.units - first
-        real = own + first < of.kv_heads.units
+        own = (self.place * heads + np.arange(heads)) * operator.kv_heads.units // operator.heads.units - first
+        real = own + first < operator.kv_heads.units
         if (own[real] >= k.shape[2]).any():
             raise ValueError(f"worker {self.place}: has {k.shape[2]} KV heads from {first} on, not those of all its heads")
         scored = layer.scored
         if scored.sinks is not None:  # a head of nobody has one too
             scored = scored._replace(sinks=padded_slice(scored.sinks, self.place * heads, heads, 0))
-        picked = self.get("index") if of.picked else None
-        found = self._attended(call, AttentionInputs(q, k, v, np.where(real, own, 0), scored, picked))
-        return found.reshape(len(self.x), -1)
+        picked = self.get("index") if operator.picked else None
+        outputs = self._attended(call, AttentionInputs(q, k, v, np.where(real, own, 0), scored, picked))
+        return outputs.reshape(len(self.x), -1)
 
-    def _index(self, of: IndexerOp, call: KernelCall, cached: Array) -> Array:
+    def _index(self, operator: IndexerOp, call: KernelCall, cached: Array) -> Array:
         """Keys of an indexer are normed; of these and of queries the first values are rotated, as those of attention are."""
-        if of.block > 1 or len(of.needs) < 3:
+        if operator.block > 1 or len(operator.needs) < 3:
             raise ValueError(f"call {call.name!r}: indexers of blocks, or of compressed entries, have no numbers")
         assert self.kernels.picks is not None
-        layer, (q, k, weights) = self.layer, self.inputs(of)
+        layer, (q, k, weights) = self.layer, self.inputs(operator)
         scale, bias = layer.weights["index_layernorm"]
         k = (k - k.mean(axis=1, keepdims=True)) / k.std(axis=1, keepdims=True) * scale + bias
-        q, k = (rotate_heads(x.reshape(len(x), -1, of.dim), layer.positions, layer.rope) for x in (q, k))
+        q, k = (rotate_heads(x.reshape(len(x), -1, operator.dim), layer.positions, layer.rope) for x in (q, k))
         by_sequence = (x.reshape(layer.sequences, -1, *x.shape[1:]) for x in (q, weights, k[:, 0]))
         q, weights, k = by_sequence
-        return self.kernels.picks(call, of, q, weights, np.concatenate([cached, k], axis=1))
+        return self.kernels.picks(call, operator, q, weights, np.concatenate([cached, k], axis=1))
 
-    def _grouped(self, of: AttentionOp) -> tuple[Array, Array, Array]:
-        names = zip(("q_proj", "k_proj", "v_proj"), (of.qk_dim, of.qk_dim, of.v_dim), strict=True)
+    def _grouped(self, operator: AttentionOp) -> tuple[Array, Array, Array]:
+        names = zip(("q_proj", "k_proj", "v_proj"), (operator.qk_dim, operator.qk_dim, operator.v_dim), strict=True)
         q, k, v = (self._by_head(self.get(name), wide) for name, wide in names)
         return q, k, v
 
-    def _latent(self, of: AttentionOp) -> tuple[Array, Array, Array]:
+    def _latent(self, operator: AttentionOp) -> tuple[Array, Array, Array]:
         """Rotated values first: of queries and of keys that are made of the latent, or of absorbed ones and of the latent."""
         rope, row, of_q = self.layer.rope, self.get("kv_down"), self.operators["q_up"]
         assert isinstance(of_q, MatMulOp)
@@ -271,83 +271,85 @@ class CallWorker:
         if "kv_up" not in self.operators:
             absorbed = self._by_head(self.get("q_absorb"), latent.shape[-1])
             return np.concatenate([turned, absorbed], axis=-1), np.concatenate([key, latent], axis=-1), latent
-        up = self._by_head(self.get("kv_up"), q.shape[-1] + of.v_dim)
+        up = self._by_head(self.get("kv_up"), q.shape[-1] + operator.v_dim)
         k, v = up[..., : q.shape[-1]], up[..., q.shape[-1] :]
         same = np.broadcast_to(key, (*k.shape[:3], rope))
         return np.concatenate([turned, q], axis=-1), np.concatenate([same, k], axis=-1), v
 
-    def _attended(self, call: KernelCall, of: AttentionInputs) -> Array:
-        return self.kernels.attention(call, of)
+    def _attended(self, call: KernelCall, inputs: AttentionInputs) -> Array:
+        return self.kernels.attention(call, inputs)
 
     def _by_head(self, x: Array, wide: int) -> Array:
         return x.reshape(self.layer.sequences, len(x) // self.layer.sequences, -1, wide)
 
-    def _normed(self, of: ElementwiseOp, x: Array, weights: list[Array]) -> Array:
+    def _normed(self, operator: ElementwiseOp, x: Array, weights: list[Array]) -> Array:
         """Norms of whole heads, by a call of their own before a rotation of a part of each."""
         if self.before is None:
             raise ValueError(f"part {self.part.name!r}: heads are turned before they are normed")
-        return self.kernels.rows(self.before, replace(of, name=HEADS_NORM, turned=0), [x, *weights], self.layer)
+        return self.kernels.rows(self.before, replace(operator, name=HEADS_NORM, turned=0), [x, *weights], self.layer)
 
-    def _rows(self, of: ElementwiseOp, call: KernelCall) -> None:
+    def _rows(self, operator: ElementwiseOp, call: KernelCall) -> None:
         layer = self.layer
-        if of.name in ("rope", HEADS_NORM):
-            for need in of.needs:
+        if operator.name in ("rope", HEADS_NORM):
+            for need in operator.needs:
                 norm = need.replace("proj", "norm")
                 x, part = self.get(need), None
                 if layer.rope:  # the last values of each head, or of the row that all share
                     x = self._by_head(x, x.shape[1] if need == "kv_down" else x.shape[1] // self.heads)
                     part, x = x, x[..., -layer.rope :].reshape(len(self.x), -1)
                 weights = _of_heads(layer, norm)
-                if self.kernels.norms_before and weights and of.rotated < of.dim.width:
-                    x, weights = self._normed(of, x, weights), []
-                found = self.kernels.rows(call, of, [x, *weights], layer)
+                if self.kernels.norms_before and weights and operator.rotated < operator.dim.width:
+                    x, weights = self._normed(operator, x, weights), []
+                rows = self.kernels.rows(call, operator, [x, *weights], layer)
                 if part is not None:
-                    found = np.concatenate([part[..., : -layer.rope], found.reshape(*part.shape[:3], -1)], axis=-1)
-                self.done[need] = found.reshape(len(self.x), -1)
-            self.done[of.name] = self.done[of.needs[0]]
+                    rows = np.concatenate([part[..., : -layer.rope], rows.reshape(*part.shape[:3], -1)], axis=-1)
+                self.done[need] = rows.reshape(len(self.x), -1)
+            self.done[operator.name] = self.done[operator.needs[0]]
             return
-        if of.name == "combination":
-            self.done[of.name] = self.kernels.rows(call, of, [self.get("experts_down"), *self.chosen], layer)
+        if operator.name == "combination":
+            self.done[operator.name] = self.kernels.rows(call, operator, [self.get("experts_down"), *self.chosen], layer)
             return
-        inputs = self.inputs(of)
-        if of.name == "state_conv" and layer.state is not None and of.dim.beside is not None:
-            first = self.first_kv_head * of.dim.width, self.place * self.heads * of.dim.beside.width
+        inputs = self.inputs(operator)
+        if operator.name == "state_conv" and layer.state is not None and operator.dim.beside is not None:
+            first = self.first_kv_head * operator.dim.width, self.place * self.heads * operator.dim.beside.width
             inputs = [*convolution_windows(inputs, layer.state, first)]
-        weights = [layer.weights[of.name]] if of.name.endswith("norm") else []
-        found = self.kernels.rows(call, of, [*inputs, *weights], layer)
-        if of.name == "choice":
-            self.routed = route_tokens(inputs[0], layer.top, found)
+        weights = [layer.weights[operator.name]] if operator.name.endswith("norm") else []
+        rows = self.kernels.rows(call, operator, [*inputs, *weights], layer)
+        if operator.name == "choice":
+            self.routed = route_tokens(inputs[0], layer.top, rows)
         else:
-            _expect(call, found, (as_integer(call.shape[0]), as_integer(call.shape[2])))
-        self.done[of.name] = found
+            _expect(call, rows, (as_integer(call.shape[0]), as_integer(call.shape[2])))
+        self.done[operator.name] = rows
 
 
-def compute_elementwise(of: ElementwiseOp, inputs: list[Array], layer: LayerTensors) -> Array:
+def compute_elementwise(operator: ElementwiseOp, inputs: list[Array], layer: LayerTensors) -> Array:
     """Result of an elementwise operator on numbers."""
-    if of.name == "output_activation":
+    if operator.name == "output_activation":
         read, gate = inputs
         smooth = isinstance(layer.mixed, RecurrenceOp) and layer.mixed.rule in ("delta", "ssd")
         return gated_silu(gate, read) if smooth else np.asarray(read / (1 + np.exp(-gate)))
-    if of.name.endswith("activation"):
+    if operator.name.endswith("activation"):
         return gated_silu(*inputs)
-    if of.name in ("rope", HEADS_NORM):
+    if operator.name in ("rope", HEADS_NORM):
         x, *weights = inputs
         heads = x.reshape(len(x), -1, layer.turned)
         heads = rms_norm(heads, weights[0]) if weights else heads
-        return (rotate_heads(heads, layer.positions, of.rotated) if of.name == "rope" else heads).reshape(len(x), -1)
-    if of.name == "combination":
+        return (rotate_heads(heads, layer.positions, operator.rotated) if operator.name == "rope" else heads).reshape(
+            len(x), -1
+        )
+    if operator.name == "combination":
         rows, *copies = inputs
         return combine_experts(rows, RoutedTokens(*copies), len(layer.x))
-    if of.name == "choice":
+    if operator.name == "choice":
         return np.asarray(np.exp(-np.sort(-inputs[0], axis=1)[:, : layer.top]))
-    if of.name == "state_conv":
+    if operator.name == "state_conv":
         return convolve(*inputs)
-    if of.name == "state_norm":  # head by head
+    if operator.name == "state_norm":  # head by head
         x, weight = inputs
         return rms_norm(x.reshape(len(x), -1, len(weight)), weight).reshape(len(x), -1)
-    if of.name.endswith("norm"):
+    if operator.name.endswith("norm"):
         return rms_norm(*inputs)
-    raise ValueError(f"operator {of.name!r} has no numbers")
+    raise ValueError(f"operator {operator.name!r} has no numbers")
 
 
 def _latent_normed(x: Array, weight: Array) -> Array:
@@ -362,10 +364,10 @@ def _of_heads(layer: LayerTensors, name: str) -> list[Array]:
 def _query_heads(layer: LayerTensors, calls: tuple[KernelCall, ...]) -> int:
     """Heads of queries, or states, of a worker, by the columns of their projection."""
     names = ("q_proj", "q_up", "state_v")
-    found = [call.shape[2] for call in calls if set(names) & set(call.operators)]
+    head_counts = [call.shape[2] for call in calls if set(names) & set(call.operators)]
     every = sum(layer.weights[name].shape[-1] for name in names if name in layer.weights)
     heads = layer.mixed.heads.units
-    return as_integer(found[0]) * heads // every if found else heads
+    return as_integer(head_counts[0]) * heads // every if head_counts else heads
 
 
 def _expect(call: KernelCall, x: Array, shape: tuple[int, ...]) -> None:

@@ -93,18 +93,20 @@ class LayerTensors(NamedTuple):
     @property
     def attention(self) -> AttentionOp:
         """Attention operator of the layer."""
-        return next(of for part in self.parts for of in part.operators if isinstance(of, AttentionOp))
+        return next(operator for part in self.parts for operator in part.operators if isinstance(operator, AttentionOp))
 
     @property
     def mixed(self) -> AttentionOp | RecurrenceOp:
         """Operator of the layer that mixes tokens: attention or a recurrence."""
-        return next(of for part in self.parts for of in part.operators if isinstance(of, AttentionOp | RecurrenceOp))
+        return next(
+            operator for part in self.parts for operator in part.operators if isinstance(operator, AttentionOp | RecurrenceOp)
+        )
 
     @property
     def shared(self) -> int:
         """Query heads, or states, per key head. [-]"""
-        of = self.mixed
-        return of.shared if isinstance(of, RecurrenceOp) else of.heads.units // of.kv_heads.units
+        shape = self.mixed
+        return shape.shared if isinstance(shape, RecurrenceOp) else shape.heads.units // shape.kv_heads.units
 
 
 class RoutedTokens(NamedTuple):
@@ -154,8 +156,8 @@ def rotary_angles(positions: Array, half: int) -> tuple[Array, Array]:
 
 def gated_silu(gate: Array, up: Array | None = None) -> Array:
     """SiLU of the gate times the other product, or of a single product."""
-    found = gate / (1 + np.exp(-gate))
-    return np.asarray(found if up is None else found * up)
+    activation = gate / (1 + np.exp(-gate))
+    return np.asarray(activation if up is None else activation * up)
 
 
 def softmax_attention(q: Array, k: Array, v: Array, how: ScoreRules, picked: Array | None = None) -> tuple[Array, int]:
@@ -187,9 +189,9 @@ def topk_keys(scores: Array, top: int) -> Array:
     queries, keys = scores.shape[1:]
     seen = np.broadcast_to(np.tri(queries, keys, keys - queries, dtype=bool), scores.shape)
     best = np.argsort(-np.where(seen, scores, -np.inf), axis=2, kind="stable")[..., :top]
-    found = np.zeros(scores.shape, bool)
-    np.put_along_axis(found, best, np.array(True), axis=2)
-    return np.asarray(found & seen)
+    mask = np.zeros(scores.shape, bool)
+    np.put_along_axis(mask, best, np.array(True), axis=2)
+    return np.asarray(mask & seen)
 
 
 def route_tokens(logits: Array, top: int, weight: Array | None = None) -> RoutedTokens:
@@ -212,17 +214,21 @@ def token_copies(chosen: Array, weight: Array) -> RoutedTokens:
     return RoutedTokens(order // chosen.shape[1], chosen.ravel()[order], weight.ravel()[order])
 
 
-def combine_experts(rows: Array, of: RoutedTokens, tokens: int) -> Array:
+def combine_experts(rows: Array, given_tokens: RoutedTokens, tokens: int) -> Array:
     """Weighted sums of the expert results of each token."""
-    found = np.zeros((tokens, rows.shape[1]))
-    np.add.at(found, of.token, rows * of.weight[:, None])
-    return found
+    experts = np.zeros((tokens, rows.shape[1]))
+    np.add.at(experts, given_tokens.token, rows * given_tokens.weight[:, None])
+    return experts
 
 
 def results_left(part: Segment) -> list[str]:
     """Names of the operators whose results leave a segment: no other one needs them."""
-    needed = {need for of in part.operators for need in of.needs} | {"router", "choice"}
-    return [of.name for of in part.operators if of.name not in needed and isinstance(of, MatMulOp | ElementwiseOp)]
+    needed = {need for operator in part.operators for need in operator.needs} | {"router", "choice"}
+    return [
+        operator.name
+        for operator in part.operators
+        if operator.name not in needed and isinstance(operator, MatMulOp | ElementwiseOp)
+    ]
 
 
 def as_integer(value: Any) -> int:
@@ -231,7 +237,7 @@ def as_integer(value: Any) -> int:
     Raises:
         ValueError: it is none.
     """
-    found = round(float(value))
-    if abs(found - float(value)) > 1e-6:
+    integer = round(float(value))
+    if abs(integer - float(value)) > 1e-6:
         raise ValueError(f"{value} is no whole number")
-    return found
+    return integer

@@ -26,18 +26,22 @@ from dse.space.array_math import Array
 
 
 def compute_layer(
-    steps: Sequence[CallBlock | DieExchange], layers: Sequence[LayerTensors], of: DieSplit, itemsize: float, on: KernelFunctions
+    steps: Sequence[CallBlock | DieExchange],
+    layers: Sequence[LayerTensors],
+    die_split: DieSplit,
+    itemsize: float,
+    functions: KernelFunctions,
 ) -> Array:
     """Residual stream after the layer on each die of a group, shape (dies, tokens, hidden).
 
     Args:
         steps: of a unit that is a layer, in order.
         layers: of each copy of attention: the same layer, of tokens and caches of its own.
-        of: how the group is divided.
+        die_split: how the group is divided.
         itemsize: bytes of an activation.
-        on: functions that compute on a die.
+        functions: functions that compute on a die.
     """
-    group = _Group(layers, of, itemsize, on)
+    group = _Group(layers, die_split, itemsize, functions)
     for step in steps:
         if isinstance(step, CallBlock):
             group.block(step)
@@ -63,24 +67,26 @@ class _Group:
         workers: of the part that is done; empty between parts.
     """
 
-    def __init__(self, layers: Sequence[LayerTensors], of: DieSplit, itemsize: float, on: KernelFunctions) -> None:
-        self.layers, self.of, self.itemsize, self.on = layers, of, itemsize, on
-        self.stream = [layers[die // of.tp].x for die in range(of.group)]
+    def __init__(
+        self, layers: Sequence[LayerTensors], die_split: DieSplit, itemsize: float, functions: KernelFunctions
+    ) -> None:
+        self.layers, self.of, self.itemsize, self.on = layers, die_split, itemsize, functions
+        self.stream = [layers[die // die_split.tp].x for die in range(die_split.group)]
         self.workers: list[CallWorker] = []
         self.left: list[Array] | None = None
         self.copies: exchange_v.TokenCopies | None = None
 
-    def block(self, of: CallBlock) -> None:
+    def block(self, block: CallBlock) -> None:
         """Run the calls of a block on all dies."""
-        part = self.layers[0].part(of.calls[0].part)
+        part = self.layers[0].part(block.calls[0].part)
         if part is None:
             return
         if not self.workers or self.workers[0].part is not part:
             self.added()
-            self.workers = [self._worker(part, of.calls, die) for die in range(self.of.group)]
+            self.workers = [self._worker(part, block.calls, die) for die in range(self.of.group)]
         for worker in self.workers:
-            for position in of.order:
-                worker.run(of.calls[position])
+            for position in block.order:
+                worker.run(block.calls[position])
 
     def _worker(self, part: Segment, calls: tuple[KernelCall, ...], die: int) -> CallWorker:
         routed = part.name.startswith("moe") and self.of.ep > 1
@@ -96,71 +102,71 @@ class _Group:
             self.stream = [x + more for x, more in zip(self.stream, self.left, strict=True)]
         self.workers, self.left = [], None
 
-    def crossing(self, of: DieExchange) -> None:
+    def crossing(self, exchange: DieExchange) -> None:
         """Run an exchange between the dies."""
-        if of.pattern == "all_to_all":
-            self._back(of) if of.back else self._there(of)
+        if exchange.pattern == "all_to_all":
+            self._back(exchange) if exchange.back else self._there(exchange)
             return
-        if of.pattern == "allgather":
+        if exchange.pattern == "allgather":
             self.added()
-            self.stream = self._teams(of, self.stream)
+            self.stream = self._teams(exchange, self.stream)
             return
-        self.left = self._teams(of, [worker.left() for worker in self.workers])
-        if of.pattern == "reduce_scatter":
+        self.left = self._teams(exchange, [worker.left() for worker in self.workers])
+        if exchange.pattern == "reduce_scatter":
             each = len(self.left[0])
             places = (die % self.of.tp for die in range(self.of.group))
             self.stream = [x[place * each : (place + 1) * each] for x, place in zip(self.stream, places, strict=True)]
         self.added()
 
-    def _teams(self, of: DieExchange, values: list[Array]) -> list[Array]:
+    def _teams(self, exchange: DieExchange, values: list[Array]) -> list[Array]:
         """A collective of the dies of each copy; each has a slice of the tokens before an allgather, or behind a scatter."""
-        tp, found = self.of.tp, []
+        tp, teams = self.of.tp, []
         for first in range(0, self.of.group, tp):
-            some, gathers = np.stack(values[first : first + tp]), of.pattern == "allgather"
-            each = some[0].size // (1 if gathers else tp)
-            whole = np.tile(some.reshape(tp, 1, -1), (1, tp, 1)) if gathers else some
+            tensors, gathers = np.stack(values[first : first + tp]), exchange.pattern == "allgather"
+            each = tensors[0].size // (1 if gathers else tp)
+            whole = np.tile(tensors.reshape(tp, 1, -1), (1, tp, 1)) if gathers else tensors
             size = each * tp
-            if size * self.itemsize != of.nbytes:
-                raise ValueError(f"{of.name}: {of.nbytes} B, dies have {size * self.itemsize}")
+            if size * self.itemsize != exchange.nbytes:
+                raise ValueError(f"{exchange.name}: {exchange.nbytes} B, dies have {size * self.itemsize}")
             shape, mesh = GemmShape(size, 1, 1), CoreMesh(1, tp)
-            program = rings.build_program(shape, mesh, "float64", pattern=of.pattern, topology="torus")
-            placed = rings.scatter_operands(shape, mesh, whole.reshape(1, tp, size), pattern=of.pattern, topology="torus")
-            out = rings.gather_result(shape, mesh, run_program(program, placed), pattern=of.pattern, topology="torus")[0]
-            if of.pattern == "reduce_scatter":
+            program = rings.build_program(shape, mesh, "float64", pattern=exchange.pattern, topology="torus")
+            placed = rings.scatter_operands(shape, mesh, whole.reshape(1, tp, size), pattern=exchange.pattern, topology="torus")
+            out = rings.gather_result(shape, mesh, run_program(program, placed), pattern=exchange.pattern, topology="torus")[0]
+            if exchange.pattern == "reduce_scatter":
                 out = np.stack([slices[place * each : (place + 1) * each] for place, slices in enumerate(out)])
-            found += list(out.reshape(tp, -1, some.shape[-1]))
-        return found
+            teams += list(out.reshape(tp, -1, tensors.shape[-1]))
+        return teams
 
-    def _there(self, of: DieExchange) -> None:
+    def _there(self, exchange: DieExchange) -> None:
         """Copies of tokens go to the dies of their experts."""
         dies, wide = self.of.group, self.layers[0].x.shape[1]
         experts = len(self.layers[0].weights["experts_up"])
         choices = np.stack([_choices(worker) for worker in self.workers])
-        if choices[0].size * wide * self.itemsize != of.nbytes:
-            raise ValueError(f"{of.name}: {of.nbytes} B, a die sends {choices[0].size * wide * self.itemsize}")
+        if choices[0].size * wide * self.itemsize != exchange.nbytes:
+            raise ValueError(f"{exchange.name}: {exchange.nbytes} B, a die sends {choices[0].size * wide * self.itemsize}")
         self.copies = exchange_v.token_copies(choices, experts)
         packed = np.stack([_rows(worker) for worker in self.workers])
         slots = [Buffer("packed", packed.shape[1:], "float64")]
         slots += [Buffer(f"in{place}", (self.copies.rows(place), wide), "float64") for place in range(self.copies.each)]
         program = Program(1, dies, tuple(slots), ((exchange_v.dispatch_round(CoreMesh(1, dies), self.copies),),), "full")
-        found, each = run_program(program, {"packed": packed[None]}), self.copies.each
-        rows = [found[f"in{place}"][0] for place in range(each)]
-        ends = np.cumsum([0, *(some.shape[1] for some in rows)])
+        found_program, each = run_program(program, {"packed": packed[None]}), self.copies.each
+        rows = [found_program[f"in{place}"][0] for place in range(each)]
+        ends = np.cumsum([0, *(row.shape[1] for row in rows)])
         places = [np.arange(*pair) for pair in pairwise(ends)]
         for die, worker in enumerate(self.workers):
-            worker.here = LocalCopies(np.concatenate([some[die] for some in rows]), slice(die * each, (die + 1) * each), places)
+            worker.here = LocalCopies(np.concatenate([row[die] for row in rows]), slice(die * each, (die + 1) * each), places)
 
-    def _back(self, of: DieExchange) -> None:
+    def _back(self, exchange: DieExchange) -> None:
         """Return the results of experts to the dies of their tokens."""
         if self.copies is None:
-            raise ValueError(f"{of.name}: no tokens are away")
+            raise ValueError(f"{exchange.name}: no tokens are away")
         dies = self.of.group
         wide = self.layers[0].x.shape[1]
         tiles, slots = {}, [Buffer("returned", (self.copies.packed[0].size, wide), "float64")]
         for place in range(self.copies.each):
-            here = [worker.get("experts_down")[worker.here.places[place]] for worker in self.workers if worker.here]
-            tiles[f"out{place}"] = np.stack(here)[None]
-            slots.append(Buffer(f"out{place}", here[0].shape, "float64"))
+            columns = [worker.get("experts_down")[worker.here.places[place]] for worker in self.workers if worker.here]
+            tiles[f"out{place}"] = np.stack(columns)[None]
+            slots.append(Buffer(f"out{place}", columns[0].shape, "float64"))
         program = Program(1, dies, tuple(slots), ((exchange_v.combine_round(CoreMesh(1, dies), self.copies),),), "full")
         for worker, returned in zip(self.workers, run_program(program, tiles)["returned"][0], strict=True):
             worker.done["experts_down"] = returned

@@ -71,12 +71,12 @@ class _Cores(CallWorker):
         self.everywhere: Array | None = None
         self.summed = False
 
-    def _experts(self, of: MatMulOp, call: KernelCall, weights: Array) -> Array:
+    def _experts(self, operator: MatMulOp, call: KernelCall, weights: Array) -> Array:
         if call.exchange is None:
-            return super()._experts(of, call, weights)
+            return super()._experts(operator, call, weights)
         cores, tokens = as_integer(call.exchange.cores), len(self.x)
         owner = core_of_expert(len(weights), cores)[self.chosen.expert]
-        if "experts_activation" not in of.needs:
+        if "experts_activation" not in operator.needs:
             (x,) = self.inputs(self.operators["router"])
             if call.exchange.times or self.everywhere is None:
                 self.everywhere = exchange_slices(call.exchange, _own(x, cores, divided=bool(call.exchange.times)))
@@ -84,9 +84,9 @@ class _Cores(CallWorker):
             return multiply_by_expert(rows, weights, self.chosen.expert)
         rows = multiply_by_expert(self.get("experts_activation"), weights, self.chosen.expert)
         outputs = np.stack([combine_experts(rows * (owner == core)[:, None], self.chosen, tokens) for core in range(cores)])
-        found = exchange_slices(call.exchange, np.pad(outputs, ((0, 0), (0, -tokens % cores), (0, 0))), sums=True)
-        self.summed, each = True, found.shape[1] // cores
-        return np.concatenate([found[core, core * each : (core + 1) * each] for core in range(cores)])[:tokens]
+        slices = exchange_slices(call.exchange, np.pad(outputs, ((0, 0), (0, -tokens % cores), (0, 0))), sums=True)
+        self.summed, each = True, slices.shape[1] // cores
+        return np.concatenate([slices[core, core * each : (core + 1) * each] for core in range(cores)])[:tokens]
 
     def _back(self, name: str) -> Array:
         return self.get(name) if name == "experts_down" and self.summed else super()._back(name)
@@ -96,55 +96,59 @@ class _Cores(CallWorker):
         super().run(call)
         if is_gather_call(call):
             name = call.needs[0]
-            of = self.operators[name]
-            names = of.needs if name in ROTATIONS else (name,)
-            values = [self._back(one) for one in names]  # experts' results summed up by token
+            operator = self.operators[name]
+            names = operator.needs if name in ROTATIONS else (name,)
+            values = [self._back(name) for name in names]  # experts' results summed up by token
             self.summed = self.summed or name == "experts_down"
-            found = gather_everywhere(call, np.concatenate(values, axis=1))
-            self.done |= zip(names, np.split(found, np.cumsum([value.shape[1] for value in values])[:-1], axis=1), strict=True)
+            outputs = gather_everywhere(call, np.concatenate(values, axis=1))
+            self.done |= zip(
+                names, np.split(outputs, np.cumsum([value.shape[1] for value in values])[:-1], axis=1), strict=True
+            )
             self.done[name] = self.done[names[0]]
 
-    def _attended(self, call: KernelCall, of: AttentionInputs) -> Array:
+    def _attended(self, call: KernelCall, inputs: AttentionInputs) -> Array:
         """Each core its own heads, or its own rows: those of prompts see keys that came around the group."""
-        cores, prompts = as_integer(self.group.cores), of.q.shape[1] > 1 or of.q.shape[1] == of.k.shape[1]
+        cores, prompts = as_integer(self.group.cores), inputs.q.shape[1] > 1 or inputs.q.shape[1] == inputs.k.shape[1]
         if call.job is not None:
-            return tiles.compute_attention(call._replace(job=call.job.jobs[0]), of)
-        k, v, heads = of.k[:, :, of.own], of.v[:, :, of.own], of.q.shape[2]
+            return tiles.compute_attention(call._replace(job=call.job.jobs[0]), inputs)
+        k, v, heads = inputs.k[:, :, inputs.own], inputs.v[:, :, inputs.own], inputs.q.shape[2]
         each = ceil_div(heads, cores)
         if not self.rows_divided:
-            some = [slice(start, start + each) for start in range(0, heads, each)]
-            found = [softmax_attention(of.q[:, :, own], k[:, :, own], v[:, :, own], of.scored.of(own)) for own in some]
-            self._scored(call, found[0][1] * each)
-            return np.concatenate([out for out, _ in found], axis=2)
+            slices = [slice(start, start + each) for start in range(0, heads, each)]
+            outputs = [
+                softmax_attention(inputs.q[:, :, own], k[:, :, own], v[:, :, own], inputs.scored.of(own)) for own in slices
+            ]
+            self._scored(call, outputs[0][1] * each)
+            return np.concatenate([out for out, _ in outputs], axis=2)
         if not prompts:
-            each = ceil_div(len(of.q), cores)
-            some = [slice(start, start + each) for start in range(0, len(of.q), each)]
-            found = [softmax_attention(of.q[own], k[own], v[own], of.scored) for own in some]
-            self._scored(call, found[0][1] * heads)
-            return np.concatenate([out for out, _ in found])
-        return self._around(call, of)
+            each = ceil_div(len(inputs.q), cores)
+            slices = [slice(start, start + each) for start in range(0, len(inputs.q), each)]
+            outputs = [softmax_attention(inputs.q[own], k[own], v[own], inputs.scored) for own in slices]
+            self._scored(call, outputs[0][1] * heads)
+            return np.concatenate([out for out, _ in outputs])
+        return self._around(call, inputs)
 
     def _scored(self, call: KernelCall, pairs: int) -> None:
         """Refuses more scores on the first core than its products have."""
         first = call.products[0]
-        said = first.count * first.m * first.n
-        if pairs > said * (1 + 1e-9):
-            raise ValueError(f"call {call.name!r}: {said} scores of a core, has {pairs}")
+        gemm = first.count * first.m * first.n
+        if pairs > gemm * (1 + 1e-9):
+            raise ValueError(f"call {call.name!r}: {gemm} scores of a core, has {pairs}")
 
-    def _around(self, call: KernelCall, of: AttentionInputs) -> Array:
+    def _around(self, call: KernelCall, inputs: AttentionInputs) -> Array:
         """Each core has rows of its own, one sequence after the other, and sees what came of the others' keys and values."""
-        cores, (sequences, new, heads, _) = as_integer(self.group.cores), of.q.shape
-        kv = np.concatenate([some.reshape(sequences * new, -1) for some in (of.k, of.v)], axis=1)
+        cores, (sequences, new, heads, _) = as_integer(self.group.cores), inputs.q.shape
+        kv = np.concatenate([tensor.reshape(sequences * new, -1) for tensor in (inputs.k, inputs.v)], axis=1)
         own = _own(kv, cores, divided=True)
-        here = own if call.exchange is None else exchange_slices(call.exchange, own)
-        found, each = np.zeros((*of.q.shape[:3], of.v.shape[3])), here.shape[1] // cores
+        kv_slices = own if call.exchange is None else exchange_slices(call.exchange, own)
+        outputs, each = np.zeros((*inputs.q.shape[:3], inputs.v.shape[3])), kv_slices.shape[1] // cores
         for core in range(cores):
-            k, v = np.split(here[core, : sequences * new], [of.k[0, 0].size], axis=1)
-            k, v = k.reshape(of.k.shape)[:, :, of.own], v.reshape(of.v.shape)[:, :, of.own]
-            out, _ = softmax_attention(of.q, k, v, of.scored)
+            k, v = np.split(kv_slices[core, : sequences * new], [inputs.k[0, 0].size], axis=1)
+            k, v = k.reshape(inputs.k.shape)[:, :, inputs.own], v.reshape(inputs.v.shape)[:, :, inputs.own]
+            out, _ = softmax_attention(inputs.q, k, v, inputs.scored)
             rows = slice(core * each, (core + 1) * each)
-            found.reshape(sequences * new, heads, -1)[rows] = out.reshape(sequences * new, heads, -1)[rows]
-        return found
+            outputs.reshape(sequences * new, heads, -1)[rows] = out.reshape(sequences * new, heads, -1)[rows]
+        return outputs
 
 
 def _own(x: Array, cores: int, divided: bool) -> Array:
@@ -156,19 +160,19 @@ def _own(x: Array, cores: int, divided: bool) -> Array:
     return padded * mine[..., None]
 
 
-def exchange_slices(of: GroupExchange, own: Array, *, sums: bool = False) -> Array:
+def exchange_slices(exchange: GroupExchange, own: Array, *, sums: bool = False) -> Array:
     """Slices of all cores after an exchange.
 
     Sums go to their owners; if it goes twice, to all cores.
     """
-    times, cores = as_integer(of.times), as_integer(of.cores)
-    on, each = place_group(of.placement, cores), own.shape[1] // cores
-    rounds = reduce_scatter_rounds(on, "x", each) if sums and times else ()
+    times, cores = as_integer(exchange.times), as_integer(exchange.cores)
+    group, each = place_group(exchange.placement, cores), own.shape[1] // cores
+    rounds = reduce_scatter_rounds(group, "x", each) if sums and times else ()
     if times == 2 or (times and not sums):
-        rounds = (*rounds, *allgather_rounds(on, "x", each))
+        rounds = (*rounds, *allgather_rounds(group, "x", each))
     slots = (Buffer("x", own.shape[1:], "float64", depth=2),)
-    program = Program(*group_sides(of.placement, cores), slots, (rounds,))
-    return of_cores(run_program(program, {"x": scatter_blocks(own, on, of.placement)})["x"], on)
+    program = Program(*group_sides(exchange.placement, cores), slots, (rounds,))
+    return of_cores(run_program(program, {"x": scatter_blocks(own, group, exchange.placement)})["x"], group)
 
 
 def gather_everywhere(call: KernelCall, x: Array) -> Array:
@@ -177,21 +181,21 @@ def gather_everywhere(call: KernelCall, x: Array) -> Array:
     Raises:
         ValueError: a slice of the call's exchange is none of the result's rows, columns or blocks.
     """
-    of = call.exchange
-    assert of is not None
-    cores, said = as_integer(of.cores), as_integer(of.nbytes / ITEMSIZE)
-    rings, members = (as_integer(side) for side in ring_grid(of.placement, cores, divided=True))
+    exchange = call.exchange
+    assert exchange is not None
+    cores, integer = as_integer(exchange.cores), as_integer(exchange.nbytes / ITEMSIZE)
+    rings, members = (as_integer(side) for side in ring_grid(exchange.placement, cores, divided=True))
     for high, wide in ((cores, 1), (1, cores), (rings, members)):
         cut = blocks_of(x, high, wide)
-        if cut.shape[2] * cut.shape[3] == said:
+        if cut.shape[2] * cut.shape[3] == integer:
             break
     else:
-        raise ValueError(f"call {call.name!r}: sends {said} values of a core, of {x.shape} on {cores} cores")
-    slices = cut.reshape(cores, said)
-    found = exchange_slices(of, _own(slices.reshape(-1, 1), cores, divided=True))
-    if not np.array_equal(found, np.broadcast_to(found[:1], found.shape)):
+        raise ValueError(f"call {call.name!r}: sends {integer} values of a core, of {x.shape} on {cores} cores")
+    slices = cut.reshape(cores, integer)
+    found_slices = exchange_slices(exchange, _own(slices.reshape(-1, 1), cores, divided=True))
+    if not np.array_equal(found_slices, np.broadcast_to(found_slices[:1], found_slices.shape)):
         raise ValueError(f"call {call.name!r}: cores differ in what came to all")
-    return join_blocks(found[0].reshape(cut.shape), *x.shape)
+    return join_blocks(found_slices[0].reshape(cut.shape), *x.shape)
 
 
 def multiply_by_expert(rows: Array, weights: Array, expert: Array) -> Array:
@@ -205,34 +209,38 @@ def compute_product(call: KernelCall, a: Array, weights: Array) -> Array:
     Raises:
         ValueError: the call's product has another shape.
     """
-    (said,) = call.products
-    if (as_integer(said.count * said.m), as_integer(said.k), as_integer(said.n)) != (*a.shape, weights.shape[1]):
-        raise ValueError(f"call {call.name!r}: product {said}, has {a.shape} and {weights.shape}")
+    (gemm,) = call.products
+    if (as_integer(gemm.count * gemm.m), as_integer(gemm.k), as_integer(gemm.n)) != (*a.shape, weights.shape[1]):
+        raise ValueError(f"call {call.name!r}: product {gemm}, has {a.shape} and {weights.shape}")
     return _divided(call, a, weights)
 
 
 def compute_experts(call: KernelCall, a: Array, weights: Array, rows: list[Array]) -> Array:
     """Products of experts by the partition's program, expert by expert."""
-    found = np.zeros((len(a), weights.shape[2]))
+    experts = np.zeros((len(a), weights.shape[2]))
     for matrix, places in zip(weights, rows, strict=True):
         if len(places):
-            found[places] = _divided(call, a[places], matrix)
-    return found
+            experts[places] = _divided(call, a[places], matrix)
+    return experts
 
 
 def _divided(call: KernelCall, a: Array, weights: Array) -> Array:
-    of = call.group
-    assert of is not None
-    way, cores, shape = find_partition(of.partition), as_integer(of.cores), GemmShape(len(a), a.shape[1], weights.shape[1])
-    options = of._replace(phases=as_integer(of.phases)).options
-    program = in_double_precision(way.build_program(shape, of.placement, cores, "float32", **options))
-    found: Array = way.gather_result(
-        run_program(program, way.scatter_operands(a, weights, of.placement, cores)), of.placement, cores, shape
+    group = call.group
+    assert group is not None
+    way, cores, shape = (
+        find_partition(group.partition),
+        as_integer(group.cores),
+        GemmShape(len(a), a.shape[1], weights.shape[1]),
     )
-    return found
+    options = group._replace(phases=as_integer(group.phases)).options
+    program = in_double_precision(way.build_program(shape, group.placement, cores, "float32", **options))
+    outputs: Array = way.gather_result(
+        run_program(program, way.scatter_operands(a, weights, group.placement, cores)), group.placement, cores, shape
+    )
+    return outputs
 
 
-def _unattended(call: KernelCall, of: AttentionInputs) -> Array:
+def _unattended(call: KernelCall, inputs: AttentionInputs) -> Array:
     raise ValueError(f"call {call.name!r}: attention is of the group")
 
 
@@ -244,6 +252,6 @@ GROUP_KERNELS = KernelFunctions(
     compute_product,
     compute_experts,
     _unattended,
-    lambda _, of, inputs, layer: compute_elementwise(of, inputs, layer),
+    lambda _, operator, inputs, layer: compute_elementwise(operator, inputs, layer),
     _absorbed,
 )

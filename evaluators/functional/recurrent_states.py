@@ -62,7 +62,7 @@ def convolve(rows: Array, taps: Array) -> Array:
     return np.asarray(total / (1 + np.exp(-total))).reshape(-1, rows.shape[2])
 
 
-def read_states(call: KernelCall, of: RecurrenceOp, inputs: list[Array], state: RecurrentState, own: range) -> Array:
+def read_states(call: KernelCall, operator: RecurrenceOp, inputs: list[Array], state: RecurrentState, own: range) -> Array:
     """Result that queries read from a device's states, shape (tokens, heads x value_dim).
 
     Args:
@@ -76,24 +76,24 @@ def read_states(call: KernelCall, of: RecurrenceOp, inputs: list[Array], state: 
         ValueError: the device has not the keys of all its heads of values, or products are others.
     """
     heads, sequences = len(own), len(state.matrices)
-    done = state_inputs(call, of, inputs, state, own)
-    (said,) = call.products
-    found, matrices = np.empty_like(done.v), padded_slice(state.matrices, own.start, heads, 1)
+    done = state_inputs(call, operator, inputs, state, own)
+    (gemm,) = call.products
+    outputs, matrices = np.empty_like(done.v), padded_slice(state.matrices, own.start, heads, 1)
     for sequence in range(sequences):
         for head in range(heads):
             matrix = matrices[sequence, head]
-            for start in range(0, found.shape[1], of.chunk):
-                at = sequence, slice(start, start + of.chunk), head
+            for start in range(0, outputs.shape[1], operator.chunk):
+                at = sequence, slice(start, start + operator.chunk), head
                 counted = _Products()
-                q, k, v, decay, rate = (some[at] for some in done)
-                found[at], matrix = _chunk(of, q, k, v, decay, rate, matrix, counted)
-                macs = said.m * said.k * said.n
-                if len(found[at]) == of.chunk and abs(counted.macs(of) - macs) > 1e-9 * macs:
-                    raise ValueError(f"call {call.name!r}: {macs} multiply-adds of a head, has {counted.macs(of)}")
-    tokens = sequences * found.shape[1]
-    if abs(said.count * of.chunk - tokens * heads) > 1e-9 * tokens * heads:
-        raise ValueError(f"call {call.name!r}: {said.count} chunks of heads, has {tokens * heads / of.chunk}")
-    return found.reshape(tokens, -1)
+                q, k, v, decay, rate = (tensor[at] for tensor in done)
+                outputs[at], matrix = _chunk(operator, q, k, v, decay, rate, matrix, counted)
+                macs = gemm.m * gemm.k * gemm.n
+                if len(outputs[at]) == operator.chunk and abs(counted.macs(operator) - macs) > 1e-9 * macs:
+                    raise ValueError(f"call {call.name!r}: {macs} multiply-adds of a head, has {counted.macs(operator)}")
+    tokens = sequences * outputs.shape[1]
+    if abs(gemm.count * operator.chunk - tokens * heads) > 1e-9 * tokens * heads:
+        raise ValueError(f"call {call.name!r}: {gemm.count} chunks of heads, has {tokens * heads / operator.chunk}")
+    return outputs.reshape(tokens, -1)
 
 
 class StateInputs(NamedTuple):
@@ -112,35 +112,39 @@ class StateInputs(NamedTuple):
     rate: Array
 
 
-def state_inputs(call: KernelCall, of: RecurrenceOp, inputs: list[Array], state: RecurrentState, own: range) -> StateInputs:
+def state_inputs(
+    call: KernelCall, operator: RecurrenceOp, inputs: list[Array], state: RecurrentState, own: range
+) -> StateInputs:
     """Inputs of a state update from the projections of a layer; errors as in `read_states`."""
-    gates = len([name for name in of.needs if name in ("state_decay", "decay_up")])
+    gates = len([name for name in operator.needs if name in ("state_decay", "decay_up")])
     x, projected = np.concatenate(inputs[: len(inputs) - gates], axis=1), inputs[len(inputs) - gates :]
     heads, sequences = len(own), len(state.matrices)
-    keys, left = divmod(x.shape[1] - heads * of.value_dim, 2 * of.key_dim)
-    owner = np.array(own) // of.shared - own.start // of.shared
+    keys, left = divmod(x.shape[1] - heads * operator.value_dim, 2 * operator.key_dim)
+    owner = np.array(own) // operator.shared - own.start // operator.shared
     real = np.array(own) < state.matrices.shape[1]
     if left or (owner[real] >= keys).any():
         raise ValueError(f"call {call.name!r}: {keys} heads of keys are not those of all its {heads} heads of values")
     owner = np.where(real, owner, 0)
-    x = x if of.rule != "linear" else x / (1 + np.exp(-x))
-    by_head = x[:, : 2 * keys * of.key_dim].reshape(sequences, -1, keys, 2, of.key_dim)
+    x = x if operator.rule != "linear" else x / (1 + np.exp(-x))
+    by_head = x[:, : 2 * keys * operator.key_dim].reshape(sequences, -1, keys, 2, operator.key_dim)
     q, k = by_head[..., owner, 0, :], by_head[..., owner, 1, :]
-    v = x[:, 2 * keys * of.key_dim :].reshape(sequences, -1, heads, of.value_dim)
+    v = x[:, 2 * keys * operator.key_dim :].reshape(sequences, -1, heads, operator.value_dim)
     rate = np.ones((*v.shape[:3], 1))
     step = rate  # of a time that goes on evenly
-    some = [one.reshape(*v.shape[:2], -1) for one in projected]
-    if of.rule == "channel_delta":
-        channels = some[1] + padded_slice(state.bias, own.start // of.shared * of.key_dim, keys * of.key_dim, 0)
-        step = np.log1p(np.exp(channels)).reshape(*v.shape[:2], keys, of.key_dim)[..., owner, :]
-    elif of.rule != "linear":
-        step = np.log1p(
-            np.exp(some[0].reshape(*v.shape[:3], -1)[..., :1] + padded_slice(state.bias, own.start, heads, 0)[:, None])
+    tensors = [tensor.reshape(*v.shape[:2], -1) for tensor in projected]
+    if operator.rule == "channel_delta":
+        channels = tensors[1] + padded_slice(
+            state.bias, own.start // operator.shared * operator.key_dim, keys * operator.key_dim, 0
         )
-    if of.rule in CORRECTED_RULES:
-        q, k = (one / np.maximum(np.linalg.norm(one, axis=-1, keepdims=True), 1e-30) for one in (q, k))
-        q, rate = q * of.key_dim**-0.5, 1 / (1 + np.exp(-some[0].reshape(*v.shape[:3], -1)[..., -1:]))
-    elif of.rule == "ssd":
+        step = np.log1p(np.exp(channels)).reshape(*v.shape[:2], keys, operator.key_dim)[..., owner, :]
+    elif operator.rule != "linear":
+        step = np.log1p(
+            np.exp(tensors[0].reshape(*v.shape[:3], -1)[..., :1] + padded_slice(state.bias, own.start, heads, 0)[:, None])
+        )
+    if operator.rule in CORRECTED_RULES:
+        q, k = (vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-30) for vectors in (q, k))
+        q, rate = q * operator.key_dim**-0.5, 1 / (1 + np.exp(-tensors[0].reshape(*v.shape[:3], -1)[..., -1:]))
+    elif operator.rule == "ssd":
         rate = step
     return StateInputs(q, k, v, -padded_slice(state.rate, own.start, heads, 0)[:, None] * step, rate)
 
@@ -169,13 +173,20 @@ class _Products:
         self.own, self.shared = self.own + macs * (not shared), self.shared + macs * shared
         return np.asarray(a @ b)
 
-    def macs(self, of: RecurrenceOp) -> float:
+    def macs(self, operator: RecurrenceOp) -> float:
         """Multiply-adds of a head."""
-        return self.own + self.shared / of.shared
+        return self.own + self.shared / operator.shared
 
 
 def _chunk(
-    of: RecurrenceOp, q: Array, k: Array, v: Array, decay: Array, rate: Array, matrix: Array, product: Callable[..., Array]
+    operator: RecurrenceOp,
+    q: Array,
+    k: Array,
+    v: Array,
+    decay: Array,
+    rate: Array,
+    matrix: Array,
+    product: Callable[..., Array],
 ) -> tuple[Array, Array]:
     """What tokens of a head read, and its state behind them; a token by itself needs no scores.
 
@@ -183,8 +194,8 @@ def _chunk(
         [yang2024] section 3.3 with gates, [kimi2025] with those of each key, [dao2024] section 6; `decay` are logarithms, and
         `rate` is beta, the step of ssd, or 1.
     """
-    corrected, by_key = of.rule in CORRECTED_RULES, of.rule == "channel_delta"
-    if of.chunk == 1:
+    corrected, by_key = operator.rule in CORRECTED_RULES, operator.rule == "channel_delta"
+    if operator.chunk == 1:
         matrix = np.exp(decay[0])[:, None] * matrix
         value = v - product(k, matrix) if corrected else v
         matrix = matrix + product(k.T, rate * value)

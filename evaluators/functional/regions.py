@@ -79,16 +79,16 @@ class _Region(CallWorker):
 
     def run(self, call: KernelCall) -> None:
         """Run the kernel of one call."""
-        of = _kernel(call)
-        if of.kind == "kv":
+        kernel = _kernel(call)
+        if kernel.kind == "kv":
             self._cached(call)
-        elif of.kind == "move":
+        elif kernel.kind == "move":
             self._moved(call)
-        elif of.name in ("scores", "scores_tanh", "softmax", "values"):
-            getattr(self, f"_{of.name}")(call)
-        elif of.algorithm == "expand":
+        elif kernel.name in ("scores", "scores_tanh", "softmax", "values"):
+            getattr(self, f"_{kernel.name}")(call)
+        elif kernel.algorithm == "expand":
             self._expanded(call)
-        elif of.kind == "vector":
+        elif kernel.kind == "vector":
             self._vector(call)
         else:
             self._products(call)
@@ -107,68 +107,68 @@ class _Region(CallWorker):
 
     def _used(self, name: str) -> int:
         """Values of weights that are multiplied with some token."""
-        of = self.layer.weights[name]
-        return int(of.size if of.ndim == 2 else len(np.unique(self.chosen.expert)) * of[0].size)
+        weight = self.layer.weights[name]
+        return int(weight.size if weight.ndim == 2 else len(np.unique(self.chosen.expert)) * weight[0].size)
 
     def _is_wide(self, call: KernelCall, tensor: str, values: int) -> None:
         """Refuses what is multiplied as it is stored, where it is packed."""
-        found = self.wide.get(_kernel(call).name, 0)
-        if tensor in self.layer.packed and found < values:
-            raise ValueError(f"call {call.name!r}: {values} values of {tensor} are multiplied, {found} are wide")
+        wide_values = self.wide.get(_kernel(call).name, 0)
+        if tensor in self.layer.packed and wide_values < values:
+            raise ValueError(f"call {call.name!r}: {values} values of {tensor} are multiplied, {wide_values} are wide")
 
     def _products(self, call: KernelCall) -> None:
         """Products of one operand, side by side."""
         operators = [self.operators[name] for name in call.operators]
         first = operators[0]
         assert isinstance(first, MatMulOp)
-        self._is_wide(call, "weights", sum(self._used(of.name) for of in operators))
+        self._is_wide(call, "weights", sum(self._used(operator.name) for operator in operators))
         weights = self._side_by_side(operators, call)
         side = self.side(call)
         if weights.ndim == 3:
-            found = self._of_experts(first, weights, call, side)
+            experts = self._of_experts(first, weights, call, side)
         else:
             name = first.needs[0] if first.needs else ""
-            found = _product(call, self.taken(name, side), weights)
-        widths = np.cumsum([self._width(of, call) for of in operators])[:-1]
-        for of, value in zip(operators, np.split(found, widths, axis=1), strict=True):
-            self.put(of.name, value, _other(side))
+            experts = _product(call, self.taken(name, side), weights)
+        widths = np.cumsum([self._width(operator, call) for operator in operators])[:-1]
+        for operator, value in zip(operators, np.split(experts, widths, axis=1), strict=True):
+            self.put(operator.name, value, _other(side))
         if first.name == "router":
-            self.routed = route_tokens(found, self.layer.top)
+            self.routed = route_tokens(experts, self.layer.top)
 
-    def _of_experts(self, of: MatMulOp, weights: Array, call: KernelCall, side: str) -> Array:
-        down = of.name == "experts_down"
-        here = self.here
-        if here is None:
+    def _of_experts(self, operator: MatMulOp, weights: Array, call: KernelCall, side: str) -> Array:
+        down = operator.name == "experts_down"
+        copies = self.here
+        if copies is None:
             raise ValueError(f"call {call.name!r}: tokens are not where experts are")
-        a = self.taken("experts_activation", side) if down else self._checked(here.rows, "experts", side)
+        a = self.taken("experts_activation", side) if down else self._checked(copies.rows, "experts", side)
         kernel = _kernel(call)
         if as_integer(kernel.times * kernel.shape.m) != len(a):
             raise ValueError(f"call {call.name!r}: {kernel.times} times {kernel.shape.m} rows, has {len(a)}")
-        found = np.zeros((len(a), weights.shape[2]))
-        for matrix, places in zip(weights, here.places, strict=True):
+        experts = np.zeros((len(a), weights.shape[2]))
+        for matrix, places in zip(weights, copies.places, strict=True):
             if len(places):
-                found[places] = _product(call, a[places], matrix, rows=len(places))
-        return found
+                experts[places] = _product(call, a[places], matrix, rows=len(places))
+        return experts
 
     def _side_by_side(self, operators: list[Any], call: KernelCall) -> Array:
         """Matrices of some products side by side, with key and value heads repeated as their columns need."""
-        found = []
-        for of in operators:
-            weights = self.layer.weights[of.name]
-            times = self._width(of, call) // weights.shape[-1]
+        columns = []
+        for operator in operators:
+            weights = self.layer.weights[operator.name]
+            times = self._width(operator, call) // weights.shape[-1]
             if times > 1:
-                heads = weights.reshape(len(weights), -1, 1, of.n.width)
-                weights = np.broadcast_to(heads, (*heads.shape[:2], times, of.n.width)).reshape(len(weights), -1)
-            found.append(weights)
-        return np.concatenate(found, axis=-1)
+                heads = weights.reshape(len(weights), -1, 1, operator.n.width)
+                weights = np.broadcast_to(heads, (*heads.shape[:2], times, operator.n.width)).reshape(len(weights), -1)
+            columns.append(weights)
+        return np.concatenate(columns, axis=-1)
 
-    def _width(self, of: Any, call: KernelCall) -> int:
+    def _width(self, operator: Any, call: KernelCall) -> int:
         """Columns of a product of a call; what all of them have beyond the graph's are repeated heads of keys and values."""
         plain = {name: self.layer.weights[name].shape[-1] for name in call.operators}
         several = [name for name in plain if name in ("k_proj", "v_proj")]
-        if of.name in several and as_integer(_kernel(call).shape.n) != sum(plain.values()):
-            return self.heads * int(of.n.width)
-        return int(plain[of.name])
+        if operator.name in several and as_integer(_kernel(call).shape.n) != sum(plain.values()):
+            return self.heads * int(operator.n.width)
+        return int(plain[operator.name])
 
     def _vector(self, call: KernelCall) -> None:
         """Norms of rows or heads, rotations, gates, and the residual sum."""
@@ -176,7 +176,7 @@ class _Region(CallWorker):
         side, name = self.side(call), kernel.name
         function = kernel.options.get("function")
         if function == "add":
-            left = np.sum([self._left(one, side) for one in results_left(self.part)], axis=0)
+            left = np.sum([self._left(name, side) for name in results_left(self.part)], axis=0)
             self.x = self._elements(call, self.x, left)
         elif name in ("q_norm", "k_norm"):
             self._head_norm(call, name.replace("norm", "proj"))
@@ -212,37 +212,40 @@ class _Region(CallWorker):
         heads, weight = x.reshape(len(x), -1, wide), self.layer.weights[name.replace("proj", "norm")]
         each = as_integer(shape.m / len(x))
         for first in range(0, heads.shape[1], each):
-            some = heads[:, first : first + each].reshape(-1, wide)
-            heads[:, first : first + each] = self._elements(call, some).reshape(len(x), each, wide) * weight * wide**0.5
+            head = heads[:, first : first + each].reshape(-1, wide)
+            heads[:, first : first + each] = self._elements(call, head).reshape(len(x), each, wide) * weight * wide**0.5
         self.put(name, heads.reshape(len(x), -1), COLS)
 
     def _rotated(self, call: KernelCall, side: str) -> None:
         """Queries and keys side by side, of each head what is turned, each value with the other one of its pair."""
-        of = self.operators[call.operators[0]]
-        assert isinstance(of, ElementwiseOp)
-        parts = [self.taken(name, side) for name in of.needs]
-        x, wide = np.concatenate(parts, axis=1), of.rotated
+        operator = self.operators[call.operators[0]]
+        assert isinstance(operator, ElementwiseOp)
+        parts = [self.taken(name, side) for name in operator.needs]
+        x, wide = np.concatenate(parts, axis=1), operator.rotated
         heads = x.reshape(len(x), -1, self.layer.attention.qk_dim)
         flat = heads[..., :wide].reshape(len(x), -1)
         halves = flat.reshape(len(x), -1, 2, wide // 2)
         pair = np.stack([-halves[:, :, 1], halves[:, :, 0]], axis=2).reshape(flat.shape)
-        cos, sin = (np.tile(some, flat.shape[1] // (wide // 2)) for some in rotary_angles(self.layer.positions, wide // 2))
+        cos, sin = (
+            np.tile(rotary_angle, flat.shape[1] // (wide // 2))
+            for rotary_angle in rotary_angles(self.layer.positions, wide // 2)
+        )
         turned = self._elements(call, flat, pair, cos, sin).reshape(*heads.shape[:2], wide)
-        found = np.concatenate([turned, heads[..., wide:]], axis=-1).reshape(x.shape)
-        for name, value in zip(of.needs, np.split(found, [parts[0].shape[1]], axis=1), strict=True):
+        rotary = np.concatenate([turned, heads[..., wide:]], axis=-1).reshape(x.shape)
+        for name, value in zip(operator.needs, np.split(rotary, [parts[0].shape[1]], axis=1), strict=True):
             self.put(name, value, side)
-        self.done[of.name] = found
+        self.done[operator.name] = rotary
 
     def _cached(self, call: KernelCall) -> None:
         """The new token's keys and values come to those of its sequence, which lie over the rows by positions."""
         kernel = _kernel(call)
-        method, of = find_kv_method(kernel.algorithm), self.layer.attention
+        method, attention = find_kv_method(kernel.algorithm), self.layer.attention
         self._on_all(call)
         count = as_integer(self.cached)
         new = np.concatenate([self._of_cache(self.taken(f"{name}_proj", COLS), count) for name in "kv"], axis=1)
         for sequence in range(self.layer.sequences):
-            old = [some[sequence].repeat(count // some.shape[2], axis=1) for some in (self.layer.keys, self.layer.values)]
-            past = np.concatenate([some.reshape(len(some), prod(some.shape[1:])) for some in old], axis=1)
+            old = [cache[sequence].repeat(count // cache.shape[2], axis=1) for cache in (self.layer.keys, self.layer.values)]
+            past = np.concatenate([cache.reshape(len(cache), prod(cache.shape[1:])) for cache in old], axis=1)
             before, after = (np.array(method.tokens_per_row(len(past) + more, self.mesh.rows)) for more in (0, 1))
             each, wide = int(after.max()), ceil_div(new.shape[1], self.mesh.cols)
             tiles = np.zeros((self.mesh.rows, self.mesh.cols, each, wide))
@@ -251,10 +254,10 @@ class _Region(CallWorker):
                 tiles[row, :, :held] = _over_columns(past[start : start + held], self.mesh.cols)
             given = np.broadcast_to(_over_columns(new[sequence : sequence + 1], self.mesh.cols), (*tiles.shape[:2], 1, wide))
             program = in_double_precision(method.append_program(self.mesh, len(past), wide, each))
-            found = run_program(program, {"cache": tiles, "new": given})["cache"]
-            whole_rows = found.transpose(0, 2, 1, 3).reshape(self.mesh.rows * each, -1)[:, : new.shape[1]]
+            cache = run_program(program, {"cache": tiles, "new": given})["cache"]
+            whole_rows = cache.transpose(0, 2, 1, 3).reshape(self.mesh.rows * each, -1)[:, : new.shape[1]]
             seen = (np.arange(each) < after[:, None]).ravel()
-            k, v = np.split(whole_rows, [count * of.qk_dim], axis=1)
+            k, v = np.split(whole_rows, [count * attention.qk_dim], axis=1)
             self.cache.append((k.reshape(len(k), count, -1), v.reshape(len(v), count, -1), seen))
 
     def _of_cache(self, x: Array, count: int) -> Array:
@@ -274,21 +277,21 @@ class _Region(CallWorker):
 
     def _scores(self, call: KernelCall) -> None:
         """Head by head, of vectors sequence by sequence; shape (tokens, heads, keys)."""
-        q, found = self._queries(), []
+        q, columns = self._queries(), []
         if self.vectors and not self.cache:
             raise ValueError(f"call {call.name!r}: nothing is cached")
         self._is_wide(call, "kv", sum(k[seen].size for k, _, seen in self.cache))
         for head in range(q.shape[1]):
             if not self.vectors:
                 k = self.get("k_proj").reshape(len(self.x), -1, q.shape[2])
-                found.append(_product(call, q[:, head], k[:, head * k.shape[1] // q.shape[1]].T))
+                columns.append(_product(call, q[:, head], k[:, head * k.shape[1] // q.shape[1]].T))
                 continue
             rows = []
             for token, (k, _, _) in enumerate(self.cache):
                 keys = k[:, head * k.shape[1] // q.shape[1]]
                 rows.append(_product(call, q[token : token + 1, head], _padded(keys, _kernel(call).shape.n).T, rows=1))
-            found.append(np.concatenate(rows))
-        self.done["scores"] = np.stack(found, axis=1)
+            columns.append(np.concatenate(rows))
+        self.done["scores"] = np.stack(columns, axis=1)
 
     def _seen(self, keys: int) -> Array:
         """Which keys each token sees, shape (tokens, keys)."""
@@ -313,8 +316,8 @@ class _Region(CallWorker):
         each = as_integer(shape.m / len(scores))
         if not self.vectors:
             parts = [scores[:, first : first + each].reshape(-1, shape.k) for first in range(0, scores.shape[1], each)]
-            found = [self._elements(call, part, empty=empty).reshape(len(scores), each, -1) for part in parts]
-            return np.concatenate(found, axis=1)
+            elements = [self._elements(call, part, empty=empty).reshape(len(scores), each, -1) for part in parts]
+            return np.concatenate(elements, axis=1)
         owned = self._owned(scores.shape[1], each)
         rows = scores[:, owned].transpose(1, 3, 0, 2).reshape(mesh.cols, shape.k, -1)  # by column: positions, tokens and turns
         kernel = _kernel(call)
@@ -335,27 +338,29 @@ class _Region(CallWorker):
 
     def _values(self, call: KernelCall) -> None:
         """Shares of each head times its values; of vectors, what a column multiplies with is of its own heads."""
-        shares, of = self.get("shares"), self.layer.attention
+        shares, attention = self.get("shares"), self.layer.attention
         heads = shares.shape[1]
         if not self.vectors:
-            v = self.get("v_proj").reshape(len(self.x), -1, of.v_dim)
-            found = [_product(call, shares[:, head], v[:, head * v.shape[1] // heads]) for head in range(heads)]
-            self.put("attention", np.concatenate(found, axis=1), COLS)
+            v = self.get("v_proj").reshape(len(self.x), -1, attention.v_dim)
+            study = [_product(call, shares[:, head], v[:, head * v.shape[1] // heads]) for head in range(heads)]
+            self.put("attention", np.concatenate(study, axis=1), COLS)
             return
         kernel, mesh = _kernel(call), self._on_all(call)
         self._is_wide(call, "kv", sum(v[seen].size for _, v, seen in self.cache))
         each = max(heads // mesh.cols, 1)
-        owned, out, shape = self._owned(heads, each), np.zeros((len(self.x), heads, of.v_dim)), _sizes(call)[0]
+        owned, out, shape = self._owned(heads, each), np.zeros((len(self.x), heads, attention.v_dim)), _sizes(call)[0]
         for token, (_, v, _) in enumerate(self.cache):
             for turn in range(each):
-                some = np.unique(owned[:, turn])
-                matrix = np.concatenate([_padded(v[:, head * v.shape[1] // heads], shape.k) for head in some], axis=1)
-                one = GemmShape(1, shape.k, matrix.shape[1])
-                program = in_double_precision(find_gemv(kernel.algorithm).build_program(one, mesh, "float32", **kernel.options))
-                tiles = find_gemv(kernel.algorithm).scatter_operands(one, mesh, shares[token : token + 1, 0], matrix)
+                selected_heads = np.unique(owned[:, turn])
+                matrix = np.concatenate([_padded(v[:, head * v.shape[1] // heads], shape.k) for head in selected_heads], axis=1)
+                single_shape = GemmShape(1, shape.k, matrix.shape[1])
+                program = in_double_precision(
+                    find_gemv(kernel.algorithm).build_program(single_shape, mesh, "float32", **kernel.options)
+                )
+                tiles = find_gemv(kernel.algorithm).scatter_operands(single_shape, mesh, shares[token : token + 1, 0], matrix)
                 tiles["x"] = shares[token, owned[:, turn]].T.reshape(mesh.rows, -1, mesh.cols, 1).swapaxes(1, 2)
-                rows = find_gemv(kernel.algorithm).gather_result(one, mesh, run_program(program, tiles))
-                out[token, some] = _agreed(call, rows).reshape(len(some), -1)
+                rows = find_gemv(kernel.algorithm).gather_result(single_shape, mesh, run_program(program, tiles))
+                out[token, selected_heads] = _agreed(call, rows).reshape(len(selected_heads), -1)
         self.put("attention", out.reshape(len(self.x), -1), COLS)
 
     def _moved(self, call: KernelCall) -> None:
@@ -373,18 +378,18 @@ class _Region(CallWorker):
         rows = x if back else x[self.chosen.token]
         if (shape.m, shape.k) != rows.shape:
             raise ValueError(f"call {call.name!r}: {shape}, has {rows.shape}")
-        found = run_program(
+        outputs = run_program(
             in_double_precision(MOVE["dispatch"].build_program(shape, mesh)), {"x": matrix_blocks(rows, mesh.rows, mesh.cols)}
         )["all"]
-        if not np.array_equal(found, np.broadcast_to(found[:1], found.shape)):
+        if not np.array_equal(outputs, np.broadcast_to(outputs[:1], outputs.shape)):
             raise ValueError(f"call {call.name!r}: rows of cores differ in what has come to all of them")
-        whole_rows = join_blocks(found[:1], found.shape[2], shape.k)[: shape.m]
+        whole_rows = join_blocks(outputs[:1], outputs.shape[2], shape.k)[: shape.m]
         if back:
             self.put("combined", combine_experts(whole_rows, self.chosen, len(self.x)), self.lie.get("experts_down", ROWS))
             return
         count = len(self.layer.weights["experts_up"])
         self.here = LocalCopies(
-            whole_rows, slice(0, count), [np.flatnonzero(self.chosen.expert == one) for one in range(count)]
+            whole_rows, slice(0, count), [np.flatnonzero(self.chosen.expert == index) for index in range(count)]
         )
 
     def side(self, call: KernelCall) -> str:
@@ -419,17 +424,22 @@ class _Region(CallWorker):
 def _product(call: KernelCall, a: Array, weights: Array, rows: int = 0) -> Array:
     """The kernel's program, for all rows of the call, or for some of them at a time."""
     kernel = _kernel(call)
-    said, mesh = _sizes(call)
-    shape = GemmShape(rows or said.m, said.k, said.n)
+    gemm, mesh = _sizes(call)
+    shape = GemmShape(rows or gemm.m, gemm.k, gemm.n)
     if (shape.m, shape.k, shape.n) != (*a.shape, weights.shape[1]):
         raise ValueError(f"call {call.name!r}: {shape}, has {a.shape} and {weights.shape}")
-    of = find_gemm(kernel.algorithm) if kernel.kind == "gemm" else find_gemv(kernel.algorithm)
-    program = in_double_precision(of.build_program(shape, mesh, "float32", **kernel.options))
+    given_gemm = find_gemm(kernel.algorithm) if kernel.kind == "gemm" else find_gemv(kernel.algorithm)
+    program = in_double_precision(given_gemm.build_program(shape, mesh, "float32", **kernel.options))
     if kernel.kind == "gemv":
-        return _agreed(call, of.gather_result(shape, mesh, run_program(program, of.scatter_operands(shape, mesh, a, weights))))
-    given = weights.T if getattr(of, "TRANSPOSED", False) else weights
-    found: Array = of.gather_result(shape, mesh, run_program(program, of.scatter_operands(shape, mesh, a, given)))
-    return found
+        return _agreed(
+            call,
+            given_gemm.gather_result(shape, mesh, run_program(program, given_gemm.scatter_operands(shape, mesh, a, weights))),
+        )
+    given = weights.T if getattr(given_gemm, "TRANSPOSED", False) else weights
+    product: Array = given_gemm.gather_result(
+        shape, mesh, run_program(program, given_gemm.scatter_operands(shape, mesh, a, given))
+    )
+    return product
 
 
 def _kernel(call: KernelCall) -> MeshKernel:

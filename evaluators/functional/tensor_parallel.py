@@ -41,77 +41,83 @@ def compute_layer(blocks: Sequence[CallBlock], layer: LayerTensors, peers: int, 
             for worker in workers:
                 for position in block.order:
                     worker.run(block.calls[position])
-            found = np.stack([worker.left() for worker in workers])
-            left = found if is_residual(part) else None
+            partials = np.stack([worker.left() for worker in workers])
+            left = partials if is_residual(part) else None
     return stream
 
 
-def allreduce_tensors(of: LeadingCollective, left: Array, itemsize: float) -> Array:
+def allreduce_tensors(collective: LeadingCollective, left: Array, itemsize: float) -> Array:
     """Results of devices after an allreduce; devices that take no part keep theirs.
 
     Raises:
         ValueError: vectors are not as long as it says.
     """
-    peers, rows = as_integer(of.peers), left[0].size
-    if rows * itemsize != of.nbytes:
-        raise ValueError(f"allreduce of {of.nbytes} B, devices have {rows * itemsize}")
-    program = in_double_precision(find_allreduce(of.algorithm, of.phases).build_program(rows, peers))
-    found = left.copy()
-    found[:peers] = run_program(program, {"x": left[:peers].reshape(1, peers, rows, 1)})["x"].reshape(peers, *left.shape[1:])
-    return found
+    peers, rows = as_integer(collective.peers), left[0].size
+    if rows * itemsize != collective.nbytes:
+        raise ValueError(f"allreduce of {collective.nbytes} B, devices have {rows * itemsize}")
+    program = in_double_precision(find_allreduce(collective.algorithm, collective.phases).build_program(rows, peers))
+    tensors = left.copy()
+    tensors[:peers] = run_program(program, {"x": left[:peers].reshape(1, peers, rows, 1)})["x"].reshape(peers, *left.shape[1:])
+    return tensors
 
 
 def compute_product(call: KernelCall, a: Array, weights: Array) -> Array:
     """Product of a call, checked against the products that the call counts."""
-    (of,) = call.products
-    if (as_integer(of.count), *map(as_integer, (of.m, of.k, of.n))) != (1, *a.shape, weights.shape[1]):
-        raise ValueError(f"call {call.name!r}: products {of}, has {a.shape} and {weights.shape}")
+    (gemm,) = call.products
+    if (as_integer(gemm.count), *map(as_integer, (gemm.m, gemm.k, gemm.n))) != (1, *a.shape, weights.shape[1]):
+        raise ValueError(f"call {call.name!r}: products {gemm}, has {a.shape} and {weights.shape}")
     return a @ weights
 
 
 def compute_experts(call: KernelCall, a: Array, weights: Array, rows: list[Array]) -> Array:
     """Products of rows with the matrices of their experts, expert by expert."""
-    found = np.zeros((len(a), weights.shape[2]))
+    experts = np.zeros((len(a), weights.shape[2]))
     for matrix, places in zip(weights, rows, strict=True):
-        found[places] = a[places] @ matrix
-    return found
+        experts[places] = a[places] @ matrix
+    return experts
 
 
-def compute_attention(call: KernelCall, of: AttentionInputs) -> Array:
+def compute_attention(call: KernelCall, inputs: AttentionInputs) -> Array:
     """Attention of a call, checked against the pairs that the call counts."""
-    found, pairs = softmax_attention(of.q, of.k[:, :, of.own], of.v[:, :, of.own], of.scored, of.picked)
-    (said,) = call.products
-    if as_integer(said.m) != pairs * of.q.shape[2]:
-        raise ValueError(f"call {call.name!r}: {said.m} scores, has {pairs * of.q.shape[2]}")
-    return found
+    attention, pairs = softmax_attention(
+        inputs.q, inputs.k[:, :, inputs.own], inputs.v[:, :, inputs.own], inputs.scored, inputs.picked
+    )
+    (gemm,) = call.products
+    if as_integer(gemm.m) != pairs * inputs.q.shape[2]:
+        raise ValueError(f"call {call.name!r}: {gemm.m} scores, has {pairs * inputs.q.shape[2]}")
+    return attention
 
 
 def compute_per_head(call: KernelCall, a: Array, weights: Array) -> Array:
     """Products head by head, checked against the products that the call counts."""
-    (of,) = call.products
-    if (as_integer(of.count), *map(as_integer, (of.m, of.k, of.n))) != (1, *a.shape[1:], len(weights) * weights.shape[2]):
-        raise ValueError(f"call {call.name!r}: products {of}, has {a.shape} and {weights.shape}")
+    (gemm,) = call.products
+    if (as_integer(gemm.count), *map(as_integer, (gemm.m, gemm.k, gemm.n))) != (
+        1,
+        *a.shape[1:],
+        len(weights) * weights.shape[2],
+    ):
+        raise ValueError(f"call {call.name!r}: products {gemm}, has {a.shape} and {weights.shape}")
     return a @ weights
 
 
-def compute_index(call: KernelCall, of: IndexerOp, q: Array, weights: Array, k: Array) -> Array:
+def compute_index(call: KernelCall, operator: IndexerOp, q: Array, weights: Array, k: Array) -> Array:
     """Keys that an indexer selects, checked against the scores that the call counts.
 
     Source:
         [deepseekai2025] eq. 1; scales of weights, which change no order, are left out.
     """
-    (said,) = call.products
+    (gemm,) = call.products
     pairs = len(q) * (q.shape[1] * k.shape[1] - q.shape[1] * (q.shape[1] - 1) // 2)
-    if (as_integer(said.m), as_integer(said.k)) != (pairs * q.shape[2], q.shape[3]):
-        raise ValueError(f"call {call.name!r}: {said.m} scores of {said.k}, has {pairs * q.shape[2]} of {q.shape[3]}")
-    return topk_keys(np.einsum("sqh,sqhk->sqk", weights, np.maximum(np.einsum("sqhd,skd->sqhk", q, k), 0.0)), of.top)
+    if (as_integer(gemm.m), as_integer(gemm.k)) != (pairs * q.shape[2], q.shape[3]):
+        raise ValueError(f"call {call.name!r}: {gemm.m} scores of {gemm.k}, has {pairs * q.shape[2]} of {q.shape[3]}")
+    return topk_keys(np.einsum("sqh,sqhk->sqk", weights, np.maximum(np.einsum("sqhd,skd->sqhk", q, k), 0.0)), operator.top)
 
 
 NUMPY_KERNELS = KernelFunctions(
     compute_product,
     compute_experts,
     compute_attention,
-    lambda _, of, inputs, layer: compute_elementwise(of, inputs, layer),
+    lambda _, operator, inputs, layer: compute_elementwise(operator, inputs, layer),
     compute_per_head,
     read_states,
     compute_index,

@@ -37,7 +37,7 @@ def track_layouts(blocks: Sequence[CallBlock], layer: LayerTensors, *, heads: bo
 
 def _through(part: Segment, calls: Sequence[KernelCall], *, heads: bool, stream: str) -> str:
     """How the residual stream lies behind a part."""
-    operators, takes, left = {of.name: of for of in part.operators}, operator_inputs(part), dict[str, str]()
+    operators, takes, left = {operator.name: operator for operator in part.operators}, operator_inputs(part), dict[str, str]()
     dealt = ""
     for call in calls:
         if is_gather_call(call):
@@ -45,26 +45,28 @@ def _through(part: Segment, calls: Sequence[KernelCall], *, heads: bool, stream:
             continue
         for name in call.operators:
             experts = call.group is None and call.exchange is not None and name.startswith("experts")
-            by, of, word = PartitionRules(heads, call.job is not None, experts), operators[name], "k" if heads else "mn"
+            by, operator, word = PartitionRules(heads, call.job is not None, experts), operators[name], "k" if heads else "mn"
             if call.group is not None:
                 word = call.group.partition
             elif experts and call.exchange is not None:  # the first product has the exchange of all that take the same
                 times = as_integer(call.exchange.times)
                 word = (
-                    ("k" if times == 2 else "mn") if of.needs[0] == "experts_activation" else dealt or ("mn" if times else "k")
+                    ("k" if times == 2 else "mn")
+                    if operator.needs[0] == "experts_activation"
+                    else dealt or ("mn" if times else "k")
                 )
                 dealt = word
-            there = [left[need] for need in takes[name] if need in left] or [stream]
-            needs, leaves = layouts_of_partition(of, word, by, there)
-            free = by.apart and isinstance(of, AttentionOp)
+            streams = [left[need] for need in takes[name] if need in left] or [stream]
+            needs, leaves = layouts_of_partition(operator, word, by, streams)
+            free = by.apart and isinstance(operator, AttentionOp)
             if not free:
-                _found(call, there, needs)
+                _found(call, streams, needs)
             left[name] = "all" if free else leaves
     ends = {left[name] for name in left if not any(name in needs for needs in takes.values())}
     return max(ends, key=DATA_LAYOUTS.index)
 
 
-def _found(call: KernelCall, there: Sequence[str], needs: str) -> None:
-    for state in there:
+def _found(call: KernelCall, streams: Sequence[str], needs: str) -> None:
+    for state in streams:
         if state not in ACCEPTED_LAYOUTS[needs]:
             raise ValueError(f"call {call.name!r}: needs {needs} of what it takes, and {state} are there")

@@ -61,13 +61,17 @@ def compute_products(call: KernelCall, a: Array, weights: Array) -> Array:
         ends = np.cumsum([as_integer(job.shape.m) for job in call.job.jobs])
         pieces = zip(call.job.jobs, np.split(a, ends[:-1], axis=1), strict=True)
         return np.concatenate([compute_products(call._replace(job=job), rows, weights) for job, rows in pieces], axis=1)
-    of = call.job
-    shape, copies, mesh = GemmShape(*map(as_integer, (of.shape.m, of.shape.k, of.shape.n))), as_integer(of.copies), _mesh(of)
+    job = call.job
+    shape, copies, mesh = (
+        GemmShape(*map(as_integer, (job.shape.m, job.shape.k, job.shape.n))),
+        as_integer(job.copies),
+        _mesh(job),
+    )
     if (copies, shape.m, shape.k, shape.n) != (*a.shape, weights.shape[2]):
         raise ValueError(f"call {call.name!r}: {copies} products {shape}, has {a.shape} and {weights.shape}")
-    part = summa.SummaTiling(*map(as_integer, of.part))
+    part = summa.SummaTiling(*map(as_integer, job.part))
     program = in_double_precision(
-        summa.build_program(shape, part, mesh, "float32", channels=mesh.cols, copies=copies, weights=of.weights)
+        summa.build_program(shape, part, mesh, "float32", channels=mesh.cols, copies=copies, weights=job.weights)
     )
     stored = run_program(program, {}, summa.scatter_operands(a, weights, part, mesh))
     return summa.gather_result(
@@ -77,56 +81,56 @@ def compute_products(call: KernelCall, a: Array, weights: Array) -> Array:
 
 def compute_experts(call: KernelCall, a: Array, weights: Array, rows: list[Array]) -> Array:
     """Products of the experts that have rows, each with as many rows as the job counts."""
-    some = [(matrix, places) for matrix, places in zip(weights, rows, strict=True) if len(places)]
+    used_experts = [(matrix, places) for matrix, places in zip(weights, rows, strict=True) if len(places)]
     jobs = call.job.jobs if isinstance(call.job, JobSequence) else (call.job,)
     m, copies = sum(as_integer(job.shape.m) for job in jobs), as_integer(jobs[0].copies)
-    if len(some) > copies or max(len(places) for _, places in some) > m:
-        raise ValueError(f"call {call.name!r}: {copies} experts of {m} rows, has {[len(places) for _, places in some]}")
+    if len(used_experts) > copies or max(len(places) for _, places in used_experts) > m:
+        raise ValueError(f"call {call.name!r}: {copies} experts of {m} rows, has {[len(places) for _, places in used_experts]}")
     given = np.zeros((copies, m, a.shape[1]))
     matrices = np.zeros((copies, *weights.shape[1:]))
-    for number, (matrix, places) in enumerate(some):
+    for number, (matrix, places) in enumerate(used_experts):
         given[number, : len(places)], matrices[number] = a[places], matrix
-    found, out = compute_products(call, given, matrices), np.zeros((len(a), weights.shape[2]))
-    for number, (_, places) in enumerate(some):
-        out[places] = found[number, : len(places)]
+    study, out = compute_products(call, given, matrices), np.zeros((len(a), weights.shape[2]))
+    for number, (_, places) in enumerate(used_experts):
+        out[places] = study[number, : len(places)]
     return out
 
 
-def compute_attention(call: KernelCall, of: AttentionInputs) -> Array:
+def compute_attention(call: KernelCall, inputs: AttentionInputs) -> Array:
     """Attention by the dataflow's program, with a merge where keys are split.
 
     Raises:
         ValueError: heads or keys are not those of the job, or a sink joins the softmax, which no program has.
     """
     if isinstance(call.job, JobSequence):
-        found, first = [], 0
+        outputs, first = [], 0
         for piece in call.job.jobs:
             queries, keys = as_integer(piece.shape.queries), as_integer(piece.shape.keys)
             end = first + queries
-            seen = of.k.shape[1] - (of.q.shape[1] - end if piece.shape.causal else 0)
-            k, v = (every[:, seen - keys : seen] for every in (of.k, of.v))
-            found.append(compute_attention(call._replace(job=piece), of._replace(q=of.q[:, first:end], k=k, v=v)))
+            seen = inputs.k.shape[1] - (inputs.q.shape[1] - end if piece.shape.causal else 0)
+            k, v = (every[:, seen - keys : seen] for every in (inputs.k, inputs.v))
+            outputs.append(compute_attention(call._replace(job=piece), inputs._replace(q=inputs.q[:, first:end], k=k, v=v)))
             first = end
-        return np.concatenate(found, axis=1)
+        return np.concatenate(outputs, axis=1)
     job: AttentionJob = call.job
     shape = replace(job.shape, **_whole(job.shape))
-    q, k, v = (some.swapaxes(1, 2) for some in (of.q, of.k, of.v))
+    q, k, v = (tensor.swapaxes(1, 2) for tensor in (inputs.q, inputs.k, inputs.v))
     keys, numbers = k.shape[2], None
-    if of.picked is not None and shape.piece:
+    if inputs.picked is not None and shape.piece:
         if q.shape[2] > 1:
             raise ValueError(f"call {call.name!r}: tokens of prompts have as many keys as on average, and no numbers")
-        numbers = np.stack([np.flatnonzero(one) for one in of.picked[:, 0]])
+        numbers = np.stack([np.flatnonzero(mask) for mask in inputs.picked[:, 0]])
         keys, numbers = numbers.shape[1], numbers[:, None].repeat(k.shape[1], axis=1)
     if shape.latent and not np.array_equal(v, k[..., -v.shape[3] :]):
         raise ValueError(f"call {call.name!r}: values are not the last columns of keys")
-    said = (shape.batch, shape.heads, shape.queries, shape.kv_heads, shape.keys)
-    if said != (*q.shape[:3], k.shape[1], keys) or (of.own != np.arange(shape.heads) // shape.shared).any():
+    sizes = (shape.batch, shape.heads, shape.queries, shape.kv_heads, shape.keys)
+    if sizes != (*q.shape[:3], k.shape[1], keys) or (inputs.own != np.arange(shape.heads) // shape.shared).any():
         raise ValueError(f"call {call.name!r}: {shape}, has queries {q.shape} and keys {k.shape}")
-    if of.scored.sinks is not None:
+    if inputs.scored.sinks is not None:
         raise ValueError(f"call {call.name!r}: programs of attention on tiles have no sinks")
     mesh, tiling = _mesh(job), replace(job.tiling, **_whole(job.tiling))
-    told = {"channels": mesh.cols, "kv": job.kv, "cap": of.scored.cap or 1.0, "scale": of.scored.scale}
-    program = in_double_precision(attending(job.of, shape, tiling, mesh, "float32", **told))
+    options = {"channels": mesh.cols, "kv": job.kv, "cap": inputs.scored.cap or 1.0, "scale": inputs.scored.scale}
+    program = in_double_precision(attending(job.of, shape, tiling, mesh, "float32", **options))
     stored = run_program(program, {}, scatter_qkv(q, k, v, job.of, shape, tiling, mesh, numbers))
     if block_counts(shape, tiling, mesh).parts == 1:
         return gather_output(stored, job.of, shape, tiling, mesh).swapaxes(1, 2)
@@ -139,42 +143,42 @@ def compute_attention(call: KernelCall, of: AttentionInputs) -> Array:
     ).swapaxes(1, 2)
 
 
-def compute_rows(call: KernelCall, of: ElementwiseOp, inputs: list[Array], layer: LayerTensors) -> Array:
+def compute_rows(call: KernelCall, operator: ElementwiseOp, inputs: list[Array], layer: LayerTensors) -> Array:
     """Result of an elementwise operator by its row kernel's program."""
-    if of.name == "combination":
+    if operator.name == "combination":
         values, _, _, weight = inputs
         by_token = _by_token(inputs[1]).T
         return _played(call, {"x": values[by_token], "score": weight[by_token][..., None]}, {}, "out")
-    if of.name == "rope":
-        return _turned(call, of, inputs, layer)
-    if of.name == "state_conv":
+    if operator.name == "rope":
+        return _turned(call, operator, inputs, layer)
+    if operator.name == "state_conv":
         return _convolved(call, *inputs)
     x = inputs[0]
-    if of.name == "output_activation":  # what a sigmoid leaves is that of a SiLU without its factor
-        x, *inputs = compute_elementwise(of, [np.ones_like(x), inputs[1]], layer) / gated_silu(inputs[1]) * x, inputs[1]
+    if operator.name == "output_activation":  # what a sigmoid leaves is that of a SiLU without its factor
+        x, *inputs = compute_elementwise(operator, [np.ones_like(x), inputs[1]], layer) / gated_silu(inputs[1]) * x, inputs[1]
         return _played(call, {"x": inputs[0][None], "y": x[None]}, {}, "out")
-    if of.name in ("state_norm", HEADS_NORM):  # head by head
+    if operator.name in ("state_norm", HEADS_NORM):  # head by head
         heads = x.reshape(-1, len(inputs[1]))
         return _played(call, {"x": heads[None]}, {"weight": inputs[1] * heads.shape[1] ** 0.5}, "out").reshape(x.shape)
-    if of.name == "choice":
+    if operator.name == "choice":
         return _played(call, {"x": x[None]}, {}, "chosen")
-    if of.name.endswith("norm"):
+    if operator.name.endswith("norm"):
         return _played(call, {"x": x[None]}, {"weight": inputs[1] * x.shape[1] ** 0.5}, "out")
     gate, up = (x, inputs[1]) if len(inputs) > 1 else (x, np.ones_like(x))
     return _played(call, {"x": gate[None], "y": up[None]}, {}, "out")
 
 
-def compute_states(call: KernelCall, of: RecurrenceOp, inputs: list[Array], state: RecurrentState, own: range) -> Array:
+def compute_states(call: KernelCall, operator: RecurrenceOp, inputs: list[Array], state: RecurrentState, own: range) -> Array:
     """Result of a state update by its kernel's program: token by token, or chunk by chunk.
 
     Raises:
         ValueError: states, values or chunks are not those of the job.
     """
-    found = state_inputs(call, of, inputs, state, own)
-    return (_prompts if of.chunk > 1 else _tokens)(call, of, found, state.matrices)
+    found_inputs = state_inputs(call, operator, inputs, state, own)
+    return (_prompts if operator.chunk > 1 else _tokens)(call, operator, found_inputs, state.matrices)
 
 
-def compute_index(call: KernelCall, of: IndexerOp, q: Array, weights: Array, k: Array) -> Array:
+def compute_index(call: KernelCall, operator: IndexerOp, q: Array, weights: Array, k: Array) -> Array:
     """Keys that an indexer selects, by the programs of its scores and its top-k selection.
 
     Raises:
@@ -186,9 +190,9 @@ def compute_index(call: KernelCall, of: IndexerOp, q: Array, weights: Array, k: 
     scores = _scored(call, first, q, weights, k)
     if not then:
         return np.ones(scores.shape, bool)
-    found = np.zeros((scores.shape[0] * scores.shape[1], k.shape[1]), bool)
-    np.put_along_axis(found, _largest(call, then, scores.reshape(found.shape)).astype(int), np.array(True), axis=1)
-    return found.reshape(scores.shape)
+    mask = np.zeros((scores.shape[0] * scores.shape[1], k.shape[1]), bool)
+    np.put_along_axis(mask, _largest(call, then, scores.reshape(mask.shape)).astype(int), np.array(True), axis=1)
+    return mask.reshape(scores.shape)
 
 
 JOB_KERNELS = KernelFunctions(
@@ -212,7 +216,7 @@ def _scored(call: KernelCall, job: Any, q: Array, weights: Array, k: Array) -> A
     items = sequences * down * parts
     if as_integer(job.items) != items or (heads, dim) != q.shape[2:] or queries % each:
         raise ValueError(f"call {call.name!r}: {job.items} items, has {items} of {q.shape} and {k.shape}")
-    by_item = (some.reshape(sequences * down, 1, each, *some.shape[2:]).repeat(parts, axis=0) for some in (q, weights))
+    by_item = (tensor.reshape(sequences * down, 1, each, *tensor.shape[2:]).repeat(parts, axis=0) for tensor in (q, weights))
     given = dict(zip("qw", by_item, strict=True))
     given["w"] = np.moveaxis(given["w"], 3, 2)[:, :, :, None, None]
     keys = np.pad(k, ((0, 0), (0, parts * blocks * many - k.shape[1]), (0, 0)))
@@ -246,35 +250,37 @@ def _largest(call: KernelCall, jobs: Sequence[Any], x: Array) -> Array:
     return _played(call._replace(job=jobs[1]), again, {}, "found")
 
 
-def _tokens(call: KernelCall, of: RecurrenceOp, done: StateInputs, matrices: Array) -> Array:
+def _tokens(call: KernelCall, operator: RecurrenceOp, done: StateInputs, matrices: Array) -> Array:
     """Rows are states, or slices of their values."""
     jobs = call.job.jobs if isinstance(call.job, JobSequence) else (call.job,)
     parts, begun = [], 0
     for job in jobs:
-        slices, mesh = ceil_div(of.value_dim, as_integer(job.block.width)), _mesh(job)
+        slices, mesh = ceil_div(operator.value_dim, as_integer(job.block.width)), _mesh(job)
         count, block = as_integer(job.rows / slices), streamed.RowBlock(as_integer(job.block.rows), as_integer(job.block.width))
-        some = slice(begun, begun + count)
+        span = slice(begun, begun + count)
 
-        def by_row(x: Array, high: int, wide: int, some: slice = some, slices: int = slices) -> Array:
+        def by_row(x: Array, high: int, wide: int, span: slice = span, slices: int = slices) -> Array:
             """Slices of values are rows of their own, each with the same keys."""
-            x = x.reshape(-1, high, wide)[some]
+            x = x.reshape(-1, high, wide)[span]
             if wide == 1:
                 return x.repeat(slices, axis=0)
             x = np.pad(x, ((0, 0), (0, 0), (0, -wide % slices))).reshape(len(x), high, slices, -1)
             return np.moveaxis(x, 2, 1).reshape(-1, high, x.shape[3])
 
-        given = {name: by_row(getattr(done, name), of.key_dim, 1) for name in "kq"} | {"v": by_row(done.v, 1, of.value_dim)}
+        given = {name: by_row(getattr(done, name), operator.key_dim, 1) for name in "kq"} | {
+            "v": by_row(done.v, 1, operator.value_dim)
+        }
         given |= {"decay": by_row(np.exp(done.decay), done.decay.shape[3], 1), "beta": by_row(done.rate, 1, 1)}
-        given["state"] = by_row(matrices, of.key_dim, of.value_dim)
+        given["state"] = by_row(matrices, operator.key_dim, operator.value_dim)
         program = in_double_precision(
             streamed.build_program(job.recipe, len(given["v"]), block, mesh, "float32", channels=mesh.cols)
         )
         tiles = {}
         if job.recipe.whole:
-            here = streamed.scatter_operands({"state": given["state"][None]}, job.recipe, block, mesh)["state/last"]
-            tiles["state"] = np.zeros((program.rows * program.cols, *here.shape[2:]))
-            tiles["state"][: here.shape[1]] = here[0]
-            tiles["state"] = tiles["state"].reshape(program.rows, program.cols, *here.shape[2:])
+            state_last = streamed.scatter_operands({"state": given["state"][None]}, job.recipe, block, mesh)["state/last"]
+            tiles["state"] = np.zeros((program.rows * program.cols, *state_last.shape[2:]))
+            tiles["state"][: state_last.shape[1]] = state_last[0]
+            tiles["state"] = tiles["state"].reshape(program.rows, program.cols, *state_last.shape[2:])
         loads = {name: given[name][None] for name in job.recipe.loads}
         out = _stored(
             run_program(program, tiles, streamed.scatter_operands(loads, job.recipe, block, mesh)),
@@ -283,20 +289,20 @@ def _tokens(call: KernelCall, of: RecurrenceOp, done: StateInputs, matrices: Arr
             block,
             mesh,
         )
-        parts.append(out.reshape(count, -1)[:, : of.value_dim])
+        parts.append(out.reshape(count, -1)[:, : operator.value_dim])
         begun += count
     if begun != done.v.shape[0] * done.v.shape[2]:
         raise ValueError(f"call {call.name!r}: {begun} states, has {done.v.shape[0] * done.v.shape[2]}")
     return np.concatenate(parts).reshape(len(done.v), -1)
 
 
-def _prompts(call: KernelCall, of: RecurrenceOp, done: StateInputs, matrices: Array) -> Array:
+def _prompts(call: KernelCall, operator: RecurrenceOp, done: StateInputs, matrices: Array) -> Array:
     """Items are some heads with the same keys of a sequence, or slices of their values; blocks are chunks of its prompt."""
     job, mesh = call.job, _mesh(call.job)
     sides = {slot.name: tuple(map(as_integer, slot.shape)) for slot in job.walk.slots}
     (chunk, _, _), (_, values, each) = sides["q"], sides["start"]
     sequences, tokens, heads = done.v.shape[:3]
-    parts, slices, blocks = heads // each, of.value_dim // values, ceil_div(tokens, chunk)
+    parts, slices, blocks = heads // each, operator.value_dim // values, ceil_div(tokens, chunk)
     items = sequences * parts * slices
     if (as_integer(job.items), as_integer(job.blocks)) != (items, blocks):
         raise ValueError(f"call {call.name!r}: {job.items} items of {job.blocks} chunks, has {items} of {blocks}")
@@ -310,8 +316,8 @@ def _prompts(call: KernelCall, of: RecurrenceOp, done: StateInputs, matrices: Ar
 
     given = {name: cut(getattr(done, name)[:, :, ::each], 1) for name in "qk"} | {"v": cut(done.v, each, wide=True)}
     given |= {"g": cut(done.decay, each), "beta": cut(done.rate, each)}
-    start = matrices.reshape(sequences, parts, each, of.key_dim, slices, values).transpose(0, 1, 4, 3, 5, 2)
-    given["start"] = start.reshape(items, 1, of.key_dim, values, each)
+    start = matrices.reshape(sequences, parts, each, operator.key_dim, slices, values).transpose(0, 1, 4, 3, 5, 2)
+    given["start"] = start.reshape(items, 1, operator.key_dim, values, each)
     counts = (blocks,) * ceil_div(items, mesh.rows * mesh.cols)
     program = in_double_precision(walked.build_program(job.walk, items, counts, mesh, channels=mesh.cols))
     loads = {name: x for name, x in given.items() if name in job.walk.opening + job.walk.loads}
@@ -331,12 +337,12 @@ def _convolved(call: KernelCall, rows: Array, taps: Array) -> Array:
     if rows.shape[1] == len(taps) and "x0" in call.job.recipe.loads:
         return _played(call, {f"x{tap}": rows[None, :, tap] for tap in range(len(taps))}, weights, "out")
     job, mesh, columns = call.job, _mesh(call.job), rows.shape[2]
-    block, found = streamed.RowBlock(as_integer(job.block.rows), as_integer(job.block.width)), []
+    block, outputs = streamed.RowBlock(as_integer(job.block.rows), as_integer(job.block.width)), []
     new = rows.shape[1] - before
     if columns != block.width or as_integer(job.rows) != len(rows) * new:
         raise ValueError(f"call {call.name!r}: {job.rows} rows of {block.width}, has {len(rows) * new} of {columns}")
-    for one in rows:
-        padded = np.pad(one, ((0, -new % block.rows), (0, 0)))
+    for row in rows:
+        padded = np.pad(row, ((0, -new % block.rows), (0, 0)))
         starts = range(0, len(padded) - before, block.rows)
         seen = np.concatenate([padded[start : start + block.rows + before] for start in starts])
         program = in_double_precision(streamed.build_program(job.recipe, new, block, mesh, "float32", channels=mesh.cols))
@@ -344,27 +350,27 @@ def _convolved(call: KernelCall, rows: Array, taps: Array) -> Array:
         tiles |= {name: _in_tiles(value, tiles[name]) for name, value in weights.items()}
         wide = streamed.RowBlock(block.rows + before, block.width)
         out = run_program(program, tiles, streamed.scatter_operands({"x": seen[None]}, job.recipe, wide, mesh))
-        found.append(_stored(out, "out", new, block, mesh))
-    return np.concatenate(found)
+        outputs.append(_stored(out, "out", new, block, mesh))
+    return np.concatenate(outputs)
 
 
-def _turned(call: KernelCall, of: ElementwiseOp, inputs: list[Array], layer: LayerTensors) -> Array:
+def _turned(call: KernelCall, operator: ElementwiseOp, inputs: list[Array], layer: LayerTensors) -> Array:
     """Heads, one a row, halves of whose first columns are turned by angles of the row, which tiles have beforehand."""
     x, *weight = inputs
-    job, mesh, wide = call.job, _mesh(call.job), of.rotated
+    job, mesh, wide = call.job, _mesh(call.job), operator.rotated
     heads = x.reshape(-1, layer.turned)
     halves = np.moveaxis(heads[:, :wide].reshape(-1, 2, wide // 2), 1, 0)
     each = mesh.rows * mesh.cols * as_integer(job.block.rows)
     angles = np.repeat(np.stack(rotary_angles(layer.positions, wide // 2)), len(halves[0]) // len(x), axis=1)
     known = {"weight": weight[0][: wide // 2] * wide**0.5} if weight else {}
-    found = []
+    pairs = []
     for start in range(0, len(halves[0]), each):
-        some = slice(start, start + each)
-        cos, sin = angles[:, some]
-        given = {"x": halves[:1, some], "y": halves[1:, some]}
+        span = slice(start, start + each)
+        cos, sin = angles[:, span]
+        given = {"x": halves[:1, span], "y": halves[1:, span]}
         fixed = {"cos": cos, "sin": sin, "minus": -sin}
-        found.append([_played(call, given, known | fixed, slot) for slot in ("left", "right")])
-    turned = np.concatenate([np.concatenate(pair, axis=1) for pair in found])
+        pairs.append([_played(call, given, known | fixed, slot) for slot in ("left", "right")])
+    turned = np.concatenate([np.concatenate(pair, axis=1) for pair in pairs])
     return np.concatenate([turned, heads[:, wide:]], axis=1).reshape(x.shape)
 
 
@@ -380,7 +386,7 @@ def _played(call: KernelCall, values: dict[str, Array], known: dict[str, Array],
     if columns != block.width or count > as_integer(job.rows):
         raise ValueError(f"call {call.name!r}: {job.rows} rows of {block.width}, has {count} of {columns}")
     program = in_double_precision(streamed.build_program(job.recipe, count, block, mesh, "float32", channels=mesh.cols))
-    tiles = {one.name: np.ones((program.rows, program.cols, *one.shape)) for one in program.slots}
+    tiles = {slot.name: np.ones((program.rows, program.cols, *slot.shape)) for slot in program.slots}
     for name, value in known.items():
         tiles[name] = _in_tiles(value, tiles[name])
     return _stored(
@@ -413,7 +419,7 @@ def _mesh(job: Any) -> CoreMesh:
     return CoreMesh(as_integer(job.chip.mesh.rows), as_integer(job.chip.mesh.cols))
 
 
-def _whole(of: AttentionShape | AttentionTiling) -> dict[str, Any]:
+def _whole(shape: AttentionShape | AttentionTiling) -> dict[str, Any]:
     """Leaves that are counts, as whole numbers."""
-    found = {spec.name: getattr(of, spec.name) for spec in fields(of)}
-    return {name: as_integer(value) for name, value in found.items() if not isinstance(value, bool)}
+    found_fields = {spec.name: getattr(shape, spec.name) for spec in fields(shape)}
+    return {name: as_integer(value) for name, value in found_fields.items() if not isinstance(value, bool)}

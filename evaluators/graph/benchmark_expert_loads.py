@@ -87,10 +87,10 @@ def busiest_device_share(
         own = balanced_rows(tokens, experts, top_k)[: experts // parts]
         return float(own.sum()), float(np.count_nonzero(own))
     random = np.random.default_rng(seed)
-    found = []
+    composition = []
     for _ in range(SAMPLE_DRAWS):
         groups = power_law_rows(tokens, experts, top_k, exponent, random).reshape(parts, -1)
         most = groups[groups.sum(axis=1).argmax()]
-        found.append((most.sum(), np.count_nonzero(most)))
-    rows, touched = np.mean(found, axis=0)
+        composition.append((most.sum(), np.count_nonzero(most)))
+    rows, touched = np.mean(composition, axis=0)
     return float(rows), float(touched)

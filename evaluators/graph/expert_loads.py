@@ -28,14 +28,14 @@ def expert_probabilities(experts: ExpertLayers) -> Array:
     [1.0, 0.692, 0.308]
     """
     weights = np.arange(1, experts.count + 1, dtype=float) ** -experts.skew
-    found = np.zeros(experts.count)
+    probabilities = np.zeros(experts.count)
     for sure in range(experts.top_k + 1):
         # the first ones would be chosen more than once a token: they always are, and the others share the rest
-        found[:sure] = 1.0
-        found[sure:] = (experts.top_k - sure) * weights[sure:] / max(weights[sure:].sum(), 1e-300)
-        if sure == experts.count or found[sure] <= 1:
+        probabilities[:sure] = 1.0
+        probabilities[sure:] = (experts.top_k - sure) * weights[sure:] / max(weights[sure:].sum(), 1e-300)
+        if sure == experts.count or probabilities[sure] <= 1:
             break
-    return found
+    return probabilities
 
 
 def experts_touched(experts: ExpertLayers, tokens: Any) -> Any:
@@ -59,7 +59,7 @@ def experts_touched(experts: ExpertLayers, tokens: Any) -> Any:
     if experts.load == "even":
         return minimum(tokens * experts.top_k, float(experts.count))
     if experts.load == "sampled":
-        return map_values(lambda some: float(np.count_nonzero(sampled_rows(experts, some))), tokens)
+        return map_values(lambda tokens: float(np.count_nonzero(sampled_rows(experts, tokens))), tokens)
     if experts.load == "file":
         return sum(_touched(np.array(layer), tokens) for layer in experts.shares) / len(experts.shares)
     if not experts.skew:
@@ -88,12 +88,12 @@ def busiest_core_load(experts: ExpertLayers, tokens: Any, cores: Any, redundant:
         shared: copies of each shared expert, which are dealt like others: each has as many of all tokens.
     """
     if isinstance(cores, np.ndarray):
-        found = np.zeros((2, *np.broadcast_shapes(cores.shape, np.shape(tokens))))
+        loads = np.zeros((2, *np.broadcast_shapes(cores.shape, np.shape(tokens))))
         for count in np.unique(cores):
-            here = np.broadcast_to(cores == count, found.shape[1:])
-            for values, result in zip(found, busiest_core_load(experts, tokens, float(count), redundant, shared), strict=True):
-                values[here] = np.broadcast_to(result, here.shape)[here]
-        return found[0], found[1]
+            mask = np.broadcast_to(cores == count, loads.shape[1:])
+            for values, result in zip(loads, busiest_core_load(experts, tokens, float(count), redundant, shared), strict=True):
+                values[mask] = np.broadcast_to(result, mask.shape)[mask]
+        return loads[0], loads[1]
     if experts.load == "even" and not shared:
         rows = tokens * (experts.top_k / int(cores))
         return rows, minimum(ceil_div(experts.count + redundant, int(cores)) * 1.0, rows)
@@ -101,15 +101,15 @@ def busiest_core_load(experts: ExpertLayers, tokens: Any, cores: Any, redundant:
         share, most = _most_even(experts, int(cores), redundant, shared)
         return share * tokens, minimum(most, share * tokens)
     if experts.load == "sampled":
-        rows = map_values(lambda some: _most(experts, some, int(cores), redundant, shared)[0], tokens)
-        return rows, map_values(lambda some: _most(experts, some, int(cores), redundant, shared)[1], tokens)
+        rows = map_values(lambda count: _most(experts, count, int(cores), redundant, shared)[0], tokens)
+        return rows, map_values(lambda count: _most(experts, count, int(cores), redundant, shared)[1], tokens)
     if experts.load == "file":
         beside = _beside(experts, shared)
         each_layer = [_most_of(layer, tokens, int(cores), redundant, beside) for layer in experts.shares]
         rows, read = zip(*each_layer, strict=True)
         return sum(rows) / len(rows), sum(read) / len(read)
     own, moments = _fullest(experts, int(cores), redundant, shared)
-    rows = map_values(lambda some: _rows(moments, some), tokens)
+    rows = map_values(lambda count: _rows(moments, count), tokens)
     return np.minimum(rows, tokens * min(experts_per_token(experts, shared), len(own))), _touched(own, tokens)
 
 
@@ -119,13 +119,13 @@ def rows_per_core(experts: ExpertLayers, tokens: float, cores: int, redundant: i
         return None
     if experts.load == "sampled":
         loads = _with(loads_with_copies(sampled_rows(experts, tokens), redundant), _beside(experts, shared) * tokens)
-        found = [np.bincount(core_of_expert(len(loads), cores), loads, cores)]
+        rows_by_core = [np.bincount(core_of_expert(len(loads), cores), loads, cores)]
     else:
         layers = [np.array(layer) for layer in experts.shares] if experts.load == "file" else [expert_probabilities(experts)]
         if experts.load == "even":
             layers, redundant = [_evenly(experts, redundant)], 0
-        found = [np.sort(_ranked(layer, cores, redundant, _beside(experts, shared))[2])[::-1] for layer in layers]
-    mean: Array = np.sum([rows / rows.sum() for rows in found], axis=0) / len(found)
+        rows_by_core = [np.sort(_ranked(layer, cores, redundant, _beside(experts, shared))[2])[::-1] for layer in layers]
+    mean: Array = np.sum([rows / rows.sum() for rows in rows_by_core], axis=0) / len(rows_by_core)
     return mean
 
 
@@ -190,10 +190,10 @@ def parts_reached(experts: ExpertLayers, parts: int) -> float:
     edges = np.arange(parts + 1) * (experts.count / parts)
     starts = np.arange(experts.groups) * group
     own = np.clip(np.minimum(edges[1:, None], starts + group) - np.maximum(edges[:-1, None], starts), 0.0, None)
-    some = np.array(list(combinations(range(experts.groups), experts.groups_kept)))
-    here = own[:, some].sum(axis=2)  # experts of a part among those that are kept, shape (parts, choices)
+    choices = np.array(list(combinations(range(experts.groups), experts.groups_kept)))
+    total = own[:, choices].sum(axis=2)  # experts of a part among those that are kept, shape (parts, choices)
     taken = np.arange(experts.top_k)
-    missed = np.prod(np.clip(kept - here[..., None] - taken, 0.0, None) / (kept - taken), axis=-1)
+    missed = np.prod(np.clip(kept - total[..., None] - taken, 0.0, None) / (kept - taken), axis=-1)
     return float((1 - missed.mean(axis=1)).sum())
 
 
@@ -245,7 +245,7 @@ def _largest(moments: Moments, place: int) -> float:
     from scipy.special import betainc  # takes a while: only where experts are placed
 
     tokens = 2 ** (place / 2)
-    mean, variance, count = np.array([of for of in moments if of[0] > 0]).T
+    mean, variance, count = np.array([moment for moment in moments if moment[0] > 0]).T
     chance = np.clip(1 - variance / mean, 1e-9, 1 - 1e-12)
     mean, deviation = tokens * mean, (tokens * variance) ** 0.5
     least = max(float(np.floor((mean - TAIL * deviation).max())), 0.0)

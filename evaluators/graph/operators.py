@@ -184,13 +184,13 @@ class RecurrenceOp:
         return self.key_dim * self.value_dim
 
 
-def refuse_selective(of: RecurrenceOp) -> None:
+def refuse_selective(operator: RecurrenceOp) -> None:
     """Refuse Mamba-1 states on chips without kernels for them.
 
     Raises:
         DesignError: decays of each entry of a state.
     """
-    if of.rule == "selective":
+    if operator.rule == "selective":
         raise DesignError("model: Mamba-1 states (selective) are supported on shared-cache dies only; use chip=h100")
 
 
@@ -249,28 +249,34 @@ class Segment:
 
 def common_segment(part: Segment) -> Segment:
     """A segment without operators that prompts and decodes run separately."""
-    return replace(part, operators=tuple(one for one in part.operators if not one.alone))
+    return replace(part, operators=tuple(operator for operator in part.operators if not operator.alone))
 
 
-def useful_flop(of: Operator) -> Any:
+def useful_flop(operator: Operator) -> Any:
     """Useful operations of an operator: two per multiply-add, without padding or repetition. [op]"""
-    if isinstance(of, MatMulOp):
-        return 2.0 * (of.m - of.again) * (of.k.units * of.k.width) * (of.n.units * of.n.width)
-    if isinstance(of, AttentionOp):
-        return 2.0 * of.pairs * of.heads.units * (of.qk_dim + of.v_dim)
-    if isinstance(of, IndexerOp):
-        return 2.0 * of.pairs * of.heads * of.dim
-    if isinstance(of, RecurrenceOp):
-        return of.tokens * of.heads.units * (2.0 * recurrence_macs(of) / of.chunk)
+    if isinstance(operator, MatMulOp):
+        return (
+            2.0 * (operator.m - operator.again) * (operator.k.units * operator.k.width) * (operator.n.units * operator.n.width)
+        )
+    if isinstance(operator, AttentionOp):
+        return 2.0 * operator.pairs * operator.heads.units * (operator.qk_dim + operator.v_dim)
+    if isinstance(operator, IndexerOp):
+        return 2.0 * operator.pairs * operator.heads * operator.dim
+    if isinstance(operator, RecurrenceOp):
+        return operator.tokens * operator.heads.units * (2.0 * recurrence_macs(operator) / operator.chunk)
     return 0.0
 
 
-def repeated_flop(of: Operator) -> Any:
+def repeated_flop(operator: Operator) -> Any:
     """Operations of an operator that repeat work of an earlier step. [op]"""
-    return 2.0 * of.again * (of.k.units * of.k.width) * (of.n.units * of.n.width) if isinstance(of, MatMulOp) else 0.0
+    return (
+        2.0 * operator.again * (operator.k.units * operator.k.width) * (operator.n.units * operator.n.width)
+        if isinstance(operator, MatMulOp)
+        else 0.0
+    )
 
 
-def recurrence_shapes(of: RecurrenceOp) -> tuple[tuple[float, float, float], ...]:
+def recurrence_shapes(operator: RecurrenceOp) -> tuple[tuple[float, float, float], ...]:
     """Products [m, k] x [k, n] per head of a recurrent layer, for a chunk of tokens or for a single token.
 
     A single token: the state is read with its key (if the rule corrects the stored value), the product of key and
@@ -286,16 +292,16 @@ def recurrence_shapes(of: RecurrenceOp) -> tuple[tuple[float, float, float], ...
     >>> sum(m * k * n for m, k, n in recurrence_shapes(delta)) / 64 / 128 / 128
     5.5
     """
-    chunk, keys, values = float(of.chunk), float(of.key_dim), float(of.value_dim)
-    corrected = of.rule in ("delta", "channel_delta")
+    chunk, keys, values = float(operator.chunk), float(operator.key_dim), float(operator.value_dim)
+    corrected = operator.rule in ("delta", "channel_delta")
     read, added = (chunk, keys, values), (keys, chunk, values)
-    if of.chunk == 1:
+    if operator.chunk == 1:
         return (read, added, read) if corrected else (added, read)
-    scores = (chunk / (1 if corrected else of.shared), keys, chunk)
+    scores = (chunk / (1 if corrected else operator.shared), keys, chunk)
     own: tuple[tuple[float, float, float], ...] = (scores, read, added, (chunk, chunk, values))
     return own + (((chunk, keys, chunk), (chunk, chunk, keys), (chunk, chunk, values), read) if corrected else ())
 
 
-def recurrence_macs(of: RecurrenceOp) -> float:
+def recurrence_macs(operator: RecurrenceOp) -> float:
     """Multiply-adds of a recurrent layer's head for a chunk of tokens."""
-    return sum(m * k * n for m, k, n in recurrence_shapes(of))
+    return sum(m * k * n for m, k, n in recurrence_shapes(operator))

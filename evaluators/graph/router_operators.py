@@ -26,9 +26,9 @@ def with_router_operators(model: Model, part: Segment, beside: int = 0) -> Segme
             "combination", ("experts_down",), tokens, MatrixDim(expert_input_width(model)), 2 * summed, summed + 1
         ),
     }
-    found = []
+    all_operators = []
     for operator in part.operators:
-        found.append(operator)
+        all_operators.append(operator)
         if isinstance(operator, MatMulOp) and operator.name in after:
-            found.append(after[operator.name])
-    return replace(part, operators=tuple(found))
+            all_operators.append(after[operator.name])
+    return replace(part, operators=tuple(all_operators))

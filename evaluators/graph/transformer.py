@@ -20,10 +20,10 @@ def transformer_segments(model: Model, step: StepCounts) -> tuple[Segment, ...]:
     multi-token prediction module joins the last hidden state and the next token's embedding, and adds one layer and
     one head [deepseek2024].
     """
-    h, m, found, guesses = MatrixDim(model.hidden), step.tokens, layers(model), step.guesses
+    h, m, found_layers, guesses = MatrixDim(model.hidden), step.tokens, layers(model), step.guesses
     parts = [Segment("embedding", m, (ElementwiseOp("embedding", (), m, h, 0, 2),), 1)]
     drafted = [layer.name for layer in mtp_layers(model)] if guesses else []
-    for layer in found.mixings:
+    for layer in found_layers.mixings:
         times = layer.times + guesses * (layer.name in drafted)
         near, far = step.at(layer.reach), step.at(layer.indexed)
         parts.append(
@@ -39,7 +39,7 @@ def transformer_segments(model: Model, step: StepCounts) -> tuple[Segment, ...]:
                 layer.of.parallel,
             )
         )
-    for layer in found.ffns:
+    for layer in found_layers.ffns:
         times = layer.times + guesses * (layer.name in drafted)
         parts.append(Segment(layer.name, m, _feeding(layer, step), times, FEEDING, layer.of))
     if guesses:
@@ -56,11 +56,11 @@ def segment_order(model: Model, step: StepCounts) -> tuple[str, ...]:
 
 def _head(model: Model, step: StepCounts) -> tuple[Operator, ...]:
     rows, columns = step.requests, MatrixDim(model.vocab, split=True)
-    found: tuple[Operator, ...] = (
+    operators: tuple[Operator, ...] = (
         norm_operator("final_norm", (), rows, MatrixDim(model.hidden)),
         MatMulOp("head", ("final_norm",), rows, MatrixDim(model.hidden), columns),
     )
-    return found + ((ElementwiseOp("head_tanh", ("head",), rows, columns, *TANH_COST),) if model.head_softcap else ())
+    return operators + ((ElementwiseOp("head_tanh", ("head",), rows, columns, *TANH_COST),) if model.head_softcap else ())
 
 
 def _predicted(model: Model, step: StepCounts) -> tuple[Operator, ...]:
@@ -77,17 +77,17 @@ def _predicted(model: Model, step: StepCounts) -> tuple[Operator, ...]:
 
 def _feeding(layer: LayerGroup, step: StepCounts) -> tuple[Operator, ...]:
     """An FFN with its norm; in parallel with attention the norm is shared."""
-    of, h = layer.of, MatrixDim(layer.of.hidden)
-    first: tuple[Operator, ...] = () if of.parallel else (norm_operator("ffn_norm", (), step.tokens, h),)
+    model, h = layer.of, MatrixDim(layer.of.hidden)
+    first: tuple[Operator, ...] = () if model.parallel else (norm_operator("ffn_norm", (), step.tokens, h),)
     needs = ("ffn_norm",) if first else ()
-    found: list[Operator]
+    operators: list[Operator]
     if layer.name.startswith(MOE):
-        assert of.experts is not None
-        found = _moe(of, of.experts, step, needs)
+        assert model.experts is not None
+        operators = _moe(model, model.experts, step, needs)
     else:
-        found = _ffn(of, step, prefix="", width=of.ffn_intermediate, needs=needs)
-    after = [norm_operator("ffn_post_norm", (found[-1].name,), step.tokens, h)] if of.post_norms else []
-    return (*first, *found, *after)
+        operators = _ffn(model, step, prefix="", width=model.ffn_intermediate, needs=needs)
+    after = [norm_operator("ffn_post_norm", (operators[-1].name,), step.tokens, h)] if model.post_norms else []
+    return (*first, *operators, *after)
 
 
 def _ffn(model: Model, step: StepCounts, *, prefix: str, width: int, needs: tuple[str, ...]) -> list[Operator]:
@@ -118,7 +118,7 @@ def _moe(model: Model, experts: ExpertLayers, step: StepCounts, needs: tuple[str
     operators += [
         *gate,
         up,
-        ElementwiseOp("experts_activation", tuple(one.name for one in (*gate, up)), rows, f, *GATE_COST),
+        ElementwiseOp("experts_activation", tuple(operator.name for operator in (*gate, up)), rows, f, *GATE_COST),
         MatMulOp("experts_down", ("experts_activation",), rows, f, h, read, stored),
     ]
     if experts.latent:

@@ -52,23 +52,23 @@ def tabulate(function: Callable[..., float], many: Callable[[Array], Array] | No
         for code, count in zip(codes[1:], dims[1:], strict=True):
             place = place * count + code
 
-        def found(places: Array) -> Array:
-            of = [value[at] for value, at in zip(values, np.unravel_index(places, dims), strict=True)]
-            return worked(np.stack(of, axis=1))
+        def compute(places: Array) -> Array:
+            columns = [value[at] for value, at in zip(values, np.unravel_index(places, dims), strict=True)]
+            return worked(np.stack(columns, axis=1))
 
         if prod(dims) > 1 << MAX_TABLE_BITS:
             each, which = np.unique(place, return_inverse=True)
-            return found(each)[which.reshape(place.shape)]
+            return compute(each)[which.reshape(place.shape)]
         of_these = prod(dims) <= MAX_SMALL_VALUE
         table = kept(tuple(value.tobytes() for value in values), dims) if of_these else np.full(prod(dims), np.nan)
         missing = place[np.isnan(table[place])]
         if missing.size:
             each = np.flatnonzero(np.bincount(missing, minlength=prod(dims)))
-            table[each] = found(each)
+            table[each] = compute(each)
         return np.asarray(table[place])
 
     @wraps(function)
-    def of(*keys: Any) -> Any:
+    def table_values(*keys: Any) -> Any:
         try:
             return known(*keys)
         except TypeError:  # arrays cannot be looked up
@@ -78,9 +78,9 @@ def tabulate(function: Callable[..., float], many: Callable[[Array], Array] | No
 
     @memoize_by_identity  # many calls of a layout are divided alike
     def several(*keys: Any) -> Array:
-        found = each(*keys)
-        found.flags.writeable = False
-        return found
+        several = each(*keys)
+        several.flags.writeable = False
+        return several
 
     def each(*keys: Any) -> Array:
         columns = [np.asarray(key).astype(np.int64) for key in keys]
@@ -93,15 +93,15 @@ def tabulate(function: Callable[..., float], many: Callable[[Array], Array] | No
         if bits not in tables:
             tables[bits] = np.full(1 << sum(bits), np.nan)
         table = tables[bits]
-        found: Array = table[place]
-        missing = np.isnan(found)
+        values: Array = table[place]
+        missing = np.isnan(values)
         if missing.any():
             new = np.unique(place[missing])
             table[new] = worked(np.array([_keys(at, bits) for at in new.tolist()]))
-            found = table[place]
-        return found
+            values = table[place]
+        return values
 
-    return of
+    return table_values
 
 
 def _of_rows(worked: Callable[[Array], Array], columns: list[Array]) -> Array:
@@ -115,7 +115,7 @@ def _worked(known: Callable[..., float], many: Callable[[Array], Array] | None) 
     """What is known of rows that differ; with `many`, of those that are new together."""
     made: dict[tuple[int, ...], float] = {}
 
-    def of(rows: Array) -> Array:
+    def values_of_rows(rows: Array) -> Array:
         each = list(map(tuple, rows.tolist()))
         if many is None:
             return np.array([known(*row) for row in each], dtype=float)
@@ -124,7 +124,7 @@ def _worked(known: Callable[..., float], many: Callable[[Array], Array] | None) 
             made.update(zip(compress(each, new), many(rows[new]).tolist(), strict=True))
         return np.array([made[row] for row in each])
 
-    return of
+    return values_of_rows
 
 
 def _numbered(column: Array) -> tuple[Array, Array]:
@@ -135,9 +135,9 @@ def _numbered(column: Array) -> tuple[Array, Array]:
     if most > MAX_SMALL_VALUE:
         values, code = np.unique(column, return_inverse=True)
         return values, code.reshape(column.shape)
-    there = np.zeros(most + 1, bool)
-    there[column] = True
-    return np.flatnonzero(there), (np.cumsum(there) - 1)[column]
+    is_used = np.zeros(most + 1, bool)
+    is_used[column] = True
+    return np.flatnonzero(is_used), (np.cumsum(is_used) - 1)[column]
 
 
 def _keys(place: int, bits: tuple[int, ...]) -> list[int]:

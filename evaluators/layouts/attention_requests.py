@@ -44,10 +44,10 @@ def equal_prompts(case: BatchCase) -> RequestsOfReach:
         counts[prompt] = counts.get(prompt, 0) + n
     reaches = layers(case.model).reaches
 
-    def found(reach: int) -> list[AttentionRequests]:
+    def prompts(reach: int) -> list[AttentionRequests]:
         return [AttentionRequests(True, n, prompt, prompt, reaches[reach].pairs(prompt)) for prompt, n in counts.items()]
 
-    return found
+    return prompts
 
 
 def decode_requests(at: StepCounts) -> RequestsOfReach:
@@ -55,37 +55,37 @@ def decode_requests(at: StepCounts) -> RequestsOfReach:
     queries = 1 + at.guesses
     requests = at.requests / queries
 
-    def found(reach: int) -> list[AttentionRequests]:
+    def found_requests(reach: int) -> list[AttentionRequests]:
         near = at.at(reach)
         return [AttentionRequests(False, int(requests), queries, ceil_div(near.positions, requests), near.pairs / requests)]
 
-    return found
+    return found_requests
 
 
 def chunk_requests(model: Model, requests: int, queries: int, keys: int) -> RequestsOfReach:
     """Chunks of equal prompts: new tokens of each, and positions with them."""
     reaches = layers(model).reaches
 
-    def found(place: int) -> list[AttentionRequests]:
+    def found_requests(place: int) -> list[AttentionRequests]:
         reach = reaches[place]
         return [AttentionRequests(True, requests, queries, keys, float(reach.pairs(keys) - reach.pairs(keys - queries)))]
 
-    return found
+    return found_requests
 
 
 def newest_token_requests(model: Model, requests: int, context: float, guesses: int = 0) -> RequestsOfReach:
     """Requests with equal context that each have one new token, and drafted tokens after it."""
     reaches = layers(model).reaches
 
-    def found(place: int) -> list[AttentionRequests]:
+    def token_requests(place: int) -> list[AttentionRequests]:
         seen = [float(reaches[place].seen(context + ahead)) for ahead in range(1 + guesses)]
         return [AttentionRequests(False, requests, 1 + guesses, max(ceil_div(seen[-1], 1), 1), sum(seen))]
 
-    return found
+    return token_requests
 
 
 def attention_shape(
-    model: Model, of: AttentionOp, requests: int, queries: int, keys: int, *, prefilling: bool
+    model: Model, operator: AttentionOp, requests: int, queries: int, keys: int, *, prefilling: bool
 ) -> AttentionShape:
     """Attention shape of prompts with `queries` new positions, or of one token per request in decode.
 
@@ -97,7 +97,7 @@ def attention_shape(
 
     Args:
         model: all of whose layers are of the kind.
-        of: the operator.
+        operator: the operator.
         requests, queries, keys: as in `AttentionRequests`.
         prefilling: whether these are prompts.
     """
@@ -112,5 +112,5 @@ def attention_shape(
         keys, window = min(window + queries, keys) + entries, 0
     keys = min(keys, queries + window - 1) if window else keys
     latent = model.compressed is not None or (model.latent is not None and (not prefilling or model.indexer is not None))
-    sizes = batch, of.heads.units, of.kv_heads.units, queries, keys, of.qk_dim, of.v_dim
-    return AttentionShape(*sizes, prefilling, latent, window=window, capped=of.capped)
+    sizes = batch, operator.heads.units, operator.kv_heads.units, queries, keys, operator.qk_dim, operator.v_dim
+    return AttentionShape(*sizes, prefilling, latent, window=window, capped=operator.capped)

@@ -54,21 +54,23 @@ def group_chip(chip: Chip, plan: PipelinePlan, precision: FormatPlan) -> GroupCh
     return GroupChip(replace_leaves(chip, changes), float(BYTES_BY_FORMAT[precision.activations]))
 
 
-def group_attention_jobs(model: Model, of: AttentionOp, at: StepCounts, plan: PipelinePlan, on: GroupChip) -> JobColumns:
+def group_attention_jobs(
+    model: Model, operator: AttentionOp, at: StepCounts, plan: PipelinePlan, chip: GroupChip
+) -> JobColumns:
     """Attention jobs of a step for layers of one kind, one job per entry.
 
     Prompts attend as a whole. In decode, a token of each request attends to the mean number of cached positions.
     """
-    said = plan.attention
-    assert said is not None
-    dataflow, prefilling = find_dataflow(said.dataflow), at.phase == "prefill"
-    room = replace_leaves(on.chip, {"tile.sram": on.chip.tile.sram * SHARE})
+    attention = plan.attention
+    assert attention is not None
+    dataflow, prefilling = find_dataflow(attention.dataflow), at.phase == "prefill"
+    room = replace_leaves(chip.chip, {"tile.sram": chip.chip.tile.sram * SHARE})
 
     def of_entry(tokens: float, requests: float, positions: float) -> AttentionJob:
         keys = max(ceil_div(tokens / requests if prefilling else positions / requests, 1), 1)
-        shape = attention_shape(model, of, ceil_div(requests, 1), keys if prefilling else 1, keys, prefilling=prefilling)
-        sliced = resolve_tiling(dataflow, shape, room, said, on.itemsize)
-        return make_job(dataflow, shape, sliced, on.chip, on.itemsize)
+        shape = attention_shape(model, operator, ceil_div(requests, 1), keys if prefilling else 1, keys, prefilling=prefilling)
+        sliced = resolve_tiling(dataflow, shape, room, attention, chip.itemsize)
+        return make_job(dataflow, shape, sliced, chip.chip, chip.itemsize)
 
     counts = np.broadcast_arrays(at.tokens, np.maximum(at.requests, 1e-9), at.positions)
     return JobColumns(tuple(of_entry(*map(float, entry)) for entry in zip(*(count.ravel() for count in counts), strict=True)))
@@ -76,17 +78,17 @@ def group_attention_jobs(model: Model, of: AttentionOp, at: StepCounts, plan: Pi
 
 def slice_bytes(jobs: JobColumns) -> float:
     """Local memory of a core for the slices of group attention. [B]"""
-    return max(float(sum(slot.nbytes for slot in job_buffers(one))) for one in jobs.jobs)
+    return max(float(sum(slot.nbytes for slot in job_buffers(job))) for job in jobs.jobs)
 
 
 def group_side_limits(name: str, plan: PipelinePlan) -> list[Limit]:
     """Limits: sides of attention's groups divide those of the pipeline's group."""
     if plan.attention is None or not find_dataflow(plan.attention.dataflow).grouped:
         return []
-    said = (plan.attention.rows, plan.attention.cols)
+    plan_sides = (plan.attention.rows, plan.attention.cols)
     return [
-        FITS[side](f"mapping.{name}.attention.{side}", count, of)
-        for side, count, of in zip(("rows", "cols"), said, _sides(plan), strict=True)
+        FITS[side](f"mapping.{name}.attention.{side}", count, given_side)
+        for side, count, given_side in zip(("rows", "cols"), plan_sides, _sides(plan), strict=True)
     ]
 
 
@@ -98,7 +100,7 @@ def remedy_text(limit: str, plans: Mapping[str, PipelinePlan]) -> str:
         plans: by phase.
     """
     for name, plan in plans.items():
-        if limit in {of.address for of in group_side_limits(name, plan) if of.need > of.have}:
+        if limit in {side_limit.address for side_limit in group_side_limits(name, plan) if side_limit.need > side_limit.have}:
             rows, cols = _sides(plan)
             return f"rows {_divisors(rows)} and columns {_divisors(cols)} divide a group of {rows} x {cols} cores"
     return ""
@@ -111,5 +113,5 @@ def _sides(plan: PipelinePlan) -> tuple[int, int]:
 
 def _divisors(whole: int) -> str:
     """In words, as 1, 2 or 4."""
-    *found, last = [str(count) for count in range(1, whole + 1) if whole % count == 0]
-    return f"{', '.join(found)} or {last}" if found else last
+    *divisors, last = [str(count) for count in range(1, whole + 1) if whole % count == 0]
+    return f"{', '.join(divisors)} or {last}" if divisors else last

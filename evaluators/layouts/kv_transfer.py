@@ -91,7 +91,7 @@ class FleetLayout(NamedTuple):
     @property
     def shape(self) -> "FleetLayout":
         """The same layout without the sizes of messages."""
-        fleets = (of._replace(position=0.0, activations=0.0) for of in (self.prefill, self.decode))
+        fleets = (fleet._replace(position=0.0, activations=0.0) for fleet in (self.prefill, self.decode))
         return FleetLayout(self.rows, self.cols, self.arrangement, *fleets)
 
     @property
@@ -114,17 +114,17 @@ def core_order(rows: int, cols: int, arrangement: str, blocks: int) -> list[Core
     """
     if arrangement == "pp_first":
         return [(r if c % 2 == 0 else rows - 1 - r, c) for c in range(cols) for r in range(rows)]
-    found: list[Core] = []
+    order: list[Core] = []
     high, wide = near_square(blocks)
-    for some in np.array_split(np.arange(rows), high):
+    for band in np.array_split(np.arange(rows), high):
         for others in np.array_split(np.arange(cols), wide):
-            found += [(int(r), int(c)) for at, r in enumerate(some) for c in (others if at % 2 == 0 else others[::-1])]
-    return found
+            order += [(int(r), int(c)) for at, r in enumerate(band) for c in (others if at % 2 == 0 else others[::-1])]
+    return order
 
 
 def place_fleets(layout: FleetLayout) -> tuple[Array, Array]:
     """Cores of both fleets as rows and columns, shape (dp, pp, tp, 2)."""
-    sizes = [(of.tp, of.pp, of.dp) for of in (layout.prefill, layout.decode)]
+    sizes = [(fleet.tp, fleet.pp, fleet.dp) for fleet in (layout.prefill, layout.decode)]
     return _laid(layout.rows, layout.cols, layout.arrangement, layout.blocks, *sizes)
 
 
@@ -165,17 +165,17 @@ def transfer_cost(layout: FleetLayout, fabric: MeshFabric, block: int, prefilled
     Source:
         [zhu2025] section 4.3.1, figure 6, for where pipelines are.
     """
-    of, prefill, decode = pipeline_messages(layout.shape, block), layout.prefill, layout.decode
+    messages, prefill, decode = pipeline_messages(layout.shape, block), layout.prefill, layout.decode
     links, ramps, hop = loaded.link_count(layout.rows, layout.cols), 2 * float(fabric.ramp), float(fabric.hop)
     byte = float(fabric.pace) / float(fabric.word_bytes)
     net = loaded.MeshNet(layout.rows, layout.cols, bool(fabric.locked), ramps, hop, byte)
     nbytes = prefill.activations / prefill.tp, decode.activations / decode.tp, block * decode.position
-    room, own, found = np.zeros((6, links)), np.zeros((prefill.dp + decode.dp, links)), np.zeros(4)
+    room, own, totals = np.zeros((6, links)), np.zeros((prefill.dp + decode.dp, links)), np.zeros(4)
     rates = float(prefilled), float(decoded)
-    loaded.mutual_slowdown(of.messages, nbytes, of.times, of.weights, rates, net, room, own, found)
-    per_token, carried, before, after = found.tolist()
-    latency = 3 * (ramps + hop * of.most)
-    return TransferCost(per_token, latency, max(1, int(per_token * carried)), layout.blocks, before, after, of.hops)
+    loaded.mutual_slowdown(messages.messages, nbytes, messages.times, messages.weights, rates, net, room, own, totals)
+    per_token, carried, before, after = totals.tolist()
+    latency = 3 * (ramps + hop * messages.most)
+    return TransferCost(per_token, latency, max(1, int(per_token * carried)), layout.blocks, before, after, messages.hops)
 
 
 class PipelineMessages(NamedTuple):
@@ -204,23 +204,23 @@ def pipeline_messages(layout: FleetLayout, block: int) -> PipelineMessages:
     layers = Counter(zip(prefill.layers, decode.layers, strict=True))
     a, b = np.array(list(layers)).T
     pairs = [(p, d, 1 / (prefill.dp * len(partners))) for p, partners in enumerate(layout.partners) for d in partners]
-    here, there, weights = (np.array(column) for column in zip(*pairs, strict=True))
-    ends = sources[here][:, a][:, :, np.arange(decode.tp) * prefill.tp // decode.tp], targets[there][:, b]
+    source_index, target_index, weights = (np.array(column) for column in zip(*pairs, strict=True))
+    ends = sources[source_index][:, a][:, :, np.arange(decode.tp) * prefill.tp // decode.tp], targets[target_index][:, b]
     messages = _messages(sources[:, :-1], sources[:, 1:]), _messages(targets[:, :-1], targets[:, 1:]), _messages(*ends)
     caches = messages[2]
     hops = abs(caches["row"] - caches["to_row"]) + abs(caches["col"] - caches["to_col"])
-    once, blocks = [np.ones(some.shape[1]) for some in messages[:2]], np.repeat(list(layers.values()), decode.tp) / block
+    once, blocks = [np.ones(message.shape[1]) for message in messages[:2]], np.repeat(list(layers.values()), decode.tp) / block
     times = once[0], once[1], blocks
     return PipelineMessages(messages, times, weights, int(hops.max()), float(hops.mean()))
 
 
 def _messages(sources: Array, targets: Array) -> Array:
     """From some cores to others, shape (pipelines or pairs, groups, cores, 2)."""
-    found = np.zeros((len(sources), sources.shape[1] * sources.shape[2]), loaded.MESSAGE)
+    messages = np.zeros((len(sources), sources.shape[1] * sources.shape[2]), loaded.MESSAGE)
     for names, ends in ((("row", "col"), sources), (("to_row", "to_col"), targets)):
         for axis, name in enumerate(names):
-            found[name] = ends[..., axis].reshape(found.shape)
-    return found
+            messages[name] = ends[..., axis].reshape(messages.shape)
+    return messages
 
 
 def _turns(arrangement: str, blocks: int, prefill: int, decode: int) -> Iterator[tuple[int, int]]:

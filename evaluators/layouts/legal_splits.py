@@ -50,7 +50,7 @@ def max_stages(case: BatchCase) -> int:
     return int(2 + case.model.layers + case.guesses)
 
 
-def is_legal(said: SplitNumbers, within: SplitBounds) -> bool:
+def is_legal(formats: SplitNumbers, within: SplitBounds) -> bool:
     """Whether a layout exists for a split over dies.
 
     >>> wafer = SplitBounds(8, 8, heads=128, units=64, routed=256, blocks=True)
@@ -62,7 +62,7 @@ def is_legal(said: SplitNumbers, within: SplitBounds) -> bool:
     ... )
     (True, False, False, False)
     """
-    tp, pp, ep, dp = said
+    tp, pp, ep, dp = formats
     whole = ep == 1 or (within.routed % ep == 0 and ep % tp == 0 and within.routed > 0)
     group, dies = max(tp, ep), within.rows * within.cols
     copies = dp or max(dies // (pp * group), 1)
@@ -71,11 +71,11 @@ def is_legal(said: SplitNumbers, within: SplitBounds) -> bool:
     return not within.blocks or group_rectangle(within.rows, within.cols, copies * pp, group)[0] > 0
 
 
-def split_advice_text(of: DieSplit, dp: int, within: SplitBounds) -> str:
+def split_advice_text(die_split: DieSplit, dp: int, within: SplitBounds) -> str:
     """Overrides with the nearest legal values of each field alone, or else of all fields together.
 
     Args:
-        of: the split that cannot be laid out.
+        die_split: the split that cannot be laid out.
         dp: copies of the model that were set; 0 for as many as fit.
         within: what it has to keep.
 
@@ -85,43 +85,45 @@ def split_advice_text(of: DieSplit, dp: int, within: SplitBounds) -> str:
     >>> split_advice_text(DieSplit(1, 128, 128, 1, 128, 0, 1), 0, wafer)
     'mapping.both.pp=1 and ep=64'
     """
-    said = of.tp, of.pp, of.ep, dp
+    default = die_split.tp, die_split.pp, die_split.ep, dp
     alone = {}
     for place, name in enumerate(FIELDS):
-        values = [value for value in _values(name, within, said) if is_legal(_with(said, place, value), within)]
-        below, above = ([v for v in values if v < said[place]][-1:], [v for v in values if v > said[place]][:1])
+        values = [value for value in _values(name, within, default) if is_legal(_with(default, place, value), within)]
+        below, above = ([v for v in values if v < default[place]][-1:], [v for v in values if v > default[place]][:1])
         alone[name] = [str(value) for value in (*below, *above)]
-    found = [f"{name}={' or '.join(values)}" for name, values in alone.items() if values]
-    if not found:
-        near = min(_every(said, within), key=lambda other: (_apart(said, other), other), default=said)
-        found = [" and ".join(f"{name}={value}" for name, value, old in zip(FIELDS, near, said, strict=True) if value != old)]
-    return f"mapping.both.{', or '.join(found)}" if any(found) else ""
+    texts = [f"{name}={' or '.join(values)}" for name, values in alone.items() if values]
+    if not texts:
+        near = min(_every(default, within), key=lambda other: (_apart(default, other), other), default=default)
+        texts = [
+            " and ".join(f"{name}={value}" for name, value, old in zip(FIELDS, near, default, strict=True) if value != old)
+        ]
+    return f"mapping.both.{', or '.join(texts)}" if any(texts) else ""
 
 
-def _values(name: str, within: SplitBounds, said: SplitNumbers) -> list[int]:
+def _values(name: str, within: SplitBounds, formats: SplitNumbers) -> list[int]:
     """Legal values of a field; of dp only if it is set."""
     dies = within.rows * within.cols
     if name == "ep":
         return [ep for ep in range(1, dies + 1) if ep == 1 or (within.routed and within.routed % ep == 0)]
-    most = {"tp": min(within.heads, dies), "pp": min(within.units, dies), "dp": dies if said[3] else 0}
+    most = {"tp": min(within.heads, dies), "pp": min(within.units, dies), "dp": dies if formats[3] else 0}
     return list(range(1, most[name] + 1)) or [0]
 
 
-def _with(said: SplitNumbers, place: int, value: int) -> SplitNumbers:
-    tp, pp, ep, dp = (value if at == place else old for at, old in enumerate(said))
+def _with(formats: SplitNumbers, place: int, value: int) -> SplitNumbers:
+    tp, pp, ep, dp = (value if at == place else old for at, old in enumerate(formats))
     return tp, pp, ep, dp
 
 
-def _every(said: SplitNumbers, within: SplitBounds) -> Iterator[SplitNumbers]:
+def _every(formats: SplitNumbers, within: SplitBounds) -> Iterator[SplitNumbers]:
     """Legal splits whose stages and groups fit, with at most the set number of model copies."""
     dies = within.rows * within.cols
-    for ep, tp in product(_values("ep", within, said), _values("tp", within, said)):
+    for ep, tp in product(_values("ep", within, formats), _values("tp", within, formats)):
         for pp in range(1, min(within.units, dies // max(ep, tp)) + 1) if ep == 1 or ep % tp == 0 else ():
-            one = tp, pp, ep, min(said[3], dies // (pp * max(ep, tp)))
-            if is_legal(one, within):
-                yield one
+            parallel_split = tp, pp, ep, min(formats[3], dies // (pp * max(ep, tp)))
+            if is_legal(parallel_split, within):
+                yield parallel_split
 
 
-def _apart(said: SplitNumbers, other: SplitNumbers) -> float:
+def _apart(formats: SplitNumbers, other: SplitNumbers) -> float:
     """How far two splits are from each other: in doublings."""
-    return sum(abs(log2(max(value, 1) / max(old, 1))) for value, old in zip(other, said, strict=True))
+    return sum(abs(log2(max(value, 1) / max(old, 1))) for value, old in zip(other, formats, strict=True))

@@ -183,31 +183,31 @@ class IterationWork(NamedTuple):
         at = replace(at, pairs=per_reach(model, pairs), positions=per_reach(model, positions))
         if self.phase == "decode":
             return at
-        beside = [per_reach(model, lambda reach, of=of: 1.0 * of(reach)) for of in (decoded, scored)]  # type: ignore[misc]
+        beside = [per_reach(model, lambda reach, count=count: 1.0 * count(reach)) for count in (decoded, scored)]  # type: ignore[misc]
         return replace(at, decoded=beside[0], scored=beside[1])
 
     def _attend(self) -> RequestsOfReach:
         if not self.attends:
             return no_requests
-        some = []
+        attends = []
         if np.any(self.prompts):
-            some.append(chunk_requests(self.model, self.prompts, self.own, self.own + self.past))
+            attends.append(chunk_requests(self.model, self.prompts, self.own, self.own + self.past))
         if np.any(self.decodes):
-            some.append(newest_token_requests(self.model, self.decodes, self.context, self.guesses))
-        return lambda reach: [one for attend in some for one in attend(reach)]
+            attends.append(newest_token_requests(self.model, self.decodes, self.context, self.guesses))
+        return lambda reach: [request for attend in attends for request in attend(reach)]
 
 
-def stack_iterations(some: Sequence[IterationWork]) -> IterationWork:
+def stack_iterations(work: Sequence[IterationWork]) -> IterationWork:
     """Iterations of one structure as one, with counts of shape (iterations, 1).
 
     Counts that no iteration has stay numbers.
     """
 
     def column(name: str) -> Any:
-        values = [getattr(one, name) for one in some]
+        values = [getattr(work, name) for work in work]
         return np.array(values, float)[:, None] if any(values) else values[0]
 
     sent: dict[Any, int] = {}
-    which = np.array([sent.setdefault(one.sent, len(sent)) for one in some])[:, None]
+    which = np.array([sent.setdefault(work.sent, len(sent)) for work in work])[:, None]
     counts = {name: column(name) for name in ("prompts", "own", "past", "decodes", "context", "mean")}
-    return some[0]._replace(**counts, sent=some[0].sent if len(sent) == 1 else ExchangeVariants(tuple(sent), which))
+    return work[0]._replace(**counts, sent=work[0].sent if len(sent) == 1 else ExchangeVariants(tuple(sent), which))

@@ -111,12 +111,14 @@ def die_split(plan: MultiDiePlan, dies: DieGrid, requests: int = 0, *, prompts: 
     if attention:
         halves = int(getattr(plan, "pingpong", None) or DEFAULT_PINGPONG)
     near = plan.all_to_all == "nearest_replica" and tp > 1 and ep > 1
-    said = int(plan.microbatches)
-    found = DieSplit(tp, pp, ep, dp, group, redundant, said or pp, halves, attention, int(plan.experts.shared_copies), near)
-    if said or not requests:
-        return found
-    of_copy = ceil_div(requests, dp * found.copies * halves)
-    return found._replace(batches=int(of_copy if prompts else micro_batch_counts(of_copy, pp)[0]))
+    microbatches = int(plan.microbatches)
+    die_split = DieSplit(
+        tp, pp, ep, dp, group, redundant, microbatches or pp, halves, attention, int(plan.experts.shared_copies), near
+    )
+    if microbatches or not requests:
+        return die_split
+    of_copy = ceil_div(requests, dp * die_split.copies * halves)
+    return die_split._replace(batches=int(of_copy if prompts else micro_batch_counts(of_copy, pp)[0]))
 
 
 def placed_experts(experts: ExpertLayers, redundant: int, shared: int) -> int:
@@ -131,13 +133,13 @@ def largest_replica_share(case: BatchCase, slots: int) -> BatchCase:
     >>> largest_replica_share(BatchCase("", None, ((4, 100, 10), (5, 50, 10))), 3).requests
     ((2, 100, 10), (1, 50, 10))
     """
-    found, start = [], 0
+    requests, start = [], 0
     for count, prompt, output in sorted(case.requests, key=lambda request: -request[1] - request[2]):
         end = start + count
         mine = ceil_div(end, slots) - ceil_div(start, slots)  # turns of the first slot among these
-        found += [(int(mine), prompt, output)] if mine else []
+        requests += [(int(mine), prompt, output)] if mine else []
         start = end
-    return replace(case, label="", requests=tuple(found))  # what a slot does is known, whatever it is called
+    return replace(case, label="", requests=tuple(requests))  # what a slot does is known, whatever it is called
 
 
 EMBEDDING, DENSE, SPARSE, DRAFT, HEAD = "embedding", "dense layer", "MoE layer", "MTP module", "head"
@@ -229,68 +231,73 @@ class DieContext(NamedTuple):
     whole: Callable[..., Segment] = with_router_operators
 
 
-def micro_batch_passes(asked: ReplicaWork, of: DieSplit, on: DieContext) -> list[MicroBatchPass]:
+def micro_batch_passes(work: ReplicaWork, die_split: DieSplit, context: DieContext) -> list[MicroBatchPass]:
     """Micro-batches of the work of one attention replica, step by step."""
-    return [_pass(turn, of, on) for turn in asked.turns()]
+    return [_pass(turn, die_split, context) for turn in work.turns()]
 
 
-def _pass(turn: ReplicaStep, of: DieSplit, on: DieContext) -> MicroBatchPass:
+def _pass(turn: ReplicaStep, die_split: DieSplit, context: DieContext) -> MicroBatchPass:
     at, attend = turn.at, turn.attend
-    model, nbytes = on.model, on.itemsize * on.model.hidden
+    model, nbytes = context.model, context.itemsize * context.model.hidden
     graph = tuple(common_segment(part) if attend is no_requests else part for part in transformer_segments(model, at))
-    asked = {(part.name, one.name): useful_flop(one) / of.tp for part in graph for one in part.operators}
-    for key, flop in list(asked.items()) if of.shared and of.ep > 1 else ():
+    flop_by_operator = {
+        (part.name, operator.name): useful_flop(operator) / die_split.tp for part in graph for operator in part.operators
+    }
+    for key, flop in list(flop_by_operator.items()) if die_split.shared and die_split.ep > 1 else ():
         if key[1] in SHARED_EXPERT_OPERATORS:  # done where experts are
-            asked[key[0], f"experts_{key[1].removeprefix('shared_')}"] += flop
-    parts = {part.name: segment_on_die(on.whole(model, part), of.tp) for part in graph}
+            flop_by_operator[key[0], f"experts_{key[1].removeprefix('shared_')}"] += flop
+    parts = {part.name: segment_on_die(context.whole(model, part), die_split.tp) for part in graph}
     rows: Any = 0.0
-    for name in parts if model.experts is not None and of.ep > 1 and not of.attention else ():
+    for name in parts if model.experts is not None and die_split.ep > 1 and not die_split.attention else ():
         if name.startswith(MOE):
-            parts[name], rows = _experts(on, turn, of, name)
+            parts[name], rows = _experts(context, turn, die_split, name)
     across: dict[str, DisaggregatedFfn] = {}
-    for part in graph if of.attention else ():
+    for part in graph if die_split.attention else ():
         if part.kind == FEEDING:
-            across[part.name] = disaggregated_ffn(on, turn, of, part, asked)
+            across[part.name] = disaggregated_ffn(context, turn, die_split, part, flop_by_operator)
             rows = maximum(rows, across[part.name].rows)
 
     @cache  # layers of two kinds may have the same attention
-    def block(name: str, some: tuple[str, ...] = ()) -> CallBlock:
-        mine = tuple(one for one in parts[name].operators if not some or one.name in some)
+    def block(name: str, operator_names: tuple[str, ...] = ()) -> CallBlock:
+        mine = tuple(operator for operator in parts[name].operators if not operator_names or operator.name in operator_names)
         part = replace(parts[name], times=1, operators=mine)
-        covered = on.cover(part, attend if part.kind == MIXING else no_requests)
-        calls = (call._replace(flop=sum(asked.get((name, one), 0.0) for one in call.operators)) for call in covered.calls)
+        covered = context.cover(part, attend if part.kind == MIXING else no_requests)
+        calls = (
+            call._replace(flop=sum(flop_by_operator.get((name, operator), 0.0) for operator in call.operators))
+            for call in covered.calls
+        )
         return covered._replace(calls=tuple(calls))  # useful work is that of the graph, whoever has most of it
 
-    def one(name: str) -> UnitCalls:
+    def operator(name: str) -> UnitCalls:
         return [block(name)]
 
     def summed(name: str) -> UnitCalls:
-        return [DieExchange(name, "allreduce", at.tokens * nbytes)] if of.tp > 1 else []
+        return [DieExchange(name, "allreduce", at.tokens * nbytes)] if die_split.tp > 1 else []
 
     @cache
     def layer(mixes: str, feeds: str) -> UnitCalls:
-        if feeds and of.attention:
-            return (one(mixes) if mixes else []) + across[feeds].steps
-        found = one(mixes) if mixes else []
-        routed = feeds.startswith(MOE) and of.ep > 1
+        if feeds and die_split.attention:
+            return (operator(mixes) if mixes else []) + across[feeds].steps
+        calls = operator(mixes) if mixes else []
+        routed = feeds.startswith(MOE) and die_split.ep > 1
         if mixes and not routed and not (parts[mixes].joined and feeds):
-            found = found + summed(f"{mixes} sums")
+            calls = calls + summed(f"{mixes} sums")
         if routed:
-            return found + _routed(parts[feeds], block, turn, on, of)
-        return found + one(feeds) + summed(f"{feeds} sums") if feeds else found
+            return calls + _routed(parts[feeds], block, turn, context, die_split)
+        return calls + operator(feeds) + summed(f"{feeds} sums") if feeds else calls
 
     def beyond(feeds: str) -> tuple[CallBlock, ...]:
         return across[feeds].beyond if feeds in across else ()
 
-    units = [LayerUnit(EMBEDDING, one("embedding"), 1)]
+    units = [LayerUnit(EMBEDDING, operator("embedding"), 1)]
     units += [
         LayerUnit(layer_label(model, *names), layer(*names), times, beyond(names[1]))
         for names, times in equal_layer_runs(model)
     ]
-    head = one("head") + _chosen(at, of)
+    head = operator("head") + _chosen(at, die_split)
     if at.guesses:
         drafted = layer(*(part.name for part in mtp_layers(model)))
-        steps = drafted + one("mtp") + _chosen(at, of)
+        steps = drafted + operator("mtp") + _chosen(at, die_split)
         units.append(LayerUnit(DRAFT, steps, at.guesses, beyond(mtp_layers(model)[1].name)))
     units.append(LayerUnit(HEAD, head, 1))
     mine = [part for part in parts.values() if part.name not in across]
@@ -299,9 +306,9 @@ def _pass(turn: ReplicaStep, of: DieSplit, on: DieContext) -> MicroBatchPass:
         turn.times,
         tuple(units),
         at.tokens * nbytes,
-        left * on.itemsize,
-        rows * (on.itemsize + on.returned) * expert_input_width(model),
-        reduce(maximum, (of_part.held for of_part in across.values()), 0.0) * on.itemsize,
+        left * context.itemsize,
+        rows * (context.itemsize + context.returned) * expert_input_width(model),
+        reduce(maximum, (of_part.held for of_part in across.values()), 0.0) * context.itemsize,
     )
 
 
@@ -322,7 +329,7 @@ class DisaggregatedFfn(NamedTuple):
 
 
 def disaggregated_ffn(
-    on: DieContext, turn: ReplicaStep, of: DieSplit, part: Segment, asked: dict[tuple[str, str], Any]
+    context: DieContext, turn: ReplicaStep, die_split: DieSplit, part: Segment, flop_by_operator: dict[tuple[str, str], Any]
 ) -> DisaggregatedFfn:
     """A segment whose norm and router stay on attention dies, with FFN and experts on other dies.
 
@@ -332,78 +339,88 @@ def disaggregated_ffn(
     Args:
         on, turn, of: as they are.
         part: of one copy of attention.
-        asked: useful operations of each operator of a copy, a die of attention.
+        flop_by_operator: useful operations of each operator of a copy, a die of attention.
 
     Source:
         [zhu2025megascale] sections 3 and 4.1: experts on nodes of their own, and micro-batches between them and attention;
         [step3]: FFNs that are not routed on these as well.
     """
-    model, at, ep = on.model, turn.at, of.ep
-    every = turn.tokens * of.copies
-    near, there = (
-        on.whole(model, next(one for one in transformer_segments(model, replace(at, tokens=tokens)) if one.name == part.name))
-        for tokens in (1.0 * ceil_div(at.tokens, of.tp), 1.0 * ceil_div(every, ep))
+    model, at, ep = context.model, turn.at, die_split.ep
+    every = turn.tokens * die_split.copies
+    near, far_part = (
+        context.whole(
+            model,
+            next(
+                transformer_segment
+                for transformer_segment in transformer_segments(model, replace(at, tokens=tokens))
+                if transformer_segment.name == part.name
+            ),
+        )
+        for tokens in (1.0 * ceil_div(at.tokens, die_split.tp), 1.0 * ceil_div(every, ep))
     )
     routed = model.experts is not None and part.name.startswith(MOE)
     before, _, after = split_at_experts(near) if routed else (near.operators[:1], (), near.operators[1:])
-    stay = tuple(one for one in after if routed and not one.name.startswith("shared_"))
+    stay = tuple(operator for operator in after if routed and not operator.name.startswith("shared_"))
     rows: Any = 0.0
     placed = list[Operator]()
-    here = {one.name for one in (*before, *stay)}
-    for operator in there.operators:
-        if operator.name in here:
+    names = {operator.name for operator in (*before, *stay)}
+    for operator in far_part.operators:
+        if operator.name in names:
             continue
         if operator.name.startswith("experts_") and model.experts is not None:
-            most, read = busiest_core_load(model.experts, every, ep, of.redundant)
-            rows, stored = 1.0 * ceil_div(most, 1), float(ceil_div(model.experts.count + of.redundant, ep))
+            most, read = busiest_core_load(model.experts, every, ep, die_split.redundant)
+            rows, stored = 1.0 * ceil_div(most, 1), float(ceil_div(model.experts.count + die_split.redundant, ep))
             if isinstance(operator, MatMulOp):
                 operator = replace(operator, m=rows, copies=minimum(as_number(read), rows), stored=stored)
             elif isinstance(operator, ElementwiseOp):
                 operator = replace(operator, rows=rows)
         placed.append(operator)
-    far = replace(there, times=1, operators=tuple(placed))
+    far = replace(far_part, times=1, operators=tuple(placed))
 
     def block(of_part: Segment, share: float) -> CallBlock:
-        covered = on.cover(of_part, no_requests)
-        flop = (sum(share * asked.get((part.name, one), 0.0) for one in call.operators) for call in covered.calls)
+        covered = context.cover(of_part, no_requests)
+        flop = (
+            sum(share * flop_by_operator.get((part.name, operator), 0.0) for operator in call.operators)
+            for call in covered.calls
+        )
         return covered._replace(calls=tuple(call._replace(flop=n) for call, n in zip(covered.calls, flop, strict=True)))
 
-    once = float(len(placed) > len([one for one in placed if one.name.startswith("experts_")]))
+    once = float(len(placed) > len([operator for operator in placed if operator.name.startswith("experts_")]))
     copies = model.experts.top_k * expert_input_width(model) if routed and model.experts is not None else 0.0
-    tokens, width = at.tokens / of.tp, float(expert_input_width(model))
-    forth, taken = _across(turn, of, copies, once * model.hidden, model)
-    nbytes = at.tokens * model.hidden * on.itemsize
-    found: UnitCalls = [DieExchange("attention sums", "reduce_scatter", nbytes)] if of.tp > 1 else []
-    found.append(block(replace(near, times=1, operators=before), 1.0))
-    found.append(DieExchange("dispatch", "all_to_all", tokens * forth * on.itemsize, taken, each=width * on.itemsize))
+    tokens, width = at.tokens / die_split.tp, float(expert_input_width(model))
+    forth, taken = _across(turn, die_split, copies, once * model.hidden, model)
+    nbytes = at.tokens * model.hidden * context.itemsize
+    calls: UnitCalls = [DieExchange("attention sums", "reduce_scatter", nbytes)] if die_split.tp > 1 else []
+    calls.append(block(replace(near, times=1, operators=before), 1.0))
+    calls.append(DieExchange("dispatch", "all_to_all", tokens * forth * context.itemsize, taken, each=width * context.itemsize))
     back = _each(taken, np.transpose)
-    found.append(DieExchange("combine", "all_to_all", tokens * forth * on.returned, back, True, width * on.returned))
-    found += [block(replace(near, times=1, operators=stay), 1.0)] if stay else []
-    found += [DieExchange("tokens", "allgather", nbytes)] if of.tp > 1 else []
-    share = of.tp * every / at.tokens / ep  # of all that a group asks
-    return DisaggregatedFfn(found, (block(far, share),), rows, values_left(far) + 2.0 * far.rows * model.hidden)
+    calls.append(DieExchange("combine", "all_to_all", tokens * forth * context.returned, back, True, width * context.returned))
+    calls += [block(replace(near, times=1, operators=stay), 1.0)] if stay else []
+    calls += [DieExchange("tokens", "allgather", nbytes)] if die_split.tp > 1 else []
+    share = die_split.tp * every / at.tokens / ep  # of all that a group asks
+    return DisaggregatedFfn(calls, (block(far, share),), rows, values_left(far) + 2.0 * far.rows * model.hidden)
 
 
-def _across(turn: ReplicaStep, of: DieSplit, copies: float, once: float, model: Model) -> tuple[float, Any]:
+def _across(turn: ReplicaStep, die_split: DieSplit, copies: float, once: float, model: Model) -> tuple[float, Any]:
     """Values of a token that leave a die of attention, and which part of the fullest one's goes from each die to each."""
-    even, whole = np.full(of.ep, 1 / of.ep), copies + once
+    even, whole = np.full(die_split.ep, 1 / die_split.ep), copies + once
     shares = None
     if copies and model.experts is not None:
-        shares = rows_per_core(model.experts, turn.tokens * of.copies, of.ep, of.redundant)
+        shares = rows_per_core(model.experts, turn.tokens * die_split.copies, die_split.ep, die_split.redundant)
     taken = (copies * (even if shares is None else shares) + once * even) / whole
 
     def of_sent(sent: tuple[float, ...]) -> Array:
-        sends = np.repeat(sent, of.tp) if sent else np.ones(of.attention)
-        found = np.zeros((of.group, of.group))
-        found[: of.attention, of.attention :] = sends[:, None] * taken[None, :]
-        return found
+        sends = np.repeat(sent, die_split.tp) if sent else np.ones(die_split.attention)
+        found_sent = np.zeros((die_split.group, die_split.group))
+        found_sent[: die_split.attention, die_split.attention :] = sends[:, None] * taken[None, :]
+        return found_sent
 
     return whole, _each(turn.sent, of_sent)
 
 
-def _each(of: Any, made: Callable[[Any], Any]) -> Any:
+def _each(variants: Any, made: Callable[[Any], Any]) -> Any:
     """What is made of something, or of each of several."""
-    return of.of_each(made) if isinstance(of, ExchangeVariants) else made(of)
+    return variants.of_each(made) if isinstance(variants, ExchangeVariants) else made(variants)
 
 
 def equal_layer_runs(model: Model) -> list[tuple[tuple[str, str], int]]:
@@ -422,11 +439,11 @@ CANDIDATE_BYTES = 8.0
 """Bytes of a token and its score, of which each die that has columns of the head sends its best. [B]"""
 
 
-def _chosen(at: StepCounts, of: DieSplit) -> UnitCalls:
-    return [DieExchange("best tokens", "allgather", at.requests * CANDIDATE_BYTES)] if of.tp > 1 else []
+def _chosen(at: StepCounts, die_split: DieSplit) -> UnitCalls:
+    return [DieExchange("best tokens", "allgather", at.requests * CANDIDATE_BYTES)] if die_split.tp > 1 else []
 
 
-def _routed(part: Segment, block: Any, turn: ReplicaStep, on: DieContext, of: DieSplit) -> UnitCalls:
+def _routed(part: Segment, block: Any, turn: ReplicaStep, context: DieContext, die_split: DieSplit) -> UnitCalls:
     """A layer's experts on the dies of a group, around them what each die does with its own tokens.
 
     Args:
@@ -434,28 +451,31 @@ def _routed(part: Segment, block: Any, turn: ReplicaStep, on: DieContext, of: Di
         turn: of a copy of attention.
         on, of: what is computed, and how it is divided.
     """
-    experts_, tokens = on.model.experts, turn.at.tokens
+    experts_, tokens = context.model.experts, turn.at.tokens
     assert experts_ is not None
-    width = float(expert_input_width(on.model))
-    nbytes, copies = tokens * on.model.hidden * on.itemsize, tokens * width / of.tp * experts_per_token(experts_, of.shared)
+    width = float(expert_input_width(context.model))
+    nbytes, copies = (
+        tokens * context.model.hidden * context.itemsize,
+        tokens * width / die_split.tp * experts_per_token(experts_, die_split.shared),
+    )
     before, experts, after = split_at_experts(part)
-    found: UnitCalls = [DieExchange("attention sums", "reduce_scatter", nbytes)] if of.tp > 1 else []
-    taken = rows_per_core(experts_, turn.tokens * of.copies, of.ep, of.redundant, of.shared)
-    shares, back = (_each(turn.sent, partial(_shares, taken, of, back)) for back in (False, True))
-    found += [
+    calls: UnitCalls = [DieExchange("attention sums", "reduce_scatter", nbytes)] if die_split.tp > 1 else []
+    taken = rows_per_core(experts_, turn.tokens * die_split.copies, die_split.ep, die_split.redundant, die_split.shared)
+    shares, back = (_each(turn.sent, partial(_shares, taken, die_split, back)) for back in (False, True))
+    calls += [
         block(part.name, operator_names(before)),
-        *([DieExchange("tokens to all", "allgather", nbytes)] if of.near else []),
+        *([DieExchange("tokens to all", "allgather", nbytes)] if die_split.near else []),
     ]
-    found.append(DieExchange("dispatch", "all_to_all", copies * on.itemsize, shares, each=width * on.itemsize))
-    found.append(block(part.name, operator_names(experts)))
-    found.append(DieExchange("combine", "all_to_all", copies * on.returned, back, True, width * on.returned))
-    whole = tokens * on.model.hidden * on.returned
-    found += [DieExchange("sums of experts", "reduce_scatter", whole)] if of.near else []
-    found += [block(part.name, operator_names(after))] if after else []
-    return found + ([DieExchange("tokens", "allgather", nbytes)] if of.tp > 1 else [])
+    calls.append(DieExchange("dispatch", "all_to_all", copies * context.itemsize, shares, each=width * context.itemsize))
+    calls.append(block(part.name, operator_names(experts)))
+    calls.append(DieExchange("combine", "all_to_all", copies * context.returned, back, True, width * context.returned))
+    whole = tokens * context.model.hidden * context.returned
+    calls += [DieExchange("sums of experts", "reduce_scatter", whole)] if die_split.near else []
+    calls += [block(part.name, operator_names(after))] if after else []
+    return calls + ([DieExchange("tokens", "allgather", nbytes)] if die_split.tp > 1 else [])
 
 
-def _shares(taken: Array | None, of: DieSplit, back: bool, sent: tuple[float, ...]) -> Array | None:
+def _shares(taken: Array | None, die_split: DieSplit, back: bool, sent: tuple[float, ...]) -> Array | None:
     """What goes to each die of a group, or to each from each; back, what comes.
 
     Args:
@@ -463,48 +483,55 @@ def _shares(taken: Array | None, of: DieSplit, back: bool, sent: tuple[float, ..
         of, back: as they are.
         sent: by each copy, of what the fullest one sends, its dies alike; () where all send as much.
     """
-    shares = taken if taken is None or not back else np.repeat(taken[:, None], of.ep, axis=1)
+    shares = taken if taken is None or not back else np.repeat(taken[:, None], die_split.ep, axis=1)
     if sent:
-        each, share = np.repeat(sent, of.tp), np.full(of.ep, 1 / of.ep) if taken is None else taken
+        each, share = np.repeat(sent, die_split.tp), np.full(die_split.ep, 1 / die_split.ep) if taken is None else taken
         shares = share[:, None] * each[None, :] if back else each[:, None] * share[None, :]
-    if not of.near:
+    if not die_split.near:
         return shares
-    return _near(None if shares is None else shares.T, of).T if back else _near(shares, of)
+    return _near(None if shares is None else shares.T, die_split).T if back else _near(shares, die_split)
 
 
-def _near(shares: Array | None, of: DieSplit) -> Array:
+def _near(shares: Array | None, die_split: DieSplit) -> Array:
     """What each die sends to each, shape (ep, ep): to its part of the group what all dies of its copy would have sent.
 
     Parts have one die of each copy; dies of a copy follow one another. Of all dies of a copy the same goes to a die.
     """
-    taken = np.full((of.ep, of.ep), 1 / of.ep) if shares is None else np.broadcast_to(shares, (of.ep, of.ep))
-    part = np.arange(of.ep) % of.tp
-    of_copy = taken.reshape(of.copies, of.tp, of.ep).sum(axis=1).repeat(of.tp, axis=0)
+    taken = (
+        np.full((die_split.ep, die_split.ep), 1 / die_split.ep)
+        if shares is None
+        else np.broadcast_to(shares, (die_split.ep, die_split.ep))
+    )
+    part = np.arange(die_split.ep) % die_split.tp
+    of_copy = taken.reshape(die_split.copies, die_split.tp, die_split.ep).sum(axis=1).repeat(die_split.tp, axis=0)
     return np.asarray(of_copy * (part[:, None] == part[None, :]))
 
 
-def _experts(on: DieContext, turn: ReplicaStep, of: DieSplit, name: str) -> tuple[Segment, Any]:
+def _experts(context: DieContext, turn: ReplicaStep, die_split: DieSplit, name: str) -> tuple[Segment, Any]:
     """The sparse part of a die, and rows at its experts, of the die that has most of them.
 
     Each die has its share of its copy's tokens; what is not of experts is whole on it.
     """
-    at, model, experts = turn.at, on.model, on.model.experts
+    at, model, experts = turn.at, context.model, context.model.experts
     assert experts is not None
-    tokens = 1.0 * ceil_div(at.tokens, of.tp)
+    tokens = 1.0 * ceil_div(at.tokens, die_split.tp)
     part = next(part for part in transformer_segments(model, replace(at, tokens=tokens)) if part.name == name)
-    rows, read = busiest_core_load(experts, turn.tokens * of.copies, of.ep, of.redundant, of.shared)
-    rows, stored = 1.0 * ceil_div(rows, 1), float(ceil_div(placed_experts(experts, of.redundant, of.shared), of.ep))
+    rows, read = busiest_core_load(experts, turn.tokens * die_split.copies, die_split.ep, die_split.redundant, die_split.shared)
+    rows, stored = (
+        1.0 * ceil_div(rows, 1),
+        float(ceil_div(placed_experts(experts, die_split.redundant, die_split.shared), die_split.ep)),
+    )
     placed: list[Operator] = []
     for operator in part.operators:
-        if of.shared and operator.name in SHARED_EXPERT_OPERATORS:
+        if die_split.shared and operator.name in SHARED_EXPERT_OPERATORS:
             continue
         if isinstance(operator, MatMulOp) and operator.name.startswith("experts_"):
             operator = replace(operator, m=rows, copies=minimum(as_number(read), rows), stored=stored)
         elif isinstance(operator, ElementwiseOp) and operator.name.startswith("experts_"):
             operator = replace(operator, rows=rows)
         placed.append(operator)
-    beside = experts.shared if of.shared else 0
-    return on.whole(model, replace(part, operators=tuple(placed)), beside), rows
+    beside = experts.shared if die_split.shared else 0
+    return context.whole(model, replace(part, operators=tuple(placed)), beside), rows
 
 
 SHARED_EXPERT_OPERATORS = ("shared_gate", "shared_up", "shared_activation", "shared_down")

@@ -107,30 +107,30 @@ def offered_partitions(plan: PipelinePlan) -> tuple[str, ...]:
 
 def operator_inputs(part: Segment) -> dict[str, tuple[str, ...]]:
     """Operators whose results each operator of a segment needs; experts also need the router's input."""
-    found = {of.name: tuple(need for need in of.needs if need != of.name) for of in part.operators}
-    inside = found.keys()
-    routers = {of.name for of in part.operators if isinstance(of, MatMulOp) and of.name == "router"}
-    for of in part.operators:
-        through = tuple(more for need in of.needs if need in routers for more in found[need])
-        found[of.name] = tuple(need for need in dict.fromkeys((*of.needs, *through)) if need in inside)
-    return found
+    inputs = {operator.name: tuple(need for need in operator.needs if need != operator.name) for operator in part.operators}
+    inside = inputs.keys()
+    routers = {operator.name for operator in part.operators if isinstance(operator, MatMulOp) and operator.name == "router"}
+    for operator in part.operators:
+        through = tuple(more for need in operator.needs if need in routers for more in inputs[need])
+        inputs[operator.name] = tuple(need for need in dict.fromkeys((*operator.needs, *through)) if need in inside)
+    return inputs
 
 
-def operator_partitions(of: Operator, allowed: Sequence[str], by: PartitionRules) -> tuple[tuple[int, str, str], ...]:
+def operator_partitions(operator: Operator, allowed: Sequence[str], by: PartitionRules) -> tuple[tuple[int, str, str], ...]:
     """Partitions of an operator: place in `DIVISIONS`, the layout that it needs, and the one it leaves."""
-    if isinstance(of, MatMulOp) and of.stored > 1 and by.whole:
-        some = (
-            (word, EXPERT_LAYOUTS[word][1:] if of.k.split else EXPERT_LAYOUTS[word][:2])
+    if isinstance(operator, MatMulOp) and operator.stored > 1 and by.whole:
+        options = (
+            (word, EXPERT_LAYOUTS[word][1:] if operator.k.split else EXPERT_LAYOUTS[word][:2])
             for word in ("mn", "k")
             if word in allowed
         )
-        return tuple((DIVISIONS.index(word), *layouts) for word, layouts in some)
-    if isinstance(of, MatMulOp):
+        return tuple((DIVISIONS.index(word), *layouts) for word, layouts in options)
+    if isinstance(operator, MatMulOp):
         return tuple((DIVISIONS.index(word), *PRODUCTS[word]) for word in allowed)
-    if isinstance(of, ElementwiseOp):
+    if isinstance(operator, ElementwiseOp):
         return tuple((ROWS, state, state) for state in DATA_LAYOUTS)
     own = "columns" if by.heads else "rows"
-    return ((HEADS if by.heads else ROWS, *(("rows", "all") if isinstance(of, IndexerOp) else (own, own))),)
+    return ((HEADS if by.heads else ROWS, *(("rows", "all") if isinstance(operator, IndexerOp) else (own, own))),)
 
 
 def uniform_partition(parts: Sequence[Segment], word: str, plan: PipelinePlan) -> PartitionChoice:
@@ -146,29 +146,29 @@ def uniform_partition(parts: Sequence[Segment], word: str, plan: PipelinePlan) -
         def bring(name: str, part: Segment = part, left: dict[str, str] = left) -> None:
             gathered[part.name, name], left[name] = True, "all"
 
-        for of in part.operators:
-            there = [left[need] for need in takes[of.name]] or [stream]
-            needs, leaves = layouts_of_partition(of, word, by, there)
-            free = by.apart and isinstance(of, AttentionOp)
-            for need in takes[of.name]:
+        for operator in part.operators:
+            streams = [left[need] for need in takes[operator.name]] or [stream]
+            needs, leaves = layouts_of_partition(operator, word, by, streams)
+            free = by.apart and isinstance(operator, AttentionOp)
+            for need in takes[operator.name]:
                 if not free and left[need] not in ACCEPTED_LAYOUTS[needs]:
                     bring(need)
-            gathered[part.name, of.name], cuts[part.name, of.name] = False, cut_index(leaves)
-            left[of.name] = "all" if free else leaves
+            gathered[part.name, operator.name], cuts[part.name, operator.name] = False, cut_index(leaves)
+            left[operator.name] = "all" if free else leaves
         for name in left.keys() - {need for needs in takes.values() for need in needs}:
             if left[name] not in ACCEPTED_LAYOUTS[stream]:
                 bring(name)
     return PartitionChoice(dict.fromkeys(gathered, DIVISIONS.index(word)), gathered, cuts)
 
 
-def layouts_of_partition(of: Operator, word: str, by: PartitionRules, there: Sequence[str]) -> tuple[str, str]:
+def layouts_of_partition(operator: Operator, word: str, by: PartitionRules, streams: Sequence[str]) -> tuple[str, str]:
     """Layouts that an operator needs and leaves by a partition, from those of its inputs."""
-    if isinstance(of, ElementwiseOp):
-        state = next((one for one in there if all(other in ACCEPTED_LAYOUTS[one] for other in there)), there[0])
+    if isinstance(operator, ElementwiseOp):
+        state = next((stream for stream in streams if all(other in ACCEPTED_LAYOUTS[stream] for other in streams)), streams[0])
         return state, state
-    if isinstance(of, MatMulOp) and of.stored > 1 and by.whole and word != "k":
+    if isinstance(operator, MatMulOp) and operator.stored > 1 and by.whole and word != "k":
         word = "mn"
-    ((_, needs, leaves),) = operator_partitions(of, (word,), by)
+    ((_, needs, leaves),) = operator_partitions(operator, (word,), by)
     return needs, leaves
 
 
@@ -180,7 +180,7 @@ def cut_index(state: Any) -> Any:
 def partitioned_blocks(
     parts: Sequence[Segment],
     by_word: Mapping[str, Sequence[CallBlock]],
-    of: PartitionChoice,
+    choice: PartitionChoice,
     plan: PipelinePlan,
     itemsize: float,
 ) -> tuple[CallBlock, ...]:
@@ -189,35 +189,35 @@ def partitioned_blocks(
     Args:
         parts: of the step.
         by_word: its blocks with one partition for all, by word, but for what goes to all.
-        of: the partitions, leaves of shape (entries, designs) or numbers.
+        choice: the partitions, leaves of shape (entries, designs) or numbers.
         plan: where cores are.
         itemsize: of activations. [B]
     """
-    operators = {(part.name, one.name): (part, one) for part in parts for one in part.operators}
+    operators = {(part.name, operator.name): (part, operator) for part in parts for operator in part.operators}
     known: dict[int, tuple[KernelCall, ...]] = {}
 
     def together(block: int) -> tuple[KernelCall, ...]:
         calls = []
         for each in zip(*(by_word[word][block].calls for word in by_word), strict=True):
             name = each[0].part, each[0].name
-            calls.append(_call(each, tuple(by_word), of.words[name]))
-            if each[0].operators and np.any(of.gathered[name]):
-                exchange = gather_exchange(*operators[name], plan, itemsize, of.cuts[name])
-                calls.append(gather_call(each[0], exchange._replace(times=of.gathered[name] * 1.0)))
+            calls.append(_call(each, tuple(by_word), choice.words[name]))
+            if each[0].operators and np.any(choice.gathered[name]):
+                exchange = gather_exchange(*operators[name], plan, itemsize, choice.cuts[name])
+                calls.append(gather_call(each[0], exchange._replace(times=choice.gathered[name] * 1.0)))
         return tuple(calls)
 
-    found = []
+    blocks = []
     for number, block in enumerate(by_word[next(iter(by_word))]):
         calls = known.get(id(block.calls))
         if calls is None:
             calls = known[id(block.calls)] = together(number)
-        found.append(block._replace(calls=calls, alike=equal_call_index(calls), order=tuple(range(len(calls)))))
-    return tuple(found)
+        blocks.append(block._replace(calls=calls, alike=equal_call_index(calls), order=tuple(range(len(calls)))))
+    return tuple(blocks)
 
 
-def gather_exchange(part: Segment, of: Operator, plan: PipelinePlan, itemsize: float, which: Any) -> GroupExchange:
+def gather_exchange(part: Segment, operator: Operator, plan: PipelinePlan, itemsize: float, which: Any) -> GroupExchange:
     """Allgather of a result of which each core has rows, columns or a block (`SLICE_LAYOUTS`)."""
-    rows, wide = _size(part, of)
+    rows, wide = _size(part, operator)
     rings, members = ring_grid(plan.placement, plan.tp, divided=True)
     slices = (
         ceil_div(rows, plan.tp) * wide,
@@ -227,49 +227,49 @@ def gather_exchange(part: Segment, of: Operator, plan: PipelinePlan, itemsize: f
     return GroupExchange(1.0, plan.placement, plan.tp, select_values(slices, _place(which)) * itemsize)
 
 
-def _size(part: Segment, of: Operator) -> tuple[Any, Any]:
+def _size(part: Segment, operator: Operator) -> tuple[Any, Any]:
     """Rows and columns of what an operator leaves; each core adds up what experts make of its tokens."""
-    if isinstance(of, MatMulOp):
-        return part.rows if of.stored > 1 and not of.n.split else of.m, dim_width(of.n)
-    if isinstance(of, AttentionOp):
-        return of.tokens, of.heads.units * of.v_dim
-    if isinstance(of, RecurrenceOp):
-        return of.tokens, of.heads.units * of.value_dim
-    if isinstance(of, IndexerOp):
-        return of.tokens, of.top // of.block
-    if of.name in ROTATIONS:
-        operators = {one.name: one for one in part.operators}
-        return of.rows, sum(_size(part, operators[need])[1] for need in of.needs)
-    return of.rows, dim_width(of.dim)
+    if isinstance(operator, MatMulOp):
+        return part.rows if operator.stored > 1 and not operator.n.split else operator.m, dim_width(operator.n)
+    if isinstance(operator, AttentionOp):
+        return operator.tokens, operator.heads.units * operator.v_dim
+    if isinstance(operator, RecurrenceOp):
+        return operator.tokens, operator.heads.units * operator.value_dim
+    if isinstance(operator, IndexerOp):
+        return operator.tokens, operator.top // operator.block
+    if operator.name in ROTATIONS:
+        operators = {operator.name: operator for operator in part.operators}
+        return operator.rows, sum(_size(part, operators[need])[1] for need in operator.needs)
+    return operator.rows, dim_width(operator.dim)
 
 
 def _call(each: Sequence[KernelCall], offered: tuple[str, ...], which: Any) -> KernelCall:
     """Of the calls of an operator by the partitions that are offered, the one that is chosen, or all of them in one."""
     which = _place(which)
     words = [DIVISIONS[word] for word in np.unique(which)]
-    some: list[KernelCall] = [each[offered.index(word)] for word in words]
-    group = some[0].group
+    kernel_calls: list[KernelCall] = [each[offered.index(word)] for word in words]
+    group = kernel_calls[0].group
     if group is not None:
         k = each[offered.index("k")].group
         assert k is not None
         places = which if len(words) == 1 else np.searchsorted([DIVISIONS.index(word) for word in words], which)
         group = group_with_partitions(k, tuple(words), places)
-    if len(some) == 1:
-        return some[0]._replace(group=group)
-    exchange = [call.exchange for call in some]
-    there = next((one for one in exchange if one is not None), None)
-    if there is not None:
-        exchange = [there._replace(times=0.0) if one is None else one for one in exchange]
-    plain = [call._replace(group=None, exchange=one) for call, one in zip(some, exchange, strict=True)]
-    one: KernelCall = select_values(plain, np.searchsorted([DIVISIONS.index(word) for word in words], which))
-    found: KernelCall = one._replace(group=group)
-    return found
+    if len(kernel_calls) == 1:
+        return kernel_calls[0]._replace(group=group)
+    exchange = [call.exchange for call in kernel_calls]
+    kernel_call = next((call for call in exchange if call is not None), None)
+    if kernel_call is not None:
+        exchange = [kernel_call._replace(times=0.0) if call is None else call for call in exchange]
+    plain = [call._replace(group=None, exchange=exchange) for call, exchange in zip(kernel_calls, exchange, strict=True)]
+    single_kernel_call: KernelCall = select_values(plain, np.searchsorted([DIVISIONS.index(word) for word in words], which))
+    found_kernel_call: KernelCall = single_kernel_call._replace(group=group)
+    return found_kernel_call
 
 
-def gather_call(after: KernelCall, of: GroupExchange) -> KernelCall:
+def gather_call(after: KernelCall, exchange: GroupExchange) -> KernelCall:
     """Call that gathers the result of another call on all cores."""
-    sent = of.times * (of.cores - 1) * of.nbytes * of.cores
-    return KernelCall(after.part, f"{after.name} to all", (after.name,), after.rows, after.shape, exchange=of, sent=sent)
+    sent = exchange.times * (exchange.cores - 1) * exchange.nbytes * exchange.cores
+    return KernelCall(after.part, f"{after.name} to all", (after.name,), after.rows, after.shape, exchange=exchange, sent=sent)
 
 
 def is_gather_call(call: KernelCall) -> bool:

@@ -44,45 +44,46 @@ def partition_cost_factors(
     """
     kinds = {part.name: part.kind or part.name for part in parts}
     follows: dict[str, set[str]] = {}
-    for one, then in pairwise(order):
-        follows.setdefault(one, set()).add(kinds[then])
+    for stream, then in pairwise(order):
+        follows.setdefault(stream, set()).add(kinds[then])
     streams = {kind: _stream(kind) for kind in dict.fromkeys(kinds.values())}
     yield from (CostFactor((name,), np.zeros(len(RESIDUAL_LAYOUTS))) for name in streams.values())
     for part in parts:
         takes = operator_inputs(part)
         needed = {need for needs in takes.values() for need in needs}
-        for of in part.operators:
-            some = operator_partitions(of, allowed, by)
-            free = by.apart and isinstance(of, AttentionOp)
-            here, left = _variable(part.name, of.name), _left(part.name, of.name)
-            yield CostFactor((here,), _column([seconds[part.name, of.name][word] for word, _, _ in some]))
-            yield CostFactor((here, left), _leaving(some, gather[part.name, of.name], free=free))
+        for operator in part.operators:
+            partitions = operator_partitions(operator, allowed, by)
+            free = by.apart and isinstance(operator, AttentionOp)
+            variable, left = _variable(part.name, operator.name), _left(part.name, operator.name)
+            yield CostFactor((variable,), _column([seconds[part.name, operator.name][word] for word, _, _ in partitions]))
+            yield CostFactor((variable, left), _leaving(partitions, gather[part.name, operator.name], free=free))
             if not free:
-                for need in takes[of.name]:
+                for need in takes[operator.name]:
                     yield CostFactor(
-                        (_left(part.name, need), here), _finding(DATA_LAYOUTS, tuple(needs for _, needs, _ in some))
+                        (_left(part.name, need), variable), _finding(DATA_LAYOUTS, tuple(needs for _, needs, _ in partitions))
                     )
-                if not takes[of.name]:
+                if not takes[operator.name]:
                     yield CostFactor(
-                        (streams[kinds[part.name]], here), _finding(RESIDUAL_LAYOUTS, tuple(needs for _, needs, _ in some))
+                        (streams[kinds[part.name]], variable),
+                        _finding(RESIDUAL_LAYOUTS, tuple(needs for _, needs, _ in partitions)),
                     )
-            if of.name not in needed:
+            if operator.name not in needed:
                 for kind in sorted(follows.get(part.name, ())):
                     yield CostFactor((left, streams[kind]), _finding(DATA_LAYOUTS, RESIDUAL_LAYOUTS))
 
 
 def partition_choice(
-    parts: Sequence[Segment], allowed: Sequence[str], found: Mapping[str, Array], by: PartitionRules
+    parts: Sequence[Segment], allowed: Sequence[str], choices: Mapping[str, Array], by: PartitionRules
 ) -> PartitionChoice:
     """Partition choice from an assignment of the variables of `partition_cost_factors`."""
     words, gathered, cuts = {}, {}, {}
     for part in parts:
-        for of in part.operators:
-            some = operator_partitions(of, allowed, by)
-            which, left = found[_variable(part.name, of.name)], found[_left(part.name, of.name)]
-            leaves = np.array([DATA_LAYOUTS.index(state) for _, _, state in some])[which]
-            name = part.name, of.name
-            words[name] = np.array([word for word, _, _ in some])[which]
+        for operator in part.operators:
+            partitions = operator_partitions(operator, allowed, by)
+            which, left = choices[_variable(part.name, operator.name)], choices[_left(part.name, operator.name)]
+            leaves = np.array([DATA_LAYOUTS.index(state) for _, _, state in partitions])[which]
+            name = part.name, operator.name
+            words[name] = np.array([word for word, _, _ in partitions])[which]
             gathered[name] = (left == DATA_LAYOUTS.index("all")) & (leaves != DATA_LAYOUTS.index("all"))
             cuts[name] = np.array([cut_index(state) for state in DATA_LAYOUTS])[leaves]
     return PartitionChoice(words, gathered, cuts)
@@ -92,12 +93,13 @@ def _column(values: Sequence[Any]) -> Array:
     return np.stack(np.broadcast_arrays(*(np.asarray(value, float) for value in values)))
 
 
-def _leaving(some: Sequence[tuple[int, str, str]], gather: Mapping[int, Any], *, free: bool) -> Array:
+def _leaving(operator_partitions: Sequence[tuple[int, str, str]], gather: Mapping[int, Any], *, free: bool) -> Array:
     """By how an operator is divided and what others find of it: nothing, the way to all, or what cannot be."""
     costs = np.full(
-        (len(some), len(DATA_LAYOUTS), *np.broadcast_shapes(*(np.shape(value) for value in gather.values()))), np.inf
+        (len(operator_partitions), len(DATA_LAYOUTS), *np.broadcast_shapes(*(np.shape(value) for value in gather.values()))),
+        np.inf,
     )
-    for row, (_, _, leaves) in zip(costs, some, strict=True):
+    for row, (_, _, leaves) in zip(costs, operator_partitions, strict=True):
         if free:
             row[EVERYWHERE] = 0.0
         elif leaves != "dealt":
@@ -107,9 +109,9 @@ def _leaving(some: Sequence[tuple[int, str, str]], gather: Mapping[int, Any], *,
 
 
 @lru_cache(maxsize=256)
-def _finding(there: tuple[str, ...], needs: tuple[str, ...]) -> Array:
+def _finding(layouts: tuple[str, ...], needs: tuple[str, ...]) -> Array:
     """By what there is and what is needed: nothing, or what cannot be."""
-    return np.array([[0.0 if one in ACCEPTED_LAYOUTS[need] else np.inf for need in needs] for one in there])
+    return np.array([[0.0 if layout in ACCEPTED_LAYOUTS[need] else np.inf for need in needs] for layout in layouts])
 
 
 def _variable(part: str, operator: str) -> str:

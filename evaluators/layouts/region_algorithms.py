@@ -31,9 +31,9 @@ def refuse_unknown_algorithms(phase: str, plan: RegionPlan) -> None:
         DesignError: one that is not registered.
     """
     words = {word: getattr(plan, word) or plan.gemm for word in ("gemm", "gemm_attention", "gemm_ffn")}
-    for word, said in {**words, "gemv": plan.gemv}.items():
-        if said != AUTO:
-            choose_option(GEMV if word == "gemv" else GEMM, said, f"mapping.{phase}.{word}")
+    for word, name in {**words, "gemv": plan.gemv}.items():
+        if name != AUTO:
+            choose_option(GEMV if word == "gemv" else GEMM, name, f"mapping.{phase}.{word}")
 
 
 def is_left_open(plan: RegionPlan) -> bool:
@@ -44,7 +44,10 @@ def is_left_open(plan: RegionPlan) -> bool:
 def region_candidates(chip: Chip, plan: RegionPlan, mesh: CoreMesh) -> dict[str, tuple[AlgorithmCandidate, ...]]:
     """Candidate algorithms of a region's kernels, by kind."""
     return {
-        kind: tuple(AlgorithmCandidate(one.word, _fits(chip, mesh, one)) for one in _candidates(chip, plan, kind, AUTO, mesh))
+        kind: tuple(
+            AlgorithmCandidate(candidate.word, _fits(chip, mesh, candidate))
+            for candidate in _candidates(chip, plan, kind, AUTO, mesh)
+        )
         for kind in ("gemm", "gemv")
     }
 
@@ -57,8 +60,8 @@ def algorithm_needs(chip: Chip, plan: RegionPlan, phase: str, mesh: CoreMesh) ->
     kinds = {("gemv", plan.gemv)} | {
         ("gemm", gemm_algorithm(plan, part)) for part in ("attention", "ffn") if phase == "prefill"
     }
-    found = [_first_that_fits(chip, mesh, _candidates(chip, plan, kind, word, mesh)) for kind, word in kinds]
-    least, paths = (reduce(maximum, column) for column in zip(*found, strict=True))
+    needs = [_first_that_fits(chip, mesh, _candidates(chip, plan, kind, word, mesh)) for kind, word in kinds]
+    least, paths = (reduce(maximum, column) for column in zip(*needs, strict=True))
     return least, paths
 
 
@@ -67,20 +70,20 @@ def _candidates(chip: Chip, plan: RegionPlan, kind: str, word: str, mesh: CoreMe
     edge = 0 if chip.hbm is None else 1
     if kind == "gemm":
         words: tuple[str, ...] = gemms.GEMM_CANDIDATES if word == AUTO else (word,)
-        return [_Candidate(one, find_gemm(one).MIN_SIDE, find_gemm(one).concurrent_paths(mesh) + edge) for one in words]
+        return [_Candidate(word, find_gemm(word).MIN_SIDE, find_gemm(word).concurrent_paths(mesh) + edge) for word in words]
     words = gemvs.GEMV_CANDIDATES if word == AUTO else (word,)
-    each = [(one, plan.ktree_k if one == "ktree" else 1) for one in words]
-    return [_Candidate(one, least, find_gemv(one).concurrent_paths(mesh, plan.ktree_k) + edge) for one, least in each]
+    each = [(word, plan.ktree_k if word == "ktree" else 1) for word in words]
+    return [_Candidate(name, least, find_gemv(name).concurrent_paths(mesh, plan.ktree_k) + edge) for name, least in each]
 
 
-def _fits(chip: Chip, mesh: CoreMesh, of: _Candidate) -> Any:
+def _fits(chip: Chip, mesh: CoreMesh, candidate: _Candidate) -> Any:
     """Whether a region and the routers of a chip are large enough."""
-    return (of.least <= minimum(mesh.rows, mesh.cols)) & (of.paths <= chip.noc.routing_paths)
+    return (candidate.least <= minimum(mesh.rows, mesh.cols)) & (candidate.paths <= chip.noc.routing_paths)
 
 
-def _first_that_fits(chip: Chip, mesh: CoreMesh, some: list[_Candidate]) -> tuple[Any, Any]:
-    found = some[0].least, some[0].paths
-    for one in reversed(some):
-        fits = _fits(chip, mesh, one)
-        found = where(fits, one.least, found[0]), where(fits, one.paths, found[1])
-    return found
+def _first_that_fits(chip: Chip, mesh: CoreMesh, candidates: list[_Candidate]) -> tuple[Any, Any]:
+    needs = candidates[0].least, candidates[0].paths
+    for candidate in reversed(candidates):
+        fits = _fits(chip, mesh, candidate)
+        needs = where(fits, candidate.least, needs[0]), where(fits, candidate.paths, needs[1])
+    return needs

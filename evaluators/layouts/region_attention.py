@@ -41,53 +41,60 @@ from dse.space.mapping import BYTES_BY_FORMAT
 from dse.space.model import Model
 
 
-def prefill_attention_calls(part: Segment, of: AttentionOp, on: RegionContext, ring: dict[str, Any]) -> list[KernelCall]:
+def prefill_attention_calls(
+    part: Segment, operator: AttentionOp, context: RegionContext, ring: dict[str, Any]
+) -> list[KernelCall]:
     """Calls of a prompt's attention to itself, head by head on the columns that hold it.
 
     Args:
         part, of, on: what, and where.
         ring: the algorithm by which blocks of keys and values go round, an option of their products.
     """
-    found = _shared(part, of, on) if _one_for_all(on.model) else []
-    head, pairs = head_columns(_wide(of.heads, of.qk_dim), on.mesh.cols), 2.0 * of.heads.units * of.pairs
-    window = on.model.window or on.model.chunk
-    count, rows, queries, keys = window_segments(of.tokens, of.positions, window, on.mesh.rows, alone=bool(on.model.chunk))
-    keys = keys + compressed_entries(on.model, of.tokens)
+    calls = _shared(part, operator, context) if _one_for_all(context.model) else []
+    head, pairs = (
+        head_columns(_wide(operator.heads, operator.qk_dim), context.mesh.cols),
+        2.0 * operator.heads.units * operator.pairs,
+    )
+    window = context.model.window or context.model.chunk
+    count, rows, queries, keys = window_segments(
+        operator.tokens, operator.positions, window, context.mesh.rows, alone=bool(context.model.chunk)
+    )
+    keys = keys + compressed_entries(context.model, operator.tokens)
     on_head, side = CoreMesh(rows, head.cols), head.copies * count
-    before = GemmShape(maximum(keys - queries, ONCE), sum(kv_widths(on.model, on.mapping.kv_projection)), 1)
-    way: tuple[Any, ...] = (before, CoreMesh(on.mesh.cols, rows), {}, where(count > 1, ONCE, 0.0), count)
-    scores, values = GemmShape(queries, head.width, keys), GemmShape(queries, keys, _beside(head, of, on.mesh.cols))
+    before = GemmShape(maximum(keys - queries, ONCE), sum(kv_widths(context.model, context.mapping.kv_projection)), 1)
+    way: tuple[Any, ...] = (before, CoreMesh(context.mesh.cols, rows), {}, where(count > 1, ONCE, 0.0), count)
+    scores, values = GemmShape(queries, head.width, keys), GemmShape(queries, keys, _beside(head, operator, context.mesh.cols))
     first = MeshKernel(part.name, "scores", "gemm", "meshgemm_t", scores, on_head, ring, head.turns, side)
     last = MeshKernel(part.name, "values", "gemm", "meshgemm_v", values, on_head, ring, head.turns, side)
     softmax = GemmShape(queries * head.turns, keys, 1)
-    masked = 2.0 * of.heads.units * maximum(of.tokens * keys - of.pairs, 0.0)
+    masked = 2.0 * operator.heads.units * maximum(operator.tokens * keys - operator.pairs, 0.0)
     return [
-        *found,
-        *_past(part, of, on),
+        *calls,
+        *_past(part, operator, context),
         *([kernel_call(MeshKernel(part.name, "kv_window", "move", "transfer", *way))] if window else ()),
-        kernel_call(first, (), pairs * of.qk_dim, masked=masked * of.qk_dim),
+        kernel_call(first, (), pairs * operator.qk_dim, masked=masked * operator.qk_dim),
         *(
             [elementwise_call(part.name, "scores_tanh", "cap", softmax, on_head.turned, same=False, copies=side)]
-            if of.capped
+            if operator.capped
             else ()
         ),
-        kernel_call(MeshKernel(part.name, "softmax", "vector", "softmax", softmax, on_head.turned, on.line, ONCE, side)),
-        kernel_call(last, (of.name,), pairs * of.v_dim, masked=masked * of.v_dim),
+        kernel_call(MeshKernel(part.name, "softmax", "vector", "softmax", softmax, on_head.turned, context.line, ONCE, side)),
+        kernel_call(last, (operator.name,), pairs * operator.v_dim, masked=masked * operator.v_dim),
     ]
 
 
-def _past(part: Segment, of: AttentionOp, on: RegionContext) -> list[KernelCall]:
+def _past(part: Segment, operator: AttentionOp, context: RegionContext) -> list[KernelCall]:
     """What is cached before a prompt becomes what cores multiply, where it is none: keys and values, or the latent."""
-    wide = sum(kv_widths(on.model, "full")) if _one_for_all(on.model) else sum(_kv_sides(of, on))
-    shape = GemmShape(of.positions, wide, 1)
-    there = where(of.positions > 0, ONCE, 0.0)
-    return dequantize_calls(part.name, "kv_past", on.precision.kv, shape, on.mesh.turned, times=there, pieces=False)
+    wide = sum(kv_widths(context.model, "full")) if _one_for_all(context.model) else sum(_kv_sides(operator, context))
+    shape = GemmShape(operator.positions, wide, 1)
+    times = where(operator.positions > 0, ONCE, 0.0)
+    return dequantize_calls(part.name, "kv_past", context.precision.kv, shape, context.mesh.turned, times=times, pieces=False)
 
 
-def _kv_sides(of: AttentionOp, on: RegionContext) -> tuple[Any, Any]:
+def _kv_sides(operator: AttentionOp, context: RegionContext) -> tuple[Any, Any]:
     """Values of K, and of V, of a position that attention reads, as they are cached."""
-    heads = of.heads.units if on.mapping.kv_heads == "full" else of.kv_heads.units
-    return heads * of.qk_dim, heads * of.v_dim
+    heads = operator.heads.units if context.mapping.kv_heads == "full" else operator.kv_heads.units
+    return heads * operator.qk_dim, heads * operator.v_dim
 
 
 def _one_for_all(model: Model) -> bool:
@@ -95,11 +102,14 @@ def _one_for_all(model: Model) -> bool:
     return model.latent is not None or model.compressed is not None
 
 
-def _shared(part: Segment, of: AttentionOp, on: RegionContext) -> list[KernelCall]:
+def _shared(part: Segment, operator: AttentionOp, context: RegionContext) -> list[KernelCall]:
     """What all heads have of a position goes from its columns to all of its row: a latent, its rotated part, or a row."""
-    apart = on.model.latent is not None and of.kv_heads.units == of.heads.units
-    values = on.model.latent.rope_dim if on.model.latent is not None and apart else of.kv_dim
-    whole, count = CoreMesh(on.mesh.cols, on.mesh.rows), of.tokens + compressed_entries(on.model, of.tokens)
+    apart = context.model.latent is not None and operator.kv_heads.units == operator.heads.units
+    values = context.model.latent.rope_dim if context.model.latent is not None and apart else operator.kv_dim
+    whole, count = (
+        CoreMesh(context.mesh.cols, context.mesh.rows),
+        operator.tokens + compressed_entries(context.model, operator.tokens),
+    )
     return (
         [kernel_call(MeshKernel(part.name, "kv_all", "move", "dispatch", GemmShape(values, count, 1), whole, {}))]
         if values
@@ -124,86 +134,109 @@ def window_segments(tokens: Any, past: Any, window: int, rows: Any, *, alone: bo
     return count, rows // count, queries, minimum(tokens + past, queries + (0 if alone else window))
 
 
-def decode_attention_calls(part: Segment, of: AttentionOp, on: RegionContext) -> list[KernelCall]:
+def decode_attention_calls(part: Segment, operator: AttentionOp, context: RegionContext) -> list[KernelCall]:
     """Calls of attention of vectors to the KV cache; the fullest line of cores decides the time."""
-    if _one_for_all(on.model):
-        return _latent(part, of, on)
-    head, m, pairs = head_columns(_wide(of.heads, of.qk_dim), on.mesh.cols), of.tokens, 2.0 * of.heads.units * of.pairs
-    positions = _positions(of, on, on.mesh.rows)
-    new = stored_shape(on.precision.kv, m, sum(kv_widths(on.model, on.mapping.kv_heads)), on.mesh.cols)
+    if _one_for_all(context.model):
+        return _latent(part, operator, context)
+    head, m, pairs = (
+        head_columns(_wide(operator.heads, operator.qk_dim), context.mesh.cols),
+        operator.tokens,
+        2.0 * operator.heads.units * operator.pairs,
+    )
+    positions = _positions(operator, context, context.mesh.rows)
+    new = stored_shape(context.precision.kv, m, sum(kv_widths(context.model, context.mapping.kv_heads)), context.mesh.cols)
     softmax = GemmShape(m * head.turns, positions, 1)
-    on_head, word = CoreMesh(head.cols, on.mesh.rows), on.plan.gemv
-    queries, values = GemmShape(m * head.turns, head.width, positions), GemmShape(m, positions, of.heads.units * of.v_dim)
+    on_head, word = CoreMesh(head.cols, context.mesh.rows), context.plan.gemv
+    queries, values = (
+        GemmShape(m * head.turns, head.width, positions),
+        GemmShape(m, positions, operator.heads.units * operator.v_dim),
+    )
     shifted = (
         []
-        if on.model.kv_reused
-        else [kernel_call(MeshKernel(part.name, "kv_cache", "kv", on.mapping.kv_placement, new, on.mesh, {}))]
+        if context.model.kv_reused
+        else [kernel_call(MeshKernel(part.name, "kv_cache", "kv", context.mapping.kv_placement, new, context.mesh, {}))]
     )
-    k, v = (GemmShape(m * positions, wide, 1) for wide in _kv_sides(of, on))
-    said, over = on.precision.kv, on.mesh.turned
+    k, v = (GemmShape(m * positions, wide, 1) for wide in _kv_sides(operator, context))
+    kv, over = context.precision.kv, context.mesh.turned
     return [
         *shifted,
-        *dequantize_calls(part.name, "scores", said, k, over),
+        *dequantize_calls(part.name, "scores", kv, k, over),
         kernel_call(
-            MeshKernel(part.name, "scores", "gemv", word, queries, on_head, on.tree, ONCE, head.copies), (), pairs * of.qk_dim
+            MeshKernel(part.name, "scores", "gemv", word, queries, on_head, context.tree, ONCE, head.copies),
+            (),
+            pairs * operator.qk_dim,
         ),
-        *([elementwise_call(part.name, "scores_tanh", "cap", softmax, on.mesh)] if of.capped else ()),
-        kernel_call(MeshKernel(part.name, "softmax", "vector", "softmax", softmax, on.mesh, on.line)),
-        *dequantize_calls(part.name, "values", said, v, over),
-        kernel_call(MeshKernel(part.name, "values", "gemv", word, values, on.mesh, on.tree), (of.name,), pairs * of.v_dim),
+        *([elementwise_call(part.name, "scores_tanh", "cap", softmax, context.mesh)] if operator.capped else ()),
+        kernel_call(MeshKernel(part.name, "softmax", "vector", "softmax", softmax, context.mesh, context.line)),
+        *dequantize_calls(part.name, "values", kv, v, over),
+        kernel_call(
+            MeshKernel(part.name, "values", "gemv", word, values, context.mesh, context.tree),
+            (operator.name,),
+            pairs * operator.v_dim,
+        ),
     ]
 
 
-def _latent(part: Segment, of: AttentionOp, on: RegionContext) -> list[KernelCall]:
+def _latent(part: Segment, operator: AttentionOp, context: RegionContext) -> list[KernelCall]:
     """Absorbed queries of all heads meet the latent, positions of which lie over the columns.
 
     Every row has all scores of its positions, and takes the softmax of its share of the heads; the others' come back to it.
     """
-    m, heads, pairs = of.tokens, of.heads.units, 2.0 * of.heads.units * of.pairs
-    positions, word, rows = _positions(of, on, on.mesh.cols), on.plan.gemv, of.tokens * of.heads.units
-    queries, values = GemmShape(rows, of.qk_dim, positions), GemmShape(rows, positions, of.v_dim)
-    softmax, back, line = GemmShape(rows, positions, 1), on.mesh.turned, {**on.line, "replicated": False}
+    m, heads, pairs = operator.tokens, operator.heads.units, 2.0 * operator.heads.units * operator.pairs
+    positions, word, rows = (
+        _positions(operator, context, context.mesh.cols),
+        context.plan.gemv,
+        operator.tokens * operator.heads.units,
+    )
+    queries, values = GemmShape(rows, operator.qk_dim, positions), GemmShape(rows, positions, operator.v_dim)
+    softmax, back, line = GemmShape(rows, positions, 1), context.mesh.turned, {**context.line, "replicated": False}
     return [
-        columns_to_rows_call(part.name, "kv_turn", of.kv_dim, m, on),
+        columns_to_rows_call(part.name, "kv_turn", operator.kv_dim, m, context),
         kernel_call(
             MeshKernel(
                 part.name,
                 "kv_cache",
                 "kv",
-                on.mapping.kv_placement,
-                stored_shape(on.precision.kv, m, of.kv_dim, on.mesh.rows),
+                context.mapping.kv_placement,
+                stored_shape(context.precision.kv, m, operator.kv_dim, context.mesh.rows),
                 back,
                 {},
             )
         ),
-        *_entry(part, "kv", of.kv_dim, m, on.precision.kv, on),
-        kernel_call(MeshKernel(part.name, "q_all", "move", "dispatch", GemmShape(m * heads, of.qk_dim, 1), back, {})),
-        *dequantize_calls(part.name, "scores", on.precision.kv, GemmShape(m * positions, of.kv_dim, 1), on.mesh),
-        kernel_call(MeshKernel(part.name, "scores", "gemv", word, queries, on.mesh, on.tree), (), pairs * of.qk_dim),
-        *([elementwise_call(part.name, "scores_tanh", "cap", softmax, back, same=False)] if of.capped else ()),
+        *_entry(part, "kv", operator.kv_dim, m, context.precision.kv, context),
+        kernel_call(MeshKernel(part.name, "q_all", "move", "dispatch", GemmShape(m * heads, operator.qk_dim, 1), back, {})),
+        *dequantize_calls(
+            part.name, "scores", context.precision.kv, GemmShape(m * positions, operator.kv_dim, 1), context.mesh
+        ),
+        kernel_call(
+            MeshKernel(part.name, "scores", "gemv", word, queries, context.mesh, context.tree), (), pairs * operator.qk_dim
+        ),
+        *([elementwise_call(part.name, "scores_tanh", "cap", softmax, back, same=False)] if operator.capped else ()),
         kernel_call(MeshKernel(part.name, "softmax", "vector", "softmax", softmax, back, line)),
-        kernel_call(MeshKernel(part.name, "shares_all", "move", "dispatch", softmax, on.mesh, {})),
-        *dequantize_calls(part.name, "values", on.precision.kv, GemmShape(m * positions, of.v_dim, 1), on.mesh),
-        kernel_call(MeshKernel(part.name, "values", "gemv", word, values, back, on.tree), (of.name,), pairs * of.v_dim),
+        kernel_call(MeshKernel(part.name, "shares_all", "move", "dispatch", softmax, context.mesh, {})),
+        *dequantize_calls(part.name, "values", context.precision.kv, GemmShape(m * positions, operator.v_dim, 1), context.mesh),
+        kernel_call(
+            MeshKernel(part.name, "values", "gemv", word, values, back, context.tree), (operator.name,), pairs * operator.v_dim
+        ),
     ]
 
 
-def _entry(part: Segment, name: str, values: Any, rows: Any, word: str, on: RegionContext) -> list[KernelCall]:
+def _entry(part: Segment, name: str, values: Any, rows: Any, word: str, context: RegionContext) -> list[KernelCall]:
     """A compressed entry of each of some vectors' positions is kept, once in as many tokens as it stands for."""
-    said = on.model.compressed
-    if said is None or not said.ratio:
+    attention = context.model.compressed
+    if attention is None or not attention.ratio:
         return []
-    shape, often = GemmShape(rows, values, 1), 1.0 / said.ratio
+    shape, often = GemmShape(rows, values, 1), 1.0 / attention.ratio
     return [
-        kernel_call(MeshKernel(part.name, f"{name}_entry_turn", "move", "turn", shape, on.mesh, {}, often)),
+        kernel_call(MeshKernel(part.name, f"{name}_entry_turn", "move", "turn", shape, context.mesh, {}, often)),
         kernel_call(
             MeshKernel(
                 part.name,
                 f"{name}_entry",
                 "kv",
-                on.mapping.kv_placement,
-                stored_shape(word, rows, values, on.mesh.rows),
-                on.mesh.turned,
+                context.mapping.kv_placement,
+                stored_shape(word, rows, values, context.mesh.rows),
+                context.mesh.turned,
                 {},
                 often,
             )
@@ -211,96 +244,120 @@ def _entry(part: Segment, name: str, values: Any, rows: Any, word: str, on: Regi
     ]
 
 
-def per_head_product_calls(part: Segment, of: MatMulOp, on: RegionContext, ring: dict[str, Any]) -> list[KernelCall]:
+def per_head_product_calls(part: Segment, operator: MatMulOp, context: RegionContext, ring: dict[str, Any]) -> list[KernelCall]:
     """Calls of the products of heads with a matrix of each, on the columns that hold it.
 
     Of vectors, what is absorbed lies over the columns before and over the rows behind, for all heads at once where they come
     back. Of a prompt, weights lie as keys do, which takes no more steps than there are rows.
     """
-    one, flop, word = (
-        dim_width(of.n) // of.apart,
-        2.0 * of.m * dim_width(of.k) * dim_width(of.n),
-        weight_format(part, of, on.precision),
+    width, flop, word = (
+        dim_width(operator.n) // operator.apart,
+        2.0 * operator.m * dim_width(operator.k) * dim_width(operator.n),
+        weight_format(part, operator, context.precision),
     )
-    weights = dim_width(of.k) * dim_width(of.n) * BYTES_BY_FORMAT[word]
-    if on.vectors and "attention" in of.needs:
-        shape = GemmShape(of.m, dim_width(of.k), dim_width(of.n))
-        kernel = MeshKernel(part.name, of.name, "gemv", on.plan.gemv, shape, on.mesh, on.tree)
-        return product_with_dequantize(word, (dim_width(of.n), dim_width(of.k)), kernel_call(kernel, (of.name,), flop, weights))
-    head = head_columns(MatrixDim(of.apart, dim_width(of.k)), on.mesh.cols)
-    over = CoreMesh(head.cols, on.mesh.rows)
-    if on.vectors:
-        shape = GemmShape(of.m * head.turns, head.width, one)
-        kernel = MeshKernel(part.name, of.name, "gemv", on.plan.gemv, shape, over, on.tree, ONCE, head.copies)
-    else:
-        shape = GemmShape(of.m, head.width, one)
-        kernel = MeshKernel(part.name, of.name, "gemm", "meshgemm_t", shape, over.turned, ring, head.turns, head.copies)
-    each, made = GemmShape(one, head.width, 1), kernel_call(kernel, (of.name,), flop, weights)
-    how: dict[str, Any] = {"times": head.turns, "copies": head.copies, "pieces": on.vectors}
-    return fetch_before_product(dequantize_calls(part.name, of.name, word, each, over, weights=weights, **how), made)
-
-
-def indexer_calls(part: Segment, of: IndexerOp, on: RegionContext, ring: dict[str, Any]) -> list[KernelCall]:
-    """Calls of an indexer: scores, their sum over its heads, and the choice of the best positions."""
-    flop, past, word = 2.0 * of.pairs * of.heads * of.dim, of.positions, index_format(on.precision)
-    if on.vectors:
-        m = of.tokens
-        key = stored_shape(word, m, of.dim, on.mesh.rows)
-        own = on.model.compressed is None  # else keys are those of compressed entries
-        generated = on.generated if on.model.compressed is None else on.generated / maximum(on.model.compressed.ratio, 1)
-        positions = (
-            find_kv_method(on.mapping.kv_placement).fullest_row_tokens(of.pairs / m, generated, on.mesh.cols) * on.mesh.cols
+    weights = dim_width(operator.k) * dim_width(operator.n) * BYTES_BY_FORMAT[word]
+    if context.vectors and "attention" in operator.needs:
+        shape = GemmShape(operator.m, dim_width(operator.k), dim_width(operator.n))
+        kernel = MeshKernel(part.name, operator.name, "gemv", context.plan.gemv, shape, context.mesh, context.tree)
+        return product_with_dequantize(
+            word, (dim_width(operator.n), dim_width(operator.k)), kernel_call(kernel, (operator.name,), flop, weights)
         )
-        queries, back, sums = GemmShape(m * of.heads, of.dim, positions), on.mesh.turned, GemmShape(m, positions, 1)
+    head = head_columns(MatrixDim(operator.apart, dim_width(operator.k)), context.mesh.cols)
+    over = CoreMesh(head.cols, context.mesh.rows)
+    if context.vectors:
+        shape = GemmShape(operator.m * head.turns, head.width, width)
+        kernel = MeshKernel(part.name, operator.name, "gemv", context.plan.gemv, shape, over, context.tree, ONCE, head.copies)
+    else:
+        shape = GemmShape(operator.m, head.width, width)
+        kernel = MeshKernel(part.name, operator.name, "gemm", "meshgemm_t", shape, over.turned, ring, head.turns, head.copies)
+    each, made = GemmShape(width, head.width, 1), kernel_call(kernel, (operator.name,), flop, weights)
+    how: dict[str, Any] = {"times": head.turns, "copies": head.copies, "pieces": context.vectors}
+    return fetch_before_product(dequantize_calls(part.name, operator.name, word, each, over, weights=weights, **how), made)
+
+
+def indexer_calls(part: Segment, operator: IndexerOp, context: RegionContext, ring: dict[str, Any]) -> list[KernelCall]:
+    """Calls of an indexer: scores, their sum over its heads, and the choice of the best positions."""
+    flop, past, word = 2.0 * operator.pairs * operator.heads * operator.dim, operator.positions, index_format(context.precision)
+    if context.vectors:
+        m = operator.tokens
+        key = stored_shape(word, m, operator.dim, context.mesh.rows)
+        own = context.model.compressed is None  # else keys are those of compressed entries
+        generated = (
+            context.generated
+            if context.model.compressed is None
+            else context.generated / maximum(context.model.compressed.ratio, 1)
+        )
+        positions = (
+            find_kv_method(context.mapping.kv_placement).fullest_row_tokens(operator.pairs / m, generated, context.mesh.cols)
+            * context.mesh.cols
+        )
+        queries, back, sums = (
+            GemmShape(m * operator.heads, operator.dim, positions),
+            context.mesh.turned,
+            GemmShape(m, positions, 1),
+        )
         return [
-            columns_to_rows_call(part.name, "index_turn", of.dim, m * (of.heads + own), on),
-            *([kernel_call(MeshKernel(part.name, "index_cache", "kv", on.mapping.kv_placement, key, back, {}))] if own else ()),
-            *_entry(part, "index", of.dim, m, word, on),
-            *dequantize_calls(part.name, "index_scores", word, GemmShape(m * positions, of.dim, 1), on.mesh),
-            kernel_call(MeshKernel(part.name, "index_scores", "gemv", on.plan.gemv, queries, on.mesh, on.tree), (), flop),
-            elementwise_call(part.name, "index_sums", "rectify", GemmShape(m * of.heads, positions, 1), back),
-            kernel_call(MeshKernel(part.name, "choice", "vector", "choice", sums, back, on.line), (of.name,)),
-            *([] if _one_for_all(on.model) else [columns_to_rows_call(part.name, "picks_turn", positions, m, on)]),
+            columns_to_rows_call(part.name, "index_turn", operator.dim, m * (operator.heads + own), context),
+            *(
+                [kernel_call(MeshKernel(part.name, "index_cache", "kv", context.mapping.kv_placement, key, back, {}))]
+                if own
+                else ()
+            ),
+            *_entry(part, "index", operator.dim, m, word, context),
+            *dequantize_calls(part.name, "index_scores", word, GemmShape(m * positions, operator.dim, 1), context.mesh),
+            kernel_call(
+                MeshKernel(part.name, "index_scores", "gemv", context.plan.gemv, queries, context.mesh, context.tree), (), flop
+            ),
+            elementwise_call(part.name, "index_sums", "rectify", GemmShape(m * operator.heads, positions, 1), back),
+            kernel_call(MeshKernel(part.name, "choice", "vector", "choice", sums, back, context.line), (operator.name,)),
+            *([] if _one_for_all(context.model) else [columns_to_rows_call(part.name, "picks_turn", positions, m, context)]),
         ]
-    m, own = of.tokens, of.tokens if on.model.compressed is None else compressed_entries(on.model, of.tokens)
+    m, own = (
+        operator.tokens,
+        operator.tokens if context.model.compressed is None else compressed_entries(context.model, operator.tokens),
+    )
     keys = own + past
-    head = head_columns(MatrixDim(of.heads, of.dim), on.mesh.cols)
-    on_head, whole = CoreMesh(on.mesh.rows, head.cols), CoreMesh(on.mesh.cols, on.mesh.rows)
-    each, sums = GemmShape(m * head.turns, keys, 1), GemmShape(1, of.heads, m * keys)
-    across = CoreMesh(head.copies, on.mesh.rows * head.cols)
-    queries = GemmShape(m, of.dim, keys)
+    head = head_columns(MatrixDim(operator.heads, operator.dim), context.mesh.cols)
+    on_head, whole = CoreMesh(context.mesh.rows, head.cols), CoreMesh(context.mesh.cols, context.mesh.rows)
+    each, sums = GemmShape(m * head.turns, keys, 1), GemmShape(1, operator.heads, m * keys)
+    across = CoreMesh(head.copies, context.mesh.rows * head.cols)
+    queries = GemmShape(m, operator.dim, keys)
     kernel = MeshKernel(part.name, "index_scores", "gemm", "meshgemm_t", queries, on_head, ring, head.turns, head.copies)
-    there = where(past > 0, ONCE, 0.0)
+    times = where(past > 0, ONCE, 0.0)
     return [
-        *dequantize_calls(part.name, "index_past", word, GemmShape(past, of.dim, 1), on.mesh.turned, times=there, pieces=False),
-        kernel_call(MeshKernel(part.name, "index_all", "move", "dispatch", GemmShape(of.dim, own, 1), whole, {})),
-        kernel_call(kernel, (), flop, masked=2.0 * of.heads * of.dim * (m * keys - of.pairs)),
+        *dequantize_calls(
+            part.name, "index_past", word, GemmShape(past, operator.dim, 1), context.mesh.turned, times=times, pieces=False
+        ),
+        kernel_call(MeshKernel(part.name, "index_all", "move", "dispatch", GemmShape(operator.dim, own, 1), whole, {})),
+        kernel_call(kernel, (), flop, masked=2.0 * operator.heads * operator.dim * (m * keys - operator.pairs)),
         elementwise_call(part.name, "index_rectified", "rectify", each, on_head.turned, same=False, copies=head.copies),
-        kernel_call(MeshKernel(part.name, "index_sums", "gemv", on.plan.gemv, sums, across, on.tree)),
+        kernel_call(MeshKernel(part.name, "index_sums", "gemv", context.plan.gemv, sums, across, context.tree)),
         kernel_call(
-            MeshKernel(part.name, "choice", "vector", "choice", GemmShape(m, keys, 1), on_head.turned, on.line), (of.name,)
+            MeshKernel(part.name, "choice", "vector", "choice", GemmShape(m, keys, 1), on_head.turned, context.line),
+            (operator.name,),
         ),
     ]
 
 
-def _positions(of: AttentionOp, on: RegionContext, lines: Any) -> Any:
+def _positions(operator: AttentionOp, given_context: RegionContext, lines: Any) -> Any:
     """Positions that each query looks at, were all lines of cores as full as the one that has most; picks lie evenly."""
-    context = of.pairs / of.tokens
-    if of.picked:
+    context = operator.pairs / operator.tokens
+    if operator.picked:
         return ceil_div(context, lines) * lines
-    generated, said = on.generated, on.model.compressed
-    if on.model.window or on.model.chunk:
-        within = on.model.window if said is not None else context
+    generated, attention = given_context.generated, given_context.model.compressed
+    if given_context.model.window or given_context.model.chunk:
+        within = given_context.model.window if attention is not None else context
         generated = minimum(
-            minimum(generated, within) + (generated / said.ratio if said is not None and said.ratio else 0.0), context
+            minimum(generated, within) + (generated / attention.ratio if attention is not None and attention.ratio else 0.0),
+            context,
         )
-    return find_kv_method(on.mapping.kv_placement).fullest_row_tokens(context, generated, lines) * lines
+    return find_kv_method(given_context.mapping.kv_placement).fullest_row_tokens(context, generated, lines) * lines
 
 
 def _wide(heads: MatrixDim, wide: int) -> MatrixDim:
     return MatrixDim(heads.units, wide, heads.split)
 
 
-def _beside(head: HeadColumns, of: AttentionOp, cols: Any) -> Any:
+def _beside(head: HeadColumns, operator: AttentionOp, cols: Any) -> Any:
     """Width of a head's values on the columns of its keys."""
-    return head.cols * ceil_div(of.heads.units * of.v_dim, cols) / head.turns
+    return head.cols * ceil_div(operator.heads.units * operator.v_dim, cols) / head.turns

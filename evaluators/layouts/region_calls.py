@@ -22,8 +22,8 @@ from dse.space.parameter_counts import value_head_dim
 
 def gemm_algorithm(plan: RegionPlan, part: str) -> str:
     """Algorithm of the matrix products of a segment of a layer."""
-    said = plan.gemm_attention if part == "attention" else plan.gemm_ffn
-    return str(plan.gemm if said is None else said)
+    algorithm = plan.gemm_attention if part == "attention" else plan.gemm_ffn
+    return str(plan.gemm if algorithm is None else algorithm)
 
 
 class RegionContext(NamedTuple):
@@ -42,8 +42,8 @@ class RegionContext(NamedTuple):
     @property
     def precision(self) -> FormatPlan:
         """Number formats of stored tensors."""
-        found: FormatPlan = self.mapping.precision
-        return found
+        precision: FormatPlan = self.mapping.precision
+        return precision
 
     @property
     def same(self) -> dict[str, Any]:
@@ -68,13 +68,13 @@ class RegionContext(NamedTuple):
         """
         return self.mesh.turned if dim.split or not self.vectors else self.mesh
 
-    def columns(self, of: MatMulOp) -> MatrixDim:
+    def columns(self, operator: MatMulOp) -> MatrixDim:
         """Columns of a product as the region computes them. [-]"""
-        return product_columns(of, self.model, self.mapping.kv_projection)
+        return product_columns(operator, self.model, self.mapping.kv_projection)
 
 
 def kernel_call(
-    of: MeshKernel,
+    kernel: MeshKernel,
     operators: tuple[str, ...] = (),
     flop: Any = 0.0,
     weights: Any = None,
@@ -83,11 +83,12 @@ def kernel_call(
     repeated: Any = 0.0,
 ) -> KernelCall:
     """Call of a kernel that runs some operators and reads some bytes of weights."""
-    shape = (of.shape.m, of.shape.k, of.shape.n)
+    shape = (kernel.shape.m, kernel.shape.k, kernel.shape.n)
     reads = "" if weights is None else "weights"
     fetch = 0.0 if weights is None else weights
     return KernelCall(
-        of.part, of.name, (), of.shape.m, shape, kernel=of, flop=flop, operators=operators, reads=reads, fetch=fetch,
+        kernel.part, kernel.name, (), kernel.shape.m, shape, kernel=kernel, flop=flop, operators=operators, reads=reads,
+        fetch=fetch,
         masked=masked, repeated=repeated,
     )  # fmt: skip
 
@@ -153,12 +154,12 @@ def dequantize_calls(
     if not operations or not np.any(times):
         return []
     if pieces:
-        here = ceil_div(shape.m, mesh.cols)
+        block_rows = ceil_div(shape.m, mesh.cols)
         each = ceil_div(shape.k, mesh.rows)
-        turns = maximum(ceil_div(here, dequantize_piece(each) // each), 1)
-        shape, times = GemmShape(ceil_div(here, turns) * mesh.cols, shape.k, 1), times * turns
-    of = MeshKernel(part, f"{name}_expand", "vector", "expand", shape, mesh, {"operations": operations}, times, copies)
-    return [kernel_call(of, weights=weights)]
+        turns = maximum(ceil_div(block_rows, dequantize_piece(each) // each), 1)
+        shape, times = GemmShape(ceil_div(block_rows, turns) * mesh.cols, shape.k, 1), times * turns
+    kernel = MeshKernel(part, f"{name}_expand", "vector", "expand", shape, mesh, {"operations": operations}, times, copies)
+    return [kernel_call(kernel, weights=weights)]
 
 
 def product_with_dequantize(word: str, sides: tuple[Any, Any], made: KernelCall) -> list[KernelCall]:
@@ -169,11 +170,11 @@ def product_with_dequantize(word: str, sides: tuple[Any, Any], made: KernelCall)
         sides: vectors over the columns of the product's mesh, and values of each over its rows.
         made: the product.
     """
-    of = made.kernel
-    assert of is not None
-    how: dict[str, Any] = {"times": of.times, "copies": of.copies, "pieces": of.kind == "gemv"}
+    kernel = made.kernel
+    assert kernel is not None
+    how: dict[str, Any] = {"times": kernel.times, "copies": kernel.copies, "pieces": kernel.kind == "gemv"}
     return fetch_before_product(
-        dequantize_calls(of.part, of.name, word, GemmShape(*sides, 1), of.mesh, weights=made.fetch, **how), made
+        dequantize_calls(kernel.part, kernel.name, word, GemmShape(*sides, 1), kernel.mesh, weights=made.fetch, **how), made
     )
 
 
@@ -191,9 +192,9 @@ def stored_shape(word: str, rows: Any, values: Any, lines: Any) -> GemmShape:
     return GemmShape(rows, ceil_div(piece_bytes(word, ceil_div(values, lines)), BYTES_BY_FORMAT["fp16"]) * lines, 1)
 
 
-def columns_to_rows_call(part: str, name: str, values: Any, rows: Any, on: RegionContext) -> KernelCall:
+def columns_to_rows_call(part: str, name: str, values: Any, rows: Any, context: RegionContext) -> KernelCall:
     """Call that moves vectors from columns of cores to rows."""
-    return kernel_call(MeshKernel(part, name, "move", "turn", GemmShape(rows, values, 1), on.mesh, {}))
+    return kernel_call(MeshKernel(part, name, "move", "turn", GemmShape(rows, values, 1), context.mesh, {}))
 
 
 class HeadColumns(NamedTuple):
@@ -214,11 +215,11 @@ def head_columns(heads: MatrixDim, cols: Any) -> HeadColumns:
     return HeadColumns(group, wide, turns, heads.units / turns * maximum(heads.width / wide, 1.0))
 
 
-def product_columns(of: MatMulOp, model: Model, heads: str) -> MatrixDim:
+def product_columns(operator: MatMulOp, model: Model, heads: str) -> MatrixDim:
     """Columns of a product; those of K and V by an option of `KV_HEADS`. [-]"""
-    if of.name not in ("k_proj", "v_proj"):
-        return of.n
-    return MatrixDim(_kv_heads(model, heads), of.n.width)
+    if operator.name not in ("k_proj", "v_proj"):
+        return operator.n
+    return MatrixDim(_kv_heads(model, heads), operator.n.width)
 
 
 def kv_widths(model: Model, heads: str) -> tuple[int, int]:
@@ -239,8 +240,8 @@ def compressed_entries(model: Model, tokens: Any) -> Any:
     >>> compressed_entries(Said(compressed=Said(ratio=4)), 10), compressed_entries(Said(compressed=None), 10)
     (3, 0.0)
     """
-    said = model.compressed
-    return 0.0 if said is None or not said.ratio else ceil_div(tokens, said.ratio)
+    attention = model.compressed
+    return 0.0 if attention is None or not attention.ratio else ceil_div(tokens, attention.ratio)
 
 
 def _kv_heads(model: Model, heads: str) -> int:

@@ -83,8 +83,8 @@ def region_core_memory(
     """
     mesh = place.mesh
     layer, last, widest = _stored(model, mapping.kv_heads, not scores, mapping.precision)
-    tiles = [(_tile(one, mesh), count) for one, count in layer.items()]
-    weights = sum(of.nbytes * count for of, count in tiles)
+    tiles = [(_tile(matrix, mesh), count) for matrix, count in layer.items()]
+    weights = sum(matrix.nbytes * count for matrix, count in tiles)
     rest = maximum(place.all_layers - (place.count - 1) * place.layers, 0.0)
     rows = ceil_div(tokens, mesh.rows) if scores else tokens
     stream, wide = ceil_div(model.hidden, mesh.cols), ceil_div(widest, mesh.cols)
@@ -94,26 +94,31 @@ def region_core_memory(
         seen = 0.0 if scores or across is None else value_at_reach(across, kind.reach) / sequences
         matrix = maximum(matrix, _scores(kind.of, tokens, mesh) if scores else tokens * _scores_of_one(kind.of, seen, mesh))
         passing = maximum(passing, working_bytes(kind.of, tokens, mesh) if scores else 0.0)
-    second = reduce(maximum, (of.values for of, _ in tiles)) if scores else 0.0
+    second = reduce(maximum, (matrix.values for matrix, _ in tiles)) if scores else 0.0
     head_tile = _tile(last, mesh)
-    packed = [of for of in (*(of for of, _ in tiles), head_tile) if of.packed]
-    first = reduce(maximum, (of.values if scores else minimum(of.values, dequantize_piece(of.each)) for of in packed), 0.0)
+    packed = [matrix for matrix in (*(matrix for matrix, _ in tiles), head_tile) if matrix.packed]
+    first = reduce(
+        maximum, (matrix.values if scores else minimum(matrix.values, dequantize_piece(matrix.each)) for matrix in packed), 0.0
+    )
     first = maximum(first, _expanded(model, mapping, mesh, past, vectors=not scores))
     activations = VALUE * (rows * (2 * stream + wide) + matrix)
     buffers = VALUE * (second + first) + 4.0 * rows * maximum(wide, stream) + passing
 
-    wide_tile = reduce(maximum, (of.nbytes for of, _ in tiles))
+    wide_tile = reduce(maximum, (matrix.nbytes for matrix, _ in tiles))
 
     lines = cached, cached if scores or across is None else across
     each, kv = _cached(model, mapping, mesh, *lines, vectors=not scores)
     mixings = layers(model).mixings
-    states = sum((state_bytes(of.of, mesh) + conv_bytes(of.of, mesh, VALUE)) * of.times for of in mixings) / model.layers
+    states = (
+        sum((state_bytes(mixing.of, mesh) + conv_bytes(mixing.of, mesh, VALUE)) * mixing.times for mixing in mixings)
+        / model.layers
+    )
 
     def core(layers: Any, weights: Any, largest: Any) -> CoreMemory:
-        one = layers * states
+        per_sequence = layers * states
         return CoreMemory(
-            weights, layers * kv, activations, buffers, each * layers, largest, states=sequences * one,
-            per_sequence=one,
+            weights, layers * kv, activations, buffers, each * layers, largest, states=sequences * per_sequence,
+            per_sequence=per_sequence,
         )  # fmt: skip
 
     return (
@@ -133,45 +138,48 @@ class _Piece(NamedTuple):
     each: Any
 
 
-def _tile(of: "_Matrix", mesh: CoreMesh) -> _Piece:
-    k, n = ceil_div(of.over_rows, mesh.rows), ceil_div(of.over_cols, mesh.cols)
-    nbytes = piece_bytes(of.word, k, n) if of.along_rows else piece_bytes(of.word, n, k)
-    return _Piece(k * n, nbytes, FORMATS[of.word].expand > 0, k if of.along_rows else n)
+def _tile(matrix: "_Matrix", mesh: CoreMesh) -> _Piece:
+    k, n = ceil_div(matrix.over_rows, mesh.rows), ceil_div(matrix.over_cols, mesh.cols)
+    nbytes = piece_bytes(matrix.word, k, n) if matrix.along_rows else piece_bytes(matrix.word, n, k)
+    return _Piece(k * n, nbytes, FORMATS[matrix.word].expand > 0, k if matrix.along_rows else n)
 
 
-def _scores(of: Model, tokens: Any, mesh: CoreMesh) -> Any:
+def _scores(model: Model, tokens: Any, mesh: CoreMesh) -> Any:
     """Values of scores of a prompt that a core has at a time."""
-    if of.recurrence is not None:
+    if model.recurrence is not None:
         return 0.0
-    heads = [MatrixDim(of.heads, _qk_dim(of)), *(() if of.indexer is None else (MatrixDim(of.indexer.heads, of.indexer.dim),))]
-    _, own, queries, keys = window_segments(tokens, 0.0, of.window or of.chunk, mesh.rows, alone=bool(of.chunk))
-    keys = keys + compressed_entries(of, tokens)
-    groups = [head_columns(one, mesh.cols) for one in heads]
+    heads = [
+        MatrixDim(model.heads, _qk_dim(model)),
+        *(() if model.indexer is None else (MatrixDim(model.indexer.heads, model.indexer.dim),)),
+    ]
+    _, own, queries, keys = window_segments(tokens, 0.0, model.window or model.chunk, mesh.rows, alone=bool(model.chunk))
+    keys = keys + compressed_entries(model, tokens)
+    groups = [head_columns(head, mesh.cols) for head in heads]
     return reduce(maximum, (head.turns * (ceil_div(queries, own) * ceil_div(keys, head.cols)) for head in groups))
 
 
-def _scores_of_one(of: Model, seen: Any, mesh: CoreMesh) -> Any:
+def _scores_of_one(model: Model, seen: Any, mesh: CoreMesh) -> Any:
     """Values of 16 bits that a core has of the scores of a vector; where all heads have one key, as many sums of each of them,
     twice as long, and their queries.
 
     Args:
-        of: a model of one kind of layers.
+        model: a model of one kind of layers.
         seen: positions of a request that the fullest column has.
         mesh: of a region.
     """
-    if of.recurrence is not None:
+    if model.recurrence is not None:
         return 0.0
-    most, index = head_columns(MatrixDim(of.heads, _qk_dim(of)), mesh.cols).turns, of.indexer
-    if of.latent is not None or of.compressed is not None:
-        positions = seen if index is None else minimum(seen, ceil_div(index.top + of.window, mesh.cols))
-        most = of.heads * (2 * positions + ceil_div(sum(kv_widths(of, "grouped")), mesh.rows))
+    most, index = head_columns(MatrixDim(model.heads, _qk_dim(model)), mesh.cols).turns, model.indexer
+    if model.latent is not None or model.compressed is not None:
+        positions = seen if index is None else minimum(seen, ceil_div(index.top + model.window, mesh.cols))
+        most = model.heads * (2 * positions + ceil_div(sum(kv_widths(model, "grouped")), mesh.rows))
     if index is not None and not index.reused:
         most = maximum(most, index.heads * (2 * seen + ceil_div(index.dim, mesh.rows)))
     return most
 
 
-def _qk_dim(of: Model) -> int:
-    return of.head_dim if of.latent is None else of.latent.nope_dim + of.latent.rope_dim
+def _qk_dim(model: Model) -> int:
+    return model.head_dim if model.latent is None else model.latent.nope_dim + model.latent.rope_dim
 
 
 def _cached(model: Model, mapping: Mapping, mesh: CoreMesh, rows: Any, cols: Any, *, vectors: bool) -> tuple[Any, Any]:
@@ -184,9 +192,9 @@ def _cached(model: Model, mapping: Mapping, mesh: CoreMesh, rows: Any, cols: Any
     """
     each: Any = 0.0
     kv: Any = 0.0
-    for of in sequence_memory(model):
-        share = of.layer.times / model.layers
-        for widths, reach, word, turned in _lying(of, mapping, vectors=vectors):
+    for memory in sequence_memory(model):
+        share = memory.layer.times / model.layers
+        for widths, reach, word, turned in _lying(memory, mapping, vectors=vectors):
             lines = mesh.rows if turned else mesh.cols
             nbytes = sum(piece_bytes(word, ceil_div(values, lines)) for values in widths) * share
             # of what is turned as many for each row as there are for each column
@@ -195,14 +203,14 @@ def _cached(model: Model, mapping: Mapping, mesh: CoreMesh, rows: Any, cols: Any
     return each, kv
 
 
-def _lying(of: SequenceMemory, mapping: Mapping, *, vectors: bool) -> list[tuple[tuple[int, ...], int, str, bool]]:
+def _lying(memory: SequenceMemory, mapping: Mapping, *, vectors: bool) -> list[tuple[tuple[int, ...], int, str, bool]]:
     """What is cached of a kind of layers: values of a position, how many are kept, the format, and whether values lie over the
     rows of a region and positions over its columns.
     """
-    layer, said = of.layer, mapping.precision
-    kv, index = kv_widths(layer.of, mapping.kv_heads), ((of.scores,), layer.indexed, index_format(said), vectors)
+    layer, precision = memory.layer, mapping.precision
+    kv, index = kv_widths(layer.of, mapping.kv_heads), ((memory.scores,), layer.indexed, index_format(precision), vectors)
     latent = vectors and (layer.of.latent is not None or layer.of.compressed is not None)
-    return [((of.kv,) if latent else kv, layer.reach, str(said.kv), latent), *((index,) if of.scores else ())]
+    return [((memory.kv,) if latent else kv, layer.reach, str(precision.kv), latent), *((index,) if memory.scores else ())]
 
 
 def _expanded(model: Model, mapping: Mapping, mesh: CoreMesh, past: Any, *, vectors: bool) -> Any:
@@ -215,27 +223,29 @@ def _expanded(model: Model, mapping: Mapping, mesh: CoreMesh, past: Any, *, vect
         vectors: whether these are of decode.
     """
     most: Any = 0.0
-    for of in sequence_memory(model):
-        for widths, reach, word, turned in _lying(of, mapping, vectors=vectors):
+    for memory in sequence_memory(model):
+        for widths, reach, word, turned in _lying(memory, mapping, vectors=vectors):
             if FORMATS[word].expand:
-                here = [ceil_div(values, mesh.rows if turned else mesh.cols) for values in widths]
-                found = sum(here) * ceil_div(value_at_reach(past, reach), mesh.rows)
-                most = maximum(most, reduce(maximum, (dequantize_piece(maximum(one, 1)) for one in here)) if vectors else found)
+                pieces = [ceil_div(values, mesh.rows if turned else mesh.cols) for values in widths]
+                value_count = sum(pieces) * ceil_div(value_at_reach(past, reach), mesh.rows)
+                most = maximum(
+                    most, reduce(maximum, (dequantize_piece(maximum(piece, 1)) for piece in pieces)) if vectors else value_count
+                )
     return most
 
 
-def with_streamed_weights(of: CoreMemory, sram: Any, cap: Any) -> CoreMemory:
+def with_streamed_weights(memory: CoreMemory, sram: Any, cap: Any) -> CoreMemory:
     """Memory of a core whose weights lie in main memory: as many stay resident as fit. [B]
 
     All of them, if they fit beside caches, activations and buffers. Else the tile of the product that runs has to be there, a
     share `cap` of what is left is for tiles that are read ahead, and the rest for weights that stay.
     """
-    room = sram - of.kv - of.activations - of.buffers - of.states
-    whole, left = of.weights <= room, maximum(room - of.largest, 0.0)
+    room = sram - memory.kv - memory.activations - memory.buffers - memory.states
+    whole, left = memory.weights <= room, maximum(room - memory.largest, 0.0)
     ahead = where(whole, 0.0, cap * left)
-    stays = where(whole, of.weights, minimum(left - ahead, of.weights))
-    away = 1 - stays / maximum(of.weights, 1e-9)
-    return replace(of, weights=where(whole, of.weights, stays + of.largest + ahead), away=away, ahead=ahead)
+    stays = where(whole, memory.weights, minimum(left - ahead, memory.weights))
+    away = 1 - stays / maximum(memory.weights, 1e-9)
+    return replace(memory, weights=where(whole, memory.weights, stays + memory.largest + ahead), away=away, ahead=ahead)
 
 
 class _Matrix(NamedTuple):
@@ -255,23 +265,23 @@ def _stored(model: Model, heads: str, vectors: bool, precision: FormatPlan) -> t
     """
     *parts, head = transformer_segments(model, ONE_TOKEN_STEP)
 
-    def lying(part: Segment, of: MatMulOp) -> _Matrix:
+    def lying(part: Segment, operator: MatMulOp) -> _Matrix:
         k, n, word = (
-            dim_width(of.k),
-            dim_width(product_columns(of, part.of or model, heads)),
-            weight_format(part, of, precision),
+            dim_width(operator.k),
+            dim_width(product_columns(operator, part.of or model, heads)),
+            weight_format(part, operator, precision),
         )
-        if of.name == "q_absorb":  # lies with the latent over the rows
-            return _Matrix(n // of.apart, k * of.apart, word, False)
-        return _Matrix(n, k, word, False) if vectors and of.k.split else _Matrix(k, n, word, True)
+        if operator.name == "q_absorb":  # lies with the latent over the rows
+            return _Matrix(n // operator.apart, k * operator.apart, word, False)
+        return _Matrix(n, k, word, False) if vectors and operator.k.split else _Matrix(k, n, word, True)
 
     layer: dict[_Matrix, float] = {}
-    products = [(part, of) for part in parts for of in part.operators if isinstance(of, MatMulOp)]
-    for part, of in products:
-        one = lying(part, of)
-        layer[one] = layer.get(one, 0.0) + of.stored * part.times / model.layers
-    (last,) = (lying(head, of) for of in head.operators if isinstance(of, MatMulOp))
-    return layer, last, max(of.m * dim_width(of.n) for _, of in products)
+    products = [(part, operator) for part in parts for operator in part.operators if isinstance(operator, MatMulOp)]
+    for part, operator in products:
+        matrix = lying(part, operator)
+        layer[matrix] = layer.get(matrix, 0.0) + operator.stored * part.times / model.layers
+    (last,) = (lying(head, operator) for operator in head.operators if isinstance(operator, MatMulOp))
+    return layer, last, max(product.m * dim_width(product.n) for _, product in products)
 
 
 ONE_TOKEN_STEP = StepCounts("decode", 1.0, 1.0, 1.0, 1.0)

@@ -46,49 +46,55 @@ WORDS = 2
 """16-bit values that one of single precision is as long as."""
 
 
-def recurrence_calls(part: Segment, of: RecurrenceOp, on: RegionContext, ring: dict[str, Any]) -> list[KernelCall]:
+def recurrence_calls(part: Segment, operator: RecurrenceOp, context: RegionContext, ring: dict[str, Any]) -> list[KernelCall]:
     """Calls that update and read the states of a recurrent layer.
 
     Args:
         part, of, on: what, and where.
         ring: the algorithm by which blocks of a chunk go round, an option of their products.
     """
-    refuse_selective(of)
-    return _token(part, of, on) if on.vectors else _chunks(part, of, on, ring)
+    refuse_selective(operator)
+    return _token(part, operator, context) if context.vectors else _chunks(part, operator, context, ring)
 
 
-def convolution_calls(part: Segment, of: ElementwiseOp, on: RegionContext, taps: int) -> list[KernelCall]:
+def convolution_calls(part: Segment, operator: ElementwiseOp, context: RegionContext, taps: int) -> list[KernelCall]:
     """Calls of a causal convolution, tap by tap, and its SiLU.
 
     Rows of a prompt first get the last tokens of the rows above.
     """
-    k, mesh = dim_width(of.dim), on.over(of.dim)
-    shape = GemmShape(of.rows, k, 1)
-    before = MeshKernel(part.name, "state_before", "kv", "shift", GemmShape(taps - 1, k, 1), on.mesh, {})
+    k, mesh = dim_width(operator.dim), context.over(operator.dim)
+    shape = GemmShape(operator.rows, k, 1)
+    before = MeshKernel(part.name, "state_before", "kv", "shift", GemmShape(taps - 1, k, 1), context.mesh, {})
     return [
-        *([] if on.vectors or taps == 1 else [kernel_call(before)]),
-        elementwise_call(part.name, "state_taps", "tapped", shape, mesh, same=on.vectors, times=float(taps)),
-        elementwise_call(part.name, of.name, "silu", shape, mesh, (of.name,), same=on.vectors),
+        *([] if context.vectors or taps == 1 else [kernel_call(before)]),
+        elementwise_call(part.name, "state_taps", "tapped", shape, mesh, same=context.vectors, times=float(taps)),
+        elementwise_call(part.name, operator.name, "silu", shape, mesh, (operator.name,), same=context.vectors),
     ]
 
 
-def _token(part: Segment, of: RecurrenceOp, on: RegionContext) -> list[KernelCall]:
-    m, corrected, values = of.tokens, of.rule in CORRECTED_RULES, of.heads.units * of.value_dim
-    mesh, name, head = on.mesh, part.name, _key_head(of.heads.units // of.shared, of.shared * of.value_dim, on.mesh)
-    both = GemmShape(2 * m * head.turns, of.key_dim, 1)
-    read = GemmShape(m * (2 if corrected else 1), of.key_dim, values + of.heads.units)
-    new, here = GemmShape(m, values, 1), GemmShape(m * ceil_div(values, mesh.cols), of.key_dim, 1)
-    _, read_out, added, _, *more = _done(of)
+def _token(part: Segment, operator: RecurrenceOp, context: RegionContext) -> list[KernelCall]:
+    m, corrected, values = operator.tokens, operator.rule in CORRECTED_RULES, operator.heads.units * operator.value_dim
+    mesh, name, head = (
+        context.mesh,
+        part.name,
+        _key_head(operator.heads.units // operator.shared, operator.shared * operator.value_dim, context.mesh),
+    )
+    both = GemmShape(2 * m * head.turns, operator.key_dim, 1)
+    read = GemmShape(m * (2 if corrected else 1), operator.key_dim, values + operator.heads.units)
+    new, shape = GemmShape(m, values, 1), GemmShape(m * ceil_div(values, mesh.cols), operator.key_dim, 1)
+    _, read_out, added, _, *more = _done(operator)
     over = mesh.turned
     return [
-        *_rates(part, of, on),
+        *_rates(part, operator, context),
         kernel_call(
             MeshKernel(name, "state_turn", "move", "turn", both, CoreMesh(mesh.rows, head.cols), {}, ONCE, head.copies)
         ),
-        kernel_call(MeshKernel(name, "state_read", "gemv", on.plan.gemv, read, mesh, on.tree), (), read_out + sum(more)),
+        kernel_call(
+            MeshKernel(name, "state_read", "gemv", context.plan.gemv, read, mesh, context.tree), (), read_out + sum(more)
+        ),
         *([elementwise_call(name, "state_correct", "correct", new, over)] if corrected else ()),
         elementwise_call(name, "state_out", "learn", new, over),
-        elementwise_call(name, of.name, "learn", here, mesh, (of.name,))._replace(flop=added),
+        elementwise_call(name, operator.name, "learn", shape, mesh, (operator.name,))._replace(flop=added),
     ]
 
 
@@ -111,22 +117,22 @@ class _Chunks(NamedTuple):
     wide: Any
 
 
-def _cut(of: RecurrenceOp, mesh: CoreMesh) -> _Chunks:
-    tokens = minimum(of.tokens, of.chunk * 1.0)
-    count = ceil_div(of.tokens, tokens)
-    rows = minimum(maximum(ceil_div(tokens, ceil_div(of.tokens, mesh.rows)), find_gemm("meshgemm_t").MIN_SIDE), mesh.rows)
+def _cut(operator: RecurrenceOp, mesh: CoreMesh) -> _Chunks:
+    tokens = minimum(operator.tokens, operator.chunk * 1.0)
+    count = ceil_div(operator.tokens, tokens)
+    rows = minimum(maximum(ceil_div(tokens, ceil_div(operator.tokens, mesh.rows)), find_gemm("meshgemm_t").MIN_SIDE), mesh.rows)
     beside = minimum(maximum(mesh.rows // rows, 1), count)
-    shared = 1 if of.rule in CORRECTED_RULES else of.shared
-    head = head_columns(MatrixDim(of.heads.units // shared, shared * of.value_dim), mesh.cols)
+    shared = 1 if operator.rule in CORRECTED_RULES else operator.shared
+    head = head_columns(MatrixDim(operator.heads.units // shared, shared * operator.value_dim), mesh.cols)
     return _Chunks(count, tokens, rows, beside, ceil_div(count, beside), head, head.width)
 
 
-def _chunks(part: Segment, of: RecurrenceOp, on: RegionContext, ring: dict[str, Any]) -> list[KernelCall]:
-    by, name, keys, corrected = _cut(of, on.mesh), part.name, of.key_dim, of.rule in CORRECTED_RULES
+def _chunks(part: Segment, operator: RecurrenceOp, context: RegionContext, ring: dict[str, Any]) -> list[KernelCall]:
+    by, name, keys, corrected = _cut(operator, context.mesh), part.name, operator.key_dim, operator.rule in CORRECTED_RULES
     head, own = by.head, CoreMesh(by.rows, by.head.cols)
-    scores, read, added, within, *more = _done(of)
-    of_keys = _key_head(of.heads.units // of.shared, of.shared * of.value_dim, on.mesh)
-    gathered, along = GemmShape(2 * keys * of_keys.turns, of.tokens, 1), CoreMesh(of_keys.cols, on.mesh.rows)
+    scores, read, added, within, *more = _done(operator)
+    of_keys = _key_head(operator.heads.units // operator.shared, operator.shared * operator.value_dim, context.mesh)
+    gathered, along = GemmShape(2 * keys * of_keys.turns, operator.tokens, 1), CoreMesh(of_keys.cols, context.mesh.rows)
     beside: tuple[Any, ...] = (head.turns * by.turns, head.copies * by.beside)
 
     def product(what: str, algorithm: str, k: Any, n: Any, done: Any, times: int = 1) -> KernelCall:
@@ -138,7 +144,9 @@ def _chunks(part: Segment, of: RecurrenceOp, on: RegionContext, ring: dict[str, 
         """Each core has its tokens' keys, and all of the state that is of its values."""
         shape = GemmShape(ceil_div(by.tokens, by.rows), keys, by.wide)
         return kernel_call(
-            MeshKernel(name, what, "gemv", on.plan.gemv, shape, CoreMesh(1, head.cols), on.tree, times, copies), (), done
+            MeshKernel(name, what, "gemv", context.plan.gemv, shape, CoreMesh(1, head.cols), context.tree, times, copies),
+            (),
+            done,
         )
 
     def on_tokens(what: str, function: str, wide: Any, times: Any, copies: Any) -> KernelCall:
@@ -146,60 +154,64 @@ def _chunks(part: Segment, of: RecurrenceOp, on: RegionContext, ring: dict[str, 
             name, what, function, GemmShape(by.tokens, wide, 1), own.turned, same=False, times=times, copies=copies
         )
 
-    found = [
-        *_rates(part, of, on),
+    calls = [
+        *_rates(part, operator, context),
         kernel_call(MeshKernel(name, "state_keys", "move", "dispatch", gathered, along, {}, ONCE, of_keys.copies)),
         product("chunk_scores", "meshgemm_t", keys, by.tokens, scores + (more[0] if corrected else 0.0), 2 if corrected else 1),
         on_tokens("chunk_decays", "decayed", by.tokens * (2 if corrected else 1), *beside),
     ]
     if corrected:
-        found.append(product("chunk_inverse", "meshgemm_v", by.tokens, keys + by.wide, more[1] + more[2]))
-    found.append(product("chunk_values", "meshgemm_v", by.tokens, by.wide, within))
+        calls.append(product("chunk_inverse", "meshgemm_v", by.tokens, keys + by.wide, more[1] + more[2]))
+    calls.append(product("chunk_values", "meshgemm_v", by.tokens, by.wide, within))
     # the chain: what is in it goes chunk after chunk, else all are beside one another
     chain: tuple[Any, ...] = (head.turns * by.count, head.copies)
     if corrected:
-        found += [
+        calls += [
             with_states("state_read_keys", chain[0], chain[1] * by.rows, more[3]),
             on_tokens("state_correct", "add", by.wide, *chain),
         ]
     times, copies = chain if corrected else beside
     # sums are long and their lines short: one phase of a tree streams them once
     summed, tree = GemmShape(keys, by.tokens, by.wide), {"phases": 1, "broadcast": False}
-    sums = MeshKernel(name, "state_add", "gemv", on.plan.gemv, summed, own, tree, times, copies)
-    whole = GemmShape(of.tokens, of.heads.units * of.value_dim, 1)
-    one, down = GemmShape(keys, by.wide, 1), GemmShape(WORDS * keys, by.wide, 1)
+    sums = MeshKernel(name, "state_add", "gemv", context.plan.gemv, summed, own, tree, times, copies)
+    whole = GemmShape(operator.tokens, operator.heads.units * operator.value_dim, 1)
+    shape, down = GemmShape(keys, by.wide, 1), GemmShape(WORDS * keys, by.wide, 1)
     way = MeshKernel(name, "state_next", "move", "transfer", down, CoreMesh(head.cols, by.rows), {"replicated": True}, *chain)
     return [
-        *found,
+        *calls,
         kernel_call(sums, (), added),
-        elementwise_call(name, "state_decay_sum", "decayed", one, CoreMesh(head.cols, 1), times=chain[0], copies=chain[1]),
+        elementwise_call(name, "state_decay_sum", "decayed", shape, CoreMesh(head.cols, 1), times=chain[0], copies=chain[1]),
         kernel_call(way),
         with_states("state_read", beside[0], beside[1] * by.rows, read),
-        elementwise_call(name, of.name, "add", whole, on.mesh.turned, (of.name,), same=False),
+        elementwise_call(name, operator.name, "add", whole, context.mesh.turned, (operator.name,), same=False),
     ]
 
 
-def _rates(part: Segment, of: RecurrenceOp, on: RegionContext) -> list[KernelCall]:
+def _rates(part: Segment, operator: RecurrenceOp, context: RegionContext) -> list[KernelCall]:
     """Rates and decays from what is projected for them: a softplus and an exponential, of a head or of each channel of keys."""
-    projected = ("state_decay", *(("decay_up",) if of.rule == "channel_delta" else ()))
-    wide = sum(dim_width(one.n) for one in part.operators if isinstance(one, MatMulOp) and one.name in projected)
-    shape = GemmShape(of.tokens, wide, 1)
+    projected = ("state_decay", *(("decay_up",) if operator.rule == "channel_delta" else ()))
+    wide = sum(
+        dim_width(operator.n) for operator in part.operators if isinstance(operator, MatMulOp) and operator.name in projected
+    )
+    shape = GemmShape(operator.tokens, wide, 1)
     return (
-        [elementwise_call(part.name, "state_rates", "silu", shape, on.mesh.turned, same=on.vectors, times=2.0)] if wide else []
+        [elementwise_call(part.name, "state_rates", "silu", shape, context.mesh.turned, same=context.vectors, times=2.0)]
+        if wide
+        else []
     )
 
 
-def _done(of: RecurrenceOp) -> list[Any]:
+def _done(operator: RecurrenceOp) -> list[Any]:
     """Operations of all heads, by the product: scores, reading, adding, and within a chunk.
 
     Where values are corrected also keys with keys, the inverse with keys and with values, and reading with keys. Those of a
     token by itself have nothing within.
     """
-    each = of.tokens * (of.heads.units / of.chunk) * 2.0
-    found = [each * (m * k * n) for m, k, n in recurrence_shapes(of)]
-    if of.chunk > 1:
-        return found
-    *corrected, added, read = found
+    each = operator.tokens * (operator.heads.units / operator.chunk) * 2.0
+    macs = [each * (m * k * n) for m, k, n in recurrence_shapes(operator)]
+    if operator.chunk > 1:
+        return macs
+    *corrected, added, read = macs
     return [0.0, read, added, 0.0, *((0.0, 0.0, 0.0, *corrected) if corrected else ())]
 
 
@@ -208,29 +220,29 @@ def _key_head(heads: Any, wide: Any, mesh: CoreMesh) -> HeadColumns:
     return head_columns(MatrixDim(heads, wide), mesh.cols)
 
 
-def state_bytes(of: Model, mesh: CoreMesh) -> Any:
+def state_bytes(model: Model, mesh: CoreMesh) -> Any:
     """Bytes per core of one sequence's state in a layer; a column's share lies evenly on its rows. [B]"""
-    state = of.recurrence
+    state = model.recurrence
     if state is None:
         return 0.0
     return STATE_BYTES * ceil_div(state.key_dim * ceil_div(state.heads * state.value_dim, mesh.cols), mesh.rows)
 
 
-def conv_bytes(of: Model, mesh: CoreMesh, value: float) -> Any:
+def conv_bytes(model: Model, mesh: CoreMesh, value: float) -> Any:
     """Bytes per core that a convolution keeps of a sequence in a layer, on every row. [B]"""
-    state = of.recurrence
+    state = model.recurrence
     if state is None or not state.conv:
         return 0.0
-    return value * (state.conv - 1) * ceil_div(conv_values_per_sequence(of) / (state.conv - 1), mesh.cols)
+    return value * (state.conv - 1) * ceil_div(conv_values_per_sequence(model) / (state.conv - 1), mesh.cols)
 
 
-def working_bytes(of: Model, tokens: Any, mesh: CoreMesh) -> Any:
+def working_bytes(model: Model, tokens: Any, mesh: CoreMesh) -> Any:
     """Bytes per core for the passing state of a prompt's prefill, and its keys and queries. [B]"""
-    state = of.recurrence
+    state = model.recurrence
     if state is None:
         return 0.0
-    here = ceil_div(state.heads * state.value_dim, mesh.cols)
+    columns = ceil_div(state.heads * state.value_dim, mesh.cols)
     keys = _key_head(state.key_heads, state.heads // state.key_heads * state.value_dim, mesh).turns * ceil_div(
         tokens, mesh.rows
     )
-    return state.key_dim * (STATE_BYTES * here + 2 * STATE_BYTES / WORDS * keys)
+    return state.key_dim * (STATE_BYTES * columns + 2 * STATE_BYTES / WORDS * keys)

@@ -108,15 +108,15 @@ def region_blocks(model: Model, at: StepCounts, place: Region, mapping: Mapping,
         generated: of the tokens that each request has cached.
     """
     vectors = at.phase == "decode"
-    on = RegionContext(model, place.mesh, mapping.decode if vectors else mapping.prefill, mapping, vectors, generated)
+    context = RegionContext(model, place.mesh, mapping.decode if vectors else mapping.prefill, mapping, vectors, generated)
     *parts, head = [part for part in transformer_segments(model, at) if part.name not in HOST_OPERATORS]
     h = MatrixDim(model.hidden)
     shape = GemmShape(at.tokens, h.units, 1)
-    way = kernel_call(MeshKernel("region", "to the next region", "move", "transfer", shape, on.over(h), on.same))
+    way = kernel_call(MeshKernel("region", "to the next region", "move", "transfer", shape, context.over(h), context.same))
     return (
-        *(_block(part.name, _calls(part, on._replace(model=part.of or model)), float(part.times)) for part in parts),
+        *(_block(part.name, _calls(part, context._replace(model=part.of or model)), float(part.times)) for part in parts),
         _block("region", [way], (place.count - 1) * layer_scale(model, mapping.simulated_layers)),
-        _block("head", _calls(head, on._replace(vectors=True)), 1.0),  # only the last token of a prompt gets a successor
+        _block("head", _calls(head, context._replace(vectors=True)), 1.0),  # only the last token of a prompt gets a successor
     )
 
 
@@ -124,44 +124,53 @@ def _block(name: str, calls: list[KernelCall], times: Any) -> CallBlock:
     return CallBlock(name, tuple(calls), equal_call_index(tuple(calls)), tuple(range(len(calls))), times)
 
 
-def _calls(part: Segment, on: RegionContext) -> list[KernelCall]:
+def _calls(part: Segment, context: RegionContext) -> list[KernelCall]:
     """Operators of a part in turn, those that decode folds together; at the end of a layer's part the residual sum."""
-    each = next((of.m / of.copies for of in part.operators if isinstance(of, MatMulOp) and of.stored > 1), None)
-    ring = {"gemm": gemm_algorithm(on.plan, _half(part))}
-    found: list[KernelCall] = []
+    each = next(
+        (operator.m / operator.copies for operator in part.operators if isinstance(operator, MatMulOp) and operator.stored > 1),
+        None,
+    )
+    ring = {"gemm": gemm_algorithm(context.plan, _half(part))}
+    calls: list[KernelCall] = []
     folded: dict[str, list[Any]] = {}
-    for one in part.operators:
-        folded.setdefault(_name(one, on), []).append(one)
-    for name, (of, *others) in folded.items():
-        if isinstance(of, AttentionOp):
-            found += decode_attention_calls(part, of, on) if on.vectors else prefill_attention_calls(part, of, on, ring)
-        elif isinstance(of, RecurrenceOp):
-            found += recurrence_calls(part, of, on, ring)
-        elif isinstance(of, IndexerOp):
-            found += indexer_calls(part, of, on, ring)
-        elif isinstance(of, ElementwiseOp):
-            found += _vector(part, of, on)
-        elif of.apart > 1:
-            found += per_head_product_calls(part, of, on, ring)
+    for operator in part.operators:
+        folded.setdefault(_name(operator, context), []).append(operator)
+    for name, (given_operator, *others) in folded.items():
+        if isinstance(given_operator, AttentionOp):
+            calls += (
+                decode_attention_calls(part, given_operator, context)
+                if context.vectors
+                else prefill_attention_calls(part, given_operator, context, ring)
+            )
+        elif isinstance(given_operator, RecurrenceOp):
+            calls += recurrence_calls(part, given_operator, context, ring)
+        elif isinstance(given_operator, IndexerOp):
+            calls += indexer_calls(part, given_operator, context, ring)
+        elif isinstance(given_operator, ElementwiseOp):
+            calls += _vector(part, given_operator, context)
+        elif given_operator.apart > 1:
+            calls += per_head_product_calls(part, given_operator, context, ring)
         else:
-            found += _product(part, name, (of, *others), on, each)
+            calls += _product(part, name, (given_operator, *others), context, each)
     if part.name != "head":
-        h, first = on.model.hidden, part.operators[0].name
+        h, first = context.model.hidden, part.operators[0].name
         total = first.replace("norm", "sum") if first.endswith("norm") else f"{part.kind}_sum"
-        found.append(
-            elementwise_call(part.name, total, "add", GemmShape(part.rows, h, 1), on.over(MatrixDim(h)), same=on.vectors)
+        calls.append(
+            elementwise_call(
+                part.name, total, "add", GemmShape(part.rows, h, 1), context.over(MatrixDim(h)), same=context.vectors
+            )
         )
-    return found
+    return calls
 
 
-def _name(of: Operator, on: RegionContext) -> str:
+def _name(operator: Operator, context: RegionContext) -> str:
     """Of the call that does an operator; those of projections of the residual stream have no second one before them."""
     inner = (
-        isinstance(of, MatMulOp)
-        and FUSED_NAMES.get(of.name) in ("qkv_down", "index_in", "state_in")
-        and of.k != MatrixDim(on.model.hidden)
+        isinstance(operator, MatMulOp)
+        and FUSED_NAMES.get(operator.name) in ("qkv_down", "index_in", "state_in")
+        and operator.k != MatrixDim(context.model.hidden)
     )
-    return of.name if inner or not on.vectors else FUSED_NAMES.get(of.name, of.name)
+    return operator.name if inner or not context.vectors else FUSED_NAMES.get(operator.name, operator.name)
 
 
 def _half(part: Segment) -> str:
@@ -169,74 +178,99 @@ def _half(part: Segment) -> str:
     return "attention" if part.kind == MIXING else "ffn"
 
 
-def _product(part: Segment, name: str, together: tuple[Any, ...], on: RegionContext, each: Any) -> list[KernelCall]:
+def _product(part: Segment, name: str, together: tuple[Any, ...], context: RegionContext, each: Any) -> list[KernelCall]:
     """Products of the same activations; those of experts, of `each` rows, take turns between tokens' way to them and back."""
-    of, k = together[0], together[0].k
-    m, times = (of.m, ONCE) if of.stored <= 1 else (each, of.copies)
-    shape = GemmShape(m, dim_width(k), sum(dim_width(on.columns(one)) for one in together))
-    how: tuple[Any, ...] = ("gemm", gemm_algorithm(on.plan, _half(part)), shape, on.mesh, {})
-    if on.vectors:
-        how = ("gemv", on.plan.gemv, shape, on.over(k), on.tree)
-    flop = sum(useful_flop(one) for one in together)
-    repeated = of.m * (2.0 * dim_width(k) * sum(dim_width(on.columns(one)) for one in together)) - flop
-    stored = sum(dim_width(product_columns(one, on.model, on.mapping.kv_heads)) for one in together)
-    word = weight_format(part, of, on.precision)
+    operator, k = together[0], together[0].k
+    m, times = (operator.m, ONCE) if operator.stored <= 1 else (each, operator.copies)
+    shape = GemmShape(m, dim_width(k), sum(dim_width(context.columns(operator)) for operator in together))
+    how: tuple[Any, ...] = ("gemm", gemm_algorithm(context.plan, _half(part)), shape, context.mesh, {})
+    if context.vectors:
+        how = ("gemv", context.plan.gemv, shape, context.over(k), context.tree)
+    flop = sum(useful_flop(operator) for operator in together)
+    repeated = operator.m * (2.0 * dim_width(k) * sum(dim_width(context.columns(operator)) for operator in together)) - flop
+    stored = sum(dim_width(product_columns(operator, context.model, context.mapping.kv_heads)) for operator in together)
+    word = weight_format(part, operator, context.precision)
     weights = dim_width(k) * stored * times * BYTES_BY_FORMAT[word]
-    kernel, names = MeshKernel(part.name, name, *how)._replace(times=times), tuple(one.name for one in together)
+    kernel, names = MeshKernel(part.name, name, *how)._replace(times=times), tuple(operator.name for operator in together)
     made = product_with_dequantize(word, (stored, dim_width(k)), kernel_call(kernel, names, flop, weights, repeated=repeated))
-    if of.stored > 1:
-        ways = {"experts_down": "combine", "experts_gate" if on.model.gated_ffn else "experts_up": "dispatch"}
-        outer = (k if of.name != "experts_down" else of.n).units
+    if operator.stored > 1:
+        ways = {"experts_down": "combine", "experts_gate" if context.model.gated_ffn else "experts_up": "dispatch"}
+        outer = (k if operator.name != "experts_down" else operator.n).units
         moved = MeshKernel(
-            part.name, ways.get(of.name, ""), "move", "dispatch", GemmShape(of.m, outer, 1), on.over(MatrixDim(1)).turned, {}
+            part.name,
+            ways.get(operator.name, ""),
+            "move",
+            "dispatch",
+            GemmShape(operator.m, outer, 1),
+            context.over(MatrixDim(1)).turned,
+            {},
         )
         return [kernel_call(moved), *made] if moved.name == "dispatch" else [*made, kernel_call(moved)] if moved.name else made
-    back = [one for one in together if on.vectors and _returns(part, one)]
-    return [*made, *(columns_to_rows_call(part.name, f"{one.name}_turn", dim_width(one.n), m, on) for one in back)]
+    back = [operator for operator in together if context.vectors and _returns(part, operator)]
+    return [
+        *made,
+        *(columns_to_rows_call(part.name, f"{operator.name}_turn", dim_width(operator.n), m, context) for operator in back),
+    ]
 
 
-def _returns(part: Segment, of: MatMulOp) -> bool:
+def _returns(part: Segment, operator: MatMulOp) -> bool:
     """Whether what a product of vectors leaves over the columns is wanted over the rows, by another one or the residual sum."""
-    if of.k.split or of.n.split or of.name == "router":
+    if operator.k.split or operator.n.split or operator.name == "router":
         return False
-    after = [one for one in part.operators if isinstance(one, MatMulOp) and of.name in one.needs]
-    return any(one.k == of.n for one in after) or of.name in ("latent_up", "mtp_proj")
+    after = [
+        single_operator
+        for single_operator in part.operators
+        if isinstance(single_operator, MatMulOp) and operator.name in single_operator.needs
+    ]
+    return any(single_operator.k == operator.n for single_operator in after) or operator.name in ("latent_up", "mtp_proj")
 
 
-def _vector(part: Segment, of: ElementwiseOp, on: RegionContext) -> list[KernelCall]:
+def _vector(part: Segment, operator: ElementwiseOp, context: RegionContext) -> list[KernelCall]:
     """Norms, activations, and rotations of queries and keys, after norms of each head on the columns that hold it."""
-    kind, k, found = of.name.split("_")[-1], dim_width(of.dim), []
-    state = on.model.recurrence
+    kind, k, head_norms = operator.name.split("_")[-1], dim_width(operator.dim), []
+    state = context.model.recurrence
     if kind == "conv" and state is not None:
-        return convolution_calls(part, of, on, state.conv)
-    if of.name == "state_norm":
-        return [_head_norm(part, of.name, of.dim, of.rows, on, (of.name,))]
-    if kind == "rope" or of.name == "heads_norm":
-        products = [one for one in part.operators if isinstance(one, MatMulOp) and one.name in of.needs]
-        normed = [(one.name.replace("proj", "norm"), on.columns(one)) for one in products if on.model.qk_norm]
-        found = [_head_norm(part, name, dim, of.rows, on) for name, dim in normed]
+        return convolution_calls(part, operator, context, state.conv)
+    if operator.name == "state_norm":
+        return [_head_norm(part, operator.name, operator.dim, operator.rows, context, (operator.name,))]
+    if kind == "rope" or operator.name == "heads_norm":
+        products = [
+            single_operator
+            for single_operator in part.operators
+            if isinstance(single_operator, MatMulOp) and single_operator.name in operator.needs
+        ]
+        normed = [
+            (product.name.replace("proj", "norm"), context.columns(product)) for product in products if context.model.qk_norm
+        ]
+        head_norms = [_head_norm(part, name, dim, operator.rows, context) for name, dim in normed]
         if kind == "norm":
-            return [*found[:-1], found[-1]._replace(operators=(of.name,))]
-        k = _turned(of, on, sum(dim_width(on.columns(one)) for one in products))
-    algorithm, options = ("norm", on.line) if kind == "norm" else ("elementwise", {"function": FUNCTIONS[kind], **on.same})
-    kernel = MeshKernel(part.name, of.name, "vector", algorithm, GemmShape(of.rows, k, 1), on.over(of.dim), options)
-    return [*found, kernel_call(kernel, (of.name,))]
+            return [*head_norms[:-1], head_norms[-1]._replace(operators=(operator.name,))]
+        k = _turned(operator, context, sum(dim_width(context.columns(product)) for product in products))
+    algorithm, options = (
+        ("norm", context.line) if kind == "norm" else ("elementwise", {"function": FUNCTIONS[kind], **context.same})
+    )
+    kernel = MeshKernel(
+        part.name, operator.name, "vector", algorithm, GemmShape(operator.rows, k, 1), context.over(operator.dim), options
+    )
+    return [*head_norms, kernel_call(kernel, (operator.name,))]
 
 
-def _turned(of: ElementwiseOp, on: RegionContext, columns: Any) -> Any:
+def _turned(operator: ElementwiseOp, context: RegionContext, columns: Any) -> Any:
     """Columns of queries and keys that are rotated: a share of each head, or of latent attention what is there for that."""
-    if on.model.latent is not None:
-        return (of.dim.units + 1) * of.dim.width
-    return columns * of.rotated // on.model.head_dim
+    if context.model.latent is not None:
+        return (operator.dim.units + 1) * operator.dim.width
+    return columns * operator.rotated // context.model.head_dim
 
 
 def _head_norm(
-    part: Segment, name: str, heads: MatrixDim, rows: Any, on: RegionContext, operators: tuple[str, ...] = ()
+    part: Segment, name: str, heads: MatrixDim, rows: Any, context: RegionContext, operators: tuple[str, ...] = ()
 ) -> KernelCall:
     """Norms of each head by itself, on the columns that hold it."""
-    head = head_columns(heads, on.mesh.cols)
-    shape, on_head = GemmShape(rows * head.turns, head.width, 1), CoreMesh(head.cols, on.mesh.rows)
-    return kernel_call(MeshKernel(part.name, name, "vector", "norm", shape, on_head, on.line, ONCE, head.copies), operators)
+    head = head_columns(heads, context.mesh.cols)
+    shape, on_head = GemmShape(rows * head.turns, head.width, 1), CoreMesh(head.cols, context.mesh.rows)
+    return kernel_call(
+        MeshKernel(part.name, name, "vector", "norm", shape, on_head, context.line, ONCE, head.copies), operators
+    )
 
 
 def layer_scale(model: Model, resident_layers: Any) -> Any:

@@ -108,27 +108,27 @@ def core_residency(
     Raises:
         DesignError: activations with scales of blocks.
     """
-    said = mapping.precision
-    refuse_scaled_activations(said)
-    act, stored = BYTES_BY_FORMAT[said.activations], BYTES_BY_FORMAT[said.weights]
+    precision = mapping.precision
+    refuse_scaled_activations(precision)
+    act, stored = BYTES_BY_FORMAT[precision.activations], BYTES_BY_FORMAT[precision.weights]
     copies = plan.tp if plan.partition != "input_only" else 1.0
-    layers, of_experts, widest = _sizes(parts, said)
+    layers, of_experts, widest = _sizes(parts, precision)
     routed = of_experts if plan.experts == "whole" else 0.0
     whole = ceil_div(model.layers * 1.0, plan.pp) / model.layers
-    of = share or StageShares(whole, 1 / plan.pp, whole)
+    given_share = share or StageShares(whole, 1 / plan.pp, whole)
     table = (model.vocab * model.hidden * (1.0 if model.tied_embeddings else 2.0) + position_values(model)) * stored
-    weights = ((layers - routed) * of.layers + table * of.tables) / copies
+    weights = ((layers - routed) * given_share.layers + table * given_share.tables) / copies
     if model.experts is not None:  # the fullest core has whole ones
-        weights = weights + routed * of.layers * (ceil_div(model.experts.count, plan.tp) / model.experts.count)
+        weights = weights + routed * given_share.layers * (ceil_div(model.experts.count, plan.tp) / model.experts.count)
     weights = weights + everywhere * (1 - 1 / plan.tp)
     divided = plan.tp if plan.partition in ("input_only", "mn") else 1.0
     row = (2 * model.hidden + widest) * act / divided
     block = minimum(minimum(tokens, BLOCK), maximum(SHARE * sram // row, MIN_SHARES))
     activations = block * row
-    kv = cache_bytes_per_core(model, plan, cached, sequences, said) * of.caches
+    kv = cache_bytes_per_core(model, plan, cached, sequences, precision) * given_share.caches
     states = 0.0
     if plan.state_share is not None:
-        states = state_bytes_per_core(model, plan, sequences, said) * of.caches
+        states = state_bytes_per_core(model, plan, sequences, precision) * given_share.caches
         kv = kv - states
     if plan.attention is not None:  # nothing is there with it but the block's input and output
         slices = maximum(slices + block * (row - widest * act / divided) - activations, 0.0)
@@ -136,8 +136,8 @@ def core_residency(
     buffer = 0.0 if plan.prefetch is None or plan.prefetch.policy == "none" else plan.prefetch.share * room
     stays = kv if plan.attention is None else 0.0
     kept = 0.0 if plan.state_share is None else minimum(states, plan.state_share * (room - buffer))
-    here = sram_shares(room - buffer - kept, stays, weights, kv_share=mapping.sram_kv_share)
-    shares = here.kv / maximum(kv, 1.0), here.weights / maximum(weights, 1.0)
+    current_shares = sram_shares(room - buffer - kept, stays, weights, kv_share=mapping.sram_kv_share)
+    shares = current_shares.kv / maximum(kv, 1.0), current_shares.weights / maximum(weights, 1.0)
     held = CoreResidency(
         activations, kv, weights, *shares, block, buffer, slices, states=states, states_here=kept / maximum(states, 1.0)
     )
@@ -145,10 +145,10 @@ def core_residency(
 
 
 @partial(memoize_by_identity, few=64)
-def _sizes(parts: tuple[Segment, ...], said: FormatPlan) -> tuple[float, float, Any]:
+def _sizes(parts: tuple[Segment, ...], formats: FormatPlan) -> tuple[float, float, Any]:
     """Bytes of the weights of all layers, and of their routed experts; the widest product's columns. [B], [B], [1]"""
-    layers = sum(segment_bytes(part, said) * part.times for part in parts if part.name not in ("embedding", "head"))
-    routed = sum(segment_bytes(part, said, routed=True) * part.times for part in parts)
+    layers = sum(segment_bytes(part, formats) * part.times for part in parts if part.name not in ("embedding", "head"))
+    routed = sum(segment_bytes(part, formats, routed=True) * part.times for part in parts)
     of_products = (op for part in parts if part.name != "head" for op in part.operators if isinstance(op, MatMulOp))
     return layers, routed, max(dim_width(op.n) for op in of_products)
 
@@ -173,8 +173,15 @@ def _nearer(held: CoreResidency, stays: Any, near: Any) -> CoreResidency:
 
 def segment_bytes(part: Segment, precision: FormatPlan, *, routed: bool = False) -> float:
     """Bytes of the weights of a segment, or of its routed experts alone. [B]"""
-    products = (of for of in part.operators if isinstance(of, MatMulOp) and (of.stored > 1 or not routed))
-    return float(sum(of.stored * dim_width(of.k) * dim_width(of.n) * weight_bytes(part, of, precision) for of in products))
+    products = (
+        operator for operator in part.operators if isinstance(operator, MatMulOp) and (operator.stored > 1 or not routed)
+    )
+    return float(
+        sum(
+            product.stored * dim_width(product.k) * dim_width(product.n) * weight_bytes(part, product, precision)
+            for product in products
+        )
+    )
 
 
 def dim_width(dim: Any) -> Any:
@@ -200,24 +207,24 @@ def cache_bytes_per_core(model: Model, plan: PipelinePlan, cached: Any, sequence
     """
     kv, index = BYTES_BY_FORMAT[precision.kv], BYTES_BY_FORMAT[index_format(precision)]
     total = state_bytes_per_core(model, plan, sequences, precision)
-    for of in sequence_memory(model):
-        layer = of.layer
+    for memory in sequence_memory(model):
+        layer = memory.layer
         if layer.of.recurrence is None:
-            here = value_at_reach(cached, layer.reach) * (kv_values_per_core(layer.of, plan) * kv)
-            here = here + value_at_reach(cached, layer.indexed) * (of.scores * index) if of.scores else here
-            total = total + layer.times * here
+            nbytes = value_at_reach(cached, layer.reach) * (kv_values_per_core(layer.of, plan) * kv)
+            nbytes = nbytes + value_at_reach(cached, layer.indexed) * (memory.scores * index) if memory.scores else nbytes
+            total = total + layer.times * nbytes
     return total
 
 
 def state_bytes_per_core(model: Model, plan: PipelinePlan, sequences: Any, precision: FormatPlan) -> Any:
     """Bytes per core of the recurrent states of sequences, of all layers, with convolutions. [B]"""
     total: Any = 0.0
-    for of in sequence_memory(model):
-        state = of.layer.of.recurrence
+    for memory in sequence_memory(model):
+        state = memory.layer.of.recurrence
         if state is not None:
             share = ceil_div(state.heads, plan.tp) / state.heads if plan.partition == "k" else 1.0 / plan.tp
-            here = sequences * share * (of.state * STATE_BYTES + of.conv * BYTES_BY_FORMAT[precision.activations])
-            total = total + of.layer.times * here
+            nbytes = sequences * share * (memory.state * STATE_BYTES + memory.conv * BYTES_BY_FORMAT[precision.activations])
+            total = total + memory.layer.times * nbytes
     return total
 
 

@@ -59,8 +59,8 @@ def simulated_transfer_cost(
     traffic = SimulatedPipelines.of(layout, fabric, block, prefilled, decoded)
     closed = transfer_cost(layout, fabric, block, prefilled, decoded)
     pairs = [(p, d) for p, partners in enumerate(layout.partners) for d in partners]
-    some = [pairs[place] for place in np.unique(np.linspace(0, len(pairs) - 1, MAX_PAIRS).round().astype(int))]
-    taken = [_cache(traffic, [pair], play) for pair in some]
+    selected_pairs = [pairs[place] for place in np.unique(np.linspace(0, len(pairs) - 1, MAX_PAIRS).round().astype(int))]
+    taken = [_cache(traffic, [pair], play) for pair in selected_pairs]
     together = max(1, int(closed.together * float(np.mean(taken)) / max(closed.per_token, 1e-30)))
     crowding = _crowding(traffic, play)
     return closed._replace(per_token=float(np.mean(taken)), together=together, prefill=crowding[0], decode=crowding[1])
@@ -93,12 +93,14 @@ class SimulatedPipelines(NamedTuple):
     def passed(self) -> tuple[Buffer, Buffer, SendInstruction]:
         """Buffers and send of all pipelines' activations, with the nearest parts of a group first."""
         ends, sizes = [], []
-        for of, places, tokens in zip((self.layout.prefill, self.layout.decode), self.places, self.tokens, strict=True):
-            here, there = (np.moveaxis(some[:, :, ::-1], 2, 0).reshape(-1, 2) for some in (places[:, :-1], places[:, 1:]))
-            ends.append(np.concatenate([here, there], axis=1))
-            sizes.append(np.full(len(here), ceil(tokens * of.activations / of.tp)))
+        for fleet, places, tokens in zip((self.layout.prefill, self.layout.decode), self.places, self.tokens, strict=True):
+            sources, targets = (
+                np.moveaxis(place[:, :, ::-1], 2, 0).reshape(-1, 2) for place in (places[:, :-1], places[:, 1:])
+            )
+            ends.append(np.concatenate([sources, targets], axis=1))
+            sizes.append(np.full(len(sources), ceil(tokens * fleet.activations / fleet.tp)))
         row, col, to_row, to_col = np.concatenate(ends).T
-        sent, most = np.concatenate(sizes), max(1, *(int(some.max(initial=0)) for some in sizes))
+        sent, most = np.concatenate(sizes), max(1, *(int(size.max(initial=0)) for size in sizes))
         send = SendInstruction(
             "x", CoreIndex(row, col), CoreIndex(to_row, to_col), np.zeros(len(sent), int), sent, at=0 * sent, into="y"
         )
@@ -108,7 +110,7 @@ class SimulatedPipelines(NamedTuple):
         """Buffers and sends of a block's keys and values, one layer per pair of groups at a time."""
         prefill, decode = self.layout.prefill, self.layout.decode
         counts = Counter(zip(prefill.layers, decode.layers, strict=True))
-        nbytes, found = ceil(self.block * decode.position), []
+        nbytes, messages = ceil(self.block * decode.position), []
         for turn in range(max(counts.values())):
             ends = [
                 (*self.places[0][p, a, core * prefill.tp // decode.tp], *self.places[1][d, b, core])
@@ -118,7 +120,7 @@ class SimulatedPipelines(NamedTuple):
                 for core in range(decode.tp)
             ]
             row, col, to_row, to_col = np.array(ends).T
-            found.append(
+            messages.append(
                 SendInstruction(
                     "kv",
                     CoreIndex(row, col),
@@ -129,13 +131,13 @@ class SimulatedPipelines(NamedTuple):
                     into="got",
                 )
             )
-        return Buffer("kv", (nbytes, 1), "int8"), Buffer("got", (nbytes, 1), "int8"), found
+        return Buffer("kv", (nbytes, 1), "int8"), Buffer("got", (nbytes, 1), "int8"), messages
 
     def played(
         self, play: Play, slots: tuple[Buffer, ...], strands: list[tuple[Round | Loop, ...]], busy: float, gap: float
     ) -> SimulationResult:
         """Simulate strands whose products take pipelines `busy`, and vector instructions `gap`. [s], [s]"""
-        rows, cols = (int(max(of[..., axis].max() for of in self.places)) + 1 for axis in (0, 1))
+        rows, cols = (int(max(place[..., axis].max() for place in self.places)) + 1 for axis in (0, 1))
         matrix = MatrixEngine(dataflow="weight", rows=1, cols=1, depth=0, reload="hidden", fill=0.0, start=busy / FINE)
         engines = TileEngines(1 / FINE, matrix, VectorEngine(lanes=1e12, special=1e12, start=gap / FINE), 1e30)
         mesh = max(rows, self.layout.rows), max(cols, self.layout.cols)
@@ -185,10 +187,10 @@ def _crowding(traffic: SimulatedPipelines, play: Play) -> tuple[float, float]:
     )
 
 
-def _longer(of: PipelineFleet, places: Array, alone: Array, beside: Array, busy: float) -> float:
+def _longer(fleet: PipelineFleet, places: Array, alone: Array, beside: Array, busy: float) -> float:
     """Of the slowest messages of each pipeline, mean over pipelines."""
-    if of.pp == 1:
+    if fleet.pp == 1:
         return 1.0
-    at = places[:, 1:].reshape(of.dp, -1, 2)
+    at = places[:, 1:].reshape(fleet.dp, -1, 2)
     before, after = (times[at[..., 0], at[..., 1]] - PASSES * busy for times in (alone, beside))
     return float(np.mean(np.max(after / np.maximum(before, FINE), axis=1)))

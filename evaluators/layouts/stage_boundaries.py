@@ -79,9 +79,9 @@ class StageCuts(NamedTuple):
 
     def seconds(self, line: OperatorLine, value: Array) -> Array:
         """Time of each stage and of its message, shape (designs, most stages); 0 for missing stages. [s]"""
-        found, done = np.zeros((len(self.counts), self.ends.shape[1] - 1)), np.zeros(len(line.weights) + 1)
-        _each_taken(line, self.counts, self.ends, value, done, found)
-        return found
+        seconds, done = np.zeros((len(self.counts), self.ends.shape[1] - 1)), np.zeros(len(line.weights) + 1)
+        _each_taken(line, self.counts, self.ends, value, done, seconds)
+        return seconds
 
 
 def operator_line(
@@ -116,21 +116,23 @@ def _ordered(
     rows = [row for part in parts for row in _rows(part, model.hidden, precision)]
     first = dict(zip(named, np.cumsum([0, *(len(part.operators) for part in parts)]).tolist(), strict=False))
     reads = {
-        name: next((place for place, one in enumerate(part.operators) if isinstance(one, AttentionOp | RecurrenceOp)), 0)
+        name: next(
+            (place for place, operator in enumerate(part.operators) if isinstance(operator, AttentionOp | RecurrenceOp)), 0
+        )
         for name, part in named.items()
     }
 
-    def of(name: str) -> range:
+    def positions(name: str) -> range:
         return range(first[name], first[name] + len(named[name].operators))
 
-    order, starts, caches = [*of("embedding")], list[int](), list[int]()
+    order, starts, caches = [*positions("embedding")], list[int](), list[int]()
     for mixes, feeds in layers(model).line:
         starts.append(len(order))
         caches.append(len(order) + reads[mixes or feeds])
         for name in filter(None, (mixes, feeds)):
-            order += of(name)
+            order += positions(name)
     starts.append(len(order))
-    order += of("head")
+    order += positions("head")
     each = np.array(order)
     weights, divisible, crossing, result = np.array(rows, float)[each].T.copy()
     line = OperatorLine(np.zeros((1, len(each))), weights, divisible > 0, crossing, result, np.array(starts), np.array(caches))
@@ -153,14 +155,14 @@ def cut_whole_layers(line: OperatorLine, stages: Array, value: Array, inside: Ar
     All but the line are of shape (designs,).
     """
     size, most, count = len(stages), int(stages.max()) + 1, len(line.weights)
-    ends, of_layer, found = np.zeros((size, most)), np.zeros((size, len(line.caches)), np.int64), np.zeros((3, size))
-    _each_cut(line, stages, value, inside, np.zeros((3, count + 1)), np.zeros((2, most)), ends, of_layer, found)
-    carried, fullest, caches = found
+    ends, of_layer, cuts = np.zeros((size, most)), np.zeros((size, len(line.caches)), np.int64), np.zeros((3, size))
+    _each_cut(line, stages, value, inside, np.zeros((3, count + 1)), np.zeros((2, most)), ends, of_layer, cuts)
+    carried, fullest, caches = cuts
     return StageCuts(stages, ends, carried, of_layer, StageShares(fullest, fullest, caches))
 
 
 @compiled_without_gil
-def _each_cut(line, stages, value, inside, room, tried, ends, of_layer, found):
+def _each_cut(line, stages, value, inside, room, tried, ends, of_layer, summary):
     """What `cut_whole_layers` finds of each design: ends, the stage of each layer, and values sent on, the fullest stage and
     its caches.
 
@@ -194,40 +196,40 @@ def _each_cut(line, stages, value, inside, room, tried, ends, of_layer, found):
             fullest, whole = max(fullest, weights), whole + weights
             if stage > 0:
                 sent += _carried_over(line, mine[stage])
-        stage = here = most_here = 0
+        stage = stage_layers = most_here = 0
         for layer in range(layers):
             while stage < many - 1 and mine[stage + 1] <= line.caches[layer]:
-                stage, here = stage + 1, 0
+                stage, stage_layers = stage + 1, 0
             of_layer[row, layer] = stage
-            here += 1
-            most_here = max(most_here, here)
-        found[0, row] = sent / (many - 1) if many > 1 else 0.0
-        found[1, row], found[2, row] = fullest / whole, most_here / layers
+            stage_layers += 1
+            most_here = max(most_here, stage_layers)
+        summary[0, row] = sent / (many - 1) if many > 1 else 0.0
+        summary[1, row], summary[2, row] = fullest / whole, most_here / layers
 
 
 @compiled_without_gil
-def _each_taken(line, stages, ends, value, done, found):
+def _each_taken(line, stages, ends, value, done, seconds):
     """Seconds of stages, as `StageCuts.seconds` has them, of each design; `done` is to work in, shape (operators + 1,)."""
     for row in range(len(stages)):
         _summed(line.seconds[row], done)
-        _taken(line, done, ends[row, : stages[row] + 1], value[row], found[row])
+        _taken(line, done, ends[row, : stages[row] + 1], value[row], seconds[row])
 
 
 @compiled_part
-def _taken(line, done, ends, value, found):
+def _taken(line, done, ends, value, seconds):
     """Seconds of each stage, and of what it sends on, at some seconds a value."""
     for stage in range(len(ends) - 1):
-        found[stage] = _up_to(done, ends[stage + 1]) - _up_to(done, ends[stage])
+        seconds[stage] = _up_to(done, ends[stage + 1]) - _up_to(done, ends[stage])
         if stage < len(ends) - 2:
-            found[stage] += value * _carried_over(line, ends[stage + 1])
+            seconds[stage] += value * _carried_over(line, ends[stage + 1])
 
 
 @compiled_part
-def _summed(amounts, found):
+def _summed(amounts, sums):
     """Of the operators before each one and of all."""
-    found[0] = 0.0
+    sums[0] = 0.0
     for place in range(len(amounts)):
-        found[place + 1] = found[place] + amounts[place]
+        sums[place + 1] = sums[place] + amounts[place]
 
 
 @compiled_part
@@ -277,21 +279,21 @@ def _filled(done, divisible, sending, slope, bound, ends):
             ends[stage:] = count
             return True
         # what ends beyond what one that begins before it does, ends last: the last one that there is time for
-        here, beyond = first, count
-        while beyond - here > 1:
-            middle = (here + beyond) // 2
+        position, beyond = first, count
+        while beyond - position > 1:
+            middle = (position + beyond) // 2
             if done[middle] <= before + bound:
-                here = middle
+                position = middle
             else:
                 beyond = middle
         best = start
-        while here >= first:
-            spare = bound - (done[here] - before) - sending[here]
+        while position >= first:
+            spare = bound - (done[position] - before) - sending[position]
             if spare >= 0:
                 # up to an operator, or into a product as far as it and what it adds to be sent leave time for
-                best = here + (min(spare / slope[here], 1 - 1e-9) if divisible[here] else 0.0)
+                best = position + (min(spare / slope[position], 1 - 1e-9) if divisible[position] else 0.0)
                 break
-            here -= 1
+            position -= 1
         if best <= start:
             return False
         ends[stage] = best

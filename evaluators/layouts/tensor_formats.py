@@ -27,12 +27,12 @@ WIDE_FORMAT = "bf16"
 
 def weight_format(part: Segment, operator: Operator, precision: FormatPlan) -> str:
     """Number format of an operator's weights: those of experts, of attention, or of all others."""
-    said = None
+    experts = None
     if operator.name.startswith(("experts_", "shared_")):
-        said = precision.experts
+        experts = precision.experts
     elif part.kind == MIXING:
-        said = precision.attention
-    return str(said or precision.weights)
+        experts = precision.attention
+    return str(experts or precision.weights)
 
 
 def index_format(precision: FormatPlan) -> str:
@@ -61,15 +61,18 @@ class ValueBytes(NamedTuple):
 
 def value_bytes(precision: FormatPlan) -> ValueBytes:
     """Bytes per value of each tensor in a format plan. [B]"""
-    weights, said = BYTES_BY_FORMAT[precision.weights], precision
-    experts, attention = (BYTES_BY_FORMAT[of] if of else weights for of in (said.experts, said.attention))
+    weights, given_precision = BYTES_BY_FORMAT[precision.weights], precision
+    experts, attention = (
+        BYTES_BY_FORMAT[number_format] if number_format else weights
+        for number_format in (given_precision.experts, given_precision.attention)
+    )
     return ValueBytes(
         weights,
-        BYTES_BY_FORMAT[said.kv],
-        BYTES_BY_FORMAT[index_format(said)],
+        BYTES_BY_FORMAT[given_precision.kv],
+        BYTES_BY_FORMAT[index_format(given_precision)],
         experts,
         attention,
-        BYTES_BY_FORMAT[said.activations],
+        BYTES_BY_FORMAT[given_precision.activations],
     )
 
 
@@ -103,25 +106,25 @@ def format_product(first: str, second: str, rates: FormatRates | None) -> Format
     ... )
     (0.5, FormatProduct(width=2.0, pace=1.0, first=1.0, second=1.0))
     """
-    one, other = _as(first, second, rates), _as(second, first, rates)
-    if WIDE_FORMAT in (one, other) and (one, other) != (first, second):
-        one, other = (WIDE_FORMAT if FORMATS[name].bits < FORMATS[WIDE_FORMAT].bits else name for name in (one, other))
-    slower = maximum(1 / relative_rate(one, rates), 1 / relative_rate(other, rates))
-    work = [FORMATS[name].expand if made != name else 0.0 for name, made in ((first, one), (second, other))]
-    return FormatProduct(max(BYTES_BY_FORMAT[one], BYTES_BY_FORMAT[other]), slower, *work)
+    name, other = _as(first, second, rates), _as(second, first, rates)
+    if WIDE_FORMAT in (name, other) and (name, other) != (first, second):
+        name, other = (WIDE_FORMAT if FORMATS[name].bits < FORMATS[WIDE_FORMAT].bits else name for name in (name, other))
+    slower = maximum(1 / relative_rate(name, rates), 1 / relative_rate(other, rates))
+    work = [FORMATS[name].expand if made != name else 0.0 for name, made in ((first, name), (second, other))]
+    return FormatProduct(max(BYTES_BY_FORMAT[name], BYTES_BY_FORMAT[other]), slower, *work)
 
 
 def _as(name: str, beside: str, rates: FormatRates | None) -> str:
     """Format in which values are multiplied with values of another format."""
-    of, other = FORMATS[name], FORMATS[beside]
-    if relative_rate(name, rates) is not None and not (of.scale and other.bits >= FORMATS[WIDE_FORMAT].bits):
+    number_format, other = FORMATS[name], FORMATS[beside]
+    if relative_rate(name, rates) is not None and not (number_format.scale and other.bits >= FORMATS[WIDE_FORMAT].bits):
         return name
-    return beside if relative_rate(beside, rates) is not None and other.bits > of.bits else WIDE_FORMAT
+    return beside if relative_rate(beside, rates) is not None and other.bits > number_format.bits else WIDE_FORMAT
 
 
-def dequantize_operations(of: float, values: Any) -> Any:
+def dequantize_operations(per_value: float, values: Any) -> Any:
     """Vector operations that dequantise an operator's values; None if none are needed."""
-    return of * values if of else None
+    return per_value * values if per_value else None
 
 
 def dequantize_operations_per_value(name: str) -> float:
@@ -162,9 +165,14 @@ def piece_bytes(name: str, along: Any, across: Any = 1) -> Any:
     >>> piece_bytes("mxfp4", 32, 2), piece_bytes("mxfp4", 8), piece_bytes("mxfp4", 7), piece_bytes("bf16", 7)
     (34.0, 5.0, 5.5, 14.0)
     """
-    of = FORMATS[name]
-    nbytes = along * across * (of.bits / 8)
-    return nbytes + blocks_touched(along, of.block) * blocks_touched(across, of.across) * (of.scale / 8) if of.scale else nbytes
+    number_format = FORMATS[name]
+    nbytes = along * across * (number_format.bits / 8)
+    return (
+        nbytes
+        + blocks_touched(along, number_format.block) * blocks_touched(across, number_format.across) * (number_format.scale / 8)
+        if number_format.scale
+        else nbytes
+    )
 
 
 def blocks_touched(values: Any, block: int) -> Any:
@@ -178,8 +186,8 @@ def blocks_touched(values: Any, block: int) -> Any:
     if block == 1:
         return values
     count = np.asarray(values).astype(int)
-    found = (count + 2 * block - 1 - np.gcd(count, block)) // block
-    return found if isinstance(values, np.ndarray) else int(found)
+    blocks = (count + 2 * block - 1 - np.gcd(count, block)) // block
+    return blocks if isinstance(values, np.ndarray) else int(blocks)
 
 
 WEIGHTS = ("weights", "experts", "attention")
@@ -199,8 +207,8 @@ def refuse_unsupported_formats(precision: FormatPlan) -> None:
         stored = address in (*WEIGHTS, *CACHED_TENSORS)
         valid = [name for name in formats_of_tensor(tensor) if FORMATS[name].bits == 16 or (stored and FORMATS[name].bits < 16)]
         if word not in valid:
-            said = f"{word} has no kernels on a mesh of cores; valid: {', '.join(valid)}"
-            raise IncompatibleOptionsError(f"mapping.precision.{address}: {said}", address)
+            reason = f"{word} has no kernels on a mesh of cores; valid: {', '.join(valid)}"
+            raise IncompatibleOptionsError(f"mapping.precision.{address}: {reason}", address)
 
 
 def activation_bytes(mapping: Mapping) -> float:
@@ -231,8 +239,8 @@ def kv_storage(precision: FormatPlan) -> KvStorage:
     >>> kv_storage(FormatPlan(weights="fp8", activations="bf16", kv="fp16")) == SAME_AS_ACTIVATIONS
     True
     """
-    found = KvStorage(BYTES_BY_FORMAT[precision.kv], dequantize_operations_per_value(precision.kv))
-    return SAME_AS_ACTIVATIONS if found == KvStorage(BYTES_BY_FORMAT[precision.activations]) else found
+    storage = KvStorage(BYTES_BY_FORMAT[precision.kv], dequantize_operations_per_value(precision.kv))
+    return SAME_AS_ACTIVATIONS if storage == KvStorage(BYTES_BY_FORMAT[precision.activations]) else storage
 
 
 class IndexKeyStorage(NamedTuple):
@@ -263,17 +271,17 @@ def index_key_storage(precision: FormatPlan, dim: int) -> IndexKeyStorage:
     IndexKeyStorage(itemsize=2.0, scale=0, packed=0.53125, expand=3.0)
     """
     name = index_format(precision)
-    of = FORMATS[name]
-    if of.scale and (of.bits != 8 or of.block < dim):
-        return IndexKeyStorage(BYTES_BY_FORMAT[WIDE_FORMAT], 0, BYTES_BY_FORMAT[name], of.expand)
-    return IndexKeyStorage(float(of.bits // 8), of.scale // 8)
+    number_format = FORMATS[name]
+    if number_format.scale and (number_format.bits != 8 or number_format.block < dim):
+        return IndexKeyStorage(BYTES_BY_FORMAT[WIDE_FORMAT], 0, BYTES_BY_FORMAT[name], number_format.expand)
+    return IndexKeyStorage(float(number_format.bits // 8), number_format.scale // 8)
 
 
 def _one_size(mapping: Mapping, free: tuple[str, ...], instead: str) -> float:
     """Bytes of a value; formats but `free` ones and those of caches are plain and of as many."""
-    said = {name: word for name, word, _ in iterate_leaves(mapping.precision) if name not in (*free, *CACHED_TENSORS)}
-    activations = said["activations"]
-    for name, word in said.items():
+    words = {name: word for name, word, _ in iterate_leaves(mapping.precision) if name not in (*free, *CACHED_TENSORS)}
+    activations = words["activations"]
+    for name, word in words.items():
         if word not in UNSCALED_FORMATS:
             raise IncompatibleOptionsError(
                 f"mapping.precision.{name}: {word} has scales of blocks, but tiles that share an operator take plain values; "
@@ -298,12 +306,17 @@ def mixed_format_extra_bytes(parts: tuple[Segment, ...], precision: FormatPlan) 
     """Bytes of a model's weights beyond those with the most common format for all. [B]"""
     usual = BYTES_BY_FORMAT[precision.weights]
 
-    def beyond(part: Segment, of: Operator) -> Any:
-        if not isinstance(of, MatMulOp):
+    def beyond(part: Segment, operator: Operator) -> Any:
+        if not isinstance(operator, MatMulOp):
             return 0.0
-        return (weight_bytes(part, of, precision) - usual) * of.stored * (of.k.units * of.k.width) * (of.n.units * of.n.width)
+        return (
+            (weight_bytes(part, operator, precision) - usual)
+            * operator.stored
+            * (operator.k.units * operator.k.width)
+            * (operator.n.units * operator.n.width)
+        )
 
-    return sum(part.times * beyond(part, of) for part in parts for of in part.operators)
+    return sum(part.times * beyond(part, operator) for part in parts for operator in part.operators)
 
 
 def segment_weight_bytes(part: Segment, precision: FormatPlan, values: Any) -> Any:

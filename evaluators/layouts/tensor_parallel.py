@@ -168,15 +168,15 @@ def device_memory(
         heads: KV heads that do not divide, as of `kv_heads_per_device`.
     """
     per_value = BYTES_BY_FORMAT[precision.weights]
-    layer = {part.name: segment_weight_bytes(part, precision, lambda of: _stored(of, tp, heads)) for part in parts}
+    layer = {part.name: segment_weight_bytes(part, precision, lambda operator: _stored(operator, tp, heads)) for part in parts}
     table = 0.0 if model.tied_embeddings else local_width(MatrixDim(model.vocab, split=True), tp) * model.hidden * per_value
     table = table + position_values(model) * per_value
     weights = sum(layer[part.name] * part.times for part in parts) + table
     held, most, ffn = _cached(model, tp, precision, cached, sequences, heads), 0.0, 0.0
     times = {part.name: part.times for part in parts}  # with modules that predict tokens, which have caches of their own
     kv: Any = 0.0
-    for of, nbytes in held:
-        kv, most = kv + times[of.name] * nbytes, maximum(most, layer[of.name] + nbytes)
+    for given_part, nbytes in held:
+        kv, most = kv + times[given_part.name] * nbytes, maximum(most, layer[given_part.name] + nbytes)
     for part in parts:
         if part.kind == FEEDING:
             ffn = maximum(ffn, layer[part.name])
@@ -188,56 +188,62 @@ def _widest(model: Model, tp: Any) -> Any:
     """Values of a token of a prompt that one product in a layer leaves on a device, those of all its experts together; what is
     summed over devices goes into the residual stream.
     """
-    return reduce(maximum, (of.m * local_width(of.n, tp) for of in _within(model)))
+    return reduce(maximum, (operator.m * local_width(operator.n, tp) for operator in _within(model)))
 
 
 @lru_cache(maxsize=256)
 def _within(model: Model) -> tuple[MatMulOp, ...]:
     """Products in layers for a token of a prompt but those that end in the residual stream."""
     parts = transformer_segments(model, StepCounts("prefill", 1.0, 1.0, 1.0, 0.0))
-    products = (of for part in parts if part.name != "head" for of in part.operators if isinstance(of, MatMulOp))
-    return tuple(of for of in products if not of.k.split)
+    products = (
+        operator for part in parts if part.name != "head" for operator in part.operators if isinstance(operator, MatMulOp)
+    )
+    return tuple(product for product in products if not product.k.split)
 
 
 def _cached(
     model: Model, tp: Any, precision: FormatPlan, cached: Any, sequences: Any, heads: str | None
 ) -> list[tuple[LayerGroup, Any]]:
     """Bytes of caches and states that one device has of a layer of each kind. [B]"""
-    found, kv, conv = [], float(BYTES_BY_FORMAT[precision.kv]), float(BYTES_BY_FORMAT[precision.activations])
-    for of in sequence_memory(model):
-        layer, state = of.layer, of.layer.of.recurrence
+    cached_bytes, kv, conv = [], float(BYTES_BY_FORMAT[precision.kv]), float(BYTES_BY_FORMAT[precision.activations])
+    for memory in sequence_memory(model):
+        layer, state = memory.layer, memory.layer.of.recurrence
         if state is not None:
-            found.append((layer, sequences * state_bytes_per_device(state, tp, conv)))
+            cached_bytes.append((layer, sequences * state_bytes_per_device(state, tp, conv)))
             continue
-        index = value_at_reach(cached, layer.indexed) * (of.scores * BYTES_BY_FORMAT[index_format(precision)])
-        found.append((layer, value_at_reach(cached, layer.reach) * (kv_values_per_device(layer.of, tp, heads) * kv) + index))
-    return found
+        index = value_at_reach(cached, layer.indexed) * (memory.scores * BYTES_BY_FORMAT[index_format(precision)])
+        cached_bytes.append(
+            (layer, value_at_reach(cached, layer.reach) * (kv_values_per_device(layer.of, tp, heads) * kv) + index)
+        )
+    return cached_bytes
 
 
 SELECTIVE = 6.0
 """Vector operations on each entry of a state of Mamba-1: the decay and what it is of, what stays and is added, what is read."""
 
 
-def kv_values_per_device(of: Model, tp: Any, heads: str | None = None) -> Any:
+def kv_values_per_device(model: Model, tp: Any, heads: str | None = None) -> Any:
     """Values that one device caches per position of a layer kind. [-]
 
     Values without heads are on each device.
 
     A recurrent layer caches none: its state is `state_bytes_per_device`.
     """
-    if of.recurrence is not None or of.latent is not None or of.compressed is not None or of.kv_reused:
-        return kv_values_per_token(of)
-    return kv_heads_per_device(MatrixDim(of.kv_heads, 1, True), tp, heads) * (of.head_dim + value_head_dim(of))
+    if model.recurrence is not None or model.latent is not None or model.compressed is not None or model.kv_reused:
+        return kv_values_per_token(model)
+    return kv_heads_per_device(MatrixDim(model.kv_heads, 1, True), tp, heads) * (model.head_dim + value_head_dim(model))
 
 
-def state_bytes_per_device(of: RecurrentMixing, tp: Any, itemsize: float) -> Any:
+def state_bytes_per_device(state: RecurrentMixing, tp: Any, itemsize: float) -> Any:
     """Bytes of a sequence's state on one device, with its convolution in values of `itemsize`. [B]
 
     Heads of keys are on several devices where these are more, as their projection is.
     """
-    heads, keys = ceil_div(of.heads, tp), ceil_div(of.key_heads, tp)
-    kept = max(of.conv - 1, 0) * itemsize
-    return heads * (of.key_dim * of.value_dim * STATE_BYTES + of.value_dim * kept) + keys * (2 * convolved_keys(of) * kept)
+    heads, keys = ceil_div(state.heads, tp), ceil_div(state.key_heads, tp)
+    kept = max(state.conv - 1, 0) * itemsize
+    return heads * (state.key_dim * state.value_dim * STATE_BYTES + state.value_dim * kept) + keys * (
+        2 * convolved_keys(state) * kept
+    )
 
 
 def weights_per_device(part: Segment, tp: Any) -> Any:
@@ -245,13 +251,17 @@ def weights_per_device(part: Segment, tp: Any) -> Any:
     return sum(_stored(operator, tp) for operator in part.operators if isinstance(operator, MatMulOp))
 
 
-def _stored(of: MatMulOp, tp: Any, heads: str | None = None) -> Any:
-    return of.stored * local_width(of.k, tp) * _columns(of, tp, heads)
+def _stored(operator: MatMulOp, tp: Any, heads: str | None = None) -> Any:
+    return operator.stored * local_width(operator.k, tp) * _columns(operator, tp, heads)
 
 
-def _columns(of: MatMulOp, tp: Any, heads: str | None) -> Any:
+def _columns(operator: MatMulOp, tp: Any, heads: str | None) -> Any:
     """Of a product on one device; those of K and V are its KV heads."""
-    return kv_heads_per_device(of.n, tp, heads) * of.n.width if of.name in ("k_proj", "v_proj") else local_width(of.n, tp)
+    return (
+        kv_heads_per_device(operator.n, tp, heads) * operator.n.width
+        if operator.name in ("k_proj", "v_proj")
+        else local_width(operator.n, tp)
+    )
 
 
 def _summed(part: Segment) -> Any:
@@ -268,16 +278,18 @@ def device_call(
     if isinstance(operator, MatMulOp):
         m, k, n = operator.m, local_width(operator.k, tp), _columns(operator, tp, heads)
         stored_as = weight_format(part, operator, precision)
-        of = format_product(precision.activations, stored_as, rates)
+        product = format_product(precision.activations, stored_as, rates)
         fetch = (operator.copies * BYTES_BY_FORMAT[stored_as]) * (k * n)
         # each value is expanded once, however many rows or columns it meets
-        made = of.first * (m * k) + of.second * (operator.copies * (k * n)) if of.first or of.second else None
+        made = (
+            product.first * (m * k) + product.second * (operator.copies * (k * n)) if product.first or product.second else None
+        )
         flop = useful_flop(operator)
         return KernelCall(
-            part.name, name, needs, part.rows, (m, k, n), (CallProduct(ONCE, m, k, n),), width=of.width, pace=of.pace,
+            part.name, name, needs, part.rows, (m, k, n), (CallProduct(ONCE, m, k, n),), width=product.width, pace=product.pace,
             operations=made, reads="weights", fetch=fetch, local=(m * act) * (k + n), flop=flop, nbytes=fetch,
             macs=m * (k * n), repeated=_repeated(operator, tp, flop), operators=(name,),
-            asked=gemm_problem(part, operator, tp, precision, of.pace),
+            asked=gemm_problem(part, operator, tp, precision, product.pace),
         )  # fmt: skip
     if isinstance(operator, IndexerOp):
         return _index(part, operator, tp, precision, rates)
@@ -293,106 +305,111 @@ def device_call(
     return _attention(part, operator, tp, precision, rates, heads)
 
 
-def _repeated(of: MatMulOp, tp: Any, flop: Any) -> Any:
+def _repeated(operator: MatMulOp, tp: Any, flop: Any) -> Any:
     """Operations of a product that several devices do: of columns not divided, and of heads of keys that each holds.
 
     What is of prompts alone is of heads, all of which are divided; some of it an earlier step has done.
     """
-    if of.alone:
-        return repeated_flop(of)
-    if not (of.k.split or of.n.split):
+    if operator.alone:
+        return repeated_flop(operator)
+    if not (operator.k.split or operator.n.split):
         return flop * (tp - 1.0)
-    if of.name not in ("k_proj", "v_proj", "state_qk", "decay_up"):
+    if operator.name not in ("k_proj", "v_proj", "state_qk", "decay_up"):
         return NOTHING
-    return flop * maximum(tp / of.n.units - 1.0, 0.0)
+    return flop * maximum(tp / operator.n.units - 1.0, 0.0)
 
 
 def _attention(
-    part: Segment, of: AttentionOp, tp: Any, precision: FormatPlan, rates: FormatRates | None, held: str | None
+    part: Segment, operator: AttentionOp, tp: Any, precision: FormatPlan, rates: FormatRates | None, held: str | None
 ) -> KernelCall:
     act, kv = BYTES_BY_FORMAT[precision.activations], BYTES_BY_FORMAT[precision.kv]
-    heads = ceil_div(of.heads.units, tp) if of.heads.split else of.heads.units
-    kv_heads = kv_heads_per_device(of.kv_heads, tp, held)
-    dims = of.qk_dim + of.v_dim
-    scores = of.pairs * heads
-    cached = of.positions * of.cached(kv_heads)
+    heads = ceil_div(operator.heads.units, tp) if operator.heads.split else operator.heads.units
+    kv_heads = kv_heads_per_device(operator.kv_heads, tp, held)
+    dims = operator.qk_dim + operator.v_dim
+    scores = operator.pairs * heads
+    cached = operator.positions * operator.cached(kv_heads)
     fetch = cached * kv
-    piece, stride = float(of.layout_dim * kv), (1.0 if of.latent else kv_heads) * float(of.layout_dim * kv)
-    if of.picked:  # what is picked lies anywhere: a row with all its heads, or as many as are picked together
-        piece, stride = of.together * kv_heads * float(of.kv_dim * kv), inf
+    piece, stride = float(operator.layout_dim * kv), (1.0 if operator.latent else kv_heads) * float(operator.layout_dim * kv)
+    if operator.picked:  # what is picked lies anywhere: a row with all its heads, or as many as are picked together
+        piece, stride = operator.together * kv_heads * float(operator.kv_dim * kv), inf
     met = format_product(precision.activations, precision.kv, rates)
-    made = met.first * (of.tokens * (heads * of.qk_dim)) + met.second * cached if met.first or met.second else 0.0
+    made = met.first * (operator.tokens * (heads * operator.qk_dim)) + met.second * cached if met.first or met.second else 0.0
     return KernelCall(
-        part.name, of.name, of.needs, part.rows, (of.tokens, of.pairs, heads),
+        part.name, operator.name, operator.needs, part.rows, (operator.tokens, operator.pairs, heads),
         # cores of a pool are evaluated by operations alone, so that scores and values are one product a pair
         (CallProduct(ONCE, scores, dims, 1.0),),
         width=met.width,
         pace=met.pace,
-        operations=scores * (SOFTMAX_OPERATIONS + CAP_OPERATIONS * of.capped) + made,
-        streamed=of.positions * (heads * float(dims)),
+        operations=scores * (SOFTMAX_OPERATIONS + CAP_OPERATIONS * operator.capped) + made,
+        streamed=operator.positions * (heads * float(dims)),
         reads="kv",
         fetch=fetch,
         piece=piece,
         stride=stride,
-        local=of.tokens * (act * (heads * dims + of.made(kv_heads))),
-        flop=useful_flop(of),
+        local=operator.tokens * (act * (heads * dims + operator.made(kv_heads))),
+        flop=useful_flop(operator),
         macs=scores * dims,
         nbytes=fetch,
-        operators=(of.name,),
-        asked=attention_problem(of, heads, kv_heads, precision),
+        operators=(operator.name,),
+        asked=attention_problem(operator, heads, kv_heads, precision),
     )  # fmt: skip
 
 
-def _index(part: Segment, of: IndexerOp, tp: Any, precision: FormatPlan, rates: FormatRates | None) -> KernelCall:
+def _index(part: Segment, operator: IndexerOp, tp: Any, precision: FormatPlan, rates: FormatRates | None) -> KernelCall:
     """Scores of an indexer, which every device has all of, and the choice: one more pass for each digit of a radix select."""
-    act, said = BYTES_BY_FORMAT[precision.activations], index_format(precision)
-    scores = of.pairs * float(of.heads)
-    fetch = of.positions * float(of.dim * BYTES_BY_FORMAT[said])
-    met = format_product(precision.activations, said, rates)
-    made = met.first * (of.tokens * float(of.heads * of.dim)) + met.second * (of.positions * float(of.dim))
+    act, seconds = BYTES_BY_FORMAT[precision.activations], index_format(precision)
+    scores = operator.pairs * float(operator.heads)
+    fetch = operator.positions * float(operator.dim * BYTES_BY_FORMAT[seconds])
+    met = format_product(precision.activations, seconds, rates)
+    made = met.first * (operator.tokens * float(operator.heads * operator.dim)) + met.second * (
+        operator.positions * float(operator.dim)
+    )
     return KernelCall(
-        part.name, of.name, of.needs, part.rows, (of.tokens, of.pairs, of.heads),
-        (CallProduct(ONCE, scores, float(of.dim), 1.0),),
-        width=met.width, pace=met.pace, operations=scores * RECTIFIED + of.pairs * CHOICE + made,
-        reads="kv", fetch=fetch, local=of.tokens * (act * float(of.heads * of.dim)) + of.pairs * SCORE,
-        flop=scores * (2.0 * of.dim), macs=scores * of.dim, repeated=scores * (2.0 * of.dim) * (tp - 1.0), nbytes=fetch,
-        operators=(of.name,),
+        part.name, operator.name, operator.needs, part.rows, (operator.tokens, operator.pairs, operator.heads),
+        (CallProduct(ONCE, scores, float(operator.dim), 1.0),),
+        width=met.width, pace=met.pace, operations=scores * RECTIFIED + operator.pairs * CHOICE + made,
+        reads="kv", fetch=fetch, local=operator.tokens * (act * float(operator.heads * operator.dim)) + operator.pairs * SCORE,
+        flop=scores * (2.0 * operator.dim), macs=scores * operator.dim, repeated=scores * (2.0 * operator.dim) * (tp - 1.0),
+        nbytes=fetch,
+        operators=(operator.name,),
     )  # fmt: skip
 
 
-def _recur(part: Segment, of: RecurrenceOp, tp: Any, precision: FormatPlan, rates: FormatRates | None) -> KernelCall:
+def _recur(part: Segment, operator: RecurrenceOp, tp: Any, precision: FormatPlan, rates: FormatRates | None) -> KernelCall:
     """States are read and written once a step; of a prompt they stay with the cores meanwhile. What meets is activations.
 
     Decays of each entry leave no products: all is done on vector units, in one kernel that keeps states in registers.
     """
-    heads = ceil_div(of.heads.units, tp)
-    each = of.tokens * (heads * (1.0 / of.chunk))
-    macs = recurrence_macs(of)
-    if of.rule == "selective":
-        fetch = (of.sequences + of.resumed) * heads * (STATE_BYTES * of.state)
-        width = of.tokens * (heads * float(3 * of.value_dim) + 2.0 * of.key_dim)  # what comes in, its steps, what is read
+    heads = ceil_div(operator.heads.units, tp)
+    each = operator.tokens * (heads * (1.0 / operator.chunk))
+    macs = recurrence_macs(operator)
+    if operator.rule == "selective":
+        fetch = (operator.sequences + operator.resumed) * heads * (STATE_BYTES * operator.state)
+        width = operator.tokens * (
+            heads * float(3 * operator.value_dim) + 2.0 * operator.key_dim
+        )  # what comes in, its steps, what is read
         return KernelCall(
             part.name,
-            of.name,
-            of.needs,
+            operator.name,
+            operator.needs,
             part.rows,
-            (of.tokens, of.key_dim, of.value_dim),
-            operations=each * (float(of.state) * SELECTIVE),
+            (operator.tokens, operator.key_dim, operator.value_dim),
+            operations=each * (float(operator.state) * SELECTIVE),
             reads="kv",
             fetch=fetch,
             local=width * float(BYTES_BY_FORMAT[precision.activations]),
-            flop=useful_flop(of),
+            flop=useful_flop(operator),
             nbytes=fetch,
-            operators=(of.name,),
+            operators=(operator.name,),
         )
-    decays = each * (float(of.state) * of.chunk if of.chunk == 1 else float(of.state))
+    decays = each * (float(operator.state) * operator.chunk if operator.chunk == 1 else float(operator.state))
     # a prompt starts from nothing
-    fetch = (of.sequences + of.resumed) * heads * (STATE_BYTES * of.state)
+    fetch = (operator.sequences + operator.resumed) * heads * (STATE_BYTES * operator.state)
     act, met = BYTES_BY_FORMAT[precision.activations], format_product(precision.activations, precision.activations, rates)
     return KernelCall(
-        part.name, of.name, of.needs, part.rows, (of.tokens, of.key_dim, of.value_dim),
+        part.name, operator.name, operator.needs, part.rows, (operator.tokens, operator.key_dim, operator.value_dim),
         (CallProduct(each, macs, 1.0, 1.0),),
         width=met.width, pace=met.pace, operations=decays, reads="kv", fetch=fetch,
-        local=of.tokens * heads * (act * float(2 * of.key_dim + 2 * of.value_dim)),
-        flop=useful_flop(of), macs=each * macs, nbytes=fetch, operators=(of.name,),
+        local=operator.tokens * heads * (act * float(2 * operator.key_dim + 2 * operator.value_dim)),
+        flop=useful_flop(operator), macs=each * macs, nbytes=fetch, operators=(operator.name,),
     )  # fmt: skip

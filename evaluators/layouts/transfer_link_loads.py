@@ -76,18 +76,18 @@ def hold_seconds(message, nbytes, net):
 
 
 @compiled_part
-def add_link_seconds(messages, nbytes, times, net, found):
-    """Add the times for which messages hold each link, shape (links,), to `found`. [s]"""
+def add_link_seconds(messages, nbytes, times, net, link_seconds):
+    """Add the times for which messages hold each link, shape (links,), to `link_seconds`. [s]"""
     for place in range(len(messages)):
         message = messages[place]
         lasts = times[place] * hold_seconds(message, nbytes, net)
         for step in range(message_hops(message)):
             for other in range(links_occupied(message, net)):
-                found[message_link(message, step, other > 0, net)] += lasts
+                link_seconds[message_link(message, step, other > 0, net)] += lasts
 
 
 @compiled_without_gil
-def mutual_slowdown(messages, nbytes, times, weights, rates, net, room, own, found):
+def mutual_slowdown(messages, nbytes, times, weights, rates, net, room, own, totals):
     """Compute the slowdown of KV transfers and activations by each other, as `transfer_cost` has it.
 
     Args:
@@ -98,7 +98,7 @@ def mutual_slowdown(messages, nbytes, times, weights, rates, net, room, own, fou
         rates: tokens that pass through all pipelines of each kind. [1/s]
         net: the network.
         room, own: to work in, nothing before; shapes (6, links) and (pipelines of both kinds, links).
-        found: written: seconds of a token of a cache, tokens that links carry beside activations [1/s], and how many times as
+        totals: written: seconds of a token of a cache, tokens that links carry beside activations [1/s], and how many times as
             long messages of each kind take; shape (4,).
     """
     cached, others, busy, mine = room[0], room[1], room[2], room[3]
@@ -106,18 +106,18 @@ def mutual_slowdown(messages, nbytes, times, weights, rates, net, room, own, fou
     prefilled, decoded = rates
     made = decoded / max(prefilled, 1e-30)
     for pipeline in range(prefills + decodes):
-        here = own[pipeline]
+        loads = own[pipeline]
         # a cache crosses links of pipelines that it is not of; each of these does its share of the tokens
         if pipeline < prefills:
-            add_link_seconds(messages[0][pipeline], nbytes[0], times[0], net, here)
+            add_link_seconds(messages[0][pipeline], nbytes[0], times[0], net, loads)
             each, rate, mean = 1.0, prefilled / prefills, room[4]
         else:
-            add_link_seconds(messages[1][pipeline - prefills], nbytes[1], times[1], net, here)
+            add_link_seconds(messages[1][pipeline - prefills], nbytes[1], times[1], net, loads)
             each, rate, mean = made * prefills / decodes, decoded / decodes, room[5]
-        for place in range(len(here)):
-            others[place] += each * here[place]
-            busy[place] += rate * here[place]
-            mean[place] += here[place] / (prefills if pipeline < prefills else decodes)
+        for place in range(len(loads)):
+            others[place] += each * loads[place]
+            busy[place] += rate * loads[place]
+            mean[place] += loads[place] / (prefills if pipeline < prefills else decodes)
     taken = 0.0
     for pair in range(pairs):
         mine[:] = 0.0
@@ -125,14 +125,14 @@ def mutual_slowdown(messages, nbytes, times, weights, rates, net, room, own, fou
         taken += slowest_link_seconds(mine, others, busy)
         for place in range(len(mine)):
             cached[place] += weights[pair] * mine[place]
-    found[0], found[1] = taken / pairs, carried_tokens(cached, room[4], room[5], prefilled, decoded)
+    totals[0], totals[1] = taken / pairs, carried_tokens(cached, room[4], room[5], prefilled, decoded)
     for pipeline in range(prefills):
         more = message_slowdown(messages[0][pipeline], own[pipeline], cached, 1.0 * prefills, prefilled, net)
-        found[2] += more / prefills
+        totals[2] += more / prefills
     for pipeline in range(decodes):
         turns = decodes / max(made, 1e-9)
         more = message_slowdown(messages[1][pipeline], own[prefills + pipeline], cached, turns, prefilled, net)
-        found[3] += more / decodes
+        totals[3] += more / decodes
 
 
 @compiled_part
@@ -144,11 +144,11 @@ def slowest_link_seconds(own, others, busy):
         others: that others do for each such token.
         busy: share of the time that others do.
     """
-    found = 0.0
+    link_seconds = 0.0
     for place in range(len(own)):
         if own[place] > 0:
-            found = max(found, min(own[place] / (1 - min(busy[place], FULL_LINK)), own[place] + others[place]))
-    return found
+            link_seconds = max(link_seconds, min(own[place] / (1 - min(busy[place], FULL_LINK)), own[place] + others[place]))
+    return link_seconds
 
 
 @compiled_part
@@ -161,13 +161,13 @@ def carried_tokens(caches, prefilling, decoding, prefilled, decoded):
         caches, prefilling, decoding: that a token of each kind holds each link, shape (links,). [s]
         prefilled, decoded: tokens. [1/s]
     """
-    found, made = np.inf, decoded / max(prefilled, 1e-30)
+    tokens, made = np.inf, decoded / max(prefilled, 1e-30)
     for place in range(len(caches)):
         if caches[place] > 0:
             turns = caches[place] + prefilling[place] + made * decoding[place]
             left = 1 - prefilled * prefilling[place] - decoded * decoding[place]
-            found = min(found, max(left / caches[place], 1 / turns))
-    return found
+            tokens = min(tokens, max(left / caches[place], 1 / turns))
+    return tokens
 
 
 @compiled_part
@@ -182,7 +182,7 @@ def message_slowdown(messages, own, caches, times, prefilled, net):
         prefilled: caches' tokens over time. [1/s]
         net: the network.
     """
-    found = 1.0
+    slowdown = 1.0
     for place in range(len(messages)):
         message = messages[place]
         turns = share = 0.0
@@ -191,5 +191,5 @@ def message_slowdown(messages, own, caches, times, prefilled, net):
                 at = message_link(message, step, other > 0, net)
                 if own[at] > 0:
                     turns, share = max(turns, times * caches[at] / own[at]), max(share, prefilled * caches[at])
-        found = max(found, min(1 + turns, 1 / (1 - min(share, FULL_LINK))))
-    return found
+        slowdown = max(slowdown, min(1 + turns, 1 / (1 - min(share, FULL_LINK))))
+    return slowdown

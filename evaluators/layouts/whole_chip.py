@@ -89,29 +89,29 @@ def passes_by_phase(
     """
     activation_bytes(mapping)  # refuses what tiles do not take
     precision, first = mapping.precision, prefill_step(case)
-    on = ChipContext(case.model, chip, mapping.prefill, precision, {}, _wrapped(mapping.prefill, keep.get("prefill")))
-    prompts = [(1.0, chip_blocks(first, equal_prompts(case), on))]
+    context = ChipContext(case.model, chip, mapping.prefill, precision, {}, _wrapped(mapping.prefill, keep.get("prefill")))
+    prompts = [(1.0, chip_blocks(first, equal_prompts(case), context))]
     kept, (share, stay) = keep.get("decode"), resident_state_shares(case, chip, mapping.decode)
     room = chip if not share else replace_leaves(chip, {"tile.sram": chip.tile.sram * (1 - share)})
-    on = ChipContext(case.model, room, mapping.decode, precision, {}, _wrapped(mapping.decode, kept), stay)
+    context = ChipContext(case.model, room, mapping.decode, precision, {}, _wrapped(mapping.decode, kept), stay)
     tokens = []
     for count, at in decode_steps(case, decode_context):
-        tokens.append((count, chip_blocks(at, decode_requests(at), on)))
+        tokens.append((count, chip_blocks(at, decode_requests(at), context)))
     return {"prefill": prompts, "decode": tokens}
 
 
 def resident_state_shares(case: BatchCase, chip: Chip, plan: "WholeChipPlan | KernelPlan") -> tuple[float, float]:
     """Share of local memory set aside for states, and share of all states that stays there. [-], [-]"""
     share = 0.0 if plan.state_share is None else float(plan.state_share)
-    needed = case.batch * sum(of.layer.times * of.state for of in sequence_memory(case.model)) * STATE_BYTES
+    needed = case.batch * sum(memory.layer.times * memory.state for memory in sequence_memory(case.model)) * STATE_BYTES
     if not share or not needed:
         return 0.0, 0.0
     return share, min(share * float(chip.tile.sram * chip.mesh.rows * chip.mesh.cols) / needed, 1.0)
 
 
-def _wrapped(plan: WholeChipPlan, of: CachedShares | None) -> CachedShares | None:
+def _wrapped(plan: WholeChipPlan, shares: CachedShares | None) -> CachedShares | None:
     """Cached shares of a phase; a record without shares if jobs have to report prefetchable bytes."""
-    return NOTHING if of is None and has_read_ahead(plan) else of
+    return NOTHING if shares is None and has_read_ahead(plan) else shares
 
 
 def has_read_ahead(plan: "WholeChipPlan | KernelPlan") -> bool:
@@ -163,36 +163,38 @@ class ChipContext(NamedTuple):
         return kv_storage(self.precision)
 
 
-def chip_blocks(at: StepCounts, attending: RequestsOfReach, on: ChipContext) -> tuple[CallBlock, ...]:
+def chip_blocks(at: StepCounts, attending: RequestsOfReach, context: ChipContext) -> tuple[CallBlock, ...]:
     """Calls of the operators of a step in sequence, by segment.
 
     Args:
         at: what is computed.
         attending: its requests, as they attend.
-        on: by which model, and where.
+        context: by which model, and where.
     """
-    parts = [with_router_operators(on.model, part) for part in transformer_segments(on.model, at)]
-    found = [segment_calls(part, attending if part.kind == MIXING else no_requests, on) for part in parts]
-    return chain_blocks(found, segment_order(on.model, at), 1.0) if has_read_ahead(on.plan) else tuple(found)
+    parts = [with_router_operators(context.model, part) for part in transformer_segments(context.model, at)]
+    calls = [segment_calls(part, attending if part.kind == MIXING else no_requests, context) for part in parts]
+    return chain_blocks(calls, segment_order(context.model, at), 1.0) if has_read_ahead(context.plan) else tuple(calls)
 
 
-def attention_calls(parts: Sequence[Segment], attending: RequestsOfReach, on: ChipContext) -> list[tuple[float, KernelCall]]:
+def attention_calls(
+    parts: Sequence[Segment], attending: RequestsOfReach, context: ChipContext
+) -> list[tuple[float, KernelCall]]:
     """Attention and indexer calls with their repetitions; other calls depend on token counts alone."""
-    found: list[tuple[float, KernelCall]] = []
+    calls: list[tuple[float, KernelCall]] = []
     for part in parts:
-        for of in part.operators if part.kind == MIXING else ():
-            found += [(float(part.times), call) for call in _of_requests(part, of, attending, on)]
-    return found
+        for operator in part.operators if part.kind == MIXING else ():
+            calls += [(float(part.times), call) for call in _of_requests(part, operator, attending, context)]
+    return calls
 
 
-def phase_only_blocks(at: StepCounts, on: ChipContext) -> tuple[CallBlock, ...]:
+def phase_only_blocks(at: StepCounts, context: ChipContext) -> tuple[CallBlock, ...]:
     """Calls of a step that only prompts or only decodes have besides attention."""
-    found = []
-    for part in transformer_segments(on.model, at):
-        some = tuple(of for of in part.operators if of.alone and not isinstance(of, AttentionOp))
-        if some:
-            found.append(segment_calls(replace(part, operators=some), _somebody, on))
-    return tuple(found)
+    only_blocks = []
+    for part in transformer_segments(context.model, at):
+        operators = tuple(operator for operator in part.operators if operator.alone and not isinstance(operator, AttentionOp))
+        if operators:
+            only_blocks.append(segment_calls(replace(part, operators=operators), _somebody, context))
+    return tuple(only_blocks)
 
 
 def _somebody(reach: int) -> Sequence[AttentionRequests]:
@@ -200,40 +202,46 @@ def _somebody(reach: int) -> Sequence[AttentionRequests]:
     return ()
 
 
-def segment_calls(part: Segment, attend: RequestsOfReach, on: ChipContext) -> CallBlock:
+def segment_calls(part: Segment, attend: RequestsOfReach, context: ChipContext) -> CallBlock:
     """Calls of a segment of a model on all tiles, one after the other.
 
     Without attending requests, operators of prompts alone or of decodes alone are left out.
     """
     calls: list[KernelCall] = []
-    for of in (common_segment(part) if attend is no_requests else part).operators:
-        if isinstance(of, AttentionOp | IndexerOp):
-            calls += _in_turn(_of_requests(part, of, attend, on))
-        elif isinstance(of, RecurrenceOp):
-            calls.append(_recur(part, of, on))
+    for operator in (common_segment(part) if attend is no_requests else part).operators:
+        if isinstance(operator, AttentionOp | IndexerOp):
+            calls += _in_turn(_of_requests(part, operator, attend, context))
+        elif isinstance(operator, RecurrenceOp):
+            calls.append(_recur(part, operator, context))
         else:
-            calls += [_product(part, of, on)] if isinstance(of, MatMulOp) else _rows(part, of, on)
+            calls += [_product(part, operator, context)] if isinstance(operator, MatMulOp) else _rows(part, operator, context)
     same = tuple(calls)
     return CallBlock(part.name, same, equal_call_index(same), tuple(range(len(same))), float(part.times))
 
 
-def _of_requests(part: Segment, of: Operator, attend: RequestsOfReach, on: ChipContext) -> list[KernelCall]:
-    if isinstance(of, AttentionOp):
-        some = attend(part.reach)
-        if any(one.name == DECODES for one in part.operators):  # prompts and decodes are operators of their own
-            some = [one for one in some if one.prompts == (of.name != DECODES)]
-        return [_attention(part, of, one, on) for one in some]
-    return [_index(part, of, some, on) for some in attend(part.indexed)] if isinstance(of, IndexerOp) else []
+def _of_requests(part: Segment, operator: Operator, attend: RequestsOfReach, context: ChipContext) -> list[KernelCall]:
+    if isinstance(operator, AttentionOp):
+        selected_attend = attend(part.reach)
+        if any(operator.name == DECODES for operator in part.operators):  # prompts and decodes are operators of their own
+            selected_attend = [request for request in selected_attend if request.prompts == (operator.name != DECODES)]
+        return [_attention(part, operator, request, context) for request in selected_attend]
+    return (
+        [_index(part, operator, requests, context) for requests in attend(part.indexed)]
+        if isinstance(operator, IndexerOp)
+        else []
+    )
 
 
 def _in_turn(several: list[KernelCall]) -> list[KernelCall]:
     """Requests that are not alike, one after the other; the last one ends the operator."""
-    return [*(one._replace(operators=()) for one in several[:-1]), *several[-1:]]
+    return [*(call._replace(operators=()) for call in several[:-1]), *several[-1:]]
 
 
-def _call(part: Segment, of: Operator, shape: tuple[Any, Any, Any], job: Any, flop: float) -> KernelCall:
+def _call(part: Segment, operator: Operator, shape: tuple[Any, Any, Any], job: Any, flop: float) -> KernelCall:
     """Call of an operator's job; operations are the model's, without padding and masked pairs."""
-    return KernelCall(part.name, of.name, of.needs, part.rows, shape, job=job, flop=flop, operators=(of.name,))
+    return KernelCall(
+        part.name, operator.name, operator.needs, part.rows, shape, job=job, flop=flop, operators=(operator.name,)
+    )
 
 
 def weight_storage(name: str, precision: FormatPlan) -> WeightStorage | None:
@@ -244,42 +252,46 @@ def weight_storage(name: str, precision: FormatPlan) -> WeightStorage | None:
     >>> weight_storage("mxfp4", FormatPlan(weights="mxfp4", activations="bf16", kv="bf16"))
     WeightStorage(nbytes=0.53125, expand=3.0)
     """
-    found = WeightStorage(BYTES_BY_FORMAT[name], dequantize_operations_per_value(name))
-    return None if found == WeightStorage(BYTES_BY_FORMAT[precision.activations]) else found
+    storage = WeightStorage(BYTES_BY_FORMAT[name], dequantize_operations_per_value(name))
+    return None if storage == WeightStorage(BYTES_BY_FORMAT[precision.activations]) else storage
 
 
-def _product(part: Segment, of: MatMulOp, on: ChipContext) -> KernelCall:
+def _product(part: Segment, operator: MatMulOp, context: ChipContext) -> KernelCall:
     """Products of experts or of heads are of as many rows each; what an expert has is the mean over those that have any."""
-    k, n = dim_width(of.k), dim_width(of.n)
-    copies = of.apart if of.apart > 1 else ceil_div(of.copies, 1)
-    shape = GemmShape(ceil_div(of.m, 1 if of.apart > 1 else copies), k, n // of.apart)
-    weights = weight_storage(weight_format(part, of, on.precision), on.precision)
-    key = shape, copies, weights, of.name in KEYS_AND_VALUES
-    if key not in on.known:
-        on.known[key] = _in_pieces(shape, copies, weights, on, cached=key[3])
-    return _call(part, of, (of.m, k, n), on.known[key], useful_flop(of))._replace(repeated=repeated_flop(of))
+    k, n = dim_width(operator.k), dim_width(operator.n)
+    copies = operator.apart if operator.apart > 1 else ceil_div(operator.copies, 1)
+    shape = GemmShape(ceil_div(operator.m, 1 if operator.apart > 1 else copies), k, n // operator.apart)
+    weights = weight_storage(weight_format(part, operator, context.precision), context.precision)
+    key = shape, copies, weights, operator.name in KEYS_AND_VALUES
+    if key not in context.known:
+        context.known[key] = _in_pieces(shape, copies, weights, context, cached=key[3])
+    return _call(part, operator, (operator.m, k, n), context.known[key], useful_flop(operator))._replace(
+        repeated=repeated_flop(operator)
+    )
 
 
-def _in_pieces(shape: GemmShape, copies: Any, weights: WeightStorage | None, on: ChipContext, *, cached: bool) -> Any:
+def _in_pieces(shape: GemmShape, copies: Any, weights: WeightStorage | None, context: ChipContext, *, cached: bool) -> Any:
     """Products on the chip, whose rows may be cut in two where the plan leaves their sizes open."""
-    plan = on.plan.gemm
+    plan = context.plan.gemm
 
     def proposed(first: Any, end: Any) -> closed_summa.SummaJob | ThroughCache:
-        some = GemmShape(end - first, shape.k, shape.n)
+        selected_shape = GemmShape(end - first, shape.k, shape.n)
 
         def job(chip: Chip) -> closed_summa.SummaJob:
-            return closed_summa.propose_summa_job(some, chip, plan, copies, on.itemsize, weights)
+            return closed_summa.propose_summa_job(selected_shape, chip, plan, copies, context.itemsize, weights)
 
         return (
-            idle_columns.fastest_with_idle_columns(job, on.chip)
-            if on.kept is None
-            else through_cache.cached_product(job, on.chip, on.kept, cached=cached)
+            idle_columns.fastest_with_idle_columns(job, context.chip)
+            if context.kept is None
+            else through_cache.cached_product(job, context.chip, context.kept, cached=cached)
         )
 
     def least(first: Any, end: Any) -> Any:
-        if on.kept is not None:  # which may be as fast as any
+        if context.kept is not None:  # which may be as fast as any
             return 0.0
-        return closed_summa.min_product_seconds(GemmShape(end - first, shape.k, shape.n), on.chip, copies, on.itemsize, weights)
+        return closed_summa.min_product_seconds(
+            GemmShape(end - first, shape.k, shape.n), context.chip, copies, context.itemsize, weights
+        )
 
     whole = proposed(0, shape.m)
     left = _left(plan.rows, plan.m, plan.k, plan.n)
@@ -288,52 +300,52 @@ def _in_pieces(shape: GemmShape, copies: Any, weights: WeightStorage | None, on:
     return row_pieces.fastest_row_pieces(whole, int(shape.m), Pieces(proposed, least, left=left))
 
 
-def _attention(part: Segment, of: AttentionOp, some: AttentionRequests, on: ChipContext) -> KernelCall:
+def _attention(part: Segment, operator: AttentionOp, requests: AttentionRequests, context: ChipContext) -> KernelCall:
     """Attention of requests alike: of prompts, or of one token to what is cached."""
-    shape = attention_shape(part.of, of, some.requests, some.queries, some.keys, prefilling=some.prompts)
-    if of.picked and some.keys >= of.picked:  # less is not picked from
-        row = of.together * of.kv_heads.units * of.kv_dim * on.kv.of(on.itemsize)
-        shape = per_query_attention(shape, max(ceil_div(some.pairs, some.queries), 1), row)
-    dataflow = find_dataflow(on.plan.attention.dataflow)
+    shape = attention_shape(part.of, operator, requests.requests, requests.queries, requests.keys, prefilling=requests.prompts)
+    if operator.picked and requests.keys >= operator.picked:  # less is not picked from
+        row = operator.together * operator.kv_heads.units * operator.kv_dim * context.kv.of(context.itemsize)
+        shape = per_query_attention(shape, max(ceil_div(requests.pairs, requests.queries), 1), row)
+    dataflow = find_dataflow(context.plan.attention.dataflow)
 
     def proposed(of_these: AttentionShape) -> closed_attention.AttentionJob | ThroughCache:
         def job(chip: Chip) -> closed_attention.AttentionJob:
-            return closed_attention.resolve_job(dataflow, of_these, chip, on.plan.attention, on.itemsize, on.kv)
+            return closed_attention.resolve_job(dataflow, of_these, chip, context.plan.attention, context.itemsize, context.kv)
 
-        known = 1 - of_these.queries / maximum(some.keys, 1)
+        known = 1 - of_these.queries / maximum(requests.keys, 1)
         return (
-            idle_columns.fastest_with_idle_columns(job, on.chip)
-            if on.kept is None
-            else through_cache.cached_attention(job, on.chip, on.kept, known)
+            idle_columns.fastest_with_idle_columns(job, context.chip)
+            if context.kept is None
+            else through_cache.cached_attention(job, context.chip, context.kept, known)
         )
 
     job: Any = proposed(shape)
-    if part.of.compressed is None and some.prompts and not shape.selected:
-        job = _queries_in_pieces(job, shape, proposed, on)
-    flop = 2.0 * some.requests * some.pairs * of.heads.units * (of.qk_dim + of.v_dim)
-    sizes = (some.requests * some.queries, of.qk_dim, some.keys)
-    return _call(part, of, sizes, job, flop)
+    if part.of.compressed is None and requests.prompts and not shape.selected:
+        job = _queries_in_pieces(job, shape, proposed, context)
+    flop = 2.0 * requests.requests * requests.pairs * operator.heads.units * (operator.qk_dim + operator.v_dim)
+    sizes = (requests.requests * requests.queries, operator.qk_dim, requests.keys)
+    return _call(part, operator, sizes, job, flop)
 
 
-def _left(*said: Any) -> Any:
+def _left(*sizes: Any) -> Any:
     """Whether all of some sizes are left open, design by design."""
-    return np.logical_and.reduce(np.broadcast_arrays(*(np.asarray(size) == 0 for size in said)))
+    return np.logical_and.reduce(np.broadcast_arrays(*(np.asarray(size) == 0 for size in sizes)))
 
 
 def _queries_in_pieces(
     whole: closed_attention.AttentionJob | ThroughCache,
     shape: AttentionShape,
     proposed: Callable[[AttentionShape], closed_attention.AttentionJob | ThroughCache],
-    on: ChipContext,
+    context: ChipContext,
 ) -> Any:
     """Prompts, whose queries may be cut in two."""
 
     def least(first: int, end: int) -> Any:
-        if on.kept is not None:
+        if context.kept is not None:
             return 0.0
-        return closed_attention.min_attention_seconds(queries_of(shape, first, end), on.chip, on.itemsize, on.kv)
+        return closed_attention.min_attention_seconds(queries_of(shape, first, end), context.chip, context.itemsize, context.kv)
 
-    plan = on.plan.attention
+    plan = context.plan.attention
     left = _left(plan.rows, plan.cols, plan.queries, plan.keys)
     if not np.any(left):
         return whole
@@ -341,74 +353,82 @@ def _queries_in_pieces(
     return row_pieces.fastest_row_pieces(whole, int(shape.queries), pieces)
 
 
-def _index(part: Segment, of: IndexerOp, some: AttentionRequests, on: ChipContext) -> KernelCall:
+def _index(part: Segment, operator: IndexerOp, requests: AttentionRequests, context: ChipContext) -> KernelCall:
     """Scores of an indexer, and what it picks."""
-    said = index_key_storage(on.precision, of.dim)
-    keys, causal = some.keys, some.queries > 1
+    key_storage = index_key_storage(context.precision, operator.dim)
+    keys, causal = requests.keys, requests.queries > 1
     if part.of.compressed is not None:  # entries are fewer than queries: as many for each as on average
-        keys, causal = max(ceil_div(some.pairs, some.queries), 1), False
+        keys, causal = max(ceil_div(requests.pairs, requests.queries), 1), False
     job = indexer_jobs(
         index.IndexerShape(
-            of.heads, of.dim, some.requests, some.queries, keys, causal=causal, block=of.block, scale=said.scale,
-            packed=said.packed, expand=said.expand,
+            operator.heads, operator.dim, requests.requests, requests.queries, keys, causal=causal, block=operator.block,
+            scale=key_storage.scale,
+            packed=key_storage.packed, expand=key_storage.expand,
         ),
-        of.top, on.chip, said.itemsize,
+        operator.top, context.chip, key_storage.itemsize,
     )  # fmt: skip
-    flop = 2.0 * some.requests * some.pairs * of.heads * of.dim
-    return _call(part, of, (some.requests * some.queries, of.dim, some.keys), job, flop)
+    flop = 2.0 * requests.requests * requests.pairs * operator.heads * operator.dim
+    return _call(part, operator, (requests.requests * requests.queries, operator.dim, requests.keys), job, flop)
 
 
-def _recur(part: Segment, of: RecurrenceOp, on: ChipContext) -> KernelCall:
+def _recur(part: Segment, operator: RecurrenceOp, context: ChipContext) -> KernelCall:
     """States, a token of each sequence at a time or chunk by chunk."""
-    refuse_selective(of)
-    heads, sequences = of.heads.units, ceil_div(of.sequences, 1)
+    refuse_selective(operator)
+    heads, sequences = operator.heads.units, ceil_div(operator.sequences, 1)
     shape = RecurrenceShape(
-        of.rule, heads, max(heads // of.shared, 1), of.key_dim, of.value_dim, sequences, ceil_div(of.tokens, 1), of.chunk
+        operator.rule,
+        heads,
+        max(heads // operator.shared, 1),
+        operator.key_dim,
+        operator.value_dim,
+        sequences,
+        ceil_div(operator.tokens, 1),
+        operator.chunk,
     )
-    if of.chunk > 1:
-        job: Any = prefill_state_job(shape, on.chip, on.itemsize)
+    if operator.chunk > 1:
+        job: Any = prefill_state_job(shape, context.chip, context.itemsize)
     else:
-        job = decode_state_job(shape, _beside(on, float(shape.state_bytes)), on.itemsize, on.states)
-    return _call(part, of, (of.tokens, of.key_dim, of.value_dim), job, useful_flop(of))
+        job = decode_state_job(shape, _beside(context, float(shape.state_bytes)), context.itemsize, context.states)
+    return _call(part, operator, (operator.tokens, operator.key_dim, operator.value_dim), job, useful_flop(operator))
 
 
-def _beside(on: ChipContext, nbytes: float) -> Chip:
+def _beside(context: ChipContext, nbytes: float) -> Chip:
     """The chip with those states of a layer that stay in local memories."""
-    if not on.states:
-        return on.chip
-    each = on.states * nbytes / (on.chip.mesh.rows * on.chip.mesh.cols)
-    return replace_leaves(on.chip, {"tile.sram": on.chip.tile.sram + each})
+    if not context.states:
+        return context.chip
+    each = context.states * nbytes / (context.chip.mesh.rows * context.chip.mesh.cols)
+    return replace_leaves(context.chip, {"tile.sram": context.chip.tile.sram + each})
 
 
-def _rows(part: Segment, of: ElementwiseOp, on: ChipContext) -> list[KernelCall]:
+def _rows(part: Segment, operator: ElementwiseOp, context: ChipContext) -> list[KernelCall]:
     """An operator on elements; norms of whole heads of which only a part is turned are a kernel of their own before that."""
-    if of.rotated == of.dim.width:
-        return [_by_rows(part, of, on, _recipe(of, part.of or on.model, on.precision))]
-    normed = replace(of, name="heads_norm", turned=0)
-    turned = replace(of, needs=(normed.name,), dim=replace(of.dim, width=of.rotated), turned=0)
-    first = _by_rows(part, normed, on, streamed.norm_kernel())._replace(operators=())
-    return [first, _by_rows(part, turned, on, streamed.rotary_kernel(normed=False))]
+    if operator.rotated == operator.dim.width:
+        return [_by_rows(part, operator, context, _recipe(operator, part.of or context.model, context.precision))]
+    normed = replace(operator, name="heads_norm", turned=0)
+    turned = replace(operator, needs=(normed.name,), dim=replace(operator.dim, width=operator.rotated), turned=0)
+    first = _by_rows(part, normed, context, streamed.norm_kernel())._replace(operators=())
+    return [first, _by_rows(part, turned, context, streamed.rotary_kernel(normed=False))]
 
 
-def _by_rows(part: Segment, of: ElementwiseOp, on: ChipContext, recipe: RowKernel) -> KernelCall:
-    rows, columns = of.rows, dim_width(of.dim)
-    if of.name == "rope":  # head by head, halves apart
-        rows, columns = of.rows * of.dim.units, max(of.dim.width // 2, 1)
-    if of.name in ("state_norm", "heads_norm"):  # head by head
-        rows, columns = of.rows * of.dim.units, of.dim.width
+def _by_rows(part: Segment, operator: ElementwiseOp, context: ChipContext, recipe: RowKernel) -> KernelCall:
+    rows, columns = operator.rows, dim_width(operator.dim)
+    if operator.name == "rope":  # head by head, halves apart
+        rows, columns = operator.rows * operator.dim.units, max(operator.dim.width // 2, 1)
+    if operator.name in ("state_norm", "heads_norm"):  # head by head
+        rows, columns = operator.rows * operator.dim.units, operator.dim.width
     rows = ceil_div(rows, 1)
-    key = recipe, rows, columns, of.name in TABLES
-    if key not in on.known:
+    key = recipe, rows, columns, operator.name in TABLES
+    if key not in context.known:
 
         def proposed(chip: Chip) -> closed_streamed.RowJob:
-            return closed_streamed.propose_row_job(recipe, rows, columns, chip, on.itemsize)
+            return closed_streamed.propose_row_job(recipe, rows, columns, chip, context.itemsize)
 
-        on.known[key] = (
-            idle_columns.fastest_with_idle_columns(proposed, on.chip)
-            if on.kept is None
-            else through_cache.cached_rows(proposed, on.chip, on.kept, table=key[3])
+        context.known[key] = (
+            idle_columns.fastest_with_idle_columns(proposed, context.chip)
+            if context.kept is None
+            else through_cache.cached_rows(proposed, context.chip, context.kept, table=key[3])
         )
-    return _call(part, of, (of.rows, 1, dim_width(of.dim)), on.known[key], 0.0)
+    return _call(part, operator, (operator.rows, 1, dim_width(operator.dim)), context.known[key], 0.0)
 
 
 @lru_cache(maxsize=256)
@@ -427,11 +447,11 @@ def _known(kind: str, top: int, normed: bool) -> RowKernel:
     return recipes[kind]()
 
 
-def _recipe(of: ElementwiseOp, model: Model, precision: FormatPlan) -> RowKernel:
-    kind, table = of.name.split("_")[-1], weight_storage(precision.weights, precision)
-    if of.name in TABLES and table is not None:
+def _recipe(operator: ElementwiseOp, model: Model, precision: FormatPlan) -> RowKernel:
+    kind, table = operator.name.split("_")[-1], weight_storage(precision.weights, precision)
+    if operator.name in TABLES and table is not None:
         return streamed.embedding_kernel(*table)
     if kind == "conv":
         assert model.recurrence is not None
-        return _known(kind, model.recurrence.conv, of.passes > LEFT_PASSES)
+        return _known(kind, model.recurrence.conv, operator.passes > LEFT_PASSES)
     return _known(kind, model.experts.top_k if model.experts else 1, model.qk_norm)

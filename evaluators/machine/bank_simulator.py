@@ -85,7 +85,7 @@ def _requests(banks, task, nbytes):
 
 
 @inlined_function
-def _request(banks, on, task, at, clock):
+def _request(banks, index, task, at, clock):
     """A request for a burst at an address goes to its pseudo-channel."""
     block, row, group, bank = at // banks.size, 0, 0, 0
     number, rest, column = block % banks.behind, (block // banks.behind * banks.size + at % banks.size) // banks.access, 0
@@ -104,29 +104,29 @@ def _request(banks, on, task, at, clock):
     group ^= row // (banks.masks[0] + 1) & banks.masks[1]
     bank ^= row & banks.masks[0]
     number ^= row & banks.masks[2]
-    banks.room[on] -= 1
-    r, i = np.int64(banks.free[on, banks.room[on]]), on * banks.behind + number
+    banks.room[index] -= 1
+    r, i = np.int64(banks.free[index, banks.room[index]]), index * banks.behind + number
     banks.task[r] = task
-    asked, c = banks.asked, banks.channels.state[i]
-    asked.place[r, 0], asked.place[r, 1], asked.place[r, 2] = group * banks.extents[2] + bank, row, column
-    asked.write[r], asked.offered[r], asked.late[r], asked.held[r] = banks.write[task], clock, False, 0
+    state, c = banks.asked, banks.channels.state[i]
+    state.place[r, 0], state.place[r, 1], state.place[r, 2] = group * banks.extents[2] + bank, row, column
+    state.write[r], state.offered[r], state.late[r], state.held[r] = banks.write[task], clock, False, 0
     if c.coming < 0:
         c.coming = r
     else:
-        asked.follow[c.latest] = r
+        state.follow[c.latest] = r
     c.latest = r
     c.left += 1
     c.awake = min(c.awake, clock)
 
 
 @inlined_function
-def _asked_for(banks, on, task, nbytes, time):
+def _asked_for(banks, index, task, nbytes, time):
     """Request one block at a time if its channel has room; returns whether it had.
 
     Pieces that lie anywhere are at places that their numbers say, mixed by a multiplication of Knuth's.
     """
     count = _requests(banks, task, nbytes)
-    if banks.room[on] < count:
+    if banks.room[index] < count:
         return False
     clock = max(np.int64(np.ceil(time * banks.clock)), banks.now[0] + 1)
     address, size = banks.address[task], banks.piece[task]
@@ -139,7 +139,7 @@ def _asked_for(banks, on, task, nbytes, time):
         if size > 0:
             number = address // size + k // each
             at = (number * 2654435761 & 4294967295) % (end // (each * banks.access)) * each + k % each
-        _request(banks, on, task, at * banks.access, clock)
+        _request(banks, index, task, at * banks.access, clock)
     return True
 
 
@@ -151,38 +151,38 @@ def advance_banks(banks, floor, tasks, cycle):
     which the core is told; its channel is at work until its data are in their bank.
     """
     end, moved = np.int64(np.floor(cycle * banks.clock + ROUNDING)), True
-    asked = banks.asked
+    state = banks.asked
     while moved:
-        for on in range(len(banks.room)):
-            queue = floor.queue[banks.first + on]
-            while queue[0] >= 0 and _asked_for(banks, on, queue[0], np.int64(tasks.busy[queue[0]]), tasks.ready[queue[0]]):
+        for index in range(len(banks.room)):
+            queue = floor.queue[banks.first + index]
+            while queue[0] >= 0 and _asked_for(banks, index, queue[0], np.int64(tasks.busy[queue[0]]), tasks.ready[queue[0]]):
                 queue[0] = tasks.queued[queue[0]]
         moved = False
         for i in range(len(banks.channels.state)):
-            c, on = banks.channels.state[i], i // banks.behind
+            c, index = banks.channels.state[i], i // banks.behind
             while c.awake <= end:
                 clock, coming, left = c.awake, c.coming, c.left
-                c.awake = advance_channel(banks.channels, i, asked, banks.timing, banks.queues, banks.ways, clock)
-                issued = asked.count[0]
-                for k in range(issued + (c.left < left and asked.write[coming])):
-                    r = np.int64(asked.issued[k] if k < issued else coming)
+                c.awake = advance_channel(banks.channels, i, state, banks.timing, banks.queues, banks.ways, clock)
+                issued = state.count[0]
+                for k in range(issued + (c.left < left and state.write[coming])):
+                    r = np.int64(state.issued[k] if k < issued else coming)
                     if k < issued:
                         moved = True
-                        banks.free[on, banks.room[on]] = r
-                        banks.room[on] += 1
+                        banks.free[index, banks.room[index]] = r
+                        banks.room[index] += 1
                         banks.now[1] -= 1
-                        floor.free[banks.first + on] = max(floor.free[banks.first + on], c.data_end / banks.clock)
-                        if asked.write[r]:
+                        floor.free[banks.first + index] = max(floor.free[banks.first + index], c.data_end / banks.clock)
+                        if state.write[r]:
                             continue
                     task = np.int64(banks.task[r])
                     banks.left[task] -= 1
-                    banks.until[task] = max(banks.until[task], asked.finished[r])
+                    banks.until[task] = max(banks.until[task], state.finished[r])
                     if banks.left[task] == 0:
                         done = banks.until[task] / banks.clock + banks.latency[np.int64(banks.write[task])]
                         if not banks.write[task]:  # its last word leaves with its last data
                             done -= tasks.after[task]
                         push_event(floor, max(done, clock / banks.clock), task << 2)
-                asked.count[0] = 0
+                state.count[0] = 0
         banks.now[0] = max(banks.now[0], end)
 
 

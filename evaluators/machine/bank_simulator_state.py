@@ -21,12 +21,12 @@ FIELDS = ("column", "group", "bank", "row")
 
 
 def closed_banks(
-    of: ChannelBanks, channels: int, tasks: int, first: int, cycle: float, latency: float, blocks: tuple[Array, Array, Array]
+    banks: ChannelBanks, channels: int, tasks: int, first: int, cycle: float, latency: float, blocks: tuple[Array, Array, Array]
 ) -> BankSimulatorState:
     """State of the banks with all rows closed.
 
     Args:
-        of: banks behind each memory channel.
+        banks: banks behind each memory channel.
         channels: memory channels.
         tasks: of the program.
         first: number of the first memory channel among what tasks are on.
@@ -34,14 +34,14 @@ def closed_banks(
         latency: from a request at an idle channel to its first word. [s]
         blocks: address, piece and whether it is written, of each task.
     """
-    memory, count = of.of, of.pseudo
+    memory, count = banks.of, banks.pseudo
     timing, queues, size, access = (
         hbm.clocked_timing(memory),
         hbm.queue_sizes(memory),
         int(memory.granularity),
         int(memory.access),
     )
-    clock = of.bandwidth * int(memory.timing.burst) / (count * access) * cycle
+    clock = banks.bandwidth * int(memory.timing.burst) / (count * access) * cycle
     path = hbm.path_clocks(memory) / float(memory.clock)  # which no channel of `dram_simulator` simulates
     ahead = np.array([max(latency - float(hbm.first_data_seconds(memory)[0]) + path, 0.0), path]) / cycle
     fields = [FIELDS.index(name) for name in reversed(ORDERS[memory.order])]
@@ -55,7 +55,7 @@ def closed_banks(
     def whole(*shape: int, kind: Any = np.int64) -> Array:
         return np.zeros(shape, kind)
 
-    asked = RequestState(
+    wanted_state = RequestState(
         whole(places, kind=np.int32), whole(places, 3, kind=np.int32), whole(places, kind=np.bool_), whole(places),
         whole(places), whole(places), whole(places), whole(places), whole(places), whole(places, kind=np.bool_), whole(places),
         whole(places), whole(places, kind=np.int32), whole(places, kind=np.int32), who, whole(1, 2, 1), whole(1, 2, 1),
@@ -63,7 +63,7 @@ def closed_banks(
     )  # fmt: skip
     state = closed_channels(channels * count, int(memory.groups), int(memory.banks), queues, timing)
     return BankSimulatorState(
-        state, asked, timing, queues, no_mesh(), count, clock, ahead, first, size, access, np.array(fields, np.int64),
+        state, wanted_state, timing, queues, no_mesh(), count, clock, ahead, first, size, access, np.array(fields, np.int64),
         np.array(extents, np.int64), np.array(masks, np.int64), *blocks, whole(tasks, kind=np.int32), whole(tasks),
         whole(places, kind=np.int32), np.arange(places, dtype=np.int32).reshape(channels, room),
         np.full(channels, room, np.int64), np.array([-1, 0], np.int64),

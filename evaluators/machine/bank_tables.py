@@ -26,51 +26,57 @@ STREAM_BYTES = 61 * BLOCK_BYTES
 """Bytes of a tile of a matrix that stands for all: no power of two, by which all begin in the same bank."""
 
 
-def request_slowdown(of: MemorySystem, count: Any, asked: MemoryRequest) -> Any:
+def request_slowdown(memory: MemorySystem, count: Any, request: MemoryRequest) -> Any:
     """Time of a memory request over that of as many bytes at the peak; at least 1. [-]
 
     Args:
-        of: memory with the channels.
+        memory: memory with the channels.
         count: that blocks lie over.
-        asked: memory request; only shares and sizes matter.
+        request: memory request; only shares and sizes matter.
 
     Raises:
         DesignError: as `evaluators.machine.memory_system.simulate_memory`.
     """
-    reads = random_block_slowdown(of, contiguous_bytes(of, count, asked.piece), write=False)
-    if not np.any(asked.written):
+    reads = random_block_slowdown(memory, contiguous_bytes(memory, count, request.piece), write=False)
+    if not np.any(request.written):
         return reads
-    share = np.asarray(asked.written, float)
-    both = [np.asarray(contiguous_bytes(of, count, np.maximum(size, of.access)), float) for size in (asked.piece, asked.wrote)]
-    alone = random_block_slowdown(of, both[1], write=True)
-    exponents = [np.clip(np.ceil(np.log2(size / of.access) - 1e-9), 0, MAX_BLOCK_POWER).astype(int) for size in both]
+    share = np.asarray(request.written, float)
+    both = [
+        np.asarray(contiguous_bytes(memory, count, np.maximum(size, memory.access)), float)
+        for size in (request.piece, request.wrote)
+    ]
+    alone = random_block_slowdown(memory, both[1], write=True)
+    exponents = [np.clip(np.ceil(np.log2(size / memory.access) - 1e-9), 0, MAX_BLOCK_POWER).astype(int) for size in both]
     pairs = np.broadcast_arrays(*exponents)
     among = np.reshape(
-        [write_mix_penalty(of, 1 << int(one), 1 << int(other)) for one, other in zip(*map(np.ravel, pairs), strict=True)],
+        [
+            write_mix_penalty(memory, 1 << int(piece), 1 << int(other))
+            for piece, other in zip(*map(np.ravel, pairs), strict=True)
+        ],
         pairs[0].shape,
     )
     return (1 - share) * reads + share * (alone + among * (1 - share))
 
 
-def random_block_slowdown(of: MemorySystem, piece: Any, *, write: bool) -> Any:
+def random_block_slowdown(memory: MemorySystem, piece: Any, *, write: bool) -> Any:
     """Time of blocks at random places over that of as many bytes at the peak. [-]
 
     A larger block never takes less time than a smaller one.
 
     Args:
-        of: memory with the channels.
+        memory: memory with the channels.
         piece: contiguous bytes of a block in a channel. [B]
         write: whether they are written.
     """
-    known = block_rates(of)
+    known = block_rates(memory)
     sizes = known.access * 2.0 ** np.arange(known.each.shape[1])
     times = np.maximum.accumulate(sizes * known.each[int(write)])
     at = np.clip(piece, sizes[0], sizes[-1])
     per_byte: Array = np.interp(at, sizes, times) / at
-    return np.maximum(per_byte * (peak_bandwidth(of) / pseudo_channel_count(of)), 1.0)
+    return np.maximum(per_byte * (peak_bandwidth(memory) / pseudo_channel_count(memory)), 1.0)
 
 
-def parallel_read_slowdown(of: MemorySystem, count: Any, cores: Any, asked: MemoryRequest) -> Any:
+def parallel_read_slowdown(memory: MemorySystem, count: Any, cores: Any, request: MemoryRequest) -> Any:
     """Time of reads that a die's cores issue together over that of as many bytes at the peak. [-]
 
     Of a matrix it is what so many cores get whose tiles have `STREAM_BYTES` bytes, which is simulated once; blocks of a cache
@@ -82,18 +88,18 @@ def parallel_read_slowdown(of: MemorySystem, count: Any, cores: Any, asked: Memo
     Raises:
         DesignError: as `evaluators.machine.memory_system.simulate_memory`.
     """
-    piece = streams.shared_block_bytes(asked)
+    piece = streams.shared_block_bytes(request)
     if not np.any(piece):
-        return streams.parallel_slowdown(of, count, cores, MemoryRequest(cores * STREAM_BYTES))
-    return random_block_slowdown(of, contiguous_bytes(of, count, piece), write=False)
+        return streams.parallel_slowdown(memory, count, cores, MemoryRequest(cores * STREAM_BYTES))
+    return random_block_slowdown(memory, contiguous_bytes(memory, count, piece), write=False)
 
 
 @lru_cache(maxsize=1024)
-def write_mix_penalty(of: MemorySystem, reads: int, writes: int) -> float:
+def write_mix_penalty(memory: MemorySystem, reads: int, writes: int) -> float:
     """Extra time of a few writes among reads, over that of the written bytes at the peak; at least 0. [-]
 
     Args:
-        of: memory with the channel.
+        memory: memory with the channel.
         reads, writes: requests of a block that is read, and of one that is written, at random places of one channel.
 
     Raises:
@@ -102,8 +108,8 @@ def write_mix_penalty(of: MemorySystem, reads: int, writes: int) -> float:
     rng = np.random.default_rng(0)
     total = max(BURSTS // 2, int(4 * writes / FEW_WRITES))
     counts = max(1, round(total * (1 - FEW_WRITES) / reads)), max(1, round(total * FEW_WRITES / writes))
-    burst, number = float(of.timing.burst), (counts[0] * reads, counts[1] * writes)
-    whole = channel_occupancy(of, (reads, writes), counts, rng)
-    size = of.access * np.array([reads, writes], float)
-    apart_ = sum(float(random_block_slowdown(of, size[kind], write=bool(kind))) * number[kind] * burst for kind in (0, 1))
+    burst, number = float(memory.timing.burst), (counts[0] * reads, counts[1] * writes)
+    whole = channel_occupancy(memory, (reads, writes), counts, rng)
+    size = memory.access * np.array([reads, writes], float)
+    apart_ = sum(float(random_block_slowdown(memory, size[kind], write=bool(kind))) * number[kind] * burst for kind in (0, 1))
     return max((whole - apart_) / (number[1] * burst * (1 - number[1] / sum(number))), 0.0)

@@ -21,46 +21,46 @@ WRITE_SHARES = 2.0 ** np.arange(-12, 0)
 """Shares of written bytes for which a mix is simulated; time is linear between them. [-]"""
 
 
-def simulated_slowdown(of: MemorySystem, count: Any, asked: MemoryRequest) -> Any:
+def simulated_slowdown(memory: MemorySystem, count: Any, request: MemoryRequest) -> Any:
     """Simulated time of a memory request over that of as many bytes at the peak. [-]
 
     Args:
-        of: memory with the channels.
+        memory: memory with the channels.
         count: that blocks lie over; as many whole ones as that is next to are simulated.
-        asked: memory request; only shares and sizes matter.
+        request: memory request; only shares and sizes matter.
 
     Raises:
         DesignError: as `evaluators.machine.memory_system.simulate_memory`.
     """
-    check_memory(of, "chip.hbm.banks")
-    given = (count, asked.piece, asked.written, asked.wrote)
+    check_memory(memory, "chip.hbm.banks")
+    given = (count, request.piece, request.written, request.wrote)
     leaves: list[Array] = list(np.broadcast_arrays(*(np.asarray(leaf, float) for leaf in given)))
-    found: Array = np.empty(leaves[0].shape)
-    for at in np.ndindex(found.shape):
+    slowdowns: Array = np.empty(leaves[0].shape)
+    for at in np.ndindex(slowdowns.shape):
         many, piece, written, wrote = (float(leaf[at]) for leaf in leaves)
-        found[at] = _between(of, max(round(many), 1), _requests(piece, of), written, _requests(wrote, of))
-    return found if found.shape else float(found)
+        slowdowns[at] = _between(memory, max(round(many), 1), _requests(piece, memory), written, _requests(wrote, memory))
+    return slowdowns if slowdowns.shape else float(slowdowns)
 
 
-def _requests(nbytes: float, of: MemorySystem) -> int:
+def _requests(nbytes: float, memory: MemorySystem) -> int:
     """Whole requests of a block, at least one. [B]"""
-    return max(round(nbytes / float(of.access)), 1) * int(of.access)
+    return max(round(nbytes / float(memory.access)), 1) * int(memory.access)
 
 
-def _between(of: MemorySystem, count: int, piece: int, written: float, wrote: int) -> float:
+def _between(memory: MemorySystem, count: int, piece: int, written: float, wrote: int) -> float:
     if written in (0.0, 1.0):
-        return _pace(of, count, piece, written, wrote)
+        return _pace(memory, count, piece, written, wrote)
     grid = np.concatenate([[0.0], WRITE_SHARES, [1.0]])
     after = int(np.searchsorted(grid, written))
-    low, high = (_pace(of, count, piece, float(grid[at]), wrote) for at in (after - 1, after))
+    low, high = (_pace(memory, count, piece, float(grid[at]), wrote) for at in (after - 1, after))
     return float(np.interp(written, grid[after - 1 : after + 1], (low, high)))
 
 
 @lru_cache(maxsize=4096)
-def _pace(of: MemorySystem, count: int, piece: int, written: float, wrote: int) -> float:
+def _pace(given_memory: MemorySystem, count: int, piece: int, written: float, wrote: int) -> float:
     """Of some refresh intervals, by how much later the second half comes than the first: a start costs nothing twice."""
-    memory = replace_leaves(of, {"stacks": 1, "channels": count, "pseudo": 1})
-    total = 2 * ROUNDS * int(of.timing.refi) * count * int(of.access) // int(of.timing.burst)
+    memory = replace_leaves(given_memory, {"stacks": 1, "channels": count, "pseudo": 1})
+    total = 2 * ROUNDS * int(given_memory.timing.refi) * count * int(given_memory.access) // int(given_memory.timing.burst)
     address, nbytes, write = block_layout(memory, total, piece, written, wrote)
     ends = simulate_memory(memory, address, nbytes, write).end_response
     half = len(ends) // 2

@@ -48,7 +48,7 @@ SHOWN_SHARE = 0.75
 """Share of closing and opening a row that others do not hide, where neighbouring rows are in one bank; fitted likewise."""
 
 
-def contiguous_bytes(of: MemorySystem, count: Any, piece: Any) -> Any:
+def contiguous_bytes(memory: MemorySystem, count: Any, piece: Any) -> Any:
     """Bytes of a block that are contiguous in one of `count` channels. [B]
 
     >>> from dse.space.dram import MemorySystem
@@ -57,10 +57,10 @@ def contiguous_bytes(of: MemorySystem, count: Any, piece: Any) -> Any:
     >>> [float(contiguous_bytes(Stretches, 16, size)) for size in (64, 1024, 8192)]
     [64.0, 256.0, 512.0]
     """
-    return maximum(minimum(piece, of.granularity), piece / count)
+    return maximum(minimum(piece, memory.granularity), piece / count)
 
 
-def layout_slowdown(of: MemorySystem | None, count: Any, asked: MemoryRequest) -> Any:
+def layout_slowdown(memory: MemorySystem | None, count: Any, request: MemoryRequest) -> Any:
     """Time of a memory request over that of one long read of as many bytes. [-]
 
     The long read visits neighbouring bank groups in turn.
@@ -71,50 +71,50 @@ def layout_slowdown(of: MemorySystem | None, count: Any, asked: MemoryRequest) -
     block where blocks are larger; then the bus turns round (tWTR, CL), and rows that were read are opened again (tRAS + tRP).
 
     Args:
-        of: memory with the channels; None if its banks are unknown, which gives 1.
+        memory: memory with the channels; None if its banks are unknown, which gives 1.
         count: channels that blocks lie over.
-        asked: memory request; only shares and sizes matter.
+        request: memory request; only shares and sizes matter.
 
     Source:
         Ours; against `bank_tables` on random memories, orders and sizes in `tests/evaluators/test_laid.py`.
     """
-    if of is None:
+    if memory is None:
         return 1.0
-    reads = _laid(of, count, asked.piece)
-    if isinstance(asked.written, float) and asked.written == 0:
+    reads = _laid(memory, count, request.piece)
+    if isinstance(request.written, float) and request.written == 0:
         return reads
-    near = contiguous_bytes(of, count, asked.wrote)
-    t, share = of.timing, asked.written
-    drains = 1 / maximum(minimum(of.controller.waiting, BEFORE), near / of.access)
+    near = contiguous_bytes(memory, count, request.wrote)
+    t, share = memory.timing, request.written
+    drains = 1 / maximum(minimum(memory.controller.waiting, BEFORE), near / memory.access)
     drain = (t.wtr_l + t.cl + t.ras + t.rp) * drains / t.burst
-    return (1 - share) * reads + share * (_laid(of, count, asked.wrote) + drain * (1 - share))
+    return (1 - share) * reads + share * (_laid(memory, count, request.wrote) + drain * (1 - share))
 
 
 MAX_PIECES = 64
 """Largest number of piece sizes that are cached per channel."""
 
 
-def _laid(of: MemorySystem, count: Any, piece: Any) -> Any:
+def _laid(memory: MemorySystem, count: Any, piece: Any) -> Any:
     """`random_block_slowdown_model` of what `contiguous_bytes` says of a piece, once for each number where channels are of many
     designs.
     """
     if isinstance(piece, np.ndarray) or not isinstance(count, np.ndarray):
-        return random_block_slowdown_model(of, contiguous_bytes(of, count, piece))
-    known = _known(of, count)
+        return random_block_slowdown_model(memory, contiguous_bytes(memory, count, piece))
+    known = _known(memory, count)
     if piece not in known:
         if len(known) >= MAX_PIECES:
             known.clear()
-        known[piece] = random_block_slowdown_model(of, contiguous_bytes(of, count, piece))
+        known[piece] = random_block_slowdown_model(memory, contiguous_bytes(memory, count, piece))
     return known[piece]
 
 
 @memoize_by_identity
-def _known(of: MemorySystem, count: Any) -> dict[float, Any]:
+def _known(memory: MemorySystem, count: Any) -> dict[float, Any]:
     """By the size of a piece."""
     return {}
 
 
-def random_block_slowdown_model(of: MemorySystem, piece: Any) -> Any:
+def random_block_slowdown_model(memory: MemorySystem, piece: Any) -> Any:
     """Time of random blocks of a channel over that of as many bytes in neighbouring bank groups. [-]
 
     1 for blocks of 0 bytes.
@@ -125,43 +125,43 @@ def random_block_slowdown_model(of: MemorySystem, piece: Any) -> Any:
     next one in the same bank.
 
     Args:
-        of: memory with the channel.
+        memory: memory with the channel.
         piece: contiguous bytes of a block. [B]
     """
-    t = of.timing
-    whole = piece / of.access
+    t = memory.timing
+    whole = piece / memory.access
     requests = floor_keeping_scalar(whole, 1.0)
     gap = maximum(t.burst, t.ccd_s)
-    near = maximum(cap_keeping_scalar(requests, same_group_requests(of)) - 1, 0.0) / BEFORE
-    data = requests * (gap + maximum(t.ccd_l - gap, 0.0) * _exposed(of) * minimum(near, 1.0))
-    if _turns(of):  # what is behind a row is in the same bank again
-        alike = of.groups * of.row / of.access
+    near = maximum(cap_keeping_scalar(requests, same_group_requests(memory)) - 1, 0.0) / BEFORE
+    data = requests * (gap + maximum(t.ccd_l - gap, 0.0) * _exposed(memory) * minimum(near, 1.0))
+    if _turns(memory):  # what is behind a row is in the same bank again
+        alike = memory.groups * memory.row / memory.access
         data = data + SHOWN_SHARE * floor_keeping_scalar(requests / alike - 2, 0.0) * (t.rtp + t.rp + t.rcd_read)
     slower = (
-        (1 + (rows_touched(of, requests) * activate_interval(of) / data) ** OVERLAP_POWER) ** (1 / OVERLAP_POWER)
+        (1 + (rows_touched(memory, requests) * activate_interval(memory) / data) ** OVERLAP_POWER) ** (1 / OVERLAP_POWER)
         * data
         / (requests * t.burst)
     )
     if requests is whole:
         return slower
-    return where(piece > 0, slower * maximum(of.access / maximum(piece, 1e-9), 1.0), 1.0)
+    return where(piece > 0, slower * maximum(memory.access / maximum(piece, 1e-9), 1.0), 1.0)
 
 
-def _exposed(of: MemorySystem) -> Any:
+def _exposed(memory: MemorySystem) -> Any:
     """Share of tCCD_L among requests of one bank group that stays: all of it without look-ahead, `SAME` with `BEFORE` requests.
 
     >>> from types import SimpleNamespace as Part
     >>> [round(float(_exposed(Part(controller=Part(waiting=waiting)))), 3) for waiting in (0, 16, 32, 64)]
     [1.0, 0.6, 0.2, 0.0]
     """
-    return maximum(SAME + (1 - SAME) * (1 - of.controller.waiting / BEFORE), 0.0)
+    return maximum(SAME + (1 - SAME) * (1 - memory.controller.waiting / BEFORE), 0.0)
 
 
 @memoize_by_identity
-def same_group_requests(of: MemorySystem) -> Any:
+def same_group_requests(memory: MemorySystem) -> Any:
     """Neighbouring requests of a channel that lie in one bank group. [-]"""
     count: Any = 1.0
-    for name, extent in address_fields(of):
+    for name, extent in address_fields(memory):
         if name == "group":
             break
         count = count * extent
@@ -169,7 +169,7 @@ def same_group_requests(of: MemorySystem) -> Any:
 
 
 @memoize_by_identity
-def _turns(of: MemorySystem) -> bool:
+def _turns(memory: MemorySystem) -> bool:
     """Whether neighbouring rows are in one bank."""
-    order = ORDERS[of.order]
-    return of.hashed == "none" and order.index("bank") < order.index("row")
+    order = ORDERS[memory.order]
+    return memory.hashed == "none" and order.index("bank") < order.index("row")

@@ -54,11 +54,11 @@ def needs_compiling(made: Any) -> bool:
 
 def _once(made: Any) -> Any:
     """A compiled function that its callers give a constant as any other number: else numba compiles it for each constant."""
-    found = made.get_call_template
+    make_template = made.get_call_template
 
     def template(args: Any, kws: Any) -> Any:
         plain: Callable[[Any], Any] = types.unliteral
-        return found([plain(one) for one in args], {name: plain(one) for name, one in kws.items()})
+        return make_template([plain(argument) for argument in args], {name: plain(argument) for name, argument in kws.items()})
 
     made.get_call_template = template
     return made
@@ -93,7 +93,7 @@ class _Plain(compiler.Compiler):
         """As numba's, without passes that find nothing in such functions."""
         usual = compiler.DefaultPassBuilder.define_nopython_pipeline(self.state)  # type: ignore[no-untyped-call]
         passes = compiler_machinery.PassManager("plain")  # type: ignore[no-untyped-call]
-        passes.passes.extend(one for one in usual.passes if one[0] not in _VAIN)
+        passes.passes.extend(pipeline for pipeline in usual.passes if pipeline[0] not in _VAIN)
         passes.finalize()  # type: ignore[no-untyped-call]
         return [passes]
 
@@ -114,9 +114,9 @@ class _Called(_Unfinished):
 
     def add_ir_module(self, module: Any) -> None:
         """Adds code that LLVM must not copy into callers."""
-        for one in module.functions:
-            if not one.is_declaration and "alwaysinline" not in one.attributes:  # what numba itself defines
-                one.attributes.add("noinline")
+        for function in module.functions:
+            if not function.is_declaration and "alwaysinline" not in function.attributes:  # what numba itself defines
+                function.attributes.add("noinline")
         super().add_ir_module(module)  # type: ignore[no-untyped-call]
 
 
@@ -222,9 +222,9 @@ class _Held(types.Type):
     for a small function. Where the parts are inlined, LLVM has each array at hand in the end, as if it had been passed.
     """
 
-    def __init__(self, of: Any) -> None:
-        self.of = of
-        super().__init__(f"held_{hashlib.sha256(of.name.encode()).hexdigest()[:16]}")
+    def __init__(self, held_value: Any) -> None:
+        self.of = held_value
+        super().__init__(f"held_{hashlib.sha256(held_value.name.encode()).hexdigest()[:16]}")
 
 
 @register_model(_Held)
@@ -234,11 +234,11 @@ class _Pointer(models.PrimitiveModel):
         super().__init__(models_of, held, pointer)  # type: ignore[no-untyped-call]
 
 
-def _place(typing: Any, of: Any) -> Any:
+def _place(typing: Any, content: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         return cgutils.alloca_once_value(builder, given[0])  # type: ignore[no-untyped-call]
 
-    return _Held(of)(of), build
+    return _Held(content)(content), build
 
 
 held: Any = intrinsic(_place)
@@ -290,14 +290,14 @@ def _stamp(folder: str) -> str:
 @lru_cache
 def _contents(folder: str, below: bool) -> str:
     """SHA-256 of the names and contents of the sources in a folder, or also of those in the folders below it."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if below and name != "__pycache__")
         for name in sorted(name for name in names if name.endswith(".py")):
             path = os.path.join(place, name)
             source = Path(path).read_bytes()
-            found.update(f"{os.path.relpath(path, folder)} {len(source)}\n".encode() + source)
-    return found.hexdigest()
+            digest.update(f"{os.path.relpath(path, folder)} {len(source)}\n".encode() + source)
+    return digest.hexdigest()
 
 
 class _Place:
@@ -366,18 +366,18 @@ class _Cache(caching.FunctionCache):
 
     def load_overload(self, *args: Any) -> Any:
         self._turn.release(force=True)
-        found = self._load(*args)
-        if found is not None:
-            return found
+        overload = self._load(*args)
+        if overload is not None:
+            return overload
         compiling.note_compilation(self._name)
         if not _writable(self._cache_path):
             return None
         with contextlib.suppress(Timeout, OSError, NotImplementedError):  # file systems without locks
             self._turn.acquire(timeout=LOCK_TIMEOUT_S)
-            found = self._load(*args)
-            if found is not None:
+            overload = self._load(*args)
+            if overload is not None:
                 self._turn.release()
-        return found
+        return overload
 
     def save_overload(self, *args: Any) -> None:
         with contextlib.suppress(OSError):  # what cannot be written is compiled again

@@ -103,21 +103,21 @@ class TileEngines(NamedTuple):
 
     def _busy(self, stays: str, m: Any, k: Any, n: Any) -> Any:
         """Cycles of a product, where operands come as fast as they are taken."""
-        of = self.matrix
+        matrix = self.matrix
         if stays == "ce":
-            return pipelined_element_cycles(m, k, n, of.rows, of.cols, of.depth, of.fill)
+            return pipelined_element_cycles(m, k, n, matrix.rows, matrix.cols, matrix.depth, matrix.fill)
         sides, streams = {"weight": ((k, n), m), "output": ((m, n), k), "input": ((k, m), n)}[stays]
-        return systolic_cycles(sides, streams, of.rows, of.cols, of.reload)
+        return systolic_cycles(sides, streams, matrix.rows, matrix.cols, matrix.reload)
 
     def _streamed(self, stays: str, m: Any, k: Any, n: Any, nbytes: float) -> Any:
-        of = self.matrix
+        matrix = self.matrix
         if stays in ("ce", "output"):
-            wide = of.cols * (of.depth + 1 if stays == "ce" else 1)  # elements of a systolic array have a sum each
-            return nbytes * (m * k * ceil_div(n, wide) + k * n * ceil_div(m, of.rows) + m * n)
-        sums = m * n * (2 * ceil_div(k, of.rows) - 1) * ACCUMULATOR_BYTES
+            wide = matrix.cols * (matrix.depth + 1 if stays == "ce" else 1)  # elements of a systolic array have a sum each
+            return nbytes * (m * k * ceil_div(n, wide) + k * n * ceil_div(m, matrix.rows) + m * n)
+        sums = m * n * (2 * ceil_div(k, matrix.rows) - 1) * ACCUMULATOR_BYTES
         if stays == "weight":
-            return nbytes * (m * k * ceil_div(n, of.cols) + k * n) + sums
-        return nbytes * (k * n * ceil_div(m, of.cols) + m * k) + sums
+            return nbytes * (m * k * ceil_div(n, matrix.cols) + k * n) + sums
+        return nbytes * (k * n * ceil_div(m, matrix.cols) + m * k) + sums
 
     def utilisation(self, m: Any, k: Any, n: Any, nbytes: float) -> Any:
         """Share of the array's multiply-adds that a product uses, without padding. [-]"""

@@ -85,8 +85,8 @@ def die_network(chip: Chip, reached: Any = 1.0) -> DieNetworkLevel:
         chip: of many dies.
         reached: share of the links' bandwidth that software reaches.
     """
-    of, d2d = chip.dies, chip.d2d
-    rows, cols, boxes = int(of.rows), int(of.cols), chip.nodes
+    dies, d2d = chip.dies, chip.d2d
+    rows, cols, boxes = int(dies.rows), int(dies.cols), chip.nodes
     links = d2d.ports, d2d.bandwidth * reached, d2d.latency, d2d.credits
     near = DieNetworkLevel(rows, cols, d2d.topology, *links, barrier=d2d.barrier)
     if boxes is None:
@@ -209,11 +209,11 @@ class LinkQueues(NamedTuple):
     rest: Array
 
 
-def link_loads(of: DieRoutes, dies: int, source: Array, target: Array, weight: Array) -> LinkLoads:
+def link_loads(routes: DieRoutes, dies: int, source: Array, target: Array, weight: Array) -> LinkLoads:
     """Traffic on links and dies of messages from sources to targets.
 
     Args:
-        of: routes between dies.
+        routes: routes between dies.
         dies: number of dies.
         source, target: dies, shape (messages,); what stays on its die moves nothing.
         weight: of each message, in any unit, shape (messages,); of 0 it is not sent.
@@ -221,8 +221,8 @@ def link_loads(of: DieRoutes, dies: int, source: Array, target: Array, weight: A
     sent = (source != target) & (weight > 0)
     source, target, weight = source[sent], target[sent], weight[sent]
     pair = source * dies + target
-    over, far = links_of_pairs(of, pair)
-    links = np.bincount(over, np.repeat(weight, far), len(of.ends))
+    over, far = links_of_pairs(routes, pair)
+    links = np.bincount(over, np.repeat(weight, far), len(routes.ends))
     out, into = np.bincount(source, weight, dies), np.bincount(target, weight, dies)
     if not len(pair):
         none = np.zeros((0, 1))
@@ -262,12 +262,12 @@ def _queues(sent: tuple[Array, ...], ways: tuple[Array, Array], counts: tuple[in
     return LinkQueues(ports[kept], work[kept], most[kept])
 
 
-def links_of_pairs(of: DieRoutes, pair: Array) -> tuple[Array, Array]:
+def links_of_pairs(routes: DieRoutes, pair: Array) -> tuple[Array, Array]:
     """Links of the routes of some pairs in sequence, and the number of links of each, shape (pairs,)."""
-    far = of.hops[pair]
+    far = routes.hops[pair]
     ends = np.cumsum(far)
-    place = np.arange(ends[-1] if len(ends) else 0) + np.repeat(of.first[pair] - (ends - far), far)
-    return of.over[place], far
+    place = np.arange(ends[-1] if len(ends) else 0) + np.repeat(routes.first[pair] - (ends - far), far)
+    return routes.over[place], far
 
 
 def place_groups(placement: str, rows: int, cols: int, groups: int, members: int, each: int = 1) -> Array:
@@ -368,9 +368,9 @@ def _at_corners(cols: int, groups: int, sides: tuple[int, int], where_: Array) -
 
 def _turning(rows: int, cols: int) -> Array:
     """Numbers of a rectangle, every second row from its other end."""
-    found = np.arange(rows * cols).reshape(rows, cols)
-    found[1::2] = found[1::2, ::-1].copy()
-    return found
+    order = np.arange(rows * cols).reshape(rows, cols)
+    order[1::2] = order[1::2, ::-1].copy()
+    return order
 
 
 def _walked(rows: int, cols: int, closed: bool) -> DieRoutes:
@@ -396,13 +396,13 @@ def _walked(rows: int, cols: int, closed: bool) -> DieRoutes:
     return DieRoutes(np.stack([at, to_row * cols + to_col], axis=1), first, (np.cumsum(crossed, dtype=np.int32) - 1)[over])
 
 
-def ring_distance(here: Array, there: Array, side: int, closed: bool) -> Array:
+def ring_distance(source: Array, target: Array, side: int, closed: bool) -> Array:
     """Signed hops from one place of a line to another, around the end if the line is closed. [-]"""
-    far = there - here
+    far = target - source
     if not closed:
         return np.asarray(far)
     up = far % side
-    back = (2 * up > side) | ((2 * up == side) & (here % 2 == 1) & (side > 2))
+    back = (2 * up > side) | ((2 * up == side) & (source % 2 == 1) & (side > 2))
     return np.where(back, up - side, up)
 
 

@@ -75,7 +75,7 @@ def _idle_bank(channels, i):
 
 
 @inlined_function
-def issue_commands(channels, i, asked, t, ways, row, clock):
+def issue_commands(channels, i, state, t, ways, row, clock):
     """Issue a column and a row command of the banks whose turn has come; returns whether it did.
 
     A row command needs a free bus.
@@ -99,7 +99,7 @@ def issue_commands(channels, i, asked, t, ways, row, clock):
             continue
         c.turn = bank
         if kind == DATA:
-            _column(channels, i, asked, t, ways, clock, bank)
+            _column(channels, i, state, t, ways, clock, bank)
             ahead, left = ahead & (c.opening | c.closing), left & (c.opening | c.closing)
             wake = min(wake, _soonest(c, b, bit))
             issued = True
@@ -108,7 +108,7 @@ def issue_commands(channels, i, asked, t, ways, row, clock):
         else:
             issued = row = True
             if kind == OPEN:
-                _activate(channels, i, asked, t, clock, bank)
+                _activate(channels, i, state, t, clock, bank)
                 ahead, left = ahead & ~c.opening, left & ~c.opening
                 wake = min(wake, min(b.can_read, b.can_write))
                 if c.opening != 0:
@@ -189,13 +189,13 @@ def _soonest(c, b, bit):
 
 
 @inlined_function
-def _activate(channels, i, asked, t, clock, bank):
+def _activate(channels, i, state, t, clock, bank):
     c, b = channels.state[i], channels.banks[i, bank]
     g = channels.groups[i, b.group]
     others = max(max(c.can_activate, g.can_activate), channels.window[i, c.oldest])
-    came = asked.queued[channels.queue[i, bank, 0]]
+    came = state.queued[channels.queue[i, bank, 0]]
     if came >= max(others, b.can_activate):
-        b.why = _came(asked, channels.queue[i, bank, 0])
+        b.why = _came(state, channels.queue[i, bank, 0])
     elif others > b.can_activate:
         b.why = ACTIVATES
     else:
@@ -212,7 +212,7 @@ def _activate(channels, i, asked, t, clock, bank):
     c.oldest = (c.oldest + 1) & 3
     c.activates += 1
     c.opening &= ~(1 << bank)
-    _look(channels, i, asked, bank)
+    _look(channels, i, state, bank)
 
 
 @inlined_function
@@ -230,7 +230,7 @@ def _precharge(channels, i, t, clock, bank):
 
 
 @inlined_function
-def _column(channels, i, asked, t, ways, clock, bank):
+def _column(channels, i, state, t, ways, clock, bank):
     """Issues the read or the write of an open row that came first, of those that can be issued."""
     c, b = channels.state[i], channels.banks[i, bank]
     g = channels.groups[i, b.group]
@@ -241,9 +241,9 @@ def _column(channels, i, asked, t, ways, clock, bank):
     if written and max(max(b.can_write, g.can_write), c.can_write) <= clock:
         pick = b.first_write
     r = channels.queue[i, bank, pick]
-    _charge(channels, i, asked, t, clock, bank, r)
-    asked.issued[asked.count[0]] = r
-    asked.count[0] += 1
+    _charge(channels, i, state, t, clock, bank, r)
+    state.issued[state.count[0]] = r
+    state.count[0] += 1
     b.waiting -= 1
     for place in range(pick, b.waiting):
         channels.queue[i, bank, place] = channels.queue[i, bank, place + 1]
@@ -253,7 +253,7 @@ def _column(channels, i, asked, t, ways, clock, bank):
     b.hits += 1
     c.hits += b.hits > 1
     same, other = max(t.burst, t.ccd_l), max(t.burst, t.ccd_s)
-    if asked.write[r]:
+    if state.write[r]:
         c.writes += 1
         b.writes -= 1
         end = clock + t.cwl + t.burst
@@ -265,18 +265,18 @@ def _column(channels, i, asked, t, ways, clock, bank):
     else:
         c.reads += 1
         end = clock + t.cl + t.burst
-        end_request(asked, ways, r, end)
+        end_request(state, ways, r, end)
         b.can_precharge = max(b.can_precharge, clock + t.rtp)
         g.can_read = max(g.can_read, clock + same)
         c.can_read = max(c.can_read, clock + other)
         c.can_write = max(c.can_write, end - t.cwl + t.turn)
-    _look(channels, i, asked, bank)
+    _look(channels, i, state, bank)
 
 
 @inlined_function
-def _charge(channels, i, asked, t, clock, bank, r):
+def _charge(channels, i, state, t, clock, bank, r):
     """Charge the idle clocks of the data bus before a column command to their cause."""
-    c, b, write = channels.state[i], channels.banks[i, bank], asked.write[r]
+    c, b, write = channels.state[i], channels.banks[i, bank], state.write[r]
     g = channels.groups[i, b.group]
     start = clock + (t.cwl if write else t.cl)
     idle, turned = start - c.data_end, c.wrote != write
@@ -286,39 +286,39 @@ def _charge(channels, i, asked, t, clock, bank, r):
         return
     row = b.can_write if write else b.can_read
     bus = max(c.can_write, g.can_write) if write else max(c.can_read, g.can_read)
-    if asked.queued[r] >= max(row, bus):
-        why = _came(asked, r)
+    if state.queued[r] >= max(row, bus):
+        why = _came(state, r)
     elif row >= bus:
         why = b.why
     else:
         why = TURN if turned else GROUP
     if why == WINDOW:
-        links = min(idle, asked.held[r])
+        links = min(idle, state.held[r])
         channels.idle[i, NOC] += links
         idle -= links
     channels.idle[i, why] += idle
 
 
 @inlined_function
-def _came(asked, r):
+def _came(state, r):
     """Why a request went to the queue of its bank no earlier."""
-    if asked.queued[r] > asked.offered[r]:
+    if state.queued[r] > state.offered[r]:
         return QUEUE
-    return WINDOW if asked.late[r] else LOAD
+    return WINDOW if state.late[r] else LOAD
 
 
 @inlined_function
-def _look(channels, i, asked, bank):
+def _look(channels, i, state, bank):
     """Of what waits for a bank with an open row, the first read of that row and the first write that no read holds up."""
     b = channels.banks[i, bank]
     b.first_read = b.first_write = -1
     for place in range(b.waiting):
         if channels.line[i, bank, place] != b.row:
             continue
-        if not asked.write[channels.queue[i, bank, place]]:
+        if not state.write[channels.queue[i, bank, place]]:
             if b.first_read < 0:
                 b.first_read = place
-        elif b.first_write < 0 and has_no_earlier_read(channels, i, asked, bank, place):
+        elif b.first_write < 0 and has_no_earlier_read(channels, i, state, bank, place):
             b.first_write = place
         if b.first_read >= 0 and (b.first_write >= 0 or b.writes == 0):
             break
@@ -326,12 +326,12 @@ def _look(channels, i, asked, bank):
 
 
 @inlined_function
-def has_no_earlier_read(channels, i, asked, bank, place):
+def has_no_earlier_read(channels, i, state, bank, place):
     """Whether a bank's queue has no read of the same address before the write at a place."""
     w = channels.queue[i, bank, place]
     for before in range(place):
         r = channels.queue[i, bank, before]
-        if not asked.write[r] and asked.place[r, 1] == asked.place[w, 1] and asked.place[r, 2] == asked.place[w, 2]:
+        if not state.write[r] and state.place[r, 1] == state.place[w, 1] and state.place[r, 2] == state.place[w, 2]:
             return False
     return True
 

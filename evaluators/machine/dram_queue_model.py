@@ -144,7 +144,7 @@ def _between(t):
 
 
 @compiled_with_arrays
-def _run(bursts, t, of, banks, window, path, drain):
+def _run(bursts, t, state, banks, window, path, drain):
     """Clocks until the last data, until half of the requests are served, and the mean latency of reads."""
     requesters = len(bursts.first) - 1
     out, outstanding = np.zeros((requesters, max(window, 1))), np.zeros(requesters, np.int64)
@@ -158,7 +158,7 @@ def _run(bursts, t, of, banks, window, path, drain):
         if window > 0 and outstanding[who] == window:
             outstanding[who] -= 1
             out[who, np.argmin(out[who])] = out[who, window - 1]
-        enters, done = _serve(bursts, t, of, banks, r, time, drain)
+        enters, done = _serve(bursts, t, state, banks, r, time, drain)
         if window > 0:
             out[who, outstanding[who]] = (enters + 1 if bursts.write[r] else done) + path
             outstanding[who] += 1
@@ -177,118 +177,118 @@ def _run(bursts, t, of, banks, window, path, drain):
 
 
 @compiled_with_arrays
-def _serve(bursts, t, of, banks, r, time, drain):
+def _serve(bursts, t, state, banks, r, time, drain):
     """When a request enters its channel, and when its data are there."""
     c, b, row, write = bursts.channel[r], bursts.bank[r], bursts.row[r], bursts.write[r]
-    g, room = b // banks, of.leaving.shape[1]
-    enters = max(time, of.entered[c] + 1)
-    if of.taken[c] >= room:
-        enters = max(enters, of.leaving[c, of.taken[c] % room])
-    of.entered[c] = enters
-    while of.refresh[c] <= enters:
-        _pass_rounds(t, of, c, enters)
-        _refresh(t, of, c)
-    of.seen[c, b] += 1
-    if of.seen[c, b] > of.rows.shape[2]:
-        of.seen[c, b], of.known[c, b] = 1, 0
+    g, room = b // banks, state.leaving.shape[1]
+    enters = max(time, state.entered[c] + 1)
+    if state.taken[c] >= room:
+        enters = max(enters, state.leaving[c, state.taken[c] % room])
+    state.entered[c] = enters
+    while state.refresh[c] <= enters:
+        _pass_rounds(t, state, c, enters)
+        _refresh(t, state, c)
+    state.seen[c, b] += 1
+    if state.seen[c, b] > state.rows.shape[2]:
+        state.seen[c, b], state.known[c, b] = 1, 0
     same, other = max(t.burst, t.ccd_l), max(t.burst, t.ccd_s)
-    column = max(enters + 1, max(of.bus[c], of.group[c, g]))
-    if _open(of, c, b, row, enters):
-        of.hits[c, b] += 1
-        column = max(column, of.ready[c, b])
+    column = max(enters + 1, max(state.bus[c], state.group[c, g]))
+    if _open(state, c, b, row, enters):
+        state.hits[c, b] += 1
+        column = max(column, state.ready[c, b])
     else:
-        column = max(column, _activate(t, of, c, b, g, row, enters) + (t.rcd_write if write else t.rcd_read))
-    of.bus[c] = max(of.bus[c], enters) + other
-    of.group[c, g] = max(of.group[c, g], enters) + same
-    of.ready[c, b] = column + same
-    of.closable[c, b] = column + (t.cwl + t.burst + t.wr if write else t.rtp)
+        column = max(column, _activate(t, state, c, b, g, row, enters) + (t.rcd_write if write else t.rcd_read))
+    state.bus[c] = max(state.bus[c], enters) + other
+    state.group[c, g] = max(state.group[c, g], enters) + same
+    state.ready[c, b] = column + same
+    state.closable[c, b] = column + (t.cwl + t.burst + t.wr if write else t.rtp)
     if write and drain > 0:
-        of.held[c] += 1
-        if of.held[c] == drain:  # the bus turns round, and back
-            of.held[c] = 0
-            of.bus[c] += t.turn + t.wtr_l + t.cl
-    of.leaving[c, of.taken[c] % room] = column
-    of.taken[c] += 1
+        state.held[c] += 1
+        if state.held[c] == drain:  # the bus turns round, and back
+            state.held[c] = 0
+            state.bus[c] += t.turn + t.wtr_l + t.cl
+    state.leaving[c, state.taken[c] % room] = column
+    state.taken[c] += 1
     return enters, column + t.cl + t.burst
 
 
 @compiled_part
-def _open(of, c, b, row, time):
+def _open(state, c, b, row, time):
     """Whether a request finds its row open, or queued ones that open it: hits come first, as far as a row may have them."""
-    backlog = of.ready[c, b] >= time
-    found = of.opened[c, b] == row
-    if backlog and not found:
-        for place in range(of.known[c, b]):
-            found = found or of.rows[c, b, place] == row
-    return found and not (backlog and of.known[c, b] > 1 and of.hits[c, b] >= MAX_ROW_HITS)
+    backlog = state.ready[c, b] >= time
+    hit = state.opened[c, b] == row
+    if backlog and not hit:
+        for place in range(state.known[c, b]):
+            hit = hit or state.rows[c, b, place] == row
+    return hit and not (backlog and state.known[c, b] > 1 and state.hits[c, b] >= MAX_ROW_HITS)
 
 
 @compiled_part
-def _activate(t, of, c, b, g, row, time):
+def _activate(t, state, c, b, g, row, time):
     """Opens a row, after the one that is open is closed; when."""
-    if of.opened[c, b] >= 0:
-        found = max(time + 1, max(of.closable[c, b], of.activated[c, b] + t.ras)) + t.rp
+    if state.opened[c, b] >= 0:
+        row_found = max(time + 1, max(state.closable[c, b], state.activated[c, b] + t.ras)) + t.rp
     else:
-        found = max(time + 1, of.openable[c, b])
-    found = max(found, max(of.activates[c], of.group_activates[c, g]))
-    of.activates[c] = max(of.activates[c], time) + _between(t)
-    of.group_activates[c, g] = max(of.group_activates[c, g], time) + t.rrd_l
-    of.activated[c, b], of.opened[c, b], of.hits[c, b] = found, row, 1
-    of.opens[c] += 1
-    if of.known[c, b] < of.rows.shape[2]:
-        of.rows[c, b, of.known[c, b]] = row
-        of.known[c, b] += 1
-    return found
+        row_found = max(time + 1, state.openable[c, b])
+    row_found = max(row_found, max(state.activates[c], state.group_activates[c, g]))
+    state.activates[c] = max(state.activates[c], time) + _between(t)
+    state.group_activates[c, g] = max(state.group_activates[c, g], time) + t.rrd_l
+    state.activated[c, b], state.opened[c, b], state.hits[c, b] = row_found, row, 1
+    state.opens[c] += 1
+    if state.known[c, b] < state.rows.shape[2]:
+        state.rows[c, b, state.known[c, b]] = row
+        state.known[c, b] += 1
+    return row_found
 
 
 @compiled_with_arrays
-def _pass_rounds(t, of, c, time):
+def _pass_rounds(t, state, c, time):
     """Passes over refreshes of a channel that was idle for long, but for the last rounds: each leaves what the last one did."""
-    each = of.opened.shape[1] if t.per_bank else 1
-    rounds = int((time - of.refresh[c]) / t.refi) // each - IDLE_ROUNDS
-    busy = max(of.bus[c], max(of.ready[c].max(), of.openable[c].max()))
-    if rounds > 0 and busy <= of.refresh[c] + t.rfc:  # banks that were refreshed last may still be
-        of.refresh[c] += rounds * each * t.refi
+    each = state.opened.shape[1] if t.per_bank else 1
+    rounds = int((time - state.refresh[c]) / t.refi) // each - IDLE_ROUNDS
+    busy = max(state.bus[c], max(state.ready[c].max(), state.openable[c].max()))
+    if rounds > 0 and busy <= state.refresh[c] + t.rfc:  # banks that were refreshed last may still be
+        state.refresh[c] += rounds * each * t.refi
 
 
 @compiled_with_arrays
-def _refresh(t, of, c):
+def _refresh(t, state, c):
     """Closes and refreshes all banks of a channel, or one, as controllers do."""
-    time, banks = of.refresh[c], of.opened.shape[1]
-    of.refresh[c] += t.refi
+    time, banks = state.refresh[c], state.opened.shape[1]
+    state.refresh[c] += t.refi
     if t.per_bank:
-        _shut(t, of, c, _idle(of, c, time), time)
+        _shut(t, state, c, _idle(state, c, time), time)
         return
     closed = time
     for b in range(banks):
-        if of.opened[c, b] >= 0:
-            closed = max(closed, max(of.closable[c, b], of.activated[c, b] + t.ras) + t.rp)
+        if state.opened[c, b] >= 0:
+            closed = max(closed, max(state.closable[c, b], state.activated[c, b] + t.ras) + t.rp)
     for b in range(banks):
-        of.opened[c, b] = -1
-        _shut(t, of, c, b, closed)
-    of.bus[c], of.activates[c] = max(of.bus[c], closed + t.rfc), max(of.activates[c], closed + t.rfc)
+        state.opened[c, b] = -1
+        _shut(t, state, c, b, closed)
+    state.bus[c], state.activates[c] = max(state.bus[c], closed + t.rfc), max(state.activates[c], closed + t.rfc)
 
 
 @compiled_part
-def _shut(t, of, c, b, time):
-    if of.opened[c, b] >= 0:
-        time = max(time, max(of.closable[c, b], of.activated[c, b] + t.ras)) + t.rp
-    of.openable[c, b] = max(of.openable[c, b], time) + t.rfc
-    of.ready[c, b] = max(of.ready[c, b], time + t.rfc)
-    of.opened[c, b], of.known[c, b], of.seen[c, b] = -1, 0, 0
+def _shut(t, state, c, b, time):
+    if state.opened[c, b] >= 0:
+        time = max(time, max(state.closable[c, b], state.activated[c, b] + t.ras)) + t.rp
+    state.openable[c, b] = max(state.openable[c, b], time) + t.rfc
+    state.ready[c, b] = max(state.ready[c, b], time + t.rfc)
+    state.opened[c, b], state.known[c, b], state.seen[c, b] = -1, 0, 0
 
 
 @compiled_with_arrays
-def _idle(of, c, time):
+def _idle(state, c, time):
     """Of the banks that this round of refreshes has left, the idle one that was opened last; else the first."""
-    if of.refreshed[c].all():
-        of.refreshed[c] = 0
-    found, first, latest = -1, -1, 2 * DISTANT_PAST
-    for b in range(of.opened.shape[1]):
-        if of.refreshed[c, b] == 0:
+    if state.refreshed[c].all():
+        state.refreshed[c] = 0
+    is_idle, first, latest = -1, -1, 2 * DISTANT_PAST
+    for b in range(state.opened.shape[1]):
+        if state.refreshed[c, b] == 0:
             first = b if first < 0 else first
-            if of.ready[c, b] <= time and of.activated[c, b] > latest:
-                found, latest = b, of.activated[c, b]
-    found = first if found < 0 else found
-    of.refreshed[c, found] = 1
-    return found
+            if state.ready[c, b] <= time and state.activated[c, b] > latest:
+                is_idle, latest = b, state.activated[c, b]
+    is_idle = first if is_idle < 0 else is_idle
+    state.refreshed[c, is_idle] = 1
+    return is_idle

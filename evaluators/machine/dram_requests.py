@@ -12,49 +12,49 @@ from dse.evaluators.machine.dram_constants import FROM, NEVER, TO
 
 
 @inlined_function
-def offer_requests(channels, asked, number, clock):
+def offer_requests(channels, state, number, clock):
     """Offer the requests that a requester may offer now; returns when it may offer more, if known."""
-    q = asked.requesters[number]
-    window, ends, links = q.window, asked.ends[number], asked.links[number]
+    q = state.requesters[number]
+    window, ends, links = q.window, state.ends[number], state.links[number]
     if window > 0:
-        while q.reads != q.read_tail and ends[0, q.reads % window] + asked.path <= clock:
+        while q.reads != q.read_tail and ends[0, q.reads % window] + state.path <= clock:
             q.freed = links[0, q.reads % window]
             q.reads += 1
             q.outstanding -= 1
-        while q.writes != q.write_tail and ends[1, q.writes % window] + asked.path <= clock:
+        while q.writes != q.write_tail and ends[1, q.writes % window] + state.path <= clock:
             q.freed = links[1, q.writes % window]
             q.writes += 1
             q.outstanding -= 1
     while q.next < q.end:
         r = q.next
-        if asked.arrival[r] > clock:
-            return asked.arrival[r]
-        if window > 0 and asked.begins[r] and q.outstanding + q.most > window:
+        if state.arrival[r] > clock:
+            return state.arrival[r]
+        if window > 0 and state.begins[r] and q.outstanding + q.most > window:
             wake = NEVER
             if q.reads != q.read_tail:
-                wake = min(wake, ends[0, q.reads % window] + asked.path)
+                wake = min(wake, ends[0, q.reads % window] + state.path)
             if q.writes != q.write_tail:
-                wake = min(wake, ends[1, q.writes % window] + asked.path)
+                wake = min(wake, ends[1, q.writes % window] + state.path)
             return wake
-        c = channels.state[asked.channel[r]]
+        c = channels.state[state.channel[r]]
         if c.coming < 0:
             c.coming = r
         else:
-            asked.follow[c.latest] = r
+            state.follow[c.latest] = r
         c.latest = r
         c.awake = clock
-        asked.offered[r] = clock
-        asked.late[r] = clock > asked.arrival[r]
-        asked.held[r] = q.freed
+        state.offered[r] = clock
+        state.late[r] = clock > state.arrival[r]
+        state.held[r] = q.freed
         q.outstanding += 1
         q.next += 1
     return NEVER
 
 
 @compiled_part
-def _cross(asked, ways, r, clock):
+def _cross(state, ways, r, clock):
     """When the data of a request that is at its channel have crossed the mesh, links one after the other."""
-    number, at, write = asked.requester[r], asked.channel[r], asked.write[r]
+    number, at, write = state.requester[r], state.channel[r], state.write[r]
     row, col, to_row, to_col = ways.row[at], ways.col[at], ways.from_row[number], ways.from_col[number]
     if write:
         row, col, to_row, to_col = to_row, to_col, row, col
@@ -75,32 +75,32 @@ def _cross(asked, ways, r, clock):
         time = max(time, ways.free[TO, row, col])
         ways.free[TO, row, col] = time + ways.pass_
         time += ways.ramp
-    asked.waited[r] = int(np.ceil(time - clock - far - 1e-6))
+    state.waited[r] = int(np.ceil(time - clock - far - 1e-6))
     return int(np.ceil(time + far + ways.pass_ - 1e-6))
 
 
 @inlined_function
-def end_request(asked, ways, r, clock):
+def end_request(state, ways, r, clock):
     """Note the end of a request, for its requester and the one that waits for room."""
-    asked.finished[r] = clock
+    state.finished[r] = clock
     end = clock
     if len(ways.row) > 0:
-        end = _cross(asked, ways, r, clock)
-        asked.crossed[r] = end - clock
-    number = asked.requester[r]
-    q = asked.requesters[number]
+        end = _cross(state, ways, r, clock)
+        state.crossed[r] = end - clock
+    number = state.requester[r]
+    q = state.requesters[number]
     if q.window > 0:
-        kind = int(asked.write[r])
+        kind = int(state.write[r])
         first, last = (q.writes, q.write_tail) if kind else (q.reads, q.read_tail)
-        ends, links = asked.ends[number, kind], asked.links[number, kind]
+        ends, links = state.ends[number, kind], state.links[number, kind]
         place = last
         while place > first and ends[(place - 1) % q.window] > end:
             ends[place % q.window] = ends[(place - 1) % q.window]
             links[place % q.window] = links[(place - 1) % q.window]
             place -= 1
         ends[place % q.window] = end
-        links[place % q.window] = asked.waited[r]
-        asked.awake[number] = min(asked.awake[number], end + asked.path)
+        links[place % q.window] = state.waited[r]
+        state.awake[number] = min(state.awake[number], end + state.path)
         if kind:
             q.write_tail += 1
         else:

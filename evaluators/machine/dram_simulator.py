@@ -180,7 +180,7 @@ def simulate_requests(
     who["most"] = np.diff(np.append(np.flatnonzero(first), count)).max(initial=1)
     who["window"], who["next"], who["end"] = window, *np.searchsorted(by, [np.arange(len(window)), np.arange(len(window)) + 1])
     rings = (len(window), 2, max(1, int(window.max())))
-    asked = RequestState(
+    state = RequestState(
         to, np.ascontiguousarray(place, dtype=np.int32), np.ascontiguousarray(write, dtype=np.bool_),
         np.ascontiguousarray(arrival, dtype=np.int64), offered, accepted, finished, crossed, waited, np.zeros(count, np.bool_),
         held, queued, np.zeros(count, np.int32), by, who,
@@ -189,7 +189,7 @@ def simulate_requests(
     )  # fmt: skip
     every = closed_channels(channels, groups, banks, queues, timing)
     every.state["left"] = np.bincount(to, minlength=channels)
-    clocks = _play(every, asked, timing, queues, ways or no_mesh(), limit)
+    clocks = _play(every, state, timing, queues, ways or no_mesh(), limit)
     reads, writes, activates, hits = (int(every.state[name].sum()) for name in ("reads", "writes", "activates", "hits"))
     return SimulatedRequests(
         offered, accepted, finished, crossed, waited, reads, writes, activates, hits, int(clocks), every.idle
@@ -213,36 +213,36 @@ def closed_channels(channels: int, groups: int, banks: int, queues: QueueSizes, 
 
 
 @compiled_loop
-def _play(channels, asked, t, queues, ways, limit):
+def _play(channels, state, t, queues, ways, limit):
     """Simulate all requests, or until the limit; returns the clock."""
-    clock, done, count = 0, 0, len(asked.write)
+    clock, done, count = 0, 0, len(state.write)
     while clock < limit and done < count:
         wake = limit
-        for number in range(len(asked.awake)):
-            if asked.awake[number] <= clock:
-                asked.awake[number] = offer_requests(channels, asked, number, clock)
-            wake = min(wake, asked.awake[number])
+        for number in range(len(state.awake)):
+            if state.awake[number] <= clock:
+                state.awake[number] = offer_requests(channels, state, number, clock)
+            wake = min(wake, state.awake[number])
         for i in range(len(channels.state)):
             c = channels.state[i]
             if c.awake <= clock:
                 before = c.reads + c.writes
-                c.awake = advance_channel(channels, i, asked, t, queues, ways, clock)
+                c.awake = advance_channel(channels, i, state, t, queues, ways, clock)
                 done += c.reads + c.writes - before
                 if c.left + c.held_reads + c.held_writes + c.queued == 0:
                     c.awake = NEVER
             wake = min(wake, c.awake)
         # what ended in this clock lets requesters go on
-        for number in range(len(asked.awake)):
-            wake = min(wake, asked.awake[number])
+        for number in range(len(state.awake)):
+            wake = min(wake, state.awake[number])
         clock = max(clock + 1, wake) if done < count else clock + 1
     return clock
 
 
 @inlined_function
-def advance_channel(channels, i, asked, t, queues, ways, clock):
+def advance_channel(channels, i, state, t, queues, ways, clock):
     """Advance a channel by a clock; returns the next clock at which it can act if nothing is offered."""
     c = channels.state[i]
-    moved = _accept(channels, i, asked, queues, ways, clock)
+    moved = _accept(channels, i, state, queues, ways, clock)
     if clock == c.refresh:
         c.refresh += t.refi
         c.refreshing = 1
@@ -254,34 +254,34 @@ def advance_channel(channels, i, asked, t, queues, ways, clock):
         if c.refreshing:
             issued, wake = refresh_bank(channels, i, t, clock)
         if clock >= c.asleep:
-            issued |= issue_commands(channels, i, asked, t, ways, issued, clock)
+            issued |= issue_commands(channels, i, state, t, ways, issued, clock)
         wake = min(wake, c.asleep)
-    moved |= _forward(channels, i, asked, queues, clock)
+    moved |= _forward(channels, i, state, queues, clock)
     if issued or moved:
         return clock + 1
     return max(clock + 1, min(c.refresh, wake))
 
 
 @inlined_function
-def _accept(channels, i, asked, queues, ways, clock):
+def _accept(channels, i, state, queues, ways, clock):
     """Takes the next request that was offered, if there is room; whether it did."""
     c = channels.state[i]
     r = c.coming
     if r < 0:
         return False
-    bank = asked.place[r, 0]
+    bank = state.place[r, 0]
     b = channels.banks[i, bank]
-    follow = asked.follow[r]
-    if asked.write[r]:
+    follow = state.follow[r]
+    if state.write[r]:
         if c.held_writes == queues.waiting:
             return False
-        end_request(asked, ways, r, clock + 1)
+        end_request(state, ways, r, clock + 1)
         c.held_writes += 1
         if b.held_write < 0:
             b.held_write = r
             c.writes_for |= 1 << bank
         else:
-            asked.follow[b.last_write] = r
+            state.follow[b.last_write] = r
         b.last_write = r
     else:
         if c.held_reads == queues.waiting:
@@ -291,16 +291,16 @@ def _accept(channels, i, asked, queues, ways, clock):
             b.held_read = r
             c.reads_for |= 1 << bank
         else:
-            asked.follow[b.last_read] = r
+            state.follow[b.last_read] = r
         b.last_read = r
-    asked.accepted[r] = clock
+    state.accepted[r] = clock
     c.coming = -1 if r == c.latest else follow
     c.left -= 1
     return True
 
 
 @inlined_function
-def _forward(channels, i, asked, queues, clock):
+def _forward(channels, i, state, queues, clock):
     """Move the first held request that finds room to its bank's queue; returns whether it did."""
     c = channels.state[i]
     if c.draining == 0 and c.held_writes > 0:
@@ -315,15 +315,15 @@ def _forward(channels, i, asked, queues, clock):
         place = lowest(left)
         b = channels.banks[i, place]
         r = b.held_write if c.draining > 0 else b.held_read
-        if asked.accepted[r] < first:
-            first, bank = asked.accepted[r], place
+        if state.accepted[r] < first:
+            first, bank = state.accepted[r], place
         left &= left - 1
-    _append(channels, i, asked, queues, clock, bank)
+    _append(channels, i, state, queues, clock, bank)
     return True
 
 
 @inlined_function
-def _append(channels, i, asked, queues, clock, bank):
+def _append(channels, i, state, queues, clock, bank):
     """Append the first held read of a bank to its queue, or the first held write while writes are drained."""
     c, b, bit = channels.state[i], channels.banks[i, bank], 1 << bank
     if c.draining > 0:
@@ -331,19 +331,19 @@ def _append(channels, i, asked, queues, clock, bank):
         c.held_writes -= 1
         c.draining -= 1
         b.writes += 1
-        b.held_write = -1 if r == b.last_write else asked.follow[r]
+        b.held_write = -1 if r == b.last_write else state.follow[r]
         if b.held_write < 0:
             c.writes_for ^= bit
     else:
         r = b.held_read
         c.held_reads -= 1
-        b.held_read = -1 if r == b.last_read else asked.follow[r]
+        b.held_read = -1 if r == b.last_read else state.follow[r]
         if b.held_read < 0:
             c.reads_for ^= bit
     place = b.waiting
-    asked.queued[r] = clock
+    state.queued[r] = clock
     channels.queue[i, bank, place] = r
-    channels.line[i, bank, place] = asked.place[r, 1]
+    channels.line[i, bank, place] = state.place[r, 1]
     b.waiting += 1
     c.queued += 1
     if b.waiting == queues.bank:
@@ -352,10 +352,10 @@ def _append(channels, i, asked, queues, clock, bank):
     if b.row < 0:
         c.opening |= bit
         return
-    if b.row == asked.place[r, 1]:
-        if not asked.write[r]:
+    if b.row == state.place[r, 1]:
+        if not state.write[r]:
             if b.first_read < 0:
                 b.first_read = place
-        elif b.first_write < 0 and has_no_earlier_read(channels, i, asked, bank, place):
+        elif b.first_write < 0 and has_no_earlier_read(channels, i, state, bank, place):
             b.first_write = place
     note_wanted_command(channels, i, bank)

@@ -12,31 +12,31 @@ HEAP = 0
 
 
 @inlined_function
-def push_event(of, time, what):
+def push_event(floor, time, what):
     """Add an event with its time to the heap."""
-    k = of.counts[HEAP]
-    of.counts[HEAP] = k + 1
+    k = floor.counts[HEAP]
+    floor.counts[HEAP] = k + 1
     while k > 0:
         above = (k - 1) >> 1
-        if of.when[above] <= time:
+        if floor.when[above] <= time:
             break
-        of.when[k], of.what[k] = of.when[above], of.what[above]
+        floor.when[k], floor.what[k] = floor.when[above], floor.what[above]
         k = above
-    of.when[k], of.what[k] = time, what
+    floor.when[k], floor.what[k] = time, what
 
 
 @inlined_function
-def pop_event(of):
+def pop_event(floor):
     """Remove the first event from the heap; the caller has read it before."""
-    last = of.counts[HEAP] - 1
-    of.counts[HEAP] = last
-    time, what = of.when[last], of.what[last]
+    last = floor.counts[HEAP] - 1
+    floor.counts[HEAP] = last
+    time, what = floor.when[last], floor.what[last]
     k, below = 0, 1
     while below < last:
-        if below + 1 < last and of.when[below + 1] < of.when[below]:
+        if below + 1 < last and floor.when[below + 1] < floor.when[below]:
             below += 1
-        if of.when[below] >= time:
+        if floor.when[below] >= time:
             break
-        of.when[k], of.what[k] = of.when[below], of.what[below]
+        floor.when[k], floor.what[k] = floor.when[below], floor.what[below]
         k, below = below, 2 * below + 1
-    of.when[k], of.what[k] = time, what
+    floor.when[k], floor.what[k] = time, what

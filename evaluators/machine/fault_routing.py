@@ -80,7 +80,7 @@ class FaultRoutes(NamedTuple):
             way = self.way(member, root)
             if round_ and not self._joins(-1, way):
                 raise NoRouteError
-            links |= {here: (there, self._port(there, here)) for here, there in pairwise(way)}
+            links |= {router: (next_router, self._port(next_router, router)) for router, next_router in pairwise(way)}
         return list(links.values())
 
     def goes_round(self, root: int, members: list[int], adds: bool) -> bool:
@@ -96,7 +96,7 @@ class FaultRoutes(NamedTuple):
 
     def _copies(self, root: int, members: list[int], round_: bool) -> list[tuple[int, int]]:
         came: dict[int, int] = {root: -1}
-        found: list[tuple[int, int]] = []
+        copies: list[tuple[int, int]] = []
         for member in members:
             if member in came:
                 continue
@@ -110,16 +110,16 @@ class FaultRoutes(NamedTuple):
                 return self._spanning(root, members)
             if not way:
                 raise NoRouteError
-            for here, there in pairwise(way):
-                came[there] = self._port(here, there)
-                found.append((here, came[there]))
-        return found
+            for router, next_router in pairwise(way):
+                came[next_router] = self._port(router, next_router)
+                copies.append((router, came[next_router]))
+        return copies
 
     def _joins(self, before: int, way: list[int]) -> bool:
         """Whether packets that came to a way's first router by a port may go on along it; then they may from now on."""
-        for here, there in pairwise(way):
-            port = self._port(here, there)
-            if before >= 0 and not self._may(here, before, port):
+        for router, next_router in pairwise(way):
+            port = self._port(router, next_router)
+            if before >= 0 and not self._may(router, before, port):
                 return False
             before = port
         return True
@@ -139,13 +139,13 @@ class FaultRoutes(NamedTuple):
         for way in ahead:
             before = came.get(way[-1], -1) if len(way) == 1 else self._port(way[-2], way[-1])
             for port in np.flatnonzero(self._open(way[-1])).tolist():
-                there = way[-1] + self._steps[port]
-                if there in came or there in way or (way[-1], port) in seen:
+                step = way[-1] + self._steps[port]
+                if step in came or step in way or (way[-1], port) in seen:
                     continue
                 if before < 0 or self._may(way[-1], before, port):
                     seen.add((way[-1], port))
-                    ahead.append([*way, there])
-                    if there == member:
+                    ahead.append([*way, step])
+                    if step == member:
                         return ahead[-1]
         return []
 
@@ -155,13 +155,13 @@ class FaultRoutes(NamedTuple):
 
     def _spanning(self, root: int, members: Iterable[int]) -> list[tuple[int, int]]:
         up = self._to_the_top(root)
-        found: dict[tuple[int, int], None] = {}
+        links: dict[tuple[int, int], None] = {}
         for member in members:
             down = self._to_the_top(member)
             meet = next(node for node in down if node in up)
             way = [*up[: up.index(meet)], *down[down.index(meet) :: -1]]
-            found |= {(here, self._port(here, there)): None for here, there in pairwise(way)}
-        return list(found)
+            links |= {(router, self._port(router, next_router)): None for router, next_router in pairwise(way)}
+        return list(links)
 
     def _to_the_top(self, node: int) -> list[int]:
         way = [node]
@@ -173,8 +173,8 @@ class FaultRoutes(NamedTuple):
     def _steps(self) -> tuple[int, int, int, int]:
         return 1, -1, self.cols, -self.cols
 
-    def _port(self, here: int, there: int) -> int:
-        return {1: 0, -1: 1, self.cols: 2, -self.cols: 3}[there - here]
+    def _port(self, router: int, next_router: int) -> int:
+        return {1: 0, -1: 1, self.cols: 2, -self.cols: 3}[next_router - router]
 
 
 def fault_routes(
@@ -197,8 +197,8 @@ def fault_routes(
     >>> fault_routes(2, 2, MeshFaults(links=((0, 1),))).table[0].tolist()
     [0, 2, 2, 2]
     """
-    found = _found(rows, cols, faults, order, vcs, trees, plain)
-    return found._replace(after=found.after.copy())  # trees add to it
+    routes = _found(rows, cols, faults, order, vcs, trees, plain)
+    return routes._replace(after=routes.after.copy())  # trees add to it
 
 
 @lru_cache(maxsize=4)
@@ -232,13 +232,13 @@ def _found(rows: int, cols: int, faults: MeshFaults, order: str, vcs: int, trees
 
 def _until_whole(table: Array, far: Array, around: Array, steps: Array) -> tuple[Array, Array]:
     """Ways that leave those of a table where the rest of the way is whole, and their links."""
-    found = far.copy()
+    distance = far.copy()
     for source, target in zip(*np.nonzero(around), strict=True):
         at, links = source, 0
         while around[at, target]:
             at, links = at + steps[table[at, target]], links + 1
-        found[source, target] = links + far[at, target]
-    return table, found
+        distance[source, target] = links + far[at, target]
+    return table, distance
 
 
 def _behind(changed: Array, table: Array, steps: Array, far: Array) -> Array:
@@ -253,16 +253,16 @@ def _behind(changed: Array, table: Array, steps: Array, far: Array) -> Array:
 def working_links(rows: int, cols: int, faults: MeshFaults) -> Array:
     """Whether each link works, by router and port, shape (nodes, 4)."""
     row, col = np.divmod(np.arange(rows * cols), cols)
-    found = np.stack([col < cols - 1, col > 0, row < rows - 1, row > 0], axis=1)
+    links = np.stack([col < cols - 1, col > 0, row < rows - 1, row > 0], axis=1)
     for low, high in faults.links:
         port = 0 if high == low + 1 and (cols > 1) else 2
-        found[low, port] = found[high, port ^ 1] = False
+        links[low, port] = links[high, port ^ 1] = False
     for node in faults.routers:
         for port, step in enumerate((1, -1, cols, -cols)):
-            if found[node, port]:
-                found[node + step, port ^ 1] = False
-        found[node] = False
-    return found
+            if links[node, port]:
+                links[node + step, port ^ 1] = False
+        links[node] = False
+    return links
 
 
 def with_fault_routes(net: RouterTables, ways: FaultRoutes) -> RouterTables:
@@ -270,9 +270,9 @@ def with_fault_routes(net: RouterTables, ways: FaultRoutes) -> RouterTables:
     return net._replace(table=ways.table, around=ways.around, apart=ways.apart)
 
 
-def detoured_pairs(of: FaultRoutes, source: Array, target: Array) -> tuple[Array, Any]:
+def detoured_pairs(routes: FaultRoutes, source: Array, target: Array) -> tuple[Array, Any]:
     """Pairs whose route differs from that of a whole mesh, and the extra links of each. [-]"""
-    row, col = np.divmod(source, of.cols)
-    to_row, to_col = np.divmod(target, of.cols)
-    around = of.around[source, target]
-    return around, np.where(around, of.far[source, target] - np.abs(row - to_row) - np.abs(col - to_col), 0)
+    row, col = np.divmod(source, routes.cols)
+    to_row, to_col = np.divmod(target, routes.cols)
+    around = routes.around[source, target]
+    return around, np.where(around, routes.far[source, target] - np.abs(row - to_row) - np.abs(col - to_col), 0)

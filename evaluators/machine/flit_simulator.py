@@ -278,12 +278,12 @@ def send_packets(links, flits):
         while links.counts[0] and links.when[0] == now:
             what = links.what[0]
             pop_event(links)
-            kind, of = what & 3, what >> 2
+            kind, given_link = what & 3, what >> 2
             if kind == COME:
-                _come(links, flits, of, now)
+                _come(links, flits, given_link, now)
             elif kind == CREDIT:
-                links.credits[of] += 1
-                _touch(links, of // VCS, now)
+                links.credits[given_link] += 1
+                _touch(links, given_link // VCS, now)
             else:
-                links.pending[of] = 0
-                _touch(links, of, now)
+                links.pending[given_link] = 0
+                _touch(links, given_link, now)

@@ -15,19 +15,19 @@ GROUP = Path("/sys/fs/cgroup")
 
 def free_memory() -> float:
     """Memory that this process can still allocate; infinite if the system does not report it. [B]"""
-    found = [float("inf")]
+    limits = [float("inf")]
     for line in _text(Path("/proc/meminfo")).splitlines():
         if line.startswith("MemAvailable:"):
-            found.append(float(line.split()[1]) * 1024)
+            limits.append(float(line.split()[1]) * 1024)
     limit, used = (_text(GROUP / name).strip() for name in ("memory.max", "memory.current"))
     if limit.isdigit() and used.isdigit():
-        found.append(float(limit) - float(used))
-    if len(found) == 1 and "SC_PHYS_PAGES" in os.sysconf_names:
-        found.append(float(os.sysconf("SC_PHYS_PAGES")) * os.sysconf("SC_PAGE_SIZE"))
+        limits.append(float(limit) - float(used))
+    if len(limits) == 1 and "SC_PHYS_PAGES" in os.sysconf_names:
+        limits.append(float(os.sysconf("SC_PHYS_PAGES")) * os.sysconf("SC_PAGE_SIZE"))
     soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
     if soft != resource.RLIM_INFINITY:
-        found.append(float(soft))
-    return min(found)
+        limits.append(float(soft))
+    return min(limits)
 
 
 def hold_memory(nbytes: float, address: str, what: str, remedy: str) -> None:

@@ -50,7 +50,7 @@ _parts = attrgetter(*LIBRARY_PARTS)
 
 def die_libraries(chip: Chip, stack: Stack) -> DieLibraries | None:
     """Library kernels of a die under a software stack; None if the stack has none."""
-    parts = tuple((kind, of) for kind, of in zip(LIBRARY_PARTS, _parts(stack), strict=True) if of is not None)
+    parts = tuple((kind, part) for kind, part in zip(LIBRARY_PARTS, _parts(stack), strict=True) if part is not None)
     if not parts:
         return None
     return DieLibraries(library_die(chip), parts)

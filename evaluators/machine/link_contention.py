@@ -155,7 +155,7 @@ def _lines(sr, sc, tr, tc, words, stage, shape, ramps, links, fabric, end, read,
 
 
 @called_part
-def _line(way, line, length, core, stride, here, there, targets, heads_of, space, links, hop, ramp):
+def _line(way, line, length, core, stride, source, target, targets, heads_of, space, links, hop, ramp):
     """Move heads along the links of a line of cores in one direction, in order of arrival at each link.
 
     Args:
@@ -173,7 +173,7 @@ def _line(way, line, length, core, stride, here, there, targets, heads_of, space
     if not ahead:
         core, stride = core + (length - 1) * stride, -stride
     for place in range(length - 1):
-        begin, stop = _onward(who, first_of[core], first_of[core + 1], here, there, ahead)
+        begin, stop = _onward(who, first_of[core], first_of[core + 1], source, target, ahead)
         core += stride  # where the link leads
         if begin == stop and count == 0:
             continue
@@ -189,7 +189,7 @@ def _line(way, line, length, core, stride, here, there, targets, heads_of, space
                 begin += 1
             first = max(time[k], held + along)
             held = first - along + busy[k]
-            if there[k] == core:
+            if target[k] == core:
                 time[k] = first + (hop + (ramp if targets[k] == core else 0.0))
                 continue
             first += hop
@@ -203,9 +203,9 @@ def _line(way, line, length, core, stride, here, there, targets, heads_of, space
 
 
 @inlined_function
-def _comes_first(one, other, time):
+def _comes_first(message, other, time):
     """Whether a head comes before another one."""
-    return time[one] < time[other] or (time[one] == time[other] and one < other)
+    return time[message] < time[other] or (time[message] == time[other] and message < other)
 
 
 @compiled_part
@@ -235,12 +235,12 @@ def _group(cores, first_of, who):
 
 
 @compiled_part
-def _onward(who, begin, stop, here, there, ahead):
+def _onward(who, begin, stop, source, target, ahead):
     """Bring those heads of a core that go on along a line, ahead or back, to the end of its range; return that part of it."""
     at = stop
     for other in range(stop - 1, begin - 1, -1):
         k = who[other]
-        if (there[k] > here[k]) if ahead else (there[k] < here[k]):
+        if (target[k] > source[k]) if ahead else (target[k] < source[k]):
             at -= 1
             who[other], who[at] = who[at], k
     return at, stop
@@ -270,8 +270,8 @@ def _sink(times, heads, at, count):
     while 2 * at + 1 < count:
         below = 2 * at + 1
         if below + 1 < count:
-            one, other = times[below], times[below + 1]
-            if other < one or (other == one and heads[below + 1] < heads[below]):
+            message, other = times[below], times[below + 1]
+            if other < message or (other == message and heads[below + 1] < heads[below]):
                 below += 1
         if times[below] > time or (times[below] == time and heads[below] > head):
             break

@@ -40,7 +40,7 @@ class MainMemoryView(Protocol):
     def byte(self) -> Any:
         """Time per byte of a contiguous read. [s/B]"""
 
-    def read(self, asked: MemoryRequest) -> tuple[Any, Any]:
+    def read(self, request: MemoryRequest) -> tuple[Any, Any]:
         """Time of a call's memory request [s], and of one more byte [s/B]."""
 
 
@@ -51,14 +51,14 @@ class CoreMemoryChannel(NamedTuple):
     latency: Any
     hbm: TileMemory
 
-    def read(self, asked: MemoryRequest) -> tuple[Any, Any]:
+    def read(self, request: MemoryRequest) -> tuple[Any, Any]:
         """Time of a memory request with the effect of its layout on banks [s], and of one more byte [s/B]."""
         byte = self.byte
         if self.hbm.banks is not None:
             byte = byte * layout_slowdown(
-                self.hbm.banks, cached_channel_count(self.hbm.banks, self.hbm.channel_bandwidth), asked
+                self.hbm.banks, cached_channel_count(self.hbm.banks, self.hbm.channel_bandwidth), request
             )
-        return asked.nbytes * byte + self.latency * (asked.nbytes > 0), byte
+        return request.nbytes * byte + self.latency * (request.nbytes > 0), byte
 
 
 cached_channel_count = memoize_by_identity(pseudo_channels_for_bandwidth)
@@ -96,10 +96,10 @@ def shared_cache_machine(chip: Chip, mapping: Mapping) -> HardwareModel:
     matrix, cache, memory = shared_cache_parts(chip, mapping)
     stack, ports = mapping.stack, None
     if chip.network is not None:
-        found = CollectiveLibrary(
+        library = CollectiveLibrary(
             stack.ring_collectives, stack.all_to_all, stack.one_shot_allreduce, stack.moe_all_to_all, chip.hbm.bandwidth
         )
-        ports = DiePorts(_network(chip, stack), stack.network_efficiency, stack.collective_launch, found)
+        ports = DiePorts(_network(chip, stack), stack.network_efficiency, stack.collective_launch, library)
     priced = die_libraries(chip, stack)
     return HardwareModel(matrix, memory, cache, memory.byte - cache.byte, None, ports, stack.operator_launch, library=priced)
 
@@ -110,8 +110,8 @@ def _network(chip: Chip, stack: Stack) -> DeviceLinks:
     nodes = network.nodes
     if nodes is None:
         return network
-    found = replace(nodes, bandwidth=inter_node_bandwidth(nodes, stack), latency=nodes.latency + stack.inter_node_launch)
-    return replace(network, nodes=found)
+    found_nodes = replace(nodes, bandwidth=inter_node_bandwidth(nodes, stack), latency=nodes.latency + stack.inter_node_launch)
+    return replace(network, nodes=found_nodes)
 
 
 def inter_node_bandwidth(nodes: NodeNetwork, stack: Stack) -> Any:

@@ -83,15 +83,15 @@ class ChannelBanks(NamedTuple):
         return replace_leaves(self.memory, {"stacks": 1, "channels": self.pseudo, "pseudo": 1})
 
 
-def banks_of_channel(of: MemorySystem, bandwidth: float) -> ChannelBanks:
+def banks_of_channel(memory: MemorySystem, bandwidth: float) -> ChannelBanks:
     """Banks of a memory channel of some bandwidth [B/s], with the nearest number of pseudo-channels.
 
     Raises:
         DesignError: the memory makes no sense.
     """
-    found = ChannelBanks(of, max(round(float(pseudo_channels_for_bandwidth(of, bandwidth))), 1), bandwidth)
-    check_memory(found.of, "chip.hbm.banks")
-    return found
+    banks = ChannelBanks(memory, max(round(float(pseudo_channels_for_bandwidth(memory, bandwidth))), 1), bandwidth)
+    check_memory(banks.of, "chip.hbm.banks")
+    return banks
 
 
 def mesh_channels(

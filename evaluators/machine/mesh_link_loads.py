@@ -38,20 +38,20 @@ def pair_link_loads(source: Array, target: Array, shape: tuple[int, int], order:
     """Load of each link from one unit per pair of routers. [-]"""
     rows, cols = shape
     (r0, c0), (r1, c1) = np.divmod(source, cols), np.divmod(target, cols)
-    found = np.zeros((4, rows, cols))
+    loads = np.zeros((4, rows, cols))
     across, down = (r0, c1) if order == "xy" else (r1, c0)
     for way, line, a, b, turned in ((0, across, c0, c1, False), (2, down, r0, r1, True)):
         change = np.zeros((2, *((cols, rows) if turned else shape)))
         forth, back = a < b, b < a
-        for kind, some in enumerate((forth, back)):
-            np.add.at(change, (kind, line[some], a[some]), 1 if kind == 0 else -1)
-            np.add.at(change, (kind, line[some], b[some]), -1 if kind == 0 else 1)
+        for kind, mask in enumerate((forth, back)):
+            np.add.at(change, (kind, line[mask], a[mask]), 1 if kind == 0 else -1)
+            np.add.at(change, (kind, line[mask], b[mask]), -1 if kind == 0 else 1)
         carried = np.cumsum(change, axis=2)
         # on the way back a link is that of the place it starts from, one further than where it ends
         carried[1, :, 1:] = carried[1, :, :-1].copy()
         carried[1, :, 0] = 0
-        found[way : way + 2] = carried.transpose(0, 2, 1) if turned else carried
-    return found
+        loads[way : way + 2] = carried.transpose(0, 2, 1) if turned else carried
+    return loads
 
 
 def hop_histogram(sends: Array, gets: Array) -> Array:
@@ -77,7 +77,7 @@ def pairs_with_faults(rows: int, cols: int, open_: Array, order: str) -> Array:
         open_: which links work, by router and port, those over the edge not; shape (nodes, 4).
     """
     nodes = np.arange(rows * cols).reshape(rows, cols)
-    found = np.zeros((rows * cols, rows * cols), bool)
+    pairs = np.zeros((rows * cols, rows * cols), bool)
     for way, (down, across) in enumerate(((0, 1), (0, -1), (1, 0), (-1, 0))):
         for node in np.flatnonzero(~open_[:, way]).tolist():
             row, col = divmod(node, cols)
@@ -87,8 +87,8 @@ def pairs_with_faults(rows: int, cols: int, open_: Array, order: str) -> Array:
             along = (way < 2) == (order == "xy")  # in the first dimension sources are on its line, in the second targets
             sources = (nodes[row, behind] if way < 2 else nodes[behind, col]) if along else _all(nodes, behind, way)
             targets = _all(nodes, ahead, way) if along else (nodes[row, ahead] if way < 2 else nodes[ahead, col])
-            found[np.ix_(sources.ravel(), targets.ravel())] = True
-    return found
+            pairs[np.ix_(sources.ravel(), targets.ravel())] = True
+    return pairs
 
 
 def _sides(nodes: Array, row: int, col: int, way: int) -> tuple[slice, slice]:

@@ -61,9 +61,9 @@ def _latest(links, way, first, count):
 
 
 @inlined_function
-def signed_hops(here, there, side, torus):
+def signed_hops(source, target, side, torus):
     """Signed links from one place of a line to another, around the end if shorter on a torus. [-]"""
-    far = there - here
+    far = target - source
     if torus and 2 * abs(far) > side:
         return far - side if far > 0 else far + side
     return far
@@ -132,17 +132,17 @@ def _channel(row, col, way, ahead, shape):
     """Links there and back of the channel `ahead` of (row, col): index and place on its line of each."""
     row_step, col_step = (way == 2) - (way == 3), (way == 0) - (way == 1)
     r, c = (row + ahead * row_step) % shape[0], (col + ahead * col_step) % shape[1]
-    line, there, length = link_index(r, c, way, shape)
+    line, offset, length = link_index(r, c, way, shape)
     back_line, back, _ = link_index((r + row_step) % shape[0], (c + col_step) % shape[1], way ^ 1, shape)
-    return line * length + there, there, back_line * length + back, back
+    return line * length + offset, offset, back_line * length + back, back
 
 
 @compiled_part
 def _free_channels(links, row, col, way, count, start, shape, hop, both):
     """When `count` channels from (row, col) on are free, both ways or that way, at the earliest at `start`."""
     for ahead in range(count):
-        out, there, home, back = _channel(row, col, way, ahead, shape)
-        start = max(start, links[way, out] + there * hop)
+        out, offset, home, back = _channel(row, col, way, ahead, shape)
+        start = max(start, links[way, out] + offset * hop)
         if both:
             start = max(start, links[way ^ 1, home] + back * hop)
     return start
@@ -152,8 +152,8 @@ def _free_channels(links, row, col, way, count, start, shape, hop, both):
 def _hold_channels(links, row, col, way, count, until, shape, hop, both):
     """Holds `count` channels from (row, col) on, both ways or that way, until the same time."""
     for ahead in range(count):
-        out, there, home, back = _channel(row, col, way, ahead, shape)
-        links[way, out] = until - there * hop
+        out, offset, home, back = _channel(row, col, way, ahead, shape)
+        links[way, out] = until - offset * hop
         if both:
             links[way ^ 1, home] = until - back * hop
 
@@ -561,7 +561,7 @@ def deliver_block(r, c, at, words, first, ramps, links, memory, fabric):
 
 
 @compiled_loop
-def store_blocks(row, col, channel, words, nbytes, asked, dma, ramps, links, served, pauses, memory, fabric, end):
+def store_blocks(row, col, channel, words, nbytes, ask_times, dma, ramps, links, served, pauses, memory, fabric, end):
     """Carry blocks of one size from cores to memory channels; arguments as in `round_timing`.
 
     `end` is filled with when each has left its core.
@@ -572,7 +572,7 @@ def store_blocks(row, col, channel, words, nbytes, asked, dma, ramps, links, ser
         r, c, at = np.int64(row[i]), np.int64(col[i]), channel[i]
         row0, col0 = memory.row[at], memory.col[at]
         across, down = abs(c - col0), abs(r - row0)
-        start = max(asked[i], dma[r, c]) + fabric.post
+        start = max(ask_times[i], dma[r, c]) + fabric.post
         dma[r, c] = start
         start = max(start, ramps[0, r, c])
         x_way = 0 if col0 > c else 1

@@ -49,37 +49,37 @@ class ParallelReads(NamedTuple):
     stride: int
 
 
-def parallel_slowdown(of: MemorySystem, count: Any, cores: Any, asked: MemoryRequest) -> Any:
+def parallel_slowdown(memory: MemorySystem, count: Any, cores: Any, request: MemoryRequest) -> Any:
     """Simulated time of reads by all cores over that of as many bytes at the peak; at least 1. [-]
 
     Args:
-        of: memory with the channels.
+        memory: memory with the channels.
         count: that blocks lie over; as many whole ones as that is next to are simulated.
         cores: cores that share the request evenly.
-        asked: memory request; leaves broadcast.
+        request: memory request; leaves broadcast.
 
     Raises:
         DesignError: as `evaluators.machine.memory_system.simulate_memory`.
     """
-    check_memory(of, "chip.hbm.banks")
-    given = (count, cores, asked.nbytes, asked.piece, asked.stride)
+    check_memory(memory, "chip.hbm.banks")
+    given = (count, cores, request.nbytes, request.piece, request.stride)
     leaves: list[Array] = list(np.broadcast_arrays(*(np.asarray(leaf, float) for leaf in given)))
-    found: Array = np.ones(leaves[0].shape)
-    for at in np.ndindex(found.shape):
+    slowdowns: Array = np.ones(leaves[0].shape)
+    for at in np.ndindex(slowdowns.shape):
         many, readers, nbytes, piece, stride = (float(leaf[at]) for leaf in leaves)
         if nbytes > 0:
-            found[at] = _pace(of, max(round(many), 1), parallel_reads(int(readers), nbytes, piece, stride))
-    return found if found.shape else float(found)
+            slowdowns[at] = _pace(memory, max(round(many), 1), parallel_reads(int(readers), nbytes, piece, stride))
+    return slowdowns if slowdowns.shape else float(slowdowns)
 
 
-def shared_block_bytes(asked: MemoryRequest) -> Any:
+def shared_block_bytes(request: MemoryRequest) -> Any:
     """Contiguous bytes of a KV cache that all cores read together; 0 for a matrix. [B]
 
     They are a KV block, or selected pieces.
     """
-    if isinstance(asked.stride, float) and asked.stride == inf:
-        return asked.piece
-    return TOKENS * asked.stride
+    if isinstance(request.stride, float) and request.stride == inf:
+        return request.piece
+    return TOKENS * request.stride
 
 
 def parallel_reads(cores: int, nbytes: float, piece: float, stride: float) -> ParallelReads:
@@ -92,47 +92,47 @@ def parallel_reads(cores: int, nbytes: float, piece: float, stride: float) -> Pa
 
 
 @lru_cache(maxsize=4096)
-def _pace(of: MemorySystem, count: int, what: ParallelReads) -> float:
+def _pace(given_memory: MemorySystem, count: int, what: ParallelReads) -> float:
     """Of some refresh intervals, by how much later the second half of all bursts comes than the first."""
-    memory = replace_leaves(of, {"stacks": 1, "channels": count, "pseudo": 1})
+    memory = replace_leaves(given_memory, {"stacks": 1, "channels": count, "pseudo": 1})
     check_memory(memory, "chip.hbm.banks")
-    t, access, some = clocked_timing(memory), int(memory.access), min(count, CHANNELS)
-    each = 2 * ROUNDS * int(of.timing.refi) * count // (t.burst * what.cores)  # bursts
-    bursts, by = read_bursts(memory, what, max(each, 1) * access, some)
+    t, access, channels = clocked_timing(memory), int(memory.access), min(count, CHANNELS)
+    each = 2 * ROUNDS * int(given_memory.timing.refi) * count // (t.burst * what.cores)  # bursts
+    bursts, by = read_bursts(memory, what, max(each, 1) * access, channels)
     channel, at = map_addresses(memory, bursts)
     begins = np.ones(len(bursts), np.bool_)  # each core's part of a stretch is offered at once, as a burst of a bus is
-    begins[1:] = (np.diff(bursts // int(of.granularity)) != 0) | (np.diff(by) != 0)
-    together = int(of.granularity) // access
-    window = np.full(what.cores, max(MAX_OUTSTANDING * some // (what.cores * together), 1) * together)
+    begins[1:] = (np.diff(bursts // int(given_memory.granularity)) != 0) | (np.diff(by) != 0)
+    together = int(given_memory.granularity) // access
+    window = np.full(what.cores, max(MAX_OUTSTANDING * channels // (what.cores * together), 1) * together)
     served = dram.simulate_requests(
         at,
         np.zeros(len(bursts), np.bool_),
         np.zeros(len(bursts)),
         t,
-        groups=int(of.groups),
-        banks=int(of.banks),
+        groups=int(given_memory.groups),
+        banks=int(given_memory.banks),
         channel=channel,
-        channels=some,
+        channels=channels,
         windows=window,
         requester=by,
         begins=begins,
-        path=path_clocks(of),
-        queues=queue_sizes(of),
+        path=path_clocks(given_memory),
+        queues=queue_sizes(given_memory),
     )
     ends = np.sort(served.finished)
     half = len(ends) // 2
     later = ends[half:].mean() - ends[:half].mean()
-    return max(float(later * some / (len(ends) / 2 * t.burst)), 1.0)
+    return max(float(later * channels / (len(ends) / 2 * t.burst)), 1.0)
 
 
-def read_bursts(memory: MemorySystem, what: ParallelReads, nbytes: int, some: int) -> tuple[Array, Array]:
-    """Bursts of the first `some` channels that cores read, core after core, each in order.
+def read_bursts(memory: MemorySystem, what: ParallelReads, nbytes: int, channels: int) -> tuple[Array, Array]:
+    """Bursts of the first `channels` channels that cores read, core after core, each in order.
 
     Args:
         memory: of so many channels of its own.
         what: that is read.
         nbytes: of each core.
-        some: number of channels whose bursts are returned.
+        channels: number of channels whose bursts are returned.
 
     Returns:
         Address of each, and its core; shape (bursts,). [B]
@@ -148,8 +148,8 @@ def read_bursts(memory: MemorySystem, what: ParallelReads, nbytes: int, some: in
         length = np.full(start.shape, what.piece)
     bursts, by = _bursts(start.ravel(), length.ravel(), np.repeat(np.arange(what.cores), start.shape[1]), access)
     channel, _ = map_addresses(memory, bursts)
-    here = channel < some
-    return bursts[here], by[here]
+    mask = channel < channels
+    return bursts[mask], by[mask]
 
 
 def _pieces(what: ParallelReads, count: int, end: int) -> Array:
@@ -162,8 +162,8 @@ def _pieces(what: ParallelReads, count: int, end: int) -> Array:
     starts = rng.integers(0, max(end // block - 1, 1), (groups, -(-count // TOKENS))) * block
     walked = (starts[:, :, None] + np.arange(TOKENS) * what.stride).reshape(groups, -1)[:, :count]
     core = np.arange(what.cores)
-    found: Array = walked[core // heads] + (core % heads * what.piece)[:, None]
-    return found
+    pieces: Array = walked[core // heads] + (core % heads * what.piece)[:, None]
+    return pieces
 
 
 def _bursts(start: Array, length: Array, by: Array, access: int) -> tuple[Array, Array]:

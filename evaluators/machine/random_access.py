@@ -18,7 +18,7 @@ OVERLAP_POWER = 4
 """Of data and rows a channel is busy with both: the root of the sum of powers, which is near the larger where they differ."""
 
 
-def random_piece_slowdown(of: MemorySystem | None, piece: Any) -> Any:
+def random_piece_slowdown(memory: MemorySystem | None, piece: Any) -> Any:
     """Time of pieces at random places over that of one long block of as many bytes; at least 1. [-]
 
         pace = whole requests / bytes x (1 + (rows x activate / data) ^ 4) ^ (1/4)
@@ -27,7 +27,7 @@ def random_piece_slowdown(of: MemorySystem | None, piece: Any) -> Any:
     and rows are opened no faster than four in a window (tFAW), one after another (tRRD), or each bank's again (tRAS + tRP).
 
     Args:
-        of: memory with the channels.
+        memory: memory with the channels.
         piece: contiguous bytes, 0 for a long block; broadcasts over designs. [B]
 
     Returns:
@@ -38,32 +38,32 @@ def random_piece_slowdown(of: MemorySystem | None, piece: Any) -> Any:
         `conf/memory` (`tests/evaluators/test_hbm.py`). Orders that go to all banks first are up to a third cheaper when
         simulated.
     """
-    if of is None:
+    if memory is None:
         return 1.0
-    requests = ceil_div(maximum(piece, 1), of.access)
-    data = requests * of.timing.burst
-    whole = requests * of.access / maximum(piece, 1)
-    slower = (1 + (rows_touched(of, requests) * activate_interval(of) / data) ** OVERLAP_POWER) ** (1 / OVERLAP_POWER)
+    requests = ceil_div(maximum(piece, 1), memory.access)
+    data = requests * memory.timing.burst
+    whole = requests * memory.access / maximum(piece, 1)
+    slower = (1 + (rows_touched(memory, requests) * activate_interval(memory) / data) ** OVERLAP_POWER) ** (1 / OVERLAP_POWER)
     return where(piece > 0, whole * slower, 1.0)
 
 
-def rows_touched(of: MemorySystem, requests: Any) -> Any:
+def rows_touched(memory: MemorySystem, requests: Any) -> Any:
     """Rows that a number of consecutive requests of one channel lie in. [-]
 
     Where sizes of parts are powers of two, it makes no difference how many of them requests are divided by at once.
     """
     banks: Any = 1.0
     within: Any = None  # of what is below a part, all of it
-    ends, exact = extremes(requests), _powers_of_two(of)
-    for part, size in address_fields(of):
+    ends, exact = extremes(requests), _powers_of_two(memory)
+    for part, size in address_fields(memory):
         if part != "column":
             fewest, most = ends if within is None else (ends[0] / extremes(within)[1], ends[1] / extremes(within)[0])
             low, high = extremes(size)
             if fewest >= high if within is None else fewest > high - 1:  # requests of all designs are in each
                 banks = banks * size
             else:
-                here = requests if within is None else ceil_div(requests, within)
-                banks = banks * (here if most <= low else minimum(here, size))
+                current_requests = requests if within is None else ceil_div(requests, within)
+                banks = banks * (current_requests if most <= low else minimum(current_requests, size))
         if exact:
             within = size if within is None else within * size
         else:
@@ -73,26 +73,26 @@ def rows_touched(of: MemorySystem, requests: Any) -> Any:
 
 
 @memoize_by_identity
-def _powers_of_two(of: MemorySystem) -> bool:
+def _powers_of_two(memory: MemorySystem) -> bool:
     """Whether sizes of all parts are, of one memory for all designs."""
-    sizes = [size for _, size in address_fields(of)]
+    sizes = [size for _, size in address_fields(memory)]
     return not any(isinstance(size, np.ndarray) for size in sizes) and all(
         size >= 1 and frexp(size)[0] == 0.5 for size in sizes
     )
 
 
 @memoize_by_identity
-def address_fields(of: MemorySystem) -> tuple[tuple[str, Any], ...]:
+def address_fields(memory: MemorySystem) -> tuple[tuple[str, Any], ...]:
     """Fields of an address within a channel, low to high, with their sizes.
 
     A size counts requests, or values of the fields below.
     """
-    sizes = {"column": of.row / of.access, "group": of.groups, "bank": of.banks, "row": of.rows}
-    return tuple((name, sizes[name]) for name in reversed(ORDERS[of.order]))
+    sizes = {"column": memory.row / memory.access, "group": memory.groups, "bank": memory.banks, "row": memory.rows}
+    return tuple((name, sizes[name]) for name in reversed(ORDERS[memory.order]))
 
 
 @memoize_by_identity
-def activate_interval(of: MemorySystem) -> Any:
+def activate_interval(memory: MemorySystem) -> Any:
     """Time between two rows that a channel opens. [clock]"""
-    t = of.timing
-    return maximum(maximum(t.faw / 4, t.rrd_s), (t.ras + t.rp) / (of.groups * of.banks))
+    t = memory.timing
+    return maximum(maximum(t.faw / 4, t.rrd_s), (t.ras + t.rp) / (memory.groups * memory.banks))

@@ -41,8 +41,8 @@ class RequesterMesh(NamedTuple):
 
 def no_mesh() -> RequesterMesh:
     """Requesters directly at the channels, without a mesh between them."""
-    here = np.zeros(0, np.int64)
-    return RequesterMesh(here, here, here, here, 0.0, 0.0, 0.0, np.zeros((6, 0, 0)))
+    empty = np.zeros(0, np.int64)
+    return RequesterMesh(empty, empty, empty, empty, 0.0, 0.0, 0.0, np.zeros((6, 0, 0)))
 
 
 def requester_mesh(

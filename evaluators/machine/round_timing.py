@@ -30,12 +30,12 @@ def earliest_start(ready, read, reads, writes, ages, engine, first, stop):
 
     The second is that without its engine.
     """
-    there = 0.0
+    last_time = 0.0
     for i in range(len(reads)):
-        there = _latest(ready[reads[i]], there, first, stop)
+        last_time = _latest(ready[reads[i]], last_time, first, stop)
     for i in range(len(writes)):
-        there = _latest(read[writes[i], ages[i]], there, first, stop)
-    return _latest(engine, there, first, stop), there
+        last_time = _latest(read[writes[i], ages[i]], last_time, first, stop)
+    return _latest(engine, last_time, first, stop), last_time
 
 
 @compiled_loop
@@ -81,7 +81,7 @@ def split_blocks_by_time(blocks, until):
 
     Returns how many leave, and when the first of the others may.
     """
-    found, early, late, soonest = np.empty_like(blocks), 0, 0, np.inf
+    served, early, late, soonest = np.empty_like(blocks), 0, 0, np.inf
     for i in range(len(blocks)):
         late += blocks[i, 5] <= until
     count = late
@@ -92,12 +92,12 @@ def split_blocks_by_time(blocks, until):
             place, late = late, late + 1
             soonest = min(soonest, blocks[i, 5])
         for column in range(blocks.shape[1]):
-            found[place, column] = blocks[i, column]
-    return found, count, soonest
+            served[place, column] = blocks[i, column]
+    return served, count, soonest
 
 
 @compiled_part
-def _served(order, row, col, channel, words, nbytes, asked, dma, served, pauses, memory, fabric, blocks):
+def _served(order, row, col, channel, words, nbytes, ask_times, dma, served, pauses, memory, fabric, blocks):
     """Request blocks from memory channels, in the order in which requests arrive.
 
     A request crosses the mesh and waits for its channel.
@@ -105,7 +105,7 @@ def _served(order, row, col, channel, words, nbytes, asked, dma, served, pauses,
     Args:
         order: blocks, whose request is there first before others.
         channel, words, nbytes: of each block.
-        asked: when each core's slot and DMA engine are free for it.
+        ask_times: when each core's slot and DMA engine are free for it.
         served, pauses: of channels, as of `serve_block`.
         memory: the channels.
         blocks: filled with when the first word of each may leave its channel, so that none waits for the next one.
@@ -113,16 +113,16 @@ def _served(order, row, col, channel, words, nbytes, asked, dma, served, pauses,
     for k in range(len(order)):
         i = order[k]
         r, c, at = row[i], col[i], channel[i]
-        start = max(asked[i], dma[r, c]) + fabric.post
+        start = max(ask_times[i], dma[r, c]) + fabric.post
         dma[r, c] = start
-        there = start + fabric.ramp + (abs(c - memory.col[at]) + abs(r - memory.row[at])) * fabric.hop
-        begin, through = serve_block(at, there, nbytes[i], False, served, pauses, memory)
+        arrival = start + fabric.ramp + (abs(c - memory.col[at]) + abs(r - memory.row[at])) * fabric.hop
+        begin, through = serve_block(at, arrival, nbytes[i], False, served, pauses, memory)
         blocks[i, 5] = max(begin, through - words[i] * fabric.word) + memory.latency
 
 
 @compiled_loop
 def request_blocks(
-    order, row, col, channel, words, nbytes, away, asked, dma, served, pauses, memory, fabric, depths, ready, read, blocks
+    order, row, col, channel, words, nbytes, away, ask_times, dma, served, pauses, memory, fabric, depths, ready, read, blocks
 ):
     """Request blocks from their channels, in the order in which requests arrive there.
 
@@ -134,7 +134,7 @@ def request_blocks(
         ready, read: of all slots.
         blocks: as of `deliver_blocks`, filled with when the first word of each may leave its channel.
     """
-    _served(order, row, col, channel, words, nbytes, asked, dma, served, pauses, memory, fabric, blocks)
+    _served(order, row, col, channel, words, nbytes, ask_times, dma, served, pauses, memory, fabric, blocks)
     for i in range(len(row)):
         slot, r, c = np.int64(blocks[i, 4]), row[i], col[i]
         soonest = blocks[i, 5] + away[i] + fabric.ramp + words[i] * fabric.word
@@ -145,7 +145,7 @@ def request_blocks(
 
 
 @compiled_loop
-def request_times(row, col, free, dma, asked):
+def request_times(row, col, free, dma, ask_times):
     """Times at which each core's buffer and DMA engine are free for a block. [s]"""
     for i in range(len(row)):
-        asked[i] = max(free[row[i], col[i]], dma[row[i], col[i]])
+        ask_times[i] = max(free[row[i], col[i]], dma[row[i], col[i]])

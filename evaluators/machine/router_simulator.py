@@ -59,12 +59,12 @@ def route_ports(net, r, packet):
     to = np.int64(net.target[index(packet)])
     if to < 0:
         return np.int64(net.tree_out[-1 - to, r])
-    there = to >> 3
-    if len(net.table) and there != r:
-        return 1 << np.int64(net.table[r, there])
+    target_router = to >> 3
+    if len(net.table) and target_router != r:
+        return 1 << np.int64(net.table[r, target_router])
     across, down = (
-        net.router[index(there)].col - net.router[index(r)].col,
-        net.router[index(there)].row - net.router[index(r)].row,
+        net.router[index(target_router)].col - net.router[index(r)].col,
+        net.router[index(target_router)].row - net.router[index(r)].row,
     )
     way = 3 * ((down > 0) - (down < 0)) + (across > 0) - (across < 0) + 4
     return net.ways >> (way << 2) & 15 | (1 if way == 4 else 0) << (to & 7)
@@ -275,10 +275,10 @@ def _leave_together(net, channel, flit, now):
 def _accept(net, channel, at, free):
     """Of channels of a port granted to an asker, it takes the first at or after its pointer, and has it."""
     number, i, mine = port_number(net, at), port_number(net, channel >> net.shift), channel & net.within
-    here, port, accept = (i << net.shift) + mine, number << net.shift, np.int64(channel_record(net, channel).accept)
+    holder, port, accept = (i << net.shift) + mine, number << net.shift, np.int64(channel_record(net, channel).accept)
     vc = next_set_bit(free, (accept - port) * (1 if (accept - 1) >> net.shift == number else 0))
     out = (at << net.shift) + vc
-    _out(net, out).grant, _out(net, out).holder = here + 1, here
+    _out(net, out).grant, _out(net, out).holder = holder + 1, holder
     channel_record(net, channel).accept = port + vc + 1
     channel_record(net, channel).branches += (HAS + vc - WAITS) << number * BITS
     unused = port_record(net, at).unused & ~(1 << vc)
@@ -321,8 +321,8 @@ def _offer_apart(net, at):
         free &= free - 1
         place = np.int64(_out(net, (at << net.shift) + vc).grant)
         for k in range(count):
-            here = place + k if place + k < count else place + k - count
-            i, mine = here >> net.shift, here & net.within
+            current_place = place + k if place + k < count else place + k - count
+            i, mine = current_place >> net.shift, current_place & net.within
             if np.int64(port_record(net, at).asks[index(i)]) >> mine & 1:
                 channel = (first + i << net.shift) + mine
                 if _goes_round(net, channel) == (vc < net.apart):
@@ -429,15 +429,18 @@ def _come(net, slot, now):
     k, last = slot * net.at_most, np.int64(wheel_slot_record(net, slot).leavings)
     wheel_slot_record(net, slot).leavings = k
     back = now + net.credit & net.slots
-    first, here = np.int64(wheel_slot_record(net, back).returning), 0
+    first, credit_count = np.int64(wheel_slot_record(net, back).returning), 0
     while k < last:
-        net.ejected[index(here)].at, net.ejected[index(here)].flit = net.leaving[index(k)].at, net.leaving[index(k)].flit
-        net.credits_back[index(first + here)] = net.leaving[index(k)].at
-        here += 1
+        net.ejected[index(credit_count)].at, net.ejected[index(credit_count)].flit = (
+            net.leaving[index(k)].at,
+            net.leaving[index(k)].flit,
+        )
+        net.credits_back[index(first + credit_count)] = net.leaving[index(k)].at
+        credit_count += 1
         k += 1
-    wheel_slot_record(net, back).returning = first + here
-    net.sums[HERE] = here
-    net.sums[ARRIVED] += here
+    wheel_slot_record(net, back).returning = first + credit_count
+    net.sums[HERE] = credit_count
+    net.sums[ARRIVED] += credit_count
 
 
 @inlined_function

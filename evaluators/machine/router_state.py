@@ -204,7 +204,7 @@ def make_router_tables(
     }  # fmt: skip
     nbytes = sum(int(np.prod(shape)) * np.dtype(kind).itemsize for shape, kind in shapes.values())
     hold_memory(nbytes, "chip.mesh", f"routers of {rows:,} x {cols:,} cores", "use a smaller mesh or fidelity=events")
-    arrays = {name: np.zeros(*of) for name, of in shapes.items()}
+    arrays = {name: np.zeros(*shape) for name, shape in shapes.items()}
     made = RouterTables(
         routers=n, ports=ports, vcs=vcs, depth=ring,
         route=route, forward=forward, eject=eject, credit=credit, inject=inject, local=local,
@@ -263,10 +263,10 @@ def _join_ports(port: Array, sides: tuple[int, int], shift: int, width: Array) -
     at_row, at_col = np.divmod(np.arange(count), cols)
     for way, (down, across) in enumerate(((0, 1), (0, -1), (1, 0), (-1, 0))):
         row, col = at_row + down, at_col + across
-        here = np.flatnonzero((row >= 0) & (row < rows) & (col >= 0) & (col < cols))
-        there = row[here] * cols + col[here]
-        port["onward"][here, way] = there * ports + (way ^ 1) << shift
-        port["back"][there, way ^ 1] = here * ports + way << shift
+        routers = np.flatnonzero((row >= 0) & (row < rows) & (col >= 0) & (col < cols))
+        neighbours = row[routers] * cols + col[routers]
+        port["onward"][routers, way] = neighbours * ports + (way ^ 1) << shift
+        port["back"][neighbours, way ^ 1] = routers * ports + way << shift
     channels = count * ports << shift
     for way in range(CORE, ports):
         port["onward"][:, way] = channels + (np.arange(count) * ports + way << shift)

@@ -111,11 +111,11 @@ class RatedMemory(NamedTuple):
             return self.byte * (1 + self.scatter / piece)
         return self.byte / strided_efficiency(piece, stride, self.bandwidth, self.gap, self.waste)
 
-    def read(self, asked: MemoryRequest) -> tuple[Any, Any]:
+    def read(self, request: MemoryRequest) -> tuple[Any, Any]:
         """Time of a memory request [s], and of one more byte [s/B]."""
-        stride = asked.stride
-        byte = self.byte if isinstance(stride, float) and stride == 0 else self.per_byte(asked.piece, stride)
-        return asked.nbytes * byte, byte
+        stride = request.stride
+        byte = self.byte if isinstance(stride, float) and stride == 0 else self.per_byte(request.piece, stride)
+        return request.nbytes * byte, byte
 
 
 def shared_cache_parts(chip: Chip, mapping: Mapping) -> tuple[PooledEngines, DieCache, RatedMemory]:

@@ -56,10 +56,10 @@ def reached_share(hbm: TileMemory) -> Any:
     if not wide:
         return 1 / bank_state.request_slowdown(banks, behind_each, LONG_READ)
     count, *columns = np.broadcast_arrays(behind_each, *wide.values())
-    some = ({name: column[at].item() for name, column in zip(wide, columns, strict=True)} for at in np.ndindex(count.shape))
+    settings = ({name: column[at].item() for name, column in zip(wide, columns, strict=True)} for at in np.ndindex(count.shape))
     each = [
-        bank_state.request_slowdown(replace_leaves(banks, one), many, LONG_READ)
-        for many, one in zip(count.ravel(), some, strict=True)
+        bank_state.request_slowdown(replace_leaves(banks, changes), many, LONG_READ)
+        for many, changes in zip(count.ravel(), settings, strict=True)
     ]
     return 1 / np.reshape(each, count.shape)  # memory by memory
 

@@ -160,14 +160,14 @@ MOMENT = 1e-6
 @compiled_part
 def _start(floor, tasks, task, time):
     """An engine begins with a task, or a channel with a block."""
-    on = tasks.on[task]
+    engine = tasks.on[task]
     busy, after = tasks.busy[task], tasks.after[task]
     if tasks.kind[task] == BLOCK:
         busy *= floor.crowded if time > tasks.ready[task] else floor.byte
         after = busy if after < 0 else max(floor.latency, busy + floor.latency - after)
-    floor.free[on] = time + busy
+    floor.free[engine] = time + busy
     push_event(floor, time + after, task << 2)
-    push_event(floor, time + busy, on << 2 | FREE)
+    push_event(floor, time + busy, engine << 2 | FREE)
 
 
 @inlined_function
@@ -211,11 +211,11 @@ def _give(floor, packets, circuits, time):
     what keeps circuits from waiting for one another; who waits looks again when all channels that are locked now are free.
     """
     for i in range(floor.counts[ASKING]):
-        one, k = floor.asking[i], i
-        while k > 0 and _before(packets, one, floor.asking[k - 1]):
+        single_packet, k = floor.asking[i], i
+        while k > 0 and _before(packets, single_packet, floor.asking[k - 1]):
             floor.asking[k] = floor.asking[k - 1]
             k -= 1
-        floor.asking[k] = one
+        floor.asking[k] = single_packet
     for i in range(floor.counts[ASKING]):
         packet = floor.asking[i]
         when = _when_free(floor, circuits, packets.circuit[packet])
@@ -231,9 +231,9 @@ def _give(floor, packets, circuits, time):
 
 
 @inlined_function
-def _before(packets, one, other):
+def _before(packets, packet, other):
     """Whether a packet requested its circuit before another one; at equal times by program order."""
-    return packets.asked[one] < packets.asked[other] or (packets.asked[one] == packets.asked[other] and one < other)
+    return packets.asked[packet] < packets.asked[other] or (packets.asked[packet] == packets.asked[other] and packet < other)
 
 
 @compiled_part
@@ -242,21 +242,21 @@ def begin_ready(floor, tasks, packets, banked):
     while floor.counts[STACK]:
         floor.counts[STACK] -= 1
         task = floor.stack[floor.counts[STACK]]
-        time, kind, on = tasks.ready[task], tasks.kind[task], tasks.on[task]
+        time, kind, resource = tasks.ready[task], tasks.kind[task], tasks.on[task]
         if kind == PACKET:
-            packets.due[on] = time
+            packets.due[resource] = time
             floor.counts[DONE] += 1
-            if packets.circuit[on] >= 0:
-                packets.asked[on] = floor.counts[GIVEN]
-                _ask(floor, on)
+            if packets.circuit[resource] >= 0:
+                packets.asked[resource] = floor.counts[GIVEN]
+                _ask(floor, resource)
                 continue
-            at = packets.router[on] * floor.ports + packets.port[on] - CORE
-            packets.line[on] = -1
+            at = packets.router[resource] * floor.ports + packets.port[resource] - CORE
+            packets.line[resource] = -1
             if floor.waiting[at, 0] < 0:
-                floor.waiting[at, 0] = on
+                floor.waiting[at, 0] = resource
             else:
-                packets.line[floor.waiting[at, 1]] = on
-            floor.waiting[at, 1] = on
+                packets.line[floor.waiting[at, 1]] = resource
+            floor.waiting[at, 1] = resource
             if floor.sending[at] == 0:
                 floor.sending[at] = 1
                 floor.place_sends[floor.counts[SENDING]] = at
@@ -267,14 +267,14 @@ def begin_ready(floor, tasks, packets, banked):
             else:
                 _finish(floor, tasks, task, time)
         else:
-            first = floor.queue[on, 0] < 0
+            first = floor.queue[resource, 0] < 0
             tasks.queued[task] = -1
             if first:
-                floor.queue[on, 0] = task
+                floor.queue[resource, 0] = task
             else:
-                tasks.queued[floor.queue[on, 1]] = task
-            floor.queue[on, 1] = task
-            if first and floor.free[on] <= time and (not banked or kind != BLOCK):
+                tasks.queued[floor.queue[resource, 1]] = task
+            floor.queue[resource, 1] = task
+            if first and floor.free[resource] <= time and (not banked or kind != BLOCK):
                 _start(floor, tasks, task, time)
 
 
@@ -312,9 +312,9 @@ def happen_until(floor, tasks, packets, circuits, banked, time, until):
             floor.stack[floor.counts[STACK]] = task
             floor.counts[STACK] += 1
         elif what & 3 == FREE:
-            on = what >> 2
-            task = tasks.queued[floor.queue[on, 0]]
-            floor.queue[on, 0] = task
+            engine = what >> 2
+            task = tasks.queued[floor.queue[engine, 0]]
+            floor.queue[engine, 0] = task
             if task >= 0:
                 _start(floor, tasks, task, time)
         else:

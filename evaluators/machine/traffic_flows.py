@@ -57,13 +57,13 @@ def traffic_targets(case: NocTrafficCase, rows: int, cols: int) -> Array:
         at = (rows - 1) // 2 * cols + (cols - 1) // 2
         middle = {0: case.spots, 1: (at,), 4: (at, at + 1, at + cols, at + cols + 1)}[case.middle]
         return np.array([middle], np.int32)
-    one = {
+    targets = {
         "transpose": col * cols + row,
         "bit_complement": len(nodes) - 1 - nodes,
         "tornado": (row + (rows + 1) // 2 - 1) % rows * cols + (col + (cols + 1) // 2 - 1) % cols,
         "neighbour": (row + 1) % rows * cols + (col + 1) % cols,
     }[case.pattern]
-    return np.asarray(one, np.int32)[:, None]
+    return np.asarray(targets, np.int32)[:, None]
 
 
 def working_targets(to: Array, nodes: int, faults: MeshFaults) -> tuple[Array, Array]:
@@ -134,13 +134,13 @@ def _counted(links: Array, rows: int, cols: int) -> Array:
 
 def _walked(ways: FaultRoutes, at: Array, target: Array, shape: tuple[int, int]) -> Array:
     """What each link carries, a unit of each pair."""
-    found = np.zeros((4, shape[0] * shape[1]))
+    loads = np.zeros((4, shape[0] * shape[1]))
     steps = np.array([1, -1, shape[1], -shape[1]])
     at = at.copy()
     while len(at):
         port = ways.table[at, target]
-        np.add.at(found, (port, at), 1.0)
+        np.add.at(loads, (port, at), 1.0)
         at = at + steps[port]
         going = at != target
         at, target = at[going], target[going]
-    return found.reshape(4, *shape)
+    return loads.reshape(4, *shape)

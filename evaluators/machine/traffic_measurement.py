@@ -72,20 +72,20 @@ class TrafficResult(NamedTuple):
     crossed: int
 
 
-def traffic_routers(of: Router, rows: int, cols: int, order: str, ways: FaultRoutes | None = None) -> RouterTables:
+def traffic_routers(router: Router, rows: int, cols: int, order: str, ways: FaultRoutes | None = None) -> RouterTables:
     """Empty routers for packets with one target each."""
-    t = router_cycles(of)
-    width = np.array([[of.flit_x, of.flit_x, of.flit_y, of.flit_y, 1]], np.int64)
+    t = router_cycles(router)
+    width = np.array([[router.flit_x, router.flit_x, router.flit_y, router.flit_y, 1]], np.int64)
     made = routers.make_router_tables(
-        rows, cols, int(of.vcs), int(of.vc_depth), route=int(t.before - (not of.speculative)), forward=int(t.after),
-        credit=int(t.back), inject=int(1 + of.link), local=max(1, int(of.link)), speculative=of.speculative,
+        rows, cols, int(router.vcs), int(router.vc_depth), route=int(t.before - (not router.speculative)), forward=int(t.after),
+        credit=int(t.back), inject=int(1 + router.link), local=max(1, int(router.link)), speculative=router.speculative,
         row_first=order == "yx", width=width,
     )  # fmt: skip
     return with_fault_routes(made, ways) if ways else made
 
 
 def measure_traffic(
-    of: Router, rows: int, cols: int, order: str, case: NocTrafficCase, faults: MeshFaults = NO_FAULTS
+    router: Router, rows: int, cols: int, order: str, case: NocTrafficCase, faults: MeshFaults = NO_FAULTS
 ) -> TrafficResult:
     """Measure latency and throughput of a mesh under a load; the arguments, seed included, decide them.
 
@@ -94,17 +94,17 @@ def measure_traffic(
     Raises:
         DesignError: `MAX_CYCLES` is not enough for the packets that are asked for.
     """
-    ways = fault_routes(rows, cols, faults, order, vcs=int(of.vcs)) if faults else None
-    net = traffic_routers(of, rows, cols, order, ways)
-    asked = traffic_flows(case, rows, cols, order, faults, ways)
+    ways = fault_routes(rows, cols, faults, order, vcs=int(router.vcs)) if faults else None
+    net = traffic_routers(router, rows, cols, order, ways)
+    flows = traffic_flows(case, rows, cols, order, faults, ways)
     chance = case.rate / case.flits
     to, sends = working_targets(traffic_targets(case, rows, cols), rows * cols, faults)
     source = sources.make_sources(net, chance, case.flits, to, case.seed)
     source.due[~sends] = NEVER
     nodes = int(sends.sum())
     period = max(case.period, int(np.ceil(case.packets / (nodes * chance))))
-    _refuse(case, asked, period * nodes * chance)
-    bound = MAX_LATENCY_RATIO * float(zero_load_latency(of, case, asked.hops))
+    _refuse(case, flows, period * nodes * chance)
+    bound = MAX_LATENCY_RATIO * float(zero_load_latency(router, case, flows.hops))
     now = since = alike = samples = 0
     before: Any = (0.0, 0.0)
     state, verdict = WARMING, STABLE
@@ -138,23 +138,23 @@ def measure_traffic(
     return TrafficResult(latency, p50, p99, hops, accepted, verdict, now, crossed)
 
 
-def zero_load_latency(of: Router, case: NocTrafficCase, hops: Any) -> Any:
+def zero_load_latency(router: Router, case: NocTrafficCase, hops: Any) -> Any:
     """Latency of packets without contention: stages of `hops` routers, and the other flits. [cycle]
 
     A link that is narrow paces flits, or credits that come too late.
     """
-    t = router_cycles(of)
+    t = router_cycles(router)
     turn = t.after + t.back
-    bursts = -(-case.flits // of.vc_depth) - 1
-    late = bursts * (turn - of.vc_depth) if of.vc_depth < turn else 0.0
-    return hops * t.hop + 1 + of.link + late + (case.flits - 1) * max(of.flit_x, of.flit_y)
+    bursts = -(-case.flits // router.vc_depth) - 1
+    late = bursts * (turn - router.vc_depth) if router.vc_depth < turn else 0.0
+    return hops * t.hop + 1 + router.link + late + (case.flits - 1) * max(router.flit_x, router.flit_y)
 
 
-def _refuse(case: NocTrafficCase, asked: TrafficFlows, packets: float) -> None:
+def _refuse(case: NocTrafficCase, flows: TrafficFlows, packets: float) -> None:
     """Refuse traffic that takes too long to simulate."""
-    crossings = MOST_SAMPLES * packets * case.flits * asked.hops
+    crossings = MOST_SAMPLES * packets * case.flits * flows.hops
     if crossings > MAX_CYCLES:
-        have = f"{MOST_SAMPLES} samples of {packets:,.0f} packets of {case.flits:,} flits over {asked.hops:.1f} routers"
+        have = f"{MOST_SAMPLES} samples of {packets:,.0f} packets of {case.flits:,} flits over {flows.hops:.1f} routers"
         raise DesignError(
             f"workload.packets: {have} are {crossings:,.0f} flit hops, at most {MAX_CYCLES:,} can be simulated; reduce "
             "the packets or the sampling period"
@@ -163,14 +163,14 @@ def _refuse(case: NocTrafficCase, asked: TrafficFlows, packets: float) -> None:
 
 def _filled(net: RouterTables, source: Any, now: int, nodes: int) -> tuple[int, float]:
     """The cycle in which it is known what a saturated network accepts, and how much a node."""
-    before, found = -1.0, 0.0
+    before, throughput = -1.0, 0.0
     for _ in range(DOUBLINGS):
         _forget(source)
         now, since = int(sources.run_traffic(net, source, now, 2 * now, RUNNING, 0)), now
-        before, found = found, float(source.tally[sources.ACCEPTED] / (now - since) / nodes)
-        if abs(found - before) < STEADY * found:
+        before, throughput = throughput, float(source.tally[sources.ACCEPTED] / (now - since) / nodes)
+        if abs(throughput - before) < STEADY * throughput:
             break
-    return now, found
+    return now, throughput
 
 
 def _forget(source: Any) -> None:
@@ -179,8 +179,8 @@ def _forget(source: Any) -> None:
     source.tally[[sources.RETIRED, sources.LATENCY, sources.HOPS, sources.ACCEPTED]] = 0
 
 
-def _mean(source: Any, of: int) -> float:
-    return float(source.tally[of] / max(source.tally[sources.RETIRED], 1))
+def _mean(source: Any, kind: int) -> float:
+    return float(source.tally[kind] / max(source.tally[sources.RETIRED], 1))
 
 
 def _with_waiting(source: Any, now: int) -> float:

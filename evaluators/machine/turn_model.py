@@ -49,15 +49,15 @@ def closes_cycle(after, steps, link, onward):
     seen[onward] = True
     while count:
         count -= 1
-        here = ahead[count]
-        at = here // 4 + steps[here & 3]
+        node = ahead[count]
+        at = node // 4 + steps[node & 3]
         for port in range(4):
-            there = at * 4 + port
-            if after[here] >> port & 1 and not seen[there] and after[there] < 16:
-                if there == link:
+            other_port = at * 4 + port
+            if after[node] >> port & 1 and not seen[other_port] and after[other_port] < 16:
+                if other_port == link:
                     return True
-                seen[there] = True
-                ahead[count] = there
+                seen[other_port] = True
+                ahead[count] = other_port
                 count += 1
     return False
 

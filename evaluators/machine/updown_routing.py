@@ -50,30 +50,30 @@ def router_order(rows: int, cols: int, open_: Array, works: Array) -> RouterOrde
     return RouterOrder(order, {node: at for at, node in enumerate(order)}, above)
 
 
-def updown_routes(of: RouterOrder, open_: Array, steps: Array, count: int) -> tuple[Array, Array, Array]:
+def updown_routes(order: RouterOrder, open_: Array, steps: Array, count: int) -> tuple[Array, Array, Array]:
     """Ports and hops by router and target, shape (nodes, nodes), and allowed next ports of each link."""
-    place = of.place
-    near = {node: [(port, int(node + steps[port])) for port in range(4) if open_[node, port]] for node in of.order}
-    found, links = np.zeros((count, count), np.uint8), np.zeros((count, count), np.int16)
-    for target in of.order:
+    place = order.place
+    near = {node: [(port, int(node + steps[port])) for port in range(4) if open_[node, port]] for node in order.order}
+    ports, links = np.zeros((count, count), np.uint8), np.zeros((count, count), np.int16)
+    for target in order.order:
         far = {target: 0}
         for node in (queue := [target]):  # backwards, down to the target
             for port, other in near[node]:
                 if place[other] < place[node] and other not in far:
                     far[other] = far[node] + 1
-                    found[other, target] = port ^ 1
+                    ports[other, target] = port ^ 1
                     queue.append(other)
-        for node in of.order:
+        for node in order.order:
             if node not in far:
-                far[node], found[node, target] = min(
+                far[node], ports[node, target] = min(
                     (far[other] + 1, port) for port, other in near[node] if place[other] < place[node]
                 )
         links[list(far), target] = list(far.values())
     after = np.zeros(count * 4, np.uint8)
-    for node in of.order:
-        for port, there in near[node]:
-            falls = place[there] > place[node]
-            for onward, last in near[there]:
-                if onward != port ^ 1 and (not falls or place[last] > place[there]):
+    for node in order.order:
+        for port, neighbour in near[node]:
+            falls = place[neighbour] > place[node]
+            for onward, last in near[neighbour]:
+                if onward != port ^ 1 and (not falls or place[last] > place[neighbour]):
                     after[node * 4 + port] |= 1 << onward
-    return found, links, after
+    return ports, links, after

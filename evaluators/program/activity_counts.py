@@ -109,8 +109,8 @@ def _moved(step: SendInstruction | MulticastInstruction | ReduceInstruction, pro
         hops = hop_distance(step.source, step.target, program)
         messages = (hops > 0).astype(float)
         return messages, hops, messages
-    members, one = step.path.shape[-1], float(step.path.shape[-1] > 1)
+    members, single_message = step.path.shape[-1], float(step.path.shape[-1] > 1)
     # each link of the tree is crossed once: the network copies where the path forks, partial results are added on the way
-    sent = one if isinstance(step, MulticastInstruction) else members - 1.0
-    came = one if isinstance(step, ReduceInstruction) and step.via == "router" else members - 1.0
+    sent = single_message if isinstance(step, MulticastInstruction) else members - 1.0
+    came = single_message if isinstance(step, ReduceInstruction) and step.via == "router" else members - 1.0
     return np.full(step.path.shape[:-1], sent), multicast_tree(step, program), came

@@ -137,20 +137,20 @@ BITS, BINS = 4, 16
 """Of a digit that a choice looks at, and its values: fewer bits mean more sums to wait for, and more bits longer ones."""
 
 
-def _digits(x: Array, found: Array, shift: Array) -> Array:
+def _digits(x: Array, search_state: Array, shift: Array) -> Array:
     """How often each digit comes among scores whose bits above it are those found; scores below 0 are none."""
     bits = np.ascontiguousarray(x, np.float32).view(np.uint32).astype(np.int64)
-    prefix = found[:, :, :1].astype(np.int64)
+    prefix = search_state[:, :, :1].astype(np.int64)
     alike = (bits >> (shift + BITS) == prefix >> (shift + BITS)) & (x >= 0)
     return np.stack([(alike & (bits >> shift & (BINS - 1) == digit)).sum(axis=2) for digit in range(BINS)], axis=2)
 
 
-def _enough(counts: Array, found: Array, shift: Array) -> Array:
+def _enough(counts: Array, search_state: Array, shift: Array) -> Array:
     """The bits found and the digit with which enough are, and how many are wanted of those that have it."""
     above = counts[:, :, ::-1].cumsum(axis=2)[:, :, ::-1] - counts
-    digit = np.minimum((above >= found[:, :, 1:]).sum(axis=2, keepdims=True), BINS - 1)
-    wanted = found[:, :, 1:] - np.take_along_axis(above, digit, axis=2)
-    return np.concatenate([found[:, :, :1] + digit * 2.0**shift, wanted], axis=2)
+    digit = np.minimum((above >= search_state[:, :, 1:]).sum(axis=2, keepdims=True), BINS - 1)
+    wanted = search_state[:, :, 1:] - np.take_along_axis(above, digit, axis=2)
+    return np.concatenate([search_state[:, :, :1] + digit * 2.0**shift, wanted], axis=2)
 
 
 def _first(x: Array, low: Array, high: Array) -> Array:

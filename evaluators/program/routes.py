@@ -47,18 +47,18 @@ def routing_paths(program: Program, *, at_once: bool = False) -> int:
         at_once: count those of a round, for a fabric whose routes are set anew; else those of the whole program.
     """
     most = 0
-    found: set[tuple[tuple[int, int], Any]] = set()
+    paths: set[tuple[tuple[int, int], Any]] = set()
     seen: set[int] = set()
     for strand in program.strands:
         for turn in iterate_rounds(strand):
             if id(turn) in seen:
                 continue
             seen.add(id(turn))
-            found = set() if at_once else found
+            paths = set() if at_once else paths
             for step in turn.steps:
                 if isinstance(step, SendInstruction | MulticastInstruction | ReduceInstruction):
-                    found |= set(_routes(step, program))
-            most = max(most, _most_common(core for core, _ in found))
+                    paths |= set(_routes(step, program))
+            most = max(most, _most_common(core for core, _ in paths))
     return most
 
 
@@ -121,13 +121,13 @@ def hop_distance(source: CoreIndex, target: CoreIndex, program: Program) -> Arra
     return np.asarray(np.abs(down) + np.abs(across))
 
 
-def signed_hops(here: Any, there: Any, side: int, closed: bool) -> Any:
+def signed_hops(source: Any, target: Any, side: int, closed: bool) -> Any:
     """Signed links from one place of a line to another, around the end if shorter on a closed line. [-]
 
     >>> signed_hops(0, 4, 6, False), int(signed_hops(0, 4, 6, True)), int(signed_hops(0, 3, 6, True))
     (4, -2, 3)
     """
-    far = there - here
+    far = target - source
     return far - np.sign(far) * side * (2 * np.abs(far) > side) if closed else far
 
 

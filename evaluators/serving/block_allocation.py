@@ -17,20 +17,20 @@ from dse.evaluators.serving.speculation import positions_needed
 @inlined_function
 def blocks_needed(s, pool, steps):
     """Blocks of a request with room for `steps`: growing layers, windows and fixed states."""
-    found, windows = pool.fixed + pool.each * steps, s.windows[pool.number]
+    blocks, windows = pool.fixed + pool.each * steps, s.windows[pool.number]
     for k in range(len(windows)):
-        found += windows[k].blocks * min(steps, windows[k].steps)
-    return found
+        blocks += windows[k].blocks * min(steps, windows[k].steps)
+    return blocks
 
 
 @inlined_function
 def steps_with_equal_blocks(s, pool, q):
     """Steps that need as many blocks each as the next one: until a window is full."""
-    found, windows = 1 << 40, s.windows[pool.number]
+    steps, windows = 1 << 40, s.windows[pool.number]
     for k in range(len(windows)):
         if windows[k].steps > q.room:
-            found = min(found, windows[k].steps - q.room)
-    return found
+            steps = min(steps, windows[k].steps - q.room)
+    return steps
 
 
 @inlined_function
@@ -38,10 +38,10 @@ def transferred_positions(s, pool, positions):
     """Positions of a block that a request moves to or from the host; fixed states count as whole blocks."""
     if positions == 0:
         return 0
-    found, windows = pool.fixed * pool.block + pool.each * positions, s.windows[pool.number]
+    found_positions, windows = pool.fixed * pool.block + pool.each * positions, s.windows[pool.number]
     for k in range(len(windows)):
-        found += windows[k].blocks * min(positions, windows[k].positions)
-    return found
+        found_positions += windows[k].blocks * min(positions, windows[k].positions)
+    return found_positions
 
 
 @inlined_function
@@ -83,112 +83,112 @@ def _steps(pool, q, computed):
 
 
 @inlined_function
-def may_admit(s, pool, here, q, computed):
+def may_admit(s, pool, instance, q, computed):
     """Whether a request may be admitted, to be computed up to `computed` positions; its prefix is matched."""
     if pool.buffers > 0:
-        return here.buffers < pool.buffers
+        return instance.buffers < pool.buffers
     if pool.gated:
         computed = q.prompt + q.made
-    more, held = blocks_needed(s, pool, _steps(pool, q, computed)) - q.spared, here.used + here.paged
+    more, held = blocks_needed(s, pool, _steps(pool, q, computed)) - q.spared, instance.used + instance.paged
     return held == 0 or pool.blocks + pool.pages - held - more >= pool.spare
 
 
 @called_part
-def allocate(s, pool, here, q, computed):
+def allocate(s, pool, instance, q, computed):
     """Allocate blocks for a request, in the second memory where the first is full; returns success."""
-    if not may_admit(s, pool, here, q, computed):
+    if not may_admit(s, pool, instance, q, computed):
         return False
     q.room = _steps(pool, q, computed)
     q.shared = 0
     if pool.pooled:
-        hold_prefix(s, here, pool, q)
+        hold_prefix(s, instance, pool, q)
     need = blocks_needed(s, pool, q.room) - q.shared
-    q.blocks = min(need, pool.blocks - here.used)
+    q.blocks = min(need, pool.blocks - instance.used)
     q.spilled = need - q.blocks
-    here.used += q.blocks
-    here.paged += spilled_blocks(pool, q)
-    here.peak = max(here.peak, here.used + here.paged)
-    here.buffers += 1
+    instance.used += q.blocks
+    instance.paged += spilled_blocks(pool, q)
+    instance.peak = max(instance.peak, instance.used + instance.paged)
+    instance.buffers += 1
     if pool.pooled:
-        evict_blocks(s, here, pool)
+        evict_blocks(s, instance, pool)
     return True
 
 
 @inlined_function
-def may_take_first(s, pool, here, q):
+def may_take_first(s, pool, instance, q):
     """Whether the first queued request may be admitted for at least one position.
 
     Requests from other instances share no prefix.
     """
     return may_admit(
-        s, pool, here, q, cached_positions(s, here, pool, q) + 1 if pool.pooled and not (q.parked or q.remote) else 1
+        s, pool, instance, q, cached_positions(s, instance, pool, q) + 1 if pool.pooled and not (q.parked or q.remote) else 1
     )
 
 
 @inlined_function
-def wait_reason(s, here):
+def wait_reason(s, instance):
     """Reason for which the first queued request waits, besides a running iteration; 0 for none."""
-    if here.head < 0:
+    if instance.head < 0:
         return 0
-    pool, q = s.pools[here.pool], s.requests[here.head]
-    if here.held >= pool.batch:
+    pool, q = s.pools[instance.pool], s.requests[instance.head]
+    if instance.held >= pool.batch:
         return BATCH
-    if not (may_admit(s, pool, here, q, q.done) if q.parked else may_take_first(s, pool, here, q)):
+    if not (may_admit(s, pool, instance, q, q.done) if q.parked else may_take_first(s, pool, instance, q)):
         return MEMORY
     return BATCH if pool.static and not q.remote else 0
 
 
 @called_part
-def extend_allocation(s, pool, here, q, positions):
+def extend_allocation(s, pool, instance, q, positions):
     """Extend a request's memory to `positions`: next token or next chunk; returns success, all or nothing."""
     if positions <= q.room * pool.block:
         return True
     steps = -(-positions // pool.block)
-    more, left = blocks_needed(s, pool, steps) - blocks_needed(s, pool, q.room), pool.blocks - here.used
-    if more > left + pool.pages - here.paged and pool.buffers == 0:
+    more, left = blocks_needed(s, pool, steps) - blocks_needed(s, pool, q.room), pool.blocks - instance.used
+    if more > left + pool.pages - instance.paged and pool.buffers == 0:
         return False
     q.room, before = steps, spilled_blocks(pool, q)
     q.blocks += min(more, left)
     q.spilled += more - min(more, left)
-    here.used += min(more, left)
-    here.paged += spilled_blocks(pool, q) - before
-    here.peak = max(here.peak, here.used + here.paged)
+    instance.used += min(more, left)
+    instance.paged += spilled_blocks(pool, q) - before
+    instance.peak = max(instance.peak, instance.used + instance.paged)
     if pool.pooled:
-        evict_blocks(s, here, pool)
+        evict_blocks(s, instance, pool)
     return True
 
 
 @called_part
-def free_blocks(s, pool, here, q):
+def free_blocks(s, pool, instance, q):
     """Free the memory of a request."""
-    here.used -= q.blocks
-    here.paged -= spilled_blocks(pool, q)
-    here.buffers -= 1
+    instance.used -= q.blocks
+    instance.paged -= spilled_blocks(pool, q)
+    instance.buffers -= 1
     if pool.pooled:
-        release_prefix(s, here, pool, q)
+        release_prefix(s, instance, pool, q)
     q.blocks = q.spilled = q.room = 0
 
 
 @called_part
-def cached_positions(s, here, pool, q):
+def cached_positions(s, instance, pool, q):
     """Prompt positions in the prefix cache, never all, since the last one makes the token.
 
     Leading blocks count; where layers have states, those up to the last snapshot.
     """
     if pool.pooled:
-        return match_prefix(s, here, pool, q)
+        return match_prefix(s, instance, pool, q)
     if pool.prefix == 0:
         return 0
     blocks = kept = 0
-    while blocks < q.hashed and s.cache[here.number, s.hashes[q.first_hash + blocks]].there:
+    while blocks < q.hashed and s.cache[instance.number, s.hashes[q.first_hash + blocks]].there:
         blocks += 1
-        if s.cache[here.number, s.hashes[q.first_hash + blocks - 1]].state and blocks * pool.prefix_block < q.prompt:
+        if s.cache[instance.number, s.hashes[q.first_hash + blocks - 1]].state and blocks * pool.prefix_block < q.prompt:
             kept = blocks
     return kept * pool.prefix_block if pool.snapshot > 0 else min(blocks * pool.prefix_block, q.prompt - 1)
 
 
 @called_part
-def refresh_prefix(s, here, pool, q, positions):
+def refresh_prefix(s, instance, pool, q, positions):
     """Make a prompt's blocks up to a position the newest of the prefix cache, the first block newest.
 
     Where layers have states, a snapshot is kept at the last whole block and at regular distances, among the
@@ -196,7 +196,7 @@ def refresh_prefix(s, here, pool, q, positions):
     """
     if pool.prefix == 0:
         return
-    ring = s.cache[here.number]
+    ring = s.cache[instance.number]
     end = ring[len(ring) - 1]
     blocks = min(q.hashed, -(-positions // pool.prefix_block))
     last, fit = q.prompt // pool.prefix_block, 0 < pool.snapshot <= pool.prefix - pool.entry
@@ -204,13 +204,13 @@ def refresh_prefix(s, here, pool, q, positions):
         entry = ring[s.hashes[q.first_hash + k - 1]]
         had = entry.there and entry.state
         if entry.there:
-            _forget(ring, pool, here, entry)
+            _forget(ring, pool, instance, entry)
         new = fit and q.begun < k * pool.prefix_block and (k == last or (k < last and pool.every > 0 and k % pool.every == 0))
         entry.state = had or new
         room = pool.entry + pool.snapshot * entry.state
-        while here.cached + room > pool.prefix:
-            _forget(ring, pool, here, ring[end.newer])
-        here.cached += room
+        while instance.cached + room > pool.prefix:
+            _forget(ring, pool, instance, ring[end.newer])
+        instance.cached += room
         entry.there = True
         entry.older, entry.newer = end.older, len(ring) - 1
         ring[end.older].newer = s.hashes[q.first_hash + k - 1]
@@ -218,8 +218,8 @@ def refresh_prefix(s, here, pool, q, positions):
 
 
 @inlined_function
-def _forget(ring, pool, here, entry):
+def _forget(ring, pool, instance, entry):
     entry.there = False
-    here.cached -= pool.entry + pool.snapshot * entry.state
+    instance.cached -= pool.entry + pool.snapshot * entry.state
     ring[entry.older].newer = entry.newer
     ring[entry.newer].older = entry.older

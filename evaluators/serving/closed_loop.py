@@ -27,12 +27,12 @@ CompletionFunction = Callable[[Deployment, Requests], Array]
 """Function from a deployment and requests to the time of each request's last token, in any order. [s]"""
 
 
-def completion_times(of: Deployment, requests: Requests) -> Array:
+def completion_times(deployment: Deployment, requests: Requests) -> Array:
     """Completion times of requests in a serving simulation, shape (requests,). [s]"""
-    return of.serve(requests)["completed"]
+    return deployment.serve(requests)["completed"]
 
 
-def saturated_rate(of: Deployment, requests: Requests, ends: CompletionFunction = completion_times) -> float:
+def saturated_rate(deployment: Deployment, requests: Requests, ends: CompletionFunction = completion_times) -> float:
     """Rate served while some requests always wait: all at once, middle four fifths. [1/s]
 
     Where requests are fewer than `ROUNDS` for each that runs at a time, those that end together distort the rate:
@@ -42,19 +42,24 @@ def saturated_rate(of: Deployment, requests: Requests, ends: CompletionFunction 
     served at once.
 
     Args:
-        of: a deployment.
+        deployment: a deployment.
         requests: at any times.
         ends: function that gives the completion times.
     """
-    times, (of, requests) = 1, (of, requests.at_once())
-    if len(requests) < ROUNDS * concurrent_requests(of, requests) and not (len(requests.before) or _reuses(of, requests)):
-        if len(of.pools) == 1:
-            times, of = of.pools[0].instances, of._replace(pools=(replace(of.pools[0], instances=1),))
-        requests = requests.again(ceil(ROUNDS * concurrent_requests(of, requests) / len(requests)))
-    rate = steady_rate(ends(of, requests))
-    if len(requests) >= MIN_REQUESTS and not len(requests.before) and any(pool.stages > 1 for pool in of.pools):
+    times, (deployment, requests) = 1, (deployment, requests.at_once())
+    if len(requests) < ROUNDS * concurrent_requests(deployment, requests) and not (
+        len(requests.before) or _reuses(deployment, requests)
+    ):
+        if len(deployment.pools) == 1:
+            times, deployment = (
+                deployment.pools[0].instances,
+                deployment._replace(pools=(replace(deployment.pools[0], instances=1),)),
+            )
+        requests = requests.again(ceil(ROUNDS * concurrent_requests(deployment, requests) / len(requests)))
+    rate = steady_rate(ends(deployment, requests))
+    if len(requests) >= MIN_REQUESTS and not len(requests.before) and any(pool.stages > 1 for pool in deployment.pools):
         gaps = np.random.default_rng(0).exponential(1 / (MORE * rate), len(requests))
-        rate = min(rate, steady_rate(ends(of, replace(requests, arrival=np.cumsum(gaps)))))
+        rate = min(rate, steady_rate(ends(deployment, replace(requests, arrival=np.cumsum(gaps)))))
     return times * rate
 
 
@@ -68,14 +73,14 @@ def steady_rate(ends: Array) -> float:
     return float((last - first) / over if over > 0 and last > first else count / completed[-1])
 
 
-def concurrent_requests(of: Deployment, requests: Requests) -> int:
+def concurrent_requests(deployment: Deployment, requests: Requests) -> int:
     """Requests of mean length that run at a time, as batch size and memory allow."""
-    last = of.pools[-1]
+    last = deployment.pools[-1]
     needed = last.memory.needed(ceil(float(requests.prompt.mean() + requests.output.mean() / 2)))
     room = last.memory.buffers or (last.memory.blocks + last.memory.pages) // max(1, needed)
     return last.instances * max(1, min(last.batch, room))
 
 
-def _reuses(of: Deployment, requests: Requests) -> bool:
+def _reuses(deployment: Deployment, requests: Requests) -> bool:
     """Whether prompts may be reused from caches, so that repeated requests would differ."""
-    return bool(len(requests.starts)) and any(pool.prefix or pool.pooled for pool in of.pools)
+    return bool(len(requests.starts)) and any(pool.prefix or pool.pooled for pool in deployment.pools)

@@ -47,7 +47,7 @@ def exposed_transfer_seconds(taken, layers, chunks, prefill):
 
 
 @compiled_without_gil
-def replay_decode_pool(price, of, nearest, load, steady, spilled, sends, sent, chunk, room):
+def replay_decode_pool(price, pool, nearest, load, steady, spilled, sends, sent, chunk, room):
     """Replay the decode pool; the workspace's `last` gives each request's last token, `first` its first.
 
     Args:
@@ -56,13 +56,13 @@ def replay_decode_pool(price, of, nearest, load, steady, spilled, sends, sent, c
         sent: a row of `steady_state.transfer_constants`.
         chunk: of a prompt, the longest. [token]
     """
-    for i in range(of.instances):
-        here = room.instances[i]
-        here.held = here.queued = here.flying = here.oldest = here.decoding = 0
-        here.head = here.tail = -1
-        here.paces = here.slowest = here.around = 0.0
-        here.leaves = math.inf
-    for number in range(of.instances * of.stages):
+    for i in range(pool.instances):
+        instance = room.instances[i]
+        instance.held = instance.queued = instance.flying = instance.oldest = instance.decoding = 0
+        instance.head = instance.tail = -1
+        instance.paces = instance.slowest = instance.around = 0.0
+        instance.leaves = math.inf
+    for number in range(pool.instances * pool.stages):
         lane = room.lanes[number]
         lane.prompts = lane.decodes = lane.older = lane.fresh = lane.tokens = 0
         lane.pace, lane.end, lane.stands = 0.0, -math.inf, False
@@ -73,62 +73,62 @@ def replay_decode_pool(price, of, nearest, load, steady, spilled, sends, sent, c
     for place in range(many):
         r, best = room.order[place], 0
         t = room.first[r]
-        _until(price, of, load, steady, spilled, sends, sent, chunk, room, t)
-        for i in range(of.instances):
-            here = room.instances[i]
-            if here.held + here.queued < room.instances[best].held + room.instances[best].queued:
+        _until(price, pool, load, steady, spilled, sends, sent, chunk, room, t)
+        for i in range(pool.instances):
+            instance = room.instances[i]
+            if instance.held + instance.queued < room.instances[best].held + room.instances[best].queued:
                 best = i
         if not nearest:
-            best = turn % of.instances
+            best = turn % pool.instances
             turn += 1
-        here = room.instances[best]
+        instance = room.instances[best]
         room.share[r] = best
-        if here.held < of.batch:
+        if instance.held < pool.batch:
             _send(load, sends, sent, chunk, room, r, t)
             continue
-        append_request(here, room.behind, r)
-    _until(price, of, load, steady, spilled, sends, sent, chunk, room, math.inf)
+        append_request(instance, room.behind, r)
+    _until(price, pool, load, steady, spilled, sends, sent, chunk, room, math.inf)
 
 
 @inlined_function
-def _until(price, of, load, steady, spilled, sends, sent, chunk, room, t):
+def _until(price, pool, load, steady, spilled, sends, sent, chunk, room, t):
     """Process events up to an instant: arriving caches, and finished requests, which make room for others."""
     while True:
         now, who = t, -1
-        for i in range(of.instances):
-            if room.instances[i].queued > 0 and room.instances[i].held >= of.batch:
-                leaves = next_departure_of_instance(of, room, i, now)
+        for i in range(pool.instances):
+            if room.instances[i].queued > 0 and room.instances[i].held >= pool.batch:
+                leaves = next_departure_of_instance(pool, room, i, now)
                 if leaves < now:
                     now, who = leaves, i
         r = room.way[0]
         if r >= 0 and room.begun[r] <= now:
             room.way[0] = room.behind[r]
-            _join(price, of, load, steady, spilled, room, r)
+            _join(price, pool, load, steady, spilled, room, r)
             continue
-        for i in range(of.instances):
-            _left(price, of, steady, spilled, room, i, now)
+        for i in range(pool.instances):
+            _left(price, pool, steady, spilled, room, i, now)
         if who < 0:
             return
-        here = room.instances[who]
-        while here.head >= 0 and here.held < of.batch:
-            r = here.head
-            here.head = room.behind[r]
-            here.queued -= 1
+        instance = room.instances[who]
+        while instance.head >= 0 and instance.held < pool.batch:
+            r = instance.head
+            instance.head = room.behind[r]
+            instance.queued -= 1
             _send(load, sends, sent, chunk, room, r, now)
 
 
 @inlined_function
-def _left(price, of, steady, spilled, room, i, now):
+def _left(price, pool, steady, spilled, room, i, now):
     """Release requests that finish at an instance by an instant; before its `leaves` none does."""
-    here, stages = room.instances[i], of.stages
-    if here.leaves > now:
+    instance, stages = room.instances[i], pool.stages
+    if instance.leaves > now:
         return
     for number in range(i * stages, (i + 1) * stages):
-        catch_up_lane(price, of, steady, spilled, room, i, number, now)
-    found = math.inf  # when none has gone any more, since each that goes makes others quicker
+        catch_up_lane(price, pool, steady, spilled, room, i, number, now)
+    earliest = math.inf  # when none has gone any more, since each that goes makes others quicker
     for number in range(i * stages, (i + 1) * stages):
-        found = min(found, next_departure(of, here, room.lanes[number], room.leaving[number]))
-    here.leaves = found
+        earliest = min(earliest, next_departure(pool, instance, room.lanes[number], room.leaving[number]))
+    instance.leaves = earliest
 
 
 @inlined_function
@@ -150,26 +150,26 @@ def _send(load, sends, sent, chunk, room, r, t):
 
 
 @inlined_function
-def _join(price, of, load, steady, spilled, room, r):
+def _join(price, pool, load, steady, spilled, room, r):
     """Start decoding a transferred request in the lane with fewest requests, from its next iteration."""
-    i, stages, t = room.share[r], of.stages, room.begun[r]
-    here, best = room.instances[i], room.share[r] * of.stages
+    i, stages, t = room.share[r], pool.stages, room.begun[r]
+    instance, best = room.instances[i], room.share[r] * pool.stages
     for number in range(i * stages, (i + 1) * stages):
-        catch_up_lane(price, of, steady, spilled, room, i, number, t)
+        catch_up_lane(price, pool, steady, spilled, room, i, number, t)
         if room.lanes[number].decodes < room.lanes[best].decodes:
             best = number
     lane = room.lanes[best]
     if lane.decodes == 0:
         lane.end = max(lane.end, t)
     elif lane.end < t:
-        each = lane_round_seconds(of, here, lane)
+        each = lane_round_seconds(pool, instance, lane)
         many = math.ceil((t - lane.end) / each - NEAR)
         if many > 0:  # who leaves with the last of them is there until then
             count_passes(room, best, many, each)
     before = lane.decodes
-    start_decoding(of, load, room, best, r)
-    set_lane_period(price, of, steady, spilled, room, i, best, before)
-    here.leaves = min(here.leaves, next_departure(of, here, lane, room.leaving[best]))
+    start_decoding(pool, load, room, best, r)
+    set_lane_period(price, pool, steady, spilled, room, i, best, before)
+    instance.leaves = min(instance.leaves, next_departure(pool, instance, lane, room.leaving[best]))
 
 
 @inlined_function

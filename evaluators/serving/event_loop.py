@@ -79,13 +79,13 @@ def run_event_loop(state, prices, transfer, stop):
         total.queue_area += (t - now) * total.queued
         now = t
         for i in range(len(s.instances)):
-            here = s.instances[i]
-            if here.ends <= t:
-                here.ends = np.inf
-                for lane in range(here.first_lane, here.first_lane + here.stages):
+            instance = s.instances[i]
+            if instance.ends <= t:
+                instance.ends = np.inf
+                for lane in range(instance.first_lane, instance.first_lane + instance.stages):
                     if s.lanes[lane].end <= t:
                         _finish(s, s.lanes[lane], transfer, stop, t)
-                    here.ends = min(here.ends, s.lanes[lane].end)
+                    instance.ends = min(instance.ends, s.lanes[lane].end)
         while s.transit[0] >= 0 and s.requests[s.transit[0]].ready <= t:
             receive_cache(s, t)
         while coming < n and s.requests[coming].arrival <= t:
@@ -94,15 +94,15 @@ def run_event_loop(state, prices, transfer, stop):
         while total.thinking > 0 and s.requests[s.coming[0]].arrival <= t:
             _arrive(s, pop_next_turn(s), transfer)
         for i in range(len(s.instances)):
-            here = s.instances[i]
+            instance = s.instances[i]
             # who has tried all lanes waits for something to happen; who had to stop, for the first stage
-            if here.due:
-                update_busy_time(here, t)
-                start_transfers(s, here, transfer, t)
-                if not _start(s, prices, here, transfer, stop, coming, t):
+            if instance.due:
+                update_busy_time(instance, t)
+                start_transfers(s, instance, transfer, t)
+                if not _start(s, prices, instance, transfer, stop, coming, t):
                     return UNPRICED
-                start_transfers(s, here, transfer, t)
-                here.why = wait_reason(s, here)
+                start_transfers(s, instance, transfer, t)
+                instance.why = wait_reason(s, instance)
     return ENDED
 
 
@@ -128,74 +128,76 @@ def _next(s, arrival, now):
 
 
 @inlined_function
-def _start(s, prices, here, transfer, stop, coming, t):
+def _start(s, prices, instance, transfer, stop, coming, t):
     """Start an iteration in each idle lane of an instance, while its first stage is free; returns whether all had a
     time.
     """
-    pool, free, f, turn = s.pools[here.pool], s.stage_free[here.number], s.step[0], here.next_lane
+    pool, free, f, turn = s.pools[instance.pool], s.stage_free[instance.number], s.step[0], instance.next_lane
     left = s.total[0].preempted
-    for _ in range(here.stages):
-        lane = s.lanes[here.first_lane + turn]
-        turn = (turn + 1) % here.stages
+    for _ in range(instance.stages):
+        lane = s.lanes[instance.first_lane + turn]
+        turn = (turn + 1) % instance.stages
         if free[0] > t:
             return True
-        if lane.end < np.inf or (lane.count == 0 and not _open(s, here, pool)) or not _form(s, here, pool, lane, t):
+        if lane.end < np.inf or (lane.count == 0 and not _open(s, instance, pool)) or not _form(s, instance, pool, lane, t):
             continue
-        alone = here.stages == 1 and f.requests == lane.count and pool.guesses == 0
-        if alone and f.far == 0 and f.moved == 0 and _closed(s, here, pool, lane):
-            here.why = wait_reason(s, here)
-            t = skip_decode_iterations(s, prices[here.pool], here, pool, lane, t, _horizon(s, here, transfer, stop, coming, t))
+        alone = instance.stages == 1 and f.requests == lane.count and pool.guesses == 0
+        if alone and f.far == 0 and f.moved == 0 and _closed(s, instance, pool, lane):
+            instance.why = wait_reason(s, instance)
+            t = skip_decode_iterations(
+                s, prices[instance.pool], instance, pool, lane, t, _horizon(s, instance, transfer, stop, coming, t)
+            )
         step = iteration_seconds(
-            prices[here.pool], f.prompt, f.pairs, f.requests, f.positions, f.past, f.far
+            prices[instance.pool], f.prompt, f.pairs, f.requests, f.positions, f.past, f.far
         ) + host_wait_seconds(f, pool)
         if not (step > 0 and step < np.inf):
             return False
         end = t
-        for stage in range(here.stages):
-            end = max(end, free[stage]) + step * s.shares[here.pool, stage]
+        for stage in range(instance.stages):
+            end = max(end, free[stage]) + step * s.shares[instance.pool, stage]
             free[stage] = end
         lane.start, lane.end = t, end
-        here.ends = min(here.ends, end)
-        here.next_lane = turn
-        count_start(s.at_once[here.pool], lane, f.prompt > 0)
-        _count(s, here, lane, t, end, step)
+        instance.ends = min(instance.ends, end)
+        instance.next_lane = turn
+        count_start(s.at_once[instance.pool], lane, f.prompt > 0)
+        _count(s, instance, lane, t, end, step)
     # who has left may need less than it has let go of, with less to guess or more to share: a lane that was tried before might
     # take it up
-    here.due = s.total[0].preempted > left
+    instance.due = s.total[0].preempted > left
     return True
 
 
 @inlined_function
-def _open(s, here, pool):
+def _open(s, instance, pool):
     """Whether the first queued request may be admitted."""
-    if here.head < 0 or here.held >= pool.batch:
+    if instance.head < 0 or instance.held >= pool.batch:
         return False
-    q = s.requests[here.head]
-    return not q.remote and may_take_first(s, pool, here, q)
+    q = s.requests[instance.head]
+    return not q.remote and may_take_first(s, pool, instance, q)
 
 
 @inlined_function
-def _closed(s, here, pool, lane):
+def _closed(s, instance, pool, lane):
     """Whether no request can join a lane in which none ends: none waits, or memory is full."""
-    if here.head < 0 or here.held >= pool.batch or (pool.static and not s.requests[here.head].remote):
+    if instance.head < 0 or instance.held >= pool.batch or (pool.static and not s.requests[instance.head].remote):
         return True
     # what a chunk of the first in the queue would be depends on what is left of the budget: one position is the least
-    return not may_take_first(s, pool, here, s.requests[here.head])
+    return not may_take_first(s, pool, instance, s.requests[instance.head])
 
 
 @called_part
-def _horizon(s, here, transfer, stop, coming, t):
+def _horizon(s, instance, transfer, stop, coming, t):
     """The instant up to which nothing from outside can reach an instance, known when those before it have started."""
-    if s.instances[0].pool == here.pool and len(s.coming) == 0:
-        coming += arrivals_elsewhere(s, s.pools[here.pool], here, transfer)
-    until = safe_horizon(s, here, min(next_arrival(s, coming), stop.seconds), t)
-    if s.instances[0].pool == here.pool:
+    if s.instances[0].pool == instance.pool and len(s.coming) == 0:
+        coming += arrivals_elsewhere(s, s.pools[instance.pool], instance, transfer)
+    until = safe_horizon(s, instance, min(next_arrival(s, coming), stop.seconds), t)
+    if s.instances[0].pool == instance.pool:
         return until
     if s.total[0].remote > 0 or s.transit[0] >= 0:
         return t
     # caches come from iterations of the other pool, which an arrival alone can start while none is under way
-    for i in range(here.number):
-        if s.instances[i].pool != here.pool:
+    for i in range(instance.number):
+        if s.instances[i].pool != instance.pool:
             until = min(until, s.instances[i].ends)
             if s.stage_free[i, 0] > t:
                 until = min(until, s.stage_free[i, 0])
@@ -203,10 +205,10 @@ def _horizon(s, here, transfer, stop, coming, t):
 
 
 @inlined_function
-def _count(s, here, lane, t, end, step):
-    f, total, work = s.step[0], s.total[0], s.work[here.pool, 1 if s.step[0].prompt > 0 else 0, span_index(s.step[0])]
-    here.busy += step
-    keep_busiest(s.busiest[here.pool], f)
+def _count(s, instance, lane, t, end, step):
+    f, total, work = s.step[0], s.total[0], s.work[instance.pool, 1 if s.step[0].prompt > 0 else 0, span_index(s.step[0])]
+    instance.busy += step
+    keep_busiest(s.busiest[instance.pool], f)
     work.iterations += 1
     work.prompt += f.prompt
     work.pairs += f.pairs
@@ -219,27 +221,27 @@ def _count(s, here, lane, t, end, step):
     total.decoded += int(f.requests)
     total.swapped += int(f.moved)
     if total.logged < len(s.log):
-        log_iteration(s, here, lane, t, end, step)
+        log_iteration(s, instance, lane, t, end, step)
 
 
 @inlined_function
-def _form(s, here, pool, lane, t):
+def _form(s, instance, pool, lane, t):
     """Chooses what a lane runs next: requests' tokens in `part`, their counts in `step`. Returns whether any."""
     f = s.step[0]
     f.prompt = f.pairs = f.requests = f.positions = f.past = f.far = f.moved = f.cells = f.moves = 0.0
-    share = -(-(here.held + here.queued) // here.stages)
-    room = min(-(-pool.batch // here.stages), share)
+    share = -(-(instance.held + instance.queued) // instance.stages)
+    room = min(-(-pool.batch // instance.stages), share)
     for _ in range(2):
         new = not pool.static or lane.count == 0
-        _resume(s, here, pool, lane, room)
+        _resume(s, instance, pool, lane, room)
         kept = True
         if not pool.mixed:
-            kept = _prefill(s, here, pool, lane, t, room, new)
+            kept = _prefill(s, instance, pool, lane, t, room, new)
             if f.prompt > 0:
                 return True
-        kept = _decode(s, here, pool, lane) and kept
+        kept = _decode(s, instance, pool, lane) and kept
         if pool.mixed:
-            kept = _prefill(s, here, pool, lane, t, room, new and kept) and kept
+            kept = _prefill(s, instance, pool, lane, t, room, new and kept) and kept
         if f.prompt > 0 or f.requests > 0:
             return True
         if kept:
@@ -249,19 +251,19 @@ def _form(s, here, pool, lane, t):
 
 
 @inlined_function
-def _resume(s, here, pool, lane, room):
+def _resume(s, instance, pool, lane, room):
     """Brings back from the host what waits first, where it fits."""
-    while here.head >= 0 and lane.count < room and here.held < pool.batch:
-        q = s.requests[here.head]
-        if not q.parked or not allocate(s, pool, here, q, q.done):
+    while instance.head >= 0 and lane.count < room and instance.held < pool.batch:
+        q = s.requests[instance.head]
+        if not q.parked or not allocate(s, pool, instance, q, q.done):
             return
         q.parked = False
-        _move(s, here, pool, q)
-        join_lane(s, here, lane, dequeue(s, here))
+        _move(s, instance, pool, q)
+        join_lane(s, instance, lane, dequeue(s, instance))
 
 
 @inlined_function
-def _decode(s, here, pool, lane):
+def _decode(s, instance, pool, lane):
     """All that can decode does, in the order of the lane. Returns whether memory sufficed: else the last have left."""
     f, requests, running, kept, k = s.step[0], s.requests, s.running[lane.number], True, 0
     limit = pool.tokens // (1 + pool.guesses) if pool.chunked else LARGE_COUNT
@@ -270,9 +272,9 @@ def _decode(s, here, pool, lane):
         if q.done == q.target:
             # most need no more memory, and a call takes longer than all else here
             if positions_needed(pool, q) > q.room * pool.block and not extend_allocation(
-                s, pool, here, q, positions_needed(pool, q)
+                s, pool, instance, q, positions_needed(pool, q)
             ):
-                _preempt(s, here, pool, lane)
+                _preempt(s, instance, pool, lane)
                 kept = False
                 continue
             context = q.prompt + q.made
@@ -286,7 +288,7 @@ def _decode(s, here, pool, lane):
 
 
 @inlined_function
-def _prefill(s, here, pool, lane, t, room, new):
+def _prefill(s, instance, pool, lane, t, room, new):
     """Prompts, as far as the budget goes: those begun first, then new ones in the order of the queue.
 
     Returns whether memory sufficed for chunks of those begun: else the last to come have left, and nobody new is taken up.
@@ -302,36 +304,38 @@ def _prefill(s, here, pool, lane, t, room, new):
         q = s.requests[running[k]]
         if q.done < q.target:
             tokens = min(q.target - q.done, budget, longest)
-            if not extend_allocation(s, pool, here, q, q.done + tokens):
+            if not extend_allocation(s, pool, instance, q, q.done + tokens):
                 _undecoded(f, s.requests[running[lane.count - 1]])
-                _preempt(s, here, pool, lane)
+                _preempt(s, instance, pool, lane)
                 kept = False
                 continue
             _chunk(f, pool, q, tokens)
             budget -= tokens
             chunks -= 1
         k += 1
-    while new and kept and here.head >= 0 and lane.count < room and here.held < pool.batch and budget > 0 and chunks > 0:
-        q = s.requests[here.head]
-        if q.parked or q.remote or not may_take_first(s, pool, here, q):
+    while (
+        new and kept and instance.head >= 0 and lane.count < room and instance.held < pool.batch and budget > 0 and chunks > 0
+    ):
+        q = s.requests[instance.head]
+        if q.parked or q.remote or not may_take_first(s, pool, instance, q):
             break
-        hit = cached_positions(s, here, pool, q)
+        hit = cached_positions(s, instance, pool, q)
         tokens = q.target - hit
         if pool.chunked:
             tokens = min(tokens, budget, longest)
         elif tokens > budget and f.prompt > 0:
             break
-        if not allocate(s, pool, here, q, hit + tokens):
+        if not allocate(s, pool, instance, q, hit + tokens):
             break
-        join_lane(s, here, lane, dequeue(s, here))
+        join_lane(s, instance, lane, dequeue(s, instance))
         if q.fetch > 0:
             f.cells += transferred_positions(s, pool, q.fetch)
             f.moves += 1
-            count_host_transfer(s, here, transferred_positions(s, pool, q.fetch))
+            count_host_transfer(s, instance, transferred_positions(s, pool, q.fetch))
             s.total[0].fetched += q.fetch
             q.fetch = 0
         q.done = q.begun = hit
-        refresh_prefix(s, here, pool, q, hit)
+        refresh_prefix(s, instance, pool, q, hit)
         s.total[0].reused += hit
         if math.isnan(q.scheduled):
             q.scheduled = t
@@ -363,10 +367,10 @@ def _chunk(f, pool, q, tokens):
 @inlined_function
 def _finish(s, lane, transfer, stop, t):
     """Books the iteration of a lane."""
-    here, running, gaps, keep = s.instances[lane.instance], s.running[lane.number], s.gaps, 0
-    pool, last, place = s.pools[here.pool], -1.0, 0
-    update_busy_time(here, t)
-    count_end(s.at_once[here.pool], lane)
+    instance, running, gaps, keep = s.instances[lane.instance], s.running[lane.number], s.gaps, 0
+    pool, last, place = s.pools[instance.pool], -1.0, 0
+    update_busy_time(instance, t)
+    count_end(s.at_once[instance.pool], lane)
     lane.end = np.inf
     for k in range(lane.count):
         r = running[k]
@@ -378,7 +382,7 @@ def _finish(s, lane, transfer, stop, t):
                     send_layerwise(q, transfer, lane.start, t)
                 q.done += q.part
                 if q.done == q.target:
-                    refresh_prefix(s, here, pool, q, q.target)
+                    refresh_prefix(s, instance, pool, q, q.target)
             q.part = 0
             if q.done == q.target:
                 s.total[0].guessed += more
@@ -391,9 +395,9 @@ def _finish(s, lane, transfer, stop, t):
                     gaps[place].count += 1
                     gaps[place].seconds += gap
             if pool.pooled:
-                publish_blocks(s, here, pool, q, _held(q))
+                publish_blocks(s, instance, pool, q, _held(q))
             if q.done == q.target and (q.made == q.output or pool.hands_over):
-                _leave(s, here, pool, r, q, transfer, stop, t)
+                _leave(s, instance, pool, r, q, transfer, stop, t)
                 continue
         running[keep] = r
         keep += 1
@@ -414,52 +418,52 @@ def _token(total, q, stop, t):
 
 
 @called_part
-def _leave(s, here, pool, r, q, transfer, stop, t):
+def _leave(s, instance, pool, r, q, transfer, stop, t):
     """A request that is done here is completed, or waits for its cache to be sent."""
-    here.held -= 1
+    instance.held -= 1
     if q.made == q.output:
         q.completed = t
         s.total[0].slow += q.output > 1 and (t - q.first) / (q.output - 1) > stop.tpot
         s.total[0].served += 1
         s.total[0].in_system -= 1
-        free_blocks(s, pool, here, q)
+        free_blocks(s, pool, instance, q)
         schedule_next_turn(s, q, t)
         return
-    q.source, q.left, q.left_paged = here.number, q.blocks, spilled_blocks(pool, q)
+    q.source, q.left, q.left_paged = instance.number, q.blocks, spilled_blocks(pool, q)
     q.blocks = q.spilled = q.room = q.entered = 0
     q.remote = True
     s.total[0].remote += 1
-    there, blocks = s.pools[1], transfer.blocks
-    block = (here.number - pool.first) * blocks // pool.instances
-    low, high = -(-block * there.instances // blocks), -(-(block + 1) * there.instances // blocks)
-    enqueue(s, r, route_request(s, there, transfer.nearest, low, high))
+    other_pool, blocks = s.pools[1], transfer.blocks
+    block = (instance.number - pool.first) * blocks // pool.instances
+    low, high = -(-block * other_pool.instances // blocks), -(-(block + 1) * other_pool.instances // blocks)
+    enqueue(s, r, route_request(s, other_pool, transfer.nearest, low, high))
 
 
 @called_part
-def _preempt(s, here, pool, lane):
+def _preempt(s, instance, pool, lane):
     """The last of a lane leaves, for the front of its rank in the queue; its cache goes to the host, or is lost."""
     lane.count -= 1
     r = s.running[lane.number, lane.count]
     q, total = s.requests[r], s.total[0]
-    here.held -= 1
+    instance.held -= 1
     q.preempted += 1
     total.preempted += 1
-    free_blocks(s, pool, here, q)
+    free_blocks(s, pool, instance, q)
     if pool.swap:
         q.parked = True
-        _move(s, here, pool, q)
+        _move(s, instance, pool, q)
     else:
         total.lost += _held(q)
         q.done, q.target, q.gone = 0, q.prompt + q.made, -np.inf
-    enqueue_first(s, here, r)
+    enqueue_first(s, instance, r)
 
 
 @inlined_function
-def _move(s, here, pool, q):
+def _move(s, instance, pool, q):
     """Count positions moved to or from the host."""
     s.step[0].moved += _held(q)
     s.step[0].cells += transferred_positions(s, pool, _held(q))
-    count_host_transfer(s, here, transferred_positions(s, pool, _held(q)))
+    count_host_transfer(s, instance, transferred_positions(s, pool, _held(q)))
     s.step[0].moves += _held(q) > 0
 
 

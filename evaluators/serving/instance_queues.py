@@ -13,66 +13,66 @@ from dse.evaluators.serving.simulator_state import BATCH, MEMORY
 
 
 @inlined_function
-def update_busy_time(here, t):
+def update_busy_time(instance, t):
     """Update the time sums of an instance, before its blocks change and before it forms an iteration."""
-    here.area += (t - here.since) * (here.used + here.paged)
-    if here.why == BATCH:
-        here.by_batch += t - here.since
-    elif here.why == MEMORY:
-        here.by_memory += t - here.since
-    here.since = t
-    here.due = True
+    instance.area += (t - instance.since) * (instance.used + instance.paged)
+    if instance.why == BATCH:
+        instance.by_batch += t - instance.since
+    elif instance.why == MEMORY:
+        instance.by_memory += t - instance.since
+    instance.since = t
+    instance.due = True
 
 
 @called_part
 def enqueue(s, r, i):
     """Append a request to its rank in the queue of an instance."""
-    here, q = s.instances[i], s.requests[r]
+    instance, q = s.instances[i], s.requests[r]
     q.instance = i
-    here.due = True
-    _behind(s, here, r, _last(s, here, q.rank))
+    instance.due = True
+    _behind(s, instance, r, _last(s, instance, q.rank))
     s.lasts[i, q.rank] = r
 
 
 @called_part
-def enqueue_first(s, here, r):
+def enqueue_first(s, instance, r):
     """Insert a preempted request as the first of its rank in the queue."""
     rank = s.requests[r].rank
-    _behind(s, here, r, _last(s, here, rank - 1))
-    if s.lasts[here.number, rank] < 0:
-        s.lasts[here.number, rank] = r
+    _behind(s, instance, r, _last(s, instance, rank - 1))
+    if s.lasts[instance.number, rank] < 0:
+        s.lasts[instance.number, rank] = r
 
 
 @inlined_function
-def _last(s, here, rank):
+def _last(s, instance, rank):
     """The last in the queue of those up to a rank; -1 for none."""
-    while rank >= 0 and s.lasts[here.number, rank] < 0:
+    while rank >= 0 and s.lasts[instance.number, rank] < 0:
         rank -= 1
-    return s.lasts[here.number, rank] if rank >= 0 else -1
+    return s.lasts[instance.number, rank] if rank >= 0 else -1
 
 
 @inlined_function
-def _behind(s, here, r, before):
+def _behind(s, instance, r, before):
     """A request stands in the queue behind another, or first of all."""
     if before < 0:
-        s.requests[r].follower = here.head
-        here.head = r
+        s.requests[r].follower = instance.head
+        instance.head = r
     else:
         s.requests[r].follower = s.requests[before].follower
         s.requests[before].follower = r
-    here.queued += 1
+    instance.queued += 1
     s.total[0].queued += 1
 
 
 @inlined_function
-def dequeue(s, here):
+def dequeue(s, instance):
     """Remove and return the first request of an instance's queue."""
-    r = here.head
-    here.head = s.requests[r].follower
+    r = instance.head
+    instance.head = s.requests[r].follower
     rank = s.requests[r].rank
-    if s.lasts[here.number, rank] == r:
-        s.lasts[here.number, rank] = -1
-    here.queued -= 1
+    if s.lasts[instance.number, rank] == r:
+        s.lasts[instance.number, rank] = -1
+    instance.queued -= 1
     s.total[0].queued -= 1
     return r
 
@@ -92,18 +92,18 @@ def route_request(s, pool, nearest, low, high):
 
 
 @inlined_function
-def arrivals_elsewhere(s, pool, here, transfer):
+def arrivals_elsewhere(s, pool, instance, transfer):
     """Lower bound on the next arrivals routed to other instances, while no request ends in this one."""
     if transfer.aware:
         return 0
     if not transfer.nearest:
-        return (here.number - pool.first - pool.turn) % pool.instances
+        return (instance.number - pool.first - pool.turn) % pool.instances
     # each of the others takes one after another until it holds as many; what ends there lets it take more
-    found, mine = 0, here.held + here.queued
+    arrivals, mine = 0, instance.held + instance.queued
     for i in range(pool.first, pool.first + pool.instances):
-        if i != here.number:
-            found += max(0, mine + (i < here.number) - s.instances[i].held - s.instances[i].queued)
-    return found
+        if i != instance.number:
+            arrivals += max(0, mine + (i < instance.number) - s.instances[i].held - s.instances[i].queued)
+    return arrivals
 
 
 @called_part
@@ -118,8 +118,8 @@ def route_arrival(s, q, transfer):
         return route_request(s, pool, transfer.nearest, 0, pool.instances)
     best, longest, least, most = 0, -1, 1 << 60, 0
     for i in range(pool.instances):
-        here = s.instances[i]
-        load, match = here.held + here.queued, cached_positions(s, here, pool, q)
+        instance = s.instances[i]
+        load, match = instance.held + instance.queued, cached_positions(s, instance, pool, q)
         least, most = min(least, load), max(most, load)
         if match > longest:
             best, longest = i, match
@@ -129,16 +129,16 @@ def route_arrival(s, q, transfer):
 
 
 @inlined_function
-def start_transfers(s, here, transfer, t):
+def start_transfers(s, instance, transfer, t):
     """Start waiting KV transfers to an instance, as long as the instance has room."""
-    pool = s.pools[here.pool]
-    while here.head >= 0 and s.requests[here.head].remote and here.held < pool.batch:
-        q = s.requests[here.head]
-        if not allocate(s, pool, here, q, q.prompt + q.made):
+    pool = s.pools[instance.pool]
+    while instance.head >= 0 and s.requests[instance.head].remote and instance.held < pool.batch:
+        q = s.requests[instance.head]
+        if not allocate(s, pool, instance, q, q.prompt + q.made):
             return
-        r = dequeue(s, here)
+        r = dequeue(s, instance)
         s.total[0].remote -= 1
-        here.held += 1
+        instance.held += 1
         channel = _first_free(s.channels)
         gone = max(t, s.channels[channel]) + q.sending
         if transfer.layers > 0 and q.last == t:  # there was room for what has been computed
@@ -191,24 +191,24 @@ def receive_cache(s, t):
     q = s.requests[r]
     s.transit[0] = q.follower
     q.remote = False
-    source, here = s.instances[q.source], s.instances[q.instance]
+    source, instance = s.instances[q.source], s.instances[q.instance]
     update_busy_time(source, t)
     source.used -= q.left
     source.paged -= q.left_paged
     source.buffers -= 1
     if s.pools[source.pool].pooled:
         release_prefix(s, source, s.pools[source.pool], q)
-    best = here.first_lane
-    for other in range(best + 1, best + here.stages):
+    best = instance.first_lane
+    for other in range(best + 1, best + instance.stages):
         if s.lanes[other].count < s.lanes[best].count:
             best = other
-    here.held -= 1
-    here.due = True
-    join_lane(s, here, s.lanes[best], r)
+    instance.held -= 1
+    instance.due = True
+    join_lane(s, instance, s.lanes[best], r)
 
 
 @called_part
-def join_lane(s, here, lane, r):
+def join_lane(s, instance, lane, r):
     """Append a request to its rank in a lane."""
     running, place = s.running[lane.number], lane.count
     while place > 0 and s.requests[running[place - 1]].rank > s.requests[r].rank:
@@ -216,5 +216,5 @@ def join_lane(s, here, lane, r):
         place -= 1
     running[place] = r
     lane.count += 1
-    here.held += 1
-    here.most = max(here.most, here.held)
+    instance.held += 1
+    instance.most = max(instance.most, instance.held)

@@ -130,15 +130,15 @@ def table_from_values(values: Array, axes: Sequence[Array], *, least: float = np
     Raises:
         DesignError: a composition below it.
     """
-    found, _ = tables_from_values(np.asarray(values, float)[..., None], axes, least=least)
-    return found
+    table, _ = tables_from_values(np.asarray(values, float)[..., None], axes, least=least)
+    return table
 
 
 def tables_from_values(
     values: Array, axes: Sequence[Array], *, least: float = np.finfo(float).tiny
 ) -> tuple[IterationTime, Array]:
     """Tables of several iteration times with equal axes, the last dimension: first table, and all arrays."""
-    sizes = np.array([len(some) for some in axes])
+    sizes = np.array([len(axis) for axis in axes])
     if len(axes[-1]) > 1 and axes[-1][0] != 0:
         raise DesignError(
             f"iteration-time table: the values of {AXES[-1]} must begin with 0, got {np.asarray(axes[-1]).tolist()}"
@@ -156,11 +156,11 @@ def tables_from_values(
         table = tables[int(np.argmax(wrong.any(axis=1)))]
         bad = int(np.argmax(~np.isfinite(table) | ((table < least) & ~idle)))
         place = np.unravel_index(bad, sizes)
-        where = ", ".join(f"{name} {some[at]:g}" for name, some, at in zip(AXES, axes, place, strict=True))
+        where = ", ".join(f"{name} {axis[at]:g}" for name, axis, at in zip(AXES, axes, place, strict=True))
         raise DesignError(f"iteration-time table: {table[bad]!r} s for {where}; every iteration must take time")
     grid = np.zeros((len(AXES), sizes.max()))
-    for row, some in zip(grid, axes, strict=True):
-        row[: len(some)] = some
+    for row, axis in zip(grid, axes, strict=True):
+        row[: len(axis)] = axis
     return _price(np.zeros(6), grid, sizes, tables[0]), tables
 
 
@@ -181,8 +181,8 @@ def dealt_request_counts(copies: float, most: float, turns: int = MAX_DEALS) -> 
     >>> dealt_request_counts(8, 20), dealt_request_counts(1, 20)
     ([8.0, 9.0, 16.0, 17.0], [])
     """
-    found = [turn * copies + more for turn in range(1, turns + 1) for more in (0.0, 1.0)] if copies > 1 else []
-    return [number for number in found if number <= most]
+    additions = [turn * copies + more for turn in range(1, turns + 1) for more in (0.0, 1.0)] if copies > 1 else []
+    return [number for number in additions if number <= most]
 
 
 def prefix_axis(
@@ -270,8 +270,8 @@ def table_error(
     Compositions without prompts and without decodes are drawn too, and impossible ones are left out: a prompt's
     tokens attend to at least half of themselves.
     """
-    (found,) = table_errors([(price, axes)], pricing, compositions=compositions, seed=seed)
-    return found
+    (error,) = table_errors([(price, axes)], pricing, compositions=compositions, seed=seed)
+    return error
 
 
 def table_errors(
@@ -286,11 +286,13 @@ def table_errors(
 
     every = [_drawn(axes, compositions, seed) for _, axes in tables]
     true = np.asarray(pricing(*map(np.concatenate, zip(*every, strict=True))), float).reshape(len(tables), -1)
-    found = list[TableError]()
+    errors = list[TableError]()
     for (price, _), drawn, wanted in zip(tables, every, true, strict=True):
-        off = np.abs(np.array([table_at_composition(price, *one) for one in zip(*drawn, strict=True)]) / wanted - 1)
-        found.append(TableError(float(off.mean()), float(off.max()), compositions))
-    return found
+        off = np.abs(
+            np.array([table_at_composition(price, *composition) for composition in zip(*drawn, strict=True)]) / wanted - 1
+        )
+        errors.append(TableError(float(off.mean()), float(off.max()), compositions))
+    return errors
 
 
 def _drawn(axes: Sequence[Array], compositions: int, seed: int) -> list[Array]:

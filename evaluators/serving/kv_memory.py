@@ -97,12 +97,12 @@ def value_of_row(values: Any, row: int) -> float:
 
 def fullest_request(rooms: Sequence[RequestMemory], positions: int) -> RequestMemory:
     """The request memory with most bytes at a number of positions, design by design."""
-    found = rooms[0]
+    request = rooms[0]
     for other in rooms[1:]:
-        more = other.of(positions) > found.of(positions)
-        windows = tuple((most, where(more, b, a)) for (most, a), (_, b) in zip(found.windows, other.windows, strict=True))
-        found = RequestMemory(where(more, other.growing, found.growing), where(more, other.fixed, found.fixed), windows)
-    return found
+        more = other.of(positions) > request.of(positions)
+        windows = tuple((most, where(more, b, a)) for (most, a), (_, b) in zip(request.windows, other.windows, strict=True))
+        request = RequestMemory(where(more, other.growing, request.growing), where(more, other.fixed, request.fixed), windows)
+    return request
 
 
 def request_memory(model: Model, held: Callable[[Any, float], Any]) -> RequestMemory:
@@ -159,7 +159,7 @@ class KvMemory:
 
     def __post_init__(self) -> None:
         counts = (self.blocks, self.pages, self.buffers, self.buffer, self.host, self.each, self.fixed)
-        none = min((*counts, *(min(of) for of in self.windows))) < 0
+        none = min((*counts, *(min(window) for window in self.windows))) < 0
         if not (self.blocks or self.pages or self.buffers) or self.block < 1 or none or (self.pages and self.buffers):
             raise DesignError(
                 f"KV memory: {self.blocks} blocks of {self.block} tokens, {self.pages} in HBM, {self.buffers} buffers of "
@@ -175,7 +175,9 @@ class KvMemory:
         20
         """
         steps = -(-positions // self.block)
-        return self.fixed + self.each * steps + sum(of * min(steps, -(-most // self.block)) for most, of in self.windows)
+        return (
+            self.fixed + self.each * steps + sum(window * min(steps, -(-most // self.block)) for most, window in self.windows)
+        )
 
     @property
     def longest(self) -> int:
@@ -217,11 +219,11 @@ def paged_memory(
     >>> paged_memory(1e9, RequestMemory(1e3, fixed=1e6)).fixed, paged_memory(1e9, RequestMemory(0.0, fixed=1e6)).blocks
     (63, 1000)
     """
-    size, one = _sized(room, block)
-    blocks = max(int(capacity // size), one.needed(longest) if longest else 0)
+    size, memory = _sized(room, block)
+    blocks = max(int(capacity // size), memory.needed(longest) if longest else 0)
     if blocks < 1:
         raise DesignError(f"KV memory: {capacity:.4g} B do not fit one block of {block} tokens, which needs {size:.4g} B")
-    return replace(one, blocks=blocks, spare=spare, host=size / block / host_bandwidth if host_bandwidth else 0.0)
+    return replace(memory, blocks=blocks, spare=spare, host=size / block / host_bandwidth if host_bandwidth else 0.0)
 
 
 def host_blocks(capacity: float, room: RequestMemory, *, block: int = 16) -> int:
@@ -251,14 +253,14 @@ def two_level_memory(sram: float, hbm: float, room: RequestMemory, *, longest: i
     >>> two_level_memory(1e6, 1e8, RequestMemory(1e3), longest=4096)
     KvMemory(blocks=62, block=16, spare=0.0, pages=0, buffers=24, buffer=4096, host=0.0, each=1, fixed=0, windows=())
     """
-    size, one = _sized(room, block)
+    size, memory = _sized(room, block)
     buffer = room.of(longest)
     buffers = int(hbm // buffer)
     if buffers < 1:
         raise DesignError(
             f"KV memory: {hbm:.4g} B of HBM do not fit one buffer of {longest} tokens, which needs {buffer:.4g} B"
         )
-    return KvMemory(int(sram // size), block, 0.0, 0, buffers, longest, 0.0, one.each, one.fixed, one.windows)
+    return KvMemory(int(sram // size), block, 0.0, 0, buffers, longest, 0.0, memory.each, memory.fixed, memory.windows)
 
 
 def two_level_paged_memory(sram: float, hbm: float, room: RequestMemory, *, longest: int, block: int = 16) -> KvMemory:
@@ -274,10 +276,10 @@ def two_level_paged_memory(sram: float, hbm: float, room: RequestMemory, *, long
     >>> some.blocks, some.pages, some.longest
     (62, 6250, 100992)
     """
-    size, one = _sized(room, block)
+    size, memory = _sized(room, block)
     blocks = int(sram // size)
-    pages = max(int(hbm // size), one.needed(longest) - blocks, int(blocks == 0))
-    return KvMemory(blocks, block, one.spare, pages, 0, 0, 0.0, one.each, one.fixed, one.windows)
+    pages = max(int(hbm // size), memory.needed(longest) - blocks, int(blocks == 0))
+    return KvMemory(blocks, block, memory.spare, pages, 0, 0, 0.0, memory.each, memory.fixed, memory.windows)
 
 
 @memoize
@@ -289,7 +291,7 @@ def _sized(room: RequestMemory, block: int) -> tuple[float, KvMemory]:
         steps = [ceil(block * nbytes) for nbytes in (room.growing, *(nbytes for _, nbytes in room.windows))]
         size = float(gcd(*steps))
         each, *blocks = (int(nbytes // size) for nbytes in steps)
-        windows = tuple((most, of) for (most, _), of in zip(room.windows, blocks, strict=True))
+        windows = tuple((most, block) for (most, _), block in zip(room.windows, blocks, strict=True))
     elif not room.growing:
         size, each = room.fixed or 1.0, 0
     return size, KvMemory(1, block, each=each, fixed=ceil(room.fixed / size), windows=windows)

@@ -63,36 +63,38 @@ class ReplayPool(NamedTuple):
 
 
 @inlined_function
-def replay_pool(of, stages):
+def replay_pool(pool, stages):
     """Pool record for the replay; `stages` is separate so that single-stage code compiles apart."""
-    batch, sizes = max(1, int(of.batch * stages)), (int(of.tokens), int(of.unit), int(of.chunk))
-    return ReplayPool(int(of.instances), stages, of.share, batch, of.mixed, of.chunked, *sizes, of.prefills, of.decodes)
+    batch, sizes = max(1, int(pool.batch * stages)), (int(pool.tokens), int(pool.unit), int(pool.chunk))
+    return ReplayPool(
+        int(pool.instances), stages, pool.share, batch, pool.mixed, pool.chunked, *sizes, pool.prefills, pool.decodes
+    )
 
 
 @inlined_function
-def append_request(here, behind, r):
+def append_request(queue, behind, r):
     """Append a request to the queue of an instance; `behind` links each request to the next."""
     behind[r] = -1
-    if here.head < 0:
-        here.head = r
+    if queue.head < 0:
+        queue.head = r
     else:
-        behind[here.tail] = r
-    here.tail = r
-    here.queued += 1
+        behind[queue.tail] = r
+    queue.tail = r
+    queue.queued += 1
 
 
 @inlined_function
-def decode_pass_seconds(price, of, steady, spilled, room, decodes):
+def decode_pass_seconds(price, pool, steady, spilled, room, decodes):
     """Time of a decode-only iteration, computed once per number of decodes. [s]"""
     if room.paces[decodes] < 0:
-        room.paces[decodes] = _decoded(price, of, steady, decodes, spilled)
+        room.paces[decodes] = _decoded(price, pool, steady, decodes, spilled)
     return room.paces[decodes]
 
 
 @compiled_without_gil
-def _decoded(price, of, steady, decodes, spilled):
+def _decoded(price, pool, steady, decodes, spilled):
     """Time of a decode-only iteration; a separate function, since it is large and seldom called."""
-    return decode_iteration_seconds(price, of, steady, float(decodes), spilled)
+    return decode_iteration_seconds(price, pool, steady, float(decodes), spilled)
 
 
 @inlined_function
@@ -108,35 +110,35 @@ def prefill_pass_seconds(price, steady, spilled, room, tokens, pairs, past, besi
 
 
 @inlined_function
-def lane_round_seconds(of, here, lane):
+def lane_round_seconds(pool, instance, lane):
     """Time from one iteration of a lane to its next, without prompts. [s]"""
-    return here.around if of.stages > 1 else lane.pace
+    return instance.around if pool.stages > 1 else lane.pace
 
 
 @inlined_function
-def set_lane_period(price, of, steady, spilled, room, i, number, before):
+def set_lane_period(price, pool, steady, spilled, room, i, number, before):
     """Set the period of a lane after its number of decodes has changed.
 
     Lanes go through the stages one behind the other, and none overtakes: from one pass to the next all take as long as the
     slowest of them through all stages, or as all of them in the slowest stage.
     """
-    here, lane = room.instances[i], room.lanes[number]
-    now = decode_pass_seconds(price, of, steady, spilled, room, lane.decodes) if lane.decodes > 0 else 0.0
-    here.decoding += (lane.decodes > 0) - (before > 0)
-    if of.stages == 1:
+    instance, lane = room.instances[i], room.lanes[number]
+    now = decode_pass_seconds(price, pool, steady, spilled, room, lane.decodes) if lane.decodes > 0 else 0.0
+    instance.decoding += (lane.decodes > 0) - (before > 0)
+    if pool.stages == 1:
         lane.pace = now
         return
-    here.paces = here.paces + now - lane.pace if here.decoding > 0 else 0.0
-    slowest = max(now, here.slowest)
-    if now < lane.pace and lane.pace >= here.slowest:
+    instance.paces = instance.paces + now - lane.pace if instance.decoding > 0 else 0.0
+    slowest = max(now, instance.slowest)
+    if now < lane.pace and lane.pace >= instance.slowest:
         slowest = now
-        for other in range(i * of.stages, (i + 1) * of.stages):
+        for other in range(i * pool.stages, (i + 1) * pool.stages):
             if other != number:
                 slowest = max(slowest, room.lanes[other].pace)
-    lane.pace, here.slowest, slower = now, slowest, here.around
-    here.around = max(slowest, of.share * here.paces)
-    if here.around < slower:
-        here.leaves = -math.inf
+    lane.pace, instance.slowest, slower = now, slowest, instance.around
+    instance.around = max(slowest, pool.share * instance.paces)
+    if instance.around < slower:
+        instance.leaves = -math.inf
 
 
 @inlined_function
@@ -163,7 +165,7 @@ def heap_push(heap, place, token, r):
 @called_part
 def heap_pop(heap, left):
     """Remove and return the first of a heap, leaving `count` entries."""
-    found, place = heap[0].request, 0
+    first_entry, place = heap[0].request, 0
     token, request = heap[left].token, heap[left].request
     while True:
         below = 2 * place + 1
@@ -176,31 +178,31 @@ def heap_pop(heap, left):
         heap[place].token, heap[place].request = heap[below].token, heap[below].request
         place = below
     heap[place].token, heap[place].request = token, request
-    return found
+    return first_entry
 
 
 @inlined_function
-def start_decoding(of, load, room, number, r):
+def start_decoding(pool, load, room, number, r):
     """Start decoding a request that has its first token."""
     lane, heap = room.lanes[number], room.leaving[number]
     place, token = lane.decodes, lane.tokens + load.further[r]
     lane.decodes += 1
-    if not (of.mixed and of.prefills):
+    if not (pool.mixed and pool.prefills):
         room.since[number, lane.fresh] = room.first[r]
         lane.fresh += 1
     heap_push(heap, place, token, r)
 
 
 @inlined_function
-def finish_requests(price, of, steady, spilled, room, i, number):
+def finish_requests(price, pool, steady, spilled, room, i, number):
     """Finish the requests that have all tokens when a lane ends an iteration."""
-    here, lane, heap, before = room.instances[i], room.lanes[number], room.leaving[number], room.lanes[number].decodes
+    instance, lane, heap, before = room.instances[i], room.lanes[number], room.leaving[number], room.lanes[number].decodes
     while lane.decodes > 0 and heap[0].token <= lane.tokens:
         lane.decodes -= 1
         room.last[heap_pop(heap, lane.decodes)] = lane.end
-        here.held -= 1
+        instance.held -= 1
     if lane.decodes < before:
-        set_lane_period(price, of, steady, spilled, room, i, number, before)
+        set_lane_period(price, pool, steady, spilled, room, i, number, before)
 
 
 @inlined_function
@@ -225,52 +227,56 @@ def count_passes(room, number, many, each):
 
 
 @inlined_function
-def free_passes(of, room, i, lane, each):
+def free_passes(pool, room, i, lane, each):
     """Iterations of a lane until one is delayed by another lane's prompts under way."""
-    here = room.instances[i]
-    if of.stages == 1 or here.flying == 0:
+    instance = room.instances[i]
+    if pool.stages == 1 or instance.flying == 0:
         return PLENTY
     if lane.stands:
         return 0
-    start = room.lanes[room.ring[i * of.stages + here.oldest]].start
+    start = room.lanes[room.ring[i * pool.stages + instance.oldest]].start
     return max(0, math.ceil((start - lane.end) / each - NEAR))
 
 
 @inlined_function
-def catch_up_lane(price, of, steady, spilled, room, i, number, t):
+def catch_up_lane(price, pool, steady, spilled, room, i, number, t):
     """Advance a lane to the last departure by an instant, while no prompts delay it."""
     lane, heap = room.lanes[number], room.leaving[number]
     while lane.decodes > 0 and lane.end <= t:
-        each, few = lane_round_seconds(of, room.instances[i], lane), heap[0].token - lane.tokens
-        if lane.end + few * each > t or few > free_passes(of, room, i, lane, each):
+        each, few = lane_round_seconds(pool, room.instances[i], lane), heap[0].token - lane.tokens
+        if lane.end + few * each > t or few > free_passes(pool, room, i, lane, each):
             return
         if few > 0:
             count_passes(room, number, few, each)
-        finish_requests(price, of, steady, spilled, room, i, number)
+        finish_requests(price, pool, steady, spilled, room, i, number)
 
 
 @inlined_function
-def next_departure(of, here, lane, heap):
+def next_departure(pool, instance, lane, heap):
     """Time before which no request leaves a lane: half an iteration before the first departure. [s]
 
     The margin exceeds rounding errors.
     """
-    return lane.end + (heap[0].token - lane.tokens - 0.5) * lane_round_seconds(of, here, lane) if lane.decodes > 0 else math.inf
+    return (
+        lane.end + (heap[0].token - lane.tokens - 0.5) * lane_round_seconds(pool, instance, lane)
+        if lane.decodes > 0
+        else math.inf
+    )
 
 
 @inlined_function
-def delay_lanes(price, of, steady, spilled, room, i, number, t):
+def delay_lanes(price, pool, steady, spilled, room, i, number, t):
     """Delay lanes whose decode iteration runs behind the prompts of a lane that end; they end in turn."""
-    here, stages, start, gone = room.instances[i], of.stages, room.lanes[number].start, room.lanes[number].gone
-    other, newer = number, room.lanes[room.ring[i * stages + here.oldest]].start if here.flying > 0 else math.inf
+    instance, stages, start, gone = room.instances[i], pool.stages, room.lanes[number].start, room.lanes[number].gone
+    other, newer = number, room.lanes[room.ring[i * stages + instance.oldest]].start if instance.flying > 0 else math.inf
     for rank in range(1, stages):
         other += 1 if other < (i + 1) * stages - 1 else 1 - stages
         lane = room.lanes[other]
         if lane.decodes == 0 or lane.end >= t or (lane.stands and newer <= gone):  # which is behind the next ones then
             continue
-        if here.leaves <= start:
-            catch_up_lane(price, of, steady, spilled, room, i, other, start)
-        each, later = lane_round_seconds(of, here, lane), rank * of.share * lane.pace
+        if instance.leaves <= start:
+            catch_up_lane(price, pool, steady, spilled, room, i, other, start)
+        each, later = lane_round_seconds(pool, instance, lane), rank * pool.share * lane.pace
         many = 0 if lane.stands else max(0, math.ceil((start - lane.end) / each - NEAR))
         enters = max(lane.end + many * each, gone + later)
         if (not lane.stands and enters >= t) or lane.decodes == 0:
@@ -281,28 +287,28 @@ def delay_lanes(price, of, steady, spilled, room, i, number, t):
         if lane.stands:
             continue  # it is behind those
         count_passes(room, other, 1, max(each, t + later - lane.end))
-        finish_requests(price, of, steady, spilled, room, i, other)
+        finish_requests(price, pool, steady, spilled, room, i, other)
 
 
 @inlined_function
-def lane_ready_time(of, room, i, number, t):
+def lane_ready_time(pool, room, i, number, t):
     """Time at which a decoding lane can take prompts, and its decode iterations ended by then. [s]
 
     Behind other lanes' prompts it waits before the first stage until these have left that stage, and the count is
     not given.
     """
-    here, lane, stages = room.instances[i], room.lanes[number], of.stages
-    each = lane_round_seconds(of, here, lane)
-    many, most = max(0, math.ceil((t - lane.end) / each - NEAR)), free_passes(of, room, i, lane, each)
+    instance, lane, stages = room.instances[i], room.lanes[number], pool.stages
+    each = lane_round_seconds(pool, instance, lane)
+    many, most = max(0, math.ceil((t - lane.end) / each - NEAR)), free_passes(pool, room, i, lane, each)
     if many <= most:
         return lane.end + many * each, many
     enters = end = lane.end + most * each
-    for place in range(here.flying):
-        other = room.ring[i * stages + ring_place(here.oldest, place, stages)]
+    for place in range(instance.flying):
+        other = room.ring[i * stages + ring_place(instance.oldest, place, stages)]
         newer = room.lanes[other]
         if newer.start > enters and place > 0:
             break
-        later = (number - other + (stages if other > number else 0)) * of.share * lane.pace
+        later = (number - other + (stages if other > number else 0)) * pool.share * lane.pace
         enters, end = max(enters, newer.gone + later), newer.end + later
     return (t, most) if t <= enters else (end, 0)
 
@@ -315,20 +321,20 @@ def ring_place(place, count, stages):
 
 
 @inlined_function
-def next_departure_of_instance(of, room, i, found):
-    """Time of an instance's next departure, while no prompts are in the way; at most `found`. [s]"""
-    here, stages = room.instances[i], of.stages
-    if here.leaves >= found:
-        return found
+def next_departure_of_instance(pool, room, i, next_departure):
+    """Time of an instance's next departure, while no prompts are in the way; at most `next_departure`. [s]"""
+    instance, stages = room.instances[i], pool.stages
+    if instance.leaves >= next_departure:
+        return next_departure
     for number in range(i * stages, (i + 1) * stages):
         lane = room.lanes[number]
         if lane.decodes == 0:
             continue
-        each, few = lane_round_seconds(of, here, lane), room.leaving[number][0].token - lane.tokens
+        each, few = lane_round_seconds(pool, instance, lane), room.leaving[number][0].token - lane.tokens
         ends = lane.end + few * each
-        if ends < found and few <= free_passes(of, room, i, lane, each):
-            found = ends
-    return found
+        if ends < next_departure and few <= free_passes(pool, room, i, lane, each):
+            next_departure = ends
+    return next_departure
 
 
 @compiled_without_gil

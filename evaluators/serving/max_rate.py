@@ -119,8 +119,8 @@ class MaxRate:
 
 def longest_allowed_time(load: ServingLoad, bounds: SloBounds) -> float:
     """Time that a request of mean length may take under the loosest SLOs. [s]"""
-    ttft = max((of.ttft for of in bounds.each if of.ttft < math.inf), default=0.0)
-    tpot = max((of.tpot for of in bounds.each if of.tpot < math.inf), default=0.0)
+    ttft = max((bound.ttft for bound in bounds.each if bound.ttft < math.inf), default=0.0)
+    tpot = max((bound.tpot for bound in bounds.each if bound.tpot < math.inf), default=0.0)
     return ttft + float(load.requests.output.mean()) * tpot
 
 
@@ -146,7 +146,7 @@ def relaxation(bounds: SloBounds, rate: float) -> float:
     >>> relaxation(SloBounds(ttft=1.0, share=0.9), 100.0) > 15_000
     True
     """
-    waits = max((of.ttft for of in bounds.each if of.ttft < math.inf), default=0.0)
+    waits = max((bound.ttft for bound in bounds.each if bound.ttft < math.inf), default=0.0)
     return 8 * (rate * waits / math.log(1 - min(bounds.share, 0.999))) ** 2
 
 
@@ -252,8 +252,8 @@ class RateSearch:
 
     def play(self, rate: float, count: int, number: int, stop: StopBounds = NO_STOP) -> ServingRun:
         """Simulate one stream at a rate."""
-        asked = self.requests(rate, count, number)
-        return self.at(asked).serve(asked, stop=stop)
+        requests = self.requests(rate, count, number)
+        return self.at(requests).serve(requests, stop=stop)
 
     def shares(self, rate: float, count: int, number: int) -> tuple[float, float]:
         """Attainment of the first half of a stream (middle half for users), and of the whole stream.
@@ -271,7 +271,7 @@ class RateSearch:
             half, whole = (0.0, 0.0) if over else (self.bounds.attainment(served, part), self.bounds.attainment(served))
             self.attained[key] = half, whole
             if whole >= self.bounds.share:
-                self.whole = {of: run for of, run in self.whole.items() if of[:2] == key[:2]} | {key: served}
+                self.whole = {run_key: run for run_key, run in self.whole.items() if run_key[:2] == key[:2]} | {key: served}
             if not over and number == self.numbers[0]:
                 self.keep(rate, served)
             if min(half, whole) < self.bounds.share:
@@ -284,14 +284,14 @@ class RateSearch:
         -1 as soon as no attainment of the remaining streams could reach the share. Streams with the lowest
         attainment so far go first.
         """
-        found, left = list[tuple[float, ...]](), len(self.numbers)
+        shares, left = list[tuple[float, ...]](), len(self.numbers)
         for number in sorted(self.numbers, key=lambda number: self.last.get(number, 1.0)):
-            found.append(self.shares(rate, count, number)[0 if lasting else 1 :])
-            self.last[number], left = min(found[-1]), left - 1
-            most = min(at_best(list(of), left) for of in zip(*found, strict=True))
-            if min(found[-1]) < self.hopeless or most < self.bounds.share:
+            shares.append(self.shares(rate, count, number)[0 if lasting else 1 :])
+            self.last[number], left = min(shares[-1]), left - 1
+            most = min(at_best(list(rate_key), left) for rate_key in zip(*shares, strict=True))
+            if min(shares[-1]) < self.hopeless or most < self.bounds.share:
                 return -1.0
-        return min(lower_bound(list(of)) for of in zip(*found, strict=True))
+        return min(lower_bound(list(rate_key)) for rate_key in zip(*shares, strict=True))
 
     def saturated(self, count: int) -> float:
         """Rate at which some requests always wait; infinite for a closed population. [1/s]"""
@@ -299,8 +299,8 @@ class RateSearch:
             return math.inf
         count = min(count, MOST_PLAYED)
         if count not in self.busy:
-            several = [self.requests(1.0, some, 0) for some in {count, max(count, USUAL)}]  # a burst is served faster
-            self.busy[count] = min(saturated_rate(self.at(asked), asked) for asked in several)
+            several = [self.requests(1.0, count, 0) for count in {count, max(count, USUAL)}]  # a burst is served faster
+            self.busy[count] = min(saturated_rate(self.at(requests), requests) for requests in several)
         return self.busy[count]
 
     def value(self, place: int) -> float:
@@ -458,12 +458,12 @@ class RateSearch:
 
     def _range(self, place: int, length: int, lasting: bool) -> tuple[float, float]:
         """The largest rates that single streams keep, the least and the most of them."""
-        found = list[float]()
+        values = list[float]()
         for number in self.numbers:
             alone = RateSearch(self.at, self.load, self.bounds, (number,), attained=dict(self.attained), busy=self.busy)
             best = alone.climb(length, place, RANGED, RANGED, lasting=lasting)
-            found.append(0.0 if best is None else alone.value(best))
-        return min(found), max(found)
+            values.append(0.0 if best is None else alone.value(best))
+        return min(values), max(values)
 
 
 def lower_bound(shares: list[float]) -> float:
@@ -475,7 +475,7 @@ def lower_bound(shares: list[float]) -> float:
     mean, many = sum(shares) / len(shares), len(shares)
     if many == 1:
         return mean
-    variance = sum((one - mean) ** 2 for one in shares) / (many - 1)
+    variance = sum((share - mean) ** 2 for share in shares) / (many - 1)
     return mean - STUDENT * math.sqrt(variance / many)
 
 
@@ -531,5 +531,5 @@ def find_replayed_rate(
         scaled = load.at(rate)
         return at(scaled).serve(scaled, stop=stop)
 
-    found = find_max_rate(play, bounds, len(load.requests), guess, near)
-    return MaxRate(found.rate, found.served, found.binds, len(load.requests), load.seed, runs=len(found.tried))
+    max_rate = find_max_rate(play, bounds, len(load.requests), guess, near)
+    return MaxRate(max_rate.rate, max_rate.served, max_rate.binds, len(load.requests), load.seed, runs=len(max_rate.tried))

@@ -103,27 +103,27 @@ class RequestMix(NamedTuple):
 
 
 @compiled_part
-def prefill_residence(price, of, load, prompts, lane, period, decodes, share):
+def prefill_residence(price, pool, load, prompts, lane, period, decodes, share):
     """Mean time of a prompt from its first chunk to its first token, with decodes and other prompts. [s]"""
     mean, count = prompts.seconds, prompts.chunks
-    if not of.prefills:
+    if not pool.prefills:
         return 0.0
-    if of.mixed and decodes > 0:
+    if pool.mixed and decodes > 0:
         both = mean_chunk_seconds(price, prompts, decodes, load.context, share)
         mean += count * max(0.0, both - mean_chunk_seconds(price, prompts, 0.0, 0.0, share))
-    several = chunks_per_iteration(of, decodes)
-    if of.mixed and several > 1:
+    several = chunks_per_iteration(pool, decodes)
+    if pool.mixed and several > 1:
         mean += (
             count
             * min(lane * count * period, several - 1)
-            * chunk_extra_seconds(price, of, load, prompts, max(decodes, 1.0), share)
+            * chunk_extra_seconds(price, pool, load, prompts, max(decodes, 1.0), share)
         )
     return mean
 
 
 @compiled_part
-def decode_iteration_update(price, of, load, prompts, lane, period, full, found):
-    """Update of a decode iteration's time in the fixed point; results are left in `found`. [s]
+def decode_iteration_update(price, pool, load, prompts, lane, period, full, balance):
+    """Update of a decode iteration's time in the fixed point; results are left in `balance`. [s]
 
     Args:
         price, of, load: as in the module's docstring.
@@ -131,38 +131,38 @@ def decode_iteration_update(price, of, load, prompts, lane, period, full, found)
         lane: arrival rate of requests at a lane. [1/s]
         period: of iterations. [s]
         full: whether lanes are as full as can be, so that requests wait.
-        found: a record of `BALANCE`.
+        balance: a record of `BALANCE`.
     """
-    count, lanes = prompts.chunks, of.instances * of.stages
+    count, lanes = prompts.chunks, pool.instances * pool.stages
     busy = load.further * period
-    mean = min(lane * busy, of.batch)
-    share = spilled_share(of, min(of.batch, mean + 1))
-    prefill = prefill_residence(price, of, load, prompts, lane, period, mean, share)
-    held = of.batch if full else min(lane * (busy + prefill), of.batch)
+    mean = min(lane * busy, pool.batch)
+    share = spilled_share(pool, min(pool.batch, mean + 1))
+    prefill = prefill_residence(price, pool, load, prompts, lane, period, mean, share)
+    held = pool.batch if full else min(lane * (busy + prefill), pool.batch)
     decoding = busy / (busy + prefill) if prefill > 0 else 1.0
-    here = max(1.0, held * decoding) if full else min(1 + others_in_lane(held * lanes, lanes) * decoding, of.batch)
-    share = spilled_share(of, max(held, here))
-    own = min(lane * count * period, chunks_per_iteration(of, here)) if of.prefills else 0.0
-    crowd = max(1.0, of.share * min(of.stages, held * of.stages))
-    found.decodes, found.prefill, found.held = here, prefill, held
-    step = decode = crowd * decode_iteration_seconds(price, of, load, here, share)
+    decodes = max(1.0, held * decoding) if full else min(1 + others_in_lane(held * lanes, lanes) * decoding, pool.batch)
+    share = spilled_share(pool, max(held, decodes))
+    own = min(lane * count * period, chunks_per_iteration(pool, decodes)) if pool.prefills else 0.0
+    crowd = max(1.0, pool.share * min(pool.stages, held * pool.stages))
+    balance.decodes, balance.prefill, balance.held = decodes, prefill, held
+    step = decode = crowd * decode_iteration_seconds(price, pool, load, decodes, share)
     if own > 0:
-        chunk = chunk_extra_seconds(price, of, load, prompts, here, share)
-        if of.mixed:
+        chunk = chunk_extra_seconds(price, pool, load, prompts, decodes, share)
+        if pool.mixed:
             step = (
                 step + own * chunk
-                if of.stages == 1
-                else mean_pipeline_round(of, load, prompts, lane * count, step, chunk, here)
+                if pool.stages == 1
+                else mean_pipeline_round(pool, load, prompts, lane * count, step, chunk, decodes)
             )
         else:
             step += crowd * own * chunk
-            if of.stages > 1:  # passes of decodes, and its own of prompts; all lanes end theirs when the longest one ends
-                step = max(step, (1 + own) * slowest_lane_pass(of, load, prompts, own / (1 + own), decode))
+            if pool.stages > 1:  # passes of decodes, and its own of prompts; all lanes end theirs when the longest one ends
+                step = max(step, (1 + own) * slowest_lane_pass(pool, load, prompts, own / (1 + own), decode))
     return step
 
 
 @compiled_part
-def mean_pipeline_round(of, load, prompts, chunks, step, chunk, decodes):
+def mean_pipeline_round(pool, load, prompts, chunks, step, chunk, decodes):
     """Mean round of a pipeline whose lanes advance together: all take as long as the longest. [s]
 
     Chunks arrive at random while rounds have some, which are longer: a round has none for q(c u)^L of the time,
@@ -176,28 +176,28 @@ def mean_pipeline_round(of, load, prompts, chunks, step, chunk, decodes):
     and variance; or the longest chunk alone, if that is more.
 
     Args:
-        of: a record of `STATION`.
+        pool: a record of `STATION`.
         load, prompts: as in `decode_iteration_update`.
         chunks: arrival rate of chunks at a lane. [1/s]
         step: a round of decodes alone. [s]
         chunk: what a chunk adds to a lane's iteration. [s]
         decodes: decodes of a lane next to chunks.
     """
-    most, crowd = chunks_per_iteration(of, decodes), max(1.0, of.share * of.stages)
-    some, round_ = 1.0, max(step, step / crowd + chunk)
+    most, crowd = chunks_per_iteration(pool, decodes), max(1.0, pool.share * pool.stages)
+    chunk_share, round_ = 1.0, max(step, step / crowd + chunk)
     more = prompts.seconds / prompts.chunks - prompts.base
     for _ in range(MAX_ITERATIONS):
         own = min(chunks * round_, most)
-        some = 1 - no_chunk_probability(own, most) ** of.stages
-        if some <= 0:
+        chunk_share = 1 - no_chunk_probability(own, most) ** pool.stages
+        if chunk_share <= 0:
             return step
-        each = prompts.uneven * expected_maximum(own / prompts.uneven, of.stages, most)
+        each = prompts.uneven * expected_maximum(own / prompts.uneven, pool.stages, most)
         if more > 0:
-            longest = slowest_lane_pass(of, load, prompts, 1 - no_chunk_probability(own, most), prompts.base)
+            longest = slowest_lane_pass(pool, load, prompts, 1 - no_chunk_probability(own, most), prompts.base)
             each = max(each, (longest - prompts.base) / more)
-        each /= some
-        round_ = max(step / crowd + each * chunk, step + of.share * of.stages * own * chunk)
-    return 1 / (some / round_ + (1 - some) / step)
+        each /= chunk_share
+        round_ = max(step / crowd + each * chunk, step + pool.share * pool.stages * own * chunk)
+    return 1 / (chunk_share / round_ + (1 - chunk_share) / step)
 
 
 @compiled_without_gil
@@ -227,17 +227,17 @@ def expected_maximum(mean, lanes, most):
         return most
     if mean > MANY_REQUESTS:  # as of normal variables
         return min(mean + math.sqrt(2 * mean * math.log(lanes)), most)
-    found, number, term, below = 0.0, 0.0, no_chunk_probability(mean, most), 0.0
+    expectation, number, term, below = 0.0, 0.0, no_chunk_probability(mean, most), 0.0
     while number < most:
         below += term
         more = 1 - min(below, 1.0) ** lanes
         if not more >= NONE:  # not a number ends it too
             break
-        found += more
+        expectation += more
         term *= mean if most == math.inf else (most - number) * mean / (most - mean)
         number += 1
         term /= number
-    return found
+    return expectation
 
 
 @compiled_without_gil
@@ -262,12 +262,12 @@ def requests_met_ratio(instances, held):
     mean = instances * held
     # from the likeliest number on, so that no term is lost: the sums over all are divided by each other
     first = int(mean)
-    found, whole = 0.0, 0.0
+    ratio, whole = 0.0, 0.0
     for way in range(2):
         number, term = first, 1.0
         while number >= 0 and term > TINY:
             if way == 0 or number < first:
-                found += term * (number // instances)
+                ratio += term * (number // instances)
                 whole += term
             if way == 0:
                 number += 1
@@ -275,11 +275,11 @@ def requests_met_ratio(instances, held):
             else:
                 term *= number / mean
                 number -= 1
-    return found / whole / held
+    return ratio / whole / held
 
 
 @compiled_part
-def token_gap_quantile(price, of, load, prompts, rate, share, found):
+def token_gap_quantile(price, pool, load, prompts, rate, share, balance):
     """Token gap of a request that a share of all gaps does not exceed. [s]
 
     An iteration has as many chunks of prompts as come in a period (Poisson), and as many decodes as are in the lane; the
@@ -289,83 +289,83 @@ def token_gap_quantile(price, of, load, prompts, rate, share, found):
         price, of, load, prompts: as in the module's docstring.
         rate: of the pool's requests. [1/s]
         share: of the times. [1]
-        found: the balance of the pool.
+        balance: the balance of the pool.
     """
-    lanes = of.instances * of.stages
-    held = max(found.held, found.decodes)
-    most = min(of.batch, found.decodes + NINETY_NINE * math.sqrt(max(found.decodes - 1, 0.0)))
-    far, crowd = spilled_share(of, held), max(1.0, of.share * min(of.stages, found.held * of.stages))
-    step = crowd * decode_iteration_seconds(price, of, load, most, far)
-    if not of.prefills:
+    lanes = pool.instances * pool.stages
+    held = max(balance.held, balance.decodes)
+    most = min(pool.batch, balance.decodes + NINETY_NINE * math.sqrt(max(balance.decodes - 1, 0.0)))
+    far, crowd = spilled_share(pool, held), max(1.0, pool.share * min(pool.stages, balance.held * pool.stages))
+    step = crowd * decode_iteration_seconds(price, pool, load, most, far)
+    if not pool.prefills:
         return step
-    own = min(rate / lanes * prompts.chunks * found.period, chunks_per_iteration(of, found.decodes))
-    own *= requests_met_ratio(of.instances, rate / of.instances * load.further * found.period)
-    some = 1 - math.exp(-max(own, of.stages * own))
-    if some <= 1 - share:
+    own = min(rate / lanes * prompts.chunks * balance.period, chunks_per_iteration(pool, balance.decodes))
+    own *= requests_met_ratio(pool.instances, rate / pool.instances * load.further * balance.period)
+    chunk_share = 1 - math.exp(-max(own, pool.stages * own))
+    if chunk_share <= 1 - share:
         return step
     count, chance, term = 1.0, math.exp(-own) * (1 + own), math.exp(-own) * own
     if own > MANY_REQUESTS:  # as of a normal variable
-        count = min(own + NINETY_NINE * math.sqrt(own), chunks_per_iteration(of, found.decodes))
+        count = min(own + NINETY_NINE * math.sqrt(own), chunks_per_iteration(pool, balance.decodes))
     else:
-        while chance < share and count < chunks_per_iteration(of, found.decodes):
+        while chance < share and count < chunks_per_iteration(pool, balance.decodes):
             count += 1
             term *= own / count
             chance += term
     kind, below = 0, load.weights[0]
-    while below < 1 - (1 - share) / some and kind < len(load.prompts) - 1:
+    while below < 1 - (1 - share) / chunk_share and kind < len(load.prompts) - 1:
         kind += 1
         below += load.weights[kind]
-    longest = min(load.prompts[kind], longest_chunk(of, found.decodes))
+    longest = min(load.prompts[kind], longest_chunk(pool, balance.decodes))
     longest = max(longest, prompts.tokens)
     pairs = longest * prompts.past + longest * (longest + 1) / 2
     base, uneven, each = prompts.base, prompts.uneven, prompts.each
     full, ends = prompts.full, prompts.ends
     long = PrefillSummary(prompts.seconds, prompts.chunks, longest, prompts.past, pairs, base, uneven, each, full, ends)
-    step += chunk_extra_seconds(price, of, load, long, most, far)
-    return step + (count - 1) * chunk_extra_seconds(price, of, load, prompts, most, far)
+    step += chunk_extra_seconds(price, pool, load, long, most, far)
+    return step + (count - 1) * chunk_extra_seconds(price, pool, load, prompts, most, far)
 
 
 @compiled_part
-def saturated_lane_rate(price, of, load, prompts, period):
+def saturated_lane_rate(price, pool, load, prompts, period):
     """Rate of a lane that is always full, given its iteration time. [1/s]"""
     busy = load.further * period
-    first = of.batch / (busy + prompts.seconds)
-    decodes = min(first * busy, of.batch)
-    prefill = prefill_residence(price, of, load, prompts, first, period, decodes, spilled_share(of, of.batch))
-    lane = of.batch / (busy + prefill)
-    return min(lane, chunks_per_iteration(of, decodes) / (prompts.chunks * period)) if of.prefills else lane
+    first = pool.batch / (busy + prompts.seconds)
+    decodes = min(first * busy, pool.batch)
+    prefill = prefill_residence(price, pool, load, prompts, first, period, decodes, spilled_share(pool, pool.batch))
+    lane = pool.batch / (busy + prefill)
+    return min(lane, chunks_per_iteration(pool, decodes) / (prompts.chunks * period)) if pool.prefills else lane
 
 
 @compiled_part
-def period_excess(price, of, load, prompts, rate, period, found):
+def period_excess(price, pool, load, prompts, rate, period, balance):
     """Excess of the iteration time over an assumed period; rate 0 means full lanes. [s]"""
-    lane = rate / (of.instances * of.stages) if rate > 0 else saturated_lane_rate(price, of, load, prompts, period)
-    return decode_iteration_update(price, of, load, prompts, lane, period, rate == 0, found) - period
+    lane = rate / (pool.instances * pool.stages) if rate > 0 else saturated_lane_rate(price, pool, load, prompts, period)
+    return decode_iteration_update(price, pool, load, prompts, lane, period, rate == 0, balance) - period
 
 
 @compiled_part
-def balance_period(price, of, load, prompts, rate, found):
+def balance_period(price, pool, load, prompts, rate, balance):
     """Least period that equals its iteration time, by bisection. [s]
 
     Doubled until it is long enough; then between too short and long enough by inverse quadratic interpolation through the
     last three points where these lie on a curve that allows it, else by halving ([chandrupatla1997]).
     """
-    low = decode_iteration_seconds(price, of, load, 1.0, spilled_share(of, 1.0))
-    over = period_excess(price, of, load, prompts, rate, low, found)
+    low = decode_iteration_seconds(price, pool, load, 1.0, spilled_share(pool, 1.0))
+    over = period_excess(price, pool, load, prompts, rate, low, balance)
     if over <= 0:
         return low
     high, under = low, over
     for _ in range(DOUBLINGS):
         low, over = high, under
         high = 2 * low
-        under = period_excess(price, of, load, prompts, rate, high, found)
+        under = period_excess(price, pool, load, prompts, rate, high, balance)
         if under <= 0:
             break
     # a is the newest point, b is on the other side, c was a's or b's place before
     a, fa, b, fb, share = high, under, low, over, 0.5
     for _ in range(STEPS):
         middle = a + share * (b - a)
-        fm = period_excess(price, of, load, prompts, rate, middle, found)
+        fm = period_excess(price, pool, load, prompts, rate, middle, balance)
         if (fm > 0) == (fa > 0):
             c, fc = a, fa
         else:
@@ -385,7 +385,7 @@ def balance_period(price, of, load, prompts, rate, found):
 
 
 @compiled_part
-def prefill_slowdown(of, load, prompts, lanes):
+def prefill_slowdown(pool, load, prompts, lanes):
     """Slowdown of prompts in a prefill-only pool with several busy lanes.
 
     All lanes go at the pace of the longest iteration, and of the slowest stage.
@@ -393,30 +393,31 @@ def prefill_slowdown(of, load, prompts, lanes):
     if lanes <= 1:
         return 1.0
     return max(
-        longest_full_iteration(of, load, prompts, lanes) / longest_full_iteration(of, load, prompts, 1.0), of.share * lanes
+        longest_full_iteration(pool, load, prompts, lanes) / longest_full_iteration(pool, load, prompts, 1.0),
+        pool.share * lanes,
     )
 
 
 @compiled_part
-def balance_pool(price, of, load, prompts, rate, found):
-    """Balance a pool into `found`: at a rate below saturation or, for rate 0, with some always waiting."""
-    lanes = of.instances * of.stages
-    if not of.decodes:
-        found.period, found.decodes, found.drain = 0.0, 0.0, 0.0
-        times = prefill_slowdown(of, load, prompts, 1.0 * of.stages)
-        found.prefill, found.held = prompts.seconds * times, 1.0
-        found.rate = lanes / (prompts.full * times * longest_full_iteration(of, load, prompts, 1.0))
+def balance_pool(price, pool, load, prompts, rate, balance):
+    """Balance a pool into `balance`: at a rate below saturation or, for rate 0, with some always waiting."""
+    lanes = pool.instances * pool.stages
+    if not pool.decodes:
+        balance.period, balance.decodes, balance.drain = 0.0, 0.0, 0.0
+        times = prefill_slowdown(pool, load, prompts, 1.0 * pool.stages)
+        balance.prefill, balance.held = prompts.seconds * times, 1.0
+        balance.rate = lanes / (prompts.full * times * longest_full_iteration(pool, load, prompts, 1.0))
         if rate > 0:
-            found.rate, found.prefill = rate, prompts.seconds
+            balance.rate, balance.prefill = rate, prompts.seconds
             for _ in range(MAX_ITERATIONS):
-                found.held = min(1.0, rate / lanes * found.prefill)
-                found.prefill = prompts.seconds * prefill_slowdown(of, load, prompts, 1 + (of.stages - 1) * found.held)
+                balance.held = min(1.0, rate / lanes * balance.prefill)
+                balance.prefill = prompts.seconds * prefill_slowdown(pool, load, prompts, 1 + (pool.stages - 1) * balance.held)
         return
-    high = balance_period(price, of, load, prompts, rate, found)
-    period_excess(price, of, load, prompts, rate, high, found)
-    found.period = high
+    high = balance_period(price, pool, load, prompts, rate, balance)
+    period_excess(price, pool, load, prompts, rate, high, balance)
+    balance.period = high
     # nobody prefills any more, and half of those that were there still decode, in the mean until the last token
-    left, held = max(1.0, found.decodes / 2), found.held / 2
-    crowd = max(1.0, of.share * min(of.stages, held * of.stages))
-    found.drain = min(high, crowd * decode_iteration_seconds(price, of, load, left, spilled_share(of, max(held, left))))
-    found.rate = rate if rate > 0 else lanes * saturated_lane_rate(price, of, load, prompts, high)
+    left, held = max(1.0, balance.decodes / 2), balance.held / 2
+    crowd = max(1.0, pool.share * min(pool.stages, held * pool.stages))
+    balance.drain = min(high, crowd * decode_iteration_seconds(price, pool, load, left, spilled_share(pool, max(held, left))))
+    balance.rate = rate if rate > 0 else lanes * saturated_lane_rate(price, pool, load, prompts, high)

@@ -52,30 +52,30 @@ class PrefillSummary(NamedTuple):
 
 
 @compiled_part
-def spilled_share(of, held):
+def spilled_share(pool, held):
     """Share of the positions read that are not in SRAM, with `held` requests in each lane."""
-    return max(0.0, 1 - of.near / max(held * of.stages, 1.0)) if of.near < math.inf else 0.0
+    return max(0.0, 1 - pool.near / max(held * pool.stages, 1.0)) if pool.near < math.inf else 0.0
 
 
 @compiled_part
-def longest_chunk(of, decodes):
+def longest_chunk(pool, decodes):
     """Longest chunk of a prompt next to some decodes. [token]"""
-    if not of.chunked:
+    if not pool.chunked:
         return math.inf
-    if of.unit > 0:
-        return of.chunk
-    left = max(1.0, of.tokens - decodes)
-    return min(left, of.chunk) if of.chunk > 0 else left
+    if pool.unit > 0:
+        return pool.chunk
+    left = max(1.0, pool.tokens - decodes)
+    return min(left, pool.chunk) if pool.chunk > 0 else left
 
 
 @compiled_part
-def chunks_per_iteration(of, decodes):
+def chunks_per_iteration(pool, decodes):
     """Chunks for which an iteration has room next to some decodes."""
-    if not of.chunked:
+    if not pool.chunked:
         return math.inf
-    if of.unit > 0:
-        return max(1.0, (of.tokens - decodes) // of.unit)
-    return max(1.0, (of.tokens - decodes) // of.chunk) if of.chunk > 0 else 1.0
+    if pool.unit > 0:
+        return max(1.0, (pool.tokens - decodes) // pool.unit)
+    return max(1.0, (pool.tokens - decodes) // pool.chunk) if pool.chunk > 0 else 1.0
 
 
 @compiled_part
@@ -92,16 +92,16 @@ def chunk_iteration_seconds(price, tokens, past, decodes, context, share):
 
 
 @compiled_part
-def decode_iteration_seconds(price, of, load, decodes, share):
+def decode_iteration_seconds(price, pool, load, decodes, share):
     """Time of a decode-only iteration. [s]"""
     positions = decodes * load.context
     return iteration_seconds(price, 0.0, 0.0, decodes, positions, 0.0, share * positions)
 
 
 @compiled_part
-def lone_prompt_seconds(price, of, prompt, base):
+def lone_prompt_seconds(price, pool, prompt, base):
     """Prefill time of a lone prompt [s], and the sum of squared chunk times above `base` [s2]."""
-    chunk = longest_chunk(of, 0.0)
+    chunk = longest_chunk(pool, 0.0)
     count = chunk_count(prompt, chunk)
     last = prompt - (count - 1) * chunk if count > 1 else prompt
     total = chunk_iteration_seconds(price, last, prompt - last, 0.0, 0.0, 0.0)
@@ -112,48 +112,48 @@ def lone_prompt_seconds(price, of, prompt, base):
         done, weight = place * chunk, 1.0
         if count > FEW_CHUNKS:
             done, weight = place * (count - 2) * chunk / 2, (count - 1) * (4 if place == 1 else 1) / 6
-        here = chunk_iteration_seconds(price, chunk, done, 0.0, 0.0, 0.0)
-        total += weight * here
-        squares += weight * max(0.0, here - base) ** 2
+        iteration_seconds = chunk_iteration_seconds(price, chunk, done, 0.0, 0.0, 0.0)
+        total += weight * iteration_seconds
+        squares += weight * max(0.0, iteration_seconds - base) ** 2
     return total, squares
 
 
 @compiled_part
-def summarise_prompts(price, of, load, taken, ends):
+def summarise_prompts(price, pool, load, taken, ends):
     """Mean statistics of prompts computed alone; fills `taken` with the seconds of each kind."""
     full = 0.0
-    if not of.decodes:
+    if not pool.decodes:
         for kind in range(len(load.prompts)):
-            full += load.weights[kind] * full_iterations_of_prompt(price, of, load.prompts[kind], kind, taken, ends)
+            full += load.weights[kind] * full_iterations_of_prompt(price, pool, load.prompts[kind], kind, taken, ends)
     mean = count = past = tokens = pairs = squares = 0.0
     chunk, base = (
-        longest_chunk(of, 0.0),
-        chunk_iteration_seconds(price, 1.0, 0.0, 0.0, 0.0, 0.0) if of.mixed and of.decodes else 0.0,
+        longest_chunk(pool, 0.0),
+        chunk_iteration_seconds(price, 1.0, 0.0, 0.0, 0.0, 0.0) if pool.mixed and pool.decodes else 0.0,
     )
     for kind in range(len(load.prompts)):
         prompt, weight = load.prompts[kind], load.weights[kind]
-        here = chunk_count(prompt, chunk)
-        taken[kind], of_chunks = lone_prompt_seconds(price, of, prompt, base)
+        current_count = chunk_count(prompt, chunk)
+        taken[kind], of_chunks = lone_prompt_seconds(price, pool, prompt, base)
         mean += weight * taken[kind]
-        count += weight * here
+        count += weight * current_count
         tokens += weight * prompt
         pairs += weight * prompt * (prompt + 1) / 2
-        past += weight * (here * (here - 1) / 2 * chunk if here > 1 else 0.0)
+        past += weight * (current_count * (current_count - 1) / 2 * chunk if current_count > 1 else 0.0)
         squares += weight * of_chunks
     more = max(0.0, mean - count * base)
     uneven = max(1.0, squares * count / more**2) if more > 0 else 1.0
-    if not of.decodes and not of.chunked:
+    if not pool.decodes and not pool.chunked:
         for kind in range(len(taken)):
             ends[0, kind] = ends[1, kind] = taken[kind]
     return PrefillSummary(mean, count, tokens / count, past / count, pairs / count, base, uneven, taken, full, ends)
 
 
 @compiled_part
-def full_iterations_of_prompt(price, of, prompt, kind, taken, ends):
+def full_iterations_of_prompt(price, pool, prompt, kind, taken, ends):
     """Iterations that a prompt takes when all are full; fills `ends`. Whole prompts take one each."""
-    if not of.chunked:
+    if not pool.chunked:
         return 1.0
-    chunk = of.tokens // of.unit * of.chunk if of.unit > 0 else of.tokens
+    chunk = pool.tokens // pool.unit * pool.chunk if pool.unit > 0 else pool.tokens
     own = min(prompt, chunk)  # of one prompt; several that are shorter see no more than themselves
     for place in range(2):
         past = (prompt - own) * place
@@ -163,7 +163,7 @@ def full_iterations_of_prompt(price, of, prompt, kind, taken, ends):
 
 
 @compiled_part
-def longest_full_iteration(of, load, prompts, lanes):
+def longest_full_iteration(pool, load, prompts, lanes):
     """Mean of the longest full iteration over some lanes, one in each. [s]
 
         E max = x0 + integral of 1 - F(x)^L over x,  F(x) = sum of w_k clip((x - a_k) / (b_k - a_k), 0, 1)
@@ -180,15 +180,15 @@ def longest_full_iteration(of, load, prompts, lanes):
     for kind in range(len(load.prompts)):
         a, b = prompts.ends[0, kind], prompts.ends[1, kind]
         least, most = min(least, a, b), max(most, a, b)
-    found, width = least, (most - least) / POINTS
+    full_iteration, width = least, (most - least) / POINTS
     for point in range(POINTS):
         x, below = least + (point + 0.5) * width, 0.0
         for kind in range(len(load.prompts)):
             a, b = prompts.ends[0, kind], prompts.ends[1, kind]
             part = 1.0 if x >= max(a, b) else (x - min(a, b)) / abs(b - a) if x > min(a, b) else 0.0
-            below += load.weights[kind] * part * (load.prompts[kind] / mean if of.chunked else 1.0)
-        found += width * (1 - min(1.0, below) ** lanes)
-    return found
+            below += load.weights[kind] * part * (load.prompts[kind] / mean if pool.chunked else 1.0)
+        full_iteration += width * (1 - min(1.0, below) ** lanes)
+    return full_iteration
 
 
 @compiled_part
@@ -199,16 +199,16 @@ def mean_chunk_seconds(price, prompts, decodes, context, share):
 
 
 @compiled_part
-def chunk_extra_seconds(price, of, load, prompts, decodes, share):
+def chunk_extra_seconds(price, pool, load, prompts, decodes, share):
     """Time that a chunk adds to an iteration with decodes; its whole time if prompts run alone. [s]"""
-    if not of.mixed:
+    if not pool.mixed:
         return mean_chunk_seconds(price, prompts, 0.0, 0.0, share)
     both = mean_chunk_seconds(price, prompts, decodes, load.context, share)
-    return max(0.0, both - decode_iteration_seconds(price, of, load, decodes, share))
+    return max(0.0, both - decode_iteration_seconds(price, pool, load, decodes, share))
 
 
 @compiled_part
-def slowest_lane_pass(of, load, prompts, some, decode):
+def slowest_lane_pass(pool, load, prompts, chunk_share, decode):
     """Mean over rounds of the longest iteration in a pipeline's lanes, which delays the ones behind. [s]
 
         E max = integral of 1 - F(x)^L over x,  F(x) = (1 - q) [d <= x] + q P(chunk <= x)
@@ -218,17 +218,17 @@ def slowest_lane_pass(of, load, prompts, some, decode):
     Args:
         of, load: as in `balance`; L stages.
         prompts: of `prefilling`.
-        some: q, share of a lane's iterations with a chunk. [1]
+        chunk_share: q, share of a lane's iterations with a chunk. [1]
         decode: d, time of an iteration without a chunk. [s]
     """
-    chunk, without = longest_chunk(of, 0.0), 1 - some
-    found = at = below = 0.0
+    chunk, without = longest_chunk(pool, 0.0), 1 - chunk_share
+    expectation = at = below = 0.0
     for kind in range(len(load.prompts)):
         count = chunk_count(load.prompts[kind], chunk)
-        here = max(at, prompts.each[kind] / count)
-        if without > 0 and decode <= here:
-            found += max(0.0, decode - at) * (1 - below**of.stages)
+        chunk_seconds = max(at, prompts.each[kind] / count)
+        if without > 0 and decode <= chunk_seconds:
+            expectation += max(0.0, decode - at) * (1 - below**pool.stages)
             at, below, without = max(at, decode), below + without, 0.0
-        found += (here - at) * (1 - below**of.stages)
-        at, below = here, min(1.0, below + some * load.weights[kind] * count / prompts.chunks)
-    return found + max(0.0, decode - at) * (1 - below**of.stages)
+        expectation += (chunk_seconds - at) * (1 - below**pool.stages)
+        at, below = chunk_seconds, min(1.0, below + chunk_share * load.weights[kind] * count / prompts.chunks)
+    return expectation + max(0.0, decode - at) * (1 - below**pool.stages)

@@ -178,12 +178,12 @@ def replay_workspace(stations: Array, requests: int, channels: int = 1, *, gaps:
 
 
 @compiled_without_gil
-def replay_prefill(price, of, shares, nearest, load, steady, spilled, room):
+def replay_prefill(price, pool, shares, nearest, load, steady, spilled, room):
     """Replay a load's prompts on a pool; `first`, `begun` and `last` of the workspace give the times.
 
     Args:
         price: iteration time of the pool.
-        of: its record of `pool_balance.STATION`.
+        pool: its record of `pool_balance.STATION`.
         shares: stage shares of an iteration's time.
         nearest: whether a request goes to the instance with fewest requests, else to the next in rotation.
         load: `Load`.
@@ -196,22 +196,24 @@ def replay_prefill(price, of, shares, nearest, load, steady, spilled, room):
         room.gaps[place].count, room.gaps[place].seconds = 0, 0.0
     for place in range(MAX_CACHED_TIMES):
         room.prices[place].tokens = -1.0
-    if of.stages == 1:
-        replay_single_stage(price, replay_pool(of, 1), shares[0], nearest, load, steady, spilled, room)
+    if pool.stages == 1:
+        replay_single_stage(price, replay_pool(pool, 1), shares[0], nearest, load, steady, spilled, room)
     else:
-        _played(price, replay_pool(of, int(of.stages)), shares, nearest, load, steady, spilled, room)
+        _played(price, replay_pool(pool, int(pool.stages)), shares, nearest, load, steady, spilled, room)
 
 
 @inlined_function
-def _played(price, of, shares, nearest, load, steady, spilled, room):
+def _played(price, pool, shares, nearest, load, steady, spilled, room):
     """`replay_prefill` for a `lane_clocks.ReplayPool`."""
-    instances, stages, turn = of.instances, of.stages, 0
+    instances, stages, turn = pool.instances, pool.stages, 0
     for i in range(instances):
-        here = room.instances[i]
-        here.held = here.queued = here.prefilling = here.filling = here.turn = here.flying = here.oldest = here.decoding = 0
-        here.head = here.tail = -1
-        here.paces = here.slowest = here.around = 0.0
-        here.leaves, here.at, here.due, here.next = math.inf, math.inf, False, math.inf
+        instance = room.instances[i]
+        instance.held = instance.queued = instance.prefilling = instance.filling = instance.turn = instance.flying = (
+            instance.oldest
+        ) = instance.decoding = 0
+        instance.head = instance.tail = -1
+        instance.paces = instance.slowest = instance.around = 0.0
+        instance.leaves, instance.at, instance.due, instance.next = math.inf, math.inf, False, math.inf
         for stage in range(stages):
             room.free[i, stage] = 0.0
     for number in range(instances * stages):
@@ -222,81 +224,81 @@ def _played(price, of, shares, nearest, load, steady, spilled, room):
         end = r == len(load.arrival)
         t, best, every = math.inf if end else load.arrival[r], 0 if nearest else turn, nearest or end
         for i in range(0 if every else turn, instances if every else turn + 1):
-            here = room.instances[i]
-            if here.next <= t:
-                _advance(price, of, shares, load, steady, spilled, room, i, t)
-                _caught(price, of, steady, spilled, room, i, t)
-                here.next = _next(of, room, i)
-            if here.held + here.queued < room.instances[best].held + room.instances[best].queued:
+            instance = room.instances[i]
+            if instance.next <= t:
+                _advance(price, pool, shares, load, steady, spilled, room, i, t)
+                _caught(price, pool, steady, spilled, room, i, t)
+                instance.next = _next(pool, room, i)
+            if instance.held + instance.queued < room.instances[best].held + room.instances[best].queued:
                 best = i
         if end:
             return
         turn = turn + 1 if turn + 1 < instances else 0
-        here = room.instances[best]
+        instance = room.instances[best]
         room.done[r] = 0
         room.first[r] = room.begun[r] = room.last[r] = math.nan
-        append_request(here, room.behind, r)
-        here.at, here.due, here.next = t, True, t
+        append_request(instance, room.behind, r)
+        instance.at, instance.due, instance.next = t, True, t
 
 
 @inlined_function
-def _caught(price, of, steady, spilled, room, i, t):
+def _caught(price, pool, steady, spilled, room, i, t):
     """Release requests that finish at an instance by an instant."""
-    here, found = room.instances[i], math.inf
-    if here.leaves > t:
+    instance, earliest = room.instances[i], math.inf
+    if instance.leaves > t:
         return
-    slower = here.around
-    for number in range(i * of.stages, (i + 1) * of.stages):
-        catch_up_lane(price, of, steady, spilled, room, i, number, t)
-        found = min(found, next_departure(of, here, room.lanes[number], room.leaving[number]))
-    here.leaves = found if here.around >= slower else -math.inf
+    slower = instance.around
+    for number in range(i * pool.stages, (i + 1) * pool.stages):
+        catch_up_lane(price, pool, steady, spilled, room, i, number, t)
+        earliest = min(earliest, next_departure(pool, instance, room.lanes[number], room.leaving[number]))
+    instance.leaves = earliest if instance.around >= slower else -math.inf
 
 
 @inlined_function
-def _next(of, room, i):
+def _next(pool, room, i):
     """Time before which nothing happens in an instance: no iteration starts or ends, and no request leaves. [s]"""
-    here = room.instances[i]
-    found = min(here.at, here.leaves)
-    if here.flying > 0:
-        found = min(found, room.lanes[room.ring[i * of.stages + here.oldest]].end)
-    return found
+    instance = room.instances[i]
+    event_time = min(instance.at, instance.leaves)
+    if instance.flying > 0:
+        event_time = min(event_time, room.lanes[room.ring[i * pool.stages + instance.oldest]].end)
+    return event_time
 
 
 @inlined_function
-def _advance(price, of, shares, load, steady, spilled, room, i, until):
+def _advance(price, pool, shares, load, steady, spilled, room, i, until):
     """Replay an instance up to an instant, except for iterations that start then."""
-    here, stages = room.instances[i], of.stages
+    instance, stages = room.instances[i], pool.stages
     while True:
-        if not here.due:
-            t = here.at
-            if here.flying > 0:
-                t = min(t, room.lanes[room.ring[i * stages + here.oldest]].end)
+        if not instance.due:
+            t = instance.at
+            if instance.flying > 0:
+                t = min(t, room.lanes[room.ring[i * stages + instance.oldest]].end)
             if t > until or t == math.inf:
                 return
-            while here.flying > 0:
-                number = room.ring[i * stages + here.oldest]
+            while instance.flying > 0:
+                number = room.ring[i * stages + instance.oldest]
                 if room.lanes[number].end > t:
                     break
-                here.oldest = ring_place(here.oldest, 1, stages)
-                here.flying -= 1
-                _finish(price, of, load, steady, spilled, room, i, number, t)
-            here.at, here.due = t, True
-        if here.at >= until:
+                instance.oldest = ring_place(instance.oldest, 1, stages)
+                instance.flying -= 1
+                _finish(price, pool, load, steady, spilled, room, i, number, t)
+            instance.at, instance.due = t, True
+        if instance.at >= until:
             return
-        here.due = False
-        _start(price, of, shares, load, steady, spilled, room, i, here.at)
+        instance.due = False
+        _start(price, pool, shares, load, steady, spilled, room, i, instance.at)
 
 
 @inlined_function
-def _finish(price, of, load, steady, spilled, room, i, number, t):
+def _finish(price, pool, load, steady, spilled, room, i, number, t):
     """Finish an iteration: decodes get a token, and completed prompts start decoding or leave."""
-    here, lane, keep = room.instances[i], room.lanes[number], 0
-    if lane.older > 0 and of.mixed:
+    instance, lane, keep = room.instances[i], room.lanes[number], 0
+    if lane.older > 0 and pool.mixed:
         if len(room.gaps) > 0:
             count_gaps(room, t - lane.last, lane.older)
         lane.tokens += 1
         lane.older = 0
-        finish_requests(price, of, steady, spilled, room, i, number)
+        finish_requests(price, pool, steady, spilled, room, i, number)
     before = lane.decodes
     for place in range(lane.prompts):
         r = room.running[number, place]
@@ -307,35 +309,35 @@ def _finish(price, of, load, steady, spilled, room, i, number, t):
             keep += 1
             continue
         room.first[r] = room.last[r] = t
-        if of.decodes and load.further[r] > 0:
-            start_decoding(of, load, room, number, r)
+        if pool.decodes and load.further[r] > 0:
+            start_decoding(pool, load, room, number, r)
         else:
-            here.held -= 1
-    here.prefilling += keep - lane.prompts
-    here.filling -= keep == 0
+            instance.held -= 1
+    instance.prefilling += keep - lane.prompts
+    instance.filling -= keep == 0
     lane.prompts = keep
     if lane.decodes > before:
-        set_lane_period(price, of, steady, spilled, room, i, number, before)
-    here.leaves = min(here.leaves, next_departure(of, here, lane, room.leaving[number]))
-    if of.stages > 1 and here.decoding > 0:
-        delay_lanes(price, of, steady, spilled, room, i, number, t)
+        set_lane_period(price, pool, steady, spilled, room, i, number, before)
+    instance.leaves = min(instance.leaves, next_departure(pool, instance, lane, room.leaving[number]))
+    if pool.stages > 1 and instance.decoding > 0:
+        delay_lanes(price, pool, steady, spilled, room, i, number, t)
 
 
 @inlined_function
-def _start(price, of, shares, load, steady, spilled, room, i, t):
+def _start(price, pool, shares, load, steady, spilled, room, i, t):
     """Start an iteration in each idle lane with prompts, while the first stage is free."""
-    here, stages, free = room.instances[i], of.stages, room.free[i]
-    here.at, turn, stuck = math.inf, here.turn, False
-    if here.flying == stages:
+    instance, stages, free = room.instances[i], pool.stages, room.free[i]
+    instance.at, turn, stuck = math.inf, instance.turn, False
+    if instance.flying == stages:
         return  # nobody leaves before one of them has ended
-    _caught(price, of, steady, spilled, room, i, t)
-    if here.prefilling + here.queued == 0:
+    _caught(price, pool, steady, spilled, room, i, t)
+    if instance.prefilling + instance.queued == 0:
         return
-    most = min(of.batch, here.held + here.queued)  # of all lanes, which have them as evenly as can be
+    most = min(pool.batch, instance.held + instance.queued)  # of all lanes, which have them as evenly as can be
     # lanes without prompts under way, and of these the ones that have some: of others there is nothing to ask
-    idle, waits = stages - here.flying, here.filling - here.flying
+    idle, waits = stages - instance.flying, instance.filling - instance.flying
     for _ in range(stages):
-        if idle == 0 or (waits == 0 and here.head < 0):
+        if idle == 0 or (waits == 0 and instance.head < 0):
             break
         number = i * stages + turn
         turn = ring_place(turn, 1, stages)
@@ -343,27 +345,27 @@ def _start(price, of, shares, load, steady, spilled, room, i, t):
         idle -= lane.end <= t or lane.prompts == 0
         waits -= lane.end <= t and lane.prompts > 0
         if lane.end > t:
-            if lane.prompts == 0 and here.head >= 0:
-                here.at = min(here.at, lane.end)
+            if lane.prompts == 0 and instance.head >= 0:
+                instance.at = min(instance.at, lane.end)
             continue
-        takes = here.head >= 0 and (lane.prompts + lane.decodes) * stages < most and here.held < of.batch
+        takes = instance.head >= 0 and (lane.prompts + lane.decodes) * stages < most and instance.held < pool.batch
         if lane.prompts == 0 and not takes:
             continue
         if free[0] > t:
-            here.at = min(here.at, free[0])
+            instance.at = min(instance.at, free[0])
             return
         if lane.decodes > 0 and lane.end < t:  # in a pass of decodes
-            end, many = lane_ready_time(of, room, i, number, t)
+            end, many = lane_ready_time(pool, room, i, number, t)
             if end > t and lane.prompts == 0:
-                here.at = min(here.at, end)
+                instance.at = min(instance.at, end)
                 continue
             if end > t:  # it has stood before the first stage for the last part of one
                 many -= many > 0
             if many > 0:
-                count_passes(room, number, many, lane_round_seconds(of, here, lane))
-                finish_requests(price, of, steady, spilled, room, i, number)
-        beside = lane.decodes if of.mixed else 0
-        tokens, pairs, past = _formed(of, load, room, i, number, most, beside, t)
+                count_passes(room, number, many, lane_round_seconds(pool, instance, lane))
+                finish_requests(price, pool, steady, spilled, room, i, number)
+        beside = lane.decodes if pool.mixed else 0
+        tokens, pairs, past = _formed(pool, load, room, i, number, most, beside, t)
         if tokens == 0:
             stuck = True
             continue
@@ -372,34 +374,38 @@ def _start(price, of, shares, load, steady, spilled, room, i, t):
         for stage in range(stages):
             end = max(end, free[stage]) + step * shares[stage]
             free[stage] = end
-        others = here.decoding - here.flying - (lane.decodes > 0)
+        others = instance.decoding - instance.flying - (lane.decodes > 0)
         if others > 0:
-            end = free[stages - 1] = max(end, t + of.share * (step + others * here.paces / here.decoding))
+            end = free[stages - 1] = max(end, t + pool.share * (step + others * instance.paces / instance.decoding))
         if lane.older + lane.fresh == 0:
             lane.last, lane.older = lane.end, lane.decodes
         lane.start, lane.gone, lane.end, lane.stands = t, free[0], end, False
-        room.ring[i * stages + ring_place(here.oldest, here.flying, stages)] = number
-        here.flying += 1
-        here.turn = turn
-    if (stuck or here.queued > 0) and here.decoding > 0 and here.flying < stages:  # there may be room when somebody leaves
+        room.ring[i * stages + ring_place(instance.oldest, instance.flying, stages)] = number
+        instance.flying += 1
+        instance.turn = turn
+    if (
+        (stuck or instance.queued > 0) and instance.decoding > 0 and instance.flying < stages
+    ):  # there may be room when somebody leaves
         # at the latest when a pass ends it is tried again
-        least = min(here.at, room.lanes[room.ring[i * stages + here.oldest]].end) if here.flying > 0 else here.at
-        leaves = next_departure_of_instance(of, room, i, least)
+        least = (
+            min(instance.at, room.lanes[room.ring[i * stages + instance.oldest]].end) if instance.flying > 0 else instance.at
+        )
+        leaves = next_departure_of_instance(pool, room, i, least)
         if leaves < least:
-            here.at = max(t, leaves)
+            instance.at = max(t, leaves)
 
 
 @inlined_function
-def _formed(of, load, room, i, number, most, beside, t):
+def _formed(pool, load, room, i, number, most, beside, t):
     """Prompts of an iteration, as the budget allows: tokens, pairs of query and key, and earlier positions."""
-    here, lane = room.instances[i], room.lanes[number]
-    budget, chunks, longest = of.tokens, PLENTY, PLENTY
-    if of.unit > 0:
-        budget, chunks = PLENTY, (of.tokens - beside) // of.unit
-    elif of.chunked:
+    instance, lane = room.instances[i], room.lanes[number]
+    budget, chunks, longest = pool.tokens, PLENTY, PLENTY
+    if pool.unit > 0:
+        budget, chunks = PLENTY, (pool.tokens - beside) // pool.unit
+    elif pool.chunked:
         budget -= beside
-    if of.chunk > 0:
-        longest = of.chunk
+    if pool.chunk > 0:
+        longest = pool.chunk
     prompt = pairs = past = 0.0
     for place in range(lane.prompts):
         if budget <= 0 or chunks <= 0:
@@ -413,22 +419,22 @@ def _formed(of, load, room, i, number, most, beside, t):
         budget -= tokens
         chunks -= 1
     while (
-        here.head >= 0 and (lane.prompts + lane.decodes) * of.stages < most and here.held < of.batch
+        instance.head >= 0 and (lane.prompts + lane.decodes) * pool.stages < most and instance.held < pool.batch
         and budget > 0 and chunks > 0 and lane.prompts < room.running.shape[1]
     ):  # fmt: skip
-        r = here.head
+        r = instance.head
         tokens = load.prompt[r]
-        if of.chunked:
+        if pool.chunked:
             tokens = min(tokens, budget, longest)
         elif tokens > budget and prompt > 0:
             break
-        here.head = room.behind[r]
-        here.queued -= 1
-        here.held += 1
+        instance.head = room.behind[r]
+        instance.queued -= 1
+        instance.held += 1
         room.running[number, lane.prompts] = r
-        here.filling += lane.prompts == 0
+        instance.filling += lane.prompts == 0
         lane.prompts += 1
-        here.prefilling += 1
+        instance.prefilling += 1
         room.begun[r], room.share[r] = t, tokens
         prompt += tokens
         pairs += tokens * (tokens + 1) / 2
@@ -439,7 +445,7 @@ def _formed(of, load, room, i, number, most, beside, t):
 
 @compiled_without_gil
 def replay_prompts(
-    linear, tables, apart, first, last, shares, nearest, load, steady, sends, sent, ttft, tpot, ranked, room, found
+    linear, tables, apart, first, last, shares, nearest, load, steady, sends, sent, ttft, tpot, ranked, room, records
 ):
     """Replay a load on several designs, one after the other, and fill their result records.
 
@@ -454,12 +460,12 @@ def replay_prompts(
         ttft, tpot: SLO bounds on TTFT and TPOT. [s]
         ranked: the fields of `steady_state.RANKED` to compute; others are NaN, and so is `tbt_p99` if the workspace counts
             no gaps.
-        found: records of `steady_state.STEADY_STATE_RECORD`; `steady_state.MAIN_FIELDS` and the span are filled in.
+        records: records of `steady_state.STEADY_STATE_RECORD`; `steady_state.MAIN_FIELDS` and the span are filled in.
     """
     many = len(load.arrival)
-    for row in range(len(found)):
-        here, near = found[row], nearest[row]
-        price, spilled = with_pool_table(linear[0], tables[0], row), 0.0 if apart else here.spilled
+    for row in range(len(records)):
+        record, near = records[row], nearest[row]
+        price, spilled = with_pool_table(linear[0], tables[0], row), 0.0 if apart else record.spilled
         replay_prefill(price, first[row], shares[row], near, load, steady, spilled, room)
         whole = waited = kept = ended = paces = latest = 0.0
         several = 0
@@ -469,7 +475,7 @@ def replay_prompts(
             later, each = with_pool_table(linear[1], tables[1], row), sends[sent[0][row]]
             its = replay_pool(last[row], int(last[row].stages))
             replay_decode_pool(
-                later, its, near, load, steady, here.spilled, each, sent[1][row], longest_chunk(first[row], 0.0), room
+                later, its, near, load, steady, record.spilled, each, sent[1][row], longest_chunk(first[row], 0.0), room
             )
         for r in range(many):
             further, taken = load.further[r], room.first[r] - load.arrival[r]
@@ -483,17 +489,17 @@ def replay_prompts(
             ended += room.last[r] - load.arrival[r]
             latest = max(latest, room.last[r])
             room.first[r] = taken
-        here.latency, here.span = ended / many, latest - load.arrival[0]
+        record.latency, record.span = ended / many, latest - load.arrival[0]
         if several > 0:
-            here.tpot = paces / several
-        here.ttft, here.wait, here.within = whole / many, waited / many, kept / many
+            record.tpot = paces / several
+        record.ttft, record.wait, record.within = whole / many, waited / many, kept / many
         half, most, top = math.ceil(0.5 * many) - 1, math.ceil(0.9 * many) - 1, math.ceil(0.99 * many) - 1
-        here.ttft_p50 = order_statistic(room.first, half) if ranked[0] else math.nan
+        record.ttft_p50 = order_statistic(room.first, half) if ranked[0] else math.nan
         half = half if ranked[0] else 0  # those before it are less
-        here.ttft_p90 = order_statistic(room.first[half:], most - half) if ranked[1] else math.nan
+        record.ttft_p90 = order_statistic(room.first[half:], most - half) if ranked[1] else math.nan
         most = most if ranked[1] else half
-        here.ttft_p99 = order_statistic(room.first[most:], top - most) if ranked[2] else math.nan
-        here.tbt_p99 = gap_quantile(room.gaps, 0.99)
+        record.ttft_p99 = order_statistic(room.first[most:], top - most) if ranked[2] else math.nan
+        record.tbt_p99 = gap_quantile(room.gaps, 0.99)
 
 
 @compiled_without_gil

@@ -16,12 +16,12 @@ from dse.evaluators.machine.compile_cache import called_part, inlined_function
 
 
 @called_part
-def match_prefix(s, here, pool, q):
+def match_prefix(s, instance, pool, q):
     """Leading positions of a request in the prefix cache, never all, since the last one makes the token.
 
     The blocks to share are recorded in the request: hash blocks, and the blocks of those that other requests hold.
     """
-    ring, positions = s.cache[here.number], 0
+    ring, positions = s.cache[instance.number], 0
     q.matched = q.spared = 0
     while q.matched < q.hashed:
         entry = ring[s.hashes[q.first_hash + q.matched]]
@@ -38,19 +38,19 @@ def match_prefix(s, here, pool, q):
 
 
 @called_part
-def hold_prefix(s, here, pool, q):
+def hold_prefix(s, instance, pool, q):
     """Hold the matched prefix blocks of a request; blocks on the host are brought back, once."""
-    ring = s.cache[here.number]
+    ring = s.cache[instance.number]
     for k in range(q.first_hash, q.first_hash + q.matched):
         entry = ring[s.hashes[k]]
         if entry.host:
-            _bring(ring, pool, here, entry)
+            _bring(ring, pool, instance, entry)
             entry.there = True
             q.fetch += entry.steps * pool.block
-            here.used += entry.steps * pool.each
+            instance.used += entry.steps * pool.each
         elif entry.held == 0:
-            _unlink(ring, pool, here, entry)
-            here.used += entry.steps * pool.each
+            _unlink(ring, pool, instance, entry)
+            instance.used += entry.steps * pool.each
         entry.held += 1
         q.shared += entry.steps * pool.each
         s.holds[k] = True
@@ -69,15 +69,15 @@ def next_block_position(pool, q):
 
 
 @called_part
-def publish_blocks(s, here, pool, q, computed):
+def publish_blocks(s, instance, pool, q, computed):
     """Publish a request's computed hash blocks for sharing; a duplicate stays private."""
-    ring = s.cache[here.number]
+    ring = s.cache[instance.number]
     while 0 < next_block_position(pool, q) <= computed:
         k = q.first_hash + q.entered
         entry = ring[s.hashes[k]]
         if not entry.there:
             if entry.host:
-                _bring(ring, pool, here, entry)
+                _bring(ring, pool, instance, entry)
             entry.there = True
             entry.held = 1
             entry.steps = (next_block_position(pool, q) - q.entered * pool.prefix_block) // pool.block
@@ -88,74 +88,74 @@ def publish_blocks(s, here, pool, q, computed):
 
 
 @called_part
-def release_prefix(s, here, pool, q):
+def release_prefix(s, instance, pool, q):
     """Release the shared blocks of a request; unheld blocks become the newest, the first block newest."""
-    ring = s.cache[here.number]
+    ring = s.cache[instance.number]
     for k in range(q.first_hash + q.hashed - 1, q.first_hash - 1, -1):
         if s.holds[k]:
             s.holds[k] = False
             entry = ring[s.hashes[k]]
             entry.held -= 1
             if entry.held == 0:
-                here.used -= entry.steps * pool.each
-                _link(ring, pool, here, s.hashes[k])
+                instance.used -= entry.steps * pool.each
+                _link(ring, pool, instance, s.hashes[k])
 
 
 @called_part
-def evict_blocks(s, here, pool):
+def evict_blocks(s, instance, pool):
     """Evict prefix blocks until the requests' blocks fit."""
-    ring = s.cache[here.number]
-    while here.used + here.cached > pool.blocks:
+    ring = s.cache[instance.number]
+    while instance.used + instance.cached > pool.blocks:
         entry = ring[ring[len(ring) - 1].newer]
         number = ring[len(ring) - 1].newer
-        _unlink(ring, pool, here, entry)
+        _unlink(ring, pool, instance, entry)
         entry.there = False
         if pool.hosted > 0:
-            count_host_transfer(s, here, entry.steps * pool.each * pool.block)
-            _send(ring, pool, here, number)
+            count_host_transfer(s, instance, entry.steps * pool.each * pool.block)
+            _send(ring, pool, instance, number)
 
 
 @inlined_function
-def count_host_transfer(s, here, cells):
+def count_host_transfer(s, instance, cells):
     """Count positions of blocks moved to or from the host."""
-    here.carried += cells
+    instance.carried += cells
     s.total[0].carried += cells
 
 
 @inlined_function
-def _send(ring, pool, here, number):
+def _send(ring, pool, instance, number):
     """A hash block that has left the pool is the newest on the host, which the oldest leave."""
     last = len(ring) - 2
     entry, end = ring[number], ring[last]
     entry.host = True
-    here.hosted += entry.steps * pool.each
+    instance.hosted += entry.steps * pool.each
     entry.older, entry.newer = end.older, last
     ring[end.older].newer = number
     end.older = number
-    while here.hosted > pool.hosted:
-        _bring(ring, pool, here, ring[end.newer])
+    while instance.hosted > pool.hosted:
+        _bring(ring, pool, instance, ring[end.newer])
 
 
 @inlined_function
-def _bring(ring, pool, here, entry):
+def _bring(ring, pool, instance, entry):
     """A hash block leaves the host."""
     entry.host = False
-    here.hosted -= entry.steps * pool.each
+    instance.hosted -= entry.steps * pool.each
     ring[entry.older].newer = entry.newer
     ring[entry.newer].older = entry.older
 
 
 @inlined_function
-def _link(ring, pool, here, number):
+def _link(ring, pool, instance, number):
     entry, end = ring[number], ring[len(ring) - 1]
-    here.cached += entry.steps * pool.each
+    instance.cached += entry.steps * pool.each
     entry.older, entry.newer = end.older, len(ring) - 1
     ring[end.older].newer = number
     end.older = number
 
 
 @inlined_function
-def _unlink(ring, pool, here, entry):
-    here.cached -= entry.steps * pool.each
+def _unlink(ring, pool, instance, entry):
+    instance.cached -= entry.steps * pool.each
     ring[entry.older].newer = entry.newer
     ring[entry.newer].older = entry.older

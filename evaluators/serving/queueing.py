@@ -85,12 +85,12 @@ def response_share(time, services, weights, waiting, mean):
         waiting: share that waits. [1]
         mean: wait of these. [s]
     """
-    found = 0.0
+    share = 0.0
     for kind in range(len(services)):
         left = time - services[kind]
         if left >= 0:
-            found += weights[kind] * (1 - waiting * math.exp(-left / mean) if mean > 0 else 1.0)
-    return found
+            share += weights[kind] * (1 - waiting * math.exp(-left / mean) if mean > 0 else 1.0)
+    return share
 
 
 @compiled_without_gil

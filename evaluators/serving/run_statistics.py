@@ -129,15 +129,15 @@ def run_statistics(served: ServingRun, slo: SloTargets = SloTargets()) -> dict[s
 def class_results(served: ServingRun, classes: Sequence[SloClass]) -> list[ClassResult]:
     """Results of the requests of each SLO class, by the class's bounds."""
     requests, span = served.requests, _span(served)
-    found = []
-    for number, of in enumerate(classes):
-        done, several, tpot, good = _kept(served, SloTargets(of.ttft, of.tpot))
+    results = []
+    for number, slo_class in enumerate(classes):
+        done, several, tpot, good = _kept(served, SloTargets(slo_class.ttft, slo_class.tpot))
         mine = requests.kinds == number
         many, kept = int(mine.sum()), int((good & mine).sum())
         ttft = _spread("ttft", (served["first"] - requests.arrival)[done & mine])
-        found.append(
+        results.append(
             ClassResult(
-                of.name,
+                slo_class.name,
                 many,
                 kept / many if many else np.nan,
                 kept / span,
@@ -146,7 +146,7 @@ def class_results(served: ServingRun, classes: Sequence[SloClass]) -> list[Class
                 _mean(tpot[several & mine]),
             )
         )
-    return found
+    return results
 
 
 def turn_results(served: ServingRun) -> list[TurnResult]:
@@ -155,13 +155,13 @@ def turn_results(served: ServingRun) -> list[TurnResult]:
     if not len(requests.turns):
         return []
     done, several, tpot, _ = _kept(served, SloTargets())
-    found, first, last = list[TurnResult](), 1, 1
+    results, first, last = list[TurnResult](), 1, 1
     while first <= int(requests.turns.max()) + 1:
         mine = (requests.turns + 1 >= first) & (requests.turns + 1 <= last)
         if mine.any():
             ttft, ends = (served[name] - requests.arrival for name in ("first", "completed"))
             spread, prompts = _spread("ttft", ttft[done & mine]), requests.prompt[mine].astype(float)
-            found.append(
+            results.append(
                 TurnResult(
                     f"{first}" if first == last else f"{first}-{last}", int(mine.sum()), float(prompts.mean()),
                     float(served["hit"][mine].sum()) / float(prompts.sum()), spread["ttft"], spread["ttft_p90"],
@@ -169,7 +169,7 @@ def turn_results(served: ServingRun) -> list[TurnResult]:
                 )
             )  # fmt: skip
         first, last = last + 1, 2 * last
-    return found
+    return results
 
 
 def class_and_turn_results(served: ServingRun, classes: Sequence[SloClass]) -> tuple[list[ClassResult], list[TurnResult]]:
@@ -270,18 +270,18 @@ def offered_load(served: ServingRun) -> float:
         return requests.population * len(requests) / span / saturated_rate(served.deployment, requests)
     if served.never or not np.isfinite(requests.rate):
         return float("inf")
-    of = served.deployment
-    estimate = _estimated(of, requests)
+    deployment = served.deployment
+    estimate = _estimated(deployment, requests)
     if estimate and requests.rate < CLEAR_LOAD * estimate:
         return requests.rate / estimate
-    return requests.rate / saturated_rate(of, requests)
+    return requests.rate / saturated_rate(deployment, requests)
 
 
-def _estimated(of: Deployment, requests: Requests) -> float:
+def _estimated(deployment: Deployment, requests: Requests) -> float:
     """What instances serve where some always wait, by their steady state; where it has none, with no regard to queues. [1/s]"""
-    if unsteady_reason(of.pools, requests):
-        return sustained_rate(of, requests, tpot=float("inf")).rate
-    return float(solve_deployments([of], requests, prompts=False)[0]["saturated"])
+    if unsteady_reason(deployment.pools, requests):
+        return sustained_rate(deployment, requests, tpot=float("inf")).rate
+    return float(solve_deployments([deployment], requests, prompts=False)[0]["saturated"])
 
 
 def queue_growth(served: ServingRun) -> float:
@@ -310,19 +310,19 @@ def queue_growth(served: ServingRun) -> float:
 
 
 def _utilisation(served: ServingRun, span: float) -> dict[str, float]:
-    s, found = served.state.instances, {}
+    s, metrics = served.state.instances, {}
     names = ("prefill", "decode") if len(served.pools) == 2 else ("prefill",)
     shares = s["busy"] / s["stages"] / span
     for number, name in enumerate(names):
-        found[f"{name}_busy_share"] = float(shares[s["pool"] == number].mean())
+        metrics[f"{name}_busy_share"] = float(shares[s["pool"] == number].mean())
     if len(names) == 1:
-        found["decode_busy_share"] = found["prefill_busy_share"]
+        metrics["decode_busy_share"] = metrics["prefill_busy_share"]
     memories = [served.pools[number].memory for number in s["pool"]]
     blocks = np.array([max(1, memory.blocks + memory.pages) for memory in memories])
     for name, metric in (("by_batch", "blocked_by_batch_share"), ("by_memory", "blocked_by_kv_share")):
         each = [float(s[name][s["pool"] == number].mean()) / span for number in range(len(served.pools))]
-        found[metric] = max(each)
-    return found | {
+        metrics[metric] = max(each)
+    return metrics | {
         "kv_utilisation_mean": float((s["area"] / blocks / span).mean()),
         "kv_utilisation_peak": float((s["peak"] / blocks).max()),
     }
@@ -335,8 +335,10 @@ def _mean(values: Array) -> float:
 def _spread(name: str, values: Array) -> dict[str, float]:
     if not len(values):
         return dict.fromkeys((name, *(f"{name}_{at}" for at in PERCENTILES)), float("nan"))
-    found = np.percentile(values, [100 * share for share in PERCENTILES.values()], method="inverted_cdf")
-    return {name: float(values.mean())} | {f"{name}_{at}": float(value) for at, value in zip(PERCENTILES, found, strict=True)}
+    percentile = np.percentile(values, [100 * share for share in PERCENTILES.values()], method="inverted_cdf")
+    return {name: float(values.mean())} | {
+        f"{name}_{at}": float(value) for at, value in zip(PERCENTILES, percentile, strict=True)
+    }
 
 
 def _gaps(counts: Array, sums: Array) -> dict[str, float]:
@@ -346,5 +348,5 @@ def _gaps(counts: Array, sums: Array) -> dict[str, float]:
         return dict.fromkeys(("tbt", *(f"tbt_{at}" for at in PERCENTILES)), float("nan"))
     up_to = np.cumsum(counts)
     places = [int(np.searchsorted(up_to, share * total)) for share in PERCENTILES.values()]
-    found = {"tbt": float(sums.sum()) / total}
-    return found | {f"tbt_{at}": float(sums[place] / counts[place]) for at, place in zip(PERCENTILES, places, strict=True)}
+    gaps = {"tbt": float(sums.sum()) / total}
+    return gaps | {f"tbt_{at}": float(sums[place] / counts[place]) for at, place in zip(PERCENTILES, places, strict=True)}

@@ -85,8 +85,8 @@ def make_policy(name: str, **changes: object) -> SchedulingPolicy:
 def policies_with_batch(serving: ServingPlan) -> tuple[tuple[SchedulingPolicy, int], ...]:
     """Scheduling policy and batch size of each pool; prefill-only pools have their own."""
     batches = int(serving.prefill_max_batch_size or serving.max_batch_size), int(serving.max_batch_size)
-    found = pool_policies(serving)
-    return tuple(zip(found, batches[-len(found) :], strict=True))
+    policies = pool_policies(serving)
+    return tuple(zip(policies, batches[-len(policies) :], strict=True))
 
 
 CHANGES = {"max_batched_tokens": "tokens", "chunk_budget_units": "unit", "max_chunk_tokens": "chunk"}

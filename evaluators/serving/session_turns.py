@@ -45,7 +45,7 @@ def schedule_next_turn(s, q, t):
 @called_part
 def pop_next_turn(s):
     """Remove and return the earliest pending turn."""
-    heap, requests, found = s.coming, s.requests, s.coming[0]
+    heap, requests, next_turn = s.coming, s.requests, s.coming[0]
     s.total[0].thinking -= 1
     count, place = s.total[0].thinking, 0
     r = heap[count]
@@ -58,7 +58,7 @@ def pop_next_turn(s):
         heap[place] = heap[child]
         place = child
     heap[place] = r
-    return found
+    return next_turn
 
 
 @inlined_function
@@ -68,7 +68,7 @@ def _before(requests, r, other):
 
 
 @inlined_function
-def safe_horizon(s, here, until, t):
+def safe_horizon(s, instance, until, t):
     """Instant until which no answer elsewhere can bring a turn to an instance, at most `until`. [s]
 
     An answer ends an iteration: one under way, one that starts when a first stage is free, or one after the arrival
@@ -78,13 +78,13 @@ def safe_horizon(s, here, until, t):
         return until
     for i in range(len(s.instances)):
         other = s.instances[i]
-        if i == here.number:
+        if i == instance.number:
             continue
         until = min(until, other.ends)
         if other.due:
             if s.stage_free[i, 0] > t:
                 until = min(until, s.stage_free[i, 0])
-            elif i > here.number:
+            elif i > instance.number:
                 return t
     if s.transit[0] >= 0:
         until = min(until, s.requests[s.transit[0]].ready)

@@ -233,16 +233,16 @@ def simulate_serving(
                 f"mapping.serving.block_size: blocks of {pool.memory.block} tokens do not divide the "
                 f"{requests.block} tokens of a hash"
             )
-    asked = _asked(requests, sent, pooled=any(pool.pooled for pool in pools))
+    wanted_requests = _asked(requests, sent, pooled=any(pool.pooled for pool in pools))
     state = initial_state(
-        asked, requests.hashes.astype(np.int64), _pools(pools, requests), _windows(pools),
+        wanted_requests, requests.hashes.astype(np.int64), _pools(pools, requests), _windows(pools),
         [pool.shares for pool in pools], sent.channels, OCTAVES * PER_OCTAVE, log,
     )  # fmt: skip
     never = _never(requests, pools)
     if never:
         return ServingRun(requests, tuple(pools), state, sent, never=never, routing=routing)
     # a price has room to work in: several runs may go on at a time
-    prices = tuple(of.price._replace(places=of.price.places.copy(), weights=of.price.weights.copy()) for of in pools)
+    prices = tuple(pool.price._replace(places=pool.price.places.copy(), weights=pool.price.weights.copy()) for pool in pools)
     ended, called_off = PAUSED, CALLED_OFF.get()
     while ended == PAUSED:  # compiled code hears of no Ctrl-C: it comes back for it every tenth of a second
         if called_off is not None and called_off.is_set():
@@ -257,22 +257,22 @@ def simulate_serving(
 
 
 def _asked(requests: Requests, sent: KvTransfer, *, pooled: bool) -> Array:
-    asked = make_records(REQUEST, len(requests), arrival=requests.arrival, prompt=requests.prompt, output=requests.output)
-    asked["sending"] = sent.seconds(requests.prompt)
+    records = make_records(REQUEST, len(requests), arrival=requests.arrival, prompt=requests.prompt, output=requests.output)
+    records["sending"] = sent.seconds(requests.prompt)
     if len(requests.ranks):
-        asked["rank"] = requests.ranks
-    asked["then"] = -1
+        records["rank"] = requests.ranks
+    records["then"] = -1
     if len(requests.before):
-        asked["turn"], asked["think"] = requests.before >= 0, requests.think
-        asked["then"][requests.before[asked["turn"]]] = np.flatnonzero(asked["turn"])
-        asked["arrival"][asked["turn"]] = np.inf  # until it is known
+        records["turn"], records["think"] = requests.before >= 0, requests.think
+        records["then"][requests.before[records["turn"]]] = np.flatnonzero(records["turn"])
+        records["arrival"][records["turn"]] = np.inf  # until it is known
     if len(requests.starts):
-        asked["first_hash"], asked["hashed"] = requests.starts[:-1], np.diff(requests.starts)
+        records["first_hash"], records["hashed"] = requests.starts[:-1], np.diff(requests.starts)
         if not pooled:  # a part of the memory keeps prompts alone
-            whole = np.minimum(asked["hashed"], asked["prompt"] // requests.block)
-            asked["hashed"] = np.where(requests.spans == asked["prompt"], asked["hashed"], whole)
-        asked["span"] = requests.spans
-    return asked
+            whole = np.minimum(records["hashed"], records["prompt"] // requests.block)
+            records["hashed"] = np.where(requests.spans == records["prompt"], records["hashed"], whole)
+        records["span"] = requests.spans
+    return records
 
 
 def _never(requests: Requests, pools: Sequence[InstancePool]) -> str:
@@ -287,8 +287,8 @@ def _never(requests: Requests, pools: Sequence[InstancePool]) -> str:
 
 
 def _pools(pools: Sequence[InstancePool], requests: Requests) -> Array:
-    found, first = make_records(POOL, len(pools)), 0
-    for number, (row, pool) in enumerate(zip(found, pools, strict=True)):
+    found_pools, first = make_records(POOL, len(pools)), 0
+    for number, (row, pool) in enumerate(zip(found_pools, pools, strict=True)):
         for part in (pool.policy, pool.memory, pool):
             for name in set(POOL.names or ()) & {spec.name for spec in fields(part)}:
                 row[name] = getattr(part, name)
@@ -296,15 +296,15 @@ def _pools(pools: Sequence[InstancePool], requests: Requests) -> Array:
         row["number"], row["first"], row["prefix_block"] = number, first, requests.block
         row["hands_over"] = len(pools) == 2 and number == 0
         first += pool.instances
-    return found
+    return found_pools
 
 
 def _windows(pools: Sequence[InstancePool]) -> Array:
-    found = make_records(WINDOW, len(pools) * max(len(pool.memory.windows) for pool in pools)).reshape(len(pools), -1)
-    for row, pool in zip(found, pools, strict=True):
+    windows = make_records(WINDOW, len(pools) * max(len(pool.memory.windows) for pool in pools)).reshape(len(pools), -1)
+    for row, pool in zip(windows, pools, strict=True):
         for entry, (positions, blocks) in zip(row, pool.memory.windows, strict=False):
             entry["positions"], entry["steps"], entry["blocks"] = positions, -(-positions // pool.memory.block), blocks
-    return found
+    return windows
 
 
 def _composition(state: ServingState) -> str:

@@ -158,10 +158,10 @@ class KvTransfer(NamedTuple):
 
     def seconds(self, positions: Any) -> Any:
         """Time that a request's KV cache occupies a channel, from its prompt length. [s]"""
-        found = positions * self.per_token + self.fixed
+        found_seconds = positions * self.per_token + self.fixed
         for window, seconds in self.windows:
-            found = found + minimum(positions, window) * seconds
-        return found
+            found_seconds = found_seconds + minimum(positions, window) * seconds
+        return found_seconds
 
 
 class ServingState(NamedTuple):
@@ -217,10 +217,10 @@ class ServingState(NamedTuple):
 
 def make_records(kind: np.dtype[Any], count: int, **columns: Any) -> Array:
     """Record array of a kind, 0 in all columns but the given ones."""
-    found = np.zeros(count, kind)
+    records = np.zeros(count, kind)
     for name, values in columns.items():
-        found[name] = values
-    return found
+        records[name] = values
+    return records
 
 
 def initial_state(
@@ -242,7 +242,7 @@ def initial_state(
         requests[name] = np.nan
     requests["target"], requests["gone"] = requests["prompt"], -np.inf
     pool_of = np.repeat(np.arange(len(pools)), pools["instances"])
-    stages = np.array([len(some) for some in shares])
+    stages = np.array([len(share) for share in shares])
     depth = np.repeat(stages, pools["instances"])
     numbers = np.arange(len(pool_of))
     instances = make_records(INSTANCE, len(pool_of), number=numbers, pool=pool_of, stages=depth, head=-1, ends=np.inf)
@@ -254,8 +254,8 @@ def initial_state(
     for end in (blocks, blocks + 1):
         cache["older"][:, end] = cache["newer"][:, end] = end
     of_stage = np.zeros((len(pools), int(stages.max())))
-    for row, some in zip(of_stage, shares, strict=True):
-        row[: len(some)] = some
+    for row, share in zip(of_stage, shares, strict=True):
+        row[: len(share)] = share
     widest = int((-(-np.minimum(pools["batch"][pool_of], len(requests)) // depth)).max())
     return ServingState(
         requests,

@@ -81,34 +81,36 @@ class WaitingPrompts(NamedTuple):
 
 
 @inlined_function
-def replay_single_stage(price, of, share, nearest, load, steady, spilled, room):
+def replay_single_stage(price, pool, share, nearest, load, steady, spilled, room):
     """Replay a load's prompts on single-stage instances; `share` is that of an iteration in the stage."""
-    instances, turn = of.instances, 0
+    instances, turn = pool.instances, 0
     for i in range(instances):
-        here = room.alone[i]
-        here.held = here.queued = here.prompts = here.decodes = here.older = here.fresh = here.tokens = here.heaped = 0
-        here.head = here.tail = here.listed = here.latest = -1
-        here.flying = here.due = False
-        here.pace = here.last = 0.0
-        here.top, here.end = PLENTY, -math.inf
-        here.leaves = here.at = here.next = math.inf
+        instance = room.alone[i]
+        instance.held = instance.queued = instance.prompts = instance.decodes = instance.older = instance.fresh = (
+            instance.tokens
+        ) = instance.heaped = 0
+        instance.head = instance.tail = instance.listed = instance.latest = -1
+        instance.flying = instance.due = False
+        instance.pace = instance.last = 0.0
+        instance.top, instance.end = PLENTY, -math.inf
+        instance.leaves = instance.at = instance.next = math.inf
     many, feeds = len(load.arrival), instances == 1
     r = 0
     while r <= many:
         t, best, every = load.arrival[r] if r < many else math.inf, 0 if nearest else turn, nearest or r == many
         for i in range(0 if every else turn, instances if every else turn + 1):
-            here = room.alone[i]
-            if here.next <= t or feeds:
-                r = _advance(price, of, share, load, steady, spilled, room, i, t, feeds, r)
-            if here.held + here.queued < room.alone[best].held + room.alone[best].queued:
+            instance = room.alone[i]
+            if instance.next <= t or feeds:
+                r = _advance(price, pool, share, load, steady, spilled, room, i, t, feeds, r)
+            if instance.held + instance.queued < room.alone[best].held + room.alone[best].queued:
                 best = i
         if r == many:
             return
         turn = turn + 1 if turn + 1 < instances else 0
-        here = room.alone[best]
+        instance = room.alone[best]
         _come(room, r)
-        append_request(here, room.behind, r)
-        here.at, here.due, here.next = t, True, t
+        append_request(instance, room.behind, r)
+        instance.at, instance.due, instance.next = t, True, t
         r += 1
 
 
@@ -120,7 +122,7 @@ def _come(room, r):
 
 
 @inlined_function
-def _advance(price, of, share, load, steady, spilled, room, i, until, feeds, r):
+def _advance(price, pool, share, load, steady, spilled, room, i, until, feeds, r):
     """Plays an instance up to an instant, but for what starts then; who leaves by then is gone.
 
     The only one is fed with all requests from one on, and played to its end. Returns the request that comes next.
@@ -147,14 +149,14 @@ def _advance(price, of, share, load, steady, spilled, room, i, until, feeds, r):
             if not over:
                 if flying and now.end <= t:
                     flying = False
-                    now, prompts = _finished(price, of, load, steady, spilled, room, i, now, who.prompts, t)
+                    now, prompts = _finished(price, pool, load, steady, spilled, room, i, now, who.prompts, t)
                     who = WaitingPrompts(who.head, who.queued, prompts)
                     leaves = min(leaves, _leaving(now))
                 at, due, over = t, True, t >= until
         if over:
             t = until
         if (over or not flying) and leaves <= t:
-            now = _caught(price, of, steady, spilled, room, i, now, t)
+            now = _caught(price, pool, steady, spilled, room, i, now, t)
             leaves = _leaving(now)
         if over:
             if not feeds or r == many:
@@ -171,9 +173,9 @@ def _advance(price, of, share, load, steady, spilled, room, i, until, feeds, r):
             continue
         due, at = False, math.inf
         if not flying and who.prompts + who.queued > 0:
-            now, who, flying, at = _started(price, of, share, load, steady, spilled, room, i, now, who, t)
-    here = room.alone[i]
-    here.held, here.tokens, here.end, here.last, here.older, here.fresh = (
+            now, who, flying, at = _started(price, pool, share, load, steady, spilled, room, i, now, who, t)
+    instance = room.alone[i]
+    instance.held, instance.tokens, instance.end, instance.last, instance.older, instance.fresh = (
         now.held,
         now.tokens,
         now.end,
@@ -181,10 +183,16 @@ def _advance(price, of, share, load, steady, spilled, room, i, until, feeds, r):
         now.older,
         now.fresh,
     )
-    here.decodes, here.top, here.listed, here.latest, here.heaped = now.decodes, now.top, now.listed, now.latest, now.heaped
-    here.pace, here.head, here.queued, here.prompts = now.pace, who.head, who.queued, who.prompts
-    here.flying, here.due, here.leaves, here.at = flying, due, leaves, at
-    here.next = min(min(at, leaves), now.end) if flying else min(at, leaves)
+    instance.decodes, instance.top, instance.listed, instance.latest, instance.heaped = (
+        now.decodes,
+        now.top,
+        now.listed,
+        now.latest,
+        now.heaped,
+    )
+    instance.pace, instance.head, instance.queued, instance.prompts = now.pace, who.head, who.queued, who.prompts
+    instance.flying, instance.due, instance.leaves, instance.at = flying, due, leaves, at
+    instance.next = min(min(at, leaves), now.end) if flying else min(at, leaves)
     return r
 
 
@@ -195,18 +203,18 @@ def _leaving(now):
 
 
 @inlined_function
-def _caught(price, of, steady, spilled, room, i, now, t):
+def _caught(price, pool, steady, spilled, room, i, now, t):
     """Continue until the last departure by an instant."""
     while now.decodes > 0 and now.end <= t:
         many = now.top - now.tokens
         if now.end + many * now.pace > t:
             break
-        now = _passed(price, of, steady, spilled, room, i, now, many)
+        now = _passed(price, pool, steady, spilled, room, i, now, many)
     return now
 
 
 @inlined_function
-def _passed(price, of, steady, spilled, room, i, now, many):
+def _passed(price, pool, steady, spilled, room, i, now, many):
     """Count decode iterations as done, with token gaps as in `lane_clocks.count_passes`, and finish complete requests."""
     tokens, end, older, fresh, each = now.tokens, now.end, now.older, now.fresh, now.pace
     if many > 0:
@@ -221,26 +229,26 @@ def _passed(price, of, steady, spilled, room, i, now, many):
         tokens, end, older, fresh = tokens + many, end + many * each, 0, 0
     decodes, top, listed, heaped = _left(room, i, tokens, end, now.decodes, now.top, now.listed, now.heaped)
     if decodes < now.decodes:
-        each = _pace(price, of, steady, spilled, room, decodes)
+        each = _pace(price, pool, steady, spilled, room, decodes)
     held = now.held + decodes - now.decodes
     return InstanceLane(held, tokens, end, now.last, older, fresh, decodes, top, listed, now.latest, heaped, each)
 
 
 @inlined_function
-def _pace(price, of, steady, spilled, room, decodes):
+def _pace(price, pool, steady, spilled, room, decodes):
     """Time of a decode-only iteration, 0 without decodes. [s]"""
-    return decode_pass_seconds(price, of, steady, spilled, room, decodes) if decodes > 0 else 0.0
+    return decode_pass_seconds(price, pool, steady, spilled, room, decodes) if decodes > 0 else 0.0
 
 
 @inlined_function
-def _started(price, of, share, load, steady, spilled, room, i, now, who, t):
+def _started(price, pool, share, load, steady, spilled, room, i, now, who, t):
     """Start an iteration with prompts if possible; returns whether one started, and when it may."""
-    most, at, flying = min(of.batch, now.held + who.queued), math.inf, False
+    most, at, flying = min(pool.batch, now.held + who.queued), math.inf, False
     stuck = goes = False
     if now.end > t:
         if who.prompts == 0:
             at = now.end
-    elif who.prompts > 0 or (now.decodes < most and now.held < of.batch):
+    elif who.prompts > 0 or (now.decodes < most and now.held < pool.batch):
         goes = True
         if now.decodes > 0 and now.end < t:  # in a pass of decodes
             whole = max(0.0, np.ceil((t - now.end) / now.pace - NEAR))
@@ -252,10 +260,10 @@ def _started(price, of, share, load, steady, spilled, room, i, now, who, t):
                 if end > t:  # it has stood before the stage for the last part of one
                     many -= many > 0
                 if many > 0:
-                    now = _passed(price, of, steady, spilled, room, i, now, many)
+                    now = _passed(price, pool, steady, spilled, room, i, now, many)
     if goes:
-        beside = now.decodes if of.mixed else 0
-        prompt, pairs, past, held, who = _formed(of, load, room, i, most, beside, now, who, t)
+        beside = now.decodes if pool.mixed else 0
+        prompt, pairs, past, held, who = _formed(pool, load, room, i, most, beside, now, who, t)
         end, last, older = now.end, now.last, now.older
         stuck = prompt == 0
         if not stuck:
@@ -271,11 +279,11 @@ def _started(price, of, share, load, steady, spilled, room, i, now, who, t):
 
 
 @inlined_function
-def _finished(price, of, load, steady, spilled, room, i, now, prompts, t):
+def _finished(price, pool, load, steady, spilled, room, i, now, prompts, t):
     """Finish an iteration: decodes get a token, and completed prompts start decoding or leave."""
     tokens, older, fresh, decodes, top, listed = now.tokens, now.older, now.fresh, now.decodes, now.top, now.listed
     latest, heaped, held, each, running, keep = now.latest, now.heaped, now.held, now.pace, room.running[i], 0
-    if older > 0 and of.mixed:
+    if older > 0 and pool.mixed:
         if len(room.gaps) > 0:
             count_gaps(room, t - now.last, older)
         tokens, older = tokens + 1, 0
@@ -291,11 +299,11 @@ def _finished(price, of, load, steady, spilled, room, i, now, prompts, t):
             keep += 1
             continue
         room.first[r] = room.last[r] = t
-        if not (of.decodes and load.further[r] > 0):
+        if not (pool.decodes and load.further[r] > 0):
             held -= 1
             continue
         decodes += 1
-        if not (of.mixed and of.prefills):
+        if not (pool.mixed and pool.prefills):
             room.since[i, fresh] = t
             fresh += 1
         token = tokens + load.further[r]
@@ -311,21 +319,21 @@ def _finished(price, of, load, steady, spilled, room, i, now, prompts, t):
             room.behind[latest] = r
         latest = r
     if decodes > before or before < now.decodes:
-        each = _pace(price, of, steady, spilled, room, decodes)
+        each = _pace(price, pool, steady, spilled, room, decodes)
     return InstanceLane(held, tokens, now.end, now.last, older, fresh, decodes, top, listed, latest, heaped, each), keep
 
 
 @inlined_function
-def _formed(of, load, room, i, most, beside, now, who, t):
+def _formed(pool, load, room, i, most, beside, now, who, t):
     """Prompts of an iteration, as the budget allows, as in `replay_prefill`, and the admitted requests."""
     running, held, decodes, head, queued, prompts = room.running[i], now.held, now.decodes, who.head, who.queued, who.prompts
-    budget, chunks, longest = of.tokens, PLENTY, PLENTY
-    if of.unit > 0:
-        budget, chunks = PLENTY, (of.tokens - beside) // of.unit
-    elif of.chunked:
+    budget, chunks, longest = pool.tokens, PLENTY, PLENTY
+    if pool.unit > 0:
+        budget, chunks = PLENTY, (pool.tokens - beside) // pool.unit
+    elif pool.chunked:
         budget -= beside
-    if of.chunk > 0:
-        longest = of.chunk
+    if pool.chunk > 0:
+        longest = pool.chunk
     prompt = pairs = past = 0.0
     for place in range(prompts):
         if budget <= 0 or chunks <= 0:
@@ -339,12 +347,12 @@ def _formed(of, load, room, i, most, beside, now, who, t):
         budget -= part
         chunks -= 1
     while (
-        head >= 0 and prompts + decodes < most and held < of.batch
+        head >= 0 and prompts + decodes < most and held < pool.batch
         and budget > 0 and chunks > 0 and prompts < room.running.shape[1]
     ):  # fmt: skip
         r = head
         part = load.prompt[r]
-        if of.chunked:
+        if pool.chunked:
             part = min(part, budget, longest)
         elif part > budget and prompt > 0:
             break

@@ -55,11 +55,13 @@ class SloBounds(NamedTuple):
     @property
     def tightest(self) -> tuple[float, float]:
         """Tightest TTFT and TPOT bounds of any class. [s]"""
-        return min(one.ttft for one in self.each), min(one.tpot for one in self.each)
+        return min(bound.ttft for bound in self.each), min(bound.tpot for bound in self.each)
 
     def wider(self, times: float) -> "SloBounds":
         """The same SLO with bounds scaled by a factor."""
-        classes = tuple(replace(one, ttft=times * one.ttft, tpot=times * one.tpot) for one in self.classes)
+        classes = tuple(
+            replace(slo_class, ttft=times * slo_class.ttft, tpot=times * slo_class.tpot) for slo_class in self.classes
+        )
         return self._replace(ttft=times * self.ttft, tpot=times * self.tpot, classes=classes)
 
     def misses(self, count: int) -> int:
@@ -80,16 +82,16 @@ class SloBounds(NamedTuple):
             served: a run.
             part: of its requests, those that count.
         """
-        asked, found = served.requests, list[tuple[str, int, int, int, int]]()
-        output, completed, token = asked.output[part], served["completed"][part], served["first"][part]
-        late_by = token - asked.arrival[part]
+        requests, counts = served.requests, list[tuple[str, int, int, int, int]]()
+        output, completed, token = requests.output[part], served["completed"][part], served["first"][part]
+        late_by = token - requests.arrival[part]
         each = (completed - token) / np.maximum(output - 1, 1)
         never = np.isnan(completed)
-        for number, of in enumerate(self.each):
-            mine = asked.kinds[part] == number if self.classes else np.ones(len(output), bool)
-            late, slow = mine & (never | (late_by > of.ttft)), mine & (each > of.tpot) & (output > 1)
-            found.append((of.name, int(mine.sum()), int(late.sum()), int(slow.sum()), int((late | slow).sum())))
-        return found
+        for number, class_bounds in enumerate(self.each):
+            mine = requests.kinds[part] == number if self.classes else np.ones(len(output), bool)
+            late, slow = mine & (never | (late_by > class_bounds.ttft)), mine & (each > class_bounds.tpot) & (output > 1)
+            counts.append((class_bounds.name, int(mine.sum()), int(late.sum()), int(slow.sum()), int((late | slow).sum())))
+        return counts
 
     def attainment(self, served: ServingRun, part: slice = EVERY) -> float:
         """Share of a run's requests that keep both bounds, for the class with the lowest share."""
@@ -101,7 +103,7 @@ class SloBounds(NamedTuple):
             return "memory"
         if served.stopped:
             return "tpot" if served.total["slow"] > served.total["late"] else "ttft"
-        worst = max(self.counts(served), key=lambda of: of[4] / max(of[1], 1))
+        worst = max(self.counts(served), key=lambda counts: counts[4] / max(counts[1], 1))
         return _named(worst, "tpot" if worst[3] > worst[2] else "ttft") if worst[4] else ""
 
     def broken(self, served: ServingRun) -> str:
@@ -115,19 +117,19 @@ class SloBounds(NamedTuple):
 
         Where either alone is kept by the share, and both together are not, the one that more requests miss.
         """
-        found = list[str]()
-        for of in self.counts(served):
-            _, many, late, slow, either = of
+        violations = list[str]()
+        for count in self.counts(served):
+            _, many, late, slow, either = count
             if either > self.misses(many):
                 most = max(late, slow)
                 for name, missed in (("ttft", late), ("tpot", slow)):
                     if missed > self.misses(many) or missed == most:
-                        found.append(_named(of, name))
-        return found
+                        violations.append(_named(count, name))
+        return violations
 
 
-def _named(of: tuple[str, int, int, int, int], bound: str) -> str:
-    return f"{bound} of {of[0]}" if of[0] else bound
+def _named(worst_limit: tuple[str, int, int, int, int], bound: str) -> str:
+    return f"{bound} of {worst_limit[0]}" if worst_limit[0] else bound
 
 
 RateSimulator = Callable[[float, StopBounds], ServingRun]
@@ -232,7 +234,7 @@ def slo_bounds(load: ServingLoad, share: float) -> SloBounds:
         DesignError: a share that is none, or no bound at all.
     """
     every = load.classes or (load,)
-    bounds = SloBounds(max(one.ttft for one in every), max(one.tpot for one in every), share, load.classes)
+    bounds = SloBounds(max(bound.ttft for bound in every), max(bound.tpot for bound in every), share, load.classes)
     if not 0 < share <= 1:
         raise DesignError(f"slo_percentile: must be above 0 and at most 100, got {100 * share:g}")
     if min(bounds.tightest) == inf:

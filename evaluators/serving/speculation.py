@@ -55,7 +55,7 @@ def accepted_tokens(pool, r, q):
 
     `made` is the count before the iteration.
     """
-    most, found = min(pool.guesses, q.output - q.made - 1), 0
-    while found < most and uniform_draw(pool.seed, r, q.made, found) < pool.acceptance:
-        found += 1
-    return found
+    most, tokens = min(pool.guesses, q.output - q.made - 1), 0
+    while tokens < most and uniform_draw(pool.seed, r, q.made, tokens) < pool.acceptance:
+        tokens += 1
+    return tokens

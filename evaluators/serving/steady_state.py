@@ -88,7 +88,7 @@ def request_mix(requests: Requests) -> RequestMix:
     lengths, counts = np.unique(prompt, return_counts=True)
     if len(lengths) > PROMPT_KINDS:
         bins = np.array_split(np.sort(prompt), PROMPT_KINDS)
-        lengths, counts = np.array([some.mean() for some in bins]), np.array([len(some) for some in bins])
+        lengths, counts = np.array([bin.mean() for bin in bins]), np.array([len(bin) for bin in bins])
     tokens, few = float(further.sum(dtype=float)), max(float(further.mean()), 1e-9)
     read = float(further @ (prompt + requests.output / 2)) / tokens if tokens else float(prompt.mean())
     each = np.bincount(further)[1:]
@@ -126,9 +126,9 @@ def pool_records(pools: Sequence[InstancePool], requests: Requests, *, prefills:
         need = max(1, memory.needed(math.ceil(max(positions, 1.0))))
         room = memory.buffers or (1 - memory.spare) * (memory.blocks + memory.pages) / need
         near = memory.blocks / need if memory.pages or memory.buffers else math.inf
-        batch, said = max(1.0, min(float(pool.batch), room) / pool.stages), (rule.tokens, rule.unit, rule.chunk)
-        of = pool.instances, pool.stages, max(pool.shares), batch, near, rule.mixed, rule.chunked
-        rows.append((*of, *said, prefills, decodes))  # in the order of the record's fields
+        batch, rule_fields = max(1.0, min(float(pool.batch), room) / pool.stages), (rule.tokens, rule.unit, rule.chunk)
+        pool_fields = pool.instances, pool.stages, max(pool.shares), batch, near, rule.mixed, rule.chunked
+        rows.append((*pool_fields, *rule_fields, prefills, decodes))  # in the order of the record's fields
     return np.array(rows, STATION)
 
 
@@ -141,7 +141,7 @@ def transfer_constants(transfer: KvTransfer | None, load: RequestMix) -> tuple[f
 
 
 @compiled_without_gil
-def solve_pools(linear, far, tables, apart, first, last, sent, load, bound, queued, room, found):
+def solve_pools(linear, far, tables, apart, first, last, sent, load, bound, queued, room, records):
     """Solve pools one after the other whose iteration times share the linear part and table points.
 
     Args:
@@ -152,15 +152,15 @@ def solve_pools(linear, far, tables, apart, first, last, sent, load, bound, queu
             else they are left out.
         first, last, sent: a record, or a row, of each.
         room: work arrays.
-        found: what is found, a record of each.
+        records: what is found, a record of each.
     """
     balance, full, (taken, services) = room[0], room[1], (room[2][0], room[2][1])
-    for row in range(len(found)):
+    for row in range(len(records)):
         price = with_pool_table(linear, tables[0], row)
         later = with_pool_table(far, tables[1], row)
-        of = first[row]
-        prompts = summarise_prompts(price, of, load, taken, room[2][2:])
-        balance_pool(price, of, load, prompts, 0.0, full[0])
+        given_pool = first[row]
+        prompts = summarise_prompts(price, given_pool, load, taken, room[2][2:])
+        balance_pool(price, given_pool, load, prompts, 0.0, full[0])
         most = full[0].rate
         if apart:
             balance_pool(later, last[row], load, prompts, 0.0, full[1])
@@ -189,16 +189,16 @@ def solve_pools(linear, far, tables, apart, first, last, sent, load, bound, queu
             most,
             alone,
             balance,
-            found[row],
+            records[row],
         )
         if not queued:
             continue
         pool, its, end = (last[row], later, balance[1]) if apart else (first[row], price, balance[0])
-        found[row].tbt_p99 = token_gap_quantile(its, pool, load, prompts, min(rate, most), 0.99, end)
+        records[row].tbt_p99 = token_gap_quantile(its, pool, load, prompts, min(rate, most), 0.99, end)
 
 
 @compiled_without_gil
-def _told(apart, first, last, sent, load, bound, queued, prompts, taken, services, most, alone, balance, found):
+def _told(apart, first, last, sent, load, bound, queued, prompts, taken, services, most, alone, balance, record):
     """What a balance means for requests."""
     rate, end = min(load.rate, most), balance[1 if apart else 0]
     late = load.requests * max(0.0, 1 / most - 1 / load.rate)  # the last request waits
@@ -211,34 +211,34 @@ def _told(apart, first, last, sent, load, bound, queued, prompts, taken, service
         own = chunk_count(load.prompts[kind], longest_chunk(first, 0.0)) / prompts.chunks
         services[kind] = taken[kind] * times + max(0.0, more - residual) * own + residual
     before = prompts.seconds * times + more
-    found.saturated, found.prefill, found.period, found.decodes = most, balance[0].prefill, end.period, end.decodes
-    found.chunks, found.tokens, found.past = prompts.chunks, prompts.tokens, prompts.past
+    record.saturated, record.prefill, record.period, record.decodes = most, balance[0].prefill, end.period, end.decodes
+    record.chunks, record.tokens, record.past = prompts.chunks, prompts.tokens, prompts.past
     lane = rate / (first.instances * first.stages)
     if not apart and first.mixed:
-        found.beside = min(lane * load.further * end.period, first.batch)
-        found.together = max(1.0, lane * found.chunks * end.period)
+        record.beside = min(lane * load.further * end.period, first.batch)
+        record.together = max(1.0, lane * record.chunks * end.period)
     else:
-        found.beside, found.together = 0.0, 1.0
-    found.spilled = spilled_share(last, max(end.held, end.decodes))
+        record.beside, record.together = 0.0, 1.0
+    record.spilled = spilled_share(last, max(end.held, end.decodes))
     if late > 0:  # waits grow evenly
         waiting, mean = 1.0, max(mean, late / 2)
-    found.ttft, found.wait = before + waiting * mean, waiting * mean + residual
+    record.ttft, record.wait = before + waiting * mean, waiting * mean + residual
     if queued:
-        found.ttft_p50 = response_quantile(0.5, services, load.weights, waiting, mean)
-        found.ttft_p90 = response_quantile(0.9, services, load.weights, waiting, mean)
-        found.ttft_p99 = response_quantile(0.99, services, load.weights, waiting, mean)
-        found.within = response_share(bound, services, load.weights, waiting, mean)
+        record.ttft_p50 = response_quantile(0.5, services, load.weights, waiting, mean)
+        record.ttft_p90 = response_quantile(0.9, services, load.weights, waiting, mean)
+        record.ttft_p99 = response_quantile(0.99, services, load.weights, waiting, mean)
+        record.within = response_share(bound, services, load.weights, waiting, mean)
     moved = 0.0
     if apart:
-        moved = exposed_transfer_seconds(sent[0], sent[3], found.chunks, balance[0].prefill)
+        moved = exposed_transfer_seconds(sent[0], sent[3], record.chunks, balance[0].prefill)
         moved += sent[1] + _residual(last, end) + _slots(last, load, end, load.further * end.period, load.outputs)
         if sent[0] > 0 and load.rate * sent[0] < sent[2]:  # beyond, the last request waits as it is late
             moved += mean_wait(min(load.rate * sent[0] / sent[2], 0.999), sent[2], sent[0], load.gaps, 0.0)
-    found.tpot = end.period + moved * load.each
-    found.latency = found.ttft + load.further * found.tpot
+    record.tpot = end.period + moved * load.each
+    record.latency = record.ttft + load.further * record.tpot
     lanes = first.instances * first.stages
-    found.prefill_busy_share = min(1.0, rate * balance[0].prefill / lanes) if apart else min(1.0, end.held)
-    found.decode_busy_share = min(1.0, end.held) if apart else found.prefill_busy_share
+    record.prefill_busy_share = min(1.0, rate * balance[0].prefill / lanes) if apart else min(1.0, end.held)
+    record.decode_busy_share = min(1.0, end.held) if apart else record.prefill_busy_share
     span, slope = 0.0, (taken[-1] - taken[0]) / max(load.prompts[-1] - load.prompts[0], 1.0)
     for place in range(len(load.arrival)):
         own = (taken[0] + slope * (load.prompt[place] - load.prompts[0])) * times
@@ -247,42 +247,42 @@ def _told(apart, first, last, sent, load, bound, queued, prompts, taken, service
         # while others come, and after the last of them
         before = min(further, max(0.0, load.arrival[0] - begun) / end.period) if end.period > 0 else 0.0
         span = max(span, begun + before * end.period + (further - before) * end.drain)
-    found.span = span + late
+    record.span = span + late
 
 
 @compiled_without_gil
-def _residual(of, balance):
+def _residual(pool, balance):
     """Until a lane ends its iteration, where all are at work. [s]"""
-    held = balance.held * of.stages
-    lanes = of.instances * of.stages
+    held = balance.held * pool.stages
+    lanes = pool.instances * pool.stages
     held = balance.held * lanes
     if held == 0:
         return 0.0
     all_busy = 0.5 * math.erfc((lanes - 0.5 - held) / math.sqrt(2 * held)) if lanes > 1 else min(1.0, held)
-    return all_busy * balance.period / (2 * lanes if of.stages == 1 else 2 * of.stages)
+    return all_busy * balance.period / (2 * lanes if pool.stages == 1 else 2 * pool.stages)
 
 
 @compiled_without_gil
-def _slots(of, load, balance, service, spread):
+def _slots(pool, load, balance, service, spread):
     """For a place in a batch. [s]"""
-    lanes = of.instances * of.stages
-    busy = min(balance.held / of.batch, 0.999)
-    return mean_wait(busy, max(1.0, lanes * of.batch), service, load.gaps, spread)
+    lanes = pool.instances * pool.stages
+    busy = min(balance.held / pool.batch, 0.999)
+    return mean_wait(busy, max(1.0, lanes * pool.batch), service, load.gaps, spread)
 
 
 @compiled_without_gil
-def _waits(apart, of, load, prompts, taken, most, alone, balance):
+def _waits(apart, pool, load, prompts, taken, most, alone, balance):
     """Share of the requests that wait for a place or for prompts before theirs, and how long these do.
 
     With a separate prefill pool, `alone` is the rate of that pool. [1/s]
     """
-    lanes = of.instances * of.stages
+    lanes = pool.instances * pool.stages
     service = balance.prefill
     square = 0.0
     for kind in range(len(taken)):
         square += load.weights[kind] * taken[kind] ** 2
     spread = max(0.0, square / prompts.seconds**2 - 1)
-    servers = lanes * (min(chunks_per_iteration(of, balance.decodes), of.batch) if of.mixed else 1.0)
+    servers = lanes * (min(chunks_per_iteration(pool, balance.decodes), pool.batch) if pool.mixed else 1.0)
     # chunks that are not full alone are, where others wait
     busy = min(load.rate, most) / alone if apart else min(load.rate, most) * service / servers
     busy = min(busy, 0.999)
@@ -290,8 +290,8 @@ def _waits(apart, of, load, prompts, taken, most, alone, balance):
     if not apart:
         whole = service + load.further * balance.period
         cv = (service**2 * spread + (load.further * balance.period) ** 2 * load.outputs) / whole**2
-        longer += _slots(of, load, balance, whole, cv)
-        share = 1 - (1 - share) * (1 - delay_probability(min(balance.held / of.batch, 0.999), max(1.0, lanes * of.batch)))
+        longer += _slots(pool, load, balance, whole, cv)
+        share = 1 - (1 - share) * (1 - delay_probability(min(balance.held / pool.batch, 0.999), max(1.0, lanes * pool.batch)))
     # no queue of a trace is longer than what its chance leaves of its requests
     chance = math.sqrt(load.requests * (load.gaps + spread)) / most
     longer = min(longer, chance)

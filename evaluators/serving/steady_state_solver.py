@@ -67,27 +67,27 @@ class SteadyStateSolver:
         tpot: float = math.inf,
         *,
         prompts: bool = True,
-        asked: Collection[str] = REPLAYED_FIELDS,
+        wanted_fields: Collection[str] = REPLAYED_FIELDS,
     ) -> None:
-        for one in kinds:
-            if why := unsteady_reason(one.pools, requests):
+        for kind in kinds:
+            if why := unsteady_reason(kind.pools, requests):
                 raise DesignError(f"fidelity=steady_state: {why}, or use fidelity=analytical")
         self._kinds, self._which, self._requests, self._bounds = kinds, which, requests, (ttft, tpot)
         self._load, self._apart = request_mix(requests), len(kinds[0].pools) == 2
-        first = pool_records([one.pools[0] for one in kinds], requests, prefills=True, decodes=not self._apart)[which]
-        last = pool_records([one.pools[-1] for one in kinds], requests, prefills=not self._apart, decodes=True)[which]
+        first = pool_records([kind.pools[0] for kind in kinds], requests, prefills=True, decodes=not self._apart)[which]
+        last = pool_records([kind.pools[-1] for kind in kinds], requests, prefills=not self._apart, decodes=True)[which]
         self._pools, self._tables = (first, last), (tables[0], tables[-1])
         self._prices = kinds[0].pools[0].price, kinds[0].pools[-1].price
-        self._sent = np.array([transfer_constants(one.transfer, self._load) for one in kinds])[which]
+        self._sent = np.array([transfer_constants(kind.transfer, self._load) for kind in kinds])[which]
         self._few = prompts and len(requests) <= arrivals.MAX_REQUESTS
         self.found = self._solved(self._load.rate)
         self.found["within"] *= self.found["tpot"] <= tpot
         if not self._few:
             return
         deep, tail = int(first["stages"].max()), self.found["span"] - (requests.arrival[-1] - requests.arrival[0])
-        self._shares = np.array([(*one.pools[0].shares, *[0.0] * (deep - one.pools[0].stages)) for one in kinds])
-        self._nearest = np.array([one.routing != "round_robin" for one in kinds])
-        self._known, self._whole = {*asked} & {*REPLAYED_FIELDS}, self.found.copy()
+        self._shares = np.array([(*kind.pools[0].shares, *[0.0] * (deep - kind.pools[0].stages)) for kind in kinds])
+        self._nearest = np.array([kind.routing != "round_robin" for kind in kinds])
+        self._known, self._whole = {*wanted_fields} & {*REPLAYED_FIELDS}, self.found.copy()
         now = (self.found["saturated"] <= self._load.rate) | (tail > TAIL * self.found["span"]) | (len(requests) <= BRIEF)
         self._left = ~now
         if now.any():
@@ -127,16 +127,16 @@ class SteadyStateSolver:
 
     def _solved(self, rate: float) -> Array:
         """Records at a rate."""
-        found, load = make_records(STEADY_STATE_RECORD, len(self._which)), self._load._replace(rate=rate)
+        records, load = make_records(STEADY_STATE_RECORD, len(self._which)), self._load._replace(rate=rate)
         room, queued = (np.zeros(2, BALANCE), np.zeros(2, BALANCE), np.zeros((4, len(load.prompts)))), not self._few
         solve_pools(
-            *self._prices, self._tables, self._apart, *self._pools, self._sent, load, self._bounds[0], queued, room, found
+            *self._prices, self._tables, self._apart, *self._pools, self._sent, load, self._bounds[0], queued, room, records
         )
-        return found
+        return records
 
     def _play(self, rows: Array) -> None:
         """Replay the load on some designs, for the announced fields."""
-        some, chosen, requests = self._whole[rows], self._which[rows], self._requests
+        records, chosen, requests = self._whole[rows], self._which[rows], self._requests
         ranked = np.array([name in self._known for name in RANKED])
         channels = int(self._sent[:, 2].max())
         place = arrivals.replay_workspace(np.concatenate(self._pools), len(requests), channels, gaps="tbt_p99" in self._known)
@@ -144,58 +144,71 @@ class SteadyStateSolver:
             self._prices,
             self._priced(rows),
             self._apart,
-            *(of[rows] for of in self._pools),
+            *(pool[rows] for pool in self._pools),
             self._shares[chosen],
             self._nearest[chosen],
             arrivals.arrival_arrays(requests),
             self._load,
-            np.array([_sends(one, requests) for one in self._kinds]),
+            np.array([_sends(kind, requests) for kind in self._kinds]),
             (chosen, self._sent[rows]),
             *self._bounds,
             ranked,
             place,
-            some,
+            records,
         )
-        self._whole[rows] = some
+        self._whole[rows] = records
 
-    def _ends(self, row: int, spilled: float, of: Deployment, requests: Requests) -> Array:
+    def _ends(self, row: int, spilled: float, deployment: Deployment, requests: Requests) -> Array:
         """When each of some requests has its last token on a design, of which as many instances are there as of another."""
-        pools, kind = [some[row : row + 1].copy() for some in self._pools], self._which[row]
-        for some, pool in zip(pools, (of.pools[0], of.pools[-1]), strict=True):
-            some["instances"] = pool.instances
+        pools, kind = [pool[row : row + 1].copy() for pool in self._pools], self._which[row]
+        for selected_pool, pool in zip(pools, (deployment.pools[0], deployment.pools[-1]), strict=True):
+            selected_pool["instances"] = pool.instances
         place = arrivals.replay_workspace(np.concatenate(pools), len(requests), int(self._sent[row, 2]), gaps=False)
         arrivals.replay_last_tokens(
             self._prices, self._priced(slice(row, row + 1)), self._apart, *pools, self._shares[kind], self._nearest[kind],
-            arrivals.arrival_arrays(requests), self._load, spilled, _sends(of, requests), self._sent[row], place,
+            arrivals.arrival_arrays(requests), self._load, spilled, _sends(deployment, requests), self._sent[row], place,
         )  # fmt: skip
         return place.last
 
     def _priced(self, rows: Array | slice) -> tuple[TimeTables, ...]:
         """Tables of each pool of some designs."""
-        return tuple((tables, of[rows]) for tables, of in self._tables)
+        return tuple((tables, places[rows]) for tables, places in self._tables)
 
 
-def _sends(of: Deployment, requests: Requests) -> Array:
+def _sends(deployment: Deployment, requests: Requests) -> Array:
     """That each request has a channel. [s]"""
-    found: Array = of.transfer.seconds(requests.prompt) if of.transfer else np.zeros(len(requests))
-    return found
+    sends: Array = deployment.transfer.seconds(requests.prompt) if deployment.transfer else np.zeros(len(requests))
+    return sends
 
 
 def solve_deployment(
-    of: Deployment, requests: Requests, ttft: float = math.inf, tpot: float = math.inf, *, prompts: bool = True
+    deployment: Deployment, requests: Requests, ttft: float = math.inf, tpot: float = math.inf, *, prompts: bool = True
 ) -> SteadyStateSolver:
     """Steady state of one deployment under a load; arguments and errors as of `SteadyStateSolver`."""
-    one = np.zeros(1, int)
+    single_row = np.zeros(1, int)
     return SteadyStateSolver(
-        [of], one, [(pool.price.table[None], one) for pool in of.pools], requests, ttft, tpot, prompts=prompts
+        [deployment],
+        single_row,
+        [(pool.price.table[None], single_row) for pool in deployment.pools],
+        requests,
+        ttft,
+        tpot,
+        prompts=prompts,
     )
 
 
 def solve_deployments(
-    of: Sequence[Deployment], requests: Requests, ttft: float = math.inf, tpot: float = math.inf, *, prompts: bool = True
+    deployments: Sequence[Deployment],
+    requests: Requests,
+    ttft: float = math.inf,
+    tpot: float = math.inf,
+    *,
+    prompts: bool = True,
 ) -> Array:
     """Steady states of deployments that serve the same requests, as records, shape (deployments,).
 
     Arguments and errors as of `SteadyStateSolver`.
     """
-    return np.concatenate([solve_deployment(some, requests, ttft, tpot, prompts=prompts).played() for some in of])
+    return np.concatenate(
+        [solve_deployment(deployment, requests, ttft, tpot, prompts=prompts).played() for deployment in deployments]
+    )

@@ -82,18 +82,18 @@ def pool_paces(pools: Sequence[InstancePool], requests: Requests) -> PoolPaces:
     return PoolPaces(alone, together, full, np.array(decodes), _crowd(last) * np.array(each), further)
 
 
-def sustained_rate(of: Deployment, requests: Requests, *, tpot: float) -> SustainedRate:
+def sustained_rate(deployment: Deployment, requests: Requests, *, tpot: float) -> SustainedRate:
     """Sustained rate with TPOT within a bound, without regard to queues. [1/s]
 
     Args:
-        of: pools.
+        deployment: pools.
         requests: requests, whose mean lengths are used.
         tpot: the bound. [s]
 
     Returns:
         A rate of 0 if a single request takes longer than the bound.
     """
-    return sustained_rate_of_paces(of.pools, pool_paces(of.pools, requests), tpot=tpot)
+    return sustained_rate_of_paces(deployment.pools, pool_paces(deployment.pools, requests), tpot=tpot)
 
 
 def sustained_rate_of_paces(pools: Sequence[InstancePool], paces: PoolPaces, *, tpot: float) -> SustainedRate:
@@ -122,9 +122,9 @@ def _far(pool: InstancePool, decodes: float, context: float) -> float:
     return max(0.0, 1 - near / max(decodes * pool.stages, 1.0))
 
 
-def _full(pool: InstancePool, asked: Requests) -> float:
+def _full(pool: InstancePool, requests: Requests) -> float:
     """Seconds of a prompt's share of full iterations, which have nothing else. [s]"""
-    lengths = asked.prompt.astype(float)
+    lengths = requests.prompt.astype(float)
     mean, context = lengths.mean(), (lengths * (lengths + 1) / 2).sum() / lengths.sum()
     full = {float(max_prompt_tokens(pool.policy, pool.batch, int(lengths.max())))}
     if not pool.policy.chunked:
@@ -179,9 +179,19 @@ def _prompt(pool: InstancePool, prompt: float) -> float:
     if whole > 64:  # the mean chunk, as often
         return whole * float(iteration_seconds(pool.price, chunk, chunk * prompt / 2, 0.0, 0.0, prompt / 2, 0.0))
     while done < prompt:
-        here = min(chunk, prompt - done)
-        total += float(iteration_seconds(pool.price, here, here * done + here * (here + 1) / 2, 0.0, 0.0, done, 0.0))
-        done += here
+        current_prompt = min(chunk, prompt - done)
+        total += float(
+            iteration_seconds(
+                pool.price,
+                current_prompt,
+                current_prompt * done + current_prompt * (current_prompt + 1) / 2,
+                0.0,
+                0.0,
+                done,
+                0.0,
+            )
+        )
+        done += current_prompt
     return total
 
 

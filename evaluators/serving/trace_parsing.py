@@ -55,10 +55,10 @@ def read_json_lines(file: Any, first: str, fault: FaultCallback) -> Iterator[tup
 def parse_json_line(line: str) -> dict[str, Any] | None:
     """JSON object of one line; None if the line is no JSON object."""
     try:
-        found = json.loads(line)
+        document = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 def csv_error_text(error: csv.Error) -> str:

@@ -116,17 +116,17 @@ class TraceRows:
                 self._turn(-1, 0.0, 0)
             return
         column, pause = self.of.turns
-        some = row[column]
-        if not isinstance(some, list) or not some or not all(isinstance(one, dict) for one in some):
-            self.fault(number, f"column {column}: {_shown(some)} is not a list of requests")
+        requests = row[column]
+        if not isinstance(requests, list) or not requests or not all(isinstance(request, dict) for request in requests):
+            self.fault(number, f"column {column}: {_shown(requests)} is not a list of requests")
             return
         before, think, turn = -1, 0.0, 0
-        for place, one in enumerate(some):
+        for place, request in enumerate(requests):
             self.within = f"request {place + 1} of its session, "
-            if self._one(number, {**row, **one, self.of.arrival: row.get(self.of.arrival)}):
+            if self._one(number, {**row, **request, self.of.arrival: row.get(self.of.arrival)}):
                 self._turn(before, think, turn)
                 before, think, turn = len(self.prompt) - 1, 0.0, turn + 1
-            think += self._pause(number, one.get(pause, 0), pause) if place + 1 < len(some) else 0.0
+            think += self._pause(number, request.get(pause, 0), pause) if place + 1 < len(requests) else 0.0
         self.within = ""
 
     def _turn(self, before: int, think: float, turn: int) -> None:
@@ -177,13 +177,13 @@ class TraceRows:
     def _whole(self, number: int, row: dict[str, Any], column: str) -> int | None:
         value = row.get(column)
         try:
-            found = int(value)  # type: ignore[arg-type]
-            whole = not isinstance(value, float | bool) or (value == found and not isinstance(value, bool))
+            integer = int(value)  # type: ignore[arg-type]
+            whole = not isinstance(value, float | bool) or (value == integer and not isinstance(value, bool))
         except (TypeError, ValueError, OverflowError):
-            found, whole = _decimal(value)
-        if whole and 1 <= found <= MAX_TOKENS:
-            return found
-        most = f"above {MAX_TOKENS:,}" if whole and found > MAX_TOKENS else "not a whole number of tokens above 0"
+            integer, whole = _decimal(value)
+        if whole and 1 <= integer <= MAX_TOKENS:
+            return integer
+        most = f"above {MAX_TOKENS:,}" if whole and integer > MAX_TOKENS else "not a whole number of tokens above 0"
         self.fault(number, f"column {column}: {_shown(value)} is {most}")
         return None
 
@@ -214,10 +214,10 @@ class TraceRows:
         moment = datetime.fromisoformat(whole + fraction[len(digits) :])
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
-        found = (int(moment.timestamp()), float(f"0.{digits or 0}"))
+        timestamp = (int(moment.timestamp()), float(f"0.{digits or 0}"))
         if self.start is None:
-            self.start = found
-        return found[0] - self.start[0] + (found[1] - self.start[1])
+            self.start = timestamp
+        return timestamp[0] - self.start[0] + (timestamp[1] - self.start[1])
 
     def _hash(self, number: int, row: dict[str, Any]) -> None:
         ids = row.get(self.of.hashes) or []
@@ -231,16 +231,16 @@ class TraceRows:
         """Names blocks of tokens by what they are and by the block before them."""
         ids: list[int] = []
         for column, count in zip(self.of.tokens, (self.of.prompt, self.of.output), strict=True):
-            some = row.get(column) or []
-            if not isinstance(some, list) or not all(type(entry) is int for entry in some):
-                self.fault(number, f"column {column}: {_shown(some)} is not a list of whole numbers")
+            entries = row.get(column) or []
+            if not isinstance(entries, list) or not all(type(entry) is int for entry in entries):
+                self.fault(number, f"column {column}: {_shown(entries)} is not a list of whole numbers")
                 ids = []
                 break
-            said = _decimal(row.get(count))[0]
-            if len(some) > said:
-                self.fault(number, f"column {column}: {len(some):,} tokens, but {count} is {_shown(row.get(count))}")
-            ids += some
-            if len(some) < said:  # what comes after the last that is said nobody knows
+            hash_count = _decimal(row.get(count))[0]
+            if len(entries) > hash_count:
+                self.fault(number, f"column {column}: {len(entries):,} tokens, but {count} is {_shown(row.get(count))}")
+            ids += entries
+            if len(entries) < hash_count:  # what comes after the last that is said nobody knows
                 break
         before, prompt = -1, int(_decimal(row.get(self.of.prompt))[0])
         if len(ids) // BLOCK == -(-prompt // BLOCK):  # so many would be the prompt's own, the last of them not whole
@@ -266,22 +266,22 @@ class TraceRows:
         arrival = np.frombuffer(self.arrival, float)
         prompt, output = (np.frombuffer(column, np.int32) for column in (self.prompt, self.output))
         lines = np.frombuffer(self.lines, np.int64)
-        found = Requests(arrival - arrival[0], prompt, output, rows=lines, skipped=self.skipped, truncated=self.truncated)
+        requests = Requests(arrival - arrival[0], prompt, output, rows=lines, skipped=self.skipped, truncated=self.truncated)
         if self.sorts.column:
-            found = replace(found, kinds=np.frombuffer(self.kinds, np.int32))
+            requests = replace(requests, kinds=np.frombuffer(self.kinds, np.int32))
         if not self.hashes:
-            return self._in_turns(found)
+            return self._in_turns(requests)
         numbers = np.unique(np.frombuffer(self.hashes, np.int64), return_inverse=True)[1].astype(np.int32)
-        found = replace(found, starts=np.frombuffer(self.counts, np.int64), hashes=numbers)
-        return self._in_turns(replace(found, block=BLOCK) if self.of.tokens else found)
+        requests = replace(requests, starts=np.frombuffer(self.counts, np.int64), hashes=numbers)
+        return self._in_turns(replace(requests, block=BLOCK) if self.of.tokens else requests)
 
-    def _in_turns(self, found: Requests) -> Requests:
+    def _in_turns(self, found_turns: Requests) -> Requests:
         """Requests with the request whose answer they wait for, if there are sessions."""
         if not any(self.turns):
-            return found
+            return found_turns
         before, turns = np.frombuffer(self.waits, np.int64), np.frombuffer(self.turns, np.int32)
-        some = replace(found, before=before, think=np.frombuffer(self.thinks, float), turns=turns)
-        return some.begun(some.begins)
+        selected_turns = replace(found_turns, before=before, think=np.frombuffer(self.thinks, float), turns=turns)
+        return selected_turns.begun(selected_turns.begins)
 
 
 def _zero(value: Any) -> bool:

@@ -113,17 +113,21 @@ def _requests(
         )
     lines = "jsonl" if first.lstrip().startswith("{") else "csv"
     columns = parse_json_line(first) if lines == "jsonl" else read_header(path, before, first)
-    of = choose_option(TRACE_FORMATS, kind, "trace format") if kind else _seen(path, lines, columns)
-    wanted = (of.arrival,) if of.turns and of.turns[0] in (columns or ()) else (of.arrival, of.prompt, of.output)
+    option = choose_option(TRACE_FORMATS, kind, "trace format") if kind else _seen(path, lines, columns)
+    wanted = (
+        (option.arrival,)
+        if option.turns and option.turns[0] in (columns or ())
+        else (option.arrival, option.prompt, option.output)
+    )
     missing = [name for name in wanted if name and name not in (columns or ())]
-    if lines != of.lines or missing:
+    if lines != option.lines or missing:
         raise DesignError(
             f"{path}: row 1: no column {', '.join(missing) or 'names'}, which format {kind} has, but {_others(columns)}"
         )
-    twice = [name for name in (of.arrival, of.prompt, of.output) if name and list(columns or ()).count(name) > 1]
+    twice = [name for name in (option.arrival, option.prompt, option.output) if name and list(columns or ()).count(name) > 1]
     if twice:
         raise DesignError(f"{path}: row {before + 1}: column {twice[0]} occurs twice; remove one of them")
-    rows = TraceRows(path, of, of.ticks if ticks is None else ticks, skip, sorts=sorts)
+    rows = TraceRows(path, option, option.ticks if ticks is None else ticks, skip, sorts=sorts)
     rows.before = before
     for number, row in (read_json_lines if lines == "jsonl" else read_csv_rows)(file, first, rows.fault):
         rows.add(number, row)
@@ -147,12 +151,12 @@ def _conversations(
     if not 0 < characters < float("inf"):
         raise DesignError(f"workload.chars_per_token: {characters:g} is not a number of characters above 0")
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError):
         raise DesignError(f"{path}: row 1: not a JSON array of conversations") from None
     rows = TraceRows(path, TraceFormat("json", "", "first text", "second text"), ticks=False, skip=skip, sorts=sorts)
-    for number, one in enumerate(found, start=1):
-        turns = one.get("conversations") if isinstance(one, dict) else None
+    for number, conversation in enumerate(document, start=1):
+        turns = conversation.get("conversations") if isinstance(conversation, dict) else None
         texts = [turn.get("value") for turn in turns if isinstance(turn, dict)] if isinstance(turns, list) else []
         if len(texts) < 2 or not all(isinstance(value, str) for value in texts[:2]):
             if skip and len(texts) < 2:
@@ -163,29 +167,35 @@ def _conversations(
                     "column conversations: no two texts, a question and an answer (workload.skip skips such rows)",
                 )
             continue
-        asked, told = (int(-(-len(str(value)) // characters)) for value in texts[:2])
-        rows.add(number, {"first text": asked, "second text": told, sorts.column: one.get(sorts.column)})
+        prompt_tokens, output_tokens = (int(-(-len(str(value)) // characters)) for value in texts[:2])
+        rows.add(
+            number, {"first text": prompt_tokens, "second text": output_tokens, sorts.column: conversation.get(sorts.column)}
+        )
         if most and len(rows.prompt) >= most:
-            rows.truncated = number < len(found)
+            rows.truncated = number < len(document)
             break
     return rows
 
 
 def _seen(path: Path, lines: str, columns: Any) -> TraceFormat:
-    found = [of for of in TRACE_FORMATS.values() if of.lines == lines]
-    names = {name: {of.arrival, of.prompt, of.output} - {""} for name, of in TRACE_FORMATS.items() if of.lines == lines}
-    for (_, wanted), of in zip(names.items(), found, strict=True):
-        sessions = {of.arrival, of.turns[0]} if of.turns else wanted
+    formats = [trace_format for trace_format in TRACE_FORMATS.values() if trace_format.lines == lines]
+    names = {
+        name: {trace_format.arrival, trace_format.prompt, trace_format.output} - {""}
+        for name, trace_format in TRACE_FORMATS.items()
+        if trace_format.lines == lines
+    }
+    for (_, wanted), trace_format in zip(names.items(), formats, strict=True):
+        sessions = {trace_format.arrival, trace_format.turns[0]} if trace_format.turns else wanted
         if columns is not None and (wanted <= set(columns) or sessions <= set(columns)):
-            return of
+            return trace_format
     alone = next(iter(columns)) if columns is not None and len(columns) == 1 else ""
     for mark, called in ((";", ";"), ("\t", "tabs")):
         if any(wanted <= set(alone.split(mark)) for wanted in names.values()):
             raise DesignError(f"{path}: row 1: columns are separated by {called}, not by commas")
     for wanted in names.values():
-        meant = {name: said for said in map(str, columns or ()) for name in wanted if _plain(said) == _plain(name)}
+        meant = {name: column for column in map(str, columns or ()) for name in wanted if _plain(column) == _plain(name)}
         if set(meant) == wanted:
-            others = ", ".join(f"{said!r} to {name!r}" for name, said in sorted(meant.items()) if said != name)
+            others = ", ".join(f"{column!r} to {name!r}" for name, column in sorted(meant.items()) if column != name)
             raise DesignError(f"{path}: row 1: columns differ by spaces or capitals from known ones; rename {others}")
     known = "; ".join(f"{name}: {', '.join(sorted(wanted))}" for name, wanted in names.items())
     raise DesignError(f"{path}: row 1: no known columns; the file has {_others(columns)}; known formats are {known}")

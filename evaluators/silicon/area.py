@@ -52,22 +52,22 @@ def _made(chip: Chip, decode_cores: Any = 0) -> tuple[dict[str, Any], Any]:
     """Parts and their sum, with the difference to the model if a data sheet gives the die area."""
     if is_said(chip, "die_area"):
         modelled = as_modelled(chip)
-        found, whole = _made(modelled, decode_cores)
+        cores, whole = _made(modelled, decode_cores)
         more = _dies(modelled, whole) * (die_area(chip, decode_cores) - die_area(modelled, decode_cores))
-        return found | {DIFFERENCE: more}, whole + more
+        return cores | {DIFFERENCE: more}, whole + more
     if chip.areas is not None or chip.router is not None:
-        found = _as_published(chip) if chip.router is None else {"network": _routers(chip)}
-        return found, summed(found.values())
-    found, share = _of_cores(chip, decode_cores) | _around(chip), chip.technology.other_area_share
-    whole = summed(found.values())
+        cores = _as_published(chip) if chip.router is None else {"network": _routers(chip)}
+        return cores, summed(cores.values())
+    cores, share = _of_cores(chip, decode_cores) | _around(chip), chip.technology.other_area_share
+    whole = summed(cores.values())
     if chip.tile is not None:
         cut = _cut(chip, _dies(chip, whole / (1 - share)))
-        found[DIE_LINK_BLOCK], whole = found[DIE_LINK_BLOCK] + cut, whole + cut
+        cores[DIE_LINK_BLOCK], whole = cores[DIE_LINK_BLOCK] + cut, whole + cut
     if chip.base is not None:
-        vias = chip.base.via_area_share * sum(value for name, value in found.items() if name not in BASE_DIE_BLOCKS)
-        found["vias of base dies"], whole = vias, whole + vias
+        vias = chip.base.via_area_share * sum(value for name, value in cores.items() if name not in BASE_DIE_BLOCKS)
+        cores["vias of base dies"], whole = vias, whole + vias
     other = whole * (share / (1 - share))
-    return found | {"other": other}, whole + other
+    return cores | {"other": other}, whole + other
 
 
 @computed_per_batch
@@ -75,11 +75,11 @@ def die_area(chip: Chip, decode_cores: Any = 0) -> Any:
     """Area of one of the dies with cores; broadcasts over designs. [mm2]"""
     if is_said(chip, "die_area"):
         return where(is_as_sold(chip, decode_cores), chip.published.die_area, die_area(as_modelled(chip), decode_cores))
-    found, area = _made(chip, decode_cores)
+    areas, area = _made(chip, decode_cores)
     if chip.areas is not None:
         return area
     if chip.base is not None:
-        above = sum(value for name, value in found.items() if name not in (*BASE_DIE_BLOCKS, "other"))
+        above = sum(value for name, value in areas.items() if name not in (*BASE_DIE_BLOCKS, "other"))
         return above / (1 - chip.technology.other_area_share) / _dies(chip, 0.0)
     return area / _dies(chip, area)
 
@@ -100,8 +100,8 @@ def die_counts(chip: Chip, area: Any) -> tuple[Any, Any]:
 @computed_per_batch
 def pitch(chip: Chip) -> Any:
     """Distance between neighbours of a mesh: side of a square core with its router. [mm]"""
-    found = _of_cores(chip)
-    area = summed(value for name, value in found.items() if name != "hbm_phy") / (1 - chip.technology.other_area_share)
+    cores = _of_cores(chip)
+    area = summed(value for name, value in cores.items() if name != "hbm_phy") / (1 - chip.technology.other_area_share)
     return (area / _count(chip, chip.mesh.rows * chip.mesh.cols)) ** 0.5
 
 
@@ -115,12 +115,12 @@ BASE_DIE_BLOCKS = ("l2", "hbm_phy", "links", "host", DIE_LINK_BLOCK, "vias of ba
 
 
 def _as_published(chip: Chip) -> dict[str, Any]:
-    of, network = chip.areas, chip.network
+    areas, network = chip.areas, chip.network
     return {
-        "cores": chip.cores * chip.core.matrix * of.core,
-        "l2": chip.l2.size * of.l2,
-        "hbm_phy": chip.hbm.bandwidth * of.hbm_phy,
-        "link_phy": network.ports * network.bandwidth * of.link_phy,
+        "cores": chip.cores * chip.core.matrix * areas.core,
+        "l2": chip.l2.size * areas.l2,
+        "hbm_phy": chip.hbm.bandwidth * areas.hbm_phy,
+        "link_phy": network.ports * network.bandwidth * areas.link_phy,
     }
 
 
@@ -169,10 +169,10 @@ def format_area_factor(rates: FormatRates | None) -> Any:
     ... )
     (1.0, 1.0, 1.0, 1.5)
     """
-    found: Any = 1.0
+    area_factor: Any = 1.0
     for name, value, _ in () if rates is None else iterate_leaves(rates):
-        found = maximum(found, value * FORMATS[name].bits / FORMATS["bf16"].bits)
-    return found
+        area_factor = maximum(area_factor, value * FORMATS[name].bits / FORMATS["bf16"].bits)
+    return area_factor
 
 
 def _pool(chip: Chip) -> dict[str, Any]:
@@ -249,9 +249,13 @@ def _router(noc: Any, tech: ProcessNode, ports: Any, linked: Any = 1.0) -> Any:
 
 def _routers(chip: Chip) -> Any:
     """Routers and links of a network without cores, which carry a flit in several cycles along rows and columns. [mm2]"""
-    of, tech = chip.router, chip.technology
-    wires = of.flit_bytes * (1 / of.flit_x + 1 / of.flit_y) / 2 * tech.router
-    return chip.mesh.rows * chip.mesh.cols * (wires + links.PORTS * of.vcs * of.vc_depth * of.flit_bytes * tech.register)
+    router, tech = chip.router, chip.technology
+    wires = router.flit_bytes * (1 / router.flit_x + 1 / router.flit_y) / 2 * tech.router
+    return (
+        chip.mesh.rows
+        * chip.mesh.cols
+        * (wires + links.PORTS * router.vcs * router.vc_depth * router.flit_bytes * tech.register)
+    )
 
 
 def _channel(chip: Chip) -> Any:
@@ -261,25 +265,25 @@ def _channel(chip: Chip) -> Any:
 def _around(chip: Chip) -> dict[str, Any]:
     """Parts of the dies besides cores."""
     tech, own = chip.technology, chip.die
-    found = {
+    blocks = {
         DIE_LINK_BLOCK: own.die_link_bandwidth * getattr(tech, own.die_link_reach),
         "host": own.pcie_lanes * tech.pcie_lane,
     }
     outside = own.unused_link_bandwidth
     if chip.mesh is None:
-        found["hbm_phy"] = chip.hbm.bandwidth / chip.dram.device_bandwidth * chip.dram.phy_area * own.built_memory_ratio
+        blocks["hbm_phy"] = chip.hbm.bandwidth / chip.dram.device_bandwidth * chip.dram.phy_area * own.built_memory_ratio
         ports = chip.network or chip.d2d
         more = maximum(links.node_port_bandwidth(chip) - own.pcie_lanes * LANE, 0.0)  # than lanes to the host carry
         outside = outside + 2 * (ports.ports * ports.bandwidth + more)
     elif chip.tile is None and chip.hbm is not None:
-        found["hbm_phy"] = channel_count(chip) * _channel(chip)
+        blocks["hbm_phy"] = channel_count(chip) * _channel(chip)
     elif chip.l2 is not None:
-        found["l2"] = chip.l2.size * own.built_cache_ratio * tech.cache + chip.l2.bandwidth / chip.clock * tech.port
+        blocks["l2"] = chip.l2.size * own.built_cache_ratio * tech.cache + chip.l2.bandwidth / chip.clock * tech.port
     if chip.d2d is not None:
-        found[DIE_LINK_BLOCK] = found[DIE_LINK_BLOCK] + _linked(chip)
+        blocks[DIE_LINK_BLOCK] = blocks[DIE_LINK_BLOCK] + _linked(chip)
         if chip.mesh is not None:
             outside = outside + 2 * maximum(links.node_port_bandwidth(chip) - own.pcie_lanes * LANE, 0.0)
-    return found | {"links": outside * getattr(tech, own.chip_link_reach)}
+    return blocks | {"links": outside * getattr(tech, own.chip_link_reach)}
 
 
 def _linked(chip: Chip) -> Any:
@@ -287,22 +291,22 @@ def _linked(chip: Chip) -> Any:
 
     Links of a pool to other dies are outside, where switches are bought.
     """
-    of, tech = chip.d2d, chip.technology
+    d2d, tech = chip.d2d, chip.technology
     if chip.mesh is None:
-        return of.ports * _buffered(chip)
-    found = links.link_interfaces_per_die(chip) * 2 * of.bandwidth * getattr(
+        return d2d.ports * _buffered(chip)
+    area = links.link_interfaces_per_die(chip) * 2 * d2d.bandwidth * getattr(
         tech, chip.die.die_link_reach
-    ) + of.ports * _buffered(chip)
-    if of.topology != "switch":
-        return found
-    stage = of.bandwidth / chip.clock * tech.router / links.PORTS
-    return found + of.ports * (links.switch_stages_between_dies(chip) * stage + _buffered(chip))
+    ) + d2d.ports * _buffered(chip)
+    if d2d.topology != "switch":
+        return area
+    stage = d2d.bandwidth / chip.clock * tech.router / links.PORTS
+    return area + d2d.ports * (links.switch_stages_between_dies(chip) * stage + _buffered(chip))
 
 
 def _buffered(chip: Chip) -> Any:
     """Of one link to another die, buffers for the bytes that are on their way. [mm2]"""
-    of = chip.d2d
-    return where(of.credits > 0, of.credits, 2 * of.latency * of.bandwidth) * chip.technology.sram
+    d2d = chip.d2d
+    return where(d2d.credits > 0, d2d.credits, 2 * d2d.latency * d2d.bandwidth) * chip.technology.sram
 
 
 def _count(chip: Chip, used: Any) -> Any:
@@ -313,11 +317,11 @@ def _count(chip: Chip, used: Any) -> Any:
 @memoize_by_identity
 def _dies(chip: Chip, area: Any) -> Any:
     """Compute dies of a chip with a total die area: the given number, or as few as possible."""
-    said = chip.die.dies
-    if not isinstance(said, np.ndarray) and said > 0:
-        return said
+    dies = chip.die.dies
+    if not isinstance(dies, np.ndarray) and dies > 0:
+        return dies
     fewest = ceil_div(maximum(maximum(minimum(area, MOST) / chip.die.reticle, _shores(chip, area)), 1.0), 1.0)
-    return where(said > 0, said, fewest)
+    return where(dies > 0, dies, fewest)
 
 
 def _shores(chip: Chip, area: Any) -> Any:

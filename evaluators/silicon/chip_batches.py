@@ -48,15 +48,15 @@ def computed_per_batch(function: Callable[..., T]) -> Callable[..., T]:
         place = id(chip), id(number)
         known = kept.get(place)
         if known is None:
-            found = _parts.get(place[0]) if _parts and not isinstance(number, np.ndarray) else None
-            if found is None:
+            part = _parts.get(place[0]) if _parts and not isinstance(number, np.ndarray) else None
+            if part is None:
                 value = function(chip) if alone else function(chip, number)
             else:
-                _, whole, some = found
+                _, whole, rows = part
                 key = function, number
                 if key not in whole.known:
                     whole.known[key] = function(whole.chip) if alone else function(whole.chip, number)
-                value = _some(whole.known[key], some)
+                value = _some(whole.known[key], rows)
             if len(kept) >= MAX_IDENTITIES:
                 kept.clear()
             # what was given is kept too, so that nothing else takes its place
@@ -107,27 +107,27 @@ def chips_by_batch(chips: Sequence[Chip]) -> dict[int, tuple[Chip, ChipBatch, An
     alike: dict[Any, list[list[tuple[Chip, dict[str, Any]]]]] = {}
     for chip in chips:
         wide = _columns(chip)
-        some = alike.setdefault(tuple(wide), []) if wide else []
+        groups = alike.setdefault(tuple(wide), []) if wide else []
         size = len(next(iter(wide.values()))) if wide else 0
-        several = next((several for several in some if size <= SMALL and _same_numbers(several[0][0], chip)), None)
+        several = next((several for several in groups if size <= SMALL and _same_numbers(several[0][0], chip)), None)
         if several is None:
-            some.append([(chip, wide)])
+            groups.append([(chip, wide)])
         else:
             several.append((chip, wide))
     made = {}
-    for several in (several for some in alike.values() for several in some):
+    for several in (several for groups in alike.values() for several in groups):
         first, wide = several[0]
         if len(several) > 1:
             wide = {address: np.concatenate([wide[address] for _, wide in several]) for address in wide}
-        found = _grid(first, wide)
-        if found is None and len(several) == 1:
+        grid = _grid(first, wide)
+        if grid is None and len(several) == 1:
             continue
-        whole, places = found or (ChipBatch(replace_leaves(first, wide)), None)
+        whole, places = grid or (ChipBatch(replace_leaves(first, wide)), None)
         start = 0
         for chip, own in several:
-            here = slice(start, start + len(next(iter(own.values()))))
-            made[id(chip)] = chip, whole, here if places is None else places[here]
-            start = here.stop
+            span = slice(start, start + len(next(iter(own.values()))))
+            made[id(chip)] = chip, whole, span if places is None else places[span]
+            start = span.stop
     return made
 
 
@@ -140,21 +140,21 @@ def _grid(chip: Chip, columns: dict[str, Array]) -> tuple[ChipBatch, Array] | No
     read = [address for address in columns if address not in UNREAD]
     few: dict[str, tuple[Array, Array]] = {}
     for address in sorted(read, key=lambda address: _repeats(columns[address])):  # those that have many values mostly say so
-        found = distinct_values(columns[address]) if most else None
-        if found is None or len(found[0]) > most:
+        distinct = distinct_values(columns[address]) if most else None
+        if distinct is None or len(distinct[0]) > most:
             return None
-        few[address], most = found, most // len(found[0])
+        few[address], most = distinct, most // len(distinct[0])
     if not few:
         return None
     for address in read:
         values[address], places = few[address]
         at = at * len(values[address]) + places
-    key = tuple(columns), tuple((address, of.tobytes()) for address, of in values.items())
+    key = tuple(columns), tuple((address, axis.tobytes()) for address, axis in values.items())
     for number, (known, other, whole) in enumerate(_grids):
         if known == key and _same_numbers(other, chip):
             _grids.insert(0, (*_grids.pop(number)[:1], chip, whole))  # what is the very same next time is told at once
             return whole, at
-    each = (np.ravel(of) for of in np.meshgrid(*values.values(), indexing="ij"))
+    each = (np.ravel(axis) for axis in np.meshgrid(*values.values(), indexing="ij"))
     unread = {address: np.nan for address in columns if address in UNREAD}
     made = ChipBatch(replace_leaves(chip, dict(zip(values, each, strict=True)) | unread))
     _grids.insert(0, (key, chip, made))
@@ -178,25 +178,25 @@ _plain: dict[int, Any] = {}
 
 def _columns(part: Any) -> dict[str, Any]:
     """Columns of a part of a chip, by address in it."""
-    found = {}
+    columns = {}
     for name in _names(type(part)):  # type: ignore[arg-type]
         value = getattr(part, name)
         if isinstance(value, np.ndarray):
-            found[name] = value
+            columns[name] = value
         elif hasattr(type(value), "__dataclass_fields__") and _plain.get(id(value)) is not value:
             inner = _columns(value)
-            found.update((f"{name}.{address}", column) for address, column in inner.items())
+            columns.update((f"{name}.{address}", column) for address, column in inner.items())
             if not inner:
                 if len(_plain) >= MAX_ENTRIES:
                     _plain.clear()
                 _plain[id(value)] = value
-    return found
+    return columns
 
 
-def _same_numbers(one: Any, other: Any) -> bool:
+def _same_numbers(chip_part: Any, other: Any) -> bool:
     """Whether two parts of chips that have the same columns differ in these alone."""
     for name in _names(type(other)):  # type: ignore[arg-type]
-        mine, its = getattr(one, name), getattr(other, name)
+        mine, its = getattr(chip_part, name), getattr(other, name)
         if mine is its or isinstance(its, np.ndarray):
             continue
         if type(mine) is not type(its):
@@ -216,10 +216,10 @@ def _some(value: Any, rows: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value[rows]
     if isinstance(value, dict):
-        return {name: _some(of, rows) for name, of in value.items()}
+        return {name: _some(leaf, rows) for name, leaf in value.items()}
     if isinstance(value, list | tuple):
-        some = [_some(of, rows) for of in value]
-        return type(value)(*some) if hasattr(value, "_fields") else type(value)(some)
+        parts = [_some(leaf, rows) for leaf in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     if is_dataclass(value) and not isinstance(value, type):
         return type(value)(**{spec.name: _some(getattr(value, spec.name), rows) for spec in fields(value)})
     return value

@@ -81,18 +81,18 @@ def dynamic_energy(activity: Activity, chip: Chip, width: float = WORD) -> Any:
         + activity.hop_bytes * hop(chip)
         + activity.cache_bytes * tech.shared
     )
-    found = on_chip * supply.relative_energy(chip)
+    energy = on_chip * supply.relative_energy(chip)
     if chip.d2d is not None:
-        found = found + activity.linked_bytes * links.die_wiring(chip).mean * _near(chip)
+        energy = energy + activity.linked_bytes * links.die_wiring(chip).mean * _near(chip)
     if chip.nodes is not None:
-        found = found + activity.boxed_bytes * chip_link_energy_per_byte(chip)
-    return found if chip.dram is None else found + activity.memory_bytes * chip.dram.energy_per_byte
+        energy = energy + activity.boxed_bytes * chip_link_energy_per_byte(chip)
+    return energy if chip.dram is None else energy + activity.memory_bytes * chip.dram.energy_per_byte
 
 
 def _product(chip: Chip, width: float) -> Any:
     """Energy of a multiply-add on a mesh with its operands, at the node's own supply. [J], broadcasts over designs."""
-    of = chip.tile
-    operands = PASSES / chip.die.operand_reuse if of is None else 1 / of.matrix.rows + 1 / of.matrix.cols
+    tile = chip.tile
+    operands = PASSES / chip.die.operand_reuse if tile is None else 1 / tile.matrix.rows + 1 / tile.matrix.cols
     return chip.technology.mac * (width / WORD) + width * operands * _local(chip)
 
 
@@ -134,8 +134,8 @@ def static_power(chip: Chip, decode_cores: Any = 0) -> Any:
     """Static power of all dies and of main memory; broadcasts over designs. [W]"""
     if chip.technology is None:  # of a memory by itself
         return area.memory_device_count(chip) * chip.dram.idle_power
-    found = chip.technology.static_power_density * area.total_area(chip, decode_cores) * supply.relative_energy(chip)
-    return found if chip.dram is None else found + area.memory_device_count(chip) * chip.dram.idle_power
+    power = chip.technology.static_power_density * area.total_area(chip, decode_cores) * supply.relative_energy(chip)
+    return power if chip.dram is None else power + area.memory_device_count(chip) * chip.dram.idle_power
 
 
 @computed_per_batch
@@ -152,13 +152,13 @@ def design_power_by_part(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
     """
     if is_said(chip, "tdp"):
         modelled = as_modelled(chip)
-        found, whole = design_power_by_part(modelled, decode_cores), peak_design_power(modelled, decode_cores)
-        return found | {area.DIFFERENCE: where(is_as_rated(chip, decode_cores), chip.published.tdp - whole, 0.0)}
-    found = _busy(chip)
+        watts, whole = design_power_by_part(modelled, decode_cores), peak_design_power(modelled, decode_cores)
+        return watts | {area.DIFFERENCE: where(is_as_rated(chip, decode_cores), chip.published.tdp - whole, 0.0)}
+    watts = _busy(chip)
     if isinstance(decode_cores, np.ndarray) or decode_cores:
         share = decode_cores / (chip.mesh.rows * chip.mesh.cols)
-        found = {name: value * (1 - share) + _busy(decode_only_chip(chip))[name] * share for name, value in found.items()}
-    return found | {"whatever is done": static_power(chip, decode_cores)}
+        watts = {name: value * (1 - share) + _busy(decode_only_chip(chip))[name] * share for name, value in watts.items()}
+    return watts | {"whatever is done": static_power(chip, decode_cores)}
 
 
 @computed_per_batch
@@ -184,12 +184,12 @@ def _busy(chip: Chip) -> dict[str, Any]:
         }
     squared, peak = supply.relative_energy(chip), 0.0 if chip.hbm is None else channel_count(chip) * chip.hbm.channel_bandwidth
     byte = _local(chip) * squared + (0.0 if chip.dram is None else chip.dram.energy_per_byte)
-    found = {"matrix engines": macs * _product(chip, WORD) * squared, "memory": peak * byte}
+    watts = {"matrix engines": macs * _product(chip, WORD) * squared, "memory": peak * byte}
     if chip.d2d is not None:
-        found["links"] = links.link_interfaces_per_die(chip) * chip.d2d.bandwidth * _near(chip) + links.node_port_bandwidth(
+        watts["links"] = links.link_interfaces_per_die(chip) * chip.d2d.bandwidth * _near(chip) + links.node_port_bandwidth(
             chip
         ) * chip_link_energy_per_byte(chip)
-    return found
+    return watts
 
 
 def _near(chip: Chip) -> Any:

@@ -82,8 +82,8 @@ def relative_router_ports(rows: Any, cols: Any, topology: str) -> Any:
     """
     if topology == "mesh":
         return 1.0
-    of = link_wiring(rows, cols, topology)
-    return (router_ports(rows, cols, topology) + 2 * (of.length - of.links) / (rows * cols)) / PORTS
+    wiring = link_wiring(rows, cols, topology)
+    return (router_ports(rows, cols, topology) + 2 * (wiring.length - wiring.links) / (rows * cols)) / PORTS
 
 
 def die_wiring(chip: Chip) -> LinkWiring:
@@ -97,12 +97,12 @@ def link_interfaces_per_die(chip: Chip) -> Any:
 
     With a switch, each port of a die has an interface at either end of every part of the route.
     """
-    of, d2d = die_wiring(chip), chip.d2d
+    wiring, d2d = die_wiring(chip), chip.d2d
     if d2d.topology == "mesh":
         return d2d.ports
     if d2d.topology == "switch":
-        return 2 * d2d.ports * of.mean
-    return d2d.ports + 2 * (of.length - of.links) / _members(chip)
+        return 2 * d2d.ports * wiring.mean
+    return d2d.ports + 2 * (wiring.length - wiring.links) / _members(chip)
 
 
 def switch_stages_between_dies(chip: Chip) -> Any:

@@ -49,12 +49,17 @@ def _bounds(chip: Chip) -> list[tuple[str, Any, Any, str]]:
     """Of each limit, its address, need, what there is, and the unit of both; a part that is sold keeps those of its facts."""
     if chip.die is None or chip.areas is not None:
         return []
-    one, own, whole = area.die_area(chip), chip.die, area.total_area(chip)
+    die_area, own, whole = area.die_area(chip), chip.die, area.total_area(chip)
     sold = is_said(chip, "die_area") and area.is_as_sold(chip)
     rated = is_said(chip, "tdp") and energy.is_as_rated(chip)
     density = energy.peak_design_power(chip) / whole
     made = [
-        ("chip.die.reticle", one, where(own.is_wafer, one, where(sold, maximum(one, own.reticle), own.reticle)), "mm2"),
+        (
+            "chip.die.reticle",
+            die_area,
+            where(own.is_wafer, die_area, where(sold, maximum(die_area, own.reticle), own.reticle)),
+            "mm2",
+        ),
         ("chip.clock", chip.clock, supply.maximum_clock(chip), "Hz"),
         (
             "chip.die.max_power_density",
@@ -65,17 +70,17 @@ def _bounds(chip: Chip) -> list[tuple[str, Any, Any, str]]:
     ]
     if chip.dram is None:
         return made
-    edges = area.EDGES * one**0.5 * area.die_counts(chip, whole)[0] * own.memory_edge_share
+    edges = area.EDGES * die_area**0.5 * area.die_counts(chip, whole)[0] * own.memory_edge_share
     shore = area.memory_edge_length(chip)
     return [*made, ("chip.die.memory_edge_share", shore, where(sold, maximum(shore, edges), edges), "mm")]
 
 
 def _of_one(chip: Chip, count: Any) -> dict[str, Any]:
     """Area of one of the dies with cores by block. [mm2]"""
-    found = area.area_by_block(chip)
+    found_area = area.area_by_block(chip)
     if chip.base is None and not isinstance(count, np.ndarray) and count == 1:
-        return found
-    above = {name: value for name, value in found.items() if chip.base is None or name not in area.BASE_DIE_BLOCKS}
+        return found_area
+    above = {name: value for name, value in found_area.items() if chip.base is None or name not in area.BASE_DIE_BLOCKS}
     share = area.die_area(chip) / sum(above.values())
     return {name: value * share for name, value in above.items()}
 

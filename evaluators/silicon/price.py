@@ -53,33 +53,33 @@ def spare_core_yield(mm2: Any, defects: Any, spare: Any) -> Any:
     if extremes(never - spare // 1)[1] <= 0:
         return 1.0 + 0.0 * mean
     most = minimum(spare // 1, never)
-    found, term, alike = exponential(-mean), exponential(-mean), not isinstance(spare, np.ndarray)
+    good_share, term, alike = exponential(-mean), exponential(-mean), not isinstance(spare, np.ndarray)
     for broken in range(1, int(extremes(most)[1]) + 1):
         term = term * (mean / broken)
-        found = found + (term if alike else where(broken <= most, term, 0.0))
-    return minimum(found, 1.0)
+        good_share = good_share + (term if alike else where(broken <= most, term, 0.0))
+    return minimum(good_share, 1.0)
 
 
 def die_yield(chip: Chip, decode_cores: Any = 0) -> Any:
     """Yield of compute dies, with spare cores where there are any; broadcasts over designs. [1]"""
-    tech, one = chip.technology, area.die_area(chip, decode_cores)
+    tech, die_area = chip.technology, area.die_area(chip, decode_cores)
     if chip.areas is not None:
-        return negative_binomial_yield(one, tech.defect_density, tech.clustering)
+        return negative_binomial_yield(die_area, tech.defect_density, tech.clustering)
     used = chip.cores if chip.mesh is None else chip.mesh.rows * chip.mesh.cols
     spare = maximum(chip.die.built_cores - used, 0.0) / area.die_counts(chip, area.total_area(chip, decode_cores))[0]
     least, most = extremes(spare)
     if most < 1:
-        return negative_binomial_yield(one, tech.defect_density, tech.clustering)
-    cores = one * _share_of_cores(chip, decode_cores)
+        return negative_binomial_yield(die_area, tech.defect_density, tech.clustering)
+    cores = die_area * _share_of_cores(chip, decode_cores)
     with_spares = spare_core_yield(cores, tech.defect_density, spare)
     if chip.die.is_wafer is not True:
         with_spares = with_spares * negative_binomial_yield(
-            where(chip.die.is_wafer, 0.0, one - cores), tech.defect_density, tech.clustering
+            where(chip.die.is_wafer, 0.0, die_area - cores), tech.defect_density, tech.clustering
         )
     return (
         with_spares
         if least >= 1
-        else where(spare >= 1, with_spares, negative_binomial_yield(one, tech.defect_density, tech.clustering))
+        else where(spare >= 1, with_spares, negative_binomial_yield(die_area, tech.defect_density, tech.clustering))
     )
 
 
@@ -90,9 +90,9 @@ def price_by_part(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
     Some tiles may only decode.
     """
     if is_said(chip, "price"):
-        found = price_by_part(replace(chip, published=replace(chip.published, price=None)), decode_cores)
-        more = chip.published.price - sum(found[name] for name in SOLD if name in found)
-        return found | {area.DIFFERENCE: where(is_as_priced(chip, decode_cores), more, 0.0)}
+        price = price_by_part(replace(chip, published=replace(chip.published, price=None)), decode_cores)
+        more = chip.published.price - sum(price[name] for name in SOLD if name in price)
+        return price | {area.DIFFERENCE: where(is_as_priced(chip, decode_cores), more, 0.0)}
     memory = 0.0 if chip.dram is None else chip.dram.price * main_memory_bytes(chip) * _sold(chip)
     dies, package, around = _without_memory(chip, decode_cores)
     made = {"dies": dies, "memory": memory, "package": package}
@@ -102,28 +102,28 @@ def price_by_part(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
 @computed_per_batch
 def _without_memory(chip: Chip, decode_cores: Any = 0) -> tuple[Any, Any, dict[str, Any]]:
     """Dies, their package, and what is around them. [USD]"""
-    tech, of, whole, one = (
+    tech, economics, whole, die_area = (
         chip.technology,
         chip.economics,
         area.total_area(chip, decode_cores),
         area.die_area(chip, decode_cores),
     )
     count, below = area.die_counts(chip, whole)
-    silicon = count * tech.wafer_price / (dies_of_wafer(one) * maximum(die_yield(chip, decode_cores), NONE))
+    silicon = count * tech.wafer_price / (dies_of_wafer(die_area) * maximum(die_yield(chip, decode_cores), NONE))
     if chip.base is not None:
-        under = (whole - count * one) / below
+        under = (whole - count * die_area) / below
         working = maximum(negative_binomial_yield(under, tech.defect_density, tech.clustering), NONE)
         silicon = silicon + below * tech.wafer_price / (dies_of_wafer(under) * working)
     ports = chip.network or (chip.d2d if chip.mesh is None else None)
     outward = 0.0 if ports is None else ports.ports * ports.bandwidth
     around = {
-        "test": of.test * of.markup,
-        "board": of.board,
-        "network": of.scale_up_price * (outward * _joined(chip) + chip.die.unused_link_bandwidth / 2),
-        "network between servers": of.scale_out_price * links.node_port_bandwidth(chip),
-        "power and cooling": of.facility_price * of.pue * wall_power(chip, decode_cores),
+        "test": economics.test * economics.markup,
+        "board": economics.board,
+        "network": economics.scale_up_price * (outward * _joined(chip) + chip.die.unused_link_bandwidth / 2),
+        "network between servers": economics.scale_out_price * links.node_port_bandwidth(chip),
+        "power and cooling": economics.facility_price * economics.pue * wall_power(chip, decode_cores),
     }
-    return silicon * _sold(chip), of.package * whole * _sold(chip), around
+    return silicon * _sold(chip), economics.package * whole * _sold(chip), around
 
 
 def _sold(chip: Chip) -> Any:
@@ -137,9 +137,9 @@ def _joined_on(chip: Chip, decode_cores: Any, made: dict[str, Any]) -> dict[str,
     Where dies are good before they are joined, and one that fails spoils all: with a share b of n dies that hold, b ** -n times
     as many are bought as are used.
     """
-    of, beside = chip.carrier, area.memory_device_count(chip) * chip.dram.edge_length**2
-    bought = of.bond_yield ** -(chip.dies.rows * chip.dies.cols * 1.0)
-    carrier = of.price * (area.total_area(chip, decode_cores) + beside) * chip.economics.markup
+    given_carrier, beside = chip.carrier, area.memory_device_count(chip) * chip.dram.edge_length**2
+    bought = given_carrier.bond_yield ** -(chip.dies.rows * chip.dies.cols * 1.0)
+    carrier = given_carrier.price * (area.total_area(chip, decode_cores) + beside) * chip.economics.markup
     return {"carrier": carrier, "lost in joining": (bought - 1) * (sum(made.values()) + carrier)}
 
 
@@ -166,9 +166,11 @@ def token_price_by_part(
         tokens: output tokens.
         decode_cores: tiles that only decode.
     """
-    of = chip.economics
-    owned = system_price(chip, decode_cores) * (chips / (of.lifetime * of.duty_cycle)) * seconds
-    drawn = (joules + chips * _beside(chip) * seconds) * (of.pue * of.electricity_price / of.power_supply_efficiency)
+    economics = chip.economics
+    owned = system_price(chip, decode_cores) * (chips / (economics.lifetime * economics.duty_cycle)) * seconds
+    drawn = (joules + chips * _beside(chip) * seconds) * (
+        economics.pue * economics.electricity_price / economics.power_supply_efficiency
+    )
     return {"chips": owned * (1e6 / tokens), "electricity": drawn * (1e6 / tokens)}
 
 
@@ -199,8 +201,8 @@ SOLD = ("dies", "memory", "package", "carrier", "lost in joining", "test")
 
 def of_chip(chip: Chip, decode_cores: Any = 0) -> Any:
     """Modelled price of a chip without its server; broadcasts over designs. [USD]"""
-    found = price_by_part(as_modelled(chip), decode_cores)
-    return sum(found[name] for name in SOLD if name in found)
+    price = price_by_part(as_modelled(chip), decode_cores)
+    return sum(price[name] for name in SOLD if name in price)
 
 
 def is_as_priced(chip: Chip, decode_cores: Any = 0) -> Any:
@@ -209,7 +211,9 @@ def is_as_priced(chip: Chip, decode_cores: Any = 0) -> Any:
 
 
 def _share_of_cores(chip: Chip, decode_cores: Any) -> Any:
-    found = area.area_by_block(chip, decode_cores)
+    found_area = area.area_by_block(chip, decode_cores)
     inside = ("matrix engines", "vector engines", "registers", "sram", "control", "network")
-    above = [name for name in found if chip.base is None or name not in area.BASE_DIE_BLOCKS]
-    return sum(found[name] for name in inside) / sum(found[name] for name in above if name not in ("other", area.DIFFERENCE))
+    above = [name for name in found_area if chip.base is None or name not in area.BASE_DIE_BLOCKS]
+    return sum(found_area[name] for name in inside) / sum(
+        found_area[name] for name in above if name not in ("other", area.DIFFERENCE)
+    )

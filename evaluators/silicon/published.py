@@ -46,19 +46,19 @@ class Fact(NamedTuple):
     @property
     def text(self) -> str:
         """The fact as text, with the model's own figure."""
-        name, said, modelled = (
+        name, quantity, modelled = (
             self.name.replace("_", " "),
             format_quantity(self.value, self.unit),
             format_quantity(self.modelled, self.unit),
         )
         reaches = "reaches" if self.name == "clock" else "makes"
         if self.holds:
-            return f"{name} {said}; the model {reaches} {modelled}"
+            return f"{name} {quantity}; the model {reaches} {modelled}"
         of_part = format_quantity(self.of_part, self.unit)
         if is_near(self.modelled, self.of_part):
-            return f"{name} {said} is not used: this design's clock is higher; the model {reaches} {modelled}, which counts"
+            return f"{name} {quantity} is not used: this design's clock is higher; the model {reaches} {modelled}, which counts"
         return (
-            f"{name} {said} is not used: the model {reaches} {of_part} for the published chip and "
+            f"{name} {quantity} is not used: the model {reaches} {of_part} for the published chip and "
             f"{modelled} for this design, which counts"
         )
 
@@ -66,12 +66,12 @@ class Fact(NamedTuple):
 def published_facts(chip: Chip) -> list[Fact]:
     """Facts of the data sheet of one chip; empty list without a data sheet."""
     modelled = as_modelled(chip) if chip.published is not None else chip
-    found = []
-    for name in (of for of in FACTS if is_said(chip, of)):
-        own, of_part = (float(MODELLED[name](of)) for of in (modelled, given_part(chip, name)))
-        said = float(getattr(chip.published, name))
-        found.append(Fact(name, said, UNITS[name], own, of_part, bool(HOLDS[name](chip))))
-    return found
+    facts = []
+    for name in (fact for fact in FACTS if is_said(chip, fact)):
+        own, of_part = (float(MODELLED[name](chip_part)) for chip_part in (modelled, given_part(chip, name)))
+        published_value = float(getattr(chip.published, name))
+        facts.append(Fact(name, published_value, UNITS[name], own, of_part, bool(HOLDS[name](chip))))
+    return facts
 
 
 def contradicted_limits(chip: Chip) -> list[Limit]:
@@ -84,9 +84,9 @@ def contradicted_limits(chip: Chip) -> list[Limit]:
 
 def remarks(chip: Chip) -> list[str]:
     """Limits that facts of a data sheet contradict, as text."""
-    found = []
+    remarks = []
     for limit in contradicted_limits(chip):
         need, have = (format_quantity(float(value), limit.unit) for value in (limit.need, limit.have))
         model = f"{limit.address}: the model needs {need} and has {have}"
-        found.append(f"{model}; the data sheet contradicts this, so this limit does not apply")
-    return found
+        remarks.append(f"{model}; the data sheet contradicts this, so this limit does not apply")
+    return remarks

@@ -56,24 +56,24 @@ def _supply(faster: Any, tech: ProcessNode) -> Any:
     """
     least = maximum(tech.min_voltage, tech.threshold_voltage + ABOVE)
     wanted = maximum(logarithm(faster) + _law(tech.nominal_voltage, tech), _law(least, tech))
-    found, near = maximum(tech.nominal_voltage, least), False
+    supply, near = maximum(tech.nominal_voltage, least), False
     if isinstance(wanted, np.ndarray) and not any(
-        isinstance(of, np.ndarray) for of in (least, tech.threshold_voltage, tech.max_voltage)
+        isinstance(voltage, np.ndarray) for voltage in (least, tech.threshold_voltage, tech.max_voltage)
     ):
         lowest, step, supplies = _table(float(least), float(tech.threshold_voltage), float(tech.max_voltage))
         place = (wanted - lowest) / step
         near = float(place.max()) <= POINTS
         below = minimum(place, POINTS - 1.0).astype(np.intp)
         place = place if near else minimum(place, 1.0 * POINTS)
-        found = supplies[below] + (place - below) * (supplies[below + 1] - supplies[below])
+        supply = supplies[below] + (place - below) * (supplies[below + 1] - supplies[below])
     for _ in range(STEPS):
-        over = found - tech.threshold_voltage
-        grows = (wanted - EXPONENT * logarithm(over) + logarithm(found)) / (EXPONENT * found / over - 1)
-        found = maximum(found + found * grows if near else found * exponential(grows), least)
+        over = supply - tech.threshold_voltage
+        grows = (wanted - EXPONENT * logarithm(over) + logarithm(supply)) / (EXPONENT * supply / over - 1)
+        supply = maximum(supply + supply * grows if near else supply * exponential(grows), least)
         low, high = extremes(grows)
         if max(-low, high) <= NEAR:
             break
-    return found
+    return supply
 
 
 @memoize

@@ -20,9 +20,9 @@ def mark_faster(seconds: Any, order: Any, starts: Any, worth: float, better: Any
         for rate in range(seconds.shape[0]):
             least = float("inf")
             for place in range(starts[number], starts[number + 1]):
-                one = seconds[rate, order[place]]
-                better[rate, order[place]] = one < least * worth
-                least = min(least, one)
+                candidate_seconds = seconds[rate, order[place]]
+                better[rate, order[place]] = candidate_seconds < least * worth
+                least = min(least, candidate_seconds)
 
 
 @inlined_function
@@ -48,12 +48,12 @@ def mark_faster_by_bounds(
     for number in range(len(starts) - 1):
         before[:] = float("inf")
         for place in range(starts[number], starts[number + 1]):
-            pair, found = order[place], False
+            pair, is_faster = order[place], False
             for rate in range(len(before)):
-                one = _least(turns, nbytes, slices, busy, byte, candidates[pair], rate, number)
-                found = found or one < before[rate] * worth
-                before[rate] = min(before[rate], one)
-            better[pair] = found
+                seconds = _least(turns, nbytes, slices, busy, byte, candidates[pair], rate, number)
+                is_faster = is_faster or seconds < before[rate] * worth
+                before[rate] = min(before[rate], seconds)
+            better[pair] = is_faster
 
 
 @compiled_loop
@@ -73,9 +73,9 @@ def mark_possibly_faster(
         before[:] = float("inf")
         for place in range(starts[number], starts[number + 1]):
             pair, known = order[place], places[order[place]]
-            found = place == starts[number]
+            may_win = place == starts[number]
             for rate in range(len(before)):
-                found = found or _least(turns, nbytes, slices, busy, byte, candidates[pair], rate, number) < before[rate]
+                may_win = may_win or _least(turns, nbytes, slices, busy, byte, candidates[pair], rate, number) < before[rate]
                 if known >= 0:
                     before[rate] = min(before[rate], seconds[rate, known])
-            may[pair] = found
+            may[pair] = may_win

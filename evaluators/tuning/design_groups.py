@@ -65,13 +65,13 @@ class DesignGroups(NamedTuple):
         common = rest, replace_leaves(self.said, dict.fromkeys(self.own, 0.0)), tuple(columns)
         return common, list(zip(*(column.tolist() for column in columns.values()), strict=True))
 
-    def together(self, some: Array) -> Iterator[Array]:
+    def together(self, rows: Array) -> Iterator[Array]:
         """Groups of the given structures that have equal candidates."""
-        sides = [self.wide[name][some] for name in MESH_SIDES if name in self.wide] + [
-            value[some] for value in self.own.values()
+        sides = [self.wide[name][rows] for name in MESH_SIDES if name in self.wide] + [
+            value[rows] for value in self.own.values()
         ]
-        kinds, which = equal_rows(sides) if sides and len(some) else (some[:1], np.zeros(len(some), int))
-        yield from (some[which == kind] for kind in range(len(kinds)))
+        kinds, which = equal_rows(sides) if sides and len(rows) else (rows[:1], np.zeros(len(rows), int))
+        yield from (rows[which == kind] for kind in range(len(kinds)))
 
     def side(self, rows: Array) -> dict[str, float]:
         """Leaves on which candidates depend, equal for the given structures."""
@@ -105,43 +105,47 @@ CROSSED, WASTE = 512, 2
 
 
 @memoize_by_identity
-def group_batches(on: DesignGroups) -> list[GroupBatch]:
+def group_batches(given_groups: DesignGroups) -> list[GroupBatch]:
     """Batches of all structures: every group with every kind if most exist, else group by group."""
-    every = np.arange(on.kinds)
-    groups = tuple(on.together(every))
-    rest = [value for name, value in on.wide.items() if name not in MESH_SIDES]
-    first, kind = equal_rows(rest) if rest else (every[:1], np.zeros(on.kinds, int))
-    if len(first) * len(groups) <= min(CROSSED, WASTE * on.kinds):
+    every = np.arange(given_groups.kinds)
+    groups = tuple(given_groups.together(every))
+    rest = [value for name, value in given_groups.wide.items() if name not in MESH_SIDES]
+    first, kind = equal_rows(rest) if rest else (every[:1], np.zeros(given_groups.kinds, int))
+    if len(first) * len(groups) <= min(CROSSED, WASTE * given_groups.kinds):
         rows = np.concatenate(groups)
         which = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
-        return [GroupBatch(on.chips(first), groups, np.stack([rows, which, kind[rows]]))]
+        return [GroupBatch(given_groups.chips(first), groups, np.stack([rows, which, kind[rows]]))]
     return [
-        GroupBatch(on.chips(some), (some,), np.stack([some, np.zeros(len(some), int), np.arange(len(some))]))
+        GroupBatch(
+            given_groups.chips(selected_group),
+            (selected_group,),
+            np.stack([selected_group, np.zeros(len(selected_group), int), np.arange(len(selected_group))]),
+        )
         for group in groups
-        for some in (group[start : start + CROSSED] for start in range(0, len(group), CROSSED))
+        for selected_group in (group[start : start + CROSSED] for start in range(0, len(group), CROSSED))
     ]
 
 
 @memoize_by_identity
-def order_by_group(on: DesignGroups) -> tuple[Array, Array]:
+def order_by_group(groups: DesignGroups) -> tuple[Array, Array]:
     """Designs sorted by structure, shape (designs,), and the structures' starts, shape (structures + 1,)."""
-    return np.argsort(on.which, kind="stable"), np.cumsum([0, *np.bincount(on.which, minlength=on.kinds)])
+    return np.argsort(groups.which, kind="stable"), np.cumsum([0, *np.bincount(groups.which, minlength=groups.kinds)])
 
 
 @memoize_by_identity
-def group_designs(chip: Chip, said: Any, steps: Mapping[str, Sequence[float]]) -> DesignGroups:
+def group_designs(chip: Chip, plan: Any, steps: Mapping[str, Sequence[float]]) -> DesignGroups:
     """Group designs into structures that are equal but for a few leaves.
 
     Args:
         chip: leaves are numbers or of shape (designs,).
-        said: given settings, likewise.
+        plan: given settings, likewise.
         steps: of leaves of the chip that may differ within a structure, between the same two of their steps.
     """
-    own = {spec.name: getattr(said, spec.name) for spec in fields(said)}
+    own = {spec.name: getattr(plan, spec.name) for spec in fields(plan)}
     own = {name: value for name, value in own.items() if isinstance(value, np.ndarray)}
     if not own:
-        return _of_chip(chip, steps)._replace(said=said)
-    return _among(chip, said, own, steps)
+        return _of_chip(chip, steps)._replace(said=plan)
+    return _among(chip, plan, own, steps)
 
 
 @memoize_by_identity
@@ -150,19 +154,19 @@ def _of_chip(chip: Chip, steps: Mapping[str, Sequence[float]]) -> DesignGroups:
     return _among(chip, None, {}, steps)
 
 
-def _among(chip: Chip, said: Any, own: dict[str, Array], steps: Mapping[str, Sequence[float]]) -> DesignGroups:
+def _among(chip: Chip, plan: Any, own: dict[str, Array], steps: Mapping[str, Sequence[float]]) -> DesignGroups:
     """Groups of designs with settings of their own."""
     wide = {address: value for address, value, _ in iterate_leaves(chip) if isinstance(value, np.ndarray)}
     felt = {address: value for address, value in wide.items() if address.startswith(RELEVANT_LEAVES)}
     many = {**felt, **own}
     count = len(next(iter(many.values()))) if many else 1
-    values = {name: np.atleast_1d(felt.get(name, one)) for name, one in ((name, leaf_at(chip, name)) for name in steps)}
+    values = {name: np.atleast_1d(felt.get(name, leaf)) for name, leaf in ((name, leaf_at(chip, name)) for name in steps)}
     places = {name: np.broadcast_to(interval_index(tuple(steps[name]), value), count) for name, value in values.items()}
     felt = {name: value for name, value in felt.items() if name not in steps}
     first, which = equal_rows([*places.values(), *felt.values(), *own.values()])
     return DesignGroups(
         replace_leaves(chip, {address: value[0].item() for address, value in wide.items()}),
-        replace_leaves(said, {name: value[0].item() for name, value in own.items()}) if own else said,
+        replace_leaves(plan, {name: value[0].item() for name, value in own.items()}) if own else plan,
         {name: value[first] for name, value in felt.items()},
         {name: value[first] for name, value in own.items()},
         which,

@@ -70,10 +70,10 @@ Sizes = tuple[Any, ...]
 class TunableKernel(Hashable, Protocol):
     """Interface of a kernel with open sizes to choose; equal for equal kernels."""
 
-    def options(self, chip: Chip, said: Any) -> Sizes:
+    def options(self, chip: Chip, plan: Any) -> Sizes:
         """Sizes of candidates, shape (candidates,), on chips with the same mesh."""
 
-    def near(self, said: Any, sizes: Sizes) -> Sizes:
+    def near(self, plan: Any, sizes: Sizes) -> Sizes:
         """Sizes of the neighbours of each candidate, shape (neighbours, candidates)."""
 
     def held(self, sizes: Sizes) -> Any:
@@ -181,7 +181,7 @@ _tried: dict[Hashable, tuple[TilingCandidates, Array]] = {}
 """First candidates, by kernel, meshes and given settings."""
 
 
-def fastest_sizes(kernel: TunableKernel, chip: Chip, said: Any) -> tuple[Sizes, Any]:
+def fastest_sizes(kernel: TunableKernel, chip: Chip, plan: Any) -> tuple[Sizes, Any]:
     """Sizes of the fastest candidate that fits, else the smallest; shape (designs,), or numbers for one.
 
     The second result is its time [s], shape (designs,); None for one design.
@@ -189,11 +189,11 @@ def fastest_sizes(kernel: TunableKernel, chip: Chip, said: Any) -> tuple[Sizes, 
     Args:
         kernel: what is computed.
         chip: where; leaves are numbers or of shape (designs,).
-        said: given settings, likewise; 0 for open ones.
+        plan: given settings, likewise; 0 for open ones.
     """
-    on = group_designs(chip, said, STEPS)
-    *sizes, seconds = _timed(kernel, chip if on.many else on.chip, _worths(kernel, on), on)
-    return tuple(map(collapse_if_equal, sizes)), seconds if on.many else None
+    designs = group_designs(chip, plan, STEPS)
+    *sizes, seconds = _timed(kernel, chip if designs.many else designs.chip, _worths(kernel, designs), designs)
+    return tuple(map(collapse_if_equal, sizes)), seconds if designs.many else None
 
 
 @lru_cache(maxsize=KEPT)
@@ -202,72 +202,77 @@ def _token(kernel: TunableKernel, common: Hashable) -> object:
     return object()
 
 
-def _worths(kernel: TunableKernel, on: DesignGroups) -> list[UsefulCandidates]:
+def _worths(kernel: TunableKernel, groups: DesignGroups) -> list[UsefulCandidates]:
     """Useful candidates of each structure."""
-    common, own = on.keys
+    common, own = groups.keys
     token = _token(kernel, common)
     keys = [(token, *row) for row in own]
-    found = {number: _known[key] for number, key in enumerate(keys) if key in _known}
-    missing = np.array([number for number in range(len(keys)) if number not in found], int)
+    worths = {number: _known[key] for number, key in enumerate(keys) if key in _known}
+    missing = np.array([number for number in range(len(keys)) if number not in worths], int)
     if len(missing):
-        found.update(_looked_at(kernel, on, missing))
-    _known.update((keys[number], found[number]) for number in missing.tolist())
+        worths.update(_looked_at(kernel, groups, missing))
+    _known.update((keys[number], worths[number]) for number in missing.tolist())
     for key in list(islice(_known, max(len(_known) - KEPT, 0))):
         del _known[key]
-    return [found[number] for number in range(len(keys))]
+    return [worths[number] for number in range(len(keys))]
 
 
-def _looked_at(kernel: TunableKernel, on: DesignGroups, missing: Array) -> Iterator[tuple[int, UsefulCandidates]]:
+def _looked_at(kernel: TunableKernel, given_groups: DesignGroups, missing: Array) -> Iterator[tuple[int, UsefulCandidates]]:
     """Numbers of some structures, and the useful candidates of each."""
-    groups = list(on.together(missing))
-    of, ends = _first(kernel, on, groups)
+    groups = list(given_groups.together(missing))
+    candidates, ends = _first(kernel, given_groups, groups)
     # what needs more than there may be is left out; where nothing fits, all but what needs the least
-    fits = [np.searchsorted(of.held[s:e], _room(on, g), "right") for s, e, g in zip(ends, ends[1:], groups, strict=False)]
+    fits = [
+        np.searchsorted(candidates.held[s:e], _room(given_groups, g), "right")
+        for s, e, g in zip(ends, ends[1:], groups, strict=False)
+    ]
     rows, fit = np.concatenate(groups), np.maximum(np.concatenate(fits), 1)
     begin = np.repeat(ends[:-1], list(map(len, groups)))
-    for some in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(np.cumsum(fit) * COMPARED_RATES // TOGETHER)) + 1):
-        starts = np.cumsum([0, *fit[some]])
-        structure = np.repeat(np.arange(len(some)), fit[some])
+    for chunk in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(np.cumsum(fit) * COMPARED_RATES // TOGETHER)) + 1):
+        starts = np.cumsum([0, *fit[chunk]])
+        structure = np.repeat(np.arange(len(chunk)), fit[chunk])
         every = np.arange(starts[-1])
-        pairs = CandidatePairs(structure, (begin[some] - starts[:-1])[structure] + every, every, starts)
-        yield from zip(rows[some].tolist(), _searched(kernel, on, rows[some], of, pairs), strict=True)
+        pairs = CandidatePairs(structure, (begin[chunk] - starts[:-1])[structure] + every, every, starts)
+        yield from zip(rows[chunk].tolist(), _searched(kernel, given_groups, rows[chunk], candidates, pairs), strict=True)
 
 
-def _first(kernel: TunableKernel, on: DesignGroups, groups: list[Array]) -> tuple[TilingCandidates, Array]:
+def _first(kernel: TunableKernel, given_groups: DesignGroups, groups: list[Array]) -> tuple[TilingCandidates, Array]:
     """Candidates that are tried first, of each group those that need less memory first, and where those of each begin.
 
     They depend only on meshes and given settings, which other chips share.
     """
-    meshes = tuple(tuple(on.side(group).get(name, leaf_at(on.chip, name)) for name in MESH_SIDES) for group in groups)
-    key = kernel, meshes, tuple(map(on.asked, groups))
+    meshes = tuple(
+        tuple(given_groups.side(group).get(name, leaf_at(given_groups.chip, name)) for name in MESH_SIDES) for group in groups
+    )
+    key = kernel, meshes, tuple(map(given_groups.asked, groups))
     if key not in _tried:
-        options = [kernel.options(on.chips(group), on.asked(group)) for group in groups]
+        options = [kernel.options(given_groups.chips(group), given_groups.asked(group)) for group in groups]
         counts = [len(sizes[0]) for sizes in options]
         which, every = np.repeat(np.arange(len(groups)), counts), tuple(map(np.concatenate, zip(*options, strict=True)))
-        of = _candidates(kernel, on, [group[0] for group in groups], which, every)
-        order = np.lexsort((of.held, which))
-        of = TilingCandidates(*(_picked(leaves_, order) for leaves_ in of[:3]))
-        of = of._replace(bounded=kernel.bounded(of.sizes, of.counted))
+        candidates = _candidates(kernel, given_groups, [group[0] for group in groups], which, every)
+        order = np.lexsort((candidates.held, which))
+        candidates = TilingCandidates(*(_picked(leaves_, order) for leaves_ in candidates[:3]))
+        candidates = candidates._replace(bounded=kernel.bounded(candidates.sizes, candidates.counted))
         if len(_tried) >= TRIED_CANDIDATES:
             _tried.clear()
-        _tried[key] = of, np.cumsum([0, *counts])
+        _tried[key] = candidates, np.cumsum([0, *counts])
     return _tried[key]
 
 
-def _room(on: DesignGroups, rows: Array) -> Array:
+def _room(groups: DesignGroups, rows: Array) -> Array:
     """Local memory from which on candidates of structures are left out, shape (structures,). [B]"""
-    return np.asarray(np.array(MEMORY_SIZES)[np.minimum(on.places[ROOM][rows] + 1, len(MEMORY_SIZES) - 1)])
+    return np.asarray(np.array(MEMORY_SIZES)[np.minimum(groups.places[ROOM][rows] + 1, len(MEMORY_SIZES) - 1)])
 
 
-def _candidates(kernel: TunableKernel, on: DesignGroups, firsts: list[Any], which: Array, sizes: Sizes) -> TilingCandidates:
+def _candidates(kernel: TunableKernel, groups: DesignGroups, firsts: list[Any], which: Array, sizes: Sizes) -> TilingCandidates:
     """Candidates on meshes as those of some structures are: which of these each is on, shape (candidates,)."""
-    sides = {name: on.wide[name][np.array(firsts)][which] for name in MESH_SIDES if name in on.wide}
-    counted = kernel.counted(replace_leaves(on.chip, sides), sizes)
+    sides = {name: groups.wide[name][np.array(firsts)][which] for name in MESH_SIDES if name in groups.wide}
+    counted = kernel.counted(replace_leaves(groups.chip, sides), sizes)
     return TilingCandidates(sizes, counted, np.asarray(kernel.held(sizes)))
 
 
 def _searched(
-    kernel: TunableKernel, on: DesignGroups, rows: Array, of: TilingCandidates, pairs: CandidatePairs
+    kernel: TunableKernel, groups: DesignGroups, rows: Array, tilings: TilingCandidates, pairs: CandidatePairs
 ) -> Iterator[UsefulCandidates]:
     """Of all candidates, and then of those beside what is worth its memory, what is worth its memory, of structures in turn.
 
@@ -276,9 +281,9 @@ def _searched(
         rows: numbers of the structures.
         of, pairs: their candidates, those that need less memory first.
     """
-    pairs, _, better = _compared(kernel, on, rows, of, pairs)
-    of, pairs = _beside(kernel, on, rows, of, pairs, np.flatnonzero(better.any(axis=0)))
-    pairs, priced, better = _compared(kernel, on, rows, of, pairs)
+    pairs, _, better = _compared(kernel, groups, rows, tilings, pairs)
+    tilings, pairs = _beside(kernel, groups, rows, tilings, pairs, np.flatnonzero(better.any(axis=0)))
+    pairs, priced, better = _compared(kernel, groups, rows, tilings, pairs)
     columns: list[Any] = []
     form, keep = _taken_apart(priced, columns), better.any(axis=0)
     table = np.stack([np.broadcast_to(np.asarray(column, float), keep.shape)[keep] for column in columns])
@@ -297,25 +302,27 @@ def _searched(
 
 
 def _compared(
-    kernel: TunableKernel, on: DesignGroups, rows: Array, of: TilingCandidates, pairs: CandidatePairs
+    kernel: TunableKernel, groups: DesignGroups, rows: Array, tilings: TilingCandidates, pairs: CandidatePairs
 ) -> tuple[CandidatePairs, Any, Array]:
     """Pairs that may be faster than all of a structure that need less memory, their sizes, memory and work, and which are.
 
     The latter at each rate, shape (rates, pairs).
     """
-    own = {name: value[rows] for name, value in on.wide.items()}
-    memory = kernel.memory(replace_leaves(on.chip, own | {RATE: BETWEEN[on.places[RATE][rows]].T}))
+    own = {name: value[rows] for name, value in groups.wide.items()}
+    memory = kernel.memory(replace_leaves(groups.chip, own | {RATE: BETWEEN[groups.places[RATE][rows]].T}))
 
-    def timed(some: CandidatePairs) -> tuple[Any, Array]:
-        chip = replace_leaves(on.chip, {name: value[some.structure] for name, value in own.items()})
-        sizes, there = _picked(of.sizes, some.candidate), _picked(memory, some.structure)
-        work = kernel.work(chip, sizes, _picked(of.counted, some.candidate))
-        seconds = kernel.seconds(chip, sizes, work, there)
-        return (sizes, of.held[some.candidate], work), np.broadcast_to(seconds, (COMPARED_RATES, len(some.candidate)))
+    def timed(pairs: CandidatePairs) -> tuple[Any, Array]:
+        chip = replace_leaves(groups.chip, {name: value[pairs.structure] for name, value in own.items()})
+        sizes, memory_rows = _picked(tilings.sizes, pairs.candidate), _picked(memory, pairs.structure)
+        work = kernel.work(chip, sizes, _picked(tilings.counted, pairs.candidate))
+        seconds = kernel.seconds(chip, sizes, work, memory_rows)
+        return (sizes, tilings.held[pairs.candidate], work), np.broadcast_to(seconds, (COMPARED_RATES, len(pairs.candidate)))
 
     if len(pairs.candidate) >= max(MANY, EACH * len(rows)):
-        bounded = of.bounded or kernel.bounded(of.sizes, of.counted)
-        pairs = _promising(kernel.bounds(replace_leaves(on.chip, own), bounded, memory), pairs, lambda some: timed(some)[1])
+        bounded = tilings.bounded or kernel.bounded(tilings.sizes, tilings.counted)
+        pairs = _promising(
+            kernel.bounds(replace_leaves(groups.chip, own), bounded, memory), pairs, lambda subset: timed(subset)[1]
+        )
     priced, seconds = timed(pairs)
     return pairs, priced, _faster(seconds, pairs)
 
@@ -336,15 +343,15 @@ def _promising(bounds: CandidateBounds, pairs: CandidatePairs, timed: Callable[[
 
         may, count = np.empty(len(pairs.candidate), bool), len(bounds.byte)
         chains.mark_faster_by_bounds(*bounds, pairs.candidate, pairs.order, pairs.starts, MIN_SPEEDUP, np.empty(count), may)
-        some = np.flatnonzero(may)
+        subset = np.flatnonzero(may)
         place = np.full(len(may), -1)
-        place[some] = np.arange(len(some))
-        seconds = np.ascontiguousarray(timed(_of_these(pairs, some)))
+        place[subset] = np.arange(len(subset))
+        seconds = np.ascontiguousarray(timed(_of_these(pairs, subset)))
         chains.mark_possibly_faster(*bounds, seconds, place, pairs.candidate, pairs.order, pairs.starts, np.empty(count), may)
         return _of_these(pairs, np.flatnonzero(may))
     least = bounds.of(pairs)
-    some, seconds = np.flatnonzero(_faster(least, pairs).any(axis=0)), np.full(least.shape, np.inf)
-    seconds[:, some] = timed(_of_these(pairs, some))
+    subset, seconds = np.flatnonzero(_faster(least, pairs).any(axis=0)), np.full(least.shape, np.inf)
+    seconds[:, subset] = timed(_of_these(pairs, subset))
     may = np.empty(len(pairs.candidate), bool)
     for start, end in pairwise(pairs.starts.tolist()):
         own = pairs.order[start:end]
@@ -354,36 +361,37 @@ def _promising(bounds: CandidateBounds, pairs: CandidatePairs, timed: Callable[[
     return _of_these(pairs, np.flatnonzero(may))
 
 
-def _of_these(pairs: CandidatePairs, some: Array) -> CandidatePairs:
+def _of_these(pairs: CandidatePairs, subset: Array) -> CandidatePairs:
     """Some pairs, in the order in which all are."""
     place = np.full(len(pairs.candidate), -1)
-    place[some] = np.arange(len(some))
+    place[subset] = np.arange(len(subset))
     order = place[pairs.order]
-    structure = pairs.structure[some]
+    structure = pairs.structure[subset]
     starts = np.searchsorted(structure, np.arange(len(pairs.starts)))
-    return CandidatePairs(structure, pairs.candidate[some], order[order >= 0], starts)
+    return CandidatePairs(structure, pairs.candidate[subset], order[order >= 0], starts)
 
 
 def _beside(
-    kernel: TunableKernel, on: DesignGroups, rows: Array, of: TilingCandidates, pairs: CandidatePairs, keep: Array
+    kernel: TunableKernel, groups: DesignGroups, rows: Array, tilings: TilingCandidates, pairs: CandidatePairs, keep: Array
 ) -> tuple[TilingCandidates, CandidatePairs]:
     """Of some pairs, these candidates and those beside each, once each; by memory, and then by their sizes.
 
     What takes its turn first is what a structure by itself comes by first.
     """
     structure, candidate = pairs.structure[keep], pairs.candidate[keep]
-    said = [on.own[name][rows] for name in on.own]
-    first, which = equal_rows(said) if said else (np.zeros(1, int), np.zeros(len(rows), int))
-    sides = [on.wide[name][rows] for name in MESH_SIDES if name in on.wide]
+    columns = [groups.own[name][rows] for name in groups.own]
+    first, which = equal_rows(columns) if columns else (np.zeros(1, int), np.zeros(len(rows), int))
+    sides = [groups.wide[name][rows] for name in MESH_SIDES if name in groups.wide]
     mesh, where_ = equal_rows(sides) if sides else (np.zeros(1, int), np.zeros(len(rows), int))
     entries, mine, number = list[Array](), list[Array](), 0
     for kind, row in enumerate(first.tolist()):
         ours = np.flatnonzero(which[structure] == kind)
-        some, place = np.unique(candidate[ours], return_index=True)
-        on_mesh, back = where_[structure[ours[place]]], np.searchsorted(some, candidate[ours])
-        sizes = tuple(size[some] for size in of.sizes)
+        used_candidates, place = np.unique(candidate[ours], return_index=True)
+        on_mesh, back = where_[structure[ours[place]]], np.searchsorted(used_candidates, candidate[ours])
+        sizes = tuple(size[used_candidates] for size in tilings.sizes)
         more = [
-            np.concatenate([size[None], by]) for size, by in zip(sizes, kernel.near(on.asked(rows[[row]]), sizes), strict=True)
+            np.concatenate([size[None], by])
+            for size, by in zip(sizes, kernel.near(groups.asked(rows[[row]]), sizes), strict=True)
         ]
         entries.append(np.stack([np.broadcast_to(on_mesh, more[0].shape), *more]).reshape(len(more) + 1, -1))
         step = np.arange(len(more[0]))[:, None]
@@ -391,8 +399,8 @@ def _beside(
             np.stack(
                 [
                     np.broadcast_to(structure[ours], (len(step), len(ours))),
-                    number + step * len(some) + back,
-                    step * len(of.held) + candidate[ours],
+                    number + step * len(used_candidates) + back,
+                    step * len(tilings.held) + candidate[ours],
                 ]
             ).reshape(3, -1)
         )
@@ -401,16 +409,16 @@ def _beside(
     distinct, same = equal_rows(list(every))
     structure, entry, turn = np.concatenate(mine, axis=1)
     every = every[:, distinct]
-    of = _candidates(kernel, on, [rows[one] for one in mesh], every[0].astype(int), tuple(every[1:]))
-    by_memory, rank = np.argsort(of.held, kind="stable"), np.empty(len(distinct), int)
+    tilings = _candidates(kernel, groups, [rows[row] for row in mesh], every[0].astype(int), tuple(every[1:]))
+    by_memory, rank = np.argsort(tilings.held, kind="stable"), np.empty(len(distinct), int)
     rank[by_memory] = np.arange(len(distinct))
     key, place = np.unique(structure * len(distinct) + rank[same[entry]], return_index=True)
     structure, candidate, turn = key // len(distinct), by_memory[key % len(distinct)], turn[place]
-    fit = of.held[candidate] <= _room(on, rows)[structure]
+    fit = tilings.held[candidate] <= _room(groups, rows)[structure]
     fit[np.searchsorted(structure, np.arange(len(rows)))] = True  # where none fits, what needs the least
     structure, candidate, turn = structure[fit], candidate[fit], turn[fit]
-    order = np.lexsort((turn, of.held[candidate], structure))
-    return of, CandidatePairs(structure, candidate, order, np.searchsorted(structure, np.arange(len(rows) + 1)))
+    order = np.lexsort((turn, tilings.held[candidate], structure))
+    return tilings, CandidatePairs(structure, candidate, order, np.searchsorted(structure, np.arange(len(rows) + 1)))
 
 
 def _faster(seconds: Array, pairs: CandidatePairs) -> Array:
@@ -423,9 +431,9 @@ def _faster(seconds: Array, pairs: CandidatePairs) -> Array:
         return better
     for start, end in pairwise(pairs.starts.tolist()):
         own = pairs.order[start:end]
-        here = seconds[:, own]
-        before = np.minimum.accumulate(here, axis=1)[:, :-1] * MIN_SPEEDUP
-        better[:, own] = here < np.concatenate([np.full((len(here), 1), np.inf), before], axis=1)
+        current_seconds = seconds[:, own]
+        before = np.minimum.accumulate(current_seconds, axis=1)[:, :-1] * MIN_SPEEDUP
+        better[:, own] = current_seconds < np.concatenate([np.full((len(current_seconds), 1), np.inf), before], axis=1)
     return better
 
 
@@ -436,35 +444,35 @@ def _picked(value: Any, places: Array) -> Any:
     return value.take(places, axis=-1) if isinstance(value, np.ndarray) and value.ndim else value
 
 
-def _timed(kernel: TunableKernel, chip: Chip, worth: list[UsefulCandidates], on: DesignGroups) -> Array:
+def _timed(kernel: TunableKernel, chip: Chip, worth: list[UsefulCandidates], groups: DesignGroups) -> Array:
     """Sizes of the fastest candidate and its time [s], shape (sizes + 1, designs), from the useful ones of each
     structure.
     """
-    table, form = np.concatenate([one.table for one in worth], axis=1), worth[0].form
-    start = np.cumsum([0, *(one.table.shape[1] for one in worth)])
-    longest = max(one.places.shape[1] for one in worth)
+    table, form = np.concatenate([group_worth.table for group_worth in worth], axis=1), worth[0].form
+    start = np.cumsum([0, *(group_worth.table.shape[1] for group_worth in worth)])
+    longest = max(group_worth.places.shape[1] for group_worth in worth)
     places, needs = np.zeros((len(worth), COMPARED_RATES, longest), int), np.full((len(worth), COMPARED_RATES, longest), np.inf)
-    for number, one in enumerate(worth):
-        places[number, :, : one.places.shape[1]] = one.places + start[number]
-        needs[number, :, : one.places.shape[1]] = one.needs
+    for number, candidates in enumerate(worth):
+        places[number, :, : candidates.places.shape[1]] = candidates.places + start[number]
+        needs[number, :, : candidates.places.shape[1]] = candidates.needs
     wide = [(address, value) for address, value, _ in iterate_leaves(chip) if isinstance(value, np.ndarray)]
-    found = np.empty((len(form[0]) + 1, len(on.which)))
-    for first in range(0, len(on.which), DESIGNS):
-        some = slice(first, first + DESIGNS)
-        here = replace_leaves(chip, {address: value[some] for address, value in wide})
-        found[:, some] = _chosen(kernel, here, (table, form), (places, needs), on, some)
-    return found
+    sizes = np.empty((len(form[0]) + 1, len(groups.which)))
+    for first in range(0, len(groups.which), DESIGNS):
+        span = slice(first, first + DESIGNS)
+        leaves = replace_leaves(chip, {address: value[span] for address, value in wide})
+        sizes[:, span] = _chosen(kernel, leaves, (table, form), (places, needs), groups, span)
+    return sizes
 
 
 def _chosen(
-    kernel: TunableKernel, chip: Chip, of: tuple[Array, Any], chains: tuple[Array, Array], on: DesignGroups, some: slice
+    kernel: TunableKernel, chip: Chip, worths: tuple[Array, Any], chains: tuple[Array, Array], groups: DesignGroups, span: slice
 ) -> Array:
     """Fastest of the last fitting candidates at the two rates next to a design's own, for some designs."""
-    (table, form), (places, needs), which = of, chains, on.which[some]
+    (table, form), (places, needs), which = worths, chains, groups.which[span]
     room, rate = (
         np.broadcast_to(np.asarray(value, float), which.shape) for value in (chip.tile.sram, chip.hbm.channel_bandwidth)
     )
-    between = BETWEEN[on.places[RATE][which]]
+    between = BETWEEN[groups.places[RATE][which]]
     beside = np.minimum(np.maximum((between <= rate[:, None]).sum(axis=1) - 1, 0), COMPARED_RATES - 2)
     tried = []
     for step in (beside, beside + 1):

@@ -25,13 +25,13 @@ def metrics_per_design(design: Design, cases: Sequence[T], metrics: Callable[[De
     """
     wide = [(address, np.ravel(value)) for address, value, _ in iterate_leaves(design) if isinstance(value, np.ndarray)]
     count = max((len(values) for _, values in wide), default=1)
-    found: dict[str, Any] = {}
+    found_metrics: dict[str, Any] = {}
     for place in range(count):
-        one = replace_leaves(design, {address: values[place if len(values) > 1 else 0].item() for address, values in wide})
+        leaves = replace_leaves(design, {address: values[place if len(values) > 1 else 0].item() for address, values in wide})
         for row, case in enumerate(cases):
-            for name, value in compute_all(metrics(one, case)).items():
-                found.setdefault(name, np.full((len(cases), count), np.nan))[row, place] = value
-    return found if wide or len(cases) > 1 else {name: float(values[0, 0]) for name, values in found.items()}
+            for name, value in compute_all(metrics(leaves, case)).items():
+                found_metrics.setdefault(name, np.full((len(cases), count), np.nan))[row, place] = value
+    return found_metrics if wide or len(cases) > 1 else {name: float(values[0, 0]) for name, values in found_metrics.items()}
 
 
 def select_rows(design: Design, rows: Any, apart: tuple[str, ...] = ()) -> Design:
@@ -47,16 +47,16 @@ def select_rows(design: Design, rows: Any, apart: tuple[str, ...] = ()) -> Desig
     return replace_leaves(design, changes) if changes else design
 
 
-def split_group(rows: Any, design: Design, some: Any) -> list[tuple[Any, Design]]:
+def split_group(rows: Any, design: Design, subset: Any) -> list[tuple[Any, Design]]:
     """A group of designs split into single designs and the rest, each with its rows.
 
     Args:
         rows: of the designs, shape (designs,).
         design: leaves may be arrays over designs.
-        some: which are to be alone, shape (designs,); all where it is of another shape.
+        subset: which are to be alone, shape (designs,); all where it is of another shape.
     """
-    known = np.shape(some) == np.shape(rows)
-    alone = np.flatnonzero(some if known else np.ones(len(rows), bool))
+    known = np.shape(subset) == np.shape(rows)
+    alone = np.flatnonzero(subset if known else np.ones(len(rows), bool))
     others = np.setdiff1d(np.arange(len(rows)), alone)
     parts = [*np.split(alone, len(alone)), *((others,) if len(others) else ())]
     return [(rows[part], select_rows(design, part)) for part in parts]

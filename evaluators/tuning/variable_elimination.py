@@ -37,7 +37,7 @@ def minimise_factors(factors: Sequence[CostFactor]) -> dict[str, Array]:
     {'x': 1, 'y': 0}
     """
     entries = np.broadcast_shapes(*(factor.cost.shape[len(factor.of) :] for factor in factors))
-    costs = [_spread(cost, len(of), len(entries)) for of, cost in factors]
+    costs = [_spread(cost, len(variables), len(entries)) for variables, cost in factors]
     steps = _elimination(tuple(factor.of for factor in factors))
     decided: list[Array] = []
     for step in steps:
@@ -47,12 +47,12 @@ def minimise_factors(factors: Sequence[CostFactor]) -> dict[str, Array]:
         word, lowest = _lowest(table, len(step.others))
         decided.append(word)
         costs.append(lowest)
-    found: dict[str, Array] = {}
+    choices: dict[str, Array] = {}
     places = np.indices(entries, sparse=True)
     for step, best in zip(reversed(steps), reversed(decided), strict=True):
         whole = np.broadcast_to(best, (*best.shape[: len(step.others)], *entries))
-        found[step.name] = np.asarray(whole[(*(found[other] for other in step.others), *places)])
-    return dict(reversed(found.items()))
+        choices[step.name] = np.asarray(whole[(*(choices[other] for other in step.others), *places)])
+    return dict(reversed(choices.items()))
 
 
 class _Met(NamedTuple):
@@ -83,22 +83,26 @@ class _Step(NamedTuple):
 def _elimination(factors: tuple[tuple[str, ...], ...]) -> tuple[_Step, ...]:
     """Elimination order of variables, from the factors' variables: the variable with fewest neighbours goes first."""
     left, count, steps = list(enumerate(factors)), len(factors), []
-    while any(of for _, of in left):
-        every = [of for _, of in left]
-        name = min(_names(every), key=lambda one: len(_beside(every, one)))
+    while any(variables for _, variables in left):
+        every = [variables for _, variables in left]
+        name = min(_names(every), key=lambda candidate: len(_beside(every, candidate)))
         others = tuple(_beside(every, name))
-        steps.append(_Step(name, others, tuple(_met(place, of, (*others, name)) for place, of in left if name in of)))
-        left = [(place, of) for place, of in left if name not in of]
+        steps.append(
+            _Step(
+                name, others, tuple(_met(place, variables, (*others, name)) for place, variables in left if name in variables)
+            )
+        )
+        left = [(place, variables) for place, variables in left if name not in variables]
         left.append((count, others))
         count += 1
     return tuple(steps)
 
 
-def _met(place: int, of: tuple[str, ...], names: tuple[str, ...]) -> _Met:
+def _met(place: int, variables: tuple[str, ...], names: tuple[str, ...]) -> _Met:
     """How a factor of some variables is added to a table of others."""
-    order = tuple(sorted(range(len(of)), key=lambda axis: names.index(of[axis])))
-    spread = tuple(slice(None) if name in of else None for name in names)
-    return _Met(place, () if order == tuple(range(len(of))) else order, spread)
+    order = tuple(sorted(range(len(variables)), key=lambda axis: names.index(variables[axis])))
+    spread = tuple(slice(None) if name in variables else None for name in names)
+    return _Met(place, () if order == tuple(range(len(variables))) else order, spread)
 
 
 FEW = 4_096
@@ -124,9 +128,9 @@ def _spread(cost: Array, words: int, entries: int) -> Array:
 
 
 def _names(factors: Sequence[tuple[str, ...]]) -> list[str]:
-    return list(dict.fromkeys(name for of in factors for name in of))
+    return list(dict.fromkeys(name for factor in factors for name in factor))
 
 
 def _beside(factors: Sequence[tuple[str, ...]], name: str) -> list[str]:
     """Variables that meet one."""
-    return [other for other in _names([of for of in factors if name in of]) if other != name]
+    return [other for other in _names([factor for factor in factors if name in factor]) if other != name]

@@ -39,24 +39,24 @@ LAYOUT_MODULES = {
 def fidelities(design: Design, part: bool) -> tuple[str, ...]:
     """Fidelities that a layout supports, on the whole mesh or on a submesh."""
     layout = layout_module(design)
-    found: tuple[str, ...] = layout.SUBMESH_FIDELITIES if part else layout.FIDELITIES
+    fidelities: tuple[str, ...] = layout.SUBMESH_FIDELITIES if part else layout.FIDELITIES
     if has_attribute(layout, "simulation_obstacle") and layout.simulation_obstacle(design):
-        found = layout.ANALYTICAL_FIDELITIES
+        fidelities = layout.ANALYTICAL_FIDELITIES
     if part and hasattr(layout, "submesh_obstacle") and layout.submesh_obstacle(design):
-        found = layout.ANALYTICAL_FIDELITIES
-    return found
+        fidelities = layout.ANALYTICAL_FIDELITIES
+    return fidelities
 
 
 def simulation_obstacle(design: Design, fidelity: str) -> str:
     """Why a simulator cannot run this design, and the setting to change; empty string if it can."""
     layout = layout_module(design)
     if has_attribute(layout, "simulation_obstacle") and fidelity in layout.FIDELITIES:
-        found: str = layout.simulation_obstacle(design)
-        return found
-    said: str = (
+        obstacle: str = layout.simulation_obstacle(design)
+        return obstacle
+    submesh_obstacle: str = (
         layout.submesh_obstacle(design) if hasattr(layout, "submesh_obstacle") and fidelity in layout.SUBMESH_FIDELITIES else ""
     )
-    return said
+    return submesh_obstacle
 
 
 def is_evaluated_alone(design: Design) -> bool:
@@ -67,8 +67,8 @@ def is_evaluated_alone(design: Design) -> bool:
 
 def submesh_text(design: Design) -> str:
     """How a model shrinks on a submesh, as text; empty string if it does not."""
-    said: str = layout_module(design).SUBMESH_TEXT
-    return said
+    template: str = layout_module(design).SUBMESH_TEXT
+    return template
 
 
 def early_limits(design: Design, workload: Workload) -> list[Limit]:
@@ -97,7 +97,7 @@ def _judged(design: Design, job: BatchArrays, fidelity: str) -> CaseOutcomes:
         die, system = layout.die_and_system_area(design)
         return CaseOutcomes(job.rows, {"die_mm2": die, "system_mm2": system}, without, priced=False)
     if parse_fidelity(fidelity)[0] in layout.ALONE:
-        played = metrics_per_design(design, [job], lambda one, job: _metrics(one, job, fidelity))
+        played = metrics_per_design(design, [job], lambda design, job: _metrics(design, job, fidelity))
         values = {name: value[0] if isinstance(value, np.ndarray) else value for name, value in played.items()}
         return CaseOutcomes(job.rows, values, layout.limits(design, job, *layout.phases(design, job, "analytical")))
     phases = layout.phases(design, job, fidelity)
@@ -123,18 +123,18 @@ def case_breakdown(design: Design, case: BatchCase, decode_context: str, fidelit
     parts = {name: float(value) for name, value in layout.area_by_block(design).items()}
     if layout.layout_limits(design, job):
         return Breakdown((), 0.0, parts, {})
-    found: list[BreakdownRow] = []
+    rows: list[BreakdownRow] = []
     spans: dict[str, dict[str, list[TimelineBar]]] = {}
     phases = layout.phases(design, job, fidelity, detailed=True)
     for phase in phases:
-        found += _rows(layout, phase, fidelity)
-        blocks = [of for of in phase.timed if np.any(of.block.times)]
+        rows += _rows(layout, phase, fidelity)
+        blocks = [timed_block for timed_block in phase.timed if np.any(timed_block.block.times)]
         lines: dict[str, list[TimelineBar]] = {}
-        for of in blocks:
-            lines.setdefault(of.block.name, timeline_bars(of))  # of the first step
+        for block in blocks:
+            lines.setdefault(block.block.name, timeline_bars(block))  # of the first step
         spans |= {phase.name: lines} if lines else {}
     held = layout.fullest_die_memory(phases) if hasattr(layout, "fullest_die_memory") else {}
-    return Breakdown(tuple(found), sum(row.seconds for row in found), parts, spans, memory=held)
+    return Breakdown(tuple(rows), sum(row.seconds for row in rows), parts, spans, memory=held)
 
 
 def settle_open_choices(design: Design, case: BatchCase, decode_context: str) -> None:
@@ -176,10 +176,10 @@ def _rows(layout: ModuleType, phase: PhaseCost, fidelity: str) -> list[Breakdown
     """Breakdown rows of one phase, with a row for waits or overlap between instances and stages; they add up to its
     time.
     """
-    found: list[BreakdownRow] = layout.breakdown_rows(phase, fidelity)
+    rows: list[BreakdownRow] = layout.breakdown_rows(phase, fidelity)
     seconds = float(np.max(phase.seconds)) if phase.name == "transition" else float(np.sum(phase.seconds))
-    gap = seconds - sum(row.seconds for row in found)
+    gap = seconds - sum(row.seconds for row in rows)
     if abs(gap) > 1e-9 * seconds:
-        said = getattr(layout, "GAP_LABEL" if gap > 0 else "HIDDEN_LABEL", "overlap of requests")
-        found.append(BreakdownRow(phase.name, layout.WAIT_LABEL, said, "", 0.0, 0.0, 0.0, "overlap", gap, {"overlap": gap}))
-    return found
+        gap_label = getattr(layout, "GAP_LABEL" if gap > 0 else "HIDDEN_LABEL", "overlap of requests")
+        rows.append(BreakdownRow(phase.name, layout.WAIT_LABEL, gap_label, "", 0.0, 0.0, 0.0, "overlap", gap, {"overlap": gap}))
+    return rows

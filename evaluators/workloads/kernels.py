@@ -39,59 +39,69 @@ KERNEL_MODULES = {
 
 def fidelities(design: Design, part: bool) -> tuple[str, ...]:
     """Fidelities that a design's software supports; the same ones on a submesh."""
-    of = kernel_module(design)
-    if has_attribute(of, "simulation_obstacle") and of.simulation_obstacle(design):
-        return (of.ANALYTICAL_FIDELITY,)
+    module = kernel_module(design)
+    if has_attribute(module, "simulation_obstacle") and module.simulation_obstacle(design):
+        return (module.ANALYTICAL_FIDELITY,)
     return fidelities_of_software(software_of(design.mapping))
 
 
 def simulation_obstacle(design: Design, fidelity: str) -> str:
     """Why a simulator cannot run this design, and the setting to change; empty string if it can."""
-    of = kernel_module(design)
-    found: str = (
-        of.simulation_obstacle(design) if has_attribute(of, "simulation_obstacle") and fidelity in of.FIDELITIES else ""
+    module = kernel_module(design)
+    obstacle: str = (
+        module.simulation_obstacle(design)
+        if has_attribute(module, "simulation_obstacle") and fidelity in module.FIDELITIES
+        else ""
     )
-    return found
+    return obstacle
 
 
 def fidelities_of_software(software: str) -> tuple[str, ...]:
     """Fidelities that some software supports, on any chip."""
-    found: tuple[str, ...] = kernel_module_of_software(software).FIDELITIES
-    return found
+    fidelities: tuple[str, ...] = kernel_module_of_software(software).FIDELITIES
+    return fidelities
 
 
 def evaluate_cases(design: Design, workload: Workload, fidelity: str) -> list[CaseOutcomes]:
     """Metrics and limits of cases evaluated together; leaves of shape (cases, designs), or floats."""
-    of, found = kernel_module(design), []
-    for rows, cases in _together(of, workload.cases):
-        asked = of.prepare_case(design, cases)
-        limits = of.limits(design, asked)
-        if of.needs_single_designs(design, fidelity) if hasattr(of, "needs_single_designs") else fidelity != "analytical":
-            metrics = metrics_per_design(design, cases, lambda one, case: _of_one(of, one, case, fidelity))
+    module, found_cases = kernel_module(design), []
+    for rows, cases in _together(module, workload.cases):
+        prepared_case = module.prepare_case(design, cases)
+        limits = module.limits(design, prepared_case)
+        if (
+            module.needs_single_designs(design, fidelity)
+            if hasattr(module, "needs_single_designs")
+            else fidelity != "analytical"
+        ):
+            metrics = metrics_per_design(design, cases, lambda design, case: _of_one(module, design, case, fidelity))
         else:
-            metrics = _metrics(of, design, asked, limits, fidelity)
-        found.append(CaseOutcomes(rows, metrics, limits))
-    return found
+            metrics = _metrics(module, design, prepared_case, limits, fidelity)
+        found_cases.append(CaseOutcomes(rows, metrics, limits))
+    return found_cases
 
 
 def kernel_limits(design: Design, workload: Workload) -> list[Limit]:
     """Limits of designs, without computing any cost."""
-    of = kernel_module(design)
-    return [limit for _, cases in _together(of, workload.cases) for limit in of.limits(design, of.prepare_case(design, cases))]
+    module = kernel_module(design)
+    return [
+        limit
+        for _, cases in _together(module, workload.cases)
+        for limit in module.limits(design, module.prepare_case(design, cases))
+    ]
 
 
 def case_breakdown(design: Design, case: WorkloadCase, decode_context: str, fidelity: str) -> Breakdown:
     """Breakdown of one design's time for one case."""
-    of = kernel_module(design)
-    rows, spans = of.kernel_breakdown(design, case, of.prepare_case(design, (case,)), fidelity)
-    blocks = {name: float(value) for name, value in area.area_by_block(design.chip).items()} if of.WHOLE else {}
+    module = kernel_module(design)
+    rows, spans = module.kernel_breakdown(design, case, module.prepare_case(design, (case,)), fidelity)
+    blocks = {name: float(value) for name, value in area.area_by_block(design.chip).items()} if module.WHOLE else {}
     return Breakdown(tuple(rows), sum(row.seconds for row in rows), blocks, spans)
 
 
 def with_remedy(worst: Infeasibility, design: Design, workload: Workload) -> Infeasibility:
     """The violated limit with the module's remedy, if there is one."""
-    of = kernel_module(design)
-    return replace(worst, remedy=of.remedy_text(worst, design, workload.cases)) if hasattr(of, "remedy_text") else worst
+    module = kernel_module(design)
+    return replace(worst, remedy=module.remedy_text(worst, design, workload.cases)) if hasattr(module, "remedy_text") else worst
 
 
 def submesh_text(design: Design) -> str:
@@ -105,8 +115,8 @@ def shrink_to_submesh(design: Design, case: WorkloadCase, side: int) -> tuple[De
     Cores keep their tiles and the mapping. The workload shrinks in proportion, and memory channels decrease so that
     each keeps its bytes.
     """
-    of = kernel_module(design)
-    return of.shrink_to_submesh(design, case, side) if hasattr(of, "shrink_to_submesh") else None
+    module = kernel_module(design)
+    return module.shrink_to_submesh(design, case, side) if hasattr(module, "shrink_to_submesh") else None
 
 
 def kernel_module(design: Design) -> ModuleType:
@@ -120,32 +130,32 @@ def kernel_module_of_software(software: str) -> ModuleType:
     return import_module(f"dse.evaluators.accounting.kernel_workloads.{KERNEL_MODULES[software]}")
 
 
-def _together(of: ModuleType, cases: Sequence[WorkloadCase]) -> list[tuple[tuple[int, ...], tuple[WorkloadCase, ...]]]:
+def _together(module: ModuleType, cases: Sequence[WorkloadCase]) -> list[tuple[tuple[int, ...], tuple[WorkloadCase, ...]]]:
     """Cases that are worked out together, and their rows."""
     places: dict[Any, list[int]] = {}
     for row, case in enumerate(cases):
-        places.setdefault(case.subject if of.STACKED else row, []).append(row)
+        places.setdefault(case.subject if module.STACKED else row, []).append(row)
     return [(tuple(rows), tuple(cases[row] for row in rows)) for rows in places.values()]
 
 
-def _of_one(of: ModuleType, design: Design, case: WorkloadCase, fidelity: str) -> dict[str, Any]:
+def _of_one(module: ModuleType, design: Design, case: WorkloadCase, fidelity: str) -> dict[str, Any]:
     """Metrics of one scalar design and one case."""
-    asked = of.prepare_case(design, (case,))
-    return _metrics(of, design, asked, of.limits(design, asked), fidelity)
+    prepared_case = module.prepare_case(design, (case,))
+    return _metrics(module, design, prepared_case, module.limits(design, prepared_case), fidelity)
 
 
-def _metrics(of: ModuleType, design: Design, asked: Any, limits: list[Limit], fidelity: str) -> dict[str, Any]:
-    spent, chip = of.kernel_outcome(design, asked, fidelity), design.chip
-    found: dict[str, Any] = dict(spent.metrics)
-    if of.WHOLE:
-        found |= {"die_mm2": area.die_area(chip), "system_mm2": area.total_area(chip) * spent.dies}
+def _metrics(module: ModuleType, design: Design, prepared_case: Any, limits: list[Limit], fidelity: str) -> dict[str, Any]:
+    spent, chip = module.kernel_outcome(design, prepared_case, fidelity), design.chip
+    metrics: dict[str, Any] = dict(spent.metrics)
+    if module.WHOLE:
+        metrics |= {"die_mm2": area.die_area(chip), "system_mm2": area.total_area(chip) * spent.dies}
     if spent.held:
-        found[spent.held] = limits[0].need
+        metrics[spent.held] = limits[0].need
     if spent.dynamic is None:
-        return found
-    found |= kernel_power_metrics(chip, spent.dynamic, found["latency"], chips=spent.dies)
+        return metrics
+    metrics |= kernel_power_metrics(chip, spent.dynamic, metrics["latency"], chips=spent.dies)
     if spent.tokens is None:
-        return found
-    return found | lazy_metrics(
-        ("energy_per_token",), lambda: {"energy_per_token": found["energy"].of("energy") / spent.tokens}
+        return metrics
+    return metrics | lazy_metrics(
+        ("energy_per_token",), lambda: {"energy_per_token": metrics["energy"].of("energy") / spent.tokens}
     )

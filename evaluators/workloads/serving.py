@@ -92,8 +92,8 @@ class PoolKvMemory(NamedTuple):
 
 def fidelities(design: Design, part: bool) -> tuple[str, ...]:
     """Fidelities of serving: the steady state, and those of a layout's iteration times."""
-    found: tuple[str, ...] = instance_module(design).FIDELITIES
-    return found if part else (STEADY, *found)
+    fidelities: tuple[str, ...] = instance_module(design).FIDELITIES
+    return fidelities if part else (STEADY, *fidelities)
 
 
 def evaluate_cases(design: Design, workload: Workload, fidelity: str) -> list[CaseOutcomes]:
@@ -137,20 +137,20 @@ def case_limits(design: Design, workload: Workload) -> list[Limit]:
 
 def case_breakdown(design: Design, case: WorkloadCase, decode_context: str, fidelity: str) -> Breakdown:
     """Breakdown of instances' time by operator and idle, with a timeline of the first iterations."""
-    found: Breakdown = getattr(instance_module(design), "serving_breakdown", _explain)(
+    breakdown: Breakdown = getattr(instance_module(design), "serving_breakdown", _explain)(
         design, cast(ServingLoad, case), fidelity
     )
-    return found
+    return breakdown
 
 
 def case_power_profile(design: Design, case: WorkloadCase, decode_context: str, fidelity: str) -> PowerProfile | None:
     """Power of all chips over the first iterations; None in the steady state, or if no rate keeps SLOs."""
     if fidelity == STEADY:
         return None
-    found: PowerProfile | None = getattr(instance_module(design), "serving_power_profile", _profile)(
+    power_profile: PowerProfile | None = getattr(instance_module(design), "serving_power_profile", _profile)(
         design, cast(ServingLoad, case), fidelity
     )
-    return found
+    return power_profile
 
 
 def with_remedy(worst: Infeasibility, design: Design, workload: Workload) -> Infeasibility:
@@ -164,8 +164,8 @@ def unloaded_latency(design: Design, load: ServingLoad, fidelity: str) -> tuple[
     """TTFT and TPOT of requests on an idle deployment, for the share that the maximum rate names. [s]"""
     service = instance_module(design)
     if hasattr(service, "unloaded_latency"):
-        found: tuple[float, float] = service.unloaded_latency(design, load, fidelity)
-        return found
+        latency: tuple[float, float] = service.unloaded_latency(design, load, fidelity)
+        return latency
     made, _ = deploy_load(design, load, fidelity)
     return served.unloaded_latency(lambda requests: made, load)
 
@@ -182,13 +182,13 @@ def kv_memory_by_pool(design: Design, load: ServingLoad) -> tuple[PoolKvMemory, 
     serving = _serving(design)
     if not getattr(serving, "kv_blocks", 0):
         return ()
-    names, found = POOL_NAMES[-2:] if serving.prefill_instances else POOL_NAMES[:1], list[PoolKvMemory]()
-    for name, of in zip(names, instance_module(design).instances(design, load, "analytical"), strict=True):
-        memory = assembled.make_kv_memory(serving, load, float(of.free), of.room.at(0), of.copies)
+    names, kv_memory = POOL_NAMES[-2:] if serving.prefill_instances else POOL_NAMES[:1], list[PoolKvMemory]()
+    for name, instance in zip(names, instance_module(design).instances(design, load, "analytical"), strict=True):
+        memory = assembled.make_kv_memory(serving, load, float(instance.free), instance.room.at(0), instance.copies)
         each = max(memory.each, 1)  # a request's states alone have no tokens
         tokens = [blocks // each * memory.block for blocks in (int(serving.kv_blocks), memory.blocks)]
-        found.append(PoolKvMemory(name, int(serving.kv_blocks), memory.blocks, *tokens))
-    return tuple(found)
+        kv_memory.append(PoolKvMemory(name, int(serving.kv_blocks), memory.blocks, *tokens))
+    return tuple(kv_memory)
 
 
 def instance_module(design: Design) -> ModuleType:
@@ -204,22 +204,22 @@ def instance_module_of_software(software: str) -> ModuleType:
 def _metrics(design: Design, load: ServingLoad, fidelity: str) -> dict[str, Any]:
     service = instance_module(design)
     if fidelity == STEADY:
-        of, state = _steady(design, load)
+        deployment, state = _steady(design, load)
         devices = {"devices": float(service.device_count(design))}
         made: IterationCounts = [[(mean.times, mean.composition) for mean in pool] for pool in state.means]
-        fullest = peak.concurrency_of_pools(state.means, of.pools, len(load.requests))
+        fullest = peak.concurrency_of_pools(state.means, deployment.pools, len(load.requests))
         most = partial(_peak, service, design, load, steady.ITERATION_FIDELITY, fullest)
         spent: dict[str, float] = service.usage_metrics(design, load, made, state.span, steady.ITERATION_FIDELITY, most)
         return state.values | spent | devices
-    return at_once.simulated_metrics(service, design, load, fidelity, lambda one: _served(one, load, fidelity, 0))
+    return at_once.simulated_metrics(service, design, load, fidelity, lambda design: _served(design, load, fidelity, 0))
 
 
 def _explain(design: Design, load: ServingLoad, fidelity: str) -> Breakdown:
     service, by = instance_module(design), steady.ITERATION_FIDELITY if fidelity == STEADY else fidelity
 
     def operators(pool: int, mean: served.MeanIteration) -> Sequence[BreakdownRow]:
-        found: Sequence[BreakdownRow] = service.iteration_rows(design, load, pool, mean.times, mean.composition, by)
-        return found
+        rows: Sequence[BreakdownRow] = service.iteration_rows(design, load, pool, mean.times, mean.composition, by)
+        return rows
 
     if fidelity == STEADY:
         return steady.steady_state_breakdown(_steady(design, load)[1].means, service.area_by_block(design), operators)
@@ -262,8 +262,8 @@ def _peak(
 
 def _steady(design: Design, load: ServingLoad) -> tuple[Deployment, steady.SteadyStateRun]:
     steady.refuse_unsteady_load(load)
-    of = deploy_load(design, load, STEADY)[0]
-    return of, steady.solve_steady_run(of, load, *instance_module(design).die_and_system_area(design))
+    deployment = deploy_load(design, load, STEADY)[0]
+    return deployment, steady.solve_steady_run(deployment, load, *instance_module(design).die_and_system_area(design))
 
 
 def _done(run: ServingRun) -> IterationCounts:
@@ -285,18 +285,18 @@ def make_pools(design: Design, load: ServingLoad, fidelity: str) -> tuple[list[I
     instances = service.instances(design, load, steady.ITERATION_FIDELITY if fidelity == STEADY else fidelity)
     pools, tables = list[InstancePool](), list[served.CheckedTable]()
     for group in instance_groups(serving, instances):
-        of, rule, batch, _ = group
+        instance, rule, batch, _ = group
         table = served.iteration_time_table(
-            of.pricing,
+            instance.pricing,
             rule,
             batch,
             served.longest_sequence(load) + 1,
-            spread=steady.coarse_table_points(of.axes, load, of.copies) if fidelity == STEADY else of.axes,
-            checks=of.checks,
-            key=of.key,
+            spread=steady.coarse_table_points(instance.axes, load, instance.copies) if fidelity == STEADY else instance.axes,
+            checks=instance.checks,
+            key=instance.key,
         )
         tables.append(table)
-        pools.append(make_pool(serving, group, load, table.price, float(of.free), of.room.at(0)))
+        pools.append(make_pool(serving, group, load, table.price, float(instance.free), instance.room.at(0)))
     return with_speculation(pools, load), tables
 
 
@@ -304,8 +304,8 @@ def deployment_factory(design: Design, load: ServingLoad, pools: Sequence[Instan
     """Function that gives the deployment at any rate: fixed pools, or pipelines that depend on the rate."""
     service = instance_module(design)
     if hasattr(service, "deployment_factory"):
-        found: Callable[[Requests], Deployment] = service.deployment_factory(design, load, "analytical")
-        return found
+        factory: Callable[[Requests], Deployment] = service.deployment_factory(design, load, "analytical")
+        return factory
     made = join_pools(design, load, pools)
     return lambda requests: made
 
@@ -314,42 +314,42 @@ def join_pools(design: Design, load: ServingLoad, pools: Sequence[InstancePool])
     """Deployment of a design's pools, with the KV transfer between them."""
     service = instance_module(design)
     way = service.kv_transfer(design, load) if len(pools) == 2 else None
-    found = make_deployment(_serving(design), pools, load, way and (way[0].at(0), float(way[1])))
-    if found.transfer is not None and hasattr(service, "parallel_transfers"):
-        found = found._replace(transfer=found.transfer._replace(channels=service.parallel_transfers(design, load)))
-    return found
+    setup = make_deployment(_serving(design), pools, load, way and (way[0].at(0), float(way[1])))
+    if setup.transfer is not None and hasattr(service, "parallel_transfers"):
+        setup = setup._replace(transfer=setup.transfer._replace(channels=service.parallel_transfers(design, load)))
+    return setup
 
 
 def _limits(design: Design, load: ServingLoad) -> list[Limit]:
     """Limits of the layout, of memory that the engine reserves, and of block counts that are set."""
-    found: list[Limit] = instance_module(design).limits(design, load)
+    limits: list[Limit] = instance_module(design).limits(design, load)
     serving, longest = design.mapping.serving, served.longest_sequence(load)
     if getattr(serving, "prefix_cache", "reserved") == "shared":
-        found = [*found, Limit("mapping.serving.prefix_cache_share", float(serving.prefix_cache_share), 0.0, "1")]
+        limits = [*limits, Limit("mapping.serving.prefix_cache_share", float(serving.prefix_cache_share), 0.0, "1")]
         if len(load.requests.hashes):
-            found.append(divides_limit("mapping.serving.block_size", float(serving.block_size), float(load.requests.block)))
+            limits.append(divides_limit("mapping.serving.block_size", float(serving.block_size), float(load.requests.block)))
     if load.guesses and (rule := pool_policies(serving)[-1]).chunked:
-        found = [*found, Limit("mapping.serving.max_batched_tokens", 1.0 + load.guesses, float(rule.tokens), "1")]
+        limits = [*limits, Limit("mapping.serving.max_batched_tokens", 1.0 + load.guesses, float(rule.tokens), "1")]
     # pipelines of tiles have neither; what breaks a limit already has no instances
-    asked, reserved = int(getattr(serving, "kv_blocks", 0)), float(getattr(serving, "reserved_memory", 0.0))
-    if not (asked or reserved) or any(np.any(limit.need > limit.have) for limit in found):
-        return found
+    wanted_blocks, reserved = int(getattr(serving, "kv_blocks", 0)), float(getattr(serving, "reserved_memory", 0.0))
+    if not (wanted_blocks or reserved) or any(np.any(limit.need > limit.have) for limit in limits):
+        return limits
     if design_count(design):
         rows = [np.array([row]) for row in range(design_count(design))]
         return served.stack_limits(len(rows), [(row, _limits(served.select_rows(design, row), load)) for row in rows])
-    for of in instance_module(design).instances(design, load, "analytical"):
-        left = of.free / of.copies - float(of.room.of(longest))
-        found.append(Limit("mapping.serving.reserved_memory", reserved, left, "B"))
-        if asked and reserved <= left:
-            memory = paged_memory(of.free - of.copies * reserved, of.room, block=int(serving.block_size), longest=longest)
-            found.append(Limit("mapping.serving.kv_blocks", float(asked), float(memory.blocks), "1"))
-            found.append(Limit("mapping.serving.kv_blocks", float(memory.needed(longest)), float(asked), "1"))
-    return found
+    for pool in instance_module(design).instances(design, load, "analytical"):
+        left = pool.free / pool.copies - float(pool.room.of(longest))
+        limits.append(Limit("mapping.serving.reserved_memory", reserved, left, "B"))
+        if wanted_blocks and reserved <= left:
+            memory = paged_memory(pool.free - pool.copies * reserved, pool.room, block=int(serving.block_size), longest=longest)
+            limits.append(Limit("mapping.serving.kv_blocks", float(wanted_blocks), float(memory.blocks), "1"))
+            limits.append(Limit("mapping.serving.kv_blocks", float(memory.needed(longest)), float(wanted_blocks), "1"))
+    return limits
 
 
 def _served(design: Design, load: ServingLoad, fidelity: str, log: int) -> tuple[ServingRun | None, list[served.CheckedTable]]:
-    found, tables = deploy_load(design, load, fidelity)
-    return served.run_load(lambda requests: found, load, log), tables
+    deployment, tables = deploy_load(design, load, fidelity)
+    return served.run_load(lambda requests: deployment, load, log), tables
 
 
 def _played(design: Design, load: ServingLoad, fidelity: str) -> ServingRun | None:
@@ -357,8 +357,8 @@ def _played(design: Design, load: ServingLoad, fidelity: str) -> ServingRun | No
 
 
 def _serving(design: Design) -> ServingPlan:
-    found: ServingPlan = design.mapping.serving
-    return found
+    plan: ServingPlan = design.mapping.serving
+    return plan
 
 
 batch_iteration_times = partial(asked_first.batch_iteration_times, instance_module, _limits)

@@ -46,14 +46,14 @@ FEWER = (
 
 def finding() -> str:
     """Tables of the study's findings, in Markdown."""
-    found = {name: _asked((*words, *FEWER, "workload.requests=600")) for name, words in QUESTIONS.items()}
+    races = {name: _asked((*words, *FEWER, "workload.requests=600")) for name, words in QUESTIONS.items()}
     head = ["question", "deployments", "looked at", "played", "largest rate", "of every deployment", "short by"]
     kinds = ["question", "kind", "deployment", "requests/s", "closed estimate"]
     return "\n\n".join(
         [
             "The best deployment, and that of a search of each for its own rate; 600 requests by Poisson, nine of ten within "
             "bounds.",
-            table(head, [[name, *_race(*one)] for name, one in found.items()]),
+            table(head, [[name, *_race(*race)] for name, race in races.items()]),
             f"Questions that are drawn: one of {len(CHIPS)} GPUs, 1, 2 or 4 of them, one of {len(MODELS)} models, "
             "prompts of 100 to 6,300 tokens and outputs of 5 to 200, 0.2 to 3.2 s to the first token and 8 to 80 ms a token; "
             "1,200 requests.",
@@ -61,12 +61,12 @@ def finding() -> str:
             "The loop's rate over the steady state's estimate, over all deployments that have both.",
             table(
                 ["question", "least", "median", "90 %", "most", "rank correlation"],
-                [[n, *_spread(o[1])] for n, o in found.items()],
+                [[n, *_spread(o[1])] for n, o in races.items()],
             ),
             "The best deployment of each kind.",
-            table(kinds, [row for name, one in found.items() for row in _kinds(name, one[1])]),
+            table(kinds, [row for name, race in races.items() for row in _kinds(name, race[1])]),
             "Latency against load of the best deployment for the first question.",
-            table(["of the largest rate", "TTFT, p90", "TPOT, p90"], _curve(next(iter(found.values()))[0])),
+            table(["of the largest rate", "TTFT, p90", "TPOT, p90"], _curve(next(iter(races.values()))[0])),
         ]
     )
 
@@ -77,7 +77,9 @@ Rates = list[tuple[CandidateDeployment, float]]
 def _asked(words: tuple[str, ...]) -> tuple[ChipCapacity, Rates]:
     """The quick answer, and the rate of every deployment."""
     (side,) = find_capacity(words)
-    return side, [(one, _own(one, side)) for one in _every((*words, *side.words), side) if one.estimate.rate]
+    return side, [
+        (deployment, _own(deployment, side)) for deployment in _every((*words, *side.words), side) if deployment.estimate.rate
+    ]
 
 
 def _random(count: int) -> str:
@@ -93,7 +95,7 @@ def _random(count: int) -> str:
         best = side.best
         assert best is not None
         short.append(max(rate for _, rate in rates) / best.rate - 1)
-        over.append(max(rate / one.most for one, rate in rates))
+        over.append(max(rate / candidate.most for candidate, rate in rates))
         assert best.capacity is not None
         assert best.capacity.served is not None
         kept.append(not side.bounds.breaks(best.capacity.served))
@@ -121,13 +123,15 @@ def _drawn(seed: int) -> tuple[str, ...]:
 
 def _every(words: tuple[str, ...], side: ChipCapacity) -> list[CandidateDeployment]:
     """All deployments, those too that the quick answer leaves out."""
-    asked = parse_query(words)
-    found, _ = find_candidates(*build_chip_query(asked.chips[0], asked, trust=False), side.devices, apart=True, every=True)
-    return found
+    candidates = parse_query(words)
+    found_candidates, _ = find_candidates(
+        *build_chip_query(candidates.chips[0], candidates, trust=False), side.devices, apart=True, every=True
+    )
+    return found_candidates
 
 
-def _own(one: CandidateDeployment, side: ChipCapacity) -> float:
-    return RateSearch(one.at, side.load, side.bounds).settle(one.estimate.rate).rate
+def _own(deployment: CandidateDeployment, side: ChipCapacity) -> float:
+    return RateSearch(deployment.at, side.load, side.bounds).settle(deployment.estimate.rate).rate
 
 
 def _race(side: ChipCapacity, rates: Rates) -> list[str]:
@@ -140,7 +144,7 @@ def _race(side: ChipCapacity, rates: Rates) -> list[str]:
 
 
 def _spread(rates: Rates) -> list[str]:
-    both = [(one.estimate.rate, rate) for one, rate in rates if rate]
+    both = [(deployment.estimate.rate, rate) for deployment, rate in rates if rate]
     off = np.array([rate / estimate for estimate, rate in both])
     ranks = np.argsort(np.argsort(np.array(both), axis=0), axis=0)
     quantiles = np.quantile(off, [0.0, 0.5, 0.9, 1.0])
@@ -149,11 +153,14 @@ def _spread(rates: Rates) -> list[str]:
 
 def _kinds(name: str, rates: Rates) -> list[list[str]]:
     best: dict[str, tuple[CandidateDeployment, float]] = {}
-    for one, rate in rates:
-        kind = "apart" if one.apart else "together"
-        if rate > best.get(kind, (one, 0.0))[1]:
-            best[kind] = one, rate
-    return [[name, kind, one.text, f"{rate:.4g}", f"{one.estimate.rate:.4g}"] for kind, (one, rate) in sorted(best.items())]
+    for deployment, rate in rates:
+        kind = "apart" if deployment.apart else "together"
+        if rate > best.get(kind, (deployment, 0.0))[1]:
+            best[kind] = deployment, rate
+    return [
+        [name, kind, deployment.text, f"{rate:.4g}", f"{deployment.estimate.rate:.4g}"]
+        for kind, (deployment, rate) in sorted(best.items())
+    ]
 
 
 def _curve(side: ChipCapacity) -> list[list[str]]:

@@ -58,8 +58,10 @@ def _rate(rate: int) -> str:
 
 @cache
 def _columns(*more: str) -> dict[str, float]:
-    of = asked(*more)
-    return {name: float(column[0]) for name, column in evaluate(stack_designs([of.base]), of.workload).columns.items()}
+    question = asked(*more)
+    return {
+        name: float(column[0]) for name, column in evaluate(stack_designs([question.base]), question.workload).columns.items()
+    }
 
 
 def _per_die(*more: str) -> float:
@@ -76,19 +78,19 @@ def _token(ns: int, batch: int) -> str:
 
 def _row(rate: int) -> list[str]:
     each = [f"{_per_die(_rate(rate), f'chip.d2d.topology={name}'):,.0f}" for name in TOPOLOGIES]
-    of = asked(_rate(rate))
-    rows = [row for row in explain(of.base, of.workload.cases[0]).rows if row.phase == "decode"]
+    question = asked(_rate(rate))
+    rows = [row for row in explain(question.base, question.workload.cases[0]).rows if row.phase == "decode"]
     exchanged = sum(row.seconds for row in rows if "d2d" in row.parts) / sum(row.seconds for row in rows)
-    found = _columns(_rate(rate))
-    area = f"{found['system_mm2'] / 64:.0f} mm2"
+    columns = _columns(_rate(rate))
+    area = f"{columns['system_mm2'] / 64:.0f} mm2"
     halves = f"{_per_die(_rate(rate), 'mapping.both.overlap=two_batch'):,.0f}"
-    return [f"{rate}", *each, halves, f"{exchanged:.0%}", area, f"{found['decode_throughput_per_system_mm2']:.2f}"]
+    return [f"{rate}", *each, halves, f"{exchanged:.0%}", area, f"{columns['decode_throughput_per_system_mm2']:.2f}"]
 
 
 def _loads(topology: str) -> list[str]:
-    of = asked(f"chip.d2d.topology={topology}")
-    on, at = die_network(of.base.chip), place_groups("blocks", 8, 8, 2, 32)
-    ways = die_routes(on.rows, on.cols, on.topology)
+    question = asked(f"chip.d2d.topology={topology}")
+    network, at = die_network(question.base.chip), place_groups("blocks", 8, 8, 2, 32)
+    ways = die_routes(network.rows, network.cols, network.topology)
     ends = np.broadcast_to(at[:, :, None], (2, 32, 32)), np.broadcast_to(at[:, None, :], (2, 32, 32))
-    found = link_loads(ways, 64, ends[0].ravel(), ends[1].ravel(), np.full(2 * 32 * 32, 1 / 32)).links
-    return [f"{found.max():.2f}", f"{found[found > 0].mean():.2f}", f"{(found == 0).mean():.0%}"]
+    links = link_loads(ways, 64, ends[0].ravel(), ends[1].ravel(), np.full(2 * 32 * 32, 1 / 32)).links
+    return [f"{links.max():.2f}", f"{links[links > 0].mean():.2f}", f"{(links == 0).mean():.0%}"]

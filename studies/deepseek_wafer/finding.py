@@ -49,11 +49,11 @@ def asked(each: int, *more: str) -> Question:
 def _pair(each: int, *more: str) -> tuple[float, float] | None:
     """Tokens/s a die and time of a token; nothing where it does not fit."""
     fidelity = "events" if "events" in more else "analytical"
-    of = asked(each, *(word for word in more if word != "events"))
-    if explain_infeasibility(of.base, of.workload) is not None:
+    question = asked(each, *(word for word in more if word != "events"))
+    if explain_infeasibility(question.base, question.workload) is not None:
         return None
-    found = evaluate(stack_designs([of.base]), of.workload, fidelity=fidelity).columns
-    return float(found["decode_throughput"][0]) / DIES, float(found["tpot"][0])
+    columns = evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity).columns
+    return float(columns["decode_throughput"][0]) / DIES, float(columns["tpot"][0])
 
 
 def _cell(pair: tuple[float, float] | None) -> str:
@@ -81,23 +81,25 @@ def _splits() -> str:
 
 def _layer() -> str:
     columns = {name: _of_layer(asked(256, *words)) for name, words in (("Flat", ()), ("MLA", ("mapping=flashmla_dies",)))}
-    names = [name for name in columns["Flat"] if max(of[name] / sum(of.values()) for of in columns.values()) > 0.01]
-    rows = [[name, *(f"{of[name] / sum(of.values()):.1%}" for of in columns.values())] for name in names]
-    for said, chosen in (("attention alone", ("attention",)), ("with absorbed products and rotation", CORE)):
-        rows.append([said, *(f"{sum(of[name] for name in chosen) / sum(of.values()):.1%}" for of in columns.values())])
+    names = [name for name in columns["Flat"] if max(column[name] / sum(column.values()) for column in columns.values()) > 0.01]
+    rows = [[name, *(f"{column[name] / sum(column.values()):.1%}" for column in columns.values())] for name in names]
+    for label, chosen in (("attention alone", ("attention",)), ("with absorbed products and rotation", CORE)):
+        rows.append(
+            [label, *(f"{sum(column[name] for name in chosen) / sum(column.values()):.1%}" for column in columns.values())]
+        )
     return table(["operator", "FlatAttention", "FlashMLA"], rows)
 
 
-def _of_layer(of: Question) -> dict[str, float]:
+def _of_layer(question: Question) -> dict[str, float]:
     """Seconds of the operators of layers with experts in decode: attention's of all layers, the share that these have."""
-    breakdown: Breakdown = explain(of.base, of.workload.cases[0])
-    model = of.workload.cases[0].model
+    breakdown: Breakdown = explain(question.base, question.workload.cases[0])
+    model = question.workload.cases[0].model
     share = 1 - model.experts.dense_layers / (model.layers + 1)
-    found: dict[str, float] = {}
+    layer: dict[str, float] = {}
     for row in breakdown.rows:
         if row.phase == "decode" and row.segment in ("attention", "moe", "MoE layer", "MTP module"):
-            found[row.operator] = found.get(row.operator, 0.0) + row.seconds * (share if row.segment == "attention" else 1.0)
-    return found
+            layer[row.operator] = layer.get(row.operator, 0.0) + row.seconds * (share if row.segment == "attention" else 1.0)
+    return layer
 
 
 def _otherwise() -> str:

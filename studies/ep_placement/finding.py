@@ -26,28 +26,28 @@ SHARED = (0, 32, 64)
 
 def finding() -> str:
     """One table per kind of links: time of a token by split and placement, and its exchange share."""
-    found = []
+    tables = []
     for topology, rate in LINKS:
-        found.append(
+        tables.append(
             f"Time of a token on a {topology} of {rate} GB/s, 64 requests a die; in brackets what of it dies exchange."
         )
         rows = []
         for ep, pp in SPLITS:
             words = (f"mapping.both.ep={ep}", f"mapping.both.pp={pp}", *_links(topology, rate))
             rows.append([f"EP{ep}-PP{pp}", *(_cell(*words, f"mapping.both.placement={name}") for name in PLACEMENTS)])
-        found.append(table(["split", *PLACEMENTS], rows))
-    found.append("Tensor parallelism beside it: attention of a request on so many dies, EP32-PP2, mesh of 1 TB/s, blocks.")
+        tables.append(table(["split", *PLACEMENTS], rows))
+    tables.append("Tensor parallelism beside it: attention of a request on so many dies, EP32-PP2, mesh of 1 TB/s, blocks.")
     rows = []
     for tp in (1, 2, 4, 8):
         words = (f"mapping.both.tp={tp}", "mapping.both.placement=blocks")
         rows.append([f"{tp}", *(_cell(*words, f"workload.batch=[{batch}]") for batch in (64, 1024, 4096))])
-    found.append(table(["TP", "1 a die", "16 a die", "64 a die"], rows))
-    return "\n\n".join([*found, *_forwarded(), *_shared()])
+    tables.append(table(["TP", "1 a die", "16 a die", "64 a die"], rows))
+    return "\n\n".join([*tables, *_forwarded(), *_shared()])
 
 
 def _forwarded() -> list[str]:
     """Table of splits with attention on several dies: placement in a stage, and the dies that send tokens to experts."""
-    said = "Who sends tokens to experts, 64 requests a die, mesh of 160 GB/s: all that share attention alike, in blocks"
+    caption = "Who sends tokens to experts, 64 requests a die, mesh of 160 GB/s: all that share attention alike, in blocks"
     rows = []
     for (ep, pp), tp in product(NEAR, (2, 4)):
         words = (f"mapping.both.ep={ep}", f"mapping.both.pp={pp}", f"mapping.both.tp={tp}", *_links("mesh", 160))
@@ -55,7 +55,7 @@ def _forwarded() -> list[str]:
         cells = [_cell(*words, f"mapping.both.placement={at}", f"mapping.both.all_to_all={how}") for at, how in ways]
         rows.append([f"EP{ep}-PP{pp}, TP {tp}", *cells])
     return [
-        f"{said} or entwined; or, entwined, the nearest one.",
+        f"{caption} or entwined; or, entwined, the nearest one.",
         table(["split", "blocks", "entwined", "entwined, nearest"], rows),
     ]
 
@@ -66,8 +66,8 @@ def _shared() -> list[str]:
     for copies in SHARED:
         words = (f"mapping.both.experts.shared_copies={copies}", "mapping.both.placement=blocks")
         rows.append([f"{copies or 'every die'}", *(_cell(*words, f"workload.batch=[{batch}]") for batch in (64, 1024, 4096))])
-    said = "Copies of the shared expert that are placed as experts, EP32-PP2, mesh of 1 TB/s."
-    return [said, table(["copies", "1 a die", "16 a die", "64 a die"], rows)]
+    caption = "Copies of the shared expert that are placed as experts, EP32-PP2, mesh of 1 TB/s."
+    return [caption, table(["copies", "1 a die", "16 a die", "64 a die"], rows)]
 
 
 def asked(*more: str) -> Question:
@@ -81,10 +81,10 @@ def _links(topology: str, rate: int) -> tuple[str, str]:
 
 @cache
 def _cell(*more: str) -> str:
-    of = asked(*more)
-    if explain_infeasibility(of.base, of.workload) is not None:
+    question = asked(*more)
+    if explain_infeasibility(question.base, question.workload) is not None:
         return "-"
-    seconds = float(evaluate(stack_designs([of.base]), of.workload).columns["tpot"][0])
-    rows = [row for row in explain(of.base, of.workload.cases[0]).rows if row.phase == "decode"]
+    seconds = float(evaluate(stack_designs([question.base]), question.workload).columns["tpot"][0])
+    rows = [row for row in explain(question.base, question.workload.cases[0]).rows if row.phase == "decode"]
     exchanged = sum(row.seconds for row in rows if "d2d" in row.parts) / sum(row.seconds for row in rows)
     return f"{format_quantity(seconds, 's')} ({exchanged:.0%})"

@@ -41,9 +41,9 @@ def main(arguments: Sequence[str]) -> None:
         gaps.setdefault((played.family, played.name, played.chip), []).append((gap, played.size))
     _write("gaps", ("family", "kernel", "chip"), gaps)
     gaps = {}
-    for one in sampled(PRODUCTS * sizes // SIZES, SEED):
-        size = f"{one.m} x {one.k} x {one.n} on {one.cores} cores of {one.chip}"
-        gaps.setdefault((one.partition, one.placement, one.routing), []).append((one.gap, size))
+    for kernel in sampled(PRODUCTS * sizes // SIZES, SEED):
+        size = f"{kernel.m} x {kernel.k} x {kernel.n} on {kernel.cores} cores of {kernel.chip}"
+        gaps.setdefault((kernel.partition, kernel.placement, kernel.routing), []).append((kernel.gap, size))
     _write("divided", ("partition", "placement", "routing"), gaps)
     write(["fidelity_gap"])
 
@@ -53,9 +53,9 @@ def _write(name: str, head: Iterable[str], gaps: Gaps) -> None:
     with (HERE / f"{name}.csv").open("w", newline="") as file:
         lines = csv.writer(file, lineterminator="\n")
         lines.writerow((*head, "sizes", "near", "median", "worst", "at"))
-        for kind, found in sorted(gaps.items()):
-            worst, size = max(found, key=lambda gap: abs(gap[0]))
-            each = np.array([gap for gap, _ in found])
+        for kind, gap in sorted(gaps.items()):
+            worst, size = max(gap, key=lambda gap: abs(gap[0]))
+            each = np.array([gap for gap, _ in gap])
             near = float(np.mean(np.abs(each) <= NEAR))
             lines.writerow((*kind, len(each), f"{near:.4f}", f"{np.median(each):.4f}", f"{worst:.4f}", size))
             say(f"{', '.join(kind)}: {np.median(each):+.1%}, at most {worst:+.1%}")

@@ -44,13 +44,13 @@ class Divided(NamedTuple):
 def sampled(count: int, seed: int) -> Iterator[Divided]:
     """Random products, ragged ones included, on 2 to 16 cores."""
     rng = np.random.default_rng(seed)
-    on = {name: tile_core_machine(preset(name)) for name in ("npu64", "npu256")}
+    core_machines = {name: tile_core_machine(preset(name)) for name in ("npu64", "npu256")}
     for _ in range(count):
-        name = str(rng.choice(list(on)))
+        name = str(rng.choice(list(core_machines)))
         way, placement = str(rng.choice(MOVING)), str(rng.choice(PLACEMENTS))
         routing, cores = str(rng.choice(("wormhole", "locked"))), int(rng.integers(2, 17))
         m, k, n = (int(side) for side in np.exp(rng.uniform(0, np.log(LARGEST), 3)))
-        machine = on[name]._replace(fabric=on[name].fabric._replace(locked=float(routing == "locked")))
+        machine = core_machines[name]._replace(fabric=core_machines[name].fabric._replace(locked=float(routing == "locked")))
         given = (CoreGroupSplit(way, placement, cores), CallProduct(1.0, m, max(k, cores), n), machine, 2.0)
         (closed, _), (played, _) = (READERS[reader].product(*given) for reader in ("analytical", "events"))
         yield Divided(way, placement, routing, name, cores, m, max(k, cores), n, float(closed), float(played))

@@ -66,9 +66,9 @@ class Played(NamedTuple):
     @property
     def seconds(self) -> tuple[float, float]:
         """Time of the kernel by events, and by cycles. [s]"""
-        on = {"engines": self.engines, "memory": self.memory}
-        return events.simulate_events(self.program, self.fabric, **on).seconds, cycles.simulate_cycles(
-            self.program, self.fabric, **on
+        hardware = {"engines": self.engines, "memory": self.memory}
+        return events.simulate_events(self.program, self.fabric, **hardware).seconds, cycles.simulate_cycles(
+            self.program, self.fabric, **hardware
         ).seconds
 
 
@@ -84,9 +84,9 @@ def kernels(rng: Random, count: int) -> Iterator[Played]:
 
 def on_cores(rng: Random) -> Iterator[Played]:
     """Kernels of a wafer's cores with random sizes."""
-    on = fabric(preset("wse2", "workload=gemm"))
+    given_fabric = fabric(preset("wse2", "workload=gemm"))
     for family, registry in (("gemm", GEMM), ("gemv", GEMV), ("kv", KV), ("move", MOVE), ("vector", VECTOR)):
-        for name, of in registry.items():
+        for name, algorithm in registry.items():
             mesh = _mesh(rng)
             m, k, n = (int(rng.integers(1, TILE * max(mesh.rows, mesh.cols) + 1)) for _ in range(3))
             options: dict[str, Any] = {"into": _mesh(rng, mesh)} if name == "reshuffle" else {}
@@ -94,52 +94,59 @@ def on_cores(rng: Random) -> Iterator[Played]:
             options |= {"operations": float(rng.choice(list(DEQUANTIZE_FUNCTIONS)))} if name == "expand" else {}
             options |= {"allreduce": str(rng.choice(LINES))} if name in ("norm", "softmax", "choice") else {}
             shape = GemmShape(1 if family in ("gemv", "kv") else m, k, n)
-            yield Played(family, name, "wse2", _said(shape, mesh), of.build_program(shape, mesh, "float16", **options), on)
+            yield Played(
+                family,
+                name,
+                "wse2",
+                _said(shape, mesh),
+                algorithm.build_program(shape, mesh, "float16", **options),
+                given_fabric,
+            )
 
 
 def divided(rng: Random) -> Iterator[Played]:
     """Products divided over 2 to 16 NPU cores, with locked routes or wormhole routing."""
     npu = preset("npu64")
     for routing, locked in (("", 1.0), (", wormhole", 0.0)):
-        on = tile_fabric(npu)._replace(locked=locked)
+        fabric = tile_fabric(npu)._replace(locked=locked)
         for name in PARTITIONS:
-            of = PARTITION[name]
+            partition = PARTITION[name]
             for placement in PLACEMENTS:
                 cores = int(rng.integers(2, 17))
                 m, k, n = (int(side) for side in np.exp(rng.uniform(0, np.log(DIVIDED), 3)))
                 shape = GemmShape(m, max(k, cores), n)
-                program, label = of.steps(shape, placement, cores, "float16"), f"{name}, {placement}{routing}"
+                program, label = partition.steps(shape, placement, cores, "float16"), f"{name}, {placement}{routing}"
                 size = f"{m} x {shape.k} x {n} on {cores} cores"
-                yield Played("partition", label, "npu64", size, program, on, tile_engines(npu))
+                yield Played("partition", label, "npu64", size, program, fabric, tile_engines(npu))
 
 
 def on_tiles(rng: Random) -> Iterator[Played]:
     """Collectives on tiles, among all tiles or groups."""
-    on = with_vector_reduction(preset("tile32", "workload=collective"))
-    for name, of in TEAMS.items():
+    given_preset = with_vector_reduction(preset("tile32", "workload=collective"))
+    for name, team in TEAMS.items():
         for pattern in TILE_PATTERNS:
-            yield Played("collective", f"{name}, {pattern}", "tile32", *_team(of, pattern, _mesh(rng), rng), on)
+            yield Played("collective", f"{name}, {pattern}", "tile32", *_team(team, pattern, _mesh(rng), rng), given_preset)
     for name in ("rings", "direct"):
         for pattern in EXCHANGED:
             size, program = _exchange(EXCHANGES[name], pattern, _mesh(rng), rng)
-            yield Played("collective", f"{name}, {pattern}", "tile32", size, program, on)
+            yield Played("collective", f"{name}, {pattern}", "tile32", size, program, given_preset)
 
 
 def side_by_side(rng: Random) -> Iterator[Played]:
     """An exchange among all tiles at the same time as a software collective, over the same links."""
-    on = with_vector_reduction(preset("tile32", "workload=collective"))
+    given_preset = with_vector_reduction(preset("tile32", "workload=collective"))
     for exchange in EXCHANGED:
         for name in ("tree", "sequential"):
             mesh = _mesh(rng)
-            size, one = _exchange(EXCHANGES["direct"], exchange, mesh, rng)
+            size, program = _exchange(EXCHANGES["direct"], exchange, mesh, rng)
             others, other = _team(TEAMS[name], "allreduce", mesh, rng)
             label = f"direct {exchange} beside {name} allreduce"
-            yield Played("two at once", label, "tile32", f"{size}; {others}", beside(one, other), on)
+            yield Played("two at once", label, "tile32", f"{size}; {others}", beside(program, other), given_preset)
 
 
 def dataflows(rng: Random) -> Iterator[Played]:
     """Attention dataflows on groups of tiles with random sizes."""
-    for name, of in ATTENTION.items():
+    for name, dataflow in ATTENTION.items():
         mesh = CoreMesh(*(int(rng.choice((4, 6, 8))) for _ in range(2)))
         chip = preset(
             "tile32", "workload=attention", f"chip.mesh.rows={mesh.rows}", f"chip.mesh.cols={mesh.cols}",
@@ -153,18 +160,22 @@ def dataflows(rng: Random) -> Iterator[Played]:
         rows, cols = (
             int(rng.choice([side for side in (1, 2, 4, 6, 8) if whole % side == 0])) for whole in (mesh.rows, mesh.cols)
         )
-        job = AttentionJob(of, shape, AttentionTiling(rows if of.grouped else 1, cols if of.grouped else 1, 128, 128), chip)
-        on, by = job_machine(chip, of)
-        program = attention(of, job.shape, job.tiling, mesh, channels=int(channels_used(chip)))
+        job = AttentionJob(
+            dataflow, shape, AttentionTiling(rows if dataflow.grouped else 1, cols if dataflow.grouped else 1, 128, 128), chip
+        )
+        machine, by = job_machine(chip, dataflow)
+        program = attention(dataflow, job.shape, job.tiling, mesh, channels=int(channels_used(chip)))
         size = f"{heads} heads, {queries} x {shape.keys} x {width} on {mesh.rows} x {mesh.cols}, groups of {rows} x {cols}"
-        yield Played("attention", name, "tile32", size, program, on, by, simulated_channels(near_memory(chip, program.rows)))
+        yield Played(
+            "attention", name, "tile32", size, program, machine, by, simulated_channels(near_memory(chip, program.rows))
+        )
 
 
-def beside(one: Program, other: Program) -> Program:
+def beside(program: Program, other: Program) -> Program:
     """Two programs on the same cores at once, each with buffers of its own."""
     slots = tuple(slot._replace(name=AGAIN + slot.name) for slot in other.slots)
     strands = tuple(tuple(_again(part) for part in strand) for strand in other.strands)
-    return replace(one, slots=(*one.slots, *slots), strands=(*one.strands, *strands))
+    return replace(program, slots=(*program.slots, *slots), strands=(*program.strands, *strands))
 
 
 def preset(name: str, *overrides: str) -> Any:
@@ -184,22 +195,22 @@ def _renamed(step: Any) -> Any:
     return replace(step, **names)
 
 
-def _team(of: Any, pattern: str, mesh: CoreMesh, rng: Random) -> tuple[str, Program]:
+def _team(team_kind: Any, pattern: str, mesh: CoreMesh, rng: Random) -> tuple[str, Program]:
     """A collective of groups that divide a mesh: its size, and the program."""
     rows, cols = (
         int(rng.choice([side for side in range(2, whole + 1) if whole % side == 0])) for whole in (mesh.rows, mesh.cols)
     )
     values, along = _values(rng), str(rng.choice(GROUP_AXES))
-    program = of.build_program(
+    program = team_kind.build_program(
         GemmShape(values, 1, 1), mesh, "float16", pattern=pattern, along=along, rows=rows, cols=cols, root=0
     )
     return f"{values} values on {mesh.rows} x {mesh.cols}, {along} of {rows} x {cols}", program
 
 
-def _exchange(of: Any, pattern: str, mesh: CoreMesh, rng: Random) -> tuple[str, Program]:
+def _exchange(exchange: Any, pattern: str, mesh: CoreMesh, rng: Random) -> tuple[str, Program]:
     """An exchange among all of a mesh: its size, and the program."""
     values = _values(rng)
-    return f"{values} values on {mesh.rows} x {mesh.cols}", of.build_program(
+    return f"{values} values on {mesh.rows} x {mesh.cols}", exchange.build_program(
         GemmShape(values, 1, 1), mesh, "float16", pattern=pattern
     )
 

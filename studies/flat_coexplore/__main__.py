@@ -17,27 +17,27 @@ PAPER |= {"chip.noc.word_bytes": 128, "chip.hbm.channels": 64}
 
 def looked() -> pd.DataFrame:
     """All fitting designs of one peak rate: knobs and objectives."""
-    asked = find_study("flat_coexplore")
-    space, found = asked.question.space, []
+    study = find_study("flat_coexplore")
+    space, frames = study.question.space, []
     for start in range(0, space.combinations or 0, BLOCK):
         columns = space.grid(start, min(start + BLOCK, space.combinations or 0))
-        outcomes = evaluate(space.stack(columns), asked.question.workload)
+        outcomes = evaluate(space.stack(columns), study.question.workload)
         good = outcomes.feasible.copy()
-        for bound in asked.bounds:
+        for bound in study.bounds:
             good &= bound.excess(outcomes.columns[bound.metric]) <= 0
         kept = {name: np.asarray(values)[good] for name, values in columns.items()}
-        found.append(pd.DataFrame(kept | {name: outcomes.columns[name][good] for name in asked.objectives}))
-    return pd.concat(found, ignore_index=True)
+        frames.append(pd.DataFrame(kept | {name: outcomes.columns[name][good] for name in study.objectives}))
+    return pd.concat(frames, ignore_index=True)
 
 
 def chosen(frame: pd.DataFrame) -> pd.DataFrame:
     """Designs on the front, the best of each mesh, and the paper's chip."""
-    asked = find_study("flat_coexplore")
-    first, *_ = asked.objectives
-    best = frame[front_mask(frame[list(asked.objectives)].to_numpy(), asked.directions)].sort_values(first, ascending=False)
+    study = find_study("flat_coexplore")
+    first, *_ = study.objectives
+    best = frame[front_mask(frame[list(study.objectives)].to_numpy(), study.directions)].sort_values(first, ascending=False)
     sides = ["chip.mesh.rows", "chip.mesh.cols"]
     each = frame.loc[frame.groupby(sides)[first].idxmax()]
-    knobs = [knob.address for knob in asked.question.space.knobs]
+    knobs = [knob.address for knob in study.question.space.knobs]
     like = {name: PAPER.get(name, PAPER["chip.mesh"] if name in sides else 0) for name in knobs}
     paper = frame[np.logical_and.reduce([np.isclose(frame[name], value) for name, value in like.items()])]
     parts = {"front": best, "best": each, "paper": paper}

@@ -17,37 +17,41 @@ HEAD = ["tiles", "elements", "L1", "link", "channels", "group", "slice", "mm2", 
 
 def finding() -> str:
     """One row per design by the analytical model; those of the front by events as well."""
-    asked = find_study("flat_coexplore").question
+    question = find_study("flat_coexplore").question
     frame = pd.read_csv(PATH)
-    knobs = [knob.address for knob in asked.space.knobs]
+    knobs = [knob.address for knob in question.space.knobs]
     tables = {}
-    for kind, here in frame.groupby("kind", sort=False):
+    for kind, current_rows in frame.groupby("kind", sort=False):
         rows = []
-        for _, row in here.iterrows():
-            design = asked.space.at({address: float(row[address]) for address in knobs})
-            designs = asked.space.stack({address: here.loc[[row.name], address].to_numpy(float) for address in knobs})
-            found = evaluate(designs, asked.workload).columns
-            events = evaluate(designs, asked.workload, fidelity="events").columns if kind != "best" else found
-            of = {address: leaf_at(design, address) for address in knobs}
+        for _, row in current_rows.iterrows():
+            design = question.space.at({address: float(row[address]) for address in knobs})
+            designs = question.space.stack(
+                {address: current_rows.loc[[row.name], address].to_numpy(float) for address in knobs}
+            )
+            columns = evaluate(designs, question.workload).columns
+            events = evaluate(designs, question.workload, fidelity="events").columns if kind != "best" else columns
+            leaves = {address: leaf_at(design, address) for address in knobs}
             sides = (f"chip.{part}.{side}" for part in ("mesh", "tile.matrix") for side in ("rows", "cols"))
-            own = [f"{of[side]:.0f}" for side in sides]
-            group, cut = ([_said(of[f"mapping.{name}"]) for name in pair] for pair in (("rows", "cols"), ("queries", "keys")))
+            own = [f"{leaves[side]:.0f}" for side in sides]
+            group, cut = (
+                [_said(leaves[f"mapping.{name}"]) for name in pair] for pair in (("rows", "cols"), ("queries", "keys"))
+            )
             played = "" if kind == "best" else f" ({events['mfu'][0]:.0%})"
             per = "" if kind == "best" else f" ({events[NAMES[0]][0] * 1e3:.2f})"
             rows.append(
                 [
                     f"{own[0]} x {own[1]}",
                     f"{own[2]} x {own[3]}",
-                    f"{of['chip.tile.sram'] / 1024:.0f} KiB",
-                    format_quantity(of["chip.noc.word_bytes"], "B"),
-                    f"{of['chip.hbm.channels']:.0f}",
+                    f"{leaves['chip.tile.sram'] / 1024:.0f} KiB",
+                    format_quantity(leaves["chip.noc.word_bytes"], "B"),
+                    f"{leaves['chip.hbm.channels']:.0f}",
                     " x ".join(group),
                     " x ".join(cut),
-                    f"{found['system_mm2'][0]:.0f}",
-                    f"{found['mfu'][0]:.0%}{played}",
-                    f"{found[NAMES[0]][0] * 1e3:.2f}{per}",
-                    format_quantity(found["hbm_bytes"][0], "B"),
-                    f"{found['energy_per_token'][0] * 1e6:.0f} uJ",
+                    f"{columns['system_mm2'][0]:.0f}",
+                    f"{columns['mfu'][0]:.0%}{played}",
+                    f"{columns[NAMES[0]][0] * 1e3:.2f}{per}",
+                    format_quantity(columns["hbm_bytes"][0], "B"),
+                    f"{columns['energy_per_token'][0] * 1e6:.0f} uJ",
                 ]
             )
         tables[kind] = table(HEAD, rows)

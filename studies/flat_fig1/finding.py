@@ -28,22 +28,22 @@ def finding() -> str:
     config = compose([f"model=[{','.join(MODELS)}]"])
     named = read_models(config["model"])
     shares = [
-        [of.name, phase, *(f"{share(transformer_segments(of, step(phase, tokens))):.0%}" for tokens in TOKENS)]
-        for of in named.values()
+        [model.name, phase, *(f"{share(transformer_segments(model, step(phase, tokens))):.0%}" for tokens in TOKENS)]
+        for model in named.values()
         for phase in ("prefill", "decode")
     ]
-    asked = find_study("flat_fig1").question
+    question = find_study("flat_fig1").question
     rows = []
-    for case in asked.workload.cases:
-        found = {name: played(asked.base, name, case, "events") for name in ("flash3", "flat_async")}
-        bound = roof(case, found["flat_async"][0].chip)  # type: ignore[arg-type]
-        reached = [f"{bound.seconds / of['latency']:.0%}" for _, of in found.values()]
+    for case in question.workload.cases:
+        simulated_runs = {name: played(question.base, name, case, "events") for name in ("flash3", "flat_async")}
+        bound = roof(case, simulated_runs["flat_async"][0].chip)  # type: ignore[arg-type]
+        reached = [f"{bound.seconds / metrics['latency']:.0%}" for _, metrics in simulated_runs.values()]
         which = "compute" if bound.compute else "memory"
         rows.append([case.label, f"{bound.intensity:.0f}", which, f"{bound.seconds * 1e6:.0f}", *reached])
     gpus = [
-        [name, what, f"{rate / 1e12:.0f} {'TFLOP/s' if what == 'compute' else 'TB/s'}", f"{rate / of:.0%}", where]
+        [name, what, f"{rate / 1e12:.0f} {'TFLOP/s' if what == 'compute' else 'TB/s'}", f"{rate / chip_facts:.0%}", where]
         for name, what, rate, where in GPU
-        for of in [GH200[what == "memory"]]
+        for chip_facts in [GH200[what == "memory"]]
     ]
     return "\n\n".join(
         [
@@ -68,10 +68,12 @@ def share(parts: tuple[Segment, ...]) -> float:
     """Share of attention in the operations of all products."""
     attention = rest = 0.0
     for part in parts:
-        for of in part.operators:
-            if isinstance(of, AttentionOp):
-                heads = of.heads.units
-                attention += part.times * 2.0 * of.pairs * heads * (of.qk_dim + of.v_dim)
-            elif not isinstance(of, ElementwiseOp):
-                rest += part.times * 2.0 * of.m * of.k.units * of.k.width * of.n.units * of.n.width
+        for operator in part.operators:
+            if isinstance(operator, AttentionOp):
+                heads = operator.heads.units
+                attention += part.times * 2.0 * operator.pairs * heads * (operator.qk_dim + operator.v_dim)
+            elif not isinstance(operator, ElementwiseOp):
+                rest += (
+                    part.times * 2.0 * operator.m * operator.k.units * operator.k.width * operator.n.units * operator.n.width
+                )
     return attention / (attention + rest)

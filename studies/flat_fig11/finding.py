@@ -10,12 +10,12 @@ from dse.studies.write import table
 
 def finding() -> str:
     """Two tables with queries as rows and keys as columns."""
-    asked = build_question(compose(["study=flat_fig11"]), Path(__file__).parent)
-    (queries, keys), chip = (knob.values for knob in asked.space.knobs), asked.base.chip
-    found = evaluate(asked.space.stack(asked.space.grid(0, len(queries) * len(keys))), asked.workload).columns
+    question = build_question(compose(["study=flat_fig11"]), Path(__file__).parent)
+    (queries, keys), chip = (knob.values for knob in question.space.knobs), question.base.chip
+    columns = evaluate(question.space.stack(question.space.grid(0, len(queries) * len(keys))), question.workload).columns
     parts = []
     for title, metric, whole in (("Engine at work", "engine_utilisation", 1.0), ("L1", "sram_used", chip.tile.sram)):
-        values = found[metric].reshape(len(queries), len(keys)) / whole
+        values = columns[metric].reshape(len(queries), len(keys)) / whole
         rows = [
             [f"{m}", *(f"{value:.0%}" if value <= 1 else f"**{value:.0%}**" for value in row)]
             for m, row in zip(queries, values, strict=True)

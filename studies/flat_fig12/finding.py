@@ -40,29 +40,29 @@ def roof(case: AttentionCase, chip: Chip) -> Roof:
 def played(base: Design, name: str, case: AttentionCase, fidelity: str) -> tuple[Design, dict[str, float]]:
     """One layer by one dataflow: its design and metrics."""
     design = replace_leaves(base, {"mapping.dataflow": name})
-    found = evaluate(stack_designs([design]), Workload("layer", (case,)), fidelity=fidelity)
-    return design, {metric: float(values[0]) for metric, values in found.columns.items()}
+    evaluation = evaluate(stack_designs([design]), Workload("layer", (case,)), fidelity=fidelity)
+    return design, {metric: float(values[0]) for metric, values in evaluation.columns.items()}
 
 
 def finding() -> str:
     """One row per layer: simulated FlatAsync with its tiling, and other dataflows relative to it."""
-    asked = find_study("flat_fig12").question
-    names = [name for name in asked.space.knob("mapping.dataflow").values if name != "flat_async"]
+    question = find_study("flat_fig12").question
+    names = [name for name in question.space.knob("mapping.dataflow").values if name != "flat_async"]
     rows, used = [], {"C": [], "M": []}  # type: ignore[var-annotated]
-    for case in asked.workload.cases:
-        design, of = played(asked.base, "flat_async", case, "events")
+    for case in question.workload.cases:
+        design, metrics = played(question.base, "flat_async", case, "events")
         bound = roof(case, design.chip)  # type: ignore[arg-type]
-        letter, share = ("C", of["mfu"]) if bound.compute else ("M", of["hbm_utilisation"])
+        letter, share = ("C", metrics["mfu"]) if bound.compute else ("M", metrics["hbm_utilisation"])
         used[letter].append(share)
         cut = chosen_tiling(design, case)
-        closed = played(asked.base, "flat_async", case, "analytical")[1]["latency"]
-        others = [played(asked.base, name, case, "analytical")[1]["latency"] / closed for name in names]
+        closed = played(question.base, "flat_async", case, "analytical")[1]["latency"]
+        others = [played(question.base, name, case, "analytical")[1]["latency"] / closed for name in names]
         rows.append(
             [
                 case.label,
                 f"{bound.intensity:.0f}",
                 f"{cut.rows:.0f} x {cut.cols:.0f}, {cut.queries:.0f} x {cut.keys:.0f}",
-                f"{of['latency'] * 1e6:.0f}",
+                f"{metrics['latency'] * 1e6:.0f}",
                 f"{letter}:{share:.0%}",
                 *(f"{other:.2f}" for other in others),
             ]

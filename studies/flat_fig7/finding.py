@@ -24,15 +24,15 @@ xychart-beta
 def finding() -> str:
     """One row per pattern and size, and one picture per pattern."""
     config = compose(["study=flat_fig7", f"workload.bytes=[{','.join(size.replace(' ', '') for size in SIZES)}]"])
-    asked = build_question(config, study_folder(config))
-    names = asked.space.knob("mapping.collective").values
-    columns = asked.space.grid(0, len(names))
-    found = evaluate(asked.space.stack(columns), asked.workload, fidelity=config["fidelity"], cases=True).cases
+    question = build_question(config, study_folder(config))
+    names = question.space.knob("mapping.collective").values
+    columns = question.space.grid(0, len(names))
+    cases = evaluate(question.space.stack(columns), question.workload, fidelity=config["fidelity"], cases=True).cases
     rows, pictures = [], []
-    for pattern in dict.fromkeys(case.pattern for case in asked.workload.cases):
-        here = [place for place, case in enumerate(asked.workload.cases) if case.pattern == pattern]
-        cycles = {name: found["cycles"][here, at] for at, name in enumerate(names)}
-        fits = found["fits"][here].all(axis=1)
+    for pattern in dict.fromkeys(case.pattern for case in question.workload.cases):
+        places = [place for place, case in enumerate(question.workload.cases) if case.pattern == pattern]
+        cycles = {name: cases["cycles"][places, at] for at, name in enumerate(names)}
+        fits = cases["fits"][places].all(axis=1)
         gains = {name: cycles[name] / cycles["hardware"] for name in ("tree", "sequential")}
         for at, size in enumerate(SIZES):
             numbers = [f"{cycles[name][at]:,.0f}" for name in names]

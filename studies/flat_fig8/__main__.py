@@ -13,9 +13,9 @@ from dse.studies.write import main as write
 def spent(name: str, tokens: int, columns: int) -> dict[str, float]:
     """Cycles of a layer by resource."""
     layer = asked(name, tokens, columns)
-    found = explain(layer.base, layer.workload.cases[0], fidelity="events")
+    explanation = explain(layer.base, layer.workload.cases[0], fidelity="events")
     clock = layer.base.chip.clock  # type: ignore[union-attr]
-    return {row.operator: row.seconds * clock for row in found.rows}
+    return {row.operator: row.seconds * clock for row in explanation.rows}
 
 
 if __name__ == "__main__":

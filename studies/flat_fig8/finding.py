@@ -21,9 +21,9 @@ def finding() -> str:
     names = list(ATTENTION)
     cycles, bandwidth = [], []
     for tokens, columns in product(TOKENS, COLUMNS):
-        found = [metrics(name, tokens, columns) for name in names]
-        cycles.append([f"{tokens}", f"{columns}", *(f"{one['cycles']:,.0f}" for one in found)])
-        bandwidth.append([f"{tokens}", f"{columns}", *(f"{one['hbm_utilisation']:.0%}" for one in found)])
+        found_metrics = [metrics(name, tokens, columns) for name in names]
+        cycles.append([f"{tokens}", f"{columns}", *(f"{metric['cycles']:,.0f}" for metric in found_metrics)])
+        bandwidth.append([f"{tokens}", f"{columns}", *(f"{metric['hbm_utilisation']:.0%}" for metric in found_metrics)])
     sizes = list(product(TOKENS, COLUMNS))
     exchanged = [
         [name, *(f"{metrics(name, *size)['communication_share']:.0%}" for size in sizes)]
@@ -89,14 +89,14 @@ HEADS = 64
 
 def scheduled(times: int) -> list[float]:
     """Cycles of FlashAttention-2 and -3, and of -3 without multi-head overhead, on wider HBM and links."""
-    found = []
+    cycles = []
     for name, control in (("flash2", 1.0), ("flash3", 1.0), ("flash3", 0.0)):
         layer = asked(name, 4096, 128)
-        one = {"chip.hbm.channel_bandwidth": times, "chip.noc.word_bytes": times, "chip.tile.multi_head_overhead": control}
+        factors = {"chip.hbm.channel_bandwidth": times, "chip.noc.word_bytes": times, "chip.tile.multi_head_overhead": control}
         was = {address: value for address, value, _ in iterate_leaves(layer.base)}
-        design = replace_leaves(layer.base, {address: was[address] * factor for address, factor in one.items()})
-        found.append(float(evaluate(stack_designs([design]), layer.workload, fidelity="events").columns["cycles"][0]))
-    return found
+        design = replace_leaves(layer.base, {address: was[address] * factor for address, factor in factors.items()})
+        cycles.append(float(evaluate(stack_designs([design]), layer.workload, fidelity="events").columns["cycles"][0]))
+    return cycles
 
 
 def asked(name: str, tokens: int, columns: int) -> Question:
@@ -113,5 +113,5 @@ def asked(name: str, tokens: int, columns: int) -> Question:
 def metrics(name: str, tokens: int, columns: int) -> dict[str, float]:
     """Metrics of one layer of the figure."""
     layer = asked(name, tokens, columns)
-    found = evaluate(stack_designs([layer.base]), layer.workload, fidelity="events")
-    return {metric: float(values[0]) for metric, values in found.columns.items()}
+    evaluation = evaluate(stack_designs([layer.base]), layer.workload, fidelity="events")
+    return {metric: float(values[0]) for metric, values in evaluation.columns.items()}

@@ -17,15 +17,15 @@ def finding() -> str:
     rows, chosen = [], []
     for tokens in TOKENS:
         for side in (*SIDES, 0):
-            asked = build_question(
+            question = build_question(
                 compose(["study=flat_fig9", f"workload.keys=[{tokens}]", f"mapping.rows={side}", f"mapping.cols={side}"]),
                 Path(__file__).parent,
             )
-            cut = chosen_tiling(asked.base, asked.workload.cases[0])
-            found = evaluate(stack_designs([asked.base]), asked.workload, fidelity="events").columns
-            numbers = [f"{found[name][0]:.1%}" for name in ("engine_utilisation", "mfu", "hbm_utilisation")]
+            cut = chosen_tiling(question.base, question.workload.cases[0])
+            columns = evaluate(stack_designs([question.base]), question.workload, fidelity="events").columns
+            numbers = [f"{columns[name][0]:.1%}" for name in ("engine_utilisation", "mfu", "hbm_utilisation")]
             group, share = f"{cut.rows:.0f} x {cut.cols:.0f}", f"{cut.queries:.0f} x {cut.keys:.0f}"
-            row = [f"{tokens}", group, share, f"{found['cycles'][0]:,.0f}", *numbers]
+            row = [f"{tokens}", group, share, f"{columns['cycles'][0]:,.0f}", *numbers]
             (rows if side else chosen).append(row)
     head = ["S", "group", "slice", "cycles", "engine at work", "mfu", "HBM bandwidth"]
     return "\n\n".join([table(head, rows), "What the strategy chooses:", table(head, chosen)])

@@ -31,10 +31,10 @@ HEAD = [
 def finding() -> str:
     """One row per chip, analytical and (in brackets) by events; then operators of the first chip."""
     rows = [_row(chip) for chip in CHIPS]
-    of = asked(CHIPS[0])
+    question = asked(CHIPS[0])
     spent: dict[str, dict[str, Any]] = {}
     totals = {"prefill": 0.0, "decode": 0.0}
-    for row in explain(of.base, of.workload.cases[0]).rows:
+    for row in explain(question.base, question.workload.cases[0]).rows:
         spent.setdefault(row.operator, {})[row.phase] = row
         totals[row.phase] += row.seconds
     lines = []
@@ -66,23 +66,23 @@ def finding() -> str:
 GROUPS = (1, 2, 4, 8, 16, 32)
 
 
-def _token(*said: str) -> str:
-    of = asked(CHIPS[0], *(f"mapping.decode.gemm.{one}" for one in said))
-    return format_quantity(float(evaluate(stack_designs([of.base]), of.workload).columns["tpot"][0]), "s")
+def _token(*sizes: str) -> str:
+    question = asked(CHIPS[0], *(f"mapping.decode.gemm.{size}" for size in sizes))
+    return format_quantity(float(evaluate(stack_designs([question.base]), question.workload).columns["tpot"][0]), "s")
 
 
 def _row(chip: tuple[int, ...]) -> list[str]:
-    of = asked(chip)
+    question = asked(chip)
     closed, events = (
         {
             name: float(column[0])
-            for name, column in evaluate(stack_designs([of.base]), of.workload, fidelity=fidelity).columns.items()
+            for name, column in evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity).columns.items()
         }
         for fidelity in ("analytical", "events")
     )
-    found = explain(of.base, of.workload.cases[0]).rows
-    moved = sum(row.nbytes for row in found if row.phase == "decode") / (closed["latency"] - closed["ttft"])
-    flop = sum(row.flop for row in found if row.phase == "prefill") / closed["ttft"]
+    found_rows = explain(question.base, question.workload.cases[0]).rows
+    moved = sum(row.nbytes for row in found_rows if row.phase == "decode") / (closed["latency"] - closed["ttft"])
+    flop = sum(row.flop for row in found_rows if row.phase == "prefill") / closed["ttft"]
     rows, cols, high, wide, sram, link, channels = chip
     return [
         f"{rows} x {cols}",
@@ -101,6 +101,11 @@ def _row(chip: tuple[int, ...]) -> list[str]:
 def asked(chip: tuple[int, ...], *more: str) -> Question:
     """Question of the study's workload on one of its chips."""
     rows, cols, high, wide, sram, link, channels = chip
-    of = [f"chip.mesh.rows={rows}", f"chip.mesh.cols={cols}", f"chip.tile.matrix.rows={high}", f"chip.tile.matrix.cols={wide}"]
-    of += [f"chip.tile.sram='{sram} KiB'", f"chip.noc.word_bytes='{link} B'", f"chip.hbm.channels={channels}"]
-    return build_question(compose(["study=flat_models", *of, *more]), Path(__file__).parent)
+    texts = [
+        f"chip.mesh.rows={rows}",
+        f"chip.mesh.cols={cols}",
+        f"chip.tile.matrix.rows={high}",
+        f"chip.tile.matrix.cols={wide}",
+    ]
+    texts += [f"chip.tile.sram='{sram} KiB'", f"chip.noc.word_bytes='{link} B'", f"chip.hbm.channels={channels}"]
+    return build_question(compose(["study=flat_models", *texts, *more]), Path(__file__).parent)

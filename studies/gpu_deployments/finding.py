@@ -65,11 +65,11 @@ def _rows() -> list[dict[str, str]]:
 
 
 def _compared() -> list[list[str]]:
-    found = []
+    rows = []
     for row in compare_file(PUBLISHED):
         simulated = "infeasible" if row.simulated is None else f"{row.simulated:.4g}"
-        found.append([row.id, f"{row.published} {row.unit}", simulated, error_text(row), row.role])
-    return found
+        rows.append([row.id, f"{row.published} {row.unit}", simulated, error_text(row), row.role])
+    return rows
 
 
 @cache
@@ -79,12 +79,12 @@ def _evaluated(*words: str) -> Evaluation:
 
 def _by_batch(row: dict[str, str]) -> list[str]:
     words = shlex.split(row["overrides"])
-    asked = [words, *([*words, f"mapping.serving.max_batch_size={batch}"] for batch in BATCHES)]
-    return [row["id"], row["value"], *(_throughput(_evaluated(*one)) for one in asked)]
+    questions = [words, *([*words, f"mapping.serving.max_batch_size={batch}"] for batch in BATCHES)]
+    return [row["id"], row["value"], *(_throughput(_evaluated(*words_of_row)) for words_of_row in questions)]
 
 
-def _throughput(found: Evaluation) -> str:
-    return "infeasible" if found.infeasible else f"{found.metrics['throughput']:,.0f}"
+def _throughput(evaluation: Evaluation) -> str:
+    return "infeasible" if evaluation.infeasible else f"{evaluation.metrics['throughput']:,.0f}"
 
 
 def _words(point: str) -> tuple[str, ...]:
@@ -94,9 +94,9 @@ def _words(point: str) -> tuple[str, ...]:
 def _point(point: str, *more: str) -> str:
     words = _words(point)
     given = {word.partition("=")[0] for word in more}
-    found = _evaluated(*(word for word in words if word.partition("=")[0] not in given), *more)
-    nodes = float(found.design.chip.dies.rows)
-    metrics = computed_metrics(found.metrics)  # some readings have more compute than a reticle has room for
+    evaluation = _evaluated(*(word for word in words if word.partition("=")[0] not in given), *more)
+    nodes = float(evaluation.design.chip.dies.rows)
+    metrics = computed_metrics(evaluation.metrics)  # some readings have more compute than a reticle has room for
     if "prefill" in point:
         return f"{metrics['prefill_throughput'] / nodes:,.0f}/s"
     if point.startswith("profile"):
@@ -108,6 +108,6 @@ def _share(point: str, name: str) -> str:
     phase = "prefill" if "prefill" in point else "decode"
     rows = [row for row in _evaluated(*_words(point)).breakdown.rows if row.phase.startswith(phase)]
     done = sum(row.seconds for row in rows if row.seconds > 0)
-    known = {operator for some in GROUPS.values() for operator in some}
-    here = [row for row in rows if (row.operator in GROUPS[name] if name in GROUPS else row.operator not in known)]
-    return f"{sum(row.seconds for row in here) / done:.0%}"
+    known = {operator for operators in GROUPS.values() for operator in operators}
+    current_rows = [row for row in rows if (row.operator in GROUPS[name] if name in GROUPS else row.operator not in known)]
+    return f"{sum(row.seconds for row in current_rows) / done:.0%}"

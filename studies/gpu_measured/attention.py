@@ -57,11 +57,11 @@ def launches(stack: str) -> str:
 
 def parts(folder: Path) -> list[Part]:
     """Attention parts of each stack that has measurements with separate keys and values."""
-    found = [_prompts(*of, _asked(folder, "context", of[2])) for of in PROMPT_STACKS]
-    found += [_steps(*of, _asked(folder, "generation", begins)) for begins, *of in STEP_STACKS]
-    found += [_flash(folder, *of) for of in FLASH_STACKS]
+    prompts = [_prompts(*stack, _asked(folder, "context", stack[2])) for stack in PROMPT_STACKS]
+    prompts += [_steps(*stack, _asked(folder, "generation", begins)) for begins, *stack in STEP_STACKS]
+    prompts += [_flash(folder, *stack) for stack in FLASH_STACKS]
     few = _steps("vllm_rtx4090", "rtx4090", FEW, _alone(folder))
-    return [found[0], found[1], found[2], _mixed(folder), *found[3:], few]
+    return [prompts[0], prompts[1], prompts[2], _mixed(folder), *prompts[3:], few]
 
 
 PROMPT_STACKS = (
@@ -122,7 +122,7 @@ FEW = NONE_ALONE | {
 
 def _prompts(stack: str, chip: str, _: str, rows: int, measured: tuple[Row, ...]) -> Part:
     how = launches(stack)
-    said = {"idle": UNHEARD, "convert": NO_CONVERSION, "rows": ROWS, "launches": LAUNCHES[how]}
+    reasons = {"idle": UNHEARD, "convert": NO_CONVERSION, "rows": ROWS, "launches": LAUNCHES[how]}
 
     def record(values: Vector) -> PrefillAttentionConstants:
         given = dict(zip(PROMPTS, map(float, values), strict=True))
@@ -130,7 +130,7 @@ def _prompts(stack: str, chip: str, _: str, rows: int, measured: tuple[Row, ...]
 
     return Part(
         "prefill_attention", stack, chip, measured, record, _attended, PROMPTS, (8e-6, 0.55, 0.6, 2e-6, 0.5, 1.3),
-        (0.0, 0.05, 0.1, 0.0, 0.0, 1.0), (3e-5, 1.0, 1.0, 2e-5, 1.0, 20.0), said, "aiconfigurator2025",
+        (0.0, 0.05, 0.1, 0.0, 0.0, 1.0), (3e-5, 1.0, 1.0, 2e-5, 1.0, 20.0), reasons, "aiconfigurator2025",
     )  # fmt: skip
 
 
@@ -147,8 +147,8 @@ LONG = "rows are of 16,384 tokens, which hide it: a start as of trtllm_h100, and
 
 def _flash(folder: Path, stack: str, chip: str, implementation: str, rows: int) -> Part:
     """Rates of FlashAttention that its authors publish, forward; backward is no kernel of inference."""
-    said = {"idle": UNHEARD, "convert": NO_CONVERSION, "rows": ROWS, "launches": LAUNCHES["one"]}
-    said |= dict.fromkeys(("start", "hbm", "sharpness"), LONG)
+    reasons = {"idle": UNHEARD, "convert": NO_CONVERSION, "rows": ROWS, "launches": LAUNCHES["one"]}
+    reasons |= dict.fromkeys(("start", "hbm", "sharpness"), LONG)
 
     def record(values: Vector) -> PrefillAttentionConstants:
         given = dict(zip(FLASH, map(float, values), strict=True))
@@ -158,36 +158,38 @@ def _flash(folder: Path, stack: str, chip: str, implementation: str, rows: int) 
 
     return Part(
         "prefill_attention", stack, chip, _published(folder, implementation, chip), record, _attended, FLASH, (0.7, 2e-6, 0.5),
-        (0.1, 0.0, 0.0), (1.0, 2e-5, 1.0), said, "shah2024",
+        (0.1, 0.0, 0.0), (1.0, 2e-5, 1.0), reasons, "shah2024",
     )  # fmt: skip
 
 
 def _published(folder: Path, implementation: str, chip: str) -> tuple[Row, ...]:
     """Seconds of rates; there is no column of seconds in this table."""
-    found = []
+    rows = []
     path = folder / "flashattention_tflops.csv"
     if not path.exists():
         raise DesignError(f"gpu_measured: {folder} has no {path.name}")
     with path.open(newline="") as file:
-        for number, of in enumerate(csv.DictReader(file), start=2):
-            here = of["implementation"], of["pass"], of["device"].split("-")[0].lower()
-            if here != (implementation, "forward", chip):
+        for number, entry in enumerate(csv.DictReader(file), start=2):
+            identity = entry["implementation"], entry["pass"], entry["device"].split("-")[0].lower()
+            if identity != (implementation, "forward", chip):
                 continue
-            dim, heads, causal, keys, batch = (int(of[name]) for name in ("head_dim", "heads", "causal", "sequence", "batch"))
+            dim, heads, causal, keys, batch = (
+                int(entry[name]) for name in ("head_dim", "heads", "causal", "sequence", "batch")
+            )
             words = f"workload=attention {SIXTEEN} workload.causal={str(bool(causal)).lower()} workload.batch={batch}"
             words += f" workload.heads={heads} workload.qk={dim} workload.keys=[{keys}]"
             sizes = {"requests": batch, "heads": heads, "kv_heads": heads, "dim": dim, "m": keys, "tokens": batch * keys}
             sizes |= dict.fromkeys(("past", "decodes", "cached", "before"), 0)
-            seconds = 4.0 * keys**2 * dim * heads * batch / (1 + causal) / (float(of["tflops"]) * 1e12)
+            seconds = 4.0 * keys**2 * dim * heads * batch / (1 + causal) / (float(entry["tflops"]) * 1e12)
             where = f"{path.name}, row {number}"
-            found.append(
+            rows.append(
                 Row({name: float(value) for name, value in sizes.items()}, "" if causal else "all", words, seconds, where)
             )
-    return tuple(found)
+    return tuple(rows)
 
 
 def _mixed(folder: Path) -> Part:
-    said = {"convert": NO_CONVERSION, "rows": ROWS, "launches": LAUNCHES["one"]}
+    reasons = {"convert": NO_CONVERSION, "rows": ROWS, "launches": LAUNCHES["one"]}
 
     def record(values: Vector) -> PrefillAttentionConstants:
         given = dict(zip((*PROMPTS, "idle"), map(float, values), strict=True))
@@ -196,13 +198,13 @@ def _mixed(folder: Path) -> Part:
     return Part(
         "prefill_attention", "vllm_rtx4090", "rtx4090", _launches(folder), record, _attended, (*PROMPTS, "idle"),
         (3e-6, 0.41, 0.9, 5e-6, 0.5, 8.0, 3e-7), (0.0, 0.05, 0.1, 0.0, 0.0, 1.0, 0.0), (3e-5, 1.0, 1.0, 2e-5, 1.0, 20.0, 2e-6),
-        said, "llmservingsim2026",
+        reasons, "llmservingsim2026",
     )  # fmt: skip
 
 
 def _steps(stack: str, chip: str, less: dict[str, tuple[float, str]], measured: tuple[Row, ...]) -> Part:
     rule, of_rule = RULES[stack.partition("_")[0]]
-    said = {name: why for name, (_, why) in less.items()} | of_rule
+    reasons = {name: why for name, (_, why) in less.items()} | of_rule
     names = tuple(name for name in STEPS if name not in less)
     known = {name: value for name, (value, _) in less.items()}
 
@@ -212,17 +214,17 @@ def _steps(stack: str, chip: str, less: dict[str, tuple[float, str]], measured: 
 
     source = "aiconfigurator2025" if measured[0].source.startswith("aic") else "llmservingsim2026"
     begin, low, high = zip(*(STEPS[name] for name in names), strict=True)
-    return Part("decode_attention", stack, chip, measured, record, _stepped, names, begin, low, high, said, source)
+    return Part("decode_attention", stack, chip, measured, record, _stepped, names, begin, low, high, reasons, source)
 
 
 def _attended(sizes: dict[str, Vector], sort: str, constants: PrefillAttentionConstants, silicon: LibraryDie) -> Vector:
     s, keys = sizes, sizes["past"] + sizes["m"]
     seen = keys if sort == "all" else s["past"] + (s["m"] + 1) / 2
-    of = PrefillAttention(
+    attention = PrefillAttention(
         s["m"], s["requests"], seen, keys, s["decodes"], s["cached"], s["heads"],
         2 * s["dim"], 4 * s["dim"] * (s["tokens"] * (s["heads"] + s["kv_heads"]) + s["before"] * s["kv_heads"]),
     )  # fmt: skip
-    seconds: Vector = context.kernel_time(of, constants, silicon).seconds()
+    seconds: Vector = context.kernel_time(attention, constants, silicon).seconds()
     return seconds
 
 
@@ -230,8 +232,8 @@ def _stepped(sizes: dict[str, Vector], sort: str, constants: DecodeAttentionCons
     s = sizes
     nbytes = 4 * s["dim"] * s["requests"] * s["keys"] * s["kv_heads"]
     near = 4 * s["dim"] * s["requests"] * s["heads"]
-    of = generation.DecodeAttention(s["requests"], s["keys"], s["heads"], s["kv_heads"], 1.0, 2 * s["dim"], nbytes, near)
-    seconds: Vector = generation.kernel_time(of, constants, silicon).seconds()
+    attention = generation.DecodeAttention(s["requests"], s["keys"], s["heads"], s["kv_heads"], 1.0, 2 * s["dim"], nbytes, near)
+    seconds: Vector = generation.kernel_time(attention, constants, silicon).seconds()
     return seconds
 
 
@@ -239,12 +241,12 @@ SIXTEEN = "mapping=sglang mapping.both.tp=1"
 
 
 def _asked(folder: Path, kind: str, begins: str) -> tuple[Row, ...]:
-    found = []
-    for of, where in table(folder, f"aic_{kind}_attention.csv"):
-        if not of["source"].startswith(begins):
+    rows = []
+    for entry, where in table(folder, f"aic_{kind}_attention.csv"):
+        if not entry["source"].startswith(begins):
             continue
         batch, heads, kv_heads, dim, new, past = (
-            int(of[name]) for name in ("batch", "heads", "kv_heads", "head_dim", "query", "past")
+            int(entry[name]) for name in ("batch", "heads", "kv_heads", "head_dim", "query", "past")
         )
         causal = str(kind == "context").lower()
         words = f"workload=attention {SIXTEEN} workload.causal={causal} workload.batch={batch} workload.heads={heads}"
@@ -252,8 +254,8 @@ def _asked(folder: Path, kind: str, begins: str) -> tuple[Row, ...]:
         sizes = {"requests": batch, "heads": heads, "kv_heads": kv_heads, "dim": dim, "keys": past + new}
         if kind == "context":
             sizes |= {"m": new, "past": past, "decodes": 0, "cached": 0, "tokens": batch * new, "before": batch * past}
-        found.append(Row({name: float(value) for name, value in sizes.items()}, "", words, float(of["seconds"]), where))
-    return tuple(found)
+        rows.append(Row({name: float(value) for name, value in sizes.items()}, "", words, float(entry["seconds"]), where))
+    return tuple(rows)
 
 
 HEADS = {"heads": 32.0, "kv_heads": 8.0, "dim": 128.0}
@@ -262,18 +264,18 @@ HEADS = {"heads": 32.0, "kv_heads": 8.0, "dim": 128.0}
 
 def _of_vllm(folder: Path, row: Callable[[dict[str, int]], tuple[dict[str, float], str] | None]) -> Iterator[Row]:
     names = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
-    for of, where in table(folder, "rtx4090_llama31_8b_attention.csv"):
-        found = row({name: int(of[name]) for name in names})
-        if found is not None:
-            words = f"workload=attention {SIXTEEN} workload.heads=32 workload.kv_heads=8 {found[1]}"
-            yield Row(found[0] | HEADS, "", words, float(of["seconds"]), where)
+    for entry, where in table(folder, "rtx4090_llama31_8b_attention.csv"):
+        found_row = row({name: int(entry[name]) for name in names})
+        if found_row is not None:
+            words = f"workload=attention {SIXTEEN} workload.heads=32 workload.kv_heads=8 {found_row[1]}"
+            yield Row(found_row[0] | HEADS, "", words, float(entry["seconds"]), where)
 
 
 def _launches(folder: Path) -> tuple[Row, ...]:
     """Measured rows of prompts, or chunks of them, with and without decodes in the same launch."""
 
-    def row(of: dict[str, Any]) -> tuple[dict[str, float], str] | None:
-        new, past, count, cached = (float(value) for value in of.values())
+    def row(entry: dict[str, Any]) -> tuple[dict[str, float], str] | None:
+        new, past, count, cached = (float(value) for value in entry.values())
         if not new:
             return None
         sizes = {"m": new, "requests": 1.0, "past": past, "decodes": count, "cached": cached * (count > 0)}
@@ -287,8 +289,8 @@ def _launches(folder: Path) -> tuple[Row, ...]:
 def _alone(folder: Path) -> tuple[Row, ...]:
     """Decodes without a prompt."""
 
-    def row(of: dict[str, Any]) -> tuple[dict[str, float], str] | None:
-        new, _, count, cached = (float(value) for value in of.values())
+    def row(entry: dict[str, Any]) -> tuple[dict[str, float], str] | None:
+        new, _, count, cached = (float(value) for value in entry.values())
         if new:
             return None
         words = f"workload.batch={count:.0f} workload.queries=1 workload.keys=[{cached:.0f}]"

@@ -29,7 +29,7 @@ def parts(folder: Path) -> list[Part]:
     tested, many = (6e-6, 9e-7, 0.03, 2e-6, 0.36, 2e-5, 0.7), (3e-5, 5e-6, 0.2, 2e-5, 0.8, 8e-5, 1.0)
     low = (0.0, 0.0, 0.002, 0.0, 0.05, 0.0, 0.2)
     nvidia = "aiconfigurator2025"
-    found = [
+    parts = [
         part_of(
             "ring_collectives",
             "nccl_h100",
@@ -53,10 +53,10 @@ def parts(folder: Path) -> list[Part]:
             (tested, low, many),
         ),
     ]
-    for chip, of in rows.items():
+    for chip, row in rows.items():
         bounds = (8e-6, 5e9, 6e-6, 0.3, 2e-5, 0.7), (0.0, 1e9, 0.0, 0.02, 0.0, 0.1), (3e-5, 5e10, 3e-5, 1.0, 1e-4, 1.0)
-        found.append(part_of("all_to_all", f"nccl_{chip}", chip, of[1], EXCHANGES, _record(AllToAll), {}, nvidia, bounds))
-    return found
+        parts.append(part_of("all_to_all", f"nccl_{chip}", chip, row[1], EXCHANGES, _record(AllToAll), {}, nvidia, bounds))
+    return parts
 
 
 JUMPS = 8
@@ -66,25 +66,25 @@ DEVICES = {"h100": "H100-SXM5-80GB", "a100": "A100-SXM4-80GB"}
 """Chips of conf, as the tables call them."""
 
 
-def _record(of: Any) -> Callable[[Vector], Any]:
-    names = {RingCollectives: RINGS, AllToAll: EXCHANGES}[of]
+def _record(make_record: Any) -> Callable[[Vector], Any]:
+    names = {RingCollectives: RINGS, AllToAll: EXCHANGES}[make_record]
 
     def record(values: Vector) -> Any:
-        found = dict(zip(names, map(float, values), strict=False))
+        found_values = dict(zip(names, map(float, values), strict=False))
         rest = [float(value) for value in values[len(names) :]]
-        return of(**found, **({"switched": SwitchAllreduce(start=rest[0], share=rest[1])} if rest else {}))
+        return make_record(**found_values, **({"switched": SwitchAllreduce(start=rest[0], share=rest[1])} if rest else {}))
 
     return record
 
 
 def part_of(
-    kind: str, stack: str, chip: str, rows: tuple[Row, ...], names: tuple[str, ...], made: Any, said: dict[str, str],
+    kind: str, stack: str, chip: str, rows: tuple[Row, ...], names: tuple[str, ...], made: Any, reasons: dict[str, str],
     sources: str, ends: tuple[tuple[float, ...], ...],
 ) -> Part:  # fmt: skip
     """A part of rings or exchanges with fitted numbers, their start values and bounds."""
     seconds = {"ring_collectives": _ringed, "all_to_all": _exchanged}[kind]
     priced = partial(seconds, links_of(chip))
-    return Part(kind, stack, chip, rows, made, priced, names, *ends, said, sources)
+    return Part(kind, stack, chip, rows, made, priced, names, *ends, reasons, sources)
 
 
 @cache
@@ -95,13 +95,13 @@ def links_of(chip: str) -> float:
 
 
 def _ringed(links: float, sizes: dict[str, Vector], sort: str, constants: RingCollectives, silicon: LibraryDie) -> Vector:
-    found: Vector = ring_seconds(sort, sizes["bytes"], NodeGroup(sizes["peers"], links, silicon.bandwidth), constants)
-    return found
+    seconds: Vector = ring_seconds(sort, sizes["bytes"], NodeGroup(sizes["peers"], links, silicon.bandwidth), constants)
+    return seconds
 
 
 def _exchanged(links: float, sizes: dict[str, Vector], sort: str, constants: AllToAll, silicon: LibraryDie) -> Vector:
-    found: Vector = all_to_all_seconds(sizes["bytes"], NodeGroup(sizes["peers"], links, silicon.bandwidth), constants)
-    return found
+    seconds: Vector = all_to_all_seconds(sizes["bytes"], NodeGroup(sizes["peers"], links, silicon.bandwidth), constants)
+    return seconds
 
 
 def row(pattern: str, peers: int, nbytes: int, seconds: float, where: str, *, recorded: bool = True) -> Row:
@@ -115,12 +115,12 @@ def row(pattern: str, peers: int, nbytes: int, seconds: float, where: str, *, re
 
 def _nccl(folder: Path, device: str) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
     """Rings, and exchanges of each with all."""
-    found: tuple[list[Row], list[Row], list[Row]] = [], [], []
-    for of, where in table(folder, "aic_collectives.csv"):
-        if of["library"] == "nccl" and of["device"] == device:
-            pattern, nbytes, peers = PATTERNS[of["kind"]], int(of["bytes"]), int(of["gpus"])
+    rows: tuple[list[Row], list[Row], list[Row]] = [], [], []
+    for entry, where in table(folder, "aic_collectives.csv"):
+        if entry["library"] == "nccl" and entry["device"] == device:
+            pattern, nbytes, peers = PATTERNS[entry["kind"]], int(entry["bytes"]), int(entry["gpus"])
             exchanged = pattern == "all_to_all"
             short = exchanged and nbytes < LEAST
             if not short or peers < JUMPS:
-                found[exchanged + short].append(row(pattern, peers, nbytes, float(of["seconds"]), where))
-    return tuple(found[0]), (*found[1], *found[2])
+                rows[exchanged + short].append(row(pattern, peers, nbytes, float(entry["seconds"]), where))
+    return tuple(rows[0]), (*rows[1], *rows[2])

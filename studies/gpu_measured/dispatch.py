@@ -49,8 +49,10 @@ TOKENS, COPIES, HIDDEN = 128, 8, 7168
 
 def parts(folder: Path) -> list[Part]:
     """Stack parts for dispatch and combine inside one node, and across nodes."""
-    said = dict.fromkeys(STARTS, "as deepep_h100: one count of tokens does not tell a start from a rate") | {"cores": FORWARD}
-    said |= dict.fromkeys(RATES, NO_CORES)
+    reasons = dict.fromkeys(STARTS, "as deepep_h100: one count of tokens does not tell a start from a rate") | {
+        "cores": FORWARD
+    }
+    reasons |= dict.fromkeys(RATES, NO_CORES)
     return [
         Part(
             "moe_all_to_all", "deepep_h100", "h100", _rows(folder), _record, _in_a_box, (*NAMES, *THROUGH),
@@ -65,7 +67,7 @@ def parts(folder: Path) -> list[Part]:
         ),
         Part(
             "moe_all_to_all", "deepep_h800", "h800_ep", _published(), _shares, _over_boxes, SHARES,
-            (0.8, 0.8), (0.1, 0.1), (1.0, 1.0), said, "deepep2025",
+            (0.8, 0.8), (0.1, 0.1), (1.0, 1.0), reasons, "deepep2025",
         ),
     ]  # fmt: skip
 
@@ -85,23 +87,23 @@ def _shares(values: Vector) -> MoeAllToAllConstants:
 def _in_a_box(sizes: dict[str, Vector], sort: str, constants: MoeAllToAllConstants, silicon: LibraryDie) -> Vector:
     """Copies to experts of other dies, over all links of one; those of its own stay."""
     each = token_bytes(sort, sizes["hidden"])
-    here = constants if "cores" not in sizes else replace_leaves(constants, {"cores": sizes["cores"]})
+    current_constants = constants if "cores" not in sizes else replace_leaves(constants, {"cores": sizes["cores"]})
     return np.asarray(
         expert_exchange_seconds(
-            sort, sizes["bytes"], each, NodeGroup(sizes["peers"], links_of("h100"), silicon.bandwidth), here
+            sort, sizes["bytes"], each, NodeGroup(sizes["peers"], links_of("h100"), silicon.bandwidth), current_constants
         )
     )
 
 
 def _over_boxes(sizes: dict[str, Vector], sort: str, constants: MoeAllToAllConstants, silicon: LibraryDie) -> Vector:
     """Times as `dse evaluate` computes them, by link loads. [s]"""
-    found = []
+    seconds = []
     for peers in sizes["peers"].astype(int).tolist():
         where = make_die_groups(_boxes(peers), "linear", 1, peers, 1, 1, library=constants)
         each = token_bytes(sort, float(HIDDEN))
         job = where.job("all_to_all", TOKENS * COPIES * each, back=sort == "combine", each=each)
-        found.append(float(analytical_exchange(job).seconds))
-    return np.array(found)
+        seconds.append(float(analytical_exchange(job).seconds))
+    return np.array(seconds)
 
 
 @cache
@@ -114,31 +116,31 @@ def _boxes(peers: int) -> Chip:
 
 def _rows(folder: Path) -> tuple[Row, ...]:
     """Kernels of low latency: a copy of a token for each of its experts."""
-    return tuple(_exchanges(folder, "deepep_low_latency", lambda of: float(of["topk"])))
+    return tuple(_exchanges(folder, "deepep_low_latency", lambda entry: float(entry["topk"])))
 
 
 def _many(folder: Path) -> tuple[Row, ...]:
     """Kernels for many tokens: one for each die that has some of them, of experts that are drawn evenly."""
 
-    def dies(of: dict[str, str]) -> float:
-        peers, experts, top_k = int(of["gpus"]), int(of["experts"]), int(of["topk"])
+    def dies(entry: dict[str, str]) -> float:
+        peers, experts, top_k = int(entry["gpus"]), int(entry["experts"]), int(entry["topk"])
         return peers * (1 - comb(experts - experts // peers, top_k) / comb(experts, top_k))
 
     return tuple(_exchanges(folder, "deepep_normal", dies))
 
 
 def _exchanges(folder: Path, kind: str, copies: Callable[[dict[str, str]], float]) -> Iterator[Row]:
-    for of, where in table(folder, "aic_deepep.csv", "dispatch_s"):
-        if of["kind"] == kind:
+    for entry, where in table(folder, "aic_deepep.csv", "dispatch_s"):
+        if entry["kind"] == kind:
             for sort in SHARES:
-                each = float(token_bytes(sort, float(of["hidden"])))
-                sizes = {"tokens": float(of["tokens"]), "peers": float(of["gpus"]), "hidden": float(of["hidden"])}
-                sizes |= {"bytes": float(round(float(of["tokens"]) * copies(of) * each))}
-                words = asked_as(sort, of["gpus"], sizes["bytes"], of["hidden"])
-                if of["sms"]:
-                    sizes |= {"cores": float(of["sms"])}
-                    words += f" mapping.stack.moe_all_to_all.cores={of['sms']}"
-                yield Row(sizes, sort, words, float(of[f"{sort}_s"]), where)
+                each = float(token_bytes(sort, float(entry["hidden"])))
+                sizes = {"tokens": float(entry["tokens"]), "peers": float(entry["gpus"]), "hidden": float(entry["hidden"])}
+                sizes |= {"bytes": float(round(float(entry["tokens"]) * copies(entry) * each))}
+                words = asked_as(sort, entry["gpus"], sizes["bytes"], entry["hidden"])
+                if entry["sms"]:
+                    sizes |= {"cores": float(entry["sms"])}
+                    words += f" mapping.stack.moe_all_to_all.cores={entry['sms']}"
+                yield Row(sizes, sort, words, float(entry[f"{sort}_s"]), where)
 
 
 def asked_as(sort: str, peers: str, copies: Any, hidden: str) -> str:

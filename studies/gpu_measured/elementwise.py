@@ -72,38 +72,43 @@ RANGES = {
 
 def _part(
     stack: str, chip: str, rows: tuple[Row, ...], sorts: tuple[str, ...], common: tuple[str, ...], alike: dict[str, str],
-    said: dict[str, str], sources: str,
+    texts: dict[str, str], sources: str,
 ) -> Part:  # fmt: skip
     own = [f"{sort}.{leaf}" for sort in sorts for leaf in ("start", "share") if f"{sort}.{leaf}" not in alike]
     ranges = [RANGES[name] for name in common]
     ranges += [(5e-6, 0.0, 1e-4) if name.endswith("start") else (0.5, 0.01, 20.0) for name in own]
     start, low, high = zip(*ranges, strict=True)
     names = (*common, *own)
-    said = said | {name: f"as of {other.partition('.')[0]}, which it is fitted with" for name, other in alike.items()}
+    texts = texts | {name: f"as of {other.partition('.')[0]}, which it is fitted with" for name, other in alike.items()}
     return Part(
-        "elementwise", stack, chip, rows, _record(names, sorts, alike), _seconds, names, start, low, high, said, sources
+        "elementwise", stack, chip, rows, _record(names, sorts, alike), _seconds, names, start, low, high, texts, sources
     )  # fmt: skip
 
 
 def _record(names: tuple[str, ...], sorts: tuple[str, ...], alike: dict[str, str]) -> Callable[[Vector], ElementwiseConstants]:
     def record(values: Vector) -> ElementwiseConstants:
-        of = dict(zip(names, map(float, values), strict=True))
-        of |= {name: of[other] for name, other in alike.items()}
+        given_values = dict(zip(names, map(float, values), strict=True))
+        given_values |= {name: given_values[other] for name, other in alike.items()}
         passes = {
-            sort: ElementwisePass(**{leaf: of.get(f"{sort}.{leaf}") for leaf in ("start", "share", "cached", "core")})
+            sort: ElementwisePass(**{leaf: given_values.get(f"{sort}.{leaf}") for leaf in ("start", "share", "cached", "core")})
             for sort in sorts
         }
-        return ElementwiseConstants(row=of.get("row"), walked=of.get("walked"), sharpness=of.get("sharpness", 1.0), **passes)
+        return ElementwiseConstants(
+            row=given_values.get("row"),
+            walked=given_values.get("walked"),
+            sharpness=given_values.get("sharpness", 1.0),
+            **passes,
+        )
 
     return record
 
 
 def _seconds(sizes: dict[str, Vector], sort: str, constants: ElementwiseConstants, silicon: LibraryDie) -> Vector:
-    found = kernel_time(
+    time = kernel_time(
         ElementwiseKernel(sizes["rows"], sizes["columns"] * ELEMENTWISE_COSTS[sort][1] * 2.0, sort), constants, silicon
     )
-    assert found is not None
-    return np.asarray(found.seconds())
+    assert time is not None
+    return np.asarray(time.seconds())
 
 
 def _row(sort: str, rows: float, columns: float, seconds: str, source: str) -> Row:
@@ -114,26 +119,26 @@ def _row(sort: str, rows: float, columns: float, seconds: str, source: str) -> R
 
 def _layers(folder: Path) -> tuple[Row, ...]:
     return tuple(
-        _row(LAYERS_8B[of["layer"]][0], float(of["tokens"]), LAYERS_8B[of["layer"]][1], of["seconds"], where)
-        for of, where in table(folder, "rtx4090_llama31_8b_layers.csv")
-        if of["layer"] in LAYERS_8B
+        _row(LAYERS_8B[entry["layer"]][0], float(entry["tokens"]), LAYERS_8B[entry["layer"]][1], entry["seconds"], where)
+        for entry, where in table(folder, "rtx4090_llama31_8b_layers.csv")
+        if entry["layer"] in LAYERS_8B
     )
 
 
 def _operators(folder: Path) -> tuple[Row, ...]:
-    found = []
-    for of, where in table(folder, "vidur_a100_llama2_70b_ops.csv"):
-        if of["op"] in LAYERS_70B:
-            sort, columns, divided = LAYERS_70B[of["op"]]
-            columns = columns // int(of["tp"]) if divided else columns
-            found.append(_row(sort, float(of["tokens"]), columns, of["seconds"], where))
-    return tuple(found)
+    operators = []
+    for entry, where in table(folder, "vidur_a100_llama2_70b_ops.csv"):
+        if entry["op"] in LAYERS_70B:
+            sort, columns, divided = LAYERS_70B[entry["op"]]
+            columns = columns // int(entry["tp"]) if divided else columns
+            operators.append(_row(sort, float(entry["tokens"]), columns, entry["seconds"], where))
+    return tuple(operators)
 
 
 def _eager(folder: Path) -> tuple[Row, ...]:
-    found = []
-    for of, where in table(folder, "llmcompass_a100_ops.csv"):
-        if of["kind"] in EAGER:
-            rows, columns = (float(of["m"]), float(of["n"])) if of["n"] else (float(of["m"]) / 1024, 1024.0)
-            found.append(_row(EAGER[of["kind"]], rows, columns, of["seconds"], where))
-    return tuple(found)
+    found_rows = []
+    for entry, where in table(folder, "llmcompass_a100_ops.csv"):
+        if entry["kind"] in EAGER:
+            rows, columns = (float(entry["m"]), float(entry["n"])) if entry["n"] else (float(entry["m"]) / 1024, 1024.0)
+            found_rows.append(_row(EAGER[entry["kind"]], rows, columns, entry["seconds"], where))
+    return tuple(found_rows)

@@ -31,8 +31,8 @@ OTHERS = "as rings of nccl_a100: rows here are too few, or too large, to say"
 
 def parts(folder: Path) -> list[Part]:
     """Allreduce parts of engines, then of frameworks."""
-    found = [_short(folder, f"trtllm_{chip}", chip, SHORT, "TRTLLM") for chip in ("h100", "a100")]
-    return [*found, _short(folder, "vllm_h100", "h100", (*SHORT, *BY_HOST), "vLLM"), _profiled(folder), _eager(folder)]
+    parts = [_short(folder, f"trtllm_{chip}", chip, SHORT, "TRTLLM") for chip in ("h100", "a100")]
+    return [*parts, _short(folder, "vllm_h100", "h100", (*SHORT, *BY_HOST), "vLLM"), _profiled(folder), _eager(folder)]
 
 
 def _short(folder: Path, stack: str, chip: str, names: tuple[str, ...], library: str) -> Part:
@@ -42,19 +42,19 @@ def _short(folder: Path, stack: str, chip: str, names: tuple[str, ...], library:
     if len(names) > len(start):
         start, low, high = (*start, 2.1e-5, 6e-6), (*low, 0.0, 0.0), (*high, 5e-5, 4e-5)
     rows = []
-    for of, where in table(folder, "aic_collectives.csv"):
-        if of["library"].startswith(library) and of["device"] == DEVICES[chip]:
-            recorded = not of["library"].endswith("eager")
-            sizes = int(of["gpus"]), int(of["bytes"]), float(of["seconds"])
+    for entry, where in table(folder, "aic_collectives.csv"):
+        if entry["library"].startswith(library) and entry["device"] == DEVICES[chip]:
+            recorded = not entry["library"].endswith("eager")
+            sizes = int(entry["gpus"]), int(entry["bytes"]), float(entry["seconds"])
             rows.append(row("allreduce", *sizes, where, recorded=recorded))
 
     def made(values: Vector) -> OneShotAllreduce:
         return OneShotAllreduce(**(HOST | dict(zip(names, map(float, values), strict=True))))
 
     priced = partial(_shortened, links, constants)
-    said = dict.fromkeys(set(BY_HOST) - set(names), UNSTARTED)
+    reasons = dict.fromkeys(set(BY_HOST) - set(names), UNSTARTED)
     return Part(
-        "one_shot_allreduce", stack, chip, tuple(rows), made, priced, names, start, low, high, said, "aiconfigurator2025"
+        "one_shot_allreduce", stack, chip, tuple(rows), made, priced, names, start, low, high, reasons, "aiconfigurator2025"
     )
 
 
@@ -63,8 +63,8 @@ def _shortened(
 ) -> Vector:
     group = NodeGroup(sizes["peers"], links, silicon.bandwidth)
     otherwise = ring_seconds("allreduce", sizes["bytes"], group, long)
-    found: Vector = one_shot_seconds(sizes["bytes"], group, constants, otherwise, recorded=sort == "allreduce")
-    return found
+    shot_seconds: Vector = one_shot_seconds(sizes["bytes"], group, constants, otherwise, recorded=sort == "allreduce")
+    return shot_seconds
 
 
 def _profiled(folder: Path) -> Part:
@@ -107,14 +107,14 @@ def of_conf(stack: str) -> RingCollectives:
 
 
 def _vidur(folder: Path) -> tuple[Row, ...]:
-    found = []
-    for of, where in table(folder, "vidur_a100_collectives.csv"):
-        peers, nbytes = int(of["gpus"]), int(of["bytes"])
-        if of["kind"] == "all_reduce" and peers == int(of["gpus_per_node"]) and nbytes >= 1e6:
-            found.append(row("allreduce", peers, nbytes, float(of["seconds"]), where))
-    return tuple(found)
+    rows = []
+    for entry, where in table(folder, "vidur_a100_collectives.csv"):
+        peers, nbytes = int(entry["gpus"]), int(entry["bytes"])
+        if entry["kind"] == "all_reduce" and peers == int(entry["gpus_per_node"]) and nbytes >= 1e6:
+            rows.append(row("allreduce", peers, nbytes, float(entry["seconds"]), where))
+    return tuple(rows)
 
 
 def _llmcompass(folder: Path) -> tuple[Row, ...]:
-    rows = (one for one in table(folder, "llmcompass_a100_ops.csv") if one[0]["kind"] == "all_reduce")
-    return tuple(row("allreduce", int(of["n"]), int(of["m"]), float(of["seconds"]), where) for of, where in rows)
+    rows = (entry for entry in table(folder, "llmcompass_a100_ops.csv") if entry[0]["kind"] == "all_reduce")
+    return tuple(row("allreduce", int(entry["n"]), int(entry["m"]), float(entry["seconds"]), where) for entry, where in rows)

@@ -35,33 +35,35 @@ def _seconds(sizes: dict[str, Vector], sort: str, constants: GroupedGemmConstant
     """A whole layer: two products into experts as one kernel, what is between them, and one out of them."""
     weights, _, scaling = FORMATS[sort]
     m, touched, held, hidden, inner = (sizes[name] for name in ("m", "touched", "held", "hidden", "inner"))
-    of = (scaling, 0.5 if scaling else 1.0)
+    scaling_and_size = (scaling, 0.5 if scaling else 1.0)
     size = touched * hidden * inner * BYTES_BY_FORMAT[weights]
     kernels = (
-        GroupedGemm(m, hidden, 2 * inner, touched, held, 2 * size, 2 * inner, hidden, *of),
+        GroupedGemm(m, hidden, 2 * inner, touched, held, 2 * size, 2 * inner, hidden, *scaling_and_size),
         GroupedGemm(m, 0.0, 3 * inner, 0.0, 0.0, 0.0, 3 * inner, 0.0),
-        GroupedGemm(m, inner, hidden, touched, held, size, inner, hidden, *of),
+        GroupedGemm(m, inner, hidden, touched, held, size, inner, hidden, *scaling_and_size),
     )
-    return np.sum([kernel_time(one, constants, silicon).seconds() for one in kernels], axis=0)
+    return np.sum([kernel_time(kernel, constants, silicon).seconds() for kernel in kernels], axis=0)
 
 
 def _rows(folder: Path) -> tuple[Row, ...]:
-    found = []
-    for of, where in table(folder, "aic_moe.csv"):
-        tokens, count, top_k, ep, tp = (int(of[name]) for name in ("tokens", "experts", "topk", "ep", "tp"))
-        said, _, exponent = of["distribution"].rpartition("_") if "_" in of["distribution"] else (of["distribution"], "", "")
-        m, touched = busiest_device_share(tokens, count, top_k, ep, said, float(exponent or 0), 0)
-        weights, act, _ = FORMATS[of["dtype"]]
+    rows = []
+    for entry, where in table(folder, "aic_moe.csv"):
+        tokens, count, top_k, ep, tp = (int(entry[name]) for name in ("tokens", "experts", "topk", "ep", "tp"))
+        distribution, _, exponent = (
+            entry["distribution"].rpartition("_") if "_" in entry["distribution"] else (entry["distribution"], "", "")
+        )
+        m, touched = busiest_device_share(tokens, count, top_k, ep, distribution, float(exponent or 0), 0)
+        weights, act, _ = FORMATS[entry["dtype"]]
         words = f"workload=experts mapping=tensor_parallel mapping.decode.tp={tp} mapping.precision.weights={weights}"
-        words += f" mapping.precision.activations={act} workload.tokens=[{tokens}] workload.hidden={of['hidden']}"
-        words += f" workload.intermediate={of['inter']} workload.experts={count} workload.top_k={top_k} workload.ep={ep}"
-        words += f" workload.distribution={said}" + (f" workload.exponent={exponent}" if exponent else "")
+        words += f" mapping.precision.activations={act} workload.tokens=[{tokens}] workload.hidden={entry['hidden']}"
+        words += f" workload.intermediate={entry['inter']} workload.experts={count} workload.top_k={top_k} workload.ep={ep}"
+        words += f" workload.distribution={distribution}" + (f" workload.exponent={exponent}" if exponent else "")
         sizes = {
             "m": m,
             "touched": touched,
             "held": count / ep,
-            "hidden": float(of["hidden"]),
-            "inner": float(of["inter"]) / tp,
+            "hidden": float(entry["hidden"]),
+            "inner": float(entry["inter"]) / tp,
         }
-        found.append(Row(sizes, of["dtype"], words, float(of["seconds"]), where))
-    return tuple(found)
+        rows.append(Row(sizes, entry["dtype"], words, float(entry["seconds"]), where))
+    return tuple(rows)

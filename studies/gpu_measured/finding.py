@@ -55,15 +55,16 @@ def finding() -> str:
 
 
 def _errors(path: Path) -> list[list[str]]:
-    found: dict[tuple[str, str], dict[str, dict[str, str]]] = {}
+    sets_by_part: dict[tuple[str, str], dict[str, dict[str, str]]] = {}
     with path.open() as file:
         for row in csv.DictReader(file):
-            found.setdefault((row["kind"], row["stack"]), {})[row["of"]] = row
+            sets_by_part.setdefault((row["kind"], row["stack"]), {})[row["of"]] = row
     lines = []
-    for (kind, stack), sets in found.items():
+    for (kind, stack), sets in sets_by_part.items():
         rows = sum(int(sets[name]["rows"]) for name in ("fitted", "checks"))
         spreads = (
-            _spread([float(sets[name][of]) for of in ("median", "p90", "worst")]) for name in ("fitted", "held out", "checks")
+            _spread([float(sets[name][statistic]) for statistic in ("median", "p90", "worst")])
+            for name in ("fitted", "held out", "checks")
         )
         lines.append([kind, stack, sets["fitted"]["chip"], str(rows), sets["fitted"]["numbers"], *spreads])
     return lines
@@ -77,9 +78,9 @@ def _gemm(chip: str, m: int, k: int, n: int, name: str = "bf16") -> float:
     weights, activations = FORMATS[name]
     formats = f"mapping.precision.weights={weights} mapping.precision.activations={activations}"
     words = f"chip={chip} stack=trtllm_h100 {GEMM} {formats} workload.shapes=[{m}x{k}x{n}]"
-    found = simulated_metric(tuple(words.split()), "latency")
-    assert found is not None
-    return found
+    gemm = simulated_metric(tuple(words.split()), "latency")
+    assert gemm is not None
+    return gemm
 
 
 def _by_rows(chip: str, name: str) -> list[str]:
@@ -87,11 +88,11 @@ def _by_rows(chip: str, name: str) -> list[str]:
 
 
 def _sample(path: Path) -> list[list[str]]:
-    found = []
+    sample = []
     for row in compare_file(path):
         seconds = 0.0 if row.simulated is None else row.simulated
         error = "" if row.error is None else f"{row.error:+.1%}"
-        found.append(
+        sample.append(
             [
                 row.id,
                 row.note.partition(";")[0],
@@ -101,4 +102,4 @@ def _sample(path: Path) -> list[list[str]]:
                 row.role,
             ]
         )
-    return found
+    return sample

@@ -87,19 +87,19 @@ def main(arguments: list[str]) -> int:
     out = Path(arguments[1]) if len(arguments) > 1 else CONF / "library"
     pages = Path(arguments[2]) if len(arguments) > 2 else Path("runs/gpu_measured")
     pages.mkdir(parents=True, exist_ok=True)
-    found = []
+    fits = []
     for kind in KINDS:
         for part in import_module(f"dse.studies.gpu_measured.{kind}").parts(Path(arguments[0])):
-            one = fitted(part.after({(of.part.kind, of.part.stack): of.part.record(settled(of)) for of in found}))
-            found.append(one)
-            print(said(one))
+            fit = fitted(part.after({(fit.part.kind, fit.part.stack): fit.part.record(settled(fit)) for fit in fits}))
+            fits.append(fit)
+            print(said(fit))
             place = out / part.kind / f"{part.stack}.yaml"
             place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(yaml(one))
-            (pages / f"{part.kind}_{part.stack}.html").write_text(calibration_page(record(one)))
+            place.write_text(yaml(fit))
+            (pages / f"{part.kind}_{part.stack}.html").write_text(calibration_page(record(fit)))
     if out.resolve() == (CONF / "library").resolve():  # what ships says what constants that ship do
-        write_results(found)
-        write_sample(found)
+        write_results(fits)
+        write_sample(fits)
     return 0
 
 
@@ -117,37 +117,35 @@ def fitted(part: Part) -> Found:
         return lambda vectors: np.stack([part.simulated(values, places) for values in vectors])
 
     begun = start_vectors(model(used), bounds, SEED)
-    found = fit_with_statistics(model(used), seconds[used], seconds[used], bounds, begun)
+    result = fit_with_statistics(model(used), seconds[used], seconds[used], bounds, begun)
     held_out = np.full(len(used), np.nan)
     for held in cross_validation_folds(len(used), FOLDS, SEED):
         rest = np.setdiff1d(np.arange(len(used)), held)
         known = seconds[used[rest]]
         values = solve_constants(model(used[rest]), known, known, bounds, (begun[0], begun[1][:, rest]))
-        there = model(used[held])(values[None])
-        held_out[held] = log_ratios(there, seconds[used[held]], seconds[used[held]])[0]
-    every = part.simulated(found.values, np.arange(len(seconds)))
-    return Found(part, found, log_ratios(every, seconds, seconds), held_out)
+        other_model = model(used[held])(values[None])
+        held_out[held] = log_ratios(other_model, seconds[used[held]], seconds[used[held]])[0]
+    every = part.simulated(result.values, np.arange(len(seconds)))
+    return Found(part, result, log_ratios(every, seconds, seconds), held_out)
 
 
-def said(found: Found) -> str:
+def said(fit: Found) -> str:
     """Text of one fitted part: errors, and constants with their intervals."""
-    part = found.part
+    part = fit.part
     lines = [f"{part.kind} of {part.stack} on {part.chip}: {len(part.rows)} rows, {len(part.names)} numbers"]
-    for name, errors in sets(found).items():
+    for name, errors in sets(fit).items():
         lines.append(f"  {name:8} {len(errors):4} rows: median {{:.1%}}, 90 % {{:.1%}}, worst {{:.1%}}".format(*spread(errors)))
-    worst = sorted(range(len(part.rows)), key=lambda i: -abs(found.errors[i]))[:5]
-    lines += [
-        f"  {np.expm1(found.errors[i]):+.0%} {part.rows[i].source} {part.rows[i].sizes} {part.rows[i].sort}" for i in worst
-    ]
+    worst = sorted(range(len(part.rows)), key=lambda i: -abs(fit.errors[i]))[:5]
+    lines += [f"  {np.expm1(fit.errors[i]):+.0%} {part.rows[i].source} {part.rows[i].sizes} {part.rows[i].sort}" for i in worst]
     return "\n".join(lines)
 
 
-def yaml(found: Found) -> str:
+def yaml(fit: Found) -> str:
     """A part as a constants file in conf's format."""
-    part, checks = found.part, found.part.checks()
+    part, checks = fit.part, fit.part.checks()
     note = f"on {int((~checks).sum())} rows by studies/gpu_measured/fit.py; errors: median {{:.1%}}, 90 % {{:.1%}}; "
-    note = note.format(*spread(found.errors[~checks])[:2])
-    note += "held out: median {:.1%}, 90 % {:.1%}".format(*spread(found.held_out)[:2])
+    note = note.format(*spread(fit.errors[~checks])[:2])
+    note += "held out: median {:.1%}, 90 % {:.1%}".format(*spread(fit.held_out)[:2])
     text = f"# {part.kind.capitalize()} of {part.stack}: {len(part.names)} numbers fitted on rows of {part.sources}.\n"
     text += f"fitted_on: [{part.chip}]\n"
     if others := meant_for(part.chip, part.kind):
@@ -156,13 +154,13 @@ def yaml(found: Found) -> str:
     if ranges := measured_ranges(part):
         text += f"{RANGES}: {{{', '.join(f'{name}: [{low:.6g}, {high:.6g}]' for name, (low, high) in ranges.items())}}}\n"
     open_: tuple[str, ...] = ()
-    for name, (value, unit) in part.constants(settled(found)).items():
+    for name, (value, unit) in part.constants(settled(fit)).items():
         *path, last = name.split(".")
         for depth, group in enumerate(path):
             if open_[: depth + 1] != tuple(path[: depth + 1]):
                 text += f"{'  ' * depth}{group}:\n"
         open_ = tuple(path)
-        why = json_text(_why(found, name, note, unit), ensure_ascii=False)
+        why = json_text(_why(fit, name, note, unit), ensure_ascii=False)
         source = "fitted" if name in part.names else "assumed"
         if cited := re.match(r"\[(\w+)\] ([^:]+): (.*)", json.loads(why)):
             source, where, why = cited[1], f', page: "{cited[2]}"', json_text(cited[3], ensure_ascii=False)
@@ -184,14 +182,14 @@ def measured_ranges(part: Part) -> dict[str, tuple[float, float]]:
     """
     if part.kind not in LIBRARY:
         return {}
-    found: dict[str, tuple[float, float]] = {}
+    ranges: dict[str, tuple[float, float]] = {}
     for words in dict.fromkeys(row.words for row in part.rows if row.words):
-        of = build_question(compose([f"chip={part.chip}", f"stack={part.stack}", *shlex.split(words)]), Path())
-        rows = explain(of.base, of.workload.cases[0]).rows
+        question = build_question(compose([f"chip={part.chip}", f"stack={part.stack}", *shlex.split(words)]), Path())
+        rows = explain(question.base, question.workload.cases[0]).rows
         for name, (low, high) in (size for row in rows if row.basis.kernel == part.kind for size in row.basis.sizes.items()):
-            least, most = found.get(name, (low, high))
-            found[name] = min(least, low), max(most, high)
-    return found
+            least, most = ranges.get(name, (low, high))
+            ranges[name] = min(least, low), max(most, high)
+    return ranges
 
 
 def meant_for(chip: str, kind: str) -> tuple[str, ...]:
@@ -205,27 +203,27 @@ def meant_for(chip: str, kind: str) -> tuple[str, ...]:
     return tuple(other for other in HOPPER if other != chip) if chip in HOPPER else ()
 
 
-def settled(found: Found) -> Vector:
+def settled(fit: Found) -> Vector:
     """Numbers of a part as shipped; a number at the lower end of its range is set to that end."""
-    at_low = [found.fitted.at_bound.get(i) == -1 for i in range(len(found.part.names))]
-    return np.where(at_low, found.part.low, found.fitted.values)
+    at_low = [fit.fitted.at_bound.get(i) == -1 for i in range(len(fit.part.names))]
+    return np.where(at_low, fit.part.low, fit.fitted.values)
 
 
-def _why(found: Found, name: str, note: str, unit: str) -> str:
-    if name not in found.part.names:
-        return found.part.said[name]
-    place = found.part.names.index(name)
-    if place in found.fitted.unmoved:
+def _why(fit: Found, name: str, note: str, unit: str) -> str:
+    if name not in fit.part.names:
+        return fit.part.said[name]
+    place = fit.part.names.index(name)
+    if place in fit.fitted.unmoved:
         return f"{note}; no row depends on it: as it was"
-    low, high = found.fitted.interval[place]
-    if place in found.fitted.at_bound:
-        return f"{note}; ends at the {'lower' if found.fitted.at_bound[place] < 0 else 'upper'} end of its range"
+    low, high = fit.fitted.interval[place]
+    if place in fit.fitted.at_bound:
+        return f"{note}; ends at the {'lower' if fit.fitted.at_bound[place] < 0 else 'upper'} end of its range"
     return note + (f"; 95 %: {format_quantity(low, unit)} to {format_quantity(high, unit)}" if np.isfinite(low) else "")
 
 
-def record(found: Found) -> dict[str, Any]:
+def record(fit: Found) -> dict[str, Any]:
     """Fitted part as a calibration page needs it; `before` is the start of the fit."""
-    part, checks, fitted = found.part, found.part.checks(), found.fitted
+    part, checks, fitted = fit.part, fit.part.checks(), fit.fitted
     before, after = (part.simulated(np.array(values), np.arange(len(part.rows))) for values in (part.start, fitted.values))
     units = part.constants(fitted.values)
     return {
@@ -246,7 +244,7 @@ def record(found: Found) -> dict[str, Any]:
         ],
         "errors": {
             name: dict(zip(("rows", "median", "p90", "worst"), (len(errors), *spread(errors)), strict=True))
-            for name, errors in sets(found).items()
+            for name, errors in sets(fit).items()
         },
         "rows": [
             {
@@ -263,31 +261,31 @@ def record(found: Found) -> dict[str, Any]:
     }
 
 
-def sets(found: Found) -> dict[str, Vector]:
+def sets(fit: Found) -> dict[str, Vector]:
     """Errors by the role of rows: fitted, held out and checks."""
-    checks = found.part.checks()
-    return {"fitted": found.errors[~checks], "held out": found.held_out, "checks": found.errors[checks]}
+    checks = fit.part.checks()
+    return {"fitted": fit.errors[~checks], "held out": fit.held_out, "checks": fit.errors[checks]}
 
 
-def write_results(found: list[Found]) -> None:
+def write_results(fits: list[Found]) -> None:
     """Write errors by stack, kind and role of rows to the results file."""
     with RESULTS.open("w", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(("kind", "stack", "chip", "numbers", "rows", "of", "median", "p90", "worst"))
-        for one in found:
-            part = one.part
-            for name, errors in sets(one).items():
+        for fit in fits:
+            part = fit.part
+            for name, errors in sets(fit).items():
                 numbers = (f"{value:.4f}" for value in spread(errors))
                 table.writerow((part.kind, part.stack, part.chip, len(part.names), len(errors), name, *numbers))
 
 
-def write_sample(found: list[Found]) -> None:
+def write_sample(fits: list[Found]) -> None:
     """Write a few spread-out rows of each part as a sample, with their roles, for users without tables."""
     with SAMPLE.open("w", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(COLUMNS)
-        for one in found:
-            part, checks = one.part, one.part.checks()
+        for fit in fits:
+            part, checks = fit.part, fit.part.checks()
             for i in dict.fromkeys(np.linspace(0, len(part.rows) - 1, FEW).astype(int).tolist()):
                 row, role = part.rows[i], "check" if checks[i] else "calibration"
                 if not row.words:

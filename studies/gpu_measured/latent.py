@@ -24,7 +24,7 @@ KEY, VALUE, RANK, ROTATED = 192.0, 128.0, 512.0, 64.0
 
 def parts(folder: Path) -> list[Part]:
     """Attention parts of prompts with expanded keys, and of decode steps over latents."""
-    said = {"idle": UNHEARD, "rows": ROWS, "launches": LAUNCHES["two"]}
+    reasons = {"idle": UNHEARD, "rows": ROWS, "launches": LAUNCHES["two"]}
 
     def prompts(values: Vector) -> PrefillAttentionConstants:
         given = dict(zip((*PROMPTS, "convert"), map(float, values), strict=True))
@@ -37,7 +37,7 @@ def parts(folder: Path) -> list[Part]:
         Part(
             "mla_prefill_attention", "trtllm_h100", "h100", _rows(folder, "context"), prompts, _attended, (*PROMPTS, "convert"),
             (9e-6, 0.7, 0.6, 5e-6, 0.5, 8.0, BEGIN), (0.0, 0.1, 0.1, 0.0, 0.0, 1.0, 0.1),
-            (3e-5, 1.0, 1.0, 2e-5, 1.0, 20.0, 3.0), said, "aiconfigurator2025",
+            (3e-5, 1.0, 1.0, 2e-5, 1.0, 20.0, 3.0), reasons, "aiconfigurator2025",
         ),
         Part(
             "mla_decode_attention", "trtllm_h100", "h100", _rows(folder, "generation"), steps, _stepped, STEPS,
@@ -53,8 +53,8 @@ def _attended(sizes: dict[str, Vector], sort: str, constants: PrefillAttentionCo
     values = batch * m * heads
     converted = values * (2 * KEY + VALUE) * 3 if sort == "fp8" else 0.0
     dims, nbytes = KEY + VALUE, values * (KEY + VALUE) * 4
-    of = PrefillAttention(m, batch, (m + 1) / 2, m, 0.0, 0.0, heads, dims, nbytes, converted, True)
-    seconds: Vector = context.kernel_time(of, constants, silicon).seconds()
+    attention = PrefillAttention(m, batch, (m + 1) / 2, m, 0.0, 0.0, heads, dims, nbytes, converted, True)
+    seconds: Vector = context.kernel_time(attention, constants, silicon).seconds()
     return seconds
 
 
@@ -63,18 +63,18 @@ def _stepped(sizes: dict[str, Vector], sort: str, constants: MlaDecodeConstants,
     dims, each = 2 * RANK + ROTATED, 1.0 if sort == "fp8" else 2.0
     latents, near = m * keys * (RANK + ROTATED) * each, m * heads * dims * 2
     converted = m * heads * (RANK + ROTATED) * 3 if sort == "fp8" else 0.0
-    of = latent_generation.MlaDecodeAttention(m, keys, heads, 1.0, dims, RANK, latents, near, converted)
-    seconds: Vector = latent_generation.kernel_time(of, constants, silicon).seconds()
+    attention = latent_generation.MlaDecodeAttention(m, keys, heads, 1.0, dims, RANK, latents, near, converted)
+    seconds: Vector = latent_generation.kernel_time(attention, constants, silicon).seconds()
     return seconds
 
 
 def _rows(folder: Path, kind: str) -> tuple[Row, ...]:
-    found = []
-    for of, where in table(folder, "aic_mla.csv"):
-        if of["kind"] != f"mla_{kind}":
+    rows = []
+    for entry, where in table(folder, "aic_mla.csv"):
+        if entry["kind"] != f"mla_{kind}":
             continue
-        batch, heads, new, past = (int(of[name]) for name in ("batch", "local_heads", "query", "past"))
-        bits = "fp8" if of["kv_dtype"] == "fp8" else "bf16"
+        batch, heads, new, past = (int(entry[name]) for name in ("batch", "local_heads", "query", "past"))
+        bits = "fp8" if entry["kv_dtype"] == "fp8" else "bf16"
         words = f"workload=attention mapping=sglang mapping.both.tp=1 mapping.precision.kv={bits} workload.batch={batch}"
         words += f" workload.heads={heads} workload.queries={new} workload.keys=[{past + new}]"
         if kind == "context":
@@ -82,5 +82,5 @@ def _rows(folder: Path, kind: str) -> tuple[Row, ...]:
         else:
             words += f" workload.kv_heads=1 workload.qk={RANK + ROTATED:.0f} workload.v={RANK:.0f} workload.latent=true"
         sizes = {"m": float(new), "batch": float(batch), "heads": float(heads), "keys": float(past + new)}
-        found.append(Row(sizes, bits, words, float(of["seconds"]), where))
-    return tuple(found)
+        rows.append(Row(sizes, bits, words, float(entry["seconds"]), where))
+    return tuple(rows)

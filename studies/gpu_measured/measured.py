@@ -95,15 +95,15 @@ class Part:
 
     def simulated(self, values: Vector, places: NDArray[np.intp]) -> Vector:
         """Simulated seconds of some rows with given constants, shape (rows,)."""
-        found = np.full(len(places), np.nan)
+        seconds = np.full(len(places), np.nan)
         sorts = np.array([self.rows[place].sort for place in places])
         constants, silicon = self.record(values), die_of(self.chip)
         for sort in dict.fromkeys(sorts):
-            here = np.flatnonzero(sorts == sort)
-            of = [self.rows[places[i]].sizes for i in here]
-            sizes = {name: np.array([one[name] for one in of]) for name in of[0]}
-            found[here] = self.seconds(sizes, str(sort), constants, silicon)
-        return found
+            indices = np.flatnonzero(sorts == sort)
+            given_sizes = [self.rows[places[i]].sizes for i in indices]
+            sizes = {name: np.array([size[name] for size in given_sizes]) for name in given_sizes[0]}
+            seconds[indices] = self.seconds(sizes, str(sort), constants, silicon)
+        return seconds
 
     def constants(self, values: Vector) -> dict[str, tuple[Any, str]]:
         """Value and unit of each leaf of the part, by address below the part."""

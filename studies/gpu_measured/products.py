@@ -75,8 +75,8 @@ def _part(stack: str, chip: str, rows: tuple[Row, ...], source: str, fixed: dict
     start, low, high = zip(*(RANGES[name] for name in names), strict=True)
 
     def record(values: Vector) -> GemmConstants:
-        of = {name: value for name, (value, _) in fixed.items()} | dict(zip(names, map(float, values), strict=True))
-        return GemmConstants(**_under(of, ""), eight=_eight(of) if eight else None)
+        given_values = {name: value for name, (value, _) in fixed.items()} | dict(zip(names, map(float, values), strict=True))
+        return GemmConstants(**_under(given_values, ""), eight=_eight(given_values) if eight else None)
 
     return Part(
         "gemm",
@@ -94,22 +94,22 @@ def _part(stack: str, chip: str, rows: tuple[Row, ...], source: str, fixed: dict
     )
 
 
-def _under(of: dict[str, Any], group: str) -> dict[str, Any]:
+def _under(values: dict[str, Any], group: str) -> dict[str, Any]:
     """Values of a group, by their own names."""
-    return {name.removeprefix(group): value for name, value in of.items() if name.rpartition(".")[0] == group.rstrip(".")}
+    return {name.removeprefix(group): value for name, value in values.items() if name.rpartition(".")[0] == group.rstrip(".")}
 
 
-def _eight(of: dict[str, Any]) -> EightBitGemm:
-    tensor, block = (QuantisedGemm(**_under(of, f"eight.{scales}.")) for scales in ("tensor", "block"))
-    return EightBitGemm(**_under(of, "eight."), tensor=tensor, block=block)
+def _eight(values: dict[str, Any]) -> EightBitGemm:
+    tensor, block = (QuantisedGemm(**_under(values, f"eight.{scales}.")) for scales in ("tensor", "block"))
+    return EightBitGemm(**_under(values, "eight."), tensor=tensor, block=block)
 
 
 def _seconds(sizes: dict[str, Vector], sort: str, constants: GemmConstants, silicon: LibraryDie) -> Vector:
     weights, act, scaling = FORMATS[sort]
     m, k, groups = sizes["m"], sizes["k"], sizes.get("groups", 1.0)
     n = sizes["n"] * groups
-    of = Gemm(m, k, n, k * n * BYTES_BY_FORMAT[weights], BYTES_BY_FORMAT[act], scaling, 0.5 if scaling else 1.0, 1.0, groups)
-    return np.asarray(kernel_time(of, constants, silicon).seconds())
+    gemm = Gemm(m, k, n, k * n * BYTES_BY_FORMAT[weights], BYTES_BY_FORMAT[act], scaling, 0.5 if scaling else 1.0, 1.0, groups)
+    return np.asarray(kernel_time(gemm, constants, silicon).seconds())
 
 
 def row(m: float, k: float, n: float, dtype: str, seconds: str, source: str) -> Row:
@@ -122,18 +122,24 @@ def row(m: float, k: float, n: float, dtype: str, seconds: str, source: str) -> 
 
 def _aic(folder: Path, device: str) -> tuple[Row, ...]:
     return tuple(
-        row(float(of["m"]), float(of["k"]), float(of["n"]), of["dtype"], of["seconds"], where)
+        row(float(entry["m"]), float(entry["k"]), float(entry["n"]), entry["dtype"], entry["seconds"], where)
         for name in ("aic_gemm.csv", "aic_gemm_m_sweep.csv")
-        for of, where in table(folder, name)
-        if of["device"].startswith(device)
+        for entry, where in table(folder, name)
+        if entry["device"].startswith(device)
     )
 
 
 def _layers(folder: Path) -> tuple[Row, ...]:
     return tuple(
-        row(float(of["tokens"] or of["sequences"]), *map(float, LLAMA_8B[of["layer"]]), "bfloat16", of["seconds"], where)
-        for of, where in table(folder, "rtx4090_llama31_8b_layers.csv")
-        if of["layer"] in LLAMA_8B
+        row(
+            float(entry["tokens"] or entry["sequences"]),
+            *map(float, LLAMA_8B[entry["layer"]]),
+            "bfloat16",
+            entry["seconds"],
+            where,
+        )
+        for entry, where in table(folder, "rtx4090_llama31_8b_layers.csv")
+        if entry["layer"] in LLAMA_8B
     )
 
 
@@ -148,25 +154,29 @@ def _operators(folder: Path) -> tuple[Row, ...]:
         return shapes.get(name)
 
     return tuple(
-        row(float(of["tokens"]), *sizes, "fp16", of["seconds"], where)
-        for of, where in table(folder, "vidur_a100_llama2_70b_ops.csv")
-        if (sizes := shape(of["op"], int(of["tp"]))) is not None
+        row(float(entry["tokens"]), *sizes, "fp16", entry["seconds"], where)
+        for entry, where in table(folder, "vidur_a100_llama2_70b_ops.csv")
+        if (sizes := shape(entry["op"], int(entry["tp"]))) is not None
     )
 
 
 def _eager(folder: Path) -> tuple[Row, ...]:
     return tuple(
-        row(float(of["m"]), float(of["k"]), float(of["n"]), "fp16", of["seconds"], where)
-        for of, where in table(folder, "llmcompass_a100_ops.csv")
-        if of["kind"] == "matmul"
+        row(float(entry["m"]), float(entry["k"]), float(entry["n"]), "fp16", entry["seconds"], where)
+        for entry, where in table(folder, "llmcompass_a100_ops.csv")
+        if entry["kind"] == "matmul"
     )
 
 
 def _deepgemm(folder: Path) -> tuple[Row, ...]:
     """One product, or one for each group by one call; rows of groups lie one after the other."""
-    found = []
-    for of, where in table(folder, "deepgemm_h800.csv"):
-        one = row(float(of["m_per_group"]), float(of["k"]), float(of["n"]), of["dtype"], of["seconds"], where)
-        several = one.words.replace("shapes=[", f"shapes=[{of['groups']}x") if of["groups"] != "1" else one.words
-        found.append(replace(one, sizes=one.sizes | {"groups": float(of["groups"])}, words=several))
-    return tuple(found)
+    rows = []
+    for entry, where in table(folder, "deepgemm_h800.csv"):
+        single_row = row(
+            float(entry["m_per_group"]), float(entry["k"]), float(entry["n"]), entry["dtype"], entry["seconds"], where
+        )
+        several = (
+            single_row.words.replace("shapes=[", f"shapes=[{entry['groups']}x") if entry["groups"] != "1" else single_row.words
+        )
+        rows.append(replace(single_row, sizes=single_row.sizes | {"groups": float(entry["groups"])}, words=several))
+    return tuple(rows)

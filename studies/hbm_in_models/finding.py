@@ -38,12 +38,12 @@ def finding() -> str:
     for model in MODELS:
         for batch in BATCHES:
             for what, layout in LAYOUTS:
-                found = [
+                tpots = [
                     _tpot(f"model={model}", f"workload.batch=[{batch}]", *(more or layout), fidelity=fidelity)
                     for fidelity, *more in READERS
                 ]
-                errors = (f"{seconds / found[-1] - 1:+.1%}" for seconds in found[:-1])
-                rows.append([model, str(batch), what, *(f"{seconds * 1e3:.2f}" for seconds in found), *errors])
+                errors = (f"{seconds / tpots[-1] - 1:+.1%}" for seconds in tpots[:-1])
+                rows.append([model, str(batch), what, *(f"{seconds * 1e3:.2f}" for seconds in tpots), *errors])
     head = ["model", "batch", "interleaving"]
     head += [f"{name} [ms]" for name in ("rate", "analytical", "events", "cycles")]
     head += [f"error of {name}" for name in ("the rate", "analytical", "events")]
@@ -58,19 +58,19 @@ def finding() -> str:
 
 
 def _tpot(*overrides: str, fidelity: str) -> float:
-    asked = find_study("hbm_in_models", "mapping.sram_kv_share=0", *overrides).question
-    return float(evaluate(stack_designs([asked.base]), asked.workload, fidelity=fidelity).columns["tpot"][0])
+    question = find_study("hbm_in_models", "mapping.sram_kv_share=0", *overrides).question
+    return float(evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity).columns["tpot"][0])
 
 
 def _meeting() -> list[list[str]]:
     """Share of a channel's peak, by interleaving and by the number of tiles whose blocks share it."""
-    of = find_study("hbm_in_models", "chip=tile32", "mapping=flat").question.base.chip.hbm
-    count = round(float(pseudo_channels_for_bandwidth(of.banks, of.channel_bandwidth)))
+    given_hbm = find_study("hbm_in_models", "chip=tile32", "mapping=flat").question.base.chip.hbm
+    count = round(float(pseudo_channels_for_bandwidth(given_hbm.banks, given_hbm.channel_bandwidth)))
     rows = []
     for order in ("row_bank_column_group", "row_group_bank_column"):
         for hashed in ("none", "bank"):
             changed = {"stacks": 1, "channels": count, "pseudo": 1, "order": order, "hashed": hashed}
-            memory = replace_leaves(of.banks, changed)
+            memory = replace_leaves(given_hbm.banks, changed)
             row = [f"{order}, hash {hashed}"]
             for tiles in STREAMS:
                 start = np.arange(0, BLOCK, int(memory.granularity))

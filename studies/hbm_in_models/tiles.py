@@ -37,19 +37,22 @@ def calls() -> dict[str, list[tuple[str, ...]]]:
     """Overrides of random calls, by kind of call."""
     rng = np.random.default_rng(0)
 
-    def one(*values: object) -> str:
+    def list_text(*values: object) -> str:
         return str(rng.choice(np.array(values, object)))
 
     attention: list[tuple[str, ...]] = [
         (
-            "workload=attention", "workload.batch=1", f"workload.heads={one(4, 8, 16)}",
-            f"workload.keys=[{one(512, 768, 1024)}]", f"workload.qk={one(64, 96, 128)}",
-            f"mapping.dataflow={one('flash2', 'flash3', 'flat_hw', 'flat_async')}",
+            "workload=attention", "workload.batch=1", f"workload.heads={list_text(4, 8, 16)}",
+            f"workload.keys=[{list_text(512, 768, 1024)}]", f"workload.qk={list_text(64, 96, 128)}",
+            f"mapping.dataflow={list_text('flash2', 'flash3', 'flat_hw', 'flat_async')}",
         )
         for _ in range(CALLS)
     ]  # fmt: skip
     products: list[tuple[str, ...]] = [
-        ("workload=gemm", f"workload.shapes=[{one(256, 512, 1024)}x{one(512, 1024, 1536)}x{one(512, 768, 2048)}]")
+        (
+            "workload=gemm",
+            f"workload.shapes=[{list_text(256, 512, 1024)}x{list_text(512, 1024, 1536)}x{list_text(512, 768, 2048)}]",
+        )
         for _ in range(CALLS)
     ]
     return {"attention": attention, "products": products}
@@ -59,10 +62,10 @@ def by_calls() -> list[Row]:
     """Table by kind of call and interleaving: time by a rate and by tables over that by bursts."""
     rows: list[Row] = []
     first: dict[str, np.ndarray] = {}
-    for kind, asked in calls().items():
+    for kind, questions in calls().items():
         for what, layout in LAYOUTS:
             by_pace, by_tables, by_bursts = (
-                np.array([_seconds(*SIDES, *call, *words, fidelity=fidelity) for call in asked])
+                np.array([_seconds(*SIDES, *call, *words, fidelity=fidelity) for call in questions])
                 for fidelity, words in (("cycles", ("chip.hbm.banks=null",)), ("events", layout), ("cycles", layout))
             )
             first.setdefault(kind, by_bursts)
@@ -73,14 +76,14 @@ def by_calls() -> list[Row]:
 
 def by_layers() -> list[Row]:
     """Share of HBM's peak in FlashAttention-2 per layer: by the fitted rate, one stream, and bursts."""
-    found = np.array([
+    metrics = np.array([
         [_metric("hbm_utilisation", *COLUMN, f"workload.keys=[{keys}]", f"workload.qk={dim}", *more) for _, *more in PACES]
         for keys, dim in LAYERS
     ])  # fmt: skip
-    rows = [[f"S = {keys}, D = {dim}", *map(_share, line)] for (keys, dim), line in zip(LAYERS, found, strict=True)]
+    rows = [[f"S = {keys}, D = {dim}", *map(_share, line)] for (keys, dim), line in zip(LAYERS, metrics, strict=True)]
     return [
         *rows,
-        ["mean (f-fa-hbm, 80 %)", *map(_share, found.mean(axis=0))],
+        ["mean (f-fa-hbm, 80 %)", *map(_share, metrics.mean(axis=0))],
         ["FlashAttention-3 over FlatAsync (4.1)", *_faster()],
     ]
 

@@ -33,10 +33,10 @@ def tiles() -> str:
         cells = []
         for width in WIDTHS:
             for writes in (0, 1):
-                of = evaluate(
+                evaluation = evaluate(
                     *ON_TILES, f"mapping.requesters={count}", f"chip.noc.word_bytes='{width}'", f"workload.writes=[{writes}]"
                 )
-                cells.append(f"{of.metrics['bandwidth_efficiency']:.0%} {of.breakdown.rows[0].bound}")
+                cells.append(f"{evaluation.metrics['bandwidth_efficiency']:.0%} {evaluation.breakdown.rows[0].bound}")
         rows.append([str(count), *cells])
     return table(["tiles", *(f"{what}, links of {width}" for width in WIDTHS for what in ("reads", "writes"))], rows)
 
@@ -45,16 +45,16 @@ def stacks() -> str:
     """Table with one row per memory generation and pattern."""
     rows = []
     for chip in GENERATIONS:
-        asked = find_study("hbm_patterns", f"chip={chip}").question
-        window = PER_CHANNEL * int(pseudo_channel_count(asked.base.chip.memory))  # type: ignore[union-attr]
+        question = find_study("hbm_patterns", f"chip={chip}").question
+        window = PER_CHANNEL * int(pseudo_channel_count(question.base.chip.memory))  # type: ignore[union-attr]
         reads, mixed = (
-            [case for case in asked.workload.cases if (case.writes > 0) == writes]  # type: ignore[union-attr]
+            [case for case in question.workload.cases if (case.writes > 0) == writes]  # type: ignore[union-attr]
             for writes in (False, True)
         )
-        for alone, some in zip(reads, mixed, strict=True):
-            cells = [share(asked.base, alone, "analytical"), share(asked.base, alone), share(asked.base, some)]
-            cells.append(share(replace_leaves(asked.base, {"mapping.window": window}), alone))
-            cells.append(share(replace_leaves(asked.base, {"chip.memory.hashed": "all"}), alone))
+        for alone, mixed_read in zip(reads, mixed, strict=True):
+            cells = [share(question.base, alone, "analytical"), share(question.base, alone), share(question.base, mixed_read)]
+            cells.append(share(replace_leaves(question.base, {"mapping.window": window}), alone))
+            cells.append(share(replace_leaves(question.base, {"chip.memory.hashed": "all"}), alone))
             rows.append([chip, alone.label, *cells])
     head = [
         "memory",

@@ -71,15 +71,15 @@ def prefetching() -> str:
     """Table of no prefetch, whole operators and partial ones; designs that do not fit are marked."""
     rows = []
     for tp, pp in GROUPS:
-        found = {
+        evaluations = {
             policy: evaluate(
                 *PREFETCH, f"mapping.both.tp={tp}", f"mapping.both.pp={pp}", f"mapping.both.prefetch.policy={policy}"
             )
             for policy in ("none", "whole", "partial")
         }
-        by = {policy: computed_metrics(of.metrics)["tpot"] for policy, of in found.items()}
+        by = {policy: computed_metrics(evaluation.metrics)["tpot"] for policy, evaluation in evaluations.items()}
         gains = [f"{by[policy] * 1e3:.3f} ms ({by[policy] / by['none'] - 1:+.1%})" for policy in ("whole", "partial")]
-        mark = "" if found["none"].infeasible is None else ", does not fit"
+        mark = "" if evaluations["none"].infeasible is None else ", does not fit"
         rows.append([f"{tp} x {pp}{mark}", f"{by['none'] * 1e3:.3f} ms", *gains])
     return table(["TP x PP", "none", "whole", "partial"], rows)
 
@@ -88,7 +88,7 @@ def sums() -> str:
     """Table of ring against K-tree reductions of partial sums."""
     rows = []
     for width in (32, 960):
-        found = [
+        tpots = [
             computed_metrics(evaluate(
                 "chip=npu64", "mapping=npu_ktree", "model=qwen3_4b", "workload.batch=[1]", "workload.prompt=[1024]",
                 "workload.output=[256]", "mapping.both.tp=64", "mapping.both.pp=1",
@@ -96,7 +96,7 @@ def sums() -> str:
             ).metrics)["tpot"]
             for _, words in SUMS
         ]  # fmt: skip
-        rows.append([f"{width} B", *(f"{value * 1e3:.3f} ms" for value in found)])
+        rows.append([f"{width} B", *(f"{value * 1e3:.3f} ms" for value in tpots)])
     return table(["link", *(name for name, _ in SUMS)], rows)
 
 
@@ -104,10 +104,13 @@ def products() -> str:
     """Table of products with operands in local memory, or from HBM."""
     rows = []
     for shape in SHAPES:
-        asked = ("chip=tile32", "workload=gemm", f"workload.shapes=[{shape}]")
-        here = [evaluate(*asked, "mapping=product", "mapping.rows=32", f"mapping.gemm={name}") for name in PRODUCTS]
-        beside = evaluate(*asked, "mapping=summa")
-        cells = [f"{of.metrics['latency'] * 1e6:.1f} us" if of.infeasible is None else "does not fit" for of in (*here, beside)]
+        overrides = ("chip=tile32", "workload=gemm", f"workload.shapes=[{shape}]")
+        evaluations = [evaluate(*overrides, "mapping=product", "mapping.rows=32", f"mapping.gemm={name}") for name in PRODUCTS]
+        beside = evaluate(*overrides, "mapping=summa")
+        cells = [
+            f"{evaluation.metrics['latency'] * 1e6:.1f} us" if evaluation.infeasible is None else "does not fit"
+            for evaluation in (*evaluations, beside)
+        ]
         rows.append([shape, *cells])
     return table(["product", *PRODUCTS, "SUMMA from HBM"], rows)
 
@@ -125,16 +128,20 @@ def rivals() -> str:
         for batch in batches:
             each = {word: evaluate(*_rival(kind, word), f"workload.batch=[{batch}]") for word in RIVALS[kind]}
             auto = each["auto"].metrics[metric]
-            alone = [one.metrics[metric] for word, one in each.items() if word != "auto" and one.infeasible is None]
-            words = ", ".join(f"{word} {_said(one, metric)}" for word, one in each.items() if word != "auto")
+            alone = [
+                evaluation.metrics[metric]
+                for word, evaluation in each.items()
+                if word != "auto" and evaluation.infeasible is None
+            ]
+            words = ", ".join(f"{word} {_said(evaluation, metric)}" for word, evaluation in each.items() if word != "auto")
             rows.append(
                 [what, str(batch), words, f"{auto * 1e3:.4g} ms ({auto / min(alone) - 1:+.1%})", _chosen(each["auto"], metric)]
             )
     return table(["what", "batch", "one word", "auto, over the best", "chosen, by number of operators"], rows)
 
 
-def _said(one: Evaluation, metric: str) -> str:
-    return f"{one.metrics[metric] * 1e3:.4g} ms" if one.infeasible is None else "does not fit"
+def _said(evaluation: Evaluation, metric: str) -> str:
+    return f"{evaluation.metrics[metric] * 1e3:.4g} ms" if evaluation.infeasible is None else "does not fit"
 
 
 def _rival(kind: str, word: str) -> tuple[str, ...]:
@@ -149,21 +156,23 @@ def _rival(kind: str, word: str) -> tuple[str, ...]:
     return (*ON_WAFER, *where, f"mapping.{'prefill' if kind == 'gemm' else 'decode'}.{kind}={word}")
 
 
-def _chosen(of: Evaluation, metric: str) -> str:
-    said = []
+def _chosen(evaluation: Evaluation, metric: str) -> str:
+    texts = []
     for phase in {"ttft": ("prefill",), "tpot": ("decode",), "latency": ("prefill", "decode")}[metric]:
-        rows = (row.shape.rpartition(" by ")[2] for row in of.breakdown.rows if row.phase == phase and " by " in row.shape)
+        rows = (
+            row.shape.rpartition(" by ")[2] for row in evaluation.breakdown.rows if row.phase == phase and " by " in row.shape
+        )
         words = ", ".join(f"{word} {count}" for word, count in Counter(rows).most_common())
-        said.append(f"{phase} {words}" if metric == "latency" else words)
-    return "; ".join(said)
+        texts.append(f"{phase} {words}" if metric == "latency" else words)
+    return "; ".join(texts)
 
 
 def open_words() -> str:
     """Table of one partition for all operators of serving pipelines against auto-tuning per pool."""
     rows = []
     for word in ("k", "mn_k", "input_only", "summa", "auto"):
-        of = evaluate(*OPEN, f"mapping.both.partition={word}")
-        rows.append([word, *(f"{of.metrics[name] * 1e3:.3g} ms" for name in ("ttft", "tpot"))])
+        evaluation = evaluate(*OPEN, f"mapping.both.partition={word}")
+        rows.append([word, *(f"{evaluation.metrics[name] * 1e3:.3g} ms" for name in ("ttft", "tpot"))])
     return table(["partition", "first token", "a token"], rows)
 
 
@@ -171,8 +180,8 @@ def served() -> str:
     """Table of one serving load on each kind of machine."""
     rows = []
     for chip in ("a100", "npu64", "wse2", "tile_gh200"):
-        of = evaluate(f"chip={chip}", *SERVED, "workload.rate='0.2 Hz'")
-        rows.append([chip, *(f"{of.metrics[name] * 1e3:.3g} ms" for name in ("ttft", "tpot"))])
+        evaluation = evaluate(f"chip={chip}", *SERVED, "workload.rate='0.2 Hz'")
+        rows.append([chip, *(f"{evaluation.metrics[name] * 1e3:.3g} ms" for name in ("ttft", "tpot"))])
     return table(["chip", "first token", "a token"], rows)
 
 
@@ -180,12 +189,12 @@ def filled() -> str:
     """Table of the utilisation of a wafer by prompts."""
     rows = []
     for tokens in (512, 4096):
-        of = evaluate(
+        evaluation = evaluate(
             "chip=wse2", "model=llama3_8b", "workload.batch=[1]", f"workload.prompt=[{tokens}]", "workload.output=[64]"
         )
-        case = of.workload.cases[0]
+        case = evaluation.workload.cases[0]
         assert isinstance(case, BatchCase)
-        seconds = of.metrics["ttft"]
+        seconds = evaluation.metrics["ttft"]
         rate = 2 * active_parameter_count(case.model) * tokens / seconds
         rows.append([f"{tokens:,}", f"{seconds * 1e3:.1f} ms", f"{rate / 1e12:.0f} Top/s"])
     return table(["tokens", "first token", "rate"], rows)

@@ -97,22 +97,22 @@ def _bytes(name: str) -> list[str]:
 
 def _read(name: str, context: int) -> float:
     """Of caches and states, for a token of one request. [B]"""
-    of = asked(name, context)
-    case: BatchCase = of.workload.cases[0]  # type: ignore[assignment]
+    question = asked(name, context)
+    case: BatchCase = question.workload.cases[0]  # type: ignore[assignment]
     ((_, at),) = decode_steps(case, "last")
-    found = device_blocks(
-        transformer_segments(case.model, at), segment_order(case.model, at), 1, of.base.mapping.precision, "ring"
+    blocks = device_blocks(
+        transformer_segments(case.model, at), segment_order(case.model, at), 1, question.base.mapping.precision, "ring"
     )
-    return float(sum(call.fetch * block.times for block in found for call in block.calls if call.reads == "kv"))
+    return float(sum(call.fetch * block.times for block in blocks for call in block.calls if call.reads == "kv"))
 
 
 def _times(name: str) -> list[str]:
     cells = []
     for context in CONTEXTS:
-        of = asked(name, context, BATCHES)
-        design = of.base
-        one = stack_designs((design,))
-        tokens = [_columns(one, of, place)["tpot"][0] for place in range(len(BATCHES))]
+        question = asked(name, context, BATCHES)
+        design = question.base
+        designs = stack_designs((design,))
+        tokens = [_columns(designs, question, place)["tpot"][0] for place in range(len(BATCHES))]
         fits = [place for place, seconds in enumerate(tokens) if np.isfinite(seconds)]
         if not fits:
             cells.append("does not fit")
@@ -120,7 +120,7 @@ def _times(name: str) -> list[str]:
         first, last = (float(tokens[place]) for place in (fits[0], fits[-1]))
         cells.append(
             f"{format_quantity(first, 's')}, {format_quantity(last, 's')} ({BATCHES[fits[-1]] // DIES}; "
-            f"{_binds(design, of, fits[-1])})"
+            f"{_binds(design, question, fits[-1])})"
         )
     return [name, *cells]
 
@@ -129,10 +129,10 @@ CACHED = ("attention", "index", "state")
 """Operators that read what is kept of a request."""
 
 
-def _binds(design: Design, of: Question, place: int) -> str:
+def _binds(design: Design, question: Question, place: int) -> str:
     """Largest part of the time of a token, with its share."""
     spent: dict[str, float] = {}
-    for row in explain(design, of.workload.cases[place]).rows:
+    for row in explain(design, question.workload.cases[place]).rows:
         for part, seconds in row.parts.items() if row.phase == "decode" else ():
             what = f"{part} of {'caches' if row.operator in CACHED else 'weights'}" if part == "hbm" else part
             spent[what] = spent.get(what, 0.0) + seconds
@@ -140,11 +140,11 @@ def _binds(design: Design, of: Question, place: int) -> str:
     return f"{most} {spent[most] / sum(spent.values()):.0%}"
 
 
-def _columns(designs: Designs, of: Question, place: int) -> dict[str, Array]:
+def _columns(designs: Designs, question: Question, place: int) -> dict[str, Array]:
     """Metrics of designs for one of the batches; not numbers where they do not fit."""
-    workload = Workload("", of.workload.cases[place : place + 1])
-    found = evaluate(designs, workload, metrics=("decode_throughput", "system_price", "tpot"))
-    return {name: np.where(found.feasible, column, np.nan) for name, column in found.columns.items()}
+    workload = Workload("", question.workload.cases[place : place + 1])
+    evaluation = evaluate(designs, workload, metrics=("decode_throughput", "system_price", "tpot"))
+    return {name: np.where(evaluation.feasible, column, np.nan) for name, column in evaluation.columns.items()}
 
 
 class Chip(NamedTuple):
@@ -177,40 +177,40 @@ class Found(NamedTuple):
 
 @cache
 def _search(name: str, context: int) -> Found:
-    return _of(name, context, tuple(Chip(*one) for one in product(STACKS, GIGABYTES, CORES, LINKS)))
+    return _of(name, context, tuple(Chip(*numbers) for numbers in product(STACKS, GIGABYTES, CORES, LINKS)))
 
 
 def _of(name: str, context: int, chips: Iterable[Chip], more: tuple[tuple[str, float], ...] = (), price: float = 0.0) -> Found:
     """The best of some chips; optionally with some leaves scaled at unchanged price."""
-    of, some = asked(name, context, BATCHES), tuple(chips)
+    question, selected_chips = asked(name, context, BATCHES), tuple(chips)
     designs = []
-    for one in some:
-        changes = one.changes()
+    for chip in selected_chips:
+        changes = chip.changes()
         for address, times in more:
             changes[address] = times * changes[address]
-        designs.append(replace_leaves(of.base, changes))
-    best, all_of_them = Found(0.0, some[0], 0, 0.0), stack_designs(designs)
+        designs.append(replace_leaves(question.base, changes))
+    best, all_of_them = Found(0.0, selected_chips[0], 0, 0.0), stack_designs(designs)
     for turn, batch in enumerate(BATCHES):
-        columns = _columns(all_of_them, of, turn)
+        columns = _columns(all_of_them, question, turn)
         rates = np.where(columns["tpot"] <= TPOT, columns["decode_throughput"], 0.0)
         values = 1e3 * np.nan_to_num(rates) / (price or columns["system_price"])
         place = int(np.nanargmax(np.nan_to_num(values)))
         if values[place] > best.value:
-            best = Found(float(values[place]), some[place], batch, float(rates[place]))
+            best = Found(float(values[place]), selected_chips[place], batch, float(rates[place]))
     return best
 
 
 def _best(name: str) -> list[str]:
     cells = []
     for context in CONTEXTS[1::2]:
-        found = _search(name, context)
-        of, here = found.chip, asked(name, context, BATCHES)
-        if not found.batch:
+        search = _search(name, context)
+        chip, question = search.chip, asked(name, context, BATCHES)
+        if not search.batch:
             cells.append("none")
             continue
-        binds = _binds(replace_leaves(here.base, of.changes()), here, BATCHES.index(found.batch))
-        die = f"{of.stacks:g} x {of.gigabytes:g} GB, {of.cores:g}, {of.link:g} GB/s"
-        cells.append(f"{found.value:.3g}: {die}, {found.batch // DIES}; {binds}")
+        binds = _binds(replace_leaves(question.base, chip.changes()), question, BATCHES.index(search.batch))
+        die = f"{chip.stacks:g} x {chip.gigabytes:g} GB, {chip.cores:g}, {chip.link:g} GB/s"
+        cells.append(f"{search.value:.3g}: {die}, {search.batch // DIES}; {binds}")
     return [name, *cells]
 
 
@@ -226,5 +226,5 @@ def _doubled(name: str) -> list[str]:
     best = _search(name, 131072)
     price = 1e3 * best.rate / best.value
     twice = (tuple((address, 2.0) for address in addresses) for addresses in DOUBLED)
-    found = (_of(name, 131072, (best.chip,), more, price).value / best.value - 1 for more in twice)
-    return [name, *(f"{gain:+.0%}" if gain > -1 else "beyond the reticle" for gain in found)]
+    gains = (_of(name, 131072, (best.chip,), more, price).value / best.value - 1 for more in twice)
+    return [name, *(f"{gain:+.0%}" if gain > -1 else "beyond the reticle" for gain in gains)]

@@ -65,14 +65,14 @@ def asked(model: str, machine: str, context: int) -> Question:
 @cache
 def taken(model: str, machine: str, context: int) -> float:
     """Time of a token by the fastest mapping that fits; 0 if none fits. [s]"""
-    of = asked(model, machine, context)
-    designs = [of.base]
+    question = asked(model, machine, context)
+    designs = [question.base]
     if machine == "wse3":
         designs = [
-            replace_leaves(of.base, {f"mapping.{phase}.rows": side for phase in ("prefill", "decode")}) for side in SIDES
+            replace_leaves(question.base, {f"mapping.{phase}.rows": side for phase in ("prefill", "decode")}) for side in SIDES
         ]
-    found = evaluate(stack_designs(designs), of.workload, metrics=("tpot",))
-    fitting = found.columns["tpot"][found.feasible]
+    evaluation = evaluate(stack_designs(designs), question.workload, metrics=("tpot",))
+    fitting = evaluation.columns["tpot"][evaluation.feasible]
     return float(np.min(fitting)) if len(fitting) else 0.0
 
 
@@ -86,5 +86,7 @@ def longest(model: str, machine: str) -> int:
 
 
 def _price(model: str, machine: str) -> float:
-    of = asked(model, machine, STEP)
-    return float(evaluate(stack_designs([of.base]), of.workload, metrics=("system_price",)).columns["system_price"][0])
+    question = asked(model, machine, STEP)
+    return float(
+        evaluate(stack_designs([question.base]), question.workload, metrics=("system_price",)).columns["system_price"][0]
+    )

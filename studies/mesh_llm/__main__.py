@@ -23,38 +23,38 @@ START, END = "<!-- searched: python -m dse.studies.mesh_llm -->", "<!-- end of s
 def main(arguments: list[str]) -> None:
     """Write the study's part of the README."""
     start, cpu = time.monotonic(), time.process_time()
-    found = dse.run("mesh_llm", *(f"run_dir={Path(folder).resolve()}" for folder in arguments[:1]))
+    run = dse.run("mesh_llm", *(f"run_dir={Path(folder).resolve()}" for folder in arguments[:1]))
     minutes, driver = (time.monotonic() - start) / 60, (time.process_time() - cpu) / 60
     took = f"This run took {minutes:.1f} minutes, and {driver:.1f} minutes of the driver's CPU."
     place = Path(__file__).with_name("README.md")
     text = place.read_text()
-    place.write_text(text[: text.index(START)] + f"{START}\n\n{said(found)}\n\n{took}\n\n{text[text.index(END) :]}")
+    place.write_text(text[: text.index(START)] + f"{START}\n\n{said(run)}\n\n{took}\n\n{text[text.index(END) :]}")
 
 
-def said(found: StoredStudy) -> str:
+def said(study: StoredStudy) -> str:
     """Text of counts by chip, and of the best designs of each chip and of all by each objective."""
-    asked, frame, front = found.study, found.frame(), found.front()
+    wanted_study, frame, front = study.study, study.frame(), study.front()
     good = frame[frame["feasible"]]
-    chips = list(asked.question.space.knobs[0].values)  # type: ignore[union-attr]
-    counts = [[name, *(str(int((of["chip"] == name).sum())) for of in (frame, good, front))] for name in chips]
+    chips = list(wanted_study.question.space.knobs[0].values)  # type: ignore[union-attr]
+    counts = [[name, *(str(int((frame_part["chip"] == name).sum())) for frame_part in (frame, good, front))] for name in chips]
     parts = [table(["chip", "designs", "keep all bounds", "on the front"], counts)]
-    for name, direction in asked.objectives.items():
+    for name, direction in wanted_study.objectives.items():
         rows = []
         for chip in chips:
-            some = good[good["chip"] == chip].sort_values(name, ascending=direction == "min", kind="stable")
-            if len(some):
-                rows.append(_row(asked, some.iloc[0], chip))
-        parts.append(f"The best of each chip by {name}:\n\n" + table(["chip", *asked.objectives, "knobs"], rows))
+            chip_rows = good[good["chip"] == chip].sort_values(name, ascending=direction == "min", kind="stable")
+            if len(chip_rows):
+                rows.append(_row(wanted_study, chip_rows.iloc[0], chip))
+        parts.append(f"The best of each chip by {name}:\n\n" + table(["chip", *wanted_study.objectives, "knobs"], rows))
     return "\n\n".join(parts)
 
 
-def _row(asked: Study, best: pd.Series, chip: str) -> list[str]:
+def _row(study: Study, best: pd.Series, chip: str) -> list[str]:
     knobs = ", ".join(
-        f"{knob.address} {knob_text(asked, knob.address, best[knob.address])}"
-        for knob in asked.question.space.knobs[1:]
+        f"{knob.address} {knob_text(study, knob.address, best[knob.address])}"
+        for knob in study.question.space.knobs[1:]
         if best[knob.address] == best[knob.address] and best[knob.address] is not None
     )
-    return [chip, *(format_quantity(float(best[one]), METRICS[one].unit) for one in asked.objectives), knobs]
+    return [chip, *(format_quantity(float(best[objective]), METRICS[objective].unit) for objective in study.objectives), knobs]
 
 
 if __name__ == "__main__":

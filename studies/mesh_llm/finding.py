@@ -10,15 +10,15 @@ from dse.studies.write import table
 
 def finding() -> str:
     """One row per chip, with the settings of its paper."""
-    asked = find_study("mesh_llm")
-    names = [*asked.objectives, "ttft", "slo_attainment"]
+    study = find_study("mesh_llm")
+    names = [*study.objectives, "ttft", "slo_attainment"]
     rows = []
-    for name, values in asked.points.items():
-        design = asked.question.space.at(values)
-        worst = worst_violation(design, asked.question.workload)
+    for name, values in study.points.items():
+        design = study.question.space.at(values)
+        worst = worst_violation(design, study.question.workload)
         if worst is None:
-            found = evaluate(stack_designs([design]), asked.question.workload).columns
-            cells = [format_quantity(float(found[metric][0]), METRICS[metric].unit) for metric in names]
+            columns = evaluate(stack_designs([design]), study.question.workload).columns
+            cells = [format_quantity(float(columns[metric][0]), METRICS[metric].unit) for metric in names]
         else:
             need, have = (format_quantity(float(value), worst.unit) for value in (worst.need, worst.have))
             cells = [f"needs {need} of {worst.limit}, has {have}", *[""] * (len(names) - 1)]

@@ -29,9 +29,9 @@ def main() -> None:
                 for flits in (1, 5):
                     bound = float(_metrics(asked(routers, pattern, flits, 1.0), "analytical")["accepted_throughput"])
                     for load in LOADS:
-                        found = _metrics(asked(routers, pattern, flits, round(load * bound, 6)), "cycles")
-                        values = (found["packet_latency"], found["packet_latency_p99"], found["accepted_throughput"])
-                        row = (pattern, flits, routers, bound, load * bound, *values, int(found["traffic_status"]))
+                        metrics = _metrics(asked(routers, pattern, flits, round(load * bound, 6)), "cycles")
+                        values = (metrics["packet_latency"], metrics["packet_latency_p99"], metrics["accepted_throughput"])
+                        row = (pattern, flits, routers, bound, load * bound, *values, int(metrics["traffic_status"]))
                         lines.writerow([f"{value:.5g}" if isinstance(value, float) else value for value in row])
                     say(f"{routers}, {pattern}, packets of {flits}")
     (HERE / "curves.svg").write_text(drawn(HERE / "curves.csv"))
@@ -39,8 +39,8 @@ def main() -> None:
 
 
 def _metrics(question: Question, fidelity: str) -> dict[str, float]:
-    (found,) = evaluate_cases(question.base, question.workload, fidelity)
-    return {name: float(value) for name, value in found.metrics.items()}
+    (outcome,) = evaluate_cases(question.base, question.workload, fidelity)
+    return {name: float(value) for name, value in outcome.metrics.items()}
 
 
 if __name__ == "__main__":

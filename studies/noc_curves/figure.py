@@ -32,10 +32,10 @@ def drawn(path: Path) -> str:
             parts.append(f'<text x="{x:.1f}" y="{TOP + HIGH + 16}" text-anchor="middle">{rate:g}</text>')
         for dash, routers in zip(DASHES, frame["routers"].unique(), strict=True):
             for pattern, colour in COLOURS.items():
-                here = frame[(frame["flits"] == flits) & (frame["routers"] == routers) & (frame["pattern"] == pattern)]
+                rows = frame[(frame["flits"] == flits) & (frame["routers"] == routers) & (frame["pattern"] == pattern)]
                 points = " ".join(
                     f"{x0 + WIDE * accepted / far:.1f},{TOP + HIGH * (1 - min(latency, MOST) / MOST):.1f}"
-                    for accepted, latency in zip(here["accepted"], here["latency"], strict=True)
+                    for accepted, latency in zip(rows["accepted"], rows["latency"], strict=True)
                 )
                 parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.6"{dash}/>')
     for place, (name, colour) in enumerate(COLOURS.items()):

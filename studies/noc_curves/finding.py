@@ -14,9 +14,9 @@ def finding() -> str:
     """One row per pattern, packet length and kind of routers."""
     frame = pd.read_csv(Path(__file__).with_name("curves.csv"))
     rows = []
-    for (routers, pattern, flits), here in frame.groupby(["routers", "pattern", "flits"], sort=False):
-        latencies = [f"{here['latency'].iloc[at]:.1f}{_mark(int(here['verdict'].iloc[at]))}" for at in SHOWN]
-        bound, most = float(here["bound"].iloc[0]), float(here["accepted"].max())
+    for (routers, pattern, flits), current_rows in frame.groupby(["routers", "pattern", "flits"], sort=False):
+        latencies = [f"{current_rows['latency'].iloc[at]:.1f}{_mark(int(current_rows['verdict'].iloc[at]))}" for at in SHOWN]
+        bound, most = float(current_rows["bound"].iloc[0]), float(current_rows["accepted"].max())
         rows.append([routers, pattern, str(flits), *latencies, f"{bound:.3f}", f"{most:.3f} ({most / bound:.0%})"])
     shares = (frame["rate"] / frame["bound"]).round(2).unique()
     head = ["routers", "pattern", "flits", *(f"at {shares[at]:.0%}" for at in SHOWN), "bound", "most accepted"]

@@ -42,24 +42,26 @@ def searched(load: tuple[str, ...], budget: int) -> str:
     """Best designs of a search by each objective, with all knobs, and published settings for comparison."""
     with tempfile.TemporaryDirectory() as folder:
         start = time.process_time()
-        found = dse.run("npu_serving", *load, f"search.budget={budget}", "workers=serial", f"run_dir={folder}/run")
+        run = dse.run("npu_serving", *load, f"search.budget={budget}", "workers=serial", f"run_dir={folder}/run")
         seconds = time.process_time() - start
-        asked, front, everything = found.study, found.front(), found.frame()
+        study, front, everything = run.study, run.front(), run.frame()
     rows = []
-    for name, direction in asked.objectives.items() if len(front) else ():
+    for name, direction in study.objectives.items() if len(front) else ():
         best = front.sort_values(name, ascending=direction == "min").iloc[0]
         knobs = ", ".join(
-            f"{knob.address.split('.', 1)[1]} {knob_text(asked, knob.address, best[knob.address])}"
-            for knob in asked.question.space.knobs
+            f"{knob.address.split('.', 1)[1]} {knob_text(study, knob.address, best[knob.address])}"
+            for knob in study.question.space.knobs
             if best[knob.address] == best[knob.address] and best[knob.address] != -1
         )
-        rows.append([name, *(format_quantity(float(best[one]), METRICS[one].unit) for one in asked.objectives), knobs])
+        rows.append(
+            [name, *(format_quantity(float(best[objective]), METRICS[objective].unit) for objective in study.objectives), knobs]
+        )
     counts = (
         f"{len(everything):,} designs in {seconds / 60:.0f} CPU minutes, {len(everything) / seconds:.1f} a second on one core: "
         f"{int(everything['feasible'].sum()):,} keep limits and bounds, {len(front):,} are on the front. "
         "Its best by each objective:"
     )
-    return "\n\n".join([counts, table(["best by", *asked.objectives, "knobs"], rows), ways(*load)])
+    return "\n\n".join([counts, table(["best by", *study.objectives, "knobs"], rows), ways(*load)])
 
 
 if __name__ == "__main__":

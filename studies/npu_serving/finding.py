@@ -22,6 +22,6 @@ def ways(*overrides: str) -> str:
     """One row per serving setting, in groups of four cores and pipelines of four groups."""
     rows = []
     for name, chosen in WAYS.items():
-        (found,) = metrics("npu_serving", [{}], *chosen, "mapping.prefill.tp=4", "mapping.prefill.pp=4", *overrides)
-        rows.append([name, *(f"{found[metric]:.3g}" for metric in METRICS)])
+        (metrics_row,) = metrics("npu_serving", [{}], *chosen, "mapping.prefill.tp=4", "mapping.prefill.pp=4", *overrides)
+        rows.append([name, *(f"{metrics_row[metric]:.3g}" for metric in METRICS)])
     return table(["way", *(f"{name} [{unit}]" for name, unit in METRICS.items())], rows)

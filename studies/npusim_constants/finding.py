@@ -23,9 +23,9 @@ def finding() -> str:
     for constant in changed["constant"].unique():
         part = changed[changed["constant"] == constant]
         cells = []
-        for value, of in part.groupby("value", sort=False):
-            most = of.loc[of["moved"].abs().idxmax()]
-            cells.append((str(value), most["row"], float(most["moved"]), _error(as_is, of)))
+        for value, given_frame in part.groupby("value", sort=False):
+            most = given_frame.loc[given_frame["moved"].abs().idxmax()]
+            cells.append((str(value), most["row"], float(most["moved"]), _error(as_is, given_frame)))
         rows.append((constant, cells))
     rows.sort(key=lambda row: -max(abs(cell[2]) for cell in row[1]))
     shown = [row for row in rows if max(abs(cell[2]) for cell in row[1]) >= SHOWN]
@@ -48,8 +48,8 @@ def _scored(rows: pd.DataFrame) -> pd.Series:
 
 def _error(as_is: pd.DataFrame, changed: pd.DataFrame) -> float:
     """The mean error of scored figures, of which some are changed."""
-    found = as_is["simulated"].astype(float).copy()
-    found.update(changed.set_index("row")["simulated"].astype(float))
-    low, high = found / as_is["low"] - 1, found / as_is["high"] - 1
+    simulated = as_is["simulated"].astype(float).copy()
+    simulated.update(changed.set_index("row")["simulated"].astype(float))
+    low, high = simulated / as_is["low"] - 1, simulated / as_is["high"] - 1
     errors = np.minimum(low, 0.0).abs() + np.maximum(high, 0.0)
     return float(errors[_scored(as_is)].mean())

@@ -65,8 +65,8 @@ def moved() -> Iterator[Moved]:
             if second is not None:
                 values = values / _values(second, changes, row["metric"])
             published = value_range(row["value"])
-            for (constant, value, _), found in zip(changes, np.atleast_2d(values).mean(axis=0), strict=True):
-                yield Moved(constant, value, row["id"], row["role"], published, float(found))
+            for (constant, value, _), simulated in zip(changes, np.atleast_2d(values).mean(axis=0), strict=True):
+                yield Moved(constant, value, row["id"], row["role"], published, float(simulated))
 
 
 def _changes(first: RowQuestion, second: RowQuestion | None) -> Iterator[tuple[str, str, Any]]:
@@ -94,15 +94,18 @@ def _changes(first: RowQuestion, second: RowQuestion | None) -> Iterator[tuple[s
             )
 
 
-def _values(asked: RowQuestion, changes: list[tuple[str, str, Any]], what: str) -> np.ndarray:
+def _values(question: RowQuestion, changes: list[tuple[str, str, Any]], what: str) -> np.ndarray:
     """A metric of a design with each change, shape (changes,), or of each case, shape (cases, changes)."""
     each = what.strip().startswith("each(")
     name = what.strip()[5:-1] if each else what.strip()
     find_metric(name)
     designs: list[Design] = [
-        replace_leaves(asked.question.base, {address: value} if address else {}) for address, _, value in changes
+        replace_leaves(question.question.base, {address: value} if address else {}) for address, _, value in changes
     ]
-    found = [evaluate(stack_designs([of]), asked.question.workload, fidelity=asked.fidelity, cases=each) for of in designs]
+    evaluations = [
+        evaluate(stack_designs([design]), question.question.workload, fidelity=question.fidelity, cases=each)
+        for design in designs
+    ]
     if each:
-        return np.array([np.asarray(of.cases[name])[:, 0] for of in found]).T
-    return np.array([of.columns[name][0] for of in found], float)
+        return np.array([np.asarray(evaluation.cases[name])[:, 0] for evaluation in evaluations]).T
+    return np.array([evaluation.columns[name][0] for evaluation in evaluations], float)

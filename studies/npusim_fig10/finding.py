@@ -16,7 +16,7 @@ def finding() -> str:
         # where routes are not locked, products divided by k are to the cycle what events say (fidelity_gap)
         locked, step, apart = _seconds(chip), _seconds(chip, "analytical"), _seconds(chip, "events", "wormhole")
         for cores in sorted({cores for cores, _ in locked}):
-            seconds, in_step, other = ([found[cores, name] for name in PLACEMENTS] for found in (locked, step, apart))
+            seconds, in_step, other = ([times[cores, name] for name in PLACEMENTS] for times in (locked, step, apart))
             rows.append(
                 [chip, f"{cores:.0f}", *(f"{value:.3g}" for value in seconds)]
                 + [f"{seconds[1] / value:.2f}" for value in seconds if value is not seconds[1]]
@@ -30,10 +30,10 @@ def finding() -> str:
 def _seconds(chip: str, fidelity: str = "", routing: str = "locked") -> dict[tuple[float, str], float]:
     """Latency by size of the group and placement, at the study's own fidelity or another. [s]"""
     study = find_study("npusim_fig10", f"chip={chip}", f"chip.noc.routing={routing}")
-    asked = study.question
-    size: Any = asked.space.combinations
-    columns = asked.space.grid(0, size)
-    found = evaluate(asked.space.stack(columns), asked.workload, fidelity=fidelity or study.fidelity).columns["latency"]
-    names = asked.space.knob("mapping.both.placement").values
+    question = study.question
+    size: Any = question.space.combinations
+    columns = question.space.grid(0, size)
+    latency = evaluate(question.space.stack(columns), question.workload, fidelity=fidelity or study.fidelity).columns["latency"]
+    names = question.space.knob("mapping.both.placement").values
     places = [str(names[int(code)]) for code in columns["mapping.both.placement"]]
-    return dict(zip(zip(columns["mapping.both.tp"], places, strict=True), map(float, found), strict=True))
+    return dict(zip(zip(columns["mapping.both.tp"], places, strict=True), map(float, latency), strict=True))

@@ -15,13 +15,13 @@ LOADS = {f"{requests} at once": (f"workload.requests={requests}",) for requests 
 
 def finding() -> str:
     """One row per ratio of cores; then one row per load."""
-    by_block = [one | {"mapping.serving.arrangement": "dp_first"} for one in APART]
+    by_block = [setting | {"mapping.serving.arrangement": "dp_first"} for setting in APART]
     rows = []
-    for (prefill, decode), found, other in zip(
+    for (prefill, decode), metric, other in zip(
         CORES, *(metrics("npusim_fig11", each) for each in (APART, by_block)), strict=True
     ):
-        values = (found[name] for name in (*COLUMNS, "throughput"))
-        ratio = f"{other['latency'] / found['latency']:.4f}"
+        values = (metric[name] for name in (*COLUMNS, "throughput"))
+        ratio = f"{other['latency'] / metric['latency']:.4f}"
         rows.append([f"P{prefill}/D{decode}", *(f"{value:.3g}" for value in values), ratio])
     head = [*(f"{name} [s]" for name in COLUMNS.values()), "throughput [token/s]", "end to end, DP first over PP first"]
     return table(["cores", *head], rows) + "\n\n" + _loads()
@@ -33,7 +33,7 @@ def _loads() -> str:
         most, best, half, least = metrics("npusim_fig11", APART, *overrides)
         pairs = [(most, least, "ttft"), (least, most, "latency")]
         pairs += [(best, other, name) for other in (most, half) for name in ("ttft", "tbt")]
-        rows.append([load, *(f"{one[name] / other[name]:.2f}" for one, other, name in pairs)])
+        rows.append([load, *(f"{row_pair[name] / other[name]:.2f}" for row_pair, other, name in pairs)])
     extremes = ("TTFT, P49/D14 over P21/D42", "end to end, P21/D42 over P49/D14")
     best_over = (f"{what}, P42/D21 over {other}" for other in ("P49/D14", "P28/D28") for what in ("TTFT", "mean TBT"))
     return table(["requests", *extremes, *best_over], rows)

@@ -18,18 +18,18 @@ READINGS = {
 
 def finding() -> str:
     """One row per kind of decode cores; then one per assumption on the bottleneck."""
-    alike, *found = _over(KINDS)
+    alike, *rest = _over(KINDS)
     shown = ("throughput", "throughput_per_system_mm2", "tbt_p50")
     rows = [
-        [f"A{side}H{bandwidth}", *(f"{one[metric] / alike[metric]:.2f}" for metric in shown)]
-        for (side, bandwidth), one in zip(KINDS, found, strict=True)
+        [f"A{side}H{bandwidth}", *(f"{metrics[metric] / alike[metric]:.2f}" for metric in shown)]
+        for (side, bandwidth), metrics in zip(KINDS, rest, strict=True)
     ]
     first = table(["decode cores", "throughput", "throughput / area", "TBT, median"], rows)
     kinds = [(64, 120), (64, 480), (32, 60)]
     rows = []
     for reading, overrides in READINGS.items():
-        alike, *found = _over(kinds, *overrides)
-        rows.append([reading, *(f"{one['throughput'] / alike['throughput']:.2f}" for one in found)])
+        alike, *rest = _over(kinds, *overrides)
+        rows.append([reading, *(f"{metrics['throughput'] / alike['throughput']:.2f}" for metrics in rest)])
     return first + "\n\n" + table(["throughput", *(f"A{side}H{bandwidth}" for side, bandwidth in kinds)], rows)
 
 

@@ -41,5 +41,5 @@ def _latencies(size: int, stages: str, *overrides: str) -> list[str]:
         | {f"mapping.{p}.stages": stages for p in PHASES}
         for pp in STAGES
     ]
-    values = [one["latency"] for one in metrics("npusim_fig13", designs, *overrides)]
+    values = [metric["latency"] for metric in metrics("npusim_fig13", designs, *overrides)]
     return [*(f"{value:.3g}" for value in values), *(f"{value / values[0]:.2f}" for value in values[1:])]

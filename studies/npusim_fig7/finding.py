@@ -37,16 +37,16 @@ def finding() -> str:
     head = ["", "workload", "closed [s]", "events [s]", "error of closed", "of closed at the peak bandwidth"]
     trend = []
     for output in (128, 256):
-        asked = find_study(
+        question = find_study(
             "npusim_fig7", "chip=ascend910b", "stack=cann_yuzuguler2025", "mapping=tensor_parallel", "mapping.prefill.tp=1",
             "space=empty", "workload.batch=[8,16,32,64]", "workload.prompt=128", f"workload.output={output}", "verify=none",
             "search=none", "report.lines=[]",
         ).question  # fmt: skip
-        found = evaluate(stack_designs([asked.base]), asked.workload, cases=True).cases["latency"][:, 0]
-        trend.append([str(output), *(f"{value:.3g}" for value in found)])
+        latencies = evaluate(stack_designs([question.base]), question.workload, cases=True).cases["latency"][:, 0]
+        trend.append([str(output), *(f"{value:.3g}" for value in latencies)])
     return f"{table(head, rows)}\n\n{table(['output tokens', *(f'batch {batch} [s]' for batch in BATCHES)], trend)}"
 
 
 def _latency(*overrides: str, fidelity: str) -> float:
-    asked = find_study("npusim_fig7", *overrides).question
-    return float(evaluate(stack_designs([asked.base]), asked.workload, fidelity=fidelity).columns["latency"][0])
+    question = find_study("npusim_fig7", *overrides).question
+    return float(evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity).columns["latency"][0])

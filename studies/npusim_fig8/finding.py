@@ -20,30 +20,32 @@ RESOURCES = {"matrix": "array", "vector": "lanes", "hbm": "HBM", "network": "lin
 
 def finding() -> str:
     """One row per model and SRAM size; then one row per array size and bandwidth."""
-    asked = find_study("npusim_fig8").question
-    size = asked.space.combinations
+    question = find_study("npusim_fig8").question
+    size = question.space.combinations
     assert size is not None
-    columns = asked.space.grid(0, size)
-    found = evaluate(asked.space.stack(columns), asked.workload, cases=True).cases["latency"]
+    columns = question.space.grid(0, size)
+    latency = evaluate(question.space.stack(columns), question.workload, cases=True).cases["latency"]
     square = (columns["chip.tile.matrix.rows"] == 128) & (columns["chip.tile.matrix.cols"] == 128)
     sram, hbm = columns["chip.tile.sram"], columns["chip.hbm.channel_bandwidth"]
     rows = []
-    for case, seconds in zip(asked.workload.cases, found, strict=True):
+    for case, seconds in zip(question.workload.cases, latency, strict=True):
         for held in np.unique(sram):
-            here = [seconds[square & (sram == held) & (hbm == rate)][0] for rate in np.unique(hbm)]
-            rows.append([str(case.label).split()[0], f"{held / 1e6:.0f}", *(f"{value:.3g}" for value in here)])
+            row_seconds = [seconds[square & (sram == held) & (hbm == rate)][0] for rate in np.unique(hbm)]
+            rows.append([str(case.label).split()[0], f"{held / 1e6:.0f}", *(f"{value:.3g}" for value in row_seconds)])
     first = table(["model", "SRAM [MB a core]", *(f"HBM {rate / 1e9:.0f} GB/s [s]" for rate in np.unique(hbm))], rows)
     return "\n\n".join([first, _largest(), _floors()])
 
 
 def _largest() -> str:
     """Where the latency of Qwen3-32B goes, with half of array side and bandwidth and with all."""
-    asked = find_study("npusim_fig8", "model=qwen3_32b").question
+    question = find_study("npusim_fig8", "model=qwen3_32b").question
     rows = []
     for side, bandwidth in ((64, 120e9), (128, 240e9)):
         array = {"chip.tile.matrix.rows": side, "chip.tile.matrix.cols": side}
-        found = explain(replace_leaves(asked.base, array | {"chip.hbm.channel_bandwidth": bandwidth}), asked.workload.cases[0])
-        spent = [sum(row.parts.get(name, 0.0) for row in found.rows) for name in RESOURCES]
+        explanation = explain(
+            replace_leaves(question.base, array | {"chip.hbm.channel_bandwidth": bandwidth}), question.workload.cases[0]
+        )
+        spent = [sum(row.parts.get(name, 0.0) for row in explanation.rows) for name in RESOURCES]
         rows.append([f"{side} x {side}, {bandwidth / 1e9:.0f} GB/s", *(f"{seconds:.3g}" for seconds in (*spent, sum(spent)))])
     return table(["Qwen3-32B", *(f"{name} [s]" for name in RESOURCES.values()), "all [s]"], rows)
 

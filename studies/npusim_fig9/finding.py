@@ -7,14 +7,14 @@ from dse.studies.write import table
 
 def finding() -> str:
     """One row per prompt length, in Markdown."""
-    asked = find_study("npusim_fig9").question
-    size = asked.space.combinations
+    question = find_study("npusim_fig9").question
+    size = question.space.combinations
     assert size is not None
-    found = evaluate(asked.space.stack(asked.space.grid(0, size)), asked.workload, cases=True).cases["ttft"]
-    names = list(asked.space.knobs[0].values)
-    divided = asked.space.at({asked.space.knobs[0].address: "k"})
+    ttft = evaluate(question.space.stack(question.space.grid(0, size)), question.workload, cases=True).cases["ttft"]
+    names = list(question.space.knobs[0].values)
+    divided = question.space.at({question.space.knobs[0].address: "k"})
     rows = []
-    for case, times in zip(asked.workload.cases, found, strict=True):
+    for case, times in zip(question.workload.cases, ttft, strict=True):
         ms = dict(zip(names, 1e3 * times, strict=True))
         best = min(ms, key=lambda name: ms[name])
         spent = explain(divided, case).by_bound()

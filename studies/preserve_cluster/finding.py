@@ -25,11 +25,11 @@ def finding() -> str:
 
 
 def _figure7() -> str:
-    asked = find_study("preserve_cluster", *PAPER).question
+    question = find_study("preserve_cluster", *PAPER).question
     rows = []
     for devices, gain in zip(DEVICES, gains(ChoiceKnob("mapping.both.tp", DEVICES), *PAPER)[0], strict=True):
-        base = Space(asked.base, (ChoiceKnob("mapping.both.tp", DEVICES),)).at({"mapping.both.tp": devices})
-        parts = explain(base, asked.workload.cases[0], decode_context=asked.workload.decode_context)
+        base = Space(question.base, (ChoiceKnob("mapping.both.tp", DEVICES),)).at({"mapping.both.tp": devices})
+        parts = explain(base, question.workload.cases[0], decode_context=question.workload.decode_context)
         spans = {segment: _step(parts, segment) for segment in ("attention", "ffn")}
         cells = [format_quantity(seconds, "s", 3) for segment in spans.values() for seconds in segment]
         rows.append([str(devices), f"{gain:.3f}", *cells])
@@ -49,8 +49,8 @@ def _step(parts: Breakdown, segment: str) -> tuple[float, float]:
 def _figure8() -> str:
     knob = ChoiceKnob("chip.network.bandwidth", tuple(g * 1e9 / 8 for g in GBITS))
     grid = gains(knob, *PAPER, SUITE, "mapping.prefill.tp=128")
-    asked = find_study("preserve_cluster", *PAPER, SUITE).question
-    rows = [[case.model.name, *(f"{x:.3f}" for x in row)] for case, row in zip(asked.workload.cases, grid, strict=True)]
+    question = find_study("preserve_cluster", *PAPER, SUITE).question
+    rows = [[case.model.name, *(f"{x:.3f}" for x in row)] for case, row in zip(question.workload.cases, grid, strict=True)]
     rows.append(["mean", *(f"{x:.3f}" for x in np.mean(grid, axis=0))])
     head = ["model", *(f"{g} Gbit/s" for g in GBITS)]
     return "Figure 8, 128 devices, batch 16, 8k tokens, 104 MB, speedup end to end:\n\n" + table(head, rows)
@@ -60,8 +60,8 @@ def gains(knob: ChoiceKnob, *overrides: str) -> Array:
     """Speedup by prefetching, shape (cases, values of the knob)."""
     latencies = []
     for prefetch in ("none", "whole"):
-        asked = find_study("preserve_cluster", *overrides, f"mapping.prefill.prefetch={prefetch}").question
-        space = Space(asked.base, (knob,))
-        outcomes = evaluate(space.stack(space.grid(0, len(knob.values))), asked.workload, cases=True)
+        question = find_study("preserve_cluster", *overrides, f"mapping.prefill.prefetch={prefetch}").question
+        space = Space(question.base, (knob,))
+        outcomes = evaluate(space.stack(space.grid(0, len(knob.values))), question.workload, cases=True)
         latencies.append(outcomes.cases["latency"])
     return latencies[0] / latencies[1]

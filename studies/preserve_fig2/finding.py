@@ -11,13 +11,13 @@ L2 = {"Ascend 910B": 192, "TPU v5p": 128, "TPU v5e": 128, "H100": 50}
 
 def finding() -> str:
     """Table of MB per device by model and devices, then the numbers of devices that fit."""
-    asked = find_study("preserve_fig2").question
-    columns = asked.space.grid(0, asked.space.combinations or 0)
+    question = find_study("preserve_fig2").question
+    columns = question.space.grid(0, question.space.combinations or 0)
     devices = columns["mapping.both.tp"].astype(int)
-    outcomes = evaluate(asked.space.stack(columns), asked.workload, cases=True)
+    outcomes = evaluate(question.space.stack(columns), question.workload, cases=True)
     rows, fits = [], []
     for case, attention, ffn in zip(
-        asked.workload.cases, outcomes.cases["attention_layer_bytes"], outcomes.cases["ffn_layer_bytes"], strict=True
+        question.workload.cases, outcomes.cases["attention_layer_bytes"], outcomes.cases["ffn_layer_bytes"], strict=True
     ):
         rows.append([case.model.name, *(f"{a / 1e6:.0f} / {f / 1e6:.0f}" for a, f in zip(attention, ffn, strict=True))])
         larger = [max(a, f) / 1e6 for a, f in zip(attention, ffn, strict=True)]

@@ -30,8 +30,8 @@ def speedups(model: str, *overrides: str) -> tuple[str, Array]:
     """Name of a model and its speedups, shape (batches, sequences); NaN if the case does not fit."""
     batches, sequences = str(list(BATCHES)).replace(" ", ""), str(list(SEQUENCES)).replace(" ", "")
     workload = (f"workload.batch={batches}", f"workload.sequence={sequences}")
-    asked = find_study("preserve_fig4", f"model={model}", *workload, *overrides).question
-    columns = asked.space.grid(0, asked.space.combinations or 0)
-    cases = evaluate(asked.space.stack(columns), asked.workload, cases=True).cases
+    question = find_study("preserve_fig4", f"model={model}", *workload, *overrides).question
+    columns = question.space.grid(0, question.space.combinations or 0)
+    cases = evaluate(question.space.stack(columns), question.workload, cases=True).cases
     speedup = np.where(cases["fits"][:, 0] > 0, cases["tpot"][:, 0] / cases["tpot"][:, 1], np.nan)
-    return asked.workload.cases[0].model.name, speedup.reshape(len(BATCHES), len(SEQUENCES))
+    return question.workload.cases[0].model.name, speedup.reshape(len(BATCHES), len(SEQUENCES))

@@ -7,16 +7,16 @@ from dse.studies.write import table
 
 def finding() -> str:
     """Table of speedups by matrix throughput (rows) and L2 bandwidth (columns)."""
-    asked = find_study("preserve_fig9").question
-    space = asked.space
+    question = find_study("preserve_fig9").question
+    space = question.space
     matrix, bandwidth = (space.knob(address).values for address in ("chip.core.matrix", "chip.l2.bandwidth"))  # type: ignore[union-attr]
     columns = space.grid(0, space.combinations or 0)
-    latency = evaluate(space.stack(columns), asked.workload, cases=True).cases["latency"]
+    latency = evaluate(space.stack(columns), question.workload, cases=True).cases["latency"]
     seconds = {}
     for row in range(latency.shape[1]):
         values = space.row(columns, row)
         seconds[tuple(values.values())] = latency[:, row]
-    cores = asked.base.chip.cores
+    cores = question.base.chip.cores
     rows = [
         [f"{m * cores / 1e12:.0f}", *(f"{(seconds[m, b, 'none'] / seconds[m, b, 'whole']).mean():.3f}" for b in bandwidth)]
         for m in matrix

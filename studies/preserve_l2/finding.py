@@ -41,32 +41,32 @@ def finding() -> str:
     """Tables of the readings, then of figure 5's latencies by model."""
     rows = []
     for text, overrides, name in READINGS:
-        (off_at, off), (on_at, on) = peaks(overrides, name)
-        rows.append([text, f"{off_at:.0f}", f"{off:.2f}", f"{on_at:.0f}", f"{on:.2f}", f"{on / off:.3f}"])
+        (off_at, off), (on_at, on_time) = peaks(overrides, name)
+        rows.append([text, f"{off_at:.0f}", f"{off:.2f}", f"{on_at:.0f}", f"{on_time:.2f}", f"{on_time / off:.3f}"])
     head = ["reading", "best L2 without [MB]", "token/s/mm2", "best L2 with [MB]", "token/s/mm2", "gain"]
     return table(head, rows) + "\n\nLatency against the smallest L2 (figure 5), with prefetching:\n\n" + _figure5()
 
 
 def peaks(overrides: tuple[str, ...], name: str) -> tuple[tuple[float, float], tuple[float, float]]:
     """Best L2 size and its density without and with prefetching, as (MB, density)."""
-    found = []
+    peaks_found = []
     policy = next((o for o in overrides if "prefetch=" in o), "mapping.prefill.prefetch=whole")
     for prefetch in ("mapping.prefill.prefetch=none", policy):
-        said = overrides if prefetch == policy else [o for o in overrides if "prefetch_share=" not in o]
-        asked = find_study("preserve_l2", "space=l2", *said, prefetch).question
-        columns = asked.space.grid(0, asked.space.combinations or 0)
-        values = evaluate(asked.space.stack(columns), asked.workload).columns[name]
+        given_overrides = overrides if prefetch == policy else [o for o in overrides if "prefetch_share=" not in o]
+        question = find_study("preserve_l2", "space=l2", *given_overrides, prefetch).question
+        columns = question.space.grid(0, question.space.combinations or 0)
+        values = evaluate(question.space.stack(columns), question.workload).columns[name]
         best = int(values.argmax())
-        found.append((float(columns["chip.l2.size"][best]) / 1e6, float(values[best])))
-    return found[0], found[1]
+        peaks_found.append((float(columns["chip.l2.size"][best]) / 1e6, float(values[best])))
+    return peaks_found[0], peaks_found[1]
 
 
 def _figure5() -> str:
-    asked = find_study("preserve_l2", "space=l2", "mapping.prefill.prefetch=whole")
-    columns = asked.question.space.grid(0, asked.question.space.combinations or 0)
+    study = find_study("preserve_l2", "space=l2", "mapping.prefill.prefetch=whole")
+    columns = study.question.space.grid(0, study.question.space.combinations or 0)
     sizes = columns["chip.l2.size"] / 1e6
-    cases = asked.question.workload.cases
-    latency = evaluate(asked.question.space.stack(columns), asked.question.workload, cases=True).cases["latency"]
+    cases = study.question.workload.cases
+    latency = evaluate(study.question.space.stack(columns), study.question.workload, cases=True).cases["latency"]
     rows = []
     means = []
     for model in dict.fromkeys(case.model.name for case in cases):

@@ -23,10 +23,10 @@ def published() -> dict[str, dict[int, tuple[float, float]]]:
             if row["metric"] == "latency":
                 given = dict(override.split("=", 1) for override in row["overrides"].split())
                 seconds.setdefault((given["model"], int(given["mapping.prefill.tp"])), []).append(float(row["value"]))
-    found: dict[str, dict[int, tuple[float, float]]] = {model: {} for model in MODELS}
-    for (model, devices), (off, on) in seconds.items():
-        found[model][devices] = (off, on)
-    return found
+    seconds_of_model: dict[str, dict[int, tuple[float, float]]] = {model: {} for model in MODELS}
+    for (model, devices), (off, on_time) in seconds.items():
+        seconds_of_model[model][devices] = (off, on_time)
+    return seconds_of_model
 
 
 def finding() -> str:
@@ -35,15 +35,15 @@ def finding() -> str:
     unexplained = ""
     for model, known_seconds in published().items():
         for devices in (2, 4, 8):
-            off, on = simulated(model, devices)
+            off, on_time = simulated(model, devices)
             seconds = known_seconds.get(devices)
             if seconds and (model, devices) == UNEXPLAINED:
                 missing = [
-                    1e6 * (measured_ - ours) / (STEPS * LAYERS) for measured_, ours in zip(seconds, (off, on), strict=True)
+                    1e6 * (measured_ - ours) / (STEPS * LAYERS) for measured_, ours in zip(seconds, (off, on_time), strict=True)
                 ]
                 unexplained = f"{model} on {devices} NPUs: {missing[0]:.0f} us (baseline) and {missing[1]:.0f} us (prefetching)"
             known = [f"{seconds[0]}", f"{seconds[1]}", f"{seconds[0] / seconds[1]:.2f}"] if seconds else ["-"] * 3
-            rows.append([model, str(devices), *known, f"{off:.1f}", f"{on:.1f}", f"{off / on:.2f}"])
+            rows.append([model, str(devices), *known, f"{off:.1f}", f"{on_time:.1f}", f"{off / on_time:.2f}"])
     head = [
         "model",
         "NPUs",
@@ -91,7 +91,7 @@ def simulated(model: str, devices: int) -> tuple[float, float]:
     """Simulated seconds without and with prefetching."""
     overrides = ("study=preserve_table1", f"model={model}", f"mapping.prefill.tp={devices}")
     off = simulated_metric((*overrides, "mapping.prefill.prefetch=none"), "latency")
-    on = simulated_metric((*overrides, "mapping.prefill.prefetch=whole"), "latency")
+    metric = simulated_metric((*overrides, "mapping.prefill.prefetch=whole"), "latency")
     assert off is not None
-    assert on is not None
-    return off, on
+    assert metric is not None
+    return off, metric

@@ -28,11 +28,11 @@ def residuals(scaled: list[float]) -> list[float]:
     values = {address: float(start * scale) for address, start, scale in zip(ADDRESSES, START, scaled, strict=True)}
     errors = []
     for devices, seconds in published()["llama3_8b"].items():
-        asked = find_study("preserve_table1", f"mapping.prefill.tp={devices}").question
+        question = find_study("preserve_table1", f"mapping.prefill.tp={devices}").question
         for prefetch, measured in zip(("none", "whole"), seconds, strict=True):
             policy = {"mapping.prefill.prefetch": prefetch, "mapping.decode.prefetch": prefetch}
-            design = replace_leaves(asked.base, values | policy)
-            errors.append(float(evaluate(stack_designs([design]), asked.workload).columns["latency"][0]) / measured - 1)
+            design = replace_leaves(question.base, values | policy)
+            errors.append(float(evaluate(stack_designs([design]), question.workload).columns["latency"][0]) / measured - 1)
     return errors
 
 

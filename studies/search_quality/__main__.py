@@ -54,7 +54,7 @@ def main(folder: Path, only: Sequence[str] = ()) -> None:
         folder: of the tables and of the searches.
         only: grids and samplers, as GRID:SAMPLER, that are measured; none for all.
     """
-    unknown = [one for one in only if one.partition(":")[0] not in SPACES or one.partition(":")[2] not in EVERY]
+    unknown = [pair for pair in only if pair.partition(":")[0] not in SPACES or pair.partition(":")[2] not in EVERY]
     if unknown:
         raise SystemExit(f"{', '.join(unknown)}: GRID:SAMPLER with grids {', '.join(SPACES)} and samplers {'; '.join(EVERY)}")
     held = _written() if only else {}
@@ -66,7 +66,7 @@ def main(folder: Path, only: Sequence[str] = ()) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["space", "sampler", "seed", "designs", "evaluations", "share"])
         for name in SPACES:
-            writer.writerows(line for (of, _), lines in held.items() if of == name for line in lines)
+            writer.writerows(line for (space_name, _), lines in held.items() if space_name == name for line in lines)
     (HERE / "shares.svg").write_text(drawn(HERE / "shares.csv"))
     write(["search_quality"])
 
@@ -94,7 +94,7 @@ def _measured(name: str, wanted: Sequence[str], folder: Path, held: Lines) -> No
         closed = closed_front(whole, folder if two else None)
         seeded = np.array([rows[tuple(values.items())] for values in closed])
         held[name, FRONT] = [line(FRONT, 0, len(closed), whole.share(seeded))]
-    for sampler in (one for one in wanted if one != FRONT and (two or one not in (PROMOTED, HALVING))):
+    for sampler in (sampler for sampler in wanted if sampler != FRONT and (two or sampler not in (PROMOTED, HALVING))):
         if budget > MOST.get(sampler, budget) or (sampler == "optuna gp" and not find_spec("torch")):
             continue
         start, lines, last = time.process_time(), list[list[str]](), list[float]()

@@ -25,8 +25,8 @@ def drawn(path: Path) -> str:
     names = list(frame["space"].unique())
     parts = []
     for place, name in enumerate(names):
-        here = frame[(frame["space"] == name) & (frame["sampler"] != "closed front")]
-        most, x0 = here["evaluations"].max(), LEFT + place * (WIDE + 40)
+        rows = frame[(frame["space"] == name) & (frame["sampler"] != "closed front")]
+        most, x0 = rows["evaluations"].max(), LEFT + place * (WIDE + 40)
 
         def at(count: float, share: float, most: float = most, x0: float = x0) -> str:
             return f"{x0 + WIDE * count / most:.1f},{TOP + HIGH * (1 - share):.1f}"
@@ -42,7 +42,7 @@ def drawn(path: Path) -> str:
             x = x0 + WIDE * count / most
             parts.append(f'<text x="{x}" y="{TOP + HIGH + 16}" text-anchor="middle">{count:,}</text>')
         for sampler, colour in COLOURS.items():
-            mean = here[here["sampler"] == sampler].groupby("evaluations")["share"].mean()
+            mean = rows[rows["sampler"] == sampler].groupby("evaluations")["share"].mean()
             points = " ".join(at(count, share) for count, share in mean.items())
             dash = ' stroke-dasharray="6 4"' if sampler.startswith("optuna") else ""
             parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>')

@@ -17,8 +17,8 @@ def finding() -> str:
     searches, closed = frame[frame["sampler"] != "closed front"], frame[frame["sampler"] == "closed front"].set_index("space")
     head = ["sampler"]
     for name in names:
-        here = searches[searches["space"] == name]
-        head.append(f"{name}: {here['evaluations'].max():,} of {here['designs'].max():,}")
+        search = searches[searches["space"] == name]
+        head.append(f"{name}: {search['evaluations'].max():,} of {search['designs'].max():,}")
     rows = [
         [sampler, *(_cell(searches[searches["space"] == name], sampler) for name in names)]
         for sampler in searches["sampler"].unique()
@@ -30,11 +30,11 @@ def finding() -> str:
 
 def _cell(frame: pd.DataFrame, sampler: str) -> str:
     """How many seeds have the target within the budget, the median evaluations to it, and the mean share at the end."""
-    here = frame[frame["sampler"] == sampler]
-    if not len(here):
+    rows = frame[frame["sampler"] == sampler]
+    if not len(rows):
         return ""
-    there = here[here["share"] >= TARGET].groupby("seed")["evaluations"].min()
-    seeds, end = here["seed"].nunique(), here[here["evaluations"] == here["evaluations"].max()]["share"]
-    counts = np.sort([*there, *[np.inf] * (seeds - len(there))])
+    evaluations = rows[rows["share"] >= TARGET].groupby("seed")["evaluations"].min()
+    seeds, end = rows["seed"].nunique(), rows[rows["evaluations"] == rows["evaluations"].max()]["share"]
+    counts = np.sort([*evaluations, *[np.inf] * (seeds - len(evaluations))])
     middle = float(counts[(seeds - 1) // 2])
-    return f"{len(there)} of {seeds}; {f'{middle:,.0f}' if np.isfinite(middle) else '-'}; {end.mean():.1%}"
+    return f"{len(evaluations)} of {seeds}; {f'{middle:,.0f}' if np.isfinite(middle) else '-'}; {end.mean():.1%}"

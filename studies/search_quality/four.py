@@ -33,14 +33,14 @@ def main(folder: Path) -> None:
     print("| grid | designs | budget | " + " | ".join(SAMPLERS) + " |")
     print("| --- | --- | --- |" + " --- |" * len(SAMPLERS))
     for name, more in MORE.items():
-        of = grid(name, folder, *more)
-        rows = of.rows()
+        given_grid = grid(name, folder, *more)
+        rows = given_grid.rows()
         for budget in BUDGETS[name]:
             shares = []
             for sampler in SAMPLERS:
-                orders = [searched(of, rows, sampler, seed, budget, []) for seed in SEEDS]
-                shares.append(f"{np.mean([of.share(order[:budget]) for order in orders]):.1%}")
-            print(f"| {name} | {of.size:,} | {budget:,} | " + " | ".join(shares) + " |", flush=True)
+                orders = [searched(given_grid, rows, sampler, seed, budget, []) for seed in SEEDS]
+                shares.append(f"{np.mean([given_grid.share(order[:budget]) for order in orders]):.1%}")
+            print(f"| {name} | {given_grid.size:,} | {budget:,} | " + " | ".join(shares) + " |", flush=True)
 
 
 if __name__ == "__main__":

@@ -35,20 +35,22 @@ def halved(grid: Grid, rows: Mapping[tuple[object, ...], int], lower: list[Feedb
     places, out = DesignEncoder(space), grid.ruled_out
     order: list[int] = []
     seen = set(np.flatnonzero(out).tolist())
-    free = np.array([one.objectives is not None and max(one.constraints.values()) <= 0 for one in lower])
-    cheap = np.array([one.objectives if one.objectives is not None else (np.nan,) * len(directions) for one in lower])
+    free = np.array([feedback.objectives is not None and max(feedback.constraints.values()) <= 0 for feedback in lower])
+    cheap = np.array(
+        [feedback.objectives if feedback.objectives is not None else (np.nan,) * len(directions) for feedback in lower]
+    )
     while len(order) < budget and len(seen) < grid.size:
-        some = _drawn(grid, rows, places, order, rng)
-        some = np.array([row for row in dict.fromkeys(some.tolist()) if row not in seen][:BRACKET], dtype=int)
-        if not len(some):
-            some = rng.permutation([row for row in range(grid.size) if row not in seen])[:BRACKET]
-        good = some[free[some]] if free[some].any() else some
+        selected_rows = _drawn(grid, rows, places, order, rng)
+        selected_rows = np.array([row for row in dict.fromkeys(selected_rows.tolist()) if row not in seen][:BRACKET], dtype=int)
+        if not len(selected_rows):
+            selected_rows = rng.permutation([row for row in range(grid.size) if row not in seen])[:BRACKET]
+        good = selected_rows[free[selected_rows]] if free[selected_rows].any() else selected_rows
         kept = (
-            good[nondominated_layers(cheap[good], directions, max(1, len(some) // KEEP**RUNGS))]
+            good[nondominated_layers(cheap[good], directions, max(1, len(selected_rows) // KEEP**RUNGS))]
             if free[good].all()
             else good[:1]
         )
-        seen |= set(some.tolist())
+        seen |= set(selected_rows.tolist())
         order += kept.tolist()
     return np.array(order[:budget])
 

@@ -149,7 +149,7 @@ class Grid:
     def ruled_out(self) -> Array:
         """Designs that violate an early limit, as in `dse.execution.limit_filter`, shape (designs,)."""
         space, workload = self.study.question.space, self.study.question.workload
-        if any(is_simulated(one.base, workload, self.study.fidelity) for _, one in space.each):
+        if any(is_simulated(chip_space.base, workload, self.study.fidelity) for _, chip_space in space.each):
             return self.limit >= 0
         out = np.zeros(self.size, dtype=bool)
         if limits := make_early_limits(space, workload, self.study.fidelity):
@@ -198,10 +198,10 @@ def grid(name: str, folder: Path, *overrides: str) -> Grid:
     columns = space.grid(0, space.combinations)
     path = folder / f"{_name(study, study.fidelity)}.npz"
     if not path.exists():
-        found = evaluate(space.stack(columns), study.question.workload, fidelity=study.fidelity)
-        objectives = np.column_stack([found.columns[metric] for metric in study.objectives])
+        evaluation = evaluate(space.stack(columns), study.question.workload, fidelity=study.fidelity)
+        objectives = np.column_stack([evaluation.columns[metric] for metric in study.objectives])
         folder.mkdir(parents=True, exist_ok=True)
-        np.savez(path, objectives=objectives, limit=found.limit, need=found.need, have=found.have)
+        np.savez(path, objectives=objectives, limit=evaluation.limit, need=evaluation.need, have=evaluation.have)
     with np.load(path) as held:
         return Grid(study, columns, held["objectives"], held["limit"], held["need"], held["have"])
 
@@ -219,15 +219,15 @@ class Table:
         """Look up the designs of a batch at once."""
         for key, values, _ in batch:
             row = self._rows[tuple(values.items())]
-            found = zip(self._grid.study.objectives, self._grid.objectives[row].tolist(), strict=True)
-            metrics = {name: value for name, value in found if value == value}
+            pairs = zip(self._grid.study.objectives, self._grid.objectives[row].tolist(), strict=True)
+            metrics = {name: value for name, value in pairs if value == value}
             self._found.append(DesignResult(key, values, metrics, *self._grid.broken(row)))
             self.order.append(row)
 
     def collect(self) -> list[DesignResult]:
         """Return the results of all submitted designs."""
-        found, self._found = self._found, []
-        return found
+        results, self._found = self._found, []
+        return results
 
     def close(self) -> None:
         """Close the workers; nothing is open."""
@@ -257,14 +257,14 @@ def searched(
     if name.startswith("optuna "):
         order: list[int] = []
 
-        def one(values: Values) -> Feedback:
+        def evaluation(values: Values) -> Feedback:
             row = rows[tuple(values.items())]
             order.append(row)
             excess = grid.need[row] / grid.have[row] - 1 if grid.limit[row] >= 0 else 0.0
             return Feedback(tuple(grid.objectives[row].tolist()), {"limit": float(excess)})
 
         space = study.question.space
-        run_plain_optuna(name.removeprefix("optuna "), space, study.directions, seed=seed, trials=budget, evaluate=one)
+        run_plain_optuna(name.removeprefix("optuna "), space, study.directions, seed=seed, trials=budget, evaluate=evaluation)
         return np.array(order)
     out, directions = grid.ruled_out, study.directions
 
@@ -282,7 +282,7 @@ def searched(
     )
     with TemporaryDirectory() as folder, closing(Store(f"{folder}/results.sqlite")) as store:
         store.begin(study.name, study.identity(), {})
-        run_search(study, store, source, table, budget, seeds, lambda told, results: None, ruled_out=verdict)
+        run_search(study, store, source, table, budget, seeds, lambda done, results: None, ruled_out=verdict)
     return np.array(table.order)
 
 
@@ -301,9 +301,9 @@ class Cheap:
         self.fidelity, self._rows = study.screening, grid.rows()
         path = folder / f"{_name(study, self.fidelity)}.npz"
         if not path.exists():
-            found = evaluate(space.stack(grid.columns), study.question.workload, fidelity=self.fidelity)
-            objectives = np.column_stack([found.columns[metric] for metric in study.objectives])
-            np.savez(path, objectives=objectives, limit=found.limit, need=found.need, have=found.have)
+            evaluation = evaluate(space.stack(grid.columns), study.question.workload, fidelity=self.fidelity)
+            objectives = np.column_stack([evaluation.columns[metric] for metric in study.objectives])
+            np.savez(path, objectives=objectives, limit=evaluation.limit, need=evaluation.need, have=evaluation.have)
         with np.load(path) as held:
             self.objectives, self.limit = held["objectives"], held["limit"]
             excess = np.where(self.limit >= 0, held["need"] / np.maximum(held["have"], 1e-300) - 1, 0.0)
@@ -331,7 +331,7 @@ def closed_front(grid: Grid, folder: Path | None = None) -> list[Values]:
         grid: grid of the designs.
         folder: of the files; None where the screen's fidelity is the grid's.
     """
-    space, of = grid.study.question.space, grid if folder is None else Cheap(grid, folder)
-    good = np.flatnonzero(of.limit < 0)
-    best = good[front_mask(of.objectives[good], grid.study.directions)]
+    space, given_grid = grid.study.question.space, grid if folder is None else Cheap(grid, folder)
+    good = np.flatnonzero(given_grid.limit < 0)
+    best = good[front_mask(given_grid.objectives[good], grid.study.directions)]
     return [space.row(grid.columns, int(row)) for row in best]

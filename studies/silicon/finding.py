@@ -47,7 +47,7 @@ def finding() -> str:
 
 
 def _constants(constants: dict[str, float], mac: float) -> str:
-    rows = [[name, f"{of.value:.3g}", f"{constants[name]:.3g}", of.why] for name, of in AREAS.items()]
+    rows = [[name, f"{prior.value:.3g}", f"{constants[name]:.3g}", prior.why] for name, prior in AREAS.items()]
     rows.append(["mac", "-", f"{mac:.3g}", "drawn to nothing"])
     return "Six constants of N7 are fitted [mm2, mm2/B, J]:\n\n" + table(["constant", "drawn to", "fitted", "why there"], rows)
 
@@ -71,8 +71,8 @@ def slowed(chip: Chip) -> float:
     """Share of its clock at which a shared-cache chip takes its rated power, at most 1, by bisection."""
 
     def takes(share: float) -> float:
-        of = replace_leaves(chip, {"clock": chip.clock * share, "core.matrix": chip.core.matrix * share})
-        return float(energy.peak_design_power(of))
+        leaves = replace_leaves(chip, {"clock": chip.clock * share, "core.matrix": chip.core.matrix * share})
+        return float(energy.peak_design_power(leaves))
 
     low, high = 0.0, 1.0
     if takes(high) <= chip.power:
@@ -85,10 +85,10 @@ def slowed(chip: Chip) -> float:
 
 def _bills() -> str:
     rows = []
-    for name, (called, said) in BILLS.items():
+    for name, (called, bills) in BILLS.items():
         ours = [float(price.price_by_part(chip_of(f"chip={name}"))[part]) for part in ("dies", "memory", "package", "test")]
-        whole = sum(of for of in said if of is not None)
-        cells = [f"{own:.0f}" + ("" if of is None else f" ({of})") for own, of in zip(ours, said, strict=False)]
+        whole = sum(bill for bill in bills if bill is not None)
+        cells = [f"{own:.0f}" + ("" if bill is None else f" ({bill})") for own, bill in zip(ours, bills, strict=False)]
         rows.append([called, *cells, f"{sum(ours):.0f} ({whole})"])
     return table(["chip", "dies", "memory", "package", "test", "all"], rows)
 
@@ -97,8 +97,8 @@ def _missed() -> str:
     lines = []
     for row in compare_file(HERE / "published.csv"):
         if row.error is not None and abs(row.error) > FAR:
-            said = promised.known_miss("silicon", row.id) or row.note
-            lines.append([row.where, row.metric, f"{row.published} {row.unit}", f"{row.error:+.0%}", row.role, said])
+            known_miss = promised.known_miss("silicon", row.id) or row.note
+            lines.append([row.where, row.metric, f"{row.published} {row.unit}", f"{row.error:+.0%}", row.role, known_miss])
     return table(["chip", "figure", "published", "error", "role", "why"], lines)
 
 
@@ -106,5 +106,5 @@ def _base_dies() -> str:
     chip = chip_of("chip=mi300x")
     whole = float(area.total_area(chip))
     above, below = area.die_counts(chip, whole)
-    one = (whole - above * float(area.die_area(chip))) / below
-    return f"A base die of the MI300X, of {BASE_DIE:.0f} mm2 at 6 nm, comes out at {one:.0f} mm2 at 5 nm."
+    base_area = (whole - above * float(area.die_area(chip))) / below
+    return f"A base die of the MI300X, of {BASE_DIE:.0f} mm2 at 6 nm, comes out at {base_area:.0f} mm2 at 5 nm."

@@ -48,7 +48,7 @@ AREAS = {
     "cache": Prior(1.15e-6, "register", "local memory, and as much again for tags, checks and queues"),
 }
 ENERGY = "mac"
-LIKE = {name: of.like for name, of in AREAS.items()} | {ENERGY: "element"}
+LIKE = {name: prior.like for name, prior in AREAS.items()} | {ENERGY: "element"}
 """Fitted constants that give the scaling to other nodes of an unfitted constant."""
 
 PULL = 0.25
@@ -79,11 +79,9 @@ class Left(NamedTuple):
 def rows(metric: str, role: str = "calibration") -> list[Row]:
     """Rows of `published.csv` of one metric and role."""
     with (HERE / "published.csv").open() as file:
-        found = [row for row in csv.DictReader(file) if row["metric"] == metric and row["role"] == role]
+        rows = [row for row in csv.DictReader(file) if row["metric"] == metric and row["role"] == role]
     unit = {"die_mm2": "mm2", "tdp": "W"}[metric]
-    return [
-        Row(row["where"], chip_of(row["overrides"]), parse_quantity(f"{row['value']} {row['unit']}", unit)) for row in found
-    ]
+    return [Row(row["where"], chip_of(row["overrides"]), parse_quantity(f"{row['value']} {row['unit']}", unit)) for row in rows]
 
 
 @cache
@@ -106,7 +104,7 @@ def of_die(chip: Chip) -> tuple[float, Array]:
         return float(area.die_area(replace_leaves(chip, {f"technology.{name}": value for name, value in values.items()})))
 
     bare = at()
-    return bare, np.array([at(**{name: factor(chip.technology, of.like)}) - bare for name, of in AREAS.items()])
+    return bare, np.array([at(**{name: factor(chip.technology, prior.like)}) - bare for name, prior in AREAS.items()])
 
 
 def fit_areas(dies: list[tuple[float, float, Array]]) -> Array:
@@ -117,7 +115,7 @@ def fit_areas(dies: list[tuple[float, float, Array]]) -> Array:
     """
     from scipy.optimize import nnls
 
-    prior = np.array([of.value for of in AREAS.values()])
+    prior = np.array([prior.value for prior in AREAS.values()])
     relative = np.array([per * prior / published for published, _, per in dies])
     short = np.array([1 - bare / published for published, bare, _ in dies])
     pulled = np.vstack([relative, PULL * np.eye(len(prior))])
@@ -126,11 +124,11 @@ def fit_areas(dies: list[tuple[float, float, Array]]) -> Array:
 
 def areas() -> tuple[dict[str, float], list[Left]]:
     """Fitted areas of N7 in SI by name, and the errors of each die."""
-    found = rows("die_mm2")
-    dies = [(row.value, *of_die(row.chip)) for row in found]
+    found_rows = rows("die_mm2")
+    dies = [(row.value, *of_die(row.chip)) for row in found_rows]
     every = fit_areas(dies)
     left = []
-    for at, (row, (published, bare, per)) in enumerate(zip(found, dies, strict=True)):
+    for at, (row, (published, bare, per)) in enumerate(zip(found_rows, dies, strict=True)):
         others = fit_areas(dies[:at] + dies[at + 1 :])
         left.append(Left(row.name, published, (bare + per @ every) / published - 1, (bare + per @ others) / published - 1))
     return dict(zip(AREAS, map(float, every), strict=True)), left
@@ -144,12 +142,12 @@ def fitted(chip: Chip, constants: dict[str, float]) -> Chip:
 
 def energies(constants: dict[str, float]) -> tuple[float, list[Left]]:
     """Fitted energy of a multiply-add at N7 [J/op] for given areas, and errors of rated powers."""
-    found = rows("tdp")
-    bare, per = np.array([of_power(row.chip, constants) / row.value for row in found]).T
+    found_rows = rows("tdp")
+    bare, per = np.array([of_power(row.chip, constants) / row.value for row in found_rows]).T
     every = fit_energy(bare, per)
     left = []
-    for at, row in enumerate(found):
-        kept = np.arange(len(found)) != at
+    for at, row in enumerate(found_rows):
+        kept = np.arange(len(found_rows)) != at
         errors = [float(bare[at] + per[at] * value - 1) for value in (every, fit_energy(bare[kept], per[kept]))]
         left.append(Left(row.name, row.value, *errors))
     return every, left
@@ -157,8 +155,8 @@ def energies(constants: dict[str, float]) -> tuple[float, list[Left]]:
 
 def of_power(chip: Chip, constants: dict[str, float]) -> Array:
     """Full-load power without multiply-adds [W], and per unit of their N7 energy [op/s]; shape (2,)."""
-    bare, one = (float(energy.peak_design_power(fitted(chip, constants | {ENERGY: value}))) for value in (0.0, PICOJOULE))
-    return np.array([bare, (one - bare) / PICOJOULE])
+    bare, raised = (float(energy.peak_design_power(fitted(chip, constants | {ENERGY: value}))) for value in (0.0, PICOJOULE))
+    return np.array([bare, (raised - bare) / PICOJOULE])
 
 
 def fit_energy(bare: Array, per: Array) -> float:
@@ -182,10 +180,14 @@ def write(constants: dict[str, float]) -> None:
         tech = chip_of(f"chip=a100 technology@chip.technology={path.stem}").technology
         lines = path.read_text().splitlines()
         for at, line in enumerate(lines):
-            said = re.match(r'(\w+): \{value: "\S+ (\S+)"', line)
-            if said is not None and said[1] in constants:
-                number = constants[said[1]] * factor(tech, LIKE[said[1]]) / parse_quantity(f"1 {said[2]}", units[said[1]])
-                lines[at] = f'{said[1]}: {{value: "{number:.4g} {said[2]}"' + line[said.end() :]
+            setting_match = re.match(r'(\w+): \{value: "\S+ (\S+)"', line)
+            if setting_match is not None and setting_match[1] in constants:
+                number = (
+                    constants[setting_match[1]]
+                    * factor(tech, LIKE[setting_match[1]])
+                    / parse_quantity(f"1 {setting_match[2]}", units[setting_match[1]])
+                )
+                lines[at] = f'{setting_match[1]}: {{value: "{number:.4g} {setting_match[2]}"' + line[setting_match.end() :]
         path.write_text("\n".join(lines) + "\n")
 
 

@@ -71,11 +71,11 @@ PARTS = (
 
 def left_out(part: Part, constants: dict[str, float]) -> tuple[float, dict[str, float]]:
     """Fitted multiply-add energy at N7 with a part [J], and relative errors of left-out chips."""
-    found = rows("tdp")
-    bare, per = np.array([_over(row.chip, row.value, part, constants) for row in found]).T
+    found_rows = rows("tdp")
+    bare, per = np.array([_over(row.chip, row.value, part, constants) for row in found_rows]).T
     off = {}
-    for at, row in enumerate(found):
-        kept = np.arange(len(found)) != at
+    for at, row in enumerate(found_rows):
+        kept = np.arange(len(found_rows)) != at
         off[row.name] = float(bare[at] + per[at] * fit_energy(bare[kept], per[kept]) - 1)
     return fit_energy(bare, per), off
 

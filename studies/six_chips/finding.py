@@ -16,18 +16,18 @@ AT_ONCE = 8192
 
 def finding() -> str:
     """One table for each objective."""
-    asked = find_study("six_chips")
-    space, workload = asked.question.space, asked.question.workload
+    study = find_study("six_chips")
+    space, workload = study.question.space, study.question.workload
     columns = space.grid(0, space.combinations or 0)
     size = len(columns[CHIP_KNOB])
     metrics, feasible = {name: np.full(size, np.nan) for name in SHOWN}, np.zeros(size, dtype=bool)
     for rows in space.parts(columns, AT_ONCE):
-        found = evaluate(space.stack({address: column[rows] for address, column in columns.items()}), workload)
-        feasible[rows] = found.feasible
+        evaluation = evaluate(space.stack({address: column[rows] for address, column in columns.items()}), workload)
+        feasible[rows] = evaluation.feasible
         for name in SHOWN:
-            metrics[name][rows] = found.columns[name]
+            metrics[name][rows] = evaluation.columns[name]
     tables = []
-    for objective, direction in asked.objectives.items():
+    for objective, direction in study.objectives.items():
         lines = []
         for code, chip in enumerate(space.knobs[0].values):  # type: ignore[union-attr]
             rows = np.flatnonzero(feasible & (columns[CHIP_KNOB] == code))
@@ -35,7 +35,7 @@ def finding() -> str:
             best = int(rows[values.argmax() if direction == "max" else values.argmin()])
             lines.append([str(chip), _mapping(space.row(columns, best)), *(_text(name, metrics[name][best]) for name in SHOWN)])
         head = ["chip", "mapping", *SHOWN]
-        tables.append(f"Best {objective} of each chip, {workload.cases[0].label}, {asked.chips}:\n\n{table(head, lines)}")
+        tables.append(f"Best {objective} of each chip, {workload.cases[0].label}, {study.chips}:\n\n{table(head, lines)}")
     return "\n\n".join(tables)
 
 

@@ -58,8 +58,8 @@ def _stack(chip: str) -> list[list[str]]:
     for spread in SPREAD:
         patterns = ",".join(f"chunk{piece}" for piece in PIECES)
         words = (f"chip={chip}", f"chip.memory.granularity='{spread} B'", f"workload.patterns=[{patterns},sequential]")
-        asked = find_study("sparse_gather", *words).question
-        shares = [_share(asked, place) for place in range(len(PIECES) + 1)]
+        question = find_study("sparse_gather", *words).question
+        shares = [_share(question, place) for place in range(len(PIECES) + 1)]
         parts = [share / shares[-1] for share in shares[:-1]]
         rows.append([chip, f"{spread} B", *(f"{share:.0%}" for share in parts)])
         if spread == LAID:
@@ -79,9 +79,9 @@ def _fitted(shares: list[float]) -> int:
     return min(range(1, 1000), key=missed)
 
 
-def _share(asked: Question, place: int) -> float:
-    row = explain(asked.base, asked.workload.cases[place], fidelity="events").rows[0]
-    return float(row.nbytes / row.seconds / peak_bandwidth(asked.base.chip.memory))
+def _share(question: Question, place: int) -> float:
+    row = explain(question.base, question.workload.cases[place], fidelity="events").rows[0]
+    return float(row.nbytes / row.seconds / peak_bandwidth(question.base.chip.memory))
 
 
 @cache
@@ -94,18 +94,24 @@ def _asked(chip: str, context: int, *more: str) -> Question:
 @cache
 def _spent(chip: str, context: int, *more: str) -> dict[str, float]:
     """Seconds of operators of one layer's mixing, of a token."""
-    of = _asked(chip, context, *more)
-    rows = [row for row in explain(of.base, of.workload.cases[0]).rows if row.phase == "decode" and "attention" in row.segment]
-    found: dict[str, float] = {}
+    question = _asked(chip, context, *more)
+    rows = [
+        row
+        for row in explain(question.base, question.workload.cases[0]).rows
+        if row.phase == "decode" and "attention" in row.segment
+    ]
+    seconds_by_operator: dict[str, float] = {}
     for row in rows:
-        found[row.operator] = found.get(row.operator, 0.0) + row.seconds / of.workload.cases[0].model.layers  # type: ignore[union-attr]
-    return found
+        seconds_by_operator[row.operator] = (
+            seconds_by_operator.get(row.operator, 0.0) + row.seconds / question.workload.cases[0].model.layers
+        )  # type: ignore[union-attr]
+    return seconds_by_operator
 
 
 def _attention(chip: str, context: int) -> list[str]:
     dense = sum(_spent(chip, context).values())
-    some = [_spent(chip, context, INDEX.format(block=block)) for block in BLOCKS]
-    each = [sum(one.values()) for one in some]
-    scored = sum(seconds for name, seconds in some[0].items() if "index" in name or "choice" in name)
+    seconds_by_block = [_spent(chip, context, INDEX.format(block=block)) for block in BLOCKS]
+    each = [sum(seconds.values()) for seconds in seconds_by_block]
+    scored = sum(seconds for name, seconds in seconds_by_block[0].items() if "index" in name or "choice" in name)
     cells = [format_quantity(dense, "s"), format_quantity(each[0], "s"), f"{scored / each[0]:.0%}"]
-    return [chip, f"{context // 1024}k", *cells, *(format_quantity(one, "s") for one in each[1:])]
+    return [chip, f"{context // 1024}k", *cells, *(format_quantity(seconds, "s") for seconds in each[1:])]

@@ -11,21 +11,21 @@ PAPER = {"mapping.prefill.rows": 660.0, "mapping.decode.rows": 360.0}
 
 def finding() -> str:
     """Rows of the front, and the paper's choice."""
-    asked = find_study("waferllm_autotune").question
-    size = asked.space.combinations
+    question = find_study("waferllm_autotune").question
+    size = question.space.combinations
     assert size is not None
-    columns = asked.space.grid(0, size)
-    outcomes = evaluate(asked.space.stack(columns), asked.workload)
+    columns = question.space.grid(0, size)
+    outcomes = evaluate(question.space.stack(columns), question.workload)
     rows = []
     for phase, metric in (("prefill", "prefill_throughput"), ("decode", "tokens_per_s_per_user")):
         algorithm = f"mapping.{phase}.{'gemm' if phase == 'prefill' else 'gemv'}"
-        for code, name in enumerate(asked.space.knob(algorithm).values):  # type: ignore[union-attr]
-            here = outcomes.feasible & (np.asarray(columns[algorithm]) == code)
-            if not here.any():
+        for code, name in enumerate(question.space.knob(algorithm).values):  # type: ignore[union-attr]
+            feasible = outcomes.feasible & (np.asarray(columns[algorithm]) == code)
+            if not feasible.any():
                 rows.append([phase, str(name), "-", "-", "-", "-"])
                 continue
-            best = np.flatnonzero(here)[np.argmax(outcomes.columns[metric][here])]
-            at = here & (np.asarray(columns[f"mapping.{phase}.rows"], dtype=float) == PAPER[f"mapping.{phase}.rows"])
+            best = np.flatnonzero(feasible)[np.argmax(outcomes.columns[metric][feasible])]
+            at = feasible & (np.asarray(columns[f"mapping.{phase}.rows"], dtype=float) == PAPER[f"mapping.{phase}.rows"])
             paper = f"{outcomes.columns[metric][at].max():.0f}" if at.any() else "does not fit"
             k = str(columns["mapping.decode.ktree_k"][best]) if name == "ktree" else ""
             side = int(columns[f"mapping.{phase}.rows"][best])

@@ -19,21 +19,21 @@ def finding() -> str:
 
 def scaled(study: str, algorithm: str, sides: tuple[int, ...]) -> str:
     """Cycles of a product on square meshes, by size and algorithm (and K), from a study's grid."""
-    asked = find_study(study).question
-    size = asked.space.combinations
+    question = find_study(study).question
+    size = question.space.combinations
     assert size is not None
-    columns = asked.space.grid(0, size)
-    found = evaluate(asked.space.stack(columns), asked.workload, cases=True).cases
+    columns = question.space.grid(0, size)
+    cases = evaluate(question.space.stack(columns), question.workload, cases=True).cases
     rows = []
-    for number, case in enumerate(asked.workload.cases):
-        for name, here in variants(asked.space, algorithm, columns):
+    for number, case in enumerate(question.workload.cases):
+        for name, mask in variants(question.space, algorithm, columns):
             side, cycles, share = (
-                columns["mapping.rows"][here],
-                found["cycles"][number][here],
-                found["compute_share"][number][here],
+                columns["mapping.rows"][mask],
+                cases["cycles"][number][mask],
+                cases["compute_share"][number][mask],
             )
-            best = f"{side[cycles.argmin()]:.0f}" if found["fits"][number][here].any() else "none fits"
-            at = [f"{cycles[side == one][0]:,.0f}" for one in sides]
+            best = f"{side[cycles.argmin()]:.0f}" if cases["fits"][number][mask].any() else "none fits"
+            at = [f"{cycles[side == single_side][0]:,.0f}" for single_side in sides]
             rows.append([case.label, name, best, *at, f"{share[side == sides[-1]][0]:.0%}"])
     head = [
         "product",
@@ -47,9 +47,9 @@ def scaled(study: str, algorithm: str, sides: tuple[int, ...]) -> str:
 
 def variants(space: Any, algorithm: str, columns: dict[str, Array]) -> list[tuple[str, Array]]:
     """Each algorithm with the rows of a grid that use it; the K-tree once for each K."""
-    found = []
+    variants = []
     for code, name in enumerate(space.knob(algorithm).values):
-        here = np.asarray(columns[algorithm]) == code
-        depths = sorted(set(columns["mapping.ktree_k"][here])) if name == "ktree" else []
-        found += [(f"{name}, K = {k:.0f}", here & (columns["mapping.ktree_k"] == k)) for k in depths] or [(name, here)]
-    return found
+        mask = np.asarray(columns[algorithm]) == code
+        depths = sorted(set(columns["mapping.ktree_k"][mask])) if name == "ktree" else []
+        variants += [(f"{name}, K = {k:.0f}", mask & (columns["mapping.ktree_k"] == k)) for k in depths] or [(name, mask)]
+    return variants

@@ -16,29 +16,29 @@ def finding() -> str:
     """Best decode region for each memory size and model."""
     rows = []
     for model in MODELS:
-        asked = find_study("waferllm_sram", f"model={model}").question
-        knobs = tuple(knob for knob in asked.space.knobs if knob.address != "chip.core.sram")
+        question = find_study("waferllm_sram", f"model={model}").question
+        knobs = tuple(knob for knob in question.space.knobs if knob.address != "chip.core.sram")
         for size in SIZES:
-            base = replace_leaves(asked.base, {"chip.core.sram": size * 1024.0})
+            base = replace_leaves(question.base, {"chip.core.sram": size * 1024.0})
             space = Space(base, knobs)
             total = space.combinations
             assert total is not None
             columns = space.grid(0, total)
-            found = evaluate(space.stack(columns), asked.workload, cases=True)
-            if not found.feasible.any():
+            evaluation = evaluate(space.stack(columns), question.workload, cases=True)
+            if not evaluation.feasible.any():
                 rows.append([model, f"{size} KiB", "-", "does not fit", "-", "-"])
                 continue
-            one = np.where(found.feasible, found.cases["tokens_per_s_per_user"][0], 0.0)
-            best = int(one.argmax())
-            area = np.where(found.feasible, found.cases["decode_throughput_per_die_mm2"][-1], 0.0)
+            rates = np.where(evaluation.feasible, evaluation.cases["tokens_per_s_per_user"][0], 0.0)
+            best = int(rates.argmax())
+            area = np.where(evaluation.feasible, evaluation.cases["decode_throughput_per_die_mm2"][-1], 0.0)
             side = int(columns["mapping.decode.rows"][best])
             rows.append(
                 [
                     model,
                     f"{size} KiB",
                     f"{side} x {side}",
-                    f"{one[best]:.0f}",
-                    f"{1e6 * found.cases['tpot'][0][best]:.0f}",
+                    f"{rates[best]:.0f}",
+                    f"{1e6 * evaluation.cases['tpot'][0][best]:.0f}",
                     f"{area.max():.3f}",
                 ]
             )

@@ -31,31 +31,31 @@ HOLDS = (("meshgemm", 0.70, 1.0), ("cannon", 0.0, 0.50), ("summa", 0.0, 0.50))
 
 def rows(chip: str) -> list[tuple[str, float, Callable[[dict[str, float]], float]]]:
     """Id, weight and log error function of each calibration row of a chip."""
-    found = []
+    rows = []
     with Path(__file__).with_name("published.csv").open(newline="") as file:
         for row in csv.DictReader(file):
             if row["role"] == "calibration" and f"chip={chip}" in row["overrides"].split():
                 config = compose(shlex.split(row["overrides"]))
-                asked = build_question(config, study_folder(config))
+                question = build_question(config, study_folder(config))
                 system = next((name for name in ("t10", "ladder") if row["id"].endswith(name)), "waferllm")
                 weight = WEIGHTS[system] * (0.5 if row["where"] == "table 2" else 1.0)
 
-                def error(values: dict[str, float], asked=asked, row=row) -> float:  # type: ignore
-                    return float(np.log(measured(asked, values, row["metric"]) / float(row["value"])))
+                def error(values: dict[str, float], row_question=question, row=row) -> float:  # type: ignore
+                    return float(np.log(measured(row_question, values, row["metric"]) / float(row["value"])))
 
-                found.append((row["id"], weight, error))
-    return found
+                rows.append((row["id"], weight, error))
+    return rows
 
 
-def measured(asked: Question, values: dict[str, float], metric: str) -> float:
+def measured(question: Question, values: dict[str, float], metric: str) -> float:
     """Metric of a question's design with some constants changed."""
-    design = replace_leaves(asked.base, values)
-    return float(evaluate(stack_designs([design]), asked.workload).columns[metric][0])
+    design = replace_leaves(question.base, values)
+    return float(evaluate(stack_designs([design]), question.workload).columns[metric][0])
 
 
 def statements() -> list[tuple[Question, float, float]]:
     """Questions with the efficiency ranges that section 7.2 of the paper states."""
-    found = []
+    statements = []
     for name, low, high in HOLDS:
         overrides = [
             "chip=wse2",
@@ -64,19 +64,19 @@ def statements() -> list[tuple[Question, float, float]]:
             "mapping.rows=720",
             f"mapping.gemm={name}",
         ]
-        found.append((build_question(compose(overrides), Path()), low, high))
-    return found
+        statements.append((build_question(compose(overrides), Path()), low, high))
+    return statements
 
 
 def main() -> None:
     """Print the constants and the residuals, system by system."""
     from scipy.optimize import least_squares
 
-    known, said = rows("wse2"), statements()
+    known, given_statements = rows("wse2"), statements()
 
     def residuals(scaled: np.ndarray) -> list[float]:
         values = {a: float(start * scale) for a, start, scale in zip(ADDRESSES, START, scaled, strict=True)}
-        shares = [(measured(asked, values, "compute_share"), low, high) for asked, low, high in said]
+        shares = [(measured(row_question, values, "compute_share"), low, high) for row_question, low, high in given_statements]
         missed = [min(0.0, share - low) + max(0.0, share - high) for share, low, high in shares]
         return [weight * error(values) for _, weight, error in known] + missed
 

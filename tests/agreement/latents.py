@@ -54,45 +54,47 @@ def latents(
     return Drawn(layer, case, at, latent_layer(layer, model, latent))
 
 
-def latent_layer(layer: LayerTensors, model: Model, of: LatentAttention) -> Array:
+def latent_layer(layer: LayerTensors, model: Model, attention: LatentAttention) -> Array:
     """Keys and values of each head are made of a latent of all tokens, whatever a cache keeps of them."""
     w, new, out = layer.weights, len(layer.x) // layer.sequences, layer.x.copy()
-    up = w["kv_up"].reshape(of.kv_rank, model.heads, -1)
+    up = w["kv_up"].reshape(attention.kv_rank, model.heads, -1)
     for sequence in range(layer.sequences):
         rows = slice(sequence * new, (sequence + 1) * new)
         scored = [] if layer.indexed is None else list(layer.indexed[sequence])
-        cached = [(row[0, of.rope_dim :], row[0, : of.rope_dim]) for row in layer.keys[sequence]]
+        cached = [(row[0, attention.rope_dim :], row[0, : attention.rope_dim]) for row in layer.keys[sequence]]
         for token, x in enumerate(layer.x[rows]):
             place, normed = len(cached), unit(x) * w["attention_norm"]
-            low = unit(normed @ w["q_down"]) * w["q_down_norm"] if of.q_rank else normed
+            low = unit(normed @ w["q_down"]) * w["q_down_norm"] if attention.q_rank else normed
             q = (low @ w["q_up"]).reshape(model.heads, -1)
             down = normed @ w["kv_down"]
-            latent = unit(down[: of.kv_rank]) * w["kv_down_norm"]
-            cached.append((latent, turned(down[of.kv_rank :], place)))
+            latent = unit(down[: attention.kv_rank]) * w["kv_down_norm"]
+            cached.append((latent, turned(down[attention.kv_rank :], place)))
             seen = sorted(chosen(normed, low, place, scored, layer, model.indexer)) if model.indexer else range(place + 1)
-            found = []
+            outputs = []
             for head in range(model.heads):
-                query = np.concatenate([q[head, : of.nope_dim], turned(q[head, of.nope_dim :], place)])
-                some = [cached[position] for position in seen]
-                keys = [np.concatenate([one @ up[:, head, : of.nope_dim], shared]) for one, shared in some]
+                query = np.concatenate([q[head, : attention.nope_dim], turned(q[head, attention.nope_dim :], place)])
+                entries = [cached[position] for position in seen]
+                keys = [np.concatenate([entry @ up[:, head, : attention.nope_dim], shared]) for entry, shared in entries]
                 scores = np.array([query @ key for key in keys]) / len(query) ** 0.5
                 share = np.exp(scores - scores.max())
-                values = [one @ up[:, head, of.nope_dim :] for one, _ in some]
-                found.append(sum(s * value for s, value in zip(share / share.sum(), values, strict=True)))
-            out[rows.start + token] += np.concatenate(found) @ w["o_proj"]
+                values = [entry @ up[:, head, attention.nope_dim :] for entry, _ in entries]
+                outputs.append(sum(s * value for s, value in zip(share / share.sum(), values, strict=True)))
+            out[rows.start + token] += np.concatenate(outputs) @ w["o_proj"]
     return out + np.array([fed(x, w, model) for x in out])
 
 
-def chosen(x: Array, low: Array, place: int, scored: list[Array], layer: LayerTensors, of: SparseIndexer) -> list[int]:
+def chosen(x: Array, low: Array, place: int, scored: list[Array], layer: LayerTensors, indexer: SparseIndexer) -> list[int]:
     """Positions of the largest scores of a token, sums over heads of what is above zero, as DeepSeek-V3.2 defines them."""
     w, rope = layer.weights, layer.rope
     key = x @ w["index_k"]
     key = (key - key.mean()) / key.std() * w["index_layernorm"][0] + w["index_layernorm"][1]
     scored.append(np.concatenate([turned(key[:rope], place), key[rope:]]))
-    queries = [np.concatenate([turned(q[:rope], place), q[rope:]]) for q in (low @ w["index_q"]).reshape(of.heads, of.dim)]
+    queries = [
+        np.concatenate([turned(q[:rope], place), q[rope:]]) for q in (low @ w["index_q"]).reshape(indexer.heads, indexer.dim)
+    ]
     weights = x @ w["index_weights"]
-    scores = [sum(weight * max(q @ one, 0.0) for weight, q in zip(weights, queries, strict=True)) for one in scored]
-    return sorted(range(len(scored)), key=lambda position: -scores[position])[: of.top]
+    scores = [sum(weight * max(q @ key, 0.0) for weight, q in zip(weights, queries, strict=True)) for key in scored]
+    return sorted(range(len(scored)), key=lambda position: -scores[position])[: indexer.top]
 
 
 SIZES = {

@@ -103,13 +103,13 @@ def decoder_layer(layer: LayerTensors, model: Model) -> Array:
             q, k = ([np.append(turned(head[:part], place), head[part:]) for head in heads] for heads in (q, k))
             keys.append(np.array(k))
             values.append(np.array(v))
-            found = []
+            outputs = []
             for number, head in enumerate(q):
-                of = number * model.kv_heads // model.heads
+                kv_head = number * model.kv_heads // model.heads
                 seen = slice(-model.window if model.window else None, None)
-                scores = np.array([head @ key[of] for key in keys[seen]]) / model.head_dim**0.5
-                found.append(weighed(scores, [value[of] for value in values[seen]], layer.scored, number))
-            out[rows.start + token] += np.concatenate(found) @ w["o_proj"]
+                scores = np.array([head @ key[kv_head] for key in keys[seen]]) / model.head_dim**0.5
+                outputs.append(weighed(scores, [value[kv_head] for value in values[seen]], layer.scored, number))
+            out[rows.start + token] += np.concatenate(outputs) @ w["o_proj"]
     return out + np.array([fed(x, w, model) for x in out])
 
 
@@ -129,10 +129,10 @@ def fed(x: Array, w: dict[str, Array], model: Model) -> Array:
     if model.experts is None:
         return swiglu(x, w, "")
     scores = x @ w["router"]
-    chosen = sorted(range(len(scores)), key=lambda one: -scores[one])[: model.experts.top_k]
-    total = sum(np.exp(scores[one]) for one in chosen)
-    found = sum(np.exp(scores[one]) / total * swiglu(x, w, "experts_", one) for one in chosen)
-    return np.asarray(found + (swiglu(x, w, "shared_") if model.experts.shared else 0.0))
+    chosen = sorted(range(len(scores)), key=lambda expert: -scores[expert])[: model.experts.top_k]
+    total = sum(np.exp(scores[expert]) for expert in chosen)
+    found_total = sum(np.exp(scores[expert]) / total * swiglu(x, w, "experts_", expert) for expert in chosen)
+    return np.asarray(found_total + (swiglu(x, w, "shared_") if model.experts.shared else 0.0))
 
 
 def swiglu(x: Array, w: dict[str, Array], prefix: str, expert: Any = ...) -> Array:
@@ -156,19 +156,19 @@ def turned(head: Array, place: int) -> Array:
     return np.concatenate([pairs.real, pairs.imag])
 
 
-def balanced(of: Drawn) -> Drawn:
+def balanced(draw: Drawn) -> Drawn:
     """The same, with a router that sends as many tokens to each expert: what layouts say of experts with even loads."""
-    experts = of.model.experts
+    experts = draw.model.experts
     assert experts is not None
-    w, model = of.layer.weights, of.model
+    w, model = draw.layer.weights, draw.model
     none = {name: 0 * value if name.endswith("down") else value for name, value in w.items()}
-    x = decoder_layer(of.layer._replace(weights=none), model)
+    x = decoder_layer(draw.layer._replace(weights=none), model)
     normed = np.array([unit(row) * w["ffn_norm"] for row in x])
     wanted = np.random.default_rng(len(x)).normal(size=(len(x), experts.count))
     for token in range(len(x)):
         wanted[token, (token * experts.top_k + 3 + np.arange(experts.top_k)) % experts.count] += 9
-    layer = of.layer._replace(weights={**w, "router": np.linalg.pinv(normed) @ wanted})
-    return of._replace(layer=layer, expected=decoder_layer(layer, model))
+    layer = draw.layer._replace(weights={**w, "router": np.linalg.pinv(normed) @ wanted})
+    return draw._replace(layer=layer, expected=decoder_layer(layer, model))
 
 
 SIZES = {

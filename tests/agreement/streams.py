@@ -31,36 +31,36 @@ def compared(count: int, seed: int, requests: int = 500) -> Iterator[Compared]:
     """Random streams on random memories; every fourth one writes too."""
     rng = np.random.default_rng(seed)
     for number in range(count):
-        of, case = _memory(rng), _stream(rng, number % 4 == 3, requests)
-        while case.step > min(case.span, capacity_bytes(of)):
+        memory, case = _memory(rng), _stream(rng, number % 4 == 3, requests)
+        while case.step > min(case.span, capacity_bytes(memory)):
             case = _stream(rng, number % 4 == 3, requests)
         mapping = MemoryStreamPlan(
             requesters=int(rng.choice([1, 1, 1, 4, 16])), window=int(rng.choice([0, 0, 1, 4, 16, 64, 256]))
         )
-        design = Design(chip=Chip(memory=of), mapping=Mapping(kernel=mapping))
+        design = Design(chip=Chip(memory=memory), mapping=Mapping(kernel=mapping))
         yield Compared(design, case, streams._priced(design, case).seconds / streams._report(design, case).seconds)
 
 
 def _memory(rng: np.random.Generator) -> MemorySystem:
     """Any generation, order of bits, hashing, granularity; half of the time other banks, and other times between commands."""
     while True:
-        of = memory(
+        given_memory = memory(
             str(rng.choice(GENERATIONS)), channels=int(rng.integers(1, 4)), pseudo=int(rng.integers(1, 3)),
             order=str(rng.choice(sorted(ORDERS))), hashed=str(rng.choice(HASHES)),
         )  # fmt: skip
-        changes = {"granularity": float(of.access * 2 ** rng.integers(0, 4))}
+        changes = {"granularity": float(given_memory.access * 2 ** rng.integers(0, 4))}
         if rng.random() < 0.5:
             changes |= {"groups": int(2 ** rng.integers(0, 4)), "banks": int(2 ** rng.integers(0, 3))}
         if rng.random() < 0.5:
-            t = of.timing
+            t = given_memory.timing
             changes |= {"timing.faw": int(rng.integers(t.rrd_s, 4 * t.rrd_l + 20)), "timing.rp": int(rng.integers(5, 40))}
             changes |= {"timing.ccd_l": int(rng.integers(t.ccd_s, 9)), "timing.rcd_read": int(rng.integers(5, min(40, t.ras)))}
-        of = replace_leaves(of, changes)
+        given_memory = replace_leaves(given_memory, changes)
         try:
-            check_memory(of)
+            check_memory(given_memory)
         except DesignError:
             continue
-        return of
+        return given_memory
 
 
 def _stream(rng: np.random.Generator, writes: bool, requests: int) -> MemoryStreamCase:
@@ -79,21 +79,24 @@ def _stream(rng: np.random.Generator, writes: bool, requests: int) -> MemoryStre
 
 def main(count: int) -> None:
     """How many are near, reads and with writes, and the worst."""
-    found = list(compared(count, 0, 1000))
-    for name, some in (
-        ("reads", [one for one in found if not one.stream.writes]),
-        ("with writes", [one for one in found if one.stream.writes]),
+    streams_compared = list(compared(count, 0, 1000))
+    for name, group in (
+        ("reads", [comparison for comparison in streams_compared if not comparison.stream.writes]),
+        ("with writes", [comparison for comparison in streams_compared if comparison.stream.writes]),
     ):
-        ratios = np.array([one.ratio for one in some])
+        ratios = np.array([comparison.ratio for comparison in group])
         low, middle, high = np.quantile(ratios, (0.1, 0.5, 0.9))
         near = (np.abs(ratios - 1) < 0.15).mean()
         print(
-            f"{name}: {len(some)}, within 15 % {near:.0%}; time over played: {low:.2f} {middle:.2f} {high:.2f} (10, 50, 90 %)"
+            f"{name}: {len(group)}, within 15 % {near:.0%}; time over played: {low:.2f} {middle:.2f} {high:.2f} (10, 50, 90 %)"
         )
-        for one in sorted(some, key=lambda one: -abs(np.log(one.ratio)))[:5]:
-            of, case, on = one.design.chip.memory, one.stream, one.design.mapping  # type: ignore[union-attr]
-            what = f"{case.pattern}{case.step or ''}, {case.request} B, writes {case.writes:g}, {on}"
-            print(f"  {one.ratio:.2f} {what}, {of.groups} x {of.banks}, {of.order}, hashed {of.hashed}, refresh {of.refresh}")
+        for comparison in sorted(group, key=lambda comparison: -abs(np.log(comparison.ratio)))[:5]:
+            memory, case, mapping = comparison.design.chip.memory, comparison.stream, comparison.design.mapping  # type: ignore[union-attr]
+            what = f"{case.pattern}{case.step or ''}, {case.request} B, writes {case.writes:g}, {mapping}"
+            print(
+                f"  {comparison.ratio:.2f} {what}, {memory.groups} x {memory.banks}, "
+                f"{memory.order}, hashed {memory.hashed}, refresh {memory.refresh}"
+            )
 
 
 if __name__ == "__main__":

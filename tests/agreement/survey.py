@@ -117,7 +117,7 @@ def _tiles(rng: Random, large: bool) -> Words:
     """Tiles with channels, as many as columns or fewer, and memory that is fast or slow."""
     chip = str(rng.choice(["tile32", "tile32", "tile_gh200"]))
     rows, cols = (int(side) for side in rng.choice([4, 8, 16] if large else [4, 8], 2))
-    channels = int(rng.choice([some for some in (2, 4, 8, 16) if some <= cols]))
+    channels = int(rng.choice([count for count in (2, 4, 8, 16) if count <= cols]))
     words = [f"chip={chip}", f"chip.mesh.rows={rows}", f"chip.mesh.cols={cols}", f"chip.hbm.channels={channels}"]
     words += ["chip.hbm.banks=null"]  # bursts that meet in banks are another question (studies/hbm_in_models)
     return [*words, f"chip.hbm.channel_bandwidth={int(rng.uniform(20, 200))} GB/s"]
@@ -126,7 +126,7 @@ def _tiles(rng: Random, large: bool) -> Words:
 def attention(rng: Random, large: bool) -> Words:
     """Attention by any dataflow, in prefill and in decode, in groups that are chosen or drawn."""
     heads, keys = int(rng.choice([4, 8, 16, 32] if large else [2, 4, 8])), int(2 ** rng.uniform(6, 11 if large else 9.5))
-    shared = int(rng.choice([one for one in (1, 2, 4, 8) if one <= heads]))
+    shared = int(rng.choice([count for count in (1, 2, 4, 8) if count <= heads]))
     queries = int(rng.choice([1, keys, min(64, keys)]))
     sizes = {
         "batch": rng.choice([1, 2, 4, 16] if large else [1, 2, 4]),
@@ -144,7 +144,7 @@ def attention(rng: Random, large: bool) -> Words:
     words += [f"mapping.dataflow={name}"]
     if ATTENTION[name].grouped and rng.random() < 0.6:
         sides = [[side for side in (1, 2, 4, 8, 16) if whole % side == 0] for whole in (rows, cols)]
-        words += [f"mapping.{axis}={rng.choice(some)}" for axis, some in zip(("rows", "cols"), sides, strict=True)]
+        words += [f"mapping.{axis}={rng.choice(side)}" for axis, side in zip(("rows", "cols"), sides, strict=True)]
     if rng.random() < 0.3:
         words += [
             f"mapping.queries={min(queries, int(rng.choice([16, 64, 128])))}",
@@ -156,7 +156,7 @@ def attention(rng: Random, large: bool) -> Words:
 def team(rng: Random, large: bool) -> Words:
     """Multicasts and sums along rows, columns and rectangles of tiles."""
     rows, cols = (int(side) for side in rng.choice([4, 6, 8, 12, 16] if large else [4, 6, 8], 2))
-    sides = [int(rng.choice([some for some in range(2, whole + 1) if whole % some == 0])) for whole in (rows, cols)]
+    sides = [int(rng.choice([index for index in range(2, whole + 1) if whole % index == 0])) for whole in (rows, cols)]
     words = _collective(rng, rows, cols)
     words += [
         f"workload.pattern={rng.choice(list(TILE_PATTERNS))}",
@@ -192,7 +192,7 @@ def between_dies(rng: Random, large: bool) -> Words:
         "ktree": ("allgather", "reduce_scatter", "allreduce", "multicast", "reduce"),
     }
     how = str(rng.choice(list(patterns)))
-    members = int(rng.choice([some for some in (2, 4, 8, 16, 0) if some <= rows * cols]))
+    members = int(rng.choice([count for count in (2, 4, 8, 16, 0) if count <= rows * cols]))
     words = [
         f"chip={chip}",
         f"chip.dies.rows={rows}",
@@ -208,9 +208,9 @@ def between_dies(rng: Random, large: bool) -> Words:
 
 def die_product(rng: Random, large: bool) -> Words:
     """A product on a die with a cache whose cores meet in banks."""
-    chip, of, stacks = [("h100", "hbm3", 5), ("a100", "hbm2", 5), ("ascend910b", "hbm2", 4)][int(rng.integers(3))]
+    chip, banks, stacks = [("h100", "hbm3", 5), ("a100", "hbm2", 5), ("ascend910b", "hbm2", 4)][int(rng.integers(3))]
     m, k, n = (int(2**power) for power in rng.uniform((0, 9, 9), (11, 14, 14) if large else (8, 12, 12)))
-    words = [f"chip={chip}", f"+memory@chip.hbm.banks={of}", f"chip.hbm.banks.stacks={stacks}", "stack=ideal"]
+    words = [f"chip={chip}", f"+memory@chip.hbm.banks={banks}", f"chip.hbm.banks.stacks={stacks}", "stack=ideal"]
     return [*words, "workload=gemm", "mapping=tensor_parallel", f"workload.shapes=[{m}x{k}x{n}]"]
 
 
@@ -240,16 +240,16 @@ def seconds(fidelity: str, words: Words) -> float:
 def surveyed(kinds: list[str], count: int, seed: int, readers: tuple[str, str]) -> Iterator[Found]:
     """Kernels of some kinds, each with its own draws; those that are refused are drawn again."""
     for kind in kinds:
-        of, share = KINDS[kind]
-        rng, found = np.random.default_rng([seed, *kind.encode()]), 0
-        while found < round(count * share):
-            words = of(rng, readers[1] == "events")
+        make_words, share = KINDS[kind]
+        rng, count_so_far = np.random.default_rng([seed, *kind.encode()]), 0
+        while count_so_far < round(count * share):
+            words = make_words(rng, readers[1] == "events")
             try:
                 times = [seconds(fidelity, words) for fidelity in readers]
             except DesignError:
                 continue
             if np.isfinite(times).all():
-                found += 1
+                count_so_far += 1
                 yield Found(kind, " ".join(words), *times)
 
 
@@ -275,18 +275,18 @@ def main() -> None:
     parser.add_argument("--all", action="store_true", help="print every draw, too")
     given = parser.parse_args()
     readers = ("analytical", "events") if given.against == "events" else ("events", "cycles")
-    found = []
-    for one in surveyed(given.kind, given.count, given.seed, readers):
-        found.append(one)
+    samples = []
+    for sample in surveyed(given.kind, given.count, given.seed, readers):
+        samples.append(sample)
         if given.all:
-            print(f"{one.gap:+.1%} {one.nearer * 1e6:,.2f} / {one.farther * 1e6:,.2f} us: {one.words}", flush=True)
+            print(f"{sample.gap:+.1%} {sample.nearer * 1e6:,.2f} / {sample.farther * 1e6:,.2f} us: {sample.words}", flush=True)
     for kind in given.kind:
-        gaps = np.array([one.gap for one in found if one.kind == kind])
+        gaps = np.array([sample.gap for sample in samples if sample.kind == kind])
         if len(gaps):
             print(line(kind, gaps))
-    print(line("all", np.array([one.gap for one in found])))
-    for one in sorted(found, key=lambda one: -abs(one.gap))[:SHOWN]:
-        print(f"{one.gap:+.1%} {one.nearer * 1e6:,.2f} / {one.farther * 1e6:,.2f} us: dse evaluate {one.words}")
+    print(line("all", np.array([sample.gap for sample in samples])))
+    for sample in sorted(samples, key=lambda sample: -abs(sample.gap))[:SHOWN]:
+        print(f"{sample.gap:+.1%} {sample.nearer * 1e6:,.2f} / {sample.farther * 1e6:,.2f} us: dse evaluate {sample.words}")
 
 
 if __name__ == "__main__":

@@ -26,14 +26,14 @@ from tests.agreement.test_strands import ENGINES
 
 def waves(name: str, heads: int, keys: int, *, latent: bool, kv: KvStorage, mesh: CoreMesh) -> Program:
     """Attention in turns with more blocks of keys than there are turns."""
-    of = ATTENTION[name]
-    tiling = AttentionTiling(2, 2, 4, 4) if of.grouped else AttentionTiling(1, 1, 4, 4)
+    dataflow = ATTENTION[name]
+    tiling = AttentionTiling(2, 2, 4, 4) if dataflow.grouped else AttentionTiling(1, 1, 4, 4)
     shape = (
         AttentionShape(1, heads, 1, 1, keys, 12, 8, latent=True) if latent else AttentionShape(1, heads, heads, 4, keys, 8, 8)
     )
     counts = block_counts(shape, tiling, mesh)
-    assert counts.inner > counts.waves / (2 if of.strands > 1 else 1)
-    return attention_program(of, shape, tiling, mesh, channels=mesh.cols, kv=kv)
+    assert counts.inner > counts.waves / (2 if dataflow.strands > 1 else 1)
+    return attention_program(dataflow, shape, tiling, mesh, channels=mesh.cols, kv=kv)
 
 
 def memory(program: Program) -> MeshChannels:
@@ -82,20 +82,20 @@ def test_buffers_that_take_turns_repeat_every_second_turn(monkeypatch: pytest.Mo
     program = summa_diagonal.build_program(
         GemmShape(16, 1600, 224), SummaTiling(4, 16, 56, 1), CoreMesh(4, 4), "float16", channels=4
     )
-    found = simulate_events(program, CYCLES, engines=ENGINES, memory=memory(program))
+    events = simulate_events(program, CYCLES, engines=ENGINES, memory=memory(program))
     monkeypatch.setattr(import_module("dse.evaluators.cost_models.loop_repetition"), "LOOP_PERIODS", (1,))
     one_by_one = simulate_events(program, CYCLES, engines=ENGINES, memory=memory(program))
-    assert found.seconds == pytest.approx(one_by_one.seconds, rel=1e-9)
-    assert found.played < 0.5 * one_by_one.played
+    assert events.seconds == pytest.approx(one_by_one.seconds, rel=1e-9)
+    assert events.played < 0.5 * one_by_one.played
 
 
 def test_most_waves_are_not_played(monkeypatch: pytest.MonkeyPatch) -> None:
     program = waves("flat_hw", 24, 400, latent=False, kv=KvStorage(), mesh=CoreMesh(2, 2))
-    found = simulate_events(program, CYCLES, engines=ENGINES, memory=memory(program))
+    events = simulate_events(program, CYCLES, engines=ENGINES, memory=memory(program))
     monkeypatch.setattr(import_module("dse.evaluators.cost_models.wave_repetition"), "MIN_REPETITIONS", 10**6)
     loops_alone = simulate_events(program, CYCLES, engines=ENGINES, memory=memory(program))
-    assert found.seconds == pytest.approx(loops_alone.seconds, rel=1e-9)
-    assert found.played < 0.5 * loops_alone.played < rounds(program)
+    assert events.seconds == pytest.approx(loops_alone.seconds, rel=1e-9)
+    assert events.played < 0.5 * loops_alone.played < rounds(program)
 
 
 def test_what_comes_again_ends_where_parts_differ() -> None:
@@ -107,18 +107,18 @@ def test_what_comes_again_ends_where_parts_differ() -> None:
 
 def test_rounds_of_the_same_time_are_one_whatever_they_mask_or_load() -> None:
     """Masks of blocks of queries differ, and so do the tensors of waves that take turns; the time of a round is of neither."""
-    of, mesh = ATTENTION["flat_async"], CoreMesh(4, 4)
+    dataflow, mesh = ATTENTION["flat_async"], CoreMesh(4, 4)
     program = attention_program(
-        of, AttentionShape(1, 8, 8, 64, 64, 8, 8, causal=True), AttentionTiling(2, 2, 4, 4), mesh, channels=4
+        dataflow, AttentionShape(1, 8, 8, 64, 64, 8, 8, causal=True), AttentionTiling(2, 2, 4, 4), mesh, channels=4
     )
     alike = share_equal_rounds(program)
-    several, few = ({id(turn) for parts in one.strands for turn in iterate_rounds(parts)} for one in (program, alike))
+    several, few = ({id(turn) for parts in variant.strands for turn in iterate_rounds(parts)} for variant in (program, alike))
     assert len(few) < len(several) / 2
     assert [len(list(iterate_rounds(parts))) for parts in alike.strands] == [
         len(list(iterate_rounds(parts))) for parts in program.strands
     ]
-    for one, other in zip(*(iterate_rounds(parts) for parts in (program.strands[0], alike.strands[0])), strict=True):
-        assert [(type(step), buffers_read(step), buffers_written(step)) for step in one.steps] == [
+    for round_, other in zip(*(iterate_rounds(parts) for parts in (program.strands[0], alike.strands[0])), strict=True):
+        assert [(type(step), buffers_read(step), buffers_written(step)) for step in round_.steps] == [
             (type(step), buffers_read(step), buffers_written(step)) for step in other.steps
         ]
     assert count_activity(alike) == count_activity(program)

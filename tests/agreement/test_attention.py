@@ -49,8 +49,8 @@ closed form has no keys beside scores. Others: 8 %."""
 def metrics(name: str, fidelity: str, *overrides: str) -> dict[str, float]:
     groups = () if ATTENTION[name].grouped else ("mapping.rows=", "mapping.cols=")  # which no tile is in
     question = asked(*CHIP, f"mapping.dataflow={name}", *(word for word in overrides if not word.startswith(groups)))
-    found = evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity)
-    return {metric: float(column[0]) for metric, column in found.columns.items()}
+    evaluation = evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity)
+    return {metric: float(column[0]) for metric, column in evaluation.columns.items()}
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -59,10 +59,10 @@ def test_events_agree_with_the_closed_form(name: str, shape: str) -> None:
     closed, played = (metrics(name, fidelity, *SHAPES[shape]) for fidelity in ("analytical", "events"))
     assert closed["latency"] == pytest.approx(played["latency"], rel=TOLERANCE.get(name, 0.08))
     assert closed["hbm_bytes"] == played["hbm_bytes"]
-    for found in (closed, played):
-        assert 0 < found["mfu"] <= found["engine_utilisation"] <= 1
-        assert 0 < found["hbm_utilisation"] <= 1
-        assert 0 <= found["communication_share"] < 1
+    for found_metrics in (closed, played):
+        assert 0 < found_metrics["mfu"] <= found_metrics["engine_utilisation"] <= 1
+        assert 0 < found_metrics["hbm_utilisation"] <= 1
+        assert 0 <= found_metrics["communication_share"] < 1
 
 
 SLOW_VECTORS = ("chip.tile.vector.lanes='1 op/cycle'", "chip.tile.vector.special='1 op/cycle'")
@@ -98,18 +98,18 @@ def test_blocks_of_queries_that_share_keys_agree(shape: str, formats: str) -> No
 @settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_blocks_of_queries_that_share_keys_agree_on_random_sizes(data: Any) -> None:
-    def one(*values: int) -> int:
+    def pick(*values: int) -> int:
         return int(data.draw(st.sampled_from(values)))
 
     latent = data.draw(st.booleans())
     if latent:
         words = [*MLA[2:3], "workload.latent=true", "workload.qk=576", "workload.v=512", "workload.heads=128"]
-        words += [f"workload.batch={one(1, 4, 20)}", f"workload.queries={one(1, 2)}"]
-        words += tiled(one(1, 2, 4), one(1, 2, 4, 8), one(8, 16, 32), one(64, 128))
+        words += [f"workload.batch={pick(1, 4, 20)}", f"workload.queries={pick(1, 2)}"]
+        words += tiled(pick(1, 2, 4), pick(1, 2, 4, 8), pick(8, 16, 32), pick(64, 128))
     else:
-        words = [f"workload.batch={one(1, 3)}", f"workload.heads={one(4, 8)}", f"workload.queries={one(512, 1024)}"]
+        words = [f"workload.batch={pick(1, 3)}", f"workload.heads={pick(4, 8)}", f"workload.queries={pick(512, 1024)}"]
         words += [f"workload.causal={str(data.draw(st.booleans())).lower()}"]
-        words += tiled(one(1, 2, 4), one(1, 2, 4, 8), one(16, 64, 128), one(64, 128))
+        words += tiled(pick(1, 2, 4), pick(1, 2, 4, 8), pick(16, 64, 128), pick(64, 128))
     words += [f"workload.keys=[{data.draw(st.integers(1024, 4000))}]", "chip.mesh.rows=8", "chip.mesh.cols=8"]
     closed, played = (metrics("flat_rows", fidelity, *words, "chip.hbm.channels=8") for fidelity in ("analytical", "events"))
     assert closed["latency"] == pytest.approx(played["latency"], rel=0.25)  # groups of one row in phase at one channel
@@ -155,11 +155,11 @@ def test_bands_agree_as_whole_keys_of_the_same_sizes_do() -> None:
         words += tiled(side, others, *map(int, rng.choice([16, 32, 64, 128], 2)))
         window = int(rng.integers(16, keys))
         for within in (0, 1):
-            found = [
+            found_metrics = [
                 metrics(name, fidelity, *words, f"workload.window={within * window}") for fidelity in ("analytical", "events")
             ]
-            assert found[0]["hbm_bytes"] == found[1]["hbm_bytes"]
-            off[within].append(abs(found[0]["latency"] / found[1]["latency"] - 1))
+            assert found_metrics[0]["hbm_bytes"] == found_metrics[1]["hbm_bytes"]
+            off[within].append(abs(found_metrics[0]["latency"] / found_metrics[1]["latency"] - 1))
     for share in (0.5, 0.9, 1.0):
         assert np.quantile(off[1], share) <= np.quantile(off[0], share) + 0.03
 
@@ -178,9 +178,9 @@ def test_windows_in_batches_are_each_as_if_alone_and_take_less_the_smaller_they_
         designs = [_with(question, {"mapping.rows": side, "mapping.cols": cols}) for side in (4, 32) for cols in (2, 16)]
         several = evaluate(stack_designs(designs), question.workload)
         for place, design in enumerate(designs):
-            one = evaluate(stack_designs([design]), question.workload)
-            assert several.columns["latency"][place] == pytest.approx(one.columns["latency"][0])
-            assert several.columns["hbm_bytes"][place] == one.columns["hbm_bytes"][0]
+            evaluation = evaluate(stack_designs([design]), question.workload)
+            assert several.columns["latency"][place] == pytest.approx(evaluation.columns["latency"][0])
+            assert several.columns["hbm_bytes"][place] == evaluation.columns["hbm_bytes"][0]
 
 
 def test_windows_of_what_sees_later_keys_are_refused() -> None:
@@ -216,11 +216,11 @@ def test_both_passes_of_split_keys_agree(shape: str, formats: str) -> None:
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_both_passes_of_split_keys_agree_on_random_sizes(data: Any) -> None:
-    def one(*values: int) -> int:
+    def pick(*values: int) -> int:
         return int(data.draw(st.sampled_from(values)))
 
-    heads, shared = one(1, 2, 4, 8), one(1, 4, 16)
-    sizes = {"batch": one(1, 3, 8, 20), "heads": heads * shared, "kv_heads": heads, "queries": one(1, 2, 64)}
+    heads, shared = pick(1, 2, 4, 8), pick(1, 4, 16)
+    sizes = {"batch": pick(1, 3, 8, 20), "heads": heads * shared, "kv_heads": heads, "queries": pick(1, 2, 64)}
     words = [f"workload.{name}={value}" for name, value in sizes.items()]
     words += [
         f"workload.keys=[{data.draw(st.integers(300, 6000))}]",
@@ -228,7 +228,7 @@ def test_both_passes_of_split_keys_agree_on_random_sizes(data: Any) -> None:
         "chip.mesh.cols=8",
         "chip.hbm.channels=8",
     ]
-    words += splits(one(2, 3, 5, 8, 20), one(16, 64), one(64, 128))
+    words += splits(pick(2, 3, 5, 8, 20), pick(16, 64), pick(64, 128))
     closed, played = (metrics("flash_split", fidelity, *words) for fidelity in ("analytical", "events"))
     assert closed["latency"] == pytest.approx(played["latency"], rel=0.25)  # a few tiles with a block or two each
     assert closed["hbm_bytes"] == played["hbm_bytes"]
@@ -280,8 +280,8 @@ def test_values_of_one_byte_are_half_the_bytes_in_both_readers(name: str, shape:
 def test_numbers_of_sixteen_bits_are_what_is_priced_where_no_formats_are_said() -> None:
     question = asked(*CHIP, "workload.keys=[512]")
     bare = replace(question.base, mapping=replace(question.base.mapping, precision=None))
-    said, unsaid = (evaluate(stack_designs([design]), question.workload).columns for design in (question.base, bare))
-    assert all(said[name][0] == unsaid[name][0] for name in said)
+    stated, unsaid = (evaluate(stack_designs([design]), question.workload).columns for design in (question.base, bare))
+    assert all(stated[name][0] == unsaid[name][0] for name in stated)
 
 
 def test_formats_of_other_sizes_side_by_side_are_refused() -> None:
@@ -294,10 +294,10 @@ def test_memory_of_one_byte_values_is_half() -> None:
     limits = [
         next(
             limit
-            for limit in evaluate_cases(of.base, of.workload, "analytical")[0].limits
+            for limit in evaluate_cases(question.base, question.workload, "analytical")[0].limits
             if limit.address == "chip.hbm.capacity"
         )
-        for of in (asked(*CHIP), asked(*CHIP, *FP8))
+        for question in (asked(*CHIP), asked(*CHIP, *FP8))
     ]
     assert limits[0].need == 2 * limits[1].need
 
@@ -315,19 +315,19 @@ def test_blocks_come_from_memory_where_messages_lock_their_routes(name: str) -> 
 
 def fig8(keys: int, dim: int) -> dict[str, dict[str, float]]:
     share = max(keys // 32, 1)
-    found = {}
-    for name, of in ATTENTION.items():
-        side = share if of.grouped else 128
+    latencies = {}
+    for name, dataflow in ATTENTION.items():
+        side = share if dataflow.grouped else 128
         shape = ("workload.batch=2", f"workload.keys=[{keys}]", f"workload.qk={dim}")
-        found[name] = metrics(name, "events", *shape, *tiled(32, 32, side, side))
-    return found
+        latencies[name] = metrics(name, "events", *shape, *tiled(32, 32, side, side))
+    return latencies
 
 
 @pytest.mark.parametrize(("keys", "dim"), [(1024, 64), (1024, 128), (2048, 64), (2048, 128), (4096, 64), (4096, 128)])
 def test_dataflows_are_in_the_order_that_the_text_states(keys: int, dim: int) -> None:
     """[zhang2026] section V-A: collectives one by one are worse than none, trees better, the network better still."""
-    of = fig8(keys, dim)
-    seconds = {name: found["latency"] for name, found in of.items()}
+    latencies = fig8(keys, dim)
+    seconds = {name: metrics["latency"] for name, metrics in latencies.items()}
     assert seconds["flat_seq"] > seconds["flash3"]
     assert seconds["flat_seq"] > seconds["flat_tree"] > seconds["flat_hw"] > seconds["flat_async"]
     assert min(seconds, key=lambda name: seconds[name]) == "flat_async"
@@ -364,10 +364,10 @@ def test_the_breakdown_adds_up(name: str, fidelity: str) -> None:
 def test_what_is_chosen_is_as_fast_as_what_the_paper_chooses() -> None:
     """Section V-B: 128 x 128 with heads of 128, groups as large as the scores."""
     for keys, side in ((512, 4), (1024, 8), (2048, 16), (4096, 32), (16384, 32)):
-        found = metrics("flat_async", "analytical", f"workload.keys=[{keys}]")
-        said = metrics("flat_async", "analytical", f"workload.keys=[{keys}]", *tiled(side, side, 128, 128))
-        assert found["latency"] <= said["latency"] * 1.01
-    assert said["engine_utilisation"] == pytest.approx(0.98, abs=0.005)
+        found_metrics = metrics("flat_async", "analytical", f"workload.keys=[{keys}]")
+        given_metrics = metrics("flat_async", "analytical", f"workload.keys=[{keys}]", *tiled(side, side, 128, 128))
+        assert found_metrics["latency"] <= given_metrics["latency"] * 1.01
+    assert given_metrics["engine_utilisation"] == pytest.approx(0.98, abs=0.005)
 
 
 def test_many_designs_are_each_as_if_alone() -> None:
@@ -452,19 +452,19 @@ def test_what_is_no_attention_is_refused_by_name(override: str, says: str) -> No
 @pytest.mark.parametrize("latent", [False, True])
 @pytest.mark.parametrize("name", ATTENTION)
 def test_keys_and_values_of_another_size_cost_both_readers_as_much(name: str, latent: bool) -> None:
-    of, chip = find_dataflow(name), asked(*CHIP, "chip.mesh.rows=4", "chip.mesh.cols=4", "chip.hbm.channels=4").base.chip
-    tiling = AttentionTiling(*((2, 2) if of.grouped else (1, 1)), 32, 64, 2 if of.split else 1)
+    dataflow, chip = find_dataflow(name), asked(*CHIP, "chip.mesh.rows=4", "chip.mesh.cols=4", "chip.hbm.channels=4").base.chip
+    tiling = AttentionTiling(*((2, 2) if dataflow.grouped else (1, 1)), 32, 64, 2 if dataflow.split else 1)
     shape = AttentionShape(2, 4, 1, 64, 512, 96, 64, latent=True) if latent else AttentionShape(2, 4, 2, 128, 512, 64, 64)
-    found, slices = [], []
+    nbytes, slices = [], []
     for kv in (1.0, 4.0):
-        job = closed_attention.make_job(of, shape, tiling, chip, 2.0, KvStorage(kv))
+        job = closed_attention.make_job(dataflow, shape, tiling, chip, 2.0, KvStorage(kv))
         closed, played = (jobs.job_cost(fidelity, job) for fidelity in ("analytical", "events"))
         assert closed.activity == played.activity
         assert closed.seconds == pytest.approx(played.seconds, rel=0.25)  # on four by four tiles
-        found.append(closed.activity.memory_bytes - closed_attention.own_bytes(job))
+        nbytes.append(closed.activity.memory_bytes - closed_attention.own_bytes(job))
         slices.append({slot.name: slot.nbytes for slot in closed_attention.job_buffers(job)})
-    assert found[0] > 0
-    assert found[1] == 4 * found[0]
+    assert nbytes[0] > 0
+    assert nbytes[1] == 4 * nbytes[0]
     wider = [name for name in slices[0] if slices[1][name] == 4 * slices[0][name] > 0]
     assert {name.split(".")[-1] for name in wider} == {"k", "v"}
 
@@ -472,15 +472,15 @@ def test_keys_and_values_of_another_size_cost_both_readers_as_much(name: str, la
 @pytest.mark.parametrize("latent", [False, True])
 @pytest.mark.parametrize("name", ATTENTION)
 def test_keys_and_values_that_are_expanded_cost_both_readers_as_much(name: str, latent: bool) -> None:
-    of, chip = find_dataflow(name), asked(*CHIP, "chip.mesh.rows=4", "chip.mesh.cols=4", "chip.hbm.channels=4").base.chip
-    tiling = AttentionTiling(*((2, 2) if of.grouped else (1, 1)), 32, 64, 2 if of.split else 1)
+    dataflow, chip = find_dataflow(name), asked(*CHIP, "chip.mesh.rows=4", "chip.mesh.cols=4", "chip.hbm.channels=4").base.chip
+    tiling = AttentionTiling(*((2, 2) if dataflow.grouped else (1, 1)), 32, 64, 2 if dataflow.split else 1)
     shape = AttentionShape(2, 4, 1, 64, 512, 96, 64, latent=True) if latent else AttentionShape(2, 4, 2, 128, 512, 64, 64)
     for kv in (KvStorage(1.03125, 2.0), KvStorage(0.53125, 3.0)):
-        job = closed_attention.make_job(of, shape, tiling, chip, 2.0, kv)
+        job = closed_attention.make_job(dataflow, shape, tiling, chip, 2.0, kv)
         closed, played = (jobs.job_cost(fidelity, job) for fidelity in ("analytical", "events"))
         assert closed.activity == played.activity
         assert closed.seconds == pytest.approx(played.seconds, rel=0.25)  # on four by four tiles
-        beside = closed_attention.make_job(of, shape, tiling, chip, 2.0, KvStorage(kv.nbytes))
+        beside = closed_attention.make_job(dataflow, shape, tiling, chip, 2.0, KvStorage(kv.nbytes))
         more = closed.activity.elements - jobs.job_cost("analytical", beside).activity.elements
         # each tile makes all keys and values that it multiplies, once for both blocks of queries that share them
         columns = tiling.keys * (shape.key_dim + shape.v)
@@ -494,11 +494,14 @@ def test_keys_and_values_that_are_expanded_cost_both_readers_as_much(name: str, 
 @pytest.mark.parametrize("name", ATTENTION)
 def test_capped_scores_cost_both_readers_as_much(name: str) -> None:
     """Closed form and events agree as they do without, and a tanh is free in neither."""
-    of, chip = find_dataflow(name), asked(*CHIP, "chip.mesh.rows=4", "chip.mesh.cols=4", "chip.hbm.channels=4").base.chip
-    tiling, shape = AttentionTiling(*((2, 2) if of.grouped else (1, 1)), 64, 64), AttentionShape(1, 4, 2, 128, 256, 64, 64)
+    dataflow, chip = find_dataflow(name), asked(*CHIP, "chip.mesh.rows=4", "chip.mesh.cols=4", "chip.hbm.channels=4").base.chip
+    tiling, shape = (
+        AttentionTiling(*((2, 2) if dataflow.grouped else (1, 1)), 64, 64),
+        AttentionShape(1, 4, 2, 128, 256, 64, 64),
+    )
     gaps = []
     for capped in (False, True):
-        job = closed_attention.make_job(of, replace(shape, capped=capped), tiling, chip)
+        job = closed_attention.make_job(dataflow, replace(shape, capped=capped), tiling, chip)
         gaps.append([float(jobs.job_cost(fidelity, job).seconds) for fidelity in ("analytical", "events")])
     (closed, played), (closed_capped, played_capped) = gaps
     assert closed_capped > closed

@@ -53,30 +53,30 @@ def program(mesh: CoreMesh, nbytes: int, times: int, *, depth: int = 2, store: b
 
 
 def behind_one(rng: np.random.Generator, count: int) -> ChannelBanks:
-    of = replace_leaves(drawn(rng), {"controller.path": float(rng.choice([0.0, 2e-8]))})
-    return banks_of_channel(of, float(count * peak_bandwidth(of) / pseudo_channels(of)))
+    leaves = replace_leaves(drawn(rng), {"controller.path": float(rng.choice([0.0, 2e-8]))})
+    return banks_of_channel(leaves, float(count * peak_bandwidth(leaves) / pseudo_channels(leaves)))
 
 
-def played(monkeypatch: pytest.MonkeyPatch, of: Program, banks: ChannelBanks) -> tuple[float, BankSimulatorState]:
+def played(monkeypatch: pytest.MonkeyPatch, program: Program, banks: ChannelBanks) -> tuple[float, BankSimulatorState]:
     """By cycles, and the banks as they are left."""
-    found: list[BankSimulatorState] = []
+    states: list[BankSimulatorState] = []
     start = closed_banks
 
     def kept(*given: Any) -> BankSimulatorState:
-        found.append(start(*given))
-        return found[-1]
+        states.append(start(*given))
+        return states[-1]
 
     monkeypatch.setattr(cycles, "closed_banks", kept)
-    at = mesh_channels("south", of.cols, of.rows, of.cols, LATENCY, banks.bandwidth)
-    return cycles.simulate_cycles(of, ON, memory=at, banks=banks).seconds, found[0]
+    at = mesh_channels("south", program.cols, program.rows, program.cols, LATENCY, banks.bandwidth)
+    return cycles.simulate_cycles(program, ON, memory=at, banks=banks).seconds, states[0]
 
 
-def addresses(of: Program, banks: ChannelBanks) -> list[Array]:
+def addresses(program: Program, banks: ChannelBanks) -> list[Array]:
     """First bytes of all requests, channel by channel."""
-    at = mesh_channels("south", of.cols, of.rows, of.cols, LATENCY, banks.bandwidth)
-    on = SimulatedMachine(ON, None, at, {slot.name: slot for slot in of.slots}, banks=banks)
-    lie, access, found = BlockAddresses(of, on), int(banks.memory.access), [np.zeros(0, np.int64)] * of.cols
-    (loop,) = of.strands[0]
+    at = mesh_channels("south", program.cols, program.rows, program.cols, LATENCY, banks.bandwidth)
+    machine = SimulatedMachine(ON, None, at, {slot.name: slot for slot in program.slots}, banks=banks)
+    lie, access, addresses = BlockAddresses(program, machine), int(banks.memory.access), [np.zeros(0, np.int64)] * program.cols
+    (loop,) = program.strands[0]
     assert isinstance(loop, Loop)
     step = loop.body[0].steps[0]
     assert isinstance(step, LoadInstruction | StoreInstruction)
@@ -84,8 +84,8 @@ def addresses(of: Program, banks: ChannelBanks) -> list[Array]:
         for burst in lie.bursts(step):
             for core, first in enumerate(burst.address.tolist()):
                 bursts = np.arange(first // access, (first + burst.nbytes - 1) // access + 1) * access
-                found[core % of.cols] = np.append(found[core % of.cols], bursts)
-    return found
+                addresses[core % program.cols] = np.append(addresses[core % program.cols], bursts)
+    return addresses
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -95,9 +95,9 @@ def test_every_burst_goes_where_its_address_lies(seed: int, monkeypatch: pytest.
     banks, stored = behind_one(rng, int(rng.integers(1, 4))), bool(seed % 2)
     row = rng.integers(0, int(capacity_bytes(banks.of)) - 4096, (1, 2))
     banks = banks._replace(rows=lambda: {"to x" if stored else "x": ("rows of a byte", row)})
-    of = program(CoreMesh(1, 2), int(rng.integers(1, 4097)), 1, store=stored)
-    _, left = played(monkeypatch, of, banks)
-    for bursts, used in zip(addresses(of, banks), left.asked.place.reshape(2, -1, 3), strict=True):
+    given_program = program(CoreMesh(1, 2), int(rng.integers(1, 4097)), 1, store=stored)
+    _, left = played(monkeypatch, given_program, banks)
+    for bursts, used in zip(addresses(given_program, banks), left.asked.place.reshape(2, -1, 3), strict=True):
         _, at = hbm.map_addresses(banks.of, bursts)
         assert used[::-1][: len(bursts)].tolist() == at.tolist()
 
@@ -106,15 +106,15 @@ def test_every_burst_goes_where_its_address_lies(seed: int, monkeypatch: pytest.
 def test_what_cores_load_or_store_is_theirs_and_all_of_it_is_moved(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(seed)
     banks, stored, times = behind_one(rng, int(rng.integers(1, 4))), bool(seed % 2), int(rng.integers(1, 5))
-    of = program(CoreMesh(2, 2), int(rng.integers(1, 200)) * 64, times, store=stored)
-    _, left = played(monkeypatch, of, banks)
+    given_program = program(CoreMesh(2, 2), int(rng.integers(1, 200)) * 64, times, store=stored)
+    _, left = played(monkeypatch, given_program, banks)
     state = left.channels.state.reshape(2, -1)
-    for bursts, here in zip(addresses(of, banks), state, strict=True):
-        assert len(bursts) * int(banks.memory.access) == 2 * times * of.slots[0].shape[0]
+    for bursts, counts in zip(addresses(given_program, banks), state, strict=True):
+        assert len(bursts) * int(banks.memory.access) == 2 * times * given_program.slots[0].shape[0]
         assert len(np.unique(bursts)) == len(bursts)
         number, _ = hbm.map_addresses(banks.of, bursts)
-        assert here["writes" if stored else "reads"].tolist() == np.bincount(number, minlength=banks.pseudo).tolist()
-        assert not here["reads" if stored else "writes"].any()
+        assert counts["writes" if stored else "reads"].tolist() == np.bincount(number, minlength=banks.pseudo).tolist()
+        assert not counts["reads" if stored else "writes"].any()
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -122,12 +122,12 @@ def test_one_stream_takes_what_the_memory_takes_by_itself(seed: int, monkeypatch
     """A tile that asks for blocks ahead against the same addresses offered to the memory at once."""
     rng = np.random.default_rng(seed)
     banks = behind_one(rng, 1)
-    of = program(CoreMesh(1, 1), 1 << 14, 40, depth=8)
-    seconds, left = played(monkeypatch, of, banks)
-    alone = hbm.simulate_memory(banks.of, addresses(of, banks)[0], int(banks.memory.access), False)
+    given_program = program(CoreMesh(1, 1), 1 << 14, 40, depth=8)
+    seconds, left = played(monkeypatch, given_program, banks)
+    alone = hbm.simulate_memory(banks.of, addresses(given_program, banks)[0], int(banks.memory.access), False)
     assert seconds == pytest.approx(alone.seconds + LATENCY, rel=0.04)
     assert int(left.channels.state["activates"].sum()) == pytest.approx(
-        (1 - alone.row_hits) * len(addresses(of, banks)[0]), rel=0.05, abs=4
+        (1 - alone.row_hits) * len(addresses(given_program, banks)[0]), rel=0.05, abs=4
     )
 
 
@@ -137,15 +137,15 @@ def test_a_burst_that_meets_nobody_differs_between_readers_by_what_its_banks_tak
     rng = np.random.default_rng(seed)
     banks = behind_one(rng, int(rng.integers(1, 4)))
     at = mesh_channels("south", 1, 1, 1, LATENCY, banks.bandwidth)
-    of = program(CoreMesh(1, 1), int(rng.integers(1, 4097)), 1)
+    given_program = program(CoreMesh(1, 1), int(rng.integers(1, 4097)), 1)
     by_events, by_cycles = (
-        play(of, ON, memory=at, banks=banks).seconds for play in (events.simulate_events, cycles.simulate_cycles)
+        play(given_program, ON, memory=at, banks=banks).seconds for play in (events.simulate_events, cycles.simulate_cycles)
     )
-    bursts, access = addresses(of, banks)[0], int(banks.memory.access)
+    bursts, access = addresses(given_program, banks)[0], int(banks.memory.access)
     path = float(banks.memory.controller.path)
     alone = hbm.simulate_memory(banks.of, bursts, access, False).seconds + path - float(hbm.first_data_seconds(banks.of)[0])
     rounded = 2 * ON.cycle + 2 / float(banks.memory.clock)
-    assert by_cycles - by_events == pytest.approx(alone - of.slots[0].shape[0] / banks.bandwidth, abs=rounded)
+    assert by_cycles - by_events == pytest.approx(alone - given_program.slots[0].shape[0] / banks.bandwidth, abs=rounded)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -163,15 +163,17 @@ def test_a_store_ends_in_its_bank_and_its_slot_is_free_when_the_controller_answe
         )
     )
     once, twice = (Program(rows, 1, slots, ((Loop((turn,), times),),)) for times in (1, 2))
-    there = cycles.simulate_cycles(once, ON, memory=free).seconds
-    work, again = (float(cycles.simulate_cycles(of, ON, memory=at, banks=banks).ready["x"][0, 0]) for of in (once, twice))
+    seconds = cycles.simulate_cycles(once, ON, memory=free).seconds
+    work, again = (
+        float(cycles.simulate_cycles(program, ON, memory=at, banks=banks).ready["x"][0, 0]) for program in (once, twice)
+    )
     bursts = np.arange(-(-slots[0].shape[0] // access)) * access
     alone, rounded = hbm.simulate_memory(banks.of, bursts, access, True), 2 * ON.cycle + 2 / float(banks.memory.clock)
     answered = float(alone.end_response.max()) + ON.ramp + (rows - 1) * ON.hop
     assert cycles.simulate_cycles(once, ON, memory=at, banks=banks).seconds == pytest.approx(
-        there + max(alone.seconds, answered), abs=rounded
+        seconds + max(alone.seconds, answered), abs=rounded
     )
-    assert again == pytest.approx(there + answered + work, abs=rounded)
+    assert again == pytest.approx(seconds + answered + work, abs=rounded)
     paced = [cycles.simulate_cycles(once, ON, memory=at._replace(latency=word)).seconds for word in (0.0, LATENCY)]
     assert paced[0] == paced[1]  # of a read
 
@@ -183,8 +185,8 @@ def test_a_lone_store_crosses_as_many_links_as_events_have(seed: int) -> None:
     rows, nbytes = int(rng.integers(1, 5)), int(rng.integers(1, 4097))
     at = mesh_channels("south", 1, rows, 1, LATENCY, 64e9)
     step = StoreInstruction("x", "x", CoreIndex(np.zeros(1), np.zeros(1)), np.zeros(1, int))
-    of = Program(rows, 1, (Buffer("x", (nbytes,), "int8", 1),), ((Loop((Round((step,)),), 1),),))
-    by_events, by_cycles = (play(of, ON, memory=at).seconds for play in (events.simulate_events, cycles.simulate_cycles))
+    program = Program(rows, 1, (Buffer("x", (nbytes,), "int8", 1),), ((Loop((Round((step,)),), 1),),))
+    by_events, by_cycles = (play(program, ON, memory=at).seconds for play in (events.simulate_events, cycles.simulate_cycles))
     assert 0 <= by_cycles - by_events <= 2.01 * ON.cycle  # a router's stages before its link
 
 
@@ -193,21 +195,21 @@ def test_a_lone_store_crosses_as_many_links_as_events_have(seed: int) -> None:
 def test_rows_are_those_that_tiles_get_as_data(data: Any) -> None:
     """Where blocks begin against the blocks of keys and values that the numeric reader gives to each tile."""
 
-    def one(*values: int) -> int:
+    def pick(*values: int) -> int:
         return int(data.draw(st.sampled_from(values)))
 
-    of = ATTENTION[data.draw(st.sampled_from(sorted(ATTENTION)))]
-    side = one(1, 2) if of.grouped else 1
-    shape = AttentionShape(one(1, 2), one(2, 4), one(1, 2), one(4, 8), one(8, 12, 16), 4, 4)
-    tiling, mesh = AttentionTiling(side, side, one(2, 4), one(2, 4)), CoreMesh(2, 4)
-    rng = np.random.default_rng(one(*range(9)))
+    dataflow = ATTENTION[data.draw(st.sampled_from(sorted(ATTENTION)))]
+    side = pick(1, 2) if dataflow.grouped else 1
+    shape = AttentionShape(pick(1, 2), pick(2, 4), pick(1, 2), pick(4, 8), pick(8, 12, 16), 4, 4)
+    tiling, mesh = AttentionTiling(side, side, pick(2, 4), pick(2, 4)), CoreMesh(2, 4)
+    rng = np.random.default_rng(pick(*range(9)))
     k, v = (rng.random((shape.batch, shape.kv_heads, shape.keys, 4)) + 1 for _ in range(2))
-    found = scatter_qkv(np.zeros((shape.batch, shape.heads, shape.queries, 4)), k, v, of, shape, tiling, mesh)
+    operands = scatter_qkv(np.zeros((shape.batch, shape.heads, shape.queries, 4)), k, v, dataflow, shape, tiling, mesh)
     tensors = {"keys": k.reshape(-1, 4), "values": v.reshape(-1, 4)}
-    begins = block_rows(of, shape, tiling, mesh)
+    begins = block_rows(dataflow, shape, tiling, mesh)
     assert {name for name, _ in begins.values()} == {"keys", "values"}
     for stream, (tensor, row) in begins.items():
-        blocks = found[stream].reshape(*row.shape, *found[stream].shape[-2:])
+        blocks = operands[stream].reshape(*row.shape, *operands[stream].shape[-2:])
         real = blocks[..., 0, 0] > 0
         assert (blocks[..., 0, :][real] == tensors[tensor][row[real]]).all()
 
@@ -215,13 +217,13 @@ def test_rows_are_those_that_tiles_get_as_data(data: Any) -> None:
 @pytest.mark.parametrize(("dim", "least"), [(64, 1.3), (128, 1.01)])
 def test_interleaving_costs_what_blocks_and_tiles_make_of_it(dim: int, least: float) -> None:
     """Keys of 32 tiles a channel: blocks that lie in one bank group each wait for it."""
-    found = []
+    latencies = []
     for order in ("row_bank_column_group", "row_group_bank_column"):
-        of = asked(
+        question = asked(
             "chip=tile32", "chip.mesh.cols=1", "chip.hbm.channels=1", f"chip.hbm.banks.order={order}", "workload=attention",
             "workload.batch=2", "workload.heads=2", "workload.keys=[512]", f"workload.qk={dim}", "mapping.dataflow=flash2",
             "mapping.queries=128", "mapping.keys=128",
         )  # fmt: skip
-        outcome = evaluate(stack_designs([of.base]), of.workload, fidelity="cycles")
-        found.append(float(outcome.columns["latency"][0]))
-    assert found[1] > least * found[0]
+        outcome = evaluate(stack_designs([question.base]), question.workload, fidelity="cycles")
+        latencies.append(float(outcome.columns["latency"][0]))
+    assert latencies[1] > least * latencies[0]

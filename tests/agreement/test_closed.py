@@ -61,11 +61,11 @@ FAR = {"meshgemm_t": 0.03, "meshgemm_v": 0.12, "ladder": 1e-9}
 def test_products_of_any_shape_take_what_is_played(name: str) -> None:
     rng, ratios = np.random.default_rng(8), []
     for _ in range(20):
-        on = fabric(preset(str(rng.choice(["wse2", "wse3", "dojo"])), "workload=gemm"))
+        given_fabric = fabric(preset(str(rng.choice(["wse2", "wse3", "dojo"])), "workload=gemm"))
         shape = GemmShape(*(int(size) for size in np.exp(rng.uniform(np.log(3), np.log(800), 3))))
         mesh = CoreMesh(*(int(side) for side in rng.integers(3, 15, 2)))
-        played = simulate_events(GEMM[name].build_program(shape, mesh, "float16"), on).seconds
-        ratios.append(GEMM[name].cost(shape, mesh, on).seconds / played)
+        played = simulate_events(GEMM[name].build_program(shape, mesh, "float16"), given_fabric).seconds
+        ratios.append(GEMM[name].cost(shape, mesh, given_fabric).seconds / played)
     assert ratios == pytest.approx(np.ones(len(ratios)), rel=FAR[name])
     assert np.quantile(np.abs(np.array(ratios) - 1), 0.8) < 0.05
 
@@ -169,8 +169,8 @@ def test_closed_forms_of_a_batch_are_those_of_its_singles(name: str, options: di
     sides = np.array([3.0, 16.0, 81.0, 81.0])
     many = GEMV[name].cost(GemmShape(1, 1000, 500), CoreMesh(sides, sides), SLOW, **options)
     ones = [GEMV[name].cost(GemmShape(1, 1000, 500), CoreMesh(int(s), int(s)), SLOW, **options) for s in sides]
-    assert many.seconds.tolist() == [one.seconds for one in ones]
-    assert many.activity.hop_bytes.tolist() == [one.activity.hop_bytes for one in ones]
+    assert many.seconds.tolist() == [cost.seconds for cost in ones]
+    assert many.activity.hop_bytes.tolist() == [cost.activity.hop_bytes for cost in ones]
 
 
 @pytest.mark.parametrize("name", sorted(GEMM))
@@ -178,8 +178,8 @@ def test_closed_forms_of_many_gemms_are_those_of_each(name: str) -> None:
     rows, cols = np.array([3.0, 16.0, 12.0, 81.0]), np.array([3.0, 16.0, 8.0, 81.0])
     many = GEMM[name].cost(GemmShape(1000, 500, 700), CoreMesh(rows, cols), SLOW)
     ones = [GEMM[name].cost(GemmShape(1000, 500, 700), CoreMesh(int(r), int(c)), SLOW) for r, c in zip(rows, cols, strict=True)]
-    assert many.seconds == pytest.approx([one.seconds for one in ones], rel=1e-12)
-    assert many.activity.hop_bytes == pytest.approx([one.activity.hop_bytes for one in ones], rel=1e-12)
+    assert many.seconds == pytest.approx([cost.seconds for cost in ones], rel=1e-12)
+    assert many.activity.hop_bytes == pytest.approx([cost.activity.hop_bytes for cost in ones], rel=1e-12)
 
 
 LINES = ["ktree", "pipeline", "ladder"]

@@ -46,13 +46,13 @@ FABRICS = st.sampled_from([CYCLES, SLOW, DMA, ADDING])
 @given(cuts(), st.integers(1, 200), FABRICS)
 @settings(max_examples=40)
 def test_the_closed_form_of_a_team_is_its_program_played(
-    name: str, pattern: str, cut: tuple, elements: int, on: MeshFabric
+    name: str, pattern: str, cut: tuple, elements: int, fabric: MeshFabric
 ) -> None:
     mesh, how = cut
     shape, kernel = GemmShape(elements, 1, 1), TEAMS[name]
-    closed = kernel.cost(shape, mesh, on, pattern=pattern, **how)
+    closed = kernel.cost(shape, mesh, fabric, pattern=pattern, **how)
     program = kernel.build_program(shape, mesh, "float16", pattern=pattern, **how)
-    assert closed.seconds == pytest.approx(simulate_events(program, on).seconds, rel=1e-9)
+    assert closed.seconds == pytest.approx(simulate_events(program, fabric).seconds, rel=1e-9)
     same(closed.activity, count_activity(program))
 
 
@@ -61,12 +61,12 @@ def test_the_closed_form_of_a_team_is_its_program_played(
 @given(st.integers(1, 7), st.integers(1, 7), st.integers(1, 400), FABRICS)
 @settings(max_examples=20)
 def test_the_closed_form_of_rings_is_their_program_played(
-    topology: str, pattern: str, rows: int, cols: int, elements: int, on: MeshFabric
+    topology: str, pattern: str, rows: int, cols: int, elements: int, fabric: MeshFabric
 ) -> None:
     shape, mesh, how = GemmShape(elements, 1, 1), CoreMesh(rows, cols), {"pattern": pattern, "topology": topology}
-    closed = EXCHANGES["rings"].cost(shape, mesh, on, **how)
+    closed = EXCHANGES["rings"].cost(shape, mesh, fabric, **how)
     program = EXCHANGES["rings"].build_program(shape, mesh, "float16", **how)
-    assert closed.seconds == pytest.approx(simulate_events(program, on).seconds, rel=1e-9)
+    assert closed.seconds == pytest.approx(simulate_events(program, fabric).seconds, rel=1e-9)
     same(closed.activity, count_activity(program))
 
 
@@ -75,12 +75,12 @@ def test_the_closed_form_of_rings_is_their_program_played(
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(1, 400), st.sampled_from([DMA, ADDING]))
 @settings(max_examples=20)
 def test_direct_exchange_is_its_closed_form_where_all_are_linked_and_at_least_that_elsewhere(
-    topology: str, pattern: str, rows: int, cols: int, elements: int, on: MeshFabric
+    topology: str, pattern: str, rows: int, cols: int, elements: int, fabric: MeshFabric
 ) -> None:
     shape, mesh, how = GemmShape(elements, 1, 1), CoreMesh(rows, cols), {"pattern": pattern, "topology": topology}
-    closed = EXCHANGES["direct"].cost(shape, mesh, on, **how)
+    closed = EXCHANGES["direct"].cost(shape, mesh, fabric, **how)
     program = EXCHANGES["direct"].build_program(shape, mesh, "float16", **how)
-    played = simulate_events(program, on, engines=ENGINES).seconds
+    played = simulate_events(program, fabric, engines=ENGINES).seconds
     assert closed.seconds == pytest.approx(played, rel=1e-9) if topology == "full" else closed.seconds <= played * (1 + 1e-9)
     same(closed.activity, count_activity(program))
 
@@ -90,22 +90,22 @@ def test_direct_exchange_is_its_closed_form_where_all_are_linked_and_at_least_th
 def test_a_batch_of_teams_is_its_singles(name: str, pattern: str) -> None:
     sides, stage = np.array([1.0, 2.0, 8.0, 8.0, 32.0]), np.array([10.0, 20.0, 30.0, 40.0, 50.0])
     sizes = np.array([[16.0], [4096.0]])
-    kernel, on = TEAMS[name], ADDING
+    kernel, fabric = TEAMS[name], ADDING
     many = kernel.cost(
-        GemmShape(sizes, 1, 1), CoreMesh(32, 32), on._replace(stage=stage), pattern=pattern, rows=sides, cols=sides
+        GemmShape(sizes, 1, 1), CoreMesh(32, 32), fabric._replace(stage=stage), pattern=pattern, rows=sides, cols=sides
     )
     for place in np.ndindex(2, 5):
         side = int(sides[place[1]])
-        one = kernel.cost(
+        cost = kernel.cost(
             GemmShape(sizes[place[0], 0], 1, 1),
             CoreMesh(32, 32),
-            on._replace(stage=stage[place[1]]),
+            fabric._replace(stage=stage[place[1]]),
             pattern=pattern,
             rows=side,
             cols=side,
         )
-        assert many.seconds[place] == pytest.approx(one.seconds, rel=1e-12)
-        assert np.broadcast_to(many.activity.hop_bytes, (2, 5))[place] == one.activity.hop_bytes
+        assert many.seconds[place] == pytest.approx(cost.seconds, rel=1e-12)
+        assert np.broadcast_to(many.activity.hop_bytes, (2, 5))[place] == cost.activity.hop_bytes
 
 
 @pytest.mark.parametrize("pattern", EXCHANGED)
@@ -119,8 +119,8 @@ def test_a_batch_of_exchanges_is_its_singles(name: str, pattern: str) -> None:
             EXCHANGES[name].cost(GemmShape(1000, 1, 1), CoreMesh(int(r), int(c)), ADDING, **how)
             for r, c in zip(rows, cols, strict=True)
         ]
-        assert many.seconds.tolist() == [one.seconds for one in ones]
-        assert many.activity.hop_bytes.tolist() == [one.activity.hop_bytes for one in ones]
+        assert many.seconds.tolist() == [cost.seconds for cost in ones]
+        assert many.activity.hop_bytes.tolist() == [cost.activity.hop_bytes for cost in ones]
 
 
 def links(peers: int) -> tuple[DeviceGroupLinks, MeshFabric]:
@@ -133,10 +133,10 @@ def links(peers: int) -> tuple[DeviceGroupLinks, MeshFabric]:
 @pytest.mark.parametrize("peers", [1, 2, 3, 5, 6, 8, 12, 15, 16])
 def test_an_allreduce_between_dies_is_its_program_played(name: str, peers: int) -> None:
     """But of two directions: halves of one slot, which has one time at which it is ready, are played one after the other."""
-    between, on = links(peers)
+    between, fabric = links(peers)
     kernel = ALLREDUCE[name]
     assert kernel.cost(4.0 * 240, between).seconds == pytest.approx(
-        simulate_events(kernel.build_program(240, peers), on).seconds, rel=1e-9
+        simulate_events(kernel.build_program(240, peers), fabric).seconds, rel=1e-9
     )
 
 
@@ -196,8 +196,8 @@ def background(mesh: CoreMesh, pairs: Pairs) -> tuple[tuple[Buffer, ...], tuple[
     slots = Buffer("from", (200, 1), "float16"), Buffer("to", (200, 1), "float16")
     rounds = []
     for r, c, to_r, to_c, length in pairs:
-        one, other = (CoreIndex(np.array([a % mesh.rows]), np.array([b % mesh.cols])) for a, b in ((r, c), (to_r, to_c)))
-        rounds.append(Round((SendInstruction("from", one, other, np.asarray(0), np.asarray(length), into="to"),)))
+        source, other = (CoreIndex(np.array([a % mesh.rows]), np.array([b % mesh.cols])) for a, b in ((r, c), (to_r, to_c)))
+        rounds.append(Round((SendInstruction("from", source, other, np.asarray(0), np.asarray(length), into="to"),)))
     return slots, tuple(rounds)
 
 
@@ -216,9 +216,9 @@ def test_other_traffic_makes_nothing_faster_and_changes_no_result(
     strands = (rounds, *program.strands) if first else (*program.strands, rounds)
     together = replace(program, slots=program.slots + slots, strands=strands)
     other = Program(mesh.rows, mesh.cols, slots, (rounds,))
-    on = ADDING
+    fabric = ADDING
 
-    crowded, free, others = simulate_events(together, on), simulate_events(program, on), simulate_events(other, on)
+    crowded, free, others = simulate_events(together, fabric), simulate_events(program, fabric), simulate_events(other, fabric)
     assert all((crowded.ready[slot.name] >= free.ready[slot.name] - 1e-9).all() for slot in program.slots)
     assert crowded.seconds >= max(free.seconds, others.seconds) - 1e-9
     counted = count_activity(program) + count_activity(other)

@@ -71,9 +71,9 @@ def test_messages_that_cross_one_another_take_what_the_busiest_link_carries(core
 @given(places, places, st.integers(1, 64))
 def test_a_relay_pays_everything_at_each_hop(source: tuple[int, int], target: tuple[int, int], words: int) -> None:
     hops = abs(source[0] - target[0]) + abs(source[1] - target[1])
-    one = SLOW.launch + SLOW.stage + 2 * SLOW.ramp + SLOW.hop + words * SLOW.pace
+    launch = SLOW.launch + SLOW.stage + 2 * SLOW.ramp + SLOW.hop + words * SLOW.pace
     assert simulate_events(sends(CoreMesh(7, 7), (source, target, words), via="relay"), SLOW).seconds == pytest.approx(
-        hops * one
+        hops * launch
     )
 
 
@@ -85,8 +85,8 @@ def test_messages_that_share_a_link_take_turns() -> None:
 
 
 def test_two_messages_from_one_core_share_its_ramp() -> None:
-    one = simulate_events(sends(CoreMesh(1, 3), ((0, 1), (0, 0), 40)), CYCLES).seconds
-    assert simulate_events(sends(CoreMesh(1, 3), ((0, 1), (0, 0), 40), ((0, 1), (0, 2), 40)), CYCLES).seconds == one + 40
+    seconds = simulate_events(sends(CoreMesh(1, 3), ((0, 1), (0, 0), 40)), CYCLES).seconds
+    assert simulate_events(sends(CoreMesh(1, 3), ((0, 1), (0, 0), 40), ((0, 1), (0, 2), 40)), CYCLES).seconds == seconds + 40
 
 
 def without_product(program: Program, rounds: slice) -> Program:
@@ -121,9 +121,9 @@ def test_a_tree_is_its_stages_and_gaps(side: int, phases: int, words: int) -> No
             ends = [ready[int(group[middle])]]
             for arm in arms:
                 head, members = None, [*arm.tolist(), int(group[middle])]
-                for here, after in pairwise(members):
-                    start = ready[here] if head is None else max(ready[here], head)
-                    head = start + 2 * SLOW.ramp + abs(after - here) * SLOW.hop + SLOW.stage
+                for first_member, after in pairwise(members):
+                    start = ready[first_member] if head is None else max(ready[first_member], head)
+                    head = start + 2 * SLOW.ramp + abs(after - first_member) * SLOW.hop + SLOW.stage
                 if head is not None:
                     ends.append(head + words * SLOW.pace)
             ready[int(group[middle])] = max(ends)
@@ -224,5 +224,5 @@ def test_closed_forms_of_a_batch_are_those_of_its_singles(name: str, options: di
     sides = np.array([3.0, 16.0, 81.0, 81.0])
     many = GEMV[name].cost(GemmShape(1, 1000, 500), CoreMesh(sides, sides), SLOW, **options)  # type: ignore[arg-type]
     ones = [GEMV[name].cost(GemmShape(1, 1000, 500), CoreMesh(int(s), int(s)), SLOW, **options) for s in sides]
-    assert many.seconds.tolist() == [one.seconds for one in ones]
-    assert many.activity.hop_bytes.tolist() == [one.activity.hop_bytes for one in ones]
+    assert many.seconds.tolist() == [cost.seconds for cost in ones]
+    assert many.activity.hop_bytes.tolist() == [cost.activity.hop_bytes for cost in ones]

@@ -43,12 +43,12 @@ class Layer(NamedTuple):
 
     def expected(self) -> Array:
         """Token by token."""
-        found = np.zeros_like(self.x)
+        result = np.zeros_like(self.x)
         for die, token, copy in np.ndindex(self.choices.shape):
             x, expert = self.x[die, token], self.choices[die, token, copy]
             gate, up = x @ self.gate[expert], x @ self.up[expert]
-            found[die, token] += self.weights[die, token, copy] * ((gate / (1 + np.exp(-gate)) * up) @ self.down[expert])
-        return found
+            result[die, token] += self.weights[die, token, copy] * ((gate / (1 + np.exp(-gate)) * up) @ self.down[expert])
+        return result
 
 
 def layer(rows: int, cols: int, each: int, tokens: int, copies: int, seed: int) -> Layer:
@@ -71,26 +71,29 @@ LAYERS = st.builds(
 
 @given(LAYERS, st.sampled_from(["mesh", "torus", "full"]))
 @settings(max_examples=25)
-def test_tokens_come_to_their_experts_and_back(of: Layer, topology: str) -> None:
-    np.testing.assert_allclose(of.computed(of.program(topology)), of.expected(), rtol=1e-9, atol=1e-12)
+def test_tokens_come_to_their_experts_and_back(layer: Layer, topology: str) -> None:
+    np.testing.assert_allclose(layer.computed(layer.program(topology)), layer.expected(), rtol=1e-9, atol=1e-12)
 
 
 @given(LAYERS, st.integers(1, 3))
 @settings(max_examples=15)
-def test_shared_experts_among_others_give_every_token_theirs(of: Layer, shared: int) -> None:
+def test_shared_experts_among_others_give_every_token_theirs(layer: Layer, shared: int) -> None:
     """Copies of one more expert on some dies, which all tokens go to in turn, beside their routed ones."""
-    dies, tokens, _ = of.choices.shape
-    experts = len(of.gate)
+    dies, tokens, _ = layer.choices.shape
+    experts = len(layer.gate)
     more = dies * -(-shared // dies)  # so that dies share out all of them; those beyond the copies get nothing
     numbers = np.arange(dies * tokens).reshape(dies, tokens, 1) % shared + experts
-    choices = np.concatenate([of.choices, numbers], axis=2)
-    weights = np.concatenate([of.weights, np.ones(numbers.shape)], axis=2)
+    choices = np.concatenate([layer.choices, numbers], axis=2)
+    weights = np.concatenate([layer.weights, np.ones(numbers.shape)], axis=2)
     rng = np.random.default_rng(shared)
-    own = [rng.normal(size=one.shape[1:]) for one in (of.gate, of.up, of.down)]
-    every = [np.concatenate([one, np.tile(it, (more, 1, 1))]) for one, it in zip((of.gate, of.up, of.down), own, strict=True)]
-    placed_ = Layer(of.mesh, exchange_v.token_copies(choices, experts + more), of.x, choices, weights, *every)
-    gate, up = of.x @ own[0], of.x @ own[1]
-    expected = of.expected() + (gate / (1 + np.exp(-gate)) * up) @ own[2]
+    own = [rng.normal(size=matrix.shape[1:]) for matrix in (layer.gate, layer.up, layer.down)]
+    every = [
+        np.concatenate([matrix, np.tile(it, (more, 1, 1))])
+        for matrix, it in zip((layer.gate, layer.up, layer.down), own, strict=True)
+    ]
+    placed_ = Layer(layer.mesh, exchange_v.token_copies(choices, experts + more), layer.x, choices, weights, *every)
+    gate, up = layer.x @ own[0], layer.x @ own[1]
+    expected = layer.expected() + (gate / (1 + np.exp(-gate)) * up) @ own[2]
     np.testing.assert_allclose(placed_.computed(placed_.program()), expected, rtol=1e-9, atol=1e-12)
 
 
@@ -98,8 +101,8 @@ def test_shared_experts_among_others_give_every_token_theirs(of: Layer, shared: 
 @given(st.integers(0, 10**6), st.integers(0, 10**6))
 @settings(max_examples=15)
 def test_one_wrong_destination_is_seen(turn: int, seed: int, pair: int) -> None:
-    of = layer(2, 3, 2, 4, 2, seed)
-    program = of.program()
+    given_layer = layer(2, 3, 2, 4, 2, seed)
+    program = given_layer.program()
     (rounds,) = program.strands
     sent = rounds[turn].steps[0]
     assert isinstance(sent, SendInstruction)
@@ -109,46 +112,53 @@ def test_one_wrong_destination_is_seen(turn: int, seed: int, pair: int) -> None:
     turns = list(rounds)
     turns[turn] = replace(rounds[turn], steps=(wrong, *rounds[turn].steps[1:]))
     broken = replace(program, strands=(tuple(turns),))
-    assert not np.allclose(of.computed(broken), of.expected())
+    assert not np.allclose(given_layer.computed(broken), given_layer.expected())
 
 
 @pytest.mark.parametrize("topology", ["mesh", "torus", "full"])
 @given(LAYERS)
 @settings(max_examples=15)
-def test_what_the_program_sends_is_what_the_formula_counts(topology: str, of: Layer) -> None:
-    program, row = of.program(topology), 8.0 * of.x.shape[2]
-    mesh, dies = of.mesh, of.mesh.rows * of.mesh.cols
-    on, at = (
+def test_what_the_program_sends_is_what_the_formula_counts(topology: str, layer: Layer) -> None:
+    program, row = layer.program(topology), 8.0 * layer.x.shape[2]
+    mesh, dies = layer.mesh, layer.mesh.rows * layer.mesh.cols
+    level, at = (
         DieNetworkLevel(mesh.rows, mesh.cols, topology, dies, 1e12, 256e-9),
         place_groups("linear", mesh.rows, mesh.cols, 1, dies),
     )
-    there, back = (all_to_all_cost(on, at, row, shares.astype(float)) for shares in (of.of.traffic, of.of.traffic.T))
+    dispatched, back = (
+        all_to_all_cost(level, at, row, shares.astype(float)) for shares in (layer.of.traffic, layer.of.traffic.T)
+    )
     counted = count_activity(program)
-    assert counted.sent_bytes == pytest.approx(there.sent_bytes + back.sent_bytes)
-    assert counted.hop_bytes == pytest.approx(there.hop_bytes + back.hop_bytes)
-    for turn, closed in ((exchange_v.dispatch_round(mesh, of.of), there), (exchange_v.combine_round(mesh, of.of), back)):
+    assert counted.sent_bytes == pytest.approx(dispatched.sent_bytes + back.sent_bytes)
+    assert counted.hop_bytes == pytest.approx(dispatched.hop_bytes + back.hop_bytes)
+    for turn, closed in (
+        (exchange_v.dispatch_round(mesh, layer.of), dispatched),
+        (exchange_v.combine_round(mesh, layer.of), back),
+    ):
         assert count_activity(replace(program, strands=((turn,),))).hop_bytes == pytest.approx(closed.hop_bytes)
 
 
 @given(LAYERS)
 @settings(max_examples=10)
-def test_no_layer_is_played_faster_than_its_busiest_link(of: Layer) -> None:
+def test_no_layer_is_played_faster_than_its_busiest_link(layer: Layer) -> None:
     """Dies as cores of a program: the reader of programs carries messages that have a size each."""
-    program, row = of.program(), 8.0 * of.x.shape[2]
-    mesh, dies = of.mesh, of.mesh.rows * of.mesh.cols
+    program, row = layer.program(), 8.0 * layer.x.shape[2]
+    mesh, dies = layer.mesh, layer.mesh.rows * layer.mesh.cols
     free = dict.fromkeys(("stage", "copy", "post", "ramp", "launch", "call", "mac", "operation", "special"), 0.0)
     played = events.simulate_events(program, MeshFabric(hop=256e-9, word=8e-12, word_bytes=8, apart=1.0, **free)).seconds
-    on, at = (
+    level, at = (
         DieNetworkLevel(mesh.rows, mesh.cols, "mesh", 4, 1e12, 256e-9),
         place_groups("linear", mesh.rows, mesh.cols, 1, dies),
     )
-    there, back = (all_to_all_cost(on, at, row, shares.astype(float)) for shares in (of.of.traffic, of.of.traffic.T))
-    assert played >= (there.links + back.links) * (1 - 1e-9)
+    dispatched, back = (
+        all_to_all_cost(level, at, row, shares.astype(float)) for shares in (layer.of.traffic, layer.of.traffic.T)
+    )
+    assert played >= (dispatched.links + back.links) * (1 - 1e-9)
 
 
 def test_a_layer_whose_tokens_all_want_one_expert_is_bound_by_its_die() -> None:
-    of = exchange_v.token_copies(np.zeros((4, 8, 1), int), 4)
-    assert of.traffic.tolist() == [[8, 0, 0, 0]] * 4
-    on, at = DieNetworkLevel(2, 2, "mesh", 4, 1e12, 0.0), place_groups("linear", 2, 2, 1, 4)
-    found = all_to_all_cost(on, at, 1e6, of.traffic.astype(float))
-    assert (found.link[1], found.busiest) == (0, 16e6)  # from the die below and the one across
+    token_copies = exchange_v.token_copies(np.zeros((4, 8, 1), int), 4)
+    assert token_copies.traffic.tolist() == [[8, 0, 0, 0]] * 4
+    level, at = DieNetworkLevel(2, 2, "mesh", 4, 1e12, 0.0), place_groups("linear", 2, 2, 1, 4)
+    cost = all_to_all_cost(level, at, 1e6, token_copies.traffic.astype(float))
+    assert (cost.link[1], cost.busiest) == (0, 16e6)  # from the die below and the one across

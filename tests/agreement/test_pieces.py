@@ -29,8 +29,8 @@ from tests.samples import asked
 
 
 def chip(rows: int, cols: int) -> Chip:
-    found: Chip = asked("chip=tile_gh200", "workload=gemm", "mapping=summa").base.chip
-    return replace_leaves(found, {"mesh.rows": rows, "mesh.cols": cols, "hbm.channels": cols})
+    chip: Chip = asked("chip=tile_gh200", "workload=gemm", "mapping=summa").base.chip
+    return replace_leaves(chip, {"mesh.rows": rows, "mesh.cols": cols, "hbm.channels": cols})
 
 
 def call(job: Any) -> KernelCall:
@@ -40,12 +40,14 @@ def call(job: Any) -> KernelCall:
 @settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_pieces_of_products_are_the_product(data: Any) -> None:
-    def one(most: int) -> int:
+    def pick(most: int) -> int:
         return data.draw(st.integers(1, most))
 
-    first, rest, k, n, copies, on = one(9), one(9), one(12), one(12), one(2), chip(one(5), one(4))
+    first, rest, k, n, copies, given_chip = pick(9), pick(9), pick(12), pick(12), pick(2), chip(pick(5), pick(4))
     several = [
-        closed_summa.SummaJob(GemmShape(m, k, n), SummaTiling(one(3), one(4), one(4), one(on.mesh.rows)), on, copies)
+        closed_summa.SummaJob(
+            GemmShape(m, k, n), SummaTiling(pick(3), pick(4), pick(4), pick(given_chip.mesh.rows)), given_chip, copies
+        )
         for m in (first, rest)
     ]
     rng = np.random.default_rng(first)
@@ -56,31 +58,33 @@ def test_pieces_of_products_are_the_product(data: Any) -> None:
 @settings(max_examples=15, deadline=None)
 @given(st.sampled_from(["flat_async", "flat_hw", "flash3"]), st.sampled_from([0, 3]), st.data())
 def test_pieces_of_queries_are_the_attention(name: str, window: int, data: Any) -> None:
-    def one(most: int, least: int = 1) -> int:
+    def pick(most: int, least: int = 1) -> int:
         return data.draw(st.integers(least, most))
 
-    first, rest, before, on, of = one(6), one(6), one(4, 0), chip(4, 4), find_dataflow(name)
-    side = one(2) if of.grouped else 1
+    first, rest, before, given_chip, dataflow = pick(6), pick(6), pick(4, 0), chip(4, 4), find_dataflow(name)
+    side = pick(2) if dataflow.grouped else 1
     queries, keys = first + rest, first + rest + before
     shape = AttentionShape(1, 2, 1, queries, keys, 4, 4, causal=True, window=window)
     pieces = [queries_of(shape, 0, first), queries_of(shape, first, queries)]
-    cuts = [AttentionTiling(side, side, one(3), one(3)) for _ in pieces]
-    several = tuple(closed_attention.AttentionJob(of, piece, cut, on) for piece, cut in zip(pieces, cuts, strict=True))
+    cuts = [AttentionTiling(side, side, pick(3), pick(3)) for _ in pieces]
+    several = tuple(
+        closed_attention.AttentionJob(dataflow, piece, cut, given_chip) for piece, cut in zip(pieces, cuts, strict=True)
+    )
     rng = np.random.default_rng(queries)
     q, k, v = (rng.normal(size=(1, many, heads, 4)) for many, heads in ((queries, 2), (keys, 1), (keys, 1)))
-    found = tiles.compute_attention(call(JobSequence(several)), AttentionInputs(q, k, v, np.zeros(2, int), ScoreRules()))
+    attention = tiles.compute_attention(call(JobSequence(several)), AttentionInputs(q, k, v, np.zeros(2, int), ScoreRules()))
     scores = 0.5 * np.einsum("iqhd,ikd->ihqk", q, k[:, :, 0])
     behind = np.arange(keys)[None] - (np.arange(queries)[:, None] + before)
     seen = (behind <= 0) & ((behind > -window) if window else True)
     weights = np.where(seen, np.exp(scores), 0.0)
     wanted = np.einsum("ihqk,ikd->iqhd", weights / weights.sum(axis=-1, keepdims=True), v[:, :, 0])
-    assert found == pytest.approx(wanted, abs=1e-4)
+    assert attention == pytest.approx(wanted, abs=1e-4)
 
 
 @pytest.mark.parametrize("sizes", [{"mesh.rows": 6, "mesh.cols": 4}, {"mesh.rows": 8, "mesh.cols": 6, "hbm.channels": 4}])
 def test_what_is_chosen_is_played_as_it_is_priced(sizes: dict[str, int]) -> None:
     """Pieces, rows of tiles that no block needs, and columns that channels do not divide."""
-    of = asked(
+    question = asked(
         "chip=tile_gh200",
         "model=qwen3_1b7",
         "mapping=flat",
@@ -88,14 +92,16 @@ def test_what_is_chosen_is_played_as_it_is_priced(sizes: dict[str, int]) -> None
         "workload.prompt=[193]",
         "workload.output=[4]",
     )
-    base = replace_leaves(of.base, {f"chip.{name}": size for name, size in {"hbm.channels": 4, **sizes}.items()})
-    (case,) = of.workload.cases
+    base = replace_leaves(question.base, {f"chip.{name}": size for name, size in {"hbm.channels": 4, **sizes}.items()})
+    (case,) = question.workload.cases
     ((_, blocks),) = passes_by_phase(case, base.chip, base.mapping, "mean")["prefill"]  # type: ignore[arg-type]
-    every = {id(one.job): one.job for block in blocks for one in block.calls}.values()
+    every = {id(call.job): call.job for block in blocks for call in block.calls}.values()
     assert any(isinstance(job, JobSequence) for job in every) == (base.chip.mesh.rows == 6)
     assert any(job.chip.mesh.cols < base.chip.mesh.cols for job in every) == (base.chip.mesh.cols == 6)
     closed, played = ([jobs.job_cost(reader, job) for job in every] for reader in ("analytical", "events"))
-    assert sum(of.seconds for of in closed) == pytest.approx(sum(of.seconds for of in played), rel=0.05)
+    assert sum(timed_block.seconds for timed_block in closed) == pytest.approx(
+        sum(timed_block.seconds for timed_block in played), rel=0.05
+    )
     for mine, theirs in zip(closed, played, strict=True):
         for name in ("macs", "elements", "memory_bytes", "sent_bytes"):
             assert getattr(mine.activity, name) == pytest.approx(getattr(theirs.activity, name)), name
@@ -108,12 +114,12 @@ def test_rows_near_memory_keep_their_faults() -> None:
     assert near_memory(broken, 6) is broken
 
 
-@pytest.mark.parametrize("said", ["mapping.prefill.gemm.m", "mapping.prefill.attention.queries"])
-def test_a_design_is_cut_whatever_sizes_the_others_say(said: str) -> None:
-    of = asked("chip=tile_gh200", "model=qwen3_1b7", "workload.batch=[1]", "workload.prompt=517", "workload.output=2")
-    several = [of.base, replace_leaves(of.base, {said: 16}), replace_leaves(of.base, {said: 32})]
-    together = evaluate(stack_designs(several), of.workload).accepted()
-    for place, one in enumerate(several):
-        alone = evaluate(stack_designs([one]), of.workload).accepted()
+@pytest.mark.parametrize("address", ["mapping.prefill.gemm.m", "mapping.prefill.attention.queries"])
+def test_a_design_is_cut_whatever_sizes_the_others_say(address: str) -> None:
+    question = asked("chip=tile_gh200", "model=qwen3_1b7", "workload.batch=[1]", "workload.prompt=517", "workload.output=2")
+    several = [question.base, replace_leaves(question.base, {address: 16}), replace_leaves(question.base, {address: 32})]
+    together = evaluate(stack_designs(several), question.workload).accepted()
+    for place, design in enumerate(several):
+        alone = evaluate(stack_designs([design]), question.workload).accepted()
         for name in ("ttft", "energy", "sram_used"):
             assert together.columns[name][place] == pytest.approx(alone.columns[name][0], rel=1e-9), name

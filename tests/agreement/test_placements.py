@@ -41,11 +41,11 @@ def test_placements_have_one_order_by_formula_and_by_events(
         return float(READERS[reader].product(group, CallProduct(1.0, m, k * cores, n), machine, 2.0)[0])
 
     closed, played = ({name: seconds(reader, name) for name in PLACEMENTS} for reader in ("analytical", "events"))
-    for one, other in combinations(PLACEMENTS, 2):
-        if played[one] > (1 + APART) * played[other]:
-            assert closed[one] > closed[other], (one, other, closed, played)
-        elif played[other] > (1 + APART) * played[one]:
-            assert closed[other] > closed[one], (one, other, closed, played)
+    for placement, other in combinations(PLACEMENTS, 2):
+        if played[placement] > (1 + APART) * played[other]:
+            assert closed[placement] > closed[other], (placement, other, closed, played)
+        elif played[other] > (1 + APART) * played[placement]:
+            assert closed[other] > closed[placement], (placement, other, closed, played)
 
 
 @given(st.sampled_from(PLACEMENTS), st.integers(2, 12), st.integers(1, 60), st.integers(1, 60), st.booleans())
@@ -57,5 +57,5 @@ def test_locked_messages_take_by_events_what_they_take_by_cycles(
     fabric = MACHINES["npu64"].fabric
     rounds = allreduce_rounds(place_group(placement, cores, divided=divided), "c", rows)
     program = Program(*group_sides(placement, cores), (Buffer("c", (rows, width), "float16", depth=2),), (rounds,))
-    found, routed = (play(program, fabric) for play in (events.simulate_events, cycles.simulate_cycles))
-    np.testing.assert_allclose(found.ready["c"], routed.ready["c"], rtol=1e-6)
+    simulated, routed = (play(program, fabric) for play in (events.simulate_events, cycles.simulate_cycles))
+    np.testing.assert_allclose(simulated.ready["c"], routed.ready["c"], rtol=1e-6)

@@ -44,9 +44,9 @@ class Pipelines:
 
     def sending(self, nbytes: float) -> float:
         """Of so many bytes in each message of activations, the longest. [s]"""
-        of, on = self.activations, self.fabric
-        hops = float((abs(of["row"] - of["to_row"]) + abs(of["col"] - of["to_col"])).max())
-        return (3 * (2 * on.ramp + on.hop * hops) if on.locked else 0.0) + nbytes * on.pace / on.word_bytes
+        activations, fabric = self.activations, self.fabric
+        hops = float((abs(activations["row"] - activations["to_row"]) + abs(activations["col"] - activations["to_col"])).max())
+        return (3 * (2 * fabric.ramp + fabric.hop * hops) if fabric.locked else 0.0) + nbytes * fabric.pace / fabric.word_bytes
 
     def price(self, rate: float) -> float:
         """Of the caches of some tokens, where both pipelines do tokens at a rate."""
@@ -138,20 +138,20 @@ def test_caches_and_activations_come_to_the_cores_that_use_them(seed: int) -> No
         kv, got, sends = traffic.caches([(0, 0)])
         tiles = {"kv": np.random.default_rng(1).integers(-99, 99, (8, 8, *kv.shape), np.int8)}
         send = wrong(sends[0]) if changed else sends[0]
-        found = numeric(Program(8, 8, (kv, got), ((Round((send,)),),)), tiles)["got"]
+        received = numeric(Program(8, 8, (kv, got), ((Round((send,)),),)), tiles)["got"]
         prefill, decode = layout.prefill, layout.decode
         pairs = set(zip(prefill.layers, decode.layers, strict=True))
         ends = [
             (sources[0, a, core * prefill.tp // decode.tp], targets[0, b, core]) for a, b in pairs for core in range(decode.tp)
         ]
-        return all((found[tuple(there)] == tiles["kv"][tuple(here)]).all() for here, there in ends)
+        return all((received[tuple(target)] == tiles["kv"][tuple(place)]).all() for place, target in ends)
 
     assert arrives(changed=False)
     assert not arrives(changed=True)
     x, y, send = traffic.passed()
     tiles = {"x": np.random.default_rng(2).integers(-99, 99, (8, 8, *x.shape), np.int8)}
-    found = numeric(Program(8, 8, (x, y), ((Round((send,)),),)), tiles)["y"]
-    for of, places, tokens in zip((layout.prefill, layout.decode), traffic.places, traffic.tokens, strict=True):
-        size = int(np.ceil(tokens * of.activations / of.tp))
-        here, there = places[:, :-1].reshape(-1, 2).T, places[:, 1:].reshape(-1, 2).T
-        assert (found[tuple(there)][:, :size] == tiles["x"][tuple(here)][:, :size]).all()
+    received = numeric(Program(8, 8, (x, y), ((Round((send,)),),)), tiles)["y"]
+    for fleet, places, tokens in zip((layout.prefill, layout.decode), traffic.places, traffic.tokens, strict=True):
+        size = int(np.ceil(tokens * fleet.activations / fleet.tp))
+        place, other_place = places[:, :-1].reshape(-1, 2).T, places[:, 1:].reshape(-1, 2).T
+        assert (received[tuple(other_place)][:, :size] == tiles["x"][tuple(place)][:, :size]).all()

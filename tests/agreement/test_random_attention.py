@@ -17,7 +17,10 @@ def latency(fidelity: str, *words: str) -> float:
 def drawn(rng: np.random.Generator) -> list[str]:
     """Words of a chip and attention; channels may be fewer than columns, and memory fast or slow."""
     heads, keys = int(rng.choice([4, 8, 16, 32])), int(2 ** rng.uniform(6, 11))
-    shared, queries = int(rng.choice([one for one in (1, 2, 4, 8) if one <= heads])), int(rng.choice([1, keys, min(64, keys)]))
+    shared, queries = (
+        int(rng.choice([count for count in (1, 2, 4, 8) if count <= heads])),
+        int(rng.choice([1, keys, min(64, keys)])),
+    )
     sizes = {"batch": rng.choice([1, 2, 4, 16]), "heads": heads, "kv_heads": heads // shared, "queries": queries, "qk": 64}
     words = [f"workload.{name}={value}" for name, value in sizes.items()] + [f"workload.keys=[{keys}]"]
     rows, cols = rng.choice([4, 8, 16], 2)

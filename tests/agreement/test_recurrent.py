@@ -18,20 +18,20 @@ GDN = RecurrenceShape("delta", 32, 16, 128, 128, 64, 64)
 
 
 def chip(name: str = "tile32") -> Chip:
-    found: Chip = asked(f"chip={name}", "workload=attention").base.chip
-    return found
+    chip: Chip = asked(f"chip={name}", "workload=attention").base.chip
+    return chip
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_closed_and_played_updates_agree_on_random_sizes(data: Any) -> None:
-    def one(*values: Any) -> Any:
+    def pick(*values: Any) -> Any:
         return data.draw(st.sampled_from(values))
 
-    keys, sequences = one(1, 4, 16), data.draw(st.integers(1, 200))
-    heads = keys * one(1, 2, 4)
-    shape = RecurrenceShape(one(*RULE_OPERATIONS), heads, keys, one(64, 128, 256), one(64, 128), sequences, sequences)
-    job = decode_state_job(shape, chip(one("tile32", "tile_gh200")), one(1.0, 2.0), one(0.0, 0.3))
+    keys, sequences = pick(1, 4, 16), data.draw(st.integers(1, 200))
+    heads = keys * pick(1, 2, 4)
+    shape = RecurrenceShape(pick(*RULE_OPERATIONS), heads, keys, pick(64, 128, 256), pick(64, 128), sequences, sequences)
+    job = decode_state_job(shape, chip(pick("tile32", "tile_gh200")), pick(1.0, 2.0), pick(0.0, 0.3))
     closed, played = (jobs.job_cost(fidelity, job) for fidelity in ("analytical", "events"))
     # of a few states, whose loads meet at a channel in no order of turns, up to a quarter
     assert closed.seconds == pytest.approx(played.seconds, rel=0.1 if shape.states > 1024 else 0.25)
@@ -42,10 +42,10 @@ def test_closed_and_played_updates_agree_on_random_sizes(data: Any) -> None:
 @pytest.mark.parametrize("rule", RULE_OPERATIONS)
 def test_bytes_and_operations_are_those_of_states(rule: str) -> None:
     shape = RecurrenceShape(rule, 32, 16, 128, 128, 64, 64)
-    of = jobs.job_cost("analytical", decode_state_job(shape, chip())).activity
+    activity = jobs.job_cost("analytical", decode_state_job(shape, chip())).activity
     row = 2 * 128 + 2 * 128  # keys and queries, values and outputs
     scalars = 4 * ((128 if rule == "channel_delta" else 1) + (rule != "linear"))
-    assert of.memory_bytes == 64 * 32 * (2 * 128 * 128 * 4 + 2 * row + scalars)
+    assert activity.memory_bytes == 64 * 32 * (2 * 128 * 128 * 4 + 2 * row + scalars)
     assert shape.updates == 64 * 32 * {"delta": 7, "channel_delta": 7, "ssd": 5, "linear": 5}[rule] * 128 * 128
 
 
@@ -74,13 +74,13 @@ def test_a_part_of_the_mesh_stands_for_all_of_it() -> None:
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_closed_and_played_prompts_agree_on_random_sizes(data: Any) -> None:
-    def one(*values: Any) -> Any:
+    def pick(*values: Any) -> Any:
         return data.draw(st.sampled_from(values))
 
-    keys, sequences, rule = one(1, 4, 16), data.draw(st.integers(1, 60)), one(*RULE_OPERATIONS)
-    heads, prompt = keys * one(1, 2, 4), data.draw(st.integers(1, 5000))
-    shape = RecurrenceShape(rule, heads, keys, one(64, 128), one(64, 128), sequences, sequences * prompt, one(64, 128))
-    job = prefill_state_job(shape, chip(one("tile32", "tile_gh200")), one(1.0, 2.0))
+    keys, sequences, rule = pick(1, 4, 16), data.draw(st.integers(1, 60)), pick(*RULE_OPERATIONS)
+    heads, prompt = keys * pick(1, 2, 4), data.draw(st.integers(1, 5000))
+    shape = RecurrenceShape(rule, heads, keys, pick(64, 128), pick(64, 128), sequences, sequences * prompt, pick(64, 128))
+    job = prefill_state_job(shape, chip(pick("tile32", "tile_gh200")), pick(1.0, 2.0))
     closed, played = (jobs.job_cost(fidelity, job) for fidelity in ("analytical", "events"))
     # half are within 0.1 %, nine in ten within 3 %; a few items of a short prompt have their channel's links alone
     assert closed.seconds == pytest.approx(played.seconds, rel=0.15 if prompt > 500 else 0.25)
@@ -92,8 +92,8 @@ def test_products_of_chunks_are_as_many_as_the_formula_says(rule: str, chunk: in
     """And what inverts a chunk's triangle, twice as many products of squares as the chunk has bits, less two."""
     shape = RecurrenceShape(rule, 32, 32, 128, 64, 32, 32 * 16 * chunk, chunk)  # an item a tile
     inverse = 2 * (chunk.bit_length() - 2) * 2 * chunk**2 if rule == "delta" else 0
-    of = jobs.job_cost("analytical", prefill_state_job(shape, chip())).activity
-    assert 2 * of.macs == shape.chunked + shape.tokens * shape.heads * inverse
+    activity = jobs.job_cost("analytical", prefill_state_job(shape, chip())).activity
+    assert 2 * activity.macs == shape.chunked + shape.tokens * shape.heads * inverse
 
 
 def test_a_prompt_moves_its_tokens_and_each_state_once() -> None:

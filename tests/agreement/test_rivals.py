@@ -16,8 +16,8 @@ TILES = ("chip=tile32", "workload=gemm", "mapping=product")
 
 
 def latency(fidelity: str, *words: str) -> float:
-    of = asked(*words)
-    return float(evaluate(stack_designs([of.base]), of.workload, fidelity=fidelity).columns["latency"][0])
+    question = asked(*words)
+    return float(evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity).columns["latency"][0])
 
 
 def drawn(seed: int) -> tuple[str, ...]:
@@ -33,11 +33,11 @@ def drawn(seed: int) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("name", TILE_ALGORITHMS)
 def test_closed_forms_of_wafers_hold_on_tiles(name: str) -> None:
-    found = [
+    latencies = [
         [latency(fidelity, *TILES, *drawn(seed), f"mapping.gemm={name}") for fidelity in ("analytical", "events")]
         for seed in range(12)
     ]
-    gaps = np.array([closed / events - 1 for closed, events in found])
+    gaps = np.array([closed / events - 1 for closed, events in latencies])
     assert (abs(gaps) < 0.1).mean() >= 0.8
     assert abs(np.median(gaps)) < 0.06
 
@@ -46,7 +46,9 @@ def test_closed_forms_of_wafers_hold_on_tiles(name: str) -> None:
 def test_messages_that_do_not_meet_are_priced_on_locked_routes(name: str) -> None:
     words = [("chip=npu64", *TILES[1:], *drawn(seed)[:1], "mapping.rows=5", f"mapping.gemm={name}") for seed in range(6)]
     near = 0.1 if name == "t10" else 0.05  # relays of a few words get out of step, and meet less often than is counted
-    assert [latency("analytical", *of) for of in words] == pytest.approx([latency("events", *of) for of in words], rel=near)
+    assert [latency("analytical", *word) for word in words] == pytest.approx(
+        [latency("events", *word) for word in words], rel=near
+    )
 
 
 @pytest.mark.parametrize("name", sorted(set(GEMM)))
@@ -62,9 +64,9 @@ def test_a_closed_form_that_does_not_hold_is_refused_and_events_play(chip: str, 
 
 
 def test_limits_of_a_product_need_no_closed_form() -> None:
-    of = asked("chip=npu64", *TILES[1:], "workload.shapes=[64x96x80]", "mapping.rows=4", "mapping.gemm=meshgemm")
-    assert {limit.address for limit in limits(of.base, of.workload)} >= {"chip.tile.sram", "mapping.rows"}
-    assert explain(of.base, of.workload.cases[0], fidelity="events").rows
+    question = asked("chip=npu64", *TILES[1:], "workload.shapes=[64x96x80]", "mapping.rows=4", "mapping.gemm=meshgemm")
+    assert {limit.address for limit in limits(question.base, question.workload)} >= {"chip.tile.sram", "mapping.rows"}
+    assert explain(question.base, question.workload.cases[0], fidelity="events").rows
 
 
 def test_vectors_are_for_another_mapping() -> None:
@@ -75,14 +77,16 @@ def test_vectors_are_for_another_mapping() -> None:
 @pytest.mark.parametrize("fidelity", ["analytical", "events"])
 @pytest.mark.parametrize("name", ["meshgemm", "cannon", "summa"])
 def test_a_breakdown_adds_up_and_more_of_the_engine_does_no_harm(name: str, fidelity: str) -> None:
-    of = asked(*TILES, "workload.shapes=[512x640x384]", "mapping.rows=8", f"mapping.gemm={name}")
-    shown = explain(of.base, of.workload.cases[0], fidelity=fidelity)
+    question = asked(*TILES, "workload.shapes=[512x640x384]", "mapping.rows=8", f"mapping.gemm={name}")
+    shown = explain(question.base, question.workload.cases[0], fidelity=fidelity)
     assert sum(row.seconds for row in shown.rows) == pytest.approx(
         latency(fidelity, *TILES, "workload.shapes=[512x640x384]", "mapping.rows=8", f"mapping.gemm={name}")
     )
     assert {row.operator for row in shown.rows} == {"local products", "communication"}
-    sizes = [replace_leaves(of.base, {"chip.tile.matrix.rows": rows, "chip.tile.matrix.cols": rows}) for rows in (8, 16, 32)]
-    seconds = [evaluate(stack_designs([one]), of.workload, fidelity=fidelity).columns["latency"][0] for one in sizes]
+    sizes = [
+        replace_leaves(question.base, {"chip.tile.matrix.rows": rows, "chip.tile.matrix.cols": rows}) for rows in (8, 16, 32)
+    ]
+    seconds = [evaluate(stack_designs([size]), question.workload, fidelity=fidelity).columns["latency"][0] for size in sizes]
     assert seconds == sorted(seconds, reverse=True)
-    together = evaluate(stack_designs(sizes), of.workload, fidelity=fidelity).columns["latency"]
+    together = evaluate(stack_designs(sizes), question.workload, fidelity=fidelity).columns["latency"]
     assert together == pytest.approx(seconds, rel=1e-12)

@@ -32,22 +32,22 @@ STEPS = {0: (0, 1), 1: (0, -1), 2: (1, 0), 3: (-1, 0)}
 @settings(max_examples=15)
 def test_a_port_leads_to_the_router_behind_it(rows: int, cols: int, vcs: int, memory: bool) -> None:
     """Beyond 2^8 and 2^16 rows, columns, routers, ports and channels."""
-    of = net.make_router_tables(rows, cols, vcs, 1, memory=memory, packets=1, **DELAYS)
+    router_tables = net.make_router_tables(rows, cols, vcs, 1, memory=memory, packets=1, **DELAYS)
     row, col = np.divmod(np.arange(rows * cols), cols)
-    assert (of.router["row"] == row).all()
-    assert (of.router["col"] == col).all()
-    port = of.port.reshape(rows * cols, of.ports)
+    assert (router_tables.router["row"] == row).all()
+    assert (router_tables.router["col"] == col).all()
+    port = router_tables.port.reshape(rows * cols, router_tables.ports)
     for way, (down, across) in STEPS.items():
         to_row, to_col = row + down, col + across
-        here = np.flatnonzero((to_row >= 0) & (to_row < rows) & (to_col >= 0) & (to_col < cols))
-        there = to_row[here] * cols + to_col[here]
-        first = port["onward"][here, way].astype(np.int64)
-        assert (first >> of.shift == there * of.ports + (way ^ 1)).all()
-        assert (first & of.within == 0).all()
-        back = port["back"][there, way ^ 1].astype(np.int64) >> of.shift
-        assert (of.router_of[back] == here).all()
-        assert (of.number[back] == way).all()
-    assert (port["onward"][:, net.CORE :].astype(np.int64) >= of.channels).all()
+        mask = np.flatnonzero((to_row >= 0) & (to_row < rows) & (to_col >= 0) & (to_col < cols))
+        neighbours = to_row[mask] * cols + to_col[mask]
+        first = port["onward"][mask, way].astype(np.int64)
+        assert (first >> router_tables.shift == neighbours * router_tables.ports + (way ^ 1)).all()
+        assert (first & router_tables.within == 0).all()
+        back = port["back"][neighbours, way ^ 1].astype(np.int64) >> router_tables.shift
+        assert (router_tables.router_of[back] == mask).all()
+        assert (router_tables.number[back] == way).all()
+    assert (port["onward"][:, net.CORE :].astype(np.int64) >= router_tables.channels).all()
 
 
 LINES = [((1, 70_000), (0, 69_990), (0, 69_999)), ((66_000, 1), (65_999, 0), (65_990, 0)), ((300, 290), (0, 289), (299, 0))]
@@ -55,14 +55,14 @@ LINES = [((1, 70_000), (0, 69_990), (0, 69_999)), ((66_000, 1), (65_999, 0), (65
 
 @pytest.mark.parametrize(("sides", "source", "target"), LINES, ids=str)
 def test_a_message_in_a_large_mesh_takes_what_events_say(sides: tuple[int, int], source: Any, target: Any) -> None:
-    program, on = sends(CoreMesh(*sides), (source, target, 5)), ON._replace(hop=3.0, ramp=6.0, vcs=1)
-    assert cycles.simulate_cycles(program, on).seconds == pytest.approx(events.simulate_events(program, on).seconds)
+    program, fabric = sends(CoreMesh(*sides), (source, target, 5)), ON._replace(hop=3.0, ramp=6.0, vcs=1)
+    assert cycles.simulate_cycles(program, fabric).seconds == pytest.approx(events.simulate_events(program, fabric).seconds)
 
 
 @pytest.mark.parametrize(("rows", "cols"), [(48, 48), (3, 700)])
 def test_packets_in_a_large_mesh_take_the_stages_of_their_routers(rows: int, cols: int) -> None:
-    found = measure_traffic(PLAIN, rows, cols, "xy", load("neighbour", 0.0005, period=200, packets=200))
-    assert found.latency == pytest.approx(found.hops * router_cycles(PLAIN).hop + 1 + PLAIN.link, rel=0.01)
+    traffic = measure_traffic(PLAIN, rows, cols, "xy", load("neighbour", 0.0005, period=200, packets=200))
+    assert traffic.latency == pytest.approx(traffic.hops * router_cycles(PLAIN).hop + 1 + PLAIN.link, rel=0.01)
 
 
 KERNELS = {
@@ -74,8 +74,10 @@ KERNELS = {
 @pytest.mark.parametrize("name", KERNELS)
 def test_kernels_of_large_meshes_are_played(name: str) -> None:
     """A K-tree and a whole product, whose flits arrive where they are waited for."""
-    on, program = ON._replace(hop=3.0, ramp=6.0), KERNELS[name]()
-    assert cycles.simulate_cycles(program, on).seconds == pytest.approx(events.simulate_events(program, on).seconds, rel=0.2)
+    fabric, program = ON._replace(hop=3.0, ramp=6.0), KERNELS[name]()
+    assert cycles.simulate_cycles(program, fabric).seconds == pytest.approx(
+        events.simulate_events(program, fabric).seconds, rel=0.2
+    )
 
 
 @pytest.mark.parametrize(

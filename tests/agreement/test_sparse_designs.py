@@ -24,9 +24,12 @@ PROMPTS = RecurrenceShape("ssd", 32, 4, 128, 64, 8, 8 * 512, 128)
 
 
 def gathered(chip: Chip) -> Any:
-    of, shape = find_dataflow("flash2"), AttentionShape(8, 16, 1, 1, 512, 576, 512, latent=True, piece=1152)
+    dataflow, shape = find_dataflow("flash2"), AttentionShape(8, 16, 1, 1, 512, 576, 512, latent=True, piece=1152)
     return make_job(
-        of, shape, resolve_tiling(of, shape, chip, AttentionPlan(dataflow="flash2", rows=0, cols=0, queries=0, keys=0)), chip
+        dataflow,
+        shape,
+        resolve_tiling(dataflow, shape, chip, AttentionPlan(dataflow="flash2", rows=0, cols=0, queries=0, keys=0)),
+        chip,
     )
 
 
@@ -49,16 +52,16 @@ LEAVES = {
 
 
 def chip() -> Chip:
-    found: Chip = asked("chip=tile32", "workload=attention", "chip.hbm.channels=8").base.chip
-    return found
+    chip: Chip = asked("chip=tile32", "workload=attention", "chip.hbm.channels=8").base.chip
+    return chip
 
 
 @pytest.mark.parametrize("name", JOBS)
 def test_many_designs_are_each_as_if_alone(name: str) -> None:
     together = jobs.job_cost("analytical", JOBS[name](replace_leaves(chip(), LEAVES)))
     for place in range(3):
-        one = {address: values[place].item() for address, values in LEAVES.items()}
-        alone = jobs.job_cost("analytical", JOBS[name](replace_leaves(chip(), one)))
+        changes = {address: values[place].item() for address, values in LEAVES.items()}
+        alone = jobs.job_cost("analytical", JOBS[name](replace_leaves(chip(), changes)))
         assert np.broadcast_to(together.seconds, 3)[place] == pytest.approx(float(alone.seconds), rel=0.02), place
         moved = np.broadcast_to(together.activity.memory_bytes, 3)[place]
         assert moved == pytest.approx(float(alone.activity.memory_bytes), rel=0.02), place
@@ -67,9 +70,9 @@ def test_many_designs_are_each_as_if_alone(name: str) -> None:
 @pytest.mark.parametrize("fidelity", ["analytical", "events"])
 @pytest.mark.parametrize("name", JOBS)
 def test_parts_add_up(name: str, fidelity: str) -> None:
-    of = JOBS[name](chip())
-    parts = jobs.time_by_resource(fidelity, of)
-    assert sum(parts.values()) == pytest.approx(jobs.job_cost(fidelity, of).seconds)
+    given_jobs = JOBS[name](chip())
+    parts = jobs.time_by_resource(fidelity, given_jobs)
+    assert sum(parts.values()) == pytest.approx(jobs.job_cost(fidelity, given_jobs).seconds)
     assert min(parts.values()) >= -1e-12
     assert set(parts) <= {"synchronisation", "reduction", "multicast", "hbm", "vector", "matrix"}
 
@@ -77,8 +80,8 @@ def test_parts_add_up(name: str, fidelity: str) -> None:
 @pytest.mark.parametrize("name", JOBS)
 def test_routers_play_what_events_do(name: str) -> None:
     small = replace_leaves(chip(), {"mesh.rows": 4, "mesh.cols": 4, "hbm.channels": 4})
-    of = JOBS[name](small)
-    events, cycles = (jobs.job_cost(fidelity, of) for fidelity in ("events", "cycles"))
+    given_jobs = JOBS[name](small)
+    events, cycles = (jobs.job_cost(fidelity, given_jobs) for fidelity in ("events", "cycles"))
     # row numbers are small packets between large ones, which routers send in turn
     assert cycles.seconds == pytest.approx(events.seconds, rel=0.15 if name == "selected rows" else 0.1)
     assert cycles.activity.memory_bytes == events.activity.memory_bytes

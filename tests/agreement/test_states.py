@@ -26,13 +26,13 @@ def states(
     """A dense layer with a state in the place of a cache, behind `tokens` tokens in decode."""
     heads, key_dim, value_dim, hidden, wide = key_heads * shared, 3, 5, 9, 8
     conv, rank = conv if rule != "linear" else 0, rank if rule == "channel_delta" else 0
-    of = RecurrentMixing(
+    recurrence = RecurrentMixing(
         rule=rule, heads=heads, key_heads=key_heads, key_dim=key_dim, value_dim=value_dim, conv=conv, chunk=chunk,
         gate_rank=rank, full_gate=full and rank > 0,
     )  # fmt: skip
     model = Model(
         name="random", layers=1, hidden=hidden, heads=heads, kv_heads=heads, head_dim=4, ffn_intermediate=wide, vocab=7,
-        max_position=99, recurrence=of,
+        max_position=99, recurrence=recurrence,
     )  # fmt: skip
     case = BatchCase("", model, ((sequences, tokens, 1),))
     first, rng = phase == "prefill", np.random.default_rng(seed)
@@ -61,10 +61,10 @@ def states(
     parts = tuple(part for part in transformer_segments(model, at) if part.name not in ("embedding", "head"))
     none = np.zeros((sequences, 0, 0, 0))
     layer = LayerTensors(parts, w, rng.normal(size=(round(at.tokens), hidden)), none, none, state=state)
-    return Drawn(layer, case, at, state_layer(layer, state, model, of))
+    return Drawn(layer, case, at, state_layer(layer, state, model, recurrence))
 
 
-def state_layer(layer: LayerTensors, state: RecurrentState, model: Model, of: RecurrentMixing) -> Array:
+def state_layer(layer: LayerTensors, state: RecurrentState, model: Model, recurrence: RecurrentMixing) -> Array:
     """Gated DeltaNet, KDA, a state that forgets and adds as Mamba-2's, or lightning attention, token by token.
 
     Queries and keys of those that correct values are of length 1. Lightning has a SiLU in the place of a convolution.
@@ -78,36 +78,45 @@ def state_layer(layer: LayerTensors, state: RecurrentState, model: Model, of: Re
             after = []
             for kept, name, taps in zip(queue, ("state_qk", "state_v"), state.taps, strict=True):
                 kept.append(x @ w[name])
-                total = tapped(kept, taps) if of.conv else kept[-1]
+                total = tapped(kept, taps) if recurrence.conv else kept[-1]
                 after.append(total * sigmoid(total))
-            pairs, values = after[0].reshape(of.key_heads, 2, of.key_dim), after[1].reshape(of.heads, of.value_dim)
-            gates, read = (x @ w["state_decay"]).reshape(of.heads, -1), []
-            channels = ((x @ w["decay_down"] if of.gate_rank else x) @ w["decay_up"]).reshape(of.key_heads, of.key_dim)
+            pairs, values = (
+                after[0].reshape(recurrence.key_heads, 2, recurrence.key_dim),
+                after[1].reshape(recurrence.heads, recurrence.value_dim),
+            )
+            gates, read = (x @ w["state_decay"]).reshape(recurrence.heads, -1), []
+            channels = ((x @ w["decay_down"] if recurrence.gate_rank else x) @ w["decay_up"]).reshape(
+                recurrence.key_heads, recurrence.key_dim
+            )
             for head, value in enumerate(values):
-                group = head * of.key_heads // of.heads
+                group = head * recurrence.key_heads // recurrence.heads
                 (q, k), rate, matrix = pairs[group], state.rate[head], matrices[head]
-                if of.rule == "linear":
+                if recurrence.rule == "linear":
                     matrices[head] = np.exp(-rate) * matrix + np.outer(k, value)
-                elif of.rule == "ssd":
+                elif recurrence.rule == "ssd":
                     step = np.log1p(np.exp(gates[head, 0] + state.bias[head]))
                     matrices[head] = np.exp(-rate * step) * matrix + step * np.outer(k, value)
                 else:
-                    q, k, beta = q / np.linalg.norm(q) / of.key_dim**0.5, k / np.linalg.norm(k), sigmoid(gates[head, -1])
-                    forgets = gates[head, 0] + state.bias[head] if of.rule == "delta" else (
+                    q, k, beta = (
+                        q / np.linalg.norm(q) / recurrence.key_dim**0.5,
+                        k / np.linalg.norm(k),
+                        sigmoid(gates[head, -1]),
+                    )
+                    forgets = gates[head, 0] + state.bias[head] if recurrence.rule == "delta" else (
                         channels[group] + state.bias.reshape(channels.shape)[group]
                     )  # fmt: skip
-                    faded = np.diag(np.broadcast_to(np.exp(-rate * np.log1p(np.exp(forgets))), of.key_dim)) @ matrix
-                    matrices[head] = (np.eye(of.key_dim) - beta * np.outer(k, k)) @ faded + beta * np.outer(k, value)
+                    faded = np.diag(np.broadcast_to(np.exp(-rate * np.log1p(np.exp(forgets))), recurrence.key_dim)) @ matrix
+                    matrices[head] = (np.eye(recurrence.key_dim) - beta * np.outer(k, k)) @ faded + beta * np.outer(k, value)
                 read.append(unit(q @ matrices[head]) * w["state_norm"])
             gate = (x @ w["gate_down"] if "gate_down" in w else x) @ w["gate_up"]
-            gate = sigmoid(gate) * (gate if of.rule in ("delta", "ssd") else 1.0)
+            gate = sigmoid(gate) * (gate if recurrence.rule in ("delta", "ssd") else 1.0)
             out[row] += (gate * np.concatenate(read)) @ w["o_proj"]
     return out + np.array([fed(x, w, model) for x in out])
 
 
 def tapped(kept: list[Array], taps: Array) -> Array:
     """What a causal convolution has for the newest of some rows, whose tap is the last."""
-    return np.asarray(sum(tap * one for tap, one in zip(taps, kept[-len(taps) :], strict=True)))
+    return np.asarray(sum(tap * value for tap, value in zip(taps, kept[-len(taps) :], strict=True)))
 
 
 def sigmoid(x: Array) -> Array:
@@ -133,32 +142,34 @@ def test_a_convolution_is_that_of_a_signal_and_the_taps_turned_round(taps: int, 
     )  # fmt: skip
     inputs = [rng.normal(size=(2 * new, columns)) for columns in (3, 4)]
     done = convolve(*convolution_windows(inputs, state, first)).reshape(2, new, 7)
-    places = [(of, start + column) for of, start in enumerate(first) for column in range((3, 4)[of])]
+    places = [(index, start + column) for index, start in enumerate(first) for column in range((3, 4)[index])]
     for sequence in range(2):
-        for column, (of, place) in enumerate(places):
-            own = inputs[of].reshape(2, new, -1)[sequence, :, place - first[of]]
-            signal = np.concatenate([state.rows[of][sequence, :, place], own])
-            expected = np.convolve(signal, state.taps[of][::-1, place], "valid")
+        for column, (source_index, place) in enumerate(places):
+            own = inputs[source_index].reshape(2, new, -1)[sequence, :, place - first[source_index]]
+            signal = np.concatenate([state.rows[source_index][sequence, :, place], own])
+            expected = np.convolve(signal, state.taps[source_index][::-1, place], "valid")
             assert done[sequence, :, column] == pytest.approx(expected * sigmoid(expected))
             for token in range(new):
-                assert tapped(list(signal[: before + token + 1]), state.taps[of][:, place]) == pytest.approx(expected[token])
+                assert tapped(list(signal[: before + token + 1]), state.taps[source_index][:, place]) == pytest.approx(
+                    expected[token]
+                )
 
 
 @given(st.fixed_dictionaries(SIZES), st.sampled_from([1, 2, 4]))
 @settings(max_examples=15, deadline=None)
 def test_devices_compute_the_layer_of_a_state(sizes: dict[str, Any], tp: int) -> None:
     assume(sizes["key_heads"] % tp == 0)
-    of = states(**sizes)
-    assert right(on_devices(of, tp), of)
+    given_states = states(**sizes)
+    assert right(on_devices(given_states, tp), given_states)
 
 
 @pytest.mark.parametrize("rule", RULE_OPERATIONS)
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 def test_whatever_of_a_state_is_left_out_is_noticed(phase: str, rule: str) -> None:
-    of = states(phase, rule, 2, 2, 2, 5, 0)
-    for walk in (on_devices(of, 2), on_tiles(of, 2, 1, stay=0.5))[: 1 + (rule == "channel_delta")]:
-        assert right(walk, of)
-        assert not [name for name, fault in faulty(walk) if not noticed(fault, of)]
+    given_states = states(phase, rule, 2, 2, 2, 5, 0)
+    for walk in (on_devices(given_states, 2), on_tiles(given_states, 2, 1, stay=0.5))[: 1 + (rule == "channel_delta")]:
+        assert right(walk, given_states)
+        assert not [name for name, fault in faulty(walk) if not noticed(fault, given_states)]
 
 
 ONE_STATE: dict[str, Any] = {
@@ -174,35 +185,37 @@ ONE_STATE: dict[str, Any] = {
 @settings(max_examples=15, deadline=None)
 def test_tiles_compute_the_layer_of_a_state(sizes: dict[str, Any], rows: int, cols: int, stay: float) -> None:
     """States that come from memory and go back, and those that stay with their tiles."""
-    of = states(**sizes)
-    assert right(on_tiles(of, rows, cols, stay=stay * (sizes["phase"] == "decode")), of)
+    given_states = states(**sizes)
+    assert right(on_tiles(given_states, rows, cols, stay=stay * (sizes["phase"] == "decode")), given_states)
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"), [({"m": 3.0}, "multiply-adds of a head"), ({"count": 7.0}, "7.0 chunks of heads")]
+    ("changed", "message"), [({"m": 3.0}, "multiply-adds of a head"), ({"count": 7.0}, "7.0 chunks of heads")]
 )
-def test_other_products_than_a_state_takes_are_refused(changed: dict[str, float], said: str) -> None:
-    of = states("prefill", "delta", 2, 2, 2, 4, 0)
-    walk = on_devices(of, 2)
-    number, place = next((n, p) for n, step in enumerate(walk.steps) for p, one in enumerate(step.calls) if one.name == "state")
+def test_other_products_than_a_state_takes_are_refused(changed: dict[str, float], message: str) -> None:
+    given_states = states("prefill", "delta", 2, 2, 2, 4, 0)
+    walk = on_devices(given_states, 2)
+    number, place = next(
+        (n, p) for n, step in enumerate(walk.steps) for p, call in enumerate(step.calls) if call.name == "state"
+    )
     block = walk.steps[number]
     call = block.calls[place]
     other = call._replace(products=(call.products[0]._replace(**changed),))
     calls = (*block.calls[:place], other, *block.calls[place + 1 :])
-    with pytest.raises(ValueError, match=said):
-        right(walk._replace(steps=(*walk.steps[:number], block._replace(calls=calls), *walk.steps[number + 1 :])), of)
+    with pytest.raises(ValueError, match=message):
+        right(walk._replace(steps=(*walk.steps[:number], block._replace(calls=calls), *walk.steps[number + 1 :])), given_states)
 
 
 @given(st.fixed_dictionaries(SIZES), st.sampled_from([2, 4, 8]))
 @settings(max_examples=10, deadline=None)
 def test_devices_beyond_heads_of_keys_share_these(sizes: dict[str, Any], times: int) -> None:
     """Each has the keys of its heads of values, which a convolution finds beside these; some have heads of nobody."""
-    of = states(**sizes | {"shared": times})
-    assert right(on_devices(of, sizes["key_heads"] * times), of)
-    assert right(on_devices(of, sizes["key_heads"] * 2 * times), of)
+    given_states = states(**sizes | {"shared": times})
+    assert right(on_devices(given_states, sizes["key_heads"] * times), given_states)
+    assert right(on_devices(given_states, sizes["key_heads"] * 2 * times), given_states)
 
 
 def test_devices_that_lack_keys_of_some_states_are_refused() -> None:
-    of = states("prefill", "delta", 2, 3, 1, 3, 0)
+    given_states = states("prefill", "delta", 2, 3, 1, 3, 0)
     with pytest.raises(ValueError, match="'state': 1 heads of keys are not those of all its 2 heads of values"):
-        right(on_devices(of, 3), of)
+        right(on_devices(given_states, 3), given_states)

@@ -76,9 +76,9 @@ def test_engines_work_side_by_side_or_one_after_the_other() -> None:
     slots, (loop,) = head("x", 1)
     apart = Program(1, 1, slots, ((loop.body[0],), (Round((VectorInstruction("add", ("xo", "xo"), "xt"),)),)))
     assert simulate_events(apart, CYCLES, engines=ENGINES).seconds == max(PRODUCT, INSTRUCTION)
-    one = simulate_events(apart, CYCLES)
-    assert one.seconds == one.engine_seconds
-    assert one.vector_seconds == 0
+    events = simulate_events(apart, CYCLES)
+    assert events.seconds == events.engine_seconds
+    assert events.vector_seconds == 0
 
 
 @given(st.sampled_from(sorted(GEMM)), st.integers(1, 6), st.integers(8, 60))
@@ -130,16 +130,16 @@ def test_a_lone_block_takes_the_way_there_the_latency_and_the_channel() -> None:
 def test_channels_are_shared_and_double_buffers_hide_the_latency() -> None:
     channel = np.tile(np.arange(4), (4, 1))
     program = {depth: loading(CoreMesh(4, 4), 50, depth, channel) for depth in (1, 2)}
-    found = {depth: simulate_events(of, CYCLES, engines=ENGINES, memory=MEMORY) for depth, of in program.items()}
+    events = {depth: simulate_events(program, CYCLES, engines=ENGINES, memory=MEMORY) for depth, program in program.items()}
     least = 50 * 4 * 256 * MEMORY.byte  # every channel serves four cores
-    assert found[1].seconds > least
-    assert least <= found[2].seconds <= found[1].seconds
-    assert found[2].seconds < 1.1 * least + 1000
-    assert found[2].activity.memory_bytes == 51 * 16 * 256
-    assert found[2].activity.hop_bytes == 51 * 256 * 4 * (0 + 1 + 2 + 3)
-    assert count_activity(program[2]).memory_bytes == found[2].activity.memory_bytes
+    assert events[1].seconds > least
+    assert least <= events[2].seconds <= events[1].seconds
+    assert events[2].seconds < 1.1 * least + 1000
+    assert events[2].activity.memory_bytes == 51 * 16 * 256
+    assert events[2].activity.hop_bytes == 51 * 256 * 4 * (0 + 1 + 2 + 3)
+    assert count_activity(program[2]).memory_bytes == events[2].activity.memory_bytes
     slower = simulate_events(program[2], CYCLES, engines=ENGINES, memory=MEMORY, jump=False)
-    assert slower.seconds == pytest.approx(found[2].seconds, rel=1e-9)
+    assert slower.seconds == pytest.approx(events[2].seconds, rel=1e-9)
 
 
 def test_whose_request_is_there_first_is_served_first() -> None:

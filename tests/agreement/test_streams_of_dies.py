@@ -31,10 +31,10 @@ MODEL = (
 )  # fmt: skip
 
 
-def die(of: MemorySystem, count: float, cores: int, achieved: float) -> HardwareModel:
+def die(memory: MemorySystem, count: float, cores: int, achieved: float) -> HardwareModel:
     """A die whose engines take no time, with so many of the pseudo-channels of a memory."""
-    bandwidth = count * float(peak_bandwidth(of) / pseudo_channel_count(of))
-    rated = RatedMemory(1 / (bandwidth * achieved), bandwidth * achieved, 0.0, 0.0, None, of, bandwidth, cores)
+    bandwidth = count * float(peak_bandwidth(memory) / pseudo_channel_count(memory))
+    rated = RatedMemory(1 / (bandwidth * achieved), bandwidth * achieved, 0.0, 0.0, None, memory, bandwidth, cores)
     return HardwareModel(PooledEngines(0.0, 0.0, 1.0), rated, DieCache(0.0, 1e9, 1e9, 1e9), 0.0, None, None, 0.0)
 
 
@@ -51,8 +51,8 @@ def seconds(machine: HardwareModel, call: KernelCall, word: str) -> float:
 @pytest.mark.parametrize("seed", range(3))
 def test_one_long_stream_that_meets_nobody_takes_what_the_closed_form_says(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    of = memory(str(rng.choice(["hbm2", "hbm3", "hbm4"])))
-    machine = die(of, float(rng.integers(16, 200)), 1, float(rng.uniform(0.5, 0.85)))
+    given_memory = memory(str(rng.choice(["hbm2", "hbm3", "hbm4"])))
+    machine = die(given_memory, float(rng.integers(16, 200)), 1, float(rng.uniform(0.5, 0.85)))
     call = product(int(rng.integers(1000, 9000)), int(rng.integers(1000, 9000)))
     closed, events, cycles = (seconds(machine, call, word) for word in ("analytical", "events", "cycles"))
     assert closed == events == cycles == pytest.approx(call.fetch * machine.memory.byte)
@@ -63,7 +63,7 @@ def test_cores_that_begin_in_the_same_bank_lose_most_of_the_bandwidth_and_hashed
     plain, hashed = (memory("hbm3", hashed=word) for word in ("none", "bank"))
     call = product(8192, 8192)  # 128 MiB
     alone, side_by_side, spread = (
-        seconds(die(of, 64, cores, 1.0), call, "cycles") for of, cores in ((plain, 1), (plain, 128), (hashed, 128))
+        seconds(die(memory, 64, cores, 1.0), call, "cycles") for memory, cores in ((plain, 1), (plain, 128), (hashed, 128))
     )
     assert alone < 1.05 * seconds(die(plain, 64, 1, 1.0), call, "analytical")
     assert side_by_side > 3 * alone
@@ -73,32 +73,41 @@ def test_cores_that_begin_in_the_same_bank_lose_most_of_the_bandwidth_and_hashed
 @pytest.mark.parametrize("seed", range(4))
 def test_all_bytes_of_a_matrix_are_asked_for_once(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    of, cores, pages = memory("hbm3", channels=int(rng.integers(1, 40))), int(rng.integers(1, 50)), int(rng.integers(1, 9))
+    given_memory, cores, pages = (
+        memory("hbm3", channels=int(rng.integers(1, 40))),
+        int(rng.integers(1, 50)),
+        int(rng.integers(1, 9)),
+    )
     what = streams.parallel_reads(cores, float(cores * pages * 4096 - rng.integers(0, 4096)), 0.0, 0.0)
-    bursts, by = streams.read_bursts(of, what, what.tile, int(pseudo_channel_count(of)))
-    assert sorted(bursts.tolist()) == list(range(0, cores * pages * 4096, int(of.access)))
-    assert (np.bincount(by) * int(of.access) == what.tile).all()
+    bursts, by = streams.read_bursts(given_memory, what, what.tile, int(pseudo_channel_count(given_memory)))
+    assert sorted(bursts.tolist()) == list(range(0, cores * pages * 4096, int(given_memory.access)))
+    assert (np.bincount(by) * int(given_memory.access) == what.tile).all()
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_heads_of_a_block_read_all_of_it(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    of, heads, piece = memory("hbm3"), int(rng.choice([1, 2, 4, 8])), int(rng.choice([64, 128, 256, 512]))
+    given_memory, heads, piece = memory("hbm3"), int(rng.choice([1, 2, 4, 8])), int(rng.choice([64, 128, 256, 512]))
     cores, blocks = heads * int(rng.integers(1, 5)), int(rng.integers(1, 4))
     what = streams.parallel_reads(cores, 1e9, float(piece), float(heads * piece))
-    bursts, by = streams.read_bursts(of, what, blocks * streams.TOKENS * piece, int(pseudo_channel_count(of)))
+    bursts, by = streams.read_bursts(
+        given_memory, what, blocks * streams.TOKENS * piece, int(pseudo_channel_count(given_memory))
+    )
     block = streams.TOKENS * heads * piece
     for first in range(0, cores, heads):
         mine = np.sort(bursts[(by >= first) & (by < first + heads)])
-        assert len(mine) * int(of.access) == blocks * block
+        assert len(mine) * int(given_memory.access) == blocks * block
         assert set(mine // block * block) == {at for at in mine.tolist() if at % block == 0}
 
 
 def test_some_channels_stand_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    of, what = memory("hbm3"), [streams.parallel_reads(40, 4e6, 0.0, 0.0), streams.parallel_reads(40, 1e9, 256.0, 1024.0)]
-    some = [streams._pace(of, 32, one) for one in what]
+    given_memory, what = (
+        memory("hbm3"),
+        [streams.parallel_reads(40, 4e6, 0.0, 0.0), streams.parallel_reads(40, 1e9, 256.0, 1024.0)],
+    )
+    paces = [streams._pace(given_memory, 32, paces) for paces in what]
     monkeypatch.setattr(streams, "CHANNELS", 32)
-    assert [streams._pace.__wrapped__(of, 32, one) for one in what] == pytest.approx(some, rel=0.05)
+    assert [streams._pace.__wrapped__(given_memory, 32, paces) for paces in what] == pytest.approx(paces, rel=0.05)
 
 
 GAP = 0.3
@@ -110,23 +119,23 @@ def test_tables_are_near_bursts(seed: int) -> None:
     """Rows filled first, or neighbours in other bank groups; with all banks before a row again they may be 2.3 times off."""
     rng = np.random.default_rng(seed)
     order, hashed = str(rng.choice(["row_group_bank_column", "row_bank_column_group"])), str(rng.choice(["none", "bank"]))
-    of = memory(str(rng.choice(["hbm3", "hbm4"])), order=order, hashed=hashed)
+    given_memory = memory(str(rng.choice(["hbm3", "hbm4"])), order=order, hashed=hashed)
     piece, heads = float(rng.choice([128, 256])), int(rng.choice([1, 2, 8]))
     given: Any = (
         (float(rng.integers(10**6, 10**8)), 0.0, 0.0), (1e9, piece, piece * heads), (1e9, float(rng.choice([512, 1024])), inf)
     )[seed % 3]  # fmt: skip
-    count, cores, said = float(rng.integers(60, 190)), int(rng.integers(20, 150)), MemoryRequest(*given)
+    count, cores, request = float(rng.integers(60, 190)), int(rng.integers(20, 150)), MemoryRequest(*given)
     by_tables, by_bursts = (
-        play(of, count, cores, said) for play in (bank_state.parallel_read_slowdown, streams.parallel_slowdown)
+        play(given_memory, count, cores, request) for play in (bank_state.parallel_read_slowdown, streams.parallel_slowdown)
     )
     assert by_tables == pytest.approx(by_bursts, rel=GAP)
 
 
 def test_a_model_on_a_die_takes_longer_by_banks_and_its_breakdown_adds_up() -> None:
     closed, *played = (dse.evaluate(*MODEL, *(BANKS if word != "analytical" else ()), f"fidelity={word}") for word in READERS)
-    for one in played:
-        assert one.metrics["tpot"] > 1.02 * closed.metrics["tpot"]
-        assert sum(row.seconds for row in one.breakdown.rows) == pytest.approx(one.metrics["latency"])
+    for evaluation in played:
+        assert evaluation.metrics["tpot"] > 1.02 * closed.metrics["tpot"]
+        assert sum(row.seconds for row in evaluation.breakdown.rows) == pytest.approx(evaluation.metrics["latency"])
 
 
 def test_banks_that_move_less_than_is_said_of_a_die_are_not_played_and_the_answer_says_so() -> None:
@@ -140,7 +149,7 @@ def test_banks_that_move_less_than_is_said_of_a_die_are_not_played_and_the_answe
 def test_banks_of_a_die_are_asked_for_where_something_plays_them_and_noted_where_nothing_does() -> None:
     with pytest.raises(DesignError, match="whose banks are not set; add "):
         dse.evaluate(*MODEL, "fidelity=cycles")
-    (noted,) = (one for one in dse.evaluate(*MODEL, *BANKS).without_effect if one.address == "chip.hbm.banks")
+    (noted,) = (note for note in dse.evaluate(*MODEL, *BANKS).without_effect if note.address == "chip.hbm.banks")
     assert str(noted).startswith("chip.hbm.banks has no effect here")
 
 
@@ -149,10 +158,10 @@ def test_a_stream_at_the_edge_of_a_wafer_has_what_its_banks_give(order: str) -> 
     """By the formula, a share of what is said of it; by tables what long reads of a channel are played with."""
     chip = replace_leaves(asked("chip=wse2_hbm").base.chip, {"noc.word_bytes": 1e6})  # links are no limit
     banked = replace_leaves(chip, {"hbm.banks": memory("hbm3", order=order)})
-    said, formula = (edge_memory(one, 8, 8, 1.0).byte for one in (chip, banked))
+    simulated_byte, formula = (edge_memory(chip, 8, 8, 1.0).byte for chip in (chip, banked))
     tables = edge_memory(banked, 8, 8, 1.0, reached_share(banked.hbm)).byte
     bandwidth = chip.hbm.channels * chip.hbm.channel_bandwidth
-    assert edge_memory(chip, 8, 8, 1.0, reached_share(chip.hbm)).byte == said
+    assert edge_memory(chip, 8, 8, 1.0, reached_share(chip.hbm)).byte == simulated_byte
     assert tables * bandwidth == pytest.approx(bank_state.request_slowdown(banked.hbm.banks, 2.0, LONG_READ))
     assert formula == pytest.approx(tables, rel=0.1)
-    assert (formula > 1.2 * said) == (order == "row_group_bank_column")
+    assert (formula > 1.2 * simulated_byte) == (order == "row_group_bank_column")

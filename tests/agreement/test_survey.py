@@ -10,10 +10,10 @@ MOST = {"team": 1e-6, "exchange": 0.15, "between dies": 0.06, "wafer vector": 0.
 
 @pytest.mark.parametrize("kind", MOST)
 def test_closed_forms_of_any_kernel_are_near_its_program_played(kind: str) -> None:
-    assert all(abs(found.gap) < MOST[kind] for found in surveyed([kind], 5, 0, ("analytical", "events")))
+    assert all(abs(sample.gap) < MOST[kind] for sample in surveyed([kind], 5, 0, ("analytical", "events")))
 
 
 def test_one_token_products_take_what_routers_say() -> None:
     """Of tiles that alone load a block, too, which ask for the next one when it has come."""
-    gaps = [abs(found.gap) for found in surveyed(["memory vector"], 4, 0, ("events", "cycles"))]
+    gaps = [abs(sample.gap) for sample in surveyed(["memory vector"], 4, 0, ("events", "cycles"))]
     assert max(gaps) < 0.12

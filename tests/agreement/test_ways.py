@@ -82,43 +82,46 @@ def forget() -> None:
                 known.cache_clear()
 
 
-def called(asked: Question, fidelity: str) -> set[str]:
+def called(question: Question, fidelity: str) -> set[str]:
     """Functions of the evaluators that are called while a question is answered."""
     noted = Profile(builtins=False)
-    design = stack_designs([deepcopy(asked.base)])  # nothing is kept for a new chip
+    design = stack_designs([deepcopy(question.base)])  # nothing is kept for a new chip
     forget()  # building a question asks for the degree where it is auto, of the same model
-    noted.runcall(evaluate, design, asked.workload, fidelity=fidelity)
+    noted.runcall(evaluate, design, question.workload, fidelity=fidelity)
     codes = {entry.code for entry in noted.getstats() if isinstance(entry.code, CodeType)}
     modules = {code: code.co_filename.rpartition("/evaluators/")[2].removesuffix(".py").replace("/", ".") for code in codes}
     return {f"{module}:{code.co_qualname}" for code, module in modules.items()}
 
 
 def question(software: str, draws: Random) -> tuple[str, ...]:
-    some, layers = draws.randrange(16, 40) * 8, draws.randrange(5, 12)
-    return tuple(LINES[software].format(some=some, layers=layers).split())
+    size, layers = draws.randrange(16, 40) * 8, draws.randrange(5, 12)
+    return tuple(LINES[software].format(some=size, layers=layers).split())
 
 
 def test_every_software_that_two_readers_answer_for_is_in_the_table() -> None:
     assert {*LINES} == {name for kind in KINDS.values() for name in kind.software}
     several = set()
     for software, words in LINES.items():
-        asked = question_of(question(software, Random(software))).question
-        assert software_of(asked.base.mapping) == software
-        found = {*fidelities(asked.base, asked.workload), *fidelities(asked.base, asked.workload, part=True)}
-        several |= {software} if len(found) > 1 else set()
-        assert {word for word in FIDELITIES if WAYS[software][0].by(word)} == found, words
+        wanted_question = question_of(question(software, Random(software))).question
+        assert software_of(wanted_question.base.mapping) == software
+        found_fidelities = {
+            *fidelities(wanted_question.base, wanted_question.workload),
+            *fidelities(wanted_question.base, wanted_question.workload, part=True),
+        }
+        several |= {software} if len(found_fidelities) > 1 else set()
+        assert {word for word in FIDELITIES if WAYS[software][0].by(word)} == found_fidelities, words
     assert several == set(WAYS)
 
 
 @pytest.mark.parametrize(("software", "word"), EACH)
 def test_a_reader_answers_with_what_is_said_and_plays_nothing_else(software: str, word: str) -> None:
-    asked = question_of(question(software, Random(f"{software} {word}"))).question
-    calls = called(asked, f"{word}{SUBMESH_MARK}4" if (software, word) in ON_A_PART else word)
+    wanted_question = question_of(question(software, Random(f"{software} {word}"))).question
+    calls = called(wanted_question, f"{word}{SUBMESH_MARK}4" if (software, word) in ON_A_PART else word)
     for way in WAYS[software]:
         assert set(way.by(word).split("|")) & calls, way.part
-    said = {who for way in WAYS[software] for who in way.by(word).split("|")}
-    banks = {DRAM_SIMULATOR} if OF_BANKS & said else set()
-    assert calls & set(SIMULATORS) - banks == said & set(SIMULATORS)
+    text = {who for way in WAYS[software] for who in way.by(word).split("|")}
+    banks = {DRAM_SIMULATOR} if OF_BANKS & text else set()
+    assert calls & set(SIMULATORS) - banks == text & set(SIMULATORS)
 
 
 @pytest.mark.parametrize("software", WAYS)

@@ -53,134 +53,145 @@ class Walk(NamedTuple):
     computed: Callable[[Any, LayerTensors], Array]
 
 
-def right(walk: Walk, of: Drawn) -> bool:
+def right(walk: Walk, draw: Drawn) -> bool:
     """Whether every worker has the layer's output."""
-    return bool(np.allclose(walk.computed(walk.steps, walk.layer), of.expected, rtol=1e-9, atol=1e-9))
+    return bool(np.allclose(walk.computed(walk.steps, walk.layer), draw.expected, rtol=1e-9, atol=1e-9))
 
 
-def noticed(walk: Walk, of: Drawn) -> bool:
+def noticed(walk: Walk, draw: Drawn) -> bool:
     """Whether a walk is refused or comes to something else."""
     try:
-        return not right(walk, of)
+        return not right(walk, draw)
     except ValueError:
         return True
 
 
-def on_devices(of: Drawn, tp: int = 4, algorithm: str = "ring", phases: int | None = None) -> Walk:
+def on_devices(draw: Drawn, tp: int = 4, algorithm: str = "ring", phases: int | None = None) -> Walk:
     """Tensor parallelism, with an allreduce between halves of layers."""
     blocks = by_devices.device_blocks(
-        transformer_segments(of.model, of.at), segment_order(of.model, of.at), tp, BF16, algorithm, phases=phases
+        transformer_segments(draw.model, draw.at), segment_order(draw.model, draw.at), tp, BF16, algorithm, phases=phases
     )
-    return Walk(blocks, of.layer, lambda some, layer: devices.compute_layer(some, layer, tp, ITEMSIZE))
+    return Walk(blocks, draw.layer, lambda blocks, layer: devices.compute_layer(blocks, layer, tp, ITEMSIZE))
 
 
-def on_tiles(of: Drawn, rows: int = 2, cols: int = 2, dataflow: str = "flat_async", stay: float = 0.0) -> Walk:
+def on_tiles(draw: Drawn, rows: int = 2, cols: int = 2, dataflow: str = "flat_async", stay: float = 0.0) -> Walk:
     """One operator after the other on all tiles, where a share of states stays with them."""
     sides = f"chip.mesh.rows={rows}", f"chip.mesh.cols={cols}"
     base = asked("chip=tile32", *sides, f"mapping.both.attention.dataflow={dataflow}").base
     if stay:
-        needed = of.case.batch * sum(one.layer.times * one.state for one in sequence_memory(of.model)) * STATE_BYTES
+        needed = (
+            draw.case.batch * sum(memory.layer.times * memory.state for memory in sequence_memory(draw.model)) * STATE_BYTES
+        )
         share = stay * needed / (float(base.chip.tile.sram) * rows * cols)
         base = replace(base, mapping=replace_leaves(base.mapping, {"decode.state_share": share}))
-    ((_, blocks),) = whole_chip.passes_by_phase(of.case, base.chip, base.mapping, "last")[of.phase]
-    return Walk(blocks, _routing(of), tiles.compute_layer)
+    ((_, blocks),) = whole_chip.passes_by_phase(draw.case, base.chip, base.mapping, "last")[draw.phase]
+    return Walk(blocks, _routing(draw), tiles.compute_layer)
 
 
-def _routing(of: Drawn) -> LayerTensors:
+def _routing(draw: Drawn) -> LayerTensors:
     """With the choice and the sum of experts as operators."""
-    return of.layer._replace(parts=tuple(with_router_operators(of.model, part) for part in of.layer.parts))
+    return draw.layer._replace(parts=tuple(with_router_operators(draw.model, part) for part in draw.layer.parts))
 
 
 def on_cores(
-    of: Drawn, partition: str = "k", placement: str = "ring", tp: int = 4, experts: str = "whole", *, flat: bool = False
+    draw: Drawn, partition: str = "k", placement: str = "ring", tp: int = 4, experts: str = "whole", *, flat: bool = False
 ) -> Walk:
     """A group of a pipeline; with `flat`, its attention as of a chip."""
     base = asked("chip=npu64", "mapping=npu_flat_attention" if flat else "mapping=npu").base
-    said = {"partition": partition, "placement": placement, "tp": tp, "pp": 1, "experts": experts}
-    plan = replace(getattr(base.mapping, of.phase), **said)
-    on = group_chip(base.chip, plan, BF16) if flat else None
-    return Walk(by_pipelines.group_blocks(of.model, of.at, plan, BF16, on=on), of.layer, pipelines.compute_layer)
+    settings = {"partition": partition, "placement": placement, "tp": tp, "pp": 1, "experts": experts}
+    plan = replace(getattr(base.mapping, draw.phase), **settings)
+    chip = group_chip(base.chip, plan, BF16) if flat else None
+    return Walk(by_pipelines.group_blocks(draw.model, draw.at, plan, BF16, chip=chip), draw.layer, pipelines.compute_layer)
 
 
-def on_mixed_cores(of: Drawn, seed: int, placement: str = "mesh", tp: int = 4, experts: str = "divided") -> Walk:
+def on_mixed_cores(draw: Drawn, seed: int, placement: str = "mesh", tp: int = 4, experts: str = "divided") -> Walk:
     """A group of a pipeline whose operators have a partition each, those of least time by prices that are drawn."""
     base, rng = asked("chip=npu64", "mapping=npu").base, np.random.default_rng(seed)
-    plan = replace(getattr(base.mapping, of.phase), placement=placement, tp=tp, pp=1, experts=experts)
-    model, words, heads = replace(of.model, layers=2), offered_words(plan), bool(rng.integers(2))
-    parts = transformer_segments(model, of.at)
-    by, names = partition_rules(plan, heads=heads), [(part.name, one.name) for part in parts for one in part.operators]
+    plan = replace(getattr(base.mapping, draw.phase), placement=placement, tp=tp, pp=1, experts=experts)
+    model, words, heads = replace(draw.model, layers=2), offered_words(plan), bool(rng.integers(2))
+    parts = transformer_segments(model, draw.at)
+    by, names = (
+        partition_rules(plan, heads=heads),
+        [(part.name, operator.name) for part in parts for operator in part.operators],
+    )
     seconds = {name: dict(enumerate(rng.random(len(DIVISIONS)))) for name in names}
     gather = {name: dict(enumerate(rng.random(3))) for name in names}
-    found = minimise_factors(list(partition_cost_factors(parts, segment_order(model, of.at), words, seconds, gather, by)))
+    choices = minimise_factors(list(partition_cost_factors(parts, segment_order(model, draw.at), words, seconds, gather, by)))
     chosen_ = PartitionChoice(
-        *({name: int(value) for name, value in kind.items()} for kind in partition_choice(parts, words, found, by))
+        *({name: int(value) for name, value in kind.items()} for kind in partition_choice(parts, words, choices, by))
     )
     by_word = {
-        word: by_pipelines.group_blocks(model, of.at, plan_with_partition(plan, word), BF16, apart=True) for word in words
+        word: by_pipelines.group_blocks(model, draw.at, plan_with_partition(plan, word), BF16, apart=True) for word in words
     }
     blocks = partitioned_blocks(parts, by_word, chosen_, plan, ITEMSIZE)
-    return Walk(blocks, of.layer, lambda some, layer: pipelines.compute_layer(some, layer, heads=heads))
+    return Walk(blocks, draw.layer, lambda blocks, layer: pipelines.compute_layer(blocks, layer, heads=heads))
 
 
-def on_dies(of: Drawn, tp: int = 2, ep: int = 4, *, tiled: bool = False) -> Walk:
+def on_dies(draw: Drawn, tp: int = 2, ep: int = 4, *, tiled: bool = False) -> Walk:
     """A group of dies, pools of cores or tiles; copies of attention have as many sequences each."""
     split = DieSplit(tp, 1, ep, 1, max(tp, ep), 0, 1)
-    each, new = of.layer.sequences // split.copies, len(of.layer.x) // of.layer.sequences
-    (_, prompt, output), *_ = of.case.requests
-    on, kernels = (_tiled(of), tiles.JOB_KERNELS) if tiled else (_pooled(of), devices.NUMPY_KERNELS)
-    asked_ = BatchWork(replace(of.case, requests=((each, prompt, output),)), of.phase, "last")
-    (one,) = micro_batch_passes(asked_, split, on)
+    each, new = draw.layer.sequences // split.copies, len(draw.layer.x) // draw.layer.sequences
+    (_, prompt, output), *_ = draw.case.requests
+    context, kernels = (_tiled(draw), tiles.JOB_KERNELS) if tiled else (_pooled(draw), devices.NUMPY_KERNELS)
+    asked_ = BatchWork(replace(draw.case, requests=((each, prompt, output),)), draw.phase, "last")
+    (forward_pass,) = micro_batch_passes(asked_, split, context)
 
     def computed(steps: Any, layer: LayerTensors) -> Array:
         own = [slice(copy * each, (copy + 1) * each) for copy in range(split.copies)]
         layers = [
-            layer._replace(x=layer.x[some.start * new : some.stop * new], keys=layer.keys[some], values=layer.values[some])
-            for some in own
+            layer._replace(x=layer.x[steps.start * new : steps.stop * new], keys=layer.keys[steps], values=layer.values[steps])
+            for steps in own
         ]
-        found = dies.compute_layer(steps, layers, split, ITEMSIZE, kernels)
-        return found.reshape(split.copies, tp, -1, layer.x.shape[1]).swapaxes(0, 1).reshape(tp, *layer.x.shape)
+        found_layer = dies.compute_layer(steps, layers, split, ITEMSIZE, kernels)
+        return found_layer.reshape(split.copies, tp, -1, layer.x.shape[1]).swapaxes(0, 1).reshape(tp, *layer.x.shape)
 
-    return Walk(tuple(one.units[1].steps), _routing(of) if tiled else of.layer, computed)
+    return Walk(tuple(forward_pass.units[1].steps), _routing(draw) if tiled else draw.layer, computed)
 
 
-def _pooled(of: Drawn) -> DieContext:
+def _pooled(draw: Drawn) -> DieContext:
     def cover(part: Segment, attend: RequestsOfReach) -> CallBlock:
         calls = tuple(by_devices.device_call(part, operator, 1, BF16, None) for operator in part.operators)
         return CallBlock(part.name, calls, equal_call_index(calls), breadth_first_order(calls), float(part.times))
 
-    return DieContext(of.model, cover, ITEMSIZE, ITEMSIZE, unchanged_segment)
+    return DieContext(draw.model, cover, ITEMSIZE, ITEMSIZE, unchanged_segment)
 
 
-def _tiled(of: Drawn) -> DieContext:
+def _tiled(draw: Drawn) -> DieContext:
     base = asked("chip=tile32", "chip.mesh.rows=2", "chip.mesh.cols=2").base
-    plan = getattr(base.mapping, of.phase)
-    said = whole_chip.ChipContext(
-        of.model, base.chip, whole_chip.KernelPlan(plan.attention, plan.gemm), base.mapping.precision, {}
+    plan = getattr(base.mapping, draw.phase)
+    context = whole_chip.ChipContext(
+        draw.model, base.chip, whole_chip.KernelPlan(plan.attention, plan.gemm), base.mapping.precision, {}
     )
     return DieContext(
-        of.model, lambda part, attend: whole_chip.segment_calls(part, attend, said), ITEMSIZE, ITEMSIZE, with_router_operators
+        draw.model,
+        lambda part, attend: whole_chip.segment_calls(part, attend, context),
+        ITEMSIZE,
+        ITEMSIZE,
+        with_router_operators,
     )
 
 
-def in_region(of: Drawn, rows: int, cols: int, **words: str) -> Walk:
+def in_region(draw: Drawn, rows: int, cols: int, **words: str) -> Walk:
     """A region of a wafer; words of its mapping."""
-    mesh, vectors, base = CoreMesh(rows, cols), of.phase == "decode", asked("chip=wse2").base
+    mesh, vectors, base = CoreMesh(rows, cols), draw.phase == "decode", asked("chip=wse2").base
     mapping = replace_leaves(base.mapping, {name.replace("__", "."): word for name, word in words.items()})
     place = by_regions.Region(mesh, 1.0, 1.0, 1.0)
-    blocks = by_regions.region_blocks(of.model, of.at, place, mapping, of.at.positions / of.layer.sequences)
-    blocks = with_candidates(blocks, region_candidates(base.chip, getattr(mapping, of.phase), mesh))
+    blocks = by_regions.region_blocks(draw.model, draw.at, place, mapping, draw.at.positions / draw.layer.sequences)
+    blocks = with_candidates(blocks, region_candidates(base.chip, getattr(mapping, draw.phase), mesh))
     blocks = tuple(_settled(block, mesh_program_machine(base.chip)) for block in blocks)
     formats = mapping.precision
     packed = tuple(name for name in ("weights", "kv") if FORMATS[getattr(formats, name)].expand)
-    layer = of.layer._replace(packed=packed)
+    layer = draw.layer._replace(packed=packed)
     full = mapping.kv_heads == "full"
-    return Walk(blocks, layer, lambda some, layer: regions.compute_layer(some, layer, mesh, vectors=vectors, full=full))
+    return Walk(blocks, layer, lambda blocks, layer: regions.compute_layer(blocks, layer, mesh, vectors=vectors, full=full))
 
 
-def _settled(block: CallBlock, on: HardwareModel) -> CallBlock:
+def _settled(block: CallBlock, hardware: HardwareModel) -> CallBlock:
     """Each kernel by the algorithm that it chooses."""
-    kernels = [kernels_by_choice(call.kernel, on, closed.kernel_cost)[0] for call in block.calls if call.kernel is not None]
-    return block._replace(calls=tuple(call._replace(kernel=of) for call, of in zip(block.calls, kernels, strict=True)))
+    kernels = [
+        kernels_by_choice(call.kernel, hardware, closed.kernel_cost)[0] for call in block.calls if call.kernel is not None
+    ]
+    return block._replace(calls=tuple(call._replace(kernel=kernel) for call, kernel in zip(block.calls, kernels, strict=True)))
 
 
 def faulty(walk: Walk) -> Iterator[tuple[str, Walk]]:
@@ -195,9 +206,14 @@ def faulty(walk: Walk) -> Iterator[tuple[str, Walk]]:
                 if call.exchange is not None and call.exchange.times:
                     still = call._replace(exchange=call.exchange._replace(times=0))
                     yield f"without the exchange of {call.name}", _with(walk, number, _changed(step, place, still))
-                of = call.kernel
-                if of is not None and call.operators and of.kind in ("gemv", "vector") and of.mesh.rows != of.mesh.cols:
-                    turned = call._replace(kernel=of._replace(mesh=of.mesh.turned))
+                kernel = call.kernel
+                if (
+                    kernel is not None
+                    and call.operators
+                    and kernel.kind in ("gemv", "vector")
+                    and kernel.mesh.rows != kernel.mesh.cols
+                ):
+                    turned = call._replace(kernel=kernel._replace(mesh=kernel.mesh.turned))
                     yield f"{call.name} across", _with(walk, number, _changed(step, place, turned))
         if step.opener is not None:
             yield f"without what {step.name} waits for", _with(walk, number, step._replace(opener=None))
@@ -219,5 +235,5 @@ def _changed(block: CallBlock, place: int, call: Any) -> CallBlock:
 
 
 def _dropped(block: CallBlock, place: int) -> CallBlock:
-    order = tuple(one - (one > place) for one in block.order if one != place)
+    order = tuple(position - (position > place) for position in block.order if position != place)
     return block._replace(calls=block.calls[:place] + block.calls[place + 1 :], order=order)

@@ -29,17 +29,19 @@ def rows(truth: Mapping[str, float], noise: float, seed: int) -> str:
     known = [
         f"{address}='{value}{UNITS[address]}'" if address in UNITS else f"{address}={value}" for address, value in truth.items()
     ]
-    asked = [(f"mapping=tensor_parallel workload=gemm workload.shapes=[{m}x{k}x{k}]", "latency", "s", 1.0) for m, k in SHAPES]
+    questions = [
+        (f"mapping=tensor_parallel workload=gemm workload.shapes=[{m}x{k}x{k}]", "latency", "s", 1.0) for m, k in SHAPES
+    ]
     few = "mapping=tensor_parallel model=qwen3_1b7 workload.prompt=512 workload.output=16 workload.batch"
-    asked += [(f"{few}=[{batch}]", name, "ms", 1e3) for batch in (1, 16) for name in ("ttft", "tpot")]
+    questions += [(f"{few}=[{batch}]", name, "ms", 1e3) for batch in (1, 16) for name in ("ttft", "tpot")]
     file = io.StringIO()
     table = csv.writer(file, lineterminator="\n")
     table.writerow(COLUMNS)
-    for number, (overrides, name, unit, scale) in enumerate(asked):
+    for number, (overrides, name, unit, scale) in enumerate(questions):
         value = (simulated_metric((*CHIP, *overrides.split(), *known), name, strict=False) or 0.0) * scale
-        said = f"{value * np.exp(noise * random.standard_normal()):.5g}"
+        text = f"{value * np.exp(noise * random.standard_normal()):.5g}"
         role = "check" if number % 5 == 4 else "calibration"
-        table.writerow((f"r{number}", "simulated with noise", overrides, "", name, said, unit, role, "not measured"))
+        table.writerow((f"r{number}", "simulated with noise", overrides, "", name, text, unit, role, "not measured"))
     return file.getvalue()
 
 

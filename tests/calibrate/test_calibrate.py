@@ -27,8 +27,8 @@ def test_the_sample_is_what_its_program_writes() -> None:
 
 
 def test_known_constants_come_back_within_their_intervals(sample: Calibration) -> None:
-    for one, (low, high), truth in zip(sample.constants, sample.fitted.interval, TRUTH.values(), strict=True):
-        assert low <= truth <= high, one.address
+    for constant, (low, high), truth in zip(sample.constants, sample.fitted.interval, TRUTH.values(), strict=True):
+        assert low <= truth <= high, constant.address
     after = np.abs(sample.errors("check", sample.after))
     assert np.median(after) < 0.06 < np.median(np.abs(sample.errors("check", sample.before)))
     assert sample.held_out is not None
@@ -42,19 +42,19 @@ def test_the_same_seed_gives_the_same(sample: Calibration) -> None:
 def test_what_is_written_composes(sample: Calibration, tmp_path: Path) -> None:
     write_calibration(sample, tmp_path / "mine" / "calibration.yaml", as_json=True)
     config = compose(["--config-dir", str(tmp_path), "+mine@_global_=calibration", *CHIP])
-    said = config["mapping"]["stack"]["hbm_efficiency"]
-    assert (said["source"], said["fitted_on"]) == ("fitted", ["a100"])
-    assert said["value"] == pytest.approx(sample.fitted.values[1], rel=1e-3)
+    entry = config["mapping"]["stack"]["hbm_efficiency"]
+    assert (entry["source"], entry["fitted_on"]) == ("fitted", ["a100"])
+    assert entry["value"] == pytest.approx(sample.fitted.values[1], rel=1e-3)
     assert "Plotly.newPlot" in (tmp_path / "mine" / "calibration.html").read_text()
 
 
 def test_what_rows_do_not_say_is_named() -> None:
-    found = calibrate(
+    calibration = calibrate(
         SAMPLE, [*CHIP, "folds=2", "fit=[chip.network.nodes.bandwidth,chip.hbm.bandwidth,mapping.stack.hbm_efficiency]"]
     )
-    assert "no row depends on it" in determination_text(found, 0)
-    assert "chip.hbm.bandwidth" in determination_text(found, 2)
-    assert "nodes" not in constants_yaml(found, Path("x/y.yaml"))
+    assert "no row depends on it" in determination_text(calibration, 0)
+    assert "chip.hbm.bandwidth" in determination_text(calibration, 2)
+    assert "nodes" not in constants_yaml(calibration, Path("x/y.yaml"))
 
 
 @settings(max_examples=25, deadline=None)
@@ -68,9 +68,9 @@ def test_random_constants_come_back(overhead: float, share: float, seed: int) ->
 
     measured = model(truth[None])[0]
     bounds = ConstantBounds(np.array([1e-5, 0.5]), np.array([0.0, 1e-3]), np.array([np.inf, 1.0]), np.array([1e-5, 0.5]))
-    found = fit_with_statistics(model, measured, measured, bounds, start_vectors(model, bounds, seed))
-    assert found.values == pytest.approx(truth, rel=1e-3)
-    assert np.abs(log_ratios(model(found.values[None]), measured, measured)).max() < 1e-3
+    result = fit_with_statistics(model, measured, measured, bounds, start_vectors(model, bounds, seed))
+    assert result.values == pytest.approx(truth, rel=1e-3)
+    assert np.abs(log_ratios(model(result.values[None]), measured, measured)).max() < 1e-3
 
 
 def test_a_constant_that_matters_where_it_began_is_not_put_back_there() -> None:
@@ -83,10 +83,10 @@ def test_a_constant_that_matters_where_it_began_is_not_put_back_there() -> None:
     measured = sizes.copy()
     bounds = ConstantBounds(np.array([0.5, 1.0]), np.array([0.0, 0.1]), np.array([10.0, 1e6]), np.array([0.5, 1.0]))
     begun = (np.array([[1.0, 9e5]]), model(np.array([[1.0, 9e5]])))
-    found = fit_with_statistics(model, measured, measured, bounds, begun)
-    assert np.abs(log_ratios(model(found.values[None]), measured, measured)).max() < 1e-3
-    assert not found.unmoved
-    assert found.values[1] > 100
+    result = fit_with_statistics(model, measured, measured, bounds, begun)
+    assert np.abs(log_ratios(model(result.values[None]), measured, measured)).max() < 1e-3
+    assert not result.unmoved
+    assert result.values[1] > 100
 
 
 HEAD = "id,where,overrides,baseline,metric,value,unit,role,note\n"

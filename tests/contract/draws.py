@@ -31,12 +31,12 @@ REGISTRIES: dict[str, Any] = {
 
 def words(design: Design) -> dict[str, tuple[str, ...]]:
     """Options of all words of a mapping, by address."""
-    found = {}
+    words = {}
     for address, _, spec in iterate_leaves(design.mapping, "mapping."):
         if "options" in spec.metadata:
             open_ = (AUTO,) if spec.name in ("gemm", "gemv") else ()
-            found[address] = (spec.metadata["options"] or tuple(REGISTRIES[spec.name])) + open_
-    return found
+            words[address] = (spec.metadata["options"] or tuple(REGISTRIES[spec.name])) + open_
+    return words
 
 
 def shaken(design: Design, rng: np.random.Generator, share: float = 0.2) -> Design:
@@ -47,8 +47,8 @@ def shaken(design: Design, rng: np.random.Generator, share: float = 0.2) -> Desi
             continue
         low, high = spec.metadata["low"], spec.metadata.get("high", np.inf)
         if "whole" in spec.metadata:
-            some = (low, 1, 2, 3, 4, 8, 16, value, value // 2, 2 * value)
-            changes[address] = float(max(rng.choice(some), low))
+            group = (low, 1, 2, 3, 4, 8, 16, value, value // 2, 2 * value)
+            changes[address] = float(max(rng.choice(group), low))
         elif value:
             changes[address] = float(np.clip(value * 8 ** rng.uniform(-1, 1), low, high))
         else:

@@ -55,33 +55,33 @@ def test_every_cell_of_the_registries_has_a_question() -> None:
     asked_ = set()
     for name, questions in QUESTIONS.items():
         for question in questions:
-            of = asked(*overrides(question))
-            assert judge(of.base, of.workload.cases[0]) == (
+            given_question = asked(*overrides(question))
+            assert judge(given_question.base, given_question.workload.cases[0]) == (
                 {"models": "batch_inference"}.get(name, name) if name in ("models", "serving") else "kernels"
             )
-            asked_.add(cell(of.base, of.workload.cases[0], fidelity(question)))
+            asked_.add(cell(given_question.base, given_question.workload.cases[0], fidelity(question)))
     assert asked_ == cells()
 
 
 def test_every_option_of_each_word_of_a_mapping_is_in_a_stack_in_closed_form_or_is_refused() -> None:
     left: dict[tuple[str, str], set[str]] = {}
-    some: dict[tuple[str, str], Question] = {}
+    questions: dict[tuple[str, str], Question] = {}
     for name, question in CLOSED:
-        of = asked(*overrides(question))
-        for address, options in words(of.base).items():
-            some[software_of(of.base.mapping), address] = of
-            left.setdefault((software_of(of.base.mapping), address), set(options))
+        given_question = asked(*overrides(question))
+        for address, options in words(given_question.base).items():
+            questions[software_of(given_question.base.mapping), address] = given_question
+            left.setdefault((software_of(given_question.base.mapping), address), set(options))
         for changes in read(name)["designs"][question]:
-            for address, option in said(replace_leaves(of.base, changes)).items():
-                left[software_of(of.base.mapping), address].discard(option)
+            for address, option in said(replace_leaves(given_question.base, changes)).items():
+                left[software_of(given_question.base.mapping), address].discard(option)
     for (kind, address), missing in left.items():
-        of = some[kind, address]
-        formats = {other: options for other, options in words(of.base).items() if ".precision." in other}
+        given_question = questions[kind, address]
+        formats = {other: options for other, options in words(given_question.base).items() if ".precision." in other}
         for option in missing:
             alike = [other for other, options in formats.items() if address in formats and option in options]
-            refused = replace_leaves(of.base, dict.fromkeys([*alike, address], option))
+            refused = replace_leaves(given_question.base, dict.fromkeys([*alike, address], option))
             with pytest.raises(DesignError):
-                evaluate(stack_designs([refused]), of.workload).accepted()
+                evaluate(stack_designs([refused]), given_question.workload).accepted()
 
 
 def said(design: Design) -> dict[str, Any]:

@@ -49,20 +49,20 @@ def drawn(name: str, count: int) -> tuple[Designs, Workload]:
 def test_random_designs_are_answered(name: str) -> None:
     designs, workload = drawn(name, 10_000)
     outcomes = evaluate(designs, workload)
-    here = [metric for metric in METRICS if not np.isnan(outcomes.columns[metric]).all()]
+    metrics = [metric for metric in METRICS if not np.isnan(outcomes.columns[metric]).all()]
     phases = {"throughput", "ttft", "tpot"} if not name.startswith("product") else {"cycles", "compute_share", "cores"}
-    assert {"latency", "system_mm2", *phases} <= set(here)
-    for metric in here:
+    assert {"latency", "system_mm2", *phases} <= set(metrics)
+    for metric in metrics:
         assert np.isfinite(outcomes.columns[metric]).all(), metric
         if metric not in ("relayout_time", "kv_capacity", "hbm_used"):  # nothing to move, no room, or room for everything
             assert (outcomes.columns[metric] > 0).all(), metric
-    found = outcomes.columns
+    columns = outcomes.columns
     if name.startswith("product"):
-        assert (found["mfu"] <= found["compute_share"] + 1e-12).all()
-        assert (found["compute_share"] <= 1).all()
+        assert (columns["mfu"] <= columns["compute_share"] + 1e-12).all()
+        assert (columns["compute_share"] <= 1).all()
     else:
-        moved = np.nan_to_num(found["relayout_time"])
-        assert np.allclose(found["latency"], found["ttft"] + moved + found["tpot"] * 2731)
+        moved = np.nan_to_num(columns["relayout_time"])
+        assert np.allclose(columns["latency"], columns["ttft"] + moved + columns["tpot"] * 2731)
     assert (outcomes.excess[~outcomes.feasible] > 0).all()
     assert (outcomes.columns["system_mm2"] >= outcomes.columns["die_mm2"]).all()
 
@@ -110,9 +110,9 @@ def test_the_operators_of_a_design_add_up_to_its_time(name: str) -> None:
             )
             parts = explain(design, workload.cases[0], decode_context=workload.decode_context)
             assert parts.seconds == pytest.approx(latency[row], rel=1e-9)
-            assert sum(found.seconds for found in parts.rows) == pytest.approx(latency[row], rel=1e-9)
-            for found in parts.rows:
-                assert sum(found.parts.values()) == pytest.approx(found.seconds, rel=1e-6, abs=1e-12)
+            assert sum(row.seconds for row in parts.rows) == pytest.approx(latency[row], rel=1e-9)
+            for found_row in parts.rows:
+                assert sum(found_row.parts.values()) == pytest.approx(found_row.seconds, rel=1e-6, abs=1e-12)
 
 
 @pytest.mark.parametrize(("chip", "model"), [("npu64", "qwen3_4b"), ("npu256", "qwen3_30b_a3b")])
@@ -136,9 +136,9 @@ def test_random_designs_that_serve_are_answered(chip: str, model: str) -> None:
         assert np.isfinite(outcomes.columns[metric][outcomes.feasible]).all(), metric
         assert np.isnan(outcomes.columns[metric][~outcomes.feasible]).all() or metric == "system_mm2", metric
     assert 0 < outcomes.feasible.sum() < len(outcomes.feasible)
-    found = {name: column[outcomes.feasible] for name, column in outcomes.columns.items()}
-    assert (found["latency"] >= found["ttft"]).all()
-    assert (found["tbt_p50"] <= found["tbt_p99"]).all()
+    found_columns = {name: column[outcomes.feasible] for name, column in outcomes.columns.items()}
+    assert (found_columns["latency"] >= found_columns["ttft"]).all()
+    assert (found_columns["tbt_p50"] <= found_columns["tbt_p99"]).all()
     for share in ("kv_spilled_share", "prefill_busy_share", "decode_busy_share", "kv_utilisation_peak"):
-        assert (found[share] <= 1 + 1e-9).all(), share
+        assert (found_columns[share] <= 1 + 1e-9).all(), share
     assert (outcomes.excess[~outcomes.feasible] > 0).all()

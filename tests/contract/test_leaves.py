@@ -35,8 +35,8 @@ QUESTIONS = (
 def test_what_is_declared_to_be_unread_changes_nothing(question: tuple[str, ...], data: st.DataObject, seed: int) -> None:
     asked_, rng = asked(*question), np.random.default_rng(seed)
     address, beside = data.draw(st.sampled_from(declared(asked_.base)))
-    said = {chooser: data.draw(st.sampled_from(words)) for chooser, words in beside.items()}
-    design = replace_leaves(asked_.base, said)
+    draws = {chooser: data.draw(st.sampled_from(words)) for chooser, words in beside.items()}
+    design = replace_leaves(asked_.base, draws)
     before = outcome(design, asked_.workload)
     assume(before is not None)  # a mesh's products need a group that is one
     for value in others(design, address, rng):
@@ -53,15 +53,17 @@ def test_what_nothing_reads_is_refused_where_it_is_said(question: tuple[str, ...
     base = asked(*question).base
     address, _ = data.draw(st.sampled_from(declared(base)))
     phases = [address.replace(".decode.", ".prefill."), address]  # decode follows prefill
-    said = [
-        f"{chooser}={data.draw(st.sampled_from(some))}" for of in phases for chooser, some in dict(declared(base))[of].items()
+    texts = [
+        f"{chooser}={data.draw(st.sampled_from(options))}"
+        for phase in phases
+        for chooser, options in dict(declared(base))[phase].items()
     ]
     value = _values(base, address)[0]
-    asked(*question, *said)
+    asked(*question, *texts)
     with pytest.raises(DesignError, match=rf"^{address}: has no effect with .*; leave it out$"):
-        asked(*question, *said, f"{address}={value}")
+        asked(*question, *texts, f"{address}={value}")
     with pytest.raises(DesignError, match=rf"^space\.{address}: has no effect with .*; leave it out$"):
-        asked(*question, *said, f"+space.{address}=choice({','.join(map(str, _values(base, address)))})")
+        asked(*question, *texts, f"+space.{address}=choice({','.join(map(str, _values(base, address)))})")
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=" ".join)
@@ -74,9 +76,9 @@ def test_rows_of_a_grid_are_designs_that_differ(question: tuple[str, ...], data:
     chooser, unread = next(iter(beside.items()))
     assume(all(leaf_at(base, other) in words for other, words in beside.items() if other != chooser))
     assume(leaf_at(base, chooser) not in unread)  # else nothing ever reads it, and a question refuses it
-    here = leaf_at(base, chooser)
-    words = tuple(dict.fromkeys((here, *data.draw(st.lists(st.sampled_from(unread), min_size=1)))))
-    wide = (lambda of: of.replace(".prefill.", ".both.").replace(".decode.", ".both.")) if both else str
+    leaf = leaf_at(base, chooser)
+    words = tuple(dict.fromkeys((leaf, *data.draw(st.lists(st.sampled_from(unread), min_size=1)))))
+    wide = (lambda rename: rename.replace(".prefill.", ".both.").replace(".decode.", ".both.")) if both else str
     values = _values(base, address)
     space = Space(base, (ChoiceKnob(wide(chooser), words), ChoiceKnob(wide(address), values)))
     columns = space.grid(0, space.combinations or 0)
@@ -88,7 +90,7 @@ def test_rows_of_a_grid_are_designs_that_differ(question: tuple[str, ...], data:
 
 def _values(base: Design, address: str) -> tuple[int | float | str, ...]:
     """Two values of a leaf, other than that of the base."""
-    here = leaf_at(base, address)
-    if isinstance(here, str):
-        return tuple(word for word in words(base)[address] if word != here)[:2]
-    return (3, 2) if isinstance(here, int) else (0.25, 0.5)
+    leaf = leaf_at(base, address)
+    if isinstance(leaf, str):
+        return tuple(word for word in words(base)[address] if word != leaf)[:2]
+    return (3, 2) if isinstance(leaf, int) else (0.25, 0.5)

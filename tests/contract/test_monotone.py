@@ -155,10 +155,10 @@ KINDS = {
 
 def drawn(kind: Kind, seed: int) -> Question:
     """A chip of a kind, of which there is more or less of everything."""
-    of, rng = asked(*LOAD, *kind.said), np.random.default_rng([seed, 11])
+    question, rng = asked(*LOAD, *kind.said), np.random.default_rng([seed, 11])
     changes = {}
     for address in kind.more:
-        value = leaf_at(of.base, address)
+        value = leaf_at(question.base, address)
         whole = isinstance(value, int) or address.endswith(("rows", "cols", "cores", "ports", "routing_paths"))
         times = rng.choice((0.5, 1.0, 2.0)) if whole else 4.0 ** rng.uniform(-1, 1)
         changes[address] = max(float(value * times), 1.0)
@@ -167,41 +167,43 @@ def drawn(kind: Kind, seed: int) -> Question:
         changes["chip.l2.bandwidth"] = max(changes["chip.l2.bandwidth"], behind)
     # more of everything is more silicon than can be made or cooled, which is another question
     changes |= {"chip.die.reticle": 1e9, "chip.die.max_power_density": 1e9}
-    if of.base.chip.dram is not None:
+    if question.base.chip.dram is not None:
         changes["chip.dram.edge_length"] = 0.0
-    return Question(replace_leaves(of.base, changes), of.workload, of.space, of.sources)
+    return Question(replace_leaves(question.base, changes), question.workload, question.space, question.sources)
 
 
 def mappings(kind: Kind, base: Design, finer: bool) -> list[Design]:
     """A chip with each mapping of the grid, or of the finer one."""
     grid = {address: (*values, *(kind.finer.get(address, ()) if finer else ())) for address, values in kind.grid.items()}
-    found = []
+    mappings = []
     for values in product(*grid.values()):
         changes: dict[str, Any] = {}
         for address, value in zip(grid, values, strict=True):
             both = [address.replace(".both.", f".{phase}.") for phase in ("prefill", "decode")]
             changes |= dict.fromkeys(both if ".both." in address else [address], value)
-        found.append(replace_leaves(base, changes))
-    return found
+        mappings.append(replace_leaves(base, changes))
+    return mappings
 
 
-def least(kind: Kind, of: Question, base: Design, *, finer: bool) -> dict[str, float]:
+def least(kind: Kind, question: Question, base: Design, *, finer: bool) -> dict[str, float]:
     """Of each metric, the least of all mappings that fit."""
-    found = evaluate(stack_designs(mappings(kind, base, finer)), of.workload)
-    fits = found.limit < 0
-    return {name: float(found.columns[name][fits].min()) if fits.any() else np.inf for name in ("ttft", "tpot", "latency")}
+    evaluation = evaluate(stack_designs(mappings(kind, base, finer)), question.workload)
+    fits = evaluation.limit < 0
+    return {name: float(evaluation.columns[name][fits].min()) if fits.any() else np.inf for name in ("ttft", "tpot", "latency")}
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_more_of_anything_never_makes_the_best_mapping_slower(name: str) -> None:
     kind, answered = KINDS[name], 0
     for seed in range(CHIPS):
-        of = drawn(kind, seed)
-        assert len(mappings(kind, of.base, finer=False)) >= 200
-        before = least(kind, of, of.base, finer=False)
+        question = drawn(kind, seed)
+        assert len(mappings(kind, question.base, finer=False)) >= 200
+        before = least(kind, question, question.base, finer=False)
         answered += bool(np.isfinite(before["latency"]))
         for address in kind.more:
-            after = least(kind, of, replace_leaves(of.base, {address: leaf_at(of.base, address) * 2}), finer=True)
+            after = least(
+                kind, question, replace_leaves(question.base, {address: leaf_at(question.base, address) * 2}), finer=True
+            )
             worse = {metric: value / before[metric] for metric, value in after.items() if value > before[metric] * (1 + 1e-9)}
             assert not worse, (seed, address, worse)
     assert answered >= CHIPS // 2

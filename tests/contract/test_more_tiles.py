@@ -53,8 +53,8 @@ def drawn(rng: np.random.Generator, models: tuple[str, ...] = MODELS) -> tuple[D
 
 def times(design: Design, workload: Any) -> np.ndarray:
     """Of prompts, and of a token."""
-    found = evaluate(stack_designs([design]), workload).columns
-    return np.array([float(found[name][0]) for name in ("ttft", "tpot")])
+    columns = evaluate(stack_designs([design]), workload).columns
+    return np.array([float(columns[name][0]) for name in ("ttft", "tpot")])
 
 
 @pytest.mark.parametrize(("side", "most"), [("rows", NEARER), ("cols", FARTHER)])
@@ -71,12 +71,12 @@ def test_more_tiles_are_never_slower(side: str, most: float, more: float) -> Non
 def passed(design: Design, workload: Any, new: int, past: int = 0) -> float:
     """Time of a pass over a stretch of one prompt, with so many tokens before it."""
     model, mapping = workload.cases[0].model, design.mapping
-    on = ChipContext(model, design.chip, mapping.prefill, mapping.precision, {})
+    context = ChipContext(model, design.chip, mapping.prefill, mapping.precision, {})
     (turn,) = IterationWork(model, "prefill", "prefill", 1, new, past, 0, 0.0).turns()
     parts = block_timeline(
-        list(chip_blocks(turn.at, turn.attend, on)), tile_core_machine(design.chip), cost_model("analytical")
+        list(chip_blocks(turn.at, turn.attend, context)), tile_core_machine(design.chip), cost_model("analytical")
     )
-    return float(sum(of.block.times * sum(of.durations) for of in parts))
+    return float(sum(part.block.times * sum(part.durations) for part in parts))
 
 
 def test_a_token_more_costs_no_more_than_a_pass_over_it() -> None:
@@ -85,8 +85,8 @@ def test_a_token_more_costs_no_more_than_a_pass_over_it() -> None:
         design, workload = drawn(rng)
         side = design.chip.mesh.rows
         for tokens in (side * 16 * int(rng.integers(1, 5)), int(rng.integers(2, 3000))):
-            one, before, after = (passed(design, workload, *of) for of in ((1, tokens), (tokens,), (tokens + 1,)))
-            assert after <= (before + one) * NEARER, (tokens, design, workload)
+            single, before, after = (passed(design, workload, *lengths) for lengths in ((1, tokens), (tokens,), (tokens + 1,)))
+            assert after <= (before + single) * NEARER, (tokens, design, workload)
 
 
 def test_chunks_are_never_quicker_than_the_whole() -> None:
@@ -96,7 +96,7 @@ def test_chunks_are_never_quicker_than_the_whole() -> None:
         chunk = design.chip.mesh.rows * 16 * int(rng.choice([1, 2]))
         tokens = chunk * int(rng.integers(1, 3)) + int(rng.integers(1, chunk))
         several = [(min(chunk, tokens - past), past) for past in range(0, tokens, chunk)]
-        assert passed(design, workload, tokens) <= sum(passed(design, workload, *of) for of in several) * NEARER, (
+        assert passed(design, workload, tokens) <= sum(passed(design, workload, *lengths) for lengths in several) * NEARER, (
             tokens, chunk, design, workload,
         )  # fmt: skip
 
@@ -116,5 +116,5 @@ def test_two_dies_with_free_links_are_no_faster_than_one_of_twice_the_size() -> 
         side = "rows" if rng.random() < 0.5 else "cols"
         double = {f"chip.mesh.{side}": 2 * sizes[f"chip.mesh.{side}"], "chip.hbm.channels": 2 * channels, "chip.dies.cols": 1}
         split = {f"mapping.{phase}.tp": 1 for phase in ("prefill", "decode")}
-        one = replace_leaves(two, {**double, **split, "chip.hbm.capacity": 2 * two.chip.hbm.capacity})
-        assert (times(one, question.workload) <= times(two, question.workload) * NEARER).all(), (sizes, side)
+        leaves = replace_leaves(two, {**double, **split, "chip.hbm.capacity": 2 * two.chip.hbm.capacity})
+        assert (times(leaves, question.workload) <= times(two, question.workload) * NEARER).all(), (sizes, side)

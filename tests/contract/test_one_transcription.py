@@ -114,44 +114,44 @@ ON_TILES = tuple(name for name in EVERY if not name.startswith("gemma2"))
 """But scores that go through a tanh, which kernels of tiles have not."""
 
 CELLS = [
-    (of, name, phase)
-    for of in LAYOUTS
-    for name in (ON_TILES if of is on_the_whole_chip else EVERY)
+    (layout, name, phase)
+    for layout in LAYOUTS
+    for name in (ON_TILES if layout is on_the_whole_chip else EVERY)
     for phase in ("prefill", "decode")
 ]
 
 
 @cache
-def laid(of: Any, name: str, phase: str) -> Laid:
+def laid(layout: Any, name: str, phase: str) -> Laid:
     """What a layout makes of a model."""
     case, at = case_of(name, phase)
-    found: Laid = of(case, at)
-    return found
+    found_layout: Laid = layout(case, at)
+    return found_layout
 
 
-def named(of: Any) -> str:
-    return str(getattr(of, "__name__", of))
+def named(layout: Any) -> str:
+    return str(getattr(layout, "__name__", layout))
 
 
-@pytest.mark.parametrize(("of", "name", "phase"), CELLS, ids=named)
-def test_each_operator_is_done_once_as_often_as_its_part_runs(of: Any, name: str, phase: str) -> None:
-    parts, blocks = laid(of, name, phase)
+@pytest.mark.parametrize(("layout", "name", "phase"), CELLS, ids=named)
+def test_each_operator_is_done_once_as_often_as_its_part_runs(layout: Any, name: str, phase: str) -> None:
+    parts, blocks = laid(layout, name, phase)
     done: Counter[tuple[str, str]] = Counter()
     for block in blocks:
         for call in block.calls:
             done.update({(call.part, operator): block.times for operator in call.operators})  # type: ignore[dict-item]
-    assert done == {(part.name, one.name): part.times for part in parts for one in part.operators}
+    assert done == {(part.name, operator.name): part.times for part in parts for operator in part.operators}
 
 
-@pytest.mark.parametrize(("of", "name", "phase"), CELLS, ids=named)
-def test_useful_operations_are_those_of_the_graph(of: Any, name: str, phase: str) -> None:
-    parts, blocks = laid(of, name, phase)
-    found: Counter[str] = Counter()
+@pytest.mark.parametrize(("layout", "name", "phase"), CELLS, ids=named)
+def test_useful_operations_are_those_of_the_graph(layout: Any, name: str, phase: str) -> None:
+    parts, blocks = laid(layout, name, phase)
+    counts: Counter[str] = Counter()
     for block in blocks:
         for call in block.calls:
-            found[call.part] += block.times * call.flop
+            counts[call.part] += block.times * call.flop
     for part in parts:
-        assert found[part.name] == pytest.approx(part.times * sum(map(useful_flop, part.operators)), rel=1e-12), part.name
+        assert counts[part.name] == pytest.approx(part.times * sum(map(useful_flop, part.operators)), rel=1e-12), part.name
 
 
 PADDED = ("scores", "values", "q_absorb", "v_absorb", "o_down", "index_scores")
@@ -160,9 +160,9 @@ PADDED = ("scores", "values", "q_absorb", "v_absorb", "o_down", "index_scores")
 
 def asked_for(call: KernelCall) -> float:
     """Operations of a kernel's shape, without what is padded on cores."""
-    of = call.kernel
-    assert of is not None
-    return float(2.0 * of.shape.m * of.shape.k * of.shape.n * of.times * of.copies)
+    kernel = call.kernel
+    assert kernel is not None
+    return float(2.0 * kernel.shape.m * kernel.shape.k * kernel.shape.n * kernel.times * kernel.copies)
 
 
 @pytest.mark.parametrize("mesh", MESHES, ids=lambda mesh: f"{mesh.rows}x{mesh.cols}")
@@ -173,9 +173,9 @@ def test_what_regions_do_beyond_is_padding_or_repetition_or_masked(phase: str, n
     case, at = case_of(name, phase)
     machine = mesh_program_machine(asked("chip=wse2").base.chip)
     assert machine.fabric is not None
-    of = {part.name: part.of or case.model for part in transformer_segments(case.model, at)}
+    models = {part.name: part.of or case.model for part in transformer_segments(case.model, at)}
     for block in in_regions(case, at, mesh).blocks:
-        kind = of.get(block.name, case.model)
+        kind = models.get(block.name, case.model)
         heads, kv, keys, values = kind.heads, kind.kv_heads, kind.head_dim, value_head_dim(kind) * kind.v_proj
         all_heads = heads * keys + heads * (keys + values), heads * keys + kv * (keys + values)
         repeated = {"k_proj": heads / kv, "v_proj": heads / kv, "qkv_proj": all_heads[0] / all_heads[1]}
@@ -197,10 +197,10 @@ def test_what_regions_do_beyond_is_padding_or_repetition_or_masked(phase: str, n
 def weights(parts: tuple[Segment, ...]) -> float:
     """Values that all products store."""
     return sum(
-        part.times * of.stored * dim_width(of.k) * dim_width(of.n)
+        part.times * operator.stored * dim_width(operator.k) * dim_width(operator.n)
         for part in parts
-        for of in part.operators
-        if isinstance(of, MatMulOp)
+        for operator in part.operators
+        if isinstance(operator, MatMulOp)
     )
 
 
@@ -217,13 +217,14 @@ def test_cores_of_a_region_hold_the_weights_of_its_products(phase: str, name: st
     mapping, parts = asked("chip=wse2").base.mapping, transformer_segments(case.model, at)
     place = regions.Region(CoreMesh(8, 4), 1.0, case.model.layers, case.model.layers)
     more = sum(
-        (part.of.heads / part.of.kv_heads - 1) * weights((products(part, lambda of: of.name in ("k_proj", "v_proj")),))
+        (part.of.heads / part.of.kv_heads - 1)
+        * weights((products(part, lambda operator: operator.name in ("k_proj", "v_proj")),))
         for part in parts
         if part.kind == MIXING
     )
     for word, repeated in (("own", 0.0), ("full", more)):
-        of = replace_leaves(mapping, {"kv_heads": word})
-        *_, core = region_core_memory(case.model, place, of, tokens=1.0, cached=1.0, scores=phase == "prefill")
+        leaves = replace_leaves(mapping, {"kv_heads": word})
+        *_, core = region_core_memory(case.model, place, leaves, tokens=1.0, cached=1.0, scores=phase == "prefill")
         assert core.weights * 32 == pytest.approx((weights(parts) + repeated) * VALUE, rel=1e-5)
 
 
@@ -236,7 +237,7 @@ def test_two_devices_hold_each_weight_once_and_twice_what_is_not_divided(phase: 
         tp: devices.device_memory(parts, case.model, tp, BF16, cached=1.0, sequences=1.0, tokens=1.0).weights for tp in (1, 2)
     }
     assert held[1] == 2 * (weights(parts) + table(case.model))
-    whole = [products(part, lambda of: not (of.k.split or of.n.split)) for part in parts]
+    whole = [products(part, lambda operator: not (operator.k.split or operator.n.split)) for part in parts]
     odd = case.model.vocab % 2 * case.model.hidden * (2 - case.model.tied_embeddings)  # rows of tables that nobody reads
     assert 2 * held[2] == held[1] + 2 * weights(tuple(whole)) + 2 * odd
 
@@ -244,7 +245,10 @@ def test_two_devices_hold_each_weight_once_and_twice_what_is_not_divided(phase: 
 def products(part: Segment, kept: Any) -> Segment:
     """A part with some of its products alone."""
     return Segment(
-        part.name, part.rows, tuple(of for of in part.operators if isinstance(of, MatMulOp) and kept(of)), part.times
+        part.name,
+        part.rows,
+        tuple(operator for operator in part.operators if isinstance(operator, MatMulOp) and kept(operator)),
+        part.times,
     )
 
 

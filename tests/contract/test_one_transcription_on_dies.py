@@ -29,7 +29,10 @@ ASKED = {
 def covered(part: Segment, attend: RequestsOfReach) -> CallBlock:
     """A call an operator, that does nothing but name it."""
     assert bool(attend(part.reach)) == (part.kind == MIXING)
-    calls = tuple(KernelCall(part.name, one.name, (), part.rows, (1, 1, 1), operators=(one.name,)) for one in part.operators)
+    calls = tuple(
+        KernelCall(part.name, operator.name, (), part.rows, (1, 1, 1), operators=(operator.name,))
+        for operator in part.operators
+    )
     return CallBlock(part.name, calls, (), (), float(part.times))
 
 
@@ -38,13 +41,15 @@ def covered(part: Segment, attend: RequestsOfReach) -> CallBlock:
 @pytest.mark.parametrize("name", ASKED)
 def test_units_do_each_operator_once(name: str, phase: str, whole: Any) -> None:
     lengths = ("workload.batch=[64]", "workload.prompt=3000", "workload.output=64")
-    found = asked("chip=h800_ep", "workload.speculation=none", *ASKED[name], *lengths)
-    case: BatchCase = found.workload.cases[0]  # type: ignore[assignment]
+    question = asked("chip=h800_ep", "workload.speculation=none", *ASKED[name], *lengths)
+    case: BatchCase = question.workload.cases[0]  # type: ignore[assignment]
     at = prefill_step(case) if phase == "prefill" else decode_steps(case, "mean")[0][1]
-    of = phase_split(found.base, case, phase)
-    (one, *_) = micro_batch_passes(BatchWork(case, phase, "mean"), of, DieContext(case.model, covered, 2.0, 2.0, whole))
+    die_split = phase_split(question.base, case, phase)
+    (forward_pass, *_) = micro_batch_passes(
+        BatchWork(case, phase, "mean"), die_split, DieContext(case.model, covered, 2.0, 2.0, whole)
+    )
     done: Counter[tuple[str, str]] = Counter()
-    for unit in one.units:
+    for unit in forward_pass.units:
         for step in unit.steps:
             if not isinstance(step, DieExchange):
                 done.update({(call.part, name): unit.times for call in step.calls for name in call.operators})

@@ -38,12 +38,12 @@ CELLS = [
 
 def spent(design: Design, case: WorkloadCase) -> tuple[BreakdownRow, ...]:
     """Where the time of a case goes; what is executed is what is useful and its excess, which has a cause."""
-    found = explain(design, case, decode_context="mean", fidelity="analytical").rows
-    for row in found:
+    result = explain(design, case, decode_context="mean", fidelity="analytical").rows
+    for row in result:
         assert set(row.excess or {}) <= {"padding", "repetition", "mask"}
         assert row.executed is None or row.executed >= row.flop >= 0
         assert min((row.excess or {"": 0.0}).values(), default=0.0) >= 0
-    return found
+    return result
 
 
 def useful(design: Design, case: WorkloadCase) -> float:
@@ -53,9 +53,9 @@ def useful(design: Design, case: WorkloadCase) -> float:
 
 def utilisation(design: Design, case: WorkloadCase) -> float:
     """Of matrix engines by a case, which is no more than all of them; nor does memory move more than it could."""
-    found = evaluate(stack_designs([design]), Workload("", (case,))).columns
-    assert all(0 <= found[name][0] <= 1 for name in ("mfu", "hbm_utilisation") if name in found)
-    return float(found["mfu"][0]) if "mfu" in found else float("nan")
+    columns = evaluate(stack_designs([design]), Workload("", (case,))).columns
+    assert all(0 <= columns[name][0] <= 1 for name in ("mfu", "hbm_utilisation") if name in columns)
+    return float(columns["mfu"][0]) if "mfu" in columns else float("nan")
 
 
 @st.composite
@@ -68,10 +68,14 @@ def attention(draw: Any) -> AttentionCase:
     return AttentionCase("", draw(st.integers(1, 3)), heads, kv_heads, queries, keys, 128, 64, causal, False, window)
 
 
-def pairs(of: AttentionCase) -> float:
+def pairs(attention_case: AttentionCase) -> float:
     """Query and key that a mask lets through, counted query by query."""
-    seen = np.arange(of.keys - of.queries + 1, of.keys + 1) if of.causal else np.full(of.queries, of.keys)
-    return float((np.minimum(seen, of.window) if of.window else seen).sum())
+    seen = (
+        np.arange(attention_case.keys - attention_case.queries + 1, attention_case.keys + 1)
+        if attention_case.causal
+        else np.full(attention_case.queries, attention_case.keys)
+    )
+    return float((np.minimum(seen, attention_case.window) if attention_case.window else seen).sum())
 
 
 @given(st.sampled_from(ATTENDING), attention())
@@ -96,42 +100,45 @@ def of_graph(case: BatchCase) -> dict[str, float]:
     steps = {"prefill": [(1.0, prefill_step(case))], "decode": decode_steps(case, "mean")}
     return {
         phase: sum(
-            times * part.times * float(of_operator(one))
-            for times, at in some
+            times * part.times * float(of_operator(operator))
+            for times, at in step
             for part in transformer_segments(case.model, at)
-            for one in part.operators
+            for operator in part.operators
         )
-        for phase, some in steps.items()
+        for phase, step in steps.items()
     }
 
 
 @pytest.mark.parametrize(("model", "chip"), CELLS)
 def test_useful_operations_of_a_model_are_those_of_its_graph_in_every_layout(model: str, chip: str) -> None:
     """Also where requests are no multiple of the regions, stages or copies that work on them."""
-    of = asked(*words_of(model), *chip.split(), "workload.batch=[5]", "workload.prompt=700", "workload.output=20")
-    (case,) = of.workload.cases
+    question = asked(*words_of(model), *chip.split(), "workload.batch=[5]", "workload.prompt=700", "workload.output=20")
+    (case,) = question.workload.cases
     assert isinstance(case, BatchCase)
-    rows, done = spent(of.base, case), of_graph(case)
+    rows, done = spent(question.base, case), of_graph(case)
     for phase, flop in done.items():
         assert sum(row.flop for row in rows if row.phase == phase) == pytest.approx(flop, rel=1e-9), phase
-    utilisation(of.base, case)
+    utilisation(question.base, case)
 
 
 @pytest.mark.parametrize("chip", ["wafer64", "h800_ep"])
 def test_copies_that_have_equally_many_requests_do_what_is_asked_and_no_more(chip: str) -> None:
-    of = asked("model=qwen3_30b_a3b", f"chip={chip}", "workload.batch=[768]", "workload.prompt=300", "workload.output=4")
-    (job,) = arrays_by_case(of.workload)
-    assert [phase.asked for phase in layout_module(of.base).phases(of.base, job, "analytical")] == pytest.approx([1.0, 1.0])
+    question = asked("model=qwen3_30b_a3b", f"chip={chip}", "workload.batch=[768]", "workload.prompt=300", "workload.output=4")
+    (job,) = arrays_by_case(question.workload)
+    assert [phase.asked for phase in layout_module(question.base).phases(question.base, job, "analytical")] == pytest.approx(
+        [1.0, 1.0]
+    )
 
 
 @pytest.mark.parametrize(("tp", "cause"), [(16, "repetition"), (3, "padding")])
 def test_devices_that_share_heads_execute_more_than_is_useful(tp: int, cause: str) -> None:
     """8 KV heads are each on two of 16 devices; 32 heads are no multiple of 3."""
-    of = asked("model=qwen3_8b", "chip=npu_dse", "workload.batch=[2]", "workload.prompt=256", "workload.output=4")
+    question = asked("model=qwen3_8b", "chip=npu_dse", "workload.batch=[2]", "workload.prompt=256", "workload.output=4")
     rows = {
         row.operator: row
         for row in spent(
-            replace_leaves(of.base, {"mapping.prefill.tp": float(tp), "mapping.decode.tp": float(tp)}), of.workload.cases[0]
+            replace_leaves(question.base, {"mapping.prefill.tp": float(tp), "mapping.decode.tp": float(tp)}),
+            question.workload.cases[0],
         )
     }
     assert rows["k_proj"].cause == cause
@@ -139,14 +146,16 @@ def test_devices_that_share_heads_execute_more_than_is_useful(tp: int, cause: st
 
 
 def test_masked_pairs_of_a_wafer_are_those_that_it_multiplies_beside_useful_ones() -> None:
-    of = asked("model=qwen3_8b", "chip=wse2", "workload.batch=[1]", "workload.prompt=1000", "workload.output=4")
-    (row,) = (row for row in spent(of.base, of.workload.cases[0]) if (row.phase, row.operator) == ("prefill", "scores"))
+    question = asked("model=qwen3_8b", "chip=wse2", "workload.batch=[1]", "workload.prompt=1000", "workload.output=4")
+    (row,) = (
+        row for row in spent(question.base, question.workload.cases[0]) if (row.phase, row.operator) == ("prefill", "scores")
+    )
     assert row.excess is not None
     assert row.excess["mask"] / row.flop == pytest.approx(1000 * 999 / (1000 * 1001))
 
 
 def test_rows_are_repeated_and_merged_with_all_that_they_count() -> None:
-    one = BreakdownRow("", "", "", "", 6.0, 4.0, 0.0, "hbm", 1.0, {"hbm": 1.0}, 3.0, excess_by_cause(10.0, 6.0, masked=3.0))
-    assert merge_rows(one, one) == scale_row(one, 2.0)
-    assert scale_row(one, 2.0).executed == 20.0
-    assert merge_rows(one, scale_row(one, 2.0)).sent == 9.0
+    row = BreakdownRow("", "", "", "", 6.0, 4.0, 0.0, "hbm", 1.0, {"hbm": 1.0}, 3.0, excess_by_cause(10.0, 6.0, masked=3.0))
+    assert merge_rows(row, row) == scale_row(row, 2.0)
+    assert scale_row(row, 2.0).executed == 20.0
+    assert merge_rows(row, scale_row(row, 2.0)).sent == 9.0

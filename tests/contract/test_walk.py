@@ -4,7 +4,7 @@ from tests.walk import walked
 
 
 def test_samples_of_all_knobs_are_refused_infeasible_or_have_every_metric() -> None:
-    found = walked(150, seed=7)
-    assert not found.faults
-    assert found.answers["feasible"] > 30
-    assert found.answers["infeasible"] > 15
+    walk = walked(150, seed=7)
+    assert not walk.faults
+    assert walk.answers["feasible"] > 30
+    assert walk.answers["infeasible"] > 15

@@ -75,8 +75,8 @@ def drawn(question: Question, word: dict[str, str], seed: int) -> list[Design]:
     rng = np.random.default_rng([seed, crc32(repr(word).encode())])
     # formats that differ are refused by some
     others = {place: options for place, options in words(question.base).items() if ".precision." not in place}
-    said = {place: str(rng.choice(options)) for place, options in others.items() if rng.random() < 0.2}
-    base = replace_leaves(question.base, said | word)
+    options = {place: str(rng.choice(options)) for place, options in others.items() if rng.random() < 0.2}
+    base = replace_leaves(question.base, options | word)
     return [shaken(base, rng) for _ in range(DESIGNS)]
 
 
@@ -94,14 +94,14 @@ def alike(question: Question, designs: list[Design]) -> int:
     if not answered:
         return 0
     together = evaluate(stack_designs(answered), question.workload, cases=True)
-    for place, one in enumerate(alone):
-        assert binding(together, place) == binding(one, 0)
+    for place, outcomes in enumerate(alone):
+        assert binding(together, place) == binding(outcomes, 0)
         worst = explain_infeasibility(answered[place], question.workload)
-        assert (worst.limit if worst else "") == binding(one, 0)
-        for columns, single in ((together.columns, one.columns), (together.cases, one.cases)):
+        assert (worst.limit if worst else "") == binding(outcomes, 0)
+        for columns, single in ((together.columns, outcomes.columns), (together.cases, outcomes.cases)):
             for name, column in columns.items():
-                found, wanted = column[..., place], single[name][..., 0]
-                assert np.allclose(found, wanted, rtol=1e-12, atol=0, equal_nan=True), (name, found, wanted)
+                values, wanted = column[..., place], single[name][..., 0]
+                assert np.allclose(values, wanted, rtol=1e-12, atol=0, equal_nan=True), (name, values, wanted)
     return len(answered)
 
 
@@ -115,11 +115,16 @@ def cells(overrides: tuple[str, ...]) -> list[dict[str, str]]:
     return [{}, *({address: option} for address, options in words(asked(*overrides).base).items() for option in options)]
 
 
-@pytest.mark.parametrize("overrides", bases(), ids=lambda of: "-".join(word.split("=")[-1] for word in of[:3]))
+@pytest.mark.parametrize("overrides", bases(), ids=lambda words: "-".join(word.split("=")[-1] for word in words[:3]))
 def test_designs_with_any_word_are_together_as_each_alone(overrides: tuple[str, ...]) -> None:
     served = "workload=serving" in overrides
-    some = cells(overrides)
+    selected_cells = cells(overrides)
     if not MANY:  # a few words of each, others with other seeds
-        some = [some[place] for place in np.random.default_rng(SEED).permutation(len(some))[: 1 if served else 3]]
-    answers = sum(alike(asked(*overrides), drawn(asked(*overrides), word, seed)) for word in some for seed in range(DRAWS))
-    assert answers or served or len(some) < 4
+        selected_cells = [
+            selected_cells[place]
+            for place in np.random.default_rng(SEED).permutation(len(selected_cells))[: 1 if served else 3]
+        ]
+    answers = sum(
+        alike(asked(*overrides), drawn(asked(*overrides), word, seed)) for word in selected_cells for seed in range(DRAWS)
+    )
+    assert answers or served or len(selected_cells) < 4

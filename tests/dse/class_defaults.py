@@ -25,7 +25,7 @@ def classes() -> dict[str, Any]:
     import transformers
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-    found = {}
+    defaults = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for family in ARCHITECTURES.values():
@@ -34,21 +34,21 @@ def classes() -> dict[str, Any]:
                     continue
                 made = CONFIG_MAPPING[kind]()
                 fields = (getattr(made, "text_config", None) or made).to_dict()
-                found[kind] = {name: _plain(fields[name]) for name in sorted(fields.keys() - NOISE)}
-    return {"transformers": transformers.__version__, "classes": found}
+                defaults[kind] = {name: _plain(fields[name]) for name in sorted(fields.keys() - NOISE)}
+    return {"transformers": transformers.__version__, "classes": defaults}
 
 
 def _plain(value: Any) -> Any:
     """A value as a file would have it."""
     if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items() if name not in NOISE}
+        return {name: _plain(inner) for name, inner in value.items() if name not in NOISE}
     return None if value in (float("inf"), float("-inf")) else value
 
 
 def stored() -> dict[str, Any]:
     """The table as it was last written."""
-    found: dict[str, Any] = json.loads(TABLE.read_text())
-    return found
+    document: dict[str, Any] = json.loads(TABLE.read_text())
+    return document
 
 
 if __name__ == "__main__":

@@ -81,8 +81,8 @@ class Server:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Server]:
-    found = shutil.which("postgres")
-    places = [Path(found).parent] if found else sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    executable = shutil.which("postgres")
+    places = [Path(executable).parent] if executable else sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     if not places:
         (pytest.fail if os.environ.get("CI") else pytest.skip)("no PostgreSQL here; apt-get install postgresql")
     # it refuses to run as root; its own user comes with the package

@@ -33,12 +33,12 @@ def of(name: str) -> str:
 
 def main() -> int:
     """Adds what is new; refuses what changed."""
-    found, now = stored(), {document_stamp(name): of(name) for name in DOCUMENTS}
-    changed = [name for name in now if found.get(name, now[name]) != now[name]]
+    stored_stamps, now = stored(), {document_stamp(name): of(name) for name in DOCUMENTS}
+    changed = [name for name in now if stored_stamps.get(name, now[name]) != now[name]]
     if changed:
         print(f"{', '.join(changed)}: not what it was; raise its version in dse/schemas")
         return 1
-    FILE.write_text(json.dumps(found | now, indent=1, sort_keys=True) + "\n")
+    FILE.write_text(json.dumps(stored_stamps | now, indent=1, sort_keys=True) + "\n")
     return 0
 
 

@@ -63,11 +63,11 @@ def _doubled(sample: bytes, rng: random.Random) -> bytes:
     """A column twice in every row."""
     lines = sample.splitlines(keepends=True)
     place = rng.randrange(4)
-    found = []
+    result = []
     for line in lines:
         parts = line.split(b",")
-        found.append(b",".join([*parts[: place + 1], *parts[place:]]))
-    return b"".join(found)
+        result.append(b",".join([*parts[: place + 1], *parts[place:]]))
+    return b"".join(result)
 
 
 def _shuffled(sample: bytes, rng: random.Random) -> bytes:

@@ -34,8 +34,8 @@ def _usual(
 def _heads_alike(*sizes: Any, **fields: Any) -> dict[str, Any]:
     """Of classes that know no KV heads."""
     hidden, layers, heads, width, vocab, longest, tied, act = sizes
-    found = _usual(hidden, layers, heads, heads, width, vocab, longest, tied, act)
-    return {name: value for name, value in found.items() if name != "num_key_value_heads"} | fields
+    result = _usual(hidden, layers, heads, heads, width, vocab, longest, tied, act)
+    return {name: value for name, value in result.items() if name != "num_key_value_heads"} | fields
 
 
 def _gpt(hidden: int, layers: int, heads: int, longest: int, vocab: int, **fields: Any) -> dict[str, Any]:

@@ -44,7 +44,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "nemotron_nas",
         {
             "block_configs": [
-                {**one, "ffn": {**one["ffn"], "moe": {"top_k": 2}}} for one in SMALL["nemotron_nas"]["block_configs"]
+                {**block_config, "ffn": {**block_config["ffn"], "moe": {"top_k": 2}}}
+                for block_config in SMALL["nemotron_nas"]["block_configs"]
             ]
         },
         "block_configs: ffn: .moe.: .* is not understood",
@@ -204,8 +205,8 @@ NOTES: list[tuple[str, dict[str, Any], str]] = [
                     "config_groups": {"group_0": {"weights": {"num_bits": 4, "group_size": size}}},
                 }
             },
-            said,
+            format_pattern,
         )
-        for size, said in ((32, "weights=int4_g32."), (64, "published in int4 with scales of 64 values(?! .mapping)"))
+        for size, format_pattern in ((32, "weights=int4_g32."), (64, "published in int4 with scales of 64 values(?! .mapping)"))
     ),
 ]

@@ -37,26 +37,26 @@ DESIGNS = [
 
 @pytest.mark.parametrize("line", DESIGNS, ids=" ".join)
 def test_an_answer_has_the_metrics_that_there_are_and_no_others(line: list[str]) -> None:
-    found = dse.evaluate(line)
-    columns = evaluate(stack_designs([found.design]), found.workload, fidelity=found.fidelity).columns
-    assert found.metrics == {name: column[0] for name, column in columns.items() if not np.isnan(column[0])}
+    evaluation = dse.evaluate(line)
+    columns = evaluate(stack_designs([evaluation.design]), evaluation.workload, fidelity=evaluation.fidelity).columns
+    assert evaluation.metrics == {name: column[0] for name, column in columns.items() if not np.isnan(column[0])}
 
 
 @pytest.mark.parametrize("line", DESIGNS, ids=" ".join)
 def test_the_terminal_names_what_was_evaluated_and_every_metric(line: list[str], typed: Typed) -> None:
-    found = dse.evaluate(line)
+    evaluation = dse.evaluate(line)
     _, out, _ = typed("evaluate", *line)
-    said = " ".join(out.split())
-    assert f"chip {line[0].removeprefix('chip=')} " in said
-    assert f"mapping {found.names['mapping']} " in said
-    assert all(" ".join(text.split()) in said for _, text in found.about())
-    assert all(re.search(rf"^ {name} ", out, re.MULTILINE) for name in found.metrics)
+    shown = " ".join(out.split())
+    assert f"chip {line[0].removeprefix('chip=')} " in shown
+    assert f"mapping {evaluation.names['mapping']} " in shown
+    assert all(" ".join(text.split()) in shown for _, text in evaluation.about())
+    assert all(re.search(rf"^ {name} ", out, re.MULTILINE) for name in evaluation.metrics)
 
 
 def test_layers_that_stand_for_others_are_said_to() -> None:
-    of = [dict(dse.evaluate("chip=wse2", f"mapping.simulated_layers={some}").about()) for some in (0, 4, 32)]
-    assert "4 of 32 layers of Llama-3-8B" in of[1]["on the chip"]
-    assert all("on the chip" not in about for about in (of[0], of[2]))
+    abouts = [dict(dse.evaluate("chip=wse2", f"mapping.simulated_layers={layers}").about()) for layers in (0, 4, 32)]
+    assert "4 of 32 layers of Llama-3-8B" in abouts[1]["on the chip"]
+    assert all("on the chip" not in about for about in (abouts[0], abouts[2]))
 
 
 def test_the_parallelism_and_number_formats_are_named() -> None:
@@ -76,9 +76,9 @@ def test_a_model_is_said_to_cache_what_memory_has_of_a_token(model: str, formats
         "chip=h200", "workload=serving", "workload.speculation=none", "mapping.both.tp=1", f"model={model}", *formats
     )
     cached = devices.instances(design, load, "analytical")[0].room.growing
-    said = _model_text(load.model, design.mapping.precision, {})
-    assert f" {format_quantity(cached, 'B')} of KV cache a token in {design.mapping.precision.kv}" in said
-    assert ("mxfp4 for keys of the index" in said) == (model == "deepseek_v32" and "mxfp4" in str(formats))
+    model_text = _model_text(load.model, design.mapping.precision, {})
+    assert f" {format_quantity(cached, 'B')} of KV cache a token in {design.mapping.precision.kv}" in model_text
+    assert ("mxfp4 for keys of the index" in model_text) == (model == "deepseek_v32" and "mxfp4" in str(formats))
 
 
 @pytest.mark.parametrize("apart", [0, 1])
@@ -87,22 +87,22 @@ def test_blocks_that_are_given_stand_beside_what_memory_has_room_for(apart: int)
     design, load = load_of(*words, "mapping.serving.kv_blocks=2588")
     assert kv_memory_by_pool(*load_of(*words)) == ()
     room = [pool.memory.blocks for pool in deploy_load(*load_of(*words), "analytical")[0].pools]
-    found = kv_memory_by_pool(design, load)
-    assert [(one.blocks, one.tokens, one.room, one.room_tokens) for one in found] == [
+    kv_memory = kv_memory_by_pool(design, load)
+    assert [(memory.blocks, memory.tokens, memory.room, memory.room_tokens) for memory in kv_memory] == [
         (2588, 2588 * 16, blocks, blocks * 16) for blocks in room
     ]
-    assert f"41,408 tokens of each {found[0].pool}" in notes_text([load], [LoadNotes(found)])[0][1]
+    assert f"41,408 tokens of each {kv_memory[0].pool}" in notes_text([load], [LoadNotes(kv_memory)])[0][1]
 
 
 def test_where_no_rate_keeps_the_bounds_an_answer_says_what_requests_take_alone() -> None:
     words = ("chip=h200", "workload=serving", "model=qwen3_1b7", "workload.requests=30")
-    found = dse.evaluate(*words, "workload.rate=max", "workload.ttft='1 ms'")
+    evaluation = dse.evaluate(*words, "workload.rate=max", "workload.ttft='1 ms'")
     alone = dse.evaluate(*words, "workload.rate='0.001 Hz'").metrics
-    assert found.metrics["max_rate"] == 0
-    (one,) = found.beside
-    assert one.alone == pytest.approx((alone["ttft_p90"], alone["tpot"]), rel=1e-2)
-    assert "no rate keeps 1 ms TTFT" in dict(found.about())["max rate"]
-    assert f"takes {format_quantity(one.alone[0], 's')} and" in dict(found.about())["max rate"]  # type: ignore[index]
+    assert evaluation.metrics["max_rate"] == 0
+    (load_notes,) = evaluation.beside
+    assert load_notes.alone == pytest.approx((alone["ttft_p90"], alone["tpot"]), rel=1e-2)
+    assert "no rate keeps 1 ms TTFT" in dict(evaluation.about())["max rate"]
+    assert f"takes {format_quantity(load_notes.alone[0], 's')} and" in dict(evaluation.about())["max rate"]  # type: ignore[index]
 
 
 def test_what_is_set_of_a_chip_stands_beside_its_name() -> None:
@@ -112,28 +112,28 @@ def test_what_is_set_of_a_chip_stands_beside_its_name() -> None:
 
 @pytest.mark.parametrize("line", [line for line in DESIGNS if "," in line[-1]], ids=" ".join)
 def test_each_case_is_answered_as_if_it_were_asked_alone(line: list[str], typed: Typed) -> None:
-    found = dse.evaluate(line)
+    evaluation = dse.evaluate(line)
     key, values = re.fullmatch(r"(.*)=\[(.*)\]", line[-1]).groups()  # type: ignore[union-attr]
     alone = [dse.evaluate([*line[:-1], f"{key}=[{value}]"]).metrics for value in values.split(",")]
-    assert [one.metrics for one in found.cases] == [pytest.approx(metrics) for metrics in alone]
+    assert [case.metrics for case in evaluation.cases] == [pytest.approx(metrics) for metrics in alone]
     _, out, _ = typed("evaluate", "--json", *line)
     cases = json.loads(out)["cases"]
-    assert [{name: of["value"] for name, of in case["metrics"].items()} for case in cases] == [
-        one.metrics for one in found.cases
+    assert [{name: metric["value"] for name, metric in case["metrics"].items()} for case in cases] == [
+        case.metrics for case in evaluation.cases
     ]
     _, out, _ = typed("evaluate", *line)
-    assert all(re.search(f"^│ {re.escape(one.label)} +│", out, re.MULTILINE) for one in found.cases)
-    assert list(found.by_case()["case"]) == [one.label for one in found.cases]
+    assert all(re.search(f"^│ {re.escape(case.label)} +│", out, re.MULTILINE) for case in evaluation.cases)
+    assert list(evaluation.by_case()["case"]) == [case.label for case in evaluation.cases]
 
 
 def test_a_notebook_shows_a_table() -> None:
     words = ("workload.batch=[1,8]", "mapping.both.tp=8")
-    for found, fits in ((dse.evaluate(*words), True), (dse.evaluate(*words, "chip.hbm.capacity='1 GB'"), False)):
-        for text in (repr(found), found._repr_html_()):
+    for evaluation, fits in ((dse.evaluate(*words), True), (dse.evaluate(*words, "chip.hbm.capacity='1 GB'"), False)):
+        for text in (repr(evaluation), evaluation._repr_html_()):
             assert "npu_dse" in text
             assert ("1.757 ms" in text) == fits
             assert ("infeasible" in text) == ("chip.hbm.capacity" in text) == (not fits)
-        assert found._repr_html_().count("<tr>") == found._repr_html_().count("</tr>")
+        assert evaluation._repr_html_().count("<tr>") == evaluation._repr_html_().count("</tr>")
 
 
 @pytest.mark.parametrize("given", [3, None, [["chip=a100"]], {"chip": "a100"}, ["chip=a100", 3]])
@@ -166,10 +166,10 @@ def test_figures_of_a_part_of_the_mesh_are_called_so(line: list[str], typed: Typ
 
 
 def test_nothing_is_idle_among_what_binds() -> None:
-    found = dse.evaluate(
+    evaluation = dse.evaluate(
         "workload=serving", "workload.rate='2 Hz'", "workload.requests=16", "mapping.serving.prefill_instances=1"
     )
-    bound, _, idle = _bound(found.breakdown).partition("\n")
+    bound, _, idle = _bound(evaluation.breakdown).partition("\n")
     assert "idle" not in bound
     assert re.fullmatch(r"idle +prefill instance \d+% of the time, decode instance \d+% of the time", idle)
 
@@ -189,30 +189,30 @@ def test_cores_that_are_set_apart_are_told_by_their_knob_and_it_would_do() -> No
     """As many as a pipeline needs, not as many as the chip has."""
     line = ["chip=npu64", "model=qwen3_4b", "workload=serving", "workload.requests=4"]
     more = ["mapping.prefill.tp=4", "mapping.prefill.pp=8", "mapping.decode.tp=4", "mapping.decode.pp=2"]
-    found = dse.evaluate([*line, *more, "mapping.serving.prefill_cores=16"])
+    evaluation = dse.evaluate([*line, *more, "mapping.serving.prefill_cores=16"])
     assert "TP 4 x PP 8 = 32 cores for prefill, 16 of 64 are set aside by mapping.serving.prefill_cores" in str(
-        found.infeasible
+        evaluation.infeasible
     )
-    (lever,) = re.findall(r"mapping\.serving\.prefill_cores=\d+", str(found.infeasible))
+    (lever,) = re.findall(r"mapping\.serving\.prefill_cores=\d+", str(evaluation.infeasible))
     assert dse.evaluate([*line, *more, lever]).infeasible is None
 
 
 @pytest.mark.parametrize("more", [[], ["chip.hbm.capacity=4 GB"], ["+constraints.tpot='<= 1 ms'"]])
 def test_where_nothing_is_feasible_the_smallest_relaxation_admits_a_design(more: list[str], tmp_path: Path) -> None:
-    asked = toy(tmp_path, "search=random", "search.budget=24", "constraints.ttft='<= 10 ms'", *more)
-    searched(asked)
-    frame = dse.commands.notebook_api.StoredStudy(asked).frame()
+    study = toy(tmp_path, "search=random", "search.budget=24", "constraints.ttft='<= 10 ms'", *more)
+    searched(study)
+    frame = dse.commands.notebook_api.StoredStudy(study).frame()
     assert not frame["feasible"].any()
-    counted = {one.what: one.designs for one in count_rejections(asked, frame)}
+    counted = {rejection.what: rejection.designs for rejection in count_rejections(study, frame)}
     assert counted.get("ttft <= 10 ms") == int((frame["ttft"] > 0.01).sum())
-    values, gives = smallest_relaxation(asked, frame)
-    design = asked.question.space.at(values)
-    loosest = {bound.metric: next(text for text in gives if text.startswith(bound.metric)) for bound in asked.bounds}
-    row = next(row for _, row in frame.iterrows() if knob_values(asked, row.to_dict()) == values)
+    values, gives = smallest_relaxation(study, frame)
+    design = study.question.space.at(values)
+    loosest = {bound.metric: next(text for text in gives if text.startswith(bound.metric)) for bound in study.bounds}
+    row = next(row for _, row in frame.iterrows() if knob_values(study, row.to_dict()) == values)
     for metric, text in loosest.items():
         number, unit = re.findall(r"<= ([\d.]+) (m?s) instead", text)[0]
         assert row[metric] <= float(number) * {"s": 1, "ms": 1e-3}[unit] <= row[metric] * 1.002
-    verdict = explain_infeasibility(design, asked.question.workload)
+    verdict = explain_infeasibility(design, study.question.workload)
     assert (verdict is None) == (not any("chip.hbm.capacity" in text for text in gives))
 
 
@@ -232,24 +232,30 @@ def test_a_trace_with_hashes_says_what_it_would_reuse(tmp_path: Path) -> None:
     rows = [{"timestamp": 1000 * at, "input_length": 2048, "output_length": 2} for at in range(5)]
     hashed = [{**row, "hash_ids": [0, 1, 10 + 2 * at, 11 + 2 * at]} for at, row in enumerate(rows)]
 
-    def told(rows: list[dict[str, Any]], *words: str) -> str:
+    def reuse_note(rows: list[dict[str, Any]], *words: str) -> str:
         trace.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        said = dse.evaluate("workload=serving", "model=qwen3_1b7", f"workload.trace={trace}", "workload.arrivals=trace", *words)
-        return dict(said.about()).get("prefixes", "")
+        evaluation = dse.evaluate(
+            "workload=serving", "model=qwen3_1b7", f"workload.trace={trace}", "workload.arrivals=trace", *words
+        )
+        return dict(evaluation.about()).get("prefixes", "")
 
     assert (
-        told(hashed)
+        reuse_note(hashed)
         == "up to 40.0% of the prompt tokens repeat earlier ones; none are reused, see mapping.serving.prefix_cache=shared"
     )
-    assert told(hashed, "mapping.serving.prefix_cache=shared") == told(hashed, "mapping.serving.prefix_cache_share=0.2") == ""
-    assert told([{**row, "hash_ids": [4 * at]} for at, row in enumerate(rows)]) == ""
+    assert (
+        reuse_note(hashed, "mapping.serving.prefix_cache=shared")
+        == reuse_note(hashed, "mapping.serving.prefix_cache_share=0.2")
+        == ""
+    )
+    assert reuse_note([{**row, "hash_ids": [4 * at]} for at, row in enumerate(rows)]) == ""
 
 
-@pytest.mark.parametrize(("bandwidth", "said"), [(62.5, False), (70.0, True)])
-def test_an_answer_says_where_banks_are_not_played(bandwidth: float, said: bool) -> None:
+@pytest.mark.parametrize(("bandwidth", "is_noted"), [(62.5, False), (70.0, True)])
+def test_an_answer_says_where_banks_are_not_played(bandwidth: float, is_noted: bool) -> None:
     words = ("chip=tile32", "workload=gemm", "workload.shapes=[64x64x64]", "fidelity=cycles@2")
-    found = dse.evaluate(*words, f"chip.hbm.channel_bandwidth={bandwidth} GB/s")
-    assert ("memory" in dict(found.about())) == said
+    evaluation = dse.evaluate(*words, f"chip.hbm.channel_bandwidth={bandwidth} GB/s")
+    assert ("memory" in dict(evaluation.about())) == is_noted
 
 
 @pytest.mark.parametrize(
@@ -265,25 +271,25 @@ def test_what_breaks_a_limit_has_no_metrics(words: tuple[str, ...]) -> None:
     """The limit is said first, reading any metric raises it in one line, and tables of numbers have none; cases that fit keep
     theirs.
     """
-    found = dse.evaluate(*words)
-    assert found.infeasible is not None
-    limit = str(found.infeasible)
-    assert repr(found).startswith(f"infeasible: {limit}\n")
-    for name in (*found.metrics, "tpot", "latency"):
-        for read in (found.metrics.__getitem__, found.metrics.get):
+    evaluation = dse.evaluate(*words)
+    assert evaluation.infeasible is not None
+    limit = str(evaluation.infeasible)
+    assert repr(evaluation).startswith(f"infeasible: {limit}\n")
+    for name in (*evaluation.metrics, "tpot", "latency"):
+        for read in (evaluation.metrics.__getitem__, evaluation.metrics.get):
             with pytest.raises(DesignError, match=re.escape(limit)) as refused:
                 read(name)
             assert "\n" not in str(refused.value)
-    if len(found.metrics):  # a load that is not served has none
-        for several in (found.metrics.values, found.metrics.items, lambda: dict(**found.metrics)):
+    if len(evaluation.metrics):  # a load that is not served has none
+        for several in (evaluation.metrics.values, evaluation.metrics.items, lambda: dict(**evaluation.metrics)):
             with pytest.raises(DesignError, match="infeasible"):
                 list(several())
     with pytest.raises(KeyError):
-        found.metrics["no_such_metric"]
-    frame = found.by_case()
+        evaluation.metrics["no_such_metric"]
+    frame = evaluation.by_case()
     metrics = frame.drop(columns=["case", "feasible"])
     assert metrics[~frame["feasible"]].isna().all(axis=None)
     assert metrics[frame["feasible"]].notna().any(axis=1).all()
-    assert [one.feasible for one in found.cases] == frame["feasible"].tolist()
-    assert all(not one.feasible or one.metrics["latency"] > 0 for one in found.cases)
-    assert found.frame().select_dtypes("number").isna().all(axis=None)
+    assert [case.feasible for case in evaluation.cases] == frame["feasible"].tolist()
+    assert all(not case.feasible or case.metrics["latency"] > 0 for case in evaluation.cases)
+    assert evaluation.frame().select_dtypes("number").isna().all(axis=None)

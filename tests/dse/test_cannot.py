@@ -40,14 +40,14 @@ Typed = Callable[..., tuple[int, str, str]]
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> StoredStudy:
     """With a knob that costs money only, which no objective has."""
-    asked = toy(tmp_path_factory.mktemp("cannot"), "+space.chip.hbm.capacity='tag(GB, choice(64, 80, 96))'")
-    searched(asked, budget=100)
-    return StoredStudy(asked)
+    study = toy(tmp_path_factory.mktemp("cannot"), "+space.chip.hbm.capacity='tag(GB, choice(64, 80, 96))'")
+    searched(study, budget=100)
+    return StoredStudy(study)
 
 
 def test_a_knob_that_changes_nothing_is_named_and_no_other(ran: StoredStudy) -> None:
-    (found,) = idle_knob_caveats(ran.study, ran.frame())
-    assert (found.kind, found.what) == ("knob", "chip.hbm.capacity")
+    (caveat,) = idle_knob_caveats(ran.study, ran.frame())
+    assert (caveat.kind, caveat.what) == ("knob", "chip.hbm.capacity")
     priced = replace(ran.study, objectives={**ran.study.objectives, "system_price": "min"})
     assert not idle_knob_caveats(priced, ran.frame())
 
@@ -55,32 +55,32 @@ def test_a_knob_that_changes_nothing_is_named_and_no_other(ran: StoredStudy) -> 
 def test_a_knob_that_counts_at_no_design_is_named(ran: StoredStudy, tmp_path: Path) -> None:
     assert not inactive_knob_caveats(ran.study, ran.frame())
     never = "{sweep: 'tag(GB, choice(64, 80))', when: {mapping.both.tp: [7], chip.cores: [301, 302]}}"
-    asked = toy(tmp_path, f"+space.chip.hbm.capacity={never}")
-    searched(asked, budget=20)
-    (found,) = inactive_knob_caveats(asked, StoredStudy(asked).frame())
+    study = toy(tmp_path, f"+space.chip.hbm.capacity={never}")
+    searched(study, budget=20)
+    (caveat,) = inactive_knob_caveats(study, StoredStudy(study).frame())
     where = "as none has mapping.both.tp 7 and chip.cores 301 or 302"
-    assert found == Caveat("knob", "chip.hbm.capacity", f"chip.hbm.capacity is inactive: at none of 20 designs, {where}")
+    assert caveat == Caveat("knob", "chip.hbm.capacity", f"chip.hbm.capacity is inactive: at none of 20 designs, {where}")
 
 
 def test_a_knob_is_not_idle_where_it_decides_what_fits(tmp_path: Path) -> None:
-    asked = toy(tmp_path, "model=llama3_70b", "+space.chip.hbm.capacity='tag(GB, choice(64, 80, 96))'")
-    searched(asked, budget=40)
-    assert not idle_knob_caveats(asked, StoredStudy(asked).frame())
+    study = toy(tmp_path, "model=llama3_70b", "+space.chip.hbm.capacity='tag(GB, choice(64, 80, 96))'")
+    searched(study, budget=40)
+    assert not idle_knob_caveats(study, StoredStudy(study).frame())
 
 
 def test_at_a_higher_fidelity_stored_designs_say_which_knob_is_idle(ran: StoredStudy) -> None:
     """What the lowest reader does not see may well matter."""
-    asked = replace(ran.study, fidelity="events")
+    study = replace(ran.study, fidelity="events")
     rows = pd.DataFrame([knob_values(ran.study, row) for row in ran.frame().head(6).to_dict("records")])
     first = rows.iloc[:1].assign(**{"mapping.both.prefetch": "partial"})
     cores = pd.concat([first.assign(**{"chip.cores": value}) for value in (200, 300, 400)])
     ways = pd.concat([first.assign(**{"mapping.both.prefetch": word}) for word in ("none", "whole")])
     known = pd.concat([cores, ways], ignore_index=True).assign(limit=None, error=None, ttft=1.0, throughput_per_system_mm2=2.0)
     same = known.assign(tpot=[0.1, 0.1, 0.1, 0.2, 0.3])
-    (found,) = idle_knob_caveats(asked, same)
-    assert (found.what, "3 stored designs" in found.text) == ("chip.cores", True)
-    assert not idle_knob_caveats(asked, known.assign(tpot=[0.1, 0.1, 0.11, 0.2, 0.3]))
-    assert not idle_knob_caveats(asked, same.assign(limit=["chip.hbm.capacity", None, None, None, None]))
+    (caveat,) = idle_knob_caveats(study, same)
+    assert (caveat.what, "3 stored designs" in caveat.text) == ("chip.cores", True)
+    assert not idle_knob_caveats(study, known.assign(tpot=[0.1, 0.1, 0.11, 0.2, 0.3]))
+    assert not idle_knob_caveats(study, same.assign(limit=["chip.hbm.capacity", None, None, None, None]))
 
 
 def test_constraints_that_do_not_bind_are_those_without_which_the_front_is_the_same(ran: StoredStudy) -> None:
@@ -88,28 +88,28 @@ def test_constraints_that_do_not_bind_are_those_without_which_the_front_is_the_s
     times = np.sort(frame["ttft"].to_numpy(dtype=float))
     kinds = set()
     for value in (times[-1] * 1.01, *np.quantile(times, [0.02, 0.2, 0.5, 0.8, 0.95, 0.99])):
-        asked = replace(ran.study, bounds=(MetricConstraint("ttft", "<=", float(value)),))
-        rows = with_feasibility_and_front(asked, frame)
+        study = replace(ran.study, bounds=(MetricConstraint("ttft", "<=", float(value)),))
+        rows = with_feasibility_and_front(study, frame)
         broken = int((rows["ttft"] > value).sum())
-        free = with_feasibility_and_front(replace(asked, bounds=()), frame)
+        free = with_feasibility_and_front(replace(study, bounds=()), frame)
         same = set(rows.index[rows["front"]]) == set(free.index[free["front"]])
-        found = idle_constraint_caveats(asked, rows)
-        assert bool(found) == (same and bool(rows["feasible"].any()))
-        for one in found:
-            assert ("is never violated" in one.text) == (not broken)
-            assert ("without it the front is the same" in one.text) == bool(broken)
-        kinds.add((bool(found), bool(broken)))
+        constraint_caveats = idle_constraint_caveats(study, rows)
+        assert bool(constraint_caveats) == (same and bool(rows["feasible"].any()))
+        for constraint_caveat in constraint_caveats:
+            assert ("is never violated" in constraint_caveat.text) == (not broken)
+            assert ("without it the front is the same" in constraint_caveat.text) == bool(broken)
+        kinds.add((bool(constraint_caveats), bool(broken)))
     assert {(True, False), (False, True)} <= kinds
 
 
 def test_a_design_that_was_screened_and_searched_is_counted_once(tmp_path: Path) -> None:
     small = ["+space.mapping.both.prefetch_share={sweep: 'choice(0.5, 1.0)', when: {mapping.both.prefetch: [partial]}}"]
-    asked = toy(tmp_path, *small, "screen.run=true", "screen.limit=64", "search=local", "search.budget=40")
-    run_study(asked)
-    part = StoredStudy(asked).part()
+    study = toy(tmp_path, *small, "screen.run=true", "screen.limit=64", "search=local", "search.budget=40")
+    run_study(study)
+    part = StoredStudy(study).part()
     assert part.screened is not None
     seen = [
-        knob_values(asked, row) for rows in known_tables(asked, part.frame, part.screened) for row in rows.to_dict("records")
+        knob_values(study, row) for rows in known_tables(study, part.frame, part.screened) for row in rows.to_dict("records")
     ]
     assert len(seen) == len({tuple(values.items()) for values in seen}) == len(part.frame)
     assert len(seen) < part.screened.rows + (part.frame["stage"] == "search").sum()
@@ -119,41 +119,41 @@ def test_all_that_was_screened_is_looked_through_and_not_only_what_a_frame_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     more = ("model=llama3_70b", "++constraints.ttft='<= 1 s'", "screen.run=true", "screen.limit=512", "search.sampler=none")
-    asked = toy(tmp_path, *more)
-    run_study(asked)
-    part = StoredStudy(asked).part()
+    study = toy(tmp_path, *more)
+    run_study(study)
+    part = StoredStudy(study).part()
     assert part.screened is not None
-    whole = {price.what: (price.then, price.gains) for price in front_shadow_prices(asked, part.frame)}
+    whole = {price.what: (price.then, price.gains) for price in front_shadow_prices(study, part.frame)}
     assert whole
     monkeypatch.setattr("dse.execution.result_frame.SCREEN_ROWS", 20)
-    few = StoredStudy(asked).frame()
+    few = StoredStudy(study).frame()
     assert len(few) < len(part.frame) / 4
-    assert {price.what: (price.then, price.gains) for price in front_shadow_prices(asked, few, part.screened)} == whole
-    free = replace(asked, bounds=(MetricConstraint("ttft", "<=", float(part.frame["ttft"].max())),))
-    (found,) = idle_constraint_caveats(free, with_feasibility_and_front(free, few), part.screened)
-    assert f"is never violated: of {part.screened.rows} designs the nearest to it has " in found.text
+    assert {price.what: (price.then, price.gains) for price in front_shadow_prices(study, few, part.screened)} == whole
+    free = replace(study, bounds=(MetricConstraint("ttft", "<=", float(part.frame["ttft"].max())),))
+    (caveat,) = idle_constraint_caveats(free, with_feasibility_and_front(free, few), part.screened)
+    assert f"is never violated: of {part.screened.rows} designs the nearest to it has " in caveat.text
 
 
 def test_an_objective_that_tells_nothing_apart_is_named(ran: StoredStudy) -> None:
-    def of(tpot: Any) -> list[Caveat]:
+    def caveats_of(tpot: Any) -> list[Caveat]:
         rows = with_feasibility_and_front(ran.study, ran.frame().assign(tpot=tpot))
-        return [one for one in study_caveats(ran.study, rows) if one.kind == "objective"]
+        return [study_caveat for study_caveat in study_caveats(ran.study, rows) if study_caveat.kind == "objective"]
 
     size = len(ran.frame())
-    (same,) = of(0.02)
+    (same,) = caveats_of(0.02)
     assert (same.what, "constant: 20 ms of all" in same.text) == ("tpot", True)
-    (near,) = of(np.linspace(0.02, 0.02 * (1 + ASSUMED_RESOLUTION / 2), size))
+    (near,) = caveats_of(np.linspace(0.02, 0.02 * (1 + ASSUMED_RESOLUTION / 2), size))
     assert "does not distinguish designs: it differs by 0.5" in near.text
-    assert not of(np.linspace(0.02, 0.02 * (1 + 2 * ASSUMED_RESOLUTION), size))
+    assert not caveats_of(np.linspace(0.02, 0.02 * (1 + 2 * ASSUMED_RESOLUTION), size))
 
 
 def test_where_nothing_is_feasible_it_is_said_what_would_have_to_give(ran: StoredStudy) -> None:
-    asked = replace(ran.study, bounds=(MetricConstraint("tpot", "<=", 1e-6),))
-    rows = with_feasibility_and_front(asked, ran.frame())
-    first, second = (one.text for one in study_caveats(asked, rows) if one.kind == "feasible")
+    study = replace(ran.study, bounds=(MetricConstraint("tpot", "<=", 1e-6),))
+    rows = with_feasibility_and_front(study, ran.frame())
+    first, second = (study_caveat.text for study_caveat in study_caveats(study, rows) if study_caveat.kind == "feasible")
     assert f"none of {len(rows)} designs is feasible: tpot <= 1 us rejects {len(rows)}" in first
     assert "smallest relaxation that admits a design: tpot <= " in second
-    assert not [one for one in study_caveats(ran.study, ran.frame()) if one.kind == "feasible"]
+    assert not [study_caveat for study_caveat in study_caveats(ran.study, ran.frame()) if study_caveat.kind == "feasible"]
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.integers(1, 3), st.sampled_from([0.0, 0.01, 0.1, 0.5]))
@@ -162,9 +162,9 @@ def test_distinct_designs_stand_for_all_within_what_tells_them_apart(seed: int, 
     rng = np.random.default_rng(seed)
     values = rng.uniform(1, 2, (rows, wide))
     directions = list(rng.choice(["max", "min"], wide))
-    kept, of = thin_to_resolution(values, directions, [share] * wide)
-    assert set(of) == set(kept)
-    for row, stands in enumerate(of):
+    kept, representatives = thin_to_resolution(values, directions, [share] * wide)
+    assert set(representatives) == set(kept)
+    for row, stands in enumerate(representatives):
         for column, direction in enumerate(directions):
             mine, other = values[row, column], values[stands, column]
             assert other >= mine * (1 - share) if direction == "max" else other <= mine * (1 + share)
@@ -186,8 +186,8 @@ def test_what_tells_designs_apart_is_half_the_band_of_measured_rows(ran: StoredS
     by, how = objective_resolution(ran.study)["tpot"]
     assert by == pytest.approx((1.21 / 0.9) ** 0.5 - 1)
     assert "measured rows" in how
-    kept, of = distinct_front(ran.study, ran.frame())
-    assert len(kept) <= len(of) == int(ran.frame()["front"].sum())
+    kept, representatives = distinct_front(ran.study, ran.frame())
+    assert len(kept) <= len(representatives) == int(ran.frame()["front"].sum())
 
 
 def test_the_page_has_why_each_design_of_the_front_is_there(ran: StoredStudy) -> None:
@@ -198,9 +198,9 @@ def test_the_page_has_why_each_design_of_the_front_is_there(ran: StoredStudy) ->
     assert list(why["designs"]) == [str(place) for place in range(len(members))]
     for member, shown in zip(members, why["designs"].values(), strict=True):
         assert member.changes is not None
-        assert [step[0] for step in shown["steps"]] == [one.step.knob for one in member.changes]
+        assert [step[0] for step in shown["steps"]] == [change.step.knob for change in member.changes]
         assert [step[2][0] for step in shown["steps"]] == pytest.approx(
-            [one.change["throughput_per_system_mm2"] for one in member.changes], rel=1e-3
+            [change.change["throughput_per_system_mm2"] for change in member.changes], rel=1e-3
         )
     for place in range(min(4, len(members))):
         alone = ran.why(members[place].name)
@@ -208,7 +208,7 @@ def test_the_page_has_why_each_design_of_the_front_is_there(ran: StoredStudy) ->
         for side, near in (("cheaper", alone.cheaper), ("faster", alone.faster)):
             assert (shown[side] and design_ids(ran)[shown[side]["row"]]) == (near.name if near else None)
     assert why["left"] == 0
-    assert [one["what"] for one in why["remarks"] if one["kind"] == "knob"] == ["chip.hbm.capacity"]
+    assert [remark["what"] for remark in why["remarks"] if remark["kind"] == "knob"] == ["chip.hbm.capacity"]
     assert set(why["distinct"]["of"]) == set(why["distinct"]["rows"])
 
 
@@ -221,7 +221,7 @@ def test_the_terminal_says_what_the_study_cannot(ran: StoredStudy, typed: Typed,
     assert not code
     assert "chip.hbm.capacity changes nothing" in " ".join(out.split())
     code, out, _ = typed("explain", "--json", "toy")
-    said = json.loads(out)
-    assert {one["what"] for one in said["remarks"]} >= {"chip.hbm.capacity"}
+    document = json.loads(out)
+    assert {remark["what"] for remark in document["remarks"]} >= {"chip.hbm.capacity"}
     front = report_order(ran.study, ran.frame())
-    assert set(said["distinct"]) <= set(front["design"][front["front"]])
+    assert set(document["distinct"]) <= set(front["design"][front["front"]])

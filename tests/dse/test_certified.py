@@ -50,8 +50,8 @@ def test_groups_and_slices_of_a_small_case_are_those_of_enumeration(overrides: t
         replace_leaves(question.base, {f"mapping.{name}": value for name, value in zip(tried, values, strict=True)})
         for values in product(*tried.values())
     ]
-    found = evaluate(stack_designs(each), question.workload)
-    least = found.columns["latency"][found.feasible].min()
+    evaluation = evaluate(stack_designs(each), question.workload)
+    least = evaluation.columns["latency"][evaluation.feasible].min()
     own = seconds(question.base, question.workload)
     certified = optimality_gap(question.base, question.workload, own)
     assert certified is not None
@@ -70,14 +70,14 @@ def test_words_of_a_small_model_are_those_of_enumeration() -> None:
     words = {"gemm": ("meshgemm", "cannon", "summa", "allgather"), "gemv": ("ktree", "ring", "pipeline")}
     least = np.inf
     for gemm, gemv in product(*words.values()):
-        said = {
+        given_words = {
             f"mapping.{phase}.{name}": word
             for phase in ("prefill", "decode")
             for name, word in (("gemm", gemm), ("gemv", gemv))
         }
-        one = replace_leaves(question.base, said)
-        if evaluate(stack_designs([one]), question.workload).feasible[0]:
-            least = min(least, seconds(one, question.workload))
+        leaves = replace_leaves(question.base, given_words)
+        if evaluate(stack_designs([leaves]), question.workload).feasible[0]:
+            least = min(least, seconds(leaves, question.workload))
     assert own <= least * (1 + 1e-12)
     assert certified.gap == pytest.approx(0.0, abs=1e-9)
 
@@ -112,6 +112,6 @@ def test_partitions_that_a_group_has_are_above_the_bound(placement: str, batch: 
     assert certified is not None
     assert certified.bound <= own * (1 + 1e-12)
     for word in offered_partitions(question.base.mapping.prefill):
-        one = asked(*words, f"mapping.both.partition={word}")
-        if evaluate(stack_designs([one.base]), one.workload).feasible[0]:
-            assert certified.bound <= seconds(one.base, one.workload) * (1 + 1e-12), word
+        single_question = asked(*words, f"mapping.both.partition={word}")
+        if evaluate(stack_designs([single_question.base]), single_question.workload).feasible[0]:
+            assert certified.bound <= seconds(single_question.base, single_question.workload) * (1 + 1e-12), word

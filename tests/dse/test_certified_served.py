@@ -17,12 +17,12 @@ OPEN = {"mapping.prefill.gemm": "auto", "mapping.decode.gemm": "auto", "mapping.
 def test_words_of_a_served_load_are_above_a_bound_that_is_reached_where_the_product_chooses_best() -> None:
     question = asked(*WAFER)
     open_one = replace_leaves(question.base, OPEN)
-    found = optimality_gap(open_one, question.workload, 1.0)
-    assert found is not None
-    assert found.served
-    assert found.looked > len(OPEN)
-    assert -1e-9 <= found.gap < 0.02
-    assert "of mean iterations" in str(found)
+    found_optimality_gap = optimality_gap(open_one, question.workload, 1.0)
+    assert found_optimality_gap is not None
+    assert found_optimality_gap.served
+    assert found_optimality_gap.looked > len(OPEN)
+    assert -1e-9 <= found_optimality_gap.gap < 0.02
+    assert "of mean iterations" in str(found_optimality_gap)
 
 
 @pytest.mark.parametrize("overrides", [WAFER, NPU, ("chip=h200", *LOAD)], ids=lambda words: words[0])
@@ -33,7 +33,7 @@ def test_operators_of_mean_iterations_are_those_of_the_breakdown(overrides: tupl
     means = mean_iterations(question.base, load)  # type: ignore[arg-type]
     mine = [row for row in mean_iteration_rows(question.base, load, means) if row.seconds > 0]  # type: ignore[arg-type]
     whole = [row for row in explain(question.base, load).rows if row.bound != "idle" and row.seconds > 0]
-    shares = [[row.seconds / sum(one.seconds for one in rows) for row in rows] for rows in (mine, whole)]
+    shares = [[row.seconds / sum(row.seconds for row in rows) for row in rows] for rows in (mine, whole)]
     assert len(mine) > 10
     assert shares[0] == pytest.approx(shares[1], rel=1e-9)
 
@@ -49,13 +49,13 @@ def test_a_word_that_the_product_would_not_choose_is_the_gap(monkeypatch: pytest
         word: sum(row.seconds for row in mean_iteration_rows(replace_leaves(slow, {"mapping.prefill.gemm": word}), load, means))  # type: ignore[arg-type]
         for word in ("cannon", "meshgemm", "auto")
     }
-    found = optimality_gap(replace_leaves(slow, {"mapping.prefill.gemm": "auto"}), question.workload, 1.0)
-    assert found is not None
-    assert found.bound <= min(own.values()) * (1 + 1e-9)
-    assert own["cannon"] > found.bound * 1.01
+    found_optimality_gap = optimality_gap(replace_leaves(slow, {"mapping.prefill.gemm": "auto"}), question.workload, 1.0)
+    assert found_optimality_gap is not None
+    assert found_optimality_gap.bound <= min(own.values()) * (1 + 1e-9)
+    assert own["cannon"] > found_optimality_gap.bound * 1.01
 
 
 def test_where_no_other_choice_fits_that_is_said() -> None:
-    found = OptimalityGap(("mapping.prefill.partition", "mapping.decode.partition"), 2.0, 2.0, 0, True, served=True)
-    said = "no other choice keeps all limits, for mapping.prefill.partition, mapping.decode.partition"
-    assert str(found) == said
+    gap = OptimalityGap(("mapping.prefill.partition", "mapping.decode.partition"), 2.0, 2.0, 0, True, served=True)
+    text = "no other choice keeps all limits, for mapping.prefill.partition, mapping.decode.partition"
+    assert str(gap) == text

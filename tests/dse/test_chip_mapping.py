@@ -117,24 +117,24 @@ def test_who_names_the_mapping(words: list[str], mapping: str, tmp_path: Path, m
 def read(group: str, name: str) -> dict[str, Any]:
     """A file with those that it is made of; of a part from another folder, that it is there."""
     config = yaml.load((SHIPPED_CONF / group / f"{name}.yaml").read_text(), Loader=yaml.CSafeLoader)
-    found: dict[str, Any] = {}
-    for of in config.pop("defaults", ["_self_"]):
-        if isinstance(of, dict):
-            found |= {key.rpartition("@")[2].partition(".")[0]: {} for key in of}
+    group_config: dict[str, Any] = {}
+    for entry in config.pop("defaults", ["_self_"]):
+        if isinstance(entry, dict):
+            group_config |= {key.rpartition("@")[2].partition(".")[0]: {} for key in entry}
         else:
-            found |= config if of == "_self_" else read(group, of)
-    return found
+            group_config |= config if entry == "_self_" else read(group, entry)
+    return group_config
 
 
 def test_every_chip_brings_a_mapping_for_every_workload_that_something_runs_there() -> None:
     loads = {path.stem: read("workload", path.stem) for path in (SHIPPED_CONF / "workload").glob("*.yaml")}
     wrong = {}
     for chip in CHIPS:
-        of = {name: part if part is None or name in USUAL_CHOICES else {} for name, part in read("chip", chip).items()}
-        machine = guess_machine(name for name, part in of.items() if part is not None)
+        parts = {name: part if part is None or name in USUAL_CHOICES else {} for name, part in read("chip", chip).items()}
+        machine = guess_machine(name for name, part in parts.items() if part is not None)
         for name, load in loads.items():
             kind = KINDS.get((machine, workload_kind(load)))
-            named = _named(OmegaConf.create({"chip": of, "workload": load}), {"mapping": "usual"}, ("", ""))[0]
+            named = _named(OmegaConf.create({"chip": parts, "workload": load}), {"mapping": "usual"}, ("", ""))[0]
             if kind is not None and named not in kind.mappings:
                 wrong[chip, name] = named
     assert not wrong
@@ -147,8 +147,8 @@ def test_every_mapping_that_ships_is_for_some_kind_of_case() -> None:
 
 
 def test_a_product_fits_a_tray_of_dojo() -> None:
-    found = build_question(compose(["chip=dojo", "workload=gemm"]), Path())
-    assert explain_infeasibility(found.base, found.workload) is None
+    question = build_question(compose(["chip=dojo", "workload=gemm"]), Path())
+    assert explain_infeasibility(question.base, question.workload) is None
 
 
 def test_every_kind_of_workload_is_called_as_its_file() -> None:
@@ -171,19 +171,19 @@ def test_both_phases_are_set_in_one_word_in_a_file(where: str, tmp_path: Path, m
     (tmp_path / "own").mkdir()
     path, text, word = BOTH[where]
     write(tmp_path / path, text)
-    here = ["--config-dir=own", "chip=npu64", word]
-    found = compose(here)["mapping"]
-    assert [found[phase][key] for phase in ("prefill", "decode") for key in ("tp", "partition")] == [8, "mn", 4, "mn"]
-    assert compose([*here, "mapping.prefill.tp=2"])["mapping"]["prefill"]["tp"] == 2
-    assert compose([*here, "mapping.both.tp=2"])["mapping"]["decode"]["tp"] == 2
-    assert "both" not in found
+    arguments = ["--config-dir=own", "chip=npu64", word]
+    mapping = compose(arguments)["mapping"]
+    assert [mapping[phase][key] for phase in ("prefill", "decode") for key in ("tp", "partition")] == [8, "mn", 4, "mn"]
+    assert compose([*arguments, "mapping.prefill.tp=2"])["mapping"]["prefill"]["tp"] == 2
+    assert compose([*arguments, "mapping.both.tp=2"])["mapping"]["decode"]["tp"] == 2
+    assert "both" not in mapping
 
 
 @pytest.mark.parametrize("chip", ["h100", "npu_dse"])
 def test_a_chip_is_asked_in_the_same_formats_whatever_it_is_asked(chip: str) -> None:
     """A batch of one, the same request served and a kernel by itself are comparable: all of them read ahead, or none."""
-    found = [design(compose([f"chip={chip}", f"workload={load}"])).mapping for load in ("static", "serving", "experts")]
-    assert len({repr((mapping.precision, mapping.prefill.prefetch, mapping.decode.prefetch)) for mapping in found}) == 1
+    mappings = [design(compose([f"chip={chip}", f"workload={load}"])).mapping for load in ("static", "serving", "experts")]
+    assert len({repr((mapping.precision, mapping.prefill.prefetch, mapping.decode.prefetch)) for mapping in mappings}) == 1
 
 
 def test_gpus_serve_as_they_run_batches() -> None:

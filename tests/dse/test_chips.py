@@ -39,8 +39,8 @@ def test_a_study_names_mappings_by_chip() -> None:
 
 
 def test_a_constant_says_whose_it_is() -> None:
-    found = {source.address.partition(": ")[0] for source in asks("chips=[a100,wse2]").sources}
-    assert found == {"a100", "wse2"}
+    chips = {source.address.partition(": ")[0] for source in asks("chips=[a100,wse2]").sources}
+    assert chips == {"a100", "wse2"}
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,8 @@ def test_what_nothing_reads_is_refused_in_one_line(words: tuple[str, ...], says:
 
 
 def test_formats_are_equal_by_a_knob_of_all_or_own_where_that_is_said() -> None:
-    found = asks("chips=[a100,npu_dse]", "formats=own").space
-    assert [space.base.mapping.precision.weights for _, space in found.each] == ["fp16", "int8"]
+    space = asks("chips=[a100,npu_dse]", "formats=own").space
+    assert [space.base.mapping.precision.weights for _, space in space.each] == ["fp16", "int8"]
     knobs = [f"+space.mapping.precision.{field}=choice(fp16,int8)" for field in ("weights", "activations", "kv")]
     assert asks("chips=[a100,npu_dse]", *knobs).space.combinations == 16
     with pytest.raises(DesignError, match="number formats of their default mappings differ"):
@@ -92,8 +92,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def ran(name: str, *words: str, of: str = "three") -> Any:
-    return dse.run(of, f"name={name}", *KNOBS, *GOALS, *SIZES, *words)
+def ran(name: str, *words: str, study_name: str = "three") -> Any:
+    return dse.run(study_name, f"name={name}", *KNOBS, *GOALS, *SIZES, *words)
 
 
 def test_a_screen_a_search_and_a_run_of_each_chip_find_the_same(place: Path) -> None:
@@ -138,20 +138,23 @@ def test_another_chip_is_another_study(place: Path) -> None:
 def test_formats_of_their_own_stand_with_every_design(place: Path) -> None:
     (place / "studies/own").mkdir()
     (place / "studies/own/study.yaml").write_text("chips: [a100, npu_dse]\nformats: own\n")
-    found = ran("unlike", "~space.mapping.decode", of="own")
-    assert found.frame().groupby(CHIP_KNOB)["formats"].unique().map(list).to_dict() == {"a100": ["fp16"], "npu_dse": ["int8"]}
-    assert found.study.chips == "a100 (sglang, fp16), npu_dse (tensor_parallel, int8)"
+    stored_study = ran("unlike", "~space.mapping.decode", study_name="own")
+    assert stored_study.frame().groupby(CHIP_KNOB)["formats"].unique().map(list).to_dict() == {
+        "a100": ["fp16"],
+        "npu_dse": ["int8"],
+    }
+    assert stored_study.study.chips == "a100 (sglang, fp16), npu_dse (tensor_parallel, int8)"
 
 
 def test_designs_of_chips_that_have_the_higher_fidelity_are_verified(place: Path) -> None:
     words = ("mappings={a100: sglang}", "workload=gemv", "workload.shapes=[1x512x512]", "verify=next", "workers=serial")
     goals = ("+objectives.latency=min", "+objectives.system_mm2=min")
-    found = dse.run("three", "chips=[a100,wse2]", *words, *goals, "+space.mapping.rows=choice(16,32)")
-    verified = found.verified()
+    run = dse.run("three", "chips=[a100,wse2]", *words, *goals, "+space.mapping.rows=choice(16,32)")
+    verified = run.verified()
     assert verified is not None
     assert (verified.low, verified.high) == ("analytical", "events")
     assert set(verified.before[CHIP_KNOB]) == {"wse2"}
-    assert set(found.front()[CHIP_KNOB]) == {"a100", "wse2"}
+    assert set(run.front()[CHIP_KNOB]) == {"a100", "wse2"}
 
 
 def test_areas_of_a_paper_are_not_beside_those_of_nodes(place: Path) -> None:

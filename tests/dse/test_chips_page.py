@@ -35,13 +35,13 @@ def test_each_chip_has_its_colour_in_the_legend_and_stands_with_every_design(
     names = {entry["name"].partition(" (")[0]: entry for entry in legend}
     assert set(names) == {"a100", "npu64", "wse2", "npu_dse"}
     assert len({entry["colour"] for entry in legend}) == 4
-    for one in legend:  # and none lies on another
+    for entry in legend:  # and none lies on another
         for other in legend:
             x, y = (
-                min(one["box"][b], other["box"][b]) - max(one["box"][a], other["box"][a])
+                min(entry["box"][b], other["box"][b]) - max(entry["box"][a], other["box"][a])
                 for a, b in (("left", "right"), ("top", "bottom"))
             )
-            assert one is other or x <= 1 or y <= 1
+            assert entry is other or x <= 1 or y <= 1
     front = part.frame[part.frame["front"]]
     for name, count in front[CHIP_KNOB].value_counts().items():
         assert names[str(name)]["name"] == f"{name} ({count} on the front)"

@@ -47,13 +47,13 @@ def entry_of(fields: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", SPARE)
 def test_a_file_that_says_nothing_is_the_model_of_its_class(kind: str, tmp_path: Path) -> None:
-    said = {name: value for name, value in CLASSES[kind].items() if name != "hc_mult"} | {"model_type": kind}
+    settings = {name: value for name, value in CLASSES[kind].items() if name != "hc_mult"} | {"model_type": kind}
     ones = {"hc_mult": 1} if "hc_mult" in CLASSES[kind] else {}
     if kind in NEEDED:
         with pytest.raises(DesignError, match=NEEDED[kind]):
             entry_of({"model_type": kind} | ones, tmp_path)
         return
-    spare, full = entry_of({"model_type": kind} | ones, tmp_path), entry_of(said | ones, tmp_path)
+    spare, full = entry_of({"model_type": kind} | ones, tmp_path), entry_of(settings | ones, tmp_path)
     assert {name for name in full if full[name] != spare.get(name)} <= OTHERWISE.get(kind, set())
 
 

@@ -237,10 +237,10 @@ def test_evaluate_says_what_model_it_read(
     (tmp_path / "[red]mine").mkdir()
     (tmp_path / "[red]mine/config.json").write_text((Path(__file__).parent / "hf/deepseek_v3.json").read_text())
     _, out, _ = typed(monkeypatch, capsys, "evaluate", "model.from_hf=./[red]mine", "mapping.precision.kv=bf16")
-    said = " ".join(out.split())
-    assert "[red]mine: 671 billion parameters, 37.55 billion of them active, 70.27 kB of KV cache a token in bf16" in said
+    shown = " ".join(out.split())
+    assert "[red]mine: 671 billion parameters, 37.55 billion of them active, 70.27 kB of KV cache a token in bf16" in shown
     assert "published in fp8_128x128 (mapping.precision.weights=fp8_128x128); parameters without its 1 multi-token" in " ".join(
-        said.split()
+        shown.split()
     )
 
 
@@ -449,18 +449,18 @@ def test_help_imports_nothing_heavy(words: list[str]) -> None:
 
 
 def test_a_notebook_gets_the_breakdown_of_the_reader_that_it_asked_for() -> None:
-    found = dse.evaluate(
+    evaluation = dse.evaluate(
         "chip=hbm3", "workload=stream", "workload.requests=50", "workload.patterns=[random]", "fidelity=events"
     )
-    assert found.breakdown.seconds == pytest.approx(found.metrics["latency"])
+    assert evaluation.breakdown.seconds == pytest.approx(evaluation.metrics["latency"])
 
 
 def test_a_field_of_both_phases_is_set_in_one_word(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """As verdicts advise, and as knobs are named."""
-    here = ("chip=npu64", "model=qwen3_4b", "workload.batch=[4]", "mapping.both.pp=8")
-    once = dse.evaluate(*here, "mapping.both.tp=8", "mapping.both.partition=mn")
+    overrides = ("chip=npu64", "model=qwen3_4b", "workload.batch=[4]", "mapping.both.pp=8")
+    once = dse.evaluate(*overrides, "mapping.both.tp=8", "mapping.both.partition=mn")
     each = [f"mapping.{phase}.{field}" for phase in ("prefill", "decode") for field in ("tp=8", "partition=mn")]
-    assert once.metrics == dse.evaluate(*here, *each).metrics
+    assert once.metrics == dse.evaluate(*overrides, *each).metrics
     assert once.design.mapping.decode.tp == 8  # type: ignore[union-attr]
-    _, _, err = typed(monkeypatch, capsys, "evaluate", *here, "mapping.both.pt=8")
+    _, _, err = typed(monkeypatch, capsys, "evaluate", *overrides, "mapping.both.pt=8")
     assert "mapping.prefill.pt" in err

@@ -58,11 +58,11 @@ def test_what_is_shown_is_what_one_design_says(sides: list[ChipComparison]) -> N
 
 
 def test_a_chip_that_cannot_be_asked_says_why_and_stops_no_other() -> None:
-    found = {side.chip: side for side in dse.compare_chips("chip=[mesh8,a100,wse2]", *SIZES, "model=llama3_70b", FP16)}
-    assert found["a100"].found is not None
-    assert "nothing runs models on this chip" in found["mesh8"].why or "precision" in found["mesh8"].why
-    assert "fits" in found["wse2"].why
-    assert all("\n" not in side.why for side in found.values())
+    sides = {side.chip: side for side in dse.compare_chips("chip=[mesh8,a100,wse2]", *SIZES, "model=llama3_70b", FP16)}
+    assert sides["a100"].found is not None
+    assert "nothing runs models on this chip" in sides["mesh8"].why or "precision" in sides["mesh8"].why
+    assert "fits" in sides["wse2"].why
+    assert all("\n" not in side.why for side in sides.values())
 
 
 def test_what_the_user_sets_is_not_searched() -> None:
@@ -93,14 +93,14 @@ def test_what_is_wrong_for_all_is_refused(words: tuple[str, ...], says: str) -> 
 
 
 def test_a_space_of_ones_own_is_searched_in_place_of_the_usual_one() -> None:
-    one, two = dse.compare_chips("chip=[a100,wse2]", *SIZES, "+space.mapping.both.tp=choice(2,4)")
-    assert one.values in ({"mapping.both.tp": 2}, {"mapping.both.tp": 4})
-    assert (one.looked[0], two.values, two.looked[0]) == (2, {}, 1)
+    first_side, two = dse.compare_chips("chip=[a100,wse2]", *SIZES, "+space.mapping.both.tp=choice(2,4)")
+    assert first_side.values in ({"mapping.both.tp": 2}, {"mapping.both.tp": 4})
+    assert (first_side.looked[0], two.values, two.looked[0]) == (2, {}, 1)
 
 
 def test_unlike_formats_are_said() -> None:
-    found = dse.compare_chips("chip=[a100,npu_dse]", "formats=own", *SIZES)
-    assert [side.formats for side in found] == ["fp16", "int8"]
+    chips = dse.compare_chips("chip=[a100,npu_dse]", "formats=own", *SIZES)
+    assert [side.formats for side in chips] == ["fp16", "int8"]
 
 
 DIES = ("chip.dies.rows=2", "chip.dies.cols=4", "chip.mesh.rows=8", "chip.mesh.cols=8", "chip.hbm.channels=8")
@@ -129,9 +129,9 @@ def test_no_split_of_the_dies_by_hand_is_better() -> None:
 
 
 def test_unlike_software_is_said_with_what_makes_it_alike() -> None:
-    found = dse.compare_chips("chip=[npu_dse,h100,wse2]", *SIZES, FP16)
-    assert [side.software for side in found] == ["ideal", "tuned", ""]
-    assert software_difference_note(found).startswith("software stacks differ (npu_dse ideal, h100 tuned): stack=tuned")
+    chips = dse.compare_chips("chip=[npu_dse,h100,wse2]", *SIZES, FP16)
+    assert [side.software for side in chips] == ["ideal", "tuned", ""]
+    assert software_difference_note(chips).startswith("software stacks differ (npu_dse ideal, h100 tuned): stack=tuned")
     alike = dse.compare_chips("chip=[npu_dse,h100]", *SIZES, FP16, "stack=tuned")
     assert [side.software for side in alike] == ["tuned", "tuned"]
     assert not software_difference_note(alike)
@@ -169,12 +169,12 @@ def test_the_table_has_a_column_a_chip_and_the_reasons_below(
 
 
 def test_json_has_every_metric_with_its_unit(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    found = json.loads(run(capsys, monkeypatch, "--json", "--objective", "tpot", "chip=[a100,mesh8]", *SIZES))
-    a100, mesh8 = found["chips"]
-    assert found["objective"] == "tpot"
+    document = json.loads(run(capsys, monkeypatch, "--json", "--objective", "tpot", "chip=[a100,mesh8]", *SIZES))
+    a100, mesh8 = document["chips"]
+    assert document["objective"] == "tpot"
     assert a100["metrics"]["tpot"]["unit"] == "s"
     assert a100["tokens_per_joule"] == pytest.approx(1 / a100["metrics"]["energy_per_token"]["value"])
-    assert (a100["software"], mesh8["software"], found["note"]) == ("tuned", None, None)
+    assert (a100["software"], mesh8["software"], document["note"]) == ("tuned", None, None)
     assert a100["formats"] == {"weights": "fp16", "activations": "fp16", "kv": "fp16"}
     assert mesh8["metrics"] == {}
     assert mesh8["why_not"].startswith("workload: nothing runs models")

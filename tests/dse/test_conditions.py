@@ -12,16 +12,16 @@ SIZES = "+space.chip.l2.size='tag(MB,choice(16,32.1,64))'"
 
 def space(*words: str) -> Space:
     config = compose(["chip=npu_dse", *words])
-    found = build_question(config, study_folder(config)).space
-    assert isinstance(found, Space)
-    return found
+    space = build_question(config, study_folder(config)).space
+    assert isinstance(space, Space)
+    return space
 
 
 def counts(value: str) -> list[bool]:
     """Whether the clock is a knob at each size of the cache, where it is said to be at one."""
     sweep = "sweep: 'tag(GHz,choice(1,2))'"
-    found = space(SIZES, f"+space.chip.clock={{{sweep}, when: {{chip.l2.size: {value}}}}}")
-    return [found.active("chip.clock", {"chip.l2.size": size}) for size in found.knob("chip.l2.size").values]
+    found_space = space(SIZES, f"+space.chip.clock={{{sweep}, when: {{chip.l2.size: {value}}}}}")
+    return [found_space.active("chip.clock", {"chip.l2.size": size}) for size in found_space.knob("chip.l2.size").values]
 
 
 @pytest.mark.parametrize("value", ["[32.1 MB]", "32100 kB", "['32.1e6 B', 1 GB]"])
@@ -30,15 +30,15 @@ def test_a_knob_counts_at_a_quantity_however_it_is_written(value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         ("[32]", "has no unit"),
         ("[32 W]", "expected one of B"),
         ("[-1 MB]", "below the minimum"),
     ],
 )
-def test_what_another_knob_cannot_be_is_refused(value: str, said: str) -> None:
-    with pytest.raises(DesignError, match=f"'when' of chip.l2.size.*{said}"):
+def test_what_another_knob_cannot_be_is_refused(value: str, message: str) -> None:
+    with pytest.raises(DesignError, match=f"'when' of chip.l2.size.*{message}"):
         counts(value)
 
 

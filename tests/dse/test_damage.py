@@ -25,13 +25,13 @@ BUDGET = "search.budget=40"
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     """A store that a search has filled, and what the search found."""
     folder = tmp_path_factory.mktemp("whole")
-    found = searched(toy(folder, BUDGET))
-    return folder / "results.sqlite", found
+    results = searched(toy(folder, BUDGET))
+    return folder / "results.sqlite", results
 
 
-def looked_at(asked: Study) -> tuple[Any, Any]:
-    with closing(Store(asked.store, create=False)) as store:
-        return store.results(asked.context), store.asks(asked.name, PHYSICS_VERSION)
+def looked_at(study: Study) -> tuple[Any, Any]:
+    with closing(Store(study.store, create=False)) as store:
+        return store.results(study.context), store.asks(study.name, PHYSICS_VERSION)
 
 
 def cells(path: Path) -> list[tuple[str, int, str]]:
@@ -76,52 +76,52 @@ def test_a_flipped_bit_is_told_or_harmless_and_gone_after_another_run(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    source, found = whole
+    source, results = whole
     shutil.copy(source, tmp_path / "results.sqlite")
-    asked = toy(tmp_path, BUDGET)
-    sound = looked_at(asked)
+    study = toy(tmp_path, BUDGET)
+    sound = looked_at(study)
     flip(tmp_path / "results.sqlite", random.Random(seed))
     capsys.readouterr()
     try:
-        read = looked_at(asked)
+        read = looked_at(study)
         assert read == sound or "damaged" in capsys.readouterr().err
-        assert searched(asked) == found
-        assert looked_at(asked)[1] == sound[1]
-        told = capsys.readouterr().err
-        looked_at(asked)
-        assert "damaged" not in capsys.readouterr().err, told  # it is mended
+        assert searched(study) == results
+        assert looked_at(study)[1] == sound[1]
+        report = capsys.readouterr().err
+        looked_at(study)
+        assert "damaged" not in capsys.readouterr().err, report  # it is mended
     except DesignError as error:  # the file as a whole cannot be trusted: its rows are left for the user to recover
         if flip is flip_a_cell or not str(error).startswith("store: "):
             raise
 
 
 def test_results_whose_rows_are_gone_are_evaluated_again(whole: tuple[Path, Any], tmp_path: Path) -> None:
-    source, found = whole
+    source, results = whole
     shutil.copy(source, tmp_path / "results.sqlite")
     with closing(sqlite3.connect(tmp_path / "results.sqlite")) as connection:
         connection.execute("DELETE FROM results WHERE rowid % 3 = 0")
         connection.commit()
-    assert searched(toy(tmp_path, BUDGET)) == found
+    assert searched(toy(tmp_path, BUDGET)) == results
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_flipped_bit_in_a_block_of_a_screen_is_told_and_evaluated_again(
     seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = toy(tmp_path, "screen.run=true", "screen.limit=64")
-    first = run_screen(asked, lambda done, total, size: None)
+    study = toy(tmp_path, "screen.run=true", "screen.limit=64")
+    first = run_screen(study, lambda done, total, size: None)
     (file,) = first.blocks
     flip_the_file(Path(str(file)), random.Random(seed))
-    assert stored_screen(asked) is None
+    assert stored_screen(study) is None
     assert "damaged; left out" in capsys.readouterr().err
-    again = run_screen(asked, lambda done, total, size: None)
+    again = run_screen(study, lambda done, total, size: None)
     assert (again.evaluated, again.front.equals(first.front)) == (first.rows, True)
 
 
 def test_a_store_that_is_removed_while_a_study_runs_is_noticed_at_the_next_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = toy(tmp_path / "runs", BUDGET)
+    study = toy(tmp_path / "runs", BUDGET)
     append, left = Store.append, [2]
 
     def removed(*arguments: Any) -> None:
@@ -132,7 +132,7 @@ def test_a_store_that_is_removed_while_a_study_runs_is_noticed_at_the_next_commi
 
     monkeypatch.setattr(Store, "append", removed)
     with pytest.raises(DesignError, match="was removed or replaced while study 'toy' ran"):
-        searched(asked)
+        searched(study)
 
 
 @pytest.mark.parametrize("command", ["show", "export", "report", "explain"])

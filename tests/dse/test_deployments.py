@@ -24,13 +24,13 @@ def test_systems_have_whole_rows_of_no_more_dies_than_there_are() -> None:
         "mapping.both.ep": "choice(4, 8)",
         "mapping.serving.max_batch_size": "choice(32)",
     }
-    space = asked(*WORDS, *(f"+space.{address}='{said}'" for address, said in knobs.items())).space
+    space = asked(*WORDS, *(f"+space.{address}='{knob}'" for address, knob in knobs.items())).space
     assert isinstance(space, Space)
-    found, _ = find_candidates(InstanceKinds(usual, load), SloBounds(1.0, 0.1, 0.9), space, devices, apart=True)
-    assert {one.apart for one in found} == {True, False}
-    for one in found:
-        assert one.devices <= devices
-        assert one.devices == leaf_at(one.design, ROWS) * leaf_at(one.design, COLS)
-        assert one.estimate.rate > 0
-        again = asked(*WORDS, *one.words)
-        assert again.base == one.design
+    candidates, _ = find_candidates(InstanceKinds(usual, load), SloBounds(1.0, 0.1, 0.9), space, devices, apart=True)
+    assert {candidate.apart for candidate in candidates} == {True, False}
+    for deployment in candidates:
+        assert deployment.devices <= devices
+        assert deployment.devices == leaf_at(deployment.design, ROWS) * leaf_at(deployment.design, COLS)
+        assert deployment.estimate.rate > 0
+        again = asked(*WORDS, *deployment.words)
+        assert again.base == deployment.design

@@ -45,30 +45,30 @@ LEAVES = 25
 def told(design: Design, workload: Workload) -> Any:
     """All metrics and limits of a design by the closed form; None of what cannot be asked."""
     try:
-        found = evaluate(stack_designs([design]), workload)
+        evaluation = evaluate(stack_designs([design]), workload)
     except DesignError:
         return None
-    if found.refused:
+    if evaluation.refused:
         return None
-    each = [(one.address, np.ravel(one.need).tolist(), np.ravel(one.have).tolist()) for one in limits(design, workload)]
-    return {name: repr(float(column[0])) for name, column in found.columns.items()}, int(found.limit[0]), each
+    each = [(limit.address, np.ravel(limit.need).tolist(), np.ravel(limit.have).tolist()) for limit in limits(design, workload)]
+    return {name: repr(float(column[0])) for name, column in evaluation.columns.items()}, int(evaluation.limit[0]), each
 
 
 def brute(design: Design, workload: Workload, leaf: str) -> bool | None:
     """Whether some other value of a leaf changes what is told of a design; None where it can have no other."""
     spec, value = field_at(design, leaf), leaf_at(design, leaf)
     if isinstance(value, bool):
-        some: list[Any] = [not value]
+        words: list[Any] = [not value]
     elif isinstance(value, str):
-        some = [word for word in spec.metadata["options"] if word != value]
+        words = [word for word in spec.metadata["options"] if word != value]
     elif "whole" in spec.metadata:
-        some = [value // 4, value // 2, 2 * value, 4 * value]
+        words = [value // 4, value // 2, 2 * value, 4 * value]
     else:
-        some = [value / 4, value / 2, 2 * value, 4 * value]
+        words = [value / 4, value / 2, 2 * value, 4 * value]
     before, tried = told(design, workload), 0
-    for one in some:
+    for word in words:
         try:
-            other = replace_leaves(design, {leaf: check_leaf(one, spec, leaf)})
+            other = replace_leaves(design, {leaf: check_leaf(word, spec, leaf)})
         except DesignError:
             continue
         if leaf_at(other, leaf) == value:
@@ -79,21 +79,21 @@ def brute(design: Design, workload: Workload, leaf: str) -> bool | None:
     return False if tried else None
 
 
-@pytest.mark.parametrize("question", QUESTIONS, ids=lambda of: " ".join(of[:2]))
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda words: " ".join(words[:2]))
 def test_a_note_says_exactly_what_changes_nothing(question: tuple[str, ...]) -> None:
     """Of every kind of leaf of random chips that keep their limits: the batch as each value by itself."""
-    of = asked(*question)
+    given_question = asked(*question)
     for draw in range(DRAWS):
         rng = np.random.default_rng([len(question[0]), draw])
-        design = shaken(of.base, rng) if draw else of.base
-        if (before := told(design, of.workload)) is None or before[1] >= 0 or not makes_sense(design):
+        design = shaken(given_question.base, rng) if draw else given_question.base
+        if (before := told(design, given_question.workload)) is None or before[1] >= 0 or not makes_sense(design):
             continue
         every = [leaf for leaf, value, _ in iterate_leaves(design) if value != 0]
-        some = [every[place] for place in rng.permutation(len(every))[:LEAVES]]
-        wanted = {leaf for leaf in some if brute(design, of.workload, leaf) is not False}
-        own = Question(design, of.workload, of.space, (), of.defined)
-        found = effective_settings(own, [TypedSetting(leaf, (leaf,)) for leaf in some], "analytical")
-        assert found == wanted, found ^ wanted
+        leaves = [every[place] for place in rng.permutation(len(every))[:LEAVES]]
+        wanted = {leaf for leaf in leaves if brute(design, given_question.workload, leaf) is not False}
+        own = Question(design, given_question.workload, given_question.space, (), given_question.defined)
+        settings = effective_settings(own, [TypedSetting(leaf, (leaf,)) for leaf in leaves], "analytical")
+        assert settings == wanted, settings ^ wanted
 
 
 def test_settings_without_effect_are_noted_beside_the_answer(typed: Typed) -> None:
@@ -111,10 +111,10 @@ def test_settings_without_effect_are_noted_beside_the_answer(typed: Typed) -> No
         "search.budget has no effect on dse evaluate; dse run uses it",
         "chip.hbm.strided_row_overhead has no effect here",
     ]
-    assert err.splitlines() == [f"dse: note: {one}" for one in notes]
+    assert err.splitlines() == [f"dse: note: {note}" for note in notes]
     assert "has no effect" not in out
     code, out, err = typed("evaluate", "--json", *line)
-    assert [one["text"] for one in json.loads(out)["without_effect"]] == notes
+    assert [note["text"] for note in json.loads(out)["without_effect"]] == notes
     code, _, err = typed("evaluate", *line[:3], line[4])
     assert (code, err) == (0, "")
     code, _, err = typed("explain", *line)
@@ -134,27 +134,27 @@ def test_a_note_says_which_fidelity_reads_a_setting(line: str, reader: str, monk
     *words, typed = shlex.split(line)
     if reader:  # which has its loops compiled as well
         assert not dse.evaluate(*words, typed, reader).without_effect
-    (found,) = (one for one in dse.evaluate(*words, typed).without_effect if one.address == typed.partition("=")[0])
-    assert found.reader == reader
+    (note,) = (note for note in dse.evaluate(*words, typed).without_effect if note.address == typed.partition("=")[0])
+    assert note.reader == reader
 
 
 def test_reads_are_recorded_by_leaf_and_of_copies() -> None:
-    of = asked("chip=npu64", "model=qwen3_1b7", *SMALL).base
-    some = ["chip.clock", "chip.mesh.rows", "mapping.prefill.tp", "mapping.decode.tp", "chip.noc.vcs"]
-    before = [leaf_at(of, leaf) for leaf in some]
-    with record_reads(of, some) as found:
-        assert not found
-        hash(of.chip)
-        list(iterate_leaves(of))
-        copy = replace_leaves(of, {"chip.mesh.rows": 2})
-        assert not found
-        assert of.mapping.prefill.tp
-        assert found == {"mapping.prefill.tp"}
+    design = asked("chip=npu64", "model=qwen3_1b7", *SMALL).base
+    leaves = ["chip.clock", "chip.mesh.rows", "mapping.prefill.tp", "mapping.decode.tp", "chip.noc.vcs"]
+    before = [leaf_at(design, leaf) for leaf in leaves]
+    with record_reads(design, leaves) as reads:
+        assert not reads
+        hash(design.chip)
+        list(iterate_leaves(design))
+        copy = replace_leaves(design, {"chip.mesh.rows": 2})
+        assert not reads
+        assert design.mapping.prefill.tp
+        assert reads == {"mapping.prefill.tp"}
         assert copy.chip.mesh.rows == 2
-        assert found == {"mapping.prefill.tp", "chip.mesh.rows"}
-    assert of.chip.clock
-    assert found == {"mapping.prefill.tp", "chip.mesh.rows"}
-    assert [leaf_at(of, leaf) for leaf in some] == before
+        assert reads == {"mapping.prefill.tp", "chip.mesh.rows"}
+    assert design.chip.clock
+    assert reads == {"mapping.prefill.tp", "chip.mesh.rows"}
+    assert [leaf_at(design, leaf) for leaf in leaves] == before
 
 
 def test_questions_in_a_copy_are_ended_and_leave_nothing() -> None:
@@ -178,7 +178,7 @@ def test_settings_of_what_is_asked_are_tried_too() -> None:
     line = ["chip=h200", "workload=serving", "model=qwen3_1b7", "workload.requests=50", "workload.tpot=50 ms", "seed=1"]
     assert not dse.evaluate(*line, "fidelity=steady_state").without_effect
     line = ["chip=h200", "model=qwen3_1b7", "model.qwen3_1b7.layers=4", "workload.batch=[2]", "seed=3"]
-    assert [str(one) for one in dse.evaluate(*line).without_effect] == ["seed has no effect here"]
+    assert [str(note) for note in dse.evaluate(*line).without_effect] == ["seed has no effect here"]
 
 
 @pytest.mark.parametrize("address", ["chip.noc.vcs", "chip.noc.vc_depth"])
@@ -194,6 +194,6 @@ def test_a_run_notes_knobs_without_effect(tmp_path: Path, capsys: pytest.Capture
     line = ["name=idle", "chip=tile32", "workload=attention", "workload.keys=[128]", "search=none", f"run_dir={tmp_path}"]
     line += ["+space.chip.tile.collective_sync='tag(cycle, choice(1,2))'", "+space.chip.clock='tag(GHz, choice(1,2))'"]
     run_study(build_study(compose([*line, "+objectives.latency=min", "verify=none"]), tmp_path))
-    said = " ".join("".join(capsys.readouterr()).split())
-    assert "note chip.tile.collective_sync changes nothing: " in said
-    assert "chip.clock changes" not in said
+    shown = " ".join("".join(capsys.readouterr()).split())
+    assert "note chip.tile.collective_sync changes nothing: " in shown
+    assert "chip.clock changes" not in shown

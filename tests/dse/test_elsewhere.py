@@ -33,20 +33,20 @@ def test_parts_say_the_chip_that_they_were_fitted_on() -> None:
     files: dict[Any, Path] = {(path.parent.name, path.stem): path for path in (CONF / "library").rglob("*.yaml")}
     assert files.keys() == chips.keys()
     for (kind, stack), path in files.items():
-        said, chip = yaml.safe_load(path.read_text()), chips[kind, stack]
-        assert (said["fitted_on"], tuple(said.get("meant_for", ()))) == ([chip], meant_for(chip, kind))
+        document, chip = yaml.safe_load(path.read_text()), chips[kind, stack]
+        assert (document["fitted_on"], tuple(document.get("meant_for", ()))) == ([chip], meant_for(chip, kind))
         assert all((CONF / f"chip/{name}.yaml").exists() for name in (chip, *meant_for(chip, kind)))
 
 
 def test_flat_rates_that_were_fitted_say_where() -> None:
     for path in (CONF / "stack").glob("*.yaml"):
-        said = yaml.safe_load(path.read_text())
-        fitted = any(isinstance(of, dict) and of.get("source") == "fitted" for of in said.values())
-        assert fitted == ("fitted_on" in said), path.stem
+        document = yaml.safe_load(path.read_text())
+        fitted = any(isinstance(constant, dict) and constant.get("source") == "fitted" for constant in document.values())
+        assert fitted == ("fitted_on" in document), path.stem
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "note"),
     [
         ("chip=h100 stack=trtllm_h100 mapping.both.allreduce=library", ""),
         ("chip=h200 stack=trtllm_h100 mapping.both.allreduce=library", ""),
@@ -69,21 +69,21 @@ def test_flat_rates_that_were_fitted_say_where() -> None:
         ),
     ],
 )
-def test_an_answer_says_what_was_fitted_on_other_chips(words: str, said: str) -> None:
-    found = answer(*words.split())
-    chip, stack = found.names["chip"], found.names["stack"]
-    wanted = f"stack={stack} was fitted on other chips ({said}); on chip={chip} it is extrapolated" if said else ""
-    assert found.extrapolated == wanted
-    assert [text for name, text in found.about() if name == "not fitted"] == ([wanted] if said else [])
-    assert evaluation_record(found)["extrapolated"] == (wanted or None)
+def test_an_answer_says_what_was_fitted_on_other_chips(words: str, note: str) -> None:
+    found_answer = answer(*words.split())
+    chip, stack = found_answer.names["chip"], found_answer.names["stack"]
+    wanted = f"stack={stack} was fitted on other chips ({note}); on chip={chip} it is extrapolated" if note else ""
+    assert found_answer.extrapolated == wanted
+    assert [text for name, text in found_answer.about() if name == "not fitted"] == ([wanted] if note else [])
+    assert evaluation_record(found_answer)["extrapolated"] == (wanted or None)
 
 
 def test_a_constant_that_is_typed_is_nobodys_fit() -> None:
     words = ("chip=h100", "stack=flash3_h100")
-    of = {one.address: one for one in answer(*words, "mapping.stack.prefill_attention.start=9us").sources}
-    assert of["mapping.stack.prefill_attention.start"].fitted_on == ()
-    assert of["mapping.stack.prefill_attention.achieved"].fitted_on == ("h100",)
-    assert "h200" in of["mapping.stack.prefill_attention.achieved"].meant_for
+    sources = {source.address: source for source in answer(*words, "mapping.stack.prefill_attention.start=9us").sources}
+    assert sources["mapping.stack.prefill_attention.start"].fitted_on == ()
+    assert sources["mapping.stack.prefill_attention.achieved"].fitted_on == ("h100",)
+    assert "h200" in sources["mapping.stack.prefill_attention.achieved"].meant_for
 
 
 def test_a_constant_says_its_chip_before_its_group(tmp_path: Path) -> None:
@@ -91,8 +91,8 @@ def test_a_constant_says_its_chip_before_its_group(tmp_path: Path) -> None:
     own.parent.mkdir()
     own.write_text("mapping: {stack: {operator_launch: {value: 5 us, source: fitted, fitted_on: [h100], note: mine}}}\n")
     words = ("--config-dir", str(tmp_path), "+mine@_global_=own", "stack=sglang_he2025", *FEW)
-    of = {one.address: one.fitted_on for one in dse.evaluate(*words, "chip=h100").sources}
-    assert (of["mapping.stack.operator_launch"], of["mapping.stack.hbm_efficiency"]) == (("h100",), ("a100",))
+    chips = {source.address: source.fitted_on for source in dse.evaluate(*words, "chip=h100").sources}
+    assert (chips["mapping.stack.operator_launch"], chips["mapping.stack.hbm_efficiency"]) == (("h100",), ("a100",))
     own.write_text("chip: {hbm: {strided_row_overhead: {value: 5 ns, source: fitted, fitted_on: [h100], note: mine}}}\n")
     with pytest.raises(DesignError, match=r"chip\.hbm\.strided_row_overhead: one value, not a group of fields"):
         dse.evaluate(*words, "chip=h100")
@@ -103,9 +103,13 @@ def test_chips_side_by_side_and_studies_say_it_too(tmp_path: Path) -> None:
     assert "(prefill_attention on h100); on chip=a100 it is extrapolated" in comparison_notes(
         compare_best_mappings(["chip=[a100,h100]", *words, *FEW], "tpot")
     )
-    one = foreign_constant_caveats(toy(tmp_path, "chip=a100", "stack=flash3_h100"))
+    constant_caveats = foreign_constant_caveats(toy(tmp_path, "chip=a100", "stack=flash3_h100"))
     several = foreign_constant_caveats(toy(tmp_path, "chips=[a100,h200]", "stack=flash3_h100"))
-    assert [(of.kind, of.what) for of in one] == [(of.kind, of.what) for of in several] == [("stack", "a100")]
+    assert (
+        [(constant_caveat.kind, constant_caveat.what) for constant_caveat in constant_caveats]
+        == [(caveat.kind, caveat.what) for caveat in several]
+        == [("stack", "a100")]
+    )
 
 
 def test_a_deployment_says_it_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -114,11 +118,11 @@ def test_a_deployment_says_it_too(capsys: pytest.CaptureFixture[str], tmp_path: 
     words = ("stack=vllm_allreduce_h100", "disaggregated=false", "workload.ttft=20ms", "workload.tpot=100ms", *load)
     of_two = ("mapping.both.tp=2", LIBRARY)
     several = (["chip=h100", *of_two], ["chip=mi300x", *of_two], ["chip=mi300x", "mapping.both.tp=1"])
-    own, other, alone = (find_capacity([*of, *words]) for of in several)
+    own, other, alone = (find_capacity([*overrides, *words]) for overrides in several)
     parts = "ring_collectives, one_shot_allreduce"
     wanted = f"stack=vllm_allreduce_h100 was fitted on other chips ({parts} on h100); on chip=mi300x it is extrapolated"
-    found = [capacities.capacity_record(sides)["chips"][0]["extrapolated"] for sides in (own, other, alone)]
-    assert found == [None, wanted, None]
+    notes = [capacities.capacity_record(sides)["chips"][0]["extrapolated"] for sides in (own, other, alone)]
+    assert notes == [None, wanted, None]
     capacities.write_capacity(other, tmp_path / "page.html", as_json=False)
     assert f"not fitted: {wanted}" in " ".join(capsys.readouterr().out.split())
 

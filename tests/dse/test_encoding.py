@@ -56,11 +56,11 @@ def test_a_moved_row_is_a_design_of_the_space(seed: int, share: float) -> None:
 
 @given(SEEDS)
 def test_a_line_goes_on_as_far_as_the_others_are_apart_and_stays_in_the_space(seed: int) -> None:
-    one, two, three = rows(seed), rows(seed + 1), rows(seed + 2)
-    far = PLACES.along(one, two, three, np.random.default_rng(seed))
-    assert (PLACES.along(one, two, two, np.random.default_rng(seed)) == one).all()
+    single_rows, two, three = rows(seed), rows(seed + 1), rows(seed + 2)
+    far = PLACES.along(single_rows, two, three, np.random.default_rng(seed))
+    assert (PLACES.along(single_rows, two, two, np.random.default_rng(seed)) == single_rows).all()
     assert ((far >= 0) & (far <= [2, 5, 2, 0, 1])).all()
-    assert (far[:, 2] == one[:, 2]).all()
+    assert (far[:, 2] == single_rows[:, 2]).all()
 
 
 def test_features_measure_numbers_by_logs_and_words_alike() -> None:

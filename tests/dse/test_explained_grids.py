@@ -77,42 +77,42 @@ def grid(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     words = ["space=l2_prefetch", "model=llama3_8b", "search=exhaustive"]
     for address, (how, values, count) in KNOBS.items():
         drawn = sorted(rng.choice(len(values), count, replace=False).tolist())
-        there = address in ("chip.l2.size", "mapping.both.prefetch")
-        words.append(f"{'' if there else '+'}space.{address}='{how.format(','.join(str(values[place]) for place in drawn))}'")
+        is_new = address in ("chip.l2.size", "mapping.both.prefetch")
+        words.append(f"{'' if is_new else '+'}space.{address}='{how.format(','.join(str(values[place]) for place in drawn))}'")
     folder = tmp_path_factory.mktemp("grid")
-    space, workload = (of := toy(folder, *words).question).space, of.workload
+    space, workload = (question := toy(folder, *words).question).space, question.workload
     columns = space.grid(0, space.combinations)
     outcomes = evaluate(space.stack(columns), workload)
     keep = outcomes.limit < 0
     bounds = {name: float(f"{np.quantile(outcomes.columns[name][keep], rng.uniform(0.4, 0.9)):.4g}") for name in BOUNDED}
-    said = [f"{'' if name == 'ttft' else '+'}constraints.{name}='<= {most!r} {unit}'"
+    texts = [f"{'' if name == 'ttft' else '+'}constraints.{name}='<= {most!r} {unit}'"
             for (name, most), unit in zip(bounds.items(), ("s", "USD"), strict=True)]  # fmt: skip
-    asked = toy(folder, *words, *said)
-    searched(asked, budget=space.combinations)
+    study = toy(folder, *words, *texts)
+    searched(study, budget=space.combinations)
     rows = [space.row(columns, row) for row in range(len(outcomes.limit))]
     metrics = {name: np.asarray(outcomes.columns[name]) for name in (*GOALS, *BOUNDED)}
-    found = Grid(StoredStudy(asked), rows, metrics, np.asarray(outcomes.limit), bounds)
-    assert found.feasible.sum() > 10
-    return found
+    grid = Grid(StoredStudy(study), rows, metrics, np.asarray(outcomes.limit), bounds)
+    assert grid.feasible.sum() > 10
+    return grid
 
 
 def test_the_front_is_that_of_all_designs(grid: Grid) -> None:
     good, all_of = np.flatnonzero(grid.feasible), grid.goals
     best = {
-        tuple(grid.rows[one].items())
-        for one in good
-        if not any((all_of[other] >= all_of[one]).all() and (all_of[other] > all_of[one]).any() for other in good)
+        tuple(grid.rows[member].items())
+        for member in good
+        if not any((all_of[other] >= all_of[member]).all() and (all_of[other] > all_of[member]).any() for other in good)
     }
     front = report_order(grid.ran.study, grid.ran.frame()).query("front")
-    said = {tuple(knob_values(grid.ran.study, row.to_dict()).items()) for _, row in front.iterrows()}
-    assert said <= best  # of designs that are equal in all objectives one
-    values = {tuple(all_of[grid.place(dict(one))].round(9)) for one in said}
-    assert values == {tuple(all_of[grid.place(dict(one))].round(9)) for one in best}
+    front_points = {tuple(knob_values(grid.ran.study, row.to_dict()).items()) for _, row in front.iterrows()}
+    assert front_points <= best  # of designs that are equal in all objectives one
+    values = {tuple(all_of[grid.place(dict(point))].round(9)) for point in front_points}
+    assert values == {tuple(all_of[grid.place(dict(member))].round(9)) for member in best}
 
 
 def test_each_constraint_costs_what_the_least_relaxation_that_moves_the_front_does(grid: Grid) -> None:
     """Relaxed design by design until something new is on the front; limits likewise, by what they need."""
-    said = {price.address: price for price in front_shadow_prices(grid.ran.study, grid.ran.frame())}
+    prices = {price.address: price for price in front_shadow_prices(grid.ran.study, grid.ran.frame())}
     space, workload = grid.ran.study.question.space, grid.ran.study.question.workload
     good, needs = np.flatnonzero(grid.feasible), dict[str, dict[int, tuple[float, float]]]()
     for row in range(len(grid.rows)):
@@ -120,8 +120,8 @@ def test_each_constraint_costs_what_the_least_relaxation_that_moves_the_front_do
         if grid.limit[row] < 0 and len(over) == 1:
             needs.setdefault(over[0], {})[row] = float(grid.metrics[over[0]][row]), grid.bounds[over[0]]
         elif grid.limit[row] >= 0 and not over:
-            broken = {one.address: (float(np.max(one.need)), float(np.min(one.have)))
-                      for one in limits(space.at(grid.rows[row]), workload) if np.any(one.need > one.have)}  # fmt: skip
+            broken = {limit.address: (float(np.max(limit.need)), float(np.min(limit.have)))
+                      for limit in limits(space.at(grid.rows[row]), workload) if np.any(limit.need > limit.have)}  # fmt: skip
             if len(broken) == 1:
                 ((address, both),) = broken.items()
                 assert address == list(SILICON_LIMITS)[grid.limit[row]]
@@ -136,12 +136,12 @@ def test_each_constraint_costs_what_the_least_relaxation_that_moves_the_front_do
         }
         if moving:
             wanted[address] = min(moving.values())
-    assert {address: price.then / price.now for address, price in said.items()} == pytest.approx(wanted)
-    for price in said.values():
+    assert {address: price.then / price.now for address, price in prices.items()} == pytest.approx(wanted)
+    for price in prices.values():
         row, all_of = grid.place(dict(price.known.at)), grid.goals
         for place, (name, sign) in enumerate(GOALS.items()):
-            others = [one for one in good if (np.delete(all_of[one], place) >= np.delete(all_of[row], place)).all()]
-            nearest = max(others, key=lambda one, place=place: all_of[one, place], default=None)
+            others = [design for design in good if (np.delete(all_of[design], place) >= np.delete(all_of[row], place)).all()]
+            nearest = max(others, key=lambda design, place=place: all_of[design, place], default=None)
             more = 0.0 if nearest is None else sign * (grid.metrics[name][row] - grid.metrics[name][nearest])
             assert price.gains.get(name, 0.0) == pytest.approx(max(more, 0.0), abs=1e-12 * grid.metrics[name][row])
 
@@ -162,8 +162,8 @@ def test_steps_and_elasticities_are_those_between_designs_of_the_grid(grid: Grid
     for number in sorted({1, front}):
         why = grid.ran.why(design_ids(grid.ran)[number - 1])
         assert sum(why.shares.values()) == pytest.approx(1.0)
-        here = grid.place(dict(why.values))
-        steps = {(one.step.knob, one.step.new): one for one in why.changes}
+        place = grid.place(dict(why.values))
+        steps = {(change.step.knob, change.step.new): change for change in why.changes}
         wanted = set()
         for knob in (knob for knob in grid.ran.study.question.space.knobs if knob.address in why.values):
             known, old = sorted(knob.values), why.values[knob.address]
@@ -171,16 +171,16 @@ def test_steps_and_elasticities_are_those_between_designs_of_the_grid(grid: Grid
             near = known if knob.words else known[max(at - 1, 0) : at + 2]
             wanted |= {(knob.address, new) for new in near if new != old}
         assert set(steps) == wanted
-        for (knob, new), one in steps.items():
-            there = grid.places[one.step.design]
-            assert all(old == {**why.values, knob: new}.get(other, old) for other, old in grid.rows[there].items())
-            assert one.point.feasible == grid.feasible[there]
+        for (knob, new), step in steps.items():
+            other_place = grid.places[step.step.design]
+            assert all(old == {**why.values, knob: new}.get(other, old) for other, old in grid.rows[other_place].items())
+            assert step.point.feasible == grid.feasible[other_place]
             for name in GOALS:
-                ratio = grid.metrics[name][there] / grid.metrics[name][here]
-                assert one.change[name] == pytest.approx(ratio - 1, abs=1e-12)
+                ratio = grid.metrics[name][other_place] / grid.metrics[name][place]
+                assert step.change[name] == pytest.approx(ratio - 1, abs=1e-12)
                 if not isinstance(new, str):
                     by = log(new / why.values[knob])
-                    assert one.elasticity[name] == pytest.approx(log(ratio) / by, abs=1e-12)
+                    assert step.elasticity[name] == pytest.approx(log(ratio) / by, abs=1e-12)
 
 
 def test_the_next_designs_are_cheaper_and_slower_or_dearer_and_faster(grid: Grid) -> None:
@@ -188,14 +188,16 @@ def test_the_next_designs_are_cheaper_and_slower_or_dearer_and_faster(grid: Grid
     front = [grid.place(knob_values(grid.ran.study, row.to_dict())) for _, row in frame[frame["front"]].iterrows()]
     cost, slow = (np.log(grid.metrics[name]) for name in ("system_price", "tpot"))
     for number in sorted({0, len(front) // 2, len(front) - 1}):
-        why, here = grid.ran.why(design_ids(grid.ran)[number]), front[number]
+        why, place = grid.ran.why(design_ids(grid.ran)[number]), front[number]
         for near, side in ((why.cheaper, -1), (why.faster, 1)):
-            apart = {one: (side * (cost[one] - cost[here]), side * (slow[here] - slow[one])) for one in front}
-            far = {one: sum(both) for one, both in apart.items() if min(both) >= APART}
+            apart = {design: (side * (cost[design] - cost[place]), side * (slow[place] - slow[design])) for design in front}
+            far = {design: sum(both) for design, both in apart.items() if min(both) >= APART}
             assert (near is None) == (not far)
             if near is not None:
-                there = grid.place({**why.values, **{knob: new for knob, (_, new) in near.knobs.items() if new is not None}})
-                assert far[there] == pytest.approx(min(far.values()))
+                other_place = grid.place(
+                    {**why.values, **{knob: new for knob, (_, new) in near.knobs.items() if new is not None}}
+                )
+                assert far[other_place] == pytest.approx(min(far.values()))
 
 
 def test_each_step_of_the_way_is_the_best_next_one_and_the_last_one_is_there(grid: Grid) -> None:
@@ -207,22 +209,22 @@ def test_each_step_of_the_way_is_the_best_next_one_and_the_last_one_is_there(gri
     for row in rng.choice(beaten, min(2, len(beaten)), replace=False).tolist():
         now = dict(grid.rows[row])
         units = {knob: space.spec(knob).metadata["unit"] for knob in now}
-        found = grid.ran.whynot(
+        dominance = grid.ran.whynot(
             [
                 f"{knob}={value}" if units[knob] in ("", "1") else f"{knob}='{value!r} {units[knob]}'"
                 for knob, value in now.items()
             ]
         )
-        assert found.target is not None
-        assert {one.name for one in found.rivals} <= front
-        waiting = {knob: new for knob, (_, new) in found.target.knobs.items()}
+        assert dominance.target is not None
+        assert {rival.name for rival in dominance.rivals} <= front
+        waiting = {knob: new for knob, (_, new) in dominance.target.knobs.items()}
 
         def score(place: int, row: int = row) -> tuple[float, float]:
-            of = limits(space.at(grid.rows[place]), grid.ran.study.question.workload)
-            over = [float(np.max(one.need / one.have)) - 1 for one in of]
+            given_limits = limits(space.at(grid.rows[place]), grid.ran.study.question.workload)
+            over = [float(np.max(limit.need / limit.have)) - 1 for limit in given_limits]
             return -max(*over, *grid.over[:, place], 0.0), float((grid.goals[place] - grid.goals[row]).sum())
 
-        for hop in found.path:
+        for hop in dominance.path:
             assert hop.knob != OUTSIDE
             scores = {knob: score(grid.place({**now, knob: new})) for knob, new in waiting.items()}
             assert scores[hop.knob] == pytest.approx(max(scores.values()))
@@ -230,5 +232,5 @@ def test_each_step_of_the_way_is_the_best_next_one_and_the_last_one_is_there(gri
             assert hop.point.feasible == grid.feasible[grid.place(now)]
             assert hop.point.metrics["tpot"] == pytest.approx(grid.metrics["tpot"][grid.place(now)])
         assert not waiting
-        stored = knob_values(grid.ran.study, frame[frame[DESIGN] == found.target.name].iloc[0].to_dict())
+        stored = knob_values(grid.ran.study, frame[frame[DESIGN] == dominance.target.name].iloc[0].to_dict())
         assert now == stored

@@ -30,10 +30,10 @@ from tests.dse.toy import searched, toy
 def loaded(tmp_path: Path) -> StoredStudy:
     """A study with designs that break a limit and one that failed."""
     key = searched(toy(tmp_path / "first", "search.budget=1"))[0][2]
-    asked = toy(tmp_path / "runs/toy")
-    evaluate = make_evaluator(asked.question.workload, asked.fidelity)
-    searched(asked, workers=SerialWorkers(Faulty(evaluate, "raise", frozenset((key,)))))
-    return StoredStudy(asked)
+    study = toy(tmp_path / "runs/toy")
+    evaluate = make_evaluator(study.question.workload, study.fidelity)
+    searched(study, workers=SerialWorkers(Faulty(evaluate, "raise", frozenset((key,)))))
+    return StoredStudy(study)
 
 
 @pytest.fixture
@@ -49,12 +49,12 @@ def exported(loaded: StoredStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     return export
 
 
-def same(found: pd.DataFrame, frame: pd.DataFrame) -> None:
+def same(found_frame: pd.DataFrame, frame: pd.DataFrame) -> None:
     """To the last bit; a cell without a value is a cell without a value."""
-    assert list(found.columns) == list(frame.columns)
-    assert len(found) == len(frame)
+    assert list(found_frame.columns) == list(frame.columns)
+    assert len(found_frame) == len(frame)
     for name in frame.columns:
-        for new, old in zip(found[name], frame[name], strict=True):
+        for new, old in zip(found_frame[name], frame[name], strict=True):
             assert (pd.isna(new) and pd.isna(old)) or new == old, (name, new, old)
 
 
@@ -94,10 +94,10 @@ def test_every_column_has_its_unit(to: str, exported: Any, loaded: StoredStudy) 
 
 
 def test_every_column_of_a_screen_is_known_as_well(tmp_path: Path) -> None:
-    asked = toy(tmp_path, "screen.run=true", "screen.limit=64", "search.budget=16")
-    dse.commands.run_study.run_study(asked)
-    frame = StoredStudy(asked).frame()
-    assert list(column_units(StoredStudy(asked), frame)) == list(frame.columns)
+    study = toy(tmp_path, "screen.run=true", "screen.limit=64", "search.budget=16")
+    dse.commands.run_study.run_study(study)
+    frame = StoredStudy(study).frame()
+    assert list(column_units(StoredStudy(study), frame)) == list(frame.columns)
     assert set(frame["stage"]) == {"search", "screen"}
 
 
@@ -189,18 +189,18 @@ def test_no_cell_of_a_csv_is_a_formula(tmp_path: Path) -> None:
     """Numbers below zero are numbers still."""
     frame = pd.DataFrame({"=a": FORMULAS, "b": [-1.5] * len(FORMULAS), "c": [-2, *[None] * (len(FORMULAS) - 1)]}, dtype=object)
     FORMATS["csv"](None, frame.astype({"b": float}), tmp_path / "x.csv")  # type: ignore[arg-type]
-    found = pd.read_csv(tmp_path / "x.csv")
-    assert list(found["'=a"]) == [f"'{cell}".replace("\r", "") for cell in FORMULAS]
-    assert set(found["b"]) == {-1.5}
-    assert found["c"][0] == -2
+    result = pd.read_csv(tmp_path / "x.csv")
+    assert list(result["'=a"]) == [f"'{cell}".replace("\r", "") for cell in FORMULAS]
+    assert set(result["b"]) == {-1.5}
+    assert result["c"][0] == -2
 
 
 def test_results_of_another_store_come_without_the_screen_that_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    here = toy(tmp_path / "runs/toy", "screen.run=true", "screen.limit=64")
-    searched(here, budget=16)
-    dse.execution.screen.run_screen(here, lambda done, total, size: None)
-    assert set(StoredStudy(here).frame()["stage"]) == {"search", "screen"}
+    study = toy(tmp_path / "runs/toy", "screen.run=true", "screen.limit=64")
+    searched(study, budget=16)
+    dse.execution.screen.run_screen(study, lambda done, total, size: None)
+    assert set(StoredStudy(study).frame()["stage"]) == {"search", "screen"}
     other = toy(tmp_path / "runs/toy", "screen.run=true", "screen.limit=64", "store=other.sqlite")
     searched(other, budget=16)
     assert set(StoredStudy(other).frame()["stage"]) == {"search"}

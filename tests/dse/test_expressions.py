@@ -39,8 +39,8 @@ def as_they_were() -> Iterator[None]:
 
 
 def worth(text: str, values: dict[str, Any]) -> Any:
-    (found,) = derived_metrics(values, parse_metric_expressions({"metrics": {"mine": text}})).values()
-    return found
+    (result,) = derived_metrics(values, parse_metric_expressions({"metrics": {"mine": text}})).values()
+    return result
 
 
 NAMES = ("ttft", "tpot", "latency")
@@ -81,16 +81,16 @@ def test_its_unit_comes_of_theirs(text: str, unit: str) -> None:
 
 def test_expressions_may_be_made_of_one_another() -> None:
     texts = {"a": "b * 2", "b": "c + ttft", "c": "tpot / 2"}
-    found = parse_metric_expressions({"metrics": texts, "objectives": {"b": "min"}})
-    assert found["a"].inputs == {"ttft", "tpot"}
-    assert derived_metrics({"ttft": 1.0, "tpot": 4.0}, found) == {"a": 6.0, "b": 3.0, "c": 2.0}
-    assert set(input_metrics(["a", "power"], found)) == {"ttft", "tpot", "power"}
+    metric_expressions = parse_metric_expressions({"metrics": texts, "objectives": {"b": "min"}})
+    assert metric_expressions["a"].inputs == {"ttft", "tpot"}
+    assert derived_metrics({"ttft": 1.0, "tpot": 4.0}, metric_expressions) == {"a": 6.0, "b": 3.0, "c": 2.0}
+    assert set(input_metrics(["a", "power"], metric_expressions)) == {"ttft", "tpot", "power"}
     assert (METRICS["a"].better, METRICS["b"].better) == ("max", "min")
 
 
 def test_what_comes_to_nothing_is_not_a_number() -> None:
-    found = worth("ttft / preemptions", {"ttft": np.array([1.0, 0.0, 2.0]), "preemptions": np.array([0.0, 0.0, 4.0])})
-    assert [math.isnan(value) for value in found] == [True, True, False]
+    result = worth("ttft / preemptions", {"ttft": np.array([1.0, 0.0, 2.0]), "preemptions": np.array([0.0, 0.0, 4.0])})
+    assert [math.isnan(value) for value in result] == [True, True, False]
     assert derived_metrics({"ttft": 1.0}, parse_metric_expressions({"metrics": {"mine": "ttft / power"}})) == {}
 
 
@@ -119,18 +119,18 @@ def test_what_comes_to_nothing_is_not_a_number() -> None:
     ],
 )
 def test_what_is_no_expression_is_refused_with_what_is_valid(metrics: Any, why: str) -> None:
-    with pytest.raises(DesignError, match=why) as found:
+    with pytest.raises(DesignError, match=why) as error:
         parse_metric_expressions({"metrics": metrics})
-    assert len(str(found.value).splitlines()) == 1
+    assert len(str(error.value).splitlines()) == 1
 
 
 def test_what_tables_have_beside_knobs_and_metrics_no_metric_is_named(tmp_path: Path) -> None:
-    asked = toy(
+    study = toy(
         tmp_path,
     )
-    searched(asked, budget=20)
-    frame = report_order(asked, StoredStudy(asked).frame())
-    knobs = {knob.address for knob in asked.question.space.knobs}
+    searched(study, budget=20)
+    frame = report_order(study, StoredStudy(study).frame())
+    knobs = {knob.address for knob in study.question.space.knobs}
     others = set(frame.columns) - knobs - METRICS.keys()
     assert others <= set(COLUMNS)
     assert {"search_order", "stage", "feasible", "front", "limit", "place"} <= others
@@ -166,22 +166,22 @@ PIECES = (
 @given(st.lists(st.sampled_from(PIECES), max_size=9).map("".join) | st.text(max_size=20))
 @settings(max_examples=150)
 def test_any_text_is_an_expression_or_refused_in_a_line(text: str) -> None:
-    said = ""
+    given_error = ""
     try:
-        (found,) = parse_metric_expressions({"metrics": {"mine": text}}).values()
+        (expression,) = parse_metric_expressions({"metrics": {"mine": text}}).values()
     except DesignError as error:
-        said = str(error)
-    assert said[:14] in ("", "metrics.mine: ")
-    if not said:
-        assert found.inputs <= set(METRICS)
-        assert np.shape(found.worth(dict.fromkeys(found.inputs, np.float64(2.0)))) == ()
+        given_error = str(error)
+    assert given_error[:14] in ("", "metrics.mine: ")
+    if not given_error:
+        assert expression.inputs <= set(METRICS)
+        assert np.shape(expression.worth(dict.fromkeys(expression.inputs, np.float64(2.0)))) == ()
 
 
 def test_one_design_has_it_in_every_case_and_at_the_terminal(typed: Typed) -> None:
     line = ["chip=npu_dse", "workload.batch=[1,8]", "+metrics.per_joule='throughput / power'"]
-    found = dse.evaluate(line)
-    assert found.metrics["per_joule"] == pytest.approx(found.metrics["throughput"] / found.metrics["power"])
-    for case in found.cases:
+    evaluation = dse.evaluate(line)
+    assert evaluation.metrics["per_joule"] == pytest.approx(evaluation.metrics["throughput"] / evaluation.metrics["power"])
+    for case in evaluation.cases:
         assert case.metrics["per_joule"] == pytest.approx(case.metrics["throughput"] / case.metrics["power"])
     _, out, _ = typed("evaluate", *line)
     assert "token/s/W" in out
@@ -195,9 +195,9 @@ MINE = ("+metrics.per_dollar='throughput / system_price'", "~objectives", "+obje
 
 def test_a_study_screens_searches_and_shows_it(tmp_path: Path) -> None:
     bound = "+constraints.per_dollar='>= 0.002 token/USD/s'"
-    asked = toy(tmp_path, *MINE, bound, "screen.run=true", "screen.limit=128", "search.budget=60", "search=local")
-    run_study(asked)
-    loaded = StoredStudy(asked)
+    study = toy(tmp_path, *MINE, bound, "screen.run=true", "screen.limit=128", "search.budget=60", "search=local")
+    run_study(study)
+    loaded = StoredStudy(study)
     frame = loaded.frame()
     good = frame[frame["feasible"]]
     assert set(frame["stage"]) == {"screen", "search"}
@@ -236,42 +236,42 @@ def test_what_no_design_has_is_refused_before_anything_is_evaluated_or_written(t
 def test_what_the_steady_state_has_not_is_refused_where_it_screens(words: tuple[str, ...], why: str, tmp_path: Path) -> None:
     """And what it has, or what the loop will play, is not."""
     both = ("+metrics={x: 2 * latency_p99, y: tbt_p99 + ttft}", "screen.run=true", "workload.requests=20")
-    asked = find_study("npu_serving", *both, *words, f"run_dir={tmp_path}")
+    study = find_study("npu_serving", *both, *words, f"run_dir={tmp_path}")
     with pytest.raises(DesignError, match=why) if why else contextlib.nullcontext():
-        refuse_missing_metrics(asked)
+        refuse_missing_metrics(study)
 
 
 def test_an_expression_that_comes_to_no_number_is_refused_as_such(tmp_path: Path) -> None:
-    asked = toy(tmp_path, "+metrics.x='throughput / (ttft - ttft)'", "+objectives.x=max")
+    study = toy(tmp_path, "+metrics.x='throughput / (ttft - ttft)'", "+objectives.x=max")
     with pytest.raises(DesignError, match=r"objectives\.x: 'throughput / \(ttft - ttft\)' is no finite number"):
-        refuse_missing_metrics(asked)
+        refuse_missing_metrics(study)
 
 
 def test_stored_results_do_not_know_it_so_that_another_meaning_uses_them(tmp_path: Path) -> None:
-    asked = toy(tmp_path, *MINE)
-    searched(asked, budget=30)
-    with closing(Store(asked.store, create=False)) as store:
-        known = store.results(asked.context)
+    study = toy(tmp_path, *MINE)
+    searched(study, budget=30)
+    with closing(Store(study.store, create=False)) as store:
+        known = store.results(study.context)
     assert known
     assert not any("per_dollar" in result.metrics for result in known.values())
     other = toy(tmp_path, "+metrics.per_dollar='decode_throughput / system_price'", *MINE[1:], "name=other")
-    found = searched(other, budget=30)
-    with closing(Store(asked.store, create=False)) as store:
-        assert set(store.results(asked.context)) >= set(known)
+    results = searched(other, budget=30)
+    with closing(Store(study.store, create=False)) as store:
+        assert set(store.results(study.context)) >= set(known)
     result = next(iter(known.values()))
-    for _, _, key, (worth, _) in found:
+    for _, _, key, (worth, _) in results:
         if key in known:
             result = known[key]
             assert worth is None or "decode_throughput" in result.metrics
     frame = StoredStudy(other).frame()
     assert np.allclose(frame["per_dollar"], frame["decode_throughput"] / frame["system_price"])
-    assert asked.identity() != replace(other, config=asked.config).identity()
+    assert study.identity() != replace(other, config=study.config).identity()
 
 
 def test_one_page_has_no_two_meanings_of_a_name(tmp_path: Path) -> None:
-    one = toy(tmp_path / "one", *MINE)
+    study = toy(tmp_path / "one", *MINE)
     two = toy(tmp_path / "two", "+metrics.per_dollar='decode_throughput / system_price'", *MINE[1:])
-    for asked in (one, two):
-        searched(asked, budget=10)
+    for wanted_study in (study, two):
+        searched(wanted_study, budget=10)
     with pytest.raises(DesignError, match=r"metrics.per_dollar: .* rename one of them"):
-        report_payload([StoredStudy(one).part(), StoredStudy(two).part()])
+        report_payload([StoredStudy(study).part(), StoredStudy(two).part()])

@@ -52,7 +52,11 @@ KV_BYTES = {
 """Of a token in all layers, at two bytes a value: 2 x layers x KV heads x head dimension x 2, or layers x (rank + rope) x 2."""
 
 each_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-SHORT = {one.fields["architectures"][0]: one.name for one in reversed(PUBLISHED) if "text_config" not in one.fields}
+SHORT = {
+    published.fields["architectures"][0]: published.name
+    for published in reversed(PUBLISHED)
+    if "text_config" not in published.fields
+}
 """A published file of each architecture that a table has."""
 
 STEMS = [*(path.stem for path in FILES), *SMALL, *sorted(SHORT.values())]
@@ -76,7 +80,7 @@ def sample(stem: str) -> dict[str, Any]:
     if stem in SMALL:
         return SMALL[stem]
     if stem in SHORT.values():
-        return next(one.fields for one in PUBLISHED if one.name == stem)
+        return next(published.fields for published in PUBLISHED if published.name == stem)
     values: dict[str, Any] = json.loads((Path(__file__).parent / f"hf/{stem}.json").read_text())
     return values
 
@@ -116,13 +120,13 @@ def test_every_architecture_has_a_sample() -> None:
     assert {name for name, family in ARCHITECTURES.items() for stem in STEMS if family is family_of(stem)} == set(ARCHITECTURES)
 
 
-@pytest.mark.parametrize("one", PUBLISHED, ids=lambda one: one.name)
-def test_a_published_file_in_short_is_what_is_published_of_it(one: Published, tmp_path: Path) -> None:
+@pytest.mark.parametrize("published", PUBLISHED, ids=lambda published: published.name)
+def test_a_published_file_in_short_is_what_is_published_of_it(published: Published, tmp_path: Path) -> None:
     path = tmp_path / "config.json"
-    path.write_text(json.dumps(one.fields))
+    path.write_text(json.dumps(published.fields))
     model = read(path)
-    assert parameter_count(model) == pytest.approx(one.total, rel=5e-3)
-    assert sum(layer.times * kv_values_per_token(layer.of) for layer in layers(model).mixings) * 2 == one.kv
+    assert parameter_count(model) == pytest.approx(published.total, rel=5e-3)
+    assert sum(layer.times * kv_values_per_token(layer.of) for layer in layers(model).mixings) * 2 == published.kv
 
 
 @pytest.mark.parametrize("stem", STEMS)
@@ -177,9 +181,9 @@ def test_a_count_that_changes_changes_the_model(stem: str, written: Write) -> No
     assert not idle or not sample(stem).get("use_sliding_window", False)
 
 
-@pytest.mark.parametrize(("stem", "changes", "said"), REFUSED, ids=[f"{stem} {c!s:.50}" for stem, c, _ in REFUSED])
-def test_what_is_not_understood_is_refused_by_name(stem: str, changes: dict[str, Any], said: str, written: Write) -> None:
-    with pytest.raises(DesignError, match=said) as error:
+@pytest.mark.parametrize(("stem", "changes", "message"), REFUSED, ids=[f"{stem} {c!s:.50}" for stem, c, _ in REFUSED])
+def test_what_is_not_understood_is_refused_by_name(stem: str, changes: dict[str, Any], message: str, written: Write) -> None:
+    with pytest.raises(DesignError, match=message) as error:
         read(written(stem, **changes))
     assert len(str(error.value).splitlines()) == 1
 
@@ -212,7 +216,7 @@ def test_the_language_model_of_a_file_is_read(stem: str, written: Write, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [
         (nested("qwen3_5", {"tie_word_embeddings": True}), "tie_word_embeddings: false, but true around text_config"),
         (nested("qwen3_5", {"architectures": ["SomeForSequenceClassification"]}), "architectures: .*generates text"),
@@ -223,18 +227,18 @@ def test_the_language_model_of_a_file_is_read(stem: str, written: Write, tmp_pat
     ],
     ids=str,
 )
-def test_what_is_not_understood_in_a_file_of_a_model_that_sees(values: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_what_is_not_understood_in_a_file_of_a_model_that_sees(values: dict[str, Any], message: str, tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps(values))
-    with pytest.raises(DesignError, match=said) as error:
+    with pytest.raises(DesignError, match=message) as error:
         read(path)
     assert len(str(error.value).splitlines()) == 1
 
 
-@pytest.mark.parametrize(("stem", "changes", "said"), NOTES, ids=[stem for stem, _, _ in NOTES])
-def test_a_note_says_the_published_format(stem: str, changes: dict[str, Any], said: str, written: Write) -> None:
+@pytest.mark.parametrize(("stem", "changes", "stated"), NOTES, ids=[stem for stem, _, _ in NOTES])
+def test_a_note_says_the_published_format(stem: str, changes: dict[str, Any], stated: str, written: Write) -> None:
     note = model_fields(written(stem, **changes))["note"]
-    assert re.search(said, note)
+    assert re.search(stated, note)
     for word in re.findall(r"mapping\.precision\.\w+=(\w+)", note):
         assert "weights" in FORMATS[word].holds, "a word that a note says is one of mapping.precision"
 
@@ -273,8 +277,8 @@ def test_a_field_that_is_left_out_is_what_its_class_means_by_none(stem: str, wri
     draw = random.Random(stem)
     for _ in range(20):
         left_out = draw.sample(sorted(defaults), draw.randint(1, len(defaults)))
-        said = {own.get(name, name): family_of(stem).defaults[name] for name in left_out}
-        results = [outcome(written(stem, **fields)) for fields in (said, dict.fromkeys(said, ...))]
+        given_defaults = {own.get(name, name): family_of(stem).defaults[name] for name in left_out}
+        results = [outcome(written(stem, **fields)) for fields in (given_defaults, dict.fromkeys(given_defaults, ...))]
         for entry, _ in results:  # a note says what was left out
             for read_entry in entry.values():
                 read_entry["note"] = ""
@@ -307,7 +311,7 @@ def test_a_spare_file_is_the_model_of_its_class(kind: str, tmp_path: Path) -> No
     path.write_text(json.dumps({"model_type": kind} | fields))
     model = read(path)
     assert parameter_count(model) == pytest.approx(total, rel=1e-3)
-    assert sum(one.times * kv_values_per_token(one.of) for one in layers(model).mixings) * 2 == kv
+    assert sum(layer.times * kv_values_per_token(layer.of) for layer in layers(model).mixings) * 2 == kv
 
 
 def test_caches_shared_across_layers_are_those_of_the_first(written: Write) -> None:
@@ -356,7 +360,7 @@ def test_biases_are_read(written: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"", "not JSON"),
         (b"{", "not JSON"),
@@ -369,10 +373,10 @@ def test_biases_are_read(written: Write) -> None:
         (b"{}", "architectures: missing"),
     ],
 )
-def test_what_is_no_config_is_one_line(content: bytes, said: str, tmp_path: Path) -> None:
+def test_what_is_no_config_is_one_line(content: bytes, message: str, tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_bytes(content)
-    with pytest.raises(DesignError, match=said) as error:
+    with pytest.raises(DesignError, match=message) as error:
         model_fields(path)
     assert len(str(error.value).splitlines()) == 1
 
@@ -383,8 +387,8 @@ def test_a_folder_names_its_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         folder.mkdir(parents=True)
         (folder / "config.json").write_text(json.dumps(sample("qwen3_8b")))
     monkeypatch.chdir(tmp_path)
-    found = compose(["model.from_hf=[Qwen3 8B \\[best\\],models--Qwen--Qwen3-8B/snapshots/0123abcd/config.json]"])["model"]
-    assert {key: entry["name"] for key, entry in found.items()} == {"qwen3_8b_best": "Qwen3 8B [best]", "qwen3_8b": "Qwen3-8B"}
+    model = compose(["model.from_hf=[Qwen3 8B \\[best\\],models--Qwen--Qwen3-8B/snapshots/0123abcd/config.json]"])["model"]
+    assert {key: entry["name"] for key, entry in model.items()} == {"qwen3_8b_best": "Qwen3 8B [best]", "qwen3_8b": "Qwen3-8B"}
     assert read_model_entries("Qwen3 8B [best]", tmp_path).keys() == {"qwen3_8b_best"}
 
 
@@ -392,7 +396,7 @@ def test_a_file_evaluates_as_the_model_that_ships() -> None:
     for stem in ("qwen3_30b_a3b", "deepseek_v3"):
         mine = compose([f"model.from_hf={Path(__file__).parent / 'hf' / stem}.json"])["model"]
         ours = compose([f"model={stem}"])["model"]
-        assert [asked_of(one) for one in (mine, ours)] == [asked_of(ours)] * 2
+        assert [asked_of(entry_of_model) for entry_of_model in (mine, ours)] == [asked_of(ours)] * 2
 
 
 def asked_of(config: dict[str, Any]) -> dict[str, float]:
@@ -417,8 +421,8 @@ def test_any_file_is_read_or_refused_in_one_line(
     fields = {name: value for name, value in (sample(path.stem) | changes).items() if name not in absent}
     file = tmp_path_factory.getbasetemp() / "fuzzed.json"
     file.write_text(json.dumps(fields))
-    entry, said = outcome(file)
-    assert len(said.splitlines()) == 1 if said else asked_of(entry)["latency"] > 0
+    entry, message = outcome(file)
+    assert len(message.splitlines()) == 1 if message else asked_of(entry)["latency"] > 0
 
 
 small_names = st.sampled_from(sorted({name for values in SMALL.values() for name in values})) | st.text(max_size=8)
@@ -432,9 +436,9 @@ def test_any_small_file_is_read_or_refused_in_one_line(
     fields = {name: value for name, value in (SMALL[stem] | changes).items() if name not in absent}
     file = tmp_path_factory.getbasetemp() / "fuzzed_small.json"
     file.write_text(json.dumps(fields))
-    entry, said = outcome(file)
-    if said:
-        assert len(said.splitlines()) == 1
+    entry, message = outcome(file)
+    if message:
+        assert len(message.splitlines()) == 1
     else:
         (model,) = read_models(entry).values()
         assert parameter_count(model) >= active_parameter_count(model) > 0

@@ -75,22 +75,22 @@ def answered(*overrides: str) -> Study | None:
 def built(config: Callable[[], dict[str, Any]]) -> Study | None:
     """A study of a configuration and its metrics, or None where one line refused it."""
     try:
-        asked = build_study(config(), HERE)
-        evaluate(stack_designs([asked.question.base]), asked.question.workload, fidelity=asked.fidelity)
+        study = build_study(config(), HERE)
+        evaluate(stack_designs([study.question.base]), study.question.workload, fidelity=study.fidelity)
     except DesignError as error:
         line = str(error)
         assert line.strip()
         assert "\n" not in line
         return None
-    return asked
+    return study
 
 
 def said(text: str) -> float | str:
     """What a text says to a reader who knows numbers and units, and nothing of YAML."""
     text = re.sub(r"(?<=[0-9])_(?=[0-9])", "", text)
-    found = re.fullmatch(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S*)\s*", text, re.ASCII)
-    if found and found[2] in UNITS:
-        return float(found[1]) * UNITS[found[2]]
+    result = re.fullmatch(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S*)\s*", text, re.ASCII)
+    if result and result[2] in UNITS:
+        return float(result[1]) * UNITS[result[2]]
     return text.strip().strip("'\"")
 
 
@@ -114,10 +114,10 @@ def test_what_was_found_stays_answered(line: str) -> None:
 
 def check(line: str) -> None:
     """Obeyed: the leaf of the design that is named has the value that the text says."""
-    asked = answered(line)
+    answer = answered(line)
     address, _, text = line.lstrip("+").partition("=")
-    if asked is not None and address in LEAVES and "${" not in text:  # an interpolation says another field's value
-        assert meant(asked.question.base, address, text), (line, leaf_at(asked.question.base, address))
+    if answer is not None and address in LEAVES and "${" not in text:  # an interpolation says another field's value
+        assert meant(answer.question.base, address, text), (line, leaf_at(answer.question.base, address))
 
 
 COMPOSED = compose(["+objectives.tpot=min"])
@@ -134,13 +134,13 @@ def test_a_value_in_a_configuration_is_obeyed_or_refused_in_one_line(address: st
     if not isinstance(inner, dict):
         return
     inner[last] = value
-    asked = built(lambda: config)
-    if asked is None or address not in LEAVES:
+    wanted_built = built(lambda: config)
+    if wanted_built is None or address not in LEAVES:
         return
     if isinstance(value, str):
-        assert meant(asked.question.base, address, value), (value, leaf_at(asked.question.base, address))
+        assert meant(wanted_built.question.base, address, value), (value, leaf_at(wanted_built.question.base, address))
     elif not isinstance(value, dict):
-        assert leaf_at(asked.question.base, address) == value
+        assert leaf_at(wanted_built.question.base, address) == value
 
 
 LEAVES = {name for name, _, _ in iterate_leaves(base())}
@@ -168,9 +168,9 @@ def test_a_number_in_a_file_is_obeyed_or_refused_in_one_line(place: tuple[str, .
     lines = ["defaults: [npu_dse, _self_]"]
     for depth, key in enumerate(place):
         lines.append("  " * depth + f"{key}:")
-    asked = written("\n".join(lines) + f" {{value: {text}, source: assumed, note: mine}}\n")
-    if asked is not None:
-        value, wanted = leaf_at(asked.question.base, ".".join(("chip", *place))), said(text)
+    written_path = written("\n".join(lines) + f" {{value: {text}, source: assumed, note: mine}}\n")
+    if written_path is not None:
+        value, wanted = leaf_at(written_path.question.base, ".".join(("chip", *place))), said(text)
         assert not isinstance(wanted, str), (text, value)
         assert np.isclose(value, wanted, rtol=1e-12, atol=0), (text, value)
 

@@ -21,7 +21,7 @@ DESIGNS = 24
 
 
 @pytest.fixture(scope="module")
-def asked() -> tuple[list[Design], StudyGoal]:
+def designs_and_goal() -> tuple[list[Design], StudyGoal]:
     """Random designs of all kinds of chips that serve a load, some of them twice, and what they are judged by."""
     study = find_study("mesh_llm", "workload.requests=20")
     space, goal = study.question.space, study_goal(study)
@@ -31,8 +31,8 @@ def asked() -> tuple[list[Design], StudyGoal]:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 50])
-def test_each_design_is_in_one_share(asked: tuple[list[Design], StudyGoal], count: int) -> None:
-    different = list(dict.fromkeys(asked[0]))
+def test_each_design_is_in_one_share(designs_and_goal: tuple[list[Design], StudyGoal], count: int) -> None:
+    different = list(dict.fromkeys(designs_and_goal[0]))
     parts = split_designs(different, count)
     assert sorted(map(different.index, (design for part in parts for design in part))) == list(range(len(different)))
     assert all(parts)
@@ -43,53 +43,55 @@ def test_each_design_is_in_one_share(asked: tuple[list[Design], StudyGoal], coun
     assert sum(map(len, whole)) == len(set.union(*whole)) or count > 1
 
 
-def test_shares_of_a_kind_that_is_alone_are_even(asked: tuple[list[Design], StudyGoal]) -> None:
+def test_shares_of_a_kind_that_is_alone_are_even(designs_and_goal: tuple[list[Design], StudyGoal]) -> None:
     kinds: dict[str, list[Design]] = {}
-    for design in dict.fromkeys(asked[0]):
+    for design in dict.fromkeys(designs_and_goal[0]):
         kinds.setdefault(machine_of(design.chip), []).append(design)
-    alike = max(kinds.values(), key=lambda some: len(stack_designs(some).groups))
+    alike = max(kinds.values(), key=lambda designs: len(stack_designs(designs).groups))
     first, *others = (len(stack_designs(part).groups) for part in split_designs(alike, 2))
     assert first - sum(others) <= 1
 
 
-def test_shares_come_out_as_all_at_once(asked: tuple[list[Design], StudyGoal], monkeypatch: pytest.MonkeyPatch) -> None:
-    designs, goal = asked
+def test_shares_come_out_as_all_at_once(
+    designs_and_goal: tuple[list[Design], StudyGoal], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    designs, goal = designs_and_goal
     monkeypatch.setattr(in_shares, "START_S", 0.0)
     monkeypatch.setattr(in_shares, "DESIGNS_PER_S", 1)
     monkeypatch.setattr(in_shares, "cpu_count", lambda: 2)
     used = list[int]()
     monkeypatch.setattr(in_shares, "subprocess_map", lambda work, parts: used.append(len(parts)) or subprocess_map(work, parts))
-    found = evaluate_in_processes(designs, goal, WorkerSettings("auto"))
+    outcomes = evaluate_in_processes(designs, goal, WorkerSettings("auto"))
     assert used == [2]
-    here = evaluate_points(designs, goal)
-    for one, other in zip(found, here, strict=True):
-        assert one is not None
+    points = evaluate_points(designs, goal)
+    for outcome, other in zip(outcomes, points, strict=True):
+        assert outcome is not None
         assert other is not None
-        assert one.why == other.why
-        assert one.metrics == pytest.approx(other.metrics, rel=1e-9)
-    assert evaluate_in_processes(designs, goal, WorkerSettings("auto", 1)) == here
-    assert evaluate_in_processes(designs, goal, WorkerSettings()) == here
+        assert outcome.why == other.why
+        assert outcome.metrics == pytest.approx(other.metrics, rel=1e-9)
+    assert evaluate_in_processes(designs, goal, WorkerSettings("auto", 1)) == points
+    assert evaluate_in_processes(designs, goal, WorkerSettings()) == points
     assert used == [2]
     assert None in evaluate_in_processes(designs, goal, WorkerSettings("auto"), seconds=0.05)
     assert used == [2, 2]
 
 
-def elsewhere(values: list[int], here: int) -> list[int]:
+def elsewhere(values: list[int], process_id: int) -> list[int]:
     """Squares, some of them printed; fails where a value is negative, in any other process than one."""
     print(values[:3])
-    if min(values) < 0 and os.getpid() != here:
+    if min(values) < 0 and os.getpid() != process_id:
         raise ValueError
     return [value * value for value in values]
 
 
 def test_what_a_process_fails_at_is_done_here() -> None:
-    work = partial(elsewhere, here=os.getpid())
+    work = partial(elsewhere, process_id=os.getpid())
     assert subprocess_map(work, [[1, 2], [3], [-4]]) == [[1, 4], [9], [16]]
 
 
 def test_large_shares_and_answers_do_not_wait_for_each_other() -> None:
     values = list(range(200_000))
-    assert subprocess_map(partial(elsewhere, here=0), [[1], values]) == [[1], [value * value for value in values]]
+    assert subprocess_map(partial(elsewhere, process_id=0), [[1], values]) == [[1], [value * value for value in values]]
 
 
 def test_no_process_stays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,17 +45,17 @@ class Kernel(NamedTuple):
 @cache
 def kernels() -> tuple[Kernel, ...]:
     """All parts of all stacks that have a closed form, without doubles."""
-    found: dict[tuple[str, str], Kernel] = {}
+    kernels: dict[tuple[str, str], Kernel] = {}
     for path in sorted((CONF / "library").glob("*/*.yaml")):
         kind, stack = path.parent.name, path.stem
         if kind not in library.LIBRARY:
             continue
         chip = next(name for name in ("a100", "h100", "h800", "rtx4090") if stack.endswith(name))
         base = build_question(compose([f"chip={chip}", f"stack={stack}", "mapping.both.tp=1"]), Path()).base
-        on = die_libraries(base.chip, base.mapping.stack)
-        assert on is not None
-        found[kind, stack] = Kernel(stack, kind, on, dict(on.parts)[kind])
-    return tuple(found.values())
+        libraries = die_libraries(base.chip, base.mapping.stack)
+        assert libraries is not None
+        kernels[kind, stack] = Kernel(stack, kind, libraries, dict(libraries.parts)[kind])
+    return tuple(kernels.values())
 
 
 def around(random: Random, low: float, high: float, times: float = 16.0) -> float:
@@ -63,7 +63,7 @@ def around(random: Random, low: float, high: float, times: float = 16.0) -> floa
     return float(max(round(2 ** random.uniform(log2(max(low / times, 1.0)), log2(high * times))), 1))
 
 
-def problem(random: Random, of: Kernel) -> Any:
+def problem(random: Random, kernel: Kernel) -> Any:
     """A random problem of a kernel."""
     draws: dict[str, Callable[[], Any]] = {
         "gemm": lambda: product(random),
@@ -72,7 +72,7 @@ def problem(random: Random, of: Kernel) -> Any:
             around(random, 1, 4096),
             around(random, 4096, 65536),
             random.choice(
-                [name for name in ("norm", "gate", "rotate", "copy", "gather", "softmax") if getattr(of.constants, name)]
+                [name for name in ("norm", "gate", "rotate", "copy", "gather", "softmax") if getattr(kernel.constants, name)]
             ),
         ),
         "prefill_attention": lambda: prompt(random, latent=False),
@@ -80,7 +80,7 @@ def problem(random: Random, of: Kernel) -> Any:
         "decode_attention": lambda: decode(random),
         "mla_decode_attention": lambda: latent_decode(random),
     }
-    return draws[of.kind]()
+    return draws[kernel.kind]()
 
 
 def product(random: Random) -> Gemm:
@@ -134,46 +134,53 @@ def latent_decode(random: Random) -> LatentDecode:
     return LatentDecode(requests, keys, heads, queries, 1088.0, 512.0, requests * keys * 576 * 2, near)
 
 
-def took(of: Kernel, asked: Any) -> Any:
-    found = library.library_kernel_time(asked, of.on)
-    assert found is not None
-    return found
+def took(kernel: Kernel, problem: Any) -> Any:
+    result = library.library_kernel_time(problem, kernel.on)
+    assert result is not None
+    return result
 
 
-def floor(of: Kernel, asked: Any) -> float:
+def floor(kernel: Kernel, problem: Any) -> float:
     """Start and end of a kernel, and what it does before or after the rest."""
-    found = took(of, asked)
-    return float(found.start + found.beside + (found.compute if of.kind == "elementwise" else 0.0))
+    result = took(kernel, problem)
+    return float(result.start + result.beside + (result.compute if kernel.kind == "elementwise" else 0.0))
 
 
 def test_no_kernel_is_far_beyond_its_roofline_or_below_it_unless_it_says_so() -> None:
-    random, said = Random(50), dict[str, int]()
+    random, counts = Random(50), dict[str, int]()
     for i in range(SHAPES):
-        of = kernels()[i % len(kernels())]
-        asked = problem(random, of)
-        seconds, (roofline, least) = float(took(of, asked).seconds()), map(float, rooflines(asked, of.on.die))
-        basis = kernel_basis(asked, took(of, asked), of.on).text
-        said[basis.partition(":")[0]] = said.get(basis.partition(":")[0], 0) + 1
-        assert seconds >= least * (1 - ROUNDING) or basis.startswith("measured"), f"{of.stack} {of.kind} below: {asked}"
-        most = REASON * (floor(of, asked) + roofline)
+        kernel = kernels()[i % len(kernels())]
+        wanted_problem = problem(random, kernel)
+        seconds, (roofline, least) = (
+            float(took(kernel, wanted_problem).seconds()),
+            map(float, rooflines(wanted_problem, kernel.on.die)),
+        )
+        basis = kernel_basis(wanted_problem, took(kernel, wanted_problem), kernel.on).text
+        counts[basis.partition(":")[0]] = counts.get(basis.partition(":")[0], 0) + 1
+        assert seconds >= least * (1 - ROUNDING) or basis.startswith("measured"), (
+            f"{kernel.stack} {kernel.kind} below: {wanted_problem}"
+        )
+        most = REASON * (floor(kernel, wanted_problem) + roofline)
         if not basis:
-            assert seconds <= most, f"{of.stack} {of.kind} beyond its roofline: {asked}"
+            assert seconds <= most, f"{kernel.stack} {kernel.kind} beyond its roofline: {wanted_problem}"
         elif basis.startswith("extrapolated") and seconds > most:
-            edge = asked.resized_problem({**outside_sizes(asked.sizes(), of.constants.measured_ranges)})
-            at_edge = float(took(of, edge).seconds()) - floor(of, edge)
-            times = max(at_edge / float(rooflines(edge, of.on.die)[0]), REASON)
-            assert seconds <= floor(of, asked) + times * roofline * (1 + 1e-6), f"{of.stack} {of.kind}: {asked}"
-    assert said[""] > SHAPES / 20
-    assert said["extrapolated"] > SHAPES / 4
+            edge = wanted_problem.resized_problem({**outside_sizes(wanted_problem.sizes(), kernel.constants.measured_ranges)})
+            at_edge = float(took(kernel, edge).seconds()) - floor(kernel, edge)
+            times = max(at_edge / float(rooflines(edge, kernel.on.die)[0]), REASON)
+            assert seconds <= floor(kernel, wanted_problem) + times * roofline * (1 + 1e-6), (
+                f"{kernel.stack} {kernel.kind}: {wanted_problem}"
+            )
+    assert counts[""] > SHAPES / 20
+    assert counts["extrapolated"] > SHAPES / 4
 
 
 def test_answers_do_not_jump_where_measured_rows_end() -> None:
     """At the edge of each size alone, all others within what rows have."""
-    for of in kernels():
-        ranges = of.constants.measured_ranges
-        asked = problem(Random(of.stack), of)
-        within = asked.resized_problem(
-            {name: min(max(float(asked.sizes()[name]), low), high) for name, low, high in ranges if name != "bits"}
+    for kernel in kernels():
+        ranges = kernel.constants.measured_ranges
+        wanted_problem = problem(Random(kernel.stack), kernel)
+        within = wanted_problem.resized_problem(
+            {name: min(max(float(wanted_problem.sizes()[name]), low), high) for name, low, high in ranges if name != "bits"}
         )
         for name, low, high in ranges:
             if name in ("bits", "decodes", "columns", "kv_head_queries") or low == high:  # by which kernels are chosen
@@ -182,28 +189,28 @@ def test_answers_do_not_jump_where_measured_rows_end() -> None:
                 at, beyond = (
                     within.resized_problem({name: edge * by}) for by in (1.0, 1.0 + (1e-3 + 2e-6) * (1 if edge == high else -1))
                 )
-                one, other = (float(took(of, size).seconds()) for size in (at, beyond))
-                form = library.LIBRARY[of.kind].kernel_time(beyond, of.constants, of.on.die)
-                jump = abs(float(form.seconds()) / one - 1)  # of the form itself, whose tiles are whole
-                assert abs(other / one - 1) <= jump + 0.01, f"{of.stack} {of.kind}: {name} {edge}"
+                inside_seconds, other = (float(took(kernel, size).seconds()) for size in (at, beyond))
+                form = library.LIBRARY[kernel.kind].kernel_time(beyond, kernel.constants, kernel.on.die)
+                jump = abs(float(form.seconds()) / inside_seconds - 1)  # of the form itself, whose tiles are whole
+                assert abs(other / inside_seconds - 1) <= jump + 0.01, f"{kernel.stack} {kernel.kind}: {name} {edge}"
 
 
 def test_sizes_beside_others_are_as_by_themselves() -> None:
     """Problems inside the ranges and outside of them, in one array and one by one."""
     random = Random(51)
-    for of in kernels():
-        several = [problem(random, of) for _ in range(8)]
-        if (of.kind, of.stack) == ("elementwise", "eager_a100"):  # of rows that say it is below its roofline
+    for kernel in kernels():
+        several = [problem(random, kernel) for _ in range(8)]
+        if (kernel.kind, kernel.stack) == ("elementwise", "eager_a100"):  # of rows that say it is below its roofline
             several = [ElementwiseKernel(8766.0, 107195.0, "gate"), ElementwiseKernel(8766.0, 1e6, "gate")]
-        alike = [asked for asked in several if [type(value) for value in asked] == [type(value) for value in several[0]]]
+        alike = [sizes for sizes in several if [type(value) for value in sizes] == [type(value) for value in several[0]]]
         alike = [
-            asked for asked in alike if all(a == b for a, b in zip(asked, alike[0], strict=True) if not isinstance(a, float))
+            sizes for sizes in alike if all(a == b for a, b in zip(sizes, alike[0], strict=True) if not isinstance(a, float))
         ]
         fields = zip(*alike, strict=True)
         together = type(alike[0])(*(np.array(values) if type(values[0]) is float else values[0] for values in fields))
-        seconds = np.broadcast_to(took(of, together).seconds(), len(alike))
-        assert seconds == pytest.approx([float(took(of, asked).seconds()) for asked in alike], rel=1e-12), (
-            f"{of.stack} {of.kind}"
+        seconds = np.broadcast_to(took(kernel, together).seconds(), len(alike))
+        assert seconds == pytest.approx([float(took(kernel, sizes).seconds()) for sizes in alike], rel=1e-12), (
+            f"{kernel.stack} {kernel.kind}"
         )
 
 
@@ -214,10 +221,10 @@ def test_rows_that_constants_were_fitted_on_are_not_extrapolated() -> None:
         for row in csv.DictReader(file):
             kind, words = row["id"].split("-")[1], row["overrides"]
             first.setdefault((kind, next(word for word in words.split() if word.startswith("stack="))), words)
-    found = [(words, dse.evaluate(*shlex.split(words))) for words in first.values()]
-    assert len(found) > 20
-    for words, of in found:
-        assert not any(row.basis.text.startswith("extrapolated") for row in of.breakdown.rows), words
+    evaluations = [(words, dse.evaluate(*shlex.split(words))) for words in first.values()]
+    assert len(evaluations) > 20
+    for words, evaluation in evaluations:
+        assert not any(row.basis.text.startswith("extrapolated") for row in evaluation.breakdown.rows), words
 
 
 LATENT = (
@@ -241,15 +248,15 @@ PLAIN = tuple(word for word in LATENT if not word.startswith(("workload.qk", "wo
 def test_a_decode_that_no_row_has_is_within_reason_and_said(
     stack: str, kernel: str, words: str, typed: Callable[..., tuple[int, str, str]]
 ) -> None:
-    asked = (*LATENT, f"stack={stack}")
-    data = json.loads(typed("evaluate", "--json", *asked)[1])
+    overrides = (*LATENT, f"stack={stack}")
+    data = json.loads(typed("evaluate", "--json", *overrides)[1])
     (row,) = data["operators"]
     assert 9e-5 < row["seconds"] < REASON * 2e-4, "0.17 ms of bytes"
     assert row["kernel"] == kernel
     assert row["basis"].startswith(words)
     assert words in data["kernel_basis"]
-    assert words.partition(" (")[0] in " ".join(" ".join(typed("evaluate", *asked)[1].splitlines()[:5]).split())
-    assert words in repr(dse.evaluate(*asked))
+    assert words.partition(" (")[0] in " ".join(" ".join(typed("evaluate", *overrides)[1].splitlines()[:5]).split())
+    assert words in repr(dse.evaluate(*overrides))
 
 
 @pytest.mark.parametrize("queries", [1, 2, 4])
@@ -257,8 +264,8 @@ def test_a_decode_that_no_row_has_is_within_reason_and_said(
 def test_a_few_queries_are_of_decode_with_a_mask_or_without(queries: int, latent: bool) -> None:
     """Kernels of prompts have tiles of 128 queries, of which one or two would leave the rest idle."""
     words = (*LATENT, "workload.latent=true") if latent else (*PLAIN, "workload.heads=64", "workload.kv_heads=8")
-    asked = (*words, "stack=trtllm_h100", f"workload.queries={queries}")
-    masked, free = (dse.evaluate(*asked, f"workload.causal={causal}") for causal in ("true", "false"))
+    overrides = (*words, "stack=trtllm_h100", f"workload.queries={queries}")
+    masked, free = (dse.evaluate(*overrides, f"workload.causal={causal}") for causal in ("true", "false"))
     (row,) = masked.breakdown.rows
     assert row.basis.kernel.endswith("decode_attention")
     assert masked.metrics["latency"] == pytest.approx(free.metrics["latency"], rel=1e-3)
@@ -278,29 +285,34 @@ def test_errors_of_other_kernels_are_none_of_this_one() -> None:
 
 def test_a_kernel_that_rows_say_is_slow_says_so() -> None:
     """Single queries of 64 heads on one KV head, as measured: 1.26 ms where bytes take 0.04."""
-    found = dse.evaluate(*PLAIN, "workload.heads=64", "stack=trtllm_h100")
-    (row,) = found.breakdown.rows
-    assert found.metrics["latency"] == pytest.approx(1.26e-3, rel=0.2)
+    evaluation = dse.evaluate(*PLAIN, "workload.heads=64", "stack=trtllm_h100")
+    (row,) = evaluation.breakdown.rows
+    assert evaluation.metrics["latency"] == pytest.approx(1.26e-3, rel=0.2)
     assert row.basis.text.startswith("measured: ")
-    assert "times its roofline" in found.kernel_basis
+    assert "times its roofline" in evaluation.kernel_basis
 
 
 def test_without_ranges_a_form_stands() -> None:
-    of = next(of for of in kernels() if (of.kind, of.stack) == ("decode_attention", "trtllm_h100"))
-    asked = DecodeAttention(64.0, 4096.0, 128.0, 1.0, 1.0, 1088.0, 64 * 4096 * 1088 * 2.0, 64 * 128 * 1088 * 2.0)
-    bare = replace(of.constants, measured_ranges=None)
-    assert library.LIBRARY["decode_attention"].kernel_time(asked, bare, of.on.die).seconds() > 20 * took(of, asked).seconds()
+    kernel = next(kernel for kernel in kernels() if (kernel.kind, kernel.stack) == ("decode_attention", "trtllm_h100"))
+    attention = DecodeAttention(64.0, 4096.0, 128.0, 1.0, 1.0, 1088.0, 64 * 4096 * 1088 * 2.0, 64 * 128 * 1088 * 2.0)
+    bare = replace(kernel.constants, measured_ranges=None)
+    assert (
+        library.LIBRARY["decode_attention"].kernel_time(attention, bare, kernel.on.die).seconds()
+        > 20 * took(kernel, attention).seconds()
+    )
 
 
 @pytest.mark.parametrize(
-    ("said", "error"),
+    ("ranges_text", "error"),
     [
         ("7", "not a group of ranges; write {keys: [256, 16384]}"),
         ("{keys: [9, 3]}", "is not a range; write the least and the most"),
     ],
 )
-def test_ranges_that_are_none_are_refused(said: str, error: str, typed: Callable[..., tuple[int, str, str]]) -> None:
-    code, _, err = typed("evaluate", *LATENT, "stack=trtllm_h100", f"mapping.stack.decode_attention.measured_ranges={said}")
+def test_ranges_that_are_none_are_refused(ranges_text: str, error: str, typed: Callable[..., tuple[int, str, str]]) -> None:
+    code, _, err = typed(
+        "evaluate", *LATENT, "stack=trtllm_h100", f"mapping.stack.decode_attention.measured_ranges={ranges_text}"
+    )
     assert code == 2
     assert error in err
     assert len(err.strip().splitlines()) == 1

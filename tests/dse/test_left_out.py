@@ -45,11 +45,11 @@ def test_a_comparison_says_what_it_left_out(typed: Callable[..., tuple[int, str,
     assert code == 0, err
     sides = json.loads(typed("compare", "--json", *SEARCH)[1])["chips"]
     counts = [side["looked_at"] for side in sides]
-    assert any(of["refused_by"] for of in counts)
-    for of in counts:
-        left, whole = sum(of["refused_by"].values()), of["feasible"] + sum(of["refused_by"].values())
-        assert of["feasible"] <= of["designs"] <= whole
-        assert of["left_out"].startswith(f"{left} of {whole} mappings left out")
+    assert any(count["refused_by"] for count in counts)
+    for count in counts:
+        left, whole = sum(count["refused_by"].values()), count["feasible"] + sum(count["refused_by"].values())
+        assert count["feasible"] <= count["designs"] <= whole
+        assert count["left_out"].startswith(f"{left} of {whole} mappings left out")
     assert "left out: chip.hbm.capacity" in " ".join(out.replace("│", " ").split())
 
 

@@ -49,19 +49,19 @@ class Client:
         def refuse(word: str) -> None:
             raise AssertionError(f"{word} is no JSON")
 
-        found = self.call(name, arguments)
-        assert not found.is_error, found.content
-        text = found.content[0].text
-        assert json.loads(text, parse_constant=refuse) == found.structured_content
-        jsonschema.Draft202012Validator(schema_of(TOOLS[name].document)).validate(found.structured_content)
-        return found.structured_content
+        response = self.call(name, arguments)
+        assert not response.is_error, response.content
+        text = response.content[0].text
+        assert json.loads(text, parse_constant=refuse) == response.structured_content
+        jsonschema.Draft202012Validator(schema_of(TOOLS[name].document)).validate(response.structured_content)
+        return response.structured_content
 
     def refused(self, name: str, **arguments: Any) -> str:
         """The line by which a tool refuses."""
-        found = self.call(name, arguments)
-        assert found.is_error
-        assert found.structured_content is None
-        (text,) = [one.text for one in found.content]
+        response = self.call(name, arguments)
+        assert response.is_error
+        assert response.structured_content is None
+        (text,) = [content.text for content in response.content]
         assert text.startswith("dse: ")
         assert "\n" not in text
         return text
@@ -89,28 +89,28 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def reading(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Client]]:
     """A server that only reads, in a folder of its own."""
-    here = tmp_path_factory.mktemp("reading")
-    with client(here) as one:
-        yield here, one
+    folder = tmp_path_factory.mktemp("reading")
+    with client(folder) as single_client:
+        yield folder, single_client
 
 
 @pytest.fixture(scope="module")
 def running(folder: Path) -> Iterator[Client]:
-    with client(folder, "--allow-run") as one:
-        yield one
+    with client(folder, "--allow-run") as single_client:
+        yield single_client
 
 
 @pytest.fixture(scope="module")
 def ran(running: Client) -> tuple[dict[str, Any], list[tuple[float, float | None, str | None]]]:
     """What a run answers, and the progress that was told of it."""
-    told: list[tuple[float, float | None, str | None]] = []
+    reports: list[tuple[float, float | None, str | None]] = []
 
-    async def heard(done: float, total: float | None, said: str | None) -> None:
-        told.append((done, total, said))
+    async def heard(done: float, total: float | None, note: str | None) -> None:
+        reports.append((done, total, note))
 
-    found = running.call("run", {"study": "quickstart", "overrides": SMALL}, progress_callback=heard)
-    assert not found.is_error, found.content
-    return found.structured_content, told
+    response = running.call("run", {"study": "quickstart", "overrides": SMALL}, progress_callback=heard)
+    assert not response.is_error, response.content
+    return response.structured_content, reports
 
 
 def test_a_server_says_who_it_is_and_how_to_search_with_it(reading: tuple[Path, Client]) -> None:
@@ -121,8 +121,8 @@ def test_a_server_says_who_it_is_and_how_to_search_with_it(reading: tuple[Path, 
 
 
 def test_run_is_offered_only_where_it_is_allowed(reading: tuple[Path, Client], running: Client) -> None:
-    def names(one: Client) -> list[str]:
-        return [tool.name for tool in one.portal.call(one.session.list_tools).tools]
+    def names(client: Client) -> list[str]:
+        return [tool.name for tool in client.portal.call(client.session.list_tools).tools]
 
     assert names(reading[1]) == READ
     assert names(running) == [*READ, "run"]
@@ -154,16 +154,16 @@ def test_evaluate_answers_what_the_terminal_prints(words: list[str], reading: tu
 
 
 def test_list_says_what_can_be_chosen_beside_its_document(reading: tuple[Path, Client]) -> None:
-    one = reading[1]
-    assert "quickstart" in [study["name"] for study in one.document("list")["studies"]]
-    (resource,) = one.portal.call(one.session.list_resources).resources
-    (said,) = one.portal.call(one.session.read_resource, resource.uri).contents
-    assert one.call("list").content[1].text == said.text
-    found = json.loads(said.text)
-    assert "h200" in found["chip"]
-    assert "llama3_8b" in found["model"]
-    assert "analytical" in found["fidelity"]
-    assert found["metrics"]["tpot"]["unit"] == "s"
+    client = reading[1]
+    assert "quickstart" in [study["name"] for study in client.document("list")["studies"]]
+    (resource,) = client.portal.call(client.session.list_resources).resources
+    (resource_text,) = client.portal.call(client.session.read_resource, resource.uri).contents
+    assert client.call("list").content[1].text == resource_text.text
+    document = json.loads(resource_text.text)
+    assert "h200" in document["chip"]
+    assert "llama3_8b" in document["model"]
+    assert "analytical" in document["fidelity"]
+    assert document["metrics"]["tpot"]["unit"] == "s"
 
 
 @pytest.mark.parametrize("words", [["chip.l2.sise=64"], ["chip=a1000"], ["mapping.prefill.tp=x"], ["chip=a100", "study=nope"]])
@@ -205,9 +205,9 @@ HOSTILE = {
 def test_overrides_of_an_assistant_are_data(tool: str, word: str, running: Client, folder: Path) -> None:
     before = sorted(folder.rglob("*"))
     study = {"study": "quickstart"} if tool == "run" else {}
-    said = running.refused(tool, **study, overrides=[word])
-    assert HOSTILE[word] in said
-    assert "--trust" not in said.replace(word, "")
+    message = running.refused(tool, **study, overrides=[word])
+    assert HOSTILE[word] in message
+    assert "--trust" not in message.replace(word, "")
     assert sorted(folder.rglob("*")) == before
 
 
@@ -228,7 +228,7 @@ def test_a_study_is_named_and_not_a_path(name: str, running: Client, folder: Pat
 
 
 @pytest.mark.parametrize(
-    ("tool", "arguments", "said"),
+    ("tool", "arguments", "message"),
     [
         ("evaluate", {"overrides": "chip=a100"}, "is no list of texts"),
         ("evaluate", {"overrides": [1]}, "is no list of texts"),
@@ -241,8 +241,8 @@ def test_a_study_is_named_and_not_a_path(name: str, running: Client, folder: Pat
         ("list", {"study": "quickstart"}, "no argument 'study'; valid: none"),
     ],
 )
-def test_arguments_that_are_wrong_are_named(tool: str, arguments: dict[str, Any], said: str, running: Client) -> None:
-    assert said in running.refused(tool, **arguments)
+def test_arguments_that_are_wrong_are_named(tool: str, arguments: dict[str, Any], message: str, running: Client) -> None:
+    assert message in running.refused(tool, **arguments)
 
 
 def test_a_tool_that_is_not_there_is_an_error_of_the_protocol(reading: tuple[Path, Client]) -> None:
@@ -251,23 +251,23 @@ def test_a_tool_that_is_not_there_is_an_error_of_the_protocol(reading: tuple[Pat
 
 
 def test_a_server_that_only_reads_refuses_to_run_and_writes_nothing(reading: tuple[Path, Client]) -> None:
-    here, one = reading
-    assert "dse mcp --allow-run" in one.refused("run", study="quickstart", overrides=SMALL)
-    assert one.document("evaluate")["feasible"]  # it goes on
-    assert not list(here.iterdir())
+    folder, client = reading
+    assert "dse mcp --allow-run" in client.refused("run", study="quickstart", overrides=SMALL)
+    assert client.document("evaluate")["feasible"]  # it goes on
+    assert not list(folder.iterdir())
 
 
 def test_a_run_answers_with_its_front_and_where_it_is(running: Client, ran: Any, folder: Path) -> None:
-    said, told = ran
-    jsonschema.Draft202012Validator(schema_of("run")).validate(said)
-    assert (said["name"], said["state"]) == ("quickstart", "done")
-    assert Path(said["report"]) == folder / "runs/quickstart/report.html"
-    assert Path(said["report"]).is_file()
-    assert Path(said["results"]).is_file()
-    assert said["front"] == running.document("front", study="quickstart")
-    done = [one[0] for one in told]
+    document, reports = ran
+    jsonschema.Draft202012Validator(schema_of("run")).validate(document)
+    assert (document["name"], document["state"]) == ("quickstart", "done")
+    assert Path(document["report"]) == folder / "runs/quickstart/report.html"
+    assert Path(document["report"]).is_file()
+    assert Path(document["results"]).is_file()
+    assert document["front"] == running.document("front", study="quickstart")
+    done = [report[0] for report in reports]
     assert done == sorted(set(done))
-    assert {str(one[2]).partition(":")[0] for one in told} == {"screen", "search"}
+    assert {str(report[2]).partition(":")[0] for report in reports} == {"screen", "search"}
 
 
 QUESTIONS = [
@@ -321,11 +321,11 @@ def test_a_run_holds_nothing_up_and_stops_where_it_is_cancelled(running: Client,
 def raw(folder: Path, words: list[str]) -> Iterator[subprocess.Popen[str]]:
     """A server that was asked for a run of the quickstart study, by lines alone."""
     about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
-    asked = {"name": "run", "arguments": {"study": "quickstart", "overrides": words}, "_meta": {"progressToken": 7}}
+    params = {"name": "run", "arguments": {"study": "quickstart", "overrides": words}, "_meta": {"progressToken": 7}}
     lines = [
         {"id": 1, "method": "initialize", "params": about},
         {"method": "notifications/initialized"},
-        {"id": 2, "method": "tools/call", "params": asked},
+        {"id": 2, "method": "tools/call", "params": params},
     ]
     pipe = subprocess.PIPE
     with subprocess.Popen([*COMMAND, "--allow-run"], cwd=folder, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as server:
@@ -341,25 +341,25 @@ def ended(server: subprocess.Popen[str]) -> tuple[str, str]:
     assert server.stdout is not None
     assert server.stderr is not None
     server.stdin.close()
-    said = server.stdout.read(), server.stderr.read()
+    streams = server.stdout.read(), server.stderr.read()
     assert server.wait(20) == 0
-    return said
+    return streams
 
 
 def test_nothing_but_the_protocol_is_on_standard_output(tmp_path: Path) -> None:
     """A run prints a table, of which nothing may come out, nor of anything that its processes say."""
     with raw(tmp_path, SMALL) as server:
         assert server.stdout is not None
-        said = []
-        while not said or said[-1].get("id") != 2:
-            said.append(json.loads(server.stdout.readline()))
+        messages = []
+        while not messages or messages[-1].get("id") != 2:
+            messages.append(json.loads(server.stdout.readline()))
         rest, complaints = ended(server)
     assert not rest
     assert "feasible designs in the report" in complaints
     assert "Traceback" not in complaints
-    assert all(one["jsonrpc"] == "2.0" for one in said)
-    assert [one["params"]["progressToken"] for one in said if one.get("method") == "notifications/progress"]
-    assert said[-1]["result"]["structuredContent"]["state"] == "done"
+    assert all(message["jsonrpc"] == "2.0" for message in messages)
+    assert [message["params"]["progressToken"] for message in messages if message.get("method") == "notifications/progress"]
+    assert messages[-1]["result"]["structuredContent"]["state"] == "done"
 
 
 def test_a_run_whose_client_goes_is_stopped_and_keeps_what_it_stored(
@@ -373,11 +373,11 @@ def test_a_run_whose_client_goes_is_stopped_and_keeps_what_it_stored(
     assert "what is finished is stored" in complaints
     assert "Traceback" not in complaints
     monkeypatch.chdir(tmp_path)
-    (study,) = [one for one in json.loads(typed("list", "--json")[1])["studies"] if one["name"] == "long"]
+    (study,) = [study for study in json.loads(typed("list", "--json")[1])["studies"] if study["name"] == "long"]
     assert study["ran"]["state"] == "interrupted"
 
 
-async def unheard(done: int, total: int, said: str) -> None:
+async def unheard(done: int, total: int, note: str) -> None:
     """Takes progress, and does nothing with it."""
 
 
@@ -390,9 +390,9 @@ def test_a_call_whose_process_ends_is_refused_and_the_next_has_another() -> None
         processes._all[0].kill()
         with pytest.raises(DesignError, match="its process ended with -9"):
             await call
-        found = await processes.answer("evaluate", {"overrides": ["chip.cores=-1"]}, unheard)
+        answer = await processes.answer("evaluate", {"overrides": ["chip.cores=-1"]}, unheard)
         await processes.close()
-        return found
+        return answer
 
     assert asyncio.run(killed())["refused"].startswith("dse: ")
 
@@ -404,9 +404,9 @@ def test_progress_only_grows_over_the_stages(tmp_path: Path) -> None:
             for done in range(total + 1):
                 reports.told(what, done, total, "")
                 reports.told(what, done, total, "")
-    found = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
-    assert [one["done"] for one in found] == [1, 3, 5]
-    assert [one["total"] for one in found] == [3, 3, 5]
+    documents = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+    assert [document["done"] for document in documents] == [1, 3, 5]
+    assert [document["total"] for document in documents] == [3, 3, 5]
 
 
 def test_without_the_library_it_is_said_how_to_install_it(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -487,7 +487,7 @@ def test_a_call_ends_at_its_time_limit(monkeypatch: pytest.MonkeyPatch, tmp_path
         finally:
             await processes.close()
 
-    async def told_nothing(done: int, total: int, said: str) -> None:
+    async def told_nothing(done: int, total: int, note: str) -> None:
         pass
 
     asyncio.run(called())

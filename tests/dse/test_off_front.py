@@ -32,37 +32,39 @@ def test_who_is_better_in_all_dominates_more(rows: list[tuple[int, int]]) -> Non
     score = dominated_share(values, ["max", "min"])
     assert (score > 0).all()
     assert (score <= 1).all()
-    for one, own in zip(values, score, strict=True):
-        beaten = (values[:, 0] <= one[0]) & (values[:, 1] >= one[1])
+    for point, own in zip(values, score, strict=True):
+        beaten = (values[:, 0] <= point[0]) & (values[:, 1] >= point[1])
         assert (score[beaten] <= own).all()
 
 
 @given(st.lists(st.floats(0, 1), max_size=60), st.integers(0, 70), st.integers(1, 8), st.integers(0, 9))
 def test_as_many_are_drawn_of_each_stratum(scores: list[float], many: int, strata: int, seed: int) -> None:
     values = np.array(scores)
-    rows, of = stratified_sample(values, many, strata, seed)
+    rows, strata_of = stratified_sample(values, many, strata, seed)
     assert len(rows) == len(set(rows.tolist())) == min(many, len(scores))
-    assert all(np.array_equal(a, b) for a, b in zip((rows, of), stratified_sample(values, many, strata, seed), strict=True))
-    counts = np.bincount(of)[1:]
+    assert all(
+        np.array_equal(a, b) for a, b in zip((rows, strata_of), stratified_sample(values, many, strata, seed), strict=True)
+    )
+    counts = np.bincount(strata_of)[1:]
     if len(rows):
         assert counts.max() - counts.min() <= 1
         assert len(counts) == min(strata, many, len(scores))
-    for upper, lower in itertools.pairwise(of):
+    for upper, lower in itertools.pairwise(strata_of):
         assert upper <= lower
-    for stratum in range(1, of.max() if len(of) else 1):
-        assert values[rows[of == stratum]].min() >= values[rows[of == stratum + 1]].max()
+    for stratum in range(1, strata_of.max() if len(strata_of) else 1):
+        assert values[rows[strata_of == stratum]].min() >= values[rows[strata_of == stratum + 1]].max()
 
 
 def test_the_interval_holds_the_true_correlation_as_often_as_it_says() -> None:
     draws, held = np.random.default_rng(1), []
     for _ in range(400):
-        count, of = int(draws.integers(12, 60)), float(draws.uniform(-0.9, 0.9))
+        count, given_draws = int(draws.integers(12, 60)), float(draws.uniform(-0.9, 0.9))
         low = draws.normal(size=count)
-        high = of * low + np.sqrt(1 - of**2) * draws.normal(size=count)
-        found = rank_correlation(np.exp(low), np.exp(3 * high))  # scales are not asked
-        assert found.low is not None
-        assert found.high is not None
-        held.append(found.low <= 2 / np.pi * np.arcsin(of) <= found.high)
+        high = given_draws * low + np.sqrt(1 - given_draws**2) * draws.normal(size=count)
+        correlation = rank_correlation(np.exp(low), np.exp(3 * high))  # scales are not asked
+        assert correlation.low is not None
+        assert correlation.high is not None
+        held.append(correlation.low <= 2 / np.pi * np.arcsin(given_draws) <= correlation.high)
     assert 0.92 <= np.mean(held) <= 0.985
 
 
@@ -73,23 +75,23 @@ def test_what_is_told_of_ranks_is_true(values: list[float], seed: int) -> None:
     high = low * draws.uniform(0.7, 1.4, len(low))
     front = draws.random(len(low)) < 0.5
     rows = draws.permutation(100)[: len(low)]
-    found = rank_agreement("latency", low, high, rows, front, ~front)
-    assert found.front.designs + found.off.designs == found.overall.designs == len(low)
+    agreement = rank_agreement("latency", low, high, rows, front, ~front)
+    assert agreement.front.designs + agreement.off.designs == agreement.overall.designs == len(low)
     before, after = (np.argsort(np.argsort(column)) + 1 for column in (low, high))
     if len(set(high)) == len(high):
         moved = np.abs(before - after)
-        assert (found.row == -1) == (not moved.any())
+        assert (agreement.row == -1) == (not moved.any())
         if moved.any():
-            place = list(rows).index(found.row)
-            assert (found.before, found.after) == (before[place], after[place])
+            place = list(rows).index(agreement.row)
+            assert (agreement.before, agreement.after) == (before[place], after[place])
             assert moved[place] == moved.max()
     order = [int(place) for place in np.argsort(low) if front[place]]
     shift = np.std(np.log(high / low))
     decided = 0
-    for one, other in itertools.pairwise(order):
-        gaps = np.log(low[other] / low[one]), np.log(high[other] / high[one])
+    for lower_design, other in itertools.pairwise(order):
+        gaps = np.log(low[other] / low[lower_design]), np.log(high[other] / high[lower_design])
         decided += min(gaps) > shift
-    assert (found.pairs, found.decided) == (max(len(order) - 1, 0), decided)
+    assert (agreement.pairs, agreement.decided) == (max(len(order) - 1, 0), decided)
 
 
 def test_few_designs_have_no_interval_and_fewer_no_ranks() -> None:
@@ -104,58 +106,58 @@ def test_few_designs_have_no_interval_and_fewer_no_ranks() -> None:
 
 
 def test_designs_off_the_front_are_none_of_the_best_and_stored_as_any(tmp_path: Path) -> None:
-    asked = products(tmp_path, "verify.off_front=6", "verify.strata=3", "verify.designs=5")
-    found, frame = ran(asked), StoredStudy(asked).frame()
-    off = found.off
-    assert (off.wanted, len(off.after), len(found.after)) == (6, 6, 5)
-    assert not set(off.before.index) & set(found.before.index)
+    study = products(tmp_path, "verify.off_front=6", "verify.strata=3", "verify.designs=5")
+    stored_study, frame = ran(study), StoredStudy(study).frame()
+    off = stored_study.off
+    assert (off.wanted, len(off.after), len(stored_study.after)) == (6, 6, 5)
+    assert not set(off.before.index) & set(stored_study.before.index)
     assert not frame.loc[off.before.index, "front"].any()
     assert off.strata.tolist() == [1, 1, 2, 2, 3, 3]
-    assert {one.metric for one in found.ranks} == set(asked.objectives)
-    assert [one.overall.designs for one in found.ranks] == [11, 11]
-    space, workload = asked.question.space, asked.question.workload
+    assert {rank.metric for rank in stored_study.ranks} == set(study.objectives)
+    assert [rank.overall.designs for rank in stored_study.ranks] == [11, 11]
+    space, workload = study.question.space, study.question.workload
     for record in off.after.to_dict("records"):
-        outcomes = evaluate(stack_designs([space.at(knob_values(asked, record))]), workload, fidelity="events")
+        outcomes = evaluate(stack_designs([space.at(knob_values(study, record))]), workload, fidelity="events")
         assert record["latency"] == outcomes.columns["latency"][0]
-    assert (found.shared, found.own) == tuple(map(tuple, compare_fidelities("product", "analytical", "events")))
+    assert (stored_study.shared, stored_study.own) == tuple(map(tuple, compare_fidelities("product", "analytical", "events")))
     none = products(tmp_path, "verify.off_front=0", "verify.designs=5")
     alone = StoredStudy(none).verified()
     assert alone is not None
     assert len(alone.off.after) == 0
-    assert alone.after.index.tolist() == found.after.index.tolist()
+    assert alone.after.index.tolist() == stored_study.after.index.tolist()
 
 
 def test_a_design_that_only_the_higher_reader_finds_good_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = products(tmp_path, "verify.off_front=4", "verify.designs=4")
+    study = products(tmp_path, "verify.off_front=4", "verify.designs=4")
     best = ran(products(tmp_path / "first", "verify.off_front=4", "verify.designs=4"))
-    chosen = knob_values(asked, best.off.before.iloc[-1].to_dict())
-    victim = asked.question.space.key_at(chosen)
-    plain = make_evaluator(asked.question.workload, "events")
+    chosen = knob_values(study, best.off.before.iloc[-1].to_dict())
+    victim = study.question.space.key_at(chosen)
+    plain = make_evaluator(study.question.workload, "events")
 
     def generous(batch: Batch) -> Any:
-        found = list(plain(batch))
-        for place, one in enumerate(found):
-            if one.key == victim:
-                found[place] = dse.execution.verify.DesignResult(
-                    **{**as_dict(one), "metrics": {**one.metrics, "latency": 1e-9, "cores": 1.0}}
+        features = list(plain(batch))
+        for place, feature in enumerate(features):
+            if feature.key == victim:
+                features[place] = dse.execution.verify.DesignResult(
+                    **{**as_dict(feature), "metrics": {**feature.metrics, "latency": 1e-9, "cores": 1.0}}
                 )
-        return found
+        return features
 
     monkeypatch.setattr(dse.execution.verify, "make_evaluator", lambda workload, fidelity: generous)
-    found = ran(asked)
-    assert found.off.better.tolist() == [False] * 3 + [True]
-    latency = next(one for one in found.ranks if one.metric == "latency")
-    assert latency.row == found.off.before.index[-1]
+    stored_study = ran(study)
+    assert stored_study.off.better.tolist() == [False] * 3 + [True]
+    latency = next(rank for rank in stored_study.ranks if rank.metric == "latency")
+    assert latency.row == stored_study.off.before.index[-1]
     assert latency.after == 1
     assert "1 would be on the front at events" in " ".join(capsys.readouterr().out.split())
-    (shown,) = report_payload([StoredStudy(asked).part()])["studies"]
+    (shown,) = report_payload([StoredStudy(study).part()])["studies"]
     assert shown["verified"]["off"]["moves"] == ["off the front"] * 3 + ["comes on"]
 
 
-def as_dict(one: Any) -> dict[str, Any]:
-    return {name: getattr(one, name) for name in one.__dataclass_fields__}
+def as_dict(rank: Any) -> dict[str, Any]:
+    return {name: getattr(rank, name) for name in rank.__dataclass_fields__}
 
 
 @pytest.mark.parametrize(
@@ -171,10 +173,10 @@ def test_a_mistake_is_told_by_its_address(tmp_path: Path, words: list[str], line
 
 
 def test_a_report_has_them_apart_from_the_best(tmp_path: Path) -> None:
-    asked = products(tmp_path, "verify.off_front=5", "verify.designs=4")
-    assert run_study(asked) == 0
-    (shown,) = report_payload([StoredStudy(asked).part()])["studies"]
+    study = products(tmp_path, "verify.off_front=5", "verify.designs=4")
+    assert run_study(study) == 0
+    (shown,) = report_payload([StoredStudy(study).part()])["studies"]
     verified = shown["verified"]
     assert (len(verified["rows"]), len(verified["off"]["rows"])) == (4, 5)
     assert not set(verified["rows"]) & set(verified["off"]["rows"])
-    assert {one["metric"] for one in verified["ranks"]} == set(asked.objectives)
+    assert {rank["metric"] for rank in verified["ranks"]} == set(study.objectives)

@@ -25,17 +25,17 @@ def test_a_chip_as_it_ships_has_no_other_parts(chip: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("chip", "word", "said"),
+    ("chip", "word", "note_text"),
     [
         ("h100", "technology@chip.technology=n3", "technology@chip.technology=n3"),
         ("npu64", "+part@chip.l2=l2_256mb", "part@chip.l2=l2_256mb"),
         ("h200", "dram@chip.dram=hbm2e", "dram@chip.dram=hbm2e"),
     ],
 )
-def test_an_answer_names_parts_that_are_not_those_of_its_chip(chip: str, word: str, said: str) -> None:
-    found = dse.evaluate(f"chip={chip}", "model=qwen3_1b7", word, "workload.batch=[1]")
-    assert dict(found.about())["chip"] == f"{chip}, {said}"
-    assert all("unchanged chip" in band.said for band in found.bands if band.rows)
+def test_an_answer_names_parts_that_are_not_those_of_its_chip(chip: str, word: str, note_text: str) -> None:
+    evaluation = dse.evaluate(f"chip={chip}", "model=qwen3_1b7", word, "workload.batch=[1]")
+    assert dict(evaluation.about())["chip"] == f"{chip}, {note_text}"
+    assert all("unchanged chip" in band.said for band in evaluation.bands if band.rows)
     assert dict(dse.evaluate(f"chip={chip}", "model=qwen3_1b7", "workload.batch=[1]").about())["chip"] == chip
 
 
@@ -78,13 +78,13 @@ def test_h100s_in_boxes_are_that_part_on_an_h100() -> None:
 
 @pytest.mark.parametrize("word", ["mapping.both.pp=2", "mapping.both.ep=8", "mapping=expert_parallel"])
 def test_what_one_box_does_not_have_says_how_to_make_boxes(word: str, typed: Typed) -> None:
-    status, _, said = typed("evaluate", "chip=h200", word)
+    status, _, message = typed("evaluate", "chip=h200", word)
     assert status == 2
-    assert "+part@chip=node_nvlink4" in said
+    assert "+part@chip=node_nvlink4" in message
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (
             ("chip=wse2_hbm", "+part@chip.hbm=hbm3_edge"),
@@ -97,10 +97,10 @@ def test_what_one_box_does_not_have_says_how_to_make_boxes(word: str, typed: Typ
         (("chip=npu64", "+part@chip=node_nvlink4"), "part@chip=node_nvlink4 changes the kind of chip; remove that preset"),
     ],
 )
-def test_a_part_that_does_not_go_there_says_what_would_do(words: tuple[str, ...], said: str, typed: Typed) -> None:
+def test_a_part_that_does_not_go_there_says_what_would_do(words: tuple[str, ...], message: str, typed: Typed) -> None:
     status, _, line = typed("evaluate", *words)
     assert status == 2
-    assert said in line
+    assert message in line
     assert line.strip().count("\n") == 0
 
 

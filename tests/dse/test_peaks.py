@@ -35,15 +35,15 @@ def core_of(peak=None, *, cores=132, core=None, typed=()):
     return with_core_rates({"chip": chip, "space": {}}, typed)["chip"]["core"]
 
 
-def value(said):
-    return said["value"] if isinstance(said, dict) else said
+def value(matrix):
+    return matrix["value"] if isinstance(matrix, dict) else matrix
 
 
 @given(SHEETS, st.integers(1, 500), st.sampled_from(UNITS))
 def test_a_data_sheet_comes_out_as_it_was_entered(sheet, cores, unit):
     core = core_of({name: f"{peak} {unit}" for name, peak in sheet.items()}, cores=cores)
     wide = parse_quantity(value(core["matrix"]), "op/s") / 2
-    rates = {name: value(of) for name, of in (core["rates"] or {}).items()}
+    rates = {name: value(rate) for name, rate in (core["rates"] or {}).items()}
     for name, peak in sheet.items():
         times = 1.0 if name == "fp16" else rates[name]
         assert cores * wide * times == pytest.approx(peak * 1e12, rel=1e-10)
@@ -57,8 +57,8 @@ def test_formats_that_are_not_said_follow_from_those_that_are(sheet):
         widest = max(sheet, key=lambda name: FORMATS[name].bits)
         assert wide == pytest.approx(sheet[widest] * FORMATS[widest].bits / 16)
     narrow = sheet.keys() & set(NARROW)
-    said = core["rates"] or {"int8": 2.0, "fp8": 2.0}
-    assert said.keys() - {"fp32"} == (narrow or {"int8", "fp8"})
+    rates = core["rates"] or {"int8": 2.0, "fp8": 2.0}
+    assert rates.keys() - {"fp32"} == (narrow or {"int8", "fp8"})
 
 
 @pytest.mark.parametrize("chip", ["a100", "h100", "b200", "mi250x", "tpu_v5p"])
@@ -69,12 +69,12 @@ def test_a_preset_is_its_data_sheet_in_both_forms(chip):
     old = [f"chip.core.matrix='{core.matrix!r} op/s'"]
     old += [f"chip.core.rates.{name}={getattr(rates, name)}" for name in NARROW if getattr(rates, name)]
     assert design_key(asked(f"chip={chip}", *old).base) == design_key(base)
-    found = peaks(base.chip)
-    whole = [f"chip.peak.{name}='{found[name] / 1e12!r} Tflop/s'" for name in found if name != "fp32"]
+    found_peaks = peaks(base.chip)
+    whole = [f"chip.peak.{name}='{found_peaks[name] / 1e12!r} Tflop/s'" for name in found_peaks if name != "fp32"]
     again = peaks(asked(f"chip={chip}", *whole).base.chip)
-    assert again == pytest.approx(found, rel=1e-11)
-    assert found["fp16"] == base.chip.cores * core.matrix / 2
-    assert all(found[name] == found["fp16"] * relative_rate(name, rates) for name in found)
+    assert again == pytest.approx(found_peaks, rel=1e-11)
+    assert found_peaks["fp16"] == base.chip.cores * core.matrix / 2
+    assert all(found_peaks[name] == found_peaks["fp16"] * relative_rate(name, rates) for name in found_peaks)
 
 
 @given(st.floats(1.0, 50.0).map(lambda value: round(value, 3)), st.floats(0.5, 4.0).map(lambda value: round(value, 2)))
@@ -103,12 +103,12 @@ def test_a_data_sheet_over_a_preset_keeps_rates_over_16_bits(chip, name):
         2e15 * times / base["chip"]["cores"]["value"], rel=1e-10
     )
     core = asked(f"chip={chip}").base.chip.core
-    for of, said in filed["rates"].items():
-        assert value(said) == pytest.approx(1 / times if of == name else getattr(core.rates, of))
+    for format_name, rate in filed["rates"].items():
+        assert value(rate) == pytest.approx(1 / times if format_name == name else getattr(core.rates, format_name))
     if name == "fp16":
         typed = peaks(asked(f"chip={chip}", "chip.peak.fp16='1000 TFLOPS'").base.chip)
-        assert {of: peak / 1e15 for of, peak in typed.items()} == pytest.approx(
-            {of: peak / usual["fp16"] for of, peak in usual.items()}
+        assert {format_name: peak / 1e15 for format_name, peak in typed.items()} == pytest.approx(
+            {format_name: peak / usual["fp16"] for format_name, peak in usual.items()}
         )
 
 

@@ -35,9 +35,9 @@ def test_the_order_of_designs_does_not_matter(order: list[int]) -> None:
     assert _flat(place * 1.0, losses[place], "knob") == (3.0, 7.0, 5.0)
 
 
-def rows(folder: Path, *asked: str) -> list[ValidationRow]:
+def rows(folder: Path, *metrics: str) -> list[ValidationRow]:
     path = folder / "published.csv"
-    path.write_text(HEAD + "".join(f'{number},x,{SPACE},,"{row}",MB,report,\n' for number, row in enumerate(asked)))
+    path.write_text(HEAD + "".join(f'{number},x,{SPACE},,"{row}",MB,report,\n' for number, row in enumerate(metrics)))
     return compare_file(path)
 
 
@@ -52,8 +52,8 @@ def test_a_published_value_on_the_plateau_is_right_and_one_beside_it_is_off_by_t
     assert others[0].error is not None
     assert 0 <= wide.error <= peak.error
     assert others[0].error < 0
-    on = rows(tmp_path, f'plateau{best}","{peak.simulated}')[0]
-    assert on.error == 0
+    row = rows(tmp_path, f'plateau{best}","{peak.simulated}')[0]
+    assert row.error == 0
 
 
 @pytest.mark.parametrize("what", ["reached(latency)", "plateau(latency)", "peak(chip.l2.size, latency)"])
@@ -64,20 +64,20 @@ def test_a_metric_that_names_too_little_or_too_much_is_refused(tmp_path: Path, w
 
 def test_a_mean_of_ratios_is_of_each_case_by_itself(tmp_path: Path) -> None:
     words = "chip=npu64 model=qwen3_1b7 workload.batch=[1] workload.output=1 mapping.prefill.partition="
-    some = [64, 700, 3000]
+    lengths = [64, 700, 3000]
     lines = [
         f'{number},x,"{words}mn workload.prompt={str(prompts).replace(" ", "")}",{base},{metric},1,ratio,report,'
         for number, (prompts, metric, base) in enumerate(
             [
-                (some, "each(ttft)", "mapping.prefill.partition=k"),
-                *(([one], "ttft", "mapping.prefill.partition=k") for one in some),
+                (lengths, "each(ttft)", "mapping.prefill.partition=k"),
+                *(([length], "ttft", "mapping.prefill.partition=k") for length in lengths),
             ]
         )
     ]
     path = tmp_path / "published.csv"
     path.write_text(HEAD + "\n".join(lines) + "\n")
     mean, *each = (row.simulated for row in compare_file(path))
-    assert mean == pytest.approx(np.mean([one for one in each if one is not None]))
+    assert mean == pytest.approx(np.mean([gain for gain in each if gain is not None]))
 
 
 def test_a_mean_of_ratios_needs_what_they_are_to(tmp_path: Path) -> None:
@@ -102,9 +102,9 @@ def test_a_ratio_of_ratios_is_that_of_its_four_figures(tmp_path: Path, other: st
         f"{PAIR} mapping.prefill.prefetch=none {words},,tokens_per_s_per_user,1,token/s,report," for words in ("", other)
     ]
     lines = f'{PAIR},,"{GAIN}",1,ratio,report,', f'{PAIR},{other},"{GAIN}",1,ratio,report,'
-    here, there, off, off_there, gain, gains = simulated(tmp_path, *plain, *without, *lines)
-    assert gain == pytest.approx(here / off)
-    assert gains == pytest.approx(here / off / (there / off_there))
+    near_value, far_value, off, off_there, gain, gains = simulated(tmp_path, *plain, *without, *lines)
+    assert gain == pytest.approx(near_value / off)
+    assert gains == pytest.approx(near_value / off / (far_value / off_there))
     assert gain > 1
 
 

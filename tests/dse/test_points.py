@@ -23,10 +23,10 @@ POINTS = (
 
 
 def test_a_point_has_the_values_of_its_base_and_those_said(tmp_path: Path) -> None:
-    asked = find_study("mesh_llm", f"run_dir={tmp_path}")
-    tiles = asked.points["FlatAttention"]
-    assert asked.question.space.at(tiles) == asked.question.space.spaces["tile_gh200"].base  # type: ignore[union-attr]
-    npu = asked.question.space.at(asked.points["NpuSim"])
+    study = find_study("mesh_llm", f"run_dir={tmp_path}")
+    tiles = study.points["FlatAttention"]
+    assert study.question.space.at(tiles) == study.question.space.spaces["tile_gh200"].base  # type: ignore[union-attr]
+    npu = study.question.space.at(study.points["NpuSim"])
     assert (npu.chip.mesh.rows, npu.chip.mesh.cols, npu.chip.tile.sram, npu.mapping.decode.pp) == (8, 8, 32e6, 8)
 
 
@@ -46,30 +46,32 @@ def test_a_point_outside_the_space_is_refused(tmp_path: Path, points: str, why: 
 
 
 def test_points_are_asked_first_and_marked(tmp_path: Path) -> None:
-    asked = toy(tmp_path, "search=random", "search.budget=12", *POINTS)
-    run_study(asked)
-    loaded = StoredStudy(asked)
+    wanted_study = toy(tmp_path, "search=random", "search.budget=12", *POINTS)
+    run_study(wanted_study)
+    loaded = StoredStudy(wanted_study)
     (study,) = report_payload([loaded.part()])["studies"]
-    frame = report_order(asked, loaded.part().frame)
+    frame = report_order(wanted_study, loaded.part().frame)
     assert [name for name, _ in study["points"]] == ["usual", "other"]
     for (name, row), number in zip(study["points"], (0, 1), strict=True):
-        assert knob_values(asked, frame.iloc[row]) == asked.points[name]
+        assert knob_values(wanted_study, frame.iloc[row]) == wanted_study.points[name]
         assert frame.iloc[row]["search_order"] == number
     assert (
-        rows_of_points(asked.points, asked.question.space, frame[frame["search_order"] > 0].reset_index(drop=True))["usual"]
+        rows_of_points(
+            wanted_study.points, wanted_study.question.space, frame[frame["search_order"] > 0].reset_index(drop=True)
+        )["usual"]
         is None
     )
 
 
 def test_a_chip_is_named_over_a_study_of_several(tmp_path: Path) -> None:
     """With the mapping that the study gives it; and though a leaf is read only where a knob of the study gives it a sense."""
-    asked = find_study("mesh_llm", f"run_dir={tmp_path}")
-    typed = design_from_overrides(asked, ["chips=[npu64]", "mapping.both.tp=8", "mapping.both.pp=8"], "whynot")
+    study = find_study("mesh_llm", f"run_dir={tmp_path}")
+    typed = design_from_overrides(study, ["chips=[npu64]", "mapping.both.tp=8", "mapping.both.pp=8"], "whynot")
     assert typed.space.base.mapping.decode.tp == 8
     assert typed.space.base.mapping.decode.prefetch is not None
     assert typed.space.tied
-    other = design_from_overrides(asked, ["chips=[npu64]", "chip.mesh.cols=4"], "whynot")  # tied otherwise than the study's
-    assert {one.address for one in typed.space.tied} - {one.address for one in other.space.tied} == {"chip.mesh.cols"}
+    other = design_from_overrides(study, ["chips=[npu64]", "chip.mesh.cols=4"], "whynot")  # tied otherwise than the study's
+    assert {leaf.address for leaf in typed.space.tied} - {leaf.address for leaf in other.space.tied} == {"chip.mesh.cols"}
     assert other.space.base.chip.hbm.channels == 4 * other.space.base.chip.mesh.rows  # what is tied to it follows
 
 

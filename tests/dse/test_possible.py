@@ -48,8 +48,8 @@ def fake(batch: Batch) -> list[DesignResult]:
     number = [float(int(key[:6], 16)) for key, _, _ in batch]
     names = ("throughput_per_system_mm2", "tpot", "ttft")
     return [
-        DesignResult(key, values, dict.fromkeys(names, 1.0 + of % 97), seconds=0.01)
-        for of, (key, values, _) in zip(number, batch, strict=True)
+        DesignResult(key, values, dict.fromkeys(names, 1.0 + place % 97), seconds=0.01)
+        for place, (key, values, _) in zip(number, batch, strict=True)
     ]
 
 
@@ -67,10 +67,10 @@ class Seen(SerialWorkers):
 
 @pytest.fixture(scope="module")
 def known(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, EarlyLimits]:
-    asked = divided(tmp_path_factory.mktemp("known"))
-    limits = make_early_limits(asked.question.space, asked.question.workload, asked.fidelity)
+    study = divided(tmp_path_factory.mktemp("known"))
+    limits = make_early_limits(study.question.space, study.question.workload, study.fidelity)
     assert limits is not None
-    return asked, limits
+    return study, limits
 
 
 ATTENTION = (
@@ -85,39 +85,45 @@ ATTENTION = (
 @pytest.mark.parametrize("words", [("npu_serving",), ("mesh_llm",), ATTENTION, ("deepseek_wafer",)], ids=lambda words: words[0])
 def test_limits_of_several_designs_are_those_of_each(words: tuple[str, ...]) -> None:
     study = find_study(*words)
-    asked, space = study.question, study.question.space
+    question, space = study.question, study.question.space
     draws = RandomSampler(space, 3)
     several = [draws.ask(number, None).values for number in range(48)]
-    soon = not is_simulated(space.base, asked.workload, study.fidelity)
-    of = (
-        (lambda design: worst(early_limits(design, asked.workload)))
+    soon = not is_simulated(space.base, question.workload, study.fidelity)
+    limit_of = (
+        (lambda design: worst(early_limits(design, question.workload)))
         if soon
-        else (lambda design: worst_violation(design, asked.workload))
+        else (lambda design: worst_violation(design, question.workload))
     )
-    alone = [of(space.at(values)) for values in several]
-    together = make_early_limits(space, asked.workload, study.fidelity)
+    alone = [limit_of(space.at(values)) for values in several]
+    together = make_early_limits(space, question.workload, study.fidelity)
     assert together is not None
-    assert together.possible(several) == [one is None for one in alone]
-    assert 0 < sum(one is None for one in alone) < len(alone)
-    for values, one in zip(several, alone, strict=True):
-        found = together.ruled_out("key", values)
-        if found is None:
-            assert one is None
+    assert together.possible(several) == [worst_limit is None for worst_limit in alone]
+    assert 0 < sum(worst_limit is None for worst_limit in alone) < len(alone)
+    for values, worst_limit in zip(several, alone, strict=True):
+        result = together.ruled_out("key", values)
+        if result is None:
+            assert worst_limit is None
         else:
-            assert (found.key, found.limit, found.values) == ("key", one.limit, values)
-            assert (found.need, found.have) == pytest.approx((one.need, one.have), rel=1e-12)
+            assert (result.key, result.limit, result.values) == ("key", worst_limit.limit, values)
+            assert (result.need, result.have) == pytest.approx((worst_limit.need, worst_limit.have), rel=1e-12)
 
 
 def worst(limits: list[Limit]) -> Infeasibility | None:
     """What is exceeded most, of one design."""
-    found = [Infeasibility(of.address, float(np.max(of.need)), float(np.max(of.have)), of.unit) for of in limits]
-    return max((one for one in found if one.excess > 0), key=lambda one: one.excess, default=None)
+    found_limits = [
+        Infeasibility(limit.address, float(np.max(limit.need)), float(np.max(limit.have)), limit.unit) for limit in limits
+    ]
+    return max(
+        (infeasibility for infeasibility in found_limits if infeasibility.excess > 0),
+        key=lambda limit: limit.excess,
+        default=None,
+    )
 
 
 @pytest.mark.parametrize("name", ["random", "qmc", "nsga2", "nsga3", "tpe", "local"])
 def test_nine_of_ten_designs_that_a_sampler_asks_are_possible(name: str, known: tuple[Study, EarlyLimits]) -> None:
-    asked, limits = known
-    source = make_sampler(name, asked.question.space, asked.directions, seed=1, population=10, possible=limits.possible)
+    study, limits = known
+    source = make_sampler(name, study.question.space, study.directions, seed=1, population=10, possible=limits.possible)
     possible = 0
     for number in range(40):
         ask = source.ask(number, None)
@@ -130,29 +136,29 @@ def test_nine_of_ten_designs_that_a_sampler_asks_are_possible(name: str, known: 
 
 
 def test_few_designs_of_this_space_are_possible(known: tuple[Study, EarlyLimits]) -> None:
-    asked, limits = known
-    source = make_sampler("random", asked.question.space, asked.directions, seed=1, population=10, possible=allow_all)
+    study, limits = known
+    source = make_sampler("random", study.question.space, study.directions, seed=1, population=10, possible=allow_all)
     assert sum(limits.possible([source.ask(number, None).values for number in range(40)])) < 10
 
 
-def at(asked: Study, folder: Path, sampler: str) -> Study:
+def at(study: Study, folder: Path, sampler: str) -> Study:
     """The same study in another place, by another sampler."""
     folder.mkdir(exist_ok=True)
-    search = {**asked.search, "sampler": sampler, "window": 4, "population": 6}
-    return replace(asked, run_dir=folder, store=str(folder / "results.sqlite"), search=search)
+    search = {**study.search, "sampler": sampler, "window": 4, "population": 6}
+    return replace(study, run_dir=folder, store=str(folder / "results.sqlite"), search=search)
 
 
 @pytest.mark.parametrize("name", ["random", "nsga2", "local"])
 def test_what_a_limit_rules_out_goes_to_no_worker_and_is_not_of_the_budget(
     name: str, tmp_path: Path, known: tuple[Study, EarlyLimits]
 ) -> None:
-    asked, limits = at(known[0], tmp_path, name), known[1]
+    study, limits = at(known[0], tmp_path, name), known[1]
     workers = Seen()
-    asks = searched(asked, budget=12, workers=workers, ruled_out=limits.ruled_out)  # a sampler that knows nothing of limits
+    asks = searched(study, budget=12, workers=workers, ruled_out=limits.ruled_out)  # a sampler that knows nothing of limits
     assert len(set(workers.keys)) == 12
     assert len({key for _, _, key, _ in asks}) > 12
-    with closing(Store(asked.store)) as store:
-        results = store.results(asked.context)
+    with closing(Store(study.store)) as store:
+        results = store.results(study.context)
     assert all(limits.possible([results[key].values for key in workers.keys]))
     assert sum(is_ruled_out(result) for result in results.values()) == len(results) - 12
 
@@ -166,9 +172,9 @@ def test_a_resumed_search_asks_what_a_whole_one_does(
     possible = known[1].possible if seen else allow_all
 
     def run(folder: str, budget: int) -> tuple[Any, ...]:
-        asked = at(known[0], tmp_path / folder, name)
-        source = make_sampler(name, asked.question.space, asked.directions, seed=0, population=6, possible=possible)
-        return searched(asked, budget=budget, workers=SerialWorkers(fake), source=source, ruled_out=known[1].ruled_out)
+        study = at(known[0], tmp_path / folder, name)
+        source = make_sampler(name, study.question.space, study.directions, seed=0, population=6, possible=possible)
+        return searched(study, budget=budget, workers=SerialWorkers(fake), source=source, ruled_out=known[1].ruled_out)
 
     run("parts", 7)
     assert run("parts", 14) == run("whole", 14)
@@ -176,9 +182,9 @@ def test_a_resumed_search_asks_what_a_whole_one_does(
 
 def test_a_search_of_nothing_possible_ends(tmp_path: Path, known: tuple[Study, EarlyLimits]) -> None:
     workers = Seen()
-    asked = at(known[0], tmp_path, "random")
+    study = at(known[0], tmp_path, "random")
     searched(
-        asked,
+        study,
         budget=5,
         workers=workers,
         ruled_out=lambda key, values: DesignResult(key, values, {}, "chip.tile.sram", 2.0, 1.0),
@@ -187,20 +193,20 @@ def test_a_search_of_nothing_possible_ends(tmp_path: Path, known: tuple[Study, E
 
 
 def test_the_closed_form_of_batches_is_not_looked_at_twice(tmp_path: Path) -> None:
-    asked = toy(tmp_path)
-    assert make_early_limits(asked.question.space, asked.question.workload, "analytical") is None
+    study = toy(tmp_path)
+    assert make_early_limits(study.question.space, study.question.workload, "analytical") is None
 
 
 def test_auto_chooses_by_the_designs_that_there_is_time_for(tmp_path: Path) -> None:
-    asked = divided(tmp_path, "search=auto", "search.budget=100000", "search.stop.time='5 min'", "workers.kind=serial")
-    with closing(Store(asked.store)) as store:
+    study = divided(tmp_path, "search=auto", "search.budget=100000", "search.stop.time='5 min'", "workers.kind=serial")
+    with closing(Store(study.store)) as store:
         results = [DesignResult(f"{number:032x}", {}, {"tpot": 1.0}, seconds=20.0) for number in range(3)]
-        store.append(asked.name, asked.context, base_design_key(asked), [], results)
-        designs, why = affordable_designs(asked, store, allow_all)
+        store.append(study.name, study.context, base_design_key(study), [], results)
+        designs, why = affordable_designs(study, store, allow_all)
     assert designs == 15
     assert "300 s at 20 s a design are some 15 designs" in why
-    assert choose_sampler(asked, None, None, lambda: (designs, why))[0] == "local"
-    assert choose_sampler(asked, None, None, lambda: (asked.search["budget"], ""))[0] == "exhaustive"
+    assert choose_sampler(study, None, None, lambda: (designs, why))[0] == "local"
+    assert choose_sampler(study, None, None, lambda: (study.search["budget"], ""))[0] == "exhaustive"
 
 
 def test_auto_times_a_few_designs_where_none_is_stored_and_keeps_their_results(
@@ -209,20 +215,20 @@ def test_auto_times_a_few_designs_where_none_is_stored_and_keeps_their_results(
     from dse.execution import time_budget as afford
 
     monkeypatch.setattr(afford, "make_evaluator", lambda workload, fidelity: fake)
-    asked = divided(tmp_path, "search=auto", "search.budget=100000", "search.stop.time='1 s'", "workers.kind=serial")
-    with closing(Store(asked.store)) as store:
-        designs, _ = affordable_designs(asked, store, allow_all)
+    study = divided(tmp_path, "search=auto", "search.budget=100000", "search.stop.time='1 s'", "workers.kind=serial")
+    with closing(Store(study.store)) as store:
+        designs, _ = affordable_designs(study, store, allow_all)
         assert designs == 100
-        assert len(store.results(asked.context)) == afford.TIMED_DESIGNS
+        assert len(store.results(study.context)) == afford.TIMED_DESIGNS
 
 
 def test_a_search_that_was_begun_keeps_its_sampler_whatever_a_design_costs_now(tmp_path: Path) -> None:
-    asked = divided(tmp_path, "search=auto", "search.stop.time='5 min'")
+    study = divided(tmp_path, "search=auto", "search.stop.time='5 min'")
 
     def never() -> tuple[int, str]:
         raise AssertionError
 
-    assert choose_sampler(asked, None, {"sampler": "qmc"}, never)[0] == "qmc"
+    assert choose_sampler(study, None, {"sampler": "qmc"}, never)[0] == "qmc"
 
 
 def test_a_trace_with_rows_that_are_too_long_names_file_and_row(tmp_path: Path) -> None:

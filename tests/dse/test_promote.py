@@ -127,19 +127,19 @@ def test_few_promoted_designs_hold_most_of_a_front_that_the_lower_fidelity_misju
     reach = worst + 0.1 * (worst - best)
 
     def share(values: np.ndarray) -> float:
-        both = (hypervolume(some, ["min", "min"], best, reach) for some in (values, exact))
+        both = (hypervolume(objectives, ["min", "min"], best, reach) for objectives in (values, exact))
         return next(both) / next(both)
 
     fewest = next(many for many in range(1, 13) if share(exact[hypervolume_subset(exact, many)]) >= 0.97)
     counts = []
     for seed in range(5):
         source = MultiFidelitySearch(space, ["min", "min"], seed, 8, Lookup())
-        found: list[int] = []
-        while share(high[found]) < 0.97:
-            ask = source.ask(len(found), None)
-            found.append(where[places.row(ask.values).tobytes()])
-            source.tell(ask, Feedback(tuple(high[found[-1]].tolist()), {}))
-        counts.append(len(found))
+        promoted: list[int] = []
+        while share(high[promoted]) < 0.97:
+            ask = source.ask(len(promoted), None)
+            promoted.append(where[places.row(ask.values).tobytes()])
+            source.tell(ask, Feedback(tuple(high[promoted[-1]].tolist()), {}))
+        counts.append(len(promoted))
     assert max(counts) <= 1 + fewest
 
 
@@ -168,8 +168,8 @@ def test_a_discrepancy_that_is_known_leaves_nothing_to_doubt() -> None:
     known = KnownResults(rows, high(rows), np.zeros(14), [0, 1], none, np.zeros(0))
     below = LowFidelityPredictions(LowFidelityResults(low(rows), np.zeros(14)), LowFidelityResults(low(others), np.zeros(200)))
     errors = []
-    for of in (None, below):
-        means, _ = HypervolumeAcquisition(DesignEncoder(space))._predicted(known, others, of)
+    for predictions in (None, below):
+        means, _ = HypervolumeAcquisition(DesignEncoder(space))._predicted(known, others, predictions)
         errors.append(float(np.abs(means - np.log(high(others))).mean()))
     assert errors[1] < errors[0] / 3
 
@@ -190,7 +190,7 @@ def test_a_discrepancy_that_is_known_leaves_nothing_to_doubt() -> None:
     ],
 )
 def test_what_nobody_can_promote_is_refused(tmp_path: Path, overrides: tuple[str, ...], message: str) -> None:
-    words = [word for word in PRODUCT if word.partition("=")[0] not in {one.partition("=")[0] for one in overrides}]
+    words = [word for word in PRODUCT if word.partition("=")[0] not in {override.partition("=")[0] for override in overrides}]
     with pytest.raises(DesignError) as refused:
         find_study("waferllm_gemm", *words, f"run_dir={tmp_path}", *overrides)
     assert str(refused.value).startswith(message)

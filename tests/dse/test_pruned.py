@@ -27,21 +27,21 @@ def of(folder: Path, *words: str, chips: str = CHIPS, limit: int = 32) -> Study:
     return find_study("mesh_llm", chips, f"screen.limit={limit}", "seed=11", "workers.kind=serial", f"run_dir={folder}", *words)
 
 
-def same(mine: ScreenResult, its: ScreenResult, asked: Study) -> None:
+def same(mine: ScreenResult, its: ScreenResult, study: Study) -> None:
     """Asserts that two fronts are one; metrics that nobody asks for are there or not."""
-    names = [*(knob.address for knob in asked.question.space.knobs), *block.requested_metrics(asked), "limit", "excess"]
+    names = [*(knob.address for knob in study.question.space.knobs), *block.requested_metrics(study), "limit", "excess"]
     pd.testing.assert_frame_equal(mine.front[names], its.front[names])
 
 
-def screened(asked: Study) -> ScreenResult:
-    return run_screen(asked, lambda done, total, size: None)
+def screened(study: Study) -> ScreenResult:
+    return run_screen(study, lambda done, total, size: None)
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, ScreenResult]:
     """Every design evaluated."""
-    asked = of(tmp_path_factory.mktemp("whole"))
-    return asked, screened(asked)
+    study = of(tmp_path_factory.mktemp("whole"))
+    return study, screened(study)
 
 
 @pytest.fixture
@@ -56,48 +56,48 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     "words", [(), ("~objectives.energy_per_token", "~objectives.tbt_p99"), ("~constraints.slo_attainment",)]
 )
 def test_the_front_is_that_of_a_screen_of_every_design(whole: Any, tmp_path: Path, words: tuple[str, ...]) -> None:
-    asked = of(tmp_path / "all", "screen.keep=front", *words)
-    every = screened(asked) if words else whole[1]
-    asked = of(tmp_path / "some", "screen.keep=front", "screen.prune=true", *words)
-    found = screened(asked)
-    same(found, every, asked)
-    out = sum(found.pruned.values())
-    assert found.pruned[LIMITS] > 0
-    assert found.pruned[BEATEN] > 0
-    assert found.rows == every.rows == found.evaluated + out
-    assert every.feasible - found.pruned[BEATEN] <= found.feasible <= every.feasible
+    study = of(tmp_path / "all", "screen.keep=front", *words)
+    every = screened(study) if words else whole[1]
+    study = of(tmp_path / "some", "screen.keep=front", "screen.prune=true", *words)
+    result = screened(study)
+    same(result, every, study)
+    out = sum(result.pruned.values())
+    assert result.pruned[LIMITS] > 0
+    assert result.pruned[BEATEN] > 0
+    assert result.rows == every.rows == result.evaluated + out
+    assert every.feasible - result.pruned[BEATEN] <= result.feasible <= every.feasible
     # what is stored says the same, and nothing is evaluated again
-    for again in (stored_screen(asked), screened(asked)):
+    for again in (stored_screen(study), screened(study)):
         assert again is not None
-        assert (again.rows, again.evaluated, again.pruned, again.feasible) == (found.rows, 0, found.pruned, found.feasible)
-        same(again, found, asked)
-    assert "nobody knows" in screen_left_out_text(found)
-    assert screen_left_out_text(found) in discarded_rows_caveats(asked, found)[0].text
+        assert (again.rows, again.evaluated, again.pruned, again.feasible) == (result.rows, 0, result.pruned, result.feasible)
+        same(again, result, study)
+    assert "nobody knows" in screen_left_out_text(result)
+    assert screen_left_out_text(result) in discarded_rows_caveats(study, result)[0].text
 
 
 @pytest.mark.usefixtures("small")
 def test_a_screen_that_ends_early_goes_on_with_the_same_front(whole: Any, tmp_path: Path) -> None:
-    asked = of(tmp_path, "screen.keep=front", "screen.prune=true")
+    study = of(tmp_path, "screen.keep=front", "screen.prune=true")
 
     def until(done: int, total: int, size: int) -> None:
         if done > 20:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_screen(asked, until)
-    before = stored_screen(asked)
+        run_screen(study, until)
+    before = stored_screen(study)
     assert before is not None
     assert 0 < before.rows < 32
-    found = screened(asked)
-    assert found.evaluated == found.rows - before.rows - sum(found.pruned.values())
-    same(found, whole[1], asked)
+    result = screened(study)
+    assert result.evaluated == result.rows - before.rows - sum(result.pruned.values())
+    same(result, whole[1], study)
 
 
 @pytest.mark.usefixtures("small")
 def test_workers_find_what_one_process_does_and_go_on_where_it_ended(whole: Any, tmp_path: Path) -> None:
     """Bounds in parts as well as evaluations, on workers that stay from round to round."""
     alone = screened(of(tmp_path / "alone", "screen.keep=front", "screen.prune=true"))
-    asked = of(tmp_path / "shared", "screen.keep=front", "screen.prune=true", "workers.kind=ray", "workers.count=2")
+    study = of(tmp_path / "shared", "screen.keep=front", "screen.prune=true", "workers.kind=ray", "workers.count=2")
     rows: list[int] = []
 
     def until(done: int, total: int, size: int) -> None:
@@ -106,44 +106,42 @@ def test_workers_find_what_one_process_does_and_go_on_where_it_ended(whole: Any,
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_screen(asked, until)
+        run_screen(study, until)
     assert min(rows) < 28, "bounds have left out some, and say so"
-    before = stored_screen(asked)
+    before = stored_screen(study)
     assert before is not None
     assert before.rows > 0
-    found = screened(asked)
-    same(found, whole[1], asked)
-    same(found, alone, asked)
-    assert found.evaluated == found.rows - before.rows - sum(found.pruned.values())
-    assert found.pruned == alone.pruned
+    result = screened(study)
+    same(result, whole[1], study)
+    same(result, alone, study)
+    assert result.evaluated == result.rows - before.rows - sum(result.pruned.values())
+    assert result.pruned == alone.pruned
 
 
 @pytest.fixture(scope="module")
 def others(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, ScreenResult]:
     """Pipelines and wafers, every design evaluated; one request a second is too much for most of them."""
-    asked = of(tmp_path_factory.mktemp("others"), chips="chips=[npu64,wse2]", limit=256)
-    return asked, screened(asked)
+    study = of(tmp_path_factory.mktemp("others"), chips="chips=[npu64,wse2]", limit=256)
+    return study, screened(study)
 
 
 @pytest.mark.parametrize("screens", ["whole", "others"])
 def test_no_design_is_better_than_its_bounds(screens: str, request: pytest.FixtureRequest) -> None:
     """Nor does one that breaks a limit which needs no price keep all of them."""
-    asked, found = request.getfixturevalue(screens)
-    space, workload = asked.question.space, asked.question.workload
-    rows = pd.concat([file.table().to_pandas() for file in found.blocks])
+    study, result = request.getfixturevalue(screens)
+    space, workload = study.question.space, study.question.workload
+    rows = pd.concat([file.table().to_pandas() for file in result.blocks])
     for priced in (False, True):
-        some = rows[rows["limit"].isna()] if priced else rows
+        row = rows[rows["limit"].isna()] if priced else rows
         every = {*optimistic.LOWER_BOUNDED, *optimistic.UPPER_BOUNDED}
-        bounds = optimistic.metric_bounds(
-            instance_module, space.stack(encode_rows(space, some)), workload, every, priced=priced
-        )
-        keeps = some["limit"].isna().to_numpy()
+        bounds = optimistic.metric_bounds(instance_module, space.stack(encode_rows(space, row)), workload, every, priced=priced)
+        keeps = row["limit"].isna().to_numpy()
         assert not (bounds.broken & keeps).any()
         compared = 0
         for columns, sign in ((bounds.low, 1), (bounds.high, -1)):
-            for name in set(columns) & set(some):
-                known = keeps & some[name].notna().to_numpy()
-                mine, its = columns[name][known], some[name].to_numpy()[known]
+            for name in set(columns) & set(row):
+                known = keeps & row[name].notna().to_numpy()
+                mine, its = columns[name][known], row[name].to_numpy()[known]
                 assert (sign * mine <= sign * its + 1e-9 * np.abs(its)).all(), name
                 compared += len(its)
         assert compared > 100
@@ -153,9 +151,9 @@ def test_no_design_is_better_than_its_bounds(screens: str, request: pytest.Fixtu
 @pytest.mark.parametrize("screens", ["whole", "others"])
 def test_bounds_leave_out_most_of_what_is_not_served_in_time(screens: str, request: pytest.FixtureRequest) -> None:
     """Of designs that keep limits and not their constraint; prices say more than peaks."""
-    asked, found = request.getfixturevalue(screens)
-    space, workload = asked.question.space, asked.question.workload
-    rows = pd.concat([file.table().to_pandas() for file in found.blocks])
+    study, result = request.getfixturevalue(screens)
+    space, workload = study.question.space, study.question.workload
+    rows = pd.concat([file.table().to_pandas() for file in result.blocks])
     rows = rows[rows["limit"].isna() & (rows["slo_attainment"] < 0.9)]
     kept = []
     for priced in (False, True):
@@ -170,9 +168,9 @@ def test_bounds_leave_out_most_of_what_is_not_served_in_time(screens: str, reque
 @pytest.mark.parametrize("chip", ["npu_whole", "tile_gh200", "wafer64"])
 def test_more_requests_take_no_less_than_one(whole: Any, chip: str) -> None:
     """What the price of one request's next token is a bound of."""
-    asked, found = whole
-    space, load = asked.question.space, asked.question.workload.cases[0]
-    rows = pd.concat([file.table().to_pandas() for file in found.blocks])
+    study, result = whole
+    space, load = study.question.space, study.question.workload.cases[0]
+    rows = pd.concat([file.table().to_pandas() for file in result.blocks])
     rows = rows[rows["limit"].isna() & (rows["chip"] == chip)].iloc[:4]
     context, looked = max(1.0, request_mix(load.requests).context), 0
     for _, group in space.stack(encode_rows(space, rows)).groups:
@@ -182,8 +180,8 @@ def test_more_requests_take_no_less_than_one(whole: Any, chip: str) -> None:
             counts = np.array([1.0, 2.0, 3.0, 5.0, 16.0, 64.0])
             nothing = np.zeros(len(counts))
             seconds = np.ravel(price(nothing, nothing, counts, np.full(len(counts), context), nothing))
-            one = float(np.squeeze(service.decode_step_seconds(design, load, context)))
-            assert seconds[0] == pytest.approx(one, rel=1e-9)
-            assert (seconds >= one * (1 - 1e-9)).all()
+            step_seconds = float(np.squeeze(service.decode_step_seconds(design, load, context)))
+            assert seconds[0] == pytest.approx(step_seconds, rel=1e-9)
+            assert (seconds >= step_seconds * (1 - 1e-9)).all()
             looked += 1
     assert looked

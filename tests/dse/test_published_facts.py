@@ -76,34 +76,34 @@ def cards(tmp_path_factory):
 
 @pytest.mark.parametrize("card", CARDS)
 def test_a_card_that_is_sold_is_answered_and_the_models_figures_stand_beside(cards, card):
-    of = cards(f"chip={card}")
-    chip = of.base.chip
-    assert explain_infeasibility(of.base, of.workload) is None
+    given_cards = cards(f"chip={card}")
+    chip = given_cards.base.chip
+    assert explain_infeasibility(given_cards.base, given_cards.workload) is None
     assert {limit.address for limit in contradicted_limits(chip)} == BROKEN[card]
-    alone = replace(of.base, chip=as_modelled(chip))
-    assert (explain_infeasibility(alone, of.workload) is None) == (not BROKEN[card])
-    found = evaluate(stack_designs([of.base]), of.workload).columns
-    said = {fact.name: fact for fact in published_facts(chip)}
-    assert all(fact.holds for fact in said.values())
-    assert found["die_mm2"][0] == said["die_area"].value == pytest.approx(sum(area.area_by_block(chip).values()))
-    assert found["tdp"][0] == said["tdp"].value == pytest.approx(sum(energy.design_power_by_part(chip).values()))
-    assert found["power_density"][0] == pytest.approx(said["tdp"].value / said["die_area"].value)
-    for name, fact in said.items():
+    alone = replace(given_cards.base, chip=as_modelled(chip))
+    assert (explain_infeasibility(alone, given_cards.workload) is None) == (not BROKEN[card])
+    columns = evaluate(stack_designs([given_cards.base]), given_cards.workload).columns
+    facts = {fact.name: fact for fact in published_facts(chip)}
+    assert all(fact.holds for fact in facts.values())
+    assert columns["die_mm2"][0] == facts["die_area"].value == pytest.approx(sum(area.area_by_block(chip).values()))
+    assert columns["tdp"][0] == facts["tdp"].value == pytest.approx(sum(energy.design_power_by_part(chip).values()))
+    assert columns["power_density"][0] == pytest.approx(facts["tdp"].value / facts["die_area"].value)
+    for name, fact in facts.items():
         assert fact.modelled == pytest.approx(float(MODEL[name](alone.chip)))
-    if "price" in said:
+    if "price" in facts:
         own = sum(value for name, value in price.price_by_part(chip).items() if name in (*price.SOLD, area.DIFFERENCE))
-        assert own == pytest.approx(said["price"].value)
+        assert own == pytest.approx(facts["price"].value)
 
 
 def test_text_and_json_have_facts_and_remarks(cards, tmp_path):
     (tmp_path / "chip").mkdir()
     (tmp_path / "chip/card.yaml").write_text(CARDS["pro6000"])
-    found = evaluate_config(compose((f"--config-dir={tmp_path}", "chip=card", *LOAD)))
-    text, data = [f"{name} {said}" for name, said in found.about()], evaluation_record(found)
+    config = evaluate_config(compose((f"--config-dir={tmp_path}", "chip=card", *LOAD)))
+    text, data = [f"{name} {fact_text}" for name, fact_text in config.about()], evaluation_record(config)
     assert any("data sheet die area 750 mm2; the model makes 9" in line for line in text)
     assert {line.split()[1].rstrip(":") for line in text if line.startswith("remark")} == BROKEN["pro6000"]
-    assert [of["name"] for of in data["published"]] == ["die_area", "tdp", "clock", "price"]
-    assert all(of["holds"] and of["modelled"] == of["of_part"] != of["value"] for of in data["published"])
+    assert [fact["name"] for fact in data["published"]] == ["die_area", "tdp", "clock", "price"]
+    assert all(fact["holds"] and fact["modelled"] == fact["of_part"] != fact["value"] for fact in data["published"])
     assert len(data["remarks"]) == len(BROKEN["pro6000"])
 
 
@@ -111,8 +111,8 @@ def test_text_and_json_have_facts_and_remarks(cards, tmp_path):
 @pytest.mark.parametrize("leaf", MOVED)
 def test_a_fact_is_dropped_where_a_knob_moves_what_it_depends_on(cards, card, leaf):
     """It depends on what the model's own figure does; once it is dropped the model counts, as if nothing were published."""
-    of = cards(f"chip={card}")
-    base, address = of.base, f"chip.{leaf}"
+    given_cards = cards(f"chip={card}")
+    base, address = given_cards.base, f"chip.{leaf}"
     for times in (0.5, 1.0, 1.25):
         design = replace_leaves(base, {address: type(leaf_at(base, address))(leaf_at(base, address) * times)})
         chip, without = design.chip, as_modelled(design.chip)
@@ -128,16 +128,23 @@ def test_a_fact_is_dropped_where_a_knob_moves_what_it_depends_on(cards, card, le
             assert not holds["die_area"] or (leaf == "cores" and chip.die.built_cores >= chip.cores)
             assert not holds["tdp"] or leaf == "l2.size"
         if not any(holds.values()):
-            found, plain = (evaluate(stack_designs([replace(design, chip=one)]), of.workload) for one in (chip, without))
-            assert found.limit[0] == plain.limit[0]
+            outcomes, plain = (
+                evaluate(stack_designs([replace(design, chip=chip)]), given_cards.workload) for chip in (chip, without)
+            )
+            assert outcomes.limit[0] == plain.limit[0]
             for name, column in plain.columns.items():
-                assert np.array_equal(found.columns[name], column, equal_nan=True), name
+                assert np.array_equal(outcomes.columns[name], column, equal_nan=True), name
 
 
 def test_designs_together_are_as_one_by_one_each_by_its_own_part(cards):
     """Two parts of one structure, and designs whose knobs moved, in one batch."""
-    of = [cards(f"chip={card}") for card in ("pro6000", "gaudy")]
-    bases = [replace(of[0].base, chip=replace(of[0].base.chip, core=replace(of[0].base.chip.core, rates=None))), of[1].base]
+    given_cards = [cards(f"chip={card}") for card in ("pro6000", "gaudy")]
+    bases = [
+        replace(
+            given_cards[0].base, chip=replace(given_cards[0].base.chip, core=replace(given_cards[0].base.chip.core, rates=None))
+        ),
+        given_cards[1].base,
+    ]
     bases[1] = replace(bases[1], chip=replace(bases[1].chip, core=replace(bases[1].chip.core, rates=None)))
     designs = [
         replace_leaves(base, {"chip.l2.size": base.chip.l2.size * times, "chip.die.memory_edge_share": shore})
@@ -145,9 +152,9 @@ def test_designs_together_are_as_one_by_one_each_by_its_own_part(cards):
         for times in (1.0, 0.5)
         for shore in (0.5, 1.0)
     ]
-    together = evaluate(stack_designs(designs), of[0].workload)
+    together = evaluate(stack_designs(designs), given_cards[0].workload)
     for row, design in enumerate(designs):
-        alone = evaluate(stack_designs([design]), of[0].workload)
+        alone = evaluate(stack_designs([design]), given_cards[0].workload)
         assert together.limit[row] == alone.limit[0]
         for name in ("die_mm2", "system_mm2", "tdp", "energy", "system_price", "latency"):
             assert together.columns[name][row] == pytest.approx(alone.columns[name][0], rel=1e-12, nan_ok=True), name
@@ -173,8 +180,8 @@ def test_a_study_says_which_knobs_drop_facts(tmp_path):
     (tmp_path / "chip").mkdir()
     (tmp_path / "chip/card.yaml").write_text(CARDS["gaudy"])
     knobs = ("+space.chip.l2.size='tag(MB,choice(72,96))'", "+space.chip.hbm.strided_row_overhead='tag(ns,choice(0,1))'")
-    asked = build_study(compose((f"--config-dir={tmp_path}", "chip=card", *LOAD, *knobs, "+objectives.tpot=min")), tmp_path)
-    (remark,) = facts_dropped(asked)
+    study = build_study(compose((f"--config-dir={tmp_path}", "chip=card", *LOAD, *knobs, "+objectives.tpot=min")), tmp_path)
+    (remark,) = facts_dropped(study)
     assert remark.what == "card"
     assert "die area" in remark.text
     assert "where chip.l2.size move" in remark.text

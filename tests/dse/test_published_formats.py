@@ -24,7 +24,7 @@ QUANTISED: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def answer(folder: Path, name: str, quantised: dict[str, Any] | None, *overrides: str) -> Evaluation:
-    fields = next(one.fields for one in PUBLISHED if one.name == name)
+    fields = next(published.fields for published in PUBLISHED if published.name == name)
     path = folder / "config.json"
     path.write_text(json.dumps(fields | ({"quantization_config": quantised} if quantised else {})))
     usual = ("chip=h100", "mapping.both.tp=1", "workload.batch=1", "workload.sequence=1024")

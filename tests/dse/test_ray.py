@@ -44,25 +44,25 @@ PATIENCE = 300.0
 """What a worker may take to start where many other tests run; what is not about that waits for it. [s]"""
 
 
-def hired(asked: Any, evaluate: Evaluate | None = None, **crew: Any) -> RayWorkers:
+def hired(study: Any, evaluate: Evaluate | None = None, **crew: Any) -> RayWorkers:
     """Workers for a study."""
     limits = {"count": 2, "time_limit": 60.0, "memory_limit": 2.0**29, **crew}
-    base = asked.question.base
+    base = study.question.base
     return RayWorkers(
         WorkerSettings("ray", **limits),
-        evaluate or make_evaluator(asked.question.workload, asked.fidelity),
-        window=asked.search["window"],
+        evaluate or make_evaluator(study.question.workload, study.fidelity),
+        window=study.search["window"],
         example=[(design_key(base), {}, base)],
         say=lambda text: None,
     )
 
 
-def usual(asked: Any) -> Evaluate:
-    return make_evaluator(asked.question.workload, asked.fidelity)
+def usual(study: Any) -> Evaluate:
+    return make_evaluator(study.question.workload, study.fidelity)
 
 
-def errors(asked: Any) -> list[str]:
-    return [result.error for result in Store(asked.store).results(asked.context).values() if result.error]
+def errors(study: Any) -> list[str]:
+    return [result.error for result in Store(study.store).results(study.context).values() if result.error]
 
 
 class Unreadable:
@@ -73,9 +73,9 @@ class Unreadable:
 
 
 def test_what_a_worker_cannot_read_is_named_by_the_worker_s_own_words(cluster: str, tmp_path: Path) -> None:
-    asked = toy(tmp_path)
-    workers = hired(asked, count=1)
-    workers.submit([("k" * 32, {"": Unreadable()}, asked.question.base)])
+    study = toy(tmp_path)
+    workers = hired(study, count=1)
+    workers.submit([("k" * 32, {"": Unreadable()}, study.question.base)])
     (result,) = workers.collect()
     workers.close()
     assert "AttributeError: type object 'int' has no attribute 'field_of_a_newer_version'" in result.error
@@ -85,11 +85,11 @@ def test_what_a_worker_cannot_read_is_named_by_the_worker_s_own_words(cluster: s
 def test_workers_in_other_processes_find_what_serial_ones_find(cluster: str, tmp_path: Path, count: int, name: str) -> None:
     options = (f"search={name}", "search.budget=96")
     serial = searched(toy(tmp_path / "serial", *options))
-    asked = toy(tmp_path / "ray", *options)
-    workers = hired(asked, count=count)
-    found = searched(asked, workers=workers)
+    study = toy(tmp_path / "ray", *options)
+    workers = hired(study, count=count)
+    results = searched(study, workers=workers)
     workers.close()
-    assert found == serial
+    assert results == serial
 
 
 REASONS = {
@@ -111,27 +111,27 @@ def test_a_fault_costs_only_its_own_design_and_nothing_where_it_does_not_come_ag
     """The same search, with two designs that fail: as if they had raised in the driver's own process; a third fails once."""
     plain = searched(toy(tmp_path / "plain", "search.budget=96"))
     marked, once = frozenset((plain[7][2], plain[40][2])), frozenset((plain[20][2],))
-    asked = toy(tmp_path / "serial", "search.budget=96")
-    serial = searched(asked, workers=SerialWorkers(Faulty(usual(asked), "raise", marked), retries=1))
-    asked = toy(tmp_path / "ray", "search.budget=96")
-    does = Faulty(Faulty(usual(asked), fault, marked), fault, once, tmp_path / "done")
-    workers = hired(asked, does, time_limit=LIMITS.get(fault, 60.0))
-    found = searched(asked, workers=workers)
+    study = toy(tmp_path / "serial", "search.budget=96")
+    serial = searched(study, workers=SerialWorkers(Faulty(usual(study), "raise", marked), retries=1))
+    study = toy(tmp_path / "ray", "search.budget=96")
+    does = Faulty(Faulty(usual(study), fault, marked), fault, once, tmp_path / "done")
+    workers = hired(study, does, time_limit=LIMITS.get(fault, 60.0))
+    results = searched(study, workers=workers)
     workers.close()
     assert (tmp_path / "done").exists()
-    assert found == serial
-    assert [row[2] for row in found if row[3] == (None, None)]
-    assert len(errors(asked)) == 2
-    assert all(REASONS[fault] in error for error in errors(asked))
+    assert results == serial
+    assert [row[2] for row in results if row[3] == (None, None)]
+    assert len(errors(study)) == 2
+    assert all(REASONS[fault] in error for error in errors(study))
 
 
 def test_a_worker_that_dies_while_it_warms_up_is_replaced(cluster: str, tmp_path: Path) -> None:
     plain = searched(toy(tmp_path / "plain", "search.budget=32"))
-    asked = toy(tmp_path / "ray", "search.budget=32")
-    workers = hired(asked, Faulty(usual(asked), "die", frozenset((design_key(asked.question.base),))), count=1)
-    found = searched(asked, workers=workers)
+    study = toy(tmp_path / "ray", "search.budget=32")
+    workers = hired(study, Faulty(usual(study), "die", frozenset((design_key(study.question.base),))), count=1)
+    results = searched(study, workers=workers)
     workers.close()
-    assert found == plain
+    assert results == plain
 
 
 def test_workers_that_find_no_cpu_say_so(cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,19 +140,19 @@ def test_workers_that_find_no_cpu_say_so(cluster: str, tmp_path: Path, monkeypat
 
     monkeypatch.setattr(dse.execution.ray_actors, "START_LIMIT_S", 5.0)
     held = [ray.remote(num_cpus=1)(Holder).remote() for _ in range(2)]
-    ray.get([one.held.remote() for one in held])
-    asked = toy(tmp_path, "search.budget=32")
-    workers = hired(asked)
+    ray.get([actor.held.remote() for actor in held])
+    study = toy(tmp_path, "search.budget=32")
+    workers = hired(study)
     with pytest.raises(DesignError, match=r"none started in 5 s; the cluster has 2 CPUs, 0 of them free"):
-        searched(asked, workers=workers)
+        searched(study, workers=workers)
     workers.close()
     ray.kill(held[0])
     monkeypatch.undo()
-    workers = hired(asked, Slow(usual(asked), 0.2))
-    found = searched(asked, workers=workers)
+    workers = hired(study, Slow(usual(study), 0.2))
+    results = searched(study, workers=workers)
     workers.close()
     ray.kill(held[1])
-    assert len(found) == 32
+    assert len(results) == 32
 
 
 class Holder:
@@ -190,23 +190,23 @@ def test_a_cluster_that_asks_for_a_token_is_told_as_such(cluster: str, tmp_path:
 
 
 def test_a_cluster_that_is_lost_in_a_run_ends_it(cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = toy(tmp_path, "search.budget=32")
-    workers = hired(asked, Slow(usual(asked), 0.5), count=1)
+    study = toy(tmp_path, "search.budget=32")
+    workers = hired(study, Slow(usual(study), 0.5), count=1)
     with monkeypatch.context() as patched:
         patched.setattr(dse.execution.ray_cluster, "START_TIMEOUT_S", 0.5)
         patched.setattr(workers._cluster, "_address", "127.0.0.1:1")
         with pytest.raises(DesignError, match="is lost: no answer"):
-            searched(asked, workers=workers)
+            searched(study, workers=workers)
     workers.close()
 
 
 def test_a_raylet_that_is_killed_here_ends_a_run_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the next look, and not when Ray notices; and Ray, which would wait for it, is not asked to end it."""
     raylet = subprocess.Popen(["sleep", "100"])
-    said: list[str] = []
-    monkeypatch.setattr(dse.execution.ray_cluster, "_connected", lambda crew: lambda: said.append("ended by Ray"))
+    messages: list[str] = []
+    monkeypatch.setattr(dse.execution.ray_cluster, "_connected", lambda crew: lambda: messages.append("ended by Ray"))
     monkeypatch.setattr(dse.execution.ray_cluster, "_raylet", lambda ray: raylet)
-    monkeypatch.setattr(dse.execution.ray_cluster.atexit, "register", lambda what, **_: said.append(what.__name__))
+    monkeypatch.setattr(dse.execution.ray_cluster.atexit, "register", lambda what, **_: messages.append(what.__name__))
     monkeypatch.setattr(dse.execution.ray_cluster.RayCluster, "sweep", lambda cluster: None)
     monkeypatch.setattr("ray.get_runtime_context", lambda: SimpleNamespace(gcs_address="127.0.0.1:1"))
     monkeypatch.setattr("ray._private.worker.shutdown", lambda: None)
@@ -217,8 +217,8 @@ def test_a_raylet_that_is_killed_here_ends_a_run_in_a_line(monkeypatch: pytest.M
     with pytest.raises(DesignError, match="what is finished is stored; run the same command again"):
         cluster.check()
     cluster.close()
-    assert said[-1] == "_leave"
-    assert "ended by Ray" not in said
+    assert messages[-1] == "_leave"
+    assert "ended by Ray" not in messages
 
 
 @dataclass(frozen=True)
@@ -246,11 +246,11 @@ HELD: list[bytes] = []
 @pytest.mark.parametrize("hangs", [False, True])
 def test_processes_and_memory_that_a_failed_design_left_are_given_back(cluster: str, tmp_path: Path, hangs: bool) -> None:
     plain = searched(toy(tmp_path / "plain", "search.budget=24"))
-    asked = toy(tmp_path / "ray", "search.budget=24")
-    does = Leaving(usual(asked), plain[7][2], tmp_path / "left", hangs)
-    workers = hired(asked, does, count=1, retries=0, time_limit=5.0 if hangs else 60.0, memory_limit=2.0**32)
+    study = toy(tmp_path / "ray", "search.budget=24")
+    does = Leaving(usual(study), plain[7][2], tmp_path / "left", hangs)
+    workers = hired(study, does, count=1, retries=0, time_limit=5.0 if hangs else 60.0, memory_limit=2.0**32)
     before = workers._workers[0].actor
-    searched(asked, workers=workers)
+    searched(study, workers=workers)
     fresh = workers._workers[0].actor is not before
     workers.close()
     left = [int(line) for line in (tmp_path / "left").read_text().split()]
@@ -258,7 +258,7 @@ def test_processes_and_memory_that_a_failed_design_left_are_given_back(cluster: 
         if not any(map(runs, left)):
             break
         time.sleep(0.1)
-    assert (len(errors(asked)), fresh, [one for one in left if runs(one)]) == (1, True, [])
+    assert (len(errors(study)), fresh, [process_id for process_id in left if runs(process_id)]) == (1, True, [])
 
 
 def runs(process: int) -> bool:
@@ -272,20 +272,20 @@ def runs(process: int) -> bool:
 def reachable(processes: Iterable[int]) -> list[str]:
     """Addresses at which some processes listen, and that other machines may reach."""
     sockets = set()
-    for one in processes:
-        for path in Path(f"/proc/{one}/fd").glob("*"):
+    for worker in processes:
+        for path in Path(f"/proc/{worker}/fd").glob("*"):
             try:
                 sockets.add(os.readlink(path).removeprefix("socket:[").removesuffix("]"))
             except OSError:
                 continue
-    found = []
+    workers = []
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
             fields = line.split()
             address = fields[1].partition(":")[0]
             if fields[3] == "0A" and fields[9] in sockets and not address.endswith("0100007F"):
-                found.append(fields[1])
-    return found
+                workers.append(fields[1])
+    return workers
 
 
 def test_ctrl_c_leaves_a_store_to_go_on_from_and_no_process(tmp_path: Path) -> None:
@@ -300,7 +300,7 @@ def test_ctrl_c_leaves_a_store_to_go_on_from_and_no_process(tmp_path: Path) -> N
     before = descendants(process.pid)
     assert len(before) > 2
     assert reachable([process.pid, *before]) == []
-    assert not [one for one in before if b"dashboard.py" in Path(f"/proc/{one}/cmdline").read_bytes()]
+    assert not [process_id for process_id in before if b"dashboard.py" in Path(f"/proc/{process_id}/cmdline").read_bytes()]
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     _, err = process.communicate(timeout=60)
     assert not alive(before)
@@ -320,8 +320,8 @@ def test_ray_that_ends_with_its_agent_ends_a_run_in_a_line(tmp_path: Path) -> No
     process = subprocess.Popen([*line, "search.budget=1000000"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     agents: list[int] = []
     for _ in range(600):
-        named = {one: Path(f"/proc/{one}/cmdline") for one in descendants(process.pid)}
-        agents = [one for one, path in named.items() if path.exists() and b"DashboardAgent" in path.read_bytes()]
+        named = {descendant: Path(f"/proc/{descendant}/cmdline") for descendant in descendants(process.pid)}
+        agents = [process_id for process_id, path in named.items() if path.exists() and b"DashboardAgent" in path.read_bytes()]
         if (agents and stored(tmp_path) > 64) or process.poll() is not None:
             break
         time.sleep(0.1)
@@ -356,24 +356,24 @@ def descendants(pid: int) -> dict[int, str]:
         except OSError:
             continue
         parents[int(path.name)], born[int(path.name)] = int(fields[1]), fields[19]
-    found = {pid}
+    process_ids = {pid}
     while True:
-        more = {child for child, parent in parents.items() if parent in found} - found
+        more = {child for child, parent in parents.items() if parent in process_ids} - process_ids
         if not more:
-            return {one: born[one] for one in found if one != pid}
-        found |= more
+            return {single_pid: born[single_pid] for single_pid in process_ids if single_pid != pid}
+        process_ids |= more
 
 
 def alive(processes: dict[int, str]) -> list[int]:
-    found = []
+    process_ids = []
     for pid, born in processes.items():
         try:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
         if fields[19] == born and fields[0] != "Z":
-            found.append(pid)
-    return found
+            process_ids.append(pid)
+    return process_ids
 
 
 def test_what_a_part_raises_is_raised_here(cluster: str) -> None:

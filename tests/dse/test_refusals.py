@@ -26,17 +26,17 @@ from tests.samples import asked
 
 @pytest.mark.parametrize("fidelity", ["events", "cycles"])
 def test_what_keeps_a_reader_from_a_part_of_a_mesh_is_named_and_without_it_the_reader_plays(fidelity: str) -> None:
-    here = asked("chip=wse2_hbm")
+    question = asked("chip=wse2_hbm")
     with pytest.raises(
         DesignError, match=rf"fidelity: {fidelity}@8 .*because of chip\.hbm.*fidelity=events; valid: analytical$"
     ):
-        evaluate(stack_designs([here.base]), here.workload, fidelity=f"{fidelity}@8")
-    assert "events" in fidelities(here.base, here.workload)
-    assert fidelity in fidelities(replace_leaves(here.base, {"chip.hbm": None}), here.workload, part=True)
+        evaluate(stack_designs([question.base]), question.workload, fidelity=f"{fidelity}@8")
+    assert "events" in fidelities(question.base, question.workload)
+    assert fidelity in fidelities(replace_leaves(question.base, {"chip.hbm": None}), question.workload, part=True)
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("chip=tile32", "workload=serving"), "use static batches, workload=static"),
         (("chip=a100",), "chip.hbm, whose banks are not set; add +memory@chip.hbm.banks=hbm3"),
@@ -45,13 +45,13 @@ def test_what_keeps_a_reader_from_a_part_of_a_mesh_is_named_and_without_it_the_r
     ],
     ids=lambda words: words[0],
 )
-def test_a_reader_that_a_design_has_not_is_refused_with_those_that_it_has(words: tuple[str, ...], said: str) -> None:
-    here = asked(*words)
-    known = fidelities(here.base, here.workload)
+def test_a_reader_that_a_design_has_not_is_refused_with_those_that_it_has(words: tuple[str, ...], message: str) -> None:
+    question = asked(*words)
+    known = fidelities(question.base, question.workload)
     for fidelity in set(FIDELITIES) - set(known):
         with pytest.raises(DesignError, match=f"fidelity: {fidelity} .*; valid: {', '.join(known)}$") as refused:
-            evaluate(stack_designs([here.base]), here.workload, fidelity=fidelity)
-        assert said in str(refused.value) or fidelity == "steady_state"
+            evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity)
+        assert message in str(refused.value) or fidelity == "steady_state"
 
 
 def test_every_kind_of_case_has_a_name_for_people() -> None:
@@ -82,7 +82,10 @@ def test_a_word_for_a_group_and_a_group_for_a_word_are_refused_by_their_address(
 ) -> None:
     config = compose(line)
     known = [
-        of for root in ("chip", "mapping") for of in addresses(config[root], root) if of[0].split(".")[1] not in USUAL_CHOICES
+        address
+        for root in ("chip", "mapping")
+        for address in addresses(config[root], root)
+        if address[0].split(".")[1] not in USUAL_CHOICES
     ]
     address, entry = data.draw(st.sampled_from(known))
     is_group = isinstance(entry, dict) and not set(entry) <= CONSTANT
@@ -125,20 +128,24 @@ def test_words_that_do_not_go_together_are_one_infeasible_design_of_a_space(
     words: tuple[str, ...], address: str, typed: tuple[str, ...]
 ) -> None:
     """The others are what they are by themselves; typed by itself the design is refused in the same line."""
-    of = asked("chip=npu64", "model=qwen3_1b7", "mapping.both.tp=16", "workload.batch=[2]", *words)
-    designs = [of.space.at(of.space.row(of.space.grid(0, 4), row)) for row in range(of.space.combinations or 0)]
-    outcomes = evaluate(stack_designs(designs), of.workload)
+    question = asked("chip=npu64", "model=qwen3_1b7", "mapping.both.tp=16", "workload.batch=[2]", *words)
+    designs = [
+        question.space.at(question.space.row(question.space.grid(0, 4), row)) for row in range(question.space.combinations or 0)
+    ]
+    outcomes = evaluate(stack_designs(designs), question.workload)
     refused = [row for row in range(len(designs)) if row in outcomes.refused]
     assert 0 < len(refused) < len(designs)
     for row, design in enumerate(designs):
         if row in refused:
-            found = outcomes.at(row)
-            assert found == explain_infeasibility(design, of.workload)
-            assert found.limit == address  # type: ignore[union-attr]
-            assert outcomes.refused[row] == f"{address}: {found.remedy}"  # type: ignore[union-attr]
+            infeasibility = outcomes.at(row)
+            assert infeasibility == explain_infeasibility(design, question.workload)
+            assert infeasibility.limit == address  # type: ignore[union-attr]
+            assert outcomes.refused[row] == f"{address}: {infeasibility.remedy}"  # type: ignore[union-attr]
         else:
-            one = evaluate(stack_designs([design]), of.workload).columns
-            assert all(np.array_equal(column[row], one[name][0], equal_nan=True) for name, column in outcomes.columns.items())
+            columns = evaluate(stack_designs([design]), question.workload).columns
+            assert all(
+                np.array_equal(column[row], columns[name][0], equal_nan=True) for name, column in outcomes.columns.items()
+            )
     alone = asked("chip=npu64", "model=qwen3_1b7", "mapping.both.tp=16", "workload.batch=[2]", words[0], *typed)
     with pytest.raises(DesignError, match=f"^{re.escape(outcomes.refused[refused[0]])}$"):
         evaluate(stack_designs([alone.base]), alone.workload).accepted()
@@ -175,7 +182,7 @@ def test_what_only_the_preset_says_falls_away_with_the_algorithm_that_reads_it(a
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("workload.output=128",), "workload.output: has no effect without workload.prompt"),
         (("workload.prompt=512",), "workload.output: missing; set the number of output tokens"),
@@ -188,13 +195,13 @@ def test_what_only_the_preset_says_falls_away_with_the_algorithm_that_reads_it(a
     ],
     ids=lambda words: words[0],
 )
-def test_one_length_of_a_request_without_the_other_is_refused(words: tuple[str, ...], said: str) -> None:
-    with pytest.raises(DesignError, match=said):
+def test_one_length_of_a_request_without_the_other_is_refused(words: tuple[str, ...], message: str) -> None:
+    with pytest.raises(DesignError, match=message):
         asked(*words)
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("workload.cv=3",), "workload.cv: arrivals=poisson does not use it; set arrivals=gamma"),
         (("workload.shuffle=true",), "workload.shuffle: needs a file; set workload.trace"),
@@ -204,11 +211,11 @@ def test_one_length_of_a_request_without_the_other_is_refused(words: tuple[str, 
     ],
     ids=lambda words: words[-1],
 )
-def test_what_other_loads_read_is_refused(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
+def test_what_other_loads_read_is_refused(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text("arrival,prompt,output\n0,100,10\n1,200,20\n")
     config = compose(["chip=h100", "workload=serving", *(word.format(trace=trace) for word in words)])
-    with pytest.raises(DesignError, match=said):
+    with pytest.raises(DesignError, match=message):
         build_question(config, tmp_path)
 
 
@@ -219,7 +226,7 @@ def test_a_sequence_beside_prompts_is_refused_where_it_is_typed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("block", "words", "said"),
+    ("block", "words", "message"),
     [
         ("prompt: 100, output: 10, sequence: [20]", (), "workload.sequence: has no effect with workload.prompt"),
         ("sequence: [20]", ("workload.prompt=100", "workload.output=10"), ""),
@@ -235,7 +242,7 @@ def test_a_sequence_beside_prompts_is_refused_where_it_is_typed() -> None:
     ],
 )
 def test_the_file_of_a_study_is_held_to_the_same(
-    block: str, words: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    block: str, words: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it says and nothing reads is refused as if it were typed; and gives way to what is typed."""
     folder = tmp_path / "studies" / "mine"
@@ -244,10 +251,10 @@ def test_the_file_of_a_study_is_held_to_the_same(
     (folder / "some.csv").write_text("prompt,output\n" + "100,10\n" * 64)
     monkeypatch.chdir(tmp_path)
     config = compose(["study=mine", *words])
-    if not said:
+    if not message:
         build_question(config, folder)
         return
-    with pytest.raises(DesignError, match=said):
+    with pytest.raises(DesignError, match=message):
         build_question(config, folder)
 
 
@@ -268,6 +275,6 @@ def test_the_file_of_a_study_is_held_to_the_same(
     ],
 )
 def test_what_reads_nothing_of_main_memory_meets_no_banks(words: tuple[str, ...]) -> None:
-    here = asked("chip=h200", "stack=ideal", *words, "+memory@chip.hbm.banks=hbm3", "chip.hbm.banks.stacks=6")
+    question = asked("chip=h200", "stack=ideal", *words, "+memory@chip.hbm.banks=hbm3", "chip.hbm.banks.stacks=6")
     with pytest.raises(DesignError, match=r"fidelity: events simulates only main memory .*; use analytical$"):
-        evaluate(stack_designs([here.base]), here.workload, fidelity="events")
+        evaluate(stack_designs([question.base]), question.workload, fidelity="events")

@@ -34,9 +34,9 @@ HOSTILE = '</script><img src=x onerror="window.hacked=1"><b>&amp;\u2028${window.
 
 @pytest.fixture(scope="module")
 def part(tmp_path_factory: pytest.TempPathFactory) -> ReportedStudy:
-    asked = toy(tmp_path_factory.mktemp("toy"), "screen.run=true", "screen.limit=256", "search.budget=60")
-    run_study(asked)
-    return StoredStudy(asked).part()
+    study = toy(tmp_path_factory.mktemp("toy"), "screen.run=true", "screen.limit=256", "search.budget=60")
+    run_study(study)
+    return StoredStudy(study).part()
 
 
 def column(data: dict[str, Any], name: str) -> Any:
@@ -154,21 +154,21 @@ def test_operators_add_up_to_what_binds(part: ReportedStudy) -> None:
 
 
 def test_what_a_search_found_only_grows_and_ends_whole(tmp_path: Path) -> None:
-    asked = toy(tmp_path, "search.budget=80")
-    run_study(asked)
-    (study,) = report_payload([StoredStudy(asked).part()])["studies"]
-    found = [value or 0.0 for value in study["history"]["values"]]
-    assert found == sorted(found)
-    assert found[-1] == pytest.approx(1.0)
+    wanted_study = toy(tmp_path, "search.budget=80")
+    run_study(wanted_study)
+    (study,) = report_payload([StoredStudy(wanted_study).part()])["studies"]
+    shares = [value or 0.0 for value in study["history"]["values"]]
+    assert shares == sorted(shares)
+    assert shares[-1] == pytest.approx(1.0)
 
 
 def test_studies_with_the_same_objectives_share_one_measure(part: ReportedStudy, tmp_path: Path) -> None:
-    asked = toy(tmp_path, "name=less", "search.budget=10")
-    run_study(asked)
-    first, second = report_payload([part, StoredStudy(asked).part()])["studies"]
+    study = toy(tmp_path, "name=less", "search.budget=10")
+    run_study(study)
+    first, second = report_payload([part, StoredStudy(study).part()])["studies"]
     assert second["start"] == first["rows"]
     assert second["history"]["all"] < first["history"]["all"] <= 1 + 1e-12
-    path = write_comparison_report([StoredStudy(part.study), StoredStudy(asked)])
+    path = write_comparison_report([StoredStudy(part.study), StoredStudy(study)])
     assert path == part.study.run_dir / "report_less.html"
 
 
@@ -191,19 +191,19 @@ def test_importance_is_a_share_and_the_same_for_any_rising_function(rows: list[t
 
 
 def test_following_writes_what_arrives_until_the_run_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = toy(tmp_path / "runs/toy", "search.budget=40")
+    study = toy(tmp_path / "runs/toy", "search.budget=40")
     full = toy(tmp_path / "other", "search.budget=40")
     run_study(full)
     source = Store(full.store)
-    asks, known = source.asks("toy", asked.context.physics), source.results(asked.context)
-    store = Store(asked.store)
-    run = store.begin("toy", asked.identity(), {"overrides": list(asked.overrides), "host": "elsewhere"})
-    monkeypatch.setattr("dse.commands.follow_report.load", lambda name, **_: StoredStudy(asked))
+    asks, known = source.asks("toy", study.context.physics), source.results(study.context)
+    store = Store(study.store)
+    run = store.begin("toy", study.identity(), {"overrides": list(study.overrides), "host": "elsewhere"})
+    monkeypatch.setattr("dse.commands.follow_report.load", lambda name, **_: StoredStudy(study))
     thread = threading.Thread(target=follow_studies, args=(["toy"],), kwargs={"period": 0.05})
     thread.start()
-    page = asked.run_dir / "report.html"
+    page = study.run_dir / "report.html"
     for half in (asks[:20], asks[20:]):
-        append(store, asked, half, known)
+        append(store, study, half, known)
         wanted = len({ask[1] for ask in asks[: half[-1][0].number + 1]})
         wait_for(lambda wanted=wanted: page.exists() and embedded_rows(page) == wanted)
     assert 'data-live="report.live.js"' in page.read_text()
@@ -211,11 +211,11 @@ def test_following_writes_what_arrives_until_the_run_ends(tmp_path: Path, monkey
     thread.join(timeout=60)
     assert not thread.is_alive()
     assert 'data-live=""' in page.read_text()
-    assert not list(asked.run_dir.glob("*.js"))
+    assert not list(study.run_dir.glob("*.js"))
 
 
-def append(store: Store, asked: Any, asks: list[tuple[Ask, str]], known: dict[str, DesignResult]) -> None:
-    store.append("toy", asked.context, base_design_key(asked), asks, list({key: known[key] for _, key in asks}.values()))
+def append(store: Store, study: Any, asks: list[tuple[Ask, str]], known: dict[str, DesignResult]) -> None:
+    store.append("toy", study.context, base_design_key(study), asks, list({key: known[key] for _, key in asks}.values()))
 
 
 def embedded_rows(page: Path) -> int:
@@ -244,28 +244,31 @@ def test_following_a_run_that_was_killed_ends(part: ReportedStudy, monkeypatch: 
 def test_stacks_of_a_picture_are_the_times_of_the_best_designs(part: ReportedStudy) -> None:
     knob = part.study.question.space.knobs[0].address
     pictures = [{"x": knob, "each": "case"}, {"x": knob, "each": "case", "of": "operator"}]
-    asked = replace(part.study, report={"lines": [], "bars": pictures})
-    found = time_stacks(asked, part.frame, 7)
-    cases = asked.question.workload.cases
-    assert [one["case"] for one in found] == 2 * [case.label for case in cases]
-    times = rows_by_case(asked, part.frame, "latency")
-    first, direction = next(iter(asked.objectives.items()))
-    for one in found:
-        latency = times[one["case"]]["latency"]
-        assert [sum(spent.values()) for spent in one["spent"]] == pytest.approx(
-            [latency[row - 7] for row in one["rows"]], rel=1e-4
+    study = replace(part.study, report={"lines": [], "bars": pictures})
+    stacks = time_stacks(study, part.frame, 7)
+    cases = study.question.workload.cases
+    assert [stack["case"] for stack in stacks] == 2 * [case.label for case in cases]
+    times = rows_by_case(study, part.frame, "latency")
+    first, direction = next(iter(study.objectives.items()))
+    for stack in stacks:
+        latency = times[stack["case"]]["latency"]
+        assert [sum(spent.values()) for spent in stack["spent"]] == pytest.approx(
+            [latency[row - 7] for row in stack["rows"]], rel=1e-4
         )
         best = part.frame[part.frame["feasible"]].groupby(knob)[first].agg(direction)
-        assert part.frame.loc[[row - 7 for row in one["rows"]], first].tolist() == best.tolist()
+        assert part.frame.loc[[row - 7 for row in stack["rows"]], first].tolist() == best.tolist()
 
 
 def test_what_a_page_took_long_to_work_out_is_not_worked_out_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = toy(tmp_path, "screen.run=true", "screen.limit=32", "search=local", "search.budget=8")
-    run_study(asked)  # has written a page
+    study = toy(tmp_path, "screen.run=true", "screen.limit=32", "search=local", "search.budget=8")
+    run_study(study)  # has written a page
     worked: set[str] = set()
-    monkeypatch.setattr("dse.report.payload.cached_breakdown", lambda *of: worked.add("spent") or cached_breakdown(*of))
     monkeypatch.setattr(
-        "dse.report.front_explanations.explain_front", lambda *of, **how: worked.add("why") or explain_front(*of, **how)
+        "dse.report.payload.cached_breakdown", lambda *arguments: worked.add("spent") or cached_breakdown(*arguments)
+    )
+    monkeypatch.setattr(
+        "dse.report.front_explanations.explain_front",
+        lambda *arguments, **how: worked.add("why") or explain_front(*arguments, **how),
     )
 
     def page(part: ReportedStudy) -> tuple[Any, Any, set[str]]:
@@ -273,10 +276,10 @@ def test_what_a_page_took_long_to_work_out_is_not_worked_out_again(tmp_path: Pat
         (study,) = report_payload([part])["studies"]
         return study["explained"], study["why"], set(worked)
 
-    part = StoredStudy(asked).part()
+    part = StoredStudy(study).part()
     spent, whys, new = page(part)
     assert not new
-    looser = replace(asked, bounds=tuple(replace(bound, value=bound.value * 1.1) for bound in asked.bounds))
+    looser = replace(study, bounds=tuple(replace(bound, value=bound.value * 1.1) for bound in study.bounds))
     assert page(replace(part, study=looser))[::2] == (spent, {"why"})
     assert page(replace(part, frame=part.frame.assign(tpot=part.frame["tpot"] * 1.01)))[::2] == (spent, {"why"})
     assert page(part) == (spent, whys, {"why"})  # what the last page did not ask for is gone

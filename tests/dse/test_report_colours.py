@@ -72,9 +72,9 @@ def luminance(colour: Any) -> float:
     return float(0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2])
 
 
-def contrast(one: Any, other: Any) -> float:
+def contrast(colour: Any, other: Any) -> float:
     """From 1, alike, to 21, black on white."""
-    low, high = sorted((luminance(one), luminance(other)))
+    low, high = sorted((luminance(colour), luminance(other)))
     return (high + 0.05) / (low + 0.05)
 
 
@@ -97,9 +97,12 @@ def test_contrast_is_that_of_the_standard() -> None:
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 def test_the_palette_keeps_contrast(theme: int) -> None:
     palette = palettes()[theme]
-    texts = {(word, on): contrast(rgb(palette[word]), rgb(palette[on])) for word, on in product(WORDS, GROUNDS)}
+    texts = {(word, ground): contrast(rgb(palette[word]), rgb(palette[ground])) for word, ground in product(WORDS, GROUNDS)}
     assert {pair: ratio for pair, ratio in texts.items() if ratio < TEXT} == {}
-    marks = {(mark, on): contrast(rgb(palette[mark]), rgb(palette[on])) for mark, on in product(MARKS, ("paper", "raised"))}
+    marks = {
+        (mark, ground): contrast(rgb(palette[mark]), rgb(palette[ground]))
+        for mark, ground in product(MARKS, ("paper", "raised"))
+    }
     assert {pair: ratio for pair, ratio in marks.items() if ratio < GRAPHICS} == {}
 
 
@@ -122,8 +125,8 @@ def test_every_text_and_mark_stands_out_as_it_is_drawn(opened: Callable[..., Any
         marks = page.evaluate(MARKED)
         assert len(marks) >= 2
         for name, opacity, colours in marks:
-            for one in map(rgb, colours):
-                blended = [opacity * mine + (1 - opacity) * below for mine, below in zip(one, paper, strict=True)]
+            for single_rgb in map(rgb, colours):
+                blended = [opacity * mine + (1 - opacity) * below for mine, below in zip(single_rgb, paper, strict=True)]
                 assert contrast(blended, paper) >= GRAPHICS, (name, colours)
 
 
@@ -162,5 +165,5 @@ def test_whatever_is_pressed_is_large_enough(opened: Callable[..., Any], part: R
         assert small == []
         page.evaluate("openDesign(0)")
         settle(page)
-    for one in page.locator(".title .segments button, .copy").all():
-        assert one.bounding_box()["height"] >= 24
+    for element in page.locator(".title .segments button, .copy").all():
+        assert element.bounding_box()["height"] >= 24

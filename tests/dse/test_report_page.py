@@ -75,22 +75,22 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
 
 @pytest.fixture(scope="module")
 def part(tmp_path_factory: pytest.TempPathFactory) -> ReportedStudy:
-    asked = toy(tmp_path_factory.mktemp("toy"), "screen.run=true", "screen.limit=1024", "search.budget=60")
-    run_study(asked)
-    return StoredStudy(asked).part()
+    study = toy(tmp_path_factory.mktemp("toy"), "screen.run=true", "screen.limit=1024", "search.budget=60")
+    run_study(study)
+    return StoredStudy(study).part()
 
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> ReportedStudy:
-    asked = toy(
+    study = toy(
         tmp_path_factory.mktemp("three"),
         "screen.run=true",
         "screen.limit=256",
         "search.sampler=none",
         "+objectives.system_mm2=min",
     )
-    run_study(asked)
-    return StoredStudy(asked).part()
+    run_study(study)
+    return StoredStudy(study).part()
 
 
 def settle(page: Any) -> None:
@@ -106,7 +106,7 @@ def frame_rows(page: Any) -> int:
 def marks(page: Any) -> list[list[float]]:
     """Centres of the marks of the front, as drawn."""
     settle(page)
-    found: list[list[float]] = page.evaluate("""() => {
+    marks: list[list[float]] = page.evaluate("""() => {
       const plot = document.querySelector("#front .plot");
       const traces = [...plot.querySelectorAll(".scatterlayer .trace")], all = plot._fullData.filter(t => t.type === "scatter");
       const of = all.findIndex(trace => trace.mode === "markers" && trace.name.startsWith("front"));
@@ -115,7 +115,7 @@ def marks(page: Any) -> list[list[float]]:
         return [box.x + box.width / 2, box.y + box.height / 2];
       });
     }""")
-    return found
+    return marks
 
 
 def wait_open(page: Any, design: str) -> None:
@@ -137,8 +137,10 @@ def test_every_front_design_is_a_mark_and_a_click_on_it_opens_it(opened: Callabl
     wait_open(page, frame["design"].iloc[0])
     text = page.inner_text("#design")
     for knob in part.study.question.space.knobs:
-        said = isinstance(front.iloc[0][knob.address], str) or np.isfinite(front.iloc[0][knob.address])  # or it is inactive
-        assert (knob.address in text.replace("\n", "")) == said
+        given_text = isinstance(front.iloc[0][knob.address], str) or np.isfinite(
+            front.iloc[0][knob.address]
+        )  # or it is inactive
+        assert (knob.address in text.replace("\n", "")) == given_text
     assert f"{front.iloc[0]['tpot'] * 1e3:.4g} ms" in text
     assert "prefill" in text
     assert page.locator("#design .operators tbody td.word").count() > 10
@@ -151,8 +153,8 @@ def test_a_click_where_marks_overlap_opens_the_nearest(opened: Callable[..., Any
     far = np.hypot(*(places[:, None] - places[None]).T)
     pairs = np.argwhere((far > 1.5) & (far < 10))
     assert len(pairs)  # marks are 10 px wide
-    for one, other in pairs[:: len(pairs) // 3 + 1]:
-        away = np.floor(places[one] + 0.25 * (places[other] - places[one]))  # a pointer is at whole pixels
+    for mark, other in pairs[:: len(pairs) // 3 + 1]:
+        away = np.floor(places[mark] + 0.25 * (places[other] - places[mark]))  # a pointer is at whole pixels
         near = int(np.hypot(*(places - away).T).argmin())
         page.mouse.click(*away)
         wait_open(page, rows_of(part)["design"].iloc[near])
@@ -201,9 +203,9 @@ def test_the_front_has_its_room_before_it_is_drawn(browser: Any, part: ReportedS
 
 
 def test_thousands_of_designs_are_drawn_by_webgl(opened: Callable[..., Any], tmp_path: Path) -> None:
-    asked = toy(tmp_path, "screen.run=true", "screen.limit=8192", "search.sampler=none")
-    run_study(asked)
-    many = StoredStudy(asked).part()
+    study = toy(tmp_path, "screen.run=true", "screen.limit=8192", "search.sampler=none")
+    run_study(study)
+    many = StoredStudy(study).part()
     assert many.frame["feasible"].sum() > 3000
     page = opened(many)
     drawn = page.evaluate(
@@ -279,8 +281,8 @@ def test_a_box_on_the_front_filters_the_lines_and_the_table(opened: Callable[...
     gaps = np.diff(sorted(xs))
     third = len(gaps) // 3
     # marks are apart where the box ends
-    some = sorted(points)[: third + int(np.argmax(gaps[third : 2 * third])) + 1]
-    middle = (max(x for x, _ in some) + sorted(xs)[len(some)]) / 2
+    selected_points = sorted(points)[: third + int(np.argmax(gaps[third : 2 * third])) + 1]
+    middle = (max(x for x, _ in selected_points) + sorted(xs)[len(selected_points)]) / 2
     page.mouse.move(min(xs) - 8, min(ys) - 8)
     page.mouse.down()
     page.mouse.move(middle, max(ys) + 8, steps=5)
@@ -292,26 +294,26 @@ def test_a_box_on_the_front_filters_the_lines_and_the_table(opened: Callable[...
     for name, (low, high) in bounds.items():
         inside &= frame[name].astype("f4").between(low, high)
     assert frame_rows(page) == inside.sum() < frame["feasible"].sum()
-    assert len(marks(page)) == len(some)
-    assert page.locator("#table tbody tr.best").count() == min(len(some), 40)
+    assert len(marks(page)) == len(selected_points)
+    assert page.locator("#table tbody tr.best").count() == min(len(selected_points), 40)
 
 
 def test_designs_at_two_fidelities_are_marks_that_open(opened: Callable[..., Any], tmp_path: Path) -> None:
-    asked = products(tmp_path)
-    run_study(asked)
-    found = StoredStudy(asked).part()
-    page = opened(found)
-    assert found.verified is not None
+    study = products(tmp_path)
+    run_study(study)
+    part = StoredStudy(study).part()
+    page = opened(part)
+    assert part.verified is not None
     page.wait_for_selector("#verified .point")
     assert page.locator("#verified .plot").count() == 1  # cores are the same by both
-    assert len(found.verified.after) == 12
-    assert page.locator("#verified .point").count() == 12 + len(found.verified.off.after) == 20
-    assert page.locator("#verified .shifts tbody tr").count() == len(found.verified.shifts())
-    assert page.locator("#verified .ranks tbody tr").count() == len(found.verified.ranks) == 2
-    (lead,) = found.verified.decisions
+    assert len(part.verified.after) == 12
+    assert page.locator("#verified .point").count() == 12 + len(part.verified.off.after) == 20
+    assert page.locator("#verified .shifts tbody tr").count() == len(part.verified.shifts())
+    assert page.locator("#verified .ranks tbody tr").count() == len(part.verified.ranks) == 2
+    (lead,) = part.verified.decisions
     assert lead.said("analytical", "events", part=False) in page.inner_text("#verified .leads")
-    said = page.inner_text("#verified .shares")
-    assert all(part in said for part in (*found.verified.shared, *found.verified.own))
+    given_text = page.inner_text("#verified .shares")
+    assert all(part in given_text for part in (*part.verified.shared, *part.verified.own))
     page.locator("#verified").scroll_into_view_if_needed()
     box = page.locator("#verified .point").last.bounding_box()
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
@@ -324,9 +326,9 @@ def test_designs_at_two_fidelities_are_marks_that_open(opened: Callable[..., Any
 def test_shares_of_what_overlaps_are_those_of_all_work(opened: Callable[..., Any], tmp_path: Path) -> None:
     line = ["name=npus", "chip=npu64", "model=qwen3_1b7", "workload.batch=[16]", "workload.sequence=[1024]", "screen.run=true"]
     line += ["search.sampler=none", "+objectives.tpot=min", "+space.mapping.both.tp=choice(4,8)", f"run_dir={tmp_path}"]
-    asked = build_study(compose(line), tmp_path)
-    run_study(asked)
-    page = opened(StoredStudy(asked).part())
+    study = build_study(compose(line), tmp_path)
+    run_study(study)
+    page = opened(StoredStudy(study).part())
     settle(page)
     keys = page.locator("#design .stack-key").all_inner_texts()
     assert len(keys) == 2 + 3  # and area, power and price of the chip
@@ -455,9 +457,9 @@ def with_rows(part: ReportedStudy, keep: Any) -> ReportedStudy:
 
 
 def test_a_page_without_a_feasible_design_says_why(opened: Callable[..., Any], tmp_path: Path) -> None:
-    asked = toy(tmp_path, "constraints.ttft='<= 1 ns'", "search.budget=30")
-    run_study(asked)
-    bad = StoredStudy(asked).part()
+    study = toy(tmp_path, "constraints.ttft='<= 1 ns'", "search.budget=30")
+    run_study(study)
+    bad = StoredStudy(study).part()
     page = opened(bad)
     assert "no feasible design" in page.inner_text("#head")
     assert "No feasible design" in page.inner_text("#cards")
@@ -490,9 +492,9 @@ def test_a_page_of_a_single_design_opens_it(opened: Callable[..., Any], part: Re
 
 
 def test_a_single_objective_stands_over_the_knob_that_matters_most(opened: Callable[..., Any], tmp_path: Path) -> None:
-    asked = toy(tmp_path, "~objectives.throughput_per_system_mm2", "search.budget=60")
-    run_study(asked)
-    made = StoredStudy(asked).part()
+    study = toy(tmp_path, "~objectives.throughput_per_system_mm2", "search.budget=60")
+    run_study(study)
+    made = StoredStudy(study).part()
     page = opened(made)
     shares = report_payload([made])["studies"][0]["importance"]["tpot"]
     assert page.evaluate("[view.x, view.y]") == [max(shares, key=lambda knob: shares[knob]), "tpot"]
@@ -592,18 +594,20 @@ def test_time_in_stacks_is_a_bar_for_each_value_of_a_knob_and_a_click_opens_the_
 
 
 def test_the_page_says_how_far_off_measured_rows_were(opened: Callable[..., Any], tmp_path: Path) -> None:
-    asked = products(tmp_path)
-    assert run_study(asked) == 0
-    part = StoredStudy(asked).part()
+    wanted_study = products(tmp_path)
+    assert run_study(wanted_study) == 0
+    part = StoredStudy(wanted_study).part()
     page = opened(part)
     shown = page.locator(".bands tr").all_inner_texts()
     (study,) = report_payload([part])["studies"]
-    assert len(shown) == len(study["bands"]) >= len(asked.objectives)
+    assert len(shown) == len(study["bands"]) >= len(wanted_study.objectives)
     for band, text in zip(study["bands"], shown, strict=True):
         assert band["text"] in text
         assert (band["low"] is None) == ("no measured row" in text)
-    gemm = {knob.address: knob.values for knob in asked.question.space.knobs}["mapping.gemm"]
-    assert {band["software"] for band in study["bands"] if band["metric"] == "latency"} == {f"product: {one}" for one in gemm}
+    gemm = {knob.address: knob.values for knob in wanted_study.question.space.knobs}["mapping.gemm"]
+    assert {band["software"] for band in study["bands"] if band["metric"] == "latency"} == {
+        f"product: {band_document}" for band_document in gemm
+    }
 
 
 def test_the_page_of_a_validation_has_a_trace_a_study(browser: Any, tmp_path: Path) -> None:
@@ -616,11 +620,11 @@ def test_the_page_of_a_validation_has_a_trace_a_study(browser: Any, tmp_path: Pa
     page.goto(path.as_uri())
     page.wait_for_function("document.querySelectorAll('#plots .js-plotly-plot').length === 2", timeout=60_000)
     traces = page.evaluate("[...document.querySelectorAll('#plots > div')].map(d => d.data.map(t => [t.name, t.x.length]))")
-    own = {study: sum(one.study == study and not one.row.order for one in rows) for study in ("deepseek_wafer", "preserve_l2")}
+    own = {study: sum(row.study == study and not row.row.order for row in rows) for study in ("deepseek_wafer", "preserve_l2")}
     for drawn in traces:
         assert {name: many for name, many in drawn if name != "equal"} == own
-    assert page.locator("#failures tr").count() == 1 + sum(one.fails for one in rows)
-    assert page.locator("#groups tr").count() == 1 + len({one.place for one in rows})
+    assert page.locator("#failures tr").count() == 1 + sum(row.fails for row in rows)
+    assert page.locator("#groups tr").count() == 1 + len({row.place for row in rows})
     page.close()
     assert complaints == []
 
@@ -637,20 +641,20 @@ def test_arrow_keys_go_from_point_to_point_and_say_which(opened: Callable[..., A
         for axis, name in (("x", "throughput_per_system_mm2"), ("y", "tpot"))
     }
     page.keyboard.press("Home")
-    here, last = by["x"][0], len(front) - 1
+    position, last = by["x"][0], len(front) - 1
     for key, axis, step in [("ArrowRight", "x", 1), ("ArrowUp", "y", 1), ("ArrowDown", "y", -1), *[("ArrowLeft", "x", -1)] * 2]:
-        place = min(max(by[axis].index(here) + step, 0), last)
-        here = by[axis][place]
+        place = min(max(by[axis].index(position) + step, 0), last)
+        position = by[axis][place]
         page.keyboard.press(key)
-        said = page.inner_text("#said")
-        assert said.startswith(
-            f"Design {front['design'][here]}, on the front, {place + 1} of {len(front)}: throughput per system "
+        text = page.inner_text("#said")
+        assert text.startswith(
+            f"Design {front['design'][position]}, on the front, {place + 1} of {len(front)}: throughput per system "
         )
         ring = page.locator("#spot").bounding_box()
         middle = ring["x"] + ring["width"] / 2, ring["y"] + ring["height"] / 2
         assert min(abs(middle[0] - x) + abs(middle[1] - y) for x, y in marks(page)) < 3
     page.keyboard.press("Enter")
-    assert open_design(page) == f"Design {front['design'][here]}"
+    assert open_design(page) == f"Design {front['design'][position]}"
     page.locator("#front .plot").evaluate("plot => plot.blur()")
     assert page.locator("#spot").is_hidden()
 

@@ -22,7 +22,9 @@ def experts(**more: object) -> ExpertLayers:
 
 def written(folder: Path, layers: list[list[int]]) -> Path:
     path = folder / "counts.csv"
-    rows = [f"{layer},{expert},{tokens}" for layer, of in enumerate(layers) for expert, tokens in enumerate(of)]
+    rows = [
+        f"{layer},{expert},{tokens}" for layer, given_layer in enumerate(layers) for expert, tokens in enumerate(given_layer)
+    ]
     path.write_text("\n".join(["layer,expert,tokens", *rows]))
     return path
 
@@ -33,15 +35,15 @@ def test_shares_of_a_file_are_those_of_its_counts(
     tmp_path_factory: pytest.TempPathFactory, layers: list[list[int]], cores: int, redundant: int
 ) -> None:
     model = asked("model=mixtral_8x7b").workload.cases[0].model
-    found = read_expert_shares(written(tmp_path_factory.mktemp("counts"), layers), model, experts())
-    for counts, of in zip(layers, found, strict=True):
-        assert sum(of) == pytest.approx(min(2, sum(1 for count in counts if count)))
-        assert all(share <= 1 for share in of)
+    expert_shares = read_expert_shares(written(tmp_path_factory.mktemp("counts"), layers), model, experts())
+    for counts, expert_share in zip(layers, expert_shares, strict=True):
+        assert sum(expert_share) == pytest.approx(min(2, sum(1 for count in counts if count)))
+        assert all(share <= 1 for share in expert_share)
         ranked = np.argsort(counts, kind="stable")
-        assert (np.diff(np.array(of)[ranked]) >= -1e-12).all()
-    loads = experts(load="file", shares=found)
+        assert (np.diff(np.array(expert_share)[ranked]) >= -1e-12).all()
+    loads = experts(load="file", shares=expert_shares)
     rows, read = busiest_core_load(loads, 1000.0, cores, redundant)
-    mean = sum(map(sum, found)) / len(found) * 1000 / cores
+    mean = sum(map(sum, expert_shares)) / len(expert_shares) * 1000 / cores
     assert rows >= mean * (1 - 1e-9)
     assert rows >= busiest_core_load(loads, 1000.0, cores, redundant + 1)[0] * 0.5
     assert 0 < read <= min(rows, (8 + redundant) / cores + 1)
@@ -61,10 +63,10 @@ def test_even_loads_touch_as_many_experts_as_there_are_rows(tokens: int, cores: 
 @settings(deadline=None)
 @given(st.integers(1, 6000), st.integers(0, 3), st.floats(0, 1.5))
 def test_a_draw_has_as_many_rows_as_tokens_ask_for_and_no_expert_twice(tokens: int, seed: int, skew: float) -> None:
-    found = sampled_rows(experts(load="sampled", seed=seed, skew=skew), float(tokens))
-    assert found.sum() == pytest.approx(2 * tokens)
-    assert found.max() <= tokens * (1 + 1e-12)
-    assert (found == sampled_rows(experts(load="sampled", seed=seed, skew=skew), float(tokens))).all()
+    rows = sampled_rows(experts(load="sampled", seed=seed, skew=skew), float(tokens))
+    assert rows.sum() == pytest.approx(2 * tokens)
+    assert rows.max() <= tokens * (1 + 1e-12)
+    assert (rows == sampled_rows(experts(load="sampled", seed=seed, skew=skew), float(tokens))).all()
 
 
 def test_draws_of_many_tokens_come_to_what_is_expected() -> None:
@@ -74,18 +76,18 @@ def test_draws_of_many_tokens_come_to_what_is_expected() -> None:
 
 @given(st.lists(st.floats(0.01, 9), min_size=1, max_size=9), st.integers(0, 9))
 def test_copies_share_what_their_expert_has(loads: list[float], redundant: int) -> None:
-    found = loads_with_copies(np.array(loads), redundant)
-    assert len(found) == len(loads) + redundant
-    assert found.sum() == pytest.approx(sum(loads))
-    assert found.max() <= max(loads)
+    found_loads = loads_with_copies(np.array(loads), redundant)
+    assert len(found_loads) == len(loads) + redundant
+    assert found_loads.sum() == pytest.approx(sum(loads))
+    assert found_loads.max() <= max(loads)
 
 
 def test_links_carry_what_the_busiest_core_of_a_draw_gets() -> None:
     for seed in range(20):
-        of = experts(load="sampled", seed=seed)
-        parts = rows_per_core(of, 40.0, 4)
+        given_experts = experts(load="sampled", seed=seed)
+        parts = rows_per_core(given_experts, 40.0, 4)
         assert parts is not None
-        assert parts.max() * 80 == pytest.approx(busiest_core_load(of, 40.0, 4)[0])
+        assert parts.max() * 80 == pytest.approx(busiest_core_load(given_experts, 40.0, 4)[0])
 
 
 def test_a_file_is_said_by_the_workload() -> None:
@@ -94,7 +96,7 @@ def test_a_file_is_said_by_the_workload() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("layer,expert\n0,1", "has no columns"),
         ("layer,expert,tokens\n0,8,1", "no expert 8"),
@@ -105,9 +107,9 @@ def test_a_file_is_said_by_the_workload() -> None:
         ("layer,expert,tokens\n" + "\n".join(f"{layer},0,1" for layer in range(33)), "has 33 layers"),
     ],
 )
-def test_a_file_of_anything_else_is_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_a_file_of_anything_else_is_refused(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "counts.csv"
     path.write_text(text)
     with pytest.raises(DesignError, match=r"workload\.expert_load") as refused:
         asked("model=mixtral_8x7b", f"workload.expert_load={path}")
-    assert said in str(refused.value)
+    assert message in str(refused.value)

@@ -24,13 +24,13 @@ Typed = Callable[..., tuple[int, str, str]]
 
 def test_one_request_and_those_that_come_at_once_have_no_rate() -> None:
     served = ("chip=h200", "model=llama3_8b", "workload=serving")
-    for words, said in (
+    for words, ending in (
         (("workload.requests=1",), "1 request at once"),
         (("workload.requests=10", "workload.arrivals=offline"), "10 requests at once"),
         (("workload.requests=2", "workload.rate=[5 Hz]", "workload.arrivals=constant"), "2 requests at 5 Hz, drawn 5 a second"),
     ):
         (case,) = asked(*served, *words).workload.cases
-        assert case.label.endswith(said)
+        assert case.label.endswith(ending)
 
 
 def test_what_capacity_found_is_said_where_its_page_cannot_be_written(
@@ -57,9 +57,9 @@ def test_a_command_whose_reader_has_gone_ends_as_others_do() -> None:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
-        said = process.stderr.read()
+        output = process.stderr.read()
         assert process.wait() == 141
-    assert said == b""
+    assert output == b""
 
 
 def test_a_folder_that_is_called_like_a_study_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,16 +72,16 @@ HEADER = "id,where,overrides,baseline,metric,value,unit,role,note"
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("where,overrides\n", "column 'id' is missing"),
         (f"id,{HEADER}\n", "column 'id' stands 2 times"),
         (f"{HEADER}\n\n", "no rows below its header"),
     ],
 )
-def test_a_file_of_figures_without_them_says_what_is_missing(text: str, said: str, tmp_path: Path) -> None:
+def test_a_file_of_figures_without_them_says_what_is_missing(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text(text)
-    with pytest.raises(DesignError, match=said):
+    with pytest.raises(DesignError, match=message):
         list(read_rows(tmp_path / "mine.csv"))
 
 
@@ -90,8 +90,8 @@ def test_a_bound_that_breaks_with_another_breaks_in_the_plural() -> None:
     (side,) = find_capacity(
         (*words, "workload.requests=500", "mapping.serving.max_batch_size=64", "mapping.serving.max_batched_tokens=512")
     )
-    for broken, said in (("ttft", "that ttft is broken"), ("ttft and tpot", "that ttft and tpot are broken")):
-        assert said in _answer(replace(side, curve=tuple((*point[:4], broken) for point in side.curve)))
+    for broken, sentence in (("ttft", "that ttft is broken"), ("ttft and tpot", "that ttft and tpot are broken")):
+        assert sentence in _answer(replace(side, curve=tuple((*point[:4], broken) for point in side.curve)))
     with pytest.raises(DesignError, match="deployments on 1 device fits"):
         find_capacity(("chip=h200", "model=llama3_405b", "devices=1", "disaggregated=false", *words[-2:]))
 
@@ -123,9 +123,9 @@ def test_a_place_that_cannot_be_made_is_refused_in_a_line() -> None:
 def test_a_word_longer_than_any_path_is_named_by_its_beginning() -> None:
     with pytest.raises(DesignError) as refused:
         dse.evaluate("x" * 100_000)
-    said = error_line(refused.value)
-    assert said.startswith("dse: 'xxx")
-    assert "100,002 characters" in said
-    assert len(said) < 300
+    line = error_line(refused.value)
+    assert line.startswith("dse: 'xxx")
+    assert "100,002 characters" in line
+    assert len(line) < 300
     path = f"/{'folder/' * 40}file.yaml"
     assert error_line(DesignError(f"{path}: no such file")) == f"dse: {path}: no such file"

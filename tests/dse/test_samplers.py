@@ -61,10 +61,10 @@ class Forgetful:
 def test_generations_that_are_kept_are_those_that_optuna_finds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With some trials under way at each ask, some that fail, and half of them restored."""
 
-    def asked() -> list[Ask]:
+    def ask_all() -> list[Ask]:
         source, asks = make_sampler(name, WIDE, ["max", "min"], seed=3, population=8), list[Ask]()
 
-        def told(ask: Ask) -> Feedback:
+        def feedback_on(ask: Ask) -> Feedback:
             cores, size = float(ask.values["chip.cores"]), float(ask.values["chip.l2.size"])
             return Feedback(None) if cores == 7 else Feedback((cores * (1 + ask.number % 3), size), {"limit": cores / 30 - 1})
 
@@ -73,15 +73,15 @@ def test_generations_that_are_kept_are_those_that_optuna_finds(name: str, monkey
             if number == 60:
                 source = make_sampler(name, WIDE, ["max", "min"], seed=3, population=8)
                 for ask in asks:
-                    source.restore(ask, told(ask) if ask.number < number - 3 else None)
-                source.tell(asks[number - 3], told(asks[number - 3]))
+                    source.restore(ask, feedback_on(ask) if ask.number < number - 3 else None)
+                source.tell(asks[number - 3], feedback_on(asks[number - 3]))
             elif number >= 3:
-                source.tell(asks[number - 3], told(asks[number - 3]))
+                source.tell(asks[number - 3], feedback_on(asks[number - 3]))
         return asks
 
-    kept = asked()
+    kept = ask_all()
     monkeypatch.setattr("dse.search.optuna_samplers.GenerationCache", Forgetful)
-    assert kept == asked()
+    assert kept == ask_all()
 
 
 def test_the_choice_is_printed_and_kept_when_the_budget_grows(
@@ -97,8 +97,8 @@ def test_the_choice_is_printed_and_kept_when_the_budget_grows(
 
 
 def test_exhaustive_asks_for_every_design_once(tmp_path: Path) -> None:
-    found = searched(toy(tmp_path, "search=exhaustive", "space=l2_prefetch"))
-    assert len({row[2] for row in found}) == len(found) == 64
+    results = searched(toy(tmp_path, "search=exhaustive", "space=l2_prefetch"))
+    assert len({row[2] for row in results}) == len(results) == 64
 
 
 def test_exhaustive_says_what_budget_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,11 +138,11 @@ def stops(**rules: Any) -> StopRules:
 
 def test_a_front_that_stands_still_ends_a_search() -> None:
     rules = stops(designs=8)
-    said = []
+    messages = []
     for number in range(40):
         rules.told(Feedback((1 / (1 + min(number, 15)), 1.0)))
-        said.append(rules.stagnant())
-    assert said.index(next(text for text in said if text)) + 1 == 24
+        messages.append(rules.stagnant())
+    assert messages.index(next(text for text in messages if text)) + 1 == 24
     assert not stops().stagnant()
 
 
@@ -160,41 +160,41 @@ def test_a_search_that_stagnated_stops_there_again(tmp_path: Path) -> None:
     def rules() -> StopRules:
         return StopRules(["max", "min"], seconds=None, designs=32, growth=0.001, every=8)
 
-    asked = toy(tmp_path / "a", *options)
-    once = searched(asked, stops=rules())
-    again = searched(asked, stops=rules())
+    study = toy(tmp_path / "a", *options)
+    once = searched(study, stops=rules())
+    again = searched(study, stops=rules())
     whole = searched(toy(tmp_path / "b", *options))
     assert 32 < len(once) < 400
     assert again == once == whole[: len(once)]
 
 
 def test_time_ends_a_search_and_the_next_run_goes_on(tmp_path: Path) -> None:
-    asked = toy(tmp_path / "a")
-    limit = StopRules(asked.directions, seconds=0.5, designs=None, growth=0.1, every=16)
+    study = toy(tmp_path / "a")
+    limit = StopRules(study.directions, seconds=0.5, designs=None, growth=0.1, every=16)
     part = searched(
-        asked, workers=SerialWorkers(Slow(make_evaluator(asked.question.workload, asked.fidelity), 0.02)), stops=limit
+        study, workers=SerialWorkers(Slow(make_evaluator(study.question.workload, study.fidelity), 0.02)), stops=limit
     )
     assert 0 < len(part) < 240
-    assert searched(asked) == searched(toy(tmp_path / "b"))
+    assert searched(study) == searched(toy(tmp_path / "b"))
 
 
 def test_results_of_a_study_on_an_overlapping_space_are_taken_over(tmp_path: Path) -> None:
     """Half of the other space lies within; its designs are not evaluated again, and the best of them are asked first."""
     other = toy(tmp_path / "other", "name=other", "search=random", "search.budget=200")
     searched(other)
-    asked = toy(tmp_path / "toy", "space.chip.cores=range(300,601,20)", "~space.mapping.both.tp", "mapping.prefill.tp=8")
-    taken = take_over_results(asked, [other.store], keep=10)
+    study = toy(tmp_path / "toy", "space.chip.cores=range(300,601,20)", "~space.mapping.both.tp", "mapping.prefill.tp=8")
+    taken = take_over_results(study, [other.store], keep=10)
     inside = [
         result
         for result in Store(other.store).results(other.context).values()
         if result.values["chip.cores"] >= 300 and result.values["mapping.both.tp"] == 8
     ]
     assert 0 < len(taken.results) == len(inside) < 200
-    assert all(design_key(asked.question.space.at(result.values)) == result.key for result in taken.results.values())
-    counting = Counting(asked)
-    found = searched(asked, workers=counting, given=taken.results, source=Seeded(asked, taken.seeds))
+    assert all(design_key(study.question.space.at(result.values)) == result.key for result in taken.results.values())
+    counting = Counting(study)
+    results = searched(study, workers=counting, given=taken.results, source=Seeded(study, taken.seeds))
     assert not set(counting.keys) & set(taken.results)
-    assert [row[2] for row in found[: len(taken.seeds)]] == [asked.question.space.key_at(seed) for seed in taken.seeds]
+    assert [row[2] for row in results[: len(taken.seeds)]] == [study.question.space.key_at(seed) for seed in taken.seeds]
 
 
 class Seeded:
@@ -202,8 +202,8 @@ class Seeded:
 
     designs = None
 
-    def __init__(self, asked: Any, seeds: Any) -> None:
-        self._source = make_sampler("nsga2", asked.question.space, asked.directions, seed=0, population=20)
+    def __init__(self, study: Any, seeds: Any) -> None:
+        self._source = make_sampler("nsga2", study.question.space, study.directions, seed=0, population=20)
         self._seeds = seeds
         self.tell, self.restore = self._source.tell, self._source.restore
 
@@ -217,14 +217,14 @@ def test_a_warm_start_is_not_of_the_budget(
     monkeypatch.chdir(tmp_path)
     serial = ("workers=serial", "search.budget=60", "screen.seeds=20")
     run_study(toy(Path("runs/other"), "name=other", *serial))
-    asked = toy(Path("runs/toy"), *serial, "search.warm_start=[other]", "seed=5")
-    run_study(asked)
+    study = toy(Path("runs/toy"), *serial, "search.warm_start=[other]", "seed=5")
+    run_study(study)
     err = capsys.readouterr().err
     assert "the best 20 are evaluated first" in err
-    asks = Store(asked.store).asks("toy", asked.context.physics)
+    asks = Store(study.store).asks("toy", study.context.physics)
     assert len({design for _, design in asks}) == 80
-    run_study(asked)
-    assert Store(asked.store).asks("toy", asked.context.physics) == asks
+    run_study(study)
+    assert Store(study.store).asks("toy", study.context.physics) == asks
 
 
 def test_a_warm_start_from_nowhere_is_one_line(tmp_path: Path) -> None:
@@ -244,8 +244,8 @@ class Hired:
         self.batch += batch
 
     def collect(self) -> list[DesignResult]:
-        found, self.batch = [DesignResult(entry[0], entry[1], {"tpot": 1.0}) for entry in self.batch], []
-        return found
+        results, self.batch = [DesignResult(entry[0], entry[1], {"tpot": 1.0}) for entry in self.batch], []
+        return results
 
     def close(self) -> None:
         pass
@@ -258,18 +258,18 @@ def test_auto_starts_ray_when_what_is_left_repays_it(start: float, repaid: bool)
     def evaluate(batch: Any) -> list[DesignResult]:
         return [DesignResult(entry[0], entry[1], seconds=0.01) for entry in batch]
 
-    hired, said = Hired(), []
+    hired, messages = Hired(), []
     workers = AutoWorkers(
-        SerialWorkers(evaluate), lambda: hired, WorkerSettings("auto", count=2, start_time=start), 400, said.append
+        SerialWorkers(evaluate), lambda: hired, WorkerSettings("auto", count=2, start_time=start), 400, messages.append
     )
     entries = [(f"{number}", {}, base()) for number in range(400)]
-    found = []
+    results = []
     for number in range(0, 400, 20):
         workers.submit(entries[number : number + 20])
-        while len(found) < number + 20:
-            found += workers.collect()
-    assert sorted(result.key for result in found) == sorted(entry[0] for entry in entries)
-    assert bool(hired.keys) == repaid == bool(said)
+        while len(results) < number + 20:
+            results += workers.collect()
+    assert sorted(result.key for result in results) == sorted(entry[0] for entry in entries)
+    assert bool(hired.keys) == repaid == bool(messages)
 
 
 def test_auto_goes_on_alone_where_ray_does_not_start() -> None:
@@ -280,15 +280,17 @@ def test_auto_goes_on_alone_where_ray_does_not_start() -> None:
         tried.append(1)
         raise RayNotStartedError("workers: Ray does not start on this machine: no room; workers=serial works without it")
 
-    said: list[str] = []
+    messages: list[str] = []
     evaluate = lambda batch: [DesignResult(entry[0], entry[1], seconds=0.01) for entry in batch]  # noqa: E731
-    workers = AutoWorkers(SerialWorkers(evaluate), refused, WorkerSettings("auto", count=2, start_time=0.0), 400, said.append)
+    workers = AutoWorkers(
+        SerialWorkers(evaluate), refused, WorkerSettings("auto", count=2, start_time=0.0), 400, messages.append
+    )
     workers.submit([(f"{number}", {}, base()) for number in range(400)])
-    found: list[DesignResult] = []
-    while len(found) < 400:
-        found += workers.collect()
+    results: list[DesignResult] = []
+    while len(results) < 400:
+        results += workers.collect()
     assert len(tried) == 1
-    assert "no room; workers=serial works without it, as now" in said[-1]
+    assert "no room; workers=serial works without it, as now" in messages[-1]
 
 
 def test_a_ray_that_does_not_start_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ Typed = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -61,19 +61,23 @@ INFEASIBLE = ("chip=a100 model=llama3_405b mapping.both.tp=8", "chip=wse2 worklo
 def test_evaluate_keeps_to_its_schema(line: str, typed: Typed) -> None:
     code, out, err = typed("evaluate", "--json", *line.split())
     assert code == 0, err
-    said = checked("evaluate", out)
-    assert said["feasible"] == (line not in INFEASIBLE)
-    assert (said["infeasible"] is None) == said["feasible"]
-    assert (said["part"] is not None) == ("@" in line)
-    assert all(("rows_skipped" in case) == ("serving" in line) for case in said["cases"])
-    assert sum(said["memory_bytes"].values()) == pytest.approx(said["metrics"]["hbm_used"]["value"] if "_ep" in line else 0.0)
-    assert all(case.get("kv_memory", []) == [] for case in said["cases"]) == ("serving.kv_blocks" not in line)
-    assert [sum(of["requests"] for of in case.get("classes", [])) for case in said["cases"] if "classes" in line] in ([], [50])
-    assert bool(said["models"]) == (not any(alone in line for alone in ("workload=gem", "workload=attention")))
+    document = checked("evaluate", out)
+    assert document["feasible"] == (line not in INFEASIBLE)
+    assert (document["infeasible"] is None) == document["feasible"]
+    assert (document["part"] is not None) == ("@" in line)
+    assert all(("rows_skipped" in case) == ("serving" in line) for case in document["cases"])
+    assert sum(document["memory_bytes"].values()) == pytest.approx(
+        document["metrics"]["hbm_used"]["value"] if "_ep" in line else 0.0
+    )
+    assert all(case.get("kv_memory", []) == [] for case in document["cases"]) == ("serving.kv_blocks" not in line)
+    assert [
+        sum(slo_class["requests"] for slo_class in case.get("classes", [])) for case in document["cases"] if "classes" in line
+    ] in ([], [50])
+    assert bool(document["models"]) == (not any(alone in line for alone in ("workload=gem", "workload=attention")))
 
 
-def test_the_answers_to_a_shortlist_keep_to_its_schema(here: Path, typed: Typed) -> None:
-    (here / "list.yaml").write_text("designs: {a: [chip=a100], '#7': [study=quickstart, chip.cores=240]}")
+def test_the_answers_to_a_shortlist_keep_to_its_schema(folder: Path, typed: Typed) -> None:
+    (folder / "list.yaml").write_text("designs: {a: [chip=a100], '#7': [study=quickstart, chip.cores=240]}")
     code, out, err = typed("evaluate", "--json", "--from", "list.yaml")
     assert code == 0, err
     assert list(checked("shortlist", out)["designs"]) == ["a", "#7"]
@@ -85,18 +89,18 @@ def test_leaves_that_could_be_tied_keep_to_the_schema(typed: Typed) -> None:
     assert checked("evaluate", out)["not_tied"]
 
 
-def test_list_keeps_to_its_schema(here: Path, typed: Typed) -> None:
-    (here / "runs/broken").mkdir(parents=True)
-    (here / "runs/broken/results.sqlite").write_text("no database")
+def test_list_keeps_to_its_schema(folder: Path, typed: Typed) -> None:
+    (folder / "runs/broken").mkdir(parents=True)
+    (folder / "runs/broken/results.sqlite").write_text("no database")
     quick = ("screen.limit=16", "search.budget=4", "verify=none")
     assert typed("run", "study=quickstart", *quick)[0] == 0
     code, out, _ = typed("list", "--json")
     assert code == 0
-    found = {one["name"]: one for one in checked("list", out)["studies"]}
-    assert found["quickstart"]["ran"] == {"state": "done", "searched": 4, "refused": None}
-    assert found["waferllm_gemv"]["ran"] is None
-    assert not found["broken"]["defined"]
-    assert found["broken"]["ran"]["refused"]
+    studies = {study["name"]: study for study in checked("list", out)["studies"]}
+    assert studies["quickstart"]["ran"] == {"state": "done", "searched": 4, "refused": None}
+    assert studies["waferllm_gemv"]["ran"] is None
+    assert not studies["broken"]["defined"]
+    assert studies["broken"]["ran"]["refused"]
 
 
 SIDES = ("model=qwen3_1b7", "workload.batch=[1]", "precision={weights: fp16, activations: fp16, kv: fp16}")
@@ -207,9 +211,9 @@ def test_explain_without_a_study_keeps_to_its_schema(line: str, typed: Typed) ->
     checked("explain", out)
 
 
-def test_validate_keeps_to_its_schemas(here: Path, typed: Typed) -> None:
+def test_validate_keeps_to_its_schemas(folder: Path, typed: Typed) -> None:
     rows = ["a,b,workload.batch=[1],,tpot,1..2,ms,check,", "c,d,model=llama3_405b chip.hbm.capacity='1 GB',,tpot,1,ms,report,"]
-    (here / "mine.csv").write_text("\n".join([",".join(COLUMNS), *rows, ""]))
+    (folder / "mine.csv").write_text("\n".join([",".join(COLUMNS), *rows, ""]))
     code, out, err = typed("validate", "--json", "mine.csv")
     assert code == 0, err
     assert [row["fits"] for row in checked("validate", out)["files"]["mine.csv"]] == [True, False]
@@ -221,8 +225,8 @@ def test_calibrate_keeps_to_its_schema(typed: Typed) -> None:
     words = ("fit=[mapping.stack.hbm_efficiency,chip.network.nodes.bandwidth]", "folds=2")
     code, out, err = typed("calibrate", "--json", str(SAMPLE), *CHIP, *words)
     assert code == 0, err
-    said = checked("calibrate", out)["constants"]
-    assert "no row depends on it" in said[1]["determined"]
+    constants = checked("calibrate", out)["constants"]
+    assert "no row depends on it" in constants[1]["determined"]
 
 
 def test_an_error_prints_no_document(typed: Typed) -> None:
@@ -255,15 +259,15 @@ def test_a_key_that_no_schema_has_is_refused(name: str) -> None:
             for value in node:
                 yield from objects(value)
 
-    found = list(objects(schema_of(name)))
-    assert found
-    for one in found:
+    found_objects = list(objects(schema_of(name)))
+    assert found_objects
+    for schema in found_objects:
         assert (
-            one["additionalProperties"] is False
-            or "type" in one["additionalProperties"]
-            or "anyOf" in one["additionalProperties"]
+            schema["additionalProperties"] is False
+            or "type" in schema["additionalProperties"]
+            or "anyOf" in schema["additionalProperties"]
         )
-        assert ("properties" in one) == (one["additionalProperties"] is False)
+        assert ("properties" in schema) == (schema["additionalProperties"] is False)
 
 
 def test_a_misspelt_document_is_one_line(typed: Typed) -> None:

@@ -33,16 +33,16 @@ from dse.space.errors import DesignError
 from tests.dse.toy import toy
 
 
-def rows_of(found: ScreenResult) -> pd.DataFrame:
+def rows_of(result: ScreenResult) -> pd.DataFrame:
     """What is in the files of a screen."""
-    return pd.concat([file.table().to_pandas() for file in found.blocks])
+    return pd.concat([file.table().to_pandas() for file in result.blocks])
 
 
 def test_rows_that_are_evaluated_in_another_order_keep_their_metrics(tmp_path: Path) -> None:
-    asked = toy(tmp_path, "screen.run=true", f"screen.limit={2 * CACHE_ROWS}")
-    found = run_screen(asked, lambda done, total, size: None)
-    rows = rows_of(found)
-    space, workload = asked.question.space, asked.question.workload
+    study = toy(tmp_path, "screen.run=true", f"screen.limit={2 * CACHE_ROWS}")
+    screen = run_screen(study, lambda done, total, size: None)
+    rows = rows_of(screen)
+    space, workload = study.question.space, study.question.workload
     assert len(rows) == 2 * CACHE_ROWS
     for _, row in rows.iloc[::400].iterrows():
         design = space.at({knob.address: row[knob.address] for knob in space.knobs})
@@ -52,13 +52,13 @@ def test_rows_that_are_evaluated_in_another_order_keep_their_metrics(tmp_path: P
 
 
 def test_what_files_leave_out_the_front_and_the_report_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = toy(tmp_path, "screen.run=true")
-    found = run_screen(asked, lambda done, total, size: None)
-    stored = found.blocks[0].table().to_pandas()
-    assert found.left
+    study = toy(tmp_path, "screen.run=true")
+    screen = run_screen(study, lambda done, total, size: None)
+    stored = screen.blocks[0].table().to_pandas()
+    assert screen.left
     assert "energy" not in stored
-    shown = with_front(asked, pd.DataFrame(), found)
-    assert {"energy", "price_per_mtoken"} <= set(found.front)
+    shown = with_front(study, pd.DataFrame(), screen)
+    assert {"energy", "price_per_mtoken"} <= set(screen.front)
     assert shown["energy"].notna().all()
     monkeypatch.setattr("dse.execution.screen_block.requested_metrics", lambda study: PHASE_POWER_METRICS)
     whole = toy(tmp_path / "whole", "screen.run=true")
@@ -69,15 +69,15 @@ def test_what_files_leave_out_the_front_and_the_report_have(tmp_path: Path, monk
     assert "energy" in with_front(whole, pd.DataFrame(), everything)
 
 
-@pytest.mark.parametrize("of", ["fidelity", "screen.fidelity"])
-def test_a_study_is_screened_by_the_steady_state(tmp_path: Path, of: str) -> None:
+@pytest.mark.parametrize("stage", ["fidelity", "screen.fidelity"])
+def test_a_study_is_screened_by_the_steady_state(tmp_path: Path, stage: str) -> None:
     """Each row is what an evaluation in the steady state says, and not what the loop does."""
     words = ("screen.run=true", "screen.limit=16", f"run_dir={tmp_path}")
-    asked = find_study("npu_serving", *words, f"{of}=steady")
-    found = run_screen(asked, lambda done, total, size: None)
-    rows = rows_of(found)
-    space = asked.question.space
-    steady = evaluate(space.stack(encode_rows(space, rows)), asked.question.workload, fidelity="steady_state").columns
+    study = find_study("npu_serving", *words, f"{stage}=steady")
+    screen = run_screen(study, lambda done, total, size: None)
+    rows = rows_of(screen)
+    space = study.question.space
+    steady = evaluate(space.stack(encode_rows(space, rows)), study.question.workload, fidelity="steady_state").columns
     assert rows["ttft"].to_numpy() == pytest.approx(steady["ttft"], rel=1e-12, nan_ok=True)
     assert rows["tbt_p99"].notna().any()
     assert "tbt_p50" not in rows
@@ -109,20 +109,20 @@ def test_designs_that_a_sample_has_twice_are_evaluated_once(tmp_path: Path, monk
         "workers.kind=serial",
         "chips=[npu_dse, wse2]",
     )
-    asked, tables, counts = list[int](), list[pd.DataFrame](), list[int]()
+    design_counts, tables, counts = list[int](), list[pd.DataFrame](), list[int]()
 
-    def counted(designs: Designs, *given: Any, **said: Any) -> Outcomes:
-        asked.append(len(designs))
-        return expressions.evaluate_with_derived(designs, *given, **said)
+    def counted(designs: Designs, *given: Any, **options: Any) -> Outcomes:
+        design_counts.append(len(designs))
+        return expressions.evaluate_with_derived(designs, *given, **options)
 
     monkeypatch.setattr(block, "evaluate_with_derived", counted)
     for name, firsts in (("once", block.first_equal_rows), ("each", lambda columns: np.arange(64))):
         monkeypatch.setattr(block, "first_equal_rows", firsts)
-        found = run_screen(find_study("mesh_llm", *words, f"run_dir={tmp_path / name}"), lambda done, total, size: None)
-        assert (found.rows, found.evaluated) == (64, 64)
-        tables.append(rows_of(found))
-        counts.append(sum(asked))
-        asked.clear()
+        screen = run_screen(find_study("mesh_llm", *words, f"run_dir={tmp_path / name}"), lambda done, total, size: None)
+        assert (screen.rows, screen.evaluated) == (64, 64)
+        tables.append(rows_of(screen))
+        counts.append(sum(design_counts))
+        design_counts.clear()
     pd.testing.assert_frame_equal(*tables, check_exact=True)
     knobs = [knob.address for knob in find_study("mesh_llm", *words).question.space.knobs]
     assert counts == [len(tables[0][knobs].drop_duplicates()), 64]
@@ -134,12 +134,12 @@ def test_workers_screen_as_one_does(tmp_path: Path) -> None:
     words = ("screen.run=true", "screen.limit=64", "screen.fidelity=steady_state", "workload.requests=40")
     tables = {}
     for kind in ("serial", "ray"):
-        asked = find_study("npu_serving", *words, f"workers={kind}", "workers.count=2", f"run_dir={tmp_path / kind}")
+        study = find_study("npu_serving", *words, f"workers={kind}", "workers.count=2", f"run_dir={tmp_path / kind}")
         done: list[int] = []
-        found = run_screen(asked, lambda now, total, size, done=done: done.append(now))  # type: ignore[misc]
-        assert (found.rows, found.evaluated, done[-1]) == (64, 64, 64)
-        assert run_screen(asked, lambda now, total, size: None).evaluated == 0
-        tables[kind] = rows_of(found)
+        screen = run_screen(study, lambda now, total, size, done=done: done.append(now))  # type: ignore[misc]
+        assert (screen.rows, screen.evaluated, done[-1]) == (64, 64, 64)
+        assert run_screen(study, lambda now, total, size: None).evaluated == 0
+        tables[kind] = rows_of(screen)
     pd.testing.assert_frame_equal(tables["serial"], tables["ray"], check_exact=True)
 
 
@@ -158,8 +158,8 @@ def fragile(folder: Path) -> Callable[[int], int]:
 
 def test_a_worker_that_dies_costs_what_it_was_at(tmp_path: Path) -> None:
     work = fragile(tmp_path)
-    found = dict(map_on_crew(WorkerSettings("ray", count=2), work, range(20)))
-    assert found == {place: place * place for place in range(20)}
+    squares = dict(map_on_crew(WorkerSettings("ray", count=2), work, range(20)))
+    assert squares == {place: place * place for place in range(20)}
 
 
 def test_a_worker_that_stays_and_dies_costs_what_it_was_at(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_a_worker_that_stays_and_dies_costs_what_it_was_at(tmp_path: Path) -> No
     bench = AffinityPool(cluster, 2)
     try:
         for times in range(2):
-            made = [(place, found) for place, found, _ in bench.mapped(work, range(20), [0, 1] * 10, [1.0] * 20)]
+            made = [(place, square) for place, square, _ in bench.mapped(work, range(20), [0, 1] * 10, [1.0] * 20)]
             assert sorted(made) == [(place, place * place) for place in range(20)], times
         with pytest.raises(DesignError, match="again and again"):
             list(bench.mapped(fatal, [1], [0], [1.0]))
@@ -214,10 +214,14 @@ def test_a_block_whose_worker_died_unheard_was_evaluated(unbroken: ScreenResult,
 
     monkeypatch.setattr("dse.execution.screen.BLOCK_ROWS", 256)
     monkeypatch.setattr("dse.execution.ray_cluster.map_on_crew", twice)
-    asked = toy(tmp_path, *SMALL, "workers=ray", "workers.start_time='1 us'", "workers.count=2")
-    found = run_screen(asked, lambda done, total, size: None)
-    assert (found.rows, found.evaluated, len(stored_block_files(asked))) == (unbroken.rows, unbroken.rows, unbroken.rows / 256)
-    assert run_screen(asked, lambda done, total, size: None).evaluated == 0
+    study = toy(tmp_path, *SMALL, "workers=ray", "workers.start_time='1 us'", "workers.count=2")
+    screen = run_screen(study, lambda done, total, size: None)
+    assert (screen.rows, screen.evaluated, len(stored_block_files(study))) == (
+        unbroken.rows,
+        unbroken.rows,
+        unbroken.rows / 256,
+    )
+    assert run_screen(study, lambda done, total, size: None).evaluated == 0
 
 
 def test_a_machine_that_dies_costs_the_blocks_it_was_at(unbroken: ScreenResult, tmp_path: Path, monkeypatch: Any) -> None:
@@ -239,35 +243,35 @@ def test_a_machine_that_dies_costs_the_blocks_it_was_at(unbroken: ScreenResult, 
     try:
         place = f"file://{tmp_path}/blocks"
         words = (*SMALL, "workers=ray", "workers.start_time='1 us'", "workers.count=2", f"screen.folder={place}")
-        asked = toy(tmp_path / "run", *words)
-        found = run_screen(asked, until)
+        study = toy(tmp_path / "run", *words)
+        screen = run_screen(study, until)
     finally:
         ray.shutdown()
         machines.shutdown()
     assert killed
-    assert (found.rows, found.evaluated, len(found.blocks)) == (unbroken.rows, unbroken.rows, unbroken.rows / 256)
-    assert [file.name[:11] for file in stored_block_files(asked)] == [
+    assert (screen.rows, screen.evaluated, len(screen.blocks)) == (unbroken.rows, unbroken.rows, unbroken.rows / 256)
+    assert [file.name[:11] for file in stored_block_files(study)] == [
         f"block-{number:05d}" for number in range(unbroken.rows // 256)
     ]
-    pd.testing.assert_frame_equal(found.front, unbroken.front)
-    pd.testing.assert_frame_equal(rows_of(found).reset_index(drop=True), rows_of(unbroken), check_categorical=False)
-    assert run_screen(asked, until).evaluated == 0
+    pd.testing.assert_frame_equal(screen.front, unbroken.front)
+    pd.testing.assert_frame_equal(rows_of(screen).reset_index(drop=True), rows_of(unbroken), check_categorical=False)
+    assert run_screen(study, until).evaluated == 0
 
 
 @pytest.mark.parametrize("word", ["all", "front"])
 def test_what_is_kept_of_a_screen_has_its_front(unbroken: ScreenResult, tmp_path: Path, word: str) -> None:
     """Counts and the front are those of all rows, also where the other rows are not kept, and when files are read again."""
-    asked = toy(tmp_path, *SMALL, f"screen.keep={word}")
-    first = run_screen(asked, lambda done, total, size: None)
-    for found in (first, stored_screen(asked), run_screen(asked, lambda done, total, size: None)):
-        assert found is not None
-        assert (found.rows, found.feasible, found.exact) == (unbroken.rows, unbroken.feasible, unbroken.exact)
-        pd.testing.assert_frame_equal(found.front, unbroken.front, check_like=True)
-        assert found.kept == sum(file.table().num_rows for file in found.blocks)
+    study = toy(tmp_path, *SMALL, f"screen.keep={word}")
+    first = run_screen(study, lambda done, total, size: None)
+    for result in (first, stored_screen(study), run_screen(study, lambda done, total, size: None)):
+        assert result is not None
+        assert (result.rows, result.feasible, result.exact) == (unbroken.rows, unbroken.feasible, unbroken.exact)
+        pd.testing.assert_frame_equal(result.front, unbroken.front, check_like=True)
+        assert result.kept == sum(file.table().num_rows for file in result.blocks)
     assert (first.kept < first.rows) == (word == "front")
-    shown = with_front(asked, pd.DataFrame(), first)
+    shown = with_front(study, pd.DataFrame(), first)
     assert len(shown) >= min(first.kept, EVEN_SAMPLE)
-    assert bool(discarded_rows_caveats(asked, first)) == (word == "front")
+    assert bool(discarded_rows_caveats(study, first)) == (word == "front")
     stricter = toy(tmp_path, *SMALL, f"screen.keep={word}", "constraints.ttft='<= 2 s'")
     assert (stored_screen(stricter) is None) == (word == "front")  # what is kept depends on what is wanted
 
@@ -312,7 +316,7 @@ def test_a_screen_that_is_stopped_midway_goes_on_from_what_is_done(
     unbroken: ScreenResult, tmp_path_factory: pytest.TempPathFactory, stops: list[int], lost: list[int]
 ) -> None:
     """Stopped anywhere, by a signal or by a kill that takes the last pieces along: no row twice, and the same file."""
-    asked = toy(tmp_path_factory.mktemp("stopped"), *SMALL)
+    study = toy(tmp_path_factory.mktemp("stopped"), *SMALL)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dse.execution.screen_block.SAVE_PERIOD_S", -1.0)
         for stop in stops:
@@ -322,19 +326,19 @@ def test_a_screen_that_is_stopped_midway_goes_on_from_what_is_done(
                     raise KeyboardInterrupt
 
             with contextlib.suppress(KeyboardInterrupt):
-                run_screen(asked, until)
-    kept = stored_block_files(asked)
+                run_screen(study, until)
+    kept = stored_block_files(study)
     for place in lost:
         if place < len(kept) and kept[place].name.startswith("piece"):
             kept[place].drop()
-    before = stored_screen(asked)
+    before = stored_screen(study)
     rows = before.rows if before else 0
-    found = run_screen(asked, lambda done, total, size: None)
-    assert found.evaluated == unbroken.rows - rows
+    screen = run_screen(study, lambda done, total, size: None)
+    assert screen.evaluated == unbroken.rows - rows
     assert before is None or not before.exact or rows == unbroken.rows
-    assert [file.content() for file in stored_block_files(asked)] == [file.content() for file in unbroken.blocks]
-    pd.testing.assert_frame_equal(found.front, unbroken.front)
-    assert (found.rows, found.feasible, found.exact) == (unbroken.rows, unbroken.feasible, unbroken.exact)
+    assert [file.content() for file in stored_block_files(study)] == [file.content() for file in unbroken.blocks]
+    pd.testing.assert_frame_equal(screen.front, unbroken.front)
+    assert (screen.rows, screen.feasible, screen.exact) == (unbroken.rows, unbroken.feasible, unbroken.exact)
 
 
 SMALL = ("screen.run=true", "screen.limit=2048", "model=llama3_70b")
@@ -348,15 +352,15 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> ScreenResult:
 
 def test_little_is_stored_of_a_block_that_is_done_soon(tmp_path: Path) -> None:
     """Pieces are for long work: with time between them there are none, and one that is damaged is evaluated again."""
-    asked = toy(tmp_path, *SMALL)
+    study = toy(tmp_path, *SMALL)
     with contextlib.suppress(KeyboardInterrupt):
-        run_screen(asked, _stopped)
-    (piece,) = (file.here() for file in stored_block_files(asked))
+        run_screen(study, _stopped)
+    (piece,) = (file.here() for file in stored_block_files(study))
     assert piece is not None
     piece.write_bytes(piece.read_bytes()[:-9])
-    found = run_screen(asked, lambda done, total, size: None)
-    assert found.evaluated == found.rows
-    assert [file.name[:5] for file in stored_block_files(asked)] == ["block"]
+    screen = run_screen(study, lambda done, total, size: None)
+    assert screen.evaluated == screen.rows
+    assert [file.name[:5] for file in stored_block_files(study)] == ["block"]
 
 
 def _stopped(done: int, total: int, size: int) -> None:
@@ -365,13 +369,13 @@ def _stopped(done: int, total: int, size: int) -> None:
 
 def test_every_screened_design_has_an_id_and_is_found_by_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """That of the design that is built of its knobs, also where a table has a sample of what was screened."""
-    asked = toy(tmp_path, "screen.run=true", "screen.limit=64")
-    found = run_screen(asked, lambda done, total, size: None)
-    whole = with_front(asked, pd.DataFrame(), found)
+    study = toy(tmp_path, "screen.run=true", "screen.limit=64")
+    screen = run_screen(study, lambda done, total, size: None)
+    whole = with_front(study, pd.DataFrame(), screen)
     monkeypatch.setattr("dse.execution.result_frame.SCREEN_ROWS", 8)
-    some = with_front(asked, pd.DataFrame(), found)
-    assert set(some["design"]) < set(whole["design"])
+    front = with_front(study, pd.DataFrame(), screen)
+    assert set(front["design"]) < set(whole["design"])
     for row in whole.to_dict("records")[::5]:
-        values = knob_values(asked, row)
-        assert design_key(asked.question.space.at(values)).startswith(row["design"])
-        assert stored_design(asked, some, found, row["design"]).values == values
+        values = knob_values(study, row)
+        assert design_key(study.question.space.at(values)).startswith(row["design"])
+        assert stored_design(study, front, screen, row["design"]).values == values

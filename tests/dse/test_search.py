@@ -50,14 +50,14 @@ def test_a_design_that_is_stored_is_not_evaluated_again(tmp_path: Path) -> None:
 
 
 def test_a_failing_design_costs_only_itself(tmp_path: Path) -> None:
-    asked = toy(tmp_path)
+    study = toy(tmp_path)
     key = searched(toy(tmp_path / "plain"))[0][2]
-    evaluate = make_evaluator(asked.question.workload, asked.fidelity)
-    found = searched(asked, workers=SerialWorkers(Faulty(evaluate, "raise", frozenset((key,)))))
-    failed = [row for row in found if row[3] == (None, None)]
-    store = Store(asked.store)
-    errors = {result.error for result in store.results(asked.context).values() if result.error}
-    assert len({row[2] for row in found}) == 240
+    evaluate = make_evaluator(study.question.workload, study.fidelity)
+    results = searched(study, workers=SerialWorkers(Faulty(evaluate, "raise", frozenset((key,)))))
+    failed = [row for row in results if row[3] == (None, None)]
+    store = Store(study.store)
+    errors = {result.error for result in store.results(study.context).values() if result.error}
+    assert len({row[2] for row in results}) == 240
     assert failed
     assert errors == {"ZeroDivisionError: a fault of this design"}
 
@@ -65,10 +65,10 @@ def test_a_failing_design_costs_only_itself(tmp_path: Path) -> None:
 def test_results_of_other_physics_are_kept_and_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     searched(toy(tmp_path), budget=32)
     monkeypatch.setattr("dse.execution.study.PHYSICS_VERSION", 999)
-    asked = toy(tmp_path)
-    store = Store(asked.store)
-    counts = store.of_other_physics(asked.context)
-    assert store.results(asked.context) == {}
+    study = toy(tmp_path)
+    store = Store(study.store)
+    counts = store.of_other_physics(study.context)
+    assert store.results(study.context) == {}
     assert list(counts) == [PHYSICS_VERSION]
     assert 0 < counts[PHYSICS_VERSION] <= 32
 
@@ -79,7 +79,7 @@ POINTS = ("ask", "map", "append", "appended", "tell")
 def test_kills_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
     """Twenty-five kills between ask, evaluate, commit and tell; then the search ends as one that was never interrupted."""
     whole = searched(toy(tmp_path / "a", "search.budget=480"))
-    asked = toy(tmp_path / "b", "search.budget=480")
+    study = toy(tmp_path / "b", "search.budget=480")
     log = tmp_path / "told.log"
     dice = random.Random(7)
     killed = 0
@@ -89,21 +89,21 @@ def test_kills_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
         child = os.fork()
         if not child:
             try:
-                die_at(asked, point, count, log)
+                die_at(study, point, count, log)
             finally:
                 os._exit(0)
         _, status = os.waitpid(child, 0)
         killed += os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-        stored = set(Store(asked.store).results(asked.context)) if Path(asked.store).exists() else set()
-        told = set(log.read_text().split()) if log.exists() else set()
-        assert told <= stored
+        stored = set(Store(study.store).results(study.context)) if Path(study.store).exists() else set()
+        told_keys = set(log.read_text().split()) if log.exists() else set()
+        assert told_keys <= stored
         if killed == 25:
             break
     assert killed >= 20
-    assert searched(asked) == whole
+    assert searched(study) == whole
 
 
-def die_at(asked: Any, point: str, count: int, log: Path) -> None:
+def die_at(study: Any, point: str, count: int, log: Path) -> None:
     """Runs the search in this process until the count-th time it comes to a point."""
     left = [count]
 
@@ -114,7 +114,7 @@ def die_at(asked: Any, point: str, count: int, log: Path) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     source = make_sampler(
-        "nsga2", asked.question.space, asked.directions, seed=asked.seed, population=asked.search["population"]
+        "nsga2", study.question.space, study.directions, seed=study.seed, population=study.search["population"]
     )
     ask, tell, append = source.ask, source.tell, Store.append
     keys: dict[int, str] = {}
@@ -123,14 +123,14 @@ def die_at(asked: Any, point: str, count: int, log: Path) -> None:
         step("ask")
         return ask(number, forced)
 
-    def noted_tell(which: Any, told: Any) -> None:
+    def noted_tell(which: Any, feedback: Any) -> None:
         step("tell")
         from dse.space.design import design_key
 
-        keys[which.number] = design_key(asked.question.space.at(which.values))
+        keys[which.number] = design_key(study.question.space.at(which.values))
         with log.open("a") as file:
             file.write(keys[which.number] + "\n")
-        tell(which, told)
+        tell(which, feedback)
 
     def noted_append(*arguments: Any) -> None:
         step("append")
@@ -144,14 +144,14 @@ def die_at(asked: Any, point: str, count: int, log: Path) -> None:
 
     source.ask, source.tell = noted_ask, noted_tell  # type: ignore[method-assign]
     Store.append = noted_append  # type: ignore[method-assign]
-    searched(asked, source=source, workers=Mapped(make_evaluator(asked.question.workload, asked.fidelity)))
+    searched(study, source=source, workers=Mapped(make_evaluator(study.question.workload, study.fidelity)))
 
 
 class Counting(SerialWorkers):
     """Remembers what it evaluated."""
 
-    def __init__(self, asked: Any) -> None:
-        super().__init__(make_evaluator(asked.question.workload, asked.fidelity))
+    def __init__(self, evaluator: Any) -> None:
+        super().__init__(make_evaluator(evaluator.question.workload, evaluator.fidelity))
         self.keys: list[str] = []
 
     def submit(self, batch: Any) -> None:

@@ -40,7 +40,7 @@ def test_a_grid_is_evaluated_once_and_told_with_its_limits(tmp_path: Path) -> No
     table = Table(whole, whole.rows())
     space = whole.study.question.space
     values = [space.row(whole.columns, row) for row in range(whole.size)]
-    table.submit([(str(row), one, space.at(one)) for row, one in enumerate(values)])
+    table.submit([(str(row), values_of_row, space.at(values_of_row)) for row, values_of_row in enumerate(values)])
     results = table.collect()
     assert [bool(result.limit) for result in results] == (whole.limit >= 0).tolist()
     assert {bool(result.limit) for result in results} == {True, False}
@@ -49,9 +49,9 @@ def test_a_grid_is_evaluated_once_and_told_with_its_limits(tmp_path: Path) -> No
 
 def test_what_the_study_says_is_what_comes_out(tmp_path: Path) -> None:
     """All evaluations of one search, on the shipped physics."""
-    said = pd.read_csv(study.HERE / "shares.csv")
-    assert set(said["space"]) == set(SPACES)
-    first = said[(said["space"] == "pipelines") & (said["sampler"] == "local") & (said["seed"] == 0)].iloc[-1]
+    text = pd.read_csv(study.HERE / "shares.csv")
+    assert set(text["space"]) == set(SPACES)
+    first = text[(text["space"] == "pipelines") & (text["sampler"] == "local") & (text["seed"] == 0)].iloc[-1]
     whole = grid("pipelines", tmp_path)
     assert whole.size == first["designs"]
     order = searched(whole, whole.rows(), "local", 0, int(first["evaluations"]), [])
@@ -59,8 +59,8 @@ def test_what_the_study_says_is_what_comes_out(tmp_path: Path) -> None:
 
 
 def test_some_rows_are_measured_and_the_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = (study.HERE / "shares.csv").read_text().splitlines()
-    (tmp_path / "shares.csv").write_text("\n".join(line for line in said if not line.startswith("pipelines,random,")) + "\n")
+    lines = (study.HERE / "shares.csv").read_text().splitlines()
+    (tmp_path / "shares.csv").write_text("\n".join(line for line in lines if not line.startswith("pipelines,random,")) + "\n")
     monkeypatch.setattr(study, "HERE", tmp_path)
     monkeypatch.setattr(study, "SEEDS", range(2))
     monkeypatch.setattr(study, "write", lambda names: None)
@@ -68,7 +68,7 @@ def test_some_rows_are_measured_and_the_others_stay(tmp_path: Path, monkeypatch:
     now = (tmp_path / "shares.csv").read_text().splitlines()
     mine = [line for line in now if line.startswith("pipelines,random,")]
     assert len(mine) == 2 * study.STEPS
-    assert sorted(set(now) - set(mine)) == sorted(set(said) - {line for line in said if line.startswith("pipelines,random,")})
+    assert sorted(set(now) - set(mine)) == sorted(set(lines) - {line for line in lines if line.startswith("pipelines,random,")})
     with pytest.raises(SystemExit, match="pipelines:chance: GRID:SAMPLER"):
         study.main(tmp_path, ["pipelines:chance"])
 

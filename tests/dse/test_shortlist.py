@@ -56,8 +56,8 @@ def test_the_shortlist_is_answered_with_the_metrics_that_are_stored(
         for metric in ("tpot", "ttft", "throughput_per_system_mm2", "energy"):
             assert answer["metrics"][metric]["value"] == pytest.approx(frame.iloc[row][metric], rel=1e-12), metric
     more = evaluate_shortlist(Path(name), ["workload.batch=[1]"])
-    for row, one in zip(rows, more.values(), strict=True):
-        assert computed_metrics(one.metrics)["tpot"] < frame.iloc[row]["tpot"]
+    for row, evaluation in zip(rows, more.values(), strict=True):
+        assert computed_metrics(evaluation.metrics)["tpot"] < frame.iloc[row]["tpot"]
     code, out, _ = typed("evaluate", "--from", name)
     assert code == 0
     assert re.findall(r"([\da-f]{10,}) ─", out) == [frame["design"].iloc[row] for row in rows]
@@ -132,7 +132,11 @@ def test_a_plot_is_saved_as_a_picture_of_all_its_marks(opened: Callable[..., Any
             page.locator(f'{section} button:has-text("Picture (SVG)")').first.click()
         root = ElementTree.parse(download.value.path()).getroot()
         assert root.tag == "{http://www.w3.org/2000/svg}svg"
-        points = [one for one in root.iter() if one.get("class") == "point"]
+        points = [element for element in root.iter() if element.get("class") == "point"]
         assert len(points) > count
-        paper = next(one for one in root.iter() if one.get("class") == "bg" or (one.tag.endswith("rect") and one.get("style")))
+        paper = next(
+            element
+            for element in root.iter()
+            if element.get("class") == "bg" or (element.tag.endswith("rect") and element.get("style"))
+        )
         assert ("255, 255, 255" in paper.get("style", "")) is (scheme == "light")

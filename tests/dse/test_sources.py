@@ -52,16 +52,19 @@ def test_a_sketch_of_a_file_has_its_list_and_all_it_says() -> None:
     for path in Random(3).sample(sorted(CONF.rglob("*.yaml")), 12):
         sketch = ParsedConfigSource("main", "sketched://dse.conf")._read_config(path)
         assert isinstance(sketch, ParsedConfig)
-        listed, said = OmegaConf.to_container(sketch.config), OmegaConf.to_container(read(path), resolve=False)
-        assert isinstance(said, dict)
-        assert pickle.loads(sketch.values) == {key: value for key, value in said.items() if key != "defaults"}
-        assert listed.get("defaults") == said.get("defaults")  # type: ignore[union-attr]
+        listed, container = OmegaConf.to_container(sketch.config), OmegaConf.to_container(read(path), resolve=False)
+        assert isinstance(container, dict)
+        assert pickle.loads(sketch.values) == {key: value for key, value in container.items() if key != "defaults"}
+        assert listed.get("defaults") == container.get("defaults")  # type: ignore[union-attr]
         assert sketch.header == ShippedConfigSource("main", "ours://dse.conf")._read_config(path).header
 
 
 def cited(*words: str) -> dict[str, tuple[str, str, str]]:
     """Source, page and note of each constant of a chip, by its address."""
-    return {of.address: (of.source, of.page, of.note) for of in build_question(compose(list(words)), Path()).sources}
+    return {
+        source.address: (source.source, source.page, source.note)
+        for source in build_question(compose(list(words)), Path()).sources
+    }
 
 
 def test_a_constant_with_a_source_of_its_own_has_no_page_of_another(tmp_path: Path) -> None:
@@ -69,20 +72,20 @@ def test_a_constant_with_a_source_of_its_own_has_no_page_of_another(tmp_path: Pa
     (tmp_path / "chip").mkdir()
     (tmp_path / "chip/mine.yaml").write_text(f"defaults: [npu_dse, _self_]\nhbm: {{bandwidth: {own}}}\n")
     assert cited("chip=npu_dse")["chip.hbm.bandwidth"][1]
-    found = cited(f"--config-dir={tmp_path}", "chip=mine")
-    assert found["chip.hbm.bandwidth"] == ("assumed", "", "")
-    assert found["chip.hbm.capacity"] == cited("chip=npu_dse")["chip.hbm.capacity"]
+    sources = cited(f"--config-dir={tmp_path}", "chip=mine")
+    assert sources["chip.hbm.bandwidth"] == ("assumed", "", "")
+    assert sources["chip.hbm.capacity"] == cited("chip=npu_dse")["chip.hbm.capacity"]
     assert cited("chip=ascend910c")["chip.cores"] == ("ohlennart2025", "", "two dies of 24")
 
 
 def test_groups_of_the_same_fields_have_their_own_values() -> None:
     layers = set()
     for name in ("llama3_8b", "llama3_70b", "llama3_8b"):
-        found = merge_defaults(choosing([f"model={name}", "chip=a100"]))
-        assert found is not None
+        defaults = merge_defaults(choosing([f"model={name}", "chip=a100"]))
+        assert defaults is not None
         by_hydra, _ = composed._by_hydra(choosing([f"model={name}", "chip=a100"]))
-        assert found[0].model == by_hydra.model
-        layers.add(str(found[0].model))
+        assert defaults[0].model == by_hydra.model
+        layers.add(str(defaults[0].model))
     assert len(layers) == 2
 
 
@@ -94,40 +97,40 @@ def test_values_are_put_over_a_copy_of_what_was_chosen() -> None:
 
 def test_what_was_chosen_is_composed_again_when_a_file_of_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     compose(["chip=a100"])
-    found = {words: kept for words, kept in composed.KEPT.items() if "chip=a100" in words}
-    assert found
-    asked: list[list[str]] = []
+    entries = {words: kept for words, kept in composed.KEPT.items() if "chip=a100" in words}
+    assert entries
+    merged_words: list[list[str]] = []
     together = composed.merge_defaults
-    monkeypatch.setattr(composed, "merge_defaults", lambda words: asked.append(words) or together(words))
+    monkeypatch.setattr(composed, "merge_defaults", lambda words: merged_words.append(words) or together(words))
     compose(["chip=a100"])
-    assert not asked
-    for content, read in found.values():
+    assert not merged_words
+    for content, read in entries.values():
         path = next(path for path in read if path.name == "a100.yaml")
         monkeypatch.setitem(read, path, (1, 1))
         assert content
     compose(["chip=a100"])
-    assert asked
+    assert merged_words
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_study_says_which_constants_of_its_chip_have_no_source(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
     config: dict[str, Any] = copy.deepcopy(dict(compose(["study=quickstart"])))
-    rng, told = np.random.default_rng(seed), []
+    rng, stated = np.random.default_rng(seed), []
 
-    def visit(of: dict[str, Any], address: str) -> None:
-        for name, value in of.items():
+    def visit(chip: dict[str, Any], address: str) -> None:
+        for name, value in chip.items():
             if isinstance(value, dict) and "value" in value and rng.random() < 0.2:
-                of[name] = value["value"] if rng.random() < 0.5 else {"value": value["value"]}
-                told.append(f"{address}.{name} = {value['value']}")
+                chip[name] = value["value"] if rng.random() < 0.5 else {"value": value["value"]}
+                stated.append(f"{address}.{name} = {value['value']}")
             elif isinstance(value, dict) and "value" not in value:
                 visit(value, f"{address}.{name}")
 
     visit(config["chip"], "chip")
     print_study(build_study(config, STUDIES / "quickstart"), [])
     out = " ".join(capsys.readouterr().out.split())
-    said = out[out.index("no source") :].partition(": said here")[0].removeprefix("no source ").split(", ")
-    assert set(said) >= set(told)
-    assert not any(one in out.partition("no source")[0] for one in told)
+    listed = out[out.index("no source") :].partition(": said here")[0].removeprefix("no source ").split(", ")
+    assert set(listed) >= set(stated)
+    assert not any(line_of_text in out.partition("no source")[0] for line_of_text in stated)
 
 
 CHOSEN = {
@@ -144,12 +147,12 @@ OWN = {
 
 def choosing(typed: list[str]) -> list[str]:
     """What of a line chooses files."""
-    asked: list[list[str]] = []
+    merged_words: list[list[str]] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(composed, "KEPT", {})
-        patch.setattr(composed, "merge_defaults", lambda words: asked.append(words))
+        patch.setattr(composed, "merge_defaults", lambda words: merged_words.append(words))
         composed.compose_cached(parse_command_line(typed, trust=False))
-    return asked[0]
+    return merged_words[0]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -165,12 +168,12 @@ def test_what_files_make_together_is_what_hydra_makes_of_them(
     typed = [f"{group}={draws.choice(names)}" for group, names in CHOSEN.items() if draws.random() < 0.3]
     typed += ["+part@chip=l2_256mb"] * (seed % 2) + [ASKED[seed]] * bool(ASKED[seed])
     words = choosing(typed)
-    found = merge_defaults(words)
-    assert found is not None
+    defaults = merge_defaults(words)
+    assert defaults is not None
     config, choices = composed._by_hydra(words)
-    assert OmegaConf.to_yaml(found[0]) == OmegaConf.to_yaml(config)
-    assert found[0]._metadata.flags == config._metadata.flags
-    assert list(found[1].items()) == [(group, name) for group, name in choices.items() if not group.startswith("hydra/")]
+    assert OmegaConf.to_yaml(defaults[0]) == OmegaConf.to_yaml(config)
+    assert defaults[0]._metadata.flags == config._metadata.flags
+    assert list(defaults[1].items()) == [(group, name) for group, name in choices.items() if not group.startswith("hydra/")]
 
 
 LEAVES = st.sampled_from([1, 2.5, "x", None, True, "???", "${a}", [], [1, {"b": 2}]])

@@ -40,7 +40,7 @@ SHORT = ("model=qwen3_1b7", "workload.batch=[1]", "workload.prompt=64", "workloa
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own").mkdir()
     return tmp_path
@@ -48,9 +48,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def design(*words: str) -> Design:
     config = compose(words)
-    found = build_question(config, study_folder(config))
+    question = build_question(config, study_folder(config))
     # devices that are open follow what is typed: a value of links asks for two, one of a chip's file does not
-    return design(*words, "mapping.both.tp=8") if found.devices else found.base
+    return design(*words, "mapping.both.tp=8") if question.devices else question.base
 
 
 def space(*words: str) -> Space:
@@ -81,9 +81,9 @@ def write(path: str, text: str) -> None:
 
 def changed(alias: Alias) -> Design:
     """The design by the new address, which is not the chip's own."""
-    found = design(chip(alias), f"{alias.new}={some(alias)}")
-    assert leaf_at(found, alias.new) == 0.375
-    return found
+    found_design = design(chip(alias), f"{alias.new}={some(alias)}")
+    assert leaf_at(found_design, alias.new) == 0.375
+    return found_design
 
 
 @each
@@ -106,9 +106,9 @@ def test_an_override_by_the_old_address(alias: Alias) -> None:
 
 @some_of_each_sort
 def test_a_study_a_chip_and_a_chip_of_ones_own(alias: Alias) -> None:
-    of, line = CHIPS[alias.machine], nested(alias.old, some(alias))
-    write("studies/mine/study.yaml", f"defaults: [override /chip: {of}]\n{line}")
-    write("own/chip/mine.yaml", f"defaults: [{of}, _self_]\n{nested(alias.old.removeprefix('chip.'), some(alias))}")
+    preset, line = CHIPS[alias.machine], nested(alias.old, some(alias))
+    write("studies/mine/study.yaml", f"defaults: [override /chip: {preset}]\n{line}")
+    write("own/chip/mine.yaml", f"defaults: [{preset}, _self_]\n{nested(alias.old.removeprefix('chip.'), some(alias))}")
     for way in (["study=mine"], ["-cd=own", "chip=mine"]):
         assert design(*way) == changed(alias)
         other = design(chip(alias), f"{alias.new}={some(alias, 0.25)}")
@@ -172,29 +172,29 @@ def test_two_names_of_one_address_are_refused(alias: Alias) -> None:
 def _both(alias: Alias) -> str:
     import yaml
 
-    found: dict[str, Any] = {}
+    nested_values: dict[str, Any] = {}
     for name in alias[:2]:
         *path, last = name.split(".")
-        group = found
+        group = nested_values
         for part in path:
             group = group.setdefault(part, {})
         group[last] = some(alias)
-    return yaml.safe_dump(found)
+    return yaml.safe_dump(nested_values)
 
 
 @each
-def test_stored_rows_have_the_new_address(alias: Alias, here: Path) -> None:
+def test_stored_rows_have_the_new_address(alias: Alias, folder: Path) -> None:
     base, context = design(chip(alias)), ResultContext("w" * 32, "analytical", 1)
     leaves = {f"chip.{part}.x": 1.0 for part in MACHINES[alias.machine].needs} | {alias.old: 2.0}
     ask, result = Ask(0, {alias.old: 0.5}, {}), DesignResult("d" * 32, {alias.old: 0.5}, {"tpot": 1.0})
-    with closing(Store(str(here / "s.sqlite"))) as store:
+    with closing(Store(str(folder / "s.sqlite"))) as store:
         store.begin("s", dict.fromkeys(leaves, ""), {})
         import orjson
 
         store.append("s", context, ("b", orjson.dumps(leaves).decode()), [(ask, result.key)], [result])
         assert leaf_at(base, alias.new) is not None
         assert store.results(context)[result.key].values == {alias.new: 0.5}
-        assert [found.values for found, _ in store.asks("s", 1)] == [{alias.new: 0.5}]
+        assert [ask.values for ask, _ in store.asks("s", 1)] == [{alias.new: 0.5}]
         assert store.bases(context)[result.key] == {alias.new if name == alias.old else name: leaves[name] for name in leaves}
 
 
@@ -211,11 +211,11 @@ BASES = {machine: design(f"chip={name}") for machine, name in CHIPS.items()}
 
 
 @each
-def test_a_study_that_was_begun_by_the_old_address_goes_on(alias: Alias, here: Path) -> None:
+def test_a_study_that_was_begun_by_the_old_address_goes_on(alias: Alias, folder: Path) -> None:
     leaves = [f"chip.{part}.x" for part in MACHINES[alias.machine].needs]
-    said = dict.fromkeys(leaves, "1") | {alias.old: "2", f"space.{alias.old}.unit": "s"}
-    with closing(Store(str(here / "s.sqlite"))) as store:
-        store.begin("s", said, {})
+    text = dict.fromkeys(leaves, "1") | {alias.old: "2", f"space.{alias.old}.unit": "s"}
+    with closing(Store(str(folder / "s.sqlite"))) as store:
+        store.begin("s", text, {})
         assert store.identity("s") == dict.fromkeys(leaves, "1") | {alias.new: "2", f"space.{alias.new}.unit": "s"}
 
 

@@ -113,8 +113,8 @@ NEW = [
 def test_a_chip_that_was_written_before_there_were_stacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "chip/old.yaml", OLD)
-    here = ("-cd=.", "chip=old", "mapping.both.tp=8")
-    old, bare = design(*here), design(*here, "stack=ideal")
+    overrides = ("-cd=.", "chip=old", "mapping.both.tp=8")
+    old, bare = design(*overrides), design(*overrides, "stack=ideal")
     assert bare != old
-    assert design(*here, "stack=ideal", *NEW) == old
-    assert design(*here, "mapping.stack.matrix_efficiency=0.75") == design(*here, "chip.core.achieved=0.75") != old
+    assert design(*overrides, "stack=ideal", *NEW) == old
+    assert design(*overrides, "mapping.stack.matrix_efficiency=0.75") == design(*overrides, "chip.core.achieved=0.75") != old

@@ -17,62 +17,62 @@ STACKS = sorted(path.stem for path in (CONF / "stack").glob("*.yaml"))
 
 def basis(*words: str) -> StackBasis:
     config = compose(list(words))
-    of = build_question(config, Path())
-    found = stack_basis(of.sources, config["choices"], of.base, of.workload)
-    assert found is not None
-    return found
+    question = build_question(config, Path())
+    basis = stack_basis(question.sources, config["choices"], question.base, question.workload)
+    assert basis is not None
+    return basis
 
 
 def library(stack: str) -> dict[str, tuple[int, tuple[str, ...]]]:
     """Parts of a stack with a fitted constant, with their rows and chips, from its files."""
-    found: dict[str, tuple[int, tuple[str, ...]]] = {}
+    found_library: dict[str, tuple[int, tuple[str, ...]]] = {}
     for entry in yaml.safe_load((CONF / "stack" / f"{stack}.yaml").read_text()).get("defaults", ()):
         if isinstance(entry, str):
-            found = found | (library(entry) if entry != "_self_" else {})
+            found_library = found_library | (library(entry) if entry != "_self_" else {})
             continue
         ((group, name),) = entry.items()
-        said = yaml.safe_load((CONF / group.partition("@")[0].strip("/") / f"{name}.yaml").read_text())
-        found[group.partition("@")[2]] = said["measured_rows"], tuple(said["fitted_on"])
-    return found
+        document = yaml.safe_load((CONF / group.partition("@")[0].strip("/") / f"{name}.yaml").read_text())
+        found_library[group.partition("@")[2]] = document["measured_rows"], tuple(document["fitted_on"])
+    return found_library
 
 
 @pytest.mark.parametrize("stack", STACKS)
 @pytest.mark.parametrize("words", [("mapping.both.tp=1",), ("mapping.both.tp=2", "model=mixtral_8x7b"), ("workload=serving",)])
 def test_measured_parts_are_those_whose_files_say_so(stack: str, words: tuple[str, ...]) -> None:
-    found, files = basis("chip=h100", f"stack={stack}", *words), library(stack)
-    parts = {of.part: (of.rows, of.chips) for of in (*found.measured, *found.idle) if of.part in PARTS}
+    found_basis, files = basis("chip=h100", f"stack={stack}", *words), library(stack)
+    parts = {part.part: (part.rows, part.chips) for part in (*found_basis.measured, *found_basis.idle) if part.part in PARTS}
     assert parts == files
     assert all(rows > 0 and chips for rows, chips in parts.values())
-    read = {of.part for of in found.measured}
-    assert not read & set(found.assumed)
-    assert bool(found.measured) != (NONE in found.text)
+    read = {part.part for part in found_basis.measured}
+    assert not read & set(found_basis.assumed)
+    assert bool(found_basis.measured) != (NONE in found_basis.text)
     if "mapping.both.tp=1" in words:
         assert not read & {"ring_collectives", "one_shot_allreduce", "all_to_all"}, "one device exchanges nothing"
     flat = [part for part in ("gemm", "elementwise") if part not in files]
-    fitted = any(of.part not in PARTS for of in found.measured)
-    assert fitted or set(flat) <= set(found.assumed)
+    fitted = any(part.part not in PARTS for part in found_basis.measured)
+    assert fitted or set(flat) <= set(found_basis.assumed)
 
 
 @pytest.mark.parametrize("stack", ["ideal", "tuned"])
 def test_first_lines_say_that_no_measurement_stands_behind_a_stack(
     stack: str, tmp_path: Path, typed: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said, words = f"stack {stack}: no measurement stands behind it", ("model=qwen3_1b7", f"stack={stack}")
+    text, words = f"stack {stack}: no measurement stands behind it", ("model=qwen3_1b7", f"stack={stack}")
     load = ("workload.requests=300", "workload.ttft=20 ms", "space=empty", "devices=1", "--out", str(tmp_path / "page.html"))
     asks = {"evaluate": ("chip=h100", *words), "compare": ("chip=[h100]", *words), "capacity": ("chip=h100", *words, *load)}
     for command, own in asks.items():
         code, out, err = typed(command, *own)
         assert code == 0, err
-        assert said in "\n".join(out.splitlines()[:4])
+        assert text in "\n".join(out.splitlines()[:4])
         data = json.loads(typed(command, "--json", *own)[1])
-        assert (data if command == "evaluate" else data["chips"][0])["stack_basis"]["text"] == said
+        assert (data if command == "evaluate" else data["chips"][0])["stack_basis"]["text"] == text
     (tmp_path / "studies" / "one").mkdir(parents=True)
     (tmp_path / "studies" / "one" / "study.yaml").write_text(
         f"defaults: [override /chip: h100, override /stack: {stack}, override /search: none]\n"
         "space: {mapping: {both: {tp: 'choice(1, 2)'}}}\nobjectives: {tpot: min}\n"
     )
     monkeypatch.chdir(tmp_path)
-    assert said in typed("show", "one")[1]
+    assert text in typed("show", "one")[1]
 
 
 def test_a_stack_that_was_renamed_works_by_its_old_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,9 +28,9 @@ def imported(folder: Path, *lines: str) -> set[str]:
 
 def test_one_closed_design_is_evaluated_without_heavy_libraries(tmp_path: Path) -> None:
     lines = ("evaluate", "evaluate chip=wse2", "evaluate chip=npu64", "evaluate chip=tile_gh200 workload=attention")
-    found = imported(tmp_path, *lines)
-    assert {"dse.evaluators.workloads.batch_inference", "dse.evaluators.accounting.kernel_workloads.tile_attention"} <= found
-    assert not found & HEAVY
+    modules = imported(tmp_path, *lines)
+    assert {"dse.evaluators.workloads.batch_inference", "dse.evaluators.accounting.kernel_workloads.tile_attention"} <= modules
+    assert not modules & HEAVY
 
 
 @pytest.mark.parametrize("line", ["--help", "--version"])

@@ -119,8 +119,10 @@ def test_a_signal_before_the_command_has_begun_is_one_line(name: str, number: si
 def test_the_command_starts_where_signals_are_caught_first() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     assert project["project"]["scripts"] == {"dse": "dse.__main__:main"}
-    said = subprocess.run([sys.executable, "-m", "dse", "--version"], capture_output=True, text=True, timeout=60, check=True)
-    assert said.stdout.startswith("mesh-dse ")
+    completed_run = subprocess.run(
+        [sys.executable, "-m", "dse", "--version"], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert completed_run.stdout.startswith("mesh-dse ")
     asked_for = "import sys; before = set(sys.modules); import dse.__main__; print(*set(sys.modules) - before)"
     first = subprocess.run([sys.executable, "-c", asked_for], capture_output=True, text=True, timeout=60, check=True)
     assert {name for name in first.stdout.split() if name.startswith("dse")} == {"dse", "dse.__main__"}

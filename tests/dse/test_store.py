@@ -46,10 +46,10 @@ def test_what_is_appended_is_read_back(place: str) -> None:
     store.append("s", CONTEXT, BASE, [(ask, RESULT.key)], [RESULT, odd])
     store.close()
     again = Store(place, create=False)
-    found = again.results(CONTEXT)
-    assert found[RESULT.key] == RESULT
-    assert (found[odd.key].values, found[odd.key].metrics) == (odd.values, odd.metrics)
-    assert found[odd.key].error == "\\0 \\ud800 \n 'quoted'"
+    results = again.results(CONTEXT)
+    assert results[RESULT.key] == RESULT
+    assert (results[odd.key].values, results[odd.key].metrics) == (odd.values, odd.metrics)
+    assert results[odd.key].error == "\\0 \\ud800 \n 'quoted'"
     assert again.asks("s", 1) == [(ask, RESULT.key)]
     assert again.asked("s", 1) == 1
     assert again.bases(CONTEXT) == {RESULT.key: {}, odd.key: {}}

@@ -55,14 +55,14 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(small_disk: Path, tmp_path: Path, typed: Any) -> None:
-    place, asked = str(small_disk / "s.sqlite"), ("search.budget=600", "workers=serial")
-    assert typed(*words(tmp_path / "whole", str(tmp_path / "whole.sqlite"), *asked))[0] == 0
-    code, _, err = typed(*words(tmp_path / "run", place, *asked))
+    place, options = str(small_disk / "s.sqlite"), ("search.budget=600", "workers=serial")
+    assert typed(*words(tmp_path / "whole", str(tmp_path / "whole.sqlite"), *options))[0] == 0
+    code, _, err = typed(*words(tmp_path / "run", place, *options))
     assert "free some space" in one_line(code, err)
     subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
     assert sound(Path(place))
     assert 0 < len(designs(place)) < 600
-    assert typed(*words(tmp_path / "run", place, *asked))[0] == 0
+    assert typed(*words(tmp_path / "run", place, *options))[0] == 0
     assert designs(place) == designs(str(tmp_path / "whole.sqlite"))
 
 
@@ -107,19 +107,19 @@ def as_nobody(action: Callable[[], None]) -> str:
                 os.setresuid(65534, 65534, 65534)
             try:
                 action()
-                said = "nothing"
+                text = "nothing"
             except DesignError as error:
-                said = f"dse: {error}"
+                text = f"dse: {error}"
             except BaseException as error:
-                said = repr(error)
-            os.write(into, said.encode())
+                text = repr(error)
+            os.write(into, text.encode())
         finally:
             os._exit(0)
     os.close(into)
     with os.fdopen(out) as file:
-        said = file.read()
+        text = file.read()
     os.waitpid(child, 0)
-    return said
+    return text
 
 
 @pytest.fixture
@@ -148,12 +148,12 @@ def test_a_read_only_folder_is_one_line_and_is_read(open_folder: Path) -> None:
 
     before = path.read_bytes()
     for action in (write, lambda: Store(str(open_folder / "new.sqlite")), lambda: Store(str(open_folder / "sub/new.sqlite"))):
-        said = as_nobody(action)
-        assert said.startswith("dse: store: "), said
-        assert "choose a place that can be written with store=PATH or run_dir=DIR" in said
+        output = as_nobody(action)
+        assert output.startswith("dse: store: "), output
+        assert "choose a place that can be written with store=PATH or run_dir=DIR" in output
     assert as_nobody(read) == "nothing"
     assert path.read_bytes() == before
-    assert [one.name for one in open_folder.iterdir()] == ["s.sqlite"]
+    assert [file.name for file in open_folder.iterdir()] == ["s.sqlite"]
 
 
 @pytest.mark.parametrize("below", ["", "/sub/s.sqlite"], ids=["a folder", "a file for a folder"])
@@ -224,7 +224,7 @@ def test_a_database_of_something_else_is_left_as_it_is(tmp_path: Path, table: st
     line = one_line(*typed(*words(tmp_path / "run", str(path)))[::2])
     assert f"a database of another program (tables {table.split()[0]})" in line
     assert path.read_bytes() == before
-    assert [one.name for one in tmp_path.iterdir()] == ["s.sqlite"]
+    assert [file.name for file in tmp_path.iterdir()] == ["s.sqlite"]
 
 
 # --- PostgreSQL

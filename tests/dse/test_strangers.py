@@ -235,9 +235,9 @@ def test_no_password_of_a_warm_start_is_stored(folder: Path) -> None:
     from tests.dse.toy import toy
 
     url = "postgresql://me:open@host/db"
-    asked = toy(folder, f"search.warm_start=['{url}']", "ray.address='ray://me:open@host:1'")
-    assert asked.search["warm_start"] == [url]
-    assert "open@" not in json.dumps([run_provenance(asked), asked.identity()])
+    study = toy(folder, f"search.warm_start=['{url}']", "ray.address='ray://me:open@host:1'")
+    assert study.search["warm_start"] == [url]
+    assert "open@" not in json.dumps([run_provenance(study), study.identity()])
 
 
 NAMES = st.sampled_from(["hydra", "_target_", "chip", "run", "x", "_global_", "", "hydra_", "Hydra"])
@@ -265,13 +265,13 @@ def test_no_stored_override_gets_at_hydra_or_the_environment(
         (word,) = check_stored_overrides([word], "x")
         read = OverridesParser.create().parse_override(word)
         config = OmegaConf.create({"seed": 0, "x": read.value()})
-        found = OmegaConf.to_container(config, resolve=True)
+        container = OmegaConf.to_container(config, resolve=True)
     except (DesignError, HydraException, InterpolationKeyError, InterpolationResolutionError, GrammarParseError):
         return
     assert not read.is_hydra_override()
     assert "hydra" not in f"{read.key_or_group}@{read.package}".replace("hydra_", "").split(".")
-    assert "tell nobody" not in str(found)
-    assert "_target_" not in json.dumps(found, default=str)
+    assert "tell nobody" not in str(container)
+    assert "_target_" not in json.dumps(container, default=str)
 
 
 @pytest.fixture(scope="module")

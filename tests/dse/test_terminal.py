@@ -22,12 +22,12 @@ ROWS = (
 
 
 def table(names: tuple[str, ...] = NAMES, rows: tuple[tuple[str, ...], ...] = ROWS, header: bool = True) -> Table:
-    found = Table(title="deployments", show_header=header)
+    table = Table(title="deployments", show_header=header)
     for place, name in enumerate(names):
-        found.add_column(name if header else "", justify="right" if header and place else "left")
+        table.add_column(name if header else "", justify="right" if header and place else "left")
     for row in rows:
-        found.add_row(*row)
-    return found
+        table.add_row(*row)
+    return table
 
 
 def printed(what: Table, width: int) -> str:
@@ -131,7 +131,7 @@ def test_commands_that_answer_say_what_they_wait_for_beside_what_machines_read(
     monkeypatch.setattr(sys, "argv", ["dse", *words])
     with pytest.raises(SystemExit) as status:
         command_line.main()
-    told = capsys.readouterr()
+    captured_output = capsys.readouterr()
     assert status.value.code == 0
-    assert json.loads(told.out)
-    assert told.err.startswith(f"  {words[0]}: no answer yet, 0 s; {COMPILES}\n")
+    assert json.loads(captured_output.out)
+    assert captured_output.err.startswith(f"  {words[0]}: no answer yet, 0 s; {COMPILES}\n")

@@ -76,10 +76,10 @@ def test_the_line_of_a_page_gives_the_design_again(square: Any, opened: Callable
     assert set(rows["chip"]) == {"npu64", "npu_dse"}
     for place, row in rows.iterrows():
         line = shlex.split(page.evaluate(f"evaluateLine({place})"))[2:]
-        found = dse.evaluate(line)
-        assert found.metrics["tpot"] == pytest.approx(row["tpot"], rel=1e-6)
-        assert not found.untied
-        assert design_key(found.design).startswith(row["design"])
+        evaluation = dse.evaluate(line)
+        assert evaluation.metrics["tpot"] == pytest.approx(row["tpot"], rel=1e-6)
+        assert not evaluation.untied
+        assert design_key(evaluation.design).startswith(row["design"])
 
 
 def test_a_page_has_a_column_of_what_follows(square: Any) -> None:
@@ -87,7 +87,7 @@ def test_a_page_has_a_column_of_what_follows(square: Any) -> None:
     kinds = {column["name"]: column["kind"] for column in data["columns"]}
     assert (kinds["chip.mesh.cols"], kinds["chip.mesh.rows"]) == ("tied", "knob")
     (study,) = data["studies"]
-    leaves = {one["address"]: one["overrides"] for one in study["tied"]}
+    leaves = {tie["address"]: tie["overrides"] for tie in study["tied"]}
     assert leaves["mapping.both.pp"] == ["mapping.prefill.pp", "mapping.decode.pp"]
     assert all(address in kinds for address in leaves)
 
@@ -96,12 +96,12 @@ def test_a_file_has_what_follows_and_where_it_comes_from(square: Any, tmp_path: 
     assert export_study("square", "csv", str(tmp_path / "square.csv")) == 0
     import pandas as pd
 
-    found = pd.read_csv(tmp_path / "square.csv", comment="#")
-    mine = found[found["chip"] == "npu64"]
+    result = pd.read_csv(tmp_path / "square.csv", comment="#")
+    mine = result[result["chip"] == "npu64"]
     np.testing.assert_array_equal(mine["chip.mesh.cols"], mine["chip.mesh.rows"])
     np.testing.assert_array_equal(mine["chip.hbm.channels"], mine["chip.mesh.rows"] ** 2)
     np.testing.assert_array_equal(mine["mapping.both.pp"], 4 * mine["mapping.both.tp"])
-    assert found[found["chip"] == "npu_dse"]["chip.mesh.cols"].isna().all()
+    assert result[result["chip"] == "npu_dse"]["chip.mesh.cols"].isna().all()
     about = json.loads((tmp_path / "square.csv.units.json").read_text())
     assert about["chip.hbm.channels"] == {"unit": "1", "definition": "follows knobs: chip.mesh.rows * chip.mesh.cols"}
 
@@ -130,10 +130,10 @@ def test_a_design_that_a_side_alone_names_is_judged_as_the_space_has_it(square: 
     assert stands.point.metrics == pytest.approx(wanted.metrics)
     assert why.design == stands.space.base == wanted.design
     assert set(stands.outside) == ({"chip.hbm.channels"} if more else set())
-    for one in why.changes:  # a step moves what follows it, and leaves what was typed
-        mesh = one.step.design.chip.mesh
+    for change in why.changes:  # a step moves what follows it, and leaves what was typed
+        mesh = change.step.design.chip.mesh
         assert mesh.cols == mesh.rows
-        assert one.step.design.chip.hbm.channels == (32 if more else mesh.rows**2)
+        assert change.step.design.chip.hbm.channels == (32 if more else mesh.rows**2)
     shown = {"chip.mesh.cols", "mapping.prefill.pp", "mapping.decode.pp"} | ({"chip.hbm.channels"} - {more.partition("=")[0]})
     assert set(tied_leaves_record(why.space, why.values, why.design)) == shown
 
@@ -149,7 +149,7 @@ def test_changes_on_the_way_move_what_follows_them(square: Any, monkeypatch: pyt
     monkeypatch.setattr(whynot, "evaluate_points", seen)
     path = square.whynot("chips=[npu64]", "chip.mesh.rows=12", "mapping.both.tp=2", "chip.mesh.cols=10").path
     assert {whynot.OUTSIDE, "chip.mesh.rows"} <= {hop.knob for hop in path}
-    meshes = [(one.chip.mesh.rows, one.chip.mesh.cols, one.chip.hbm.channels) for one in tried]
+    meshes = [(design.chip.mesh.rows, design.chip.mesh.cols, design.chip.hbm.channels) for design in tried]
     assert all(cols in (10, rows) and channels == rows * cols for rows, cols, channels in meshes)
     assert {cols == 10 for _, cols, _ in meshes} == {True, False}
 
@@ -165,27 +165,27 @@ def _square() -> Space:
 @settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_what_is_typed_stays_and_the_rest_follows(data: st.DataObject) -> None:
-    of = _square()
+    side = _square()
     rows, cols, channels = (data.draw(st.integers(1, 40)) for _ in range(3))
     typed = data.draw(st.sets(st.sampled_from(["chip.mesh.rows", "chip.mesh.cols", "chip.hbm.channels", "chip.clock"])))
-    design = replace_leaves(of.base, {"chip.mesh.rows": rows, "chip.mesh.cols": cols, "chip.hbm.channels": channels})
-    found = space_with_ties(design, of.knobs, of.tied, typed)
-    mesh = found.base.chip.mesh
+    design = replace_leaves(side.base, {"chip.mesh.rows": rows, "chip.mesh.cols": cols, "chip.hbm.channels": channels})
+    space = space_with_ties(design, side.knobs, side.tied, typed)
+    mesh = space.base.chip.mesh
     assert mesh.rows == rows
     assert mesh.cols == (cols if "chip.mesh.cols" in typed else rows)
-    assert found.base.chip.hbm.channels == (channels if "chip.hbm.channels" in typed else rows * mesh.cols)
-    assert found.following(found.base) == found.base
+    assert space.base.chip.hbm.channels == (channels if "chip.hbm.channels" in typed else rows * mesh.cols)
+    assert space.following(space.base) == space.base
 
 
 @pytest.mark.parametrize(("chip", "points"), [("npu64", {"mine", "usual"}), ("npu_dse", {"theirs"})])
 def test_a_study_is_narrowed_to_some_of_its_chips(square: Any, chip: str, points: set[str]) -> None:
     """What is of that chip stays as it is, and what only others have is left out."""
     config = compose(["study=square", f"chips=[{chip}]"])
-    found = build_study(config, study_folder(config))
-    assert {name: of.key for name, of in found.question.space.spaces.items()} == {  # type: ignore[union-attr]
+    study = build_study(config, study_folder(config))
+    assert {name: space.key for name, space in study.question.space.spaces.items()} == {  # type: ignore[union-attr]
         chip: square.study.question.space.spaces[chip].key
     }
-    assert set(found.points) == points
+    assert set(study.points) == points
 
 
 @pytest.mark.parametrize(("chips", "why"), [("npu46", "the study is of npu64, npu_dse"), ("a100", "a100 is none of them")])
@@ -196,6 +196,8 @@ def test_a_chip_that_is_none_of_the_study_s_is_told_which_are(square: Any, chips
 
 def test_a_study_of_several_is_asked_for_one_of_its_chips() -> None:
     """With all that its space gives a sense, and without what only other chips have."""
-    found = dse.evaluate("study=mesh_llm", "chips=[npu64]", "mapping.both.tp=8", "mapping.both.pp=8", "workload.requests=20")
-    assert found.infeasible is None
-    assert not found.untied
+    evaluation = dse.evaluate(
+        "study=mesh_llm", "chips=[npu64]", "mapping.both.tp=8", "mapping.both.pp=8", "workload.requests=20"
+    )
+    assert evaluation.infeasible is None
+    assert not evaluation.untied

@@ -11,7 +11,7 @@ SKIPPED = 100
 
 
 @pytest.fixture
-def said(tmp_path: Path) -> tuple[str, ...]:
+def overrides(tmp_path: Path) -> tuple[str, ...]:
     (tmp_path / "trace.csv").write_text(ROWS)
     return (
         "chip=h200", "model=qwen3_1b7", f"workload.trace={tmp_path / 'trace.csv'}", "workload.skip=zero_output",
@@ -19,17 +19,17 @@ def said(tmp_path: Path) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def test_an_evaluation_counts_them(said: tuple[str, ...], typed: Callable[..., tuple[int, str, str]]) -> None:
-    code, out, _ = typed("evaluate", "--json", *said, "workload=serving")
+def test_an_evaluation_counts_them(overrides: tuple[str, ...], typed: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, _ = typed("evaluate", "--json", *overrides, "workload=serving")
     assert code == 0
     (case,) = json.loads(out)["cases"]
     assert case["rows_skipped"] == SKIPPED
     _, out, _ = typed("evaluate", "--json", "chip=h200", "model=qwen3_1b7")
-    assert all("rows_skipped" not in one for one in json.loads(out)["cases"])
+    assert all("rows_skipped" not in case for case in json.loads(out)["cases"])
 
 
-def test_a_capacity_counts_them(said: tuple[str, ...], tmp_path: Path, typed: Callable[..., tuple[int, str, str]]) -> None:
-    words = (*said, "devices=1", "workload.ttft=500 ms", "workload.tpot=50 ms", "--out", str(tmp_path / "page.html"))
+def test_a_capacity_counts_them(overrides: tuple[str, ...], tmp_path: Path, typed: Callable[..., tuple[int, str, str]]) -> None:
+    words = (*overrides, "devices=1", "workload.ttft=500 ms", "workload.tpot=50 ms", "--out", str(tmp_path / "page.html"))
     code, out, err = typed("capacity", "--json", *words)
     assert code == 0, err
     (chip,) = json.loads(out)["chips"]

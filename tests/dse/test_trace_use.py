@@ -21,20 +21,22 @@ COUNT = 1400
 
 def written(folder: Path, kind: str, count: int, seed: int) -> Path:
     """A trace of a format, with random lengths and, where the format has a column for them, times."""
-    of, rng = TRACE_FORMATS[kind], np.random.default_rng(seed)
+    trace_format, rng = TRACE_FORMATS[kind], np.random.default_rng(seed)
     times = np.cumsum(rng.integers(1, 9, count))
-    names = [name for name in (of.arrival, of.prompt, of.output) if name]
+    names = [name for name in (trace_format.arrival, trace_format.prompt, trace_format.output) if name]
     rows = []
     for time in times.tolist():
-        row: dict[str, Any] = {of.prompt: int(rng.integers(1, 900)), of.output: int(rng.integers(1, 90))}
-        if of.arrival and of.unit:
-            row[of.arrival] = time if of.unit == 1.0 else round(time / of.unit)
-        elif of.arrival:
-            row[of.arrival] = f"2024-05-{10 + time // 86400} {time // 3600 % 24:02}:{time // 60 % 60:02}:{time % 60:02}"
+        row: dict[str, Any] = {trace_format.prompt: int(rng.integers(1, 900)), trace_format.output: int(rng.integers(1, 90))}
+        if trace_format.arrival and trace_format.unit:
+            row[trace_format.arrival] = time if trace_format.unit == 1.0 else round(time / trace_format.unit)
+        elif trace_format.arrival:
+            row[trace_format.arrival] = (
+                f"2024-05-{10 + time // 86400} {time // 3600 % 24:02}:{time // 60 % 60:02}:{time % 60:02}"
+            )
         rows.append(row)
-    path = folder / f"{kind}.{of.lines}"
-    if of.lines == "jsonl":
-        more = {of.hashes: []} if of.hashes else {}
+    path = folder / f"{kind}.{trace_format.lines}"
+    if trace_format.lines == "jsonl":
+        more = {trace_format.hashes: []} if trace_format.hashes else {}
         lines = [json.dumps({**more, **{name: row[name] for name in names}}) for row in rows]
     else:
         lines = [",".join(names), *(",".join(str(row[name]) for name in names) for row in rows)]
@@ -67,7 +69,7 @@ def test_a_file_with_times_is_replayed_as_a_whole(kind: str, tmp_path: Path) -> 
 
 
 @given(
-    st.sampled_from([kind for kind, of in TRACE_FORMATS.items() if of.arrival]),
+    st.sampled_from([kind for kind, trace_format in TRACE_FORMATS.items() if trace_format.arrival]),
     st.integers(2, 60),
     st.integers(1, 80) | st.none(),
     st.sampled_from([(), ("workload.rate_scale=3",), ("workload.rate=5 Hz",), ("workload.arrivals=constant",)]),
@@ -108,15 +110,15 @@ def test_every_answer_says_what_it_has_of_a_trace(tmp_path: Path, typed: Callabl
         assert code == 0, err
         assert part in " ".join(shown.split())
         data = json.loads(typed(command, "--json", *own, *words, *more)[1])
-        told = {
-            "evaluate": lambda of: of["cases"][0]["trace"],
-            "compare": lambda of: of["cases"][0],
-            "capacity": lambda of: of["chips"][0]["requests"]["trace"],
+        trace_use = {
+            "evaluate": lambda document: document["cases"][0]["trace"],
+            "compare": lambda document: document["cases"][0],
+            "capacity": lambda document: document["chips"][0]["requests"]["trace"],
         }[command](data)
         if command == "compare":
-            assert part in told
+            assert part in trace_use
         else:
-            assert told == {"file": path.name, "part": f"the first of {path.name}", "times": "replayed", "process": None}
+            assert trace_use == {"file": path.name, "part": f"the first of {path.name}", "times": "replayed", "process": None}
 
 
 def test_a_study_says_what_its_study_has_of_a_trace(

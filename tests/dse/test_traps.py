@@ -71,7 +71,7 @@ def test_a_process_that_compiles_or_takes_a_share_leaves_modules_of_the_folder_a
 ) -> None:
     monkeypatch.chdir(trapped)
     assert subprocess_map(str, [1, 2]) == ["1", "2"]
-    monkeypatch.setattr(beforehand, "needs_compiling", lambda of: True)
+    monkeypatch.setattr(beforehand, "needs_compiling", lambda function: True)
     monkeypatch.setattr(beforehand, "COMMAND", beforehand.COMMAND.replace("compile_simulator()", "pass"))
     beforehand.start_precompile.cache_clear()
     process = beforehand.start_precompile()
@@ -92,13 +92,13 @@ def run(trapped: Path) -> None:
 
 
 def test_an_assistants_process_leaves_modules_of_the_folder_alone(trapped: Path) -> None:
-    said = [
+    requests = [
         {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
             "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}},
         {"jsonrpc": "2.0", "method": "notifications/initialized"},
         {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "evaluate", "arguments": {}}},
     ]  # fmt: skip
-    ran(trapped, DSE, "mcp", text="".join(json.dumps(one) + "\n" for one in said))
+    ran(trapped, DSE, "mcp", text="".join(json.dumps(request) + "\n" for request in requests))
 
 
 def test_a_child_looks_in_the_current_folder_only_where_somebody_named_it(

@@ -52,16 +52,23 @@ def test_what_nothing_reads_is_refused(question: tuple[str, ...], word: str) -> 
         asked(*question, word)
 
 
-@pytest.mark.parametrize("question", CASES, ids=lambda of: " ".join(of[:2]))
+@pytest.mark.parametrize("question", CASES, ids=lambda question: " ".join(question[:2]))
 def test_what_is_refused_changes_nothing(question: tuple[str, ...]) -> None:
-    of = asked(*question)
-    idle = [address for address in unread_by_workload(of.base, of.workload) if leaf_at(of.base, address) is not None]
-    before = outcome(of.base, of.workload)
+    given_question = asked(*question)
+    idle = [
+        address
+        for address in unread_by_workload(given_question.base, given_question.workload)
+        if leaf_at(given_question.base, address) is not None
+    ]
+    before = outcome(given_question.base, given_question.workload)
     assert idle
     assert before is not None
     for address in idle:
-        for value in others(of.base, address, np.random.default_rng(0)):
-            assert outcome(replace_leaves(of.base, {address: value}), of.workload) == before, (address, value)
+        for value in others(given_question.base, address, np.random.default_rng(0)):
+            assert outcome(replace_leaves(given_question.base, {address: value}), given_question.workload) == before, (
+                address,
+                value,
+            )
 
 
 def test_both_phases_and_what_follows_are_read() -> None:

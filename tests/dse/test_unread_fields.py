@@ -14,7 +14,7 @@ from dse.huggingface import model_fields
 from dse.space.errors import DesignError
 from tests.dse.published_models import PUBLISHED
 
-EACH = pytest.mark.parametrize("one", PUBLISHED, ids=lambda one: one.name)
+EACH = pytest.mark.parametrize("published", PUBLISHED, ids=lambda published: published.name)
 PARTS = ("router", "attention", "logits", "embedding", "expert", "residual", "mlp", "rope", "indexer", "head")
 HARMLESS = [
     *((f"{{}}_{word}", value) for word, value in (("dtype", "float32"), ("dropout", 0.1), ("eps", 1e-6), ("init_std", 0.02))),
@@ -42,12 +42,12 @@ def with_more(fields: dict[str, Any], more: dict[str, Any], folder: Path) -> dic
 
 
 @EACH
-def test_fields_of_no_shape_change_nothing_and_are_named(one: Any, tmp_path: Path) -> None:
-    draw = random.Random(one.name)
-    before = with_more(one.fields, {}, tmp_path)
+def test_fields_of_no_shape_change_nothing_and_are_named(published: Any, tmp_path: Path) -> None:
+    draw = random.Random(published.name)
+    before = with_more(published.fields, {}, tmp_path)
     for _ in range(4):
         more = {f"zz_{name}".format(draw.choice(PARTS)): value for name, value in draw.sample(HARMLESS, 3)}
-        after = with_more(one.fields, more, tmp_path)
+        after = with_more(published.fields, more, tmp_path)
         assert {key: after[key] for key in after if key != "note"} == {key: before[key] for key in before if key != "note"}
         unread = [name for name, value in more.items() if value is not None]
         assert (
@@ -56,13 +56,13 @@ def test_fields_of_no_shape_change_nothing_and_are_named(one: Any, tmp_path: Pat
 
 
 @EACH
-def test_fields_that_may_be_of_shapes_are_refused_by_name(one: Any, tmp_path: Path) -> None:
-    draw = random.Random(one.name)
+def test_fields_that_may_be_of_shapes_are_refused_by_name(published: Any, tmp_path: Path) -> None:
+    draw = random.Random(published.name)
     for _ in range(4):
         name, value = draw.choice(SHAPES)
         name = f"zz_{name}".format(draw.choice(PARTS))
         with pytest.raises(DesignError, match=f"{name}.*may change shapes or counts"):
-            with_more(one.fields, {name: value}, tmp_path)
+            with_more(published.fields, {name: value}, tmp_path)
 
 
 LONGEST = [
@@ -80,13 +80,13 @@ LONGEST = [
 """Scalings of positions, the longest sequence that a file says, and that with which engines serve it."""
 
 
-@pytest.mark.parametrize(("scaling", "said", "served"), LONGEST, ids=str)
+@pytest.mark.parametrize(("scaling", "context_length", "served"), LONGEST, ids=str)
 @pytest.mark.parametrize("field", ["rope_scaling", "rope_parameters"])
 def test_a_context_is_that_which_engines_serve(
-    scaling: dict[str, Any], said: int, served: int, field: str, tmp_path: Path
+    scaling: dict[str, Any], context_length: int, served: int, field: str, tmp_path: Path
 ) -> None:
-    fields = next(one.fields for one in PUBLISHED if one.name == "Yi-34B")
-    more = {"max_position_embeddings": said, field: {"rope_theta": 1e6} | scaling}
+    fields = next(published.fields for published in PUBLISHED if published.name == "Yi-34B")
+    more = {"max_position_embeddings": context_length, field: {"rope_theta": 1e6} | scaling}
     assert with_more(fields, more, tmp_path)["max_position"] == served
 
 
@@ -108,24 +108,24 @@ FORMATS = [
 def test_formats_are_those_that_a_file_or_one_beside_it_says(
     quantised: dict[str, Any], words: dict[str, str], expert_dtype: str | None, tmp_path: Path
 ) -> None:
-    fields = next(one.fields for one in PUBLISHED if one.name == "Qwen1.5-MoE-A2.7B")
+    fields = next(published.fields for published in PUBLISHED if published.name == "Qwen1.5-MoE-A2.7B")
     more = {"expert_dtype": expert_dtype} if expert_dtype else {}
     entry = with_more(fields, {"quantization_config": quantised} | more, tmp_path)
-    found = entry["published_formats"]
-    assert all(f"mapping.precision.{name}={word}" in entry["note"] for name, word in found.items())
+    published_formats = entry["published_formats"]
+    assert all(f"mapping.precision.{name}={word}" in entry["note"] for name, word in published_formats.items())
     if expert_dtype is None or "nvfp4" in words.values():
         assert "mxfp4" not in entry["note"]
     if expert_dtype is None:
-        assert found == words
+        assert published_formats == words
     if quantised["quant_method"] == "modelopt":
         path = tmp_path / "hf_quant_config.json"
         path.write_text(json.dumps({"producer": {"name": "modelopt"}, "quantization": quantised}))
-        assert with_more(fields, more, tmp_path)["published_formats"] == found
+        assert with_more(fields, more, tmp_path)["published_formats"] == published_formats
         path.unlink()
 
 
 def test_a_long_list_of_modules_is_no_reason_to_refuse_a_file(tmp_path: Path) -> None:
-    fields = next(one.fields for one in PUBLISHED if one.name == "Yi-34B")
+    fields = next(published.fields for published in PUBLISHED if published.name == "Yi-34B")
     modules = [f"model.layers.{place % 60}.mlp.experts.{place}.down_proj" for place in range(80_000)]
     quantised = {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": modules}
     entry = with_more(fields, {"quantization_config": quantised}, tmp_path)
@@ -141,23 +141,23 @@ def test_a_hint_names_a_family_only_where_all_of_its_fields_are_there(tmp_path: 
 
     draw = random.Random(4)
     kinds = sorted(family.model_type for family in ARCHITECTURES.values())
-    for one in PUBLISHED:
-        if "text_config" in one.fields:
+    for published in PUBLISHED:
+        if "text_config" in published.fields:
             continue
         for kind in draw.sample(kinds, 6):
             unknown = {"model_type": f"{kind}9", "architectures": ["Unknown9ForCausalLM"]}
             with pytest.raises(DesignError, match="no type") as error:
-                with_more(one.fields, unknown, tmp_path)
+                with_more(published.fields, unknown, tmp_path)
             if "did you mean" not in str(error.value):
                 continue
             hinted = str(error.value).split("did you mean '")[1].split("'")[0]
-            entry = with_more(one.fields, {"model_type": hinted, "architectures": None}, tmp_path)
+            entry = with_more(published.fields, {"model_type": hinted, "architectures": None}, tmp_path)
             (model,) = read_models({"read": entry}).values()
-            assert parameter_count(model) == pytest.approx(one.total, rel=1e-2)
+            assert parameter_count(model) == pytest.approx(published.total, rel=1e-2)
 
 
 def test_what_stands_beside_a_file_counts_where_that_says_nothing(tmp_path: Path) -> None:
-    fields = next(one.fields for one in PUBLISHED if one.name == "Yi-34B")
+    fields = next(published.fields for published in PUBLISHED if published.name == "Yi-34B")
     beside = {"quantization": {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"}}
     (tmp_path / "hf_quant_config.json").write_text(json.dumps(beside))
     own = {"quantization_config": {"quant_method": "fp8"}}

@@ -11,7 +11,7 @@ DIE = ("chip=npu_dse", "model=llama3_8b", "workload.batch=[1]")
 
 
 @pytest.mark.parametrize(
-    ("word", "said"),
+    ("word", "message"),
     [
         ("TB/s", "'TB/s' is no override; write ADDRESS=VALUE"),
         ("=2", "'=2' is no override"),
@@ -26,8 +26,8 @@ DIE = ("chip=npu_dse", "model=llama3_8b", "workload.batch=[1]")
         ("chip.l2.size=1,5 MB", "has a comma; write a point, as in '1.5 MB'"),
     ],
 )
-def test_a_word_that_cannot_be_read_is_named_with_how_it_is_written(word: str, said: str) -> None:
-    with pytest.raises(DesignError, match=said):
+def test_a_word_that_cannot_be_read_is_named_with_how_it_is_written(word: str, message: str) -> None:
+    with pytest.raises(DesignError, match=message):
         compose((*DIE, word))
 
 

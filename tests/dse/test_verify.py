@@ -61,35 +61,35 @@ def products(folder: Path, *overrides: str) -> Study:
     return build_study(compose([*words, f"run_dir={folder}"]), folder)
 
 
-def ran(asked: Study) -> Verification:
-    assert run_study(asked) == 0
-    found = StoredStudy(asked).verified()
-    assert found is not None
-    return found
+def ran(study: Study) -> Verification:
+    assert run_study(study) == 0
+    stored_study = StoredStudy(study).verified()
+    assert stored_study is not None
+    return stored_study
 
 
-def stored(asked: Study) -> dict[str, dict[str, float]]:
-    with closing(Store(asked.store)) as store:
-        return {key: result.metrics for key, result in store.results(asked.context_at(asked.higher)).items()}
+def stored(study: Study) -> dict[str, dict[str, float]]:
+    with closing(Store(study.store)) as store:
+        return {key: result.metrics for key, result in store.results(study.context_at(study.higher)).items()}
 
 
 def test_what_is_stored_is_what_the_higher_reader_says(tmp_path: Path) -> None:
-    asked = products(tmp_path)
-    found = ran(asked)
-    assert (found.low, found.high, len(found.after)) == ("analytical", "events", 12)
-    space, workload = asked.question.space, asked.question.workload
-    for record in found.after.to_dict("records"):
-        outcomes = evaluate(stack_designs([space.at(knob_values(asked, record))]), workload, fidelity="events")
+    study = products(tmp_path)
+    stored_study = ran(study)
+    assert (stored_study.low, stored_study.high, len(stored_study.after)) == ("analytical", "events", 12)
+    space, workload = study.question.space, study.question.workload
+    for record in stored_study.after.to_dict("records"):
+        outcomes = evaluate(stack_designs([space.at(knob_values(study, record))]), workload, fidelity="events")
         for name in ("latency", "cores", "compute_share", "energy"):
             assert record[name] == outcomes.columns[name][0]
-    assert (found.after["latency"] != found.before["latency"]).any()
+    assert (stored_study.after["latency"] != stored_study.before["latency"]).any()
 
 
 def test_the_front_is_verified_before_what_is_behind_it(tmp_path: Path) -> None:
-    asked = products(tmp_path)
-    found, frame = ran(asked), StoredStudy(asked).frame()
+    study = products(tmp_path)
+    stored_study, frame = ran(study), StoredStudy(study).frame()
     best = set(frame.index[frame["front"]])
-    assert set(found.before.index[: len(best)]) == best
+    assert set(stored_study.before.index[: len(best)]) == best
     assert 2 < len(best) < 12
     few = products(tmp_path, "verify.designs=2")
     assert set(StoredStudy(few).verified().before.index) < best  # type: ignore[union-attr]
@@ -97,11 +97,11 @@ def test_the_front_is_verified_before_what_is_behind_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("workers", [("workers=ray", "workers.count=1"), ("workers=ray", "workers.count=2")])
 def test_workers_in_other_processes_find_the_same(tmp_path: Path, workers: tuple[str, ...]) -> None:
-    here, there = products(tmp_path / "serial"), products(tmp_path / "ray", *workers)
-    one, other = ran(here), ran(there)
-    assert stored(here) == stored(there)
-    pd.testing.assert_frame_equal(one.after, other.after)
-    assert one.shifts() == other.shifts()
+    study, other_study = products(tmp_path / "serial"), products(tmp_path / "ray", *workers)
+    stored_study, other = ran(study), ran(other_study)
+    assert stored(study) == stored(other_study)
+    pd.testing.assert_frame_equal(stored_study.after, other.after)
+    assert stored_study.shifts() == other.shifts()
 
 
 class Counting:
@@ -118,35 +118,35 @@ class Counting:
 
 
 def test_a_run_that_was_stopped_goes_on_and_repeats_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, asked = products(tmp_path / "whole"), products(tmp_path / "part")
+    whole, study = products(tmp_path / "whole"), products(tmp_path / "part")
     expected = ran(whole)
-    evaluate = make_evaluator(asked.question.workload, "events")
+    evaluate = make_evaluator(study.question.workload, "events")
     first, second, third = Counting(evaluate, most=4), Counting(evaluate), Counting(evaluate)
     for count, status in ((first, 130), (second, 0), (third, 0)):
         monkeypatch.setattr(dse.execution.verify, "make_evaluator", lambda workload, fidelity, count=count: count)
-        assert run_study(asked) == status
+        assert run_study(study) == status
     assert 1 <= len(first.keys) <= 4
     assert not set(first.keys) & set(second.keys)
     assert len(first.keys) + len(second.keys) == 20
     assert not third.keys
-    pd.testing.assert_frame_equal(StoredStudy(asked).verified().after, expected.after)  # type: ignore[union-attr]
+    pd.testing.assert_frame_equal(StoredStudy(study).verified().after, expected.after)  # type: ignore[union-attr]
 
 
 def test_what_is_stored_so_far_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = products(tmp_path)
+    study = products(tmp_path)
     assert run_study(products(tmp_path, "verify=none")) == 0
-    assert StoredStudy(asked).verified() is None
-    count = Counting(make_evaluator(asked.question.workload, "events"), most=1)
+    assert StoredStudy(study).verified() is None
+    count = Counting(make_evaluator(study.question.workload, "events"), most=1)
     monkeypatch.setattr(dse.execution.verify, "make_evaluator", lambda workload, fidelity: count)
-    assert run_study(asked) == 130
-    (shown,) = report_payload([StoredStudy(asked).part()])["studies"]
+    assert run_study(study) == 130
+    (shown,) = report_payload([StoredStudy(study).part()])["studies"]
     assert (shown["verified"]["wanted"], len(shown["verified"]["rows"])) == (12, len(count.keys))
 
 
 def test_a_design_that_fails_is_off_the_front_and_costs_only_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = products(tmp_path / "asked", "workers.retries=0")
+    study = products(tmp_path / "asked", "workers.retries=0")
     victim: list[str] = []
-    evaluate = make_evaluator(asked.question.workload, "events")
+    evaluate = make_evaluator(study.question.workload, "events")
 
     def broken(batch: Batch) -> Any:
         victim.extend([batch[0][0]] if not victim else [])
@@ -155,27 +155,27 @@ def test_a_design_that_fails_is_off_the_front_and_costs_only_itself(tmp_path: Pa
         return evaluate(batch)
 
     monkeypatch.setattr(dse.execution.verify, "make_evaluator", lambda workload, fidelity: broken)
-    found = ran(asked)
-    errors = found.after["error"].dropna()
+    stored_study = ran(study)
+    errors = stored_study.after["error"].dropna()
     assert list(errors) == ["ZeroDivisionError: a fault of this design"]
-    assert found.moves()[errors.index[0]] == "falls off"
-    (shown,) = json.loads(embed_json(report_payload([StoredStudy(asked).part()])))["studies"]
+    assert stored_study.moves()[errors.index[0]] == "falls off"
+    (shown,) = json.loads(embed_json(report_payload([StoredStudy(study).part()])))["studies"]
     assert shown["verified"]["notes"][0] == errors.iloc[0]
     assert shown["verified"]["metrics"]["latency"][0] is None
 
 
 def test_a_chip_without_a_higher_fidelity_is_one_line_and_no_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = toy(tmp_path, "search.budget=8", "verify=next")
-    assert run_study(asked) == 0
+    study = toy(tmp_path, "search.budget=8", "verify=next")
+    assert run_study(study) == 0
     err = capsys.readouterr().err
     assert err.count("verify") == 1
     assert "verify: this kind of chip has no fidelity above analytical" in err
-    assert StoredStudy(asked).verified() is None
+    assert StoredStudy(study).verified() is None
 
 
 def test_the_next_fidelity_is_the_one_above_the_study_s_own(tmp_path: Path) -> None:
-    asked = products(tmp_path).question
-    ladder = fidelities(asked.base, asked.workload)
+    question = products(tmp_path).question
+    ladder = fidelities(question.base, question.workload)
     assert set(ladder) <= set(FIDELITIES)
     for low, high in zip(ladder, (*ladder[1:], ""), strict=True):
         assert products(tmp_path, f"fidelity={low}", "search=random").higher == high
@@ -184,31 +184,31 @@ def test_the_next_fidelity_is_the_one_above_the_study_s_own(tmp_path: Path) -> N
 
 
 def test_on_a_part_of_their_meshes_both_readers_play_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = products(tmp_path, "verify.fidelity=cycles", "verify.submesh=4", "verify.designs=5")
-    found = ran(asked)
-    assert (found.low, found.high, len(found.after)) == ("analytical@4", "cycles@4", 5)
-    assert "matrices shrink with the mesh" in found.part
-    assert set(found.moves()) == {"compared"}
-    assert set(found.after["cores"]) == {16}
-    space, workload = asked.question.space, asked.question.workload
-    for frame, fidelity in ((found.before, found.low), (found.after, found.high)):
+    study = products(tmp_path, "verify.fidelity=cycles", "verify.submesh=4", "verify.designs=5")
+    stored_study = ran(study)
+    assert (stored_study.low, stored_study.high, len(stored_study.after)) == ("analytical@4", "cycles@4", 5)
+    assert "matrices shrink with the mesh" in stored_study.part
+    assert set(stored_study.moves()) == {"compared"}
+    assert set(stored_study.after["cores"]) == {16}
+    space, workload = study.question.space, study.question.workload
+    for frame, fidelity in ((stored_study.before, stored_study.low), (stored_study.after, stored_study.high)):
         for record in frame.to_dict("records"):
-            outcomes = evaluate(stack_designs([space.at(knob_values(asked, record))]), workload, fidelity=fidelity)
+            outcomes = evaluate(stack_designs([space.at(knob_values(study, record))]), workload, fidelity=fidelity)
             assert record["latency"] == outcomes.columns["latency"][0]
-    said = capsys.readouterr().out
-    assert found.part in " ".join(said.split())
-    gaps = [f"{gap:+.1%}" for gap in found.after["latency"] / found.before["latency"] - 1]
-    assert all(gap in said for gap in gaps)
-    (shown,) = report_payload([StoredStudy(asked).part()])["studies"]
-    assert shown["verified"]["part"] == found.part
-    assert shown["verified"]["before"]["latency"] == [float(f"{value:.9g}") for value in found.before["latency"]]
+    output = capsys.readouterr().out
+    assert stored_study.part in " ".join(output.split())
+    gaps = [f"{gap:+.1%}" for gap in stored_study.after["latency"] / stored_study.before["latency"] - 1]
+    assert all(gap in output for gap in gaps)
+    (shown,) = report_payload([StoredStudy(study).part()])["studies"]
+    assert shown["verified"]["part"] == stored_study.part
+    assert shown["verified"]["before"]["latency"] == [float(f"{value:.9g}") for value in stored_study.before["latency"]]
     whole = products(tmp_path, "verify.fidelity=cycles", "verify.submesh=0")
     assert whole.compared == ("analytical", "cycles")
 
 
 def test_a_time_that_was_far_off_is_said_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where the first design waits for loops to be compiled."""
-    said: list[str] = []
+    messages: list[str] = []
     waiting: list[Any] = []
     seconds = iter([100.0])
 
@@ -221,14 +221,14 @@ def test_a_time_that_was_far_off_is_said_again(tmp_path: Path, monkeypatch: pyte
             return [replace(result, seconds=next(seconds, 0.5)) for result in super().collect()]
 
     monkeypatch.setattr(dse.execution.verify, "make_workers", lambda crew, evaluate, **_: Crew(evaluate))
-    asked = products(tmp_path, "verify.designs=6", "verify.off_front=0")
-    rows = with_front(asked, pd.DataFrame(), run_screen(asked, lambda done, total, size: None))
-    with closing(Store(asked.store)) as store:
-        store.begin(asked.name, asked.identity(), {})
+    study = products(tmp_path, "verify.designs=6", "verify.off_front=0")
+    rows = with_front(study, pd.DataFrame(), run_screen(study, lambda done, total, size: None))
+    with closing(Store(study.store)) as store:
+        store.begin(study.name, study.identity(), {})
         dse.execution.verify.run_verification(
-            asked, store, base_design_key(asked), rows, lambda done, total: None, said.append, RunClock()
+            study, store, base_design_key(study), rows, lambda done, total: None, messages.append, RunClock()
         )
-    assert said[1:] == [
+    assert messages[1:] == [
         "verify: 1 of 6 designs done at events, 100 s each: some 500 s for the other 5",
         "verify: 3 of 6 designs done at events, 500 ms each: some 1.5 s for the other 3",
     ]
@@ -243,23 +243,23 @@ def test_a_part_says_by_how_much_the_best_leads_there_and_as_a_whole(
         "++space.mapping.rows=choice(720)",
         "++space.mapping.gemm=choice(meshgemm,cannon)",
     )
-    asked = products(tmp_path, *shapes, "verify.fidelity=cycles", "verify.submesh=8", "constraints.cycles='<= 1e9 cycle'")
-    found = ran(asked)
-    frame = StoredStudy(asked).frame().set_index("mapping.gemm")["latency"]
-    (lead,) = found.decisions
+    study = products(tmp_path, *shapes, "verify.fidelity=cycles", "verify.submesh=8", "constraints.cycles='<= 1e9 cycle'")
+    stored_study = ran(study)
+    frame = StoredStudy(study).frame().set_index("mapping.gemm")["latency"]
+    (lead,) = stored_study.decisions
     assert lead.metric == "latency"
     assert lead.whole == pytest.approx(frame["cannon"] / frame["meshgemm"] - 1, rel=1e-6)
-    for there, played in ((lead.low, found.before), (lead.high, found.after)):
+    for lead_value, played in ((lead.low, stored_study.before), (lead.high, stored_study.after)):
         by = played.set_index("mapping.gemm")["latency"]
-        assert there == pytest.approx(by["cannon"] / by["meshgemm"] - 1, rel=1e-6)
+        assert lead_value == pytest.approx(by["cannon"] / by["meshgemm"] - 1, rel=1e-6)
     assert lead.low < lead.whole / 4
-    said = lead.said("analytical@8", "cycles@8", part=True)
-    ids = StoredStudy(asked).frame().set_index("mapping.gemm")["design"]
-    told = f"{ids['meshgemm']} mapping.gemm meshgemm leads {ids['cannon']} mapping.gemm cannon {said}"
-    assert told in " ".join(capsys.readouterr().out.split())
+    lead_text = lead.said("analytical@8", "cycles@8", part=True)
+    ids = StoredStudy(study).frame().set_index("mapping.gemm")["design"]
+    report = f"{ids['meshgemm']} mapping.gemm meshgemm leads {ids['cannon']} mapping.gemm cannon {lead_text}"
+    assert report in " ".join(capsys.readouterr().out.split())
     assert lead.tells == (np.log1p(lead.low) > lead.spread)
-    (shown,) = report_payload([StoredStudy(asked).part()])["studies"]
-    assert shown["verified"]["decisions"][0]["said"] == said
+    (shown,) = report_payload([StoredStudy(study).part()])["studies"]
+    assert shown["verified"]["decisions"][0]["said"] == lead_text
 
 
 def test_a_decision_is_of_the_best_and_the_best_that_is_worse() -> None:
@@ -327,14 +327,14 @@ def test_the_rounding_of_sums_is_no_change_of_rank(before: list[float]) -> None:
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=30), st.integers(0, 35))
 def test_layers_are_fronts_of_what_is_left(rows: list[tuple[int, int]], many: int) -> None:
     values = np.array(rows, dtype=float).reshape(-1, 2)
-    found = nondominated_layers(values, ["max", "min"], many)
-    assert len(found) == len(set(found.tolist())) == min(many, len(rows))
+    layers = nondominated_layers(values, ["max", "min"], many)
+    assert len(layers) == len(set(layers.tolist())) == min(many, len(rows))
     left = np.arange(len(values))
-    while len(found):
+    while len(layers):
         layer = left[front_mask(values[left], ["max", "min"])]
-        mine, found = found[: len(layer)], found[len(layer) :]
+        mine, layers = layers[: len(layer)], layers[len(layer) :]
         assert set(mine) <= set(layer)
-        assert set(mine) == set(layer) or not len(found)
+        assert set(mine) == set(layer) or not len(layers)
         left = np.setdiff1d(left, layer)
 
 
@@ -344,16 +344,16 @@ def test_rounding_keeps_the_digits_that_are_asked_for(value: float, digits: int)
 
 
 def test_the_page_says_what_the_two_readers_say(tmp_path: Path) -> None:
-    asked = products(tmp_path)
-    found = ran(asked)
-    data = report_payload([StoredStudy(asked).part()])
+    study = products(tmp_path)
+    stored_study = ran(study)
+    data = report_payload([StoredStudy(study).part()])
     shown = data["studies"][0]["verified"]
-    after = found.after["latency"].tolist()
+    after = stored_study.after["latency"].tolist()
     assert shown["metrics"]["latency"] == [float(f"{value:.9g}") for value in after]
-    assert shown["moves"] == list(found.moves())
+    assert shown["moves"] == list(stored_study.moves())
     assert {shift["metric"] for shift in shown["shifts"]} <= set(METRICS)
-    latencies = np.concatenate([StoredStudy(asked).frame().sort_values("latency", kind="stable").pipe(by_front)])
-    assert [latencies[row] for row in shown["rows"]] == found.before["latency"].tolist()
+    latencies = np.concatenate([StoredStudy(study).frame().sort_values("latency", kind="stable").pipe(by_front)])
+    assert [latencies[row] for row in shown["rows"]] == stored_study.before["latency"].tolist()
 
 
 def by_front(frame: pd.DataFrame) -> list[float]:
@@ -363,12 +363,12 @@ def by_front(frame: pd.DataFrame) -> list[float]:
 def test_a_page_breaks_designs_down_by_its_own_fidelity_while_there_is_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = products(tmp_path, "fidelity=events", "search=exhaustive", "search.budget=20", "verify=none")
-    assert run_study(asked) == 0
-    loaded = StoredStudy(asked)
+    study = products(tmp_path, "fidelity=events", "search=exhaustive", "search.budget=20", "verify=none")
+    assert run_study(study) == 0
+    loaded = StoredStudy(study)
     frame = loaded.frame().sort_values("latency", kind="stable")
-    space, case = asked.question.space, asked.question.workload.cases[0]
-    own = [explain(space.at(knob_values(asked, row)), case, fidelity="events").seconds for row in frame.to_dict("records")]
+    space, case = study.question.space, study.question.workload.cases[0]
+    own = [explain(space.at(knob_values(study, row)), case, fidelity="events").seconds for row in frame.to_dict("records")]
 
     def totals() -> list[float]:
         designs = report_payload([loaded.part()])["studies"][0]["explained"]["designs"]
@@ -378,7 +378,7 @@ def test_a_page_breaks_designs_down_by_its_own_fidelity_while_there_is_time(
     assert totals() == pytest.approx(sorted(own), rel=1e-5)
     monkeypatch.setattr("dse.report.payload.BUDGET_S", 0.0)
     assert totals() == pytest.approx(sorted(own), rel=1e-5)  # an earlier page has worked them out
-    (asked.run_dir / "explained.json").unlink()
+    (study.run_dir / "explained.json").unlink()
     assert totals() != pytest.approx(sorted(own), rel=1e-5)
 
 
@@ -405,14 +405,14 @@ def test_it_says_its_time_before_the_rest_begins_and_takes_what_decides_first(
             super().submit(batch)
 
     monkeypatch.setattr(dse.execution.verify, "make_workers", lambda crew, evaluate, **_: Crew(evaluate))
-    asked = products(tmp_path, "workload.shapes=[24x24x24]", "verify.designs=4", "verify.off_front=1")
-    rows = with_front(asked, pd.DataFrame(), run_screen(asked, lambda done, total, size: None))
-    more = replace(asked, verify={**asked.verify, "designs": 6})
-    with closing(Store(asked.store)) as store:
-        store.begin(asked.name, asked.identity(), {})
-        for of in (asked, more):
+    study = products(tmp_path, "workload.shapes=[24x24x24]", "verify.designs=4", "verify.off_front=1")
+    rows = with_front(study, pd.DataFrame(), run_screen(study, lambda done, total, size: None))
+    more = replace(study, verify={**study.verify, "designs": 6})
+    with closing(Store(study.store)) as store:
+        store.begin(study.name, study.identity(), {})
+        for given_study in (study, more):
             dse.execution.verify.run_verification(
-                of, store, base_design_key(of), rows, lambda done, total: None, events.append, RunClock()
+                given_study, store, base_design_key(given_study), rows, lambda done, total: None, events.append, RunClock()
             )
     total = len(events) - 3  # designs of both times, beside what was said
     fresh = total - (again := next(place for place, text in enumerate(reversed(events)) if "each: some" in text))
@@ -424,9 +424,9 @@ def test_it_says_its_time_before_the_rest_begins_and_takes_what_decides_first(
     assert events[1].startswith(f"verify: 1 of {fresh} designs done at events, ")
     assert events[1].endswith(f" for the other {fresh - 1}")
     assert events[fresh + 1].startswith(f"verify: {again} designs at events, ")
-    wanted = dse.execution.verify._wanted(asked, rows)
-    values = rows.loc[list(wanted), list(asked.objectives)].to_numpy(dtype=float)
+    wanted = dse.execution.verify._wanted(study, rows)
+    values = rows.loc[list(wanted), list(study.objectives)].to_numpy(dtype=float)
     keys = [key for key, _ in wanted.values()]
     assert [events[0], *events[2 : 1 + len(keys)]] == [
-        keys[place] for place in order_for_verification(values, asked.directions)
+        keys[place] for place in order_for_verification(values, study.directions)
     ]

@@ -44,9 +44,9 @@ def test_every_config_and_study_is_in_the_wheel(installed: Path) -> None:
     page = (("report", "*.html"), ("report", "*.css"), ("report", "*.js"))
     for folder, pattern in data + page:
         source, wheel = ROOT / "dse" / folder, installed / "dse" / folder
-        here = {path.relative_to(source) for path in source.glob(pattern)}
-        there = {path.relative_to(wheel) for path in wheel.glob(pattern)}
-        assert here == there != set()
+        paths = {path.relative_to(source) for path in source.glob(pattern)}
+        other_paths = {path.relative_to(wheel) for path in wheel.glob(pattern)}
+        assert paths == other_paths != set()
 
 
 def test_the_wheel_has_one_name_at_the_top(installed: Path) -> None:
@@ -55,5 +55,5 @@ def test_the_wheel_has_one_name_at_the_top(installed: Path) -> None:
 
 def test_the_wheel_says_where_it_comes_from_and_what_it_is(installed: Path) -> None:
     (path,) = installed.glob("*.dist-info/METADATA")
-    said = {line.partition(":")[0] for line in path.read_text().partition("\n\n")[0].splitlines()}
-    assert {"Author", "Classifier", "Keywords", "License-Expression", "Project-URL", "Summary", "Version"} <= said
+    headers = {line.partition(":")[0] for line in path.read_text().partition("\n\n")[0].splitlines()}
+    assert {"Author", "Classifier", "Keywords", "License-Expression", "Project-URL", "Summary", "Version"} <= headers

@@ -52,9 +52,9 @@ Typed = Callable[..., tuple[int, str, str]]
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> StoredStudy:
     """A study of 120 designs, some of which break a limit or a constraint."""
-    asked = toy(tmp_path_factory.mktemp("why"), "model=llama3_70b", "++constraints.ttft='<= 2 s'")
-    searched(asked, budget=120)
-    return StoredStudy(asked)
+    study = toy(tmp_path_factory.mktemp("why"), "model=llama3_70b", "++constraints.ttft='<= 2 s'")
+    searched(study, budget=120)
+    return StoredStudy(study)
 
 
 @pytest.fixture(scope="module")
@@ -73,37 +73,37 @@ LINES = [
 
 @pytest.mark.parametrize("line", LINES, ids=" ".join)
 def test_shares_of_time_add_up_to_one_and_none_is_below_zero(line: list[str]) -> None:
-    found = explain_overrides(*line)
-    assert sum(found.shares.values()) == pytest.approx(1.0)
-    assert min(found.shares.values()) > -1e-12
-    assert list(found.shares.values()) == sorted(found.shares.values(), reverse=True)
+    overrides = explain_overrides(*line)
+    assert sum(overrides.shares.values()) == pytest.approx(1.0)
+    assert min(overrides.shares.values()) > -1e-12
+    assert list(overrides.shares.values()) == sorted(overrides.shares.values(), reverse=True)
 
 
 @pytest.mark.parametrize("line", LINES, ids=" ".join)
 def test_a_step_is_what_evaluating_the_override_gives(line: list[str]) -> None:
     """A drawn step of each line, typed as anybody would."""
-    found = explain_overrides(*line)
+    overrides = explain_overrides(*line)
     rng = np.random.default_rng(len(line[0]))
-    some = [one for one in found.changes if not one.point.refused and isinstance(one.step.new, int | float)]
-    for one in rng.choice(np.array(some, dtype=object), 2, replace=False):
-        unit = found.space.spec(one.step.knob).metadata["unit"]
-        value = f"'{one.step.new!r} {unit}'" if unit not in ("", "1") else repr(one.step.new)
+    effects = [change for change in overrides.changes if not change.point.refused and isinstance(change.step.new, int | float)]
+    for effect in rng.choice(np.array(effects, dtype=object), 2, replace=False):
+        unit = overrides.space.spec(effect.step.knob).metadata["unit"]
+        value = f"'{effect.step.new!r} {unit}'" if unit not in ("", "1") else repr(effect.step.new)
         typed = dse.evaluate(
-            [*line, f"++{one.step.knob}={value}" if "both" not in one.step.knob else f"{one.step.knob}={value}"]
+            [*line, f"++{effect.step.knob}={value}" if "both" not in effect.step.knob else f"{effect.step.knob}={value}"]
         )
-        for name, by in one.change.items():
-            assert typed.metrics[name] == pytest.approx((1 + by) * found.point.metrics[name])
-        assert (typed.infeasible is None) == (not one.point.limit)
+        for name, by in effect.change.items():
+            assert typed.metrics[name] == pytest.approx((1 + by) * overrides.point.metrics[name])
+        assert (typed.infeasible is None) == (not effect.point.limit)
 
 
 def test_an_elasticity_is_a_ratio_of_logarithms(why: Explanation) -> None:
-    numbers = [one for one in why.changes if one.step.up is not None]
-    assert {one.step.knob for one in numbers} > {"chip.cores", "mapping.both.tp"}
-    for one in numbers:
-        for name, elastic in one.elasticity.items():
-            by = log(float(one.step.new) / float(one.step.old))
-            assert elastic * by == pytest.approx(log(one.point.metrics[name] / why.point.metrics[name]), abs=1e-12)
-    assert not any(one.elasticity for one in why.changes if one.step.up is None)
+    numbers = [change for change in why.changes if change.step.up is not None]
+    assert {number.step.knob for number in numbers} > {"chip.cores", "mapping.both.tp"}
+    for number in numbers:
+        for name, elastic in number.elasticity.items():
+            by = log(float(number.step.new) / float(number.step.old))
+            assert elastic * by == pytest.approx(log(number.point.metrics[name] / why.point.metrics[name]), abs=1e-12)
+    assert not any(change.elasticity for change in why.changes if change.step.up is None)
 
 
 def test_steps_go_both_ways_to_the_next_value_of_the_space(ran: StoredStudy) -> None:
@@ -111,7 +111,11 @@ def test_steps_go_both_ways_to_the_next_value_of_the_space(ran: StoredStudy) -> 
     for _, row in ran.frame().head(20).iterrows():
         values = knob_values(ran.study, row.to_dict())
         for knob in space.knobs:
-            moved = sorted(one.new for one in neighbours(space, values) if one.knob == knob.address and one.up is not None)
+            moved = sorted(
+                neighbour.new
+                for neighbour in neighbours(space, values)
+                if neighbour.knob == knob.address and neighbour.up is not None
+            )
             if isinstance(knob, IntervalKnob):
                 tenths = [max(knob.low, values[knob.address] * 0.9), min(knob.high, values[knob.address] * 1.1)]
                 assert moved == pytest.approx([end for end in tenths if end != values[knob.address]])
@@ -123,14 +127,14 @@ def test_steps_go_both_ways_to_the_next_value_of_the_space(ran: StoredStudy) -> 
 
 def test_a_front_at_once_is_its_designs_one_by_one(ran: StoredStudy) -> None:
     members = explain_front(ran.study, ran.frame())
-    assert [one.name for one in members] == design_ids(ran)[: int(ran.frame()["front"].sum())]
+    assert [member.name for member in members] == design_ids(ran)[: int(ran.frame()["front"].sum())]
     for member in members[:3]:
         alone = ran.why(member.name)
         assert member.changes is not None
-        assert [one.step for one in member.changes] == [one.step for one in alone.changes]
-        for one, other in zip(member.changes, alone.changes, strict=True):
-            assert one.change == pytest.approx(other.change)
-            assert one.point.why == other.point.why
+        assert [change.step for change in member.changes] == [change.step for change in alone.changes]
+        for change, other in zip(member.changes, alone.changes, strict=True):
+            assert change.change == pytest.approx(other.change)
+            assert change.point.why == other.point.why
 
 
 def test_what_there_is_no_time_for_is_said(ran: StoredStudy) -> None:
@@ -140,17 +144,17 @@ def test_what_there_is_no_time_for_is_said(ran: StoredStudy) -> None:
     assert set(map(type, knob_effects(space, values, goal, seconds=-1.0))) == {type(None)}
     assert of_stored(ran.study, ran.frame(), first, seconds=-1.0).left == tuple(
         dict.fromkeys(
-            one.knob
-            for one in neighbours(space, knob_values(ran.study, report_order(ran.study, ran.frame()).iloc[0].to_dict()))
+            neighbour.knob
+            for neighbour in neighbours(space, knob_values(ran.study, report_order(ran.study, ran.frame()).iloc[0].to_dict()))
         )
     )
 
 
 def test_relaxed_as_little_as_the_price_says_the_front_moves_and_not_before(ran: StoredStudy) -> None:
     frame = ran.frame()
-    found = [one for one in front_shadow_prices(ran.study, frame) if one.address == "ttft"]
-    assert found
-    (price,) = found
+    shadow_prices = [shadow_price for shadow_price in front_shadow_prices(ran.study, frame) if shadow_price.address == "ttft"]
+    assert shadow_prices
+    (price,) = shadow_prices
     (bound,) = ran.study.bounds
     old = frame[frame["front"]]
     for share, moved in ((1 - 1e-6, False), (1 + 1e-9, True)):
@@ -158,10 +162,12 @@ def test_relaxed_as_little_as_the_price_says_the_front_moves_and_not_before(ran:
         new = with_feasibility_and_front(replace(ran.study, bounds=(relaxed,)), frame)
         fresh = new[new["front"] & ~frame["feasible"]]
         better = [
-            gain_over_rivals(study_goal(ran.study), _point(row, ran), [_point(one, ran) for _, one in old.iterrows()])
+            gain_over_rivals(
+                study_goal(ran.study), _point(row, ran), [_point(point_row, ran) for _, point_row in old.iterrows()]
+            )
             for _, row in fresh.iterrows()
         ]
-        assert any(one is not None for one in better) == moved
+        assert any(gain is not None for gain in better) == moved
 
 
 def _point(row: pd.Series, ran: StoredStudy) -> DesignOutcome:
@@ -180,20 +186,20 @@ def test_prices_are_the_least_of_all_that_would_move_the_front(seed: int) -> Non
     good = [row for row in rows if row["ttft"] <= 1]
     bad = [row for row in rows if row["ttft"] > 1]
     known = [KnownDesign(row, _never, DesignOutcome(row, broken=((str(bound), row["ttft"] - 1),))) for row in bad]
-    found = shadow_prices(goal, known, lambda point: gain_over_rivals(goal, point, [DesignOutcome(row) for row in good]))
+    prices = shadow_prices(goal, known, lambda point: gain_over_rivals(goal, point, [DesignOutcome(row) for row in good]))
     moving = [
         row["ttft"]
         for row in bad
         if row["ttft"] - 1 <= MAX_RELAXATION
         and not any(
-            one["throughput"] >= row["throughput"] * (1 - MIN_GAIN) and one["tpot"] <= row["tpot"] * (1 + MIN_GAIN)
-            for one in good
+            values["throughput"] >= row["throughput"] * (1 - MIN_GAIN) and values["tpot"] <= row["tpot"] * (1 + MIN_GAIN)
+            for values in good
         )
     ]
-    assert [price.then for price in found] == ([min(moving)] if moving else [])
-    for price in found:
+    assert [price.then for price in prices] == ([min(moving)] if moving else [])
+    for price in prices:
         at = price.known.at
-        beside = [one["throughput"] for one in good if one["tpot"] <= at["tpot"]]
+        beside = [values["throughput"] for values in good if values["tpot"] <= at["tpot"]]
         assert price.gains.get("throughput") == (pytest.approx(at["throughput"] - max(beside)) if beside else None)
         assert all(rate * price.relaxation == pytest.approx(price.gains[name]) for name, rate in price.rates.items())
         more = {"throughput": "more", "tpot": "less"}
@@ -218,14 +224,18 @@ def test_a_limit_is_priced_by_what_is_needed_of_it(ran: StoredStudy) -> None:
     space, goal = ran.study.question.space, replace(study_goal(ran.study), bounds=())
     columns = space.sample(np.random.default_rng(3).random((600, len(space.knobs))))
     values = [space.row(columns, row) for row in range(600)]
-    found = evaluate_points([space.at(one) for one in values], goal)
-    good = [point for point in found if point is not None and point.feasible]
+    points = evaluate_points([space.at(values) for values in values], goal)
+    good = [point for point in points if point is not None and point.feasible]
     known = [
-        KnownDesign(at, partial(space.at, at), point) for at, point in zip(values, found, strict=True) if point is not None
+        KnownDesign(at, partial(space.at, at), point) for at, point in zip(values, points, strict=True) if point is not None
     ]
     (price,) = shadow_prices(goal, known, lambda point: gain_over_rivals(goal, point, good))
     assert (price.address, price.unit) == ("chip.hbm.capacity", "B")
-    moving = [one.point.need for one in known if one.point.limit and gain_over_rivals(goal, one.point, good) is not None]
+    moving = [
+        known_design.point.need
+        for known_design in known
+        if known_design.point.limit and gain_over_rivals(goal, known_design.point, good) is not None
+    ]
     assert price.then == min(moving)
     assert price.now == pytest.approx(64e9)
 
@@ -234,38 +244,44 @@ def test_the_next_designs_are_the_nearest_of_the_front_on_either_side(ran: Store
     frame = report_order(ran.study, ran.frame())
     front = frame[frame["front"]]
     for place in range(min(5, len(front))):
-        why, here = ran.why(front["design"].iloc[place]), front.iloc[place]
+        why, place_row = ran.why(front["design"].iloc[place]), front.iloc[place]
         for near, side in ((why.cheaper, -1), (why.faster, 1)):
             far = {}
-            for _, one in front.iterrows():
-                cost, slow = log(one["system_price"] / here["system_price"]), log(one["tpot"] / here["tpot"])
+            for _, front_row in front.iterrows():
+                cost, slow = (
+                    log(front_row["system_price"] / place_row["system_price"]),
+                    log(front_row["tpot"] / place_row["tpot"]),
+                )
                 if side * cost >= APART and -side * slow >= APART:
-                    far[one["design"]] = abs(cost) + abs(slow)
+                    far[front_row["design"]] = abs(cost) + abs(slow)
             assert (near.name if near else None) == (min(far, key=lambda name: far[name]) if far else None)
 
 
 def test_a_design_is_named_by_its_id_and_by_no_rank(ran: StoredStudy) -> None:
     """Of every row, searched or screened: the id is the beginning of the key of the design that is built of its knobs."""
-    asked, frame = ran.study, ran.frame()
-    rows = report_order(asked, frame)
+    study, frame = ran.study, ran.frame()
+    rows = report_order(study, frame)
     assert len(set(rows["design"])) == len(rows)
     for rank, row in list(enumerate(rows.to_dict("records"), 1))[::7]:
-        own = design_key(asked.question.space.at(knob_values(asked, row)))
+        own = design_key(study.question.space.at(knob_values(study, row)))
         assert own.startswith(row["design"])
         assert len(row["design"]) >= LEAST
-        found = [stored_design(asked, frame, None, typed) for typed in (row["design"], own[:LEAST].upper(), own)]
-        assert all((one.id, one.values) == (row["design"], knob_values(asked, row)) for one in found)
+        stored_designs = [stored_design(study, frame, None, typed) for typed in (row["design"], own[:LEAST].upper(), own)]
+        assert all(
+            (stored_design.id, stored_design.values) == (row["design"], knob_values(study, row))
+            for stored_design in stored_designs
+        )
         for typed in (str(rank), f"#{rank}"):
             with pytest.raises(DesignError, match=f"is a rank, .* rank {rank} is {row['design']} now"):
-                stored_design(asked, frame, None, typed)
+                stored_design(study, frame, None, typed)
     for wrong in ("0", str(len(frame) + 1)):
         with pytest.raises(DesignError, match=r"is a rank, .* ranks are 1 to"):
-            stored_design(asked, frame, None, wrong)
+            stored_design(study, frame, None, wrong)
     for wrong in ("zzzzzz", "fad1", "", own + "0"):
         with pytest.raises(DesignError, match=r"is no id of a design; .* the first of its front are"):
-            stored_design(asked, frame, None, wrong)
+            stored_design(study, frame, None, wrong)
     with pytest.raises(DesignError, match="no design '0123456789abcdef' in study toy"):
-        stored_design(asked, frame, None, "0123456789abcdef")
+        stored_design(study, frame, None, "0123456789abcdef")
 
 
 def test_every_command_answers_for_the_design_of_an_id(ran: StoredStudy) -> None:
@@ -289,33 +305,33 @@ def test_a_beginning_that_several_designs_share_is_refused_with_them(ran: Stored
     frame = ran.frame()
     ids = frame["design"].tolist()
     assert len(set(ids)) == len(ids)
-    first = next(digit for digit in "abcdef" if sum(one.startswith(digit) for one in ids) > 1)
-    same = [one for one in ids if one.startswith(first)]
+    first = next(digit for digit in "abcdef" if sum(design_id.startswith(digit) for design_id in ids) > 1)
+    same = [design_id for design_id in ids if design_id.startswith(first)]
     with pytest.raises(DesignError, match=f"{len(same)} designs of study toy begin with '{first}': ") as refused:
         stored_design(ran.study, frame, None, first)
     named = str(refused.value).partition(f"'{first}': ")[2].partition(";")[0].partition(" and ")[0].split(", ")
     assert set(named) <= set(same)
-    for one in named:
-        assert stored_design(ran.study, frame, None, one).id == one
+    for design_id in named:
+        assert stored_design(ran.study, frame, None, design_id).id == design_id
 
 
 def test_steps_around_a_design_are_those_that_may_be_typed() -> None:
-    found = dse.evaluate("chip=npu64", "model=qwen3_1b7", "workload.batch=[1]")
-    space = neighbourhood_space(found.design, lambda address, word: word == "ce")
+    evaluation = dse.evaluate("chip=npu64", "model=qwen3_1b7", "workload.batch=[1]")
+    space = neighbourhood_space(evaluation.design, lambda address, word: word == "ce")
     known = {knob.address: knob.values for knob in space.knobs}
     assert known["mapping.both.tp"] == (4, 2, 8)
     assert known["chip.clock"] == pytest.approx((5e8, 4.5e8, 5.5e8))
     assert "ce" not in known["chip.tile.matrix.dataflow"]
     assert "chip.noc.topology" not in {
-        one.step.knob for one in explain_overrides("chip=npu64", "model=qwen3_1b7", "workload.batch=[1]").changes
+        change.step.knob for change in explain_overrides("chip=npu64", "model=qwen3_1b7", "workload.batch=[1]").changes
     }
     assert not [
         address for address in known if address.startswith(("chip.technology.", "mapping.precision.", "mapping.stack."))
     ]
-    fewer = neighbourhood_space(found.design, lambda address, word: word == "ce", lambda _: ["chip.clock"])
+    fewer = neighbourhood_space(evaluation.design, lambda address, word: word == "ce", lambda _: ["chip.clock"])
     assert {knob.address for knob in space.knobs} - {knob.address for knob in fewer.knobs} == {"chip.clock"}
     moved = {target for targets in space.targets.values() for target in targets}
-    assert moved < {address for address, _, _ in iterate_leaves(found.design)}
+    assert moved < {address for address, _, _ in iterate_leaves(evaluation.design)}
 
 
 def test_designs_are_evaluated_as_each_by_itself(ran: StoredStudy) -> None:
@@ -330,9 +346,9 @@ def test_designs_are_evaluated_as_each_by_itself(ran: StoredStudy) -> None:
 
 def test_knobs_that_change_nothing_are_named(typed: Typed) -> None:
     line = ["chip=tile32", "workload=attention"]
-    found = explain_overrides(*line)
-    assert "chip.hbm.capacity" in found.idle
-    assert not {"chip.clock", "chip.noc.word_bytes"} & set(found.idle)
+    overrides = explain_overrides(*line)
+    assert "chip.hbm.capacity" in overrides.idle
+    assert not {"chip.clock", "chip.noc.word_bytes"} & set(overrides.idle)
     _, out, _ = typed("explain", *line)
     assert "knobs without effect:  " in out
 
@@ -345,19 +361,19 @@ def test_the_terminal_and_json_say_the_same(ran: StoredStudy, typed: Typed, monk
     second = design_ids(ran)[1]
     code, out, _ = typed("explain", "toy", "--design", second)
     assert not code
-    found = ran.why(second)
-    assert all(f"{name} {share:.1%}" in out for name, share in found.shares.items() if share > 0.01)
-    assert all(f"│ {knob} " in out for knob in {one.step.knob for one in found.changes} - set(found.idle))
+    explanation = ran.why(second)
+    assert all(f"{name} {share:.1%}" in out for name, share in explanation.shares.items() if share > 0.01)
+    assert all(f"│ {knob} " in out for knob in {change.step.knob for change in explanation.changes} - set(explanation.idle))
     code, out, _ = typed("explain", "--json", "toy", "--design", second)
-    said = json.loads(out)
-    assert said["shares_of_time"] == pytest.approx(dict(found.shares))
-    assert len(said["steps"]) == len(found.changes)
-    assert [one["text"] for one in said["prices_of_constraints"]] == [str(one) for one in found.prices]
-    assert said["metrics"]["tpot"] == {"value": pytest.approx(found.point.metrics["tpot"]), "unit": "s"}
+    document = json.loads(out)
+    assert document["shares_of_time"] == pytest.approx(dict(explanation.shares))
+    assert len(document["steps"]) == len(explanation.changes)
+    assert [prices["text"] for prices in document["prices_of_constraints"]] == [str(price) for price in explanation.prices]
+    assert document["metrics"]["tpot"] == {"value": pytest.approx(explanation.point.metrics["tpot"]), "unit": "s"}
     code, out, _ = typed("explain", "--json", "toy")
     designs = json.loads(out)["designs"]
     assert len(designs) == int(ran.frame()["front"].sum())
-    assert all(sum(one["shares_of_time"].values()) == pytest.approx(1.0) for one in designs)
+    assert all(sum(design["shares_of_time"].values()) == pytest.approx(1.0) for design in designs)
     code, out, _ = typed("explain", "toy")
     assert "front of toy" in out
     code, _, err = typed("explain", "toy", "--design", second, "chip.cores=300")
@@ -402,42 +418,42 @@ def test_what_a_constraint_is_broken_by_can_be_read() -> None:
 
 
 def test_loads_in_the_steady_state_come_together_as_each_design_by_itself() -> None:
-    asked = find_study("npu_serving")
-    goal = analytical_goal(study_goal(asked), asked.question.base)
+    study = find_study("npu_serving")
+    goal = analytical_goal(study_goal(study), study.question.base)
     assert goal.fidelity == "steady_state"
-    draws = RandomSampler(asked.question.space, 4)
-    designs = [asked.question.space.at(draws.ask(number, None).values) for number in range(24)]
+    draws = RandomSampler(study.question.space, 4)
+    designs = [study.question.space.at(draws.ask(number, None).values) for number in range(24)]
     together, alone = evaluate_points(designs, goal), [evaluate_points([design], goal)[0] for design in designs]
     assert sum(point is not None and not point.limit for point in together) > 2
-    for one, other in zip(together, alone, strict=True):
-        assert one is not None
+    for outcome, other in zip(together, alone, strict=True):
+        assert outcome is not None
         assert other is not None
-        assert one.why == other.why
-        assert one.metrics == pytest.approx(other.metrics, rel=1e-9)
+        assert outcome.why == other.why
+        assert outcome.metrics == pytest.approx(other.metrics, rel=1e-9)
 
 
 def test_as_many_come_at_once_as_there_is_time_for_and_come_out_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first are few, and say how many more there is time for; what time is left for all changes no answer."""
-    asked = find_study("mesh_llm")
-    goal = analytical_goal(study_goal(asked), asked.question.base)
-    draws = RandomSampler(asked.question.space, 5)
-    designs = list(dict.fromkeys(asked.question.space.at(draws.ask(number, None).values) for number in range(24)))
+    study = find_study("mesh_llm")
+    goal = analytical_goal(study_goal(study), study.question.base)
+    draws = RandomSampler(study.question.space, 5)
+    designs = list(dict.fromkeys(study.question.space.at(draws.ask(number, None).values) for number in range(24)))
     came, evaluated = list[int](), moves._evaluated
 
-    def noted(some: list[Design], of: StudyGoal) -> list[DesignOutcome]:
-        came.append(len(some))
-        return evaluated(some, of)
+    def noted(designs: list[Design], goal: StudyGoal) -> list[DesignOutcome]:
+        came.append(len(designs))
+        return evaluated(designs, goal)
 
     monkeypatch.setattr(moves, "_evaluated", noted)
     monkeypatch.setattr(moves, "FEW_AT_ONCE", 2)
     monkeypatch.setattr(moves, "DESIGNS_PER_S", 0)
     limited = evaluate_points(designs, goal, seconds=1e6)
     assert came == [2, 16, len(designs) - 18]
-    for one, other in zip(limited, evaluate_points(designs, goal), strict=True):
-        assert one is not None
+    for outcome, other in zip(limited, evaluate_points(designs, goal), strict=True):
+        assert outcome is not None
         assert other is not None
-        assert one.why == other.why
-        assert one.metrics == pytest.approx(other.metrics, rel=1e-9)
+        assert outcome.why == other.why
+        assert outcome.metrics == pytest.approx(other.metrics, rel=1e-9)
 
 
 @given(before=st.integers(1, 4096), taken=st.floats(0, 1e3), left=st.floats(0, 1e3))
@@ -449,8 +465,8 @@ def test_what_comes_next_is_done_in_time_at_the_pace_of_what_came(before: int, t
 
 @pytest.mark.parametrize(("by", "nothing"), [(SAME / 10, True), (-SAME / 10, True), (SAME * 10, False)])
 def test_what_rounding_leaves_is_no_change_and_no_elasticity(by: float, nothing: bool) -> None:
-    asked = find_study("quickstart")
-    goal = replace(study_goal(asked), objectives={"tpot": "min"})
-    step = Neighbour("mapping.both.tp", 2, 4, asked.question.space.base)
-    found = knob_effect(step, DesignOutcome({"tpot": 0.01}), DesignOutcome({"tpot": 0.01 * (1 + by)}), goal)
-    assert (found.nothing, found.change["tpot"] == 0.0, found.elasticity["tpot"] == 0.0) == (nothing,) * 3
+    study = find_study("quickstart")
+    goal = replace(study_goal(study), objectives={"tpot": "min"})
+    step = Neighbour("mapping.both.tp", 2, 4, study.question.space.base)
+    effect = knob_effect(step, DesignOutcome({"tpot": 0.01}), DesignOutcome({"tpot": 0.01 * (1 + by)}), goal)
+    assert (effect.nothing, effect.change["tpot"] == 0.0, effect.elasticity["tpot"] == 0.0) == (nothing,) * 3

@@ -17,7 +17,7 @@ __all__ = ["browser", "opened"]
 
 @pytest.fixture(scope="module")
 def part(tmp_path_factory: pytest.TempPathFactory) -> ReportedStudy:
-    asked = toy(
+    study = toy(
         tmp_path_factory.mktemp("page"),
         "model=llama3_70b",
         "+space.chip.hbm.capacity='tag(GB, choice(64, 80))'",
@@ -26,8 +26,8 @@ def part(tmp_path_factory: pytest.TempPathFactory) -> ReportedStudy:
         "screen.limit=512",
         "search.sampler=none",
     )
-    run_study(asked)
-    return StoredStudy(asked).part()
+    run_study(study)
+    return StoredStudy(study).part()
 
 
 def test_why_is_in_the_card_of_a_front_design_and_remarks_are_below(opened: Callable[..., Any], part: ReportedStudy) -> None:
@@ -48,12 +48,12 @@ def test_why_is_in_the_card_of_a_front_design_and_remarks_are_below(opened: Call
         assert open_design(page) == f"Design {rows_of(part)['design'].iloc[near['row']]}"
     assert study["why"]["prices"]
     assert page.locator("#cards .prices li").count() == len(study["why"]["prices"])
-    said = page.locator("#cards .remarks li").evaluate_all(
+    texts = page.locator("#cards .remarks li").evaluate_all(
         "lines => lines.map(line => { line.querySelectorAll('.metric').forEach("
         "one => (one.textContent = one.title.split(':')[0])); return line.innerText })"
     )
-    assert said == [" ".join(one["text"].split()) for one in study["why"]["remarks"]]
-    assert said
+    assert texts == [" ".join(remark["text"].split()) for remark in study["why"]["remarks"]]
+    assert texts
     page.evaluate("designs.studies[0].why.designs[1].steps = null; openDesign(1)")
     settle(page)
     assert f"dse explain {part.study.name} --design {rows_of(part)['design'].iloc[1]}" in page.inner_text("#design")

@@ -31,11 +31,11 @@ LINES = [
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> StoredStudy:
     folder = tmp_path_factory.mktemp("whynot")
-    asked = toy(folder, "model=llama3_70b")
-    searched(asked, budget=120)
+    study = toy(folder, "model=llama3_70b")
+    searched(study, budget=120)
     (folder / "runs" / "toy").mkdir(parents=True)
-    (folder / "runs" / "toy" / "store.url").write_text(asked.store)
-    return StoredStudy(asked)
+    (folder / "runs" / "toy" / "store.url").write_text(study.store)
+    return StoredStudy(study)
 
 
 @pytest.fixture(scope="module", params=LINES, ids=" ".join)
@@ -44,26 +44,26 @@ def stands(request: pytest.FixtureRequest, ran: StoredStudy) -> tuple[DominanceR
 
 
 def test_the_design_is_what_the_same_overrides_evaluate_to(stands: tuple[DominanceReport, list[str]], ran: StoredStudy) -> None:
-    found, line = stands
-    asked = ["chip=npu_dse", "model=llama3_70b", "workload.sequence=[2048]"]
-    alone = dse.evaluate([*(word for word in asked if line[0][:5] != word[:5]), *line])
-    assert found.point.metrics == pytest.approx(alone.metrics)
-    assert bool(found.point.limit) == (alone.infeasible is not None)
+    dominance, line = stands
+    overrides = ["chip=npu_dse", "model=llama3_70b", "workload.sequence=[2048]"]
+    alone = dse.evaluate([*(word for word in overrides if line[0][:5] != word[:5]), *line])
+    assert dominance.point.metrics == pytest.approx(alone.metrics)
+    assert bool(dominance.point.limit) == (alone.infeasible is not None)
 
 
 def test_rivals_are_the_front_designs_that_dominate(stands: tuple[DominanceReport, list[str]], ran: StoredStudy) -> None:
-    found, _ = stands
+    dominance, _ = stands
     rows = report_order(ran.study, ran.frame())
-    mine = {name: found.point.metrics[name] for name in ran.study.objectives}
+    mine = {name: dominance.point.metrics[name] for name in ran.study.objectives}
     wanted = set()
     for _, row in rows[rows["front"]].iterrows():
         as_good = row["throughput_per_system_mm2"] >= mine["throughput_per_system_mm2"] and row["tpot"] <= mine["tpot"]
         better = row["throughput_per_system_mm2"] > mine["throughput_per_system_mm2"] or row["tpot"] < mine["tpot"]
         wanted |= {row["design"]} if as_good and better else set()
-    assert {name for one in found.rivals for name in (one.name, *one.alike)} == wanted
-    many = [len(one.knobs) for one in found.rivals]
+    assert {name for rival in dominance.rivals for name in (rival.name, *rival.alike)} == wanted
+    many = [len(rival.knobs) for rival in dominance.rivals]
     assert many == sorted(many)
-    assert all(old != new for one in found.rivals for old, new in one.knobs.values())
+    assert all(old != new for rival in dominance.rivals for old, new in rival.knobs.values())
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.floats(-4e-4, 4e-4)), max_size=12))
@@ -73,57 +73,57 @@ def test_rivals_that_are_named_differ_in_their_objectives(drawn: list[tuple[int,
         DominatingDesign(f"#{place}", DesignOutcome({"rate": 10.0**rate * (1 + little), "time": 10.0**-time}), {}, {})
         for place, (rate, time, little) in enumerate(drawn)
     ]
-    where = {one.name: kind[:2] for one, kind in zip(rivals, drawn, strict=True)}
-    found = merge_equal_rivals(rivals)
+    where = {rival.name: kind[:2] for rival, kind in zip(rivals, drawn, strict=True)}
+    equal_rivals = merge_equal_rivals(rivals)
     firsts = {kind[:2]: f"#{place}" for place, kind in reversed([*enumerate(drawn)])}
-    assert {one.name for one in found} == set(firsts.values())
-    assert all(where[name] == where[one.name] for one in found for name in one.alike)
-    assert sorted(name for one in found for name in (one.name, *one.alike)) == sorted(where)
+    assert {equal_rival.name for equal_rival in equal_rivals} == set(firsts.values())
+    assert all(where[name] == where[equal_rival.name] for equal_rival in equal_rivals for name in equal_rival.alike)
+    assert sorted(name for equal_rival in equal_rivals for name in (equal_rival.name, *equal_rival.alike)) == sorted(where)
 
 
 def test_the_way_is_greedy_and_ends_at_the_stored_design(stands: tuple[DominanceReport, list[str]], ran: StoredStudy) -> None:
-    found, _ = stands
-    assert found.target is not None
-    assert not found.left
-    assert {hop.knob for hop in found.path} - {OUTSIDE} == set(found.target.knobs)
-    assert (OUTSIDE in {hop.knob for hop in found.path}) == bool(found.outside)
+    dominance, _ = stands
+    assert dominance.target is not None
+    assert not dominance.left
+    assert {hop.knob for hop in dominance.path} - {OUTSIDE} == set(dominance.target.knobs)
+    assert (OUTSIDE in {hop.knob for hop in dominance.path}) == bool(dominance.outside)
     rows = report_order(ran.study, ran.frame())
-    row = rows.set_index("design").loc[found.target.name]
-    last = found.path[-1].point
+    row = rows.set_index("design").loc[dominance.target.name]
+    last = dominance.path[-1].point
     assert last.feasible
     for name in ran.study.objectives:
         assert last.metrics[name] == pytest.approx(row[name])
-    assert found.path[-1].beats == (min(found.target.gains.values()) >= 0)
+    assert dominance.path[-1].beats == (min(dominance.target.gains.values()) >= 0)
 
 
 def test_no_stored_design_that_beats_it_differs_in_fewer_knobs(
     stands: tuple[DominanceReport, list[str]], ran: StoredStudy
 ) -> None:
-    found, _ = stands
-    assert found.target is not None
+    dominance, _ = stands
+    assert dominance.target is not None
     rows = report_order(ran.study, ran.frame())
     rows = rows[rows["feasible"]]
-    mine = found.point.metrics
+    mine = dominance.point.metrics
     dominating = rows[(rows["throughput_per_system_mm2"] >= mine["throughput_per_system_mm2"]) & (rows["tpot"] <= mine["tpot"])]
     knobs = list(ran.study.question.space.targets)
-    least = min((sum(found.values[knob] != row[knob] for knob in knobs) for _, row in dominating.iterrows()), default=None)
+    least = min((sum(dominance.values[knob] != row[knob] for knob in knobs) for _, row in dominating.iterrows()), default=None)
     if least is not None:
-        assert len(found.target.knobs) == least
+        assert len(dominance.target.knobs) == least
 
 
 def test_the_first_change_is_the_best_of_all(ran: StoredStudy) -> None:
     """Typed one by one, as the user would."""
     line = ["chip.cores=300", "mapping.both.tp=4"]
-    found = ran.whynot(line)
-    best = found.path[0]
+    dominance = ran.whynot(line)
+    best = dominance.path[0]
 
     def gain(metrics: Any) -> float:
-        old = found.point.metrics
+        old = dominance.point.metrics
         more = {name: float(np.log(metrics[name] / old[name])) for name in ("throughput_per_system_mm2", "tpot")}
         return more["throughput_per_system_mm2"] - more["tpot"]
 
-    for hop in found.path[1:]:
-        unit = found.space.spec(hop.knob).metadata["unit"]
+    for hop in dominance.path[1:]:
+        unit = dominance.space.spec(hop.knob).metadata["unit"]
         value = f"'{hop.new!r} {unit}'" if unit not in ("", "1") else hop.new
         other = ran.whynot([*line, f"{hop.knob}={value}"])
         if other.point.feasible or not best.point.feasible:
@@ -133,20 +133,20 @@ def test_the_first_change_is_the_best_of_all(ran: StoredStudy) -> None:
 def test_better_by_the_distance_nothing_beats_it_by_less_something_does(
     stands: tuple[DominanceReport, list[str]], ran: StoredStudy
 ) -> None:
-    found, _ = stands
+    dominance, _ = stands
     front = ran.front()
-    rate, time = found.point.metrics["throughput_per_system_mm2"], found.point.metrics["tpot"]
+    rate, time = dominance.point.metrics["throughput_per_system_mm2"], dominance.point.metrics["tpot"]
 
     def beaten(rate: float, time: float) -> bool:
         return bool(((front["throughput_per_system_mm2"] > rate * (1 + 1e-12)) & (front["tpot"] < time * (1 - 1e-12))).any())
 
-    by = 1 + found.distance
+    by = 1 + dominance.distance
     assert not beaten(rate * by, time / by)
-    assert found.distance == 0 or beaten(rate * (1 + 0.999 * found.distance), time / (1 + 0.999 * found.distance))
-    assert bool(found.distance) == bool(found.rivals)
-    if "tpot" in found.alone:
-        assert not beaten(rate, found.alone["tpot"])
-        assert beaten(rate * (1 - 1e-9), found.alone["tpot"] * (1 + 1e-6))
+    assert dominance.distance == 0 or beaten(rate * (1 + 0.999 * dominance.distance), time / (1 + 0.999 * dominance.distance))
+    assert bool(dominance.distance) == bool(dominance.rivals)
+    if "tpot" in dominance.alone:
+        assert not beaten(rate, dominance.alone["tpot"])
+        assert beaten(rate * (1 - 1e-9), dominance.alone["tpot"] * (1 + 1e-6))
 
 
 def test_a_design_of_the_front_is_beaten_by_none(ran: StoredStudy) -> None:
@@ -156,22 +156,22 @@ def test_a_design_of_the_front_is_beaten_by_none(ran: StoredStudy) -> None:
     for knob, value in values.items():
         unit = space.spec(knob).metadata["unit"]
         line.append(f"{knob}='{value!r} {unit}'" if unit not in ("", "1") else f"{knob}={value}")
-    found = ran.whynot(line)
-    assert (found.rivals, found.distance, found.alone, found.path) == ((), 0.0, {}, ())
+    dominance = ran.whynot(line)
+    assert (dominance.rivals, dominance.distance, dominance.alone, dominance.path) == ((), 0.0, {}, ())
 
 
 def test_what_is_tied_and_typed_stands_beside_what_the_study_has_at_its_knobs(tmp_path: Path) -> None:
-    asked = toy(tmp_path, "+space.chip.hbm.capacity={tied: \"chip.cores * '320 MB'\"}")
-    searched(asked, budget=20)
-    found = StoredStudy(asked).whynot(["chip.cores=300", "chip.hbm.capacity='64 GB'"])
-    assert found.outside == {"chip.hbm.capacity": (96e9, 64e9)}
+    study = toy(tmp_path, "+space.chip.hbm.capacity={tied: \"chip.cores * '320 MB'\"}")
+    searched(study, budget=20)
+    dominance = StoredStudy(study).whynot(["chip.cores=300", "chip.hbm.capacity='64 GB'"])
+    assert dominance.outside == {"chip.hbm.capacity": (96e9, 64e9)}
 
 
 def test_of_a_design_that_is_not_feasible_it_is_said_how_many_changes_make_it_so(ran: StoredStudy) -> None:
-    found = ran.whynot(["mapping.both.tp=1"])
-    assert not found.point.feasible
-    assert changes_to_domination(found.path, feasible=False) == next(
-        place for place, hop in enumerate(found.path, 1) if hop.point.feasible
+    dominance = ran.whynot(["mapping.both.tp=1"])
+    assert not dominance.point.feasible
+    assert changes_to_domination(dominance.path, feasible=False) == next(
+        place for place, hop in enumerate(dominance.path, 1) if hop.point.feasible
     )
 
 
@@ -184,17 +184,19 @@ def test_halfway_there_it_is_said_how_many_changes_do(ran: StoredStudy) -> None:
 def test_the_terminal_and_json_say_where_it_stands(ran: StoredStudy, typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ran.study.run_dir)
     line = ["chip.cores=300", "mapping.both.tp=4", "chip.clock='0.9 GHz'"]
-    found = ran.whynot(line)
+    dominance = ran.whynot(line)
     code, out, _ = typed("whynot", "toy", *line)
     assert not code
-    said = " ".join(out.split())
-    assert "no knob of the study moves: chip.clock 900 MHz (the study has 1 GHz)" in said
-    assert f"better by {found.distance:.2%} in every objective" in said
-    assert all(one.name in out for one in found.rivals[:3])
+    output = " ".join(out.split())
+    assert "no knob of the study moves: chip.clock 900 MHz (the study has 1 GHz)" in output
+    assert f"better by {dominance.distance:.2%} in every objective" in output
+    assert all(rival.name in out for rival in dominance.rivals[:3])
     code, out, _ = typed("whynot", "--json", "toy", *line)
     record = json.loads(out)
-    assert [one["design"] for one in record["front_designs_that_beat_it"]] == [one.name for one in found.rivals]
-    assert [hop["change"] for hop in record["path"]] == [hop.knob for hop in found.path]
+    assert [rival_document["design"] for rival_document in record["front_designs_that_beat_it"]] == [
+        rival.name for rival in dominance.rivals
+    ]
+    assert [hop["change"] for hop in record["path"]] == [hop.knob for hop in dominance.path]
     assert record["outside_the_study"] == {"chip.clock": {"study": 1e9, "here": 9e8}}
 
 
@@ -254,9 +256,9 @@ def test_what_nothing_reads_of_the_design_is_refused_though_knobs_of_the_study_c
 
 def test_what_the_study_says_of_all_designs_is_not_asked_of_one(tmp_path: Path) -> None:
     """Its run gives a cap, which designs without prefetching have and do not read."""
-    asked = toy(tmp_path, "model=llama3_70b", "mapping.both.prefetch_share=0.4")
-    searched(asked, budget=30)
-    assert StoredStudy(asked).whynot(["mapping.both.prefetch=none"]).rivals
+    study = toy(tmp_path, "model=llama3_70b", "mapping.both.prefetch_share=0.4")
+    searched(study, budget=30)
+    assert StoredStudy(study).whynot(["mapping.both.prefetch=none"]).rivals
 
 
 def test_a_study_that_another_ran_under_a_name_is_found_in_the_store_that_is_given(

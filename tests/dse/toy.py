@@ -56,22 +56,22 @@ def design_ids(ran: StoredStudy) -> list[str]:
 
 
 def searched(
-    asked: Study, *, budget: int | None = None, workers: Any = None, source: Any = None, **options: Any
+    study: Study, *, budget: int | None = None, workers: Any = None, source: Any = None, **options: Any
 ) -> tuple[Any, ...]:
     """Runs the ask/tell loop; returns the asks and, of each, the key and the objectives."""
     source = source or make_sampler(
-        asked.search["sampler"],
-        asked.question.space,
-        asked.directions,
-        seed=asked.seed,
-        population=asked.search["population"],
+        study.search["sampler"],
+        study.question.space,
+        study.directions,
+        seed=study.seed,
+        population=study.search["population"],
     )
-    workers = workers or SerialWorkers(make_evaluator(asked.question.workload, asked.fidelity))
-    limit = min(budget or asked.search["budget"], source.designs or 10**9)
-    with closing(Store(asked.store)) as store:
-        store.begin(asked.name, asked.identity(), {"overrides": list(asked.overrides)})
-        found = run_search(asked, store, source, workers, limit, [], lambda told, results: None, **options)
+    workers = workers or SerialWorkers(make_evaluator(study.question.workload, study.fidelity))
+    limit = min(budget or study.search["budget"], source.designs or 10**9)
+    with closing(Store(study.store)) as store:
+        store.begin(study.name, study.identity(), {"overrides": list(study.overrides)})
+        search = run_search(study, store, source, workers, limit, [], lambda done, results: None, **options)
     return tuple(
-        (number, tuple(ask.values.items()), result.key, tuple(result.metrics.get(name) for name in asked.objectives))
-        for number, (ask, result) in sorted(found.items())
+        (number, tuple(ask.values.items()), result.key, tuple(result.metrics.get(name) for name in study.objectives))
+        for number, (ask, result) in sorted(search.items())
     )

@@ -64,12 +64,12 @@ class Plain:
         row_taken = False
         for _ in range(2):
             turns = [(self.last + step) % len(self.banks) for step in range(1, len(self.banks) + 1)]
-            found = next(
+            command = next(
                 ((number, what) for number in turns if (what := self.wants(self.banks[number], clock)) is not None), None
             )
-            if found is None:
+            if command is None:
                 return
-            self.last, what = found
+            self.last, what = command
             bank = self.banks[self.last]
             if what >= 0:
                 self.column(bank, what, clock)

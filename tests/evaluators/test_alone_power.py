@@ -13,22 +13,22 @@ from dse.space.fields import replace_leaves
 from tests.samples import asked
 
 
-def found(of, **changes):
-    columns = evaluate(stack_designs([replace_leaves(of.base, changes)]), of.workload).columns
+def found(question, **changes):
+    columns = evaluate(stack_designs([replace_leaves(question.base, changes)]), question.workload).columns
     return {name: float(column[0]) for name, column in columns.items()}
 
 
 @pytest.mark.parametrize("chip", ["hbm2", "hbm3", "hbm4"])
 @pytest.mark.parametrize("pattern", ["sequential", "random"])
 def test_a_memory_takes_its_bytes_and_its_idle_power(chip, pattern):
-    of = asked(f"chip={chip}", "workload=stream", f"workload.patterns=[{pattern}]", "workload.requests=200")
-    one = found(of)
-    nbytes = one["achieved_bandwidth"] * one["latency"]
-    dram = of.base.chip.dram
-    assert one["energy"] == pytest.approx(
-        nbytes * dram.energy_per_byte + area.memory_device_count(of.base.chip) * dram.idle_power * one["latency"]
+    question = asked(f"chip={chip}", "workload=stream", f"workload.patterns=[{pattern}]", "workload.requests=200")
+    metrics = found(question)
+    nbytes = metrics["achieved_bandwidth"] * metrics["latency"]
+    dram = question.base.chip.dram
+    assert metrics["energy"] == pytest.approx(
+        nbytes * dram.energy_per_byte + area.memory_device_count(question.base.chip) * dram.idle_power * metrics["latency"]
     )
-    assert one["peak_power"] == one["power"] == pytest.approx(one["energy"] / one["latency"])
+    assert metrics["peak_power"] == metrics["power"] == pytest.approx(metrics["energy"] / metrics["latency"])
 
 
 def test_a_memory_that_nobody_buys_has_no_energy():
@@ -40,7 +40,7 @@ TRAFFIC = ("chip=mesh8", "workload=traffic", "workload.traffic=[uniform]")
 
 @given(st.floats(0.01, 0.15), st.floats(1.0, 64.0), st.sampled_from(["n16", "n7", "n3"]))
 def test_what_packets_take_grows_with_their_rate_and_their_bytes(rate, nbytes, node):
-    few, many = (asked(*TRAFFIC, f"technology@chip.technology={node}", f"workload.rates=[{of}]") for of in (rate, 2 * rate))
+    few, many = (asked(*TRAFFIC, f"technology@chip.technology={node}", f"workload.rates=[{rate}]") for rate in (rate, 2 * rate))
     wide = {"chip.router.flit_bytes": nbytes}
     chip = replace_leaves(few.base, wide).chip
     rest = energy.static_power(chip)
@@ -54,10 +54,10 @@ def test_what_packets_take_grows_with_their_rate_and_their_bytes(rate, nbytes, n
 
 
 def test_a_packet_takes_its_share_of_the_power():
-    of = asked(*TRAFFIC, "workload.rates=[0.1]", "workload.flits=[5]")
-    one = found(of)
-    packets = one["accepted_throughput"] * 64 * of.base.chip.clock / 5
-    assert one["packet_energy"] == pytest.approx(one["power"] / packets)
+    question = asked(*TRAFFIC, "workload.rates=[0.1]", "workload.flits=[5]")
+    metrics = found(question)
+    packets = metrics["accepted_throughput"] * 64 * question.base.chip.clock / 5
+    assert metrics["packet_energy"] == pytest.approx(metrics["power"] / packets)
 
 
 def test_a_network_with_a_node_says_how_wide_it_is():

@@ -66,7 +66,7 @@ VARIANTS = {
 CAP = 2.5
 """Of scores that are capped, less than many of them are."""
 
-GROUPED = [name for name, of in ATTENTION.items() if of.grouped]
+GROUPED = [name for name, dataflow in ATTENTION.items() if dataflow.grouped]
 
 
 def operands(shape: AttentionShape) -> tuple[Array, Array, Array]:
@@ -101,19 +101,21 @@ def program(
 
 def wrong(name: str, shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh, written: Program | None = None) -> float:
     """Largest error of a program's outputs."""
-    of = ATTENTION[name]
-    out = run_program(written or program(name, shape, tiling, mesh), {}, scatter_qkv(*operands(shape), of, shape, tiling, mesh))
-    found = (
-        gather_output(out, of, shape, tiling, mesh)
-        if block_counts(shape, tiling, mesh).parts == 1
-        else merged(out, of, shape, tiling, mesh)
+    dataflow = ATTENTION[name]
+    out = run_program(
+        written or program(name, shape, tiling, mesh), {}, scatter_qkv(*operands(shape), dataflow, shape, tiling, mesh)
     )
-    return float(np.abs(found - plain(shape)).max())
+    outputs = (
+        gather_output(out, dataflow, shape, tiling, mesh)
+        if block_counts(shape, tiling, mesh).parts == 1
+        else merged(out, dataflow, shape, tiling, mesh)
+    )
+    return float(np.abs(outputs - plain(shape)).max())
 
 
-def merged(out: dict[str, Array], of: Dataflow, shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh) -> Array:
+def merged(out: dict[str, Array], dataflow: Dataflow, shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh) -> Array:
     """Outputs that the second pass makes of partial ones."""
-    partial = {slot: rows_stored(out, slot, of, shape, tiling, mesh) for slot in PARTIAL_OUTPUTS}
+    partial = {slot: rows_stored(out, slot, dataflow, shape, tiling, mesh) for slot in PARTIAL_OUTPUTS}
     left = merge.plan_merge(shape, tiling, mesh)
     written = merge.merge_program(left, mesh, "float32", channels=mesh.cols)
     idle = {"totals": np.ones((mesh.rows, mesh.cols, left.parts, left.each), np.float32)}  # what tiles without rows divide by
@@ -142,15 +144,15 @@ def test_rows_of_large_scores_do_not_overflow() -> None:
     """Scores are compared with the running maximum of their row, which blocks of keys raise."""
     shape = AttentionShape(1, 1, 1, 6, 12, 4, 4)
     q, k, v = operands(shape)
-    of, tiling, mesh = ATTENTION["flat_hw"], AttentionTiling(2, 2, 3, 2), CoreMesh(2, 2)
+    dataflow, tiling, mesh = ATTENTION["flat_hw"], AttentionTiling(2, 2, 3, 2), CoreMesh(2, 2)
     rising = k * np.linspace(0, 500, 12, dtype=np.float32)[:, None]
-    out = run_program(program("flat_hw", shape, tiling, mesh), {}, scatter_qkv(q, rising, v, of, shape, tiling, mesh))
-    found = gather_output(out, of, shape, tiling, mesh)
+    out = run_program(program("flat_hw", shape, tiling, mesh), {}, scatter_qkv(q, rising, v, dataflow, shape, tiling, mesh))
+    outputs = gather_output(out, dataflow, shape, tiling, mesh)
     scores = np.einsum("bhqd,bhkd->bhqk", q.astype(float), rising) / 2
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     expected = np.einsum("bhqk,bhkv->bhqv", weights / weights.sum(axis=-1, keepdims=True), v)
-    assert np.isfinite(found).all()
-    assert np.allclose(found, expected, atol=1e-3)
+    assert np.isfinite(outputs).all()
+    assert np.allclose(outputs, expected, atol=1e-3)
 
 
 def changed(written: Program, slot: str, pick: Any) -> Program:
@@ -192,15 +194,15 @@ def test_one_message_astray_is_noticed(name: str, slot: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in ATTENTION if name not in GROUPED])
 def test_a_block_of_another_problem_is_noticed(name: str) -> None:
-    shape, tiling, mesh, of = VARIANTS["mha"], AttentionTiling(1, 1, 4, 4), CoreMesh(2, 2), ATTENTION[name]
-    streams = scatter_qkv(*operands(shape), of, shape, tiling, mesh)
+    shape, tiling, mesh, dataflow = VARIANTS["mha"], AttentionTiling(1, 1, 4, 4), CoreMesh(2, 2), ATTENTION[name]
+    streams = scatter_qkv(*operands(shape), dataflow, shape, tiling, mesh)
     key = next(key for key in streams if key.endswith("k"))
     streams[key] = np.concatenate([np.roll(streams[key][:1], 1, axis=1), streams[key][1:]])
     out = run_program(program(name, shape, tiling, mesh), {}, streams)
-    assert np.abs(gather_output(out, of, shape, tiling, mesh) - plain(shape)).max() > 1e-2
+    assert np.abs(gather_output(out, dataflow, shape, tiling, mesh) - plain(shape)).max() > 1e-2
 
 
-PAIRED = [name for name, of in ATTENTION.items() if of.paired]
+PAIRED = [name for name, dataflow in ATTENTION.items() if dataflow.paired]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -220,12 +222,14 @@ def test_an_odd_number_of_blocks_of_queries_is_two_heads_in_flight(name: str) ->
     shape, mesh = VARIANTS["mha"], CoreMesh(2, 2)
     odd, even = AttentionTiling(2, 2, 2, 2), AttentionTiling(2, 2, 3, 2)  # three blocks of four queries, two of six
     assert [bool(is_paired(ATTENTION[name], shape, tiling)) for tiling in (odd, even)] == [False, True]
-    written = [attention_program(ATTENTION[one], shape, odd, mesh, channels=2) for one in (name, "flat_async")]
+    written = [
+        attention_program(ATTENTION[name_of_flow], shape, odd, mesh, channels=2) for name_of_flow in (name, "flat_async")
+    ]
     assert written[0].slots == written[1].slots
     assert count_activity(written[0]) == count_activity(written[1])
 
 
-SPLIT = [name for name, of in ATTENTION.items() if of.split]
+SPLIT = [name for name, dataflow in ATTENTION.items() if dataflow.split]
 
 
 @pytest.mark.parametrize("name", SPLIT)
@@ -240,19 +244,21 @@ def test_keys_that_are_split_give_the_outputs_of_whole_ones_whatever_their_score
     )
     q, k, _ = operands(shape)
     rising = k * np.linspace(0, 50, shape.keys, dtype=np.float32)[:, None]
-    found = []
-    for of, cut_ in ((ATTENTION[name], tiling), (ATTENTION["flash2"], replace(tiling, kv_splits=1))):
-        written = attention_program(of, shape, cut_, mesh, "float32", channels=2)
-        out = run_program(written, {}, scatter_qkv(q, rising, rising[..., -shape.v :], of, shape, cut_, mesh))
+    outputs = []
+    for dataflow, cut_ in ((ATTENTION[name], tiling), (ATTENTION["flash2"], replace(tiling, kv_splits=1))):
+        written = attention_program(dataflow, shape, cut_, mesh, "float32", channels=2)
+        out = run_program(written, {}, scatter_qkv(q, rising, rising[..., -shape.v :], dataflow, shape, cut_, mesh))
         parts = block_counts(shape, cut_, mesh).parts
-        found.append(gather_output(out, of, shape, cut_, mesh) if parts == 1 else merged(out, of, shape, cut_, mesh))
-    assert np.allclose(*found, atol=1e-3)
+        outputs.append(
+            gather_output(out, dataflow, shape, cut_, mesh) if parts == 1 else merged(out, dataflow, shape, cut_, mesh)
+        )
+    assert np.allclose(*outputs, atol=1e-3)
 
 
 @pytest.mark.parametrize("name", SPLIT)
 def test_keys_in_one_part_are_what_flash2_does(name: str) -> None:
     shape, tiling, mesh = VARIANTS["gqa decode"], AttentionTiling(1, 1, 3, 4, 1), CoreMesh(2, 2)
-    written = [attention_program(ATTENTION[one], shape, tiling, mesh, channels=2) for one in (name, "flash2")]
+    written = [attention_program(ATTENTION[name_of_flow], shape, tiling, mesh, channels=2) for name_of_flow in (name, "flash2")]
     assert written[0].slots == written[1].slots
     assert count_activity(written[0]) == count_activity(written[1])
 
@@ -354,10 +360,10 @@ def test_the_closed_form_counts_what_the_steps_count(name: str, variant: str, da
 
 def test_the_numeric_reader_refuses_exponentials_of_whole_numbers() -> None:
     """What NumPy has of one byte are whole numbers: FP8 is priced, and proved by the same steps in float32."""
-    shape, tiling, mesh, of = VARIANTS["mha"], AttentionTiling(1, 1, 4, 4), CoreMesh(2, 2), ATTENTION["flash2"]
-    written = attention_program(of, shape, tiling, mesh, "int8", channels=2)
+    shape, tiling, mesh, dataflow = VARIANTS["mha"], AttentionTiling(1, 1, 4, 4), CoreMesh(2, 2), ATTENTION["flash2"]
+    written = attention_program(dataflow, shape, tiling, mesh, "int8", channels=2)
     with pytest.raises(ValueError, match="slot 's': NumPy has no int8 exponentials; use float16 or float32"):
-        run_program(written, {}, scatter_qkv(*operands(shape), of, shape, tiling, mesh))
+        run_program(written, {}, scatter_qkv(*operands(shape), dataflow, shape, tiling, mesh))
 
 
 def test_memory_of_a_tile_is_the_sum_of_its_slots() -> None:
@@ -388,12 +394,12 @@ def test_rows_that_are_selected_are_what_queries_attend_to(name: str, variant: s
 def gathered(
     name: str, shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh, of_all: tuple[Array, Array, Array], chosen: Array
 ) -> Array:
-    of = ATTENTION[name]
-    out = run_program(program(name, shape, tiling, mesh), {}, scatter_qkv(*of_all, of, shape, tiling, mesh, chosen))
+    dataflow = ATTENTION[name]
+    out = run_program(program(name, shape, tiling, mesh), {}, scatter_qkv(*of_all, dataflow, shape, tiling, mesh, chosen))
     return (
-        gather_output(out, of, shape, tiling, mesh)
+        gather_output(out, dataflow, shape, tiling, mesh)
         if block_counts(shape, tiling, mesh).parts == 1
-        else merged(out, of, shape, tiling, mesh)
+        else merged(out, dataflow, shape, tiling, mesh)
     )
 
 
@@ -428,10 +434,10 @@ def test_the_closed_form_counts_rows_that_are_selected(name: str, variant: str, 
     if block_counts(shape, tiling, mesh).parts > 1:
         return
     counted = count_activity(attention_program(ATTENTION[name], shape, tiling, mesh, channels=mesh.cols))
-    on = TileMachine(CYCLES, ENGINES, ColumnMemory(mesh.cols, 100.0, 1.0, 1.0))
-    found = attention_cost(AttentionTask(ATTENTION[name], shape, tiling, mesh), on).activity
+    machine = TileMachine(CYCLES, ENGINES, ColumnMemory(mesh.cols, 100.0, 1.0, 1.0))
+    activity = attention_cost(AttentionTask(ATTENTION[name], shape, tiling, mesh), machine).activity
     for count in ("macs", "elements", "memory_bytes", "sent_bytes", "spread_bytes"):
-        assert getattr(found, count) == pytest.approx(getattr(counted, count)), count
+        assert getattr(activity, count) == pytest.approx(getattr(counted, count)), count
 
 
 @settings(max_examples=300, deadline=None)
@@ -439,18 +445,18 @@ def test_the_closed_form_counts_rows_that_are_selected(name: str, variant: str, 
 def test_compiled_counts_are_those_of_all_turns(data: st.DataObject) -> None:
     """Of random shapes, masks, windows, cuts and meshes."""
 
-    def one(*values: int) -> int:
+    def pick(*values: int) -> int:
         return data.draw(st.sampled_from(values))
 
     queries = data.draw(st.integers(1, 700))
-    keys, causal, splits = queries + one(0, 0, 10, 500), one(0, 1), one(1, 1, 2, 3, 8)
-    window, sides = causal * one(0, 0, 64, 300), (one(1, 4, 8, 16), one(1, 4, 8, 16))
+    keys, causal, splits = queries + pick(0, 0, 10, 500), pick(0, 1), pick(1, 1, 2, 3, 8)
+    window, sides = causal * pick(0, 0, 64, 300), (pick(1, 4, 8, 16), pick(1, 4, 8, 16))
     group = [data.draw(st.sampled_from([divisor for divisor in range(1, side + 1) if side % divisor == 0])) for side in sides]
     part = data.draw(st.integers(1, 200)), data.draw(st.integers(1, 200))
-    problems, shared = data.draw(st.integers(1, 40)), one(1, 2, 4, 7)
-    of, out = (problems, shared, queries, keys, causal, window, *group, *part, splits, *sides), np.empty(3)
-    count_key_blocks(*of, out)
-    assert tuple(out.tolist()) == blocks.count_by_waves(*of)
+    problems, shared = data.draw(st.integers(1, 40)), pick(1, 2, 4, 7)
+    arguments, out = (problems, shared, queries, keys, causal, window, *group, *part, splits, *sides), np.empty(3)
+    count_key_blocks(*arguments, out)
+    assert tuple(out.tolist()) == blocks.count_by_waves(*arguments)
 
 
 @given(st.integers(1, 4), st.integers(2, 8), st.integers(1, 64), st.integers(1, 300), st.integers(1, 4), st.integers(1, 16))
@@ -462,8 +468,8 @@ def test_heads_share_what_is_loaded_where_a_block_has_queries_of_several(
     mesh, tiling = CoreMesh(4, 4), AttentionTiling(1, 2, block, slice_)
 
     def loaded(queries: int) -> tuple[float, float]:
-        of = AttentionShape(1, kv_heads * shared, kv_heads, queries, keys, 8, 8)
-        alone, together = (memory_bytes(one, tiling, mesh, 2.0) for one in (replace(of, kv_heads=of.heads), of))
+        shape = AttentionShape(1, kv_heads * shared, kv_heads, queries, keys, 8, 8)
+        alone, together = (memory_bytes(shape, tiling, mesh, 2.0) for shape in (replace(shape, kv_heads=shape.heads), shape))
         return alone, together
 
     alone, together = loaded(block * blocks)

@@ -30,12 +30,12 @@ class Case(NamedTuple):
 
     @property
     def words(self) -> tuple[str, ...]:
-        of = ("batch", "heads", "kv_heads", "queries")
-        said = [f"workload.{name}={getattr(self, name)}" for name in of] + [f"workload.keys=[{self.keys}]"]
-        said += [f"workload.qk={self.width}", f"workload.causal={str(self.causal).lower()}"]
-        said += [f"mapping.dataflow={self.dataflow}", f"mapping.queries={self.here[0]}", f"mapping.keys={self.here[1]}"]
+        names = ("batch", "heads", "kv_heads", "queries")
+        texts = [f"workload.{name}={getattr(self, name)}" for name in names] + [f"workload.keys=[{self.keys}]"]
+        texts += [f"workload.qk={self.width}", f"workload.causal={str(self.causal).lower()}"]
+        texts += [f"mapping.dataflow={self.dataflow}", f"mapping.queries={self.here[0]}", f"mapping.keys={self.here[1]}"]
         sides = () if self.dataflow.startswith("flash") else (f"mapping.rows={self.rows}", f"mapping.cols={self.cols}")
-        return ("chip=tile32", "workload=attention", *said, *sides)
+        return ("chip=tile32", "workload=attention", *texts, *sides)
 
 
 CASES = [
@@ -54,22 +54,22 @@ CASES = [
 ]
 
 
-def by_hand(of: Case) -> tuple[float, float, float]:
+def by_hand(case: Case) -> tuple[float, float, float]:
     """Multiply-adds, bytes of memory, and bytes times the links that they cross."""
-    in_line = SIDE // of.cols  # groups beside each other
-    groups = SIDE // of.rows * in_line
-    stacked = of.queries * of.heads // of.kv_heads  # queries of heads that share keys are rows of one problem
-    blocks = -(-stacked // (of.rows * of.here[0]))
-    paired = 2 if of.dataflow == "flat_rows" and blocks % 2 == 0 else 1  # two blocks of queries meet the same keys
-    queries, keys, problems = of.here[0] * paired, of.here[1], of.batch * of.kv_heads
+    in_line = SIDE // case.cols  # groups beside each other
+    groups = SIDE // case.rows * in_line
+    stacked = case.queries * case.heads // case.kv_heads  # queries of heads that share keys are rows of one problem
+    blocks = -(-stacked // (case.rows * case.here[0]))
+    paired = 2 if case.dataflow == "flat_rows" and blocks % 2 == 0 else 1  # two blocks of queries meet the same keys
+    queries, keys, problems = case.here[0] * paired, case.here[1], case.batch * case.kv_heads
     blocks //= paired
     items = problems * blocks
 
     def needed(block: int) -> int:
         """Blocks of keys that a block of queries meets, up to its last query's own place where later ones are hidden."""
-        last = min((block + 1) * of.rows * queries, stacked) - 1
-        seen = last * of.kv_heads // of.heads + 1 if of.causal else of.keys
-        return -(-seen // (of.cols * keys))
+        last = min((block + 1) * case.rows * queries, stacked) - 1
+        seen = last * case.kv_heads // case.heads + 1 if case.causal else case.keys
+        return -(-seen // (case.cols * keys))
 
     # all groups have an item at a time, first blocks first, and go on as long as the one that meets most
     turns = [
@@ -78,25 +78,25 @@ def by_hand(of: Case) -> tuple[float, float, float]:
     passed, loaded = sum(max(turn) for turn in turns), sum(max(turn) * len(turn) for turn in turns)
     # tiles run the program where their line of groups has an item in the first turn, next to memory first; others are idle
     lines = -(-min(items, groups) // in_line)
-    height, at_work = lines * of.rows, lines * in_line
-    macs = height * SIDE * passed * queries * keys * 2 * of.width
-    slices = queries * of.width * VALUE, keys * 2 * of.width * VALUE  # of queries or outputs; of keys and values
-    moved = items * of.rows * 2 * slices[0], loaded * of.cols * slices[1]
+    height, at_work = lines * case.rows, lines * in_line
+    macs = height * SIDE * passed * queries * keys * 2 * case.width
+    slices = queries * case.width * VALUE, keys * 2 * case.width * VALUE  # of queries or outputs; of keys and values
+    moved = items * case.rows * 2 * slices[0], loaded * case.cols * slices[1]
 
     def links(members: int, root: int) -> int:
         """Of what goes from one member to all: a tree along the line, or a message after another."""
-        return sum(abs(place - root) for place in range(members)) if of.dataflow == "flat_seq" else members - 1
+        return sum(abs(place - root) for place in range(members)) if case.dataflow == "flat_seq" else members - 1
 
-    along = sum(links(of.cols, row % of.cols) for row in range(of.rows))
-    down = sum(links(of.rows, col % of.rows) for col in range(of.cols))
+    along = sum(links(case.cols, row % case.cols) for row in range(case.rows))
+    down = sum(links(case.rows, col % case.rows) for col in range(case.cols))
     # queries go out and outputs come in along rows; maxima and sums come in and go out; keys and values go down
     sent = at_work * (along * (2 * slices[0] * len(turns) + 2 * 2 * queries * STATISTIC * passed) + down * slices[1] * passed)
-    high = [line * of.rows + col % of.rows for line in range(lines) for col in range(of.cols)]
+    high = [line * case.rows + col % case.rows for line in range(lines) for col in range(case.cols)]
     up = height - 1 - sum(high) / len(high)  # from the edge to the diagonals, which load keys; queries are loaded in all rows
     return macs, sum(moved), sent + moved[0] * (height - 1) / 2 + moved[1] * up
 
 
-@pytest.mark.parametrize("of", CASES, ids=lambda of: f"{of.dataflow}-{of.rows}x{of.cols}")
-def test_attention_does_what_its_algorithm_says(of: Case) -> None:
-    found = done(*of.words)
-    assert (found["mac"], found["energy_per_byte"], found["hop"]) == pytest.approx(by_hand(of))
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.dataflow}-{case.rows}x{case.cols}")
+def test_attention_does_what_its_algorithm_says(case: Case) -> None:
+    counts = done(*case.words)
+    assert (counts["mac"], counts["energy_per_byte"], counts["hop"]) == pytest.approx(by_hand(case))

@@ -26,9 +26,9 @@ BOXES = "+chip.nodes={size: 8, bandwidth: 50 GB/s, latency: 3 us, exchange_start
 
 
 def metrics(*words: str, fidelity: str = "analytical") -> dict[str, float]:
-    of = asked(*words)
-    found = evaluate(stack_designs([of.base]), of.workload, fidelity=fidelity).columns
-    return {name: float(column[0]) for name, column in found.items()}
+    question = asked(*words)
+    columns = evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity).columns
+    return {name: float(column[0]) for name, column in columns.items()}
 
 
 def test_a_box_of_whole_rows_is_a_mesh() -> None:
@@ -42,9 +42,9 @@ def test_a_box_of_whole_rows_is_a_mesh() -> None:
 def test_systems_in_boxes_are_played(exchange: str) -> None:
     tiny = ("chip.mesh.rows=4", "chip.mesh.cols=4", "chip.hbm.channels=4", "model.deepseek_v2_lite.layers=2")
     words = (*TWO, *tiny, BOXES, "mapping.both.placement=linear", f"mapping.both.all_to_all={exchange}")
-    of = asked(*words)
-    rows = {word: explain(of.base, of.workload.cases[0], fidelity=word).rows for word in ("analytical", "events")}
-    sent = {word: sum(r.seconds for r in some if "d2d" in r.parts) for word, some in rows.items()}
+    question = asked(*words)
+    rows = {word: explain(question.base, question.workload.cases[0], fidelity=word).rows for word in ("analytical", "events")}
+    sent = {word: sum(r.seconds for r in row if "d2d" in r.parts) for word, row in rows.items()}
     assert sent["analytical"] == pytest.approx(sent["events"], rel=0.15)
 
 
@@ -62,7 +62,7 @@ def test_a_network_between_boxes_costs_area_energy_and_money() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("mapping.both.all_to_all=hierarchical",), "the chip has none"),
         (("mapping.both.all_to_all=nearest_replica",), "tp and ep above 1"),
@@ -79,10 +79,10 @@ def test_a_network_between_boxes_costs_area_energy_and_money() -> None:
         (("mapping.both.experts.shared_copies=1",), "66 experts"),
     ],
 )
-def test_refusals_say_what_would_do(words: tuple[str, ...], said: str) -> None:
-    of = asked(*TWO, *words)
-    verdict = str(explain_infeasibility(of.base, of.workload))
-    assert said in verdict
+def test_refusals_say_what_would_do(words: tuple[str, ...], message: str) -> None:
+    question = asked(*TWO, *words)
+    verdict = str(explain_infeasibility(question.base, question.workload))
+    assert message in verdict
 
 
 @pytest.mark.parametrize("tp", [1, 2, 4, 8])
@@ -101,9 +101,9 @@ def test_near_tokens_reach_the_same_experts(tp: int, copies: int, seed: int) -> 
     """Each die gets of each copy what it would get without, and from one die that is in its part of the group."""
     ep = tp * copies
     shares = np.random.default_rng(seed).dirichlet(np.ones(ep), size=ep)
-    found = _near(shares, DieSplit(tp, 1, ep, 1, ep, 0, 1, near=True))
-    np.testing.assert_allclose(found.reshape(copies, tp, ep).sum(axis=1), shares.reshape(copies, tp, ep).sum(axis=1))
-    source, target = np.nonzero(found)
+    near_tokens = _near(shares, DieSplit(tp, 1, ep, 1, ep, 0, 1, near=True))
+    np.testing.assert_allclose(near_tokens.reshape(copies, tp, ep).sum(axis=1), shares.reshape(copies, tp, ep).sum(axis=1))
+    source, target = np.nonzero(near_tokens)
     assert (source % tp == target % tp).all()
 
 
@@ -111,8 +111,8 @@ def test_near_tokens_make_hot_links_cooler_where_copies_are_entwined() -> None:
     words = (*TWO, "mapping.both.tp=4", "chip.d2d.bandwidth=20 GB/s", "workload.batch=[256]")
 
     def dispatch(*more: str) -> float:
-        of = asked(*words, *more)
-        return sum(row.seconds for row in explain(of.base, of.workload.cases[0]).rows if row.operator == "dispatch")
+        question = asked(*words, *more)
+        return sum(row.seconds for row in explain(question.base, question.workload.cases[0]).rows if row.operator == "dispatch")
 
     near = ("mapping.both.all_to_all=nearest_replica", "mapping.both.placement=entwine")
     assert dispatch(*near) < 0.75 * dispatch("mapping.both.placement=blocks")
@@ -131,32 +131,32 @@ LOADS = st.builds(
 
 @given(LOADS, st.integers(1, 6), st.integers(1, 8), st.integers(0, 3))
 @settings(max_examples=60)
-def test_dies_with_shared_experts_get_all_rows_once(of: ExpertLayers, shared: int, cores: int, redundant: int) -> None:
+def test_dies_with_shared_experts_get_all_rows_once(experts: ExpertLayers, shared: int, cores: int, redundant: int) -> None:
     tokens = 512.0
-    parts = rows_per_core(of, tokens, cores, redundant, shared)
+    parts = rows_per_core(experts, tokens, cores, redundant, shared)
     assert parts is not None
     assert parts.sum() == pytest.approx(1.0)
-    rows, read = busiest_core_load(of, tokens, float(cores), redundant, shared)
-    mean = tokens * experts_per_token(of, shared) / cores
+    rows, read = busiest_core_load(experts, tokens, float(cores), redundant, shared)
+    mean = tokens * experts_per_token(experts, shared) / cores
     assert rows >= mean * (1 - 1e-9)
-    assert rows <= tokens * experts_per_token(of, shared) * (1 + 1e-9)
-    assert 0 < read <= of.count + redundant + of.shared * shared
-    if of.load != "expected":  # which adds what the busiest is expected to have beyond its mean
-        assert rows == pytest.approx(tokens * experts_per_token(of, shared) * parts.max(), rel=1e-6)
+    assert rows <= tokens * experts_per_token(experts, shared) * (1 + 1e-9)
+    assert 0 < read <= experts.count + redundant + experts.shared * shared
+    if experts.load != "expected":  # which adds what the busiest is expected to have beyond its mean
+        assert rows == pytest.approx(tokens * experts_per_token(experts, shared) * parts.max(), rel=1e-6)
 
 
 def test_shared_experts_among_others_do_the_same_work() -> None:
     words = (*TWO, "workload.speculation=none", "mapping.both.placement=linear")
     usual, placed_ = asked(*words), asked(*words, "mapping.both.experts.shared_copies=8")
-    flop = [sum(row.flop for row in explain(of.base, of.workload.cases[0]).rows) for of in (usual, placed_)]
+    flop = [sum(row.flop for row in explain(question.base, question.workload.cases[0]).rows) for question in (usual, placed_)]
     assert flop[0] == pytest.approx(flop[1])
     names = {row.operator for row in explain(placed_.base, placed_.workload.cases[0]).rows}
     assert not names & {"shared_gate", "shared_up", "shared_down"}
-    before, after = (explain(of.base, of.workload.cases[0]).memory for of in (usual, placed_))
+    before, after = (explain(question.base, question.workload.cases[0]).memory for question in (usual, placed_))
     assert after["weights of shared experts"] == pytest.approx(before["weights of shared experts"] * 8 / 16)
 
 
 def test_memory_of_a_die_adds_up() -> None:
-    of = asked(*TWO)
-    found = explain(of.base, of.workload.cases[0]).memory
-    assert sum(found.values()) == pytest.approx(metrics(*TWO)["hbm_used"])
+    question = asked(*TWO)
+    memory = explain(question.base, question.workload.cases[0]).memory
+    assert sum(memory.values()) == pytest.approx(metrics(*TWO)["hbm_used"])

@@ -46,19 +46,19 @@ def test_calls_take_at_once_what_they_take_one_by_one(model: str) -> None:
     for count, policy, tp in product(COUNTS, ("none", "whole", "partial"), (1, 4)):
         columns = space.sample(rng.random((count, len(space.knobs))))
         words = {"mapping.prefill.prefetch": policy, "mapping.decode.prefetch": policy}
-        said = words | {"mapping.prefill.tp": tp, "mapping.decode.tp": tp, "mapping.precision.weights": "bf16"}
-        alike = [replace_leaves(space.at(space.row(columns, row)), said) for row in range(count)]
-        alike = [replace_leaves(one, {"mapping.precision.kv": alike[0].mapping.precision.kv}) for one in alike]
+        given_words = words | {"mapping.prefill.tp": tp, "mapping.decode.tp": tp, "mapping.precision.weights": "bf16"}
+        alike = [replace_leaves(space.at(space.row(columns, row)), given_words) for row in range(count)]
+        alike = [replace_leaves(design, {"mapping.precision.kv": alike[0].mapping.precision.kv}) for design in alike]
         for _, design in stack_designs(alike).groups:
             machine, reader = shared_cache_machine(design.chip, design.mapping), READERS["analytical"]
             for name in PHASES:
                 plan = getattr(design.mapping, name)
                 laid = devices._blocks(job, name, plan.tp, design.mapping.precision, plan.allreduce, None, None)
-                found = call_table.table_seconds((laid,), machine, reader, devices._prefetch(design.chip, plan))
+                table_seconds = call_table.table_seconds((laid,), machine, reader, devices._prefetch(design.chip, plan))
                 timed = devices.timed_step(laid, design.chip, plan, machine, reader)
-                assert found is not None
-                np.testing.assert_array_equal(found, devices.blocks_seconds(timed))
-                hidden += sum(bool(np.any(bytes_in)) for of in timed for bytes_in in of.resident if bytes_in is not None)
+                assert table_seconds is not None
+                np.testing.assert_array_equal(table_seconds, devices.blocks_seconds(timed))
+                hidden += sum(bool(np.any(bytes_in)) for block in timed for bytes_in in block.resident if bytes_in is not None)
     assert hidden > 0
 
 
@@ -72,17 +72,17 @@ def test_designs_of_several_structures_take_what_each_takes_by_itself(model: str
         words = {
             f"mapping.{phase}.{name}": word for phase in PHASES for name, word in (("prefetch", policy), ("allreduce", "ring"))
         }
-        said = words | {"mapping.precision.weights": "bf16", "chip.network.latency_per": "hop"}
-        rows = [replace_leaves(space.at(space.row(columns, row)), said) for row in range(600)]
+        given_words = words | {"mapping.precision.weights": "bf16", "chip.network.latency_per": "hop"}
+        rows = [replace_leaves(space.at(space.row(columns, row)), given_words) for row in range(600)]
         ((_, many),) = stack_designs(rows).groups
         assert devices._degrees(many.mapping.prefill.tp)[1] is not None
         machine, reader = shared_cache_machine(many.chip, many.mapping), READERS["analytical"]
         for name in PHASES:
             plan, beside = getattr(many.mapping, name), (many.mapping.precision, None)
-            found = devices.step_seconds(job, name, plan, *beside, many.chip, machine, reader)
+            step_seconds = devices.step_seconds(job, name, plan, *beside, many.chip, machine, reader)
             laid = devices._laid(job, name, plan, *beside)
             np.testing.assert_array_equal(
-                found, devices.blocks_seconds(devices.timed_step(laid, many.chip, plan, machine, reader))
+                step_seconds, devices.blocks_seconds(devices.timed_step(laid, many.chip, plan, machine, reader))
             )
         held = devices._held(job, many.mapping.prefill, many.mapping.precision)
         at_once = devices._footprint(job, many.mapping.prefill.tp, many.mapping.precision, None)
@@ -98,14 +98,16 @@ class _Unloaded(NamedTuple):
 @pytest.mark.parametrize(("designs", "loads"), [(1, False), (2, False), (MANY - 1, False), (MANY, True)])
 def test_few_designs_load_no_compiled_code(designs: int, loads: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     question = asked("model=llama3_8b")
-    some = stack_designs([replace_leaves(question.base, {"chip.hbm.bandwidth": 1e12 + number}) for number in range(designs)])
-    usual = evaluate(some, question.workload)
+    selected_designs = stack_designs(
+        [replace_leaves(question.base, {"chip.hbm.bandwidth": 1e12 + number}) for number in range(designs)]
+    )
+    usual = evaluate(selected_designs, question.workload)
     monkeypatch.setattr(call_loop, "write_step_seconds", _Unloaded())
     if loads:
         with pytest.raises(TypeError, match="not callable"):
-            evaluate(some, question.workload)
+            evaluate(selected_designs, question.workload)
         return
-    without = evaluate(some, question.workload)
+    without = evaluate(selected_designs, question.workload)
     np.testing.assert_array_equal(without.columns["latency"], usual.columns["latency"])
 
 
@@ -115,9 +117,11 @@ def test_random_calls_take_at_once_what_they_take_one_by_one(seed: int) -> None:
     count = int(rng.choice((1, 2, DESIGNS_PER_BATCH, 3 * DESIGNS_PER_BATCH - 1)))
     bandwidths = {"chip.hbm.bandwidth": rng.uniform(1e11, 9e12, count), "chip.core.vector": rng.uniform(1e9, 1e12, count)}
     sizes = {"chip.l2.size": rng.uniform(1e5, 2e7, count), "mapping.stack.attention_passes": rng.uniform(0.0, 30.0, count)}
-    said = bandwidths | sizes | {"chip.network.bandwidth": rng.uniform(1e9, 1e11, count)}
-    some = {address: column if count > 1 else float(column[0]) for address, column in said.items() if rng.random() < 0.7}
-    design = replace_leaves(question.base, some)
+    given_bandwidths = bandwidths | sizes | {"chip.network.bandwidth": rng.uniform(1e9, 1e11, count)}
+    columns = {
+        address: column if count > 1 else float(column[0]) for address, column in given_bandwidths.items() if rng.random() < 0.7
+    }
+    design = replace_leaves(question.base, columns)
     machine, reader = shared_cache_machine(design.chip, design.mapping), READERS["analytical"]
     opener = LeadingCollective("ring", float(rng.integers(2, 9)), rng.uniform(1e3, 1e7), recorded=bool(rng.random() < 0.5))
     known = [_call(rng) for _ in range(6)]
@@ -125,10 +129,10 @@ def test_random_calls_take_at_once_what_they_take_one_by_one(seed: int) -> None:
     budget = rng.uniform(0.0, 1.0) * design.chip.l2.size
     for policy in ("none", "whole", "partial"):
         prefetch = PrefetchSettings(policy, budget)
-        found = call_table.table_seconds((blocks,), machine, reader, prefetch)
-        assert found is not None
+        table_seconds = call_table.table_seconds((blocks,), machine, reader, prefetch)
+        assert table_seconds is not None
         np.testing.assert_array_equal(
-            found, devices.blocks_seconds(tuple(block_timeline(blocks, machine, reader, prefetch=prefetch)))
+            table_seconds, devices.blocks_seconds(tuple(block_timeline(blocks, machine, reader, prefetch=prefetch)))
         )
 
 
@@ -136,16 +140,18 @@ def _call(rng: np.random.Generator) -> KernelCall:
     """A call of a die, that multiplies, works on elements, or does both, and perhaps reads."""
     multiplies, computes = [(True, True), (True, False), (False, True)][rng.integers(3)]
     m, k, n = rng.integers(1, 2000, 3).astype(float).tolist()
-    of = KernelCall("attention", "call", (), m, (m, k, n), local=float(rng.integers(0, 2)) * rng.uniform(1e3, 1e7))
+    kernel_call = KernelCall("attention", "call", (), m, (m, k, n), local=float(rng.integers(0, 2)) * rng.uniform(1e3, 1e7))
     if multiplies:
-        of = of._replace(products=(CallProduct(rng.choice([ONCE, 8.0]).item(), m, k, n),), pace=rng.choice([ONCE, 0.5]).item())
+        kernel_call = kernel_call._replace(
+            products=(CallProduct(rng.choice([ONCE, 8.0]).item(), m, k, n),), pace=rng.choice([ONCE, 0.5]).item()
+        )
     if computes:
-        of = of._replace(operations=rng.uniform(1e3, 1e9), specials=float(rng.integers(0, 2)) * 1e6)
-        of = of._replace(streamed=float(rng.integers(0, 2)) * rng.uniform(1e3, 1e8))
+        kernel_call = kernel_call._replace(operations=rng.uniform(1e3, 1e9), specials=float(rng.integers(0, 2)) * 1e6)
+        kernel_call = kernel_call._replace(streamed=float(rng.integers(0, 2)) * rng.uniform(1e3, 1e8))
     if rng.random() < 0.7:
         apart = {"piece": 256.0, "stride": 1024.0} if rng.random() < 0.4 else {}
-        of = of._replace(reads="kv" if apart else "weights", fetch=float(rng.integers(0, 4)) * 1e6, **apart)
-    return of
+        kernel_call = kernel_call._replace(reads="kv" if apart else "weights", fetch=float(rng.integers(0, 4)) * 1e6, **apart)
+    return kernel_call
 
 
 def _block(rng: np.random.Generator, calls: list[KernelCall], opener: LeadingCollective) -> CallBlock:

@@ -27,8 +27,8 @@ def question(model: str, *more: str) -> Question:
     return asked("chip=tile_gh200", f"model={model}", *more)
 
 
-def columns(designs: list[Design], of: Question) -> dict[str, Any]:
-    return dict(evaluate(stack_designs(designs), of.workload).columns.items())
+def columns(designs: list[Design], question: Question) -> dict[str, Any]:
+    return dict(evaluate(stack_designs(designs), question.workload).columns.items())
 
 
 @settings(max_examples=8, deadline=None)
@@ -39,14 +39,16 @@ def columns(designs: list[Design], of: Question) -> dict[str, Any]:
 def test_a_larger_or_faster_cache_never_takes_longer_nor_moves_more(
     model: str, batch: int, prompt: int, side: int, sizes: list[float], rate: float, faster: float
 ) -> None:
-    said = (f"workload.batch=[{batch}]", f"workload.prompt={prompt}", "workload.output=3")
-    of, plain = question(model, PART, *said), question(model, *said)
+    options = (f"workload.batch=[{batch}]", f"workload.prompt={prompt}", "workload.output=3")
+    given_question, plain = question(model, PART, *options), question(model, *options)
     tiles = {"chip.mesh.rows": side, "chip.mesh.cols": side}
     before = columns([replace_leaves(plain.base, tiles)], plain)
     small, large = sorted(sizes)
     ladder = ((0.0, rate), (small, rate), (large, rate), (large, rate * faster))
-    base = replace_leaves(of.base, tiles)
-    after = columns([replace_leaves(base, {"chip.l2.size": size, "chip.l2.bandwidth": speed}) for size, speed in ladder], of)
+    base = replace_leaves(given_question.base, tiles)
+    after = columns(
+        [replace_leaves(base, {"chip.l2.size": size, "chip.l2.bandwidth": speed}) for size, speed in ladder], given_question
+    )
     for name in TIMES[:3]:
         for less, more in pairwise([before[name][0], *after[name]]):
             assert more <= less * (1 + 1e-9), name
@@ -54,9 +56,12 @@ def test_a_larger_or_faster_cache_never_takes_longer_nor_moves_more(
 
 
 def test_a_cache_that_is_slower_than_the_memory_behind_it_changes_nothing() -> None:
-    said = ("workload.batch=[4]", "workload.prompt=300", "workload.output=4")
-    of, plain = question("qwen3_1b7", PART, *said), question("qwen3_1b7", *said)
-    before, after = columns([plain.base], plain), columns([replace_leaves(of.base, {"chip.l2.bandwidth": 1e12})], of)
+    options = ("workload.batch=[4]", "workload.prompt=300", "workload.output=4")
+    given_question, plain = question("qwen3_1b7", PART, *options), question("qwen3_1b7", *options)
+    before, after = (
+        columns([plain.base], plain),
+        columns([replace_leaves(given_question.base, {"chip.l2.bandwidth": 1e12})], given_question),
+    )
     for name in TIMES:
         assert after[name] == pytest.approx(before[name], rel=1e-9), name
 
@@ -85,32 +90,36 @@ def test_groups_of_a_turn_read_a_block_once(
 
 
 def test_what_all_fits_never_comes_from_main_memory() -> None:
-    found = metrics("chip=tile_gh200", "model=qwen3_1b7", PART, "chip.l2.size='60 GB'", "workload.batch=[4]")
-    assert found["hbm_bytes"] == 0
-    assert found["hbm_utilisation"] == 0
+    found_metrics = metrics("chip=tile_gh200", "model=qwen3_1b7", PART, "chip.l2.size='60 GB'", "workload.batch=[4]")
+    assert found_metrics["hbm_bytes"] == 0
+    assert found_metrics["hbm_utilisation"] == 0
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_rows_add_up_to_the_latency(model: str) -> None:
-    of = question(model, PART, "chip.l2.size='2 GB'", "workload.batch=[8]", "workload.prompt=500", "workload.output=10")
-    (latency,) = columns([of.base], of)["latency"]
-    found = explain(of.base, of.workload.cases[0])
-    assert found.seconds == pytest.approx(latency, rel=1e-9)
-    assert all(sum(row.parts.values()) == pytest.approx(row.seconds, rel=1e-6, abs=1e-12) for row in found.rows)
-    assert found.by_bound()["l2"] > 0
-    assert found.by_bound()["hbm"] > 0
+    given_question = question(
+        model, PART, "chip.l2.size='2 GB'", "workload.batch=[8]", "workload.prompt=500", "workload.output=10"
+    )
+    (latency,) = columns([given_question.base], given_question)["latency"]
+    explanation = explain(given_question.base, given_question.workload.cases[0])
+    assert explanation.seconds == pytest.approx(latency, rel=1e-9)
+    assert all(sum(row.parts.values()) == pytest.approx(row.seconds, rel=1e-6, abs=1e-12) for row in explanation.rows)
+    assert explanation.by_bound()["l2"] > 0
+    assert explanation.by_bound()["hbm"] > 0
 
 
 def test_a_batch_is_its_designs_one_by_one() -> None:
     rng = np.random.default_rng(6)
-    of = question("qwen3_1b7", PART, "workload.batch=[8]", "workload.prompt=300", "workload.output=4")
+    given_question = question("qwen3_1b7", PART, "workload.batch=[8]", "workload.prompt=300", "workload.output=4")
     designs = [
-        replace_leaves(of.base, {"chip.l2.size": 10 ** rng.uniform(7, 10.5), "chip.l2.bandwidth": 10 ** rng.uniform(12, 14)})
+        replace_leaves(
+            given_question.base, {"chip.l2.size": 10 ** rng.uniform(7, 10.5), "chip.l2.bandwidth": 10 ** rng.uniform(12, 14)}
+        )
         for _ in range(8)
     ]
-    together = columns(designs, of)
+    together = columns(designs, given_question)
     for place, design in enumerate(designs):
-        for name, column in columns([design], of).items():
+        for name, column in columns([design], given_question).items():
             assert together[name][place] == pytest.approx(column[0], rel=1e-9, nan_ok=True), name
 
 
@@ -128,36 +137,37 @@ SMALL = (
 )
 
 
-def played(design: Design, of: Question, fidelity: str) -> dict[str, float]:
-    found = evaluate(stack_designs([design]), of.workload, fidelity=fidelity).columns
-    return {name: float(found[name][0]) for name in TIMES if name in found}
+def played(design: Design, shape: Question, fidelity: str) -> dict[str, float]:
+    columns = evaluate(stack_designs([design]), shape.workload, fidelity=fidelity).columns
+    return {name: float(columns[name][0]) for name in TIMES if name in columns}
 
 
 def test_events_play_blocks_that_come_through_a_cache() -> None:
     """Main memory moves what the closed form says; times are as near as without a cache, and rows add up to them."""
-    rng, of = np.random.default_rng(8), question("qwen3_1b7", PART, *SMALL)
+    rng, given_question = np.random.default_rng(8), question("qwen3_1b7", PART, *SMALL)
     for _ in range(2):
-        memory = {"chip.hbm.channel_bandwidth": of.base.chip.hbm.channel_bandwidth * rng.uniform(0.2, 2)}
+        memory = {"chip.hbm.channel_bandwidth": given_question.base.chip.hbm.channel_bandwidth * rng.uniform(0.2, 2)}
         cache = {"chip.l2.size": 10 ** rng.uniform(6, 8), "chip.l2.bandwidth": 10 ** rng.uniform(12, 13)}
-        here = replace_leaves(of.base, memory | cache)
-        closed, events = played(here, of, "analytical"), played(here, of, "events")
+        leaves = replace_leaves(given_question.base, memory | cache)
+        closed, events = played(leaves, given_question, "analytical"), played(leaves, given_question, "events")
         assert events["hbm_bytes"] == pytest.approx(closed["hbm_bytes"], rel=1e-9)
         assert events["latency"] == pytest.approx(closed["latency"], rel=0.1)
-    found = explain(here, of.workload.cases[0], fidelity="events")
-    assert found.seconds == pytest.approx(events["latency"], rel=1e-9)
+    explanation = explain(leaves, given_question.workload.cases[0], fidelity="events")
+    assert explanation.seconds == pytest.approx(events["latency"], rel=1e-9)
 
 
 def test_events_play_a_cache_that_is_left_alone_as_none() -> None:
-    of, plain = question("qwen3_1b7", PART, *SMALL), question("qwen3_1b7", *SMALL)
-    slow = replace_leaves(of.base, {"chip.l2.bandwidth": 1e9})
-    assert played(slow, of, "events") == pytest.approx(played(plain.base, plain, "events"), rel=1e-9)
+    given_question, plain = question("qwen3_1b7", PART, *SMALL), question("qwen3_1b7", *SMALL)
+    slow = replace_leaves(given_question.base, {"chip.l2.bandwidth": 1e9})
+    assert played(slow, given_question, "events") == pytest.approx(played(plain.base, plain, "events"), rel=1e-9)
 
 
 def test_a_part_of_the_tiles_reads_through_its_share_of_the_cache() -> None:
     """On as many tiles as there are the part is the whole."""
-    of = question("qwen3_1b7", PART, *SMALL)
+    given_question = question("qwen3_1b7", PART, *SMALL)
     whole, part = (
-        evaluate(stack_designs([of.base]), of.workload, fidelity=word).columns for word in ("analytical", "analytical@4")
+        evaluate(stack_designs([given_question.base]), given_question.workload, fidelity=word).columns
+        for word in ("analytical", "analytical@4")
     )
     for name in ("ttft", "tpot"):
         assert part[name][0] == pytest.approx(whole[name][0], rel=0.1)

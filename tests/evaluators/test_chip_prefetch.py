@@ -30,8 +30,8 @@ def said(design: Design, **knobs: Any) -> Design:
                              for phase in ("prefill", "decode")})  # fmt: skip
 
 
-def columns(designs: list[Design], of: Question) -> dict[str, Any]:
-    return dict(evaluate(stack_designs(designs), of.workload).columns.items())
+def columns(designs: list[Design], question: Question) -> dict[str, Any]:
+    return dict(evaluate(stack_designs(designs), question.workload).columns.items())
 
 
 @settings(max_examples=12, deadline=None)
@@ -40,29 +40,31 @@ def columns(designs: list[Design], of: Question) -> dict[str, Any]:
     st.floats(2e5, 4e6), st.floats(0, 1), st.floats(0, 1),
 )  # fmt: skip
 def test_more_room_never_slows_a_step_and_memory_is_never_asked_for_more_than_it_can(
-    model: str, policy: str, side: int, rate: float, sram: float, one: float, other: float
+    model: str, policy: str, side: int, rate: float, sram: float, first_cap: float, other: float
 ) -> None:
-    of = question(model=model)
+    given_question = question(model=model)
     changes = {"chip.mesh.rows": side, "chip.mesh.cols": side, "chip.tile.sram": sram}
-    base = replace_leaves(of.base, changes | {"chip.hbm.channel_bandwidth": of.base.chip.hbm.channel_bandwidth * rate})
-    none, *some = [said(base, policy="none"), *(said(base, policy=policy, cap=cap) for cap in sorted((one, other)))]
-    found = [columns([design], of) for design in (none, *some)]
-    for less, more in ((found[0], found[1]), (found[1], found[2])):
+    base = replace_leaves(
+        given_question.base, changes | {"chip.hbm.channel_bandwidth": given_question.base.chip.hbm.channel_bandwidth * rate}
+    )
+    none, *capped = [said(base, policy="none"), *(said(base, policy=policy, cap=cap) for cap in sorted((first_cap, other)))]
+    found_columns = [columns([design], given_question) for design in (none, *capped)]
+    for less, more in ((found_columns[0], found_columns[1]), (found_columns[1], found_columns[2])):
         for name in ("ttft", "tpot", "latency"):
             assert more[name][0] <= less[name][0] * (1 + 1e-9), name
         assert more["hbm_bytes"] == pytest.approx(less["hbm_bytes"], rel=1e-9)
-    assert all(one["hbm_utilisation"][0] <= base.chip.hbm.stream_efficiency * (1 + 1e-9) for one in found)
+    assert all(column["hbm_utilisation"][0] <= base.chip.hbm.stream_efficiency * (1 + 1e-9) for column in found_columns)
 
 
 @pytest.mark.parametrize("policy", ["whole", "partial"])
 def test_what_is_read_ahead_fits(policy: str) -> None:
-    of = question(L2, "chip.l2.size='40 MB'")
+    given_question = question(L2, "chip.l2.size='40 MB'")
     for cap in (0.05, 0.4, 1.0):
-        design = said(of.base, policy=policy, cap=cap)
+        design = said(given_question.base, policy=policy, cap=cap)
         taken = 0.0
-        for phase in phases(design, arrays_by_case(of.workload)[0], "analytical", detailed=True):
-            for one in phase.timed:
-                for call, share in zip(one.block.calls, one.resident, strict=True):
+        for phase in phases(design, arrays_by_case(given_question.workload)[0], "analytical", detailed=True):
+            for block in phase.timed:
+                for call, share in zip(block.block.calls, block.resident, strict=True):
                     nbytes = float(share * call.job.nbytes)
                     assert 0 <= nbytes <= cap * 40e6 * (1 + 1e-9)
                     assert policy == "partial" or not nbytes or call.job.nbytes <= cap * 40e6
@@ -82,42 +84,45 @@ def test_without_room_nothing_changes() -> None:
 @pytest.mark.parametrize("more", [(), (L2,)])
 def test_reading_ahead_pays_where_engines_leave_memory_idle(more: tuple[str, ...]) -> None:
     whole = "mapping.both.gemm.split_k=1"  # with depths divided, engines wait for memory
-    of = question(*more, "workload.batch=[16]", "workload.prompt=1024", whole, model="qwen3_8b")
-    tpot = [columns([said(of.base, policy=word)], of)["tpot"][0] for word in ("none", "partial")]
+    given_question = question(*more, "workload.batch=[16]", "workload.prompt=1024", whole, model="qwen3_8b")
+    tpot = [columns([said(given_question.base, policy=word)], given_question)["tpot"][0] for word in ("none", "partial")]
     assert tpot[1] < 0.97 * tpot[0]
 
 
 @pytest.mark.parametrize("more", [(), (L2,)])
 @pytest.mark.parametrize("model", MODELS)
 def test_rows_add_up_to_the_latency(model: str, more: tuple[str, ...]) -> None:
-    of = question(*more, model=model)
-    (latency,) = columns([of.base], of)["latency"]
-    found = explain(of.base, of.workload.cases[0])
-    assert found.seconds == pytest.approx(latency, rel=1e-9)
-    assert all(sum(row.parts.values()) == pytest.approx(row.seconds, rel=1e-6, abs=1e-12) for row in found.rows)
-    assert 0 < max(row.prefetched for row in found.rows) <= 1 + 1e-9
+    given_question = question(*more, model=model)
+    (latency,) = columns([given_question.base], given_question)["latency"]
+    explanation = explain(given_question.base, given_question.workload.cases[0])
+    assert explanation.seconds == pytest.approx(latency, rel=1e-9)
+    assert all(sum(row.parts.values()) == pytest.approx(row.seconds, rel=1e-6, abs=1e-12) for row in explanation.rows)
+    assert 0 < max(row.prefetched for row in explanation.rows) <= 1 + 1e-9
 
 
 def test_a_batch_is_its_designs_one_by_one() -> None:
-    rng, of = np.random.default_rng(7), question(L2)
+    rng, given_question = np.random.default_rng(7), question(L2)
     designs = [
-        replace_leaves(said(of.base, cap=float(rng.random())), {"chip.l2.size": 10 ** rng.uniform(7, 9)}) for _ in range(6)
+        replace_leaves(said(given_question.base, cap=float(rng.random())), {"chip.l2.size": 10 ** rng.uniform(7, 9)})
+        for _ in range(6)
     ]
-    together = columns(designs, of)
+    together = columns(designs, given_question)
     for place, design in enumerate(designs):
-        for name, column in columns([design], of).items():
+        for name, column in columns([design], given_question).items():
             assert together[name][place] == pytest.approx(column[0], rel=1e-9, nan_ok=True), name
 
 
 def test_steps_of_several_lengths_are_read_ahead_alike() -> None:
-    of = question(L2)
-    (case,) = of.workload.cases
+    given_question = question(L2)
+    (case,) = given_question.workload.cases
     times = []
     for requests in (((8, 300, 4),), ((8, 300, 9),), ((4, 300, 4), (4, 300, 9))):
-        workload = replace(of.workload, cases=(replace(case, requests=requests),))
-        found = evaluate(stack_designs([of.base, said(of.base, policy="none")]), workload).columns["latency"]
-        assert found[0] < found[1]
-        times.append(found[0])
+        workload = replace(given_question.workload, cases=(replace(case, requests=requests),))
+        latency = evaluate(stack_designs([given_question.base, said(given_question.base, policy="none")]), workload).columns[
+            "latency"
+        ]
+        assert latency[0] < latency[1]
+        times.append(latency[0])
     assert times[0] < times[2] < times[1]
 
 
@@ -126,15 +131,16 @@ def test_events_play_operators_and_what_is_read_ahead_of_them(more: tuple[str, .
     """Reading ahead makes times what it makes them in closed form, nearly, and rows add up to them."""
     sizes = (f"model.qwen3_1b7.{size}" for size in ("layers=2", "vocab=2000", "ffn_intermediate=1000", "hidden=512"))
     mesh = ("chip.mesh.rows=4", "chip.mesh.cols=4", "chip.hbm.channels=4", "chip.tile.sram='1 MB'")
-    of = question(*more, *sizes, *mesh, "workload.prompt=60", "workload.output=2")
-    none, ahead = said(of.base, policy="none"), said(of.base, policy="partial")
+    given_question = question(*more, *sizes, *mesh, "workload.prompt=60", "workload.output=2")
+    none, ahead = said(given_question.base, policy="none"), said(given_question.base, policy="partial")
     ratios = []
     for fidelity in ("analytical", "events"):
         before, after = (
-            evaluate(stack_designs([one]), of.workload, fidelity=fidelity).columns["latency"][0] for one in (none, ahead)
+            evaluate(stack_designs([design]), given_question.workload, fidelity=fidelity).columns["latency"][0]
+            for design in (none, ahead)
         )
         ratios.append(after / before)
     assert ratios[1] == pytest.approx(ratios[0], rel=0.01)
     assert more or ratios[0] < 0.98
-    found = explain(ahead, of.workload.cases[0], fidelity="events")
-    assert found.seconds == pytest.approx(after, rel=1e-9)
+    explanation = explain(ahead, given_question.workload.cases[0], fidelity="events")
+    assert explanation.seconds == pytest.approx(after, rel=1e-9)

@@ -102,8 +102,8 @@ def test_a_tree_with_few_ports_takes_at_most_its_closed_form(ports: int, peers: 
         return ends
 
     def below(die: int) -> list[int]:
-        found = (die + (1 << level) for level in range(7) if die % (2 << level) == 0)
-        return [other for other in found if other < peers]
+        dies = (die + (1 << level) for level in range(7) if die % (2 << level) == 0)
+        return [other for other in dies if other < peers]
 
     def up(die: int) -> float:
         return max(through(sorted(map(up, below(die)))), default=0.0)
@@ -174,11 +174,11 @@ def test_two_levels_take_the_rounds_of_their_steps(name: str, nodes: int, member
         messages = [send for turn in turns for send in turn.steps if send.source.row.size]
         nbytes = [4.0 * (send.stop - send.start) for send in messages]
         if (messages[0].source.row == messages[0].target.row).all():
-            return within.latency + max(float(one.max()) for one in nbytes) / within.bandwidth
+            return within.latency + max(float(entry.max()) for entry in nbytes) / within.bandwidth
         ways = np.zeros((2, nodes))
-        for send, one in zip(messages, nbytes, strict=True):
-            np.add.at(ways[0], send.source.row, one)
-            np.add.at(ways[1], send.target.row, one)
+        for send, entry in zip(messages, nbytes, strict=True):
+            np.add.at(ways[0], send.source.row, entry)
+            np.add.at(ways[1], send.target.row, entry)
         return between.latency + float(ways.max()) / (members * between.bandwidth)
 
     cost = two_level.cost(ALLREDUCE[name], 4.0 * rows, within, between)

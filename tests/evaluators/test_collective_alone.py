@@ -53,11 +53,11 @@ def test_a_batch_is_its_singles(fidelity: str) -> None:
     many = evaluate(stack_designs(designs), asked_.workload, fidelity=fidelity, cases=True)
     assert not many.feasible.all()  # groups do not divide a mesh of six rows
     for row, design in enumerate(designs):
-        one = evaluate(stack_designs([design]), asked_.workload, fidelity=fidelity, cases=True)
+        evaluation = evaluate(stack_designs([design]), asked_.workload, fidelity=fidelity, cases=True)
         for metric in ("latency", "cycles", "sram_used"):
-            assert many.columns[metric][row] == pytest.approx(one.columns[metric][0], rel=1e-12)
-            assert many.cases[metric][:, row] == pytest.approx(one.cases[metric][:, 0], rel=1e-12)
-        assert many.limit[row] == one.limit[0]
+            assert many.columns[metric][row] == pytest.approx(evaluation.columns[metric][0], rel=1e-12)
+            assert many.cases[metric][:, row] == pytest.approx(evaluation.cases[metric][:, 0], rel=1e-12)
+        assert many.limit[row] == evaluation.limit[0]
 
 
 @pytest.mark.parametrize("along", ["row", "column", "rectangle"])
@@ -105,7 +105,7 @@ def test_what_arrives_is_summed_at_the_rate_of_the_lanes_or_of_the_memory() -> N
 
 
 @pytest.mark.parametrize(
-    ("overrides", "limit", "said"),
+    ("overrides", "limit", "message"),
     [
         (("workload.bytes=[385KiB]",), "chip.tile.sram", "move the data in 2 parts"),
         (
@@ -123,17 +123,17 @@ def test_what_arrives_is_summed_at_the_rate_of_the_lanes_or_of_the_memory() -> N
         ),
     ],
 )
-def test_what_cannot_be_says_what_would_do(overrides: tuple[str, ...], limit: str, said: str) -> None:
+def test_what_cannot_be_says_what_would_do(overrides: tuple[str, ...], limit: str, message: str) -> None:
     asked_ = asked("chip=tile32", "workload=collective", *overrides)
     verdict = explain_infeasibility(asked_.base, asked_.workload)
     assert verdict is not None
     assert verdict.limit == limit
-    assert said in str(verdict)
+    assert message in str(verdict)
     assert not evaluate(stack_designs([asked_.base]), asked_.workload, fidelity="events").feasible[0]
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "message"),
     [
         ("workload.pattern=scatter", "workload.pattern: no option 'scatter'"),
         ("workload.group_axis=diagonal", "workload.group_axis: no option 'diagonal'"),
@@ -152,9 +152,9 @@ def test_what_cannot_be_says_what_would_do(overrides: tuple[str, ...], limit: st
         ("chip=wse2", "nothing runs collectives on this chip"),
     ],
 )
-def test_what_makes_no_question_is_refused_by_name(override: str, said: str) -> None:
+def test_what_makes_no_question_is_refused_by_name(override: str, message: str) -> None:
     chip = () if override.startswith("chip=") else ("chip=tile32",)
-    with pytest.raises(DesignError, match=said):
+    with pytest.raises(DesignError, match=message):
         asked(*chip, "workload=collective", override)
 
 
@@ -186,7 +186,7 @@ def test_all_tiles_exchange_with_each_other(pattern: str, topology: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "message"),
     [
         (("workload.pattern=allgather", "workload.root=0"), "workload.group_axis=rectangle"),
         ((*ALL, "workload.pattern=allgather"), "mapping.collective: hardware does not support allgather; choose one of rings"),
@@ -199,8 +199,8 @@ def test_all_tiles_exchange_with_each_other(pattern: str, topology: str) -> None
         (("chip.noc.topology=ring",), "chip.noc.topology"),
     ],
 )
-def test_exchanges_that_nobody_carries_are_refused(overrides: tuple[str, ...], said: str) -> None:
-    with pytest.raises(DesignError, match=said):
+def test_exchanges_that_nobody_carries_are_refused(overrides: tuple[str, ...], message: str) -> None:
+    with pytest.raises(DesignError, match=message):
         cycles(*overrides)
 
 

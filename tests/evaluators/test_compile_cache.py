@@ -40,8 +40,8 @@ def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], t
         importlib.invalidate_caches()
         compile_cache._contents.cache_clear()
         compile_cache._writable.cache_clear()
-        found: ModuleType = importlib.import_module(name)
-        return found.twice(1), found.twice.stats
+        found_module: ModuleType = importlib.import_module(name)
+        return found_module.twice(1), found_module.twice.stats
 
     return load
 
@@ -49,8 +49,8 @@ def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], t
 def test_an_entry_is_valid_until_a_source_beside_it_changes(played: Callable[[int], tuple[int, Any]]) -> None:
     for adds, hits in ((3, 0), (3, 1), (4, 0), (4, 1)):
         before = compilations_started()
-        found, stats = played(adds)
-        assert found == 1 + 2 * adds
+        total, stats = played(adds)
+        assert total == 1 + 2 * adds
         assert sum(stats.cache_hits.values()) == hits
         assert compilations_started() - before == 1 - hits  # who waits is told of what is compiled, and of that alone
 
@@ -107,8 +107,8 @@ def _walked(tables: Any) -> Any:
 def test_parts_read_and_write_tables_that_are_held_in_one_place() -> None:
     rows, level = np.arange(12.0).reshape(3, 4), config.OPT  # type: ignore[attr-defined]
     tables = Tables(rows, np.zeros(3, np.int64), 0.5)
-    found = _walked(tables)
-    assert found == 0.5 * rows[:, 1:3].sum()
+    total = _walked(tables)
+    assert total == 0.5 * rows[:, 1:3].sum()
     assert tables.counts.tolist() == [2, 2, 2]
     assert level == config.OPT  # type: ignore[attr-defined]
 
@@ -138,7 +138,7 @@ def test_processes_that_start_together_compile_once(tmp_path: Path) -> None:
     line, path = [sys.executable, "-c", ONE], os.pathsep.join((str(tmp_path), str(Path(__file__).resolve().parents[2])))
     where = os.environ | {"PYTHONPATH": path}
     many = [subprocess.Popen(line, stdout=subprocess.PIPE, text=True, env=where, cwd=tmp_path) for _ in range(3)]
-    assert sorted(one.communicate()[0].strip() for one in many) == ["0", "0", "1"]
+    assert sorted(child.communicate()[0].strip() for child in many) == ["0", "0", "1"]
 
 
 @pytest.mark.parametrize("given", ["", "/dev/null/none"])
@@ -149,8 +149,8 @@ def test_without_a_cache_that_can_be_written_loops_are_compiled_every_time(
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/none")
     (tmp_path / "__pycache__").write_text("a file, where a folder would have to be")
     for _ in range(2):
-        found, stats = played(7)
-        assert found == 15
+        total, stats = played(7)
+        assert total == 15
         assert not stats.cache_hits
 
 

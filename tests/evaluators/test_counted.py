@@ -24,7 +24,7 @@ few = st.integers(1, 90)
 def test_bytes_of_a_product_are_those_of_its_tiles(m: int, k: int, n: int, rows: int, cols: int, dataflow: str) -> None:
     """What stays comes once; what streams comes for each tile; a sum that is not the first is read before it is written."""
     depth = 2 if dataflow == "ce" else 0
-    of = MatrixEngine(dataflow=dataflow, rows=rows, cols=cols, depth=depth, reload="hidden", fill=0.0, start=0.0)
+    engine = MatrixEngine(dataflow=dataflow, rows=rows, cols=cols, depth=depth, reload="hidden", fill=0.0, start=0.0)
     counted = 0.0
     if dataflow in ("output", "ce"):
         wide = cols * (depth + 1)
@@ -38,7 +38,7 @@ def test_bytes_of_a_product_are_those_of_its_tiles(m: int, k: int, n: int, rows:
             for left in range(0, ways, cols):
                 deep, across = min(rows, k - first), min(cols, ways - left)
                 counted += 2 * (deep * across + streams * deep) + streams * across * ACCUMULATOR_BYTES * (1 + (first > 0))
-    engines = TileEngines(1.0, of, VectorEngine(lanes=1.0, special=1.0, start=0.0), 1.0)
+    engines = TileEngines(1.0, engine, VectorEngine(lanes=1.0, special=1.0, start=0.0), 1.0)
     assert engines.streamed(m, k, n, 2.0) == pytest.approx(counted)
 
 
@@ -68,14 +68,14 @@ def test_what_is_prefetched_comes_one_after_the_other(
 @given(st.integers(1, 16), st.integers(1, 40), st.integers(1, 1000))
 def test_a_core_of_a_group_caches_whole_heads(kv_heads: int, tp: int, cached: int) -> None:
     """As many as the one that was dealt most, and one at least."""
-    of = asked("chip=npu64", "model=qwen3_4b", "mapping.both.partition=k")
-    model = replace_leaves(of.workload.cases[0].model, {"kv_heads": kv_heads, "heads": 4 * kv_heads})
-    one, plan = (replace_leaves(of.base.mapping.decode, {"tp": some}) for some in (1, tp))
-    precision = of.base.mapping.precision
-    head = cache_bytes_per_core(replace_leaves(model, {"kv_heads": 1}), one, float(cached), 1.0, precision)
-    here = cache_bytes_per_core(model, plan, float(cached), 1.0, precision)
+    question = asked("chip=npu64", "model=qwen3_4b", "mapping.both.partition=k")
+    model = replace_leaves(question.workload.cases[0].model, {"kv_heads": kv_heads, "heads": 4 * kv_heads})
+    single_plan, plan = (replace_leaves(question.base.mapping.decode, {"tp": degree}) for degree in (1, tp))
+    precision = question.base.mapping.precision
+    head = cache_bytes_per_core(replace_leaves(model, {"kv_heads": 1}), single_plan, float(cached), 1.0, precision)
+    cache_bytes = cache_bytes_per_core(model, plan, float(cached), 1.0, precision)
     held = np.bincount(np.arange(max(kv_heads, tp)) % tp)[0] if kv_heads >= tp else 1
-    assert here == pytest.approx(head * held)
+    assert cache_bytes == pytest.approx(head * held)
 
 
 @pytest.mark.parametrize(("count", "top_k", "skew", "cores"), [(256, 8, 0.05, 64), (128, 8, 0.02, 128)])
@@ -103,18 +103,18 @@ def test_bytes_between_boxes_are_not_counted_inside(nbytes: int) -> None:
     box = np.arange(16) // 8
     far = abs(row[:, None] - row) + abs(col[:, None] - col)
     inside, outside = (far * (box[:, None] == box)).sum(), 2 * (box[:, None] != box).sum()
-    found = exchange_activity(analytical_exchange(job), job.ranks)
-    assert 16 * found.linked_bytes == pytest.approx(nbytes / 16 * inside)
-    assert 16 * found.boxed_bytes == pytest.approx(nbytes / 16 * outside)
+    activity = exchange_activity(analytical_exchange(job), job.ranks)
+    assert 16 * activity.linked_bytes == pytest.approx(nbytes / 16 * inside)
+    assert 16 * activity.boxed_bytes == pytest.approx(nbytes / 16 * outside)
 
 
 @pytest.mark.parametrize("chip", ["wafer64", "wafer64_nvlink"])
 def test_a_link_that_says_no_buffer_has_one_for_a_round_trip(chip: str) -> None:
     """What is sent until the first credit comes back, which are two ways."""
-    of = asked(f"chip={chip}", "model=deepseek_v2_lite").base.chip
-    link = of.d2d
-    deep = replace_leaves(of, {"d2d.credits": 2 * link.latency * link.bandwidth})
-    shallow = replace_leaves(of, {"d2d.credits": link.latency * link.bandwidth})
+    given_chip = asked(f"chip={chip}", "model=deepseek_v2_lite").base.chip
+    link = given_chip.d2d
+    deep = replace_leaves(given_chip, {"d2d.credits": 2 * link.latency * link.bandwidth})
+    shallow = replace_leaves(given_chip, {"d2d.credits": link.latency * link.bandwidth})
     assert link.credits == 0
-    assert area.total_area(deep) == pytest.approx(area.total_area(of), rel=1e-12)
-    assert area.total_area(shallow) < area.total_area(of)
+    assert area.total_area(deep) == pytest.approx(area.total_area(given_chip), rel=1e-12)
+    assert area.total_area(shallow) < area.total_area(given_chip)

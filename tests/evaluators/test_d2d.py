@@ -24,9 +24,9 @@ def network(rows: int, cols: int, topology: str = "mesh", **other: float) -> Die
 @given(SIDES, SIDES, TOPOLOGY)
 @settings(max_examples=60)
 def test_ways_lead_from_each_die_to_each_other_one_and_are_shortest(rows: int, cols: int, topology: str) -> None:
-    of, dies = die_routes(rows, cols, topology), rows * cols
+    routes, dies = die_routes(rows, cols, topology), rows * cols
     links: dict[int, set[int]] = {}
-    for source, target in of.ends.tolist():
+    for source, target in routes.ends.tolist():
         links.setdefault(source, set()).add(target)
     for source in range(dies):
         apart, ring = {source: 0}, [source]
@@ -35,7 +35,7 @@ def test_ways_lead_from_each_die_to_each_other_one_and_are_shortest(rows: int, c
             ring = sorted(set(ring))
         for target in range(dies):
             pair = source * dies + target
-            way = of.ends[of.over[of.first[pair] : of.first[pair + 1]]]
+            way = routes.ends[routes.over[routes.first[pair] : routes.first[pair + 1]]]
             assert len(way) == apart[target]
             assert [source, *way[:, 1].tolist()] == [*way[:, 0].tolist(), target]
 
@@ -43,10 +43,10 @@ def test_ways_lead_from_each_die_to_each_other_one_and_are_shortest(rows: int, c
 @given(SIDES, SIDES, TOPOLOGY)
 @settings(max_examples=30)
 def test_no_die_has_more_links_than_the_ports_that_are_asked_for(rows: int, cols: int, topology: str) -> None:
-    of = die_routes(rows, cols, topology)
+    routes = die_routes(rows, cols, topology)
     dies = rows * cols
     if dies > 1:
-        assert max(np.bincount(of.ends[:, 0], minlength=dies)[:dies]) == max_ports(rows, cols, topology)
+        assert max(np.bincount(routes.ends[:, 0], minlength=dies)[:dies]) == max_ports(rows, cols, topology)
 
 
 @given(SIDES, SIDES, PLACEMENT, st.integers(1, 6), st.integers(1, 12))
@@ -78,19 +78,19 @@ def test_the_busiest_link_of_a_block_carries_what_its_longer_side_says(rows: int
     def line(side: int) -> float:
         return side / 4 if side % 2 == 0 else (side - 1 / side) / 4
 
-    found = all_to_all_cost(network(rows, cols), place_groups("linear", rows, cols, 1, rows * cols), nbytes)
-    assert found.busiest == pytest.approx(nbytes * max(line(rows), line(cols)), rel=1e-12, abs=1e-12)
-    assert found.hops == rows + cols - 2
-    assert found.sent_bytes == pytest.approx(nbytes * (rows * cols - 1))
-    within = nbytes * (1 - 1 / (rows * cols)) / found.injection if rows * cols > 1 else 4e12
+    cost = all_to_all_cost(network(rows, cols), place_groups("linear", rows, cols, 1, rows * cols), nbytes)
+    assert cost.busiest == pytest.approx(nbytes * max(line(rows), line(cols)), rel=1e-12, abs=1e-12)
+    assert cost.hops == rows + cols - 2
+    assert cost.sent_bytes == pytest.approx(nbytes * (rows * cols - 1))
+    within = nbytes * (1 - 1 / (rows * cols)) / cost.injection if rows * cols > 1 else 4e12
     assert within == pytest.approx(4e12)
-    parts = max(found.busiest / 1e12, found.injection) + (rows + cols - 2) * 256e-9 + 2e-6
-    assert found.seconds == pytest.approx(parts if rows * cols > 1 else 0.0)
+    parts = max(cost.busiest / 1e12, cost.injection) + (rows + cols - 2) * 256e-9 + 2e-6
+    assert cost.seconds == pytest.approx(parts if rows * cols > 1 else 0.0)
 
 
 def test_injection_binds_on_four_dies_whose_own_network_is_as_wide_as_a_link() -> None:
-    found = all_to_all_cost(network(2, 2, inject=1e12), place_groups("blocks", 2, 2, 1, 4), 1e9)
-    assert (found.binds, found.seconds) == ("injection", pytest.approx(0.75e-3 + 2 * 256e-9 + 2e-6))
+    cost = all_to_all_cost(network(2, 2, inject=1e12), place_groups("blocks", 2, 2, 1, 4), 1e9)
+    assert (cost.binds, cost.seconds) == ("injection", pytest.approx(0.75e-3 + 2 * 256e-9 + 2e-6))
     assert all_to_all_cost(network(2, 2), place_groups("blocks", 2, 2, 1, 4), 1e9).binds == "link"
 
 
@@ -100,10 +100,10 @@ def test_loads_are_bytes_times_hops(rows: int, cols: int, topology: str, seed: i
     rng, dies = np.random.default_rng(seed), rows * cols
     source, target = rng.integers(0, dies, (2, 40))
     weight = rng.random(40) * rng.integers(0, 2, 40)
-    of = die_routes(rows, cols, topology)
-    found = link_loads(of, dies, source, target, weight)
-    assert found.links.sum() == pytest.approx(weight @ of.hops[source * dies + target])
-    assert [found.out.sum(), found.into.sum()] == pytest.approx(2 * [weight[source != target].sum()])
+    routes = die_routes(rows, cols, topology)
+    loads = link_loads(routes, dies, source, target, weight)
+    assert loads.links.sum() == pytest.approx(weight @ routes.hops[source * dies + target])
+    assert [loads.out.sum(), loads.into.sum()] == pytest.approx(2 * [weight[source != target].sum()])
 
 
 @given(SIDES, SIDES, TOPOLOGY, st.integers(1, 4), st.integers(0, 2**31))
@@ -119,30 +119,32 @@ def test_an_array_over_designs_is_one_by_one_and_more_bandwidth_is_never_slower(
     nbytes, bandwidth = rng.random(3) * 1e8, np.sort(rng.random(3) * 1e12 + 1e9)
     credits, latency = rng.random(3) * 1e6 * rng.integers(0, 2, 3), rng.random(3) * 1e-6
 
-    def each(on: DieNetworkLevel, size: object) -> list:
+    def each(level: DieNetworkLevel, size: object) -> list:
         half = len(at[0]) // 2 or 1
         return [
-            all_to_all_cost(on, at, size),
-            all_to_all_cost(on, at, size, shares),
+            all_to_all_cost(level, at, size),
+            all_to_all_cost(level, at, size, shares),
             *(
-                reduction_cost(pattern, on, at, size, by)
+                reduction_cost(pattern, level, at, size, by)
                 for pattern in RING_PASSES
                 for by in (ReductionAlgorithm(), ReductionAlgorithm("ktree", phases=2))
             ),
-            reduction_cost("allreduce", on, at[:, : half * (members // half)], size, ReductionAlgorithm("two_level", half)),
-            *hierarchical_cost(on, at[:, : half * (members // half)], size, half, 2.0, 4.0),
-            stage_transfer_cost(on, at[:, 0], at[:, -1], size),
+            reduction_cost("allreduce", level, at[:, : half * (members // half)], size, ReductionAlgorithm("two_level", half)),
+            *hierarchical_cost(level, at[:, : half * (members // half)], size, half, 2.0, 4.0),
+            stage_transfer_cost(level, at[:, 0], at[:, -1], size),
         ]
 
-    on = network(rows, cols, topology)
-    many = each(on._replace(bandwidth=bandwidth, credits=credits, latency=latency), nbytes)
+    given_network = network(rows, cols, topology)
+    many = each(given_network._replace(bandwidth=bandwidth, credits=credits, latency=latency), nbytes)
     for place in range(3):
-        one = each(on._replace(bandwidth=bandwidth[place], credits=credits[place], latency=latency[place]), nbytes[place])
-        for a, b in zip(many, one, strict=True):
+        single = each(
+            given_network._replace(bandwidth=bandwidth[place], credits=credits[place], latency=latency[place]), nbytes[place]
+        )
+        for a, b in zip(many, single, strict=True):
             assert np.broadcast_to(a.seconds, 3)[place] == pytest.approx(b.seconds, rel=1e-12)
             assert np.broadcast_to(a.binds, 3)[place] == b.binds
-    for found in each(on._replace(bandwidth=bandwidth), 1e8):
-        assert (np.diff(np.broadcast_to(found.seconds, 3)) <= 0).all()
+    for cost in each(given_network._replace(bandwidth=bandwidth), 1e8):
+        assert (np.diff(np.broadcast_to(cost.seconds, 3)) <= 0).all()
 
 
 @pytest.mark.parametrize("topology", ["mesh", "full", "switch"])
@@ -151,30 +153,30 @@ def test_groups_that_are_alike_do_not_slow_each_other(side: int, topology: str) 
     """Blocks of a mesh keep to themselves."""
     members = side * side
     many = all_to_all_cost(network(2 * side, 2 * side, topology), place_groups("blocks", 2 * side, 2 * side, 4, members), 1e8)
-    one = all_to_all_cost(network(side, side, topology), place_groups("blocks", side, side, 1, members), 1e8)
-    assert many.seconds == pytest.approx(one.seconds)
-    assert many.sent_bytes == pytest.approx(4 * one.sent_bytes)
+    cost = all_to_all_cost(network(side, side, topology), place_groups("blocks", side, side, 1, members), 1e8)
+    assert many.seconds == pytest.approx(cost.seconds)
+    assert many.sent_bytes == pytest.approx(4 * cost.sent_bytes)
 
 
 def test_equal_shares_are_even_and_a_wanted_member_is_slower() -> None:
-    on, at = network(4, 4), place_groups("linear", 4, 4, 1, 16)
-    even = all_to_all_cost(on, at, 1e8)
-    assert all_to_all_cost(on, at, 1e8, np.full(16, 1 / 16)) == even
+    given_network, at = network(4, 4), place_groups("linear", 4, 4, 1, 16)
+    even = all_to_all_cost(given_network, at, 1e8)
+    assert all_to_all_cost(given_network, at, 1e8, np.full(16, 1 / 16)) == even
     shares = np.full(16, 1 / 20)
     shares[0] = 5 / 20
-    assert all_to_all_cost(on, at, 1e8, shares).seconds > 1.2 * even.seconds
+    assert all_to_all_cost(given_network, at, 1e8, shares).seconds > 1.2 * even.seconds
 
 
 def test_few_credits_bound_a_link_by_its_round_trip() -> None:
     at = place_groups("linear", 4, 4, 1, 16)
-    found = all_to_all_cost(network(4, 4, credits=128e3), at, 1e8)
-    assert found.links == pytest.approx(found.busiest / (128e3 / 512e-9))
+    cost = all_to_all_cost(network(4, 4, credits=128e3), at, 1e8)
+    assert cost.links == pytest.approx(cost.busiest / (128e3 / 512e-9))
 
 
 def test_a_copy_for_a_node_saves_the_links_between_nodes() -> None:
     """Eight copies, to four nodes of four dies: direct against at most four copies, passed on inside."""
-    on, at = network(4, 4), place_groups("blocks", 4, 4, 4, 4).reshape(1, 16)
-    direct = all_to_all_cost(on, at, 8e7)
-    between, within = hierarchical_cost(on, at, 1e7, 4, between=3.6, within=8.0)
+    given_network, at = network(4, 4), place_groups("blocks", 4, 4, 4, 4).reshape(1, 16)
+    direct = all_to_all_cost(given_network, at, 8e7)
+    between, within = hierarchical_cost(given_network, at, 1e7, 4, between=3.6, within=8.0)
     assert between.busiest < 0.5 * direct.busiest
     assert within.busiest == pytest.approx(0.5 * 8e7)

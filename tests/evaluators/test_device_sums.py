@@ -37,14 +37,14 @@ HOPS = ("chip.network.latency_per=hop", "chip.network.latency=2us", "chip.networ
 
 def partners(program: Program) -> int:
     """Other dies that one exchanges with, of the die that has most."""
-    found: dict[int, set[int]] = {0: set()}
+    partners_of_die: dict[int, set[int]] = {0: set()}
     for strand in program.strands:
         for turn in strand:
             for send in (step for step in turn.steps if isinstance(step, SendInstruction)):
-                for one, other in zip(send.source.col.tolist(), send.target.col.tolist(), strict=True):
-                    found.setdefault(one, set()).add(other)
-                    found.setdefault(other, set()).add(one)
-    return max(map(len, found.values()))
+                for source, other in zip(send.source.col.tolist(), send.target.col.tolist(), strict=True):
+                    partners_of_die.setdefault(source, set()).add(other)
+                    partners_of_die.setdefault(other, set()).add(source)
+    return max(map(len, partners_of_die.values()))
 
 
 def levels(peers: int) -> int:
@@ -55,18 +55,18 @@ def levels(peers: int) -> int:
 @settings(max_examples=60)
 def test_a_tree_of_any_phases_adds_up_all_vectors(peers: int, phases: int, rows: int) -> None:
     x = np.random.default_rng(peers).normal(size=(1, peers, rows, 1))
-    found = run_program(find_allreduce("ktree", phases).build_program(rows, peers), {"x": x.astype(np.float32)})["x"]
-    assert np.allclose(found, x.sum(axis=1, keepdims=True), atol=1e-4)
+    sums = run_program(find_allreduce("ktree", phases).build_program(rows, peers), {"x": x.astype(np.float32)})["x"]
+    assert np.allclose(sums, x.sum(axis=1, keepdims=True), atol=1e-4)
 
 
 @given(st.integers(1, 4), st.integers(1, 9), PHASES, st.integers(1, 50))
 @settings(max_examples=40)
 def test_a_tree_in_nodes_and_between_them_adds_up_all_vectors(nodes: int, members: int, phases: int, rows: int) -> None:
     x = np.random.default_rng(rows).normal(size=(nodes, members, rows, 1))
-    found = run_program(
+    sums = run_program(
         two_level.build_program(find_allreduce("ktree", phases), rows, nodes, members), {"x": x.astype(np.float32)}
     )["x"]
-    assert np.allclose(found, x.sum(axis=(0, 1), keepdims=True), atol=1e-4)
+    assert np.allclose(sums, x.sum(axis=(0, 1), keepdims=True), atol=1e-4)
 
 
 @given(st.sampled_from(["ktree", "two_level"]), PEERS, PHASES, st.integers(1, 20), st.floats(1e8, 1e12), st.floats(0.0, 1e-4))
@@ -76,13 +76,13 @@ def test_the_closed_form_is_the_program_played(
 ) -> None:
     """Every pair that exchanges has a link, so that no message waits for another."""
     none = dict.fromkeys(("stage", "copy", "post", "ramp", "launch", "call", "mac", "operation", "special"), 0.0)
-    rows, on = share * peers, MeshFabric(hop=hop, word=4 / bandwidth, word_bytes=4, **none)
+    rows, fabric = share * peers, MeshFabric(hop=hop, word=4 / bandwidth, word_bytes=4, **none)
     kernel = find_allreduce(name, phases)
     cost, program = (
         kernel.cost(4.0 * rows, DeviceGroupLinks(float(peers), bandwidth, hop, "hop")),
         kernel.build_program(rows, peers),
     )
-    assert cost.seconds == pytest.approx(events.simulate_events(program, on).seconds, rel=1e-9)
+    assert cost.seconds == pytest.approx(events.simulate_events(program, fabric).seconds, rel=1e-9)
     assert cost.activity.sent_bytes == pytest.approx(count_activity(program).sent_bytes)
     assert ports_needed(name, peers, phases=phases) >= partners(program)
 
@@ -168,19 +168,21 @@ def test_across_nodes_two_levels_are_a_ring_s(dies: int, nbytes: float, per: str
 @settings(max_examples=30)
 def test_trees_across_nodes_share_what_leaves_a_node(nodes: int, phases: int, nbytes: float) -> None:
     """The root of a node has the whole vector, and all of the node's bandwidth."""
-    of = asked("chip=ascend910b", *SMALL, *HOPS, "mapping.both.tp=16", "mapping.both.allreduce=ktree")
-    machine, network = shared_cache_machine(of.base.chip, of.base.mapping), of.base.chip.network
+    question = asked("chip=ascend910b", *SMALL, *HOPS, "mapping.both.tp=16", "mapping.both.allreduce=ktree")
+    machine, network = shared_cache_machine(question.base.chip, question.base.mapping), question.base.chip.network
     assert network is not None
     assert network.nodes is not None
-    achieved, size = of.base.mapping.stack.network_efficiency, network.nodes.size
-    found = die_allreduce_seconds(LeadingCollective("ktree", size * nodes, nbytes, recorded=True, phases=phases), machine)
+    achieved, size = question.base.mapping.stack.network_efficiency, network.nodes.size
+    allreduce_seconds = die_allreduce_seconds(
+        LeadingCollective("ktree", size * nodes, nbytes, recorded=True, phases=phases), machine
+    )
     inside = DeviceGroupLinks(size, network.bandwidth * achieved, network.latency, "hop")
     outside = DeviceGroupLinks(float(nodes), network.nodes.bandwidth * achieved, network.nodes.latency, "hop", ports=1)
     tree = find_allreduce("ktree", phases)
-    assert found == pytest.approx(tree.cost(nbytes, inside).seconds + tree.cost(nbytes, outside).seconds)
+    assert allreduce_seconds == pytest.approx(tree.cost(nbytes, inside).seconds + tree.cost(nbytes, outside).seconds)
     if phases == 1:
         apart = 2 * (network.nodes.latency + (nodes - 1) * nbytes / (network.nodes.bandwidth * achieved))
-        assert found - tree.cost(nbytes, inside).seconds == pytest.approx(apart, rel=1e-6)
+        assert allreduce_seconds - tree.cost(nbytes, inside).seconds == pytest.approx(apart, rel=1e-6)
 
 
 def named(chip: str, *words: str) -> Question:
@@ -190,15 +192,15 @@ def named(chip: str, *words: str) -> Question:
 @pytest.mark.parametrize("chip", CHIPS)
 def test_a_step_pays_for_its_allreduces_what_their_formula_says(chip: str) -> None:
     """In one node, of a vector of all tokens of a decode step."""
-    of = named(chip, "mapping.both.tp=4", "mapping.both.allreduce=ktree", "mapping.both.ktree_k=1")
-    network, stack = of.base.chip.network, of.base.mapping.stack
+    question = named(chip, "mapping.both.tp=4", "mapping.both.allreduce=ktree", "mapping.both.ktree_k=1")
+    network, stack = question.base.chip.network, question.base.mapping.stack
     assert network is not None
-    case = of.workload.cases[0]
+    case = question.workload.cases[0]
     times = 2 * 28 * 4  # layers, and tokens
-    nbytes = 4 * 2048 * (1 if of.base.mapping.precision.activations == "int8" else 2)
+    nbytes = 4 * 2048 * (1 if question.base.mapping.precision.activations == "int8" else 2)
     bandwidth = network.bandwidth * stack.network_efficiency
     for phases in (1, 2, 3):
-        design = replace_leaves(of.base, {"mapping.decode.ktree_k": phases})
+        design = replace_leaves(question.base, {"mapping.decode.ktree_k": phases})
         rows = explain(design, case).rows
         spent = sum(row.seconds for row in rows if row.operator == "allreduce" and row.phase == "decode")
         links = DeviceGroupLinks(4.0, bandwidth, network.latency, "hop")
@@ -207,11 +209,11 @@ def test_a_step_pays_for_its_allreduces_what_their_formula_says(chip: str) -> No
 
 @pytest.mark.parametrize("chip", CHIPS)
 def test_phases_and_words_of_a_batch_are_those_of_its_singles(chip: str) -> None:
-    of = named(chip, "mapping.both.allreduce=ktree", "mapping.both.ktree_k=1")
+    question = named(chip, "mapping.both.allreduce=ktree", "mapping.both.ktree_k=1")
     plans = [(tp, word, k) for tp in (1, 2, 6, 8, 16) for word in ("ktree", "two_level", "ring") for k in (None, 1, 2)]
     designs = [
         replace_leaves(
-            of.base,
+            question.base,
             {
                 f"mapping.{phase}.{leaf}": value
                 for phase in ("prefill", "decode")
@@ -220,11 +222,11 @@ def test_phases_and_words_of_a_batch_are_those_of_its_singles(chip: str) -> None
         )
         for plan in plans
     ]
-    together = evaluate(stack_designs(designs), of.workload)
+    together = evaluate(stack_designs(designs), question.workload)
     for row, design in enumerate(designs):
-        one = evaluate(stack_designs([design]), of.workload)
-        assert one.feasible[0] == together.feasible[row]
-        assert together.columns["tpot"][row] == pytest.approx(one.columns["tpot"][0], rel=1e-12, nan_ok=True)
+        evaluation = evaluate(stack_designs([design]), question.workload)
+        assert evaluation.feasible[0] == together.feasible[row]
+        assert together.columns["tpot"][row] == pytest.approx(evaluation.columns["tpot"][0], rel=1e-12, nan_ok=True)
     times = {plan: together.columns["tpot"][row] for row, plan in enumerate(plans)}
     assert times[8, "ktree", None] == times[8, "ktree", 2] > times[8, "ktree", 1]
     assert times[8, "ring", None] == times[8, "ring", 2] > times[8, "two_level", None]
@@ -239,20 +241,20 @@ def test_phases_and_words_of_a_batch_are_those_of_its_singles(chip: str) -> None
     ],
 )
 def test_links_that_a_die_does_not_have_are_refused_and_enough_are_not(words: tuple[str, ...], need: int) -> None:
-    of = asked(*words, *SMALL, "mapping.both.tp=8")
-    worst = explain_infeasibility(of.base, of.workload)
+    question = asked(*words, *SMALL, "mapping.both.tp=8")
+    worst = explain_infeasibility(question.base, question.workload)
     assert worst is not None
     assert (worst.limit, worst.need) == ("chip.network.ports", need)
-    assert explain_infeasibility(replace_leaves(of.base, {"chip.network.ports": need}), of.workload) is None
+    assert explain_infeasibility(replace_leaves(question.base, {"chip.network.ports": need}), question.workload) is None
 
 
 def test_a_tree_of_too_few_phases_for_the_ports_says_how_many_would_do() -> None:
     words = ("mapping.decode.allreduce=ktree", "mapping.decode.ktree_k=1", "chip.network.ports=4", "mapping.both.tp=8")
-    of = asked("chip=ascend910b", *SMALL, *words)
-    worst = explain_infeasibility(of.base, of.workload)
+    question = asked("chip=ascend910b", *SMALL, *words)
+    worst = explain_infeasibility(question.base, question.workload)
     assert worst is not None
     assert worst.remedy == "use a K-tree of 2 phases: mapping.decode.ktree_k=2"
-    assert explain_infeasibility(replace_leaves(of.base, {"mapping.decode.ktree_k": 2}), of.workload) is None
+    assert explain_infeasibility(replace_leaves(question.base, {"mapping.decode.ktree_k": 2}), question.workload) is None
 
 
 @pytest.mark.parametrize("word", ["ring", "tree", "two_level", "library"])
@@ -263,9 +265,9 @@ def test_phases_are_read_beside_a_tree_alone(word: str) -> None:
 
 def test_a_space_has_phases_for_trees_alone() -> None:
     words = (f"+space.mapping.both.allreduce=choice({','.join(SWEPT)})", "+space.mapping.both.ktree_k=choice(1,2,3)")
-    of = asked("chip=ascend910b", *SMALL, "mapping.both.allreduce=ktree", "mapping.both.ktree_k=2", *words)
-    assert of.space is not None
+    question = asked("chip=ascend910b", *SMALL, "mapping.both.allreduce=ktree", "mapping.both.ktree_k=2", *words)
+    assert question.space is not None
     points = [
         dict(zip(("mapping.both.allreduce", "mapping.both.ktree_k"), pair, strict=True)) for pair in product(SWEPT, (1, 2, 3))
     ]
-    assert len({of.space.key_at(values) for values in points}) == 5
+    assert len({question.space.key_at(values) for values in points}) == 5

@@ -52,9 +52,9 @@ COLLECTIVE = ("workload=collective", "workload.group_axis=rectangle", "workload.
 SMALL = ("model=qwen3_1b7", "workload.batch=[2]", "workload.prompt=96", "workload.output=4")
 
 
-def every(nbytes: Any, of: NodeGroup, ring: RingCollectives, swap: AllToAll, own: OneShotAllreduce) -> list[Any]:
-    found = [ring_seconds(pattern, nbytes, of, ring) for pattern in PATTERNS] + [all_to_all_seconds(nbytes, of, swap)]
-    return found + [one_shot_seconds(nbytes, of, own, found[0], recorded=recorded) for recorded in (True, False)]
+def every(nbytes: Any, group: NodeGroup, ring: RingCollectives, swap: AllToAll, own: OneShotAllreduce) -> list[Any]:
+    seconds = [ring_seconds(pattern, nbytes, group, ring) for pattern in PATTERNS] + [all_to_all_seconds(nbytes, group, swap)]
+    return seconds + [one_shot_seconds(nbytes, group, own, seconds[0], recorded=recorded) for recorded in (True, False)]
 
 
 @given(sizes, peers, st.floats(1.0, 4.0), st.floats(1.0, 4.0), a_ring, an_exchange, a_short)
@@ -78,7 +78,7 @@ def test_collectives_of_arrays_are_those_of_numbers(
     for row in range(2):
         for column in range(3):
             alone = every(float(size[row, 0]), NodeGroup(float(dies[column]), 4e11, 3e12), ring, swap, own)
-            np.testing.assert_allclose([found[row, column] for found in together], alone, rtol=1e-12)
+            np.testing.assert_allclose([batch_seconds[row, column] for batch_seconds in together], alone, rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -87,10 +87,10 @@ def test_collectives_of_arrays_are_those_of_numbers(
     ids=str,
 )
 def test_a_breakdown_of_a_whole_stack_adds_up(words: tuple[str, ...]) -> None:
-    of = asked(*STACK, *SMALL, *words)
-    found = evaluate(stack_designs([of.base]), of.workload).columns["latency"][0]
-    rows = explain(of.base, of.workload.cases[0]).rows
-    assert sum(row.seconds for row in rows) == pytest.approx(found, rel=1e-9)
+    question = asked(*STACK, *SMALL, *words)
+    latency = evaluate(stack_designs([question.base]), question.workload).columns["latency"][0]
+    rows = explain(question.base, question.workload.cases[0]).rows
+    assert sum(row.seconds for row in rows) == pytest.approx(latency, rel=1e-9)
     for row in rows:
         assert sum(row.parts.values()) == pytest.approx(row.seconds, rel=1e-9)
 
@@ -106,11 +106,11 @@ def test_a_breakdown_of_a_whole_stack_adds_up(words: tuple[str, ...]) -> None:
     ids=str,
 )
 def test_designs_are_answered_alike_alone_and_together(words: tuple[str, ...]) -> None:
-    of = asked(*words)
+    question = asked(*words)
     random = np.random.default_rng(7)
     drawn = [
         replace_leaves(
-            of.base,
+            question.base,
             {
                 "mapping.prefill.tp": tp,
                 "mapping.decode.tp": tp,
@@ -122,15 +122,15 @@ def test_designs_are_answered_alike_alone_and_together(words: tuple[str, ...]) -
         )
         for tp in (1, 2, 8)
     ]
-    together = evaluate(stack_designs(drawn), of.workload).columns["latency"]
-    alone = [evaluate(stack_designs([one]), of.workload).columns["latency"][0] for one in drawn]
+    together = evaluate(stack_designs(drawn), question.workload).columns["latency"]
+    alone = [evaluate(stack_designs([design]), question.workload).columns["latency"][0] for design in drawn]
     np.testing.assert_allclose(together, alone, rtol=1e-12)
 
 
 def test_attention_by_itself_is_attention_in_a_model() -> None:
     model = ("model=llama3_8b", "workload.batch=[3]", "workload.prompt=700", "workload.output=1", "mapping.both.tp=2")
-    of = asked(*STACK, *model)
-    rows = [row for row in explain(of.base, of.workload.cases[0]).rows if row.operator == "attention"]
+    question = asked(*STACK, *model)
+    rows = [row for row in explain(question.base, question.workload.cases[0]).rows if row.operator == "attention"]
     shape = ("workload=attention", "workload.batch=3", "workload.heads=32", "workload.kv_heads=8", "mapping.both.tp=2")
     prompts = metrics(*KERNELS, *shape, "workload.causal=true", "workload.keys=[700]")["latency"]
     steps = metrics(*KERNELS, *shape, "workload.queries=1", "workload.keys=[701]")["latency"]
@@ -142,32 +142,32 @@ def test_a_launch_with_prompts_and_decodes_is_that_of_an_iteration() -> None:
     """Where prompts come in, decodes beside them are priced as tiles, not as steps of their own."""
     words = ("workload.queries=16", "workload.keys=[16]", "workload.batch=1", "workload.heads=32", "workload.kv_heads=8")
     beside = ("workload=attention", "workload.causal=true", *words, "workload.decodes=16", "workload.cached=4096")
-    formats = (f"mapping.precision.{of}=fp16" for of in ("weights", "activations", "kv"))
+    formats = (f"mapping.precision.{tensor}=fp16" for tensor in ("weights", "activations", "kv"))
     vllm = ("chip=rtx4090", "stack=vllm_rtx4090", "mapping.both.tp=1", *formats)
     together = metrics(*vllm, *beside)["latency"]
     assert together == pytest.approx(537e-6, rel=0.18)  # rtx4090_llama31_8b_attention.csv: 16 new tokens, 16 x 4096
     design, load = load_of(*vllm, "model=llama3_8b", "workload=serving", "mapping=serving", "workload.requests=4")
     without = replace_leaves(design, {"mapping.stack.prefill_attention": None})
-    one, other = (
-        float(instances(of, load, "analytical")[0].pricing(*(np.array([n]) for n in (16.0, 8.5, 16.0, 4096.0, 0.0)))[0])
-        for of in (design, without)
+    first_latency, other = (
+        float(instances(design, load, "analytical")[0].pricing(*(np.array([n]) for n in (16.0, 8.5, 16.0, 4096.0, 0.0)))[0])
+        for design in (design, without)
     )
     flat = metrics(*vllm, *beside, "mapping.stack.prefill_attention=null")["latency"]
-    assert one - other == pytest.approx(32 * (together - flat), rel=1e-6)
+    assert first_latency - other == pytest.approx(32 * (together - flat), rel=1e-6)
 
 
 def test_an_exchange_with_experts_is_a_start_and_what_goes_over_links() -> None:
     """Of eight dies' copies seven eighths leave; results have a start, a share and a width of their own."""
     words = (*COLLECTIVE, "chip=h100", "stack=deepep_h100", LIBRARY)
-    of = asked(*words, DISPATCH).base
+    design = asked(*words, DISPATCH).base
 
     def seconds(pattern: str, size: str, tp: int, hidden: int) -> float:
-        said = (f"workload.pattern={pattern}", f"workload.bytes=[{size}]", f"mapping.both.tp={tp}")
-        said = (*said, f"workload.hidden={hidden}")
-        return float(metrics(*words, *said)["latency"])
+        texts = (f"workload.pattern={pattern}", f"workload.bytes=[{size}]", f"mapping.both.tp={tp}")
+        texts = (*texts, f"workload.hidden={hidden}")
+        return float(metrics(*words, *texts)["latency"])
 
-    links = of.chip.network.ports * of.chip.network.bandwidth
-    stack = of.mapping.stack.moe_all_to_all
+    links = design.chip.network.ports * design.chip.network.bandwidth
+    stack = design.mapping.stack.moe_all_to_all
     for pattern, value in (("dispatch", 1 + 4 / 128), ("combine", 2)):
         start, share, through = (getattr(stack, f"{pattern}{leaf}") for leaf in ("_start", "", "_token"))
         for tp, hidden in ((2, 7168), (8, 7168), (8, 2048)):

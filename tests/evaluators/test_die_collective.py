@@ -16,13 +16,13 @@ FOUR = ("chip=wafer64", "chip.dies.rows=4", "chip.dies.cols=4", *ALL)
 
 
 def latency(*words: str, fidelity: str = "analytical") -> float:
-    of = asked(*words)
-    return float(evaluate(stack_designs([of.base]), of.workload, fidelity=fidelity).columns["latency"][0])
+    question = asked(*words)
+    return float(evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity).columns["latency"][0])
 
 
 def refused(*words: str) -> str:
-    of = asked(*words)
-    return str(explain_infeasibility(of.base, of.workload))
+    question = asked(*words)
+    return str(explain_infeasibility(question.base, question.workload))
 
 
 KINDS = [
@@ -45,18 +45,18 @@ def test_three_readers_agree_on_sixteen_dies(pattern: str, carrier: str) -> None
 
 def test_every_reader_is_there_for_dies_of_both_kinds() -> None:
     for chip in ("wafer64", "h800_ep"):
-        of = asked(f"chip={chip}", *ALL, "workload.pattern=allreduce")
-        assert fidelities(of.base, of.workload) == ("analytical", "events", "cycles")
+        question = asked(f"chip={chip}", *ALL, "workload.pattern=allreduce")
+        assert fidelities(question.base, question.workload) == ("analytical", "events", "cycles")
 
 
 def test_legs_add_up_and_tiles_are_the_first_and_the_last() -> None:
-    of = asked(*FOUR, "workload.pattern=allreduce", "mapping.within=tree", "workload.bytes=[64 KiB]")
-    found = explain(of.base, of.workload.cases[0])
-    assert [row.segment for row in found.rows] == ["within a die", "between dies", "back in a die"]
-    assert found.seconds == pytest.approx(
+    question = asked(*FOUR, "workload.pattern=allreduce", "mapping.within=tree", "workload.bytes=[64 KiB]")
+    explanation = explain(question.base, question.workload.cases[0])
+    assert [row.segment for row in explanation.rows] == ["within a die", "between dies", "back in a die"]
+    assert explanation.seconds == pytest.approx(
         latency(*FOUR, "workload.pattern=allreduce", "mapping.within=tree", "workload.bytes=[64 KiB]")
     )
-    assert found.rows[1].seconds == pytest.approx(latency(*FOUR, "workload.pattern=allreduce", "workload.bytes=[64 KiB]"))
+    assert explanation.rows[1].seconds == pytest.approx(latency(*FOUR, "workload.pattern=allreduce", "workload.bytes=[64 KiB]"))
 
 
 @pytest.mark.parametrize("chip", ["chip=wafer64", "chip=h800_ep"])
@@ -64,8 +64,10 @@ def test_legs_add_up_and_tiles_are_the_first_and_the_last() -> None:
 def test_rows_say_what_leaves_dies_once_for_each_message(chip: str, pattern: str, each: float) -> None:
     """15 of 16 parts of what each of 16 dies has, however many links they cross; around a ring of an allreduce twice."""
     words = (chip, "chip.dies.rows=2", "chip.dies.cols=8", *ALL, "mapping.members=16", "workload.bytes=[16 MiB]")
-    of = asked(*words, f"workload.pattern={pattern}", f"mapping.collective={'direct' if pattern == 'all_to_all' else 'ring'}")
-    (row,) = explain(of.base, of.workload.cases[0]).rows
+    question = asked(
+        *words, f"workload.pattern={pattern}", f"mapping.collective={'direct' if pattern == 'all_to_all' else 'ring'}"
+    )
+    (row,) = explain(question.base, question.workload.cases[0]).rows
     assert row.sent == pytest.approx(16 * each * 15 / 16 * 16 * 2**20, rel=1e-9)
 
 
@@ -84,20 +86,20 @@ def test_a_far_root_takes_longer() -> None:
 
 
 def test_one_group_after_the_other_is_a_stack() -> None:
-    of = asked(
+    question = asked(
         *FOUR, "workload.pattern=allreduce", "workload.bytes=[1 MiB]", "+space.chip.d2d.bandwidth=choice(1 TB/s,160 GB/s)"
     )
-    many = of.space.stack({"chip.d2d.bandwidth": np.array([1e12, 160e9])})
-    found = evaluate(many, of.workload).columns["latency"]
+    many = question.space.stack({"chip.d2d.bandwidth": np.array([1e12, 160e9])})
+    found_latency = evaluate(many, question.workload).columns["latency"]
     alone = [
-        latency(*FOUR, "workload.pattern=allreduce", "workload.bytes=[1 MiB]", f"chip.d2d.bandwidth='{of} GB/s'")
-        for of in (1000, 160)
+        latency(*FOUR, "workload.pattern=allreduce", "workload.bytes=[1 MiB]", f"chip.d2d.bandwidth='{size} GB/s'")
+        for size in (1000, 160)
     ]
-    assert found.tolist() == pytest.approx(alone)
+    assert found_latency.tolist() == pytest.approx(alone)
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("workload.pattern=allreduce", "mapping.members=6"), "the nearest sizes are 4 and 8"),
         (("workload.pattern=all_to_all", "mapping.collective=hierarchical"), "the chip has none"),
@@ -107,12 +109,12 @@ def test_one_group_after_the_other_is_a_stack() -> None:
         (("workload.pattern=allreduce", "workload.bytes=[1 TB]"), "move the data in"),
     ],
 )
-def test_what_cannot_be_laid_out_says_what_would_do(words: tuple[str, ...], said: str) -> None:
-    assert said in refused(*FOUR, *words)
+def test_what_cannot_be_laid_out_says_what_would_do(words: tuple[str, ...], message: str) -> None:
+    assert message in refused(*FOUR, *words)
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("workload.pattern=all_to_all",), "choose direct or hierarchical"),
         (("workload.pattern=all_to_all", "mapping.collective=direct", "mapping.within=tree"), "do not support all_to_all"),
@@ -120,8 +122,8 @@ def test_what_cannot_be_laid_out_says_what_would_do(words: tuple[str, ...], said
         (("workload.pattern=allreduce", "workload.root=3"), "has no root; set 0"),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_a_line(words: tuple[str, ...], said: str) -> None:
-    with pytest.raises(DesignError, match=said):
+def test_what_makes_no_sense_is_refused_in_a_line(words: tuple[str, ...], message: str) -> None:
+    with pytest.raises(DesignError, match=message):
         latency(*FOUR, *words)
 
 

@@ -22,22 +22,22 @@ QUESTIONS = (
 )
 
 layer = st.tuples(st.integers(1, 3000), st.integers(1, 6).map(lambda power: 2**power), st.integers(1, 8)).filter(
-    lambda of: of[2] <= of[1]
+    lambda sizes: sizes[2] <= sizes[1]
 )
 
 
 @given(layer)
-def test_evenly_spread_rows_are_all_there(of: tuple[int, int, int]) -> None:
-    tokens, experts, top_k = of
+def test_evenly_spread_rows_are_all_there(sizes: tuple[int, int, int]) -> None:
+    tokens, experts, top_k = sizes
     rows = balanced_rows(tokens, experts, top_k)
     assert rows.sum() == tokens * top_k
 
 
 @given(layer, st.floats(1.01, 2.5), st.integers(0, 99))
 def test_drawn_rows_are_all_there_and_none_has_more_than_there_are_tokens(
-    of: tuple[int, int, int], exponent: float, seed: int
+    sizes: tuple[int, int, int], exponent: float, seed: int
 ) -> None:
-    tokens, experts, top_k = of
+    tokens, experts, top_k = sizes
     rows = power_law_rows(tokens, experts, top_k, exponent, np.random.default_rng(seed))
     assert rows.sum() == tokens * top_k
     assert rows.min() >= 0
@@ -53,40 +53,40 @@ def test_the_fullest_of_many_parts_has_at_least_its_share(tokens: int, seed: int
 
 @pytest.mark.parametrize("words", QUESTIONS, ids=lambda words: " ".join(words[3:]))
 def test_a_breakdown_of_a_kernel_adds_up(words: tuple[str, ...]) -> None:
-    of = asked(*words)
-    cases = evaluate(stack_designs([of.base]), of.workload, cases=True).cases["latency"]
-    for case, seconds in zip(of.workload.cases, np.ravel(cases), strict=True):
-        found = explain(of.base, case)
-        assert sum(row.seconds for row in found.rows) == pytest.approx(seconds, rel=1e-9)
+    question = asked(*words)
+    cases = evaluate(stack_designs([question.base]), question.workload, cases=True).cases["latency"]
+    for case, seconds in zip(question.workload.cases, np.ravel(cases), strict=True):
+        explanation = explain(question.base, case)
+        assert sum(row.seconds for row in explanation.rows) == pytest.approx(seconds, rel=1e-9)
 
 
 @pytest.mark.parametrize("words", QUESTIONS, ids=lambda words: " ".join(words[3:]))
 def test_kernels_are_answered_alike_alone_and_together(words: tuple[str, ...]) -> None:
-    of, random = asked(*words), np.random.default_rng(1)
+    question, random = asked(*words), np.random.default_rng(1)
     designs = [
-        replace_leaves(of.base, {"chip.hbm.bandwidth": float(random.uniform(1e12, 5e12)), "mapping.decode.tp": int(tp)})
+        replace_leaves(question.base, {"chip.hbm.bandwidth": float(random.uniform(1e12, 5e12)), "mapping.decode.tp": int(tp)})
         for tp in random.integers(1, 9, 6)
     ]
-    together = evaluate(stack_designs(designs), of.workload).columns["latency"]
-    alone = [evaluate(stack_designs([one]), of.workload).columns["latency"][0] for one in designs]
+    together = evaluate(stack_designs(designs), question.workload).columns["latency"]
+    alone = [evaluate(stack_designs([design]), question.workload).columns["latency"][0] for design in designs]
     np.testing.assert_allclose(together, alone, rtol=1e-12)
 
 
 def test_experts_cost_what_is_touched() -> None:
-    few, some, many = (
+    few, medium, many = (
         metrics(*EXPERTS, "stack=trtllm_h100", f"workload.tokens=[{tokens}]")["latency"] for tokens in (1, 64, 1024)
     )
-    assert some > 15 * few  # 256 experts are touched where 8 were
-    assert many < 1.5 * some
+    assert medium > 15 * few  # 256 experts are touched where 8 were
+    assert many < 1.5 * medium
 
 
 def test_one_of_eight_dies_has_less_to_do() -> None:
-    one, eight = (metrics(*EXPERTS, f"workload.ep={ep}")["latency"] for ep in (1, 8))
-    assert eight < one / 4
+    single_latency, eight = (metrics(*EXPERTS, f"workload.ep={ep}")["latency"] for ep in (1, 8))
+    assert eight < single_latency / 4
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ((*EXPERTS, "workload.top_k=300"), "workload.top_k: a token goes to 300 of 256 experts"),
         ((*EXPERTS, "workload.ep=7"), "workload.ep: 7 devices do not divide 256 experts"),
@@ -100,7 +100,7 @@ def test_one_of_eight_dies_has_less_to_do() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
-def test_what_makes_no_sense_is_refused(words: tuple[str, ...], said: str) -> None:
+def test_what_makes_no_sense_is_refused(words: tuple[str, ...], message: str) -> None:
     with pytest.raises(DesignError) as error:
         asked(*words)
-    assert said in str(error.value)
+    assert message in str(error.value)

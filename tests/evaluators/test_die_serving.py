@@ -33,12 +33,14 @@ def test_requests_far_apart_take_what_a_batch_of_one_takes(model: str, policy: s
     far = metrics(
         *SERVING, f"model={model}", "workload.rate=0.01 Hz", "workload.arrivals=constant", f"mapping.serving.policy={policy}"
     )
-    one = metrics("mapping.both.tp=8", "workload.batch=[1]", "workload.prompt=1024", "workload.output=256", f"model={model}")
-    assert far["ttft"] == pytest.approx(one["ttft"], rel=0.02)
-    assert far["tpot"] == pytest.approx(one["tpot"], rel=0.02)
+    single_metrics = metrics(
+        "mapping.both.tp=8", "workload.batch=[1]", "workload.prompt=1024", "workload.output=256", f"model={model}"
+    )
+    assert far["ttft"] == pytest.approx(single_metrics["ttft"], rel=0.02)
+    assert far["tpot"] == pytest.approx(single_metrics["tpot"], rel=0.02)
     assert far["load_status"] == 0
     assert far["iteration_time_error"] < 0.02
-    assert far["peak_power"] == pytest.approx(one["peak_power"], rel=0.02)
+    assert far["peak_power"] == pytest.approx(single_metrics["peak_power"], rel=0.02)
 
 
 def test_more_requests_than_can_be_served_are_overload_and_more_instances_help() -> None:
@@ -81,7 +83,7 @@ def test_prefill_instances_have_a_policy_a_budget_and_a_batch_of_their_own(chip:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (
             ("mapping.serving.prefill_max_batched_tokens=512",),
@@ -97,8 +99,8 @@ def test_prefill_instances_have_a_policy_a_budget_and_a_batch_of_their_own(chip:
         ),
     ],
 )
-def test_what_is_said_of_prefill_instances_is_read(words: tuple[str, ...], said: str) -> None:
-    with pytest.raises(DesignError, match=said):
+def test_what_is_said_of_prefill_instances_is_read(words: tuple[str, ...], message: str) -> None:
+    with pytest.raises(DesignError, match=message):
         asked(*SERVING, *words)
 
 
@@ -134,15 +136,15 @@ WAFERS = (
 
 def test_the_way_to_the_host_is_a_knob_where_caches_are_sent_by_it() -> None:
     """Chips without links to others send caches between instances by way of the host, whatever is swapped."""
-    some = "+space.mapping.serving.prefill_instances='choice(0,1)'"
+    prefill_knob = "+space.mapping.serving.prefill_instances='choice(0,1)'"
     assert len(asked(*WAFERS, "space=empty", "mapping.serving.prefill_instances=1", HOST).space.knobs) == 1
     with pytest.raises(DesignError, match=r"no KV cache is swapped or transferred"):
         asked(*WAFERS, "space=empty", HOST)
     with pytest.raises(DesignError, match=r"add when: {mapping.serving.prefill_instances: \[1\]}"):
-        asked(*WAFERS, "space=empty", some, HOST)
+        asked(*WAFERS, "space=empty", prefill_knob, HOST)
     when = "when: {mapping.serving.prefill_instances: [1]}"
     knob = f"+space.mapping.serving.host_bandwidth={{sweep: 'tag(GB/s, choice(16, 64))', {when}}}"
-    assert len(asked(*WAFERS, "space=empty", some, knob).space.knobs) == 2
+    assert len(asked(*WAFERS, "space=empty", prefill_knob, knob).space.knobs) == 2
     first, second = (
         metrics(*WAFERS, "mapping.serving.prefill_instances=1", f"mapping.serving.host_bandwidth={pace} GB/s")["tpot"]
         for pace in (1, 64)
@@ -153,8 +155,8 @@ def test_the_way_to_the_host_is_a_knob_where_caches_are_sent_by_it() -> None:
 @pytest.mark.parametrize("apart", [0, 1])
 def test_the_time_of_instances_goes_into_operators_or_is_idle(apart: int) -> None:
     chosen = (*SERVING, f"mapping.serving.prefill_instances={apart}")
-    found, values = asked(*chosen), metrics(*chosen)
-    parts = explain(found.base, found.workload.cases[0])
+    question, values = asked(*chosen), metrics(*chosen)
+    parts = explain(question.base, question.workload.cases[0])
     shares = [values["prefill_busy_share"], values["decode_busy_share"]][1 - apart :]
     idle = parts.by_bound()["idle"] / parts.seconds
     assert idle == pytest.approx(1 - sum(shares) / len(shares))
@@ -164,23 +166,23 @@ def test_the_time_of_instances_goes_into_operators_or_is_idle(apart: int) -> Non
 
 
 def test_a_model_that_leaves_no_room_for_a_request_is_infeasible_with_the_bytes() -> None:
-    found = asked(*SERVING, "chip.hbm.capacity=1 GB")
-    verdict = explain_infeasibility(found.base, found.workload)
+    question = asked(*SERVING, "chip.hbm.capacity=1 GB")
+    verdict = explain_infeasibility(question.base, question.workload)
     assert verdict is not None
     assert verdict.limit == "chip.hbm.capacity"
     assert dict(verdict.parts)["KV cache"] > 0
-    outcomes = evaluate(stack_designs([found.base]), found.workload)
+    outcomes = evaluate(stack_designs([question.base]), question.workload)
     assert not outcomes.feasible[0]
 
 
 def test_many_designs_are_judged_as_each_by_itself() -> None:
-    found = asked(*SERVING)
+    question = asked(*SERVING)
     bandwidths = np.array([4e11, 1.2e12, 3e12])
-    many = Designs(3, ((np.arange(3), replace_leaves(found.base, {"chip.hbm.bandwidth": bandwidths})),))
-    together = evaluate(many, found.workload)
+    many = Designs(3, ((np.arange(3), replace_leaves(question.base, {"chip.hbm.bandwidth": bandwidths})),))
+    together = evaluate(many, question.workload)
     for row, bandwidth in enumerate(bandwidths):
-        single: Design = replace_leaves(found.base, {"chip.hbm.bandwidth": float(bandwidth)})
-        alone = evaluate(stack_designs([single]), found.workload)
+        single: Design = replace_leaves(question.base, {"chip.hbm.bandwidth": float(bandwidth)})
+        alone = evaluate(stack_designs([single]), question.workload)
         for name in ("ttft", "tbt_p99", "throughput", "goodput"):
             assert together.columns[name][row] == alone.columns[name][0]
     assert (np.diff(together.columns["tpot"]) < 0).all()
@@ -219,13 +221,13 @@ def test_what_cannot_be_asked_is_refused(override: str, message: str) -> None:
 
 def test_rates_as_a_list_are_a_load_each(tmp_path: Path) -> None:
     """Cases of one workload, each what it is by itself; a trace's times are scaled likewise."""
-    found = asked(*SERVING, "workload.rate=[5 Hz,40 Hz]")
-    slow, fast = found.base, replace_leaves(found.base, {"mapping.prefill.tp": 2, "mapping.decode.tp": 2})
-    many = evaluate(stack_designs([slow, fast]), found.workload, cases=True).cases
+    question = asked(*SERVING, "workload.rate=[5 Hz,40 Hz]")
+    slow, fast = question.base, replace_leaves(question.base, {"mapping.prefill.tp": 2, "mapping.decode.tp": 2})
+    many = evaluate(stack_designs([slow, fast]), question.workload, cases=True).cases
     for row, rate in enumerate((5, 40)):
         alone = asked(*SERVING, f"workload.rate={rate} Hz").workload
-        assert found.workload.cases[row].content == alone.cases[0].content
-        assert f" {rate} Hz" in found.workload.cases[row].label
+        assert question.workload.cases[row].content == alone.cases[0].content
+        assert f" {rate} Hz" in question.workload.cases[row].label
         assert many["ttft"][row].tolist() == evaluate(stack_designs([slow, fast]), alone).columns["ttft"].tolist()
     (tmp_path / "trace.csv").write_text("arrival,prompt,output\n0,100,3\n1,100,3\n3,100,3\n")
     trace = (f"workload.trace={tmp_path / 'trace.csv'}", "workload.arrivals=trace", "workload.rate_scale=[1,2]")
@@ -234,16 +236,16 @@ def test_rates_as_a_list_are_a_load_each(tmp_path: Path) -> None:
 
 
 def test_a_load_is_known_by_its_requests() -> None:
-    one, same, other = (
+    first_case, same, other = (
         asked(*SERVING, f"seed={seed}", f"run_dir=runs/{run}").workload.cases[0] for seed, run in ((0, 1), (0, 2), (1, 1))
     )
-    assert one.content == same.content
-    assert one.content != other.content
+    assert first_case.content == same.content
+    assert first_case.content != other.content
 
 
 def test_the_timeline_of_a_load_has_a_track_for_each_instance() -> None:
-    found = asked(*SERVING, "mapping.serving.instances=2", "workload.rate=50 Hz")
-    parts = explain(found.base, found.workload.cases[0])
+    question = asked(*SERVING, "mapping.serving.instances=2", "workload.rate=50 Hz")
+    parts = explain(question.base, question.workload.cases[0])
     drawn = json.loads(json.dumps(trace_events(parts)))
     assert {entry["args"]["name"] for entry in drawn if entry["name"] == "thread_name"} == {"instance 0", "instance 1"}
     bars = [entry for entry in drawn if entry["ph"] == "X"]
@@ -255,12 +257,12 @@ def test_the_timeline_of_a_load_has_a_track_for_each_instance() -> None:
 
 def test_prefill_instances_may_have_a_parallelism_of_their_own() -> None:
     apart = (*SERVING, "mapping.prefill.tp=16", "mapping.decode.tp=8")
-    found = asked(*apart)
-    verdict = explain_infeasibility(found.base, found.workload)
+    question = asked(*apart)
+    verdict = explain_infeasibility(question.base, question.workload)
     assert verdict is not None
     assert verdict.limit == "mapping.decode.tp"
-    found = asked(*apart, "mapping.serving.prefill_instances=1")
-    assert explain_infeasibility(found.base, found.workload) is None
+    question = asked(*apart, "mapping.serving.prefill_instances=1")
+    assert explain_infeasibility(question.base, question.workload) is None
     wide, narrow = (
         metrics(*SERVING, "mapping.serving.prefill_instances=1", f"mapping.prefill.tp={tp}", "mapping.decode.tp=8")
         for tp in (8, 2)
@@ -290,10 +292,10 @@ def test_caches_cross_nodes_where_one_does_not_have_all_dies(
 
     alone = replace_leaves(base, {"chip.network": replace(base.chip.network, nodes=None)})  # type: ignore[union-attr]
     room, latency = devices.kv_transfer(alone, load)
-    within, here = (float(room.of(5000)), float(latency)), base.chip.network.nodes  # type: ignore[union-attr]
+    within, nodes = (float(room.of(5000)), float(latency)), base.chip.network.nodes  # type: ignore[union-attr]
     assert sent(size=128.0) == within
-    slower = sent(bandwidth=here.bandwidth / times, latency=here.latency * times)
-    if prefilling * prefill + decoding * decode <= here.size:
+    slower = sent(bandwidth=nodes.bandwidth / times, latency=nodes.latency * times)
+    if prefilling * prefill + decoding * decode <= nodes.size:
         assert sent() == slower == within
         return
     assert within[0] <= sent()[0] <= slower[0]
@@ -301,7 +303,7 @@ def test_caches_cross_nodes_where_one_does_not_have_all_dies(
     bound = sent(bandwidth=1e6)[0]
     assert sent(bandwidth=1e6 / times)[0] == pytest.approx(bound * times)
     # at least what one node's port takes for a cache, all of whose heads are in one of the nodes that have it
-    whole = 5000 * growing_values_per_token(load.model) / max(-(-prefill // here.size), -(-decode // here.size))
+    whole = 5000 * growing_values_per_token(load.model) / max(-(-prefill // nodes.size), -(-decode // nodes.size))
     assert bound >= whole / 1e6 * (1 - 1e-9)
 
 
@@ -313,8 +315,10 @@ def test_many_deployments_across_nodes_are_what_each_is_by_itself() -> None:
         replace_leaves(base, {name: np.array(values) for name, values in columns.items()}), load
     )
     for row in range(4):
-        one, start = devices.kv_transfer(replace_leaves(base, {name: values[row] for name, values in columns.items()}), load)
-        assert (room.at(row), latency[row]) == (one.at(0), start)
+        transfer, start = devices.kv_transfer(
+            replace_leaves(base, {name: values[row] for name, values in columns.items()}), load
+        )
+        assert (room.at(row), latency[row]) == (transfer.at(0), start)
 
 
 @pytest.mark.parametrize("model", ["deepseek_v2_lite", "qwen3_30b_a3b", "llama3_8b"])
@@ -323,9 +327,9 @@ def test_caches_that_several_dies_take_leave_those_that_have_them_as_often(model
     """A latent goes to each die that decodes; so does a head of keys that several of these have."""
     base, load = load_of(*SERVING, "chip=a100", "mapping=serving", f"model={model}", "mapping.serving.prefill_instances=1")
     base = replace_leaves(base, {"mapping.prefill.tp": before, "mapping.decode.tp": after, "chip.network.nodes.size": 64})
-    of, each = load.model, BYTES_BY_FORMAT[base.mapping.precision.kv] * 5000
-    whole = sum(one.layer.times * one.kv for one in sequence_memory(of))
-    copies = after if of.latent is not None else max(after / of.kv_heads, 1.0)
+    given_model, each = load.model, BYTES_BY_FORMAT[base.mapping.precision.kv] * 5000
+    whole = sum(memory.layer.times * memory.kv for memory in sequence_memory(given_model))
+    copies = after if given_model.latent is not None else max(after / given_model.kv_heads, 1.0)
     leaves, comes = (whole * copies * each / dies for dies in (before, after))
     room, _ = devices.kv_transfer(base, load)
     port = base.chip.network.bandwidth * base.mapping.stack.network_efficiency  # type: ignore[union-attr]
@@ -359,9 +363,9 @@ def test_activations_are_those_of_as_many_tokens_as_go_at_a_time(
     plan = ("chip=h200", f"mapping.both.tp={tp}", f"model={model}", "chip.hbm.capacity='1 TB'")
     asked_for = ("workload=serving", "workload.requests=9", "workload.prompt=3000", "workload.output=16")
     base, load = load_of(*plan, *asked_for, *(f"mapping.serving.{word}" for word in words))
-    (found,) = (dict(one.parts)["activations"] for one in devices.limits(base, load) if one.parts)
+    (nbytes,) = (dict(limit.parts)["activations"] for limit in devices.limits(base, load) if limit.parts)
     widest = max(WIDE[model], 10944 if model == "deepseek_v2_lite" else 0) / tp
-    assert found == pytest.approx(
+    assert nbytes == pytest.approx(
         tokens * (2 * load.model.hidden + widest) * BYTES_BY_FORMAT[base.mapping.precision.activations], rel=1e-9
     )
 

@@ -36,19 +36,19 @@ def network(rows: int, cols: int, topology: str = "mesh") -> DieNetworkLevel:
 @given(SIDES, SIDES, st.sampled_from(D2D_TOPOLOGIES), PATTERN, st.floats(0.0, 1e8))
 @settings(max_examples=40)
 def test_levels_of_all_or_of_one_are_the_ring(rows: int, cols: int, topology: str, pattern: str, nbytes: float) -> None:
-    on, at = network(rows, cols, topology), place_groups("snake", rows, cols, 1, rows * cols)
-    ring = reduction_cost(pattern, on, at, nbytes, ReductionAlgorithm())
+    given_network, at = network(rows, cols, topology), place_groups("snake", rows, cols, 1, rows * cols)
+    ring = reduction_cost(pattern, given_network, at, nbytes, ReductionAlgorithm())
     for size in (1, rows * cols):
-        assert reduction_cost(pattern, on, at, nbytes, ReductionAlgorithm("two_level", size)) == ring
+        assert reduction_cost(pattern, given_network, at, nbytes, ReductionAlgorithm("two_level", size)) == ring
 
 
 @given(SIDES, SIDES, st.integers(1, 4), st.integers(1, 3), PATTERN)
 @settings(max_examples=40)
 def test_all_send_the_same_bytes(rows: int, cols: int, phases: int, groups: int, pattern: str) -> None:
     """But for a tree, of which whole vectors go one way even where slices do the other."""
-    on, at = network(rows * groups, cols), place_groups("linear", rows * groups, cols, groups, rows * cols)
+    given_network, at = network(rows * groups, cols), place_groups("linear", rows * groups, cols, groups, rows * cols)
     each = [
-        reduction_cost(pattern, on, at, 1e6, ReductionAlgorithm(name, cols, phases)).sent_bytes / 1e6 / groups
+        reduction_cost(pattern, given_network, at, 1e6, ReductionAlgorithm(name, cols, phases)).sent_bytes / 1e6 / groups
         for name in GROUP_SUMS
     ]
     ring, ktree, levels = each
@@ -64,17 +64,17 @@ def test_two_levels_add_up_all_slices(rows: int, cols: int, placement: str, seed
     dies = rows * cols
     x = np.random.default_rng(seed).normal(size=(dies, cols))
     whole = x.sum(axis=0)
-    some = ring_phases("allreduce", place_groups(placement, rows, cols, 1, dies), ReductionAlgorithm("two_level", cols))
-    if len(some) == 1:
-        assert some[0].at.shape == (1, dies)
+    phases = ring_phases("allreduce", place_groups(placement, rows, cols, 1, dies), ReductionAlgorithm("two_level", cols))
+    if len(phases) == 1:
+        assert phases[0].at.shape == (1, dies)
         return
-    inside, across, again = some
+    inside, across, again = phases
     place = {die: number for ring in inside.at.tolist() for number, die in enumerate(ring)}
     held = {die: x[ring, place[die]].sum() for ring in inside.at.tolist() for die in ring}
     assert all(len({place[die] for die in ring}) == 1 for ring in across.at.tolist())
     held = {die: sum(held[other] for other in ring) for ring in across.at.tolist() for die in ring}
-    found = [[held[die] for die in ring] for ring in again.at.tolist()]
-    np.testing.assert_allclose(found, np.tile(whole, (rows, 1)), atol=1e-12)
+    held_values = [[held[die] for die in ring] for ring in again.at.tolist()]
+    np.testing.assert_allclose(held_values, np.tile(whole, (rows, 1)), atol=1e-12)
     assert (across.share, inside.steps, across.steps) == (1 / cols, cols - 1, 2 * (rows - 1))
     assert all(len(set(np.ravel(ring) % cols)) == 1 for ring in across.at)  # straight up and down
 
@@ -84,17 +84,17 @@ def test_two_levels_add_up_all_slices(rows: int, cols: int, placement: str, seed
 def test_a_tree_adds_up_all_vectors(members: int, phases: int, pattern: str, seed: int) -> None:
     """And slices go where they belong: each message has those of all dies below it, and of no others."""
     at, x = np.arange(members)[None], np.random.default_rng(seed).normal(size=members)
-    some = tree_phases(pattern, at, ReductionAlgorithm("ktree", phases=phases))
-    up, back = some[: len(some) // 2], some[len(some) // 2 :]
+    selected_phases = tree_phases(pattern, at, ReductionAlgorithm("ktree", phases=phases))
+    up, back = selected_phases[: len(selected_phases) // 2], selected_phases[len(selected_phases) // 2 :]
     held, below = x.copy(), [{die} for die in range(members)]
-    for of in up:
-        assert not set(of.source) & set(of.target)
-        for source, target, share in zip(of.source, of.target, of.share, strict=True):
+    for phase in up:
+        assert not set(phase.source) & set(phase.target)
+        for source, target, share in zip(phase.source, phase.target, phase.share, strict=True):
             held[target] += held[source]
             assert share == pytest.approx(len(below[source]) / members if pattern == "allgather" else 1.0)
             below[target] |= below[source]
-    for of in back:
-        for source, target, share in zip(of.source, of.target, of.share, strict=True):
+    for phase in back:
+        for source, target, share in zip(phase.source, phase.target, phase.share, strict=True):
             held[target] = held[source]
             assert share == pytest.approx(len(below[target]) / members if pattern == "reduce_scatter" else 1.0)
     np.testing.assert_allclose(held, np.full(members, x.sum()), atol=1e-12)
@@ -102,12 +102,12 @@ def test_a_tree_adds_up_all_vectors(members: int, phases: int, pattern: str, see
 
 def test_a_message_that_does_not_wait_is_noticed() -> None:
     """A ring across rows that began before those along them were through would be done sooner: the sum of both is met."""
-    on, at = network(4, 4), place_groups("linear", 4, 4, 1, 16)
+    given_network, at = network(4, 4), place_groups("linear", 4, 4, 1, 16)
     inside, across, again = ring_phases("allreduce", at, ReductionAlgorithm("two_level", 4))
-    whole = events_dies.simulate_reduction("allreduce", on, at, 1e8, ReductionAlgorithm("two_level", 4)).seconds
+    whole = events_dies.simulate_reduction("allreduce", given_network, at, 1e8, ReductionAlgorithm("two_level", 4)).seconds
     alone = [
-        events_dies.simulate_reduction("allreduce", on, of.at, 1e8 * of.share, ReductionAlgorithm()).seconds
-        for of in (inside, across)
+        events_dies.simulate_reduction("allreduce", given_network, phase.at, 1e8 * phase.share, ReductionAlgorithm()).seconds
+        for phase in (inside, across)
     ]
     assert len(again.at) == 4
     assert whole == pytest.approx(sum(alone), rel=0.01)
@@ -115,8 +115,8 @@ def test_a_message_that_does_not_wait_is_noticed() -> None:
 
 def test_levels_are_boxes_or_else_rows() -> None:
     def levels(*words: str) -> ReductionAlgorithm:
-        of = asked(*BOXES, *DENSE, "mapping.both.tp=16", "mapping.both.allreduce=two_level", *words).base
-        return make_die_groups(of.chip, "linear", 1, 16, 16, 1, sums=("two_level", 2)).sums
+        design = asked(*BOXES, *DENSE, "mapping.both.tp=16", "mapping.both.allreduce=two_level", *words).base
+        return make_die_groups(design.chip, "linear", 1, 16, 16, 1, sums=("two_level", 2)).sums
 
     assert levels("chip.nodes.size=4") == ReductionAlgorithm("two_level", 4)
     assert levels("chip.nodes=null", "chip.dies.rows=8", "chip.dies.cols=2") == ReductionAlgorithm("two_level", 2)
@@ -161,23 +161,23 @@ def test_boxes_that_share_a_copy_unevenly_or_have_it_whole_have_no_levels(tp: in
         "workload.output=8",
         f"mapping.both.tp={tp}",
     )
-    of = asked(*words, "mapping.both.allreduce=two_level")
-    found = explain_infeasibility(of.base, of.workload)
-    assert found is not None
-    assert found.limit == "mapping.prefill.allreduce"
-    assert "sums=ring or ktree" in str(found)
+    question = asked(*words, "mapping.both.allreduce=two_level")
+    infeasibility = explain_infeasibility(question.base, question.workload)
+    assert infeasibility is not None
+    assert infeasibility.limit == "mapping.prefill.allreduce"
+    assert "sums=ring or ktree" in str(infeasibility)
 
 
 def test_a_space_has_no_sums_without_tensor_parallelism() -> None:
     """Of tp = 1 one design, of 2 a ring, two levels, and trees of two depths."""
-    of = asked(
+    question = asked(
         *BOXES, *DENSE, "mapping.both.tp=2", "+space.mapping.both.tp=choice(1,2)",
         "+space.mapping.both.allreduce=choice(ring,two_level,ktree)", "+space.mapping.both.ktree_k=choice(1,2)",
     )  # fmt: skip
-    columns = of.space.grid(0, of.space.combinations or 0)
-    rows = [of.space.row(columns, place) for place in range(len(columns["mapping.both.tp"]))]
-    assert len(rows) == len({of.space.key_at(row) for row in rows}) == 1 + 4
-    assert all(of.space.canonical(row) == row for row in rows)
+    columns = question.space.grid(0, question.space.combinations or 0)
+    rows = [question.space.row(columns, place) for place in range(len(columns["mapping.both.tp"]))]
+    assert len(rows) == len({question.space.key_at(row) for row in rows}) == 1 + 4
+    assert all(question.space.canonical(row) == row for row in rows)
 
 
 @given(
@@ -197,8 +197,8 @@ def test_a_ring_over_links_of_two_kinds_is_its_slices_one_by_one(
     draw.shuffle(order)
     near, far = (np.array([inside, 2 * inside]), 3e-7), (np.array([outside, outside / 3]), 2e-6)
     outer = DieNetworkLevel(boxes, size, "switch", 1, *far, start=1e-6)
-    on = DieNetworkLevel(boxes, size, "switch", 1, *near, box=size, outer=outer)
-    found = reduction_cost(pattern, on, np.array([order]), 4e6, ReductionAlgorithm()).seconds
+    level = DieNetworkLevel(boxes, size, "switch", 1, *near, box=size, outer=outer)
+    seconds = reduction_cost(pattern, level, np.array([order]), 4e6, ReductionAlgorithm()).seconds
     for design in range(2):
         slices, dies = 4e6 / len(order), zip(order, [*order[1:], order[0]], strict=True)
         apart = np.array([a // size != b // size for a, b in dies])
@@ -207,4 +207,4 @@ def test_a_ring_over_links_of_two_kinds_is_its_slices_one_by_one(
         begun = np.zeros(len(order))
         for _ in range(RING_PASSES[pattern] * (len(order) - 1) - 1):
             begun = np.maximum(begun + taken, np.roll(begun + taken + way, 1))
-        assert found[design] == pytest.approx((begun + taken + way).max(), rel=1e-9)
+        assert seconds[design] == pytest.approx((begun + taken + way).max(), rel=1e-9)

@@ -25,8 +25,8 @@ DENSE = ("model=qwen3_1b7", "workload.batch=[64]", "workload.prompt=128", "workl
 
 def metrics(*words: str, fidelity: str = "analytical") -> dict[str, float]:
     question = asked(*words)
-    found = evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity)
-    return {name: float(column[0]) for name, column in found.columns.items()}
+    evaluation = evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity)
+    return {name: float(column[0]) for name, column in evaluation.columns.items()}
 
 
 def split(tp: int = 1, pp: int = 1, ep: int = 1) -> tuple[str, ...]:
@@ -36,8 +36,8 @@ def split(tp: int = 1, pp: int = 1, ep: int = 1) -> tuple[str, ...]:
 @pytest.mark.parametrize("model", [MOE, DENSE])
 def test_one_die_is_a_chip_by_itself(model: tuple[str, ...]) -> None:
     """One stage, one rank and one micro-batch: the same seconds; links that nobody uses take area and power all the same."""
-    one = ("chip.dies.rows=1", "chip.dies.cols=1", "mapping.prefill.microbatches=1")
-    dies = metrics(*SMALL, *model, *split(), *one)
+    single_die = ("chip.dies.rows=1", "chip.dies.cols=1", "mapping.prefill.microbatches=1")
+    dies = metrics(*SMALL, *model, *split(), *single_die)
     bytes_ = [f"mapping.precision.{name}=fp8" for name in ("weights", "activations", "kv")]
     alone = ("chip=tile_gh200", "chip.clock=1.9 GHz", "chip.die.max_power_density=1.5 W/mm2", *SMALL[3:])
     chip = metrics(*alone, *model, *bytes_)
@@ -49,7 +49,7 @@ def test_one_die_is_a_chip_by_itself(model: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("fidelity", ["analytical", "events"])
 @pytest.mark.parametrize(
-    ("model", "of"),
+    ("model", "split_words"),
     [
         (MOE, (*split(pp=2, ep=4), "mapping.both.overlap=two_batch")),
         (MOE, split(pp=2, ep=4)),
@@ -59,16 +59,16 @@ def test_one_die_is_a_chip_by_itself(model: tuple[str, ...]) -> None:
         (DENSE, split()),
     ],
 )
-def test_operators_and_waits_add_up_to_the_time(model: tuple[str, ...], of: tuple[str, ...], fidelity: str) -> None:
-    question = asked(*SMALL, *model, *of)
-    found = explain(question.base, question.workload.cases[0], fidelity=fidelity)
-    each = metrics(*SMALL, *model, *of, fidelity=fidelity)
-    assert sum(row.seconds for row in found.rows) == pytest.approx(each["latency"], rel=1e-9)
-    assert found.seconds == pytest.approx(each["latency"], rel=1e-9)
-    assert all(sum(row.parts.values()) == pytest.approx(row.seconds) for row in found.rows)
-    waits = sum(row.seconds for row in found.rows if row.operator == "waits for the slowest stage")
+def test_operators_and_waits_add_up_to_the_time(model: tuple[str, ...], split_words: tuple[str, ...], fidelity: str) -> None:
+    question = asked(*SMALL, *model, *split_words)
+    explanation = explain(question.base, question.workload.cases[0], fidelity=fidelity)
+    each = metrics(*SMALL, *model, *split_words, fidelity=fidelity)
+    assert sum(row.seconds for row in explanation.rows) == pytest.approx(each["latency"], rel=1e-9)
+    assert explanation.seconds == pytest.approx(each["latency"], rel=1e-9)
+    assert all(sum(row.parts.values()) == pytest.approx(row.seconds) for row in explanation.rows)
+    waits = sum(row.seconds for row in explanation.rows if row.operator == "waits for the slowest stage")
     assert 0 <= waits < 0.6 * each["latency"]
-    if "mapping.both.pp=1" in of:
+    if "mapping.both.pp=1" in split_words:
         assert waits == 0
 
 
@@ -94,8 +94,8 @@ def test_designs_of_many_dies_in_batches_are_those_one_by_one(data: st.DataObjec
                 pick("mapping.both.experts.redundant", 0, 8),
             )
         )
-    questions = [asked(*SMALL, *MOE, *some) for some in words]
-    together = evaluate(stack_designs([one.base for one in questions]), questions[0].workload)
+    questions = [asked(*SMALL, *MOE, *word) for word in words]
+    together = evaluate(stack_designs([question.base for question in questions]), questions[0].workload)
     for row, question in enumerate(questions):
         alone = evaluate(stack_designs([question.base]), question.workload)
         assert together.feasible[row] == alone.feasible[0]
@@ -105,8 +105,8 @@ def test_designs_of_many_dies_in_batches_are_those_one_by_one(data: st.DataObjec
 
 @settings(max_examples=8, deadline=None)
 @given(st.sampled_from([(1, 2, 4), (1, 1, 8), (2, 1, 8), (2, 4, 1)]), st.sampled_from(["mesh", "torus", "ring", "full"]))
-def test_faster_or_shorter_links_never_take_longer(of: tuple[int, int, int], topology: str) -> None:
-    words = (*SMALL, *MOE, *split(*of), f"chip.d2d.topology={topology}")
+def test_faster_or_shorter_links_never_take_longer(split_sizes: tuple[int, int, int], topology: str) -> None:
+    words = (*SMALL, *MOE, *split(*split_sizes), f"chip.d2d.topology={topology}")
     usual = metrics(*words)
     for better in ("chip.d2d.bandwidth=2 TB/s", "chip.d2d.latency=100 ns"):
         assert metrics(*words, better)["latency"] <= usual["latency"]
@@ -115,9 +115,9 @@ def test_faster_or_shorter_links_never_take_longer(of: tuple[int, int, int], top
 def test_all_links_as_fast_as_can_be_leave_what_dies_do() -> None:
     """Without exchanges, dp copies take as long as one copy alone with its share of requests."""
     apart = metrics(*SMALL, *DENSE, *split())
-    one = metrics(*SMALL, "chip.dies.rows=1", "chip.dies.cols=1", *DENSE, "workload.batch=[8]", *split())
-    assert apart["latency"] == pytest.approx(one["latency"], rel=1e-12)
-    assert apart["throughput"] == pytest.approx(8 * one["throughput"], rel=1e-12)
+    single_metrics = metrics(*SMALL, "chip.dies.rows=1", "chip.dies.cols=1", *DENSE, "workload.batch=[8]", *split())
+    assert apart["latency"] == pytest.approx(single_metrics["latency"], rel=1e-12)
+    assert apart["throughput"] == pytest.approx(8 * single_metrics["throughput"], rel=1e-12)
 
 
 def test_experts_on_several_dies_take_two_barriers_a_layer_more_where_links_cost_nothing() -> None:
@@ -146,9 +146,9 @@ def test_stages_are_cut_so_that_the_slowest_takes_least() -> None:
     rng = np.random.default_rng(1)
     counts, stages = [1, 2, 5, 1], 3
     seconds = [rng.random(6) for _ in counts]
-    found = cut_stages(seconds, counts, stages)
-    assert (found.sum(axis=0) == np.array(counts)[:, None]).all()
-    slowest = (found * np.stack(seconds)).sum(axis=1).max(axis=0)
+    found_stages = cut_stages(seconds, counts, stages)
+    assert (found_stages.sum(axis=0) == np.array(counts)[:, None]).all()
+    slowest = (found_stages * np.stack(seconds)).sum(axis=1).max(axis=0)
     kinds, units = np.repeat(np.arange(4), counts), sum(counts)
     for design in range(6):
         each = np.stack(seconds)[kinds, design]
@@ -168,7 +168,7 @@ def test_the_fullest_slot_has_the_longest_requests_and_its_share(requests: list[
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (split(ep=5), "mapping.both.ep=4 or 8"),
         (split(pp=16), "16 stages of 1 dies: mapping.both.pp=8"),
@@ -182,35 +182,35 @@ def test_the_fullest_slot_has_the_longest_requests_and_its_share(requests: list[
         ((*split(tp=32), "chip.dies.rows=8"), "16 heads"),
     ],
 )
-def test_what_cannot_be_laid_out_says_what_would_do(words: tuple[str, ...], said: str) -> None:
+def test_what_cannot_be_laid_out_says_what_would_do(words: tuple[str, ...], message: str) -> None:
     question = asked(*SMALL, *MOE, *words)
     verdict = explain_infeasibility(question.base, question.workload)
     assert verdict is not None
-    assert said in str(verdict)
+    assert message in str(verdict)
 
 
 def test_splits_that_a_refusal_names_can_be_laid_out() -> None:
     question, rng, named = asked(*SMALL, *MOE), np.random.default_rng(1), 0
     (job,) = many_dies.TOGETHER(question.workload)
 
-    def of(**values: int) -> Design:
+    def design_of(**values: int) -> Design:
         leaves = {f"mapping.{phase}.{name}": value for name, value in values.items() for phase in ("prefill", "decode")}
         return replace_leaves(question.base, leaves)
 
     for _ in range(60):
-        said = {name: int(rng.integers(1, 12)) for name in ("tp", "pp", "ep")} | {"dp": int(rng.choice([0, 0, 3]))}
-        design = of(**said)
+        integers = {name: int(rng.integers(1, 12)) for name in ("tp", "pp", "ep")} | {"dp": int(rng.choice([0, 0, 3]))}
+        design = design_of(**integers)
         if not dies_limits.layout_limits(design, job):
             continue
         plan, dies = design.mapping.decode, design.chip.dies
         text = split_advice_text(
-            dies_limits.phase_split(design, job.cases[0], "decode"), said["dp"], split_bounds(plan, dies, job.cases[0])
+            dies_limits.phase_split(design, job.cases[0], "decode"), integers["dp"], split_bounds(plan, dies, job.cases[0])
         )
         for changes in text.removeprefix("mapping.both.").split(", or "):
             first = dict(pair.split("=") for pair in changes.split(" and "))
             for value in next(iter(first.values())).split(" or "):
                 assert not dies_limits.layout_limits(
-                    of(**said | {n: int(v) for n, v in (first | {next(iter(first)): value}).items()}), job
+                    design_of(**integers | {n: int(v) for n, v in (first | {next(iter(first)): value}).items()}), job
                 )
                 named += 1
     assert named > 60
@@ -222,8 +222,8 @@ def test_experts_send_back_values_of_the_format_that_is_said() -> None:
     def sent(*words: str) -> tuple[float, float]:
         question = asked(*SMALL, *MOE, *split(tp=2, ep=4), *words)
         rows = explain(question.base, question.workload.cases[0]).rows
-        there, back = (sum(row.seconds for row in rows if row.operator == name) for name in ("dispatch", "combine"))
-        return there, back
+        sent_seconds, back = (sum(row.seconds for row in rows if row.operator == name) for name in ("dispatch", "combine"))
+        return sent_seconds, back
 
     usual, two, four = sent(), sent("+mapping.precision.combine=bf16"), sent("+mapping.precision.combine=fp32")
     assert usual[0] == two[0] == four[0]
@@ -244,6 +244,6 @@ def test_guesses_have_rows_of_their_own_and_yield_more_tokens() -> None:
 def test_the_first_row_of_table_two_comes_out() -> None:
     """[zhang2026] table II: 6,940 tokens/s a die, 35.8 ms a token."""
     words = ("chip=wafer64", "model=deepseek_v3", "workload.prompt=4096", "workload.output=2", "workload.batch=[16384]")
-    found = metrics(*words, "workload.expert_load=even")
-    assert found["decode_throughput"] / 64 == pytest.approx(6940, rel=0.06)
-    assert found["tpot"] == pytest.approx(35.8e-3, rel=0.06)
+    found_metrics = metrics(*words, "workload.expert_load=even")
+    assert found_metrics["decode_throughput"] / 64 == pytest.approx(6940, rel=0.06)
+    assert found_metrics["tpot"] == pytest.approx(35.8e-3, rel=0.06)

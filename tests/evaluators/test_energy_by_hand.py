@@ -32,8 +32,10 @@ def counted(design: Design, workload: Workload) -> dict[str, float]:
     ones = [f"chip.technology.{name}" for name in (*BY_CLOCK, *LINKS, "static_power_density")]
     ones += [] if design.chip.dram is None else ["chip.dram.energy_per_byte", "chip.dram.idle_power"]
     none = dict.fromkeys(ones, 0.0)
-    found = evaluate(stack_designs([replace_leaves(design, none | {one: LITTLE}) for one in ones]), workload).columns["energy"]
-    counts = {one.rpartition(".")[2]: float(value) / LITTLE for one, value in zip(ones, found, strict=True)}
+    found_energy = evaluate(
+        stack_designs([replace_leaves(design, none | {address: LITTLE}) for address in ones]), workload
+    ).columns["energy"]
+    counts = {address.rpartition(".")[2]: float(value) / LITTLE for address, value in zip(ones, found_energy, strict=True)}
     scale = float(supply.relative_energy(design.chip))
     counts |= {name: counts[name] / scale for name in (*BY_CLOCK, "static_power_density")}
     if design.chip.mesh is not None:  # wires of a hop by the size of its cores
@@ -44,12 +46,12 @@ def counted(design: Design, workload: Workload) -> dict[str, float]:
 @cache
 def done(*words: str) -> dict[str, float]:
     """Of what some overrides ask."""
-    of = asked(*words)
-    return counted(of.base, of.workload)
+    question = asked(*words)
+    return counted(question.base, question.workload)
 
 
 def formats(word: str) -> tuple[str, ...]:
-    return tuple(f"mapping.precision.{of}={word}" for of in ("weights", "activations", "kv"))
+    return tuple(f"mapping.precision.{tensor}={word}" for tensor in ("weights", "activations", "kv"))
 
 
 SMALL = ("workload.batch=[1]", "workload.sequence=[256]")
@@ -98,8 +100,8 @@ def multiply_adds() -> dict[str, float]:
 def test_multiply_adds_of_a_dense_model_are_those_of_its_shapes(chip: str, padding: float) -> None:
     """As if all positions of a prompt saw half of it; tiles multiply some that a mask hides, and edges of their blocks."""
     by_hand = multiply_adds()
-    found = done(f"chip={chip}", *DENSE, *formats("bf16"))["mac"] / (by_hand["products"] + by_hand["attention"])
-    assert 1 - 1e-9 <= found <= 1 + padding + 1e-9
+    ratio = done(f"chip={chip}", *DENSE, *formats("bf16"))["mac"] / (by_hand["products"] + by_hand["attention"])
+    assert 1 - 1e-9 <= ratio <= 1 + padding + 1e-9
 
 
 @pytest.mark.parametrize("chip", ["h100", "tile_gh200"])
@@ -112,10 +114,10 @@ def test_memory_brings_weights_once_a_step_and_the_cache(chip: str) -> None:
 
 def test_what_stands_is_area_and_devices_over_the_time() -> None:
     words = ("chip=h100", *DENSE, "mapping.both.tp=4")
-    of = asked(*words)
-    found, seconds = done(*words), float(evaluate(stack_designs([of.base]), of.workload).columns["latency"][0])
-    assert found["static_power_density"] == pytest.approx(4 * float(area.total_area(of.base.chip)) * seconds)
-    assert found["idle_power"] == pytest.approx(4 * 5 * seconds)  # five stacks
+    question = asked(*words)
+    joules, seconds = done(*words), float(evaluate(stack_designs([question.base]), question.workload).columns["latency"][0])
+    assert joules["static_power_density"] == pytest.approx(4 * float(area.total_area(question.base.chip)) * seconds)
+    assert joules["idle_power"] == pytest.approx(4 * 5 * seconds)  # five stacks
 
 
 @pytest.mark.parametrize(
@@ -146,10 +148,10 @@ def test_sums_of_several_nodes_cross_two_links_between_them() -> None:
 
 def test_a_box_takes_the_same_energy_whoever_lays_a_sum_out() -> None:
     """Eight dies on one switch, as devices that share a layer and as dies with a port each."""
-    one = ("workload=collective", "workload.pattern=allreduce", "workload.bytes=[8MB]", "workload.group_axis=rectangle")
+    overrides = ("workload=collective", "workload.pattern=allreduce", "workload.bytes=[8MB]", "workload.group_axis=rectangle")
     words = ("workload.root=0", "workload.group=mesh", "workload.combine=sum")
-    devices = done("chip=h200", *one, *words, "mapping.decode.tp=8")["board_energy_per_byte"]
-    assert devices == done("chip=h200_ep", *one, *words)["board_energy_per_byte"] == pytest.approx(2 * 2 * 7 * 8e6)
+    devices = done("chip=h200", *overrides, *words, "mapping.decode.tp=8")["board_energy_per_byte"]
+    assert devices == done("chip=h200_ep", *overrides, *words)["board_energy_per_byte"] == pytest.approx(2 * 2 * 7 * 8e6)
 
 
 @pytest.mark.parametrize("name", ALLREDUCE.names())
@@ -159,9 +161,9 @@ def test_what_nodes_send_is_what_the_program_of_a_sum_sends(name: str, nodes: in
     inside = between = 0.0
     for step, times in iterate_instructions(two_level.build_program(find_allreduce(name), rows, nodes, members)):
         assert isinstance(step, SendInstruction)
-        here = np.asarray(step.source.row) == np.asarray(step.target.row)
+        is_inside = np.asarray(step.source.row) == np.asarray(step.target.row)
         nbytes = times * (np.asarray(step.stop) - np.asarray(step.start))
-        inside, between = inside + float(nbytes[here].sum()), between + float(nbytes[~here].sum())
+        inside, between = inside + float(nbytes[is_inside].sum()), between + float(nbytes[~is_inside].sum())
     assert allreduce_bytes(name, float(rows), float(members), float(nodes)) == pytest.approx((inside, between))
 
 
@@ -180,28 +182,28 @@ def test_what_is_sent_is_read_where_it_leaves_and_written_where_it_comes(
 ) -> None:
     """Rows of 32 tiles of 64 KiB each: routers copy what goes to all, and add up what comes from all."""
     words = ("chip=tile32", "workload=collective", f"workload.pattern={pattern}", "workload.bytes=['64 KiB']")
-    found = done(*words, f"mapping.collective={collective}")["access"]
+    access = done(*words, f"mapping.collective={collective}")["access"]
     byte = (asked(*words).base.chip.tile.sram / 32768) ** 0.144
-    assert found == pytest.approx(32 * 65536 * (read + written) * byte)
+    assert access == pytest.approx(32 * 65536 * (read + written) * byte)
 
 
 def test_what_a_product_of_tiles_does_to_their_memories() -> None:
     """One tile multiplies 2048 x 2048 x 2048 by itself: blocks of both operands are written, and read again by its engine."""
     words = ("chip=tile32", "workload=gemm", "workload.shapes=[2048x2048x2048]", "chip.mesh.rows=1", "chip.mesh.cols=1")
-    found, chip = done(*words, "chip.hbm.channels=1"), asked(*words, "chip.hbm.channels=1").base.chip
+    counts, chip = done(*words, "chip.hbm.channels=1"), asked(*words, "chip.hbm.channels=1").base.chip
     byte, engine = (chip.tile.sram / 32768) ** 0.144, chip.tile.matrix
-    operands = 2 * found["mac"] * (1 / engine.rows + 1 / engine.cols)
-    assert found["hop"] == found["element"] == 0
-    assert found["access"] == pytest.approx((operands + found["energy_per_byte"]) * byte)
+    operands = 2 * counts["mac"] * (1 / engine.rows + 1 / engine.cols)
+    assert counts["hop"] == counts["element"] == 0
+    assert counts["access"] == pytest.approx((operands + counts["energy_per_byte"]) * byte)
 
 
 def test_weights_from_the_edge_of_a_wafer_are_written_where_they_are_multiplied() -> None:
     """Of one layout for both phases, more of them come where cores have less memory: over half the height of the mesh, and
     nothing of a core is read on their way."""
     words = ("chip=wse2_hbm", "model=llama3_8b", "workload.batch=[1]", "workload.prompt=512", "workload.output=16")
-    said = (*words, "mapping.both.rows=480", "mapping.both.cols=480", "mapping.both.regions=1")
-    some, more = (done(*said, f"chip.core.sram='{size} KiB'") for size in (16, 8))
-    came = more["energy_per_byte"] - some["energy_per_byte"]
+    overrides = (*words, "mapping.both.rows=480", "mapping.both.cols=480", "mapping.both.regions=1")
+    first_counts, more = (done(*overrides, f"chip.core.sram='{size} KiB'") for size in (16, 8))
+    came = more["energy_per_byte"] - first_counts["energy_per_byte"]
     assert came > 1e9
-    assert more["access"] - some["access"] == pytest.approx(came, rel=1e-6)
-    assert more["hop"] - some["hop"] == pytest.approx(came * 750 / 2, rel=1e-6)
+    assert more["access"] - first_counts["access"] == pytest.approx(came, rel=1e-6)
+    assert more["hop"] - first_counts["hop"] == pytest.approx(came * 750 / 2, rel=1e-6)

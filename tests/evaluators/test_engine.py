@@ -39,8 +39,8 @@ def counted(m: int, k: int, n: int, rows: int, cols: int) -> int:
 def test_weights_reloaded_per_tile_take_the_published_identity(shape: tuple[int, int, int], rows: int, cols: int) -> None:
     m, k, n = shape
     identity = -(-k // rows) * -(-n // cols) * (2 * rows + cols + m - 2) - 1
-    of = engines(replace(ARRAY, rows=rows, cols=cols, reload="tile"))
-    assert of.product(m, k, n, 2) == identity == counted(m, k, n, rows, cols)
+    given_engines = engines(replace(ARRAY, rows=rows, cols=cols, reload="tile"))
+    assert given_engines.product(m, k, n, 2) == identity == counted(m, k, n, rows, cols)
 
 
 @given(sizes, st.integers(1, 128), st.integers(1, 128))
@@ -63,8 +63,8 @@ def test_what_stays_decides_which_sizes_are_padded(shape: tuple[int, int, int]) 
 
 @given(st.sampled_from(DATAFLOWS), sizes, st.sampled_from(["tile", "hidden"]), st.floats(1, 4096))
 def test_no_engine_exceeds_its_peak(dataflow: str, shape: tuple[int, int, int], reload: str, bandwidth: float) -> None:
-    of = engines(replace(CE if dataflow == "ce" else ARRAY, dataflow=dataflow, reload=reload), bandwidth)
-    assert 0 < of.utilisation(*shape, 2) <= 1
+    given_engines = engines(replace(CE if dataflow == "ce" else ARRAY, dataflow=dataflow, reload=reload), bandwidth)
+    assert 0 < given_engines.utilisation(*shape, 2) <= 1
 
 
 @given(st.sampled_from(DATAFLOWS), sizes, st.floats(1, 64))
@@ -76,9 +76,9 @@ def test_a_slow_memory_bounds_a_product(dataflow: str, shape: tuple[int, int, in
 
 def test_slices_of_128_nearly_fill_the_array_and_small_ones_do_not() -> None:
     """[zhang2026] section V-B: up to 98 % on slices of 128 x 128 with a head of 128; over-flattening below."""
-    of = engines(CE, 512.0)
-    assert of.utilisation(128, 128, 128, 2) == pytest.approx(0.98, abs=0.005)
-    shares = [of.utilisation(side, 128, side, 2) for side in (16, 32, 64, 128, 256)]
+    given_engines = engines(CE, 512.0)
+    assert given_engines.utilisation(128, 128, 128, 2) == pytest.approx(0.98, abs=0.005)
+    shares = [given_engines.utilisation(side, 128, side, 2) for side in (16, 32, 64, 128, 256)]
     assert shares == sorted(shares)
     assert shares[0] < 0.2
 
@@ -89,10 +89,10 @@ def test_elements_stream_a_long_product_without_loss_but_the_fill() -> None:
 
 
 def test_vector_instructions_wait_for_lanes_specials_or_memory() -> None:
-    of = engines(CE, 512.0, 2.0)
-    assert of.instruction(1280.0, 0.0, 0.0) == 10 / 2
-    assert of.instruction(1280.0, 1280.0, 0.0) == 20 / 2
-    assert of.instruction(1280.0, 0.0, 51200.0) == 100 / 2
+    given_engines = engines(CE, 512.0, 2.0)
+    assert given_engines.instruction(1280.0, 0.0, 0.0) == 10 / 2
+    assert given_engines.instruction(1280.0, 1280.0, 0.0) == 20 / 2
+    assert given_engines.instruction(1280.0, 0.0, 51200.0) == 100 / 2
 
 
 @pytest.mark.parametrize("dataflow", DATAFLOWS)
@@ -102,16 +102,16 @@ def test_a_batch_is_its_singles(dataflow: str) -> None:
     base = replace(CE if dataflow == "ce" else ARRAY, dataflow=dataflow)
     many: Any = engines(replace(base, rows=rows, cols=cols), bandwidth).product(m, k, n, 2)
     for i in range(50):
-        one = engines(replace(base, rows=rows[i], cols=cols[i]), bandwidth[i]).product(m[i], k[i], n[i], 2)
-        assert many[i] == pytest.approx(one, rel=1e-12)
+        single = engines(replace(base, rows=rows[i], cols=cols[i]), bandwidth[i]).product(m[i], k[i], n[i], 2)
+        assert many[i] == pytest.approx(single, rel=1e-12)
 
 
 @pytest.mark.parametrize("chip", ["npu64", "npu256"])
 def test_memory_binds_sums_of_cores_whose_lanes_run_products(chip: str) -> None:
     """So that it does not matter whether a multiply-add is one operation of theirs or two."""
-    of = asked(f"chip={chip}").base.chip
-    assert of.tile.gemm_engine == "either"
+    given_chip = asked(f"chip={chip}").base.chip
+    assert given_chip.tile.gemm_engine == "either"
     assert (
-        with_vector_reduction(replace_leaves(of, {"tile.vector.lanes": 2 * of.tile.vector.lanes})).combine
-        == with_vector_reduction(of).combine
+        with_vector_reduction(replace_leaves(given_chip, {"tile.vector.lanes": 2 * given_chip.tile.vector.lanes})).combine
+        == with_vector_reduction(given_chip).combine
     )

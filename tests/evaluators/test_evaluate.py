@@ -43,10 +43,10 @@ def test_a_batch_is_its_singles(seed: int, workload: object) -> None:
     designs = random_designs(seed, 9)
     batch = evaluate(stack_designs(designs), workload)  # type: ignore[arg-type]
     for row, design in enumerate(designs):
-        one = evaluate(stack_designs([design]), workload)  # type: ignore[arg-type]
+        evaluation = evaluate(stack_designs([design]), workload)  # type: ignore[arg-type]
         for name in METRICS:
-            assert batch.columns[name][row] == pytest.approx(one.columns[name][0], rel=1e-12, nan_ok=True)
-        assert batch.limit[row] == one.limit[0]
+            assert batch.columns[name][row] == pytest.approx(evaluation.columns[name][0], rel=1e-12, nan_ok=True)
+        assert batch.limit[row] == evaluation.limit[0]
 
 
 @given(seeds, workloads)
@@ -66,12 +66,12 @@ def test_the_breakdown_sums_to_the_total(seed: int, workload: object) -> None:
 def test_no_operator_is_faster_than_its_roofline(seed: int, workload: object) -> None:
     (design,) = random_designs(seed, 1)
     chip, case = design.chip, workload.cases[0]  # type: ignore[attr-defined]
-    said = design.mapping.precision
+    precision = design.mapping.precision
     fastest = max(chip.hbm.bandwidth, chip.l2.bandwidth)
     for row in explain(design, case).rows:
         if row.operator != "allreduce":
-            beside = said.kv if row.operator == "attention" else said.weights
-            peak = chip.cores * chip.core.matrix / max(BYTES_BY_FORMAT[said.activations], BYTES_BY_FORMAT[beside])
+            beside = precision.kv if row.operator == "attention" else precision.weights
+            peak = chip.cores * chip.core.matrix / max(BYTES_BY_FORMAT[precision.activations], BYTES_BY_FORMAT[beside])
             devices = getattr(design.mapping, row.phase).tp
             assert row.flop / (devices * peak) <= row.seconds * (1 + 1e-9)
             assert row.nbytes / (devices * fastest) <= row.seconds * (1 + 1e-9)
@@ -196,16 +196,16 @@ def test_a_design_that_cannot_be_laid_out_adds_no_metrics_to_those_beside_it() -
     """It has its areas, and so has a workload of which one model cannot be."""
     question = asked("chip=cm384", "chip.dies.rows=2", "model=deepseek_v2_lite", "mapping.both.ep=8")
     fine, broken = question.base, replace_leaves(question.base, {"mapping.prefill.ep": 7})
-    together, alone = (evaluate(stack_designs(some), question.workload) for some in ([broken, fine], [fine]))
+    together, alone = (evaluate(stack_designs(designs), question.workload) for designs in ([broken, fine], [fine]))
     assert list(together.feasible) == [False, True]
     assert together.columns.keys() == alone.columns.keys()
     assert together.at(1) == alone.at(0)
     assert together.columns["system_mm2"][0] == alone.columns["system_mm2"][0]
     two = asked("chip=cm384", "chip.dies.rows=2", "model=[deepseek_v2_lite,qwen3_1b7]", "mapping.both.ep=8")
-    found = evaluate(stack_designs([two.base]), two.workload, cases=True)
-    assert "latency" not in found.columns
-    assert found.columns["system_mm2"][0] > 0
-    experts, dense = found.cases["latency"][:, 0]
+    evaluation = evaluate(stack_designs([two.base]), two.workload, cases=True)
+    assert "latency" not in evaluation.columns
+    assert evaluation.columns["system_mm2"][0] > 0
+    experts, dense = evaluation.cases["latency"][:, 0]
     assert experts > 0
     assert np.isnan(dense)
 

@@ -66,8 +66,8 @@ def test_a_wrong_destination_is_noticed(name: str, pattern: str) -> None:
     program = EXCHANGES[name].build_program(GemmShape(60, 1, 1), mesh, "float16", pattern=pattern)
     (rounds,) = program.strands
     step: Any = rounds[-1].steps[0]  # a sum that went astray before would still be passed on to where it belongs
-    one = np.arange(len(step.target.row)) == len(step.target.row) // 2
-    astray = CoreIndex((step.target.row + one) % 3, (step.target.col + one) % 4)
+    moved_one = np.arange(len(step.target.row)) == len(step.target.row) // 2
+    astray = CoreIndex((step.target.row + moved_one) % 3, (step.target.col + moved_one) % 4)
     wrong = Round((replace(step, target=astray),))
     changed = replace(program, strands=((*rounds[:-1], wrong),))
     assert right(name, mesh, 60, pattern, "mesh", program)
@@ -95,7 +95,10 @@ def test_slots_are_those_of_the_program(name: str, pattern: str, rows: int, cols
 
 @pytest.mark.parametrize("name", EXCHANGES)
 def test_unknown_words_are_refused_by_name(name: str) -> None:
-    for change, said in (({"pattern": "all_gather"}, "pattern: .*'allgather'"), ({"topology": "tours"}, "topology: .*'torus'")):
+    for change, message in (
+        ({"pattern": "all_gather"}, "pattern: .*'allgather'"),
+        ({"topology": "tours"}, "topology: .*'torus'"),
+    ):
         how = {"pattern": "allgather", "topology": "mesh"} | change
-        with pytest.raises(DesignError, match=said):
+        with pytest.raises(DesignError, match=message):
             EXCHANGES[name].build_program(GemmShape(9, 1, 1), CoreMesh(3, 3), "float16", **how)

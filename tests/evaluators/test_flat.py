@@ -28,9 +28,9 @@ def rows(*overrides: str, fidelity: str = "analytical") -> list[BreakdownRow]:
     return list(explain(question.base, question.workload.cases[0], fidelity=fidelity).rows)
 
 
-def row(found: list[BreakdownRow], phase: str, operator: str) -> BreakdownRow:
-    (one,) = (row for row in found if (row.phase, row.operator) == (phase, operator))
-    return one
+def row(rows: list[BreakdownRow], phase: str, operator: str) -> BreakdownRow:
+    (row,) = (row for row in rows if (row.phase, row.operator) == (phase, operator))
+    return row
 
 
 @pytest.mark.parametrize("fidelity", ["analytical", "events"])
@@ -38,11 +38,11 @@ def row(found: list[BreakdownRow], phase: str, operator: str) -> BreakdownRow:
 def test_operators_add_up_to_the_latency(model: str, fidelity: str) -> None:
     question = asked(*MESH, *SMALL, f"model={model}")
     columns = evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity).columns
-    found = rows(*MESH, *SMALL, f"model={model}", fidelity=fidelity)
-    assert sum(one.seconds for one in found) == pytest.approx(columns["latency"][0])
-    assert sum(one.seconds for one in found if one.phase == "prefill") == pytest.approx(columns["ttft"][0])
-    assert sum(one.nbytes for one in found) == pytest.approx(columns["hbm_bytes"][0])
-    assert all(one.parts[one.bound] == max(one.parts.values()) for one in found)
+    found_rows = rows(*MESH, *SMALL, f"model={model}", fidelity=fidelity)
+    assert sum(row.seconds for row in found_rows) == pytest.approx(columns["latency"][0])
+    assert sum(row.seconds for row in found_rows if row.phase == "prefill") == pytest.approx(columns["ttft"][0])
+    assert sum(row.nbytes for row in found_rows) == pytest.approx(columns["hbm_bytes"][0])
+    assert all(row.parts[row.bound] == max(row.parts.values()) for row in found_rows)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -60,17 +60,17 @@ def test_events_agree_with_the_closed_form(model: str) -> None:
 @pytest.mark.parametrize("model", MODELS)
 def test_products_and_attention_count_what_they_do_on_another_chip(model: str) -> None:
     sizes = ("workload.batch=[2]", "workload.prompt=5000", "workload.output=8", f"model={model}")
-    here, there = rows(*MESH, *sizes), rows("chip=npu_dse", "mapping.prefill.tp=1", *sizes)
+    current_rows, other_rows = rows(*MESH, *sizes), rows("chip=npu_dse", "mapping.prefill.tp=1", *sizes)
     counted: dict[tuple[str, str], float] = {}
-    for one in there:
-        counted[one.phase, one.operator] = counted.get((one.phase, one.operator), 0.0) + one.flop
+    for row in other_rows:
+        counted[row.phase, row.operator] = counted.get((row.phase, row.operator), 0.0) + row.flop
     wanted = {key: flop for key, flop in counted.items() if flop}
-    assert {(one.phase, one.operator): one.flop for one in here if one.flop} == pytest.approx(wanted)
+    assert {(row.phase, row.operator): row.flop for row in current_rows if row.flop} == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize("fidelity", ["analytical", "events"])
 def test_an_operator_takes_as_long_as_by_itself(fidelity: str) -> None:
-    found = rows(*MESH, *SMALL, "model=qwen3_1b7", fidelity=fidelity)
+    found_rows = rows(*MESH, *SMALL, "model=qwen3_1b7", fidelity=fidelity)
     layers = asked(*MESH, *SMALL, "model=qwen3_1b7").workload.cases[0].model.layers  # type: ignore[union-attr]
     chip = tuple(word for word in MESH if word.startswith("chip"))
     product = asked(*chip, "mapping=summa", "workload=gemm", "workload.shapes=[400x2048x6144]")
@@ -78,7 +78,7 @@ def test_an_operator_takes_as_long_as_by_itself(fidelity: str) -> None:
     attention = asked(*chip, "workload=attention", "mapping=attention", *sizes)
     for name, alone in (("gate", product), ("attention", attention)):
         latency = evaluate(stack_designs([alone.base]), alone.workload, fidelity=fidelity).columns["latency"][0]
-        assert row(found, "prefill", name).seconds == pytest.approx(layers * latency), name
+        assert row(found_rows, "prefill", name).seconds == pytest.approx(layers * latency), name
 
 
 def test_many_designs_are_each_as_if_alone() -> None:
@@ -96,9 +96,9 @@ def test_many_designs_are_each_as_if_alone() -> None:
     ]
     designs += designs[:1]  # what is alike is worked out once
     for fidelity in ("analytical", "events"):
-        some = designs if fidelity == "analytical" else designs[:2]
-        together = evaluate(stack_designs(some), question.workload, fidelity=fidelity)
-        for place, design in enumerate(some):
+        selected_designs = designs if fidelity == "analytical" else designs[:2]
+        together = evaluate(stack_designs(selected_designs), question.workload, fidelity=fidelity)
+        for place, design in enumerate(selected_designs):
             alone = evaluate(stack_designs([design]), question.workload, fidelity=fidelity)
             for name, column in together.columns.items():
                 assert column[place] == pytest.approx(alone.columns[name][0], nan_ok=True), name
@@ -107,11 +107,11 @@ def test_many_designs_are_each_as_if_alone() -> None:
 
 def test_requests_of_other_lengths_add_up() -> None:
     """Attention of each prompt by itself, products of all tokens together; fewer requests decode when the first has ended."""
-    found = rows(*MESH, "model=qwen3_1b7", "workload.lengths=lengths.csv", "workload.batch=[4]", "workload.requests=4")
-    assert sum(one.operator == "attention" for one in found) == 2
+    found_rows = rows(*MESH, "model=qwen3_1b7", "workload.lengths=lengths.csv", "workload.batch=[4]", "workload.requests=4")
+    assert sum(row.operator == "attention" for row in found_rows) == 2
     question = asked(*MESH, "model=qwen3_1b7", "workload.lengths=lengths.csv", "workload.batch=[4]", "workload.requests=4")
     latency = evaluate(stack_designs([question.base]), question.workload).columns["latency"][0]
-    assert sum(one.seconds for one in found) == pytest.approx(latency)
+    assert sum(row.seconds for row in found_rows) == pytest.approx(latency)
 
 
 def test_what_does_not_fit_is_said_with_what_would() -> None:
@@ -133,22 +133,26 @@ def test_what_does_not_fit_is_said_with_what_would() -> None:
 @given(*[st.sampled_from(formats_of_tensor("weights"))] * 3, st.sampled_from(["qwen3_1b7", "mixtral_8x7b"]))
 @settings(max_examples=8, deadline=None)
 def test_weights_are_held_in_their_formats(weights: str, experts: str, attention: str, model: str) -> None:
-    of = asked(f"model={model}").workload.cases[0].model  # type: ignore[union-attr]
-    said = FormatPlan(weights=weights, activations="bf16", kv="bf16", experts=experts, attention=attention)
-    found = dict(hbm_bytes_by_use(of, StepCounts("decode", 1.0, 1.0, 1.0, 1.0), 0.0, 1.0, said))
-    routed = of.layers * of.experts.count * ffn_parameter_count(of, of.experts.intermediate) if of.experts else 0
-    projected = of.layers * of.hidden * of.head_dim * 2 * (of.heads + of.kv_heads)
-    rest = parameter_count(of) - routed - projected
+    given_model = asked(f"model={model}").workload.cases[0].model  # type: ignore[union-attr]
+    formats = FormatPlan(weights=weights, activations="bf16", kv="bf16", experts=experts, attention=attention)
+    nbytes = dict(hbm_bytes_by_use(given_model, StepCounts("decode", 1.0, 1.0, 1.0, 1.0), 0.0, 1.0, formats))
+    routed = (
+        given_model.layers * given_model.experts.count * ffn_parameter_count(given_model, given_model.experts.intermediate)
+        if given_model.experts
+        else 0
+    )
+    projected = given_model.layers * given_model.hidden * given_model.head_dim * 2 * (given_model.heads + given_model.kv_heads)
+    rest = parameter_count(given_model) - routed - projected
     wanted = routed * BYTES_BY_FORMAT[experts] + projected * BYTES_BY_FORMAT[attention] + rest * BYTES_BY_FORMAT[weights]
-    assert found["weights"] == pytest.approx(wanted, rel=1e-12)
+    assert nbytes["weights"] == pytest.approx(wanted, rel=1e-12)
 
 
 @pytest.mark.parametrize("weights", ["mxfp4", "fp8"])
 def test_narrow_weights_are_loaded_sent_and_expanded(weights: str) -> None:
     wide, narrow = (asked(*MESH, *SMALL, "model=qwen3_1b7", f"mapping.precision.weights={word}") for word in ("fp16", weights))
     usual, closed, played = (
-        evaluate(stack_designs([of.base]), of.workload, fidelity=word).columns
-        for of, word in ((wide, "analytical"), (narrow, "analytical"), (narrow, "events"))
+        evaluate(stack_designs([question.base]), question.workload, fidelity=word).columns
+        for question, word in ((wide, "analytical"), (narrow, "analytical"), (narrow, "events"))
     )
     assert closed["hbm_bytes"] == pytest.approx(played["hbm_bytes"])
     assert closed["energy"] == pytest.approx(played["energy"], rel=0.02)
@@ -162,45 +166,49 @@ def test_narrow_weights_are_loaded_sent_and_expanded(weights: str) -> None:
 
 def test_caches_of_one_byte_are_held_and_read_in_half_the_bytes() -> None:
     wide, narrow = (asked(*MESH, *SMALL, "model=qwen3_1b7", f"mapping.precision.kv={word}") for word in ("fp16", "fp8"))
-    two, one, played = (
-        evaluate(stack_designs([of.base]), of.workload, fidelity=word).columns
-        for of, word in ((wide, "analytical"), (narrow, "analytical"), (narrow, "events"))
+    two, single_byte, played = (
+        evaluate(stack_designs([question.base]), question.workload, fidelity=word).columns
+        for question, word in ((wide, "analytical"), (narrow, "analytical"), (narrow, "events"))
     )
     model = narrow.workload.cases[0].model  # type: ignore[union-attr]
     saved = 2 * 200 * model.layers * 2 * model.kv_heads * model.head_dim
-    assert two["hbm_used"][0] - one["hbm_used"][0] == saved  # when prompts are prefilled, which holds most
-    assert one["hbm_bytes"] == pytest.approx(played["hbm_bytes"])
-    assert one["hbm_bytes"][0] < two["hbm_bytes"][0]
-    assert one["tpot"] == pytest.approx(played["tpot"], rel=0.05)
+    assert two["hbm_used"][0] - single_byte["hbm_used"][0] == saved  # when prompts are prefilled, which holds most
+    assert single_byte["hbm_bytes"] == pytest.approx(played["hbm_bytes"])
+    assert single_byte["hbm_bytes"][0] < two["hbm_bytes"][0]
+    assert single_byte["tpot"] == pytest.approx(played["tpot"], rel=0.05)
 
 
 @pytest.mark.parametrize("word", ["int4_head", "mxfp4", "fp8_1x128"])
 def test_caches_with_scales_are_held_and_read_packed_and_expanded(word: str) -> None:
     wide, narrow = (asked(*MESH, *SMALL, "model=qwen3_1b7", f"mapping.precision.kv={kv}") for kv in ("fp16", word))
-    two, one, played = (
-        evaluate(stack_designs([of.base]), of.workload, fidelity=fidelity).columns
-        for of, fidelity in ((wide, "analytical"), (narrow, "analytical"), (narrow, "events"))
+    two, single_byte, played = (
+        evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity).columns
+        for question, fidelity in ((wide, "analytical"), (narrow, "analytical"), (narrow, "events"))
     )
     model = narrow.workload.cases[0].model  # type: ignore[union-attr]
     saved = 2 * 200 * model.layers * 2 * model.kv_heads * model.head_dim * (2 - BYTES_BY_FORMAT[word])
-    assert two["hbm_used"][0] - one["hbm_used"][0] == pytest.approx(saved)
-    assert one["hbm_bytes"] == pytest.approx(played["hbm_bytes"])
-    assert one["hbm_bytes"][0] < two["hbm_bytes"][0]
-    assert one["tpot"] == pytest.approx(played["tpot"], rel=0.05)
-    assert one["energy"] == pytest.approx(played["energy"], rel=0.02)
-    found, usual = (
-        next(row for row in explain(of.base, of.workload.cases[0]).rows if (row.phase, row.operator) == ("decode", "attention"))
-        for of in (narrow, wide)
+    assert two["hbm_used"][0] - single_byte["hbm_used"][0] == pytest.approx(saved)
+    assert single_byte["hbm_bytes"] == pytest.approx(played["hbm_bytes"])
+    assert single_byte["hbm_bytes"][0] < two["hbm_bytes"][0]
+    assert single_byte["tpot"] == pytest.approx(played["tpot"], rel=0.05)
+    assert single_byte["energy"] == pytest.approx(played["energy"], rel=0.02)
+    expanded, usual = (
+        next(
+            row
+            for row in explain(question.base, question.workload.cases[0]).rows
+            if (row.phase, row.operator) == ("decode", "attention")
+        )
+        for question in (narrow, wide)
     )
-    assert found.parts["vector"] > usual.parts["vector"]
+    assert expanded.parts["vector"] > usual.parts["vector"]
 
 
 def test_values_of_one_byte_halve_what_memory_moves() -> None:
     half = tuple(f"mapping.precision.{name}=fp8" for name in ("weights", "activations", "kv"))
-    two, one = (
+    two, single_byte = (
         evaluate(stack_designs([q.base]), q.workload).columns
         for q in (asked(*MESH, *SMALL, "model=qwen3_1b7"), asked(*MESH, *SMALL, "model=qwen3_1b7", *half))
     )
-    assert one["hbm_bytes"][0] == pytest.approx(two["hbm_bytes"][0] / 2, rel=0.02)
-    assert one["hbm_used"][0] == two["hbm_used"][0] / 2
-    assert one["tpot"][0] < two["tpot"][0]
+    assert single_byte["hbm_bytes"][0] == pytest.approx(two["hbm_bytes"][0] / 2, rel=0.02)
+    assert single_byte["hbm_used"][0] == two["hbm_used"][0] / 2
+    assert single_byte["tpot"][0] < two["tpot"][0]

@@ -17,9 +17,9 @@ SERVING = (*CHIP, "model=qwen3_1b7", "workload=serving", "workload.requests=20",
 ALONE = ("workload.rate=0.01 Hz", "workload.arrivals=constant", "workload.requests=3")
 
 
-def seconds(of: ServingInstance, prompt: float, past: float, decodes: float, context: float) -> float:
+def seconds(instance: ServingInstance, prompt: float, past: float, decodes: float, context: float) -> float:
     each = (prompt, past + (prompt + 1) / 2, decodes, context, 0.0)
-    return float(of.pricing(*(np.array([value]) for value in each))[0])
+    return float(instance.pricing(*(np.array([value]) for value in each))[0])
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -33,26 +33,30 @@ def test_requests_far_apart_take_what_a_batch_of_one_takes(seed: int) -> None:
     policy = f"mapping.serving.policy={rng.choice(['prefill_first', 'static', 'orca'])}"
     lengths = f"workload.prompt={prompt}", f"workload.output={output}"
     far = metrics(*SERVING, *ALONE, *sides, f"model={model}", flow, *lengths, policy, "mapping.serving.max_batch_size=8")
-    one = metrics(CHIP[0], CHIP[-1], *sides, f"model={model}", flow, *lengths, "workload.batch=[1]")
-    assert far["ttft"] == pytest.approx(one["ttft"], rel=1e-3)  # slices for several prompts may do better than those for one
-    assert far["tpot"] == pytest.approx(one["tpot"], rel=0.02)
-    assert far["latency"] == pytest.approx(one["ttft"] + (output - 1) * one["tpot"], rel=0.02)  # the first comes with prefill
+    single_metrics = metrics(CHIP[0], CHIP[-1], *sides, f"model={model}", flow, *lengths, "workload.batch=[1]")
+    assert far["ttft"] == pytest.approx(
+        single_metrics["ttft"], rel=1e-3
+    )  # slices for several prompts may do better than those for one
+    assert far["tpot"] == pytest.approx(single_metrics["tpot"], rel=0.02)
+    assert far["latency"] == pytest.approx(
+        single_metrics["ttft"] + (output - 1) * single_metrics["tpot"], rel=0.02
+    )  # the first comes with prefill
     assert far["iteration_time_error"] < 0.05
     assert far["load_status"] == 0
-    assert far["peak_power"] == pytest.approx(one["peak_power"], rel=0.02)
+    assert far["peak_power"] == pytest.approx(single_metrics["peak_power"], rel=0.02)
     assert far["power"] <= far["peak_power"] <= far["tdp"]
 
 
 def test_decodes_beside_a_prompt_read_no_weights_again() -> None:
-    of = service.instances(*load_of(*SERVING), "analytical")[0]
-    prompt, tokens, both = seconds(of, 200, 0, 0, 0), seconds(of, 0, 0, 8, 220), seconds(of, 200, 0, 8, 220)
+    instance = service.instances(*load_of(*SERVING), "analytical")[0]
+    prompt, tokens, both = seconds(instance, 200, 0, 0, 0), seconds(instance, 0, 0, 8, 220), seconds(instance, 200, 0, 8, 220)
     assert max(prompt, tokens) < both < 0.9 * (prompt + tokens)
 
 
 @pytest.mark.parametrize("model", ["deepseek_v2_lite", "deepseek_v32", "qwen3_next_80b_a3b", "nemotron3_nano"])
 def test_latents_and_states_have_one_pass_for_prompts_and_decodes(model: str) -> None:
-    of = service.instances(*load_of(*SERVING, f"model={model}", "chip.hbm.capacity=2 TB"), "analytical")[0]
-    prompt, tokens, both = seconds(of, 200, 0, 0, 0), seconds(of, 0, 0, 8, 220), seconds(of, 200, 0, 8, 220)
+    instance = service.instances(*load_of(*SERVING, f"model={model}", "chip.hbm.capacity=2 TB"), "analytical")[0]
+    prompt, tokens, both = seconds(instance, 200, 0, 0, 0), seconds(instance, 0, 0, 8, 220), seconds(instance, 200, 0, 8, 220)
     assert max(prompt, tokens) < both < 0.95 * (prompt + tokens)
 
 
@@ -69,29 +73,29 @@ def test_latents_before_a_chunk_are_expanded_again(past: int) -> None:
 
 
 def test_a_chunk_takes_longer_the_more_is_before_it() -> None:
-    of = service.instances(*load_of(*SERVING, "workload.prompt=2000"), "analytical")[0]
-    assert seconds(of, 500, 0, 0, 0) < seconds(of, 500, 1500, 0, 0) < seconds(of, 2000, 0, 0, 0)
+    instance = service.instances(*load_of(*SERVING, "workload.prompt=2000"), "analytical")[0]
+    assert seconds(instance, 500, 0, 0, 0) < seconds(instance, 500, 1500, 0, 0) < seconds(instance, 2000, 0, 0, 0)
 
 
 def test_parts_of_a_price_add_up_to_the_iteration_that_is_explained() -> None:
     """Where slices are said; else those of prompts are looked for at few lengths."""
-    said = [
+    texts = [
         f"mapping.prefill.attention.{name}={size}" for name, size in (("rows", 8), ("cols", 8), ("queries", 32), ("keys", 32))
     ]
     for model in ("qwen3_1b7", "deepseek_v2_lite", "mixtral_8x7b"):
-        design, load = load_of(*SERVING, f"model={model}", *said)
-        of = service.instances(design, load, "analytical")[0]
+        design, load = load_of(*SERVING, f"model={model}", *texts)
+        instance = service.instances(design, load, "analytical")[0]
         for made_of in ((200.0, 100.5, 0.0, 0.0), (0.0, 0.0, 7.0, 210.0), (200.0, 100.5, 7.0, 210.0)):
-            whole = float(of.pricing(*(np.array([value]) for value in (*made_of, 0.0)))[0])
+            whole = float(instance.pricing(*(np.array([value]) for value in (*made_of, 0.0)))[0])
             rows = service.iteration_rows(design, load, 0, 3.0, (*made_of, 0.0), "analytical")
             assert sum(row.seconds for row in rows) == pytest.approx(3 * whole)
 
 
 def test_the_time_of_chips_goes_into_operators_or_is_idle() -> None:
     for apart in (0, 1):
-        found = asked(*SERVING, f"mapping.serving.prefill_instances={apart}")
+        question = asked(*SERVING, f"mapping.serving.prefill_instances={apart}")
         parts, values = (
-            explain(found.base, found.workload.cases[0]),
+            explain(question.base, question.workload.cases[0]),
             metrics(*SERVING, f"mapping.serving.prefill_instances={apart}"),
         )
         assert sum(row.seconds for row in parts.rows) == pytest.approx(parts.seconds)
@@ -104,54 +108,54 @@ def test_the_time_of_chips_goes_into_operators_or_is_idle() -> None:
 
 def test_no_declared_metric_is_missing() -> None:
     for more in ("mapping.serving.policy=static", "mapping.serving.prefill_instances=1", "model=deepseek_v2_lite"):
-        found = metrics(*SERVING, more)
-        assert {"hbm_utilisation", "sram_used", "energy", "energy_per_token", "goodput", "system_mm2"} <= set(found)
-        assert all(np.isfinite(value) for value in found.values())
+        found_metrics = metrics(*SERVING, more)
+        assert {"hbm_utilisation", "sram_used", "energy", "energy_per_token", "goodput", "system_mm2"} <= set(found_metrics)
+        assert all(np.isfinite(value) for value in found_metrics.values())
         for share in ("mfu", "hbm_utilisation", "noc_utilisation", "kv_utilisation_peak", "prefill_busy_share"):
-            assert 0 < found[share] < 1, share
+            assert 0 < found_metrics[share] < 1, share
 
 
 def test_weights_are_read_once_an_iteration() -> None:
     """Of a load whose iterations are known: bytes are weights an iteration and keys and values beside."""
     more = (*SERVING, *ALONE, "mapping.serving.policy=prefill_first")
     steps = ("workload.batch=[1]", "workload.prompt=200", "workload.output=29")  # the first of 30 tokens comes with prefill
-    values, one = metrics(*more), metrics(*CHIP, "model=qwen3_1b7", *steps)
+    values, single_metrics = metrics(*more), metrics(*CHIP, "model=qwen3_1b7", *steps)
     load = asked(*more).workload.cases[0]
     span = 30 / values["throughput"] * len(load.requests)
     moved = values["hbm_utilisation"] * span / len(load.requests)
-    assert moved == pytest.approx(one["hbm_utilisation"] * one["latency"], rel=1e-9)
-    static = values["energy"] / len(load.requests) - one["energy"]
+    assert moved == pytest.approx(single_metrics["hbm_utilisation"] * single_metrics["latency"], rel=1e-9)
+    static = values["energy"] / len(load.requests) - single_metrics["energy"]
     assert static > 0  # the chip leaks while nobody asks
 
 
 def test_a_model_that_does_not_fit_is_refused_with_the_bytes_and_with_what_would_do() -> None:
-    found = asked(*SERVING, "chip.hbm.capacity=2 GB")
-    verdict = explain_infeasibility(found.base, found.workload)
+    question = asked(*SERVING, "chip.hbm.capacity=2 GB")
+    verdict = explain_infeasibility(question.base, question.workload)
     assert verdict is not None
     assert verdict.limit == "chip.hbm.capacity"
     assert [name for name, _ in verdict.parts] == ["weights", "KV cache", "activations"]
     assert "not even the weights fit" in verdict.remedy
-    outcomes = evaluate(stack_designs([found.base]), found.workload)
+    outcomes = evaluate(stack_designs([question.base]), question.workload)
     assert not outcomes.feasible[0]
     assert np.isnan(outcomes.columns["throughput"][0])
 
 
 def test_groups_that_do_not_divide_the_mesh_are_refused() -> None:
-    found = asked(*SERVING, "mapping.prefill.attention.rows=3")
-    verdict = explain_infeasibility(found.base, found.workload)
+    question = asked(*SERVING, "mapping.prefill.attention.rows=3")
+    verdict = explain_infeasibility(question.base, question.workload)
     assert verdict is not None
     assert verdict.limit == "mapping.prefill.attention.rows"
     assert "2" in verdict.remedy
 
 
 def test_many_designs_are_judged_as_each_by_itself() -> None:
-    found = asked(*SERVING)
+    question = asked(*SERVING)
     bandwidths = np.array([3e10, 6e10])
-    many = Designs(2, ((np.arange(2), replace_leaves(found.base, {"chip.hbm.channel_bandwidth": bandwidths})),))
-    together = evaluate(many, found.workload)
-    for place, some in enumerate(bandwidths):
+    many = Designs(2, ((np.arange(2), replace_leaves(question.base, {"chip.hbm.channel_bandwidth": bandwidths})),))
+    together = evaluate(many, question.workload)
+    for place, bandwidth in enumerate(bandwidths):
         alone = evaluate(
-            stack_designs([replace_leaves(found.base, {"chip.hbm.channel_bandwidth": float(some)})]), found.workload
+            stack_designs([replace_leaves(question.base, {"chip.hbm.channel_bandwidth": float(bandwidth)})]), question.workload
         )
         for name in alone.columns:
             assert together.columns[name][place] == alone.columns[name][0], name

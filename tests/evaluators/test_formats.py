@@ -58,8 +58,8 @@ def question(*words: str) -> Any:
     return asked(*words, "+mapping.precision.experts=fp8", "+mapping.precision.attention=fp8")
 
 
-def formats(base: Design, **said: Any) -> Design:
-    return replace_leaves(base, {f"mapping.precision.{name}": word for name, word in said.items()})
+def formats(base: Design, **formats_by_name: Any) -> Design:
+    return replace_leaves(base, {f"mapping.precision.{name}": word for name, word in formats_by_name.items()})
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -74,45 +74,55 @@ def test_a_value_takes_its_bits_and_its_share_of_scales(name: str) -> None:
 def test_a_device_holds_each_tensor_in_its_format(
     model: str, weights: str, experts: str, attention: str, kv: str, positions: int
 ) -> None:
-    of = asked(f"model={model}").workload.cases[0].model  # type: ignore[union-attr]
-    said = FormatPlan(weights=weights, activations="bf16", kv=kv, experts=experts, attention=attention)
+    given_model = asked(f"model={model}").workload.cases[0].model  # type: ignore[union-attr]
+    formats = FormatPlan(weights=weights, activations="bf16", kv=kv, experts=experts, attention=attention)
     held = device_memory(
-        transformer_segments(of, StepCounts("decode", 1.0, 1.0, 1.0, 1.0)),
-        of,
+        transformer_segments(given_model, StepCounts("decode", 1.0, 1.0, 1.0, 1.0)),
+        given_model,
         1,
-        said,
+        formats,
         cached=positions,
         sequences=1.0,
         tokens=1.0,
     )
-    routed = of.experts.count * ffn_parameter_count(of, of.experts.intermediate) if of.experts else 0
-    rest = of.experts.count * of.hidden if of.experts else ffn_parameter_count(of, of.ffn_intermediate)
-    projected = of.hidden * of.head_dim * 2 * (of.heads + of.kv_heads)
-    assert projected <= mixing_parameter_count(of)  # with norms and biases
-    usual = of.layers * rest + of.vocab * of.hidden * (1 if of.tied_embeddings else 2)
+    routed = (
+        given_model.experts.count * ffn_parameter_count(given_model, given_model.experts.intermediate)
+        if given_model.experts
+        else 0
+    )
+    rest = (
+        given_model.experts.count * given_model.hidden
+        if given_model.experts
+        else ffn_parameter_count(given_model, given_model.ffn_intermediate)
+    )
+    projected = given_model.hidden * given_model.head_dim * 2 * (given_model.heads + given_model.kv_heads)
+    assert projected <= mixing_parameter_count(given_model)  # with norms and biases
+    usual = given_model.layers * rest + given_model.vocab * given_model.hidden * (1 if given_model.tied_embeddings else 2)
     wanted = (
-        of.layers * (routed * BYTES_BY_FORMAT[experts] + projected * BYTES_BY_FORMAT[attention])
+        given_model.layers * (routed * BYTES_BY_FORMAT[experts] + projected * BYTES_BY_FORMAT[attention])
         + usual * BYTES_BY_FORMAT[weights]
     )
     assert held.weights == pytest.approx(wanted, rel=1e-12)
-    assert held.kv == pytest.approx(positions * of.layers * 2 * of.kv_heads * of.head_dim * BITS[kv] / 8, rel=1e-12)
+    assert held.kv == pytest.approx(
+        positions * given_model.layers * 2 * given_model.kv_heads * given_model.head_dim * BITS[kv] / 8, rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("where", WHERE)
 @given(data=st.data())
 @settings(max_examples=15, deadline=None)
 def test_what_operators_take_adds_up_in_all_formats(where: str, data: st.DataObject) -> None:
-    of = question(*WHERE[where], *MOE)
-    kept = (WEIGHTS, CACHED) if where != "wse2" else (one.filter(NARROW.__contains__) for one in (WEIGHTS, CACHED))
+    given_question = question(*WHERE[where], *MOE)
+    kept = (WEIGHTS, CACHED) if where != "wse2" else (strategy.filter(NARROW.__contains__) for strategy in (WEIGHTS, CACHED))
     met = {"npu64": st.sampled_from(UNSCALED_FORMATS), "wse2": st.sampled_from(["bf16", "fp16"])}.get(where, ACTIVATIONS)
     weights, cached = kept
-    said = {name: data.draw(weights) for name in ("weights", "experts", "attention")}
-    said |= {"kv": data.draw(cached), "activations": data.draw(met)}
-    design = formats(of.base, **said)
-    latency = evaluate(stack_designs([design]), of.workload).columns["latency"][0]
-    found = explain(design, of.workload.cases[0])
-    assert sum(row.seconds for row in found.rows) == pytest.approx(latency, rel=1e-9)
-    for row in found.rows:
+    draws = {name: data.draw(weights) for name in ("weights", "experts", "attention")}
+    draws |= {"kv": data.draw(cached), "activations": data.draw(met)}
+    design = formats(given_question.base, **draws)
+    latency = evaluate(stack_designs([design]), given_question.workload).columns["latency"][0]
+    explanation = explain(design, given_question.workload.cases[0])
+    assert sum(row.seconds for row in explanation.rows) == pytest.approx(latency, rel=1e-9)
+    for row in explanation.rows:
         assert sum(row.parts.values()) == pytest.approx(row.seconds, rel=1e-6, abs=1e-12)
 
 
@@ -121,8 +131,8 @@ def test_what_operators_take_adds_up_in_all_formats(where: str, data: st.DataObj
 def test_fewer_bits_of_weights_that_are_multiplied_as_they_are_never_take_decode_longer(
     where: str, data: st.DataObject
 ) -> None:
-    of = question(*WHERE[where], *MOE)
-    rates = of.base.chip.core.rates
+    given_question = question(*WHERE[where], *MOE)
+    rates = given_question.base.chip.core.rates
     native = [name for name in formats_of_tensor("weights") if relative_rate(name, rates) is not None]
     narrow = [name for name in native if FORMATS[name].bits <= 8 and name in formats_of_tensor("activations")]
     activations = data.draw(st.sampled_from(narrow))
@@ -130,8 +140,8 @@ def test_fewer_bits_of_weights_that_are_multiplied_as_they_are_never_take_decode
     tensor = data.draw(st.sampled_from(["weights", "experts", "attention"]))
     other = data.draw(st.sampled_from(native))
     usual = dict.fromkeys(("weights", "experts", "attention"), other) | {"activations": activations, "kv": "bf16"}
-    designs = [formats(of.base, **usual | {tensor: word}) for word in (few, many)]
-    fast, slow = (evaluate(stack_designs([design]), of.workload).columns["tpot"][0] for design in designs)
+    designs = [formats(given_question.base, **usual | {tensor: word}) for word in (few, many)]
+    fast, slow = (evaluate(stack_designs([design]), given_question.workload).columns["tpot"][0] for design in designs)
     assert fast <= slow * (1 + 1e-12)
 
 
@@ -140,8 +150,8 @@ def test_fewer_bits_of_weights_that_are_multiplied_as_they_are_never_take_decode
 def test_two_formats_meet_at_the_rate_of_the_slower_and_what_is_not_multiplied_is_expanded(
     first: str, second: str, data: st.DataObject
 ) -> None:
-    some = {name: data.draw(st.none() | st.floats(0.5, 8)) for name in ("int8", "fp8", "mxfp8", "mxfp4", "nvfp4")}
-    rates = FormatRates(**some)
+    draws = {name: data.draw(st.none() | st.floats(0.5, 8)) for name in ("int8", "fp8", "mxfp8", "mxfp4", "nvfp4")}
+    rates = FormatRates(**draws)
     met, turned = format_product(first, second, rates), format_product(second, first, rates)
     assert (turned.width, turned.pace, turned.first, turned.second) == (met.width, met.pace, met.second, met.first)
     for name, work in ((first, met.first), (second, met.second)):
@@ -168,12 +178,13 @@ def test_keys_of_an_indexer_are_held_and_read_in_their_format(where: str) -> Non
         "+model.qwen3_30b_a3b.indexer={heads: 8, dim: 128, top: 2048}",
     )
     long = ("workload.batch=[2]", "workload.prompt=30000", "workload.output=8", "+mapping.precision.index=bf16")
-    on = ("mapping.sram_kv_share=0", "mapping.both.tp=16", "mapping.both.pp=4") if where == "npu64" else ()
-    of = asked(*words, *long, *on)
-    found = {
-        word: evaluate(stack_designs([formats(of.base, index=word)]), of.workload).columns for word in ("bf16", "fp8_1x128")
+    settings = ("mapping.sram_kv_share=0", "mapping.both.tp=16", "mapping.both.pp=4") if where == "npu64" else ()
+    question = asked(*words, *long, *settings)
+    columns = {
+        word: evaluate(stack_designs([formats(question.base, index=word)]), question.workload).columns
+        for word in ("bf16", "fp8_1x128")
     }
-    wide, narrow = found["bf16"], found["fp8_1x128"]
+    wide, narrow = columns["bf16"], columns["fp8_1x128"]
     assert narrow["tpot"][0] < wide["tpot"][0]
     assert narrow["hbm_used"][0] < wide["hbm_used"][0]
     if where in ("b200", "tile_gh200"):  # a pair of dies has all keys each
@@ -182,7 +193,7 @@ def test_keys_of_an_indexer_are_held_and_read_in_their_format(where: str) -> Non
     if where == "tile_gh200":  # a key in bytes with a scale of four, read once a step by decode: 132 for 256
         words_ = ("bf16", "fp8_1x128", "mxfp4")
         read = {
-            word: sum(row.nbytes for row in explain(formats(of.base, index=word), of.workload.cases[0]).rows
+            word: sum(row.nbytes for row in explain(formats(question.base, index=word), question.workload.cases[0]).rows
                       if (row.phase, row.operator) == ("decode", "index"))
             for word in words_
         }  # fmt: skip
@@ -206,41 +217,41 @@ def test_a_piece_has_the_scales_of_all_blocks_that_it_has_a_share_of(values: int
 )  # fmt: skip
 @settings(max_examples=40, deadline=None)
 def test_a_core_of_a_region_holds_tiles_in_their_format(rows: int, cols: int, word: str, kv: str, tokens: int) -> None:
-    of = asked("chip=wse2", "model=qwen3_1b7", "mapping.precision.weights=bf16")
-    design, model = formats(of.base, weights=word, kv=kv), of.workload.cases[0].model
+    question = asked("chip=wse2", "model=qwen3_1b7", "mapping.precision.weights=bf16")
+    design, model = formats(question.base, weights=word, kv=kv), question.workload.cases[0].model
     place = Region(CoreMesh(rows, cols), 1.0, model.layers, model.layers)
-    found, last = region_core_memory(model, place, design.mapping, tokens=1.0, cached=1.0 * tokens, scores=True)
+    core_memory, last = region_core_memory(model, place, design.mapping, tokens=1.0, cached=1.0 * tokens, scores=True)
 
     def piece(name: str, long: int, wide: int) -> float:
         """Values of a core and the scales of what they are in blocks of, which cores count one by one."""
-        said, across = FORMATS[name], 128 if name == "fp8_128x128" else 1
-        met = [max((n * (one + 1) - 1) // block - n * one // block + 1 for one in range(200))
-               for n, block in ((long, said.block), (wide, across))]  # fmt: skip
-        return (long * wide * said.bits + (met[0] * met[1] * said.scale if said.scale else 0)) / 8
+        number_format, across = FORMATS[name], 128 if name == "fp8_128x128" else 1
+        met = [max((n * (index + 1) - 1) // block - n * index // block + 1 for index in range(200))
+               for n, block in ((long, number_format.block), (wide, across))]  # fmt: skip
+        return (long * wide * number_format.bits + (met[0] * met[1] * number_format.scale if number_format.scale else 0)) / 8
 
     def tile(k: int, n: int) -> float:
         return piece(word, -(-k // rows), -(-n // cols))
 
     h, q, w, f = model.hidden, model.heads * 128, model.kv_heads * 128, model.ffn_intermediate
     layer = tile(h, q) + 2 * tile(h, w) + tile(q, h) + 2 * tile(h, f) + tile(f, h)
-    assert found.weights == pytest.approx(model.layers * layer, rel=1e-12)
+    assert core_memory.weights == pytest.approx(model.layers * layer, rel=1e-12)
     assert last.weights == pytest.approx(model.layers * layer + tile(h, model.vocab), rel=1e-12)
-    assert found.kv == pytest.approx(tokens * model.layers * 2 * piece(kv, -(-w // cols), 1), rel=1e-12)
+    assert core_memory.kv == pytest.approx(tokens * model.layers * 2 * piece(kv, -(-w // cols), 1), rel=1e-12)
 
 
 @pytest.mark.parametrize("word", ["int8", "mxfp8", "mxfp4", "int4_g128"])
 def test_a_wafer_expands_each_weight_once_a_step(word: str) -> None:
     """Elements of the calls that do so: whole tiles, thus no fewer than the weights of a layer, and few more."""
-    of = asked("chip=wse2", "model=llama3_8b", "workload.batch=[1]", "workload.prompt=512", "workload.output=4")
-    (case,), base = of.workload.cases, formats(of.base, weights=word)
+    question = asked("chip=wse2", "model=llama3_8b", "workload.batch=[1]", "workload.prompt=512", "workload.output=4")
+    (case,), base = question.workload.cases, formats(question.base, weights=word)
     for step in (prefill_step(case), decode_steps(case, "last")[0][1]):
         side = 660.0 if step.phase == "prefill" else 360.0
         made = region_blocks(case.model, step, Region(CoreMesh(side, side), 1.0, 32.0, 32.0), base.mapping, 4.0)
         kernels = [
-            (one.kernel, one.kernel.times * block.times)
+            (call.kernel, call.kernel.times * block.times)
             for block in made
-            for one in block.calls
-            if one.name.endswith("_expand")
+            for call in block.calls
+            if call.name.endswith("_expand")
         ]
         values = sum(times * kernel.shape.m * kernel.shape.k for kernel, times in kernels)
         stored = parameter_count(case.model) - case.model.vocab * case.model.hidden  # the table is the host's
@@ -249,15 +260,18 @@ def test_a_wafer_expands_each_weight_once_a_step(word: str) -> None:
 
 
 def test_weights_at_the_edge_come_in_their_format() -> None:
-    of = asked("chip=wse2_hbm", "model=llama3_70b", "workload.batch=[1]", "workload.prompt=256", "workload.output=4")
-    found = {word: evaluate(stack_designs([formats(of.base, weights=word)]), of.workload).columns for word in ("fp16", "mxfp8")}
-    assert found["mxfp8"]["hbm_used"][0] == pytest.approx(found["fp16"]["hbm_used"][0] * 8.25 / 16, rel=1e-12)
-    assert found["mxfp8"]["tpot"][0] < 0.6 * found["fp16"]["tpot"][0]
+    question = asked("chip=wse2_hbm", "model=llama3_70b", "workload.batch=[1]", "workload.prompt=256", "workload.output=4")
+    columns = {
+        word: evaluate(stack_designs([formats(question.base, weights=word)]), question.workload).columns
+        for word in ("fp16", "mxfp8")
+    }
+    assert columns["mxfp8"]["hbm_used"][0] == pytest.approx(columns["fp16"]["hbm_used"][0] * 8.25 / 16, rel=1e-12)
+    assert columns["mxfp8"]["tpot"][0] < 0.6 * columns["fp16"]["tpot"][0]
 
 
-def rows(design: Design, of: Any, phase: str, part: str) -> float:
-    found = explain(design, of.workload.cases[0]).rows
-    return sum(row.parts.get(part, 0.0) for row in found if row.phase == phase)
+def rows(design: Design, question: Any, phase: str, part: str) -> float:
+    rows = explain(design, question.workload.cases[0]).rows
+    return sum(row.parts.get(part, 0.0) for row in rows if row.phase == phase)
 
 
 @pytest.mark.parametrize("where", ["h100", "ascend910b", "npu64", "tile_gh200", "wse2"])
@@ -265,22 +279,26 @@ def rows(design: Design, of: Any, phase: str, part: str) -> float:
 def test_what_is_expanded_takes_the_vector_engine(where: str, tensor: str) -> None:
     """Slow lanes bind decode in four bits, which no engine of these chips multiplies, more than in formats that it does."""
     stack = () if where in ("npu64", "tile_gh200", "wse2") else ("stack=ideal",)
-    on = WHERE.get(where, (f"chip={where}",))
+    overrides = WHERE.get(where, (f"chip={where}",))
     prompt = 16384 if where == "wse2" else 4096  # what attention of few keys does beside it is as much
-    of = asked(*on, *stack, "model=llama3_8b", "workload.batch=[2]", f"workload.prompt={prompt}", "workload.output=4")
+    question = asked(
+        *overrides, *stack, "model=llama3_8b", "workload.batch=[2]", f"workload.prompt={prompt}", "workload.output=4"
+    )
     lanes = "chip.tile.vector.lanes" if where in ("npu64", "tile_gh200") else "chip.core.vector"
     if where == "wse2":  # cores multiply 16 bits alone, and have one engine
         slow, usual, part = (
-            replace_leaves(of.base, {"chip.core.vector_operation": leaf_at(of.base, "chip.core.vector_operation") * 20}),
+            replace_leaves(
+                question.base, {"chip.core.vector_operation": leaf_at(question.base, "chip.core.vector_operation") * 20}
+            ),
             "fp16",
             "products",
         )
     else:
-        slow, usual, part = replace_leaves(of.base, {lanes: leaf_at(of.base, lanes) / 20}), "int8", "vector"
+        slow, usual, part = replace_leaves(question.base, {lanes: leaf_at(question.base, lanes) / 20}), "int8", "vector"
     narrow = "int4_g128" if tensor == "weights" else "int4_head"
     plain = {"activations": usual, "weights": usual, "kv": usual}
     native, expanded = (formats(slow, **plain | {tensor: word}) for word in (usual, narrow))
-    assert rows(expanded, of, "decode", part) > 1.5 * rows(native, of, "decode", part)
+    assert rows(expanded, question, "decode", part) > 1.5 * rows(native, question, "decode", part)
 
 
 @pytest.mark.parametrize("word", ["mxfp8", "mxfp4", "int4_g32"])
@@ -288,10 +306,16 @@ def test_pipelines_expand_weights_again_for_each_block_of_tokens(word: str) -> N
     """They stay as they are stored, and come so, block after block."""
 
     def expanding(prompt: int) -> float:
-        of = asked("chip=npu64", "model=qwen3_1b7", "workload.batch=[1]", f"workload.prompt={prompt}", "workload.output=2",
-                   f"mapping.precision.weights={word}")  # fmt: skip
-        (case,) = of.workload.cases
-        rows = explain(of.base, case, decode_context="mean", fidelity="analytical").rows
+        question = asked(
+            "chip=npu64",
+            "model=qwen3_1b7",
+            "workload.batch=[1]",
+            f"workload.prompt={prompt}",
+            "workload.output=2",
+            f"mapping.precision.weights={word}",
+        )
+        (case,) = question.workload.cases
+        rows = explain(question.base, case, decode_context="mean", fidelity="analytical").rows
         return sum(row.parts.get("vector", 0.0) for row in rows if (row.phase, row.operator) == ("prefill", "gate"))
 
     once = expanding(512)
@@ -301,12 +325,19 @@ def test_pipelines_expand_weights_again_for_each_block_of_tokens(word: str) -> N
 
 def test_four_bits_of_weights_are_read_in_half_the_time_and_multiplied_as_fast_as_activations() -> None:
     """On an H100 W4A16 decodes as fast as memory lets it, and prefills as fast as 16 bits."""
-    of = asked("chip=h100", "model=llama3_8b", "stack=ideal", "mapping.both.tp=1", "workload.batch=[1]", "workload.prompt=4096",
-               "workload.output=2")  # fmt: skip
-    wide, narrow = (explain(formats(of.base, weights=word), of.workload.cases[0]) for word in ("fp16", "int4_g128"))
+    question = asked(
+        "chip=h100",
+        "model=llama3_8b",
+        "stack=ideal",
+        "mapping.both.tp=1",
+        "workload.batch=[1]",
+        "workload.prompt=4096",
+        "workload.output=2",
+    )
+    wide, narrow = (explain(formats(question.base, weights=word), question.workload.cases[0]) for word in ("fp16", "int4_g128"))
 
-    def seconds(found: Any, phase: str, name: str) -> float:
-        return next(row.seconds for row in found.rows if row.phase == phase and row.operator == name)
+    def seconds(width: Any, phase: str, name: str) -> float:
+        return next(row.seconds for row in width.rows if row.phase == phase and row.operator == name)
 
     assert seconds(narrow, "decode", "gate") == pytest.approx(seconds(wide, "decode", "gate") * 4.125 / 16, rel=0.01)
     assert seconds(narrow, "prefill", "gate") == pytest.approx(seconds(wide, "prefill", "gate"), rel=1e-12)
@@ -314,35 +345,37 @@ def test_four_bits_of_weights_are_read_in_half_the_time_and_multiplied_as_fast_a
 
 def test_an_engine_without_a_format_multiplies_sixteen_bits_and_pays_for_it() -> None:
     """FP8 on an A100, which has none: no faster than 16 bits where products bind, and more energy than int8, which it has."""
-    of = asked("chip=a100", "model=llama3_8b", "mapping.both.tp=2", *SMALL)
+    question = asked("chip=a100", "model=llama3_8b", "mapping.both.tp=2", *SMALL)
 
     def alike(word: str) -> Any:
-        return formats(of.base, weights=word, activations=word)
+        return formats(question.base, weights=word, activations=word)
 
-    found = {word: evaluate(stack_designs([alike(word)]), of.workload).columns for word in ("fp8", "int8", "fp16")}
-    assert found["int8"]["ttft"][0] < found["fp8"]["ttft"][0]
-    assert found["fp8"]["tpot"][0] < found["fp16"]["tpot"][0]  # half the bytes
-    assert found["fp8"]["energy"][0] > found["int8"]["energy"][0]
-    matrix = [rows(alike(word), of, "prefill", "matrix") for word in ("fp8", "fp16")]
+    columns = {word: evaluate(stack_designs([alike(word)]), question.workload).columns for word in ("fp8", "int8", "fp16")}
+    assert columns["int8"]["ttft"][0] < columns["fp8"]["ttft"][0]
+    assert columns["fp8"]["tpot"][0] < columns["fp16"]["tpot"][0]  # half the bytes
+    assert columns["fp8"]["energy"][0] > columns["int8"]["energy"][0]
+    matrix = [rows(alike(word), question, "prefill", "matrix") for word in ("fp8", "fp16")]
     assert matrix[0] == pytest.approx(matrix[1], rel=0.2)
 
 
 @pytest.mark.parametrize("name", ["int8", "fp8"])
 def test_a_rate_beyond_what_multipliers_do_takes_more_of_them(name: str) -> None:
-    of = asked("chip=h100", "model=llama3_8b", *SMALL)
-    chips = [replace_leaves(of.base, {f"chip.core.rates.{name}": value}) for value in (1.0, 2.0, 4.0)]
-    parts = [explain(chip, of.workload.cases[0]) for chip in chips]
-    first, usual, more = (found.area["matrix engines"] for found in parts)
+    question = asked("chip=h100", "model=llama3_8b", *SMALL)
+    chips = [replace_leaves(question.base, {f"chip.core.rates.{name}": value}) for value in (1.0, 2.0, 4.0)]
+    parts = [explain(chip, question.workload.cases[0]) for chip in chips]
+    first, usual, more = (part.area["matrix engines"] for part in parts)
     assert first == usual == pytest.approx(more / 2)
     assert parts[2].power["matrix engines"] == pytest.approx(2 * parts[1].power["matrix engines"])
     assert format_area_factor(FormatRates(mxfp4=8.0)) == 2.0
 
 
 def test_rates_of_many_designs_are_those_of_each() -> None:
-    of = asked("chip=b200", "model=llama3_8b", "mapping.precision.weights=mxfp4", "mapping.precision.activations=mxfp8", *SMALL)
-    designs = [replace_leaves(of.base, {"chip.core.rates.mxfp8": value}) for value in (1.0, 2.0, 3.0)]
-    together = evaluate(stack_designs(designs), of.workload).columns
-    alone = [evaluate(stack_designs([design]), of.workload).columns for design in designs]
+    question = asked(
+        "chip=b200", "model=llama3_8b", "mapping.precision.weights=mxfp4", "mapping.precision.activations=mxfp8", *SMALL
+    )
+    designs = [replace_leaves(question.base, {"chip.core.rates.mxfp8": value}) for value in (1.0, 2.0, 3.0)]
+    together = evaluate(stack_designs(designs), question.workload).columns
+    alone = [evaluate(stack_designs([design]), question.workload).columns for design in designs]
     for name in ("ttft", "tpot", "energy", "system_mm2"):
         assert np.allclose(together[name], [columns[name][0] for columns in alone], rtol=1e-12)
     assert together["ttft"][0] > together["ttft"][1]
@@ -401,9 +434,9 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("words", "said"), REFUSED, ids=lambda value: " ".join(value) if isinstance(value, tuple) else "")
-def test_a_format_that_cannot_be_is_refused_in_a_line(words: tuple[str, ...], said: str) -> None:
-    with pytest.raises(DesignError, match=said) as refused:
+@pytest.mark.parametrize(("words", "message"), REFUSED, ids=lambda value: " ".join(value) if isinstance(value, tuple) else "")
+def test_a_format_that_cannot_be_is_refused_in_a_line(words: tuple[str, ...], message: str) -> None:
+    with pytest.raises(DesignError, match=message) as refused:
         metrics("model=qwen3_1b7", *SMALL, *words)
     assert "\n" not in str(refused.value)
 
@@ -415,6 +448,6 @@ def test_attention_alone_has_no_weights_of_a_format_of_their_own() -> None:
 
 def test_every_tensor_has_formats_and_keys_of_an_indexer_have_those_of_the_cache() -> None:
     assert all(set(UNSCALED_FORMATS) <= set(formats_of_tensor(tensor)) for tensor in TENSORS)
-    said = FormatPlan(weights="fp8", activations="fp8", kv="bf16")
-    assert index_format(said) == "bf16"
-    assert index_format(replace_leaves(said, {"index": "fp8_1x128"})) == "fp8_1x128"
+    formats = FormatPlan(weights="fp8", activations="fp8", kv="bf16")
+    assert index_format(formats) == "bf16"
+    assert index_format(replace_leaves(formats, {"index": "fp8_1x128"})) == "fp8_1x128"

@@ -34,11 +34,14 @@ def said(design: Design, **knobs: Any) -> Design:
 def attention_of(asked_: Question, fidelity: str = "analytical") -> dict[str, tuple[TimedBlock, int]]:
     """The block of attention by phase, and the place of attention itself."""
     (job,) = arrays_by_model(asked_.workload)
-    found = {}
+    attention = {}
     for phase in pipelines.phases(asked_.base, job, fidelity, detailed=True):
-        of = next(of for of in phase.timed if of.block.name == "attention")
-        found[phase.name] = of, next(place for place, call in enumerate(of.block.calls) if call.name == "attention")
-    return found
+        timed_block = next(timed_block for timed_block in phase.timed if timed_block.block.name == "attention")
+        attention[phase.name] = (
+            timed_block,
+            next(place for place, call in enumerate(timed_block.block.calls) if call.name == "attention"),
+        )
+    return attention
 
 
 @pytest.mark.parametrize("model", ["qwen3_4b", "mistral_7b", "deepseek_v2_lite"])
@@ -47,15 +50,15 @@ def test_it_does_the_same_useful_work_and_takes_the_cache_once(model: str) -> No
         asked("chip=npu64", f"model={model}", f"mapping={mapping}", "mapping.both.tp=8", "mapping.sram_kv_share=0", *SIZES)
         for mapping in ("npu_flat_attention", "npu")
     )
-    for phase, (of, place) in attention_of(flat).items():
-        other, there = attention_of(plain)[phase]
-        assert np.allclose(of.block.calls[place].flop, other.block.calls[there].flop)
-        cost = of.costs[place]
+    for phase, (block, place) in attention_of(flat).items():
+        other, index = attention_of(plain)[phase]
+        assert np.allclose(block.block.calls[place].flop, other.block.calls[index].flop)
+        cost = block.costs[place]
         assert cost.activity is not None
-        assert np.all(2 * cost.activity.macs >= of.block.calls[place].flop * (1 - 1e-9))
+        assert np.all(2 * cost.activity.macs >= block.block.calls[place].flop * (1 - 1e-9))
         if phase == "decode":  # the cache, the new token written apart, and queries and outputs
-            assert np.all(cost.activity.memory_bytes >= other.block.calls[there].nbytes - of.block.calls[place].nbytes)
-            assert np.all(cost.activity.memory_bytes <= 1.5 * other.block.calls[there].nbytes)
+            assert np.all(cost.activity.memory_bytes >= other.block.calls[index].nbytes - block.block.calls[place].nbytes)
+            assert np.all(cost.activity.memory_bytes <= 1.5 * other.block.calls[index].nbytes)
 
 
 @pytest.mark.parametrize("dataflow", ATTENTION)
@@ -74,9 +77,11 @@ def test_a_batch_is_its_designs_one_by_one() -> None:
     designs = []
     for _ in range(12):
         knobs = {"tp": int(rng.choice([1, 4, 16])), "pp": 2, "attention__dataflow": str(rng.choice(list(ATTENTION)))}
-        one = said(asked_.base, **knobs, partition=str(rng.choice(PARTITIONS)))
+        single_design = said(asked_.base, **knobs, partition=str(rng.choice(PARTITIONS)))
         designs.append(
-            replace_leaves(one, {"chip.noc.word_bytes": float(rng.choice([32, 256])), "chip.clock": rng.uniform(4e8, 8e8)})
+            replace_leaves(
+                single_design, {"chip.noc.word_bytes": float(rng.choice([32, 256])), "chip.clock": rng.uniform(4e8, 8e8)}
+            )
         )
     together = evaluate(stack_designs(designs), asked_.workload, cases=True)
     for place, design in enumerate(designs):
@@ -91,12 +96,12 @@ def test_rows_add_up_to_the_latency(fidelity: str) -> None:
     asked_ = question(*FEW, "mapping.both.tp=8")
     latency = evaluate(stack_designs([asked_.base]), asked_.workload, fidelity=fidelity, cases=True).cases["latency"]
     for case, wanted in zip(asked_.workload.cases, latency, strict=True):
-        found = explain(asked_.base, case, fidelity=fidelity)
-        assert found.seconds == pytest.approx(wanted[0], rel=1e-9)
-        rows = [row for row in found.rows if row.operator == "attention"]
+        explanation = explain(asked_.base, case, fidelity=fidelity)
+        assert explanation.seconds == pytest.approx(wanted[0], rel=1e-9)
+        rows = [row for row in explanation.rows if row.operator == "attention"]
         assert {row.phase for row in rows} == {"prefill", "decode"}
         assert all(len(row.parts) > 1 and row.flop > 0 and row.nbytes > 0 for row in rows)
-        assert all(sum(row.parts.values()) == pytest.approx(row.seconds, rel=1e-6) for row in found.rows)
+        assert all(sum(row.parts.values()) == pytest.approx(row.seconds, rel=1e-6) for row in explanation.rows)
 
 
 @pytest.mark.parametrize(
@@ -117,8 +122,8 @@ def test_events_play_what_the_closed_form_says(dataflow: str, word: str, placeme
     )
     asked_ = question(*FEW, "mapping.both.tp=4", *words)
     closed, events = attention_of(asked_), attention_of(asked_, "events")
-    for phase, (of, place) in closed.items():
-        gap = of.costs[place].engines / events[phase][0].costs[place].engines
+    for phase, (block, place) in closed.items():
+        gap = block.costs[place].engines / events[phase][0].costs[place].engines
         assert np.all((gap > 0.75) & (gap < most)), (phase, gap)
 
 
@@ -142,8 +147,12 @@ def test_cores_share_heads_that_are_fewer_than_them() -> None:
         for mapping in ("npu_flat_attention", "npu")
     )
     kv = [
-        max(float(np.max(dict(limit.parts)["KV cache"])) for limit in limits(of.base, of.workload) if "hbm" in limit.address)
-        for of in (flat, plain)
+        max(
+            float(np.max(dict(limit.parts)["KV cache"]))
+            for limit in limits(question.base, question.workload)
+            if "hbm" in limit.address
+        )
+        for question in (flat, plain)
     ]
     assert kv[0] == pytest.approx(kv[1] / 2)
 
@@ -153,8 +162,10 @@ def test_latent_caches_are_shared_out_where_heads_would_each_take_all() -> None:
     sizes = ("mapping.both.tp=16", "mapping.both.pp=4", "mapping.both.placement=mesh", "chip.noc.word_bytes='480 B'",
              "mapping.sram_kv_share=0", "workload.batch=[4]", "workload.prompt=32000", "workload.output=64")  # fmt: skip
     tpot = [
-        evaluate(stack_designs([of.base]), of.workload).columns["tpot"][0]
-        for of in (asked("chip=npu64", "model=deepseek_v2_lite", f"mapping={m}", *sizes) for m in ("npu_flat_attention", "npu"))
+        evaluate(stack_designs([question.base]), question.workload).columns["tpot"][0]
+        for question in (
+            asked("chip=npu64", "model=deepseek_v2_lite", f"mapping={m}", *sizes) for m in ("npu_flat_attention", "npu")
+        )
     ]
     assert tpot[0] < 0.6 * tpot[1]
 

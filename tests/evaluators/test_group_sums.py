@@ -40,10 +40,10 @@ def computed(sums: str, placement: str, cores: int, phases: int, shape: GemmShap
     a, w = (rng.normal(size=size).astype(np.float32) for size in ((shape.m, shape.k), (shape.k, shape.n)))
     program = program or k.build_program(shape, placement, cores, sums=sums, phases=phases)
     try:
-        found = k.gather_result(by_numbers(program, k.scatter_operands(a, w, placement, cores)), placement, cores, shape)
+        outputs = k.gather_result(by_numbers(program, k.scatter_operands(a, w, placement, cores)), placement, cores, shape)
     except ValueError:
         return False
-    return bool(np.allclose(found, a @ w, atol=1e-3))
+    return bool(np.allclose(outputs, a @ w, atol=1e-3))
 
 
 @given(
@@ -127,8 +127,8 @@ def test_sums_in_turns_hide_behind_what_reads_of_the_next_turn_take(
     def seconds(each: float) -> float:
         return each + (turns - 1) * max(each, sums) + sums
 
-    of = CoreGroupSplit("k", "ring", cores, "overlapped_ring")
-    _, shown = price._messages(of, CallProduct(1.0, 1, 1, n), seconds(product), turns * product)
+    group_split = CoreGroupSplit("k", "ring", cores, "overlapped_ring")
+    _, shown = price._messages(group_split, CallProduct(1.0, 1, 1, n), seconds(product), turns * product)
     assert shown is not None
     assert shown(reads * turns) + turns * max(product, reads) == pytest.approx(seconds(max(product, reads)))
 
@@ -136,25 +136,25 @@ def test_sums_in_turns_hide_behind_what_reads_of_the_next_turn_take(
 @pytest.mark.parametrize("model", ["deepseek_v2_lite", "qwen3_30b_a3b"])
 def test_quicker_engines_never_make_prompts_slower(model: str) -> None:
     """Experts whose weights take longer than their products: sums go round beside the weights of the next turn."""
-    of = asked("chip=npu64", f"model={model}", "workload.batch=1", "workload.prompt=2048", "workload.output=8")
-    some = [replace_leaves(of.base, {"chip.tile.vector.lanes": 4096.0 * 2**more}) for more in range(4)]
-    found = evaluate(stack_designs(some), of.workload).columns["ttft"]
-    assert np.all(np.diff(found) <= 1e-12)
+    question = asked("chip=npu64", f"model={model}", "workload.batch=1", "workload.prompt=2048", "workload.output=8")
+    leaves = [replace_leaves(question.base, {"chip.tile.vector.lanes": 4096.0 * 2**more}) for more in range(4)]
+    ttft = evaluate(stack_designs(leaves), question.workload).columns["ttft"]
+    assert np.all(np.diff(ttft) <= 1e-12)
 
 
 def test_nine_of_ten_random_sums_cost_what_events_say() -> None:
     """Of K-trees and two levels, placements and routings, on 2 to 16 cores; the product itself apart."""
     rng, gaps = np.random.default_rng(5), []
-    on = {name: tile_core_machine(preset(name)) for name in ("npu64", "npu256")}
+    core_machines = {name: tile_core_machine(preset(name)) for name in ("npu64", "npu256")}
     for _ in range(200):
-        machine = on[str(rng.choice(list(on)))]
+        machine = core_machines[str(rng.choice(list(core_machines)))]
         machine = machine._replace(fabric=machine.fabric._replace(locked=float(rng.integers(2))))  # type: ignore[union-attr]
         cores, phases = int(rng.integers(2, 17)), int(rng.integers(1, 5))
         m, depth, n = (int(side) for side in np.exp(rng.uniform(0, np.log(16384), 3)))
         group = CoreGroupSplit("k", str(rng.choice(PLACEMENTS)), cores, str(rng.choice(OTHERS)), phases)
         given_ = (group, CallProduct(1.0, m, max(depth, cores), n), machine, 2.0)
-        found, events = (np.subtract(*READERS[reader].product(*given_)) for reader in ("analytical", "events"))
-        gaps.append(abs(found / events - 1))
+        cost, events = (np.subtract(*READERS[reader].product(*given_)) for reader in ("analytical", "events"))
+        gaps.append(abs(cost / events - 1))
     assert np.mean(np.array(gaps) <= 0.1) >= 0.9
     assert np.median(gaps) < 0.01
 
@@ -167,8 +167,8 @@ def test_a_batch_is_its_singles(sums: str, placement: str) -> None:
     m, depth, n = (rng.integers(1, 4000, size=20).astype(float) for _ in range(3))
     many = k.cost(GemmShape(m, depth, n), placement, cores, LOCKED, ENGINES, 2, sums=sums, phases=phases)
     for i in range(20):
-        one = k.cost(GemmShape(m[i], depth[i], n[i]), placement, cores[i], LOCKED, ENGINES, 2, sums=sums, phases=phases[i])
-        assert [float(value[i]) for value in many] == pytest.approx([float(value) for value in one])
+        cost = k.cost(GemmShape(m[i], depth[i], n[i]), placement, cores[i], LOCKED, ENGINES, 2, sums=sums, phases=phases[i])
+        assert [float(value[i]) for value in many] == pytest.approx([float(value) for value in cost])
 
 
 def test_each_product_has_the_quickest_sums_and_events_play_them() -> None:
@@ -176,32 +176,32 @@ def test_each_product_has_the_quickest_sums_and_events_play_them() -> None:
     for _ in range(8):
         m, depth, n = (np.exp(rng.uniform(0, np.log(400), 3)) // 1 for _ in range(3))
         cores, phases = rng.choice([1.0, 2.0, 4.0, 9.0, 16.0], 3), float(rng.integers(1, 4))
-        group, said = (
+        group, product = (
             CoreGroupSplit("k", str(rng.choice(PLACEMENTS)), cores, AUTO, phases),
             CallProduct(1.0, m, np.maximum(depth, cores), n),
         )
-        by = [READERS["analytical"].product(group._replace(sums=name), said, machine, 2.0)[0] for name in TILE_SUMS]
-        found, events = (READERS[name].product(group, said, machine, 2.0)[0] for name in ("analytical", "events"))
-        assert np.array_equal(found, np.minimum.reduce(by))
+        by = [READERS["analytical"].product(group._replace(sums=name), product, machine, 2.0)[0] for name in TILE_SUMS]
+        cost, events = (READERS[name].product(group, product, machine, 2.0)[0] for name in ("analytical", "events"))
+        assert np.array_equal(cost, np.minimum.reduce(by))
         for place, which in enumerate(np.argmin(by, axis=0)):
-            one = group._replace(sums=TILE_SUMS[which], cores=cores[place])
-            alone = CallProduct(1.0, *(float(side[place]) for side in said[1:]))
-            assert READERS["events"].product(one, alone, machine, 2.0)[0] == events[place]
-            chosen.add(one.sums)
+            single_group = group._replace(sums=TILE_SUMS[which], cores=cores[place])
+            alone = CallProduct(1.0, *(float(side[place]) for side in product[1:]))
+            assert READERS["events"].product(single_group, alone, machine, 2.0)[0] == events[place]
+            chosen.add(single_group.sums)
     assert chosen >= {"ring", "ktree"}
 
 
 def test_the_breakdown_says_what_adds_up_and_no_word_is_quicker() -> None:
     sizes = ("workload.batch=[1]", "workload.prompt=64", "workload.output=8", "chip.noc.word_bytes='960 B'")
-    of = asked("chip=npu64", "model=qwen3_1b7", *KTREE, *sizes, "mapping.both.tp=16", "mapping.both.placement=mesh")
+    question = asked("chip=npu64", "model=qwen3_1b7", *KTREE, *sizes, "mapping.both.tp=16", "mapping.both.placement=mesh")
     designs = [
-        replace_leaves(of.base, {f"mapping.{phase}.allreduce.algorithm": name for phase in ("prefill", "decode")} | trees)
+        replace_leaves(question.base, {f"mapping.{phase}.allreduce.algorithm": name for phase in ("prefill", "decode")} | trees)
         for name in (*TILE_SUMS, AUTO)
         for trees in [{f"mapping.{phase}.allreduce.ktree_k": 2 for phase in ("prefill", "decode")}]
     ]
-    *single, auto = evaluate(stack_designs(designs), of.workload).columns["tpot"]
+    *single, auto = evaluate(stack_designs(designs), question.workload).columns["tpot"]
     assert auto < min(single)
-    rows = explain(designs[-1], of.workload.cases[0]).rows
+    rows = explain(designs[-1], question.workload.cases[0]).rows
     chosen = {row.shape.partition(" by ")[2] for row in rows if row.operator in ("down", "head")}
     assert chosen == {"ktree", "overlapped_ring"}
 
@@ -220,7 +220,9 @@ def test_designs_with_several_trees_are_together_as_each_alone() -> None:
         )
     for fidelity in ("analytical", "events"):
         together = evaluate(stack_designs(designs), question.workload, fidelity=fidelity).columns["latency"]
-        alone = [evaluate(stack_designs([one]), question.workload, fidelity=fidelity).columns["latency"][0] for one in designs]
+        alone = [
+            evaluate(stack_designs([design]), question.workload, fidelity=fidelity).columns["latency"][0] for design in designs
+        ]
         assert together == pytest.approx(alone, rel=1e-12)
 
 

@@ -25,48 +25,52 @@ def small(name: str = "hbm3", **changes: Any) -> MemorySystem:
     return memory(name, **{"channels": 2, "pseudo": 2, **changes})
 
 
-def sequential(of: MemorySystem, requests: int, size: int = 64, **given: Any) -> hbm.MemoryReport:
-    return hbm.simulate_memory(of, np.arange(requests) * size, size, **{"write": False, **given})
+def sequential(memory: MemorySystem, requests: int, size: int = 64, **given: Any) -> hbm.MemoryReport:
+    return hbm.simulate_memory(memory, np.arange(requests) * size, size, **{"write": False, **given})
 
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("hashed", HASHES)
 def test_every_address_has_its_own_place(order: str, hashed: str) -> None:
-    of = small(rows=8, order=order, hashed=hashed)
-    channel, at = hbm.map_addresses(of, np.arange(0, int(capacity_bytes(of)), int(of.access)))
-    banks, columns = of.groups * of.banks, of.row / of.access
-    number = ((channel * banks + at[:, 0]) * of.rows + at[:, 1]) * columns + at[:, 2]
-    assert sorted(number) == list(range(int(capacity_bytes(of) / of.access)))
+    memory = small(rows=8, order=order, hashed=hashed)
+    channel, at = hbm.map_addresses(memory, np.arange(0, int(capacity_bytes(memory)), int(memory.access)))
+    banks, columns = memory.groups * memory.banks, memory.row / memory.access
+    number = ((channel * banks + at[:, 0]) * memory.rows + at[:, 1]) * columns + at[:, 2]
+    assert sorted(number) == list(range(int(capacity_bytes(memory) / memory.access)))
 
 
 @pytest.mark.parametrize("name", GENERATIONS)
 def test_unloaded_latencies_are_exact(name: str) -> None:
     """A clock to the bank's queue; RCD, CL and burst for a closed row, CL and burst for an open one."""
-    of = memory(name)
-    t, cycle = of.timing, 1 / of.clock
-    report = hbm.simulate_memory(of, np.array([0, 0]), int(of.access), False, np.array([0.0, 200 * cycle]))
+    given_memory = memory(name)
+    t, cycle = given_memory.timing, 1 / given_memory.clock
+    report = hbm.simulate_memory(given_memory, np.array([0, 0]), int(given_memory.access), False, np.array([0.0, 200 * cycle]))
     closed, opened = np.rint(report.latencies / cycle)
     assert closed == 1 + t.rcd_read + t.cl + t.burst
     assert opened == 1 + t.cl + t.burst
-    assert [hbm.idle_read_latency(of, row_open=state) for state in (False, True)] == pytest.approx(report.latencies.tolist())
+    assert [hbm.idle_read_latency(given_memory, row_open=state) for state in (False, True)] == pytest.approx(
+        report.latencies.tolist()
+    )
 
 
 @pytest.mark.parametrize("name", STACKS)
 def test_a_stream_in_one_bank_group_has_half_the_rate(name: str) -> None:
     """Of open rows; interleaved over groups and banks within 3 % of the peak less refresh."""
-    of = memory(name, stacks=1, channels=1, pseudo=1, refresh="all")
-    lost = of.timing.rfc / of.timing.refi
-    number, group = np.arange(2**15), int(of.banks * of.row / of.access)
-    single = number // group * group * int(of.groups) + number % group
+    given_memory = memory(name, stacks=1, channels=1, pseudo=1, refresh="all")
+    lost = given_memory.timing.rfc / given_memory.timing.refi
+    number, group = np.arange(2**15), int(given_memory.banks * given_memory.row / given_memory.access)
+    single = number // group * group * int(given_memory.groups) + number % group
     for order, which, rate in (("row_group_bank_column", single, 0.5), ("row_column_bank_group", number, 1.0)):
-        report = hbm.simulate_memory(replace_leaves(of, {"order": order}), which * int(of.access), int(of.access), False)
+        report = hbm.simulate_memory(
+            replace_leaves(given_memory, {"order": order}), which * int(given_memory.access), int(given_memory.access), False
+        )
         assert report.share == pytest.approx(rate * (1 - lost), rel=0.03)
         assert report.binding == ("group" if rate < 1 else "bandwidth")
 
 
 def test_busy_and_idle_time_make_up_all_time() -> None:
-    of = small()
-    report = hbm.simulate_memory(of, np.random.default_rng(0).integers(0, 2**20, 5000) * 64, 64, np.arange(5000) % 3 == 0)
+    memory = small()
+    report = hbm.simulate_memory(memory, np.random.default_rng(0).integers(0, 2**20, 5000) * 64, 64, np.arange(5000) % 3 == 0)
     assert report.share + sum(report.idle.values()) == pytest.approx(1.0)
 
 
@@ -85,16 +89,17 @@ def test_busy_and_idle_time_make_up_all_time() -> None:
 )
 def test_what_binds_is_what_blocked_the_bus(what: str, given_: dict[str, Any]) -> None:
     changes = {key: value for key, value in given_.items() if key in ("order", "refresh") or key.startswith("timing")}
-    of, count = small(**changes), 8000
-    rng, rows = np.random.default_rng(1), pseudo_channel_count(of) * int(of.groups * of.banks * of.row)
+    memory, count = small(**changes), 8000
+    rng, rows = np.random.default_rng(1), pseudo_channel_count(memory) * int(memory.groups * memory.banks * memory.row)
     address = {
         "random": rng.integers(0, 2**22, count) * 64,
-        "one channel": np.arange(count) * 256 * pseudo_channel_count(of),
-        "one bank": (np.arange(count) // 4 * rows + np.arange(count) % 4 * int(of.granularity)) % int(capacity_bytes(of)),
+        "one channel": np.arange(count) * 256 * pseudo_channel_count(memory),
+        "one bank": (np.arange(count) // 4 * rows + np.arange(count) % 4 * int(memory.granularity))
+        % int(capacity_bytes(memory)),
     }.get(given_.get("address", ""), np.arange(count) * 64)
     write = rng.random(count) < 0.5 if "write" in given_ else False
     arrival = np.arange(count) * given_.get("gap", 0.0)
-    assert hbm.simulate_memory(of, address, 64, write, arrival, windows=np.array([given_.get("window", 0)])).binding == what
+    assert hbm.simulate_memory(memory, address, 64, write, arrival, windows=np.array([given_.get("window", 0)])).binding == what
 
 
 @st.composite
@@ -116,11 +121,11 @@ def asked(draw: st.DrawFn) -> dict[str, Any]:
 def test_requests_go_through_their_phases_and_never_beat_the_peak(
     given_: dict[str, Any], name: str, order: str, hashed: str
 ) -> None:
-    of = memory(name, order=order, hashed=hashed)
-    report, again = (hbm.simulate_memory(of, **given_) for _ in range(2))
+    given_memory = memory(name, order=order, hashed=hashed)
+    report, again = (hbm.simulate_memory(given_memory, **given_) for _ in range(2))
     assert report.nbytes == given_["nbytes"].sum()
     assert 0 < report.share <= 1
-    cycle = 1 / of.clock
+    cycle = 1 / given_memory.clock
     assert (report.begin_request >= given_["arrival"] - 1e-15).all()
     for before, after in (
         ("begin_request", "end_request"),
@@ -128,7 +133,7 @@ def test_requests_go_through_their_phases_and_never_beat_the_peak(
         ("end_request", "end_response"),
     ):
         assert (getattr(report, before) <= getattr(report, after) + 1e-15).all()
-    assert (report.latencies >= (of.timing.cl + of.timing.burst) * cycle * (1 - 1e-9)).all()
+    assert (report.latencies >= (given_memory.timing.cl + given_memory.timing.burst) * cycle * (1 - 1e-9)).all()
     assert (report.end_response <= report.seconds + given_["arrival"].min() + 1e-15)[~given_["write"]].all()
     assert (report.end_response == again.end_response).all()
     assert all(share >= 0 for share in report.idle.values())
@@ -137,9 +142,9 @@ def test_requests_go_through_their_phases_and_never_beat_the_peak(
 @given(asked())
 def test_a_window_is_never_exceeded(given_: dict[str, Any]) -> None:
     """Of requests of one burst, so that those outstanding can be counted from their stamps."""
-    of = small()
+    memory = small()
     given_ = {**given_, "nbytes": 1}
-    report = hbm.simulate_memory(of, **given_)
+    report = hbm.simulate_memory(memory, **given_)
     for number, window in enumerate(given_["windows"]):
         mine = given_["requester"] == number
         begin, end = np.sort(report.begin_request[mine]), np.sort(report.end_response[mine])
@@ -158,19 +163,19 @@ def test_a_larger_window_and_more_channels_never_slow_a_sequential_stream(name: 
 
 def test_banks_are_refreshed_one_by_one() -> None:
     """A bank that is read all the time loses what its refreshes take, and all others nothing."""
-    of = memory("hbm3", stacks=1, channels=1, pseudo=1)
-    report = hbm.simulate_memory(of, np.arange(20000) % 8 * 128, 32, False)
-    assert report.idle["refresh"] == pytest.approx(of.timing.rfc_bank / of.timing.refi, rel=0.35)
-    assert sequential(of, 20000).idle["refresh"] < 0.01
+    given_memory = memory("hbm3", stacks=1, channels=1, pseudo=1)
+    report = hbm.simulate_memory(given_memory, np.arange(20000) % 8 * 128, 32, False)
+    assert report.idle["refresh"] == pytest.approx(given_memory.timing.rfc_bank / given_memory.timing.refi, rel=0.35)
+    assert sequential(given_memory, 20000).idle["refresh"] < 0.01
 
 
 @pytest.mark.parametrize("name", STACKS)
 @pytest.mark.parametrize("size", [32, 5000, 1 << 20, 64 << 20])
 def test_a_large_transfer_is_priced_as_played(name: str, size: int) -> None:
-    of = memory(name)
-    starts = np.arange(0, size, int(of.granularity))
-    played = hbm.simulate_memory(of, starts, np.minimum(int(of.granularity), size - starts), False).seconds
-    assert hbm.transfer_seconds(of, size) == pytest.approx(played, rel=0.01)
+    given_memory = memory(name)
+    starts = np.arange(0, size, int(given_memory.granularity))
+    played = hbm.simulate_memory(given_memory, starts, np.minimum(int(given_memory.granularity), size - starts), False).seconds
+    assert hbm.transfer_seconds(given_memory, size) == pytest.approx(played, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -209,26 +214,26 @@ def test_requests_beyond_the_end_are_refused() -> None:
 
 @pytest.mark.parametrize("name", STACKS)
 def test_pieces_at_random_places_cost_what_the_formula_says(name: str) -> None:
-    of, pieces = memory(name), (32, 64, 128, 256, 288, 512, 576, 656, 1024, 1152, 4096, 0)
-    assert [random_piece_slowdown(of, piece) for piece in pieces] == pytest.approx(
-        [hbm.random_access_slowdown(of, piece) for piece in pieces], rel=0.13
+    given_memory, pieces = memory(name), (32, 64, 128, 256, 288, 512, 576, 656, 1024, 1152, 4096, 0)
+    assert [random_piece_slowdown(given_memory, piece) for piece in pieces] == pytest.approx(
+        [hbm.random_access_slowdown(given_memory, piece) for piece in pieces], rel=0.13
     )
 
 
 def test_rows_of_latent_keys_cost_little_and_index_keys_by_themselves_much() -> None:
     """1,152 B is a row of 512 + 64 values of 16 bits, 132 B one of 128 of 8 bits and its scale."""
-    of = memory("hbm4")
-    assert hbm.random_access_slowdown(of, 1152) < 1.08
-    assert hbm.random_access_slowdown(of, 656) < 1.15
-    assert hbm.random_access_slowdown(of, 132) > 1.5
+    given_memory = memory("hbm4")
+    assert hbm.random_access_slowdown(given_memory, 1152) < 1.08
+    assert hbm.random_access_slowdown(given_memory, 656) < 1.15
+    assert hbm.random_access_slowdown(given_memory, 132) > 1.5
 
 
 @pytest.mark.parametrize("words", [("chip=tile_gh200", "model=qwen3_1b7"), ("chip=npu64", "model=qwen3_4b")], ids=" ".join)
 def test_a_stack_of_hbm3_in_the_place_of_a_meshs_memory_reads_at_its_own_rate(words: tuple[str, ...]) -> None:
     less = ("workload.batch=[1]", "workload.prompt=64", "workload.output=8")
     stack = ("+part@chip.hbm=hbm3_stack", "memory@chip.hbm.banks=hbm3", "dram@chip.dram=hbm3")
-    found = question_of(*words, *less, *stack).base.chip.hbm
-    assert found.channels * found.channel_bandwidth == pytest.approx(819.2e9)
-    assert (found.banks.channels * found.banks.stacks, found.place) == (found.channels, "south")
+    hbm = question_of(*words, *less, *stack).base.chip.hbm
+    assert hbm.channels * hbm.channel_bandwidth == pytest.approx(819.2e9)
+    assert (hbm.banks.channels * hbm.banks.stacks, hbm.place) == (hbm.channels, "south")
     slower, twice = (metrics(*words, *less, *stack, *more)["tpot"] for more in ((), ("chip.hbm.channels=32",)))
     assert metrics(*words, *less)["tpot"] < twice <= slower <= 2 * twice

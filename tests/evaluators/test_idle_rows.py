@@ -31,8 +31,8 @@ def test_rows_that_a_product_chooses_may_be_said(seed: int) -> None:
     for split in np.unique(tried.split):
         assert is_row_count(split, side), split
     best = closed_summa.propose_summa_job(GemmShape(*sizes), free.base.chip, plan).part
-    said = replace_leaves(free.base, {"mapping.rows": int(best.rows), "mapping.split_k": int(best.split)})
-    taken = [float(evaluate(stack_designs([of]), free.workload).columns["latency"][0]) for of in (free.base, said)]
+    leaves = replace_leaves(free.base, {"mapping.rows": int(best.rows), "mapping.split_k": int(best.split)})
+    taken = [float(evaluate(stack_designs([design]), free.workload).columns["latency"][0]) for design in (free.base, leaves)]
     assert taken[1] == pytest.approx(taken[0], rel=1e-9)
 
 

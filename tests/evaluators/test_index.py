@@ -29,31 +29,34 @@ from tests.samples import asked
 MESH = CoreMesh(2, 3)
 
 
-def drawn(of: IndexerShape, seed: int) -> dict[str, Array]:
+def drawn(shape: IndexerShape, seed: int) -> dict[str, Array]:
     rng = np.random.default_rng(seed)
     v = {
-        "q": rng.normal(size=(of.sequences, of.queries, of.heads, of.dim)),
-        "w": rng.normal(size=(of.sequences, of.queries, of.heads)),
+        "q": rng.normal(size=(shape.sequences, shape.queries, shape.heads, shape.dim)),
+        "w": rng.normal(size=(shape.sequences, shape.queries, shape.heads)),
     }
-    return v | {"k": rng.normal(size=(of.sequences, of.keys, of.dim)), "scale": rng.uniform(0.5, 2, (of.sequences, of.keys))}
+    return v | {
+        "k": rng.normal(size=(shape.sequences, shape.keys, shape.dim)),
+        "scale": rng.uniform(0.5, 2, (shape.sequences, shape.keys)),
+    }
 
 
-def told(of: IndexerShape, v: dict[str, Array]) -> Array:
+def told(shape: IndexerShape, v: dict[str, Array]) -> Array:
     """Scores as they are defined, shape (sequences, queries, keys or blocks)."""
-    keys = v["k"] * v["scale"][..., None] if of.scale else v["k"]
-    found = np.einsum("bth,bths->bts", v["w"], np.maximum(np.einsum("bthd,bsd->bths", v["q"], keys), 0))
-    return np.asarray(found.reshape(*found.shape[:2], -1, of.block).max(axis=-1))
+    keys = v["k"] * v["scale"][..., None] if shape.scale else v["k"]
+    result = np.einsum("bth,bths->bts", v["w"], np.maximum(np.einsum("bthd,bsd->bths", v["q"], keys), 0))
+    return np.asarray(result.reshape(*result.shape[:2], -1, shape.block).max(axis=-1))
 
 
-def played(of: IndexerShape, v: dict[str, Array], queries: int, keys: int, change: Any = None) -> Array:
+def played(shape: IndexerShape, v: dict[str, Array], queries: int, keys: int, change: Any = None) -> Array:
     """Scores by the program, of one sequence's queries and all its keys an item."""
-    walk = score_kernel(of, queries, keys, "float32")
-    down, across, many = of.queries // queries, of.keys // keys, keys // of.block
-    blocks = (across,) * -(-of.sequences * down // 6)
-    q = v["q"].reshape(-1, 1, queries, of.heads, of.dim)
-    w = np.moveaxis(v["w"].reshape(-1, 1, queries, of.heads), 3, 2)[:, :, :, None, None]
-    k = v["k"].reshape(of.sequences, across, many, of.block, of.dim).swapaxes(2, 3)
-    scale = v["scale"].reshape(of.sequences, across, many, of.block).swapaxes(2, 3)[:, :, None, ..., None]
+    walk = score_kernel(shape, queries, keys, "float32")
+    down, across, many = shape.queries // queries, shape.keys // keys, keys // shape.block
+    blocks = (across,) * -(-shape.sequences * down // 6)
+    q = v["q"].reshape(-1, 1, queries, shape.heads, shape.dim)
+    w = np.moveaxis(v["w"].reshape(-1, 1, queries, shape.heads), 3, 2)[:, :, :, None, None]
+    k = v["k"].reshape(shape.sequences, across, many, shape.block, shape.dim).swapaxes(2, 3)
+    scale = v["scale"].reshape(shape.sequences, across, many, shape.block).swapaxes(2, 3)[:, :, None, ..., None]
     given = {"q": q, "w": w} | {
         name: np.repeat(x, down, axis=0) for name, x in (("k", k), ("scale", scale)) if name in walk.loads
     }
@@ -62,36 +65,46 @@ def played(of: IndexerShape, v: dict[str, Array], queries: int, keys: int, chang
     out = walked.gather_result(
         run_program(program, {}, walked.scatter_operands(given, walk, blocks, MESH)), walk.stored[0], walk, blocks
     )
-    return np.moveaxis(out, -1, 1).reshape(of.sequences, of.queries, across, -1, many).max(axis=3) if of.block > 1 else (
-        np.moveaxis(out, -1, 1).reshape(of.sequences, of.queries, -1)
-    )  # fmt: skip
+    return (
+        np.moveaxis(out, -1, 1).reshape(shape.sequences, shape.queries, across, -1, many).max(axis=3)
+        if shape.block > 1
+        else (np.moveaxis(out, -1, 1).reshape(shape.sequences, shape.queries, -1))
+    )
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_an_index_scores_what_its_definition_says(data: Any) -> None:
-    def one(*values: int) -> int:
+    def pick(*values: int) -> int:
         return int(data.draw(st.sampled_from(values)))
 
-    queries, keys, block = one(1, 2, 3), one(4, 8), one(1, 2, 4)
-    of = IndexerShape(one(1, 3), 5, one(1, 4, 9), queries * one(1, 2), keys * one(1, 2, 5), block=block, scale=one(0, 4))
-    if one(0, 1):
-        of = replace(of, packed=0.53125, expand=3.0)
-    v = drawn(of, data.draw(st.integers(0, 99)))
-    found = played(of, v, queries, keys)
-    assert found.reshape(told(of, v).shape) == pytest.approx(told(of, v), rel=1e-4, abs=1e-4)
+    queries, keys, block = pick(1, 2, 3), pick(4, 8), pick(1, 2, 4)
+    shape = IndexerShape(
+        pick(1, 3), 5, pick(1, 4, 9), queries * pick(1, 2), keys * pick(1, 2, 5), block=block, scale=pick(0, 4)
+    )
+    if pick(0, 1):
+        shape = replace(shape, packed=0.53125, expand=3.0)
+    v = drawn(shape, data.draw(st.integers(0, 99)))
+    scores = played(shape, v, queries, keys)
+    assert scores.reshape(told(shape, v).shape) == pytest.approx(told(shape, v), rel=1e-4, abs=1e-4)
 
 
 def elsewhere(program: Any, slot: str) -> Any:
     """The program with blocks of a slot loaded to the tile beside the one that they are for."""
 
-    def step(of: Any) -> Any:
-        wrong = isinstance(of, LoadInstruction) and of.slot == slot
-        return replace(of, cores=CoreIndex(of.cores.row, (of.cores.col + 1) % MESH.cols)) if wrong else of
-
-    def turn(of: Any) -> Any:
+    def step(instruction: Any) -> Any:
+        wrong = isinstance(instruction, LoadInstruction) and instruction.slot == slot
         return (
-            Round(tuple(map(step, of.steps)), of.wait) if isinstance(of, Round) else replace(of, body=tuple(map(turn, of.body)))
+            replace(instruction, cores=CoreIndex(instruction.cores.row, (instruction.cores.col + 1) % MESH.cols))
+            if wrong
+            else instruction
+        )
+
+    def turn(loop: Any) -> Any:
+        return (
+            Round(tuple(map(step, loop.steps)), loop.wait)
+            if isinstance(loop, Round)
+            else replace(loop, body=tuple(map(turn, loop.body)))
         )
 
     return replace(program, strands=tuple(tuple(map(turn, strand)) for strand in program.strands))
@@ -99,11 +112,11 @@ def elsewhere(program: Any, slot: str) -> Any:
 
 @pytest.mark.parametrize("slot", ["q", "w", "k"])
 def test_what_comes_to_another_tile_is_noticed(slot: str) -> None:
-    of = IndexerShape(3, 5, 6, 2, 12)
-    v = drawn(of, 1)
-    right, wrong = (played(of, v, 2, 4, change) for change in (None, lambda program: elsewhere(program, slot)))
-    assert right.reshape(told(of, v).shape) == pytest.approx(told(of, v), abs=1e-4)
-    assert np.abs(wrong.reshape(told(of, v).shape) - told(of, v)).max() > 1e-2
+    shape = IndexerShape(3, 5, 6, 2, 12)
+    v = drawn(shape, 1)
+    right, wrong = (played(shape, v, 2, 4, change) for change in (None, lambda program: elsewhere(program, slot)))
+    assert right.reshape(told(shape, v).shape) == pytest.approx(told(shape, v), abs=1e-4)
+    assert np.abs(wrong.reshape(told(shape, v).shape) - told(shape, v)).max() > 1e-2
 
 
 @settings(max_examples=25, deadline=None)
@@ -140,7 +153,7 @@ def largest(values: Array, recipe: streamed.RowKernel, *names: str) -> dict[str,
 
 
 @pytest.mark.parametrize(
-    "of",
+    "shape",
     [
         IndexerShape(3, 5, 4, 2, 24),
         IndexerShape(2, 4, 13, 1, 24, scale=4),
@@ -149,34 +162,34 @@ def largest(values: Array, recipe: streamed.RowKernel, *names: str) -> dict[str,
     ],
 )
 @pytest.mark.parametrize("blocks", [1, 2, 5])
-def test_the_closed_form_counts_what_is_played(of: IndexerShape, blocks: int) -> None:
-    walk, items = score_kernel(of, 2, 4, "float16"), 2 * of.sequences
+def test_the_closed_form_counts_what_is_played(shape: IndexerShape, blocks: int) -> None:
+    walk, items = score_kernel(shape, 2, 4, "float16"), 2 * shape.sequences
     program = walked.build_program(walk, items, (blocks,) * -(-items // 6), MESH, channels=3)
     memory = mesh_channels("south", 3, program.rows, 3, 100.0, 1.0)
-    found = timed(program, CYCLES, engines=ENGINES, memory=memory).activity
-    on: Any = (MESH, CYCLES, ENGINES, ColumnMemory(3, 100.0, 1.0, 1.0))
-    closed = walked.cost(walk, items, blocks, *on, items * blocks).activity
+    activity = timed(program, CYCLES, engines=ENGINES, memory=memory).activity
+    hardware: Any = (MESH, CYCLES, ENGINES, ColumnMemory(3, 100.0, 1.0, 1.0))
+    closed = walked.cost(walk, items, blocks, *hardware, items * blocks).activity
     for count in COUNTS:
-        assert getattr(closed, count) == pytest.approx(getattr(found, count)), count
+        assert getattr(closed, count) == pytest.approx(getattr(activity, count)), count
 
 
 def chip(name: str = "tile32") -> Chip:
-    found: Chip = asked(f"chip={name}", "workload=attention").base.chip
-    return found
+    chip: Chip = asked(f"chip={name}", "workload=attention").base.chip
+    return chip
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_closed_and_played_times_agree_on_random_sizes(data: Any) -> None:
-    def one(*values: Any) -> Any:
+    def pick(*values: Any) -> Any:
         return data.draw(st.sampled_from(values))
 
-    itemsize, sequences = one(1.0, 2.0), data.draw(st.integers(1, 80))
-    of = IndexerShape(
-        one(32, 64), 128, sequences, one(1, 2), one(4096, 9000, 40000), scale=4 if itemsize == 1 else 0, block=one(1, 128)
+    itemsize, sequences = pick(1.0, 2.0), data.draw(st.integers(1, 80))
+    shape = IndexerShape(
+        pick(32, 64), 128, sequences, pick(1, 2), pick(4096, 9000, 40000), scale=4 if itemsize == 1 else 0, block=pick(1, 128)
     )
-    of = replace(of, sequences=1, queries=of.keys, causal=True) if of.keys == 4096 and one(True, False) else of
-    for job in indexer_jobs(of, 2048, chip(one("tile32", "tile_gh200")), itemsize).jobs:
+    shape = replace(shape, sequences=1, queries=shape.keys, causal=True) if shape.keys == 4096 and pick(True, False) else shape
+    for job in indexer_jobs(shape, 2048, chip(pick("tile32", "tile_gh200")), itemsize).jobs:
         closed, played = (jobs.job_cost(fidelity, job) for fidelity in ("analytical", "events"))
         # a few tiles by themselves have their channel's links alone
         assert closed.seconds == pytest.approx(played.seconds, rel=0.2 if sequences > 8 else 0.3)
@@ -185,15 +198,15 @@ def test_closed_and_played_times_agree_on_random_sizes(data: Any) -> None:
 
 def test_an_index_of_bytes_is_read_once_by_a_decode_step() -> None:
     """Of 132 B a position, and as many operations as 16,384 a position."""
-    of = IndexerShape(64, 128, 64, 1, 131072, scale=4)
-    moved = jobs.job_cost("analytical", score_job(of, chip(), 1.0)).activity.memory_bytes
+    shape = IndexerShape(64, 128, 64, 1, 131072, scale=4)
+    moved = jobs.job_cost("analytical", score_job(shape, chip(), 1.0)).activity.memory_bytes
     scores_and_queries = 64 * 131072 * 2 + 1024 * 64 * (128 + 4)
     assert moved == 64 * 131072 * 132 + scores_and_queries
-    assert of.scored == 64 * 131072 * 16384
+    assert shape.scored == 64 * 131072 * 16384
 
 
 def test_a_part_of_the_mesh_stands_for_all_of_it() -> None:
-    for of in (IndexerShape(64, 128, 64, 1, 16384), IndexerShape(64, 128, 2, 4096, 4096, causal=True)):
-        job = indexer_jobs(of, 2048, chip())
+    for shape in (IndexerShape(64, 128, 64, 1, 16384), IndexerShape(64, 128, 2, 4096, 4096, causal=True)):
+        job = indexer_jobs(shape, 2048, chip())
         part, times = job_on_submesh(job, 8)
         assert times * jobs.job_cost("events", part).seconds == pytest.approx(jobs.job_cost("events", job).seconds, rel=0.15)

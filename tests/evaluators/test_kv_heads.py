@@ -26,10 +26,10 @@ def asked(model: str, *words: str) -> Question:
 
 def found(word: str, tp: int, **heads: int) -> list[float]:
     """Metrics of a model of so many heads."""
-    of = asked("llama3_8b", f"+mapping.both.kv_heads={word}")
-    case = of.workload.cases[0]
-    workload = replace(of.workload, cases=(replace(case, model=replace(case.model, **heads)),))
-    design = replace_leaves(of.base, {"mapping.prefill.tp": tp, "mapping.decode.tp": tp})
+    question = asked("llama3_8b", f"+mapping.both.kv_heads={word}")
+    case = question.workload.cases[0]
+    workload = replace(question.workload, cases=(replace(case, model=replace(case.model, **heads)),))
+    design = replace_leaves(question.base, {"mapping.prefill.tp": tp, "mapping.decode.tp": tp})
     columns = evaluate(stack_designs([design]), workload).columns
     return [float(columns[name][0]) for name in METRICS]
 
@@ -42,7 +42,7 @@ def test_fewer_heads_are_a_model_that_has_only_those(each: int, over: int, group
     few, more = (found(word, tp, heads=heads, kv_heads=kv_heads) for word in ("round_down", "round_up"))
     assert few == pytest.approx(found("round_down", tp, heads=heads, kv_heads=each * tp), rel=1e-12)
     assert more == pytest.approx(found("round_up", tp, heads=heads, kv_heads=(each + (over > 0)) * tp), rel=1e-12)
-    assert all(one <= other for one, other in zip(few, more, strict=True))
+    assert all(value <= other for value, other in zip(few, more, strict=True))
 
 
 def test_a_device_holds_one_head_where_there_are_fewer_than_devices() -> None:
@@ -50,13 +50,13 @@ def test_a_device_holds_one_head_where_there_are_fewer_than_devices() -> None:
 
 
 def test_phases_that_hold_different_heads_and_models_that_have_none_are_refused() -> None:
-    for words, said in (
+    for words, message in (
         (
             ("phi3_medium", "+mapping.prefill.kv_heads=round_down"),
             r"mapping\.decode\.kv_heads: prefill and decode share one KV cache",
         ),
         (("deepseek_v3", "+mapping.both.kv_heads=round_down"), "DeepSeek-V3 has no KV heads that could be divided"),
     ):
-        of = asked(*words)
-        with pytest.raises(DesignError, match=said):
-            evaluate(stack_designs([of.base]), of.workload).accepted()
+        question = asked(*words)
+        with pytest.raises(DesignError, match=message):
+            evaluate(stack_designs([question.base]), question.workload).accepted()

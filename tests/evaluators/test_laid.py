@@ -45,25 +45,25 @@ def blocks(rng: np.random.Generator) -> MemoryRequest:
 @cache
 def paces() -> Array:
     """Of the formula, of tables and of bursts, shape (3, draws); the formula is over a long read of neighbouring groups."""
-    rng, found = np.random.default_rng(3), []
+    rng, samples = np.random.default_rng(3), []
     for _ in range(MEMORIES):
-        of = drawn(rng)
+        given_memory = drawn(rng)
         long = bank_state.request_slowdown(memory("hbm2"), 1.0, MemoryRequest(1.0, 1e6))
         for _ in range(EACH):
             count, what = float(rng.choice([1, 2, 4])), blocks(rng)
-            found.append(
+            samples.append(
                 (
-                    laid.layout_slowdown(of, count, what) * long,
-                    *(float(one.pace(of, count, what)) for one in (bank_state, bursts)),
+                    laid.layout_slowdown(given_memory, count, what) * long,
+                    *(float(model.pace(given_memory, count, what)) for model in (bank_state, bursts)),
                 )
             )
-    return np.array(found).T
+    return np.array(samples).T
 
 
-@pytest.mark.parametrize(("one", "other"), [(0, 1), (1, 2)], ids=["closed against events", "events against cycles"])
-def test_nine_in_ten_are_within_15_percent(one: int, other: int) -> None:
-    found = paces()
-    assert np.mean(np.abs(found[one] / found[other] - 1) < 0.15) >= 0.9
+@pytest.mark.parametrize(("first_model", "other"), [(0, 1), (1, 2)], ids=["closed against events", "events against cycles"])
+def test_nine_in_ten_are_within_15_percent(first_model: int, other: int) -> None:
+    found_paces = paces()
+    assert np.mean(np.abs(found_paces[first_model] / found_paces[other] - 1) < 0.15) >= 0.9
 
 
 GROUPED = ("row_group_bank_column", "row_bank_column_group")
@@ -74,11 +74,11 @@ GROUPED = ("row_group_bank_column", "row_bank_column_group")
 @pytest.mark.parametrize("waiting", [8, 16, 32, 64])
 def test_a_controller_that_looks_ahead_hides_what_one_bank_group_costs(kind: str, waiting: int) -> None:
     """Bank groups above columns: the formula and what is played agree for every queue; 8 requests nearly double the time."""
-    one, every = (replace_leaves(memory(kind, order=order), {"controller.waiting": waiting}) for order in GROUPED)
+    single_memory, every = (replace_leaves(memory(kind, order=order), {"controller.waiting": waiting}) for order in GROUPED)
     size = 1 << 13
-    played = [channel_occupancy(of, (size, size), (1, 0), np.random.default_rng(0)) for of in (one, every)]
+    played = [channel_occupancy(memory, (size, size), (1, 0), np.random.default_rng(0)) for memory in (single_memory, every)]
     formula = float(
-        laid.random_block_slowdown_model(one, size * float(one.access))
+        laid.random_block_slowdown_model(single_memory, size * float(single_memory.access))
         / laid.random_block_slowdown_model(every, size * float(every.access))
     )
     assert formula == pytest.approx(played[0] / played[1], rel=0.15)
@@ -113,12 +113,12 @@ def test_a_larger_block_takes_longer_and_its_bytes_do_not(piece: float, more: fl
 @given(st.integers(0, 2**32), st.sampled_from([0.0, 0.01, 0.3, 1.0]))
 def test_every_stretch_is_in_memory_and_in_one_channel(seed: int, written: float) -> None:
     rng = np.random.default_rng(seed)
-    of, piece, wrote = drawn(rng), int(rng.integers(1, 4000)) * 32, int(rng.integers(1, 40)) * 32
-    address, nbytes, write = bursts.block_layout(of, 1 << 20, piece, written, wrote)
+    memory, piece, wrote = drawn(rng), int(rng.integers(1, 4000)) * 32, int(rng.integers(1, 40)) * 32
+    address, nbytes, write = bursts.block_layout(memory, 1 << 20, piece, written, wrote)
     assert nbytes.min() > 0
     assert address.min() >= 0
-    assert (address + nbytes).max() <= capacity_bytes(of)
-    assert (address // of.granularity == (address + nbytes - 1) // of.granularity).all()
+    assert (address + nbytes).max() <= capacity_bytes(memory)
+    assert (address // memory.granularity == (address + nbytes - 1) // memory.granularity).all()
     assert nbytes[write].sum() == pytest.approx(written * nbytes.sum(), abs=0.5 * (piece + wrote))
 
 
@@ -126,14 +126,14 @@ def test_every_stretch_is_in_memory_and_in_one_channel(seed: int, written: float
 def test_poor_interleaving_costs_whole_models(chip: str) -> None:
     """Bank groups in turn against one after the other, in all readers; pages of the cache beside matrices."""
     step = ("model=qwen3_4b", "workload.batch=[8]", "workload.prompt=512", "workload.output=2", "mapping.sram_kv_share=0")
-    found = {}
+    latencies = {}
     for order in ("row_bank_column_group", "row_group_bank_column"):
-        of = asked(f"chip={chip}", f"chip.hbm.banks.order={order}", *step)
+        question = asked(f"chip={chip}", f"chip.hbm.banks.order={order}", *step)
         for fidelity in ("analytical", "events", "cycles"):
-            outcome = evaluate(stack_designs([of.base]), of.workload, fidelity=fidelity)
-            found[order, fidelity] = float(outcome.columns["tpot"][0])
+            outcome = evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity)
+            latencies[order, fidelity] = float(outcome.columns["tpot"][0])
     for fidelity in ("analytical", "events", "cycles"):
-        assert 1.1 < found["row_group_bank_column", fidelity] / found["row_bank_column_group", fidelity] < 2
+        assert 1.1 < latencies["row_group_bank_column", fidelity] / latencies["row_bank_column_group", fidelity] < 2
     for order in ("row_bank_column_group", "row_group_bank_column"):
-        assert found[order, "analytical"] == pytest.approx(found[order, "events"], rel=0.15)
-        assert found[order, "cycles"] == pytest.approx(found[order, "events"], rel=0.05)
+        assert latencies[order, "analytical"] == pytest.approx(latencies[order, "events"], rel=0.15)
+        assert latencies[order, "cycles"] == pytest.approx(latencies[order, "events"], rel=0.05)

@@ -19,9 +19,11 @@ BASE = asked("chip=h100", "stack=trtllm_h100", "mapping=sglang", "mapping.both.a
 
 
 def _libraries(launches: str) -> DieLibraries:
-    found = die_libraries(BASE.chip, replace_leaves(BASE, {"mapping.stack.prefill_attention.launches": launches}).mapping.stack)
-    assert found is not None
-    return found
+    libraries = die_libraries(
+        BASE.chip, replace_leaves(BASE, {"mapping.stack.prefill_attention.launches": launches}).mapping.stack
+    )
+    assert libraries is not None
+    return libraries
 
 
 @settings(max_examples=60)
@@ -39,16 +41,16 @@ def test_two_launches_take_what_each_takes(
     single = generation.DecodeAttention(decodes, keys, heads, kv, 1.0, 256.0, decodes * keys * each, decodes * heads * 512)
     both = alone._replace(decodes=decodes, cached=keys, nbytes=moved + decodes * keys * each)
     problem = context.MixedBatchAttention(both, alone, single)
-    two, here = _libraries("two"), library_kernel_time(problem, _libraries("two"))
-    assert here is not None
-    parts = [library_kernel_time(one, two) for one in (alone, single)]
+    two, kernel_time = _libraries("two"), library_kernel_time(problem, _libraries("two"))
+    assert kernel_time is not None
+    parts = [library_kernel_time(problem, two) for problem in (alone, single)]
     assert parts[0] is not None
     assert parts[1] is not None
     whole = parts[0].seconds() + (parts[1].seconds() if decodes else 0.0)
-    assert float(here.seconds()) == pytest.approx(float(whole), rel=1e-12)
-    one = library_kernel_time(problem, _libraries("one"))
-    assert one is not None
-    assert one.seconds() == library_kernel_time(both, _libraries("one")).seconds()  # type: ignore[union-attr]
+    assert float(kernel_time.seconds()) == pytest.approx(float(whole), rel=1e-12)
+    time = library_kernel_time(problem, _libraries("one"))
+    assert time is not None
+    assert time.seconds() == library_kernel_time(both, _libraries("one")).seconds()  # type: ignore[union-attr]
 
 
 def test_two_launches_need_a_part_for_decodes() -> None:
@@ -66,8 +68,8 @@ def test_a_word_of_the_stack_decides_what_serving_takes() -> None:
     tpot = []
     for launches in ("one", "two"):
         question = asked(*words, f"mapping.stack.prefill_attention.launches={launches}")
-        found = evaluate(stack_designs([question.base]), question.workload)
-        assert found.feasible.all()
-        tpot.append(float(found.columns["tpot"][0]))
+        evaluation = evaluate(stack_designs([question.base]), question.workload)
+        assert evaluation.feasible.all()
+        tpot.append(float(evaluation.columns["tpot"][0]))
     assert np.isfinite(tpot).all()
     assert tpot[1] < tpot[0]

@@ -150,8 +150,8 @@ attends = st.builds(
     head,
     st.booleans(),
 )
-problems["prefill_attention"] = attends.map(lambda of: of._replace(latent=False))
-problems["mla_prefill_attention"] = attends.map(lambda of: of._replace(latent=True))
+problems["prefill_attention"] = attends.map(lambda attention: attention._replace(latent=False))
+problems["mla_prefill_attention"] = attends.map(lambda attention: attention._replace(latent=True))
 problems["decode_attention"] = st.builds(
     lambda m, keys, heads, group, queries: generation.DecodeAttention(
         m, keys, heads * group, heads, queries, 256.0, m * keys * heads * 512, m
@@ -172,9 +172,9 @@ problems["mla_decode_attention"] = st.builds(
 )
 
 
-def took(kind: str, problem: Any, of: Any, die: LibraryDie = A_DIE) -> LibraryKernelTime:
-    found: LibraryKernelTime = LIBRARY[kind].kernel_time(problem, of, die)
-    return found
+def took(kind: str, problem: Any, constants: Any, die: LibraryDie = A_DIE) -> LibraryKernelTime:
+    result: LibraryKernelTime = LIBRARY[kind].kernel_time(problem, constants, die)
+    return result
 
 
 def test_every_kind_is_drawn() -> None:
@@ -184,29 +184,30 @@ def test_every_kind_is_drawn() -> None:
 @pytest.mark.parametrize("kind", LIBRARY)
 @given(data=st.data())
 def test_more_cores_and_more_bandwidth_make_no_kernel_slower(kind: str, data: st.DataObject) -> None:
-    problem, of = data.draw(problems[kind]), data.draw(constants[kind])
+    problem, draw = data.draw(problems[kind]), data.draw(constants[kind])
     more = {name: data.draw(st.floats(1.0, 4.0)) for name in ("bandwidth", "cache_bandwidth", "cores", "peak")}
     better = A_DIE._replace(**{name: getattr(A_DIE, name) * factor for name, factor in more.items()})
-    assert took(kind, problem, of, better).seconds() <= took(kind, problem, of).seconds() * (1 + 1e-12)
+    assert took(kind, problem, draw, better).seconds() <= took(kind, problem, draw).seconds() * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("kind", LIBRARY)
 @given(data=st.data())
 def test_more_of_a_problem_is_never_faster(kind: str, data: st.DataObject) -> None:
-    problem, of = data.draw(problems[kind]), data.draw(constants[kind])
+    problem, draw = data.draw(problems[kind]), data.draw(constants[kind])
     more = problem._replace(m=problem.m * data.draw(st.floats(1.0, 3.0)))
-    assert took(kind, more, of).seconds() >= took(kind, problem, of).seconds() * (1 - 1e-12)
+    assert took(kind, more, draw).seconds() >= took(kind, problem, draw).seconds() * (1 - 1e-12)
 
 
 @pytest.mark.parametrize("kind", LIBRARY)
 @given(data=st.data())
 def test_arrays_are_answered_as_numbers_are(kind: str, data: st.DataObject) -> None:
-    of = data.draw(constants[kind])
-    one = data.draw(problems[kind])
+    draw = data.draw(constants[kind])
+    single_draw = data.draw(problems[kind])
     rows = np.array(data.draw(st.lists(size, min_size=2, max_size=4)))
-    together = took(kind, one._replace(m=rows[:, None]), of, A_DIE._replace(cores=np.array([64.0, 132.0]))).seconds()
+    together = took(kind, single_draw._replace(m=rows[:, None]), draw, A_DIE._replace(cores=np.array([64.0, 132.0]))).seconds()
     alone = [
-        [took(kind, one._replace(m=m), of, A_DIE._replace(cores=cores)).seconds() for cores in (64.0, 132.0)] for m in rows
+        [took(kind, single_draw._replace(m=m), draw, A_DIE._replace(cores=cores)).seconds() for cores in (64.0, 132.0)]
+        for m in rows
     ]
     np.testing.assert_allclose(np.broadcast_to(together, (len(rows), 2)), alone, rtol=1e-12)
 
@@ -214,81 +215,90 @@ def test_arrays_are_answered_as_numbers_are(kind: str, data: st.DataObject) -> N
 @pytest.mark.parametrize("kind", LIBRARY)
 @given(data=st.data())
 def test_what_is_in_the_cache_never_costs_more_than_from_memory(kind: str, data: st.DataObject) -> None:
-    found = took(kind, data.draw(problems[kind]), data.draw(constants[kind]))
-    resident = data.draw(st.floats(0.0, 1.0)) * found.memory / found.byte
+    result = took(kind, data.draw(problems[kind]), data.draw(constants[kind]))
+    resident = data.draw(st.floats(0.0, 1.0)) * result.memory / result.byte
     rounded = 1 + 1e-12  # of roots of powers
-    assert found.start + found.beside <= found.seconds(resident) * rounded <= found.seconds() * rounded**2
+    assert result.start + result.beside <= result.seconds(resident) * rounded <= result.seconds() * rounded**2
 
 
 def test_a_product_of_few_rows_takes_what_its_weights_take() -> None:
-    of = GemmConstants(start=4e-6, achieved=0.8, hbm=0.83, sharpness=4.0, waves=0.0, tile=0.0, splits=16)
-    seconds = [took("gemm", Gemm(m, 8192.0, 8192.0, 2 * 8192.0**2, 2.0), of).seconds() for m in (1.0, 64.0, 128.0)]
+    constants = GemmConstants(start=4e-6, achieved=0.8, hbm=0.83, sharpness=4.0, waves=0.0, tile=0.0, splits=16)
+    seconds = [took("gemm", Gemm(m, 8192.0, 8192.0, 2 * 8192.0**2, 2.0), constants).seconds() for m in (1.0, 64.0, 128.0)]
     assert seconds[-1] < 1.1 * seconds[0]
 
 
 @given(constants["grouped_gemm"], problems["grouped_gemm"], st.floats(1.0, 16.0))
 def test_experts_of_a_die_that_no_token_goes_to_are_looked_through_in_blocks_alone(
-    of: GroupedGemmConstants, problem: GroupedGemm, more: float
+    constants: GroupedGemmConstants, problem: GroupedGemm, more: float
 ) -> None:
-    beside = took("grouped_gemm", problem._replace(held=problem.held * more), of).seconds()
-    each = of.group if problem.scaling == "block" and of.group is not None else 0.0
-    expected = took("grouped_gemm", problem, of).seconds() + each * problem.held * (more - 1)
+    beside = took("grouped_gemm", problem._replace(held=problem.held * more), constants).seconds()
+    each = constants.group if problem.scaling == "block" and constants.group is not None else 0.0
+    expected = took("grouped_gemm", problem, constants).seconds() + each * problem.held * (more - 1)
     assert beside == pytest.approx(expected, rel=1e-9)
 
 
 def test_a_die_with_more_experts_takes_longer_for_one_token() -> None:
     """One token goes to one of 8 experts of a die, or to one of 16."""
-    of = ("chip=h100", "stack=trtllm_h100", "workload=experts", "mapping.decode.tp=1", "workload.tokens=[1]")
-    of = (*of, "mapping.precision.weights=fp8_128x128", "mapping.precision.activations=fp8_1x128", "workload.ep=32")
-    first, second = (float(metrics(*of, f"workload.experts={count}")["latency"]) for count in (256, 512))
-    group = asked(*of).base.mapping.stack.grouped_gemm.group
+    overrides = ("chip=h100", "stack=trtllm_h100", "workload=experts", "mapping.decode.tp=1", "workload.tokens=[1]")
+    overrides = (
+        *overrides,
+        "mapping.precision.weights=fp8_128x128",
+        "mapping.precision.activations=fp8_1x128",
+        "workload.ep=32",
+    )
+    first, second = (float(metrics(*overrides, f"workload.experts={count}")["latency"]) for count in (256, 512))
+    group = asked(*overrides).base.mapping.stack.grouped_gemm.group
     assert second - first == pytest.approx(2 * 8 * group, rel=1e-6)  # two kernels, eight experts more a die
 
 
 @given(constants["decode_attention"], problems["decode_attention"], st.floats(1.0, 8.0))
 def test_longer_caches_are_never_read_faster(
-    of: DecodeAttentionConstants, problem: generation.DecodeAttention, factor: float
+    constants: DecodeAttentionConstants, problem: generation.DecodeAttention, factor: float
 ) -> None:
     longer = problem._replace(keys=problem.keys * factor, nbytes=problem.nbytes * factor)
-    assert took("decode_attention", longer, of).seconds() >= took("decode_attention", problem, of).seconds() * (1 - 1e-12)
+    assert took("decode_attention", longer, constants).seconds() >= took("decode_attention", problem, constants).seconds() * (
+        1 - 1e-12
+    )
 
 
 @given(constants["decode_attention"], problems["decode_attention"], st.integers(1, 64))
 def test_parts_of_caches_are_those_of_the_library(
-    of: DecodeAttentionConstants, problem: generation.DecodeAttention, many: int
+    constants: DecodeAttentionConstants, problem: generation.DecodeAttention, many: int
 ) -> None:
     """A tile that has the die is cut in full, up to a root and to the most; of so many that cores are full none is cut."""
-    of = replace_leaves(of, {"shared": 10**6, "fewest": 1, "waves": 1e9, "sharpness": 1.0, "merge": 0.0})
-    one = problem._replace(m=1.0, heads=2.0, kv_heads=1.0, nbytes=1e-9, near=0.0)
-    parts = max(one.keys / of.part, 1.0)
-    parts = min(parts, max((of.full * parts) ** 0.5, 1.0) if of.full is not None else np.inf, of.most)
-    assert took("decode_attention", one, of).compute == pytest.approx(of.unit * parts / A_DIE.cores, rel=1e-9)
-    crowd = one._replace(m=many * A_DIE.cores)
-    assert took("decode_attention", crowd, replace_leaves(of, {"waves": 1e-9})).compute == pytest.approx(
-        of.unit * many, rel=1e-9
+    constants = replace_leaves(constants, {"shared": 10**6, "fewest": 1, "waves": 1e9, "sharpness": 1.0, "merge": 0.0})
+    single_problem = problem._replace(m=1.0, heads=2.0, kv_heads=1.0, nbytes=1e-9, near=0.0)
+    parts = max(single_problem.keys / constants.part, 1.0)
+    parts = min(parts, max((constants.full * parts) ** 0.5, 1.0) if constants.full is not None else np.inf, constants.most)
+    assert took("decode_attention", single_problem, constants).compute == pytest.approx(
+        constants.unit * parts / A_DIE.cores, rel=1e-9
+    )
+    crowd = single_problem._replace(m=many * A_DIE.cores)
+    assert took("decode_attention", crowd, replace_leaves(constants, {"waves": 1e-9})).compute == pytest.approx(
+        constants.unit * many, rel=1e-9
     )
 
 
 @given(constants["decode_attention"], problems["decode_attention"], st.integers(1, 4), st.integers(0, 63))
 def test_queries_beyond_a_tile_are_further_tiles(
-    of: DecodeAttentionConstants, problem: generation.DecodeAttention, more: int, rest: int
+    constants: DecodeAttentionConstants, problem: generation.DecodeAttention, more: int, rest: int
 ) -> None:
     """Sixty-five of a KV head on tiles of 64 take what 128 do, and engines what as many KV heads of 64 each would."""
-    of = replace_leaves(of, {"shared": 64, "fewest": 1, "wider": "tiles"})
-    one = problem._replace(kv_heads=1.0, queries=1.0, heads=64.0)
-    wide = one._replace(heads=64.0 * more + rest + 1)
-    assert took("decode_attention", wide, of).seconds() == pytest.approx(
-        took("decode_attention", wide._replace(heads=64.0 * (more + 1)), of).seconds(), rel=1e-12
+    constants = replace_leaves(constants, {"shared": 64, "fewest": 1, "wider": "tiles"})
+    single_problem = problem._replace(kv_heads=1.0, queries=1.0, heads=64.0)
+    wide = single_problem._replace(heads=64.0 * more + rest + 1)
+    assert took("decode_attention", wide, constants).seconds() == pytest.approx(
+        took("decode_attention", wide._replace(heads=64.0 * (more + 1)), constants).seconds(), rel=1e-12
     )
-    assert took("decode_attention", wide, of).compute == pytest.approx(
-        took("decode_attention", one._replace(m=one.m * (more + 1)), of).compute, rel=1e-9
+    assert took("decode_attention", wide, constants).compute == pytest.approx(
+        took("decode_attention", single_problem._replace(m=single_problem.m * (more + 1)), constants).compute, rel=1e-9
     )
-    assert took("decode_attention", one, of).memory < took("decode_attention", wide, of).memory
+    assert took("decode_attention", single_problem, constants).memory < took("decode_attention", wide, constants).memory
 
 
 @given(st.floats(1e-7, 1e-5), st.integers(1, 40).map(float))
 def test_few_rows_of_a_table_are_picked_one_after_the_other(walked: float, rows: float) -> None:
-    of = ElementwiseConstants(
+    constants = ElementwiseConstants(
         row=None,
         walked=walked,
         sharpness=1.0,
@@ -297,8 +307,8 @@ def test_few_rows_of_a_table_are_picked_one_after_the_other(walked: float, rows:
     for sort in ELEMENTWISE_KINDS:
         problem = ElementwiseKernel(rows, 8192.0, sort)
         more = (
-            took("elementwise", problem, of).seconds()
-            - took("elementwise", problem, replace_leaves(of, {"walked": 0.0})).seconds()
+            took("elementwise", problem, constants).seconds()
+            - took("elementwise", problem, replace_leaves(constants, {"walked": 0.0})).seconds()
         )
         assert more == pytest.approx(walked * rows if sort == "gather" and rows <= 16 else 0.0, abs=1e-15)
 
@@ -306,37 +316,41 @@ def test_few_rows_of_a_table_are_picked_one_after_the_other(walked: float, rows:
 @given(st.floats(1e9, 1e12), st.integers(1, 40), st.integers(1, int(A_DIE.cores)))
 def test_rows_in_the_cache_come_in_waves_over_the_cores(core: float, full: int, more: int) -> None:
     sort = ElementwisePass(start=0.0, share=0.5, cached=1.0, core=core)
-    of = ElementwiseConstants(row=None, walked=None, sharpness=1.0, **dict.fromkeys(ELEMENTWISE_KINDS, sort))
+    constants = ElementwiseConstants(row=None, walked=None, sharpness=1.0, **dict.fromkeys(ELEMENTWISE_KINDS, sort))
     for rows in (full * A_DIE.cores + 1, full * A_DIE.cores + more):
-        there = took("elementwise", ElementwiseKernel(rows, 1e-3, "gate"), of).seconds()
-        assert there == pytest.approx((full + 1) * 1e-3 / core, rel=1e-6)
+        seconds = took("elementwise", ElementwiseKernel(rows, 1e-3, "gate"), constants).seconds()
+        assert seconds == pytest.approx((full + 1) * 1e-3 / core, rel=1e-6)
 
 
 @given(constants["decode_attention"], problems["decode_attention"])
-def test_caches_come_from_the_die_and_from_memory(of: DecodeAttentionConstants, problem: generation.DecodeAttention) -> None:
+def test_caches_come_from_the_die_and_from_memory(
+    constants: DecodeAttentionConstants, problem: generation.DecodeAttention
+) -> None:
     """Far below what the cache keeps they are read from there, far above it from memory, and then the ramp is paid whole."""
-    of = replace_leaves(of, {"wider": "alone"})  # further tiles read it all again
-    quick = max(of.cached * A_DIE.cache_bandwidth, of.hbm * A_DIE.bandwidth)
-    ends = ((1e9, quick, 0.0), (1e-9, of.hbm * A_DIE.bandwidth, of.ramp))
+    constants = replace_leaves(constants, {"wider": "alone"})  # further tiles read it all again
+    quick = max(constants.cached * A_DIE.cache_bandwidth, constants.hbm * A_DIE.bandwidth)
+    ends = ((1e9, quick, 0.0), (1e-9, constants.hbm * A_DIE.bandwidth, constants.ramp))
     for kept, rate, ramp in ends:
-        found = took(
-            "decode_attention", problem._replace(near=0.0), replace_leaves(of, {"kept": kept, "knee": 8.0, "length": 0.0})
+        result = took(
+            "decode_attention",
+            problem._replace(near=0.0),
+            replace_leaves(constants, {"kept": kept, "knee": 8.0, "length": 0.0}),
         )
-        assert found.memory == pytest.approx(problem.nbytes / rate + ramp, rel=1e-6)
+        assert result.memory == pytest.approx(problem.nbytes / rate + ramp, rel=1e-6)
 
 
 def asked_of(chip: str, *words: str) -> tuple[Any, Any]:
-    of = asked(f"chip={chip}", *FEW, PRODUCTS, *words)
-    return of.base, of.workload
+    question = asked(f"chip={chip}", *FEW, PRODUCTS, *words)
+    return question.base, question.workload
 
 
 @pytest.mark.parametrize("words", [("mapping.both.tp=1",), ("mapping.both.tp=2", "mapping.both.prefetch=partial")], ids=str)
 def test_a_breakdown_with_a_library_adds_up(words: tuple[str, ...]) -> None:
     design, workload = asked_of("h100", *words)
-    found = evaluate(stack_designs([design]), workload).columns["latency"][0]
-    of = explain(design, workload.cases[0])
-    assert sum(row.seconds for row in of.rows) == pytest.approx(found, rel=1e-9)
-    for row in of.rows:
+    latency = evaluate(stack_designs([design]), workload).columns["latency"][0]
+    explanation = explain(design, workload.cases[0])
+    assert sum(row.seconds for row in explanation.rows) == pytest.approx(latency, rel=1e-9)
+    for row in explanation.rows:
         assert sum(row.parts.values()) == pytest.approx(row.seconds, rel=1e-9)
 
 
@@ -355,7 +369,7 @@ def test_designs_with_a_library_are_answered_alike_alone_and_together() -> None:
         for _ in range(5)
     ]
     together = evaluate(stack_designs(drawn), workload).columns["latency"]
-    alone = [evaluate(stack_designs([one]), workload).columns["latency"][0] for one in drawn]
+    alone = [evaluate(stack_designs([design]), workload).columns["latency"][0] for design in drawn]
     np.testing.assert_allclose(together, alone, rtol=1e-12)
 
 
@@ -368,14 +382,14 @@ def test_prefetching_helps_products_of_a_library() -> None:
 def test_products_of_the_same_rows_are_one_kernel() -> None:
     design, workload = asked_of("h100", "mapping.both.tp=1")
     model, steps = workload.cases[0].model, 4
-    found = explain(design, workload.cases[0]).rows
-    rows = {row.operator: row.seconds for row in found if row.phase == "decode" and row.segment == "ffn"}
+    found_rows = explain(design, workload.cases[0]).rows
+    rows = {row.operator: row.seconds for row in found_rows if row.phase == "decode" and row.segment == "ffn"}
     assert rows["gate"] == pytest.approx(rows["up"])
     columns = 2.0 * model.ffn_intermediate
-    one = Gemm(2.0, model.hidden, columns, model.hidden * columns * 2, 2.0)
+    gemm = Gemm(2.0, model.hidden, columns, model.hidden * columns * 2, 2.0)
     priced = die_libraries(design.chip, design.mapping.stack)
     assert priced is not None
-    seconds = took("gemm", one, design.mapping.stack.gemm, priced.die).seconds()
+    seconds = took("gemm", gemm, design.mapping.stack.gemm, priced.die).seconds()
     assert rows["gate"] + rows["up"] == pytest.approx(seconds * model.layers * steps, rel=1e-9)
 
 
@@ -409,9 +423,9 @@ def test_a_knob_that_no_kernel_reads_is_refused(words: tuple[str, ...], leaf: st
     ids=str,
 )
 def test_a_knob_that_some_kernel_reads_moves_it(words: tuple[str, ...], leaf: str) -> None:
-    of = asked(*words, "+" + KNOB.format(leaf), "workload.rows=[500000]" if "workload=elementwise" in words else "seed=0")
-    designs = of.space.stack(of.space.grid(0, 2))
-    slow, fast = evaluate(designs, of.workload).columns["latency"]
+    question = asked(*words, "+" + KNOB.format(leaf), "workload.rows=[500000]" if "workload=elementwise" in words else "seed=0")
+    designs = question.space.stack(question.space.grid(0, 2))
+    slow, fast = evaluate(designs, question.workload).columns["latency"]
     assert slow > fast
 
 
@@ -430,17 +444,19 @@ MANY = (
 
 
 def test_many_dies_ask_the_library_too() -> None:
-    of = asked(*MANY)
-    found = explain(of.base, of.workload.cases[0])
+    question = asked(*MANY)
+    explanation = explain(question.base, question.workload.cases[0])
     tuned = {
         (row.phase, row.segment, row.operator): row.seconds
-        for row in explain(asked(*MANY, "stack=tuned").base, of.workload.cases[0]).rows
+        for row in explain(asked(*MANY, "stack=tuned").base, question.workload.cases[0]).rows
     }
-    moved = {row.operator for row in found.rows if abs(row.seconds / tuned[row.phase, row.segment, row.operator] - 1) > 1e-9}
+    moved = {
+        row.operator for row in explanation.rows if abs(row.seconds / tuned[row.phase, row.segment, row.operator] - 1) > 1e-9
+    }
     assert {"experts_gate", "experts_down", "experts_activation", "shared_up", "o_proj", "head", "attention"} <= moved
     assert not moved & {"attention_norm", "rope"}
-    latency = evaluate(stack_designs([of.base]), of.workload).columns["latency"][0]
-    assert sum(row.seconds for row in found.rows) == pytest.approx(latency, rel=1e-9)
+    latency = evaluate(stack_designs([question.base]), question.workload).columns["latency"][0]
+    assert sum(row.seconds for row in explanation.rows) == pytest.approx(latency, rel=1e-9)
 
 
 def test_requests_that_are_served_take_what_the_library_says() -> None:

@@ -33,9 +33,9 @@ def nothing_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=" ".join)
 def test_a_sequence_longer_than_its_model_was_made_for_is_infeasible(kind: tuple[str, ...], nothing_is_played: None) -> None:
-    found = asked(*kind, "model=llama3_8b", *LONG)
-    verdict = explain_infeasibility(found.base, found.workload)
-    outcomes = evaluate(stack_designs([found.base]), found.workload)
+    question = asked(*kind, "model=llama3_8b", *LONG)
+    verdict = explain_infeasibility(question.base, question.workload)
+    outcomes = evaluate(stack_designs([question.base]), question.workload)
     assert not outcomes.feasible[0]
     assert verdict is not None
     lengths = [limit for limit in (verdict.limit, list(SILICON_LIMITS)[outcomes.limit[0]]) if limit == "model.max_position"]
@@ -65,17 +65,17 @@ both = st.sampled_from([1, 2, 4, 8, 16, 64])
 @settings(max_examples=25, deadline=None)
 @given(both, both, both, both, st.sampled_from([0, 8, 16, 63, 64, 200]), st.sampled_from(["k", "mn"]))
 def test_a_service_that_breaks_a_limit_is_not_played(tp: int, pp: int, tp2: int, pp2: int, cores: int, how: str) -> None:
-    found = asked(*SERVING)
+    question = asked(*SERVING)
     values = {"prefill.tp": tp, "prefill.pp": pp, "decode.tp": tp2, "decode.pp": pp2, "serving.prefill_cores": cores}
-    design = replace_leaves(found.base, {f"mapping.{name}": value for name, value in values.items()} | {
+    design = replace_leaves(question.base, {f"mapping.{name}": value for name, value in values.items()} | {
         "mapping.prefill.partition": how, "mapping.decode.partition": how})  # fmt: skip
-    verdict = worst_violation(design, found.workload)
+    verdict = worst_violation(design, question.workload)
     if verdict is None:
         return
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "run_event_loop", None)
-        outcomes = evaluate(stack_designs([design]), found.workload)
-        parts = explain(design, found.workload.cases[0])
+        outcomes = evaluate(stack_designs([design]), question.workload)
+        parts = explain(design, question.workload.cases[0])
     assert list(SILICON_LIMITS)[outcomes.limit[0]] == verdict.limit
     assert outcomes.need[0] == pytest.approx(verdict.need)
     assert np.isnan(outcomes.columns["throughput"][0])
@@ -83,19 +83,22 @@ def test_a_service_that_breaks_a_limit_is_not_played(tp: int, pp: int, tp2: int,
 
 
 def test_a_pipeline_without_room_names_the_cores_and_a_change_that_makes_room() -> None:
-    found = asked(*SERVING, "mapping.both.tp=4", "mapping.both.pp=8", "mapping.serving.prefill_cores=16")
-    verdict = explain_infeasibility(found.base, found.workload)
+    question = asked(*SERVING, "mapping.both.tp=4", "mapping.both.pp=8", "mapping.serving.prefill_cores=16")
+    verdict = explain_infeasibility(question.base, question.workload)
     assert verdict is not None
     assert "TP 4 x PP 8 = 32 cores to prefill, 16 of 64 are set aside by mapping.serving.prefill_cores" in verdict.remedy
     count = int(verdict.remedy.split("mapping.serving.prefill_cores=")[1].split()[0])
-    assert explain_infeasibility(replace_leaves(found.base, {"mapping.serving.prefill_cores": count}), found.workload) is None
+    assert (
+        explain_infeasibility(replace_leaves(question.base, {"mapping.serving.prefill_cores": count}), question.workload)
+        is None
+    )
 
 
 def test_an_overloaded_service_is_bound_by_work_not_by_waiting() -> None:
-    found = asked(
+    question = asked(
         *SERVING, "workload.rate=100 Hz", "mapping.both.tp=4", "mapping.both.pp=2", "mapping.serving.prefill_cores=16"
     )
-    parts = explain(found.base, found.workload.cases[0])
+    parts = explain(question.base, question.workload.cases[0])
     assert "idle" in parts.by_bound()
     bound = parts.binding()
     assert bound
@@ -105,12 +108,12 @@ def test_an_overloaded_service_is_bound_by_work_not_by_waiting() -> None:
 @pytest.mark.parametrize(("chip", "model"), [("groq", "llama3_8b"), ("a100", "llama3_405b")])
 def test_dies_that_are_too_few_are_told_how_many_would_do(chip: str, model: str) -> None:
     words = (f"chip={chip}", f"model={model}", "workload.batch=[4]", "workload.prompt=1000", "workload.output=100")
-    of = asked(*words, "mapping.both.tp=2")
-    verdict = explain_infeasibility(of.base, of.workload)
+    question = asked(*words, "mapping.both.tp=2")
+    verdict = explain_infeasibility(question.base, question.workload)
     assert verdict is not None
     tp = int(verdict.remedy.split("mapping.both.tp=")[1])
     with_tp = [asked(*words, f"mapping.both.tp={count}") for count in (tp, tp // 2)]
-    assert [explain_infeasibility(one.base, one.workload) is None for one in with_tp] == [True, False]
+    assert [explain_infeasibility(question.base, question.workload) is None for question in with_tp] == [True, False]
 
 
 SHARED = (
@@ -125,11 +128,11 @@ SHARED = (
 
 @pytest.mark.parametrize(("asks", "parts"), SHARED, ids=[" ".join(asks) for asks, _ in SHARED])
 def test_each_die_has_a_head_or_a_column(asks: tuple[str, ...], parts: int) -> None:
-    found = asked("chip=a100", *asks)
-    each = [replace_leaves(found.base, {"mapping.prefill.tp": tp, "mapping.decode.tp": tp}) for tp in (parts, parts + 1)]
-    assert explain_infeasibility(each[0], found.workload) is None
-    left = explain_infeasibility(each[1], found.workload)
+    question = asked("chip=a100", *asks)
+    each = [replace_leaves(question.base, {"mapping.prefill.tp": tp, "mapping.decode.tp": tp}) for tp in (parts, parts + 1)]
+    assert explain_infeasibility(each[0], question.workload) is None
+    left = explain_infeasibility(each[1], question.workload)
     assert left is not None
     assert left.limit in ("mapping.prefill.tp", "mapping.decode.tp")
     assert (left.need, left.have) == (parts + 1, parts)
-    assert evaluate(stack_designs(each), found.workload).feasible.tolist() == [True, False]
+    assert evaluate(stack_designs(each), question.workload).feasible.tolist() == [True, False]

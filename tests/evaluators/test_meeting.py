@@ -35,7 +35,7 @@ def drawn(rng: np.random.Generator) -> tuple[list[Array], Array, list[Array], Me
     return ends, words, state, PLAIN._replace(post=rng.choice([0.0, 5e-9]), **free)
 
 
-def walked(ends: list[Array], words: Array, state: list[Array], on: MeshFabric) -> Array:
+def walked(ends: list[Array], words: Array, state: list[Array], fabric: MeshFabric) -> Array:
     """When targets have messages: each head takes ramps and links of its route in turn, the earliest of all heads first."""
     ready, free, engine, read, ramps, links = state
     rows, cols = ready.shape
@@ -45,8 +45,8 @@ def walked(ends: list[Array], words: Array, state: list[Array], on: MeshFabric) 
             end[i] = max(ready[row, col], free[row, col])
             read[row, col] = max(read[row, col], end[i])
             continue
-        start = max(ready[row, col], engine[row, col]) + on.post
-        engine[row, col] = start + words[i] * on.copy
+        start = max(ready[row, col], engine[row, col]) + fabric.post
+        engine[row, col] = start + words[i] * fabric.copy
         heappush(heads, (max(start, free[to_row, to_col]), i))
         east = [(0, row * cols + at, at) for at in range(col, to_col)]
         west = [(1, row * cols + cols - 1 - at, cols - 1 - at) for at in range(col, to_col, -1)]
@@ -57,21 +57,21 @@ def walked(ends: list[Array], words: Array, state: list[Array], on: MeshFabric) 
     while heads:
         time, i = heappop(heads)
         row, col, to_row, to_col = (axis[i] for axis in ends)
-        route, busy, stream = routes[i], words[i] * on.word, words[i] * max(on.word, on.copy)
+        route, busy, stream = routes[i], words[i] * fabric.word, words[i] * max(fabric.word, fabric.copy)
         if place[i] < 0:
             begun[i] = time = max(time, ramps[0, row, col])
             ramps[0, row, col] = time + stream
             read[row, col] = max(read[row, col], time + stream)
-            time += on.ramp
+            time += fabric.ramp
         elif place[i] < len(route):
             way, link, along = route[place[i]]
-            time = max(time, links[way, link] + along * on.hop)
-            links[way, link] = time - along * on.hop + busy
-            time += on.hop + (on.ramp if place[i] + 1 == len(route) else 0.0)
+            time = max(time, links[way, link] + along * fabric.hop)
+            links[way, link] = time - along * fabric.hop + busy
+            time += fabric.hop + (fabric.ramp if place[i] + 1 == len(route) else 0.0)
         else:
             time = max(time, ramps[1, to_row, to_col])
             ramps[1, to_row, to_col] = time + busy
-            end[i] = max(begun[i] + 2 * on.ramp + len(route) * on.hop + stream, time + busy) + on.stage
+            end[i] = max(begun[i] + 2 * fabric.ramp + len(route) * fabric.hop + stream, time + busy) + fabric.stage
             continue
         place[i] += 1
         heappush(heads, (time, i))
@@ -80,11 +80,13 @@ def walked(ends: list[Array], words: Array, state: list[Array], on: MeshFabric) 
 
 @pytest.mark.parametrize("seed", range(150))
 def test_links_one_by_one_are_the_earliest_head_anywhere_to_the_bit(seed: int) -> None:
-    ends, words, state, on = drawn(np.random.default_rng(seed))
+    ends, words, state, given_engine = drawn(np.random.default_rng(seed))
     other: list[Any] = [times.copy() for times in state]
     ready, free, engine, read, ramps, links = state
     end = np.empty(len(words))
-    meeting.carry_contending_messages(*ends, words, on.stage, False, ready, free, engine, ramps, links, on, end, read)
-    assert np.array_equal(end, walked(ends, words, other, on))
+    meeting.carry_contending_messages(
+        *ends, words, given_engine.stage, False, ready, free, engine, ramps, links, given_engine, end, read
+    )
+    assert np.array_equal(end, walked(ends, words, other, given_engine))
     for times, expected in zip(state, other, strict=True):
         assert np.array_equal(times, expected)

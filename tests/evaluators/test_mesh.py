@@ -28,7 +28,7 @@ def columns(design: Design, workload: Workload, **options: str) -> dict[str, flo
 def varied(*overrides: str) -> list[Design]:
     base = asked(*ONE, *overrides).base
     rng = np.random.default_rng(3)
-    found = []
+    designs = []
     for _ in range(12):
         changes: dict[str, object] = {
             "mapping.prefill.rows": int(rng.integers(3, 751)),
@@ -39,8 +39,8 @@ def varied(*overrides: str) -> list[Design]:
             "chip.core.sram": float(rng.choice([49152, 262144])),
             "mapping.prefill.gemm": str(rng.choice(["meshgemm", "cannon", "summa"])),
         }
-        found.append(replace_leaves(base, changes))
-    return found
+        designs.append(replace_leaves(base, changes))
+    return designs
 
 
 @pytest.mark.parametrize("model", ["llama3_8b", "mixtral_8x7b", "qwen3_30b_a3b"])
@@ -50,11 +50,11 @@ def test_a_batch_is_its_singles(model: str, batch: str) -> None:
     designs = varied(f"model={model}", f"workload.batch={batch}")
     many = evaluate(stack_designs(designs), asked_.workload)
     for row, design in enumerate(designs):
-        one = evaluate(stack_designs([design]), asked_.workload)
+        evaluation = evaluate(stack_designs([design]), asked_.workload)
         for name in METRICS:
-            assert many.columns[name][row] == pytest.approx(one.columns[name][0], rel=1e-12, nan_ok=True), name
-        assert many.limit[row] == one.limit[0]
-        assert many.need[row] == pytest.approx(one.need[0])
+            assert many.columns[name][row] == pytest.approx(evaluation.columns[name][0], rel=1e-12, nan_ok=True), name
+        assert many.limit[row] == evaluation.limit[0]
+        assert many.need[row] == pytest.approx(evaluation.need[0])
 
 
 @pytest.mark.parametrize("batch", [1, 4, 16])
@@ -71,10 +71,10 @@ def test_the_breakdown_sums_to_the_total(mapping: str, batch: int) -> None:
 def test_every_mesh_that_ships_serves_a_model(chip: str) -> None:
     asked_ = asked(f"chip={chip}", *ONE[1:])
     assert explain_infeasibility(asked_.base, asked_.workload) is None
-    found = columns(asked_.base, asked_.workload)
-    assert all(value > 0 for name, value in found.items() if value == value and name != "relayout_time")
+    found_columns = columns(asked_.base, asked_.workload)
+    assert all(value > 0 for name, value in found_columns.items() if value == value and name != "relayout_time")
     parts = explain(asked_.base, asked_.workload.cases[0])
-    assert parts.seconds == pytest.approx(found["latency"], rel=1e-9)
+    assert parts.seconds == pytest.approx(found_columns["latency"], rel=1e-9)
     for name, kernel in (("gemm", "1024x1024x1024"), ("gemv", "1x4096x4096")):
         alone = asked(f"chip={chip}", f"workload={name}", f"workload.shapes=[{kernel}]", "mapping.rows=150")
         assert explain_infeasibility(alone.base, alone.workload) is None
@@ -96,8 +96,8 @@ def test_systems_rank_as_the_paper_measured_them() -> None:
 
 def test_regions_fill_with_requests() -> None:
     """One request keeps one of six regions busy; six requests run six times as fast together, each as fast as alone."""
-    one, six = (asked(*ONE, f"workload.batch=[{batch}]") for batch in (1, 6))
-    alone, together = columns(one.base, one.workload), columns(six.base, six.workload)
+    question, six = (asked(*ONE, f"workload.batch=[{batch}]") for batch in (1, 6))
+    alone, together = columns(question.base, question.workload), columns(six.base, six.workload)
     assert together["tpot"] == pytest.approx(alone["tpot"], rel=0.15)
     assert together["decode_throughput"] == pytest.approx(6 * alone["decode_throughput"], rel=0.15)
 
@@ -131,7 +131,7 @@ def test_a_faster_part_never_hurts(address: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "limit", "said"),
+    ("overrides", "limit", "message"),
     [
         (("mapping.decode.rows=100",), "chip.core.sram", "decode fits on"),
         (("model=codellama_34b",), "chip.core.sram", "no square mesh of this chip fits prefill, "),
@@ -143,12 +143,12 @@ def test_a_faster_part_never_hurts(address: str) -> None:
         (("mapping.decode.regions=9",), "mapping.decode.regions", "decode fits on"),
     ],
 )
-def test_what_cannot_be_is_a_value_that_says_what_would_do(overrides: tuple[str, ...], limit: str, said: str) -> None:
+def test_what_cannot_be_is_a_value_that_says_what_would_do(overrides: tuple[str, ...], limit: str, message: str) -> None:
     asked_ = asked(*ONE, *overrides)
     verdict = explain_infeasibility(asked_.base, asked_.workload)
     assert verdict is not None
     assert verdict.limit == limit, verdict
-    assert said in str(verdict)
+    assert message in str(verdict)
     assert verdict.need > verdict.have
     if verdict.parts:
         assert sum(value for _, value in verdict.parts) == pytest.approx(verdict.need)
@@ -190,7 +190,7 @@ def test_a_sliding_window_never_makes_a_model_slower_and_long_prompts_much_faste
     words = ("model=mistral_7b", f"workload.prompt={prompt}", "model.max_position=65536")
     whole, near = asked(*ONE, *words, "model.mistral_7b.window=0"), asked(*ONE, *words)
     designs = stack_designs(varied("model=mistral_7b"))
-    slow, fast = (evaluate(designs, of.workload).columns for of in (whole, near))
+    slow, fast = (evaluate(designs, question.workload).columns for question in (whole, near))
     for name in ("ttft", "tpot", "sram_used"):
         assert (fast[name] <= slow[name] * (1 + 1e-12)).all(), name
     shares = fast["ttft"] / slow["ttft"]
@@ -200,8 +200,8 @@ def test_a_sliding_window_never_makes_a_model_slower_and_long_prompts_much_faste
 
 @pytest.mark.parametrize(("model", "normed"), [("qwen3_8b", 2), ("llama3_8b", 0)])
 def test_queries_and_keys_of_each_head_are_normed_in_both_phases_before_they_are_rotated(model: str, normed: int) -> None:
-    of = asked(*ONE, f"model={model}")
-    rows = explain(of.base, of.workload.cases[0]).rows
+    question = asked(*ONE, f"model={model}")
+    rows = explain(question.base, question.workload.cases[0]).rows
     for phase in ("prefill", "decode"):
         names = [row.operator for row in rows if row.phase == phase and row.segment == "attention"]
         assert [name in ("q_norm", "k_norm") for name in names[: names.index("rope")]].count(True) == normed
@@ -211,6 +211,10 @@ def test_queries_and_keys_of_each_head_are_normed_in_both_phases_before_they_are
 def test_energy_is_below_the_rated_power_whose_product_with_time_the_paper_divides() -> None:
     """[he2025] tables 6 to 8 divide power x time; ours is counted: a wafer that waits for words takes less than its rating."""
     asked_ = asked(*ONE)
-    found = columns(asked_.base, asked_.workload)
-    assert static_power(asked_.base.chip) * found["latency"] < found["energy"] < asked_.base.chip.power * found["latency"]
-    assert found["rated_energy"] == pytest.approx(asked_.base.chip.power * found["latency"])
+    found_columns = columns(asked_.base, asked_.workload)
+    assert (
+        static_power(asked_.base.chip) * found_columns["latency"]
+        < found_columns["energy"]
+        < asked_.base.chip.power * found_columns["latency"]
+    )
+    assert found_columns["rated_energy"] == pytest.approx(asked_.base.chip.power * found_columns["latency"])

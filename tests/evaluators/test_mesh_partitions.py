@@ -38,9 +38,9 @@ def test_a_core_leaves_the_block_that_the_next_product_finds(name: str, cores: i
     a, w, v = (rng.integers(1, 9, size).astype(float) for size in ((m, k), (k, n), (n, last)))
     tiles = by_numbers(kernel.build_program(GemmShape(m, k, n), "mesh", cores), kernel.scatter_operands(a, w, "mesh", cores))
     whole = matrix_blocks(a @ w, rows, cols)
-    found = kernel.scatter_operands(a @ w, v, "mesh", cores)["a"]
+    blocks = kernel.scatter_operands(a @ w, v, "mesh", cores)["a"]
     for r, c in np.ndindex(rows, cols):
-        for values in (tiles["c"][r, c], found[r, c]):
+        for values in (tiles["c"][r, c], blocks[r, c]):
             assert np.array_equal(np.sort(values[values != 0]), np.sort(whole[r, c][whole[r, c] != 0]))
 
 
@@ -58,17 +58,19 @@ FABRICS = {"cycles": (WORMHOLE, ENGINES), "npu64": (NPU.fabric._replace(locked=0
 
 def ratios(name: str, locked: bool, cores: tuple[int, ...]) -> np.ndarray:
     """Of what is played to what the closed form says, on random shapes."""
-    rng, found = np.random.default_rng(7), []
+    rng, ratios = np.random.default_rng(7), []
     for fabric, engines in FABRICS.values():
-        on = fabric._replace(locked=float(locked))
+        given_fabric = fabric._replace(locked=float(locked))
         for count in cores:
             for _ in range(4):
                 shape = GemmShape(*(int(2**size) for size in rng.uniform(2, 11, 3)))
-                played = simulate_events(PARTITION[name].build_program(shape, "mesh", count, "float16"), on, engines=engines)
-                closed, busy = PARTITION[name].cost(shape, "mesh", count, on, engines, 2)
+                played = simulate_events(
+                    PARTITION[name].build_program(shape, "mesh", count, "float16"), given_fabric, engines=engines
+                )
+                closed, busy = PARTITION[name].cost(shape, "mesh", count, given_fabric, engines, 2)
                 assert played.engine_seconds == pytest.approx(busy)
-                found.append(played.seconds / closed)
-    return np.array(found)
+                ratios.append(played.seconds / closed)
+    return np.array(ratios)
 
 
 @pytest.mark.parametrize("locked", [False, True], ids=["wormhole", "locked"])
@@ -89,16 +91,16 @@ def test_a_batch_is_its_singles(name: str) -> None:
     m, k, n = (rng.integers(1, 4000, size=20).astype(float) for _ in range(3))
     many = PARTITION[name].cost(GemmShape(m, k, n), "mesh", cores, LOCKED, ENGINES, 2)
     for i in range(20):
-        one = PARTITION[name].cost(GemmShape(m[i], k[i], n[i]), "mesh", cores[i], LOCKED, ENGINES, 2)
-        assert [float(value[i]) for value in many] == pytest.approx([float(value) for value in one])
+        cost = PARTITION[name].cost(GemmShape(m[i], k[i], n[i]), "mesh", cores[i], LOCKED, ENGINES, 2)
+        assert [float(value[i]) for value in many] == pytest.approx([float(value) for value in cost])
 
 
 @pytest.mark.parametrize("name", MESH_GEMMS)
 def test_a_model_takes_it_by_name_and_a_group_that_is_no_mesh_does_not(name: str) -> None:
     words = ("chip=npu64", "model=qwen3_1b7", "workload.batch=[8]", "workload.prompt=200", "workload.output=4")
-    of = asked(*words, "mapping.both.tp=4", f"mapping.both.partition={name}", "mapping.both.placement=mesh")
+    question = asked(*words, "mapping.both.tp=4", f"mapping.both.partition={name}", "mapping.both.placement=mesh")
     closed, events = (
-        float(evaluate(stack_designs([of.base]), of.workload, fidelity=word).columns["latency"][0])
+        float(evaluate(stack_designs([question.base]), question.workload, fidelity=word).columns["latency"][0])
         for word in ("analytical", "events")
     )
     assert events == pytest.approx(closed, rel=0.1)

@@ -49,13 +49,16 @@ HYBRIDS = {
 
 def case_of(name: str, batch: int = 2, prompt: int = 3000, output: int = 64) -> BatchCase:
     words = (f"workload.batch=[{batch}]", f"workload.prompt={prompt}", f"workload.output={output}")
-    found: BatchCase = asked("model=qwen3_1b7", *words, *HYBRIDS[name]).workload.cases[0]  # type: ignore[assignment]
-    return found
+    batch_case: BatchCase = asked("model=qwen3_1b7", *words, *HYBRIDS[name]).workload.cases[0]  # type: ignore[assignment]
+    return batch_case
 
 
 def weights(parts: tuple[Segment, ...]) -> float:
-    products = [(part.times, one) for part in parts for one in part.operators if isinstance(one, MatMulOp)]
-    return sum(times * one.stored * one.k.units * one.k.width * one.n.units * one.n.width for times, one in products)
+    products = [(part.times, operator) for part in parts for operator in part.operators if isinstance(operator, MatMulOp)]
+    return sum(
+        times * operator.stored * operator.k.units * operator.k.width * operator.n.units * operator.n.width
+        for times, operator in products
+    )
 
 
 @pytest.mark.parametrize("name", HYBRIDS)
@@ -72,10 +75,10 @@ def test_devices_do_each_layer_once_in_its_place(name: str, phase: str) -> None:
     case = case_of(name)
     at = prefill_step(case) if phase == "prefill" else decode_steps(case, "mean")[0][1]
     order, parts = segment_order(case.model, at), transformer_segments(case.model, at)
-    found = device_blocks(parts, order, 2, BF16, "ring")
+    blocks = device_blocks(parts, order, 2, BF16, "ring")
     assert {part.name: part.times for part in parts} == {name: order.count(name) for name in dict.fromkeys(order)}
-    assert sum(block.times for block in found) == len(order)
-    met = sum(block.times for block in found if block.opener is not None)
+    assert sum(block.times for block in blocks) == len(order)
+    met = sum(block.times for block in blocks if block.opener is not None)
     halves = sum(bool(mixes) + bool(feeds) for mixes, feeds in layers(case.model).line)
     assert met == halves  # after each half of a layer devices sum up what they have
 
@@ -114,51 +117,51 @@ def state(model: Model) -> tuple[int, int, int]:
 
 @pytest.mark.parametrize("name", ["delta", "ssd"])
 def test_states_cost_the_same_whatever_the_context(name: str) -> None:
-    def of(prompt: int) -> RecurrenceOp:
+    def recurrence_at(prompt: int) -> RecurrenceOp:
         case = case_of(name, batch=3, prompt=prompt)
-        (found,) = (
-            one
+        (recurrence,) = (
+            operator
             for part in transformer_segments(case.model, decode_steps(case, "last")[0][1])
-            for one in part.operators
-            if isinstance(one, RecurrenceOp)
+            for operator in part.operators
+            if isinstance(operator, RecurrenceOp)
         )
-        return found
+        return recurrence
 
-    one, other = of(500), of(30000)
-    assert replace(one, tokens=0) == replace(other, tokens=0)
+    operator, other = recurrence_at(500), recurrence_at(30000)
+    assert replace(operator, tokens=0) == replace(other, tokens=0)
     heads, keys, values = state(case_of(name).model)
     # read with keys where values are corrected, written with keys and values, read with queries
-    assert useful_flop(one) == 3 * heads * 2 * keys * values * (3 if name == "delta" else 2)
+    assert useful_flop(operator) == 3 * heads * 2 * keys * values * (3 if name == "delta" else 2)
 
 
 @pytest.mark.parametrize(("name", "corrected"), [("delta", True), ("ssd", False)])
 def test_prompts_go_through_states_in_chunks(name: str, corrected: bool) -> None:
     """Operations of the chunked forms of Gated DeltaNet and of Mamba-2, written down from their papers."""
     case = case_of(name, batch=2, prompt=6400)
-    (of,) = (
-        one
+    (operator,) = (
+        operator
         for part in transformer_segments(case.model, prefill_step(case))
-        for one in part.operators
-        if isinstance(one, RecurrenceOp)
+        for operator in part.operators
+        if isinstance(operator, RecurrenceOp)
     )
     heads, keys, values = state(case.model)
-    c = of.chunk
-    groups = heads / of.shared
+    c = operator.chunk
+    groups = heads / operator.shared
     delta = heads * (6 * keys * values + 2 * c * (3 * keys + 2 * values))
     ssd = heads * (4 * keys * values + 2 * c * values) + groups * 2 * c * keys
-    assert useful_flop(of) == pytest.approx(2 * 6400 * (delta if corrected else ssd))
+    assert useful_flop(operator) == pytest.approx(2 * 6400 * (delta if corrected else ssd))
 
 
 def calls(name: str, **lengths: Any) -> dict[str, Any]:
     case = case_of(name, **lengths)
     at = decode_steps(case, "last")[0][1]
-    found = device_blocks(transformer_segments(case.model, at), segment_order(case.model, at), 1, BF16, "ring")
-    return {f"{call.part}/{call.name}": call for block in found for call in block.calls}
+    blocks = device_blocks(transformer_segments(case.model, at), segment_order(case.model, at), 1, BF16, "ring")
+    return {f"{call.part}/{call.name}": call for block in blocks for call in block.calls}
 
 
 def test_an_indexer_reads_a_key_a_position_and_attention_what_it_picks() -> None:
-    found = calls("indexed", batch=3, prompt=5000, output=8)
-    index, attention = found["attention/index"], found["attention/attention"]
+    found_calls = calls("indexed", batch=3, prompt=5000, output=8)
+    index, attention = found_calls["attention/index"], found_calls["attention/attention"]
     assert index.fetch == 3 * 5008 * 64 * 2
     assert index.flop == 3 * 5008 * 2 * 8 * 64
     assert attention.fetch == 3 * 256 * 8 * 256 * 2
@@ -167,17 +170,17 @@ def test_an_indexer_reads_a_key_a_position_and_attention_what_it_picks() -> None
 
 
 def test_a_choice_that_is_reused_costs_nothing_again() -> None:
-    found = calls("reused", prompt=5000)
-    assert {name for name in found if "index" in name} == {
+    found_calls = calls("reused", prompt=5000)
+    assert {name for name in found_calls if "index" in name} == {
         f"own attention/{name}" for name in ("index_q", "index_k", "index_weights", "index")
     }
-    assert found["own attention/attention"].fetch == found["same attention/attention"].fetch
+    assert found_calls["own attention/attention"].fetch == found_calls["same attention/attention"].fetch
 
 
 def test_keys_and_values_of_another_layer_are_read_and_not_made() -> None:
-    found = calls("shared", prompt=5000)
-    assert "reader attention/k_proj" not in found
-    assert found["reader attention/attention"].fetch == found["own attention/attention"].fetch
+    found_calls = calls("shared", prompt=5000)
+    assert "reader attention/k_proj" not in found_calls
+    assert found_calls["reader attention/attention"].fetch == found_calls["own attention/attention"].fetch
 
 
 @pytest.mark.parametrize("name", HYBRIDS)
@@ -185,11 +188,11 @@ def test_attention_is_asked_with_the_reach_of_its_kind(name: str) -> None:
     case = case_of(name)
     at, reaches = prefill_step(case), layers(case.model).reaches
     for part in transformer_segments(case.model, at):
-        for one in part.operators:
-            if isinstance(one, AttentionOp):
-                assert one.pairs == 2 * reaches[part.reach].pairs(3000)
-            if isinstance(one, IndexerOp):
-                assert one.pairs == 2 * AttentionReach().pairs(3000)
+        for operator in part.operators:
+            if isinstance(operator, AttentionOp):
+                assert operator.pairs == 2 * reaches[part.reach].pairs(3000)
+            if isinstance(operator, IndexerOp):
+                assert operator.pairs == 2 * AttentionReach().pairs(3000)
 
 
 def test_picked_pieces_open_rows_on_a_die_and_smaller_ones_more_of_them() -> None:
@@ -212,8 +215,8 @@ def test_decodes_beside_a_prompt_read_and_write_their_states() -> None:
 
     def moved(resumed: float) -> float:
         at = StepCounts("prefill", 100.0 + 8.0, 8.0 + 1.0, 1.0, 1.0, resumed=resumed)
-        found = device_blocks(transformer_segments(model, at), segment_order(model, at), 1, BF16, "ring")
-        return sum(call.fetch for block in found for call in block.calls if call.name == "state")
+        blocks = device_blocks(transformer_segments(model, at), segment_order(model, at), 1, BF16, "ring")
+        return sum(call.fetch for block in blocks for call in block.calls if call.name == "state")
 
     heads, keys, values = state(model)
     kinds = 1 + (layers(model).line[0][0] == "delta")  # a first layer is a block of its own

@@ -50,11 +50,11 @@ def test_no_sum_leaves_a_node_faster_than_all_its_adapters_send(algorithm: str, 
     free: dict[str, object] = {"chip.network.bandwidth": 1e30, "chip.network.latency": 0.0, "chip.network.nodes.latency": 0.0}
     ideal: dict[str, object] = {"mapping.stack.network_efficiency": 1.0, "mapping.stack.inter_node_launch": 0.0}
     design = gpus(8 * nodes, **free, **ideal)
-    found = die_allreduce_seconds(
+    allreduce_seconds = die_allreduce_seconds(
         LeadingCollective(algorithm, 8 * nodes, 1e6, recorded=True), shared_cache_machine(design.chip, design.mapping)
     )
     adapter = 200e9 / 8
-    assert found == pytest.approx(2 * (nodes - 1) / nodes * (1e6 / 8) / adapter, rel=1e-9)
+    assert allreduce_seconds == pytest.approx(2 * (nodes - 1) / nodes * (1e6 / 8) / adapter, rel=1e-9)
 
 
 def seconds(*designs: Design, metric: str = "latency") -> list[float]:
@@ -84,7 +84,7 @@ def test_sums_reach_their_share_of_links_and_of_the_network_between_nodes(
     count: int, node: int, reached: float, used: float
 ) -> None:
     """By hand, around rings without starts: all bytes inside nodes, and a die's slice of them between nodes."""
-    of = gpus(
+    given_gpus = gpus(
         count,
         **dict.fromkeys(("chip.network.latency", "chip.network.nodes.latency", "mapping.stack.inter_node_launch"), 0.0),
         **{
@@ -93,13 +93,13 @@ def test_sums_reach_their_share_of_links_and_of_the_network_between_nodes(
             "mapping.stack.inter_node_efficiency": used,
         },
     )
-    network, nbytes, nodes = of.chip.network, 1e9, count // node
+    network, nbytes, nodes = given_gpus.chip.network, 1e9, count // node
     inside = 2 * (node - 1) / node * nbytes / (reached * network.bandwidth)
     between = 2 * (nodes - 1) / nodes * nbytes / node / (reached * used * network.nodes.bandwidth / node)
-    found = die_allreduce_seconds(
-        LeadingCollective("ring", count, nbytes, recorded=True), shared_cache_machine(of.chip, of.mapping)
+    allreduce_seconds = die_allreduce_seconds(
+        LeadingCollective("ring", count, nbytes, recorded=True), shared_cache_machine(given_gpus.chip, given_gpus.mapping)
     )
-    assert found == pytest.approx(inside + between, rel=1e-9)
+    assert allreduce_seconds == pytest.approx(inside + between, rel=1e-9)
 
 
 def test_a_node_that_holds_them_all_is_not_crossed() -> None:
@@ -156,15 +156,15 @@ def test_a_chip_with_links_is_in_boxes_or_says_why_not(name: str) -> None:
     """One more die than a box holds pays for the network between two; with all in one it is not asked."""
     if "network:" not in (text := (CONF / f"chip/{name}.yaml").read_text()) or "network: null" in text:
         return
-    found = asked(f"chip={name}", "model=llama3_8b", "workload.batch=[1]", "mapping.both.allreduce=ring")
-    base, nodes = found.base, found.base.chip.network.nodes  # type: ignore[union-attr]
+    question = asked(f"chip={name}", "model=llama3_8b", "workload.batch=[1]", "mapping.both.allreduce=ring")
+    base, nodes = question.base, question.base.chip.network.nodes  # type: ignore[union-attr]
     assert (nodes is None) == (name in WITHOUT_BOXES)
     if nodes is None:
         return
     sizes = [{f"mapping.{phase}.tp": nodes.size + more for phase in ("prefill", "decode")} for more in (0, 1)]
     slow = replace_leaves(base, {"chip.network.nodes.bandwidth": 1e9})
     designs = stack_designs([replace_leaves(design, size) for size in sizes for design in (base, slow)])
-    inside, same, across, slower = evaluate(designs, found.workload).columns["latency"]
+    inside, same, across, slower = evaluate(designs, question.workload).columns["latency"]
     assert inside == same
     assert across < slower
 
@@ -205,11 +205,11 @@ def test_a_product_is_explained_and_a_batch_is_its_singles(count: int, kind: str
     designs = [gpus(count), gpus(3), gpus(17)]
     many = evaluate(stack_designs(designs), product.workload, cases=True)
     for row, design in enumerate(designs):
-        one = evaluate(stack_designs([design]), product.workload, cases=True)
+        evaluation = evaluate(stack_designs([design]), product.workload, cases=True)
         for name in METRICS:
-            assert many.columns[name][row] == pytest.approx(one.columns[name][0], rel=1e-12, nan_ok=True), name
+            assert many.columns[name][row] == pytest.approx(evaluation.columns[name][0], rel=1e-12, nan_ok=True), name
         for place, case in enumerate(product.workload.cases):
-            assert explain(design, case).seconds == pytest.approx(one.cases["latency"][place, 0])
+            assert explain(design, case).seconds == pytest.approx(evaluation.cases["latency"][place, 0])
     assert (many.cases["mfu"] <= many.cases["compute_share"]).all()
 
 
@@ -238,25 +238,29 @@ def _at(address: str) -> float:
         (("stack=vllm_allreduce_h100", "model=llama3_8b"), ("ring", "library")),
         (("stack=nccl_h100", "workload=collective", "workload.pattern=all_to_all", *WHOLE), ("library", "ring")),
     ],
-    ids=lambda of: " ".join(of[:3]),
+    ids=lambda words: " ".join(words[:3]),
 )
 def test_sums_beside_a_library_make_one_design_infeasible(words: tuple[str, ...], knobs: tuple[str, ...]) -> None:
-    of = asked("chip=h100", *words, f"mapping.both.allreduce={knobs[0]}", "mapping.both.tp=2")
+    question = asked("chip=h100", *words, f"mapping.both.allreduce={knobs[0]}", "mapping.both.tp=2")
     plans = [(tp, word) for tp in (1, 2, 16) for word in knobs]
     both = {"tp": 0, "allreduce": 1}
     designs = [
         replace_leaves(
-            of.base, {f"mapping.{phase}.{leaf}": plan[at] for phase in ("prefill", "decode") for leaf, at in both.items()}
+            question.base, {f"mapping.{phase}.{leaf}": plan[at] for phase in ("prefill", "decode") for leaf, at in both.items()}
         )
         for plan in plans
     ]
-    together = evaluate(stack_designs(designs), of.workload)
+    together = evaluate(stack_designs(designs), question.workload)
     assert together.refused
     assert together.feasible.any()
     for row, design in enumerate(designs):
-        one = evaluate(stack_designs([design]), of.workload)
-        assert (one.limit[0], one.need[0], one.have[0]) == (together.limit[row], together.need[row], together.have[row])
-        assert one.refused.get(0) == together.refused.get(row)
-        assert (explain_infeasibility(design, of.workload) is None) == one.feasible[0] == together.feasible[row]
-        if one.feasible[0]:
-            assert together.columns["latency"][row] == pytest.approx(one.columns["latency"][0], rel=1e-12, nan_ok=True)
+        evaluation = evaluate(stack_designs([design]), question.workload)
+        assert (evaluation.limit[0], evaluation.need[0], evaluation.have[0]) == (
+            together.limit[row],
+            together.need[row],
+            together.have[row],
+        )
+        assert evaluation.refused.get(0) == together.refused.get(row)
+        assert (explain_infeasibility(design, question.workload) is None) == evaluation.feasible[0] == together.feasible[row]
+        if evaluation.feasible[0]:
+            assert together.columns["latency"][row] == pytest.approx(evaluation.columns["latency"][0], rel=1e-12, nan_ok=True)

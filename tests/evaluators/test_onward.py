@@ -35,11 +35,11 @@ def arrived(way: PipelinePlacement, program: Program) -> bool:
     """Whether each stage has what the one before it had, core by core."""
     at, _ = stage_cores(way)
     x = np.random.default_rng(way.stages).integers(-99, 99, (program.rows, program.cols, *program.slots[0].shape), np.int8)
-    found = by_numbers(program, {"x": x})["x"]
-    before, after = (x[at[some, :, 0], at[some, :, 1]] for some in (slice(None, -1), slice(1, None)))
-    here = found[at[1:, :, 0], at[1:, :, 1]]
-    return bool((here == before).all()) and bool(
-        (found[tuple(at[0].T)] == x[tuple(at[0].T)]).all() and here.shape == after.shape
+    received = by_numbers(program, {"x": x})["x"]
+    before, after = (x[at[span, :, 0], at[span, :, 1]] for span in (slice(None, -1), slice(1, None)))
+    blocks = received[at[1:, :, 0], at[1:, :, 1]]
+    return bool((blocks == before).all()) and bool(
+        (received[tuple(at[0].T)] == x[tuple(at[0].T)]).all() and blocks.shape == after.shape
     )
 
 
@@ -88,43 +88,43 @@ def test_routers_take_what_links_do() -> None:
     for seed in range(4):
         way, fabric = drawn(np.random.default_rng(seed)), WORMHOLE._replace(cycle=1.0, vcs=4, depth=8)
         program = onward.stage_transfer_program(way, 300)
-        flits, links = (stage_arrivals(way, of(program, fabric).ready["x"]) for of in (by_cycles, simulate_events))
+        flits, links = (stage_arrivals(way, simulate(program, fabric).ready["x"]) for simulate in (by_cycles, simulate_events))
         assert flits.slowest == pytest.approx(links.slowest, rel=0.15)
 
 
-def gathering(of: GroupRings, placement: str, rows: int, program: Program | None = None) -> bool:
+def gathering(rings: GroupRings, placement: str, rows: int, program: Program | None = None) -> bool:
     """Whether all cores end with all slices."""
-    slots = (Buffer("x", (of.row.size * rows, 2), depth=2),)
-    program = program or Program(*group_sides(placement, of.row.size), slots, (ring.allgather_rounds(of, "x", rows),))
-    x = np.random.default_rng(rows).normal(size=(of.row.size, rows, 2)).astype(np.float32)
+    slots = (Buffer("x", (rings.row.size * rows, 2), depth=2),)
+    program = program or Program(*group_sides(placement, rings.row.size), slots, (ring.allgather_rounds(rings, "x", rows),))
+    x = np.random.default_rng(rows).normal(size=(rings.row.size, rows, 2)).astype(np.float32)
     tiles = np.zeros((program.rows, program.cols, *slots[0].shape), np.float32)
-    for place, (row, col) in enumerate(zip(of.row.ravel(), of.col.ravel(), strict=True)):
+    for place, (row, col) in enumerate(zip(rings.row.ravel(), rings.col.ravel(), strict=True)):
         tiles[row, col, place * rows : (place + 1) * rows] = x[place]
-    found = by_numbers(program, {"x": tiles})["x"][of.row.ravel(), of.col.ravel()]
-    return bool((found == x.reshape(1, -1, 2)).all())
+    received = by_numbers(program, {"x": tiles})["x"][rings.row.ravel(), rings.col.ravel()]
+    return bool((received == x.reshape(1, -1, 2)).all())
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize("cores", CORES[1:])
 def test_slices_and_sums_go_around(placement: str, cores: int) -> None:
-    of, rows = place_group(placement, cores), 3
-    assert gathering(of, placement, rows)
+    group, rows = place_group(placement, cores), 3
+    assert gathering(group, placement, rows)
     slots = (Buffer("x", (cores * rows, 2), depth=2),)
-    program = Program(*group_sides(placement, cores), slots, (ring.reduce_scatter_rounds(of, "x", rows),))
+    program = Program(*group_sides(placement, cores), slots, (ring.reduce_scatter_rounds(group, "x", rows),))
     x = np.random.default_rng(cores).normal(size=(program.rows, program.cols, cores * rows, 2)).astype(np.float32)
-    found = by_numbers(program, {"x": x})["x"][of.row.ravel(), of.col.ravel()].reshape(cores, cores, rows, 2)
-    sums = x[of.row.ravel(), of.col.ravel()].sum(axis=0).reshape(cores, rows, 2)
-    assert np.allclose(found[np.arange(cores), np.arange(cores)], sums, atol=1e-4)
+    received = by_numbers(program, {"x": x})["x"][group.row.ravel(), group.col.ravel()].reshape(cores, cores, rows, 2)
+    sums = x[group.row.ravel(), group.col.ravel()].sum(axis=0).reshape(cores, rows, 2)
+    assert np.allclose(received[np.arange(cores), np.arange(cores)], sums, atol=1e-4)
 
 
 def test_a_slice_to_another_core_is_noticed() -> None:
-    of = place_group("ring", 8)
-    first, *others = ring.allgather_rounds(of, "x", 3)
+    group = place_group("ring", 8)
+    first, *others = ring.allgather_rounds(group, "x", 3)
     (send,) = first.steps
     assert isinstance(send, SendInstruction)
     wrong = Round((replace(send, target=replace(send.target, row=1 - send.target.row)),))
     program = Program(2, 4, (Buffer("x", (24, 2), depth=2),), ((wrong, *others),))
-    assert not gathering(of, "ring", 3, program)
+    assert not gathering(group, "ring", 3, program)
 
 
 @settings(max_examples=40, deadline=None)

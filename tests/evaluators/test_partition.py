@@ -108,14 +108,14 @@ def test_a_batch_is_its_singles(name: str, placement: str) -> None:
     m, k, n = (rng.integers(1, 4000, size=20).astype(float) for _ in range(3))
     many = PARTITION[name].cost(GemmShape(m, k, n), placement, cores, LOCKED, ENGINES, 2)
     for i in range(20):
-        one = PARTITION[name].cost(GemmShape(m[i], k[i], n[i]), placement, cores[i], LOCKED, ENGINES, 2)
-        assert [float(value[i]) for value in many] == pytest.approx([float(value) for value in one])
+        cost = PARTITION[name].cost(GemmShape(m[i], k[i], n[i]), placement, cores[i], LOCKED, ENGINES, 2)
+        assert [float(value[i]) for value in many] == pytest.approx([float(value) for value in cost])
 
 
 @given(st.sampled_from(PLACEMENTS), st.integers(1, 40), st.booleans())
 def test_every_core_of_a_group_is_in_its_place_once(placement: str, cores: int, divided: bool) -> None:
-    of = place_group(placement, cores, divided=divided)
-    assert len(set(zip(of.row.ravel().tolist(), of.col.ravel().tolist(), strict=True))) == cores
+    group = place_group(placement, cores, divided=divided)
+    assert len(set(zip(group.row.ravel().tolist(), group.col.ravel().tolist(), strict=True))) == cores
 
 
 @pytest.mark.parametrize("cores", [8, 16, 32, 64])
@@ -125,7 +125,7 @@ def test_columns_of_a_grid_on_a_ring_go_no_further_than_by_the_other_numbering(c
     def longest(row: np.ndarray, col: np.ndarray) -> int:
         return int(max((abs(row - np.roll(row, -1, 0)) + abs(col - np.roll(col, -1, 0))).flat))
 
-    of = place_group("ring", cores, divided=True)
-    flat, line = of.col.reshape(-1), cores // 2
-    other = np.concatenate([flat[:line], flat[line:][::-1]]).reshape(of.col.shape)
-    assert longest(of.row, of.col) <= longest(of.row, other)
+    group = place_group("ring", cores, divided=True)
+    flat, line = group.col.reshape(-1), cores // 2
+    other = np.concatenate([flat[:line], flat[line:][::-1]]).reshape(group.col.shape)
+    assert longest(group.row, group.col) <= longest(group.row, other)

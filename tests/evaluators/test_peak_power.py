@@ -26,19 +26,19 @@ LAYOUTS = {
 @pytest.mark.parametrize("fidelity", ["analytical", "steady_state"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_peak_lies_between_the_mean_and_what_chips_take_at_full_use(layout: str, fidelity: str) -> None:
-    found = asked(*LAYOUTS[layout], *LOAD, "workload.rate=2 Hz")
-    of = {
+    question = asked(*LAYOUTS[layout], *LOAD, "workload.rate=2 Hz")
+    metrics = {
         name: float(column[0])
-        for name, column in evaluate(stack_designs([found.base]), found.workload, fidelity=fidelity).columns.items()
+        for name, column in evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity).columns.items()
     }
-    assert of["power"] <= of["peak_power"] <= of["tdp"] * of["devices"]
+    assert metrics["power"] <= metrics["peak_power"] <= metrics["tdp"] * metrics["devices"]
 
 
 def test_a_chip_that_is_seldom_busy_has_the_peak_of_one_that_works() -> None:
     """Chunks of one prompt by itself: idle time moves the mean alone."""
     seldom, often = (
-        evaluate(stack_designs([of.base]), of.workload).columns
-        for of in (
+        evaluate(stack_designs([question.base]), question.workload).columns
+        for question in (
             asked(*LAYOUTS["devices"], *LOAD, "workload.arrivals=constant", f"workload.rate={rate} Hz") for rate in (0.1, 1)
         )
     )
@@ -73,9 +73,11 @@ def test_as_many_iterations_of_the_kind_that_takes_more_as_there_may_be(
 ) -> None:
     most = min(max(most, prompts, decodes), prompts + decodes)
     made = (np.ones((1, 1)),), (np.zeros((1, 1)),)
-    of = peak.PoolConcurrency(
+    concurrency = peak.PoolConcurrency(
         peak.IterationKind(made[0], float(prompts)), peak.IterationKind(made[1], float(decodes)), float(most)
     )
-    found = peak.peak_power([of, of], lambda pool, made_of: np.array([[first if made_of[0].any() else then]]))
+    peak_power = peak.peak_power(
+        [concurrency, concurrency], lambda pool, made_of: np.array([[first if made_of[0].any() else then]])
+    )
     each = max(a * first + b * then for a in range(prompts + 1) for b in range(decodes + 1) if a + b <= most)
-    assert float(np.squeeze(found)) == pytest.approx(2 * each)
+    assert float(np.squeeze(peak_power)) == pytest.approx(2 * each)

@@ -37,14 +37,14 @@ def of_any() -> Question:
     return of_states(f"+{STATES}=0")
 
 
-def replaced_sram(of: Question, sram: float) -> Question:
-    return replace(of, base=replace_leaves(of.base, {"chip.tile.sram": sram}))
+def replaced_sram(question: Question, sram: float) -> Question:
+    return replace(question, base=replace_leaves(question.base, {"chip.tile.sram": sram}))
 
 
-def held(of: Question, **changes: Any) -> CoreResidency:
+def held(question: Question, **changes: Any) -> CoreResidency:
     """What the fullest core holds in decode."""
-    (job,) = arrays_by_model(of.workload)
-    design = replace_leaves(of.base, {f"mapping.{name.replace('__', '.')}": value for name, value in changes.items()})
+    (job,) = arrays_by_model(question.workload)
+    design = replace_leaves(question.base, {f"mapping.{name.replace('__', '.')}": value for name, value in changes.items()})
     return phases(design, job, "analytical")[1].held  # type: ignore[no-any-return]
 
 
@@ -56,42 +56,44 @@ def held(of: Question, **changes: Any) -> CoreResidency:
 def test_what_stays_and_what_does_not_are_all_there_is(
     share: float, kv: float, tp: int, pp: int, partition: str, sram: float
 ) -> None:
-    of = replaced_sram(of_any(), sram)
-    said = {"decode__tp": tp, "decode__pp": pp, "decode__partition": partition, "sram_kv": kv}
-    pooled, apart = held(of, **said, decode__states=None), held(of, **said, decode__states=share)
+    given_sram = replaced_sram(of_any(), sram)
+    settings = {"decode__tp": tp, "decode__pp": pp, "decode__partition": partition, "sram_kv": kv}
+    pooled, apart = held(given_sram, **settings, decode__states=None), held(given_sram, **settings, decode__states=share)
     assert apart.kv + apart.states == pytest.approx(pooled.kv, rel=1e-12)
     assert pooled.states == 0 < apart.states
-    for one in (pooled, apart):
-        assert one.sram + one.hbm == pytest.approx(one.activations + one.kv + one.states + one.weights, rel=1e-12)
-        assert one.sram <= max(sram, one.activations) * (1 + 1e-12)
+    for residency in (pooled, apart):
+        assert residency.sram + residency.hbm == pytest.approx(
+            residency.activations + residency.kv + residency.states + residency.weights, rel=1e-12
+        )
+        assert residency.sram <= max(sram, residency.activations) * (1 + 1e-12)
     room = max(sram - apart.activations, 0)
     assert apart.states_here * apart.states == pytest.approx(min(apart.states, share * room), rel=1e-12)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.4, 0.9])
 def test_states_that_stay_are_not_read_from_memory(share: float) -> None:
-    of = of_states(f"+{STATES}={share}", "chip.tile.sram='4 MB'", "mapping.both.tp=4", "mapping.both.pp=2")
-    here = float(np.max(held(of).states_here))
-    assert (here > 0) == (share > 0)
-    rows = [row for row in explain(of.base, of.workload.cases[0]).rows if row.phase == "decode"]
-    base = explain(replace_leaves(of.base, {STATES: 0.0}), of.workload.cases[0]).rows
+    states = of_states(f"+{STATES}={share}", "chip.tile.sram='4 MB'", "mapping.both.tp=4", "mapping.both.pp=2")
+    resident_share = float(np.max(held(states).states_here))
+    assert (resident_share > 0) == (share > 0)
+    rows = [row for row in explain(states.base, states.workload.cases[0]).rows if row.phase == "decode"]
+    base = explain(replace_leaves(states.base, {STATES: 0.0}), states.workload.cases[0]).rows
     all_read = [row for row in base if row.phase == "decode"]
-    read, whole = (sum(row.nbytes for row in some if row.operator == "state") for some in (rows, all_read))
+    read, whole = (sum(row.nbytes for row in rows_of_state if row.operator == "state") for rows_of_state in (rows, all_read))
     assert whole > 0
-    assert read == pytest.approx((1 - here) * whole, rel=1e-9)
+    assert read == pytest.approx((1 - resident_share) * whole, rel=1e-9)
 
 
 def test_shares_side_by_side_are_those_of_each() -> None:
-    of = of_states(f"+{STATES}=0", "chip.tile.sram='4 MB'")
-    designs = [replace_leaves(of.base, {STATES: share}) for share in (0.0, 0.2, 0.9)]
-    together = evaluate(stack_designs(designs), of.workload).columns
+    states = of_states(f"+{STATES}=0", "chip.tile.sram='4 MB'")
+    designs = [replace_leaves(states.base, {STATES: share}) for share in (0.0, 0.2, 0.9)]
+    together = evaluate(stack_designs(designs), states.workload).columns
     for name in ("tpot", "sram_used", "hbm_used", "energy"):
-        alone = [evaluate(stack_designs([design]), of.workload).columns[name][0] for design in designs]
+        alone = [evaluate(stack_designs([design]), states.workload).columns[name][0] for design in designs]
         assert np.allclose(together[name], alone, rtol=1e-12), name
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("model=qwen3_1b7", f"+{STATES}=0.2"), "no model of the workload has recurrent states"),
         (
@@ -101,8 +103,8 @@ def test_shares_side_by_side_are_those_of_each() -> None:
         (("model=qwen3_next_80b_a3b", f"+{STATES}=0.95"), "states"),
     ],
 )
-def test_room_for_states_that_cannot_be_is_refused(words: tuple[str, ...], said: str) -> None:
-    with pytest.raises(DesignError, match=said):
+def test_room_for_states_that_cannot_be_is_refused(words: tuple[str, ...], message: str) -> None:
+    with pytest.raises(DesignError, match=message):
         asked(*SMALL, *words)
 
 

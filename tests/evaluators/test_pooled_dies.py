@@ -31,10 +31,10 @@ def split(tp: int = 1, pp: int = 1, ep: int = 1) -> tuple[str, ...]:
 @pytest.mark.parametrize("model", [MOE, DENSE])
 @pytest.mark.parametrize("boxed", [True, False])
 def test_one_die_is_a_device_by_itself(model: tuple[str, ...], boxed: bool) -> None:
-    one = ("chip.dies.rows=1", "chip.dies.cols=1", "mapping.prefill.microbatches=1", *split())
+    single_die = ("chip.dies.rows=1", "chip.dies.cols=1", "mapping.prefill.microbatches=1", *split())
     box = ("chip.nodes.size=1",) if boxed else ("chip.nodes=null",)
     formats = [f"mapping.precision.{name}=fp8" for name in ("weights", "activations", "kv")]
-    dies = metrics("chip=h800_ep", *model, *one, *box, *formats)
+    dies = metrics("chip=h800_ep", *model, *single_die, *box, *formats)
     device = metrics("chip=h800", "stack=tuned_ep", "mapping.both.tp=1", *model, *formats)
     for name in ("ttft", "tpot", "latency", "throughput", "rated_energy"):
         assert dies[name] == pytest.approx(device[name], rel=1e-12), name
@@ -42,13 +42,15 @@ def test_one_die_is_a_device_by_itself(model: tuple[str, ...], boxed: bool) -> N
 
 def test_attention_is_as_slow_as_the_format_of_its_cache() -> None:
     """Twice the bytes of a cache take memory and engine twice as long; products stay as they are."""
-    found = {}
+    seconds_by_format = {}
     for kv in ("fp8", "bf16"):
-        of = asked(*SMALL, *MOE, f"mapping.precision.kv={kv}", "mapping.stack.operator_launch='0 s'")
-        rows = explain(of.base, of.workload.cases[0]).rows
-        found[kv] = {row.operator: row.seconds for row in rows if row.phase == "decode"}
-    assert found["bf16"]["attention"] == pytest.approx(2 * found["fp8"]["attention"], rel=0.05)  # queries stay
-    assert found["bf16"]["o_proj"] == pytest.approx(found["fp8"]["o_proj"], rel=1e-12)
+        question = asked(*SMALL, *MOE, f"mapping.precision.kv={kv}", "mapping.stack.operator_launch='0 s'")
+        rows = explain(question.base, question.workload.cases[0]).rows
+        seconds_by_format[kv] = {row.operator: row.seconds for row in rows if row.phase == "decode"}
+    assert seconds_by_format["bf16"]["attention"] == pytest.approx(
+        2 * seconds_by_format["fp8"]["attention"], rel=0.05
+    )  # queries stay
+    assert seconds_by_format["bf16"]["o_proj"] == pytest.approx(seconds_by_format["fp8"]["o_proj"], rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -67,10 +69,10 @@ def test_attention_is_as_slow_as_the_format_of_its_cache() -> None:
 )
 def test_operators_exchanges_and_waits_add_up_to_the_time(model: tuple[str, ...], words: tuple[str, ...]) -> None:
     question = asked(*SMALL, *model, *words)
-    found = explain(question.base, question.workload.cases[0])
+    explanation = explain(question.base, question.workload.cases[0])
     latency = metrics(*SMALL, *model, *words)["latency"]
-    assert sum(row.seconds for row in found.rows) == pytest.approx(latency, rel=1e-9)
-    assert all(sum(row.parts.values()) == pytest.approx(row.seconds) for row in found.rows)
+    assert sum(row.seconds for row in explanation.rows) == pytest.approx(latency, rel=1e-9)
+    assert all(sum(row.parts.values()) == pytest.approx(row.seconds) for row in explanation.rows)
 
 
 @settings(max_examples=10, deadline=None)
@@ -98,7 +100,7 @@ def test_designs_in_batches_are_those_one_by_one(data: st.DataObject) -> None:
         )
 
     questions = [asked(*SMALL, *MOE, *drawn()) for _ in range(4)]
-    several = evaluate(stack_designs([one.base for one in questions]), questions[0].workload)
+    several = evaluate(stack_designs([question.base for question in questions]), questions[0].workload)
     for row, question in enumerate(questions):
         alone = evaluate(stack_designs([question.base]), question.workload)
         assert several.feasible[row] == alone.feasible[0]
@@ -107,11 +109,11 @@ def test_designs_in_batches_are_those_one_by_one(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize(
-    ("of", "exchange"),
+    ("split_words", "exchange"),
     [*product([split(ep=16), split(tp=2, pp=2, ep=8)], ["direct", "hierarchical"]), (split(tp=16), "direct")],
 )
-def test_more_of_anything_is_never_slower(of: tuple[str, ...], exchange: str) -> None:
-    words = (*SMALL, *MOE, *of, f"mapping.both.all_to_all={exchange}", "chip.nodes.size=4")
+def test_more_of_anything_is_never_slower(split_words: tuple[str, ...], exchange: str) -> None:
+    words = (*SMALL, *MOE, *split_words, f"mapping.both.all_to_all={exchange}", "chip.nodes.size=4")
     usual = metrics(*words)["latency"]
     for better in (
         "chip.nodes.bandwidth='100 GB/s'",
@@ -131,29 +133,29 @@ def test_what_stays_in_a_box_is_as_without_boxes() -> None:
 
 def test_by_node_sends_as_many_copies_over_the_network_as_boxes_are_reached() -> None:
     """Per die of two boxes of eight, one box of them away: copies x half of what goes out, and all of them inside."""
-    on = DieNetworkLevel(2, 8, "switch", 1, 1e11, 0.0, box=8, outer=DieNetworkLevel(2, 8, "switch", 1, 1e10, 0.0))
+    level = DieNetworkLevel(2, 8, "switch", 1, 1e11, 0.0, box=8, outer=DieNetworkLevel(2, 8, "switch", 1, 1e10, 0.0))
     at = np.arange(16)[None]
-    across, inside = die_exchange.hierarchical_cost(on, at, 8e6, 8, 2 / 8, 1.0)
+    across, inside = die_exchange.hierarchical_cost(level, at, 8e6, 8, 2 / 8, 1.0)
     assert across.seconds - across.barrier == pytest.approx(8e6 * (2 / 8) / 2 / 1e10)
     assert inside.seconds - inside.barrier == pytest.approx(8e6 * 7 / 8 / 1e11)
     even = np.full((16, 16), 1 / 16)
     for back in (False, True):
-        for one, same in zip(
-            die_exchange.hierarchical_cost(on, at, 8e6, 8, 2 / 8, 1.0, even, back=back), (across, inside), strict=True
+        for exchange_cost, same in zip(
+            die_exchange.hierarchical_cost(level, at, 8e6, 8, 2 / 8, 1.0, even, back=back), (across, inside), strict=True
         ):
-            assert one.seconds == pytest.approx(same.seconds, rel=1e-12)
+            assert exchange_cost.seconds == pytest.approx(same.seconds, rel=1e-12)
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.sampled_from([(2, 4), (4, 2), (1, 8), (8, 1)]), st.integers(0, 1000))
 def test_what_comes_back_by_boxes_mirrors_what_went(sides: tuple[int, int], seed: int) -> None:
     """Loads of links turn round: the same time to shares of experts and from them."""
-    on = DieNetworkLevel(*sides, "switch", 1, 1e11, 1e-6, box=2, outer=DieNetworkLevel(*sides, "switch", 1, 1e10, 1e-6))
+    level = DieNetworkLevel(*sides, "switch", 1, 1e11, 1e-6, box=2, outer=DieNetworkLevel(*sides, "switch", 1, 1e10, 1e-6))
     shares = np.random.default_rng(seed).dirichlet(np.ones(8))
     matrix = np.broadcast_to(shares, (8, 8))
-    there = die_exchange.hierarchical_cost(on, np.arange(8)[None], 8e6, 2, 0.5, 1.0, shares)
-    here = die_exchange.hierarchical_cost(on, np.arange(8)[None], 8e6, 2, 0.5, 1.0, matrix.T.copy(), back=True)
-    assert [one.seconds for one in there] == pytest.approx([one.seconds for one in here], rel=1e-12)
+    hierarchical_cost = die_exchange.hierarchical_cost(level, np.arange(8)[None], 8e6, 2, 0.5, 1.0, shares)
+    cost = die_exchange.hierarchical_cost(level, np.arange(8)[None], 8e6, 2, 0.5, 1.0, matrix.T.copy(), back=True)
+    assert [cost.seconds for cost in hierarchical_cost] == pytest.approx([cost.seconds for cost in cost], rel=1e-12)
 
 
 @pytest.mark.parametrize("placement", ["linear", "interleave", "snake"])
@@ -201,12 +203,12 @@ def test_exchanges_of_tokens_are_below_those_measured(ep: int) -> None:
     """
     chip = asked("chip=h800_ep", f"chip.dies.rows={ep // 8}", f"mapping.both.ep={ep}").base.chip
     for nbytes, measured in zip((7392.0, 14336.0), LOW_LATENCY[ep], strict=True):
-        found = die_exchange.all_to_all_cost(die_network(chip), np.arange(ep)[None], 128 * 8 * nbytes).seconds
-        assert 0.55 < found / (measured * 1e-6) < 0.9
+        seconds = die_exchange.all_to_all_cost(die_network(chip), np.arange(ep)[None], 128 * 8 * nbytes).seconds
+        assert 0.55 < seconds / (measured * 1e-6) < 0.9
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("mapping.both.all_to_all=hierarchical", "chip.nodes=null"), "mapping.both.all_to_all=direct, or set chip.nodes"),
         (("mapping.both.all_to_all=hierarchical", "chip.dies.rows=3", "chip.nodes.size=12"), "equally many dies in each node"),
@@ -230,9 +232,9 @@ def test_exchanges_of_tokens_are_below_those_measured(ep: int) -> None:
         (("chip.hbm.capacity='1 GB'",), "ep, pp or tp to share weights"),
     ],
 )
-def test_what_cannot_be_laid_out_says_what_would_do(words: tuple[str, ...], said: str) -> None:
+def test_what_cannot_be_laid_out_says_what_would_do(words: tuple[str, ...], message: str) -> None:
     question = asked(*SMALL, *(() if DENSE[0] in words else MOE), *words)
     verdict = explain_infeasibility(question.base, question.workload)
     assert verdict is not None
-    assert said in str(verdict)
+    assert message in str(verdict)
     assert not evaluate(stack_designs([question.base]), question.workload).feasible[0]

@@ -17,7 +17,7 @@ def block(*sizes: float) -> CallBlock:
 
 def test_a_graph_is_reached_breadth_first() -> None:
     needs = {"norm": (), "q": ("norm",), "o": ("attention",), "k": ("norm",), "attention": ("q", "k")}
-    calls = [call(name, *some) for name, some in needs.items()]
+    calls = [call(name, *need) for name, need in needs.items()]
     assert [calls[i].name for i in breadth_first_order(calls)] == ["norm", "q", "k", "attention", "o"]
 
 

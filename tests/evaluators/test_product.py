@@ -43,11 +43,11 @@ def test_a_batch_is_its_singles(overrides: tuple[str, ...], kind: str, name: str
     designs = varied(asked_.base, kind, name)
     many = evaluate(stack_designs(designs), asked_.workload, cases=True)
     for row, design in enumerate(designs):
-        one = evaluate(stack_designs([design]), asked_.workload, cases=True)
+        evaluation = evaluate(stack_designs([design]), asked_.workload, cases=True)
         for metric in METRICS:
-            assert many.columns[metric][row] == pytest.approx(one.columns[metric][0], rel=1e-12, nan_ok=True), metric
-            assert many.cases[metric][:, row] == pytest.approx(one.cases[metric][:, 0], rel=1e-12, nan_ok=True), metric
-        assert many.limit[row] == one.limit[0]
+            assert many.columns[metric][row] == pytest.approx(evaluation.columns[metric][0], rel=1e-12, nan_ok=True), metric
+            assert many.cases[metric][:, row] == pytest.approx(evaluation.cases[metric][:, 0], rel=1e-12, nan_ok=True), metric
+        assert many.limit[row] == evaluation.limit[0]
 
 
 @pytest.mark.parametrize("fidelity", ["analytical", "events"])
@@ -55,14 +55,14 @@ def test_a_batch_is_its_singles(overrides: tuple[str, ...], kind: str, name: str
 def test_the_breakdown_sums_to_the_total(overrides: tuple[str, ...], kind: str, name: str, fidelity: str) -> None:
     asked_ = asked(*overrides[:2], f"workload.shapes=[{'48x48x48' if kind == 'gemm' else '1x200x200'}]")
     design = replace_leaves(asked_.base, {"mapping.rows": 12, f"mapping.{kind}": name})
-    found = evaluate(stack_designs([design]), asked_.workload, fidelity=fidelity).columns
+    columns = evaluate(stack_designs([design]), asked_.workload, fidelity=fidelity).columns
     parts = explain(design, asked_.workload.cases[0], fidelity=fidelity)
-    assert parts.seconds == pytest.approx(found["latency"][0], rel=1e-9)
+    assert parts.seconds == pytest.approx(columns["latency"][0], rel=1e-9)
     assert sum(parts.by_bound().values()) == pytest.approx(parts.seconds, rel=1e-9)
     local, moving = parts.rows
-    assert local.seconds / parts.seconds == pytest.approx(found["compute_share"][0], rel=1e-9)
-    assert moving.seconds * design.chip.clock == pytest.approx(found["communication_cycles"][0], rel=1e-9)
-    assert 0 < found["mfu"][0] <= found["compute_share"][0] < 1
+    assert local.seconds / parts.seconds == pytest.approx(columns["compute_share"][0], rel=1e-9)
+    assert moving.seconds * design.chip.clock == pytest.approx(columns["communication_cycles"][0], rel=1e-9)
+    assert 0 < columns["mfu"][0] <= columns["compute_share"][0] < 1
 
 
 @pytest.mark.parametrize("fidelity", ["analytical", "events"])
@@ -71,16 +71,16 @@ def test_many_designs_and_cases_are_played_as_one_by_one(fidelity: str) -> None:
     designs = [replace_leaves(asked_.base, {"mapping.rows": rows, "mapping.ktree_k": k}) for rows in (8, 9, 12) for k in (1, 2)]
     many = evaluate(stack_designs(designs), asked_.workload, fidelity=fidelity).columns
     for row, design in enumerate(designs):
-        one = evaluate(stack_designs([design]), asked_.workload, fidelity=fidelity).columns
-        assert many["latency"][row] == pytest.approx(one["latency"][0])
-        assert many["energy"][row] == pytest.approx(one["energy"][0])
+        columns = evaluate(stack_designs([design]), asked_.workload, fidelity=fidelity).columns
+        assert many["latency"][row] == pytest.approx(columns["latency"][0])
+        assert many["energy"][row] == pytest.approx(columns["energy"][0])
 
 
 def test_a_play_over_arrays_has_their_shape() -> None:
-    on = mesh_program_machine(asked(*GEMM_).base.chip)
+    program_machine = mesh_program_machine(asked(*GEMM_).base.chip)
     shape = GemmShape(np.array([[16.0], [32.0]]), 16.0, 16.0)
     cost = READERS["events"].kernel(
-        MeshKernel("", "", "gemm", "cannon", shape, CoreMesh(np.array([4, 5, 8]), np.array([4, 5, 8])), {}), on
+        MeshKernel("", "", "gemm", "cannon", shape, CoreMesh(np.array([4, 5, 8]), np.array([4, 5, 8])), {}), program_machine
     )
     assert cost.seconds.shape == cost.activity.macs.shape == (2, 3)
     assert (np.diff(cost.seconds, axis=0) > 0).all()
@@ -105,7 +105,7 @@ def test_tiles_of_a_gemv_are_those_of_the_program(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "limit", "said"),
+    ("overrides", "limit", "message"),
     [
         (("mapping.gemm=allgather",), "chip.core.sram", "tile a"),
         (("mapping.rows=40",), "chip.core.sram", "fits on"),
@@ -114,12 +114,12 @@ def test_tiles_of_a_gemv_are_those_of_the_program(name: str) -> None:
         (("mapping.rows=661", "mapping.cols=660"), "mapping.cols", "fits on"),
     ],
 )
-def test_what_cannot_be_says_what_would_do(overrides: tuple[str, ...], limit: str, said: str) -> None:
+def test_what_cannot_be_says_what_would_do(overrides: tuple[str, ...], limit: str, message: str) -> None:
     asked_ = asked("chip=wse2", "workload=gemm", *overrides)
     verdict = explain_infeasibility(asked_.base, asked_.workload)
     assert verdict is not None
     assert verdict.limit == limit
-    assert said in str(verdict)
+    assert message in str(verdict)
     assert verdict.need > verdict.have
 
 
@@ -127,12 +127,12 @@ def test_the_mesh_that_would_do_does() -> None:
     asked_ = asked("chip=wse2", "workload=gemm", "mapping.rows=40")
     side = int(str(explain_infeasibility(asked_.base, asked_.workload)).split("fits on ")[1].split()[0])
     for rows, fits in ((side, True), (side - 1, False)):
-        found = limits(replace_leaves(asked_.base, {"mapping.rows": rows}), asked_.workload)
-        assert all(np.all(limit.need <= limit.have) for limit in found) is fits
+        found_limits = limits(replace_leaves(asked_.base, {"mapping.rows": rows}), asked_.workload)
+        assert all(np.all(limit.need <= limit.have) for limit in found_limits) is fits
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "message"),
     [
         (("workload=gemm", "mapping=product"), "choose mapping="),
         (("chip=wse2", "workload=gemm", "mapping=waferllm"), "choose mapping=product"),
@@ -146,8 +146,8 @@ def test_the_mesh_that_would_do_does() -> None:
         (("chip=wse2", "workload=gemm", "+workload.batch=1"), "no field 'workload.batch'"),
     ],
 )
-def test_what_makes_no_question_is_refused_by_name(overrides: tuple[str, ...], said: str) -> None:
-    with pytest.raises(DesignError, match=said.replace("[", r"\[")):
+def test_what_makes_no_question_is_refused_by_name(overrides: tuple[str, ...], message: str) -> None:
+    with pytest.raises(DesignError, match=message.replace("[", r"\[")):
         asked(*overrides)
 
 

@@ -22,13 +22,13 @@ def design(rows: int, **words: str) -> Design:
     )
 
 
-def prefilled(of: Design) -> dict[str, float]:
+def prefilled(design: Design) -> dict[str, float]:
     """Seconds by part of a layer."""
-    found: dict[str, float] = {}
-    for row in explain(of, OF.workload.cases[0]).rows:
+    seconds_by_segment: dict[str, float] = {}
+    for row in explain(design, OF.workload.cases[0]).rows:
         if row.phase == "prefill":
-            found[row.segment] = found.get(row.segment, 0.0) + row.seconds
-    return found
+            seconds_by_segment[row.segment] = seconds_by_segment.get(row.segment, 0.0) + row.seconds
+    return seconds_by_segment
 
 
 @settings(max_examples=30, deadline=None)
@@ -50,19 +50,20 @@ def test_a_batch_of_words_is_its_designs_one_by_one() -> None:
         words = {name: str(rng.choice(WORDS)) for name in ("gemm", "gemm_attention", "gemm_ffn")}
         designs.append(design(int(rng.integers(20, 700)), **words))
     together = evaluate(stack_designs(designs), OF.workload)
-    for place, one in enumerate(designs):
-        alone = evaluate(stack_designs([one]), OF.workload)
+    for place, single_design in enumerate(designs):
+        alone = evaluate(stack_designs([single_design]), OF.workload)
         assert together.limit[place] == alone.limit[0]
         for name, column in alone.columns.items():
             assert together.columns[name][place] == pytest.approx(column[0], rel=1e-12, nan_ok=True), name
 
 
 def test_played_kernels_are_those_of_each_part() -> None:
-    of = design(16, gemm="meshgemm", gemm_ffn="cannon")
-    played = explain(of, OF.workload.cases[0], fidelity="events@4")
+    given_design = design(16, gemm="meshgemm", gemm_ffn="cannon")
+    played = explain(given_design, OF.workload.cases[0], fidelity="events@4")
     usual = explain(design(16, gemm="meshgemm"), OF.workload.cases[0], fidelity="events@4")
     seconds = [
-        {(row.segment, row.operator): row.seconds for row in found.rows if row.phase == "prefill"} for found in (played, usual)
+        {(row.segment, row.operator): row.seconds for row in explanation.rows if row.phase == "prefill"}
+        for explanation in (played, usual)
     ]
     changed = {key[0] for key, value in seconds[0].items() if value != pytest.approx(seconds[1][key], rel=1e-9)}
     assert changed == {"ffn"}
@@ -77,8 +78,8 @@ def test_played_kernels_are_those_of_each_part() -> None:
 )
 def test_what_nothing_reads_is_refused(word: str, why: str) -> None:
     def answered() -> None:
-        found = asked("chip=wse2", "model=llama3_8b", word)
-        evaluate(stack_designs([found.base]), found.workload)
+        question = asked("chip=wse2", "model=llama3_8b", word)
+        evaluate(stack_designs([question.base]), question.workload)
 
     with pytest.raises(DesignError, match=why):
         answered()

@@ -65,69 +65,70 @@ def divisors(side: Any) -> list[int]:
     return [count for count in range(1, int(side) + 1) if side % count == 0]
 
 
-def explicit(of: Dataflow, shape: AttentionShape, on: Chip) -> tuple[Any, ...]:
+def explicit(dataflow: Dataflow, shape: AttentionShape, chip: Chip) -> tuple[Any, ...]:
     """Groups and slices that could be said."""
-    sides = (divisors(on.mesh.rows), divisors(on.mesh.cols)) if of.grouped else ([1], [1])
+    sides = (divisors(chip.mesh.rows), divisors(chip.mesh.cols)) if dataflow.grouped else ([1], [1])
     slices = ([*(size for size in SLICES if size < most), most] for most in (shape.rows, shape.keys))
     pairs = product(*slices)
-    if not of.grouped:  # blocks of as many queries as keys, or of all there are
+    if not dataflow.grouped:  # blocks of as many queries as keys, or of all there are
         pairs = ((min(size, shape.rows), min(size, shape.keys)) for size in (*SLICES, max(shape.rows, shape.keys)))
     return tuple(np.array([(row, col, *pair) for pair in pairs for row, col in product(*sides)], float).T)
 
 
-def seconds(of: Dataflow, shape: AttentionShape, on: Chip, sizes: tuple[Any, ...]) -> Any:
-    return closed_attention.job_cost(closed_attention.AttentionJob(of, shape, AttentionTiling(*sizes), on)).seconds
+def seconds(instance: Dataflow, shape: AttentionShape, chip: Chip, sizes: tuple[Any, ...]) -> Any:
+    return closed_attention.job_cost(closed_attention.AttentionJob(instance, shape, AttentionTiling(*sizes), chip)).seconds
 
 
-def chosen(of: Dataflow, shape: AttentionShape, on: Chip) -> Any:
+def chosen(dataflow: Dataflow, shape: AttentionShape, chip: Chip) -> Any:
     """Time of what is chosen."""
-    found = propose_tiling(of, shape, on)
-    return seconds(of, shape, on, (found.rows, found.cols, found.queries, found.keys))
+    tiling = propose_tiling(dataflow, shape, chip)
+    return seconds(dataflow, shape, chip, (tiling.rows, tiling.cols, tiling.queries, tiling.keys))
 
 
 @pytest.mark.parametrize("name", ATTENTION)
 def test_what_is_left_open_is_as_fast_as_the_best_group_and_slice(name: str) -> None:
-    rng, of = np.random.default_rng(len(name)), ATTENTION[name]
+    rng, dataflow = np.random.default_rng(len(name)), ATTENTION[name]
     for _ in range(max(DRAWS // len(ATTENTION), 1)):
-        shape, on = layer(rng), chip(rng)
-        sizes = explicit(of, shape, on)
-        fits = np.asarray(TilingChoice(of, shape, 2.0).held(sizes)) <= on.tile.sram
+        shape, given_chip = layer(rng), chip(rng)
+        sizes = explicit(dataflow, shape, given_chip)
+        fits = np.asarray(TilingChoice(dataflow, shape, 2.0).held(sizes)) <= given_chip.tile.sram
         if not fits.any():
             continue
-        best = np.min(seconds(of, shape, on, tuple(size[fits] for size in sizes)))
-        assert chosen(of, shape, on) <= 1.02 * best, (shape, on)
+        best = np.min(seconds(dataflow, shape, given_chip, tuple(size[fits] for size in sizes)))
+        assert chosen(dataflow, shape, given_chip) <= 1.02 * best, (shape, given_chip)
 
 
 def test_more_memory_never_makes_what_is_chosen_slower() -> None:
     rng = np.random.default_rng(1)
     for _ in range(DRAWS):
-        of, shape, on = ATTENTION[str(rng.choice(list(ATTENTION)))], layer(rng), chip(rng)
-        rooms = on.tile.sram * np.sort(rng.uniform(1, 8, 6))
-        times = [chosen(of, shape, replace_leaves(on, {"tile.sram": float(room)})) for room in rooms]
-        if TilingChoice(of, shape, 2.0).held((1, 1, 1, 1)) <= rooms[0]:
+        dataflow, shape, given_chip = ATTENTION[str(rng.choice(list(ATTENTION)))], layer(rng), chip(rng)
+        rooms = given_chip.tile.sram * np.sort(rng.uniform(1, 8, 6))
+        times = [chosen(dataflow, shape, replace_leaves(given_chip, {"tile.sram": float(room)})) for room in rooms]
+        if TilingChoice(dataflow, shape, 2.0).held((1, 1, 1, 1)) <= rooms[0]:
             # candidates that differ by less are not told apart
-            assert (np.diff(times) <= (1 - MIN_SPEEDUP) * times[0]).all(), (of, shape, times)
+            assert (np.diff(times) <= (1 - MIN_SPEEDUP) * times[0]).all(), (dataflow, shape, times)
 
 
-def product_seconds(shape: GemmShape, part: SummaTiling, on: Chip, weights: WeightStorage | None = None) -> Any:
-    return np.asarray(closed_summa.job_seconds(closed_summa.SummaJob(shape, part, on, 1, 2.0, weights)))
+def product_seconds(shape: GemmShape, part: SummaTiling, chip: Chip, weights: WeightStorage | None = None) -> Any:
+    return np.asarray(closed_summa.job_seconds(closed_summa.SummaJob(shape, part, chip, 1, 2.0, weights)))
 
 
 def test_products_left_open_are_as_fast_as_the_best_slices_and_never_slower_with_more_memory() -> None:
     rng = np.random.default_rng(2)
     for _ in range(max(DRAWS // 3, 1)):
         m, k, n = (int(rng.choice(sizes)) for sizes in ((1, 16, 300, 1024, 4096), (512, 1000, 4096), (512, 1000, 14336)))
-        shape, on = GemmShape(m, k, n), chip(rng)
+        shape, given_chip = GemmShape(m, k, n), chip(rng)
         twos = [size for size in SLICES if size & (size - 1) == 0 and size <= 512]
-        said = np.array(list(product(twos, twos, twos, divisors(on.mesh.rows))), float).T
-        fits = sum(slot.nbytes for slot in held(SummaTiling(*said), "float16")) <= on.tile.sram
-        best = np.min(product_seconds(shape, SummaTiling(*said[:, fits]), on))
-        rooms = on.tile.sram * np.array([1.0, 1.5, 2.5, 4.0])
+        tilings = np.array(list(product(twos, twos, twos, divisors(given_chip.mesh.rows))), float).T
+        fits = sum(slot.nbytes for slot in held(SummaTiling(*tilings), "float16")) <= given_chip.tile.sram
+        best = np.min(product_seconds(shape, SummaTiling(*tilings[:, fits]), given_chip))
+        rooms = given_chip.tile.sram * np.array([1.0, 1.5, 2.5, 4.0])
         parts = [
-            closed_summa.propose_summa_job(shape, replace_leaves(on, {"tile.sram": float(room)}), OPEN).part for room in rooms
+            closed_summa.propose_summa_job(shape, replace_leaves(given_chip, {"tile.sram": float(room)}), OPEN).part
+            for room in rooms
         ]
-        times = [float(product_seconds(shape, part, on)) for part in parts]
-        assert times[0] <= 1.02 * best, (shape, on, parts[0])
+        times = [float(product_seconds(shape, part, given_chip)) for part in parts]
+        assert times[0] <= 1.02 * best, (shape, given_chip, parts[0])
         assert (np.diff(times) <= 0).all()
 
 
@@ -136,7 +137,7 @@ def test_slices_of_a_product_are_the_first_of_the_quickest_that_fit(differ: str)
     """Of all candidates, however many designs and structures are looked at together."""
     rng = np.random.default_rng(4)
     for _ in range(max(DRAWS // 6, 1)):
-        shape, on = GemmShape(int(rng.choice([1, 16, 300, 4096])), int(rng.choice([1000, 4096])), 4096), chip(rng)
+        shape, given_chip = GemmShape(int(rng.choice([1, 16, 300, 4096])), int(rng.choice([1000, 4096])), 4096), chip(rng)
         weights = [None, WeightStorage(1.0), WeightStorage(0.53125, 3.0)][rng.integers(3)]
         many = {"tile.sram": 10 ** rng.uniform(3.5, 7, 900), "hbm.channel_bandwidth": 10 ** rng.uniform(9, 12, 900)}
         if differ != "memory":
@@ -144,14 +145,14 @@ def test_slices_of_a_product_are_the_first_of_the_quickest_that_fit(differ: str)
             many |= {"tile.matrix.rows": rng.choice([16.0, 32.0, 64.0], 900)}
         if differ == "clocks too":
             many |= {"clock": rng.uniform(5e8, 2e9, 900), "noc.word_bytes": rng.choice([64.0, 128.0], 900)}
-        found = closed_summa.propose_summa_job(shape, replace_leaves(on, many), OPEN, 1, 2.0, weights).part
+        part = closed_summa.propose_summa_job(shape, replace_leaves(given_chip, many), OPEN, 1, 2.0, weights).part
         for row in range(0, 900, 40):
-            alone = replace_leaves(on, {name: value[row].item() for name, value in many.items()})
+            alone = replace_leaves(given_chip, {name: value[row].item() for name, value in many.items()})
             options = closed_summa._options(shape, 1, (alone.mesh.rows, alone.mesh.cols), OPEN)
             need = np.asarray(sum(slot.nbytes for slot in held(options, "float16", weights)))
             over = np.maximum(need / alone.tile.sram - 1, 0.0)
             best = np.lexsort((product_seconds(shape, options, alone, weights), over))[0]
-            assert [of_row(side, row) for side in found] == [side[best] for side in options], (shape, alone)
+            assert [of_row(side, row) for side in part] == [side[best] for side in options], (shape, alone)
             # few designs are looked at without a compiled loop
             assert closed_summa.search_summa_tiling(shape, alone, OPEN, 1, 2.0, weights) == tuple(
                 side[best] for side in options
@@ -163,14 +164,14 @@ def test_what_was_chosen_takes_the_time_that_it_was_chosen_for() -> None:
     rng, known = np.random.default_rng(5), 0
     plan = {"rows": 0, "cols": 0, "queries": 0, "keys": 0}
     for name in list(ATTENTION) * max(DRAWS // 12, 1):
-        on, product = chip(rng), GemmShape(int(rng.choice([1, 300, 4096])), 1000, 4096)
+        given_chip, product = chip(rng), GemmShape(int(rng.choice([1, 300, 4096])), 1000, 4096)
         many: dict[str, Any] = {
             "hbm.channel_bandwidth": 10 ** rng.uniform(9, 12, 90),
             "tile.sram": 10 ** rng.uniform(4.5, 7, 90),
         }
         if rng.random() < 0.5:
             many |= {side: rng.choice([4.0, 8.0, 12.0], 90) for side in ("mesh.rows", "mesh.cols")}
-        designs, weights = replace_leaves(on, many), [None, WeightStorage(0.53125, 3.0)][rng.integers(2)]
+        designs, weights = replace_leaves(given_chip, many), [None, WeightStorage(0.53125, 3.0)][rng.integers(2)]
         several = GemmShape(np.array([[1.0], [300.0]]), 1000, 4096)
         jobs: list[tuple[Any, Any]] = [
             (closed_summa, closed_summa.propose_summa_job(product, designs, OPEN, 1, 2.0, weights)),
@@ -186,8 +187,8 @@ def test_what_was_chosen_takes_the_time_that_it_was_chosen_for() -> None:
         ]
         for reader, job in jobs:
             priced, anew = reader.job_cost(job), reader.job_cost(job._replace(taken=None))
-            assert np.array_equal(priced.seconds, anew.seconds), (name, on, job)
-            assert all(np.array_equal(*of) for of in zip(priced.activity, anew.activity, strict=True))
+            assert np.array_equal(priced.seconds, anew.seconds), (name, given_chip, job)
+            assert all(np.array_equal(*pair) for pair in zip(priced.activity, anew.activity, strict=True))
             known += job.taken is not None
     assert known == len(ATTENTION) * max(DRAWS // 12, 1) * len(jobs)
 
@@ -195,7 +196,7 @@ def test_what_was_chosen_takes_the_time_that_it_was_chosen_for() -> None:
 def test_what_is_chosen_does_not_depend_on_what_is_chosen_beside_it() -> None:
     rng = np.random.default_rng(3)
     for _ in range(max(DRAWS // 6, 1)):
-        of, shape, on = ATTENTION[str(rng.choice(list(ATTENTION)))], layer(rng), chip(rng)
+        dataflow, shape, given_chip = ATTENTION[str(rng.choice(list(ATTENTION)))], layer(rng), chip(rng)
         many = {
             "mesh.rows": rng.choice([4.0, 8.0, 12.0], 24),
             "tile.matrix.rows": rng.choice([16.0, 32.0, 64.0], 24),
@@ -203,14 +204,14 @@ def test_what_is_chosen_does_not_depend_on_what_is_chosen_beside_it() -> None:
             "hbm.channel_bandwidth": 10 ** rng.uniform(9, 12, 24),
         }
         product = GemmShape(int(rng.choice([1, 300, 4096])), 1000, 4096)
-        designs = replace_leaves(on, many)
-        groups, parts = propose_tiling(of, shape, designs), closed_summa.propose_summa_job(product, designs, OPEN).part
+        designs = replace_leaves(given_chip, many)
+        groups, parts = propose_tiling(dataflow, shape, designs), closed_summa.propose_summa_job(product, designs, OPEN).part
         for row in range(0, 24, 5):
-            alone = replace_leaves(on, {name: value[row].item() for name, value in many.items()})
+            alone = replace_leaves(given_chip, {name: value[row].item() for name, value in many.items()})
             quickest._known.clear()
-            one, part = propose_tiling(of, shape, alone), closed_summa.propose_summa_job(product, alone, OPEN).part
+            tiling, part = propose_tiling(dataflow, shape, alone), closed_summa.propose_summa_job(product, alone, OPEN).part
             for name in ("rows", "cols", "queries", "keys"):
-                assert of_row(getattr(groups, name), row) == getattr(one, name), (of, shape, alone)
+                assert of_row(getattr(groups, name), row) == getattr(tiling, name), (dataflow, shape, alone)
             assert tuple(of_row(side, row) for side in parts) == part
 
 
@@ -222,49 +223,52 @@ def of_row(side: Any, row: int) -> Any:
 Sizes = tuple[float, ...]
 
 
-def worth(kernel: TilingChoice, on: Chip, said: AttentionTiling) -> list[list[Sizes]]:
+def worth(kernel: TilingChoice, chip: Chip, tiling: AttentionTiling) -> list[list[Sizes]]:
     """Of one structure, what is worth its memory at each rate, by memory and sizes: candidate by candidate, as defined."""
-    room = MEMORY_SIZES[min(int(interval_index(MEMORY_SIZES, on.tile.sram)) + 1, len(MEMORY_SIZES) - 1)]
-    rates = BETWEEN[int(interval_index(STEPS[RATE], on.hbm.channel_bandwidth))]  # type: ignore[arg-type]
+    room = MEMORY_SIZES[min(int(interval_index(MEMORY_SIZES, chip.tile.sram)) + 1, len(MEMORY_SIZES) - 1)]
+    rates = BETWEEN[int(interval_index(STEPS[RATE], chip.hbm.channel_bandwidth))]  # type: ignore[arg-type]
 
     def chains(candidates: list[Sizes]) -> tuple[list[list[int]], Any]:
-        sizes, found = tuple(np.array(candidates).T), []
+        sizes, chains = tuple(np.array(candidates).T), []
         held = np.asarray(kernel.held(sizes))
         fits = [at for at in range(len(held)) if held[at] <= room] or [min(range(len(held)), key=lambda at: held[at])]
         for rate in rates:
-            here = replace_leaves(on, {RATE: rate})
-            work = kernel.work(here, sizes, kernel.counted(here, sizes))
-            times = np.broadcast_to(kernel.seconds(here, sizes, work, kernel.memory(here)), held.shape)
+            leaves = replace_leaves(chip, {RATE: rate})
+            work = kernel.work(leaves, sizes, kernel.counted(leaves, sizes))
+            times = np.broadcast_to(kernel.seconds(leaves, sizes, work, kernel.memory(leaves)), held.shape)
             least, kept = np.inf, []
             for at in sorted(fits, key=lambda at: (held[at], at)):
                 kept += [at] * bool(times[at] < least * MIN_SPEEDUP)
                 least = min(least, times[at])
-            found.append(kept)
-        return found, held
+            chains.append(kept)
+        return chains, held
 
-    options = list(zip(*(size.tolist() for size in kernel.options(on, said)), strict=True))
+    options = list(zip(*(size.tolist() for size in kernel.options(chip, tiling)), strict=True))
     kept, held = chains(options)
-    mine = [options[at] for at in sorted({at for some in kept for at in some}, key=lambda at: (held[at], at))]
-    near = np.stack(kernel.near(said, tuple(np.array(mine).T)), axis=-1)
+    mine = [options[at] for at in sorted({at for chain in kept for at in chain}, key=lambda at: (held[at], at))]
+    near = np.stack(kernel.near(tiling, tuple(np.array(mine).T)), axis=-1)
     both = list(dict.fromkeys([*mine, *map(tuple, near.reshape(-1, near.shape[-1]).tolist())]))
     kept, held = chains(both)
-    return [sorted((both[at] for at in some), key=lambda one: (held[both.index(one)], one)) for some in kept]
+    return [sorted((both[at] for at in chain), key=lambda option: (held[both.index(option)], option)) for chain in kept]
 
 
 def test_bounds_are_never_above_the_time_that_they_are_of() -> None:
     """Of all candidates of a layer, at all rates; some of them half of the time or more."""
     rng, near = np.random.default_rng(8), 0.0
-    for of in list(ATTENTION.values()) * max(DRAWS // 12, 1):
-        shape, on = layer(rng), chip(rng)
-        many = replace_leaves(on, {RATE: BETWEEN.reshape(-1, 1)})
-        kernel = TilingChoice(of, shape, 2.0)
-        sizes = kernel.options(on, AttentionTiling(0 if of.grouped else 1, 0 if of.grouped else 1, 0, 0, 0 if of.split else 1))
-        counted, memory = kernel.counted(on, sizes), kernel.memory(many)
-        seconds = kernel.seconds(on, sizes, kernel.work(on, sizes, counted), memory)
+    for dataflow in list(ATTENTION.values()) * max(DRAWS // 12, 1):
+        shape, given_chip = layer(rng), chip(rng)
+        many = replace_leaves(given_chip, {RATE: BETWEEN.reshape(-1, 1)})
+        kernel = TilingChoice(dataflow, shape, 2.0)
+        sizes = kernel.options(
+            given_chip,
+            AttentionTiling(0 if dataflow.grouped else 1, 0 if dataflow.grouped else 1, 0, 0, 0 if dataflow.split else 1),
+        )
+        counted, memory = kernel.counted(given_chip, sizes), kernel.memory(many)
+        seconds = kernel.seconds(given_chip, sizes, kernel.work(given_chip, sizes, counted), memory)
         every, none = np.arange(len(sizes[0])), np.zeros(len(sizes[0]), int)
-        bounds = kernel.bounds(on, kernel.bounded(sizes, counted), memory)
+        bounds = kernel.bounds(given_chip, kernel.bounded(sizes, counted), memory)
         least = bounds.of(quickest.CandidatePairs(none, every, every, np.array([0, len(every)])))
-        assert (least <= seconds).all(), (of, shape, on)
+        assert (least <= seconds).all(), (dataflow, shape, given_chip)
         near = max(near, float((least / seconds).max()))
     assert near > 0.5
 
@@ -283,7 +287,7 @@ def test_what_bounds_leave_out_is_no_faster_than_what_needs_less() -> None:
         bounds = quickest.CandidateBounds(turns, nbytes, rng.integers(0, 4, starts[-1]), busy, byte)
         least = bounds.of(pairs)
         seconds = least / rng.choice([0.3, 0.99, 1.0], least.shape, p=[0.05, 0.45, 0.5])
-        kept = quickest._promising(bounds, pairs, lambda some, seconds=seconds: seconds[:, some.candidate])  # type: ignore[misc]
+        kept = quickest._promising(bounds, pairs, lambda subset, seconds=seconds: seconds[:, subset.candidate])  # type: ignore[misc]
         better = quickest._faster(seconds, pairs)
         assert len(kept.candidate) < 0.8 * starts[-1]
         assert set(np.flatnonzero(better.any(axis=0)).tolist()) <= set(kept.candidate.tolist())
@@ -297,7 +301,7 @@ def test_what_is_worth_its_memory_is_what_a_loop_over_candidates_finds(many: int
     monkeypatch.setattr(quickest, "EACH", 1)
     rng = np.random.default_rng(6)
     for count in (3, 80) * max(DRAWS // 12, 1):
-        of, shape, on = ATTENTION[str(rng.choice(list(ATTENTION)))], layer(rng), chip(rng)
+        dataflow, shape, given_chip = ATTENTION[str(rng.choice(list(ATTENTION)))], layer(rng), chip(rng)
         values: dict[str, Any] = {
             "mesh.rows": rng.choice([4.0, 8.0, 12.0], count),
             "tile.matrix.rows": rng.choice([16.0, 32.0, 64.0], count),
@@ -305,18 +309,18 @@ def test_what_is_worth_its_memory_is_what_a_loop_over_candidates_finds(many: int
             ROOM: 10 ** rng.uniform(3, 7, count),
             RATE: 10 ** rng.uniform(9, 12, count),
         }
-        rows = rng.choice([0.0, 1.0, 2.0, 4.0], count) if of.grouped else 1
-        said = AttentionTiling(rows, 0 if of.grouped else 1, 0, 0, 0 if of.split else 1)
-        kernel, designs = TilingChoice(of, shape, 2.0), group_designs(replace_leaves(on, values), said, STEPS)
+        rows = rng.choice([0.0, 1.0, 2.0, 4.0], count) if dataflow.grouped else 1
+        tiling = AttentionTiling(rows, 0 if dataflow.grouped else 1, 0, 0, 0 if dataflow.split else 1)
+        kernel, designs = TilingChoice(dataflow, shape, 2.0), group_designs(replace_leaves(given_chip, values), tiling, STEPS)
         quickest._known.clear()
-        found = quickest._worths(kernel, designs)
+        result = quickest._worths(kernel, designs)
         for row in range(0, count, 11):
-            one = found[designs.which[row]]
-            sizes = one.table[: len(one.form[0])].T
-            own = replace_leaves(on, {name: column[row].item() for name, column in values.items()})
-            alone = replace_leaves(said, {"rows": rows[row].item()}) if of.grouped else said
+            entry = result[designs.which[row]]
+            sizes = entry.table[: len(entry.form[0])].T
+            own = replace_leaves(given_chip, {name: column[row].item() for name, column in values.items()})
+            alone = replace_leaves(tiling, {"rows": rows[row].item()}) if dataflow.grouped else tiling
             chosen = [
                 [tuple(sizes[at].tolist()) for at, need in zip(places, needs, strict=True) if need < np.inf]
-                for places, needs in zip(one.places, one.needs, strict=True)
+                for places, needs in zip(entry.places, entry.needs, strict=True)
             ]
-            assert chosen == worth(kernel, own, alone), (of, shape, own)
+            assert chosen == worth(kernel, own, alone), (dataflow, shape, own)

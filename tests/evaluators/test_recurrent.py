@@ -58,9 +58,9 @@ def test_a_token_updates_states_as_published(rule: str, rows: int) -> None:
 def test_states_that_stay_are_updated_where_they_are(rule: str) -> None:
     recipe, block, rows, v = update_kernel(rule, KEYS, resident=True), RowBlock(2, VALUES), 12, drawn(rule, 12, 1)
     program = build_program(recipe, rows, block, MESH, "float32", channels=3)
-    here = scatter_operands({"state": v["state"][None]}, recipe, block, MESH)["state/last"].reshape(2, 3, KEYS, VALUES, 2)
+    state_last = scatter_operands({"state": v["state"][None]}, recipe, block, MESH)["state/last"].reshape(2, 3, KEYS, VALUES, 2)
     out = run_program(
-        program, {"state": here}, scatter_operands({name: v[name][None] for name in recipe.loads}, recipe, block, MESH)
+        program, {"state": state_last}, scatter_operands({name: v[name][None] for name in recipe.loads}, recipe, block, MESH)
     )
     state, read = told(rule, v, v["state"])
     assert gather_result({"state/last": out["state"].reshape(1, 6, KEYS, VALUES, 2)}, "state", rows) == pytest.approx(

@@ -52,46 +52,48 @@ def designs(draw: Any) -> Design:
     return with_words(replace_leaves(wafer().base, rates | sides | paths), **{k.split(".")[-1]: v for k, v in depth.items()})
 
 
-def with_words(of: Design, **said: Any) -> Design:
+def with_words(design: Design, **options: Any) -> Design:
     """A design with words or numbers of both phases."""
     return replace_leaves(
-        of, {f"mapping.{phase}.{name}": value for phase in ("prefill", "decode") for name, value in said.items()}
+        design, {f"mapping.{phase}.{name}": value for phase in ("prefill", "decode") for name, value in options.items()}
     )
 
 
-def calls(of: Design, fidelity: str = "analytical") -> list[tuple[KernelCall, Any]]:
+def calls(design: Design, fidelity: str = "analytical") -> list[tuple[KernelCall, Any]]:
     """Calls of both phases and their seconds."""
     job = arrays_by_model(wafer().workload)[0]
-    found = phases(of, job, fidelity, detailed=True)[:2]
-    return [pair for phase in found for one in phase.timed for pair in zip(one.block.calls, one.durations, strict=True)]
+    found_phases = phases(design, job, fidelity, detailed=True)[:2]
+    return [
+        pair for phase in found_phases for block in phase.timed for pair in zip(block.block.calls, block.durations, strict=True)
+    ]
 
 
 @given(designs())
 @EXAMPLES
-def test_each_kernel_has_the_quickest_of_the_words(of: Design) -> None:
-    open_ = with_words(of, gemm=AUTO, gemv=AUTO)
+def test_each_kernel_has_the_quickest_of_the_words(design: Design) -> None:
+    open_ = with_words(design, gemm=AUTO, gemv=AUTO)
     if explain_infeasibility(open_, wafer().workload) is not None:
         return
-    by = {word: calls(with_words(of, **{kind: word})) for kind, words in WORDS.items() for word in words}
+    by = {word: calls(with_words(design, **{kind: word})) for kind, words in WORDS.items() for word in words}
     for place, (call, seconds) in enumerate(calls(open_)):
         assert call.kernel is not None
         fitting = [rival.word for rival in call.kernel.rivals if rival.fits] or ["ktree"]  # who has no choice has it always
         assert np.array_equal(seconds, np.minimum.reduce([by[word][place][1] for word in fitting]))
-        named = kernels_by_choice(call.kernel, mesh_program_machine(of.chip), closed.kernel_cost)
-        assert all(any(by[word][place][0].kernel == one for word in fitting) for one in named)
+        named = kernels_by_choice(call.kernel, mesh_program_machine(design.chip), closed.kernel_cost)
+        assert all(any(by[word][place][0].kernel == name for word in fitting) for name in named)
 
 
 @given(designs())
 @settings(max_examples=2, deadline=None)
-def test_events_play_what_the_closed_form_chooses(of: Design) -> None:
+def test_events_play_what_the_closed_form_chooses(design: Design) -> None:
     sides = {f"mapping.{phase}.{side}": size for phase in ("prefill", "decode") for side, size in (("rows", 5), ("cols", 4))}
-    of = replace_leaves(with_words(of, gemm=AUTO, gemv=AUTO, ktree_k=2), {**sides, "chip.noc.routing_paths": 24.0})
-    machine = mesh_program_machine(of.chip)
-    for (call, closed_), (_, events) in zip(calls(of), calls(of, "events"), strict=True):
+    design = replace_leaves(with_words(design, gemm=AUTO, gemv=AUTO, ktree_k=2), {**sides, "chip.noc.routing_paths": 24.0})
+    machine = mesh_program_machine(design.chip)
+    for (call, closed_), (_, events) in zip(calls(design), calls(design, "events"), strict=True):
         assert call.kernel is not None
         ways = kernels_by_choice(call.kernel, machine, closed.kernel_cost)
-        assert not any(one.rivals for one in ways)
-        by = [[READERS[word].kernel(one, machine).seconds * one.times for one in ways] for word in ("analytical", "events")]
+        assert not any(way.rivals for way in ways)
+        by = [[READERS[word].kernel(way, machine).seconds * way.times for way in ways] for word in ("analytical", "events")]
         which = np.argmin(np.broadcast_arrays(*by[0]), axis=0)
         assert np.array_equal(closed_, np.choose(which, by[0]))
         assert np.array_equal(events, np.choose(which, by[1]))
@@ -99,10 +101,11 @@ def test_events_play_what_the_closed_form_chooses(of: Design) -> None:
 
 @given(designs(), st.sampled_from(["gemm", "gemv"]))
 @EXAMPLES
-def test_no_word_is_quicker_than_all_together_and_what_any_can_do_is_done(of: Design, kind: str) -> None:
-    said, asked_ = wafer().workload, [with_words(of, **{kind: word}) for word in (*WORDS[kind], AUTO)]
+def test_no_word_is_quicker_than_all_together_and_what_any_can_do_is_done(design: Design, kind: str) -> None:
+    workload, asked_ = wafer().workload, [with_words(design, **{kind: word}) for word in (*WORDS[kind], AUTO)]
     *single, auto = [
-        (explain_infeasibility(one, said), evaluate(stack_designs([one]), said).columns["latency"][0]) for one in asked_
+        (explain_infeasibility(design, workload), evaluate(stack_designs([design]), workload).columns["latency"][0])
+        for design in asked_
     ]
     able = [latency for limit, latency in single if limit is None]
     assert (auto[0] is None) == bool(able)
@@ -112,10 +115,10 @@ def test_no_word_is_quicker_than_all_together_and_what_any_can_do_is_done(of: De
 @given(st.lists(designs(), min_size=4, max_size=4))
 @settings(max_examples=4, deadline=None)
 def test_a_batch_whose_kernels_choose_is_its_singles(drawn: list[Design]) -> None:
-    some, said = [with_words(one, gemm=AUTO, gemv=AUTO) for one in drawn], wafer().workload
-    many = evaluate(stack_designs(some), said)
-    for row, one in enumerate(some):
-        alone = evaluate(stack_designs([one]), said)
+    words, workload = [with_words(design, gemm=AUTO, gemv=AUTO) for design in drawn], wafer().workload
+    many = evaluate(stack_designs(words), workload)
+    for row, word in enumerate(words):
+        alone = evaluate(stack_designs([word]), workload)
         assert many.limit[row] == alone.limit[0]
         for name in METRICS:
             assert many.columns[name][row] == pytest.approx(alone.columns[name][0], rel=1e-12, nan_ok=True), name
@@ -123,17 +126,17 @@ def test_a_batch_whose_kernels_choose_is_its_singles(drawn: list[Design]) -> Non
 
 @pytest.mark.parametrize(("fidelity", "side"), [("analytical", 20), ("events", 6), ("cycles@3", 240)])
 def test_the_breakdown_says_what_was_chosen_and_adds_up(fidelity: str, side: int) -> None:
-    of, said = with_words(wafer().base, gemm=AUTO, gemv=AUTO, rows=side, regions=1), wafer().workload
-    of = replace_leaves(of, {"chip.core.software_stage": 0.0})
-    found, case = explain(of, said.cases[0], fidelity=fidelity), said.cases[0]
-    assert found.seconds == pytest.approx(
-        evaluate(stack_designs([of]), said, fidelity=fidelity).columns["latency"][0], rel=1e-9
+    words, workload = with_words(wafer().base, gemm=AUTO, gemv=AUTO, rows=side, regions=1), wafer().workload
+    words = replace_leaves(words, {"chip.core.software_stage": 0.0})
+    explanation, case = explain(words, workload.cases[0], fidelity=fidelity), workload.cases[0]
+    assert explanation.seconds == pytest.approx(
+        evaluate(stack_designs([words]), workload, fidelity=fidelity).columns["latency"][0], rel=1e-9
     )
-    chosen = {(row.phase, row.operator): row.shape.partition(" by ")[2] for row in found.rows}
+    chosen = {(row.phase, row.operator): row.shape.partition(" by ")[2] for row in explanation.rows}
     assert {chosen["prefill", name] for name in ("down", "scores", "values")} <= set(gemm.GEMM_CANDIDATES)
     assert chosen["decode", "softmax"] in gemv.GEMV_CANDIDATES
     assert chosen["decode", "rope"] == ""
-    closed_ = {(row.phase, row.operator): row.shape.partition(" by ")[2] for row in explain(of, case).rows}
+    closed_ = {(row.phase, row.operator): row.shape.partition(" by ")[2] for row in explain(words, case).rows}
     assert chosen.items() <= closed_.items()
 
 

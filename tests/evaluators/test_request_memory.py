@@ -47,10 +47,10 @@ def of_kinds(model: Model, order: str, **kinds: LayerKind) -> Model:
 
 def asking(model: Model, *overrides: str) -> tuple[Design, Workload]:
     """A design, and its load asked of a model."""
-    found = asked(*SERVING, *overrides)
-    case = found.workload.cases[0]
+    question = asked(*SERVING, *overrides)
+    case = question.workload.cases[0]
     assert isinstance(case, ServingLoad)
-    return found.base, replace(found.workload, cases=(replace(case, model=model),))
+    return question.base, replace(question.workload, cases=(replace(case, model=model),))
 
 
 def columns(model: Model, *overrides: str) -> dict[str, float]:
@@ -117,10 +117,10 @@ def test_bytes_of_a_request_are_those_of_its_layers_one_by_one(layout: str, data
     tp = ("mapping.both.tp=1",) if layout == "die" else ()
     model = data.draw(models(states=layout != "wafer"))
     design, workload = asking(model, *tp, *words)
-    room, said = room_in(design, workload.cases[0]), design.mapping.precision
+    room, precision = room_in(design, workload.cases[0]), design.mapping.precision
     indexes = 4 if layout == "pipelines" else 1  # each core of a group has all
     for positions in (1, data.draw(st.integers(1, 5000)), 40_000):
-        bytes_of = {"kv": BYTES_BY_FORMAT[said.kv], "others": BYTES_BY_FORMAT[said.activations], "indexes": indexes}
+        bytes_of = {"kv": BYTES_BY_FORMAT[precision.kv], "others": BYTES_BY_FORMAT[precision.activations], "indexes": indexes}
         assert float(room.of(positions)) == pytest.approx(counted(model, positions, **bytes_of), rel=1e-9)
 
 
@@ -165,7 +165,7 @@ def test_windows_fit_at_least_as_many_requests_as_full_attention(
     assert capacity(paged_memory(free, near, block=block), positions) >= capacity(
         paged_memory(free, full, block=block), positions
     )
-    buffers = [two_level_memory(free, free * 100, of, longest=positions, block=block).buffers for of in (near, full)]
+    buffers = [two_level_memory(free, free * 100, memory, longest=positions, block=block).buffers for memory in (near, full)]
     assert buffers[0] >= buffers[1]
 
 
@@ -173,14 +173,14 @@ def test_windows_fit_at_least_as_many_requests_as_full_attention(
 def test_pages_of_two_memories_hold_what_one_of_both_sizes_does(
     room: RequestMemory, sram: float, hbm: float, block: int, positions: int
 ) -> None:
-    two, one = (
+    two, memory = (
         two_level_paged_memory(sram, hbm, room, longest=positions, block=block),
         paged_memory(sram + hbm, room, block=block),
     )
     assert two.longest >= positions
-    fits = two.needed(positions) <= one.blocks
-    assert (two.blocks + two.pages <= one.blocks) or not fits or one.blocks == 1
-    assert two.blocks + two.pages >= one.blocks - 1  # each memory rounds down by itself
+    fits = two.needed(positions) <= memory.blocks
+    assert (two.blocks + two.pages <= memory.blocks) or not fits or memory.blocks == 1
+    assert two.blocks + two.pages >= memory.blocks - 1  # each memory rounds down by itself
 
 
 @given(st.floats(1.0, 1e6), st.floats(1e7, 1e9), st.integers(1, 10**9))
@@ -194,25 +194,25 @@ def test_states_alone_fit_as_often_whatever_the_length(fixed: float, free: float
 @given(models(), st.sampled_from([1, 2, 4]), st.integers(1, 9000), st.booleans())
 def test_dies_with_layers_that_differ_serve_all_within_their_memory(model: Model, tp: int, prompt: int, apart: bool) -> None:
     words = ("workload.arrivals=offline", f"workload.prompt={prompt}", "workload.output=40", "chip.hbm.capacity=6 GB")
-    found = columns(model, *words, f"mapping.both.tp={tp}", f"mapping.serving.prefill_instances={int(apart)}")
-    if not found:
+    found_columns = columns(model, *words, f"mapping.both.tp={tp}", f"mapping.serving.prefill_instances={int(apart)}")
+    if not found_columns:
         return  # no room for a request alone
-    assert 0 <= found["kv_utilisation_mean"] <= found["kv_utilisation_peak"] * (1 + 1e-9) <= 1 + 1e-9
-    assert found["throughput"] > 0
+    assert 0 <= found_columns["kv_utilisation_mean"] <= found_columns["kv_utilisation_peak"] * (1 + 1e-9) <= 1 + 1e-9
+    assert found_columns["throughput"] > 0
 
 
 @pytest.mark.parametrize("layout", ["die", "tiles", "pipelines"])
 def test_a_model_of_states_takes_the_same_memory_whatever_the_length(layout: str) -> None:
     words, room_in = ROOMS[layout]
     model = of_kinds(load_of(*SERVING)[1].model, "28 state", state=LayerKind(recurrence=DELTA))
-    found = []
+    nbytes = []
     for prompt in (300, 9000):
         design, workload = asking(model, *words, f"workload.prompt={prompt}")
         room = room_in(design, workload.cases[0])
         assert room.growing == 0
         assert not room.windows
-        found.append(room.of(prompt))
-    assert found[0] == found[1] > 0
+        nbytes.append(room.of(prompt))
+    assert nbytes[0] == nbytes[1] > 0
 
 
 def test_a_model_of_states_holds_as_many_long_requests_as_short_ones() -> None:
@@ -295,13 +295,13 @@ def test_a_follow_up_reuses_the_state_at_the_end_of_the_prompt_before() -> None:
 
 @given(rooms(), st.floats(0, 1e9), st.integers(1, 1024), st.integers(0, 5000))
 def test_what_is_remembered_fits(room: RequestMemory, free: float, block: int, every: int) -> None:
-    found = prefix_cache_sizes(free, room, block, every)
+    cache_sizes = prefix_cache_sizes(free, room, block, every)
     entry = block * room.position
     unit = entry or room.fixed
-    assert found.prefix * unit <= free
-    assert found.entry * unit == entry
-    assert found.snapshot == ceil(room.fixed / unit)
-    assert found.every * block >= every
+    assert cache_sizes.prefix * unit <= free
+    assert cache_sizes.entry * unit == entry
+    assert cache_sizes.snapshot == ceil(room.fixed / unit)
+    assert cache_sizes.every * block >= every
 
 
 def test_snapshots_of_no_states_are_refused() -> None:
@@ -325,9 +325,9 @@ def test_prefixes_in_the_pool_are_shared_in_a_design(tmp_path: Path) -> None:
 
     def answered(*words: str) -> dict[str, float]:
         design, workload = asking(load_of(*SERVING)[1].model, f"workload.trace={trace}", *SHARING, *words)
-        found = evaluate(stack_designs([design]), workload)
+        evaluation = evaluate(stack_designs([design]), workload)
         assert explain_infeasibility(design, workload) is None
-        return {name: float(values[0]) for name, values in found.columns.items()}
+        return {name: float(values[0]) for name, values in evaluation.columns.items()}
 
     assert answered()["prefix_hit_rate"] == pytest.approx((5 + 6) / 19)
     assert answered("mapping.serving.prefix_cache=reserved")["prefix_hit_rate"] == 0
@@ -342,9 +342,9 @@ def test_a_conversation_goes_where_its_cache_is_unless_others_wait_there() -> No
     many = replace(many, starts=np.arange(len(mine) + 1) * 4, hashes=hashes, block=8)
     pool = InstancePool(constant_time(1.0), POLICIES["chunked_prefill"], KvMemory(100, 8), instances=2, pooled=True)
     moving = KvTransfer(0.0, 0.0, 1, True, apart=2)
-    found = simulate_serving(many, [pool], transfer=moving, routing="cache_aware")
-    assert found["instance"].tolist() == [0, 1, 1, 0, 1, 0, 0, 0, 1, 0, 1]
-    assert found["hit"].tolist() == [0, 0, 24, 24, 24, 24, 24, 24, 0, 24, 0]
+    run = simulate_serving(many, [pool], transfer=moving, routing="cache_aware")
+    assert run["instance"].tolist() == [0, 1, 1, 0, 1, 0, 0, 0, 1, 0, 1]
+    assert run["hit"].tolist() == [0, 0, 24, 24, 24, 24, 24, 24, 0, 24, 0]
 
 
 def test_what_a_pool_cannot_share_is_refused(tmp_path: Path) -> None:

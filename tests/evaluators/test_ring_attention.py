@@ -112,11 +112,11 @@ LONG_WAYS = WORMHOLE._replace(hop=1.0, ramp=0.0, post=4.0)
 @example(("linear_seq", 8, 40), LONG_WAYS._replace(hop=13.0, post=0.0, word=1.9), 1.0)
 @example(("linear_interleave", 6, 105), LONG_WAYS._replace(hop=12.3, ramp=20.0, post=0.0, word=4.0, locked=1.0), 0.0)
 @settings(max_examples=25)
-def test_events_say_what_the_closed_form_says(of: tuple[str, int, int], fabric: MeshFabric, worked: float) -> None:
-    placement, cores, nbytes = of
-    machine, asked = _machine(fabric), GroupExchange(1.0, placement, cores, float(nbytes), attended=True)
-    work = worked * float(READERS["analytical"].exchange(asked, machine, 0.0))
-    closed, played = (work + READERS[word].exchange(asked, machine, work) for word in ("analytical", "events"))
+def test_events_say_what_the_closed_form_says(drawn_case: tuple[str, int, int], fabric: MeshFabric, worked: float) -> None:
+    placement, cores, nbytes = drawn_case
+    machine, exchange = _machine(fabric), GroupExchange(1.0, placement, cores, float(nbytes), attended=True)
+    work = worked * float(READERS["analytical"].exchange(exchange, machine, 0.0))
+    closed, played = (work + READERS[word].exchange(exchange, machine, work) for word in ("analytical", "events"))
     assert played >= work
     # cores that a long way puts out of step wait for one another a hop or two more or less; whose turn a locked channel is
     # nobody plans, and who waits for it has posted meanwhile, so that a start each step is not seen
@@ -127,16 +127,16 @@ def test_events_say_what_the_closed_form_says(of: tuple[str, int, int], fabric: 
 @given(GROUPS, MACHINES, st.floats(0.0, 4.0), st.floats(1.0, 3.0))
 @settings(max_examples=15)
 def test_more_work_or_longer_blocks_never_take_less(
-    of: tuple[str, int, int], fabric: MeshFabric, worked: float, more: float
+    drawn_case: tuple[str, int, int], fabric: MeshFabric, worked: float, more: float
 ) -> None:
-    placement, cores, nbytes = of
-    machine, asked = _machine(fabric), GroupExchange(1.0, placement, cores, float(nbytes), attended=True)
-    work = worked * float(READERS["analytical"].exchange(asked, machine, 0.0))
+    placement, cores, nbytes = drawn_case
+    machine, exchange = _machine(fabric), GroupExchange(1.0, placement, cores, float(nbytes), attended=True)
+    work = worked * float(READERS["analytical"].exchange(exchange, machine, 0.0))
     for word in ("analytical", "events"):
         takes = READERS[word].exchange
-        before = work + takes(asked, machine, work)
-        assert more * work + takes(asked, machine, more * work) >= before * (1 - 1e-9)
-        assert work + takes(asked._replace(nbytes=more * nbytes), machine, work) >= before * (1 - 1e-9)
+        before = work + takes(exchange, machine, work)
+        assert more * work + takes(exchange, machine, more * work) >= before * (1 - 1e-9)
+        assert work + takes(exchange._replace(nbytes=more * nbytes), machine, work) >= before * (1 - 1e-9)
 
 
 def test_a_block_as_a_whole_moves_what_keys_and_values_do() -> None:

@@ -39,11 +39,11 @@ def model_of(shape: tuple[int, int, int, int, int, bool], hidden: int = 24) -> M
 @settings(max_examples=60, deadline=None)
 def test_weights_and_states_are_those_counted_by_hand(shape: tuple[int, int, int, int, int, bool]) -> None:
     heads, value_dim, n, rank, conv, bias = shape
-    of, inner, h = model_of(shape), heads * value_dim, 24
+    model, inner, h = model_of(shape), heads * value_dim, 24
     projections = h * 2 * inner + inner * (2 * n + rank) + rank * inner + inner * h
     vectors = inner * conv + bias * inner + inner + inner * n + inner + bias * (2 * n + rank)
-    assert mixing_parameter_count(of) == projections + vectors
-    assert fixed_bytes_per_sequence(of, 2.0) == 3 * (inner * n * 4 + max(conv - 1, 0) * inner * 2)
+    assert mixing_parameter_count(model) == projections + vectors
+    assert fixed_bytes_per_sequence(model, 2.0) == 3 * (inner * n * 4 + max(conv - 1, 0) * inner * 2)
 
 
 @given(SHAPES, st.sampled_from(["prefill", "decode"]), st.integers(1, 5), st.integers(2, 60))
@@ -52,13 +52,13 @@ def test_operators_do_what_the_layer_does(
     shape: tuple[int, int, int, int, int, bool], phase: str, requests: int, tokens: int
 ) -> None:
     heads, value_dim, n, rank, _, _ = shape
-    of, inner = model_of(shape), heads * value_dim
-    case = BatchCase("", of, ((requests, tokens, 4),))
+    model, inner = model_of(shape), heads * value_dim
+    case = BatchCase("", model, ((requests, tokens, 4),))
     step = prefill_step(case) if phase == "prefill" else decode_steps(case, "last")[0][1]
-    part = next(part for part in transformer_segments(of, step) if part.kind == "mixing")
+    part = next(part for part in transformer_segments(model, step) if part.kind == "mixing")
     rows = requests * tokens if phase == "prefill" else requests
-    products = sum(useful_flop(one) for one in part.operators if isinstance(one, MatMulOp))
-    states = sum(useful_flop(one) for one in part.operators if isinstance(one, RecurrenceOp))
+    products = sum(useful_flop(operator) for operator in part.operators if isinstance(operator, MatMulOp))
+    states = sum(useful_flop(operator) for operator in part.operators if isinstance(operator, RecurrenceOp))
     assert products == pytest.approx(2 * rows * (3 * 24 * inner + inner * (2 * n + rank) + rank * inner))
     assert states == pytest.approx(2 * rows * inner * 2 * n)
 
@@ -67,11 +67,11 @@ def test_larger_states_take_longer_and_more_memory_on_devices() -> None:
     small = model_of((16, 64, 16, 16, 4, True), hidden=512)
     assert small.recurrence is not None
     large = replace(small, recurrence=replace(small.recurrence, key_dim=128))
-    found = []
+    metrics = []
     for model in (small, large):
         outcomes = evaluate(stack_designs([base()]), Workload("one", (BatchCase("one", model, ((64, 256, 64),)),)))
-        found.append({name: float(column[0]) for name, column in outcomes.columns.items()})
-    assert all(found[0][name] < found[1][name] for name in ("ttft", "tpot", "hbm_used"))
+        metrics.append({name: float(column[0]) for name, column in outcomes.columns.items()})
+    assert all(metrics[0][name] < metrics[1][name] for name in ("ttft", "tpot", "hbm_used"))
 
 
 @pytest.mark.parametrize("chip", ["tile_gh200", "wse3"])

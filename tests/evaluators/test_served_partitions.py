@@ -20,50 +20,52 @@ WORDS = (
 )  # fmt: skip
 
 
-def with_word(of: Design, word: str) -> Design:
-    return replace_leaves(of, {f"mapping.{phase}.partition": word for phase in ("prefill", "decode")})
+def with_word(design: Design, word: str) -> Design:
+    return replace_leaves(design, {f"mapping.{phase}.partition": word for phase in ("prefill", "decode")})
 
 
-def typical(of: PipelinePool, load: ServingLoad, prompts: float) -> float:
+def typical(pool: PipelinePool, load: ServingLoad, prompts: float) -> float:
     """Seconds of what a mean request asks of pipelines, with caches that a full micro-batch leaves in local memory."""
-    _, (prompt, generating), runs = _asked(of, load, prompts)
+    _, (prompt, generating), runs = _asked(pool, load, prompts)
     lengths, outputs = float(load.requests.prompt.mean()), float(load.requests.output.mean())
-    phase = "prefill" if prompts or of.name == "prefill" else "decode"
-    counts = (prompt.tokens, lengths / 2, generating.tokens, lengths + outputs / 2, 1 - of.held.kv_here)
-    return float(np.sum(iteration_pass(load, of, READERS["analytical"], phase, *counts).seconds * runs))
+    phase = "prefill" if prompts or pool.name == "prefill" else "decode"
+    counts = (prompt.tokens, lengths / 2, generating.tokens, lengths + outputs / 2, 1 - pool.held.kv_here)
+    return float(np.sum(iteration_pass(load, pool, READERS["analytical"], phase, *counts).seconds * runs))
 
 
 @pytest.mark.parametrize("apart", [0, 32])
 @pytest.mark.parametrize("placement", ["ring", "mesh"])
 def test_typical_work_takes_no_longer_than_with_one_partition_for_all(placement: str, apart: int) -> None:
-    of = asked(*WORDS, "model=qwen3_1b7", f"mapping.both.placement={placement}", f"mapping.serving.prefill_cores={apart}")
-    (load,) = of.workload.cases
+    question = asked(*WORDS, "model=qwen3_1b7", f"mapping.both.placement={placement}", f"mapping.serving.prefill_cores={apart}")
+    (load,) = question.workload.cases
     assert isinstance(load, ServingLoad)
-    found: dict[str, list[float]] = {}
-    for word in (AUTO, *offered_partitions(of.base.mapping.prefill)):
-        design = with_word(of.base, word)
-        if explain_infeasibility(design, of.workload) is None:
+    seconds_by_word: dict[str, list[float]] = {}
+    for word in (AUTO, *offered_partitions(question.base.mapping.prefill)):
+        design = with_word(question.base, word)
+        if explain_infeasibility(design, question.workload) is None:
             fleet = pipeline_pools(design, load)
-            found[word] = [typical(one, load, 0.0 if apart else float(load.requests.prompt.mean())) for one in fleet]
-    auto = found.pop(AUTO)
+            seconds_by_word[word] = [
+                typical(pool, load, 0.0 if apart else float(load.requests.prompt.mean())) for pool in fleet
+            ]
+    auto = seconds_by_word.pop(AUTO)
     for pool, seconds in enumerate(auto):
-        assert seconds <= min(some[pool] for some in found.values()) * (1 + 1e-9)
+        assert seconds <= min(seconds_of_word[pool] for seconds_of_word in seconds_by_word.values()) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("model", ["qwen3_1b7", "deepseek_v2_lite"])
 def test_a_run_has_the_words_in_its_breakdown_and_its_prices(model: str) -> None:
-    of = asked(*WORDS, f"model={model}", "mapping.both.partition=auto", "mapping.serving.prefill_cores=32")
-    shown = explain(of.base, of.workload.cases[0])
+    question = asked(*WORDS, f"model={model}", "mapping.both.partition=auto", "mapping.serving.prefill_cores=32")
+    shown = explain(question.base, question.workload.cases[0])
     names = [row.shape for row in shown.rows if row.operator in ("o_proj", "head")]
     assert names
     assert all(" by " in name for name in names)
-    found = evaluate(stack_designs([of.base]), of.workload)
-    assert found.columns["ttft"][0] > 0
+    evaluation = evaluate(stack_designs([question.base]), question.workload)
+    assert evaluation.columns["ttft"][0] > 0
 
 
 def test_operators_that_phases_do_not_share_are_not_left_open_on_the_same_cores() -> None:
-    of = asked(*WORDS, "model=deepseek_v2_lite", "mapping.both.partition=auto")
-    worst = explain_infeasibility(of.base, of.workload)
+    question = asked(*WORDS, "model=deepseek_v2_lite", "mapping.both.partition=auto")
+    worst = explain_infeasibility(question.base, question.workload)
     assert worst is not None
     assert worst.limit == "mapping.decode.partition"
     assert "set cores apart by mapping.serving.prefill_cores" in worst.remedy

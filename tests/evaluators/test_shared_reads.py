@@ -22,8 +22,8 @@ def test_a_step_costs_what_its_calls_cost_one_by_one(seed):
     chip = {"chip.tile.sram": rng.uniform(1e5, 1e8, 5), "chip.hbm.channel_bandwidth": rng.uniform(3e10, 5e11, 5)}
     (job,) = arrays_by_model(question.workload)
     for phase in phases(replace_leaves(question.base, both | chip), job, "analytical", detailed=True):
-        for of, shares in zip(phase.timed, phase.away, strict=True):
-            for call, cost, away in zip(of.block.calls, of.costs, shares, strict=True):
+        for block, shares in zip(phase.timed, phase.away, strict=True):
+            for call, cost, away in zip(block.block.calls, block.costs, shares, strict=True):
                 alone = call_cost(call, phase.machine, READERS["analytical"], away)
                 for name in ("need", "read", "per_byte", "memory"):
                     assert np.array_equal(getattr(cost, name), getattr(alone, name)), (call.name, name)
@@ -37,11 +37,11 @@ def test_chips_get_the_same_whatever_was_asked_before():
         sides = {f"chip.{side}": float(rng.choice((8, 16, 32))) for side in ("mesh.rows", "mesh.cols", "tile.matrix.rows")}
         return [replace_leaves(question.base, {**sides, "chip.clock": clock, "chip.tile.sram": rng.uniform(1e5, 8e5)})]
 
-    some = [one for number in range(6) for one in chips(8e8 + 1e6 * number)]
-    for others in (some[::-1], some[:3]):
-        evaluate(stack_designs([replace_leaves(one, {"chip.clock": 9e8}) for one in others]), question.workload)
-    after = evaluate(stack_designs(some), question.workload)
+    selected_chips = [chip for number in range(6) for chip in chips(8e8 + 1e6 * number)]
+    for others in (selected_chips[::-1], selected_chips[:3]):
+        evaluate(stack_designs([replace_leaves(design, {"chip.clock": 9e8}) for design in others]), question.workload)
+    after = evaluate(stack_designs(selected_chips), question.workload)
     for kept in (quickest._known, quickest._tried):
         kept.clear()
-    first = evaluate(stack_designs(some), question.workload)
+    first = evaluate(stack_designs(selected_chips), question.workload)
     assert all(np.array_equal(column, first.columns[name], equal_nan=True) for name, column in after.columns.items())

@@ -27,8 +27,10 @@ FOLDER = Path(__file__).resolve().parents[2] / "conf/chip"
 
 def priced(name: str) -> bool:
     """Whether a chip's file, or one that it goes on from, says what it costs."""
-    of = yaml.safe_load((FOLDER / f"{name}.yaml").read_text()).get("defaults", [])
-    return any("economics" in str(entry) or (isinstance(entry, str) and entry != "_self_" and priced(entry)) for entry in of)
+    defaults = yaml.safe_load((FOLDER / f"{name}.yaml").read_text()).get("defaults", [])
+    return any(
+        "economics" in str(entry) or (isinstance(entry, str) and entry != "_self_" and priced(entry)) for entry in defaults
+    )
 
 
 CHIPS = tuple(name for name in sorted(path.stem for path in FOLDER.glob("*.yaml")) if priced(name))
@@ -44,27 +46,27 @@ METRICS = ("latency", "system_mm2", "tdp", "energy", "system_price")
 
 
 def asked(chip: str, *words: str):
-    of = ("model=qwen3_8b", "workload.batch=[32]") if chip == "tile_gh200" else ("model=qwen3_1b7", "workload.batch=[2]")
+    overrides = ("model=qwen3_8b", "workload.batch=[32]") if chip == "tile_gh200" else ("model=qwen3_1b7", "workload.batch=[2]")
     if chip.startswith("wafer"):  # little work is done sooner by fewer tiles
-        of = (*MANY, "mapping.both.ep=8", "chip.dies.rows=4")
+        overrides = (*MANY, "mapping.both.ep=8", "chip.dies.rows=4")
     if chip in BOXES:
-        of = (*MANY, "mapping.both.ep=32", "chip.dies.rows=4")
-    return question_of(f"chip={chip}", *of, "workload.sequence=[512]", *words)
+        overrides = (*MANY, "mapping.both.ep=32", "chip.dies.rows=4")
+    return question_of(f"chip={chip}", *overrides, "workload.sequence=[512]", *words)
 
 
 def metrics(design, workload):
-    found = evaluate(stack_designs([design]), workload)
-    return {name: float(found.columns[name][0]) for name in METRICS}
+    evaluation = evaluate(stack_designs([design]), workload)
+    return {name: float(evaluation.columns[name][0]) for name in METRICS}
 
 
 @pytest.mark.parametrize("chip", CHIPS)
 def test_parts_add_up_to_dies_and_dies_to_the_chip(chip):
-    of = asked(chip).base.chip
-    whole = area.total_area(of)
-    above, below = area.die_counts(of, whole)
-    assert sum(area.area_by_block(of).values()) == pytest.approx(whole)
+    given_chip = asked(chip).base.chip
+    whole = area.total_area(given_chip)
+    above, below = area.die_counts(given_chip, whole)
+    assert sum(area.area_by_block(given_chip).values()) == pytest.approx(whole)
     if not below:
-        assert area.die_area(of) * above == pytest.approx(whole)
+        assert area.die_area(given_chip) * above == pytest.approx(whole)
 
 
 DIES = (
@@ -102,8 +104,12 @@ def changed(chip):
             numbers = {value * factor for factor in FACTORS}
             if "whole" in spec.metadata:
                 low = spec.metadata["low"]
-                numbers = {of for of in numbers | set(range(low, min(int(value), low + 4))) if of == int(of) and of >= low}
-            yield from ((address, of) for of in sorted(numbers))
+                numbers = {
+                    number
+                    for number in numbers | set(range(low, min(int(value), low + 4)))
+                    if number == int(number) and number >= low
+                }
+            yield from ((address, number) for number in sorted(numbers))
 
 
 def crossed(chip):
@@ -115,23 +121,23 @@ def crossed(chip):
 
 @pytest.mark.parametrize("chip", CHIPS)
 def test_whatever_buys_time_costs_area_power_or_money(chip):
-    of = asked(chip)
-    dear_or_no_sooner(of)
-    words = [(address, word) for address, word in crossed(of.base.chip) if is_read(of, address, word)]
+    question = asked(chip)
+    dear_or_no_sooner(question)
+    words = [(address, word) for address, word in crossed(question.base.chip) if is_read(question, address, word)]
     for place in np.random.default_rng([len(chip), *chip.encode()]).permutation(len(words))[:CROSSED]:
         address, word = words[place]
-        dear_or_no_sooner(of, replace_leaves(of.base, {f"chip.{address}": word}))
+        dear_or_no_sooner(question, replace_leaves(question.base, {f"chip.{address}": word}))
 
 
 CROSSED = int(os.environ.get("CROSSED", "1"))
 """Words that are crossed with all numbers of a chip; CROSSED=100 takes all."""
 
 
-def is_read(of, address, word):
+def is_read(question, address, word):
     """Whether what is asked runs on a chip with another word, and fits it."""
     if address == "noc.topology":  # of collectives by themselves alone
         return False
-    return explain_infeasibility(replace_leaves(of.base, {f"chip.{address}": word}), of.workload) is None
+    return explain_infeasibility(replace_leaves(question.base, {f"chip.{address}": word}), question.workload) is None
 
 
 @pytest.mark.parametrize(
@@ -142,7 +148,7 @@ def is_read(of, address, word):
         ("a100", ("workload=collective", "workload.pattern=allreduce", *DIES)),
         *((chip, (*SERVED, "model=qwen3_1b7")) for chip in ("a100", "npu64", "wse2")),
     ],
-    ids=lambda of: of if isinstance(of, str) else of[0],
+    ids=lambda entry: entry if isinstance(entry, str) else entry[0],
 )
 def test_whatever_buys_time_of_a_kernel_or_a_load_costs_as_much(chip, words):
     dear_or_no_sooner(question_of(f"chip={chip}", *words))
@@ -173,9 +179,9 @@ def dominates(base, address, value):
     return address == "network.nodes.size" and value == 1
 
 
-def dear_or_no_sooner(of, base=None):
+def dear_or_no_sooner(question, base=None):
     """That no choice of the chip buys time for nothing; of a base whose words are not the question's, no number."""
-    base, crossing = base or of.base, base is not None
+    base, crossing = base or question.base, base is not None
     changes = [
         (address, value)
         for address, value in changed(base.chip)
@@ -183,10 +189,10 @@ def dear_or_no_sooner(of, base=None):
     ]
     changes.insert(0, (None, None))
     designs = [replace_leaves(base, along(base.chip, address, value)) for address, value in changes]
-    found = evaluate(stack_designs(designs), of.workload)
-    latency = found.columns["latency" if "latency" in found.columns else "tpot"]
+    evaluation = evaluate(stack_designs(designs), question.workload)
+    latency = evaluation.columns["latency" if "latency" in evaluation.columns else "tpot"]
     costs = [
-        found.columns[name] if name in found.columns else np.array([float(cost(design.chip)) for design in designs])
+        evaluation.columns[name] if name in evaluation.columns else np.array([float(cost(design.chip)) for design in designs])
         for name, cost in COSTS.items()
     ]
     assert np.isfinite(latency[0])
@@ -195,7 +201,7 @@ def dear_or_no_sooner(of, base=None):
     # the word that is there may be the one that buys time; a topology of fewer links leaves ports that are there all the same
     worded = np.array([isinstance(value, str) and not address.endswith("topology") for address, value in changes])
     free = (latency < latency[0] * (1 - 1e-9)) & ~more | worded & (latency > latency[0] * (1 + 1e-9)) & ~less
-    assert not [changes[row] for row in np.flatnonzero(free) if made(designs[row], of.workload)]
+    assert not [changes[row] for row in np.flatnonzero(free) if made(designs[row], question.workload)]
 
 
 def made(design, workload):
@@ -207,7 +213,9 @@ def made(design, workload):
 def test_fewer_pipeline_registers_cost_clock_or_power_and_more_cost_area(depth, more, clock):
     """Of elements with pipelines; a systolic array has none."""
     base = asked("tile32").base
-    few, many = (replace_leaves(base, {"chip.tile.matrix.depth": of, "chip.clock": clock}).chip for of in (depth, depth + more))
+    few, many = (
+        replace_leaves(base, {"chip.tile.matrix.depth": depth, "chip.clock": clock}).chip for depth in (depth, depth + more)
+    )
     assert supply.maximum_clock(few) <= supply.maximum_clock(many)
     assert depth >= 3 or supply.maximum_clock(few) < supply.maximum_clock(many)
     assert supply.supply_voltage(few) >= supply.supply_voltage(many)
@@ -242,13 +250,13 @@ def test_sums_that_leave_an_array_behind_its_work_have_a_register():
 
 
 def test_a_clock_that_few_pipeline_registers_do_not_reach_is_refused_with_what_would():
-    of = asked("tile32", "chip.tile.matrix.depth=0", "chip.die.max_power_density='100 W/mm2'")
-    verdict = explain_infeasibility(of.base, of.workload)
+    question = asked("tile32", "chip.tile.matrix.depth=0", "chip.die.max_power_density='100 W/mm2'")
+    verdict = explain_infeasibility(question.base, question.workload)
     assert verdict is not None
     assert verdict.limit == "chip.clock"
     assert "chip.tile.matrix.depth" in verdict.remedy
-    slower = replace_leaves(of.base, {"chip.clock": verdict.have})
-    assert explain_infeasibility(slower, of.workload) is None
+    slower = replace_leaves(question.base, {"chip.clock": verdict.have})
+    assert explain_infeasibility(slower, question.workload) is None
 
 
 @given(st.sampled_from(["tile32", "npu64", "wse2"]), st.floats(1.05, 8.0))
@@ -256,11 +264,11 @@ def test_hops_take_more_energy_between_larger_cores(chip, more):
     """The wires do, in proportion to the side of a core; the router does not."""
     base = asked(chip).base
     memory = "chip.core.sram" if chip == "wse2" else "chip.tile.sram"
-    small, large = (replace_leaves(base, {memory: leaf_at(base, memory) * of}).chip for of in (1.0, more))
+    small, large = (replace_leaves(base, {memory: leaf_at(base, memory) * factor}).chip for factor in (1.0, more))
     grown = area.pitch(large) / area.pitch(small)
     assert grown > 1
     assert energy.hop(small) < energy.hop(large) < energy.hop(small) * grown
-    wires = [energy.hop(of) - of.technology.hop * (1 - energy.WIRES) for of in (small, large)]
+    wires = [energy.hop(chip) - chip.technology.hop * (1 - energy.WIRES) for chip in (small, large)]
     assert wires[1] / wires[0] == pytest.approx(grown)
 
 
@@ -277,7 +285,7 @@ def test_constants_are_leaves_of_some_chip():
 @given(st.floats(0.2e9, 2.5e9), st.floats(1.01, 1.5))
 def test_a_faster_clock_needs_a_higher_supply(clock, more):
     chip = asked("a100").base.chip
-    slow, fast = (supply.supply_voltage(replace(chip, clock=of)) for of in (clock, clock * more))
+    slow, fast = (supply.supply_voltage(replace(chip, clock=clock)) for clock in (clock, clock * more))
     assert fast >= slow >= chip.technology.min_voltage
     if slow > chip.technology.min_voltage:
         assert fast > slow
@@ -286,33 +294,34 @@ def test_a_faster_clock_needs_a_higher_supply(clock, more):
 
 @pytest.mark.parametrize("chip", ["wse2", "npu64", "tile32"])
 def test_twice_the_clock_takes_more_energy_for_the_same_work(chip):
-    of = asked(chip)
+    question = asked(chip)
     usual, fast = (
-        metrics(replace_leaves(of.base, {"chip.clock": of.base.chip.clock * factor}), of.workload) for factor in (1.5, 3.0)
+        metrics(replace_leaves(question.base, {"chip.clock": question.base.chip.clock * factor}), question.workload)
+        for factor in (1.5, 3.0)
     )
     assert fast["latency"] < usual["latency"]
     assert fast["tdp"] > 1.9 * usual["tdp"]
 
 
 def test_a_die_beyond_the_reticle_is_refused_with_the_dies_that_would_do():
-    of = asked("npu64", "chip.die.dies=1")
-    verdict = explain_infeasibility(of.base, of.workload)
+    question = asked("npu64", "chip.die.dies=1")
+    verdict = explain_infeasibility(question.base, question.workload)
     assert verdict is not None
     assert verdict.limit == "chip.die.reticle"
     assert sum(value for _, value in verdict.parts) == pytest.approx(verdict.need)
     count = int(verdict.remedy.split()[0])
-    enough = replace_leaves(of.base, {"chip.die.dies": count})
-    assert explain_infeasibility(enough, of.workload) is None
-    wafer = replace_leaves(of.base, {"chip.die.is_wafer": True})
+    enough = replace_leaves(question.base, {"chip.die.dies": count})
+    assert explain_infeasibility(enough, question.workload) is None
+    wafer = replace_leaves(question.base, {"chip.die.is_wafer": True})
     assert (
-        explain_infeasibility(wafer, of.workload) is None
-        or explain_infeasibility(wafer, of.workload).limit != "chip.die.reticle"
+        explain_infeasibility(wafer, question.workload) is None
+        or explain_infeasibility(wafer, question.workload).limit != "chip.die.reticle"
     )
 
 
 def test_a_clock_beyond_the_supply_and_heat_are_refused():
-    of = asked("a100", "chip.clock=6GHz")
-    verdict = explain_infeasibility(of.base, of.workload)
+    question = asked("a100", "chip.clock=6GHz")
+    verdict = explain_infeasibility(question.base, question.workload)
     assert verdict is not None
     assert verdict.limit in ("chip.clock", "chip.die.max_power_density")
 
@@ -325,8 +334,8 @@ def test_a_clock_beyond_the_supply_and_heat_are_refused():
     ],
 )
 def test_heat_and_edges_are_itemised(limit, words):
-    of = asked("b200", "chip.die.reticle=5000 mm2", *words)
-    verdict = explain_infeasibility(of.base, of.workload)
+    question = asked("b200", "chip.die.reticle=5000 mm2", *words)
+    verdict = explain_infeasibility(question.base, question.workload)
     assert verdict is not None
     assert verdict.limit == f"chip.die.{limit}"
     assert len(verdict.parts) > 1
@@ -337,8 +346,8 @@ def test_heat_and_edges_are_itemised(limit, words):
 def test_links_are_as_many_and_as_long_as_those_that_messages_take(rows, cols, topology):
     ends = die_routes(rows, cols, topology).ends
     far = np.abs(ends // cols - ends[:, ::-1] // cols)[:, 0] + np.abs(ends % cols - ends[:, ::-1] % cols)[:, 0]
-    of = links.link_wiring(rows, cols, topology)
-    assert (of.links, of.length) == (len(ends) / 2, far.sum() / 2)  # both ways of a link are one
+    wiring = links.link_wiring(rows, cols, topology)
+    assert (wiring.links, wiring.length) == (len(ends) / 2, far.sum() / 2)  # both ways of a link are one
 
 
 @given(st.integers(1, 9), st.integers(1, 9))
@@ -355,7 +364,7 @@ def test_a_network_of_boxes_costs_what_it_carries_and_joins(more, address):
     assert price.system_price(many) > price.system_price(few)
     if address == "chip.nodes.bandwidth":
         added = few.economics.scale_out_price * few.nodes.bandwidth * (more - 1)
-        between = [price.price_by_part(of)["network between servers"] for of in (few, many)]
+        between = [price.price_by_part(chip)["network between servers"] for chip in (few, many)]
         assert between[1] - between[0] == pytest.approx(added)
         assert energy.peak_design_power(many) > energy.peak_design_power(few)
         assert (
@@ -367,7 +376,9 @@ def test_a_network_of_boxes_costs_what_it_carries_and_joins(more, address):
 @given(st.integers(1, 8), st.integers(1, 8))
 def test_links_that_reach_further_take_more_area_and_power(rows, cols):
     usual = replace_leaves(asked("wafer64").base, {"chip.dies.rows": rows, "chip.dies.cols": cols, "chip.d2d.ports": 64})
-    mesh, *others = (replace_leaves(usual, {"chip.d2d.topology": of}).chip for of in ("mesh", "torus", "full", "switch"))
+    mesh, *others = (
+        replace_leaves(usual, {"chip.d2d.topology": topology}).chip for topology in ("mesh", "torus", "full", "switch")
+    )
     for other in others:
         assert area.total_area(other) >= area.total_area(mesh)
         assert energy.peak_design_power(other) >= energy.peak_design_power(mesh)
@@ -378,44 +389,44 @@ def test_links_that_reach_further_take_more_area_and_power(rows, cols):
 @given(st.integers(0, 2**32 - 1))
 def test_many_chips_at_once_are_as_one_by_one(seed):
     random = np.random.default_rng(seed)
-    of = asked(str(random.choice(CHIPS)))
-    found = [
+    question = asked(str(random.choice(CHIPS)))
+    addresses = [
         address
-        for address, value, spec in iterate_leaves(of.base.chip)
+        for address, value, spec in iterate_leaves(question.base.chip)
         if isinstance(value, float) and value and is_design_choice(address) and "whole" not in spec.metadata
     ]
-    picked = random.choice(found, 3, replace=False)
-    usual = np.array([float(leaf_at(of.base.chip, str(address))) for address in picked])
+    picked = random.choice(addresses, 3, replace=False)
+    usual = np.array([float(leaf_at(question.base.chip, str(address))) for address in picked])
     designs = [
-        replace_leaves(of.base, {f"chip.{address}": float(value) for address, value in zip(picked, row, strict=True)})
+        replace_leaves(question.base, {f"chip.{address}": float(value) for address, value in zip(picked, row, strict=True)})
         for row in random.uniform(0.6, 1.4, (4, 3)) * usual
     ]
-    together = evaluate(stack_designs(designs), of.workload)
+    together = evaluate(stack_designs(designs), question.workload)
     for row, design in enumerate(designs):
-        alone = evaluate(stack_designs([design]), of.workload)
+        alone = evaluate(stack_designs([design]), question.workload)
         for name in (*METRICS, "price_per_mtoken", "peak_power", "die_mm2"):
             assert together.columns[name][row] == pytest.approx(alone.columns[name][0], rel=1e-12)
         assert together.limit[row] == alone.limit[0]
 
 
 def test_energy_is_what_is_done_and_what_runs_meanwhile():
-    of = asked("a100")
-    found = evaluate(stack_designs([of.base]), of.workload).columns
-    chips = max(of.base.mapping.prefill.tp, of.base.mapping.decode.tp)
-    idle = energy.static_power(of.base.chip) * chips
-    assert found["energy"][0] > idle * found["latency"][0]
-    assert found["power"][0] == pytest.approx(found["energy"][0] / found["latency"][0])
-    assert found["peak_power"][0] >= found["power"][0]
-    assert found["peak_power"][0] <= chips * energy.peak_design_power(of.base.chip)
-    parts = found["capital_per_mtoken"][0] + found["electricity_per_mtoken"][0]
-    assert found["price_per_mtoken"][0] == pytest.approx(parts)
-    assert found["system_price"][0] == pytest.approx(chips * sum(price.price_by_part(of.base.chip).values()))
+    question = asked("a100")
+    columns = evaluate(stack_designs([question.base]), question.workload).columns
+    chips = max(question.base.mapping.prefill.tp, question.base.mapping.decode.tp)
+    idle = energy.static_power(question.base.chip) * chips
+    assert columns["energy"][0] > idle * columns["latency"][0]
+    assert columns["power"][0] == pytest.approx(columns["energy"][0] / columns["latency"][0])
+    assert columns["peak_power"][0] >= columns["power"][0]
+    assert columns["peak_power"][0] <= chips * energy.peak_design_power(question.base.chip)
+    parts = columns["capital_per_mtoken"][0] + columns["electricity_per_mtoken"][0]
+    assert columns["price_per_mtoken"][0] == pytest.approx(parts)
+    assert columns["system_price"][0] == pytest.approx(chips * sum(price.price_by_part(question.base.chip).values()))
 
 
 def test_metrics_that_nobody_asks_for_are_left_out():
-    of = asked("a100")
-    few = evaluate(stack_designs([of.base]), of.workload, metrics=("energy",)).columns
-    everything = evaluate(stack_designs([of.base]), of.workload).columns
+    question = asked("a100")
+    few = evaluate(stack_designs([question.base]), question.workload, metrics=("energy",)).columns
+    everything = evaluate(stack_designs([question.base]), question.workload).columns
     assert "price_per_mtoken" not in few
     assert few["energy"][0] == everything["energy"][0]
     assert few["latency"][0] == everything["latency"][0]

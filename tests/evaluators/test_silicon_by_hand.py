@@ -29,22 +29,22 @@ class Written:
         self.chip = self._file("chip", chip)
 
     def _file(self, part: str, name: str) -> dict[str, Any]:
-        found, below = yaml.safe_load((CONF / part / f"{name}.yaml").read_text()), dict[str, Any]()
-        for of in found.pop("defaults", []):
-            if isinstance(of, dict):
-                ((where, file),) = of.items()
+        document, below = yaml.safe_load((CONF / part / f"{name}.yaml").read_text()), dict[str, Any]()
+        for entry in document.pop("defaults", []):
+            if isinstance(entry, dict):
+                ((where, file),) = entry.items()
                 other, _, place = where.removeprefix("/").partition("@")
                 below |= {place: self._file(other, file)} if place == other else {}
-            elif of != "_self_":
-                below |= self._file(part, of)
-        parts = {name: {**below[name], **value} for name, value in found.items() if isinstance(below.get(name), dict)}
-        return {**below, **found, **{name: value for name, value in parts.items() if "value" not in value}}
+            elif entry != "_self_":
+                below |= self._file(part, entry)
+        parts = {name: {**below[name], **value} for name, value in document.items() if isinstance(below.get(name), dict)}
+        return {**below, **document, **{name: value for name, value in parts.items() if "value" not in value}}
 
     def __call__(self, address: str) -> float:
-        found: Any = self.chip
+        chip: Any = self.chip
         for name in address.split("."):
-            found = found[name]
-        value, _, unit = str(found["value"]).partition(" ")
+            chip = chip[name]
+        value, _, unit = str(chip["value"]).partition(" ")
         return float(value) * UNITS[unit]
 
     def access(self, nbytes: float) -> float:
@@ -67,66 +67,94 @@ class Written:
         return (high / own) ** 2
 
 
-def tech(of: Written, name: str) -> float:
-    return of(f"technology.{name}")
+def tech(written_product: Written, name: str) -> float:
+    return written_product(f"technology.{name}")
 
 
-def pool(of: Written) -> dict[str, float]:
+def pool(written_product: Written) -> dict[str, float]:
     """435 cores of 460 multiply-adders, one thread each, behind one cache."""
-    cores, ways = of("cores"), of("l2.bandwidth") / of("clock")
-    lanes = of("core.vector") / of("clock")
+    cores, ways = written_product("cores"), written_product("l2.bandwidth") / written_product("clock")
+    lanes = written_product("core.vector") / written_product("clock")
     return {
         "matrix engines": cores
-        * of("core.peak.int8")
-        / of("clock")
+        * written_product("core.peak.int8")
+        / written_product("clock")
         / 4
-        * tech(of, "multiplier"),  # two multiply-adds of 8 bits
-        "vector engines": cores * lanes / of("die.simt_ops") * tech(of, "simt_lane"),
-        "sram": cores * of("die.l1_size") * tech(of, "sram"),
-        "control": cores * of("die.issue_rate") * tech(of, "issue"),
-        "network": ways * tech(of, "crossbar"),
-        "l2": of("l2.size") * tech(of, "cache") + ways * tech(of, "port"),
-        "hbm_phy": of("hbm.bandwidth") / of("dram.device_bandwidth") * of("dram.phy_area"),
-        "host": of("die.pcie_lanes") * tech(of, "pcie_lane"),
-        "links": 2 * of("network.ports") * of("network.bandwidth") * tech(of, "board"),
+        * tech(written_product, "multiplier"),  # two multiply-adds of 8 bits
+        "vector engines": cores * lanes / written_product("die.simt_ops") * tech(written_product, "simt_lane"),
+        "sram": cores * written_product("die.l1_size") * tech(written_product, "sram"),
+        "control": cores * written_product("die.issue_rate") * tech(written_product, "issue"),
+        "network": ways * tech(written_product, "crossbar"),
+        "l2": written_product("l2.size") * tech(written_product, "cache") + ways * tech(written_product, "port"),
+        "hbm_phy": written_product("hbm.bandwidth")
+        / written_product("dram.device_bandwidth")
+        * written_product("dram.phy_area"),
+        "host": written_product("die.pcie_lanes") * tech(written_product, "pcie_lane"),
+        "links": 2 * written_product("network.ports") * written_product("network.bandwidth") * tech(written_product, "board"),
     }
 
 
-def wafer(of: Written) -> dict[str, float]:
+def wafer(written_product: Written) -> dict[str, float]:
     """916,000 cores with a router of five ports each, four lanes of eight words at each port."""
-    cores, held = of("die.built_cores"), 5 * of("noc.vcs") * of("noc.vc_depth") * of("noc.word_bytes")
+    cores, held = (
+        written_product("die.built_cores"),
+        5 * written_product("noc.vcs") * written_product("noc.vc_depth") * written_product("noc.word_bytes"),
+    )
     return {
-        "matrix engines": cores / of("core.mac") * tech(of, "multiplier"),
-        "vector engines": cores * (1 / of("core.vector_operation") + 1 / of("core.special")) * tech(of, "lane"),
-        "registers": cores * of("die.register_size") * tech(of, "register"),
-        "sram": cores * of("core.sram") * tech(of, "sram"),
-        "control": cores * of("die.issue_rate") * tech(of, "issue"),
-        "network": cores * (of("noc.word_bytes") / of("noc.word_cycles") * tech(of, "router") + held * tech(of, "register")),
-        "links": of("die.unused_link_bandwidth") * tech(of, "board"),
+        "matrix engines": cores / written_product("core.mac") * tech(written_product, "multiplier"),
+        "vector engines": cores
+        * (1 / written_product("core.vector_operation") + 1 / written_product("core.special"))
+        * tech(written_product, "lane"),
+        "registers": cores * written_product("die.register_size") * tech(written_product, "register"),
+        "sram": cores * written_product("core.sram") * tech(written_product, "sram"),
+        "control": cores * written_product("die.issue_rate") * tech(written_product, "issue"),
+        "network": cores
+        * (
+            written_product("noc.word_bytes") / written_product("noc.word_cycles") * tech(written_product, "router")
+            + held * tech(written_product, "register")
+        ),
+        "links": written_product("die.unused_link_bandwidth") * tech(written_product, "board"),
     }
 
 
-def tiles(of: Written) -> dict[str, float]:
+def tiles(written_product: Written) -> dict[str, float]:
     """Tiles with an array whose elements hold one operand more where it is loaded behind their work."""
-    count, rows, cols = of("mesh.rows") * of("mesh.cols"), of("tile.matrix.rows"), of("tile.matrix.cols")
-    said = {name: of.chip["tile"]["matrix"][name]["value"] for name in ("dataflow", "reload")}
-    twice = 2.0 if said["dataflow"] != "ce" and said["reload"] == "hidden" else 0.0
-    banks = of("tile.sram_bandwidth") + (of("tile.sram_per_row") * rows if "sram_per_row" in of.chip["tile"] else 0.0)
-    locked = of.chip["noc"].get("routing", {}).get("value") == "locked"
-    held = 5 * (1 if locked else of("noc.vcs") * of("noc.vc_depth")) * of("noc.word_bytes")
-    channels = count if of.chip["hbm"]["channel_side"]["value"] == "core" else of("hbm.channels")
+    count, rows, cols = (
+        written_product("mesh.rows") * written_product("mesh.cols"),
+        written_product("tile.matrix.rows"),
+        written_product("tile.matrix.cols"),
+    )
+    words = {name: written_product.chip["tile"]["matrix"][name]["value"] for name in ("dataflow", "reload")}
+    twice = 2.0 if words["dataflow"] != "ce" and words["reload"] == "hidden" else 0.0
+    banks = written_product("tile.sram_bandwidth") + (
+        written_product("tile.sram_per_row") * rows if "sram_per_row" in written_product.chip["tile"] else 0.0
+    )
+    locked = written_product.chip["noc"].get("routing", {}).get("value") == "locked"
+    held = (
+        5 * (1 if locked else written_product("noc.vcs") * written_product("noc.vc_depth")) * written_product("noc.word_bytes")
+    )
+    channels = count if written_product.chip["hbm"]["channel_side"]["value"] == "core" else written_product("hbm.channels")
     return {
-        "matrix engines": count * rows * cols * (tech(of, "multiplier") + twice * tech(of, "register")),
-        "vector engines": count * (of("tile.vector.lanes") + of("tile.vector.special")) * tech(of, "lane"),
-        "sram": count * (of("tile.sram") * tech(of, "sram") + banks * tech(of, "bank")),
-        "control": count * of("die.issue_rate") * tech(of, "issue"),
-        "network": count * (of("noc.word_bytes") / of("noc.word_cycles") * tech(of, "router") + held * tech(of, "register")),
+        "matrix engines": count
+        * rows
+        * cols
+        * (tech(written_product, "multiplier") + twice * tech(written_product, "register")),
+        "vector engines": count
+        * (written_product("tile.vector.lanes") + written_product("tile.vector.special"))
+        * tech(written_product, "lane"),
+        "sram": count * (written_product("tile.sram") * tech(written_product, "sram") + banks * tech(written_product, "bank")),
+        "control": count * written_product("die.issue_rate") * tech(written_product, "issue"),
+        "network": count
+        * (
+            written_product("noc.word_bytes") / written_product("noc.word_cycles") * tech(written_product, "router")
+            + held * tech(written_product, "register")
+        ),
         "hbm_phy": channels
-        * of("hbm.channel_bandwidth")
-        / of("dram.device_bandwidth")
-        * of("dram.phy_area")
-        * of("die.built_memory_ratio"),
-        "host": of("die.pcie_lanes") * tech(of, "pcie_lane"),
+        * written_product("hbm.channel_bandwidth")
+        / written_product("dram.device_bandwidth")
+        * written_product("dram.phy_area")
+        * written_product("die.built_memory_ratio"),
+        "host": written_product("die.pcie_lanes") * tech(written_product, "pcie_lane"),
     }
 
 
@@ -135,37 +163,39 @@ CHIPS = {"npu_dse": pool, "wse2": wafer, "npu64": tiles, "tile_gh200": tiles}
 
 @pytest.mark.parametrize("chip", CHIPS)
 def test_areas_are_what_constants_multiply_out_to(chip: str) -> None:
-    of, found = Written(chip), area.area_by_block(asked(chip).base.chip)
-    by_hand = CHIPS[chip](of)
-    left = {name: value for name, value in found.items() if name not in by_hand and value}
-    assert {name: found[name] for name in by_hand} == pytest.approx(by_hand)
+    written_product, found_area = Written(chip), area.area_by_block(asked(chip).base.chip)
+    by_hand = CHIPS[chip](written_product)
+    left = {name: value for name, value in found_area.items() if name not in by_hand and value}
+    assert {name: found_area[name] for name in by_hand} == pytest.approx(by_hand)
     assert set(left) <= {"other", area.DIE_LINK_BLOCK}  # a mesh over several dies is cut
     whole = sum(by_hand.values()) + left.get(area.DIE_LINK_BLOCK, 0.0)
     assert left["other"] == pytest.approx(whole * 0.08 / 0.92)
-    assert tech(of, "other_area_share") == 0.08
+    assert tech(written_product, "other_area_share") == 0.08
 
 
 @pytest.mark.parametrize("chip", CHIPS)
 def test_energies_are_what_constants_multiply_out_to(chip: str) -> None:
     """Of 10^12 multiply-adds of 16 bits and as many bytes of main memory, and of a second in which nothing is done."""
-    of, made, many = Written(chip), asked(chip).base.chip, 1e12
+    written_product, made, many = Written(chip), asked(chip).base.chip, 1e12
     if chip == "npu_dse":
-        found = energy.pooled_dynamic_energy(PooledActivity(macs=many, operands=2 * many, memory_bytes=many), made)
-        each = tech(of, "mac") + 2 * 2 / of("die.operand_reuse") * of.access(of("die.l1_size"))
-        by_hand = many * (each * of.squared + of("dram.energy_per_byte"))
+        dynamic_energy = energy.pooled_dynamic_energy(PooledActivity(macs=many, operands=2 * many, memory_bytes=many), made)
+        each = tech(written_product, "mac") + 2 * 2 / written_product("die.operand_reuse") * written_product.access(
+            written_product("die.l1_size")
+        )
+        by_hand = many * (each * written_product.squared + written_product("dram.energy_per_byte"))
     else:
         memory = 0.0 if chip == "wse2" else many
-        found = energy.dynamic_energy(Activity(macs=many, memory_bytes=memory), made)
-        byte = of.access(of("core.sram" if chip == "wse2" else "tile.sram"))
-        operands = 3.0 if chip == "wse2" else 1 / of("tile.matrix.rows") + 1 / of("tile.matrix.cols")
-        by_hand = many * (tech(of, "mac") + 2 * operands * byte) * of.squared
+        dynamic_energy = energy.dynamic_energy(Activity(macs=many, memory_bytes=memory), made)
+        byte = written_product.access(written_product("core.sram" if chip == "wse2" else "tile.sram"))
+        operands = 3.0 if chip == "wse2" else 1 / written_product("tile.matrix.rows") + 1 / written_product("tile.matrix.cols")
+        by_hand = many * (tech(written_product, "mac") + 2 * operands * byte) * written_product.squared
         if memory:  # a byte of main memory is written to a local one, where engines read it
-            by_hand += memory * (byte * of.squared + of("dram.energy_per_byte"))
-    assert found == pytest.approx(by_hand, rel=1e-6)
-    idle = tech(of, "static_power_density") * area.total_area(made) * of.squared
+            by_hand += memory * (byte * written_product.squared + written_product("dram.energy_per_byte"))
+    assert dynamic_energy == pytest.approx(by_hand, rel=1e-6)
+    idle = tech(written_product, "static_power_density") * area.total_area(made) * written_product.squared
     if chip != "wse2":
-        bandwidth = of("hbm.bandwidth") if chip == "npu_dse" else of("hbm.channel_bandwidth") * (
-            of("mesh.rows") * of("mesh.cols") if chip == "npu64" else of("hbm.channels")
+        bandwidth = written_product("hbm.bandwidth") if chip == "npu_dse" else written_product("hbm.channel_bandwidth") * (
+            written_product("mesh.rows") * written_product("mesh.cols") if chip == "npu64" else written_product("hbm.channels")
         )  # fmt: skip
-        idle += bandwidth / of("dram.device_bandwidth") * of("dram.idle_power")
+        idle += bandwidth / written_product("dram.device_bandwidth") * written_product("dram.idle_power")
     assert energy.static_power(made) == pytest.approx(idle, rel=1e-6)

@@ -9,7 +9,7 @@ from tests.samples import asked
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("chip=a100", "~chip.technology"), "chip.technology: missing"),
         (("chip=npu64", "~chip.economics"), "chip.economics: missing"),
@@ -29,7 +29,7 @@ from tests.samples import asked
         ),
     ],
 )
-def test_what_cannot_be_priced_is_refused_in_a_line(words, said):
-    with pytest.raises(DesignError, match=re.escape(said)) as refused:
+def test_what_cannot_be_priced_is_refused_in_a_line(words, message):
+    with pytest.raises(DesignError, match=re.escape(message)) as refused:
         asked(*words)
     assert "\n" not in str(refused.value)

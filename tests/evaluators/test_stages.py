@@ -42,8 +42,8 @@ def parts_of_layers(line: OperatorLine, stages: int, value: float) -> StageCuts:
     return whole_layers(line, stages, inside=True, value=value)
 
 
-def seconds_of(of: StageCuts, line: OperatorLine, value: float) -> Array:
-    return of.seconds(line, np.array([value]))[0]
+def seconds_of(cuts: StageCuts, line: OperatorLine, value: float) -> Array:
+    return cuts.seconds(line, np.array([value]))[0]
 
 
 def carried(line: OperatorLine, places: Array) -> Array:
@@ -69,23 +69,26 @@ def slowest(line: OperatorLine, ends: Array, value: float) -> float:
 @settings(max_examples=40, deadline=None)
 def test_designs_that_are_cut_together_are_what_each_is_by_itself(line: OperatorLine, counts: list[int], seed: int) -> None:
     rng, size = np.random.default_rng(seed), len(counts)
-    of = line._replace(seconds=rng.uniform(0.1, 10, (size, len(line.weights))))
+    given_line = line._replace(seconds=rng.uniform(0.1, 10, (size, len(line.weights))))
     value, inside = rng.choice([0.0, 0.01, 1.0], size), rng.random(size) < 0.7
-    found = cut_whole_layers(of, np.array(counts), value, inside)
-    seconds = found.seconds(of, value)
+    layers = cut_whole_layers(given_line, np.array(counts), value, inside)
+    seconds = layers.seconds(given_line, value)
     for row, count in enumerate(counts):
-        own = of._replace(seconds=of.seconds[row : row + 1])
-        one = cut_whole_layers(own, np.array([count]), value[row : row + 1], inside[row : row + 1])
-        assert (found.of(np.array([row])).ends[0, : count + 1] == one.ends[0]).all()
-        assert (found.of_layer[row] == one.of_layer[0]).all()
-        assert [values[row] for values in found.share] == [values[0] for values in one.share]
-        assert found.carried[row] == one.carried[0]
-        assert seconds[row, :count] == pytest.approx(taken(own, one.ends[0], value[row]), rel=1e-9)
+        own = given_line._replace(seconds=given_line.seconds[row : row + 1])
+        single_layers = cut_whole_layers(own, np.array([count]), value[row : row + 1], inside[row : row + 1])
+        assert (layers.of(np.array([row])).ends[0, : count + 1] == single_layers.ends[0]).all()
+        assert (layers.of_layer[row] == single_layers.of_layer[0]).all()
+        assert [values[row] for values in layers.share] == [values[0] for values in single_layers.share]
+        assert layers.carried[row] == single_layers.carried[0]
+        assert seconds[row, :count] == pytest.approx(taken(own, single_layers.ends[0], value[row]), rel=1e-9)
         assert not seconds[row, count:].any()
-        sent, weights = carried(line, one.ends[0, 1:-1]), taken(line._replace(seconds=line.weights[None]), one.ends[0], 0.0)
-        assert one.carried[0] == pytest.approx(sent.mean() if count > 1 else 0.0)
-        assert one.share.layers[0] == pytest.approx(weights.max() / weights.sum())
-        assert one.share.caches[0] == pytest.approx(np.bincount(one.of_layer[0]).max() / len(line.caches))
+        sent, weights = (
+            carried(line, single_layers.ends[0, 1:-1]),
+            taken(line._replace(seconds=line.weights[None]), single_layers.ends[0], 0.0),
+        )
+        assert single_layers.carried[0] == pytest.approx(sent.mean() if count > 1 else 0.0)
+        assert single_layers.share.layers[0] == pytest.approx(weights.max() / weights.sum())
+        assert single_layers.share.caches[0] == pytest.approx(np.bincount(single_layers.of_layer[0]).max() / len(line.caches))
 
 
 @given(lines(), st.integers(1, 9), st.sampled_from([0.0, 0.01, 1.0]))
@@ -93,14 +96,14 @@ def test_designs_that_are_cut_together_are_what_each_is_by_itself(line: Operator
 def test_parts_are_never_slower_than_whole_layers_and_leave_nothing_out(line: OperatorLine, stages: int, value: float) -> None:
     whole, parts = whole_layers(line, stages), parts_of_layers(line, stages, value)
     assert seconds_of(parts, line, value).max() <= seconds_of(whole, line, value).max() * (1 + 1e-9)
-    for of in (whole, parts):
-        ends = of.ends[0]
-        assert seconds_of(of, line, 0.0).sum() == pytest.approx(line.seconds.sum())
-        assert seconds_of(of, line, value).max() == pytest.approx(slowest(line, ends, value))
+    for cuts in (whole, parts):
+        ends = cuts.ends[0]
+        assert seconds_of(cuts, line, 0.0).sum() == pytest.approx(line.seconds.sum())
+        assert seconds_of(cuts, line, value).max() == pytest.approx(slowest(line, ends, value))
         assert len(ends) == stages + 1
         assert (np.diff(ends) >= 0).all()
-        assert of.share.layers * stages >= 1 - 1e-9
-        for layer, stage in enumerate(of.of_layer[0]):
+        assert cuts.share.layers * stages >= 1 - 1e-9
+        for layer, stage in enumerate(cuts.of_layer[0]):
             place = line.caches[layer]
             assert ends[stage] <= place
             assert place + 1 <= ends[stage + 1]
@@ -114,8 +117,8 @@ def test_where_nothing_can_be_divided_no_other_cut_is_faster(line: OperatorLine,
     count = len(line.weights)
     cuts = ([0, *inner, count] for few in range(1, stages + 1) for inner in combinations(range(1, count), few - 1))
     best = min(slowest(line, np.array(ends, float), value) for ends in cuts)
-    found = seconds_of(parts_of_layers(line, stages, value), line, value).max()
-    assert found == pytest.approx(min(best, seconds_of(whole_layers(line, stages), line, value).max()), rel=1e-6)
+    seconds = seconds_of(parts_of_layers(line, stages, value), line, value).max()
+    assert seconds == pytest.approx(min(best, seconds_of(whole_layers(line, stages), line, value).max()), rel=1e-6)
 
 
 @given(lines(), st.integers(1, 8))

@@ -40,7 +40,7 @@ def test_the_formula_is_near_what_is_played(pattern: str, window: int) -> None:
 
 def test_the_formula_is_near_what_is_played_on_random_memories() -> None:
     """Of 500 of them 85 % of reads are within 15 %: python -m tests.agreement.streams 500."""
-    ratios = np.array([one.ratio for one in compared(32, seed=1, requests=200)])
+    ratios = np.array([comparison.ratio for comparison in compared(32, seed=1, requests=200)])
     assert (np.abs(ratios - 1) < 0.15).mean() > 0.6
     assert np.median(ratios) == pytest.approx(1, abs=0.06)
 
@@ -49,8 +49,8 @@ def test_the_formula_is_near_what_is_played_on_random_memories() -> None:
 def test_the_formula_is_near_the_reference(pattern: str, share: float) -> None:
     """Shares of the peak that a cycle-accurate simulator of DRAM gives: studies/hbm_patterns/published.csv."""
     question = asked("chip=hbm2_legacy", "workload=stream", f"workload.patterns=[{pattern}]", "workload.requests=20000")
-    found = evaluate(stack_designs([question.base]), question.workload).columns["bandwidth_efficiency"][0]
-    assert found == pytest.approx(share, rel=0.05)
+    share_simulated = evaluate(stack_designs([question.base]), question.workload).columns["bandwidth_efficiency"][0]
+    assert share_simulated == pytest.approx(share, rel=0.05)
 
 
 def test_one_request_at_a_time_takes_its_latency_in_both() -> None:
@@ -66,9 +66,9 @@ def test_many_designs_are_answered_as_each_alone() -> None:
     for fidelity in ("analytical", "events"):
         many = evaluate(stack_designs(designs), question.workload, fidelity=fidelity).columns
         for row, design in enumerate(designs):
-            one = evaluate(stack_designs([design]), question.workload, fidelity=fidelity).columns
+            columns = evaluate(stack_designs([design]), question.workload, fidelity=fidelity).columns
             for name in ("achieved_bandwidth", "read_latency", "bandwidth_efficiency"):
-                assert many[name][row] == pytest.approx(one[name][0], rel=1e-12)
+                assert many[name][row] == pytest.approx(columns[name][0], rel=1e-12)
 
 
 def test_random_designs_of_the_study_stay_below_their_peak() -> None:
@@ -112,10 +112,10 @@ def test_requests_of_tiles_take_what_links_and_memory_let_through(
 
 def test_a_tile_by_itself_is_bound_by_its_port_and_reaches_it() -> None:
     question = asked(*ON_TILES)
-    found = explain(question.base, question.workload.cases[0], fidelity="events")
-    assert found.rows[0].bound == "noc"
+    explanation = explain(question.base, question.workload.cases[0], fidelity="events")
+    assert explanation.rows[0].bound == "noc"
     assert explain(question.base, question.workload.cases[0]).rows[0].bound == "noc"
-    assert sum(found.by_bound().values()) == pytest.approx(found.seconds)
+    assert sum(explanation.by_bound().values()) == pytest.approx(explanation.seconds)
     assert tiles()["achieved_bandwidth"] == pytest.approx(128 * 965e6, rel=0.02)
     wide = ("chip.noc.word_bytes='64 KiB'", "workload.patterns=[random]", "workload.requests=2000")
     assert tiles(*wide)["idle_noc"] < 0.01
@@ -132,9 +132,9 @@ def test_on_links_that_take_no_time_tiles_are_as_a_memory_by_itself() -> None:
     given = ("workload.patterns=[random]", "workload.writes=[0.3]", "workload.requests=200", "mapping.window=64")
     alone = asked("chip=hbm4", "workload=stream", *given)
     columns = evaluate(stack_designs([alone.base]), alone.workload, fidelity="events").columns
-    found = tiles(*free, *given)
+    found_tiles = tiles(*free, *given)
     for name in ("latency", "achieved_bandwidth", "read_latency", "row_hit_rate", "idle_row", "idle_window"):
-        assert found[name] == pytest.approx(float(columns[name][0]), rel=2e-3)
+        assert found_tiles[name] == pytest.approx(float(columns[name][0]), rel=2e-3)
 
 
 def test_more_requesters_than_tiles_are_infeasible() -> None:
@@ -215,27 +215,28 @@ def test_a_span_beyond_the_memory_is_infeasible() -> None:
 @pytest.mark.parametrize("fidelity", ["analytical", "events"])
 def test_a_memory_that_a_knob_moved_out_of_what_makes_sense_is_refused(refresh: str, fidelity: str) -> None:
     """As a file with it is; played, its refreshes would never end. With as many cycles as it takes, they do."""
-    of = asked("chip=hbm3", "workload=stream", "workload.requests=50", "workload.patterns=[random]")
-    t = of.base.chip.memory.timing  # type: ignore[union-attr]
+    question = asked("chip=hbm3", "workload=stream", "workload.requests=50", "workload.patterns=[random]")
+    t = question.base.chip.memory.timing  # type: ignore[union-attr]
     least = 2 * (2 + t.ras + t.rp)  # more than two a bank
     for refi in (4, least - 1, least):
         changes = {"refresh": refresh, "timing.refi": refi, "timing.rfc": 2, "timing.rfc_bank": 2}
-        design = replace_leaves(of.base, {f"chip.memory.{name}": value for name, value in changes.items()})
+        design = replace_leaves(question.base, {f"chip.memory.{name}": value for name, value in changes.items()})
         if refi < least:
             with pytest.raises(DesignError, match=r"memory\.timing\.refi: "):
-                evaluate(stack_designs([design]), of.workload, fidelity=fidelity)
+                evaluate(stack_designs([design]), question.workload, fidelity=fidelity)
         else:
-            assert evaluate(stack_designs([design]), of.workload, fidelity=fidelity).columns["achieved_bandwidth"][0] > 0
+            assert evaluate(stack_designs([design]), question.workload, fidelity=fidelity).columns["achieved_bandwidth"][0] > 0
 
 
 @pytest.mark.parametrize("refresh", ["all", "bank"])
 def test_idle_rounds_of_refreshes_are_passed_over(refresh: str) -> None:
     """A requester far away leaves channels idle for thousands of refreshes between its requests, which take no time to play."""
-    of = asked("chip=hbm3", "workload=stream", "workload.requests=300", "workload.patterns=[random]", "mapping.window=1")
+    question = asked("chip=hbm3", "workload=stream", "workload.requests=300", "workload.patterns=[random]", "mapping.window=1")
     near, far = (
-        replace_leaves(of.base, {"chip.memory.refresh": refresh, "chip.memory.controller.path": path}) for path in (1e-8, 1e-3)
+        replace_leaves(question.base, {"chip.memory.refresh": refresh, "chip.memory.controller.path": path})
+        for path in (1e-8, 1e-3)
     )
-    soon, late = (evaluate(stack_designs([one]), of.workload).columns["latency"][0] for one in (near, far))
+    soon, late = (evaluate(stack_designs([design]), question.workload).columns["latency"][0] for design in (near, far))
     assert late > 300 * 1e-3 * 0.9
     assert soon < 1e-3
     with pytest.raises(DesignError, match=r"path: .* is above the maximum"):
@@ -252,7 +253,7 @@ def test_bytes_of_a_stream_on_tiles_have_an_energy_however_they_are_timed(monkey
     played = SimpleNamespace(seconds=1e-5, bandwidth=1.0, share=1.0, latencies=[], row_hits=1.0, idle={})
     monkeypatch.setattr(alone, "_report", lambda design, stream: played)
     for fidelity in ("analytical", "events"):
-        found = evaluate(designs, question.workload, fidelity=fidelity).columns
-        spent.append(found["energy"] - idle_power(chip) * found["latency"])
+        columns = evaluate(designs, question.workload, fidelity=fidelity).columns
+        spent.append(columns["energy"] - idle_power(chip) * columns["latency"])
     assert spent[0] == pytest.approx(spent[1], rel=1e-9)
     assert (spent[0] > moved * chip.dram.energy_per_byte).all()

@@ -98,8 +98,8 @@ def test_the_closed_form_counts_what_is_played(name: str, rows: int) -> None:
     program = build_program(recipe, rows, block, MESH, channels=3)
     memory = mesh_channels("south", 3, program.rows, 3, 100.0, 1.0)
     played = timed(program, CYCLES, engines=ENGINES, memory=memory).activity
-    on: Any = (CYCLES, ENGINES, ColumnMemory(3, 100.0, 1.0, 1.0), "float16")
-    closed = cost(recipe, rows, block, MESH, *on).activity
+    hardware: Any = (CYCLES, ENGINES, ColumnMemory(3, 100.0, 1.0, 1.0), "float16")
+    closed = cost(recipe, rows, block, MESH, *hardware).activity
     for count in COUNTS:
         assert getattr(closed, count) == pytest.approx(getattr(played, count)), count
 
@@ -119,8 +119,8 @@ def test_a_convolution_reads_the_rows_before_a_block_once_more(rows: int) -> Non
     stored = {key: value for key, value in out.items() if key.endswith("/last") or (rows > 12 and key == "out")}
     y = 2 * padded[:rows] + 3 * padded[1 : rows + 1] - x
     assert gather_result(stored, "out", rows) == pytest.approx(y / (1 + np.exp(-y)))
-    on: Any = (CYCLES, ENGINES, ColumnMemory(3, 100.0, 1.0, 1.0), "float16")
-    assert cost(recipe, rows, block, MESH, *on).activity.memory_bytes == blocks * (4 + 2) * WIDTH * 2
+    hardware: Any = (CYCLES, ENGINES, ColumnMemory(3, 100.0, 1.0, 1.0), "float16")
+    assert cost(recipe, rows, block, MESH, *hardware).activity.memory_bytes == blocks * (4 + 2) * WIDTH * 2
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -128,16 +128,16 @@ def test_a_block_takes_its_rows_beside_what_it_takes_without_any(name: str) -> N
     rng = np.random.default_rng(0)
     chip, recipe = asked("chip=tile_gh200", "workload=gemm", "mapping=summa").base.chip, RECIPES[name]
     packed = [replace(recipe, packed=tuple((slot, BYTES_BY_FORMAT[word]) for slot, _ in recipe.slots[:1])) for word in FORMATS]
-    for of in (recipe, *packed):
+    for variant in (recipe, *packed):
         rows, width = rng.integers(1, 1 << 20, 64).astype(float), rng.integers(1, 1 << 14, 64).astype(float)
-        none, one, some = (local_bytes(RowJob(of, rows, RowBlock(count, width), chip)) for count in (0, 1, rows))
-        np.testing.assert_array_equal(some, none + (one - none) * rows)
+        none, single, several = (local_bytes(RowJob(variant, rows, RowBlock(count, width), chip)) for count in (0, 1, rows))
+        np.testing.assert_array_equal(several, none + (single - none) * rows)
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_blocks_of_many_designs_are_those_of_a_few(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A compiled loop chooses the very blocks that arrays of what is tried lead to, with the very times."""
-    rng, of = np.random.default_rng(len(name)), asked("chip=tile32", "workload=attention").base.chip
+    rng, chip = np.random.default_rng(len(name)), asked("chip=tile32", "workload=attention").base.chip
     many = {
         "mesh.rows": rng.choice([4.0, 8.0, 32.0], 90),
         "tile.sram": 10 ** rng.uniform(2, 6, 90),
@@ -149,6 +149,6 @@ def test_blocks_of_many_designs_are_those_of_a_few(name: str, monkeypatch: pytes
         jobs = []
         for few in (64, 1 << 30):
             monkeypatch.setattr(closed_streamed, "MAX_LOOP_DESIGNS", few)
-            jobs.append(closed_streamed.propose_row_job(RECIPES[name], rows, width, replace_leaves(of, many)))
-        one, other = ((job.rows, *job.block, job.taken) for job in jobs)
-        assert all(map(np.array_equal, one, other)), (rows, width)
+            jobs.append(closed_streamed.propose_row_job(RECIPES[name], rows, width, replace_leaves(chip, many)))
+        first_job, other = ((job.rows, *job.block, job.taken) for job in jobs)
+        assert all(map(np.array_equal, first_job, other)), (rows, width)

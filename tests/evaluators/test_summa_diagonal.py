@@ -98,7 +98,8 @@ def test_one_block_astray_is_noticed(slot: str) -> None:
 
     program = build_program(shape, part, mesh, "float32", channels=3)
     strand = tuple(
-        replace(one, body=tuple(map(turned, one.body))) if isinstance(one, Loop) else turned(one) for one in program.strands[0]
+        replace(node, body=tuple(map(turned, node.body))) if isinstance(node, Loop) else turned(node)
+        for node in program.strands[0]
     )
     assert wrong(shape, part, mesh) < 1e-4
     assert wrong(shape, part, mesh, written=replace(program, strands=(strand,))) > 1e-2
@@ -128,7 +129,7 @@ def test_the_closed_form_counts_what_is_played(
     values = part.k * part.n * (4 * (weights.nbytes if weights else 2) + 4 * bool(weights and weights.expand))
     a = part.m * part.k * 2 * (5 if weights and weights.expand else 4)
     c = 2 * part.m * part.n * (3 if part.split > 1 else 2)
-    assert program.core_bytes == values + a + c == sum(one.nbytes for one in buffers(part, "float16", weights))
+    assert program.core_bytes == values + a + c == sum(buffer.nbytes for buffer in buffers(part, "float16", weights))
 
 
 products = st.builds(GemmShape, st.integers(1, 2000), st.integers(256, 4096), st.integers(256, 4096))
@@ -208,9 +209,9 @@ def test_what_does_not_fit_is_said_with_what_would() -> None:
     assert verdict is not None
     assert verdict.limit == "chip.tile.sram"
     assert sum(value for _, value in verdict.parts) == pytest.approx(verdict.need)
-    said = dict(word.split("=") for word in str(verdict).split() if word.startswith("mapping."))
-    assert set(said) == {"mapping.rows", "mapping.m", "mapping.k", "mapping.n", "mapping.split_k"}
-    fits = replace_leaves(question.base, {name: float(value) for name, value in said.items()})
+    advice = dict(word.split("=") for word in str(verdict).split() if word.startswith("mapping."))
+    assert set(advice) == {"mapping.rows", "mapping.m", "mapping.k", "mapping.n", "mapping.split_k"}
+    fits = replace_leaves(question.base, {name: float(value) for name, value in advice.items()})
     assert explain_infeasibility(fits, question.workload) is None
     with pytest.raises(DesignError, match="choose mapping=summa"):
         asked("chip=tile32", "workload=gemm", "mapping=attention")
@@ -237,7 +238,7 @@ def test_a_depth_that_is_divided_is_chosen_where_it_is_sooner() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "limit", "words"),
+    ("overrides", "limit", "words"),
     [
         (("mapping.split_k=3",), "mapping.split_k", "groups of 3 rows do not divide the mesh's 32; 2 do"),
         (
@@ -247,8 +248,8 @@ def test_a_depth_that_is_divided_is_chosen_where_it_is_sooner() -> None:
         ),
     ],
 )
-def test_a_split_that_cannot_be_says_what_would_do(said: tuple[str, ...], limit: str, words: str) -> None:
-    question = asked("chip=tile32", "workload=gemm", "mapping=summa", *said)
-    found = explain_infeasibility(question.base, question.workload)
-    assert found is not None
-    assert (found.limit, found.remedy) == (limit, words)
+def test_a_split_that_cannot_be_says_what_would_do(overrides: tuple[str, ...], limit: str, words: str) -> None:
+    question = asked("chip=tile32", "workload=gemm", "mapping=summa", *overrides)
+    infeasibility = explain_infeasibility(question.base, question.workload)
+    assert infeasibility is not None
+    assert (infeasibility.limit, infeasibility.remedy) == (limit, words)

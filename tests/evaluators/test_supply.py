@@ -25,10 +25,10 @@ def test_the_supply_makes_transistors_as_fast_as_the_clock(faster, threshold, ab
     node = replace(CHIP.technology, threshold_voltage=threshold, nominal_voltage=volts, min_voltage=least, max_voltage=most)
     clocks = np.array(faster) * supply.nominal_clock(CHIP)
     many = supply.supply_voltage(replace(CHIP, technology=node, clock=clocks))
-    for clock, found, times in zip(clocks, many, faster, strict=True):
-        one = supply.supply_voltage(replace(CHIP, technology=node, clock=float(clock)))
-        assert found == pytest.approx(one, rel=1e-12)
+    for clock, voltage, times in zip(clocks, many, faster, strict=True):
+        supply_voltage = supply.supply_voltage(replace(CHIP, technology=node, clock=float(clock)))
+        assert voltage == pytest.approx(supply_voltage, rel=1e-12)
         lowest = max(least, threshold + supply.ABOVE)
-        law = [(of - threshold) ** supply.EXPONENT / of for of in (found, volts, lowest)]
-        assert found >= lowest
+        law = [(voltage - threshold) ** supply.EXPONENT / voltage for voltage in (voltage, volts, lowest)]
+        assert voltage >= lowest
         assert law[0] == pytest.approx(max(times * law[1], law[2]), rel=1e-9)

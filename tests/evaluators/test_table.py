@@ -24,9 +24,9 @@ def test_every_row_has_its_own_value(largest: int, together: bool, data: st.Data
         return np.array([value(*row) for row in rows.tolist()])
 
     a, b, c = np.array(keys, dtype=float).T
-    of = tabulate(value, several if together else None)
+    table_values = tabulate(value, several if together else None)
     for down in (b, b[::-1], b[:1]):
-        found = of(a, down[:, None], c)
-        assert found.shape == (len(down), len(keys))
-        assert (found == a + 2.0 * down[:, None] - c).all()
+        found_table_values = table_values(a, down[:, None], c)
+        assert found_table_values.shape == (len(down), len(keys))
+        assert (found_table_values == a + 2.0 * down[:, None] - c).all()
     assert len(calls) == len(set(calls))

@@ -35,17 +35,17 @@ def cuts(draw: Any, sides: int = 7, times: int = 3) -> tuple[CoreMesh, dict[str,
 
 def wanted(mesh: CoreMesh, cut: dict[str, Any], pattern: str, combine: str, x: Array) -> list[tuple[Array, Array]]:
     """What each team should have where, as (mask of cores, value)."""
-    found = []
-    for of, first in team.groups_of_mesh(MeshGroups(**cut), mesh).items():
+    expected = []
+    for group, first in team.groups_of_mesh(MeshGroups(**cut), mesh).items():
         for r, c in zip(first.row, first.col, strict=True):
             inside = np.zeros((mesh.rows, mesh.cols), bool)
-            inside[r : r + of.rows, c : c + of.cols] = True
-            root = r + of.root // of.cols, c + of.root % of.cols
+            inside[r : r + group.rows, c : c + group.cols] = True
+            root = r + group.root // group.cols, c + group.root % group.cols
             at_root = np.zeros_like(inside)
             at_root[root] = True
             combined = x[inside].sum(axis=0) if combine == "sum" else x[inside].max(axis=0)
-            found.append((at_root if pattern == "reduce" else inside, x[root] if pattern == "multicast" else combined))
-    return found
+            expected.append((at_root if pattern == "reduce" else inside, x[root] if pattern == "multicast" else combined))
+    return expected
 
 
 def right(name: str, mesh: CoreMesh, cut: dict[str, Any], pattern: str, combine: str, program: Program | None = None) -> bool:
@@ -114,7 +114,7 @@ def test_slots_are_those_of_the_program(name: str, pattern: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"rows": 3}, "group: 3 rows do not divide the 8 rows of the mesh"),
         ({"cols": 0}, "group: 0 cols do not divide the 8 cols of the mesh"),
@@ -128,7 +128,7 @@ def test_slots_are_those_of_the_program(name: str, pattern: str) -> None:
     ],
 )
 @pytest.mark.parametrize("name", TEAMS)
-def test_what_makes_no_team_is_refused_by_name(name: str, change: dict[str, Any], said: str) -> None:
+def test_what_makes_no_team_is_refused_by_name(name: str, change: dict[str, Any], message: str) -> None:
     cut = {"pattern": "multicast", "rows": 4, "cols": 4, "along": "row", "root": DIAGONAL} | change
-    with pytest.raises(DesignError, match=said):
+    with pytest.raises(DesignError, match=message):
         TEAMS[name].build_program(GemmShape(3, 1, 1), CoreMesh(8, 8), "float16", **cut)

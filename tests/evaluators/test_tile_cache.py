@@ -50,36 +50,41 @@ def passed(design: Design, model: str, phase: str, fidelity: str = "analytical")
     st.floats(1, 4),
 )  # fmt: skip
 def test_a_larger_or_faster_cache_never_slows_a_pass_and_takes_from_main_memory_what_it_gives(
-    model: str, phase: str, partition: str, placement: str, tp: int, sram: float, one: float, other: float, rate: float,
+    model: str, phase: str, partition: str, placement: str, tp: int, sram: float, first_size: float, other: float, rate: float,
     faster: float,
 ) -> None:  # fmt: skip
     design = replace_leaves(said(question(model).base, partition=partition, placement=placement, tp=tp, pp=64 // tp),
                       {"chip.tile.sram": sram})  # fmt: skip
     none, small, large, fast = (
         passed(replace_leaves(design, {"chip.l2.size": size, "chip.l2.bandwidth": bandwidth}), model, phase)
-        for size, bandwidth in ((0.0, rate), (min(one, other), rate), (max(one, other), rate), (max(one, other), rate * faster))
+        for size, bandwidth in (
+            (0.0, rate),
+            (min(first_size, other), rate),
+            (max(first_size, other), rate),
+            (max(first_size, other), rate * faster),
+        )
     )
     order = (none, small, large, fast)
     for less, more in pairwise(order):
         assert np.all(more.seconds <= less.seconds * (1 + 1e-12))
         assert np.all(more.activity.memory_bytes <= less.activity.memory_bytes * (1 + 1e-12))
-    for of in order:
-        assert np.all(of.activity.memory_bytes >= 0)
-        both = of.activity.memory_bytes + of.activity.cache_bytes
+    for staged_pass in order:
+        assert np.all(staged_pass.activity.memory_bytes >= 0)
+        both = staged_pass.activity.memory_bytes + staged_pass.activity.cache_bytes
         assert both == pytest.approx(none.activity.memory_bytes, rel=1e-9)
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_what_fits_a_cache_is_read_at_its_rate(model: str) -> None:
     design = replace_leaves(said(question(model).base, tp=8, pp=8), {"chip.l2.size": 1e13, "chip.tile.sram": 1e6})
-    of = passed(design, model, "decode")
+    staged_pass = passed(design, model, "decode")
     held, rate = _held(design, arrays_by_model(question(model).workload)[0], "decode"), design.chip.l2.bandwidth / 64
-    assert np.all(of.activity.memory_bytes == 0)
-    for call, cost, *_ in of.calls():
+    assert np.all(staged_pass.activity.memory_bytes == 0)
+    for call, cost, *_ in staged_pass.calls():
         if call.reads:
-            here = held.kv_here if call.reads == "kv" else held.weights_here
-            assert np.all(here < 0.5)
-            assert cost.memory == pytest.approx((1 - here) * call.fetch / rate, rel=1e-9)
+            kv_here = held.kv_here if call.reads == "kv" else held.weights_here
+            assert np.all(kv_here < 0.5)
+            assert cost.memory == pytest.approx((1 - kv_here) * call.fetch / rate, rel=1e-9)
 
 
 def test_an_empty_cache_or_a_slow_one_changes_no_time() -> None:
@@ -92,11 +97,14 @@ def test_an_empty_cache_or_a_slow_one_changes_no_time() -> None:
 
 
 def test_a_cache_costs_area_and_saves_energy_of_main_memory() -> None:
-    said = ("chip=npu64", "model=qwen3_4b", *SIZES, "mapping.both.tp=8", "mapping.both.pp=8", "chip.tile.sram='8 MB'")
-    plain, cached = metrics(*said), metrics(*said, PART, "chip.l2.size='4 GB'", "chip.technology.static_power_density=0")
+    overrides = ("chip=npu64", "model=qwen3_4b", *SIZES, "mapping.both.tp=8", "mapping.both.pp=8", "chip.tile.sram='8 MB'")
+    plain, cached = (
+        metrics(*overrides),
+        metrics(*overrides, PART, "chip.l2.size='4 GB'", "chip.technology.static_power_density=0"),
+    )
     assert cached["die_mm2"] > plain["die_mm2"]
     assert cached["tpot"] < plain["tpot"]
-    assert cached["energy"] < metrics(*said, "chip.technology.static_power_density=0")["energy"]
+    assert cached["energy"] < metrics(*overrides, "chip.technology.static_power_density=0")["energy"]
 
 
 @pytest.mark.parametrize("fidelity", ["analytical", "events"])
@@ -106,10 +114,10 @@ def test_rows_add_up_to_the_latency(model: str, fidelity: str) -> None:
     design = replace_leaves(said(asked_.base, tp=8, pp=8, partition="k"), {"chip.tile.sram": 8e6})
     latency = evaluate(stack_designs([design]), asked_.workload, fidelity=fidelity, cases=True).cases["latency"]
     for case, wanted in zip(asked_.workload.cases, latency, strict=True):
-        found = explain(design, case, fidelity=fidelity)
-        assert found.seconds == pytest.approx(wanted[0], rel=1e-9)
-        assert all(sum(row.parts.values()) == pytest.approx(row.seconds, rel=1e-6, abs=1e-12) for row in found.rows)
-        assert found.by_bound()["l2"] > 0
+        explanation = explain(design, case, fidelity=fidelity)
+        assert explanation.seconds == pytest.approx(wanted[0], rel=1e-9)
+        assert all(sum(row.parts.values()) == pytest.approx(row.seconds, rel=1e-6, abs=1e-12) for row in explanation.rows)
+        assert explanation.by_bound()["l2"] > 0
 
 
 def test_a_batch_is_its_designs_one_by_one() -> None:
@@ -117,9 +125,9 @@ def test_a_batch_is_its_designs_one_by_one() -> None:
     designs = []
     for _ in range(40):
         tp = int(rng.choice([1, 2, 4, 8, 16]))
-        one = said(asked_.base, tp=tp, pp=64 // tp, partition=str(rng.choice(PARTITIONS)))
+        single_design = said(asked_.base, tp=tp, pp=64 // tp, partition=str(rng.choice(PARTITIONS)))
         sizes = {"chip.l2.size": 10 ** rng.uniform(7, 11), "chip.l2.bandwidth": 10 ** rng.uniform(12.5, 14)}
-        designs.append(replace_leaves(one, sizes))
+        designs.append(replace_leaves(single_design, sizes))
     together = evaluate(stack_designs(designs), asked_.workload).columns
     for place, design in enumerate(designs):
         alone = evaluate(stack_designs([design]), asked_.workload).columns

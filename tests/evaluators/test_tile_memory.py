@@ -43,9 +43,11 @@ def test_a_tile_s_memory_is_shared_and_full_before_anything_is_away(
 def test_a_read_in_two_parts_waits_for_the_first_word_twice(first: float, second: float, latency: float) -> None:
     memory = tile_core_machine(replace(CHIP, hbm=replace(CHIP.hbm, latency=latency))).memory
     assert memory is not None
-    (one, byte), (other, _), (both, _) = (memory.read(MemoryRequest(some, 4096.0)) for some in (first, second, first + second))
-    assert one + other == pytest.approx(both + latency)
-    assert memory.read(MemoryRequest(first + 1, 4096.0))[0] == pytest.approx(one + byte)
+    (first_read, byte), (other, _), (both, _) = (
+        memory.read(MemoryRequest(nbytes, 4096.0)) for nbytes in (first, second, first + second)
+    )
+    assert first_read + other == pytest.approx(both + latency)
+    assert memory.read(MemoryRequest(first + 1, 4096.0))[0] == pytest.approx(first_read + byte)
     assert memory.read(MemoryRequest(0.0, 4096.0))[0] == 0
 
 

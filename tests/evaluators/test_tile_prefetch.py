@@ -55,11 +55,11 @@ def passed(design: Design, model: str, phase: str, budget: float, fidelity: str 
     st.sampled_from((1, 2, 4, 8, 16)), st.floats(8, 256), st.floats(0, 3e7), st.floats(0, 3e7),
 )  # fmt: skip
 def test_a_larger_buffer_never_slows_a_pass(
-    model: str, phase: str, partition: str, placement: str, tp: int, word: float, one: float, other: float
+    model: str, phase: str, partition: str, placement: str, tp: int, word: float, first_budget: float, other: float
 ) -> None:
     design = said(question(model).base, partition=partition, placement=placement, tp=tp, pp=64 // tp)
     design = replace_leaves(design, {"chip.noc.word_bytes": word, "mapping.sram_kv_share": 0.0})
-    small, large = (passed(design, model, phase, budget).seconds for budget in sorted((one, other)))
+    small, large = (passed(design, model, phase, budget).seconds for budget in sorted((first_budget, other)))
     assert np.all(large <= small * (1 + 1e-12))
 
 
@@ -68,10 +68,13 @@ def test_what_is_prefetched_is_read_within_the_messages_before_it_and_fits(polic
     budget = 3e6
     design = said(question().base, tp=16, pp=4, prefetch__policy=policy)
     taken = 0.0
-    for of in passed(design, "qwen3_4b", "decode", budget).timed:
+    for block in passed(design, "qwen3_4b", "decode", budget).timed:
         nbytes, left = 0.0, np.inf  # before the first messages of a block those of another one count
-        for cost, here in zip(of.costs, of.resident, strict=True):
-            nbytes, left = nbytes + (0.0 if here is None else here), left - (0.0 if here is None else here * cost.per_byte)
+        for cost, bytes_ahead in zip(block.costs, block.resident, strict=True):
+            nbytes, left = (
+                nbytes + (0.0 if bytes_ahead is None else bytes_ahead),
+                left - (0.0 if bytes_ahead is None else bytes_ahead * cost.per_byte),
+            )
             assert np.all(left >= -1e-12)
             assert np.all(nbytes <= budget * (1 + 1e-12))
             taken += float(np.sum(nbytes))
@@ -90,17 +93,17 @@ def test_without_a_buffer_nothing_changes() -> None:
 
 
 def test_prefetching_pays_where_sums_leave_the_memory_idle() -> None:
-    none, some = (said(question().base, tp=16, pp=4, prefetch__policy=word) for word in ("none", "partial"))
-    tpot = evaluate(stack_designs([none, some]), question().workload).columns["tpot"]
+    none, with_prefetch = (said(question().base, tp=16, pp=4, prefetch__policy=word) for word in ("none", "partial"))
+    tpot = evaluate(stack_designs([none, with_prefetch]), question().workload).columns["tpot"]
     assert tpot[1] < 0.95 * tpot[0]
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_prefetched_byte_is_read_once(model: str) -> None:
     design = said(question(model).base, tp=8, pp=8)
-    none, some = (passed(design, model, "decode", budget) for budget in (0.0, 2e6))
-    assert np.all(some.seconds <= none.seconds)
-    assert some.activity.memory_bytes == pytest.approx(none.activity.memory_bytes)
+    none, with_prefetch = (passed(design, model, "decode", budget) for budget in (0.0, 2e6))
+    assert np.all(with_prefetch.seconds <= none.seconds)
+    assert with_prefetch.activity.memory_bytes == pytest.approx(none.activity.memory_bytes)
 
 
 @pytest.mark.parametrize("fidelity", ["analytical", "events"])
@@ -110,11 +113,11 @@ def test_rows_add_up_to_the_latency(model: str, fidelity: str) -> None:
     design = said(asked_.base, tp=8, pp=8, partition="k")
     latency = evaluate(stack_designs([design]), asked_.workload, fidelity=fidelity, cases=True).cases["latency"]
     for case, wanted in zip(asked_.workload.cases, latency, strict=True):
-        found = explain(design, case, fidelity=fidelity)
-        assert found.seconds == pytest.approx(wanted[0], rel=1e-9)
-        assert all(sum(row.parts.values()) == pytest.approx(row.seconds, rel=1e-6, abs=1e-12) for row in found.rows)
-        assert max(row.prefetched for row in found.rows) > 0
-        assert max(row.prefetched for row in found.rows) <= 1 + 1e-9
+        explanation = explain(design, case, fidelity=fidelity)
+        assert explanation.seconds == pytest.approx(wanted[0], rel=1e-9)
+        assert all(sum(row.parts.values()) == pytest.approx(row.seconds, rel=1e-6, abs=1e-12) for row in explanation.rows)
+        assert max(row.prefetched for row in explanation.rows) > 0
+        assert max(row.prefetched for row in explanation.rows) <= 1 + 1e-9
 
 
 def test_a_batch_is_its_designs_one_by_one() -> None:
@@ -123,8 +126,8 @@ def test_a_batch_is_its_designs_one_by_one() -> None:
     for _ in range(40):
         tp = int(rng.choice([1, 2, 4, 8, 16]))
         words = {"prefetch__policy": str(rng.choice(["none", "whole", "partial"])), "partition": str(rng.choice(PARTITIONS))}
-        one = said(asked_.base, tp=tp, pp=64 // tp, prefetch__cap=float(rng.random()), **words)
-        designs.append(replace_leaves(one, {"chip.noc.word_bytes": float(rng.choice([16, 64, 256]))}))
+        single_design = said(asked_.base, tp=tp, pp=64 // tp, prefetch__cap=float(rng.random()), **words)
+        designs.append(replace_leaves(single_design, {"chip.noc.word_bytes": float(rng.choice([16, 64, 256]))}))
     together = evaluate(stack_designs(designs), asked_.workload).columns
     for place, design in enumerate(designs):
         alone = evaluate(stack_designs([design]), asked_.workload).columns
@@ -134,9 +137,9 @@ def test_a_batch_is_its_designs_one_by_one() -> None:
 
 def test_the_share_of_a_prompt_that_is_written_now_is_not_read_before() -> None:
     design = said(question().base, tp=8, pp=8)
-    for of in passed(replace(design, mapping=replace(design.mapping, sram_kv=0.0)), "qwen3_4b", "prefill", 3e7).timed:
-        for call, here in zip(of.block.calls, of.resident, strict=True):
-            assert call.reads != "kv" or np.all(here == 0)
+    for block in passed(replace(design, mapping=replace(design.mapping, sram_kv=0.0)), "qwen3_4b", "prefill", 3e7).timed:
+        for call, bytes_ahead in zip(block.block.calls, block.resident, strict=True):
+            assert call.reads != "kv" or np.all(bytes_ahead == 0)
 
 
 @pytest.mark.parametrize(
@@ -171,33 +174,34 @@ SERVED = ("chip=npu64", "model=qwen3_4b", "workload=serving", "workload.requests
     st.floats(0, 2000), st.floats(0, 1), st.floats(0, 3e7), st.floats(0, 3e7),
 )  # fmt: skip
 def test_a_larger_buffer_never_slows_an_iteration(
-    partition: str, tp: int, prompt: int, decodes: int, context: float, spilled: float, one: float, other: float
+    partition: str, tp: int, prompt: int, decodes: int, context: float, spilled: float, first_budget: float, other: float
 ) -> None:
     asked_ = asked(*SERVED, "mapping=npu_serving_prefetch")
     (load,) = asked_.workload.cases
     assert isinstance(load, ServingLoad)
-    (of,) = pipeline_pools(said(asked_.base, partition=partition, tp=tp, pp=64 // tp), load)
+    (pool,) = pipeline_pools(said(asked_.base, partition=partition, tp=tp, pp=64 // tp), load)
     counts = (float(prompt), (prompt + 1) / 2, float(decodes), context, spilled)
 
     def seconds(budget: float) -> float:
-        held = of._replace(held=of.held._replace(buffer=budget))
+        held = pool._replace(held=pool.held._replace(buffer=budget))
         return float(iteration_pass(load, held, READERS["analytical"], "prefill", *counts).seconds)
 
-    small, large = (seconds(budget) for budget in sorted((one, other)))
+    small, large = (seconds(budget) for budget in sorted((first_budget, other)))
     assert large <= small * (1 + 1e-12)
-    plain = of._replace(plan=replace(of.plan, prefetch=None))
+    plain = pool._replace(plan=replace(pool.plan, prefetch=None))
     none = float(iteration_pass(load, plain, READERS["analytical"], "prefill", *counts).seconds)
     assert seconds(0.0) == pytest.approx(none, rel=1e-12)
 
 
 def test_served_pipelines_prefetch_behind_their_sums() -> None:
     said_ = (*SERVED, "workload.rate=2 Hz", "mapping=npu_serving_prefetch", "mapping.both.tp=16", "mapping.sram_kv_share=0")
-    none, some = (asked(*said_, f"mapping.prefill.prefetch.policy={word}") for word in ("none", "partial"))
+    none, with_prefetch = (asked(*said_, f"mapping.prefill.prefetch.policy={word}") for word in ("none", "partial"))
     for fidelity in ("analytical", "steady_state"):
-        found = [
-            evaluate(stack_designs([one.base]), one.workload, fidelity=fidelity).columns["tpot"][0] for one in (none, some)
+        latencies = [
+            evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity).columns["tpot"][0]
+            for question in (none, with_prefetch)
         ]
-        assert found[1] < 0.99 * found[0], fidelity
+        assert latencies[1] < 0.99 * latencies[0], fidelity
 
 
 @pytest.mark.parametrize("part", ["prefetch.policy=none", "sums={algorithm:two_level}"])
@@ -205,13 +209,13 @@ def test_cores_that_serve_both_phases_have_one_plan(part: str) -> None:
     question = asked(*SERVED, "mapping=npu_serving_prefetch", f"++mapping.decode.{part}")
     outcome = evaluate(stack_designs([question.base]), question.workload)
     assert not outcome.feasible[0]
-    found = worst_violation(question.base, question.workload)
-    assert found is not None
-    assert found.limit == f"mapping.decode.{part.partition('=')[0].partition('.')[0]}"
+    violation = worst_violation(question.base, question.workload)
+    assert violation is not None
+    assert violation.limit == f"mapping.decode.{part.partition('=')[0].partition('.')[0]}"
 
 
 def test_a_space_leaves_the_buffer_out_where_nothing_is_prefetched() -> None:
     space = asked("chip=npu64", "model=qwen3_4b", "mapping=npu_prefetch", "space=npu_prefetch").space
-    found = evaluate(space.stack(space.grid(0, space.combinations or 0)), question().workload)
-    assert len(found.columns["tpot"]) == 3 * 3 * 2 * 2 * (1 + 2 * 3)
-    assert np.isfinite(found.columns["tpot"]).all()
+    evaluation = evaluate(space.stack(space.grid(0, space.combinations or 0)), question().workload)
+    assert len(evaluation.columns["tpot"]) == 3 * 3 * 2 * 2 * (1 + 2 * 3)
+    assert np.isfinite(evaluation.columns["tpot"]).all()

@@ -34,23 +34,28 @@ def columns(design: Design, workload: Workload, **options: str) -> dict[str, flo
 
 
 def metrics(*overrides: str, **options: str) -> dict[str, float]:
-    found = asked(*overrides)
-    return columns(found.base, found.workload, **options)
+    question = asked(*overrides)
+    return columns(question.base, question.workload, **options)
 
 
 def run(*overrides: str) -> tuple[ServingRun, tuple[PipelinePool, ...]]:
-    found = asked(*overrides)
-    load = found.workload.cases[0]
-    fleet = pipeline_pools(found.base, load)  # type: ignore[arg-type]
-    return pipelines._served(found.base, load, fleet, "analytical", 0)[0], fleet  # type: ignore[arg-type]
+    question = asked(*overrides)
+    load = question.workload.cases[0]
+    fleet = pipeline_pools(question.base, load)  # type: ignore[arg-type]
+    return pipelines._served(question.base, load, fleet, "analytical", 0)[0], fleet  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("partition", ["k", "mn"])
 def test_requests_far_apart_take_what_a_batch_of_one_takes(partition: str) -> None:
     """With HBM so fast that what stays in local memory does not matter: cores that do both phases keep room for prompts."""
-    here = ("chip=npu64", "model=qwen3_1b7", f"mapping.prefill.partition={partition}", "chip.hbm.channel_bandwidth=100 TB/s")
-    here = (
-        *here,
+    overrides = (
+        "chip=npu64",
+        "model=qwen3_1b7",
+        f"mapping.prefill.partition={partition}",
+        "chip.hbm.channel_bandwidth=100 TB/s",
+    )
+    overrides = (
+        *overrides,
         "chip.dram.device_bandwidth=10 PB/s",
         "chip.die.max_power_density=1000 W/mm2",
     )  # of which nothing can be made
@@ -60,27 +65,31 @@ def test_requests_far_apart_take_what_a_batch_of_one_takes(partition: str) -> No
         "workload.requests=5",
         "mapping.serving.policy=prefill_first",
     )
-    far = metrics(*SERVING, *here, *alone)
+    far = metrics(*SERVING, *overrides, *alone)
     ring = ("mapping.prefill.allreduce.algorithm=ring",) if partition == "k" else ()  # as cores have that do both phases
-    one = metrics(*here, "workload.batch=[1]", "workload.prompt=1024", "workload.output=256", "mapping.prefill.pp=4", *ring)
-    assert far["ttft"] == pytest.approx(one["ttft"], rel=0.01)
-    assert far["tpot"] == pytest.approx(one["tpot"], rel=0.01)
+    single_metrics = metrics(
+        *overrides, "workload.batch=[1]", "workload.prompt=1024", "workload.output=256", "mapping.prefill.pp=4", *ring
+    )
+    assert far["ttft"] == pytest.approx(single_metrics["ttft"], rel=0.01)
+    assert far["tpot"] == pytest.approx(single_metrics["tpot"], rel=0.01)
     assert far["iteration_time_error"] < 0.01
-    assert far["peak_power"] == pytest.approx(one["peak_power"], rel=0.05)  # what comes from HBM takes energy
+    assert far["peak_power"] == pytest.approx(single_metrics["peak_power"], rel=0.05)  # what comes from HBM takes energy
 
 
 @pytest.mark.parametrize("extra", [(), APART, ("model=qwen3_30b_a3b", "mapping.prefill.tp=8", "mapping.prefill.pp=4")])
 def test_the_time_of_pipelines_goes_into_operators_or_is_idle(extra: tuple[str, ...]) -> None:
-    found = asked(*SERVING, *extra)
-    parts, values = explain(found.base, found.workload.cases[0]), metrics(*SERVING, *extra)
+    question = asked(*SERVING, *extra)
+    parts, values = explain(question.base, question.workload.cases[0]), metrics(*SERVING, *extra)
     served, fleet = run(*SERVING, *extra)
     many, span = len(served.state.instances), float(served["completed"].max() - served.requests.arrival[0])
     assert sum(parts.by_bound().values()) == pytest.approx(many * span)
     assert {row.operator for row in parts.rows} > {"q_proj", "attention", "o_proj"}
     # mean iterations, priced by themselves, take together what the table has said of each one
-    load, priced, of_pool = found.workload.cases[0], pipelines.READERS["analytical"], served.state.instances["pool"]
-    for number, of in enumerate(fleet):
-        each = [(mean.times, pipelines.mean_iteration_pass(load, of, priced, mean)) for mean in mean_iterations(served, number)]  # type: ignore[arg-type]
+    load, priced, of_pool = question.workload.cases[0], pipelines.READERS["analytical"], served.state.instances["pool"]
+    for number, pool in enumerate(fleet):
+        each = [
+            (mean.times, pipelines.mean_iteration_pass(load, pool, priced, mean)) for mean in mean_iterations(served, number)
+        ]  # type: ignore[arg-type]
         busy = float(served.state.instances["busy"][of_pool == number].sum())
         assert sum(times * float(at.seconds) for times, at in each) == pytest.approx(busy, rel=0.1)
     for name in ("mfu", "hbm_utilisation", "noc_utilisation"):
@@ -89,9 +98,9 @@ def test_the_time_of_pipelines_goes_into_operators_or_is_idle(extra: tuple[str, 
 
 
 def test_operations_of_a_run_are_twice_its_weights_a_token_and_attention() -> None:
-    found = asked(*SERVING)
+    question = asked(*SERVING)
     served, _ = run(*SERVING)
-    model, requests = found.workload.cases[0].model, found.workload.cases[0].requests  # type: ignore[union-attr]
+    model, requests = question.workload.cases[0].model, question.workload.cases[0].requests  # type: ignore[union-attr]
     tokens, outputs = float((requests.prompt + requests.output - 1).sum()), float(requests.output.sum())
     head = model.hidden * model.vocab
     layers = active_parameter_count(model) - head * (1 if model.tied_embeddings else 2)
@@ -129,7 +138,7 @@ def test_every_preset_serves_all_that_is_asked(preset: str, chip: str) -> None:
 
 
 def test_many_designs_are_judged_as_each_by_itself() -> None:
-    found = asked(*SERVING)
+    question = asked(*SERVING)
     knobs = [
         {"chip.hbm.channel_bandwidth": 6e10},
         {"chip.tile.sram": 128e6},
@@ -137,10 +146,10 @@ def test_many_designs_are_judged_as_each_by_itself() -> None:
         {"mapping.prefill.tp": 8, "mapping.decode.tp": 8},
         {"mapping.prefill.tp": 8},
     ]
-    designs = [replace_leaves(found.base, some) for some in knobs]
-    many = evaluate(stack_designs(designs), found.workload)
+    designs = [replace_leaves(question.base, knob) for knob in knobs]
+    many = evaluate(stack_designs(designs), question.workload)
     for row, design in enumerate(designs):
-        alone = evaluate(stack_designs([design]), found.workload)
+        alone = evaluate(stack_designs([design]), question.workload)
         for name, column in many.columns.items():
             assert column[row] == pytest.approx(alone.columns[name][0], nan_ok=True), name
         assert many.limit[row] == alone.limit[0]
@@ -177,16 +186,16 @@ def test_cores_that_are_given_to_no_phase_stand_idle() -> None:
 
 @pytest.mark.parametrize("knob", ["prefill", "decode"])
 def test_cores_that_there_are_not_cannot_be_set_apart(knob: str) -> None:
-    found = asked(*SERVING, *APART, f"mapping.serving.{knob}_cores=64")
-    verdict = explain_infeasibility(found.base, found.workload)
+    question = asked(*SERVING, *APART, f"mapping.serving.{knob}_cores=64")
+    verdict = explain_infeasibility(question.base, question.workload)
     assert verdict is not None
     assert verdict.limit == f"mapping.serving.{knob}_cores"
     assert "set fewer cores apart" in verdict.remedy
 
 
 def test_a_model_that_does_not_fit_says_what_would() -> None:
-    found = asked(*SERVING, "model=qwen3_32b", "mapping.prefill.tp=2", "mapping.prefill.pp=2")
-    verdict = explain_infeasibility(found.base, found.workload)
+    question = asked(*SERVING, "model=qwen3_32b", "mapping.prefill.tp=2", "mapping.prefill.pp=2")
+    verdict = explain_infeasibility(question.base, question.workload)
     assert verdict is not None
     assert verdict.limit == "chip.hbm.capacity"
     assert dict(verdict.parts)["weights"] > verdict.have
@@ -194,7 +203,7 @@ def test_a_model_that_does_not_fit_says_what_would() -> None:
     both = {
         f"mapping.{phase}.{name}": int(value) for phase in ("prefill", "decode") for name, value in (("tp", tp), ("pp", pp))
     }
-    assert explain_infeasibility(replace_leaves(found.base, both), found.workload) is None
+    assert explain_infeasibility(replace_leaves(question.base, both), question.workload) is None
 
 
 def test_cores_that_decode_may_have_measures_of_their_own() -> None:
@@ -208,8 +217,8 @@ def test_cores_that_decode_may_have_measures_of_their_own() -> None:
     for name in ("tdp", "system_price"):
         assert faster[name] > alike[name] > narrow[name]
     assert faster["ttft"] == pytest.approx(alike["ttft"])
-    of = asked(*apart, "chip.decode.bandwidth=480 GB/s")
-    assert sum(explain(of.base, of.workload.cases[0]).price.values()) == pytest.approx(faster["system_price"])
+    question = asked(*apart, "chip.decode.bandwidth=480 GB/s")
+    assert sum(explain(question.base, question.workload.cases[0]).price.values()) == pytest.approx(faster["system_price"])
     chip = asked(*apart, "chip.decode.lanes=2048 op/cycle").base.chip
     assert decode_only_chip(chip).tile.vector.special * 2 == chip.tile.vector.special
 
@@ -237,8 +246,8 @@ def test_a_long_request_after_the_last_keeps_nobody_waiting(apart: tuple[str, ..
     for overflow, more in product(("pages", "ring"), ((), ("60,100000,10",))):
         trace = tmp_path / f"{len(more)}.csv"
         trace.write_text("\n".join(["arrival,prompt,output", *rows, *more, ""]))
-        found, _ = run(*SERVING[:3], *apart, *TRACE, f"workload.trace={trace}", f"mapping.serving.kv_overflow={overflow}")
-        waits.setdefault(overflow, []).append(float((found["first"] - found["arrival"])[:300].mean()))
+        run_result, _ = run(*SERVING[:3], *apart, *TRACE, f"workload.trace={trace}", f"mapping.serving.kv_overflow={overflow}")
+        waits.setdefault(overflow, []).append(float((run_result["first"] - run_result["arrival"])[:300].mean()))
     without, with_it = waits["pages"]
     # how stages share the time is measured on the mean request: the slowest has 1 % less of it, and queues differ
     assert with_it == pytest.approx(without, rel=0.1)
@@ -248,16 +257,16 @@ def test_a_long_request_after_the_last_keeps_nobody_waiting(apart: tuple[str, ..
 
 def test_an_instance_that_is_full_recomputes_what_has_left() -> None:
     small = ("chip.hbm.capacity=260 MB", "workload.rate=200 Hz", "workload.output=600", "mapping.prefill.microbatch_size=32")
-    found, (of,) = run(*SERVING, *small)
-    assert found.total["preempted"] > 0
-    assert (found["made"] == found.requests.output).all()
-    memory = found.pools[0].memory
+    found_run, (pool,) = run(*SERVING, *small)
+    assert found_run.total["preempted"] > 0
+    assert (found_run["made"] == found_run.requests.output).all()
+    memory = found_run.pools[0].memory
     assert memory.pages > 0
-    assert found.state.instances["peak"].max() <= memory.blocks + memory.pages
-    assert float(memory.pages * of.room.of(memory.block)) <= of.free * (1 + 1e-9)
-    said = metrics(*SERVING, *small)
-    assert said["blocked_by_kv_share"] > 0.5
-    assert said["blocked_by_batch_share"] < 0.1
+    assert found_run.state.instances["peak"].max() <= memory.blocks + memory.pages
+    assert float(memory.pages * pool.room.of(memory.block)) <= pool.free * (1 + 1e-9)
+    given_metrics = metrics(*SERVING, *small)
+    assert given_metrics["blocked_by_kv_share"] > 0.5
+    assert given_metrics["blocked_by_batch_share"] < 0.1
     few = metrics(*SERVING, "workload.rate=200 Hz", "mapping.prefill.microbatch_size=1")
     assert few["blocked_by_batch_share"] > 0.5
     assert few["blocked_by_kv_share"] == 0
@@ -272,8 +281,8 @@ def test_prefill_by_itself_leaves_decodes_alone() -> None:
 
 @pytest.mark.parametrize("extra", [(), APART])
 def test_a_timeline_has_cores_memory_and_links_as_tracks_and_requests_as_flows(extra: tuple[str, ...]) -> None:
-    found = asked(*SERVING, "workload.output=20", *extra)
-    drawn = trace_events(explain(found.base, found.workload.cases[0]))
+    question = asked(*SERVING, "workload.output=20", *extra)
+    drawn = trace_events(explain(question.base, question.workload.cases[0]))
     tracks = {entry["tid"]: entry["args"]["name"] for entry in drawn if entry["name"] == "thread_name"}
     for kind in ("stage 3", "stage 3: HBM", "stage 3: links", *(["links: KV cache 0"] if extra else [])):
         assert any(name.endswith(kind) for name in tracks.values()), kind
@@ -281,10 +290,10 @@ def test_a_timeline_has_cores_memory_and_links_as_tracks_and_requests_as_flows(e
     for entry in drawn:
         if entry["ph"] == "X":
             bars.setdefault(entry["tid"], []).append((entry["ts"], entry["ts"] + entry["dur"]))
-    for some in bars.values():
-        assert all(one[1] <= other[0] * (1 + 1e-9) + 1e-6 for one, other in pairwise(sorted(some)))
+    for bar in bars.values():
+        assert all(span[1] <= other[0] * (1 + 1e-9) + 1e-6 for span, other in pairwise(sorted(bar)))
     flows = [entry for entry in drawn if entry["ph"] in "stf"]
-    assert len(flows) == 3 * len(found.workload.cases[0].requests)  # type: ignore[union-attr]
+    assert len(flows) == 3 * len(question.workload.cases[0].requests)  # type: ignore[union-attr]
     for entry in flows:
         assert any(start - 1e-3 <= entry["ts"] <= end + 1e-3 for start, end in bars[entry["tid"]])
 
@@ -301,9 +310,9 @@ def test_a_line_goes_through_all_cores_once(rows: int, cols: int, arrangement: s
 def test_every_pipeline_has_partners(arrangement: str, prefill: int, decode: int) -> None:
     layout = FleetLayout(12, 12, arrangement, *(PipelineFleet(1, 1, count, (0,), 1.0, 1.0) for count in (prefill, decode)))
     assert all(layout.partners)
-    assert sorted({d for some in layout.partners for d in some}) == list(range(decode))
+    assert sorted({d for partner in layout.partners for d in partner}) == list(range(decode))
     # each block has its own
-    assert len({tuple(some) for some in layout.partners}) == layout.blocks
+    assert len({tuple(partner) for partner in layout.partners}) == layout.blocks
 
 
 @given(
@@ -322,11 +331,11 @@ def test_caches_take_at_least_their_bytes_and_nobody_gains_from_others(
         for depth, count in ((pp, dp), (down, more))
     ]
     layout = FleetLayout(16, 16, arrangement, *fleets)
-    found = transfer_cost(layout, fabric, 16, rate, made * rate)
+    cost = transfer_cost(layout, fabric, 16, rate, made * rate)
     # keys and values of all its layers come to a decoding core by four links
     least = -(-layers // down) * 2048 / tp / fabric.word_bytes * fabric.pace / 4
-    assert found.per_token >= least * (1 - 1e-9)
-    assert min(found.prefill, found.decode, found.together, found.blocks) >= 1
+    assert cost.per_token >= least * (1 - 1e-9)
+    assert min(cost.prefill, cost.decode, cost.together, cost.blocks) >= 1
     idle = transfer_cost(layout, fabric, 16, 0.0, 0.0)
-    assert idle.per_token <= found.per_token * (1 + 1e-9)
+    assert idle.per_token <= cost.per_token * (1 + 1e-9)
     assert idle.prefill == idle.decode == 1

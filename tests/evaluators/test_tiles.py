@@ -38,7 +38,7 @@ def columns(design: Design, workload: Workload, **options: str) -> dict[str, flo
 
 def varied(base: Design) -> list[Design]:
     rng = np.random.default_rng(7)
-    found = []
+    designs = []
     for _ in range(12):
         knobs = both(
             tp=int(rng.choice([1, 2, 4, 8])),
@@ -52,8 +52,8 @@ def varied(base: Design) -> list[Design]:
             "chip.tile.matrix.rows": int(rng.choice([32, 64, 128])),
             "mapping.sram_kv_share": float(rng.choice([0.1, 0.9])),
         }
-        found.append(replace_leaves(base, knobs))
-    return found
+        designs.append(replace_leaves(base, knobs))
+    return designs
 
 
 @pytest.mark.parametrize(("model", "fidelity"), [*product(MODELS, ("analytical", "events")), (MODELS[0], "cycles")])
@@ -63,11 +63,11 @@ def test_a_batch_is_its_singles(model: str, batch: str, fidelity: str) -> None:
     designs = varied(asked_.base)
     many = evaluate(stack_designs(designs), asked_.workload, fidelity=fidelity)
     for row, design in enumerate(designs):
-        one = evaluate(stack_designs([design]), asked_.workload, fidelity=fidelity)
+        evaluation = evaluate(stack_designs([design]), asked_.workload, fidelity=fidelity)
         for name in METRICS:
-            assert many.columns[name][row] == pytest.approx(one.columns[name][0], rel=1e-12, nan_ok=True), name
-        assert many.limit[row] == one.limit[0]
-        assert many.need[row] == pytest.approx(one.need[0])
+            assert many.columns[name][row] == pytest.approx(evaluation.columns[name][0], rel=1e-12, nan_ok=True), name
+        assert many.limit[row] == evaluation.limit[0]
+        assert many.need[row] == pytest.approx(evaluation.need[0])
 
 
 def test_a_batch_whose_memories_differ_in_their_banks_is_its_singles() -> None:
@@ -121,8 +121,8 @@ def test_readers_agree(partition: str, placement: str) -> None:
 def test_every_npu_that_ships_serves_a_model(chip: str) -> None:
     asked_ = asked(f"chip={chip}", *ONE[1:])
     assert explain_infeasibility(asked_.base, asked_.workload) is None
-    found = columns(asked_.base, asked_.workload)
-    assert all(value > 0 for value in found.values() if value == value)
+    found_columns = columns(asked_.base, asked_.workload)
+    assert all(value > 0 for value in found_columns.values() if value == value)
 
 
 @given(
@@ -154,7 +154,7 @@ def test_a_larger_mesh_brings_the_memory_of_its_cores(chip: str) -> None:
     larger = replace_leaves(npu, {"mesh.rows": 2 * npu.mesh.rows})
     assert main_memory_bytes(larger) == 2 * main_memory_bytes(npu) == 2 * {"npu64": 128e9, "npu256": 256e9}[chip]
     assert channel_count(larger) == 2 * channel_count(npu)
-    before, after = (area_by_block(one)["hbm_phy"] / main_memory_bytes(one) for one in (npu, larger))
+    before, after = (area_by_block(chip)["hbm_phy"] / main_memory_bytes(chip) for chip in (npu, larger))
     assert after == pytest.approx(before)
     few = {"mapping.prefill.tp": 1, "mapping.prefill.pp": 1, "mapping.decode.tp": 1, "mapping.decode.pp": 1}
     tight = replace_leaves(asked("model=qwen3_32b", f"chip={chip}", "workload.batch=[1]").base, few)
@@ -188,18 +188,18 @@ def test_what_does_not_fit_says_what_would() -> None:
 def test_memory_is_that_of_the_model() -> None:
     """What stays and what is in HBM are all weights and all of the cache."""
     asked_ = asked(*ONE, "mapping.prefill.tp=4", "mapping.prefill.pp=1")
-    found = columns(asked_.base, asked_.workload)
+    found_columns = columns(asked_.base, asked_.workload)
     weights = 4.022e9 * 2 / 4
-    assert found["sram_used"] + found["hbm_used"] == pytest.approx(weights, rel=0.03)
+    assert found_columns["sram_used"] + found_columns["hbm_used"] == pytest.approx(weights, rel=0.03)
 
 
 def test_whole_experts_are_those_that_are_divided_elsewhere() -> None:
     """All weights are somewhere; the work of all cores is the same; the core with most rows decides, and more so with skew."""
     moe = (*ONE, "model=qwen3_30b_a3b", "mapping.prefill.tp=8", "mapping.prefill.pp=8")
-    found = [asked(*moe, f"mapping.prefill.experts={experts}") for experts in EXPERT_PARTITIONS]
-    divided, whole = (columns(of.base, of.workload) for of in found)
+    questions = [asked(*moe, f"mapping.prefill.experts={experts}") for experts in EXPERT_PARTITIONS]
+    divided, whole = (columns(question.base, question.workload) for question in questions)
     assert whole["sram_used"] + whole["hbm_used"] == pytest.approx(divided["sram_used"] + divided["hbm_used"])
-    counts = [sum(row.flop for row in explain(of.base, of.workload.cases[0]).rows) for of in found]
+    counts = [sum(row.flop for row in explain(question.base, question.workload.cases[0]).rows) for question in questions]
     assert counts[0] == pytest.approx(counts[1])
     skewed = asked(*moe, "mapping.prefill.experts=whole", "+model.qwen3_30b_a3b.experts.skew=1.0")
     assert columns(skewed.base, skewed.workload)["ttft"] > whole["ttft"]
@@ -210,7 +210,7 @@ def test_a_larger_batch_reads_weights_no_more_often() -> None:
     small, large = (
         asked(*ONE, f"workload.batch=[{n}]", "chip.hbm.channel_bandwidth=60GB/s", "workload.prompt=64") for n in (16, 64)
     )
-    steps = [columns(of.base, of.workload)["tpot"] for of in (small, large)]
+    steps = [columns(question.base, question.workload)["tpot"] for question in (small, large)]
     assert steps[0] <= steps[1] < 1.2 * steps[0]
 
 
@@ -218,8 +218,8 @@ def test_a_larger_batch_reads_weights_no_more_often() -> None:
 def test_shares_of_work_that_overlaps_add_up_to_all_of_it(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     """Requests follow one another through stages, so that the time is less than the work: no share is above 100 %."""
     line = ("chip=npu64", "model=qwen3_8b", "workload.batch=[16]", "workload.sequence=[2048]", *words)
-    of = asked(*line)
-    parts = explain(of.base, of.workload.cases[0])
+    question = asked(*line)
+    parts = explain(question.base, question.workload.cases[0])
     assert parts.by_bound()["overlap"] < 0
     assert sum(parts.binding().values()) == pytest.approx(sum(row.seconds for row in parts.rows if row.seconds > 0))
     print_evaluation_of(compose(line), as_json=False)
@@ -234,9 +234,11 @@ def test_sequences_of_vector_instructions_start_on_pipelines_as_on_tiles() -> No
     words = ("chip=npu64", "model=qwen3_1b7", "workload.batch=[4]", "workload.prompt=60", "workload.output=4")
     spent = []
     for cycles in (0, 100):
-        of = asked(*words, "mapping.both.tp=4", "mapping.both.pp=1", f"chip.tile.vector.start='{cycles} cycle'")
-        found = explain(of.base, of.workload.cases[0], decode_context=of.workload.decode_context, fidelity="analytical").rows
-        spent.append({row.operator: row.seconds * of.base.chip.clock / 100 for row in found if row.phase == "prefill"})
+        question = asked(*words, "mapping.both.tp=4", "mapping.both.pp=1", f"chip.tile.vector.start='{cycles} cycle'")
+        rows = explain(
+            question.base, question.workload.cases[0], decode_context=question.workload.decode_context, fidelity="analytical"
+        ).rows
+        spent.append({row.operator: row.seconds * question.base.chip.clock / 100 for row in rows if row.phase == "prefill"})
     starts = {name: after - spent[0].get(name, 0.0) for name, after in spent[1].items()}
     layers, requests, heads = 28, 4, 8 // 4
     for name in ("attention_norm", "rope", "ffn_norm", "activation"):

@@ -28,11 +28,11 @@ def model_of(name: str) -> Model:
 
 def flop(parts: tuple[Segment, ...], tp: int = 1) -> dict[str, float]:
     """Of all layers, by operator."""
-    found: dict[str, float] = {}
+    flop: dict[str, float] = {}
     for block in device_blocks(parts, tuple(part.name for part in parts for _ in range(part.times)), tp, BF16, "ring"):
         for call in block.calls:
-            found[call.name] = found.get(call.name, 0.0) + call.flop * block.times
-    return found
+            flop[call.name] = flop.get(call.name, 0.0) + call.flop * block.times
+    return flop
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -42,8 +42,8 @@ def test_a_token_costs_two_operations_a_weight_that_it_uses(name: str, phase: st
     model = model_of(name)
     parts = transformer_segments(model, StepCounts(phase, 1.0, 1.0, 0.0, 0.0))
     table = 0 if model.tied_embeddings else model.vocab * model.hidden  # a look-up
-    found = flop(parts)
-    products = sum(found.values()) - found.get("state", 0.0)  # whose values are no weights
+    found_flop = flop(parts)
+    products = sum(found_flop.values()) - found_flop.get("state", 0.0)  # whose values are no weights
     assert products == pytest.approx(2 * (active_parameter_count(model) - table), rel=5e-4)  # norms and biases are no products
 
 
@@ -55,10 +55,10 @@ def test_decode_reads_what_is_cached_once(name: str) -> None:
     cut = device_blocks(transformer_segments(model, step), segment_order(model, step), 1, BF16, "ring")
     read = sum(call.fetch * block.times for block in cut for call in block.calls if call.reads == "kv")
     drafted, wanted = mtp_layers(model)[0].name, 0.0
-    for of in sequence_memory(model):
-        times, context = of.layer.times + guesses * (of.layer.name == drafted), 120 + guesses
-        wanted += times * 2 * (of.kv * of.reach.seen(context) + of.scores * of.indexed.seen(context))
-        wanted += times * 2 * STATE_BYTES * of.state  # read and written
+    for memory in sequence_memory(model):
+        times, context = memory.layer.times + guesses * (memory.layer.name == drafted), 120 + guesses
+        wanted += times * 2 * (memory.kv * memory.reach.seen(context) + memory.scores * memory.indexed.seen(context))
+        wanted += times * 2 * STATE_BYTES * memory.state  # read and written
     assert read == pytest.approx(3 * wanted, rel=1e-12)
 
 
@@ -73,17 +73,19 @@ def test_pairs_of_a_prompt_are_those_of_a_causal_mask(prompt: int, window: int) 
 def test_decode_looks_at_all_that_was_said_within_the_window(batch: int, prompt: int, output: int, decode_context: str) -> None:
     case = asked("model=mistral_7b", "workload.batch=[1]").workload.cases[0]
     for window in (0, 4096):
-        of = replace(case, model=replace(case.model, window=window), requests=((batch, prompt, output),))
-        ((steps, at),) = decode_steps(of, decode_context)
-        said = prompt + (steps if decode_context == "last" else (1 + steps) / 2)
-        assert at.positions == at.pairs == batch * min(said, window or said)
+        window_case = replace(case, model=replace(case.model, window=window), requests=((batch, prompt, output),))
+        ((steps, at),) = decode_steps(window_case, decode_context)
+        given_prompt = prompt + (steps if decode_context == "last" else (1 + steps) / 2)
+        assert at.positions == at.pairs == batch * min(given_prompt, window or given_prompt)
 
 
 @given(st.sampled_from(EVERY), st.integers(1, 200), st.integers(1, 9000))
 def test_a_device_reads_the_cache_that_it_holds(name: str, tp: int, context: int) -> None:
     """Whole KV heads, also where there are more devices than heads."""
     model, step = replace(model_of(name), window=0), StepCounts("decode", 1.0, 1.0, float(context), float(context))
-    assume(all(of.state == of.scores == 0 for of in sequence_memory(model)))  # what is read of these is not what is held
+    assume(
+        all(memory.state == memory.scores == 0 for memory in sequence_memory(model))
+    )  # what is read of these is not what is held
     parts = transformer_segments(model, step)
     cut = device_blocks(parts, segment_order(model, step), tp, BF16, "ring")
     read = sum(call.fetch * block.times for block in cut for call in block.calls if call.reads == "kv")
@@ -93,7 +95,7 @@ def test_a_device_reads_the_cache_that_it_holds(name: str, tp: int, context: int
 def test_decode_of_deepseek_v3_is_the_published_shapes() -> None:
     """128 requests with 4,096 tokens each, weight-absorbed; operations of one layer from the shapes of its kernels."""
     b, s, h, heads = 128, 4096, 7168, 128
-    found = flop(transformer_segments(model_of("deepseek_v3"), StepCounts("decode", b, b, b * s, b * s)))
+    found_flop = flop(transformer_segments(model_of("deepseek_v3"), StepCounts("decode", b, b, b * s, b * s)))
     layer = {
         "q_down": 2 * b * h * 1536,
         "kv_down": 2 * b * h * (512 + 64),
@@ -107,16 +109,16 @@ def test_decode_of_deepseek_v3_is_the_published_shapes() -> None:
     dense = {"down": 2 * b * 18432 * h}
     for layers, shapes in ((61, layer), (58, moe), (3, dense)):
         for name, operations in shapes.items():
-            assert found[name] == pytest.approx(layers * operations), name
+            assert found_flop[name] == pytest.approx(layers * operations), name
     assert layer["attention"] == pytest.approx(146.0e9, rel=1e-3)  # 278,528 a position and request
 
 
 def test_prefill_of_latent_attention_is_the_naive_form() -> None:
     case = asked("model=deepseek_v3", "workload.batch=[1]", "workload.prompt=512", "workload.output=1").workload.cases[0]
-    found = flop(transformer_segments(case.model, prefill_step(case)))
-    assert found["kv_up"] == (61 + 1) * 2 * 512 * 512 * 128 * 256
-    assert found["attention"] == (61 + 1) * 2 * (512 * 513 / 2) * 128 * (192 + 128)
-    assert "q_absorb" not in found
+    found_flop = flop(transformer_segments(case.model, prefill_step(case)))
+    assert found_flop["kv_up"] == (61 + 1) * 2 * 512 * 512 * 128 * 256
+    assert found_flop["attention"] == (61 + 1) * 2 * (512 * 513 / 2) * 128 * (192 + 128)
+    assert "q_absorb" not in found_flop
 
 
 @pytest.mark.parametrize(("count", "top_k", "tokens"), [(8, 2, 1), (8, 2, 5), (64, 6, 16), (256, 8, 128)])
@@ -138,9 +140,11 @@ def test_a_large_batch_reads_every_expert_once_and_one_token_its_own(name: str) 
         moe = next(
             part for part in transformer_segments(model, StepCounts("decode", tokens, tokens, 0.0, 0.0)) if part.name == "moe"
         )
-        routed = [one for one in moe.operators if isinstance(one, MatMulOp) and one.name.startswith("experts")]
-        assert [one.copies for one in routed] == [pytest.approx(copies)] * 3
-        assert [one.stored for one in routed] == [experts.count] * 3
+        routed = [
+            operator for operator in moe.operators if isinstance(operator, MatMulOp) and operator.name.startswith("experts")
+        ]
+        assert [operator.copies for operator in routed] == [pytest.approx(copies)] * 3
+        assert [operator.stored for operator in routed] == [experts.count] * 3
 
 
 def test_latent_attention_caches_one_head_for_all_devices() -> None:
@@ -155,10 +159,10 @@ def test_latent_attention_caches_one_head_for_all_devices() -> None:
         ]
         assert call.fetch == 100 * 576 * 2
     attention = next(
-        one
+        operator
         for part in transformer_segments(model, StepCounts("decode", 1.0, 1.0, 1.0, 1.0))
-        for one in part.operators
-        if isinstance(one, AttentionOp)
+        for operator in part.operators
+        if isinstance(operator, AttentionOp)
     )
     assert (attention.qk_dim, attention.v_dim) == (576, 512)
 

@@ -114,9 +114,9 @@ def test_the_choice_ends_at_the_lowest_score_that_is_among_the_best(
     program = choice.build_program(shape, mesh, allreduce=allreduce)
     padded = np.full((shape.m, program.slots[0].shape[0] * rows), -1.0, "float32")
     padded[:, :k] = x
-    found = np.zeros((rows, cols, 2, 2))
-    found[:, :, 1] = top
-    bits = run_program(program, {"x": spread(padded, mesh), "found": found})["found"][:, :, 0]
+    state = np.zeros((rows, cols, 2, 2))
+    state[:, :, 1] = top
+    bits = run_program(program, {"x": spread(padded, mesh), "found": state})["found"][:, :, 0]
     lowest = bits.astype(np.uint32).view(np.float32)
     assert (lowest == np.sort(x, axis=1)[:, -top].reshape(1, cols, 2)).all()
 

@@ -40,8 +40,8 @@ def said(design: Design, **knobs: Any) -> Design:
                              for phase in ("prefill", "decode")})  # fmt: skip
 
 
-def columns(designs: list[Design], of: Question) -> dict[str, Any]:
-    return dict(evaluate(stack_designs(designs), of.workload).columns.items())
+def columns(designs: list[Design], question: Question) -> dict[str, Any]:
+    return dict(evaluate(stack_designs(designs), question.workload).columns.items())
 
 
 @settings(max_examples=15, deadline=None)
@@ -49,7 +49,7 @@ def columns(designs: list[Design], of: Question) -> dict[str, Any]:
 def test_a_model_that_fits_its_cores_is_as_fast_as_without(prefill: int, decode: int, regions: int) -> None:
     sides = {"mapping.prefill.rows": prefill, "mapping.decode.rows": decode, "mapping.decode.regions": regions}
     plain, edged = (question("qwen3_1b7", chip=chip) for chip in ("wse2", "wse2_hbm"))
-    before, after = (columns([replace_leaves(of.base, sides)], of) for of in (plain, edged))
+    before, after = (columns([replace_leaves(question.base, sides)], question) for question in (plain, edged))
     for name in TIMES[:2]:
         assert after[name] == pytest.approx(before[name], rel=1e-9)
     assert after["relayout_time"][0] <= before["relayout_time"][0] * (1 + 1e-9)
@@ -63,12 +63,14 @@ def test_a_model_that_fits_its_cores_is_as_fast_as_without(prefill: int, decode:
 def test_more_memory_or_bandwidth_never_slows(
     model: str, gemm: str, prefill: int, decode: int, rate: float, sram: float, more: float
 ) -> None:
-    of = question(model)
-    base = replace_leaves(said(of.base, gemm=gemm), {"mapping.prefill.rows": prefill, "mapping.decode.rows": decode})
+    given_question = question(model)
+    base = replace_leaves(
+        said(given_question.base, gemm=gemm), {"mapping.prefill.rows": prefill, "mapping.decode.rows": decode}
+    )
     base = replace_leaves(base, {"chip.hbm.channel_bandwidth": base.chip.hbm.channel_bandwidth * rate, "chip.core.sram": sram})
-    before = columns([base], of)
+    before = columns([base], given_question)
     for address, value in (("chip.hbm.channel_bandwidth", base.chip.hbm.channel_bandwidth), ("chip.core.sram", sram)):
-        after = columns([replace_leaves(base, {address: value * more})], of)
+        after = columns([replace_leaves(base, {address: value * more})], given_question)
         for name in TIMES:
             assert after[name][0] <= before[name][0] * (1 + 1e-9), (address, name)
     assert before["hbm_utilisation"][0] <= base.chip.hbm.stream_efficiency * (1 + 1e-9)
@@ -80,7 +82,7 @@ def test_more_memory_or_bandwidth_never_slows(
     st.floats(0, 1e9), st.floats(0, 1e9),
 )  # fmt: skip
 def test_more_room_to_read_ahead_never_slows_and_what_is_read_ahead_fits(
-    model: str, policy: str, side: int, phase: int, one: float, other: float
+    model: str, policy: str, side: int, phase: int, first_budget: float, other: float
 ) -> None:
     design = said(question(model, "mapping=waferllm_prefetch").base, rows=side, prefetch__policy=policy)
     (job,) = arrays_by_model(question(model).workload)
@@ -90,29 +92,42 @@ def test_more_room_to_read_ahead_never_slows_and_what_is_read_ahead_fits(
     made = _stream(design, job, name, place, "analytical")
     assert made is not None
     stream = made(1.0)._replace(away=1.0)
-    of, seconds = region_blocks(job.model, at, place, design.mapping), []
-    for budget in (0.0, *sorted((one, other))):
+    blocks, seconds = region_blocks(job.model, at, place, design.mapping), []
+    for budget in (0.0, *sorted((first_budget, other))):
         with_room = stream._replace(budget=budget)
-        found = pass_through_regions(
-            of, job.model, place, 0, mesh_program_machine(design.chip), READERS["analytical"], lambda _, of=with_room: of
+        region_pass = pass_through_regions(
+            blocks,
+            job.model,
+            place,
+            0,
+            mesh_program_machine(design.chip),
+            READERS["analytical"],
+            lambda _, blocks_given=with_room: blocks_given,
         )
-        seconds.append(found.seconds)
-        assert all(np.all(here <= budget * (1 + 1e-9)) for part in found.timed for here in part.resident if here is not None)
-        assert np.all(found.seconds >= found.activity.memory_bytes * stream.edge.byte * (1 - 1e-9))
+        seconds.append(region_pass.seconds)
+        assert all(
+            np.all(bytes_ahead <= budget * (1 + 1e-9))
+            for part in region_pass.timed
+            for bytes_ahead in part.resident
+            if bytes_ahead is not None
+        )
+        assert np.all(region_pass.seconds >= region_pass.activity.memory_bytes * stream.edge.byte * (1 - 1e-9))
     assert seconds[2] <= seconds[1] * (1 + 1e-12)
     assert seconds[1] <= seconds[0] * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("model", ["llama2_13b", "llama2_70b"])
 def test_every_step_reads_the_share_of_weights_that_does_not_stay(model: str) -> None:
-    of = question(model, "mapping.both.rows=600")
-    (job,) = arrays_by_model(of.workload)
-    _, decode, _ = phases(of.base, job, "analytical")
+    given_question = question(model, "mapping.both.rows=600")
+    (job,) = arrays_by_model(given_question.workload)
+    _, decode, _ = phases(given_question.base, job, "analytical")
     away = max(float(part.away) for part in decode.held)
     step = StepCounts("decode", 1.0, 1.0, 1.0, 1.0)
-    said = of.base.mapping.precision
+    precision = given_question.base.mapping.precision
     weights = sum(
-        part.times * segment_bytes(part, said) for part in transformer_segments(job.model, step) if part.name != "embedding"
+        part.times * segment_bytes(part, precision)
+        for part in transformer_segments(job.model, step)
+        if part.name != "embedding"
     )
     assert decode.activity is not None
     assert np.max(decode.activity.memory_bytes) == pytest.approx(weights * away * float(np.sum(job.steps)), rel=1e-9)
@@ -151,26 +166,31 @@ def test_a_model_runs_that_does_not_fit_without() -> None:
 @pytest.mark.parametrize("mapping", ["waferllm", "waferllm_prefetch"])
 @pytest.mark.parametrize("model", MODELS)
 def test_rows_add_up_to_the_latency(model: str, mapping: str) -> None:
-    of = question(model, f"mapping={mapping}", "workload.batch=[1,4]")
-    latency = evaluate(stack_designs([of.base]), of.workload, cases=True).cases["latency"]
-    for case, wanted in zip(of.workload.cases, latency, strict=True):
-        found = explain(of.base, case)
-        assert found.seconds == pytest.approx(wanted[0], rel=1e-9)
-        assert all(sum(row.parts.values()) == pytest.approx(row.seconds, rel=1e-6, abs=1e-12) for row in found.rows)
+    given_question = question(model, f"mapping={mapping}", "workload.batch=[1,4]")
+    latency = evaluate(stack_designs([given_question.base]), given_question.workload, cases=True).cases["latency"]
+    for case, wanted in zip(given_question.workload.cases, latency, strict=True):
+        explanation = explain(given_question.base, case)
+        assert explanation.seconds == pytest.approx(wanted[0], rel=1e-9)
+        assert all(sum(row.parts.values()) == pytest.approx(row.seconds, rel=1e-6, abs=1e-12) for row in explanation.rows)
 
 
 def test_a_batch_is_its_designs_one_by_one() -> None:
-    rng, of = np.random.default_rng(8), question("mixtral_8x7b", "mapping=waferllm_prefetch", "workload.batch=[1,4]")
+    rng, given_question = (
+        np.random.default_rng(8),
+        question("mixtral_8x7b", "mapping=waferllm_prefetch", "workload.batch=[1,4]"),
+    )
     designs = []
     for _ in range(30):
         sides = {f"mapping.{phase}.rows": int(rng.integers(200, 700)) for phase in ("prefill", "decode")}
-        one = said(
-            of.base, prefetch__cap=float(rng.random() / 4), prefetch__policy=str(rng.choice(["none", "whole", "partial"]))
+        single_design = said(
+            given_question.base,
+            prefetch__cap=float(rng.random() / 4),
+            prefetch__policy=str(rng.choice(["none", "whole", "partial"])),
         )
-        designs.append(replace_leaves(one, sides | {"chip.hbm.channel_bandwidth": 10 ** rng.uniform(9, 11)}))
-    together = columns(designs, of)
+        designs.append(replace_leaves(single_design, sides | {"chip.hbm.channel_bandwidth": 10 ** rng.uniform(9, 11)}))
+    together = columns(designs, given_question)
     for place, design in enumerate(designs):
-        for name, column in columns([design], of).items():
+        for name, column in columns([design], given_question).items():
             assert together[name][place] == pytest.approx(column[0], rel=1e-9, nan_ok=True), name
 
 
@@ -201,31 +221,34 @@ def test_events_play_kernels_that_wait_for_what_the_closed_form_says() -> None:
     """Memory moves as much; kernels are as much quicker as where all weights stay, and rows add up."""
     sizes = (f"model.qwen3_1b7.{size}" for size in ("layers=2", "vocab=2000", "ffn_intermediate=1000", "hidden=512"))
     sides = (f"{side}=16" for side in ("chip.mesh.rows", "chip.mesh.cols", "mapping.prefill.rows", "mapping.decode.rows"))
-    of = question("qwen3_1b7", *sizes, *sides, "chip.core.sram='48 KiB'")
-    workload = replace(of.workload, cases=of.workload.cases[:1])
-    roomy = replace_leaves(of.base, {"chip.core.sram": 200e3})
+    given_question = question("qwen3_1b7", *sizes, *sides, "chip.core.sram='48 KiB'")
+    workload = replace(given_question.workload, cases=given_question.workload.cases[:1])
+    roomy = replace_leaves(given_question.base, {"chip.core.sram": 200e3})
 
-    def found(design: Design, fidelity: str) -> dict[str, float]:
+    def latencies(design: Design, fidelity: str) -> dict[str, float]:
         return {
-            name: float(of[0]) for name, of in evaluate(stack_designs([design]), workload, fidelity=fidelity).columns.items()
+            name: float(column[0])
+            for name, column in evaluate(stack_designs([design]), workload, fidelity=fidelity).columns.items()
         }
 
-    closed, events = (found(of.base, fidelity) for fidelity in ("analytical", "events"))
+    closed, events = (latencies(given_question.base, fidelity) for fidelity in ("analytical", "events"))
     assert events["hbm_bytes"] == pytest.approx(closed["hbm_bytes"], rel=1e-9)
     assert events["hbm_bytes"] > 0
-    news = [found(design, "analytical")["ttft"] - found(design, "events")["ttft"] for design in (of.base, roomy)]
+    news = [
+        latencies(design, "analytical")["ttft"] - latencies(design, "events")["ttft"] for design in (given_question.base, roomy)
+    ]
     assert news[0] > 0
     assert news[0] == pytest.approx(news[1], rel=0.05)
-    rows = explain(of.base, workload.cases[0], fidelity="events")
+    rows = explain(given_question.base, workload.cases[0], fidelity="events")
     assert rows.seconds == pytest.approx(events["latency"], rel=1e-9)
 
 
 def test_a_part_of_the_mesh_has_no_share_of_its_edge() -> None:
-    of = question("qwen3_1b7")
-    workload = replace(of.workload, cases=of.workload.cases[:1])
+    given_question = question("qwen3_1b7")
+    workload = replace(given_question.workload, cases=given_question.workload.cases[:1])
     for fidelity in ("events@8", "cycles@8"):
         with pytest.raises(DesignError, match="fidelity=events; valid: analytical"):
-            evaluate(stack_designs([of.base]), workload, fidelity=fidelity)
+            evaluate(stack_designs([given_question.base]), workload, fidelity=fidelity)
 
 
 @pytest.mark.parametrize(
@@ -244,19 +267,24 @@ def test_layers_that_stand_for_all_are_of_the_model_and_of_no_wafer_with_main_me
     chip: str, layers: int, needs: int | None
 ) -> None:
     """Else weights that have to come from main memory would come for nothing, or more layers move than there are."""
-    of = question("llama3_8b", f"mapping.simulated_layers={layers}", chip=chip)
-    found = explain_infeasibility(of.base, of.workload)
-    assert (found and found.need) == needs
-    assert found is None or (found.limit == "mapping.simulated_layers" and "mapping.simulated_layers=0" in found.remedy)
+    given_question = question("llama3_8b", f"mapping.simulated_layers={layers}", chip=chip)
+    infeasibility = explain_infeasibility(given_question.base, given_question.workload)
+    assert (infeasibility and infeasibility.need) == needs
+    assert infeasibility is None or (
+        infeasibility.limit == "mapping.simulated_layers" and "mapping.simulated_layers=0" in infeasibility.remedy
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_token_of_fewer_requests_takes_no_longer(seed: int) -> None:
     """Weights come once for each micro-batch: as many of these as regions is not always quickest."""
     rng = np.random.default_rng(seed)
-    of = question(("llama2_70b", "mixtral_8x7b")[seed == 2])
+    given_question = question(("llama2_70b", "mixtral_8x7b")[seed == 2])
     knobs = {"mapping.decode.rows": float(rng.integers(300, 400)), "chip.hbm.channels": float(rng.integers(32, 300))}
-    design, (case,) = replace_leaves(of.base, knobs), of.workload.cases
+    design, (case,) = replace_leaves(given_question.base, knobs), given_question.workload.cases
     batches = tuple(replace(case, requests=((count, 512, 8),)) for count in range(1, 10))
-    taken = [columns([design], replace(of, workload=replace(of.workload, cases=(one,))))["tpot"][0] for one in batches]
+    taken = [
+        columns([design], replace(given_question, workload=replace(given_question.workload, cases=(batch,))))["tpot"][0]
+        for batch in batches
+    ]
     assert (np.diff(taken) >= -1e-9).all(), taken

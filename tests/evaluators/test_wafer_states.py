@@ -46,11 +46,11 @@ SMALL = ("workload.prompt=96", "workload.output=8", "mapping.prefill.rows=24", "
 
 def of_kinds(order: str, *words: str, conv: int = 4, **kinds: str) -> Question:
     """A model of 28 layers, of some kinds beside full attention, on a wafer."""
-    said = ",".join(
+    kinds_text = ",".join(
         f"{name}:{kind.replace('CONV', str(conv))}" for name, kind in ({"full": "{}"} | kinds).items() if name in order
     )
     return asked(
-        "chip=wse2", "model=qwen3_1b7", f"+model.qwen3_1b7.order='{order}'", f"+model.qwen3_1b7.kinds={{{said}}}",
+        "chip=wse2", "model=qwen3_1b7", f"+model.qwen3_1b7.order='{order}'", f"+model.qwen3_1b7.kinds={{{kinds_text}}}",
         "model.max_position=65536", "workload.batch=[1]", "workload.prompt=2048", "workload.output=128", *words,
     )  # fmt: skip
 
@@ -65,21 +65,23 @@ def of_any() -> Question:
     return asked("chip=wse2", "model=qwen3_1b7", "workload.batch=[1]", "workload.prompt=64", "workload.output=8")
 
 
-def columns(of: Question, **options: str) -> dict[str, float]:
-    found = evaluate(stack_designs([of.base]), of.workload, **options).columns
-    return {name: float(column[0]) for name, column in found.items()}
+def columns(question: Question, **options: str) -> dict[str, float]:
+    columns = evaluate(stack_designs([question.base]), question.workload, **options).columns
+    return {name: float(column[0]) for name, column in columns.items()}
 
 
-def seconds(of: Question, phase: str, *names: str) -> float:
+def seconds(instance: Question, phase: str, *names: str) -> float:
     """Of some kernels of a phase."""
-    rows = explain(of.base, of.workload.cases[0]).rows
+    rows = explain(instance.base, instance.workload.cases[0]).rows
     return sum(row.seconds for row in rows if row.phase == phase and row.operator in names)
 
 
-def core(of: Question, mesh: CoreMesh, *, scores: bool = False, **counts: Any) -> Any:
+def core(question: Question, mesh: CoreMesh, *, scores: bool = False, **counts: Any) -> Any:
     """What a core of a region of all layers holds."""
-    model = of.workload.cases[0].model
-    return region_core_memory(model, Region(mesh, 1.0, model.layers, model.layers), of.base.mapping, scores=scores, **counts)[0]
+    model = question.workload.cases[0].model
+    return region_core_memory(
+        model, Region(mesh, 1.0, model.layers, model.layers), question.base.mapping, scores=scores, **counts
+    )[0]
 
 
 @given(st.integers(1, 400), st.integers(1, 400), st.integers(1, 9), st.booleans(), st.sampled_from([0, 4]))
@@ -87,24 +89,24 @@ def core(of: Question, mesh: CoreMesh, *, scores: bool = False, **counts: Any) -
 def test_states_are_single_precision_evenly_over_the_rows_of_their_columns(
     rows: int, cols: int, sequences: int, scores: bool, conv: int
 ) -> None:
-    of = of_kinds("7 (3 state, full)", state=state(conv=conv))
+    kinds = of_kinds("7 (3 state, full)", state=state(conv=conv))
     values, mixed = -(-16 * 128 // cols), -(-(2 * 8 * 128 + 16 * 128) // cols)
-    one = 4 * -(-128 * values // rows) + 2 * 3 * mixed * (conv > 0)
-    found = core(of, CoreMesh(rows, cols), scores=scores, tokens=1.0, cached=0.0, sequences=float(sequences))
-    assert found.states == pytest.approx(sequences * 21 * one, rel=1e-12)
-    assert found.per_sequence * sequences == pytest.approx(found.states, rel=1e-12)
+    state_bytes = 4 * -(-128 * values // rows) + 2 * 3 * mixed * (conv > 0)
+    found_core = core(kinds, CoreMesh(rows, cols), scores=scores, tokens=1.0, cached=0.0, sequences=float(sequences))
+    assert found_core.states == pytest.approx(sequences * 21 * state_bytes, rel=1e-12)
+    assert found_core.per_sequence * sequences == pytest.approx(found_core.states, rel=1e-12)
 
 
 def test_all_cores_together_hold_each_state_once() -> None:
-    of = of_kinds("7 (3 state, full)", state=state(conv=0))
-    assert core(of, CoreMesh(64, 32), tokens=1.0, cached=0.0).states * 64 * 32 == 21 * 16 * 128 * 128 * 4
+    kinds = of_kinds("7 (3 state, full)", state=state(conv=0))
+    assert core(kinds, CoreMesh(64, 32), tokens=1.0, cached=0.0).states * 64 * 32 == 21 * 16 * 128 * 128 * 4
 
 
 def test_a_batch_has_a_state_for_each_request() -> None:
     words = ("mapping.both.rows=360", "mapping.both.regions=1")
-    one, many = (of_kinds("28 state", *words, f"workload.batch=[{n}]", state=state()) for n in (1, 8))
-    used = [columns(of)["sram_used"] for of in (one, many)]
-    per = core(one, CoreMesh(360, 360), tokens=1.0, cached=0.0).per_sequence
+    single, many = (of_kinds("28 state", *words, f"workload.batch=[{n}]", state=state()) for n in (1, 8))
+    used = [columns(question)["sram_used"] for question in (single, many)]
+    per = core(single, CoreMesh(360, 360), tokens=1.0, cached=0.0).per_sequence
     assert used[1] == pytest.approx(used[0] + 7 * per, abs=1.0)
 
 
@@ -112,13 +114,13 @@ def test_a_batch_has_a_state_for_each_request() -> None:
 def test_a_token_of_states_takes_as_long_whatever_came_before(rule: str) -> None:
     short, long = (of_kinds("28 state", f"workload.prompt={n}", state=state(rule)) for n in (512, 30000))
     assert columns(short)["tpot"] == pytest.approx(columns(long)["tpot"], rel=1e-12)
-    of = of_kinds("7 (3 state, full)", "workload.prompt=30000", state=state(rule))
-    assert columns(of)["tpot"] > columns(of_kinds("7 (3 state, full)", state=state(rule)))["tpot"]
+    kinds = of_kinds("7 (3 state, full)", "workload.prompt=30000", state=state(rule))
+    assert columns(kinds)["tpot"] > columns(of_kinds("7 (3 state, full)", state=state(rule)))["tpot"]
 
 
-def ordered(of: Question, order: str) -> Workload:
+def ordered(question: Question, order: str) -> Workload:
     """The case of a question, of a model of the same kinds in another order."""
-    (case,), names = of.workload.cases, order.replace(",", "").split()
+    (case,), names = question.workload.cases, order.replace(",", "").split()
     kinds = tuple((name, kind) for name, kind in case.model.kinds if name in names)
     return Workload("", (replace(case, model=replace(case.model, order=order, kinds=kinds)),))
 
@@ -126,18 +128,18 @@ def ordered(of: Question, order: str) -> Workload:
 @pytest.mark.parametrize("rule", ["delta", "channel_delta", "ssd", "linear"])
 @pytest.mark.parametrize(("states", "prompt"), [(1, 100), (13, 2000), (27, 9000)])
 def test_a_hybrid_is_between_its_pure_forms(rule: str, states: int, prompt: int) -> None:
-    of = of_kinds("27 state, full", f"workload.prompt={prompt}", "mapping.both.regions=1", state=state(rule))
-    found = []
+    kinds = of_kinds("27 state, full", f"workload.prompt={prompt}", "mapping.both.regions=1", state=state(rule))
+    metrics = []
     for order in ("28 full", f"{states} state, {28 - states} full", "28 state"):
-        outcome = evaluate(stack_designs([of.base]), ordered(of, order)).columns
-        ends = seconds(replace(of, workload=ordered(of, order)), "decode", "head", "final_norm")
-        found.append({"ttft": outcome["ttft"][0], "tpot": outcome["tpot"][0], "ends": ends})
-    assert found[0]["ends"] == found[2]["ends"]
+        outcome = evaluate(stack_designs([kinds.base]), ordered(kinds, order)).columns
+        ends = seconds(replace(kinds, workload=ordered(kinds, order)), "decode", "head", "final_norm")
+        metrics.append({"ttft": outcome["ttft"][0], "tpot": outcome["tpot"][0], "ends": ends})
+    assert metrics[0]["ends"] == metrics[2]["ends"]
     for name in ("ttft", "tpot"):
-        low, high = sorted((found[0][name], found[2][name]))
-        assert low * (1 - 1e-9) <= found[1][name] <= high * (1 + 1e-9), name
+        low, high = sorted((metrics[0][name], metrics[2][name]))
+        assert low * (1 - 1e-9) <= metrics[1][name] <= high * (1 + 1e-9), name
         share = states / 28
-        assert found[1][name] == pytest.approx((1 - share) * found[0][name] + share * found[2][name], rel=1e-9), name
+        assert metrics[1][name] == pytest.approx((1 - share) * metrics[0][name] + share * metrics[2][name], rel=1e-9), name
 
 
 @given(
@@ -149,20 +151,20 @@ def test_a_hybrid_is_between_its_pure_forms(rule: str, states: int, prompt: int)
 def test_products_of_states_of_any_shape_are_those_of_the_graph_or_more(
     rule: str, shared: int, heads: int, key: int, value: int, chunk: int, tokens: int, phase: str, rows: int, cols: int
 ) -> None:
-    of = of_any()
+    question = of_any()
     dims = {"key_heads": heads, "key_dim": key, "value_dim": value}
     recurrence = RecurrentMixing(rule=rule, heads=shared * heads, **dims, conv=4, chunk=chunk)
-    model = replace(of.workload.cases[0].model, recurrence=recurrence)
+    model = replace(question.workload.cases[0].model, recurrence=recurrence)
     tokens = max(tokens, chunk)  # the graph counts shorter prompts as a share of a chunk
     at = StepCounts(phase, float(tokens), 1.0 if phase == "prefill" else float(tokens), 0.0, 0.0)
     (part, *_) = (part for part in transformer_segments(model, at) if part.kind == MIXING)
     (block,) = (
         block
-        for block in region_blocks(model, at, Region(CoreMesh(rows, cols), 1.0, 28, 28), of.base.mapping)
+        for block in region_blocks(model, at, Region(CoreMesh(rows, cols), 1.0, 28, 28), question.base.mapping)
         if block.name == part.name
     )
     assert sum(call.flop for call in block.calls) == pytest.approx(sum(map(useful_flop, part.operators)), rel=1e-9)
-    machine = mesh_program_machine(of.base.chip)
+    machine = mesh_program_machine(question.base.chip)
     for call in block.calls:
         kernel = call.kernel
         assert kernel is not None
@@ -183,10 +185,10 @@ def test_rules_that_correct_nothing_have_a_shorter_chain() -> None:
 
 @given(st.integers(1, 20000), st.integers(1, 20000))
 @settings(max_examples=15, deadline=None)
-def test_a_longer_prompt_never_has_a_shorter_chain(one: int, other: int) -> None:
-    of = [of_kinds("28 state", f"workload.prompt={max(n, 2)}", state=state()) for n in sorted((one, other))]
+def test_a_longer_prompt_never_has_a_shorter_chain(first_length: int, other: int) -> None:
+    kinds = [of_kinds("28 state", f"workload.prompt={max(n, 2)}", state=state()) for n in sorted((first_length, other))]
     names = ("state_read_keys", "state_correct", "state_decay_sum")
-    assert seconds(of[0], "prefill", *names) <= seconds(of[1], "prefill", *names) * 1.5
+    assert seconds(kinds[0], "prefill", *names) <= seconds(kinds[1], "prefill", *names) * 1.5
 
 
 @pytest.mark.parametrize(
@@ -200,37 +202,39 @@ def test_a_longer_prompt_never_has_a_shorter_chain(one: int, other: int) -> None
     ],
 )
 def test_kernels_played_are_near_their_closed_forms(order: str, kinds: dict[str, str]) -> None:
-    of = of_kinds(order, *SMALL, **kinds)
-    closed, played = columns(of), columns(of, fidelity="events")
+    given_kinds = of_kinds(order, *SMALL, **kinds)
+    closed, played = columns(given_kinds), columns(given_kinds, fidelity="events")
     for name in ("ttft", "tpot", "energy"):
         assert closed[name] == pytest.approx(played[name], rel=0.1), name
 
 
 @pytest.mark.parametrize(("order", "kinds"), [("28 sparse", {"sparse": SPARSE}), ("28 heavy", {"heavy": HEAVY})])
 def test_compressed_attention_played_is_near_its_closed_form(order: str, kinds: dict[str, str]) -> None:
-    of = of_kinds(order, *SMALL, "workload.prompt=384", **kinds)
-    closed, played = columns(of), columns(of, fidelity="events")
+    given_kinds = of_kinds(order, *SMALL, "workload.prompt=384", **kinds)
+    closed, played = columns(given_kinds), columns(given_kinds, fidelity="events")
     for name in ("ttft", "tpot", "energy"):
         assert closed[name] == pytest.approx(played[name], rel=0.1), name
-    each = (explain(of.base, of.workload.cases[0], fidelity=word).rows for word in ("analytical", "events"))
-    for one, other in zip(*each, strict=True):
-        assert one.seconds == pytest.approx(other.seconds, rel=0.15), one.operator
+    each = (explain(given_kinds.base, given_kinds.workload.cases[0], fidelity=word).rows for word in ("analytical", "events"))
+    for row, other in zip(*each, strict=True):
+        assert row.seconds == pytest.approx(other.seconds, rel=0.15), row.operator
 
 
 @pytest.mark.parametrize(("order", "kinds"), [("7 (3 state, full)", {"state": state()}), ("28 picked", {"picked": PICKED})])
 def test_each_kernel_played_is_near_its_closed_form(order: str, kinds: dict[str, str]) -> None:
-    of = of_kinds(order, *SMALL, **kinds)
-    closed, played = (explain(of.base, of.workload.cases[0], fidelity=word).rows for word in ("analytical", "events"))
-    for one, other in zip(closed, played, strict=True):
-        assert one.seconds == pytest.approx(other.seconds, rel=0.15), one.operator
+    given_kinds = of_kinds(order, *SMALL, **kinds)
+    closed, played = (
+        explain(given_kinds.base, given_kinds.workload.cases[0], fidelity=word).rows for word in ("analytical", "events")
+    )
+    for row, other in zip(closed, played, strict=True):
+        assert row.seconds == pytest.approx(other.seconds, rel=0.15), row.operator
 
 
 @pytest.mark.parametrize(("order", "kinds"), [("7 (3 state, full)", {"state": state()}), ("28 picked", {"picked": PICKED})])
 def test_weights_from_the_edge_are_read_once_a_step(order: str, kinds: dict[str, str]) -> None:
     words = ("chip=wse2_hbm", "mapping=waferllm_prefetch", "chip.core.sram='6 KiB'", "workload.prompt=512", "workload.output=8")
-    of = of_kinds(order, *words, **kinds)
-    (job,) = arrays_by_model(of.workload)
-    _, decode, _ = phases(of.base, job, "analytical")
+    given_kinds = of_kinds(order, *words, **kinds)
+    (job,) = arrays_by_model(given_kinds.workload)
+    _, decode, _ = phases(given_kinds.base, job, "analytical")
     parts = [
         part for part in transformer_segments(job.model, StepCounts("decode", 1.0, 1.0, 1.0, 1.0)) if part.name != "embedding"
     ]
@@ -241,11 +245,11 @@ def test_weights_from_the_edge_are_read_once_a_step(order: str, kinds: dict[str,
 
 
 def varied(base: Design) -> list[Design]:
-    rng, found = np.random.default_rng(4), []
+    rng, designs = np.random.default_rng(4), []
     for _ in range(8):
         sides = {"mapping.prefill.rows": int(rng.integers(3, 751)), "mapping.decode.rows": int(rng.integers(3, 751))}
-        found.append(replace_leaves(base, {**sides, "mapping.decode.cols": int(rng.choice([0, 120, 360]))}))
-    return found
+        designs.append(replace_leaves(base, {**sides, "mapping.decode.cols": int(rng.choice([0, 120, 360]))}))
+    return designs
 
 
 KINDS = [("7 (3 state, full)", {"state": state()}), ("28 latent", {"latent": LATENT}), ("28 picked", {"picked": PICKED})]
@@ -255,29 +259,29 @@ KINDS += [("9 (2 sparse, heavy), full", {"sparse": SPARSE, "heavy": HEAVY})]
 @pytest.mark.parametrize(("order", "kinds"), KINDS)
 @pytest.mark.parametrize("batch", ["[1]", "[3,8]"])
 def test_a_batch_of_designs_is_its_singles(order: str, kinds: dict[str, str], batch: str) -> None:
-    of = of_kinds(order, f"workload.batch={batch}", **kinds)
-    designs = varied(of.base)
-    many = evaluate(stack_designs(designs), of.workload)
+    given_kinds = of_kinds(order, f"workload.batch={batch}", **kinds)
+    designs = varied(given_kinds.base)
+    many = evaluate(stack_designs(designs), given_kinds.workload)
     for row, design in enumerate(designs):
-        one = evaluate(stack_designs([design]), of.workload)
+        evaluation = evaluate(stack_designs([design]), given_kinds.workload)
         for name in METRICS:
-            assert many.columns[name][row] == pytest.approx(one.columns[name][0], rel=1e-12, nan_ok=True), name
-        assert many.limit[row] == one.limit[0]
+            assert many.columns[name][row] == pytest.approx(evaluation.columns[name][0], rel=1e-12, nan_ok=True), name
+        assert many.limit[row] == evaluation.limit[0]
 
 
 @pytest.mark.parametrize(("order", "kinds"), KINDS)
 def test_the_breakdown_sums_to_the_total(order: str, kinds: dict[str, str]) -> None:
-    of = of_kinds(order, "workload.batch=[4]", **kinds)
-    parts = explain(of.base, of.workload.cases[0])
-    assert parts.seconds == pytest.approx(columns(of)["latency"], rel=1e-9)
+    given_kinds = of_kinds(order, "workload.batch=[4]", **kinds)
+    parts = explain(given_kinds.base, given_kinds.workload.cases[0])
+    assert parts.seconds == pytest.approx(columns(given_kinds)["latency"], rel=1e-9)
 
 
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(0, 5000))
 @settings(max_examples=20, deadline=None)
 def test_a_latent_lies_over_the_rows_once_for_all_heads(rows: int, cols: int, tokens: int) -> None:
-    of = of_kinds("28 latent", latent=LATENT)
-    found = core(of, CoreMesh(rows, cols), tokens=1.0, cached=-1.0, across=float(tokens))
-    assert found.kv == pytest.approx(28 * 2 * -(-576 // rows) * tokens, rel=1e-12)
+    kinds = of_kinds("28 latent", latent=LATENT)
+    found_core = core(kinds, CoreMesh(rows, cols), tokens=1.0, cached=-1.0, across=float(tokens))
+    assert found_core.kv == pytest.approx(28 * 2 * -(-576 // rows) * tokens, rel=1e-12)
 
 
 def test_latents_leave_room_for_more_tokens_than_heads_do() -> None:
@@ -307,11 +311,11 @@ SERVING = ("workload=serving", "workload.requests=40")
 
 @pytest.mark.parametrize(("order", "kinds"), KINDS)
 def test_wafers_serve_them(order: str, kinds: dict[str, str]) -> None:
-    said = ",".join(f"{name}:{kind}" for name, kind in ({"full": "{}"} | kinds).items() if name in order)
-    words = ("chip=wse2", "model=qwen3_1b7", f"+model.qwen3_1b7.order='{order}'", f"+model.qwen3_1b7.kinds={{{said}}}")
-    of = asked(*words, *SERVING)
-    assert explain_infeasibility(of.base, of.workload) is None
-    assert columns(of)["throughput"] > 0
+    kinds_text = ",".join(f"{name}:{kind}" for name, kind in ({"full": "{}"} | kinds).items() if name in order)
+    words = ("chip=wse2", "model=qwen3_1b7", f"+model.qwen3_1b7.order='{order}'", f"+model.qwen3_1b7.kinds={{{kinds_text}}}")
+    question = asked(*words, *SERVING)
+    assert explain_infeasibility(question.base, question.workload) is None
+    assert columns(question)["throughput"] > 0
 
 
 @given(
@@ -333,18 +337,18 @@ def test_products_of_compressed_attention_of_any_shape_are_those_of_the_graph_or
     rows: int,
     cols: int,
 ) -> None:
-    of, how = of_any(), {"q_rank": rank, "o_rank": rank, "groups": groups}
+    question, how = of_any(), {"q_rank": rank, "o_rank": rank, "groups": groups}
     index = SparseIndexer(heads=heads, dim=row, top=max(tokens // 3, 1)) if picks else None
     kept = CompressedAttention(ratio=ratio, **how)
     sizes = {"heads": heads * groups, "kv_heads": 1, "head_dim": row, "window": window}
-    model = replace(of.workload.cases[0].model, compressed=kept, indexer=index, qk_norm=False, **sizes)
+    model = replace(question.workload.cases[0].model, compressed=kept, indexer=index, qk_norm=False, **sizes)
     pairs = per_reach(model, lambda reach: float(reach.pairs(tokens) if phase == "prefill" else reach.seen(tokens)))
     count = float(tokens) if phase == "prefill" else 1.0
     at = StepCounts(phase, count, 1.0, pairs, pairs if phase == "decode" else 0.0)
     (part, *_) = (part for part in transformer_segments(model, at) if part.kind == MIXING)
-    (block, *_) = region_blocks(model, at, Region(CoreMesh(rows, cols), 1.0, 28, 28), of.base.mapping, 0.0)
+    (block, *_) = region_blocks(model, at, Region(CoreMesh(rows, cols), 1.0, 28, 28), question.base.mapping, 0.0)
     assert sum(call.flop for call in block.calls) == pytest.approx(sum(map(useful_flop, part.operators)), rel=1e-9)
-    machine = mesh_program_machine(of.base.chip)
+    machine = mesh_program_machine(question.base.chip)
     for call in block.calls:
         assert call.kernel is not None
         cost = READERS["analytical"].kernel(call.kernel, machine)
@@ -357,14 +361,14 @@ def test_products_of_compressed_attention_of_any_shape_are_those_of_the_graph_or
 def test_compressed_entries_are_kept_once_for_all_heads(rows: int, cols: int, tokens: int) -> None:
     """Rows of a window and of entries over the cores' rows, and keys of the index; positions over the columns."""
     for name, kind in (("sparse", SPARSE), ("heavy", HEAVY)):
-        of = of_kinds(f"28 {name}", **{name: kind})
-        model = of.workload.cases[0].model
+        kinds = of_kinds(f"28 {name}", **{name: kind})
+        model = kinds.workload.cases[0].model
         near = float(attention_reach(layers(model).mixings[0].of).kept(tokens))
         far = float(indexer_reach(layers(model).mixings[0].of).kept(tokens))
         across = per_reach(model, lambda reach: reach.kept(float(tokens)))
-        found = core(of, CoreMesh(rows, cols), tokens=1.0, cached=across, across=across)
+        found_core = core(kinds, CoreMesh(rows, cols), tokens=1.0, cached=across, across=across)
         index = 2 * -(-64 // rows) * far if name == "sparse" else 0.0
-        assert float(np.ravel(found.kv)[0]) == pytest.approx(28 * (2 * -(-128 // rows) * near + index), rel=1e-9), name
+        assert float(np.ravel(found_core.kv)[0]) == pytest.approx(28 * (2 * -(-128 // rows) * near + index), rel=1e-9), name
 
 
 @given(
@@ -374,13 +378,13 @@ def test_compressed_entries_are_kept_once_for_all_heads(rows: int, cols: int, to
 @settings(max_examples=25, deadline=None)
 def test_caches_are_shifted_in_their_formats(kind: str, word: str, rows: int, cols: int, requests: int) -> None:
     """What a core sends of a position are the bytes that it holds of it, in whole 16-bit values."""
-    of = of_kinds(f"28 {kind}", **({"latent": LATENT, "picked": PICKED, "full": "{}"} if kind != "full" else {}))
-    model, mapping = of.workload.cases[0].model, of.base.mapping
-    said = replace_leaves(mapping, {"precision.kv": word, "precision.index": word})
+    kinds = of_kinds(f"28 {kind}", **({"latent": LATENT, "picked": PICKED, "full": "{}"} if kind != "full" else {}))
+    model, mapping = kinds.workload.cases[0].model, kinds.base.mapping
+    leaves = replace_leaves(mapping, {"precision.kv": word, "precision.index": word})
     at = StepCounts(
         "decode", float(requests), float(requests), *[per_reach(model, lambda reach: requests * reach.seen(900.0))] * 2
     )
-    (block, *_) = region_blocks(model, at, Region(CoreMesh(rows, cols), 1.0, 28, 28), said, 0.0)
+    (block, *_) = region_blocks(model, at, Region(CoreMesh(rows, cols), 1.0, 28, 28), leaves, 0.0)
     shifts = {call.name: call.kernel for call in block.calls if call.kernel is not None and call.kernel.kind == "kv"}
     assert set(shifts) == ({"kv_cache", "index_cache"} if kind == "picked" else {"kv_cache"})
     values = {"full": sum(kv_widths(model, mapping.kv_heads)), "latent": 576, "picked": 576}[kind]

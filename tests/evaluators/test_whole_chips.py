@@ -36,22 +36,22 @@ def test_silicon_of_groups_of_a_block_is_that_of_each_by_itself(chip: str) -> No
         groups.append(replace_leaves(question.base.chip, numbers | words))
     alone = [
         (
-            silicon_limits(replace_leaves(of, {})),
-            price.price_by_part(replace_leaves(of, {})),
-            energy.static_power(replace_leaves(of, {})),
+            silicon_limits(replace_leaves(group, {})),
+            price.price_by_part(replace_leaves(group, {})),
+            energy.static_power(replace_leaves(group, {})),
         )
-        for of in groups
+        for group in groups
     ]
     assert len({id(made) for _, made, _ in whole.chips_by_batch(groups).values()}) in (1, 2)  # those of one reticle are one
-    with batch_chips([(np.arange(np.size(of.clock)), Design(of, question.base.mapping)) for of in groups]):
-        for of, (limits, spent, idle) in zip(groups, alone, strict=True):
-            found = silicon_limits(of)
-            assert [limit.address for limit in found] == [limit.address for limit in limits]
-            for one, other in zip(found, limits, strict=True):
-                assert np.array_equal(one.need, other.need)
-                assert np.array_equal(one.have, other.have)
-            assert all(np.array_equal(value, spent[name]) for name, value in price.price_by_part(of).items())
-            assert np.array_equal(energy.static_power(of), idle)
+    with batch_chips([(np.arange(np.size(group.clock)), Design(group, question.base.mapping)) for group in groups]):
+        for group, (limits, spent, idle) in zip(groups, alone, strict=True):
+            found_limits = silicon_limits(group)
+            assert [limit.address for limit in found_limits] == [limit.address for limit in limits]
+            for silicon_limit, other in zip(found_limits, limits, strict=True):
+                assert np.array_equal(silicon_limit.need, other.need)
+                assert np.array_equal(silicon_limit.have, other.have)
+            assert all(np.array_equal(value, spent[name]) for name, value in price.price_by_part(group).items())
+            assert np.array_equal(energy.static_power(group), idle)
     assert not whole._parts
 
 
@@ -59,25 +59,25 @@ def test_silicon_of_groups_of_a_block_is_that_of_each_by_itself(chip: str) -> No
 def test_silicon_of_few_values_is_worked_out_once_for_each_combination(chip: str) -> None:
     """To the bit, also of the same values in another order, and whatever memory there is."""
     base, rng = question_of(f"chip={chip}"), np.random.default_rng(len(chip))
-    of, size = base.base.chip, int(rng.integers(400, 800))
-    some = [
+    given_chip, size = base.base.chip, int(rng.integers(400, 800))
+    addresses = [
         address
-        for address, _, _ in iterate_leaves(of)
+        for address, _, _ in iterate_leaves(given_chip)
         if address in ("clock", "hbm.bandwidth", "tile.sram", "core.sram", "hbm.capacity")
     ]
-    several = [np.sort(rng.uniform(0.6, 1.3, int(rng.integers(2, 7)))) * leaf_at(of, address) for address in some]
+    several = [np.sort(rng.uniform(0.6, 1.3, int(rng.integers(2, 7)))) * leaf_at(given_chip, address) for address in addresses]
     for _ in range(2):
-        numbers = {address: rng.choice(values, size) for address, values in zip(some, several, strict=True)}
-        one, alone = replace_leaves(of, numbers), replace_leaves(of, numbers)
+        numbers = {address: rng.choice(values, size) for address, values in zip(addresses, several, strict=True)}
+        leaves, alone = replace_leaves(given_chip, numbers), replace_leaves(given_chip, numbers)
         expected = [work(alone) for work in OF_CHIPS]
-        with batch_chips([(np.arange(size), Design(one, base.base.mapping))]):
-            _, made, places = whole._parts[id(one)]
-            found = [work(one) for work in OF_CHIPS]
+        with batch_chips([(np.arange(size), Design(leaves, base.base.mapping))]):
+            _, made, places = whole._parts[id(leaves)]
+            work = [work(leaves) for work in OF_CHIPS]
         assert len(made.chip.clock) == prod(
-            len(values) for address, values in zip(some, several, strict=True) if address not in whole.UNREAD
+            len(values) for address, values in zip(addresses, several, strict=True) if address not in whole.UNREAD
         )
         assert len(places) == size
-        for left, right in zip(found, expected, strict=True):
+        for left, right in zip(work, expected, strict=True):
             assert left.keys() == right.keys()
             assert all(np.array_equal(left[name], right[name]) for name in left)
 
@@ -95,11 +95,11 @@ OF_CHIPS: tuple[Callable[[Chip], dict[str, Any]], ...] = (
 
 @pytest.mark.parametrize("chip", ["a100", "npu64", "wse2"])
 def test_limits_that_every_design_keeps_are_left_out(chip: str) -> None:
-    of, rng = question_of(f"chip={chip}").base.chip, np.random.default_rng(len(chip))
+    given_chip, rng = question_of(f"chip={chip}").base.chip, np.random.default_rng(len(chip))
     for scale in (1.0, 40.0):
-        some = replace_leaves(of, {"clock": of.clock * rng.uniform(0.5, scale, 50)})
-        over = [limit.address for limit in silicon_limits(some) if np.any(limit.need > limit.have)]
-        assert [limit.address for limit in exceeded_limits(some)] == over
+        leaves = replace_leaves(given_chip, {"clock": given_chip.clock * rng.uniform(0.5, scale, 50)})
+        over = [limit.address for limit in silicon_limits(leaves) if np.any(limit.need > limit.have)]
+        assert [limit.address for limit in exceeded_limits(leaves)] == over
     assert "chip.clock" in over
 
 
@@ -107,14 +107,14 @@ def test_limits_that_every_design_keeps_are_left_out(chip: str) -> None:
 def test_few_values_are_told_and_many_are_not(values: list[float], size: int, seed: int) -> None:
     numbers = np.random.default_rng(seed).choice(values, size)
     few = np.unique(numbers)
-    found = distinct_values(numbers)
-    if found is None:  # many, one, or two that are nearly the same
+    distinct = distinct_values(numbers)
+    if distinct is None:  # many, one, or two that are nearly the same
         near = np.diff(few).min() < (few[-1] - few[0]) / 4000 if len(few) > 1 else True
         assert near or len(few) * ALIKE > size
     else:
-        assert np.isin(few, found[0]).all()  # beside values of the same ends from before
-        assert (np.diff(found[0]) > 0).all()
-        assert np.array_equal(found[0][found[1]], numbers)
+        assert np.isin(few, distinct[0]).all()  # beside values of the same ends from before
+        assert (np.diff(distinct[0]) > 0).all()
+        assert np.array_equal(distinct[0][distinct[1]], numbers)
     assert np.array_equal(map_distinct(np.sqrt, numbers), np.sqrt(numbers))
 
 

@@ -51,12 +51,12 @@ class Layer:
 
     @property
     def right(self) -> Array:
-        found = np.zeros_like(self.x)
+        right = np.zeros_like(self.x)
         for token, (experts, weights) in enumerate(zip(self.choices, self.weights, strict=True)):
             for expert, weight in zip(experts, weights, strict=True):
                 gate = self.x[token] @ self.gate[expert]
-                found[token] += weight * ((gate / (1 + np.exp(-gate)) * (self.x[token] @ self.up[expert])) @ self.down[expert])
-        return found
+                right[token] += weight * ((gate / (1 + np.exp(-gate)) * (self.x[token] @ self.up[expert])) @ self.down[expert])
+        return right
 
 
 @pytest.mark.parametrize("inner", [False, True])
@@ -114,9 +114,13 @@ def test_the_fullest_core_holds_whole_experts(tp: int) -> None:
         "workload.batch=[1]",
     )
     held = {}
-    for said in ("divided", "whole"):
-        of = asked(*words, "mapping.both.partition=mn", f"mapping.both.experts={said}", "chip.hbm.capacity='8 TB'")
-        held[said] = max(dict(one.parts).get("weights", 0.0) for one in limits(of.base, of.workload))
-    model, byte = of.workload.cases[0].model, BYTES_BY_FORMAT[of.base.mapping.precision.weights]
+    for expert_partition in ("divided", "whole"):
+        question = asked(
+            *words, "mapping.both.partition=mn", f"mapping.both.experts={expert_partition}", "chip.hbm.capacity='8 TB'"
+        )
+        held[expert_partition] = max(
+            dict(limit.parts).get("weights", 0.0) for limit in limits(question.base, question.workload)
+        )
+    model, byte = question.workload.cases[0].model, BYTES_BY_FORMAT[question.base.mapping.precision.weights]
     routed = 32 * 8 * ffn_parameter_count(model, model.experts.intermediate) * byte
     assert held["whole"] - held["divided"] == pytest.approx(routed * (-(-8 // tp) / 8 - 1 / tp), rel=1e-9, abs=1.0)

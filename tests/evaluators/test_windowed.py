@@ -44,14 +44,14 @@ def shapes(draw: Any) -> AttentionShape:
 @settings(deadline=None)
 def test_compiled_counts_are_those_of_the_turns_one_by_one(name: str, data: Any) -> None:
     keys = [blocks._keys(data.draw(shapes()), *data.draw(tilings(name))) for _ in range(3)]
-    found = np.empty((len(keys), 3))
-    count_many(np.array(keys), found)
-    assert found.tolist() == [list(blocks.count_by_waves(*of)) for of in keys]
+    counts = np.empty((len(keys), 3))
+    count_many(np.array(keys), counts)
+    assert counts.tolist() == [list(blocks.count_by_waves(*entry)) for entry in keys]
 
 
 def seconds(name: str, shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh) -> Any:
-    on = TileMachine(CYCLES, ENGINES, ColumnMemory(mesh.cols, 100.0, 1.0, 1.0))
-    return attention_cost(AttentionTask(ATTENTION[name], shape, tiling, mesh), on)
+    machine = TileMachine(CYCLES, ENGINES, ColumnMemory(mesh.cols, 100.0, 1.0, 1.0))
+    return attention_cost(AttentionTask(ATTENTION[name], shape, tiling, mesh), machine)
 
 
 @pytest.mark.parametrize("name", ATTENTION)
@@ -80,7 +80,7 @@ def test_the_closed_form_counts_what_the_steps_of_any_window_count(name: str, da
 def test_a_window_of_the_whole_prompt_is_none(name: str, data: Any) -> None:
     shape, (tiling, mesh) = data.draw(shapes()), data.draw(tilings(name))
     wide, none = replace(shape, window=shape.keys + data.draw(st.integers(0, 9))), replace(shape, window=0)
-    written = [attention_program(ATTENTION[name], of, tiling, mesh, channels=mesh.cols) for of in (wide, none)]
+    written = [attention_program(ATTENTION[name], shape, tiling, mesh, channels=mesh.cols) for shape in (wide, none)]
     assert written[0].slots == written[1].slots
     assert count_activity(written[0]) == count_activity(written[1])
     assert seconds(name, wide, tiling, mesh) == seconds(name, none, tiling, mesh)
@@ -128,7 +128,7 @@ def test_less_is_done_the_smaller_the_window_is(name: str, data: Any) -> None:
     shape, (tiling, mesh) = data.draw(shapes()), data.draw(tilings(name))
     tiling = replace(tiling, kv_splits=1)
     narrow = replace(shape, window=data.draw(st.integers(1, shape.window)))
-    few, many = (seconds(name, of, tiling, mesh) for of in (narrow, shape))
+    few, many = (seconds(name, shape_of_run, tiling, mesh) for shape_of_run in (narrow, shape))
     assert few.activity.macs <= many.activity.macs
     assert few.activity.memory_bytes <= many.activity.memory_bytes
     turned = tiling_of_pairs(ATTENTION[name], shape, tiling)
@@ -155,9 +155,9 @@ def test_one_message_astray_within_a_window_is_noticed(name: str, slot: str) -> 
 
 @pytest.mark.parametrize("name", ATTENTION)
 def test_a_block_that_begins_a_key_too_late_is_noticed(name: str) -> None:
-    tiling, mesh, of = AttentionTiling(1, 1, 6, 4), CoreMesh(2, 2), ATTENTION[name]
-    streams = scatter_qkv(*operands(SHAPE), of, SHAPE, tiling, mesh)
+    tiling, mesh, dataflow = AttentionTiling(1, 1, 6, 4), CoreMesh(2, 2), ATTENTION[name]
+    streams = scatter_qkv(*operands(SHAPE), dataflow, SHAPE, tiling, mesh)
     key = next(key for key in streams if key.endswith("k"))
     streams[key] = np.concatenate([np.roll(streams[key][:1], 1, axis=3), streams[key][1:]])
     out = run_program(program(name, SHAPE, tiling, mesh), {}, streams)
-    assert np.abs(gather_output(out, of, SHAPE, tiling, mesh) - plain(SHAPE)).max() > 1e-2
+    assert np.abs(gather_output(out, dataflow, SHAPE, tiling, mesh) - plain(SHAPE)).max() > 1e-2

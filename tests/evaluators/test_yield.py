@@ -31,8 +31,8 @@ def test_a_die_that_may_lose_cores_is_lost_by_what_is_around_them() -> None:
         0.73, abs=5e-3
     )
     chip = replace_leaves(chip_of("chip=a100"), {"technology.clustering": MANY})
-    one = area.die_area(chip)
-    assert np.exp(-0.09 * one / 100) < price.die_yield(replace_leaves(chip, {"die.built_cores": 0})) + 1e-9
+    die_area = area.die_area(chip)
+    assert np.exp(-0.09 * die_area / 100) < price.die_yield(replace_leaves(chip, {"die.built_cores": 0})) + 1e-9
     assert 0.73 < price.die_yield(chip) < 0.85  # less of a die is around its cores here
 
 

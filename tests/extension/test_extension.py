@@ -140,28 +140,28 @@ def test_an_installed_gemv_is_evaluated_as_those_that_ship(names: str, tmp_path:
     )  # fmt: skip
     assert not done.returncode, done.stderr
     assert done.stderr.count("former names work for one release") == (names == "former")
-    found = json.loads(done.stdout)
-    for closed, events in found["alone"]:
+    document = json.loads(done.stdout)
+    for closed, events in document["alone"]:
         assert closed == pytest.approx(events, rel=1e-9)
-    assert found["model"][0] == pytest.approx(found["model"][1], rel=0.2)
-    assert found["wrong"] < 1e-4
-    assert found["imported"] == [False, False, True]
-    assert found["tokens"] == 64
-    share, cores = found["metric"][:2]
-    assert found["metric"][2:] == [share, cores]
+    assert document["model"][0] == pytest.approx(document["model"][1], rel=0.2)
+    assert document["wrong"] < 1e-4
+    assert document["imported"] == [False, False, True]
+    assert document["tokens"] == 64
+    share, cores = document["metric"][:2]
+    assert document["metric"][2:] == [share, cores]
     assert share == pytest.approx(cores / (750 * 1133))  # cores of the wafer
-    assert found["fidelities"] == [["analytical", "events", "cycles", "launched"], ["analytical", "events"]]
-    assert found["launched"] == pytest.approx(5e-6)
-    assert found["same"][0] == found["same"][1]
-    assert found["explained"] == 0.0
-    assert found["broken"] == [False, True]
-    assert found["refused"] == [
+    assert document["fidelities"] == [["analytical", "events", "cycles", "launched"], ["analytical", "events"]]
+    assert document["launched"] == pytest.approx(5e-6)
+    assert document["same"][0] == document["same"][1]
+    assert document["explained"] == 0.0
+    assert document["broken"] == [False, True]
+    assert document["refused"] == [
         "fidelity: launched does not support models here; valid: analytical, events",
         "fidelity: no option 'lunched'; did you mean 'launched'? valid: analytical, cycles, events, launched, steady_state",
-        "fidelity=launched: the package returns 'speed', which is no metric; " + found["refused"][2].partition("; ")[2],
+        "fidelity=launched: the package returns 'speed', which is no metric; " + document["refused"][2].partition("; ")[2],
         "fidelity=launched: ZeroDivisionError: division by zero",
     ]
-    assert found["unknown"] == (
+    assert document["unknown"] == (
         "mapping.gemv: no option 'binry'; did you mean 'binary'? valid: binary, ktree, ladder, pipeline, ring"
     )
 
@@ -170,10 +170,10 @@ def test_what_the_readme_of_the_template_says_runs(copied: Path) -> None:
     lines = re.findall(r"^    (.+)$", (TEMPLATE / "README.md").read_text(), re.M)
     assert len(lines) == 8
     assert lines[:2] == ["cp -r mesh-dse/studies/template mine && cd mine", "pip install -e '.[test]'"]
-    here = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (copied / "site", ROOT)))}
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (copied / "site", ROOT)))}
     for line in lines[2:]:
         words = line.replace("python ", f"{sys.executable} ").replace("dse ", f"{sys.executable} -m dse.main ", 1)
-        done = subprocess.run(words, cwd=copied / "mine", env=here, shell=True, capture_output=True, text=True, check=False)
+        done = subprocess.run(words, cwd=copied / "mine", env=environ, shell=True, capture_output=True, text=True, check=False)
         assert not done.returncode, (line, done.stdout, done.stderr)
     report = (copied / "mine/runs/binary_tree/report.html").read_text()
     assert "binary" in report
@@ -182,7 +182,7 @@ def test_what_the_readme_of_the_template_says_runs(copied: Path) -> None:
 
 @pytest.mark.parametrize("registry", [GEMM, GEMV, ALLREDUCE, ATTENTION, POLICIES], ids=lambda registry: registry.group)
 def test_what_ships_has_all_that_is_asked_of_a_package(registry: Registry[object]) -> None:
-    assert not [(name, need) for name, of in registry.items() for need in registry.needs if not hasattr(of, need)]
+    assert not [(name, need) for name, option in registry.items() for need in registry.needs if not hasattr(option, need)]
 
 
 def test_packages_are_not_asked_for_names_that_ship(monkeypatch: pytest.MonkeyPatch) -> None:

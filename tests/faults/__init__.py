@@ -87,8 +87,8 @@ FAULTS = (
     Fault(
         "a core's read of weights or KV waits for no first word",
         "evaluators/machine/machine.py",
-        "return asked.nbytes * byte + self.latency * (asked.nbytes > 0), byte",
-        "return asked.nbytes * byte, byte",
+        "return request.nbytes * byte + self.latency * (request.nbytes > 0), byte",
+        "return request.nbytes * byte, byte",
         "chip=npu64 model=qwen3_4b workload.sequence=[512]",
         ("tests/evaluators/test_tile_memory.py::test_a_read_in_two_parts_waits_for_the_first_word_twice",),
     ),
@@ -103,8 +103,8 @@ FAULTS = (
     Fault(
         "devices read a fraction of a KV head where there are more of them than heads",
         "evaluators/layouts/tensor_parallel.py",
-        "kv_heads = kv_heads_per_device(of.kv_heads, tp, held)",
-        "kv_heads = of.kv_heads.units / tp",
+        "kv_heads = kv_heads_per_device(operator.kv_heads, tp, held)",
+        "kv_heads = operator.kv_heads.units / tp",
         "chip=npu_dse model=llama3_405b mapping.prefill.tp=32 mapping.prefill.prefetch=partial",
         ("tests/evaluators/test_transformer.py::test_a_device_reads_the_cache_that_it_holds",),
     ),
@@ -169,15 +169,15 @@ FAULTS = (
     Fault(
         "decode on a wafer does one of the products that it folds into one",
         "evaluators/layouts/regions.py",
-        "shape = GemmShape(m, dim_width(k), sum(dim_width(on.columns(one)) for one in together))",
-        "shape = GemmShape(m, dim_width(k), dim_width(on.columns(of)))",
+        "shape = GemmShape(m, dim_width(k), sum(dim_width(context.columns(operator)) for operator in together))",
+        "shape = GemmShape(m, dim_width(k), dim_width(context.columns(of)))",
         "chip=wse2 workload.batch=[1] workload.prompt=2048 workload.output=128",
         ("tests/contract/test_one_transcription.py::test_what_regions_do_beyond_is_padding_or_repetition_or_masked",),
     ),
     Fault(
         "cores of a wafer hold one expert of all",
         "evaluators/layouts/region_memory.py",
-        "of.stored * part.times / model.layers",
+        "operator.stored * part.times / model.layers",
         "part.times / model.layers",
         "chip=wse2 model=mixtral_8x7b mapping.simulated_layers=4 mapping.prefill.rows=500 mapping.prefill.cols=250",
         ("tests/contract/test_one_transcription.py::test_cores_of_a_region_hold_the_weights_of_its_products",),
@@ -201,7 +201,7 @@ FAULTS = (
     Fault(
         "a message by way of a switch crosses one link",
         "evaluators/cost_models/analytical_collectives.py",
-        "(inside * on.hops + between * INTER_NODE_HOPS)",
+        "(inside * inputs.hops + between * INTER_NODE_HOPS)",
         "(inside + between)",
         "chip=a100 mapping.prefill.tp=16",
         ("tests/evaluators/test_energy_by_hand.py::test_sums_of_several_nodes_cross_two_links_between_them",),
@@ -220,8 +220,8 @@ FAULTS = (
     Fault(
         "a faster clock takes no higher supply",
         "evaluators/silicon/energy.py",
-        "found = on_chip * supply.relative_energy(chip)",
-        "found = on_chip",
+        "energy = on_chip * supply.relative_energy(chip)",
+        "energy = on_chip",
         "chip=wse2 workload.batch=[1] workload.prompt=2048 workload.output=128",
         ("tests/evaluators/test_silicon.py::test_twice_the_clock_takes_more_energy_for_the_same_work",),
     ),
@@ -268,7 +268,7 @@ def failed(tests: tuple[str, ...], folder: Path, fault: Fault | None = None) -> 
     # the same examples of properties every time
     done = subprocess.run(command, cwd=copy, env=os.environ | {"CI": "1"}, capture_output=True, text=True, check=False)
     shutil.rmtree(copy)
-    found = re.findall(r"^FAILED (.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
-    if done.returncode != bool(found):
+    result = re.findall(r"^FAILED (.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
+    if done.returncode != bool(result):
         raise RuntimeError(f"tests of {fault or 'the clean tree'} do not run:\n{done.stdout}{done.stderr}")
-    return found
+    return result

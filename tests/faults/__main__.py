@@ -22,11 +22,11 @@ def main() -> int:
             print("these fail without any fault:", *already, sep="\n  ")
             return 1
         for number, fault in numbered:
-            found = failed(fault.tests, Path(folder), fault)
-            exact = sum(not test.startswith(GOLDEN) for test in found)
-            by = [f"identities ({exact})"] * (exact > 0) + ["the golden set"] * (exact < len(found))
+            failures = failed(fault.tests, Path(folder), fault)
+            exact = sum(not test.startswith(GOLDEN) for test in failures)
+            by = [f"identities ({exact})"] * (exact > 0) + ["the golden set"] * (exact < len(failures))
             print(f"{number:2}  {'found by ' + ' and '.join(by) if by else 'NOT FOUND'}: {fault.wrong}", flush=True)
-            missed += not found
+            missed += not failures
     print(f"{len(numbered) - missed} of {len(numbered)} found")
     return int(missed > 0)
 

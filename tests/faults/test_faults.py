@@ -31,5 +31,5 @@ def test_every_room_that_holds_physics_has_a_fault() -> None:
 
 def test_a_fault_is_found_by_an_identity_and_by_the_golden_set(tmp_path: Path) -> None:
     assert not failed(LINK.tests, tmp_path)
-    found = failed(LINK.tests, tmp_path, LINK)
-    assert {test.startswith(GOLDEN) for test in found} == {True, False}
+    failures = failed(LINK.tests, tmp_path, LINK)
+    assert {test.startswith(GOLDEN) for test in failures} == {True, False}

@@ -23,13 +23,13 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--keep", type=Path, default=Path("fuzzed"), help="folder for inputs at fault")
     parser.add_argument("--part", action="store_true", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    each = -(-asked.count // len(asked.kind))
-    if asked.part:
-        return _play(asked.kind[0], asked.start, asked.start + each, asked.keep)
+    args = parser.parse_args()
+    each = -(-args.count // len(args.kind))
+    if args.part:
+        return _play(args.kind[0], args.start, args.start + each, args.keep)
     failed = False
-    for kind in asked.kind:
-        counts, slowest, faults = _shared(kind, asked.start, each, asked.jobs, asked.keep)
+    for kind in args.kind:
+        counts, slowest, faults = _shared(kind, args.start, each, args.jobs, args.keep)
         refused = counts["refused"] / max(each, 1)
         print(f"{kind:10} {each:6} inputs  {refused:6.1%} refused  slowest {slowest:5.1f} s  {len(faults)} at fault")
         for fault, number in Counter(faults).most_common(12):
@@ -50,12 +50,12 @@ def _shared(kind: str, start: int, count: int, jobs: int, keep: Path) -> tuple[C
             last = part[0] - 1
             assert process.stdout
             for line in process.stdout:
-                said = json.loads(line)
-                last = said["seed"]
-                counts[said["how"]] += 1
-                slowest = max(slowest, said["seconds"])
-                if said["fault"]:
-                    faults.append(said["fault"])
+                document = json.loads(line)
+                last = document["seed"]
+                counts[document["how"]] += 1
+                slowest = max(slowest, document["seconds"])
+                if document["fault"]:
+                    faults.append(document["fault"])
             if process.wait() and last + 1 < part[1]:
                 faults.append(f"seed {last + 1} ended the process with {process.returncode}")
                 parts.append([last + 2, part[1]])

@@ -178,7 +178,7 @@ def _ran() -> tuple[bytes, bytes]:
         b"objectives: {throughput_per_system_mm2: max, tpot: min}\nscreen: {run: false}\n"
         b"search: {sampler: random, budget: 12}\n"
     )
-    here = Path.cwd()
+    current_folder = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         try:
@@ -192,7 +192,7 @@ def _ran() -> tuple[bytes, bytes]:
             store.close()
             return Path("runs/small/results.sqlite").read_bytes(), definition
         finally:
-            os.chdir(here)
+            os.chdir(current_folder)
 
 
 def _study(folder: Path, definition: bytes) -> None:

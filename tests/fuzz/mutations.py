@@ -121,8 +121,8 @@ def _range(data: bytes, rng: random.Random) -> tuple[int, int]:
 
 
 def _replaced(pattern: re.Pattern[bytes], data: bytes, rng: random.Random, new: Callable[[bytes], bytes]) -> bytes:
-    found = list(pattern.finditer(data))
-    if not found:
+    matches = list(pattern.finditer(data))
+    if not matches:
         return data
-    one = rng.choice(found)
-    return data[: one.start()] + new(one[0]) + data[one.end() :]
+    match = rng.choice(matches)
+    return data[: match.start()] + new(match[0]) + data[match.end() :]

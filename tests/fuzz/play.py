@@ -190,11 +190,11 @@ def answer(kind: str, seed: int) -> tuple[Ended, list[str], bytes]:
 def _answered(kind: str, data: bytes, rng: Random, seconds: float = LIMIT) -> tuple[Ended, list[str]]:
     from tests.fuzz.kinds import KINDS
 
-    here = Path.cwd()
+    current_folder = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         try:
             line = KINDS[kind].put(Path(folder), data, rng)
             return played(line, seconds), line
         finally:
-            os.chdir(here)
+            os.chdir(current_folder)

@@ -20,8 +20,8 @@ Measured = tuple[int, str]
 
 def modules_at_the_top() -> Measured:
     """Modules directly in the folder of the package, `__init__` apart."""
-    found = [path for path in OWN if path.parent == ROOT / PACKAGE and path.name != "__init__.py"]
-    return len(found), f"{PACKAGE}/*.py"
+    paths = [path for path in OWN if path.parent == ROOT / PACKAGE and path.name != "__init__.py"]
+    return len(paths), f"{PACKAGE}/*.py"
 
 
 def lines_of_the_longest_file() -> Measured:
@@ -51,8 +51,8 @@ def modules_of_the_longest_chain_with_lazy_imports() -> Measured:
 
 def modules_in_import_cycles() -> Measured:
     """Modules of the package from which imports, lazy ones included, lead back to them."""
-    found = _within(eager=False)
-    cyclic = [name for name in found if name in _reached(found, name)]
+    arrows_found = _within(eager=False)
+    cyclic = [name for name in arrows_found if name in _reached(arrows_found, name)]
     return len(cyclic), ", ".join(map(_short, cyclic))
 
 
@@ -98,27 +98,27 @@ MEASURES: dict[str, Callable[[], Measured]] = {
 def _within(*, eager: bool) -> dict[str, set[str]]:
     """Imports inside the package, by module."""
     own = f"dse.{PACKAGE}"
-    found = {name: others for name, others in arrows(eager=eager).items() if f"{name}.".startswith(f"{own}.")}
-    return {name: {other for other in others if other in found} for name, others in found.items()}
+    arrows_within = {name: others for name, others in arrows(eager=eager).items() if f"{name}.".startswith(f"{own}.")}
+    return {name: {other for other in others if other in arrows_within} for name, others in arrows_within.items()}
 
 
-def _longest(found: dict[str, set[str]]) -> Measured:
+def _longest(graph: dict[str, set[str]]) -> Measured:
     """The longest way along imports without cycles."""
 
     @cache
     def way(name: str) -> tuple[str, ...]:
-        return (name, *max((way(other) for other in sorted(found[name])), key=len, default=()))
+        return (name, *max((way(other) for other in sorted(graph[name])), key=len, default=()))
 
-    chain = max((way(name) for name in sorted(found)), key=len)
+    chain = max((way(name) for name in sorted(graph)), key=len)
     return len(chain), " > ".join(map(_short, chain))
 
 
-def _reached(found: dict[str, set[str]], start: str) -> set[str]:
+def _reached(graph: dict[str, set[str]], start: str) -> set[str]:
     """Modules that imports lead to."""
     seen: set[str] = set()
     ahead = [start]
     while ahead:
-        new = found[ahead.pop()] - seen
+        new = graph[ahead.pop()] - seen
         seen |= new
         ahead += new
     return seen
@@ -154,15 +154,15 @@ def _names(node: ast.ImportFrom) -> set[str]:
 
 def _named(node: ast.AST) -> set[str]:
     """Variables, fields and quoted types of an expression."""
-    found = set()
+    names = set()
     for inner in ast.walk(node):
         if isinstance(inner, ast.Name):
-            found.add(inner.id)
+            names.add(inner.id)
         elif isinstance(inner, ast.Attribute):
-            found.add(inner.attr)
+            names.add(inner.attr)
         elif isinstance(inner, ast.Constant) and isinstance(inner.value, str):
-            found.add(inner.value)
-    return found
+            names.add(inner.value)
+    return names
 
 
 def _of_design(name: str, foreign: bool) -> bool:

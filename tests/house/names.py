@@ -141,8 +141,8 @@ def _first_lines() -> Iterator[Breach]:
     """Modules, classes, functions and methods whose docstring has a first line that is too short or too long."""
     for path in SOURCES:
         for name, node in (("-", parsed(path)), *_public(path)):
-            said = ast.get_docstring(node)
-            if said is not None and not SHORTEST_LINE <= len(said.split("\n")[0]) <= LONGEST_LINE:
+            docstring = ast.get_docstring(node)
+            if docstring is not None and not SHORTEST_LINE <= len(docstring.split("\n")[0]) <= LONGEST_LINE:
                 yield "first-line", place(path), name
 
 

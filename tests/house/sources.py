@@ -72,23 +72,23 @@ def arrows(*, eager: bool = False) -> dict[str, set[str]]:
     from dse.evaluators.workloads.serving import INSTANCE_MODULES
 
     modules = {module(path): path for path in SOURCES}
-    found = {
+    arrows = {
         name: {other for other in imported(path, eager=eager) if other in modules and other != name}
         for name, path in modules.items()
     }
     if not eager:
-        found["dse.evaluators.evaluation"] |= {f"dse.evaluators.workloads.{judge}" for judge in READERS.values()}
+        arrows["dse.evaluators.evaluation"] |= {f"dse.evaluators.workloads.{judge}" for judge in READERS.values()}
         rooms = {
             "batch_inference": ("", LAYOUT_MODULES),
             "kernels": ("kernel_workloads.", KERNEL_MODULES),
             "serving": ("serving_instances.", INSTANCE_MODULES),
         }
         for judge, (room, registry) in rooms.items():
-            found[f"dse.evaluators.workloads.{judge}"] |= {
+            arrows[f"dse.evaluators.workloads.{judge}"] |= {
                 f"dse.evaluators.accounting.{room}{name}" for name in registry.values()
             }
     for package in (module(path) for path in SOURCES if path.name == "__init__.py"):
         for name in modules:
             if name.startswith(f"{package}."):
-                found[name].discard(package)
-    return found
+                arrows[name].discard(package)
+    return arrows

@@ -13,18 +13,18 @@ RULES = {
 
 
 @pytest.fixture(scope="module")
-def found() -> set[Breach]:
+def standing() -> set[Breach]:
     return {*breaches()}
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_no_new_name_breaks_a_rule(rule: str, found: set[Breach]) -> None:
-    new = sorted(found - {*exceptions()})
+def test_no_new_name_breaks_a_rule(rule: str, standing: set[Breach]) -> None:
+    new = sorted(standing - {*exceptions()})
     assert not [breach[1:] for breach in new if breach[0] == rule], RULES[rule]
 
 
-def test_exceptions_that_are_mended_are_removed(found: set[Breach]) -> None:
-    mended = sorted({*exceptions()} - found)
+def test_exceptions_that_are_mended_are_removed(standing: set[Breach]) -> None:
+    mended = sorted({*exceptions()} - standing)
     assert not mended, "python -m tests.house.names removes them"
 
 

@@ -52,8 +52,8 @@ def test_imports_point_down() -> None:
 
 
 def test_a_library_is_imported_in_its_room_only() -> None:
-    found = {(name.split(".")[0], place(path)) for path in SOURCES for name in imported(path)}
-    assert not {(library, room) for library, room in found if room not in ROOMS.get(library, {room})}
+    imports = {(name.split(".")[0], place(path)) for path in SOURCES for name in imported(path)}
+    assert not {(library, room) for library, room in imports if room not in ROOMS.get(library, {room})}
 
 
 @pytest.mark.parametrize("path", [path for path in SOURCES if place(path).startswith("space/")], ids=place)
@@ -119,7 +119,7 @@ def constants(node: object) -> list[dict[str, object]]:
     if isinstance(node, dict):
         if "value" in node:
             return [node]
-        return [found for inner in node.values() for found in constants(inner)]
+        return [constant for inner in node.values() for constant in constants(inner)]
     return []
 
 
@@ -164,9 +164,9 @@ ROOMS_OF = [
 
 @pytest.mark.parametrize("path", ROOMS_OF, ids=place)
 def test_every_folder_says_in_a_sentence_what_its_room_is(path: Path) -> None:
-    said = (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n\n")[0]
-    assert len(said.split()) >= 6
-    assert said.endswith((".", ":"))
+    sentence = (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n\n")[0]
+    assert len(sentence.split()) >= 6
+    assert sentence.endswith((".", ":"))
 
 
 def test_judges_are_those_who_answer_and_each_is_short() -> None:
@@ -180,17 +180,17 @@ def test_judges_are_those_who_answer_and_each_is_short() -> None:
 
 def test_no_modules_import_each_other() -> None:
     """A circle hides which way a value walks; imports inside functions count as well."""
-    found = arrows()
+    found_arrows = arrows()
     done: set[str] = set()
 
     def visit(name: str, trail: tuple[str, ...]) -> None:
         assert name not in trail, " -> ".join((*trail[trail.index(name) :], name))
         if name not in done:
-            for other in found[name]:
+            for other in found_arrows[name]:
                 visit(other, (*trail, name))
             done.add(name)
 
-    for name in found:
+    for name in found_arrows:
         visit(name, ())
 
 

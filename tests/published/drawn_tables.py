@@ -53,9 +53,9 @@ def experts() -> dict[str, Rows]:
     mixtures = [
         {
             "dtype": dtype, "tokens": whole(1, 5000), "hidden": 64 * whole(1, 60), "inter": 64 * whole(1, 60), "topk": 2,
-            "experts": 16, "tp": tp, "ep": ep, "distribution": said, "seconds": 1e-5,
+            "experts": 16, "tp": tp, "ep": ep, "distribution": distribution, "seconds": 1e-5,
         }
-        for dtype, tp, ep, said in (
+        for dtype, tp, ep, distribution in (
             ("bfloat16", 2, 1, "balanced"), ("fp8", 1, 4, "power_law_1.2"), ("fp8_block", 1, 16, "power_law_1.05"),
         )
     ]  # fmt: skip
@@ -119,8 +119,8 @@ def attention() -> dict[str, Rows]:
         for causal in (0, 1)
     ]  # fmt: skip
     return {
-        "aic_context_attention": [of for of in alone if of["query"] > 1],
-        "aic_generation_attention": [of for of in alone if of["query"] == 1],
+        "aic_context_attention": [entry for entry in alone if entry["query"] > 1],
+        "aic_generation_attention": [entry for entry in alone if entry["query"] == 1],
         "aic_mla": latent,
         "rtx4090_llama31_8b_attention": launches,
         "flashattention_tflops": flash,
@@ -137,7 +137,7 @@ def collectives() -> dict[str, Rows]:
             ("all_reduce", "TRTLLM"), ("all_reduce", "vLLM_custom_graph"), ("all_reduce", "vLLM_custom_eager"),
         )
     ]  # fmt: skip
-    gpus = [of | {"gpus": random.choice([2, 4, 8])} for of in kinds]
+    gpus = [kind | {"gpus": random.choice([2, 4, 8])} for kind in kinds]
     vidur = [{"kind": "all_reduce", "gpus": 4, "gpus_per_node": size, "bytes": 3 * 10**6} | SECONDS for size in (4, 2)]
     return {
         "aic_collectives": gpus,

@@ -19,8 +19,8 @@ TABLES = Path(__file__).resolve().parents[3] / "shared" / "validation" / "silico
 
 
 def parts(kind: str, folder: Path) -> list[Part]:
-    found: list[Part] = import_module(f"dse.studies.gpu_measured.{kind}").parts(folder)
-    return found
+    parts: list[Part] = import_module(f"dse.studies.gpu_measured.{kind}").parts(folder)
+    return parts
 
 
 def shipped(part: Part) -> Any:
@@ -52,12 +52,12 @@ def test_numbers_that_rows_were_made_with_come_back(tmp_path: Path) -> None:
         {"m": 2.0 ** drawn.integers(0, 14), "k": 1024.0 * drawn.integers(1, 9), "n": 1024.0 * drawn.integers(1, 9)}
         for _ in range(40)
     ]
-    rows = [replace(part.rows[0], sizes=of | {"quantised": 0.0}, seconds=1.0) for of in sizes]
+    rows = [replace(part.rows[0], sizes=size | {"quantised": 0.0}, seconds=1.0) for size in sizes]
     seconds = replace(part, rows=tuple(rows)).simulated(true, np.arange(len(rows)))
     rows = [replace(row, seconds=float(value)) for row, value in zip(rows, seconds, strict=True)]
-    found = fit.fitted(replace(part, rows=tuple(rows)))
-    assert spread(found.errors)[2] < 0.02
-    assert spread(found.held_out)[1] < 0.05
+    refit = fit.fitted(replace(part, rows=tuple(rows)))
+    assert spread(refit.errors)[2] < 0.02
+    assert spread(refit.held_out)[1] < 0.05
 
 
 def test_no_part_has_more_than_ten_numbers(tmp_path: Path) -> None:

@@ -26,15 +26,15 @@ BEST = (
 
 def test_the_best_tiles_gain_on_the_papers_chip_what_the_finding_says() -> None:
     text = " ".join((FOLDER / "README.md").read_text().split())
-    said = re.search(
+    search = re.search(
         r"serve the load at ([\d.]+) times the tokens per mm2 of the paper's chip, with (\d+) % less energy and (\d+) % less "
         r"money a token, and ([\d.]+) times its p99",
         text,
     )
-    assert said
+    assert search
     paper, best = (dse.evaluate("study=mesh_llm", "chips=[tile_gh200]", *more).metrics for more in ((), BEST))
     ratio = {name: best[name] / paper[name] for name in best if paper.get(name)}
-    rate, energy, money, wait = map(float, said.groups())
+    rate, energy, money, wait = map(float, search.groups())
     assert ratio["throughput_per_system_mm2"] == pytest.approx(rate, abs=0.05)
     assert ratio["tbt_p99"] == pytest.approx(wait, abs=0.05)
     assert 100 * (1 - ratio["energy_per_token"]) == pytest.approx(energy, abs=0.5)

@@ -121,10 +121,10 @@ def test_a_check_is_said_to_hold_or_is_among_the_misses(quick: dict[str, list[Va
 def test_the_readme_says_how_far_off_papers_are(quick: dict[str, list[ValidationRow]]) -> None:
     """Of papers all of whose studies are asked."""
     known = {path.parent.name for path in FILES}
-    asked = [prefix for prefix in PAPERS if all(study in quick for study in known if study.startswith(prefix))]
-    assert {"waferllm", "noc", "silicon"} <= set(asked)
+    prefixes = [prefix for prefix in PAPERS if all(study in quick for study in known if study.startswith(prefix))]
+    assert {"waferllm", "noc", "silicon"} <= set(prefixes)
     text = (ROOT / "README.md").read_text()
-    for prefix in asked:
+    for prefix in prefixes:
         assert "| " + " | ".join(line(PAPERS[prefix], of(prefix, quick))) + " |" in text
 
 

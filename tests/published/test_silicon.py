@@ -40,14 +40,14 @@ def test_files_of_nodes_have_what_was_fitted() -> None:
 @given(st.sampled_from(["a100", "h100", "b200", "mi300x", "ascend910b", "dojo", "wse3", "groq"]), st.data())
 def test_the_area_of_a_die_is_linear_in_what_is_fitted(name: str, data: st.DataObject) -> None:
     chip = fit.chip_of(f"chip={name}")
-    values = {known: of.value * data.draw(st.floats(0.1, 10.0)) for known, of in fit.AREAS.items()}
+    values = {known: prior.value * data.draw(st.floats(0.1, 10.0)) for known, prior in fit.AREAS.items()}
     bare, per = fit.of_die(chip)
     assert area.die_area(fit.fitted(chip, values)) == pytest.approx(bare + per @ list(values.values()))
 
 
 def test_the_fit_finds_constants_that_made_the_areas() -> None:
     """With dies that are what some constants make of them, and hardly a pull, these come back."""
-    true = np.array([of.value for of in fit.AREAS.values()]) * np.array([1.3, 0.8, 1.5, 0.7, 1.2])
+    true = np.array([prior.value for prior in fit.AREAS.values()]) * np.array([1.3, 0.8, 1.5, 0.7, 1.2])
     made = [(bare + per @ true, bare, per) for bare, per in (fit.of_die(row.chip) for row in fit.rows("die_mm2"))]
     pulled = fit.fit_areas(made)
     assert np.all(np.abs(pulled / true - 1) < 0.5)  # drawn to priors

@@ -74,8 +74,8 @@ def run(many: Requests, pools: Sequence[InstancePool], transfer: KvTransfer) -> 
                 world["travelling"].remove((ready, r))
                 arrive(world, r)
         # those that wait for nobody, then turns
-        here = sorted((r for r in coming if r["arrival"] <= now), key=lambda r: (r["before"] >= 0, r["arrival"], r["name"]))
-        for arrival in here:
+        ratios = sorted((r for r in coming if r["arrival"] <= now), key=lambda r: (r["before"] >= 0, r["arrival"], r["name"]))
+        for arrival in ratios:
             coming.remove(arrival)
             wait(aware(world, arrival) or choose(world, 0), arrival)
         for m in machines:
@@ -176,10 +176,10 @@ def begin(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], now: f
     room = min(ceil(pool.batch / pool.stages), ceil(together / pool.stages))
     plan: list[tuple[dict[str, Any], int]] = []
     for _ in range(2):
-        pushed, some = compose(world, m, lane, pool, room, now, plan)
-        moved += sum(some)
-        cells += sum(cells_of(pool, positions) for positions in some)
-        ways += sum(positions > 0 for positions in some)
+        pushed, started = compose(world, m, lane, pool, room, now, plan)
+        moved += sum(started)
+        cells += sum(cells_of(pool, positions) for positions in started)
+        ways += sum(positions > 0 for positions in started)
         if plan or not pushed:
             break
     if not plan:
@@ -230,8 +230,8 @@ def compose(
         world["total"]["carried"] += cells_of(pool, r["cached"])
         join(lane, r)
     if not policy.mixed:
-        some, left = prompts(world, m, lane, pool, room, now, [], not policy.static or empty)
-        plan += some
+        started, left = prompts(world, m, lane, pool, room, now, [], not policy.static or empty)
+        plan += started
         moved += left
         pushed = m["pushed"]
     if not plan:
@@ -245,8 +245,8 @@ def compose(
             if r in lane["members"]:
                 plan.append((r, 0))
         if policy.mixed:
-            some, left = prompts(world, m, lane, pool, room, now, plan, (not policy.static or empty) and not pushed)
-            plan += some
+            started, left = prompts(world, m, lane, pool, room, now, plan, (not policy.static or empty) and not pushed)
+            plan += started
             moved += left
             pushed = pushed or m["pushed"]
     return pushed, moved
@@ -339,16 +339,16 @@ def remember(world: dict[str, Any], m: dict[str, Any], pool: InstancePool, r: di
 
 def matching(world: dict[str, Any], m: dict[str, Any], pool: InstancePool, r: dict[str, Any]) -> list[tuple[int, int]]:
     """Leading hash blocks of a request that are there, each with the positions up to its end, which leave one to compute."""
-    found: list[tuple[int, int]] = []
+    matches: list[tuple[int, int]] = []
     for place, h in enumerate(r["hashes"]):
         entry = m["shared"].get(h) or m["host"].get(h)
         end = place * world["block"] + (entry["positions"] if entry else 0)
         if not entry or end > r["goal"] - 1:
             break
-        found.append((h, end))
+        matches.append((h, end))
         if entry["positions"] < world["block"]:
             break
-    return found
+    return matches
 
 
 def offer(world: dict[str, Any], m: dict[str, Any], pool: InstancePool, r: dict[str, Any]) -> None:
@@ -385,7 +385,7 @@ def evict(world: dict[str, Any], m: dict[str, Any]) -> None:
     if pool.hosted:
         m["host"][h] = {"blocks": len(blocks), "positions": left["positions"]}
         world["total"]["carried"] += len(blocks) * pool.memory.block
-        while sum(of["blocks"] for of in m["host"].values()) > pool.hosted:
+        while sum(entry["blocks"] for entry in m["host"].values()) > pool.hosted:
             m["host"].popitem(last=False)
     assert not m["free"] & set(blocks)
     m["free"] |= set(blocks)
@@ -471,13 +471,13 @@ def take(
     if shares:
         r["held"], r["offered"] = list(enumerate(names)), len(names)
         back = {h: m["host"].pop(h) for h in names if h in m["host"]}
-        r["fetched"] = sum(of["positions"] for of in back.values())
+        r["fetched"] = sum(entry["positions"] for entry in back.values())
         for entry in match:
             entry["users"] += 1
         m["old"] = OrderedDict((h, None) for h in m["old"] if not m["shared"][h]["users"])
-        for h, of in back.items():
-            blocks = [block_of(world, m) for _ in range(of["blocks"])]
-            m["shared"][h] = {"blocks": blocks, "users": names.count(h), "positions": of["positions"]}
+        for h, given_entry in back.items():
+            blocks = [block_of(world, m) for _ in range(given_entry["blocks"])]
+            m["shared"][h] = {"blocks": blocks, "users": names.count(h), "positions": given_entry["positions"]}
         match = [m["shared"][h] for h in names]
     for _ in range(blocks_of(pool, r["steps"]) - sum(len(entry["blocks"]) for entry in match)):
         r["memory"].append(block_of(world, m))

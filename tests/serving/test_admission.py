@@ -29,14 +29,14 @@ def _drawn(seed: int) -> Requests:
     return make_requests(rng.integers(1, 60, (20, 2)), np.cumsum(rng.exponential(3.0, 20)))
 
 
-def _played(asked: Requests, rule: SchedulingPolicy, blocks: int) -> ServingRun:
-    return simulate_serving(asked, [InstancePool(linear_time(1.0, 0.25), rule, KvMemory(blocks, 4, spare=0.0))])
+def _played(requests: Requests, rule: SchedulingPolicy, blocks: int) -> ServingRun:
+    return simulate_serving(requests, [InstancePool(linear_time(1.0, 0.25), rule, KvMemory(blocks, 4, spare=0.0))])
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_where_memory_is_plenty_it_does_not_matter_when_it_is_taken(seed: int) -> None:
-    asked = _drawn(seed)
-    runs = [_played(asked, rule, 10_000) for rule in RULES]
+    requests = _drawn(seed)
+    runs = [_played(requests, rule, 10_000) for rule in RULES]
     assert all(run["completed"].tolist() == runs[0]["completed"].tolist() for run in runs)
 
 
@@ -44,8 +44,8 @@ def test_where_memory_is_plenty_it_does_not_matter_when_it_is_taken(seed: int) -
 def test_blocks_for_the_chunk_never_take_somebody_up_later(seed: int) -> None:
     """A decode holds 25 of 30 blocks; a prompt of 40 begins beside it by chunk, and waits for its end by the other rules."""
     rng = np.random.default_rng(seed)
-    asked = make_requests([(97, int(rng.integers(2, 4))), (40, 2)], [0.0, 0.5])
-    whole, gate, chunk = (_played(asked, rule, 30)["scheduled"][1] for rule in RULES)
+    requests = make_requests([(97, int(rng.integers(2, 4))), (40, 2)], [0.0, 0.5])
+    whole, gate, chunk = (_played(requests, rule, 30)["scheduled"][1] for rule in RULES)
     assert chunk < gate == whole
 
 
@@ -53,10 +53,10 @@ def test_blocks_for_the_chunk_never_take_somebody_up_later(seed: int) -> None:
 def test_a_prompt_whose_next_chunk_has_no_room_starts_again(seed: int) -> None:
     """The first keeps growing to the end of memory; who came last gives way, and all are served."""
     output = int(np.random.default_rng(seed).integers(12, 20))
-    found = _played(make_requests([(97, output), (40, 2)], [0.0, 0.5]), BY_CHUNK, 30)
-    assert found["preempted"].tolist()[0] == 0
-    assert found["preempted"].tolist()[1] > 0
-    assert found.total["lost"] > 0
+    served = _played(make_requests([(97, output), (40, 2)], [0.0, 0.5]), BY_CHUNK, 30)
+    assert served["preempted"].tolist()[0] == 0
+    assert served["preempted"].tolist()[1] > 0
+    assert served.total["lost"] > 0
 
 
 def test_a_rule_that_could_never_end_is_refused() -> None:
@@ -83,14 +83,14 @@ DIES = ("chip=h800_ep", "chip.dies.rows=1", "model=qwen3_30b_a3b", "mapping.both
 @pytest.mark.parametrize("words", [CHIP, DIES])
 def test_what_engines_keep_is_gone_from_each_device(words: tuple[str, ...]) -> None:
     """As if its memory were so much smaller, however many devices of an instance have caches of their own."""
-    asked = (*words, "workload=serving", "workload.requests=5", "mapping.serving.kv_blocks=9000")
+    overrides = (*words, "workload=serving", "workload.requests=5", "mapping.serving.kv_blocks=9000")
     fewer = (("chip.hbm.capacity=80 GB", "mapping.serving.reserved_memory=7 GB"), ("chip.hbm.capacity=73 GB",))
-    kept, smaller = (kv_memory_by_pool(*load_of(*asked, *said)) for said in fewer)
+    kept, smaller = (kv_memory_by_pool(*load_of(*overrides, *settings)) for settings in fewer)
     assert kept == smaller
-    question = posed(*asked, "mapping.serving.reserved_memory=79 GB")
-    found = explain_infeasibility(question.base, question.workload)
-    assert found is not None
-    assert found.limit == "mapping.serving.reserved_memory"
+    question = posed(*overrides, "mapping.serving.reserved_memory=79 GB")
+    infeasibility = explain_infeasibility(question.base, question.workload)
+    assert infeasibility is not None
+    assert infeasibility.limit == "mapping.serving.reserved_memory"
 
 
 @pytest.mark.parametrize(
@@ -103,21 +103,21 @@ def test_what_engines_keep_is_gone_from_each_device(words: tuple[str, ...]) -> N
 )
 def test_blocks_that_are_not_there_or_do_not_do_are_limits(override: str, limit: str) -> None:
     question = posed(*CHIP, "workload=serving", "workload.requests=5", override)
-    found = explain_infeasibility(question.base, question.workload)
-    assert found is not None
-    assert found.limit == limit
+    infeasibility = explain_infeasibility(question.base, question.workload)
+    assert infeasibility is not None
+    assert infeasibility.limit == limit
 
 
 def test_a_run_that_the_loop_made_is_measured_as_it_was(tmp_path: Path) -> None:
     words = (*CHIP, "mapping.serving.kv_blocks=400", "mapping.serving.admission=gate")
     rng = np.random.default_rng(3)
-    asked = make_requests(rng.integers(1, 900, (30, 2)), np.cumsum(rng.exponential(0.05, 30)))
-    run = simulated(asked, words)
+    requests = make_requests(rng.integers(1, 900, (30, 2)), np.cumsum(rng.exponential(0.05, 30)))
+    run = simulated(requests, words)
     path = tmp_path / "run.csv"
     with path.open("w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["id", "arrival_s", "prompt", "output", "first_token_s", "last_token_s"])
-        columns = (asked.arrival, asked.prompt, asked.output, run.first, run.last)
+        columns = (requests.arrival, requests.prompt, requests.output, run.first, run.last)
         rows.writerows((number, *row) for number, row in enumerate(zip(*(c.tolist() for c in columns), strict=True)))
     again = measured(path)
     assert [row.error for row in compared(again, simulated(again.requests, words))] == pytest.approx([0.0] * 6, abs=1e-6)

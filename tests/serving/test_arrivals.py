@@ -37,10 +37,10 @@ def _asked(rng: np.random.Generator, count: int, most: int, rate: float) -> Requ
     return make_requests(np.stack([rng.integers(1, 3000, count), rng.integers(1, most + 1, count)], 1), np.cumsum(gaps))
 
 
-def _loaded(of: Deployment, asked: Requests, share: float) -> Requests:
+def _loaded(deployment: Deployment, requests: Requests, share: float) -> Requests:
     """Requests that come as fast as a share of what is served of them."""
-    most = float(solve_deployments([of], asked, prompts=False)[0]["saturated"])
-    return asked.scaled(share * most / asked.rate)
+    most = float(solve_deployments([deployment], requests, prompts=False)[0]["saturated"])
+    return requests.scaled(share * most / requests.rate)
 
 
 def _pool(rng: np.random.Generator, rule: str) -> InstancePool:
@@ -58,15 +58,15 @@ def test_one_server_of_prompts_that_go_by_themselves_is_lindleys_recursion(seed:
     rng = np.random.default_rng(seed)
     each, token = 10 ** rng.uniform(-3, -2), 10 ** rng.uniform(-6, -4)
     pool = InstancePool(linear_time(each, prefill_token=token), make_policy("prefill_first", tokens=1), KvMemory(1 << 22))
-    of, asked = Deployment((pool,), None, "least_loaded"), _asked(rng, 300, 1, 1.0)
-    asked = _loaded(of, asked, share)
-    services, gaps, waits = each + token * asked.prompt, np.diff(asked.arrival), [0.0]
+    deployment, requests = Deployment((pool,), None, "least_loaded"), _asked(rng, 300, 1, 1.0)
+    requests = _loaded(deployment, requests, share)
+    services, gaps, waits = each + token * requests.prompt, np.diff(requests.arrival), [0.0]
     for service, between in zip(services, gaps, strict=False):
         waits.append(max(0.0, waits[-1] + service - between))
-    found = solve_deployments([of], asked)[0]
-    assert found["wait"] == pytest.approx(np.mean(waits), rel=1e-9, abs=1e-12)
-    assert found["ttft"] == pytest.approx(np.mean(waits + services), rel=1e-9)
-    assert found["ttft_p90"] == pytest.approx(np.quantile(waits + services, 0.9, method="inverted_cdf"), rel=1e-9)
+    found_deployment = solve_deployments([deployment], requests)[0]
+    assert found_deployment["wait"] == pytest.approx(np.mean(waits), rel=1e-9, abs=1e-12)
+    assert found_deployment["ttft"] == pytest.approx(np.mean(waits + services), rel=1e-9)
+    assert found_deployment["ttft_p90"] == pytest.approx(np.quantile(waits + services, 0.9, method="inverted_cdf"), rel=1e-9)
 
 
 @settings(max_examples=40, deadline=None)
@@ -76,28 +76,31 @@ def test_one_server_of_prompts_that_go_by_themselves_is_lindleys_recursion(seed:
 )  # fmt: skip
 def test_where_nothing_decodes_it_is_the_loop(seed: int, share: float, rule: str, routing: str) -> None:
     rng = np.random.default_rng(seed)
-    of, asked = Deployment((_pool(rng, rule),), None, routing), _asked(rng, 200, 1, 1.0)
-    asked = _loaded(of, asked, share)
-    run, found = of.serve(asked), solve_deployments([of], asked)[0]
+    deployment, requests = Deployment((_pool(rng, rule),), None, routing), _asked(rng, 200, 1, 1.0)
+    requests = _loaded(deployment, requests, share)
+    run, found_deployment = deployment.serve(requests), solve_deployments([deployment], requests)[0]
     loop = run_statistics(run, SloTargets())
     if share > 1:
-        assert found["span"] == pytest.approx(run["completed"].max() - asked.arrival[0], rel=1e-9)
+        assert found_deployment["span"] == pytest.approx(run["completed"].max() - requests.arrival[0], rel=1e-9)
     for name in TIMES:
-        assert found[name] == pytest.approx(loop[name], rel=1e-9), name
-    assert found["wait"] == pytest.approx(loop["queue_delay"], rel=1e-9, abs=1e-12)
+        assert found_deployment[name] == pytest.approx(loop[name], rel=1e-9), name
+    assert found_deployment["wait"] == pytest.approx(loop["queue_delay"], rel=1e-9, abs=1e-12)
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**9), st.floats(0.05, 3.0), st.sampled_from(("chunked_prefill", "prefill_first")))
 def test_prompts_that_have_a_pool_of_their_own_are_those_of_the_loop(seed: int, share: float, rule: str) -> None:
     rng = np.random.default_rng(seed)
-    of = Deployment((_pool(rng, rule), _pool(rng, "chunked_prefill")), KvTransfer(1e-8, 1e-5, 4, True), "least_loaded")
-    asked = _loaded(of, _asked(rng, 200, 90, 1.0), share)
+    deployment = Deployment((_pool(rng, rule), _pool(rng, "chunked_prefill")), KvTransfer(1e-8, 1e-5, 4, True), "least_loaded")
+    requests = _loaded(deployment, _asked(rng, 200, 90, 1.0), share)
     bound = float(rng.uniform(0.05, 2))
-    loop, found = run_statistics(of.serve(asked), SloTargets(ttft=bound)), solve_deployments([of], asked, bound)[0]
+    loop, found_deployment = (
+        run_statistics(deployment.serve(requests), SloTargets(ttft=bound)),
+        solve_deployments([deployment], requests, bound)[0],
+    )
     for name in TIMES:
-        assert found[name] == pytest.approx(loop[name], rel=1e-9), name
-    assert found["within"] == pytest.approx(loop["slo_attainment"], rel=1e-9)
+        assert found_deployment[name] == pytest.approx(loop[name], rel=1e-9), name
+    assert found_deployment["within"] == pytest.approx(loop["slo_attainment"], rel=1e-9)
 
 
 def test_bursts_are_nearer_to_the_loop_than_a_queue_in_closed_form() -> None:
@@ -106,25 +109,32 @@ def test_bursts_are_nearer_to_the_loop_than_a_queue_in_closed_form() -> None:
     for seed in range(12):
         rng = np.random.default_rng(seed)
         pool = replace(_pool(rng, ("chunked_prefill", "prefill_first")[seed % 2]), shares=(1.0,), batch=64)
-        of = Deployment((pool,), None, "least_loaded")
-        asked = _loaded(of, _asked(rng, 400, 90, 1.0), 0.3 + 0.05 * seed)
-        loop = run_statistics(of.serve(asked), SloTargets())["ttft_p90"]
-        for played, some in off.items():
-            some.append(abs(solve_deployments([of], asked, prompts=played)[0]["ttft_p90"] / loop - 1))
+        deployment = Deployment((pool,), None, "least_loaded")
+        requests = _loaded(deployment, _asked(rng, 400, 90, 1.0), 0.3 + 0.05 * seed)
+        loop = run_statistics(deployment.serve(requests), SloTargets())["ttft_p90"]
+        for played, errors in off.items():
+            errors.append(abs(solve_deployments([deployment], requests, prompts=played)[0]["ttft_p90"] / loop - 1))
     assert np.median(off[True]) < 0.1
     assert np.median(off[False]) > 3 * np.median(off[True])
 
 
 def test_many_requests_are_left_to_the_queue() -> None:
     rng = np.random.default_rng(3)
-    of, asked = Deployment((_pool(rng, "chunked_prefill"),), None, ROUTING[0]), _asked(rng, 200, 9, 1.0)
+    deployment, requests = Deployment((_pool(rng, "chunked_prefill"),), None, ROUTING[0]), _asked(rng, 200, 9, 1.0)
     many = _asked(rng, arrivals.MAX_REQUESTS + 1, 9, 1.0)
-    for some, played in ((_loaded(of, asked, 0.5), True), (_loaded(of, asked, 1.2), True), (_loaded(of, many, 0.5), False)):
-        whole, queue = solve_deployments([of], some)[0], solve_deployments([of], some, prompts=False)[0]
+    for selected_requests, played in (
+        (_loaded(deployment, requests, 0.5), True),
+        (_loaded(deployment, requests, 1.2), True),
+        (_loaded(deployment, many, 0.5), False),
+    ):
+        whole, queue = (
+            solve_deployments([deployment], selected_requests)[0],
+            solve_deployments([deployment], selected_requests, prompts=False)[0],
+        )
         others = [name for name in queue.dtype.names if name not in (*MAIN_FIELDS, "span")]
         assert whole[others] == queue[others]
-        late = queue["span"] - (some.arrival[-1] - some.arrival[0]) > TAIL * queue["span"]
-        at_once = played and (some.rate >= whole["saturated"] or late or len(some) <= BRIEF)
+        late = queue["span"] - (selected_requests.arrival[-1] - selected_requests.arrival[0]) > TAIL * queue["span"]
+        at_once = played and (selected_requests.rate >= whole["saturated"] or late or len(selected_requests) <= BRIEF)
         assert at_once or whole["span"] == queue["span"]
         assert (whole["ttft_p90"] != queue["ttft_p90"]) == played
 
@@ -139,21 +149,21 @@ def test_passes_end_in_turn_in_stages_that_differ(seed: int, share: float, rule:
     pool = InstancePool(
         price, make_policy(rule, by_chunk=False), KvMemory(1 << 22), 2, tuple((shares / shares.sum()).tolist()), batch=64
     )
-    asked = _loaded(Deployment((pool,), None, "least_loaded"), _asked(rng, 300, 200, 1.0), share)
-    at = pool_records((pool,), asked, prefills=True, decodes=True)
-    room = arrivals.replay_workspace(at, len(asked))
-    said = (np.array(pool.shares), True, arrivals.arrival_arrays(asked), request_mix(asked), 0.0, room)
-    arrivals.replay_prefill(pool.price, at[0], *said)
-    here = room.instances
-    assert not here["flying"].any()
-    assert not here["queued"].any()
+    requests = _loaded(Deployment((pool,), None, "least_loaded"), _asked(rng, 300, 200, 1.0), share)
+    at = pool_records((pool,), requests, prefills=True, decodes=True)
+    room = arrivals.replay_workspace(at, len(requests))
+    arguments = (np.array(pool.shares), True, arrivals.arrival_arrays(requests), request_mix(requests), 0.0, room)
+    arrivals.replay_prefill(pool.price, at[0], *arguments)
+    instances = room.instances
+    assert not instances["flying"].any()
+    assert not instances["queued"].any()
     assert not room.lanes["prompts"].any()
-    assert not here["held"].any()
+    assert not instances["held"].any()
     assert not room.lanes["decodes"].any()
     assert (room.last >= room.first).all()
     assert (room.begun >= 0).all()
     step, token = price.linear[:2]
-    assert (room.first - room.begun >= (step + token * asked.prompt) * (1 - 1e-9)).all()
+    assert (room.first - room.begun >= (step + token * requests.prompt) * (1 - 1e-9)).all()
 
 
 LINES = {
@@ -166,8 +176,8 @@ LINES = {
 @pytest.mark.parametrize("name", LINES)
 def test_prompts_are_played_where_somebody_asks_when_first_tokens_come(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     more = ("workload=serving", "workload.requests=400", "workload.prompt=500", "workload.output=60", "workload.rate='1 Hz'")
-    asked = question_of((*more, *LINES[name])).question
-    space = asked.space
+    question = question_of((*more, *LINES[name])).question
+    space = question.space
     designs = space.stack(space.sample(np.array([[0.1], [0.9]])))
     real, played = arrivals.replay_prompts, list[int]()
 
@@ -176,9 +186,9 @@ def test_prompts_are_played_where_somebody_asks_when_first_tokens_come(name: str
         real(*args)
 
     monkeypatch.setattr(arrivals, "replay_prompts", prompted)
-    evaluate(designs, asked.workload, fidelity="steady_state", metrics=("throughput", "offered_load"))
+    evaluate(designs, question.workload, fidelity="steady_state", metrics=("throughput", "offered_load"))
     assert not played
-    evaluate(designs, asked.workload, fidelity="steady_state", metrics=("ttft_p90", "slo_attainment"))
+    evaluate(designs, question.workload, fidelity="steady_state", metrics=("ttft_p90", "slo_attainment"))
     assert played == [2]
 
 
@@ -186,10 +196,10 @@ def test_prompts_are_played_where_somebody_asks_when_first_tokens_come(name: str
 def test_what_nobody_asks_for_is_left_out_until_somebody_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     more = ("workload=serving", "workload.requests=60", "workload.prompt=500", "workload.output=60")
     rate = {"dies": "60 Hz", "tiles": "29 Hz"}[name]
-    asked = question_of((*more, f"workload.rate='{rate}'", *LINES[name])).question
-    space = asked.space
+    question = question_of((*more, f"workload.rate='{rate}'", *LINES[name])).question
+    space = question.space
     designs = space.stack(space.sample(np.array([[0.1], [0.9]])))
-    whole = evaluate(designs, asked.workload, fidelity="steady_state").columns
+    whole = evaluate(designs, question.workload, fidelity="steady_state").columns
     assert (whole["offered_load"] > 1).tolist() == [True, False]  # the first one is played for its span, too
     real, counted = arrivals.replay_prompts, list[tuple[list[bool], bool]]()
 
@@ -198,17 +208,17 @@ def test_what_nobody_asks_for_is_left_out_until_somebody_does(name: str, monkeyp
         real(*args)
 
     monkeypatch.setattr(arrivals, "replay_prompts", prompted)
-    few = evaluate(designs, asked.workload, fidelity="steady_state", metrics=("ttft_p90", "slo_attainment"))
+    few = evaluate(designs, question.workload, fidelity="steady_state", metrics=("ttft_p90", "slo_attainment"))
     assert set(map(str, counted)) == {str(([False, True, False], False))}
     assert not {"ttft_p50", "ttft_p99", "tbt_p99"} & few.columns.keys()
     assert {"ttft_p50", "ttft_p99", "tbt_p99"} <= few.left
     for metric in few.columns:
         assert few.columns[metric].tobytes() == whole[metric].tobytes(), metric
     with requested_metrics(("ttft_p90",)):
-        late = [evaluate_cases(design, asked.workload, "steady_state") for _, design in designs.groups]
-        early = [compute_all(wanted(one[0].metrics, ("ttft_p90",))) for one in late]
-    for (rows, _), (one,), had in zip(designs.groups, late, early, strict=True):
-        for metric, values in (compute_all(one.metrics) | had).items():
+        late = [evaluate_cases(design, question.workload, "steady_state") for _, design in designs.groups]
+        early = [compute_all(wanted(outcomes_of_case[0].metrics, ("ttft_p90",))) for outcomes_of_case in late]
+    for (rows, _), (outcome,), had in zip(designs.groups, late, early, strict=True):
+        for metric, values in (compute_all(outcome.metrics) | had).items():
             assert np.array_equal(np.broadcast_to(values, len(rows)), whole[metric][rows], equal_nan=True), metric
 
 
@@ -216,8 +226,8 @@ def test_what_nobody_asks_for_is_left_out_until_somebody_does(name: str, monkeyp
 @given(st.lists(st.integers(-9, 9), min_size=1, max_size=40), st.integers(0, 39))
 def test_the_nth_value_is_that_of_values_in_order(values: list[int], place: int) -> None:
     place = min(place, len(values) - 1)
-    some = np.array(values, float)
-    assert order_statistic(some, place) == sorted(values)[place] == some[place:].min()
+    sample = np.array(values, float)
+    assert order_statistic(sample, place) == sorted(values)[place] == sample[place:].min()
 
 
 class _Counted(NamedTuple):

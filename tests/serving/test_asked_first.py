@@ -28,8 +28,8 @@ KINDS = {
 
 def drawn(kind: str, seed: int, count: int) -> tuple[list[Design], Workload]:
     """Designs with few numbers and words, so that some are asked the same; one breaks a limit of memory."""
-    of, rng = asked(*KINDS[kind], *MESH, *SERVED, *MODEL), np.random.default_rng(seed)
-    found = []
+    question, rng = asked(*KINDS[kind], *MESH, *SERVED, *MODEL), np.random.default_rng(seed)
+    designs = []
     for number in range(count):
         changes: dict[str, Any] = {
             "chip.tile.sram": float(rng.choice([2.0**18, 2.0**20])),
@@ -42,8 +42,8 @@ def drawn(kind: str, seed: int, count: int) -> tuple[list[Design], Workload]:
         if kind == "dies":
             tp = 1 + int(number == 2)
             changes |= {f"mapping.{phase}.tp": tp for phase in ("prefill", "decode")}
-        found.append(replace_leaves(of.base, changes))
-    return found, of.workload
+        designs.append(replace_leaves(question.base, changes))
+    return designs, question.workload
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -71,18 +71,18 @@ def test_what_is_asked_of_several_is_worked_out_at_once(monkeypatch: pytest.Monk
         sizes.append(whole_chip.design_count(design))
         return prices(design, *others)
 
-    def worked(asked_: Any, of: Any, some: shared_dies.DieBatch, *others: Any) -> Any:
-        sizes.append(np.size(some.die.clock))
-        return several(asked_, of, some, *others)
+    def worked(asked_: Any, batch: Any, selected_batch: shared_dies.DieBatch, *others: Any) -> Any:
+        sizes.append(np.size(selected_batch.die.clock))
+        return several(asked_, batch, selected_batch, *others)
 
     monkeypatch.setattr(whole_chip, "_prices", priced)
     monkeypatch.setattr(dies, "_several", worked)
     for kind in KINDS:
         designs, workload = drawn(kind, 5, 4)
-        some = [
+        leaves = [
             replace_leaves(designs[0], {"chip.clock": 0.61e9 + 1e7 * number, "mapping.serving.max_batch_size": 2 + number})
             for number in range(3)
         ]
         sizes.clear()
-        evaluate(stack_designs(some), workload, fidelity="steady_state")
+        evaluate(stack_designs(leaves), workload, fidelity="steady_state")
         assert max(sizes) == 3, kind

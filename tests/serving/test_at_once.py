@@ -43,11 +43,11 @@ def _designs(rng: np.random.Generator, count: int) -> list[dict[str, object]]:
 def test_many_designs_are_worth_what_each_is_alone(output: int) -> None:
     """With one token to a request, instances that decode have nothing to do."""
     question = asked(*SERVED, "workload.prompt=400", f"workload.output={output}")
-    designs = [replace_leaves(question.base, one) for one in _designs(np.random.default_rng(3), 12)]
+    designs = [replace_leaves(question.base, design) for design in _designs(np.random.default_rng(3), 12)]
     many = evaluate(stack_designs(designs), question.workload)
     assert many.feasible.all()
-    for row, one in enumerate(designs):
-        alone = evaluate(stack_designs([one]), question.workload)
+    for row, design in enumerate(designs):
+        alone = evaluate(stack_designs([design]), question.workload)
         for name, column in alone.columns.items():
             assert many.columns[name][row].tobytes() == column[0].tobytes(), (name, row)
 
@@ -62,10 +62,10 @@ def test_designs_at_once_differ_in_how_they_serve_alone() -> None:
         {"chip.hbm.bandwidth": rates, "mapping.serving.instances": many, "mapping.serving.prefill_instances": pools},
     )
     rows = []
-    for some, part in at_once.rows_by_serving(design):
-        assert len(set(rates[some])) == len(set(pools[some])) == 1
-        assert design_count(part) == (len(some) if len(some) > 1 else 0)
-        rows += some.tolist()
+    for selected_rows, part in at_once.rows_by_serving(design):
+        assert len(set(rates[selected_rows])) == len(set(pools[selected_rows])) == 1
+        assert design_count(part) == (len(selected_rows) if len(selected_rows) > 1 else 0)
+        rows += selected_rows.tolist()
     assert sorted(rows) == list(range(30))
 
 
@@ -74,21 +74,24 @@ def test_designs_of_other_budgets_have_room_for_their_own_chunks(pools: int) -> 
     """Limits of several at once are those of each, and a chunk's activations are what they differ in."""
     question = asked(*SERVED, "workload.prompt=4000", "workload.output=4", f"mapping.serving.prefill_instances={pools}")
     address = "mapping.serving.prefill_max_batched_tokens" if pools else "mapping.serving.max_batched_tokens"
-    said = {
+    settings = {
         "mapping.serving.policy": "chunked_prefill",
         "mapping.serving.prefill_policy": "chunked_prefill",
         "mapping.serving.max_batched_tokens": 128,
     }
-    designs = [replace_leaves(question.base, {**said, address: tokens}) for tokens in (256, 2048, 256, 512)]
+    designs = [replace_leaves(question.base, {**settings, address: tokens}) for tokens in (256, 2048, 256, 512)]
     many = evaluate(stack_designs(designs), question.workload)
     limits = worst_limits(stack_designs(designs), question.workload)
     of_memory = set[float]()
-    for row, one in enumerate(designs):
-        alone, mine = evaluate(stack_designs([one]), question.workload), worst_limits(stack_designs([one]), question.workload)
+    for row, design in enumerate(designs):
+        alone, mine = (
+            evaluate(stack_designs([design]), question.workload),
+            worst_limits(stack_designs([design]), question.workload),
+        )
         assert (limits.limit[row], limits.need[row], limits.have[row]) == (mine.limit[0], mine.need[0], mine.have[0])
         for name, column in alone.columns.items():
             assert many.columns[name][row].tobytes() == column[0].tobytes(), (name, row)
-        (capacity, *_) = instance_module(one).limits(one, question.workload.cases[0])
+        (capacity, *_) = instance_module(design).limits(design, question.workload.cases[0])
         of_memory.add(float(capacity.need))
     assert len(of_memory) == 3
 
@@ -103,7 +106,7 @@ def test_errors_of_tables_are_worked_out_at_once_when_somebody_asks() -> None:
     assert "iteration_time_error" not in quick.columns
     assert "iteration_time_error" in quick.left
     assert not served.ERRORS
-    (found,) = evaluate(designs, question.workload).columns["iteration_time_error"].reshape(1, -1)
+    (errors,) = evaluate(designs, question.workload).columns["iteration_time_error"].reshape(1, -1)
     assert len(served.ERRORS) == 3  # two have the same table
-    assert found[1] == found[3]
-    assert len(set(found.tolist())) == 3
+    assert errors[1] == errors[3]
+    assert len(set(errors.tolist())) == 3

@@ -28,28 +28,28 @@ def _pool(rng: np.random.Generator, rule: str, stages: int, positions: float = 0
     )
 
 
-def _loaded(rng: np.random.Generator, of: Deployment, bursts: bool) -> Requests:
+def _loaded(rng: np.random.Generator, deployment: Deployment, bursts: bool) -> Requests:
     """Requests that differ by far in their lengths, as fast as a part of what is served of them."""
     count = 300
     gaps = rng.gamma(0.3, 1 / 0.3, count) if bursts else rng.exponential(1.0, count)
     prompt, output = (np.clip(rng.lognormal(mean, 1.0, count), 1, most).astype(int) for mean, most in ((6.5, 9000), (3.5, 400)))
-    asked = make_requests(np.stack([prompt, output], 1), np.cumsum(gaps))
-    most = float(solve_deployments([of], asked, prompts=False)[0]["saturated"])
-    return asked.scaled(float(rng.uniform(0.1, 1.5)) * most / asked.rate)
+    requests = make_requests(np.stack([prompt, output], 1), np.cumsum(gaps))
+    most = float(solve_deployments([deployment], requests, prompts=False)[0]["saturated"])
+    return requests.scaled(float(rng.uniform(0.1, 1.5)) * most / requests.rate)
 
 
-def _bounds(rng: np.random.Generator, of: Deployment, asked: Requests) -> tuple[SloTargets, dict[str, float]]:
+def _bounds(rng: np.random.Generator, deployment: Deployment, requests: Requests) -> tuple[SloTargets, dict[str, float]]:
     """That a part of the requests keep, between two of them; and what the loop says by these."""
-    run = of.serve(asked)
-    tpot = (run["completed"] - run["first"])[asked.output > 1] / (asked.output[asked.output > 1] - 1)
-    slo = SloTargets(*(_between(some, float(rng.uniform(0.4, 1.0))) for some in (run["first"] - asked.arrival, tpot)))
+    run = deployment.serve(requests)
+    tpot = (run["completed"] - run["first"])[requests.output > 1] / (requests.output[requests.output > 1] - 1)
+    slo = SloTargets(*(_between(times, float(rng.uniform(0.4, 1.0))) for times in (run["first"] - requests.arrival, tpot)))
     return slo, run_statistics(run, slo)
 
 
 def _between(values: np.ndarray, share: float) -> float:
-    some = np.sort(values)
-    place = min(int(share * len(some)), len(some) - 2)
-    return float(some[place] + some[place + 1]) / 2 * (1 + 1e-7)
+    order = np.sort(values)
+    place = min(int(share * len(order)), len(order) - 2)
+    return float(order[place] + order[place + 1]) / 2 * (1 + 1e-7)
 
 
 @settings(max_examples=40, deadline=None)
@@ -57,17 +57,17 @@ def _between(values: np.ndarray, share: float) -> float:
 def test_of_one_stage_that_reads_nothing_it_is_the_loop(seed: int, rule: str, routing: str, bursts: bool) -> None:
     """Passes that depend on who decodes, and not on where these are: nothing is left to a mean."""
     rng = np.random.default_rng(seed)
-    of = Deployment((_pool(rng, rule, 1),), None, routing)
-    asked = _loaded(rng, of, bursts)
-    slo, loop = _bounds(rng, of, asked)
-    found = solve_deployments([of], asked, float(slo.ttft), float(slo.tpot))[0]
-    if found["saturated"] <= asked.rate:
-        assert len(asked) / found["span"] == pytest.approx(loop["request_throughput"], rel=1e-9)
-    assert found["within"] == pytest.approx(loop["slo_attainment"], abs=1e-9)
-    assert found["ttft_p99"] == pytest.approx(loop["ttft_p99"], rel=1e-9)
+    deployment = Deployment((_pool(rng, rule, 1),), None, routing)
+    requests = _loaded(rng, deployment, bursts)
+    slo, loop = _bounds(rng, deployment, requests)
+    found_deployment = solve_deployments([deployment], requests, float(slo.ttft), float(slo.tpot))[0]
+    if found_deployment["saturated"] <= requests.rate:
+        assert len(requests) / found_deployment["span"] == pytest.approx(loop["request_throughput"], rel=1e-9)
+    assert found_deployment["within"] == pytest.approx(loop["slo_attainment"], abs=1e-9)
+    assert found_deployment["ttft_p99"] == pytest.approx(loop["ttft_p99"], rel=1e-9)
     for name in ("latency", "tpot"):
-        assert found[name] == pytest.approx(loop[name], rel=1e-9), name
-    assert found["tbt_p99"] == pytest.approx(loop["tbt_p99"], rel=1 / 64)
+        assert found_deployment[name] == pytest.approx(loop[name], rel=1e-9), name
+    assert found_deployment["tbt_p99"] == pytest.approx(loop["tbt_p99"], rel=1 / 64)
 
 
 def test_of_pools_of_their_own_it_is_nearly_the_loop() -> None:
@@ -77,12 +77,12 @@ def test_of_pools_of_their_own_it_is_nearly_the_loop() -> None:
         rng = np.random.default_rng(seed)
         pools = _pool(rng, RULES[seed % 4], 1), _pool(rng, "chunked_prefill", 1)
         transfer = KvTransfer(0.0, float(rng.uniform(0, 0.01)), 1, True, fixed=float(rng.uniform(0, 1e-3)))
-        of = Deployment(pools, transfer, ROUTING[seed // 4 % 2])
-        asked = _loaded(rng, of, bool(seed // 8 % 2))
-        slo, loop = _bounds(rng, of, asked)
-        found = solve_deployments([of], asked, float(slo.ttft), float(slo.tpot))[0]
-        times = [abs(found[name] / loop[name] - 1) for name in ("latency", "tpot", "tbt_p99")]
-        off.append([abs(found["within"] - loop["slo_attainment"]), *times])
+        deployment = Deployment(pools, transfer, ROUTING[seed // 4 % 2])
+        requests = _loaded(rng, deployment, bool(seed // 8 % 2))
+        slo, loop = _bounds(rng, deployment, requests)
+        found_deployment = solve_deployments([deployment], requests, float(slo.ttft), float(slo.tpot))[0]
+        times = [abs(found_deployment[name] / loop[name] - 1) for name in ("latency", "tpot", "tbt_p99")]
+        off.append([abs(found_deployment["within"] - loop["slo_attainment"]), *times])
     assert (np.median(off, axis=0) < [0.001, 0.001, 0.001, 0.005]).all()
     assert (np.quantile(off, 0.9, axis=0) < [0.015, 0.001, 0.005, 0.04]).all()
     assert (np.max(off, axis=0) < [0.06, 0.01, 0.05, 0.2]).all()
@@ -94,12 +94,12 @@ def test_random_pools_keep_bounds_for_as_many_as_in_the_loop(stages: int) -> Non
     off, gaps = list[float](), list[float]()
     for seed in range(24):
         rng = np.random.default_rng(seed)
-        of = Deployment((_pool(rng, RULES[seed % 4], stages, 10 ** rng.uniform(-8, -7)),), None, "least_loaded")
-        asked = _loaded(rng, of, bool(seed // 4 % 2))
-        slo, loop = _bounds(rng, of, asked)
-        found = solve_deployments([of], asked, float(slo.ttft), float(slo.tpot))[0]
-        off.append(found["within"] - loop["slo_attainment"])
-        gaps.append(abs(np.log(found["tbt_p99"] / loop["tbt_p99"])))
+        deployment = Deployment((_pool(rng, RULES[seed % 4], stages, 10 ** rng.uniform(-8, -7)),), None, "least_loaded")
+        requests = _loaded(rng, deployment, bool(seed // 4 % 2))
+        slo, loop = _bounds(rng, deployment, requests)
+        found_deployment = solve_deployments([deployment], requests, float(slo.ttft), float(slo.tpot))[0]
+        off.append(found_deployment["within"] - loop["slo_attainment"])
+        gaps.append(abs(np.log(found_deployment["tbt_p99"] / loop["tbt_p99"])))
     assert abs(np.mean(off)) < 0.035
     assert np.median(np.abs(off)) < 0.03
     assert np.quantile(np.abs(off), 0.9) < 0.16
@@ -108,10 +108,13 @@ def test_random_pools_keep_bounds_for_as_many_as_in_the_loop(stages: int) -> Non
 
 def test_bounds_on_tokens_are_those_of_a_queue_where_nothing_is_played() -> None:
     rng = np.random.default_rng(4)
-    of = Deployment((_pool(rng, "chunked_prefill", 2),), None, "least_loaded")
-    asked = _loaded(rng, of, False)
-    tpot = float(solve_deployments([of], asked, prompts=False)[0]["tpot"])
-    kept = [float(solve_deployments([of], asked, np.inf, times * tpot, prompts=False)[0]["within"]) for times in (0.99, 1.01)]
+    deployment = Deployment((_pool(rng, "chunked_prefill", 2),), None, "least_loaded")
+    requests = _loaded(rng, deployment, False)
+    tpot = float(solve_deployments([deployment], requests, prompts=False)[0]["tpot"])
+    kept = [
+        float(solve_deployments([deployment], requests, np.inf, times * tpot, prompts=False)[0]["within"])
+        for times in (0.99, 1.01)
+    ]
     assert kept == [0.0, pytest.approx(1.0)]
 
 
@@ -122,10 +125,10 @@ def test_pools_of_their_own_count_what_a_cache_takes_on_its_way() -> None:
         InstancePool(price, make_policy("prefill_first"), KvMemory(1 << 22)),
         InstancePool(price, make_policy("chunked_prefill"), KvMemory(1 << 22)),
     )
-    of = Deployment(pools, KvTransfer(0.0, 0.05, 1, True), "least_loaded")
-    asked = make_requests([(10, 2), (10, 200)] * 20, 5.0 * np.arange(40))
+    deployment = Deployment(pools, KvTransfer(0.0, 0.05, 1, True), "least_loaded")
+    requests = make_requests([(10, 2), (10, 200)] * 20, 5.0 * np.arange(40))
     for bound in (0.01, 0.1):
-        loop = run_statistics(of.serve(asked), SloTargets(tpot=bound))["slo_attainment"]
-        assert solve_deployments([of], asked, np.inf, bound)[0]["within"] == loop == (0.5 if bound < 0.05 else 1.0)
-    one = of._replace(pools=pools[1:], transfer=None)
-    assert solve_deployments([one], asked, np.inf, 0.01)[0]["within"] == 1.0
+        loop = run_statistics(deployment.serve(requests), SloTargets(tpot=bound))["slo_attainment"]
+        assert solve_deployments([deployment], requests, np.inf, bound)[0]["within"] == loop == (0.5 if bound < 0.05 else 1.0)
+    single_deployment = deployment._replace(pools=pools[1:], transfer=None)
+    assert solve_deployments([single_deployment], requests, np.inf, 0.01)[0]["within"] == 1.0

@@ -34,12 +34,12 @@ def drawn(software: str, seed: int, most: int) -> Design:
     sample = space.stack(space.sample(np.random.default_rng(seed).random((400, len(space.knobs)))))
     kinds = [
         part
-        for _, of in sample.groups
-        if software_of(of.mapping) == software
-        for part in balanced.groups_with_equal_serving(of, together)
+        for _, design in sample.groups
+        if software_of(design.mapping) == software
+        for part in balanced.groups_with_equal_serving(design, together)
     ]
-    rows, of = max(kinds, key=lambda part: len(part[0]))
-    return select_rows(of, np.arange(len(rows))[:most])
+    rows, design = max(kinds, key=lambda part: len(part[0]))
+    return select_rows(design, np.arange(len(rows))[:most])
 
 
 def answered(design: Design, count: int, workload: Workload | None = None) -> Outcomes:
@@ -102,9 +102,9 @@ def test_rows_that_are_served_alike_come_together() -> None:
     for rows, design in sample.groups:
         if software_of(design.mapping) not in (SERVED_DEVICES, SERVED_WHOLE_CHIP):
             continue
-        found: list[Array] = []
-        for some, part in balanced.groups_with_equal_serving(design):
-            found.append(some)
+        groups: list[Array] = []
+        for selected_rows, part in balanced.groups_with_equal_serving(design):
+            groups.append(selected_rows)
             assert np.ndim(part.mapping.serving.max_batch_size) == 0
-            assert size_of(part) in (1, len(some))
-        assert sorted(np.concatenate(found).tolist()) == list(range(len(rows)))
+            assert size_of(part) in (1, len(selected_rows))
+        assert sorted(np.concatenate(groups).tolist()) == list(range(len(rows)))

@@ -39,8 +39,8 @@ def test_a_process_begins_where_the_cache_has_no_loop_and_a_core_is_idle(
     monkeypatch.setattr(beforehand, "COMMAND", f"import dse; open({str(tmp_path / 'been')!r}, 'w')")
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     beforehand.start_precompile.cache_clear()
-    one = beforehand.start_precompile()
+    module = beforehand.start_precompile()
     beforehand.start_precompile.cache_clear()
-    assert isinstance(one, subprocess.Popen) == starts
-    assert one is None or one.wait(60) == 0
+    assert isinstance(module, subprocess.Popen) == starts
+    assert module is None or module.wait(60) == 0
     assert (tmp_path / "been").exists() == starts

@@ -12,12 +12,12 @@ from dse.evaluators.serving.traces import MOST_BYTES, MOST_TEXTS, read_trace
 from dse.space.errors import DesignError
 
 
-def _refused(words: list[str], said: str) -> int:
+def _refused(words: list[str], message: str) -> int:
     """Most bytes that were taken until the refusal."""
     tracemalloc.start()
     try:
         config = compose(["chip=h200", "workload=serving", *words])
-        with pytest.raises(DesignError, match=said):
+        with pytest.raises(DesignError, match=message):
             build_question({**config, "space": {}}, study_folder(config))
         return tracemalloc.get_traced_memory()[1]
     finally:

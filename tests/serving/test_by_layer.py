@@ -54,11 +54,11 @@ def test_a_cache_is_there_when_a_link_that_is_played_has_sent_it(
     prompt: int, layers: int, chunk: int, per_token: float, latency: float, many: int
 ) -> None:
     """Several prompts at once, one channel: each chunk of each is as many parts as layers."""
-    of = _apart(KvTransfer(per_token, latency, 1, True, layers=layers), chunk)
-    found = of.serve(make_requests([(prompt, 2)] * many, np.zeros(many)), log=1000)
-    log = found.log[found.log["instance"] == 0]
+    deployment = _apart(KvTransfer(per_token, latency, 1, True, layers=layers), chunk)
+    served_run = deployment.serve(make_requests([(prompt, 2)] * many, np.zeros(many)), log=1000)
+    log = served_run.log[served_run.log["instance"] == 0]
     busy = 0.0
-    order = np.argsort(found["first"], kind="stable")
+    order = np.argsort(served_run["first"], kind="stable")
     spans: dict[int, list[tuple[float, float, float]]] = {r: [] for r in range(many)}
     left = dict.fromkeys(range(many), prompt)
     for entry in log:  # first come, first served: an iteration's tokens are those of the first prompts that have some left
@@ -70,7 +70,7 @@ def test_a_cache_is_there_when_a_link_that_is_played_has_sent_it(
                 left[r], tokens = left[r] - part, tokens - part
     for r in order.tolist():
         busy = _played(spans[r], layers, busy)
-        assert found["ready"][r] == pytest.approx(busy + latency, rel=1e-9)
+        assert served_run["ready"][r] == pytest.approx(busy + latency, rel=1e-9)
 
 
 @settings(max_examples=60, deadline=None)
@@ -91,33 +91,33 @@ def test_what_is_exposed_is_the_last_layer_or_what_the_link_has_not_caught_up_wi
 @given(st.integers(0, 10**6), st.integers(1, 40))
 def test_by_layer_is_never_later_than_whole_where_caches_have_a_channel_each(seed: int, layers: int) -> None:
     rng = np.random.default_rng(seed)
-    asked = make_requests(rng.integers(1, 60, (20, 2)), np.cumsum(rng.exponential(20, 20)))
+    requests = make_requests(rng.integers(1, 60, (20, 2)), np.cumsum(rng.exponential(20, 20)))
     sent = KvTransfer(float(rng.uniform(0.001, 0.5)), 0.0, 20, True)
-    whole, parts = (_apart(sent._replace(layers=n)).serve(asked) for n in (0, layers))
-    several = asked.output > 1
+    whole, parts = (_apart(sent._replace(layers=n)).serve(requests) for n in (0, layers))
+    several = requests.output > 1
     assert (parts["ready"][several] <= whole["ready"][several] + 1e-9).all()
 
 
 def test_what_finds_no_room_when_its_prompt_is_done_goes_whole() -> None:
-    of = _apart(KvTransfer(1.0, 0.0, 1, True, layers=4))
-    full = replace(of.pools[1], batch=1)
-    found = of._replace(pools=(of.pools[0], full)).serve(make_requests([(8, 40), (8, 2)], [0.0, 0.0]))
-    first, second = found["ready"]
-    assert first - found["first"][0] < 8
-    assert second == found["completed"][0] + 8
+    deployment = _apart(KvTransfer(1.0, 0.0, 1, True, layers=4))
+    full = replace(deployment.pools[1], batch=1)
+    served_run = deployment._replace(pools=(deployment.pools[0], full)).serve(make_requests([(8, 40), (8, 2)], [0.0, 0.0]))
+    first, second = served_run["ready"]
+    assert first - served_run["first"][0] < 8
+    assert second == served_run["completed"][0] + 8
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 900), st.sampled_from([0, 100]), st.integers(1, 60), st.floats(1e-4, 0.5))
 def test_the_steady_state_says_the_same_of_a_request_alone(prompt: int, chunk: int, layers: int, per_token: float) -> None:
-    of = _apart(KvTransfer(per_token, 0.25, 1, True, layers=layers), chunk)
-    asked = make_requests([(prompt, 9)] * 3, 1e6 * np.arange(3))
-    loop, found = (
-        run_statistics(of.serve(asked), SloTargets()),
-        compute_all(steady_state_columns(solve_deployment(of, asked), asked)),
+    deployment = _apart(KvTransfer(per_token, 0.25, 1, True, layers=layers), chunk)
+    requests = make_requests([(prompt, 9)] * 3, 1e6 * np.arange(3))
+    loop, steady = (
+        run_statistics(deployment.serve(requests), SloTargets()),
+        compute_all(steady_state_columns(solve_deployment(deployment, requests), requests)),
     )
     # chunks count as equal there
-    assert found["tpot"] == pytest.approx(loop["tpot"], rel=1e-5 if not chunk or prompt % chunk == 0 else 0.3)
+    assert steady["tpot"] == pytest.approx(loop["tpot"], rel=1e-5 if not chunk or prompt % chunk == 0 else 0.3)
 
 
 def _asked(words: str) -> Question:
@@ -135,12 +135,12 @@ LINES = {
 
 @pytest.mark.parametrize("name", LINES)
 def test_by_layer_takes_less_between_prefill_and_decode(name: str) -> None:
-    found = []
+    columns = []
     for word in ("whole", "layerwise"):
-        asked = _asked(f"{LINES[name]} mapping.serving.kv_transfer={word}")
-        found.append(evaluate(stack_designs([asked.base]), asked.workload).columns)
-    assert found[1]["ttft"][0] == pytest.approx(found[0]["ttft"][0])
-    assert found[1]["tpot"][0] < found[0]["tpot"][0]
+        question = _asked(f"{LINES[name]} mapping.serving.kv_transfer={word}")
+        columns.append(evaluate(stack_designs([question.base]), question.workload).columns)
+    assert columns[1]["ttft"][0] == pytest.approx(columns[0]["ttft"][0])
+    assert columns[1]["tpot"][0] < columns[0]["tpot"][0]
 
 
 @pytest.mark.parametrize(

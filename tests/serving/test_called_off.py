@@ -23,8 +23,8 @@ OF = Deployment(
 
 def _long(count: int) -> ServingRun:
     """A run that pauses after every iteration, and takes many."""
-    asked = make_requests([(50, 200)] * count).arriving("constant", rate=1.0)
-    return OF.serve(asked, stop=StopBounds(work=1))
+    requests = make_requests([(50, 200)] * count).arriving("constant", rate=1.0)
+    return OF.serve(requests, stop=StopBounds(work=1))
 
 
 def test_a_command_that_is_told_to_end_waits_for_no_run() -> None:
@@ -36,8 +36,8 @@ def test_a_command_that_is_told_to_end_waits_for_no_run() -> None:
 
 def test_runs_that_are_waited_for_are_whole() -> None:
     with thread_pool() as several:
-        (found,) = several.map(_long, [3])
-    assert np.array_equal(found["completed"], _long(3)["completed"])
+        (result,) = several.map(_long, [3])
+    assert np.array_equal(result["completed"], _long(3)["completed"])
 
 
 def _told_to_end(runs: list[Future[ServingRun]]) -> None:

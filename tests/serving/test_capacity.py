@@ -58,7 +58,7 @@ from dse.terminal.progress import ProgressBar
 def _draw(seed: int) -> tuple[Deployment, Requests]:
     rng = np.random.default_rng(seed)
     lengths = [(int(rng.integers(1, 600)), int(rng.integers(1, 80))) for _ in range(int(rng.integers(60, 200)))]
-    asked = make_requests(lengths).arriving("poisson", rate=1.0, seed=seed)
+    requests = make_requests(lengths).arriving("poisson", rate=1.0, seed=seed)
     price = linear_time(*(float(value) for value in 10 ** rng.uniform((-3, -6, -9, -5, -8, -9), (-2, -4, -7, -3, -6, -8))))
 
     def pool(rule: str, instances: int) -> InstancePool:
@@ -69,45 +69,49 @@ def _draw(seed: int) -> tuple[Deployment, Requests]:
     count = int(rng.integers(1, 4))
     if rng.random() < 0.4:
         pools = (pool("prefill_first", int(rng.integers(1, 4))), pool("chunked_prefill", count))
-        return Deployment(pools, KvTransfer(1e-6, 1e-4, 1, True), "least_loaded"), asked
-    return Deployment((pool(str(rng.choice(list(SHIPPED))), count),), None, "least_loaded"), asked
+        return Deployment(pools, KvTransfer(1e-6, 1e-4, 1, True), "least_loaded"), requests
+    return Deployment((pool(str(rng.choice(list(SHIPPED))), count),), None, "least_loaded"), requests
 
 
-def _bounds(of: Deployment, asked: Requests, rng: np.random.Generator) -> SloBounds:
+def _bounds(deployment: Deployment, requests: Requests, rng: np.random.Generator) -> SloBounds:
     """Some times what requests take when they are alone."""
-    served = of.serve(replace(asked, arrival=1e3 * np.arange(len(asked))))
+    served = deployment.serve(replace(requests, arrival=1e3 * np.arange(len(requests))))
     ttft, tpot = latency_percentiles(served, 0.9)
     return SloBounds(float(rng.uniform(1.2, 8)) * ttft, float(rng.uniform(1.2, 5)) * tpot, float(rng.choice([0.5, 0.9, 0.99])))
 
 
-def _share(served: ServingRun, ttft: float, tpot: float, of: Array | slice = slice(None)) -> float:
+def _share(served: ServingRun, ttft: float, tpot: float, span: Array | slice = slice(None)) -> float:
     """Of the requests, those that keep both bounds."""
-    asked = served.requests
-    first, each = served["first"] - asked.arrival, (served["completed"] - served["first"]) / np.maximum(asked.output - 1, 1)
-    return float(((first <= ttft) & (each <= tpot))[of].mean())
+    requests = served.requests
+    first, each = (
+        served["first"] - requests.arrival,
+        (served["completed"] - served["first"]) / np.maximum(requests.output - 1, 1),
+    )
+    return float(((first <= ttft) & (each <= tpot))[span].mean())
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**9))
 def test_bounds_are_kept_at_the_largest_rate_and_broken_beyond(seed: int) -> None:
-    of, asked = _draw(seed)
-    bounds = _bounds(of, asked, np.random.default_rng(seed))
+    deployment, requests = _draw(seed)
+    bounds = _bounds(deployment, requests, np.random.default_rng(seed))
 
     def play(rate: float, stop: StopBounds) -> ServingRun:
-        return of.serve(asked.scaled(rate / asked.rate), stop=stop)
+        return deployment.serve(requests.scaled(rate / requests.rate), stop=stop)
 
-    found = find_max_rate(play, bounds, len(asked), 1.0)
-    if found.rate == 0:
+    max_rate = find_max_rate(play, bounds, len(requests), 1.0)
+    if max_rate.rate == 0:
         return
-    if found.rate == np.inf:  # bounds are kept whatever comes
+    if max_rate.rate == np.inf:  # bounds are kept whatever comes
         assert not bounds.broken(play(1e12, NO_STOP))
         return
     # as it is printed, of few digits
     assert any(
-        times * float(f"{found.rate / times:.{DIGITS}g}") == found.rate for times in (1.0, BREAKING_FACTOR, BREAKING_FACTOR**2)
+        times * float(f"{max_rate.rate / times:.{DIGITS}g}") == max_rate.rate
+        for times in (1.0, BREAKING_FACTOR, BREAKING_FACTOR**2)
     )
     # whole runs say the same as what stopped the runs
-    for rate, kept in ((found.rate, True), (BREAKING_FACTOR * found.rate, False)):
+    for rate, kept in ((max_rate.rate, True), (BREAKING_FACTOR * max_rate.rate, False)):
         assert (_share(play(rate, NO_STOP), bounds.ttft, bounds.tpot) >= bounds.share - 1e-9) == kept
 
 
@@ -115,36 +119,39 @@ def test_bounds_are_kept_at_the_largest_rate_and_broken_beyond(seed: int) -> Non
 @given(st.integers(0, 10**9))
 def test_every_class_keeps_its_bounds_at_the_largest_rate(seed: int) -> None:
     """Shares of each class by itself; and classes with equal bounds and all requests of one are no classes."""
-    of, asked = _draw(seed)
+    deployment, requests = _draw(seed)
     rng = np.random.default_rng(seed)
-    some = _bounds(of, asked, rng)
-    classes = (SloClass("near", some.ttft, some.tpot, 0), SloClass("far", 4 * some.ttft, math.inf, 1))
-    kinds = rng.integers(0, 2, len(asked)).astype(np.int32)
+    selected_bounds = _bounds(deployment, requests, rng)
+    classes = (
+        SloClass("near", selected_bounds.ttft, selected_bounds.tpot, 0),
+        SloClass("far", 4 * selected_bounds.ttft, math.inf, 1),
+    )
+    kinds = rng.integers(0, 2, len(requests)).astype(np.int32)
 
-    def found(of_kinds: Array, several: tuple[SloClass, ...]) -> tuple[CapacityResult, ServingLoad]:
-        load = ServingLoad("", None, replace(asked, kinds=of_kinds, ranks=of_kinds), *some[:2], classes=several)  # type: ignore[arg-type]
-        bounds = slo_bounds(load, some.share)
-        return find_max_rate(lambda rate, stop: of.serve(load.at(rate), stop=stop), bounds, len(asked), 1.0), load
+    def capacity_of(of_kinds: Array, several: tuple[SloClass, ...]) -> tuple[CapacityResult, ServingLoad]:
+        load = ServingLoad("", None, replace(requests, kinds=of_kinds, ranks=of_kinds), *selected_bounds[:2], classes=several)  # type: ignore[arg-type]
+        bounds = slo_bounds(load, selected_bounds.share)
+        return find_max_rate(lambda rate, stop: deployment.serve(load.at(rate), stop=stop), bounds, len(requests), 1.0), load
 
-    got, load = found(kinds, classes)
+    got, load = capacity_of(kinds, classes)
     if 0 < got.rate < np.inf:
         for rate, kept in ((got.rate, True), (BREAKING_FACTOR * got.rate, False)):
-            served = of.serve(load.at(rate))
-            each = [_share(served, one.ttft, one.tpot, kinds == number) for number, one in enumerate(classes)]
-            assert (min(each) >= some.share - 1e-9) == kept
-    alone = found(np.zeros_like(kinds), classes)[0]
-    assert alone.rate == found(np.zeros_like(kinds), ())[0].rate
+            served = deployment.serve(load.at(rate))
+            each = [_share(served, slo_class.ttft, slo_class.tpot, kinds == number) for number, slo_class in enumerate(classes)]
+            assert (min(each) >= selected_bounds.share - 1e-9) == kept
+    alone = capacity_of(np.zeros_like(kinds), classes)[0]
+    assert alone.rate == capacity_of(np.zeros_like(kinds), ())[0].rate
     assert alone.binds in ("", "memory", "ttft", "tpot", "ttft of near", "tpot of near")
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**9))
 def test_no_deployment_computes_prompts_faster_than_alone(seed: int) -> None:
-    of, asked = _draw(seed)
-    bounds = _bounds(of, asked, np.random.default_rng(seed))
-    load = ServingLoad("", None, asked, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
-    found = find_max_rate(lambda rate, stop: of.serve(load.at(rate), stop=stop), bounds, len(asked), 1.0)
-    assert found.rate <= prefill_rate_bound(of.pools, pool_paces(of.pools, asked), load, bounds)
+    deployment, requests = _draw(seed)
+    bounds = _bounds(deployment, requests, np.random.default_rng(seed))
+    load = ServingLoad("", None, requests, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
+    max_rate = find_max_rate(lambda rate, stop: deployment.serve(load.at(rate), stop=stop), bounds, len(requests), 1.0)
+    assert max_rate.rate <= prefill_rate_bound(deployment.pools, pool_paces(deployment.pools, requests), load, bounds)
 
 
 @settings(max_examples=40, deadline=None)
@@ -153,14 +160,14 @@ def test_no_deployment_serves_more_than_it_may(seed: int) -> None:
     """Where an iteration itself takes most, as on wafers, prompts that are computed together take little more than one."""
     rng = np.random.default_rng(seed)
     step, token, row = (float(10 ** rng.uniform(*ends)) for ends in ((-3, -1), (-7, -5), (-5, -3)))
-    of, asked = _draw(seed)
-    pools = tuple(replace(pool, price=linear_time(step, token, 1e-10, row, 1e-8)) for pool in of.pools)
-    of = of._replace(pools=pools)
-    asked = asked.drawn(500, seed).arriving("poisson", rate=1.0, seed=seed)
-    bounds = _bounds(of, asked.first(50), rng)
-    load = ServingLoad("", None, asked, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
-    most = max_rate_bound(of.pools, pool_paces(of.pools, asked), load, bounds)
-    assert most == np.inf or bounds.broken(of.serve(load.at(1.001 * most), stop=bounds.stop(len(asked))))
+    deployment, requests = _draw(seed)
+    pools = tuple(replace(pool, price=linear_time(step, token, 1e-10, row, 1e-8)) for pool in deployment.pools)
+    deployment = deployment._replace(pools=pools)
+    requests = requests.drawn(500, seed).arriving("poisson", rate=1.0, seed=seed)
+    bounds = _bounds(deployment, requests.first(50), rng)
+    load = ServingLoad("", None, requests, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
+    most = max_rate_bound(deployment.pools, pool_paces(deployment.pools, requests), load, bounds)
+    assert most == np.inf or bounds.broken(deployment.serve(load.at(1.001 * most), stop=bounds.stop(len(requests))))
 
 
 @settings(max_examples=25, deadline=None)
@@ -170,23 +177,23 @@ def test_no_population_that_keeps_its_bounds_has_more_users_than_it_may(
 ) -> None:
     """Sessions of any lengths and think times, on pools of any rules: beyond its bound no population keeps what it must."""
     rng = np.random.default_rng(seed)
-    of, asked = _draw(seed)
-    bounds = _bounds(of, asked.first(50), rng)._replace(share=float(rng.choice([0.75, 0.9, 0.99])))
+    deployment, requests = _draw(seed)
+    bounds = _bounds(deployment, requests.first(50), rng)._replace(share=float(rng.choice([0.75, 0.9, 0.99])))
     places = np.concatenate(
         [np.arange(turns if equal else rng.geometric(1 / turns)) for _ in range(int(rng.integers(40, 250)))]
     )
     many = len(places)
-    asked = replace(
-        asked.drawn(many, seed), before=np.where(places == 0, -1, np.arange(many) - 1).astype(np.int32),
+    requests = replace(
+        requests.drawn(many, seed), before=np.where(places == 0, -1, np.arange(many) - 1).astype(np.int32),
         turns=places.astype(np.int32), think=rng.gamma(1 / cv**2, 10**think * cv**2, many), arrival=np.zeros(many),
     ).closed(1)  # fmt: skip
-    load = ServingLoad("", None, asked, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
-    most = max_rate_bound(of.pools, pool_paces(of.pools, asked), load, bounds)
+    load = ServingLoad("", None, requests, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
+    most = max_rate_bound(deployment.pools, pool_paces(deployment.pools, requests), load, bounds)
     sessions = int((places == 0).sum())
     if most < np.inf:
         assert ROUNDS * most <= sessions
         for users in {math.floor(most) + 1, math.ceil(1.5 * most), sessions // 2}:
-            assert users <= most or bounds.broken(of.serve(load.at(users), stop=bounds.stop(many))), users
+            assert users <= most or bounds.broken(deployment.serve(load.at(users), stop=bounds.stop(many))), users
 
 
 @settings(max_examples=30, deadline=None)
@@ -196,20 +203,20 @@ def test_as_many_decode_as_fill_iterations_with_their_prompts(seed: int, output:
     pool = InstancePool(linear_time(1.0, 1e-6), make_policy("chunked_prefill", tokens=tokens), KvMemory(1 << 30), batch=16)
     rng = np.random.default_rng(seed)
     lengths = [(int(rng.integers(tokens // 2, chunks * tokens)), output) for _ in range(2000)]
-    of, asked = Deployment((pool,), None, "least_loaded"), make_requests(lengths, np.zeros(2000))
-    found = sustained_rate(of, asked, tpot=np.inf).rate
-    assert found == pytest.approx(saturated_rate(of, asked), rel=0.05)
+    deployment, requests = Deployment((pool,), None, "least_loaded"), make_requests(lengths, np.zeros(2000))
+    rate = sustained_rate(deployment, requests, tpot=np.inf).rate
+    assert rate == pytest.approx(saturated_rate(deployment, requests), rel=0.05)
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**9), st.integers(1, 4), st.integers(1, 12))
 def test_few_further_tokens_and_long_prompts_have_a_steady_state(seed: int, output: int, times: int) -> None:
     """Less than one request decodes in the mean; with one token none does. The loop in the end serves that."""
-    of, asked = _draw(seed)
-    of = of._replace(pools=tuple(replace(pool, memory=KvMemory(20_000), batch=16) for pool in of.pools))
-    asked = replace(asked, prompt=times * asked.prompt, output=np.minimum(asked.output, output)).drawn(2000, seed)
-    found, served = sustained_rate(of, asked, tpot=np.inf).rate, saturated_rate(of, asked)
-    assert 0.5 < served / found < 2.0
+    deployment, requests = _draw(seed)
+    deployment = deployment._replace(pools=tuple(replace(pool, memory=KvMemory(20_000), batch=16) for pool in deployment.pools))
+    requests = replace(requests, prompt=times * requests.prompt, output=np.minimum(requests.output, output)).drawn(2000, seed)
+    rate, served = sustained_rate(deployment, requests, tpot=np.inf).rate, saturated_rate(deployment, requests)
+    assert 0.5 < served / rate < 2.0
 
 
 def test_prompts_longer_than_a_budget_are_searched() -> None:
@@ -225,7 +232,7 @@ def test_prompts_longer_than_a_budget_are_searched() -> None:
         (side,) = find_capacity([*words, *knobs, f"workload.output={output}", "workload.requests=400", "disaggregated=false"])
         assert side.best is not None
         assert 0.7 < side.best.rate / side.best.candidate.estimate.rate < 1.4
-        assert all(one.estimate.rate > 0.3 * side.best.rate for one in side.candidates)
+        assert all(candidate.estimate.rate > 0.3 * side.best.rate for candidate in side.candidates)
 
 
 def test_no_wafer_serves_more_than_it_may() -> None:
@@ -240,18 +247,22 @@ def test_no_wafer_serves_more_than_it_may() -> None:
 def test_prompts_that_are_reused_bound_no_rate(reuse: dict[str, Any]) -> None:
     """The same prompt again and again, of which only the last block is computed: far more than by prompts alone."""
     hashes = np.tile(np.arange(40), 100)
-    asked = replace(
+    requests = replace(
         make_requests([(640, 2)] * 100).arriving("poisson", rate=1.0, seed=1),
         starts=40 * np.arange(101), hashes=hashes.astype(np.int32), block=16,
     )  # fmt: skip
     price = linear_time(1e-3, 1e-4, 1e-9)
-    of = Deployment(
+    deployment = Deployment(
         (InstancePool(price, make_policy("prefill_first"), KvMemory(2000, 16), batch=8, **reuse),), None, "least_loaded"
     )
-    bounds, load = SloBounds(0.5, 0.5), ServingLoad("", None, asked, 0.5, 0.5)  # type: ignore[arg-type]
-    found = find_max_rate(lambda rate, stop: of.serve(load.at(rate), stop=stop), bounds, len(asked), 1.0).rate
-    taken = pool_paces(of.pools, asked)
-    assert prefill_rate_bound(of.pools, taken, load, bounds) < found <= max_rate_bound(of.pools, taken, load, bounds)
+    bounds, load = SloBounds(0.5, 0.5), ServingLoad("", None, requests, 0.5, 0.5)  # type: ignore[arg-type]
+    rate = find_max_rate(lambda rate, stop: deployment.serve(load.at(rate), stop=stop), bounds, len(requests), 1.0).rate
+    taken = pool_paces(deployment.pools, requests)
+    assert (
+        prefill_rate_bound(deployment.pools, taken, load, bounds)
+        < rate
+        <= max_rate_bound(deployment.pools, taken, load, bounds)
+    )
 
 
 @settings(max_examples=60, deadline=None)
@@ -259,39 +270,41 @@ def test_prompts_that_are_reused_bound_no_rate(reuse: dict[str, Any]) -> None:
 def test_a_race_plays_none_twice_and_leaves_none_that_could_win(drawn: list[tuple[float, float]]) -> None:
     """Deployments in any order, each with a rate of its own and some more that it might have had."""
     estimate = SimpleNamespace(rate=0.0)
-    found = [
+    namespaces = [
         SimpleNamespace(most=rate + more, own=rate, but_batch=at, estimate=estimate) for at, (rate, more) in enumerate(drawn)
     ]
     played: list[SimpleNamespace] = []
 
-    def against(one, load, bounds, winner):  # type: ignore[no-untyped-def]
-        played.append(one)
+    def against(candidate, load, bounds, winner):  # type: ignore[no-untyped-def]
+        played.append(candidate)
         best = winner.rate if winner else 0.0
-        own = one.own if one.own > best * NEAR else 0.0
-        return SimpleNamespace(candidate=one, rate=own, lost=(best * NEAR, ()), capacity=SimpleNamespace(rate=own))
+        own = candidate.own if candidate.own > best * NEAR else 0.0
+        return SimpleNamespace(candidate=candidate, rate=own, lost=(best * NEAR, ()), capacity=SimpleNamespace(rate=own))
 
     with pytest.MonkeyPatch.context() as patch, ProgressBar("") as progress, ThreadPoolExecutor(2) as several:
         patch.setattr("dse.analysis.deployment_search._against", against)
         patch.setattr("dse.analysis.deployment_search.drop_hopeless", lambda left, *_: left)
         load = SimpleNamespace(requests=SimpleNamespace(users=0), draw=None)
-        tried = find_best_deployment(found, load, SloBounds(), progress, several)  # type: ignore[arg-type]
-    best = max(one.rate for one in tried)
-    assert len({id(one) for one in played}) == len(played) == len(tried)
-    assert best >= max(one.own for one in found) / NEAR
-    assert all(one.most <= best for one in found if not any(one is other for other in played))
+        tried = find_best_deployment(namespaces, load, SloBounds(), progress, several)  # type: ignore[arg-type]
+    best = max(deployment.rate for deployment in tried)
+    assert len({id(deployment) for deployment in played}) == len(played) == len(tried)
+    assert best >= max(namespace.own for namespace in namespaces) / NEAR
+    assert all(namespace.most <= best for namespace in namespaces if not any(namespace is other for other in played))
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**9), st.lists(st.integers(1, 60), min_size=2, max_size=2))
 def test_runs_whose_batches_are_never_full_are_the_same(seed: int, batches: list[int]) -> None:
     """What a race takes as known: `Candidate.but_batch` is that of both, and neither has as many requests as its batch."""
-    of, asked = _draw(seed)
-    one, other = (of._replace(pools=tuple(replace(pool, batch=most) for pool in of.pools)) for most in batches)
-    served = one.serve(asked, stop=SloBounds(0.5, 0.1).stop(len(asked)))
+    deployment, requests = _draw(seed)
+    single_deployment, other = (
+        deployment._replace(pools=tuple(replace(pool, batch=most) for pool in deployment.pools)) for most in batches
+    )
+    served = single_deployment.serve(requests, stop=SloBounds(0.5, 0.1).stop(len(requests)))
     held = served.state.instances["most"]
-    pools = tuple(int(held[served.state.instances["pool"] == at].max()) for at in range(len(of.pools)))
-    lost = SimulatedDeployment(_candidate(one), None, (NEAR, pools))
-    again = other.serve(asked, stop=SloBounds(0.5, 0.1).stop(len(asked)))
+    pools = tuple(int(held[served.state.instances["pool"] == at].max()) for at in range(len(deployment.pools)))
+    lost = SimulatedDeployment(_candidate(single_deployment), None, (NEAR, pools))
+    again = other.serve(requests, stop=SloBounds(0.5, 0.1).stop(len(requests)))
     if _known(_candidate(other), [lost], NEAR):
         assert max(pools) < min(batches)
         assert all(np.array_equal(served[name], again[name], equal_nan=True) for name in ("first", "completed", "scheduled"))
@@ -299,20 +312,20 @@ def test_runs_whose_batches_are_never_full_are_the_same(seed: int, batches: list
         raise AssertionError("a run that is known is played again")
 
 
-def _candidate(of: Deployment) -> CandidateDeployment:
-    return CandidateDeployment(None, None, {}, 1, False, of.pools, SustainedRate(0.5, 0.0, 0.0, 1.0), 0.0, 0.0)  # type: ignore[arg-type]
+def _candidate(deployment: Deployment) -> CandidateDeployment:
+    return CandidateDeployment(None, None, {}, 1, False, deployment.pools, SustainedRate(0.5, 0.0, 0.0, 1.0), 0.0, 0.0)  # type: ignore[arg-type]
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**9), st.floats(0.01, 100))
 def test_a_run_that_stops_early_says_what_the_whole_one_does(seed: int, rate: float) -> None:
-    of, asked = _draw(seed)
-    bounds = _bounds(of, asked, np.random.default_rng(seed))
-    scaled = asked.scaled(rate / asked.rate)
-    ttft, tpot = latency_percentiles(whole := of.serve(scaled), bounds.share)
+    deployment, requests = _draw(seed)
+    bounds = _bounds(deployment, requests, np.random.default_rng(seed))
+    scaled = requests.scaled(rate / requests.rate)
+    ttft, tpot = latency_percentiles(whole := deployment.serve(scaled), bounds.share)
     if whole.never:
         return
-    stopped = of.serve(scaled, stop=bounds.stop(len(asked)))
+    stopped = deployment.serve(scaled, stop=bounds.stop(len(requests)))
     late = ttft > bounds.ttft
     assert (bounds.broken(stopped) != "") == (late or tpot > bounds.tpot)
 
@@ -321,10 +334,10 @@ def test_requests_alone_are_no_faster_than_the_steady_state_says() -> None:
     """Where nothing queues, the steady state's prompt is the loop's to rounding."""
     price = linear_time(1e-3, 1e-5, 1e-9, 1e-4, 1e-8)
     for rule in ("chunked_prefill", "prefill_first", "orca"):
-        of = Deployment((InstancePool(price, make_policy(rule), KvMemory(10_000), batch=16),), None, "least_loaded")
-        asked = make_requests([(1000, 50)] * 20, [100.0 * i for i in range(20)])
-        ttft, _ = latency_percentiles(of.serve(asked), 0.5)
-        assert sustained_rate(of, asked, tpot=1.0).ttft == pytest.approx(ttft, rel=1e-6)
+        deployment = Deployment((InstancePool(price, make_policy(rule), KvMemory(10_000), batch=16),), None, "least_loaded")
+        requests = make_requests([(1000, 50)] * 20, [100.0 * i for i in range(20)])
+        ttft, _ = latency_percentiles(deployment.serve(requests), 0.5)
+        assert sustained_rate(deployment, requests, tpot=1.0).ttft == pytest.approx(ttft, rel=1e-6)
 
 
 QUICK = [
@@ -339,32 +352,34 @@ def test_the_winner_is_that_of_all_deployments() -> None:
     (side,) = find_capacity([*QUICK, "devices=4"])
     assert side.best is not None
 
-    def own(one: CandidateDeployment) -> float:
-        return RateSearch(one.at, side.load, side.bounds).settle(one.estimate.rate).rate
+    def own(deployment: CandidateDeployment) -> float:
+        return RateSearch(deployment.at, side.load, side.bounds).settle(deployment.estimate.rate).rate
 
-    rates = [own(one) for one in side.candidates if one.estimate.rate]
+    rates = [own(candidate) for candidate in side.candidates if candidate.estimate.rate]
     assert max(rates) <= 1.03 * side.best.rate
     # what is left out unplayed could not have won
-    assert all(rate <= one.most for rate, one in zip(rates, (o for o in side.candidates if o.estimate.rate), strict=True))
-    assert len({id(one.candidate) for one in side.tried}) == len(side.tried) < len(rates)
-    assert any(one.candidate.apart for one in side.tried if one.capacity)
+    assert all(
+        rate <= candidate.most for rate, candidate in zip(rates, (o for o in side.candidates if o.estimate.rate), strict=True)
+    )
+    assert len({id(deployment.candidate) for deployment in side.tried}) == len(side.tried) < len(rates)
+    assert any(deployment.candidate.apart for deployment in side.tried if deployment.capacity)
 
 
 def test_what_is_printed_is_what_an_evaluation_finds() -> None:
     """Overrides of the best deployment, evaluated by themselves at the printed rate."""
     (side,) = find_capacity([*QUICK, "devices=4"])
     assert side.best is not None
-    for one in capacity_record([side])["chips"][0]["deployments"]:
-        assert one["rate_override"] == f"workload.rate='{one['max_rate_hz']:.10g} Hz'"
+    for deployment in capacity_record([side])["chips"][0]["deployments"]:
+        assert deployment["rate_override"] == f"workload.rate='{deployment['max_rate_hz']:.10g} Hz'"
     base = [word for word in QUICK if not word.lstrip("+").startswith(("space", "workload.requests"))]
     config = compose(
         [*base, "workload=serving", *side.best.candidate.words, *side.words, f"workload.rate={side.best.rate!r} Hz"]
     )
-    asked = build_question({**config, "space": {}}, study_folder(config))
-    found = evaluate(stack_designs([asked.base]), asked.workload).columns
-    assert found["devices"][0] == side.best.candidate.devices
-    assert found["slo_attainment"][0] >= 0.9
-    assert LOAD_STATUSES[int(found["load_status"][0])] != "overloaded"
+    question = build_question({**config, "space": {}}, study_folder(config))
+    columns = evaluate(stack_designs([question.base]), question.workload).columns
+    assert columns["devices"][0] == side.best.candidate.devices
+    assert columns["slo_attainment"][0] >= 0.9
+    assert LOAD_STATUSES[int(columns["load_status"][0])] != "overloaded"
 
 
 def test_pipelines_of_a_chip_are_a_deployment() -> None:
@@ -375,17 +390,17 @@ def test_pipelines_of_a_chip_are_a_deployment() -> None:
     (side,) = find_capacity([*words, *knobs, "devices=3"])
     assert (side.cells, side.devices, side.words) == (3, 1, ("workload.requests=150", "seed=0"))
     assert side.best is not None
-    assert {one.candidate.apart for one in side.tried} == {True, False}
-    assert [one.devices for one in side.candidates] == [1, 1]
+    assert {deployment.candidate.apart for deployment in side.tried} == {True, False}
+    assert [candidate.devices for candidate in side.candidates] == [1, 1]
     rate = f"workload.rate={side.best.rate!r} Hz"
     config = compose([*words, "workload=serving", *side.best.candidate.words, rate])
-    asked = build_question({**config, "space": {}}, study_folder(config))
-    (load,) = asked.workload.cases
+    question = build_question({**config, "space": {}}, study_folder(config))
+    (load,) = question.workload.cases
     assert isinstance(load, ServingLoad)
-    found = evaluate(stack_designs([asked.base]), asked.workload).columns
+    columns = evaluate(stack_designs([question.base]), question.workload).columns
     run = side.best.candidate.at(load.requests).serve(load.requests)
-    assert found["ttft"][0] == pytest.approx(float((run["first"] - load.requests.arrival).mean()))
-    assert found["system_price"][0] == pytest.approx(side.best.price)
+    assert columns["ttft"][0] == pytest.approx(float((run["first"] - load.requests.arrival).mean()))
+    assert columns["system_price"][0] == pytest.approx(side.best.price)
     assert not side.bounds.breaks(run)
 
 
@@ -401,17 +416,19 @@ def test_the_most_users_of_a_closed_population_keep_the_bounds() -> None:
     users = side.best.rate
     assert users == round(users) > 1
     kept = []
-    for some in (round(users), math.ceil(1.2 * users)):
-        config = compose([*words[:-1], "workload=serving", *side.best.candidate.words, *side.words, f"workload.users={some}"])
+    for user_count in (round(users), math.ceil(1.2 * users)):
+        config = compose(
+            [*words[:-1], "workload=serving", *side.best.candidate.words, *side.words, f"workload.users={user_count}"]
+        )
         (load,) = build_question({**config, "space": {}}, study_folder(config)).workload.cases
         assert isinstance(load, ServingLoad)
         run = side.best.candidate.at(load.requests).serve(load.requests)
         kept.append(not side.bounds.breaks(run))
         assert kept != [True] or np.array_equal(run["completed"], side.best.capacity.served["completed"])  # type: ignore[index]
     assert kept == [True, False]
-    (told,) = capacity_record([side])["chips"]
-    assert (told["best"]["max_users"], told["best"]["rate_override"]) == (users, f"workload.users={users:.0f}")
-    assert told["best"]["max_rate_hz"] < users / 0.1
+    (record,) = capacity_record([side])["chips"]
+    assert (record["best"]["max_users"], record["best"]["rate_override"]) == (users, f"workload.users={users:.0f}")
+    assert record["best"]["max_rate_hz"] < users / 0.1
 
 
 @pytest.mark.parametrize("seed", range(1))
@@ -439,15 +456,15 @@ def test_most_users_last_and_are_found_from_any_guess(seed: int) -> None:
     assert side.best is not None
     assert side.best.capacity is not None
     assert side.best.capacity.lasts
-    assert {one.values["mapping.serving.routing"] for one in side.candidates} == {"cache_aware", "least_loaded"}
-    users, count, load, of = side.best.rate, side.best.capacity.count, side.load, side.best.candidate.at
+    assert {candidate.values["mapping.serving.routing"] for candidate in side.candidates} == {"cache_aware", "least_loaded"}
+    users, count, load, deployment_at = side.best.rate, side.best.capacity.count, side.load, side.best.candidate.at
     assert load.draw is not None
     middle = []
     for number in range(90, 93):
-        asked = load.draw(2 * count, number, math.floor(users / 1.05))
-        middle.append(side.bounds.attainment(of(asked).serve(asked), slice(count // 2, 3 * count // 2)))
+        draw = load.draw(2 * count, number, math.floor(users / 1.05))
+        middle.append(side.bounds.attainment(deployment_at(draw).serve(draw), slice(count // 2, 3 * count // 2)))
     assert np.mean(middle) >= side.bounds.share
-    far = RateSearch(of, load, side.bounds).settle(3 * users)
+    far = RateSearch(deployment_at, load, side.bounds).settle(3 * users)
     assert far.rate == pytest.approx(users, rel=0.04)
 
 
@@ -461,18 +478,18 @@ def test_a_largest_rate_is_a_metric() -> None:
         "workload.output=50",
     ]
     config = compose([*words, "workload.rate=max", "workload.ttft='300 ms'", "workload.slo_percentile=95"])
-    asked = build_question({**config, "space": {}}, study_folder(config))
-    found = evaluate(stack_designs([asked.base]), asked.workload).columns
-    rate = float(found["max_rate"][0])
+    question = build_question({**config, "space": {}}, study_folder(config))
+    columns = evaluate(stack_designs([question.base]), question.workload).columns
+    rate = float(columns["max_rate"][0])
     for times in (1.0, BREAKING_FACTOR):
         config = compose([*words, f"workload.rate={times * rate!r} Hz", "workload.ttft='300 ms'"])
         again = build_question({**config, "space": {}}, study_folder(config))
-        one = evaluate(stack_designs([again.base]), again.workload).columns
+        single_columns = evaluate(stack_designs([again.base]), again.workload).columns
         if times == 1.0:
-            assert one["ttft"][0] == pytest.approx(float(found["ttft"][0]), rel=1e-9)
-            assert one["ttft_p50"][0] <= 0.3
+            assert single_columns["ttft"][0] == pytest.approx(float(columns["ttft"][0]), rel=1e-9)
+            assert single_columns["ttft_p50"][0] <= 0.3
         load = again.workload.cases[0]
-        assert load.content != asked.workload.cases[0].content
+        assert load.content != question.workload.cases[0].content
 
 
 def test_more_devices_serve_no_less_and_the_fewest_are_enough() -> None:
@@ -492,13 +509,13 @@ def test_more_devices_serve_no_less_and_the_fewest_are_enough() -> None:
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**9), st.floats(0.5, 1.5), st.floats(0.5, 1.5))
 def test_who_breaks_a_bound_alone_keeps_it_at_no_rate(seed: int, ttft: float, tpot: float) -> None:
-    of, asked = _draw(seed)
-    alone = latency_percentiles(of.serve(replace(asked, arrival=1e3 * np.arange(len(asked)))), 0.9)
+    deployment, requests = _draw(seed)
+    alone = latency_percentiles(deployment.serve(replace(requests, arrival=1e3 * np.arange(len(requests)))), 0.9)
     bounds = SloBounds(ttft * alone[0], tpot * alone[1], 0.9)
-    load = ServingLoad("", None, asked, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
-    one = SimpleNamespace(pools=of.pools, estimate=SustainedRate(0.5, 0.1, 0.0, 1.0), at=lambda _: of)
-    found = find_max_rate(lambda rate, stop: of.serve(load.at(rate), stop=stop), bounds, len(asked), 1.0)
-    assert drop_hopeless([one], load, bounds, {}) == [one] or found.rate == 0  # type: ignore[list-item]
+    load = ServingLoad("", None, requests, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
+    namespace = SimpleNamespace(pools=deployment.pools, estimate=SustainedRate(0.5, 0.1, 0.0, 1.0), at=lambda _: deployment)
+    max_rate = find_max_rate(lambda rate, stop: deployment.serve(load.at(rate), stop=stop), bounds, len(requests), 1.0)
+    assert drop_hopeless([namespace], load, bounds, {}) == [namespace] or max_rate.rate == 0  # type: ignore[list-item]
 
 
 def test_json_and_page(tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]
@@ -511,11 +528,11 @@ def test_json_and_page(tmp_path, capsys) -> None:  # type: ignore[no-untyped-def
     best = data["chips"][0]["best"]
     words = [word for word in QUICK if "space" not in word]
     config = compose([*words, "workload=serving", *best["overrides"], best["rate_override"]])
-    asked = build_question({**config, "space": {}}, study_folder(config))
-    found = evaluate(stack_designs([asked.base]), asked.workload).columns
-    assert best["system_price_usd"] == pytest.approx(float(found["system_price"][0]))
+    question = build_question({**config, "space": {}}, study_folder(config))
+    columns = evaluate(stack_designs([question.base]), question.workload).columns
+    assert best["system_price_usd"] == pytest.approx(float(columns["system_price"][0]))
     # the override has six digits of the rate
-    assert best["price_per_mtoken_usd"] == pytest.approx(float(found["price_per_mtoken"][0]), rel=1e-4)
+    assert best["price_per_mtoken_usd"] == pytest.approx(float(columns["price_per_mtoken"][0]), rel=1e-4)
 
 
 @settings(max_examples=30, deadline=None)
@@ -527,19 +544,22 @@ def test_chips_stand_in_the_order_of_what_is_asked(rows: list[tuple[int, int, in
         best = SimpleNamespace(candidate=SimpleNamespace(devices=devices), price=float(price), per_mtoken=token)
         sides.append(SimpleNamespace(cells=cells, best=best if devices else None))
     by, rate = data.draw(st.sampled_from(CHIP_ORDERS)), data.draw(st.sampled_from([0.0, 1.0]))
-    asked = replace(parse_query(["chip=h200", "devices=1", f"by={by}"]), rate=rate)
-    found = sorted(sides, key=lambda side: _place(side, asked))  # type: ignore[arg-type]
-    some = [(side.cells, side.best) for side in found if side.best]
-    devices, whole = [cells * best.candidate.devices for cells, best in some], [cells * best.price for cells, best in some]
-    keys = devices if by == "devices" else whole if rate else [best.per_mtoken for _, best in some]
+    query = replace(parse_query(["chip=h200", "devices=1", f"by={by}"]), rate=rate)
+    found_sides = sorted(sides, key=lambda side: _place(side, query))  # type: ignore[arg-type]
+    capacities = [(side.cells, side.best) for side in found_sides if side.best]
+    devices, whole = (
+        [cells * best.candidate.devices for cells, best in capacities],
+        [cells * best.price for cells, best in capacities],
+    )
+    keys = devices if by == "devices" else whole if rate else [best.per_mtoken for _, best in capacities]
     assert keys == sorted(keys)
-    assert all(side.best is None for side in found[len(keys) :])
+    assert all(side.best is None for side in found_sides[len(keys) :])
 
 
 def test_words_are_told_from_overrides() -> None:
-    asked = parse_query(["chip=[h200,h100]", "rate='10 Hz'", "slo_percentile=99", "model=qwen3_32b", "disaggregated=false"])
-    assert (asked.chips, asked.rate, asked.share, asked.apart) == (("h200", "h100"), 10.0, 0.99, False)
-    assert asked.overrides == ("model=qwen3_32b",)
+    query = parse_query(["chip=[h200,h100]", "rate='10 Hz'", "slo_percentile=99", "model=qwen3_32b", "disaggregated=false"])
+    assert (query.chips, query.rate, query.share, query.apart) == (("h200", "h100"), 10.0, 0.99, False)
+    assert query.overrides == ("model=qwen3_32b",)
 
 
 SMALL = ("chip=h100", "model=qwen3_1b7", "devices=4", "workload.prompt=700", "workload.output=30", "workload.requests=1500",
@@ -552,9 +572,9 @@ def test_as_many_instances_as_are_said(instances: int, prefill: int | None) -> N
     words += [] if prefill is None else [f"mapping.serving.prefill_instances={prefill}"]
     (side,) = find_capacity([*SMALL, *words])
     assert side.candidates
-    for one in side.candidates:
-        assert one.values["mapping.serving.instances"] == instances
-        assert prefill is None or one.values.get("mapping.serving.prefill_instances", 0) == prefill
+    for candidate in side.candidates:
+        assert candidate.values["mapping.serving.instances"] == instances
+        assert prefill is None or candidate.values.get("mapping.serving.prefill_instances", 0) == prefill
     with pytest.raises(DesignError, match="the smallest takes 9"):
         find_capacity([*SMALL, "mapping.serving.instances=9"])
 
@@ -563,13 +583,13 @@ def test_what_only_some_deployments_read_is_kept_by_those() -> None:
     """Caches that go layer by layer: pools apart send them so; alike instances send none, and say that nothing reads it."""
     words = ["mapping.serving.kv_transfer=layerwise", "mapping.serving.prefill_policy=chunked_prefill"]
     (side,) = find_capacity([*SMALL, *words])
-    apart = [one for one in side.candidates if one.apart]
+    apart = [candidate for candidate in side.candidates if candidate.apart]
     assert apart
-    assert all(one.at(side.load.requests).transfer.layers > 0 for one in apart)  # type: ignore[union-attr]
-    assert all(one.pools[0].policy.chunked and unread_overrides(one, side.typed) == [] for one in apart)
-    together = [one for one in side.candidates if not one.apart]
+    assert all(deployment.at(side.load.requests).transfer.layers > 0 for deployment in apart)  # type: ignore[union-attr]
+    assert all(deployment.pools[0].policy.chunked and unread_overrides(deployment, side.typed) == [] for deployment in apart)
+    together = [candidate for candidate in side.candidates if not candidate.apart]
     assert together
-    assert all(unread_overrides(one, side.typed) == words for one in together)
+    assert all(unread_overrides(deployment, side.typed) == words for deployment in together)
     for best in capacity_record([side])["chips"][0]["deployments"]:
         left = [*SMALL[:2], *SMALL[3:8], *(word for word in words if word not in best["left_out"])]
         build_question(config := compose(["workload=serving", *left, *best["overrides"]]), study_folder(config))
@@ -585,9 +605,9 @@ def test_a_rate_within_bounds_that_nothing_keeps_plays_one_of_each_number_of_dev
     """Deployments whose requests break a bound alone are not played at the rate."""
     rates: list[float] = []
 
-    def played(one: CandidateDeployment, load: ServingLoad, bounds: SloBounds, rate: float) -> bool:
+    def played(deployment: CandidateDeployment, load: ServingLoad, bounds: SloBounds, rate: float) -> bool:
         rates.append(rate)
-        return holds(one, load, bounds, rate)
+        return holds(deployment, load, bounds, rate)
 
     monkeypatch.setattr("dse.analysis.capacity.MAX_SEARCHED_DEVICES", 4)
     monkeypatch.setattr("dse.analysis.capacity.holds", played)
@@ -599,33 +619,46 @@ def test_a_rate_within_bounds_that_nothing_keeps_plays_one_of_each_number_of_dev
 
 def test_a_class_that_nobody_serves_is_refused_by_its_name() -> None:
     classes = "[{name: near, share: 0.7, ttft: 9 s, tpot: 9 s}, {name: far, share: 0.3, ttft: 1 us, tpot: 9 s, priority: 1}]"
-    asked = ("chip=h200", "model=qwen3_1b7", "devices=1", "disaggregated=false", "mapping.serving.max_batch_size=8")
+    overrides = ("chip=h200", "model=qwen3_1b7", "devices=1", "disaggregated=false", "mapping.serving.max_batch_size=8")
     few = ("workload.requests=40", "workload.prompt=64", "workload.output=8", f"workload.slo_classes={classes}")
     with pytest.raises(DesignError, match="keeps 1 us to the first token and 9 s a token of far; a request alone takes"):
-        find_capacity((*asked, *few))
+        find_capacity((*overrides, *few))
 
 
 def test_requests_by_class_are_all_of_them_each_with_its_bounds() -> None:
     kinds = np.random.default_rng(3).integers(0, 3, 50)
-    asked = replace(make_requests([(10 + row, 5) for row in range(50)], 1.0 * np.arange(50)), kinds=kinds, ranks=kinds)
+    requests = replace(make_requests([(10 + row, 5) for row in range(50)], 1.0 * np.arange(50)), kinds=kinds, ranks=kinds)
     classes = tuple(SloClass(name, 1.0 + place, 0.1, place) for place, name in enumerate("abc"))
-    found = requests_by_class(ServingLoad("", None, asked, 1.0, 0.1, classes=classes), SloBounds(3.0, 0.1, 0.9, classes))  # type: ignore[arg-type]
-    assert sorted(length for _, some, _ in found for length in some.prompt) == asked.prompt.tolist()
-    for place, (name, some, its) in enumerate(found):
+    found_requests = requests_by_class(
+        ServingLoad("", None, requests, 1.0, 0.1, classes=classes), SloBounds(3.0, 0.1, 0.9, classes)
+    )  # type: ignore[arg-type]
+    assert (
+        sorted(length for _, class_requests, _ in found_requests for length in class_requests.prompt)
+        == requests.prompt.tolist()
+    )
+    for place, (name, class_requests, its) in enumerate(found_requests):
         assert (name, its.ttft) == (classes[place].name, classes[place].ttft)
-        assert some.arrival.tolist() == asked.arrival[kinds == place].tolist()
+        assert class_requests.arrival.tolist() == requests.arrival[kinds == place].tolist()
 
 
 @pytest.mark.parametrize("count", [300, 2000])
 def test_a_short_load_names_as_many_requests_as_last_and_these_are_enough(count: int) -> None:
     """A short run keeps its bounds at rates that do not last, of which requests would be counted that nobody needs."""
     words = ("chip=h200", "model=llama3_8b", "mapping=serving", "devices=2", "disaggregated=false", "workload.ttft='1 s'")
-    asked = (*words, "workload.tpot='30 ms'", "mapping.serving.max_batch_size=256", "mapping.serving.max_batched_tokens=4096")
-    (short,) = find_capacity((*asked, f"workload.requests={count}"))
-    said = re.search(r"or say ([\d,]+) or more", too_few_requests_note(short))
-    assert said
+    wanted_words = (
+        *words,
+        "workload.tpot='30 ms'",
+        "mapping.serving.max_batch_size=256",
+        "mapping.serving.max_batched_tokens=4096",
+    )
+    (short,) = find_capacity((*wanted_words, f"workload.requests={count}"))
+    search = re.search(r"or say ([\d,]+) or more", too_few_requests_note(short))
+    assert search
     assert not capacity_record([short])["chips"][0]["best"]["lasts"]
-    (usual,), (long,) = find_capacity(asked), find_capacity((*asked, f"workload.requests={4 * int(said[1].replace(',', ''))}"))
+    (usual,), (long,) = (
+        find_capacity(wanted_words),
+        find_capacity((*wanted_words, f"workload.requests={4 * int(search[1].replace(',', ''))}")),
+    )
     assert not too_few_requests_note(usual)
     assert not too_few_requests_note(long)
     assert (usual.best.rate, usual.words) == (long.best.rate, long.words)  # type: ignore[union-attr]

@@ -26,8 +26,8 @@ ROUTED = "mapping.serving.routing=round_robin"
 def test_routing_is_asked_of_as_many_instances_as_are_looked_for() -> None:
     (side,) = find_capacity([*SMALL, "devices=3", "workload.output=20", ROUTED])
     assert side.candidates
-    for one in side.candidates:
-        assert (one.values["mapping.serving.instances"], one.at(side.load.requests).routing) == (3, "round_robin")
+    for candidate in side.candidates:
+        assert (candidate.values["mapping.serving.instances"], candidate.at(side.load.requests).routing) == (3, "round_robin")
     assert capacity_record([side])["chips"][0]["best"]["left_out"] == []
 
 
@@ -62,16 +62,16 @@ def test_a_largest_rate_says_what_a_capacity_says(more: list[str], capsys: pytes
     (side,) = find_capacity([*words, "devices=1", "disaggregated=false"])
     best = capacity_record([side])["chips"][0]["best"]
     config = compose([*words, "workload=serving", "workload.rate=max", "mapping.serving.instances=1"])
-    found = evaluate_config(config)
-    told = json.loads(json_text(sheet_record(found)))
-    jsonschema.validate(told, schema_of("evaluate"))
-    (case,) = told["cases"]
+    found_config = evaluate_config(config)
+    document = json.loads(json_text(sheet_record(found_config)))
+    jsonschema.validate(document, schema_of("evaluate"))
+    (case,) = document["cases"]
     assert {name: case["max_rate"][name] for name in case["max_rate"] if name != "note"} == {
         name: best[name] for name in case["max_rate"] if name != "note"
     }
     assert bool(case["max_rate"]["note"]) == (not best["lasts"]) == ("300" in more[0] and "requests" in more[0])
-    print_evaluation(found, config)
-    for text in (capsys.readouterr().out, repr(found)):
+    print_evaluation(found_config, config)
+    for text in (capsys.readouterr().out, repr(found_config)):
         first = " ".join(" ".join(text.splitlines()[:5]).split())
         assert f"{best['max_rate_hz']:.4g} requests/s (" in first
         assert f"{best['requests']:,} requests each; seed {best['seed']} confirms it)" in first
@@ -97,8 +97,8 @@ def test_few_requests_are_no_faster_than_what_lasts_and_say_so(tmp_path: Path) -
     assert "these 300 requests, replayed once in" in too_few_requests_note(side)
 
 
-@pytest.mark.parametrize(("typed", "found"), [([], {"least_loaded", "cache_aware"}), ([ROUTED], {"round_robin"})])
-def test_routing_is_looked_through_where_instances_keep_prefixes(typed: list[str], found: set[str]) -> None:
+@pytest.mark.parametrize(("typed", "routings"), [([], {"least_loaded", "cache_aware"}), ([ROUTED], {"round_robin"})])
+def test_routing_is_looked_through_where_instances_keep_prefixes(typed: list[str], routings: set[str]) -> None:
     talks = [
         "workload.sessions={turns: 4, think: 1 s}",
         "workload.prompt=200",
@@ -116,9 +116,9 @@ def test_routing_is_looked_through_where_instances_keep_prefixes(typed: list[str
     ]
     knobs = ["space=empty", "+space.mapping.serving.max_batch_size=choice(32, 64)", "mapping.serving.max_batched_tokens=2048"]
     for reuse, several in (
-        (["mapping.serving.prefix_cache=shared"], found),
+        (["mapping.serving.prefix_cache=shared"], routings),
         ([], {"round_robin"} if typed else {"least_loaded"}),
     ):
         (side,) = find_capacity([*words, *knobs, *reuse, *typed])
-        assert {one.design.mapping.serving.routing for one in side.candidates} == several
+        assert {candidate.design.mapping.serving.routing for candidate in side.candidates} == several
         assert len(side.candidates) == 2 * len(several)

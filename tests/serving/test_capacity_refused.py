@@ -14,7 +14,7 @@ from dse.space.errors import DesignError
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["devices=4"], "name a chip"),
         (["chip=h200"], "set devices=16 for their maximum rate"),
@@ -43,8 +43,8 @@ from dse.space.errors import DesignError
         ),
     ],
 )
-def test_what_cannot_be_asked_is_said(words: list[str], said: str) -> None:
-    with pytest.raises(DesignError, match=said):
+def test_what_cannot_be_asked_is_said(words: list[str], message: str) -> None:
+    with pytest.raises(DesignError, match=message):
         find_capacity(["workload.requests=50", *words] if "workload=static" not in words else words)
 
 
@@ -74,7 +74,7 @@ def test_a_rate_that_no_devices_serve_is_no_bound_that_nobody_keeps(monkeypatch:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["rate='1e6 Hz'", "mapping.serving.instances=4"], r"1e\+06 .* the given 4 instances.* [\d.]+ requests/s at most$"),
         (["rate='1e6 Hz'", "mapping.serving.prefill_instances=3"], "the given 3 prefill instances"),
@@ -82,11 +82,11 @@ def test_a_rate_that_no_devices_serve_is_no_bound_that_nobody_keeps(monkeypatch:
         (["devices=16", "workload.requests=1000000000000"], "at most 2,000,000, which take about a gigabyte"),
     ],
 )  # fmt: skip
-def test_what_nothing_serves_is_said_without_a_look_at_all_devices(words: list[str], said: str) -> None:
+def test_what_nothing_serves_is_said_without_a_look_at_all_devices(words: list[str], message: str) -> None:
     """Instances given are all that there are; what helps them is looked at, in a few seconds of CPU."""
     usual = ["chip=h200", "model=qwen3_32b", "workload.prompt=4000", "workload.output=500"]
     begin = time.process_time()
-    with pytest.raises(DesignError, match=said):
+    with pytest.raises(DesignError, match=message):
         find_capacity([*usual, "workload.ttft='2 s'", "workload.tpot='50 ms'", *words])
     assert time.process_time() - begin < 15  # 97 and more, were all of 65,536 devices looked at
 
@@ -98,8 +98,8 @@ def test_a_rate_that_no_engines_serve_is_refused_before_any_split_of_dies_is_pri
     plain = deployments.make_pools
     monkeypatch.setattr(deployments, "make_pools", lambda *given: priced.append(given[0].mapping.serving) or plain(*given))
     words = ["chip=h800_ep", "model=deepseek_v3", "workload.prompt=4000", "workload.output=500", "workload.ttft='2 s'"]
-    said = r"1e\+06 requests/s need more than the given 4 instances, which serve [\d.]+ requests/s at most$"
-    with pytest.raises(DesignError, match=said):
+    message = r"1e\+06 requests/s need more than the given 4 instances, which serve [\d.]+ requests/s at most$"
+    with pytest.raises(DesignError, match=message):
         find_capacity([*words, "workload.tpot='50 ms'", "rate='1e6 Hz'", "mapping.serving.instances=4"])
     assert not any(serving.prefill_instances for serving in priced)
 
@@ -107,13 +107,17 @@ def test_a_rate_that_no_engines_serve_is_refused_before_any_split_of_dies_is_pri
 @pytest.mark.parametrize(("chip", "apart"), [("h800_ep", True), ("h200_ep", False)])
 def test_engines_serve_no_less_than_prices_say(chip: str, apart: bool) -> None:
     words = [f"chip={chip}", "model=qwen3_30b_a3b", "workload.prompt=3000", "workload.output=50", "workload.requests=40000"]
-    asked = asked_of.parse_query([*words, "mapping.both.ep=8", "devices=64", "workload.ttft='100 ms'", "workload.tpot='50 ms'"])
-    kinds, bounds, knobs = asked_of.build_chip_query(chip, asked, trust=False)
-    found, _ = deployments.find_candidates(kinds, bounds, knobs, 64, apart=apart, every=True)
-    assert found
-    for one in found:
-        stages = int(one.design.mapping.prefill.pp)
-        assert one.most <= compute_rate_bound(one.design, one.load, bounds, stages, apart=one.apart) < 1000 * one.most
+    query = asked_of.parse_query([*words, "mapping.both.ep=8", "devices=64", "workload.ttft='100 ms'", "workload.tpot='50 ms'"])
+    kinds, bounds, knobs = asked_of.build_chip_query(chip, query, trust=False)
+    candidates, _ = deployments.find_candidates(kinds, bounds, knobs, 64, apart=apart, every=True)
+    assert candidates
+    for deployment in candidates:
+        stages = int(deployment.design.mapping.prefill.pp)
+        assert (
+            deployment.most
+            <= compute_rate_bound(deployment.design, deployment.load, bounds, stages, apart=deployment.apart)
+            < 1000 * deployment.most
+        )
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -123,12 +127,12 @@ def test_every_deployment_of_a_space_fits_or_is_counted(seed: int) -> None:
     words = [f"chip={rng.choice(('h100', 'h200', 'a100'))}", f"model={rng.choice(('llama3_8b', 'qwen3_32b', 'llama3_70b'))}"]
     words += [f"workload.prompt={rng.choice((50, 2000, 6000))}", "workload.output=100", "workload.ttft='2 s'"]
     devices, apart = rng.randint(1, 17), rng.random() < 0.7
-    asked = asked_of.parse_query([*words, f"devices={devices}", "workload.tpot='50 ms'", "workload.requests=100"])
-    kinds, bounds, knobs = asked_of.build_chip_query(words[0].partition("=")[2], asked, trust=False)
+    query = asked_of.parse_query([*words, f"devices={devices}", "workload.tpot='50 ms'", "workload.requests=100"])
+    kinds, bounds, knobs = asked_of.build_chip_query(words[0].partition("=")[2], query, trust=False)
     plans = len(list(deployments._plans(kinds, knobs, devices, apart=apart)))
-    found, refused = deployments.find_candidates(kinds, bounds, knobs, devices, apart=apart)
+    candidates, refused = deployments.find_candidates(kinds, bounds, knobs, devices, apart=apart)
     every, broken = deployments.find_candidates(kinds, bounds, knobs, devices, apart=apart, every=True)
-    assert len(found) + sum(refused.values()) == len(every) + sum(broken.values()) == plans
+    assert len(candidates) + sum(refused.values()) == len(every) + sum(broken.values()) == plans
     assert {why: count for why, count in refused.items() if why not in deployments.REASONS} == broken
     assert all(count > 0 for count in refused.values())
 
@@ -137,9 +141,9 @@ def test_reasons_that_break_no_limit_are_told() -> None:
     words = ["chip=h200", "model=llama3_8b", "devices=4", "workload.prompt=6000", "workload.output=50", "workload.ttft='2 s'"]
     (side,) = asked_of.find_capacity([*words, "workload.tpot='50 ms'", "workload.requests=200"])
     assert set(deployments.REASONS) & set(side.refused)
-    (told,) = capacity_record([side])["chips"]
+    (record,) = capacity_record([side])["chips"]
     for why in set(deployments.REASONS) & set(side.refused):
-        assert f"{why} {side.refused[why]}" in told["looked_at"]["left_out"]
+        assert f"{why} {side.refused[why]}" in record["looked_at"]["left_out"]
 
 
 def test_instances_that_are_said_are_no_cell_of_several() -> None:

@@ -38,62 +38,64 @@ def test_for_want_of_memory_the_least_urgent_leaves_though_it_came_first() -> No
     lengths, pool = [(4, 8), (4, 8)], InstancePool(constant_time(1.0), make_policy("prefill_first"), KvMemory(14, 1, spare=0.0))
     many = make_requests(lengths, [0.0, 0.5])
     assert simulate_serving(many, [pool])["preempted"].tolist() == [0, 1]
-    found = simulate_serving(replace(many, ranks=np.array([1, 0])), [pool])
-    assert found["preempted"].tolist() == [1, 0]
-    assert found["completed"][1] < found["completed"][0]
+    run = simulate_serving(replace(many, ranks=np.array([1, 0])), [pool])
+    assert run["preempted"].tolist() == [1, 0]
+    assert run["completed"][1] < run["completed"][0]
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 20), st.integers(1, 9), st.integers(0, 2)), min_size=2, max_size=30))
 def test_each_request_counts_against_the_bounds_of_its_class(rows: list[tuple[int, int, int]]) -> None:
     lengths, kinds = [row[:2] for row in rows], np.array([row[2] for row in rows])
-    some = (SloClass("a", 2.0, 1.0), SloClass("b", 6.0, 2.0, 1), SloClass("c", 20.0, 4.0, 1))
+    classes = (SloClass("a", 2.0, 1.0), SloClass("b", 6.0, 2.0, 1), SloClass("c", 20.0, 4.0, 1))
     many = replace(make_requests(lengths, 0.7 * np.arange(len(rows))), kinds=kinds, ranks=np.array([0, 1, 1])[kinds])
-    found = served(many, batch=3)
-    good, span = np.zeros(len(rows), bool), found["completed"].max()
-    for r, of in enumerate(some[kind] for kind in kinds):
-        each = (found["completed"][r] - found["first"][r]) / (lengths[r][1] - 1) if lengths[r][1] > 1 else 0.0
-        good[r] = found["first"][r] - many.arrival[r] <= of.ttft and each <= of.tpot
-    bounds = SloTargets(np.array([of.ttft for of in some])[kinds], np.array([of.tpot for of in some])[kinds])
-    values = run_statistics(found, bounds)
+    run = served(many, batch=3)
+    good, span = np.zeros(len(rows), bool), run["completed"].max()
+    for r, slo_class in enumerate(classes[kind] for kind in kinds):
+        each = (run["completed"][r] - run["first"][r]) / (lengths[r][1] - 1) if lengths[r][1] > 1 else 0.0
+        good[r] = run["first"][r] - many.arrival[r] <= slo_class.ttft and each <= slo_class.tpot
+    bounds = SloTargets(
+        np.array([slo_class.ttft for slo_class in classes])[kinds], np.array([slo_class.tpot for slo_class in classes])[kinds]
+    )
+    values = run_statistics(run, bounds)
     assert values["slo_attainment"] == good.sum() / len(rows)
     assert values["goodput"] == pytest.approx(good.sum() / span)
-    for number, told in enumerate(class_results(found, some)):
+    for number, class_result in enumerate(class_results(run, classes)):
         mine = kinds == number
-        assert told.requests == mine.sum()
-        assert told.attainment == pytest.approx(good[mine].mean() if mine.any() else np.nan, nan_ok=True)
+        assert class_result.requests == mine.sum()
+        assert class_result.attainment == pytest.approx(good[mine].mean() if mine.any() else np.nan, nan_ok=True)
 
 
 def test_classes_are_drawn_by_their_shares_whatever_the_rate() -> None:
     many = make_requests([(1, 1)] * 4000)
-    of = read_slo_classes({"classes": TWO}, 1.0, 0.05)
-    assert of == (SloClass("chat", 1.0, 0.05, 0), SloClass("batch", 9.0, 0.05, 1))
-    found = assign_slo_classes(many, of, {"classes": TWO}, seed=3)
-    assert (found.kinds == 0).mean() == pytest.approx(0.7, abs=0.03)  # four standard deviations
-    assert (found.ranks == found.kinds).all()
-    assert found.digest != many.digest
-    assert (found.shuffled(1).kinds != found.kinds).any()
+    slo_classes = read_slo_classes({"classes": TWO}, 1.0, 0.05)
+    assert slo_classes == (SloClass("chat", 1.0, 0.05, 0), SloClass("batch", 9.0, 0.05, 1))
+    classes = assign_slo_classes(many, slo_classes, {"classes": TWO}, seed=3)
+    assert (classes.kinds == 0).mean() == pytest.approx(0.7, abs=0.03)  # four standard deviations
+    assert (classes.ranks == classes.kinds).all()
+    assert classes.digest != many.digest
+    assert (classes.shuffled(1).kinds != classes.kinds).any()
 
 
 def test_one_priority_is_none() -> None:
-    said = [{"name": "a", "share": 0.5, "priority": 4}, {"name": "b", "share": 0.5, "priority": 4}]
-    found = assign_slo_classes(
-        make_requests([(1, 1)] * 9), read_slo_classes({"classes": said}, 1.0, 1.0), {"classes": said}, seed=0
+    classes = [{"name": "a", "share": 0.5, "priority": 4}, {"name": "b", "share": 0.5, "priority": 4}]
+    slo_classes = assign_slo_classes(
+        make_requests([(1, 1)] * 9), read_slo_classes({"classes": classes}, 1.0, 1.0), {"classes": classes}, seed=0
     )
-    assert len(found.ranks) == 0
+    assert len(slo_classes.ranks) == 0
 
 
 def test_a_column_says_the_class(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("arrival,prompt,output,tier\n0,3,0,chat\n1,3,2,batch\n2,3,1,chat\n")
-    found = read_trace(path, skip="zero_output", sorts=RequestKinds("tier", ("chat", "batch")))
-    assert found.kinds.tolist() == [1, 0]
+    trace = read_trace(path, skip="zero_output", sorts=RequestKinds("tier", ("chat", "batch")))
+    assert trace.kinds.tolist() == [1, 0]
     with pytest.raises(DesignError, match="row 3, column tier: 'batch' is none of chat, other"):
         read_trace(path, skip="zero_output", sorts=RequestKinds("tier", ("chat", "other")))
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("classes", "why"),
     [
         ("chat", "is not a list"),
         ([{"name": "a", "share": 0.5}], "are not 1 together"),
@@ -104,6 +106,8 @@ def test_a_column_says_the_class(tmp_path: Path) -> None:
         ([{"name": "a", "share": 1, "ttft": "0 s"}], "must be above 0"),
     ],
 )
-def test_classes_that_cannot_be_are_refused(said: Any, why: str) -> None:
+def test_classes_that_cannot_be_are_refused(classes: Any, why: str) -> None:
     with pytest.raises(DesignError, match=why):
-        assign_slo_classes(make_requests([(1, 1)]), read_slo_classes({"classes": said}, 1.0, 1.0), {"classes": said}, seed=0)
+        assign_slo_classes(
+            make_requests([(1, 1)]), read_slo_classes({"classes": classes}, 1.0, 1.0), {"classes": classes}, seed=0
+        )

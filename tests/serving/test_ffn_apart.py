@@ -26,8 +26,8 @@ MODELS = {
 
 
 def words(model: str, attention: int, ep: int, tp: int = 1, pp: int = 1, **others: object) -> tuple[str, ...]:
-    said = {"attention_dies": attention, "ep": ep, "tp": tp, "pp": pp, **others}
-    return (*BOXES, *MODELS[model], *(f"mapping.both.{name}={value}" for name, value in said.items()), *SERVED, *FEW)
+    settings = {"attention_dies": attention, "ep": ep, "tp": tp, "pp": pp, **others}
+    return (*BOXES, *MODELS[model], *(f"mapping.both.{name}={value}" for name, value in settings.items()), *SERVED, *FEW)
 
 
 @settings(max_examples=100, deadline=None)
@@ -67,13 +67,13 @@ def test_what_the_model_asks_is_done_once(
     assert sum(row.seconds for row in rows) == pytest.approx(run.seconds, rel=1e-9)
     assert sum(row.flop for row in rows) == pytest.approx(done, rel=1e-9)
     fed = {row.operator for row in rows if row.operator.startswith(("experts_", "shared_", "gate", "up", "down"))}
-    here = {name for unit in run.played.units for block in unit.timed for call in block.block.calls for name in call.operators}
-    there = {
+    names = {name for unit in run.played.units for block in unit.timed for call in block.block.calls for name in call.operators}
+    other_names = {
         name for unit in run.played.units for block in unit.beyond for call in block.block.calls for name in call.operators
     }
     assert fed
-    assert not here & there
-    assert {name for name in there if name.startswith(("router", "attention", "o_proj", "head"))} == set()
+    assert not names & other_names
+    assert {name for name in other_names if name.startswith(("router", "attention", "o_proj", "head"))} == set()
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -110,17 +110,19 @@ def test_parts_of_a_micro_batch_that_have_no_request_take_nothing(
 ) -> None:
     """Four copies of attention: up to four requests are one part, and more of them never take less."""
 
-    def run(said: dict[str, object], count: int) -> many_dies.DieIteration:
-        of = (f"mapping.both.{name}={value}" for name, value in said.items())
-        design, load = load_of(*BOXES, *MODELS["qwen3_30b_a3b"], "mapping.both.tp=1", "mapping.both.pp=1", *of, *SERVED, *FEW)
+    def run(settings: dict[str, object], count: int) -> many_dies.DieIteration:
+        texts = (f"mapping.both.{name}={value}" for name, value in settings.items())
+        design, load = load_of(
+            *BOXES, *MODELS["qwen3_30b_a3b"], "mapping.both.tp=1", "mapping.both.pp=1", *texts, *SERVED, *FEW
+        )
         (pool,) = many_dies.die_pools(design, load)
         made_of = (count * 64.0, 32.5, 0.0, 0.0, 0.0) if prompts else (0.0, 0.0, float(count), 300.0, 0.0)
         return many_dies._run(design, load, pool, made_of, "analytical")
 
     for count in (1, 3, 4):
-        one, parts = run(whole, count), run(whole | cut, count)
-        assert parts.seconds == one.seconds
-        assert many_dies._done(parts) == many_dies._done(one)
+        single_run, parts = run(whole, count), run(whole | cut, count)
+        assert parts.seconds == single_run.seconds
+        assert many_dies._done(parts) == many_dies._done(single_run)
     rising = [run(whole | cut, count).seconds for count in (1, 4, 5, 8, 9, 12, 24, 25)]
     assert all(a <= b * (1 + 1e-9) for a, b in pairwise(rising))
 
@@ -142,9 +144,9 @@ def test_tokens_cross_links_between_the_two() -> None:
 
 
 def test_decode_alone_may_have_them_apart() -> None:
-    said = [word for word in words("qwen3_30b_a3b", 4, 4) if "attention_dies" not in word]
-    one = metrics(*said, "mapping.serving.prefill_instances=1", "mapping.decode.attention_dies=4")
-    assert one["tpot"] > 0
+    given_words = [word for word in words("qwen3_30b_a3b", 4, 4) if "attention_dies" not in word]
+    single_metrics = metrics(*given_words, "mapping.serving.prefill_instances=1", "mapping.decode.attention_dies=4")
+    assert single_metrics["tpot"] > 0
 
 
 REFUSED = {
@@ -155,12 +157,12 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("said", REFUSED)
-def test_what_cannot_be_laid_out_says_what_can(said: str) -> None:
-    question = asked(*words("deepseek_v2_lite", 4, 4), *said.split())
+@pytest.mark.parametrize("split_text", REFUSED)
+def test_what_cannot_be_laid_out_says_what_can(split_text: str) -> None:
+    question = asked(*words("deepseek_v2_lite", 4, 4), *split_text.split())
     worst = explain_infeasibility(question.base, question.workload)
     assert worst is not None
-    assert REFUSED[said] in worst.remedy
+    assert REFUSED[split_text] in worst.remedy
 
 
 def test_words_that_nothing_reads_are_refused() -> None:
@@ -171,17 +173,21 @@ def test_words_that_nothing_reads_are_refused() -> None:
 
 
 def test_capacity_looks_at_them_where_it_is_asked() -> None:
-    said = (
+    words = (
         *BOXES[:1], *MODELS["qwen3_30b_a3b"], "devices=16", "disaggregated=false", "workload.prompt=1000",
         "workload.output=100", "workload.ttft='50 ms'", "workload.tpot='50 ms'", "workload.requests=2000",
         "space=capacity_dies", "space.mapping.both.tp='choice(1)'",
         "space.mapping.both.ep='choice(8)'", "space.mapping.serving.max_batch_size='choice(512)'",
     )  # fmt: skip
-    (beside,), (apart,) = find_capacity(said), find_capacity((*said, "ffn=disaggregated"))
-    kinds = [{one.values.get("mapping.decode.attention_dies") for one in side.candidates} for side in (beside, apart)]
+    (beside,), (apart,) = find_capacity(words), find_capacity((*words, "ffn=disaggregated"))
+    kinds = [
+        {candidate.values.get("mapping.decode.attention_dies") for candidate in side.candidates} for side in (beside, apart)
+    ]
     assert kinds == [{None}, {None, 4, 8}]
     # whatever wins, the answer says what the others serve
-    rates = {bool(one.candidate.values.get("mapping.decode.attention_dies")): one.rate for one in apart.tried}
+    rates = {
+        bool(deployment.candidate.values.get("mapping.decode.attention_dies")): deployment.rate for deployment in apart.tried
+    }
     assert min(rates[False], rates[True]) > 0
     with pytest.raises(DesignError, match="needs a chip with several dies per node"):
         find_capacity(("chip=h200", "model=llama3_8b", "devices=2", "ffn=disaggregated"))

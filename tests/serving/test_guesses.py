@@ -48,10 +48,14 @@ def test_splitmix_is_the_published_generator() -> None:
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**31), st.integers(0, 2**20))
 def test_draws_are_even_and_do_not_know_their_neighbours(seed: int, request: int) -> None:
-    found = np.array([[uniform_draw(seed, request, made, guess) for guess in range(4)] for made in range(1000)])
-    assert abs(found.mean() - 0.5) < 6 * (1 / 12 / found.size) ** 0.5
-    for one, other in ((found[:, 0], found[:, 1]), (found[1:, 0], found[:-1, 0]), (found[1:, 0], found[:-1, 1])):
-        assert abs(np.corrcoef(one, other)[0, 1]) < 6 / len(one) ** 0.5
+    uniform_draws = np.array([[uniform_draw(seed, request, made, guess) for guess in range(4)] for made in range(1000)])
+    assert abs(uniform_draws.mean() - 0.5) < 6 * (1 / 12 / uniform_draws.size) ** 0.5
+    for draws, other in (
+        (uniform_draws[:, 0], uniform_draws[:, 1]),
+        (uniform_draws[1:, 0], uniform_draws[:-1, 0]),
+        (uniform_draws[1:, 0], uniform_draws[:-1, 1]),
+    ):
+        assert abs(np.corrcoef(draws, other)[0, 1]) < 6 / len(draws) ** 0.5
 
 
 def _roomy(load: Load, **changes: object) -> ServingRun:
@@ -83,9 +87,9 @@ def test_guesses_that_are_never_right_change_nothing(load: Load, guesses: int) -
 @settings(max_examples=40, deadline=None)
 @given(streams(), st.integers(1, 4), st.floats(0, 1), st.integers(0, 2**40), st.integers(0, 10**6))
 def test_which_guesses_are_right_does_not_depend_on_who_serves(
-    asked: object, guesses: int, acceptance: float, seed: int, draw: int
+    requests: object, guesses: int, acceptance: float, seed: int, draw: int
 ) -> None:
-    rng, found = np.random.default_rng(draw), []
+    rng, totals = np.random.default_rng(draw), []
     for _ in range(2):
         rule = make_policy(str(rng.choice(["prefill_first", "orca", "static", "chunked_prefill", "pd_fusion"])))
         pool = InstancePool(
@@ -98,19 +102,19 @@ def test_which_guesses_are_right_does_not_depend_on_who_serves(
             acceptance=acceptance,
             seed=seed,
         )
-        found.append(simulate_serving(asked, [pool]).total)  # type: ignore[arg-type]
-    assert found[0]["guessed"] == found[1]["guessed"]
-    assert found[0]["decoded"] == found[1]["decoded"]
+        totals.append(simulate_serving(requests, [pool]).total)  # type: ignore[arg-type]
+    assert totals[0]["guessed"] == totals[1]["guessed"]
+    assert totals[0]["decoded"] == totals[1]["decoded"]
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(0, 5))
 def test_guesses_that_are_always_right_are_as_many_tokens_an_iteration(prompt: int, output: int, guesses: int) -> None:
     pool = InstancePool(linear_time(0.5), make_policy("orca"), KvMemory(1000, 8), guesses=guesses, acceptance=1.0)
-    found = simulate_serving(make_requests([(prompt, output)], [0.0]), [pool])
-    assert found.total["iterations"] == 1 + -(-(output - 1) // (1 + guesses))
+    run = simulate_serving(make_requests([(prompt, output)], [0.0]), [pool])
+    assert run.total["iterations"] == 1 + -(-(output - 1) // (1 + guesses))
     if output > 1:
-        assert run_statistics(found)["tpot"] == pytest.approx(0.5 * (found.total["iterations"] - 1) / (output - 1))
+        assert run_statistics(run)["tpot"] == pytest.approx(0.5 * (run.total["iterations"] - 1) / (output - 1))
 
 
 @settings(max_examples=20, deadline=None)
@@ -119,15 +123,15 @@ def test_as_many_are_right_as_a_batch_expects(guesses: int, acceptance: float, s
     pool = InstancePool(
         linear_time(0.01), make_policy("orca"), KvMemory(1 << 30), batch=64, guesses=guesses, acceptance=acceptance, seed=seed
     )
-    asked = make_requests([(8, 2000)] * 20).arriving("poisson", rate=0.001)
-    found = simulate_serving(asked, [pool])
+    requests = make_requests([(8, 2000)] * 20).arriving("poisson", rate=0.001)
+    run = simulate_serving(requests, [pool])
     expected = Speculation(guesses, acceptance).expected
-    passes = found.total["decoded"]
+    passes = run.total["decoded"]
     # an iteration's tokens lie between 1 and 1 + guesses; the last one of a request is cut
-    assert run_statistics(found)["tokens_per_step"] == pytest.approx(
+    assert run_statistics(run)["tokens_per_step"] == pytest.approx(
         expected, abs=6 * guesses / 2 / passes**0.5 + 20 * guesses / passes
     )
-    assert sustained_rate(found.deployment, asked, tpot=np.inf).tpot == pytest.approx(0.01 / expected)
+    assert sustained_rate(run.deployment, requests, tpot=np.inf).tpot == pytest.approx(0.01 / expected)
 
 
 def test_a_budget_has_room_for_a_decode_with_its_guesses() -> None:
@@ -162,14 +166,14 @@ def test_served_requests_take_what_a_batch_takes(model: str) -> None:
     words = (f"model={model}", *GUESSED)
     lengths = ("workload.prompt=1024", "workload.output=256")
     served = ("workload=serving", *lengths, *words)
-    one = metrics("workload.batch=[1]", *lengths, *words)
+    single_metrics = metrics("workload.batch=[1]", *lengths, *words)
     rare = ("workload.arrivals=constant", "workload.rate=0.001 Hz", "workload.requests=40")
     alone = metrics(*served, *rare, "mapping.serving.policy=orca")
     assert alone["ttft"] + 255 * alone["tpot"] < 1000
     several = metrics("workload.batch=[16]", *lengths, *words)
     fast = ("workload.arrivals=offline", "mapping.serving.policy=static", "mapping.serving.max_batch_size=16")
     together = metrics(*served, "workload.requests=16", *fast)
-    for batch, load in ((one, alone), (several, together)):
+    for batch, load in ((single_metrics, alone), (several, together)):
         assert load["ttft"] == pytest.approx(batch["ttft"], rel=0.02)
         assert load["tpot"] == pytest.approx(batch["tpot"], rel=0.015)
 
@@ -187,16 +191,18 @@ def test_modules_that_predict_tokens_have_caches_of_their_own(chip: str, model: 
         "workload.output=90",
     )
     held = {}
-    for said in ("none", "{tokens: 1, acceptance: 0.7}"):
-        question = asked(*words, f"workload.speculation={said}")
-        found = limits(question.base, question.workload)
-        held[said] = max(float(np.max(dict(one.parts)["KV cache"])) for one in found if "KV cache" in dict(one.parts))
-    of, formats = question.workload.cases[0].model, question.base.mapping.precision
-    mixing, _ = mtp_layers(of)
-    (one,) = (growth for growth in sequence_memory(of) if growth.layer.name == mixing.name)
-    kept, scored = one.kept(3090)
+    for speculation in ("none", "{tokens: 1, acceptance: 0.7}"):
+        question = asked(*words, f"workload.speculation={speculation}")
+        found_limits = limits(question.base, question.workload)
+        held[speculation] = max(
+            float(np.max(dict(limit.parts)["KV cache"])) for limit in found_limits if "KV cache" in dict(limit.parts)
+        )
+    given_model, formats = question.workload.cases[0].model, question.base.mapping.precision
+    mixing, _ = mtp_layers(given_model)
+    (memory,) = (growth for growth in sequence_memory(given_model) if growth.layer.name == mixing.name)
+    kept, scored = memory.kept(3090)
     more = 8 * (
-        one.kv * kept * BYTES_BY_FORMAT[formats.kv] + one.scores * scored * BYTES_BY_FORMAT[formats.index or formats.kv]
+        memory.kv * kept * BYTES_BY_FORMAT[formats.kv] + memory.scores * scored * BYTES_BY_FORMAT[formats.index or formats.kv]
     )
     assert held["{tokens: 1, acceptance: 0.7}"] - held["none"] == pytest.approx(more, rel=1e-9)
 
@@ -204,24 +210,24 @@ def test_modules_that_predict_tokens_have_caches_of_their_own(chip: str, model: 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 64), st.integers(1, 3000), st.integers(0, 3))
 def test_a_batch_has_as_many_prompts_whatever_is_guessed(batch: int, prompt: int, tokens: int) -> None:
-    of = load_of("workload=serving", "model=glm_45_air")[1].model
+    model = load_of("workload=serving", "model=glm_45_air")[1].model
     guessed = Speculation(tokens, 0.5) if tokens else None
-    assert prefill_step(BatchCase("", of, ((batch, prompt, 10),), guessed)).sequences == batch
+    assert prefill_step(BatchCase("", model, ((batch, prompt, 10),), guessed)).sequences == batch
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_guesses_beside_prompts_are_not_asked_of_their_kernel(seed: int) -> None:
     """What a library is asked for the prompts of an iteration is the same with guesses; decodes have as many queries more."""
     rng = np.random.default_rng(seed)
-    made_of = (*(float(rng.integers(*of)) for of in ((500, 900), (500, 3000), (1, 60), (64, 4000))), 0.0)
-    found = []
-    for said in ("none", "{tokens: 1, acceptance: 0.5}"):
+    made_of = (*(float(rng.integers(*span)) for span in ((500, 900), (500, 3000), (1, 60), (64, 4000))), 0.0)
+    compositions = []
+    for speculation in ("none", "{tokens: 1, acceptance: 0.5}"):
         words = ("workload=serving", "chip=h100", "stack=trtllm_h100", "model=glm_45_air", "chip.hbm.capacity=4 TB")
-        base, load = load_of(*words, f"workload.speculation={said}")
+        base, load = load_of(*words, f"workload.speculation={speculation}")
         calls = [call for timed in _iteration(base, load, 1, made_of) for call in timed.block.calls if call.name == "attention"]
         assert isinstance(calls[0].asked, MixedBatchAttention)
-        found.append(calls[0].asked)
-    plain, guessed = found
+        compositions.append(calls[0].asked)
+    plain, guessed = compositions
     for name in PrefillAttention._fields:
         assert np.all(getattr(guessed.prompts, name) == pytest.approx(getattr(plain.prompts, name))), name
     assert (plain.decodes.queries, guessed.decodes.queries) == (1.0, 2.0)
@@ -239,8 +245,8 @@ def test_capacity_is_that_of_guesses() -> None:
     )
     bounds = ("workload.ttft=300 ms", "workload.tpot=20 ms", "disaggregated=false")
     rates = [
-        find_capacity([*words, *bounds, f"workload.speculation={said}"])[0].best.rate  # type: ignore[union-attr]
-        for said in ("none", "{tokens: 1, acceptance: 1.0}")
+        find_capacity([*words, *bounds, f"workload.speculation={speculation}"])[0].best.rate  # type: ignore[union-attr]
+        for speculation in ("none", "{tokens: 1, acceptance: 1.0}")
     ]
     assert rates[0] < rates[1]
 

@@ -39,13 +39,19 @@ GROWN = (
 @pytest.mark.parametrize("words", [SESSIONS, GROWN], ids=["prefixes", "swapped"])
 def test_what_goes_to_a_host_and_comes_back_crosses_a_link_each_time(chip: tuple[str, ...], words: tuple[str, ...]) -> None:
     """One die, so that nothing else crosses any."""
-    said = (*chip, "model=llama3_8b", "workload=serving", *words, *(f"mapping.precision.{of}=fp16" for of in FORMATS))
-    design, load = load_of(*said)
+    overrides = (
+        *chip,
+        "model=llama3_8b",
+        "workload=serving",
+        *words,
+        *(f"mapping.precision.{tensor}=fp16" for tensor in FORMATS),
+    )
+    design, load = load_of(*overrides)
     total = deploy_load(design, load, "analytical")[0].serve(load.requests).total
     there_and_back = total["fetched"] or total["swapped"] / 2
     assert there_and_back > 1000
-    found = counted(design, asked(*said).workload)
-    links = sum(found[name] for name in ("package_energy_per_byte", "module_energy_per_byte", "board_energy_per_byte"))
+    counts = counted(design, asked(*overrides).workload)
+    links = sum(counts[name] for name in ("package_energy_per_byte", "module_energy_per_byte", "board_energy_per_byte"))
     assert links == pytest.approx(total["carried"] * POSITION)
     assert total["carried"] >= 2 * there_and_back
     if words is GROWN:  # all come back
@@ -64,12 +70,14 @@ def test_caches_that_are_sent_on_leave_one_memory_for_another(chip: tuple[str, .
     """Beside the bytes of iterations, which utilisation of memory is of."""
     few = ("workload.requests=24", "workload.rate='30 Hz'", "workload.prompt=256", "workload.output=16")
     words = (*chip, "model=llama3_8b", "workload=serving", *few, "mapping.serving.prefill_instances=1")
-    of = asked(*words, *(f"mapping.precision.{name}=fp16" for name in FORMATS))
-    made, columns = of.base.chip, evaluate(stack_designs([of.base]), of.workload).columns
+    question = asked(*words, *(f"mapping.precision.{name}=fp16" for name in FORMATS))
+    made, columns = question.base.chip, evaluate(stack_designs([question.base]), question.workload).columns
     brings = made.hbm.bandwidth if made.mesh is None else made.hbm.channels * made.hbm.channel_bandwidth
     seconds = columns["energy"][0] / columns["power"][0]
     iterations = columns["hbm_utilisation"][0] * columns["devices"][0] * brings * seconds
-    assert counted(of.base, of.workload)["energy_per_byte"] == pytest.approx(iterations + 2 * 24 * 256 * POSITION, rel=1e-9)
+    assert counted(question.base, question.workload)["energy_per_byte"] == pytest.approx(
+        iterations + 2 * 24 * 256 * POSITION, rel=1e-9
+    )
 
 
 def test_dies_that_share_a_cache_send_their_parts() -> None:

@@ -30,13 +30,13 @@ def streams(draw: st.DrawFn) -> Requests:
     gaps = draw(st.lists(st.sampled_from([0.0, 0.5, 4.0, 40.0]), min_size=count, max_size=count))
     whose = draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
     hashes = [[10 * who + place for place in range(prompt // 8)] for who, (prompt, _) in zip(whose, lengths, strict=True)]
-    for some in hashes if draw(st.booleans()) else []:
+    for digest in hashes if draw(st.booleans()) else []:
         place, like = draw(st.integers(0, 4)), draw(st.integers(0, 4))
-        if max(place, like) < len(some):
-            some[place] = some[like]  # named twice, by a trace whose names say nothing of what stands before
-    starts = np.cumsum([0, *(len(some) for some in hashes)])
+        if max(place, like) < len(digest):
+            digest[place] = digest[like]  # named twice, by a trace whose names say nothing of what stands before
+    starts = np.cumsum([0, *(len(digest) for digest in hashes)])
     many = make_requests(lengths, np.cumsum(gaps))
-    return replace(many, starts=starts, hashes=np.array([h for some in hashes for h in some], np.int32), block=8)
+    return replace(many, starts=starts, hashes=np.array([h for digest in hashes for h in digest], np.int32), block=8)
 
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -69,12 +69,12 @@ def test_both_tiers_do_what_the_plain_reference_does(many: Requests, data: st.Da
     way = KvTransfer(
         draw(st.sampled_from([0.0, 0.01, 0.1])), draw(st.sampled_from([0.0, 0.3])), draw(st.sampled_from([1, 2])), True
     )
-    found = simulate_serving(many, pools, transfer=way)
+    run = simulate_serving(many, pools, transfer=way)
     plain, world = reference.run(many, pools, way)
-    assert found["completed"].tolist() == [r["tokens"][-1] for r in plain]
-    assert found["hit"].tolist() == [r["hit"] for r in plain]
-    assert {name: found.total[name] for name in world["total"]} == world["total"]
-    assert (found.state.instances["hosted"] <= max(of.hosted for of in pools)).all()
+    assert run["completed"].tolist() == [r["tokens"][-1] for r in plain]
+    assert run["hit"].tolist() == [r["hit"] for r in plain]
+    assert {name: run.total[name] for name in world["total"]} == world["total"]
+    assert (run.state.instances["hosted"] <= max(pool.hosted for pool in pools)).all()
 
 
 def _in_turn(rounds: int = 3) -> Requests:
@@ -112,19 +112,19 @@ def test_a_host_that_forgets_nothing_and_costs_nothing_is_a_pool_that_forgets_no
         hosted=1 << 30,
         batch=4,
     )
-    found = simulate_serving(alone, [small])
+    run = simulate_serving(alone, [small])
     large = simulate_serving(alone, [replace(small, hosted=0, memory=KvMemory(1 << 20, 1, spare=0.0))])
-    assert found["hit"].tolist() == large["hit"].tolist()
-    assert found["completed"].tolist() == large["completed"].tolist()
+    assert run["hit"].tolist() == large["hit"].tolist()
+    assert run["completed"].tolist() == large["completed"].tolist()
 
 
 def test_prefill_instances_have_a_host_as_one_pool_has() -> None:
     """Each prompt comes alone: its first token is that of a pool that does all."""
     memory = KvMemory(40, 1, spare=0.0, host=0.25)
     pool = InstancePool(linear_time(1.0, 0.5), make_policy("prefill_first"), memory, pooled=True, hosted=1000)
-    one, two = simulate_serving(_in_turn(), [pool]), simulate_serving(_in_turn(), [pool, replace(pool, pooled=False, hosted=0)])
-    assert two["first"].tolist() == one["first"].tolist()
-    assert two.total["fetched"] == one.total["fetched"] == 24 * 6
+    run, two = simulate_serving(_in_turn(), [pool]), simulate_serving(_in_turn(), [pool, replace(pool, pooled=False, hosted=0)])
+    assert two["first"].tolist() == run["first"].tolist()
+    assert two.total["fetched"] == run.total["fetched"] == 24 * 6
 
 
 def test_a_request_computed_again_elsewhere_fetches_nothing_again() -> None:
@@ -137,22 +137,25 @@ def test_a_request_computed_again_elsewhere_fetches_nothing_again() -> None:
         linear_time(1.0, 0.5), make_policy("prefill_first"), KvMemory(32, 1, spare=0.0, host=0.25), pooled=True, hosted=1000
     )
     last = replace(pool, memory=KvMemory(80, 1, spare=0.0), pooled=False, hosted=0)
-    found = simulate_serving(many, [pool, last])
-    assert found.total["preempted"] > 0
-    assert found.total["fetched"] == 2 * 24
+    run = simulate_serving(many, [pool, last])
+    assert run.total["preempted"] > 0
+    assert run.total["fetched"] == 2 * 24
 
 
 @pytest.mark.parametrize(("copies", "most"), [(1, 3), (2, 2), (3, 1), (8, 1)])
 def test_copies_of_attention_fetch_at_the_same_time(copies: int, most: int) -> None:
     """Three prompts that come back in one iteration, dealt to copies: the one with most of them ends last."""
-    one, starts = [(32, 1)] * 3, np.array([0, 4, 8, 12, 12, 16, 20, 24])  # and one without hashes that takes all memory
-    many = make_requests([*one, (160, 1), *one], [0.0, 1e3, 2e3, 2.5e3, 3e3, 3e3, 3e3])
+    requests_before, starts = (
+        [(32, 1)] * 3,
+        np.array([0, 4, 8, 12, 12, 16, 20, 24]),
+    )  # and one without hashes that takes all memory
+    many = make_requests([*requests_before, (160, 1), *requests_before], [0.0, 1e3, 2e3, 2.5e3, 3e3, 3e3, 3e3])
     many = replace(many, starts=starts, hashes=np.tile(np.arange(12), 2).astype(np.int32), block=8)
     memory = KvMemory(160, 1, spare=0.0, host=0.25)
     pool = InstancePool(linear_time(1.0, 0.5), make_policy("prefill_first"), memory, pooled=True, hosted=1000, copies=copies)
-    found = simulate_serving(many, [pool])
-    assert found.total["fetched"] == 3 * 24
-    assert (found["first"][-3:] - 3e3).tolist() == [1 + 3 * 8 * 0.5 + most * 24 * 0.25] * 3
+    run = simulate_serving(many, [pool])
+    assert run.total["fetched"] == 3 * 24
+    assert (run["first"][-3:] - 3e3).tolist() == [1 + 3 * 8 * 0.5 + most * 24 * 0.25] * 3
 
 
 def test_a_host_beside_no_pool_of_blocks_is_refused() -> None:
@@ -171,17 +174,17 @@ def _asked(words: str) -> Question:
 
 def test_the_host_keeps_what_sessions_come_back_for() -> None:
     pool = "mapping.serving.prefix_cache=shared mapping.serving.kv_blocks=1200"
-    found = []
+    results = []
     for words in (
         pool,
         f"{pool} mapping.serving.host_kv_capacity='20 GB' mapping.serving.host_bandwidth='64 GB/s'",
         f"{pool} mapping.serving.host_kv_capacity='20 GB' mapping.serving.host_bandwidth='1 GB/s'",
         f"{pool} mapping.serving.host_kv_capacity='20 MB' mapping.serving.host_bandwidth='64 GB/s'",
     ):
-        asked = _asked(words)
-        columns = evaluate(stack_designs([asked.base]), asked.workload).columns
-        found.append({name: float(columns[name][0]) if name in columns else 0.0 for name in NAMES})
-    none, fast, slow, small = found
+        question = _asked(words)
+        columns = evaluate(stack_designs([question.base]), question.workload).columns
+        results.append({name: float(columns[name][0]) if name in columns else 0.0 for name in NAMES})
+    none, fast, slow, small = results
     assert fast["prefix_hit_rate"] > none["prefix_hit_rate"] + 0.1
     assert fast["prefix_host_hit_rate"] > 0.1
     assert fast["ttft"] < none["ttft"]

@@ -38,8 +38,8 @@ def in_turns(draw: st.DrawFn, many: Requests) -> Requests:
             before[row] = draw(st.sampled_from(above))
             free.remove(int(before[row]))
     think = draw(st.lists(st.sampled_from([0.0, 0.0, 0.001, 0.25, 3.0]), min_size=len(many), max_size=len(many)))
-    some = replace(many, before=before, think=np.array(think), turns=(before >= 0).astype(np.int32))
-    return some.begun(some.arrival[before < 0])
+    requests = replace(many, before=before, think=np.array(think), turns=(before >= 0).astype(np.int32))
+    return requests.begun(requests.arrival[before < 0])
 
 
 @st.composite
@@ -57,9 +57,9 @@ def streams(draw: st.DrawFn) -> Requests:
     # leading blocks of the prompt, all of them, or whole ones beyond it; what has one name may be of several lengths
     pairs = list(zip(many.prompt.tolist(), many.output.tolist(), strict=True))
     counts = [draw(st.sampled_from([-(-prompt // 8), prompt // 8, (prompt + output) // 8])) for prompt, output in pairs]
-    hashes = [draw(st.lists(st.integers(0, 5), max_size=some, min_size=some)) for some in counts]
-    starts = np.cumsum([0, *(len(some) for some in hashes)])
-    return replace(many, starts=starts, hashes=np.array([h for some in hashes for h in some], np.int32), block=8)
+    hashes = [draw(st.lists(st.integers(0, 5), max_size=count, min_size=count)) for count in counts]
+    starts = np.cumsum([0, *(len(digest) for digest in hashes)])
+    return replace(many, starts=starts, hashes=np.array([h for digest in hashes for h in digest], np.int32), block=8)
 
 
 @st.composite
@@ -98,17 +98,19 @@ def sizes(draw: st.DrawFn, block: int) -> KvMemory:
 def pools(draw: st.DrawFn, longest: int) -> InstancePool:
     """A pool whose memory holds the longest request, and often not much more."""
     block, spare = draw(st.integers(1, 8)), draw(st.sampled_from([0.0, 0.1]))
-    one = draw(sizes(block))
+    single_draw = draw(sizes(block))
     levels = draw(st.sampled_from(["one", "one", "pages", "buffers"]))
     if levels == "buffers":
-        memory = replace(one, blocks=draw(st.integers(0, 12)), spare=0.0, buffers=draw(st.integers(1, 8)), buffer=longest)
+        memory = replace(
+            single_draw, blocks=draw(st.integers(0, 12)), spare=0.0, buffers=draw(st.integers(1, 8)), buffer=longest
+        )
     elif levels == "pages":
         blocks, more = draw(st.integers(0, 12)), draw(st.sampled_from([0, 1, 3, 10, 1000]))
-        memory = replace(one, blocks=blocks, spare=spare, pages=max(1, one.needed(longest) - blocks) + more)
+        memory = replace(single_draw, blocks=blocks, spare=spare, pages=max(1, single_draw.needed(longest) - blocks) + more)
         memory = replace(memory, host=draw(st.sampled_from([0.0, 0.01])))
     else:
-        blocks = max(1, one.needed(longest)) + draw(st.sampled_from([0, 1, 3, 10, 1000]))
-        memory = replace(one, blocks=blocks, spare=spare, host=draw(st.sampled_from([0.0, 0.01])))
+        blocks = max(1, single_draw.needed(longest)) + draw(st.sampled_from([0, 1, 3, 10, 1000]))
+        memory = replace(single_draw, blocks=blocks, spare=spare, host=draw(st.sampled_from([0.0, 0.01])))
     rule = draw(policies())
     if memory.pages:
         rule = replace(rule, by_chunk=False, gated=False)
@@ -130,14 +132,18 @@ def pools(draw: st.DrawFn, longest: int) -> InstancePool:
 
 @st.composite
 def loads(draw: st.DrawFn) -> Load:
-    asked = draw(streams())
-    longest = int((asked.prompt + asked.output - 1).max())
+    wanted_draw = draw(streams())
+    longest = int((wanted_draw.prompt + wanted_draw.output - 1).max())
     many = draw(st.lists(pools(longest), min_size=1, max_size=2))
     if len(many) == 2:  # which is refused beside prefixes on the host, as are blocks that a request names twice
         many = [replace(pool, hosted=0) for pool in many]
     elif many[0].hosted:
-        places = np.concatenate([np.arange(count) for count in np.diff(asked.starts)] or [np.empty(0, int)])
-        asked = replace(asked, hashes=(asked.hashes + 6 * places).astype(np.int32)) if len(asked.hashes) else asked
+        places = np.concatenate([np.arange(count) for count in np.diff(wanted_draw.starts)] or [np.empty(0, int)])
+        wanted_draw = (
+            replace(wanted_draw, hashes=(wanted_draw.hashes + 6 * places).astype(np.int32))
+            if len(wanted_draw.hashes)
+            else wanted_draw
+        )
     moving = KvTransfer(*(draw(st.sampled_from(choice)) for choice in ([0.0, 0.01, 0.1], [0.0, 0.5], [1, 2], [True, False])))
     if moving.nearest:
         thresholds = (
@@ -150,7 +156,7 @@ def loads(draw: st.DrawFn) -> Load:
     blocks = draw(st.integers(1, min(pool.instances for pool in many)))
     if draw(st.booleans()):
         moving = moving._replace(fixed=draw(st.sampled_from([0.0, 0.3])), windows=((draw(st.integers(1, 50)), 0.02),))
-    return Load(asked, many, moving._replace(blocks=blocks))
+    return Load(wanted_draw, many, moving._replace(blocks=blocks))
 
 
 def small(
@@ -162,9 +168,9 @@ def small(
     guesses: int = 0,
 ) -> Load:
     """One pool that shares prefixes; with guesses, all of them right, it has two stages."""
-    starts = np.cumsum([0, *(len(some) for some in hashes)])
+    starts = np.cumsum([0, *(len(digest) for digest in hashes)])
     many = make_requests(lengths, arrival)
-    many = replace(many, starts=starts, hashes=np.array([h for some in hashes for h in some], np.int32), block=8)
+    many = replace(many, starts=starts, hashes=np.array([h for digest in hashes for h in digest], np.int32), block=8)
     price, shares = linear_time(1.0, 0.25 if rule.lifetime else 0.0), (0.5, 0.5) if guesses else (1.0,)
     pool = InstancePool(
         price, replace(rule, tokens=24), memory, shares=shares, batch=8, pooled=True, guesses=guesses, acceptance=1.0
@@ -194,27 +200,27 @@ many_examples = settings(max_examples=150, suppress_health_check=[HealthCheck.to
     small(replace(POLICIES["static"], lifetime=False), [(15, 7), (3, 2), (2, 2)], [0.0, 1.0, 2.0], [[]] * 3, KvMemory(22, 1))
 )
 def test_the_loop_does_what_its_plain_reference_does(load: Load) -> None:
-    found = load.served()
+    run = load.served()
     plain, world = reference.run(load.requests, load.pools, load.transfer)
-    for name, told in (("scheduled", "scheduled"), ("first", 0), ("completed", -1)):
-        expected = [r[told] if isinstance(told, str) else r["tokens"][told] for r in plain]
-        assert found[name].tolist() == expected, name
-    assert found["preempted"].tolist() == [r["preempted"] for r in plain]
-    assert found["hit"].tolist() == [r["hit"] for r in plain]
-    assert {name: found.total[name] for name in world["total"]} == world["total"]
+    for name, time_name in (("scheduled", "scheduled"), ("first", 0), ("completed", -1)):
+        expected = [r[time_name] if isinstance(time_name, str) else r["tokens"][time_name] for r in plain]
+        assert run[name].tolist() == expected, name
+    assert run["preempted"].tolist() == [r["preempted"] for r in plain]
+    assert run["hit"].tolist() == [r["hit"] for r in plain]
+    assert {name: run.total[name] for name in world["total"]} == world["total"]
     for name in ("area", "busy", "by_batch", "by_memory"):
-        assert found.state.instances[name] == pytest.approx([m[name] for m in world["machines"]]), name
-    gaps = found.state.gaps
+        assert run.state.instances[name] == pytest.approx([m[name] for m in world["machines"]]), name
+    gaps = run.state.gaps
     assert gaps["count"].sum() == len(world["gaps"])
     assert gaps["seconds"].sum() == pytest.approx(sum(world["gaps"]))
 
-    for pool, (at_once, kept) in enumerate(zip(found.state.at_once, found.state.busiest, strict=True)):
-        played = [one for one in world["played"] if one[0] == pool]
-        most = [max((one[place] for one in played), default=0) for place in (5, 6, 7)]
+    for pool, (at_once, kept) in enumerate(zip(run.state.at_once, run.state.busiest, strict=True)):
+        played = [entry for entry in world["played"] if entry[0] == pool]
+        most = [max((entry[place] for entry in played), default=0) for place in (5, 6, 7)]
         assert [at_once[name] for name in ("most_prompts", "most_decodes", "most")] == most
         assert at_once["prompts"] == at_once["decodes"] == 0
         for prompts, octave in np.ndindex(kept.shape):
-            alike = [one[3:5] for one in played if one[1] == bool(prompts) and one[2].bit_length() == octave]
+            alike = [entry[3:5] for entry in played if entry[1] == bool(prompts) and entry[2].bit_length() == octave]
             busiest = kept[prompts, octave]
             tokens, positions = busiest["prompt"] + busiest["requests"], busiest["pairs"] + busiest["positions"]
             assert (tokens, positions) == max(alike, default=(0, 0))
@@ -223,30 +229,30 @@ def test_the_loop_does_what_its_plain_reference_does(load: Load) -> None:
 @many_examples
 @given(loads())
 def test_everything_asked_is_made_once_and_nothing_before_its_time(load: Load) -> None:
-    found, asked = load.served(), load.requests
-    assert (found["made"] == asked.output).all()
-    assert (found["scheduled"] >= found.requests.arrival).all()
-    assert (found.requests.arrival >= asked.arrival).all()
-    if len(asked.before):
-        turn = asked.before >= 0
-        waited = found["completed"][asked.before[turn]] + asked.think[turn]
-        assert (found.requests.arrival[turn] == waited).all()
-    assert (found["first"] > found["scheduled"]).all()
-    assert (found["completed"] >= found["first"]).all()
-    total = found.total
-    assert total["served"] == len(asked)
+    run, requests = load.served(), load.requests
+    assert (run["made"] == requests.output).all()
+    assert (run["scheduled"] >= run.requests.arrival).all()
+    assert (run.requests.arrival >= requests.arrival).all()
+    if len(requests.before):
+        turn = requests.before >= 0
+        waited = run["completed"][requests.before[turn]] + requests.think[turn]
+        assert (run.requests.arrival[turn] == waited).all()
+    assert (run["first"] > run["scheduled"]).all()
+    assert (run["completed"] >= run["first"]).all()
+    total = run.total
+    assert total["served"] == len(requests)
     assert total["in_system"] == total["queued"] == 0
     # positions that were computed, taken from the prefix cache, and thrown away again
-    held = int((asked.prompt + asked.output - 1).sum())
+    held = int((requests.prompt + requests.output - 1).sum())
     assert total["prefilled"] + total["decoded"] + total["guessed"] + total["reused"] - total["lost"] == held
-    assert found.state.gaps["count"].sum() == int((asked.output - 1).sum())
+    assert run.state.gaps["count"].sum() == int((requests.output - 1).sum())
 
 
 @many_examples
 @given(loads())
 def test_memory_that_was_taken_is_given_back_and_was_there(load: Load) -> None:
-    found = load.served()
-    instances = found.state.instances
+    served = load.served()
+    instances = served.state.instances
     assert (instances["used"] == 0).all()
     assert (instances["paged"] == 0).all()
     assert (instances["buffers"] == 0).all()
@@ -261,33 +267,33 @@ def test_memory_that_was_taken_is_given_back_and_was_there(load: Load) -> None:
 
 @many_examples
 @given(streams(), st.data())
-def test_pages_do_what_a_ring_does_where_neither_runs_out(asked: Requests, data: st.DataObject) -> None:
-    longest = int((asked.prompt + asked.output - 1).max())
-    one = data.draw(pools(longest))
-    rule = replace(one.policy, by_chunk=False, gated=False)
+def test_pages_do_what_a_ring_does_where_neither_runs_out(requests: Requests, data: st.DataObject) -> None:
+    longest = int((requests.prompt + requests.output - 1).max())
+    draw = data.draw(pools(longest))
+    rule = replace(draw.policy, by_chunk=False, gated=False)
     memory = replace(
-        one.memory, blocks=data.draw(st.integers(0, 40)), spare=0.0, host=0.0, pages=0, buffers=10**4, buffer=longest
+        draw.memory, blocks=data.draw(st.integers(0, 40)), spare=0.0, host=0.0, pages=0, buffers=10**4, buffer=longest
     )
-    ring = replace(one, policy=rule, memory=memory, pooled=False, hosted=0)
+    ring = replace(draw, policy=rule, memory=memory, pooled=False, hosted=0)
     pages = replace(ring, memory=replace(memory, pages=10**6, buffers=0, buffer=0))
-    found = [simulate_serving(asked, (pool,)) for pool in (ring, pages)]
+    runs = [simulate_serving(requests, (pool,)) for pool in (ring, pages)]
     for name in ("scheduled", "first", "completed"):
-        assert found[0][name].tolist() == found[1][name].tolist()
-    assert found[0].total["preempted"] == found[1].total["preempted"] == 0
+        assert runs[0][name].tolist() == runs[1][name].tolist()
+    assert runs[0].total["preempted"] == runs[1].total["preempted"] == 0
 
 
 @many_examples
 @given(loads())
 def test_littles_law(load: Load) -> None:
-    found = load.served()
-    assert found.total["system_area"] == pytest.approx(float((found["completed"] - found.requests.arrival).sum()))
+    served = load.served()
+    assert served.total["system_area"] == pytest.approx(float((served["completed"] - served.requests.arrival).sum()))
 
 
 @many_examples
 @given(loads())
 def test_what_iterations_worked_on_adds_up(load: Load) -> None:
-    found = load.served()
-    work, total = found.state.work, found.total
+    run = load.served()
+    work, total = run.state.work, run.total
     assert work["iterations"].sum() == total["iterations"]
     assert work["prompt"].sum() == total["prefilled"]
     assert work["requests"].sum() == total["decoded"]
@@ -300,16 +306,16 @@ def test_what_iterations_worked_on_adds_up(load: Load) -> None:
 @many_examples
 @given(loads())
 def test_no_instance_is_busier_than_always_and_no_request_faster_than_alone(load: Load) -> None:
-    found, asked = load.served(), load.requests
-    instances = found.state.instances
-    span = float(found["completed"].max())
+    served, requests = load.served(), load.requests
+    instances = served.state.instances
+    span = float(served["completed"].max())
     assert (instances["busy"] / instances["stages"] <= span * (1 + 1e-9)).all()
     # every token but the first takes an iteration of its own, through all stages, but for those that are guessed
     least = min(float(pool.price.linear[0]) for pool in load.pools)
     last = float(load.pools[-1].price.linear[0])
-    assert (found["first"] - found["scheduled"] >= least * (1 - 1e-9)).all()
-    passes = -(-(asked.output - 1) // (1 + load.pools[-1].guesses))
-    assert (found["completed"] - found["first"] >= passes * last * (1 - 1e-9) - 1e-9).all()
+    assert (served["first"] - served["scheduled"] >= least * (1 - 1e-9)).all()
+    passes = -(-(requests.output - 1) // (1 + load.pools[-1].guesses))
+    assert (served["completed"] - served["first"] >= passes * last * (1 - 1e-9) - 1e-9).all()
 
 
 @many_examples
@@ -355,18 +361,18 @@ def test_a_request_of_a_thousand_million_tokens_can_be_interrupted() -> None:
 @given(loads())
 def test_first_come_first_served(load: Load) -> None:
     """One instance, requests of one length: they are taken up, and get their first token, in the order they came."""
-    asked = load.requests
-    longest = int((asked.prompt + asked.output).argmax())
-    pair = (int(asked.prompt[longest]), int(asked.output[longest]))
+    requests = load.requests
+    longest = int((requests.prompt + requests.output).argmax())
+    pair = (int(requests.prompt[longest]), int(requests.output[longest]))
     alike = Load(
-        make_requests([pair] * len(asked), asked.arrival),
+        make_requests([pair] * len(requests), requests.arrival),
         [replace(load.pools[0], instances=1)],
         load.transfer._replace(blocks=1),
     )
-    found = alike.served()
-    assert (np.diff(found["scheduled"]) >= 0).all()
+    served = alike.served()
+    assert (np.diff(served["scheduled"]) >= 0).all()
     if load.pools[0].stages == 1:
-        assert (np.diff(found["first"]) >= 0).all()
+        assert (np.diff(served["first"]) >= 0).all()
 
 
 @many_examples
@@ -377,9 +383,9 @@ def test_an_instance_is_not_idle_while_it_could_work(load: Load) -> None:
     if pool.policy.unit:
         pool = replace(pool, policy=replace(pool.policy, tokens=pool.policy.unit + 30))
     roomy = replace(pool, instances=1, shares=(1.0,), batch=30, memory=KvMemory(100_000, 8), prefix=0)
-    found = simulate_serving(load.requests, [roomy])
+    run = simulate_serving(load.requests, [roomy])
     busy, end = 0.0, 0.0
-    for arrival, completed in sorted(zip(found.requests.arrival, found["completed"], strict=True)):
+    for arrival, completed in sorted(zip(run.requests.arrival, run["completed"], strict=True)):
         busy += max(0.0, completed - max(arrival, end))
         end = max(end, completed)
-    assert found.state.instances["busy"][0] == pytest.approx(busy)
+    assert run.state.instances["busy"][0] == pytest.approx(busy)

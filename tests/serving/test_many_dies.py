@@ -56,17 +56,17 @@ def test_iterations_take_what_steps_of_batches_take(
     """Requests that are spread evenly: one step of decode, and the prompts of a micro-batch."""
     ep = ep if ep > tp and "qwen3_1b7" not in model else 1
     copies = max(tp, ep) // tp * (2 if overlap == "two_batch" else 1)
-    of = (*model.split(), *split(tp, pp, ep, overlap=overlap))
+    split_words = (*model.split(), *split(tp, pp, ep, overlap=overlap))
     count = each * copies
-    in_one = batch((*chip, *of, "mapping.both.dp=1", "mapping.both.microbatches=1"), count, prompt)
-    served = (*chip, *of, *SERVED, *FEW)
-    found = seconds(served, prompt=count * prompt, prompt_context=(prompt + 1) / 2)
-    assert found == pytest.approx(in_one["ttft"], rel=1e-9)
+    in_one = batch((*chip, *split_words, "mapping.both.dp=1", "mapping.both.microbatches=1"), count, prompt)
+    served = (*chip, *split_words, *SERVED, *FEW)
+    found_seconds = seconds(served, prompt=count * prompt, prompt_context=(prompt + 1) / 2)
+    assert found_seconds == pytest.approx(in_one["ttft"], rel=1e-9)
     assert seconds(served, decodes=count, context=prompt + 1.5) == pytest.approx(in_one["tpot"], rel=1e-9)
 
 
 @pytest.mark.parametrize(
-    ("model", "of", "others"),
+    ("model", "split_words", "others"),
     [
         (
             "deepseek_v3",
@@ -85,19 +85,21 @@ def test_iterations_take_what_steps_of_batches_take(
         ("qwen3_next_80b_a3b", split(2, 1, 4), ()),
     ],
 )
-def test_a_table_by_arrays_is_that_of_iterations_one_by_one(model: str, of: tuple[str, ...], others: tuple[str, ...]) -> None:
-    design, load = load_of(*BOXES, f"model={model}", *of, *others, *SERVED, *FEW)
+def test_a_table_by_arrays_is_that_of_iterations_one_by_one(
+    model: str, split_words: tuple[str, ...], others: tuple[str, ...]
+) -> None:
+    design, load = load_of(*BOXES, f"model={model}", *split_words, *others, *SERVED, *FEW)
     (pool,) = many_dies.die_pools(design, load)
     draw = np.random.default_rng(len(model) + len(others))
     tokens, decodes = draw.integers(0, 900, 12), draw.integers(0, 70, 12) * draw.integers(0, 2, 12)
     counts = tokens, np.maximum(tokens / draw.integers(1, 9, 12), 1.0), decodes, draw.integers(1, 900, 12), np.zeros(12)
     alone = die_iterations.part_time_tables(design, load, pool, partial(_one_by_one, design, pool))(*counts)
-    found = many_dies.iteration_time_function(design, load, pool, "analytical")(*counts)
-    np.testing.assert_allclose(found, alone, rtol=1e-12)  # powers of arrays and of numbers may differ in their last bit
+    seconds = many_dies.iteration_time_function(design, load, pool, "analytical")(*counts)
+    np.testing.assert_allclose(seconds, alone, rtol=1e-12)  # powers of arrays and of numbers may differ in their last bit
 
 
 def _one_by_one(design: Design, pool: DiePool, many: Sequence[ReplicaWork | None]) -> list[float]:
-    return [0.0 if one is None else many_dies._ran(design, pool, "analytical", one).seconds for one in many]
+    return [0.0 if work is None else many_dies._ran(design, pool, "analytical", work).seconds for work in many]
 
 
 @pytest.mark.parametrize("chip", [TILES, BOXES])
@@ -105,8 +107,8 @@ def _one_by_one(design: Design, pool: DiePool, many: Sequence[ReplicaWork | None
 def test_few_requests_take_what_they_are(chip: tuple[str, ...], model: str) -> None:
     """One prompt on four copies of attention: no less than on the one that has it, less than one on each of them."""
     words = (*chip, *model.split(), *split(1, 1, 4), *SERVED, *FEW)
-    one, four = (seconds(words, prompt=n * 512, prompt_context=256.5) for n in (1, 4))
-    assert 0.2 * four < one < four
+    single_seconds, four = (seconds(words, prompt=n * 512, prompt_context=256.5) for n in (1, 4))
+    assert 0.2 * four < single_seconds < four
     rising = [seconds(words, decodes=count, context=300.0) for count in (1, 2, 4, 5, 8, 64)]
     assert all(a <= b * (1 + 1e-9) for a, b in pairwise(rising))
     both = seconds(words, prompt=2048, prompt_context=256.5, decodes=8, context=300.0)
@@ -120,10 +122,10 @@ def test_rows_add_up_and_stages_share_the_time(chip: tuple[str, ...]) -> None:
     (instance,) = many_dies.instances(design, load, "analytical")
     assert len(instance.shares) == 2
     assert sum(instance.shares) == pytest.approx(1)
-    found = explain(design, load)
+    explanation = explain(design, load)
     columns = evaluate(stack_designs([design]), asked(*chip, *LATENT, *split(1, 2, 4), *SERVED, *FEW).workload).columns
     span = 24 / columns["request_throughput"][0]
-    assert found.seconds == pytest.approx(span, rel=1e-9)
+    assert explanation.seconds == pytest.approx(span, rel=1e-9)
     made_of = (1024.0, 128.5, 8.0, 300.0, 0.0)
     rows = many_dies.iteration_rows(design, load, 0, 3.0, made_of, "analytical")
     whole = many_dies._asked(many_dies._whole(load, made_of))
@@ -185,7 +187,9 @@ def test_what_cannot_be_laid_out_says_what_can(words: str) -> None:
 def test_guesses_have_rows() -> None:
     """More rows a step, fewer steps."""
     words = (*BOXES, "model=deepseek_v3", "model.deepseek_v3.layers=4", *split(1, 1, 8), *SERVED, *FEW)
-    plain, guessed = (metrics(*words, f"workload.speculation={said}") for said in ("none", "{tokens: 1, acceptance: 1.0}"))
+    plain, guessed = (
+        metrics(*words, f"workload.speculation={speculation}") for speculation in ("none", "{tokens: 1, acceptance: 1.0}")
+    )
     assert guessed["tpot"] < plain["tpot"]
 
 

@@ -47,12 +47,12 @@ class Asked(SimpleNamespace):
         )
         return Deployment(pools, KvTransfer(1e-6, 1e-4, 1, True) if len(pools) == 2 else None, "least_loaded")
 
-    def found(self, of: Deployment | None = None, bounds: SloBounds | None = None, most: int = 0) -> MaxRate:
+    def found(self, deployment: Deployment | None = None, bounds: SloBounds | None = None, most: int = 0) -> MaxRate:
         """The maximum rate of some deployment within some bounds, of so many requests at most."""
-        of, bounds = of or self.deployed(), bounds or self.bounds
+        deployment, bounds = deployment or self.deployed(), bounds or self.bounds
         load = ServingLoad("", None, self.draw(500, 0, 1.0), bounds.ttft, bounds.tpot, draw=self.draw, most=most)  # type: ignore[arg-type]
-        guess = sustained_rate(of, load.requests, tpot=bounds.tpot)
-        return RateSearch(lambda _: of, load, bounds).settle(guess.rate or 1 / guess.ttft)
+        guess = sustained_rate(deployment, load.requests, tpot=bounds.tpot)
+        return RateSearch(lambda _: deployment, load, bounds).settle(guess.rate or 1 / guess.ttft)
 
 
 def _asked(seed: int) -> Asked:
@@ -66,16 +66,16 @@ def _asked(seed: int) -> Asked:
 
     apart = rng.random() < 0.3
     pools = [("prefill_first", int(rng.integers(1, 4))), ("chunked_prefill", int(rng.integers(1, 4)))]
-    found = Asked(
+    study = Asked(
         prices=prices, draw=draw, memory=int(rng.integers(3000, 30_000)), batch=int(rng.integers(8, 65)),
         pools=pools if apart else pools[1:],
     )  # fmt: skip
-    alone = found.deployed().serve(replace(draw(60, 0, 1.0), arrival=1e3 * np.arange(60)))
+    alone = study.deployed().serve(replace(draw(60, 0, 1.0), arrival=1e3 * np.arange(60)))
     ttft = float(np.quantile(alone["first"] - alone.requests.arrival, 0.95))
     each = (alone["completed"] - alone["first"]) / np.maximum(alone.requests.output - 1, 1)
     tpot, share = float(np.quantile(each, 0.95)), float(rng.choice([0.5, 0.9, 0.95]))
-    found.bounds = SloBounds(float(rng.uniform(1.5, 12)) * ttft, float(rng.uniform(1.3, 6)) * tpot, share)
-    return found
+    study.bounds = SloBounds(float(rng.uniform(1.5, 12)) * ttft, float(rng.uniform(1.3, 6)) * tpot, share)
+    return study
 
 
 def _share(served: ServingRun, bounds: SloBounds) -> float:
@@ -90,52 +90,60 @@ QUESTIONS = pytest.mark.parametrize("seed", range(50))
 @QUESTIONS
 def test_a_maximum_rate_is_kept_by_streams_that_nobody_has_seen(seed: int) -> None:
     """The stream that is printed keeps the bounds and is not overloaded; others do in the mean; a little more is too much."""
-    asked = _asked(seed)
-    found, of = asked.found(), asked.deployed()
-    assert found.rate > 0
-    assert found.range is not None
-    assert found.range[0] <= found.rate * 1.02
-    printed = of.serve(asked.draw(found.count, found.seed, found.rate))
-    assert _share(printed, asked.bounds) >= asked.bounds.share
+    study = _asked(seed)
+    max_rate, deployment = study.found(), study.deployed()
+    assert max_rate.rate > 0
+    assert max_rate.range is not None
+    assert max_rate.range[0] <= max_rate.rate * 1.02
+    printed = deployment.serve(study.draw(max_rate.count, max_rate.seed, max_rate.rate))
+    assert _share(printed, study.bounds) >= study.bounds.share
     assert load_status(printed) != "overloaded"
-    others = [_share(of.serve(asked.draw(found.count, number, found.rate)), asked.bounds) for number in UNSEEN]
-    assert np.mean(others) >= asked.bounds.share - 0.02
-    if found.lasts:
+    others = [_share(deployment.serve(study.draw(max_rate.count, number, max_rate.rate)), study.bounds) for number in UNSEEN]
+    assert np.mean(others) >= study.bounds.share - 0.02
+    if max_rate.lasts:
         for times in (0.5, 2):
-            count = round(times * found.count)
-            longer = [_share(of.serve(asked.draw(count, number, found.rate)), asked.bounds) for number in UNSEEN]
-            assert np.mean(longer) >= asked.bounds.share - 0.03, times
-    beyond = [_share(of.serve(asked.draw(found.count, number, 1.1 * found.range[1])), asked.bounds) for number in range(5)]
-    assert lower_bound(beyond) < asked.bounds.share or found.binds == "saturation"
+            count = round(times * max_rate.count)
+            longer = [_share(deployment.serve(study.draw(count, number, max_rate.rate)), study.bounds) for number in UNSEEN]
+            assert np.mean(longer) >= study.bounds.share - 0.03, times
+    beyond = [
+        _share(deployment.serve(study.draw(max_rate.count, number, 1.1 * max_rate.range[1])), study.bounds)
+        for number in range(5)
+    ]
+    assert lower_bound(beyond) < study.bounds.share or max_rate.binds == "saturation"
 
 
 @QUESTIONS
 def test_more_of_anything_good_serves_no_less(seed: int) -> None:
     """A looser bound on either time or on the share, more instances, or quicker ones: not below the range."""
-    asked, rng = _asked(seed), np.random.default_rng((8, seed))
-    found, bounds, by = asked.found(), asked.bounds, float(rng.uniform(1.02, 2))
-    assert found.range is not None
+    study, rng = _asked(seed), np.random.default_rng((8, seed))
+    max_rate, bounds, by = study.found(), study.bounds, float(rng.uniform(1.02, 2))
+    assert max_rate.range is not None
     looser = {
-        "ttft": asked.found(bounds=bounds._replace(ttft=by * bounds.ttft)),
-        "tpot": asked.found(bounds=bounds._replace(tpot=by * bounds.tpot)),
-        "share": asked.found(bounds=bounds._replace(share=bounds.share / by)),
-        "instances": asked.found(asked.deployed(instances=2)),
-        "pace": asked.found(asked.deployed(pace=1 / by)),
+        "ttft": study.found(bounds=bounds._replace(ttft=by * bounds.ttft)),
+        "tpot": study.found(bounds=bounds._replace(tpot=by * bounds.tpot)),
+        "share": study.found(bounds=bounds._replace(share=bounds.share / by)),
+        "instances": study.found(study.deployed(instances=2)),
+        "pace": study.found(study.deployed(pace=1 / by)),
     }
-    for what, one in looser.items():
-        assert one.rate >= min(found.range[0], found.rate), what
+    for what, result in looser.items():
+        assert result.rate >= min(max_rate.range[0], max_rate.rate), what
 
 
 @QUESTIONS
 def test_as_many_requests_as_are_needed_or_more_have_one_rate(seed: int) -> None:
     """Whoever says how many there are at most has the same answer from the number on that it takes."""
-    asked = _asked(seed)
-    found = asked.found()
-    if found.lasts:
+    study = _asked(seed)
+    max_rate = study.found()
+    if max_rate.lasts:
         for times in (1.0, 1.7, 20.0):
-            more = asked.found(most=math.ceil(times * found.count))
-            assert (more.rate, more.count, more.seed, more.range) == (found.rate, found.count, found.seed, found.range)
-    few = asked.found(most=40)
+            more = study.found(most=math.ceil(times * max_rate.count))
+            assert (more.rate, more.count, more.seed, more.range) == (
+                max_rate.rate,
+                max_rate.count,
+                max_rate.seed,
+                max_rate.range,
+            )
+    few = study.found(most=40)
     assert few.count <= 40
     assert not few.lasts
 
@@ -151,10 +159,10 @@ def test_rates_of_the_grid_are_a_hundredth_apart_at_most() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_no_streams_that_are_left_make_a_bound_larger_than_it_may_become(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    some = rng.uniform(0.5, 1, int(rng.integers(1, 5))).tolist()
-    most = at_best(some, 5 - len(some))
+    draws = rng.uniform(0.5, 1, int(rng.integers(1, 5))).tolist()
+    most = at_best(draws, 5 - len(draws))
     for _ in range(200):
-        assert lower_bound(some + rng.uniform(0, 1, 5 - len(some)).tolist()) <= most + 1e-9
+        assert lower_bound(draws + rng.uniform(0, 1, 5 - len(draws)).tolist()) <= most + 1e-9
     rate, half = float(rng.uniform(1, 1000)), float(rng.uniform(0.001, 100))
     printed = fewer_digits(rate, (rate - half, rate + half))
     assert rate - half - 1e-9 <= printed <= rate

@@ -31,19 +31,19 @@ def test_two_requests_by_hand() -> None:
     )
     assert served["first"].tolist() == [1.0, 2.0]
     assert served["completed"].tolist() == [4.0, 2.0]
-    found = run_statistics(served, SloTargets(ttft=1.2))
-    assert found["ttft"] == pytest.approx((1.0 + 1.5) / 2)
-    assert found["ttft_p50"] == 1.0
-    assert found["ttft_p99"] == 1.5
-    assert found["tbt"] == pytest.approx(1.5)
-    assert (found["tbt_p50"], found["tbt_p99"]) == (1.0, 2.0)
-    assert found["tpot"] == pytest.approx(1.5)
-    assert found["latency"] == pytest.approx((4.0 + 1.5) / 2)
-    assert found["throughput"] == pytest.approx(4 / 4.0)
-    assert found["request_throughput"] == pytest.approx(2 / 4.0)
-    assert found["goodput"] == pytest.approx(1 / 4.0)
-    assert found["slo_attainment"] == 0.5
-    assert found["prefill_busy_share"] == 1.0
+    statistics = run_statistics(served, SloTargets(ttft=1.2))
+    assert statistics["ttft"] == pytest.approx((1.0 + 1.5) / 2)
+    assert statistics["ttft_p50"] == 1.0
+    assert statistics["ttft_p99"] == 1.5
+    assert statistics["tbt"] == pytest.approx(1.5)
+    assert (statistics["tbt_p50"], statistics["tbt_p99"]) == (1.0, 2.0)
+    assert statistics["tpot"] == pytest.approx(1.5)
+    assert statistics["latency"] == pytest.approx((4.0 + 1.5) / 2)
+    assert statistics["throughput"] == pytest.approx(4 / 4.0)
+    assert statistics["request_throughput"] == pytest.approx(2 / 4.0)
+    assert statistics["goodput"] == pytest.approx(1 / 4.0)
+    assert statistics["slo_attainment"] == 0.5
+    assert statistics["prefill_busy_share"] == 1.0
 
 
 def test_a_cache_waits_for_its_channel() -> None:
@@ -63,10 +63,10 @@ def test_a_pipeline_has_as_many_iterations_in_flight_as_stages() -> None:
         )
         for n in (1, 4)
     ]
-    one, four = (simulate_serving(many, [pool]) for pool in alone)
+    single_pipeline, four = (simulate_serving(many, [pool]) for pool in alone)
     # two requests a micro-batch; each takes as long, but four of them go at a time
-    assert four.total["iterations"] == 4 * one.total["iterations"]
-    assert four["completed"].max() < one["completed"].max() + 1.0
+    assert four.total["iterations"] == 4 * single_pipeline.total["iterations"]
+    assert four["completed"].max() < single_pipeline["completed"].max() + 1.0
     assert run_statistics(four)["prefill_busy_share"] > 0.95
 
 
@@ -80,10 +80,10 @@ def test_percentiles_of_gaps_are_those_of_all_gaps(gaps: list[float]) -> None:
     table = np.zeros(OCTAVES * PER_OCTAVE, GAP)
     for gap in gaps:
         count_gap(table, gap, 1)
-    found = _gaps(table["count"], table["seconds"])
-    assert found["tbt"] == pytest.approx(np.mean(gaps))
+    found_gaps = _gaps(table["count"], table["seconds"])
+    assert found_gaps["tbt"] == pytest.approx(np.mean(gaps))
     for name, share in (("tbt_p50", 50), ("tbt_p90", 90), ("tbt_p99", 99)):
-        assert found[name] == pytest.approx(float(np.percentile(gaps, share, method="inverted_cdf")), rel=1 / PER_OCTAVE)
+        assert found_gaps[name] == pytest.approx(float(np.percentile(gaps, share, method="inverted_cdf")), rel=1 / PER_OCTAVE)
 
 
 def loaded(rate: float, count: int = 3000) -> ServingRun:
@@ -223,10 +223,12 @@ def test_saturation_is_that_of_many_requests_however_few_come(seed: int) -> None
     """Fewer requests than run at a time end together, and would say anything from half to ten times the rate."""
     rng = np.random.default_rng(seed)
     count, batch, instances = int(rng.integers(10, 150)), int(rng.integers(4, 65)), int(rng.integers(1, 4))
-    some = np.stack([rng.integers(1, 600, count), rng.integers(1, 80, count)], axis=1)
+    integers = np.stack([rng.integers(1, 600, count), rng.integers(1, 80, count)], axis=1)
     price = linear_time(*(float(value) for value in 10 ** rng.uniform((-3, -6, -9, -5, -8, -9), (-2, -4, -7, -3, -6, -8))))
     rule = make_policy(str(rng.choice(["chunked_prefill", "prefill_first", "orca", "pd_fusion"])))
     pool = InstancePool(price, rule, KvMemory(20_000), instances, batch=batch)
-    of = Deployment((pool,), None, "least_loaded")
-    few, many = (make_requests(np.tile(some, (times, 1))).arriving("poisson", rate=1.0) for times in (1, 1 + 20_000 // count))
-    assert saturated_rate(of, few) == pytest.approx(saturated_rate(of, many), rel=0.25)
+    deployment = Deployment((pool,), None, "least_loaded")
+    few, many = (
+        make_requests(np.tile(integers, (times, 1))).arriving("poisson", rate=1.0) for times in (1, 1 + 20_000 // count)
+    )
+    assert saturated_rate(deployment, few) == pytest.approx(saturated_rate(deployment, many), rel=0.25)

@@ -29,7 +29,9 @@ def drawn(base: Design, rng: np.random.Generator, partition: str) -> Design:
         "tp": tp,
         "pp": pp,
     }
-    changes: dict[str, Any] = {f"mapping.{phase}.{word}": of for phase in ("prefill", "decode") for word, of in both.items()}
+    changes: dict[str, Any] = {
+        f"mapping.{phase}.{word}": option for phase in ("prefill", "decode") for word, option in both.items()
+    }
     changes |= {
         "mapping.serving.arrangement": str(rng.choice(ARRANGEMENTS)),
         "mapping.serving.prefill_cores": int(rng.choice([0, 8, 32])),
@@ -41,14 +43,14 @@ def drawn(base: Design, rng: np.random.Generator, partition: str) -> Design:
 @settings(max_examples=1, deadline=None)
 @given(st.integers(0, 2**32))
 def test_designs_whose_words_differ_are_what_each_is_by_itself(seed: int) -> None:
-    of, rng = asked(*LINE), np.random.default_rng(seed)
+    question, rng = asked(*LINE), np.random.default_rng(seed)
     partitions = [str(rng.choice(["k", "mn"]))] * 10 + [MESH_GEMMS[0]] * 2  # of which one may clash with its placement
-    designs = [drawn(of.base, rng, partition) for partition in partitions]
+    designs = [drawn(question.base, rng, partition) for partition in partitions]
     groups = asked_first.merge_equal_groups(instance_module, stack_designs(designs)).groups
     assert max(len(rows) for rows, _ in groups) == 10
-    together = evaluate(stack_designs(designs), of.workload, fidelity="steady_state")
+    together = evaluate(stack_designs(designs), question.workload, fidelity="steady_state")
     for row in (0, 1, 2, 10):
-        alone = evaluate(stack_designs([designs[row]]), of.workload, fidelity="steady_state")
+        alone = evaluate(stack_designs([designs[row]]), question.workload, fidelity="steady_state")
         assert alone.limit[0] == together.limit[row]
         assert alone.excess[0] == pytest.approx(together.excess[row], rel=1e-12)
         assert alone.refused.get(0) == together.refused.get(row)
@@ -58,13 +60,13 @@ def test_designs_whose_words_differ_are_what_each_is_by_itself(seed: int) -> Non
 
 
 def test_arrays_in_which_something_else_stays_are_what_each_is_by_itself() -> None:
-    of, rng = asked("chip=npu64", "mapping=flat_serving", *LINE[1:]), np.random.default_rng(3)
+    question, rng = asked("chip=npu64", "mapping=flat_serving", *LINE[1:]), np.random.default_rng(3)
     designs = []
     for word in DATAFLOWS[:-1] * 2:
         side = int(rng.choice([16, 32, 64]))
         designs.append(
             replace_leaves(
-                of.base,
+                question.base,
                 {
                     "chip.tile.matrix.dataflow": word,
                     "chip.tile.matrix.rows": side,
@@ -75,10 +77,10 @@ def test_arrays_in_which_something_else_stays_are_what_each_is_by_itself() -> No
             )
         )
     assert len(asked_first.merge_equal_groups(instance_module, stack_designs(designs)).groups) == 1
-    together = evaluate(stack_designs(designs), of.workload, fidelity="steady_state")
+    together = evaluate(stack_designs(designs), question.workload, fidelity="steady_state")
     assert together.feasible.any()
     for row, design in enumerate(designs[:3]):
-        alone = evaluate(stack_designs([design]), of.workload, fidelity="steady_state")
+        alone = evaluate(stack_designs([design]), question.workload, fidelity="steady_state")
         assert alone.limit[0] == together.limit[row]
         for name, column in alone.columns.items():
             assert together.columns[name][row] == pytest.approx(column[0], rel=1e-11, nan_ok=True), name

@@ -27,8 +27,8 @@ COUNTS = st.tuples(st.integers(1, 2000), st.integers(0, 9000), st.integers(1, 64
 
 def compulsory(model: Model, past: float, decodes: float, context: float, kv: str) -> float:
     """Bytes of the cache that an iteration has to read, all heads together."""
-    found = layers(model)
-    seen = [(layer, found.reaches[layer.reach]) for layer in found.mixings]
+    found_layers = layers(model)
+    seen = [(layer, found_layers.reaches[layer.reach]) for layer in found_layers.mixings]
     each = (
         layer.times * kv_values_per_token(layer.of) * (decodes * float(reach.seen(context)) + float(reach.seen(past)))
         for layer, reach in seen
@@ -51,8 +51,13 @@ def test_an_iteration_takes_no_longer_than_its_prompts_and_then_its_decodes(
 
     def priced(phase: str, *made_of: float) -> tuple[float, float]:
         timed = _timeline(design, load, phase, tp, *(np.atleast_2d(float(count)) for count in made_of))
-        seconds = sum(of.block.times * float(np.sum(taken)) for of in timed for taken in of.durations)
-        cached = [of.block.times * float(np.sum(call.fetch)) for of in timed for call in of.block.calls if call.reads == "kv"]
+        seconds = sum(block.block.times * float(np.sum(taken)) for block in timed for taken in block.durations)
+        cached = [
+            timed_block.block.times * float(np.sum(call.fetch))
+            for timed_block in timed
+            for call in timed_block.block.calls
+            if call.reads == "kv"
+        ]
         return seconds, sum(cached)
 
     ahead = past + (new + 1) / 2
@@ -60,10 +65,10 @@ def test_an_iteration_takes_no_longer_than_its_prompts_and_then_its_decodes(
     mixed = priced("prefill", new, ahead, decodes, context)
     assert max(prompt[0], decoding[0]) * (1 - 1e-9) <= mixed[0] <= (prompt[0] + decoding[0]) * (1 + 1e-9)
     assert mixed[1] == pytest.approx(prompt[1] + decoding[1], rel=1e-9)
-    said = design.mapping.precision
-    if any(of.of.recurrence is not None for of in layers(load.model).mixings):
+    precision = design.mapping.precision
+    if any(layer.of.recurrence is not None for layer in layers(load.model).mixings):
         return
-    assert mixed[1] * tp <= tp * 1.001 * compulsory(load.model, past + 1, decodes, context, said.kv)
+    assert mixed[1] * tp <= tp * 1.001 * compulsory(load.model, past + 1, decodes, context, precision.kv)
 
 
 @given(MODELS, COUNTS, st.sampled_from(["k", "mn", "mn_k", "input_only"]), st.sampled_from([1, 2, 4]))
@@ -71,22 +76,22 @@ def test_an_iteration_takes_no_longer_than_its_prompts_and_then_its_decodes(
 def test_pipelines_move_what_is_cached_of_prompts_and_of_decodes(
     name: str, counts: tuple[int, int, int, int], partition: str, tp: int
 ) -> None:
-    of = asked("chip=npu64", f"model={name}", "workload.batch=[1]")
-    model, new, (_, past, decodes, context) = of.workload.cases[0].model, counts[0], counts
-    plan = replace_leaves(of.base.mapping.prefill, {"tp": float(tp), "partition": partition})
+    question = asked("chip=npu64", f"model={name}", "workload.batch=[1]")
+    model, new, (_, past, decodes, context) = question.workload.cases[0].model, counts[0], counts
+    plan = replace_leaves(question.base.mapping.prefill, {"tp": float(tp), "partition": partition})
 
     def moved(at: StepCounts, attending: tuple[StepCounts, ...]) -> float:
-        found = group_blocks(model, at, plan, of.base.mapping.precision, attending)
-        return sum(one.times * float(call.nbytes) for one in found for call in one.calls if call.reads == "kv")
+        blocks = group_blocks(model, at, plan, question.base.mapping.precision, attending)
+        return sum(block.times * float(call.nbytes) for block in blocks for call in block.calls if call.reads == "kv")
 
     at, attending = _steps(model, "prefill", *map(float, (new, past + (new + 1) / 2, decodes, context)))
-    said = of.base.mapping.precision.kv
+    kv = question.base.mapping.precision.kv
     written = (
         (new + decodes)
         * sum(layer.times * kv_values_per_token(layer.of) for layer in layers(model).mixings)
-        * BYTES_BY_FORMAT[said]
+        * BYTES_BY_FORMAT[kv]
     )
-    assert moved(at, attending) <= (compulsory(model, past + new, decodes, context, said) + written) * (1 + 1e-9)
+    assert moved(at, attending) <= (compulsory(model, past + new, decodes, context, kv) + written) * (1 + 1e-9)
 
 
 @given(COUNTS)
@@ -96,5 +101,5 @@ def test_latents_before_a_chunk_are_expanded_again(counts: tuple[int, int, int, 
     model: Any = asked("model=deepseek_v3").workload.cases[0].model
     new, past, _, _ = map(float, counts)
     parts = transformer_segments(model, StepCounts("prefill", new, 1.0, new * (past + (new + 1) / 2), past))
-    (rows,) = {float(one.m) for part in parts for one in part.operators if one.name == "kv_up"}
+    (rows,) = {float(operator.m) for part in parts for operator in part.operators if operator.name == "kv_up"}
     assert rows == new + past

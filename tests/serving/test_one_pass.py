@@ -37,17 +37,17 @@ def model_of(name: str) -> Model:
 def parts_of(name: str, *counts: int) -> tuple[Segment, ...]:
     prompts, own, past, decodes, context, guesses = counts
     phase = "prefill" if prompts else "decode"
-    one = IterationWork(model_of(name), phase, phase, prompts, own, past, decodes, float(context), guesses)
-    return transformer_segments(model_of(name), one.step())
+    work = IterationWork(model_of(name), phase, phase, prompts, own, past, decodes, float(context), guesses)
+    return transformer_segments(model_of(name), work.step())
 
 
-def size(of: MatMulOp) -> int:
+def size(operator: MatMulOp) -> int:
     """Values of a matrix."""
-    return of.k.units * of.k.width * of.n.units * of.n.width
+    return operator.k.units * operator.k.width * operator.n.units * operator.n.width
 
 
-def total(parts: tuple[Segment, ...], of: Any) -> float:
-    return sum(part.times * float(of(one)) for part in parts for one in part.operators)
+def total(parts: tuple[Segment, ...], useful_flop: Any) -> float:
+    return sum(part.times * float(useful_flop(operator)) for part in parts for operator in part.operators)
 
 
 @given(st.sampled_from(MODELS), COUNTS)
@@ -56,24 +56,30 @@ def test_an_iteration_is_asked_for_what_its_prompts_and_its_decodes_are(name: st
     """Useful operations are the sum; no product is there twice, and none stores or reads more matrices than both apart."""
     prompts, own, past, decodes, context, guesses = counts
     both, first, then = (
-        parts_of(name, *some) for some in (counts, (prompts, own, past, 0, 1, guesses), (0, 0, 0, decodes, context, guesses))
+        parts_of(name, *counts_of_part)
+        for counts_of_part in (counts, (prompts, own, past, 0, 1, guesses), (0, 0, 0, decodes, context, guesses))
     )
     assert total(both, useful_flop) == pytest.approx(total(first, useful_flop) + total(then, useful_flop), rel=1e-9)
-    kept = [total(some, lambda of: of.stored * size(of) if isinstance(of, MatMulOp) else 0) for some in (both, first)]
+    kept = [
+        total(parts, lambda operator: operator.stored * size(operator) if isinstance(operator, MatMulOp) else 0)
+        for parts in (both, first)
+    ]
     assert kept[0] == kept[1]
-    for part, one, other in zip(both, first, then, strict=True):
-        names = [of.name for of in part.operators]
+    for part, operator, other in zip(both, first, then, strict=True):
+        names = [operator.name for operator in part.operators]
         assert len(set(names)) == len(names)
-        each = {(of.name): of for of in (*one.operators, *other.operators) if isinstance(of, MatMulOp)}
-        for of in part.operators:
-            if isinstance(of, MatMulOp):
+        each = {
+            (operator.name): operator for operator in (*operator.operators, *other.operators) if isinstance(operator, MatMulOp)
+        }
+        for given_operator in part.operators:
+            if isinstance(given_operator, MatMulOp):
                 apart = [
                     float(by.copies)
-                    for by in (*one.operators, *other.operators)
-                    if by.name == of.name and isinstance(by, MatMulOp)
+                    for by in (*operator.operators, *other.operators)
+                    if by.name == given_operator.name and isinstance(by, MatMulOp)
                 ]
-                assert max(apart) <= of.copies <= sum(apart) + 1e-9
-                assert each.pop(of.name)
+                assert max(apart) <= given_operator.copies <= sum(apart) + 1e-9
+                assert each.pop(given_operator.name)
         assert not each
 
 
@@ -82,12 +88,12 @@ def test_an_iteration_is_asked_for_what_its_prompts_and_its_decodes_are(name: st
 def test_chunks_of_a_prompt_are_asked_together_for_what_the_prompt_is(name: str, chunks: list[int]) -> None:
     """But for their last tokens' head: what is before a chunk is expanded again, which is no useful work."""
     ends = np.cumsum(chunks).tolist()
-    each = [parts_of(name, 1, of, end - of, 0, 1, 0)[:-1] for end, of in zip(ends, chunks, strict=True)]
+    each = [parts_of(name, 1, chunk, end - chunk, 0, 1, 0)[:-1] for end, chunk in zip(ends, chunks, strict=True)]
     whole = parts_of(name, 1, ends[-1], 0, 0, 1, 0)[:-1]
-    assert sum(total(one, useful_flop) for one in each) == pytest.approx(total(whole, useful_flop), rel=1e-9)
-    before = sum(end - of for end, of in zip(ends, chunks, strict=True))
-    row = total(whole, lambda of: size(of) if of.name == "kv_up" else 0)
-    assert sum(total(one, repeated_flop) for one in each) == pytest.approx(2.0 * before * row)
+    assert sum(total(part, useful_flop) for part in each) == pytest.approx(total(whole, useful_flop), rel=1e-9)
+    before = sum(end - chunk for end, chunk in zip(ends, chunks, strict=True))
+    row = total(whole, lambda operator: size(operator) if operator.name == "kv_up" else 0)
+    assert sum(total(part, repeated_flop) for part in each) == pytest.approx(2.0 * before * row)
     assert not total(whole, repeated_flop)
 
 
@@ -122,21 +128,21 @@ def pricing(layout: str, model: str) -> Any:
     plan = ("mapping.both.tp=2", "mapping.both.ep=1") if experts else SPLITS[layout]
     design, load = load_of(*CHIPS[layout], *plan, f"model={model}", *SERVED)
 
-    def found(*made_of: Any) -> Any:
-        counts = tuple(np.atleast_1d(np.asarray(one, float)) for one in made_of)
+    def pricing(*made_of: Any) -> Any:
+        counts = tuple(np.atleast_1d(np.asarray(count, float)) for count in made_of)
         if layout == "devices":
             return _seconds(design, load, 2, *counts)[:, 0]
         if layout.startswith("dies"):
             (pool,) = many_dies.die_pools(design, load)
             each = zip(*counts, np.zeros(len(counts[0])), strict=True)
-            return np.array([many_dies._run(design, load, pool, one, "analytical").seconds for one in each])
+            return np.array([many_dies._run(design, load, pool, work, "analytical").seconds for work in each])
         if layout == "tiles":
             return whole_chip.instances(design, load, "analytical")[0].pricing(*counts, np.zeros(1))
-        (of,) = pipeline_pools(design, load)
+        (given_pool,) = pipeline_pools(design, load)
         columns = (count[:, None] for count in (*counts, np.zeros(1)))
-        return np.ravel(iteration_time_function(load, of, READERS["analytical"], None, 1.0)(*columns))
+        return np.ravel(iteration_time_function(load, given_pool, READERS["analytical"], None, 1.0)(*columns))
 
-    return found
+    return pricing
 
 
 @pytest.mark.parametrize("layout", CHIPS)
@@ -147,15 +153,15 @@ def test_an_iteration_takes_no_longer_than_its_prompts_and_then_its_decodes(
 ) -> None:
     """Nor a shorter time than the longer of both; many at a time are as each by itself, whatever is with them."""
     _, own, past, decodes, context, _ = counts
-    of, ahead = pricing(layout, model), past + (own + 1) / 2
+    given_pricing, ahead = pricing(layout, model), past + (own + 1) / 2
     made_of = (own, ahead, 0, 0), (0, 0, decodes, context), (own, ahead, decodes, context)
-    prompt, tokens, both = alone = [float(of(*one)[0]) for one in made_of]
-    parts, together = (-(-some // BLOCK) for some in (own, own + decodes))
+    prompt, tokens, both = alone = [float(given_pricing(*counts_of_part)[0]) for counts_of_part in made_of]
+    parts, together = (-(-tokens_of_part // BLOCK) for tokens_of_part in (own, own + decodes))
     if layout == "pipelines" and together > parts:  # cores go over weights once more, as for each block of the prompt
         tokens = max(tokens, prompt / parts)
     padded = PADDED if layout == "tiles" else 1e-9
     assert max(prompt, tokens) * (1 - 1e-9) <= both <= (prompt + tokens) * (1 + padded)
-    assert of(*np.array(made_of).T).tolist() == pytest.approx(alone, rel=1e-12)
+    assert given_pricing(*np.array(made_of).T).tolist() == pytest.approx(alone, rel=1e-12)
 
 
 SERVICES = {"devices": devices, "tiles": whole_chip, "dies": many_dies, "dies of tiles": many_dies, "wafers": regions}

@@ -15,9 +15,9 @@ from dse.space.requests import Requests
 
 
 @njit(error_model="numpy")  # type: ignore[untyped-decorator]
-def of_any(price: Any, of: Any, shares: Any, nearest: Any, load: Any, steady: Any, spilled: Any, room: Any) -> None:
+def of_any(price: Any, pool: Any, shares: Any, nearest: Any, load: Any, steady: Any, spilled: Any, room: Any) -> None:
     """Of as many stages as the record says, which the compiler does not know."""
-    arrivals._played(price, replay_pool(of, int(of.stages)), shares, nearest, load, steady, spilled, room)
+    arrivals._played(price, replay_pool(pool, int(pool.stages)), shares, nearest, load, steady, spilled, room)
 
 
 def fresh(room: arrivals.ReplayWorkspace) -> arrivals.ReplayWorkspace:
@@ -42,7 +42,7 @@ def test_one_stage_is_played_as_any_number_of_stages(rule: str, alike: bool) -> 
                 tokens, unit, chunk = {"chunked": (48.0, 0.0, 0.0), "units": (48.0, 16.0, 256.0)}.get(rule, (4096.0, 0.0, 0.0))
                 mixed, cut, decodes = rule not in ("first", "apart"), rule in ("chunked", "units"), rule != "apart"
                 row = (instances, 1, 1.0, batch, np.inf, mixed, cut, tokens, unit, chunk, True, decodes)
-                stations, found = np.array([row], STATION), []
+                stations, rooms = np.array([row], STATION), []
                 for play in (arrivals.replay_prefill, of_any):
                     room = fresh(arrivals.replay_workspace(stations, 300))
                     play(
@@ -55,9 +55,9 @@ def test_one_stage_is_played_as_any_number_of_stages(rule: str, alike: bool) -> 
                         0.0,
                         room,
                     )
-                    found.append(room)
+                    rooms.append(room)
                 for name in ("first", "begun", "last"):
-                    assert getattr(found[0], name).tobytes() == getattr(found[1], name).tobytes(), (instances, nearest, batch)
-                assert found[0].gaps.tobytes() == found[1].gaps.tobytes()
-                left += int(np.isfinite(found[0].last).sum())
+                    assert getattr(rooms[0], name).tobytes() == getattr(rooms[1], name).tobytes(), (instances, nearest, batch)
+                assert rooms[0].gaps.tobytes() == rooms[1].gaps.tobytes()
+                left += int(np.isfinite(rooms[0].last).sum())
     assert left == 12 * 300  # all have left

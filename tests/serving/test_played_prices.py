@@ -62,14 +62,14 @@ def _drawn(chip: str, rng: np.random.Generator) -> tuple[Design, ServingLoad]:
 def _off(chip: str, rng: np.random.Generator) -> Off:
     """Of a random deployment."""
     design, load = _drawn(chip, rng)
-    of, (table,) = deploy_load(design, load, "analytical")
-    run = served.run_load(lambda requests: of, load, 4000)
+    deployment, (table,) = deploy_load(design, load, "analytical")
+    run = served.run_load(lambda requests: deployment, load, 4000)
     assert run is not None
     log = run.log[np.sort(rng.permutation(len(run.log))[:LOOKED_AT])]
     made_of = _compositions(log)
     taken: Array = np.ravel(np.asarray(table.pricing(*made_of), float))
-    told = np.array([table_at_composition(table.price, *one) for one in zip(*made_of, strict=True)])
-    return Off(float(told.sum() / taken.sum() - 1), float(np.abs(told - taken).sum() / taken.sum()))
+    tables = np.array([table_at_composition(table.price, *composition) for composition in zip(*made_of, strict=True)])
+    return Off(float(tables.sum() / taken.sum() - 1), float(np.abs(tables - taken).sum() / taken.sum()))
 
 
 def _compositions(log: Array) -> tuple[Array, ...]:
@@ -82,9 +82,9 @@ def _compositions(log: Array) -> tuple[Array, ...]:
 @pytest.mark.parametrize("chip", CHIPS)
 def test_iterations_that_are_played_take_what_they_take_as_they_are(chip: str) -> None:
     rng = np.random.default_rng(15)
-    found = [_off(chip, rng) for _ in range(EACH)]
-    assert max(abs(one.whole) for one in found) < 0.03
-    assert float(np.median([one.each for one in found])) < 0.005
+    errors = [_off(chip, rng) for _ in range(EACH)]
+    assert max(abs(error.whole) for error in errors) < 0.03
+    assert float(np.median([error.each for error in errors])) < 0.005
 
 
 USES = {
@@ -110,17 +110,19 @@ def test_what_a_run_uses_is_what_its_iterations_use_one_by_one(chip: str, tmp_pa
     trace.write_text("".join(["prompt,output\n", *rows]))
     words = f"workload.trace={trace}", "workload.requests=60", "workload.arrivals=offline"
     design, load = load_of(f"chip={chip}", "workload=serving", *USES[chip], *words)
-    of, _ = deploy_load(design, load, "analytical")
-    run = served.run_load(lambda requests: of, load, 1 << 14)
+    deployment, _ = deploy_load(design, load, "analytical")
+    run = served.run_load(lambda requests: deployment, load, 1 << 14)
     assert run is not None
     assert run.total["iterations"] == len(run.log)
-    each: IterationCounts = [[(1.0, one) for one in zip(*(column.tolist() for column in _compositions(run.log)), strict=True)]]
+    each: IterationCounts = [
+        [(1.0, composition) for composition in zip(*(column.tolist() for column in _compositions(run.log)), strict=True)]
+    ]
     alone = compute_all(
         instance_module(design).usage_metrics(design, load, each, served.run_duration(run), "analytical", float)
     )
-    told = evaluate(stack_designs([design]), Workload("serving", (load,))).accepted().columns
+    columns = evaluate(stack_designs([design]), Workload("serving", (load,))).accepted().columns
     for name in ("energy", "hbm_utilisation", "mfu"):
-        assert float(np.squeeze(told[name])) == pytest.approx(float(np.squeeze(alone[name])), rel=0.03), name
+        assert float(np.squeeze(columns[name])) == pytest.approx(float(np.squeeze(alone[name])), rel=0.03), name
 
 
 @pytest.mark.parametrize("copies", [2, 3, 8, 20])

@@ -61,8 +61,8 @@ def test_a_table_is_multilinear_between_its_points(at: tuple[float, ...]) -> Non
 @given(within, st.sampled_from(AXES[0][1:].tolist()), st.floats(0, float(AXES[1][-1])))
 def test_a_table_of_products_of_counts_is_exact_at_its_tokens(at: tuple[float, ...], tokens: float, past: float) -> None:
     """Of one prompt whatever is before it; between points a table is linear in tokens, and pairs grow with their square."""
-    here = (tokens, past + (tokens + 1) / 2, *at[2:])
-    assert table_at_composition(PRODUCT, *here) == pytest.approx(float(product(*here)), rel=1e-9)
+    counts_at = (tokens, past + (tokens + 1) / 2, *at[2:])
+    assert table_at_composition(PRODUCT, *counts_at) == pytest.approx(float(product(*counts_at)), rel=1e-9)
 
 
 @given(st.integers(1, 512), st.integers(1, 8))
@@ -90,9 +90,9 @@ def test_prompts_that_are_many_at_once_take_what_each_of_them_takes(many: int, m
 
     many = min(many, most)
     table = tabulate_time(apart, geometric_axes(most * 300, 300, most, 300))
-    found = table_at_composition(table, float(many * tokens), (tokens + 1) / 2, 0.0, 0.0, 0.0)
+    found_table = table_at_composition(table, float(many * tokens), (tokens + 1) / 2, 0.0, 0.0, 0.0)
     # at points beside, prompts of a token have no less than one
-    assert found == pytest.approx(1 + many * tokens**2, rel=0.12 if tokens == 1 else 0.05)
+    assert found_table == pytest.approx(1 + many * tokens**2, rel=0.12 if tokens == 1 else 0.05)
 
 
 def test_the_error_of_a_table_is_that_at_compositions_between_its_points() -> None:
@@ -108,12 +108,12 @@ def test_the_error_of_a_table_is_that_at_compositions_between_its_points() -> No
 @given(st.lists(st.tuples(st.integers(1, 300_000), st.integers(1, 300_000)), min_size=4, max_size=4))
 def test_larger_counts_add_points_and_move_none(counts: list[tuple[int, int]]) -> None:
     few, many = (geometric_axes(*(least(pair) for pair in counts)) for least in (min, max))
-    for axis, (some, others, largest) in enumerate(zip(few, many, map(min, counts), strict=False)):
-        skipped = int((others < some[0]).sum())  # of more prompts at once, before those of fewer
+    for axis, (points, others, largest) in enumerate(zip(few, many, map(min, counts), strict=False)):
+        skipped = int((others < points[0]).sum())  # of more prompts at once, before those of fewer
         assert skipped == 0 or axis == 1
-        assert some.tolist() == others[skipped : skipped + len(some)].tolist()
-        assert some[-1] >= largest
-        assert (some[some >= 0] == np.rint(some[some >= 0])).all()
+        assert points.tolist() == others[skipped : skipped + len(points)].tolist()
+        assert points[-1] >= largest
+        assert (points[points >= 0] == np.rint(points[points >= 0])).all()
 
 
 def test_a_table_prices_a_run_as_the_form_it_was_made_from() -> None:
@@ -177,8 +177,8 @@ def test_decodes_that_go_on_have_the_price_of_each_by_itself(requests: int, cont
     for context in [*contexts, *points[1:]]:
         low = int(np.searchsorted(points[1:-1], context, side="right"))
         above = (context - points[low]) / (points[low + 1] - points[low])
-        found = decodes(table, float(requests), low, above)
-        assert found == interpolate_table(table, (0.0, 0.0, float(requests), float(context), 0.0))
+        found_decodes = decodes(table, float(requests), low, above)
+        assert found_decodes == interpolate_table(table, (0.0, 0.0, float(requests), float(context), 0.0))
 
 
 def test_a_price_that_falls_below_nothing_beyond_its_table_stops_the_run() -> None:

@@ -54,12 +54,12 @@ def test_answers_are_reused_by_the_next_turn(many: Requests) -> None:
     pool = InstancePool(
         constant_time(1e-3), make_policy("chunked_prefill", tokens=4096), KvMemory(1 << 20, 4, spare=0.0), pooled=True
     )
-    found = simulate_serving(spaced, [pool])
+    run = simulate_serving(spaced, [pool])
     before: set[int] = set()
     for r in range(len(many)):
         mine = many.hashes[many.starts[r] : many.starts[r + 1]].tolist()
         known = next((place for place, block in enumerate(mine) if block not in before), len(mine))
-        assert found["hit"][r] == min(known, (many.prompt[r] - 1) // 16) * 16
+        assert run["hit"][r] == min(known, (many.prompt[r] - 1) // 16) * 16
         # the last token of an answer is never computed
         before |= set(mine[: (many.total[r] - 1) // 16])
 
@@ -77,18 +77,20 @@ def _pool(seed: int) -> InstancePool:
 @given(talks(), st.integers(1, 9), st.floats(0.1, 10.0))
 def test_a_turn_stands_below_the_answer_it_waits_for_however_sessions_begin(many: Requests, users: int, factor: float) -> None:
     lengths = sorted(zip(many.turns.tolist(), many.prompt.tolist(), many.output.tolist(), strict=True))
-    for some in (many, many.scaled(factor), many.arriving("poisson", rate=2.0, seed=3), many.closed(users), many.at_once()):
-        assert sorted(zip(some.turns.tolist(), some.prompt.tolist(), some.output.tolist(), strict=True)) == lengths
-        turn = np.flatnonzero(some.before >= 0)
-        assert (some.before[turn] < turn).all()
-        assert (some.arrival[turn] == some.arrival[some.before[turn]] + some.think[turn]).all()
-        assert (np.diff(some.arrival) >= 0).all()
-        own = np.flatnonzero(some.turns > 0)
-        before = some.before[own]
-        assert (some.turns[own] == some.turns[before] + 1).all()
-        assert (some.prompt[own] > some.prompt[before] + some.output[before]).all()  # all that was said, and a question
-        asked_of_both = min(len(some), 5)
-        assert some.first(asked_of_both).before.max() < asked_of_both
+    for requests in (many, many.scaled(factor), many.arriving("poisson", rate=2.0, seed=3), many.closed(users), many.at_once()):
+        assert sorted(zip(requests.turns.tolist(), requests.prompt.tolist(), requests.output.tolist(), strict=True)) == lengths
+        turn = np.flatnonzero(requests.before >= 0)
+        assert (requests.before[turn] < turn).all()
+        assert (requests.arrival[turn] == requests.arrival[requests.before[turn]] + requests.think[turn]).all()
+        assert (np.diff(requests.arrival) >= 0).all()
+        own = np.flatnonzero(requests.turns > 0)
+        before = requests.before[own]
+        assert (requests.turns[own] == requests.turns[before] + 1).all()
+        assert (
+            requests.prompt[own] > requests.prompt[before] + requests.output[before]
+        ).all()  # all that was said, and a question
+        asked_of_both = min(len(requests), 5)
+        assert requests.first(asked_of_both).before.max() < asked_of_both
     closed = many.closed(users)
     assert (closed.before < 0).sum() == closed.population == min(users, int((many.turns == 0).sum()))
 
@@ -101,17 +103,17 @@ def test_a_closed_population_is_never_backlogged_and_keeps_its_bounds(seed: int,
         40, 3.0, rate=1.0, think=think, system=20, question=30.0, answer=20.0, block=16, seed=seed, cv=0.5, spread="geometric"
     )
     pool = replace(_pool(seed), instances=1, pooled=False)
-    of = Deployment((pool,), None, "least_loaded")
-    found = of.serve(many.closed(users))
-    told = LOAD_STATUSES[int(run_statistics(found)["load_status"])]
-    assert told in ("stable", "saturated", "too short to say")
-    assert queue_growth(found) == 0
-    alone = of.serve(many.closed(1))
-    took, took_alone = ((run["completed"] - run.requests.arrival).mean() for run in (found, alone))
+    deployment = Deployment((pool,), None, "least_loaded")
+    served_run = deployment.serve(many.closed(users))
+    verdict = LOAD_STATUSES[int(run_statistics(served_run)["load_status"])]
+    assert verdict in ("stable", "saturated", "too short to say")
+    assert queue_growth(served_run) == 0
+    alone = deployment.serve(many.closed(1))
+    took, took_alone = ((run["completed"] - run.requests.arrival).mean() for run in (served_run, alone))
     assert took >= took_alone * (1 - 1e-9)
-    load = offered_load(found)
+    load = offered_load(served_run)
     assert load == pytest.approx(users * offered_load(alone), rel=0.2)  # sessions begin in another order
-    assert (told == "saturated") == (load > 1) or told == "too short to say"
+    assert (verdict == "saturated") == (load > 1) or verdict == "too short to say"
 
 
 def test_the_load_of_a_population_is_where_the_bounds_on_its_rate_meet() -> None:
@@ -121,26 +123,28 @@ def test_the_load_of_a_population_is_where_the_bounds_on_its_rate_meet() -> None
     )
     pool = InstancePool(constant_time(1.0), make_policy("orca"), KvMemory(1 << 20), batch=1)
     for users, load in ((5, 0.5), (10, 1.0), (20, 2.0)):
-        found = simulate_serving(many.closed(users), [pool])
-        assert offered_load(found) == pytest.approx(load, rel=0.01)
-        answered = float((found["completed"] - found.requests.arrival)[100:-100].mean())
+        run = simulate_serving(many.closed(users), [pool])
+        assert offered_load(run) == pytest.approx(load, rel=0.01)
+        answered = float((run["completed"] - run.requests.arrival)[100:-100].mean())
         assert answered == pytest.approx(max(1.0, users * 1.0 - 9.0), rel=0.02)
 
 
 def test_sessions_that_come_faster_than_they_are_served_are_overloaded() -> None:
     many = make_sessions(400, 4.0, rate=1.0, think=5.0, system=0, question=8.0, answer=4.0, block=16, seed=1)
-    of = Deployment((InstancePool(constant_time(1.0), make_policy("orca"), KvMemory(1 << 20), batch=1),), None, "least_loaded")
-    told = []
+    deployment = Deployment(
+        (InstancePool(constant_time(1.0), make_policy("orca"), KvMemory(1 << 20), batch=1),), None, "least_loaded"
+    )
+    verdicts = []
     for rate in (0.1, 0.6):  # a request takes 4 s
-        found = of.serve(many.arriving("poisson", rate=rate, seed=2))
-        told.append(LOAD_STATUSES[int(run_statistics(found)["load_status"])])
-        assert offered_load(found) == pytest.approx(4 * rate, rel=0.25)
-    assert told == ["stable", "overloaded"]
+        served_run = deployment.serve(many.arriving("poisson", rate=rate, seed=2))
+        verdicts.append(LOAD_STATUSES[int(run_statistics(served_run)["load_status"])])
+        assert offered_load(served_run) == pytest.approx(4 * rate, rel=0.25)
+    assert verdicts == ["stable", "overloaded"]
 
 
 def test_turns_are_told_apart_by_their_places() -> None:
     many = make_sessions(50, 6.0, rate=1.0, think=1.0, system=64, question=20.0, answer=30.0, block=16, seed=4)
-    found = simulate_serving(
+    run = simulate_serving(
         many,
         [
             InstancePool(
@@ -148,17 +152,17 @@ def test_turns_are_told_apart_by_their_places() -> None:
             )
         ],
     )
-    some = turn_results(found)
-    assert [one.name for one in some][:4] == ["1", "2", "3-4", "5-8"]
-    assert sum(one.requests for one in some) == len(many)
-    reused = sum(one.reused * one.prompt * one.requests for one in some)
-    assert reused == pytest.approx(float(found["hit"].sum()))
-    assert some[0].reused < some[1].reused < some[2].reused  # of the first, the system's prompt alone
+    results = turn_results(run)
+    assert [turn_result.name for turn_result in results][:4] == ["1", "2", "3-4", "5-8"]
+    assert sum(turn_result.requests for turn_result in results) == len(many)
+    reused = sum(turn_result.reused * turn_result.prompt * turn_result.requests for turn_result in results)
+    assert reused == pytest.approx(float(run["hit"].sum()))
+    assert results[0].reused < results[1].reused < results[2].reused  # of the first, the system's prompt alone
     third = (many.turns == 2) | (many.turns == 3)
-    assert some[2].ttft == pytest.approx(float((found["first"] - found.requests.arrival)[third].mean()))
+    assert results[2].ttft == pytest.approx(float((run["first"] - run.requests.arrival)[third].mean()))
     assert (
         turn_results(
-            simulate_serving(replace(many, before=many.before[:0], think=many.think[:0], turns=many.turns[:0]), found.pools)
+            simulate_serving(replace(many, before=many.before[:0], think=many.think[:0], turns=many.turns[:0]), run.pools)
         )
         == []
     )
@@ -192,14 +196,14 @@ def test_sessions_of_a_file_wait_for_their_answers(tmp_path: Path) -> None:
     assert many.turns.tolist() == [0, 0, 0, 1, 2]
     assert many.rows.tolist() == [1, 2, 3, 1, 1]
     pool = InstancePool(constant_time(0.5), make_policy("orca"), KvMemory(1 << 20, 16, spare=0.0), pooled=True)
-    found = simulate_serving(many, [pool])
-    assert found.requests.arrival[3] == found["completed"][0] + 2
-    assert found.requests.arrival[4] == found["completed"][3]
-    assert found["hit"][3] == 32  # the answer's last token is never computed
+    run = simulate_serving(many, [pool])
+    assert run.requests.arrival[3] == run["completed"][0] + 2
+    assert run.requests.arrival[4] == run["completed"][3]
+    assert run["hit"][3] == 32  # the answer's last token is never computed
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         (_line(sub_requests=[]), r"row 1, column sub_requests: \[\] is not a list of requests"),
         (_line(sub_requests=[{"input_toks": 3, "output_toks": 0}]), "row 1, request 1 of its session, column output_toks: 0"),
@@ -211,10 +215,10 @@ def test_sessions_of_a_file_wait_for_their_answers(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_sessions_that_are_none_are_refused_with_their_place(tmp_path: Path, line: str, said: str) -> None:
+def test_sessions_that_are_none_are_refused_with_their_place(tmp_path: Path, line: str, message: str) -> None:
     path = tmp_path / "agents.jsonl"
     path.write_text(line)
-    with pytest.raises(DesignError, match=said):
+    with pytest.raises(DesignError, match=message):
         read_trace(path)
 
 
@@ -224,24 +228,24 @@ def _asked(words: str) -> Question:
 
 
 def test_sessions_are_asked_for_in_words() -> None:
-    asked = _asked(
+    question = _asked(
         "'workload.sessions={turns: 4, think: 2 s, system: 64}' mapping.serving.prefix_cache=shared workload.rate='8 Hz'"
     )
-    (load,) = asked.workload.cases
+    (load,) = question.workload.cases
     assert len(load.requests) == 60
     assert load.requests.rate == pytest.approx(8, rel=0.6)
-    found = evaluate(stack_designs([asked.base]), asked.workload, fidelity="analytical").columns
-    assert found["prefix_hit_rate"][0] > 0.3
-    assert sum(one.requests for one in results_by_class_and_turn(asked.base, load, "analytical")[1]) == 60
+    columns = evaluate(stack_designs([question.base]), question.workload, fidelity="analytical").columns
+    assert columns["prefix_hit_rate"][0] > 0.3
+    assert sum(result.requests for result in results_by_class_and_turn(question.base, load, "analytical")[1]) == 60
     several = _asked("'workload.sessions={turns: 4, think: 0 s}' workload.arrivals=closed_loop 'workload.users=[1,8]'")
-    told = evaluate(stack_designs([several.base]), several.workload, fidelity="analytical", cases=True).cases
-    assert told["request_throughput"][1, 0] > 2 * told["request_throughput"][0, 0]
-    assert told["offered_load"][1, 0] == pytest.approx(8 * told["offered_load"][0, 0])
+    cases = evaluate(stack_designs([several.base]), several.workload, fidelity="analytical", cases=True).cases
+    assert cases["request_throughput"][1, 0] > 2 * cases["request_throughput"][0, 0]
+    assert cases["offered_load"][1, 0] == pytest.approx(8 * cases["offered_load"][0, 0])
     assert METRICS["load_status"].words == LOAD_STATUSES
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ("'workload.sessions={turns: 4}'", "are not turns and a time to think"),
         ("'workload.sessions={turns: 4, think: 2 s, sistem: 3}'", "did you mean 'system'"),
@@ -255,15 +259,15 @@ def test_sessions_are_asked_for_in_words() -> None:
         ("'workload.sessions={turns: 4, think: 2 s}' workload.trace=x.csv", "leave one of trace and sessions out"),
     ],
 )  # fmt: skip
-def test_sessions_that_make_no_sense_are_refused_in_one_line(words: str, said: str) -> None:
-    with pytest.raises(DesignError, match=said):
+def test_sessions_that_make_no_sense_are_refused_in_one_line(words: str, message: str) -> None:
+    with pytest.raises(DesignError, match=message):
         _asked(words)
 
 
 def test_the_steady_state_leaves_sessions_to_the_loop() -> None:
-    asked = _asked("'workload.sessions={turns: 4, think: 2 s}'")
+    question = _asked("'workload.sessions={turns: 4, think: 2 s}'")
     with pytest.raises(DesignError, match="session turns need a simulation"):
-        evaluate(stack_designs([asked.base]), asked.workload, fidelity="steady_state")
+        evaluate(stack_designs([question.base]), question.workload, fidelity="steady_state")
 
 
 def test_conversations_that_cannot_be_are_refused() -> None:

@@ -28,9 +28,9 @@ def several(seed: int, count: int, words: str = "flat_async") -> Design:
     return replace_leaves(BASE, {**columns, "mapping.prefill.attention.dataflow": words})
 
 
-def price(of: Design, tokens: float) -> Array:
+def price(design: Design, tokens: float) -> Array:
     """Something that depends on a design, shape (2, designs)."""
-    width, pace = np.broadcast_arrays(np.ravel(of.chip.noc.word_bytes), np.ravel(of.chip.hbm.channel_bandwidth))
+    width, pace = np.broadcast_arrays(np.ravel(design.chip.noc.word_bytes), np.ravel(design.chip.hbm.channel_bandwidth))
     return np.array([tokens / width, pace + tokens])
 
 
@@ -39,26 +39,26 @@ def price(of: Design, tokens: float) -> Array:
 def test_what_is_shared_is_what_each_design_is_by_itself_and_is_worked_out_once(seed: int, counts: list[int]) -> None:
     priced: list[tuple[float, ...]] = []
 
-    def spent(of: Design, tokens: float) -> Array:
-        width, pace = np.broadcast_arrays(np.ravel(of.chip.noc.word_bytes), np.ravel(of.chip.hbm.channel_bandwidth))
+    def spent(design: Design, tokens: float) -> Array:
+        width, pace = np.broadcast_arrays(np.ravel(design.chip.noc.word_bytes), np.ravel(design.chip.hbm.channel_bandwidth))
         priced.extend((tokens, *row) for row in zip(width.tolist(), pace.tolist(), strict=True))
-        return price(of, tokens)
+        return price(design, tokens)
 
     shared_prices._KNOWN.clear()
     for place, count in enumerate(counts):
         design = several(seed + place, count)
-        of = SharedTimes(design, lambda some: some, SERVING_PREFIXES)
+        times = SharedTimes(design, lambda designs_part: designs_part, SERVING_PREFIXES)
         for tokens in (1.0, 7.0):
-            found = of.of(tokens, lambda some, tokens=tokens: spent(some, tokens))  # type: ignore[misc]
+            costs = times.of(tokens, lambda designs_part, tokens=tokens: spent(designs_part, tokens))  # type: ignore[misc]
             for row in range(count):
-                assert found[:, row].tolist() == price(select_rows(design, np.array([row])), tokens)[:, 0].tolist()
+                assert costs[:, row].tolist() == price(select_rows(design, np.array([row])), tokens)[:, 0].tolist()
     assert len(priced) == len(set(priced))
 
 
 def test_another_word_shares_nothing_unless_it_is_said_not_to_matter() -> None:
     def asked_of(words: str, without: tuple[str, ...]) -> float:
-        of = SharedTimes(several(0, 5, words), lambda some: some, without)
-        return float(of.of("which", lambda some: price(some, 0.0) * 0 + len(words))[0, 0])
+        times = SharedTimes(several(0, 5, words), lambda designs_part: designs_part, without)
+        return float(times.of("which", lambda designs_part: price(designs_part, 0.0) * 0 + len(words))[0, 0])
 
     shared_prices._KNOWN.clear()
     assert asked_of("flat_async", SERVING_PREFIXES) != asked_of("flash3", SERVING_PREFIXES)
@@ -70,7 +70,7 @@ def test_structures_that_were_not_used_for_long_are_forgotten(monkeypatch: pytes
     shared_prices._KNOWN.clear()
     monkeypatch.setattr(shared_prices, "MAX_VALUES", 5)
     for words in ("flat_async", "flash3", "flat_tree"):
-        of = SharedTimes(several(0, 9, words), lambda some: some, SERVING_PREFIXES)
-        of.of(1.0, lambda some: price(some, 1.0))
+        times = SharedTimes(several(0, 9, words), lambda designs_part: designs_part, SERVING_PREFIXES)
+        times.of(1.0, lambda designs_part: price(designs_part, 1.0))
     assert len(shared_prices._KNOWN) < 3
-    assert of.of(1.0, lambda some: np.full((2, 9), np.nan))[0, 0] > 0
+    assert times.of(1.0, lambda designs_part: np.full((2, 9), np.nan))[0, 0] > 0

@@ -24,12 +24,12 @@ SERVED = [
 @pytest.mark.parametrize("words", SERVED, ids=lambda words: f"{words[0]}-{words[-1]}")
 def test_what_was_priced_before_changes_no_run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     config = compose([*words, "workload=serving", "workload.requests=60"])
-    asked = build_question({**config, "space": {}}, study_folder(config))
-    (load,) = asked.workload.cases
+    question = build_question({**config, "space": {}}, study_folder(config))
+    (load,) = question.workload.cases
     rng = np.random.default_rng(7)
 
     def last(batch: int) -> tuple[list[float], float]:
-        run, tables = deploy_load(replace_leaves(asked.base, {"mapping.serving.max_batch_size": batch}), load, "analytical")  # type: ignore[arg-type]
+        run, tables = deploy_load(replace_leaves(question.base, {"mapping.serving.max_batch_size": batch}), load, "analytical")  # type: ignore[arg-type]
         return run.serve(load.requests)["completed"].tolist(), served.table_errors_by_design([tables])[0].mean  # type: ignore[union-attr]
 
     batches = [int(2 ** rng.uniform(0, 8)) for _ in range(3)]
@@ -62,8 +62,8 @@ def test_points_of_the_largest_table_are_those_of_all(seed: int) -> None:
 
 def test_a_long_request_after_the_last_changes_none_before_it() -> None:
     config = compose([*SERVED[0], "workload=serving", "workload.requests=60"])
-    asked = build_question({**config, "space": {}}, study_folder(config))
-    (load,) = asked.workload.cases
+    question = build_question({**config, "space": {}}, study_folder(config))
+    (load,) = question.workload.cases
     many = load.requests  # type: ignore[union-attr]
     late = replace(
         many,
@@ -71,5 +71,8 @@ def test_a_long_request_after_the_last_changes_none_before_it() -> None:
         prompt=np.append(many.prompt, 30_000),
         output=np.append(many.output, 9),
     )
-    runs = [deploy_load(asked.base, replace(load, requests=some), "analytical")[0].serve(some) for some in (many, late)]  # type: ignore[type-var]
+    runs = [
+        deploy_load(question.base, replace(load, requests=requests), "analytical")[0].serve(requests)
+        for requests in (many, late)
+    ]  # type: ignore[type-var]
     assert runs[0]["completed"].tolist() == runs[1]["completed"][:-1].tolist()

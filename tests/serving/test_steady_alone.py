@@ -34,10 +34,10 @@ def test_a_load_of_next_to_nothing_has_the_times_of_a_request_alone(chip: str, p
     chunks, of which last ones may be of a token or two.
     """
     load = (f"workload.prompt={prompt}", f"workload.output={output}")
-    of = asked(f"chip={chip}", *CHIPS[chip], "workload=serving", "workload.requests=3", "workload.rate='1e-5 Hz'", *load)
-    one = asked(f"chip={chip}", *CHIPS[chip], "workload=serving", "workload.requests=1", *load)
-    alone = evaluate(stack_designs([one.base]), one.workload).columns
-    steady = evaluate(stack_designs([of.base]), of.workload, fidelity="steady_state").columns
+    question = asked(f"chip={chip}", *CHIPS[chip], "workload=serving", "workload.requests=3", "workload.rate='1e-5 Hz'", *load)
+    single_question = asked(f"chip={chip}", *CHIPS[chip], "workload=serving", "workload.requests=1", *load)
+    alone = evaluate(stack_designs([single_question.base]), single_question.workload).columns
+    steady = evaluate(stack_designs([question.base]), question.workload, fidelity="steady_state").columns
     for name in ("ttft", "tpot", "latency"):
         assert float(steady[name][0]) == pytest.approx(float(alone[name][0]), rel=0.05), name
 
@@ -55,9 +55,10 @@ def test_prompts_of_many_lengths_have_their_times_alone(chip: str, tmp_path_fact
     trace = tmp_path_factory.mktemp("trace") / "lengths.csv"
     rows = "".join(f"{100.0 * place},{prompt},2\n" for place, prompt in enumerate(lengths.tolist()))
     trace.write_text(f"arrival,prompt,output\n{rows}")
-    of = asked(f"chip={chip}", *CHIPS[chip], "workload=serving", f"workload.trace={trace}", "workload.rate='1e-5 Hz'")
+    question = asked(f"chip={chip}", *CHIPS[chip], "workload=serving", f"workload.trace={trace}", "workload.rate='1e-5 Hz'")
     steady, loop = (
-        evaluate(stack_designs([of.base]), of.workload, fidelity=word).columns for word in ("steady_state", "analytical")
+        evaluate(stack_designs([question.base]), question.workload, fidelity=word).columns
+        for word in ("steady_state", "analytical")
     )
     assert float(steady["ttft"][0]) == pytest.approx(float(loop["ttft"][0]), rel=FIRST[chip])
     for name in ("ttft_p50", "ttft_p90"):

@@ -35,20 +35,22 @@ def _looked_up(values: Array, axes: list[Array], point: list[float]) -> float:
         low = int(np.clip(np.searchsorted(axis, x, "right") - 1, 0, len(axis) - 2))
         share = (x - axis[low]) / (axis[low + 1] - axis[low])
         cells.append([(low, 1 - share), (low + 1, share)])
-    return sum(float(np.prod([w for _, w in some])) * float(values[tuple(at for at, _ in some)]) for some in product(*cells))
+    return sum(
+        float(np.prod([w for _, w in corner])) * float(values[tuple(at for at, _ in corner)]) for corner in product(*cells)
+    )
 
 
 def _finished(
-    asked: Requests, name: str, tokens: int, batch: int, values: Array, axes: list[Array]
+    requests: Requests, name: str, tokens: int, batch: int, values: Array, axes: list[Array]
 ) -> list[tuple[float, float]]:
     """When each request has its first token, and its last."""
-    many, now = len(asked), 0.0
+    many, now = len(requests), 0.0
     done, made = [0] * many, [0] * many  # positions of a prompt, tokens
     first, last = [0.0] * many, [0.0] * many
     waiting, running = list(range(many)), list[int]()
     while waiting or running:
         if not running:
-            now = max(now, float(asked.arrival[waiting[0]]))
+            now = max(now, float(requests.arrival[waiting[0]]))
         decodes = [r for r in running if made[r]]
         plan, budget, chunked = list[tuple[int, int]](), tokens, name == "chunked_prefill"
         if chunked:
@@ -56,11 +58,11 @@ def _finished(
             budget -= len(decodes)
         for r in running:
             if not made[r] and budget > 0:  # only chunks leave some of a prompt for later
-                plan.append((r, min(int(asked.prompt[r]) - done[r], budget)))
+                plan.append((r, min(int(requests.prompt[r]) - done[r], budget)))
                 budget -= plan[-1][1]
         fresh = name != "static" or not running
-        while fresh and waiting and asked.arrival[waiting[0]] <= now and len(running) < batch and budget > 0:
-            take = int(asked.prompt[waiting[0]])
+        while fresh and waiting and requests.arrival[waiting[0]] <= now and len(running) < batch and budget > 0:
+            take = int(requests.prompt[waiting[0]])
             if chunked:
                 take = min(take, budget)
             elif take > budget and plan:
@@ -71,7 +73,7 @@ def _finished(
         if plan and name in ("static", "prefill_first"):
             decodes = []
         prompt, pairs = sum(n for _, n in plan), sum(n * done[r] + n * (n + 1) / 2 for r, n in plan)
-        read = sum(int(asked.prompt[r]) + made[r] for r in decodes)
+        read = sum(int(requests.prompt[r]) + made[r] for r in decodes)
         attended = pairs / prompt if prompt else 0.0
         before = attended - (prompt + 1) / 2 if prompt else 0.0
         if before < 0:
@@ -79,10 +81,10 @@ def _finished(
         now += _looked_up(values, axes, [prompt, before, len(decodes), read / max(len(decodes), 1), 0.0])
         for r, n in plan:
             done[r] += n
-        for r in [*decodes, *(r for r, _ in plan if done[r] == asked.prompt[r])]:
+        for r in [*decodes, *(r for r, _ in plan if done[r] == requests.prompt[r])]:
             made[r] += 1
             first[r], last[r] = first[r] or now, now
-        running = [r for r in running if made[r] < asked.output[r]]
+        running = [r for r in running if made[r] < requests.output[r]]
     return list(zip(first, last, strict=True))
 
 
@@ -95,12 +97,14 @@ def test_requests_end_when_a_plain_loop_on_the_same_table_says(name: str) -> Non
     for _ in range(LOADS):
         count, batch = int(rng.integers(1, 60)), int(rng.choice([1, 4, 17, 64]))
         lengths = list(zip(rng.integers(1, 400, count).tolist(), rng.integers(1, 60, count).tolist(), strict=True))
-        asked = make_requests(lengths, np.cumsum(rng.exponential(10 ** rng.uniform(-4, -1), count) * (rng.random(count) < 0.8)))
+        requests = make_requests(
+            lengths, np.cumsum(rng.exponential(10 ** rng.uniform(-4, -1), count) * (rng.random(count) < 0.8))
+        )
         tokens = int(rng.choice([16, 100, 512, 4096]))
         rule = POLICIES[name]
         if name in ("chunked_prefill", "prefill_first"):
             rule = replace(rule, tokens=tokens)
-        found = simulate_serving(asked, [InstancePool(price, rule, KvMemory(1 << 20, 16), batch=batch)])
-        told = _finished(asked, name, rule.tokens, batch, values, axes)
-        assert found["first"] == pytest.approx([first for first, _ in told], rel=1e-9)
-        assert found["completed"] == pytest.approx([last for _, last in told], rel=1e-9)
+        run = simulate_serving(requests, [InstancePool(price, rule, KvMemory(1 << 20, 16), batch=batch)])
+        times = _finished(requests, name, rule.tokens, batch, values, axes)
+        assert run["first"] == pytest.approx([first for first, _ in times], rel=1e-9)
+        assert run["completed"] == pytest.approx([last for _, last in times], rel=1e-9)

@@ -27,19 +27,24 @@ timed = st.lists(st.tuples(st.integers(1, 10_000_000), lengths), min_size=1, max
 
 def written(kind: str, rows: list[tuple[float, int, int, list[int]]]) -> str:
     """A file of a format, from seconds, lengths and hashes."""
-    of = TRACE_FORMATS[kind]
-    if of.lines == "jsonl":
+    trace_format = TRACE_FORMATS[kind]
+    if trace_format.lines == "jsonl":
         objects = [
-            {of.arrival: t / of.unit, of.prompt: prompt, of.output: output} | ({of.hashes: hashes} if of.hashes else {})
+            {trace_format.arrival: t / trace_format.unit, trace_format.prompt: prompt, trace_format.output: output}
+            | ({trace_format.hashes: hashes} if trace_format.hashes else {})
             for t, prompt, output, hashes in rows
         ]
         return "".join(json.dumps(entry) + "\n" for entry in objects)
     times = [
-        [f"2024-02-29 {int(t) // 3600:02}:{int(t) // 60 % 60:02}:{t % 60:010.7f}" if not of.unit else repr(t)] for t, *_ in rows
+        [f"2024-02-29 {int(t) // 3600:02}:{int(t) // 60 % 60:02}:{t % 60:010.7f}" if not trace_format.unit else repr(t)]
+        for t, *_ in rows
     ]
-    head = ",".join(([of.arrival] if of.arrival else []) + ["other", of.prompt, of.output])
+    head = ",".join(
+        ([trace_format.arrival] if trace_format.arrival else []) + ["other", trace_format.prompt, trace_format.output]
+    )
     body = [
-        ",".join([*(time if of.arrival else []), "x", str(p), str(o)]) for time, (_, p, o, _) in zip(times, rows, strict=True)
+        ",".join([*(time if trace_format.arrival else []), "x", str(p), str(o)])
+        for time, (_, p, o, _) in zip(times, rows, strict=True)
     ]
     return "\n".join([head, *body])
 
@@ -58,24 +63,29 @@ def test_tokens_themselves_name_blocks_by_all_before_them(
         rows.append(row | ({} if output is None else {"output_tok_ids": output}))
     path = tmp_path_factory.mktemp("trace") / "trace.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = read_trace(path)
-    said = [prompt + (output or []) for prompt, output in many]
+    trace = read_trace(path)
+    prompts = [prompt + (output or []) for prompt, output in many]
     # so many blocks as a prompt would have with one that is not whole are those of the prompt alone
     wanted = [
         len(prompt if len(tokens) // 16 == -(-len(prompt) // 16) else tokens) // 16
-        for tokens, (prompt, _) in zip(said, many, strict=True)
+        for tokens, (prompt, _) in zip(prompts, many, strict=True)
     ]
-    if not len(found.starts):
+    if not len(trace.starts):
         assert not any(wanted)
         return
-    assert found.block == 16
-    named = [found.hashes[start:end].tolist() for start, end in pairwise(found.starts)]
-    assert [len(some) for some in named] == wanted
-    for (one, here), (two, there) in product(zip(named, said, strict=True), repeat=2):
-        alike = next((k for k, (a, b) in enumerate(zip(here, there, strict=False)) if a != b), min(len(here), len(there)))
-        equal = next((k for k, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
-        assert equal == min(alike // 16, len(one), len(two))
-        assert set(one[equal:]).isdisjoint(two[equal:])
+    assert trace.block == 16
+    named = [trace.hashes[start:end].tolist() for start, end in pairwise(trace.starts)]
+    assert [len(named_blocks) for named_blocks in named] == wanted
+    for (named_blocks, tokens_here), (two, tokens_there) in product(zip(named, prompts, strict=True), repeat=2):
+        alike = next(
+            (k for k, (a, b) in enumerate(zip(tokens_here, tokens_there, strict=False)) if a != b),
+            min(len(tokens_here), len(tokens_there)),
+        )
+        equal = next(
+            (k for k, (a, b) in enumerate(zip(named_blocks, two, strict=False)) if a != b), min(len(named_blocks), len(two))
+        )
+        assert equal == min(alike // 16, len(named_blocks), len(two))
+        assert set(named_blocks[equal:]).isdisjoint(two[equal:])
 
 
 def test_tokens_count_as_far_as_they_are_said(tmp_path: Path) -> None:
@@ -85,9 +95,9 @@ def test_tokens_count_as_far_as_they_are_said(tmp_path: Path) -> None:
     ]
     rows[0] |= {"output_tok_ids": list(range(40))}
     (tmp_path / "trace.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = read_trace(tmp_path / "trace.jsonl")
-    assert np.diff(found.starts).tolist() == [2, 0, 6]
-    assert found.hashes[:2].tolist() == found.hashes[2:4].tolist()
+    trace = read_trace(tmp_path / "trace.jsonl")
+    assert np.diff(trace.starts).tolist() == [2, 0, 6]
+    assert trace.hashes[:2].tolist() == trace.hashes[2:4].tolist()
 
 
 @pytest.mark.parametrize("kind", TRACE_FORMATS)
@@ -101,15 +111,15 @@ def test_what_is_written_is_read(
         rows.append((at * 1e-3, prompt, output, [-1, number]))
     path = tmp_path_factory.mktemp("trace") / "trace"
     path.write_text(written(kind, rows))
-    found = read_trace(path)
-    assert found.prompt.tolist() == [row[1] for row in rows]
-    assert found.output.tolist() == [row[2] for row in rows]
+    trace = read_trace(path)
+    assert trace.prompt.tolist() == [row[1] for row in rows]
+    assert trace.output.tolist() == [row[2] for row in rows]
     if TRACE_FORMATS[kind].arrival:
-        assert found.arrival == pytest.approx([row[0] - rows[0][0] for row in rows], abs=2e-7)
+        assert trace.arrival == pytest.approx([row[0] - rows[0][0] for row in rows], abs=2e-7)
     else:
-        assert not found.timed
+        assert not trace.timed
     if TRACE_FORMATS[kind].hashes:
-        shared, own = found.hashes[::2], found.hashes[1::2]
+        shared, own = trace.hashes[::2], trace.hashes[1::2]
         assert len(set(shared)) == 1
         assert len({*own, shared[0]}) == len(rows) + 1
 
@@ -203,16 +213,16 @@ def test_rows_that_a_rule_skips_are_counted_and_all_else_is_as_without_them(
         with pytest.raises(DesignError, match=f"row {bad[0] + 1}, " if bad else f"no requests; {len(drawn)} rows were skipped"):
             read_trace(folder / "whole", skip=skip)
         return
-    found, expected = read_trace(folder / "whole", skip=skip), read_trace(folder / "kept")
-    assert found.skipped == len(drawn) - len(kept)
-    assert found.digest == expected.digest
-    assert found.rows.tolist() == [place + 1 for place in kept]
+    trace, expected = read_trace(folder / "whole", skip=skip), read_trace(folder / "kept")
+    assert trace.skipped == len(drawn) - len(kept)
+    assert trace.digest == expected.digest
+    assert trace.rows.tolist() == [place + 1 for place in kept]
 
 
 def test_as_many_are_read_as_are_asked_for(tmp_path: Path) -> None:
     (tmp_path / "trace").write_text("Timestamp,Model,Request tokens,Response tokens\n5,m,8,0\n5,m,9,2\n5,m,7,1\n9,m,none,3\n")
-    found = read_trace(tmp_path / "trace", skip="zero_output", most=2)
-    assert (found.prompt.tolist(), found.arrival.tolist(), found.skipped) == ([9, 7], [0.0, 0.0], 1)
+    trace = read_trace(tmp_path / "trace", skip="zero_output", most=2)
+    assert (trace.prompt.tolist(), trace.arrival.tolist(), trace.skipped) == ([9, 7], [0.0, 0.0], 1)
     with pytest.raises(DesignError, match="row 5, column Request tokens: 'none'"):
         read_trace(tmp_path / "trace", skip="zero_output")
     with pytest.raises(DesignError, match="did you mean 'zero_output'"):
@@ -231,8 +241,8 @@ def test_conversations_have_tokens_where_somebody_says_how_many_characters_one_i
     for characters in (-4.0, float("nan"), float("inf")):
         with pytest.raises(DesignError, match="is not a number of characters above 0"):
             read_trace(path, characters=characters)
-    found = read_trace(path, characters=4, skip="zero")
-    assert (found.prompt.tolist(), found.output.tolist(), found.skipped) == ([3, 2], [1, 2], 2)
+    trace = read_trace(path, characters=4, skip="zero")
+    assert (trace.prompt.tolist(), trace.output.tolist(), trace.skipped) == ([3, 2], [1, 2], 2)
     with pytest.raises(DesignError, match="this file has token counts"):
         read_trace(SAMPLE, characters=4)
 
@@ -250,13 +260,13 @@ def test_conversations_have_tokens_where_somebody_says_how_many_characters_one_i
 def test_public_traces_have_the_statistics_stated_beside_them(
     name: str, rows: int, prompt: float, output: float, seconds: float | None
 ) -> None:
-    found = read_trace(SHARED / name)
-    assert len(found) == rows
-    assert found.prompt.mean() == pytest.approx(prompt, abs=0.05)
-    assert found.output.mean() == pytest.approx(output, abs=0.05)
-    assert found.timed == (seconds is not None)
+    trace = read_trace(SHARED / name)
+    assert len(trace) == rows
+    assert trace.prompt.mean() == pytest.approx(prompt, abs=0.05)
+    assert trace.output.mean() == pytest.approx(output, abs=0.05)
+    assert trace.timed == (seconds is not None)
     if seconds is not None:
-        assert found.arrival[-1] == pytest.approx(seconds, abs=0.05)
+        assert trace.arrival[-1] == pytest.approx(seconds, abs=0.05)
 
 
 def test_the_same_seed_draws_the_same_requests() -> None:
@@ -288,9 +298,11 @@ def test_shuffling_moves_lengths_and_hashes_together(rows: list[tuple[tuple[int,
     )  # fmt: skip
     mixed = many.shuffled(seed)
 
-    def as_rows(found: Requests) -> list[tuple[int, int, tuple[int, ...]]]:
-        ends = zip(found.starts[:-1], found.starts[1:], strict=True)
-        return [(p, o, tuple(found.hashes[a:b])) for p, o, (a, b) in zip(found.prompt, found.output, ends, strict=True)]
+    def as_rows(requests: Requests) -> list[tuple[int, int, tuple[int, ...]]]:
+        ends = zip(requests.starts[:-1], requests.starts[1:], strict=True)
+        return [
+            (p, o, tuple(requests.hashes[a:b])) for p, o, (a, b) in zip(requests.prompt, requests.output, ends, strict=True)
+        ]
 
     assert sorted(as_rows(mixed)) == sorted(as_rows(many))
     assert mixed.arrival.tolist() == many.arrival.tolist()
@@ -300,10 +312,10 @@ def test_shuffling_moves_lengths_and_hashes_together(rows: list[tuple[tuple[int,
 @pytest.mark.parametrize("process", ARRIVAL_PROCESSES)
 def test_arrivals_start_at_0_do_not_fall_and_follow_the_seed(process: str) -> None:
     many = make_requests([(1, 1)] * 200)
-    here = many.arriving(process, rate=3.0, cv=2.0, seed=5)
-    assert here.arrival[0] == 0
-    assert (np.diff(here.arrival) >= 0).all()
-    assert here.arrival.tolist() == many.arriving(process, rate=3.0, cv=2.0, seed=5).arrival.tolist()
+    requests = many.arriving(process, rate=3.0, cv=2.0, seed=5)
+    assert requests.arrival[0] == 0
+    assert (np.diff(requests.arrival) >= 0).all()
+    assert requests.arrival.tolist() == many.arriving(process, rate=3.0, cv=2.0, seed=5).arrival.tolist()
 
 
 @pytest.mark.parametrize(("process", "cv"), [("poisson", 1.0), ("gamma", 0.5), ("gamma", 2.0), ("constant", 0.0)])
@@ -350,9 +362,9 @@ def test_a_part_of_the_memory_keeps_prompts_alone(tmp_path: Path) -> None:
     ]
     lines = [json.dumps(row | {"arrival_time_ns": place * 10**12}) + "\n" for place, row in enumerate(rows)]
     (tmp_path / "trace.jsonl").write_text("".join(lines))
-    asked, pool = (
+    trace, pool = (
         read_trace(tmp_path / "trace.jsonl"),
         InstancePool(constant_time(1.0), POLICIES["prefill_first"], KvMemory(100, 16)),
     )
-    assert simulate_serving(asked, [replace(pool, prefix=50)])["hit"].tolist() == [0, 16]
-    assert simulate_serving(asked, [replace(pool, pooled=True)])["hit"].tolist() == [0, 32]
+    assert simulate_serving(trace, [replace(pool, prefix=50)])["hit"].tolist() == [0, 16]
+    assert simulate_serving(trace, [replace(pool, pooled=True)])["hit"].tolist() == [0, 32]

@@ -47,14 +47,14 @@ def test_chunks_of_prompts_have_the_pairs_of_these_and_read_what_was_before(
     """A token alone goes through its positions one by one; a chunk reads those before it that its first token may see."""
     seen = np.arange(1, chunks * chunk + 1)
 
-    def one(count: int, own: int, past: int) -> list[tuple[AttentionReach, float, float]]:
-        found: list[tuple[AttentionReach, float, float]] = looked(
+    def attended(count: int, own: int, past: int) -> list[tuple[AttentionReach, float, float]]:
+        attended_parts: list[tuple[AttentionReach, float, float]] = looked(
             LOADS[model], np.array([[float(count * own)]]), np.array([[past + (own + 1) / 2]])
         )
-        return found
+        return attended_parts
 
-    whole = one(prompts, chunks * chunk, 0)
-    parts = [one(1, chunk, place * chunk) for place in range(chunks)]
+    whole = attended(prompts, chunks * chunk, 0)
+    parts = [attended(1, chunk, place * chunk) for place in range(chunks)]
     for place, (reach, pairs, past) in enumerate(whole):
         wanted = float(np.minimum(seen, reach.window or seen[-1]).sum())
         assert (pairs, past) == (pytest.approx(prompts * wanted, rel=1e-9), 0.0)
@@ -64,7 +64,7 @@ def test_chunks_of_prompts_have_the_pairs_of_these_and_read_what_was_before(
 
 
 def test_a_prompt_alone_on_devices_takes_what_it_takes_in_a_batch() -> None:
-    here = ("chip=h200", "model=gemma3_12b", "mapping.both.tp=1", "workload.prompt=6000", "workload.output=2")
+    overrides = ("chip=h200", "model=gemma3_12b", "mapping.both.tp=1", "workload.prompt=6000", "workload.output=2")
     far = ("workload=serving", "workload.arrivals=constant", "workload.rate=0.01 Hz", "workload.requests=2")
-    alone = metrics(*here, *far, "mapping.serving.policy=prefill_first")
-    assert alone["ttft"] == pytest.approx(metrics(*here, "workload.batch=[1]")["ttft"], rel=1e-9)
+    alone = metrics(*overrides, *far, "mapping.serving.policy=prefill_first")
+    assert alone["ttft"] == pytest.approx(metrics(*overrides, "workload.batch=[1]")["ttft"], rel=1e-9)

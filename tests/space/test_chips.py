@@ -88,13 +88,13 @@ def test_a_batch_over_chips_is_its_designs_one_by_one(most: int) -> None:
     assert sorted(np.concatenate(parts).tolist()) == list(range(60))
     assert max(map(len, parts)) <= most
     for part in parts:
-        some = {address: column[part] for address, column in columns.items()}
-        found = evaluate(MIXED.stack(some), workload)
-        for place, values in enumerate(rows(MIXED, some)):
+        selected_columns = {address: column[part] for address, column in columns.items()}
+        evaluation = evaluate(MIXED.stack(selected_columns), workload)
+        for place, values in enumerate(rows(MIXED, selected_columns)):
             alone = evaluate(stack_designs([MIXED.at(values)]), workload)
             for name in ("tpot", "system_mm2"):
-                np.testing.assert_allclose(found.columns[name][place], alone.columns[name][0], rtol=1e-12)
-            assert found.limit[place] == alone.limit[0]
+                np.testing.assert_allclose(evaluation.columns[name][place], alone.columns[name][0], rtol=1e-12)
+            assert evaluation.limit[place] == alone.limit[0]
 
 
 def test_a_knob_that_no_chip_has_names_the_nearest_of_any() -> None:
@@ -119,5 +119,5 @@ def test_a_knob_that_cannot_count_is_refused_with_the_chip(knob: Knob, says: str
 
 
 def test_knobs_stand_after_those_they_depend_on() -> None:
-    found = [knob.address for knob in order_by_dependency(MIXED.knobs)]
-    assert all(found.index(other) < found.index(knob.address) for knob in MIXED.knobs for other, _ in knob.when)
+    addresses = [knob.address for knob in order_by_dependency(MIXED.knobs)]
+    assert all(addresses.index(other) < addresses.index(knob.address) for knob in MIXED.knobs for other, _ in knob.when)

@@ -43,8 +43,8 @@ def test_an_interval_has_both_ends(design: Design) -> None:
 
 
 def test_a_tag_gives_the_unit_of_a_sweep() -> None:
-    asked = build_question(compose(["space=l2"]), Path())
-    assert asked.space.knobs[0].values[:2] == (8e6, 16e6)  # type: ignore[union-attr]
+    question = build_question(compose(["space=l2"]), Path())
+    assert question.space.knobs[0].values[:2] == (8e6, 16e6)  # type: ignore[union-attr]
 
 
 def test_both_moves_the_leaf_of_each_phase(design: Design) -> None:
@@ -69,8 +69,8 @@ def test_stacked_columns_are_the_designs_of_their_rows(design: Design) -> None:
     columns = tried.grid(0, tried.combinations or 0)
     for rows, group in tried.stack(columns).groups:
         for place, row in enumerate(rows):
-            one = tried.at(tried.row(columns, row))
-            for address, value, _ in iterate_leaves(one):
+            single_design = tried.at(tried.row(columns, row))
+            for address, value, _ in iterate_leaves(single_design):
                 entry = next(v for a, v, _ in iterate_leaves(group) if a == address)
                 assert (entry[place] if isinstance(entry, np.ndarray) else entry) == value, address
 

@@ -29,8 +29,8 @@ def orders(draw: st.DrawFn, depth: int = 2) -> tuple[str, list[str]]:
 
 
 @given(orders())
-def test_an_order_says_each_layer(said: tuple[str, list[str]]) -> None:
-    text, turns = said
+def test_an_order_says_each_layer(order_and_turns: tuple[str, list[str]]) -> None:
+    text, turns = order_and_turns
     assert list(expand_order(text, ("local", "full", "delta"), len(turns))) == turns
     for wrong in (len(turns) - 1, len(turns) + 1):
         with pytest.raises(DesignError, match="layers"):
@@ -47,7 +47,7 @@ M = "+model.qwen3_1b7"
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ((f"{M}.kinds={{local: {{window: 8}}, full: {{}}}}",), "order: missing, but kinds is set"),
         ((f"{M}.order='28 local'",), "kinds: missing, but order is set"),
@@ -72,20 +72,20 @@ M = "+model.qwen3_1b7"
         ((f"{M}.recurrence={{rule: rwkv, heads: 6, key_heads: 6, key_dim: 8, value_dim: 8}}",), "no option 'rwkv'"),
     ],
 )
-def test_what_contradicts_itself_is_refused_by_its_field(words: tuple[str, ...], said: str) -> None:
+def test_what_contradicts_itself_is_refused_by_its_field(words: tuple[str, ...], message: str) -> None:
     with pytest.raises(DesignError) as refused:
         asked("model=qwen3_1b7", *words)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 def test_kinds_that_differ_in_one_half_share_the_other() -> None:
-    of = asked(
+    question = asked(
         "model=qwen3_30b_a3b",
         "+model.qwen3_30b_a3b.kinds={near: {window: 128}, far: {}, dense: {ffn: dense}}",
         "+model.qwen3_30b_a3b.order='16 (near, far, dense)'",
     ).workload.cases[0]
-    found = layers(of.model)  # type: ignore[union-attr]
-    assert [(layer.name, layer.times) for layer in found.mixings] == [("near attention", 16), ("far attention", 32)]
-    assert [(layer.name, layer.times) for layer in found.ffns] == [("moe", 32), ("ffn", 16)]
-    assert len(found.names) == 96
+    found_layers = layers(question.model)  # type: ignore[union-attr]
+    assert [(layer.name, layer.times) for layer in found_layers.mixings] == [("near attention", 16), ("far attention", 32)]
+    assert [(layer.name, layer.times) for layer in found_layers.ffns] == [("moe", 32), ("ffn", 16)]
+    assert len(found_layers.names) == 96

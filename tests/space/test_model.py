@@ -130,13 +130,13 @@ def test_caches_grow_by_what_is_said_of_a_token(name: str, window: int) -> None:
     assert tokens
     grown = cached_values_at(model, start + tokens) - cached_values_at(model, start)
     assert growth.nbytes == pytest.approx(grown / tokens)
-    assert growth.nbytes > 0 or not any(of.kv for of in sequence_memory(model))
+    assert growth.nbytes > 0 or not any(memory.kv for memory in sequence_memory(model))
 
 
 @pytest.mark.parametrize("name", FACTS)
 def test_caches_are_those_worked_out_by_hand(name: str) -> None:
     model, fact = shipped(name), FACTS[name]
-    index = sum(of.layer.times * of.scores * of.indexed.grows for of in sequence_memory(model))
+    index = sum(memory.layer.times * memory.scores * memory.indexed.grows for memory in sequence_memory(model))
     assert 2 * (growing_values_per_token(model) - index) / 1e3 == pytest.approx(
         fact.growing, abs=0.05 if fact.growing < 10 else 0.55
     )
@@ -153,8 +153,8 @@ def test_caches_are_those_worked_out_by_hand(name: str) -> None:
 def test_compressed_caches_in_their_formats(name: str, growing: float, fixed: float) -> None:
     """Rows of 512 values have 576 bytes in FP8, keys of indexers 68 in MXFP4."""
     model = shipped(name)
-    rows = sum(of.layer.times * of.kv / 512 * 576 * of.reach.grows for of in sequence_memory(model))
-    keys = sum(of.layer.times * of.scores / 128 * 68 * of.indexed.grows for of in sequence_memory(model))
+    rows = sum(memory.layer.times * memory.kv / 512 * 576 * memory.reach.grows for memory in sequence_memory(model))
+    keys = sum(memory.layer.times * memory.scores / 128 * 68 * memory.indexed.grows for memory in sequence_memory(model))
     assert (rows + keys) / 1e3 == pytest.approx(growing, abs=0.05)
     assert window_values(model) / 512 * 576 / 1e6 == pytest.approx(fixed, abs=0.05)
 

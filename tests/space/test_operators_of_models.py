@@ -20,27 +20,27 @@ from tests.space.test_model import FILES, model_of
 def test_products_have_the_weights_of_the_model(path: Path) -> None:
     model = model_of(path)
     products = sum(
-        part.times * of.k.units * of.k.width * of.n.units * of.n.width * of.stored
+        part.times * operator.k.units * operator.k.width * operator.n.units * operator.n.width * operator.stored
         for part in transformer_segments(model, prefill_step(BatchCase("one", model, ((1, 512, 64),))))
-        for of in part.operators
-        if isinstance(of, MatMulOp)
+        for operator in part.operators
+        if isinstance(operator, MatMulOp)
     )
     table = 0 if model.tied_embeddings else model.vocab * model.hidden
     rest = parameter_count(model) - table - products
     assert 0 < rest < 4e-4 * parameter_count(model)
 
 
-@pytest.mark.parametrize("one", PUBLISHED, ids=lambda one: one.name)
-def test_products_have_the_weights_of_published_models(one: Published, tmp_path: Path) -> None:
+@pytest.mark.parametrize("published", PUBLISHED, ids=lambda published: published.name)
+def test_products_have_the_weights_of_published_models(published: Published, tmp_path: Path) -> None:
     """Tables of positions and of embeddings apart; biases are up to some thousandths of the smallest."""
     path = tmp_path / "config.json"
-    path.write_text(json.dumps(one.fields))
+    path.write_text(json.dumps(published.fields))
     (model,) = read_models({"read": model_fields(path)}).values()
     products = sum(
-        part.times * of.k.units * of.k.width * of.n.units * of.n.width * of.stored
+        part.times * operator.k.units * operator.k.width * operator.n.units * operator.n.width * operator.stored
         for part in transformer_segments(model, prefill_step(BatchCase("one", model, ((1, 512, 64),))))
-        for of in part.operators
-        if isinstance(of, MatMulOp)
+        for operator in part.operators
+        if isinstance(operator, MatMulOp)
     )
     table = position_values(model) + (0 if model.tied_embeddings else model.vocab * model.hidden)
     assert 0 < parameter_count(model) - table - products < 3e-3 * parameter_count(model)

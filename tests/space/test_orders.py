@@ -38,8 +38,8 @@ KINDS: dict[str, dict[str, Any]] = {
 turns = st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=40)
 
 
-def read(**said: Any) -> Model:
-    (model,) = read_models({"small": ENTRY | said}).values()
+def read(**fields: Any) -> Model:
+    (model,) = read_models({"small": ENTRY | fields}).values()
     return model
 
 
@@ -63,7 +63,7 @@ def test_a_model_is_the_sum_of_its_layers(names: list[str]) -> None:
     alone = {name: read(layers=1, order=name, kinds={name: KINDS[name]}) for name in kinds if name != "fed"}
     outside = 2 * 512 * 64 + 64
     fed = 3 * 64 * 96 + 64
-    each = {name: parameter_count(one) - outside for name, one in alone.items()} | {"fed": fed}
+    each = {name: parameter_count(model) - outside for name, model in alone.items()} | {"fed": fed}
     assert parameter_count(model) == active_parameter_count(model) == outside + sum(each[name] for name in names)
     assert growing_values_per_token(model) == sum(growing_values_per_token(alone[name]) for name in names if name != "fed")
     assert sum(layer.times for layer in layers(model).mixings) == sum(name != "fed" for name in names)
@@ -97,8 +97,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("said", "message"), BAD, ids=[message[:40] for _, message in BAD])
-def test_what_contradicts_itself_is_one_line_with_the_field(said: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize(("fields", "message"), BAD, ids=[message[:40] for _, message in BAD])
+def test_what_contradicts_itself_is_one_line_with_the_field(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(DesignError, match="^model.small." + message) as error:
-        read(**said)
+        read(**fields)
     assert len(str(error.value).splitlines()) == 1

@@ -53,18 +53,18 @@ def test_columns_are_designs_one_by_one(seed: int, memory: float, per_row: float
     ).space
     columns = space.sample(np.random.default_rng(seed).random((40, len(space.knobs))))
     leaves = ("chip.mesh.cols", "chip.hbm.channels", "chip.tile.sram", "chip.tile.sram_bandwidth", "mapping.decode.partition")
-    found = {leaf: np.empty(40, dtype=object) for leaf in leaves}
+    found_columns = {leaf: np.empty(40, dtype=object) for leaf in leaves}
     for rows, design in space.stack(columns).groups:
         for leaf in leaves:
-            found[leaf][rows] = leaf_at(design, leaf)
+            found_columns[leaf][rows] = leaf_at(design, leaf)
     for place in range(40):
         values = space.row(columns, place)
         alone = space.at(values)
         for leaf in leaves:
             assert (
-                found[leaf][place] == pytest.approx(leaf_at(alone, leaf), rel=1e-15)
+                found_columns[leaf][place] == pytest.approx(leaf_at(alone, leaf), rel=1e-15)
                 if leaf.startswith("chip")
-                else (found[leaf][place] == leaf_at(alone, leaf))
+                else (found_columns[leaf][place] == leaf_at(alone, leaf))
             )
         assert alone.chip.tile.sram == pytest.approx(memory * 2**30 / alone.chip.mesh.rows**2)
         assert alone.chip.tile.sram_bandwidth == pytest.approx(
@@ -74,8 +74,8 @@ def test_columns_are_designs_one_by_one(seed: int, memory: float, per_row: float
 
 
 def test_a_screen_of_tied_leaves_is_its_designs() -> None:
-    of = question()
-    together = evaluate(of.space.stack(of.space.grid(0, 3)), of.workload).columns["tpot"]
+    given_question = question()
+    together = evaluate(given_question.space.stack(given_question.space.grid(0, 3)), given_question.workload).columns["tpot"]
     for place, rows in enumerate((4, 8, 16)):
         alone = asked("chip=npu64", "model=qwen3_4b", "mapping=npu", "workload.batch=[4]", f"chip.mesh.rows={rows}",
                       f"chip.mesh.cols={rows}", f"chip.hbm.channels={rows * rows}")  # fmt: skip
@@ -84,15 +84,15 @@ def test_a_screen_of_tied_leaves_is_its_designs() -> None:
 
 
 def test_each_chip_has_its_own() -> None:
-    of = asked(
+    question = asked(
         "chips=[npu64,npu_dse]", "model=qwen3_4b", "formats=own", "workload.batch=[4]", f"+space.chip.mesh.rows='{SIDES}'",
         "+space.chip.mesh.cols.tied=chip.mesh.rows", "+space.chip.hbm.channels.tied='chip.mesh.rows * chip.mesh.cols'",
     )  # fmt: skip
-    design = of.space.at({"chip": "npu64", "chip.mesh.rows": 16})
+    design = question.space.at({"chip": "npu64", "chip.mesh.rows": 16})
     assert (design.chip.mesh.cols, design.chip.hbm.channels) == (16, 256)
-    assert of.space.at({"chip": "npu_dse"}) == of.space.spaces["npu_dse"].base  # type: ignore[union-attr]
+    assert question.space.at({"chip": "npu_dse"}) == question.space.spaces["npu_dse"].base  # type: ignore[union-attr]
     other = asked("chip=npu64", "model=qwen3_4b", "workload.batch=[4]", *WORDS[4:]).space
-    assert of.space.key_at({"chip": "npu64", "chip.mesh.rows": 16}) == other.key_at({"chip.mesh.rows": 16})
+    assert question.space.key_at({"chip": "npu64", "chip.mesh.rows": 16}) == other.key_at({"chip.mesh.rows": 16})
 
 
 @pytest.mark.parametrize(
@@ -140,18 +140,25 @@ def test_a_knob_and_a_tie_do_not_move_one_leaf() -> None:
 def test_a_step_of_a_knob_moves_what_follows_it() -> None:
     space = question().space
     assert isinstance(space, Space)
-    found = {step.new: step.design for step in neighbours_of_base(space)}
-    assert {rows: (of.chip.mesh.cols, of.chip.hbm.channels) for rows, of in found.items()} == {4: (4, 16), 16: (16, 256)}
+    designs = {step.new: step.design for step in neighbours_of_base(space)}
+    assert {rows: (design.chip.mesh.cols, design.chip.hbm.channels) for rows, design in designs.items()} == {
+        4: (4, 16),
+        16: (16, 256),
+    }
     assert space.following(space.base) == space.base
 
 
 def test_what_is_tied_goes_to_other_processes() -> None:
     """They know neither the registry of units nor what has been read here."""
-    asked = question("+space.chip.tile.vector.lanes.tied=\"'4 op/cycle' * chip.mesh.rows\"", "+metrics.mine='energy**2 / tpot'")
+    wanted_question = question(
+        "+space.chip.tile.vector.lanes.tied=\"'4 op/cycle' * chip.mesh.rows\"", "+metrics.mine='energy**2 / tpot'"
+    )
     read = (
         "import pickle, sys; q = pickle.load(sys.stdin.buffer); d = q.space.at({'chip.mesh.rows': 8}); "
         "print(d.chip.tile.vector.lanes, d.chip.mesh.cols, q.defined['mine'].worth({'energy': 3.0, 'tpot': 2.0}))"
     )
-    done = subprocess.run([sys.executable, "-c", read], input=cloudpickle.dumps(asked), capture_output=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", read], input=cloudpickle.dumps(wanted_question), capture_output=True, check=False
+    )
     assert not done.returncode, done.stderr.decode()
     assert [float(word) for word in done.stdout.split()] == [32, 8, 4.5]

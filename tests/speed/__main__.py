@@ -221,7 +221,7 @@ def driven(name: str, trials: int) -> float:
         store = Store(question.store)
         source = make_sampler(name, question.question.space, question.directions, seed=0, population=50)
         start = time.perf_counter()
-        run_search(question, store, source, Trivial(), trials, [], lambda told, results: None)
+        run_search(question, store, source, Trivial(), trials, [], lambda done, results: None)
         return trials / (time.perf_counter() - start)
 
 
@@ -276,11 +276,11 @@ def loading() -> list[tuple[str, str, str]]:
         for start in range(0, len(rows), 5000):
             store.append("s", context, ("b", "{}"), [], rows[start : start + 5000])
         start_time = time.perf_counter()
-        found = Store(f"{folder}/s.sqlite").results(context)
+        results = Store(f"{folder}/s.sqlite").results(context)
         seconds = time.perf_counter() - start_time
         text = [json.dumps(row.metrics) for row in rows]
         baseline = cpu(lambda: [json.loads(line) for line in text])
-    assert len(found) == 100_000
+    assert len(results) == 100_000
     return [
         ("load and index 100,000 stored results", f"{seconds:.2f} s wall", f"{baseline:.2f} s to parse their metrics alone")
     ]

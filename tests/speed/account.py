@@ -52,13 +52,13 @@ class Inside:
     def counted(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function, whose time counts under a name."""
 
-        def work(*given: Any, **said: Any) -> Any:
+        def work(*given: Any, **options: Any) -> Any:
             start = time.process_time()
-            found = function(*given, **said)
+            work = function(*given, **options)
             self.seconds[name] += time.process_time() - start
-            if isinstance(found, dict):  # metrics that are worked out later
-                return {key: self.counted(name, value) if callable(value) else value for key, value in found.items()}
-            return found
+            if isinstance(work, dict):  # metrics that are worked out later
+                return {key: self.counted(name, value) if callable(value) else value for key, value in work.items()}
+            return work
 
         return work
 
@@ -84,9 +84,9 @@ def _said(word: str, knobs: tuple[str, ...]) -> bool:
 
 def _screened(designs: int, *words: str) -> float:
     with tempfile.TemporaryDirectory() as folder:
-        asked = build_study(compose([*words, f"screen.limit={designs}", f"run_dir={folder}"]), Path())
+        study = build_study(compose([*words, f"screen.limit={designs}", f"run_dir={folder}"]), Path())
         start = time.process_time()
-        run_screen(asked, lambda done, total, size: None)
+        run_screen(study, lambda done, total, size: None)
         return time.process_time() - start
 
 
@@ -94,10 +94,14 @@ def measured(designs: int = 1 << 18) -> list[tuple[str, str, str]]:
     """What the account takes of each screen, over what all else does, and what of that its limits and its metrics are."""
     lines = []
     for name, (chips, knobs) in SCREENS.items():
-        rest, of = added(chips, knobs, designs >> 2 if "tile" in chips else designs)
-        shares = ", ".join(f"{part} {seconds / rest:.1%}" for part, seconds in of.items())
+        rest, shares_of_part = added(chips, knobs, designs >> 2 if "tile" in chips else designs)
+        shares = ", ".join(f"{part} {seconds / rest:.1%}" for part, seconds in shares_of_part.items())
         lines.append(
-            (f"account of silicon, screen of {name}", f"+{sum(of.values()) / rest:.1%} ({shares})", f"{rest:.2f} s CPU")
+            (
+                f"account of silicon, screen of {name}",
+                f"+{sum(shares_of_part.values()) / rest:.1%} ({shares})",
+                f"{rest:.2f} s CPU",
+            )
         )
     return lines
 

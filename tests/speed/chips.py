@@ -48,8 +48,8 @@ def screened() -> list[tuple[str, str, str]]:
 
 def _timed(designs: int, *words: str) -> tuple[str, str]:
     with tempfile.TemporaryDirectory() as folder:
-        asked = build_study(compose([*ASKED, *words, f"screen.limit={designs}", f"run_dir={folder}"]), Path())
+        study = build_study(compose([*ASKED, *words, f"screen.limit={designs}", f"run_dir={folder}"]), Path())
         start, cpu = time.perf_counter(), time.process_time()
-        found = run_screen(asked, lambda done, total, size: None)
+        screen = run_screen(study, lambda done, total, size: None)
     wall, cpu = time.perf_counter() - start, time.process_time() - cpu
-    return f"{wall:.1f} s wall, {cpu:.1f} s CPU", f"{found.rows:,} designs"
+    return f"{wall:.1f} s wall, {cpu:.1f} s CPU", f"{screen.rows:,} designs"

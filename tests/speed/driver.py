@@ -30,8 +30,8 @@ class Prepared:
 
     designs = None
 
-    def __init__(self, asked: Study, block: int) -> None:
-        self._source = RandomSampler(asked.question.space, asked.seed)
+    def __init__(self, study: Study, block: int) -> None:
+        self._source = RandomSampler(study.question.space, study.seed)
         self._block = block
         self._ahead: list[Ask] = []
         self._since: float | None = None
@@ -45,10 +45,10 @@ class Prepared:
             self._since = time.process_time()
         return self._ahead.pop()
 
-    def tell(self, ask: Ask, told: Feedback) -> None:
+    def tell(self, ask: Ask, feedback: Feedback) -> None:
         pass
 
-    def restore(self, ask: Ask, told: Feedback | None) -> None:
+    def restore(self, ask: Ask, feedback: Feedback | None) -> None:
         pass
 
 
@@ -59,14 +59,14 @@ def growth(designs: int, block: int) -> list[float]:
     with tempfile.TemporaryDirectory() as folder:
         objectives = ("+objectives.throughput_per_system_mm2=max", "+objectives.tpot=min")
         config = compose(["name=speed", *objectives, *TWELVE, "search.sampler=random", f"run_dir={folder}"])
-        asked = build_study(config, Path(folder))
-        source, best = Prepared(asked, block), _Best(asked)
-        with contextlib.closing(Store(asked.store)) as store, ProgressBar("search") as bar:
-            store.begin(asked.name, asked.identity(), {})
+        study = build_study(config, Path(folder))
+        source, best = Prepared(study, block), _Best(study)
+        with contextlib.closing(Store(study.store)) as store, ProgressBar("search") as bar:
+            store.begin(study.name, study.identity(), {})
             # one more than there are blocks to count, so that the last of these is whole
             budget = designs + 1
             run_search(
-                asked, store, source, Trivial(), budget, [], lambda told, results: bar.update(told, budget, best(results))
+                study, store, source, Trivial(), budget, [], lambda done, results: bar.update(done, budget, best(results))
             )
     return source.seconds
 
@@ -74,9 +74,9 @@ def growth(designs: int, block: int) -> list[float]:
 def main() -> None:
     designs = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
     block = min(10_000, designs // 10)
-    seconds = [one * 10_000 / block for one in growth(designs, block)]
-    for place, one in enumerate(seconds):
-        print(f"to {(place + 1) * block:>9,} designs  {one:5.2f} CPU s per 10,000")
+    seconds = [growth_seconds * 10_000 / block for growth_seconds in growth(designs, block)]
+    for place, single_seconds in enumerate(seconds):
+        print(f"to {(place + 1) * block:>9,} designs  {single_seconds:5.2f} CPU s per 10,000")
     print(f"last to first {seconds[-1] / seconds[0]:.2f}, most to least {max(seconds) / min(seconds):.2f}")
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MB")
 

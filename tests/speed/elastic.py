@@ -22,19 +22,23 @@ def stepped(study: str, designs: int, *words: str) -> tuple[str, str, str]:
     """A line of a table."""
     with TemporaryDirectory() as folder:
         if "stored" in words:
-            asked = find_study(study)
-            rows = [values for _, values, _ in front_outcomes(asked, load(study).frame())][:designs]
+            wanted_study = find_study(study)
+            rows = [values for _, values, _ in front_outcomes(wanted_study, load(study).frame())][:designs]
         else:
-            said = [word for word in words if word != "alone"]
-            asked = find_study(study, "workers.kind=serial", f"run_dir={folder}", *said)
-            front = run_screen(asked, lambda done, total, size: None).front.iloc[:designs]
-            columns = encode_rows(asked.question.space, front)
-            rows = [asked.question.space.row(columns, row) for row in range(len(front))]
-    space, goal, crew = asked.question.space, study_goal(asked), WorkerSettings("serial" if "alone" in words else "auto")
+            given_words = [word for word in words if word != "alone"]
+            wanted_study = find_study(study, "workers.kind=serial", f"run_dir={folder}", *given_words)
+            front = run_screen(wanted_study, lambda done, total, size: None).front.iloc[:designs]
+            columns = encode_rows(wanted_study.question.space, front)
+            rows = [wanted_study.question.space.row(columns, row) for row in range(len(front))]
+    space, goal, crew = (
+        wanted_study.question.space,
+        study_goal(wanted_study),
+        WorkerSettings("serial" if "alone" in words else "auto"),
+    )
     start, wall = time.process_time(), time.perf_counter()
     changes = knob_effects(space, rows, goal, crew=crew)
     spent, wall = time.process_time() - start, time.perf_counter() - wall
-    steps = sum(len(some) for some in changes if some is not None)
+    steps = sum(len(change) for change in changes if change is not None)
     reader = analytical_goal(goal, space.base).fidelity
     said_of = f"{steps:,} steps around {len(rows)} designs of {study}'s front, {reader}"
     return said_of, f"{wall:.2f} s, {spent:.2f} s CPU of this process", "20 s for 100"

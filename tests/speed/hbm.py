@@ -22,7 +22,7 @@ PLAIN = 1000
 def transactions() -> list[tuple[str, str, str]]:
     """Bursts a second, as fast as accepted; the baseline plays the same channel clock by clock in plain Python."""
     rng, lines = np.random.default_rng(0), []
-    of = memory("hbm2_legacy")
+    given_memory = memory("hbm2_legacy")
     for name, block, share in (
         ("sequential reads", np.arange(COUNT), 0.0),
         ("sequential writes", np.arange(COUNT), 1.0),
@@ -32,16 +32,18 @@ def transactions() -> list[tuple[str, str, str]]:
         ("reads at a stride of 1 KiB", np.arange(COUNT) * 16, 0.0),
         ("random reads", rng.integers(0, 1 << 24, COUNT), 0.0),
     ):
-        _, place = hbm.map_addresses(of, block * 64)
+        _, place = hbm.map_addresses(given_memory, block * 64)
         write = rng.random(COUNT) < share
 
-        def one(place: Array = place, write: Array = write) -> Any:
-            return simulate_requests(place, write, np.zeros(COUNT), hbm.clocked_timing(of), groups=4, banks=4)
+        def play_once(place: Array = place, write: Array = write) -> Any:
+            return simulate_requests(place, write, np.zeros(COUNT), hbm.clocked_timing(given_memory), groups=4, banks=4)
 
-        one()
-        few = Plain(place[:PLAIN].tolist(), write[:PLAIN].tolist(), [0] * PLAIN, hbm.clocked_timing(of), 4, 4, QueueSizes())
+        play_once()
+        few = Plain(
+            place[:PLAIN].tolist(), write[:PLAIN].tolist(), [0] * PLAIN, hbm.clocked_timing(given_memory), 4, 4, QueueSizes()
+        )
         plain = PLAIN / cpu(lambda few=few: few.play(1 << 60))  # type: ignore[misc]
-        rate = COUNT / min(cpu(one) for _ in range(3))
+        rate = COUNT / min(cpu(play_once) for _ in range(3))
         lines.append((f"HBM, a channel: {name}", f"{rate / 1e6:.2f} M transactions/s", f"{plain:,.0f}/s in plain Python"))
     for stack in ("hbm2", "hbm3", "hbm4"):
         many, size = memory(stack), 1 << 24
@@ -64,17 +66,19 @@ def chunks(pieces: int, rng: np.random.Generator) -> Array:
 
 def across() -> list[tuple[str, str, str]]:
     """Random reads by 1,024 tiles across their mesh; the baseline is the same memory with requesters beside it."""
-    of, rng = memory("hbm4"), np.random.default_rng(0)
+    given_memory, rng = memory("hbm4"), np.random.default_rng(0)
     address, by = rng.integers(0, 1 << 24, COUNT) * 32, np.repeat(np.arange(1024), COUNT // 1024 + 1)[:COUNT]
     fabric = tile_fabric(asked("chip=tile32", "workload=collective").base.chip)
 
     def play(mesh: bool) -> Any:
         between = (
-            requester_mesh((32, 32), "south", int(pseudo_channel_count(of)), 1024, fabric, float(of.clock), 32.0)
+            requester_mesh(
+                (32, 32), "south", int(pseudo_channel_count(given_memory)), 1024, fabric, float(given_memory.clock), 32.0
+            )
             if mesh
             else None
         )
-        return hbm.simulate_memory(of, address, 32, False, windows=np.full(1024, 8), requester=by, ways=between)
+        return hbm.simulate_memory(given_memory, address, 32, False, windows=np.full(1024, 8), requester=by, ways=between)
 
     play(True)
     rate, beside = (COUNT / cpu(lambda mesh=mesh: play(mesh), 3) for mesh in (True, False))  # type: ignore[misc]

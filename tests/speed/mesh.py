@@ -42,17 +42,17 @@ def closed_forms() -> list[tuple[str, str, str]]:
     rows = np.ceil(rng.random(DESIGNS) * 640) + 100
     size, mesh = np.ceil(rng.random(DESIGNS) * 8192), CoreMesh(rows, rows)
     asked_for = wafer()
-    on = mesh_fabric(asked_for.base.chip)
+    fabric = mesh_fabric(asked_for.base.chip)
     rates = {}
     for kinds, shape in ((GEMM, GemmShape(size, size, size)), (GEMV, GemmShape(1.0, size, size))):
         for name, kernel in kinds.items():
 
-            def one(kernel: Any = kernel, shape: GemmShape = shape) -> Any:
-                return kernel.cost(shape, mesh, on)
+            def price_once(kernel: Any = kernel, shape: GemmShape = shape) -> Any:
+                return kernel.cost(shape, mesh, fabric)
 
             if name != "meshgemm_v":  # which takes another kernel's name
-                one()
-                rates[name] = DESIGNS / cpu(one, 5)
+                price_once()
+                rates[name] = DESIGNS / cpu(price_once, 5)
     base = f"{DESIGNS / cpu(lambda: [np.maximum(size * 2.0, rows * 3.0) for _ in range(50)], 5) * 50:,.0f} rooflines/s"
     lines = []
     for name in (min(rates, key=lambda name: rates[name]), max(rates, key=lambda name: rates[name])):
@@ -75,8 +75,8 @@ def closed_forms() -> list[tuple[str, str, str]]:
 def whole_model() -> tuple[str, str, str]:
     """All kernels of a model on a wafer once, prompts and decode: designs of one process have them in common."""
     words = ("workload.batch=[1]", "workload.prompt=2048", "workload.output=8")
-    of = asked("chip=wse2", "model=llama3_8b", *words)
-    seconds = cpu(lambda: evaluate(stack_designs([of.base]), of.workload, fidelity="events"))
+    question = asked("chip=wse2", "model=llama3_8b", *words)
+    seconds = cpu(lambda: evaluate(stack_designs([question.base]), question.workload, fidelity="events"))
     return (
         "events: LLaMA-3-8B whole, 2,048 + 8 tokens on a WSE-2",
         f"{seconds:.1f} s CPU",
@@ -87,7 +87,7 @@ def whole_model() -> tuple[str, str, str]:
 def played() -> list[tuple[str, str, str]]:
     """The events reader; its baseline plays the same rounds one by one."""
     design = wafer().base
-    on = mesh_fabric(design.chip)
+    fabric = mesh_fabric(design.chip)
     lines = []
     for what, program in (
         (
@@ -99,9 +99,9 @@ def played() -> list[tuple[str, str, str]]:
             GEMV["ktree"].build_program(GemmShape(1, 16384, 16384), CoreMesh(660, 660), "float16"),
         ),
     ):
-        simulate_events(program, on)
-        seconds = cpu(lambda program=program: simulate_events(program, on), 3)  # type: ignore[misc]
-        all_rounds = cpu(lambda program=program: simulate_events(program, on, jump=False))  # type: ignore[misc]
+        simulate_events(program, fabric)
+        seconds = cpu(lambda program=program: simulate_events(program, fabric), 3)  # type: ignore[misc]
+        all_rounds = cpu(lambda program=program: simulate_events(program, fabric, jump=False))  # type: ignore[misc]
         lines.append((f"events: {what}", f"{seconds:.2f} s CPU", f"{all_rounds:.2f} s without jumps"))
     seconds, memory = (float(x) for x in subprocess.run(
         [sys.executable, "-m", "tests.speed.mesh"], capture_output=True, text=True, check=True).stdout.split())  # fmt: skip
@@ -116,11 +116,11 @@ def played() -> list[tuple[str, str, str]]:
         simulate_events(row, network)
         seconds = cpu(lambda row=row, network=network: simulate_events(row, network), 10)  # type: ignore[misc]
         lines.append((f"events: row multicast of 1 MiB on 32x32 tiles, {name}", f"{1e3 * seconds:.2f} ms CPU", ""))
-    layer = decode_layer(on)
+    layer = decode_layer(fabric)
 
     def once() -> None:
         for program in layer:
-            simulate_events(program, on)
+            simulate_events(program, fabric)
 
     once()
     seconds = cpu(once, 3)
@@ -128,18 +128,20 @@ def played() -> list[tuple[str, str, str]]:
     return lines
 
 
-def largest(on: MeshFabric) -> tuple[float, float]:
+def largest(fabric: MeshFabric) -> tuple[float, float]:
     """Seconds of an 8K GEMM on 720x720 cores, and the peak memory of this process. [MB]"""
     import resource
 
-    simulate_events(GEMM["meshgemm"].build_program(GemmShape(64, 64, 64), CoreMesh(8, 8), "float16"), on)
+    simulate_events(GEMM["meshgemm"].build_program(GemmShape(64, 64, 64), CoreMesh(8, 8), "float16"), fabric)
     seconds = cpu(
-        lambda: simulate_events(GEMM["meshgemm"].build_program(GemmShape(8192, 8192, 8192), CoreMesh(720, 720), "float16"), on)
+        lambda: simulate_events(
+            GEMM["meshgemm"].build_program(GemmShape(8192, 8192, 8192), CoreMesh(720, 720), "float16"), fabric
+        )
     )
     return seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def decode_layer(on: MeshFabric) -> list[Any]:
+def decode_layer(fabric: MeshFabric) -> list[Any]:
     """The programs of one layer, every kernel of it."""
     asked_for = wafer()
     mapping = asked_for.base.mapping

@@ -53,8 +53,8 @@ def mixed(count: int = COUNT) -> Designs:
     spaces = [wide(asked(*LOAD).base), *(Space(asked(*LOAD, *chip).base, knobs) for chip, knobs in KNOBS.items())]
     rng, groups, each = np.random.default_rng(0), list[Any](), count // len(spaces)
     for number, space in enumerate(spaces):
-        found = space.stack(space.sample(rng.random((each, len(space.knobs)))))
-        groups += [(rows + number * each, design) for rows, design in found.groups]
+        found_space = space.stack(space.sample(rng.random((each, len(space.knobs)))))
+        groups += [(rows + number * each, design) for rows, design in found_space.groups]
     return Designs(each * len(spaces), tuple(groups))
 
 
@@ -101,9 +101,9 @@ def of_screens() -> list[tuple[str, str, str]]:
         def work(space: Space = space, columns: Columns = columns, workload: Workload = question.workload) -> int:
             groups = 0
             for part in split_columns(columns, space.parts(columns, PART)):
-                some = space.stack(part)
-                groups += len(some.groups)
-                evaluate(some, workload, metrics=NAMES)
+                selected_space = space.stack(part)
+                groups += len(selected_space.groups)
+                evaluate(selected_space, workload, metrics=NAMES)
             return groups
 
         groups = work()

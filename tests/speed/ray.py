@@ -38,12 +38,12 @@ class Sleeping:
         (Path(self.folder) / f"{os.getpid()}.pid").touch()
         if self.seconds:
             time.sleep(self.seconds * len(batch))
-        found = []
+        results = []
         for key, values, _ in batch:
             numbers = [float(value) for value in values.values() if not isinstance(value, str)]
             metrics = {"throughput_per_system_mm2": sum(numbers), "tpot": sum(x * x for x in numbers)}
-            found.append(DesignResult(key, values, metrics, seconds=self.seconds))
-        return found
+            results.append(DesignResult(key, values, metrics, seconds=self.seconds))
+        return results
 
 
 def timed(name: str, designs: int, seconds: float, count: int, kill: float = 0.0) -> float:
@@ -61,27 +61,27 @@ def timed(name: str, designs: int, seconds: float, count: int, kill: float = 0.0
             ["name=speed", "+objectives.throughput_per_system_mm2=max", "+objectives.tpot=min", *TWELVE,
              f"search={name}", f"search.budget={designs}", f"run_dir={folder}"]
         )  # fmt: skip
-        asked = build_study(config, Path(folder))
+        study = build_study(config, Path(folder))
         evaluate = Sleeping(seconds, folder)
-        window = asked.search["window"]
+        window = study.search["window"]
         workers: WorkerPool = SerialWorkers(evaluate)
         if count:
             workers = RayWorkers(WorkerSettings("ray", count), evaluate, window=window, example=[], say=print)
         warm = 0
         while len(processes(folder)) < max(count, 1):
-            batch = [(f"warm {warm + place}", {}, asked.question.base) for place in range(4)]
+            batch = [(f"warm {warm + place}", {}, study.question.base) for place in range(4)]
             workers.submit(batch)
             left = len(batch)
             while left:
                 left -= len(workers.collect())
             warm += len(batch)
-        source = make_sampler(name, asked.question.space, asked.directions, seed=0, population=64)
-        store = Store(asked.store)
+        source = make_sampler(name, study.question.space, study.directions, seed=0, population=64)
+        store = Store(study.store)
         killer = threading.Timer(kill, lambda: os.kill(processes(folder)[0], signal.SIGKILL))
         if kill:
             killer.start()
         start = time.perf_counter()
-        run_search(asked, store, source, workers, designs, [], lambda told, results: None)
+        run_search(study, store, source, workers, designs, [], lambda done, results: None)
         spent = time.perf_counter() - start
         workers.close()
         assert len(processes(folder)) == max(count, 1) + bool(kill), "as many processes as there should have been"
@@ -93,9 +93,13 @@ def processes(folder: str) -> list[int]:
 
 
 def two_against_one() -> tuple[str, str, str]:
-    one, two = (timed("random", 400, 0.05, count) for count in (1, 2))
+    one_worker, two = (timed("random", 400, 0.05, count) for count in (1, 2))
     what = "two workers against one, 400 designs of 50 ms"
-    return what, f"{one / two:.2f} times as fast ({two:.1f} s)", f"{one:.1f} s, {one / 400 * 1e3:.1f} ms a design"
+    return (
+        what,
+        f"{one_worker / two:.2f} times as fast ({two:.1f} s)",
+        f"{one_worker:.1f} s, {one_worker / 400 * 1e3:.1f} ms a design",
+    )
 
 
 def overhead(name: str, designs: int) -> tuple[str, str, str]:

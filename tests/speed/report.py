@@ -26,9 +26,9 @@ def report_page(overrides: tuple[str, ...]) -> list[tuple[str, str, str]]:
     """Lines of the speed table."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        asked = build_study(compose([*overrides, "search.sampler=none", f"run_dir={folder}"]), folder)
-        run_screen(asked, lambda done, total, size: None)
-        part = StoredStudy(asked).part()
+        study = build_study(compose([*overrides, "search.sampler=none", f"run_dir={folder}"]), folder)
+        run_screen(study, lambda done, total, size: None)
+        part = StoredStudy(study).part()
         start = time.process_time()
         path = write_page([part], folder / "report.html")
         seconds, size, rows = time.process_time() - start, path.stat().st_size / 1e6, len(part.frame)
@@ -51,7 +51,7 @@ def waits(chromium: str, pages: dict[Path, tuple[str, ...]]) -> list[tuple[float
     """Seconds until each condition holds on its page, by the wall and of the browser's processes, the least of three visits."""
     from playwright.sync_api import sync_playwright
 
-    found: dict[Any, tuple[float, float]] = {}
+    shortest: dict[Any, tuple[float, float]] = {}
     with sync_playwright() as player:
         browser = player.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         for _ in range(3):
@@ -62,10 +62,10 @@ def waits(chromium: str, pages: dict[Path, tuple[str, ...]]) -> list[tuple[float
                 for condition in conditions:
                     page.wait_for_function(condition, timeout=120_000)
                     now = time.perf_counter() - start, children_cpu() - spent
-                    found[condition] = min(found[condition], now) if condition in found else now
+                    shortest[condition] = min(shortest[condition], now) if condition in shortest else now
                 page.close()
         browser.close()
-    return list(found.values())
+    return list(shortest.values())
 
 
 def children_cpu() -> float:
@@ -78,8 +78,8 @@ def children_cpu() -> float:
             continue
         number = int(stat.parent.name)
         parents[number], times[number] = int(fields[1]), int(fields[11]) + int(fields[12])
-    below, found = {os.getpid()}, 0
+    below, seconds = {os.getpid()}, 0
     while new := {number for number, parent in parents.items() if parent in below} - below:
         below |= new
-        found += sum(times[number] for number in new)
-    return found / os.sysconf("SC_CLK_TCK")
+        seconds += sum(times[number] for number in new)
+    return seconds / os.sysconf("SC_CLK_TCK")

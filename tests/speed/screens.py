@@ -20,15 +20,15 @@ WARM = 8
 
 def screened(chip: str, count: int) -> tuple[int, float, float]:
     """Designs that keep all limits, and seconds of CPU: of designs that are new, and of the same ones again. [s]"""
-    asked = find_study("mesh_llm", f"chips=[{chip}]").question
-    sample = asked.space.sample(sobol_points(len(asked.space.knobs), 0, count + WARM, 0))
-    few, many = (asked.space.stack({a: c[some] for a, c in sample.items()}) for some in (slice(WARM), slice(WARM, None)))
-    evaluate(few, asked.workload, fidelity="steady_state")
+    question = find_study("mesh_llm", f"chips=[{chip}]").question
+    sample = question.space.sample(sobol_points(len(question.space.knobs), 0, count + WARM, 0))
+    few, many = (question.space.stack({a: c[span] for a, c in sample.items()}) for span in (slice(WARM), slice(WARM, None)))
+    evaluate(few, question.workload, fidelity="steady_state")
     kept = 0
 
     def work() -> None:
         nonlocal kept
-        kept = int(np.sum(evaluate(many, asked.workload, fidelity="steady_state").feasible))
+        kept = int(np.sum(evaluate(many, question.workload, fidelity="steady_state").feasible))
 
     new, again = cpu(work), cpu(work)
     return kept, new, again

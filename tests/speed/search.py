@@ -46,9 +46,9 @@ class Answered:
     def collect(self) -> list[DesignResult]:
         """Evaluated."""
         start = time.process_time()
-        found = self._serial.collect()
+        results = self._serial.collect()
         self.spent += time.process_time() - start
-        return found
+        return results
 
     def close(self) -> None:
         """There is nothing to let go of."""
@@ -59,32 +59,35 @@ def overhead(designs: int, overrides: Sequence[str] = WIDE, answers: str = "anal
     from dse.commands.notebook_api import find_study
 
     with tempfile.TemporaryDirectory() as folder:
-        asked = find_study(
+        study = find_study(
             *SPACES["attention"], *overrides, f"search.budget={designs}", f"run_dir={folder}", "search.window=16"
         )
-        question = asked.question
+        question = study.question
         space, workload = question.space, question.workload
-        limits = make_early_limits(space, workload, asked.fidelity)
+        limits = make_early_limits(space, workload, study.fidelity)
         assert limits is not None
-        name, _ = recommend_sampler(space, len(asked.objectives), designs)
-        population = asked.search["population"]
-        source = make_sampler(name, space, asked.directions, seed=0, population=population, possible=limits.possible)
+        name, _ = recommend_sampler(space, len(study.objectives), designs)
+        population = study.search["population"]
+        source = make_sampler(name, space, study.directions, seed=0, population=population, possible=limits.possible)
         workers = Answered(SerialWorkers(make_evaluator(workload, answers)))
-        with closing(Store(asked.store)) as store:
-            store.begin(asked.name, asked.identity(), {})
+        with closing(Store(study.store)) as store:
+            store.begin(study.name, study.identity(), {})
             start = time.process_time()
-            found = run_search(
-                asked, store, source, workers, designs, [], lambda told, results: None, ruled_out=limits.ruled_out
+            search = run_search(
+                study, store, source, workers, designs, [], lambda done, results: None, ruled_out=limits.ruled_out
             )
             spent = time.process_time() - start - workers.spent
-        draws, events = RandomSampler(space, 1, limits.possible), make_evaluator(workload, asked.fidelity)
-        entries = [(space.key_at(one), one, space.at(one)) for one in (draws.ask(k, None).values for k in range(SAMPLED + 1))]
+        draws, events = RandomSampler(space, 1, limits.possible), make_evaluator(workload, study.fidelity)
+        entries = [
+            (space.key_at(values), values, space.at(values))
+            for values in (draws.ask(k, None).values for k in range(SAMPLED + 1))
+        ]
         evaluate_with_retries(events, entries[:1], 0)
         start = time.process_time()
         for entry in entries[1:]:
             evaluate_with_retries(events, [entry], 0)
         each = (time.process_time() - start) / SAMPLED
-    different = len({result.key for _, result in found.values()})
+    different = len({result.key for _, result in search.values()})
     share = spent / (spent + different * each)
     return [
         (

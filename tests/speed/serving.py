@@ -88,7 +88,7 @@ def timed(name: str) -> None:
     """Prints iterations, CPU seconds of the load (file to metrics) and of the loop alone, and the process's peak memory."""
     start = time.process_time()
     served = LOADS[name]()
-    found = run_statistics(served)
+    statistics = run_statistics(served)
     whole = time.process_time() - start
     # of this process alone: what `getrusage` says is its parent's where that had more
     peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
@@ -97,7 +97,7 @@ def timed(name: str) -> None:
     again = served.deployment.serve(served.requests)
     loop = time.process_time() - start
     assert again.total == served.total
-    print(served.total["iterations"], whole, loop, memory, found["tbt_p99"], len(served.requests))
+    print(served.total["iterations"], whole, loop, memory, statistics["tbt_p99"], len(served.requests))
 
 
 DESIGNS = 60
@@ -119,14 +119,14 @@ def drawn(words: Sequence[str]) -> float:
     from dse.evaluators import evaluate
 
     config = compose([*words, f"workload.trace={TRACES / 'azure_llm_2023_conv.csv'}", "workload.requests=1000"])
-    asked = build_question(config, study_folder(config))
+    question = build_question(config, study_folder(config))
     rng = np.random.default_rng(0)
     warm, designs = (
-        asked.space.stack(asked.space.sample(rng.random((count, len(asked.space.knobs))))) for count in (2, DESIGNS)
+        question.space.stack(question.space.sample(rng.random((count, len(question.space.knobs))))) for count in (2, DESIGNS)
     )
-    evaluate(warm, asked.workload)
+    evaluate(warm, question.workload)
     start = time.process_time()
-    evaluate(designs, asked.workload)
+    evaluate(designs, question.workload)
     return time.process_time() - start
 
 
@@ -163,12 +163,12 @@ def pipelines() -> float:
 
     words = ["chip=npu64", "model=qwen3_4b", "workload=serving", f"workload.trace={TRACES / 'azure_llm_2023_conv.csv'}"]
     config = compose([*words, "workload.requests=2000", "workload.max_length=8192", "workload.rate=4 Hz"])
-    asked = build_question(config, study_folder(config))
-    load = asked.workload.cases[0]
-    of = deployment_factory(asked.base, load, ())(load.requests)
-    of.serve(load.requests)
+    question = build_question(config, study_folder(config))
+    load = question.workload.cases[0]
+    factory = deployment_factory(question.base, load, ())(load.requests)
+    factory.serve(load.requests)
     start = time.process_time()
-    served = of.serve(load.requests)
+    served = factory.serve(load.requests)
     return float(served.total["iterations"]) / (time.process_time() - start)
 
 

@@ -37,19 +37,19 @@ KEPT = 0.9
 def compared(count: int, seed: int, *words: str) -> list[tuple[str, str, str]]:
     """Lines of a table: what, the figure, what was asked for."""
     config = compose(["study=npu_serving", *words])
-    asked = build_question(config, study_folder(config))
+    question = build_question(config, study_folder(config))
     rng = np.random.default_rng(seed)
-    designs = asked.space.stack(asked.space.sample(rng.random((count, len(asked.space.knobs)))))
-    found, spent = {}, {}
+    designs = question.space.stack(question.space.sample(rng.random((count, len(question.space.knobs)))))
+    outcomes, spent = {}, {}
     for fidelity in ("steady_state", "analytical"):
         start = time.process_time()
-        found[fidelity] = evaluate(designs, asked.workload, fidelity=fidelity)
+        outcomes[fidelity] = evaluate(designs, question.workload, fidelity=fidelity)
         spent[fidelity] = time.process_time() - start
     again = time.process_time()
-    evaluate(designs, asked.workload, fidelity="steady_state")
+    evaluate(designs, question.workload, fidelity="steady_state")
     again = time.process_time() - again
-    steady, closed = found["steady_state"].columns, found["analytical"].columns
-    counts = np.asarray(found["analytical"].feasible) & (closed["offered_load"] < BELOW)
+    steady, closed = outcomes["steady_state"].columns, outcomes["analytical"].columns
+    counts = np.asarray(outcomes["analytical"].feasible) & (closed["offered_load"] < BELOW)
     lines = [("designs, feasible and below 0.95 of saturation", f"{counts.sum()} of {count}", "")]
     for name, least in (("throughput", 0.8), ("tpot", 0.8), ("ttft_p90", 0.7), ("tbt_p99", 0.7)):
         tau = kendalltau(steady[name][counts], closed[name][counts]).statistic
@@ -90,7 +90,7 @@ DIES = (
 def of_dies(count: int, seed: int) -> list[tuple[str, str, str]]:
     """Lines of a table: designs that differ in splits, batches, policies and a bandwidth of its own each; the second draw."""
     config = compose(list(DIES))
-    asked = build_question(config, study_folder(config))
+    question = build_question(config, study_folder(config))
     rng, lines, known = np.random.default_rng(seed), [], list[str]()
     wanted: dict[str, tuple[str, ...] | None] = {
         "steady, all metrics": None,
@@ -102,9 +102,9 @@ def of_dies(count: int, seed: int) -> list[tuple[str, str, str]]:
         if what == "steady, all but the load":
             metrics = tuple(name for name in known if name not in LOADED)
         for _ in range(2 - (place > 0)):
-            designs = asked.space.stack(asked.space.sample(rng.random((count, len(asked.space.knobs)))))
+            designs = question.space.stack(question.space.sample(rng.random((count, len(question.space.knobs)))))
             start = time.process_time()
-            known = list(evaluate(designs, asked.workload, fidelity="steady_state", metrics=metrics).columns)
+            known = list(evaluate(designs, question.workload, fidelity="steady_state", metrics=metrics).columns)
             spent = time.process_time() - start
         lines.append((f"{count:,} designs of dies: {what}", f"{count / spent:,.0f} designs/s CPU", "10,000"))
     return lines
@@ -113,27 +113,27 @@ def of_dies(count: int, seed: int) -> list[tuple[str, str, str]]:
 def of_pipelines(count: int) -> Iterator[tuple[str, str, str]]:
     """Lines of a table: designs of studies/npu_serving, with the load, for which a closed loop is played, and without it."""
     config = compose(["study=npu_serving"])
-    asked = build_question(config, study_folder(config))
+    question = build_question(config, study_folder(config))
     rng, known = np.random.default_rng(5), list[str]()
     for what in ("all metrics", "all but the load"):
-        designs = asked.space.stack(asked.space.sample(rng.random((count, len(asked.space.knobs)))))
+        designs = question.space.stack(question.space.sample(rng.random((count, len(question.space.knobs)))))
         wanted = tuple(name for name in known if name not in LOADED) or None
         start = time.process_time()
-        found = evaluate(designs, asked.workload, fidelity="steady_state", metrics=wanted)
-        spent, known = time.process_time() - start, list(found.columns)
+        evaluation = evaluate(designs, question.workload, fidelity="steady_state", metrics=wanted)
+        spent, known = time.process_time() - start, list(evaluation.columns)
         yield f"{count:,} designs of pipelines: steady, {what}", f"{count / spent:,.0f} designs/s CPU", "10,000"
 
 
 def of_machines(count: int) -> Iterator[tuple[str, str, str]]:
     """Lines of a table: the first designs of the screen of studies/mesh_llm, by chip and altogether."""
-    asked = find_study("mesh_llm")
-    space, total = asked.question.space, 0.0
-    columns = space.sample(sobol_points(len(space.knobs), 0, count, asked.seed))
+    study = find_study("mesh_llm")
+    space, total = study.question.space, 0.0
+    columns = space.sample(sobol_points(len(space.knobs), 0, count, study.seed))
     for rows in space.parts(columns, BATCH_ROWS):
         start = time.process_time()
         designs = space.stack({address: column[rows] for address, column in columns.items()})
         defined_evaluate(
-            designs, asked.question.workload, asked.question.defined, fidelity="steady_state", metrics=names(asked)
+            designs, study.question.workload, study.question.defined, fidelity="steady_state", metrics=names(study)
         )
         spent = time.process_time() - start
         total += spent
@@ -146,12 +146,12 @@ def pruned(count: int) -> Iterator[tuple[str, str, str]]:
     """Lines of a table: a screen of studies/mesh_llm that evaluates what may be on its front."""
     with TemporaryDirectory() as folder:
         words = (f"screen.limit={count}", "screen.keep=front", "screen.prune=true", "workers.kind=serial", f"run_dir={folder}")
-        asked, start = find_study("mesh_llm", *words), time.process_time()
-        found = run_screen(asked, lambda done, total, size: None)
+        study, start = find_study("mesh_llm", *words), time.process_time()
+        screen = run_screen(study, lambda done, total, size: None)
         spent = time.process_time() - start
     peak = getrusage(RUSAGE_SELF).ru_maxrss / 1e3
-    yield f"screen of {found.rows:,} designs of studies/mesh_llm", f"{spent / found.rows * 1e3:.1f} ms CPU a design", "3 ms"
-    yield "the same: designs evaluated", f"{found.rows - sum(found.pruned.values()):,}", screen_left_out_text(found)
+    yield f"screen of {screen.rows:,} designs of studies/mesh_llm", f"{spent / screen.rows * 1e3:.1f} ms CPU a design", "3 ms"
+    yield "the same: designs evaluated", f"{screen.rows - sum(screen.pruned.values()):,}", screen_left_out_text(screen)
     yield "the same: peak", f"{peak:,.0f} MB", "3,000 MB"
 
 

@@ -29,7 +29,7 @@ def attended() -> list[tuple[str, str, str]]:
     question = asked("chip=tile32", "workload=attention", "mapping.queries=128", "mapping.keys=128")
     knobs = {"rows": (1, 4, 8, 16, 32), "cols": (4, 8, 16, 32), "queries": (16, 32, 64, 128), "keys": (16, 32, 64, 128)}
     rates = rng.uniform(3e10, 1e11, 8192)
-    sides = [{f"mapping.{name}": float(rng.choice(of)) for name, of in knobs.items()} for _ in rates]
+    sides = [{f"mapping.{name}": float(rng.choice(knob)) for name, knob in knobs.items()} for _ in rates]
     designs = stack_designs(
         [
             replace_leaves(question.base, {"chip.hbm.channel_bandwidth": float(rate), **side})
@@ -45,14 +45,14 @@ def attended() -> list[tuple[str, str, str]]:
     ]
     evaluate(clocks[0], open_.workload)
     new, again = (cpu(lambda: evaluate(clocks[1], open_.workload)) for _ in range(2))
-    one = stack_designs([question.base])
-    single = cpu(lambda: evaluate(one, question.workload), 20)
+    single_designs = stack_designs([question.base])
+    single = cpu(lambda: evaluate(single_designs, question.workload), 20)
     chip = question.base.chip
     played = {}
-    for name, of in ATTENTION.items():
-        tiling = AttentionTiling(32, 32, 128, 128) if of.grouped else AttentionTiling(1, 1, 128, 128)
+    for name, dataflow in ATTENTION.items():
+        tiling = AttentionTiling(32, 32, 128, 128) if dataflow.grouped else AttentionTiling(1, 1, 128, 128)
         for batch in (1, 2):  # the first one compiles
-            job = AttentionJob(of, AttentionShape(batch, 32, 32, 4096, 4096, 128, 128), tiling, chip)  # type: ignore[arg-type]
+            job = AttentionJob(dataflow, AttentionShape(batch, 32, 32, 4096, 4096, 128, 128), tiling, chip)  # type: ignore[arg-type]
             played[name] = cpu(lambda job=job: events_attention.EVENTS.job_cost(job))  # type: ignore[misc]
     slowest = max(played, key=lambda name: played[name])
     median = sorted(played.values())[len(played) // 2]
@@ -130,9 +130,9 @@ def priced() -> list[tuple[str, str, str]]:
     """Products of random sizes on a tile's engine; a model on tiles, by formulas and played."""
     rng = np.random.default_rng(0)
     m, k, n = (rng.integers(1, 4096, DESIGNS).astype(float) for _ in range(3))
-    of = tile_engines(asked("chip=tile32", "workload=collective").base.chip)  # type: ignore[arg-type]
+    engines = tile_engines(asked("chip=tile32", "workload=collective").base.chip)  # type: ignore[arg-type]
     roofline = cpu(lambda: m * k * n / 512 / 965e6)
-    engine = cpu(lambda: of.product(m, k, n, 2))
+    engine = cpu(lambda: engines.product(m, k, n, 2))
     question = asked("chip=npu64", "model=qwen3_4b", "workload.batch=[16]", "workload.prompt=1024", "workload.output=256")
     designs = stack_designs(
         [replace_leaves(question.base, {"chip.hbm.channel_bandwidth": float(rate)}) for rate in rng.uniform(3e10, 5e11, 4096)]
@@ -145,16 +145,16 @@ def priced() -> list[tuple[str, str, str]]:
     large = cpu(lambda: evaluate(block, question.workload), 5)
     flop, nbytes = rng.random((2, LARGE))
     roofs = cpu(lambda: [np.maximum(flop * 2.0, nbytes * 3.0) for _ in range(30)], 5)
-    one = stack_designs([question.base])
-    single = cpu(lambda: evaluate(one, question.workload), 20)
+    single_designs = stack_designs([question.base])
+    single = cpu(lambda: evaluate(single_designs, question.workload), 20)
     warm, new = (
         asked(
             "chip=npu64", "model=qwen3_4b", "workload.batch=[16]", f"workload.prompt={tokens}", "workload.output=200"
         ).workload
         for tokens in (512, 1000)
     )
-    evaluate(one, warm, fidelity="events")
-    events = cpu(lambda: evaluate(one, new, fidelity="events"))
+    evaluate(single_designs, warm, fidelity="events")
+    events = cpu(lambda: evaluate(single_designs, new, fidelity="events"))
     return [
         (
             "a tile's engine, 100,000 products at a time",
@@ -193,14 +193,14 @@ def layered() -> list[tuple[str, str, str]]:
     for name, (preset, kind) in LAYERS.items():
         question = asked("chip=tile_gh200", "mapping=flat", f"model={preset}", "workload.batch=[1]")
         (case,) = question.workload.cases
-        model, one = replace(layers(case.model).mixings[kind].of, layers=1), stack_designs([question.base])  # type: ignore[union-attr]
+        model, designs = replace(layers(case.model).mixings[kind].of, layers=1), stack_designs([question.base])  # type: ignore[union-attr]
         short, new = (
             replace(question.workload, cases=(replace(case, model=model, requests=((1, prompt, 64),)),))  # type: ignore[arg-type]
             for prompt in (1024, 4096)
         )
-        evaluate(one, short, fidelity="events")
-        played = cpu(lambda: evaluate(one, new, fidelity="events"))  # noqa: B023
-        closed = cpu(lambda: evaluate(one, new))  # noqa: B023
+        evaluate(designs, short, fidelity="events")
+        played = cpu(lambda: evaluate(designs, new, fidelity="events"))  # noqa: B023
+        closed = cpu(lambda: evaluate(designs, new))  # noqa: B023
         lines.append((f"events, a layer of {name} ({preset}), 32 x 32 tiles", f"{played:.2f} s CPU", f"{closed:.3f} s closed"))
     return lines
 

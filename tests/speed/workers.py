@@ -115,17 +115,17 @@ def screened(designs: int, count: int, words: tuple[str, ...]) -> Spent:
     crew = ("workers.kind=ray", f"workers.count={count}") if count else ("workers.kind=serial",)
     with TemporaryDirectory() as folder:
         pruned = ("screen.keep=front", "screen.prune=true")
-        asked = find_study("mesh_llm", f"screen.limit={designs}", *pruned, *crew, f"run_dir={folder}", *words)
-        with Watch() as watch, screen_workers(asked) as hands:
+        study = find_study("mesh_llm", f"screen.limit={designs}", *pruned, *crew, f"run_dir={folder}", *words)
+        with Watch() as watch, screen_workers(study) as hands:
             start = time.monotonic()
             if count:
                 hands.hire()
             begin, before = time.monotonic(), time.process_time()
-            found = run_screen(asked, lambda done, total, size: None, hands)
+            screen = run_screen(study, lambda done, total, size: None, hands)
             end, alone = time.monotonic(), time.process_time() - before
-    said = f"{found.rows:,} designs, {found.rows - sum(found.pruned.values()):,} evaluated, front of {len(found.front)}"
+    text = f"{screen.rows:,} designs, {screen.rows - sum(screen.pruned.values()):,} evaluated, front of {len(screen.front)}"
     busy = [sum(turn.cpu for turn in hands.turns if turn.worker == place) for place in range(count)]
-    return Spent(watch, begin - start, end - begin, busy, alone, alone + longest(hands.turns), said)
+    return Spent(watch, begin - start, end - begin, busy, alone, alone + longest(hands.turns), text)
 
 
 def longest(turns: list[WorkerInterval]) -> float:

@@ -43,7 +43,7 @@ def times() -> dict[int, float]:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of studies with one published row, in which papers' claims are looked for."""
     (tmp_path / "claims").mkdir()
     (tmp_path / "alpha").mkdir()
@@ -75,7 +75,7 @@ def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *
     return int(end.value.code or 0), out, err
 
 
-def test_a_verdict_follows_the_tolerance_or_the_range(here: Path, times: dict[int, float]) -> None:
+def test_a_verdict_follows_the_tolerance_or_the_range(folder: Path, times: dict[int, float]) -> None:
     draws, rows, expected = np.random.default_rng(50), [], {}
     for place in range(24):
         off, name = float(draws.choice([0.5, 0.9, 1.1, 1.6]) * draws.choice([-1, 1]) * 0.2), f"c-{place}"
@@ -86,39 +86,43 @@ def test_a_verdict_follows_the_tolerance_or_the_range(here: Path, times: dict[in
         else:
             rows.append(row(name, value=f"{value * 0.8:.9g}..{value * 1.2:.9g}", tolerance="", mechanism="made"))
             expected[name] = REPRODUCED if 0.8 <= 1 + off <= 1.2 else CONTRADICTED
-    write_table(here / "claims" / "beta.csv", COLUMNS, rows)
+    write_table(folder / "claims" / "beta.csv", COLUMNS, rows)
     decisions = [decide_claim(claim) for claim in find_claims(())]
     assert {decision.claim.id: decision.verdict for decision in decisions} == expected
     assert set(expected.values()) == {REPRODUCED, CONTRADICTED}
     (tally,) = claims.tally_papers(decisions)
     ranges = [decision for decision in decisions if decision.claim.is_range]
-    assert (tally.held, tally.ranges) == (sum(one.verdict == REPRODUCED for one in ranges), len(ranges))
+    assert (tally.held, tally.ranges) == (sum(row.verdict == REPRODUCED for row in ranges), len(ranges))
     assert len(tally.errors) == len(rows) - len(ranges)
     assert 0.0 not in tally.errors  # a range that holds is no number without an error
 
 
-def test_a_sweep_decides_where_all_points_agree_and_names_those_that_hold(here: Path, times: dict[int, float]) -> None:
+def test_a_sweep_decides_where_all_points_agree_and_names_those_that_hold(folder: Path, times: dict[int, float]) -> None:
     sweep = {"sweep": "workload.prompt={128,256,512}", "missing": "length of the prompt", "tolerance": "", "mechanism": "made"}
     least, middle, most = sorted(times.values())
     ends = {"all": (least * 0.9, most * 1.1), "none": (most * 1.1, most * 1.2), "some": ((least + middle) / 2, most * 1.1)}
-    write_table(here / "claims" / "beta.csv", COLUMNS, [row(name, value=f"{a}..{b}", **sweep) for name, (a, b) in ends.items()])
-    found = {decision.claim.id: decision for decision in map(decide_claim, find_claims(("beta",)))}
-    assert {name: one.verdict for name, one in found.items()} == {
+    write_table(
+        folder / "claims" / "beta.csv", COLUMNS, [row(name, value=f"{a}..{b}", **sweep) for name, (a, b) in ends.items()]
+    )
+    decisions = {decision.claim.id: decision for decision in map(decide_claim, find_claims(("beta",)))}
+    assert {name: decision.verdict for name, decision in decisions.items()} == {
         "all": REPRODUCED,
         "none": CONTRADICTED,
         "some": UNDECIDABLE,
     }
     holding = [f"workload.prompt={prompt}" for prompt in PROMPTS if times[prompt] > (least + middle) / 2]
-    assert found["some"].holds_at == "; ".join(holding)
-    assert found["some"].span == pytest.approx((least, most))
+    assert decisions["some"].holds_at == "; ".join(holding)
+    assert decisions["some"].span == pytest.approx((least, most))
 
 
-def test_a_sweep_goes_over_a_whole_baseline_and_over_the_address_that_another_sets(here: Path, times: dict[int, float]) -> None:
+def test_a_sweep_goes_over_a_whole_baseline_and_over_the_address_that_another_sets(
+    folder: Path, times: dict[int, float]
+) -> None:
     """A baseline without a chip follows the design, but for what it says itself."""
     how = {"sweep": "workload.prompt={128,512}", "missing": "length", "value": "1", "unit": "ratio"}
     whole = row("whole", baseline=f"{CHIP} workload.prompt=256", **how)
     change = row("change", baseline="workload.output=32", **how)
-    write_table(here / "claims" / "beta.csv", COLUMNS, [whole, change])
+    write_table(folder / "claims" / "beta.csv", COLUMNS, [whole, change])
     for claim in find_claims(()):
         values = [claim.compare_at(words).simulated for words in claim.points]
         assert values == pytest.approx([1.0, 1.0], rel=1e-3)
@@ -126,9 +130,9 @@ def test_a_sweep_goes_over_a_whole_baseline_and_over_the_address_that_another_se
     assert alone.compare_at(()).simulated == pytest.approx(times[128] / times[256])
 
 
-def test_a_design_is_simulated_once(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_design_is_simulated_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [row(f"c-{place}", metric=("ttft", "tpot")[place % 2], tolerance="1") for place in range(6)]
-    write_table(here / "claims" / "beta.csv", COLUMNS, [{**one, "overrides": f"{one['overrides']} seed=31"} for one in rows])
+    write_table(folder / "claims" / "beta.csv", COLUMNS, [{**row, "overrides": f"{row['overrides']} seed=31"} for row in rows])
     count = []
     evaluate = validate.evaluate
     monkeypatch.setattr(validate, "evaluate", lambda *a, **k: (count.append(a), evaluate(*a, **k))[1])
@@ -139,24 +143,24 @@ def test_a_design_is_simulated_once(here: Path, monkeypatch: pytest.MonkeyPatch)
     assert len(count) == 1
 
 
-def test_what_cannot_be_simulated_is_undecidable(here: Path) -> None:
+def test_what_cannot_be_simulated_is_undecidable(folder: Path) -> None:
     plain = {"overrides": "", "metric": "", "tolerance": "", "missing": "a compiler that is not published"}
-    write_table(here / "claims" / "beta.csv", COLUMNS, [row(**plain)])
+    write_table(folder / "claims" / "beta.csv", COLUMNS, [row(**plain)])
     (decision,) = map(decide_claim, find_claims(()))
     assert (decision.verdict, decision.simulated, decision.problem) == (UNDECIDABLE, "", "")
 
 
 @pytest.mark.parametrize("role", ["calibration", "check"])
-def test_a_claim_of_a_published_row_asks_what_the_row_asks(here: Path, role: str) -> None:
+def test_a_claim_of_a_published_row_asks_what_the_row_asks(folder: Path, role: str) -> None:
     """And says where constants were fitted on the row, so that nobody takes it for a confirmation."""
-    (cells,) = [cells for _, cells in validate.read_rows(here / "alpha" / "published.csv")]
-    write_table(here / "alpha" / "published.csv", validate.COLUMNS, [cells | {"role": role, "value": "1..1000"}])
+    (cells,) = [cells for _, cells in validate.read_rows(folder / "alpha" / "published.csv")]
+    write_table(folder / "alpha" / "published.csv", validate.COLUMNS, [cells | {"role": role, "value": "1..1000"}])
     blank = dict.fromkeys(("overrides", "metric", "value", "unit", "tolerance"), "")
     write_table(
-        here / "claims" / "beta.csv", COLUMNS, [row(row="alpha/a-one", **blank), row("c-2", value="1..1000", tolerance="")]
+        folder / "claims" / "beta.csv", COLUMNS, [row(row="alpha/a-one", **blank), row("c-2", value="1..1000", tolerance="")]
     )
     decisions = [decide_claim(claim) for claim in find_claims(())]
-    assert [one.span for one in decisions] == [(pytest.approx(compare_row(cells).simulated),) * 2] * 2
+    assert [decision.span for decision in decisions] == [(pytest.approx(compare_row(cells).simulated),) * 2] * 2
     (tally,) = claims.tally_papers(decisions)
     assert (tally.counts[REPRODUCED], tally.fitted) == (2, role == "calibration")
 
@@ -189,9 +193,9 @@ def test_a_claim_of_a_published_row_asks_what_the_row_asks(here: Path, role: str
     ],
 )
 def test_a_claim_that_cannot_be_judged_is_refused_in_one_line(
-    cells: dict[str, str], line: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cells: dict[str, str], line: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_table(here / "claims" / "beta.csv", COLUMNS, [row() | cells])
+    write_table(folder / "claims" / "beta.csv", COLUMNS, [row() | cells])
     code, _, err = typed(monkeypatch, capsys, "beta")
     assert code == 2
     assert line in err
@@ -200,9 +204,9 @@ def test_a_claim_that_cannot_be_judged_is_refused_in_one_line(
 
 
 def test_files_and_names_that_are_wrong_are_refused_in_one_line(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = here / "claims" / "beta.csv"
+    file = folder / "claims" / "beta.csv"
 
     def refused(line: str, *words: str) -> None:
         code, _, err = typed(monkeypatch, capsys, *words)
@@ -226,20 +230,20 @@ def test_files_and_names_that_are_wrong_are_refused_in_one_line(
 
 
 def test_a_contradiction_needs_a_mechanism_that_a_second_model_does_not_refute(
-    here: Path, times: dict[int, float], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, times: dict[int, float], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file, far = here / "claims" / "beta.csv", f"{times[512]:.9g}"
+    file, far = folder / "claims" / "beta.csv", f"{times[512]:.9g}"
     write_table(file, COLUMNS, [row(value=far)])
     code, out, _ = typed(monkeypatch, capsys)
-    said = " ".join(out.split())
+    output = " ".join(out.split())
     assert code == 1
-    assert "row 2 (c-1): contradicted" in said
-    assert "state the reason in the column mechanism" in said
+    assert "row 2 (c-1): contradicted" in output
+    assert "state the reason in the column mechanism" in output
     write_table(file, COLUMNS, [row(value=far, mechanism="made", reader="workload.prompt=512")])
     code, out, _ = typed(monkeypatch, capsys)
-    said = " ".join(out.split())
+    output = " ".join(out.split())
     assert code == 1
-    assert "contradicted, yet workload.prompt=512 gives" in said
+    assert "contradicted, yet workload.prompt=512 gives" in output
     write_table(file, COLUMNS, [row(value=far, mechanism="made", reader="workload.prompt=256")])
     code, out, _ = typed(monkeypatch, capsys)
     assert code == 0
@@ -247,25 +251,25 @@ def test_a_contradiction_needs_a_mechanism_that_a_second_model_does_not_refute(
 
 
 def test_json_and_page_have_every_claim(
-    here: Path, times: dict[int, float], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, times: dict[int, float], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plain = {"overrides": "", "metric": "", "tolerance": "", "missing": "x"}
     swept = row("c-2", sweep="workload.prompt={128,512}", missing="length", value=f"{times[128]:.6g}", claim="a <b>")
-    write_table(here / "claims" / "beta.csv", COLUMNS, [row("c-1", mechanism="made"), swept, row("c-3", **plain)])
+    write_table(folder / "claims" / "beta.csv", COLUMNS, [row("c-1", mechanism="made"), swept, row("c-3", **plain)])
     code, out, _ = typed(monkeypatch, capsys, "--json", "--out", "there/page.html")
     data = json.loads(out)
     assert code == 0
     jsonschema.Draft202012Validator(schema_of("claims")).validate(data)
-    assert [one["id"] for one in data["claims"]] == ["c-1", "c-2", "c-3"]
-    text = (here / "there/page.html").read_text()
+    assert [claim["id"] for claim in data["claims"]] == ["c-1", "c-2", "c-3"]
+    text = (folder / "there/page.html").read_text()
     inner = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
     assert inner["claims"] == data["claims"]
     assert "a <b>" not in text
 
 
-def test_the_page_fits_a_phone_and_a_screen_and_hides_what_is_not_asked_for(browser: Any, here: Path, tmp_path: Path) -> None:
+def test_the_page_fits_a_phone_and_a_screen_and_hides_what_is_not_asked_for(browser: Any, folder: Path, tmp_path: Path) -> None:
     plain = {"overrides": "", "metric": "", "tolerance": "", "value": "2..3", "missing": "what is not published " * 20}
-    write_table(here / "claims" / "beta.csv", COLUMNS, [row("c-1", mechanism="made"), row("c-2", **plain)])
+    write_table(folder / "claims" / "beta.csv", COLUMNS, [row("c-1", mechanism="made"), row("c-2", **plain)])
     data = record([decide_claim(claim) for claim in find_claims(())])
     (tmp_path / "page.html").write_text(claims_page(data), encoding="utf-8")
     grounds = set()
@@ -288,12 +292,14 @@ def test_the_page_fits_a_phone_and_a_screen_and_hides_what_is_not_asked_for(brow
 
 def test_numbers_and_ranges_are_scored_apart() -> None:
     draws = np.random.default_rng(5)
-    one = compare_row({"role": "check", "note": "", "baseline": "", **row()})
+    single_row = compare_row({"role": "check", "note": "", "baseline": "", **row()})
     for _ in range(20):
         rows: list[ValidationRow] = []
         for error in draws.choice([0.0, 0.1, 0.3], draws.integers(1, 12)):
-            rows.append(replace(one, published=str(draws.choice(["3", "2..4"])), error=float(error)))
-        score = score_rows([*rows, replace(one, published="3", error=None), replace(one, published="2..4", error=None)])
+            rows.append(replace(single_row, published=str(draws.choice(["3", "2..4"])), error=float(error)))
+        score = score_rows(
+            [*rows, replace(single_row, published="3", error=None), replace(single_row, published="2..4", error=None)]
+        )
         numbers = [row.error for row in rows if row.published == "3"]
         ranges = [row.error for row in rows if row.published == "2..4"]
         assert score.errors == tuple(sorted(numbers))

@@ -70,21 +70,21 @@ def fail(made: dict[str, float], name: str) -> bool:
 
 def test_rows_fail_by_the_tolerance_of_their_study(shipped: dict[str, float]) -> None:
     rows = validation.simulate_rows(validation.published_files(()))
-    assert {one.row.id: one.fails for one in rows} == {name: fail(shipped, name) for name in shipped}
-    assert [one.row.error for one in rows] == pytest.approx([shipped[one.row.id] for one in rows], abs=1e-6)
+    assert {row.row.id: row.fails for row in rows} == {name: fail(shipped, name) for name in shipped}
+    assert [row.row.error for row in rows] == pytest.approx([shipped[row.row.id] for row in rows], abs=1e-6)
     for role in ROLES:
-        own = [one.row.id for one in rows if one.row.role == role]
+        own = [row.row.id for row in rows if row.row.role == role]
         assert validation.count_failures(rows)[role] == (sum(fail(shipped, name) for name in own), len(own))
 
 
 def test_groups_have_the_errors_of_their_scored_rows(shipped: dict[str, float]) -> None:
     rows = validation.simulate_rows(validation.published_files(()))
-    found = validation.group_errors(rows)
-    assert sum(group.rows for group in found) == len(rows)
-    for group in found:
-        own = [one for one in rows if one.place == (group.study, group.chip, group.phase)]
-        errors = [abs(shipped[one.row.id]) for one in own if one.row.role != "report"]
-        errors = errors or [abs(shipped[one.row.id]) for one in own]
+    found_errors = validation.group_errors(rows)
+    assert sum(group.rows for group in found_errors) == len(rows)
+    for group in found_errors:
+        own = [row for row in rows if row.place == (group.study, group.chip, group.phase)]
+        errors = [abs(shipped[row.row.id]) for row in own if row.row.role != "report"]
+        errors = errors or [abs(shipped[row.row.id]) for row in own]
         spread = (np.mean(errors), np.quantile(errors, 0.9), max(errors))
         assert (group.mean, group.p90, group.worst) == pytest.approx(spread, abs=1e-6)
 
@@ -93,18 +93,18 @@ def test_a_range_that_holds_is_no_number_without_an_error(shipped: dict[str, flo
     """Neither in a group's mean nor in the score of a role."""
     rows = validation.simulate_rows(validation.published_files(()))
     ranged = [
-        replace(one, row=replace(one.row, published="1..2", error=(0.0, 0.7)[place % 3 == 0])) for place, one in enumerate(rows)
+        replace(row, row=replace(row.row, published="1..2", error=(0.0, 0.7)[place % 3 == 0])) for place, row in enumerate(rows)
     ]
     assert [group.mean for group in validation.group_errors([*rows, *ranged])] == [
         group.mean for group in validation.group_errors(rows)
     ]
     for group in validation.group_errors(ranged):
-        own = [one for one in ranged if one.place == (group.study, group.chip, group.phase)]
+        own = [row for row in ranged if row.place == (group.study, group.chip, group.phase)]
         assert (group.mean, group.scored) == (None, 0)
-        assert (group.held, group.ranges) == (sum(one.row.error == 0 for one in own), len(own))
+        assert (group.held, group.ranges) == (sum(row.row.error == 0 for row in own), len(own))
     data = validation.validation_record([*rows, *ranged])
-    assert {role: of["median"] for role, of in data["scores"].items()} == pytest.approx(
-        {role: np.median([abs(one.row.error or 0.0) for one in rows if one.row.role == role]) for role in ROLES}
+    assert {role: score["median"] for role, score in data["scores"].items()} == pytest.approx(
+        {role: np.median([abs(row.row.error or 0.0) for row in rows if row.row.role == role]) for role in ROLES}
     )
 
 
@@ -115,10 +115,10 @@ def test_a_check_that_is_said_to_hold_and_fails_ends_it_with_1(
     assert len(checks) > 1
     code, out = typed(monkeypatch, capsys)
     assert code == 1
-    said = " ".join(out.split())
-    assert "as was decided" in said
+    output = " ".join(out.split())
+    assert "as was decided" in output
     for name in checks[1:]:
-        assert f"{name}: {shipped[name]:+.1%}, tolerance {OFF[name.partition('-')[0]]:.0%}; expected to hold" in said
+        assert f"{name}: {shipped[name]:+.1%}, tolerance {OFF[name.partition('-')[0]]:.0%}; expected to hold" in output
     known = [f"{name.partition('-')[0]},{name},as was decided" for name in checks]
     (tmp_path / "misses.csv").write_text("\n".join(["study,id,why", *known, ""]))
     promised.known_misses.cache_clear()

@@ -68,10 +68,10 @@ def mesh_outcome(chip: Chip, cost: KernelCost, own: dict[str, Any], itemsize: fl
 
 def merge_items(parts: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Bytes by name, those of equal names added. [B]"""
-    found: dict[str, Any] = {}
+    items: dict[str, Any] = {}
     for name, nbytes in parts:
-        found[name] = found.get(name, 0.0) + nbytes * 1.0
-    return found
+        items[name] = items.get(name, 0.0) + nbytes * 1.0
+    return items
 
 
 def sequential_bars(rows: Sequence[BreakdownRow], streams: Sequence[str], line: str = "") -> TimelineSpans:

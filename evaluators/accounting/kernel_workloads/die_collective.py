@@ -87,66 +87,68 @@ def prepare_case(design: Design, cases: tuple[CollectiveCase, ...]) -> DieCollec
     dies = chip_die_count(chip)
     members = int(plan.members) or dies
     groups = max(dies // members, 1)
-    found = [
+    limits = [
         Limit("mapping.members", float(ceil_div(dies, members) * members), dies * 1.0, "1"),
         Limit("workload.root", _root(case) + 1.0, members * 1.0, "1"),
         port_limit(chip),
     ]
     rows, cols = int(chip.dies.rows), int(chip.dies.cols)
     if chip.nodes is not None:
-        found.append(Limit("chip.nodes.size", float(ceil_div(dies, chip.nodes.size) * chip.nodes.size), dies * 1.0, "1"))
-    fits = all(np.all(limit.need <= limit.have) for limit in found)
+        limits.append(Limit("chip.nodes.size", float(ceil_div(dies, chip.nodes.size) * chip.nodes.size), dies * 1.0, "1"))
+    fits = all(np.all(limit.need <= limit.have) for limit in limits)
     cut = fits and not (plan.placement in RECTANGULAR_PLACEMENTS and not group_rectangle(rows, cols, groups, members)[0])
-    found.append(Limit("mapping.placement", 2.0 if fits and not cut else 1.0, 1.0, "layout"))
+    limits.append(Limit("mapping.placement", 2.0 if fits and not cut else 1.0, 1.0, "layout"))
     if not cut:
-        return DieCollective(case, (), groups, members, found)
+        return DieCollective(case, (), groups, members, limits)
     at = place_groups(plan.placement, rows, cols, groups, members)
     alike = _alike(plan.collective, chip, at)
-    found.append(Limit("mapping.collective", 1.0 if alike else 2.0, 1.0, "layout"))
-    return DieCollective(case, _legs(design, case, at) if alike else (), groups, members, found)
+    limits.append(Limit("mapping.collective", 1.0 if alike else 2.0, 1.0, "layout"))
+    return DieCollective(case, _legs(design, case, at) if alike else (), groups, members, limits)
 
 
-def limits(design: Design, asked: DieCollective) -> list[Limit]:
+def limits(design: Design, kernel: DieCollective) -> list[Limit]:
     """Limits of main memory and local memory during the collective, and of its layout."""
-    chip, case = design.chip, asked.case
+    chip, case = design.chip, kernel.case
     have = chip.hbm.capacity if chip.mesh is None else main_memory_bytes(chip)
     parts = (("data", case.nbytes), ("what comes", case.nbytes))
-    found = [Limit("chip.hbm.capacity", 2.0 * case.nbytes, have, "B", parts), *asked.limits]
-    for _, of, _ in asked.legs:
-        if isinstance(of, MeshKernel):
-            slots = find_collective(of.algorithm).buffers(of.shape, of.mesh, "float16", pattern=of.options["pattern"])
+    limits = [Limit("chip.hbm.capacity", 2.0 * case.nbytes, have, "B", parts), *kernel.limits]
+    for _, given_kernel, _ in kernel.legs:
+        if isinstance(given_kernel, MeshKernel):
+            slots = find_collective(given_kernel.algorithm).buffers(
+                given_kernel.shape, given_kernel.mesh, "float16", pattern=given_kernel.options["pattern"]
+            )
             held = merge_items([(slot.name, slot.nbytes) for slot in slots])
-            found.append(Limit("chip.tile.sram", sum(held.values(), 0.0), chip.tile.sram, "B", tuple(held.items())))
-    return found
+            limits.append(Limit("chip.tile.sram", sum(held.values(), 0.0), chip.tile.sram, "B", tuple(held.items())))
+    return limits
 
 
-def kernel_outcome(design: Design, asked: DieCollective, fidelity: str) -> KernelOutcome:
+def kernel_outcome(design: Design, kernel: DieCollective, fidelity: str) -> KernelOutcome:
     """Time and energy of a collective on all dies; NaN if the layout is impossible."""
-    if not asked.legs:
+    if not kernel.legs:
         return KernelOutcome({"latency": np.nan}, dies=chip_die_count(design.chip))
-    costs = [(_cost(of, design.chip, fidelity), times) for _, of, times in asked.legs]
+    costs = [(_cost(job, design.chip, fidelity), times) for _, job, times in kernel.legs]
     total = sum((cost.activity * times for cost, times in costs), Activity())
     seconds = sum(cost.seconds * times for cost, times in costs)
-    ranks = asked.groups * asked.members
+    ranks = kernel.groups * kernel.members
     return KernelOutcome({"latency": seconds}, lambda: _joules(total, design.chip) * ranks, chip_die_count(design.chip))
 
 
 def kernel_breakdown(
-    design: Design, case: CollectiveCase, asked: DieCollective, fidelity: str
+    design: Design, case: CollectiveCase, kernel: DieCollective, fidelity: str
 ) -> tuple[list[BreakdownRow], TimelineSpans]:
     """Breakdown rows of each leg: links, ports, hops and barrier between dies, or work of tiles."""
     chip, plan, rows = design.chip, design.mapping.kernel, []
-    where = f"{asked.groups} of {asked.members} of {chip.dies.rows:.0f} x {chip.dies.cols:.0f} dies"
-    for name, of, times in asked.legs:
-        cost = _cost(of, chip, fidelity)
-        if isinstance(of, MeshKernel):
-            found = attributed(of, tile_network_machine(single_die_chip(chip)), fidelity, TIME_PARTS)
-            shape, carrier = f"{of.mesh.rows:.0f} x {of.mesh.cols:.0f} tiles", plan.within
+    where = f"{kernel.groups} of {kernel.members} of {chip.dies.rows:.0f} x {chip.dies.cols:.0f} dies"
+    for name, job, times in kernel.legs:
+        cost = _cost(job, chip, fidelity)
+        if isinstance(job, MeshKernel):
+            seconds_by_resource = attributed(job, tile_network_machine(single_die_chip(chip)), fidelity, TIME_PARTS)
+            shape, carrier = f"{job.mesh.rows:.0f} x {job.mesh.cols:.0f} tiles", plan.within
         else:
-            found, shape, carrier = time_by_resource(fidelity, of), where, plan.collective
-        parts = {part: float(value) * times for part, value in found.items()}
-        each = cost.activity.sent_bytes if isinstance(of, MeshKernel) else sent_bytes(of)
-        sent = float(each) * asked.groups * asked.members * times
+            seconds_by_resource, shape, carrier = time_by_resource(fidelity, job), where, plan.collective
+        parts = {part: float(value) * times for part, value in seconds_by_resource.items()}
+        each = cost.activity.sent_bytes if isinstance(job, MeshKernel) else sent_bytes(job)
+        sent = float(each) * kernel.groups * kernel.members * times
         seconds = float(cost.seconds) * times
         rows.append(BreakdownRow(case.pattern, name, carrier, shape, 0.0, 0.0, 0.0, largest_item(parts), seconds, parts, sent))
     return rows, sequential_bars(rows, ["communication"] * len(rows), plan.placement) if rows else {}
@@ -198,7 +200,7 @@ def _refuse(case: CollectiveCase, plan: Any, chip: Chip) -> None:
             f"workload.pattern: {case.pattern} needs a library, on dies behind switches, as chip=h100; use all_to_all here"
         )
     if case.pattern not in PATTERNS_BY_ALGORITHM[plan.collective]:
-        others = [name for name, some in PATTERNS_BY_ALGORITHM.items() if case.pattern in some]
+        others = [name for name, patterns in PATTERNS_BY_ALGORITHM.items() if case.pattern in patterns]
         raise DesignError(
             f"mapping.collective: {plan.collective} does not support {case.pattern}; choose {' or '.join(others)}"
         )
@@ -248,11 +250,11 @@ def _legs(design: Design, case: CollectiveCase, at: Array) -> tuple[tuple[str, D
     if case.pattern in ("multicast", "reduce"):
         job = job._replace(at=_rooted(at, tree_root(at.shape[1], int(plan.ktree_k)), _root(case)))
     before, after = IN_DIE_PATTERNS.get(case.pattern, ("", "")) if plan.within != "none" else ("", "")
-    found: list[tuple[str, DieExchangeJob | MeshKernel, int]] = (
+    legs: list[tuple[str, DieExchangeJob | MeshKernel, int]] = (
         [("within a die", _inside(design, case, before), 1)] if before else []
     )
-    found.append(("between dies", job, 2 if each and case.pattern == "allreduce" else 1))
-    return (*found, *([("back in a die", _inside(design, case, after), 1)] if after else []))
+    legs.append(("between dies", job, 2 if each and case.pattern == "allreduce" else 1))
+    return (*legs, *([("back in a die", _inside(design, case, after), 1)] if after else []))
 
 
 def _rooted(at: Array, root: int, wanted: int) -> Array:
@@ -271,14 +273,14 @@ def _inside(design: Design, case: CollectiveCase, pattern: str) -> MeshKernel:
     return MeshKernel("collective", pattern, "collective", name, shape, mesh, {"pattern": pattern, **options})
 
 
-def _cost(of: DieExchangeJob | MeshKernel, chip: Chip, fidelity: str) -> KernelCost:
+def _cost(job: DieExchangeJob | MeshKernel, chip: Chip, fidelity: str) -> KernelCost:
     """Of one die."""
-    if isinstance(of, MeshKernel):
-        return READERS[fidelity].kernel(of, tile_network_machine(single_die_chip(chip)))
-    return job_cost(fidelity, of)
+    if isinstance(job, MeshKernel):
+        return READERS[fidelity].kernel(job, tile_network_machine(single_die_chip(chip)))
+    return job_cost(fidelity, job)
 
 
-def _joules(of: Activity, chip: Chip) -> Any:
+def _joules(activity: Activity, chip: Chip) -> Any:
     if chip.mesh is None:
-        return pooled_dynamic_energy(PooledActivity(linked_bytes=of.linked_bytes + of.boxed_bytes), chip)
-    return dynamic_energy(of, chip, WORD)
+        return pooled_dynamic_energy(PooledActivity(linked_bytes=activity.linked_bytes + activity.boxed_bytes), chip)
+    return dynamic_energy(activity, chip, WORD)

@@ -45,24 +45,24 @@ def prepare_case(design: Design, cases: tuple[MemoryStreamCase, ...]) -> tuple[M
     return cases
 
 
-def limits(design: Design, asked: tuple[MemoryStreamCase, ...]) -> list[Limit]:
+def limits(design: Design, kernel: tuple[MemoryStreamCase, ...]) -> list[Limit]:
     """Limits of the memory's capacity for the stream, and of tiles for its requesters."""
-    chip, span = design.chip, as_column([float(stream.span) for stream in asked])
-    found = [Limit("chip.hbm.banks" if chip.hbm is not None else "chip.memory", span, capacity_bytes(_memory(design)), "B")]
+    chip, span = design.chip, as_column([float(stream.span) for stream in kernel])
+    limits = [Limit("chip.hbm.banks" if chip.hbm is not None else "chip.memory", span, capacity_bytes(_memory(design)), "B")]
     if chip.hbm is not None:
         tiles = chip.mesh.rows * chip.mesh.cols
-        found.append(Limit("mapping.requesters", _mapping(design).requesters + 0 * tiles, tiles, "1"))
-    return found
+        limits.append(Limit("mapping.requesters", _mapping(design).requesters + 0 * tiles, tiles, "1"))
+    return limits
 
 
-def kernel_outcome(design: Design, asked: tuple[MemoryStreamCase, ...], fidelity: str) -> KernelOutcome:
+def kernel_outcome(design: Design, kernel: tuple[MemoryStreamCase, ...], fidelity: str) -> KernelOutcome:
     """Bandwidth and latency of streams, and energy of the memory and of the way to tiles.
 
     A memory without energy constants has no energy.
     """
     chip = design.chip
-    nbytes = as_column([float(stream.requests * stream.request) for stream in asked]) * pseudo_channel_count(_memory(design))
-    metrics = _bandwidths(design, asked, nbytes) if fidelity == "analytical" else _played(design, *asked)
+    nbytes = as_column([float(stream.requests * stream.request) for stream in kernel]) * pseudo_channel_count(_memory(design))
+    metrics = _bandwidths(design, kernel, nbytes) if fidelity == "analytical" else _played(design, *kernel)
     if chip.dram is None:
         return KernelOutcome(metrics)
     if chip.technology is None:
@@ -71,20 +71,20 @@ def kernel_outcome(design: Design, asked: tuple[MemoryStreamCase, ...], fidelity
     def dynamic_() -> Any:
         count = _wide(design)
         ends = [_ends(_one(design, row)) for row in range(count)] if count > 1 else [_ends(design)]
-        links = np.array([mean_hops(*one) for one in ends]) if count > 1 else mean_hops(*ends[0])
+        links = np.array([mean_hops(*end) for end in ends]) if count > 1 else mean_hops(*ends[0])
         return dynamic_energy(Activity(memory_bytes=nbytes, hop_bytes=nbytes * links), chip)
 
     return KernelOutcome(metrics, dynamic_)
 
 
 def kernel_breakdown(
-    design: Design, case: MemoryStreamCase, asked: tuple[MemoryStreamCase, ...], fidelity: str
+    design: Design, case: MemoryStreamCase, kernel: tuple[MemoryStreamCase, ...], fidelity: str
 ) -> tuple[list[BreakdownRow], TimelineSpans]:
     """Breakdown rows of a stream: time of data on the buses, and the causes of waiting."""
     nbytes = float(case.requests * case.request * pseudo_channel_count(_memory(design)))
     if fidelity == "analytical":
-        found = _priced(design, case)
-        seconds, bound = found.seconds, found.bound
+        stream_time = _priced(design, case)
+        seconds, bound = stream_time.seconds, stream_time.bound
         parts = {bound: seconds}
     else:
         report = _report(design, case)
@@ -130,10 +130,12 @@ class AnalyticalStream(NamedTuple):
 def _bandwidths(design: Design, streams: tuple[MemoryStreamCase, ...], nbytes: Any) -> dict[str, Any]:
     """Bandwidth metrics of each stream and design; equal designs are evaluated once."""
     arrays = {address: np.asarray(value) for address, value, _ in iterate_leaves(design) if isinstance(value, np.ndarray)}
-    some, place = np.unique(np.array([*arrays.values()]).T, axis=0, return_inverse=True) if arrays else (np.zeros((1, 0)), [0])
-    each = [replace_leaves(design, dict(zip(arrays, row.tolist(), strict=True))) if arrays else design for row in some]
-    found = np.array([[_priced(one, stream)[:2] for one in each] for stream in streams])[:, np.ravel(place)]
-    seconds, latency = (found[..., kind] if arrays else found[:, 0, kind][:, None] for kind in (0, 1))
+    distinct_rows, place = (
+        np.unique(np.array([*arrays.values()]).T, axis=0, return_inverse=True) if arrays else (np.zeros((1, 0)), [0])
+    )
+    each = [replace_leaves(design, dict(zip(arrays, row.tolist(), strict=True))) if arrays else design for row in distinct_rows]
+    times = np.array([[_priced(design, stream)[:2] for design in each] for stream in streams])[:, np.ravel(place)]
+    seconds, latency = (times[..., kind] if arrays else times[:, 0, kind][:, None] for kind in (0, 1))
     rate = nbytes / seconds
     return {
         "latency": seconds,
@@ -152,13 +154,15 @@ def _priced(design: Design, stream: MemoryStreamCase) -> AnalyticalStream:
     requesters, access, clock = int(mapping.requesters), int(memory.access), float(memory.clock)
     count, span = _shares(design, stream)
     per = -(-stream.request // access)
-    some = max(1, min(count, SAMPLED_REQUESTS // (requesters * per)))
-    at = np.concatenate([request_addresses(stream, some, part, span) for part in range(requesters)])
+    selected_count = max(1, min(count, SAMPLED_REQUESTS // (requesters * per)))
+    at = np.concatenate([request_addresses(stream, selected_count, part, span) for part in range(requesters)])
     channel, place = hbm.map_addresses(memory, ((at // access)[:, None] + np.arange(per)).ravel() * access)
     write = np.repeat(np.random.default_rng([stream.seed]).random(len(at)) < stream.writes, per)
-    arrival = np.repeat(np.tile(np.arange(some), requesters) * (stream.gap * requesters * clock), per)
-    bursts = backlog.BurstRequests(channel, place[:, 0], place[:, 1], write, arrival, np.arange(requesters + 1) * some * per)
-    found = backlog.channel_busy_time(
+    arrival = np.repeat(np.tile(np.arange(selected_count), requesters) * (stream.gap * requesters * clock), per)
+    bursts = backlog.BurstRequests(
+        channel, place[:, 0], place[:, 1], write, arrival, np.arange(requesters + 1) * selected_count * per
+    )
+    busy_time = backlog.channel_busy_time(
         bursts,
         hbm.clocked_timing(memory),
         channels=int(pseudo_channel_count(memory)),
@@ -168,8 +172,8 @@ def _priced(design: Design, stream: MemoryStreamCase) -> AnalyticalStream:
         path=hbm.path_clocks(memory) + round(_across(design) * clock),
         queues=hbm.queue_sizes(memory),
     )
-    clocks = found.clocks + (found.clocks - found.halfway) * 2 * (count - some) / some
-    roofs = {name: work * count / some for name, work in found.work.items()}
+    clocks = busy_time.clocks + (busy_time.clocks - busy_time.halfway) * 2 * (count - selected_count) / selected_count
+    roofs = {name: work * count / selected_count for name, work in busy_time.work.items()}
     roofs["load"] = (count - 1) * requesters * stream.gap * clock
     roofs["noc"] = count * requesters * stream.request / _carried(design, stream) * clock
     clocks = max(clocks, roofs["noc"])
@@ -181,7 +185,7 @@ def _priced(design: Design, stream: MemoryStreamCase) -> AnalyticalStream:
         if 0 < mapping.window < MAX_SINGLE_DESIGNS * pseudo_channel_count(memory)
         else "row"
     )
-    return AnalyticalStream(clocks / clock, found.latency / clock, bound)
+    return AnalyticalStream(clocks / clock, busy_time.latency / clock, bound)
 
 
 def _shares(design: Design, stream: MemoryStreamCase) -> tuple[int, int]:
@@ -270,8 +274,8 @@ def _checked(design: Design) -> MemorySystem:
 
 
 def _memory(design: Design) -> MemorySystem:
-    of: MemorySystem = design.chip.memory if design.chip.hbm is None else design.chip.hbm.banks
-    return of
+    memory: MemorySystem = design.chip.memory if design.chip.hbm is None else design.chip.hbm.banks
+    return memory
 
 
 def _mapping(design: Design) -> MemoryStreamPlan:

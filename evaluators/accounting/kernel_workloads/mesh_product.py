@@ -83,11 +83,13 @@ def prepare_case(design: Design, cases: tuple[ProductCase, ...]) -> MeshKernel:
             "workload.kernel: mapping=product supports no vector-matrix products (gemv) on tiles; use mapping=summa"
         )
     faults = faults_of_kernel(design.chip, mesh.rows, mesh.cols)
-    of = MeshKernel(kind, kind, kind, algorithm, shape, mesh, options, faults=faults)
+    kernel = MeshKernel(kind, kind, kind, algorithm, shape, mesh, options, faults=faults)
     if algorithm != AUTO:
-        return of
-    some = [kernel_with_algorithm(of, word) for word in _words(design, kind)]
-    return of._replace(rivals=tuple(AlgorithmCandidate(one.algorithm, _fits(_limits(design, one))) for one in some))
+        return kernel
+    kernels = [kernel_with_algorithm(kernel, word) for word in _words(design, kind)]
+    return kernel._replace(
+        rivals=tuple(AlgorithmCandidate(kernel.algorithm, _fits(_limits(design, kernel))) for kernel in kernels)
+    )
 
 
 def _words(design: Design, kind: str) -> tuple[str, ...]:
@@ -100,27 +102,27 @@ def _fits(limits: list[Limit]) -> Any:
     return reduce(and_, (limit.need <= limit.have for limit in limits))
 
 
-def limits(design: Design, asked: MeshKernel) -> list[Limit]:
+def limits(design: Design, kernel: MeshKernel) -> list[Limit]:
     """Limits of core memory, mesh sides, routing paths and chunks, for the chosen algorithm."""
-    if not asked.rivals:
-        return _limits(design, asked)
-    best = rivals.fastest_index(asked, _machine(design), closed.kernel_cost)
-    each = [_limits(design, kernel_with_algorithm(asked, rival.word)) for rival in asked.rivals]
+    if not kernel.rivals:
+        return _limits(design, kernel)
+    best = rivals.fastest_index(kernel, _machine(design), closed.kernel_cost)
+    each = [_limits(design, kernel_with_algorithm(kernel, rival.word)) for rival in kernel.rivals]
     if not isinstance(best, np.ndarray):
         return each[best]
-    plain = [[limit._replace(parts=()) for limit in some] for some in each]  # whose slots are others
-    return [select_values(some, best) for some in zip(*plain, strict=True)]
+    plain = [[limit._replace(parts=()) for limit in limits] for limits in each]  # whose slots are others
+    return [select_values(limits, best) for limits in zip(*plain, strict=True)]
 
 
-def _limits(design: Design, asked: MeshKernel) -> list[Limit]:
+def _limits(design: Design, kernel: MeshKernel) -> list[Limit]:
     """Of an algorithm."""
-    chip, mapping, of = design.chip, _mapping(design), kernel_module(asked.kind, asked.algorithm)
+    chip, mapping, module = design.chip, _mapping(design), kernel_module(kernel.kind, kernel.algorithm)
     mesh = regions.core_mesh(mapping)
-    held = merge_items([(f"tile {slot.name}", slot.nbytes) for slot in of.buffers(asked.shape, asked.mesh, "float16")])
-    if asked.kind == "gemm":
-        paths, chunks = of.concurrent_paths(mesh), of.local_product_count(mesh)
+    held = merge_items([(f"tile {slot.name}", slot.nbytes) for slot in module.buffers(kernel.shape, kernel.mesh, "float16")])
+    if kernel.kind == "gemm":
+        paths, chunks = module.concurrent_paths(mesh), module.local_product_count(mesh)
     else:
-        paths, chunks = of.concurrent_paths(mesh, mapping.ktree_k), 1
+        paths, chunks = module.concurrent_paths(mesh, mapping.ktree_k), 1
     where, core = ("core", chip.core) if chip.tile is None else ("tile", chip.tile)
     # tiles' routers have routes of their own, no paths that are set up
     routes = [] if chip.tile is not None else [Limit("chip.noc.routing_paths", paths, chip.noc.routing_paths, "1")]
@@ -128,44 +130,44 @@ def _limits(design: Design, asked: MeshKernel) -> list[Limit]:
         Limit(f"chip.{where}.sram", sum(held.values(), 0.0), core.sram, "B", tuple(held.items())),
         Limit("chip.mesh.rows", mesh.rows, chip.mesh.rows, "1"),
         Limit("chip.mesh.cols", mesh.cols, chip.mesh.cols, "1"),
-        Limit("mapping.rows", _least(asked.algorithm, mapping), minimum(mesh.rows, mesh.cols), "1"),
+        Limit("mapping.rows", _least(kernel.algorithm, mapping), minimum(mesh.rows, mesh.cols), "1"),
         *routes,
         chunk_limit("mapping.cols", maximum(chunks * 1.0, 1.0)),
     ]
 
 
-def kernel_outcome(design: Design, asked: MeshKernel, fidelity: str) -> KernelOutcome:
+def kernel_outcome(design: Design, kernel: MeshKernel, fidelity: str) -> KernelOutcome:
     """Time, communication and utilisation of a product; energy from rated power if the chip has one."""
-    _refuse_closed(design, asked, fidelity)
-    chip, on = design.chip, _machine(design)
-    assert on.fabric is not None
-    cost = READERS[fidelity].kernel(asked, on)
-    multiplying = rivals.map_choices(asked, on, closed.kernel_cost, lambda one: _multiplying(one, on))
-    seconds, cores = cost.seconds, asked.mesh.rows * asked.mesh.cols * 1.0
+    _refuse_closed(design, kernel, fidelity)
+    chip, machine = design.chip, _machine(design)
+    assert machine.fabric is not None
+    cost = READERS[fidelity].kernel(kernel, machine)
+    multiplying = rivals.map_choices(kernel, machine, closed.kernel_cost, lambda kernel: _multiplying(kernel, machine))
+    seconds, cores = cost.seconds, kernel.mesh.rows * kernel.mesh.cols * 1.0
     own = {
         "communication_cycles": (seconds - multiplying) * chip.clock,
         "compute_share": multiplying / seconds,
-        "mfu": asked.shape.m * asked.shape.k * asked.shape.n * on.fabric.mac / (cores * seconds),
+        "mfu": kernel.shape.m * kernel.shape.k * kernel.shape.n * machine.fabric.mac / (cores * seconds),
         "cores": cores,
     }
     return mesh_outcome(chip, cost, own | ({} if chip.power is None else {"rated_energy": chip.power * seconds}))
 
 
 def kernel_breakdown(
-    design: Design, case: ProductCase, asked: MeshKernel, fidelity: str
+    design: Design, case: ProductCase, kernel: MeshKernel, fidelity: str
 ) -> tuple[list[BreakdownRow], TimelineSpans]:
     """Breakdown rows of local products and of communication that is not overlapped."""
-    _refuse_closed(design, asked, fidelity)
-    on = _machine(design)
-    (asked,) = rivals.kernels_by_choice(asked, on, closed.kernel_cost)
-    activity = READERS[fidelity].kernel(asked, on).activity
-    parts = {name: float(value) for name, value in attributed(asked, on, fidelity).items()}
-    multiplying = float(_multiplying(asked, on))
+    _refuse_closed(design, kernel, fidelity)
+    machine = _machine(design)
+    (kernel,) = rivals.kernels_by_choice(kernel, machine, closed.kernel_cost)
+    activity = READERS[fidelity].kernel(kernel, machine).activity
+    parts = {name: float(value) for name, value in attributed(kernel, machine, fidelity).items()}
+    multiplying = float(_multiplying(kernel, machine))
     starts = multiplying - parts["products"]
     inside = {"products": parts.pop("products"), "starts": starts}
     parts["starts"] -= starts
-    shape = f"{case.m} x {case.k} x {case.n} on {int(asked.mesh.rows)} x {int(asked.mesh.cols)} cores"
-    flop, kind = 2.0 * case.m * case.k * case.n, (case.kind, asked.algorithm)
+    shape = f"{case.m} x {case.k} x {case.n} on {int(kernel.mesh.rows)} x {int(kernel.mesh.cols)} cores"
+    flop, kind = 2.0 * case.m * case.k * case.n, (case.kind, kernel.algorithm)
     excess, sent = excess_by_cause(2.0 * float(activity.macs), flop), float(activity.sent_bytes)
     rows = [
         BreakdownRow(*kind, "local products", shape, flop, 0.0, 0.0, largest_item(inside), multiplying, inside, 0.0, excess),
@@ -234,12 +236,12 @@ def _machine(design: Design) -> HardwareModel:
     return mesh_program_machine(design.chip) if design.chip.tile is None else tile_core_machine(design.chip)
 
 
-def _multiplying(kernel: MeshKernel, on: HardwareModel) -> Any:
+def _multiplying(kernel: MeshKernel, hardware: HardwareModel) -> Any:
     """Time of the local products of a core with local data; equal at all fidelities."""
-    assert on.fabric is not None
+    assert hardware.fabric is not None
     starts = find_gemm(kernel.algorithm).local_product_count(kernel.mesh) if kernel.kind == "gemm" else 1
-    free = on.fabric._replace(**dict.fromkeys((*COMMUNICATION_TIMES, "launch"), 0.0))
-    return closed.kernel_cost(kernel, on._replace(fabric=free)).seconds + starts * on.fabric.launch
+    free = hardware.fabric._replace(**dict.fromkeys((*COMMUNICATION_TIMES, "launch"), 0.0))
+    return closed.kernel_cost(kernel, hardware._replace(fabric=free)).seconds + starts * hardware.fabric.launch
 
 
 def _mapping(design: Design) -> MeshProductPlan:

@@ -41,9 +41,9 @@ def prepare_case(design: Design, cases: tuple[NocTrafficCase, ...]) -> NocTraffi
     return case
 
 
-def limits(design: Design, asked: NocTrafficCase) -> list[Limit]:
+def limits(design: Design, kernel: NocTrafficCase) -> list[Limit]:
     """Limits of hotspot nodes on the mesh, and of mesh sides that a pattern needs."""
-    case, mesh = asked, design.chip.mesh
+    case, mesh = kernel, design.chip.mesh
     square = case.pattern == "transpose"
     least = 2.0 if case.middle == 4 else 1.0
     spots = max(case.spots, default=-1) + 1.0 if case.spots else float(case.middle)
@@ -54,46 +54,48 @@ def limits(design: Design, asked: NocTrafficCase) -> list[Limit]:
     ]
 
 
-def kernel_outcome(design: Design, asked: NocTrafficCase, fidelity: str) -> KernelOutcome:
+def kernel_outcome(design: Design, kernel: NocTrafficCase, fidelity: str) -> KernelOutcome:
     """Latency and accepted rate of packets, and power of a network with a process node."""
-    if any(limit.need > limit.have for limit in limits(design, asked)):
+    if any(limit.need > limit.have for limit in limits(design, kernel)):
         return KernelOutcome(dict.fromkeys(SIMULATED_METRICS, np.nan))
-    of = simulate_traffic(design, asked) if fidelity == "cycles" else zero_load_traffic(design, asked)
-    found = dict(zip(SIMULATED_METRICS, (of.latency, of.p50, of.p99, of.hops, of.accepted), strict=True))
-    found["traffic_status"] = float(of.verdict)
+    traffic = simulate_traffic(design, kernel) if fidelity == "cycles" else zero_load_traffic(design, kernel)
+    metrics = dict(
+        zip(SIMULATED_METRICS, (traffic.latency, traffic.p50, traffic.p99, traffic.hops, traffic.accepted), strict=True)
+    )
+    metrics["traffic_status"] = float(traffic.verdict)
     if parse_faults(design.chip):
-        around = _flows(design, asked)
-        found |= {"detour_share": around.around, "detour_hops": around.extra}
-    return KernelOutcome(found if design.chip.technology is None else found | _watts(design.chip, asked, of))
+        around = _flows(design, kernel)
+        metrics |= {"detour_share": around.around, "detour_hops": around.extra}
+    return KernelOutcome(metrics if design.chip.technology is None else metrics | _watts(design.chip, kernel, traffic))
 
 
-def _watts(chip: Chip, case: NocTrafficCase, of: TrafficResult) -> dict[str, float]:
+def _watts(chip: Chip, case: NocTrafficCase, result: TrafficResult) -> dict[str, float]:
     """Power of the network under a load, and of that what falls to a packet; flits leave their routers once for each link."""
     if chip.router.flit_bytes is None:
         raise DesignError(
             "chip.router.flit_bytes: missing; a network with a process node (chip.technology) needs "
             "it: +chip.router.flit_bytes=16B"
         )
-    arriving = of.accepted * float(chip.mesh.rows * chip.mesh.cols * chip.clock)
-    crossed = (of.hops - 1) * float(chip.router.flit_bytes)
+    arriving = result.accepted * float(chip.mesh.rows * chip.mesh.cols * chip.clock)
+    crossed = (result.hops - 1) * float(chip.router.flit_bytes)
     taken = crossed * float(chip.technology.hop * supply.relative_energy(chip))
     power = arriving * taken + float(energy.static_power(chip))
     return {"power": power, "peak_power": power, "packet_energy": power * case.flits / arriving}
 
 
 def kernel_breakdown(
-    design: Design, case: NocTrafficCase, asked: NocTrafficCase, fidelity: str
+    design: Design, case: NocTrafficCase, kernel: NocTrafficCase, fidelity: str
 ) -> tuple[list[BreakdownRow], TimelineSpans]:
     """Breakdown rows of packet latency: hops, serialisation of flits, and contention."""
     chip = design.chip
     cycle, t = 1 / float(chip.clock), router_cycles(chip.router)
-    found = {name: float(value) for name, value in kernel_outcome(design, case, fidelity).metrics.items()}
+    metrics = {name: float(value) for name, value in kernel_outcome(design, case, fidelity).metrics.items()}
     parts = {
-        "routers": found["hops"] * float(t.hop - chip.router.link) * cycle,
-        "links": (found["hops"] * float(chip.router.link) + 1 + float(chip.router.link)) * cycle,
+        "routers": metrics["hops"] * float(t.hop - chip.router.link) * cycle,
+        "links": (metrics["hops"] * float(chip.router.link) + 1 + float(chip.router.link)) * cycle,
         "flits": float(zero_load_latency(chip.router, case, 0.0) - 1 - chip.router.link) * cycle,
     }
-    seconds = found["packet_latency"] * cycle
+    seconds = metrics["packet_latency"] * cycle
     parts["contention"] = max(seconds - sum(parts.values()), 0.0)
     order = design.mapping.kernel.order
     row = BreakdownRow("packet", case.pattern, case.label, order, 0.0, 0.0, 0.0, largest_item(parts), seconds, parts)
@@ -109,15 +111,15 @@ def simulate_traffic(design: Design, case: NocTrafficCase) -> TrafficResult:
 
 def zero_load_traffic(design: Design, case: NocTrafficCase) -> TrafficResult:
     """Latency of packets without contention, and the accepted rate of the busiest link or core."""
-    router, of = design.chip.router, _flows(design, case)
+    router, flows = design.chip.router, _flows(design, case)
     wide = np.repeat([float(router.flit_x), float(router.flit_y)], 2)
-    share = max(of.arriving, float((of.loads.max(axis=(1, 2)) * wide).max()))
-    latencies = zero_load_latency(router, case, np.arange(1, len(of.links) + 1.0))
-    below = np.cumsum(of.links) / of.links.sum()
+    share = max(flows.arriving, float((flows.loads.max(axis=(1, 2)) * wide).max()))
+    latencies = zero_load_latency(router, case, np.arange(1, len(flows.links) + 1.0))
+    below = np.cumsum(flows.links) / flows.links.sum()
     p50, p99 = (float(latencies[np.searchsorted(below, at)]) for at in (0.5, 0.99))
-    mean = float((latencies * of.links).sum() / of.links.sum())
+    mean = float((latencies * flows.links).sum() / flows.links.sum())
     verdict = SATURATED if case.rate * share > 1 else STABLE
-    return TrafficResult(mean, p50, p99, of.hops, float(min(case.rate, 1 / share)), verdict, 0, 0)
+    return TrafficResult(mean, p50, p99, flows.hops, float(min(case.rate, 1 / share)), verdict, 0, 0)
 
 
 def _flows(design: Design, case: NocTrafficCase) -> TrafficFlows:

@@ -110,8 +110,12 @@ def prepare_case(design: Design, cases: tuple[WorkloadCase, ...]) -> DieKernel:
     """Work of one die for a case, timed by the analytical model."""
     (case,) = cases
     lay = CASES[type(case)]
-    found = lay(design, case, READERS[ANALYTICAL_FIDELITY])
-    return found if isinstance(case, UNREAD) else found._replace(by=lambda fidelity: lay(design, case, READERS[fidelity]))
+    die_kernel = lay(design, case, READERS[ANALYTICAL_FIDELITY])
+    return (
+        die_kernel
+        if isinstance(case, UNREAD)
+        else die_kernel._replace(by=lambda fidelity: lay(design, case, READERS[fidelity]))
+    )
 
 
 ANALYTICAL_FIDELITY = FIDELITIES[0]
@@ -122,38 +126,38 @@ def simulation_obstacle(design: Design) -> str:
     return devices.simulation_obstacle(design)
 
 
-def _by(asked: DieKernel, fidelity: str) -> DieKernel:
+def _by(kernel: DieKernel, fidelity: str) -> DieKernel:
     """A case at a fidelity; refuses simulation of cases that read nothing from banks."""
     if fidelity == ANALYTICAL_FIDELITY:
-        return asked
-    if asked.by is None:
+        return kernel
+    if kernel.by is None:
         raise DesignError(
             f"fidelity: {fidelity} simulates only main memory on a shared-cache die; collectives and "
             f"elementwise operators read no weights and no KV cache; use {ANALYTICAL_FIDELITY}"
         )
-    return asked.by(fidelity)
+    return kernel.by(fidelity)
 
 
-def limits(design: Design, asked: DieKernel) -> list[Limit]:
+def limits(design: Design, kernel: DieKernel) -> list[Limit]:
     """Limits of memory, of work for each die, and of ports where dies exchange."""
-    need, (whole, phase) = sum(nbytes for _, nbytes in asked.held), asked.divided
-    found = [Limit("chip.hbm.capacity", need, design.chip.hbm.capacity, "B", asked.held)]
-    found += [Limit(f"mapping.{phase}.tp", asked.plan.tp * 1.0, whole, "1")] if np.any(asked.plan.tp > whole) else []
-    return [*found, port_limit(design.chip, asked.plan)] if asked.ports else found
+    need, (whole, phase) = sum(nbytes for _, nbytes in kernel.held), kernel.divided
+    limits = [Limit("chip.hbm.capacity", need, design.chip.hbm.capacity, "B", kernel.held)]
+    limits += [Limit(f"mapping.{phase}.tp", kernel.plan.tp * 1.0, whole, "1")] if np.any(kernel.plan.tp > whole) else []
+    return [*limits, port_limit(design.chip, kernel.plan)] if kernel.ports else limits
 
 
-def kernel_outcome(design: Design, asked: DieKernel, fidelity: str) -> KernelOutcome:
+def kernel_outcome(design: Design, kernel: DieKernel, fidelity: str) -> KernelOutcome:
     """Metrics of a kernel on all dies, with energy on demand."""
-    asked, chip, dies = _by(asked, fidelity), design.chip, asked.plan.tp
-    held = "hbm_used" if "mfu" in asked.metrics else ""
-    return KernelOutcome(asked.metrics, lambda: pooled_dynamic_energy(asked.done(), chip) * dies, dies, held)
+    kernel, chip, dies = _by(kernel, fidelity), design.chip, kernel.plan.tp
+    held = "hbm_used" if "mfu" in kernel.metrics else ""
+    return KernelOutcome(kernel.metrics, lambda: pooled_dynamic_energy(kernel.done(), chip) * dies, dies, held)
 
 
 def kernel_breakdown(
-    design: Design, case: WorkloadCase, asked: DieKernel, fidelity: str
+    design: Design, case: WorkloadCase, kernel: DieKernel, fidelity: str
 ) -> tuple[list[BreakdownRow], TimelineSpans]:
     """Breakdown rows of one die's kernel, including its exchanges."""
-    return _by(asked, fidelity).told()
+    return _by(kernel, fidelity).told()
 
 
 SMALLEST_CHUNK = 16
@@ -187,33 +191,45 @@ def attention_pairs(case: AttentionCase) -> float:
 
 def attention_operator(case: AttentionCase) -> Scores:
     """Attention operator of the graph that represents a case."""
-    of = case
-    prompt = is_prefill(of)
-    tokens, sequences = float(of.batch * of.queries + of.decodes), float(of.batch + of.decodes)
-    before = of.batch * (of.keys - of.queries if prompt else of.keys)
-    heads, kv_heads = MatrixDim(of.heads, split=True), MatrixDim(of.kv_heads, split=not of.latent)
+    attention_case = case
+    prompt = is_prefill(attention_case)
+    tokens, sequences = (
+        float(attention_case.batch * attention_case.queries + attention_case.decodes),
+        float(attention_case.batch + attention_case.decodes),
+    )
+    before = attention_case.batch * (attention_case.keys - attention_case.queries if prompt else attention_case.keys)
+    heads, kv_heads = (
+        MatrixDim(attention_case.heads, split=True),
+        MatrixDim(attention_case.kv_heads, split=not attention_case.latent),
+    )
     return Scores(
-        "attention", (), heads, kv_heads, of.qk, of.v, of.qk if of.latent else of.qk + of.v, of.qk, tokens, attention_pairs(of),
-        float(before + of.decodes * of.cached), sequences=sequences, prompts=prompt, decodes=float(of.decodes),
-        decoded=float(of.decodes * of.cached), scored=float(of.decodes * of.cached),
+        "attention", (), heads, kv_heads, attention_case.qk, attention_case.v,
+        attention_case.qk if attention_case.latent else attention_case.qk + attention_case.v, attention_case.qk, tokens,
+        attention_pairs(attention_case),
+        float(before + attention_case.decodes * attention_case.cached), sequences=sequences, prompts=prompt,
+        decodes=float(attention_case.decodes),
+        decoded=float(attention_case.decodes * attention_case.cached),
+        scored=float(attention_case.decodes * attention_case.cached),
     )  # fmt: skip
 
 
 def _product(design: Design, case: ProductCase, reader: CostModel) -> DieKernel:
     """The share of one die, and the allreduce after it, which the host starts."""
     plan = design.mapping.decode
-    one = MatMulOp(
+    operator = MatMulOp(
         case.kind, (), float(case.m), MatrixDim(case.k, split=True), MatrixDim(case.groups * case.n), apart=case.groups
     )
-    (of,) = calls = _calls(design, plan, Segment("product", float(case.m), (one,), 1))
-    nbytes = float(case.m * one.n.units * BYTES_BY_FORMAT[design.mapping.precision.activations])
+    (call,) = calls = _calls(design, plan, Segment("product", float(case.m), (operator,), 1))
+    nbytes = float(case.m * operator.n.units * BYTES_BY_FORMAT[design.mapping.precision.activations])
     sums = LeadingCollective(plan.allreduce, plan.tp, nbytes, False, plan.ktree_k)
     blocks = (CallBlock("product", calls, (0,), (0,), 1.0), CallBlock("sums", (), (), (), 1.0, sums))
-    others = (case.groups - 1.0) * case.m * local_width(one.k, plan.tp) * BYTES_BY_FORMAT[design.mapping.precision.activations]
-    held = (("weights", of.fetch), ("activations", of.local + others))
+    others = (
+        (case.groups - 1.0) * case.m * local_width(operator.k, plan.tp) * BYTES_BY_FORMAT[design.mapping.precision.activations]
+    )
+    held = (("weights", call.fetch), ("activations", call.local + others))
 
     def ideal(matrix: Any, achieved: Any) -> Any:
-        return 2.0 * case.m * case.k * one.n.units * (matrix * of.pace) * achieved
+        return 2.0 * case.m * case.k * operator.n.units * (matrix * call.pace) * achieved
 
     laid, (multiplying, _) = _laid(design, case.kind, blocks, plan, held, ideal, reader)
     laid.metrics["compute_share"] = multiplying.seconds / laid.metrics["latency"]
@@ -227,18 +243,18 @@ def _kernel(design: Design, case: ExpertsCase | ElementwiseCase, reader: CostMod
         rows, touched = busiest_device_share(
             case.tokens, case.experts, case.top_k, case.ep, case.distribution, case.exponent, case.seed
         )  # of the die that has most
-        here = case.experts / case.ep
-        part, stored = _experts(case, rows, touched, here), here / touched
+        device_experts = case.experts / case.ep
+        part, stored = _experts(case, rows, touched, device_experts), device_experts / touched
     else:
-        of = ElementwiseOp(
+        operator = ElementwiseOp(
             OPERATOR_NAMES[case.sort], (), float(case.rows), MatrixDim(case.columns, split=True), *ELEMENTWISE_COSTS[case.sort]
         )
-        part = Segment("elements", float(case.rows), (of,), 1)
+        part = Segment("elements", float(case.rows), (operator,), 1)
     calls = _calls(design, plan, part)
     block = CallBlock(case.subject, calls, equal_call_index(calls), breadth_first_order(calls), 1.0)
     held = (
-        ("weights", sum((of.fetch * stored for of in calls), 0.0)),
-        ("activations", sum((of.local for of in calls), 0.0)),
+        ("weights", sum((call.fetch * stored for call in calls), 0.0)),
+        ("activations", sum((call.local for call in calls), 0.0)),
     )
     whole = case.intermediate if isinstance(case, ExpertsCase) else case.columns
     return _laid(design, case.subject, (block,), plan, held, _ideal(calls), reader)[0]._replace(divided=(whole * 1.0, "decode"))
@@ -259,12 +275,12 @@ def _experts(case: ExpertsCase, rows: float, touched: float, held: float) -> Seg
 def _attention(design: Design, case: AttentionCase, reader: CostModel) -> DieKernel:
     """Heads of one die."""
     phase = "prefill" if is_prefill(case) else "decode"
-    plan, one = getattr(design.mapping, phase), attention_operator(case)
-    (of,) = calls = _calls(design, plan, Segment("attention", one.tokens, (one,), 1))
-    each = one.cached(kv_heads_per_device(one.kv_heads, plan.tp, plan.kv_heads)) * float(
+    plan, operator = getattr(design.mapping, phase), attention_operator(case)
+    (call,) = calls = _calls(design, plan, Segment("attention", operator.tokens, (operator,), 1))
+    each = operator.cached(kv_heads_per_device(operator.kv_heads, plan.tp, plan.kv_heads)) * float(
         BYTES_BY_FORMAT[design.mapping.precision.kv]
     )
-    held = (("KV cache", (case.batch * case.keys + case.decodes * case.cached) * each), ("activations", of.local))
+    held = (("KV cache", (case.batch * case.keys + case.decodes * case.cached) * each), ("activations", call.local))
     laid, _ = _laid(design, "attention", (CallBlock("attention", calls, (0,), (0,), 1.0),), plan, held, _ideal(calls), reader)
     moved = laid.done().memory_bytes
     laid.metrics["hbm_bytes"] = moved * plan.tp
@@ -282,12 +298,12 @@ def _collective(design: Design, case: CollectiveCase, reader: CostModel) -> DieK
         return (2.0 if case.pattern == "allreduce" else 1.0) * case.nbytes * (1 - 1 / peers)
 
     def done() -> PooledActivity:
-        on = link_energy_inputs(design.chip.network)
+        energy_inputs = link_energy_inputs(design.chip.network)
         if case.pattern != "allreduce":  # of one node
-            return PooledActivity(linked_bytes=sent(peers) * on.hops)
-        return PooledActivity(linked_bytes=allreduce_hop_bytes(_opener(case, plan), on))
+            return PooledActivity(linked_bytes=sent(peers) * energy_inputs.hops)
+        return PooledActivity(linked_bytes=allreduce_hop_bytes(_opener(case, plan), energy_inputs))
 
-    def told() -> tuple[list[BreakdownRow], TimelineSpans]:
+    def breakdown() -> tuple[list[BreakdownRow], TimelineSpans]:
         time, count = float(seconds), float(peers)
         row = BreakdownRow(
             case.pattern, case.along, "communication", f"{count:.0f} dies", 0.0, 0.0, 0.0, "network", time, {"network": time},
@@ -296,7 +312,7 @@ def _collective(design: Design, case: CollectiveCase, reader: CostModel) -> DieK
         return [row], {case.pattern: {case.along: [("communication", case.pattern, 0.0, time)]}}
 
     held = (("data", case.nbytes),)
-    return DieKernel(plan, {"latency": seconds}, held, True, done, told)
+    return DieKernel(plan, {"latency": seconds}, held, True, done, breakdown)
 
 
 def _exchanging(design: Design, case: CollectiveCase) -> Any:
@@ -339,12 +355,14 @@ CASES: dict[type, Callable[[Design, Any, CostModel], DieKernel]] = {
 
 
 def _calls(design: Design, plan: TensorParallelPlan, part: Segment) -> tuple[KernelCall, ...]:
-    return tuple(device_call(part, of, plan.tp, design.mapping.precision, design.chip.core.rates) for of in part.operators)
+    return tuple(
+        device_call(part, operator, plan.tp, design.mapping.precision, design.chip.core.rates) for operator in part.operators
+    )
 
 
 def _ideal(calls: tuple[KernelCall, ...]) -> Callable[[Any, Any], Any]:
     """Time of all dies' operations on the matrix engines of one."""
-    return lambda matrix, achieved: sum((of.flop * of.pace for of in calls), 0.0) * (matrix * achieved)
+    return lambda matrix, achieved: sum((call.flop * call.pace for call in calls), 0.0) * (matrix * achieved)
 
 
 def _laid(
@@ -358,20 +376,20 @@ def _laid(
 ) -> tuple[DieKernel, list[TimedBlock]]:
     """Work of one die from its blocks; `ideal` is the time on the matrix engines, and a share of it."""
     chip, mapping, dies = design.chip, design.mapping, plan.tp
-    on = shared_cache_machine(chip, mapping)
-    found = block_timeline(blocks, on, reader)
-    seconds = sum(of.seconds for of in found)
-    engines: Any = on.engines
+    cache_machine = shared_cache_machine(chip, mapping)
+    timeline = block_timeline(blocks, cache_machine, reader)
+    seconds = sum(timed_block.seconds for timed_block in timeline)
+    engines: Any = cache_machine.engines
     useful = ideal(engines.matrix, mapping.stack.matrix_efficiency)
     metrics = {"latency": seconds, "mfu": useful / (dies * seconds)}
     power = rated_power(chip.power)
     if not np.all(np.isnan(power)):
         metrics["rated_energy"] = power * dies * seconds
 
-    def told() -> tuple[list[BreakdownRow], TimelineSpans]:
-        rows = breakdown.breakdown_rows(phase, 1.0, found, on, dies=dies)
-        return rows, {phase: {of.block.name: timeline_bars(of) for of in found}}
+    def reported_breakdown() -> tuple[list[BreakdownRow], TimelineSpans]:
+        rows = breakdown.breakdown_rows(phase, 1.0, timeline, cache_machine, dies=dies)
+        return rows, {phase: {block.block.name: timeline_bars(block) for block in timeline}}
 
     links = None if chip.network is None else link_energy_inputs(chip.network)
-    done = cache(lambda: device_activity(blocks, mapping.stack.attention_passes, on.cache, links))
-    return DieKernel(plan, metrics, held, False, done, told), found
+    done = cache(lambda: device_activity(blocks, mapping.stack.attention_passes, cache_machine.cache, links))
+    return DieKernel(plan, metrics, held, False, done, reported_breakdown), timeline

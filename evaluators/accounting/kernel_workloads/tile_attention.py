@@ -59,56 +59,56 @@ class TiledAttention(NamedTuple):
 
 def prepare_case(design: Design, cases: tuple[AttentionCase, ...]) -> TiledAttention:
     """Attention job of equal cases, with open group sides and tilings chosen."""
-    of, cut = find_dataflow(_mapping(design).dataflow), chosen_tiling(design, *cases)
-    return TiledAttention(make_job(of, attention_shape(*cases), cut, design.chip, *operand_bytes(design)), cut)
+    dataflow, cut = find_dataflow(_mapping(design).dataflow), chosen_tiling(design, *cases)
+    return TiledAttention(make_job(dataflow, attention_shape(*cases), cut, design.chip, *operand_bytes(design)), cut)
 
 
-def limits(design: Design, asked: TiledAttention) -> list[Limit]:
+def limits(design: Design, kernel: TiledAttention) -> list[Limit]:
     """Limits of memories, and of tile groups that divide the mesh."""
-    of, shape, mesh = asked.job, asked.job.shape, design.chip.mesh
-    held = [(OPERAND_NAMES.get(slot.name.split(".")[-1], "statistics"), slot.nbytes) for slot in job_buffers(of)]
+    job, shape, mesh = kernel.job, kernel.job.shape, design.chip.mesh
+    held = [(OPERAND_NAMES.get(slot.name.split(".")[-1], "statistics"), slot.nbytes) for slot in job_buffers(job)]
     stored = {
-        "queries and outputs": shape.batch * shape.heads * shape.queries * (shape.qk + shape.v) * of.itemsize,
-        "KV cache": shape.problems * shape.keys * (shape.key_dim + shape.v) * of.kv.of(of.itemsize),
-        **({"partial outputs": partial_bytes(of)} if of.of.split else {}),
+        "queries and outputs": shape.batch * shape.heads * shape.queries * (shape.qk + shape.v) * job.itemsize,
+        "KV cache": shape.problems * shape.keys * (shape.key_dim + shape.v) * job.kv.of(job.itemsize),
+        **({"partial outputs": partial_bytes(job)} if job.of.split else {}),
     }
-    sides, said = ("rows", "cols") if of.of.grouped else (), _mapping(design)
+    sides, mapping = ("rows", "cols") if job.of.grouped else (), _mapping(design)
     return [
-        *memory_limits(of, held, stored),
-        *(FITS[side](f"mapping.{side}", getattr(said, side), getattr(mesh, side)) for side in sides),
+        *memory_limits(job, held, stored),
+        *(FITS[side](f"mapping.{side}", getattr(mapping, side), getattr(mesh, side)) for side in sides),
     ]
 
 
-def kernel_outcome(design: Design, asked: TiledAttention, fidelity: str) -> KernelOutcome:
+def kernel_outcome(design: Design, kernel: TiledAttention, fidelity: str) -> KernelOutcome:
     """Time, utilisation and energy of attention on all tiles."""
-    chip, of, (_, engines) = design.chip, asked.job, job_machine(design.chip, asked.job.of)
-    shape, cut = of.shape, of.tiling
+    chip, job, (_, engines) = design.chip, kernel.job, job_machine(design.chip, kernel.job.of)
+    shape, cut = job.shape, job.tiling
     peak = chip.mesh.rows * chip.mesh.cols * engines.matrix.rows * engines.matrix.cols * chip.clock
-    width = of.kv.multiplied(of.itemsize)
-    here = 0.0 if shape.bare else engines.product(cut.queries, shape.key_dim, cut.keys, width)
-    here = here + engines.product(cut.queries, cut.keys, shape.v, width)
-    here = here + (engines.product(cut.queries, shape.v, cut.keys, width) if shape.latent else 0.0)
+    width = job.kv.multiplied(job.itemsize)
+    engine_seconds = 0.0 if shape.bare else engines.product(cut.queries, shape.key_dim, cut.keys, width)
+    engine_seconds = engine_seconds + engines.product(cut.queries, cut.keys, shape.v, width)
+    engine_seconds = engine_seconds + (engines.product(cut.queries, shape.v, cut.keys, width) if shape.latent else 0.0)
     rate = cut.queries * cut.keys * (shape.qk + shape.v) / (engines.matrix.rows * engines.matrix.cols * chip.clock)
-    found = job_outcome(of, fidelity, {"peak_flops": 2.0 * peak, "engine_utilisation": rate / here})
-    seconds = found.metrics["latency"]
+    outcome = job_outcome(job, fidelity, {"peak_flops": 2.0 * peak, "engine_utilisation": rate / engine_seconds})
+    seconds = outcome.metrics["latency"]
     share = shape.macs / (peak * seconds)
-    found.metrics.update(
+    outcome.metrics.update(
         mfu=share,
         mfu_per_system_mm2=share / area.total_area(chip),
-        communication_share=jobs.communication_seconds(fidelity, of, seconds) / seconds,
+        communication_share=jobs.communication_seconds(fidelity, job, seconds) / seconds,
     )
-    return found._replace(tokens=shape.batch * shape.queries)
+    return outcome._replace(tokens=shape.batch * shape.queries)
 
 
 def kernel_breakdown(
-    design: Design, case: AttentionCase, asked: TiledAttention, fidelity: str
+    design: Design, case: AttentionCase, kernel: TiledAttention, fidelity: str
 ) -> tuple[list[BreakdownRow], TimelineSpans]:
     """Breakdown rows of attention: exchanges, memory, vector work and products."""
-    of, t = asked.job, asked.job.tiling
+    job, t = kernel.job, kernel.job.tiling
     groups = f"{t.rows:.0f} x {t.cols:.0f} tiles, {t.queries:.0f} x {t.keys:.0f} a tile"
-    groups += f", keys in {t.kv_splits:.0f}" if of.of.split else ""
-    dataflow, useful = _mapping(design).dataflow, 2.0 * float(of.shape.macs)
-    return job_breakdown(of, fidelity, "attention", dataflow, groups, useful, masked=of.shape.causal)
+    groups += f", keys in {t.kv_splits:.0f}" if job.of.split else ""
+    dataflow, useful = _mapping(design).dataflow, 2.0 * float(job.shape.macs)
+    return job_breakdown(job, fidelity, "attention", dataflow, groups, useful, masked=job.shape.causal)
 
 
 def chosen_tiling(design: Design, *cases: AttentionCase) -> AttentionTiling:
@@ -143,28 +143,28 @@ def attention_shape(*cases: AttentionCase) -> AttentionShape:
 
 def remedy_text(worst: Infeasibility, design: Design, cases: tuple[AttentionCase, ...]) -> str:
     """Remedy text for the most violated limit of attention on tiles."""
-    chip, (case, *_), of = design.chip, cases, find_dataflow(_mapping(design).dataflow)
+    chip, (case, *_), dataflow = design.chip, cases, find_dataflow(_mapping(design).dataflow)
     if worst.limit in ("mapping.rows", "mapping.cols"):
         side = worst.limit.split(".")[1]
         return nearest_side_text(side, getattr(_mapping(design), side), getattr(chip.mesh, side))
     if worst.limit != "chip.tile.sram":
         return "use fewer sequences at a time"
     shape, (each, kv) = attention_shape(case), operand_bytes(design)
-    suited = propose_tiling(of, shape, chip, itemsize=each, kv=kv)
+    suited = propose_tiling(dataflow, shape, chip, itemsize=each, kv=kv)
     slice_ = f"mapping.queries={suited.queries:.0f} mapping.keys={suited.keys:.0f}"
-    if sum(held.nbytes for held in job_buffers(AttentionJob(of, shape, suited, chip, each, kv))) > worst.have:
+    if sum(held.nbytes for held in job_buffers(AttentionJob(dataflow, shape, suited, chip, each, kv))) > worst.have:
         return f"no tiling fits heads of {case.qk} + {case.v} columns, not even {slice_}"
     return f"a tiling that fits: {slice_}"
 
 
 def shrink_to_submesh(design: Design, case: AttentionCase, side: int) -> tuple[Design, AttentionCase]:
     """A case scaled to a submesh; groups keep their sides if they fit."""
-    of, _ = attention_on_submesh(prepare_case(design, (case,)).job, side)
-    names = ("rows", "cols", "queries", "keys", *(("kv_splits",) if of.of.split else ()))
-    changes: dict[str, Any] = {f"mapping.{name}": getattr(of.tiling, name) for name in names}
-    shape = of.shape
+    job, _ = attention_on_submesh(prepare_case(design, (case,)).job, side)
+    names = ("rows", "cols", "queries", "keys", *(("kv_splits",) if job.of.split else ()))
+    changes: dict[str, Any] = {f"mapping.{name}": getattr(job.tiling, name) for name in names}
+    shape = job.shape
     smaller = replace(case, batch=shape.batch, heads=shape.heads, kv_heads=1, queries=shape.queries, keys=shape.keys)
-    return replace(replace_leaves(design, changes), chip=of.chip), smaller
+    return replace(replace_leaves(design, changes), chip=job.chip), smaller
 
 
 def _mapping(design: Design) -> AttentionPlan:

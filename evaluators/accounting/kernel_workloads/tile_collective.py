@@ -73,7 +73,7 @@ def prepare_case(design: Design, cases: Cases) -> tuple[MeshKernel, CollectiveCa
     find_collective(name)
     mesh = CoreMesh(chip.mesh.rows, chip.mesh.cols)
     broken = faults_of_kernel(chip, mesh.rows, mesh.cols)
-    shape = GemmShape(as_column([float(-(-one.nbytes // VALUE)) for one in cases]), 1, 1)
+    shape = GemmShape(as_column([float(-(-case.nbytes // VALUE)) for case in cases]), 1, 1)
     if name in EXCHANGES:
         _refuse_exchange(name, case)
         across = {"pattern": case.pattern, "topology": topology}
@@ -103,32 +103,32 @@ def prepare_case(design: Design, cases: Cases) -> tuple[MeshKernel, CollectiveCa
     return MeshKernel("collective", case.pattern, "collective", name, shape, mesh, options, faults=broken), case
 
 
-def limits(design: Design, asked: tuple[MeshKernel, CollectiveCase]) -> list[Limit]:
+def limits(design: Design, wanted_kernel: tuple[MeshKernel, CollectiveCase]) -> list[Limit]:
     """Limits of a tile's memory, of groups that divide the mesh, and of the root."""
-    chip, (kernel, case) = design.chip, asked
+    chip, (kernel, case) = design.chip, wanted_kernel
     slots = find_collective(kernel.algorithm).buffers(kernel.shape, kernel.mesh, "float16", pattern=case.pattern)
     held = merge_items([(BUFFER_NAMES.get(slot.name, slot.name), slot.nbytes) for slot in slots])
-    found = [
+    limits = [
         Limit("chip.tile.sram", sum(held.values(), 0.0), chip.tile.sram, "B", tuple(held.items())),
         Limit("workload.group", _covered(chip, case), chip.mesh.rows * chip.mesh.cols * 1.0, "1"),
     ]
     if not isinstance(case.root, str):
-        found.append(Limit("workload.root", case.root + 1.0, _members(case, *_sides(chip, case)) * 1.0, "1"))
-    return found
+        limits.append(Limit("workload.root", case.root + 1.0, _members(case, *_sides(chip, case)) * 1.0, "1"))
+    return limits
 
 
-def kernel_outcome(design: Design, asked: tuple[MeshKernel, CollectiveCase], fidelity: str) -> KernelOutcome:
+def kernel_outcome(design: Design, kernel: tuple[MeshKernel, CollectiveCase], fidelity: str) -> KernelOutcome:
     """Time and energy of a collective on all tiles."""
-    return mesh_outcome(design.chip, READERS[fidelity].kernel(asked[0], tile_network_machine(design.chip)), {})
+    return mesh_outcome(design.chip, READERS[fidelity].kernel(kernel[0], tile_network_machine(design.chip)), {})
 
 
 def kernel_breakdown(
-    design: Design, case: CollectiveCase, asked: tuple[MeshKernel, CollectiveCase], fidelity: str
+    design: Design, case: CollectiveCase, wanted_kernel: tuple[MeshKernel, CollectiveCase], fidelity: str
 ) -> tuple[list[BreakdownRow], TimelineSpans]:
     """Breakdown rows of a collective: words, sums, synchronisation, starts and hops."""
-    (kernel, _), on = asked, tile_network_machine(design.chip)
-    parts = {name: float(value) for name, value in attributed(kernel, on, fidelity, TIME_PARTS).items()}
-    cost, mesh = READERS[fidelity].kernel(kernel, on), kernel.mesh
+    (kernel, _), network_machine = wanted_kernel, tile_network_machine(design.chip)
+    parts = {name: float(value) for name, value in attributed(kernel, network_machine, fidelity, TIME_PARTS).items()}
+    cost, mesh = READERS[fidelity].kernel(kernel, network_machine), kernel.mesh
     group = (kernel.options.get("rows", mesh.rows), kernel.options.get("cols", mesh.cols))
     groups = f"{group[0]:.0f} x {group[1]:.0f} of {mesh.rows:.0f} x {mesh.cols:.0f} tiles"
     row = BreakdownRow(
@@ -153,7 +153,10 @@ def shrink_to_submesh(design: Design, case: CollectiveCase, side: int) -> tuple[
     """A collective scaled to a submesh, with equal bytes per tile; groups keep their sides if they fit."""
     chip = design.chip
     rows, cols = submesh_sides(int(chip.mesh.rows), int(chip.mesh.cols), side)
-    high, wide = (largest_divisor(whole, said) if said else 0 for whole, said in ((rows, case.rows), (cols, case.cols)))
+    high, wide = (
+        largest_divisor(whole, wanted_side) if wanted_side else 0
+        for whole, wanted_side in ((rows, case.rows), (cols, case.cols))
+    )
     team = _members(case, high or rows, wide or cols)
     root = case.root if isinstance(case.root, str) else min(case.root, team - 1)
     smaller = replace(case, rows=high, cols=wide, root=root)

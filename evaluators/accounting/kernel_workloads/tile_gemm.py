@@ -34,34 +34,37 @@ def prepare_case(design: Design, cases: tuple[ProductCase, ...]) -> SummaJob:
     return propose_summa_job(shape, design.chip, design.mapping.kernel)
 
 
-def limits(design: Design, asked: SummaJob) -> list[Limit]:
+def limits(design: Design, kernel: SummaJob) -> list[Limit]:
     """Limits of memories, and of tile groups that divide the mesh."""
-    shape = asked.shape
-    held = [({"a": "A", "b": "B", "c": "C", "s": "C"}[slot.name[0]], slot.nbytes) for slot in buffers(asked.part, "float16")]
+    shape = kernel.shape
+    held = [({"a": "A", "b": "B", "c": "C", "s": "C"}[slot.name[0]], slot.nbytes) for slot in buffers(kernel.part, "float16")]
     stored = {"A": shape.m * shape.k * VALUE, "B": shape.k * shape.n * VALUE, "C": shape.m * shape.n * VALUE}
-    said, rows = design.mapping.kernel, design.chip.mesh.rows
-    whole = divides_rows("mapping.rows", said.rows, rows), split_limit("mapping.split_k", said.split_k, said.rows, rows)
-    return [*memory_limits(asked, held, stored), *whole]
+    given_kernel, rows = design.mapping.kernel, design.chip.mesh.rows
+    whole = (
+        divides_rows("mapping.rows", given_kernel.rows, rows),
+        split_limit("mapping.split_k", given_kernel.split_k, given_kernel.rows, rows),
+    )
+    return [*memory_limits(kernel, held, stored), *whole]
 
 
-def kernel_outcome(design: Design, asked: SummaJob, fidelity: str) -> KernelOutcome:
+def kernel_outcome(design: Design, kernel: SummaJob, fidelity: str) -> KernelOutcome:
     """Time, utilisation and energy of a product on all tiles."""
-    chip, shape, part = design.chip, asked.shape, asked.part
+    chip, shape, part = design.chip, kernel.shape, kernel.part
     macs = chip.tile.matrix.rows * chip.tile.matrix.cols * chip.clock
-    of = job_outcome(asked, fidelity, {"cores": chip.mesh.rows * chip.mesh.cols * 1.0})
-    done, here = shape.m * shape.k * shape.n, tile_engines(chip).product(part.m, part.k, part.n, VALUE)
-    of.metrics["mfu"] = done / (macs * chip.mesh.rows * chip.mesh.cols * of.metrics["latency"])
-    of.metrics["engine_utilisation"] = part.m * part.k * part.n / (macs * here)
-    return of
+    outcome = job_outcome(kernel, fidelity, {"cores": chip.mesh.rows * chip.mesh.cols * 1.0})
+    done, engine_seconds = shape.m * shape.k * shape.n, tile_engines(chip).product(part.m, part.k, part.n, VALUE)
+    outcome.metrics["mfu"] = done / (macs * chip.mesh.rows * chip.mesh.cols * outcome.metrics["latency"])
+    outcome.metrics["engine_utilisation"] = part.m * part.k * part.n / (macs * engine_seconds)
+    return outcome
 
 
 def kernel_breakdown(
-    design: Design, case: ProductCase, asked: SummaJob, fidelity: str
+    design: Design, case: ProductCase, kernel: SummaJob, fidelity: str
 ) -> tuple[list[BreakdownRow], TimelineSpans]:
     """Breakdown rows of a product: multicasts, memory and products."""
-    sizes = " x ".join(f"{size:.0f}" for size in (asked.part.m, asked.part.k, asked.part.n))
-    among = f", depth by {asked.part.split:.0f}" if asked.part.split > 1 else ""
-    return job_breakdown(asked, fidelity, case.kind, "summa", f"{sizes} a tile{among}", 2.0 * case.m * case.k * case.n)
+    sizes = " x ".join(f"{size:.0f}" for size in (kernel.part.m, kernel.part.k, kernel.part.n))
+    among = f", depth by {kernel.part.split:.0f}" if kernel.part.split > 1 else ""
+    return job_breakdown(kernel, fidelity, case.kind, "summa", f"{sizes} a tile{among}", 2.0 * case.m * case.k * case.n)
 
 
 def remedy_text(worst: Infeasibility, design: Design, cases: tuple[ProductCase, ...]) -> str:

@@ -71,16 +71,16 @@ SERVING_PREFIXES = ("mapping.serving.",)
 
 def iteration_time_key(design: Design, load: ServingLoad, *others: Any, without: tuple[str, ...] = SERVING_PREFIXES) -> str:
     """Key of iteration times: hash of the design without some leaves, model, lengths and other inputs."""
-    of = [
+    key_lines = [
         key_line(*leaf)
         for (address, _, _), leaf in zip(
             iterate_leaves(design.mapping, "mapping."), iterate_key_leaves(design.mapping, "mapping."), strict=True
         )
         if not address.startswith(without)
     ]
-    asked = load.requests
-    lengths = asked.prompt.max(), asked.prompt.mean(), asked.output.max(), asked.longest
-    return hash_lines([*_lines(design.chip, load.model), *of, *map(repr, (*lengths, load.guesses, *others))])
+    requests = load.requests
+    lengths = requests.prompt.max(), requests.prompt.mean(), requests.output.max(), requests.longest
+    return hash_lines([*_lines(design.chip, load.model), *key_lines, *map(repr, (*lengths, load.guesses, *others))])
 
 
 @memoize_by_identity

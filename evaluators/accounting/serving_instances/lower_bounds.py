@@ -52,7 +52,11 @@ def prefill_flop_per_token(model: Model) -> Any:
     """Operations of layers per prompt token. [FLOP]"""
     parts = transformer_segments(model, StepCounts("prefill", 1.0, 1.0, 1.0, 0.0))
     return sum(
-        part.times * useful_flop(of) for part in parts if part.name != HEAD for of in part.operators if isinstance(of, MatMulOp)
+        part.times * useful_flop(operator)
+        for part in parts
+        if part.name != HEAD
+        for operator in part.operators
+        if isinstance(operator, MatMulOp)
     )
 
 
@@ -67,15 +71,15 @@ def weight_bytes_read(model: Model, precision: FormatPlan) -> Any:
     """Weights that the products of a one-token iteration read. [B]"""
     return sum(
         part.times
-        * of.copies
-        * of.k.width
-        * of.k.units
-        * of.n.width
-        * of.n.units
-        * BYTES_BY_FORMAT[weight_format(part, of, precision)]
+        * operator.copies
+        * operator.k.width
+        * operator.k.units
+        * operator.n.width
+        * operator.n.units
+        * BYTES_BY_FORMAT[weight_format(part, operator, precision)]
         for part in transformer_segments(model, StepCounts("decode", 1.0, 1.0, 1.0, 1.0))
-        for of in part.operators
-        if isinstance(of, MatMulOp)
+        for operator in part.operators
+        if isinstance(operator, MatMulOp)
     )
 
 

@@ -114,26 +114,26 @@ class DieIteration(NamedTuple):
 
 def limits(design: Design, load: ServingLoad) -> list[Limit]:
     """Limits of the layout of all instances, and memory for the longest request and largest iterations."""
-    found, pools = _layouts(design, load), die_pools(design, load)
-    if any(np.any(limit.need > limit.have) for limit in found):
-        return found
+    limits, pools = _layouts(design, load), die_pools(design, load)
+    if any(np.any(limit.need > limit.have) for limit in limits):
+        return limits
     held, longest = {}, load.longest - 1
     cached = per_reach(load.model, lambda reach: float(reach.kept(longest)))
-    for of in pools:
-        stage = _stage(design, load, of)
+    for pool in pools:
+        stage = _stage(design, load, pool)
         parts = (("weights", stage.weights), ("KV cache", float(stage.kv(cached, 1.0))), *stage.beside)
-        held[of.phase] = parts, _slices(design, load, of)
-        if of.of.attention:
-            held[f"{of.phase}, FFNs"] = stage.fed, []
-    return [*found, *_kind(design).memory_limits(design, held)]
+        held[pool.phase] = parts, _slices(design, load, pool)
+        if pool.of.attention:
+            held[f"{pool.phase}, FFNs"] = stage.fed, []
+    return [*limits, *_kind(design).memory_limits(design, held)]
 
 
 def request_limit_times(design: Design, load: ServingLoad) -> None:
     """Request the die work that limits need, so that designs are computed together."""
     if not any(limit.need > limit.have for limit in _layouts(design, load)):
-        for of in die_pools(design, load):
-            for made_of in (typical_iteration(load, of), *largest_iterations(load, of)):
-                _wanted(design, replica_work(design, load, of, made_of))
+        for die_pool in die_pools(design, load):
+            for made_of in (typical_iteration(load, die_pool), *largest_iterations(load, die_pool)):
+                _wanted(design, replica_work(design, load, die_pool, made_of))
 
 
 def request_table_times(design: Design, load: ServingLoad, fidelity: str) -> None:
@@ -141,32 +141,36 @@ def request_table_times(design: Design, load: ServingLoad, fidelity: str) -> Non
     longest, every = load.longest, AXES[software_of(design.mapping)]
 
     def noted(many: Sequence[ReplicaWork | None]) -> Sequence[float]:
-        for one in many:
-            _wanted(design, one)
+        for composition in many:
+            _wanted(design, composition)
         return [1.0] * len(many)
 
-    for of in die_pools(design, load):
-        largest = max_prompt_tokens(of.rule, of.batch, longest), longest, of.batch, longest
-        part_time_tables(design, load, of, noted)(*axis_points(steady.coarse_table_points(every, load, of.of.copies)(*largest)))
+    for die_pool in die_pools(design, load):
+        largest = max_prompt_tokens(die_pool.rule, die_pool.batch, longest), longest, die_pool.batch, longest
+        part_time_tables(design, load, die_pool, noted)(
+            *axis_points(steady.coarse_table_points(every, load, die_pool.of.copies)(*largest))
+        )
 
 
-def _wanted(design: Design, one: ReplicaWork | None) -> None:
-    if one is not None and hasattr(_kind(design), "request_die_work"):
-        _kind(design).request_die_work(design, *one, "analytical")
+def _wanted(design: Design, work: ReplicaWork | None) -> None:
+    if work is not None and hasattr(_kind(design), "request_die_work"):
+        _kind(design).request_die_work(design, *work, "analytical")
 
 
 def instances(design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
     """Serving instance of each pool, with the KV memory of its tightest stage."""
-    found = []
-    for of in die_pools(design, load):
-        stage = _stage(design, load, of)
-        free = of.of.copies * (_capacity(design) - stage.weights - sum(value for _, value in stage.beside))
+    instances = []
+    for die_pool in die_pools(design, load):
+        stage = _stage(design, load, die_pool)
+        free = die_pool.of.copies * (_capacity(design) - stage.weights - sum(value for _, value in stage.beside))
         room = request_memory(load.model, stage.kv)
-        key = iteration_time_key(design, load, fidelity, of.of, of.rows)
-        pricing = iteration_time_function(design, load, of, fidelity, key)
-        axes = partial(AXES[software_of(design.mapping)], whole=distinct_prompt_lengths(load), copies=of.of.copies)
-        found.append(ServingInstance(pricing, free, room, axes, ERROR_SAMPLES, key, stage.shares, copies=of.of.copies))
-    return tuple(found)
+        key = iteration_time_key(design, load, fidelity, die_pool.of, die_pool.rows)
+        pricing = iteration_time_function(design, load, die_pool, fidelity, key)
+        axes = partial(AXES[software_of(design.mapping)], whole=distinct_prompt_lengths(load), copies=die_pool.of.copies)
+        instances.append(
+            ServingInstance(pricing, free, room, axes, ERROR_SAMPLES, key, stage.shares, copies=die_pool.of.copies)
+        )
+    return tuple(instances)
 
 
 def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
@@ -189,8 +193,8 @@ def untimed_limits(design: Design, load: ServingLoad) -> list[Limit]:
 
 def decode_step_seconds(design: Design, load: ServingLoad, context: float) -> float:
     """Time of an iteration that decodes one request at a context length; larger batches take no less. [s]"""
-    of = die_pools(design, load)[-1]
-    return _run(design, load, of, (0.0, 0.0, 1.0, context, 0.0), "analytical").seconds
+    die_pool = die_pools(design, load)[-1]
+    return _run(design, load, die_pool, (0.0, 0.0, 1.0, context, 0.0), "analytical").seconds
 
 
 def request_decode_times(design: Design, load: ServingLoad, context: float) -> None:
@@ -213,20 +217,20 @@ def kv_transfer(design: Design, load: ServingLoad) -> tuple[RequestMemory, float
 def _caches_moved(design: Design, load: ServingLoad) -> tuple[RequestMemory, ExchangeCost, int]:
     """What a message has of a cache, an exchange of a byte a message, and caches that go at a time by it."""
     before, after = die_pools(design, load)
-    on = die_network(design.chip, _kind(design).DIE_KIND.reached(design.mapping))
-    ends = [_copies(design, of) for of in (before, after)]
+    network = die_network(design.chip, _kind(design).DIE_KIND.reached(design.mapping))
+    ends = [_copies(design, pool) for pool in (before, after)]
     ways, pairs = parallel_transfers(design, load), max(copies.shape[1] for copies in ends)
     start, end = (
         copies[np.arange(ways) * len(copies) // ways][:, np.arange(pairs) * copies.shape[1] // pairs] for copies in ends
     )
     # what the dies that take a cache hold of it; of what several that send have alike, it is sent once
     room = request_memory(load.model, _stage(design, load, after).kv).times(devices_per_cache(design, load)[1] / pairs)
-    return room, stage_transfer_cost(on, start, end, 1.0), ways
+    return room, stage_transfer_cost(network, start, end, 1.0), ways
 
 
 def parallel_transfers(design: Design, load: ServingLoad) -> int:
     """KV transfers that can run at once: one per attention replica of the smaller pool."""
-    return min(of.of.dp * of.of.copies for of in die_pools(design, load))
+    return min(die_pool.of.dp * die_pool.of.copies for die_pool in die_pools(design, load))
 
 
 def device_count(design: Design) -> int:
@@ -236,7 +240,7 @@ def device_count(design: Design) -> int:
 
 def devices_per_cache(design: Design, load: ServingLoad) -> tuple[int, ...]:
     """Dies of an attention replica, over all stages."""
-    return tuple(of.of.tp * of.of.pp for of in die_pools(design, load))
+    return tuple(die_pool.of.tp * die_pool.of.pp for die_pool in die_pools(design, load))
 
 
 def usage_metrics(
@@ -251,10 +255,10 @@ def usage_metrics(
 ) -> dict[str, Any]:
     """Metrics of utilisation of all dies, memory use of the fullest tile, and energy."""
     activity, caches, flop, kind = Activity(), Activity(), 0.0, _kind(design)
-    for pool, some in zip(die_pools(design, load), done, strict=True):
-        for times, made_of in some:
-            for share, one in whole_prompts(pool, made_of):
-                activity = activity + _done(_run(design, load, pool, one, fidelity)) * (times * share)
+    for pool, iterations in zip(die_pools(design, load), done, strict=True):
+        for times, made_of in iterations:
+            for share, work in whole_prompts(pool, made_of):
+                activity = activity + _done(_run(design, load, pool, work, fidelity)) * (times * share)
             flop += times * _asked(_whole(load, made_of))
     if len(die_pools(design, load)) == 2:
         room, sent, ways = _caches_moved(design, load)
@@ -263,7 +267,7 @@ def usage_metrics(
         )  # from memory to memory
         caches = each * float(room.altogether(transferred_prompts(load)))
     whole = device_count(design) * seconds
-    slices = [nbytes for of in die_pools(design, load) for _, nbytes in _slices(design, load, of)]
+    slices = [nbytes for die_pool in die_pools(design, load) for _, nbytes in _slices(design, load, die_pool)]
     return {
         "mfu": flop / (kind.engine_peak(design) * whole),
         "hbm_utilisation": activity.memory_bytes / (kind.memory_bandwidth(design) * whole),
@@ -280,24 +284,24 @@ def usage_metrics(
 
 def iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> Any:
     """Power of iterations of one design on all dies of an instance, shape (iterations, 1). [W]"""
-    of, each = die_pools(design, load)[pool], np.broadcast_arrays(*(np.ravel(count) for count in made_of))
-    found = []
-    for one in zip(*each, strict=True):
-        run = _run(design, load, of, one, fidelity)
-        found.append([float(_kind(design).activity_energy(design, _done(run))) / run.seconds])
-    return np.array(found)
+    die_pool, each = die_pools(design, load)[pool], np.broadcast_arrays(*(np.ravel(count) for count in made_of))
+    power = []
+    for composition in zip(*each, strict=True):
+        run = _run(design, load, die_pool, composition, fidelity)
+        power.append([float(_kind(design).activity_energy(design, _done(run))) / run.seconds])
+    return np.array(power)
 
 
 def iteration_rows(
     design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
 ) -> Sequence[BreakdownRow]:
     """Breakdown rows of an iteration: operators and exchanges on all dies of an instance."""
-    of, kind = die_pools(design, load)[pool], _kind(design)
-    run = _run(design, load, of, made_of, fidelity)
-    it, one, split = run.asked, run.played, run.split
+    die_pool, kind = die_pools(design, load)[pool], _kind(design)
+    run = _run(design, load, die_pool, made_of, fidelity)
+    it, forward_pass, split = run.asked, run.played, run.split
     once = split._replace(batches=1)
-    blocks = tuple(_through(block, split) for block in detailed_blocks([one], once))
-    flop = sum(unit.flop * unit.times for unit in one.units) * split.group * split.halves
+    blocks = tuple(_through(block, split) for block in detailed_blocks([forward_pass], once))
+    flop = sum(unit.flop * unit.times for unit in forward_pass.units) * split.group * split.halves
     phase = PhaseCost(it.phase, kind.DIE_KIND.machine(design, it.plan), blocks, None, 1.0, None, run.seconds, None, None, flop)
     # blocks are those of all stages: each is on the dies of one
     share = _asked(_whole(load, made_of)) / flop if flop else 1.0
@@ -305,11 +309,11 @@ def iteration_rows(
     # what a die exchanges is the mean over all dies of a stage, also where only some have attention
     apart = [split.attention > 0 and isinstance(block.block.calls[0].job, crossings.DieExchangeJob) for block in blocks]
     for exchanged, dies in ((False, split.attention or split.group), (True, split.group)):
-        some = tuple(block for block, of_all in zip(blocks, apart, strict=True) if of_all == exchanged)
-        rows += kind.breakdown_rows(phase._replace(timed=some, dies=dies), fidelity)
+        selected_blocks = tuple(block for block, of_all in zip(blocks, apart, strict=True) if of_all == exchanged)
+        rows += kind.breakdown_rows(phase._replace(timed=selected_blocks, dies=dies), fidelity)
     beyond = [
         block._replace(block=block.block._replace(times=block.block.times * unit.times * split.halves))
-        for unit in one.units
+        for unit in forward_pass.units
         for block in unit.beyond
     ]
     if beyond:
@@ -331,31 +335,34 @@ def remedy_text(worst: Infeasibility, design: Design, loads: tuple[ServingLoad, 
     if address == "mapping.serving.admission":
         return "stages of a pipeline share a memory: mapping.serving.admission=prompt, which reserves blocks for whole prompts"
     if address == "chip.dies":
-        each = ", ".join(f"{of.of.dp} x {of.of.pp * of.of.group} to {of.phase}" for of in die_pools(design, loads[0]))
+        each = ", ".join(
+            f"{die_pool.of.dp} x {die_pool.of.pp * die_pool.of.group} to {die_pool.phase}"
+            for die_pool in die_pools(design, loads[0])
+        )
         return (
             f"instances need {each}, each pool in whole rows of {int(design.chip.dies.cols)}: reduce mapping.serving.instances"
         )
-    found: str = _kind(design).remedy_text(worst, design, (_stretches(_case(loads[0])),))
-    return found
+    remedy: str = _kind(design).remedy_text(worst, design, (_stretches(_case(loads[0])),))
+    return remedy
 
 
 def _layouts(design: Design, load: ServingLoad) -> list[Limit]:
     """That all instances can be laid out."""
-    chip, mapping, found, case = design.chip, design.mapping, list[Limit](), _case(load)
+    chip, mapping, limits, case = design.chip, design.mapping, list[Limit](), _case(load)
     pools = die_pools(design, load)
-    for of in pools:
-        names = ("prefill", "decode") if len(pools) == 1 else (of.phase,)
+    for pool in pools:
+        names = ("prefill", "decode") if len(pools) == 1 else (pool.phase,)
         for phase in names:
-            split, plan = phase_split_of_pool(design, of, phase), getattr(mapping, phase)
-            found += phase_layout_limits(design, case, phase, split, min(of.rows[1], int(chip.dies.rows)))
-            found.append(Limit(f"mapping.{phase}.dp", float(plan.dp), 1.0, "1"))
-            found.append(Limit(f"mapping.{phase}.microbatches", float(plan.microbatches), 0.0, "1"))
-        found.append(Limit("mapping.serving.admission", 2.0 if of.of.pp > 1 and of.rule.by_chunk else 1.0, 1.0, "layout"))
-    rows = sum(of.rows[1] for of in pools)
-    found.append(Limit("chip.dies", float(rows * int(chip.dies.cols)), float(chip_die_count(chip)), "1"))
+            split, plan = phase_split_of_pool(design, pool, phase), getattr(mapping, phase)
+            limits += phase_layout_limits(design, case, phase, split, min(pool.rows[1], int(chip.dies.rows)))
+            limits.append(Limit(f"mapping.{phase}.dp", float(plan.dp), 1.0, "1"))
+            limits.append(Limit(f"mapping.{phase}.microbatches", float(plan.microbatches), 0.0, "1"))
+        limits.append(Limit("mapping.serving.admission", 2.0 if pool.of.pp > 1 and pool.rule.by_chunk else 1.0, 1.0, "layout"))
+    rows = sum(pool.rows[1] for pool in pools)
+    limits.append(Limit("chip.dies", float(rows * int(chip.dies.cols)), float(chip_die_count(chip)), "1"))
     if len(pools) == 1:
-        found.append(equal_split_limit(*(phase_split_of_pool(design, pools[0], phase) for phase in ("prefill", "decode"))))
-    return [*found, port_limit(chip)]
+        limits.append(equal_split_limit(*(phase_split_of_pool(design, pools[0], phase) for phase in ("prefill", "decode"))))
+    return [*limits, port_limit(chip)]
 
 
 class TightestStage(NamedTuple):
@@ -377,14 +384,14 @@ class TightestStage(NamedTuple):
 
 
 @memoize_by_identity
-def _stage(design: Design, load: ServingLoad, of: DiePool) -> TightestStage:
+def _stage(design: Design, load: ServingLoad, pool: DiePool) -> TightestStage:
     model, sizes, units = load.model, _kind(design).DIE_KIND.sizes(design.mapping), layers_of_units(load.model)
-    _, usual, split, _ = _run(design, load, of, typical_iteration(load, of), "analytical")
+    _, usual, split, _ = _run(design, load, pool, typical_iteration(load, pool), "analytical")
     cut = units_per_stage([usual], split.pp)[:, :, 0]
     names = [unit.name for unit in usual.units]
     each = np.array([unit_weight_bytes(name, units.get(name, ("", "")), model, split, sizes) for name in names])
 
-    def on(stage: int, cached: Any, sequences: float) -> Any:
+    def stage_bytes(stage: int, cached: Any, sequences: float) -> Any:
         mixes = zip(names, cut[stage], strict=True)
         return sum(n * cache_bytes(units.get(name, ("", ""))[0], model, cached, sequences, split, sizes) for name, n in mixes)
 
@@ -392,77 +399,83 @@ def _stage(design: Design, load: ServingLoad, of: DiePool) -> TightestStage:
     paces = cut @ seconds
     if usual.onward:
         paces[:-1] += float(usual.onward[0].seconds) * split.halves
-    runs = [_run(design, load, of, made_of, "analytical") for made_of in largest_iterations(load, of)]
+    runs = [_run(design, load, pool, made_of, "analytical") for made_of in largest_iterations(load, pool)]
     beside: tuple[tuple[str, float], ...] = tuple(
         (what, max(run.split.halves * float(getattr(run.played.of, name)) for run in runs))
         for what, name in (("activations", "held"), ("dispatched tokens", "received"))
     )
     fed: tuple[tuple[str, float], ...] = ()
     if split.attention:
-        there = np.array([ffn_weight_bytes(units.get(name, ("", "")), model, split, sizes) for name in names])
+        weight_bytes = np.array([ffn_weight_bytes(units.get(name, ("", "")), model, split, sizes) for name in names])
         left = ("activations", max(run.split.halves * float(run.played.of.beyond) for run in runs))
-        fed, beside = (("weights", float((cut @ there).max())), left, beside[1]), beside[:1]
+        fed, beside = (("weights", float((cut @ weight_bytes).max())), left, beside[1]), beside[:1]
     # the stage on which the longest requests fill the rest first
     longest = load.longest - 1
     cached = per_reach(model, lambda reach: float(reach.kept(longest)))
     left = _capacity(design) - cut @ each - sum(value for _, value in beside)
-    taken = np.array([float(on(stage, cached, 1.0)) for stage in range(len(cut))])
+    taken = np.array([float(stage_bytes(stage, cached, 1.0)) for stage in range(len(cut))])
     fullest = int(np.argmin(left / np.maximum(taken, 1e-9)))
     shares = tuple((paces / paces.sum()).tolist())
-    return TightestStage(float(cut[fullest] @ each), beside, lambda kept, sequences: on(fullest, kept, sequences), shares, fed)
+    return TightestStage(
+        float(cut[fullest] @ each), beside, lambda kept, sequences: stage_bytes(fullest, kept, sequences), shares, fed
+    )
 
 
-def _slices(design: Design, load: ServingLoad, of: DiePool) -> Any:
+def _slices(design: Design, load: ServingLoad, pool: DiePool) -> Any:
     """Local memory of a tile in use in the largest iterations, by kind of operator; nothing where dies have a cache."""
-    found: list[tuple[str, Any]] = []
-    for made_of in largest_iterations(load, of):
-        found += pass_work(_kind(design).DIE_KIND, design, *replica_work(design, load, of, made_of), "analytical", of.rows)[1]
-    return found
+    slices: list[tuple[str, Any]] = []
+    for made_of in largest_iterations(load, pool):
+        slices += pass_work(
+            _kind(design).DIE_KIND, design, *replica_work(design, load, pool, made_of), "analytical", pool.rows
+        )[1]
+    return slices
 
 
-def _run(design: Design, load: ServingLoad, of: DiePool, made_of: Composition, fidelity: str) -> DieIteration:
-    return _ran(design, of, fidelity, replica_work(design, load, of, made_of))
+def _run(design: Design, load: ServingLoad, pool: DiePool, made_of: Composition, fidelity: str) -> DieIteration:
+    return _ran(design, pool, fidelity, replica_work(design, load, pool, made_of))
 
 
-def _ran(design: Design, of: DiePool, fidelity: str, one: ReplicaWork) -> DieIteration:
-    asked, split = one
-    ((done,), _) = pass_work(_kind(design).DIE_KIND, design, asked, split, fidelity, of.rows)
-    return DieIteration(asked, done, split, float(_seconds(done, split)))
+def _ran(design: Design, pool: DiePool, fidelity: str, work: ReplicaWork) -> DieIteration:
+    wanted_work, split = work
+    ((done,), _) = pass_work(_kind(design).DIE_KIND, design, wanted_work, split, fidelity, pool.rows)
+    return DieIteration(wanted_work, done, split, float(_seconds(done, split)))
 
 
-def _seconds(one: PassWork, split: DieSplit) -> Any:
+def _seconds(work: PassWork, split: DieSplit) -> Any:
     """Through all stages; of several iterations, shape (iterations, 1)."""
-    onward = (split.pp - 1) * split.halves * one.onward[0].seconds if one.onward else 0.0
-    return onward + sum(unit.times * unit.seconds for unit in one.units)
+    onward = (split.pp - 1) * split.halves * work.onward[0].seconds if work.onward else 0.0
+    return onward + sum(unit.times * unit.seconds for unit in work.units)
 
 
-def _priced(design: Design, of: DiePool, fidelity: str, many: Sequence[ReplicaWork | None]) -> Sequence[float]:
+def _priced(design: Design, pool: DiePool, fidelity: str, many: Sequence[ReplicaWork | None]) -> Sequence[float]:
     """Seconds of each of some iterations: those of one structure together, where a formula has them."""
     kind, groups = _kind(design).DIE_KIND, dict[Any, list[tuple[int, IterationWork]]]()
     if not kind.together or fidelity != "analytical":
-        return [0.0 if one is None else _ran(design, of, fidelity, one).seconds for one in many]
-    for place, one in enumerate(many):
-        if one is not None:
-            asked, split = one
-            drawn = asked.model.experts is not None and asked.model.experts.load == "sampled"
-            groups.setdefault((asked.structure, place if drawn else -1, split), []).append((place, asked))
-    found = np.zeros(len(many))
+        return [0.0 if work_split is None else _ran(design, pool, fidelity, work_split).seconds for work_split in many]
+    for place, work_split in enumerate(many):
+        if work_split is not None:
+            work, split = work_split
+            drawn = work.model.experts is not None and work.model.experts.load == "sampled"
+            groups.setdefault((work.structure, place if drawn else -1, split), []).append((place, work))
+    seconds = np.zeros(len(many))
     for (*_, split), members in groups.items():
         places, each = zip(*members, strict=True)
-        ((done,), _) = pass_work(kind, design, each[0] if len(each) == 1 else stack_iterations(each), split, fidelity, of.rows)
-        found[list(places)] = np.ravel(np.broadcast_to(_seconds(done, split), (len(each), 1)))
-    return found.tolist()
+        ((done,), _) = pass_work(
+            kind, design, each[0] if len(each) == 1 else stack_iterations(each), split, fidelity, pool.rows
+        )
+        seconds[list(places)] = np.ravel(np.broadcast_to(_seconds(done, split), (len(each), 1)))
+    return seconds.tolist()
 
 
 def _done(run: DieIteration) -> Activity:
     """By all dies of an instance."""
-    found, one, split = Activity(), run.played, run.split
+    activity, forward_pass, split = Activity(), run.played, run.split
     every = float(split.halves * split.group)
-    for unit in one.units:
-        found = found + unit.activity * (every * unit.times)
-    if one.onward:
-        found = found + exchange_activity(one.onward) * (every * (split.pp - 1))
-    return found
+    for unit in forward_pass.units:
+        activity = activity + unit.activity * (every * unit.times)
+    if forward_pass.onward:
+        activity = activity + exchange_activity(forward_pass.onward) * (every * (split.pp - 1))
+    return activity
 
 
 def _through(block: Any, split: DieSplit) -> Any:
@@ -472,14 +485,16 @@ def _through(block: Any, split: DieSplit) -> Any:
 
 def _whole(load: ServingLoad, made_of: Composition) -> IterationWork:
     """Work of the whole model in an iteration."""
-    one, counts = DieSplit(1, 1, 1, 1, 1, 0, 1), composition_counts(made_of)
-    return make_iteration(load, one, "prefill" if counts[0] else "decode", "", *counts)
+    die_split, counts = DieSplit(1, 1, 1, 1, 1, 0, 1), composition_counts(made_of)
+    return make_iteration(load, die_split, "prefill" if counts[0] else "decode", "", *counts)
 
 
-def _asked(of: IterationWork) -> float:
+def _asked(work: IterationWork) -> float:
     """Useful operations."""
     return sum(
-        part.times * float(useful_flop(one)) for part in transformer_segments(of.model, of.step()) for one in part.operators
+        part.times * float(useful_flop(operator))
+        for part in transformer_segments(work.model, work.step())
+        for operator in part.operators
     )
 
 
@@ -490,12 +505,12 @@ PRICES: dict[str, Callable[..., Array]] = {}
 
 
 def iteration_time_function(
-    design: Design, load: ServingLoad, of: DiePool, fidelity: str, key: str = ""
+    design: Design, load: ServingLoad, pool: DiePool, fidelity: str, key: str = ""
 ) -> Callable[..., Array]:
     """Function from iteration compositions to seconds, by part tables; equal keys share the tables."""
     if key in PRICES:
         return PRICES[key]
-    pricing = part_time_tables(design, load, of, partial(_priced, design, of, fidelity))
+    pricing = part_time_tables(design, load, pool, partial(_priced, design, pool, fidelity))
     if key:
         if len(PRICES) >= MEMORY:
             PRICES.clear()
@@ -503,10 +518,10 @@ def iteration_time_function(
     return pricing
 
 
-def _copies(design: Design, of: DiePool) -> Array:
+def _copies(design: Design, pool: DiePool) -> Array:
     """Places of the dies of each copy of attention, all stages of it together; shape (copies, members)."""
-    plan, cols, (first, rows) = getattr(design.mapping, of.phase), int(design.chip.dies.cols), of.rows
-    split = of.of
+    plan, cols, (first, rows) = getattr(design.mapping, pool.phase), int(design.chip.dies.cols), pool.rows
+    split = pool.of
     at = place_groups(plan.placement, rows, cols, split.dp * split.pp, split.group, split.tp) + first * cols
     at = at[:, : split.copies * split.tp]
     each = at.reshape(split.dp, split.pp, split.copies, split.tp)
@@ -515,8 +530,8 @@ def _copies(design: Design, of: DiePool) -> Array:
 
 def _capacity(design: Design) -> float:
     """Of a die's memory. [B]"""
-    found: float = _kind(design).memory_capacity(design)
-    return found
+    capacity: float = _kind(design).memory_capacity(design)
+    return capacity
 
 
 def _case(load: ServingLoad) -> BatchCase:

@@ -53,55 +53,57 @@ class DiePool(NamedTuple):
 def die_pools(design: Design, load: ServingLoad) -> tuple[DiePool, ...]:
     """Pools on many dies: one that only prefills, if any, and one that decodes."""
     serving, cols = design.mapping.serving, int(design.chip.dies.cols)
-    said = [("prefill", int(serving.prefill_instances))] if serving.prefill_instances else []
-    first, found = 0, []
+    prefill_pools = [("prefill", int(serving.prefill_instances))] if serving.prefill_instances else []
+    first, pools = 0, []
     for (phase, many), (rule, batch) in zip(
-        (*said, ("decode", int(serving.instances))), policies_with_batch(serving), strict=True
+        (*prefill_pools, ("decode", int(serving.instances))), policies_with_batch(serving), strict=True
     ):
-        of = die_split(getattr(design.mapping, phase), design.chip.dies)._replace(dp=many, batches=1)
-        rows = int(ceil_div(of.ranks, cols))
-        found.append(DiePool(phase, not said, of, (first, rows), rule, batch))
+        given_die_split = die_split(getattr(design.mapping, phase), design.chip.dies)._replace(dp=many, batches=1)
+        rows = int(ceil_div(given_die_split.ranks, cols))
+        pools.append(DiePool(phase, not prefill_pools, given_die_split, (first, rows), rule, batch))
         first += rows
-    if len(found) == 1:
-        found = [found[0]._replace(rows=(0, int(design.chip.dies.rows)))]
-    return tuple(found)
+    if len(pools) == 1:
+        pools = [pools[0]._replace(rows=(0, int(design.chip.dies.rows)))]
+    return tuple(pools)
 
 
-def phase_split_of_pool(design: Design, of: DiePool, phase: str) -> DieSplit:
+def phase_split_of_pool(design: Design, pool: DiePool, phase: str) -> DieSplit:
     """Division of the model by a phase's plan on a pool's dies."""
-    found = die_split(getattr(design.mapping, phase), design.chip.dies)
-    return found._replace(dp=of.of.dp, batches=1)
+    found_die_split = die_split(getattr(design.mapping, phase), design.chip.dies)
+    return found_die_split._replace(dp=pool.of.dp, batches=1)
 
 
-def typical_iteration(load: ServingLoad, of: DiePool) -> Composition:
+def typical_iteration(load: ServingLoad, pool: DiePool) -> Composition:
     """Representative iteration: a full micro-batch of decodes, or a prompt for prefill-only instances."""
     prompt, output = float(load.requests.prompt.mean()), float(load.requests.output.mean())
-    if of.phase == "prefill":
+    if pool.phase == "prefill":
         return prompt, (prompt + 1) / 2, 0.0, 0.0, 0.0
-    return 0.0, 0.0, float(ceil_div(of.batch, of.of.pp)), prompt + output / 2, 0.0
+    return 0.0, 0.0, float(ceil_div(pool.batch, pool.of.pp)), prompt + output / 2, 0.0
 
 
-def largest_iterations(load: ServingLoad, of: DiePool) -> list[Composition]:
+def largest_iterations(load: ServingLoad, pool: DiePool) -> list[Composition]:
     """Iterations with most tokens: whole prompts, and the full decode batch where instances decode."""
-    longest, most = load.longest - 1, max_prompt_tokens(of.rule, of.batch, load.longest - 1)
+    longest, most = load.longest - 1, max_prompt_tokens(pool.rule, pool.batch, load.longest - 1)
     whole = min(most, longest)
     prompts = float(most), (whole + 1) / 2, 0.0, 0.0, 0.0
-    if of.phase == "prefill":
+    if pool.phase == "prefill":
         return [prompts]
-    if not of.both:
+    if not pool.both:
         prompts = (float(longest), (longest + 1) / 2, 0.0, 0.0, 0.0)  # of a request that is computed again
-    return [prompts, (0.0, 0.0, float(ceil_div(of.batch, of.of.pp)), float(longest), 0.0)]
+    return [prompts, (0.0, 0.0, float(ceil_div(pool.batch, pool.of.pp)), float(longest), 0.0)]
 
 
-def replica_work(design: Design, load: ServingLoad, of: DiePool, made_of: Composition, *, attends: bool = True) -> ReplicaWork:
+def replica_work(
+    design: Design, load: ServingLoad, pool: DiePool, made_of: Composition, *, attends: bool = True
+) -> ReplicaWork:
     """Work of the fullest attention replica in an iteration, and the division of the model for it.
 
     A micro-batch has no more parts than the fullest replica has requests, since empty parts take no time.
     """
     counts = composition_counts(made_of)
     phase = "prefill" if counts[0] else "decode"
-    plan = phase if of.both else of.phase
-    split = phase_split_of_pool(design, of, plan)
+    plan = phase if pool.both else pool.phase
+    split = phase_split_of_pool(design, pool, plan)
     split = split._replace(halves=min(split.halves, max(-(-max(counts[0], counts[3]) // split.copies), 1)))
     return make_iteration(load, split, phase, plan, *counts, attends=attends), split
 
@@ -117,7 +119,7 @@ def composition_counts(made_of: Composition) -> tuple[int, int, int, int, float]
     return prompts, own, past, decodes, max(positions, 1.0)
 
 
-def whole_prompts(of: DiePool, made_of: Composition) -> list[tuple[float, Composition]]:
+def whole_prompts(pool: DiePool, made_of: Composition) -> list[tuple[float, Composition]]:
     """Iterations of whole prompts with the given mean composition, each with its frequency.
 
     An attention replica gets whole prompts, and all others wait for the fullest. A prompt and a half therefore
@@ -132,7 +134,7 @@ def whole_prompts(of: DiePool, made_of: Composition) -> list[tuple[float, Compos
     own = max(2 * context - 1, 1.0)  # tokens of a prompt
     prompts = tokens / own
     fewer = math.floor(prompts + ROUNDED)
-    if of.slots == 1 or fewer < 1 or abs(prompts - fewer) <= ROUNDED:
+    if pool.slots == 1 or fewer < 1 or abs(prompts - fewer) <= ROUNDED:
         return [(1.0, made_of)]
     ends = tokens / fewer, tokens / (fewer + 1)
     share = (own - ends[1]) / (ends[0] - ends[1])
@@ -163,7 +165,7 @@ def make_iteration(
 
 
 def part_time_tables(
-    design: Design, load: ServingLoad, of: DiePool, seconds: Callable[[Sequence[ReplicaWork | None]], Sequence[float]]
+    design: Design, load: ServingLoad, pool: DiePool, seconds: Callable[[Sequence[ReplicaWork | None]], Sequence[float]]
 ) -> Callable[..., Array]:
     """Function from iteration compositions to seconds, by tables of prompts, decodes and extra tokens.
 
@@ -174,46 +176,46 @@ def part_time_tables(
     rows = 1 + load.guesses
 
     def prompts(tokens: float, context: float) -> ReplicaWork | None:
-        return replica_work(design, load, of, (tokens, context, 0.0, 0.0, 0.0)) if tokens else None
+        return replica_work(design, load, pool, (tokens, context, 0.0, 0.0, 0.0)) if tokens else None
 
     def decodes(requests: float, context: float, attends: bool = True) -> ReplicaWork | None:
-        return replica_work(design, load, of, (0.0, 0.0, requests, context, 0.0), attends=attends) if requests else None
+        return replica_work(design, load, pool, (0.0, 0.0, requests, context, 0.0), attends=attends) if requests else None
 
     def unattended(requests: float) -> ReplicaWork | None:
         return decodes(requests, 1.0, False)
 
     def more(tokens: float) -> ReplicaWork:
         """Of so many tokens whose attention, and what else has a form of its own, is said by itself, by the plan of prefill."""
-        plan = "prefill" if of.both else of.phase
-        split = phase_split_of_pool(design, of, plan)
+        plan = "prefill" if pool.both else pool.phase
+        split = phase_split_of_pool(design, pool, plan)
         each = int(ceil_div(max(tokens, 1.0), split.copies * split.halves))
         return IterationWork(load.model, "prefill", plan, 1, each, 0, 0, 1.0, 0, False), split
 
-    each = {asked: partial(_each, seconds, asked, {}) for asked in (prompts, decodes, unattended, more)}
+    each = {make_work: partial(_each, seconds, make_work, {}) for make_work in (prompts, decodes, unattended, more)}
 
     def pricing(prompt: Array, prompt_context: Array, requests: Array, context: Array, spilled: Array) -> Array:
         new, own, read = np.rint(prompt), np.rint(requests), np.maximum(context, 1.0)
         chunks, tokens = each[prompts](new, prompt_context), each[decodes](own, read)
-        found = chunks + tokens
+        found_chunks = chunks + tokens
         if np.any(new) and np.any(own):
             attention = tokens - each[unattended](own)
             beside = each[more](new + rows * own) - each[more](new) + attention
-            found = np.where((new > 0) & (own > 0), chunks + beside, found)
-        return np.where((new > 0) | (own > 0), found, np.nan)
+            found_chunks = np.where((new > 0) & (own > 0), chunks + beside, found_chunks)
+        return np.where((new > 0) | (own > 0), found_chunks, np.nan)
 
     return pricing
 
 
 def _each(
     seconds: Callable[[Sequence[ReplicaWork | None]], Sequence[float]],
-    asked: Callable[..., ReplicaWork | None],
+    make_work: Callable[..., ReplicaWork | None],
     known: dict[tuple[float, ...], float],
     *counts: Array,
 ) -> Array:
     """Of counts that broadcast together, each combination of them once, all that are not known at a time."""
     together = np.broadcast_arrays(*counts)
-    some, place = np.unique(np.stack([np.ravel(count) for count in together], 1), axis=0, return_inverse=True)
-    rows = list(map(tuple, some.tolist()))
+    compositions, place = np.unique(np.stack([np.ravel(count) for count in together], 1), axis=0, return_inverse=True)
+    rows = list(map(tuple, compositions.tolist()))
     new = [row for row in rows if row not in known]
-    known.update(zip(new, seconds([asked(*row) for row in new]), strict=True))
+    known.update(zip(new, seconds([make_work(*row) for row in new]), strict=True))
     return np.array([known[row] for row in rows])[np.ravel(place)].reshape(together[0].shape)

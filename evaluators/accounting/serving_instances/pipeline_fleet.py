@@ -80,8 +80,8 @@ class PipelinePool(NamedTuple):
     @property
     def rule(self) -> SchedulingPolicy:
         """Scheduling policy of one design's pipelines."""
-        (found,) = self.rules
-        return found
+        (rule,) = self.rules
+        return rule
 
     @property
     def stages(self) -> StageCuts:
@@ -113,18 +113,22 @@ MAX_FLEETS = 8
 
 def pipeline_pools(design: Design, load: ServingLoad) -> tuple[PipelinePool, ...]:
     """Pools of pipelines: those that only prefill, if any, and those that decode."""
-    known = next((fleet for one, its, fleet in _KNOWN if one is design and its is load), None)
+    known = next((fleet for single_design, its, fleet in _KNOWN if single_design is design and its is load), None)
     return known or _keep(design, load, _fleet(design, load))
 
 
 def select_rows(design: Design, rows: Array) -> Design:
     """Selected rows of a design, keeping the pipelines already known for them."""
-    found = served.select_rows(design, rows)
-    for one, load, fleet in list(_KNOWN):
-        if one is design and len(rows) > 1:
-            chips = (found.chip, decode_only_chip(found.chip))[: len(fleet)]
-            _keep(found, load, tuple(_picked(of, chip, found.mapping, rows) for of, chip in zip(fleet, chips, strict=True)))
-    return found
+    found_rows = served.select_rows(design, rows)
+    for single_design, load, fleet in list(_KNOWN):
+        if single_design is design and len(rows) > 1:
+            chips = (found_rows.chip, decode_only_chip(found_rows.chip))[: len(fleet)]
+            _keep(
+                found_rows,
+                load,
+                tuple(_picked(pool, chip, found_rows.mapping, rows) for pool, chip in zip(fleet, chips, strict=True)),
+            )
+    return found_rows
 
 
 def _keep(design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...]) -> tuple[PipelinePool, ...]:
@@ -133,19 +137,23 @@ def _keep(design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...]) ->
     return fleet
 
 
-def _picked(of: PipelinePool, chip: Chip, mapping: Mapping, rows: Array) -> PipelinePool:
+def _picked(pool: PipelinePool, chip: Chip, mapping: Mapping, rows: Array) -> PipelinePool:
     """Some rows of several designs, with a chip and a mapping of these rows."""
 
-    def some(value: Any) -> Any:
+    def pick_rows(value: Any) -> Any:
         return value[rows] if np.size(value) > 1 else value
 
     room = RequestMemory(
-        some(of.room.growing), some(of.room.fixed), tuple((most, some(nbytes)) for most, nbytes in of.room.windows)
+        pick_rows(pool.room.growing),
+        pick_rows(pool.room.fixed),
+        tuple((most, pick_rows(nbytes)) for most, nbytes in pool.room.windows),
     )
-    plan = getattr(mapping, of.name)
-    return of._replace(
-        chip=chip, plan=plan, rules=tuple(of.rules[row] for row in rows.tolist()), groups=some(of.groups), dp=some(of.dp),
-        batch=some(of.batch), held=CoreResidency(*map(some, of.held)), room=room, cut=of.cut.of(rows), holds=plan,
+    plan = getattr(mapping, pool.name)
+    return pool._replace(
+        chip=chip, plan=plan, rules=tuple(pool.rules[row] for row in rows.tolist()), groups=pick_rows(pool.groups),
+        dp=pick_rows(pool.dp),
+        batch=pick_rows(pool.batch), held=CoreResidency(*map(pick_rows, pool.held)), room=room, cut=pool.cut.of(rows),
+        holds=plan,
     )  # fmt: skip
 
 
@@ -184,12 +192,12 @@ def _prompts(rules: tuple[SchedulingPolicy, ...], load: ServingLoad) -> Any:
     """The most prompt tokens of an iteration, or those of a prompt that goes whole: others go by blocks after it."""
     whole = float(load.requests.prompt.max())
 
-    def of(rule: SchedulingPolicy) -> float:
+    def prompt_tokens(rule: SchedulingPolicy) -> float:
         if rule.unit:
             return float(rule.tokens // rule.unit * rule.chunk)
         return min(whole, float(rule.tokens)) if rule.chunked else whole
 
-    return of(rules[0]) if len(rules) == 1 else np.array([of(rule) for rule in rules])
+    return prompt_tokens(rules[0]) if len(rules) == 1 else np.array([prompt_tokens(rule) for rule in rules])
 
 
 def _changes(mapping: Mapping, chunk: int) -> dict[str, int]:
@@ -251,19 +259,19 @@ def _pipelines(
     return parted._replace(held=held, room=taken)
 
 
-def _either(which: Array, one: Any, other: Any) -> Any:
+def _either(which: Array, chosen_value: Any, other: Any) -> Any:
     """Values of the first design group where the mask is set, else of the second, for any nested container."""
-    if isinstance(one, tuple):
-        found = (_either(which, *both) for both in zip(one, other, strict=True))
-        return type(one)(*found) if hasattr(one, "_fields") else tuple(found)
-    alike = not (np.ndim(one) or np.ndim(other)) and one == other
-    return one if alike else np.where(which, one, other)
+    if isinstance(chosen_value, tuple):
+        fields = (_either(which, *both) for both in zip(chosen_value, other, strict=True))
+        return type(chosen_value)(*fields) if hasattr(chosen_value, "_fields") else tuple(fields)
+    alike = not (np.ndim(chosen_value) or np.ndim(other)) and chosen_value == other
+    return chosen_value if alike else np.where(which, chosen_value, other)
 
 
 def _each(count: Any, size: int) -> Array:
     """Whole things of each of some designs."""
-    found: Array = np.broadcast_to(np.ravel(count), size).astype(np.int64)
-    return found
+    found_count: Array = np.broadcast_to(np.ravel(count), size).astype(np.int64)
+    return found_count
 
 
 def _one_token(load: ServingLoad, phase: str) -> tuple[Segment, ...]:
@@ -272,7 +280,7 @@ def _one_token(load: ServingLoad, phase: str) -> tuple[Segment, ...]:
 
 
 def _with_words(
-    of: PipelinePool,
+    pool: PipelinePool,
     load: ServingLoad,
     plan: ServingPipelinePlan,
     mapping: Mapping,
@@ -280,83 +288,83 @@ def _with_words(
     held_by: Callable[..., PipelinePool],
 ) -> tuple[PipelinePool, Any]:
     """Pipelines with the partition of each operator, and of weights those of which each core has all. [B]"""
-    found: dict[int, PipelinePool] = {}
+    pools: dict[int, PipelinePool] = {}
 
     def held(plan: ServingPipelinePlan, everywhere: Any) -> CoreResidency:
-        one = held_by(plan, float(np.squeeze(everywhere)))
-        found[id(one.held)] = one
-        return one.held
+        pool = held_by(plan, float(np.squeeze(everywhere)))
+        pools[id(pool.held)] = pool
+        return pool.held
 
-    def fits(plan: ServingPipelinePlan, here: CoreResidency) -> bool:
-        one = found[id(here)]
-        return longest_request_bytes(one, load, mapping) <= one.free and float(here.activations + here.slices) <= float(
-            of.chip.tile.sram
-        )
+    def fits(plan: ServingPipelinePlan, residency: CoreResidency) -> bool:
+        single_pool = pools[id(residency)]
+        return longest_request_bytes(single_pool, load, mapping) <= single_pool.free and float(
+            residency.activations + residency.slices
+        ) <= float(pool.chip.tile.sram)
 
-    at, attending, runs = _asked(of, load, prompts)
-    crossing = at.tokens * of.stages.carried * of.width
+    at, attending, runs = _asked(pool, load, prompts)
+    crossing = at.tokens * pool.stages.carried * pool.width
 
-    def passed(laid: tuple[CallBlock, ...], here: CoreResidency) -> StagedPass:
-        way = PipelinePlacement(plan.placement, plan.tp, plan.pp, of.dp, of.chip.mesh.rows)
+    def passed(laid: tuple[CallBlock, ...], residency: CoreResidency) -> StagedPass:
+        way = PipelinePlacement(plan.placement, plan.tp, plan.pp, pool.dp, pool.chip.mesh.rows)
         return pass_through_stages(
-            load.model, laid, crossing, tile_core_machine(of.chip), way, plan, here, READERS["analytical"]
+            load.model, laid, crossing, tile_core_machine(pool.chip), way, plan, residency, READERS["analytical"]
         )
 
     def lay(word: str) -> tuple[CallBlock, ...]:
-        return group_blocks(load.model, at, plan_with_partition(plan, word), of.precision, attending, apart=True)
+        return group_blocks(load.model, at, plan_with_partition(plan, word), pool.precision, attending, apart=True)
 
     work, closed = MeanRequestWork(at, attending, runs), READERS["analytical"]
-    best, holds = partition_options(load.model, of.chip, plan, of.precision, work, closed, lay, held, passed, fits)
+    best, holds = partition_options(load.model, pool.chip, plan, pool.precision, work, closed, lay, held, passed, fits)
     everywhere = float(np.squeeze(best.everywhere))
     return held_by(holds, everywhere)._replace(plan=plan, words=best.of), everywhere
 
 
 def iteration_calls(
-    of: PipelinePool, load: ServingLoad, at: StepCounts, attending: tuple[StepCounts, ...]
+    pool: PipelinePool, load: ServingLoad, at: StepCounts, attending: tuple[StepCounts, ...]
 ) -> tuple[CallBlock, ...]:
     """Calls of an iteration, with the plan's partition or one partition per operator."""
-    model, plan, words = load.model, of.plan, of.words
+    model, plan, words = load.model, pool.plan, pool.words
     if words is None:
-        return group_blocks(model, at, plan, of.precision, attending)
+        return group_blocks(model, at, plan, pool.precision, attending)
     used = {DIVISIONS[int(word)] for word in words.words.values()} | {"k"}
     by_word = {
-        word: group_blocks(model, at, plan_with_partition(plan, word), of.precision, attending, apart=True)
+        word: group_blocks(model, at, plan_with_partition(plan, word), pool.precision, attending, apart=True)
         for word in offered_partitions(plan)
         if word in used
     }
-    return partitioned_blocks(transformer_segments(model, at), by_word, words, plan, of.width)
+    return partitioned_blocks(transformer_segments(model, at), by_word, words, plan, pool.width)
 
 
-def longest_request_bytes(of: PipelinePool, load: ServingLoad, mapping: Mapping) -> Any:
+def longest_request_bytes(pool: PipelinePool, load: ServingLoad, mapping: Mapping) -> Any:
     """Main memory per core that the longest request takes alone. [B]"""
-    whole = as_float(of.room.of(served.longest_sequence(load)))
-    return whole if mapping.serving.kv_overflow == "ring" else maximum(0.0, whole - of.near)
+    whole = as_float(pool.room.of(served.longest_sequence(load)))
+    return whole if mapping.serving.kv_overflow == "ring" else maximum(0.0, whole - pool.near)
 
 
-def _asked(of: PipelinePool, load: ServingLoad, prompts: float) -> tuple[StepCounts, tuple[StepCounts, ...], Array]:
+def _asked(pool: PipelinePool, load: ServingLoad, prompts: float) -> tuple[StepCounts, tuple[StepCounts, ...], Array]:
     """Iterations that a mean request needs, and their numbers, shape (iterations, 1)."""
     prompt, output = float(load.requests.prompt.mean()), float(load.requests.output.mean())
-    batch, turn = float(of.plan.microbatch_size), min(prompt, prompts or prompt)
+    batch, turn = float(pool.plan.microbatch_size), min(prompt, prompts or prompt)
     rows = []
-    if of.name == "prefill" or prompts:
+    if pool.name == "prefill" or prompts:
         rows.append((prompt / turn, (turn, prompt / 2, 0.0, 0.0)))
-    if of.name == "decode":
+    if pool.name == "decode":
         rows.append((output / batch, (0.0, 0.0, batch, prompt + output / 2)))
-    runs, counts = np.array([[times] for times, _ in rows]), np.array([some for _, some in rows]).T[..., None]
-    return *_steps(load.model, "prefill" if prompts or of.name == "prefill" else "decode", *counts), runs
+    runs, counts = np.array([[times] for times, _ in rows]), np.array([composition for _, composition in rows]).T[..., None]
+    return *_steps(load.model, "prefill" if prompts or pool.name == "prefill" else "decode", *counts), runs
 
 
 def iteration_pass(
-    load: ServingLoad, of: PipelinePool, reader: CostModel, phase: str, prompt: Any, prompt_context: Any, decodes: Any,
+    load: ServingLoad, pool: PipelinePool, reader: CostModel, phase: str, prompt: Any, prompt_context: Any, decodes: Any,
     context: Any, spilled: Any, crowding: float = 1.0,
 ) -> StagedPass:  # fmt: skip
     """Forward pass of an iteration with counts as in `iteration_time.AXES`; leaves broadcast."""
     at, attending = _steps(load.model, phase, prompt, prompt_context, decodes, context)
-    laid = iteration_calls(of, load, at, attending)
-    crossing = (prompt + decodes) * of.stages.carried * of.width
-    held = of.held._replace(kv_here=1 - spilled)
-    way = PipelinePlacement(of.plan.placement, of.plan.tp, of.plan.pp, of.dp, of.chip.mesh.rows)
-    return pass_through_stages(load.model, laid, crossing, tile_core_machine(of.chip), way, of.plan, held, reader, crowding)
+    laid = iteration_calls(pool, load, at, attending)
+    crossing = (prompt + decodes) * pool.stages.carried * pool.width
+    held = pool.held._replace(kv_here=1 - spilled)
+    way = PipelinePlacement(pool.plan.placement, pool.plan.tp, pool.plan.pp, pool.dp, pool.chip.mesh.rows)
+    return pass_through_stages(load.model, laid, crossing, tile_core_machine(pool.chip), way, pool.plan, held, reader, crowding)
 
 
 def _steps(
@@ -380,56 +388,56 @@ def _steps(
     return at, (prompts, generating)
 
 
-def stage_shares_and_rate(load: ServingLoad, of: PipelinePool, reader: CostModel) -> tuple[list[tuple[float, ...]], Any]:
+def stage_shares_and_rate(load: ServingLoad, pool: PipelinePool, reader: CostModel) -> tuple[list[tuple[float, ...]], Any]:
     """Stage shares of an iteration's time, and token rate of all pipelines, for each design. [1/s]
 
     They go at the pace of the slowest stage.
     """
-    seconds = of.cut.seconds(*_typical(load, of, reader))
-    tokens = float(load.requests.prompt.mean()) if of.name == "prefill" else of.plan.microbatch_size
+    seconds = pool.cut.seconds(*_typical(load, pool, reader))
+    tokens = float(load.requests.prompt.mean()) if pool.name == "prefill" else pool.plan.microbatch_size
     slowest, shares = seconds.max(axis=1), (seconds / seconds.sum(axis=1, keepdims=True)).tolist()
-    found = of.dp * tokens / (float(slowest[0]) if len(slowest) == 1 else slowest)
-    return [tuple(some[:count]) for some, count in zip(shares, of.cut.counts.tolist(), strict=True)], found
+    rate = pool.dp * tokens / (float(slowest[0]) if len(slowest) == 1 else slowest)
+    return [tuple(share[:count]) for share, count in zip(shares, pool.cut.counts.tolist(), strict=True)], rate
 
 
-def _typical(load: ServingLoad, of: PipelinePool, reader: CostModel) -> tuple[OperatorLine, Array]:
+def _typical(load: ServingLoad, pool: PipelinePool, reader: CostModel) -> tuple[OperatorLine, Array]:
     """Operators of a full micro-batch of decodes, or of a prompt where pipelines only prefill; and to send on a value of it.
 
     Of each design.
     """
     prompt, output = float(load.requests.prompt.mean()), float(load.requests.output.mean())
-    size = len(of.rules)
-    if of.name == "prefill":
+    size = len(pool.rules)
+    if pool.name == "prefill":
         tokens: Any = prompt
-        at = iteration_pass(load, of, reader, "prefill", prompt, prompt / 2, 0.0, 0.0, 0.0)
+        at = iteration_pass(load, pool, reader, "prefill", prompt, prompt / 2, 0.0, 0.0, 0.0)
     else:
-        tokens = of.plan.microbatch_size * 1.0
-        at = iteration_pass(load, of, reader, "decode", 0.0, 0.0, tokens, prompt + output / 2, 0.0)
+        tokens = pool.plan.microbatch_size * 1.0
+        at = iteration_pass(load, pool, reader, "decode", 0.0, 0.0, tokens, prompt + output / 2, 0.0)
     seconds: dict[tuple[str, str], Any] = {}
     for of_part in at.timed:
         for call, taken in zip(of_part.block.calls, of_part.durations, strict=True):
             name = call.needs[0] if is_gather_call(call) else call.name
             seconds[call.part, name] = seconds.get((call.part, name), 0.0) + np.ravel(taken)
-    line = operator_line(load.model, _one_token(load, of.name), of.precision, seconds, size)
-    hop, carried = np.broadcast_to(np.ravel(at.hop.mean), size), of.cut.carried
+    line = operator_line(load.model, _one_token(load, pool.name), pool.precision, seconds, size)
+    hop, carried = np.broadcast_to(np.ravel(at.hop.mean), size), pool.cut.carried
     return line, np.divide(hop, carried, out=np.zeros(size), where=carried != 0)
 
 
 def pipeline_request_memory(design: Design, load: ServingLoad, plan: ServingPipelinePlan) -> RequestMemory:
     """KV memory of one request on a core, over all its layers. [B]"""
-    said = design.mapping.precision
+    precision = design.mapping.precision
 
     def nbytes(cached: Any, sequences: float) -> Any:
-        return cache_bytes_per_core(load.model, plan, cached, sequences, said)
+        return cache_bytes_per_core(load.model, plan, cached, sequences, precision)
 
     return request_memory(load.model, nbytes)
 
 
 def prefill_and_decode_cores(design: Design) -> tuple[Any, Any]:
     """Numbers of cores that only prefill, and that decode."""
-    asked, cores = design.mapping.serving, core_count(design)
-    apart = minimum(asked.prefill_cores * 1.0, cores)
-    return apart, minimum(where(asked.decode_cores > 0, asked.decode_cores, cores) * 1.0, cores - apart)
+    plan, cores = design.mapping.serving, core_count(design)
+    apart = minimum(plan.prefill_cores * 1.0, cores)
+    return apart, minimum(where(plan.decode_cores > 0, plan.decode_cores, cores) * 1.0, cores - apart)
 
 
 def decode_only_cores(design: Design) -> Any:
@@ -491,15 +499,15 @@ def partition_options(
         fits: whether that core memory fits.
     """
 
-    def through(laid: tuple[CallBlock, ...], here: CoreResidency) -> tuple[StagedPass, Any]:
-        staged = passed(laid, here)
+    def through(laid: tuple[CallBlock, ...], residency: CoreResidency) -> tuple[StagedPass, Any]:
+        staged = passed(laid, residency)
         return staged, np.sum(staged.seconds * work.runs, axis=0, keepdims=True)
 
     phase = PartitionedPhase(
         model, plan, precision, transformer_segments(model, work.at), segment_order(model, work.at),
         {word: lay(word) for word in offered_partitions(plan)},
         lambda word, everywhere: held(plan_with_partition(plan, word), everywhere), through,
-        lambda word, here: fits(plan_with_partition(plan, word), here),
+        lambda word, residency: fits(plan_with_partition(plan, word), residency),
         work.runs, np.array([0]), len(work.runs), tile_core_machine(chip), closed,
     )  # fmt: skip
     best = fastest_plan(phase)
@@ -511,6 +519,6 @@ def operator_set_count(model: Model) -> int:
 
     def names(phase: str) -> list[tuple[str, str]]:
         parts: tuple[Segment, ...] = transformer_segments(model, StepCounts(phase, 1.0, 1.0, 1.0, 1.0))
-        return [(part.name, of.name) for part in parts for of in part.operators]
+        return [(part.name, operator.name) for part in parts for operator in part.operators]
 
     return 1 if names("prefill") == names("decode") else 2

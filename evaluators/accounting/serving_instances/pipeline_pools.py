@@ -47,23 +47,23 @@ class PipelineShares(NamedTuple):
 
 def pipeline_paces(load: ServingLoad, fleet: tuple[PipelinePool, ...], reader: CostModel) -> list[PipelineShares]:
     """Stage shares and token rate of each pool."""
-    return [PipelineShares(*stage_shares_and_rate(load, of, reader)) for of in fleet]
+    return [PipelineShares(*stage_shares_and_rate(load, pool, reader)) for pool in fleet]
 
 
 def iteration_time_function(
-    load: ServingLoad, of: PipelinePool, reader: CostModel, between: TransferCost | None, crowding: Any
+    load: ServingLoad, pool: PipelinePool, reader: CostModel, between: TransferCost | None, crowding: Any
 ) -> IterationTimeFunction:
     """Function from iteration compositions to seconds; `crowding` scales message times, designs last."""
 
     def pricing(prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array) -> Any:
         counts = (prompt, prompt_context, decodes, context, spilled, crowding)
-        if of.words is not None and of.name == "decode" and between is not None:  # whose words are those of tokens alone
-            return iteration_pass(load, of, reader, "decode", *counts).seconds
-        mixed = iteration_pass(load, of, reader, "prefill", *counts).seconds
-        if not differs_between_phases(load.model) or (of.words is not None and of.name == "prefill"):
+        if pool.words is not None and pool.name == "decode" and between is not None:  # whose words are those of tokens alone
+            return iteration_pass(load, pool, reader, "decode", *counts).seconds
+        mixed = iteration_pass(load, pool, reader, "prefill", *counts).seconds
+        if not differs_between_phases(load.model) or (pool.words is not None and pool.name == "prefill"):
             return mixed
         # latent attention and states are computed otherwise where nothing is prefilled
-        return np.where(prompt > 0, mixed, iteration_pass(load, of, reader, "decode", *counts).seconds)
+        return np.where(prompt > 0, mixed, iteration_pass(load, pool, reader, "decode", *counts).seconds)
 
     return pricing
 
@@ -85,43 +85,43 @@ def make_deployments(
         between: caches on their way.
     """
     mapping = design.mapping
-    pools = [_pools(of, load, mapping, price, pace) for of, price, pace in zip(fleet, prices, paces, strict=True)]
+    pools = [_pools(pool, load, mapping, price, pace) for pool, price, pace in zip(fleet, prices, paces, strict=True)]
     ways: list[KvTransfer | None] = [None] * len(fleet[0].rules)
     if between is not None:
         # a token of the mean prompt takes as long as messages of its share of that prompt's bytes
         room, prompt = pipeline_request_memory(design, load, fleet[-1].holds), float(load.requests.prompt.mean())
         rooms = room.times(between.per_token * prompt / as_float(room.of(prompt))).each_of(len(ways))
-        said, sent = (
+        rows, sent = (
             _rows([between.latency, between.together, between.blocks], len(ways)),
             layerwise_transfer_layers(mapping.serving, load),
         )
         ways = [
             KvTransfer(
-                one.growing, latency, int(together), True, int(blocks), fixed=one.fixed, windows=one.windows, layers=sent
+                room.growing, latency, int(together), True, int(blocks), fixed=room.fixed, windows=room.windows, layers=sent
             )
-            for one, (latency, together, blocks) in zip(rooms, said, strict=True)
+            for room, (latency, together, blocks) in zip(rooms, rows, strict=True)
         ]
     each = zip(zip(*pools, strict=True), ways, strict=True)
-    return [Deployment(some, transfer, mapping.serving.routing) for some, transfer in each]
+    return [Deployment(pools, transfer, mapping.serving.routing) for pools, transfer in each]
 
 
 def _pools(
-    of: PipelinePool, load: ServingLoad, mapping: Mapping, price: IterationTime, paces: PipelineShares
+    pool: PipelinePool, load: ServingLoad, mapping: Mapping, price: IterationTime, paces: PipelineShares
 ) -> list[InstancePool]:
     """Of each design: blocks in local memories and in HBM, or buffers there, one a request; and what of prefixes is kept."""
     longest, block = served.longest_sequence(load), int(mapping.serving.block_size)
     kept, every = float(mapping.serving.prefix_cache_share), int(mapping.serving.state_snapshot_tokens or 0)
     form = two_level_paged_memory if mapping.serving.kv_overflow == "pages" else two_level_memory
-    size, found = len(of.rules), []
-    numbers = _rows([of.free, of.near, longest_request_bytes(of, load, mapping), of.dp, of.batch], size)
+    size, pools = len(pool.rules), []
+    numbers = _rows([pool.free, pool.near, longest_request_bytes(pool, load, mapping), pool.dp, pool.batch], size)
     for rule, shares, room, (free, near, alone, dp, batch) in zip(
-        of.rules, paces.shares, of.room.each_of(size), numbers, strict=True
+        pool.rules, paces.shares, pool.room.each_of(size), numbers, strict=True
     ):
         # the longest request must fit, which is a limit
         memory = form(near, max(free * (1 - kept), alone), room, longest=longest, block=block)
         known = prefix_cache_sizes(free * kept, room, load.requests.block, every)
-        found.append(InstancePool(price, rule, memory, shares=shares, instances=int(dp), batch=int(batch), **known._asdict()))
-    return found
+        pools.append(InstancePool(price, rule, memory, shares=shares, instances=int(dp), batch=int(batch), **known._asdict()))
+    return pools
 
 
 def kv_transfer_cost(
@@ -136,19 +136,21 @@ def kv_transfer_cost(
     """
     if len(fleet) == 1:
         return None
-    chip, mapping, asked = design.chip, design.mapping, load.requests
-    size, prompt = len(fleet[0].rules), float(asked.prompt.mean())
+    chip, mapping, requests = design.chip, design.mapping, load.requests
+    size, prompt = len(fleet[0].rules), float(requests.prompt.mean())
     # as many as come, or as pipelines can do
-    means = (float(asked.prompt.mean()), float(asked.output.mean()))
-    rates = [minimum(asked.rate * mean, of.tokens) for mean, of in zip(means, paces, strict=True)]
-    positions = [pipeline_request_memory(design, load, of.holds).of(prompt) / (prompt * load.model.layers) for of in fleet]
+    means = (float(requests.prompt.mean()), float(requests.output.mean()))
+    rates = [minimum(requests.rate * mean, pace.tokens) for mean, pace in zip(means, paces, strict=True)]
+    positions = [pipeline_request_memory(design, load, pool.holds).of(prompt) / (prompt * load.model.layers) for pool in fleet]
     rows, cols, block = (int(size) for size in (chip.mesh.rows, chip.mesh.cols, mapping.serving.block_size))
     fabric, act = tile_fabric(chip), float(BYTES_BY_FORMAT[mapping.precision.activations])
-    of_design = _rows([*(of.plan.tp for of in fleet), *(of.plan.pp for of in fleet), *(of.dp for of in fleet)], size)
+    of_design = _rows(
+        [*(pool.plan.tp for pool in fleet), *(pool.plan.pp for pool in fleet), *(pool.dp for pool in fleet)], size
+    )
     of_fabric, rated = _rows(list(fabric), size), _rows([*positions, *rates], size)
     arrangements = np.broadcast_to(option_index(mapping.serving.arrangement, ARRANGEMENTS), size).tolist()
-    of_layer, carried = ([getattr(of.cut, name).tolist() for of in fleet] for name in ("of_layer", "carried"))
-    found = []
+    of_layer, carried = ([getattr(pool.cut, name).tolist() for pool in fleet] for name in ("of_layer", "carried"))
+    costs = []
     for row in range(size):
         tps, pps, dps = (of_design[row][at : at + 2] for at in (0, 2, 4))
         fleets = [
@@ -156,14 +158,14 @@ def kv_transfer_cost(
             for tp, pp, dp, layers, values, position in zip(tps, pps, dps, of_layer, carried, rated[row], strict=False)
         ]
         # more groups than there is room for, which is a limit, are as many columns wider
-        wide = max(cols, -(-sum(of.tp * of.pp * of.dp for of in fleets) // rows))
+        wide = max(cols, -(-sum(fleet.tp * fleet.pp * fleet.dp for fleet in fleets) // rows))
         layout, links = FleetLayout(rows, wide, ARRANGEMENTS[arrangements[row]], *fleets), type(fabric)(*of_fabric[row])
-        said = (layout, links, block, *rated[row][2:])
-        found.append(transfer_cost(*said) if reader.play is None else simulated_transfer_cost(*said, reader.play))
-    return found[0] if size == 1 else TransferCost(*(np.array(values) for values in zip(*found, strict=True)))
+        inputs = (layout, links, block, *rated[row][2:])
+        costs.append(transfer_cost(*inputs) if reader.play is None else simulated_transfer_cost(*inputs, reader.play))
+    return costs[0] if size == 1 else TransferCost(*(np.array(values) for values in zip(*costs, strict=True)))
 
 
 def _rows(values: Sequence[Any], size: int) -> list[list[float]]:
     """Numbers of each design, in order."""
-    found: list[list[float]] = np.array([np.broadcast_to(np.ravel(value), size) for value in values], float).T.tolist()
-    return found
+    rows: list[list[float]] = np.array([np.broadcast_to(np.ravel(value), size) for value in values], float).T.tolist()
+    return rows

@@ -58,11 +58,11 @@ def usage_metrics(
     moved: Any = 0.0
     operations: Any = 0.0
     done, made = Activity(), dict[tuple[int, bool], StagedPass]()
-    for place, (of, some) in enumerate(zip(fleet, means, strict=True)):
-        for mean in some:
-            at = made[place, mean.prompts] = mean_iteration_pass(load, of, reader, mean, _crowding(between, place))
+    for place, (pool, pool_means) in enumerate(zip(fleet, means, strict=True)):
+        for mean in pool_means:
+            at = made[place, mean.prompts] = mean_iteration_pass(load, pool, reader, mean, _crowding(between, place))
             work = at.activity * mean.times
-            done, spent = done + work, spent + dynamic_energy(work, of.chip, of.width)
+            done, spent = done + work, spent + dynamic_energy(work, pool.chip, pool.width)
             operations = operations + mean.times * sum(call.flop * times for call, _, times, _ in at.calls())
     if between is not None:
         caches = transfer_activity(design, load, fleet, between, gone)
@@ -89,7 +89,7 @@ def transfer_activity(
 
     Positions in local memories are not read from main memory.
     """
-    plan, away = fleet[-1].holds, sum(1 - of.held.kv_here for of in fleet)
+    plan, away = fleet[-1].holds, sum(1 - pool.held.kv_here for pool in fleet)
     sent = pipeline_request_memory(design, load, plan).altogether(load.requests.prompt[gone]) * plan.tp
     return Activity(sent_bytes=sent, hop_bytes=sent * between.hops, memory_bytes=sent * away)
 
@@ -100,9 +100,9 @@ def power_function(
     """Function from iteration compositions to power. [W]"""
 
     def of_iterations(place: int, made_of: peak.Counts) -> Any:
-        of = fleet[place]
+        pool = fleet[place]
         counts = (*made_of, _crowding(between, place))
-        return _watts(iteration_pass(load, of, reader, "prefill" if np.any(made_of[0]) else "decode", *counts), of)
+        return _watts(iteration_pass(load, pool, reader, "prefill" if np.any(made_of[0]) else "decode", *counts), pool)
 
     return of_iterations
 
@@ -112,22 +112,22 @@ def _crowding(between: TransferCost | None, place: int) -> Any:
     return 1.0 if between is None else (between.prefill, between.decode)[place]
 
 
-def _watts(at: StagedPass, of: PipelinePool) -> Any:
-    return dynamic_energy(at.activity, of.chip, of.width) / at.seconds
+def _watts(at: StagedPass, pool: PipelinePool) -> Any:
+    return dynamic_energy(at.activity, pool.chip, pool.width) / at.seconds
 
 
 def mean_iteration_pass(
-    load: ServingLoad, of: PipelinePool, reader: CostModel, mean: MeanIteration, crowding: Any = 1.0
+    load: ServingLoad, pool: PipelinePool, reader: CostModel, mean: MeanIteration, crowding: Any = 1.0
 ) -> StagedPass:
     """Forward pass of the mean iteration of a kind."""
     prompt, prompt_context, decodes, context, spilled = mean.composition
     phase = "prefill" if mean.prompts else "decode"
-    return iteration_pass(load, of, reader, phase, prompt, prompt_context, decodes, context, spilled, crowding)
+    return iteration_pass(load, pool, reader, phase, prompt, prompt_context, decodes, context, spilled, crowding)
 
 
 def fullest_core_bytes(fleet: tuple[PipelinePool, ...]) -> Any:
     """Local memory in use on the fullest core. [B]"""
-    return _flat(reduce(maximum, (of.held.sram for of in fleet)))
+    return _flat(reduce(maximum, (pool.held.sram for pool in fleet)))
 
 
 def _used(design: Design, done: Activity, operations: Any, seconds: Any) -> dict[str, Any]:
@@ -136,9 +136,9 @@ def _used(design: Design, done: Activity, operations: Any, seconds: Any) -> dict
     decode = decode_only_cores(design)
     engines: Any = 0.0
     channels: Any = 0.0
-    for of, count in ((chip, cores - decode), (decode_only_chip(chip), decode)):
-        engines = engines + count * 2 * (of.tile.matrix.rows * of.tile.matrix.cols * of.clock)
-        channels = channels + count / cores * (channel_count(of) * of.hbm.channel_bandwidth)
+    for given_chip, count in ((chip, cores - decode), (decode_only_chip(chip), decode)):
+        engines = engines + count * 2 * (given_chip.tile.matrix.rows * given_chip.tile.matrix.cols * given_chip.clock)
+        channels = channels + count / cores * (channel_count(given_chip) * given_chip.hbm.channel_bandwidth)
     rows, cols = chip.mesh.rows * 1.0, chip.mesh.cols * 1.0
     links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * (chip.noc.word_bytes * chip.clock / chip.noc.word_cycles)
     return {

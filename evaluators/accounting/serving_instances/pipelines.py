@@ -128,39 +128,45 @@ def mergeable_options(design: Design) -> tuple[str, ...]:
 
 def limits(design: Design, load: ServingLoad) -> list[Limit]:
     """Limits of cores for both phases and of the memory of each kind of core."""
-    mapping, found = _mapping(design), _divided(design)
-    if any(np.any(limit.need > limit.have) for limit in found):
-        return found  # nothing can be said of pipelines on cores that there are not
+    mapping, limits = _mapping(design), _divided(design)
+    if any(np.any(limit.need > limit.have) for limit in limits):
+        return limits  # nothing can be said of pipelines on cores that there are not
     if _two_sets(design, load):
         return [Limit("mapping.decode.partition", 2.0, 1.0, "layout")]
     fleet = pipeline_pools(design, load)
-    for of in fleet:
-        found += plan_limits(
-            of.chip, of.name, of.plan, of.held, longest_request_bytes(of, load, mapping), _most_stages(of, load), of.groups
+    for pool in fleet:
+        limits += plan_limits(
+            pool.chip,
+            pool.name,
+            pool.plan,
+            pool.held,
+            longest_request_bytes(pool, load, mapping),
+            _most_stages(pool, load),
+            pool.groups,
         )
-        found.append(Limit(f"mapping.{of.name}.dp", of.dp * of.plan.pp * 1.0, maximum(of.groups, 1) * 1.0, "1"))
+        limits.append(Limit(f"mapping.{pool.name}.dp", pool.dp * pool.plan.pp * 1.0, maximum(pool.groups, 1) * 1.0, "1"))
     if len(fleet) == 1:
         # the same cores serve both phases
         chunk = make_policy(mapping.serving.policy).chunk or 1
         usual = {"dp": maximum(1, fleet[0].groups // mapping.decode.pp), "max_chunk_tokens": chunk}
         for knob in ("tp", "pp", "dp", "microbatch_size", "max_chunk_tokens"):
-            said = [getattr(plan, knob) * 1.0 for plan in (mapping.prefill, mapping.decode)]
-            values = [where(value > 0, value, usual[knob]) if knob in usual else value for value in said]
-            found.append(Limit(f"mapping.decode.{knob}", maximum(*values), minimum(*values), "1"))
+            counts = [getattr(plan, knob) * 1.0 for plan in (mapping.prefill, mapping.decode)]
+            values = [where(value > 0, value, usual[knob]) if knob in usual else value for value in counts]
+            limits.append(Limit(f"mapping.decode.{knob}", maximum(*values), minimum(*values), "1"))
         of_both = ("partition", "placement", "experts", "stages")
         alike = reduce(operator.and_, (getattr(mapping.prefill, word) == getattr(mapping.decode, word) for word in of_both))
-        found.append(Limit("mapping.decode.partition", where(alike, 1.0, 2.0), 1.0, "layout"))
+        limits.append(Limit("mapping.decode.partition", where(alike, 1.0, 2.0), 1.0, "layout"))
         for part in ("prefetch", "allreduce"):
             same = _alike(getattr(mapping.prefill, part), getattr(mapping.decode, part))
-            found.append(Limit(f"mapping.decode.{part}", where(same, 1.0, 2.0), 1.0, "layout"))
-    return found
+            limits.append(Limit(f"mapping.decode.{part}", where(same, 1.0, 2.0), 1.0, "layout"))
+    return limits
 
 
-def _alike(one: Any, other: Any) -> Any:
+def _alike(value: Any, other: Any) -> Any:
     """Whether parts of two plans are the same, design by design."""
-    if one is None or other is None:
-        return one is other
-    pairs = zip(iterate_leaves(one), iterate_leaves(other), strict=True)
+    if value is None or other is None:
+        return value is other
+    pairs = zip(iterate_leaves(value), iterate_leaves(other), strict=True)
     return reduce(operator.and_, (mine == its for (_, mine, _), (_, its, _) in pairs), True)
 
 
@@ -214,33 +220,33 @@ def serving_breakdown(design: Design, load: ServingLoad, fidelity: str) -> Break
         return Breakdown((), 0.0, area.area_by_block(_chip(design), decode_only_cores(design)), {})
     beside = {"HBM": np.zeros(len(run.log)), "links": np.zeros(len(run.log))}
     of_pool = run.state.instances["pool"][run.log["instance"]]
-    for number, of in enumerate(fleet):
+    for number, pool in enumerate(fleet):
         mine = run.log[of_pool == number]
         if not len(mine):
             continue
         tokens, requests = np.maximum(mine["prompt"], 1), np.maximum(mine["requests"], 1)
         read = np.maximum(mine["positions"] + mine["past"], 1)
         counts = (mine["prompt"], mine["pairs"] / tokens, mine["requests"], mine["positions"] / requests, mine["far"] / read)
-        at = iteration_pass(load, of, reader, "prefill" if number == 0 else "decode", *(1.0 * count for count in counts))
+        at = iteration_pass(load, pool, reader, "prefill" if number == 0 else "decode", *(1.0 * count for count in counts))
         beside["HBM"][of_pool == number] = sum(cost.memory * times for _, cost, times, _ in at.calls())
         beside["links"][of_pool == number] = sum(
             cost.network * times for _, cost, times, _ in at.calls() if cost.network is not None
         )
-    names = [f"{of.name} pipeline" if len(fleet) == 2 else "pipeline" for of in fleet]
+    names = [f"{pool.name} pipeline" if len(fleet) == 2 else "pipeline" for pool in fleet]
 
     def of_mean(pool: int, mean: served.MeanIteration) -> list[BreakdownRow]:
         return iteration_rows(design, load, pool, mean.times, mean.composition, fidelity)
 
     made = _chip(design), decode_only_cores(design)
-    found = served.run_breakdown(run, area.area_by_block(*made), of_mean, names=names, beside=beside)
-    return replace(found, power=design_power_by_part(*made), price=price.price_by_part(*made))
+    breakdown = served.run_breakdown(run, area.area_by_block(*made), of_mean, names=names, beside=beside)
+    return replace(breakdown, power=design_power_by_part(*made), price=price.price_by_part(*made))
 
 
 def _standing(design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...]) -> Breakdown:
     """The time of pipelines by operator, in the steady state."""
     made = _chip(design), decode_only_cores(design)
     means = [
-        [mean.of(0) for mean in some if mean.times[0]] for some in standing.pipeline_steady_state(design, load, fleet).means
+        [mean.of(0) for mean in mean if mean.times[0]] for mean in standing.pipeline_steady_state(design, load, fleet).means
     ]
 
     def of_mean(pool: int, mean: served.MeanIteration) -> list[BreakdownRow]:
@@ -257,8 +263,10 @@ def iteration_rows(
     design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
 ) -> list[BreakdownRow]:
     """Breakdown rows of an iteration, one per operator."""
-    of, mean = pipeline_pools(design, load)[pool], served.MeanIteration(bool(made_of[0]), times, *made_of)
-    return pass_rows("", mean_iteration_pass(load, of, READERS[fidelity], mean), times, tile_core_machine(of.chip))
+    pipeline_pool, mean = pipeline_pools(design, load)[pool], served.MeanIteration(bool(made_of[0]), times, *made_of)
+    return pass_rows(
+        "", mean_iteration_pass(load, pipeline_pool, READERS[fidelity], mean), times, tile_core_machine(pipeline_pool.chip)
+    )
 
 
 def remedy_text(worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
@@ -268,14 +276,16 @@ def remedy_text(worst: Infeasibility, design: Design, loads: tuple[ServingLoad, 
     if worst.limit in REMEDY_TEXTS:
         return REMEDY_TEXTS[worst.limit]
 
-    def all_limits(one: Design) -> list[Limit]:
+    def all_limits(design: Design) -> list[Limit]:
         """Where partitions are left open, of one for all operators that keeps them, the first one else."""
         each = (
             [limit for load in loads for limit in limits(trial, load)]
-            for trial in ([one] if not _open(one) else map(partial(_divided_by, one), ("k", "mn_k", "mn", "input_only")))
+            for trial in (
+                [design] if not _open(design) else map(partial(_divided_by, design), ("k", "mn_k", "mn", "input_only"))
+            )
         )
         first = next(each)
-        kept = (some for some in (first, *each) if all(limit.need <= limit.have for limit in some))
+        kept = (limits for limits in (first, *each) if all(limit.need <= limit.have for limit in limits))
         return next(kept, first)
 
     if not _mapping(design).serving.prefill_cores:
@@ -303,8 +313,8 @@ def _divided_by(design: Design, word: str) -> Design:
     """A design with one partition for all in the place of what is left open."""
     mapping = _mapping(design)
     plans = {"prefill": mapping.prefill, "decode": mapping.decode}
-    said = {name: plan_with_partition(plan, word) if plan.partition == AUTO else plan for name, plan in plans.items()}
-    return replace(design, mapping=replace(mapping, **said))
+    pipelines = {name: plan_with_partition(plan, word) if plan.partition == AUTO else plan for name, plan in plans.items()}
+    return replace(design, mapping=replace(mapping, **pipelines))
 
 
 def _crowded(worst: Infeasibility, design: Design) -> list[str]:
@@ -313,9 +323,11 @@ def _crowded(worst: Infeasibility, design: Design) -> list[str]:
         if worst.limit in (f"mapping.{phase}.{knob}" for knob in ("tp", "pp", "dp")):
             plan = getattr(_mapping(design), phase)
             many = f" x DP {plan.dp:.0f}" if plan.dp > 1 else ""
-            asked = f"TP {plan.tp:.0f} x PP {plan.pp:.0f}{many} = {plan.tp * plan.pp * max(plan.dp, 1):.0f} cores for {phase}"
+            needs_text = (
+                f"TP {plan.tp:.0f} x PP {plan.pp:.0f}{many} = {plan.tp * plan.pp * max(plan.dp, 1):.0f} cores for {phase}"
+            )
             whose = "set aside by mapping.serving.prefill_cores" if phase == "prefill" else "left to it"
-            return [f"{asked}, {cores:.0f} of {core_count(design):.0f} are {whose}"]
+            return [f"{needs_text}, {cores:.0f} of {core_count(design):.0f} are {whose}"]
     return []
 
 
@@ -323,33 +335,35 @@ def _other_share(design: Design, limits: Callable[[Design], list[Limit]]) -> str
     """Number of prefill cores nearest to the given one that keeps all limits, as text; empty string if there is none."""
     plan, now = _mapping(design).prefill, float(_mapping(design).serving.prefill_cores)
     each, cores = max(1, int(plan.tp * plan.pp)), int(core_count(design))
-    for count in sorted((0, *range(each, cores, each)), key=lambda some: abs(some - now))[:MAX_SHARES]:
-        found = limits(replace_leaves(design, {"mapping.serving.prefill_cores": count}))
-        if all(limit.need <= limit.have for limit in found):
+    for count in sorted((0, *range(each, cores, each)), key=lambda share: abs(share - now))[:MAX_SHARES]:
+        found_limits = limits(replace_leaves(design, {"mapping.serving.prefill_cores": count}))
+        if all(limit.need <= limit.have for limit in found_limits):
             return f"set mapping.serving.prefill_cores={count}" + ("" if count else ", all cores for both phases")
     return ""
 
 
-def _most_stages(of: PipelinePool, load: ServingLoad) -> Any:
+def _most_stages(pool: PipelinePool, load: ServingLoad) -> Any:
     """Into which a model can be divided."""
-    return where(option_index(of.plan.stages, STAGE_CUTS) == STAGE_CUTS.index("layers"), float(load.model.layers), float("inf"))
+    return where(
+        option_index(pool.plan.stages, STAGE_CUTS) == STAGE_CUTS.index("layers"), float(load.model.layers), float("inf")
+    )
 
 
 def _divided(design: Design) -> list[Limit]:
     """Limits of the cores that are set apart for each phase."""
-    asked, cores = _mapping(design).serving, core_count(design)
-    apart = asked.prefill_cores * 1.0
-    found = [Limit("mapping.serving.prefill_cores", apart, cores - 1.0, "1")] if np.any(apart) else []
-    return [*found, Limit("mapping.serving.decode_cores", asked.decode_cores * 1.0, maximum(cores - apart, 1.0), "1")]
+    plan, cores = _mapping(design).serving, core_count(design)
+    apart = plan.prefill_cores * 1.0
+    limits = [Limit("mapping.serving.prefill_cores", apart, cores - 1.0, "1")] if np.any(apart) else []
+    return [*limits, Limit("mapping.serving.decode_cores", plan.decode_cores * 1.0, maximum(cores - apart, 1.0), "1")]
 
 
 def _served(
     design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...], fidelity: str, log: int
 ) -> tuple[ServingRun | None, list[CheckedTable], TransferCost | None]:
     """Serving run, its iteration times, and KV transfer cost, if any; None if no rate keeps the SLOs."""
-    at, found = _by_rate(design, load, fleet, fidelity)
+    at, deployments = _by_rate(design, load, fleet, fidelity)
     run = served.run_load(at, load, log)
-    _, tables, between = found[run.requests.rate if run is not None and len(fleet) == 2 else next(iter(found))]
+    _, tables, between = deployments[run.requests.rate if run is not None and len(fleet) == 2 else next(iter(deployments))]
     return run, tables, between
 
 
@@ -386,16 +400,16 @@ def _by_rate(
     design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...], fidelity: str
 ) -> tuple[Callable[[Requests], Deployment], dict[float, tuple[Deployment, list[CheckedTable], TransferCost | None]]]:
     """What serves a load at any rate, and what has been made of that so far, by rate; 0 where all rates have the same."""
-    found: dict[float, tuple[Deployment, list[CheckedTable], TransferCost | None]] = {}
+    deployments: dict[float, tuple[Deployment, list[CheckedTable], TransferCost | None]] = {}
 
     def at(requests: Requests) -> Deployment:
         # how much is on the links at a time depends on the rate
         rate = requests.rate if len(fleet) == 2 else 0.0
-        if rate not in found:
-            found[rate] = _deployed(design, replace(load, requests=requests), fleet, fidelity)
-        return found[rate][0]
+        if rate not in deployments:
+            deployments[rate] = _deployed(design, replace(load, requests=requests), fleet, fidelity)
+        return deployments[rate][0]
 
-    return at, found
+    return at, deployments
 
 
 def _deployed(
@@ -404,16 +418,17 @@ def _deployed(
     longest, reader, paces = served.longest_sequence(load), READERS[fidelity], pipeline_paces(load, fleet, READERS[fidelity])
     between = kv_transfer_cost(design, load, fleet, paces, reader)
     tables = list[CheckedTable]()
-    for place, of in enumerate(fleet):
+    for place, pool in enumerate(fleet):
         crowding = 1.0 if between is None else (between.prefill, between.decode)[place]
         table = served.iteration_time_table(
-            iteration_time_function(load, of, reader, between, crowding), of.rule, int(of.plan.microbatch_size), longest + 1,
+            iteration_time_function(load, pool, reader, between, crowding), pool.rule, int(pool.plan.microbatch_size),
+            longest + 1,
             spread=partial(geometric_axes, spilled=True, whole=distinct_prompt_lengths(load)),
-            key=iteration_time_key(design, load, place, crowding, fidelity, of.words, without=()),
+            key=iteration_time_key(design, load, place, crowding, fidelity, pool.words, without=()),
         )  # fmt: skip
         tables.append(table)
-    (found,) = make_deployments(design, load, fleet, [table.price for table in tables], paces, between)
-    return found, tables, between
+    (deployment,) = make_deployments(design, load, fleet, [table.price for table in tables], paces, between)
+    return deployment, tables, between
 
 
 def _chip(design: Design) -> Chip:

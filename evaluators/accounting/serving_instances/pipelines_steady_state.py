@@ -80,12 +80,12 @@ def groups_solved_together(design: Design) -> Iterator[tuple[Array, Design]]:
     apart = tuple(
         address for address in columns if address.startswith((*SERVING_PREFIXES, *MESH)) and address not in SHARED_LEAVES
     )
-    asked = mapping.serving.prefill_cores
-    unlike = [asked <= 0, *(columns[address] for address in apart), np.arange(size) if open_ else 0]
-    unlike += [asked > cores - 1, mapping.serving.decode_cores > np.maximum(cores - asked, 1.0)]
+    prefill_cores = mapping.serving.prefill_cores
+    unlike = [prefill_cores <= 0, *(columns[address] for address in apart), np.arange(size) if open_ else 0]
+    unlike += [prefill_cores > cores - 1, mapping.serving.decode_cores > np.maximum(cores - prefill_cores, 1.0)]
     unlike.append(mapping.prefill.max_chunk_tokens > 0)
-    said = np.array([np.broadcast_to(np.ravel(value), size) for value in unlike], float)
-    first, which = distinct_columns(said)
+    given_columns = np.array([np.broadcast_to(np.ravel(value), size) for value in unlike], float)
+    first, which = distinct_columns(given_columns)
     for kind in range(len(first)):
         rows = np.flatnonzero(which == kind)
         yield rows, served.select_rows(design, rows, apart)
@@ -110,36 +110,38 @@ def pipeline_steady_state(design: Design, load: ServingLoad, fleet: tuple[Pipeli
     steady.refuse_unsteady_load(load)
     paces = pipeline_paces(load, fleet, READER)
     between = kv_transfer_cost(design, load, fleet, paces, READER)
-    prices = [_tables(load, of, between, place) for place, of in enumerate(fleet)]
+    prices = [_tables(load, pool, between, place) for place, pool in enumerate(fleet)]
     each = np.arange(max(design_count(design), 1))
     kinds = make_deployments(design, load, fleet, [price for price, _ in prices], paces, between)
-    of = SteadyStateSolver(
+    solver = SteadyStateSolver(
         kinds,
         each,
         [(tables, each) for _, tables in prices],
         load.requests,
         load.ttft,
         load.tpot,
-        asked=expected_metrics(REPLAYED_FIELDS),
+        wanted_fields=expected_metrics(REPLAYED_FIELDS),
     )
-    shares = [np.array([max(some) for some in of.shares]) for of in paces]
+    shares = [np.array([max(share) for share in pace.shares]) for pace in paces]
     instances = [np.array([kind.pools[place].instances for kind in kinds]) for place in range(len(fleet))]
-    return PipelineSteadyState(of, between, steady.mean_iterations(of.found, load.requests, len(fleet)), shares, instances)
+    return PipelineSteadyState(
+        solver, between, steady.mean_iterations(solver.found, load.requests, len(fleet)), shares, instances
+    )
 
 
-def _tables(load: ServingLoad, of: PipelinePool, between: TransferCost | None, place: int) -> tuple[IterationTime, Array]:
+def _tables(load: ServingLoad, pool: PipelinePool, between: TransferCost | None, place: int) -> tuple[IterationTime, Array]:
     """Tables of a pool's iteration times at few points, enough for the largest design; shape (designs, points)."""
     crowding = 1.0 if between is None else (between.prefill, between.decode)[place]
     most, batches = (
         served.longest_sequence(load) + 1,
-        np.broadcast_to(of.plan.microbatch_size, len(of.rules)).astype(int).tolist(),
+        np.broadcast_to(pool.plan.microbatch_size, len(pool.rules)).astype(int).tolist(),
     )
-    tokens = max(max_prompt_tokens(rule, batch, most) for rule, batch in set(zip(of.rules, batches, strict=True)))
+    tokens = max(max_prompt_tokens(rule, batch, most) for rule, batch in set(zip(pool.rules, batches, strict=True)))
     axes = steady.coarse_table_points(partial(geometric_axes, spilled=True), load)(tokens, most, max(batches), most)
     if between is not None:  # of iterations that a pool never has, none: no decodes with prompts, and no prompts with decodes
         none = np.zeros(1)
         axes = [*axes[:2], none, axes[3], none] if place == 0 else [none, none, *axes[2:]]
     counts = [count[..., None] for count in axis_points(axes)]
-    values = iteration_time_function(load, of, READER, between, crowding)(*counts)
-    shape = (*(len(some) for some in axes), len(of.rules))
+    values = iteration_time_function(load, pool, READER, between, crowding)(*counts)
+    shape = (*(len(axis) for axis in axes), len(pool.rules))
     return several_prices(np.broadcast_to(values, shape), axes)

@@ -69,8 +69,8 @@ def fractional_prompts(tokens: Array, context: Array) -> tuple[Array, Array]:
 
 def transferred_prompts(load: ServingLoad) -> Array:
     """Prompt lengths of requests with KV transfer: those with more than one output token. [token]"""
-    found: Array = load.requests.prompt[load.requests.output > 1]
-    return found
+    prompts: Array = load.requests.prompt[load.requests.output > 1]
+    return prompts
 
 
 def kv_host_transfer_energy(room: RequestMemory, load: ServingLoad, chip: Chip, apart: Any, hosted: Any = 0.0) -> Any:
@@ -119,8 +119,8 @@ def table_points(
     def axis(largest: float, step: float, others: Sequence[float]) -> Array:
         ends, most = step * np.arange(1, jumps + 1), max(largest, 2.0)
         even = 2.0 ** (np.arange(PER_DOUBLING * np.log2(most) + 1) / PER_DOUBLING)
-        found = np.concatenate([[0.0, most], even, ends, ends + 1, others])
-        return np.unique(found[found <= most])
+        points = np.concatenate([[0.0, most], even, ends, ends + 1, others])
+        return np.unique(points[points <= most])
 
     tokens = axis(prompt, steps[0], [max(prompt, 2), *whole])
     past = prefix_axis(prompt_context, 2.0 ** (1 / PER_DOUBLING), float(SHORTEST), prompts=min(prompt, decodes))
@@ -135,5 +135,5 @@ def integer_table_points(load: ServingLoad, prompts: int, batch: int) -> list[Ar
         for times in (TIMES if len(distinct_prompt_lengths(load)) else TIMES[:1])
     ]
     begun = float(np.rint(load.requests.prompt.mean()))
-    found = table_points(prompts, load.longest, batch, load.longest, steps=(1, 1, 1), begun=begun, whole=whole, jumps=0)
-    return [np.unique(np.where(axis < 0, axis, np.rint(axis))) for axis in found]
+    points = table_points(prompts, load.longest, batch, load.longest, steps=(1, 1, 1), begun=begun, whole=whole, jumps=0)
+    return [np.unique(np.where(axis < 0, axis, np.rint(axis))) for axis in points]

@@ -78,7 +78,7 @@ def limits(design: Design, load: ServingLoad) -> list[Limit]:
 def instances(design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
     """Serving instance of each pool of wafers, with the KV memory left by its phases."""
     _, mapping = _of(design)
-    room, found = _request(design, load), list[ServingInstance]()
+    room, instances = _request(design, load), list[ServingInstance]()
     for names in (PHASES[:1], PHASES[1:]) if mapping.serving.prefill_instances else (PHASES,):
 
         def pricing(
@@ -92,8 +92,8 @@ def instances(design: Design, load: ServingLoad, fidelity: str) -> tuple[Serving
         free = min(_free(design, load, name, room) for name in names)
         begun = float(load.requests.prompt.mean())
         axes = partial(table_points, steps=_places(design, load), begun=begun, whole=distinct_prompt_lengths(load))
-        found.append(ServingInstance(pricing, free, room, axes, key=iteration_time_key(design, load, names, fidelity)))
-    return tuple(found)
+        instances.append(ServingInstance(pricing, free, room, axes, key=iteration_time_key(design, load, names, fidelity)))
+    return tuple(instances)
 
 
 def kv_transfer(design: Design, load: ServingLoad) -> tuple[RequestMemory, float]:
@@ -127,9 +127,9 @@ def prefill_token_seconds(design: Design, load: ServingLoad) -> Any:
     """
     most = max(max_prompt_tokens(rule, 1, load.longest) for rule in pool_policies(_of(design)[1].serving))
     tokens, before, *_ = steady.coarse_table_points(lambda *_: [np.zeros(1)], load)(most, load.longest, 1, load.longest)
-    some, past = (np.ravel(count) for count in np.broadcast_arrays(tokens[1:, None], before[before >= 0]))
-    seconds = regions.phases(design, _prompts(load, some, past + (some + 1) / 2), "analytical")[0].seconds
-    return np.min(seconds / some[:, None], axis=0)
+    chunk_tokens, past = (np.ravel(count) for count in np.broadcast_arrays(tokens[1:, None], before[before >= 0]))
+    seconds = regions.phases(design, _prompts(load, chunk_tokens, past + (chunk_tokens + 1) / 2), "analytical")[0].seconds
+    return np.min(seconds / chunk_tokens[:, None], axis=0)
 
 
 def die_and_system_area(design: Design) -> tuple[float, float]:
@@ -156,8 +156,8 @@ def usage_metrics(
     chip, mapping = _of(design)
     moved = kv_host_transfer_energy(_request(design, load), load, chip, mapping.serving.prefill_instances, hosted)
     activity, useful = Activity(), 0.0
-    for pool, some in enumerate(done):
-        for times, made_of in some:
+    for pool, iterations in enumerate(done):
+        for times, made_of in iterations:
             useful += times * _useful(load, made_of)
             for _, phase in _phases(design, load, pool, made_of, fidelity):
                 assert phase.activity is not None
@@ -168,7 +168,7 @@ def usage_metrics(
     return {
         "mfu": useful / 2 * float(chip.core.mac / chip.clock) / (rows * cols * wafers * seconds),
         "noc_utilisation": float(np.max(activity.hop_bytes)) / (links * wafers * seconds) if links else 0.0,
-        "sram_used": max(float(of.total) for name in PHASES for of in _held(design, load, name)),
+        "sram_used": max(float(core_memory.total) for name in PHASES for core_memory in _held(design, load, name)),
         **power_metrics(
             chip, lambda: [(float(np.max(dynamic_energy(activity, chip))) + moved, seconds)], tokens, chips=wafers, peak=peak
         ),
@@ -181,13 +181,15 @@ def iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Compo
     chip, _ = _of(design)
     counts = np.broadcast_arrays(*(np.ravel(count) for count in made_of))
 
-    def most(one: Composition) -> float:
-        parts = (of for _, of in _phases(design, load, pool, one, fidelity))
+    def most(composition: Composition) -> float:
+        parts = (phase for _, phase in _phases(design, load, pool, composition, fidelity))
         return max(
-            float(np.max(dynamic_energy(of.activity, chip) / maximum(of.seconds, NOTHING))) for of in parts if of.activity
+            float(np.max(dynamic_energy(part.activity, chip) / maximum(part.seconds, NOTHING)))
+            for part in parts
+            if part.activity
         )
 
-    return np.array([[most(one)] for one in zip(*counts, strict=True)])
+    return np.array([[most(composition)] for composition in zip(*counts, strict=True)])
 
 
 def mean_iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> Any:
@@ -195,19 +197,19 @@ def mean_iteration_power(design: Design, load: ServingLoad, pool: int, made_of: 
     chip, _ = _of(design)
     counts = np.broadcast_arrays(*(np.ravel(count) for count in made_of))
 
-    def mean(one: Composition) -> float:
-        parts = [of for _, of in _phases(design, load, pool, one, fidelity)]
-        joules = sum(float(np.max(dynamic_energy(of.activity, chip))) for of in parts if of.activity)
-        return joules / max(sum(float(np.max(of.seconds)) for of in parts), NOTHING)
+    def mean(composition: Composition) -> float:
+        parts = [phase for _, phase in _phases(design, load, pool, composition, fidelity)]
+        joules = sum(float(np.max(dynamic_energy(part.activity, chip))) for part in parts if part.activity)
+        return joules / max(sum(float(np.max(part.seconds)) for part in parts), NOTHING)
 
-    return np.array([[mean(one)] for one in zip(*counts, strict=True)])
+    return np.array([[mean(composition)] for composition in zip(*counts, strict=True)])
 
 
 def iteration_rows(
     design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
 ) -> Sequence[BreakdownRow]:
     """Breakdown rows of an iteration: kernels, and changes of layout."""
-    found: list[BreakdownRow] = []
+    found_rows: list[BreakdownRow] = []
     for what, phase in _phases(design, load, pool, made_of, fidelity):
         rows = regions.breakdown_rows(phase, fidelity)
         seconds = float(np.max(phase.seconds))
@@ -215,8 +217,8 @@ def iteration_rows(
         if abs(gap) > EQUAL_TOLERANCE * seconds:
             name = "overlap of requests"
             rows.append(BreakdownRow("", regions.WAIT_LABEL, name, "", 0.0, 0.0, 0.0, "overlap", gap, {"overlap": gap}))
-        found += [scale_row(replace(row, segment=f"{what}{row.segment}"), times) for row in rows]
-    return found
+        found_rows += [scale_row(replace(row, segment=f"{what}{row.segment}"), times) for row in rows]
+    return found_rows
 
 
 def remedy_text(worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
@@ -227,20 +229,20 @@ def remedy_text(worst: Infeasibility, design: Design, loads: tuple[ServingLoad, 
 def _over(counts: tuple[Array, Array], seconds: Any) -> Array:
     """Seconds where the first count is above 0, in the shape that both broadcast to, and 0 elsewhere."""
     first, second = np.broadcast_arrays(*counts)
-    found, here = np.zeros(first.shape), first > 0
-    if here.any():
-        found[here] = seconds(first[here], second[here])
-    return found
+    table, positive = np.zeros(first.shape), first > 0
+    if positive.any():
+        table[positive] = seconds(first[positive], second[positive])
+    return table
 
 
 def _prefilled(design: Design, load: ServingLoad, tokens: Array, context: Array, fidelity: str, changing: bool) -> Array:
     """Seconds of the prompts of iterations, and of the ways between layouts; shape (iterations,)."""
     job = _prompts(load, tokens, context)
-    found = _flat(regions.phases(design, job, fidelity)[0], len(tokens))
+    flat_terms = _flat(regions.phases(design, job, fidelity)[0], len(tokens))
     if changing:
         for moving in _ways(load, job):
-            found = found + _flat(regions.phases(design, moving, fidelity)[2], len(tokens))
-    return found
+            flat_terms = flat_terms + _flat(regions.phases(design, moving, fidelity)[2], len(tokens))
+    return flat_terms
 
 
 def _decoded(design: Design, load: ServingLoad, requests: Array, context: Array, fidelity: str) -> Array:
@@ -255,17 +257,17 @@ def _flat(phase: PhaseCost, count: int) -> Array:
 def _phases(design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> list[tuple[str, PhaseCost]]:
     """Of an iteration: prompts, ways between layouts, and tokens, as far as there are such; and what their rows begin with."""
     prompt, prompt_context, decodes, context = (np.array([count]) for count in made_of[:4])
-    found: list[tuple[str, PhaseCost]] = []
+    phases: list[tuple[str, PhaseCost]] = []
     if prompt > 0:
         job = _prompts(load, prompt, prompt_context)
-        found.append(("", regions.phases(design, job, fidelity, detailed=True)[0]))
+        phases.append(("", regions.phases(design, job, fidelity, detailed=True)[0]))
         if pool or not _of(design)[1].serving.prefill_instances:
             ways = (regions.phases(design, moving, fidelity)[2] for moving in _ways(load, job))
-            found += zip(("to prefill: ", "to decode: "), ways, strict=True)
+            phases += zip(("to prefill: ", "to decode: "), ways, strict=True)
     if decodes > 0:
-        of = regions.phases(design, _tokens(load, decodes, context), fidelity, detailed=True)[1]
-        found.append(("decode: " if prompt > 0 else "", of))
-    return found
+        phase = regions.phases(design, _tokens(load, decodes, context), fidelity, detailed=True)[1]
+        phases.append(("decode: " if prompt > 0 else "", phase))
+    return phases
 
 
 def _prompts(load: ServingLoad, tokens: Array, context: Array) -> BatchArrays:
@@ -283,8 +285,8 @@ def _tokens(load: ServingLoad, requests: Array, context: Array) -> BatchArrays:
 
 def _ways(load: ServingLoad, job: BatchArrays) -> tuple[BatchArrays, BatchArrays]:
     """To the layout of prefill with what is cached of its prompts, and back with what they add."""
-    there = job.copies * job.past
-    return _job(load, moved=there), _job(load, moved=there + job.copies * job.prompts)
+    moved_tokens = job.copies * job.past
+    return _job(load, moved=moved_tokens), _job(load, moved=moved_tokens + job.copies * job.prompts)
 
 
 def _longest(load: ServingLoad) -> BatchArrays:
@@ -308,7 +310,7 @@ def _job(
     """Iterations as the account of batches knows them: prompts, and one step of decode; arrays of shape (iterations, 1)."""
     pairs, seen = (
         per_reach(load.model, lambda reach: reach.after(past, prompts)),
-        per_reach(load.model, lambda of: of.seen(past)),
+        per_reach(load.model, lambda reach: reach.seen(past)),
     )
     return BatchArrays(
         model=load.model, rows=(0,), cases=(), decode_context="mean", prompts=prompts, copies=copies, past=past,
@@ -326,8 +328,8 @@ def _starts(values: Any) -> Any:
 
 def _held(design: Design, load: ServingLoad, phase: str) -> tuple[CoreMemory, CoreMemory]:
     """Core memory for the longest request: in a full region, and in the last one."""
-    found: tuple[CoreMemory, CoreMemory] = regions.phases(design, _longest(load), "analytical")[PHASES.index(phase)].held
-    return found
+    core_memory: tuple[CoreMemory, CoreMemory] = regions.phases(design, _longest(load), "analytical")[PHASES.index(phase)].held
+    return core_memory
 
 
 def _free(design: Design, load: ServingLoad, phase: str, room: RequestMemory) -> float:
@@ -336,7 +338,11 @@ def _free(design: Design, load: ServingLoad, phase: str, room: RequestMemory) ->
         return _room(design, load, phase) * float(room.position)
     sram, held = float(_of(design)[0].core.sram), _held(design, load, phase)
     return float(
-        min(max(float(sram - of.total + of.states), 0.0) / float(of.per_sequence) for of in held if of.per_sequence)
+        min(
+            max(float(sram - memory.total + memory.states), 0.0) / float(memory.per_sequence)
+            for memory in held
+            if memory.per_sequence
+        )
         * room.fixed
     )
 
@@ -346,11 +352,13 @@ def _room(design: Design, load: ServingLoad, phase: str) -> float:
     chip, mapping = _of(design)
     rows = float(getattr(mapping, phase).rows)
     core = min(
-        max(float(chip.core.sram - of.total + of.kv), 0.0) // of.per_token for of in _held(design, load, phase) if of.per_token
+        max(float(chip.core.sram - memory.total + memory.kv), 0.0) // memory.per_token
+        for memory in _held(design, load, phase)
+        if memory.per_token
     )
     # of as many requests as make rows even
     positions, generated = (
-        rows * float(some.sum()) for some in (load.requests.prompt + load.requests.output, load.requests.output)
+        rows * float(lengths.sum()) for lengths in (load.requests.prompt + load.requests.output, load.requests.output)
     )
     return float(core * positions / find_kv_method(mapping.kv_placement).fullest_row_tokens(positions, generated, rows))
 
@@ -358,8 +366,8 @@ def _room(design: Design, load: ServingLoad, phase: str) -> float:
 def _places(design: Design, load: ServingLoad) -> tuple[int, int, int]:
     """Rows of cores in prefill, regions in decode, and rows of cores there."""
     chip, mapping = _of(design)
-    of = make_region(mapping.decode, chip.mesh.rows, chip.mesh.cols, float(load.model.layers))
-    return int(mapping.prefill.rows), int(of.count), int(mapping.decode.rows)
+    region = make_region(mapping.decode, chip.mesh.rows, chip.mesh.cols, float(load.model.layers))
+    return int(mapping.prefill.rows), int(region.count), int(mapping.decode.rows)
 
 
 def _request(design: Design, load: ServingLoad) -> RequestMemory:
@@ -367,16 +375,20 @@ def _request(design: Design, load: ServingLoad) -> RequestMemory:
     mapping = _of(design)[1]
 
     def nbytes(cached: Any, sequences: float) -> float:
-        said = mapping.precision
-        kv, index, conv = BYTES_BY_FORMAT[said.kv], BYTES_BY_FORMAT[index_format(said)], BYTES_BY_FORMAT[said.activations]
+        precision = mapping.precision
+        kv, index, conv = (
+            BYTES_BY_FORMAT[precision.kv],
+            BYTES_BY_FORMAT[index_format(precision)],
+            BYTES_BY_FORMAT[precision.activations],
+        )
         total = 0.0
-        for of in sequence_memory(load.model):
-            layer = of.layer
+        for memory in sequence_memory(load.model):
+            layer = memory.layer
             if layer.of.recurrence is not None:
-                total += layer.times * sequences * (of.state * STATE_BYTES + of.conv * conv)
+                total += layer.times * sequences * (memory.state * STATE_BYTES + memory.conv * conv)
                 continue
             values = value_at_reach(cached, layer.reach) * sum(kv_widths(layer.of, mapping.kv_heads))
-            total += layer.times * float(values * kv + value_at_reach(cached, layer.indexed) * of.scores * index)
+            total += layer.times * float(values * kv + value_at_reach(cached, layer.indexed) * memory.scores * index)
         return total
 
     return request_memory(load.model, nbytes)
@@ -391,10 +403,10 @@ def _useful(load: ServingLoad, made_of: Composition) -> float:
     if decodes > 0:
         steps.append(_tokens(load, decodes, context).decode)
     return sum(
-        float(np.sum(part.times * useful_flop(of)))
+        float(np.sum(part.times * useful_flop(operator)))
         for at in steps
         for part in transformer_segments(load.model, at)
-        for of in part.operators
+        for operator in part.operators
     )
 
 

@@ -52,19 +52,19 @@ class _Known:
         known = self.rows
         return np.array([known.setdefault(row.tobytes(), len(known)) for row in rows], np.intp)
 
-    def of(self, asked: Hashable) -> Array:
+    def of(self, key: Hashable) -> Array:
         """Of all designs."""
-        values = self.values.get(asked, np.zeros((1, 0)))
+        values = self.values.get(key, np.zeros((1, 0)))
         if values.shape[1] < len(self.rows):
             more = max(len(self.rows), 2 * values.shape[1]) - values.shape[1]
-            values = self.values[asked] = np.concatenate([values, np.full((len(values), more), np.nan)], axis=1)
+            values = self.values[key] = np.concatenate([values, np.full((len(values), more), np.nan)], axis=1)
         return values
 
-    def put(self, asked: Hashable, places: Array, found: Array) -> None:
-        values = self.of(asked)
-        if len(values) != len(found):  # of nothing known, nobody knew of how much
-            values = self.values[asked] = np.full((len(found), values.shape[1]), np.nan)
-        values[:, places] = found
+    def put(self, key: Hashable, places: Array, amounts: Array) -> None:
+        values = self.of(key)
+        if len(values) != len(amounts):  # of nothing known, nobody knew of how much
+            values = self.values[key] = np.full((len(amounts), values.shape[1]), np.nan)
+        values[:, places] = amounts
 
     def designs(self, places: Array) -> Design:
         """Leaves of shape (designs,); numbers where all agree."""
@@ -110,11 +110,11 @@ class SharedTimes(Generic[T]):
         self, design: Design, make: Callable[[Design], T], without: tuple[str, ...], *beside: str, whats: int = 1
     ) -> None:
         every = list(iterate_leaves(design))
-        found = [of for of in every if not of[0].startswith(without)]
+        leaves = [leaf for leaf in every if not leaf[0].startswith(without)]
         numbers = {
-            a: v for a, v, spec in found if isinstance(v, NUMBERS) and not isinstance(v, bool) and "apart" not in spec.metadata
+            a: v for a, v, spec in leaves if isinstance(v, NUMBERS) and not isinstance(v, bool) and "apart" not in spec.metadata
         }
-        key = hash_lines([*(key_line(a, v) for a, v, _ in found if a not in numbers), *numbers, *beside])
+        key = hash_lines([*(key_line(a, v) for a, v, _ in leaves if a not in numbers), *numbers, *beside])
         self._make, self._made, self._whats = make, dict[bytes, T](), whats
         known = _KNOWN.pop(key) if key in _KNOWN else _Known(_one(design), tuple(numbers))
         self._known = _KNOWN[key] = known
@@ -124,28 +124,28 @@ class SharedTimes(Generic[T]):
         self._places = self._known.places(rows)
         _forget()
 
-    def of(self, asked: Hashable, spent: Callable[[T], Array]) -> Array:
+    def of(self, key: Hashable, spent: Callable[[T], Array]) -> Array:
         """Costs of one part for all designs, shape (what, designs).
 
         Args:
-            asked: the requested part, equal where the result is.
+            key: the requested part, equal where the result is.
             spent: result of a cost function for some designs, shape (what, those designs).
         """
         known = self._known
-        found = known.of(asked)[:, self._places]
+        amounts = known.of(key)[:, self._places]
         if _SAYING[0]:
-            if np.isnan(found[0]).any():
-                known.wanted.setdefault(asked, []).append(self._places)
+            if np.isnan(amounts[0]).any():
+                known.wanted.setdefault(key, []).append(self._places)
             return np.zeros((self._whats, len(self._places)))
-        if np.isnan(found[0]).any():
-            want = np.unique(np.concatenate([self._places, *known.wanted.pop(asked, [])]))
-            new = want[np.isnan(known.of(asked)[0, want])]
+        if np.isnan(amounts[0]).any():
+            want = np.unique(np.concatenate([self._places, *known.wanted.pop(key, [])]))
+            new = want[np.isnan(known.of(key)[0, want])]
             for places in np.array_split(new, -(-len(new) // MAX_BATCH)):
                 if places.tobytes() not in self._made:
                     self._made[places.tobytes()] = self._make(known.designs(places))
-                known.put(asked, places, spent(self._made[places.tobytes()]))
-            found = known.of(asked)[:, self._places]
-        return found
+                known.put(key, places, spent(self._made[places.tobytes()]))
+            amounts = known.of(key)[:, self._places]
+        return amounts
 
 
 def _one(design: Design) -> Design:

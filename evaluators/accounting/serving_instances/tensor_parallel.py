@@ -97,8 +97,8 @@ def instances(design: Design, load: ServingLoad, fidelity: str) -> tuple[Serving
 
     def instance(tp: Any, tokens: Any) -> ServingInstance:
         def pricing(prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array) -> Array:
-            found = _seconds(design, load, tp, prompt, prompt_context, decodes, context)
-            return found if design_count(design) else found[..., 0]
+            seconds = _seconds(design, load, tp, prompt, prompt_context, decodes, context)
+            return seconds if design_count(design) else seconds[..., 0]
 
         held = _held(design, load, tp, 0, tokens)
         free = chip.hbm.capacity - held.weights - held.activations
@@ -114,14 +114,17 @@ def instances(design: Design, load: ServingLoad, fidelity: str) -> tuple[Serving
 def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
     """Lower bounds of dies: times of an instance's memories and engines."""
     chip, mapping = _of(design)
-    said, last = mapping.precision, mapping.decode.tp
+    precision, last = mapping.precision, mapping.decode.tp
     first = where(mapping.serving.prefill_instances > 0, mapping.prefill.tp, last)
     each = shared_cache_parts(chip, mapping)[0].matrix * mapping.stack.matrix_efficiency
     prompt = (
-        prefill_flop_per_token(load.model) * each * format_product(said.activations, said.weights, chip.core.rates).pace / first
+        prefill_flop_per_token(load.model)
+        * each
+        * format_product(precision.activations, precision.weights, chip.core.rates).pace
+        / first
     )
     return WorkLowerBounds(
-        device_count(design), decode=weight_bytes_read(load.model, said) / (chip.hbm.bandwidth * last), prompt=prompt
+        device_count(design), decode=weight_bytes_read(load.model, precision) / (chip.hbm.bandwidth * last), prompt=prompt
     )
 
 
@@ -173,7 +176,9 @@ def usage_metrics(
         for count, made_of in pool:
             timed = _iteration(design, load, plan.tp, made_of)
             work = work.plus(_over_designs(_done(design, timed).times(count * plan.tp), designs))
-            paced = sum(of.block.times * call.flop * call.pace for of in timed for call in of.block.calls)
+            paced = sum(
+                timed_block.block.times * call.flop * call.pace for timed_block in timed for call in timed_block.block.calls
+            )
             ideal = ideal + _each(count * paced, designs)
     moved, dies = host_transfer_energy(hosted, chip), device_count(design)
     if mapping.serving.prefill_instances:
@@ -203,8 +208,8 @@ def iteration_rows(
 ) -> Sequence[BreakdownRow]:
     """Breakdown rows of an iteration, one per call."""
     chip, mapping = _of(design)
-    found = _iteration(design, load, _plans(mapping)[pool].tp, made_of)
-    return breakdown.breakdown_rows("", times, found, shared_cache_machine(chip, mapping), dies=_plans(mapping)[pool].tp)
+    iteration = _iteration(design, load, _plans(mapping)[pool].tp, made_of)
+    return breakdown.breakdown_rows("", times, iteration, shared_cache_machine(chip, mapping), dies=_plans(mapping)[pool].tp)
 
 
 def remedy_text(worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
@@ -250,14 +255,14 @@ def _seconds(
     """Seconds of iterations, in the shape that their counts broadcast to and designs; NaN for those of nothing."""
     counts = np.broadcast_arrays(prompt, prompt_context, decodes, context)
     prompt, prompt_context, decodes, context = (np.ravel(count) for count in counts)
-    found = np.full((len(prompt), max(design_count(design), 1)), np.nan)
+    seconds = np.full((len(prompt), max(design_count(design), 1)), np.nan)
     # those with decodes beside prompts by themselves: operators of theirs are not there else
     both, alone = (prompt > 0) & (decodes > 0), (prompt > 0) & (decodes == 0)
-    for name, here in (("prefill", both), ("prefill", alone), ("decode", (prompt == 0) & (decodes > 0))):
-        if here.any():
-            columns = [column[here][:, None] for column in (prompt, prompt_context, decodes, context)]
-            found[here] = blocks_seconds(_timeline(design, load, name, tp, *columns))
-    return found.reshape(*counts[0].shape, -1)
+    for name, mask in (("prefill", both), ("prefill", alone), ("decode", (prompt == 0) & (decodes > 0))):
+        if mask.any():
+            columns = [column[mask][:, None] for column in (prompt, prompt_context, decodes, context)]
+            seconds[mask] = blocks_seconds(_timeline(design, load, name, tp, *columns))
+    return seconds.reshape(*counts[0].shape, -1)
 
 
 def _iteration(design: Design, load: ServingLoad, tp: Any, made_of: Composition) -> tuple[TimedBlock, ...]:
@@ -270,7 +275,10 @@ def _done(design: Design, timed: tuple[TimedBlock, ...]) -> PooledActivity:
     chip, mapping = _of(design)
     _, cache, _ = shared_cache_parts(chip, mapping)
     return device_activity(
-        tuple(of.block for of in timed), mapping.stack.attention_passes, cache, link_energy_inputs(chip.network)
+        tuple(timed_block.block for timed_block in timed),
+        mapping.stack.attention_passes,
+        cache,
+        link_energy_inputs(chip.network),
     )
 
 
@@ -284,10 +292,10 @@ def _each(value: Any, designs: int) -> Any:
     return np.broadcast_to(np.squeeze(value), designs) if designs else float(np.sum(value))
 
 
-def _fuller(one: DeviceMemory, other: DeviceMemory) -> DeviceMemory:
+def _fuller(memory: DeviceMemory, other: DeviceMemory) -> DeviceMemory:
     """The larger device memory, design by design."""
-    more, names = other.total > one.total, [of.name for of in fields(DeviceMemory)]
-    return DeviceMemory(**{name: where(more, getattr(other, name), getattr(one, name)) for name in names})
+    more, names = other.total > memory.total, [field.name for field in fields(DeviceMemory)]
+    return DeviceMemory(**{name: where(more, getattr(other, name), getattr(memory, name)) for name in names})
 
 
 def _timeline(design: Design, load: ServingLoad, phase: str, tp: Any, *made_of: Array) -> tuple[TimedBlock, ...]:
@@ -335,8 +343,8 @@ def _tokens(mapping: Mapping, load: ServingLoad) -> list[Any]:
     decodes alone computes them one at a time.
     """
     serving, prompt, whole = mapping.serving, float(load.requests.prompt.max()), float(load.longest - 1)
-    said = replace(serving, **dict.fromkeys(BUDGETS, 0))  # which designs differ in
-    pools, found, all_of = pool_policies(said), list[Any](), len(load.requests.prompt)
+    plan = replace(serving, **dict.fromkeys(BUDGETS, 0))  # which designs differ in
+    pools, found_tokens, all_of = pool_policies(plan), list[Any](), len(load.requests.prompt)
     batches = [
         where(serving.prefill_max_batch_size > 0, serving.prefill_max_batch_size, serving.max_batch_size),
         serving.max_batch_size,
@@ -357,8 +365,8 @@ def _tokens(mapping: Mapping, load: ServingLoad) -> list[Any]:
         budget = where(unit > 0, tokens // maximum(unit, 1) * chunk, tokens)
         alone = 0.0 if rule.chunked else longest
         prompts = maximum(alone, minimum(budget if rule.chunked else tokens, longest * together))
-        found.append(maximum(prompts, batch * (1 + load.guesses) * last))
-    return found
+        found_tokens.append(maximum(prompts, batch * (1 + load.guesses) * last))
+    return found_tokens
 
 
 def _held(design: Design, load: ServingLoad, tp: Any, positions: int, tokens: Any) -> DeviceMemory:

@@ -120,25 +120,25 @@ def limits(design: Design, load: ServingLoad) -> list[Limit]:
 def instances(design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
     """Serving instance of each pool of chips."""
     chip, mapping = _of(design)
-    parts = [dict(here) for here, _ in _held(design, load).values()]
+    parts = [dict(phase_parts) for phase_parts, _ in _held(design, load).values()]
     free = main_memory_bytes(chip) - parts[0]["weights"] - max(part["activations"] for part in parts)
-    room, found = _room(design, load), []
+    room, instances = _room(design, load), []
     for rule, batch in policies_with_batch(mapping.serving):
         axes = integer_table_points(load, max_prompt_tokens(rule, batch, load.longest), batch)
         key = "" if design_count(design) else iteration_time_key(design, load, fidelity)
-        of = _pricing(design, load, fidelity, axes)
-        found.append(
+        pricing = _pricing(design, load, fidelity, axes)
+        instances.append(
             ServingInstance(
-                partial(_seconds, of, design_count(design)),
+                partial(_seconds, pricing, design_count(design)),
                 free,
                 room,
                 lambda *largest, axes=axes: axes,
                 ERROR_SAMPLES,
                 key,
-                more=of,
+                more=pricing,
             )
         )
-    return tuple(found)
+    return tuple(instances)
 
 
 def request_limit_times(design: Design, load: ServingLoad) -> None:
@@ -169,13 +169,15 @@ def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
 
 def untimed_limits(design: Design, load: ServingLoad) -> list[Limit]:
     """Limits that need no iteration times: main memory, and tile groups."""
-    return memory_and_group_limits(*_of(design), {phase: (of, []) for phase, of in _stored(design, load, 1).items()})
+    return memory_and_group_limits(
+        *_of(design), {phase: (stored_bytes, []) for phase, stored_bytes in _stored(design, load, 1).items()}
+    )
 
 
 def request_capacity(design: Design, load: ServingLoad) -> Any:
     """Requests for which main memory has room beside the largest iterations."""
-    parts, serving = [dict(of) for of in _stored(design, load, 1).values()], _of(design)[1].serving
-    free = main_memory_bytes(_of(design)[0]) - parts[0]["weights"] - max(of["activations"] for of in parts)
+    parts, serving = [dict(stored_bytes) for stored_bytes in _stored(design, load, 1).values()], _of(design)[1].serving
+    free = main_memory_bytes(_of(design)[0]) - parts[0]["weights"] - max(part["activations"] for part in parts)
     return concurrent_requests(serving, free, _room(design, load), load.longest)
 
 
@@ -183,9 +185,9 @@ def decode_step_seconds(design: Design, load: ServingLoad, context: float) -> An
     """Time of an iteration that decodes one request at a context length; larger batches take no less. [s]"""
     if design.chip.l2 is not None:  # what a cache has depends on how many requests there are
         return 0.0
-    of = _shared(design, load, "decode", "analytical")
-    found = of.layers(1) + of.head(1) + of.tokens(1, int(np.ceil(context)))
-    return found[0]
+    prices = _shared(design, load, "decode", "analytical")
+    layers = prices.layers(1) + prices.head(1) + prices.tokens(1, int(np.ceil(context)))
+    return layers[0]
 
 
 def prefill_token_seconds(design: Design, load: ServingLoad) -> Any:
@@ -193,11 +195,11 @@ def prefill_token_seconds(design: Design, load: ServingLoad) -> Any:
     mapping = _of(design)[1]
     if _of(design)[0].l2 is not None or mapping.serving.prefill_instances:
         return 0.0
-    ((rule, batch),), of = policies_with_batch(mapping.serving), _shared(design, load, "prefill", "analytical")
+    ((rule, batch),), prices = policies_with_batch(mapping.serving), _shared(design, load, "prefill", "analytical")
     most = max_prompt_tokens(rule, batch, load.longest)
     tokens, _, decodes, *_ = steady.coarse_table_points(lambda *_: [np.zeros(1)], load)(most, load.longest, batch, load.longest)
     known = counted.sampled_counts(integer_table_points(load, most, batch))
-    return counted.min_per_token(known, of.layers, tokens[-1] + decodes[-1])
+    return counted.min_per_token(known, prices.layers, tokens[-1] + decodes[-1])
 
 
 def kv_transfer(design: Design, load: ServingLoad) -> tuple[RequestMemory, float]:
@@ -239,7 +241,10 @@ def usage_metrics(
     chip, mapping = _of(design)
     if spent is None:
         each = [(times, _iteration(design, load, made_of, fidelity)) for pool in done for times, made_of in pool]
-        spent = sum((times * _spent(design, 1, of)[1:, 0] for times, of in each), start=np.zeros(len(SPENT_COLUMNS) - 1))
+        spent = sum(
+            (times * _spent(design, 1, composition)[1:, 0] for times, composition in each),
+            start=np.zeros(len(SPENT_COLUMNS) - 1),
+        )
     joules, memory_bytes, hop_bytes, operations = spent
     joules = joules + kv_host_transfer_energy(_room(design, load), load, chip, mapping.serving.prefill_instances, hosted)
     whole = device_count(design) * seconds
@@ -259,8 +264,10 @@ def usage_metrics(
 def iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> Any:
     """Power of iterations of one design, shape (iterations, 1). [W]"""
     each = np.broadcast_arrays(*(np.ravel(count) for count in made_of))
-    found = [_spent(design, 1, _iteration(design, load, one, fidelity))[:2, 0] for one in zip(*each, strict=True)]
-    return np.array([[joules / seconds] for seconds, joules in found])
+    amounts = [
+        _spent(design, 1, _iteration(design, load, composition, fidelity))[:2, 0] for composition in zip(*each, strict=True)
+    ]
+    return np.array([[joules / seconds] for seconds, joules in amounts])
 
 
 def iteration_rows(
@@ -269,10 +276,10 @@ def iteration_rows(
     """Breakdown rows of an iteration, one per operator."""
     parts = _iteration(design, load, made_of, fidelity)
     machine = tile_core_machine(_of(design)[0])
-    found = tiles.breakdown_rows(
+    breakdown_rows = tiles.breakdown_rows(
         PhaseCost("", machine, tuple(parts), None, 1.0, None, sum_blocks(parts)[0], None, None), fidelity
     )
-    return [scale_row(row, times) for row in found]
+    return [scale_row(row, times) for row in breakdown_rows]
 
 
 def remedy_text(worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
@@ -311,8 +318,8 @@ class _Prices(NamedTuple):
 
 def _seconds(spent: Callable[..., Array], several: int, *counts: Array) -> Array:
     """Seconds alone of what compositions spend; of one design, without its axis."""
-    found = spent(*counts)[..., 0, :]
-    return found if several else found[..., 0]
+    amounts = spent(*counts)[..., 0, :]
+    return amounts if several else amounts[..., 0]
 
 
 def _pricing(design: Design, load: ServingLoad, fidelity: str, axes: Sequence[Array]) -> Callable[..., Array]:
@@ -330,16 +337,16 @@ def _pricing(design: Design, load: ServingLoad, fidelity: str, axes: Sequence[Ar
         count, own, past = equal_prompts(np.maximum(new, 1.0), prompt_context)
         keys = np.rint(own) + np.rint(past)
         cached = np.ceil(np.maximum(context, 1.0))
-        near, long = (_nearest(lengths, of) for of in (np.rint(own), keys))
+        near, long = (_nearest(lengths, count) for count in (np.rint(own), keys))
         prompts = evaluate_counts(first.prompts, count, np.rint(own), keys, near, long)
-        decoding, some = (at_once > 0)[..., None, None], (new > 0)[..., None, None]
+        decoding, has_prompts = (at_once > 0)[..., None, None], (new > 0)[..., None, None]
         tokens = np.where(decoding, evaluate_counts(then.tokens, at_once, cached), 0.0)
         alone = np.where(decoding, evaluate_counts(then.layers, at_once) + evaluate_counts(then.head, at_once) + tokens, 0.0)
         beside = tokens if first is then else np.where(decoding, evaluate_counts(first.tokens, at_once, cached), 0.0)
         # compositions that a table is compared with are priced as they are
-        of = evaluate_counts if prompt.ndim == 1 else between
-        mixed = of(first.layers, new + at_once) + of(first.head, count + at_once) + prompts + beside
-        return np.where(some, mixed, np.where(decoding, alone, np.nan))
+        amounts = evaluate_counts if prompt.ndim == 1 else between
+        mixed = amounts(first.layers, new + at_once) + amounts(first.head, count + at_once) + prompts + beside
+        return np.where(has_prompts, mixed, np.where(decoding, alone, np.nan))
 
     return pricing
 
@@ -356,11 +363,11 @@ def _shared(design: Design, load: ServingLoad, phase: str, fidelity: str) -> _Pr
     apart, whole = _known(design, load, phase, fidelity, "attention."), _known(design, load, phase, fidelity)
     largest = _known(design, load, phase, fidelity, whats=len(JOB_TYPES))
     return _Prices(
-        lambda *counts: apart.of(("layers", counts), lambda of: of.layers(*counts)),
-        lambda *counts: apart.of(("head", counts), lambda of: of.head(*counts)),
-        lambda *counts: whole.of(("prompts", counts), lambda of: of.prompts(*counts)),
-        lambda *counts: whole.of(("tokens", counts), lambda of: of.tokens(*counts)),
-        lambda *counts: largest.of(("filled", counts), lambda of: of.filled(*counts)),
+        lambda *counts: apart.of(("layers", counts), lambda prices: prices.layers(*counts)),
+        lambda *counts: apart.of(("head", counts), lambda prices: prices.head(*counts)),
+        lambda *counts: whole.of(("prompts", counts), lambda prices: prices.prompts(*counts)),
+        lambda *counts: whole.of(("tokens", counts), lambda prices: prices.tokens(*counts)),
+        lambda *counts: largest.of(("filled", counts), lambda prices: prices.filled(*counts)),
     )
 
 
@@ -378,28 +385,26 @@ def _known(
     cached = any(_kept(design, load).values())
     elsewhere = () if cached else (*SERVING_PREFIXES, ROOM, f"mapping.{other}.", f"mapping.{phase}.{without}")
     beside = fingerprint(load.model), phase, fidelity
-    return SharedTimes(design, lambda some: _prices(some, load, phase, fidelity), elsewhere, *beside, whats=whats)
+    return SharedTimes(design, lambda part: _prices(part, load, phase, fidelity), elsewhere, *beside, whats=whats)
 
 
 def _prices(design: Design, load: ServingLoad, phase: str, fidelity: str) -> _Prices:
     (chip, mapping), model = _of(design), load.model
     activation_bytes(mapping)  # refuses what tiles do not take
     plan = getattr(mapping, phase)
-    on = ChipContext(model, chip, plan, mapping.precision, {}, _kept(design, load)[phase])
+    context = ChipContext(model, chip, plan, mapping.precision, {}, _kept(design, load)[phase])
     machine, reader = tile_core_machine(chip), cost_model(fidelity)
 
-    def spent(of: Sequence[CallBlock]) -> Array:
-        return _spent(design, designs, block_timeline(of, machine, reader))
+    def spent(blocks: Sequence[CallBlock]) -> Array:
+        return _spent(design, designs, block_timeline(blocks, machine, reader))
 
-    forms, designs = (
-        {of: transformer_segments(model, _step(of, 1, 1)) for of in ("prefill", "decode")},
-        max(design_count(design), 1),
-    )
-    two = any(of.alone for part in forms["decode"] for of in part.operators)
+    forms = {phase: transformer_segments(model, _step(phase, 1, 1)) for phase in ("prefill", "decode")}
+    designs = max(design_count(design), 1)
+    two = any(operator.alone for part in forms["decode"] for operator in part.operators)
 
-    def attending(form: str, some: RequestsOfReach, cuts: Sequence[ChipContext]) -> Array:
+    def attending(form: str, requests: RequestsOfReach, cuts: Sequence[ChipContext]) -> Array:
         """Each call as it is quickest."""
-        every = list(zip(*(attention_calls(forms[form], some, of) for of in cuts), strict=True))
+        every = list(zip(*(attention_calls(forms[form], requests, cut) for cut in cuts), strict=True))
         each = [counted.fastest_per_design([spent_on(times, call) for times, call in calls]) for calls in every]
         return np.asarray(np.sum(each, axis=0))
 
@@ -408,22 +413,24 @@ def _prices(design: Design, load: ServingLoad, phase: str, fidelity: str) -> _Pr
         assert cost.activity is not None
         return _together_spent(design, designs, times * cost.seconds, cost.activity * times, times * call.flop)
 
-    def alone(of: IterationWork) -> Array | float:
-        return spent(phase_only_blocks(of.step(), on)) if two else 0.0
+    def alone(work: IterationWork) -> Array | float:
+        return spent(phase_only_blocks(work.step(), context)) if two else 0.0
 
-    def cut(form: str, some: RequestsOfReach) -> list[ChipContext]:
+    def cut(form: str, requests: RequestsOfReach) -> list[ChipContext]:
         """As the slices are that suit some requests."""
-        calls = attention_calls(forms[form], some, on)
-        found = [
-            of.tiling for of in (jobs_in_order(uncached_job(of.job))[0] for _, of in calls) if isinstance(of, AttentionJob)
+        calls = attention_calls(forms[form], requests, context)
+        tilings = [
+            job.tiling
+            for job in (jobs_in_order(uncached_job(part.job))[0] for _, part in calls)
+            if isinstance(job, AttentionJob)
         ]
         names = (*SLICES, *(("kv_splits",) if find_dataflow(plan.attention.dataflow).split else ()))
-        changes = [{f"attention.{name}": getattr(of, name) for name in names} for of in found]
-        return [on._replace(plan=replace_leaves(plan, some)) for some in changes]
+        changes = [{f"attention.{name}": getattr(tiling, name) for name in names} for tiling in tilings]
+        return [context._replace(plan=replace_leaves(plan, change)) for change in changes]
 
     @cache
     def sliced(length: int) -> list[ChipContext]:
-        return [of for requests in (1, SEVERAL) for of in cut("prefill", chunk_requests(model, requests, length, length))]
+        return [plan for requests in (1, SEVERAL) for plan in cut("prefill", chunk_requests(model, requests, length, length))]
 
     @cache
     def decoded(requests: int, keys: int) -> list[ChipContext]:
@@ -431,18 +438,18 @@ def _prices(design: Design, load: ServingLoad, phase: str, fidelity: str) -> _Pr
 
     @cache
     def others(tokens: int) -> Array:
-        return spent([of for of in chip_blocks(_step(phase, tokens, 1), no_requests, on) if of.name != "head"])
+        return spent([block for block in chip_blocks(_step(phase, tokens, 1), no_requests, context) if block.name != "head"])
 
     @cache
     def head(requests: int) -> Array:
-        return spent([of for of in chip_blocks(_step(phase, 1, requests), no_requests, on) if of.name == "head"])
+        return spent([block for block in chip_blocks(_step(phase, 1, requests), no_requests, context) if block.name == "head"])
 
     @cache
     def prompts(requests: int, queries: int, keys: int, length: int, longer: int) -> Array:
         # a chunk has few queries and, after what is before it, many keys: slices of either may suit it
         cuts = sliced(length) + (sliced(longer) if longer > length else [])
-        found = attending("prefill", chunk_requests(model, requests, queries, keys), cuts)
-        return found + alone(IterationWork(model, "prefill", phase, requests, queries, keys - queries, 0, 0))
+        amounts = attending("prefill", chunk_requests(model, requests, queries, keys), cuts)
+        return amounts + alone(IterationWork(model, "prefill", phase, requests, queries, keys - queries, 0, 0))
 
     @cache
     def newest_alone(requests: int) -> Array | float:
@@ -451,7 +458,9 @@ def _prices(design: Design, load: ServingLoad, phase: str, fidelity: str) -> _Pr
     @cache
     def tokens(requests: int, keys: int) -> Array:
         fewer = FEWER ** int(np.log(requests) / np.log(FEWER) + 1e-9)
-        cuts = [of for many in sorted({fewer, requests if requests == fewer else FEWER * fewer}) for of in decoded(many, keys)]
+        cuts = [
+            cut for many in sorted({fewer, requests if requests == fewer else FEWER * fewer}) for cut in decoded(many, keys)
+        ]
         return attending("decode", newest_token_requests(model, requests, float(keys)), cuts) + newest_alone(requests)
 
     def full(made_of: Composition) -> Array:
@@ -461,16 +470,16 @@ def _prices(design: Design, load: ServingLoad, phase: str, fidelity: str) -> _Pr
     return _Prices(others, head, prompts, tokens, full)
 
 
-def _spent(design: Design, designs: int, of: list[TimedBlock]) -> Array:
+def _spent(design: Design, designs: int, blocks: list[TimedBlock]) -> Array:
     """What blocks spend, shape (SPENT, designs)."""
-    return _together_spent(design, designs, *sum_blocks(of))
+    return _together_spent(design, designs, *sum_blocks(blocks))
 
 
 def _together_spent(design: Design, designs: int, seconds: Any, activity: Activity, operations: float) -> Array:
     chip, mapping = _of(design)
     joules = dynamic_energy(activity, chip, activation_bytes(mapping))
-    found = (seconds, joules, activity.memory_bytes, activity.hop_bytes, operations)
-    return np.array([np.broadcast_to(value, designs) for value in found])
+    amounts = (seconds, joules, activity.memory_bytes, activity.hop_bytes, operations)
+    return np.array([np.broadcast_to(value, designs) for value in amounts])
 
 
 def _iteration(design: Design, load: ServingLoad, made_of: Composition, fidelity: str) -> list[TimedBlock]:
@@ -482,22 +491,22 @@ def _blocks(design: Design, load: ServingLoad, made_of: Composition) -> list[Cal
     """Blocks of a mean iteration; a fractional number of decodes is interpolated between its neighbours."""
     (chip, mapping), model = _of(design), load.model
     prompt, prompt_context, decodes, context = made_of[:4]
-    found: list[CallBlock] = []
+    blocks: list[CallBlock] = []
     plain = {
-        phase: ChipContext(model, chip, getattr(mapping, phase), mapping.precision, {}, of)
-        for phase, of in _kept(design, load).items()
+        phase: ChipContext(model, chip, getattr(mapping, phase), mapping.precision, {}, shares)
+        for phase, shares in _kept(design, load).items()
     }
     count, own, past, low = 0, 0, 0, int(decodes)
     if prompt > 0:
-        some = equal_prompts(np.array([max(prompt, 1.0)]), np.array([prompt_context]))
-        count, own, past = (int(np.rint(value[0])) for value in some)
+        prompts = equal_prompts(np.array([max(prompt, 1.0)]), np.array([prompt_context]))
+        count, own, past = (int(np.rint(value[0])) for value in prompts)
     for at_once, share in ((low, 1 - (decodes - low)), (low + 1, decodes - low)):
         if share == 0 or not (count or at_once):
             continue
         phase = "prefill" if count else "decode"
         (turn,) = IterationWork(model, phase, phase, count, own, past, at_once, float(context)).turns()
-        found += [of._replace(times=of.times * share) for of in chip_blocks(turn.at, turn.attend, plain[phase])]
-    return found
+        blocks += [block._replace(times=block.times * share) for block in chip_blocks(turn.at, turn.attend, plain[phase])]
+    return blocks
 
 
 def _step(phase: str, tokens: float, requests: float) -> StepCounts:
@@ -509,7 +518,10 @@ def _step(phase: str, tokens: float, requests: float) -> StepCounts:
 def _held(design: Design, load: ServingLoad) -> dict[str, Held]:
     """Memory contents of the largest iteration and the longest request, by phase."""
     largest = _largest(design, load)
-    return {phase: (of, _filled(design, load, phase, largest[phase])) for phase, of in _stored(design, load, 1).items()}
+    return {
+        phase: (stored_bytes, _filled(design, load, phase, largest[phase]))
+        for phase, stored_bytes in _stored(design, load, 1).items()
+    }
 
 
 def _largest(design: Design, load: ServingLoad) -> dict[str, Composition]:
@@ -521,8 +533,8 @@ def _largest(design: Design, load: ServingLoad) -> dict[str, Composition]:
 
 def _filled(design: Design, load: ServingLoad, phase: str, made_of: Composition) -> list[tuple[str, Any]]:
     """By kind of operator, local memory of a tile in use in an iteration. [B]"""
-    found = _shared(design, load, phase, "analytical").filled(made_of)
-    return list(zip(JOB_TYPES, found if design_count(design) else found[:, 0].tolist(), strict=True))
+    amounts = _shared(design, load, phase, "analytical").filled(made_of)
+    return list(zip(JOB_TYPES, amounts if design_count(design) else amounts[:, 0].tolist(), strict=True))
 
 
 def _prompt_tokens(design: Design, load: ServingLoad) -> int:
@@ -549,7 +561,7 @@ def _kept(design: Design, load: ServingLoad) -> dict[str, CachedShares | None]:
     if chip.l2 is None:
         return dict.fromkeys(("prefill", "decode"))
     stored = _stored(design, load, int(mapping.serving.max_batch_size))
-    return {phase: cached_shares(chip, of) for phase, of in stored.items()}
+    return {phase: cached_shares(chip, stored_bytes) for phase, stored_bytes in stored.items()}
 
 
 def _room(design: Design, load: ServingLoad) -> RequestMemory:
@@ -557,8 +569,8 @@ def _room(design: Design, load: ServingLoad) -> RequestMemory:
     precision = _of(design)[1].precision
 
     def nbytes(cached: Any, sequences: float) -> float:
-        found = dict(hbm_bytes_by_use(load.model, _step("decode", 1, 1), cached, sequences, precision))
-        return found["KV cache"] + found.get("states", 0.0)
+        bytes_by_use = dict(hbm_bytes_by_use(load.model, _step("decode", 1, 1), cached, sequences, precision))
+        return bytes_by_use["KV cache"] + bytes_by_use.get("states", 0.0)
 
     return request_memory(load.model, nbytes)
 

@@ -28,7 +28,8 @@ def instance_groups(serving: ServingPlan, instances: Sequence[ServingInstance]) 
     """Instance groups of each pool: prefill only, if any, and decode."""
     counts = [int(serving.prefill_instances), int(serving.instances)][-len(instances) :]
     return [
-        InstanceGroup(of, *rule, count) for rule, of, count in zip(policies_with_batch(serving), instances, counts, strict=True)
+        InstanceGroup(instance, *rule, count)
+        for rule, instance, count in zip(policies_with_batch(serving), instances, counts, strict=True)
     ]
 
 
@@ -79,8 +80,8 @@ def with_speculation(pools: Sequence[InstancePool], load: ServingLoad) -> list[I
     """Pools with the load's speculative decoding; pools that only prefill make first tokens only."""
     if not load.speculation:
         return list(pools)
-    said = load.speculation
-    return [*pools[:-1], replace(pools[-1], guesses=said.tokens, acceptance=said.acceptance, seed=load.seed)]
+    speculation = load.speculation
+    return [*pools[:-1], replace(pools[-1], guesses=speculation.tokens, acceptance=speculation.acceptance, seed=load.seed)]
 
 
 def layerwise_transfer_layers(serving: ServingPlan | PipelineServingPlan, load: ServingLoad) -> int:
@@ -96,7 +97,7 @@ def make_deployment(
     if way is not None:
         sent, latency = way
         # an instance sends or takes one cache at a time
-        channels = min(of.instances for of in pools)
+        channels = min(pool.instances for pool in pools)
         transfer = KvTransfer(
             sent.growing,
             latency,

@@ -35,7 +35,7 @@ def batch_iteration_times(
         limits: limits of a group of designs; times are computed for designs that keep all.
         designs, workload: designs and serving loads.
     """
-    loads, some = cast(tuple[ServingLoad, ...], workload.cases), list[tuple[ModuleType, Design, list[served.DesignPart]]]()
+    loads, setups = cast(tuple[ServingLoad, ...], workload.cases), list[tuple[ModuleType, Design, list[served.DesignPart]]]()
     for _, design in designs.groups:
         service = service_of(design)
         if hasattr(service, "request_limit_times"):
@@ -44,18 +44,18 @@ def batch_iteration_times(
                 if hasattr(service, "MERGEABLE_LEAVES")
                 else served.single_rows(design)
             )
-            some.append((service, design, list(alike)))
-    if sum(len(every) for _, _, every in some) < 2:
+            setups.append((service, design, list(alike)))
+    if sum(len(every) for _, _, every in setups) < 2:
         yield
         return
     with collect_die_work():
-        for service, _, every in some:
+        for service, _, every in setups:
             _each(loads, every, service.request_limit_times)
         try:
-            for _, design, every in some:
+            for _, design, every in setups:
                 with suppress(IncompatibleOptionsError):  # which is answered where the design is judged
                     served.BOUNDED[id(design)] = design, served.limited_design(design, loads, every, limits)
-            for service, design, _ in some:
+            for service, design, _ in setups:
                 parts = served.BOUNDED[id(design)][1].parts if id(design) in served.BOUNDED else []
                 _each(loads, parts, partial(service.request_table_times, fidelity=steady.ITERATION_FIDELITY))
             yield

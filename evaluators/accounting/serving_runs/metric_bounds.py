@@ -101,51 +101,55 @@ def metric_bounds(
                 service = service_of(design)
                 if not priced:
                     broken[rows] |= _broken(service, design, load)
-                of = service.work_lower_bounds(design, load)
+                lower_bounds = service.work_lower_bounds(design, load)
                 decode, prompt = prices.get(id(design), (0.0, 0.0))
-                of = of._replace(
-                    decode=maximum(of.decode, decode), prompt=maximum(of.prompt, prompt), room=_room(service, design, load)
+                lower_bounds = lower_bounds._replace(
+                    decode=maximum(lower_bounds.decode, decode),
+                    prompt=maximum(lower_bounds.prompt, prompt),
+                    room=_room(service, design, load),
                 )
-                for columns, some, looser in zip((low, high), _of_load(design, load, of), (np.fmin, np.fmax), strict=True):
+                for columns, bounds, looser in zip(
+                    (low, high), _of_load(design, load, lower_bounds), (np.fmin, np.fmax), strict=True
+                ):
                     for name, column in columns.items():
-                        value = some[name].of(name) if isinstance(some[name], LazyMetrics) else some[name]
+                        value = bounds[name].of(name) if isinstance(bounds[name], LazyMetrics) else bounds[name]
                         column[rows] = looser(column[rows], value)
     return MetricBounds(broken, low, high)
 
 
-def _of_load(design: Design, load: ServingLoad, of: WorkLowerBounds) -> tuple[dict[str, Any], dict[str, Any]]:
+def _of_load(design: Design, load: ServingLoad, bounds: WorkLowerBounds) -> tuple[dict[str, Any], dict[str, Any]]:
     """Bounds on metrics of designs of one structure, some computed on demand; leaves broadcast over designs."""
     chip, requests = design.chip, load.requests
     mixed, tokens = request_mix(requests), float(requests.output.sum())
     span: Any = 0.0
     for arrival, further in zip(mixed.arrival.tolist(), mixed.left.tolist(), strict=True):
-        span = maximum(span, arrival + further * of.decode)
-    behind = overload_delay(load, design.mapping.serving, of)
+        span = maximum(span, arrival + further * bounds.decode)
+    behind = overload_delay(load, design.mapping.serving, bounds)
     few = len(requests) <= MAX_REQUESTS  # who are played, so that most may come before any has to wait
     work = where(behind > 0, behind + mixed.requests / mixed.rate, 0.0)
     span = maximum(span, work) if few else span + behind
-    die, system = area.die_area(chip, of.decode_cores), area.total_area(chip, of.decode_cores) * of.chips
-    spent = power_metrics(chip, lambda: [(of.joules, span)], tokens, chips=of.chips, decode_cores=of.decode_cores)
-    some = bool((requests.output > 1).any())
+    die, system = area.die_area(chip, bounds.decode_cores), area.total_area(chip, bounds.decode_cores) * bounds.chips
+    spent = power_metrics(chip, lambda: [(bounds.joules, span)], tokens, chips=bounds.chips, decode_cores=bounds.decode_cores)
+    has_decodes = bool((requests.output > 1).any())
     exact = {name: spent[name] for name in RATED_METRICS} | {"die_mm2": die, "system_mm2": system}
     low = {name: spent[name] for name in COST_METRICS} | exact
-    low |= lazy_metrics(("peak_power",), lambda: {"peak_power": of.chips * energy.static_power(chip, of.decode_cores)})
-    low["ttft"] = float(requests.prompt.mean()) * of.prompt + (0.0 if few else behind / 2)
+    low |= lazy_metrics(("peak_power",), lambda: {"peak_power": bounds.chips * energy.static_power(chip, bounds.decode_cores)})
+    low["ttft"] = float(requests.prompt.mean()) * bounds.prompt + (0.0 if few else behind / 2)
     low |= (
-        {"tpot": of.decode, "tbt_p99": token_gap_bound(load, design.mapping.serving, of)}
-        if some
+        {"tpot": bounds.decode, "tbt_p99": token_gap_bound(load, design.mapping.serving, bounds)}
+        if has_decodes
         else {"tpot": np.nan, "tbt_p99": np.nan}
     )
-    low["latency"] = low["ttft"] + float(requests.output.mean() - 1) * of.decode
-    within: Any = np.searchsorted(_prompts(requests), load.ttft / maximum(of.prompt, NOTHING), side="right") / len(requests)
+    low["latency"] = low["ttft"] + float(requests.output.mean() - 1) * bounds.decode
+    within: Any = np.searchsorted(_prompts(requests), load.ttft / maximum(bounds.prompt, NOTHING), side="right") / len(requests)
     if not few:
         queued: Any = 0.0
         for length, weight in zip(mixed.prompts.tolist(), mixed.weights.tolist(), strict=True):
-            left = load.ttft - length * of.prompt
+            left = load.ttft - length * bounds.prompt
             # those that come too fast wait evenly, taken as exponential
             queued = queued + weight * where(left >= 0, 1 - np.exp(-maximum(left, 0.0) / maximum(behind / 2, NOTHING)), 0.0)
         within = maximum(queued, where(behind > 0, 0.0, within))
-    good = within * where(of.decode <= load.tpot, 1.0, 0.0) if some else within
+    good = within * where(bounds.decode <= load.tpot, 1.0, 0.0) if has_decodes else within
     throughput, rate = tokens / span, len(requests) / span
     high = exact | {"throughput": throughput, "request_throughput": rate, "goodput": good * rate, "slo_attainment": good}
     high |= {"throughput_per_die_mm2": throughput / die, "throughput_per_system_mm2": throughput / system}
@@ -162,17 +166,17 @@ def _room(service: ModuleType, design: Design, load: ServingLoad) -> Any:
     """Lower bound on the requests that fit in an instance, where the layout has one."""
     if not hasattr(service, "request_capacity"):
         return 0.0
-    found = np.zeros(_size(design))
+    room = np.zeros(_size(design))
     for rows, part in _parts(service, design):
-        found[rows] = service.request_capacity(part, load)
-    return found
+        room[rows] = service.request_capacity(part, load)
+    return room
 
 
 def _broken(service: ModuleType, design: Design, load: ServingLoad) -> Any:
     """Mask of designs of one structure that violate a limit without iteration times."""
-    found: Any = load.longest > load.model.max_position
+    violations: Any = load.longest > load.model.max_position
     for limit in silicon.exceeded_limits(design.chip):
-        found = found | (limit.need > limit.have)
+        violations = violations | (limit.need > limit.have)
     if hasattr(service, "untimed_limits"):
         sure = np.zeros(_size(design), bool)
         for rows, part in _parts(service, design):
@@ -181,8 +185,8 @@ def _broken(service: ModuleType, design: Design, load: ServingLoad) -> Any:
                     sure[rows] |= limit.need > limit.have
             except IncompatibleOptionsError:  # which is answered where it is judged
                 continue
-        found = found | sure
-    return found
+        violations = violations | sure
+    return violations
 
 
 def _priced(service_of: Callable[[Design], ModuleType], designs: Designs, load: ServingLoad) -> dict[int, tuple[Any, Any]]:
@@ -190,9 +194,11 @@ def _priced(service_of: Callable[[Design], ModuleType], designs: Designs, load: 
 
     Of those whose layout has them, 0 of others.
     """
-    context, found = max(1.0, request_mix(load.requests).context), dict[int, tuple[Any, Any]]()
-    some = [(service_of(design), design) for _, design in designs.groups]
-    parts = [(service, design, _parts(service, design)) for service, design in some if hasattr(service, "decode_step_seconds")]
+    context, seconds_by_design = max(1.0, request_mix(load.requests).context), dict[int, tuple[Any, Any]]()
+    services = [(service_of(design), design) for _, design in designs.groups]
+    parts = [
+        (service, design, _parts(service, design)) for service, design in services if hasattr(service, "decode_step_seconds")
+    ]
     with collect_die_work():
         for service, _, pieces in parts:
             for _, part in pieces:
@@ -201,12 +207,12 @@ def _priced(service_of: Callable[[Design], ModuleType], designs: Designs, load: 
                     _prompted(service, part, load)
         for service, design, pieces in parts:
             size = _size(design)
-            found[id(design)] = np.zeros(size), np.zeros(size)
+            seconds_by_design[id(design)] = np.zeros(size), np.zeros(size)
             for rows, part in pieces:
                 with suppress(IncompatibleOptionsError):
-                    found[id(design)][0][rows] = service.decode_step_seconds(part, load, context)
-                    found[id(design)][1][rows] = _prompted(service, part, load)
-    return found
+                    seconds_by_design[id(design)][0][rows] = service.decode_step_seconds(part, load, context)
+                    seconds_by_design[id(design)][1][rows] = _prompted(service, part, load)
+    return seconds_by_design
 
 
 def _prompted(service: ModuleType, part: Design, load: ServingLoad) -> Any:

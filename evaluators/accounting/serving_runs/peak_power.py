@@ -48,13 +48,13 @@ PowerFunction = Callable[[int, Counts], Any]
 
 def concurrency_of_run(run: ServingRun) -> list[PoolConcurrency]:
     """Concurrency of each pool in a serving run."""
-    found = []
+    concurrency = []
     for pool, at_once, kept in zip(run.pools, run.state.at_once, run.state.busiest, strict=True):
-        decodes, prompts = (composition_columns(some[some["prompt"] + some["requests"] > 0]) for some in kept)
+        decodes, prompts = (composition_columns(log[log["prompt"] + log["requests"] > 0]) for log in kept)
         kinds = IterationKind(prompts, float(at_once["most_prompts"])), IterationKind(decodes, float(at_once["most_decodes"]))
         stages = pool.instances * np.count_nonzero(pool.shares)
-        found.append(PoolConcurrency(*kinds, min(float(at_once["most"]), float(stages))))
-    return found
+        concurrency.append(PoolConcurrency(*kinds, min(float(at_once["most"]), float(stages))))
+    return concurrency
 
 
 def concurrency_of_pools(
@@ -75,46 +75,52 @@ def concurrency_of_means(
         instances: of a pool; numbers, or of shape (designs,).
         requests: of the load.
     """
-    found = []
-    for some, stages, many in zip(means, shares, instances, strict=True):
+    concurrency = []
+    for mean, stages, many in zip(means, shares, instances, strict=True):
         # an instance has as many at a time as it does at its own pace: fewer than stages where the slowest holds up the others
         most = minimum(many / max(stages), float(requests))
         kinds = {
-            of.prompts: IterationKind(tuple(np.atleast_2d(one) for one in of.composition), where(of.times > 0, most, 0.0))
-            for of in some
+            iteration.prompts: IterationKind(
+                tuple(np.atleast_2d(count) for count in iteration.composition), where(iteration.times > 0, most, 0.0)
+            )
+            for iteration in mean
         }
-        found.append(PoolConcurrency(kinds.get(True, NO_ITERATIONS), kinds.get(False, NO_ITERATIONS), most))
-    return found
+        concurrency.append(PoolConcurrency(kinds.get(True, NO_ITERATIONS), kinds.get(False, NO_ITERATIONS), most))
+    return concurrency
 
 
 def peak_power(pools: Sequence[PoolConcurrency], watts: PowerFunction) -> Any:
     """Peak power of all pools together, shape (designs,). [W]"""
 
-    def most(number: int, of: IterationKind) -> Any:
-        if not of.made_of:
+    def most(number: int, kind: IterationKind) -> Any:
+        if not kind.made_of:
             return 0.0
-        return where(of.most > 0, np.max(watts(number, of.made_of), axis=0), 0.0)
+        return where(kind.most > 0, np.max(watts(number, kind.made_of), axis=0), 0.0)
 
     total: Any = 0.0
-    for number, of in enumerate(pools):
-        total = total + _together(of, most(number, of.prompts), most(number, of.decodes))
+    for number, pool in enumerate(pools):
+        total = total + _together(pool, most(number, pool.prompts), most(number, pool.decodes))
     return total
 
 
-def composition_columns(some: Array) -> Counts:
+def composition_columns(log: Array) -> Counts:
     """Composition counts of records of `simulator_state.STEP`, each of shape (iterations, 1)."""
-    if not len(some):
+    if not len(log):
         return ()
-    tokens, requests = np.maximum(some["prompt"], 1.0), np.maximum(some["requests"], 1.0)
-    read = np.maximum(some["positions"] + some["past"], 1.0)
-    counts = (some["prompt"], some["pairs"] / tokens, some["requests"], some["positions"] / requests, some["far"] / read)
+    tokens, requests = np.maximum(log["prompt"], 1.0), np.maximum(log["requests"], 1.0)
+    read = np.maximum(log["positions"] + log["past"], 1.0)
+    counts = (log["prompt"], log["pairs"] / tokens, log["requests"], log["positions"] / requests, log["far"] / read)
     return tuple(count[:, None] for count in counts)
 
 
 NO_ITERATIONS = IterationKind((), 0.0)
 
 
-def _together(of: PoolConcurrency, prompts: Any, decodes: Any) -> Any:
+def _together(concurrency: PoolConcurrency, prompts: Any, decodes: Any) -> Any:
     """Power of a pool's concurrent iterations: as many as possible of the more demanding kind, and the others."""
-    first = where(prompts >= decodes, minimum(of.prompts.most, of.most), of.most - minimum(of.decodes.most, of.most))
-    return first * prompts + (of.most - first) * decodes
+    first = where(
+        prompts >= decodes,
+        minimum(concurrency.prompts.most, concurrency.most),
+        concurrency.most - minimum(concurrency.decodes.most, concurrency.most),
+    )
+    return first * prompts + (concurrency.most - first) * decodes

@@ -31,10 +31,10 @@ def run_power_profile(run: ServingRun, watts: PowerFunction, rest: float) -> Pow
 
 def _each(run: ServingRun, watts: PowerFunction) -> Array:
     """Power of each iteration that is kept. [W]"""
-    found, pools = np.zeros(len(run.log)), run.state.instances["pool"][run.log["instance"]]
+    power, pools = np.zeros(len(run.log)), run.state.instances["pool"][run.log["instance"]]
     for number in range(len(run.pools)):
         for prompts in (True, False):
             mine = np.flatnonzero((pools == number) & ((run.log["prompt"] > 0) == prompts))
             if len(mine):
-                found[mine] = np.broadcast_to(watts(number, composition_columns(run.log[mine])), (len(mine), 1))[:, 0]
-    return found
+                power[mine] = np.broadcast_to(watts(number, composition_columns(run.log[mine])), (len(mine), 1))[:, 0]
+    return power

@@ -140,22 +140,22 @@ def evaluate_loads(
     """
     loads = cast(tuple[ServingLoad, ...], workload.cases)
     known = BOUNDED.get(id(design))
-    of = (
+    given_design = (
         known[1]
         if known
         else limited_design(design, loads, list((parts or single_rows)(design)), limits, chosen or select_rows)
     )
-    size, bounds, played = of
-    found = []
+    size, bounds, played = given_design
+    outcomes = []
     for row, load in enumerate(loads):
         pieces: dict[str, list[tuple[Array, Any]]] = {}
         for rows, part in played:
             worth = metrics(part, load)  # runs are not kept for what nobody may ask; what is worked out together has none
             for name, values in (worth if parts else compute_all(worth)).items():
                 pieces.setdefault(name, []).append((rows, values))
-        columns = {name: _column(name, size, some) for name, some in pieces.items()}
-        found.append(CaseOutcomes((row,), columns, bounds[row]))
-    return found
+        columns = {name: _column(name, size, piece) for name, piece in pieces.items()}
+        outcomes.append(CaseOutcomes((row,), columns, bounds[row]))
+    return outcomes
 
 
 class LimitedDesign(NamedTuple):
@@ -173,17 +173,17 @@ BOUNDED: dict[int, tuple[Design, LimitedDesign]] = {}
 def limited_design(
     design: Design,
     loads: Sequence[ServingLoad],
-    some: Sequence[DesignPart],
+    parts: Sequence[DesignPart],
     limits: Callable[[Design, ServingLoad], list[Limit]],
     chosen: Callable[[Design, Array], Design] = select_rows,
 ) -> LimitedDesign:
     """Limits of a design for all loads, with the groups of rows that keep them."""
-    size = sum(len(rows) for rows, _ in some)
-    bounds = [stack_limits(size, [(rows, limits(part, load)) for rows, part in some]) for load in loads]
+    size = sum(len(rows) for rows, _ in parts)
+    bounds = [stack_limits(size, [(rows, limits(part, load)) for rows, part in parts]) for load in loads]
     fits = np.full(size, all(load.longest <= load.model.max_position for load in loads))
-    for limit in (*(limit for of in bounds for limit in of), *silicon.silicon_limits(design.chip)):
+    for limit in (*(limit for bound in bounds for limit in bound), *silicon.silicon_limits(design.chip)):
         fits &= np.asarray(limit.need <= limit.have)
-    left = [(rows, rows[fits[rows]], part) for rows, part in some if fits[rows].any()]
+    left = [(rows, rows[fits[rows]], part) for rows, part in parts if fits[rows].any()]
     kept = [(own, part if len(own) == len(rows) else chosen(part, np.flatnonzero(fits[rows]))) for rows, own, part in left]
     return LimitedDesign(size, bounds, kept)
 
@@ -192,10 +192,10 @@ def _column(name: str, size: int, pieces: Sequence[tuple[Array, Any]]) -> Any:
     """A metric of all designs from that of their parts, computed on demand where a part does so."""
 
     def whole() -> dict[str, Any]:
-        found = np.full(size, np.nan)
+        column = np.full(size, np.nan)
         for rows, values in pieces:
-            found[rows] = values.of(name) if isinstance(values, LazyMetrics) else values
-        return {name: found}
+            column[rows] = values.of(name) if isinstance(values, LazyMetrics) else values
+        return {name: column}
 
     return lazy_metrics((name,), whole)[name] if any(isinstance(values, LazyMetrics) for _, values in pieces) else whole()[name]
 
@@ -204,9 +204,11 @@ def load_limits(
     workload: Workload, limits: Callable[[Design, ServingLoad], list[Limit]], parts: Iterable[DesignPart]
 ) -> list[Limit]:
     """Limits for each load and group of rows, without metrics; leaves of shape (designs,)."""
-    some, loads = list(parts), cast(tuple[ServingLoad, ...], workload.cases)
-    size = sum(len(rows) for rows, _ in some)
-    return [limit for load in loads for limit in stack_limits(size, [(rows, limits(part, load)) for rows, part in some])]
+    selected_parts, loads = list(parts), cast(tuple[ServingLoad, ...], workload.cases)
+    size = sum(len(rows) for rows, _ in selected_parts)
+    return [
+        limit for load in loads for limit in stack_limits(size, [(rows, limits(part, load)) for rows, part in selected_parts])
+    ]
 
 
 def run_load(at: Callable[[Requests], Deployment], load: ServingLoad, log: int) -> ServingRun | None:
@@ -217,15 +219,15 @@ def run_load(at: Callable[[Requests], Deployment], load: ServingLoad, log: int) 
         load: requests, and what they must keep.
         log: how many iterations to keep.
     """
-    asked = load.requests
+    requests = load.requests
     if not load.largest:
-        return at(asked).serve(asked, log=log)
-    found = max_rate(at, load, slo_bounds(load, load.largest), _guess(at, load))
-    _SEARCHED.setdefault(load, {})[found.rate] = replace(found, served=None)  # runs are large
-    if found.served is None or not 0 < found.rate < inf:
+        return at(requests).serve(requests, log=log)
+    rate = max_rate(at, load, slo_bounds(load, load.largest), _guess(at, load))
+    _SEARCHED.setdefault(load, {})[rate.rate] = replace(rate, served=None)  # runs are large
+    if rate.served is None or not 0 < rate.rate < inf:
         return None
-    run = at(found.served.requests).serve(found.served.requests, log=log) if log else found.served
-    return replace(run, rate=found.rate)
+    run = at(rate.served.requests).serve(rate.served.requests, log=log) if log else rate.served
+    return replace(run, rate=rate.rate)
 
 
 def searched(load: ServingLoad, rate: float) -> MaxRate | None:
@@ -263,8 +265,8 @@ def host_bytes(served: ServingRun, holders: Sequence[Any], bandwidth: float) -> 
         holders: chips that have a request's cache together, of each pool.
         bandwidth: to a host, of a chip. [B/s]
     """
-    of = served.state.instances
-    carried = (float(of["carried"][of["pool"] == number].sum()) for number in range(len(served.pools)))
+    instances = served.state.instances
+    carried = (float(instances["carried"][instances["pool"] == number].sum()) for number in range(len(served.pools)))
     each = zip(carried, served.pools, holders, strict=False)
     return sum((cells * pool.memory.host * bandwidth * float(chips) for cells, pool, chips in each), 0.0)
 
@@ -338,11 +340,11 @@ def _priced(pricing: IterationTimeFunction, axes: list[Array], key: str) -> Iter
     return known[1]
 
 
-def _together(some: list[Array], others: list[Array]) -> list[Array] | None:
+def _together(axes: list[Array], others: list[Array]) -> list[Array] | None:
     """Axes that have the points of both, where each axis goes on from where the other ends, or begins before it."""
-    found = [np.union1d(*both) for both in zip(some, others, strict=True)]
-    on = all(_in_turn(few, most) for of in (some, others) for few, most in zip(of, found, strict=True))
-    return found if on else None
+    merged_axes = [np.union1d(*both) for both in zip(axes, others, strict=True)]
+    fits = all(_in_turn(few, most) for axes in (axes, others) for few, most in zip(axes, merged_axes, strict=True))
+    return merged_axes if fits else None
 
 
 def _in_turn(few: Array, most: Array) -> bool:
@@ -356,20 +358,20 @@ def table_errors_by_design(many: Sequence[Sequence[CheckedTable]]) -> list[Table
 
     The error of a table uses only the points requested for it, so it does not depend on earlier tables.
     """
-    every = {of.place: of for tables in many for of in tables if of.checks}
+    every = {table.place: table for tables in many for table in tables if table.checks}
     known = {place: ERRORS.pop(place) for place in every if place in ERRORS}
     new: dict[tuple[Any, ...], list[CheckedTable]] = {}
-    for place, of in every.items():
+    for place, table in every.items():
         if place not in known:
-            new.setdefault(place[:2], []).append(of)
+            new.setdefault(place[:2], []).append(table)
     for alike in new.values():
-        found = table_errors([(of.price, of.axes) for of in alike], alike[0].pricing, compositions=alike[0].checks)
-        known |= {of.place: error for of, error in zip(alike, found, strict=True)}
-    ERRORS.update((place, known[place]) for place, of in every.items() if of.key)  # last, as they were used last
+        errors = table_errors([(table.price, table.axes) for table in alike], alike[0].pricing, compositions=alike[0].checks)
+        known |= {table.place: error for table, error in zip(alike, errors, strict=True)}
+    ERRORS.update((place, known[place]) for place, table in every.items() if table.key)  # last, as they were used last
     while len(ERRORS) > MAX_TABLES:
         ERRORS.pop(next(iter(ERRORS)))
     none = TableError(0.0, 0.0, 0)
-    return [max((known[of.place] if of.checks else none for of in tables), default=none) for tables in many]
+    return [max((known[table.place] if table.checks else none for table in tables), default=none) for tables in many]
 
 
 def longest_sequence(load: ServingLoad) -> int:
@@ -407,17 +409,20 @@ def run_breakdown(
     )
     for number, name in enumerate(names):
         instances = served.state.instances[served.state.instances["pool"] == number]
-        busy, some = float((instances["busy"] / instances["stages"]).sum()), f"{name}s" if len(instances) > 1 else name
-        found = []
+        busy, instances_text = (
+            float((instances["busy"] / instances["stages"]).sum()),
+            f"{name}s" if len(instances) > 1 else name,
+        )
+        found_rows = []
         for mean in mean_iterations(served, number):
-            what = f"{some}, iterations {'with prompts' if mean.prompts else 'of decodes'}"
-            found += [replace(row, phase=what) for row in operators(number, mean)]
-        longer = busy / sum(row.seconds for row in found) if found else 1.0
-        for row in found:
+            what = f"{instances_text}, iterations {'with prompts' if mean.prompts else 'of decodes'}"
+            found_rows += [replace(row, phase=what) for row in operators(number, mean)]
+        longer = busy / sum(row.seconds for row in found_rows) if found_rows else 1.0
+        for row in found_rows:
             parts = {part: seconds * longer for part, seconds in row.parts.items()}
             rows.append(replace(row, seconds=row.seconds * longer, parts=parts))
         idle = max(0.0, whole * len(instances) - busy)
-        rest.append(BreakdownRow("idle", some, "", "", 0.0, 0.0, 0.0, IDLE, idle, {IDLE: idle}))
+        rest.append(BreakdownRow("idle", instances_text, "", "", 0.0, 0.0, 0.0, IDLE, idle, {IDLE: idle}))
     rows += rest
     flows = {"serving": _flows(served, names)}
     return Breakdown(
@@ -439,33 +444,33 @@ def iteration_intervals(served: ServingRun) -> Iterator[tuple[int, int, int, flo
 
 def _name(served: ServingRun, names: Sequence[str], instance: int, stage: int) -> str:
     """Of an instance, and of its stage where there are several; -1 for all of it."""
-    of = served.state.instances[instance]
-    pool = int(of["pool"])
+    given_instance = served.state.instances[instance]
+    pool = int(given_instance["pool"])
     first = int(served.state.pools[pool]["first"])
-    return f"{names[pool]} {instance - first}" + (f", stage {stage}" if of["stages"] > 1 and stage >= 0 else "")
+    return f"{names[pool]} {instance - first}" + (f", stage {stage}" if given_instance["stages"] > 1 and stage >= 0 else "")
 
 
 def _bars(served: ServingRun, names: Sequence[str], beside: dict[str, Array]) -> list[TimelineBar]:
     """Timeline bars of each iteration on each stage, as simulated, and of other busy resources."""
-    found = list[TimelineBar]()
+    bars = list[TimelineBar]()
     for place, instance, stage, start, end in iteration_intervals(served):
         entry = served.log[place]
         counts = ((entry["prompt"], "prompt tokens"), (entry["requests"], "decodes"))
         what = " + ".join(f"{count} {text}" for count, text in counts if count)
         share = served.pools[int(served.state.instances[instance]["pool"])].shares[stage]
         track = _name(served, names, instance, stage)
-        found.append((track, what, start, end))
+        bars.append((track, what, start, end))
         for kind, seconds in beside.items():
             if seconds[place] > 0:
-                found.append((f"{track}: {kind}", what, start, start + min(float(seconds[place]) * share, end - start)))
-    return found
+                bars.append((f"{track}: {kind}", what, start, start + min(float(seconds[place]) * share, end - start)))
+    return bars
 
 
 def _caches(served: ServingRun) -> list[TimelineBar]:
     """Caches on their way between pools, each on the first channel that is free."""
     sent = np.flatnonzero(~np.isnan(served["ready"]))
     last = float(served.log["end"].max(initial=0.0))
-    free, found = list[float](), list[TimelineBar]()
+    free, caches = list[float](), list[TimelineBar]()
     for r in sent[np.argsort(served["ready"][sent], kind="stable")]:
         end = float(served["ready"][r])
         start = end - float(served.transfer.latency) - float(served["sending"][r])
@@ -473,24 +478,24 @@ def _caches(served: ServingRun) -> list[TimelineBar]:
             break
         channel = next((place for place, until in enumerate(free) if until <= start + 1e-12), len(free))
         free[channel : channel + 1] = [end]
-        found.append((f"links: KV cache {channel}", f"request {r}", start, end))
-    return found
+        caches.append((f"links: KV cache {channel}", f"request {r}", start, end))
+    return caches
 
 
 def _flows(served: ServingRun, names: Sequence[str]) -> list[RequestFlow]:
     """Requests that are completed within the iterations kept: where each began, had its first token, and had its last."""
-    last, found = float(served.log["end"].max(initial=0.0)), list[RequestFlow]()
+    last, flows = float(served.log["end"].max(initial=0.0)), list[RequestFlow]()
     apart = len(served.pools) == 2
     for r in np.flatnonzero(served["completed"] <= last):
-        there = int(served["instance"][r])
-        first = int(served["source"][r]) if apart and served.requests.output[r] > 1 else there
-        ends = [int(served.state.instances[one]["stages"]) - 1 for one in (first, there)]
+        decode_instance = int(served["instance"][r])
+        first = int(served["source"][r]) if apart and served.requests.output[r] > 1 else decode_instance
+        ends = [int(served.state.instances[number]["stages"]) - 1 for number in (first, decode_instance)]
         points = [(_name(served, names, first, 0), float(served["scheduled"][r]))]
         points.append((_name(served, names, first, ends[0]), float(served["first"][r])))
         if served.requests.output[r] > 1:
-            points.append((_name(served, names, there, ends[1]), float(served["completed"][r])))
-        found.append((f"request {r}", tuple(points)))
-    return found
+            points.append((_name(served, names, decode_instance, ends[1]), float(served["completed"][r])))
+        flows.append((f"request {r}", tuple(points)))
+    return flows
 
 
 def stack_limits(size: int, limits: Sequence[tuple[Array, Sequence[Limit]]]) -> list[Limit]:
@@ -501,28 +506,28 @@ def stack_limits(size: int, limits: Sequence[tuple[Array, Sequence[Limit]]]) -> 
         limits: rows of a part, and its limits, numbers or of shape (rows,).
     """
     places: dict[tuple[str, int], list[tuple[Array, Limit]]] = {}
-    for rows, some in limits:
+    for rows, group_limits in limits:
         seen: dict[str, int] = {}
-        for limit in some:
+        for limit in group_limits:
             seen[limit.address] = seen.get(limit.address, 0) + 1
             places.setdefault((limit.address, seen[limit.address]), []).append((rows, limit))
 
-    def column(of: list[tuple[Array, Limit]], value: Callable[[Limit], Any], otherwise: float) -> Array:
-        found = np.full(size, otherwise)
-        for rows, limit in of:
-            found[rows] = value(limit)
-        return found
+    def column(place: list[tuple[Array, Limit]], value: Callable[[Limit], Any], otherwise: float) -> Array:
+        column = np.full(size, otherwise)
+        for rows, limit in place:
+            column[rows] = value(limit)
+        return column
 
-    found = []
-    for (address, _), of in places.items():
-        any_one = of[0][1]
+    found_limits = []
+    for (address, _), place in places.items():
+        any_one = place[0][1]
         parts = tuple(
-            (name, column(of, lambda limit, at=at: limit.parts[at][1], 0.0))  # type: ignore[misc]
+            (name, column(place, lambda limit, at=at: limit.parts[at][1], 0.0))  # type: ignore[misc]
             for at, (name, _) in enumerate(any_one.parts)
         )
-        need, have = column(of, lambda limit: limit.need, 0.0), column(of, lambda limit: limit.have, 1.0)
-        found.append(Limit(address, need, have, any_one.unit, parts))
-    return found
+        need, have = column(place, lambda limit: limit.need, 0.0), column(place, lambda limit: limit.have, 1.0)
+        found_limits.append(Limit(address, need, have, any_one.unit, parts))
+    return found_limits
 
 
 def single_rows(design: Design) -> Iterator[DesignPart]:

@@ -56,8 +56,8 @@ def rows_by_serving(design: Design) -> Iterator[DesignPart]:
     columns = {address: np.ravel(value) for address, value, _ in iterate_leaves(design) if isinstance(value, np.ndarray)}
     apart = tuple(address for address in columns if not address.startswith(SERVING_PREFIXES) or address == PREFILL_INSTANCES)
     size = max((len(column) for column in columns.values()), default=1)
-    said = np.array([np.broadcast_to(columns[address], size) for address in apart] or [np.zeros(size)], float)
-    which = np.ravel(np.unique(said, axis=1, return_inverse=True)[1])
+    given_columns = np.array([np.broadcast_to(columns[address], size) for address in apart] or [np.zeros(size)], float)
+    which = np.ravel(np.unique(given_columns, axis=1, return_inverse=True)[1])
     for kind in range(int(which.max()) + 1):
         rows = np.flatnonzero(which == kind)
         if len(columns) > len(apart):
@@ -80,15 +80,15 @@ def simulated_metrics(
             one design at a time.
     """
     size = design_count(design)
-    found = dict[int, SimulatedRun]()
+    runs = dict[int, SimulatedRun]()
     for row in _largest_first(design, size) if size else [0]:
-        one = select_rows(design, np.array([row])) if size else design
-        served_, tables = run(one)
+        design_alone = select_rows(design, np.array([row])) if size else design
+        served_, tables = run(design_alone)
         if served_ is None:
             return {"max_rate": 0.0}
         load = served.of_run(load, served_)
-        found[row] = _ran(service, one, load, served_, tables)
-    rans = [found[row] for row in range(max(size, 1))]
+        runs[row] = _ran(service, design_alone, load, served_, tables)
+    rans = [runs[row] for row in range(max(size, 1))]
     worth: dict[str, Any] = {name: np.array([ran.worth[name] for ran in rans]) for name in rans[0].worth}
     checked = [ran.tables for ran in rans]
     span = np.array([ran.span for ran in rans])
@@ -107,7 +107,8 @@ def simulated_metrics(
     if not size:
         numbers = {name: float(value[0]) for name, value in worth.items()} | beside
         one_each: IterationCounts = [
-            [(float(times[0]), tuple(float(count[0]) for count in made_of)) for times, made_of in of] for of in done
+            [(float(times[0]), tuple(float(count[0]) for count in made_of)) for times, made_of in composition]
+            for composition in done
         ]
         alone: dict[str, Any] = service.usage_metrics(
             design, load, one_each, rans[0].span, fidelity, lambda: float(np.squeeze(most())), hosted=rans[0].hosted
@@ -125,13 +126,13 @@ def _largest_first(design: Design, size: int) -> list[int]:
     return order
 
 
-def _ran(service: ModuleType, one: Design, load: ServingLoad, run: ServingRun, tables: list[CheckedTable]) -> SimulatedRun:
+def _ran(service: ModuleType, design: Design, load: ServingLoad, run: ServingRun, tables: list[CheckedTable]) -> SimulatedRun:
     """Results kept of one design's run; the rest is released."""
-    die, system = service.die_and_system_area(one)
-    worth = served.run_metrics(run, load, die, system) | {"devices": float(service.device_count(one))}
+    die, system = service.die_and_system_area(design)
+    worth = served.run_metrics(run, load, die, system) | {"devices": float(service.device_count(design))}
     worth |= {"max_rate": run.rate} if load.largest else {}
     means = [served.mean_iterations_by_span(run, pool) for pool in range(len(run.pools))]
-    hosted = served.host_bytes(run, service.devices_per_cache(one, load), float(one.mapping.serving.host_bandwidth))
+    hosted = served.host_bytes(run, service.devices_per_cache(design, load), float(design.mapping.serving.host_bandwidth))
     return SimulatedRun(worth, means, peak.concurrency_of_run(run), served.run_duration(run), tables, hosted)
 
 
@@ -140,31 +141,35 @@ def _means(each: Sequence[Sequence[Sequence[MeanIteration]]]) -> list[tuple[Arra
 
     A design that has none of a span has it 0 times; where nobody has any, there is none.
     """
-    found = []
+    means = []
     for prompts in range(2):
-        for some in zip(*(means[prompts] for means in each), strict=True):
-            usual = next((mean for mean in some if mean.times), None)
+        for row_means in zip(*(means[prompts] for means in each), strict=True):
+            usual = next((mean for mean in row_means if mean.times), None)
             if usual:
-                made_of = [(mean if mean.times else usual).composition for mean in some]
-                found.append((np.array([mean.times for mean in some]), tuple(np.array(made_of, float).T)))
-    return found
+                made_of = [(mean if mean.times else usual).composition for mean in row_means]
+                means.append((np.array([mean.times for mean in row_means]), tuple(np.array(made_of, float).T)))
+    return means
 
 
 def _fullest(each: Sequence[PoolConcurrency]) -> PoolConcurrency:
     """Of a pool of each design: iterations of shape (iterations, designs), those of a design that has fewer once more."""
     return PoolConcurrency(
-        _kind([of.prompts for of in each]), _kind([of.decodes for of in each]), np.array([of.most for of in each], float)
+        _kind([concurrency.prompts for concurrency in each]),
+        _kind([concurrency.decodes for concurrency in each]),
+        np.array([concurrency.most for concurrency in each], float),
     )
 
 
 def _kind(each: Sequence[IterationKind]) -> IterationKind:
-    most = np.array([of.most for of in each], float)
-    longest = max((len(of.made_of[0]) for of in each if of.made_of), default=0)
+    most = np.array([concurrency.most for concurrency in each], float)
+    longest = max((len(concurrency.made_of[0]) for concurrency in each if concurrency.made_of), default=0)
     if not longest:
         return IterationKind((), most)
-    usual = next(of.made_of for of in each if of.made_of)
-    all_of = [of.made_of or usual for of in each]
-    most = np.where([bool(of.made_of) for of in each], most, 0.0)
+    usual = next(concurrency.made_of for concurrency in each if concurrency.made_of)
+    all_of = [concurrency.made_of or usual for concurrency in each]
+    most = np.where([bool(concurrency.made_of) for concurrency in each], most, 0.0)
     turns = np.arange(longest)
-    columns = (np.stack([np.ravel(of[axis])[turns % len(of[axis])] for of in all_of], axis=1) for axis in range(len(usual)))
+    columns = (
+        np.stack([np.ravel(kind[axis])[turns % len(kind[axis])] for kind in all_of], axis=1) for axis in range(len(usual))
+    )
     return IterationKind(tuple(columns), most)

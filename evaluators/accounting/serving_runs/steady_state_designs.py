@@ -51,8 +51,8 @@ def groups_with_equal_serving(design: Design, together: tuple[str, ...] = ()) ->
     columns = {address: np.ravel(value) for address, value, _ in iterate_leaves(design) if isinstance(value, np.ndarray)}
     apart = tuple(address for address in columns if address.startswith(SERVING_PREFIXES) and address not in together)
     size = max((len(column) for column in columns.values()), default=1)
-    said = np.array([np.broadcast_to(columns[address], size) for address in apart] or [np.zeros(size)])
-    first, which = distinct_columns(said)
+    given_columns = np.array([np.broadcast_to(columns[address], size) for address in apart] or [np.zeros(size)])
+    first, which = distinct_columns(given_columns)
     for kind in range(len(first)):
         rows = np.flatnonzero(which == kind)
         yield rows, select_rows(design, rows, apart)
@@ -62,8 +62,8 @@ def request_iteration_times(made: Sequence[ServingInstance], design: Design, loa
     """Request the iteration times that `steady_state_metrics` needs of the instances."""
     parts = [instance_groups(serving, made) for serving in _servings(design.mapping.serving, max(design_count(design), 1))[0]]
     for place in range(len(made)):
-        some = [part[place] for part in parts]
-        (some[0].of.more or some[0].of.pricing)(*axis_points(_axes(some, load)))
+        groups = [part[place] for part in parts]
+        (groups[0].of.more or groups[0].of.pricing)(*axis_points(_axes(groups, load)))
 
 
 def steady_state_metrics(service: ModuleType, design: Design, load: ServingLoad) -> dict[str, Any]:
@@ -83,11 +83,11 @@ def steady_state_metrics(service: ModuleType, design: Design, load: ServingLoad)
         load.requests,
         load.ttft,
         load.tpot,
-        asked=expected_metrics(REPLAYED_FIELDS),
+        wanted_fields=expected_metrics(REPLAYED_FIELDS),
     )
-    found, worth = stands.found, _worth(stands, load, *service.die_and_system_area(design))
-    means = steady.mean_iterations(found, load.requests, len(made))
-    done = [[(mean.times, mean.composition) for mean in some] for some in means]
+    records, worth = stands.found, _worth(stands, load, *service.die_and_system_area(design))
+    means = steady.mean_iterations(records, load.requests, len(made))
+    done = [[(mean.times, mean.composition) for mean in mean] for mean in means]
     beside = {"spent": _spent(done, tables)} if made[0].more else {}
 
     def watts(number: int, made_of: tuple[Any, ...]) -> Any:
@@ -97,9 +97,9 @@ def steady_state_metrics(service: ModuleType, design: Design, load: ServingLoad)
         return service.iteration_power(design, load, number, made_of, steady.ITERATION_FIDELITY)
 
     instances = [np.array([kind.pools[number].instances for kind in kinds])[each] for number in range(len(made))]
-    fullest = peak.concurrency_of_means(means, [of.shares for of in made], instances, len(load.requests))
+    fullest = peak.concurrency_of_means(means, [deployment.shares for deployment in made], instances, len(load.requests))
     used: dict[str, Any] = service.usage_metrics(
-        design, load, done, found["span"], steady.ITERATION_FIDELITY, lambda: peak.peak_power(fullest, watts), **beside
+        design, load, done, records["span"], steady.ITERATION_FIDELITY, lambda: peak.peak_power(fullest, watts), **beside
     )
     return worth | used | {"devices": service.device_count(design)}
 
@@ -109,9 +109,9 @@ def _servings(serving: ServingPlan, size: int) -> tuple[list[ServingPlan], Array
     differ = {address: value for address, value, _ in iterate_leaves(serving) if isinstance(value, np.ndarray)}
     if not differ:
         return [serving], np.zeros(size, int)
-    said = np.array([np.broadcast_to(value, size) for value in differ.values()])
-    first, which = distinct_columns(said)
-    return [replace_leaves(serving, dict(zip(differ, row.tolist(), strict=True))) for row in said.T[first]], which
+    columns = np.array([np.broadcast_to(value, size) for value in differ.values()])
+    first, which = distinct_columns(columns)
+    return [replace_leaves(serving, dict(zip(differ, row.tolist(), strict=True))) for row in columns.T[first]], which
 
 
 def _kinds(
@@ -131,36 +131,36 @@ def _kinds(
     apart += [*way[0].each, way[1]] if way else []
     columns = np.array([which, *(np.broadcast_to(np.squeeze(value), len(which)) for value in apart)], float)
     first, each = distinct_columns(columns)
-    found = []
+    kinds = []
     for row in first:
-        serving, here = servings[which[row]], parts[which[row]]
+        serving, part = servings[which[row]], parts[which[row]]
         pools = [
             make_pool(serving, part, load, prices[0], number(part.of.free, row), part.of.room.at(row))
-            for part, (prices, _, _) in zip(here, tables, strict=True)
+            for part, (prices, _, _) in zip(part, tables, strict=True)
         ]
-        found.append(
+        kinds.append(
             make_deployment(serving, with_speculation(pools, load), load, way and (way[0].at(row), number(way[1], row)))
         )
-    return found, each
+    return kinds, each
 
 
 def _tables(several_of: Sequence[InstanceGroup], load: ServingLoad, size: int) -> Tables:
     """Tables of instances' iteration times at few points, for the largest batch of the groups."""
-    of, axes = several_of[0].of, _axes(several_of, load)
-    place = (of.key, *(values.tobytes() for values in axes))
-    if of.key and place in TABLES:
+    instance, axes = several_of[0].of, _axes(several_of, load)
+    place = (instance.key, *(values.tobytes() for values in axes))
+    if instance.key and place in TABLES:
         TABLES[place] = TABLES.pop(place)
         return TABLES[place]
     shape = [len(values) for values in axes]
-    if of.more:
-        found = np.asarray(of.more(*axis_points(axes)), float)
-        values = found.reshape(*found.shape[:5], -1, size)
+    if instance.more:
+        work = np.asarray(instance.more(*axis_points(axes)), float)
+        values = work.reshape(*work.shape[:5], -1, size)
         values = np.broadcast_to(values, (*shape, *values.shape[5:]))
     else:
-        values = _read(of.pricing, axes, size)
+        values = _read(instance.pricing, axes, size)
     made = [several_prices(values[..., what, :], axes, **({"least": 0.0} if what else {})) for what in range(values.shape[-2])]
-    tables = tuple(one for one, _ in made), np.array([of for _, of in made]), np.arange(size)
-    if of.key:
+    tables = tuple(table for table, _ in made), np.array([index for _, index in made]), np.arange(size)
+    if instance.key:
         TABLES[place] = tables
         while len(TABLES) > MAX_TABLES:
             TABLES.pop(next(iter(TABLES)))
@@ -176,15 +176,15 @@ def _axes(several_of: Sequence[InstanceGroup], load: ServingLoad) -> list[Array]
 
 def _read(pricing: IterationTimeFunction, axes: Sequence[Array], size: int) -> Array:
     """Iteration times at all points, shape (*points, 1, designs); context of empty iterations is evaluated once."""
-    shape = [len(of) for of in axes]
+    shape = [len(axis) for axis in axes]
     counts = [np.ravel(count) for count in np.broadcast_arrays(*axis_points(axes))]
     places = np.indices(shape).reshape(len(shape), -1)
     for count, context in ((0, 1), (2, 3)):  # the first value of each axis is 0
         places[context][counts[count] == 0] = 0
     stands = np.ravel_multi_index(tuple(places), shape)
-    some, which = np.unique(stands, return_inverse=True)
-    found = np.asarray(pricing(*(count[some] for count in counts)), float).reshape(len(some), -1)
-    return np.broadcast_to(found, (len(some), size))[which].reshape(*shape, 1, size)
+    states, which = np.unique(stands, return_inverse=True)
+    found_pricing = np.asarray(pricing(*(count[states] for count in counts)), float).reshape(len(states), -1)
+    return np.broadcast_to(found_pricing, (len(states), size))[which].reshape(*shape, 1, size)
 
 
 def _worth(stands: SteadyStateSolver, load: ServingLoad, die: Any, system: Any) -> dict[str, Any]:
@@ -196,19 +196,19 @@ def _worth(stands: SteadyStateSolver, load: ServingLoad, die: Any, system: Any) 
 
 def _spent(done: Sequence[Sequence[tuple[Any, tuple[Any, ...]]]], tables: Sequence[Tables]) -> Array:
     """Costs of iterations except time, shape (what, designs)."""
-    found: Any = 0.0
-    for some, of in zip(done, tables, strict=True):
-        for times, made_of in some:
-            found = found + np.where(times > 0, times * _each(of, made_of)[1:], 0.0)
-    return np.asarray(found)
+    totals: Any = 0.0
+    for iterations, table in zip(done, tables, strict=True):
+        for times, made_of in iterations:
+            totals = totals + np.where(times > 0, times * _each(table, made_of)[1:], 0.0)
+    return np.asarray(totals)
 
 
-def _each(of: Tables, made_of: tuple[Any, ...]) -> Array:
+def _each(given_tables: Tables, made_of: tuple[Any, ...]) -> Array:
     """Time and other costs of an iteration of each design, shape (what, designs)."""
-    prices, tables, which = of
+    prices, tables, which = given_tables
     at = np.array([np.broadcast_to(np.squeeze(count), len(which)) for count in made_of], float).T.tolist()
-    found = [
-        [table_at_composition(price._replace(table=rows[row]), *here) for row, here in zip(which, at, strict=True)]
+    found_tables = [
+        [table_at_composition(price._replace(table=rows[row]), *point) for row, point in zip(which, at, strict=True)]
         for price, rows in zip(prices, tables, strict=True)
     ]
-    return np.array(found)
+    return np.array(found_tables)

@@ -64,7 +64,7 @@ def coarse_table_points(axes: Callable[..., list[Array]], load: ServingLoad, cop
     context, most = max(1.0, request_mix(load.requests).context), float(load.requests.prompt.max())
     whole = np.array(distinct_prompt_lengths(load))
 
-    def found(prefill_tokens: int, prefill_context: int, decode_requests: int, decode_context: int) -> list[Array]:
+    def table_points(prefill_tokens: int, prefill_context: int, decode_requests: int, decode_context: int) -> list[Array]:
         spilled = axes(prefill_tokens, prefill_context, decode_requests, decode_context)[-1]
         tokens = geometric_points(prefill_tokens, 4.0, between=(TURNS[0], max(most, TURNS[1])))
         decodes = geometric_points(decode_requests, 2.0, between=FEW_ROWS)
@@ -79,7 +79,7 @@ def coarse_table_points(axes: Callable[..., list[Array]], load: ServingLoad, cop
             spilled,
         ]  # fmt: skip
 
-    return found
+    return table_points
 
 
 def geometric_points(largest: float, start: float, between: tuple[float, float] = (0.0, 0.0)) -> Array:
@@ -92,10 +92,10 @@ def geometric_points(largest: float, start: float, between: tuple[float, float] 
     ... )
     ([0.0, 1.0, 64.0, 256.0], [0.0, 1.0, 4.0, 16.0], [0.0, 1.0, 16.0, 64.0, 128.0, 256.0, 512.0])
     """
-    found = [0.0, 1.0, start]
-    while found[-1] < largest:
-        found.append(found[-1] * (RATIO**0.5 if between[0] <= found[-1] < between[1] else RATIO))
-    return np.array(found)
+    points = [0.0, 1.0, start]
+    while points[-1] < largest:
+        points.append(points[-1] * (RATIO**0.5 if between[0] <= points[-1] < between[1] else RATIO))
+    return np.array(points)
 
 
 def refuse_unsteady_load(load: ServingLoad) -> None:
@@ -125,27 +125,27 @@ class SteadyStateRun(NamedTuple):
     span: float
 
 
-def solve_steady_run(of: Deployment, load: ServingLoad, die: float, system: float) -> SteadyStateRun:
+def solve_steady_run(deployment: Deployment, load: ServingLoad, die: float, system: float) -> SteadyStateRun:
     """Solve the steady state of a deployment under a load.
 
     Args:
-        of: what is deployed.
+        deployment: what is deployed.
         load: requests, and what they must keep.
         die, system: areas. [mm2]
 
     Raises:
         DesignError: a load without a steady state.
     """
-    stands = solve_deployment(of, load.requests, load.ttft, load.tpot)
+    stands = solve_deployment(deployment, load.requests, load.ttft, load.tpot)
     values = {name: float(value[0]) for name, value in compute_all(steady_state_columns(stands, load.requests)).items()}
-    (found,) = stands.played()
+    (record,) = stands.played()
     areas = area_metrics(values["throughput"], float("nan"), die, system)
     values |= {name: area for name, area in areas.items() if area == area}
     made = [
         [MeanIteration(mean.prompts, *map(float, mean[1:])) for mean in pool if mean.times]
-        for pool in mean_iterations(found, load.requests, len(of.pools))
+        for pool in mean_iterations(record, load.requests, len(deployment.pools))
     ]
-    return SteadyStateRun(values, made, float(found["span"]))
+    return SteadyStateRun(values, made, float(record["span"]))
 
 
 def steady_state_columns(stands: SteadyStateSolver, requests: Requests) -> dict[str, Any]:
@@ -157,19 +157,19 @@ def steady_state_columns(stands: SteadyStateSolver, requests: Requests) -> dict[
         stands: designs in the steady state.
         requests: what they serve.
     """
-    found, many = stands.found, len(requests)
-    span = found["span"]
+    record, many = stands.found, len(requests)
+    span = record["span"]
     values = {
         "throughput": float(requests.output.sum()) / span,
         "request_throughput": many / span,
-        "prefill_busy_share": found["prefill_busy_share"],
-        "decode_busy_share": found["decode_busy_share"],
+        "prefill_busy_share": record["prefill_busy_share"],
+        "decode_busy_share": record["decode_busy_share"],
     }
     several = (requests.output > 1).any()
 
     def loaded() -> dict[str, Any]:
         load = requests.rate / stands.closed()
-        return {"offered_load": load, "load_status": _verdict(load, found, requests)}
+        return {"offered_load": load, "load_status": _verdict(load, record, requests)}
 
     def first(names: Sequence[str]) -> dict[str, Any]:
         these = stands.played(names)
@@ -195,9 +195,9 @@ def steady_state_columns(stands: SteadyStateSolver, requests: Requests) -> dict[
     )
 
 
-def _verdict(load: Any, found: Any, requests: Requests) -> Any:
+def _verdict(load: Any, record: Any, requests: Requests) -> Any:
     """Place in `VERDICTS`, as `run_statistics.load_status` has it, but for the growth of queues, which is of a run."""
-    quick = found["prefill"] + float(np.quantile(requests.output - 1, 0.1)) * found["period"]
+    quick = record["prefill"] + float(np.quantile(requests.output - 1, 0.1)) * record["period"]
     brief = (load > 0.5) & (requests.arrival[-1] - requests.arrival[0] < MIN_DURATION_RATIO * quick)
     over, short, backlogged, stable = map(LOAD_STATUSES.index, ("overloaded", "too short to say", "backlogged", "stable"))
     known = [(load > 1) & (len(requests) >= MIN_REQUESTS), brief, load > 1, load > NEAR]
@@ -206,7 +206,7 @@ def _verdict(load: Any, found: Any, requests: Requests) -> Any:
 
 def spilled_share(means: Sequence[Sequence[MeanIteration]]) -> Any:
     """Share of the positions read that are not in SRAM; numbers, or of shape (designs,)."""
-    read = [(mean.times * mean.decodes * mean.context, mean.spilled) for some in means for mean in some]
+    read = [(mean.times * mean.decodes * mean.context, mean.spilled) for selected_mean in means for mean in selected_mean]
     whole: Any = sum(positions for positions, _ in read)
     return sum(positions * share for positions, share in read) / np.maximum(whole, 1e-300)
 
@@ -222,25 +222,25 @@ def steady_state_breakdown(
         operators: of a pool's mean iteration as often as there are such ones.
     """
     rows = []
-    for number, some in enumerate(means):
+    for number, selected_mean in enumerate(means):
         name = ("prefill" if number == 0 else "decode") + " instances" if len(means) > 1 else "instances"
-        for mean in some:
+        for mean in selected_mean:
             what = f"{name}, iterations {'with prompts' if mean.prompts else 'of decodes'}"
             rows += [replace(row, phase=what) for row in operators(number, mean)]
     return Breakdown(tuple(rows), sum(row.seconds for row in rows), areas, {})
 
 
-def mean_iterations(found: Any, requests: Requests, pools: int) -> list[list[MeanIteration]]:
+def mean_iterations(record: Any, requests: Requests, pools: int) -> list[list[MeanIteration]]:
     """Mean iterations that make all tokens of all requests, for records of `STEADY_STATE_RECORD`.
 
     Each pool has iterations with prompts and iterations of decodes only, of which there may be none.
     """
-    chunks, tokens = len(requests) * found["chunks"], found["tokens"]
-    together, beside, far = found["together"], found["beside"], found["spilled"]
+    chunks, tokens = len(requests) * record["chunks"], record["tokens"]
+    together, beside, far = record["together"], record["beside"], record["spilled"]
     further = requests.output - 1.0
     left, read = float(further.sum()), float((further * (requests.prompt + requests.output / 2)).sum())
     context = read / left if left else 0.0
-    own, many = found["past"] + (tokens + 1) / 2, np.maximum(found["decodes"], 1.0)
+    own, many = record["past"] + (tokens + 1) / 2, np.maximum(record["decodes"], 1.0)
     prompts = MeanIteration(True, chunks / together, tokens * together, own, beside, np.where(beside > 0, context, 0.0), far)
     alone = np.maximum(0.0, left - prompts.times * beside)
     decodes = MeanIteration(False, alone / many, 0.0, 0.0, many, context, far)

@@ -52,32 +52,32 @@ class _Chunks(NamedTuple):
     uneven: float
 
 
-def overload_delay(load: ServingLoad, serving: ServingPlan, of: WorkLowerBounds) -> Any:
+def overload_delay(load: ServingLoad, serving: ServingPlan, bounds: WorkLowerBounds) -> Any:
     """Delay of the last request because requests arrive too fast; broadcasts over designs. [s]"""
-    if not np.any(of.lanes):
+    if not np.any(bounds.lanes):
         return 0.0
     (rule,), mixed = pool_policies(serving), request_mix(load.requests)
     if rule.mixed and not (rule.chunked and not rule.unit and not rule.chunk):
         return 0.0  # several chunks an iteration take as long as one that is as long as all, which is not known
-    prompt = float(mixed.weights @ mixed.prompts) * of.prompt
-    each = prompt + (0.0 if rule.mixed else mixed.further * of.decode / serving.max_batch_size)
-    return mixed.requests * maximum(each / maximum(of.lanes, 1.0) - 1 / mixed.rate, 0.0)
+    prompt = float(mixed.weights @ mixed.prompts) * bounds.prompt
+    each = prompt + (0.0 if rule.mixed else mixed.further * bounds.decode / serving.max_batch_size)
+    return mixed.requests * maximum(each / maximum(bounds.lanes, 1.0) - 1 / mixed.rate, 0.0)
 
 
-def token_gap_bound(load: ServingLoad, serving: ServingPlan, of: WorkLowerBounds) -> Any:
+def token_gap_bound(load: ServingLoad, serving: ServingPlan, bounds: WorkLowerBounds) -> Any:
     """Lower bound on the 99th percentile of TBT; broadcasts over designs. [s]"""
-    if not np.any(of.room) or np.any(of.lanes != 1):
-        return of.decode
+    if not np.any(bounds.room) or np.any(bounds.lanes != 1):
+        return bounds.decode
     (rule,), mixed = pool_policies(serving), request_mix(load.requests)
     few = _chunks(load.requests, _longest(rule, 0.0))
-    many = minimum(of.room, serving.max_batch_size)
+    many = minimum(bounds.room, serving.max_batch_size)
     full = few.chunks * (many - few.uneven) / (mixed.further + 2 * few.chunks * few.uneven)
-    count = minimum(minimum(mixed.rate * few.chunks * of.decode, full), 1.0)
-    some = 1 - np.exp(-maximum(count, 0.0) * (CERTAIN_SHARE if len(load.requests) <= MAX_REQUESTS else 1.0))
-    whole = mixed.prompts[_kind(mixed.weights, some)]
-    own = of.prompt * maximum(minimum(whole, _longest(rule, serving.max_batch_size)), few.tokens)
-    beside = maximum(of.decode, own) if rule.mixed else of.decode + own
-    return np.where(some > TAIL_SHARE, beside, of.decode)
+    count = minimum(minimum(mixed.rate * few.chunks * bounds.decode, full), 1.0)
+    probability = 1 - np.exp(-maximum(count, 0.0) * (CERTAIN_SHARE if len(load.requests) <= MAX_REQUESTS else 1.0))
+    whole = mixed.prompts[_kind(mixed.weights, probability)]
+    own = bounds.prompt * maximum(minimum(whole, _longest(rule, serving.max_batch_size)), few.tokens)
+    beside = maximum(bounds.decode, own) if rule.mixed else bounds.decode + own
+    return np.where(probability > TAIL_SHARE, beside, bounds.decode)
 
 
 def _longest(rule: SchedulingPolicy, decodes: Any) -> Any:
@@ -100,7 +100,7 @@ def _chunks(requests: Requests, longest: float) -> _Chunks:
     return _Chunks(count, mean, 1 + squares / mean**2)
 
 
-def _kind(weights: Array, some: Any) -> Array:
+def _kind(weights: Array, probability: Any) -> Array:
     """The kind of prompts that the longest iterations have, of those shares of iterations that have one."""
-    share = 1 - TAIL_SHARE / np.maximum(some, TAIL_SHARE)
+    share = 1 - TAIL_SHARE / np.maximum(probability, TAIL_SHARE)
     return np.asarray(np.minimum(np.searchsorted(np.cumsum(weights), share, side="left"), len(weights) - 1))

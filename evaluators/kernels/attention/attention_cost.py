@@ -171,15 +171,15 @@ class ItemWork(NamedTuple):
     sent: Any
 
 
-def attention_cost(task: AttentionTask, on: TileMachine) -> KernelCost:
+def attention_cost(task: AttentionTask, machine: TileMachine) -> KernelCost:
     """Time [s] and activity of attention on groups of tiles."""
-    return KernelCost(attention_seconds(task, on), attention_activity(task))
+    return KernelCost(attention_seconds(task, machine), attention_activity(task))
 
 
-def attention_seconds(task: AttentionTask, on: TileMachine, work: ItemWork | None = None) -> Any:
+def attention_seconds(task: AttentionTask, machine: TileMachine, work: ItemWork | None = None) -> Any:
     """Time of attention on groups of tiles; with a known `work` only memory is evaluated. [s]"""
-    work = work or item_work(task, *on[:2])
-    return _seconds(task, _spent(task, on, work), work)
+    work = work or item_work(task, *machine[:2])
+    return _seconds(task, _spent(task, machine, work), work)
 
 
 def own_bytes(task: AttentionTask) -> Any:
@@ -189,34 +189,34 @@ def own_bytes(task: AttentionTask) -> Any:
     return items * task.tiling.rows * (task.nbytes[0] + task.stored) + where(task.partial, merged, 0.0)
 
 
-def exchange_seconds(task: AttentionTask, on: TileMachine) -> Any:
+def exchange_seconds(task: AttentionTask, machine: TileMachine) -> Any:
     """Attention time saved if exchanges between tiles took no time. [s]"""
-    work = item_work(task, *on[:2])
-    spent = _spent(task, on, work)
+    work = item_work(task, *machine[:2])
+    spent = _spent(task, machine, work)
     return _seconds(task, spent, work) - _seconds(
         task, _free(spent, {"combined": 0.0, "spread": 0.0, "behind": 0.0, "sent": 0.0}), work
     )
 
 
-def time_by_resource(task: AttentionTask, on: TileMachine) -> dict[str, Any]:
+def time_by_resource(task: AttentionTask, machine: TileMachine) -> dict[str, Any]:
     """Attention time by resource of `TIME_PARTS`, saved by freeing each in turn; the rest is products. [s]"""
-    found, before = {}, attention_seconds(task, on)
-    on = on._replace(fabric=on.fabric._replace(stage=0.0))
-    work = item_work(task, *on[:2])
-    spent = _spent(task, on, work)
+    seconds, before = {}, attention_seconds(task, machine)
+    machine = machine._replace(fabric=machine.fabric._replace(stage=0.0))
+    work = item_work(task, *machine[:2])
+    spent = _spent(task, machine, work)
     free: tuple[dict[str, Any], ...] = (
         {},
         {"combined": 0.0},
         {"spread": 0.0, "behind": 0.0, "sent": 0.0},
         dict.fromkeys(("hbm", "opening", "channel", "ends", "late", "away", "queued"), 0.0)
-        | {"turns": SplitKvTimes(), "apart": _apart(task, on, idle=True)},
+        | {"turns": SplitKvTimes(), "apart": _apart(task, machine, idle=True)},
         {"vector": 0.0, "apart": 0.0},
     )
     for name, fields in zip(TIME_PARTS, free, strict=False):
         spent = _free(spent, fields)
         after = _seconds(task, spent, work)
-        found[name], before = before - after, after
-    return found | {TIME_PARTS[-1]: before}
+        seconds[name], before = before - after, after
+    return seconds | {TIME_PARTS[-1]: before}
 
 
 def _free(spent: ItemTimes, fields: dict[str, Any]) -> ItemTimes:
@@ -234,19 +234,21 @@ def item_counts(task: AttentionTask) -> ItemCounts:
     return ItemCounts(task.counts, *task.blocks, task.nbytes)
 
 
-def item_work(task: AttentionTask, fabric: MeshFabric, engines: TileEngines, of: ItemCounts | None = None) -> ItemWork:
-    """Time parts of one item of a group, mean over items; `of` may give its known counts."""
-    counts, blocks, masked, nbytes = of or item_counts(task)
+def item_work(
+    task: AttentionTask, fabric: MeshFabric, engines: TileEngines, given_counts: ItemCounts | None = None
+) -> ItemWork:
+    """Time parts of one item of a group, mean over items; `given_counts` may give its known counts."""
+    counts, blocks, masked, nbytes = given_counts or item_counts(task)
     spread, combined, behind, sent = _exchanges(task, fabric, blocks, nbytes)
     vector = _vectors(task, engines, blocks, masked)
     return ItemWork(counts, blocks, nbytes, *_products(task, engines), spread, combined, vector, behind, sent)
 
 
-def bound_inputs(tiling: AttentionTiling, of: ItemCounts) -> tuple[Any, Any]:
+def bound_inputs(tiling: AttentionTiling, given_counts: ItemCounts) -> tuple[Any, Any]:
     """Inputs of the lower bound: sequential blocks of keys [-], bytes from and to memory of all tiles [B]."""
-    (q_bytes, k_bytes, v_bytes, o_bytes), counts = of.nbytes, of.counts
-    each = tiling.rows * (q_bytes + o_bytes) + tiling.cols * of.blocks * (k_bytes + v_bytes)
-    return counts.waves * of.blocks, counts.items * each
+    (q_bytes, k_bytes, v_bytes, o_bytes), counts = given_counts.nbytes, given_counts.counts
+    each = tiling.rows * (q_bytes + o_bytes) + tiling.cols * given_counts.blocks * (k_bytes + v_bytes)
+    return counts.waves * given_counts.blocks, counts.items * each
 
 
 def time_lower_bound(task: AttentionTask, engines: TileEngines, memory: ColumnMemory) -> tuple[Any, Any]:
@@ -259,22 +261,24 @@ def time_lower_bound(task: AttentionTask, engines: TileEngines, memory: ColumnMe
     return sum(_products(task, engines)) * ROUNDING_MARGIN, byte * ROUNDING_MARGIN
 
 
-def _spent(task: AttentionTask, on: TileMachine, work: ItemWork) -> ItemTimes:
+def _spent(task: AttentionTask, machine: TileMachine, work: ItemWork) -> ItemTimes:
     """What one item of a group costs, on average."""
-    hbm, opening, channel, ends, turns_, late, away, queued = _memory(task, on, work)
+    hbm, opening, channel, ends, turns_, late, away, queued = _memory(task, machine, work)
     matrix = work.blocks * (work.product + work.result)
-    pair = _pair(task, on, work, channel) if np.any(task.together == 2) else None
+    pair = _pair(task, machine, work, channel) if np.any(task.together == 2) else None
     return ItemTimes(
-        hbm, opening, work.spread, work.combined, work.vector, matrix, channel, ends, turns_, _apart(task, on), late, away,
+        hbm, opening, work.spread, work.combined, work.vector, matrix, channel, ends, turns_, _apart(task, machine), late, away,
         work.behind, work.sent, queued, pair,
     )  # fmt: skip
 
 
-def _apart(task: AttentionTask, on: TileMachine, *, idle: bool = False) -> Any:
+def _apart(task: AttentionTask, machine: TileMachine, *, idle: bool = False) -> Any:
     """Time of the pass that puts parts together; with idle, where memory takes none."""
     if not np.any(task.partial):
         return 0.0
-    taken = merge.merge_seconds(task.merge, task.mesh, on.fabric, on.engines, None if idle else on.memory, task.itemsize)
+    taken = merge.merge_seconds(
+        task.merge, task.mesh, machine.fabric, machine.engines, None if idle else machine.memory, task.itemsize
+    )
     return where(task.partial, taken, 0.0)
 
 
@@ -387,11 +391,11 @@ def _exchange_times(task: AttentionTask, fabric: MeshFabric, nbytes: OperandByte
     collective = TEAMS[task.of.collective]
 
     def team(pattern: str, along: str, nbytes: Any) -> Any:
-        shape, of = GemmShape(nbytes / VALUE, 1, 1), {"along": along, "rows": rows, "cols": cols}
+        shape, sides = GemmShape(nbytes / VALUE, 1, 1), {"along": along, "rows": rows, "cols": cols}
         if pattern in ("lead", "send"):
-            taken = getattr(collective, f"multicast_{pattern}_time")(shape, fabric, **of)
+            taken = getattr(collective, f"multicast_{pattern}_time")(shape, fabric, **sides)
         else:
-            taken = collective.seconds(shape, fabric, pattern=pattern, **of)
+            taken = collective.seconds(shape, fabric, pattern=pattern, **sides)
         return where(((cols if along == "row" else rows) > 1) & (nbytes > 0), taken, 0.0)
 
     keys, values = (team("lead", "column", nbytes) for nbytes in (k_bytes, v_bytes))
@@ -402,16 +406,16 @@ def _exchange_times(task: AttentionTask, fabric: MeshFabric, nbytes: OperandByte
     return queries, keys, values, statistics, team("reduce", "row", o_bytes), last, sent
 
 
-def _pair(task: AttentionTask, on: TileMachine, work: ItemWork, channel: Any) -> PairedBlockTimes:
+def _pair(task: AttentionTask, machine: TileMachine, work: ItemWork, channel: Any) -> PairedBlockTimes:
     """What two blocks of queries that share keys and values cost."""
     q_bytes, k_bytes, v_bytes, o_bytes = work.nbytes
-    queries, keys, values, statistics, outputs, *_ = _exchange_times(task, on.fabric, work.nbytes)
-    softmax, again, mask, scaled, divided = _vector_times(task, on.engines)
+    queries, keys, values, statistics, outputs, *_ = _exchange_times(task, machine.fabric, work.nbytes)
+    softmax, again, mask, scaled, divided = _vector_times(task, machine.engines)
     blocks = maximum(work.blocks, 1.0)
     masked = task.blocks[1] / blocks
-    load, there = _loading(task, on, work)
-    keys_made, values_made = _expanded(task, on.engines)
-    rows = served.diagonal_rows_served(task.tiling, task.mesh, on.memory.count)
+    load, load_seconds = _loading(task, machine, work)
+    keys_made, values_made = _expanded(task, machine.engines)
+    rows = served.diagonal_rows_served(task.tiling, task.mesh, machine.memory.count)
     return PairedBlockTimes(
         product=work.product,
         result=work.result,
@@ -427,17 +431,17 @@ def _pair(task: AttentionTask, on: TileMachine, work: ItemWork, channel: Any) ->
         load_keys=0.0 if task.shape.bare else load(k_bytes),
         load_values=load(v_bytes),
         channel=channel,
-        stored=there + 2 * rows * o_bytes * on.memory.byte,
-        queued=(load(2 * rows * o_bytes) - load(0.0 * o_bytes) - 2 * rows * o_bytes * on.memory.byte),
-        way=there + load(0.0 * o_bytes),
+        stored=load_seconds + 2 * rows * o_bytes * machine.memory.byte,
+        queued=(load(2 * rows * o_bytes) - load(0.0 * o_bytes) - 2 * rows * o_bytes * machine.memory.byte),
+        way=load_seconds + load(0.0 * o_bytes),
         expand_keys=keys_made,
         expand_values=values_made,
     )
 
 
-def _loading(task: AttentionTask, on: TileMachine, work: ItemWork) -> tuple[Callable[[Any], Any], Any]:
+def _loading(task: AttentionTask, machine: TileMachine, work: ItemWork) -> tuple[Callable[[Any], Any], Any]:
     """Time until blocks of so many bytes have come to as many groups as go together; until what is stored has gone."""
-    mesh, fabric, memory = busy_tiles(work.counts, task.tiling, task.mesh), on.fabric, on.memory
+    mesh, fabric, memory = busy_tiles(work.counts, task.tiling, task.mesh), machine.fabric, machine.memory
     columns = served.mean_columns_served(work.counts, task.tiling, mesh, memory.count)
     way = fabric.ramp + (mesh.rows - 1) * fabric.hop
 
@@ -449,9 +453,11 @@ def _loading(task: AttentionTask, on: TileMachine, work: ItemWork) -> tuple[Call
     return load, fabric.post + way
 
 
-def _memory(task: AttentionTask, on: TileMachine, work: ItemWork) -> tuple[Any, Any, Any, Any, SplitKvTimes, Any, Any, Any]:
+def _memory(
+    task: AttentionTask, machine: TileMachine, work: ItemWork
+) -> tuple[Any, Any, Any, Any, SplitKvTimes, Any, Any, Any]:
     """Fields `hbm`, `opening`, `channel`, `ends`, `turns`, `late`, `away` and `queued` of `ItemTimes`."""
-    shape, tiling, fabric, memory, counts = task.shape, task.tiling, on.fabric, on.memory, work.counts
+    shape, tiling, fabric, memory, counts = task.shape, task.tiling, machine.fabric, machine.memory, work.counts
     mesh = busy_tiles(counts, tiling, task.mesh)
     (q_bytes, k_bytes, v_bytes, o_bytes), blocks, product, result = work.nbytes, work.blocks, work.product, work.result
     numbers = task.numbers
@@ -550,7 +556,7 @@ def attention_activity(task: AttentionTask) -> Activity:
 
 def _team(task: AttentionTask, mesh: CoreMesh, pattern: str, along: str, nbytes: Any) -> Activity:
     """A collective along the rows or columns of all groups, the diagonal being their roots."""
-    found: Activity = TEAMS[task.of.collective].activity(
+    team: Activity = TEAMS[task.of.collective].activity(
         GemmShape(nbytes / VALUE, 1, 1),
         mesh,
         pattern=pattern,
@@ -558,4 +564,4 @@ def _team(task: AttentionTask, mesh: CoreMesh, pattern: str, along: str, nbytes:
         rows=task.tiling.rows,
         cols=task.tiling.cols,
     )
-    return found
+    return team

@@ -113,11 +113,11 @@ class AttentionShape:
         return self.batch * self.heads * self.pairs * (self.qk + self.v)
 
 
-def per_query_attention(of: AttentionShape, top: Any, piece: Any) -> AttentionShape:
+def per_query_attention(shape: AttentionShape, top: Any, piece: Any) -> AttentionShape:
     """Sparse attention as one problem per query, whose heads share the selected rows.
 
     Args:
-        of: attention to all keys.
+        shape: attention to all keys.
         top: rows that are selected, no more than there are keys.
         piece: bytes of the contiguous pieces in which they lie. [B]
 
@@ -125,10 +125,10 @@ def per_query_attention(of: AttentionShape, top: Any, piece: Any) -> AttentionSh
     >>> one.problems, one.rows, one.keys
     (8, 128, 2048)
     """
-    return replace(of, batch=of.batch * of.queries, queries=1, keys=top, causal=False, piece=piece, window=0)
+    return replace(shape, batch=shape.batch * shape.queries, queries=1, keys=top, causal=False, piece=piece, window=0)
 
 
-def queries_of(of: AttentionShape, first: Any, end: Any) -> AttentionShape:
+def queries_of(shape: AttentionShape, first: Any, end: Any) -> AttentionShape:
     """Attention of a range of the queries, `first` to before `end`, to the keys that they see.
 
     >>> queries_of(AttentionShape(1, 8, 1, 6, 10, 64, 64, causal=True), 0, 4).keys
@@ -136,10 +136,10 @@ def queries_of(of: AttentionShape, first: Any, end: Any) -> AttentionShape:
     >>> queries_of(AttentionShape(1, 8, 1, 6, 10, 64, 64, causal=True, window=3), 4, 6).keys
     4
     """
-    keys = of.keys - (of.queries - end) if of.causal else of.keys
-    if of.windowed:
-        keys = minimum(keys, of.window + end - first - 1)
-    return replace(of, queries=end - first, keys=keys)
+    keys = shape.keys - (shape.queries - end) if shape.causal else shape.keys
+    if shape.windowed:
+        keys = minimum(keys, shape.window + end - first - 1)
+    return replace(shape, queries=end - first, keys=keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,9 +208,9 @@ def busy_mesh(shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh) ->
     return busy_tiles(block_counts(shape, tiling, mesh), tiling, mesh)
 
 
-def busy_tiles(of: BlockCounts, tiling: AttentionTiling, mesh: CoreMesh) -> CoreMesh:
+def busy_tiles(counts: BlockCounts, tiling: AttentionTiling, mesh: CoreMesh) -> CoreMesh:
     """Tiles that have work, as `busy_mesh`, from known block counts."""
-    return CoreMesh(tiling.rows * ceil_div(minimum(of.items, of.groups), floor_div(mesh.cols, tiling.cols)), mesh.cols)
+    return CoreMesh(tiling.rows * ceil_div(minimum(counts.items, counts.groups), floor_div(mesh.cols, tiling.cols)), mesh.cols)
 
 
 def key_blocks(shape: AttentionShape, tiling: AttentionTiling) -> Any:
@@ -267,10 +267,10 @@ def memory_bytes(
     >>> memory_bytes(AttentionShape(2, 32, 32, 4096, 4096, 128, 128), AttentionTiling(8, 8, 128, 128), CoreMesh(32, 32), 2)
     671088640
     """
-    of = block_counts(shape, tiling, mesh)
+    counts = block_counts(shape, tiling, mesh)
     block = tiling.rows * tiling.queries * (shape.qk + shape.v)
-    cached = of.inner * tiling.cols * tiling.keys * (shape.key_dim + shape.v)
-    return of.items * (itemsize * block + kv.of(itemsize) * cached)
+    cached = counts.inner * tiling.cols * tiling.keys * (shape.key_dim + shape.v)
+    return counts.items * (itemsize * block + kv.of(itemsize) * cached)
 
 
 def attention_buffers(
@@ -296,7 +296,7 @@ def attention_buffers(
     tiles += [
         Buffer(prefix + "v", (n, shape.v), dtype, packed=kv.nbytes),
         Buffer(prefix + "s", (n, m), dtype),
-        *(Buffer(prefix + "o", (shape.v, some), kind) for some, kind in _outputs(shape, tiling, dtype)),
+        *(Buffer(prefix + "o", (shape.v, queries), kind) for queries, kind in _outputs(shape, tiling, dtype)),
     ]
     summed = where(tiling.cols > 1, m, 0) if software else 0
     tiles += [Buffer(prefix + "arriving", (shape.v, summed), dtype)] if np.any(summed) else []
@@ -309,5 +309,5 @@ def attention_buffers(
 def _outputs(shape: AttentionShape, tiling: AttentionTiling, dtype: str) -> list[tuple[Any, str]]:
     """Queries of a slice with outputs of a format: partial ones, of split keys, have that of sums."""
     wide = (tiling.kv_splits > 1) & (key_blocks(shape, tiling) > 1)
-    some = [(where(wide, 0, tiling.queries), dtype), (where(wide, tiling.queries, 0), STATISTIC)]
-    return [(queries, kind) for queries, kind in some if np.any(queries)]
+    outputs = [(where(wide, 0, tiling.queries), dtype), (where(wide, tiling.queries, 0), STATISTIC)]
+    return [(queries, kind) for queries, kind in outputs if np.any(queries)]

@@ -64,5 +64,20 @@ def count_many(keys, out):
         out: the counts, shape (rows, 3).
     """
     for row in range(len(keys)):
-        of = keys[row]
-        count_key_blocks(of[0], of[1], of[2], of[3], of[4], of[5], of[6], of[7], of[8], of[9], of[10], of[11], of[12], out[row])
+        entry = keys[row]
+        count_key_blocks(
+            entry[0],
+            entry[1],
+            entry[2],
+            entry[3],
+            entry[4],
+            entry[5],
+            entry[6],
+            entry[7],
+            entry[8],
+            entry[9],
+            entry[10],
+            entry[11],
+            entry[12],
+            out[row],
+        )

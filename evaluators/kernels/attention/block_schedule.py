@@ -34,9 +34,9 @@ class GroupWave(NamedTuple):
     low: int = 0
 
 
-def stream_name(slot: str, wave: GroupWave, of: BlockCounts) -> str:
+def stream_name(slot: str, wave: GroupWave, counts: BlockCounts) -> str:
     """Name of a buffer's block stream; groups with fewer blocks in the last wave have one of their own."""
-    return slot if wave.active == of.groups else f"{slot}/part"
+    return slot if wave.active == counts.groups else f"{slot}/part"
 
 
 class WaveArrays(NamedTuple):
@@ -84,23 +84,25 @@ def causal_band(shape: AttentionShape, tiling: AttentionTiling, blocks: Array) -
 
 def wave_arrays(shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh) -> WaveArrays:
     """Waves of items as arrays: first blocks of queries first, since they see the fewest keys."""
-    of = block_counts(shape, tiling, mesh)
+    counts = block_counts(shape, tiling, mesh)
     keys = tiling.cols * tiling.keys
-    first = np.arange(0, of.items, of.groups)
-    active = np.minimum(of.groups, of.items - first)
+    first = np.arange(0, counts.items, counts.groups)
+    active = np.minimum(counts.groups, counts.items - first)
     least = most = np.full(len(first), shape.keys)
     low = np.zeros(len(first), int)
-    alike = shape.problems * of.parts
+    alike = shape.problems * counts.parts
     blocks = first // alike, (first + active - 1) // alike
     if shape.causal:
-        bands = causal_band(shape, tiling, np.arange(of.outer))
-        least, most, low = (_over(*some, blocks) for some in zip(_MOST, bands[1:], strict=True))
-    if of.parts > 1:
+        bands = causal_band(shape, tiling, np.arange(counts.outer))
+        least, most, low = (_over(*band, blocks) for band in zip(_MOST, bands[1:], strict=True))
+    if counts.parts > 1:
         # one that goes on with the next block of queries has the last parts of this one and the first ones of that
-        ends = (item // shape.problems % of.parts for item in (first, first + active - 1))
-        start, end = (np.where(blocks[0] == blocks[1], part, over) for part, over in zip(ends, (0, of.parts - 1), strict=True))
+        ends = (item // shape.problems % counts.parts for item in (first, first + active - 1))
+        start, end = (
+            np.where(blocks[0] == blocks[1], part, over) for part, over in zip(ends, (0, counts.parts - 1), strict=True)
+        )
         most, low, least = (
-            np.clip(seen - part * of.inner * keys, 0, of.inner * keys)
+            np.clip(seen - part * counts.inner * keys, 0, counts.inner * keys)
             for seen, part in ((most, start), (low, start), (least, end))
         )
         most = np.maximum(most, 1)  # a part of which nobody sees anything has a block, all of it masked
@@ -119,13 +121,13 @@ def _over(most: np.ufunc, values: Array, blocks: tuple[Array, Array]) -> Array:
 
 def list_waves(shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh) -> list[GroupWave]:
     """List the waves of `wave_arrays` as one `GroupWave` each."""
-    found, several = [], block_counts(shape, tiling, mesh).parts
+    waves, several = [], block_counts(shape, tiling, mesh).parts
     for first, active, plain, inner, low in zip(*(column.tolist() for column in wave_arrays(shape, tiling, mesh)), strict=True):
-        of = [item // shape.problems for item in range(first, first + active)]
-        blocks = tuple(number // several for number in of) if shape.causal else ()
-        parts = tuple(number % several for number in of) if several > 1 and (plain < inner or low) else ()
-        found.append(GroupWave(active, blocks, plain, inner, parts, low))
-    return found
+        items = [item // shape.problems for item in range(first, first + active)]
+        blocks = tuple(number // several for number in items) if shape.causal else ()
+        parts = tuple(number % several for number in items) if several > 1 and (plain < inner or low) else ()
+        waves.append(GroupWave(active, blocks, plain, inner, parts, low))
+    return waves
 
 
 def key_blocks_passed(shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh) -> tuple[Any, Any]:
@@ -167,12 +169,12 @@ def _several(*keys: Any) -> tuple[Array, Array, Array]:
     columns = np.broadcast_arrays(*keys)
     if columns[0].size > WAVES_PER_BATCH:
         rows = _row(*keys).astype(int)  # first, as it adds to the counts
-        found = _rows.counts[:, rows]
+        count = _rows.counts[:, rows]
     else:
-        found = _counted(np.stack([column.ravel() for column in columns], axis=1).astype(np.int64))
-        found = np.ascontiguousarray(found).reshape(-1, *columns[0].shape)
-    found.flags.writeable = False
-    return found[0], found[1], found[2]
+        count = _counted(np.stack([column.ravel() for column in columns], axis=1).astype(np.int64))
+        count = np.ascontiguousarray(count).reshape(-1, *columns[0].shape)
+    count.flags.writeable = False
+    return count[0], count[1], count[2]
 
 
 WAVES_PER_BATCH = 4096
@@ -235,5 +237,9 @@ def count_by_waves(problems: int, shared: int, queries: int, keys: int, *rest: i
     """Key blocks of all waves, masked ones and loaded ones, counted wave by wave. [-]"""
     causal, window, rows, cols, m, n, splits, *sides = rest
     shape = AttentionShape(problems, shared, 1, queries, keys, 1, 1, causal=bool(causal), window=window)
-    of = wave_arrays(shape, AttentionTiling(rows, cols, m, n, splits), CoreMesh(*sides))
-    return float(of.inner.sum()), float((of.inner - of.plain + of.low).sum()), float((of.inner * of.active).sum())
+    arrays = wave_arrays(shape, AttentionTiling(rows, cols, m, n, splits), CoreMesh(*sides))
+    return (
+        float(arrays.inner.sum()),
+        float((arrays.inner - arrays.plain + arrays.low).sum()),
+        float((arrays.inner * arrays.active).sum()),
+    )

@@ -77,7 +77,7 @@ class Dataflow:
 
 
 def attention_program(
-    of: Dataflow,
+    dataflow: Dataflow,
     shape: AttentionShape,
     tiling: AttentionTiling,
     mesh: CoreMesh,
@@ -92,7 +92,7 @@ def attention_program(
     """Program of attention on the busy tiles; with split keys, the part before the merge.
 
     Args:
-        of: the dataflow.
+        dataflow: the dataflow.
         shape, tiling, mesh: whole numbers; groups divide the mesh.
         dtype: of operands, scores and outputs.
         channels: memory channels, at most one a column; a tile loads from that of its own.
@@ -101,52 +101,63 @@ def attention_program(
         cap: of scores that are capped, c tanh(s / c), whose first scale is with that of queries.
         kv: how keys and values are stored.
     """
-    counted, factor = tiling_of_pairs(of, shape, tiling), (scale or float(shape.qk) ** -0.5) / (cap if shape.capped else 1.0)
+    counted, factor = (
+        tiling_of_pairs(dataflow, shape, tiling),
+        (scale or float(shape.qk) ** -0.5) / (cap if shape.capped else 1.0),
+    )
     mesh = busy_mesh(shape, counted, mesh)
-    on = _On(of, shape, tiling, mesh, dtype, channels, factor, block_counts(shape, counted, mesh), {}, pace, cap, kv)
+    context = _On(dataflow, shape, tiling, mesh, dtype, channels, factor, block_counts(shape, counted, mesh), {}, pace, cap, kv)
     turns = list_waves(shape, counted, mesh)
-    alone = 1 if counted != tiling else of.strands
+    alone = 1 if counted != tiling else dataflow.strands
     strands = [turns[number::alone] for number in range(min(alone, len(turns)))]
-    written = tuple(tuple(_strand(mine, strand_prefix(number, of), on)) for number, mine in enumerate(strands))
-    several = of.strands if counted != tiling else len(strands)
-    held = tuple(slot for number in range(several) for slot in strand_buffers(of, shape, tiling, dtype, number, kv))
+    written = tuple(tuple(_strand(mine, strand_prefix(number, dataflow), context)) for number, mine in enumerate(strands))
+    several = dataflow.strands if counted != tiling else len(strands)
+    held = tuple(slot for number in range(several) for slot in strand_buffers(dataflow, shape, tiling, dtype, number, kv))
     return Program(mesh.rows, mesh.cols, held, written)
 
 
 def strand_buffers(
-    of: Dataflow, shape: AttentionShape, tiling: AttentionTiling, dtype: str, strand: int, kv: KvStorage = SAME_AS_ACTIVATIONS
+    dataflow: Dataflow,
+    shape: AttentionShape,
+    tiling: AttentionTiling,
+    dtype: str,
+    strand: int,
+    kv: KvStorage = SAME_AS_ACTIVATIONS,
 ) -> tuple[Any, ...]:
     """Buffers of one strand; the first of two paired strands also has their common keys and values.
 
     Latent values are read by both products of a block: only a second buffer lets the next ones come meanwhile.
     """
-    found = attention_buffers(shape, tiling, dtype, software=of.software, prefix=strand_prefix(strand, of), kv=kv)
-    if not np.any(is_paired(of, shape, tiling)):
-        return found
-    shared = tuple(slot for slot in found if slot.name[2:] in ("k", "v", "wk", "wv"))
-    own = tuple(slot for slot in found if slot not in shared)
+    buffers = attention_buffers(shape, tiling, dtype, software=dataflow.software, prefix=strand_prefix(strand, dataflow), kv=kv)
+    if not np.any(is_paired(dataflow, shape, tiling)):
+        return buffers
+    shared = tuple(slot for slot in buffers if slot.name[2:] in ("k", "v", "wk", "wv"))
+    own = tuple(slot for slot in buffers if slot not in shared)
     if strand and not shape.latent:
         shared = tuple(
-            slot._replace(shape=(where(is_paired(of, shape, tiling), 0, slot.shape[0]), *slot.shape[1:])) for slot in shared
+            slot._replace(shape=(where(is_paired(dataflow, shape, tiling), 0, slot.shape[0]), *slot.shape[1:]))
+            for slot in shared
         )
-    if np.all(is_paired(of, shape, tiling)):
+    if np.all(is_paired(dataflow, shape, tiling)):
         shared = tuple(slot._replace(name=f"{strand}.{slot.name[2:]}") for slot in shared if np.any(slot.shape[0]))
     return (*own, *shared)
 
 
-def is_paired(of: Dataflow, shape: AttentionShape, tiling: AttentionTiling) -> Any:
+def is_paired(dataflow: Dataflow, shape: AttentionShape, tiling: AttentionTiling) -> Any:
     """Whether two blocks of queries are paired and share keys and values."""
-    return of.paired and not shape.selected and (ceil_div(shape.rows, tiling.rows * tiling.queries) % 2 == 0)
+    return dataflow.paired and not shape.selected and (ceil_div(shape.rows, tiling.rows * tiling.queries) % 2 == 0)
 
 
-def tiling_of_pairs(of: Dataflow, shape: AttentionShape, tiling: AttentionTiling) -> AttentionTiling:
+def tiling_of_pairs(dataflow: Dataflow, shape: AttentionShape, tiling: AttentionTiling) -> AttentionTiling:
     """Tiling as waves count it: two paired blocks of queries are one of twice the size."""
-    return replace(tiling, queries=tiling.queries * where(is_paired(of, shape, tiling), 2, 1)) if of.paired else tiling
+    return (
+        replace(tiling, queries=tiling.queries * where(is_paired(dataflow, shape, tiling), 2, 1)) if dataflow.paired else tiling
+    )
 
 
-def strand_prefix(strand: int, of: Dataflow) -> str:
+def strand_prefix(strand: int, dataflow: Dataflow) -> str:
     """Prefix of the buffer names of a strand."""
-    return f"{'ab'[strand]}." if of.strands > 1 else ""
+    return f"{'ab'[strand]}." if dataflow.strands > 1 else ""
 
 
 class _On(NamedTuple):
@@ -190,13 +201,15 @@ class _On(NamedTuple):
         return (Round(steps, "core"),) if self.blocking else tuple(Round((step,)) for step in steps)
 
 
-def _strand(turns: list[GroupWave], prefix: str, on: _On) -> Iterator[ProgramPart]:
+def _strand(turns: list[GroupWave], prefix: str, context: _On) -> Iterator[ProgramPart]:
     """Waves that are alike are a loop over their rounds, or one after the other where these are loops."""
     following = [*turns[1:], None]
     keys = [(place == 0, wave, after) for place, (wave, after) in enumerate(zip(turns, following, strict=True))]
-    for (first, wave, after), alike in groupby(keys, key=lambda key: key if not on.blocking else (False, key[1], None)):
+    for (first, wave, after), alike in groupby(keys, key=lambda key: key if not context.blocking else (False, key[1], None)):
         times = len(list(alike))
-        parts = tuple(_both(wave, after, on, first=first) if on.paired else _wave(wave, after, prefix, on, first=first))
+        parts = tuple(
+            _both(wave, after, context, first=first) if context.paired else _wave(wave, after, prefix, context, first=first)
+        )
         if wave.inner <= times:
             yield Loop(tuple(turn for part in parts for turn in _unrolled(part)), times)
         else:
@@ -207,29 +220,31 @@ def _unrolled(part: ProgramPart) -> tuple[Round, ...]:
     return part.body * part.times if isinstance(part, Loop) else (part,)
 
 
-def _wave(wave: GroupWave, after: GroupWave | None, p: str, on: _On, *, first: bool) -> Iterator[ProgramPart]:
+def _wave(wave: GroupWave, after: GroupWave | None, p: str, context: _On, *, first: bool) -> Iterator[ProgramPart]:
     """One item of each group, from Q to O; where tiles do not block, with what the wave after it begins with loaded ahead."""
-    if first or on.blocking:
-        for opening in _opening(wave, p, on):
-            yield from on.rounds(*opening) if opening else ()
-    for part in on.queries:
-        yield from _spread(part, "row", p, on)
-    for part in on.queries:
-        yield from on.rounds(VectorInstruction("scale", (p + part,), p + part, given=np.array(on.scale), joined=True))
+    if first or context.blocking:
+        for opening in _opening(wave, p, context):
+            yield from context.rounds(*opening) if opening else ()
+    for part in context.queries:
+        yield from _spread(part, "row", p, context)
+    for part in context.queries:
+        yield from context.rounds(VectorInstruction("scale", (p + part,), p + part, given=np.array(context.scale), joined=True))
     lead, middle = _alike(wave)
-    ahead: PrefetchInstructions = _ahead(after, p, on) if after is not None and not on.blocking else ((), ())
+    ahead: PrefetchInstructions = _ahead(after, p, context) if after is not None and not context.blocking else ((), ())
     for block in range(lead):
-        yield from _block(wave, block, ahead, p, on)
+        yield from _block(wave, block, ahead, p, context)
     if middle:
-        yield Loop(tuple(_block(wave, lead, ahead, p, on)), middle)
+        yield Loop(tuple(_block(wave, lead, ahead, p, context)), middle)
     for block in range(lead + middle, wave.inner):
-        yield from _block(wave, block, ahead, p, on)
-    whole = on.cut.parts == 1
+        yield from _block(wave, block, ahead, p, context)
+    whole = context.cut.parts == 1
     if whole:
-        yield from on.rounds(VectorInstruction("divide", (p + "o", p + "l"), p + "o"))
-    yield from _combined("o", "sum", p, on)
+        yield from context.rounds(VectorInstruction("divide", (p + "o", p + "l"), p + "o"))
+    yield from _combined("o", "sum", p, context)
     for slot in ("o",) if whole else PARTIAL_OUTPUTS:
-        yield from on.rounds(StoreInstruction(stream_name(p + slot, wave, on.cut), p + slot, *_loaders("row", wave, on)))
+        yield from context.rounds(
+            StoreInstruction(stream_name(p + slot, wave, context.cut), p + slot, *_loaders("row", wave, context))
+        )
 
 
 def _alike(wave: GroupWave) -> tuple[int, int]:
@@ -238,54 +253,56 @@ def _alike(wave: GroupWave) -> tuple[int, int]:
     return lead, max(min(wave.plain, wave.inner - 1) - lead, 0)
 
 
-def _opening(wave: GroupWave, p: str, on: _On) -> tuple[tuple[Instruction, ...], ...]:
+def _opening(wave: GroupWave, p: str, context: _On) -> tuple[tuple[Instruction, ...], ...]:
     """What an item begins with: queries and the first keys, before them the numbers of their rows where they were selected."""
-    queries = tuple(_load(slot, "row", wave, p, on) for slot in on.queries)
-    keys = () if on.shape.latent else (_load("k", "column", wave, p, on),)
-    return ((*queries, _load("i", "column", wave, p, on)), keys) if on.shape.selected else ((*queries, *keys),)
+    queries = tuple(_load(slot, "row", wave, p, context) for slot in context.queries)
+    keys = () if context.shape.latent else (_load("k", "column", wave, p, context),)
+    return ((*queries, _load("i", "column", wave, p, context)), keys) if context.shape.selected else ((*queries, *keys),)
 
 
 PrefetchInstructions = tuple[tuple[Instruction, ...], tuple[Instruction, ...]]
 """Instructions that load the start of an item during the one before: row numbers, then what they select."""
 
 
-def _ahead(wave: GroupWave, p: str, on: _On) -> PrefetchInstructions:
-    steps = tuple(step for part in _opening(wave, p, on) for step in part)
+def _ahead(wave: GroupWave, p: str, context: _On) -> PrefetchInstructions:
+    steps = tuple(step for part in _opening(wave, p, context) for step in part)
     numbers = tuple(step for step in steps if isinstance(step, LoadInstruction) and step.slot == p + "i")
     return numbers, tuple(step for step in steps if step not in numbers)
 
 
-def _block(wave: GroupWave, block: int, following: PrefetchInstructions, p: str, on: _On) -> Iterator[Round]:
+def _block(wave: GroupWave, block: int, following: PrefetchInstructions, p: str, context: _On) -> Iterator[Round]:
     """Instructions of a block of keys, algorithm 2 lines 8 to 26; `following` loads during its products."""
     q, k, v, s, o = (p + slot for slot in ("q", "k", "v", "s", "o"))
-    k, v = on.operand(k), on.operand(v)
+    k, v = context.operand(k), context.operand(v)
     first, last = block == 0, block == wave.inner - 1
-    values = _load("v", "column", wave, p, on)
+    values = _load("v", "column", wave, p, context)
     scores = MultiplyInstruction(q, k, s, "md,nd->nm", combine="set")
     # numbers of the next rows come when both keys and values of these have been asked for
-    numbers, ahead = following if last or not on.shape.selected else ((_load("i", "column", wave, p, on),), following[1])
-    if on.shape.latent:  # values are keys as well: they come after the others, whose scores are computed meanwhile
-        others = () if on.shape.bare else (_load("k", "column", wave, p, on),)
-        yield from on.rounds(*others, values, *numbers) if on.blocking else on.rounds(*others)
+    numbers, ahead = (
+        following if last or not context.shape.selected else ((_load("i", "column", wave, p, context),), following[1])
+    )
+    if context.shape.latent:  # values are keys as well: they come after the others, whose scores are computed meanwhile
+        others = () if context.shape.bare else (_load("k", "column", wave, p, context),)
+        yield from context.rounds(*others, values, *numbers) if context.blocking else context.rounds(*others)
         if others:
-            yield from _arrived("k", p, on)
-            yield from on.rounds(scores)
-        if not on.blocking:
-            yield from on.rounds(values, *numbers)
-        yield from _arrived("v", p, on)
-        yield from on.rounds(MultiplyInstruction(p + "c", v, s, "md,nd->nm", combine="sum" if others else "set"))
+            yield from _arrived("k", p, context)
+            yield from context.rounds(scores)
+        if not context.blocking:
+            yield from context.rounds(values, *numbers)
+        yield from _arrived("v", p, context)
+        yield from context.rounds(MultiplyInstruction(p + "c", v, s, "md,nd->nm", combine="sum" if others else "set"))
     else:
-        yield from _arrived("k", p, on)
-        yield from on.rounds(values, scores, *numbers)
-    yield from _softmax(wave, block, p, on)
-    if not on.shape.latent:
-        yield from _arrived("v", p, on)
-        ahead = ahead if last else (_load("k", "column", wave, p, on),)
+        yield from _arrived("k", p, context)
+        yield from context.rounds(values, scores, *numbers)
+    yield from _softmax(wave, block, p, context)
+    if not context.shape.latent:
+        yield from _arrived("v", p, context)
+        ahead = ahead if last else (_load("k", "column", wave, p, context),)
     outputs = MultiplyInstruction(s, v, o, "nm,nv->vm", combine="set" if first else "sum")
-    yield from on.rounds(*(ahead if last or not on.shape.latent else ()), outputs)
+    yield from context.rounds(*(ahead if last or not context.shape.latent else ()), outputs)
 
 
-def _softmax(wave: GroupWave, block: int, p: str, on: _On, strand: int = 0) -> Iterator[Round]:
+def _softmax(wave: GroupWave, block: int, p: str, context: _On, strand: int = 0) -> Iterator[Round]:
     """Scores of a block of keys become weights, algorithm 2 lines 12 to 24 and 26.
 
     Instructions between two exchanges are a sequence, which is started once: up to the maxima, the sums, and what they do to
@@ -293,184 +310,200 @@ def _softmax(wave: GroupWave, block: int, p: str, on: _On, strand: int = 0) -> I
     """
     s, o, top, total, m, l_, decay = (p + slot for slot in ("s", "o", "top", "total", "m", "l", "decay"))
     first = block == 0
-    begun = on.shape.capped
+    begun = context.shape.capped
     if begun:
-        yield from on.rounds(VectorInstruction("capped", (s,), s, given=np.array(on.cap)))
+        yield from context.rounds(VectorInstruction("capped", (s,), s, given=np.array(context.cap)))
     if block >= wave.plain:
-        yield from on.rounds(VectorInstruction("mask", (s,), s, given=_seen(wave, block, on, strand)[0], joined=begun))
+        yield from context.rounds(
+            VectorInstruction("mask", (s,), s, given=_seen(wave, block, context, strand)[0], joined=begun)
+        )
         begun = True
     if block < wave.low:
-        yield from on.rounds(VectorInstruction("mask_before", (s,), s, given=_seen(wave, block, on, strand)[1], joined=begun))
+        yield from context.rounds(
+            VectorInstruction("mask_before", (s,), s, given=_seen(wave, block, context, strand)[1], joined=begun)
+        )
         begun = True
-    yield from on.rounds(VectorInstruction("largest", (s,), top, joined=begun))
+    yield from context.rounds(VectorInstruction("largest", (s,), top, joined=begun))
     if not first:
-        yield from on.rounds(VectorInstruction("larger", (top, m), top, joined=True))
-    yield from _combined("top", "max", p, on, back=True)
-    yield from on.rounds(VectorInstruction("exponentials", (s, top), s))
-    yield from on.rounds(VectorInstruction("total", (s,), total, joined=True))
-    yield from _combined("total", "sum", p, on, back=True)
+        yield from context.rounds(VectorInstruction("larger", (top, m), top, joined=True))
+    yield from _combined("top", "max", p, context, back=True)
+    yield from context.rounds(VectorInstruction("exponentials", (s, top), s))
+    yield from context.rounds(VectorInstruction("total", (s,), total, joined=True))
+    yield from _combined("total", "sum", p, context, back=True)
     if first:
-        yield from on.rounds(_moved(total, l_, on))
+        yield from context.rounds(_moved(total, l_, context))
     else:
-        yield from on.rounds(VectorInstruction("exponentials", (m, top), decay))
-        yield from on.rounds(VectorInstruction("decayed", (l_, decay, total), l_, joined=True))
-        yield from on.rounds(VectorInstruction("scale", (o, decay), o, joined=True))
-    yield from on.rounds(_moved(top, m, on))
+        yield from context.rounds(VectorInstruction("exponentials", (m, top), decay))
+        yield from context.rounds(VectorInstruction("decayed", (l_, decay, total), l_, joined=True))
+        yield from context.rounds(VectorInstruction("scale", (o, decay), o, joined=True))
+    yield from context.rounds(_moved(top, m, context))
 
 
 STRAND_PREFIXES = ("a.", "b.")
 """What slots of two blocks of queries that go together begin with; those of keys and values, their buffer's number."""
 
 
-def _both(wave: GroupWave, after: GroupWave | None, on: _On, *, first: bool) -> Iterator[ProgramPart]:
+def _both(wave: GroupWave, after: GroupWave | None, context: _On, *, first: bool) -> Iterator[ProgramPart]:
     """Two blocks of queries of each group's problem, from Q to O, with what the wave after it begins with loaded ahead."""
     if first:
-        yield from _begun(wave, on, _load("v", "column", wave, "0.", on))
-        yield from _arrived("v", "0.", on) if on.shape.latent else ()
+        yield from _begun(wave, context, _load("v", "column", wave, "0.", context))
+        yield from _arrived("v", "0.", context) if context.shape.latent else ()
     lead, middle = _alike(wave)
-    period = 2 if on.shape.latent else 1
+    period = 2 if context.shape.latent else 1
     for block in range(lead):
-        yield from _both_block(wave, block, after, on)
+        yield from _both_block(wave, block, after, context)
     if middle >= period:
-        body = tuple(turn for block in range(lead, lead + period) for turn in _both_block(wave, block, after, on))
+        body = tuple(turn for block in range(lead, lead + period) for turn in _both_block(wave, block, after, context))
         yield Loop(body, middle // period)
     for block in range(middle // period * period + lead, wave.inner):
-        yield from _both_block(wave, block, after, on)
+        yield from _both_block(wave, block, after, context)
     for p in STRAND_PREFIXES:
-        yield from on.rounds(VectorInstruction("divide", (p + "o", p + "l"), p + "o"))
-        yield from _combined("o", "sum", p, on)
-        yield from on.rounds(StoreInstruction(stream_name(p + "o", wave, on.cut), p + "o", *_loaders("row", wave, on)))
+        yield from context.rounds(VectorInstruction("divide", (p + "o", p + "l"), p + "o"))
+        yield from _combined("o", "sum", p, context)
+        yield from context.rounds(
+            StoreInstruction(stream_name(p + "o", wave, context.cut), p + "o", *_loaders("row", wave, context))
+        )
 
 
-def _begun(wave: GroupWave, on: _On, *beside: LoadInstruction) -> Iterator[Round]:
+def _begun(wave: GroupWave, context: _On, *beside: LoadInstruction) -> Iterator[Round]:
     """What both blocks of queries begin with, themselves and the first keys, and what else is loaded."""
-    yield from on.rounds(*(_load(part, "row", wave, p, on) for p in STRAND_PREFIXES for part in on.queries))
-    yield from on.rounds(*(() if on.shape.bare else (_load("k", "column", wave, "0.", on),)), *beside)
-    for p, part in ((p, part) for p in STRAND_PREFIXES for part in on.queries):
-        yield from _spread(part, "row", p, on)
-        yield from on.rounds(VectorInstruction("scale", (p + part,), p + part, given=np.array(on.scale), joined=True))
-    if not on.shape.bare:
-        yield from _arrived("k", "0.", on)
+    yield from context.rounds(*(_load(part, "row", wave, p, context) for p in STRAND_PREFIXES for part in context.queries))
+    yield from context.rounds(*(() if context.shape.bare else (_load("k", "column", wave, "0.", context),)), *beside)
+    for p, part in ((p, part) for p in STRAND_PREFIXES for part in context.queries):
+        yield from _spread(part, "row", p, context)
+        yield from context.rounds(VectorInstruction("scale", (p + part,), p + part, given=np.array(context.scale), joined=True))
+    if not context.shape.bare:
+        yield from _arrived("k", "0.", context)
 
 
-def _both_block(wave: GroupWave, block: int, after: GroupWave | None, on: _On) -> Iterator[Round]:
+def _both_block(wave: GroupWave, block: int, after: GroupWave | None, context: _On) -> Iterator[Round]:
     """A block of keys for both: products of one while the other's scores become weights.
 
     Both multiply keys before either multiplies values, so that one buffer of keys fills while both multiply values, and one of
     values while both multiply keys; latent ones fill another buffer all the time.
     """
-    last, latent, bare = block == wave.inner - 1, on.shape.latent, on.shape.bare
+    last, latent, bare = block == wave.inner - 1, context.shape.latent, context.shape.bare
     following = after if last else wave
-    here, there = (f"{number % 2 if latent else 0}." for number in (block, 0 if last else block + 1))
-    begins = _begun(following, on) if last and following is not None else iter(())
-    values = [_load("v", "column", following, there, on)] if following is not None else []
-    keys = [_load("k", "column", following, there, on)] if following is not None and not last and not bare else []
-    ahead = latent and here != there and not last
+    buffer, next_buffer = (f"{number % 2 if latent else 0}." for number in (block, 0 if last else block + 1))
+    begins = _begun(following, context) if last and following is not None else iter(())
+    values = [_load("v", "column", following, next_buffer, context)] if following is not None else []
+    keys = [_load("k", "column", following, next_buffer, context)] if following is not None and not last and not bare else []
+    ahead = latent and buffer != next_buffer and not last
     if ahead:
-        yield from on.rounds(*keys, *values)
+        yield from context.rounds(*keys, *values)
     for p in STRAND_PREFIXES:
         if not bare:
-            yield from on.rounds(MultiplyInstruction(p + "q", on.operand(here + "k"), p + "s", "md,nd->nm", combine="set"))
+            yield from context.rounds(
+                MultiplyInstruction(p + "q", context.operand(buffer + "k"), p + "s", "md,nd->nm", combine="set")
+            )
         if latent:
             combine = "set" if bare else "sum"
-            yield from on.rounds(MultiplyInstruction(p + "c", on.operand(here + "v"), p + "s", "md,nd->nm", combine=combine))
-    yield from _softmax(wave, block, "a.", on)
+            yield from context.rounds(
+                MultiplyInstruction(p + "c", context.operand(buffer + "v"), p + "s", "md,nd->nm", combine=combine)
+            )
+    yield from _softmax(wave, block, "a.", context)
     if not latent:
-        yield from on.rounds(*keys)
-        yield from _arrived("v", here, on)
-    yield from _softmax(wave, block, "b.", on, 1)
+        yield from context.rounds(*keys)
+        yield from _arrived("v", buffer, context)
+    yield from _softmax(wave, block, "b.", context, 1)
     if keys:
-        yield from _arrived("k", there, on)
+        yield from _arrived("k", next_buffer, context)
     yield from begins
-    early = latent and last and here != there
+    early = latent and last and buffer != next_buffer
     if early:
-        yield from on.rounds(*values)
+        yield from context.rounds(*values)
     if ahead:
-        yield from _arrived("v", there, on)
+        yield from _arrived("v", next_buffer, context)
     for p in STRAND_PREFIXES:
-        yield from on.rounds(
-            MultiplyInstruction(p + "s", on.operand(here + "v"), p + "o", "nm,nv->vm", combine="sum" if block else "set")
+        yield from context.rounds(
+            MultiplyInstruction(p + "s", context.operand(buffer + "v"), p + "o", "nm,nv->vm", combine="sum" if block else "set")
         )
     if not ahead:
-        yield from on.rounds(*(() if early else values))
-        yield from _arrived("v", there, on) if latent and values else ()
+        yield from context.rounds(*(() if early else values))
+        yield from _arrived("v", next_buffer, context) if latent and values else ()
 
 
-def _load(slot: str, along: str, wave: GroupWave, p: str, on: _On) -> LoadInstruction:
-    chosen = on.shape.selected and slot in ("k", "v")
-    numbers, pace = (p + "i", on.pace) if chosen else ("", 1.0)
-    return LoadInstruction(stream_name(p + slot, wave, on.cut), p + slot, *_loaders(along, wave, on), numbers, pace)
+def _load(slot: str, along: str, wave: GroupWave, p: str, context: _On) -> LoadInstruction:
+    chosen = context.shape.selected and slot in ("k", "v")
+    numbers, pace = (p + "i", context.pace) if chosen else ("", 1.0)
+    return LoadInstruction(stream_name(p + slot, wave, context.cut), p + slot, *_loaders(along, wave, context), numbers, pace)
 
 
-def _loaders(along: str, wave: GroupWave, on: _On) -> tuple[CoreIndex, Array]:
+def _loaders(along: str, wave: GroupWave, context: _On) -> tuple[CoreIndex, Array]:
     """Diagonal tiles of the groups that work, shape (groups, members), and the channel of each one's column."""
-    if (along, wave.active) not in on.known:
-        group, side = np.arange(wave.active)[:, None], on.tiling
-        across = on.mesh.cols // side.cols
+    if (along, wave.active) not in context.known:
+        group, side = np.arange(wave.active)[:, None], context.tiling
+        across = context.mesh.cols // side.cols
         place = np.arange(side.rows if along == "row" else side.cols)
         row, col = group // across * side.rows + place % side.rows, group % across * side.cols + place % side.cols
-        on.known[along, wave.active] = CoreIndex(row, col), col * on.channels // on.mesh.cols
-    found: tuple[CoreIndex, Array] = on.known[along, wave.active]
-    return found
+        context.known[along, wave.active] = CoreIndex(row, col), col * context.channels // context.mesh.cols
+    loaders: tuple[CoreIndex, Array] = context.known[along, wave.active]
+    return loaders
 
 
-def _spread(slot: str, along: str, p: str, on: _On) -> tuple[Round, ...]:
+def _spread(slot: str, along: str, p: str, context: _On) -> tuple[Round, ...]:
     """From the diagonal to its rows or columns."""
-    return _collective("multicast", slot, along, p, on)
+    return _collective("multicast", slot, along, p, context)
 
 
-def _arrived(slot: str, p: str, on: _On) -> Iterator[Round]:
+def _arrived(slot: str, p: str, context: _On) -> Iterator[Round]:
     """Keys or values go from the diagonal down its columns, where each tile makes of them what it multiplies."""
-    yield from _spread(slot, "column", p, on)
-    for step in dequantize_instructions(p + slot, on.operand(p + slot), on.kv.expand) if on.kv.expand else ():
-        yield from on.rounds(step)
+    yield from _spread(slot, "column", p, context)
+    for step in dequantize_instructions(p + slot, context.operand(p + slot), context.kv.expand) if context.kv.expand else ():
+        yield from context.rounds(step)
 
 
-def _combined(slot: str, combine: str, p: str, on: _On, *, back: bool = False) -> tuple[Round, ...]:
+def _combined(slot: str, combine: str, p: str, context: _On, *, back: bool = False) -> tuple[Round, ...]:
     """Along rows to the diagonal, and back where all need it."""
-    summed = _collective("reduction", slot, "row", p, on, combine)
-    return (*summed, *(_spread(slot, "row", p, on) if back else ()))
+    summed = _collective("reduction", slot, "row", p, context, combine)
+    return (*summed, *(_spread(slot, "row", p, context) if back else ()))
 
 
-def _collective(pattern: str, slot: str, along: str, p: str, on: _On, *options: str) -> tuple[Round, ...]:
-    side = on.tiling
+def _collective(pattern: str, slot: str, along: str, p: str, context: _On, *options: str) -> tuple[Round, ...]:
+    side = context.tiling
     if (side.cols if along == "row" else side.rows) == 1:
         return ()
     key = (pattern, p + slot, along)
-    if key not in on.known:
-        height = {held.name: held.shape[0] for held in attention_buffers(on.shape, side, on.dtype, software=False)}[slot]
-        write = getattr(TEAMS[on.of.collective], f"{pattern}_rounds")
-        rounds = write(MeshGroups(side.rows, side.cols, along), on.mesh, BufferRows(p + slot, 0, height), *options)
-        on.known[key] = tuple(replace(turn, wait="core" if on.blocking else "slots") for turn in rounds)
-    found: tuple[Round, ...] = on.known[key]
-    return found
+    if key not in context.known:
+        height = {held.name: held.shape[0] for held in attention_buffers(context.shape, side, context.dtype, software=False)}[
+            slot
+        ]
+        write = getattr(TEAMS[context.of.collective], f"{pattern}_rounds")
+        rounds = write(MeshGroups(side.rows, side.cols, along), context.mesh, BufferRows(p + slot, 0, height), *options)
+        context.known[key] = tuple(replace(turn, wait="core" if context.blocking else "slots") for turn in rounds)
+    collective: tuple[Round, ...] = context.known[key]
+    return collective
 
 
-def _moved(slot: str, into: str, on: _On) -> SendInstruction:
+def _moved(slot: str, into: str, context: _On) -> SendInstruction:
     """What a tile has under another name."""
     key = "moved", slot, into
-    if key not in on.known:
-        everyone = CoreIndex(*np.indices((on.mesh.rows, on.mesh.cols)))
-        on.known[key] = SendInstruction(slot, everyone, everyone, np.array(0), np.array(1), into=into)
-    found: SendInstruction = on.known[key]
-    return found
+    if key not in context.known:
+        everyone = CoreIndex(*np.indices((context.mesh.rows, context.mesh.cols)))
+        context.known[key] = SendInstruction(slot, everyone, everyone, np.array(0), np.array(1), into=into)
+    instruction: SendInstruction = context.known[key]
+    return instruction
 
 
-def _seen(wave: GroupWave, block: int, on: _On, strand: int = 0) -> tuple[Array, Array]:
+def _seen(wave: GroupWave, block: int, context: _On, strand: int = 0) -> tuple[Array, Array]:
     """Keys of its slice before the end and before the beginning of what each query of each tile sees.
 
     Both have the shape (rows, cols, 1, queries).
     """
-    shape, tiling, mesh = on.shape, on.tiling, on.mesh
+    shape, tiling, mesh = context.shape, context.tiling, context.mesh
     row, col = np.indices((mesh.rows, mesh.cols))
     group = row // tiling.rows * (mesh.cols // tiling.cols) + col // tiling.cols
-    blocks, parts = (np.array([*of, *([0] * (on.cut.groups - len(of)))]) for of in (wave.blocks, wave.parts))
-    begins = causal_band(shape, tiling_of_pairs(on.of, shape, tiling), blocks[group]).first[..., None] if shape.causal else 0
-    blocks = 2 * blocks + strand if on.paired else blocks
+    blocks, parts = (
+        np.array([*numbers, *([0] * (context.cut.groups - len(numbers)))]) for numbers in (wave.blocks, wave.parts)
+    )
+    begins = (
+        causal_band(shape, tiling_of_pairs(context.of, shape, tiling), blocks[group]).first[..., None] if shape.causal else 0
+    )
+    blocks = 2 * blocks + strand if context.paired else blocks
     start = (blocks[group] * tiling.rows + row % tiling.rows) * tiling.queries
     query = (start[..., None] + np.arange(tiling.queries)) // shape.shared
     seen = shape.keys - shape.queries + 1 + query if shape.causal else np.full_like(query, shape.keys)
-    before = ((parts[group] * on.cut.inner + block) * tiling.cols + col % tiling.cols) * tiling.keys
+    before = ((parts[group] * context.cut.inner + block) * tiling.cols + col % tiling.cols) * tiling.keys
     before = before[..., None] + begins
     ends = np.minimum(seen, shape.keys) - before, seen - (shape.window or shape.keys) - before
     return ends[0][:, :, None, :], ends[1][:, :, None, :]

@@ -21,7 +21,7 @@ def scatter_qkv(
     q: Array,
     k: Array,
     v: Array,
-    of: Dataflow,
+    dataflow: Dataflow,
     shape: AttentionShape,
     tiling: AttentionTiling,
     mesh: CoreMesh,
@@ -36,47 +36,51 @@ def scatter_qkv(
         of, shape, tiling, mesh: as of the program.
         chosen: rows of `k` and `v`, which may have more, that were selected; shape (batch, kv_heads, keys).
     """
-    mesh = busy_mesh(shape, tiling_of_pairs(of, shape, tiling), mesh)
+    mesh = busy_mesh(shape, tiling_of_pairs(dataflow, shape, tiling), mesh)
     counts = block_counts(shape, tiling, mesh)
     grouped = q.reshape(shape.batch, shape.kv_heads, shape.shared, shape.queries, shape.qk).swapaxes(2, 3)
     outer = block_counts(shape, tiling, mesh).outer
     queries = _blocks(grouped.reshape(shape.problems, shape.rows, shape.qk), outer, tiling.rows, tiling.queries)
-    if is_paired(of, shape, tiling):
-        counts = block_counts(shape, tiling_of_pairs(of, shape, tiling), mesh)
+    if is_paired(dataflow, shape, tiling):
+        counts = block_counts(shape, tiling_of_pairs(dataflow, shape, tiling), mesh)
     whole = counts.inner * counts.parts
     if chosen is not None:
         numbers = _blocks(chosen.reshape(shape.problems, shape.keys, 1), whole, tiling.cols, tiling.keys)
         keys, values = (x.reshape(shape.problems, 1, 1, -1, x.shape[-1]) for x in (k, v))  # all of them, whatever the block
     else:
         keys, values = (_padded(x.reshape(shape.problems, shape.keys, -1), whole * tiling.cols * tiling.keys) for x in (k, v))
-    found: dict[str, list[Array]] = {}
-    for strand, turns in _turns(of, shape, tiling, mesh):
+    operands: dict[str, list[Array]] = {}
+    for strand, turns in _turns(dataflow, shape, tiling, mesh):
         for first, wave in turns:
             item = np.arange(first, first + wave.active)
             problem, part, block = _places(item, shape, counts)
-            begin = causal_band(shape, tiling_of_pairs(of, shape, tiling), block).first if shape.causal else block * 0
-            if is_paired(of, shape, tiling):
-                _place_pair(found, (queries, keys, values), (problem, block, begin), wave, counts, shape, tiling)
+            begin = causal_band(shape, tiling_of_pairs(dataflow, shape, tiling), block).first if shape.causal else block * 0
+            if is_paired(dataflow, shape, tiling):
+                _place_pair(operands, (queries, keys, values), (problem, block, begin), wave, counts, shape, tiling)
                 continue
             mine = queries[problem, block]
-            q_name, c_name, k_name, v_name = (stream_name(strand_prefix(strand, of) + slot, wave, counts) for slot in "qckv")
-            found.setdefault(q_name, []).append(mine[..., : shape.key_dim])
+            q_name, c_name, k_name, v_name = (
+                stream_name(strand_prefix(strand, dataflow) + slot, wave, counts) for slot in "qckv"
+            )
+            operands.setdefault(q_name, []).append(mine[..., : shape.key_dim])
             if shape.latent:
-                found.setdefault(c_name, []).append(mine[..., shape.key_dim :])
+                operands.setdefault(c_name, []).append(mine[..., shape.key_dim :])
             for turn in range(wave.inner):
                 at = part * counts.inner + turn
                 if chosen is not None:
-                    i_name = stream_name(strand_prefix(strand, of) + "i", wave, counts)
-                    found.setdefault(i_name, []).append(numbers[problem, at])
+                    i_name = stream_name(strand_prefix(strand, dataflow) + "i", wave, counts)
+                    operands.setdefault(i_name, []).append(numbers[problem, at])
                     mine, others = (_each(x[problem, 0], tiling) for x in (keys, values))
                 else:
                     mine, others = (_slices(x, problem, begin, at, tiling) for x in (keys, values))
-                found.setdefault(k_name, []).append(mine[..., : shape.key_dim])
-                found.setdefault(v_name, []).append(others)
-    return {key: np.stack(blocks) for key, blocks in found.items()}
+                operands.setdefault(k_name, []).append(mine[..., : shape.key_dim])
+                operands.setdefault(v_name, []).append(others)
+    return {key: np.stack(blocks) for key, blocks in operands.items()}
 
 
-def block_rows(of: Dataflow, shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh) -> dict[str, tuple[str, Array]]:
+def block_rows(
+    dataflow: Dataflow, shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh
+) -> dict[str, tuple[str, Array]]:
     """Tensor name of each K and V stream, and the first row of each of its blocks.
 
     Rows of all keys and values follow one another, problem after problem, as a cache has them; what is selected of them is at
@@ -86,15 +90,17 @@ def block_rows(of: Dataflow, shape: AttentionShape, tiling: AttentionTiling, mes
         return {}
     queries = np.broadcast_to(np.zeros((), np.int8), (shape.batch, shape.heads, shape.queries, shape.qk))
     every = np.arange(shape.problems * shape.keys).reshape(shape.batch, shape.kv_heads, shape.keys, 1)
-    found = scatter_qkv(queries, every, every, of, shape, tiling, mesh)
+    operands = scatter_qkv(queries, every, every, dataflow, shape, tiling, mesh)
     tensor = {"k": "keys", "v": "keys" if shape.latent else "values"}
-    named = ((key, key.split("/")[0].split(".")[-1]) for key in found)
-    return {key: (tensor[slot], found[key][..., 0, 0].reshape(len(found[key]), -1)) for key, slot in named if slot in tensor}
+    named = ((key, key.split("/")[0].split(".")[-1]) for key in operands)
+    return {
+        key: (tensor[slot], operands[key][..., 0, 0].reshape(len(operands[key]), -1)) for key, slot in named if slot in tensor
+    }
 
 
 def _place_pair(
-    found: dict[str, list[Array]],
-    of: tuple[Array, ...],
+    operands: dict[str, list[Array]],
+    qkv: tuple[Array, ...],
     at: tuple[Array, ...],
     wave: GroupWave,
     counts: BlockCounts,
@@ -102,44 +108,44 @@ def _place_pair(
     tiling: AttentionTiling,
 ) -> None:
     """Two blocks of queries of each group, and the keys and values that they share."""
-    (queries, keys, values), (problem, pair, begin) = of, at
+    (queries, keys, values), (problem, pair, begin) = qkv, at
     for strand, p in enumerate(STRAND_PREFIXES):
         mine = queries[problem, 2 * pair + strand]
-        found.setdefault(stream_name(p + "q", wave, counts), []).append(mine[..., : shape.key_dim])
+        operands.setdefault(stream_name(p + "q", wave, counts), []).append(mine[..., : shape.key_dim])
         if shape.latent:
-            found.setdefault(stream_name(p + "c", wave, counts), []).append(mine[..., shape.key_dim :])
+            operands.setdefault(stream_name(p + "c", wave, counts), []).append(mine[..., shape.key_dim :])
     for turn in range(wave.inner):
         k_name, v_name = (stream_name(f"{turn % 2 if shape.latent else 0}.{slot}", wave, counts) for slot in "kv")
         mine, others = (_slices(x, problem, begin, np.array(turn), tiling) for x in (keys, values))
-        found.setdefault(k_name, []).append(mine[..., : shape.key_dim])
-        found.setdefault(v_name, []).append(others)
+        operands.setdefault(k_name, []).append(mine[..., : shape.key_dim])
+        operands.setdefault(v_name, []).append(others)
 
 
 def gather_output(
-    stored: dict[str, Array], of: Dataflow, shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh
+    stored: dict[str, Array], dataflow: Dataflow, shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh
 ) -> Array:
     """Outputs of all heads from the stored blocks of attention with unsplit keys."""
-    return rows_to_heads(rows_stored(stored, "o", of, shape, tiling, mesh)[0], shape)
+    return rows_to_heads(rows_stored(stored, "o", dataflow, shape, tiling, mesh)[0], shape)
 
 
 def rows_stored(
-    stored: dict[str, Array], slot: str, of: Dataflow, shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh
+    stored: dict[str, Array], slot: str, dataflow: Dataflow, shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh
 ) -> Array:
     """Stored values of one buffer, shape (parts, problems * queries of a problem, columns)."""
-    mesh = busy_mesh(shape, tiling_of_pairs(of, shape, tiling), mesh)
-    counts, found = block_counts(shape, tiling_of_pairs(of, shape, tiling), mesh), None
+    mesh = busy_mesh(shape, tiling_of_pairs(dataflow, shape, tiling), mesh)
+    counts, output = block_counts(shape, tiling_of_pairs(dataflow, shape, tiling), mesh), None
     left = {key: iter(blocks) for key, blocks in stored.items()}
-    together = range(2 if is_paired(of, shape, tiling) else 1)
-    for (strand, turns), other in product(_turns(of, shape, tiling, mesh), together):
+    together = range(2 if is_paired(dataflow, shape, tiling) else 1)
+    for (strand, turns), other in product(_turns(dataflow, shape, tiling, mesh), together):
         for first, wave in turns:
             item = np.arange(first, first + wave.active)
-            block = next(left[stream_name(strand_prefix(strand + other, of) + slot, wave, counts)]).swapaxes(2, 3)
-            if found is None:
-                found = np.zeros((counts.parts, shape.problems, counts.outer * len(together), *block.shape[1:]))
+            block = next(left[stream_name(strand_prefix(strand + other, dataflow) + slot, wave, counts)]).swapaxes(2, 3)
+            if output is None:
+                output = np.zeros((counts.parts, shape.problems, counts.outer * len(together), *block.shape[1:]))
             problem, part, place = _places(item, shape, counts)
-            found[part, problem, len(together) * place + other] = block
-    assert found is not None
-    rows = found.reshape(counts.parts, shape.problems, -1, found.shape[-1])[:, :, : shape.rows]
+            output[part, problem, len(together) * place + other] = block
+    assert output is not None
+    rows = output.reshape(counts.parts, shape.problems, -1, output.shape[-1])[:, :, : shape.rows]
     return rows.reshape(counts.parts, shape.problems * shape.rows, -1)
 
 
@@ -149,9 +155,9 @@ def rows_to_heads(rows: Array, shape: AttentionShape) -> Array:
     return by_query.reshape(shape.batch, shape.heads, shape.queries, shape.v)
 
 
-def _places(item: Array, shape: AttentionShape, of: BlockCounts) -> tuple[Array, Array, Array]:
+def _places(item: Array, shape: AttentionShape, counts: BlockCounts) -> tuple[Array, Array, Array]:
     """Problem, part of its keys and block of its queries of each item."""
-    return item % shape.problems, item // shape.problems % of.parts, item // shape.problems // of.parts
+    return item % shape.problems, item // shape.problems % counts.parts, item // shape.problems // counts.parts
 
 
 def _each(blocks: Array, tiling: AttentionTiling) -> Array:
@@ -160,12 +166,14 @@ def _each(blocks: Array, tiling: AttentionTiling) -> Array:
 
 
 def _turns(
-    of: Dataflow, shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh
+    dataflow: Dataflow, shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh
 ) -> list[tuple[int, list[tuple[int, GroupWave]]]]:
     """By strand, its waves with the first item of each."""
     groups = block_counts(shape, tiling, mesh).groups
-    turns = [(number * groups, wave) for number, wave in enumerate(list_waves(shape, tiling_of_pairs(of, shape, tiling), mesh))]
-    strands = 1 if is_paired(of, shape, tiling) else min(of.strands, len(turns))
+    turns = [
+        (number * groups, wave) for number, wave in enumerate(list_waves(shape, tiling_of_pairs(dataflow, shape, tiling), mesh))
+    ]
+    strands = 1 if is_paired(dataflow, shape, tiling) else min(dataflow.strands, len(turns))
     return [(strand, turns[strand::strands]) for strand in range(strands)]
 
 

@@ -64,7 +64,7 @@ PAIRED: dict[str, tuple[str, ...]] = {
 """What is free where fields of `time_parts.ItemTimes` are."""
 
 
-def paired_seconds(of: PairedBlockTimes, waves: Any, blocks: Any, *, latent: bool) -> Any:
+def paired_seconds(times: PairedBlockTimes, waves: Any, blocks: Any, *, latent: bool) -> Any:
     """Time of all items of a group with two blocks of queries each; leaves broadcast over designs. [s]
 
         first  = max(2 S, S + X)          O_a begins, X being softmax and statistics
@@ -75,37 +75,52 @@ def paired_seconds(of: PairedBlockTimes, waves: Any, blocks: Any, *, latent: boo
     one multiplies keys.
 
     Args:
-        of: what it costs.
+        times: what it costs.
         waves: items of a group.
         blocks: of keys of an item, on average.
         latent: whether values are columns of keys.
     """
-    x = of.softmax + of.statistics
-    first = maximum(2 * of.product, of.product + x)
+    x = times.softmax + times.statistics
+    first = maximum(2 * times.product, times.product + x)
     if not latent:
-        first = maximum(first, maximum(of.load_values, 2 * of.product) + of.spread_values + of.expand_values)
+        first = maximum(first, maximum(times.load_values, 2 * times.product) + times.spread_values + times.expand_values)
     # values of a block that come one by one are expanded between the weights of both
-    weights = maximum(2 * of.product, of.product + x) + x + (0.0 if latent else of.expand_values)
-    second = maximum(first + of.result, weights)
-    block = second + of.result
+    weights = maximum(2 * times.product, times.product + x) + x + (0.0 if latent else times.expand_values)
+    second = maximum(first + times.result, weights)
+    block = second + times.result
     if latent:
         # products of keys begin when these are there, of values when those are
-        arrived = of.load_keys + of.load_values + of.spread_keys + of.spread_values + of.expand_keys + of.expand_values
-        block = maximum(block, weights + of.expand_keys + of.expand_values)
+        arrived = (
+            times.load_keys
+            + times.load_values
+            + times.spread_keys
+            + times.spread_values
+            + times.expand_keys
+            + times.expand_values
+        )
+        block = maximum(block, weights + times.expand_keys + times.expand_values)
     else:
-        arrived = 2 * of.product + of.load_keys + of.spread_keys + of.expand_keys
-        block = maximum(block, weights + of.expand_keys)
+        arrived = 2 * times.product + times.load_keys + times.spread_keys + times.expand_keys
+        block = maximum(block, weights + times.expand_keys)
     block = maximum(block, arrived)
     # the next item's queries are there, or its keys wait
-    begun = maximum(2 * of.product + of.load_queries, weights) + 2 * (of.spread_queries + of.scaled)
+    begun = maximum(2 * times.product + times.load_queries, weights) + 2 * (times.spread_queries + times.scaled)
     between = maximum(begun - block, 0.0)
     if latent:  # of an odd number of blocks, the last one's values are in the buffer that the next item's go to
-        between = between + where(ceil_div(blocks, 1) % 2 == 1, of.load_values + of.spread_values + of.expand_values, 0.0)
-    opening = of.load_queries + of.load_keys + 2 * of.spread_queries + of.scaled + of.spread_keys + of.expand_keys
-    opening = opening + (maximum(of.load_values - of.load_keys, 0.0) + of.spread_values + of.expand_values if latent else 0.0)
-    ends = 2 * of.divided + of.outputs + of.stored
+        between = between + where(
+            ceil_div(blocks, 1) % 2 == 1, times.load_values + times.spread_values + times.expand_values, 0.0
+        )
+    opening = (
+        times.load_queries + times.load_keys + 2 * times.spread_queries + times.scaled + times.spread_keys + times.expand_keys
+    )
+    opening = opening + (
+        maximum(times.load_values - times.load_keys, 0.0) + times.spread_values + times.expand_values if latent else 0.0
+    )
+    ends = 2 * times.divided + times.outputs + times.stored
     work = waves * blocks * block + (waves - 1) * between
-    vectors = waves * (blocks * (2 * of.softmax + of.expand_keys + of.expand_values) + 2 * (of.scaled + of.divided))
+    vectors = waves * (
+        blocks * (2 * times.softmax + times.expand_keys + times.expand_values) + 2 * (times.scaled + times.divided)
+    )
     # after the last block has come there is half of its work left
-    left = maximum(block / 2 - of.queued, 0.0)
-    return overlapped_seconds(opening + maximum(work, vectors) + ends, of.way + waves * of.channel + left, AHEAD)
+    left = maximum(block / 2 - times.queued, 0.0)
+    return overlapped_seconds(opening + maximum(work, vectors) + ends, times.way + waves * times.channel + left, AHEAD)

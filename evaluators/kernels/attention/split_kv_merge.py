@@ -96,28 +96,28 @@ def merge_bytes(shape: AttentionShape, tiling: AttentionTiling, dtype: str) -> A
     return (parts > 1) * need
 
 
-def merge_program(of: MergePlan, mesh: CoreMesh, dtype: str = "float16", *, channels: int) -> Program:
+def merge_program(plan: MergePlan, mesh: CoreMesh, dtype: str = "float16", *, channels: int) -> Program:
     """Program of a merge on all tiles of a mesh.
 
     Args:
-        of: whole numbers.
+        plan: whole numbers.
         mesh: mesh of tiles.
         dtype: of outputs.
         channels: memory channels, at most one a column; a tile loads from that of its own.
     """
     tiles = mesh.rows * mesh.cols
-    last = of.items - (of.waves - 1) * tiles
-    first = _opening(tiles if of.waves > 1 else last, mesh, channels)
+    last = plan.items - (plan.waves - 1) * tiles
+    first = _opening(tiles if plan.waves > 1 else last, mesh, channels)
     strand: list[Round | Loop] = [*first]
-    if of.waves > 2:
-        strand.append(Loop(_wave(of, tiles, tiles, mesh, channels), of.waves - 2))
-    if of.waves > 1:
-        strand += _wave(of, tiles, last, mesh, channels)
+    if plan.waves > 2:
+        strand.append(Loop(_wave(plan, tiles, tiles, mesh, channels), plan.waves - 2))
+    if plan.waves > 1:
+        strand += _wave(plan, tiles, last, mesh, channels)
     return Program(
         mesh.rows,
         mesh.cols,
-        merge_buffers(of.parts, of.columns, of.each, dtype),
-        ((*strand, *_wave(of, last, 0, mesh, channels)),),
+        merge_buffers(plan.parts, plan.columns, plan.each, dtype),
+        ((*strand, *_wave(plan, last, 0, mesh, channels)),),
     )
 
 
@@ -126,7 +126,7 @@ def _opening(active: int, mesh: CoreMesh, channels: int) -> tuple[Round, ...]:
     return tuple(_alone(_load(slot, active, mesh, channels)) for slot in ("tops", "totals", "part"))
 
 
-def _wave(of: MergePlan, active: int, after: int, mesh: CoreMesh, channels: int) -> tuple[Round, ...]:
+def _wave(plan: MergePlan, active: int, after: int, mesh: CoreMesh, channels: int) -> tuple[Round, ...]:
     """Rows of as many tiles as are active; those of the tiles `after` begin to come before outputs are stored."""
     turns = [
         _alone(VectorInstruction("largest", ("tops",), "m")),
@@ -134,15 +134,15 @@ def _wave(of: MergePlan, active: int, after: int, mesh: CoreMesh, channels: int)
         _alone(VectorInstruction("scale", ("totals", "tops"), "totals", joined=True)),
         _alone(VectorInstruction("total", ("totals",), "l", joined=True)),
     ]
-    for part in range(of.parts):
+    for part in range(plan.parts):
         turns += [_alone(_load("part", active, mesh, channels))] if part else []
         turns.append(_alone(_weight(part, mesh)))
-        one = (
+        instruction = (
             VectorInstruction("scale", ("part", "w"), "sum")
             if part == 0
             else VectorInstruction("decayed", ("part", "w", "sum"), "sum")
         )
-        turns.append(_alone(one))
+        turns.append(_alone(instruction))
     turns += _opening(after, mesh, channels) if after else ()
     turns.append(_alone(VectorInstruction("divide", ("sum", "l"), "out")))
     return (*turns, _alone(StoreInstruction(stream_name("out", active, mesh), "out", *_tiles(active, mesh, channels))))
@@ -173,7 +173,7 @@ def stream_name(slot: str, active: int, mesh: CoreMesh) -> str:
     return slot if active == mesh.rows * mesh.cols else f"{slot}/part"
 
 
-def scatter_partials(partial: dict[str, Array], of: MergePlan, mesh: CoreMesh) -> dict[str, Array]:
+def scatter_partials(partial: dict[str, Array], plan: MergePlan, mesh: CoreMesh) -> dict[str, Array]:
     """Blocks of partial outputs and statistics by stream, in loading order.
 
     Args:
@@ -181,42 +181,45 @@ def scatter_partials(partial: dict[str, Array], of: MergePlan, mesh: CoreMesh) -
             (parts, rows, 1).
         of, mesh: as of the program.
     """
-    found: dict[str, list[Array]] = {}
-    for first, active in _turns(of, mesh):
+    operands: dict[str, list[Array]] = {}
+    for first, active in _turns(plan, mesh):
         tops, totals, parts = (
             np.stack(
-                [_padded(partial[name], of)[:, item * of.each : (item + 1) * of.each] for item in range(first, first + active)]
+                [
+                    _padded(partial[name], plan)[:, item * plan.each : (item + 1) * plan.each]
+                    for item in range(first, first + active)
+                ]
             )
             for name in ("m", "l", "o")
         )
-        found.setdefault(stream_name("tops", active, mesh), []).append(tops[..., 0])
-        found.setdefault(stream_name("totals", active, mesh), []).append(totals[..., 0])
-        found.setdefault(stream_name("part", active, mesh), []).extend(
-            parts[:, part].swapaxes(1, 2) for part in range(of.parts)
+        operands.setdefault(stream_name("tops", active, mesh), []).append(tops[..., 0])
+        operands.setdefault(stream_name("totals", active, mesh), []).append(totals[..., 0])
+        operands.setdefault(stream_name("part", active, mesh), []).extend(
+            parts[:, part].swapaxes(1, 2) for part in range(plan.parts)
         )
-    return {name: np.stack(blocks) for name, blocks in found.items()}
+    return {name: np.stack(blocks) for name, blocks in operands.items()}
 
 
-def gather_merged(stored: dict[str, Array], of: MergePlan, mesh: CoreMesh) -> Array:
+def gather_merged(stored: dict[str, Array], plan: MergePlan, mesh: CoreMesh) -> Array:
     """Merged outputs of the rows of all heads, shape (rows, columns), from the stored blocks."""
     left = {key: iter(blocks) for key, blocks in stored.items()}
-    blocks = [next(left[stream_name("out", active, mesh)]) for _, active in _turns(of, mesh)]
-    return np.concatenate([block.swapaxes(1, 2).reshape(-1, of.columns) for block in blocks])[: of.rows]
+    blocks = [next(left[stream_name("out", active, mesh)]) for _, active in _turns(plan, mesh)]
+    return np.concatenate([block.swapaxes(1, 2).reshape(-1, plan.columns) for block in blocks])[: plan.rows]
 
 
-def _turns(of: MergePlan, mesh: CoreMesh) -> list[tuple[int, int]]:
+def _turns(plan: MergePlan, mesh: CoreMesh) -> list[tuple[int, int]]:
     """First slice, and tiles that have one, of each turn."""
     tiles = mesh.rows * mesh.cols
-    return [(first, min(tiles, of.items - first)) for first in range(0, of.items, tiles)]
+    return [(first, min(tiles, plan.items - first)) for first in range(0, plan.items, tiles)]
 
 
-def _padded(rows: Array, of: MergePlan) -> Array:
+def _padded(rows: Array, plan: MergePlan) -> Array:
     """With rows of zeros to the end of the last slice; their sums are one, since they are divided by."""
-    return np.pad(rows, ((0, 0), (0, of.items * of.each - of.rows), (0, 0)), constant_values=1.0)
+    return np.pad(rows, ((0, 0), (0, plan.items * plan.each - plan.rows), (0, 0)), constant_values=1.0)
 
 
 def merge_seconds(
-    of: MergePlan, mesh: CoreMesh, fabric: MeshFabric, engines: TileEngines, memory: ColumnMemory | None, itemsize: float
+    plan: MergePlan, mesh: CoreMesh, fabric: MeshFabric, engines: TileEngines, memory: ColumnMemory | None, itemsize: float
 ) -> Any:
     """Time of a merge from its first request to its last stored output; leaves broadcast over designs. [s]
 
@@ -226,47 +229,47 @@ def merge_seconds(
         t = max(opening + vectors, channel + last addition, waits) + divide + store
 
     Args:
-        of: how rows are shared out.
+        plan: how rows are shared out.
         mesh: mesh of tiles.
         fabric, engines, memory: what it costs; without memory, what is left where that takes no time.
         itemsize: bytes of a value of outputs.
     """
-    statistics, block, output = _nbytes(of, itemsize)
-    weigh, add, divide = _vectors(of, engines, itemsize)
-    vectors = of.waves * (weigh + of.parts * add + divide)
+    statistics, block, output = _nbytes(plan, itemsize)
+    weigh, add, divide = _vectors(plan, engines, itemsize)
+    vectors = plan.waves * (weigh + plan.parts * add + divide)
     if memory is None:
         return vectors
-    columns = maximum(ceil_div(mesh.cols, memory.count) * of.items / of.waves / mesh.cols, 1.0)
+    columns = maximum(ceil_div(mesh.cols, memory.count) * plan.items / plan.waves / mesh.cols, 1.0)
     way = fabric.ramp + (mesh.rows - 1) * fabric.hop
-    there = 2 * way + memory.latency + fabric.post
+    latency = 2 * way + memory.latency + fabric.post
 
     def load(nbytes: Any) -> Any:
-        return there + columns * nbytes * memory.crowded - nbytes * (memory.crowded - memory.byte)
+        return latency + columns * nbytes * memory.crowded - nbytes * (memory.crowded - memory.byte)
 
-    moved = of.waves * (2 * statistics + of.parts * block + output) - output
-    channel = there + columns * moved * memory.crowded + add + divide
-    waits = of.waves * of.parts * (load(block) + add) / 2 + divide
+    moved = plan.waves * (2 * statistics + plan.parts * block + output) - output
+    channel = latency + columns * moved * memory.crowded + add + divide
+    waits = plan.waves * plan.parts * (load(block) + add) / 2 + divide
     worked = load(2 * statistics + block) + vectors
     return maximum(maximum(worked, channel), waits) + fabric.post + way + columns * output * memory.byte
 
 
-def merge_activity(of: MergePlan, mesh: CoreMesh, itemsize: float) -> Activity:
+def merge_activity(plan: MergePlan, mesh: CoreMesh, itemsize: float) -> Activity:
     """Activity of a merge program: bytes from and to memory, bytes times hops, vector elements."""
-    statistics, block, output = _nbytes(of, itemsize)
-    moved = of.items * (2 * statistics + of.parts * block + output)
-    elements = of.waves * of.each * (4 * of.parts + (of.parts + 1) * of.columns)
-    hops = moved * (mesh.rows - 1 - (ceil_div(of.items / of.waves, mesh.cols) - 1) / 2)
+    statistics, block, output = _nbytes(plan, itemsize)
+    moved = plan.items * (2 * statistics + plan.parts * block + output)
+    elements = plan.waves * plan.each * (4 * plan.parts + (plan.parts + 1) * plan.columns)
+    hops = moved * (mesh.rows - 1 - (ceil_div(plan.items / plan.waves, mesh.cols) - 1) / 2)
     return Activity(memory_bytes=1.0 * moved, hop_bytes=hops, elements=1.0 * mesh.rows * mesh.cols * elements)
 
 
-def _nbytes(of: MergePlan, itemsize: float) -> tuple[Any, Any, Any]:
+def _nbytes(plan: MergePlan, itemsize: float) -> tuple[Any, Any, Any]:
     """Of a tile's maxima, or sums, of all parts; of a partial output; of outputs. [B]"""
-    return of.parts * of.each * WIDE, of.columns * of.each * WIDE, of.columns * of.each * itemsize
+    return plan.parts * plan.each * WIDE, plan.columns * plan.each * WIDE, plan.columns * plan.each * itemsize
 
 
-def _vectors(of: MergePlan, engines: TileEngines, itemsize: float) -> tuple[Any, Any, Any]:
+def _vectors(plan: MergePlan, engines: TileEngines, itemsize: float) -> tuple[Any, Any, Any]:
     """Time of a tile's weights, of adding a partial output, and of the division."""
-    rows, all_parts, outputs = of.each, of.parts * of.each, of.columns * of.each
+    rows, all_parts, outputs = plan.each, plan.parts * plan.each, plan.columns * plan.each
 
     def vector(function: str, elements: Any, moved: Any) -> Any:
         what = FUNCTIONS[function]

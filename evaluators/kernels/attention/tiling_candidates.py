@@ -38,7 +38,7 @@ OPEN_TILING = AttentionTiling(0, 0, 0, 0, 0)
 
 
 @lru_cache(maxsize=1024)
-def tiling_candidates(shape: AttentionShape, grouped: bool, mesh: CoreMesh, said: AttentionTiling) -> tuple[Array, ...]:
+def tiling_candidates(shape: AttentionShape, grouped: bool, mesh: CoreMesh, tiling: AttentionTiling) -> tuple[Array, ...]:
     """Candidate groups and slices: rows, columns, queries and keys, shape (candidates,)."""
     lines = [
         [
@@ -47,16 +47,16 @@ def tiling_candidates(shape: AttentionShape, grouped: bool, mesh: CoreMesh, said
             for slice_ in ([part] if part else np.unique([_even(each, side, SLICES) for each in (size, *other)]).tolist())
         ]
         for whole, own, size, part, other, sides in (
-            (mesh.rows, said.rows, shape.rows, said.queries, (), _rows),
-            (mesh.cols, said.cols, shape.keys, said.keys, _bands(shape), _sides),
+            (mesh.rows, tiling.rows, shape.rows, tiling.queries, (), _rows),
+            (mesh.cols, tiling.cols, shape.keys, tiling.keys, _bands(shape), _sides),
         )
     ]
     pairs = list(product(*lines))
-    if has_square_blocks(grouped, said):
+    if has_square_blocks(grouped, tiling):
         wholes = [(shape.rows, keys) for keys in (shape.keys, *_bands(shape))]
         blocks = np.concatenate([np.unique([_even(size, 1, SLICES) for size in whole], axis=1) for whole in wholes], axis=1)
-        pairs = [((1, one), (1, other)) for one, other in blocks.T.tolist()]
-    rows, queries, cols, keys = np.array([(*one, *other) for one, other in pairs], float).T
+        pairs = [((1, query_block), (1, other)) for query_block, other in blocks.T.tolist()]
+    rows, queries, cols, keys = np.array([(*query_side, *other) for query_side, other in pairs], float).T
     return rows, cols, queries, keys
 
 
@@ -67,30 +67,32 @@ def _bands(shape: AttentionShape) -> tuple[Any, ...]:
     return tuple(minimum(shape.keys, ceil_div(shape.window * more, 2)) for more in (2, 3, 4))
 
 
-def has_square_blocks(grouped: bool, said: AttentionTiling) -> bool:
+def has_square_blocks(grouped: bool, tiling: AttentionTiling) -> bool:
     """Whether blocks have as many queries as keys: FlashAttention with all sizes left open."""
-    return not (grouped or np.any(said.queries) or np.any(said.keys))
+    return not (grouped or np.any(tiling.queries) or np.any(tiling.keys))
 
 
-def add_split_counts(shape: AttentionShape, said: AttentionTiling, sizes: tuple[Array, ...]) -> tuple[Array, ...]:
+def add_split_counts(shape: AttentionShape, tiling: AttentionTiling, sizes: tuple[Array, ...]) -> tuple[Array, ...]:
     """Candidates with each number of key parts that leaves every part a block, shape (candidates,)."""
-    parts = np.array([said.kv_splits]) if said.kv_splits else SPLIT_COUNTS
+    parts = np.array([tiling.kv_splits]) if tiling.kv_splits else SPLIT_COUNTS
     rows, cols, queries, keys = (np.repeat(size, len(parts)) for size in sizes)
     splits = np.tile(parts * 1.0, len(sizes[0]))
-    sound = (splits == 1) | (splits <= key_blocks(shape, AttentionTiling(rows, cols, queries, keys))) | bool(said.kv_splits)
+    sound = (splits == 1) | (splits <= key_blocks(shape, AttentionTiling(rows, cols, queries, keys))) | bool(tiling.kv_splits)
     return tuple(size[sound] for size in (rows, cols, queries, keys, splits))
 
 
 def neighbouring_slices(
-    shape: AttentionShape, grouped: bool, said: AttentionTiling, sizes: tuple[Array, ...]
+    shape: AttentionShape, grouped: bool, tiling: AttentionTiling, sizes: tuple[Array, ...]
 ) -> tuple[Array, ...]:
     """Candidates with slightly larger or smaller slices, shape (neighbours, candidates)."""
     rows, cols, queries, keys = sizes
-    alike = has_square_blocks(grouped, said)
-    steps = [(one, other) for one, other in product(STEPS, STEPS) if (one, other) != (1.0, 1.0) and (one == other or not alike)]
+    alike = has_square_blocks(grouped, tiling)
+    steps = [
+        (step, other) for step, other in product(STEPS, STEPS) if (step, other) != (1.0, 1.0) and (step == other or not alike)
+    ]
     more = np.array(steps).T[:, :, None]
-    m = _even(shape.rows, rows, np.floor(queries * more[0])) if not said.queries else queries + 0 * more[0]
-    n = _even(shape.keys, cols, np.floor(keys * more[1])) if not said.keys else keys + 0 * more[1]
+    m = _even(shape.rows, rows, np.floor(queries * more[0])) if not tiling.queries else queries + 0 * more[0]
+    n = _even(shape.keys, cols, np.floor(keys * more[1])) if not tiling.keys else keys + 0 * more[1]
     return np.broadcast_to(rows, m.shape), np.broadcast_to(cols, m.shape), m, n
 
 

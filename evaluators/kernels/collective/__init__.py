@@ -78,14 +78,14 @@ def ports_needed(name: str, peers: Any, nodes: Any = 1.0, phases: Any = None) ->
     """
     if name == LIBRARY_OPTION:
         return where(peers > 1, 1.0, 0.0)
-    found = find_allreduce(name, phases).ports_needed(peers)
-    return where(nodes > 1, ring.ports_needed(peers), found) if name == TWO_LEVEL else found
+    ports = find_allreduce(name, phases).ports_needed(peers)
+    return where(nodes > 1, ring.ports_needed(peers), ports) if name == TWO_LEVEL else ports
 
 
 def find_allreduce(name: str, phases: Any = None) -> Algorithm:
     """Return the allreduce of a name; of a K-tree the one with so many phases."""
-    found = choose_option(ALLREDUCE, name, "mapping.both.allreduce")
-    return die_ktree.ktree_with_phases(phases) if name == KTREE else found
+    option = choose_option(ALLREDUCE, name, "mapping.both.allreduce")
+    return die_ktree.ktree_with_phases(phases) if name == KTREE else option
 
 
 def allreduce_seconds(name: str, nbytes: Any, within: DeviceGroupLinks, between: DeviceGroupLinks, phases: Any = None) -> Any:
@@ -98,10 +98,10 @@ def allreduce_seconds(name: str, nbytes: Any, within: DeviceGroupLinks, between:
         nbytes: vector on each die. [B]
         within, between: as of `two_level.cost`.
     """
-    found = two_level.cost(find_allreduce(name, phases), nbytes, within, between).seconds
+    seconds = two_level.cost(find_allreduce(name, phases), nbytes, within, between).seconds
     if name != TWO_LEVEL:
-        return found
-    return where(between.peers > 1, two_level.cost(ring, nbytes, within, between).seconds, found)
+        return seconds
+    return where(between.peers > 1, two_level.cost(ring, nbytes, within, between).seconds, seconds)
 
 
 def allreduce_bytes(name: str, nbytes: Any, members: Any, nodes: Any = 1.0, phases: Any = None) -> tuple[Any, Any]:

@@ -60,9 +60,9 @@ class CoreGroup(NamedTuple):
         row, col = divmod(self.root, self.cols)
         return max(row, self.rows - 1 - row) + max(col, self.cols - 1 - col)
 
-    def hops(self, one: int, other: int) -> int:
+    def hops(self, core: int, other: int) -> int:
         """Hops between two places of the group. [-]"""
-        return abs(one // self.cols - other // self.cols) + abs(one % self.cols - other % self.cols)
+        return abs(core // self.cols - other // self.cols) + abs(core % self.cols - other % self.cols)
 
 
 class MessageChain(NamedTuple):
@@ -217,7 +217,8 @@ def collective_activity(shape: GemmShape, mesh: CoreMesh, pattern: str, groups: 
     sides = (groups.rows, groups.cols)
     count = floor_div(mesh.rows, groups.rows) * floor_div(mesh.cols, groups.cols) * 2.0 * shape.m
     sent, hops, came = (
-        _by_sides(sides, (1.0,), _Counts(of, moved, pattern, groups.along, groups.root)) for of in (_sent, _crossed, _came)
+        _by_sides(sides, (1.0,), _Counts(counter, moved, pattern, groups.along, groups.root))
+        for counter in (_sent, _crossed, _came)
     )
     return Activity(sent_bytes=sent * count, hop_bytes=hops * count, spread_bytes=(came - sent) * count)
 
@@ -283,11 +284,11 @@ def _prices(shape: GemmShape, fabric: MeshFabric) -> tuple[Any, ...]:
 
 def longest_chains(chains: Iterable[MessageChain]) -> list[MessageChain]:
     """Chains that no other chain outlasts for any machine constants."""
-    found: list[MessageChain] = []
+    found_chains: list[MessageChain] = []
     for chain in sorted(set(chains), reverse=True):
-        if not any(all(a <= b for a, b in zip(chain, other, strict=True)) for other in found):
-            found.append(chain)
-    return found
+        if not any(all(a <= b for a, b in zip(chain, other, strict=True)) for other in found_chains):
+            found_chains.append(chain)
+    return found_chains
 
 
 def pattern_stages(pattern: str) -> tuple[str, ...]:
@@ -346,22 +347,22 @@ class _Counts(NamedTuple):
 @lru_cache(maxsize=4096)
 def _longest(chains: Chains, pattern: str, group: MeshGroups) -> tuple[MessageChain, ...]:
     """Chains of all groups of one rectangle of cores."""
-    found: list[MessageChain] = []
+    found_chains: list[MessageChain] = []
     for team in groups_of_mesh(group, CoreMesh(group.rows, group.cols)):
         ways = [MessageChain()]
         for part in pattern_stages(pattern):
             ways = [before.then(after) for before in ways for after in chains(part, team)]
-        found += ways
-    return tuple(longest_chains(found))
+        found_chains += ways
+    return tuple(longest_chains(found_chains))
 
 
 @lru_cache(maxsize=4096)
 def _leading(ways: Ways, pattern: str, group: MeshGroups) -> tuple[MessageChain, ...]:
     """Chains of all groups of a rectangle to those of their members that are roots."""
-    of = groups_of_mesh(group, CoreMesh(group.rows, group.cols))
-    roots = {team.root for team in of}
+    groups = groups_of_mesh(group, CoreMesh(group.rows, group.cols))
+    roots = {team.root for team in groups}
     return tuple(
-        longest_chains(chain for team in of for place, found in ways(team).items() if place in roots for chain in found)
+        longest_chains(chain for team in groups for place, way in ways(team).items() if place in roots for chain in way)
     )
 
 
@@ -429,7 +430,7 @@ def _table(counts: _Counts, base: int, codes: tuple[int, ...]) -> list[list[Arra
 
     Fewer chains have their first one again.
     """
-    found = [tuple(counts.at(code // base, code % base)) for code in codes]
-    most = max(len(of) for of in found)
-    lines = np.array([[*of, *of[:1] * (most - len(of))] for of in found], dtype=float).transpose(1, 2, 0)
+    chains = [tuple(counts.at(code // base, code % base)) for code in codes]
+    most = max(len(chain) for chain in chains)
+    lines = np.array([[*chain, *chain[:1] * (most - len(chain))] for chain in chains], dtype=float).transpose(1, 2, 0)
     return [[np.ascontiguousarray(line) if line.any() else None for line in chain] for chain in lines]

@@ -26,16 +26,18 @@ DEFAULT_PHASES = 2
 
 def ktree_with_phases(phases: Any) -> PhasedAllreduce:
     """K-tree allreduce with a number of phases; the default `DEFAULT_PHASES` if None."""
-    said = DEFAULT_PHASES if phases is None else phases
+    phase_count = DEFAULT_PHASES if phases is None else phases
     return PhasedAllreduce(
-        partial(ports_needed, phases=said), partial(cost, phases=said), partial(build_program, phases=int(said))
+        partial(ports_needed, phases=phase_count),
+        partial(cost, phases=phase_count),
+        partial(build_program, phases=int(phase_count)),
     )
 
 
 def ports_needed(peers: Number, phases: Any = DEFAULT_PHASES) -> Number:
     """Links of the die with the most exchanges in the tree: one per partner. [-]"""
-    found: Number = _partners(peers, phases)
-    return found
+    partners: Number = _partners(peers, phases)
+    return partners
 
 
 def cost(nbytes: Number, links: DeviceGroupLinks, phases: Any = DEFAULT_PHASES) -> KernelCost:
@@ -95,14 +97,14 @@ def _turn(source: Array, target: Array, rows: int, combine: str) -> Round:
 @lru_cache(maxsize=1024)
 def _up(peers: int, phases: int) -> list[tuple[Array, Array]]:
     """Members and their roots, phase by phase; of phases in which some send."""
-    found = []
+    stages = []
     for level in phase_groups(peers, phases):
         source = np.concatenate([group for group, _ in level])
         target = np.concatenate([np.full(len(group), group[place]) for group, place in level])
         apart = source != target
         if apart.any():
-            found.append((source[apart], target[apart]))
-    return found
+            stages.append((source[apart], target[apart]))
+    return stages
 
 
 @tabulate

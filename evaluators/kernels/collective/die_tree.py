@@ -12,8 +12,8 @@ from dse.space.array_math import Number, where
 
 def ports_needed(peers: Number) -> Number:
     """Links of the root die: one per level of the tree. [-]"""
-    found: Number = _levels(peers)
-    return found
+    levels: Number = _levels(peers)
+    return levels
 
 
 def cost(nbytes: Number, links: DeviceGroupLinks) -> KernelCost:

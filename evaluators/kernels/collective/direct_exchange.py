@@ -78,12 +78,18 @@ def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str, *, pattern: str,
     for part in pattern_stages(pattern, topology):
         apart = slice(None) if part == "all_to_all" else shift > 0
         source, target = (CoreIndex(at[apart] // mesh.cols, at[apart] % mesh.cols) for at in (number, other))
-        of = number[apart] if part == "allgather" else other[apart]
+        block_index = number[apart] if part == "allgather" else other[apart]
         if part == "all_to_all":
-            sent = SendInstruction("x", source, target, of, of + 1, at=number, into="y", via="core")
+            sent = SendInstruction("x", source, target, block_index, block_index + 1, at=number, into="y", via="core")
         else:
             sent = SendInstruction(
-                "x", source, target, of, of + 1, combine="sum" if part == "reduce_scatter" else "set", via="core"
+                "x",
+                source,
+                target,
+                block_index,
+                block_index + 1,
+                combine="sum" if part == "reduce_scatter" else "set",
+                via="core",
             )
         if cores > 1 or part == "all_to_all":
             rounds.append(Round((sent,)))
@@ -126,8 +132,8 @@ def _circuits(mesh: CoreMesh, topology: str, stream: Any, fabric: MeshFabric) ->
         far = places / 2 + (lines**2 - 1.0) / (3 * lines)
         return count * (3 * (2 * fabric.ramp + far * fabric.hop) + stream)
 
-    found = maximum(line(mesh.cols, mesh.rows), line(mesh.rows, mesh.cols))
-    return found / 2 if topology == "torus" else found
+    circuits = maximum(line(mesh.cols, mesh.rows), line(mesh.rows, mesh.cols))
+    return circuits / 2 if topology == "torus" else circuits
 
 
 def _all_hops(mesh: CoreMesh, topology: str) -> Any:

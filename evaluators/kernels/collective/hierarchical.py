@@ -106,7 +106,7 @@ def _between(algorithm: ModuleType | PhasedAllreduce, nodes: int, slices: list[t
         return replace(send, source=source, target=target, start=send.start + first, stop=send.stop + first)
 
     turns = zip(*(reduced(*held) for held in slices), strict=True)
-    return tuple(Round(tuple(send for some in turn for send in some)) for turn in turns)
+    return tuple(Round(tuple(send for sends in turn for send in sends)) for turn in turns)
 
 
 def sends_of_round(turn: Round) -> list[SendInstruction]:

@@ -81,21 +81,21 @@ def reduction_rounds(groups: MeshGroups, mesh: CoreMesh, tile: BufferRows, combi
     return (Round((ReduceInstruction(tile.slot, path, *ends, into or tile.slot, at=ends[0], combine=how, via="router"),)),)
 
 
-def critical_chains(pattern: str, of: CoreGroup) -> list[MessageChain]:
+def critical_chains(pattern: str, group: CoreGroup) -> list[MessageChain]:
     """Critical chain of a collective: one message over the route of the farthest member."""
-    if of.members == 1:
+    if group.members == 1:
         return [MessageChain()]
-    one = MessageChain(posts=1, messages=1, hops=of.reach)
-    return [one.then(one) if pattern == team.AGAIN else one]
+    chain = MessageChain(posts=1, messages=1, hops=group.reach)
+    return [chain.then(chain) if pattern == team.AGAIN else chain]
 
 
-def ways(of: CoreGroup) -> dict[int, list[MessageChain]]:
+def ways(group: CoreGroup) -> dict[int, list[MessageChain]]:
     """Chains to each place of a group: one message over its route, started by the root."""
-    there = {place: [MessageChain(posts=1, messages=1, hops=of.hops(of.root, place))] for place in range(of.members)}
-    return there | {of.root: [MessageChain(posts=min(of.members - 1, 1))]}
+    chains = {place: [MessageChain(posts=1, messages=1, hops=group.hops(group.root, place))] for place in range(group.members)}
+    return chains | {group.root: [MessageChain(posts=min(group.members - 1, 1))]}
 
 
-def message_counts(pattern: str, of: CoreGroup) -> tuple[int, int, int]:
+def message_counts(pattern: str, group: CoreGroup) -> tuple[int, int, int]:
     """Messages sent, links crossed, and messages received: a tree has a link per member but the root. [-]"""
-    one, others = min(of.members - 1, 1), of.members - 1
-    return (one, others, others) if pattern == "multicast" else (others, others, one)
+    member, others = min(group.members - 1, 1), group.members - 1
+    return (member, others, others) if pattern == "multicast" else (others, others, member)

@@ -106,8 +106,8 @@ def _chain(number: int, places: int) -> float:
     routes = [list(pairwise(cores)) for cores in ways]
     then: list[tuple[int, ...]] = [(place,) for place in onward]
     alike = [[0] * places] * (places - 1)
-    found = longest_chain([circuit(route) for route in routes], [len(route) for route in routes], then, alike)
-    return found[number] / (places - 1)
+    chain = longest_chain([circuit(route) for route in routes], [len(route) for route in routes], then, alike)
+    return chain[number] / (places - 1)
 
 
 def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str, *, pattern: str, topology: str = "mesh") -> Program:
@@ -159,28 +159,28 @@ def gather_result(shape: GemmShape, mesh: CoreMesh, tiles: Tiles, *, pattern: st
     got = tiles[slot].reshape(mesh.rows, mesh.cols, mesh.rows, mesh.cols, each)
     row, col = (_ahead(side, topology, -1) for side in (mesh.rows, mesh.cols))
     out = np.empty_like(got)
-    here = np.arange(mesh.rows)[:, None, None, None], np.arange(mesh.cols)[None, :, None, None]
-    out[here[0], here[1], row[:, None, :, None], col[None, :, None, :]] = got
+    cores = np.arange(mesh.rows)[:, None, None, None], np.arange(mesh.cols)[None, :, None, None]
+    out[cores[0], cores[1], row[:, None, :, None], col[None, :, None, :]] = got
     return exchange.gather_slices(shape, mesh, {slot: out}, slot)
 
 
 def _passed(mesh: CoreMesh, topology: str, along: str, lag: int, combine: str) -> list[Round]:
     """Blocks go round the ring of every line: turn by turn a core sends on what it got, its own block first or last."""
-    here, there, position, order, line = _ring(mesh, topology, along)
+    source, target, position, order, line = _ring(mesh, topology, along)
     rounds = []
     for turn in range(len(order) - 1):
         block = order[(position - turn - lag) % len(order)]
         start, width = (line * mesh.cols + block, 1) if along == "row" else (block * mesh.cols, mesh.cols)
-        rounds.append(Round((SendInstruction("x", here, there, start, start + width, combine=combine, via="core"),)))
+        rounds.append(Round((SendInstruction("x", source, target, start, start + width, combine=combine, via="core"),)))
     return rounds
 
 
 def _forwarded(mesh: CoreMesh, topology: str, along: str, slot: str) -> list[Round]:
     """Slices that have farther to go are sent on; row d of the slot goes d places."""
-    here, there, _, order, _ = _ring(mesh, topology, along)
+    source, target, _, order, _ = _ring(mesh, topology, along)
     places = len(order)
     return [
-        Round((SendInstruction(slot, here, there, np.asarray(turn), np.asarray(places), at=np.asarray(turn), via="core"),))
+        Round((SendInstruction(slot, source, target, np.asarray(turn), np.asarray(places), at=np.asarray(turn), via="core"),))
         for turn in range(1, places)
     ]
 
@@ -190,8 +190,10 @@ def _ring(mesh: CoreMesh, topology: str, along: str) -> tuple[CoreIndex, CoreInd
     places, lines = (mesh.cols, mesh.rows) if along == "row" else (mesh.rows, mesh.cols)
     order = _order(places, topology)
     line, position = (axis.ravel() for axis in np.indices((lines, places)))
-    one, other = order[position], order[(position + 1) % places]
-    ends = (CoreIndex(line, one), CoreIndex(line, other)) if along == "row" else (CoreIndex(one, line), CoreIndex(other, line))
+    core, other = order[position], order[(position + 1) % places]
+    ends = (
+        (CoreIndex(line, core), CoreIndex(line, other)) if along == "row" else (CoreIndex(core, line), CoreIndex(other, line))
+    )
     return *ends, position, order, line
 
 

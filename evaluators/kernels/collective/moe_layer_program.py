@@ -66,7 +66,7 @@ def token_copies(choices: Array, experts: int) -> TokenCopies:
     """
     dies = len(choices)
     chosen = choices.reshape(dies, -1)
-    counts = np.stack([np.bincount(of, minlength=experts) for of in chosen])
+    counts = np.stack([np.bincount(row, minlength=experts) for row in chosen])
     order = np.argsort(chosen, axis=1, kind="stable")
     packed = np.empty_like(order)
     np.put_along_axis(packed, order, np.arange(chosen.shape[1])[None], axis=1)
@@ -74,38 +74,38 @@ def token_copies(choices: Array, experts: int) -> TokenCopies:
     return TokenCopies(counts, packed.reshape(choices.shape), before, np.cumsum(counts, axis=0) - counts, experts // dies)
 
 
-def dispatch_round(mesh: CoreMesh, of: TokenCopies) -> Round:
+def dispatch_round(mesh: CoreMesh, copies: TokenCopies) -> Round:
     """Round of the dispatch: copies go from ``packed`` to ``in0``, ``in1``, ..., one buffer per expert."""
-    return Round(tuple(_sends(mesh, of, place) for place in range(of.each)))
+    return Round(tuple(_sends(mesh, copies, place) for place in range(copies.each)))
 
 
-def combine_round(mesh: CoreMesh, of: TokenCopies) -> Round:
+def combine_round(mesh: CoreMesh, copies: TokenCopies) -> Round:
     """Round of the combine: results go from ``out0``, ``out1``, ... back to ``returned``."""
-    return Round(tuple(_back(_sends(mesh, of, place), place) for place in range(of.each)))
+    return Round(tuple(_back(_sends(mesh, copies, place), place) for place in range(copies.each)))
 
 
 def build_program(
-    mesh: CoreMesh, of: TokenCopies, weights: Array, width: int, hidden: int, dtype: str = "float32", topology: str = "mesh"
+    mesh: CoreMesh, copies: TokenCopies, weights: Array, width: int, hidden: int, dtype: str = "float32", topology: str = "mesh"
 ) -> Program:
     """Program of an MoE layer, from the tokens ``x`` of every die to their sums ``y``.
 
     Args:
         mesh: dies.
-        of: where copies go.
+        copies: where copies go.
         weights: of each copy, shape (dies, tokens, copies of a token).
         width, hidden: of a token, and of an expert.
         dtype: number format.
         topology: of the network between dies.
     """
-    tokens, many = of.packed.shape[1:]
-    here, token = np.arange(len(of.packed))[:, None], np.repeat(np.arange(tokens), many)[None]
-    own, place = _cores(here, mesh), of.packed.reshape(len(of.packed), -1)
-    given = np.zeros((len(of.packed), tokens * many))
+    tokens, many = copies.packed.shape[1:]
+    core_index, token = np.arange(len(copies.packed))[:, None], np.repeat(np.arange(tokens), many)[None]
+    own, place = _cores(core_index, mesh), copies.packed.reshape(len(copies.packed), -1)
+    given = np.zeros((len(copies.packed), tokens * many))
     np.put_along_axis(given, place, weights.reshape(given.shape), axis=1)
-    experts = [str(number) for number in range(of.each)]
+    experts = [str(number) for number in range(copies.each)]
     rounds = (
         Round((SendInstruction("x", own, own, token, token + 1, at=place, into="packed"),)),
-        dispatch_round(mesh, of),
+        dispatch_round(mesh, copies),
         Round(
             tuple(
                 MultiplyInstruction(f"in{e}", f"W_{kind}{e}", f"{kind}{e}", "ck,kn->cn")
@@ -115,20 +115,20 @@ def build_program(
         ),
         Round(tuple(VectorInstruction("gate", (f"gate{e}", f"up{e}"), f"act{e}") for e in experts)),
         Round(tuple(MultiplyInstruction(f"act{e}", f"W_down{e}", f"out{e}", "ck,kn->cn") for e in experts)),
-        combine_round(mesh, of),
+        combine_round(mesh, copies),
         Round((VectorInstruction("scale", ("returned",), "scaled", given.reshape(mesh.rows, mesh.cols, -1, 1)),)),
         Round((SendInstruction("scaled", own, own, place, place + 1, at=token, into="y", combine="sum"),)),
     )
-    return Program(mesh.rows, mesh.cols, buffers(of, width, hidden, dtype), (rounds,), topology)
+    return Program(mesh.rows, mesh.cols, buffers(copies, width, hidden, dtype), (rounds,), topology)
 
 
-def buffers(of: TokenCopies, width: int, hidden: int, dtype: str) -> tuple[Buffer, ...]:
+def buffers(copies: TokenCopies, width: int, hidden: int, dtype: str) -> tuple[Buffer, ...]:
     """Buffers of a die: tokens, copies and results, and weights and rows of each of its experts."""
-    tokens, many = of.packed.shape[1:]
+    tokens, many = copies.packed.shape[1:]
     held = [Buffer(name, (tokens, width), dtype) for name in ("x", "y")]
     held += [Buffer(name, (tokens * many, width), dtype) for name in ("packed", "returned", "scaled")]
-    for e in range(of.each):
-        rows = of.rows(e)
+    for e in range(copies.each):
+        rows = copies.rows(e)
         held += [Buffer(f"{name}{e}", (rows, width), dtype) for name in ("in", "out")]
         held += [Buffer(f"{name}{e}", (rows, hidden), dtype) for name in ("gate", "up", "act")]
         held += [Buffer(f"W_{name}{e}", (width, hidden), dtype) for name in ("gate", "up")]
@@ -136,12 +136,12 @@ def buffers(of: TokenCopies, width: int, hidden: int, dtype: str) -> tuple[Buffe
     return tuple(held)
 
 
-def scatter_operands(mesh: CoreMesh, of: TokenCopies, x: Array, gate: Array, up: Array, down: Array) -> Tiles:
+def scatter_operands(mesh: CoreMesh, copies: TokenCopies, x: Array, gate: Array, up: Array, down: Array) -> Tiles:
     """Tokens of every die and weights of all experts, as blocks of the dies."""
     tiles = {"x": x.reshape(mesh.rows, mesh.cols, *x.shape[1:])}
     for name, weights in (("gate", gate), ("up", up), ("down", down)):
-        own = weights.reshape(mesh.rows, mesh.cols, of.each, *weights.shape[1:])
-        tiles |= {f"W_{name}{e}": own[:, :, e] for e in range(of.each)}
+        own = weights.reshape(mesh.rows, mesh.cols, copies.each, *weights.shape[1:])
+        tiles |= {f"W_{name}{e}": own[:, :, e] for e in range(copies.each)}
     return tiles
 
 
@@ -150,13 +150,13 @@ def gather_result(tiles: Tiles) -> Array:
     return tiles["y"].reshape(-1, *tiles["y"].shape[2:])
 
 
-def _sends(mesh: CoreMesh, of: TokenCopies, place: int) -> SendInstruction:
+def _sends(mesh: CoreMesh, copies: TokenCopies, place: int) -> SendInstruction:
     """Copies for the expert at a place of every die; pairs without any are left out."""
-    source, target = np.nonzero(of.counts[:, place :: of.each])
-    expert = target * of.each + place
-    start, count = of.begin[source, expert], of.counts[source, expert]
+    source, target = np.nonzero(copies.counts[:, place :: copies.each])
+    expert = target * copies.each + place
+    start, count = copies.begin[source, expert], copies.counts[source, expert]
     ends = _cores(source, mesh), _cores(target, mesh)
-    return SendInstruction("packed", *ends, start, start + count, at=of.into[source, expert], into=f"in{place}")
+    return SendInstruction("packed", *ends, start, start + count, at=copies.into[source, expert], into=f"in{place}")
 
 
 def _back(sent: SendInstruction, place: int) -> SendInstruction:

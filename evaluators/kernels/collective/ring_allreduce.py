@@ -50,11 +50,11 @@ def ring_rounds(ring: Array, start: int, stop: int) -> tuple[Round, ...]:
     """Rounds of one strand: rows `start` to `stop` of ``x`` travel along `ring`, one slice per die."""
     p = len(ring)
     bounds = np.linspace(start, stop, p + 1).round().astype(int)
-    here, there = CoreIndex(np.zeros(p, int), ring), CoreIndex(np.zeros(p, int), np.roll(ring, -1))
+    source, target = CoreIndex(np.zeros(p, int), ring), CoreIndex(np.zeros(p, int), np.roll(ring, -1))
     place = np.arange(p)
     turns = []
     for combine, lag in (("sum", 0), ("set", -1)):
         for turn in range(p - 1):
             part = (place - turn - lag) % p
-            turns.append(Round((SendInstruction("x", here, there, bounds[part], bounds[part + 1], combine=combine),)))
+            turns.append(Round((SendInstruction("x", source, target, bounds[part], bounds[part + 1], combine=combine),)))
     return tuple(turns)

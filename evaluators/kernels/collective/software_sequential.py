@@ -74,21 +74,21 @@ def buffers(shape: GemmShape, mesh: CoreMesh, dtype: str, *, pattern: str) -> tu
 
 def multicast_rounds(groups: MeshGroups, mesh: CoreMesh, tile: BufferRows) -> Rounds:
     """Rounds of a multicast: the root's block goes to each member in sequence."""
-    return team.group_rounds(groups, mesh, lambda of: [_pairs(of)] if of.members > 1 else [], tile, "set", "router")
+    return team.group_rounds(groups, mesh, lambda group: [_pairs(group)] if group.members > 1 else [], tile, "set", "router")
 
 
 def reduction_rounds(groups: MeshGroups, mesh: CoreMesh, tile: BufferRows, combine: str) -> Rounds:
     """Rounds of a reduction: blocks of a group are combined at its root in sequence."""
 
-    def turns(of: CoreGroup) -> Stages:
-        return [[(target, source)] for source, target in _pairs(of)]
+    def turns(group: CoreGroup) -> Stages:
+        return [[(target, source)] for source, target in _pairs(group)]
 
     return team.group_rounds(groups, mesh, turns, tile, team.check_reduction(combine), "core")
 
 
-def critical_chains(pattern: str, of: CoreGroup) -> list[MessageChain]:
+def critical_chains(pattern: str, group: CoreGroup) -> list[MessageChain]:
     """Chains that may end last: to each member after those before it, or from each in sequence."""
-    hops = [of.hops(*pair) for pair in _pairs(of)]
+    hops = [group.hops(*pair) for pair in _pairs(group)]
     if pattern == "multicast":
         return team.longest_chains(_turn(turn, far) for turn, far in enumerate(hops)) or [MessageChain()]
     if pattern == team.AGAIN:  # members that have heard first are the first to be heard
@@ -98,14 +98,14 @@ def critical_chains(pattern: str, of: CoreGroup) -> list[MessageChain]:
     return [_heard(hops)]
 
 
-def circuits(pattern: str, of: CoreGroup) -> list[MessageChain]:
+def circuits(pattern: str, group: CoreGroup) -> list[MessageChain]:
     """Critical chains where each message to a member waits until the one before has arrived."""
-    hops = [of.hops(*pair) for pair in _pairs(of)]
+    hops = [group.hops(*pair) for pair in _pairs(group)]
     if pattern == team.AGAIN:
         return team.longest_chains(_called(hops[: turn + 1]).then(_heard(hops[turn:])) for turn in range(len(hops))) or [
             MessageChain()
         ]
-    return [_called(hops)] if pattern == "multicast" and hops else critical_chains(pattern, of)
+    return [_called(hops)] if pattern == "multicast" and hops else critical_chains(pattern, group)
 
 
 def _called(hops: list[int]) -> MessageChain:
@@ -113,11 +113,11 @@ def _called(hops: list[int]) -> MessageChain:
     return MessageChain(posts=1, messages=len(hops), hops=sum(hops))
 
 
-def ways(of: CoreGroup) -> dict[int, list[MessageChain]]:
+def ways(group: CoreGroup) -> dict[int, list[MessageChain]]:
     """Chains to each member in sequence; the root has started all of them."""
-    pairs = _pairs(of)
-    there = {place: [_turn(turn, of.hops(of.root, place))] for turn, (_, place) in enumerate(pairs)}
-    return there | {of.root: [MessageChain(posts=len(pairs))]}
+    pairs = _pairs(group)
+    turns = {place: [_turn(turn, group.hops(group.root, place))] for turn, (_, place) in enumerate(pairs)}
+    return turns | {group.root: [MessageChain(posts=len(pairs))]}
 
 
 def _turn(turn: int, hops: int) -> MessageChain:
@@ -130,11 +130,11 @@ def _heard(hops: list[int]) -> MessageChain:
     return MessageChain(posts=min(count, 1), messages=count, stages=count, hops=sum(hops), sums=count)
 
 
-def message_counts(pattern: str, of: CoreGroup) -> tuple[int, int, int]:
+def message_counts(pattern: str, group: CoreGroup) -> tuple[int, int, int]:
     """Messages sent, links crossed, and messages received: each goes to one core. [-]"""
-    return of.members - 1, sum(of.hops(*pair) for pair in _pairs(of)), of.members - 1
+    return group.members - 1, sum(group.hops(*pair) for pair in _pairs(group)), group.members - 1
 
 
-def _pairs(of: CoreGroup) -> list[tuple[int, int]]:
+def _pairs(group: CoreGroup) -> list[tuple[int, int]]:
     """The root, and every other member in turn."""
-    return [(of.root, place) for place in range(of.members) if place != of.root]
+    return [(group.root, place) for place in range(group.members) if place != group.root]

@@ -86,68 +86,72 @@ def reduction_rounds(groups: MeshGroups, mesh: CoreMesh, tile: BufferRows, combi
 
 
 @lru_cache(maxsize=4096)
-def tree_stages(of: CoreGroup) -> Stages:
+def tree_stages(group: CoreGroup) -> Stages:
     """Messages of a multicast tree, stage by stage.
 
     >>> tree_stages(CoreGroup(1, 5, 1))
     [[(1, 3)], [(1, 2), (3, 4)], [(1, 0)]]
     """
-    height, width = divmod(of.root, of.cols)
-    across = [[(height * of.cols + a, height * of.cols + b) for a, b in step] for step in _halved(0, of.cols, width)]
+    height, width = divmod(group.root, group.cols)
+    across = [[(height * group.cols + a, height * group.cols + b) for a, b in step] for step in _halved(0, group.cols, width)]
     down = [
-        [(a * of.cols + col, b * of.cols + col) for a, b in step for col in range(of.cols)]
-        for step in _halved(0, of.rows, height)
+        [(a * group.cols + col, b * group.cols + col) for a, b in step for col in range(group.cols)]
+        for step in _halved(0, group.rows, height)
     ]
     return across + down
 
 
-def critical_chains(pattern: str, of: CoreGroup) -> list[MessageChain]:
+def critical_chains(pattern: str, group: CoreGroup) -> list[MessageChain]:
     """Chains that may end last: for each member the messages before its own, over the whole tree."""
-    return _chains(pattern, of, locked=False)
+    return _chains(pattern, group, locked=False)
 
 
-def circuits(pattern: str, of: CoreGroup) -> list[MessageChain]:
+def circuits(pattern: str, group: CoreGroup) -> list[MessageChain]:
     """Critical chains where a core's next message waits until the one before has arrived."""
-    return _chains(pattern, of, locked=True)
+    return _chains(pattern, group, locked=True)
 
 
-def _chains(pattern: str, of: CoreGroup, *, locked: bool) -> list[MessageChain]:
+def _chains(pattern: str, group: CoreGroup, *, locked: bool) -> list[MessageChain]:
     if pattern == "multicast":
-        return team.longest_chains(chain for found in _late(of, locked=locked).values() for chain in found) or [MessageChain()]
-    late = _late(of, locked=locked) if pattern == team.AGAIN else {}
-    for source, target in (pair for pairs in _backwards(of) for pair in pairs):
-        here, there = late.get(source, [MessageChain()]), late.get(target, [MessageChain()])
-        message = MessageChain(messages=1, stages=1, hops=of.hops(source, target), sums=1)
+        return team.longest_chains(chain for chains in _late(group, locked=locked).values() for chain in chains) or [
+            MessageChain()
+        ]
+    late = _late(group, locked=locked) if pattern == team.AGAIN else {}
+    for source, target in (pair for pairs in _backwards(group) for pair in pairs):
+        source_chains, target_chains = late.get(source, [MessageChain()]), late.get(target, [MessageChain()])
+        message = MessageChain(messages=1, stages=1, hops=group.hops(source, target), sums=1)
         posted = message._replace(posts=1)
-        late[target] = team.longest_chains([*(one.then(message) for one in there), *(one.then(posted) for one in here)])
-    return late.get(of.root) or [MessageChain()]
+        late[target] = team.longest_chains(
+            [*(chain.then(message) for chain in target_chains), *(chain.then(posted) for chain in source_chains)]
+        )
+    return late.get(group.root) or [MessageChain()]
 
 
-def ways(of: CoreGroup) -> dict[int, list[MessageChain]]:
+def ways(group: CoreGroup) -> dict[int, list[MessageChain]]:
     """Chains to each member; the root starts one message per halving."""
-    sent = sum(source == of.root for pairs in tree_stages(of) for source, _ in pairs)
-    return _late(of) | {of.root: [MessageChain(posts=sent)]}
+    sent = sum(source == group.root for pairs in tree_stages(group) for source, _ in pairs)
+    return _late(group) | {group.root: [MessageChain(posts=sent)]}
 
 
-def _late(of: CoreGroup, *, locked: bool = False) -> dict[int, list[MessageChain]]:
+def _late(group: CoreGroup, *, locked: bool = False) -> dict[int, list[MessageChain]]:
     """What comes before a multicast is at each member."""
     late: dict[int, list[MessageChain]] = {}
-    for source, target in (pair for pairs in tree_stages(of) for pair in pairs):
-        here = late.get(source, [MessageChain()])
-        posted = MessageChain(posts=1, messages=1, stages=1, hops=of.hops(source, target))
-        late[target] = [chain.then(posted) for chain in here]
+    for source, target in (pair for pairs in tree_stages(group) for pair in pairs):
+        chains = late.get(source, [MessageChain()])
+        posted = MessageChain(posts=1, messages=1, stages=1, hops=group.hops(source, target))
+        late[target] = [chain.then(posted) for chain in chains]
         after = posted._replace(stages=0, posts=0) if locked else MessageChain(intervals=1)
-        late[source] = team.longest_chains(chain.then(after) for chain in here)
+        late[source] = team.longest_chains(chain.then(after) for chain in chains)
     return late
 
 
-def message_counts(pattern: str, of: CoreGroup) -> tuple[int, int, int]:
+def message_counts(pattern: str, group: CoreGroup) -> tuple[int, int, int]:
     """Messages sent, links crossed, and messages received: each goes to one core. [-]"""
-    return of.members - 1, sum(of.hops(*pair) for pairs in tree_stages(of) for pair in pairs), of.members - 1
+    return group.members - 1, sum(group.hops(*pair) for pairs in tree_stages(group) for pair in pairs), group.members - 1
 
 
-def _backwards(of: CoreGroup) -> Stages:
-    return [[(target, source) for source, target in pairs] for pairs in reversed(tree_stages(of))]
+def _backwards(group: CoreGroup) -> Stages:
+    return [[(target, source) for source, target in pairs] for pairs in reversed(tree_stages(group))]
 
 
 def _halved(start: int, stop: int, root: int) -> Stages:

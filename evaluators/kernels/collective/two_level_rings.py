@@ -59,7 +59,7 @@ def build_program(rows: int, peers: int) -> Program:
     Buffer ``x`` has `rows` rows on each core.
     """
     high, wide = near_square(peers)
-    on = two_level.build_program(ring, rows, high, wide)
+    program = two_level.build_program(ring, rows, high, wide)
 
     def flat(at: CoreIndex) -> CoreIndex:
         return CoreIndex(0 * at.row, at.row * wide + at.col)
@@ -69,7 +69,7 @@ def build_program(rows: int, peers: int) -> Program:
             tuple(replace(send, source=flat(send.source), target=flat(send.target)) for send in two_level.sends_of_round(turn))
         )
 
-    return Program(1, peers, on.slots, tuple(tuple(map(in_line, strand)) for strand in on.strands), "full")
+    return Program(1, peers, program.slots, tuple(tuple(map(in_line, strand)) for strand in program.strands), "full")
 
 
 @tabulate

@@ -36,8 +36,8 @@ def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, into: CoreMesh
     values = shape.m * shape.n * 1.0
     seconds, hops = 0.0, 0.0
     # rows of cores first: lines are those of `mesh`, then columns: lines are those of `into`
-    for lines, here, there in ((mesh.rows, mesh.cols, into.cols), (into.cols, mesh.rows, into.rows)):
-        longer, shorter = maximum(here, there), minimum(here, there)
+    for lines, source_side, target_side in ((mesh.rows, mesh.cols, into.cols), (into.cols, mesh.rows, into.rows)):
+        longer, shorter = maximum(source_side, target_side), minimum(source_side, target_side)
         share = 1 - shorter / longer
         line = link_words(ceil_div(values, lines), fabric)
         core = ceil_div(line, shorter) * fabric.pace
@@ -76,15 +76,21 @@ def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str = "float32", *, i
     return Program(rows, cols, slots, ((Round(across), Round((turn,)), Round(down)),))
 
 
-def _pieces(length: int, here: int, there: int) -> list[tuple[Array, ...]]:
+def _pieces(length: int, source_side: int, target_side: int) -> list[tuple[Array, ...]]:
     """Pieces of a line cut both ways: (source, target, start, stop, at) as rows; cut so that no core sends two at once."""
-    cuts = np.unique(np.concatenate([np.arange(0, length, here), np.arange(0, length, there), [length]]))
+    cuts = np.unique(np.concatenate([np.arange(0, length, source_side), np.arange(0, length, target_side), [length]]))
     low, high = cuts[:-1], cuts[1:]
-    source, target = low // here, low // there
+    source, target = low // source_side, low // target_side
     place = np.array([np.sum(source[:i] == source[i]) for i in range(len(source))])
-    found = []
+    pieces = []
     for turn in range(int(place.max()) + 1):
         p = place == turn
-        columns = (source[p], target[p], (low - source * here)[p], (high - source * here)[p], (low - target * there)[p])
-        found.append(tuple(column[None, :] for column in columns))
-    return found
+        columns = (
+            source[p],
+            target[p],
+            (low - source * source_side)[p],
+            (high - source * source_side)[p],
+            (low - target * target_side)[p],
+        )
+        pieces.append(tuple(column[None, :] for column in columns))
+    return pieces

@@ -44,8 +44,8 @@ def column_shift(gemm: str, rows: Any, words: Any, values: Any, fabric: MeshFabr
     """Time of one shift along a column of `rows` cores, for `words` words or `values` values."""
     moves = where(rows > 1, 1.0, 0.0)
     if gemm == "t10":
-        one = fabric.launch + fabric.stage + 2 * fabric.ramp + fabric.hop + words * fabric.pace
-        return ColumnShift(0.0, (rows - 1) * one, False)
+        launch = fabric.launch + fabric.stage + 2 * fabric.ramp + fabric.hop + words * fabric.pace
+        return ColumnShift(0.0, (rows - 1) * launch, False)
     if gemm == "ladder":
         return ColumnShift(0.0, owners_send_time(rows, values, fabric) / rows, False)
     reach = 2.0 if gemm == "meshgemm" else rows - 1.0

@@ -162,10 +162,10 @@ def _relayed(mesh: CoreMesh, fabric: MeshFabric, a_words: Any, b_words: Any, a_s
         count, words = a_chunks + b_chunks, a_chunks * a_words + b_chunks * b_words
         return maximum(count * fabric.launch + words * fabric.copy, words * fabric.pace + count * handshake)
 
-    one = fabric.launch + fabric.stage + 2 * fabric.ramp + fabric.hop + handshake * (2 / 3)
+    launch = fabric.launch + fabric.stage + 2 * fabric.ramp + fabric.hop + handshake * (2 / 3)
     met = where(handshake > 0, fabric.launch + b_words * fabric.pace + handshake, 0.0)
-    a_way = before(a_sent - 1, 0) + (mesh.cols - 1) * (one + a_words * fabric.pace) + met
-    b_way = before(a_sent, b_sent - 1) + (mesh.rows - 1) * (one + b_words * fabric.pace)
+    a_way = before(a_sent - 1, 0) + (mesh.cols - 1) * (launch + a_words * fabric.pace) + met
+    b_way = before(a_sent, b_sent - 1) + (mesh.rows - 1) * (launch + b_words * fabric.pace)
     return maximum(a_way, b_way)
 
 
@@ -223,10 +223,10 @@ def _sends(slot: str, mesh: CoreMesh, follower: Array, position: Array | None, v
             across, down = col * mesh.per_col + x, row * mesh.per_row + y
             along, fixed = (across, down) if slot == "a" else (down, across)
             target = follower[along] if position is None else follower[(along - position[fixed]) % mesh.chunks]
-            here = np.asarray(y * mesh.per_col + x)
+            block = np.asarray(y * mesh.per_col + x)
             if slot == "a":
-                there, at = CoreIndex(row, target // mesh.per_col), y * mesh.per_col + target % mesh.per_col
+                other_target, at = CoreIndex(row, target // mesh.per_col), y * mesh.per_col + target % mesh.per_col
             else:
-                there, at = CoreIndex(target // mesh.per_row, col), (target % mesh.per_row) * mesh.per_col + x
-            sends.append(SendInstruction(slot, CoreIndex(row, col), there, here, here + 1, at=at, via=via))
+                other_target, at = CoreIndex(target // mesh.per_row, col), (target % mesh.per_row) * mesh.per_col + x
+            sends.append(SendInstruction(slot, CoreIndex(row, col), other_target, block, block + 1, at=at, via=via))
     return sends

@@ -79,7 +79,7 @@ def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str = "float32") -> P
     """Program: the loads of each chunk, then its product."""
     multiply = MultiplyInstruction("a_in", "b_in", "c", "imk,ikn->imn")
     row, col = np.arange(mesh.rows)[:, None], np.arange(mesh.cols)[None, :]
-    here = CoreIndex(row, col)
+    source = CoreIndex(row, col)
     strand = []
     for chunk in range(mesh.chunks):
         a_root, a_part = divmod(chunk, mesh.per_col)
@@ -87,10 +87,10 @@ def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str = "float32") -> P
         from_a, from_b = CoreIndex(row, np.full_like(col, a_root)), CoreIndex(np.full_like(row, b_root), col)
         loads = (
             SendInstruction(
-                "a", from_a, here, np.asarray(a_part), np.asarray(a_part + 1), at=np.asarray(0), into="a_in", via="shared"
+                "a", from_a, source, np.asarray(a_part), np.asarray(a_part + 1), at=np.asarray(0), into="a_in", via="shared"
             ),
             SendInstruction(
-                "b", from_b, here, np.asarray(b_part), np.asarray(b_part + 1), at=np.asarray(0), into="b_in", via="shared"
+                "b", from_b, source, np.asarray(b_part), np.asarray(b_part + 1), at=np.asarray(0), into="b_in", via="shared"
             ),
         )
         strand += [Round(loads, BARRIER), Round((multiply,), BARRIER)]

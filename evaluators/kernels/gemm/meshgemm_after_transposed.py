@@ -68,13 +68,13 @@ def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, gemm: str = "m
     spread = where(arm > 0, fabric.launch + fabric.post + a_words * fabric.pace + 2 * fabric.ramp + arm * fabric.hop, 0.0)
     way = column.column_shift(gemm, rows, b_words, k_ * n_, fabric)
     if way.overlapped:
-        engine, here = (1 - fabric.apart) * way.engine, where(arm > 0, 1.0, 0.0)
-        begins = here * (fabric.launch + fabric.post)
-        owner = begins + here * (1 - fabric.apart) * a_words * fabric.copy
-        there = here * (a_words * fabric.pace + 2 * fabric.ramp + arm * fabric.hop)
-        asked, late = (product + begins + there) / 2, (2 * product + owner + engine + there) / 4
-        sent = (here * a_words * fabric.pace + way.shift - fabric.post + product) / 3
-        step = maximum(maximum(product + engine, way.shift), maximum(maximum(asked, late), sent))
+        engine, has_arm = (1 - fabric.apart) * way.engine, where(arm > 0, 1.0, 0.0)
+        begins = has_arm * (fabric.launch + fabric.post)
+        owner = begins + has_arm * (1 - fabric.apart) * a_words * fabric.copy
+        travel = has_arm * (a_words * fabric.pace + 2 * fabric.ramp + arm * fabric.hop)
+        arrival, late = (product + begins + travel) / 2, (2 * product + owner + engine + travel) / 4
+        sent = (has_arm * a_words * fabric.pace + way.shift - fabric.post + product) / 3
+        step = maximum(maximum(product + engine, way.shift), maximum(maximum(arrival, late), sent))
         # a core that owns several blocks of the ring in turn holds up its row
         again, least = _again(mesh.rows, ceil_div(mesh.rows, mesh.cols)), maximum(product + engine, way.shift)
         longer = product + engine + owner

@@ -139,9 +139,9 @@ def build_program(shape: GemmShape, mesh: CoreMesh, dtype: str = "float32", *, g
     """Program: product of the present block, then its sum along the row, while the next block comes."""
     ring = column.ring_order(gemm, mesh.rows)
     position = np.argsort(ring)
-    here = CoreIndex(np.arange(mesh.rows)[:, None], np.arange(mesh.cols)[None, :])
+    source = CoreIndex(np.arange(mesh.rows)[:, None], np.arange(mesh.cols)[None, :])
     multiply = MultiplyInstruction("a", "b", "p", "mk,ink->imn")
-    clear = SendInstruction("zero", here, here, np.asarray(0), np.asarray(1), into="p")
+    clear = SendInstruction("zero", source, source, np.asarray(0), np.asarray(1), into="p")
     wait = "slots" if gemm == "meshgemm" else "mesh"
     rounds = []
     for step in range(mesh.rows):

@@ -129,9 +129,9 @@ def busy_mesh(shape: GemmShape, part: SummaTiling, mesh: CoreMesh, copies: Any =
     return _busy(block_counts(shape, part, mesh, copies), part, mesh, copies)
 
 
-def _busy(of: SummaBlocks, part: SummaTiling, mesh: CoreMesh, copies: Any) -> CoreMesh:
+def _busy(blocks: SummaBlocks, part: SummaTiling, mesh: CoreMesh, copies: Any) -> CoreMesh:
     """Likewise of blocks that are known."""
-    return CoreMesh(ceil_div(copies * of.down * of.across, of.waves) * part.rows * part.split, mesh.cols)
+    return CoreMesh(ceil_div(copies * blocks.down * blocks.across, blocks.waves) * part.rows * part.split, mesh.cols)
 
 
 def memory_bytes(
@@ -141,10 +141,10 @@ def memory_bytes(
 
     A comes once for each block across, B once for each block down, and the output goes once.
     """
-    of, stored = block_counts(shape, part, mesh, copies), weights or WeightStorage(itemsize)
-    mesh = _busy(of, part, mesh, copies)
-    m, k, n = part.m * mesh.rows, part.k * of.chunks, part.n * mesh.cols
-    return of.waves * (
+    counts, stored = block_counts(shape, part, mesh, copies), weights or WeightStorage(itemsize)
+    mesh = _busy(counts, part, mesh, copies)
+    m, k, n = part.m * mesh.rows, part.k * counts.chunks, part.n * mesh.cols
+    return counts.waves * (
         itemsize * (m * k + floor_div(m, part.split) * n) + stored.nbytes * (k * n * floor_div(mesh.rows, part.rows))
     )
 
@@ -174,8 +174,8 @@ def activity(
     weights: WeightStorage | None = None,
 ) -> Activity:
     """Activity of a SUMMA program; arguments as in `seconds`."""
-    of = block_counts(shape, part, mesh, copies)
-    return _activity(part, _busy(of, part, mesh, copies), of, itemsize, weights)
+    counts = block_counts(shape, part, mesh, copies)
+    return _activity(part, _busy(counts, part, mesh, copies), counts, itemsize, weights)
 
 
 def seconds(
@@ -267,8 +267,8 @@ def program_work(
 
     Arguments as in `seconds`, and the time of a chunk's product if it is known.
     """
-    of, kept = block_counts(shape, part, mesh, copies), weights or WeightStorage(itemsize)
-    mesh = _busy(of, part, mesh, copies)
+    counts, kept = block_counts(shape, part, mesh, copies), weights or WeightStorage(itemsize)
+    mesh = _busy(counts, part, mesh, copies)
     a, b, c = _nbytes(part, itemsize, kept)
     expand = _expanded(part, engines, itemsize, kept)
     # tiles that load A and have the same channel; those that load B; those that store
@@ -282,8 +282,8 @@ def program_work(
     added = where(part.split > 1, _added_seconds(part, c, fabric), 0.0)
     after = added + where(part.split > 1, fabric.post + ceil_div(c, fabric.word_bytes) * fabric.pace, 0.0)
     return SummaWork(
-        of.waves,
-        of.waves * of.chunks,
+        counts.waves,
+        counts.waves * counts.chunks,
         engines.started(part.m, part.k, part.n, kept.width(itemsize)) if product is None else product,
         maximum(words, expand) if kept.expand else words,
         rows * a + columns * floor_div(mesh.rows, part.rows) * b,
@@ -338,27 +338,27 @@ def _added_seconds(part: SummaTiling, nbytes: Any, fabric: MeshFabric) -> Any:
 
 
 def _activity(
-    part: SummaTiling, mesh: CoreMesh, of: SummaBlocks, itemsize: float, weights: WeightStorage | None = None
+    part: SummaTiling, mesh: CoreMesh, blocks: SummaBlocks, itemsize: float, weights: WeightStorage | None = None
 ) -> Activity:
     kept = weights or WeightStorage(itemsize)
     a, b, c = _nbytes(part, itemsize, kept)
-    chunks, groups = of.waves * of.chunks, floor_div(mesh.rows, part.rows)
+    chunks, groups = blocks.waves * blocks.chunks, floor_div(mesh.rows, part.rows)
     total = Activity()
     for along, nbytes in (("row", a), ("column", b)):
         total = total + _spread(along, nbytes, part, mesh) * chunks
     stores = floor_div(mesh.rows, part.split)  # of a column
-    added = of.waves * (mesh.rows - stores) * mesh.cols * c
-    sums = where(part.split > 1, of.waves * stores * mesh.cols * c, 0.0)  # which routers add up on their way
+    added = blocks.waves * (mesh.rows - stores) * mesh.cols * c
+    sums = where(part.split > 1, blocks.waves * stores * mesh.cols * c, 0.0)  # which routers add up on their way
     total = total + Activity(sent_bytes=added, hop_bytes=added, spread_bytes=sums - added)
     macs = chunks * part.m * part.k * part.n * mesh.rows * mesh.cols
-    moved = chunks * (mesh.rows * a + groups * mesh.cols * b) + of.waves * stores * mesh.cols * c
+    moved = chunks * (mesh.rows * a + groups * mesh.cols * b) + blocks.waves * stores * mesh.cols * c
     # A is loaded in every row; B by the diagonal, over and over where there are more columns than rows; all tiles store, or one
     # of those that divide the depth
     times, rest = floor_div(mesh.cols, part.rows), remainder(mesh.cols, part.rows)
     up = mesh.cols * part.rows * groups * (groups - 1) / 2
     up = up + groups * (times * part.rows * (part.rows - 1) + rest * (rest - 1)) / 2
     links = chunks * a * mesh.rows * (mesh.rows - 1) / 2 + chunks * b * (groups * mesh.cols * (mesh.rows - 1) - up)
-    links = links + of.waves * c * mesh.cols * stores * (
+    links = links + blocks.waves * c * mesh.cols * stores * (
         mesh.rows - 1 - part.split * (stores - 1) / 2 - floor_div(part.split, 2)
     )
     elements = chunks * (kept.expand * part.k * part.n) * mesh.rows * mesh.cols
@@ -385,7 +385,7 @@ def buffers(part: SummaTiling, dtype: str, weights: WeightStorage | None = None)
     depth have one block of the output more, for the sum.
     """
     packed, wide = weights.nbytes if weights else 0.0, bool(weights and weights.expand)
-    found = (
+    buffers = (
         Buffer("a_in", (part.m, part.k), dtype, depth=2),
         Buffer("b_in", (part.k, part.n), dtype, depth=2, packed=packed),
         Buffer("a", (part.m, part.k), dtype, depth=3 if wide else 2),
@@ -393,7 +393,7 @@ def buffers(part: SummaTiling, dtype: str, weights: WeightStorage | None = None)
         Buffer("c", (part.m, part.n), dtype, depth=2),
         Buffer("sum", (part.m * (part.split > 1), part.n), dtype),
     )
-    return (*found, Buffer("wide", (part.k, part.n), dtype, depth=2)) if wide else found
+    return (*buffers, Buffer("wide", (part.k, part.n), dtype, depth=2)) if wide else buffers
 
 
 def build_program(
@@ -414,8 +414,8 @@ def build_program(
         weights: how B is stored; as A where it is None.
         channels: memory channels, at most one a column; a tile's are those of its column.
     """
-    of = block_counts(shape, part, mesh, copies)
-    mesh = _busy(of, part, mesh, copies)
+    counts = block_counts(shape, part, mesh, copies)
+    mesh = _busy(counts, part, mesh, copies)
     rows, cols = np.indices((mesh.rows, mesh.cols))
     row, col, first = np.arange(mesh.rows), np.arange(mesh.cols), np.arange(0, mesh.rows, part.rows)[:, None]
     # rows take turns among columns whatever their group, so that all channels have as much to do
@@ -440,10 +440,10 @@ def build_program(
 
     def wave(*, last: bool) -> tuple[tuple[Round, ...], tuple[Round, ...]]:
         """Rounds of the first chunk, and of the last one and the store."""
-        begin, end = chunk("set", last=last and of.chunks == 1), chunk("sum", last=last) if of.chunks > 1 else ()
+        begin, end = chunk("set", last=last and counts.chunks == 1), chunk("sum", last=last) if counts.chunks > 1 else ()
         return begin, (*end, *store)
 
-    middle, more = max(of.chunks - 2, 0), of.waves - 1
+    middle, more = max(counts.chunks - 2, 0), counts.waves - 1
     begin, end = wave(last=False)
     turns: tuple[Round | Loop, ...]
     if middle <= more:  # a loop over the turns, or over the chunks of each, whichever is longer
@@ -470,42 +470,46 @@ def scatter_operands(a: Array, b: Array, part: SummaTiling, mesh: CoreMesh) -> d
         a, b: shape (copies, m, k) and (copies, k, n).
         part, mesh: as of the program.
     """
-    of = block_counts(GemmShape(a.shape[1], a.shape[2], b.shape[2]), part, mesh, len(a))
-    mesh = _busy(of, part, mesh, len(a))
+    counts = block_counts(GemmShape(a.shape[1], a.shape[2], b.shape[2]), part, mesh, len(a))
+    mesh = _busy(counts, part, mesh, len(a))
     groups = mesh.rows // part.rows
-    padded_a = _padded(a, of.down * part.rows * part.m, part.split * of.chunks * part.k)
-    padded_b = _padded(b, part.split * of.chunks * part.k, of.across * mesh.cols * part.n)
+    padded_a = _padded(a, counts.down * part.rows * part.m, part.split * counts.chunks * part.k)
+    padded_b = _padded(b, part.split * counts.chunks * part.k, counts.across * mesh.cols * part.n)
     # by copy, block down or across, share of K, chunk of it and tile
-    cut_a = padded_a.reshape(-1, of.down, part.rows, part.m, part.split, of.chunks, part.k).transpose(0, 1, 4, 5, 2, 3, 6)
-    cut_b = padded_b.reshape(-1, part.split, of.chunks, part.k, of.across, mesh.cols, part.n).transpose(0, 4, 1, 2, 5, 3, 6)
-    copy, down, across = _items(of, groups // part.split, len(a))
+    cut_a = padded_a.reshape(-1, counts.down, part.rows, part.m, part.split, counts.chunks, part.k).transpose(
+        0, 1, 4, 5, 2, 3, 6
+    )
+    cut_b = padded_b.reshape(-1, part.split, counts.chunks, part.k, counts.across, mesh.cols, part.n).transpose(
+        0, 4, 1, 2, 5, 3, 6
+    )
+    copy, down, across = _items(counts, groups // part.split, len(a))
     # by turn, team and share in it, which are groups, chunk and tile; chunks first
     of_a, of_b = (
-        blocks.reshape(of.waves, groups, *blocks.shape[3:]).swapaxes(1, 2)
+        blocks.reshape(counts.waves, groups, *blocks.shape[3:]).swapaxes(1, 2)
         for blocks in (cut_a[copy, down], cut_b[copy, across])
     )
     return {
-        "a": of_a.reshape(of.waves * of.chunks, mesh.rows, part.m, part.k),
-        "b": of_b.reshape(of.waves * of.chunks, groups, mesh.cols, part.k, part.n),
+        "a": of_a.reshape(counts.waves * counts.chunks, mesh.rows, part.m, part.k),
+        "b": of_b.reshape(counts.waves * counts.chunks, groups, mesh.cols, part.k, part.n),
     }
 
 
 def gather_result(stored: Array, shape: GemmShape, part: SummaTiling, mesh: CoreMesh, copies: int = 1) -> Array:
     """Products, shape (copies, m, n), from the stored blocks of all waves."""
-    of = block_counts(shape, part, mesh, copies)
-    groups = _teams(part, _busy(of, part, mesh, copies))
-    blocks = stored.reshape(of.waves, groups, part.rows, mesh.cols, part.m, part.n).transpose(0, 1, 2, 4, 3, 5)
-    out = np.zeros((copies, of.down, of.across, part.rows * part.m, mesh.cols * part.n))
-    copy, down, across = _items(of, groups, copies)
-    out[copy[::-1], down[::-1], across[::-1]] = blocks.reshape(of.waves, groups, *out.shape[3:])[::-1]
-    whole = out.transpose(0, 1, 3, 2, 4).reshape(copies, of.down * out.shape[3], -1)
+    counts = block_counts(shape, part, mesh, copies)
+    groups = _teams(part, _busy(counts, part, mesh, copies))
+    blocks = stored.reshape(counts.waves, groups, part.rows, mesh.cols, part.m, part.n).transpose(0, 1, 2, 4, 3, 5)
+    out = np.zeros((copies, counts.down, counts.across, part.rows * part.m, mesh.cols * part.n))
+    copy, down, across = _items(counts, groups, copies)
+    out[copy[::-1], down[::-1], across[::-1]] = blocks.reshape(counts.waves, groups, *out.shape[3:])[::-1]
+    whole = out.transpose(0, 1, 3, 2, 4).reshape(copies, counts.down * out.shape[3], -1)
     return whole[:, : shape.m, : shape.n]
 
 
-def _items(of: SummaBlocks, groups: int, copies: int) -> tuple[Array, Array, Array]:
+def _items(blocks: SummaBlocks, groups: int, copies: int) -> tuple[Array, Array, Array]:
     """Of each group in each turn, its product and the block down and across; the last one again where there is none left."""
-    item = np.minimum(np.arange(of.waves * groups), copies * of.down * of.across - 1).reshape(of.waves, groups)
-    return item // (of.down * of.across), item // of.across % of.down, item % of.across
+    item = np.minimum(np.arange(blocks.waves * groups), copies * blocks.down * blocks.across - 1).reshape(blocks.waves, groups)
+    return item // (blocks.down * blocks.across), item // blocks.across % blocks.down, item % blocks.across
 
 
 def _padded(matrices: Array, rows: int, cols: int) -> Array:

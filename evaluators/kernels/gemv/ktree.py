@@ -69,15 +69,15 @@ def phase_groups(side: int, phases: int) -> list[list[tuple[np.ndarray, int]]]:
     [[([0, 1, 2], 1), ([3, 4, 5], 4), ([6, 7, 8], 7)], [([1, 4, 7], 4)]]
     """
     members = np.arange(side)
-    found = []
+    groups = []
     for phase in range(phases):
         left = phases - phase
         size = len(members) if left == 1 else max(1, round(len(members) ** (1 / left)))
         parts = np.array_split(members, max(1, ceil(len(members) / size)))
         level = [(part, len(part) // 2) for part in parts]
-        found.append(level)
+        groups.append(level)
         members = np.array([part[place] for part, place in level])
-    return found
+    return groups
 
 
 def line_seconds(side: Any, words: Any, fabric: MeshFabric, *, broadcast: bool = True, phases: Any = 2) -> Any:

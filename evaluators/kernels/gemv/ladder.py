@@ -85,7 +85,7 @@ def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, broadcast: boo
         shape,
         mesh,
         fabric,
-        lambda *of: line_seconds(*of, broadcast=broadcast),
+        lambda *amounts: line_seconds(*amounts, broadcast=broadcast),
         lambda side: message_counts(side, broadcast=broadcast),
     )
     k, n = ceil_div(shape.k, mesh.rows), ceil_div(shape.n, mesh.cols)

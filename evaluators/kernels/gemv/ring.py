@@ -93,13 +93,15 @@ def reduction_rounds(
     side = mesh.rows
     bounds = np.linspace(0, length, side + 1).round().astype(int)
     row, col = np.arange(side)[:, None], np.arange(mesh.cols)[None, :]
-    here, there = CoreIndex(row, col), CoreIndex(np.roll(row, -1, axis=0), col)
+    source, target = CoreIndex(row, col), CoreIndex(np.roll(row, -1, axis=0), col)
     rounds = []
     for how, lag in ((combine, 0), ("set", -1)):
         for turn in range(side - 1):
             part = (row - turn - lag) % side
-            rounds.append(Round((SendInstruction("y", here, there, bounds[part], bounds[part + 1], combine=how, via="core"),)))
-    keep = SendInstruction("y", here, here, np.asarray(0), np.asarray(length), into="out")
+            rounds.append(
+                Round((SendInstruction("y", source, target, bounds[part], bounds[part + 1], combine=how, via="core"),))
+            )
+    keep = SendInstruction("y", source, source, np.asarray(0), np.asarray(length), into="out")
     return (*rounds, Round((keep,)))
 
 

@@ -77,12 +77,12 @@ def append_program(mesh: CoreMesh, tokens: int, width: int, per_core: int, dtype
 
     gains, moves = np.arange(gaining, last), np.arange(gaining + 1, last + 1)
     moves = moves[before[moves] > 1]
-    one, bottom = np.ones(len(gains), int), np.array([last])
+    stop, bottom = np.ones(len(gains), int), np.array([last])
     sends: list[Instruction] = [send("new", np.array([mesh.rows - 1]), bottom, 0, np.array([1]), end[bottom])]
     if len(moves):
         sends.insert(0, send("cache", moves, moves, 1, before[moves], np.zeros(len(moves), int)))
     if len(gains):
-        sends.append(send("cache", gains + 1, gains, 0, one, end[gains]))
+        sends.append(send("cache", gains + 1, gains, 0, stop, end[gains]))
     return Program(mesh.rows, mesh.cols, slots, ((Round(tuple(sends)),),))
 
 

@@ -57,7 +57,7 @@ def library_kernel_time(problem: Any, libraries: DieLibraries | None) -> Library
                     f"mapping.stack.{problem.kind}.launches: two needs a part of the stack for decodes, which is missing; add "
                     f"mapping.stack.{problem.decodes.kind}, or set launches=one"
                 )
-            some = problem.decodes.m > 0
+            has_decodes = problem.decodes.m > 0
             prompts = extrapolate(
                 context.kernel_time(problem.prompts, constants, libraries.die),
                 problem.prompts,
@@ -65,7 +65,7 @@ def library_kernel_time(problem: Any, libraries: DieLibraries | None) -> Library
                 libraries.die,
                 context,
             )
-            return add_in_sequence(prompts, decodes.times(where(some, 1.0, 0.0)))
+            return add_in_sequence(prompts, decodes.times(where(has_decodes, 1.0, 0.0)))
     return _within_reason(problem, constants, libraries.die)
 
 

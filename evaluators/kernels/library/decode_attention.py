@@ -111,23 +111,26 @@ class DecodeAttention(NamedTuple):
         return operations / (die.cores * die.peak), (self.nbytes + self.near) / die.bandwidth
 
 
-def kernel_time(of: DecodeAttention, constants: DecodeAttentionConstants, die: LibraryDie) -> LibraryKernelTime:
+def kernel_time(attention: DecodeAttention, constants: DecodeAttentionConstants, die: LibraryDie) -> LibraryKernelTime:
     """Time of a library's decode attention, in its parts. [s]
 
     That queries beyond a tile go one by one is what rows say of their own heads. Of wider ones no row says it, and the quicker
     of that and of tiles as prompts have them is taken.
 
     Args:
-        of: the attention; leaves of shape () or broadcasting over (steps, designs).
+        attention: the attention; leaves of shape () or broadcasting over (steps, designs).
         constants: fitted constants of the library.
         die: die that runs it.
     """
-    own, ranges = _took(of, constants, die), tuple(one for one in constants.measured_ranges or () if one[0] in KERNEL_CHOICE)
-    outside = outside_sizes(of.sizes(), ranges) if np.any(constants.wider == "alone") else {}
+    own, ranges = (
+        _took(attention, constants, die),
+        tuple(measured_range for measured_range in constants.measured_ranges or () if measured_range[0] in KERNEL_CHOICE),
+    )
+    outside = outside_sizes(attention.sizes(), ranges) if np.any(constants.wider == "alone") else {}
     if not outside:
         return own
-    other = _took(of, replace(constants, wider="tiles", shared=WIDE_TILE), die)
-    taken = is_outside(of.sizes(), outside) & (of.rows > constants.shared) & (other.seconds() < own.seconds())
+    other = _took(attention, replace(constants, wider="tiles", shared=WIDE_TILE), die)
+    taken = is_outside(attention.sizes(), outside) & (attention.rows > constants.shared) & (other.seconds() < own.seconds())
     compute, memory, byte = (where(taken, getattr(other, name), getattr(own, name)) for name in ("compute", "memory", "byte"))
     return own._replace(compute=compute, memory=memory, byte=byte)
 
@@ -136,42 +139,48 @@ KERNEL_CHOICE = ("kv_head_queries", "columns")
 """Sizes by which a library chooses one of its kernels for decode steps."""
 
 
-def _took(of: DecodeAttention, constants: DecodeAttentionConstants, die: LibraryDie) -> LibraryKernelTime:
+def _took(attention: DecodeAttention, constants: DecodeAttentionConstants, die: LibraryDie) -> LibraryKernelTime:
     """Time of attention in its parts, by the kernel that the library has for so many queries of a KV head."""
     stream = 1 / (constants.hbm * die.bandwidth)
     cached = constants.cached * die.cache_bandwidth
     near = minimum(1 / cached, stream)
-    beside = of.rows
+    beside = attention.rows
     over = beside > constants.shared
     many = over & (constants.wider == "alone")
     repeated = where(over & (constants.wider == "tiles"), ceil_div(beside, constants.shared), 1.0)
     times, alone = where(many, beside, 1.0), (beside < constants.fewest) | many
-    merged, shared_out = _parts(of, repeated, constants, die)
-    again = where(many, times * of.nbytes / cached, 0.0)
-    first, second = where(alone, _walked(of, constants, die), merged), where(alone, again, shared_out)
+    merged, shared_out = _parts(attention, repeated, constants, die)
+    again = where(many, times * attention.nbytes / cached, 0.0)
+    first, second = where(alone, _walked(attention, constants, die), merged), where(alone, again, shared_out)
     compute = smooth_maximum(first, second, constants.sharpness)
-    kept = constants.kept * die.cache * where(alone, 1.0, maximum(of.keys / LONG_CONTEXT, 1 / LONG_CONTEXT) ** constants.length)
-    miss, begun = (-np.expm1(-((nbytes / kept) ** constants.knee)) for nbytes in (of.nbytes, times * of.nbytes))
+    kept = (
+        constants.kept
+        * die.cache
+        * where(alone, 1.0, maximum(attention.keys / LONG_CONTEXT, 1 / LONG_CONTEXT) ** constants.length)
+    )
+    miss, begun = (-np.expm1(-((nbytes / kept) ** constants.knee)) for nbytes in (attention.nbytes, times * attention.nbytes))
     byte = miss * stream + (1 - miss) * near
-    memory = byte * of.nbytes + (repeated - 1) * of.nbytes * near + of.near * stream + constants.ramp * begun
+    memory = (
+        byte * attention.nbytes + (repeated - 1) * attention.nbytes * near + attention.near * stream + constants.ramp * begun
+    )
     return LibraryKernelTime(constants.start, 0.0, compute, memory, constants.sharpness, byte, 1 / die.cache_bandwidth)
 
 
-def _parts(of: DecodeAttention, repeated: Any, constants: DecodeAttentionConstants, die: LibraryDie) -> tuple[Any, Any]:
+def _parts(attention: DecodeAttention, repeated: Any, constants: DecodeAttentionConstants, die: LibraryDie) -> tuple[Any, Any]:
     """Seconds of merging the parts of one request, and of all parts on the cores, where queries are together."""
-    parts = maximum(of.keys / constants.part, 1.0)
+    parts = maximum(attention.keys / constants.part, 1.0)
     if constants.full is not None:
         parts = minimum(parts, maximum((constants.full * parts) ** 0.5, 1.0))
     parts = minimum(parts, constants.most)
-    tiles = of.m * of.kv_heads * repeated / die.cores
+    tiles = attention.m * attention.kv_heads * repeated / die.cores
     return constants.merge * parts, constants.unit * maximum(minimum(tiles * parts, constants.waves), tiles)
 
 
-def _walked(of: DecodeAttention, constants: DecodeAttentionConstants, die: LibraryDie) -> Any:
+def _walked(attention: DecodeAttention, constants: DecodeAttentionConstants, die: LibraryDie) -> Any:
     """Seconds of queries that are each by itself, on the cores."""
-    taken = of.m * of.heads * of.queries / die.cores
-    some, shortest = minimum(taken, 1.0), minimum(of.keys, constants.block)
-    joined = constants.join * minimum(2 * some, 1.0) * (1 - constants.block / maximum(of.keys, constants.block))
-    walk = constants.walk * (of.dims / COLUMNS)
-    cut = walk * maximum(shortest, of.keys * 2 * some / (1 + some)) + joined
-    return maximum(cut, walk * maximum(shortest, of.keys * taken))
+    taken = attention.m * attention.heads * attention.queries / die.cores
+    count, shortest = minimum(taken, 1.0), minimum(attention.keys, constants.block)
+    joined = constants.join * minimum(2 * count, 1.0) * (1 - constants.block / maximum(attention.keys, constants.block))
+    walk = constants.walk * (attention.dims / COLUMNS)
+    cut = walk * maximum(shortest, attention.keys * 2 * count / (1 + count)) + joined
+    return maximum(cut, walk * maximum(shortest, attention.keys * taken))

@@ -64,28 +64,28 @@ class ElementwiseKernel(NamedTuple):
         return 0.0, self.m * self.row / die.bandwidth
 
 
-def kernel_time(of: ElementwiseKernel, constants: ElementwiseConstants, die: LibraryDie) -> LibraryKernelTime | None:
+def kernel_time(attention: ElementwiseKernel, constants: ElementwiseConstants, die: LibraryDie) -> LibraryKernelTime | None:
     """Time of an elementwise kernel in its parts [s]; None if the library has none of its sort.
 
     Args:
-        of: the pass; leaves of shape () or broadcasting over (steps, designs).
+        attention: the pass; leaves of shape () or broadcasting over (steps, designs).
         constants: fitted constants of the library.
         die: die that runs it.
     """
-    own = getattr(constants, of.sort)
+    own = getattr(constants, attention.sort)
     if own is None:
         return None
-    nbytes = of.m * of.row
+    nbytes = attention.m * attention.row
     near: Any = 0.0
     if own.cached is not None:
         near = nbytes / (1 + (nbytes / (own.cached * die.cache)) ** 2)
     if own.core is None:
         cached = near / die.cache_bandwidth / own.share
     else:
-        cached = maximum(np.ceil(of.m / die.cores), 1.0) * of.row / own.core
+        cached = maximum(np.ceil(attention.m / die.cores), 1.0) * attention.row / own.core
     rest = (nbytes - near) / die.bandwidth / own.share + cached
-    if constants.row is not None and of.sort in ROW_KINDS:
-        rest = maximum(rest, of.row / constants.row)
-    if constants.walked is not None and of.sort == "gather":
-        rest = rest + where(of.m <= FEW_ROWS, constants.walked * of.m, 0.0)
+    if constants.row is not None and attention.sort in ROW_KINDS:
+        rest = maximum(rest, attention.row / constants.row)
+    if constants.walked is not None and attention.sort == "gather":
+        rest = rest + where(attention.m <= FEW_ROWS, constants.walked * attention.m, 0.0)
     return LibraryKernelTime(0.0, 0.0, own.start, rest, constants.sharpness, 1 / die.bandwidth, 1 / die.cache_bandwidth)

@@ -36,20 +36,20 @@ def outside_sizes(sizes: Mapping[str, Any], ranges: tuple[Range, ...]) -> dict[s
     >>> outside_sizes({"keys": 100.0, "heads": 8.0}, (("keys", 256.0, 16384.0), ("heads", 8.0, 64.0)))
     {'keys': 256.0}
     """
-    found = {}
+    found_sizes = {}
     for name, low, high in ranges:
         value = sizes.get(name)
         if value is not None and (np.any(value < low * (1 - ROUNDING)) or np.any(value > high * (1 + ROUNDING))):
-            found[name] = minimum(maximum(value, low), high)
-    return found
+            found_sizes[name] = minimum(maximum(value, low), high)
+    return found_sizes
 
 
 def is_outside(sizes: Mapping[str, Any], nearest: Mapping[str, Any]) -> Any:
     """Whether a step or design has a size outside the measured ranges, by `nearest` of `outside_sizes`."""
-    found: Any = False
+    outside: Any = False
     for name, value in nearest.items():
-        found = found | (sizes[name] != value)
-    return found
+        outside = outside | (sizes[name] != value)
+    return outside
 
 
 def extrapolate(

@@ -81,48 +81,54 @@ class Gemm(NamedTuple):
         return compute * self.share, (self.weights + rows) * self.share / die.bandwidth
 
 
-def kernel_time(of: Gemm, constants: GemmConstants, die: LibraryDie) -> LibraryKernelTime:
+def kernel_time(attention: Gemm, constants: GemmConstants, die: LibraryDie) -> LibraryKernelTime:
     """Time of a library's matrix product, in its parts. [s]
 
     Args:
-        of: the product; leaves of shape () or broadcasting over (steps, designs).
+        attention: the product; leaves of shape () or broadcasting over (steps, designs).
         constants: fitted constants of the library.
         die: die that runs it.
     """
-    own = getattr(constants.eight, of.scaling) if of.scaling and constants.eight is not None else None
-    said = constants if own is None else own
+    own = getattr(constants.eight, attention.scaling) if attention.scaling and constants.eight is not None else None
+    given_constants = constants if own is None else own
     stream = 1 / (constants.hbm * die.bandwidth)
     beside: Any = 0.0
     if own is not None:  # read in 16 bits, written in 8
-        beside = own.start + of.m * of.k * of.apart * (2.0 + of.act) / (constants.eight.traffic * die.bandwidth)
-    memory = (of.weights + of.m * of.k * of.apart * of.act + of.m * of.n * 2.0) * stream
-    operation = of.pace / (said.achieved * die.peak)
-    compute, cached = core_seconds(of, operation, said, constants, die), 1 / die.cache_bandwidth
-    return LibraryKernelTime(constants.start, beside, compute, memory, constants.sharpness, stream, cached).times(of.share)
+        beside = own.start + attention.m * attention.k * attention.apart * (2.0 + attention.act) / (
+            constants.eight.traffic * die.bandwidth
+        )
+    memory = (
+        attention.weights + attention.m * attention.k * attention.apart * attention.act + attention.m * attention.n * 2.0
+    ) * stream
+    operation = attention.pace / (given_constants.achieved * die.peak)
+    compute, cached = core_seconds(attention, operation, given_constants, constants, die), 1 / die.cache_bandwidth
+    return LibraryKernelTime(constants.start, beside, compute, memory, constants.sharpness, stream, cached).times(
+        attention.share
+    )
 
 
 def core_seconds(
-    of: Gemm, operation: Any, said: GemmConstants | QuantisedGemm, constants: GemmConstants, die: LibraryDie
+    gemm: Gemm, operation: Any, given_constants: GemmConstants | QuantisedGemm, constants: GemmConstants, die: LibraryDie
 ) -> Any:
     """Time of the cores with the tile and split of k that take least. [s]
 
     Args:
-        of: the product.
+        gemm: the product.
         operation: of a core at full rate. [s]
-        said: constants of its format: how often the inner dimension is split.
+        given_constants: constants of its format: how often the inner dimension is split.
         constants: fitted constants of the library.
         die: die that runs it.
     """
     best: Any = None
     for a, b in TILES:
-        if of.scaling == "block" and max(a, b) > BLOCK:
+        if gemm.scaling == "block" and max(a, b) > BLOCK:
             continue
-        tiles = ceil_div(of.m, a) * ceil_div(of.n / of.apart, b) * of.apart
-        depth = operation * (2.0 * a * b / min(1.0, a * b / (a + b) / REUSE)) * of.k
+        tiles = ceil_div(gemm.m, a) * ceil_div(gemm.n / gemm.apart, b) * gemm.apart
+        depth = operation * (2.0 * a * b / min(1.0, a * b / (a + b) / REUSE)) * gemm.k
         for split in SPLITS:
             units = tiles * (split / die.cores)
             turns = (1 - constants.waves) * maximum(units, 1.0) + constants.waves * ceil_div(units, 1)
-            sums = of.m * of.n * (SUM * (split + 1)) / die.cache_bandwidth if split > 1 else 0.0
-            here = where(split <= said.splits, turns * (depth / split + constants.tile) + sums, inf)
-            best = here if best is None else minimum(best, here)
+            sums = gemm.m * gemm.n * (SUM * (split + 1)) / die.cache_bandwidth if split > 1 else 0.0
+            seconds = where(split <= given_constants.splits, turns * (depth / split + constants.tile) + sums, inf)
+            best = seconds if best is None else minimum(best, seconds)
     return best

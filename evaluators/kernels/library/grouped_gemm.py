@@ -92,35 +92,37 @@ class GroupedGemm(NamedTuple):
         return compute * self.share, moved * self.share / die.bandwidth
 
 
-def kernel_time(of: GroupedGemm, constants: GroupedGemmConstants, die: LibraryDie) -> LibraryKernelTime:
+def kernel_time(attention: GroupedGemm, constants: GroupedGemmConstants, die: LibraryDie) -> LibraryKernelTime:
     """Time of a grouped product, or of an elementwise kernel over its results, in its parts. [s]
 
     Args:
-        of: the product; leaves of shape () or broadcasting over (steps, designs).
+        attention: the product; leaves of shape () or broadcasting over (steps, designs).
         constants: fitted constants of the library.
         die: die that runs it.
     """
     stream, cached = 1 / (constants.hbm * die.bandwidth), 1 / die.cache_bandwidth
-    memory = (of.weights + of.m * of.near * WIDE) * stream
-    if isinstance(of.k, int | float) and not of.k:
+    memory = (attention.weights + attention.m * attention.near * WIDE) * stream
+    if isinstance(attention.k, int | float) and not attention.k:
         return LibraryKernelTime(0.0, 0.0, 0.0, memory, constants.sharpness, stream, cached)
-    said = {"tensor": constants.tensor, "block": constants.block}.get(of.scaling)
-    operation = of.pace / ((constants.achieved if said is None else said) * die.peak)
-    far = of.m * of.far * (2 * WIDE) / (constants.traffic * die.bandwidth)
-    start = constants.start + (constants.group * of.held if of.scaling == "block" and constants.group is not None else 0.0)
-    return LibraryKernelTime(start, far, core_seconds(of, operation, die), memory, constants.sharpness, stream, cached).times(
-        of.share
+    reached_share = {"tensor": constants.tensor, "block": constants.block}.get(attention.scaling)
+    operation = attention.pace / ((constants.achieved if reached_share is None else reached_share) * die.peak)
+    far = attention.m * attention.far * (2 * WIDE) / (constants.traffic * die.bandwidth)
+    start = constants.start + (
+        constants.group * attention.held if attention.scaling == "block" and constants.group is not None else 0.0
     )
+    return LibraryKernelTime(
+        start, far, core_seconds(attention, operation, die), memory, constants.sharpness, stream, cached
+    ).times(attention.share)
 
 
-def core_seconds(of: GroupedGemm, operation: Any, die: LibraryDie) -> Any:
+def core_seconds(gemm: GroupedGemm, operation: Any, die: LibraryDie) -> Any:
     """Time of the cores if all experts have equally many rows. [s]
 
     Args:
-        of: the product.
+        gemm: the product.
         operation: of a core at full rate. [s]
         die: die that runs it.
     """
-    touched = maximum(of.touched, 1e-9)
-    units = ceil_div(of.m / touched, ROWS) * touched * ceil_div(of.n, COLUMNS) / die.cores
-    return maximum(units, 1.0) * of.k * (operation * (2.0 * ROWS * COLUMNS))
+    touched = maximum(gemm.touched, 1e-9)
+    units = ceil_div(gemm.m / touched, ROWS) * touched * ceil_div(gemm.n, COLUMNS) / die.cores
+    return maximum(units, 1.0) * gemm.k * (operation * (2.0 * ROWS * COLUMNS))

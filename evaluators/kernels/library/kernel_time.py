@@ -49,7 +49,7 @@ class LibraryKernelTime(NamedTuple):
         return LibraryKernelTime(start, beside, compute, memory, self.sharpness, self.byte, self.cached)
 
 
-def add_in_sequence(one: LibraryKernelTime, other: LibraryKernelTime) -> LibraryKernelTime:
+def add_in_sequence(time: LibraryKernelTime, other: LibraryKernelTime) -> LibraryKernelTime:
     """Sum of two kernels' times in sequence, with the parts added one by one. [s]
 
     >>> first, second = (
@@ -61,18 +61,21 @@ def add_in_sequence(one: LibraryKernelTime, other: LibraryKernelTime) -> Library
     """
     compute: Any = 0.0
     memory: Any = 0.0
-    for of in (one, other):
-        whole, by_engines = smooth_maximum(of.compute, of.memory, of.sharpness), of.compute >= of.memory
+    for given_time in (time, other):
+        whole, by_engines = (
+            smooth_maximum(given_time.compute, given_time.memory, given_time.sharpness),
+            given_time.compute >= given_time.memory,
+        )
         compute, memory = compute + where(by_engines, whole, 0.0), memory + where(by_engines, 0.0, whole)
-    return LibraryKernelTime(one.start + other.start, one.beside + other.beside, compute, memory, 1.0, one.byte, one.cached)
+    return LibraryKernelTime(time.start + other.start, time.beside + other.beside, compute, memory, 1.0, time.byte, time.cached)
 
 
-def smooth_maximum(one: Any, other: Any, sharpness: Any) -> Any:
+def smooth_maximum(compute: Any, other: Any, sharpness: Any) -> Any:
     """(a^q + b^q)^(1/q): a + b at q = 1, and the longer one as q grows. [s]
 
     >>> smooth_maximum(3.0, 4.0, 2.0), smooth_maximum(0.0, 0.0, 3.0)
     (5.0, 0.0)
     """
-    longer = maximum(one, other)
+    longer = maximum(compute, other)
     whole = where(longer > 0, longer, 1.0)
-    return longer * ((one / whole) ** sharpness + (other / whole) ** sharpness) ** (1 / sharpness)
+    return longer * ((compute / whole) ** sharpness + (other / whole) ** sharpness) ** (1 / sharpness)

@@ -95,20 +95,27 @@ class MlaDecodeAttention(NamedTuple):
         return operations / (die.cores * die.peak), (self.nbytes + self.near) / die.bandwidth
 
 
-def kernel_time(of: MlaDecodeAttention, constants: MlaDecodeConstants, die: LibraryDie) -> LibraryKernelTime:
+def kernel_time(attention: MlaDecodeAttention, constants: MlaDecodeConstants, die: LibraryDie) -> LibraryKernelTime:
     """Time of a library's absorbed MLA decode attention, in its parts. [s]
 
     Args:
-        of: the attention; leaves of shape () or broadcasting over (steps, designs).
+        attention: the attention; leaves of shape () or broadcasting over (steps, designs).
         constants: fitted constants of the library.
         die: die that runs it.
     """
     stream = 1 / (constants.hbm * die.bandwidth)
-    rows = of.heads * of.queries
-    high, tiles, blocks = minimum(rows, TILE), of.m * ceil_div(rows, TILE), of.keys / BLOCK
-    compute = 2.0 * of.dims * maximum(of.m * rows * of.keys / die.cores, high * BLOCK) / (constants.achieved * die.peak)
-    memory = (of.nbytes + of.near) * stream + constants.ramp * -np.expm1(-((of.nbytes / die.cache) ** KNEE))
-    sums = maximum(minimum(tiles * blocks, PARTS), tiles) * high * of.v * SUM
+    rows = attention.heads * attention.queries
+    high, tiles, blocks = minimum(rows, TILE), attention.m * ceil_div(rows, TILE), attention.keys / BLOCK
+    compute = (
+        2.0
+        * attention.dims
+        * maximum(attention.m * rows * attention.keys / die.cores, high * BLOCK)
+        / (constants.achieved * die.peak)
+    )
+    memory = (attention.nbytes + attention.near) * stream + constants.ramp * -np.expm1(
+        -((attention.nbytes / die.cache) ** KNEE)
+    )
+    sums = maximum(minimum(tiles * blocks, PARTS), tiles) * high * attention.v * SUM
     merging = constants.merge * minimum(blocks, PARTS) + sums / (constants.cached * die.cache_bandwidth)
-    beside = merging + of.converted / (constants.convert * die.bandwidth)
+    beside = merging + attention.converted / (constants.convert * die.bandwidth)
     return LibraryKernelTime(constants.start, beside, compute, memory, constants.sharpness, stream, 1 / die.cache_bandwidth)

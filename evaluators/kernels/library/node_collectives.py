@@ -75,11 +75,11 @@ def ring_seconds(pattern: str, nbytes: Any, group: NodeGroup, constants: RingCol
     moved = minimum(sent / (c.low * link), c.middle_start + sent / (c.middle * link))
     moved = minimum(moved, c.bulk_start + sent / (c.bulk * link))
     copied = 0.0 if pattern == "allreduce" else 2.0 * nbytes / p / group.memory
-    found = c.start + c.step * turns * (p - 1) + moved + copied
+    seconds = c.start + c.step * turns * (p - 1) + moved + copied
     if c.switched is not None and pattern == "allreduce":
         summed = c.switched.start + nbytes * (1 + 1 / p) / (c.switched.share * link)
-        found = where(p > MIN_SWITCH_DIES, minimum(found, summed), found)
-    return where(p > 1, found, 0.0)
+        seconds = where(p > MIN_SWITCH_DIES, minimum(seconds, summed), seconds)
+    return where(p > 1, seconds, 0.0)
 
 
 def all_to_all_seconds(nbytes: Any, group: NodeGroup, constants: AllToAll) -> Any:
@@ -170,7 +170,7 @@ def one_shot_seconds(nbytes: Any, group: NodeGroup, constants: OneShotAllreduce,
     p, c = group.peers, constants
     once, halves = (p - 1) * nbytes / (c.one * group.links), 2.0 * (p - 1) / p * nbytes / (c.two * group.links)
     met = c.peer * p * -np.expm1(-nbytes / c.reach)
-    found = minimum(c.start + met + minimum(once, c.second + halves), otherwise)
+    seconds = minimum(c.start + met + minimum(once, c.second + halves), otherwise)
     if not recorded:
-        found = maximum(c.floor, found + c.call + 2.0 * nbytes / group.memory)
-    return where(p > 1, found, 0.0)
+        seconds = maximum(c.floor, seconds + c.call + 2.0 * nbytes / group.memory)
+    return where(p > 1, seconds, 0.0)

@@ -111,28 +111,28 @@ class MixedBatchAttention(NamedTuple):
         return self.both.kind
 
 
-def kernel_time(of: PrefillAttention, constants: PrefillAttentionConstants, die: LibraryDie) -> LibraryKernelTime:
+def kernel_time(attention: PrefillAttention, constants: PrefillAttentionConstants, die: LibraryDie) -> LibraryKernelTime:
     """Time of a library's prefill attention, in its parts. [s]
 
     Args:
-        of: the attention; leaves of shape () or broadcasting over (steps, designs).
+        attention: the attention; leaves of shape () or broadcasting over (steps, designs).
         constants: fitted constants of the library.
         die: die that runs it.
     """
     rows = constants.rows
-    key = rows * (2.0 * of.dims / (constants.achieved * die.peak) + 1 / (EXPONENTIALS * die.clock))
+    key = rows * (2.0 * attention.dims / (constants.achieved * die.peak) + 1 / (EXPONENTIALS * die.clock))
     # a tile computes whole blocks of keys, half of one too many on the diagonal
-    mean = constants.unit + key * minimum(of.seen + (rows - 1) / 2, of.keys)
-    blocks = ceil_div(of.m, rows)
-    tiles, singles = of.requests * of.heads * blocks, of.decodes * of.heads
-    alone = where(singles > 0, constants.unit + key * of.cached, 0.0)
-    longest = where(tiles > 0, constants.unit + key * of.keys, 0.0)
+    mean = constants.unit + key * minimum(attention.seen + (rows - 1) / 2, attention.keys)
+    blocks = ceil_div(attention.m, rows)
+    tiles, singles = attention.requests * attention.heads * blocks, attention.decodes * attention.heads
+    alone = where(singles > 0, constants.unit + key * attention.cached, 0.0)
+    longest = where(tiles > 0, constants.unit + key * attention.keys, 0.0)
     over = where(tiles + singles > die.cores, 1.0, 0.0)
     wait = over * singles * (alone + constants.idle * maximum(blocks - 1.0, 0.0)) / die.cores
     left = over * constants.tail * minimum(tiles / die.cores, 1.0) * maximum(longest, alone)
     compute = maximum(wait + maximum(tiles * mean / die.cores + left, longest), alone)
     stream = 1 / (constants.hbm * die.bandwidth)
-    converting = of.converted / (constants.convert * die.bandwidth)
+    converting = attention.converted / (constants.convert * die.bandwidth)
     return LibraryKernelTime(
-        constants.start, converting, compute, of.nbytes * stream, constants.sharpness, stream, 1 / die.cache_bandwidth
+        constants.start, converting, compute, attention.nbytes * stream, constants.sharpness, stream, 1 / die.cache_bandwidth
     )

@@ -41,30 +41,30 @@ def build_program(
         dtype: number format.
         inner: whether all cores have all tokens, and get all sums.
     """
-    of, tokens = place_group(placement, cores), len(choices)
+    group, tokens = place_group(placement, cores), len(choices)
     rows = tokens // cores
-    asked = _asked(choices, cores)
-    before = () if inner else allgather_rounds(of, "x", rows)
-    after = (*reduce_scatter_rounds(of, "y", rows), *(allgather_rounds(of, "y", rows) if inner else ()))
+    assignments = _asked(choices, cores)
+    before = () if inner else allgather_rounds(group, "x", rows)
+    after = (*reduce_scatter_rounds(group, "y", rows), *(allgather_rounds(group, "y", rows) if inner else ()))
     middle: list[Round] = []
     slots = [Buffer(name, (tokens, width), dtype, depth=2) for name in ("x", "y")]
-    for place, (expert, token) in enumerate(asked):
-        most = max(1, *(len(some) for some in token))
-        core = np.repeat(np.arange(cores), [len(some) for some in token])
-        here = CoreIndex(of.row.ravel()[core], of.col.ravel()[core])
+    for place, (expert, token) in enumerate(assignments):
+        most = max(1, *(len(token_rows) for token_rows in token))
+        core = np.repeat(np.arange(cores), [len(token_rows) for token_rows in token])
+        core_index = CoreIndex(group.row.ravel()[core], group.col.ravel()[core])
         flat = np.concatenate(token).astype(int)
-        at = np.concatenate([np.arange(len(some)) for some in token]).astype(int)
+        at = np.concatenate([np.arange(len(token_rows)) for token_rows in token]).astype(int)
         given = np.zeros((cores, most, 1))
-        given[core, at, 0] = _weight(choices, weights, np.repeat(expert, [len(some) for some in token]), flat)
+        given[core, at, 0] = _weight(choices, weights, np.repeat(expert, [len(token_rows) for token_rows in token]), flat)
         names = [f"{name}{place}" for name in ("in", "gate", "up", "act", "out")]
         into, gate, up, act, out = names
         middle += [
-            Round((SendInstruction("x", here, here, flat, flat + 1, at=at, into=into),)),
+            Round((SendInstruction("x", core_index, core_index, flat, flat + 1, at=at, into=into),)),
             Round(tuple(MultiplyInstruction(into, f"W_{kind}", kind, "ck,kn->cn", combine="set") for kind in (gate, up))),
             Round((VectorInstruction("gate", (gate, up), act),)),
             Round((MultiplyInstruction(act, f"W_down{place}", out, "ck,kn->cn", combine="set"),)),
-            Round((VectorInstruction("scale", (out,), f"scaled{place}", scatter_blocks(given, of, placement)),)),
-            Round((SendInstruction(f"scaled{place}", here, here, at, at + 1, at=flat, into="y", combine="sum"),)),
+            Round((VectorInstruction("scale", (out,), f"scaled{place}", scatter_blocks(given, group, placement)),)),
+            Round((SendInstruction(f"scaled{place}", core_index, core_index, at, at + 1, at=flat, into="y", combine="sum"),)),
         ]
         slots += [Buffer(name, (most, width), dtype) for name in (into, out, f"scaled{place}")]
         slots += [Buffer(name, (most, hidden), dtype) for name in (gate, up, act)]
@@ -77,35 +77,35 @@ def scatter_operands(
     placement: str, cores: int, x: Array, gate: Array, up: Array, down: Array, *, inner: bool = False
 ) -> Tiles:
     """Tokens, shape (tokens, width), and weights of all experts, as blocks of the cores."""
-    of, rows = place_group(placement, cores), len(x) // cores
+    group, rows = place_group(placement, cores), len(x) // cores
     own = np.zeros((cores, *x.shape), x.dtype)
     for core in range(cores):
-        some = slice(None) if inner else slice(core * rows, (core + 1) * rows)
-        own[core, some] = x[some]
-    tiles = {"x": scatter_blocks(own, of, placement)}
+        span = slice(None) if inner else slice(core * rows, (core + 1) * rows)
+        own[core, span] = x[span]
+    tiles = {"x": scatter_blocks(own, group, placement)}
     for name, weights in (("gate", gate), ("up", up), ("down", down)):
         for number in range(-(-len(weights) // cores)):
             held = weights[np.minimum(number * cores + np.arange(cores), len(weights) - 1)]
-            tiles[f"W_{name}{number}"] = scatter_blocks(held, of, placement)
+            tiles[f"W_{name}{number}"] = scatter_blocks(held, group, placement)
     return tiles
 
 
 def gather_result(tiles: Tiles, placement: str, cores: int) -> Array:
     """Sums of every token, each from the core that it belongs to, shape (tokens, width)."""
-    of: GroupRings = place_group(placement, cores)
-    found = of_cores(tiles["y"], of)
-    rows = found.shape[1] // cores
-    return np.concatenate([found[core, core * rows : (core + 1) * rows] for core in range(cores)])
+    rings: GroupRings = place_group(placement, cores)
+    output = of_cores(tiles["y"], rings)
+    rows = output.shape[1] // cores
+    return np.concatenate([output[core, core * rows : (core + 1) * rows] for core in range(cores)])
 
 
 def _asked(choices: Array, cores: int) -> list[tuple[Array, list[Array]]]:
     """By place on a core: the expert that each core has there, and the tokens that go to it."""
     count = int(choices.max()) + 1
-    found = []
+    assignments = []
     for first in range(0, count, cores):
         expert = first + np.arange(cores)
-        found.append((expert, [np.flatnonzero((choices == one).any(axis=1)) for one in expert]))
-    return found
+        assignments.append((expert, [np.flatnonzero((choices == expert_id).any(axis=1)) for expert_id in expert]))
+    return assignments
 
 
 def _weight(choices: Array, weights: Array, expert: Array, token: Array) -> Array:

@@ -189,13 +189,13 @@ def buffered_steps(
     """
     key = (option_index(placement, PLACEMENTS), cores, axis, how.get("divided", False) * 1)
     how = {"halves": 1, **how}
-    found = count * maximum(ring_shift_seconds(placement, cores, axis, nbytes, fabric, buffered=True, **how), work)
+    steps = count * maximum(ring_shift_seconds(placement, cores, axis, nbytes, fabric, buffered=True, **how), work)
     if fabric.locked:
-        return found
+        return steps
     busy, odd = channel_busy_seconds(placement, cores, axis, nbytes, fabric, **how), remainder(count, 2)
     way = 2 * fabric.ramp + _reach(*key) * fabric.hop + busy
     pairs = (count - odd) / 2 * (way + maximum(fabric.post + busy, work))
-    return where(_reach(*key) > 0, maximum(found, pairs + odd * (fabric.post + way)), found)
+    return where(_reach(*key) > 0, maximum(steps, pairs + odd * (fabric.post + way)), steps)
 
 
 def channel_busy_seconds(
@@ -238,9 +238,9 @@ def _hops(which: int, cores: int, axis: int, divided: int, halves: int) -> float
 
     The second time around begins where the first one ended, so that the steps left out are neighbours.
     """
-    of = place_group(PLACEMENTS[which], cores, divided=bool(divided))
-    links = np.array([len(links) for links in _routes(which, cores, axis, divided)]).reshape(of.rings, of.members)
-    steps = halves * ((of.members if axis else of.rings) - 1)
+    group = place_group(PLACEMENTS[which], cores, divided=bool(divided))
+    links = np.array([len(links) for links in _routes(which, cores, axis, divided)]).reshape(group.rings, group.members)
+    steps = halves * ((group.members if axis else group.rings) - 1)
     left_out = links if halves == 1 else links + np.roll(links, 1, axis)
     return float((halves * links.sum(axis=axis) - left_out.min(axis=axis)).max() / steps) if steps else 0.0
 
@@ -269,34 +269,34 @@ def _chain(
 def _chains(
     which: int, cores: int, axis: int, divided: int, buffered: int, rest: int, level: int, halves: int
 ) -> tuple[float, float, float]:
-    of = place_group(PLACEMENTS[which], cores, divided=bool(divided))
-    members = of.row.shape[axis]
+    group = place_group(PLACEMENTS[which], cores, divided=bool(divided))
+    members = group.row.shape[axis]
     steps = min(halves * (members - 1), MOST_STEPS)
     routes = _routes(which, cores, axis, divided)
     if not steps:
         return 0.0, 0.0, 0.0
-    onward = np.roll(np.arange(cores).reshape(of.row.shape), -1, axis).ravel().tolist()
+    onward = np.roll(np.arange(cores).reshape(group.row.shape), -1, axis).ravel().tolist()
     then: list[tuple[int, ...]] = [
         (target, onward.index(place)) if buffered else (target,) for place, target in enumerate(onward)
     ]
-    more = _more(of, axis, rest).reshape(cores, members)
-    place = np.indices(of.row.shape)[axis].ravel()
+    more = _more(group, axis, rest).reshape(cores, members)
+    place = np.indices(group.row.shape)[axis].ravel()
     carried = [more[range(cores), (place - step % (2 * members - 2)) % members].tolist() for step in range(steps)]
     share = round(2 ** (level / LEVELS) - 1)
-    found = longest_chain(
+    chain = longest_chain(
         [circuit(route) for route in routes], [len(route) for route in routes], then, carried, share, 2 * members - 2
     )
-    circuits, rows, links = (count / steps for count in found)
+    circuits, rows, links = (count / steps for count in chain)
     return circuits, rows, links
 
 
-def _more(of: GroupRings, axis: int, rest: int) -> Array:
+def _more(rings: GroupRings, axis: int, rest: int) -> Array:
     """Rows that slices have beyond those of all, of as many that remain, by core and slice; across rings of its own."""
-    along = np.diff(np.round(rest * np.arange(of.members + 1) / of.members)).astype(int)
-    if axis or of.rings == 1:
-        return np.broadcast_to(along, (of.row.size, of.members)) if axis else np.zeros((of.row.size, 1), int)
-    mine = along[(np.arange(of.row.size) + 1) % of.members]
-    return np.diff(np.round(mine[:, None] * np.arange(of.rings + 1) / of.rings)).astype(int)
+    along = np.diff(np.round(rest * np.arange(rings.members + 1) / rings.members)).astype(int)
+    if axis or rings.rings == 1:
+        return np.broadcast_to(along, (rings.row.size, rings.members)) if axis else np.zeros((rings.row.size, 1), int)
+    mine = along[(np.arange(rings.row.size) + 1) % rings.members]
+    return np.diff(np.round(mine[:, None] * np.arange(rings.rings + 1) / rings.rings)).astype(int)
 
 
 def conflicting_routes(routes: Iterable[Route]) -> list[list[int]]:
@@ -308,19 +308,19 @@ def conflicting_routes(routes: Iterable[Route]) -> list[list[int]]:
     >>> conflicting_routes([[there], [back]]), conflicting_routes([[there], [back], [((0, 2), (0, 1)), back]])
     ([[1]], [[2, 1], [2]])
     """
-    found: dict[Any, tuple[list[int], list[int], list[int]]] = {}
+    loads: dict[Any, tuple[list[int], list[int], list[int]]] = {}
     for links in routes:
         for link in links:
-            kinds = found.setdefault(tuple(sorted(link)), ([], [], []))
+            kinds = loads.setdefault(tuple(sorted(link)), ([], [], []))
             kinds[0 if len(links) > 1 else 1 + (link[0] > link[1])].append(len(links))
-    return [far + max(ahead, home, key=len) for far, ahead, home in found.values()]
+    return [far + max(ahead, home, key=len) for far, ahead, home in loads.values()]
 
 
 def _routes(which: int, cores: int, axis: int, divided: int) -> list[Route]:
     """Links of each message when every core sends to the next of its ring."""
     send = place_group(PLACEMENTS[which], cores, divided=bool(divided)).shift("", axis, np.zeros(1), np.zeros(1))
     ends = (send.source.row, send.source.col, send.target.row, send.target.col)
-    found = []
+    routes = []
     for r, c, to_r, to_c in zip(*(end.ravel().tolist() for end in ends), strict=True):
-        found.append(list(pairwise(route_cores((r, c), (to_r, to_c)))))
-    return found
+        routes.append(list(pairwise(route_cores((r, c), (to_r, to_c)))))
+    return routes

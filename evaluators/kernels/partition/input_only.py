@@ -42,10 +42,10 @@ def build_program(shape: GemmShape, placement: str, cores: int, dtype: str = "fl
 
 def scatter_operands(a: Array, w: Array, placement: str, cores: int) -> dict[str, Array]:
     """Blocks of input and weights of the cores, shape (rows, cols, ...)."""
-    of = place_group(placement, cores)
+    group = place_group(placement, cores)
     return {
-        "a": scatter_blocks(matrix_blocks(a, cores, 1)[:, 0], of, placement),
-        "w": scatter_blocks(np.stack([w] * cores), of, placement),
+        "a": scatter_blocks(matrix_blocks(a, cores, 1)[:, 0], group, placement),
+        "w": scatter_blocks(np.stack([w] * cores), group, placement),
     }
 
 
@@ -54,13 +54,13 @@ def gather_result(tiles: dict[str, Array], placement: str, cores: int, shape: Ge
     return gather_blocks(tiles["c"], place_group(placement, cores)).reshape(-1, shape.n)[: shape.m]
 
 
-def scatter_blocks(parts: Array, of: GroupRings, placement: str) -> Array:
+def scatter_blocks(parts: Array, rings: GroupRings, placement: str) -> Array:
     """One block per core, in the order of the group, at the places of the cores."""
-    tiles = np.zeros((*group_sides(placement, of.row.size), *parts.shape[1:]), parts.dtype)
-    tiles[of.row.ravel(), of.col.ravel()] = parts
+    tiles = np.zeros((*group_sides(placement, rings.row.size), *parts.shape[1:]), parts.dtype)
+    tiles[rings.row.ravel(), rings.col.ravel()] = parts
     return tiles
 
 
-def gather_blocks(tiles: Array, of: GroupRings) -> Array:
+def gather_blocks(tiles: Array, rings: GroupRings) -> Array:
     """Blocks of the cores in the order of the group."""
-    return tiles[of.row.ravel(), of.col.ravel()]
+    return tiles[rings.row.ravel(), rings.col.ravel()]

@@ -35,9 +35,9 @@ def ktree_rounds(placement: str, cores: int, phases: int, slot: str, rows: int) 
     line = _line(placement, cores)
 
     def sent(turn: TreeMessages, combine: str) -> Round:
-        here, there = (CoreIndex(*np.array([line[pair[end]] for pair in turn]).T) for end in (0, 1))
+        sources, targets = (CoreIndex(*np.array([line[pair[end]] for pair in turn]).T) for end in (0, 1))
         size = np.full(len(turn), rows)
-        return Round((SendInstruction(slot, here, there, 0 * size, size, combine=combine),))
+        return Round((SendInstruction(slot, sources, targets, 0 * size, size, combine=combine),))
 
     down = _turns(cores, phases)
     up = [[(to, at) for at, to in turn] for turn in reversed(down)]
@@ -79,7 +79,7 @@ def _turns(cores: int, phases: int) -> list[TreeMessages]:
     >>> _turns(4, 1), _turns(4, 2)
     ([[(2, 1)], [(1, 0), (2, 3)]], [[(3, 1)], [(1, 0), (3, 2)]])
     """
-    found: list[TreeMessages] = []
+    found_turns: list[TreeMessages] = []
     for level in reversed(phase_groups(cores, phases)):
         turns: list[TreeMessages] = []
         for group, middle in level:
@@ -89,8 +89,8 @@ def _turns(cores: int, phases: int) -> list[TreeMessages]:
                 for turn, pair in enumerate(pairwise(arm), late):
                     turns += [[] for _ in range(turn + 1 - len(turns))]
                     turns[turn].append(pair)
-        found += turns
-    return found
+        found_turns += turns
+    return found_turns
 
 
 def _line(placement: str, cores: int) -> list[tuple[int, int]]:

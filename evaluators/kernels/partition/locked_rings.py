@@ -48,7 +48,7 @@ def circuit(route: Route) -> tuple[Any, ...]:
     >>> circuit([((0, 0), (0, 1))])
     (('out', (0, 0)), ('in', (0, 1)), ((0, 0), (0, 1)))
     """
-    both = [(there, here) for here, there in route] if len(route) > 1 else []
+    both = [(next_core, core) for core, next_core in route] if len(route) > 1 else []
     return ("out", route[0][0]), ("in", route[-1][1]), *route, *both
 
 

@@ -73,15 +73,15 @@ class MeshPartition(NamedTuple):
         mesh = CoreMesh(*group_sides_by_design(placement, cores))
         slots = {slot.name: slot for slot in self.of.buffers(shape, mesh, DTYPES[nbytes])}
         (m, k), n = slots["a"].shape[-2:], slots["b"].shape[-1]
-        one = engines.product(m, k, n, nbytes)
+        product_seconds = engines.product(m, k, n, nbytes)
         if not self.shifts:
-            on = fabric._replace(
-                mac=one / maximum(m * k * n, 1.0), call=0.0, launch=engines.matrix.start / engines.clock,
+            given_fabric = fabric._replace(
+                mac=product_seconds / maximum(m * k * n, 1.0), call=0.0, launch=engines.matrix.start / engines.clock,
                 word_bytes=fabric.word_bytes * VALUE / nbytes,
             )  # fmt: skip
             chunks = self.of.local_product_count(mesh) * 1.0
-            return self.of.cost(shape, mesh, on).seconds, chunks * (one + on.launch)
-        product = one * slots["c"].shape[0] + engines.matrix.start / engines.clock
+            return self.of.cost(shape, mesh, given_fabric).seconds, chunks * (product_seconds + given_fabric.launch)
+        product = product_seconds * slots["c"].shape[0] + engines.matrix.start / engines.clock
         a, w = (ceil_div(size * nbytes, fabric.word_bytes) * fabric.pace for size in (m * k, k * n))
         align, shift = (_round(self.of, mesh, (a, w), fabric, aligned=aligned) for aligned in (True, False))
         step = maximum(product, shift) if self.of.BARRIER == "slots" else product + shift
@@ -137,10 +137,10 @@ def _spread(matrix: Array, to: _Lines, axis: int) -> Array:
     return np.moveaxis(np.pad(cut, ((0, 0), (0, more), (0, 0))).reshape(-1, lines.shape[1]), 0, axis)
 
 
-def _gathered(matrix: Array, size: int, of: _Lines, axis: int) -> Array:
+def _gathered(matrix: Array, size: int, given_lines: _Lines, axis: int) -> Array:
     """What `_spread` was given."""
     lines = np.moveaxis(matrix, axis, 0)
-    cut = lines.reshape(of.over, -1, lines.shape[1])[:, : ceil_div(size, of.over)]
+    cut = lines.reshape(given_lines.over, -1, lines.shape[1])[:, : ceil_div(size, given_lines.over)]
     return np.moveaxis(cut.reshape(-1, lines.shape[1])[:size], 0, axis)
 
 
@@ -162,7 +162,7 @@ class OperandTraffic(NamedTuple):
     reach: Any
 
 
-def _round(of: ModuleType, mesh: CoreMesh, words: tuple[Any, Any], fabric: MeshFabric, *, aligned: bool) -> Any:
+def _round(module: ModuleType, mesh: CoreMesh, words: tuple[Any, Any], fabric: MeshFabric, *, aligned: bool) -> Any:
     """Time of a round of messages of chunks of both operands, which share a core's ramp; each has links of its own. [s]
 
     Words take the busiest ramp or link. In the alignment, whose messages go any way, an operand waits for its links, and then
@@ -170,13 +170,13 @@ def _round(of: ModuleType, mesh: CoreMesh, words: tuple[Any, Any], fabric: MeshF
     those of one operand all come before those of the other.
 
     Args:
-        of: the algorithm.
+        module: the algorithm.
         mesh: of the group.
         words: of a chunk of each operand, one after the other. [s]
         fabric: network of the mesh.
         aligned: whether the round is the alignment.
     """
-    key = KERNELS.index(of), mesh.rows, mesh.cols, aligned * 1
+    key = KERNELS.index(module), mesh.rows, mesh.cols, aligned * 1
     a, b = (
         OperandTraffic(*(_busy(number, operand, *key) for number in range(len(OperandTraffic._fields)))) for operand in (0, 1)
     )
@@ -187,10 +187,10 @@ def _round(of: ModuleType, mesh: CoreMesh, words: tuple[Any, Any], fabric: MeshF
     else:
         links = maximum(a.turns * of_a, b.turns * of_b)
     free = maximum(ramp, links) + 2 * fabric.ramp + maximum(a.reach, b.reach) * fabric.hop
-    one, other = (
-        some.circuits * (6 * fabric.ramp + each) + 3 * some.ways * fabric.hop for some, each in ((a, of_a), (b, of_b))
+    first_seconds, other = (
+        traffic.circuits * (6 * fabric.ramp + each) + 3 * traffic.ways * fabric.hop for traffic, each in ((a, of_a), (b, of_b))
     )
-    locked = maximum(one + b.out * of_b, a.out * of_a + other) if aligned else one + other
+    locked = maximum(first_seconds + b.out * of_b, a.out * of_a + other) if aligned else first_seconds + other
     moves = a.out + b.out > 0
     return where(moves, fabric.post + where(fabric.locked > 0, locked, free), 0.0)
 
@@ -229,5 +229,5 @@ def _messages(sends: list[SendInstruction]) -> OperandTraffic:
     links, from_core = Counter(link for route in routes for link in route), defaultdict(list)
     for route in routes:
         from_core[route[0][0]].append(len(route))
-    circuits, ways = max((len(some), sum(some)) for some in (*conflicting_routes(routes), *from_core.values()))
+    circuits, ways = max((len(lengths), sum(lengths)) for lengths in (*conflicting_routes(routes), *from_core.values()))
     return OperandTraffic(max(map(len, from_core.values())), max(links.values()), circuits, ways, max(map(len, routes)))

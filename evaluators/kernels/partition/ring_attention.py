@@ -74,8 +74,8 @@ def ring_attention_wait(placement: str, cores: Any, nbytes: Any, work: Any, fabr
         [liu2023ring] section 3: blocks go on beside the attention to them, which hides their way where it takes longer.
     """
     rings, members = ring_grid(placement, cores)
-    of, each = (nbytes, fabric, work / cores), (cores - 1) * (work / cores)
-    along, across = (buffered_steps(placement, cores, axis, n - 1, *of) for axis, n in ((1, members), (0, rings)))
+    arguments, each = (nbytes, fabric, work / cores), (cores - 1) * (work / cores)
+    along, across = (buffered_steps(placement, cores, axis, n - 1, *arguments) for axis, n in ((1, members), (0, rings)))
     return maximum(rings * along + across - each, 0.0)
 
 
@@ -88,19 +88,19 @@ def build_program(placement: str, cores: int, rows: int, qk_dim: int, v_dim: int
         qk_dim, v_dim: of the head.
         dtype: number format.
     """
-    of = place_group(placement, cores)
+    group = place_group(placement, cores)
 
-    def on(axis: int) -> Round:
-        return Round(tuple(of.shift(slot, axis, np.asarray(0), np.asarray(rows)) for slot in ("k", "v")))
+    def shift_round(axis: int) -> Round:
+        return Round(tuple(group.shift(slot, axis, np.asarray(0), np.asarray(rows)) for slot in ("k", "v")))
 
     turns: list[Round] = []
-    for ring in range(of.rings):
-        for member in range(of.members):
+    for ring in range(group.rings):
+        for member in range(group.members):
             turns += ATTENTION_ROUNDS
-            if member + 1 < of.members:
-                turns.append(on(1))
-        if ring + 1 < of.rings:
-            turns.append(on(0))
+            if member + 1 < group.members:
+                turns.append(shift_round(1))
+        if ring + 1 < group.rings:
+            turns.append(shift_round(0))
     slots = [
         Buffer("q", (qk_dim, rows), dtype),
         Buffer("k", (rows, qk_dim), dtype, depth=2),
@@ -115,16 +115,16 @@ def build_program(placement: str, cores: int, rows: int, qk_dim: int, v_dim: int
 
 def single_instruction_program(placement: str, cores: int, nbytes: int) -> Program:
     """Program with one instruction per attention block, with as many elements as the block has bytes."""
-    of = place_group(placement, cores)
+    group = place_group(placement, cores)
     work = Round((VectorInstruction("larger", ("kv", "kv"), "out"),))
 
-    def on(axis: int) -> Round:
-        return Round((of.shift("kv", axis, np.asarray(0), np.asarray(nbytes)),))
+    def shift_round(axis: int) -> Round:
+        return Round((group.shift("kv", axis, np.asarray(0), np.asarray(nbytes)),))
 
-    ring = (Loop((work, on(1)), of.members - 1), work)
-    between = (*ring, on(0))
+    ring = (Loop((work, shift_round(1)), group.members - 1), work)
+    between = (*ring, shift_round(0))
     slots = (Buffer("kv", (nbytes, 1), "int8", depth=2), Buffer("out", (1, 1), "int8"))
-    return Program(*group_sides(placement, cores), slots, ((*between * (of.rings - 1), *ring),))
+    return Program(*group_sides(placement, cores), slots, ((*between * (group.rings - 1), *ring),))
 
 
 def message_program(program: Program) -> Program:
@@ -137,14 +137,14 @@ def message_program(program: Program) -> Program:
 
 def scatter_operands(q: Array, k: Array, v: Array, placement: str, cores: int) -> Tiles:
     """Queries, keys and values of all rows as blocks of the cores, with running maxima at their minimum."""
-    of, rows = place_group(placement, cores), len(q) // cores
-    parts = {name: some.reshape(cores, rows, -1) for name, some in (("q", q), ("k", k), ("v", v))}
-    tiles = {name: scatter_blocks(some, of, placement) for name, some in parts.items()}
+    group, rows = place_group(placement, cores), len(q) // cores
+    parts = {name: tensor.reshape(cores, rows, -1) for name, tensor in (("q", q), ("k", k), ("v", v))}
+    tiles = {name: scatter_blocks(part, group, placement) for name, part in parts.items()}
     tiles["q"] = tiles["q"].swapaxes(2, 3)
     return tiles | {"most": np.full((*group_sides(placement, cores), 1, rows), MINUS_INFINITY, q.dtype)}
 
 
 def gather_result(tiles: Tiles, placement: str, cores: int) -> Array:
     """Attention of all rows, shape (rows, v_dim)."""
-    found = gather_blocks(tiles["out"], place_group(placement, cores)).swapaxes(1, 2)
-    return found.reshape(-1, found.shape[2])
+    outputs = gather_blocks(tiles["out"], place_group(placement, cores)).swapaxes(1, 2)
+    return outputs.reshape(-1, outputs.shape[2])

@@ -30,28 +30,28 @@ def ring_seconds(placement: str, cores: Any, nbytes: Any, fabric: MeshFabric) ->
     return (members - 1) * ring_shift_seconds(placement, cores, 1, nbytes, fabric, halves=1) + across
 
 
-def allgather_rounds(of: GroupRings, slot: str, rows: int) -> tuple[Round, ...]:
+def allgather_rounds(rings: GroupRings, slot: str, rows: int) -> tuple[Round, ...]:
     """Rounds after which every core has all slices, of `rows` rows each, in the order of the group."""
-    along, across = _slices(of, rows)
-    return (*ring_half_rounds(of, slot, 1, along, "set", 0), *ring_half_rounds(of, slot, 0, across, "set", 0))
+    along, across = _slices(rings, rows)
+    return (*ring_half_rounds(rings, slot, 1, along, "set", 0), *ring_half_rounds(rings, slot, 0, across, "set", 0))
 
 
-def reduce_scatter_rounds(of: GroupRings, slot: str, rows: int) -> tuple[Round, ...]:
+def reduce_scatter_rounds(rings: GroupRings, slot: str, rows: int) -> tuple[Round, ...]:
     """Rounds after which every core has the sum of its own slice of `rows` rows over the group."""
-    along, across = _slices(of, rows)
-    return (*ring_half_rounds(of, slot, 0, across, "sum", -1), *ring_half_rounds(of, slot, 1, along, "sum", -1))
+    along, across = _slices(rings, rows)
+    return (*ring_half_rounds(rings, slot, 0, across, "sum", -1), *ring_half_rounds(rings, slot, 1, along, "sum", -1))
 
 
 def ring_program(placement: str, cores: int, nbytes: int, halves: int = 1) -> Program:
     """Program of an allgather of slices of ``x``; with two halves, of a reduce-scatter before it."""
-    of = place_group(placement, cores)
-    before = reduce_scatter_rounds(of, "x", nbytes) if halves == 2 else ()
+    group = place_group(placement, cores)
+    before = reduce_scatter_rounds(group, "x", nbytes) if halves == 2 else ()
     slots = (Buffer("x", (cores * nbytes, 1), "int8", depth=2),)
-    return Program(*group_sides(placement, cores), slots, ((*before, *allgather_rounds(of, "x", nbytes)),))
+    return Program(*group_sides(placement, cores), slots, ((*before, *allgather_rounds(group, "x", nbytes)),))
 
 
-def _slices(of: GroupRings, rows: int) -> tuple[Array, Array]:
+def _slices(rings: GroupRings, rows: int) -> tuple[Array, Array]:
     """Where slices of a core's own ring begin and end, and those of all rings."""
-    ring = np.arange(of.rings)[:, None] * np.ones(of.row.shape, int)
-    ends = ring * of.members * rows, (ring + 1) * of.members * rows
-    return even_cuts(*ends, of.members), even_cuts(0 * ring, 0 * ring + of.row.size * rows, of.rings)
+    ring = np.arange(rings.rings)[:, None] * np.ones(rings.row.shape, int)
+    ends = ring * rings.members * rows, (ring + 1) * rings.members * rows
+    return even_cuts(*ends, rings.members), even_cuts(0 * ring, 0 * ring + rings.row.size * rows, rings.rings)

@@ -83,11 +83,11 @@ def _allreduce(
             "rest": remainder(shape.n, share),
             "row": row,
         }
-        of, count = (row * ceil_div(rows, parts), fabric), 2 * (parts - 1)
-        in_place = count * ring_shift_seconds(placement, cores, axis, *of, **how)
+        arguments, count = (row * ceil_div(rows, parts), fabric), 2 * (parts - 1)
+        in_place = count * ring_shift_seconds(placement, cores, axis, *arguments, **how)
         if not np.any(shape.n == 1):
             return in_place
-        return where(shape.n == 1, buffered_steps(placement, cores, axis, count, *of, 0.0, **how), in_place)
+        return where(shape.n == 1, buffered_steps(placement, cores, axis, count, *arguments, 0.0, **how), in_place)
 
     return around(1, members, shape.n, members) + around(0, rings, slice_, cores)
 
@@ -116,26 +116,28 @@ def build_program(
 
 
 def _in_turns(shape: GemmShape, placement: str, cores: int, dtype: str, slots: tuple[Buffer, ...]) -> Program:
-    of, n = place_group(placement, cores), ceil_div(shape.n, cores)
+    group, n = place_group(placement, cores), ceil_div(shape.n, cores)
     a, w, c = slots
-    some = (Buffer("v", (n, a.shape[1]), dtype, depth=2), Buffer("p", (n, shape.m), dtype, depth=2), c._replace(depth=1))
-    zero, part = np.zeros(of.row.shape, int), np.full(of.row.shape, n)
+    buffers = (Buffer("v", (n, a.shape[1]), dtype, depth=2), Buffer("p", (n, shape.m), dtype, depth=2), c._replace(depth=1))
+    zero, part = np.zeros(group.row.shape, int), np.full(group.row.shape, n)
     rounds: list[Round] = []
     for turn in range(ceil_div(shape.n, n)):
         start = min(turn * n, shape.n - n)
-        rounds.append(Round((SendInstruction("w", of.cores, of.cores, zero + start, zero + start + n, at=zero, into="v"),)))
+        rounds.append(
+            Round((SendInstruction("w", group.cores, group.cores, zero + start, zero + start + n, at=zero, into="v"),))
+        )
         rounds.append(Round((MultiplyInstruction("a", "v", "p", "mk,nk->nm", combine="set"),)))
-        rounds += allreduce_rounds(of, "p", n)
-        rounds.append(Round((SendInstruction("p", of.cores, of.cores, zero, part, at=zero + start, into="c"),)))
-    return Program(*group_sides(placement, cores), (a, w, *some), (tuple(rounds),))
+        rounds += allreduce_rounds(group, "p", n)
+        rounds.append(Round((SendInstruction("p", group.cores, group.cores, zero, part, at=zero + start, into="c"),)))
+    return Program(*group_sides(placement, cores), (a, w, *buffers), (tuple(rounds),))
 
 
 def scatter_operands(a: Array, w: Array, placement: str, cores: int) -> dict[str, Array]:
     """Blocks of input and weights of the cores, shape (rows, cols, ...)."""
-    of = place_group(placement, cores)
+    group = place_group(placement, cores)
     return {
-        "a": scatter_blocks(matrix_blocks(a, 1, cores)[0], of, placement),
-        "w": scatter_blocks(matrix_blocks(w, cores, 1)[:, 0].swapaxes(1, 2), of, placement),
+        "a": scatter_blocks(matrix_blocks(a, 1, cores)[0], group, placement),
+        "w": scatter_blocks(matrix_blocks(w, cores, 1)[:, 0].swapaxes(1, 2), group, placement),
     }
 
 

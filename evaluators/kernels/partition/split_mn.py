@@ -38,49 +38,51 @@ def cost(
     rings, members = ring_grid(placement, cores)
     n = ceil_div(shape.n, cores)
     product = engines.started(ceil_div(shape.m, cores), shape.k, n, nbytes)
-    of = (shape.k * n * nbytes, fabric, product)
-    along, across = (buffered_steps(placement, cores, axis, count - 1, *of) for axis, count in ((1, members), (0, rings)))
+    arguments = (shape.k * n * nbytes, fabric, product)
+    along, across = (
+        buffered_steps(placement, cores, axis, count - 1, *arguments) for axis, count in ((1, members), (0, rings))
+    )
     shifts = rings * along + across
     return shifts + product, cores * product
 
 
 def build_program(shape: GemmShape, placement: str, cores: int, dtype: str = "float32") -> Program:
     """Program of products with one part of the weights after the other; outputs go to their columns."""
-    of, m, n = place_group(placement, cores), ceil_div(shape.m, cores), ceil_div(shape.n, cores)
+    group, m, n = place_group(placement, cores), ceil_div(shape.m, cores), ceil_div(shape.n, cores)
     slots = (
         Buffer("a", (m, shape.k), dtype), Buffer("w", (shape.k, n), dtype, depth=2), Buffer("p", (n, m), dtype, depth=2),
         Buffer("c", (n * cores, m), dtype),
     )  # fmt: skip
     rounds = []
-    for turn, part in enumerate(weight_part_order(of)):
+    for turn, part in enumerate(weight_part_order(group)):
         multiply = MultiplyInstruction("a", "w", "p", "mk,kn->nm", combine="set")
-        axis = 1 if (turn + 1) % of.members else 0
-        whole = np.zeros(of.row.shape, int), np.full(of.row.shape, shape.k)
-        moving = (of.shift("w", axis, *whole),) if turn + 1 < cores else ()
+        axis = 1 if (turn + 1) % group.members else 0
+        whole = np.zeros(group.row.shape, int), np.full(group.row.shape, shape.k)
+        moving = (group.shift("w", axis, *whole),) if turn + 1 < cores else ()
         rounds.append(Round((multiply, *moving)))
         keep = SendInstruction(
-            "p", of.cores, of.cores, np.zeros(of.row.shape, int), np.full(of.row.shape, n), at=part * n, into="c"
+            "p", group.cores, group.cores, np.zeros(group.row.shape, int), np.full(group.row.shape, n), at=part * n, into="c"
         )
         rounds.append(Round((keep,)))
     return Program(*group_sides(placement, cores), slots, (tuple(rounds),))
 
 
-def weight_part_order(of: GroupRings) -> list[Array]:
+def weight_part_order(rings: GroupRings) -> list[Array]:
     """Part of the weights on each core in each step, shape (rings, members)."""
-    now = np.arange(of.row.size).reshape(of.row.shape)
-    found = [now]
-    for turn in range(1, of.row.size):
-        now = np.roll(now, 1, 1 if turn % of.members else 0)
-        found.append(now)
-    return found
+    now = np.arange(rings.row.size).reshape(rings.row.shape)
+    part_order = [now]
+    for turn in range(1, rings.row.size):
+        now = np.roll(now, 1, 1 if turn % rings.members else 0)
+        part_order.append(now)
+    return part_order
 
 
 def scatter_operands(a: Array, w: Array, placement: str, cores: int) -> dict[str, Array]:
     """Blocks of input and weights of the cores, shape (rows, cols, ...)."""
-    of = place_group(placement, cores)
+    group = place_group(placement, cores)
     return {
-        "a": scatter_blocks(matrix_blocks(a, cores, 1)[:, 0], of, placement),
-        "w": scatter_blocks(matrix_blocks(w, 1, cores)[0], of, placement),
+        "a": scatter_blocks(matrix_blocks(a, cores, 1)[:, 0], group, placement),
+        "w": scatter_blocks(matrix_blocks(w, 1, cores)[0], group, placement),
     }
 
 

@@ -72,21 +72,21 @@ def cost(
 
 def build_program(shape: GemmShape, placement: str, cores: int, dtype: str = "float32") -> Program:
     """Program of products that overlap shifts of the weights, with an allreduce along each row."""
-    of = place_group(placement, cores, divided=True)
-    m, k, n = ceil_div(shape.m, of.rings), ceil_div(shape.k, of.members), ceil_div(shape.n, of.rings)
+    group = place_group(placement, cores, divided=True)
+    m, k, n = ceil_div(shape.m, group.rings), ceil_div(shape.k, group.members), ceil_div(shape.n, group.rings)
     slots = (
         Buffer("a", (m, k), dtype), Buffer("w", (k, n), dtype, depth=2), Buffer("p", (n, m), dtype, depth=2),
-        Buffer("c", (n * of.rings, m), dtype),
+        Buffer("c", (n * group.rings, m), dtype),
     )  # fmt: skip
     rounds: list[Round] = []
-    for turn in range(of.rings):
-        whole = np.zeros(of.row.shape, int), np.full(of.row.shape, k)
-        moving = (of.shift("w", 0, *whole),) if turn + 1 < of.rings else ()
+    for turn in range(group.rings):
+        whole = np.zeros(group.row.shape, int), np.full(group.row.shape, k)
+        moving = (group.shift("w", 0, *whole),) if turn + 1 < group.rings else ()
         rounds.append(Round((MultiplyInstruction("a", "w", "p", "mk,kn->nm", combine="set"), *moving)))
-        rounds += ring_allreduce_rounds(of, "p", n)
-        part = (np.indices(of.row.shape)[0] - turn) % of.rings
+        rounds += ring_allreduce_rounds(group, "p", n)
+        part = (np.indices(group.row.shape)[0] - turn) % group.rings
         keep = SendInstruction(
-            "p", of.cores, of.cores, np.zeros(of.row.shape, int), np.full(of.row.shape, n), at=part * n, into="c"
+            "p", group.cores, group.cores, np.zeros(group.row.shape, int), np.full(group.row.shape, n), at=part * n, into="c"
         )
         rounds.append(Round((keep,)))
     return Program(*group_sides(placement, cores), slots, (tuple(rounds),))
@@ -94,19 +94,19 @@ def build_program(shape: GemmShape, placement: str, cores: int, dtype: str = "fl
 
 def scatter_operands(a: Array, w: Array, placement: str, cores: int) -> dict[str, Array]:
     """Blocks of the cores, shape (rows, cols, ...): input by row and depth, weights by depth and row."""
-    of = place_group(placement, cores, divided=True)
-    inputs = matrix_blocks(a, of.rings, of.members)
-    weights = matrix_blocks(w, of.members, of.rings).swapaxes(0, 1)
+    group = place_group(placement, cores, divided=True)
+    inputs = matrix_blocks(a, group.rings, group.members)
+    weights = matrix_blocks(w, group.members, group.rings).swapaxes(0, 1)
     return {
-        name: scatter_blocks(tiles.reshape(-1, *tiles.shape[2:]), of, placement)
+        name: scatter_blocks(tiles.reshape(-1, *tiles.shape[2:]), group, placement)
         for name, tiles in (("a", inputs), ("w", weights))
     }
 
 
 def gather_result(tiles: dict[str, Array], placement: str, cores: int, shape: GemmShape) -> Array:
     """Product, shape (m, n); all members of a row of the group have the same rows."""
-    of = place_group(placement, cores, divided=True)
-    outputs = gather_blocks(tiles["c"], of).reshape(*of.row.shape, *tiles["c"].shape[2:]).swapaxes(2, 3)
+    group = place_group(placement, cores, divided=True)
+    outputs = gather_blocks(tiles["c"], group).reshape(*group.row.shape, *tiles["c"].shape[2:]).swapaxes(2, 3)
     if not np.allclose(outputs, outputs[:, :1], rtol=1e-4, atol=1e-4):
         raise ValueError("members of a row differ in what the allreduce left")
     return outputs[:, 0].reshape(-1, outputs.shape[-1])[: shape.m, : shape.n]

@@ -59,12 +59,12 @@ def stage_transfer_time(way: PipelinePlacement, nbytes: Any, fabric: MeshFabric)
     """
     words = ceil_div(nbytes / way.cores, fabric.word_bytes)
     turns, (rows, cols) = _turning(way), group_sides_by_design(way.placement, way.cores)
-    down, some = _passed(rows, words, fabric), (way.stages > 1) * (nbytes > 0)
+    down, has_transfer = _passed(rows, words, fabric), (way.stages > 1) * (nbytes > 0)
     if isinstance(turns, float) and turns == 0:
-        return StageTransferTime(down * some, down * some)
+        return StageTransferTime(down * has_transfer, down * has_transfer)
     beside, hops = _passed(cols, words, fabric), maximum(way.stages - 1.0, 1.0)
     slowest = where(turns > 0, where(turns < hops, maximum(down, beside), beside), down)
-    return StageTransferTime((down + (beside - down) * turns / hops) * some, slowest * some)
+    return StageTransferTime((down + (beside - down) * turns / hops) * has_transfer, slowest * has_transfer)
 
 
 def stage_transfer_program(way: PipelinePlacement, nbytes: int) -> Program:
@@ -76,8 +76,8 @@ def stage_transfer_program(way: PipelinePlacement, nbytes: int) -> Program:
     order = np.argsort(-along, axis=1, kind="stable").T
     stage = np.arange(way.stages - 1)[None]
 
-    def cores(of: tuple[Array, Array]) -> CoreIndex:
-        return CoreIndex(*(axis[stage, order] for axis in of))
+    def cores(places: tuple[Array, Array]) -> CoreIndex:
+        return CoreIndex(*(axis[stage, order] for axis in places))
 
     sent = SendInstruction("x", cores((row, col)), cores((to_row, to_col)), np.asarray(0), np.asarray(nbytes))
     rows, cols = (int(at[..., axis].max()) + 1 for axis in (0, 1))
@@ -97,12 +97,12 @@ def stage_cores(way: PipelinePlacement) -> tuple[Array, list[bool]]:
     column = _column(way.high, high)
     begin, _ = _most_turns(column, way.stages, way.pipelines)
     row, col = (axis.ravel() for axis in np.indices((high, wide)))
-    found = []
+    cores = []
     for group in range(int(begin), int(begin) + way.stages):
         across, down = divmod(group, column)
         down = column - 1 - down if across % 2 else down
-        found.append(np.stack([down * high + row, across * wide + col], axis=-1))
-    at = np.array(found)
+        cores.append(np.stack([down * high + row, across * wide + col], axis=-1))
+    at = np.array(cores)
     at[..., 1] -= at[..., 1].min()
     return at, [(group + 1) % column == 0 for group in range(int(begin), int(begin) + way.stages - 1)]
 

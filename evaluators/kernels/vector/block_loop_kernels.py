@@ -135,19 +135,19 @@ def cost(
     waves = ceil_div(items, mesh.rows * mesh.cols)
     mesh = busy_mesh(items, mesh)
     tiles = mesh.rows * mesh.cols
-    opened, one, period, closed = _chain(walk, engines)
+    opened, first_block, period, closed = _chain(walk, engines)
     way = fabric.ramp + (mesh.rows - 1) * fabric.hop
-    there = 2 * way + memory.latency + fabric.post
+    latency = 2 * way + memory.latency + fabric.post
     begins, loads, stores, ends = (walk.bytes_of(names) for names in (walk.opening, walk.loads, walk.stored, walk.final))
-    period = maximum(period, there + loads * memory.byte)
-    alone = opened + one + (blocks - 1) * period + closed
+    period = maximum(period, latency + loads * memory.byte)
+    alone = opened + first_block + (blocks - 1) * period + closed
     # items of the busiest channel, in a turn of all tiles and all together
     count = minimum(memory.count, mesh.cols)
     turn = ceil_div(minimum(items, tiles), count)
     first = turn * (begins + loads) * memory.crowded
     moved = ceil_div(items, count) * (begins + loaded / items * (loads + stores) + ends) * memory.crowded
     last = maximum(stores, ends) * memory.byte
-    seconds = there + first + maximum(waves * alone, moved - first) + last + fabric.post + way
+    seconds = latency + first + maximum(waves * alone, moved - first) + last + fabric.post + way
     return KernelCost(seconds, _activity(walk, items, blocks, loaded, waves, mesh))
 
 
@@ -208,14 +208,14 @@ def scatter_operands(
         values: by slot, shape (items, blocks of the longest, ...); of what an item begins with, one block.
         walk, blocks, mesh: as of the program.
     """
-    mesh, found = busy_mesh(len(next(iter(values.values()))), mesh), {}
+    mesh, operands = busy_mesh(len(next(iter(values.values()))), mesh), {}
     tiles = mesh.rows * mesh.cols
     for name, given in values.items():
         times = [1 if name in walk.opening else count for count in blocks]
         full = [given[wave * tiles :][:tiles, turn] for wave, count in enumerate(times[:-1]) for turn in range(count)]
-        found[stream_name(name, last=False)] = np.reshape(full, (-1, mesh.rows, mesh.cols, *given.shape[2:]))
-        found[stream_name(name, last=True)] = np.moveaxis(given[(len(times) - 1) * tiles :, : times[-1]], 1, 0)
-    return found
+        operands[stream_name(name, last=False)] = np.reshape(full, (-1, mesh.rows, mesh.cols, *given.shape[2:]))
+        operands[stream_name(name, last=True)] = np.moveaxis(given[(len(times) - 1) * tiles :, : times[-1]], 1, 0)
+    return operands
 
 
 def gather_result(stored: dict[str, Array], name: str, walk: BlockLoopKernel, blocks: tuple[int, ...]) -> Array:
@@ -265,8 +265,8 @@ def _chain(walk: BlockLoopKernel, engines: TileEngines) -> tuple[Any, Any, Any, 
             for name in _inputs(work):
                 read[name] = maximum(read[name], end)
         ends.append(maximum(free[True], free[False]))
-    start, one, _, before, last, closed = ends
-    return start, one - start, last - before, closed - last
+    start, first_end, _, before, last, closed = ends
+    return start, first_end - start, last - before, closed - last
 
 
 def _seconds(work: LoopInstruction, slots: dict[str, Buffer], engines: TileEngines, joined: bool) -> Any:

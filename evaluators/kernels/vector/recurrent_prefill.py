@@ -30,38 +30,38 @@ HEADS, VALUES = "ckh,kvh->cvh", "cdh,dvh->cvh"
 """Products of what each head has of keys, or of a square of tokens."""
 
 
-def prefill_chunks(of: RecurrenceShape, heads: Any, values: Any, dtype: str) -> BlockLoopKernel:
+def prefill_chunks(shape: RecurrenceShape, heads: Any, values: Any, dtype: str) -> BlockLoopKernel:
     """Block loop kernel of the chunks of a prompt, one after the other.
 
     Args:
-        of: the layer.
+        shape: the layer.
         heads: with the same keys that are together.
         values: of each.
         dtype: of operands; states, decays and steps are in FP32.
     """
-    c, k, delta, apart = of.chunk, of.key_dim, of.rule.endswith("delta"), of.rule == "channel_delta"
+    c, k, delta, apart = shape.chunk, shape.key_dim, shape.rule.endswith("delta"), shape.rule == "channel_delta"
     decay, square = (c, k if apart else 1, heads), (c, c, heads)
     token, key, state = (c, values, heads), (c, k, heads), (k, values, heads)
     wide: dict[str, tuple[Any, ...]] = {"start": state, "state": state, "g": decay, "b": decay, "e": decay}
-    wide |= {"beta": (c, 1, heads)} if of.rule != "linear" else {}
+    wide |= {"beta": (c, 1, heads)} if shape.rule != "linear" else {}
     sides: dict[str, tuple[Any, ...]] = {"q": (c, k, 1), "k": (c, k, 1), "v": token, "out": token, "p": square, "kb": key}
-    sides |= {"u": token} if of.rule != "linear" else {}
+    sides |= {"u": token} if shape.rule != "linear" else {}
     sides |= {"qe": key, "kn": key} if apart else {"both": (c, c, 1)}
     if delta:
         sides |= {"a": square, "a2": square, "t": square, "x": token}
         wide |= {} if apart else {"be": (c, 1, heads)}
-    loads = ("q", "k", "v", "g", *(("beta",) if of.rule != "linear" else ()))
+    loads = ("q", "k", "v", "g", *(("beta",) if shape.rule != "linear" else ()))
     # of decays one version is enough: they are summed before anything else is done
     moving = (*(name for name in loads if name != "g"), "out")
     slots = (*block_buffers(sides, dtype, (), moving), *block_buffers(wide, "float32", (), moving))
     start = (RowInstruction("scale", ("start",), "state", given=1.0),)
-    body = (*_squares(of), *_values(of), *_after(of))
+    body = (*_squares(shape), *_values(shape), *_after(shape))
     return BlockLoopKernel(("start",), start, loads, body, ("out",), (), ("state",), slots)
 
 
-def _squares(of: RecurrenceShape) -> Iterator[LoopInstruction]:
+def _squares(shape: RecurrenceShape) -> Iterator[LoopInstruction]:
     """Decays; products of keys, and of queries and keys, of two tokens. What is not needed any more makes room."""
-    apart, delta = of.rule == "channel_delta", of.rule.endswith("delta")
+    apart, delta = shape.rule == "channel_delta", shape.rule.endswith("delta")
     yield RowInstruction("cumulated", ("g",), "b")
     yield RowInstruction("exponentials", ("b",), "e", given=0.0)
     if apart:
@@ -85,15 +85,15 @@ def _squares(of: RecurrenceShape) -> Iterator[LoopInstruction]:
         yield RowInstruction("under", ("a", "beta"), "a")
 
 
-def _values(of: RecurrenceShape) -> Iterator[LoopInstruction]:
+def _values(shape: RecurrenceShape) -> Iterator[LoopInstruction]:
     """What is written for each token."""
-    if of.rule == "ssd":
+    if shape.rule == "ssd":
         yield RowInstruction("scale", ("v", "beta"), "u")
-    if not of.rule.endswith("delta"):
+    if not shape.rule.endswith("delta"):
         return
     yield RowInstruction("diagonal", ("a",), "t")
     power, other, size = "a", "a2", 2
-    while size < of.chunk:
+    while size < shape.chunk:
         yield ProductInstruction(power, power, other, "cdh,deh->ceh")
         yield ProductInstruction("t", other, "t", "cdh,deh->ceh", "sum")
         power, other, size = other, power, 2 * size
@@ -103,10 +103,10 @@ def _values(of: RecurrenceShape) -> Iterator[LoopInstruction]:
     yield ProductInstruction("t", "x", "u", VALUES)
 
 
-def _after(of: RecurrenceShape) -> Iterator[LoopInstruction]:
+def _after(shape: RecurrenceShape) -> Iterator[LoopInstruction]:
     """Outputs, and the state after the chunk."""
-    written = "v" if of.rule == "linear" else "u"
-    if of.rule == "channel_delta":
+    written = "v" if shape.rule == "linear" else "u"
+    if shape.rule == "channel_delta":
         yield ProductInstruction("qe", "state", "out", HEADS)
     else:
         yield ProductInstruction("q", "state", "out", "cki,kvh->cvh")

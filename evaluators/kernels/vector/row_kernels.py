@@ -315,7 +315,7 @@ def seconds(
         moved = sum(each[name] for name in (*call.inputs, call.out))
         busy = engines.instruction(count * what.operations, count * what.specials, moved)
         vector = vector + busy + (0.0 if joined else engines.vector.start / engines.clock)
-    loaded, stored, first = (sum(each[name] for name in some) for some in (recipe.loads, recipe.stored, recipe.groups[0][0]))
+    loaded, stored, first = (sum(each[name] for name in names) for names in (recipe.loads, recipe.stored, recipe.groups[0][0]))
     return row_seconds(
         len(recipe.groups), RowWork(row_waves(rows, block, mesh), vector, loaded, stored, first), mesh, fabric, memory
     )
@@ -357,8 +357,8 @@ class RowWork(NamedTuple):
 
 def buffers_and_bytes(recipe: RowKernel, block: RowBlock, dtype: str) -> tuple[dict[str, Buffer], dict[str, Any]]:
     """Buffers by name, and bytes of one buffer of each. [B]"""
-    found = {slot.name: slot for slot in buffers(recipe, block, dtype)}
-    return found, {name: slot.shape[0] * slot.row_bytes for name, slot in found.items()}
+    slots = {slot.name: slot for slot in buffers(recipe, block, dtype)}
+    return slots, {name: slot.shape[0] * slot.row_bytes for name, slot in slots.items()}
 
 
 def vector_instructions(recipe: RowKernel) -> Iterator[tuple[RowInstruction, bool]]:
@@ -367,27 +367,27 @@ def vector_instructions(recipe: RowKernel) -> Iterator[tuple[RowInstruction, boo
         yield from ((call, joined) for call, joined in instruction_sequences(calls) if call.to is None)
 
 
-def _count(call: RowInstruction, of: dict[str, Buffer]) -> Any:
+def _count(call: RowInstruction, buffers: dict[str, Buffer]) -> Any:
     """Elements that an instruction computes. [-]"""
-    return maximum(_size(of[call.inputs[0]]), _size(of[call.out]))
+    return maximum(_size(buffers[call.inputs[0]]), _size(buffers[call.out]))
 
 
 def row_seconds(groups: int, work: RowWork, mesh: Any, fabric: Any, memory: Any) -> Any:
     """Time of a row kernel whose loads come in `groups` groups; other arguments as in `cost`. [s]"""
-    of, vector, loaded, stored, first = work
+    waves, vector, loaded, stored, first = work
     # tiles that have the same channel and a block each, in a turn of all tiles and in the last one
-    rows = ceil_div(ceil_div(of.blocks, of.waves), mesh.cols)  # as `busy_mesh`; loops compile this function alone
+    rows = ceil_div(ceil_div(waves.blocks, waves.waves), mesh.cols)  # as `busy_mesh`; loops compile this function alone
     full = ceil_div(mesh.cols, memory.count) * rows
-    last = ceil_div(of.blocks - (of.waves - 1) * (rows * mesh.cols), minimum(memory.count, mesh.cols))
+    last = ceil_div(waves.blocks - (waves.waves - 1) * (rows * mesh.cols), minimum(memory.count, mesh.cols))
     way = fabric.ramp + (rows - 1) * fabric.hop
-    there = 2 * way + memory.latency + fabric.post
-    opening = there + (last * (of.waves == 1) + full * (of.waves > 1)) * first * memory.crowded
-    later = maximum(vector, full * (loaded + stored) * memory.crowded) * (of.waves - 1)
+    latency = 2 * way + memory.latency + fabric.post
+    opening = latency + (last * (waves.waves == 1) + full * (waves.waves > 1)) * first * memory.crowded
+    later = maximum(vector, full * (loaded + stored) * memory.crowded) * (waves.waves - 1)
     # while the last tile computes others store
     final = maximum(vector + stored * memory.byte, last * (loaded - first + stored) * memory.crowded)
     # a load is ahead of another one: two of them wait for memory side by side
-    turns = of.waves * groups
-    waiting = (ceil_div(turns, 2) - 1) * there + vector / groups + stored * memory.byte
+    turns = waves.waves * groups
+    waiting = (ceil_div(turns, 2) - 1) * latency + vector / groups + stored * memory.byte
     return opening + maximum(later + final, waiting) + fabric.post + way
 
 
@@ -401,11 +401,11 @@ def build_program(
         dtype: of values.
         channels: memory channels, at most one a column; a tile's are those of its column.
     """
-    of = row_waves(rows, block, mesh)
-    mesh = busy_mesh(of, mesh)
+    waves = row_waves(rows, block, mesh)
+    mesh = busy_mesh(waves, mesh)
     tiles = mesh.rows * mesh.cols
     everyone = CoreIndex(*np.indices((mesh.rows, mesh.cols)))
-    left = np.arange(of.blocks - (of.waves - 1) * tiles)
+    left = np.arange(waves.blocks - (waves.waves - 1) * tiles)
     fewer = CoreIndex(left // mesh.cols, left % mesh.cols)
 
     def moved(
@@ -429,9 +429,9 @@ def build_program(
 
     first = recipe.groups[0][0]
     full = wave(last=False, then=moved(LoadInstruction, first, last=False))
-    strand: list[Round | Loop] = [Round(moved(LoadInstruction, first, last=of.waves == 1))]
-    strand += [Loop(full, of.waves - 2)] if of.waves > 2 else []
-    strand += wave(last=False, then=moved(LoadInstruction, first, last=True)) if of.waves > 1 else ()
+    strand: list[Round | Loop] = [Round(moved(LoadInstruction, first, last=waves.waves == 1))]
+    strand += [Loop(full, waves.waves - 2)] if waves.waves > 2 else []
+    strand += wave(last=False, then=moved(LoadInstruction, first, last=True)) if waves.waves > 1 else ()
     strand += wave(last=True, then=())
     return Program(mesh.rows, mesh.cols, buffers(recipe, block, dtype), (tuple(strand),))
 
@@ -448,20 +448,20 @@ def scatter_operands(values: dict[str, Array], recipe: RowKernel, block: RowBloc
         values: by slot, shape (times that it is loaded for a block, rows, columns), or more axes as its slot has them.
         recipe, block, mesh: as of the program.
     """
-    found = {}
+    operands = {}
     for name, given in values.items():
-        of = row_waves(given.shape[1], block, mesh)
-        here = busy_mesh(of, mesh)
-        padded = np.ones((len(given), of.blocks * block.rows, *given.shape[2:]), given.dtype)
+        waves = row_waves(given.shape[1], block, mesh)
+        current_mesh = busy_mesh(waves, mesh)
+        padded = np.ones((len(given), waves.blocks * block.rows, *given.shape[2:]), given.dtype)
         padded[:, : given.shape[1]] = given
-        blocks = np.moveaxis(padded.reshape(len(given), of.blocks, block.rows, *given.shape[2:]), (1, 2), (0, -1))
-        full = (of.waves - 1) * here.rows * here.cols
-        shape = (of.waves - 1, here.rows, here.cols, *blocks.shape[1:])
-        found[stream_name(name, last=False)] = np.moveaxis(blocks[:full].reshape(shape), 3, 1).reshape(
+        blocks = np.moveaxis(padded.reshape(len(given), waves.blocks, block.rows, *given.shape[2:]), (1, 2), (0, -1))
+        full = (waves.waves - 1) * current_mesh.rows * current_mesh.cols
+        shape = (waves.waves - 1, current_mesh.rows, current_mesh.cols, *blocks.shape[1:])
+        operands[stream_name(name, last=False)] = np.moveaxis(blocks[:full].reshape(shape), 3, 1).reshape(
             -1, *shape[1:3], *shape[4:]
         )
-        found[stream_name(name, last=True)] = np.moveaxis(blocks[full:], 1, 0)
-    return found
+        operands[stream_name(name, last=True)] = np.moveaxis(blocks[full:], 1, 0)
+    return operands
 
 
 def gather_result(stored: dict[str, Array], slot: str, rows: int) -> Array:

@@ -63,22 +63,22 @@ class IndexerShape:
         return 2 * self.pairs * self.heads * self.dim
 
 
-def score_kernel(of: IndexerShape, queries: Any, keys: Any, dtype: str) -> BlockLoopKernel:
+def score_kernel(shape: IndexerShape, queries: Any, keys: Any, dtype: str) -> BlockLoopKernel:
     """Block loop kernel that scores a block of a sequence's queries against its keys.
 
     Args:
-        of: the index.
+        shape: the index.
         queries, keys: of a block; keys in whole blocks of positions.
         dtype: of queries and keys; scores have 16 bits, or more where these have.
     """
     wide = "float16" if dtype == "int8" else dtype
-    many, each = ceil_div(keys, of.block), of.block
-    sides: dict[str, tuple[Any, ...]] = {"q": (queries, of.heads, of.dim), "k": (each, many, of.dim)}
-    summed: dict[str, tuple[Any, ...]] = {"s": (of.heads, each, many, queries), "out": (1, each, many, queries)}
-    statistics: dict[str, tuple[Any, ...]] = {"w": (of.heads, 1, 1, queries)}
+    many, each = ceil_div(keys, shape.block), shape.block
+    sides: dict[str, tuple[Any, ...]] = {"q": (queries, shape.heads, shape.dim), "k": (each, many, shape.dim)}
+    summed: dict[str, tuple[Any, ...]] = {"s": (shape.heads, each, many, queries), "out": (1, each, many, queries)}
+    statistics: dict[str, tuple[Any, ...]] = {"w": (shape.heads, 1, 1, queries)}
     widened = (
-        tuple(RowInstruction(step.function, step.inputs, step.out) for step in dequantize_instructions("k", "wk", of.expand))
-        if of.expand
+        tuple(RowInstruction(step.function, step.inputs, step.out) for step in dequantize_instructions("k", "wk", shape.expand))
+        if shape.expand
         else ()
     )
     body: tuple[ProductInstruction | RowInstruction, ...] = (
@@ -87,18 +87,21 @@ def score_kernel(of: IndexerShape, queries: Any, keys: Any, dtype: str) -> Block
         RowInstruction("rectified", ("s", "w"), "s"),
         RowInstruction("total", ("s",), "out"),
     )
-    if of.scale:
+    if shape.scale:
         statistics["scale"] = (1, each, many, 1)
         body += (RowInstruction("scale", ("out", "scale"), "out"),)
     after = "out"
-    if of.block > 1:
+    if shape.block > 1:
         summed["peak"], after = (1, 1, many, queries), "peak"
         body += (RowInstruction("peaks", ("out",), "peak"),)
-    loads = ("k", *(("scale",) if of.scale else ()))
+    loads = ("k", *(("scale",) if shape.scale else ()))
     moving = ("q", "w", *loads, after)
     if widened:
         sides["wk"] = sides["k"]
-    slots = tuple(one._replace(packed=of.packed) if one.name == "k" else one for one in block_buffers(sides, dtype, (), moving))
+    slots = tuple(
+        block_buffer._replace(packed=shape.packed) if block_buffer.name == "k" else block_buffer
+        for block_buffer in block_buffers(sides, dtype, (), moving)
+    )
     slots += block_buffers(summed, wide, (), moving) + block_buffers(statistics, "float32", (), moving)
     return BlockLoopKernel(("q", "w"), (), loads, body, (after,), (), (), slots)
 

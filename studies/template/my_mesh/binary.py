@@ -86,11 +86,13 @@ def _pairs(side):
 def reduction_rounds(mesh, length, *, broadcast=True, phases=2, combine="sum"):
     """The rounds as messages between rows, of `length` words each."""
     rounds = list(_pairs(mesh.rows))
-    found = []
+    found_rounds = []
     for number, pairs in enumerate(rounds):
         into = "out" if number == len(rounds) - 1 and not broadcast else "y"
-        found.append(Round(tuple(partial.column_reduction(mesh, np.array(pair), length, into, combine) for pair in pairs)))
-    return (*found, partial.column_broadcast(mesh, 0, length)) if broadcast else tuple(found)
+        found_rounds.append(
+            Round(tuple(partial.column_reduction(mesh, np.array(pair), length, into, combine) for pair in pairs))
+        )
+    return (*found_rounds, partial.column_broadcast(mesh, 0, length)) if broadcast else tuple(found_rounds)
 
 
 def build_program(shape, mesh, dtype="float32", *, broadcast=True, phases=2):

@@ -7,5 +7,5 @@ CORE_SHARE = Metric(
     better="min",
     definition="share of the wafer's cores that a product is laid out on",
     needs=("cores",),
-    worth=lambda of, design: of["cores"] / (design.chip.mesh.rows * design.chip.mesh.cols),
+    worth=lambda metrics, design: metrics["cores"] / (design.chip.mesh.rows * design.chip.mesh.cols),
 )

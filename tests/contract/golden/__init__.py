@@ -46,8 +46,8 @@ Changes = dict[str, Any]
 @cache
 def read(judge: str) -> dict[str, Any]:
     """The golden answers of a judge."""
-    found: dict[str, Any] = json.loads((FOLDER / f"{judge}.json").read_text())
-    return found
+    document: dict[str, Any] = json.loads((FOLDER / f"{judge}.json").read_text())
+    return document
 
 
 def write() -> None:
@@ -66,16 +66,25 @@ def write() -> None:
 
 def answers(question: str, designs: list[Changes]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The results and the work of a question: of some designs stacked, and of the first of them, also alone."""
-    of, word = asked(*overrides(question)), fidelity(question)
-    together = evaluate(stack_designs([replace_leaves(of.base, changes) for changes in designs]), of.workload, fidelity=word)
-    alone = evaluate(stack_designs([of.base]), of.workload, fidelity=word, cases=True)
-    cases = alone.cases if len(of.workload.cases) > 1 else {}
-    spent = explain(of.base, of.workload.cases[0], decode_context=of.workload.decode_context, fidelity=word)
+    given_question, word = asked(*overrides(question)), fidelity(question)
+    together = evaluate(
+        stack_designs([replace_leaves(given_question.base, changes) for changes in designs]),
+        given_question.workload,
+        fidelity=word,
+    )
+    alone = evaluate(stack_designs([given_question.base]), given_question.workload, fidelity=word, cases=True)
+    cases = alone.cases if len(given_question.workload.cases) > 1 else {}
+    spent = explain(
+        given_question.base,
+        given_question.workload.cases[0],
+        decode_context=given_question.workload.decode_context,
+        fidelity=word,
+    )
     result: dict[str, Any] = {
         "alone": _columns(alone),
         "stack": _columns(together),
         "cases": {name: values for name, column in cases.items() if known(values := _plain(column[:, 0]))},
-        "limits": [_limit(limit) for limit in limits(of.base, of.workload)],
+        "limits": [_limit(limit) for limit in limits(given_question.base, given_question.workload)],
         "rows": [
             [row.phase, row.segment, row.operator, row.shape, _plain(row.nbytes), _plain(row.seconds)] for row in spent.rows
         ],
@@ -97,8 +106,10 @@ def differences(then: Any, now: Any, place: str = "") -> list[str]:
     """Where answers differ, a line each: the place, what it was, and what it is."""
     if isinstance(then, dict) and isinstance(now, dict):
         names = [*then, *(name for name in now if name not in then)]
-        found = [differences(then.get(name, "nothing"), now.get(name, "nothing"), f"{place} {name}") for name in names]
-        return [line for lines in found for line in lines]
+        found_differences = [
+            differences(then.get(name, "nothing"), now.get(name, "nothing"), f"{place} {name}") for name in names
+        ]
+        return [line for lines in found_differences for line in lines]
     if isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
         pairs = enumerate(zip(then, now, strict=True))
         return [line for number, (old, new) in pairs for line in differences(old, new, f"{place}[{number}]")]
@@ -113,57 +124,65 @@ def drawn(question: str) -> list[Changes]:
     In closed form, some have its words and other numbers, one each an energy price doubled, and some other words, so that every
     option of each word of the mapping is there if it is not refused. Played, there are only a few, feasible ones if it is.
     """
-    of, word, rng = asked(*overrides(question)), fidelity(question), np.random.default_rng([SEED, crc32(question.encode())])
-    found: list[Changes] = [{}]
+    given_question, word, rng = (
+        asked(*overrides(question)),
+        fidelity(question),
+        np.random.default_rng([SEED, crc32(question.encode())]),
+    )
+    found_changes: list[Changes] = [{}]
     if word != "analytical":
-        feasible = evaluate(stack_designs([of.base]), of.workload, fidelity=word).feasible[0]
+        feasible = evaluate(stack_designs([given_question.base]), given_question.workload, fidelity=word).feasible[0]
         for _ in range(TRIES):
-            changes = _near(of.base, rng) | _words(of.base, rng, dict(words(of.base)), 0.3)
-            outcomes = _tried(of, changes, word)
+            changes = _near(given_question.base, rng) | _words(given_question.base, rng, dict(words(given_question.base)), 0.3)
+            outcomes = _tried(given_question, changes, word)
             if outcomes is not None and outcomes.feasible[0] >= feasible:
-                found.append(changes)
-            if len(found) > PLAYED:
+                found_changes.append(changes)
+            if len(found_changes) > PLAYED:
                 break
-        return found
-    found += [
-        {address: 2 * value} for address, value, spec in iterate_leaves(of.base) if spec.metadata["unit"] in ("J/op", "J/B")
+        return found_changes
+    found_changes += [
+        {address: 2 * value}
+        for address, value, spec in iterate_leaves(given_question.base)
+        if spec.metadata["unit"] in ("J/op", "J/B")
     ]
-    left = {address: set(options) for address, options in words(of.base).items()}
+    left = {address: set(options) for address, options in words(given_question.base).items()}
     for count in range(TRIES):
-        said = _words(of.base, rng, left, 1.0) if count >= AROUND else {}
-        if count >= AROUND and not said:
+        given_words = _words(given_question.base, rng, left, 1.0) if count >= AROUND else {}
+        if count >= AROUND and not given_words:
             continue
-        changes = said | _changed(of.base, shaken(of.base, rng))
-        if _tried(of, changes, word) is None:
+        changes = given_words | _changed(given_question.base, shaken(given_question.base, rng))
+        if _tried(given_question, changes, word) is None:
             # tiles take weights in more formats than activations
-            said = {address: option for address, option in said.items() if address != ACTIVATIONS}
+            given_words = {address: option for address, option in given_words.items() if address != ACTIVATIONS}
             changes.pop(ACTIVATIONS, None)
-            if not said or _tried(of, changes, word) is None:
+            if not given_words or _tried(given_question, changes, word) is None:
                 continue
-        found.append(changes)
-        for address, option in said.items():
+        found_changes.append(changes)
+        for address, option in given_words.items():
             left[address].discard(option)
         if count >= AROUND and not any(left.values()):
             break
-    return found
+    return found_changes
 
 
 def _words(base: Design, rng: np.random.Generator, left: dict[str, Any], share: float) -> Changes:
     """Some words of a mapping others: of options that are left, each at random; half the time number formats are all alike."""
-    found = {address: str(rng.choice(sorted(options))) for address, options in left.items() if options and rng.random() < share}
-    formats = [address for address in found if ".precision." in address]
+    found_words = {
+        address: str(rng.choice(sorted(options))) for address, options in left.items() if options and rng.random() < share
+    }
+    formats = [address for address in found_words if ".precision." in address]
     if formats and rng.random() < 0.5:
-        one = found[formats[0]]
-        alike = [address for address, options in words(base).items() if ".precision." in address and one in options]
-        found |= dict.fromkeys(alike, one)
+        word = found_words[formats[0]]
+        alike = [address for address, options in words(base).items() if ".precision." in address and word in options]
+        found_words |= dict.fromkeys(alike, word)
     elif rng.random() < 0.5:
-        found = {address: option for address, option in found.items() if address not in formats}
-    return found
+        found_words = {address: option for address, option in found_words.items() if address not in formats}
+    return found_words
 
 
 def _near(base: Design, rng: np.random.Generator) -> Changes:
     """Rates and sizes of a chip, up to twice or down to half what they are, but no cycles, and nothing of memories' banks."""
-    near = [found for found in iterate_leaves(base.chip, "chip.") if "high" in found[2].metadata and ".banks." not in found[0]]
+    near = [leaf for leaf in iterate_leaves(base.chip, "chip.") if "high" in leaf[2].metadata and ".banks." not in leaf[0]]
     return {
         address: _rounded(np.clip(value * 2 ** rng.uniform(-1, 1), spec.metadata["low"], spec.metadata["high"]))
         for address, value, spec in near
@@ -181,10 +200,10 @@ def _rounded(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def _tried(of: Question, changes: Changes, word: str) -> Outcomes | None:
+def _tried(question: Question, changes: Changes, word: str) -> Outcomes | None:
     """The outcome of a design; None where it is refused."""
     try:
-        return evaluate(stack_designs([replace_leaves(of.base, changes)]), of.workload, fidelity=word)
+        return evaluate(stack_designs([replace_leaves(question.base, changes)]), question.workload, fidelity=word)
     except DesignError:
         return None
 
@@ -192,9 +211,9 @@ def _tried(of: Question, changes: Changes, word: str) -> Outcomes | None:
 def _columns(outcomes: Outcomes) -> dict[str, Any]:
     """Metrics that some design has, and the limits that bind, with need and have."""
     names = list(SILICON_LIMITS)
-    found = {name: values for name, column in outcomes.columns.items() if known(values := _plain(column))}
+    columns = {name: values for name, column in outcomes.columns.items() if known(values := _plain(column))}
     limit = [names[index] if index >= 0 else None for index in outcomes.limit]
-    return found | {"limit": limit, "need": _plain(outcomes.need), "have": _plain(outcomes.have)}
+    return columns | {"limit": limit, "need": _plain(outcomes.need), "have": _plain(outcomes.have)}
 
 
 def known(values: list[float | None]) -> bool:
@@ -208,15 +227,15 @@ def _limit(limit: Any) -> list[Any]:
 
 def _bars(spent: Breakdown) -> dict[str, dict[str, list[Any]]]:
     """By phase and stream: how many bars, and sums of their starts and ends."""
-    found: dict[str, dict[str, list[Any]]] = {}
+    found_bars: dict[str, dict[str, list[Any]]] = {}
     for phase, segments in spent.segments.items():
         bars = [bar for inner in segments.values() for bar in inner]
         streams = dict.fromkeys(stream for stream, *_ in bars)
-        found[phase] = {
+        found_bars[phase] = {
             name: _sums([bar[2] for bar in bars if bar[0] == name]) + _sums([bar[3] for bar in bars if bar[0] == name])[1:]
             for name in streams
         }
-    return found
+    return found_bars
 
 
 def _sums(instants: list[float]) -> list[Any]:

@@ -423,16 +423,24 @@ def cell(design: Design, case: WorkloadCase, word: str) -> tuple[str, str, str]:
 
 def cells() -> set[tuple[str, str, str]]:
     """Every cell that there is, from the registries."""
-    found = set()
+    cells = set()
     by_software = {
         "batch_inference": models.layout_module_of_software,
         "serving": serving.instance_module_of_software,
         "kernels": kernels.kernel_module_of_software,
     }
     for (software, case), name in READERS.items():
-        of: Any = by_software[name](software)
-        parts = getattr(of, "SUBMESH_FIDELITIES", of.FIDELITIES) if getattr(of, "SUBMESH_TEXT", "") else ()
-        formulas = case in getattr(of, "UNREAD", ())
-        words = of.FIDELITIES[:1] if formulas else (*of.FIDELITIES, *(word + SUBMESH_MARK for word in parts))
-        found |= {(f"{software} {case.__name__}", name, word) for word in words}
-    return found
+        given_software: Any = by_software[name](software)
+        parts = (
+            getattr(given_software, "SUBMESH_FIDELITIES", given_software.FIDELITIES)
+            if getattr(given_software, "SUBMESH_TEXT", "")
+            else ()
+        )
+        formulas = case in getattr(given_software, "UNREAD", ())
+        words = (
+            given_software.FIDELITIES[:1]
+            if formulas
+            else (*given_software.FIDELITIES, *(word + SUBMESH_MARK for word in parts))
+        )
+        cells |= {(f"{software} {case.__name__}", name, word) for word in words}
+    return cells
