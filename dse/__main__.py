@@ -15,13 +15,13 @@ def main() -> None:
     """Entry point of the command ``dse``."""
     for signal_number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", None)):  # Windows has no SIGHUP
         if signal_number is not None and signal.getsignal(signal_number) in BEFORE:
-            signal.signal(signal_number, _ended)
+            signal.signal(signal_number, _end_process)
     from dse.main import main as command
 
     command()
 
 
-def _ended(number: int, frame: FrameType | None) -> None:
+def _end_process(number: int, frame: FrameType | None) -> None:
     os.write(2, b"\ndse: stopped; what was stored stays\n")
     os._exit(128 + number)
 

@@ -31,7 +31,7 @@ def main() -> None:
     try:
         with handle_signals():
             make_output_printable()
-            sys.exit(_command(sys.argv[1:]))
+            sys.exit(_run_command(sys.argv[1:]))
     except KeyboardInterrupt as error:
         print("\ndse: stopped; what was stored stays", file=sys.stderr)
         sys.exit(exit_status(error))
@@ -50,9 +50,9 @@ NAMED = ("explain", "whynot", "show", "report", "export")
 """Commands that take the name of a study."""
 
 
-def _command(arguments: list[str]) -> int:
+def _run_command(arguments: list[str]) -> int:
     if any(argument in ("-sc", "--shell-completion") for argument in arguments):
-        return _complete(arguments)
+        return _run_complete(arguments)
     name, *rest = arguments or ["--help"]
     if name == "help" and rest:
         name, rest = rest[0], ["--help"]
@@ -69,29 +69,29 @@ def _command(arguments: list[str]) -> int:
     if name not in COMMANDS:
         raise DesignError(f"no command {name!r}; {suggest_nearest(name, COMMANDS)}")
     does: dict[str, Callable[[Namespace], int]] = {
-        "run": _run,
-        "evaluate": _evaluate,
-        "compare": _compare,
-        "capacity": _capacity,
-        "explain": _explain,
-        "whynot": _whynot,
-        "report": _report,
-        "validate": _validate,
-        "calibrate": _calibrate,
-        "list": _list,
-        "show": _show,
-        "export": _export,
-        "schema": _schema,
-        "mcp": _mcp,
+        "run": _run_studies,
+        "evaluate": _run_evaluate,
+        "compare": _run_compare,
+        "capacity": _run_capacity,
+        "explain": _run_explain,
+        "whynot": _run_whynot,
+        "report": _run_report,
+        "validate": _run_validate,
+        "calibrate": _run_calibrate,
+        "list": _run_list,
+        "show": _run_show,
+        "export": _run_export,
+        "schema": _run_schema,
+        "mcp": _run_mcp,
     }
     return does[name](parse_arguments(name, rest))
 
 
-def _run(typed: Namespace) -> int:
+def _run_studies(typed: Namespace) -> int:
     from dse.config.compose import run_with_hydra
     from dse.config.overrides import study_paths
 
-    names, words = _split(typed.words)
+    names, words = _split_words(typed.words)
     if len(names) > 1 or (names and any(word.startswith("study=") for word in words)):
         raise DesignError(f"run: expected one study, got {' '.join(typed.words)}; as in dse run quickstart")
     if not names and not typed.hydra and not any(word.startswith("study=") for word in words):
@@ -104,11 +104,11 @@ def _run(typed: Namespace) -> int:
         codes.append(run_config(config))
 
     codes: list[int] = []
-    run_with_hydra(_line(typed), task)
+    run_with_hydra(_hydra_line(typed), task)
     return codes[0] if codes else 0
 
 
-def _evaluate(typed: Namespace) -> int:
+def _run_evaluate(typed: Namespace) -> int:
     from dse.config.compose import run_with_hydra
 
     shortlist = vars(typed)["from"]
@@ -117,7 +117,7 @@ def _evaluate(typed: Namespace) -> int:
 
         if typed.trace:
             raise DesignError("evaluate --trace: a timeline needs one design; evaluate it by its overrides, without --from")
-        with _waiting("evaluate"):
+        with _compile_notice("evaluate"):
             print_shortlist(Path(shortlist), [*typed.hydra, *typed.words], as_json=typed.json, trust=typed.trust)
         return 0
 
@@ -127,16 +127,16 @@ def _evaluate(typed: Namespace) -> int:
     def task(config: dict[str, Any]) -> None:
         from dse.commands.evaluate_output import print_evaluation_of
 
-        with _waiting("evaluate"):
+        with _compile_notice("evaluate"):
             print_evaluation_of(config, as_json=typed.json, trace=typed.trace)
 
-    run_with_hydra(_line(typed), task)
+    run_with_hydra(_hydra_line(typed), task)
     return 0
 
 
 def _evaluate_design(typed: Namespace) -> int:
     """A design of a study by its id."""
-    from dse.commands.evaluate_output import leave
+    from dse.commands.evaluate_output import print_answer
     from dse.commands.notebook_api import evaluated_design, load
 
     names = [word.removeprefix("study=") for word in typed.words if word.startswith("study=")]
@@ -148,38 +148,38 @@ def _evaluate_design(typed: Namespace) -> int:
     places = [word for word in typed.words if word.startswith(("store=", "run_dir="))]
     if others := [word for word in typed.words if word not in places and not word.startswith("study=")]:
         raise DesignError(f"evaluate --design: {typed.design!r} and {' '.join(others)} both name a design; remove one of them")
-    with _waiting("evaluate"):
+    with _compile_notice("evaluate"):
         evaluation, config = evaluated_design(load(names[0], *places, trust=typed.trust), typed.design, trust=typed.trust)
-        leave(evaluation, config, as_json=typed.json, trace=typed.trace)
+        print_answer(evaluation, config, as_json=typed.json, trace=typed.trace)
     return 0
 
 
-def _compare(typed: Namespace) -> int:
+def _run_compare(typed: Namespace) -> int:
     from dse.analysis.compare import DEFAULT_OBJECTIVE
     from dse.commands.compare_output import print_comparison
 
-    with _waiting("compare"):
+    with _compile_notice("compare"):
         print_comparison(
             [*typed.hydra, *typed.words], typed.objective or DEFAULT_OBJECTIVE, as_json=typed.json, trust=typed.trust
         )
     return 0
 
 
-def _capacity(typed: Namespace) -> int:
+def _run_capacity(typed: Namespace) -> int:
     from dse.analysis.capacity import find_capacity
     from dse.commands.capacity_output import write_capacity
 
-    names, words = _split(typed.words)
+    names, words = _split_words(typed.words)
     if names:
         raise DesignError(f"capacity: expected devices=N or rate=R, and overrides, got {' '.join(names)}")
     out = Path(typed.out) if typed.out else Path("runs") / "capacity" / "capacity.html"
-    with _waiting("capacity"):
+    with _compile_notice("capacity"):
         sides = find_capacity([*typed.hydra, *words], trust=typed.trust)
     write_capacity(sides, out, as_json=typed.json)
     return 0
 
 
-def _waiting(what: str) -> "CompileNotice":
+def _compile_notice(what: str) -> "CompileNotice":
     """Say that loops are being compiled, where they are."""
     from dse.evaluators.machine.compile_counter import compilations_started
     from dse.terminal.progress import CompileNotice
@@ -187,29 +187,29 @@ def _waiting(what: str) -> "CompileNotice":
     return CompileNotice(what, compilations_started)
 
 
-def _explain(typed: Namespace) -> int:
+def _run_explain(typed: Namespace) -> int:
     from dse.commands.explain import run_explain
 
-    names, words = _split(typed.words)
+    names, words = _split_words(typed.words)
     run_explain(names, [*typed.hydra, *words], typed.design, as_json=typed.json, trust=typed.trust)
     return 0
 
 
-def _whynot(typed: Namespace) -> int:
+def _run_whynot(typed: Namespace) -> int:
     from dse.commands.explain import run_whynot
 
-    names, words = _split(typed.words)
+    names, words = _split_words(typed.words)
     run_whynot(names, [*typed.hydra, *words], typed.design, as_json=typed.json, trust=typed.trust)
     return 0
 
 
-def _report(typed: Namespace) -> int:
+def _run_report(typed: Namespace) -> int:
     from rich.markup import escape
 
     from dse.commands.notebook_api import load, write_comparison_report
     from dse.terminal.progress import say
 
-    names, overrides = _split(typed.words)
+    names, overrides = _split_words(typed.words)
     if not names:
         raise DesignError("report: expected the names of one or more studies (dse list), got nothing")
     if typed.follow:
@@ -221,7 +221,7 @@ def _report(typed: Namespace) -> int:
     return 0
 
 
-def _validate(typed: Namespace) -> int:
+def _run_validate(typed: Namespace) -> int:
     if typed.claims:
         from dse.commands.claim_output import validate_claims
 
@@ -242,11 +242,11 @@ def _validate(typed: Namespace) -> int:
     return validate_studies(typed.words, out, as_json=typed.json)
 
 
-def _calibrate(typed: Namespace) -> int:
+def _run_calibrate(typed: Namespace) -> int:
     from dse.accuracy.calibrate import calibrate
     from dse.commands.calibrate_output import write_calibration
 
-    files, words = _split(typed.words)
+    files, words = _split_words(typed.words)
     if len(files) != 1:
         raise DesignError(f"calibrate: expected one file of measured rows, got {' '.join(files) or 'nothing'}")
     named = [word.partition("=")[2] for word in words if word.startswith("name=")]
@@ -260,7 +260,7 @@ def _calibrate(typed: Namespace) -> int:
     return 0
 
 
-def _list(typed: Namespace) -> int:
+def _run_list(typed: Namespace) -> int:
     from dse.commands.study_output import print_studies
     from dse.config.overrides import study_paths
 
@@ -269,7 +269,7 @@ def _list(typed: Namespace) -> int:
     return print_studies(study_paths(), as_json=typed.json)
 
 
-def _schema(typed: Namespace) -> int:
+def _run_schema(typed: Namespace) -> int:
     from dse.schemas import DOCUMENTS, document_stamp, schema_of
     from dse.terminal.json_text import json_text
 
@@ -283,7 +283,7 @@ def _schema(typed: Namespace) -> int:
     return 0
 
 
-def _mcp(typed: Namespace) -> int:
+def _run_mcp(typed: Namespace) -> int:
     if typed.words:
         raise DesignError(f"mcp: takes no arguments, got {' '.join(typed.words)!r}")
     try:
@@ -294,8 +294,8 @@ def _mcp(typed: Namespace) -> int:
     return 0
 
 
-def _show(typed: Namespace) -> int:
-    name, overrides = _one("show", typed.words)
+def _run_show(typed: Namespace) -> int:
+    name, overrides = _single_name("show", typed.words)
     from dse.commands.notebook_api import load
     from dse.commands.study_output import print_study
 
@@ -304,51 +304,51 @@ def _show(typed: Namespace) -> int:
     return print_study(loaded.study, loaded.runs())
 
 
-def _export(typed: Namespace) -> int:
+def _run_export(typed: Namespace) -> int:
     from dse.commands.export import FORMATS, export_study
 
-    name, overrides = _one("export", typed.words)
+    name, overrides = _single_name("export", typed.words)
     to = typed.to or "parquet"
     if to not in FORMATS:
         raise DesignError(f"export --to: no format {to!r}; {suggest_nearest(to, FORMATS)}")
     return export_study(name, to, typed.out, *overrides, trust=typed.trust)
 
 
-def _line(typed: Namespace) -> list[str]:
+def _hydra_line(typed: Namespace) -> list[str]:
     """What Hydra is given: its flags and the overrides."""
     return [*typed.hydra, *typed.words, *([TRUST] if typed.trust else [])]
 
 
-def _split(words: list[str]) -> tuple[list[str], list[str]]:
+def _split_words(words: list[str]) -> tuple[list[str], list[str]]:
     """Names, and overrides."""
     return [word for word in words if "=" not in word], [word for word in words if "=" in word]
 
 
-def _one(command: str, words: list[str]) -> tuple[str, list[str]]:
+def _single_name(command: str, words: list[str]) -> tuple[str, list[str]]:
     """The one name that a command takes, and overrides."""
-    names, overrides = _split(words)
+    names, overrides = _split_words(words)
     if len(names) != 1:
         raise DesignError(f"{command}: expected the name of a study (dse list), got {' '.join(names) or 'nothing'}")
     return names[0], overrides
 
 
-def _complete(arguments: list[str]) -> int:
+def _run_complete(arguments: list[str]) -> int:
     """Shell completion: commands, flags and studies here, overrides by Hydra."""
     line = os.environ.get("COMP_LINE", "")
     words = line.split()
     current = "" if line.endswith(" ") else (words or [""])[-1]
     if line and (len(words) == 1 or (len(words) == 2 and current)):
-        return _offer(COMMANDS, current)
+        return _offer_words(COMMANDS, current)
     from dse.config.compose import run_with_hydra
     from dse.config.overrides import study_paths
 
     if len(words) > 1 and words[1] in COMMANDS:
         if current.startswith("-"):
-            return _offer(flags_of(words[1]), current)
+            return _offer_words(flags_of(words[1]), current)
         if words[1] == "run" and (current.startswith("study=") or (current and "study=".startswith(current))):
-            return _offer([f"study={name}" for name in study_paths()], current)
+            return _offer_words([f"study={name}" for name in study_paths()], current)
         if words[1] in NAMED and "=" not in current:
-            return _offer(study_paths(), current)
+            return _offer_words(study_paths(), current)
         if not COMMANDS[words[1]].hydra:
             return 0
         os.environ["COMP_LINE"] = line.replace(f" {words[1]}", "", 1)
@@ -356,7 +356,7 @@ def _complete(arguments: list[str]) -> int:
     return 0
 
 
-def _offer(words: Iterable[str], start: str) -> int:
+def _offer_words(words: Iterable[str], start: str) -> int:
     print(" ".join(word for word in words if word.startswith(start)))
     return 0
 

@@ -409,9 +409,9 @@ def unloaded_latency(design: Design, load: ServingLoad, fidelity: str) -> tuple[
 
 def found_max_rate(load: ServingLoad, rate: float) -> "MaxRate | None":
     """Search result that led to a load's maximum rate; None if the search did not run here. [1/s]"""
-    from dse.evaluators.accounting.serving_runs.run_metrics import searched  # which compiles loops
+    from dse.evaluators.accounting.serving_runs.run_metrics import known_max_rate  # which compiles loops
 
-    return searched(load, rate)
+    return known_max_rate(load, rate)
 
 
 def kv_memory_by_pool(design: Design, load: ServingLoad) -> "tuple[PoolKvMemory, ...]":

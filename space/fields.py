@@ -188,14 +188,14 @@ def key_option(spec: Field[Any], value: Any) -> Any:
     return next((old for old, new in former.items() if new == value), value) if former and isinstance(value, str) else value
 
 
-def have_equal_leaves(record: Any, other: Any) -> bool:
+def has_equal_leaves(record: Any, other: Any) -> bool:
     """Whether two records have the same leaves with equal values in all their designs.
 
     >>> from dse.space.dram import MemoryController
     >>> queues = MemoryController(waiting=64, queue=8, path=1e-7)
     >>> (
-    ...     have_equal_leaves(queues, MemoryController(waiting=64, queue=8, path=1e-7)),
-    ...     have_equal_leaves(queues, MemoryController(waiting=32, queue=8, path=1e-7)),
+    ...     has_equal_leaves(queues, MemoryController(waiting=64, queue=8, path=1e-7)),
+    ...     has_equal_leaves(queues, MemoryController(waiting=32, queue=8, path=1e-7)),
     ... )
     (True, False)
     """

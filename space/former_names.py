@@ -103,10 +103,10 @@ dse.space.workload
     TO_EXPERTS:EXPERT_EXCHANGES TRAFFIC:TRAFFIC_PATTERNS Traffic:NocTrafficCase by_model:cases_by_model
     grouped:group_lengths stretches:decode_segments written:product_text
 dse.space.fields
-    EXACT:MAX_EXACT_INTEGER at:leaf_at checked:check_leaf equal:have_equal_leaves flag:boolean_field
+    EXACT:MAX_EXACT_INTEGER at:leaf_at checked:check_leaf equal:has_equal_leaves flag:boolean_field
     leaves:iterate_leaves matching:match_addresses_or_none named:match_addresses part:part_field
     quantity:quantity_field record:record_class refused:refused_field replaced:replace_leaves spec_at:field_at
-    table:table_field told:fingerprint whole:integer_field word:option_field
+    table:table_field told:fingerprint whole:integer_field word:option_field have_equal_leaves:has_equal_leaves
 dse.space.errors
     chosen:choose_option nearest:suggest_nearest
 dse.space.elementwise dse.space.array_math

@@ -47,7 +47,7 @@ class Run(NamedTuple):
         return {"ttft": self.first - arrival, "tpot": tpot, "latency": self.last - arrival}
 
 
-class Compared(NamedTuple):
+class FigurePair(NamedTuple):
     """One figure of a measured and a simulated run. [s]"""
 
     name: str
@@ -60,7 +60,7 @@ class Compared(NamedTuple):
         return self.simulated / self.measured - 1
 
 
-def measured(path: Path) -> Run:
+def read_run(path: Path) -> Run:
     """Run measured in a file of requests.
 
     Raises:
@@ -81,7 +81,7 @@ def measured(path: Path) -> Run:
     return Run(make_requests(np.stack([prompt, output], 1), arrival - arrival[0]), first - arrival[0], last - arrival[0])
 
 
-def simulated(requests: Requests, overrides: Sequence[str]) -> Run:
+def simulate_run(requests: Requests, overrides: Sequence[str]) -> Run:
     """Run simulated on the design that overrides give, at fidelity=analytical.
 
     Raises:
@@ -102,13 +102,13 @@ def simulated(requests: Requests, overrides: Sequence[str]) -> Run:
     return Run(requests, served_run["first"], served_run["completed"])
 
 
-def compared(run: Run, other: Run) -> list[Compared]:
+def compare_runs(run: Run, other: Run) -> list[FigurePair]:
     """Means and 90th percentiles of a measured run and of a simulated one."""
     rows = []
     for name, times in run.times.items():
         again = other.times[name]
-        rows.append(Compared(f"{name} mean", float(times.mean()), float(again.mean())))
-        rows.append(Compared(f"{name} p90", *(float(np.percentile(values, 90)) for values in (times, again))))
+        rows.append(FigurePair(f"{name} mean", float(times.mean()), float(again.mean())))
+        rows.append(FigurePair(f"{name} p90", *(float(np.percentile(values, 90)) for values in (times, again))))
     return rows
 
 
@@ -116,9 +116,9 @@ def main(words: Sequence[str]) -> None:
     """Print the comparison of a measured file with a design given by overrides."""
     if not words:
         raise SystemExit("python -m dse.studies.measured_run RUN.csv [OVERRIDE ...]")
-    run = measured(Path(words[0]))
+    run = read_run(Path(words[0]))
     print(f"{'':<14}{'measured':>12}{'simulated':>12}{'error':>9}")
-    for row in compared(run, simulated(run.requests, words[1:])):
+    for row in compare_runs(run, simulate_run(run.requests, words[1:])):
         print(f"{row.name:<14}{row.measured:>10.4g} s{row.simulated:>10.4g} s{row.error:>+9.1%}")
 
 

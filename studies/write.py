@@ -50,11 +50,11 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join(lines)
 
 
-def written(name: str) -> tuple[str, str]:
+def written_document(name: str) -> tuple[str, str]:
     """Text of a document now, and with its figures computed again."""
     if name in (RESIDUALS, VERDICTS):
         new = (
-            residuals.residuals_csv(compared())
+            residuals.residuals_csv(compare_all())
             if name == RESIDUALS
             else claims.verdict_file(map(claims.decide_claim, claims.find_claims(())))
         )
@@ -75,12 +75,12 @@ def place(name: str) -> Path:
     return HERE.parent / DOCUMENTS[name] if name in DOCUMENTS else HERE / name / "README.md"
 
 
-def compared() -> dict[str, list[ValidationRow]]:
+def compare_all() -> dict[str, list[ValidationRow]]:
     """Every row of every study, compared with the simulation."""
     return {path.parent.name: compare_file(path) for path in sorted(HERE.glob("*/published.csv"))}
 
 
-def published() -> str:
+def published_text() -> str:
     """Table of published and simulated figures of all studies, without rows in seconds."""
     rows = []
     for path in sorted(HERE.glob("*/published.csv")):
@@ -102,11 +102,11 @@ def accuracy() -> str:
 def summary() -> str:
     """Table of simulation errors, a paper per row, with numbers and ranges of each role in columns."""
     head = ["paper", *(word for role in ROLES for word in (f"{role} numbers", "median, worst error", "ranges hold"))]
-    comparison = compared()
-    return table(head, [line(paper, of(prefix, comparison)) for prefix, paper in PAPERS.items()])
+    comparison = compare_all()
+    return table(head, [line(paper, rows_of_paper(prefix, comparison)) for prefix, paper in PAPERS.items()])
 
 
-def of(prefix: str, rows: Mapping[str, Sequence[ValidationRow]]) -> list[ValidationRow]:
+def rows_of_paper(prefix: str, rows: Mapping[str, Sequence[ValidationRow]]) -> list[ValidationRow]:
     """Rows of one paper, by the beginning of its studies' names."""
     return [row for study, rows in rows.items() if study.startswith(prefix) for row in rows]
 
@@ -120,7 +120,7 @@ def line(paper: str, rows: Sequence[ValidationRow]) -> list[str]:
     return cells
 
 
-FINDINGS = {"README": accuracy, "accuracy": published}
+FINDINGS = {"README": accuracy, "accuracy": published_text}
 """What is written into the project's documents."""
 
 
@@ -135,7 +135,7 @@ def main(arguments: list[str]) -> int:
     stale = []
     typed = [WITH_VERDICTS.get(argument, (argument,)) for argument in arguments if argument != "--check"]
     for name in [name for several in typed for name in several] or names():
-        old, new = written(name)
+        old, new = written_document(name)
         if old == new:
             continue
         stale.append(name)

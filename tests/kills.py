@@ -97,7 +97,7 @@ class Held:
                     rows[key] = tuple(row)
         from dse.store.integrity import read_checked_rows
 
-        with contextlib.closing(Store(str(path), create=False)) as store, store._reading() as connection:
+        with contextlib.closing(Store(str(path), create=False)) as store, store._read_connection() as connection:
             for table in CHECKED:
                 assert not read_checked_rows(connection, table, {}, file=True, checked=True).damaged, table.name
         return Held(rows)

@@ -105,7 +105,7 @@ class Calibration:
     def errors(self, role: str, simulated: Vector) -> Vector:
         """Relative errors of the rows of one role. [-]"""
         picked = [i for i, row in enumerate(self.rows) if row.role == role]
-        return np.expm1(_logs(self.rows, simulated)[picked])
+        return np.expm1(_log_errors(self.rows, simulated)[picked])
 
 
 def calibrate(path: Path, words: Sequence[str]) -> Calibration:
@@ -123,10 +123,10 @@ def calibrate(path: Path, words: Sequence[str]) -> Calibration:
     wanted = [text.strip(" '\"") for text in options.get("fit", "").strip("[] ").split(",") if text.strip(" '\"")]
     if not wanted:
         raise DesignError(f"calibrate: name the constants to fit, as in {EXAMPLE}")
-    count, seed = _whole(options, "folds", 5, 2), _whole(options, "seed", 0, 0)
+    count, seed = _whole_option(options, "folds", 5, 2), _whole_option(options, "seed", 0, 0)
     if not path.exists():
         raise DesignError(f"calibrate: no file {path}")
-    rows, constants, skipped = _read(path, overrides, wanted)
+    rows, constants, skipped = _read_rows(path, overrides, wanted)
     fitted_on = [i for i, row in enumerate(rows) if row.role == "calibration"]
     if len(fitted_on) < len(constants):
         raise DesignError(
@@ -141,7 +141,7 @@ def calibrate(path: Path, words: Sequence[str]) -> Calibration:
             return simulate_rows([rows[i] for i in part], [constant.address for constant in constants], vectors)
 
         low, high = (np.array([getattr(rows[i], end) for i in fitted_on]) for end in ("low", "high"))
-        bounds = _bounds(constants)
+        bounds = _constant_bounds(constants)
         before = model(bounds.start[None], range(len(rows)))[0]
         _refuse_unknown(path, rows, before)
         begun = start_vectors(model, bounds, seed)
@@ -190,7 +190,7 @@ def simulate_rows(rows: Sequence[MeasuredRow], names: Sequence[str], vectors: Ve
     return simulated / base
 
 
-def _read(
+def _read_rows(
     path: Path, overrides: Sequence[str], wanted: Sequence[str]
 ) -> tuple[list[MeasuredRow], tuple[FittedConstant, ...], int]:
     """Rows of a file, the constants as the first of role calibration has them, and how many rows are left out."""
@@ -203,12 +203,12 @@ def _read(
             if cells["role"] in ROLES and cells["role"] != "calibration" and "(" in cells["metric"]:
                 skipped += 1
                 continue
-            row = _row(cells, overrides)
+            row = _measured_row(cells, overrides)
         except DesignError as error:
             raise DesignError(f"{where}: {escape_line(str(error))}") from None
         design = row.asked.question.base
         if not constants:
-            constants = tuple(_constant(text, design) for text in wanted)
+            constants = tuple(_parse_constant(text, design) for text in wanted)
             if len({constant.address for constant in constants}) < len(constants):
                 raise DesignError("fit: a constant is named twice; name each once")
         if row.role == "calibration":
@@ -223,7 +223,7 @@ def _read(
     return rows, constants, skipped
 
 
-def _row(cells: Mapping[str, str], overrides: Sequence[str]) -> MeasuredRow:
+def _measured_row(cells: Mapping[str, str], overrides: Sequence[str]) -> MeasuredRow:
     if cells["role"] not in ROLES:
         raise DesignError(f"column role: no role {cells['role'][:40]!r}; {suggest_nearest(cells['role'], ROLES)}")
     low, high = value_range(cells["value"])
@@ -260,7 +260,7 @@ def _row(cells: Mapping[str, str], overrides: Sequence[str]) -> MeasuredRow:
 RANGE = re.compile(r"(?P<address>[\w.]+)\s*(?:=\s*(?P<low>.+?)\s*\.\.\s*(?P<high>.+))?")
 
 
-def _constant(text: str, design: Design) -> FittedConstant:
+def _parse_constant(text: str, design: Design) -> FittedConstant:
     """A constant by its address, or by its address and a range, as in ``chip.hbm.strided_row_overhead=0..20 ns``."""
     interval = RANGE.fullmatch(text)
     if interval is None:
@@ -300,7 +300,7 @@ def _constant(text: str, design: Design) -> FittedConstant:
     return FittedConstant(address, unit, str(limits["doc"]), float(before), low, high)
 
 
-def _bounds(constants: Sequence[FittedConstant]) -> ConstantBounds:
+def _constant_bounds(constants: Sequence[FittedConstant]) -> ConstantBounds:
     """Where constants begin; a scale is what they are, or an eighth of their range where they are 0."""
     low, high = (np.array([getattr(constant, end) for constant in constants]) for end in ("low", "high"))
     start = np.clip(np.array([constant.before for constant in constants]), low, high)
@@ -318,11 +318,11 @@ def _refuse_unknown(path: Path, rows: Sequence[MeasuredRow], before: Vector) -> 
             )
 
 
-def _logs(rows: Sequence[MeasuredRow], values: Vector) -> Vector:
+def _log_errors(rows: Sequence[MeasuredRow], values: Vector) -> Vector:
     return log_ratios(values, np.array([row.low for row in rows]), np.array([row.high for row in rows]))
 
 
-def _whole(options: Mapping[str, str], key: str, default: int, least: int) -> int:
+def _whole_option(options: Mapping[str, str], key: str, default: int, least: int) -> int:
     text = options.get(key, str(default))
     if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < least:
         raise DesignError(f"calibrate: {key}: {text[:40]!r} is not a whole number of at least {least}")

@@ -588,10 +588,10 @@ def tally_verdicts(verdicts: Iterable[tuple[Claim, Verdict]]) -> list[Tally]:
     papers: dict[str, list[tuple[Claim, Verdict]]] = {}
     for claim, verdict in verdicts:
         papers.setdefault(claim.paper, []).append((claim, verdict))
-    return [_tally(paper, rows) for paper, rows in papers.items()]
+    return [_tally_claims(paper, rows) for paper, rows in papers.items()]
 
 
-def _tally(paper: str, rows: Sequence[tuple[Claim, Verdict]]) -> Tally:
+def _tally_claims(paper: str, rows: Sequence[tuple[Claim, Verdict]]) -> Tally:
     decided = [(claim, verdict) for claim, verdict in rows if verdict.verdict != UNDECIDABLE]
     errors = sorted(abs(float(verdict.error)) for claim, verdict in decided if verdict.error and not claim.is_range)
     ranges = [verdict.verdict == REPRODUCED for claim, verdict in decided if claim.is_range]

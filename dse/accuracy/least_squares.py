@@ -97,7 +97,7 @@ def solve_constants(model: Model, low: Vector, high: Vector, bounds: ConstantBou
     """
     from scipy.optimize import least_squares
 
-    loss = _loss(log_ratios(begun[1], low, high))
+    loss = _soft_loss(log_ratios(begun[1], low, high))
     chosen = [0, *(1 + np.argsort(loss[1:], kind="stable")[:BEST])]
     best: Any = None
     for vector in begun[0][chosen]:
@@ -153,7 +153,7 @@ def fit_with_statistics(
     weights = 1 / np.sqrt(1 + (residuals / SOFT_LOSS_SCALE) ** 2)
     weighted = slopes[:, free] * np.sqrt(weights)[:, None]
     norms = np.linalg.norm(weighted, axis=0)
-    covariance, alike = _covariance(weighted / norms, free)
+    covariance, alike = _normal_covariance(weighted / norms, free)
     interval = np.full((len(values), 2), np.nan)
     freedom = len(residuals) - len(free)
     if freedom > 0 and free:
@@ -169,7 +169,7 @@ def cross_validation_folds(rows: int, count: int, seed: int) -> Sequence[NDArray
     return np.array_split(np.random.default_rng(seed).permutation(rows), min(count, rows))
 
 
-def _covariance(columns: Vector, free: Sequence[int]) -> tuple[Vector, dict[int, tuple[int, ...]]]:
+def _normal_covariance(columns: Vector, free: Sequence[int]) -> tuple[Vector, dict[int, tuple[int, ...]]]:
     """Inverse of the normal matrix of columns of length 1, and which constants it does not tell apart."""
     if not free:
         return np.zeros((0, 0)), {}
@@ -186,6 +186,6 @@ def _covariance(columns: Vector, free: Sequence[int]) -> tuple[Vector, dict[int,
     return covariance, named
 
 
-def _loss(residuals: Vector) -> Vector:
+def _soft_loss(residuals: Vector) -> Vector:
     """Soft L1 of residuals, summed over rows."""
     return np.asarray((SOFT_LOSS_SCALE**2 * 2 * (np.sqrt(1 + (residuals / SOFT_LOSS_SCALE) ** 2) - 1)).sum(axis=-1))

@@ -100,7 +100,7 @@ class ErrorBand:
         """The band as text for a terminal or a page."""
         if self.low is None or self.high is None:
             return "no measured row of this kind"
-        span = _percent(self.low) if self.rows == 1 else f"{_percent(self.low)} to {_percent(self.high)}"
+        span = _percent_text(self.low) if self.rows == 1 else f"{_percent_text(self.low)} to {_percent_text(self.high)}"
         span += " in 90 %" if self.rows >= ENOUGH_ROWS else ""
         source_text = ", ".join(part for part in (f"chip={self.kind.chip}", self.kind.phase, self.of) if part)
         kind = "comparison" if self.compares else "row"
@@ -207,16 +207,16 @@ def residuals_csv(rows: Mapping[str, Sequence["ValidationRow"]]) -> str:
 
 def read_residuals() -> tuple[Residual, ...]:
     """Every row of the file of residuals that ships; none if there is no file."""
-    return _read()[1]
+    return _read_residuals_file()[1]
 
 
 def residuals_version() -> int:
     """Physics version at which the file of residuals was written."""
-    return _read()[0]
+    return _read_residuals_file()[0]
 
 
 @lru_cache(maxsize=1)
-def _read() -> tuple[int, tuple[Residual, ...]]:
+def _read_residuals_file() -> tuple[int, tuple[Residual, ...]]:
     residuals, version = [], PHYSICS_VERSION
     if FILE.exists():
         with FILE.open(newline="", encoding="utf-8") as file:
@@ -229,5 +229,5 @@ def _read() -> tuple[int, tuple[Residual, ...]]:
     return version, tuple(residuals)
 
 
-def _percent(share: float) -> str:
+def _percent_text(share: float) -> str:
     return f"{100 * round(share, 3) + 0.0:+.1f} %".replace("-", "\N{MINUS SIGN}")

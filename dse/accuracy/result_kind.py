@@ -29,17 +29,17 @@ class MeasuredQuantity(NamedTuple):
     sign: int
 
 
-def _times(phase: str, seconds: str, rates: str) -> dict[str, MeasuredQuantity]:
+def _time_quantities(phase: str, seconds: str, rates: str) -> dict[str, MeasuredQuantity]:
     quantities = {name: MeasuredQuantity(phase, "time", 1) for name in seconds.split()}
     return quantities | {name: MeasuredQuantity(phase, "time", -1) for name in rates.split()}
 
 
 MEASURES: dict[str, MeasuredQuantity] = {
-    **_times("prefill", "ttft ttft_p50 ttft_p90 ttft_p99", "prefill_throughput"),
-    **_times(
+    **_time_quantities("prefill", "ttft ttft_p50 ttft_p90 ttft_p99", "prefill_throughput"),
+    **_time_quantities(
         "decode", "tpot tbt tbt_p50 tbt_p90 tbt_p99", "tokens_per_s_per_user decode_throughput decode_throughput_per_chip"
     ),
-    **_times(
+    **_time_quantities(
         "whole",
         "latency latency_p50 latency_p90 latency_p99 cycles",
         "throughput mfu achieved_bandwidth bandwidth_efficiency request_throughput",

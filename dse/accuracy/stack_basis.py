@@ -109,11 +109,11 @@ def stack_basis(
         address = source.address.rpartition(": ")[2]
         if address.startswith(f"{STACK}."):
             constants.setdefault(address.removeprefix(f"{STACK}.").partition(".")[0], []).append(source)
-    fitted = {name: part for name in PARTS if getattr(stack, name) and (part := _measured(name, constants.get(name, ())))}
-    absent = [name for name in _kinds(base, unread) if getattr(stack, name, None) is None]
+    fitted = {name: part for name in PARTS if getattr(stack, name) and (part := _measured_part(name, constants.get(name, ())))}
+    absent = [name for name in _kernel_kinds(base, unread) if getattr(stack, name, None) is None]
     flat = {name: source for name in (*FLAT, *LINKS, *NODES) if name not in unread for source in constants.get(name, ())}
     known = [name for name, source in flat.items() if source.source == FITTED] if absent else []
-    rates = _measured(", ".join(known), [flat[name] for name in known])
+    rates = _measured_part(", ".join(known), [flat[name] for name in known])
     return StackBasis(
         str(names.get("stack", "")),
         (*(part for name, part in fitted.items() if name not in unread), *((rates,) if rates else ())),
@@ -122,7 +122,7 @@ def stack_basis(
     )
 
 
-def _measured(part: str, constants: Iterable[ConstantSource]) -> MeasuredPart | None:
+def _measured_part(part: str, constants: Iterable[ConstantSource]) -> MeasuredPart | None:
     """A part by its constants; None where none was fitted."""
     measured_constants = next((constant for constant in constants if constant.source == FITTED), None)
     return (
@@ -132,7 +132,7 @@ def _measured(part: str, constants: Iterable[ConstantSource]) -> MeasuredPart | 
     )
 
 
-def _kinds(base: Design, unread: Collection[str]) -> list[str]:
+def _kernel_kinds(base: Design, unread: Collection[str]) -> list[str]:
     """Kinds of kernels that a design runs; collectives by an algorithm of its mapping are a kind without a part."""
     names = [name for name in (*KERNELS, *ATTENTION) if name not in unread]
     plans = (base.mapping.prefill, base.mapping.decode)

@@ -19,7 +19,7 @@ def row_tolerance(study: str, row: str) -> float:
     >>> row_tolerance("hbm_patterns", "d-random-share")
     0.05
     """
-    return next(share for pattern, share in reversed(_tolerances()) if fnmatchcase(f"{study}/{row}", pattern + "*"))
+    return next(share for pattern, share in reversed(_read_tolerances()) if fnmatchcase(f"{study}/{row}", pattern + "*"))
 
 
 def known_miss(study: str, row: str) -> str:
@@ -30,14 +30,14 @@ def known_miss(study: str, row: str) -> str:
 @cache
 def known_misses() -> dict[tuple[str, str], str]:
     """Reasons why checks do not hold, by study and row."""
-    return {(row["study"], row["id"]): row["why"] for row in _table(STUDIES / "misses.csv")}
+    return {(row["study"], row["id"]): row["why"] for row in _read_table(STUDIES / "misses.csv")}
 
 
 @cache
-def _tolerances() -> tuple[tuple[str, float], ...]:
-    return tuple((row["rows"], parse_quantity(row["tolerance"], "1")) for row in _table(STUDIES / "tolerances.csv"))
+def _read_tolerances() -> tuple[tuple[str, float], ...]:
+    return tuple((row["rows"], parse_quantity(row["tolerance"], "1")) for row in _read_table(STUDIES / "tolerances.csv"))
 
 
-def _table(path: Path) -> list[dict[str, str]]:
+def _read_table(path: Path) -> list[dict[str, str]]:
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))

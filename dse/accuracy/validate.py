@@ -169,7 +169,7 @@ def rows_table(title: str, rows: Sequence[ValidationRow]) -> Table:
     for column in ("id", "where", "metric", "published", "simulated", "unit", "error", "role"):
         table.add_column(column, justify="right" if column in ("published", "simulated", "error") else "left")
     for row in rows:
-        shown = (row.id, row.where, row.metric, row.published, _number(row), row.unit, error_text(row), row.role)
+        shown = (row.id, row.where, row.metric, row.published, _number_text(row), row.unit, error_text(row), row.role)
         table.add_row(*(escape(text) for text in shown))
     return table
 
@@ -182,11 +182,11 @@ def compare_file(path: Path) -> list[ValidationRow]:
     """
     if not path.exists():
         raise DesignError(f"validate: no file {path}")
-    return list(_compare(path, path.stat().st_mtime_ns))
+    return list(_compare_file(path, path.stat().st_mtime_ns))
 
 
 @lru_cache(maxsize=64)
-def _compare(path: Path, changed: int) -> tuple[ValidationRow, ...]:
+def _compare_file(path: Path, changed: int) -> tuple[ValidationRow, ...]:
     """Once for each state of a file: findings and READMEs come back to the same figures."""
     return tuple(compare_rows(path))
 
@@ -289,7 +289,7 @@ def compare_row(row: dict[str, str]) -> ValidationRow:
     low, high = value_range(row["value"])
     each = re.fullmatch(r"each\((\w+)\)", row["metric"].strip())
     if each:
-        value, fits = _ratios(overrides, baseline, each[1])
+        value, fits = _mean_ratios(overrides, baseline, each[1])
     else:
         value, fits = simulated_metric(overrides, row["metric"]), True
     if value is None and not each:
@@ -363,13 +363,13 @@ def question_of(overrides: tuple[str, ...]) -> RowQuestion:
 
 
 @lru_cache(maxsize=1024)
-def _evaluated(overrides: tuple[str, ...]) -> Outcomes:
+def _evaluate_overrides(overrides: tuple[str, ...]) -> Outcomes:
     """One design, of which rows ask several metrics."""
     question, fidelity, *_ = question_of(overrides)
     return evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity).accepted()
 
 
-def _ratios(overrides: tuple[str, ...], baseline: tuple[str, ...], name: str) -> tuple[float | None, bool]:
+def _mean_ratios(overrides: tuple[str, ...], baseline: tuple[str, ...], name: str) -> tuple[float | None, bool]:
     """Mean over cases of a metric over that of the baseline, None where there is none; and whether the design fits.
 
     As of a single ratio: a design that does not fit counts as if it did, and so does a baseline that has a chip of its own.
@@ -405,7 +405,7 @@ def simulated_metric(overrides: tuple[str, ...], what: str, strict: bool = True)
         return own / other if own is not None and other else None
     if metric_match is None:
         find_metric(what)
-        outcomes = _evaluated(overrides)
+        outcomes = _evaluate_overrides(overrides)
         value = float(outcomes.columns[what][0])
         if outcomes.feasible[0] and np.isnan(value):
             raise DesignError(f"metric: this kind of chip or workload has no {what}")
@@ -415,14 +415,14 @@ def simulated_metric(overrides: tuple[str, ...], what: str, strict: bool = True)
         raise DesignError(
             f"metric: {what!r}; expected peak(NAME), at_peak(KNOB, NAME), plateau(KNOB, NAME) or reached(KNOB, NAME)"
         )
-    columns, losses = _grid(overrides, what, name)
+    columns, losses = _evaluate_grid(overrides, what, name)
     best = int(losses.argmin())
     if not np.isfinite(losses[best]):
         return None
     if kind == "peak":
         return float(losses[best] if find_metric(name).better == "min" else -losses[best])
     if kind == "reached":
-        settled = _flat(columns[knob], losses, knob)[1]
+        settled = _plateau_bounds(columns[knob], losses, knob)[1]
         if np.isnan(settled):
             raise DesignError(f"metric: {name} is not within 1 % of its best at the last value of {knob}: no plateau")
         return settled
@@ -433,12 +433,12 @@ def optimum_range(overrides: tuple[str, ...], what: str) -> tuple[float, float]:
     """Range of a knob around its best value in which the metric is within 1 % of its peak, in SI."""
     optimum_match = re.fullmatch(r"plateau\(([^,]+),\s*(\w+)\)", what.strip())
     assert optimum_match is not None  # `measured` has read it
-    columns, losses = _grid(overrides, what, optimum_match[2])
-    first, _, last = _flat(columns[optimum_match[1]], losses, optimum_match[1])
+    columns, losses = _evaluate_grid(overrides, what, optimum_match[2])
+    first, _, last = _plateau_bounds(columns[optimum_match[1]], losses, optimum_match[1])
     return first, last
 
 
-def _flat(values: np.ndarray, losses: np.ndarray, knob: str) -> tuple[float, float, float]:
+def _plateau_bounds(values: np.ndarray, losses: np.ndarray, knob: str) -> tuple[float, float, float]:
     """Where the plateau around the peak begins, from where on all is within 1 % of the peak (NaN for nowhere), and its end."""
     if values.dtype.kind not in "if":
         raise DesignError(f"metric: {knob} has no numbers, so that there is no order of its values")
@@ -454,7 +454,7 @@ def _flat(values: np.ndarray, losses: np.ndarray, knob: str) -> tuple[float, flo
     return float(steps[first]), float(steps[settled]) if settled < len(steps) else np.nan, float(steps[last])
 
 
-def _grid(overrides: tuple[str, ...], what: str, name: str) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def _evaluate_grid(overrides: tuple[str, ...], what: str, name: str) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Knobs of every design of a row's space, and its metric so that less is better; infinite where it is infeasible."""
     question, fidelity, *_ = question_of(overrides)
     size = question.space.combinations
@@ -483,7 +483,7 @@ def unit_of_metric(overrides: tuple[str, ...], what: str) -> str:
     return str(unit)
 
 
-def _number(row: ValidationRow) -> str:
+def _number_text(row: ValidationRow) -> str:
     number = "infeasible" if row.simulated is None else f"{row.simulated:.4g}"
     return number if row.fits or row.simulated is None else f"{number} (does not fit)"
 

@@ -21,9 +21,9 @@ from dse.analysis.deployment_search import (
     Alone,
     SimulatedDeployment,
     best_of_other_kinds,
+    can_hold_rate,
     drop_hopeless,
     find_best_deployment,
-    holds,
     latency_curve,
     no_deployment_text,
     thread_pool,
@@ -37,9 +37,9 @@ from dse.analysis.deployments import (
     InstanceKinds,
     fewest_devices,
     find_candidates,
+    has_only_routing,
     rate_bound,
     routings,
-    sets_routing_alone,
 )
 from dse.config.arrival_times import MAX_RATE_OPTION
 from dse.config.compose import compose, study_folder
@@ -203,13 +203,13 @@ def find_capacity(words: Sequence[str], *, trust: bool = False) -> list[ChipCapa
     """
     query = parse_query(words)
     start_precompile()
-    sides = [replace(_side(chip, query, trust), typed=query.overrides) for chip in query.chips]
+    sides = [replace(_search_side(chip, query, trust), typed=query.overrides) for chip in query.chips]
     if all(side.why for side in sides):
         raise DesignError(f"capacity: {'; '.join(side.why for side in sides)}")
-    return sorted(sides, key=lambda side: _place(side, query)) if query.by else sides
+    return sorted(sides, key=lambda side: _sort_value(side, query)) if query.by else sides
 
 
-def _place(side: ChipCapacity, query: CapacityQuery) -> float:
+def _sort_value(side: ChipCapacity, query: CapacityQuery) -> float:
     """What chips are put in order by: devices; or what all cost where the fewest are asked for, else what a token costs."""
     if side.best is None:
         return math.inf
@@ -260,37 +260,37 @@ def parse_query(words: Sequence[str]) -> CapacityQuery:
     if options.get("by", CHIP_ORDERS[0]) not in CHIP_ORDERS:
         raise DesignError(f"by: {options['by']!r}; valid: {', '.join(CHIP_ORDERS)}")
     disaggregated, ffn = options.get("disaggregated", "true") == "true", options.get("ffn") == FFN_PLACES[1]
-    others, most = _bounded(others)
+    others, most = _split_request_count(others)
     return CapacityQuery(tuple(names), others, devices, rate, share, disaggregated, options.get("by", ""), ffn, most)
 
 
-def _bounded(words: tuple[str, ...]) -> tuple[tuple[str, ...], int]:
+def _split_request_count(words: tuple[str, ...]) -> tuple[tuple[str, ...], int]:
     """Overrides without the number of requests, and that number, where it is one and they are no trace's; else as they are."""
     counts = [word.partition("=")[2] for word in words if word.startswith("workload.requests=")]
-    if not counts or not counts[-1].isdigit() or not 1 <= int(counts[-1]) <= MAX_REQUESTS or _traced(words):
+    if not counts or not counts[-1].isdigit() or not 1 <= int(counts[-1]) <= MAX_REQUESTS or _uses_trace(words):
         return words, 0
     return tuple(word for word in words if not word.startswith("workload.requests=")), int(counts[-1])
 
 
-def _traced(words: Sequence[str]) -> bool:
+def _uses_trace(words: Sequence[str]) -> bool:
     """Whether requests are a trace's."""
     return any(word.startswith("workload.trace=") and word != "workload.trace=null" for word in words)
 
 
-def _side(chip: str, query: CapacityQuery, trust: bool) -> ChipCapacity:
+def _search_side(chip: str, query: CapacityQuery, trust: bool) -> ChipCapacity:
     kinds, bounds, knobs = usual = build_chip_query(chip, query, trust=trust)
     if kinds.by_chip:
         return _in_cells(chip, query, trust, 1, usual)
-    if _traced(query.overrides):
-        return (_fewest if query.rate else _most)(chip, query, kinds, bounds, knobs)
+    if _uses_trace(query.overrides):
+        return (_find_fewest_devices if query.rate else _find_best_side)(chip, query, kinds, bounds, knobs)
     if query.most or (query.rate and enough_requests(kinds.load, bounds, query.rate) <= MOST_PLAYED):
-        rate = query.rate or _estimated(kinds, bounds, knobs, query.devices, query)
-        more = _posed(chip, query, trust, enough_requests(kinds.load, bounds, rate), kinds)
-        return (_fewest if query.rate else _most)(chip, query, *more)
+        rate = query.rate or _estimated_rate(kinds, bounds, knobs, query.devices, query)
+        more = _build_kinds(chip, query, trust, enough_requests(kinds.load, bounds, rate), kinds)
+        return (_find_fewest_devices if query.rate else _find_best_side)(chip, query, *more)
     return _in_cells(chip, query, trust, query.devices or MAX_DEVICES, usual)
 
 
-def _posed(
+def _build_kinds(
     chip: str, query: CapacityQuery, trust: bool, count: int, before: InstanceKinds
 ) -> tuple[InstanceKinds, SloBounds, Space]:
     """The question with so many requests; what was known of fewer is known still."""
@@ -314,25 +314,25 @@ def _in_cells(
     """
     kinds, bounds, knobs = usual
     has_counts = bool(kinds.counts)
-    devices, rate = _cell(
-        most, lambda devices: _estimated(kinds, bounds, knobs, devices, query), kinds.load, bounds, alone=has_counts
+    devices, rate = _cell_size(
+        most, lambda devices: _estimated_rate(kinds, bounds, knobs, devices, query), kinds.load, bounds, alone=has_counts
     )
     needed = enough_requests(kinds.load, bounds, rate)
     if has_counts and not query.most and devices > 1 and needed > MOST_PLAYED:
         part = f"1/{math.ceil(needed / MOST_PLAYED)} of them, or workload.requests={needed} for all"
-        selected_devices = f"{_instances(kinds)} serve some {rate:.4g} requests/s on {devices} devices"
+        selected_devices = f"{_instances_text(kinds)} serve some {rate:.4g} requests/s on {devices} devices"
         raise DesignError(f"capacity: {chip}: {selected_devices}, too many to simulate; set {part}")
     many = 1 if has_counts else MAX_DEVICES // devices
-    beyond = f"the given {_instances(kinds)}" if has_counts else f"{MAX_DEVICES:,} devices"
+    beyond = f"the given {_instances_text(kinds)}" if has_counts else f"{MAX_DEVICES:,} devices"
     count = needed if needed <= MOST_PLAYED else USUAL  # so long bounds are told about by none that can be played
     if kinds.load.requests.users:  # prices are for the longest of the requests that decide
         count = decisive(kinds.load, bounds, rate, count)
-    kinds, bounds, knobs = usual if _traced(query.overrides) else _posed(chip, query, trust, count, kinds)
+    kinds, bounds, knobs = usual if _uses_trace(query.overrides) else _build_kinds(chip, query, trust, count, kinds)
     load, least = kinds.load, query.rate / many
     if query.rate > (whole := many * rate_bound(kinds, bounds, knobs, devices, apart=query.apart, least=least)):
         why = f"{chip}: {query.rate:g} requests/s need more than {beyond}, which serve {whole:.4g} requests/s at most"
         return ChipCapacity(chip, load, bounds, devices, (), (), {}, why=why)
-    side = _most(chip, replace(query, devices=devices), kinds, bounds, knobs, least=least)
+    side = _find_best_side(chip, replace(query, devices=devices), kinds, bounds, knobs, least=least)
     if side.best is None:
         return side
     if query.rate > (whole := many * side.best.rate):
@@ -343,13 +343,13 @@ def _in_cells(
     return replace(side, cells=math.ceil(query.rate / side.best.rate) or query.devices // devices, asked=query.devices)
 
 
-def _instances(kinds: InstanceKinds) -> str:
+def _instances_text(kinds: InstanceKinds) -> str:
     """How many somebody says that there are, in words."""
     names = {INSTANCES: "instance", PREFILL: "prefill instance"}
     return " and ".join(count_text(many, names[address]) for address, many in kinds.counts.items())
 
 
-def _estimated(kinds: InstanceKinds, bounds: SloBounds, knobs: Space, devices: int, query: CapacityQuery) -> float:
+def _estimated_rate(kinds: InstanceKinds, bounds: SloBounds, knobs: Space, devices: int, query: CapacityQuery) -> float:
     """The largest rate by the estimates, 0 where none fits; of instances that do both phases, where nobody says how many there
     are, or where these are dies, whose pools that share links are priced one by one. [1/s]
     """
@@ -358,7 +358,7 @@ def _estimated(kinds: InstanceKinds, bounds: SloBounds, knobs: Space, devices: i
     return max((candidate.estimate.rate for candidate in candidates), default=0.0)
 
 
-def _cell(
+def _cell_size(
     most: int, estimated: Callable[[int], float], load: ServingLoad, bounds: SloBounds, *, alone: bool = False
 ) -> tuple[int, float]:
     """Devices of a cell, and their rate by the estimate: all, or the most of 1, 2, 4 and so on that can be played.
@@ -393,7 +393,7 @@ def build_chip_query(
         DesignError: the chip does not support the question.
     """
     words = [f"chip={chip}", *query.overrides]
-    counts = _counts(query)
+    counts = _typed_counts(query)
     if counts.get(PREFILL) and not query.apart:
         raise DesignError(f"disaggregated: false excludes prefill instances, but {PREFILL} is set; remove one of them")
     fixed = {address: 1 for address in (PREFILL,) if query.apart and address not in counts and _said_of_prefill(query)}
@@ -403,7 +403,7 @@ def build_chip_query(
     drawn = not any(word.startswith(("workload.requests=", "workload.trace=")) for word in words)
     if drawn:
         words.append(f"workload.requests={min(count, query.most or count)}")
-    words += _closed(query)
+    words += _closed_loop_overrides(query)
     free = not any(word.lstrip("+").startswith(("space=", "space.")) for word in words)
     # of most chips the space is this one: to compose once is half of a short answer
     config = compose([*words, f"space={SPACE}"] if free else words, trust=trust)
@@ -413,7 +413,7 @@ def build_chip_query(
         )
     if kind_of(config["workload"]) is not ServingLoad:
         raise DesignError("capacity: the workload has no arriving requests; choose workload=serving")
-    if several := sets_routing_alone(query.overrides, counts) and "instances" in (config["mapping"].get("serving") or {}):
+    if several := has_only_routing(query.overrides, counts) and "instances" in (config["mapping"].get("serving") or {}):
         config["mapping"]["serving"]["instances"] = 2
     usual = build_question({**config, "space": {}}, study_folder(config))
     if free and (own := SPACES.get(software_of(usual.base.mapping), SPACE)) != SPACE:
@@ -434,7 +434,7 @@ def build_chip_query(
         raise DesignError(
             f"ffn: disaggregated needs a chip with several dies per node (h800_ep, h100_ep), got chip={chip}; remove it"
         )
-    knobs = _space(config, usual, words)
+    knobs = _instance_space(config, usual, words)
     # what is said of prefill instances, or of several, has been looked at; there need be none, or one
     usual = replace(usual, base=replace_leaves(usual.base, dict.fromkeys(fixed, 0) | ({INSTANCES: 1} if several else {})))
     routing = routings(usual.base, load, query.overrides)
@@ -444,7 +444,7 @@ def build_chip_query(
     return kinds, bounds, knobs
 
 
-def _closed(query: CapacityQuery) -> list[str]:
+def _closed_loop_overrides(query: CapacityQuery) -> list[str]:
     """Of a closed population, one user: how many there may be is looked for."""
     values = {address: value for address, _, value in (word.partition("=") for word in query.overrides)}
     if values.get("workload.arrivals") != CLOSED:
@@ -456,7 +456,7 @@ def _closed(query: CapacityQuery) -> list[str]:
     return ["workload.users=1"]
 
 
-def _counts(query: CapacityQuery) -> dict[str, int]:
+def _typed_counts(query: CapacityQuery) -> dict[str, int]:
     """How many instances somebody says that there are, by address."""
     values = {address: value for address, _, value in (word.partition("=") for word in query.overrides)}
     for address in ("workload.rate", "workload.rate_scale"):
@@ -472,14 +472,14 @@ def _said_of_prefill(query: CapacityQuery) -> bool:
     return any(word.partition("=")[0] in OF_PREFILL for word in query.overrides)
 
 
-def _space(config: Mapping[str, Any], usual: Question, words: Sequence[str]) -> Space:
+def _instance_space(config: Mapping[str, Any], usual: Question, words: Sequence[str]) -> Space:
     """The knobs of an instance that its mapping has and the user has not set."""
     question = build_question({**config, "space": searchable_knobs(config["space"], usual, words)}, study_folder(config))
     assert isinstance(question.space, Space)
     return question.space
 
 
-def _most(
+def _find_best_side(
     chip: str, query: CapacityQuery, kinds: InstanceKinds, bounds: SloBounds, knobs: Space, least: float = 0.0
 ) -> ChipCapacity:
     """The best deployment on so many devices, with what it is compared with where it serves the least that is asked for."""
@@ -498,14 +498,16 @@ def _most(
             every = [
                 best if deployment is side.best else deployment for deployment in tried if id(deployment.candidate) not in again
             ]
-            side = replace(side, tried=tuple(_priced(deployment, load) for deployment in (*every, *others)), curve=drawn)
+            side = replace(side, tried=tuple(_with_price(deployment, load) for deployment in (*every, *others)), curve=drawn)
     if side.best is None:
         return replace(side, why=no_deployment_text(chip, unloaded_latency_text(deployments, load, bounds)))
     design = side.best.candidate.design
     return replace(side, extrapolated=kinds.extrapolated(design), stack_basis=kinds.stack_basis(design))
 
 
-def _fewest(chip: str, query: CapacityQuery, kinds: InstanceKinds, bounds: SloBounds, knobs: Space) -> ChipCapacity:
+def _find_fewest_devices(
+    chip: str, query: CapacityQuery, kinds: InstanceKinds, bounds: SloBounds, knobs: Space
+) -> ChipCapacity:
     """The fewest devices of which some deployment keeps the bounds at a rate."""
     load, known = kinds.load, Alone()
 
@@ -514,7 +516,7 @@ def _fewest(chip: str, query: CapacityQuery, kinds: InstanceKinds, bounds: SloBo
         left = [candidate for candidate in candidates if candidate.most >= query.rate]
         while left:
             candidate, *left = left
-            if holds(candidate, load, bounds, query.rate):
+            if can_hold_rate(candidate, load, bounds, query.rate):
                 return candidate
             left = drop_hopeless(left, load, bounds, known)
         return None
@@ -543,10 +545,10 @@ def _fewest(chip: str, query: CapacityQuery, kinds: InstanceKinds, bounds: SloBo
             middle = (few + many) // 2
             few, many = (middle, many) if keeper(middle) is None else (few, middle)
             progress.update(0, 1, f"between {few} and {many} devices")
-    return _most(chip, replace(query, devices=many), kinds, bounds, knobs)
+    return _find_best_side(chip, replace(query, devices=many), kinds, bounds, knobs)
 
 
-def _priced(deployment: SimulatedDeployment, load: ServingLoad) -> SimulatedDeployment:
+def _with_price(deployment: SimulatedDeployment, load: ServingLoad) -> SimulatedDeployment:
     """A deployment with what it costs at its largest rate, where it has one."""
     if deployment.capacity is None or deployment.capacity.served is None:
         return deployment

@@ -134,13 +134,13 @@ def compare_best_mappings(
     Raises:
         DesignError: a name that is no chip, an override that is wrong for all chips, no such metric, or formats that differ.
     """
-    names, others, rule = _split(words)
+    names, others, rule = _split_overrides(words)
     configs: dict[str, dict[str, Any]] = {}
     sides: dict[str, ChipComparison] = {}
     for name in names:
         try:
-            configs[name] = _composed(name, others, trust)
-            _base(configs[name])
+            configs[name] = _compose_chip(name, others, trust)
+            _base_question(configs[name])
         except DesignError as error:
             _refuse_unknown(name, others, trust)
             configs.pop(name, None)
@@ -149,13 +149,13 @@ def compare_best_mappings(
         raise DesignError(f"compare: no chip supports this workload; {names[0]}: {sides[names[0]].why}")
     objective = read_metric(objective)
     find_metric(objective)  # when those that are defined are known
-    bases = {name: _base(config).base for name, config in configs.items()}
+    bases = {name: _base_question(config).base for name, config in configs.items()}
     formats.check_equal_formats(bases, (), {"formats": rule})
     for address in next(iter(configs.values()))["space"] if _has_space(others) else ():
         chips_with_address(bases, address)  # of one's own space, each knob is of some chip
     for name, config in configs.items():
         try:
-            sides[name] = _best(name, config, objective, others)
+            sides[name] = _best_mapping(name, config, objective, others)
         except DesignError as error:
             sides[name] = ChipComparison(name, None, {}, (0, 0), str(error))
     return [sides[name] for name in names]
@@ -182,7 +182,7 @@ def comparison_notes(sides: Sequence[ChipComparison]) -> str:
     )
 
 
-def _split(words: Sequence[str]) -> tuple[list[str], list[str], str]:
+def _split_overrides(words: Sequence[str]) -> tuple[list[str], list[str], str]:
     """The chips, the other overrides, and the rule for formats."""
     chips = [word for word in words if word.startswith("chip=")]
     rules = [word.removeprefix("formats=") for word in words if word.startswith("formats=")]
@@ -198,7 +198,7 @@ def _split(words: Sequence[str]) -> tuple[list[str], list[str], str]:
     return names, others, rules[-1] if rules else "equal"
 
 
-def _composed(name: str, others: Sequence[str], trust: bool) -> dict[str, Any]:
+def _compose_chip(name: str, others: Sequence[str], trust: bool) -> dict[str, Any]:
     """The configuration of a chip, with the space of mappings to search unless another is chosen."""
     words = [f"chip={name}", *others]
     config = compose(words, trust=trust)
@@ -208,7 +208,7 @@ def _composed(name: str, others: Sequence[str], trust: bool) -> dict[str, Any]:
         )
     if _has_space(others):
         return config
-    dies = software_of(_base(config).base.mapping) in (MANY_DIES, POOLED_DIES)
+    dies = software_of(_base_question(config).base.mapping) in (MANY_DIES, POOLED_DIES)
     space = "best_serving" if kind_of(config["workload"]) is ServingLoad else "best_dies" if dies else "best"
     return compose([*words, f"space={space}"], trust=trust)
 
@@ -227,21 +227,21 @@ def _has_space(words: Sequence[str]) -> bool:
     return any(word.lstrip("+").startswith(("space=", "space.")) for word in words)
 
 
-def _base(config: Mapping[str, Any]) -> Question:
+def _base_question(config: Mapping[str, Any]) -> Question:
     """The question of a configuration without its knobs."""
     return build_question({**config, "space": {}}, study_folder(config))
 
 
-def _best(name: str, config: Mapping[str, Any], objective: str, others: Sequence[str]) -> ChipComparison:
+def _best_mapping(name: str, config: Mapping[str, Any], objective: str, others: Sequence[str]) -> ChipComparison:
     """The best mapping of a chip: of its usual one and those of the space, whose knobs the user has not set."""
-    usual = _base(config)
+    usual = _base_question(config)
     free = {**config, "space": searchable_knobs(config["space"], usual, others)}
     question = build_question(free, study_folder(config), fewer=not _has_space(others))
     space = question.space
     assert isinstance(space, Space)
     looks = _Looks(name, question, space, objective)
     looks.scores([{}])
-    _look(question, space, looks)
+    _search_mappings(question, space, looks)
     looked, refused, best = (len(looks.known), looks.feasible), looks.refused, looks.best
     if best is None:
         return ChipComparison(
@@ -249,7 +249,7 @@ def _best(name: str, config: Mapping[str, Any], objective: str, others: Sequence
             None,
             {},
             looked,
-            f"none of {looked[0]:,} mappings fits; the default mapping: {_verdict(question, config)}",
+            f"none of {looked[0]:,} mappings fits; the default mapping: {_usual_verdict(question, config)}",
             refused,
         )
     design = space.at(best)
@@ -260,7 +260,7 @@ def _best(name: str, config: Mapping[str, Any], objective: str, others: Sequence
     )
 
 
-def _verdict(question: Question, config: Mapping[str, Any]) -> Infeasibility | None:
+def _usual_verdict(question: Question, config: Mapping[str, Any]) -> Infeasibility | None:
     """What binds the usual mapping, with what would do."""
     return with_published_formats(
         explain_infeasibility(question.base, question.workload), question.base, question.workload, config["model"]
@@ -290,7 +290,7 @@ class _Looks:
         new = {key: values for key, values in zip(keys, designs, strict=True) if key not in self.known}
         candidates = list(new.items())
         for start in range(0, len(candidates), BATCH_SIZE):
-            self._look(candidates[start : start + BATCH_SIZE])
+            self._look_at(candidates[start : start + BATCH_SIZE])
         return [self.known[key] for key in keys]
 
     def possible(self, several: Sequence[Values]) -> list[bool]:
@@ -312,7 +312,7 @@ class _Looks:
             kept.append(not worst)
         return kept
 
-    def _look(self, candidates: Sequence[tuple[str, Values]]) -> None:
+    def _look_at(self, candidates: Sequence[tuple[str, Values]]) -> None:
         outcomes = evaluate_with_derived(
             stack_designs([self._space.at(values) for _, values in candidates]), self._asked.workload, self._asked.defined
         )
@@ -327,14 +327,14 @@ class _Looks:
                 self._most, self.best = score, values
 
 
-def _look(question: Question, space: Space, looks: _Looks) -> None:
+def _search_mappings(question: Question, space: Space, looks: _Looks) -> None:
     """A few mappings where each is played; else all of a grid, or of a larger space the best in rounds or an even spread."""
     knobs, total = space.knobs, space.combinations
     choices = [knob for knob in knobs if isinstance(knob, ChoiceKnob)]
     if not knobs:
         return
     if is_simulated(question.base, question.workload, "analytical"):
-        looks.scores(_played(question, looks))
+        looks.scores(_possible_samples(question, looks))
     elif total is not None and total > MAX_MAPPINGS and any(knob.address in DIVIDE for knob in knobs):
         run_coordinate_search(choices, looks.possible, looks.scores)
     else:
@@ -343,7 +343,7 @@ def _look(question: Question, space: Space, looks: _Looks) -> None:
         looks.scores([space.row(columns, place) for place in range(len(next(iter(columns.values()))))])
 
 
-def _played(question: Question, looks: _Looks) -> list[Values]:
+def _possible_samples(question: Question, looks: _Looks) -> list[Values]:
     """A few mappings that keep the limits which are known before anything is played."""
     space = question.space
     if not space.knobs:

@@ -122,19 +122,21 @@ def find_best_deployment(
     ):  # runs that break the bounds of one class go on to their end
         left = drop_hopeless(left, load, bounds, alone)
     while left := [
-        candidate for candidate in left if candidate.most > best and not _known(candidate, tried, _above(best, load))
+        candidate
+        for candidate in left
+        if candidate.most > best and not _has_lost_alike(candidate, tried, _rate_above(best, load))
     ]:
         # the first is searched by itself: against no rate at all, others would be, too
-        wave = _wave(left) if best else left[:1]
+        wave = _next_wave(left) if best else left[:1]
         left = [candidate for candidate in left if candidate not in wave]
-        tried += several.map(lambda deployment, winner=winner: _against(deployment, load, bounds, winner), wave)
+        tried += several.map(lambda deployment, winner=winner: _search_against_winner(deployment, load, bounds, winner), wave)
         first = max(tried, key=lambda deployment: deployment.rate)
         best, winner = first.rate, first.capacity if first.rate else None
         if not best:
             left = drop_hopeless(left, load, bounds, alone)
         unit = "users" if load.requests.users else "requests/s"
         progress.update(len(tried), len(tried) + sum(candidate.most > best for candidate in left), f"best {best:.3g} {unit}")
-    return _settled(tried, load, bounds) if load.requests.users and load.draw is not None else tried
+    return _settle_users(tried, load, bounds) if load.requests.users and load.draw is not None else tried
 
 
 def drop_hopeless(
@@ -156,7 +158,7 @@ def drop_hopeless(
         kind = tuple((id(pool.price), pool.policy, pool.prefix, pool.pooled) for pool in candidate.pools)
         if kind not in alone:
             alone[kind] = (
-                all(_keeps(candidate, requests, its) for _, requests, its in requests_by_class(load, bounds)),
+                all(_keeps_bounds(candidate, requests, its) for _, requests, its in requests_by_class(load, bounds)),
                 candidate,
             )
         if alone[kind][0]:
@@ -180,14 +182,14 @@ def requests_by_class(load: ServingLoad, bounds: SloBounds) -> list[tuple[str, R
     ]
 
 
-def _keeps(deployment: CandidateDeployment, requests: Requests, bounds: SloBounds) -> bool:
+def _keeps_bounds(deployment: CandidateDeployment, requests: Requests, bounds: SloBounds) -> bool:
     """Whether a deployment keeps bounds of requests that meet no other."""
     gap = 10 * (deployment.estimate.ttft + float(requests.output.max()) * LONGEST)
     wanted_requests = replace(requests, arrival=gap * np.arange(len(requests)))
     return not bounds.broken(deployment.at(wanted_requests).serve(wanted_requests, stop=bounds.stop(len(wanted_requests))))
 
 
-def _wave(left: Sequence[CandidateDeployment]) -> list[CandidateDeployment]:
+def _next_wave(left: Sequence[CandidateDeployment]) -> list[CandidateDeployment]:
     """The first few that differ in more than their batch: of others, one run may do for all."""
     wave: dict[tuple[Any, ...], CandidateDeployment] = {}
     for deployment in left:
@@ -195,13 +197,13 @@ def _wave(left: Sequence[CandidateDeployment]) -> list[CandidateDeployment]:
     return list(wave.values())[:SIMULATIONS_PER_WAVE]
 
 
-def _known(deployment: CandidateDeployment, tried: Sequence[SimulatedDeployment], rate: float) -> bool:
+def _has_lost_alike(deployment: CandidateDeployment, tried: Sequence[SimulatedDeployment], rate: float) -> bool:
     """Whether its run at the rate to be kept is that of another one, which has lost: neither has as many requests as a batch.
 
     Args:
         deployment: a deployment.
         tried: what has been played.
-        rate: as of `_above`. [1/s]
+        rate: as of `_rate_above`. [1/s]
     """
     return deployment.estimate.rate < rate * NEAR and any(
         other.lost[0] == rate
@@ -225,40 +227,45 @@ def best_of_other_kinds(
 
     If such a deployment has a higher rate than the best one, its maximum rate is searched like that of the best.
     """
-    known = {_kind(deployment.candidate) for deployment in tried if deployment.capacity}
+    known = {_instance_kind(deployment.candidate) for deployment in tried if deployment.capacity}
     first: dict[tuple[Any, ...], CandidateDeployment] = {}
     for deployment in deployments:
-        if _kind(deployment) not in known and deployment.estimate.rate:
-            first.setdefault(_kind(deployment), deployment)
+        if _instance_kind(deployment) not in known and deployment.estimate.rate:
+            first.setdefault(_instance_kind(deployment), deployment)
     # so few requests let others exceed their estimates, too, if less
     best = max(tried, key=lambda deployment: deployment.rate)
     gained = (best.rate / best.candidate.estimate.rate) ** 0.5 if best.candidate.estimate.rate else 1.0
     return list(
         several.map(
-            lambda deployment: _beside(deployment, load, bounds, deployment.estimate.rate * gained, best.rate), first.values()
+            lambda deployment: _search_beside(deployment, load, bounds, deployment.estimate.rate * gained, best.rate),
+            first.values(),
         )
     )
 
 
-def _beside(
+def _search_beside(
     deployment: CandidateDeployment, load: ServingLoad, bounds: SloBounds, guess: float, best: float
 ) -> SimulatedDeployment:
     """A deployment at its largest rate, coarsely where that is not above the best rate of others. [1/s]"""
-    coarse = _coarse(deployment, load, bounds, guess)
-    return _searched(deployment, load, bounds, coarse.rate) if coarse.rate > best and load.draw is not None else coarse
+    coarse = _search_coarsely(deployment, load, bounds, guess)
+    return _search_rate(deployment, load, bounds, coarse.rate) if coarse.rate > best and load.draw is not None else coarse
 
 
-def _coarse(deployment: CandidateDeployment, load: ServingLoad, bounds: SloBounds, guess: float) -> SimulatedDeployment:
+def _search_coarsely(
+    deployment: CandidateDeployment, load: ServingLoad, bounds: SloBounds, guess: float
+) -> SimulatedDeployment:
     """A deployment at its largest rate by one stream, to `COARSE`."""
     points: list[Point] = []
     if load.draw is None:
         return SimulatedDeployment(deployment, find_replayed_rate(deployment.at, load, bounds, guess, COARSE))
     return SimulatedDeployment(
-        deployment, _search(deployment, load, bounds, streams=1, points=points).roughly(guess, long=True), points=tuple(points)
+        deployment,
+        _rate_search(deployment, load, bounds, streams=1, points=points).roughly(guess, long=True),
+        points=tuple(points),
     )
 
 
-def _kind(deployment: CandidateDeployment) -> tuple[Any, ...]:
+def _instance_kind(deployment: CandidateDeployment) -> tuple[Any, ...]:
     """What tells kinds of instances apart that are compared: phases apart, FFNs on dies of their own, or by their devices."""
     return (
         (True,)
@@ -267,7 +274,7 @@ def _kind(deployment: CandidateDeployment) -> tuple[Any, ...]:
     )
 
 
-def _against(
+def _search_against_winner(
     deployment: CandidateDeployment, load: ServingLoad, bounds: SloBounds, winner: MaxRate | None
 ) -> SimulatedDeployment:
     """A deployment a little above the best rate of the others, and at its own where it keeps the bounds there.
@@ -279,18 +286,18 @@ def _against(
     if load.requests.users and load.draw is not None:
         return _of_users(deployment, load, bounds, winner)
     if winner is None:
-        return _searched(deployment, load, bounds, deployment.estimate.rate)
-    rate, guess = _above(winner.rate, load), deployment.estimate.rate
+        return _search_rate(deployment, load, bounds, deployment.estimate.rate)
+    rate, guess = _rate_above(winner.rate, load), deployment.estimate.rate
     # time per token need not grow with the rate: what nearly keeps its bounds is looked at by itself
     nearly = bounds.wider(NEARLY)
     served = simulate_at_rate(deployment, load, rate, nearly)
     if not nearly.broken(served):
-        found_deployment = _beyond(
-            deployment, load, bounds, (guess if guess > rate and _breaks(served, bounds) else rate), winner
+        found_deployment = _confirm_beyond(
+            deployment, load, bounds, (guess if guess > rate and _broken_bounds_text(served, bounds) else rate), winner
         )
     else:
         further = guess > rate * NEAR and not bounds.broken(simulate_at_rate(deployment, load, guess, bounds))
-        found_deployment = _beyond(deployment, load, bounds, guess, winner) if further else None
+        found_deployment = _confirm_beyond(deployment, load, bounds, guess, winner) if further else None
     return found_deployment or SimulatedDeployment(deployment, None, (rate, _most_at_once(deployment, served)))
 
 
@@ -302,23 +309,23 @@ def _of_users(
     How many may ask does not follow from the steady state where prompts are reused: it may be several times the estimate.
     """
     points: list[Point] = []
-    search = _search(deployment, load, bounds, streams=1, points=points)
-    rate = _above(winner.rate, load) if winner else max(1.0, deployment.estimate.rate)
+    search = _rate_search(deployment, load, bounds, streams=1, points=points)
+    rate = _rate_above(winner.rate, load) if winner else max(1.0, deployment.estimate.rate)
     if winner and not search.kept(rate_index(rate), 1, lasting=True):
         return SimulatedDeployment(deployment, None, (rate, _most_at_once(deployment, search.latest) if search.latest else ()))
     return SimulatedDeployment(deployment, search.roughly(rate, near=ROUGH, step=FARTHER), points=tuple(points))
 
 
-def _settled(tried: Sequence[SimulatedDeployment], load: ServingLoad, bounds: SloBounds) -> list[SimulatedDeployment]:
+def _settle_users(tried: Sequence[SimulatedDeployment], load: ServingLoad, bounds: SloBounds) -> list[SimulatedDeployment]:
     """Deployments of which the best few by one stream have their maximum numbers of users, by all streams; others have none."""
     settled_runs, best = dict[int, SimulatedDeployment](), None
     for deployment in sorted((deployment for deployment in tried if deployment.rate), key=lambda deployment: -deployment.rate)[
         :SETTLED
     ]:
         if best and best.capacity:
-            again = _beyond(deployment.candidate, load, bounds, _above(best.capacity.grid, load), best.capacity)
+            again = _confirm_beyond(deployment.candidate, load, bounds, _rate_above(best.capacity.grid, load), best.capacity)
         else:
-            again = _searched(deployment.candidate, load, bounds, deployment.rate)
+            again = _search_rate(deployment.candidate, load, bounds, deployment.rate)
         if again and again.rate > (best.rate if best else 0.0):
             best = again
         if again:
@@ -326,7 +333,7 @@ def _settled(tried: Sequence[SimulatedDeployment], load: ServingLoad, bounds: Sl
     return [settled_runs.get(id(deployment), replace(deployment, capacity=None)) for deployment in tried]
 
 
-def _above(best: float, load: ServingLoad) -> float:
+def _rate_above(best: float, load: ServingLoad) -> float:
     """A rate, or a number of users, a little above the best one so far, which a better deployment has to keep. [1/s]"""
     return max(best * BETTER, best + 1) if load.requests.users else best * NEAR
 
@@ -337,25 +344,25 @@ def _most_at_once(deployment: CandidateDeployment, served: ServingRun) -> tuple[
     return tuple(int(held["most"][held["pool"] == at].max()) for at in range(len(deployment.pools)))
 
 
-def _beyond(
+def _confirm_beyond(
     deployment: CandidateDeployment, load: ServingLoad, bounds: SloBounds, rate: float, winner: MaxRate
 ) -> SimulatedDeployment | None:
     """A deployment at its maximum rate, if streams that are as long as those of the best keep the bounds at a rate."""
     points: list[Point] = []
-    search = _search(deployment, load, bounds, points=points)
+    search = _rate_search(deployment, load, bounds, points=points)
     if load.draw is None:
-        return _searched(deployment, load, bounds, rate)
+        return _search_rate(deployment, load, bounds, rate)
     if not search.kept(rate_index(rate), winner.length, lasting=winner.lasts):
         return None
-    return _found(deployment, load, bounds, search.settle(rate), points)
+    return _with_found_rate(deployment, load, bounds, search.settle(rate), points)
 
 
-def _breaks(served: ServingRun, bounds: SloBounds) -> str:
+def _broken_bounds_text(served: ServingRun, bounds: SloBounds) -> str:
     """Which bounds a whole run breaks, as in "ttft and tpot"; "" for none."""
     return " and ".join(bounds.breaks(served))
 
 
-def _search(
+def _rate_search(
     deployment: CandidateDeployment,
     load: ServingLoad,
     bounds: SloBounds,
@@ -377,27 +384,27 @@ def _search(
     return RateSearch(deployment.at, load, bounds, tuple(range(streams)), keep)
 
 
-def _searched(deployment: CandidateDeployment, load: ServingLoad, bounds: SloBounds, guess: float) -> SimulatedDeployment:
+def _search_rate(deployment: CandidateDeployment, load: ServingLoad, bounds: SloBounds, guess: float) -> SimulatedDeployment:
     """A deployment at its maximum rate; of requests that are replayed, at the largest that keeps the bounds."""
     points: list[Point] = []
     guess = guess or 1 / (deployment.estimate.ttft + bounds.tightest[1] * float(load.requests.output.mean()))
     if load.draw is None:
         max_rate = find_replayed_rate(deployment.at, load, bounds, guess, NEAR)
     else:
-        max_rate = _search(deployment, load, bounds, points=points).settle(guess)
-    return _found(deployment, load, bounds, max_rate, points)
+        max_rate = _rate_search(deployment, load, bounds, points=points).settle(guess)
+    return _with_found_rate(deployment, load, bounds, max_rate, points)
 
 
-def _found(
+def _with_found_rate(
     deployment: CandidateDeployment, load: ServingLoad, bounds: SloBounds, max_rate: MaxRate, points: Sequence[Point]
 ) -> SimulatedDeployment:
     """A deployment with its maximum rate, and what its runs were worth."""
     if math.isinf(max_rate.rate):
-        raise DesignError(_endless(load, bounds))
+        raise DesignError(_endless_text(load, bounds))
     return SimulatedDeployment(deployment, max_rate, points=tuple(points))
 
 
-def _endless(load: ServingLoad, bounds: SloBounds) -> str:
+def _endless_text(load: ServingLoad, bounds: SloBounds) -> str:
     """What to say where bounds are kept whatever comes."""
     return (
         f"workload.requests: {len(load.requests):,} replay a longer trace, "
@@ -405,11 +412,11 @@ def _endless(load: ServingLoad, bounds: SloBounds) -> str:
     )
 
 
-def holds(deployment: CandidateDeployment, load: ServingLoad, bounds: SloBounds, rate: float) -> bool:
+def can_hold_rate(deployment: CandidateDeployment, load: ServingLoad, bounds: SloBounds, rate: float) -> bool:
     """Whether a deployment keeps the SLOs at a rate, for the same streams as at its maximum rate."""
     if load.draw is None:
         return not bounds.broken(simulate_at_rate(deployment, load, rate, bounds))
-    return _search(deployment, load, bounds).holds(rate)
+    return _rate_search(deployment, load, bounds).holds(rate)
 
 
 def simulate_at_rate(
@@ -452,7 +459,7 @@ def latency_curve(
             times,
             answered_rate(run) if load.requests.users else times * best.rate,
             *latency_percentiles(run, bounds.share),
-            _breaks(run, bounds),
+            _broken_bounds_text(run, bounds),
         )
         for times, run in zip(LOAD_FRACTIONS, runs, strict=True)
     ]
@@ -474,7 +481,7 @@ def unloaded_latency_text(
     latency_text = []
     for name, requests, its in requests_by_class(load, bounds):
         alone, first, tightest = [], requests.first(min(len(requests), 20)), its.tightest
-        for deployment in _distinct(deployments):
+        for deployment in _distinct_kinds(deployments):
             gap = 10 * (deployment.estimate.ttft + float(first.output.max()) * min(tightest[1], LONGEST))
             wanted_requests = replace(first, arrival=gap * np.arange(len(first)))
             alone.append(latency_percentiles(deployment.at(wanted_requests).serve(wanted_requests, stop=NO_STOP), bounds.share))
@@ -500,7 +507,7 @@ def no_deployment_text(chip: str, reasons: Sequence[tuple[bool, str]]) -> str:
     return f"{chip}: no deployment keeps {'; nor '.join(never or [reason for _, reason in reasons])}"
 
 
-def _distinct(deployments: Sequence[CandidateDeployment]) -> list[CandidateDeployment]:
+def _distinct_kinds(deployments: Sequence[CandidateDeployment]) -> list[CandidateDeployment]:
     """One of each kind of instance."""
     kinds: dict[tuple[Any, ...], CandidateDeployment] = {}
     for deployment in deployments:

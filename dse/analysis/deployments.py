@@ -119,15 +119,15 @@ class CandidateDeployment:
             return ", ".join(each) or "settings of the mapping"
         counts = {name: int(leaf_at(self.design, f"mapping.serving.{name}")) for name in ("prefill_instances", "instances")}
         if self.apart:
-            who = f"{counts['prefill_instances']} that prefill{_split(self.design, PHASE[0])}, "
-            who += f"{counts['instances']} that decode{_split(self.design, PHASE[1])}"
+            who = f"{counts['prefill_instances']} that prefill{_instance_text(self.design, PHASE[0])}, "
+            who += f"{counts['instances']} that decode{_instance_text(self.design, PHASE[1])}"
         else:
-            who = f"{counts['instances']} equal instances{_split(self.design, PHASE[0])}"
+            who = f"{counts['instances']} equal instances{_instance_text(self.design, PHASE[0])}"
         rest = [
             f"{address.rpartition('.')[2]} {value}"
             for address, value in self.values.items()
             if address not in (*TP, INSTANCES, PREFILL, ROWS)
-            and not _divides(address)
+            and not _divides_model(address)
             and not (self.apart and address.endswith(".policy"))
         ]
         return ", ".join([who, *rest])
@@ -187,7 +187,7 @@ class InstanceKinds:
 
         Only if all requests have one length: drawn lengths differ in their mean, and instances are then evaluated again.
         """
-        if _lengths(self.load) == _lengths(before.load) != ():
+        if _equal_lengths(self.load) == _equal_lengths(before.load) != ():
             self._limits, self._pools = before._limits, before._pools
 
     @property
@@ -201,19 +201,19 @@ class InstanceKinds:
         Empty string if there are none.
         """
         names = {group: str(self.names.get(group, "")) for group in ("chip", "stack")}
-        return foreign_constants_note(self.usual.sources, names, design, self._workload)
+        return foreign_constants_note(self.usual.sources, names, design, self._load_workload)
 
     def stack_basis(self, design: Design) -> StackBasis | None:
         """Measured and assumed parts of a deployment's software stack; None without a stack."""
-        return stack_basis(self.usual.sources, self.names, design, self._workload)
+        return stack_basis(self.usual.sources, self.names, design, self._load_workload)
 
     def limit(self, design: Design, values: Mapping[str, Any]) -> str:
         """Limit that one instance of each pool violates; empty string if none."""
-        key = _key(values)
+        key = _kind_key(values)
         if key not in self._limits:
             changes = {INSTANCES: 1, PREFILL: int(values.get(PREFILL, 0) > 0)}
             alone = design if self.by_chip else replace_leaves(design, changes)
-            self._limits[key] = alone, worst_violation(alone, self._workload)
+            self._limits[key] = alone, worst_violation(alone, self._load_workload)
         worst = self._limits[key][1]
         return worst.limit if worst else ""
 
@@ -227,10 +227,12 @@ class InstanceKinds:
         if not refused:
             return None
         design = min(refused, key=lambda refusal: refusal[0])[1]
-        return with_published_formats(explain_infeasibility(design, self._workload), design, self._workload, self.models)
+        return with_published_formats(
+            explain_infeasibility(design, self._load_workload), design, self._load_workload, self.models
+        )
 
     @property
-    def _workload(self) -> Workload:
+    def _load_workload(self) -> Workload:
         return replace(self.usual.workload, cases=(self.load,))
 
     def pools(self, design: Design, values: Mapping[str, Any]) -> tuple[tuple[InstancePool, ...], PoolPaces]:
@@ -240,7 +242,7 @@ class InstanceKinds:
             return made, pool_paces(made, self.load.requests)
         many = (int(values.get(PREFILL, 0)), int(values[INSTANCES]))
         # how many instances share the links of a system of dies is in their prices
-        key = f"{_key(values)} {many if software_of(design.mapping) in MULTI_DIE_SERVING else ''}"
+        key = f"{_kind_key(values)} {many if software_of(design.mapping) in MULTI_DIE_SERVING else ''}"
         if key not in self._pools:
             pools, _ = make_pools(design, self.load, "analytical")
             self._pools[key] = pools, pool_paces(pools, self.load.requests)
@@ -249,7 +251,7 @@ class InstanceKinds:
         return tuple(replace(pool, instances=count) for pool, count in zip(pools, counts, strict=True)), taken
 
 
-def _lengths(load: ServingLoad) -> tuple[int, ...]:
+def _equal_lengths(load: ServingLoad) -> tuple[int, ...]:
     """Prompt and output of all requests; nothing where they differ, or share prefixes."""
     requests = load.requests
     ends = [int(end) for lengths in (requests.prompt, requests.output) for end in (lengths.min(), lengths.max())]
@@ -257,7 +259,7 @@ def _lengths(load: ServingLoad) -> tuple[int, ...]:
     return tuple(ends) if alike else ()
 
 
-def _key(values: Mapping[str, Any]) -> str:
+def _kind_key(values: Mapping[str, Any]) -> str:
     """What tells kinds of instances apart: all but how many there are, of those that prefill and of all others."""
     settings = sorted((address, value) for address, value in values.items() if address not in (INSTANCES, PREFILL, ROUTING))
     return repr((values.get(PREFILL, 0) > 0, settings))
@@ -283,13 +285,17 @@ def find_candidates(
     refused: dict[str, int] = {}
     load, plans = (
         kinds.load,
-        [single_plan for plan in _plans(kinds, knobs, devices, apart=apart) for single_plan in _routed(kinds, *plan)],
+        [
+            single_plan
+            for plan in _deployment_plans(kinds, knobs, devices, apart=apart)
+            for single_plan in _routing_plans(kinds, *plan)
+        ],
     )
     # a table of prices has the points of those of smaller iterations: the largest are looked at first
     for place in sorted(range(len(plans)), key=lambda place: [-float(plans[place][0].get(size, 0)) for size in SIZES]):
         values, divided = plans[place]
         design = replace_leaves(kinds.usual.base, values)
-        if least and _engines(kinds, bounds, values, divided) < least:
+        if least and _engine_rate_bound(kinds, bounds, values, divided) < least:
             continue
         if limit := kinds.limit(design, values):
             refused[limit] = refused.get(limit, 0) + 1
@@ -299,10 +305,10 @@ def find_candidates(
         estimate, unbound = (users_at_steady_state(rate, load) for rate in (estimate, unbound))
         most = max_rate_bound(pools, taken, load, bounds)
         deployments[place] = CandidateDeployment(
-            design, load, values, _devices(design), divided, pools, estimate, unbound.rate, most
+            design, load, values, _device_count(design), divided, pools, estimate, unbound.rate, most
         )
     kept = [deployments[place] for place in sorted(deployments)]
-    for why, rate in ((NO_ROOM, partial(_of_room, load=load)), (UNBALANCED, _balanced)) if not every else ():
+    for why, rate in ((NO_ROOM, partial(_of_room, load=load)), (UNBALANCED, _best_balanced)) if not every else ():
         left = rate(kept)
         if len(left) < len(kept):
             refused[why] = len(kept) - len(left)
@@ -310,7 +316,7 @@ def find_candidates(
     return sorted(kept, key=lambda deployment: (-deployment.estimate.rate, deployment.devices)), refused
 
 
-def _routed(kinds: InstanceKinds, values: dict[str, Any], divided: bool) -> Iterator[tuple[dict[str, Any], bool]]:
+def _routing_plans(kinds: InstanceKinds, values: dict[str, Any], divided: bool) -> Iterator[tuple[dict[str, Any], bool]]:
     """A plan by every routing that is looked through, where several instances have prompts."""
     several = int(values.get(PREFILL, 0) if divided else values.get(INSTANCES, 1)) > 1
     for routing in kinds.routings if several else ():
@@ -329,7 +335,7 @@ def rate_bound(kinds: InstanceKinds, bounds: SloBounds, knobs: Space, devices: i
         return math.inf
     below = 0.0
     if software_of(kinds.usual.base.mapping) in MULTI_DIE_SERVING:
-        engines = [_engines(kinds, bounds, *plan) for plan in _plans(kinds, knobs, devices, apart=apart)]
+        engines = [_engine_rate_bound(kinds, bounds, *plan) for plan in _deployment_plans(kinds, knobs, devices, apart=apart)]
         below = max((rate for rate in engines if rate < least), default=0.0)
         if engines and max(engines) < least:
             return below
@@ -337,10 +343,10 @@ def rate_bound(kinds: InstanceKinds, bounds: SloBounds, knobs: Space, devices: i
     return max(below, max((candidate.most for candidate in candidates), default=math.inf))
 
 
-def _engines(kinds: InstanceKinds, bounds: SloBounds, values: dict[str, Any], divided: bool) -> float:
+def _engine_rate_bound(kinds: InstanceKinds, bounds: SloBounds, values: dict[str, Any], divided: bool) -> float:
     """What a deployment does not exceed by engines that never wait, whether it fits or not. [1/s]"""
     design = replace_leaves(kinds.usual.base, values)
-    stages = int(leaf_at(design, PHASE[0] + "pp")) if "pp" in _splits(software_of(design.mapping)) else 1
+    stages = int(leaf_at(design, PHASE[0] + "pp")) if "pp" in _split_fields(software_of(design.mapping)) else 1
     return compute_rate_bound(design, kinds.load, bounds, stages, apart=divided)
 
 
@@ -356,7 +362,7 @@ def users_at_steady_state(users: SustainedRate, load: ServingLoad) -> SustainedR
     return users._replace(rate=max(1.0, users.rate * cycle))
 
 
-def sets_routing_alone(words: Sequence[str], counts: Mapping[str, int]) -> bool:
+def has_only_routing(words: Sequence[str], counts: Mapping[str, int]) -> bool:
     """Whether overrides set the routing of requests but not the number of instances."""
     return INSTANCES not in counts and any(word.partition("=")[0] == ROUTING for word in words)
 
@@ -375,7 +381,9 @@ def routings(base: Design, load: ServingLoad, words: Sequence[str]) -> tuple[str
 def fewest_devices(kinds: InstanceKinds, knobs: Space) -> int:
     """Devices of the smallest deployment in a space, for a given number of instances."""
     base, many = kinds.usual.base, kinds.counts.get(INSTANCES, 1)
-    prefill, decode = ([_each(base, _leaves(knobs, row), phase) for row in _rows(knobs)] for phase in PHASE)
+    prefill, decode = (
+        [_instance_devices(base, _leaves_of_knobs(knobs, row), phase) for row in _knob_rows(knobs)] for phase in PHASE
+    )
     return many * min(decode) + kinds.counts.get(PREFILL, 0) * min(prefill)
 
 
@@ -392,7 +400,7 @@ def _of_room(deployments: Sequence[CandidateDeployment], load: ServingLoad) -> l
     return [deployment for deployment in deployments if id(deployment) in kept_ids]
 
 
-def _balanced(deployments: Sequence[CandidateDeployment]) -> list[CandidateDeployment]:
+def _best_balanced(deployments: Sequence[CandidateDeployment]) -> list[CandidateDeployment]:
     """Of pools apart that differ in how many instances each has, those that are best by the estimates, with the bound on a
     token's time and without; the others lack either prefill or decode.
     """
@@ -408,10 +416,12 @@ def _balanced(deployments: Sequence[CandidateDeployment]) -> list[CandidateDeplo
     return [deployment for deployment in deployments if not deployment.apart or id(deployment) in kept]
 
 
-def _plans(kinds: InstanceKinds, knobs: Space, devices: int, *, apart: bool) -> Iterator[tuple[dict[str, Any], bool]]:
+def _deployment_plans(
+    kinds: InstanceKinds, knobs: Space, devices: int, *, apart: bool
+) -> Iterator[tuple[dict[str, Any], bool]]:
     """Leaves of each deployment on so many devices at most, and whether phases are apart."""
     base = kinds.usual.base
-    rows = [_leaves(knobs, values) for values in _rows(knobs)]
+    rows = [_leaves_of_knobs(knobs, values) for values in _knob_rows(knobs)]
     if kinds.ffn:
         rows = [row_with_ffn for row in rows for row_with_ffn in _with_ffns_apart(base, row)]
     if software_of(base.mapping) == SERVED_PIPELINES:
@@ -420,10 +430,10 @@ def _plans(kinds: InstanceKinds, knobs: Space, devices: int, *, apart: bool) -> 
         return
     count, prefills = kinds.counts.get(INSTANCES, 0), int(leaf_at(base, PREFILL))
     for leaves in rows:
-        each = [_each(base, leaves, phase) for phase in PHASE]
+        each = [_instance_devices(base, leaves, phase) for phase in PHASE]
         many = count or devices // each[0]
         if not prefills and each[0] == each[1] and 0 < many * each[0] <= devices:
-            yield {**leaves, INSTANCES: many, **_system(base, (many * each[0],))}, False
+            yield {**leaves, INSTANCES: many, **_die_rows(base, (many * each[0],))}, False
     if not apart or kinds.counts.get(PREFILL) == 0:
         return
     policy = "mapping.serving.policy"
@@ -435,16 +445,18 @@ def _plans(kinds: InstanceKinds, knobs: Space, devices: int, *, apart: bool) -> 
         }
         for row in rows
     ]
-    decodes = [{a: v for a, v in row.items() if a.startswith(PHASE[1]) and _divides(a)} for row in rows]
+    decodes = [{a: v for a, v in row.items() if a.startswith(PHASE[1]) and _divides_model(a)} for row in rows]
     # decode instances have no prompts to mix
     rule = {policy: "prefill_first"} if policy in knobs.targets else {}
-    for both in _distinct(leaves | decode | rule for leaves in _distinct(pools) for decode in _distinct(decodes)):
-        each = [_each(base, both, phase) for phase in PHASE]
-        for prefill in _shares(base, (devices - each[1]) // each[0], prefills):
-            left = _left(base, devices, prefill * each[0]) // each[1]
+    for both in _distinct_settings(
+        leaves | decode | rule for leaves in _distinct_settings(pools) for decode in _distinct_settings(decodes)
+    ):
+        each = [_instance_devices(base, both, phase) for phase in PHASE]
+        for prefill in _prefill_counts(base, (devices - each[1]) // each[0], prefills):
+            left = _devices_left(base, devices, prefill * each[0]) // each[1]
             if (many := count or left) and many <= left:
                 sizes = (prefill * each[0], many * each[1])
-                yield {**both, PREFILL: prefill, INSTANCES: many, **_system(base, sizes)}, True
+                yield {**both, PREFILL: prefill, INSTANCES: many, **_die_rows(base, sizes)}, True
 
 
 def _with_ffns_apart(base: Design, leaves: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -456,7 +468,7 @@ def _with_ffns_apart(base: Design, leaves: dict[str, Any]) -> Iterator[dict[str,
             yield leaves | dict.fromkeys(ATTENTION, attention)
 
 
-def _distinct(several: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def _distinct_settings(several: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Each once, where it stands first."""
     distinct: dict[tuple[Any, ...], dict[str, Any]] = {}
     for values in several:
@@ -464,7 +476,7 @@ def _distinct(several: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(distinct.values())
 
 
-def _rows(knobs: Space) -> list[Mapping[str, Value]]:
+def _knob_rows(knobs: Space) -> list[Mapping[str, Value]]:
     if not knobs.knobs:
         return [{}]
     total = knobs.combinations
@@ -476,37 +488,37 @@ def _rows(knobs: Space) -> list[Mapping[str, Value]]:
     return [knobs.canonical(knobs.row(columns, place)) for place in range(len(next(iter(columns.values()))))]
 
 
-def _leaves(knobs: Space, values: Mapping[str, Value]) -> dict[str, Any]:
+def _leaves_of_knobs(knobs: Space, values: Mapping[str, Value]) -> dict[str, Any]:
     return {leaf: value for address, value in values.items() for leaf in knobs.targets[address]}
 
 
-def _each(base: Design, leaves: Mapping[str, Any], phase: str) -> int:
+def _instance_devices(base: Design, leaves: Mapping[str, Any], phase: str) -> int:
     """Devices of an instance, of a phase."""
     software = software_of(base.mapping)
-    given_leaves = {name: int(leaves.get(phase + name, leaf_at(base, phase + name))) for name in _splits(software)}
-    attention = _attention(base, leaves, phase)
+    given_leaves = {name: int(leaves.get(phase + name, leaf_at(base, phase + name))) for name in _split_fields(software)}
+    attention = _attention_dies(base, leaves, phase)
     group = attention + given_leaves["ep"] if attention else max(given_leaves.get("tp", 1), given_leaves.get("ep", 1))
     return group * given_leaves.get("pp", 1)
 
 
-def _attention(base: Design, leaves: Mapping[str, Any], phase: str) -> int:
+def _attention_dies(base: Design, leaves: Mapping[str, Any], phase: str) -> int:
     """Dies of a stage that have attention alone; 0 where each has FFNs too."""
     if software_of(base.mapping) != SERVED_POOLED_DIES:
         return 0
     return int(leaves.get(phase + "attention_dies", leaf_at(base, phase + "attention_dies")) or 0)
 
 
-def _splits(software: str) -> tuple[str, ...]:
+def _split_fields(software: str) -> tuple[str, ...]:
     """What divides a copy of the model over devices."""
     return SPLIT if software in MULTI_DIE_SERVING else SPLIT[:1] if software == SERVED_DEVICES else ()
 
 
-def _divides(address: str) -> bool:
+def _divides_model(address: str) -> bool:
     """Whether a leaf of a mapping is one of these."""
     return address.startswith(PHASE) and (address.rpartition(".")[2] in SPLIT or address in ATTENTION)
 
 
-def _left(base: Design, devices: int, taken: int) -> int:
+def _devices_left(base: Design, devices: int, taken: int) -> int:
     """Devices beside those of a pool, which has whole rows of dies."""
     if software_of(base.mapping) not in MULTI_DIE_SERVING:
         return devices - taken
@@ -514,7 +526,7 @@ def _left(base: Design, devices: int, taken: int) -> int:
     return max(devices // cols - -(-taken // cols), 0) * cols
 
 
-def _shares(base: Design, most: int, prefills: int) -> Iterable[int]:
+def _prefill_counts(base: Design, most: int, prefills: int) -> Iterable[int]:
     """How many instances may prefill: what is said, or any number, of many in steps of a `FINE`th; of many dies, whose links
     they share, powers of two.
     """
@@ -527,26 +539,26 @@ def _shares(base: Design, most: int, prefills: int) -> Iterable[int]:
     return shares
 
 
-def _system(base: Design, sizes: Sequence[int]) -> dict[str, int]:
+def _die_rows(base: Design, sizes: Sequence[int]) -> dict[str, int]:
     """Rows of dies that pools of so many take; nothing where devices are chips by themselves."""
     if software_of(base.mapping) not in MULTI_DIE_SERVING:
         return {}
     return {ROWS: sum(-(-size // int(leaf_at(base, COLS))) for size in sizes)}
 
 
-def _split(design: Design, phase: str) -> str:
+def _instance_text(design: Design, phase: str) -> str:
     """Of an instance, in words."""
-    leaves = {name: int(leaf_at(design, phase + name)) for name in _splits(software_of(design.mapping))}
+    leaves = {name: int(leaf_at(design, phase + name)) for name in _split_fields(software_of(design.mapping))}
     texts = [f"{name.upper()} {many}" for name, many in leaves.items() if many > 1 or name == "tp"]
-    if attention := _attention(design, {}, phase):
+    if attention := _attention_dies(design, {}, phase):
         texts.append(f"{attention} separate attention dies")
     return f" of {' x '.join(texts)}" if texts else ""
 
 
-def _devices(design: Design) -> int:
+def _device_count(design: Design) -> int:
     if software_of(design.mapping) == SERVED_PIPELINES:
         return 1
     if software_of(design.mapping) in MULTI_DIE_SERVING:
         return int(leaf_at(design, ROWS)) * int(leaf_at(design, COLS))
     prefill, instances = int(leaf_at(design, PREFILL)), int(leaf_at(design, INSTANCES))
-    return prefill * _each(design, {}, PHASE[0]) + instances * _each(design, {}, PHASE[1])
+    return prefill * _instance_devices(design, {}, PHASE[0]) + instances * _instance_devices(design, {}, PHASE[1])

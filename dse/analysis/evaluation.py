@@ -112,7 +112,7 @@ class Evaluation:
     @property
     def title(self) -> str:
         """Workload type, number of cases, and number of devices if that was left open."""
-        return _titled(self.cases) + (f"; on {self.devices}" if self.devices else "")
+        return _cases_title(self.cases) + (f"; on {self.devices}" if self.devices else "")
 
     @cached_property
     def bands(self) -> tuple[ErrorBand, ...]:
@@ -192,7 +192,7 @@ class Evaluation:
 
         Chip with its changes, plan of each phase, number formats, fidelity and notes.
         """
-        plans = _plans(self.design)
+        plans = _plan_facts(self.design)
         plans = [(name, f"{self.names[name]}: {text}" if name == "stack" else text) for name, text in plans]
         formats = [(name, text) for name, text in plans if name == "formats"]
         lines = [("chip", ", ".join((self.names["chip"], *self.changes)))]
@@ -204,16 +204,16 @@ class Evaluation:
             *(plan for plan in plans if plan not in formats),
             *formats,
             *([("not fitted", self.extrapolated)] if self.extrapolated else []),
-            *self._guessed(),
-            *self._reusable(),
-            *self._skipped(),
-            *self._partial(),
+            *self._speculation_facts(),
+            *self._reuse_facts(),
+            *self._skipped_row_facts(),
+            *self._resident_layer_facts(),
             *notes_text(
                 [case for case in self.workload.cases if isinstance(case, ServingLoad)][: len(self.beside)], self.beside
             ),
             *(("not tied", text) for text in self.untied),
             ("fidelity", self.fidelity),
-            *self._paced(),
+            *self._bank_facts(),
         ]
         return [*lines, *([("submesh", self.part)] if self.part else [])]
 
@@ -227,7 +227,7 @@ class Evaluation:
             *(source.note if source.note.startswith("chip.") else f"{source.address}={source.value}" for source in values),
         )
 
-    def _guessed(self) -> list[tuple[str, str]]:
+    def _speculation_facts(self) -> list[tuple[str, str]]:
         """What is guessed in decode, of cases that guess."""
         speculations = {
             case.speculation for case in self.workload.cases if isinstance(case, BatchCase | ServingLoad) and case.speculation
@@ -254,7 +254,7 @@ class Evaluation:
         loads = [case for case in self.workload.cases if isinstance(case, ServingLoad)]
         return max_rates(loads[: len(self.beside)], self.beside)
 
-    def _reusable(self) -> list[tuple[str, str]]:
+    def _reuse_facts(self) -> list[tuple[str, str]]:
         """What a trace with hashes would reuse of its prompts, where nothing is reused."""
         serving = self.design.mapping.serving
         if serving is None or float(serving.prefix_cache_share) or getattr(serving, "prefix_cache", "reserved") == "shared":
@@ -269,14 +269,14 @@ class Evaluation:
             else []
         )
 
-    def _skipped(self) -> list[tuple[str, str]]:
+    def _skipped_row_facts(self) -> list[tuple[str, str]]:
         """Rows of a trace that were passed over."""
         skips = {(case.requests.skipped, len(case.requests)) for case in self.workload.cases if isinstance(case, ServingLoad)}
         return [
             ("trace", f"{skipped_rows:,} rows skipped, {kept:,} requests kept") for skipped_rows, kept in skips if skipped_rows
         ]
 
-    def _partial(self) -> list[tuple[str, str]]:
+    def _resident_layer_facts(self) -> list[tuple[str, str]]:
         """Which layers of a model are on the chip, where some stand for all: the chip has no room for the others."""
         resident_layers = int(self.design.mapping.simulated_layers or 0)
         models = {
@@ -291,7 +291,7 @@ class Evaluation:
             else []
         )
 
-    def _paced(self) -> list[tuple[str, str]]:
+    def _bank_facts(self) -> list[tuple[str, str]]:
         """That blocks of tiles, or reads of a die, have a pace where banks would be played, since these move less."""
         chip = self.design.chip
         by_core = software_of(self.design.mapping) in (PIPELINES, SERVED_PIPELINES)
@@ -360,10 +360,12 @@ def evaluate_config(config: Mapping[str, Any]) -> Evaluation:
         question, config, study_folder(config), lambda: evaluate_design(question.base, question, config)
     )
     devices = next(iter(question.devices.values()), "")
-    return replace(evaluation, untied=_untied(question), devices=devices, typed=own, not_taken=not_taken("evaluate", config))
+    return replace(
+        evaluation, untied=_untied_leaves(question), devices=devices, typed=own, not_taken=not_taken("evaluate", config)
+    )
 
 
-def _untied(question: Question) -> tuple[str, ...]:
+def _untied_leaves(question: Question) -> tuple[str, ...]:
     """Leaves that a space ties and whose value is another: a design that was typed, and that no study of it has."""
     (_, space), *_ = question.space.each
     design = space.following(question.base)
@@ -429,13 +431,13 @@ def metric_rows(metrics: Mapping[str, float]) -> list[tuple[str, str, str]]:
     return [(name, metric_text(name, value), METRICS[name.removeprefix(OF_PART)].definition) for name, value in metrics.items()]
 
 
-def _titled(cases: tuple[CaseResult, ...]) -> str:
+def _cases_title(cases: tuple[CaseResult, ...]) -> str:
     return cases[0].label + (
         f" and {count_text(len(cases) - 1, 'more case')}; metrics are means over all" if len(cases) > 1 else ""
     )
 
 
-def _plans(design: Design) -> list[tuple[str, str]]:
+def _plan_facts(design: Design) -> list[tuple[str, str]]:
     """The fields of the mapping that something reads, by what they are of: phases that are alike together, formats apart."""
     fields: dict[str, list[str]] = {}
     for address, value, spec in iterate_leaves(design):

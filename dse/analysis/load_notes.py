@@ -55,10 +55,10 @@ def max_rates(loads: Sequence[ServingLoad], notes: Sequence[LoadNotes]) -> list[
 
 def notes_text(loads: Sequence[ServingLoad], notes: Sequence[LoadNotes]) -> list[tuple[str, str]]:
     """Notes on loads as named lines of text, each once."""
-    rows = [("KV memory", _memory(memory)) for note in notes for memory in note.held]
-    rows += [("max rate", _none(load, *note.alone)) for load, note in zip(loads, notes, strict=True) if note.alone]
-    rows += [("class", _class(slo_class)) for note in notes for slo_class in note.classes]
-    rows += [("turn", _turns(turn)) for note in notes for turn in note.turns]
+    rows = [("KV memory", _memory_text(memory)) for note in notes for memory in note.held]
+    rows += [("max rate", _no_rate_text(load, *note.alone)) for load, note in zip(loads, notes, strict=True) if note.alone]
+    rows += [("class", _class_text(slo_class)) for note in notes for slo_class in note.classes]
+    rows += [("turn", _turn_text(turn)) for note in notes for turn in note.turns]
     return list(dict.fromkeys(rows))
 
 
@@ -104,7 +104,7 @@ def trace_text(load: ServingLoad) -> str:
     return f", {trace.part}, {how}"
 
 
-def _memory(memory: "PoolKvMemory") -> str:
+def _memory_text(memory: "PoolKvMemory") -> str:
     return (
         f"{memory.tokens:,} tokens of each {memory.pool}, by mapping.serving.kv_blocks "
         f"({memory.blocks:,}); its memory has room for "
@@ -112,7 +112,7 @@ def _memory(memory: "PoolKvMemory") -> str:
     )
 
 
-def _class(result: "ClassResult") -> str:
+def _class_text(result: "ClassResult") -> str:
     return (
         f"{result.name}: {result.attainment:.1%} of {result.requests:,} requests within its bounds, "
         f"{format_quantity(result.goodput, 'Hz')}; TTFT "
@@ -121,7 +121,7 @@ def _class(result: "ClassResult") -> str:
     )
 
 
-def _turns(result: "TurnResult") -> str:
+def _turn_text(result: "TurnResult") -> str:
     return (
         f"{result.name}: {result.requests:,} requests of {result.prompt:,.0f} prompt tokens, {result.reused:.1%} reused; TTFT "
         f"{format_quantity(result.ttft, 's')}, p90 {format_quantity(result.ttft_p90, 's')}, TPOT "
@@ -129,7 +129,7 @@ def _turns(result: "TurnResult") -> str:
     )
 
 
-def _none(load: ServingLoad, ttft: float, tpot: float) -> str:
+def _no_rate_text(load: ServingLoad, ttft: float, tpot: float) -> str:
     return (
         f"0: no rate keeps {format_quantity(load.ttft, 's')} TTFT and "
         f"{format_quantity(load.tpot, 's')} TPOT for "

@@ -106,7 +106,7 @@ def optimality_gap(design: Design, workload: Workload, seconds: float) -> Optima
             are asked in its place, since idle time and batches follow from when requests come.
     """
     case = workload.cases[0]
-    words, sizes = _words(design), _sizes(design)
+    words, sizes = _open_words(design), _open_sizes(design)
     if not (words or sizes) or worst_violation(design, Workload("", (case,))) is not None:
         return None
     left = (*words, *(address for part in sizes for address in part))
@@ -115,13 +115,13 @@ def optimality_gap(design: Design, workload: Workload, seconds: float) -> Optima
 
         means = mean_iterations(design, case)
         work = mean_iteration_rows(design, case, means)
-        bound, looked = _bound(
+        bound, looked = _lower_bound(
             design, case, work, (words, sizes), lambda design: mean_iteration_rows(design, case, means), alike=True
         )
         return OptimalityGap(left, sum(row.seconds for row in work), bound, looked, not sizes, served=True) if work else None
     alone = len(sizes) == 1 and not words and not any(address.count(".") > 1 for address in sizes[0])
     if alone:
-        best, looked = _whole(design, case, sizes[0])
+        best, looked = _fastest_whole(design, case, sizes[0])
         return OptimalityGap(
             left, seconds, min(best, explain(design, case, decode_context=workload.decode_context).seconds), looked, True
         )
@@ -129,7 +129,7 @@ def optimality_gap(design: Design, workload: Workload, seconds: float) -> Optima
         best, looked = _each_word(design, case, words)
         return OptimalityGap(left, seconds, best, looked, True)
     own = explain(design, case, decode_context=workload.decode_context).rows
-    bound, looked = _bound(
+    bound, looked = _lower_bound(
         design, case, own, (words, sizes), lambda design: explain(design, case, decode_context=workload.decode_context).rows
     )
     return OptimalityGap(left, seconds, bound, looked, not sizes)
@@ -151,7 +151,7 @@ def mean_iteration_rows(design: Design, load: ServingLoad, means: "list[list[Mea
     return rows
 
 
-def _bound(
+def _lower_bound(
     design: Design, case: WorkloadCase, own: Sequence[BreakdownRow], left: Left, rows_of: RowsOf, *, alike: bool = False
 ) -> tuple[float, int]:
     """Time of the design's operators, each at its best alone, and how many other choices were looked at. [s]
@@ -174,10 +174,10 @@ def _bound(
         rows = {
             name: min(taken, operator[name]) for name, taken in rows.items() if name in operator
         }  # what another spares is none
-    return float(sum(_elapsed(own, phase, rows) for phase in dict.fromkeys(row.phase for row in own))), looked
+    return float(sum(_overlapped_time(own, phase, rows) for phase in dict.fromkeys(row.phase for row in own))), looked
 
 
-def _words(design: Design) -> dict[str, tuple[str, ...]]:
+def _open_words(design: Design) -> dict[str, tuple[str, ...]]:
     """Words that are left open, and what may stand for each."""
     words = {}
     for address, value, _ in iterate_leaves(design):
@@ -187,7 +187,7 @@ def _words(design: Design) -> dict[str, tuple[str, ...]]:
     return words
 
 
-def _sizes(design: Design) -> list[dict[str, tuple[int, ...]]]:
+def _open_sizes(design: Design) -> list[dict[str, tuple[int, ...]]]:
     """Groups and slices that are left open, kernel by kernel, and what may stand for each."""
     parts: dict[str, dict[str, Any]] = {}
     for address, value, _ in iterate_leaves(design):
@@ -196,31 +196,31 @@ def _sizes(design: Design) -> list[dict[str, tuple[int, ...]]]:
             parts.setdefault(whole, {})[name] = value
     sizes = []
     for whole, values in parts.items():
-        tried = _tried(design, values)
+        tried = _tried_sizes(design, values)
         part = {f"{whole}.{name}": sizes for name, sizes in tried.items() if values[name] == 0}
         if part:
             sizes.append(part)
     return sizes
 
 
-def _tried(design: Design, values: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+def _tried_sizes(design: Design, values: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """What is tried of the sizes of a kernel on tiles; nothing of other software."""
     mesh = design.chip.mesh
     if {"dataflow", "queries", "keys"} <= values.keys():
         blocks = tuple(int(size) for size in BLOCKS)
         grouped = values["dataflow"] not in ALONE["dataflow"]
-        groups = {"rows": _divisors(mesh.rows), "cols": _divisors(mesh.cols)} if grouped else {}
+        groups = {"rows": _side_divisors(mesh.rows), "cols": _side_divisors(mesh.cols)} if grouped else {}
         return groups | {"queries": blocks, "keys": blocks}
     if {"rows", "m", "k", "n"} <= values.keys():
-        return {"rows": _divisors(mesh.rows), "m": SLICES, "k": DEPTHS, "n": SLICES, "split_k": _divisors(mesh.rows)}
+        return {"rows": _side_divisors(mesh.rows), "m": SLICES, "k": DEPTHS, "n": SLICES, "split_k": _side_divisors(mesh.rows)}
     return {}
 
 
-def _divisors(lines: Any) -> tuple[int, ...]:
+def _side_divisors(lines: Any) -> tuple[int, ...]:
     return tuple(side for side in range(1, int(lines) + 1) if int(lines) % side == 0)
 
 
-def _whole(design: Design, case: WorkloadCase, part: Mapping[str, Sequence[int]]) -> tuple[float, int]:
+def _fastest_whole(design: Design, case: WorkloadCase, part: Mapping[str, Sequence[int]]) -> tuple[float, int]:
     """The least time of a kernel by itself over every combination of sizes that keeps all limits, and how many there are."""
     combinations = product(*part.values())
     count, best, workload = prod(map(len, part.values())), np.inf, Workload("", (case,))
@@ -265,7 +265,7 @@ def _one_by_one(words: Mapping[str, Sequence[str]], sizes: Sequence[Mapping[str,
         yield from (words for words in every if 1 in (words.get(f"{kernel}.split_k", 1), words.get(f"{kernel}.rows", 1)))
 
 
-def _elapsed(own: Sequence[BreakdownRow], phase: str, best: Mapping[tuple[str, str, str, int], float]) -> float:
+def _overlapped_time(own: Sequence[BreakdownRow], phase: str, best: Mapping[tuple[str, str, str, int], float]) -> float:
     """Time of a phase with its operators at their best, of which as large a share overlaps as in the product's mapping. [s]"""
     work = sum(row.seconds for row in own if row.phase == phase and row.seconds > 0)
     elapsed = sum(row.seconds for row in own if row.phase == phase)

@@ -24,7 +24,7 @@ def with_published_formats(
     """
     if why is None or why.unit != "B":
         return why
-    formats = _formats(models)
+    formats = _common_formats(models)
     if not formats:
         return why
     try:
@@ -42,7 +42,7 @@ def with_published_formats(
     return replace(why, remedy="; ".join(filter(None, (remedy, why.remedy))))
 
 
-def _formats(models: Mapping[str, Any]) -> dict[str, str]:
+def _common_formats(models: Mapping[str, Any]) -> dict[str, str]:
     """The formats that all models of a configuration are published in; none where they differ."""
     entries = [entry.get("published_formats") or {} for entry in models.values() if isinstance(entry, Mapping)]
     return dict(entries[0]) if entries and all(entry == entries[0] for entry in entries) else {}

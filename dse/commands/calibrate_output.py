@@ -35,8 +35,8 @@ def write_calibration(calibration: Calibration, out: Path, *, as_json: bool) -> 
         print(json_text(data, indent=1))
         return
     console = SafeConsole(150)
-    console.print(_constants(calibration))
-    console.print(_errors(calibration))
+    console.print(_constants_table(calibration))
+    console.print(_errors_table(calibration))
     for line in calibration_warnings(calibration):
         console.print(f"[yellow]note:[/] {escape(line)}")
     if calibration.skipped:
@@ -86,7 +86,7 @@ def error_summary(calibration: Calibration) -> dict[str, dict[str, float]]:
             errors[f"{role}, {when}"] = calibration.errors(role, values)
         if role == "calibration" and calibration.held_out is not None:
             errors["calibration, held out"] = np.expm1(calibration.held_out)
-    return {name: _spread(np.abs(values)) for name, values in errors.items() if np.isfinite(values).any()}
+    return {name: _error_spread(np.abs(values)) for name, values in errors.items() if np.isfinite(values).any()}
 
 
 def calibration_record(calibration: Calibration) -> dict[str, Any]:
@@ -168,19 +168,19 @@ def constants_yaml(calibration: Calibration, out: Path) -> str:
         f"# Constants that were fitted by dse calibrate; use them with\n#   {usage_example(out)} and what "
         f"they were fitted with:\n"
     )
-    return head + f"#   {' '.join(calibration.overrides) or 'the overrides of each row'}\n" + _written(tree)
+    return head + f"#   {' '.join(calibration.overrides) or 'the overrides of each row'}\n" + _yaml_text(tree)
 
 
-def _written(tree: Mapping[str, Any], indent: str = "") -> str:
+def _yaml_text(tree: Mapping[str, Any], indent: str = "") -> str:
     lines = []
     for name, inner in tree.items():
         lines.append(
-            f"{indent}{name}: {inner}\n" if isinstance(inner, str) else f"{indent}{name}:\n" + _written(inner, indent + "  ")
+            f"{indent}{name}: {inner}\n" if isinstance(inner, str) else f"{indent}{name}:\n" + _yaml_text(inner, indent + "  ")
         )
     return "".join(lines)
 
 
-def _spread(values: Any) -> dict[str, float]:
+def _error_spread(values: Any) -> dict[str, float]:
     return {
         "rows": len(values),
         "median": float(np.median(values)),
@@ -189,7 +189,7 @@ def _spread(values: Any) -> dict[str, float]:
     }
 
 
-def _constants(calibration: Calibration) -> Table:
+def _constants_table(calibration: Calibration) -> Table:
     table = Table(title=f"constants, by {escape(str(calibration.file))}", title_justify="left", box=None)
     for name in ("constant", "unit", "before", "after", "95 % interval", "determined"):
         table.add_column(name, justify="right" if name in ("before", "after", "95 % interval") else "left")
@@ -207,7 +207,7 @@ def _constants(calibration: Calibration) -> Table:
     return table
 
 
-def _errors(calibration: Calibration) -> Table:
+def _errors_table(calibration: Calibration) -> Table:
     table = Table(title="errors, relative", title_justify="left", box=None)
     for name in ("rows", "number", "median", "90 %", "worst"):
         table.add_column(name, justify="left" if name == "rows" else "right")

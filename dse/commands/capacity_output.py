@@ -34,13 +34,13 @@ def write_capacity(sides: Sequence[ChipCapacity], out: Path, *, as_json: bool) -
     """Write the page, and print the table or JSON."""
     from dse.report.standalone_pages import capacity_page
 
-    idle = _idle(sides)
+    idle = _idle_settings(sides)
     data = capacity_record(sides, idle)
     print_no_effects(idle)
     if as_json:
         print(json_text(data, indent=1))
     else:
-        _tell(sides)
+        _print_sides(sides)
     out.parent.mkdir(parents=True, exist_ok=True)  # last: where nothing can be written, what was found is said
     with defer_signals(), write_atomically(out) as place:
         place.write_text(capacity_page(data), encoding="utf-8")
@@ -48,7 +48,7 @@ def write_capacity(sides: Sequence[ChipCapacity], out: Path, *, as_json: bool) -
         say(f"wrote   {escape(str(out))}")
 
 
-def _idle(sides: Sequence[ChipCapacity]) -> tuple[NoEffect, ...]:
+def _idle_settings(sides: Sequence[ChipCapacity]) -> tuple[NoEffect, ...]:
     """Settings that were typed and have no effect on the best deployment of any chip, at its largest rate."""
     answers = [
         (best.candidate.design, Workload("", (replace(side.load, requests=best.capacity.served.requests),)))
@@ -58,26 +58,26 @@ def _idle(sides: Sequence[ChipCapacity]) -> tuple[NoEffect, ...]:
     return idle_in_all_designs("capacity", answers, sides[0].typed)
 
 
-def _tell(sides: Sequence[ChipCapacity]) -> None:
+def _print_sides(sides: Sequence[ChipCapacity]) -> None:
     console = SafeConsole(150)
     for side in sides:
         if side.why:
             console.print(f"[red]{escape(side.chip)}[/]  {escape(side.why)}")
             continue
-        console.print(_answer(side))
-        console.print(_deployments(side))
-        console.print(_front(side))
-        console.print(_load(side))
+        console.print(_answer_text(side))
+        console.print(_deployments_table(side))
+        console.print(_front_table(side))
+        console.print(_load_table(side))
     if len(sides) > 1:
-        console.print(_chips(sides))
+        console.print(_chips_table(sides))
 
 
 def too_few_requests_note(side: ChipCapacity) -> str:
     """Why a maximum rate may not last: replayed or too few requests; empty string if it lasts."""
-    return caveat_text(_found(side), side.load, side.bounds)
+    return caveat_text(_best_max_rate(side), side.load, side.bounds)
 
 
-def _found(side: ChipCapacity) -> MaxRate:
+def _best_max_rate(side: ChipCapacity) -> MaxRate:
     """What was found of the best deployment."""
     assert side.best is not None
     assert side.best.capacity is not None
@@ -91,11 +91,15 @@ def capacity_record(sides: Sequence[ChipCapacity], idle: Sequence[NoEffect] = ()
         sides: chips.
         idle: settings without effect.
     """
-    data = {"physics": PHYSICS_VERSION, "chips": [_side(side) for side in sides], "without_effect": no_effect_records(idle)}
+    data = {
+        "physics": PHYSICS_VERSION,
+        "chips": [_side_record(side) for side in sides],
+        "without_effect": no_effect_records(idle),
+    }
     return stamp_document("capacity", data)
 
 
-def _side(side: ChipCapacity) -> dict[str, Any]:
+def _side_record(side: ChipCapacity) -> dict[str, Any]:
     return {
         "chip": side.chip,
         "why_not": side.why or None,
@@ -104,22 +108,22 @@ def _side(side: ChipCapacity) -> dict[str, Any]:
         "stack_basis": side.stack_basis.record() if side.stack_basis else None,
         "model": side.load.model.name,
         "requests": {
-            "count": _found(side).count if side.best else len(side.load.requests),
+            "count": _best_max_rate(side).count if side.best else len(side.load.requests),
             "rows_skipped": side.load.requests.skipped,
             "trace": trace_record(side.load),
             "mean_prompt_tokens": float(side.load.requests.prompt.mean()),
             "mean_output_tokens": float(side.load.requests.output.mean()),
         },
-        "bounds": _bounds(side),
+        "bounds": _bounds_record(side),
         "devices": side.devices,
         "cells": side.cells,
-        "best": _deployment(side.best, side) if side.best else None,
-        "deployments": [_deployment(deployment, side) for deployment in _ranked(side)],
+        "best": _deployment_record(side.best, side) if side.best else None,
+        "deployments": [_deployment_record(deployment, side) for deployment in _ranked_deployments(side)],
         "looked_at": {
             "fit": len(side.candidates),
             "played": len(side.tried),
             "refused_by": side.refused,
-            "left_out": _refused(side),
+            "left_out": _refusals_text(side),
         },
         "front": [
             {"tokens_per_s_user": user, "tokens_per_s_device": device, "deployment": deployment.candidate.text}
@@ -132,12 +136,12 @@ def _side(side: ChipCapacity) -> dict[str, Any]:
     }
 
 
-def _refused(side: ChipCapacity) -> str:
+def _refusals_text(side: ChipCapacity) -> str:
     """How many deployments break a limit, by limit, in words."""
     return left_out_text(side.refused, len(side.candidates) + sum(side.refused.values()), "deployment")
 
 
-def _bounds(side: ChipCapacity) -> dict[str, Any]:
+def _bounds_record(side: ChipCapacity) -> dict[str, Any]:
     """What requests must keep; of each class, where there are classes."""
     classes = [
         {"name": slo_class.name, "ttft_s": slo_class.ttft, "tpot_s": slo_class.tpot} for slo_class in side.bounds.classes
@@ -157,7 +161,7 @@ def _by_class(deployment: SimulatedDeployment, side: ChipCapacity) -> list[dict[
     return classes
 
 
-def _deployment(deployment: SimulatedDeployment, side: ChipCapacity) -> dict[str, Any]:
+def _deployment_record(deployment: SimulatedDeployment, side: ChipCapacity) -> dict[str, Any]:
     capacity = deployment.capacity
     assert capacity is not None
     assert capacity.served is not None
@@ -171,13 +175,13 @@ def _deployment(deployment: SimulatedDeployment, side: ChipCapacity) -> dict[str
         "devices": deployment.candidate.devices,
         "max_rate_hz": deployment.rate if not capacity.served.requests.users else answered_rate(capacity.served),
         "max_users": capacity.served.requests.users or None,
-        "rate_override": _rate(deployment.rate, side),
+        "rate_override": _rate_override(deployment.rate, side),
         "max_rate_range_hz": list(capacity.range) if capacity.range else None,
         "requests": capacity.count,
         "seed": capacity.seed,
         "lasts": capacity.lasts,
         "estimate_hz": None if side.load.requests.users else deployment.candidate.estimate.rate,
-        "breaks_beyond": _next(deployment, side),
+        "breaks_beyond": _next_broken_text(deployment, side),
         "ttft_s": ttft,
         "tpot_s": tpot,
         "tokens_per_s_device": device,
@@ -189,12 +193,12 @@ def _deployment(deployment: SimulatedDeployment, side: ChipCapacity) -> dict[str
     }
 
 
-def _ranked(side: ChipCapacity) -> list[SimulatedDeployment]:
+def _ranked_deployments(side: ChipCapacity) -> list[SimulatedDeployment]:
     """Deployments whose rate is known, the largest first."""
     return sorted((deployment for deployment in side.tried if deployment.rate > 0), key=lambda deployment: -deployment.rate)
 
 
-def _answer(side: ChipCapacity) -> str:
+def _answer_text(side: ChipCapacity) -> str:
     best = side.best
     assert best is not None
     assert best.capacity is not None
@@ -209,19 +213,20 @@ def _answer(side: ChipCapacity) -> str:
     last = ", while these requests last," if too_few_requests_note(side) else ""
     basis = f"{escape(side.stack_basis.text)}\n" if side.stack_basis else ""
     return (
-        f"[bold]{escape(side.load.model.name)} on {side.devices} x {escape(side.chip)}[/], {_found(side).count:,} requests"
+        f"[bold]{escape(side.load.model.name)} on {side.devices} x "
+        f"{escape(side.chip)}[/], {_best_max_rate(side).count:,} requests"
         f"{f' ({requests.skipped:,} rows skipped)' if requests.skipped else ''}{escape(trace_text(side.load))}, {lengths}; "
         f"{share} {bound}\n"
         f"{basis}"
-        f"[bold]{_level(side)}[/]{last} ({range_text(_found(side))}) by {escape(best.candidate.text)}; "
-        f"{beyond_text(_next(best, side))}"
-        f"{_cells(side)}\n"
-        f"as     {escape(' '.join([*best.candidate.words, *side.words, _rate(best.rate, side)]))}"
-        f"{_left_out(best, side)}{_each_class(best, side)}{_beside(side)}"
+        f"[bold]{_level_text(side)}[/]{last} ({range_text(_best_max_rate(side))}) by {escape(best.candidate.text)}; "
+        f"{beyond_text(_next_broken_text(best, side))}"
+        f"{_cells_text(side)}\n"
+        f"as     {escape(' '.join([*best.candidate.words, *side.words, _rate_override(best.rate, side)]))}"
+        f"{_left_out(best, side)}{_each_class(best, side)}{_notes_text(side)}"
     )
 
 
-def _level(side: ChipCapacity) -> str:
+def _level_text(side: ChipCapacity) -> str:
     """What the best deployment serves, in words."""
     assert side.best is not None
     if not side.load.requests.users:
@@ -231,7 +236,7 @@ def _level(side: ChipCapacity) -> str:
     return f"{side.best.rate:,.0f} users ({answered_rate(side.best.capacity.served):.4g} requests/s)"
 
 
-def _unit(side: ChipCapacity) -> str:
+def _rate_unit(side: ChipCapacity) -> str:
     """Of what a deployment serves most."""
     return "users" if side.load.requests.users else "requests/s"
 
@@ -245,40 +250,42 @@ def _left_out(best: SimulatedDeployment, side: ChipCapacity) -> str:
 def _each_class(best: SimulatedDeployment, side: ChipCapacity) -> str:
     """What requests of each class take, a line each; nothing where there are no classes."""
     return "".join(
-        f"\n{escape(bound['name'])}: {format_quantity(bound['ttft_s'], 's')} TTFT, {_known(bound['tpot_s'], 's')} TPOT"
+        f"\n{escape(bound['name'])}: {format_quantity(bound['ttft_s'], 's')} TTFT, {_known_text(bound['tpot_s'], 's')} TPOT"
         for bound in _by_class(best, side)
     )
 
 
-def _beside(side: ChipCapacity) -> str:
+def _notes_text(side: ChipCapacity) -> str:
     """What to say below the answer: that the rate holds just while so few requests come, what the search left out, and what
     nobody has measured.
     """
     notes = {
         "note": too_few_requests_note(side),
-        "search": _refused(side) if side.refused else "",
+        "search": _refusals_text(side) if side.refused else "",
         "not fitted": side.extrapolated,
     }
     return "".join(f"\n[yellow]{name}:[/] {escape(text)}" for name, text in notes.items() if text)
 
 
-def _cells(side: ChipCapacity) -> str:
+def _cells_text(side: ChipCapacity) -> str:
     """Of how many equal parts the whole is, where it is of several."""
     if side.cells == 1:
         return ""
-    whole = f"{side.cells * side.devices:,} devices serve {side.cells * side.best.rate:.4g} {_unit(side)}" if side.best else ""
+    whole = (
+        f"{side.cells * side.devices:,} devices serve {side.cells * side.best.rate:.4g} {_rate_unit(side)}" if side.best else ""
+    )
     idle = side.asked - side.cells * side.devices
     left = f"; {idle} more are idle" if idle > 0 else ""
     return f"\n[bold]{side.cells:,} equal cells[/], each with a router and its share of the requests: {whole}{left}"
 
 
-def _next(deployment: SimulatedDeployment, side: ChipCapacity) -> str:
+def _next_broken_text(deployment: SimulatedDeployment, side: ChipCapacity) -> str:
     """What is broken at `BEYOND` times a deployment's rate: of the best by the whole run, of others what ends the run."""
     assert deployment.capacity is not None
     return (side.breaks if deployment is side.best else "") or deployment.capacity.binds
 
 
-def _rate(rate: float, side: ChipCapacity) -> str:
+def _rate_override(rate: float, side: ChipCapacity) -> str:
     """As an override."""
     if side.load.requests.users:
         return f"workload.users={rate:.0f}"
@@ -286,7 +293,7 @@ def _rate(rate: float, side: ChipCapacity) -> str:
     return f"workload.rate='{rate:.10g} Hz'" if side.load.said else f"workload.rate_scale={rate / side.load.rate:.15g}"
 
 
-def _deployments(side: ChipCapacity) -> Table:
+def _deployments_table(side: ChipCapacity) -> Table:
     fit, simulated = len(side.candidates), len(side.tried)
     title = (
         f"deployments: {fit:,} fit, {simulated:,} simulated; the other {fit - simulated:,} are slower by estimate, or "
@@ -297,7 +304,7 @@ def _deployments(side: ChipCapacity) -> Table:
     table.add_column("deployment")
     for name in (
         "devices",
-        _unit(side),
+        _rate_unit(side),
         "estimate",
         "tokens/s a device",
         "tokens/s a user",
@@ -308,26 +315,26 @@ def _deployments(side: ChipCapacity) -> Table:
         "missed next",
     ):
         table.add_column(name, justify="right")
-    for deployment in _ranked(side)[:MAX_ROWS]:
-        data = _deployment(deployment, side)
+    for deployment in _ranked_deployments(side)[:MAX_ROWS]:
+        data = _deployment_record(deployment, side)
         table.add_row(
             escape(deployment.candidate.text),
             str(deployment.candidate.devices),
             f"{deployment.rate:.4g}",
             f"{deployment.candidate.estimate.rate:.4g}",
             f"{data['tokens_per_s_device']:.4g}",
-            _known(data["tokens_per_s_user"]),
+            _known_text(data["tokens_per_s_user"]),
             dollar_text(deployment.price),
             dollar_text(deployment.per_mtoken),
             format_quantity(data["ttft_s"], "s"),
-            _known(data["tpot_s"], "s"),
+            _known_text(data["tpot_s"], "s"),
             data["breaks_beyond"],
             style="bold" if deployment is side.best else "",
         )
     return table
 
 
-def _known(value: float, unit: str = "") -> str:
+def _known_text(value: float, unit: str = "") -> str:
     """For people; a dash where there is none, as of time per token where every answer has one."""
     return "-" if math.isnan(value) else format_quantity(value, unit) if unit else f"{value:.4g}"
 
@@ -341,7 +348,7 @@ def dollar_text(value: float) -> str:
     return f"${value:,.0f}" if value >= 1000 else f"${value:.4g}"
 
 
-def _front(side: ChipCapacity) -> Table:
+def _front_table(side: ChipCapacity) -> Table:
     table = Table(title="tokens/s of a user against tokens/s of a device: Pareto front of the runs", title_justify="left")
     for name in ("tokens/s a user", "tokens/s a device", "deployment"):
         table.add_column(name, justify="left" if name == "deployment" else "right")
@@ -353,22 +360,22 @@ def _front(side: ChipCapacity) -> Table:
     return table
 
 
-def _load(side: ChipCapacity) -> Table:
+def _load_table(side: ChipCapacity) -> Table:
     table = Table(title="latency against load, best deployment", title_justify="left")
     share = f"{100 * side.bounds.share:g} %"
     for name in ("of the maximum rate", "requests/s", f"TTFT, {share}", f"TPOT, {share}", "missed"):
         table.add_column(name, justify="right")
     for times, rate, ttft, tpot, broken in side.curve:
-        table.add_row(f"{times:g}", f"{rate:.4g}", _known(ttft, "s"), _known(tpot, "s"), broken)
+        table.add_row(f"{times:g}", f"{rate:.4g}", _known_text(ttft, "s"), _known_text(tpot, "s"), broken)
     return table
 
 
-def _chips(sides: Sequence[ChipCapacity]) -> Table:
+def _chips_table(sides: Sequence[ChipCapacity]) -> Table:
     table = Table(title="chips, each with its best deployment", title_justify="left")
     names = (
         "chip",
         "devices",
-        _unit(sides[0]),
+        _rate_unit(sides[0]),
         "tokens/s a device",
         "tokens/s a user",
         "price",
@@ -381,11 +388,12 @@ def _chips(sides: Sequence[ChipCapacity]) -> Table:
         if side.best is None:
             table.add_row(escape(side.chip), str(side.devices), *"-----", "")
             continue
-        data = _deployment(side.best, side)
+        data = _deployment_record(side.best, side)
         table.add_row(
             escape(side.chip), str(side.cells * data["devices"]), f"{side.cells * side.best.rate:.4g}",
             f"{data['tokens_per_s_device']:.4g}",
-            _known(data["tokens_per_s_user"]), dollar_text(side.cells * side.best.price), dollar_text(side.best.per_mtoken),
+            _known_text(data["tokens_per_s_user"]), dollar_text(side.cells * side.best.price),
+            dollar_text(side.best.per_mtoken),
             escape(data["deployment"]),
         )  # fmt: skip
     return table

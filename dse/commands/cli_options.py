@@ -380,7 +380,7 @@ def parse_arguments(name: str, arguments: Sequence[str]) -> argparse.Namespace:
     Raises:
         DesignError: a flag that the command does not have, or one without its value.
     """
-    parser = _parser(name)
+    parser = _option_parser(name)
     try:
         found_arguments, left = parser.parse_known_intermixed_args(list(arguments))
     except argparse.ArgumentError as error:
@@ -416,7 +416,7 @@ class _Hydras(argparse.Action):
         namespace.hydra += [option_string, *([values] if isinstance(values, str) else [])]
 
 
-def _parser(name: str) -> argparse.ArgumentParser:
+def _option_parser(name: str) -> argparse.ArgumentParser:
     command = COMMANDS[name]
     examples = "\n  ".join(("examples:", *command.examples))
     parser = argparse.ArgumentParser(

@@ -47,7 +47,7 @@ def print_comparison(words: Sequence[str], objective: str, *, as_json: bool, tru
                 console.print(escape(f"{side.chip}: {side.found.stack_basis.text}"))
             if side.found and side.found.kernel_basis:
                 console.print(escape(f"{side.chip}: {BEYOND}{side.found.kernel_basis}"))
-        console.print(_table(sides, objective))
+        console.print(_facts_table(sides, objective))
         if notes := comparison_notes(sides):
             console.print(f"[yellow]{escape(notes)}[/]")
     for side in sides:
@@ -97,7 +97,7 @@ def tokens_per_joule(side: ChipComparison) -> float | None:
     return 1 / energy if energy else None
 
 
-def _table(sides: Sequence[ChipComparison], objective: str) -> Table:
+def _facts_table(sides: Sequence[ChipComparison], objective: str) -> Table:
     """A row a fact, a column a chip."""
     table = Table(title=f"best {objective} among mappings, analytical model", title_justify="left")
     table.add_column("", no_wrap=True)
@@ -127,14 +127,14 @@ def _table(sides: Sequence[ChipComparison], objective: str) -> Table:
             )
         else:
             row(name, texts, style="bold" if name == objective else "")
-    row("time by resource", [_binds(side) for side in sides])
+    row("time by resource", [_bound_text(side) for side in sides])
     row("mappings evaluated", [f"{side.looked[0]:,}, {side.looked[1]:,} fit" if side.looked[0] else "" for side in sides])
     if any(side.refused for side in sides):
         row("search", [side.left_out if side.refused else "" for side in sides])
     return table
 
 
-def _binds(side: ChipComparison) -> str:
+def _bound_text(side: ChipComparison) -> str:
     """The parts of the machine that most of the time goes to."""
     parts = side.found.breakdown.binding() if side.found else {}
     total = sum(parts.values())

@@ -58,10 +58,10 @@ def print_evaluation_of(config: Mapping[str, Any], *, as_json: bool, trace: str 
         as_json: all that is known, for machines.
         trace: a file for the timeline; "" for none.
     """
-    leave(evaluate_config(config), config, as_json=as_json, trace=trace)
+    print_answer(evaluate_config(config), config, as_json=as_json, trace=trace)
 
 
-def leave(evaluation: Evaluation, config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> None:
+def print_answer(evaluation: Evaluation, config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> None:
     """Print an answer to a composed configuration and write its trace."""
     if trace:
         write_trace(evaluation.breakdown, evaluation.profile, Path(trace))
@@ -103,7 +103,7 @@ def print_evaluation(evaluation: Evaluation, config: Mapping[str, Any]) -> None:
     for phase in dict.fromkeys(row.phase for row in parts.rows):
         console.print(_operators_table(phase, evaluation))
     if parts.rows:
-        console.print(_bound(parts))
+        console.print(_bound_text(parts))
     if evaluation.certificate is not None:
         console.print(f"optimality gap: {evaluation.certificate}")
     if over_time := _over_time(evaluation):
@@ -117,10 +117,10 @@ def print_evaluation(evaluation: Evaluation, config: Mapping[str, Any]) -> None:
         if texts:
             console.print(f"{name} of a chip: {total:.4g} {unit} = {' + '.join(texts)}")
     if parts.price:
-        console.print(_dies(evaluation.design.chip))
+        console.print(_dies_text(evaluation.design.chip))
 
 
-def _dies(chip: Chip) -> str:
+def _dies_text(chip: Chip) -> str:
     """How many dies a chip has, what a wafer gives of them, and how many of these work."""
     die_area, node = float(area.die_area(chip)), chip.technology
     count, below = area.die_counts(chip, area.total_area(chip))
@@ -302,7 +302,7 @@ def _operators_table(phase: str, evaluation: Evaluation) -> Table:
     whole = ", all layers and steps; FLOP and bytes of all devices" if phase in ("prefill", "decode") else ""
     beside = f"; {format_quantity(work, 's')} of work, partly in parallel" if work > total * (1 + MIN_SHOWN_SHARE) else ""
     table = Table(title=f"{phase}{suffix}: {format_quantity(total, 's')}{whole}{beside}", title_justify="left")
-    cells = [_cells(row, work, basis=bool(evaluation.kernel_basis)) for row in rows]
+    cells = [_row_cells(row, work, basis=bool(evaluation.kernel_basis)) for row in rows]
     for column in list(cells[0]):
         if any(row[column] for row in cells):
             table.add_column(
@@ -316,13 +316,13 @@ def _operators_table(phase: str, evaluation: Evaluation) -> Table:
     return table
 
 
-def _cells(row: BreakdownRow, work: float, *, basis: bool) -> dict[str, str]:
+def _row_cells(row: BreakdownRow, work: float, *, basis: bool) -> dict[str, str]:
     return {
         "segment": row.segment,
         "operator": row.operator,
         "shape": row.shape,
         "FLOP": format_quantity(row.flop, "op", 3) if row.flop else "",
-        "executed": _executed(row),
+        "executed": _executed_text(row),
         "bytes": format_quantity(row.nbytes, "B", 3) if row.nbytes else "",
         "FLOP/B": f"{row.intensity:.3g}" if row.intensity else "",
         "network": format_quantity(row.sent, "B", 3) if row.sent else "",
@@ -334,7 +334,7 @@ def _cells(row: BreakdownRow, work: float, *, basis: bool) -> dict[str, str]:
     }
 
 
-def _executed(row: BreakdownRow) -> str:
+def _executed_text(row: BreakdownRow) -> str:
     """How many times useful operations are executed, and why; nothing where no more are."""
     if not row.executed or not row.excess or row.executed < (1 + SHOWN_EXCESS) * row.flop:
         return ""
@@ -342,16 +342,16 @@ def _executed(row: BreakdownRow) -> str:
     return f"{times} {row.cause}"
 
 
-def _bound(parts: Breakdown) -> str:
+def _bound_text(parts: Breakdown) -> str:
     """What takes the time that something is done, and how long nothing is."""
     idle = []
     for row in parts.rows:
         if row.bound == "idle" and row.seconds:
             total_seconds = sum(other.seconds for other in parts.rows if other.phase.startswith(f"{row.segment},"))
             idle.append(f"{row.segment} {row.seconds / (total_seconds + row.seconds):.0%} of the time")
-    return "bound by  " + _shares(parts.binding()) + (f"\nidle      {', '.join(idle)}" if idle else "")
+    return "bound by  " + _shares_text(parts.binding()) + (f"\nidle      {', '.join(idle)}" if idle else "")
 
 
-def _shares(parts: dict[str, float]) -> str:
+def _shares_text(parts: dict[str, float]) -> str:
     total = sum(parts.values())
     return "  ".join(f"{name} {seconds / total:.1%}" for name, seconds in parts.items() if seconds > MIN_SHOWN_SHARE * total)

@@ -48,7 +48,7 @@ from dse.explanations.shadow_prices import MAX_RELAXATION
 from dse.explanations.stored_design import stored_design
 from dse.report.caveats import distinct_front, study_caveats
 from dse.report.page_cache import BINDING, PageCache
-from dse.report.page_cache import explained as explained_by_page
+from dse.report.page_cache import explanation_key as explained_by_page
 from dse.space.errors import DesignError
 from dse.space.multi_chip_space import CHIP_KNOB
 from dse.terminal.json_text import json_text
@@ -98,7 +98,7 @@ def explain_config(config: Mapping[str, Any], name: str, *, seconds: float = BUD
     else:
         space = neighbourhood_space(
             question.base,
-            lambda address, word: _refused(config, address, word),
+            lambda address, word: _is_refused(config, address, word),
             lambda design: unread_by_workload(design, question.workload),
         )
     base = space.base
@@ -107,7 +107,7 @@ def explain_config(config: Mapping[str, Any], name: str, *, seconds: float = BUD
     )
     (base_outcome,) = evaluate_points([base], goal)
     assert base_outcome is not None
-    wanted = read_objectives(config["objectives"]) if config["objectives"] else _usual(base_outcome)
+    wanted = read_objectives(config["objectives"]) if config["objectives"] else _usual_objectives(base_outcome)
     goal = replace(goal, objectives=wanted)
     name = name or "the design as it is configured"
     explanation = explain_named(
@@ -131,7 +131,7 @@ def explain_study_design(
     Raises:
         DesignError: no such design, or the study has no results here.
     """
-    loaded, typed = _loaded(name, flatten_overrides(overrides), trust=trust)
+    loaded, typed = _load_study(name, flatten_overrides(overrides), trust=trust)
     part = loaded.part()
     study, frame = part.study, part.frame
     if which:
@@ -175,7 +175,7 @@ def study_front_record(name: str, *overrides: str, trust: bool = False) -> dict[
     Raises:
         DesignError: the study has no results here.
     """
-    study, members, spent, prices, notes, distinct = _front(name, overrides, trust=trust)
+    study, members, spent, prices, notes, distinct = _front_arguments(name, overrides, trust=trust)
     return front_explanation_record(study, members, spent, prices, notes, distinct)
 
 
@@ -184,7 +184,7 @@ def print_study_front(name: str, *overrides: str, trust: bool, as_json: bool) ->
     if as_json:
         print(json_text(study_front_record(name, *overrides, trust=trust), indent=1))
         return
-    study, members, spent, prices, notes, _ = _front(name, overrides, trust=trust)
+    study, members, spent, prices, notes, _ = _front_arguments(name, overrides, trust=trust)
     print_front_explanation(study, members, spent, prices, notes)
 
 
@@ -203,7 +203,7 @@ def explain_dominance(
     Raises:
         DesignError: its workload differs from the study's, or the study has no results here.
     """
-    loaded, typed = _loaded(name, flatten_overrides(overrides), trust=trust)
+    loaded, typed = _load_study(name, flatten_overrides(overrides), trust=trust)
     part = loaded.part()
     if not which:
         return explain_dominance_of(loaded.study, part.frame, typed, trust=trust, seconds=seconds)
@@ -269,9 +269,9 @@ def run_explain(names: Sequence[str], typed: Sequence[str], which: str, *, as_js
         run_with_hydra(line, lambda config: show(explain_config(config, " ".join(typed))))
 
 
-def _front(name: str, overrides: Sequence[str], *, trust: bool) -> tuple[Any, ...]:
+def _front_arguments(name: str, overrides: Sequence[str], *, trust: bool) -> tuple[Any, ...]:
     """What is said of a study's front, as `front_record` takes it."""
-    part = _loaded(name, overrides, trust=trust)[0].part()
+    part = _load_study(name, overrides, trust=trust)[0].part()
     study, frame = part.study, part.frame
     members, shadow_prices = explain_front(study, frame), front_shadow_prices(study, frame, part.screened)
     notes, page = study_caveats(study, frame, part.screened), PageCache(study)
@@ -284,20 +284,20 @@ def _front(name: str, overrides: Sequence[str], *, trust: bool) -> tuple[Any, ..
     return study, members, spent, shadow_prices, notes, [str(ids.iloc[place]) for place in distinct_front(study, frame)[0]]
 
 
-def _loaded(name: str, typed: Sequence[str], *, trust: bool) -> tuple[StoredStudy, list[str]]:
+def _load_study(name: str, typed: Sequence[str], *, trust: bool) -> tuple[StoredStudy, list[str]]:
     """A study, found where overrides say, and the other overrides."""
     places = [word for word in typed if word.startswith(PLACE)]
     return load(name, *places, trust=trust), [word for word in typed if word not in places]
 
 
-def _usual(outcome: DesignOutcome) -> dict[str, str]:
+def _usual_objectives(outcome: DesignOutcome) -> dict[str, str]:
     known = [name for name in DEFAULT_OBJECTIVES if name in outcome.metrics] or [
         name for name in KERNEL_OBJECTIVES if name in outcome.metrics
     ]
     return {name: METRICS[name].better for name in known}
 
 
-def _refused(config: Mapping[str, Any], address: str, word: str) -> bool:
+def _is_refused(config: Mapping[str, Any], address: str, word: str) -> bool:
     """Whether a word of the chip would be refused where it was typed."""
     changed: Any = deepcopy(dict(config))
     node = changed

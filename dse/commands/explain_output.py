@@ -59,7 +59,7 @@ def print_explanation(explanation: Explanation) -> None:
 
 def print_tied_leaves(console: SafeConsole, space: AnySpace, values: Mapping[str, Any], design: Design) -> None:
     """Print tied settings with the knobs that they follow; nothing if there are none."""
-    several = [f"{leaf} {_leaf(design, leaf)} ({tied.text})" for tied, leaf in _tied(space, values)]
+    several = [f"{leaf} {_leaf_text(design, leaf)} ({tied.text})" for tied, leaf in _tied_leaves(space, values)]
     if several:
         console.print(f"tied      {escape(', '.join(several))}")
 
@@ -67,19 +67,19 @@ def print_tied_leaves(console: SafeConsole, space: AnySpace, values: Mapping[str
 def tied_leaves_record(space: AnySpace, values: Mapping[str, Any], design: Design) -> dict[str, Any]:
     """Tied settings as JSON values."""
     leaves_record = {}
-    for tied, leaf in _tied(space, values):
+    for tied, leaf in _tied_leaves(space, values):
         unit = field_at(design, leaf).metadata["unit"] or "1"
         leaves_record[leaf] = {"value": float(leaf_at(design, leaf)), "unit": unit, "follows": tied.text}
     return leaves_record
 
 
-def _tied(space: AnySpace, values: Mapping[str, Any]) -> list[tuple[TiedLeaf, str]]:
+def _tied_leaves(space: AnySpace, values: Mapping[str, Any]) -> list[tuple[TiedLeaf, str]]:
     """What is tied in the space of a design's chip, and its leaves."""
     given_space = next(member for chosen, member in space.each if chosen.get(CHIP_KNOB) in (None, values.get(CHIP_KNOB)))
     return [(tied, leaf) for tied in given_space.tied for leaf in addresses(given_space.base, tied.address)]
 
 
-def _leaf(design: Design, leaf: str) -> str:
+def _leaf_text(design: Design, leaf: str) -> str:
     return format_quantity(float(leaf_at(design, leaf)), field_at(design, leaf).metadata["unit"] or "1")
 
 

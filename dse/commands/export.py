@@ -75,7 +75,7 @@ NOTES = {
 }
 
 
-def _parquet(loaded: StoredStudy, frame: pd.DataFrame, path: Path) -> None:
+def _write_parquet(loaded: StoredStudy, frame: pd.DataFrame, path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -85,7 +85,7 @@ def _parquet(loaded: StoredStudy, frame: pd.DataFrame, path: Path) -> None:
     pq.write_table(table, path, compression="zstd")
 
 
-def _csv(loaded: StoredStudy, frame: pd.DataFrame, path: Path) -> None:
+def _write_csv(loaded: StoredStudy, frame: pd.DataFrame, path: Path) -> None:
     numbers = pd.api.types.is_numeric_dtype
     cells = {name: frame[name] if numbers(frame[name]) else frame[name].map(_as_text) for name in frame.columns}
     frame.assign(**cells).rename(columns=_as_text).to_csv(path, index=False)
@@ -103,12 +103,12 @@ FORMULA = tuple("=+-@")
 """How a formula starts."""
 
 
-def _json(loaded: StoredStudy, frame: pd.DataFrame, path: Path) -> None:
+def _write_json(loaded: StoredStudy, frame: pd.DataFrame, path: Path) -> None:
     rows = orjson.dumps(frame.to_dict("records"), option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_INDENT_2)
     path.write_bytes(rows)
 
 
-def _optuna(loaded: StoredStudy, frame: pd.DataFrame, path: Path) -> None:
+def _write_optuna(loaded: StoredStudy, frame: pd.DataFrame, path: Path) -> None:
     from dse.search.optuna_samplers import write_optuna_journal
 
     study = loaded.study
@@ -116,9 +116,9 @@ def _optuna(loaded: StoredStudy, frame: pd.DataFrame, path: Path) -> None:
 
 
 FORMATS: dict[str, Callable[[StoredStudy, pd.DataFrame, Path], None]] = {
-    "parquet": _parquet,
-    "csv": _csv,
-    "json": _json,
-    "optuna": _optuna,
+    "parquet": _write_parquet,
+    "csv": _write_csv,
+    "json": _write_json,
+    "optuna": _write_optuna,
 }
 SUFFIX = {"parquet": "parquet", "csv": "csv", "json": "json", "optuna": "journal"}

@@ -34,10 +34,10 @@ def follow_studies(names: list[str], out: str = "", *, period: float = PERIOD_S,
     say(f"report  {escape(str(path))} is updated while the study runs; Ctrl-C stops the updates, not the study")
     try:
         while True:
-            running = [study for study in loaded if _running(study)]
-            now, begun = [_state(study) for study in loaded], time.monotonic()
+            running = [study for study in loaded if _is_running(study)]
+            now, begun = [_study_state(study) for study in loaded], time.monotonic()
             if now != seen:
-                data, seen = _data(loaded) or data, now
+                data, seen = _page_content(loaded) or data, now
                 if data is not None:
                     page.write(data)
             spent = time.monotonic() - begun
@@ -56,12 +56,12 @@ def follow_studies(names: list[str], out: str = "", *, period: float = PERIOD_S,
     return 0
 
 
-def _running(study: StoredStudy) -> bool:
+def _is_running(study: StoredStudy) -> bool:
     runs = study.runs()
     return bool(runs) and runs[-1]["state"] == "running"
 
 
-def _state(study: StoredStudy) -> Any:
+def _study_state(study: StoredStudy) -> Any:
     """What changes when there is something new to show."""
     with contextlib.closing(Store(study.study.store, create=False)) as store:
         progress = store.asked(study.study.name, study.study.context.physics)
@@ -69,7 +69,7 @@ def _state(study: StoredStudy) -> Any:
     return progress, verified, stored_block_files(study.study), [run["state"] for run in study.runs()]
 
 
-def _data(loaded: list[StoredStudy]) -> dict[str, Any] | None:
+def _page_content(loaded: list[StoredStudy]) -> dict[str, Any] | None:
     """The page's data, None while a study has nothing to show."""
     try:
         return report_payload([study.part() for study in loaded])

@@ -46,7 +46,7 @@ class StoredStudy:
 
     def frame(self) -> pd.DataFrame:
         """Every searched or screened design: id, knobs, metrics in SI, ``feasible``, ``front``, ``stage``."""
-        searched, screened = self._stages()
+        searched, screened = self._search_and_screen()
         return MetricFrame(with_front(self.study, searched, screened))
 
     def front(self) -> pd.DataFrame:
@@ -62,7 +62,7 @@ class StoredStudy:
 
     def verified(self) -> Verification | None:
         """The best designs at both fidelities; None if the study verifies nothing or nothing is stored."""
-        return self._verified(self.frame())
+        return self._stored_verification_of(self.frame())
 
     def explain(self, design: str) -> "Explanation":
         """Explain one of its designs, at the study's fidelity.
@@ -120,13 +120,13 @@ class StoredStudy:
         from dse.report.payload import ReportedStudy
 
         study = self.study
-        searched, screened = self._stages()
+        searched, screened = self._search_and_screen()
         frame = with_front(study, searched, screened)
         if not len(frame):
             raise DesignError(
                 f"study {study.name!r} has no results in {study.run_dir}; run it first: dse run study={study.name}"
             )
-        return ReportedStudy(study, frame, screened, self.runs(), self._verified(frame))
+        return ReportedStudy(study, frame, screened, self.runs(), self._stored_verification_of(frame))
 
     def runs(self) -> list[dict[str, Any]]:
         """Runs of the study in this folder, with time, host and versions."""
@@ -141,13 +141,13 @@ class StoredStudy:
             with closing(Store(self.study.store, create=False)) as store:
                 store.check_rows()
 
-    def _verified(self, frame: pd.DataFrame) -> Verification | None:
+    def _stored_verification_of(self, frame: pd.DataFrame) -> Verification | None:
         if not store_exists(self.study.store):
             return None
         with closing(Store(self.study.store, create=False)) as store:
             return stored_verification(self.study, store, frame)
 
-    def _stages(self) -> tuple[pd.DataFrame, ScreenResult | None]:
+    def _search_and_screen(self) -> tuple[pd.DataFrame, ScreenResult | None]:
         study = self.study
         asks: dict[int, tuple[Ask, DesignResult]] = {}
         if store_exists(study.store):

@@ -40,7 +40,7 @@ from dse.space.safe_text import count_text, left_out_text, mask_passwords, mask_
 from dse.store.database import without_password
 from dse.store.store import SEARCH, DesignResult, Store
 from dse.terminal.atomic_files import write_atomically
-from dse.terminal.progress import ProgressBar, ProgressCallback, no_progress, say
+from dse.terminal.progress import ProgressBar, ProgressCallback, say, skip_progress
 from dse.terminal.signals import exit_status
 
 
@@ -52,7 +52,7 @@ def run_config(config: Mapping[str, Any]) -> int:
     return run_study(build_study(config, study_folder(config)))
 
 
-def run_study(study: Study, report_progress: ProgressCallback = no_progress) -> int:
+def run_study(study: Study, report_progress: ProgressCallback = skip_progress) -> int:
     """Run a study that is built; returns the exit status.
 
     Args:
@@ -83,22 +83,22 @@ def run_study(study: Study, report_progress: ProgressCallback = no_progress) -> 
     for remark in facts_dropped(study):
         say(f"  {escape(remark.text)}")
     with contextlib.closing(open_store(study)) as store:
-        return _run(study, store, report_progress)
+        return _run_stages(study, store, report_progress)
 
 
-def _run(study: Study, store: Store, report_progress: ProgressCallback) -> int:
+def _run_stages(study: Study, store: Store, report_progress: ProgressCallback) -> int:
     identity = study.identity()
-    _same(study, store, identity)
+    _refuse_changed_study(study, store, identity)
     number = store.begin(study.name, identity, run_provenance(study))
     elapsed = RunClock()
     try:
         _note_place(study)
-        screened = _screen(study, report_progress) if study.screen["run"] else None
-        search_result = _search(study, store, screened, elapsed, report_progress)
+        screened = _run_screen_stage(study, report_progress) if study.screen["run"] else None
+        search_result = _run_search_stage(study, store, screened, elapsed, report_progress)
         frame = with_front(study, search_result, screened)
         if not len(frame):
             raise DesignError("screen.run is false and search.sampler is none: nothing to do; set screen.run=true or a sampler")
-        checked = _verify(study, store, frame, elapsed, report_progress)
+        checked = _run_verify_stage(study, store, frame, elapsed, report_progress)
         counts = {"results": len(search_result)} | ({"verified": len(checked.after)} if checked is not None else {})
         done = elapsed() | counts
         say("  report: being written")
@@ -158,7 +158,7 @@ def choose_sampler(
     return name, f"{time_says}; {why}" if time_says else why
 
 
-def _screen(study: Study, report_progress: ProgressCallback) -> ScreenResult:
+def _run_screen_stage(study: Study, report_progress: ProgressCallback) -> ScreenResult:
     with ProgressBar("screen", report_progress) as bar:
         screen = run_screen(study, lambda done, total, size: bar.update(done, total, f"front {size}"))
     kind = "exact" if screen.exact else "of a quasi-random sample"
@@ -175,7 +175,7 @@ def _screen(study: Study, report_progress: ProgressCallback) -> ScreenResult:
     return screen
 
 
-def _search(
+def _run_search_stage(
     study: Study, store: Store, screened: ScreenResult | None, elapsed: RunClock, report_progress: ProgressCallback
 ) -> pd.DataFrame:
     mine = store.search(study.name, study.identity())
@@ -198,9 +198,9 @@ def _search(
     )
     if cheaper is not None:
         say(f"  promoted: {cheaper}")
-    taken = _warm(study)
+    taken = _load_warm_start(study)
     first = [*taken.seeds, *(point for point in study.points.values() if point not in taken.seeds)]
-    seeds = first if cheaper else [*first, *(seed for seed in _seeds(study, screened) if seed not in first)]
+    seeds = first if cheaper else [*first, *(seed for seed in _screen_seeds(study, screened) if seed not in first)]
     about = {"sampler": name, "warm": len(taken.seeds)}
     # what others have evaluated costs nothing and is not of the budget
     budget = study.search["budget"] + (begun or about).get("warm", 0)
@@ -246,7 +246,7 @@ def _search(
     return frame
 
 
-def _verify(
+def _run_verify_stage(
     study: Study, store: Store, frame: pd.DataFrame, elapsed: RunClock, report_progress: ProgressCallback
 ) -> Verification | None:
     if study.verify["fidelity"] == "none":
@@ -288,7 +288,7 @@ def _all_of(designs: int, budget: int) -> int:
     return designs
 
 
-def _warm(study: Study) -> WarmStart:
+def _load_warm_start(study: Study) -> WarmStart:
     places = study.search["warm_start"]
     if not places:
         return WarmStart({}, [], 0)
@@ -317,7 +317,7 @@ class _Best:
             fresh = list(results(self._seen))
             self._seen += len(fresh)
             good = [
-                with_derived_metrics(result.metrics, self._asked.question.defined) for result in fresh if self._good(result)
+                with_derived_metrics(result.metrics, self._asked.question.defined) for result in fresh if self._is_good(result)
             ]
             rows = [[metrics[name] for name in self._asked.objectives] for metrics in good]
             both = np.vstack([self._front, np.array(rows)]) if rows else self._front
@@ -325,12 +325,12 @@ class _Best:
             self._time = time.monotonic()
         return f"front {len(self._front)}"
 
-    def _good(self, result: DesignResult) -> bool:
+    def _is_good(self, result: DesignResult) -> bool:
         bounds, metrics = self._asked.bounds, with_derived_metrics(result.metrics, self._asked.question.defined)
         return bool(metrics) and not result.limit and all(b.excess(metrics[b.metric]) <= 0 for b in bounds)
 
 
-def _seeds(study: Study, screened: ScreenResult | None) -> list[dict[str, Any]]:
+def _screen_seeds(study: Study, screened: ScreenResult | None) -> list[dict[str, Any]]:
     """The screened front as first asks, thinned evenly along the first objective."""
     if screened is None or not len(screened.front):
         return []
@@ -340,7 +340,7 @@ def _seeds(study: Study, screened: ScreenResult | None) -> list[dict[str, Any]]:
     return [knob_values(study, record) for record in rows.to_dict("records")]
 
 
-def _same(study: Study, store: Store, now: dict[str, Any]) -> None:
+def _refuse_changed_study(study: Study, store: Store, now: dict[str, Any]) -> None:
     before = mask_passwords_in(store.identity(study.name))
     if before is None or before == now:
         return

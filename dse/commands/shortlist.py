@@ -26,7 +26,7 @@ VALID = "write designs: {NAME: [chip=a100, chip.l2.size=64 MB]}"
 
 def print_shortlist(path: Path, more: Sequence[str], *, as_json: bool, trust: bool) -> None:
     """Print each evaluated design of a file, in its order."""
-    evaluations = _evaluated(path, more, trust=trust)
+    evaluations = _evaluate_designs(path, more, trust=trust)
     if as_json:
         print(
             json_text(
@@ -55,13 +55,13 @@ def evaluate_shortlist(path: Path, more: Sequence[str] = (), *, trust: bool = Fa
     Raises:
         DesignError: the file is no shortlist, or one of its designs cannot be; with the design's name.
     """
-    return {name: evaluation for name, (evaluation, _) in _evaluated(path, more, trust=trust).items()}
+    return {name: evaluation for name, (evaluation, _) in _evaluate_designs(path, more, trust=trust).items()}
 
 
-def _evaluated(path: Path, more: Sequence[str], *, trust: bool) -> dict[str, tuple[Evaluation, dict[str, Any]]]:
+def _evaluate_designs(path: Path, more: Sequence[str], *, trust: bool) -> dict[str, tuple[Evaluation, dict[str, Any]]]:
     """Each design's answer, and the configuration that it is of."""
     evaluations = {}
-    for name, words in _designs(path, trust=trust).items():
+    for name, words in _read_designs(path, trust=trust).items():
         try:
             config = compose([*words, *more], trust=trust)
             evaluations[name] = evaluate_config(config), config
@@ -70,7 +70,7 @@ def _evaluated(path: Path, more: Sequence[str], *, trust: bool) -> dict[str, tup
     return evaluations
 
 
-def _designs(path: Path, *, trust: bool) -> dict[str, list[str]]:
+def _read_designs(path: Path, *, trust: bool) -> dict[str, list[str]]:
     import yaml
 
     root: Any = yaml.safe_load(strangers.read_untrusted_yaml(path, trust=trust))

@@ -132,7 +132,7 @@ def print_verification(study: Study, verification: Verification) -> None:
     knobs = [knob.address for knob in study.question.space.knobs if verification.after[knob.address].iloc[shown].nunique() > 1]
     columns = ((name, f"{name}, {verification.low}", f"{name}, {verification.high}") for name in names)
     texts = ["" if verification.part else str(moves.iloc[place]) for place in shown]
-    texts = [escape(_failing(verification.after.iloc[place])) or word for place, word in zip(shown, texts, strict=True)]
+    texts = [escape(_failure_text(verification.after.iloc[place])) or word for place, word in zip(shown, texts, strict=True)]
     for column in (
         *([""] if any(texts) else []),
         DESIGN,
@@ -164,14 +164,16 @@ def _ranks_table(console: SafeConsole, study: Study, verification: Verification)
     for column in ("metric", "on the front", "off the front", "overall", "moves most", "order of the front"):
         table.add_column(column, justify="left" if column == "metric" else "right", overflow="fold")
     for rank in verification.ranks:
-        moved = f"{_knobs(study, verification, rank.row)}: {rank.before} to {rank.after}" if rank.row >= 0 else "none moves"
+        moved = (
+            f"{_knobs_text(study, verification, rank.row)}: {rank.before} to {rank.after}" if rank.row >= 0 else "none moves"
+        )
         decided = f"{rank.decided} of {rank.pairs} neighbours decided" if rank.pairs else "-"
         table.add_row(rank.metric, *(rank_text(group) for group in (rank.front, rank.off, rank.overall)), moved, decided)
     if verification.ranks:
         console.print(table)
     for lead in verification.decisions:
-        winner = _knobs(study, verification, lead.winner, lead.runner_up)
-        other = _knobs(study, verification, lead.runner_up, lead.winner)
+        winner = _knobs_text(study, verification, lead.winner, lead.runner_up)
+        other = _knobs_text(study, verification, lead.runner_up, lead.winner)
         lead_text = lead.said(verification.low, verification.high, bool(verification.part))
         console.print(escape(f"best by {lead.metric}: {winner} leads {other} {lead_text}"))
     if int(off.better.sum()) and not verification.part:
@@ -184,7 +186,7 @@ def _ranks_table(console: SafeConsole, study: Study, verification: Verification)
         console.print(escape(f"parts that differ: {'; '.join(verification.own)}"))
 
 
-def _knobs(study: Study, verification: Verification, row: int, beside: int | None = None) -> str:
+def _knobs_text(study: Study, verification: Verification, row: int, beside: int | None = None) -> str:
     """A verified design by the values of its knobs; beside another one, by those that differ."""
 
     def texts(row: int) -> dict[str, str]:
@@ -193,10 +195,10 @@ def _knobs(study: Study, verification: Verification, row: int, beside: int | Non
 
     shown, others = texts(row), texts(beside) if beside is not None else {}
     differ = (f"{address} {text}" for address, text in shown.items() if text != "-" and others.get(address) != text)
-    return " ".join([_id(verification, row), *filter(None, [", ".join(differ)])])
+    return " ".join([_design_id(verification, row), *filter(None, [", ".join(differ)])])
 
 
-def _id(verification: Verification, row: int) -> str:
+def _design_id(verification: Verification, row: int) -> str:
     rows = verification.before if row in verification.before.index else verification.off.before
     return str(rows[DESIGN].loc[row])
 
@@ -213,7 +215,7 @@ def rank_text(correlation: RankCorrelation) -> str:
     return f"{correlation.tau:.2f}{span} ({correlation.designs})"
 
 
-def _failing(row: pd.Series) -> str:
+def _failure_text(row: pd.Series) -> str:
     """Why a design has no metrics, or breaks a limit."""
     return next((str(row[name]) for name in ("error", "limit") if isinstance(row[name], str)), "")
 
@@ -252,14 +254,14 @@ def studies_record(known: dict[str, Path]) -> dict[str, Any]:
             "name": name,
             "question": _question_of(known[name]) if name in known else "",
             "defined": name in known,
-            "ran": _state(name, ran[name]) if name in ran else None,
+            "ran": _study_state(name, ran[name]) if name in ran else None,
         }
         for name in names
     ]
     return stamp_document("list", {"studies": studies})
 
 
-def _tied(study: Study) -> dict[tuple[str, str], list[str]]:
+def _tied_names(study: Study) -> dict[tuple[str, str], list[str]]:
     """Leaves that follow knobs, with their expressions; and the chips on which they do, where there are several."""
     names_by_tie: dict[tuple[str, str], list[str]] = {}
     for chosen, space in study.question.space.each:
@@ -305,7 +307,7 @@ def print_study(study: Study, runs: list[dict[str, Any]]) -> int:
         texts = [knob_text(study, knob.address, value) for value in values or (knob.low, knob.high)]  # type: ignore[union-attr]
         text = ", ".join(texts if len(texts) <= 8 else [*texts[:3], "...", texts[-1]])
         console.print(f"knob         {knob.address}: " + (f"{escape(text)} ({len(texts)})" if values else f"{text} (interval)"))
-    for (address, text), given_source in _tied(study).items():
+    for (address, text), given_source in _tied_names(study).items():
         console.print(f"tied         {address}: {escape(text)}" + (f" ({', '.join(given_source)})" if given_source else ""))
     unsure: dict[tuple[str, str], list[str]] = {}
     for source in study.question.sources:
@@ -351,7 +353,7 @@ def _question_of(path: Path) -> str:
     return ""
 
 
-def _state(name: str, place: str) -> dict[str, Any]:
+def _study_state(name: str, place: str) -> dict[str, Any]:
     """How far a study is, or why nobody can say."""
     from dse.store.store import Store
 

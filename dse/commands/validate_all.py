@@ -129,12 +129,12 @@ def group_errors(rows: Sequence[ValidatedRow]) -> list[ErrorGroup]:
     by: dict[tuple[str, str, str], list[ValidatedRow]] = {}
     for row in rows:
         by.setdefault(row.place, []).append(row)
-    return [_group(*place, group) for place, group in by.items()]
+    return [_error_group(*place, group) for place, group in by.items()]
 
 
 def count_failures(rows: Sequence[ValidatedRow]) -> dict[str, tuple[int, int]]:
     """Number of rows that fail and number of rows, by role."""
-    return {role: (sum(row.fails for row in rows if row.row.role == role), _many(rows, role)) for role in ROLES}
+    return {role: (sum(row.fails for row in rows if row.row.role == role), _role_count(rows, role)) for role in ROLES}
 
 
 def validation_record(rows: Sequence[ValidatedRow]) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def validation_record(rows: Sequence[ValidatedRow]) -> dict[str, Any]:
     return {
         "physics": PHYSICS_VERSION,
         "residuals_physics": residuals_version(),
-        "scores": {role: _score(rows, role) for role in ROLES},
+        "scores": {role: _role_score(rows, role) for role in ROLES},
         "failures": {role: {"fail": bad, "rows": many} for role, (bad, many) in count_failures(rows).items()},
         "broken": [f"{row.study}/{row.row.id}" for row in rows if row.breaks],
         "groups": [asdict(group) for group in group_errors(rows)],
@@ -181,39 +181,39 @@ def validate_studies(names: Sequence[str], out: Path, *, as_json: bool) -> int:
     for path in paths if names else ():
         console.print(rows_table(path.parent.name, [row.row for row in rows if row.study == path.parent.name]))
     console.print(_groups_table(group_errors(rows)))
-    _tell(console, rows)
+    _print_summary(console, rows)
     say(f"page    {escape(str(out))}")
     return status
 
 
-def _tell(console: SafeConsole, rows: Sequence[ValidatedRow]) -> None:
+def _print_summary(console: SafeConsole, rows: Sequence[ValidatedRow]) -> None:
     bad = ", ".join(f"{failures} of {many} of role {role}" for role, (failures, many) in count_failures(rows).items() if many)
     console.print(f"{len(rows):,} rows at physics version {PHYSICS_VERSION}; error above the study's tolerance: {bad}")
     console.print(f"calibration and check rows: {score_rows(row.row for row in rows if row.row.role != 'report')}")
     for row in rows:
         if row.row.role == "check" and row.fails:
             known = f"known not to hold: {row.known}" if row.known else "[red]expected to hold[/]"
-            console.print(f"  {_named(row)}: {_error(row.row)}, tolerance {row.tolerance:.0%}; {known}")
+            console.print(f"  {_row_name(row)}: {_row_error_text(row.row)}, tolerance {row.tolerance:.0%}; {known}")
         elif row.known:
-            console.print(f"  {_named(row)}: {_error(row.row)}: holds, though it is among the known misses")
+            console.print(f"  {_row_name(row)}: {_row_error_text(row.row)}: holds, though it is among the known misses")
     if residuals_version() != PHYSICS_VERSION:
         console.print(
             f"[yellow]error bands are stale[/]: of physics version {residuals_version()}; python -m dse.studies.write residuals"
         )
-    taken = ", ".join(f"{_named(slowest_row)} {slowest_row.row.seconds:.1f} s" for slowest_row in slowest_rows(rows))
+    taken = ", ".join(f"{_row_name(slowest_row)} {slowest_row.row.seconds:.1f} s" for slowest_row in slowest_rows(rows))
     console.print(f"{sum(row.row.seconds for row in rows):.0f} s; slowest: {taken}")
 
 
-def _group(study: str, chip: str, phase: str, rows: Sequence[ValidatedRow]) -> ErrorGroup:
+def _error_group(study: str, chip: str, phase: str, rows: Sequence[ValidatedRow]) -> ErrorGroup:
     everything = score_rows(row.row for row in rows)
     scored = score_rows(row.row for row in rows if row.row.role != "report").errors
-    mean, p90, worst = _spread(np.array(scored or everything.errors))
+    mean, p90, worst = _error_spread(np.array(scored or everything.errors))
     return ErrorGroup(
         study, chip, phase, len(rows), len(scored), mean, p90, worst, everything.held, everything.ranges, count_failures(rows)
     )
 
 
-def _spread(errors: np.ndarray) -> tuple[float | None, float | None, float | None]:
+def _error_spread(errors: np.ndarray) -> tuple[float | None, float | None, float | None]:
     """Mean, 90 % and worst of absolute errors; None where there are none."""
     return (float(errors.mean()), float(np.quantile(errors, 0.9)), float(errors.max())) if len(errors) else (None, None, None)
 
@@ -236,19 +236,19 @@ def _groups_table(groups: Sequence[ErrorGroup]) -> Table:
     return table
 
 
-def _score(rows: Sequence[ValidatedRow], role: str) -> dict[str, Any]:
+def _role_score(rows: Sequence[ValidatedRow], role: str) -> dict[str, Any]:
     errors, held, ranges = score_rows(row.row for row in rows if row.row.role == role)
     spread = (float(np.median(errors)), errors[-1]) if errors else (None, None)
     return {"numbers": len(errors), "median": spread[0], "worst": spread[1], "held": held, "ranges": ranges}
 
 
-def _many(rows: Sequence[ValidatedRow], role: str) -> int:
+def _role_count(rows: Sequence[ValidatedRow], role: str) -> int:
     return sum(row.row.role == role for row in rows)
 
 
-def _named(row: ValidatedRow) -> str:
+def _row_name(row: ValidatedRow) -> str:
     return escape(f"{row.study}/{row.row.id}")
 
 
-def _error(row: ValidationRow) -> str:
+def _row_error_text(row: ValidationRow) -> str:
     return error_text(row) or "no result"

@@ -44,7 +44,7 @@ def print_dominance(dominance: DominanceReport) -> None:
     print_tied_leaves(console, dominance.space, dominance.values, dominance.space.base)
     if dominance.outside:
         pairs = {
-            address: (_leaf(dominance, address, old), _leaf(dominance, address, new))
+            address: (_leaf_text(dominance, address, old), _leaf_text(dominance, address, new))
             for address, (old, new) in dominance.outside.items()
         }
         differ = [f"{address} {new} (study: {old})" for address, (old, new) in pairs.items()]
@@ -64,7 +64,7 @@ def print_dominance(dominance: DominanceReport) -> None:
         console.print(f"order not searched, for lack of time: {escape(', '.join(dominance.left))}")
 
 
-def _leaf(dominance: DominanceReport, address: str, value: Any) -> str:
+def _leaf_text(dominance: DominanceReport, address: str, value: Any) -> str:
     if value is None:
         return "nothing"
     if isinstance(value, str | bool):
@@ -107,7 +107,7 @@ def _rivals_table(dominance: DominanceReport) -> Table:
     table.add_column("changes", justify="right")
     table.add_column("knobs", overflow="fold")
     for rival in dominance.rivals[:SHOWN]:
-        cells = [_beside(dominance, rival.point, name) for name in dominance.goal.objectives]
+        cells = [_objective_text(dominance, rival.point, name) for name in dominance.goal.objectives]
         table.add_row(
             rival.name,
             *cells,
@@ -127,7 +127,7 @@ def _rival_text(dominance: DominanceReport, design: DominatingDesign) -> str:
     return f"{differ}; the same objectives: {equal_text}" if equal_text else differ
 
 
-def _beside(dominance: DominanceReport, point: DesignOutcome, name: str) -> str:
+def _objective_text(dominance: DominanceReport, point: DesignOutcome, name: str) -> str:
     """An objective of another design, and how far it is from this one's."""
     if name not in point.metrics:
         return "-"
@@ -148,14 +148,14 @@ def _path_table(dominance: DominanceReport) -> Table:
     for name in ("", "change", "from", "to", *dominance.goal.objectives, "then"):
         table.add_column(name, justify="left" if name in ("change", "then") else "right", overflow="fold")
     for place, hop in enumerate(dominance.path):
-        cells = [_beside(dominance, hop.point, name) for name in dominance.goal.objectives]
+        cells = [_objective_text(dominance, hop.point, name) for name in dominance.goal.objectives]
         good = "" if dominance.point.feasible else "feasible"
         then = "beats it" if hop.beats else escape(hop.point.why) or good
-        table.add_row(str(place + 1), escape(hop.knob), *_ends(dominance, hop), *cells, then)
+        table.add_row(str(place + 1), escape(hop.knob), *_hop_ends(dominance, hop), *cells, then)
     return table
 
 
-def _ends(dominance: DominanceReport, hop: PathChange) -> tuple[str, str]:
+def _hop_ends(dominance: DominanceReport, hop: PathChange) -> tuple[str, str]:
     if hop.old is None or hop.new is None:
         return "as typed", "as the study has it"
     return knob_value_text(dominance.space, hop.knob, hop.old), knob_value_text(dominance.space, hop.knob, hop.new)

@@ -161,12 +161,12 @@ def refuse_unread_fields(spec: Mapping[str, Any], words: Sequence[str], written:
     pairs = [word.lstrip("+").removeprefix("workload.").partition("=")[::2] for word in words if "workload." in word[:10]]
     typed = dict(pairs)
     names = {name for name, value in {**written, **typed}.items() if value not in (None, "null")}
-    for reason, name, why in _unread(spec, names):
+    for reason, name, why in _unread_fields(spec, names):
         if name in typed or reason not in typed:
             raise DesignError(f"workload.{name}: {why}")
 
 
-def _unread(spec: Mapping[str, Any], names: set[str]) -> Iterator[tuple[str, str, str]]:
+def _unread_fields(spec: Mapping[str, Any], names: set[str]) -> Iterator[tuple[str, str, str]]:
     """Fields that are said and that nothing reads: the field that is the reason, their name, and what to do."""
     for first, others in GOES_BEFORE.items():
         if spec.get(first) is not None:

@@ -71,37 +71,37 @@ def run_with_hydra(arguments: list[str], task: Callable[[dict[str, Any]], Any]) 
     """
     words = [word for word in arguments if word != TRUST]
     trust = len(words) < len(arguments)
-    with _refused(words, trust=trust):
-        jobs = _jobs(parse_command_line(words, trust=trust))
+    with _shorten_errors(words, trust=trust):
+        jobs = _compose_jobs(parse_command_line(words, trust=trust))
     for plain in jobs:
         task(plain)
 
 
-def _jobs(typed: CommandLine) -> list[dict[str, Any]]:
+def _compose_jobs(typed: CommandLine) -> list[dict[str, Any]]:
     """The configurations of a line, mostly one; addresses are spelled as the files have them."""
     from hydra.errors import HydraException
 
     def jobs(line: CommandLine) -> list[dict[str, Any]]:
-        return _under_hydra(line) if line.flags or line.trust or line.sets_hydra else [_job(line)]
+        return _under_hydra(line) if line.flags or line.trust or line.sets_hydra else [_compose_job(line)]
 
-    former = spelling.may_use_old_address(typed.overrides) or renamed_words.may_use_former_metric(typed.overrides)
-    typed = _spelled(typed) if former else typed
+    former = spelling.can_use_old_address(typed.overrides) or renamed_words.may_use_former_metric(typed.overrides)
+    typed = _with_file_spelling(typed) if former else typed
     try:
         return jobs(typed)
     except HydraException:  # a new address, of a file that has the old one?
-        again = _spelled(typed)
+        again = _with_file_spelling(typed)
         if again == typed:
             raise
         return jobs(again)
 
 
-def _spelled(typed: CommandLine) -> CommandLine:
+def _with_file_spelling(typed: CommandLine) -> CommandLine:
     """A line whose overrides have the addresses of the files that are chosen; as it is where these cannot be composed."""
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
 
     try:
-        config: Any = OmegaConf.to_container(_by_hydra(replace(typed, usual=_supposed(typed)).choices)[0], resolve=False)
+        config: Any = OmegaConf.to_container(_by_hydra(replace(typed, usual=_usual_names(typed)).choices)[0], resolve=False)
     except HydraException:  # what is wrong with them is said when they are composed with all that was typed
         return typed
     parts = config.get("chip")
@@ -110,18 +110,18 @@ def _spelled(typed: CommandLine) -> CommandLine:
     return replace(typed, overrides=spelling.rename_overrides(words, config, others))
 
 
-def _job(typed: CommandLine) -> dict[str, Any]:
+def _compose_job(typed: CommandLine) -> dict[str, Any]:
     """The configuration of a line, of one chip or several."""
 
     def compose_one(line: CommandLine) -> dict[str, Any]:
         own = [word for word in line.overrides if word not in typed.overrides]  # of one chip of several
-        with _refused([*typed.typed, *own], trust=typed.trust) if own else contextlib.nullcontext():
-            return _plain(*_composed(line), line)
+        with _shorten_errors([*typed.typed, *own], trust=typed.trust) if own else contextlib.nullcontext():
+            return _plain_config(*_compose_line(line), line)
 
     return chips.compose_chips(typed, compose_one)
 
 
-def _composed(typed: CommandLine) -> tuple[Any, dict[str, Any]]:
+def _compose_line(typed: CommandLine) -> tuple[Any, dict[str, Any]]:
     """The configuration of a line, and what is chosen in it by group.
 
     Where nobody chose a mapping or a stack they are those that the composed chip or workload names. Hydra needs them before it
@@ -129,15 +129,15 @@ def _composed(typed: CommandLine) -> tuple[Any, dict[str, Any]]:
     """
     from hydra.errors import HydraException
 
-    supposed = replace(typed, usual=_supposed(typed))
+    supposed = replace(typed, usual=_usual_names(typed))
     try:
         config, choices = _by_hydra(supposed)
     except HydraException:  # a value that the mapping which was supposed does not have?
-        named = _named(*_by_hydra(supposed.choices), supposed.usual)
+        named = _usual_of_composed(*_by_hydra(supposed.choices), supposed.usual)
         if named == supposed.usual:
             raise
     else:
-        named = _named(config, choices, supposed.usual)
+        named = _usual_of_composed(config, choices, supposed.usual)
     if named != supposed.usual:
         config, choices = _by_hydra(replace(typed, usual=named))
     usual = dict(zip(USUAL, named, strict=True))
@@ -145,24 +145,26 @@ def _composed(typed: CommandLine) -> tuple[Any, dict[str, Any]]:
     return config, {group: name for group, name in chosen.items() if name != "" or group not in USUAL}
 
 
-def _supposed(typed: CommandLine) -> tuple[str, str]:
+def _usual_names(typed: CommandLine) -> tuple[str, str]:
     """The usual mapping and stack as far as the chosen chip's own file says them; the composed chip has the last word."""
     chips = [override.removeprefix("chip=") for override in typed.overrides if override.startswith("chip=")]
     places = [Path(place.partition("://")[2]) / "study.yaml" for place in typed.places if not chips]
-    chips = chips or [name for path in (CONF / "config.yaml", *places) if path.is_file() for name in _listed("chip", path)]
+    chips = chips or [
+        name for path in (CONF / "config.yaml", *places) if path.is_file() for name in _listed_default("chip", path)
+    ]
     loads = [override.removeprefix("workload=") for override in typed.overrides if override.startswith("workload=")]
     files = [("chip", chips[-1:], [f"mapping_{name}" for name in loads[-1:]]), ("workload", loads[-1:], ["mapping"])]
-    mapping = [leaf for group in (*files, ("chip", chips[-1:], ["mapping"])) for leaf in _said(*group)]
-    return (mapping or DEFAULT)[0], (_said("chip", chips[-1:], ["stack"]) or DEFAULT[1:])[0]
+    mapping = [leaf for group in (*files, ("chip", chips[-1:], ["mapping"])) for leaf in _fields_in_files(*group)]
+    return (mapping or DEFAULT)[0], (_fields_in_files("chip", chips[-1:], ["stack"]) or DEFAULT[1:])[0]
 
 
-def _listed(group: str, path: Path) -> list[str]:
+def _listed_default(group: str, path: Path) -> list[str]:
     """What a list of defaults chooses of a group."""
     with path.open(errors="replace") as stream:
         return re.findall(rf"^ *- (?:override /)?{group}: *(\w+)", stream.read(strangers.MAX_FILE_BYTES), re.MULTILINE)
 
 
-def _said(group: str, names: Sequence[str], fields: Sequence[str]) -> Sequence[str]:
+def _fields_in_files(group: str, names: Sequence[str], fields: Sequence[str]) -> Sequence[str]:
     """What files of ours say first of some fields."""
     texts = [path.read_text() for path in (CONF / group / f"{name}.yaml" for name in names) if path.is_file()]
     return [
@@ -177,7 +179,7 @@ def _by_hydra(typed: CommandLine) -> tuple[Any, dict[str, Any]]:
     return config, {group: chosen for group, chosen in choices.items() if not group.startswith("hydra/")}
 
 
-def _named(config: Any, choices: Mapping[str, Any], supposed: tuple[str, str]) -> tuple[str, str]:
+def _usual_of_composed(config: Any, choices: Mapping[str, Any], supposed: tuple[str, str]) -> tuple[str, str]:
     """The usual mapping and stack of a composed chip and workload; what was supposed where one was chosen.
 
     The mapping is the one that the chip names for this kind of workload, or the workload does if not for other machines alone,
@@ -220,14 +222,14 @@ def _under_hydra(typed: CommandLine) -> list[dict[str, Any]]:
 
     def job(config: Any) -> None:
         mine = tuple(word for word in HydraConfig.get().overrides.task)  # of one job where there are several
-        jobs.append(_job(replace(typed, overrides=mine)))
+        jobs.append(_compose_job(replace(typed, overrides=mine)))
 
     saved = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
     complaint = io.StringIO()
     several = any(flag in ("-m", "--multirun", "-sc", "--shell-completion") for flag in typed.flags)
     try:
         if not several:
-            choices = _composed(typed)[1]
+            choices = _compose_line(typed)[1]
             typed = replace(typed, usual=(choices["mapping"], choices.get("stack", "")))
         else:
             from dse.config.hydra_sources import register_sources
@@ -249,7 +251,7 @@ def _under_hydra(typed: CommandLine) -> list[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def _refused(typed: list[str], *, trust: bool) -> Iterator[None]:
+def _shorten_errors(typed: list[str], *, trust: bool) -> Iterator[None]:
     """Errors of Hydra's, one line each."""
     from hydra.errors import HydraException
     from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
@@ -280,11 +282,11 @@ def _as_written(typed: list[str], *, trust: bool) -> dict[str, Any]:
     return dict(written_path)
 
 
-def _plain(config: Any, choices: dict[str, Any], typed: CommandLine) -> dict[str, Any]:
+def _plain_config(config: Any, choices: dict[str, Any], typed: CommandLine) -> dict[str, Any]:
     """A composed configuration as a dictionary; ``choices`` has what was chosen in it by group."""
     from dse.config.sweep_syntax import parse_knobs
 
-    plain = _values(config, [strangers.MAX_YAML_NODES])
+    plain = _resolve_values(config, [strangers.MAX_YAML_NODES])
     if not typed.trust:
         strangers.check_plain(plain)
         strangers.check_cluster(plain, typed.typed)
@@ -298,7 +300,7 @@ def _plain(config: Any, choices: dict[str, Any], typed: CommandLine) -> dict[str
     return {
         **settled,
         "mapping": drop_leaves_of_other_algorithms(settled, typed.overrides),
-        "model": _models({**plain, **named}, words),
+        "model": _chosen_models({**plain, **named}, words),
     }
 
 
@@ -312,7 +314,7 @@ def _as_given(config: Mapping[str, Any], typed: CommandLine) -> dict[str, Any]:
     if not isinstance(part, Mapping):
         return {}
     alone = replace(typed, overrides=(f"chip={config['choices']['chip']}",))
-    given = _values(_by_hydra(replace(alone, usual=_supposed(alone)))[0].get("chip"), [strangers.MAX_YAML_NODES])
+    given = _resolve_values(_by_hydra(replace(alone, usual=_usual_names(alone)))[0].get("chip"), [strangers.MAX_YAML_NODES])
     own = given.get("published") if isinstance(given, Mapping) else None
     words = spelling.overridden_leaves(typed.overrides, [f"chip.published.{fact}" for fact in part])
     facts = [
@@ -339,25 +341,25 @@ def _refuse_unknown(config: Any, choices: Mapping[str, Any], typed: CommandLine)
             raise DesignError(f"config: no field {root!r}; {suggest_nearest(root, FIELDS)}")
 
 
-def _values(node: Any, left: list[int]) -> Any:
+def _resolve_values(node: Any, left: list[int]) -> Any:
     """The values of a node with its interpolations resolved; refuses more than are left."""
     from omegaconf import DictConfig, ListConfig, OmegaConf
 
     if not isinstance(node, DictConfig | ListConfig):
-        return _walked(node, lambda: node, left)
-    return _walked(OmegaConf.to_container(node, resolve=False), lambda: node, left)
+        return _walk_values(node, lambda: node, left)
+    return _walk_values(OmegaConf.to_container(node, resolve=False), lambda: node, left)
 
 
-def _walked(value: Any, node: Callable[[], Any], left: list[int]) -> Any:
+def _walk_values(value: Any, node: Callable[[], Any], left: list[int]) -> Any:
     """A value as it is written, with what refers to others as its node has it: nodes are slow, and few are asked."""
 
     def at(key: Any, inner: Any) -> Any:
         if not (isinstance(inner, str) and ("${" in inner or inner == MISSING)):
-            return _walked(inner, lambda: node()[key], left)
+            return _walk_values(inner, lambda: node()[key], left)
         node_value = node()[key]
         if not isinstance(node_value, str | int | float | bool | None):
             left[0] -= GROUP
-        return _values(node_value, left)
+        return _resolve_values(node_value, left)
 
     left[0] -= 1
     if left[0] < 0:
@@ -376,7 +378,7 @@ GROUP = 100
 """For how many values a group counts that stands at another address too: such groups in groups multiply."""
 
 
-def _models(config: Mapping[str, Any], arguments: Sequence[str]) -> Any:
+def _chosen_models(config: Mapping[str, Any], arguments: Sequence[str]) -> Any:
     """The models that were chosen by name, or those of `model.from_hf` in their place."""
     models = config.get("model")
     if not isinstance(models, dict):
@@ -386,10 +388,10 @@ def _models(config: Mapping[str, Any], arguments: Sequence[str]) -> Any:
         if any(argument.startswith("model=") for argument in arguments):
             raise DesignError("model: set by name and by model.from_hf; remove one of them")
         named = dict(from_hf.read_model_entries(models["from_hf"], study_folder(config)))
-    return _extended(named, models.get("max_position"))
+    return _extend_models(named, models.get("max_position"))
 
 
-def _extended(models: dict[str, Any], least: Any) -> dict[str, Any]:
+def _extend_models(models: dict[str, Any], least: Any) -> dict[str, Any]:
     """The models, all of which are taken for sequences of so many tokens or more; none is shortened."""
     if least is None:
         return models
@@ -409,8 +411,8 @@ def _chosen_groups(typed: list[str], *, trust: bool) -> dict[str, Any]:
     from omegaconf import OmegaConf
 
     try:
-        composed = _composed(parse_command_line(typed, trust=trust).choices)[0]
+        composed = _compose_line(parse_command_line(typed, trust=trust).choices)[0]
     except HydraException:  # a choice that is wrong as well
-        composed = _composed(parse_command_line([], trust=trust))[0]
+        composed = _compose_line(parse_command_line([], trust=trust))[0]
     groups: Any = OmegaConf.to_container(composed, resolve=False)
     return dict(groups)

@@ -34,10 +34,10 @@ def compose_cached(typed: CommandLine) -> tuple[Any, dict[str, Any]]:
     parsed = OverridesParser.create().parse_overrides(typed.words)
     if any(override.is_sweep_override() for override in parsed):
         return _by_hydra(typed.words)  # which says why not
-    values = [override for override in parsed[1:] if not _chooses(override, [SHIPPED_CONF, *places])]
+    values = [override for override in parsed[1:] if not _chooses_group(override, [SHIPPED_CONF, *places])]
     words = tuple(str(override.input_line) for override in parsed if override not in values)
     if all(place.is_relative_to(SHIPPED_STUDIES) for place in places):
-        config, choices = _chosen(words)
+        config, choices = _compose_choices(words)
     elif defaults := merge_defaults(list(words)):
         config, choices = defaults
     else:
@@ -46,12 +46,12 @@ def compose_cached(typed: CommandLine) -> tuple[Any, dict[str, Any]]:
     return config, choices
 
 
-def _chooses(override: Any, places: list[Path]) -> bool:
+def _chooses_group(override: Any, places: list[Path]) -> bool:
     """Whether an override chooses a file of a group in one of some places, as Hydra tells it."""
     return not isinstance(override.value(), dict) and any((place / override.key_or_group).is_dir() for place in places)
 
 
-def _chosen(words: tuple[str, ...]) -> tuple[Any, dict[str, Any]]:
+def _compose_choices(words: tuple[str, ...]) -> tuple[Any, dict[str, Any]]:
     """What some words choose, composed where nobody asked before or a file has changed."""
     from dse.config.hydra_sources import READ, file_state
 

@@ -21,7 +21,7 @@ def drop_leaves_of_other_algorithms(config: Mapping[str, Any], overrides: Sequen
     moved = set(config.get("space") or {})
     for (part, leaf), (chooser, word) in BESIDE.items():
         for phase in ("prefill", "decode"):
-            own = _group(_group(_group(leaves).get(phase)).get(part))
+            own = _field_group(_field_group(_field_group(leaves).get(phase)).get(part))
             if own.get(leaf) is None or own.get(chooser) == word:
                 continue
             # decode follows prefill where its file says so
@@ -34,6 +34,6 @@ def drop_leaves_of_other_algorithms(config: Mapping[str, Any], overrides: Sequen
     return leaves
 
 
-def _group(value: Any) -> dict[str, Any]:
+def _field_group(value: Any) -> dict[str, Any]:
     """A group of fields, empty where something else stands."""
     return value if isinstance(value, dict) else {}

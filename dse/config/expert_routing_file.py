@@ -26,24 +26,29 @@ def read_expert_shares(path: Path, model: Model, experts: ExpertLayers) -> tuple
         with path.open(newline="", encoding="utf-8") as file:
             rows = csv.DictReader(file, strict=True)
             if not set(COLUMNS) <= set(rows.fieldnames or ()):
-                raise _refused(path, f"has no columns {', '.join(COLUMNS)}")
+                raise _routing_error(path, f"has no columns {', '.join(COLUMNS)}")
             for row in rows:
-                expert, tokens = _number(path, rows.line_num, row, "expert"), _number(path, rows.line_num, row, "tokens")
+                expert, tokens = (
+                    _parse_number(path, rows.line_num, row, "expert"),
+                    _parse_number(path, rows.line_num, row, "tokens"),
+                )
                 if expert != int(expert) or expert >= experts.count:
-                    raise _refused(path, f"line {rows.line_num}: no expert {row['expert']}; {model.name} has {experts.count}")
+                    raise _routing_error(
+                        path, f"line {rows.line_num}: no expert {row['expert']}; {model.name} has {experts.count}"
+                    )
                 tokens_by_layer.setdefault(str(row["layer"]), [0.0] * experts.count)[int(expert)] += tokens
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise _refused(path, f"cannot be read: {error}") from None
+        raise _routing_error(path, f"cannot be read: {error}") from None
     sparse = sum(layer.times for layer in layers(model).ffns if layer.name.startswith(MOE)) + model.mtp
     if not 0 < len(tokens_by_layer) <= sparse:
-        raise _refused(path, f"has {len(tokens_by_layer)} layers; {model.name} has {sparse} with experts")
+        raise _routing_error(path, f"has {len(tokens_by_layer)} layers; {model.name} has {sparse} with experts")
     for layer, counts in tokens_by_layer.items():
         if not sum(counts):
-            raise _refused(path, f"layer {layer[:40]}: no tokens")
-    return tuple(_shares(counts, experts.top_k) for counts in tokens_by_layer.values())
+            raise _routing_error(path, f"layer {layer[:40]}: no tokens")
+    return tuple(_cap_shares(counts, experts.top_k) for counts in tokens_by_layer.values())
 
 
-def _shares(tokens: list[float], top_k: int) -> tuple[float, ...]:
+def _cap_shares(tokens: list[float], top_k: int) -> tuple[float, ...]:
     """No expert is chosen more than once a token: what would be more goes to the others in proportion."""
     left, shares = float(top_k), [0.0] * len(tokens)
     for place in sorted(range(len(tokens)), key=lambda expert: -tokens[expert]):
@@ -53,15 +58,15 @@ def _shares(tokens: list[float], top_k: int) -> tuple[float, ...]:
     return tuple(shares)
 
 
-def _number(path: Path, line: int, row: dict[str, str | None], column: str) -> float:
+def _parse_number(path: Path, line: int, row: dict[str, str | None], column: str) -> float:
     try:
         value = float(row[column] or "")
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value >= 0):
-        raise _refused(path, f"line {line}: {column} {str(row[column])[:40]!r} is not a number of at least 0")
+        raise _routing_error(path, f"line {line}: {column} {str(row[column])[:40]!r} is not a number of at least 0")
     return value
 
 
-def _refused(path: Path, why: str) -> DesignError:
+def _routing_error(path: Path, why: str) -> DesignError:
     return DesignError(f"workload.expert_load: {path}: {why}")

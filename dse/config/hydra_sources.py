@@ -24,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf._utils import get_yaml_loader
 
 from dse.config.record_parser import USUAL
-from dse.config.renamed_addresses import chosen, refuse_double_names, rename_references
+from dse.config.renamed_addresses import refuse_double_names, rename_chosen_options, rename_references
 from dse.config.untrusted_files import SHIPPED_CONF, check_package, is_shipped, read_untrusted_yaml
 from dse.space.errors import DesignError
 
@@ -68,13 +68,13 @@ class ShippedConfigSource(ImportlibResourcesConfigSource):
         place = res, self.provider, self.scheme()
         known = PARSED.get(place)
         if known is None or known[0] != state:
-            known = PARSED[place] = state, pickle.dumps(self._parsed(res))
+            known = PARSED[place] = state, pickle.dumps(self._parse_file(res))
         copy: ConfigResult = pickle.loads(known[1])  # as Hydra changes it
         return copy
 
-    def _parsed(self, res: Path) -> ConfigResult:
+    def _parse_file(self, res: Path) -> ConfigResult:
         config = super()._read_config(res)
-        return replace(config, config=_cited(config.config))
+        return replace(config, config=_add_citations(config.config))
 
 
 @dataclass
@@ -92,12 +92,12 @@ class ParsedConfigSource(ShippedConfigSource):
         """URL scheme of shipped configuration folders that are merged as plain values."""
         return "sketched"
 
-    def _parsed(self, res: Path) -> ConfigResult:
+    def _parse_file(self, res: Path) -> ConfigResult:
         text = res.read_text(encoding="utf-8")
-        document = yaml.load(text, Loader=_loader()) or {}
+        document = yaml.load(text, Loader=_yaml_loader()) or {}
         if not isinstance(document, dict):
-            return super()._parsed(res)
-        _cite(document)
+            return super()._parse_file(res)
+        _cite_constants(document)
         listed = {key: document[key] for key in ("defaults", "hydra") if key in document}
         more = {"values": True} if document.keys() - listed.keys() else {}
         document.pop("defaults", None)
@@ -106,7 +106,7 @@ class ParsedConfigSource(ShippedConfigSource):
 
 
 @cache
-def _loader() -> Any:
+def _yaml_loader() -> Any:
     """OmegaConf's loader of YAML, by libyaml's parser where that is there: six times as fast."""
     usual: Any = get_yaml_loader()
     if not yaml.__with_libyaml__:
@@ -123,15 +123,15 @@ def _loader() -> Any:
     return Loader
 
 
-def _cited(config: Any) -> Any:
+def _add_citations(config: Any) -> Any:
     """A file whose constants say where they are from, and nothing of where those are from that they stand for."""
     if not isinstance(config, DictConfig):
         return config
     container = OmegaConf.to_container(config, resolve=False)
-    return OmegaConf.create(container) if _cite(container) else config
+    return OmegaConf.create(container) if _cite_constants(container) else config
 
 
-def _cite(document: Any) -> bool:
+def _cite_constants(document: Any) -> bool:
     """Give each constant that names a source a page and a note, empty ones where it has none; whether there was one."""
     if not isinstance(document, dict):
         return False
@@ -139,7 +139,7 @@ def _cite(document: Any) -> bool:
         lacking = {"page", "note"} - document.keys()
         document.update(dict.fromkeys(sorted(lacking), ""))
         return bool(lacking)
-    lacked = [_cite(entry) for entry in document.values()]
+    lacked = [_cite_constants(entry) for entry in document.values()]
     return any(lacked)
 
 
@@ -184,9 +184,9 @@ class UserConfigSource(FileConfigSource):
         if config_path.rpartition("/")[2] == "study":
             config = OmegaConf.create(_with_overridden_groups(OmegaConf.to_container(config)))
         if isinstance(config, DictConfig) and "defaults" in config:
-            config.defaults = chosen(OmegaConf.to_container(config.defaults))
+            config.defaults = rename_chosen_options(OmegaConf.to_container(config.defaults))
         refuse_double_names(OmegaConf.to_container(config), config_path, path)
-        return ConfigResult(config=_cited(config), path=self.full_path(), provider=self.provider, header=header)
+        return ConfigResult(config=_add_citations(config), path=self.full_path(), provider=self.provider, header=header)
 
 
 class TrustedConfigSource(UserConfigSource):
@@ -237,7 +237,7 @@ class DefaultChoiceSource(ConfigSource):
 
 
 @cache
-def _groups() -> tuple[str, ...]:
+def _study_groups() -> tuple[str, ...]:
     """Groups of which every study has a choice, from the defaults list of the base configuration."""
     config = yaml.safe_load((SHIPPED_CONF / "config.yaml").read_text(encoding="utf-8"))
     return tuple(name for entry in config["defaults"] if isinstance(entry, dict) for name in entry if name.isidentifier())
@@ -257,7 +257,7 @@ def _with_overridden_groups(config: Any) -> Any:
             return entry
         ((key, chosen),) = entry.items()
         override = re.fullmatch(r"(?:override\s+)?/?(\w+)", str(key))
-        return {f"override /{override[1]}": chosen} if override and override[1] in _groups() else entry
+        return {f"override /{override[1]}": chosen} if override and override[1] in _study_groups() else entry
 
     return {**config, "defaults": [overridden(entry) for entry in config["defaults"]]}
 
@@ -273,13 +273,13 @@ def _each_phase(config: Any, config_path: str, path: Path) -> Any:
     for phase in PHASES:
         if not isinstance(at.setdefault(phase, {}), dict):
             raise DesignError(f"{path}: mapping.{phase}: {at[phase]!r} is not a group of fields")
-        at[phase] = _over(both, at[phase])
+        at[phase] = _merge_over(both, at[phase])
     return config
 
 
-def _over(below: dict[Any, Any], above: dict[Any, Any]) -> dict[Any, Any]:
+def _merge_over(below: dict[Any, Any], above: dict[Any, Any]) -> dict[Any, Any]:
     merged = {**below, **above}
     for key in below.keys() & above.keys():
         if isinstance(below[key], dict) and isinstance(above[key], dict):
-            merged[key] = _over(below[key], above[key])
+            merged[key] = _merge_over(below[key], above[key])
     return merged

@@ -42,14 +42,14 @@ def parse_conditions(knobs: Sequence[Knob], bases: Mapping[str, Design]) -> tupl
         spec = field_at(base, addresses(base, other)[0])
         unit = spec.metadata["unit"]
         read = [check_leaf(parse_value(value, unit, where) if unit else value, spec, where) for value in written]
-        return tuple(next((option for option in other_knob.values if _same(option, value)), value) for value in read)
+        return tuple(next((option for option in other_knob.values if _is_same(option, value)), value) for value in read)
 
     return tuple(
         replace(knob, when=tuple((other, values(knob, other, written)) for other, written in knob.when)) for knob in knobs
     )
 
 
-def _same(value: Any, other: Any) -> bool:
+def _is_same(value: Any, other: Any) -> bool:
     if isinstance(value, str) or isinstance(other, str):
         return bool(value == other)
     return math.isclose(value, other, rel_tol=ROUNDING)

@@ -44,15 +44,15 @@ def merge_defaults(words: list[str]) -> tuple[Any, dict[str, Any]] | None:
         lower_names: Plain = {}
         for file in listed.defaults:
             if not (path := str(file.config_path)).startswith("hydra/"):
-                merge_over(lower_names, _packed(files.load_config(path), file))
-        config = _created(lower_names)
+                merge_over(lower_names, _pack_values(files.load_config(path), file))
+        config = _create_config(lower_names)
     except (HydraException, OmegaConfBaseException, NeedsHydraError):
         return None
     OmegaConf.set_struct(config, True)
     return config, {group: name for group, name in listed.overrides.known_choices.items() if not group.startswith("hydra/")}
 
 
-def _packed(loaded: Any, file: Any) -> Plain:
+def _pack_values(loaded: Any, file: Any) -> Plain:
     """The values of a file below the addresses of its package."""
     from omegaconf import OmegaConf
     from omegaconf._utils import split_key
@@ -78,7 +78,7 @@ MAX_ENTRIES = 4096
 """Groups that are kept; the oldest goes."""
 
 
-def _created(values: Plain) -> Any:
+def _create_config(values: Plain) -> Any:
     """What OmegaConf makes of values."""
     from omegaconf import OmegaConf
 

@@ -61,7 +61,7 @@ def parse_metric_expressions(config: Mapping[str, Any]) -> dict[str, MetricExpre
     if not isinstance(texts, Mapping):
         raise DesignError(f"metrics: {texts!r} is not expressions by name, as in metrics={{goodput_per_watt: goodput / power}}")
     known = {str(name): text for name, text in texts.items()}
-    expressions = {name: _defined(name, known, ()) for name in known}
+    expressions = {name: _define_metric(name, known, ()) for name in known}
     for name, expression in expressions.items():
         wanted = objectives.get(name) if isinstance(objectives, Mapping) else None
         LABELLED.add(name)
@@ -79,7 +79,7 @@ def refuse_conflicting_definitions(several: Sequence[DefinedMetrics]) -> None:
             )
 
 
-def _defined(name: str, texts: Mapping[str, Any], path: tuple[str, ...]) -> MetricExpression:
+def _define_metric(name: str, texts: Mapping[str, Any], path: tuple[str, ...]) -> MetricExpression:
     if name in path:
         raise DesignError(f"metrics.{name}: depends on itself by {', '.join(path[path.index(name) + 1 :]) or 'itself'}")
     if name in METRICS and name not in LABELLED:
@@ -96,15 +96,15 @@ def _defined(name: str, texts: Mapping[str, Any], path: tuple[str, ...]) -> Metr
         text = str(text)
     if not isinstance(text, str) or len(text) > MAX_CHARACTERS:
         raise DesignError(f"metrics.{name}: {str(text)[:40]!r} is no expression; {VALID}")
-    term = parsed(text, f"metrics.{name}", lambda metric: _named(metric, name, texts, (*path, name)), VALID)
+    term = parsed(text, f"metrics.{name}", lambda metric: _named_expression(metric, name, texts, (*path, name)), VALID)
     if not term.inputs:
         raise DesignError(f"metrics.{name}: {text!r} is the same for all designs; {VALID}")
     return MetricExpression(text.strip(), term.inputs, unit_text(term.unit), term.worth)
 
 
-def _named(metric: str, name: str, texts: Mapping[str, Any], path: tuple[str, ...]) -> UnitExpression:
+def _named_expression(metric: str, name: str, texts: Mapping[str, Any], path: tuple[str, ...]) -> UnitExpression:
     if metric in texts:
-        inner = _defined(metric, texts, path)
+        inner = _define_metric(metric, texts, path)
         return UnitExpression(dimension(inner.unit), inner.inputs, inner.worth)
     if metric in LABELLED or metric not in METRICS:
         others = [known for known in METRICS if known not in LABELLED]

@@ -28,19 +28,19 @@ def compose_chips(line: CommandLine, compose_one: Callable[[CommandLine], dict[s
     Raises:
         DesignError: a list that is none, or a setting that nothing reads.
     """
-    first = compose_one(replace(line, overrides=_settings(line)) if _mentions(line) else line)
-    names = _names(first)
+    first = compose_one(replace(line, overrides=_shared_settings(line)) if _mentions_chips(line) else line)
+    names = _chip_names(first)
     if not names:
-        return _alone(compose_one(line) if _mentions(line) else first)
+        return _single_chip_config(compose_one(line) if _mentions_chips(line) else first)
     for group, instead in (("chip", "name it in chips=[...]"), ("chips", "")):
         if instead and any(override.startswith(f"{group}=") for override in line.overrides):
             raise DesignError(f"{group}: the study is of several chips, {', '.join(names)}; {instead}")
-    mappings = _mappings(_of(first.get("mappings"), names, line), names)
+    mappings = _mapping_names(_mappings_of_names(first.get("mappings"), names, line), names)
     configs = {}
     for name in names:
         own = [f"chip={name}", *([f"mapping={mappings[name]}"] if name in mappings else [])]
         try:
-            configs[name] = _precise(compose_one(replace(line, overrides=(*line.overrides, *own))))
+            configs[name] = _with_formats(compose_one(replace(line, overrides=(*line.overrides, *own))))
         except DesignError as error:
             own = [chip for place in line.places for chip in chips_of_study(Path(place.partition("://")[2]))]
             more = f"; the study is of {', '.join(own)}" if own and name not in own else ""
@@ -85,7 +85,7 @@ def restrict_to_chips(config: Mapping[str, Any], own: Sequence[str]) -> dict[str
     return {**config, "report": {**config["report"], "points": kept}}
 
 
-def _of(mappings: Any, names: list[str], line: CommandLine) -> Any:
+def _mappings_of_names(mappings: Any, names: list[str], line: CommandLine) -> Any:
     """The mappings that a study says, without those of chips that were typed away."""
     fewer = any(word.lstrip("+").startswith("chips=") for word in line.overrides)
     names_mappings = any(word.lstrip("+~").startswith("mappings") for word in line.overrides)
@@ -94,36 +94,36 @@ def _of(mappings: Any, names: list[str], line: CommandLine) -> Any:
     return {chip: mapping for chip, mapping in mappings.items() if chip in names}
 
 
-def _alone(config: dict[str, Any]) -> dict[str, Any]:
+def _single_chip_config(config: dict[str, Any]) -> dict[str, Any]:
     """A configuration of one chip, which says nothing of several."""
     if config.get("mappings"):
         raise DesignError("mappings: has no effect without chips=[...]; for one chip set mapping=NAME")
     if config.get("formats", "equal") != "equal":
         raise DesignError("formats: has no effect without chips=[...]; leave it out")
-    return _precise(config)
+    return _with_formats(config)
 
 
-def _mentions(line: CommandLine) -> bool:
+def _mentions_chips(line: CommandLine) -> bool:
     """Whether a line, or the study that it names, has a field `chips`."""
     if any(override.lstrip("+").startswith("chips=") for override in line.overrides):
         return True
     studies = (Path(place.partition("://")[2]) / "study.yaml" for place in line.places)
-    return any(re.search(r"^chips:", _beginning(path), re.MULTILINE) for path in studies if path.is_file())
+    return any(re.search(r"^chips:", _file_beginning(path), re.MULTILINE) for path in studies if path.is_file())
 
 
-def _beginning(path: Path) -> str:
+def _file_beginning(path: Path) -> str:
     """The first letters of a file."""
     with path.open(errors="replace") as file:
         return file.read(MAX_FILE_BYTES)
 
 
-def _settings(line: CommandLine) -> tuple[str, ...]:
+def _shared_settings(line: CommandLine) -> tuple[str, ...]:
     """The overrides of a line without values of chips and mappings, which the chip that stands for all may not have."""
     kept = {*line.choices.overrides}
     return tuple(word for word in line.overrides if word in kept or word.lstrip("+").partition("=")[0] in SETTINGS)
 
 
-def _names(config: Mapping[str, Any]) -> list[str]:
+def _chip_names(config: Mapping[str, Any]) -> list[str]:
     chips = config.get("chips")
     if chips is None:
         return []
@@ -137,7 +137,7 @@ def _names(config: Mapping[str, Any]) -> list[str]:
     return chips
 
 
-def _mappings(mappings: Any, names: list[str]) -> dict[str, str]:
+def _mapping_names(mappings: Any, names: list[str]) -> dict[str, str]:
     if mappings is None:
         return {}
     if not isinstance(mappings, Mapping) or not all(isinstance(name, str) for name in mappings.values()):
@@ -150,7 +150,7 @@ def _mappings(mappings: Any, names: list[str]) -> dict[str, str]:
     return dict(mappings)
 
 
-def _precise(config: dict[str, Any]) -> dict[str, Any]:
+def _with_formats(config: dict[str, Any]) -> dict[str, Any]:
     """With the number formats that `precision` says in the place of the mapping's own."""
     formats = config.get("precision")
     if formats is None:

@@ -24,10 +24,10 @@ def named_points(config: Any, space: AnySpace) -> dict[str, dict[str, Value]]:
     """
     if not isinstance(config, Mapping):
         raise DesignError(f"report.points: {config!r} is no points by name, as in points={{NpuSim: {{chip: npu64}}}}")
-    return {str(name): _point(f"report.points.{name}", point, space) for name, point in config.items()}
+    return {str(name): _parse_point(f"report.points.{name}", point, space) for name, point in config.items()}
 
 
-def _point(where: str, given_values: Any, space: AnySpace) -> dict[str, Value]:
+def _parse_point(where: str, given_values: Any, space: AnySpace) -> dict[str, Value]:
     if not isinstance(given_values, Mapping):
         raise DesignError(f"{where}: {given_values!r} is no values by knob, as in {{chip: npu64}}; {{}} is the base itself")
     for address in given_values:
@@ -42,11 +42,11 @@ def _point(where: str, given_values: Any, space: AnySpace) -> dict[str, Value]:
     values: dict[str, Value] = {**base, **given_values, **({CHIP_KNOB: chip} if chip is not None else {})}
     point = {}
     for address, value in space.canonical(values).items():
-        point[address] = value if address == CHIP_KNOB else _near(where, own.knob(address), value)
+        point[address] = value if address == CHIP_KNOB else _nearest_value(where, own.knob(address), value)
     return point
 
 
-def _near(where: str, knob: Knob, value: Any) -> Value:
+def _nearest_value(where: str, knob: Knob, value: Any) -> Value:
     """The value of a knob that is meant."""
     if isinstance(knob, ChoiceKnob):
         same: list[Value] = [

@@ -97,20 +97,21 @@ def with_devices(
         return replace_leaves(base, dict.fromkeys(open_tp, tp))
 
     reader = next(
-        (leaf for leaf in given if _reads(design_at(2), workload, leaf) and not _reads(design_at(1), workload, leaf)), ""
+        (leaf for leaf in given if _reads_leaf(design_at(2), workload, leaf) and not _reads_leaf(design_at(1), workload, leaf)),
+        "",
     )
-    options = _options(open_tp, space)
+    options = _degree_options(open_tp, space)
     least = next((tp for tp in options if tp >= (2 if reader else 1)), options[-1])
-    fewest = next((tp for tp in options if tp >= least and _holds(design_at(tp), workload)), 0)
+    fewest = next((tp for tp in options if tp >= least and _fits_memory(design_at(tp), workload)), 0)
     none = f"TP {least}, since no TP up to {options[-1]:,} holds the model"
     reason = f"TP {fewest}, the fewest devices that hold the model" + (f" and read {reader}" if reader else "")
     return design_at(fewest or least), reason if fewest else none
 
 
-def _options(open_tp: tuple[str, ...], space: Dict[str, Any]) -> list[int]:
+def _degree_options(open_tp: tuple[str, ...], space: Dict[str, Any]) -> list[int]:
     """Devices to choose from, ascending: values that knobs of all open phases have, else powers of two.
 
-    >>> _options(("mapping.decode.tp",), {"mapping.both.tp": {"values": [4, 2]}})
+    >>> _degree_options(("mapping.decode.tp",), {"mapping.both.tp": {"values": [4, 2]}})
     [2, 4]
     """
     powers = [1 << power for power in range(MAX_TP.bit_length())]
@@ -125,14 +126,14 @@ def _options(open_tp: tuple[str, ...], space: Dict[str, Any]) -> list[int]:
     return sorted(found_powers) or powers
 
 
-def _reads(design: Design, workload: Workload, leaf: str) -> bool:
+def _reads_leaf(design: Design, workload: Workload, leaf: str) -> bool:
     """Whether a design reads one of its leaves for what it is asked."""
     from dse.config.unread_settings import unread_by_workload
 
     return not why_unread(design, leaf) and leaf not in unread_by_workload(design, workload)
 
 
-def _holds(design: Design, workload: Workload) -> bool:
+def _fits_memory(design: Design, workload: Workload) -> bool:
     """Whether memory has room for what a design keeps of each case."""
     from dse.evaluators.evaluation import limits  # which loads judges
 

@@ -80,9 +80,9 @@ def explain_override_error(error: Exception, overrides: Sequence[str], chosen: C
                 return f"{address_typed}: a knob already, to which an override adds nothing; {another}"
             hint = f"; {suggest_nearest(address.removeprefix('space.'), within)}" if within else ""
             return f"no knob {address!r} in this space; +{address}=... adds one{hint}"
-        return _misspelt(address, config)
+        return _misspelt_text(address, config)
     if "is not a container" in text or "Error merging override" in text:
-        return _unlike(overrides, chosen()) or error_text(error)
+        return _kind_clash_text(overrides, chosen()) or error_text(error)
     return error_text(error)
 
 
@@ -99,7 +99,10 @@ def broken_reference_text(config: dict[str, Any]) -> str:
             if isinstance(node, str):  # a group that is another one
                 return ""
             if not isinstance(node, dict) or part not in node:
-                return f"{passed[-1]}: takes the value of {address}, which is not there; {suggest_nearest(part, _names(node))}"
+                return (
+                    f"{passed[-1]}: takes the value of {address}, which is not "
+                    f"there; {suggest_nearest(part, _group_fields(node))}"
+                )
             node = node[part]
         tie = TIE.fullmatch(node) if isinstance(node, str) else None
         if tie is None:
@@ -109,14 +112,14 @@ def broken_reference_text(config: dict[str, Any]) -> str:
             return f"{address}: takes its value from itself ({' from '.join((*circle, address))}); set one of them to a value"
         return at(tie[1], (*passed, address))
 
-    return next(filter(None, (at(address, ()) for address in _texts(config))), "")
+    return next(filter(None, (at(address, ()) for address in _text_addresses(config))), "")
 
 
-def _texts(node: dict[str, Any], above: str = "") -> list[str]:
+def _text_addresses(node: dict[str, Any], above: str = "") -> list[str]:
     """Addresses of all values that are text."""
     texts = [f"{above}{name}" for name, below in node.items() if isinstance(below, str)]
     groups = ((name, below) for name, below in node.items() if isinstance(below, dict))
-    return texts + [address for name, below in groups for address in _texts(below, f"{above}{name}.")]
+    return texts + [address for name, below in groups for address in _text_addresses(below, f"{above}{name}.")]
 
 
 def _no_name(overrides: Sequence[str]) -> str:
@@ -130,7 +133,7 @@ def _no_name(overrides: Sequence[str]) -> str:
     return ""
 
 
-def _unlike(overrides: Sequence[str], config: dict[str, Any]) -> str:
+def _kind_clash_text(overrides: Sequence[str], config: dict[str, Any]) -> str:
     """Which override puts a value where a group of fields stands, or one kind of value for another; "" where none does."""
     for override in overrides:
         address, _, value = override.lstrip("+").partition("=")
@@ -149,16 +152,18 @@ def _unlike(overrides: Sequence[str], config: dict[str, Any]) -> str:
     return ""
 
 
-def _misspelt(address: str, config: dict[str, Any]) -> str:
+def _misspelt_text(address: str, config: dict[str, Any]) -> str:
     """What to write for an address that a configuration does not have."""
     *path, last = address.split(".")
     if address == "devices":
         return f"config: no field 'devices'; {DEVICES}"
-    elsewhere = len(path) == 1 and path[0] in config and not get_close_matches(last, _names(config[path[0]]), cutoff=0.75)
+    elsewhere = (
+        len(path) == 1 and path[0] in config and not get_close_matches(last, _group_fields(config[path[0]]), cutoff=0.75)
+    )
     ends = () if tuple(path) in NAMED else (address, last) if elsewhere else (address,)
-    if longer := next(filter(None, (_ending(end, config, address) for end in ends)), None):
+    if longer := next(filter(None, (_similar_addresses(end, config, address) for end in ends)), None):
         return f"{'.'.join(path) or 'config'}: no field {address!r}; did you mean {' or '.join(longer)}?"
-    if path in ([], ["workload"]) and (others := _workloads(last)):
+    if path in ([], ["workload"]) and (others := _workloads_with_field(last)):
         which = f"{', '.join(others[:-1])} or {others[-1]}" if len(others) > 1 else others[0]
         return f"{'.'.join(path) or 'config'}: no field {address!r}; workload.{last} belongs to workload={which}"
     at: Any = config
@@ -184,23 +189,23 @@ def _misspelt(address: str, config: dict[str, Any]) -> str:
     return f"no field {address!r}; {'.'.join(path)} is a value"
 
 
-def _names(group: Any) -> tuple[str, ...]:
+def _group_fields(group: Any) -> tuple[str, ...]:
     """Fields of a group; none of one that is left out, or of a value."""
     return tuple(map(str, group)) if isinstance(group, dict) else ()
 
 
-def _ending(end: str, config: dict[str, Any], typed: str) -> list[str]:
+def _similar_addresses(end: str, config: dict[str, Any], typed: str) -> list[str]:
     """A few addresses of a configuration that end so, but for the one that was typed."""
-    return [known for known in _addresses(config) if known.endswith(f".{end}") and known != typed][:MOST_NAMED]
+    return [known for known in _all_addresses(config) if known.endswith(f".{end}") and known != typed][:MOST_NAMED]
 
 
-def _workloads(field: str) -> list[str]:
+def _workloads_with_field(field: str) -> list[str]:
     """Workloads that ship and have a field."""
     files = sorted((SHIPPED_CONF / "workload").glob("*.yaml"))
     return [path.stem for path in files if field in yaml.safe_load(path.read_text()).keys() - {"mapping"}]
 
 
-def _addresses(node: Any, above: str = "") -> list[str]:
+def _all_addresses(node: Any, above: str = "") -> list[str]:
     """All addresses of a configuration, those of groups of fields too; of a mapping's phases, those of both."""
     if not isinstance(node, dict) or set(node) <= CONSTANT:
         return []
@@ -208,7 +213,7 @@ def _addresses(node: Any, above: str = "") -> list[str]:
     both = {
         name.replace("mapping.prefill", "mapping.both"): below for name, below in within.items() if name != "mapping.decode"
     }
-    return [name for address, below in both.items() for name in (address, *_addresses(below, f"{address}."))]
+    return [name for address, below in both.items() for name in (address, *_all_addresses(below, f"{address}."))]
 
 
 def _left_out(path: Sequence[str], last: str, config: dict[str, Any]) -> bool:

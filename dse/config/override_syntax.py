@@ -21,13 +21,13 @@ def unparsable_override_text(overrides: Sequence[str]) -> str:
     for word in overrides:
         several = is_sweep(word)
         if several:
-            return _several(word)
+            return _several_chips_text(word)
         if several is None or word.startswith("="):
-            return _written(word)
+            return _open_bracket_text(word)
     return ""
 
 
-def _several(word: str) -> str:
+def _several_chips_text(word: str) -> str:
     address, _, value = word.lstrip("+~").partition("=")
     if re.fullmatch(r"\d+,\d+\s*[A-Za-zµμ%].*", value):
         return f"{address}: {value!r} has a comma; write a point, as in {value.replace(',', '.', 1)!r}"
@@ -37,7 +37,7 @@ def _several(word: str) -> str:
     return f"{address}: one value, not {value}; a study tries several with +space.{address}={sweep}"
 
 
-def _written(word: str) -> str:
+def _open_bracket_text(word: str) -> str:
     key, equals, value = word.partition("=")
     if key.endswith("@_global_") and value == "study":
         return (

@@ -60,7 +60,7 @@ class CommandLine:
     @property
     def words(self) -> list[str]:
         """Overrides and search path as Hydra takes them."""
-        path = ", ".join(_quoted(place) for place in (*self.places, f"usual://{':'.join(self.usual)}"))
+        path = ", ".join(_quote_text(place) for place in (*self.places, f"usual://{':'.join(self.usual)}"))
         return [f"hydra.searchpath=[{path}]", *self.overrides]
 
 
@@ -80,7 +80,7 @@ def parse_command_line(typed: Sequence[str], *, trust: bool) -> CommandLine:
     for word in rest:
         key, equals, value = word.partition("=")
         if key != "study" and key.isascii() and not value.isascii() and value[:1] not in ("'", '"', "[", "{"):
-            value = _quoted(value)  # bare, Hydra reads ASCII alone
+            value = _quote_text(value)  # bare, Hydra reads ASCII alone
             word = f"{key}={value}"
         if equals and (group := key.lstrip("+").partition("@")[0]) in CHOICES:
             value = choice(group, value)
@@ -91,7 +91,7 @@ def parse_command_line(typed: Sequence[str], *, trust: bool) -> CommandLine:
                 f"{address}: {{}} is merged into the present fields and changes nothing; remove a field with ~{address}.FIELD"
             )
         if word.startswith("-"):
-            flag = _flag(key)
+            flag = _full_flag(key)
             given = value if equals else next(rest, "") if flag in VALUED else None
             if flag in FIXED:
                 raise DesignError(
@@ -115,7 +115,7 @@ def parse_command_line(typed: Sequence[str], *, trust: bool) -> CommandLine:
                 )
             folder = known[value].parent
             places += [source_url(folder, trust=trust), source_url(folder.parent, trust=trust)]
-            overrides = [f"+{value}@_global_=study", f"name={_quoted(value)}", *overrides]
+            overrides = [f"+{value}@_global_=study", f"name={_quote_text(value)}", *overrides]
         elif key.lstrip("+~") == "hydra.searchpath":
             given_places = [place.strip("'\" ") for place in value.strip("[]").split(",")]
             places = [*(_ours_of(place, trust=trust) for place in given_places if place), *places]
@@ -124,7 +124,7 @@ def parse_command_line(typed: Sequence[str], *, trust: bool) -> CommandLine:
         elif key.lstrip("+").startswith(("space.", "constraints.")) and value[:1] not in ("'", '"', "{", "["):
             overrides.append(f"{key}='{value}'")  # bare, Hydra takes a sweep for a multirun, and a bound for nothing it knows
         elif key in PLACES and value[:1] not in ("'", '"', "[") and value not in ("", "null"):
-            overrides.append(f"{key}={_quoted(value)}")  # bare, many a path or URL is no value to Hydra
+            overrides.append(f"{key}={_quote_text(value)}")  # bare, many a path or URL is no value to Hydra
         else:
             overrides.append(word)
     return CommandLine(tuple(typed), tuple(flags), tuple(places), rename_typed(overrides), trust)
@@ -161,13 +161,13 @@ FIXED = ("--config-name", "-cn", "--config-path", "-cp")
 """Flags of Hydra's that would put another configuration in the place of ours."""
 
 
-def _flag(name: str) -> str:
+def _full_flag(name: str) -> str:
     """A flag that Hydra would know by its first letters, in full."""
     flags = [flag for flag in VALUED if name.startswith("--") and len(name) > len("--") and flag.startswith(name)]
     return flags[0] if len(flags) == 1 else name
 
 
-def _quoted(text: str) -> str:
+def _quote_text(text: str) -> str:
     return "'{}'".format(text.replace("'", "\\'"))
 
 

@@ -26,12 +26,12 @@ def chosen_parts(choices: Mapping[str, object]) -> dict[str, str]:
 
 def parts_from_outside(choices: Mapping[str, object]) -> dict[str, str]:
     """Presets of parts that the file of the chip does not choose; all if no such chip ships."""
-    own = _own(str(choices.get("chip", "")))
+    own = _own_choices(str(choices.get("chip", "")))
     return {group: name for group, name in chosen_parts(choices).items() if own.get(group) != name}
 
 
 @lru_cache(maxsize=256)
-def _own(chip: str) -> Mapping[str, str]:
+def _own_choices(chip: str) -> Mapping[str, str]:
     """What the file of a chip that ships chooses, by group and place; the last one counts, as in Hydra."""
     import yaml
 
@@ -41,7 +41,7 @@ def _own(chip: str) -> Mapping[str, str]:
     presets: dict[str, str] = {}
     for entry in yaml.safe_load(path.read_text()).get("defaults", []):
         if isinstance(entry, str):
-            presets |= {} if entry == "_self_" else _own(entry)
+            presets |= {} if entry == "_self_" else _own_choices(entry)
             continue
         ((words, name),) = entry.items()
         group, place = words.removeprefix("override ").strip().lstrip("/").split("@")
@@ -71,7 +71,7 @@ def part_that_caused(error: str, choices: Mapping[str, object]) -> str:
     for group, name in parts_from_outside(choices).items():
         folder, place = group.split("@")
         within = address.removeprefix(place).lstrip(".")
-        if folder == "part" and f"{address}.".startswith(f"{place}.") and _says(name, within):
+        if folder == "part" and f"{address}.".startswith(f"{place}.") and _says_address(name, within):
             return f"{group}={name} adds it; remove that preset, or choose a chip that supports it"
     made = parts_from_outside(choices).get("part@chip", "")
     if made and "does not read it" in error:  # what the chip's own file has
@@ -80,7 +80,7 @@ def part_that_caused(error: str, choices: Mapping[str, object]) -> str:
 
 
 @lru_cache(maxsize=256)
-def _says(part: str, address: str) -> bool:
+def _says_address(part: str, address: str) -> bool:
     """Whether the file of a part, or one that it starts from, says an address."""
     import yaml
 
@@ -91,4 +91,4 @@ def _says(part: str, address: str) -> bool:
     at = file
     for name in filter(None, address.split(".")):
         at = at.get(name) if isinstance(at, dict) else None
-    return at is not None or any(isinstance(base, str) and _says(base, address) for base in file.get("defaults", []))
+    return at is not None or any(isinstance(base, str) and _says_address(base, address) for base in file.get("defaults", []))

@@ -90,7 +90,7 @@ def with_core_rates(config: Mapping[str, Any], words: Sequence[str]) -> dict[str
             "leave peaks out"
         )
     own = {name: value for name, value in core.items() if name not in ("peak", "matrix", "rates")}
-    own |= _of_core(_entries(whole, core, said_by(words, ADDRESSES)), whole)
+    own |= _of_core(_peak_entries(whole, core, said_by(words, ADDRESSES)), whole)
     return {**config, "chip": {**{name: value for name, value in whole.items() if name != "peak"}, "core": own}}
 
 
@@ -103,18 +103,18 @@ def _refuse_knobs(space: Any) -> None:
             )
 
 
-def _entries(chip: Mapping[str, Any], core: Mapping[str, Any], typed: set[str]) -> list[Entry]:
+def _peak_entries(chip: Mapping[str, Any], core: Mapping[str, Any], typed: set[str]) -> list[Entry]:
     """What files and overrides say of peaks, in the order in which one counts over another."""
 
     def each() -> Iterator[tuple[int, str, str, Any]]:
-        yield from ((0, f"{CORE}.{name}", name, value) for name, value in _group(core.get("peak"), CORE))
+        yield from ((0, f"{CORE}.{name}", name, value) for name, value in _format_peaks(core.get("peak"), CORE))
         if core.get("matrix") is not None:
             yield RANK_OF_MATRIX, MATRIX, "", core["matrix"]
         if "rates" in core and core["rates"] is None:
             yield RANK_OF_RATES, RATES, "", None
         yield from ((RANK_OF_RATES, f"{RATES}.{name}", name, value) for name, value in (core.get("rates") or {}).items())
-        sheet = _group(chip.get("peak"), WHOLE)
-        yield from ((RANK_OF_SHEET, f"{WHOLE}.{name}", name, value) for name, value in (*_implied(sheet, typed), *sheet))
+        sheet = _format_peaks(chip.get("peak"), WHOLE)
+        yield from ((RANK_OF_SHEET, f"{WHOLE}.{name}", name, value) for name, value in (*_implied_peak(sheet, typed), *sheet))
 
     entries = [
         Entry(any(is_at_or_below(word, address) or is_at_or_below(address, word) for word in typed), rank, address, name, value)
@@ -124,18 +124,18 @@ def _entries(chip: Mapping[str, Any], core: Mapping[str, Any], typed: set[str]) 
     return sorted(other_entries, key=lambda entry: (entry.typed, entry.rank, entry.name not in WIDE))
 
 
-def _implied(sheet: list[tuple[str, Any]], typed: set[str]) -> list[tuple[str, Any]]:
+def _implied_peak(sheet: list[tuple[str, Any]], typed: set[str]) -> list[tuple[str, Any]]:
     """The 16-bit peak of a file's data sheet that says none, after its widest format; nothing of one that is typed."""
     formats = {name: entry for name, entry in sheet if name != VECTOR and entry is not None}
     if not formats or formats.keys() & {*WIDE} or any(is_at_or_below(word, WHOLE) for word in typed):
         return []
     widest = max(formats, key=lambda name: FORMATS[name].bits)
     entry = formats[widest]
-    value = parse_value(_plain(entry), "op/s", f"{WHOLE}.{widest}") * FORMATS[widest].bits / FORMATS["fp16"].bits
+    value = parse_value(_plain_value(entry), "op/s", f"{WHOLE}.{widest}") * FORMATS[widest].bits / FORMATS["fp16"].bits
     return [("fp16", {**(entry if isinstance(entry, Mapping) else {"source": "override"}), "value": f"{value!r} op/s"})]
 
 
-def _group(peaks: Any, address: str) -> list[tuple[str, Any]]:
+def _format_peaks(peaks: Any, address: str) -> list[tuple[str, Any]]:
     """Peaks by format."""
     if peaks is None:
         return []
@@ -147,7 +147,7 @@ def _group(peaks: Any, address: str) -> list[tuple[str, Any]]:
         if blocks := [name for name in BLOCK_SCALED_FORMATS.get(str(name), ()) if FORMATS[name].engine]:
             raise DesignError(f"{address}: no format {name!r}; set {' or '.join(dict.fromkeys(blocks))}")
         raise DesignError(f"{address}: no format {name!r}; {suggest_nearest(str(name), NAMES)}")
-    fp16, bf16 = (_plain(peaks.get(name)) for name in WIDE)
+    fp16, bf16 = (_plain_value(peaks.get(name)) for name in WIDE)
     if None not in (fp16, bf16) and fp16 != bf16:
         raise DesignError(f"{address}: fp16 {fp16} and bf16 {bf16}; engines here have one rate for both, set one of them")
     return list(peaks.items())
@@ -166,33 +166,33 @@ def _of_core(entries: Sequence[Entry], chip: Mapping[str, Any]) -> dict[str, Any
             notes = dict(entry.said)
         else:
             before = peaks.get(name)
-            peaks[name], given_entries[name] = _peak(entry, peaks, chip), entry
+            peaks[name], given_entries[name] = _core_peak(entry, peaks, chip), entry
             if name == "fp16" and entry.rank in (RANK_OF_MATRIX, RANK_OF_SHEET) and before:  # rates over 16 bits stay
                 times = peaks[name] / before
                 peaks |= {other: value * times for other, value in peaks.items() if other not in (name, VECTOR)}
-    wide = _wide(peaks)
-    rates = {name: _constant(given_entries[name], "1", peaks[name] / wide) for name in RATED if name in peaks}
+    wide = _wide_peak(peaks)
+    rates = {name: _core_constant(given_entries[name], "1", peaks[name] / wide) for name in RATED if name in peaks}
     if rates.keys() == {"fp32"}:
         rates |= dict.fromkeys(("int8", "fp8"), 1 / HALF_RATE)
-    matrix = _constant(given_entries["fp16"], "op/s", 2 * wide) if "fp16" in given_entries else _text(2 * wide)
+    matrix = _core_constant(given_entries["fp16"], "op/s", 2 * wide) if "fp16" in given_entries else _exact_text(2 * wide)
     engines = {"matrix": {**(matrix if isinstance(matrix, Mapping) else {"value": matrix}), **notes} if notes else matrix}
-    vector = {VECTOR: _constant(given_entries[VECTOR], "op/s", peaks[VECTOR])} if VECTOR in peaks else {}
+    vector = {VECTOR: _core_constant(given_entries[VECTOR], "op/s", peaks[VECTOR])} if VECTOR in peaks else {}
     return {**engines, "rates": rates or None, **vector}
 
 
-def _peak(entry: Entry, peaks: Mapping[str, float], chip: Mapping[str, Any]) -> float:
+def _core_peak(entry: Entry, peaks: Mapping[str, float], chip: Mapping[str, Any]) -> float:
     """Peak of a core that an entry says. [op/s]"""
-    value = parse_value(_plain(entry.said), "1" if entry.rank == RANK_OF_RATES else "op/s", entry.address)
+    value = parse_value(_plain_value(entry.said), "1" if entry.rank == RANK_OF_RATES else "op/s", entry.address)
     if not value > 0:
         raise DesignError(f"{entry.address}: must be above 0")
     if entry.address == MATRIX:
         return value / 2
     if entry.rank == RANK_OF_RATES:
-        return value * _wide(peaks)
-    return float(f"{value / _cores(chip):.{DIGITS}g}") if is_at_or_below(entry.address, WHOLE) else value
+        return value * _wide_peak(peaks)
+    return float(f"{value / _core_count(chip):.{DIGITS}g}") if is_at_or_below(entry.address, WHOLE) else value
 
 
-def _wide(peaks: Mapping[str, float]) -> float:
+def _wide_peak(peaks: Mapping[str, float]) -> float:
     """The 16-bit peak: as it is said, or of the widest format that is said."""
     if "fp16" in peaks:
         return peaks["fp16"]
@@ -203,11 +203,11 @@ def _wide(peaks: Mapping[str, float]) -> float:
     return peaks[widest] * FORMATS[widest].bits / FORMATS["fp16"].bits
 
 
-def _constant(entry: Entry, unit: str, value: float) -> Any:
+def _core_constant(entry: Entry, unit: str, value: float) -> Any:
     """A constant of a core: as it was said, where that is of this kind, or its value with the source of what was said."""
     if entry.address in (MATRIX, f"{CORE}.{VECTOR}") or (entry.rank == RANK_OF_RATES and unit == "1"):
         return entry.said
-    text = float(f"{value:.{DIGITS}g}") if unit == "1" else _text(value)
+    text = float(f"{value:.{DIGITS}g}") if unit == "1" else _exact_text(value)
     if isinstance(entry.said, Mapping):
         return {**entry.said, "value": text}
     return {
@@ -217,17 +217,17 @@ def _constant(entry: Entry, unit: str, value: float) -> Any:
     }  # which an answer says of what was set
 
 
-def _text(value: float) -> str:
+def _exact_text(value: float) -> str:
     """A rate as a quantity that is read as this very number."""
     short = f"{value / 1e12:.{DIGITS}g} Top/s"
     return short if parse_value(short, "op/s", WHOLE) == value else f"{value!r} op/s"
 
 
-def _cores(chip: Mapping[str, Any]) -> float:
+def _core_count(chip: Mapping[str, Any]) -> float:
     if chip.get("cores") is None:
         raise DesignError(f"{WHOLE}: is the peak of all cores together; set chip.cores too, or {CORE} for one core")
-    return parse_value(_plain(chip["cores"]), "1", "chip.cores")
+    return parse_value(_plain_value(chip["cores"]), "1", "chip.cores")
 
 
-def _plain(peak: Any) -> Any:
+def _plain_value(peak: Any) -> Any:
     return peak.get("value") if isinstance(peak, Mapping) else peak

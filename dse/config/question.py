@@ -84,7 +84,7 @@ def build_question(config: Dict[str, Any], folder: Path, *, fewer: bool = False)
     _check_shape(config)
     defined = parse_metric_expressions(config)
     sources: list[ConstantSource] = []
-    bases, open_tp = _bases(config, sources)
+    bases, open_tp = _base_designs(config, sources)
     asked_for = read_workload(
         config, folder, guesses=all(software_of(base.mapping) in SPECULATING_SOFTWARE for base in bases.values())
     )
@@ -94,7 +94,7 @@ def build_question(config: Dict[str, Any], folder: Path, *, fewer: bool = False)
     }
     bases = {name: base for name, (base, _) in devices.items()}
     moving, following = split_knobs_and_ties(space_of_chips(config["space"], bases) if fewer else config["space"])
-    knobs = parse_conditions([_knob(address, knob, bases) for address, knob in moving.items()], bases)
+    knobs = parse_conditions([_parse_knob(address, knob, bases) for address, knob in moving.items()], bases)
     knobs = knobs_read_anywhere(bases, knobs) if fewer else knobs
     tied = parse_ties(following, bases, knobs)
     for base in bases.values():
@@ -159,14 +159,16 @@ def _refuse_pooled(mapping: Mapping, cases: Workload) -> None:
             )
 
 
-def _bases(config: Dict[str, Any], sources: list[ConstantSource]) -> tuple[dict[str, Design], dict[str, tuple[str, ...]]]:
+def _base_designs(
+    config: Dict[str, Any], sources: list[ConstantSource]
+) -> tuple[dict[str, Design], dict[str, tuple[str, ...]]]:
     """The designs that knobs move, by chip; of a study of one chip, that one by no name.
 
     Beside them the tensor parallelism that is left open, by address.
     """
     if not config.get("chips"):
         try:
-            base, open_tp = _design(config, config["workload"], sources)
+            base, open_tp = _parse_design(config, config["workload"], sources)
             return {"": base}, {"": open_tp}
         except DesignError as error:
             if by := part_that_caused(str(error), config.get("choices", {})):
@@ -176,7 +178,7 @@ def _bases(config: Dict[str, Any], sources: list[ConstantSource]) -> tuple[dict[
     for name, group in config["chips"].items():
         own: list[ConstantSource] = []
         try:
-            bases[name], open_in[name] = _design(group, config["workload"], own)
+            bases[name], open_in[name] = _parse_design(group, config["workload"], own)
         except DesignError as error:
             raise DesignError(f"chips: {name}: {error}") from None
         sources += [replace(source, address=f"{name}: {source.address}") for source in own]
@@ -195,16 +197,18 @@ def _refuse_mixed(bases: Dict[str, Design]) -> None:
         )
 
 
-def _design(config: Dict[str, Any], workload: Dict[str, Any], sources: list[ConstantSource]) -> tuple[Design, tuple[str, ...]]:
+def _parse_design(
+    config: Dict[str, Any], workload: Dict[str, Any], sources: list[ConstantSource]
+) -> tuple[Design, tuple[str, ...]]:
     """A chip of the parts that its fields say, with the mapping that goes with it and with what is asked.
 
     Beside it the tensor parallelism that is left open, by address.
     """
-    mapping, part = config["mapping"], _with_part(_chip(config["chip"], sources), config.get("as_given"))
+    mapping, part = config["mapping"], _with_part(_parse_chip(config["chip"], sources), config.get("as_given"))
     machine, case = machine_of(part), case_type_of(workload)
     if (machine, case) not in KINDS:
         raise DesignError(
-            f"workload: nothing runs {case_type_name(case)} on this chip, which {_runs(machine)}; try {WHERE[case]}"
+            f"workload: nothing runs {case_type_name(case)} on this chip, which {_runs_text(machine)}; try {WHERE[case]}"
         )
     kind = KINDS[machine, case]
     closed, open_tp = closed_mapping(mapping, workload)
@@ -216,14 +220,14 @@ def _design(config: Dict[str, Any], workload: Dict[str, Any], sources: list[Cons
             f"mapping: the chosen mapping is for {SOFTWARE[plans].name}; for {case_text} choose mapping={kind.choices}{boxes}"
         )
     software_of(record)
-    _refuse(part, case)
+    _refuse_parts(part, case)
     _refuse_ahead(part, record)
     _refuse_products(record)
     _refuse_states(record)
     return Design(part, record), open_tp
 
 
-def _chip(chip: Dict[str, Any], sources: list[ConstantSource]) -> Chip:
+def _parse_chip(chip: Dict[str, Any], sources: list[ConstantSource]) -> Chip:
     return parse_record(Chip, {key: value for key, value in chip.items() if key not in USUAL_CHOICES}, "chip", sources)
 
 
@@ -236,12 +240,12 @@ def _with_part(chip: Chip, as_given: Dict[str, Any] | None) -> Chip:
         raise DesignError("chip.published.part: is computed from the preset of the chip; leave it out")
     parts = dict.fromkeys((fact for fact in FACTS if is_said(chip, fact)), as_modelled(chip))
     if as_given is not None:
-        parts |= dict.fromkeys(as_given["facts"], as_modelled(_chip(as_given["chip"], [])))
+        parts |= dict.fromkeys(as_given["facts"], as_modelled(_parse_chip(as_given["chip"], [])))
     part = hash_lines(f"{fact}: {record_key(part)}" for fact, part in parts.items())
     return replace(chip, published=replace(facts, part=part, given=tuple(parts.items())))
 
 
-def _refuse(chip: Chip, case: type) -> None:
+def _refuse_parts(chip: Chip, case: type) -> None:
     """Refuse parts that make no sense, alone or for what is asked."""
     if chip.memory is not None:
         memory.check_memory(chip.memory, "chip.memory")
@@ -332,7 +336,7 @@ def _refuse_unread(mapping: Mapping, asked_for: Workload) -> None:
             any(model.experts is not None for model in models)
             or any(isinstance(case, ExpertsCase) for case in asked_for.cases),
         ),
-        "index": ("a sparse indexer", any(_indexed(model) for model in models)),
+        "index": ("a sparse indexer", any(_has_indexer(model) for model in models)),
     }
     for name, (what, is_used) in tensors.items() if mapping.precision is not None else ():
         if not is_used and getattr(mapping.precision, name) is not None:
@@ -356,7 +360,7 @@ def _refuse_combine(mapping: Mapping, *, expert: bool) -> None:
     )
 
 
-def _indexed(model: Model) -> bool:
+def _has_indexer(model: Model) -> bool:
     """Whether some layers of a model choose what they attend to."""
     return model.indexer is not None or any(kind.indexer is not None for _, kind in model.kinds)
 
@@ -373,7 +377,7 @@ def _refuse_stream(chip: Chip) -> None:
         )
 
 
-def _runs(machine: str) -> str:
+def _runs_text(machine: str) -> str:
     return "runs " + ", ".join(case_type_name(case) for machine_name, case in KINDS if machine_name == machine)
 
 
@@ -398,7 +402,7 @@ def _check_shape(config: Dict[str, Any]) -> None:
         raise DesignError(f"name: {name!r} cannot name a folder")
 
 
-def _knob(address: str, config: Dict[str, Any], bases: Dict[str, Design]) -> Knob:
+def _parse_knob(address: str, config: Dict[str, Any], bases: Dict[str, Design]) -> Knob:
     where = f"space.{address}"
     try:
         base = bases[chips.chips_with_address(bases, address)[0]]

@@ -71,13 +71,13 @@ def field_types(kind: Any) -> dict[str, Any]:
 def parse_record(cls: type[T], config: Any, address: str, sources: list[ConstantSource]) -> T:
     """A record from a dictionary of its fields: text with units, and constants with their source."""
     if not isinstance(config, Dict):
-        raise DesignError(f"{address}: {config!r} is not a group of fields; {_has(address, cls)}")
+        raise DesignError(f"{address}: {config!r} is not a group of fields; {_fields_text(address, cls)}")
     hints = field_types(cls)  # type: ignore[arg-type]
     names = {spec.name: spec for spec in fields(cls) if spec.compare}  # type: ignore[arg-type]
-    origin, begun = _origin(config, address), len(sources)
+    origin, begun = _source_origin(config, address), len(sources)
     ranges = origin.pop(RANGES, None)
     config = {key: value for key, value in config.items() if key not in origin and (ranges is None or key != RANGES)}
-    config = _gathered(config, names)
+    config = _gather_part(config, names)
     for key in config:
         if key not in names:
             raise DesignError(f"{address}: no field {f'{address}.{key}'!r}; {suggest_nearest(str(key), names)}")
@@ -87,14 +87,14 @@ def parse_record(cls: type[T], config: Any, address: str, sources: list[Constant
         if name not in config:
             if spec.default is MISSING:
                 others = preset_overrides(cls.__name__, address)
-                raise DesignError(f"{field_address}: missing; {_meaning(spec)}{f'; {others}' if others else ''}")
+                raise DesignError(f"{field_address}: missing; {_meaning_text(spec)}{f'; {others}' if others else ''}")
             continue
         group = record_type(hints[name])
         if "refused" in spec.metadata:
             if config[name] is not None:
                 raise DesignError(f"{field_address}: {spec.metadata['refused']}")
         elif "table" in spec.metadata:
-            values[name] = _table(spec.metadata["table"], config[name], field_address, sources)
+            values[name] = _parse_table(spec.metadata["table"], config[name], field_address, sources)
         elif "parts" in spec.metadata:
             kinds = spec.metadata["parts"]
             other_address = address if "inline" in spec.metadata else field_address
@@ -114,13 +114,13 @@ def parse_record(cls: type[T], config: Any, address: str, sources: list[Constant
             absent = config[name] is None and isinstance(hints[name], UnionType)
             values[name] = None if absent else parse_record(group, config[name], field_address, sources)
         else:
-            values[name] = _leaf(config[name], spec, field_address, sources)
+            values[name] = _parse_leaf(config[name], spec, field_address, sources)
     if origin:
-        sources[begun:] = [_of(source, origin) for source in sources[begun:]]
+        sources[begun:] = [_with_origin(source, origin) for source in sources[begun:]]
     return cls(**values) if ranges is None else cls(**values, **{RANGES: ranges})
 
 
-def _origin(config: Dict[Any, Any], address: str) -> dict[str, Any]:
+def _source_origin(config: Dict[Any, Any], address: str) -> dict[str, Any]:
     """What a stack or a part of one, or a constant in it, says of chips that it is from and for, and of measurements.
 
     Nothing of other groups.
@@ -136,10 +136,10 @@ def _origin(config: Dict[Any, Any], address: str) -> dict[str, Any]:
             raise DesignError(f"{address}.{key}: {chips!r} is not a list of chips by name; write [h100, h200]")
     chips_of = {key: tuple(chips) for key, chips in origin.items()}
     found_chips_of: dict[str, Any] = chips_of | ({"measured_rows": rows} if rows else {}) | ({"measured_by": by} if by else {})
-    return found_chips_of if ranges is None else found_chips_of | {RANGES: _ranges(ranges, f"{address}.{RANGES}")}
+    return found_chips_of if ranges is None else found_chips_of | {RANGES: _parse_ranges(ranges, f"{address}.{RANGES}")}
 
 
-def _ranges(config: Any, address: str) -> tuple[tuple[str, float, float], ...]:
+def _parse_ranges(config: Any, address: str) -> tuple[tuple[str, float, float], ...]:
     """Sizes that measured rows have, as (name, least, most)."""
     if not isinstance(config, Dict):
         raise DesignError(f"{address}: {config!r} is not a group of ranges; write {{keys: [256, 16384]}}")
@@ -150,14 +150,14 @@ def _ranges(config: Any, address: str) -> tuple[tuple[str, float, float], ...]:
     return tuple((str(name), float(low), float(high)) for name, (low, high) in config.items())
 
 
-def _of(source: ConstantSource, origin: Dict[str, Any]) -> ConstantSource:
+def _with_origin(source: ConstantSource, origin: Dict[str, Any]) -> ConstantSource:
     """A constant with what is said of chips, of its group where neither it nor a group in that says so itself."""
     if source.fitted_on or source.source == "override":
         return source
     return replace(source, **origin)
 
 
-def _table(kind: type, config: Any, address: str, sources: list[ConstantSource]) -> tuple[tuple[str, Any], ...]:
+def _parse_table(kind: type, config: Any, address: str, sources: list[ConstantSource]) -> tuple[tuple[str, Any], ...]:
     """Value objects by name, in order."""
     if config is None:
         return ()
@@ -166,7 +166,7 @@ def _table(kind: type, config: Any, address: str, sources: list[ConstantSource])
     return tuple((str(name), parse_record(kind, entry or {}, f"{address}.{name}", sources)) for name, entry in config.items())
 
 
-def _gathered(config: Dict[Any, Any], names: Dict[str, Any]) -> Dict[Any, Any]:
+def _gather_part(config: Dict[Any, Any], names: Dict[str, Any]) -> Dict[Any, Any]:
     """A group whose fields of an inline part are gathered under the name of that part."""
     for name, spec in names.items():
         if "inline" in spec.metadata:
@@ -214,19 +214,19 @@ def parse_value(value: Any, unit: str, address: str) -> float:
     return value
 
 
-def _leaf(value: Any, spec: Any, address: str, sources: list[ConstantSource]) -> Any:
+def _parse_leaf(value: Any, spec: Any, address: str, sources: list[ConstantSource]) -> Any:
     if isinstance(value, Dict):
-        chips = _origin(value, address)
+        chips = _source_origin(value, address)
         unknown = set(value) - (CONSTANT - {*ORIGIN} | chips.keys())
         if unknown or "value" not in value:
             got = ", ".join(map(str, value))
             raise DesignError(
                 f"{address}: one value, not a group of fields ({got}); its constant may have value, source, page and note; "
-                f"{_meaning(spec)}"
+                f"{_meaning_text(spec)}"
             )
         page, note = (str(value.get(key, "")) for key in ("page", "note"))
         sources.append(
-            _of(ConstantSource(address, str(value["value"]), str(value.get("source", "override")), page, note), chips)
+            _with_origin(ConstantSource(address, str(value["value"]), str(value.get("source", "override")), page, note), chips)
         )
         value = value["value"]
     elif address.startswith(("chip", "mapping.stack")):
@@ -245,11 +245,11 @@ def record_type(hint: Any) -> Any:
     return next((c for c in candidates if isinstance(c, type) and is_dataclass(c)), None)
 
 
-def _meaning(spec: Any) -> str:
+def _meaning_text(spec: Any) -> str:
     unit = spec.metadata.get("unit", "")
     doc = str(spec.metadata.get("doc", "a group of fields"))
     return f"{doc} [{unit}]" if unit not in ("", "1") else doc
 
 
-def _has(address: str, cls: type) -> str:
+def _fields_text(address: str, cls: type) -> str:
     return f"{address} has {', '.join(sorted(spec.name for spec in fields(cls)))}"

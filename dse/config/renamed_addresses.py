@@ -60,7 +60,7 @@ def rename_typed(words: Sequence[str]) -> tuple[str, ...]:
             for old, new in pairs:
                 if said.setdefault(new, old) != old:
                     raise named_twice_error("overrides", said[new].removeprefix("space."), old.removeprefix("space."))
-                _hint(old.removeprefix("space."), new.removeprefix("space."))
+                _print_hint(old.removeprefix("space."), new.removeprefix("space."))
     return tuple(word for word, _ in found)
 
 
@@ -79,10 +79,10 @@ def rename_content(content: dict[Any, Any]) -> dict[Any, Any]:
     return dict(found)
 
 
-def may_use_old_address(words: Sequence[str]) -> bool:
+def can_use_old_address(words: Sequence[str]) -> bool:
     """Whether overrides may say an address that is an old one on some machine alone."""
     olds = _olds_of_machines()
-    return any(renamed_part(address, olds) for word in words for _, _, address, _ in _each(word, olds))
+    return any(renamed_part(address, olds) for word in words for _, _, address, _ in _split_override(word, olds))
 
 
 @cache
@@ -101,12 +101,12 @@ def rename_overrides(words: Sequence[str], config: Mapping[str, Any], others: It
     Raises:
         DesignError: two of them set one address by two names.
     """
-    table = new_address_by_old(guess_machine(_parts(config)))
+    table = new_address_by_old(guess_machine(_part_names(config)))
     before = {new: old for old, new in table.items()}
     overrides: list[str] = []
     spellings: dict[str, str] = {}
     for word in words:
-        for signs, space, address, value in _each(word, {**table, **before, **dict.fromkeys(others)}):
+        for signs, space, address, value in _split_override(word, {**table, **before, **dict.fromkeys(others)}):
             if not space and signs in ("", "+") and any(is_at_or_below(address, other) for other in others):
                 signs = "++"
             if own := renamed_part(address, table) or renamed_part(address, before):
@@ -114,10 +114,10 @@ def rename_overrides(words: Sequence[str], config: Mapping[str, Any], others: It
                 if spellings.setdefault(f"{space}{new}", own) != own:
                     raise named_twice_error("overrides", old, new)
                 root: Any = config.get("space") if space else config
-                present = old if _has(root, old) and not _has(root, new) else new
+                present = old if _has_address(root, old) and not _has_address(root, new) else new
                 address = present + address.removeprefix(own)
                 signs = "++" if signs == "+" and present != own else signs  # by the other name it may be there
-                _hint(own, new)
+                _print_hint(own, new)
             overrides.append(f"{signs}{space}{address}{value}")
     return tuple(overrides)
 
@@ -134,8 +134,8 @@ def rename_config(config: Mapping[str, Any], words: Sequence[str]) -> dict[str, 
     Raises:
         DesignError: knobs of one address by two names.
     """
-    machine = guess_machine(_parts(config))
-    typed = {address for word in words for _, space, address, _ in _each(word, ()) if not space}
+    machine = guess_machine(_part_names(config))
+    typed = {address for word in words for _, space, address, _ in _split_override(word, ()) if not space}
 
     def counts(new: str) -> bool:
         other = "stack" in typed and new.startswith("mapping.stack.")  # one was chosen in the place of the file's
@@ -146,27 +146,27 @@ def rename_config(config: Mapping[str, Any], words: Sequence[str]) -> dict[str, 
         address: _rename_knob(address, knob, machine)
         for address, knob in rename_values(root["space"], machine, "space").items()
     }
-    return {**root, "space": space, "report": _pictures(root.get("report"), machine)}
+    return {**root, "space": space, "report": _rename_pictures(root.get("report"), machine)}
 
 
 def choice(group: str, name: str) -> str:
     """An option of a group of files by its name of now; a hint says where that is another one."""
     now = current_choice(group, name)
-    _hint(f"{group}={name}", f"{group}={now}")
+    _print_hint(f"{group}={name}", f"{group}={now}")
     return now
 
 
-def chosen(defaults: Any) -> Any:
+def rename_chosen_options(defaults: Any) -> Any:
     """A list of defaults with the options that it chooses by their names of now."""
     if not isinstance(defaults, list):
         return defaults
     return [
-        dict(_chosen(key, name) for key, name in default.items()) if isinstance(default, dict) else default
+        dict(_chosen_option(key, name) for key, name in default.items()) if isinstance(default, dict) else default
         for default in defaults
     ]
 
 
-def _chosen(key: Any, name: Any) -> tuple[Any, Any]:
+def _chosen_option(key: Any, name: Any) -> tuple[Any, Any]:
     """An entry of a list of defaults, as ``override /stack: NAME`` or ``/library/gemm@gemm: NAME``."""
     before, slash, group = re.fullmatch(r"(.*?)(/?)([^ /]*(?:/[^ ]*)?)", str(key)).groups()  # type: ignore[union-attr]
     group, at, package = group.partition("@")
@@ -183,7 +183,7 @@ def current_group(group: str, name: str) -> str:
     new = RENAMED_GROUPS.get(group, group)
     if new == group or not (SHIPPED_CONF / new / f"{name}.yaml").is_file():
         return group
-    _hint(group, new)
+    _print_hint(group, new)
     return new
 
 
@@ -198,7 +198,12 @@ def overridden_leaves(words: Sequence[str], leaves: Iterable[str]) -> set[str]:
     leaves = list(leaves)
     machine = machine_of_leaves(leaves)
     table = (*leaves, *new_address_by_old(machine))
-    return {current_address(address, machine) for word in words for _, space, address, _ in _each(word, table) if not space}
+    return {
+        current_address(address, machine)
+        for word in words
+        for _, space, address, _ in _split_override(word, table)
+        if not space
+    }
 
 
 def refuse_double_names(content: Any, config_path: str, path: Path) -> None:
@@ -207,8 +212,8 @@ def refuse_double_names(content: Any, config_path: str, path: Path) -> None:
     root = {group: content} if group in GROUPS else content
     for part in (root, root.get("space") if isinstance(root, Mapping) else None):
         for old, aliases in all_old_addresses().items():
-            for alias in aliases if _has(part, old) else ():
-                if _has(part, alias.new) and _say_the_same(_at(part, old), _at(part, alias.new)):
+            for alias in aliases if _has_address(part, old) else ():
+                if _has_address(part, alias.new) and _say_the_same(_value_at(part, old), _value_at(part, alias.new)):
                     raise named_twice_error(str(path), old, alias.new)
 
 
@@ -228,7 +233,9 @@ def _rename_word(word: str) -> tuple[str, list[tuple[str, str]]]:
         if any(old != now for old, now in pairs):
             from dse.config.sweep_syntax import hydra_text
 
-            value = f"={hydra_text(_at(_rename_tree(_with({}, address.split('.'), inner), EVERY, hint=False), new))}"
+            value = (
+                f"={hydra_text(_value_at(_rename_tree(_with_value({}, address.split('.'), inner), EVERY, hint=False), new))}"
+            )
     value = rename_references(value)
     if "@" in address:
         group, _, package = address.partition("@")
@@ -241,7 +248,7 @@ def _current_value(address: str, value: str) -> str:
     """The value of an override of a present address, ``=`` before it, with an option by its name of now."""
     old = value.removeprefix("=").strip("'\"")
     now = current_option(address, old)
-    _hint(f"{address}={old}", f"{address}={now}")
+    _print_hint(f"{address}={old}", f"{address}={now}")
     return value if now == old else f"={now}"
 
 
@@ -277,12 +284,12 @@ def _rename_tree(
     """
     found = _rename_names(root, _names(machine)[0], ("", ""), counts, hint)
     for old, new in _names(machine)[1]:
-        if _has(found, old):
+        if _has_address(found, old):
             if hint:
-                _hint(old, new)
-            value, found = _at(found, old), _without(found, old.split("."))
+                _print_hint(old, new)
+            value, found = _value_at(found, old), _without_path(found, old.split("."))
             if counts(new):
-                found = _with(found, new.split("."), value)
+                found = _with_value(found, new.split("."), value)
     return found
 
 
@@ -298,13 +305,13 @@ def _rename_names(
             value = _rename_names(value, below, (f"{old_address}.", f"{address}."), counts, hint)
         if new != name:
             if hint:
-                _hint(old_address, address)
+                _print_hint(old_address, address)
             if not counts(address):
                 continue
             if isinstance(value, Mapping) and "value" not in value:
                 value = {inner: one for inner, one in value.items() if counts(f"{address}.{inner}")}
         if new in found:  # what is said by the old name counts
-            value = _with(found[new], (), value) if new != name else _with(value, (), found[new])
+            value = _with_value(found[new], (), value) if new != name else _with_value(value, (), found[new])
         found[new] = value
     return found
 
@@ -331,9 +338,9 @@ def _rename_options(config: Mapping[str, Any]) -> dict[str, Any]:
     found = dict(config)
     for address in new_option_by_old():
         for place in (f"{address}.value", address):
-            if _has(found, place) and (new := current_option(address, old := _at(found, place))) != old:
-                _hint(f"{address}={old}", f"{address}={new}")
-                found = _with(found, place.split("."), new)
+            if _has_address(found, place) and (new := current_option(address, old := _value_at(found, place))) != old:
+                _print_hint(f"{address}={old}", f"{address}={new}")
+                found = _with_value(found, place.split("."), new)
     return found
 
 
@@ -355,7 +362,7 @@ def _current_options(address: str, said: Any) -> Any:
     return [current_option(address, value) for value in said] if isinstance(said, list) else current_option(address, said)
 
 
-def _each(word: str, table: Any) -> Iterator[tuple[str, str, str, str]]:
+def _split_override(word: str, table: Any) -> Iterator[tuple[str, str, str, str]]:
     """An override in its four parts; one of a group of fields, of which the table has some, once for each of these too."""
     signs, space, address, value = (part or "" for part in OVERRIDE.fullmatch(word).groups())  # type: ignore[union-attr]
     below = [old for old in table if old.startswith(f"{address}.")] if value.startswith("={") else []
@@ -373,12 +380,12 @@ def _each(word: str, table: Any) -> Iterator[tuple[str, str, str, str]]:
         yield signs, space, address, value if inner is None else f"={hydra_text(inner)}"
 
 
-def _parts(config: Mapping[str, Any]) -> list[str]:
+def _part_names(config: Mapping[str, Any]) -> list[str]:
     parts = config.get("chip")
     return [str(name) for name, part in parts.items() if part is not None] if isinstance(parts, Mapping) else []
 
 
-def _pictures(report: Any, machine: str) -> Any:
+def _rename_pictures(report: Any, machine: str) -> Any:
     """The pictures of a report; what is none is refused later."""
 
     def rename_picture(picture: Any) -> Any:
@@ -405,35 +412,35 @@ def _point(values: Any, machine: str, where: str) -> Any:
     return {address: current_option(address, value) for address, value in renamed.items()}
 
 
-def _has(root: Any, address: str) -> bool:
+def _has_address(root: Any, address: str) -> bool:
     *path, last = address.split(".")
     for name in path:
         root = root.get(name) if isinstance(root, Mapping) else None
     return isinstance(root, Mapping) and last in root
 
 
-def _at(root: Any, address: str) -> Any:
+def _value_at(root: Any, address: str) -> Any:
     for name in address.split("."):
         root = root[name]
     return root
 
 
-def _without(root: Mapping[str, Any], path: Sequence[str]) -> dict[str, Any]:
+def _without_path(root: Mapping[str, Any], path: Sequence[str]) -> dict[str, Any]:
     head, *rest = path
     if not rest:
         return {name: value for name, value in root.items() if name != head}
-    return {**root, head: _without(root[head], rest)}
+    return {**root, head: _without_path(root[head], rest)}
 
 
-def _with(root: Any, path: Sequence[str], value: Any) -> Any:
+def _with_value(root: Any, path: Sequence[str], value: Any) -> Any:
     """A group with a value set: a constant's fields over those that are there, as one file's over another's."""
     if not path:
         return {**root, **value} if isinstance(root, Mapping) and isinstance(value, Mapping) else value
     within_ = root if isinstance(root, Mapping) else {}
-    return {**within_, path[0]: _with(within_.get(path[0]), path[1:], value)}
+    return {**within_, path[0]: _with_value(within_.get(path[0]), path[1:], value)}
 
 
-def _hint(old: str, new: str) -> None:
+def _print_hint(old: str, new: str) -> None:
     """Says on standard error what an old name is now: once a process tree, and nothing while a shell completes a line."""
     said = os.environ.get(SAID, "").split()
     if old == new or old in said or "COMP_LINE" in os.environ:

@@ -22,13 +22,13 @@ def searchable_knobs(space: Mapping[str, Any], usual: Question, words: Sequence[
             moved = addresses(usual.base, address)
         except DesignError:
             continue
-        leaves = {*moved, address} & {leaf for name in typed for leaf in _named(usual, name)}
+        leaves = {*moved, address} & {leaf for name in typed for leaf in _named_leaves(usual, name)}
         if not leaves and not set(moved) <= idle.keys():
             kept[address] = knob
     return {address: knob for address, knob in kept.items() if set(knob.get("when", {})) <= set(kept)}
 
 
-def _named(usual: Question, address: str) -> list[str]:
+def _named_leaves(usual: Question, address: str) -> list[str]:
     """The leaves that a typed address sets."""
     try:
         return addresses(usual.base, address)

@@ -131,14 +131,14 @@ class TypedSettings:
             if self.seconds < CHEAP:
                 moving |= effective_settings(question, left, self.fidelity)
             else:
-                seen = _moving(question, [[setting] for setting in left], self.fidelity)
+                seen = _changes_answer(question, [[setting] for setting in left], self.fidelity)
                 unknown = [True] * (len(left) - len(seen))
                 moving |= {setting.address for setting, moves in zip(left, [*seen, *unknown], strict=True) if moves}
         idle = dict[str, list[TypedSetting]]()
         for setting in self.settings:
             if setting.address not in moving:
                 idle.setdefault(setting.address, []).append(setting)
-        readers = _readers(question, idle, self.fidelity)
+        readers = _fidelity_readers(question, idle, self.fidelity)
         return tuple(NoEffect(address, readers.get(address, "")) for address in idle)
 
 
@@ -218,7 +218,7 @@ def settings_of(question: Question, config: Mapping[str, Any], folder: Path) -> 
                 TypedSetting(part, (leaf,)) for leaf, _, _ in iterate_leaves(question.base) if leaf.startswith(f"{part}.")
             ]
         elif address == SEED or address.startswith(OF_LOADS):
-            settings.append(TypedSetting(address, (), partial(_workloads, question, config, folder, address)))
+            settings.append(TypedSetting(address, (), partial(_scaled_workloads, question, config, folder, address)))
     return settings
 
 
@@ -229,7 +229,7 @@ OF_LOADS = ("workload.", "model.")
 NUMBER = re.compile(r"\s*([-+]?[\d.]+(?:[eE][-+]?\d+)?)(.*)", re.DOTALL)
 
 
-def _workloads(question: Question, config: Mapping[str, Any], folder: Path, address: str) -> Iterator[Workload | None]:
+def _scaled_workloads(question: Question, config: Mapping[str, Any], folder: Path, address: str) -> Iterator[Workload | None]:
     """Workloads with a setting at a quarter, at four times and at a thousandth, as a bound must be to bind; None of none."""
     root, *path = address.split(".")
     tried = 0
@@ -239,7 +239,7 @@ def _workloads(question: Question, config: Mapping[str, Any], folder: Path, addr
         for name in (root, *path)[:-1]:
             node = node.get(name) if isinstance(node, dict) else None
         last = (root, *path)[-1]
-        other = _scaled(node.get(last), by) if isinstance(node, dict) else None
+        other = _scale_value(node.get(last), by) if isinstance(node, dict) else None
         other = node[last] + 1 if root == SEED else other
         if other is None or other == node[last]:
             continue
@@ -253,10 +253,10 @@ def _workloads(question: Question, config: Mapping[str, Any], folder: Path, addr
         yield None
 
 
-def _scaled(value: Any, by: float) -> Any:
+def _scale_value(value: Any, by: float) -> Any:
     """A number, a quantity or a list of these, times something; None of others."""
     if isinstance(value, list):
-        scaled = [_scaled(entry, by) for entry in value]
+        scaled = [_scale_value(entry, by) for entry in value]
         return None if None in scaled else scaled
     if isinstance(value, bool) or not value:
         return None
@@ -276,34 +276,37 @@ def formula_of(design: Design, workload: Workload) -> str:
 def effective_settings(question: Question, settings: Sequence[TypedSetting], fidelity: str) -> set[str]:
     """Settings with another value that changes a metric or a limit, or that can have no other value."""
     design, workload, defined = question.base, question.workload, question.defined
-    base_answer, *_ = _answers([design], workload, defined, fidelity)
+    base_answer, *_ = _design_answers([design], workload, defined, fidelity)
     if base_answer is None or base_answer[0] >= 0:  # nothing is evaluated of what breaks a limit
         return {setting.address for setting in settings}
-    own, found_settings = _limits(design, workload), set[str]()
+    own, found_settings = _limit_values(design, workload), set[str]()
     tried = [
-        (setting.address, other) for setting in settings if not setting.others for other in _others(design, setting.leaves)
+        (setting.address, other)
+        for setting in settings
+        if not setting.others
+        for other in _varied_designs(design, setting.leaves)
     ]
     found_settings |= {name for name, other in tried if other is None}
     variants = [(name, other) for name, other in tried if other is not None]
     for (name, other), point in zip(
-        variants, _answers([other for _, other in variants], workload, defined, fidelity), strict=True
+        variants, _design_answers([other for _, other in variants], workload, defined, fidelity), strict=True
     ):
         if name not in found_settings and not (
-            point is not None and _same(base_answer, point) and _limits(other, workload) == own
+            point is not None and _is_same(base_answer, point) and _limit_values(other, workload) == own
         ):
             found_settings.add(name)
     for setting in settings:
         for load in setting.others() if setting.others else ():
             if load is not None:
-                (point,) = _answers([design], load, defined, fidelity)
-                if point is not None and _same(base_answer, point) and _limits(design, load) == own:
+                (point,) = _design_answers([design], load, defined, fidelity)
+                if point is not None and _is_same(base_answer, point) and _limit_values(design, load) == own:
                     continue
             found_settings.add(setting.address)
             break
     return found_settings
 
 
-def _others(design: Design, several: Sequence[str]) -> Iterator[Design | None]:
+def _varied_designs(design: Design, several: Sequence[str]) -> Iterator[Design | None]:
     """Designs with other values of some leaves: a quarter, four times, all options; None for what cannot be tried."""
     spec, value = field_at(design, several[0]), leaf_at(design, several[0])
     limits = spec.metadata
@@ -334,7 +337,7 @@ def _others(design: Design, several: Sequence[str]) -> Iterator[Design | None]:
         yield None
 
 
-def _answers(designs: Sequence[Design], workload: Workload, defined: DefinedMetrics, fidelity: str) -> list[Any]:
+def _design_answers(designs: Sequence[Design], workload: Workload, defined: DefinedMetrics, fidelity: str) -> list[Any]:
     """How designs come out; None of those that cannot be asked."""
     if not designs:
         return []
@@ -345,17 +348,17 @@ def _answers(designs: Sequence[Design], workload: Workload, defined: DefinedMetr
             return [None]
         middle = len(designs) // 2
         parts = (designs[:middle], designs[middle:])
-        return [answer for part in parts for answer in _answers(part, workload, defined, fidelity)]
-    return [_answer(outcomes, row) for row in range(len(designs))]
+        return [answer for part in parts for answer in _design_answers(part, workload, defined, fidelity)]
+    return [_row_answer(outcomes, row) for row in range(len(designs))]
 
 
-def _answer(outcomes: Outcomes, row: int) -> Any:
+def _row_answer(outcomes: Outcomes, row: int) -> Any:
     if row in outcomes.refused:
         return None
     return int(outcomes.limit[row]), {name: float(column[row]) for name, column in outcomes.columns.items()}
 
 
-def _same(answer: Any, other: Any) -> bool:
+def _is_same(answer: Any, other: Any) -> bool:
     """Whether two designs come out the same."""
     if answer[0] != other[0] or answer[1].keys() != other[1].keys():
         return False
@@ -363,30 +366,30 @@ def _same(answer: Any, other: Any) -> bool:
     return all(a == b or (isnan(a) and isnan(b)) or (isfinite(a) and isclose(a, b, rel_tol=SAME)) for a, b in pairs)
 
 
-def _limits(design: Design, workload: Workload) -> list[tuple[str, list[float], list[float]]]:
+def _limit_values(design: Design, workload: Workload) -> list[tuple[str, list[float], list[float]]]:
     """What each limit needs and has."""
-    return [(limit.address, _floats(limit.need), _floats(limit.have)) for limit in limits(design, workload)]
+    return [(limit.address, _rounded_floats(limit.need), _rounded_floats(limit.have)) for limit in limits(design, workload)]
 
 
-def _floats(value: Any) -> list[float]:
+def _rounded_floats(value: Any) -> list[float]:
     import numpy as np
 
     return [float(f"{number:.11g}") for number in np.ravel(value).astype(float).tolist()]
 
 
-def _readers(question: Question, idle: Mapping[str, Sequence[TypedSetting]], fidelity: str) -> dict[str, str]:
+def _fidelity_readers(question: Question, idle: Mapping[str, Sequence[TypedSetting]], fidelity: str) -> dict[str, str]:
     """By setting, the lowest other fidelity at which it has an effect, as it is typed; none of which none is known to."""
     readers: dict[str, str] = {}
     for word in fidelities(question.base, question.workload) if idle else ():
         if word == fidelity.partition(SUBMESH_MARK)[0] or word in (STEADY, CLOSED):
             continue
         left = {address: settings for address, settings in idle.items() if address not in readers}
-        moves = _moving(question, list(left.values()), word)
+        moves = _changes_answer(question, list(left.values()), word)
         readers |= {address: f"fidelity={word}" for address, move in zip(left, moves, strict=False) if move}
     return readers
 
 
-def _moving(question: Question, several: Sequence[Sequence[TypedSetting]], fidelity: str) -> list[bool]:
+def _changes_answer(question: Question, several: Sequence[Sequence[TypedSetting]], fidelity: str) -> list[bool]:
     """Whether settings change an answer, of a small case where there is one; of the first ones, as time allows."""
     of_load = any(setting.others for settings in several for setting in settings)
     part = SUBMESH_MARK not in fidelity and not of_load and submesh_text(question.base, question.workload)
@@ -394,7 +397,7 @@ def _moving(question: Question, several: Sequence[Sequence[TypedSetting]], fidel
 
     def moves() -> Iterator[bool]:
         every = [leaf for settings in several for setting in settings for leaf in setting.leaves]
-        own = question if of_load else replace(question, workload=_small(question.workload))
+        own = question if of_load else replace(question, workload=_small_workload(question.workload))
         own = replace(own, base=replace_leaves(question.base, {leaf: leaf_at(question.base, leaf) for leaf in every}))
         with record_reads(own.base, every) as read:  # of objects of which nothing is known yet
             evaluate_with_derived(stack_designs([own.base]), own.workload, {}, fidelity=word)
@@ -405,7 +408,7 @@ def _moving(question: Question, several: Sequence[Sequence[TypedSetting]], fidel
     return answers_within(READER_SECONDS, moves) if several else []
 
 
-def _small(workload: Workload) -> Workload:
+def _small_workload(workload: Workload) -> Workload:
     """The first case, of a model with one short request."""
     case = workload.cases[0]
     if isinstance(case, BatchCase):

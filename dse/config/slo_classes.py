@@ -35,7 +35,7 @@ def read_slo_classes(spec: Mapping[str, Any], ttft: float, tpot: float) -> tuple
         return ()
     if not isinstance(classes, list) or not classes or not all(isinstance(entry, Mapping) for entry in classes):
         raise DesignError(f"workload.slo_classes: {classes!r} is not a list of classes, as in {EXAMPLE}")
-    slo_classes = tuple(_class(place, entry, ttft, tpot) for place, entry in enumerate(classes))
+    slo_classes = tuple(_parse_class(place, entry, ttft, tpot) for place, entry in enumerate(classes))
     names = [slo_class.name for slo_class in slo_classes]
     if len(set(names)) < len(names):
         raise DesignError(f"workload.slo_classes: a name is listed twice in {', '.join(names)}")
@@ -60,14 +60,16 @@ def assign_slo_classes(requests: Requests, classes: tuple[SloClass, ...], spec: 
         kinds = requests.kinds
     else:
         kinds = (
-            np.random.default_rng((seed, SEED_OFFSET)).choice(len(classes), len(requests), p=_shares(shares)).astype(np.int32)
+            np.random.default_rng((seed, SEED_OFFSET))
+            .choice(len(classes), len(requests), p=_request_shares(shares))
+            .astype(np.int32)
         )
         kinds = kinds[requests.sessions] if len(requests.before) else kinds  # all turns of a session are of one
     ranks = np.unique([slo_class.priority for slo_class in classes], return_inverse=True)[1][kinds]
     return replace(requests, kinds=kinds, ranks=ranks.astype(np.int32) if ranks.any() else requests.ranks)
 
 
-def _class(place: int, entry: Mapping[str, Any], ttft: float, tpot: float) -> SloClass:
+def _parse_class(place: int, entry: Mapping[str, Any], ttft: float, tpot: float) -> SloClass:
     where = f"workload.slo_classes.{place}"
     if unknown := [key for key in entry if key not in FIELDS]:
         raise DesignError(f"{where}: no field {unknown[0]!r}; {suggest_nearest(str(unknown[0]), FIELDS)}")
@@ -85,7 +87,7 @@ def _class(place: int, entry: Mapping[str, Any], ttft: float, tpot: float) -> Sl
     return SloClass(entry["name"], first, each, priority)
 
 
-def _shares(shares: list[Any]) -> list[float]:
+def _request_shares(shares: list[Any]) -> list[float]:
     """Of the requests, by class."""
     for place, share in enumerate(shares):
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:

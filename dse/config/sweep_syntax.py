@@ -23,18 +23,18 @@ def parse_knobs(space: Any, prefix: str = "") -> dict[str, dict[str, Any]]:
             unknown = set(entry) - {"sweep", "when"}
             if unknown:
                 raise DesignError(f"space.{address}: a knob has sweep and when; got {', '.join(sorted(unknown))}")
-            knobs[address] = _sweep(address, entry["sweep"]) | {"when": dict(_flat(entry.get("when") or {}))}
+            knobs[address] = _parse_sweep_text(address, entry["sweep"]) | {"when": dict(_flat_pairs(entry.get("when") or {}))}
         elif isinstance(entry, dict) and "tied" in entry:
             unknown = set(entry) - {"tied", "when"}
             if unknown:
                 raise DesignError(f"space.{address}: what is tied has tied and when; got {', '.join(sorted(unknown))}")
-            knobs[address] = {"tied": entry["tied"], "when": dict(_flat(entry.get("when") or {}))}
+            knobs[address] = {"tied": entry["tied"], "when": dict(_flat_pairs(entry.get("when") or {}))}
         elif isinstance(entry, dict):
             knobs |= parse_knobs(entry, f"{address}.")
         elif isinstance(entry, list):
             knobs[address] = {"values": entry}
         elif entry is not None:
-            knobs[address] = _sweep(address, entry)
+            knobs[address] = _parse_sweep_text(address, entry)
     return knobs
 
 
@@ -42,13 +42,13 @@ MAX_VALUES = 100_000
 """Values of a range."""
 
 
-def _sweep(address: str, text: Any) -> dict[str, Any]:
+def _parse_sweep_text(address: str, text: Any) -> dict[str, Any]:
     from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, RangeSweep
     from hydra.errors import HydraException
 
     where = f"space.{address}"
     try:
-        sweep = _value(f"x={text}")
+        sweep = _override_value(f"x={text}")
     except HydraException as error:
         raise DesignError(f"{where}: {str(text)!r} is not a sweep: {error_text(error)}") from None
     if not isinstance(sweep, ChoiceSweep | RangeSweep | IntervalSweep):
@@ -75,18 +75,18 @@ def _sweep(address: str, text: Any) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=4096)
-def _value(override: str) -> Any:
+def _override_value(override: str) -> Any:
     """What an override says, as Hydra reads it: once of a knob that several chips have."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     return OverridesParser.create().parse_override(override).value()
 
 
-def _flat(group: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+def _flat_pairs(group: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     pairs = []
     for key, value in group.items():
         if isinstance(value, dict):
-            pairs += _flat(value, f"{prefix}{key}.")
+            pairs += _flat_pairs(value, f"{prefix}{key}.")
         else:
             pairs.append((f"{prefix}{key}", value))
     return pairs

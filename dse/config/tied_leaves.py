@@ -63,9 +63,9 @@ def parse_ties(
     """
     leaves: dict[str, list[TiedLeaf]] = {name: [] for name in bases}
     for address, entry in config.items():
-        for name in _chips(address, entry, bases):
-            leaves[name].append(_tied(address, str(entry["tied"]), bases[name], name))
-    return {name: _ordered(several, knobs, bases[name]) for name, several in leaves.items()}
+        for name in _tied_chips(address, entry, bases):
+            leaves[name].append(_parse_tie(address, str(entry["tied"]), bases[name], name))
+    return {name: _order_ties(several, knobs, bases[name]) for name, several in leaves.items()}
 
 
 def space_with_ties(
@@ -83,7 +83,7 @@ def space_with_ties(
     Raises:
         DesignError: a leaf would follow to a value that it cannot have, or a knob is not of this design.
     """
-    typed = {leaf for address in typed_addresses for leaf in _leaves(base, address)}
+    typed = {leaf for address in typed_addresses for leaf in _leaves_of_address(base, address)}
     kept, moved = list[TiedLeaf](), dict[str, float]()
     for leaf in tied:
         value = float(leaf.worth({leaf: moved.get(leaf, leaf_at(base, leaf)) for leaf in leaf.inputs}))
@@ -95,7 +95,7 @@ def space_with_ties(
     return Space(alone.following(base), tuple(knobs), tuple(kept))
 
 
-def _leaves(base: Design, address: str) -> list[str]:
+def _leaves_of_address(base: Design, address: str) -> list[str]:
     """The leaves of an address; none of one that is no leaf's."""
     try:
         return addresses(base, address)
@@ -103,7 +103,7 @@ def _leaves(base: Design, address: str) -> list[str]:
         return []
 
 
-def _chips(address: str, entry: Mapping[str, Any], bases: Mapping[str, Design]) -> list[str]:
+def _tied_chips(address: str, entry: Mapping[str, Any], bases: Mapping[str, Design]) -> list[str]:
     """The chips on which a leaf is tied."""
     try:
         chips = chips_with_address(bases, address)
@@ -124,10 +124,10 @@ def _chips(address: str, entry: Mapping[str, Any], bases: Mapping[str, Design]) 
     return wanted
 
 
-def _tied(address: str, text: str, base: Design, chip: str) -> TiedLeaf:
+def _parse_tie(address: str, text: str, base: Design, chip: str) -> TiedLeaf:
     where = f"space.{address}"
     spec = field_at(base, addresses(base, address)[0])
-    if not _number(spec) or "apart" in spec.metadata:
+    if not _is_number(spec) or "apart" in spec.metadata:
         raise DesignError(f"{where}: only a number can be tied; make it a knob")
 
     def named(other: str) -> UnitExpression:
@@ -137,7 +137,7 @@ def _tied(address: str, text: str, base: Design, chip: str) -> TiedLeaf:
             more = f"; without chip {chip}, list the others, as in when: {{chip: [...]}}" if chip else ""
             raise DesignError(f"{where}: {error}{more}") from None
         field = field_at(base, leaf)
-        if not _number(field):
+        if not _is_number(field):
             raise DesignError(f"{where}: {other} is a word, and no number")
         return UnitExpression(dimension(field.metadata["unit"] or "1"), frozenset((leaf,)), lambda values: values[leaf])
 
@@ -155,12 +155,12 @@ def _tied(address: str, text: str, base: Design, chip: str) -> TiedLeaf:
     return TiedLeaf(address, text, tuple(sorted(unit_expression.inputs)), lambda values: worth(values) * scale)
 
 
-def _number(spec: Field[Any]) -> bool:
+def _is_number(spec: Field[Any]) -> bool:
     """Whether a leaf is a number."""
     return not {"options", "flag"} & spec.metadata.keys()
 
 
-def _ordered(several: Sequence[TiedLeaf], knobs: Sequence[Knob], base: Design) -> tuple[TiedLeaf, ...]:
+def _order_ties(several: Sequence[TiedLeaf], knobs: Sequence[Knob], base: Design) -> tuple[TiedLeaf, ...]:
     """Each after those that it is made of; refuses circles, and what follows no knob."""
     by_leaf = {leaf: tie for tie in several for leaf in addresses(base, tie.address)}
     moved = set[str]()

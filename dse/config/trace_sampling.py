@@ -40,15 +40,15 @@ class Draw:
             if (count, seed) not in self.known:
                 while len(self.known) >= KEPT:
                     self.known.pop(next(iter(self.known)))
-                self.known[count, seed] = self._classed(read_sessions(dict(self.spec), count, seed), seed)
+                self.known[count, seed] = self._assign_classes(read_sessions(dict(self.spec), count, seed), seed)
             return self.known[count, seed]
         if self.trace is not None:
             requests = self.trace.shuffled(seed) if self.spec.get("shuffle") else self.trace
-            return self._classed(requests.first(count), seed)
+            return self._assign_classes(requests.first(count), seed)
         each = (read_whole_numbers(dict(self.spec), "prompt")[0], read_whole_numbers(dict(self.spec), "output")[0])
-        return self._classed(make_requests([each] * count), seed)
+        return self._assign_classes(make_requests([each] * count), seed)
 
-    def _classed(self, requests: Requests, seed: int) -> Requests:
+    def _assign_classes(self, requests: Requests, seed: int) -> Requests:
         if self.spec.get("max_length") is not None:
             requests = requests.clipped(read_whole_numbers(dict(self.spec), "max_length")[0])
         if self.longest and requests.longest > self.longest:

@@ -58,46 +58,46 @@ def parse_unit_expression(text: str, where: str, named: Callable[[str], UnitExpr
     try:
         with warnings.catch_warnings(action="ignore"):  # Python's own, of what is refused below
             tree = ast.parse(text.strip(), mode="eval").body
-        return _term(tree, where, named, valid)
+        return _parse_term(tree, where, named, valid)
     except DesignError:
         raise
     except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError):
         raise DesignError(f"{where}: {text!r} is no expression; {valid}") from None
 
 
-def _term(node: ast.expr, where: str, named: Callable[[str], UnitExpression], valid: str) -> UnitExpression:
+def _parse_term(node: ast.expr, where: str, named: Callable[[str], UnitExpression], valid: str) -> UnitExpression:
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
         number = float(node.value)
         return UnitExpression(dimension("1"), frozenset(), lambda values: number, number)
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         value, unit = parse_with_dimension(node.value, where)
         return UnitExpression(unit, frozenset(), lambda values: value)
-    if (name := _dotted(node)) is not None:
+    if (name := _dotted_name(node)) is not None:
         return named(name)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        inner = _term(node.operand, where, named, valid)
+        inner = _parse_term(node.operand, where, named, valid)
         worth = inner.worth
         return UnitExpression(
             inner.unit, inner.inputs, lambda values: -worth(values), None if inner.number is None else -inner.number
         )
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
-        left, right = (_term(side, where, named, valid) for side in (node.left, node.right))
-        return _power(left, right, where)
+        left, right = (_parse_term(side, where, named, valid) for side in (node.left, node.right))
+        return _raise_power(left, right, where)
     if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
-        left, right = (_term(side, where, named, valid) for side in (node.left, node.right))
+        left, right = (_parse_term(side, where, named, valid) for side in (node.left, node.right))
         return _of_two(type(node.op), left, right, where)
     raise DesignError(f"{where}: {ast.unparse(node)!r} is not allowed in an expression; {valid}")
 
 
-def _dotted(node: ast.expr) -> str | None:
+def _dotted_name(node: ast.expr) -> str | None:
     """A name, or names with points between them."""
     if isinstance(node, ast.Name):
         return node.id
-    inner = _dotted(node.value) if isinstance(node, ast.Attribute) else None
+    inner = _dotted_name(node.value) if isinstance(node, ast.Attribute) else None
     return f"{inner}.{node.attr}" if inner is not None and isinstance(node, ast.Attribute) else None
 
 
-def _power(base: UnitExpression, by: UnitExpression, where: str) -> UnitExpression:
+def _raise_power(base: UnitExpression, by: UnitExpression, where: str) -> UnitExpression:
     if by.number is None or (not by.number.is_integer() and not base.unit.dimensionless) or abs(by.number) > 8:
         raise DesignError(f"{where}: a power is a whole number up to 8, as in tpot**2")
     exponent, worth = int(by.number) if by.number.is_integer() else by.number, base.worth

@@ -32,7 +32,7 @@ def given_leaves(base: Design, config: Mapping[str, Any], folder: Path) -> list[
     """Settings of a design that overrides, the file of a study or knobs set."""
     own = [address for address, _, _ in iterate_leaves(base)]
     machine = machine_of_leaves(own)
-    of_file = (_inside(group_in_study_file(config, folder, group), f"{group}.") for group in ("mapping", "chip"))
+    of_file = (_leaves_inside(group_in_study_file(config, folder, group), f"{group}.") for group in ("mapping", "chip"))
     addresses = [
         *sorted(given(config.get("overrides", ()), own)),
         *(current_address(address, machine) for entries in of_file for address, _ in entries),
@@ -44,7 +44,7 @@ def given_leaves(base: Design, config: Mapping[str, Any], folder: Path) -> list[
 
 def knobs_read_anywhere(bases: Mapping[str, Design], knobs: Sequence[Knob]) -> tuple[Knob, ...]:
     """Knobs of which at least one chip reads a setting."""
-    return tuple(knob for knob in knobs if not _beside(bases, knob.address, knobs))
+    return tuple(knob for knob in knobs if not _unread_text(bases, knob.address, knobs))
 
 
 def refuse_unread_optional(base: Design, knobs: Sequence[Knob]) -> None:
@@ -57,7 +57,7 @@ def refuse_unread_optional(base: Design, knobs: Sequence[Knob]) -> None:
         if "unread" not in spec.metadata or spec.default is not None:
             continue
         if why_never_read(base, [address], knobs):
-            chooser, word = _first(base, address)
+            chooser, word = _first_decider(base, address)
             raise DesignError(f"{address}: has no effect with {word}; set null, or another {chooser}")
 
 
@@ -74,15 +74,19 @@ def refuse_unread_settings(bases: Mapping[str, Design], knobs: Sequence[Knob], c
         DesignError: the first of them, by its address. A line of a file gives way to a word that was typed.
     """
     for knob in knobs:
-        if beside := _beside(bases, knob.address, knobs):
+        if beside := _unread_text(bases, knob.address, knobs):
             raise DesignError(f"space.{knob.address}: has no effect with {beside}; leave it out")
-    typed = dict(_typed(config.get("overrides", ())))
+    typed = dict(_typed_leaves(config.get("overrides", ())))
     chosen = {leaf for address in typed for base in bases.values() for leaf in leaves_named(base, address)}
-    own = {} if _idle(bases, knobs) == set() else dict(_inside(group_in_study_file(config, folder, "mapping"), MAPPING))
+    own = (
+        {}
+        if _idle_leaves(bases, knobs) == set()
+        else dict(_leaves_inside(group_in_study_file(config, folder, "mapping"), MAPPING))
+    )
     for address, value in (own | typed).items():
         if value in (None, 0, 0.0):  # not said, or chosen by the model
             continue
-        if beside := _beside(bases, address, knobs, {*typed, *own}):
+        if beside := _unread_text(bases, address, knobs, {*typed, *own}):
             if address not in typed and {part.partition("=")[0] for part in beside.split(", ")} & chosen:
                 continue
             raise DesignError(f"{address}: has no effect with {beside}; leave it out")
@@ -103,11 +107,11 @@ def refuse_settings_unread_by_workload(
     if not any(unread_by_chip.values()):
         return
     words = config.get("overrides", ())
-    settings = dict(_inside(group_in_study_file(config, folder, "mapping"), MAPPING)) | dict(_typed(words))
+    settings = dict(_leaves_inside(group_in_study_file(config, folder, "mapping"), MAPPING)) | dict(_typed_leaves(words))
     typed = [address for address, value in settings.items() if value not in (None, 0, 0.0)]
     moved = [knob.address for knob in knobs if not knob.address.endswith(".experts")]  # spaces are for models with and without
     for prefix, address in (*(("space.", address) for address in moved), *(("", address) for address in typed)):
-        leaves_by_chip = {name: leaves for name, base in bases.items() if (leaves := _set(base, address, settings))}
+        leaves_by_chip = {name: leaves for name, base in bases.items() if (leaves := _leaves_set(base, address, settings))}
         if leaves_by_chip and all(set(leaves) <= unread_by_chip[name].keys() for name, leaves in leaves_by_chip.items()):
             name, leaves = next(iter(leaves_by_chip.items()))
             raise DesignError(f"{prefix}{address}: has no effect, since {unread_by_chip[name][leaves[0]]}")
@@ -125,9 +129,9 @@ def refuse_unread_overrides(base: Design, asked_for: Workload, words: Sequence[s
     Raises:
         DesignError: the first of them, by its address.
     """
-    typed, designs = {*dict(_typed([*others, *words]))}, {"": base}
-    for address, value in _typed(words):
-        if value not in (None, 0, 0.0) and (beside := _beside(designs, address, (), typed)):
+    typed, designs = {*dict(_typed_leaves([*others, *words]))}, {"": base}
+    for address, value in _typed_leaves(words):
+        if value not in (None, 0, 0.0) and (beside := _unread_text(designs, address, (), typed)):
             raise DesignError(f"{address}: has no effect with {beside}; leave it out")
     typed_alone = [word for word in words if not word.startswith("study=")]  # without the lines of a study's file
     refuse_settings_unread_by_workload(designs, asked_for, (), {"overrides": typed_alone}, Path())
@@ -164,7 +168,7 @@ def _of_plans(base: Design, asked_for: Workload) -> dict[str, str]:
         others = ("mapping.gemv", "mapping.ktree_k", "mapping.gemv_result")
         return dict.fromkeys(others, "workload=gemm multiplies matrices; set mapping.gemm, or workload=gemv")
     if software == DEVICES and not isinstance(case, BatchCase):
-        read = sorted({leaf for case in asked_for.cases for leaf in _divided(case)})
+        read = sorted({leaf for case in asked_for.cases for leaf in _divided_leaves(case)})
         plans = [leaf for leaf, _, _ in iterate_leaves(base.mapping, MAPPING) if leaf.startswith(PLANS) and leaf not in read]
         return dict.fromkeys(plans, f"{case_type_name(type(case))} alone use only {' and '.join(read)}; leave it out")
     models = [case.model for case in asked_for.cases if isinstance(case, BatchCase | ServingLoad)]
@@ -174,7 +178,7 @@ def _of_plans(base: Design, asked_for: Workload) -> dict[str, str]:
     return {}
 
 
-def _divided(case: Any) -> tuple[str, ...]:
+def _divided_leaves(case: Any) -> tuple[str, ...]:
     """Leaves of the plans that a kernel by itself on dies with a cache reads."""
     if isinstance(case, AttentionCase):
         plan = "prefill" if attention_library_part(case).endswith("prefill_attention") else "decode"
@@ -183,7 +187,7 @@ def _divided(case: Any) -> tuple[str, ...]:
     return "mapping.decode.tp", *sums
 
 
-def _idle(bases: Mapping[str, Design], knobs: Sequence[Knob]) -> set[str]:
+def _idle_leaves(bases: Mapping[str, Design], knobs: Sequence[Knob]) -> set[str]:
     """Leaves of the bases that nothing reads."""
     return {
         address
@@ -193,7 +197,7 @@ def _idle(bases: Mapping[str, Design], knobs: Sequence[Knob]) -> set[str]:
     }
 
 
-def _beside(bases: Mapping[str, Design], address: str, knobs: Sequence[Knob], typed: set[str] | None = None) -> str:
+def _unread_text(bases: Mapping[str, Design], address: str, knobs: Sequence[Knob], typed: set[str] | None = None) -> str:
     """Beside what no chip reads the leaves of an address; "" where some chip may, or none has them.
 
     Args:
@@ -204,7 +208,7 @@ def _beside(bases: Mapping[str, Design], address: str, knobs: Sequence[Knob], ty
     """
     reason = ""
     for base in bases.values():
-        targets = leaves_named(base, address) if typed is None else _set(base, address, typed)
+        targets = leaves_named(base, address) if typed is None else _leaves_set(base, address, typed)
         if not targets:
             continue
         reason = why_never_read(base, targets, knobs)
@@ -213,7 +217,7 @@ def _beside(bases: Mapping[str, Design], address: str, knobs: Sequence[Knob], ty
     return reason
 
 
-def _first(base: Design, address: str) -> tuple[str, str]:
+def _first_decider(base: Design, address: str) -> tuple[str, str]:
     """The first leaf that decides whether another is read, and its word."""
     chooser = next(iter(deciding_leaves(base, address)))
     return chooser, str(leaf_at(base, chooser))
@@ -224,7 +228,7 @@ def leaves_named(base: Design, address: str) -> list[str]:
     return match_addresses_or_none([leaf for leaf, _, _ in iterate_leaves(base)], address)
 
 
-def _set(base: Design, address: str, addresses: Collection[str]) -> list[str]:
+def _leaves_set(base: Design, address: str, addresses: Collection[str]) -> list[str]:
     """Leaves that an address sets: decode follows prefill where its own is not said."""
     decode = address.replace(".prefill.", ".decode.")
     return [
@@ -238,12 +242,12 @@ def set_by(base: Design, words: Sequence[str]) -> dict[str, list[str]]:
 
     A setting of prefill that decode follows counts for both phases.
     """
-    addresses = [address for address, _ in (*_typed(words, CHIP), *_typed(words))]
-    leaves = {address: _set(base, address.removesuffix(".value"), {*addresses}) for address in addresses}
+    addresses = [address for address, _ in (*_typed_leaves(words, CHIP), *_typed_leaves(words))]
+    leaves = {address: _leaves_set(base, address.removesuffix(".value"), {*addresses}) for address in addresses}
     return {address: leaves_of for address, leaves_of in leaves.items() if leaves_of}
 
 
-def _typed(words: Sequence[str], where: str = MAPPING) -> Iterator[tuple[str, Any]]:
+def _typed_leaves(words: Sequence[str], where: str = MAPPING) -> Iterator[tuple[str, Any]]:
     """Leaves of the mapping that overrides set, or of the chip, with their values; of groups of fields, those inside."""
     for word in words:
         address, _, value = word.lstrip("+").partition("=")
@@ -252,7 +256,7 @@ def _typed(words: Sequence[str], where: str = MAPPING) -> Iterator[tuple[str, An
         if value.startswith("{"):
             from dse.config.sweep_syntax import overridden_group
 
-            yield from _inside(overridden_group(word) or {}, f"{address}.")
+            yield from _leaves_inside(overridden_group(word) or {}, f"{address}.")
         elif address != where[:-1]:
             yield address, {"null": None, "0": 0}.get(value, value)
 
@@ -267,9 +271,9 @@ def group_in_study_file(config: Mapping[str, Any], folder: Path, group: str) -> 
     return entry if isinstance(entry, dict) else {}
 
 
-def _inside(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+def _leaves_inside(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
     for name, value in group.items() if isinstance(group, dict) else ():
         if isinstance(value, dict):
-            yield from _inside(value, f"{prefix}{name}.")
+            yield from _leaves_inside(value, f"{prefix}{name}.")
         elif not str(value).startswith("${"):
             yield f"{prefix}{name}", value

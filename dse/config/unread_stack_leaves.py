@@ -57,7 +57,7 @@ def refuse_unread_prefill(base: Design, knobs: tuple[Knob, ...]) -> None:
     if getattr(serving, "prefill_instances", None) is None:
         return
     counts = by_address.get(PREFILL)
-    counts_read = () if counts is None else _values(counts, 0)
+    counts_read = () if counts is None else _leaf_values(counts, 0)
     if counts is None and serving.prefill_instances:
         return
     for leaf, usual in USUAL.items():
@@ -95,9 +95,9 @@ def refuse_unread_host_link(base: Design, knobs: tuple[Knob, ...]) -> None:
     knob, serving = by_address.get(HOST), base.mapping.serving
     if knob is None or getattr(serving, "host_kv_capacity", None) or HOST_CAPACITY in by_address:
         return
-    kinds = _values(by_address.get(PREEMPTION), serving.preemption)
+    kinds = _leaf_values(by_address.get(PREEMPTION), serving.preemption)
     sent = software_of(base.mapping) in BY_HOST
-    counts = _values(by_address.get(PREFILL), serving.prefill_instances) if sent else (0,)
+    counts = _leaf_values(by_address.get(PREFILL), serving.prefill_instances) if sent else (0,)
     if "swap" not in kinds and not any(counts):
         why = "no KV cache is swapped or transferred" if sent else "no KV cache is swapped"
         raise DesignError(f"space.{HOST}: has no effect, since {why}; set {PREEMPTION}=swap, or leave it out")
@@ -109,7 +109,7 @@ def refuse_unread_host_link(base: Design, knobs: tuple[Knob, ...]) -> None:
     raise DesignError(f"space.{HOST}: has no effect unless KV caches move to the host; add when: {' or '.join(ways)}")
 
 
-def _values(knob: Knob | None, prefill_instances: Any) -> tuple[Any, ...]:
+def _leaf_values(knob: Knob | None, prefill_instances: Any) -> tuple[Any, ...]:
     """That a leaf may have: its knob's, or the ends of them, or what is said."""
     if knob is None:
         return (prefill_instances,)
@@ -133,8 +133,8 @@ def unread_stack_leaves(base: Design, asked_for: Workload, moved: Collection[str
     stack, cases = base.mapping.stack, asked_for.cases
     if stack is None:
         return {}
-    between = () if may_cross_nodes(base, moved) else NODES
-    idle = dict.fromkeys(between, "no collective leaves a node") | _unread(base, cases, moved)
+    between = () if can_cross_nodes(base, moved) else NODES
+    idle = dict.fromkeys(between, "no collective leaves a node") | _unread_leaves(base, cases, moved)
     if base.chip.network is None:
         idle |= {"collective_launch": "start times of messages are those of chip.d2d and chip.nodes"}
     return idle | (
@@ -152,22 +152,22 @@ def has_no_peers(base: Design, moved: Collection[str]) -> bool:
     )
 
 
-def may_transfer_kv(base: Design, moved: Collection[str]) -> bool:
+def can_transfer_kv(base: Design, moved: Collection[str]) -> bool:
     """Whether prefill instances may transfer KV caches."""
     serving = base.mapping.serving
     return serving is not None and (getattr(serving, "prefill_instances", 0) != 0 or PREFILL in moved)
 
 
-def may_cross_nodes(base: Design, moved: Collection[str]) -> bool:
+def can_cross_nodes(base: Design, moved: Collection[str]) -> bool:
     """Whether dies may communicate between nodes."""
     network = base.chip.network
     if network is None or network.nodes is None:
         return False
     counts = (base.mapping.prefill.tp, base.mapping.decode.tp)
-    return may_transfer_kv(base, moved) or not {*CROSSED}.isdisjoint(moved) or max(counts) > network.nodes.size
+    return can_transfer_kv(base, moved) or not {*CROSSED}.isdisjoint(moved) or max(counts) > network.nodes.size
 
 
-def _unread(base: Design, cases: Sequence[Any], moved: Collection[str]) -> dict[str, str]:
+def _unread_leaves(base: Design, cases: Sequence[Any], moved: Collection[str]) -> dict[str, str]:
     stack = base.mapping.stack
     if base.mapping.kernel is not None:
         return dict.fromkeys(
@@ -181,7 +181,7 @@ def _unread(base: Design, cases: Sequence[Any], moved: Collection[str]) -> dict[
         if not patterns - {*EXPERT_EXCHANGES}:
             unread = ("ring_collectives", "all_to_all", "one_shot_allreduce", *LINKS, *NODES)
             return reasons | dict.fromkeys(unread, "the workload has only exchanges with experts")
-        return reasons | _links(base, patterns - {*EXPERT_EXCHANGES}, may_cross_nodes(base, moved))
+        return reasons | _unread_link_leaves(base, patterns - {*EXPERT_EXCHANGES}, can_cross_nodes(base, moved))
     if isinstance(cases[0], AttentionCase):
         kinds = {attention_library_part(case) for case in cases if isinstance(case, AttentionCase)}
         others = (*(kind for kind in ATTENTION if kind not in kinds), *COLLECTIVES, *KERNELS, *LINKS)
@@ -209,7 +209,7 @@ def _unread(base: Design, cases: Sequence[Any], moved: Collection[str]) -> dict[
             ("ring_collectives", "one_shot_allreduce"), "dies communicate over links by simulated programs"
         )
     reasons["moe_all_to_all"] = "experts are not on other dies"
-    return reasons | _links(base, {"allreduce"}, may_cross_nodes(base, moved))
+    return reasons | _unread_link_leaves(base, {"allreduce"}, can_cross_nodes(base, moved))
 
 
 def _of_kernels(stack: Any, cases: Sequence[Any]) -> dict[str, str]:
@@ -230,7 +230,7 @@ def attention_library_part(case: AttentionCase) -> str:
     return ("mla_" if latent else "") + ("prefill_attention" if prompts else "decode_attention")
 
 
-def _links(base: Design, patterns: set[str], crossing: bool) -> dict[str, str]:
+def _unread_link_leaves(base: Design, patterns: set[str], crossing: bool) -> dict[str, str]:
     """Of what prices collectives, that which is not read for some patterns."""
     stack: Any = base.mapping.stack
     plans = (base.mapping.prefill, base.mapping.decode)

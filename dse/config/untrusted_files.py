@@ -70,8 +70,8 @@ def read_untrusted_yaml(path: Path, *, trust: bool) -> str:
     except OSError as error:
         raise DesignError(f"{path}: cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise DesignError(f"{path}: not YAML: {_first(error)}") from None
-    for key, node in _nodes(root, path):
+        raise DesignError(f"{path}: not YAML: {_first_lines(error)}") from None
+    for key, node in _document_scalars(root, path):
         where = f"{path}, line {node.start_mark.line + 1}"
         if node.tag == "tag:yaml.org,2002:int" and not NUMBER.fullmatch(node.value):
             number = yaml.safe_load(node.value)
@@ -86,8 +86,8 @@ def read_untrusted_yaml(path: Path, *, trust: bool) -> str:
 
 def check_package(package: str | None, path: Path) -> None:
     """Refuse a header by which a file changes Hydra's own settings."""
-    if package and _runs(package):
-        raise _refusal(f"{path}, @package {package}", "sets how Hydra works")
+    if package and _runs_code(package):
+        raise _trust_error(f"{path}, @package {package}", "sets how Hydra works")
 
 
 def check_stored_overrides(overrides: Iterable[Any], place: str) -> list[str]:
@@ -109,17 +109,17 @@ def check_stored_overrides(overrides: Iterable[Any], place: str) -> list[str]:
         name = key.lstrip("+~")
         where = f"{place}, override {name}"
         if word.startswith("-"):
-            raise _refusal(where, "a flag")
-        if _runs(name):
-            raise _refusal(where, "names code or sets how Hydra works")
+            raise _trust_error(where, "a flag")
+        if _runs_code(name):
+            raise _trust_error(where, "names code or sets how Hydra works")
         _check_text(name, where)
         for read in (value, value.replace("\\", "")):  # Hydra drops a backslash
             _check_text(read, where)
             if "_target_" in read:
-                raise _refusal(where, "names code")
+                raise _trust_error(where, "names code")
             chosen = [part.strip("[]{}'\" ") for part in read.split(",")]
-            if (name in groups or re.search(r"[@/]", name)) and any(_leaves(part) for part in (name, *chosen)):
-                raise _refusal(where, "a file outside of its group")
+            if (name in groups or re.search(r"[@/]", name)) and any(_leaves_folder(part) for part in (name, *chosen)):
+                raise _trust_error(where, "a file outside of its group")
         words.append(word)
     return words
 
@@ -128,7 +128,7 @@ def check_choices(choices: Mapping[str, Any]) -> None:
     """Refuse a choice of a file outside of its group's folder, which no check has seen."""
     for group, chosen in choices.items():
         for name in chosen if isinstance(chosen, list) else [chosen]:
-            if _leaves(group) or _leaves(str(name)):
+            if _leaves_folder(group) or _leaves_folder(str(name)):
                 raise DesignError(f"{group}: {name!r} is a file outside of its group; name its folder with --config-dir")
 
 
@@ -138,7 +138,7 @@ def check_plain(node: Any, address: str = "") -> None:
     for key, value in entries:
         key_address = f"{address}.{key}" if address else str(key)
         if key == "_target_":
-            raise _refusal(key_address, "names code")
+            raise _trust_error(key_address, "names code")
         check_plain(value, key_address)
 
 
@@ -160,7 +160,7 @@ def check_places(config: Mapping[str, Any], typed: Iterable[str]) -> None:
     for address in PLACES:
         place = _value_at(config, address)
         name = str(config.get("name"))
-        if place is None or (address == "run_dir" and place == f"runs/{name}" and not _leaves(name)):
+        if place is None or (address == "run_dir" and place == f"runs/{name}" and not _leaves_folder(name)):
             continue
         if any(re.match(rf"\+*({re.escape(address)}|{re.escape(address.partition('.')[0])})=", word) for word in words):
             continue
@@ -184,21 +184,21 @@ def _value_at(config: Mapping[str, Any], address: str) -> Any:
     return value
 
 
-def _leaves(path: str) -> bool:
+def _leaves_folder(path: str) -> bool:
     """Whether a path leaves the folder that it starts in."""
     return path.startswith("/") or "//" in path or ".." in path.split("/")
 
 
-def _runs(name: str) -> bool:
+def _runs_code(name: str) -> bool:
     """Whether a name has a part by which a file would set how Hydra works, or name code."""
     return not CODE_KEYS.isdisjoint(re.split(r"[.@/:\s]+", name))
 
 
-def _refusal(where: str, what: str) -> DesignError:
+def _trust_error(where: str, what: str) -> DesignError:
     return DesignError(f"{' '.join(where.split())}: {what}{TRUST_HINT}")
 
 
-def _nodes(root: Any, path: Path) -> Iterator[tuple[str, Any]]:
+def _document_scalars(root: Any, path: Path) -> Iterator[tuple[str, Any]]:
     """The scalars of a document with the keys that they are at; aliases as often as they are used."""
     import yaml
 
@@ -225,7 +225,7 @@ def _nodes(root: Any, path: Path) -> Iterator[tuple[str, Any]]:
 def _check_text(text: str, where: str) -> None:
     """Refuse interpolations but of another field alone."""
     if "${" in text and not NODE.fullmatch(text.strip("'\" ")):
-        raise _refusal(where, f"{text[:60]!r} may read what is not in the configuration")
+        raise _trust_error(where, f"{text[:60]!r} may read what is not in the configuration")
 
 
 def _check_keys(root: Any, path: Path) -> None:
@@ -244,8 +244,8 @@ def _check_keys(root: Any, path: Path) -> None:
             where = f"{path}, line {name.start_mark.line + 1}"
             if not isinstance(name, yaml.ScalarNode):
                 raise DesignError(f"{where}: a key is a group or a list; write a name")
-            if _runs(name.value):
-                raise _refusal(f"{where}, {name.value}", "names code or sets how Hydra works")
+            if _runs_code(name.value):
+                raise _trust_error(f"{where}, {name.value}", "names code or sets how Hydra works")
 
 
 def _check_defaults(root: Any, path: Path) -> None:
@@ -257,13 +257,13 @@ def _check_defaults(root: Any, path: Path) -> None:
         for group, chosen in entry.value if isinstance(entry, yaml.MappingNode) else [(entry, None)]:
             names = chosen.value if isinstance(chosen, yaml.SequenceNode) else [chosen] if chosen is not None else []
             where = f"{path}, line {group.start_mark.line + 1}, defaults: {group.value}"
-            if _runs(str(group.value)):
-                raise _refusal(where, "sets how Hydra works")
+            if _runs_code(str(group.value)):
+                raise _trust_error(where, "sets how Hydra works")
             for pattern, name in [(ENTRY, str(group.value)), *((CHOICE, str(name.value)) for name in names)]:
                 if not pattern.fullmatch(name) or ".." in name:
-                    raise _refusal(where, f"{name[:60]!r} is not a file of a group")
+                    raise _trust_error(where, f"{name[:60]!r} is not a file of a group")
 
 
-def _first(error: Exception) -> str:
+def _first_lines(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return "; ".join(lines[:3]) if lines else type(error).__name__

@@ -113,7 +113,7 @@ class _Given:
     guesses: bool
 
 
-def _batches(spec: dict[str, Any], given: _Given) -> list[BatchCase]:
+def _parse_batches(spec: dict[str, Any], given: _Given) -> list[BatchCase]:
     kinds = {"sequence": _equal_requests, "prompt": _equal_requests, "lengths": _drawn_requests}
     refuse_unknown_fields(
         spec, ("batch", "sequence", "output_share", "prompt", "output", "lengths", "requests", "decode_context", *MORE)
@@ -131,9 +131,9 @@ def _batches(spec: dict[str, Any], given: _Given) -> list[BatchCase]:
     cases = [
         BatchCase(
             f"{model.name} {label}",
-            _routed(model, routing, given),
+            _with_routing(model, routing, given),
             batch,
-            _speculation(spec.get("speculation", "auto"), model, given.guesses),
+            _parse_speculation(spec.get("speculation", "auto"), model, given.guesses),
         )
         for model in read_models(given.model).values()
         for label, batch in kind(spec, given)
@@ -162,7 +162,7 @@ MORE = ("speculation", "expert_load")
 """Fields of batches beside lengths."""
 
 
-def _routed(model: Model, routing: str, given: _Given) -> Model:
+def _with_routing(model: Model, routing: str, given: _Given) -> Model:
     """A model whose tokens spread over experts as the workload says, where that is not as usual: in a word, or in a file."""
     words = EXPERT_LOADS[:-1]
     if routing not in words and not routing.endswith(".csv"):
@@ -173,7 +173,7 @@ def _routed(model: Model, routing: str, given: _Given) -> Model:
         return model
     if routing in words:
         return replace(model, experts=replace(model.experts, load=routing))
-    expert_shares = read_expert_shares(_found(routing, "workload.expert_load", given.folder), model, model.experts)
+    expert_shares = read_expert_shares(_find_file(routing, "workload.expert_load", given.folder), model, model.experts)
     return replace(model, experts=replace(model.experts, load="file", shares=expert_shares))
 
 
@@ -185,7 +185,7 @@ DEFAULT_ACCEPTANCE = 0.7
 III-E; a model's own report has 0.85 to 0.9 [deepseek2024]."""
 
 
-def _speculation(setting: Any, model: Model, guesses: bool) -> Speculation | None:
+def _parse_speculation(setting: Any, model: Model, guesses: bool) -> Speculation | None:
     """What is guessed in decode: what is said; where that is left open, what a model has a module for, if the mapping can."""
     if setting in ("none", None):
         return None
@@ -210,7 +210,7 @@ def _speculation(setting: Any, model: Model, guesses: bool) -> Speculation | Non
     return Speculation(tokens, float(acceptance)) if tokens else None
 
 
-def _products(spec: dict[str, Any], given: _Given) -> list[ProductCase]:
+def _parse_products(spec: dict[str, Any], given: _Given) -> list[ProductCase]:
     refuse_unknown_fields(spec, ("kernel", "shapes"), "workload: a single product has ")
     kind, shapes = spec["kernel"], spec.get("shapes")
     if kind not in PRODUCT_KINDS:
@@ -231,7 +231,7 @@ def _products(spec: dict[str, Any], given: _Given) -> list[ProductCase]:
     return study
 
 
-def _loads(spec: dict[str, Any], given: _Given) -> list[ServingLoad]:
+def _parse_loads(spec: dict[str, Any], given: _Given) -> list[ServingLoad]:
     of_trace = "trace skip chars_per_token coarse_timestamps shuffle max_length rate_scale"
     where = f"arrivals rate cv {of_trace} prompt output requests ttft tpot slo_percentile speculation slo_classes".split()
     where += ["class_column", "sessions", "users"]
@@ -259,7 +259,7 @@ def _loads(spec: dict[str, Any], given: _Given) -> list[ServingLoad]:
             if spec.get("chars_per_token") is None
             else parse_value(spec["chars_per_token"], "1", "workload.chars_per_token")
         )
-        path = _found(spec["trace"], "workload.trace", given.folder)
+        path = _find_file(spec["trace"], "workload.trace", given.folder)
         sorts = RequestKinds(str(spec.get("class_column") or ""), tuple(slo_class.name for slo_class in slo_classes))
         served = read_trace(path, ticks=spec.get("coarse_timestamps"), skip=skip, most=most, characters=characters, sorts=sorts)
         served = served.shuffled(given.seed) if spec.get("shuffle") else served
@@ -292,7 +292,7 @@ def _loads(spec: dict[str, Any], given: _Given) -> list[ServingLoad]:
     clipped = bool((served.total < whole.total).any())
     trace = None if file is None else trace_use(served, spec, Path(str(file)).name, clipped=clipped)
     guessed, seed, each = spec.get("speculation", "auto"), given.seed, requests_by_rate(served, spec, given.seed, trace)
-    draw, most = _drawn(spec, slo_classes, of_file, served, count)
+    draw, most = _make_draw(spec, slo_classes, of_file, served, count)
     return [
         ServingLoad(
             f"{model.name} {label}",
@@ -302,7 +302,7 @@ def _loads(spec: dict[str, Any], given: _Given) -> list[ServingLoad]:
             tpot,
             share,
             nominal,
-            _speculation(guessed, model, given.guesses),
+            _parse_speculation(guessed, model, given.guesses),
             seed,
             slo_classes,
             trace,
@@ -314,7 +314,7 @@ def _loads(spec: dict[str, Any], given: _Given) -> list[ServingLoad]:
     ]  # fmt: skip
 
 
-def _drawn(
+def _make_draw(
     spec: dict[str, Any], slo_classes: tuple[Any, ...], of_file: Requests | None, served: Requests, count: int | None
 ) -> tuple[Draw | None, int]:
     """What draws a load's requests again, and how many there can be; None where their times are those of a file, or none."""
@@ -340,7 +340,7 @@ def _refuse_long(served: Any, given: _Given, where: str, do: str) -> None:
             )
 
 
-def _streams(spec: dict[str, Any], given: _Given) -> list[MemoryStreamCase]:
+def _parse_streams(spec: dict[str, Any], given: _Given) -> list[MemoryStreamCase]:
     where = ("patterns", "writes", "request", "gap", "span", "requests")
     refuse_unknown_fields(spec, where, "workload: requests to a memory have ")
     sizes = {}
@@ -387,7 +387,7 @@ def _streams(spec: dict[str, Any], given: _Given) -> list[MemoryStreamCase]:
     return streams
 
 
-def _traffic(spec: dict[str, Any], given: _Given) -> list[NocTrafficCase]:
+def _parse_traffic(spec: dict[str, Any], given: _Given) -> list[NocTrafficCase]:
     refuse_unknown_fields(spec, ("traffic", "rates", "flits", "period", "packets"), "workload: packets on a network have ")
     patterns, rates = spec["traffic"], spec.get("rates")
     if not isinstance(patterns, list) or not patterns:
@@ -397,7 +397,7 @@ def _traffic(spec: dict[str, Any], given: _Given) -> list[NocTrafficCase]:
     (period,), (packets,) = (read_whole_numbers(spec, key)[:1] for key in ("period", "packets"))
     traffic = []
     for text, flits, rate in product(patterns, read_whole_numbers(spec, "flits"), rates):
-        pattern, spots, middle = _places(str(text))
+        pattern, spots, middle = _parse_places(str(text))
         if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= 1:
             raise DesignError(f"workload.rates: {rate!r} is not above 0 and at most 1 flit a node and cycle")
         label = f"{text} at {rate:g}, packets of {flits}"
@@ -405,7 +405,7 @@ def _traffic(spec: dict[str, Any], given: _Given) -> list[NocTrafficCase]:
     return traffic
 
 
-def _places(text: str) -> tuple[str, tuple[int, ...], int]:
+def _parse_places(text: str) -> tuple[str, tuple[int, ...], int]:
     """A pattern of traffic, the nodes of a hotspot, and how many in the middle."""
     if text in TRAFFIC_PATTERNS[:-1]:
         return text, (), 0
@@ -418,7 +418,7 @@ def _places(text: str) -> tuple[str, tuple[int, ...], int]:
     return "hotspot", tuple(dict.fromkeys(map(int, named[1].split("+")))), 0
 
 
-def _collectives(spec: dict[str, Any], given: _Given) -> list[CollectiveCase]:
+def _parse_collectives(spec: dict[str, Any], given: _Given) -> list[CollectiveCase]:
     words = {
         "pattern": tuple(dict.fromkeys((*TILE_PATTERNS, *DIE_EXCHANGES, *EXPERT_EXCHANGES))),
         "group_axis": GROUP_AXES,
@@ -467,7 +467,7 @@ def _collectives(spec: dict[str, Any], given: _Given) -> list[CollectiveCase]:
     return cases
 
 
-def _attention(spec: dict[str, Any], given: _Given) -> list[AttentionCase]:
+def _parse_attention(spec: dict[str, Any], given: _Given) -> list[AttentionCase]:
     """Every combination of sizes; of `variants`, each of which says in what it differs, one after the other."""
     variants = spec.get("variants") or [{}]
     if not isinstance(variants, list) or not all(isinstance(variant, Dict) for variant in variants):
@@ -475,10 +475,10 @@ def _attention(spec: dict[str, Any], given: _Given) -> list[AttentionCase]:
             f"workload.variants: {variants!r} is not a list of groups of fields, as in [{{kv_heads: 8, queries: 1}}]"
         )
     common = {key: value for key, value in spec.items() if key != "variants"}
-    return [case for variant in variants for case in _combinations({**common, **variant})]
+    return [case for variant in variants for case in _attention_combinations({**common, **variant})]
 
 
-def _combinations(spec: dict[str, Any]) -> list[AttentionCase]:
+def _attention_combinations(spec: dict[str, Any]) -> list[AttentionCase]:
     spec = {"window": 0, "decodes": 0, "cached": 0, **spec}
     sizes = ("batch", "heads", "kv_heads", "queries", "keys", "qk", "v", "window", "decodes", "cached")
     none, flags = ("kv_heads", "queries", "v", "window", "decodes", "cached"), ("causal", "latent")
@@ -533,7 +533,7 @@ def _equal_requests(spec: dict[str, Any], given: _Given) -> Batches:
 def _drawn_requests(spec: dict[str, Any], given: _Given) -> Batches:
     from dse.evaluators.serving.traces import read_trace
 
-    path = _found(spec["lengths"], "workload.lengths", given.folder)
+    path = _find_file(spec["lengths"], "workload.lengths", given.folder)
     (wanted,) = read_whole_numbers(spec, "requests") if spec.get("requests") is not None else (64,)
     picked = read_trace(path).drawn(wanted, given.seed)
     _refuse_long(picked, given, f"workload.lengths: {spec['lengths']}", "shorter ones")
@@ -548,7 +548,7 @@ def _drawn_requests(spec: dict[str, Any], given: _Given) -> Batches:
     return cases
 
 
-def _found(name: Any, address: str, folder: Path) -> Path:
+def _find_file(name: Any, address: str, folder: Path) -> Path:
     """A file here, or in the folder of a study."""
     path = Path(str(name))
     try:
@@ -561,14 +561,14 @@ def _found(name: Any, address: str, folder: Path) -> Path:
 
 
 READERS: dict[type, Callable[[dict[str, Any], _Given], Sequence[Any]]] = {
-    BatchCase: _batches,
-    ServingLoad: _loads,
-    ProductCase: _products,
+    BatchCase: _parse_batches,
+    ServingLoad: _parse_loads,
+    ProductCase: _parse_products,
     ExpertsCase: lambda spec, given: read_expert_cases(spec, given.seed),
     ElementwiseCase: lambda spec, given: read_elementwise_cases(spec),
-    MemoryStreamCase: _streams,
-    NocTrafficCase: _traffic,
-    CollectiveCase: _collectives,
-    AttentionCase: _attention,
+    MemoryStreamCase: _parse_streams,
+    NocTrafficCase: _parse_traffic,
+    CollectiveCase: _parse_collectives,
+    AttentionCase: _parse_attention,
 }
 """Cases from the fields of a workload, by their kind."""

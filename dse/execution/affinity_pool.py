@@ -77,15 +77,15 @@ class AffinityPool:
 
     def __init__(self, cluster: RayCluster, count: int) -> None:
         self._cluster, self._ray, self._count = cluster, cluster.ray, count
-        self._workers, self._hired, self._false_starts, self._stage = list[_Worker](), 0, 0, 0
+        self._workers, self._hire_bench, self._false_starts, self._stage = list[_Worker](), 0, 0, 0
         self._known: dict[int, list[int]] = {}  # by kind, workers who have had some of it, the last one at the end
         self._actor: Any = self._ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(RemoteWorker)
 
     def wait(self) -> None:
         """Wait until all workers have started."""
         while not self._workers or not all(worker.ready for worker in self._workers):
-            self._hire()
-            for _ in self._listen([]):
+            self._hire_workers()
+            for _ in self._listen_answers([]):
                 pass
 
     def mapped(
@@ -105,7 +105,7 @@ class AffinityPool:
         """
         self._stage += 1
         try:
-            yield from self._mapped(work, items, kinds, takes, apart=apart)
+            yield from self._map_items(work, items, kinds, takes, apart=apart)
         finally:  # whoever asked may have had enough, while some are still at it
             if any(worker.place is not None for worker in self._workers):
                 self.close()
@@ -116,22 +116,22 @@ class AffinityPool:
             self._ray.kill(worker.actor)
         self._workers, self._known = [], {}
 
-    def _mapped(
+    def _map_items(
         self, work: Callable[[T], R], items: Sequence[T], kinds: Sequence[int], takes: Sequence[float], *, apart: bool
     ) -> Iterator[tuple[int, R, WorkerInterval]]:
         known, waiting, tries = self._cluster.shared(work), list(range(len(items))), [0] * len(items)
         while waiting or any(worker.place is not None for worker in self._workers):
-            self._hire()
+            self._hire_workers()
             for worker in self._workers:
                 if waiting and worker.ready and worker.place is None:
-                    place = self._next(worker, waiting, kinds, takes, apart=apart)
+                    place = self._next_item(worker, waiting, kinds, takes, apart=apart)
                     if place is None:
                         continue
                     waiting.remove(place)
                     tries[place] += 1
                     worker.place, worker.since = place, time.monotonic()
                     worker.answer = worker.actor.made.remote(known, items[place])
-            for worker, outcome in self._listen(waiting):
+            for worker, outcome in self._listen_answers(waiting):
                 if tries[worker.place or 0] >= MAX_TRIES and outcome is None:
                     raise DesignError(
                         "workers: processes died at the same designs again and again; workers=serial shows the error"
@@ -141,15 +141,15 @@ class AffinityPool:
                     place, worker.place = worker.place or 0, None
                     yield place, made, WorkerInterval(self._stage, worker.number, cpu, worker.since, time.monotonic())
 
-    def _hire(self) -> None:
+    def _hire_workers(self) -> None:
         """As many as are wanted, or as there are CPUs now; who is on a machine that went is replaced."""
         most = self._count or int(self._ray.cluster_resources().get("CPU", 1))
         while len(self._workers) < most:
             actor = self._actor.remote()
-            self._workers.append(_Worker(actor, self._hired, actor.here.remote()))
-            self._hired += 1
+            self._workers.append(_Worker(actor, self._hire_bench, actor.here.remote()))
+            self._hire_bench += 1
 
-    def _next(
+    def _next_item(
         self, worker: _Worker, waiting: Sequence[int], kinds: Sequence[int], takes: Sequence[float], *, apart: bool
     ) -> int | None:
         """What a worker takes of what waits, as if all were given out now: the longest of kinds that it is the last to know, or
@@ -179,7 +179,7 @@ class AffinityPool:
             knows[:] = [*(number for number in knows if number != worker.number), worker.number]
         return item
 
-    def _listen(self, waiting: Any) -> Iterator[tuple[_Worker, Any]]:
+    def _listen_answers(self, waiting: Any) -> Iterator[tuple[_Worker, Any]]:
         """Answers that are there, None of workers that died, whose work waits again."""
         busy = {worker.answer: worker for worker in self._workers if not worker.ready or worker.place is not None}
         ready, _ = self._ray.wait(list(busy), num_returns=1, timeout=1.0)

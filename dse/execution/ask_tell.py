@@ -138,7 +138,7 @@ class _Search:
             self.firsts.setdefault(design, len(self.asks))
             self.asks.append((ask, design))
             self._sort_out(design)
-        self._recover(max(0, len(self.asks) - self.window))
+        self._recover_results(max(0, len(self.asks) - self.window))
         self.latest = max((number for design, number in self.firsts.items() if design not in self.out), default=0)
         self.recorded, self.told = len(self.asks), max(0, len(self.asks) - self.window)
         for ask, design in self.asks:
@@ -148,9 +148,9 @@ class _Search:
                 self.stops.told(outcome)
         self.enough = self.stops.stagnant()
         for ask, design in self.asks[self.told :]:
-            self._want(ask, design)
+            self._submit_ask(ask, design)
 
-    def _recover(self, done: int) -> None:
+    def _recover_results(self, done: int) -> None:
         """Results of asks that were told once, and that the store has lost since."""
         lost = {design: ask for ask, design in reversed(self.asks[:done]) if design not in self.known}
         if not lost:
@@ -158,7 +158,7 @@ class _Search:
         say(f"  search: {len(lost):,} designs whose results were lost are evaluated again")
         self.recorded = len(self.asks)
         for design, ask in reversed(lost.items()):
-            self._want(ask, design)
+            self._submit_ask(ask, design)
         while self.under_way or self.fresh:
             if self.under_way:
                 self.fresh += self.workers.collect()
@@ -180,11 +180,11 @@ class _Search:
             design = space.key_at(ask.values)
             self.asks.append((ask, design))
             new = self.firsts.setdefault(design, ask.number) == ask.number
-            self._want(ask, design)
+            self._submit_ask(ask, design)
             if new and design not in self.out:
                 self.latest = ask.number
 
-    def _want(self, ask: Ask, design: str) -> None:
+    def _submit_ask(self, ask: Ask, design: str) -> None:
         if design in self.known or design in self.under_way:
             self._sort_out(design)
             return

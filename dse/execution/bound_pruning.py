@@ -97,15 +97,15 @@ def bound_rows(study: Study, columns: Columns) -> tuple[Array, Array]:
     Returns:
         As `Left` has them: of each design why it is left out, and its objectives at their bounds.
     """
-    why, values = _bounded(study, columns, priced=False)
+    why, values = _metric_bounds_of(study, columns, priced=False)
     left = np.flatnonzero(why == 0)
     for part in study.question.space.parts({a: c[left] for a, c in columns.items()}, len(left)) if len(left) else ():
         rows = left[part]
-        why[rows], values[rows] = _bounded(study, {a: c[rows] for a, c in columns.items()}, priced=True)
+        why[rows], values[rows] = _metric_bounds_of(study, {a: c[rows] for a, c in columns.items()}, priced=True)
     return why, values
 
 
-def _bounded(study: Study, columns: Columns, *, priced: bool) -> tuple[Array, Array]:
+def _metric_bounds_of(study: Study, columns: Columns, *, priced: bool) -> tuple[Array, Array]:
     """The same, `priced` as `optimistic.bounds` has it."""
     from dse.evaluators.accounting.serving_runs import metric_bounds as optimistic
     from dse.evaluators.workloads.serving import instance_module
@@ -121,10 +121,10 @@ def _bounded(study: Study, columns: Columns, *, priced: bool) -> tuple[Array, Ar
         if bound.metric in side:
             over = bound.excess(side[bound.metric] * (1 + sign)) > 0
             why[over & (why == 0)] = place + 2
-    return why, _best(study, metric_bounds)
+    return why, _bounded_objectives(study, metric_bounds)
 
 
-def _best(study: Study, bounds: "MetricBounds") -> Array:
+def _bounded_objectives(study: Study, bounds: "MetricBounds") -> Array:
     """Objectives at their bounds, beyond which by what rounding may differ."""
     sides = [bounds.high if way == "max" else bounds.low for way in study.directions]
     every = np.column_stack([side[name] for name, side in zip(study.objectives, sides, strict=True)])

@@ -38,12 +38,12 @@ class EarlyLimits:
     """
 
     def __init__(self, space: AnySpace, workload: Workload, *, soon: bool = False) -> None:
-        self._space, self._workload, self._soon = space, workload, soon
+        self._space, self._load_workload, self._soon = space, workload, soon
         self._known: dict[tuple[tuple[str, Any], ...], _Broken | None] = {}
 
     def ruled_out(self, key: str, values: Values) -> DesignResult | None:
         """Result of a design that violates a limit, without metrics; None if it keeps all."""
-        (worst,) = self._binding([self._space.canonical(values)])
+        (worst,) = self._worst_violations([self._space.canonical(values)])
         return DesignResult(key, values, {}, *worst) if worst else None
 
     @property
@@ -53,15 +53,15 @@ class EarlyLimits:
 
     def possible(self, several: Sequence[Values]) -> list[bool]:
         """Whether designs keep all limits; each is given by its active knobs."""
-        return [worst is None for worst in self._binding(several)]
+        return [worst is None for worst in self._worst_violations(several)]
 
-    def _binding(self, several: Sequence[Values]) -> list[_Broken | None]:
+    def _worst_violations(self, several: Sequence[Values]) -> list[_Broken | None]:
         """What binds designs most; None where every limit holds."""
         names = [tuple(values.items()) for values in several]
         new = {name: values for name, values in zip(names, several, strict=True) if name not in self._known}
         if new:
             designs = self._space.stack(columns_from_values(self._space, list(new.values())))
-            limits = worst_limits(designs, self._workload, soon=self._soon)
+            limits = worst_limits(designs, self._load_workload, soon=self._soon)
             words = list(SILICON_LIMITS)
             for name, limit, need, have in zip(
                 new, limits.limit.tolist(), limits.need.tolist(), limits.have.tolist(), strict=True

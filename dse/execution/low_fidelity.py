@@ -39,7 +39,7 @@ class LowFidelity:
         self._context = study.context_at(self.fidelity)
         self._evaluate = make_evaluator(study.question.workload, self.fidelity)
         self._known = store.results(self._context)
-        self.pool: Sequence[tuple[Values, Feedback]] = _best(study, screened) if screened is not None else ()
+        self.pool: Sequence[tuple[Values, Feedback]] = _best_screened(study, screened) if screened is not None else ()
         self.all = screened is not None and screened.exact
 
     def __str__(self) -> str:
@@ -55,9 +55,9 @@ class LowFidelity:
             results = evaluate_with_retries(self._evaluate, [(key, values, space.at(values)) for key, values in new.items()], 0)
             self._known |= {result.key: result for result in results}
             self._store.append(self._asked.name, self._context, base_design_key(self._asked), [], results)
-        return [self._told(self._known[key]) for key in keys]
+        return [self._make_feedback(self._known[key]) for key in keys]
 
-    def _told(self, result: DesignResult) -> Feedback:
+    def _make_feedback(self, result: DesignResult) -> Feedback:
         if result.error or not result.limit:
             return feedback_of(self._asked, result)
         metrics = with_derived_metrics(result.metrics, self._asked.question.defined)
@@ -69,7 +69,7 @@ class LowFidelity:
         )
 
 
-def _best(study: Study, screened: ScreenResult) -> list[tuple[Values, Feedback]]:
+def _best_screened(study: Study, screened: ScreenResult) -> list[tuple[Values, Feedback]]:
     """The designs of a screen that come nearest to its front, with what it says of them, in the order of the screen."""
     knobs = [knob.address for knob in study.question.space.knobs]
     names = list(dict.fromkeys([*study.objectives, *(bound.metric for bound in study.bounds)]))
@@ -84,7 +84,7 @@ def _best(study: Study, screened: ScreenResult) -> list[tuple[Values, Feedback]]
         table = table[table["limit"].isna() & table[names].notna().all(axis=1)]
         values = as_minimisation(table[list(study.objectives)].to_numpy(dtype=float), study.directions)
         excess = sum(
-            (np.maximum(_excess(study, table, place), 0.0) for place in range(len(study.bounds))), np.zeros(len(table))
+            (np.maximum(_bound_excess(study, table, place), 0.0) for place in range(len(study.bounds))), np.zeros(len(table))
         )
         far = front_distance(values, np.asarray(excess), front, low, reach)
         keep = np.sort(np.argsort(far, kind="stable")[:POOL_SIZE])
@@ -92,7 +92,7 @@ def _best(study: Study, screened: ScreenResult) -> list[tuple[Values, Feedback]]
         behind.append(far[keep])
     frame = pd.concat(parts, ignore_index=True)
     frame = frame.iloc[np.sort(np.argsort(np.concatenate(behind), kind="stable")[:POOL_SIZE])]
-    bounds = {str(bound): _excess(study, frame, place) for place, bound in enumerate(study.bounds)}
+    bounds = {str(bound): _bound_excess(study, frame, place) for place, bound in enumerate(study.bounds)}
     best = []
     for row, record in enumerate(frame.to_dict("records")):
         constraints = {"limit": 0.0, **{name: float(column[row]) for name, column in bounds.items()}}
@@ -102,6 +102,6 @@ def _best(study: Study, screened: ScreenResult) -> list[tuple[Values, Feedback]]
     return best
 
 
-def _excess(study: Study, frame: pd.DataFrame, place: int) -> Array:
+def _bound_excess(study: Study, frame: pd.DataFrame, place: int) -> Array:
     bound = study.bounds[place]
     return np.asarray(bound.excess(frame[bound.metric].to_numpy(dtype=float)))

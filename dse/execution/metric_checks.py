@@ -23,17 +23,17 @@ def refuse_missing_metrics(study: Study) -> None:
         DesignError: naming the metric, what it is made of, and what is there.
     """
     fidelity = study.screening if study.screen["run"] else study.fidelity
-    if fidelity not in SCREEN_FIDELITIES or (_served(study) and fidelity != STEADY and not study.screen["run"]):
+    if fidelity not in SCREEN_FIDELITIES or (_is_served(study) and fidelity != STEADY and not study.screen["run"]):
         return  # the first design of a search says it, and takes as long
     for chosen, space in study.question.space.each:
-        metrics = _metrics(study, space.at({}), fidelity)
+        metrics = _design_metrics(study, space.at({}), fidelity)
         lacking = [name for name in requested_metrics(study) if name not in metrics]
         if metrics and lacking:
             whose = f"chip {chosen[CHIP_KNOB]}" if chosen else "this kind of chip or workload"
-            raise DesignError(_said(study, lacking[0], whose, fidelity, metrics))
+            raise DesignError(_missing_text(study, lacking[0], whose, fidelity, metrics))
 
 
-def _metrics(study: Study, design: Design, fidelity: str) -> list[str]:
+def _design_metrics(study: Study, design: Design, fidelity: str) -> list[str]:
     """The metrics that a design has, defined ones among them; none where it breaks a limit or cannot be asked."""
     question = study.question
     try:
@@ -45,7 +45,7 @@ def _metrics(study: Study, design: Design, fidelity: str) -> list[str]:
     return [name for name, column in outcomes.columns.items() if not np.isnan(column).all()] if outcomes.limit[0] < 0 else []
 
 
-def _said(study: Study, name: str, whose: str, fidelity: str, metrics: Sequence[str]) -> str:
+def _missing_text(study: Study, name: str, whose: str, fidelity: str, metrics: Sequence[str]) -> str:
     group = "objectives" if name in study.objectives else "constraints"
     if name not in study.objectives and name not in {bound.metric for bound in study.bounds}:
         group = "report.lines"
@@ -56,13 +56,13 @@ def _said(study: Study, name: str, whose: str, fidelity: str, metrics: Sequence[
     made = f"it is computed from {', '.join(absent)}, and " if name in defined else ""
     at = "" if fidelity == "analytical" else f" at fidelity={fidelity}{', that of the screen' if study.screen['run'] else ''}"
     then = ""
-    if _served(study) and fidelity == STEADY:
+    if _is_served(study) and fidelity == STEADY:
         apart = study.fidelity != STEADY
         words = "screen.run=false or screen.fidelity=analytical" if apart else "fidelity=analytical"
         then = f"; to simulate requests, set {words}"
     return f"{group}.{name}: {made}{whose} has no {', '.join(absent) or name}{at}{then}; it has {', '.join(metrics)}"
 
 
-def _served(study: Study) -> bool:
+def _is_served(study: Study) -> bool:
     """Whether requests are served, which the closed form plays."""
     return any(isinstance(case, ServingLoad) for case in study.question.workload.cases)

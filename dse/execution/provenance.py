@@ -27,11 +27,11 @@ class RunClock:
 
     def __init__(self) -> None:
         self.workers = 0.0
-        self._wall, self._cpu = time.monotonic(), self._spent()
+        self._wall, self._cpu = time.monotonic(), self._spent_seconds()
 
     def __call__(self) -> dict[str, float]:
         """Of all processes, and of the workers' among them."""
-        cpu = self._spent() - self._cpu + self.workers
+        cpu = self._spent_seconds() - self._cpu + self.workers
         return {"wall_seconds": time.monotonic() - self._wall, "cpu_seconds": cpu, "worker_cpu_seconds": self.workers}
 
     @contextlib.contextmanager
@@ -43,7 +43,7 @@ class RunClock:
             workers.close()
             self.workers += workers.cpu
 
-    def _spent(self) -> float:
+    def _spent_seconds(self) -> float:
         times = os.times()
         return times.user + times.system + times.children_user + times.children_system
 
@@ -54,7 +54,7 @@ def run_provenance(study: Study) -> dict[str, Any]:
         "version": version(),
         "versions": {"python": platform.python_version(), **{name: installed(name) for name in LIBRARIES}},
         "physics": PHYSICS_VERSION,
-        "git": _git(),
+        "git": _git_commit(),
         "overrides": study.overrides,
         "config": {**study.config, "store": study.store, "overrides": []},
         "seed": study.seed,
@@ -67,7 +67,7 @@ LIBRARIES = ("optuna", "ray", "numpy")
 """Whose versions a run notes beside the project's own."""
 
 
-def _git() -> str:
+def _git_commit() -> str:
     """The commit of this code, with "-dirty" where files differ from it; "" where it is not in a checkout of its own."""
     path = Path(__file__)
 

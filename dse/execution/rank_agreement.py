@@ -93,7 +93,7 @@ def rank_agreement(metric: str, low: Array, high: Array, rows: Array, front: Arr
     front_rank, aside, overall = (
         rank_correlation(low[mask], high[mask]) for mask in (front, off, np.ones(len(low), dtype=bool))
     )
-    before, after = _places(low), _places(high)
+    before, after = _rank_places(low), _rank_places(high)
     moved = np.abs(after - before)
     worst = int(moved.argmax()) if len(moved) and moved.any() else -1
     shift = np.log(np.abs(high / low))
@@ -106,7 +106,7 @@ def rank_agreement(metric: str, low: Array, high: Array, rows: Array, front: Arr
     return RankAgreement(metric, front_rank, aside, overall, row, was, now, max(len(order) - 1, 0), decided, spread)
 
 
-def _places(values: Array) -> Array:
+def _rank_places(values: Array) -> Array:
     """Places from 1 in rising order; of equal values the middle one, rounded down."""
     from scipy.stats import rankdata
 

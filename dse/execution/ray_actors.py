@@ -132,28 +132,28 @@ class RayWorkers:
         self._evaluate = self._cluster.shared(evaluate)
         self._actor: Any = self._ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(EvaluationActor)
         for _ in range(self._count):
-            self._start(warm=True)
+            self._start_worker(warm=True)
 
     def submit(self, batch: Batch) -> None:
         """Queue designs, and send what workers can take now."""
         self._queue.extend(batch)
-        self._assign()
+        self._assign_batches()
 
     def collect(self) -> list[DesignResult]:
         """Results as soon as there are any; workers that died or hang are replaced meanwhile."""
         results: list[DesignResult] = []
         while not results:
-            self._assign()
+            self._assign_batches()
             awaited = {worker.awaited: worker for worker in self._workers if worker.awaited is not None}
-            patience = min(self._deadline(worker) for worker in awaited.values()) - time.monotonic()
+            patience = min(self._task_deadline(worker) for worker in awaited.values()) - time.monotonic()
             self._ray.wait(list(awaited), num_returns=1, timeout=min(max(0.0, patience), POLL_S))
             self._cluster.check()
             ready, _ = self._ray.wait(list(awaited), num_returns=len(awaited), timeout=0)
             for answer in ready:
-                results += self._take(awaited[answer], answer)
+                results += self._take_answer(awaited[answer], answer)
             for worker in [worker for answer, worker in awaited.items() if answer not in set(ready)]:
-                if time.monotonic() > self._deadline(worker):
-                    self._expire(worker)
+                if time.monotonic() > self._task_deadline(worker):
+                    self._expire_worker(worker)
             results += self._failed
             self._failed = []
         return results
@@ -172,13 +172,13 @@ class RayWorkers:
         self._workers = []
         self._cluster.close()
 
-    def _start(self, warm: bool) -> None:
+    def _start_worker(self, warm: bool) -> None:
         actor = self._actor.remote(self._evaluate, self._crew.retries, self._crew.memory_limit)
         self._workers.append(
             _Worker(actor, deque((actor.here.remote(), actor.warm.remote(self._example if warm else []))), warm)
         )
 
-    def _assign(self) -> None:
+    def _assign_batches(self) -> None:
         """Fills workers: those under suspicion alone, the others by batches; cheap batches two deep, to hide their travel."""
         depth = 2 if self._pace.seconds * self._pace.size(self._share) < BATCH_S / 2 else 1
         for level in range(depth):
@@ -187,24 +187,24 @@ class RayWorkers:
                     continue
                 if self._suspects:
                     if not level:
-                        self._send(worker, [self._suspects.popleft()])
+                        self._send_batch(worker, [self._suspects.popleft()])
                 elif self._queue and not (level and worker.tasks[0].batch[0][0] in self._tries):
                     size = self._pace.size(min(self._share, len(self._queue)))
-                    self._send(worker, [self._queue.popleft() for _ in range(size)])
+                    self._send_batch(worker, [self._queue.popleft() for _ in range(size)])
 
-    def _send(self, worker: _Worker, batch: Batch) -> None:
+    def _send_batch(self, worker: _Worker, batch: Batch) -> None:
         if worker.tasks:
             worker.company = True
         else:
             worker.company, worker.since = False, time.monotonic()
         worker.tasks.append(_Task(worker.actor.evaluated.remote(batch), batch))
 
-    def _take(self, worker: _Worker, answer: Any) -> list[DesignResult]:
+    def _take_answer(self, worker: _Worker, answer: Any) -> list[DesignResult]:
         """The answer of a worker."""
         try:
             given, fresh, worker.cpu = self._ray.get(answer)
         except Exception as error:  # it died, or its answer could not be carried
-            self._lose(worker, _reason(error))
+            self._lose_worker(worker, _reason_text(error))
             return []
         worker.since = time.monotonic()
         if worker.starting:
@@ -217,19 +217,19 @@ class RayWorkers:
         self._pace.learn(given)
         if not fresh:  # what it holds is given back when it ends; what it was sent behind is tried by another
             entries = [entry for task in worker.tasks for entry in task.batch]
-            self._drop(worker)
+            self._drop_worker(worker)
             self._queue.extendleft(reversed(entries))
-            self._start(warm=True)
+            self._start_worker(warm=True)
         return list(given)
 
-    def _deadline(self, worker: _Worker) -> float:
+    def _task_deadline(self, worker: _Worker) -> float:
         return worker.since + (START_LIMIT_S if worker.starting else self._crew.time_limit)
 
-    def _expire(self, worker: _Worker) -> None:
+    def _expire_worker(self, worker: _Worker) -> None:
         if len(worker.starting) < 2:
-            self._lose(worker, f"hung: no answer in {format_quantity(self._crew.time_limit, 's')} (workers.time_limit)")
+            self._lose_worker(worker, f"hung: no answer in {format_quantity(self._crew.time_limit, 's')} (workers.time_limit)")
             return
-        self._drop(worker)
+        self._drop_worker(worker)
         free, total = (resources().get("CPU", 0) for resources in (self._ray.available_resources, self._ray.cluster_resources))
         if not self._workers:
             raise DesignError(
@@ -239,9 +239,9 @@ class RayWorkers:
             )
         self._say(f"[yellow]workers[/]: {len(self._workers)} of {self._count} run; the cluster has {free:g} CPUs free")
 
-    def _lose(self, worker: _Worker, reason: str) -> None:
+    def _lose_worker(self, worker: _Worker, reason: str) -> None:
         """Replaces a worker; its designs are tried alone, and one that was alone already is tried again or has failed."""
-        self._drop(worker)
+        self._drop_worker(worker)
         self._cluster.check_after_death()
         self._cluster.sweep()
         if worker.starting:
@@ -249,7 +249,7 @@ class RayWorkers:
             if self._false_starts > MAX_STARTS:
                 why = f"{reason}{self._cluster.last_words()}; workers=serial evaluates in this process"
                 raise DesignError(f"workers: {self._false_starts} in a row ended during their start; the last one: {why}")
-            self._start(warm=False)  # the example itself may be what kills
+            self._start_worker(warm=False)  # the example itself may be what kills
             return
         entries = [entry for task in worker.tasks for entry in task.batch]
         if len(entries) == 1 and not worker.company:
@@ -261,9 +261,9 @@ class RayWorkers:
         for entry in entries:
             self._tries.setdefault(entry[0], 0)
         self._suspects.extend(entries)
-        self._start(worker.warmed)
+        self._start_worker(worker.warmed)
 
-    def _drop(self, worker: _Worker) -> None:
+    def _drop_worker(self, worker: _Worker) -> None:
         self._workers.remove(worker)
         self._gone += worker.cpu
         with contextlib.suppress(Exception):  # it may be dead
@@ -296,7 +296,7 @@ class EvaluationActor:
 
     def evaluated(self, batch: Batch) -> Answer:
         """Results of a batch; an exception becomes a failed result."""
-        before, since = _held(), left.seconds_since_boot()
+        before, since = _held_memory(), left.seconds_since_boot()
         results = evaluate_with_retries(self._evaluate, batch, self._retries)
         if not any(result.error for result in results):
             return results, True, time.process_time()
@@ -304,13 +304,13 @@ class EvaluationActor:
         return results, left.resident_memory() - before < left.MEMORY, time.process_time()
 
 
-def _held() -> int:
+def _held_memory() -> int:
     """Memory that this process holds, as the kernel has it at once. [B]"""
     pages = Path("/proc/self/statm")
     return int(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if pages.exists() else 0
 
 
-def _reason(error: Exception) -> str:
+def _reason_text(error: Exception) -> str:
     """Why there is no answer, in one line."""
     import ray
 

@@ -66,14 +66,14 @@ class RayCluster:
     """
 
     def __init__(self, crew: WorkerSettings) -> None:
-        self._after = _connected(crew)
+        self._after = _connect_cluster(crew)
         self._watcher = None if self._after is None else ExitWatcher(ENDED)
         self.owned = self._after is not None
         import ray
 
         self.ray: Any = ray
         self._address = str(ray.get_runtime_context().gcs_address)
-        self._raylet = _raylet(ray) if self.owned and not crew.address else None
+        self._raylet = _raylet_process(ray) if self.owned and not crew.address else None
         self.lost = False
         self._seen = self._looked = time.monotonic()
 
@@ -120,7 +120,7 @@ class RayCluster:
             DesignError: the cluster is lost, workers that die again and again, or what `work` raises.
         """
         ray = self.ray
-        task, known = ray.remote(num_cpus=1, max_retries=3)(_called), self.shared(work)
+        task, known = ray.remote(num_cpus=1, max_retries=3)(_call_work), self.shared(work)
         waiting, under_way = list(enumerate(items))[::-1], dict[Any, int]()
         while waiting or under_way:
             most = count or int(ray.cluster_resources().get("CPU", 1))
@@ -130,7 +130,7 @@ class RayCluster:
             ready, _ = ray.wait(list(under_way), num_returns=1, timeout=1.0)
             self.check()
             for answer in ready:
-                yield under_way.pop(answer), _answered(ray, answer)
+                yield under_way.pop(answer), _get_answer(ray, answer)
 
     def shared(self, value: T) -> Any:
         """Argument of many calls: the value itself if it is small, else one copy in Ray's object store.
@@ -176,14 +176,14 @@ class RayCluster:
             self._watcher.close()
         if self.lost:  # Ray would wait for it, here and at the end; processes that were started here end with the driver
             atexit.unregister(self.ray._private.worker.shutdown)
-            atexit.register(_leave)
+            atexit.register(_leave_process)
         else:
             self.ray.shutdown()
             self._after()
         self.sweep()
 
 
-def _raylet(ray: Any) -> subprocess.Popen[bytes] | None:
+def _raylet_process(ray: Any) -> subprocess.Popen[bytes] | None:
     """The process that starts workers here, where Ray was started here; None where Ray does not say."""
     node = getattr(ray._private.worker, "_global_node", None)
     processes = getattr(node, "all_processes", {}).get("raylet", [])
@@ -203,11 +203,11 @@ def map_on_crew(crew: WorkerSettings, work: Callable[[T], R], items: Sequence[T]
         cluster.close()
 
 
-def _called(work: Callable[[T], R], item: T) -> R:
+def _call_work(work: Callable[[T], R], item: T) -> R:
     return work(item)
 
 
-def _answered(ray: Any, answer: Any) -> Any:
+def _get_answer(ray: Any, answer: Any) -> Any:
     try:
         return ray.get(answer)
     except ray.exceptions.RayTaskError as error:
@@ -218,7 +218,7 @@ def _answered(ray: Any, answer: Any) -> Any:
         ) from None
 
 
-def _connected(crew: WorkerSettings) -> Callable[[], None] | None:
+def _connect_cluster(crew: WorkerSettings) -> Callable[[], None] | None:
     """Start Ray here, or finds the cluster at the address; returns what to do after it, None where it is the caller's own."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -235,9 +235,9 @@ def _connected(crew: WorkerSettings) -> Callable[[], None] | None:
     ray._private.worker.print_to_stdstream = lambda *_, **__: None
     if not crew.address:
         left.adopt_orphans()
-        restore = _alone()
+        restore = _isolate_cluster()
         try:
-            with defer_signals(), _silent():
+            with defer_signals(), _silence_errors():
                 ray.init(
                     address="local",
                     job_config=_job_config(),
@@ -260,7 +260,7 @@ def _connected(crew: WorkerSettings) -> Callable[[], None] | None:
     try:
         if port.isdigit():  # Ray itself would try for minutes
             socket.create_connection((host, int(port)), timeout=10).close()
-        with _silent():
+        with _silence_errors():
             ray.init(address=crew.address, job_config=_job_config(), log_to_driver=False, logging_level=logging.CRITICAL)
     except Exception as error:
         if "uthentication" in "".join(traceback.format_exception(error)):
@@ -283,7 +283,7 @@ def _job_config() -> Any:
 
 
 @contextlib.contextmanager
-def _silent() -> Iterator[None]:
+def _silence_errors() -> Iterator[None]:
     """Nothing reaches standard error, where Ray's own code repeats each second what it is refused for."""
     sys.stderr.flush()
     kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
@@ -296,7 +296,7 @@ def _silent() -> Iterator[None]:
         os.close(nothing)
 
 
-def _alone() -> Callable[[], None]:
+def _isolate_cluster() -> Callable[[], None]:
     """Settings of a Ray that is of this driver alone, for as long as it runs; returns what takes them back."""
     from ray._private import ray_constants
     from ray._private.node import Node
@@ -332,7 +332,7 @@ def _alone() -> Callable[[], None]:
     return restore
 
 
-def _leave() -> None:
+def _leave_process() -> None:
     """End the process as it stands: Ray that has lost its cluster crashes when the interpreter takes it apart."""
     sys.stdout.flush()
     sys.stderr.flush()

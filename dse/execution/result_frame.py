@@ -98,7 +98,7 @@ def with_front(study: Study, searched: pd.DataFrame, screened: ScreenResult | No
     """
     parts = [searched.assign(stage="search")] if len(searched) else []
     if screened is not None and study.fidelity == study.screening:
-        parts += [screened.front.assign(stage="screen"), _sample(study, screened).assign(stage="screen")]
+        parts += [screened.front.assign(stage="screen"), _sample_rows(study, screened).assign(stage="screen")]
     if not parts:
         return pd.DataFrame()
     frame = pd.concat([part.dropna(axis=1, how="all") for part in parts if len(part)], ignore_index=True)
@@ -109,7 +109,7 @@ def with_front(study: Study, searched: pd.DataFrame, screened: ScreenResult | No
     frame = frame.astype({k: object for k in knobs if frame[k].dtype.name == "category"})
     frame = frame.drop_duplicates(subset=knobs) if knobs else frame.head(1)  # a space without a knob is one design
     frame = frame.reset_index(drop=True)
-    ids = ids_of(_keys(study, frame))
+    ids = ids_of(_stored_keys(study, frame))
     frame = frame.drop(columns=KEY)
     frame.insert(0, DESIGN, ids)
     absent = [name for name in study.objectives if name not in frame]
@@ -128,7 +128,7 @@ def keys_of(study: Study, rows: pd.DataFrame) -> list[str]:
     return space.keys(encode_rows(space, rows))
 
 
-def _keys(study: Study, frame: pd.DataFrame) -> list[str]:
+def _stored_keys(study: Study, frame: pd.DataFrame) -> list[str]:
     """The keys of searched designs as they are stored, and those of others."""
     keys = frame[KEY].astype(object)
     absent = keys.isna().to_numpy()
@@ -216,7 +216,7 @@ def rows_by_case(study: Study, frame: pd.DataFrame, metric: str) -> dict[str, pd
     return {case.label: rows.assign(**{metric: values}) for case, values in zip(workload.cases, values, strict=True)}
 
 
-def _sample(study: Study, screened: ScreenResult) -> pd.DataFrame:
+def _sample_rows(study: Study, screened: ScreenResult) -> pd.DataFrame:
     import pyarrow as pa
 
     stride = max(1, -(-screened.kept // SCREEN_ROWS))

@@ -89,7 +89,7 @@ def run_screen(study: Study, progress: Callable[[int, int, int], None], hands: S
     if hands is None:
         with screen_workers(study) as own:
             return run_screen(study, progress, own)
-    plan = _plan(study)
+    plan = _screen_plan(study)
     files = plan.place.files()
     state = _Found(study, plan, progress)
     left = []
@@ -99,7 +99,7 @@ def run_screen(study: Study, progress: Callable[[int, int, int], None], hands: S
             left.append(span)
         else:
             state.take(summarise_block(study, span, stored, 0))
-    for summary in _made(study, left, files, hands, state.say):
+    for summary in _make_blocks(study, left, files, hands, state.say):
         state.take(summary)
     return state.screened(hands)
 
@@ -114,9 +114,9 @@ def stored_screen(study: Study) -> ScreenResult | None:
 
     They belong to the results of the same run folder, and are none of those of another store.
     """
-    if not _belongs(study):
+    if not _belongs_to_store(study):
         return None
-    plan = _plan(study)
+    plan = _screen_plan(study)
     files = plan.place.files()
     state = _Found(study, plan, lambda done, total, size: None)
     for span in plan.spans if files else ():
@@ -129,7 +129,7 @@ def stored_screen(study: Study) -> ScreenResult | None:
 
 def stored_block_files(study: Study) -> list[StoredFile]:
     """Stored files of a screen: whole blocks and pieces."""
-    return _plan(study).place.files() if _belongs(study) else []
+    return _screen_plan(study).place.files() if _belongs_to_store(study) else []
 
 
 def screen_left_out_text(result: ScreenResult) -> str:
@@ -142,7 +142,7 @@ def screen_left_out_text(result: ScreenResult) -> str:
     return f"bounds leave out {sum(result.pruned.values()):,}{more}: {by}"
 
 
-def _belongs(study: Study) -> bool:
+def _belongs_to_store(study: Study) -> bool:
     """Whether the run folder of a study is that of its store."""
     return is_same_store(study.store, stored_location(study.run_dir) or str(study.run_dir / "results.sqlite"))
 
@@ -170,7 +170,7 @@ class _Plan:
             yield BlockRows(number, start, min(start + BLOCK_ROWS, self.total), self.exact, self.place, self.shown)
 
 
-def _plan(study: Study) -> _Plan:
+def _screen_plan(study: Study) -> _Plan:
     space = study.question.space
     grid = space.combinations
     exact = grid is not None and grid <= study.screen["limit"]
@@ -235,7 +235,7 @@ class _Found:
         return ScreenResult(self._rows, self._feasible, exact, front, files, *counts)
 
 
-def _made(
+def _make_blocks(
     study: Study, spans: Sequence[BlockRows], files: Sequence[StoredFile], hands: ScreenWorkers, progress: Callable[[int], None]
 ) -> Iterator[BlockSummary]:
     """Blocks that are not stored, made here or by workers, as they are done."""
@@ -255,7 +255,7 @@ def _made(
 
     hands.close()  # whose workers hold the CPUs that those of blocks need
     say(f"  workers: ray, {count} for {len(spans) - done:,} blocks of the screen")
-    for place, summary in map_on_crew(crew, partial(_alone, study.alone), spans[done:]):
+    for place, summary in map_on_crew(crew, partial(_evaluate_alone, study.alone), spans[done:]):
         path = summary.file.here()
         if path is not None and not path.is_file():
             raise DesignError(
@@ -268,7 +268,7 @@ def _made(
         yield replace(summary, evaluated=span.stop - span.start - sum(summary.pruned.values()) - len(before))
 
 
-def _alone(study: Study, span: BlockRows) -> BlockSummary:
+def _evaluate_alone(study: Study, span: BlockRows) -> BlockSummary:
     """A block, by a worker: what one that died has stored of it is taken up."""
     with screen_workers(study) as hands:
         return evaluate_block(study, span, span.place.files(), hands)
@@ -299,7 +299,7 @@ def complete_metrics(study: Study, rows: pd.DataFrame, left: bool, hands: Screen
     if not left or not len(rows):
         return rows
     question = study.question
-    columns, work = encode_rows(question.space, rows), partial(_every, study.alone)
+    columns, work = encode_rows(question.space, rows), partial(_every_metric, study.alone)
     parts = question.space.parts(columns, BATCH_ROWS) if hands else [np.arange(len(rows))]
     found_columns: dict[str, Array] = {}
     every = hands.mapped(work, columns, parts, "parts of the front", known=True) if hands else [(parts[0], work(columns))]
@@ -312,7 +312,7 @@ def complete_metrics(study: Study, rows: pd.DataFrame, left: bool, hands: Screen
     )
 
 
-def _every(study: Study, columns: Columns) -> dict[str, Array]:
+def _every_metric(study: Study, columns: Columns) -> dict[str, Array]:
     """Every metric of some designs."""
     question = study.question
     return dict(

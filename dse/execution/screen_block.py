@@ -159,11 +159,11 @@ def evaluate_block(
     table = block.table()
     if study.screen["keep"] != FRONT:
         return summarise_block(study, span, block_files.write_block(table, span.place, span.number), before)
-    feasible, best = _best(study, table)
+    feasible, best = _best_rows(study, table)
     even = np.linspace(0, table.num_rows - 1, min(EVEN_SAMPLE, table.num_rows)).round().astype(int)
     places = np.union1d(best, even).astype(int)
     few = table.take(pa.array(places))
-    metadata = {**(table.schema.metadata or {}), FEASIBLE: str(feasible), REFUSED: json.dumps(_refused(study, table))}
+    metadata = {**(table.schema.metadata or {}), FEASIBLE: str(feasible), REFUSED: json.dumps(_refused_counts(study, table))}
     metadata |= {PRUNED: json.dumps(block.pruned)} if block.pruned else {}
     few = few.replace_schema_metadata(metadata)
     return summarise_block(
@@ -174,11 +174,11 @@ def evaluate_block(
 def summarise_block(study: Study, span: BlockRows, stored: StoredBlock, evaluated: int) -> BlockSummary:
     """Summary of a block or a piece, from its file."""
     table, metadata = stored.table, stored.table.schema.metadata or {}
-    feasible, rows = _best(study, table)
+    feasible, rows = _best_rows(study, table)
     best = table.take(pa.array(rows)).to_pandas().set_index(span.start + stored.rows[rows])
     looked, feasible = (span.stop - span.start, int(metadata[FEASIBLE])) if FEASIBLE in metadata else (table.num_rows, feasible)
     pruned = _present_counts(json.loads(metadata.get(PRUNED, b"{}")))
-    refused = _present_counts(json.loads(metadata[REFUSED])) if REFUSED in metadata else _refused(study, table)
+    refused = _present_counts(json.loads(metadata[REFUSED])) if REFUSED in metadata else _refused_counts(study, table)
     refused = {current_column(name): count for name, count in refused.items()}
     return BlockSummary(
         span.number, stored.file, looked, feasible, table.num_rows, evaluated, LEFT in metadata, best, pruned, refused
@@ -198,23 +198,26 @@ def merge_fronts(study: Study, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return both[front_mask(both[list(study.objectives)].to_numpy(), study.directions)]
 
 
-def _best(study: Study, table: pa.Table) -> tuple[int, Array]:
+def _best_rows(study: Study, table: pa.Table) -> tuple[int, Array]:
     """How many rows keep every limit and constraint, and which of them no other beats."""
     keep = table["limit"].combine_chunks().is_null().to_numpy(zero_copy_only=False)
     for bound in study.bounds:
-        keep &= bound.excess(_column(table, bound.metric)) <= 0
+        keep &= bound.excess(_metric_column(table, bound.metric)) <= 0
     rows = np.flatnonzero(keep)
-    values = np.column_stack([_column(table, name)[rows] for name in study.objectives])
+    values = np.column_stack([_metric_column(table, name)[rows] for name in study.objectives])
     return len(rows), rows[front_mask(values, study.directions)] if len(rows) else rows
 
 
-def _refused(study: Study, table: pa.Table) -> dict[str, int]:
+def _refused_counts(study: Study, table: pa.Table) -> dict[str, int]:
     """How many rows each limit and each constraint rules out, as `refusals` has it."""
     limit = table["limit"].combine_chunks()
     limit = limit if pa.types.is_dictionary(limit.type) else limit.dictionary_encode()
     codes = limit.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     return refusals(
-        study, codes, limit.dictionary.to_pylist(), {bound.metric: _column(table, bound.metric) for bound in study.bounds}
+        study,
+        codes,
+        limit.dictionary.to_pylist(),
+        {bound.metric: _metric_column(table, bound.metric) for bound in study.bounds},
     )
 
 
@@ -240,7 +243,7 @@ def refusals(study: Study, codes: Array, names: Sequence[str], columns: Mapping[
     return refusals
 
 
-def _column(table: pa.Table, name: str) -> Array:
+def _metric_column(table: pa.Table, name: str) -> Array:
     """Of a metric; not a number where no row has it."""
     return np.asarray(table[name].to_numpy()) if name in table.column_names else np.full(table.num_rows, np.nan)
 
@@ -278,11 +281,11 @@ class _Block:
         self._since = time.monotonic()
         try:
             if self._study.screen["prune"]:
-                self._promising(progress, hands)
+                self._evaluate_promising(progress, hands)
             else:
                 self._all_of(np.flatnonzero(~self._done), progress, hands)
         except BaseException:
-            self._keep()
+            self._store_done()
             raise
 
     def table(self) -> pa.Table:
@@ -292,63 +295,63 @@ class _Block:
             DesignError: an objective or the metric of a constraint is none of these chips and workloads.
         """
         self._refuse_absent()
-        return self._of(self.rows)
+        return self._rows_table(self.rows)
 
-    def _promising(self, progress: Callable[[int], None], hands: ScreenWorkers) -> None:
+    def _evaluate_promising(self, progress: Callable[[int], None], hands: ScreenWorkers) -> None:
         """Evaluate what bounds say most of, as long as anything is left that may be on the front."""
         left, study = RemainingRows.of(self._study, self._size), self._study.alone
-        self._learn(left, self.rows)
+        self._learn_bounds(left, self.rows)
 
         def say(done: int) -> None:
             progress(done + int((left.why > 0).sum()))
 
         every = np.flatnonzero(~self._done & (left.why == 0))
-        for rows, which, (why, values) in self._mapped(partial(bound_rows, study), every, hands, "parts of the bounds"):
+        for rows, which, (why, values) in self._map_rows(partial(bound_rows, study), every, hands, "parts of the bounds"):
             left.take(rows, (why[which], values[which]))
             say(self._size - self.left)
         most = FIRST
         while len(rows := left.beaten(np.flatnonzero(~self._done & (left.why == 0)))):
             chosen_rows, most = left.promising(rows, most), most * MORE
             self._all_of(chosen_rows, say, hands)
-            self._learn(left, chosen_rows)
+            self._learn_bounds(left, chosen_rows)
         left.why[self._done] = 0
         self.pruned = left.counts
 
-    def _learn(self, left: RemainingRows, rows: Array) -> None:
+    def _learn_bounds(self, left: RemainingRows, rows: Array) -> None:
         """Tell of rows that are done who beats others."""
         if len(rows):
-            table = self._of(rows)
-            _, best = _best(self._study, table)
-            left.learn(np.column_stack([_column(table, name)[best] for name in self._study.objectives]))
+            table = self._rows_table(rows)
+            _, best = _best_rows(self._study, table)
+            left.learn(np.column_stack([_metric_column(table, name)[best] for name in self._study.objectives]))
 
     def _all_of(self, rows: Array, progress: Callable[[int], None], hands: ScreenWorkers) -> None:
         """Evaluate some rows, and stores what is done every few seconds."""
         study = self._study
         metrics = None if self._span.shown else requested_metrics(study)
-        work = partial(_outcomes, study.question, study.screening, metrics)
-        for chosen_rows, which, outcomes in self._mapped(work, rows, hands):
-            self._note(chosen_rows, which, outcomes)
+        work = partial(_evaluate_columns, study.question, study.screening, metrics)
+        for chosen_rows, which, outcomes in self._map_rows(work, rows, hands):
+            self._note_outcomes(chosen_rows, which, outcomes)
             self._pending.append(chosen_rows)
             progress(self._size - self.left)
             if time.monotonic() - self._since > SAVE_PERIOD_S:
-                self._keep()
+                self._store_done()
 
-    def _mapped(
+    def _map_rows(
         self, work: Callable[[Columns], R], rows: Array, hands: ScreenWorkers, what: str = "parts"
     ) -> Iterator[tuple[Array, Array | slice, R]]:
         """What a function makes of some rows, as `Hands.mapped` has it, of those that are equal once: which of them each is."""
         if self._first is None:
-            for part_rows, outcomes in hands.mapped(work, self._columns, self._parts(rows), what):
+            for part_rows, outcomes in hands.mapped(work, self._columns, self._row_parts(rows), what):
                 yield part_rows, slice(None), outcomes
             return
         first = self._first[rows]
-        for part_rows, outcomes in hands.mapped(work, self._columns, self._parts(np.unique(first)), what):
+        for part_rows, outcomes in hands.mapped(work, self._columns, self._row_parts(np.unique(first)), what):
             place = np.full(self._size, -1)
             place[part_rows] = np.arange(len(part_rows))
             mine = place[first] >= 0
             yield rows[mine], place[first[mine]], outcomes
 
-    def _parts(self, selected_rows: Array) -> list[Array]:
+    def _row_parts(self, selected_rows: Array) -> list[Array]:
         """Of some rows, those that are evaluated together."""
         subjects = [case.subject for case in self._study.question.workload.cases]
         rows = max(256, CACHE_ROWS // max(subjects.count(subject) for subject in subjects))
@@ -359,31 +362,31 @@ class _Block:
         (columns,) = split_columns(self._columns, [selected_rows])
         return [selected_rows[part] for part in self._study.question.space.parts(columns, most)]
 
-    def _note(self, rows: Array, which: Array | slice, outcomes: Outcomes) -> None:
+    def _note_outcomes(self, rows: Array, which: Array | slice, outcomes: Outcomes) -> None:
         """Of rows, each of which is one of some outcomes."""
         for name, column in outcomes.columns.items():
             if column[0] == column[0] or not np.isnan(column).all():
-                self._metric(name)[rows] = column[which]
+                self._metric_array(name)[rows] = column[which]
         self._left |= outcomes.left
         self._limit[rows] = outcomes.limit[which]
         self._excess[rows] = outcomes.excess[which]
         self._done[rows] = True
 
-    def _metric(self, name: str) -> Array:
+    def _metric_array(self, name: str) -> Array:
         return self._metrics.setdefault(name, np.full(self._size, np.nan))
 
-    def _keep(self) -> None:
+    def _store_done(self) -> None:
         """Store rows that are done, and were not stored."""
         if self._pending:
             rows = np.concatenate(self._pending)
-            block_files.write_piece(self._of(rows), rows, self._span.place, self._span.number)
+            block_files.write_piece(self._rows_table(rows), rows, self._span.place, self._span.number)
         self._pending, self._since = [], time.monotonic()
 
     def _take_up(self, rows: Array, table: pa.Table) -> None:
         """What a piece has."""
         knobs = {knob.address for knob in self._study.question.space.knobs}
         for name in (name for name in table.column_names if name not in (*knobs, "limit", "excess")):
-            self._metric(name)[rows] = table[name].to_numpy()
+            self._metric_array(name)[rows] = table[name].to_numpy()
         codes = {None: -1} | {word: code for code, word in enumerate(SILICON_LIMITS)}
         self._limit[rows] = [codes[word] for word in table["limit"].to_pylist()]
         self._excess[rows] = table["excess"].to_numpy()
@@ -408,7 +411,7 @@ class _Block:
                     f"objectives.{name}: {chips} has no {name}; choose one that all chips have, or leave it out of chips"
                 )
 
-    def _of(self, rows: Array) -> pa.Table:
+    def _rows_table(self, rows: Array) -> pa.Table:
         """Knobs, metrics and limits of some rows."""
         arrays: dict[str, Any] = {}
         for knob in self._study.question.space.knobs:
@@ -427,7 +430,7 @@ class _Block:
         return table.replace_schema_metadata({LEFT: ", ".join(sorted(self._left))}) if self._left else table
 
 
-def _outcomes(question: Question, fidelity: str, metrics: tuple[str, ...] | None, columns: Columns) -> Outcomes:
+def _evaluate_columns(question: Question, fidelity: str, metrics: tuple[str, ...] | None, columns: Columns) -> Outcomes:
     return evaluate_with_derived(
         question.space.stack(columns), question.workload, question.defined, fidelity=fidelity, metrics=metrics
     )

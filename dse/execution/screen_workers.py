@@ -55,7 +55,7 @@ class ScreenWorkers:
 
     def hire(self) -> None:
         """Start helper processes, which run when this returns."""
-        self._hired().wait()
+        self._hire_bench().wait()
 
     def close(self) -> None:
         """End the helper processes and leave the cluster."""
@@ -91,7 +91,7 @@ class ScreenWorkers:
             # the first of all pays for imports and compilation, and tells nothing of those to come
             saves = spent / timed * (len(parts) - place) * (1 - 1 / count) if timed else 0.0
             if self._bench or self._at_once or (self._crew.kind != "serial" and saves > self._crew.start_time):
-                yield from self._shared(work, columns, parts[place:], what, known=known)
+                yield from self._map_shared(work, columns, parts[place:], what, known=known)
                 return
             start = time.monotonic()
             found_work = work(item)
@@ -100,13 +100,13 @@ class ScreenWorkers:
             self._warm = True
             yield rows, found_work
 
-    def _shared(
+    def _map_shared(
         self, work: Callable[[Columns], R], columns: Columns, parts: Sequence[Array], what: str, *, known: bool
     ) -> Iterator[tuple[Array, R]]:
         """By workers."""
         if self._bench is None:
             say(f"  workers: ray, {self._crew.count or cpu_count()} for {len(parts):,} {what} of the screen")
-        bench, pace = self._hired(), self._pace[what]
+        bench, pace = self._hire_bench(), self._pace[what]
         kinds = [int(columns[CHIP_KNOB][rows[0]]) if CHIP_KNOB in columns else 0 for rows in parts]
         pieces = cut_pieces(parts, kinds, pace, self._crew.count or cpu_count())
         items = split_columns(columns, [piece.rows for piece in pieces])
@@ -116,7 +116,7 @@ class ScreenWorkers:
             pace[kinds[place]] = turn.cpu / relative_cost(len(pieces[place].rows))
             yield pieces[place].rows, outcomes
 
-    def _hired(self) -> "AffinityPool":
+    def _hire_bench(self) -> "AffinityPool":
         if self._bench is None:
             from dse.execution.affinity_pool import AffinityPool
             from dse.execution.ray_cluster import RayCluster

@@ -147,7 +147,7 @@ class Study:
 
         Both on a submesh, if the whole mesh is too large for the higher one.
         """
-        if self.higher == "cycles" and self.verify["submesh"] and all(map(self._smaller, self.verified_bases)):
+        if self.higher == "cycles" and self.verify["submesh"] and all(map(self._submesh_text_of, self.verified_bases)):
             suffix = f"{SUBMESH_MARK}{self.verify['submesh']}"
             return self.fidelity + suffix, self.higher + suffix
         return self.fidelity, self.higher
@@ -157,10 +157,10 @@ class Study:
         """Submesh on which designs are compared, and how the workload shrinks; empty string if none."""
         if self.compared == (self.fidelity, self.higher):
             return ""
-        side, how = self.verify["submesh"], dict.fromkeys(map(self._smaller, self.verified_bases))
+        side, how = self.verify["submesh"], dict.fromkeys(map(self._submesh_text_of, self.verified_bases))
         return f"on at most {side} x {side} cores, each as it is: {'; '.join(how)}"
 
-    def _smaller(self, base: Design) -> str:
+    def _submesh_text_of(self, base: Design) -> str:
         return submesh_text(base, self.question.workload)
 
     @property
@@ -183,7 +183,7 @@ class Study:
             else {}
         )
         groups = ("model", "workload", "space", "objectives", "constraints", *(() if several else ("chip", "mapping")))
-        flat = dict(_flat({group: self.config[group] for group in groups} | own))
+        flat = dict(_flat_pairs({group: self.config[group] for group in groups} | own))
         flat |= {f"metrics.{name}": expression.text for name, expression in self.question.defined.items()}
         flat |= {"fidelity": self.fidelity, "seed": str(self.seed)}
         flat |= {f"search.{key}": str(self.search[key]) for key in ("sampler", "window", "population")}
@@ -209,11 +209,11 @@ def build_study(config: Mapping[str, Any], folder: Path) -> Study:
     Raises:
         DesignError: naming the address, the value, what was expected and the nearest valid name.
     """
-    config, nouns = _asked(config, folder)
+    config, nouns = _parse_nouns(config, folder)
     if length_remedy_text(nouns.workload):
         raise DesignError(f"model: no design of this study is possible: {length_remedy_text(nouns.workload)}")
     for chosen, space in nouns.space.each:
-        verdict = _verdict(space, nouns.workload, chosen.get(CHIP_KNOB))
+        verdict = _base_verdict(space, nouns.workload, chosen.get(CHIP_KNOB))
         if verdict is not None and verdict.limit.startswith("model."):
             raise DesignError(f"model: no design of {chosen.get(CHIP_KNOB, 'this study')} is possible: {verdict}")
     for group, allowed in SETTINGS.items():
@@ -230,7 +230,7 @@ def build_study(config: Mapping[str, Any], folder: Path) -> Study:
             raise DesignError(
                 f"fidelity: chip {chosen[CHIP_KNOB]} has no {fidelity} for this workload; it has {', '.join(known)}"
             )
-    verify = _verify(config["verify"], fidelity)
+    verify = _parse_verify(config["verify"], fidelity)
     search = dict(config["search"])
     samplers = ("auto", "none", *SAMPLERS)
     if search["sampler"] not in samplers:
@@ -240,10 +240,10 @@ def build_study(config: Mapping[str, Any], folder: Path) -> Study:
     for key, low in (("budget", 0), ("window", 1), ("population", 2)):
         if isinstance(search[key], bool) or not isinstance(search[key], int) or search[key] < low:
             raise DesignError(f"search.{key}: {search[key]!r} is not a whole number of at least {low}")
-    search["stop"] = _stop(search["stop"])
+    search["stop"] = _parse_stop(search["stop"])
     if not isinstance(search["warm_start"], list) or not all(isinstance(place, str) for place in search["warm_start"]):
         raise DesignError(f"search.warm_start: {search['warm_start']!r} is not a list of studies or stores, as in [quickstart]")
-    screen = _screen(config["screen"], fidelity, nouns)
+    screen = _parse_screen(config["screen"], fidelity, nouns)
     _check_prune(screen, search["promote"] or fidelity, read_objectives(config["objectives"]), nouns)
     _check_promote(search, screen, fidelity, nouns)
     named_points(config["report"]["points"], nouns.space)
@@ -265,7 +265,7 @@ def build_study(config: Mapping[str, Any], folder: Path) -> Study:
         screen,
         search,
         verify,
-        _crew(config["workers"], config["ray"]["address"]),
+        _parse_crew(config["workers"], config["ray"]["address"]),
         config["report"],
         run_dir,
         str(config["store"]) if config["store"] else str(run_dir / "results.sqlite"),
@@ -274,7 +274,7 @@ def build_study(config: Mapping[str, Any], folder: Path) -> Study:
     )
 
 
-def _asked(config: Mapping[str, Any], folder: Path) -> tuple[Mapping[str, Any], Question]:
+def _parse_nouns(config: Mapping[str, Any], folder: Path) -> tuple[Mapping[str, Any], Question]:
     """The nouns of a configuration; of some of the chips that its study lists, without what only others have."""
     own, names = chips.chips_of_study(folder), list(config.get("chips") or ())
     if own and names and set(names) < set(own):
@@ -288,7 +288,7 @@ def _asked(config: Mapping[str, Any], folder: Path) -> tuple[Mapping[str, Any], 
         raise DesignError(f"{error}{more}") from None
 
 
-def _screen(config: Mapping[str, Any], fidelity: str, nouns: Question) -> dict[str, Any]:
+def _parse_screen(config: Mapping[str, Any], fidelity: str, nouns: Question) -> dict[str, Any]:
     """How a space is screened. A number in the place of what is kept is `seeds`, as earlier versions had it."""
     if isinstance(config["keep"], int) and not isinstance(config["keep"], bool):
         config = {**config, "keep": ALL, "seeds": config["keep"]}
@@ -368,7 +368,7 @@ def _check_promote(search: Mapping[str, Any], screen: Mapping[str, Any], fidelit
         raise DesignError(f"screen.fidelity: {screened}, but designs are promoted from {word}; set null or {word}")
 
 
-def _verdict(space: Space, workload: Workload, chip: Any) -> Infeasibility | None:
+def _base_verdict(space: Space, workload: Workload, chip: Any) -> Infeasibility | None:
     """What binds a base; where it cannot be asked and no knob is of the words in the way, of several chips says which."""
     moved = {leaf.rpartition(".")[2] for leaves in space.targets.values() for leaf in leaves}
     try:
@@ -402,11 +402,11 @@ def read_objectives(config: Mapping[str, Any]) -> dict[str, str]:
 def read_constraints(config: Mapping[str, Any]) -> tuple[MetricConstraint, ...]:
     """Constraints on metrics, as in ``tpot: "<= 50 ms"``, or a list of them."""
     return tuple(
-        _bound(name, text) for name, texts in config.items() for text in (texts if isinstance(texts, list) else [texts])
+        _parse_bound(name, text) for name, texts in config.items() for text in (texts if isinstance(texts, list) else [texts])
     )
 
 
-def _bound(name: str, text: Any) -> MetricConstraint:
+def _parse_bound(name: str, text: Any) -> MetricConstraint:
     try:
         unit = find_metric(name).unit
     except DesignError as error:
@@ -426,7 +426,7 @@ def workload_key(workload: Workload) -> str:
     return key_of_leaves([("decode_at", workload.decode_context), *rows])
 
 
-def _crew(config: Mapping[str, Any], address: Any) -> WorkerSettings:
+def _parse_crew(config: Mapping[str, Any], address: Any) -> WorkerSettings:
     kinds = ("auto", "ray", "serial")
     if config["kind"] not in kinds:
         raise DesignError(f"workers.kind: no kind {config['kind']!r}; {suggest_nearest(str(config['kind']), kinds)}")
@@ -437,7 +437,7 @@ def _crew(config: Mapping[str, Any], address: Any) -> WorkerSettings:
             raise DesignError(f"workers.{key}: {value!r} is not a whole number of at least {low}{also}")
     if address is not None and not isinstance(address, str):
         raise DesignError(f"ray.address: {address!r} is no address; write HOST:PORT, or null to start Ray here")
-    amounts = {key: _amount(config[key], unit, f"workers.{key}") for key, unit in QUANTITIES.items()}
+    amounts = {key: _parse_amount(config[key], unit, f"workers.{key}") for key, unit in QUANTITIES.items()}
     count = 0 if config["count"] == "all" else config["count"]
     return WorkerSettings(config["kind"], count, config["retries"], **amounts, address=address or "")
 
@@ -446,7 +446,7 @@ QUANTITIES = {"time_limit": "s", "memory_limit": "B", "start_time": "s"}
 """Of workers, with their units."""
 
 
-def _verify(config: Mapping[str, Any], fidelity: str) -> dict[str, Any]:
+def _parse_verify(config: Mapping[str, Any], fidelity: str) -> dict[str, Any]:
     wanted, side = config["fidelity"], config["submesh"]
     valid = ("none", "next", *fidelity_names()[fidelity_names().index(fidelity) + 1 :])
     if wanted not in valid:
@@ -467,7 +467,7 @@ def _verify(config: Mapping[str, Any], fidelity: str) -> dict[str, Any]:
     return dict(config)
 
 
-def _stop(config: Any) -> dict[str, Any]:
+def _parse_stop(config: Any) -> dict[str, Any]:
     fields = {"time", "stagnation", "growth"}
     if not isinstance(config, Mapping) or set(config) != fields:
         raise DesignError(f"search.stop: {config!r} is not the fields {', '.join(sorted(fields))}")
@@ -476,11 +476,11 @@ def _stop(config: Any) -> dict[str, Any]:
         raise DesignError(f"search.stop.stagnation: {designs!r} is not a whole number of designs of at least 1, or null")
     if isinstance(growth, bool) or not isinstance(growth, int | float) or not 0 < growth < 1:
         raise DesignError(f"search.stop.growth: {growth!r} is not a share between 0 and 1")
-    seconds = None if config["time"] is None else _amount(config["time"], "s", "search.stop.time")
+    seconds = None if config["time"] is None else _parse_amount(config["time"], "s", "search.stop.time")
     return {"seconds": seconds, "designs": designs, "growth": growth}
 
 
-def _amount(value: Any, unit: str, address: str) -> float:
+def _parse_amount(value: Any, unit: str, address: str) -> float:
     amount = parse_value(value, unit, address)
     if amount <= 0:
         raise DesignError(f"{address}: {value!r} is not above 0")
@@ -513,9 +513,9 @@ def _check_knobs(picture: dict[str, Any], kind: str, nouns: Question) -> None:
                 raise DesignError(f"report.{kind}: {error}") from None
 
 
-def _flat(value: Any, prefix: str = "") -> list[tuple[str, str]]:
+def _flat_pairs(value: Any, prefix: str = "") -> list[tuple[str, str]]:
     if isinstance(value, Mapping):
         if "value" in value and "source" in value:
             return [(prefix.rstrip("."), str(value["value"]))]
-        return [pair for key, inner in value.items() for pair in _flat(inner, f"{prefix}{key}.")]
+        return [pair for key, inner in value.items() for pair in _flat_pairs(inner, f"{prefix}{key}.")]
     return [(prefix.rstrip("."), str(value))]

@@ -31,16 +31,16 @@ def subprocess_map(work: Callable[[T], R], shares: Sequence[T]) -> list[R]:
         work: found in a module by its name, or a `partial` of such a function; what fails elsewhere is done here.
         shares: may be pickled; one or more.
     """
-    others = [_asked(work, share) for share in shares[1:]]
+    others = [_start_share(work, share) for share in shares[1:]]
     try:
-        return [work(shares[0]), *(_made(work, share, child) for share, child in zip(shares[1:], others, strict=True))]
+        return [work(shares[0]), *(_take_share(work, share, child) for share, child in zip(shares[1:], others, strict=True))]
     finally:
         for child in others:
             child.kill()
             child.wait()
 
 
-def _asked(work: Callable[[T], R], share: T) -> "subprocess.Popen[bytes]":
+def _start_share(work: Callable[[T], R], share: T) -> "subprocess.Popen[bytes]":
     pipe = subprocess.PIPE
     words, nothing = python_command("-c", COMMAND), subprocess.DEVNULL
     process = subprocess.Popen(words, env=child_environment(), stdin=pipe, stdout=pipe, stderr=nothing)
@@ -50,7 +50,7 @@ def _asked(work: Callable[[T], R], share: T) -> "subprocess.Popen[bytes]":
     return process
 
 
-def _made(work: Callable[[T], R], share: T, process: "subprocess.Popen[bytes]") -> R:
+def _take_share(work: Callable[[T], R], share: T, process: "subprocess.Popen[bytes]") -> R:
     assert process.stdout is not None
     with process.stdout as out:
         pickled: Any = out.read()

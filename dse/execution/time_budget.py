@@ -29,8 +29,8 @@ def affordable_designs(study: Study, store: Store, possible: PossibleFilter) -> 
     seconds, budget = study.search["stop"]["seconds"], study.search["budget"]
     if seconds is None:
         return budget, ""
-    known = [result.seconds for result in store.results(study.context).values() if _counts(result)]
-    each = median(known) if known else _timed(study, store, possible, seconds)
+    known = [result.seconds for result in store.results(study.context).values() if _counts_for_timing(result)]
+    each = median(known) if known else _time_designs(study, store, possible, seconds)
     workers = 1 if study.crew.kind == "serial" else study.crew.count or cpu_count()
     designs = int(seconds * workers / each) if each else budget
     if designs >= budget:
@@ -39,11 +39,11 @@ def affordable_designs(study: Study, store: Store, possible: PossibleFilter) -> 
     return max(1, designs), f"{seconds:g} s at {each:.2g} s a design{workers_text} are some {max(1, designs):,} designs"
 
 
-def _counts(result: DesignResult) -> bool:
+def _counts_for_timing(result: DesignResult) -> bool:
     return not result.error and not is_ruled_out(result) and result.seconds > 0
 
 
-def _timed(study: Study, store: Store, possible: PossibleFilter, seconds: float) -> float:
+def _time_designs(study: Study, store: Store, possible: PossibleFilter, seconds: float) -> float:
     """Seconds of a design: the least of those after the first, and of the first where there was time for no more."""
     space, evaluate = study.question.space, make_evaluator(study.question.workload, study.fidelity)
     source, results = RandomSampler(space, study.seed, possible), list[DesignResult]()

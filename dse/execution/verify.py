@@ -100,7 +100,7 @@ class Verification:
 
     def shifts(self) -> "list[MetricShift]":
         """Shift of every metric that both fidelities have."""
-        shifts = [_shift(name, self.before[name], self.after[name]) for name in METRICS if name in self.before]
+        shifts = [_metric_shift(name, self.before[name], self.after[name]) for name in METRICS if name in self.before]
         return [shift for shift in shifts if shift.designs]
 
 
@@ -162,12 +162,12 @@ def run_verification(
         say: tells the user what workers do.
         elapsed: counts what their processes take.
     """
-    space, wanted = study.question.space, _wanted(study, frame)
-    off = _off(study, frame, wanted)
-    for fidelity in _played(study):
+    space, wanted = study.question.space, _best_designs(study, frame)
+    off = _off_front_designs(study, frame, wanted)
+    for fidelity in _played_fidelities(study):
         context = study.context_at(fidelity)
         known = store.results(context)
-        both = {key: values for chosen in (_ordered(study, frame, wanted), off) for key, values, *_ in chosen.values()}
+        both = {key: values for chosen in (_decisive_first(study, frame, wanted), off) for key, values, *_ in chosen.values()}
         left = [(design, values, space.at(values)) for design, values in both.items() if design not in known]
         if not left:
             continue
@@ -197,19 +197,19 @@ def run_verification(
                 if waiting:
                     workers.submit(waiting)
                     waiting = []
-    return _compared(study, store, frame, wanted, off)
+    return _compare_fidelities(study, store, frame, wanted, off)
 
 
 def stored_verification(study: Study, store: Store, frame: pd.DataFrame) -> Verification | None:
     """Stored verification; None if the study verifies nothing, or nothing is stored."""
     if not study.higher or not len(frame):
         return None
-    wanted = _wanted(study, frame)
-    verification = _compared(study, store, frame, wanted, _off(study, frame, wanted))
+    wanted = _best_designs(study, frame)
+    verification = _compare_fidelities(study, store, frame, wanted, _off_front_designs(study, frame, wanted))
     return verification if len(verification.after) else None
 
 
-def _played(study: Study) -> tuple[str, ...]:
+def _played_fidelities(study: Study) -> tuple[str, ...]:
     """Fidelities at which designs are evaluated: the higher one, and on a part of each mesh both."""
     low, high = study.compared
     return (high,) if low == study.fidelity else (low, high)
@@ -224,23 +224,23 @@ def _at_once(study: Study) -> int:
     return study.crew.count or cpu_count() if study.crew.kind == "ray" else 1
 
 
-def _ordered(study: Study, frame: pd.DataFrame, wanted: Chosen) -> Chosen:
+def _decisive_first(study: Study, frame: pd.DataFrame, wanted: Chosen) -> Chosen:
     """Those first on which it depends which design is best."""
     rows = list(wanted)
     places = order_for_verification(frame.loc[rows, list(study.objectives)].to_numpy(dtype=float), study.directions)
     return {rows[place]: wanted[rows[place]] for place in places}
 
 
-def _wanted(study: Study, frame: pd.DataFrame) -> Chosen:
+def _best_designs(study: Study, frame: pd.DataFrame) -> Chosen:
     """The best designs, best layer first."""
-    good = _good(study, frame)
+    good = _feasible_rows(study, frame)
     places = nondominated_layers(good[list(study.objectives)].to_numpy(dtype=float), study.directions, study.verify["designs"])
-    return _chosen(study, good, places)
+    return _chosen_rows(study, good, places)
 
 
-def _off(study: Study, frame: pd.DataFrame, wanted: Chosen) -> dict[int, tuple[str, dict[str, Any], int]]:
+def _off_front_designs(study: Study, frame: pd.DataFrame, wanted: Chosen) -> dict[int, tuple[str, dict[str, Any], int]]:
     """Designs from all over what is neither on the front nor among the best that are wanted, each with its stratum."""
-    good = _good(study, frame)
+    good = _feasible_rows(study, frame)
     others = good[~good["front"] & ~good.index.isin(list(wanted))]
     many, strata = study.verify["off_front"], study.verify["strata"]
     scores = dominated_share(good[list(study.objectives)].to_numpy(dtype=float), study.directions)[
@@ -248,11 +248,11 @@ def _off(study: Study, frame: pd.DataFrame, wanted: Chosen) -> dict[int, tuple[s
     ]
     places, strata_of = stratified_sample(scores, many, strata, study.seed)
     known = {key for key, _ in wanted.values()}
-    designs = zip(_chosen(study, others, places).items(), strata_of, strict=True)
+    designs = zip(_chosen_rows(study, others, places).items(), strata_of, strict=True)
     return {row: (*design, int(stratum)) for (row, design), stratum in designs if design[0] not in known}
 
 
-def _good(study: Study, frame: pd.DataFrame) -> pd.DataFrame:
+def _feasible_rows(study: Study, frame: pd.DataFrame) -> pd.DataFrame:
     """Feasible designs of chips that have the higher fidelity."""
     good = frame[frame["feasible"]].sort_values(list(study.objectives), kind="stable")
     verified = [
@@ -261,7 +261,7 @@ def _good(study: Study, frame: pd.DataFrame) -> pd.DataFrame:
     return good[good[CHIP_KNOB].isin(verified)] if CHIP_KNOB in good else good
 
 
-def _chosen(study: Study, good: pd.DataFrame, places: Array) -> Chosen:
+def _chosen_rows(study: Study, good: pd.DataFrame, places: Array) -> Chosen:
     space, choice = study.question.space, {}
     for row, record in zip(good.index[places], good.iloc[places].to_dict("records"), strict=True):
         values = knob_values(study, record)
@@ -269,13 +269,13 @@ def _chosen(study: Study, good: pd.DataFrame, places: Array) -> Chosen:
     return choice
 
 
-def _compared(
+def _compare_fidelities(
     study: Study, store: Store, frame: pd.DataFrame, wanted: Chosen, off: dict[int, tuple[str, dict[str, Any], int]]
 ) -> Verification:
     low, high = study.compared
-    played = {fidelity: store.results(study.context_at(fidelity)) for fidelity in _played(study)}
-    before, after = _both(study, played, frame, wanted)
-    off_before, off_after = _both(study, played, frame, {row: (key, values) for row, (key, values, _) in off.items()})
+    played = {fidelity: store.results(study.context_at(fidelity)) for fidelity in _played_fidelities(study)}
+    before, after = _rows_at_both(study, played, frame, wanted)
+    off_before, off_after = _rows_at_both(study, played, frame, {row: (key, values) for row, (key, values, _) in off.items()})
     every = pd.concat([part for part in (after, off_after) if len(part)]) if len(after) + len(off_after) else after
     best = (
         with_feasibility_and_front(study, every, DIGITS)["front"].to_numpy(dtype=bool)[len(after) :]
@@ -286,11 +286,19 @@ def _compared(
     front = frame["front"].reindex(before.index).to_numpy(dtype=bool)
     aside = OffFrontSample(len(off), off_before, off_after, strata, best)
     return Verification(
-        low, high, study.part, len(wanted), before, after, front, aside, *_agreement(study, frame, before, after, front, aside)
+        low,
+        high,
+        study.part,
+        len(wanted),
+        before,
+        after,
+        front,
+        aside,
+        *_rank_agreements(study, frame, before, after, front, aside),
     )
 
 
-def _both(
+def _rows_at_both(
     study: Study, played: dict[str, dict[str, DesignResult]], frame: pd.DataFrame, wanted: Chosen
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Rows of the designs that are stored at every fidelity that is played, at the lower and at the higher one."""
@@ -317,7 +325,7 @@ def _both(
     return at(low), at(high)
 
 
-def _agreement(
+def _rank_agreements(
     study: Study, frame: pd.DataFrame, before: pd.DataFrame, after: pd.DataFrame, front: Array, off: OffFrontSample
 ) -> tuple[tuple[RankAgreement, ...], tuple[WinnerLead, ...], tuple[str, ...], tuple[str, ...]]:
     """How alike the two rank by each objective, who leads by how much, what they share, and what each gives in its own way."""
@@ -350,7 +358,7 @@ def _agreement(
     return tuple(agreements), tuple(decided), tuple(part for part in shared if part not in own), tuple(own)
 
 
-def _shift(metric: str, before: pd.Series, after: pd.Series) -> MetricShift:
+def _metric_shift(metric: str, before: pd.Series, after: pd.Series) -> MetricShift:
     from scipy.stats import kendalltau
 
     low, high = before.to_numpy(dtype=float), after.to_numpy(dtype=float)
@@ -360,11 +368,11 @@ def _shift(metric: str, before: pd.Series, after: pd.Series) -> MetricShift:
     low, high = round_significant(low[both], DIGITS), round_significant(high[both], DIGITS)
     change = high / low - 1
     worst = int(np.abs(change).argmax())
-    ranked = len(both) > 2 and _varies(low) and _varies(high)
+    ranked = len(both) > 2 and _has_variation(low) and _has_variation(high)
     correlation = float(kendalltau(low, high).statistic) if ranked else None
     row = int(before.index[both[worst]])
     return MetricShift(metric, len(both), correlation, float(np.median(change)), float(change[worst]), row)
 
 
-def _varies(values: Array) -> bool:
+def _has_variation(values: Array) -> bool:
     return bool((values != values[0]).any())

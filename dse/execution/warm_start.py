@@ -53,7 +53,7 @@ def take_over_results(study: Study, places: Iterable[str], keep: int) -> WarmSta
     found_results: dict[str, DesignResult] = {}
     stored = 0
     for place in places:
-        with closing(Store(_url(place), create=False)) as store:
+        with closing(Store(_store_url(place), create=False)) as store:
             bases, results = store.bases(study.context), store.results(study.context)
         for key, result in results.items():
             stored += 1
@@ -62,7 +62,7 @@ def take_over_results(study: Study, places: Iterable[str], keep: int) -> WarmSta
                 found_results.setdefault(
                     key, DesignResult(key, values, result.metrics, result.limit, result.need, result.have, result.seconds)
                 )
-    return WarmStart(found_results, _best(study, list(found_results.values()), keep), stored)
+    return WarmStart(found_results, _best_values(study, list(found_results.values()), keep), stored)
 
 
 def values_in_space(space: AnySpace, base: Mapping[str, Any], values: Mapping[str, Any], key: str) -> Values | None:
@@ -75,13 +75,13 @@ def values_in_space(space: AnySpace, base: Mapping[str, Any], values: Mapping[st
         key: of the design.
     """
     for chosen, member in space.each:
-        mine = _within(member, base, {knob: value for knob, value in values.items() if knob != CHIP_KNOB}, key)
+        mine = _values_within(member, base, {knob: value for knob, value in values.items() if knob != CHIP_KNOB}, key)
         if mine is not None:
             return chosen | mine
     return None
 
 
-def _within(space: Space, base: Mapping[str, Any], values: Mapping[str, Any], key: str) -> Values | None:
+def _values_within(space: Space, base: Mapping[str, Any], values: Mapping[str, Any], key: str) -> Values | None:
     """The same for a space of one chip."""
     leaves = dict(base)
     try:
@@ -102,7 +102,7 @@ def _within(space: Space, base: Mapping[str, Any], values: Mapping[str, Any], ke
     return mine if space.key_at(mine) == key else None
 
 
-def _best(study: Study, results: list[DesignResult], keep: int) -> list[Values]:
+def _best_values(study: Study, results: list[DesignResult], keep: int) -> list[Values]:
     every = [(result, with_derived_metrics(result.metrics, study.question.defined)) for result in results]
     good = [
         (result, metrics)
@@ -116,7 +116,7 @@ def _best(study: Study, results: list[DesignResult], keep: int) -> list[Values]:
     return [good[row][0].values for row in nondominated_layers(rows, study.directions, keep)]
 
 
-def _url(place: str) -> str:
+def _store_url(place: str) -> str:
     if "://" in place or Path(place).is_file():
         return place
     ran = Path("runs") / place

@@ -57,15 +57,15 @@ def cut_pieces(parts: Sequence[Array], kinds: Sequence[int], pace: Mapping[int, 
     usual = sum(pace.values()) / len(pace) if pace else 1.0
     paces = [pace.get(kind, usual) for kind in kinds]
     takes = [pace * relative_cost(len(part)) for pace, part in zip(paces, parts, strict=True)]
-    ways = [_pieces(parts, takes, max(takes, default=0.0) / relative_cost(most)) for most in range(1, count + 1)]
-    times = min(ways, key=lambda way: _until(takes, way, count))
+    ways = [_piece_counts(parts, takes, max(takes, default=0.0) / relative_cost(most)) for most in range(1, count + 1)]
+    times = min(ways, key=lambda way: _finish_time(takes, way, count))
     found_pieces = []
     for part, kind, given_pace, pieces in zip(parts, kinds, paces, times, strict=True):
         found_pieces += [WorkPiece(kind, rows, given_pace * relative_cost(len(rows))) for rows in np.array_split(part, pieces)]
     return sorted(found_pieces, key=lambda piece: -piece.takes)
 
 
-def _pieces(parts: Sequence[Array], takes: Sequence[float], most: float) -> list[int]:
+def _piece_counts(parts: Sequence[Array], takes: Sequence[float], most: float) -> list[int]:
     """Of each part, how many pieces none of which takes longer than that, as far as it has so many rows."""
     if not most:
         return [1] * len(parts)
@@ -73,7 +73,7 @@ def _pieces(parts: Sequence[Array], takes: Sequence[float], most: float) -> list
     return [max(1, min(pieces, len(part) // MIN_ROWS)) for pieces, part in zip(wanted, parts, strict=True)]
 
 
-def _until(takes: Sequence[float], pieces: Sequence[int], count: int) -> float:
+def _finish_time(takes: Sequence[float], pieces: Sequence[int], count: int) -> float:
     """When all is done, where whoever is done first takes the longest that is left. [s]"""
     ends = [0.0] * count
     for each in sorted(

@@ -127,22 +127,22 @@ class AutoWorkers:
         self._left = designs
         self._say = say
         self._rounds = 0
-        self._hired: WorkerPool | None = None
+        self._hire_bench: WorkerPool | None = None
         self._alone = False
 
     @property
     def cpu(self) -> float:
         """CPU time of Ray workers, if there are any. [s]"""
-        return self._hired.cpu if self._hired is not None else 0.0
+        return self._hire_bench.cpu if self._hire_bench is not None else 0.0
 
     def submit(self, batch: Batch) -> None:
         """Queue designs with the present pool."""
-        (self._hired or self._serial).submit(batch)
+        (self._hire_bench or self._serial).submit(batch)
 
     def collect(self) -> list[DesignResult]:
         """Collect results from the present pool; then decide whether to start Ray."""
-        if self._hired is not None:
-            return self._hired.collect()
+        if self._hire_bench is not None:
+            return self._hire_bench.collect()
         results = self._serial.collect()
         self._left -= len(results)
         self._rounds += 1
@@ -155,18 +155,18 @@ class AutoWorkers:
             each = f"{self._serial.pace.seconds * 1e3:.3g} ms"
             self._say(f"workers: ray, {count} (auto: some {work:.0f} s of work left at {each} a design repay its start)")
             try:
-                self._hired = self._ray()
+                self._hire_bench = self._ray()
             except RayNotStartedError as error:
                 self._say(f"{error}, as now")
                 self._alone = True
             else:
-                self._hired.submit(self._serial.rest())
+                self._hire_bench.submit(self._serial.rest())
         return results
 
     def close(self) -> None:
         """End Ray, if it was started."""
-        if self._hired is not None:
-            self._hired.close()
+        if self._hire_bench is not None:
+            self._hire_bench.close()
 
 
 class DesignDuration:

@@ -65,13 +65,13 @@ def smallest_relaxation(study: "Study", frame: "pd.DataFrame") -> tuple[dict[str
         if not worst[row] < best[0]:  # itemised it can only be more
             break
         values = knob_values(study, frame.iloc[int(row)].to_dict())
-        most, gives = _gives(study, study.question.space.at(values), frame.iloc[int(row)])
+        most, gives = _violations_of(study, study.question.space.at(values), frame.iloc[int(row)])
         if max(most, worst[row]) < best[0]:
             best = max(most, float(worst[row])), values, gives
     return best[1:]
 
 
-def _gives(study: "Study", design: Design, row: "pd.Series") -> tuple[float, list[str]]:
+def _violations_of(study: "Study", design: Design, row: "pd.Series") -> tuple[float, list[str]]:
     """The largest excess of a design over a limit, and what each limit and constraint that it breaks would have to be."""
     workload, gives, most = study.question.workload, [], 0.0
     verdict = explain_infeasibility(design, workload)

@@ -132,31 +132,35 @@ def explain_dominance(
     assert outcome is not None
     rows = report_order(study, frame)
     rows = rows[rows["feasible"].to_numpy(dtype=bool)]
-    better = _better(goal, outcome, rows)
+    better = _better_rows(goal, outcome, rows)
     rivals = [
-        _rival(study, goal, outcome, rows, int(place), own, chip) for place in np.flatnonzero(better & rows["front"].to_numpy())
+        _make_rival(study, goal, outcome, rows, int(place), own, chip)
+        for place in np.flatnonzero(better & rows["front"].to_numpy())
     ]
     same = rows[CHIP_KNOB].to_numpy() == chip if chip else np.ones(len(rows), dtype=bool)
     candidates = np.flatnonzero((better if outcome.feasible or better.any() else True) & same)
-    nearest = _fewest(study, goal, outcome, rows, candidates, own, chip)
-    target = None if nearest is None else _rival(study, goal, outcome, rows, nearest, own, chip)
+    nearest = _fewest_changes_row(study, goal, outcome, rows, candidates, own, chip)
+    target = None if nearest is None else _make_rival(study, goal, outcome, rows, nearest, own, chip)
     path: tuple[PathChange, ...] = ()
     left: tuple[str, ...] = ()
     if nearest is not None:
         design = study.question.space.at(knob_values(study, rows.iloc[nearest].to_dict()))
-        path, left = _path(space, study_space, design, _active(study, rows, nearest), goal, outcome, seconds)
-    distance, alone = _distance(goal, outcome, rows[rows["front"]])
+        path, left = _change_path(space, study_space, design, _active_values(study, rows, nearest), goal, outcome, seconds)
+    distance, alone = _front_distance(goal, outcome, rows[rows["front"]])
     return DominanceReport(
         name,
         space,
         own,
         goal,
         outcome,
-        _outside(space, study_space),
+        _outside_leaves(space, study_space),
         merge_equal_rivals(
             sorted(rivals, key=lambda chip_space: len(chip_space.knobs) if CHIP_KNOB not in chip_space.knobs else inf)
         ),
-        tuple(_label(rows, int(place)) for place in np.flatnonzero(_worse(goal, outcome, rows) & rows["front"].to_numpy())),
+        tuple(
+            _row_label(rows, int(place))
+            for place in np.flatnonzero(_worse_rows(goal, outcome, rows) & rows["front"].to_numpy())
+        ),
         target,
         path,
         left,
@@ -171,7 +175,7 @@ def merge_equal_rivals(rivals: Sequence[DominatingDesign]) -> tuple[DominatingDe
     kept: list[DominatingDesign] = []
     others: dict[str, list[str]] = {}
     for rival in rivals:
-        near = next((other for other in kept if _alike(rival, other)), None)
+        near = next((other for other in kept if _has_equal_objectives(rival, other)), None)
         if near is None:
             kept.append(rival)
         else:
@@ -179,16 +183,16 @@ def merge_equal_rivals(rivals: Sequence[DominatingDesign]) -> tuple[DominatingDe
     return tuple(replace(rival, alike=tuple(others.get(rival.name, ()))) for rival in kept)
 
 
-def _alike(design: DominatingDesign, other: DominatingDesign) -> bool:
+def _has_equal_objectives(design: DominatingDesign, other: DominatingDesign) -> bool:
     pairs = ((value, other.point.metrics[name]) for name, value in design.point.metrics.items())
     return all(abs(mine - theirs) <= EQUAL_TOLERANCE * max(abs(mine), abs(theirs)) for mine, theirs in pairs)
 
 
-def _label(rows: pd.DataFrame, place: int) -> str:
+def _row_label(rows: pd.DataFrame, place: int) -> str:
     return str(rows[DESIGN].iloc[place])
 
 
-def _sides(goal: StudyGoal, outcome: DesignOutcome, rows: pd.DataFrame) -> tuple[Array, Array] | None:
+def _objective_sides(goal: StudyGoal, outcome: DesignOutcome, rows: pd.DataFrame) -> tuple[Array, Array] | None:
     """Objectives to be made small: of a design, shape (objectives,), and of rows, (rows, objectives); None without any."""
     names, directions = list(goal.objectives), list(goal.objectives.values())
     if any(name not in outcome.metrics for name in names):
@@ -197,25 +201,25 @@ def _sides(goal: StudyGoal, outcome: DesignOutcome, rows: pd.DataFrame) -> tuple
     return mine, as_minimisation(rows[names].to_numpy(dtype=float).reshape(-1, len(names)), directions)
 
 
-def _better(goal: StudyGoal, outcome: DesignOutcome, rows: pd.DataFrame) -> Array:
+def _better_rows(goal: StudyGoal, outcome: DesignOutcome, rows: pd.DataFrame) -> Array:
     """Which rows are as good in all objectives and better in one, shape (rows,); none where the design has no metrics."""
-    sides = _sides(goal, outcome, rows)
+    sides = _objective_sides(goal, outcome, rows)
     if sides is None:
         return np.zeros(len(rows), dtype=bool)
     mine, theirs = sides
     return np.asarray((theirs <= mine).all(axis=1) & (theirs < mine).any(axis=1))
 
 
-def _worse(goal: StudyGoal, outcome: DesignOutcome, rows: pd.DataFrame) -> Array:
+def _worse_rows(goal: StudyGoal, outcome: DesignOutcome, rows: pd.DataFrame) -> Array:
     """Which rows the design beats, shape (rows,); none where it is not feasible."""
-    sides = _sides(goal, outcome, rows)
+    sides = _objective_sides(goal, outcome, rows)
     if sides is None or not outcome.feasible:
         return np.zeros(len(rows), dtype=bool)
     mine, theirs = sides
     return np.asarray((theirs >= mine).all(axis=1) & (theirs > mine).any(axis=1))
 
 
-def _rival(
+def _make_rival(
     study: Study, goal: StudyGoal, outcome: DesignOutcome, rows: pd.DataFrame, place: int, own: Mapping[str, Value], chip: str
 ) -> DominatingDesign:
     row = rows.iloc[place]
@@ -223,22 +227,22 @@ def _rival(
     known = [name for name in goal.objectives if name in outcome.metrics]
     gains = {name: goal.gain(name, outcome.metrics[name], point.metrics[name]) for name in known}
     if chip and row[CHIP_KNOB] != chip:
-        return DominatingDesign(_label(rows, place), point, gains, {CHIP_KNOB: (chip, row[CHIP_KNOB])})
-    return DominatingDesign(_label(rows, place), point, gains, _differ(study, rows, place, own))
+        return DominatingDesign(_row_label(rows, place), point, gains, {CHIP_KNOB: (chip, row[CHIP_KNOB])})
+    return DominatingDesign(_row_label(rows, place), point, gains, _differing_knobs(study, rows, place, own))
 
 
-def _active(study: Study, rows: pd.DataFrame, place: int) -> dict[str, Value]:
+def _active_values(study: Study, rows: pd.DataFrame, place: int) -> dict[str, Value]:
     """The values of the knobs that count in a row, the choice of chip apart."""
     return {knob: value for knob, value in knob_values(study, rows.iloc[place].to_dict()).items() if knob != CHIP_KNOB}
 
 
-def _differ(study: Study, rows: pd.DataFrame, place: int, own: Mapping[str, Value]) -> dict[str, tuple[Value, Value]]:
+def _differing_knobs(study: Study, rows: pd.DataFrame, place: int, own: Mapping[str, Value]) -> dict[str, tuple[Value, Value]]:
     """Knobs that count in a row and have another value there: (own, there)."""
-    active = _active(study, rows, place)
+    active = _active_values(study, rows, place)
     return {knob: (own[knob], value) for knob, value in active.items() if own[knob] != value}
 
 
-def _fewest(
+def _fewest_changes_row(
     study: Study,
     goal: StudyGoal,
     outcome: DesignOutcome,
@@ -250,17 +254,17 @@ def _fewest(
     """The row that differs in fewest knobs, of those that differ in as many the one that gains most; None of none."""
     best: tuple[tuple[float, float], int] | None = None
     for place in map(int, candidates):
-        many = len(_differ(study, rows, place, own))
+        many = len(_differing_knobs(study, rows, place, own))
         if best is not None and many > best[0][0]:
             continue
-        gains = _rival(study, goal, outcome, rows, place, own, chip).gains.values()
+        gains = _make_rival(study, goal, outcome, rows, place, own, chip).gains.values()
         score = (float(many), -sum(log(1 + gain) for gain in gains if isfinite(gain) and gain > -1))
         if best is None or score < best[0]:
             best = score, place
     return None if best is None else best[1]
 
 
-def _path(
+def _change_path(
     space: Space,
     study: Space,
     design: Design,
@@ -295,16 +299,16 @@ def _path(
         if None in points:
             break
         scored = {name: point for name, point in zip(tried, points, strict=True) if point is not None}
-        best = max(scored, key=lambda name: _score(goal, scored[name], outcome))
+        best = max(scored, key=lambda name: _gain_score(goal, scored[name], outcome))
         first = next(iter(waiting[best]), "")
         old, new = (mine[first], theirs[first]) if first else (None, None)
-        hops.append(PathChange(best, old, new, scored[best], _beats(goal, scored[best], outcome)))
+        hops.append(PathChange(best, old, new, scored[best], _beats_design(goal, scored[best], outcome)))
         now, ties = tried[best], study if best == OUTSIDE else ties
         del waiting[best]
     return tuple(hops), tuple(waiting)
 
 
-def _score(goal: StudyGoal, point: DesignOutcome, outcome: DesignOutcome) -> tuple[float, float]:
+def _gain_score(goal: StudyGoal, point: DesignOutcome, outcome: DesignOutcome) -> tuple[float, float]:
     """How good a design is beside another: what it breaks least, then its gains."""
     gains = [
         goal.gain(name, outcome.metrics[name], point.metrics[name])
@@ -314,16 +318,16 @@ def _score(goal: StudyGoal, point: DesignOutcome, outcome: DesignOutcome) -> tup
     return -point.excess, sum(log(1 + gain) for gain in gains if isfinite(gain) and gain > -1)
 
 
-def _beats(goal: StudyGoal, point: DesignOutcome, outcome: DesignOutcome) -> bool:
+def _beats_design(goal: StudyGoal, point: DesignOutcome, outcome: DesignOutcome) -> bool:
     if not point.feasible or any(name not in outcome.metrics for outcome in (point, outcome) for name in goal.objectives):
         return False
     row = pd.DataFrame([{name: point.metrics[name] for name in goal.objectives}])
-    return bool(_better(goal, outcome, row)[0])
+    return bool(_better_rows(goal, outcome, row)[0])
 
 
-def _distance(goal: StudyGoal, outcome: DesignOutcome, front: pd.DataFrame) -> tuple[float, dict[str, float]]:
+def _front_distance(goal: StudyGoal, outcome: DesignOutcome, front: pd.DataFrame) -> tuple[float, dict[str, float]]:
     """How far a design is from a front: all objectives together, relative; and each alone, the value that it would take."""
-    sides = _sides(goal, outcome, front)
+    sides = _objective_sides(goal, outcome, front)
     if sides is None or not len(front):
         return 0.0, {}
     mine, theirs = sides
@@ -341,7 +345,7 @@ def _distance(goal: StudyGoal, outcome: DesignOutcome, front: pd.DataFrame) -> t
     return max(float(behind.max()) - 1, 0.0), alone
 
 
-def _outside(space: Space, study: Space) -> dict[str, tuple[Any, Any]]:
+def _outside_leaves(space: Space, study: Space) -> dict[str, tuple[Any, Any]]:
     """Leaves that no knob moves and in which a design differs from a study's: (there, here); None of what is absent.
 
     What is tied in the study and was typed is there as its knobs at the design's values have it.

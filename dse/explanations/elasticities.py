@@ -54,21 +54,21 @@ def knob_effect(step: Neighbour, outcome: DesignOutcome, other_outcome: DesignOu
         goal: whose objectives count.
     """
     known = [name for name in goal.objectives if name in outcome.metrics and name in other_outcome.metrics]
-    pairs = {name: _told(outcome.metrics[name], other_outcome.metrics[name]) for name in known}
+    pairs = {name: _without_rounding(outcome.metrics[name], other_outcome.metrics[name]) for name in known}
     changes = {name: new / old - 1 for name, (old, new) in pairs.items() if old} | {
         name: 0.0 for name, (old, new) in pairs.items() if not old and not new
     }
-    by = _ratio(step.old, step.new)
+    by = _positive_ratio(step.old, step.new)
     elastic = {name: log(new / old) / log(by) for name, (old, new) in pairs.items() if by and old > 0 and new > 0}
     return KnobEffect(step, other_outcome, changes, elastic)
 
 
-def _told(old: float, new: float) -> tuple[float, float]:
+def _without_rounding(old: float, new: float) -> tuple[float, float]:
     """Both values, the new one as the old where they differ by rounding alone."""
     return old, old if abs(new - old) <= SAME * abs(old) else new
 
 
-def _ratio(old: Any, new: Any) -> float | None:
+def _positive_ratio(old: Any, new: Any) -> float | None:
     """New over old of numbers above 0 that differ; None of others."""
     if isinstance(old, str) or isinstance(new, str) or not (old > 0 and new > 0) or old == new:
         return None

@@ -137,12 +137,12 @@ def time_shares(design: Design, goal: StudyGoal) -> dict[str, float]:
     Cases count as metrics do: the mean of each share's seconds. Empty if nothing can be simulated.
     """
     decode_context, fidelity = goal.workload.decode_context, goal.fidelity
-    return shared(
+    return average_shares(
         explain(design, case, decode_context=decode_context, fidelity=fidelity).binding() for case in goal.workload.cases
     )
 
 
-def shared(binding: Iterable[Mapping[str, float]]) -> dict[str, float]:
+def average_shares(binding: Iterable[Mapping[str, float]]) -> dict[str, float]:
     """Shares of time by bottleneck over several cases, largest first; they add up to 1. [-]"""
     sums: dict[str, float] = {}
     for parts in binding:
@@ -186,7 +186,7 @@ def of_stored(
     )
 
 
-def _none(outcome: DesignOutcome) -> Sequence[KnownDesign]:
+def _no_designs(outcome: DesignOutcome) -> Sequence[KnownDesign]:
     """No stored designs."""
     return ()
 
@@ -200,7 +200,7 @@ def explain_named(
     away: Sequence[Neighbour],
     *,
     front: Sequence[tuple[str, Mapping[str, Value], DesignOutcome]] = (),
-    stored: Callable[[DesignOutcome], Sequence[KnownDesign]] = _none,
+    stored: Callable[[DesignOutcome], Sequence[KnownDesign]] = _no_designs,
     seconds: float = BUDGET_S,
 ) -> Explanation:
     """Explain a design by its neighbours, and by the designs of a study if there is one.
@@ -230,12 +230,13 @@ def explain_named(
     )
     left = dict.fromkeys(step.knob for step, point in zip(away, points, strict=True) if point is None)
     beside = [
-        KnownDesign({**values, step.step.knob: step.step.new}, partial(_same, step.step.design), step.point) for step in changes
+        KnownDesign({**values, step.step.knob: step.step.new}, partial(_same_design, step.step.design), step.point)
+        for step in changes
     ]
     others = front or [("", design.at, design.point) for design in beside if design.point.feasible]
     cheaper, faster = nearest_cheaper_and_faster(goal, values, outcome, others)
     others_known = stored(outcome) if outcome.feasible else ()
-    known = f"{'the study and ' if stored is not _none else ''}{len(beside):,} designs one step away"
+    known = f"{'the study and ' if stored is not _no_designs else ''}{len(beside):,} designs one step away"
     return Explanation(
         name,
         space,
@@ -257,7 +258,7 @@ def explain_named(
     )
 
 
-def _same(design: Design) -> Design:
+def _same_design(design: Design) -> Design:
     return design
 
 
@@ -335,7 +336,7 @@ def front_time_shares(
         if time.monotonic() > end:
             break
         kept = known(space.key_at(member.values), goal.fidelity) if len(goal.workload.cases) == 1 else None
-        shares[member.name] = time_shares(space.at(member.values), goal) if kept is None else shared([kept])
+        shares[member.name] = time_shares(space.at(member.values), goal) if kept is None else average_shares([kept])
     return shares
 
 

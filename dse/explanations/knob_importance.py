@@ -33,9 +33,9 @@ def sobol_index(values: Array, knob: Array) -> float:
     >>> round(sobol_index(np.exp(grid[:, 0]), grid[:, 0]), 3), round(sobol_index(np.exp(grid[:, 0]), grid[:, 1]), 3)
     (1.0, 0.0)
     """
-    groups = _groups(knob)
+    groups = _value_groups(knob)
     n, k = len(values), int(groups.max()) + 1 if len(values) else 0
-    ranks = _ranks(values)
+    ranks = _value_ranks(values)
     spread = float(np.sum((ranks - ranks.mean()) ** 2)) if n else 0.0
     if spread == 0.0 or k < 2 or n <= k:
         return 0.0
@@ -44,7 +44,7 @@ def sobol_index(values: Array, knob: Array) -> float:
     return float(np.clip(1 - (n - 1) / (n - k) * within / spread, 0.0, 1.0))
 
 
-def _groups(knob: Array) -> Array:
+def _value_groups(knob: Array) -> Array:
     levels, groups = np.unique(knob, return_inverse=True)
     if len(levels) <= MAX_LEVELS:
         return np.asarray(groups)
@@ -54,7 +54,7 @@ def _groups(knob: Array) -> Array:
     return cut
 
 
-def _ranks(values: Array) -> Array:
+def _value_ranks(values: Array) -> Array:
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
     return np.asarray((ends - (counts - 1) / 2.0)[inverse])

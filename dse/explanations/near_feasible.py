@@ -32,10 +32,10 @@ def known_tables(study: Study, frame: pd.DataFrame, screened: ScreenResult | Non
     metrics = [*study.objectives, *(bound.metric for bound in study.bounds)]
     wanted = dict.fromkeys([*(knob.address for knob in study.question.space.knobs), *metrics, "limit", "excess"])
     for file in screened.blocks:
-        yield _others(study, file.table(list(wanted)).to_pandas().assign(error=None), searched)
+        yield _unknown_rows(study, file.table(list(wanted)).to_pandas().assign(error=None), searched)
 
 
-def _others(study: Study, rows: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
+def _unknown_rows(study: Study, rows: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
     """Rows without those of which the design is known."""
 
     def keys(frame: pd.DataFrame) -> pd.DataFrame:

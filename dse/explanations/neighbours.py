@@ -113,9 +113,9 @@ class DesignOutcome:
         if self.limit:
             unit = SILICON_LIMITS[self.limit]
             limit = [f"needs {format_quantity(self.need, unit)} of {self.limit}, has {format_quantity(self.have, unit)}"]
-        return "; ".join([*limit, *(self._breaks(*bound) for bound in self.broken), *filter(None, [self.refused])])
+        return "; ".join([*limit, *(self._violation_text(*bound) for bound in self.broken), *filter(None, [self.refused])])
 
-    def _breaks(self, text: str, excess: float) -> str:
+    def _violation_text(self, text: str, excess: float) -> str:
         """In words, by how much a constraint is broken: relative to it, or what is there where that is next to nothing."""
         name = text.partition(" ")[0]
         if excess < FAR_FACTOR or name not in self.metrics:
@@ -162,7 +162,7 @@ def evaluate_points(designs: Sequence[Design], goal: StudyGoal, *, seconds: floa
     size = 1 if alone else few if steady else FIRST_BATCH
     while start < len(different) and (began := time.monotonic()) <= end:
         selected_different = different[start : start + size]
-        outcomes.update(zip(selected_different, _evaluated(selected_different, goal), strict=True))
+        outcomes.update(zip(selected_different, _evaluate_points_of(selected_different, goal), strict=True))
         start += size
         size = size if alone else batch_size(size, time.monotonic() - began, end - time.monotonic())
     return [outcomes.get(design) for design in designs]
@@ -190,7 +190,7 @@ def is_evaluated_alone(design: Design, goal: StudyGoal) -> bool:
     return goal.fidelity != FIDELITIES[0] and is_simulated(design, goal.workload, goal.fidelity)
 
 
-def _evaluated(designs: Sequence[Design], goal: StudyGoal) -> list[DesignOutcome]:
+def _evaluate_points_of(designs: Sequence[Design], goal: StudyGoal) -> list[DesignOutcome]:
     try:
         outcomes = evaluate_with_derived(
             stack_designs(designs), goal.workload, goal.defined, fidelity=goal.fidelity, metrics=goal.metrics
@@ -199,7 +199,7 @@ def _evaluated(designs: Sequence[Design], goal: StudyGoal) -> list[DesignOutcome
         if len(designs) == 1:
             return [DesignOutcome({}, refused=str(error))]
         middle = len(designs) // 2
-        return [point for design in (designs[:middle], designs[middle:]) for point in _evaluated(design, goal)]
+        return [point for design in (designs[:middle], designs[middle:]) for point in _evaluate_points_of(design, goal)]
     found_outcomes, words = [], list(SILICON_LIMITS)
     for row in range(len(designs)):
         metrics = {name: float(column[row]) for name, column in outcomes.columns.items() if isfinite(column[row])}
@@ -227,12 +227,12 @@ def neighbours(space: AnySpace, values: Mapping[str, Value]) -> list[Neighbour]:
         old = values[knob.address]
         for new in adjacent_values(knob, old):
             new = new if isinstance(new, str) else space.number(knob, new)
-            moved = _completed(space, space.canonical({**values, knob.address: new}))
+            moved = _complete_values(space, space.canonical({**values, knob.address: new}))
             neighbours.append(Neighbour(knob.address, old, new, space.at(moved)))
     return neighbours
 
 
-def _completed(space: AnySpace, values: dict[str, Value]) -> dict[str, Value]:
+def _complete_values(space: AnySpace, values: dict[str, Value]) -> dict[str, Value]:
     """Values, and of knobs that count only with these the first one where their base's is none of theirs."""
     for knob in space.knobs:
         if knob.address in values or not space.active(knob.address, values):
@@ -296,7 +296,7 @@ def neighbourhood_space(
         refused: whether the chip with an option, by address and option, does not support the workload.
         idle: settings of a design without effect for the workload.
     """
-    merged = _merged(design)
+    merged = _merge_leaves(design)
     knobs = []
     for address, targets in merged.items():
         spec, value = field_at(design, targets[0]), leaf_at(design, targets[0])
@@ -309,13 +309,13 @@ def neighbourhood_space(
             tried = [value // 2, value * 2] if value > 1 else [2]
         else:
             tried = [value * (1 - STEP), value * (1 + STEP)]
-        fits = [other for other in tried if _allowed(other, spec, address)]
+        fits = [other for other in tried if _is_allowed(other, spec, address)]
         if isinstance(value, str) and address.startswith("chip."):
             fits = [other for other in fits if other == value or not refused(address, other)]
         fits = [
             other
             for other in fits
-            if other == value or not _idle(replace_leaves(design, dict.fromkeys(targets, other)), targets, idle)
+            if other == value or not _is_idle(replace_leaves(design, dict.fromkeys(targets, other)), targets, idle)
         ]
         values = tuple(dict.fromkeys([value, *fits]))
         if len(values) > 1:
@@ -323,13 +323,13 @@ def neighbourhood_space(
     return Space(design, tuple(knobs))
 
 
-def _idle(design: Design, targets: Sequence[str], idle: Callable[[Design], Container[str]]) -> bool:
+def _is_idle(design: Design, targets: Sequence[str], idle: Callable[[Design], Container[str]]) -> bool:
     """Whether nothing reads some leaves of a design, which whoever types them is told."""
     unread = idle(design)
     return all(target in unread for target in targets)
 
 
-def _merged(design: Design) -> dict[str, list[str]]:
+def _merge_leaves(design: Design) -> dict[str, list[str]]:
     """The leaves that a step moves, by address; those of prefill and decode together where they are alike."""
     addresses: dict[str, list[str]] = {}
     values = {address: value for address, value, _ in iterate_leaves(design)}
@@ -349,7 +349,7 @@ def _merged(design: Design) -> dict[str, list[str]]:
     return addresses
 
 
-def _allowed(value: Any, spec: Any, address: str) -> bool:
+def _is_allowed(value: Any, spec: Any, address: str) -> bool:
     try:
         check_leaf(value, spec, address)
     except DesignError:

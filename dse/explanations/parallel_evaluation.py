@@ -39,14 +39,14 @@ def evaluate_in_processes(
     if crew.kind == "serial" or goal.fidelity != FIDELITIES[0] or saves <= START_S or seconds <= START_S:
         return evaluate_points(designs, goal, seconds=seconds)
     parts = split_designs(different, count)
-    answers = subprocess_map(partial(_until, goal=goal, end=time.time() + seconds), parts)
+    answers = subprocess_map(partial(_evaluate_until, goal=goal, end=time.time() + seconds), parts)
     points = {
         design: point for part, answer in zip(parts, answers, strict=True) for design, point in zip(part, answer, strict=True)
     }
     return [points[design] for design in designs]
 
 
-def _until(designs: Sequence[Design], goal: StudyGoal, end: float) -> list[DesignOutcome | None]:
+def _evaluate_until(designs: Sequence[Design], goal: StudyGoal, end: float) -> list[DesignOutcome | None]:
     """`points` until a time by the clock of the machine. [s]"""
     return evaluate_points(designs, goal, seconds=end - time.time())
 

@@ -133,13 +133,13 @@ class ItemisedLimits:
     """Itemised limits of designs under one workload, each computed once, and many at a time."""
 
     def __init__(self, workload: Workload) -> None:
-        self._workload = workload
+        self._load_workload = workload
         self._known: dict[Design, list[Limit]] = {}
 
     def add(self, designs: Iterable[Design]) -> None:
         """Work out the limits of designs that are not known yet."""
         new = [design for design in dict.fromkeys(designs) if design not in self._known]
-        self._known.update(zip(new, limits_by_design(new, self._workload), strict=True))
+        self._known.update(zip(new, limits_by_design(new, self._load_workload), strict=True))
 
     def limits_of(self, design: Design) -> list[Limit]:
         """Every limit of one design."""
@@ -184,7 +184,7 @@ def shadow_prices(
         for design, more in islice(worth, ITEMISED):
             if least is not None and design.point.excess > least.known.point.excess * (1 + TIE):
                 break
-            price = _price(goal, design, more, together, itemised)
+            price = _price_of_design(goal, design, more, together, itemised)
             if price is not None and (least is None or price.worth > least.worth):
                 least = price
         prices += [least] if least is not None else []
@@ -235,7 +235,7 @@ def gain_over_beaten(goal: StudyGoal, point: DesignOutcome, outcome: DesignOutco
     return gains or None
 
 
-def _price(
+def _price_of_design(
     goal: StudyGoal, design: KnownDesign, gains: Mapping[str, float], together: bool, itemised: ItemisedLimits
 ) -> ShadowPrice | None:
     """The price of what a design breaks; None where it breaks other limits as well, which only itemised limits say."""

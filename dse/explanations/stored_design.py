@@ -52,16 +52,16 @@ def stored_design(study: Study, frame: pd.DataFrame, screened: ScreenResult | No
     if (rank := text.removeprefix("#")).isdecimal() and (len(rank) < SHORTEST or rank != text):
         raise DesignError(f"--design: {typed!r} is a rank, which changes while a study runs; {_of_rank(rows, int(rank))}")
     if not SHORTEST <= len(text) <= KEY_DIGITS or set(text) - set("0123456789abcdef"):
-        raise DesignError(f"--design: {typed!r} is no id of a design; {_examples(study, rows)}")
+        raise DesignError(f"--design: {typed!r} is no id of a design; {_example_ids(study, rows)}")
     matches: dict[str, Mapping[str, Value]] = {}
-    for table in (rows, *_others(study, frame, screened)):
-        matches |= _having(study, table, text)
+    for table in (rows, *_other_tables(study, frame, screened)):
+        matches |= _rows_with_key(study, table, text)
         if matches and len(text) >= KEY_DIGITS:
             break
         if matches and table is rows:  # others are looked through where these have none
             break
     if not matches:
-        raise DesignError(f"--design: no design {typed!r} in study {study.name}; {_examples(study, rows)}")
+        raise DesignError(f"--design: no design {typed!r} in study {study.name}; {_example_ids(study, rows)}")
     ids = dict(zip(matches, ids_of(list(matches)), strict=True))
     if len(matches) > 1:
         several = ", ".join(list(ids.values())[:SHOWN]) + (f" and {len(ids) - SHOWN:,} more" if len(ids) > SHOWN else "")
@@ -73,13 +73,13 @@ def stored_design(study: Study, frame: pd.DataFrame, screened: ScreenResult | No
     return StoredStudyDesign(str(known.iloc[0]) if len(known) else ids[key], values)
 
 
-def _others(study: Study, frame: pd.DataFrame, screened: ScreenResult | None) -> Iterator[pd.DataFrame]:
+def _other_tables(study: Study, frame: pd.DataFrame, screened: ScreenResult | None) -> Iterator[pd.DataFrame]:
     """Designs that were screened and are not in a frame, and some that are."""
     if screened is not None and screened.kept > len(frame):
         yield from known_tables(study, frame, screened)
 
 
-def _having(study: Study, rows: pd.DataFrame, text: str) -> dict[str, Mapping[str, Value]]:
+def _rows_with_key(study: Study, rows: pd.DataFrame, text: str) -> dict[str, Mapping[str, Value]]:
     """By key, the knob values of the rows whose key begins with a text."""
     if DESIGN in rows:
         rows = rows[rows[DESIGN].map(lambda id_: id_.startswith(text) or text.startswith(id_))]
@@ -95,7 +95,7 @@ def _of_rank(rows: pd.DataFrame, rank: int) -> str:
     return f"use its id: rank {rank:,} is now {rows[DESIGN].iloc[rank - 1]}"
 
 
-def _examples(study: Study, rows: pd.DataFrame) -> str:
+def _example_ids(study: Study, rows: pd.DataFrame) -> str:
     """Ids that would do."""
     best = rows[DESIGN].iloc[: 2 if rows["front"].any() else 1]
     example = f"the first of its front are {', '.join(best)}" if rows["front"].any() else f"one is {best.iloc[0]}"

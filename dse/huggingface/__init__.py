@@ -49,7 +49,7 @@ def read_model_entries(paths: Any, folder: Path) -> dict[str, Entry]:
     for path in paths if isinstance(paths, list) else [paths]:
         if not isinstance(path, str) or not path:
             raise DesignError(f"model.from_hf: {path!r} is not a path; write model.from_hf=FOLDER/config.json")
-        entry = model_fields(_found(path, folder))
+        entry = model_fields(_find_config(path, folder))
         key = base = re.sub(r"\W+", "_", entry["name"]).strip("_").lower() or "model"
         while key in model_entries:
             key = f"{base}_{len(model_entries) + 1}"
@@ -69,13 +69,13 @@ def model_fields(path: Path) -> Entry:
     files = [ConfigFile(values, where)]
     group = next((name for name in GROUPS if values.get(name) is not None), None)
     if group is not None:
-        inner = _language(files[0], values, group)
+        inner = _language_group(files[0], values, group)
         files.insert(0, ConfigFile(inner, f"{where}: {group}"))
         name, family = _inner_family(files[0], files[1])
-        inner, where = _shared(files, inner, values, group), f"{where}: {group}"
+        inner, where = _shared_fields(files, inner, values, group), f"{where}: {group}"
         files[0] = ConfigFile(inner, where, family.defaults, family.names)
     else:
-        name, family = _family(files[0])
+        name, family = _find_family(files[0])
         files[0] = ConfigFile(values, where, family.defaults, family.names)
     file = files[0]
     for single_file in files[1:]:
@@ -85,27 +85,27 @@ def model_fields(path: Path) -> Entry:
     file.refuse_unmodelled()
     algorithms = read_quantization_file(path)
     formats = published_format_text(*([] if algorithms is None else [algorithms]), *files)
-    entry = read_fields(file, family, _name(path, files[-1]))
+    entry = read_fields(file, family, _model_name(path, files[-1]))
     towers = [file for file in files if file.ignore_like(TOWERS)]
     file.check_rest()
     notes = (
         formats.note,
         entry.get("note"),
         TEXT_ALONE if towers else "",
-        _supplied(file, name),
+        _supplied_note(file, name),
         unread_fields_text(file.unread),
     )
     formats_entry = {"published_formats": formats.words} if formats.words else {}
     return entry | formats_entry | {"source": f"config.json, {name}", "note": "; ".join(filter(None, notes))}
 
 
-def _supplied(file: ConfigFile, name: str) -> str:
+def _supplied_note(file: ConfigFile, name: str) -> str:
     """A note on shapes that the file leaves out."""
     left_out = [f"{field} {file.supplied[field]}" for field in SIZES if field in file.supplied]
     return f"left out, so as the class of {name} has it: {', '.join(left_out)}" if left_out else ""
 
 
-def _language(outer: ConfigFile, values: Mapping[str, Any], group: str) -> Mapping[str, Any]:
+def _language_group(outer: ConfigFile, values: Mapping[str, Any], group: str) -> Mapping[str, Any]:
     """The group of the language model in a file of one that sees or hears."""
     inner = values[group]
     if not isinstance(inner, dict):
@@ -119,7 +119,7 @@ def _language(outer: ConfigFile, values: Mapping[str, Any], group: str) -> Mappi
     return inner
 
 
-def _shared(files: list[ConfigFile], inner: Mapping[str, Any], outer: Mapping[str, Any], group: str) -> dict[str, Any]:
+def _shared_fields(files: list[ConfigFile], inner: Mapping[str, Any], outer: Mapping[str, Any], group: str) -> dict[str, Any]:
     """The fields of the language model, with what is said around them; what both say must agree."""
     joined = dict(inner)
     tied = outer.get("tie_word_embeddings")
@@ -139,7 +139,7 @@ def _inner_family(inner: ConfigFile, outer: ConfigFile) -> tuple[str, Family]:
         return _by_type(outer, outer.get("model_type"))
     if inner.get("architectures") is None:
         return _by_type(inner, inner.get("model_type"))
-    return _family(inner)
+    return _find_family(inner)
 
 
 def _by_type(file: ConfigFile, kind: Any) -> tuple[str, Family]:
@@ -165,7 +165,7 @@ def _refuse_known(file: ConfigFile, kind: Any) -> None:
         raise file.refuse("model_type", f"{shorten(kind)}: {NOT_MODELLED[kind]}; choose another model")
 
 
-def _family(file: ConfigFile) -> tuple[str, Family]:
+def _find_family(file: ConfigFile) -> tuple[str, Family]:
     """The architecture by its class, or by its type where no class is named; both must agree."""
     classes, kind = file.get("architectures"), file.get("model_type")
     _refuse_known(file, kind)
@@ -187,7 +187,7 @@ def _family(file: ConfigFile) -> tuple[str, Family]:
     return name, family
 
 
-def _found(text: str, folder: Path) -> Path:
+def _find_config(text: str, folder: Path) -> Path:
     given = Path(os.path.expanduser(text))  # which leaves a ~ that stands for nobody
     for path in (given, folder / given):
         if path.is_dir():
@@ -197,7 +197,7 @@ def _found(text: str, folder: Path) -> Path:
     raise DesignError(f"model.from_hf: no file {text!r} here or in {folder}; give the config.json of a downloaded model")
 
 
-def _name(path: Path, file: ConfigFile) -> str:
+def _model_name(path: Path, file: ConfigFile) -> str:
     """The name that its folder, its cache or the file itself gives a model."""
     if path.stem != "config":
         return path.stem

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from dse.huggingface.unread_fields import may_shape
+from dse.huggingface.unread_fields import can_shape
 from dse.space.errors import DesignError
 
 Entry = dict[str, Any]
@@ -117,7 +117,7 @@ class ConfigFile:
     ) -> None:
         self._where, self._said = where, values
         self._names: dict[str, str] = {}
-        self._given = self._renamed(values, names or {})
+        self._given = self._rename_fields(values, names or {})
         self._defaults = defaults or {}
         self._values = {**self._defaults, **self._given}
         self._read: set[str] = set()
@@ -130,7 +130,7 @@ class ConfigFile:
         file.ignore("architectures", "model_type", *DTYPES)
         return file
 
-    def _renamed(self, values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    def _rename_fields(self, values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
         """The fields by their usual names; one that is there by both must say the same."""
         renamed = dict(values)
         for own, usual in names.items():
@@ -277,7 +277,7 @@ class ConfigFile:
         for name in sorted(set(self._given) - self._read - IGNORED_FIELDS):
             if self._given[name] is None or TOKENS.fullmatch(name):
                 continue
-            if may_shape(name, self._given[name]):
+            if can_shape(name, self._given[name]):
                 raise self.refuse(
                     shorten(name),
                     f"{shorten(self._given[name])} is not understood in this architecture, and may change shapes or counts; "

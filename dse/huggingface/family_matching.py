@@ -25,7 +25,7 @@ def read_fields(file: ConfigFile, family: Family, name: str) -> Entry:
         "heads": file.whole("num_attention_heads"),
         "ffn_intermediate": 1 if "ffn_intermediate" in family.own else file.whole("intermediate_size"),
         "vocab": file.whole("vocab_size"),
-        "max_position": _context(file, family),
+        "max_position": _context_length(file, family),
         "tied_embeddings": file.flag("tie_word_embeddings"),
     }
     for act in {family.act, "hidden_act"} if family.act == "hidden_activation" else {family.act}:
@@ -34,7 +34,7 @@ def read_fields(file: ConfigFile, family: Family, name: str) -> Entry:
     return entry | family.fields(file)
 
 
-def _context(file: ConfigFile, family: Family) -> int:
+def _context_length(file: ConfigFile, family: Family) -> int:
     """The longest sequence that a model is served with."""
     longest = file.whole(file.stated(*family.longest))
     for name in family.longest:
@@ -55,7 +55,7 @@ def similar_family_hint(file: ConfigFile, name: str, known: Mapping[str, Family]
             continue
         try:
             trial.refuse_unmodelled()
-            model = _model(read_fields(trial, family, "read"))
+            model = _model_of_entry(read_fields(trial, family, "read"))
             check_layers(model)
             trial.check_rest()
         except DesignError:
@@ -78,13 +78,13 @@ GROUPS: dict[str, Any] = {
 """Groups of fields of a model, and what they are."""
 
 
-def _model(entry: Entry) -> Model:
+def _model_of_entry(entry: Entry) -> Model:
     """The model of an entry, whose fields are as their reader made them."""
-    kinds = tuple((name, cast(Any, LayerKind)(**_grouped(kind))) for name, kind in entry.get("kinds", {}).items())
-    return cast(Model, cast(Any, Model)(**_grouped(entry) | {"kinds": kinds}))
+    kinds = tuple((name, cast(Any, LayerKind)(**_group_fields(kind))) for name, kind in entry.get("kinds", {}).items())
+    return cast(Model, cast(Any, Model)(**_group_fields(entry) | {"kinds": kinds}))
 
 
-def _grouped(fields: Entry) -> Entry:
+def _group_fields(fields: Entry) -> Entry:
     """Fields of a model or of a kind of layers, with groups as values of their own."""
     plain = {name: value for name, value in fields.items() if name not in ("note", "kinds")}
     return plain | {name: record(**plain[name]) for name, record in GROUPS.items() if plain.get(name) is not None}

@@ -11,7 +11,7 @@ from typing import Any
 Defaults = dict[str, Any]
 
 
-def _shape(
+def _shape_defaults(
     layers: int, hidden: int, heads: int, kv_heads: int, head_dim: int, width: int, vocab: int, longest: int
 ) -> Defaults:
     """Fields that most classes have; 0 for those that a class makes of others."""
@@ -27,7 +27,7 @@ def _shape(
     }
 
 
-GEMMA2 = _shape(26, 2304, 8, 4, 256, 9216, 256000, 8192) | {
+GEMMA2 = _shape_defaults(26, 2304, 8, 4, 256, 9216, 256000, 8192) | {
     "sliding_window": 4096,
     "final_logit_softcapping": 30.0,
     "attn_logit_softcapping": 50.0,
@@ -46,16 +46,16 @@ GEMMA4 = GEMMA3 | {
     "global_head_dim": 512,
     "hidden_size_per_layer_input": 256,
 }
-LLAMA4 = _shape(48, 5120, 40, 8, 128, 8192, 202048, 131072) | {
+LLAMA4 = _shape_defaults(48, 5120, 40, 8, 128, 8192, 202048, 131072) | {
     "intermediate_size_mlp": 16384,
     "attention_chunk_size": 8192,
     "num_experts_per_tok": 1,
     "num_local_experts": 16,
 }
-COHERE2 = _shape(40, 8192, 64, 0, 0, 22528, 256000, 8192) | {"sliding_window": 4096, "tie_word_embeddings": True}
-MISTRAL = _shape(32, 4096, 32, 8, 0, 14336, 32000, 131072) | {"sliding_window": 4096}
-MINISTRAL3 = _shape(34, 4096, 32, 8, 128, 14336, 131072, 262144)
-MISTRAL4 = _shape(36, 4096, 32, 32, 0, 12288, 131072, 1048576) | {
+COHERE2 = _shape_defaults(40, 8192, 64, 0, 0, 22528, 256000, 8192) | {"sliding_window": 4096, "tie_word_embeddings": True}
+MISTRAL = _shape_defaults(32, 4096, 32, 8, 0, 14336, 32000, 131072) | {"sliding_window": 4096}
+MINISTRAL3 = _shape_defaults(34, 4096, 32, 8, 128, 14336, 131072, 262144)
+MISTRAL4 = _shape_defaults(36, 4096, 32, 32, 0, 12288, 131072, 1048576) | {
     "q_lora_rank": 1024,
     "kv_lora_rank": 256,
     "qk_nope_head_dim": 64,
@@ -75,7 +75,7 @@ DELTA = {
     "linear_num_value_heads": 32,
 }
 QWEN3_NEXT = (
-    _shape(48, 2048, 16, 2, 256, 5632, 151936, 32768)
+    _shape_defaults(48, 2048, 16, 2, 256, 5632, 151936, 32768)
     | DELTA
     | {
         "num_experts": 512,
@@ -84,9 +84,9 @@ QWEN3_NEXT = (
         "shared_expert_intermediate_size": 512,
     }
 )
-QWEN3_5 = _shape(32, 4096, 16, 4, 256, 12288, 248320, 32768) | DELTA
+QWEN3_5 = _shape_defaults(32, 4096, 16, 4, 256, 12288, 248320, 32768) | DELTA
 QWEN3_5_MOE = (
-    _shape(40, 2048, 16, 2, 256, 0, 248320, 32768)
+    _shape_defaults(40, 2048, 16, 2, 256, 0, 248320, 32768)
     | DELTA
     | {
         "num_experts": 256,
@@ -95,19 +95,19 @@ QWEN3_5_MOE = (
         "shared_expert_intermediate_size": 512,
     }
 )
-GPT_OSS = _shape(36, 2880, 64, 8, 64, 2880, 201088, 131072) | {
+GPT_OSS = _shape_defaults(36, 2880, 64, 8, 64, 2880, 201088, 131072) | {
     "sliding_window": 128,
     "num_local_experts": 128,
     "num_experts_per_tok": 4,
 }
-GLM4_MOE = _shape(46, 4096, 96, 8, 0, 10944, 151552, 131072) | {
+GLM4_MOE = _shape_defaults(46, 4096, 96, 8, 0, 10944, 151552, 131072) | {
     "n_routed_experts": 128,
     "n_shared_experts": 1,
     "num_experts_per_tok": 8,
     "moe_intermediate_size": 1408,
     "first_k_dense_replace": 1,
 }
-GLM4_LITE = _shape(47, 2048, 20, 20, 0, 10240, 154880, 202752) | {
+GLM4_LITE = _shape_defaults(47, 2048, 20, 20, 0, 10240, 154880, 202752) | {
     "q_lora_rank": 768,
     "kv_lora_rank": 512,
     "qk_nope_head_dim": 192,
@@ -119,7 +119,7 @@ GLM4_LITE = _shape(47, 2048, 20, 20, 0, 10240, 154880, 202752) | {
     "moe_intermediate_size": 1536,
     "first_k_dense_replace": 1,
 }
-GLM_DSA = _shape(78, 6144, 64, 64, 0, 12288, 154880, 202752) | {
+GLM_DSA = _shape_defaults(78, 6144, 64, 64, 0, 12288, 154880, 202752) | {
     "q_lora_rank": 2048,
     "kv_lora_rank": 512,
     "qk_nope_head_dim": 192,
@@ -134,9 +134,9 @@ GLM_DSA = _shape(78, 6144, 64, 64, 0, 12288, 154880, 202752) | {
     "index_head_dim": 128,
     "index_n_heads": 32,
 }
-MINIMAX_M2 = _shape(62, 3072, 48, 8, 128, 1536, 200064, 196608) | {"num_local_experts": 256, "num_experts_per_tok": 8}
+MINIMAX_M2 = _shape_defaults(62, 3072, 48, 8, 128, 1536, 200064, 196608) | {"num_local_experts": 256, "num_experts_per_tok": 8}
 DEEPSEEK_V3 = {"n_group": 8, "topk_group": 4}
-DEEPSEEK_V4 = _shape(43, 4096, 64, 1, 512, 0, 129280, 1048576) | {
+DEEPSEEK_V4 = _shape_defaults(43, 4096, 64, 1, 512, 0, 129280, 1048576) | {
     "q_lora_rank": 1024,
     "o_lora_rank": 1024,
     "o_groups": 8,
@@ -168,7 +168,7 @@ NEMOTRON_H = {
     "moe_intermediate_size": 7688,
     "moe_shared_expert_intermediate_size": 7688,
 }
-ERNIE_MOE = _shape(28, 2560, 20, 4, 0, 12288, 103424, 131072) | {
+ERNIE_MOE = _shape_defaults(28, 2560, 20, 4, 0, 12288, 103424, 131072) | {
     "moe_num_experts": 64,
     "moe_k": 6,
     "moe_num_shared_experts": 2,
@@ -177,12 +177,12 @@ ERNIE_MOE = _shape(28, 2560, 20, 4, 0, 12288, 103424, 131072) | {
 }
 
 TIED = {"tie_word_embeddings": True}
-LLAMA = _shape(32, 4096, 32, 0, 0, 11008, 32000, 2048)
-QWEN2 = _shape(32, 4096, 32, 32, 0, 22016, 151936, 32768) | {"max_window_layers": 28}
-MIXTRAL = _shape(32, 4096, 32, 8, 0, 14336, 32000, 131072) | {"num_local_experts": 8, "num_experts_per_tok": 2}
-PHI3 = _shape(32, 3072, 32, 0, 0, 8192, 32064, 4096)
+LLAMA = _shape_defaults(32, 4096, 32, 0, 0, 11008, 32000, 2048)
+QWEN2 = _shape_defaults(32, 4096, 32, 32, 0, 22016, 151936, 32768) | {"max_window_layers": 28}
+MIXTRAL = _shape_defaults(32, 4096, 32, 8, 0, 14336, 32000, 131072) | {"num_local_experts": 8, "num_experts_per_tok": 2}
+PHI3 = _shape_defaults(32, 3072, 32, 0, 0, 8192, 32064, 4096)
 MINICPM3 = (
-    _shape(62, 2560, 40, 40, 0, 6400, 73448, 32768)
+    _shape_defaults(62, 2560, 40, 40, 0, 6400, 73448, 32768)
     | TIED
     | {
         "q_lora_rank": 768,
@@ -192,17 +192,17 @@ MINICPM3 = (
         "v_head_dim": 64,
     }
 )
-GEMMA = _shape(28, 3072, 16, 16, 256, 24576, 256000, 8192) | TIED
-QWEN2_MOE = _shape(24, 2048, 16, 16, 0, 0, 151936, 32768) | {
+GEMMA = _shape_defaults(28, 3072, 16, 16, 256, 24576, 256000, 8192) | TIED
+QWEN2_MOE = _shape_defaults(24, 2048, 16, 16, 0, 0, 151936, 32768) | {
     "num_experts": 60,
     "num_experts_per_tok": 4,
     "moe_intermediate_size": 1408,
     "shared_expert_intermediate_size": 5632,
 }
-QWEN2_VL = _shape(80, 8192, 64, 8, 0, 29568, 152064, 32768) | {"max_window_layers": 80}
-OLMO = _shape(32, 4096, 32, 0, 0, 11008, 50304, 2048)
+QWEN2_VL = _shape_defaults(80, 8192, 64, 8, 0, 29568, 152064, 32768) | {"max_window_layers": 80}
+OLMO = _shape_defaults(32, 4096, 32, 0, 0, 11008, 50304, 2048)
 OLMO3 = OLMO | {"sliding_window": 4096}
-OLMOE = _shape(16, 2048, 16, 16, 0, 2048, 50304, 4096) | {"num_experts": 64, "num_experts_per_tok": 8}
+OLMOE = _shape_defaults(16, 2048, 16, 16, 0, 2048, 50304, 4096) | {"num_experts": 64, "num_experts_per_tok": 8}
 GRANITE_MOE = LLAMA | {"num_local_experts": 8, "num_experts_per_tok": 2}
 GRANITE_SHARED = GRANITE_MOE | {"shared_intermediate_size": 0}
 GRANITE_HYBRID = GRANITE_MOE | {
@@ -215,10 +215,10 @@ GRANITE_HYBRID = GRANITE_MOE | {
     "mamba_expand": 2,
     "mamba_chunk_size": 256,
 }
-GLM = _shape(40, 4096, 32, 2, 128, 13696, 151552, 131072) | {"attention_bias": True}
-SMOLLM3 = _shape(36, 2048, 16, 4, 0, 11008, 128256, 32768) | TIED | {"no_rope_layer_interval": 4}
-PHIMOE = _shape(32, 4096, 32, 8, 0, 6400, 32064, 131072) | {"num_local_experts": 16, "num_experts_per_tok": 2}
-STARCODER2 = _shape(30, 3072, 24, 2, 0, 12288, 49152, 4096) | TIED
+GLM = _shape_defaults(40, 4096, 32, 2, 128, 13696, 151552, 131072) | {"attention_bias": True}
+SMOLLM3 = _shape_defaults(36, 2048, 16, 4, 0, 11008, 128256, 32768) | TIED | {"no_rope_layer_interval": 4}
+PHIMOE = _shape_defaults(32, 4096, 32, 8, 0, 6400, 32064, 131072) | {"num_local_experts": 16, "num_experts_per_tok": 2}
+STARCODER2 = _shape_defaults(30, 3072, 24, 2, 0, 12288, 49152, 4096) | TIED
 FALCON = {
     "num_hidden_layers": 32,
     "hidden_size": 4544,
@@ -226,7 +226,7 @@ FALCON = {
     "vocab_size": 65024,
     "max_position_embeddings": 2048,
 } | TIED
-COHERE = _shape(40, 8192, 64, 0, 0, 22528, 256000, 8192) | TIED
+COHERE = _shape_defaults(40, 8192, 64, 0, 0, 22528, 256000, 8192) | TIED
 NEOX = {
     "num_hidden_layers": 44,
     "hidden_size": 6144,
@@ -274,15 +274,15 @@ DBRX = {
     "vocab_size": 32000,
     "max_position_embeddings": 2048,
 }
-STABLELM = _shape(32, 2560, 32, 32, 0, 6912, 50304, 4096)
-PHI = _shape(24, 2048, 32, 0, 0, 8192, 51200, 2048)
-EXAONE4 = _shape(32, 4096, 32, 32, 0, 16384, 102400, 2048) | {"sliding_window": 4096, "sliding_window_pattern": 4}
-NEMOTRON = _shape(32, 6144, 48, 0, 128, 24576, 256000, 4096)
-ERNIE = _shape(18, 1024, 16, 2, 128, 3072, 103424, 131072) | TIED
-SEED = _shape(64, 4096, 80, 8, 128, 27648, 155136, 524288) | {"attention_bias": True}
-ARCEE = _shape(32, 2560, 32, 0, 0, 18432, 32000, 4096)
-APERTUS = _shape(32, 4096, 32, 0, 0, 14336, 131072, 65536)
-JAMBA = _shape(32, 4096, 32, 8, 0, 14336, 65536, 262144) | {
+STABLELM = _shape_defaults(32, 2560, 32, 32, 0, 6912, 50304, 4096)
+PHI = _shape_defaults(24, 2048, 32, 0, 0, 8192, 51200, 2048)
+EXAONE4 = _shape_defaults(32, 4096, 32, 32, 0, 16384, 102400, 2048) | {"sliding_window": 4096, "sliding_window_pattern": 4}
+NEMOTRON = _shape_defaults(32, 6144, 48, 0, 128, 24576, 256000, 4096)
+ERNIE = _shape_defaults(18, 1024, 16, 2, 128, 3072, 103424, 131072) | TIED
+SEED = _shape_defaults(64, 4096, 80, 8, 128, 27648, 155136, 524288) | {"attention_bias": True}
+ARCEE = _shape_defaults(32, 2560, 32, 0, 0, 18432, 32000, 4096)
+APERTUS = _shape_defaults(32, 4096, 32, 0, 0, 14336, 131072, 65536)
+JAMBA = _shape_defaults(32, 4096, 32, 8, 0, 14336, 65536, 262144) | {
     "num_experts": 16,
     "num_experts_per_tok": 2,
     "expert_layer_period": 2,
@@ -302,5 +302,5 @@ GPT_NEO = {
     "sliding_window": 256,
     "attention_types": [[["global", "local"], 12]],
 } | TIED
-HELIUM = _shape(24, 2560, 20, 20, 128, 7040, 48000, 4096)
-PERSIMMON = _shape(36, 4096, 64, 0, 0, 16384, 262144, 16384)
+HELIUM = _shape_defaults(24, 2560, 20, 20, 128, 7040, 48000, 4096)
+PERSIMMON = _shape_defaults(36, 4096, 64, 0, 0, 16384, 262144, 16384)

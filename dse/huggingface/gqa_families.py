@@ -17,12 +17,12 @@ def llama(file: ConfigFile) -> Entry:
 
 def mistral(file: ConfigFile) -> Entry:
     """Mistral: a window in all layers, if there is one."""
-    return grouped_query_fields(file) | {"window": _window(file, file.whole("sliding_window", default=0))}
+    return grouped_query_fields(file) | {"window": _window_size(file, file.whole("sliding_window", default=0))}
 
 
 def whole_window(file: ConfigFile) -> int:
     """Window of all layers; 0 if there is none or it covers the longest sequence. [token]"""
-    size = _window(file, file.whole("sliding_window", low=0, default=0))
+    size = _window_size(file, file.whole("sliding_window", low=0, default=0))
     return size if size < file.whole("max_position_embeddings") else 0
 
 
@@ -179,10 +179,10 @@ def minimax_m3(file: ConfigFile) -> Entry:
         "rope": rotated_share_stated(file),
         "experts": experts,
     }
-    return grouped_query_fields(file) | own | _blocks(file, layers)
+    return grouped_query_fields(file) | own | _block_fields(file, layers)
 
 
-def _blocks(file: ConfigFile, layers: int) -> Entry:
+def _block_fields(file: ConfigFile, layers: int) -> Entry:
     group = file.group("sparse_attention_config")
     if group is None or not group.flag("use_sparse_attention", default=True):
         return {}
@@ -241,11 +241,11 @@ def hunyuan_moe(file: ConfigFile) -> Entry:
     """Hunyuan with experts, beside an FFN that every token goes through."""
     file.only("use_mixed_mlp_moe", (True,))
     width = file.whole("intermediate_size")
-    shared = _each(file, "num_shared_expert", default=1)
+    shared = _common_count(file, "num_shared_expert", default=1)
     experts = {
-        "count": _each(file, "num_experts"),
-        "top_k": _each(file, "moe_topk"),
-        "intermediate": _each(file, "moe_intermediate_size", default=width),
+        "count": _common_count(file, "num_experts"),
+        "top_k": _common_count(file, "moe_topk"),
+        "intermediate": _common_count(file, "moe_intermediate_size", default=width),
         "shared": shared,
         "shared_intermediate": width if shared else 0,
         "dense_layers": file.whole("moe_layer_num_skipped", low=0, default=0),
@@ -275,7 +275,7 @@ def ernie_moe(file: ConfigFile) -> Entry:
     return grouped_query_fields(file) | own | mtp_fields(file, "num_nextn_predict_layers")
 
 
-def _each(file: ConfigFile, name: str, *, default: int | None = None) -> int:
+def _common_count(file: ConfigFile, name: str, *, default: int | None = None) -> int:
     """A count that may be said of each layer; all must say the same."""
     given = file.get(name)
     if not isinstance(given, list):
@@ -351,14 +351,14 @@ def _late_window(file: ConfigFile) -> Entry:
     used, size, layers = file.flag("use_sliding_window"), file.whole("sliding_window", low=0, default=0), file.layers()
     first = file.whole("max_window_layers", low=0, default=None if used else 0)
     if not used or not size:
-        return {"window": _window(file, 0)}
+        return {"window": _window_size(file, 0)}
     turns = ["local" if place >= first else "full" for place in range(layers)]
     if layer_list(file, "layer_types", ATTENTIONS) not in (None, tuple(turns)):
         raise file.refuse("layer_types", f"contradicts max_window_layers {first}; keep one of them")
     return kinds_and_order(turns, {"local": {"window": size}, "full": {"window": 0}})
 
 
-def _window(file: ConfigFile, size: int) -> int:
+def _window_size(file: ConfigFile, size: int) -> int:
     """The window, where the list of the layers' kinds, if there is one, says the same."""
     kinds, kind = file.get("layer_types"), "sliding_attention" if size else "full_attention"
     if kinds is not None and kinds != [kind] * file.layers():

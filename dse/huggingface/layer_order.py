@@ -62,24 +62,24 @@ def order_text(turns: Sequence[str]) -> str:
     >>> order_text((["local"] * 5 + ["full"]) * 3 + ["local"] * 2)
     '3 (5 local, full), 2 local'
     """
-    return _order(tuple(turns))
+    return _order_text(tuple(turns))
 
 
 @lru_cache(maxsize=1024)
-def _order(turns: tuple[str, ...]) -> str:
+def _order_text(turns: tuple[str, ...]) -> str:
     spellings = [""] * (len(turns) + 1)
     for place in reversed(range(len(turns))):
         ways = []
-        for width, times in _repeats(turns, place):
+        for width, times in _find_repeats(turns, place):
             block = turns[place : place + width]
-            term = block[0] if width == 1 else f"({_order(block)})"
+            term = block[0] if width == 1 else f"({_order_text(block)})"
             rest = spellings[place + width * times]
             ways.append((f"{times} {term}" if times > 1 else term) + (f", {rest}" if rest else ""))
         spellings[place] = min(ways, key=len)
     return spellings[0]
 
 
-def _repeats(turns: tuple[str, ...], place: int) -> Iterator[tuple[int, int]]:
+def _find_repeats(turns: tuple[str, ...], place: int) -> Iterator[tuple[int, int]]:
     """Widths of what is repeated from a place on, and how often; one kind at least once."""
     for width in range(1, max(min((len(turns) - place) // 2, WIDEST), 1) + 1):
         block, times = turns[place : place + width], 1

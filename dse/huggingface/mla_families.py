@@ -9,26 +9,26 @@ from dse.huggingface.quantization import rotated_share
 def deepseek_v2(file: ConfigFile) -> Entry:
     """DeepSeek-V2: latent attention, routing without learned biases."""
     file.only("topk_method", ("greedy", "group_limited_greedy"))
-    return _latent(file, score_bias=False)
+    return _latent_fields(file, score_bias=False)
 
 
 def deepseek_v3(file: ConfigFile) -> Entry:
     """DeepSeek-V3: latent attention, routing by scores with biases."""
     file.only("topk_method", ("noaux_tc",))
-    return _latent(file, score_bias=True)
+    return _latent_fields(file, score_bias=True)
 
 
 def minicpm3(file: ConfigFile) -> Entry:
     """MiniCPM3: latent attention with a dense FFN in each layer."""
     file.ignore("head_dim")  # of the rotated part
     file.only("attention_bias", (False,))
-    return _heads(file)
+    return _head_fields(file)
 
 
 def mistral4(file: ConfigFile) -> Entry:
     """Mistral 4: DeepSeek-V2 with experts in all layers by default."""
     biased = file.only("topk_method", ("greedy", "group_limited_greedy", "noaux_tc")) == "noaux_tc"
-    return _latent(file, score_bias=biased)
+    return _latent_fields(file, score_bias=biased)
 
 
 def glm4_lite(file: ConfigFile) -> Entry:
@@ -38,12 +38,12 @@ def glm4_lite(file: ConfigFile) -> Entry:
 
 def deepseek_v32(file: ConfigFile) -> Entry:
     """DeepSeek-V3.2: DeepSeek-V3 with an indexer that picks positions."""
-    return deepseek_v3(file) | {"indexer": _indexer(file)}
+    return deepseek_v3(file) | {"indexer": _indexer_fields(file)}
 
 
 def glm_dsa(file: ConfigFile) -> Entry:
     """GLM with an indexer as in DeepSeek-V3.2; some layers may reuse the picks of an earlier one."""
-    indexer, layers = _indexer(file), file.layers()
+    indexer, layers = _indexer_fields(file), file.layers()
     modules = file.whole("num_nextn_predict_layers", low=0, default=0)
     layer_list(file, "layer_types", {"deepseek_sparse_attention": "sparse"}, more=modules)
     words = {"full": "scored", "shared": "reused", "F": "scored", "S": "reused"}
@@ -58,7 +58,7 @@ def glm_dsa(file: ConfigFile) -> Entry:
         raise file.refuse(file.stated("indexer_types", "index_topk_pattern"), "the first layer has nothing to reuse; set full")
     file.whole("head_dim", default=1)  # of the rotated or of the whole key, as files differ; the other fields say both
     file.only("topk_method", ("noaux_tc",))
-    return _latent(file, score_bias=True, named=False) | {
+    return _latent_fields(file, score_bias=True, named=False) | {
         "indexer": indexer,
         **kinds_and_order(turns, {"scored": {}, "reused": {"indexer": indexer | {"reused": True}}}),
     }
@@ -80,10 +80,10 @@ def deepseek_v4(file: ConfigFile) -> Entry:
         raise file.refuse("num_hash_layers", f"{hashed} of {file.layers()} layers")
     modules = mtp_fields(file, "num_nextn_predict_layers")
     low = {"ratio": 0, "q_rank": file.whole("q_lora_rank"), "o_rank": file.whole("o_lora_rank"), "groups": groups}
-    ratios = _ratios(file)
+    ratios = _compression_ratios(file)
     kinds = {
         "local": {},
-        "sparse": {"compressed": low | {"ratio": ratios["sparse"]}, "indexer": _indexer(file)},
+        "sparse": {"compressed": low | {"ratio": ratios["sparse"]}, "indexer": _indexer_fields(file)},
         "heavy": {"compressed": low | {"ratio": ratios["heavy"]}},
     }
     own = {
@@ -94,13 +94,13 @@ def deepseek_v4(file: ConfigFile) -> Entry:
         "sinks": True,
         "compressed": low,
         "experts": expert_fields(file, score_bias=True),
-        **kinds_and_order(_compressing(file, int(modules["mtp"])), kinds),
+        **kinds_and_order(_compressing_turns(file, int(modules["mtp"])), kinds),
     }
     own["ffn_intermediate"] = file.whole("moe_intermediate_size")
     return own | modules
 
 
-def _ratios(file: ConfigFile) -> dict[str, int]:
+def _compression_ratios(file: ConfigFile) -> dict[str, int]:
     group = file.group("compress_rates")
     names = {"sparse": ("compressed_sparse_attention", "compress_rate_csa", 4)}
     names["heavy"] = ("heavily_compressed_attention", "compress_rate_hca", 128)
@@ -110,7 +110,7 @@ def _ratios(file: ConfigFile) -> dict[str, int]:
     }
 
 
-def _compressing(file: ConfigFile, modules: int) -> tuple[str, ...]:
+def _compressing_turns(file: ConfigFile, modules: int) -> tuple[str, ...]:
     words = {"sliding_attention": "local", "compressed_sparse_attention": "sparse", "heavily_compressed_attention": "heavy"}
     ratios = layer_list(file, "compress_ratios", {0: "local", 4: "sparse", 128: "heavy"}, more=modules)
     turns = layer_list(file, "layer_types", words, more=modules) or ratios
@@ -142,14 +142,14 @@ def kimi_linear(file: ConfigFile) -> Entry:
         "full_gate": group.flag("use_full_rank_gate"),
     }
     group.get("gate_lower_bound")
-    turns = _counted(group, layers)
+    turns = _layer_turns(group, layers)
     group.check_rest()
     file.only("use_nope", (True,))
     file.only("mla_use_nope", (True,))
     file.only("moe_layer_freq", (1,))
     file.only("latent_moe_use_norm", (True, False))
     file.whole("head_dim", default=1)  # unused beside those of latent attention
-    own = _heads(file) | {"rope": 0.0, "gate": "element" if file.flag("mla_use_output_gate") else "none"}
+    own = _head_fields(file) | {"rope": 0.0, "gate": "element" if file.flag("mla_use_output_gate") else "none"}
     experts = {
         "count": file.whole("num_experts"),
         "top_k": file.same("num_experts_per_token", "num_experts_per_tok"),
@@ -165,7 +165,7 @@ def kimi_linear(file: ConfigFile) -> Entry:
     return own | mtp_fields(file, "num_nextn_predict_layers")
 
 
-def _counted(file: ConfigFile, layers: int) -> tuple[str, ...]:
+def _layer_turns(file: ConfigFile, layers: int) -> tuple[str, ...]:
     """Kinds of layers from two lists of their places, from 1 on, that have each once."""
     turns = [""] * layers
     for name, kind in (("kda_layers", "state"), ("full_attn_layers", "full")):
@@ -181,11 +181,11 @@ def _counted(file: ConfigFile, layers: int) -> tuple[str, ...]:
     return tuple(turns)
 
 
-def _indexer(file: ConfigFile) -> Entry:
+def _indexer_fields(file: ConfigFile) -> Entry:
     return {"heads": file.whole("index_n_heads"), "dim": file.whole("index_head_dim"), "top": file.whole("index_topk")}
 
 
-def _heads(file: ConfigFile) -> Entry:
+def _head_fields(file: ConfigFile) -> Entry:
     """Heads of latent attention, which has no groups."""
     heads, nope, rope = (file.whole(name) for name in ("num_attention_heads", "qk_nope_head_dim", "qk_rope_head_dim"))
     file.only("num_key_value_heads", (heads,))
@@ -200,9 +200,9 @@ def _heads(file: ConfigFile) -> Entry:
     return {"kv_heads": heads, "head_dim": nope + rope, "latent": latent}
 
 
-def _latent(file: ConfigFile, *, score_bias: bool, named: bool = True) -> Entry:
+def _latent_fields(file: ConfigFile, *, score_bias: bool, named: bool = True) -> Entry:
     """Latent attention and experts; `named` where files give head_dim, if at all, as the rotated or the whole dimension."""
-    own = _heads(file)
+    own = _head_fields(file)
     if named:
         file.only("head_dim", (own["latent"]["rope_dim"], own["head_dim"]))
     file.only("moe_layer_freq", (1,))

@@ -19,7 +19,7 @@ def read_pruned_blocks(file: ConfigFile) -> Entry:
     file.only("num_key_value_heads", (None,))
     bias, ffn_bias = file.flag("attention_bias"), file.flag("mlp_bias")
     kinds: dict[str, Entry] = {}
-    turns = [_block(file, block, heads, hidden, kinds) for block in given]
+    turns = [_block_kind(file, block, heads, hidden, kinds) for block in given]
     head_dim = file.whole("head_dim", default=hidden // heads)
     kv_heads = next((kind["kv_heads"] for kind in kinds.values() if "kv_heads" in kind), heads)
     width = max((kind.get("ffn_intermediate", 1) for kind in kinds.values()), default=1)
@@ -27,7 +27,7 @@ def read_pruned_blocks(file: ConfigFile) -> Entry:
     return own | {"ffn_bias": ffn_bias} | kinds_and_order(turns, kinds)
 
 
-def _block(file: ConfigFile, given: Any, heads: int, hidden: int, kinds: dict[str, Entry]) -> str:
+def _block_kind(file: ConfigFile, given: Any, heads: int, hidden: int, kinds: dict[str, Entry]) -> str:
     """The kind of one layer, which joins those that there are."""
     attribute = file.inside("block_configs", given)
     attention, ffn = attribute.group("attention"), attribute.group("ffn")
@@ -49,7 +49,7 @@ def _block(file: ConfigFile, given: Any, heads: int, hidden: int, kinds: dict[st
     if ffn.flag("no_op"):
         name, kind = f"{name}_none", {**kind, "ffn": "none"}
     else:
-        width = _pruned(file, ffn.get("ffn_mult"), hidden)
+        width = _pruned_width(file, ffn.get("ffn_mult"), hidden)
         name, kind = f"{name}_ffn{width}", {**kind, "ffn_intermediate": width}
     attention.ignore("n_heads_in_group")
     ffn.ignore("ffn_mult")
@@ -59,7 +59,7 @@ def _block(file: ConfigFile, given: Any, heads: int, hidden: int, kinds: dict[st
     return name
 
 
-def _pruned(file: ConfigFile, share: Any, hidden: int) -> int:
+def _pruned_width(file: ConfigFile, share: Any, hidden: int) -> int:
     """Width of an FFN as its class rounds it: of two thirds of so many times the hidden size, up to whole 256."""
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 64:
         raise file.refuse("block_configs", f"ffn_mult: {shorten(share)} is not a number above 0")

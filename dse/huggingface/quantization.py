@@ -93,8 +93,8 @@ def published_format_text(*files: ConfigFile) -> Formats:
     Args:
         files: what stands beside a file, the group of its text model, and those around that; the last that says it counts.
     """
-    given = [word for file in reversed(files) for word in [_dtype(file)] if word]
-    weights, file = next(((word, file) for file in reversed(files) if (word := _quantized(file))), ("", files[-1]))
+    given = [word for file in reversed(files) for word in [_dtype_name(file)] if word]
+    weights, file = next(((word, file) for file in reversed(files) if (word := _quantized_format(file))), ("", files[-1]))
     given_word = next(filter(None, [file.only("expert_dtype", ("fp4", "fp8", "bfloat16")) for file in files]), None)
     fp4 = weights if weights in ("mxfp4", "nvfp4") else "mxfp4"
     experts = next(filter(None, [_of_experts(file) for file in reversed(files)]), fp4 if given_word == "fp4" else "")
@@ -110,14 +110,14 @@ def published_format_text(*files: ConfigFile) -> Formats:
     else:
         text = f"published in {given[0]}" if given else ""
     words = {field: word for field, word in words.items() if word in FORMATS and "weights" in FORMATS[word].holds}
-    text += _addresses(words)
+    text += _addresses_text(words)
     if not kv:
         return Formats(text, words)
     of_kv = {"kv": kv} if kv in FORMATS and "kv" in FORMATS[kv].holds else {}
-    return Formats(", ".join(filter(None, (text, f"KV cache in {kv}{_addresses(of_kv)}"))), words | of_kv)
+    return Formats(", ".join(filter(None, (text, f"KV cache in {kv}{_addresses_text(of_kv)}"))), words | of_kv)
 
 
-def _addresses(words: Mapping[str, str]) -> str:
+def _addresses_text(words: Mapping[str, str]) -> str:
     """The overrides that say some words, in brackets; "" for none."""
     return f" ({overrides(words)})" if words else ""
 
@@ -144,7 +144,7 @@ def read_quantization_file(path: Path) -> ConfigFile | None:
     return ConfigFile({"quantization_config": {"quant_method": "modelopt", **document}}, f"model.from_hf: {other}")
 
 
-def _dtype(file: ConfigFile) -> str | None:
+def _dtype_name(file: ConfigFile) -> str | None:
     words = {name: file.only(name, DTYPES) for name in ("torch_dtype", "dtype")}
     if words["dtype"] and words["torch_dtype"] and words["dtype"] != words["torch_dtype"]:
         raise file.refuse("dtype", f"{words['dtype']}, but torch_dtype is {words['torch_dtype']}; keep one of them")
@@ -152,9 +152,9 @@ def _dtype(file: ConfigFile) -> str | None:
     return word
 
 
-def _quantized(file: ConfigFile) -> str:
+def _quantized_format(file: ConfigFile) -> str:
     """The format of weights, in words of `mapping.precision` where it has one."""
-    compressed = _compressed(file)
+    compressed = _compressed_config(file)
     if compressed is None:
         return ""
     group = compressed if isinstance(compressed, dict) else {}
@@ -166,54 +166,54 @@ def _quantized(file: ConfigFile) -> str:
             "else take the file of the model before it was quantised, and set the format in mapping.precision.weights",
         )
     if method in PLAIN:
-        return _blocked(PLAIN[method], group.get("weight_block_size"))
+        return _blocked_format(PLAIN[method], group.get("weight_block_size"))
     if method in INTEGERS:
-        return _integers(file, group.get("bits", group.get("w_bit")), group.get("group_size", group.get("q_group_size")))
+        return _integer_format(file, group.get("bits", group.get("w_bit")), group.get("group_size", group.get("q_group_size")))
     if method == "bitsandbytes":
         return "int8" if group.get("load_in_8bit") is True else "4 bits of bitsandbytes"
     if method == "quark":
-        weights = _dict(_dict(group.get("global_quant_config")).get("weight"))
+        weights = _first_group(_first_group(group.get("global_quant_config")).get("weight"))
         word = _one_of(file, weights.get("dtype"), QUARK)
-        return _integers(file, 4, weights.get("group_size")) if word == "int4" else word
+        return _integer_format(file, 4, weights.get("group_size")) if word == "int4" else word
     if method in MODELOPT:
-        return _modelopt(file, _inner(file)[0])
+        return _modelopt_format(file, _inner_groups(file)[0])
     word = _one_of(file, group.get("format"), PACKED)
-    groups = _dict(group.get("config_groups")).values()
-    weights = next((_dict(_dict(group).get("weights")) for group in groups), {})
+    groups = _first_group(group.get("config_groups")).values()
+    weights = next((_first_group(_first_group(group).get("weights")) for group in groups), {})
     if word == "int4":
-        return _integers(file, weights.get("num_bits", 4), weights.get("group_size"))
+        return _integer_format(file, weights.get("num_bits", 4), weights.get("group_size"))
     if word == "fp8" and weights.get("num_bits") == 4:
         return {16: "nvfp4", 32: "mxfp4"}.get(weights.get("group_size", 0), "4 bits")
-    return _blocked(word, weights.get("block_structure"))
+    return _blocked_format(word, weights.get("block_structure"))
 
 
-def _modelopt(file: ConfigFile, group: dict[str, Any]) -> str:
+def _modelopt_format(file: ConfigFile, group: dict[str, Any]) -> str:
     """The format of weights by an algorithm; "" where caches alone have one."""
     algorithm, kv = group.get("quant_algo"), group.get("kv_cache_quant_algo")
     if algorithm is None and kv is not None:
         return ""
     word = _one_of(file, algorithm, ALGORITHMS)
     if word == "int4":
-        return _integers(file, 4, group.get("group_size"))
-    return _blocked(word, [128, 128] if algorithm == "FP8_PB_WO" else None)
+        return _integer_format(file, 4, group.get("group_size"))
+    return _blocked_format(word, [128, 128] if algorithm == "FP8_PB_WO" else None)
 
 
-def _inner(file: ConfigFile) -> list[dict[str, Any]]:
+def _inner_groups(file: ConfigFile) -> list[dict[str, Any]]:
     """The groups of fields in which methods name formats."""
-    compressed = _compressed(file)
+    compressed = _compressed_config(file)
     inner = compressed.get("quantization") if isinstance(compressed, dict) else None
     return [config for config in (inner, compressed) if isinstance(config, dict)]
 
 
 def _of_experts(file: ConfigFile) -> str:
     """The format of experts where a file has an algorithm for them, or for most of their layers."""
-    for group in _inner(file):
+    for group in _inner_groups(file):
         word = group.get("moe_quant_algo")
         if word is not None:
             return _one_of(file, word, ALGORITHMS)
         layers = group.get("quantized_layers")
         if isinstance(layers, dict):
-            algorithms = [_dict(layer).get("quant_algo") for name, layer in layers.items() if "expert" in name]
+            algorithms = [_first_group(layer).get("quant_algo") for name, layer in layers.items() if "expert" in name]
             named = [word for word in algorithms if isinstance(word, str) and word in ALGORITHMS]
             if named:
                 return ALGORITHMS[max(sorted(set(named)), key=named.count)]
@@ -222,7 +222,7 @@ def _of_experts(file: ConfigFile) -> str:
 
 def _of_caches(file: ConfigFile) -> str:
     """The format of caches that a file says beside that of weights."""
-    for group in _inner(file):
+    for group in _inner_groups(file):
         word, scheme = group.get("kv_cache_quant_algo"), group.get("kv_cache_scheme")
         if isinstance(word, str):
             return KV_ALGORITHMS.get(word, shorten(word))
@@ -232,12 +232,12 @@ def _of_caches(file: ConfigFile) -> str:
     return ""
 
 
-def _compressed(file: ConfigFile) -> Any:
+def _compressed_config(file: ConfigFile) -> Any:
     """What a file says of numbers that were quantised, which early compressed tensors have by another name."""
     return file.get(file.stated("quantization_config", "compression_config"))
 
 
-def _blocked(word: str, block: Any) -> str:
+def _blocked_format(word: str, block: Any) -> str:
     """FP8 with the values that share a scale."""
     if word != "fp8" or not isinstance(block, list):
         return word
@@ -245,7 +245,7 @@ def _blocked(word: str, block: Any) -> str:
     return name if name in FORMATS else f"fp8 with scales of blocks {shorten(block)}"
 
 
-def _integers(file: ConfigFile, bits: Any, size: Any) -> str:
+def _integer_format(file: ConfigFile, bits: Any, size: Any) -> str:
     """Integers with the values that share a scale; -1 and null stand for a whole column."""
     if type(bits) is not int or not 2 <= bits <= 8:
         raise file.refuse("quantization_config", f"bits: {shorten(bits)} is not a whole number from 2 to 8")
@@ -257,7 +257,7 @@ def _integers(file: ConfigFile, bits: Any, size: Any) -> str:
     return f"int{bits} with scales of {shorten(size)} values"
 
 
-def _dict(value: Any) -> dict[str, Any]:
+def _first_group(value: Any) -> dict[str, Any]:
     """A group of fields; the first where a list has some, and none where there is no such thing."""
     first = value[0] if isinstance(value, list) and value else value
     return first if isinstance(first, dict) else {}
@@ -272,7 +272,7 @@ def _one_of(file: ConfigFile, word: Any, known: dict[str, str]) -> str:
 
 def _spares_attention(file: ConfigFile) -> bool:
     """Whether attention is left as it was, so that experts are what a format is said of."""
-    left = next((group[key] for group in reversed(_inner(file)) for key in SPARED if group.get(key)), None)
+    left = next((group[key] for group in reversed(_inner_groups(file)) for key in SPARED if group.get(key)), None)
     named = [module for module in left if isinstance(module, str)] if isinstance(left, list) else []
     return any("self_attn" in name and "." in name and not re.search("norm|index", name) for name in named)
 
@@ -280,7 +280,7 @@ def _spares_attention(file: ConfigFile) -> bool:
 def check_rotation(file: ConfigFile, *, partial: bool) -> None:
     """Refuse unknown kinds of rotation, and partial rotation if an architecture rotates whole heads."""
     for name in ("rope_scaling", "rope_parameters"):
-        for inner in _rotations(file, name):
+        for inner in _rotation_groups(file, name):
             kinds = [word for word in (inner.get("rope_type"), inner.get("type")) if word is not None]
             plain = name == "rope_parameters" and inner.get("rope_theta") is not None  # a kind that is left out is default
             if any(kind not in ROTATIONS for kind in kinds) or not (kinds or plain):
@@ -300,7 +300,7 @@ def context(file: ConfigFile, longest: int) -> int:
         longest: that the file says.
     """
     for name in ("rope_scaling", "rope_parameters"):
-        for inner in _rotations(file, name):
+        for inner in _rotation_groups(file, name):
             kind, factor = inner.get("rope_type") or inner.get("type"), inner.get("factor")
             if kind not in EXTENDING or factor is None:
                 continue
@@ -325,7 +325,7 @@ def rotated_share(file: ConfigFile, kind: str = "", *, default: float = 1.0) -> 
     return inner.share("partial_rotary_factor", default=outside)
 
 
-def _rotations(file: ConfigFile, name: str) -> list[ConfigFile]:
+def _rotation_groups(file: ConfigFile, name: str) -> list[ConfigFile]:
     """A group of fields, or one for each kind of layers."""
     group, parameters = file.group(name), file.get(name)
     if group is None:

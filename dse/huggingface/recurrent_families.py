@@ -10,15 +10,15 @@ from dse.huggingface.quantization import rotated_share
 
 def qwen3_next(file: ConfigFile) -> Entry:
     """Qwen3-Next: Gated DeltaNet in most layers, gated attention in the others, experts in all."""
-    return _delta(file) | {"experts": _shared_experts(file), "ffn_intermediate": _dense_width(file)}
+    return _delta_fields(file) | {"experts": _shared_experts(file), "ffn_intermediate": _dense_width(file)}
 
 
 def qwen35(file: ConfigFile) -> Entry:
     """Qwen3.5: Qwen3-Next with one FFN in each layer."""
-    return _delta(file) | {"ffn_intermediate": file.whole("intermediate_size")}
+    return _delta_fields(file) | {"ffn_intermediate": file.whole("intermediate_size")}
 
 
-def _delta(file: ConfigFile) -> Entry:
+def _delta_fields(file: ConfigFile) -> Entry:
     layers = file.layers()
     file.only("decoder_sparse_step", (1,))
     file.only("mlp_only_layers", ([],))
@@ -77,7 +77,7 @@ NAMED = {
 
 def nemotron_h(file: ConfigFile) -> Entry:
     """Nemotron-H: Mamba-2, attention without rotation and FFNs without gate, each a layer."""
-    turns = _sublayers(file)
+    turns = _sublayer_turns(file)
     for name in ("use_bias", "mamba_proj_bias"):
         file.only(name, (False,))
     file.only("mamba_ssm_cache_dtype", ("float32",))
@@ -89,7 +89,7 @@ def nemotron_h(file: ConfigFile) -> Entry:
     conv_bias = file.flag(file.stated("mamba_conv_bias", "use_conv_bias"), default=True)
     if file.flag("use_conv_bias", default=conv_bias) != conv_bias:
         raise file.refuse("use_conv_bias", "contradicts mamba_conv_bias; keep one of them")
-    modules = _predicting(file)
+    modules = _prediction_fields(file)
     heads, bias, ffn_bias = file.whole("num_attention_heads"), file.flag("attention_bias"), file.flag("mlp_bias")
     head_dim = file.same("head_dim", "attention_head_dim")
     state = {
@@ -129,7 +129,7 @@ def nemotron_h(file: ConfigFile) -> Entry:
     return own | modules
 
 
-def _sublayers(file: ConfigFile) -> tuple[str, ...]:
+def _sublayer_turns(file: ConfigFile) -> tuple[str, ...]:
     for name, words in (("layers_block_type", NAMED), ("layer_types", NAMED), ("hybrid_override_pattern", SUBLAYERS)):
         given = file.get(name)
         if isinstance(given, list | str) and 0 < len(given) <= MAX_LAYERS:
@@ -146,7 +146,7 @@ def _sublayers(file: ConfigFile) -> tuple[str, ...]:
     raise file.refuse("hybrid_override_pattern", "missing; give a word with M, *, - or E for each layer, or layers_block_type")
 
 
-def _predicting(file: ConfigFile) -> Entry:
+def _prediction_fields(file: ConfigFile) -> Entry:
     """Modules that predict tokens, each of attention and experts."""
     file.only("mtp_hybrid_override_pattern", ("*E", "*-"))
     file.only("mtp_layers_block_type", (["attention", "moe"], ["full_attention", "moe"], ["attention", "mlp"]))
@@ -188,10 +188,10 @@ def jamba(file: ConfigFile) -> Entry:
         "chunk": 1,
     }
     norms = file.flag("mamba_inner_layernorms", default=True)
-    attends = _placed(file, "attn_layer_period", "attn_layer_offset", layers)
+    attends = _periodic_layers(file, "attn_layer_period", "attn_layer_offset", layers)
     layer_list(file, "layers_block_type", {"mamba": "mamba", "attention": "full"})
     count = file.whole("num_experts")
-    fed = _placed(file, "expert_layer_period", "expert_layer_offset", layers)
+    fed = _periodic_layers(file, "expert_layer_period", "expert_layer_offset", layers)
     fed = [has_experts and count > 1 for has_experts in fed]  # one expert is a dense FFN
     mixes = ["full" if attend else "mamba" for attend in attends]
     names = [f"{mix}_{'experts' if has_experts else 'dense'}" for mix, has_experts in zip(mixes, fed, strict=True)]
@@ -209,7 +209,7 @@ MOST_CHANNELS = 64
 """Channels of Mamba-1 that are told as one head of values: each has a state of its own, and devices divide heads."""
 
 
-def _placed(file: ConfigFile, period: str, offset: str, layers: int) -> list[bool]:
+def _periodic_layers(file: ConfigFile, period: str, offset: str, layers: int) -> list[bool]:
     """Whether each layer is one of those that come once in a period."""
     every, first = file.whole(period), file.whole(offset, low=0)
     if first >= every:

@@ -9,11 +9,11 @@ import re
 from typing import Any
 
 
-def _words(text: str) -> frozenset[str]:
+def _word_set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-INERT = _words(
+INERT = _word_set(
     """
     audio aux bf16 checkpointing coef coeff draft drop dropout dtype dtypes eps epsilon fa2 flash fp16 fp32 fp8 fuse
     fused image images impl implementation init initializer jitter js kernels layerdrop liger loss losses mm modality
@@ -23,7 +23,7 @@ INERT = _words(
 )
 """Words of what is never in a count: training, kinds of numbers while they are computed, software, drafting, other towers."""
 
-IDLE = _words(
+IDLE = _word_set(
     """
     beam beams bos code dataset datasets dp eos ep generation id ids interleaved jit label labels language languages
     multiplier multipliers normalize output outputs pad pp recompute sampling scale scaled scales scaling seed softmax
@@ -32,7 +32,7 @@ IDLE = _words(
 )
 """Words of what is in no count unless a word of `SHAPING` stands beside them."""
 
-SHAPING = _words(
+SHAPING = _word_set(
     """
     adapter adapters alibi altup arch attention attn bias biases block blocks chunk chunks conv cross delta dense depth
     dim dims embed embedding embeddings engram every expand expansion expert experts factor ffn freq frequency full gate
@@ -46,35 +46,35 @@ SHAPING = _words(
 )
 """Words of shapes, of counts and of what layers are made of."""
 
-SIZES = _words("dim dims expand expansion hidden inner intermediate mult rank ratio share size width")
+SIZES = _word_set("dim dims expand expansion hidden inner intermediate mult rank ratio share size width")
 """Words of shapes that a fraction may say."""
 
-NAMES = _words("arch block blocks kind layer layers mixer norm pattern type types variant attention attn mlp ffn position")
+NAMES = _word_set("arch block blocks kind layer layers mixer norm pattern type types variant attention attn mlp ffn position")
 """Words of what layers are, which a word may say."""
 
 
-SCALES = _words("multiplier multipliers normalize recompute scale scaled scales scaling softmax")
+SCALES = _word_set("multiplier multipliers normalize recompute scale scaled scales scaling softmax")
 """Words of what values are multiplied by."""
 
-COUNTS = SIZES | _words("factor n num number rope")
+COUNTS = SIZES | _word_set("factor n num number rope")
 """Words of what is counted, or of a context that is extended, whatever it is multiplied by."""
 
 
-def may_shape(name: str, value: Any) -> bool:
+def can_shape(name: str, value: Any) -> bool:
     """Whether an unknown field may change shapes or counts, by the words of its name and its value.
 
-    >>> may_shape("moe_router_dtype", "float32"), may_shape("is_llama_config", True), may_shape("index_share_for_mtp", True)
+    >>> can_shape("moe_router_dtype", "float32"), can_shape("is_llama_config", True), can_shape("index_share_for_mtp", True)
     (False, False, False)
-    >>> may_shape("num_adapters", 4), may_shape("adapter_ratio", 0.5), may_shape("use_mla", True)
+    >>> can_shape("num_adapters", 4), can_shape("adapter_ratio", 0.5), can_shape("use_mla", True)
     (True, True, True)
-    >>> may_shape("num_adapters", 0), may_shape("max_tokens", 4096), may_shape("kind_of_layers", "mamba")
+    >>> can_shape("num_adapters", 0), can_shape("max_tokens", 4096), can_shape("kind_of_layers", "mamba")
     (False, False, True)
     """
     words = frozenset(re.findall(r"(?:fp|bf|fa)\d+|[a-z]+", re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()))
     if not value or value == -1 or words & INERT:
         return False
     if isinstance(value, dict):
-        return any(may_shape(f"{name}_{inner}", entry) for inner, entry in value.items())
+        return any(can_shape(f"{name}_{inner}", entry) for inner, entry in value.items())
     if isinstance(value, str):
         return bool(words & NAMES)
     if isinstance(value, float) and not value.is_integer():

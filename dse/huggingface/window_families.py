@@ -31,14 +31,14 @@ def gpt_oss(file: ConfigFile) -> Entry:
 def gemma2(file: ConfigFile) -> Entry:
     """Gemma 2: windows in every second layer, norms before and after, tanh on scores."""
     file.only("sliding_window_size", (file.get("sliding_window"),))
-    own = _gemma(file) | {"softcap": _capped(file, "attn_logit_softcapping")}
+    own = _gemma_fields(file) | {"softcap": _is_capped(file, "attn_logit_softcapping")}
     turns = layer_list(file, "layer_types", ATTENTIONS) or every_nth_layer(2, file.layers(), "local", "full")
     return own | window_layers(file, turns)
 
 
 def gemma3(file: ConfigFile) -> Entry:
     """Gemma 3: windows in five of six layers, norms on queries and keys."""
-    own = _gemma(file) | {"softcap": _capped(file, "attn_logit_softcapping"), "qk_norm": True}
+    own = _gemma_fields(file) | {"softcap": _is_capped(file, "attn_logit_softcapping"), "qk_norm": True}
     interval = file.same("sliding_window_pattern", "_sliding_window_pattern", default=6)
     turns = layer_list(file, "layer_types", ATTENTIONS) or every_nth_layer(interval, file.layers(), "local", "full")
     return own | window_layers(file, turns)
@@ -49,7 +49,7 @@ def gemma4(file: ConfigFile) -> Entry:
     for name, valid in (("hidden_size_per_layer_input", (0,)), ("use_double_wide_mlp", (False,))):
         file.only(name, valid)
     file.get("vocab_size_per_layer_input")  # of tables that are not there
-    own = _gemma(file) | {"qk_norm": True}
+    own = _gemma_fields(file) | {"qk_norm": True}
     layers = file.layers()
     turns = layer_list(file, "layer_types", ATTENTIONS) or every_nth_layer(6, layers, "local", "full")
     turns = (*turns[:-1], "full")
@@ -67,14 +67,14 @@ def gemma4(file: ConfigFile) -> Entry:
     local = {"window": file.whole("sliding_window"), "rope": rotated_share(file, "sliding_attention")}
     kinds = {"local": local, "full": full}
     kinds |= {f"{name}_reused": kind | {"kv_reused": True} for name, kind in kinds.items()}
-    own |= _beside(file) if file.flag("enable_moe_block") else {}
+    own |= _beside_dense_fields(file) if file.flag("enable_moe_block") else {}
     for name in ("num_experts", "top_k_experts", "moe_intermediate_size"):
         file.whole(name, default=1)  # of experts that are not there
     reused = [f"{name}_reused" for name in turns[layers - shared :]] if shared else []
     return own | kinds_and_order([*turns[: layers - shared], *reused], kinds)
 
 
-def _beside(file: ConfigFile) -> Entry:
+def _beside_dense_fields(file: ConfigFile) -> Entry:
     """Experts beside a dense FFN, which every token goes through as well."""
     experts = {
         "count": file.whole("num_experts"),
@@ -86,14 +86,14 @@ def _beside(file: ConfigFile) -> Entry:
     return {"experts": experts}
 
 
-def _gemma(file: ConfigFile) -> Entry:
+def _gemma_fields(file: ConfigFile) -> Entry:
     bias = file.flag("attention_bias")
     file.only("use_bidirectional_attention", (False, "vision"))
-    own = {"qkv_bias": bias, "out_bias": bias, "post_norms": True, "head_softcap": _capped(file, "final_logit_softcapping")}
+    own = {"qkv_bias": bias, "out_bias": bias, "post_norms": True, "head_softcap": _is_capped(file, "final_logit_softcapping")}
     return grouped_query_fields(file) | own
 
 
-def _capped(file: ConfigFile, name: str) -> bool:
+def _is_capped(file: ConfigFile, name: str) -> bool:
     """Whether scores go through a tanh, of which a file says the height."""
     value = file.get(name)
     if isinstance(value, bool) or not (value is None or (isinstance(value, int | float) and 0 <= value < 1e6)):
@@ -105,7 +105,7 @@ def llama4(file: ConfigFile) -> Entry:
     """Llama 4: rotated layers within chunks and full layers without rotation; experts in some or all."""
     layers = file.layers()
     interval = file.whole("no_rope_layer_interval", default=4)
-    pattern = _rotating(file, layers)
+    pattern = _rotating_turns(file, layers)
     turned_ones = pattern or every_nth_layer(interval, layers, "local", "full")
     turns = layer_list(file, "layer_types", {"chunked_attention": "local", "full_attention": "full"}) or turned_ones
     chunk = file.whole("attention_chunk_size", default=0)
@@ -117,7 +117,7 @@ def llama4(file: ConfigFile) -> Entry:
         raise file.refuse(
             "layer_types", "layers within chunks are not those that no_rope_layers rotates; use the same layers in both"
         )
-    fed = _interleaved(file, layers)
+    fed = _expert_turns(file, layers)
     experts = {
         "count": file.whole("num_local_experts"),
         "top_k": file.whole("num_experts_per_tok"),
@@ -132,14 +132,14 @@ def llama4(file: ConfigFile) -> Entry:
     return own | kinds_and_order([f"{name}_{feeds}" for name, feeds in zip(turns, fed, strict=True)], both)
 
 
-def _rotating(file: ConfigFile, layers: int) -> tuple[str, ...] | None:
+def _rotating_turns(file: ConfigFile, layers: int) -> tuple[str, ...] | None:
     """Layers by a list that may be longer than they are, in which 1 stands for a rotation."""
     given = file.get("no_rope_layers")
     more = max(len(given) - layers, 0) if isinstance(given, list) else 0
     return None if given == [] else layer_list(file, "no_rope_layers", {1: "local", 0: "full"}, more=more)
 
 
-def _interleaved(file: ConfigFile, layers: int) -> tuple[str, ...]:
+def _expert_turns(file: ConfigFile, layers: int) -> tuple[str, ...]:
     """Which layers have experts."""
     given, step = file.get("moe_layers"), file.whole("interleave_moe_layer_step", default=1)
     if given is None:
@@ -252,13 +252,13 @@ def step3(file: ConfigFile) -> Entry:
     if gated is not None and not isinstance(gated, bool):
         raise file.refuse("use_head_wise_attn_gate", f"{shorten(gated)} is not true or false")
     own: Entry = {"kv_heads": kv_heads, "head_dim": head_dim, "qk_norm": True, "gate": "head" if gated else "none"}
-    shares = _shares(file, turns)
+    shares = _rotation_shares(file, turns)
     own |= {"qkv_bias": file.flag("attention_bias"), "experts": _step_experts(file, layers, more)}
     local["rope"] = shares["local"]
     return own | window_layers(file, turns, local=local, full={"rope": shares["full"]}) | modules
 
 
-def _shares(file: ConfigFile, turns: tuple[str, ...]) -> dict[str, float]:
+def _rotation_shares(file: ConfigFile, turns: tuple[str, ...]) -> dict[str, float]:
     """The share of a head that each kind of layers rotates; half where attention is full, unless a file says it."""
     given = file.get("partial_rotary_factors")
     shares = {"full": 0.5, "local": 1.0}

@@ -39,7 +39,7 @@ OVERRIDES = list_schema(
 )
 
 
-def _with(schema: Schema, *examples: Any) -> Schema:
+def _with_examples(schema: Schema, *examples: Any) -> Schema:
     return {**schema, "examples": list(examples)}
 
 
@@ -62,7 +62,7 @@ class McpTool:
     writes: bool = False
 
 
-DESIGN = _with(text_schema("id of a design of the study, from the tool front; instead of overrides"), "1f3a09c27b")
+DESIGN = _with_examples(text_schema("id of a design of the study, from the tool front; instead of overrides"), "1f3a09c27b")
 
 TOOLS = {
     "list": McpTool(
@@ -79,13 +79,13 @@ TOOLS = {
         "among the overrides starts from the study's configuration; study and design name a design of a study that ran here.",
         object_schema(
             {
-                "overrides": _with(
+                "overrides": _with_examples(
                     OVERRIDES,
                     ["chip=h200", "model=llama3_8b", "mapping.both.tp=2", "workload.batch=[16]"],
                     ["chip=ascend910b", "chip.l2.size=64 MB", "workload.prompt=2048", "workload.output=256"],
                     ["chip=wse2", "workload=gemv", "fidelity=events"],
                 ),
-                "study": _with(STUDY, "quickstart"),
+                "study": _with_examples(STUDY, "quickstart"),
                 "design": DESIGN,
             },
             optional=("overrides", "study", "design"),
@@ -96,7 +96,7 @@ TOOLS = {
         "Front of a study",
         "The nondominated designs of a study, with knobs and metrics, the effect of one step of each knob, shadow prices of "
         "constraints, and caveats of the study. The study must have run in this folder.",
-        object_schema({"study": _with(STUDY, "quickstart")}),
+        object_schema({"study": _with_examples(STUDY, "quickstart")}),
         "front",
     ),
     "why": McpTool(
@@ -107,9 +107,11 @@ TOOLS = {
         "evaluate.",
         object_schema(
             {
-                "study": _with(STUDY, "quickstart"),
+                "study": _with_examples(STUDY, "quickstart"),
                 "design": DESIGN,
-                "overrides": _with(OVERRIDES, ["chip.cores=300", "mapping.both.tp=4"], ["chip=npu64", "model=qwen3_1b7"]),
+                "overrides": _with_examples(
+                    OVERRIDES, ["chip.cores=300", "mapping.both.tp=4"], ["chip=npu64", "model=qwen3_1b7"]
+                ),
             },
             optional=("study", "design", "overrides"),
         ),
@@ -121,9 +123,9 @@ TOOLS = {
         "fewest changes that make it one of them, each evaluated. Overrides name the design over the study's configuration.",
         object_schema(
             {
-                "study": _with(STUDY, "quickstart"),
+                "study": _with_examples(STUDY, "quickstart"),
                 "design": DESIGN,
-                "overrides": _with(OVERRIDES, ["chip.cores=300", "chip.l2.size=64 MB"], ["chip=ascend910b"]),
+                "overrides": _with_examples(OVERRIDES, ["chip.cores=300", "chip.l2.size=64 MB"], ["chip=ascend910b"]),
             },
             optional=("design", "overrides"),
         ),
@@ -136,8 +138,10 @@ TOOLS = {
         "Progress is reported; results are stored at once, so a cancelled run resumes when it is called again.",
         object_schema(
             {
-                "study": _with(STUDY, "quickstart"),
-                "overrides": _with(OVERRIDES, ["search.budget=200", "verify=none"], ["name=wide", "search=tpe", "seed=1"]),
+                "study": _with_examples(STUDY, "quickstart"),
+                "overrides": _with_examples(
+                    OVERRIDES, ["search.budget=200", "verify=none"], ["name=wide", "search=tpe", "seed=1"]
+                ),
             },
             optional=("overrides",),
         ),

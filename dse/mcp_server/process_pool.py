@@ -46,43 +46,43 @@ class ToolProcesses:
         A call that is cancelled is stopped.
         """
         async with self._turns:
-            process = await self._taken()
+            process = await self._take_process()
             try:
                 limit = TIME_LIMIT.get(tool, USUAL_LIMIT)
-                answer = await asyncio.wait_for(_answer(process, tool, arguments, heard), limit)
+                answer = await asyncio.wait_for(_send_call(process, tool, arguments, heard), limit)
             except TimeoutError:
-                _dismissed(process)
+                _dismiss_process(process)
                 raise DesignError(
                     f"{tool}: took longer than {format_quantity(limit, 's')}, the limit of a call; request less"
                 ) from None
             except BaseException:
-                _dismissed(process)
+                _dismiss_process(process)
                 raise
             if len(self._idle) < IDLE_PROCESSES:
                 self._idle.append(process)
             else:
-                _dismissed(process)
+                _dismiss_process(process)
             return answer
 
     async def close(self) -> None:
         """End all processes, and wait for them; a call in progress stops first."""
         left = [process for process in self._all if process.returncode is None]
         for process in left:
-            _dismissed(process)
+            _dismiss_process(process)
         await asyncio.gather(*(process.communicate() for process in left))
 
-    async def _taken(self) -> asyncio.subprocess.Process:
+    async def _take_process(self) -> asyncio.subprocess.Process:
         """A process that waits for a call: one that answered before, or a new one."""
         self._all = [process for process in self._all if process.returncode is None]
         self._idle = [process for process in self._idle if process.returncode is None]
         if self._idle:
             return self._idle.pop()
-        process = await _started()
+        process = await _start_process()
         self._all.append(process)
         return process
 
 
-async def _started() -> asyncio.subprocess.Process:
+async def _start_process() -> asyncio.subprocess.Process:
     """A process of a session of its own: what ends the server ends its input, and so lets it put things in order."""
     return await asyncio.create_subprocess_exec(
         *python_command("-m", "dse.mcp_server.worker_process"),
@@ -94,7 +94,7 @@ async def _started() -> asyncio.subprocess.Process:
     )
 
 
-async def _answer(
+async def _send_call(
     process: asyncio.subprocess.Process, tool: str, arguments: Mapping[str, Any], heard: ProgressCallback
 ) -> dict[str, Any]:
     assert process.stdin is not None
@@ -109,6 +109,6 @@ async def _answer(
     raise DesignError(f"{tool}: its process ended with {code}, by a signal or for lack of memory; request less")
 
 
-def _dismissed(process: asyncio.subprocess.Process) -> None:
+def _dismiss_process(process: asyncio.subprocess.Process) -> None:
     if process.stdin is not None:
         process.stdin.close()

@@ -30,15 +30,15 @@ def serve_mcp(*, allow_run: bool) -> None:
     if sys.stdin.isatty():
         print("dse mcp: serves an assistant's client on standard input; Ctrl-C ends it", file=sys.stderr)
     try:
-        asyncio.run(_serve(allow_run))
+        asyncio.run(_serve_stdio(allow_run))
     except KeyboardInterrupt as error:
         sys.stderr.flush()
         os._exit(exit_status(error))  # a thread still waits for standard input, and nothing can wake it
 
 
-async def _serve(allow_run: bool) -> None:
+async def _serve_stdio(allow_run: bool) -> None:
     processes = ToolProcesses()
-    server = _server(processes, available_tools(allow_run=allow_run))
+    server = _make_server(processes, available_tools(allow_run=allow_run))
     try:
         async with stdio_server() as (incoming, outgoing):
             await server.run(incoming, outgoing, server.create_initialization_options())
@@ -46,12 +46,12 @@ async def _serve(allow_run: bool) -> None:
         await processes.close()
 
 
-def _server(processes: ToolProcesses, tools: dict[str, McpTool]) -> Server[Any]:
+def _make_server(processes: ToolProcesses, tools: dict[str, McpTool]) -> Server[Any]:
     async def choices() -> str:
         return json_text(await asyncio.to_thread(list_options))  # libraries are imported for it
 
     async def list_tools(context: Any, params: Any) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_declared(name, tool) for name, tool in tools.items()])
+        return types.ListToolsResult(tools=[_declare_tool(name, tool) for name, tool in tools.items()])
 
     async def call_tool(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         async def heard(done: int, total: int, note: str) -> None:
@@ -68,7 +68,7 @@ def _server(processes: ToolProcesses, tools: dict[str, McpTool]) -> Server[Any]:
         except DesignError as error:
             answer = {"refused": error_line(error)}
         more = [await choices()] if params.name == "list" and "document" in answer else []
-        return _result(answer, more)
+        return _call_result(answer, more)
 
     async def list_resources(context: Any, params: Any) -> types.ListResourcesResult:
         about = "what overrides can choose: names by group, fidelities, and metrics with their definitions"
@@ -93,7 +93,7 @@ def _server(processes: ToolProcesses, tools: dict[str, McpTool]) -> Server[Any]:
     )
 
 
-def _declared(name: str, tool: McpTool) -> types.Tool:
+def _declare_tool(name: str, tool: McpTool) -> types.Tool:
     """A tool as clients are told of it. A run adds to what is stored; a second one like it finds all of it there."""
     hints = types.ToolAnnotations(
         title=tool.title,
@@ -112,7 +112,7 @@ def _declared(name: str, tool: McpTool) -> types.Tool:
     )
 
 
-def _result(answer: dict[str, Any], more: list[str]) -> types.CallToolResult:
+def _call_result(answer: dict[str, Any], more: list[str]) -> types.CallToolResult:
     """A document as structured content and as text, with more texts; or the line that refuses it."""
     if "refused" in answer:
         return types.CallToolResult(content=[types.TextContent(text=answer["refused"])], is_error=True)

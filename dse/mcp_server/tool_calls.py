@@ -37,18 +37,18 @@ def call_tool(name: str, arguments: Mapping[str, Any], report_progress: Progress
         DesignError: an argument, or what it asks for, is wrong.
     """
     given = check_arguments(name, arguments)
-    words = _words(name, given.get("overrides", []))
+    words = _safe_words(name, given.get("overrides", []))
     study, design = given.get("study", ""), given.get("design", "")
     if study and (Path(study).name != study or study.startswith(".")):
         raise DesignError(f"{name}: study: {study!r} is no name of a study; the tool list says which there are")
     if name == "run":
-        return _run(study, words, report_progress)
+        return _run_tool(study, words, report_progress)
     does: dict[str, Callable[[], dict[str, Any]]] = {
-        "list": _list,
-        "evaluate": lambda: _evaluate(study, design, words),
-        "front": lambda: _front(study),
-        "why": lambda: _why(study, design, words),
-        "whynot": lambda: _whynot(study, design, words),
+        "list": _list_studies,
+        "evaluate": lambda: _evaluate_tool(study, design, words),
+        "front": lambda: _front_tool(study),
+        "why": lambda: _why_tool(study, design, words),
+        "whynot": lambda: _whynot_tool(study, design, words),
     }
     return does[name]()
 
@@ -67,7 +67,7 @@ def list_options() -> dict[str, Any]:
     return {**chosen, "fidelity": list(FIDELITIES), "metrics": metrics}
 
 
-def _words(name: str, overrides: list[str]) -> list[str]:
+def _safe_words(name: str, overrides: list[str]) -> list[str]:
     """Overrides as data, none of which says where results are, whose machines work, or a file that is not in the folder."""
     try:
         words = check_stored_overrides(overrides, name)
@@ -96,14 +96,14 @@ def _leads_outside(value: str) -> bool:
     return any(os.path.lexists(path) and not path.resolve().is_relative_to(current_path) for path in paths)
 
 
-def _list() -> dict[str, Any]:
+def _list_studies() -> dict[str, Any]:
     from dse.commands.study_output import studies_record
     from dse.config.overrides import study_paths
 
     return studies_record(study_paths())
 
 
-def _evaluate(study: str, design: str, words: list[str]) -> dict[str, Any]:
+def _evaluate_tool(study: str, design: str, words: list[str]) -> dict[str, Any]:
     from dse.commands.evaluate_output import evaluation_record
     from dse.commands.notebook_api import evaluate, load
 
@@ -114,13 +114,13 @@ def _evaluate(study: str, design: str, words: list[str]) -> dict[str, Any]:
     return evaluation_record(load(study).evaluate(design))
 
 
-def _front(study: str) -> dict[str, Any]:
+def _front_tool(study: str) -> dict[str, Any]:
     from dse.commands.explain import study_front_record
 
     return study_front_record(study)
 
 
-def _why(study: str, design: str, words: list[str]) -> dict[str, Any]:
+def _why_tool(study: str, design: str, words: list[str]) -> dict[str, Any]:
     from dse.commands.explain import explain_overrides, explain_study_design
     from dse.commands.explain_output import explanation_record
 
@@ -131,14 +131,14 @@ def _why(study: str, design: str, words: list[str]) -> dict[str, Any]:
     return explanation_record(explain_study_design(study, design, words) if study else explain_overrides(words))
 
 
-def _whynot(study: str, design: str, words: list[str]) -> dict[str, Any]:
+def _whynot_tool(study: str, design: str, words: list[str]) -> dict[str, Any]:
     from dse.commands.explain import explain_dominance
     from dse.commands.whynot_output import dominance_record
 
     return dominance_record(explain_dominance(study, words, which=design))
 
 
-def _run(study: str, words: list[str], report_progress: ProgressCallback) -> dict[str, Any]:
+def _run_tool(study: str, words: list[str], report_progress: ProgressCallback) -> dict[str, Any]:
     """Runs a study as ``dse run`` does, in ./runs of this folder; then reads its front as ``dse explain`` does."""
     from dse.commands.notebook_api import load
     from dse.commands.run_study import run_study
@@ -162,6 +162,6 @@ def _run(study: str, words: list[str], report_progress: ProgressCallback) -> dic
         "state": last["state"],
         "results": mask_passwords(wanted_built.store),
         "report": str(report_path([wanted_built])),
-        "front": _front(wanted_built.name),
+        "front": _front_tool(wanted_built.name),
     }
     return stamp_document("run", data)

@@ -54,7 +54,7 @@ class ProgressReports:
             return
         self._time, self._written = now, so_far
         note_text = f"{what}: {done:,} of {total:,}" + (f", {note}" if note else "")
-        _write(self._out, {"done": so_far, "total": self._before + total, "said": note_text})
+        _write_record(self._out, {"done": so_far, "total": self._before + total, "said": note_text})
 
 
 def main() -> None:
@@ -67,18 +67,18 @@ def main() -> None:
     limit_memory(MEMORY_LIMIT)
     waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
     busy = threading.Event()
-    threading.Thread(target=_read, args=(calls, waiting, busy), daemon=True).start()
+    threading.Thread(target=_read_calls, args=(calls, waiting, busy), daemon=True).start()
     try:
         with handle_signals():
             while line := waiting.get():
                 busy.set()
-                _write(out, _answered(line, out))
+                _write_record(out, _answer_call(line, out))
                 busy.clear()
     except (KeyboardInterrupt, BrokenPipeError):
         os._exit(1)
 
 
-def _read(calls: TextIO, waiting: "queue.SimpleQueue[str]", busy: threading.Event) -> None:
+def _read_calls(calls: TextIO, waiting: "queue.SimpleQueue[str]", busy: threading.Event) -> None:
     for line in calls:
         waiting.put(line)
     waiting.put("")
@@ -89,7 +89,7 @@ def _read(calls: TextIO, waiting: "queue.SimpleQueue[str]", busy: threading.Even
         os._exit(1)
 
 
-def _answered(line: str, out: TextIO) -> dict[str, Any]:
+def _answer_call(line: str, out: TextIO) -> dict[str, Any]:
     call = json.loads(line)
     try:
         return {"document": call_tool(call["tool"], call["arguments"], ProgressReports(out).told)}
@@ -103,7 +103,7 @@ def _answered(line: str, out: TextIO) -> dict[str, Any]:
         return {"refused": given_line}
 
 
-def _write(out: TextIO, data: dict[str, Any]) -> None:
+def _write_record(out: TextIO, data: dict[str, Any]) -> None:
     out.write(json_text(data) + "\n")
     out.flush()
 

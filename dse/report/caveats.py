@@ -111,17 +111,17 @@ def facts_dropped(study: Study) -> list[Caveat]:
 
 def foreign_constant_caveats(study: Study) -> list[Caveat]:
     """Chips whose software has constants that were fitted on other chips only."""
-    each = ((software[1]["chip"], foreign_constants_note(*software)) for software in _software(study))
+    each = ((software[1]["chip"], foreign_constants_note(*software)) for software in _software_names(study))
     return [Caveat("stack", chip, text) for chip, text in each if text]
 
 
 def stack_texts(study: Study) -> list[str]:
     """Measured and assumed kernels of each chip's software stack, one line per chip with a stack."""
-    bases = ((software[1]["chip"], stack_basis(*software)) for software in _software(study))
+    bases = ((software[1]["chip"], stack_basis(*software)) for software in _software_names(study))
     return [f"{chip}: {basis.text}" if study.chips else basis.text for chip, basis in bases if basis]
 
 
-def _software(study: Study) -> Iterator[tuple[list[ConstantSource], dict[str, str], Design, Workload, set[str]]]:
+def _software_names(study: Study) -> Iterator[tuple[list[ConstantSource], dict[str, str], Design, Workload, set[str]]]:
     """Of each chip of a study its sources, the names that were chosen, its base design, the workload, and leaves that knobs
     move.
     """
@@ -183,7 +183,7 @@ def idle_knob_caveats(study: Study, frame: pd.DataFrame, *, seconds: float = BUD
             if base_outcome is None or point is None or base_outcome.refused:
                 continue
             tried[step.knob] = tried.get(step.knob, 0) + 1
-            if not _alike(base_outcome, point):
+            if not _is_alike(base_outcome, point):
                 moved.add(step.knob)
     kept = [knob.address for knob in space.knobs if knob.address in tried and knob.address not in moved]
     return [
@@ -203,7 +203,7 @@ def _moving_knobs(asked: Study, known: pd.DataFrame) -> set[str]:
         alike = known.duplicated(others, keep=False) if others else np.ones(len(known), bool)
         groups = known[alike].groupby(others, dropna=False, sort=False) if others else [((), known)]
         for _, group in islice(groups, SAMPLED_DESIGNS):
-            if group[knob].nunique(dropna=False) > 1 and not _same(group, judged_by):
+            if group[knob].nunique(dropna=False) > 1 and not _is_same_group(group, judged_by):
                 found.add(knob)
                 break
     return found
@@ -222,21 +222,21 @@ def _idle_pairs(study: Study, known: pd.DataFrame) -> list[Caveat]:
         others = [other for other in knobs if other != knob]
         groups = known.groupby(others, dropna=False, sort=False) if others else [((), known)]
         alone = [group for _, group in groups if group[knob].nunique(dropna=False) > 1]
-        if alone and all(_same(group, judged_by) for group in alone):
+        if alone and all(_is_same_group(group, judged_by) for group in alone):
             designs = f"{sum(map(len, alone)):,} stored designs that differ only in it"
             text = f"{knob} changes nothing at fidelity {study.fidelity}: {designs}"
             pairs.append(Caveat("knob", knob, text))
     return pairs
 
 
-def _same(group: pd.DataFrame, names: Sequence[str]) -> bool:
+def _is_same_group(group: pd.DataFrame, names: Sequence[str]) -> bool:
     """Whether designs come out the same."""
     values = group[list(names)].to_numpy(dtype=float)
     alike = np.isclose(values, values[0], rtol=SAME, atol=0.0, equal_nan=True).all()
     return bool(alike) and group["limit"].nunique(dropna=False) == 1
 
 
-def _alike(outcome: DesignOutcome, other: DesignOutcome) -> bool:
+def _is_alike(outcome: DesignOutcome, other: DesignOutcome) -> bool:
     """Whether two designs come out the same, in what is judged and what they break."""
     if (outcome.limit, set(outcome.metrics), outcome.refused) != (other.limit, set(other.metrics), other.refused):
         return False

@@ -25,7 +25,7 @@ def study_error_bands(study: Study) -> list[dict[str, Any]]:
         set_ = (source.address for source in study.question.sources if source.source == "override")
         changed = any(address.rpartition(": ")[2].startswith("chip.") for address in (*moved, *set_))
         changed |= bool(parts_from_outside(group["choices"]))
-        for kernel in _kernels(space, question):
+        for kernel in _kernel_names(space, question):
             for metric in metrics:
                 band = error_band(
                     result_kind(names, kernel, question, metric, study.fidelity), metric, float("nan"), changed=changed
@@ -44,7 +44,7 @@ def study_error_bands(study: Study) -> list[dict[str, Any]]:
     return lines
 
 
-def _kernels(space: Any, question: str) -> list[str]:
+def _kernel_names(space: Any, question: str) -> list[str]:
     """The algorithms that a question by itself is answered with: those of a knob, or the one that is fixed."""
     addresses = (f"mapping.{question}", "mapping.dataflow")
     knobs = [knob for knob in space.knobs if set(addresses) & set(space.targets[knob.address])]

@@ -65,7 +65,7 @@ def front_explanations(
     """
     return dict(
         kept.answer(
-            [("why", study.question.space.key), *_follows(study, ordered, screened, start)],
+            [("why", study.question.space.key), *_followed_from(study, ordered, screened, start)],
             lambda: _of_study(study, ordered, screened, start),
             lambda explanation: (
                 explanation["left"] == max(0, int(ordered["front"].sum()) - MAX_DESIGNS)
@@ -74,7 +74,7 @@ def front_explanations(
     )
 
 
-def _follows(study: Study, ordered: pd.DataFrame, screened: ScreenResult | None, start: int) -> list[tuple[str, Any]]:
+def _followed_from(study: Study, ordered: pd.DataFrame, screened: ScreenResult | None, start: int) -> list[tuple[str, Any]]:
     """What the answer follows from beside the space and the workload."""
     wants = [*study.objectives.items(), *(f"{bound.metric} {bound.relation} {bound.value!r}" for bound in study.bounds)]
     return [
@@ -104,12 +104,12 @@ def _of_study(study: Study, ordered: pd.DataFrame, screened: ScreenResult | None
         others = [entry for entry in front if entry[0] != member.name]
         cheaper, faster = nearest_cheaper_and_faster(goal, member.values, member.point, others)
         better = partial(gain_over_beaten, goal, outcome=member.point)
-        own = shadow_prices(goal, _worth(study, known, member.point), better, together=True, itemised=itemised)
+        own = shadow_prices(goal, _worthwhile_designs(study, known, member.point), better, together=True, itemised=itemised)
         designs[str(start + place)] = {
-            "steps": _steps(study, member),
-            "prices": [_price(space, price) for price in own],
-            "cheaper": _near(cheaper, rows),
-            "faster": _near(faster, rows),
+            "steps": _member_steps(study, member),
+            "prices": [_price_record(space, price) for price in own],
+            "cheaper": _near_record(cheaper, rows),
+            "faster": _near_record(faster, rows),
         }
     kept, given_members = distinct_front(study, ordered)
     return {
@@ -120,7 +120,7 @@ def _of_study(study: Study, ordered: pd.DataFrame, screened: ScreenResult | None
             "by": {name: [share, how] for name, (share, how) in objective_resolution(study).items()},
         },
         "prices": [
-            _price(space, one)
+            _price_record(space, one)
             for one in shadow_prices(goal, known, lambda point: gain_over_rivals(goal, point, rivals), itemised=itemised)
         ],
         "designs": designs,
@@ -129,7 +129,7 @@ def _of_study(study: Study, ordered: pd.DataFrame, screened: ScreenResult | None
     }
 
 
-def _worth(study: Study, known: Sequence[KnownDesign], outcome: DesignOutcome) -> list[KnownDesign]:
+def _worthwhile_designs(study: Study, known: Sequence[KnownDesign], outcome: DesignOutcome) -> list[KnownDesign]:
     """Designs that are as good as one in all objectives."""
     names = list(study.objectives)
     if not known or any(name not in outcome.metrics for name in names):
@@ -139,7 +139,7 @@ def _worth(study: Study, known: Sequence[KnownDesign], outcome: DesignOutcome) -
     return [design for design, as_good in zip(known, (values <= mine).all(axis=1), strict=True) if as_good]
 
 
-def _steps(study: Study, member: FrontMember) -> list[list[Any]] | None:
+def _member_steps(study: Study, member: FrontMember) -> list[list[Any]] | None:
     """Knob, value as text, change and elasticity of each objective (null where there is none), and what breaks."""
     if member.changes is None:
         return None
@@ -148,25 +148,25 @@ def _steps(study: Study, member: FrontMember) -> list[list[Any]] | None:
         [
             change.step.knob,
             knob_value_text(space, change.step.knob, change.step.new),
-            [_short(change.change.get(name)) for name in study.objectives],
-            [_short(change.elasticity.get(name)) for name in study.objectives],
+            [_short_number(change.change.get(name)) for name in study.objectives],
+            [_short_number(change.elasticity.get(name)) for name in study.objectives],
             change.point.why,
         ]
         for change in member.changes
     ]
 
 
-def _near(near: NearestDesign | None, rows: Mapping[str, int]) -> dict[str, Any] | None:
+def _near_record(near: NearestDesign | None, rows: Mapping[str, int]) -> dict[str, Any] | None:
     if near is None:
         return None
     return {"row": rows[near.name], "cost": list(near.cost), "pace": list(near.pace)}
 
 
-def _price(space: AnySpace, price: ShadowPrice) -> dict[str, Any]:
+def _price_record(space: AnySpace, price: ShadowPrice) -> dict[str, Any]:
     """A price in words, with the texts of the design that it admits."""
     knobs = {address: knob_value_text(space, address, value) for address, value in price.known.at.items()}
     return {"what": price.what, "text": price.text, "design": price.design, "knobs": knobs}
 
 
-def _short(number: float | None) -> float | None:
+def _short_number(number: float | None) -> float | None:
     return None if number is None else float(f"{number:.4g}")

@@ -36,7 +36,7 @@ def pack_columns(studies: Sequence[Study], frames: Sequence[pd.DataFrame]) -> li
     ties = [tied_columns(study, frame) for study, frame in zip(studies, frames, strict=True)]
     for address, unit in units.items():
         about = {"name": address, "kind": "knob", "unit": unit, "doc": docs[address], "log": logs[address]}
-        parts = [_cells(frame, tie, address) for frame, tie in zip(frames, ties, strict=True)]
+        parts = [_knob_cells(frame, tie, address) for frame, tie in zip(frames, ties, strict=True)]
         columns.append(about | _knob_values(pd.concat(parts, ignore_index=True), orders[address], worded=not unit))
     for address in dict.fromkeys(address for tie in ties for address in tie if address not in units):
         parts_of = [tie.get(address, np.full(len(frame), np.nan)) for tie, frame in zip(ties, frames, strict=True)]
@@ -44,33 +44,33 @@ def pack_columns(studies: Sequence[Study], frames: Sequence[pd.DataFrame]) -> li
             _tied_spec(study.question.space, address) for study, tie in zip(studies, ties, strict=True) if address in tie
         )
         about = {"name": address, "kind": "tied", "unit": spec.metadata["unit"], "doc": spec.metadata["doc"]}
-        columns.append(about | {"type": "f8", "data": _packed(np.concatenate(parts_of), "<f8")})
+        columns.append(about | {"type": "f8", "data": _pack_array(np.concatenate(parts_of), "<f8")})
     if any("formats" in frame for frame in frames):
         parts = [frame.get("formats", pd.Series([None] * len(frame), dtype=object)) for frame in frames]
         about = {"name": "formats", "kind": "knob", "unit": "", "doc": "number formats", "log": False}
-        columns.append(about | _words(pd.concat(parts, ignore_index=True)))
+        columns.append(about | _pack_words(pd.concat(parts, ignore_index=True)))
     for name, metric in METRICS.items():
         arrays = [frame[name].to_numpy(dtype=float) if name in frame else np.full(len(frame), np.nan) for frame in frames]
         values = np.concatenate(arrays)
         if np.isfinite(values).any():
             about = {"name": name, "label": plain_name(name), "kind": "metric", "unit": metric.unit, "better": metric.better}
-            columns.append(about | {"doc": metric.definition} | {"type": "f4", "data": _packed(values, "<f4")})
+            columns.append(about | {"doc": metric.definition} | {"type": "f4", "data": _pack_array(values, "<f4")})
     ids = [str(design_id) for frame in frames for design_id in frame[DESIGN]]
     columns.append({"name": DESIGN, "kind": "mark", "type": "ids", "data": " ".join(ids)})
     for name in ("limit", "error", "stage"):
         series = pd.concat([frame[name] for frame in frames], ignore_index=True)
-        columns.append({"name": name, "kind": "mark", **_words(series)})
+        columns.append({"name": name, "kind": "mark", **_pack_words(series)})
     excess = np.concatenate([frame["excess"].to_numpy(dtype=float) for frame in frames])
-    columns.append({"name": "excess", "kind": "mark", "type": "f4", "data": _packed(excess, "<f4")})
+    columns.append({"name": "excess", "kind": "mark", "type": "f4", "data": _pack_array(excess, "<f4")})
     for name in ("feasible", "front"):
         flags = np.concatenate([frame[name].to_numpy(dtype=bool) for frame in frames])
-        columns.append({"name": name, "kind": "mark", "type": "u1", "data": _packed(flags, "u1")})
+        columns.append({"name": name, "kind": "mark", "type": "u1", "data": _pack_array(flags, "u1")})
     owners = np.repeat(np.arange(len(frames)), [len(frame) for frame in frames])
-    columns.append({"name": "study", "kind": "mark", "type": "u1", "data": _packed(owners, "u1")})
+    columns.append({"name": "study", "kind": "mark", "type": "u1", "data": _pack_array(owners, "u1")})
     return columns
 
 
-def _cells(frame: pd.DataFrame, tied: Mapping[str, Any], address: str) -> pd.Series:
+def _knob_cells(frame: pd.DataFrame, tied: Mapping[str, Any], address: str) -> pd.Series:
     """A knob's values in a study, of one where it follows others too; nothing where it is neither."""
     if address in frame:
         return frame[address]
@@ -85,24 +85,24 @@ def _tied_spec(space: AnySpace, address: str) -> Any:
 
 def _knob_values(series: pd.Series, order: Sequence[str], *, worded: bool) -> dict[str, Any]:
     if worded:
-        return _words(series, order)
+        return _pack_words(series, order)
     values = series.to_numpy(dtype=float)
     levels = np.unique(values[np.isfinite(values)])
     if len(levels) > LEVELS:
-        return {"type": "f8", "data": _packed(values, "<f8")}
+        return {"type": "f8", "data": _pack_array(values, "<f8")}
     codes = np.where(np.isfinite(values), np.searchsorted(levels, values), -1)
-    return {"type": "i2", "data": _packed(codes, "<i2"), "levels": [float(level) for level in levels]}
+    return {"type": "i2", "data": _pack_array(codes, "<i2"), "levels": [float(level) for level in levels]}
 
 
-def _words(series: pd.Series, order: Sequence[str] = ()) -> dict[str, Any]:
+def _pack_words(series: pd.Series, order: Sequence[str] = ()) -> dict[str, Any]:
     """Words as codes into those that there are, in some order; others after them."""
     known = series.dropna().astype(str)
     present, place = set(known), {word: number for number, word in reversed(list(enumerate(order)))}
     words = sorted(present, key=lambda word: (place.get(word, len(order)), word))
     codes = np.full(len(series), -1)
     codes[np.flatnonzero(series.notna().to_numpy())] = known.map({word: code for code, word in enumerate(words)}).to_numpy(int)
-    return {"type": "i2", "data": _packed(codes, "<i2"), "words": words}
+    return {"type": "i2", "data": _pack_array(codes, "<i2"), "words": words}
 
 
-def _packed(values: Any, kind: str) -> str:
+def _pack_array(values: Any, kind: str) -> str:
     return base64.b64encode(np.asarray(values).astype(kind).tobytes()).decode()

@@ -35,8 +35,8 @@ class PageCache:
     def __init__(self, study: Study) -> None:
         self.path = study.run_dir / CACHE_FILE
         store = study.store if "://" in study.store else str(Path(study.store).absolute())
-        self._of = [("store", store), ("code", code_state()), *_context(study)]
-        self._before, self._now = _read(self.path), dict[str, Any]()
+        self._rows_table = [("store", store), ("code", code_state()), *_context_parts(study)]
+        self._before, self._now = _read_entry(self.path), dict[str, Any]()
 
     def __enter__(self) -> Self:
         return self
@@ -45,18 +45,18 @@ class PageCache:
         if self._now.keys() != self._before.keys() and self.path.parent.is_dir():
             text = json.dumps(self._now, separators=(",", ":"))
             with contextlib.suppress(OSError), write_atomically(self.path) as place:
-                place.write_text(f"{_sum(text)}\n{text}", encoding="utf-8")
+                place.write_text(f"{_text_digest(text)}\n{text}", encoding="utf-8")
 
     def find(self, what: Sequence[tuple[str, Any]]) -> Any:
         """Cached value of a key; None if there is none."""
-        name = self._name(what)
+        name = self._entry_name(what)
         if name in self._before:
             self._now[name] = self._before[name]
         return self._now.get(name)
 
     def keep(self, what: Sequence[tuple[str, Any]], value: Any) -> Any:
         """Store a value and return it as `find` will: with lists for tuples."""
-        name = self._name(what)
+        name = self._entry_name(what)
         self._now[name] = json.loads(json.dumps(value))
         return self._now[name]
 
@@ -68,15 +68,15 @@ class PageCache:
         made = make()
         return self.keep(what, made) if whole(made) else made
 
-    def _name(self, what: Sequence[tuple[str, Any]]) -> str:
-        return key_of_leaves([*self._of, *what])
+    def _entry_name(self, what: Sequence[tuple[str, Any]]) -> str:
+        return key_of_leaves([*self._rows_table, *what])
 
 
 BINDING = "binding"
 """Of a design that was explained, its seconds by what they were spent on in the first case, whole; pages do not have them."""
 
 
-def explained(key: str, by: str) -> list[tuple[str, Any]]:
+def explanation_key(key: str, by: str) -> list[tuple[str, Any]]:
     """Key of an explained design: its content key, and the fidelity."""
     return [("explained", key), ("by", by)]
 
@@ -95,19 +95,19 @@ def code_state() -> str:
     return key_of_leaves((str(path), f"{(at := path.stat()).st_size} {at.st_mtime_ns}") for path in files)
 
 
-def _context(study: Study) -> list[tuple[str, Any]]:
+def _context_parts(study: Study) -> list[tuple[str, Any]]:
     context = study.context
     return [("workload", context.workload), ("physics", context.physics)]
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_entry(path: Path) -> dict[str, Any]:
     try:
         checksum, _, text = path.read_text(encoding="utf-8").partition("\n")
-        document = json.loads(text) if checksum == _sum(text) else {}
+        document = json.loads(text) if checksum == _text_digest(text) else {}
     except (OSError, ValueError):
         return {}
     return document if isinstance(document, dict) else {}
 
 
-def _sum(text: str) -> str:
+def _text_digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()

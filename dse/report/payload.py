@@ -26,7 +26,7 @@ from dse.explanations.knob_importance import sobol_index
 from dse.report import front_explanations as why
 from dse.report.error_bands import study_error_bands
 from dse.report.packed_columns import pack_columns
-from dse.report.page_cache import BINDING, PageCache, explained
+from dse.report.page_cache import BINDING, PageCache, explanation_key
 from dse.report.time_breakdown import BUDGET_S, MAX_BUDGET_S, cached_breakdown, time_stacks
 from dse.search.pareto import as_minimisation, front_mask, hypervolume, nondominated_layers
 from dse.space.array_math import Array
@@ -96,7 +96,7 @@ def report_payload(parts: Sequence[ReportedStudy]) -> dict[str, Any]:
     box = _common_box(parts)
     studies, start = [], 0
     for part, frame in zip(parts, frames, strict=True):
-        studies.append(_study(part, frame, start, box))
+        studies.append(_study_record(part, frame, start, box))
         start += len(frame)
     return {
         "written": datetime.now().astimezone().isoformat(timespec="seconds"),
@@ -108,11 +108,11 @@ def report_payload(parts: Sequence[ReportedStudy]) -> dict[str, Any]:
     }
 
 
-def _study(part: ReportedStudy, frame: pd.DataFrame, start: int, box: HypervolumeBox | None) -> dict[str, Any]:
+def _study_record(part: ReportedStudy, frame: pd.DataFrame, start: int, box: HypervolumeBox | None) -> dict[str, Any]:
     study, screened = part.study, part.screened
     space, workload = study.question.space, study.question.workload
     with PageCache(study) as kept:
-        explained = _explained(study, frame, start, kept)
+        explained = _explained_rows(study, frame, start, kept)
         whys = why.front_explanations(study, frame, screened, start, kept)
     return {
         "name": study.name,
@@ -126,15 +126,15 @@ def _study(part: ReportedStudy, frame: pd.DataFrame, start: int, box: Hypervolum
         "seed": study.seed,
         "physics": PHYSICS_VERSION,
         "cases": [case.label for case in workload.cases],
-        "knobs": [_knob(study, knob.address) for knob in space.knobs],
-        "tied": _tied(study),
-        "overrides": _evaluating(study),
+        "knobs": [_knob_record(study, knob.address) for knob in space.knobs],
+        "tied": _tied_record(study),
+        "overrides": _evaluate_words(study),
         "screened": {"rows": screened.rows, "feasible": screened.feasible, "exact": screened.exact} if screened else None,
         "searched": int(frame[SEARCH_ORDER].notna().sum()),
-        "importance": _importance(study, frame),
-        "history": _history(study, frame, screened, box),
+        "importance": _knob_importance(study, frame),
+        "history": _search_history(study, frame, screened, box),
         "failures": [[str(text), int(count)] for text, count in frame["error"].value_counts().head(MAX_FAILURES).items()],
-        "lines": _lines(study, frame, start),
+        "lines": _line_pictures(study, frame, start),
         "points": [
             [name, None if row is None else start + row]
             for name, row in points.rows_of_points(study.points, space, frame).items()
@@ -142,14 +142,14 @@ def _study(part: ReportedStudy, frame: pd.DataFrame, start: int, box: Hypervolum
         "bars": time_stacks(study, frame, start),
         "explained": explained,
         "why": whys,
-        "verified": _verified(part, frame, start),
+        "verified": _verified_record(part, frame, start),
         "bands": study_error_bands(study),
-        "sources": _sources(study),
-        "runs": [_run(run) for run in part.runs],
+        "sources": _source_records(study),
+        "runs": [_run_record(run) for run in part.runs],
     }
 
 
-def _lines(study: Study, frame: pd.DataFrame, start: int) -> list[dict[str, Any]]:
+def _line_pictures(study: Study, frame: pd.DataFrame, start: int) -> list[dict[str, Any]]:
     """The pictures that a study asks for, one for each case where it says so: with the values there, by row."""
     known = study.question.space.targets
     lines: list[dict[str, Any]] = []
@@ -161,12 +161,14 @@ def _lines(study: Study, frame: pd.DataFrame, start: int) -> list[dict[str, Any]
             lines.append(line)
             continue
         for label, view in rows_by_case(study, frame, spec["y"]).items():
-            values = {str(start + int(row)): _short(value) for row, value in view[spec["y"]].items() if np.isfinite(value)}
+            values = {
+                str(start + int(row)): _short_number(value) for row, value in view[spec["y"]].items() if np.isfinite(value)
+            }
             lines.append(line | {"case": label, "values": values})
     return lines
 
 
-def _knob(study: Study, address: str) -> dict[str, Any]:
+def _knob_record(study: Study, address: str) -> dict[str, Any]:
     """A knob, and how each leaf that it moves is overridden on the command line."""
     if address == CHIP_KNOB:
         return {"address": address, "overrides": ["chips"]}
@@ -174,22 +176,22 @@ def _knob(study: Study, address: str) -> dict[str, Any]:
     config = study.config["chips"][chosen[CHIP_KNOB]] if chosen else study.config
     return {
         "address": address,
-        "overrides": [("" if _in(config, leaf) else "++") + leaf for leaf in space.targets[address]],
+        "overrides": [("" if _is_in(config, leaf) else "++") + leaf for leaf in space.targets[address]],
     }
 
 
-def _tied(study: Study) -> list[dict[str, Any]]:
+def _tied_record(study: Study) -> list[dict[str, Any]]:
     """What follows knobs, by what it does so, and how its leaves are overridden on the command line."""
     ties: dict[str, dict[str, Any]] = {}
     for chosen, space in study.question.space.each:
         config = study.config["chips"][chosen[CHIP_KNOB]] if chosen else study.config
         for tied in space.tied:
-            words = [("" if _in(config, leaf) else "++") + leaf for leaf in addresses(space.base, tied.address)]
+            words = [("" if _is_in(config, leaf) else "++") + leaf for leaf in addresses(space.base, tied.address)]
             ties.setdefault(tied.address, {"address": tied.address, "by": tied.text, "overrides": words})
     return list(ties.values())
 
 
-def _in(config: Any, address: str) -> bool:
+def _is_in(config: Any, address: str) -> bool:
     for part in address.split("."):
         if not isinstance(config, Mapping) or part not in config:
             return False
@@ -197,11 +199,11 @@ def _in(config: Any, address: str) -> bool:
     return True
 
 
-def _evaluating(study: Study) -> list[str]:
+def _evaluate_words(study: Study) -> list[str]:
     return [mask_passwords(word) for word in study.overrides if not word.lstrip("+~").startswith(RUN_ONLY)]
 
 
-def _importance(study: Study, frame: pd.DataFrame) -> dict[str, dict[str, float]]:
+def _knob_importance(study: Study, frame: pd.DataFrame) -> dict[str, dict[str, float]]:
     """By objective and knob, over the feasible designs of the screen or, if few, of all; of chips that have the knob."""
     rows = frame[frame["feasible"]]
     screened = rows[rows["stage"] == "screen"]
@@ -215,12 +217,15 @@ def _importance(study: Study, frame: pd.DataFrame) -> dict[str, dict[str, float]
         ]
         own[address] = rows[rows[CHIP_KNOB].isin(chips)] if chips else rows
     return {
-        name: {address: sobol_index(rows[name].to_numpy(dtype=float), _numbers(rows[address])) for address, rows in own.items()}
+        name: {
+            address: sobol_index(rows[name].to_numpy(dtype=float), _numeric_values(rows[address]))
+            for address, rows in own.items()
+        }
         for name in study.objectives
     }
 
 
-def _numbers(series: pd.Series) -> Array:
+def _numeric_values(series: pd.Series) -> Array:
     numbers = pd.to_numeric(series, errors="coerce")
     return numbers.to_numpy(dtype=float) if numbers.notna().any() else pd.factorize(series)[0].astype(float)
 
@@ -230,10 +235,10 @@ def _common_box(parts: Sequence[ReportedStudy]) -> HypervolumeBox | None:
     if len({tuple(part.study.objectives.items()) for part in parts}) > 1:
         return None
     rows = [part.frame.loc[part.frame["front"], list(part.study.objectives)].to_numpy(dtype=float) for part in parts]
-    return _box(np.concatenate(rows), parts[0].study.directions)
+    return _shared_box(np.concatenate(rows), parts[0].study.directions)
 
 
-def _box(values: Array, directions: list[str]) -> HypervolumeBox | None:
+def _shared_box(values: Array, directions: list[str]) -> HypervolumeBox | None:
     """From the best corner of some fronts to a tenth beyond the worst."""
     if not len(values):
         return None
@@ -243,11 +248,13 @@ def _box(values: Array, directions: list[str]) -> HypervolumeBox | None:
     return HypervolumeBox(low, high, hypervolume(values[front_mask(values, directions)], directions, low, high))
 
 
-def _history(study: Study, frame: pd.DataFrame, screened: ScreenResult | None, common: HypervolumeBox | None) -> dict[str, Any]:
+def _search_history(
+    study: Study, frame: pd.DataFrame, screened: ScreenResult | None, common: HypervolumeBox | None
+) -> dict[str, Any]:
     """By designs asked: the share of the front's hypervolume that was found, or of a single objective the best value."""
     names, directions = list(study.objectives), study.directions
     best = frame.loc[frame["front"], names].to_numpy(dtype=float)
-    box = common or _box(best, directions)
+    box = common or _shared_box(best, directions)
 
     def measure(rows: Array) -> float | None:
         if not len(rows) or box is None:
@@ -274,7 +281,7 @@ def _history(study: Study, frame: pd.DataFrame, screened: ScreenResult | None, c
     }
 
 
-def _explained(study: Study, frame: pd.DataFrame, start: int, kept: PageCache) -> dict[str, Any]:
+def _explained_rows(study: Study, frame: pd.DataFrame, start: int, kept: PageCache) -> dict[str, Any]:
     """By row, where the time of a design goes in the first case: operators, with words coded, and area by block.
 
     By the study's fidelity as long as `spent.SECONDS` allow: to play a wafer's kernels, or to serve a trace, may take seconds.
@@ -286,7 +293,7 @@ def _explained(study: Study, frame: pd.DataFrame, start: int, kept: PageCache) -
     designs: dict[str, Any] = {}
     began = time.monotonic()
     points = [knob_values(study, frame.iloc[int(row)].to_dict()) for row in rows]
-    texts = [explained(space.key_at(at), study.fidelity) for at in points]
+    texts = [explanation_key(space.key_at(at), study.fidelity) for at in points]
     stored = [kept.find(text) for text in texts]
     decode_context = study.question.workload.decode_context
     settle_open_choices(
@@ -299,7 +306,7 @@ def _explained(study: Study, frame: pd.DataFrame, start: int, kept: PageCache) -
                 continue  # others may be kept
             by = study.fidelity if taken < BUDGET_S else "analytical"
             parts = cached_breakdown(space.at(at), case, decode_context, by)
-            matches = _spent(by, parts) | {BINDING: parts.binding()}
+            matches = _spent_record(by, parts) | {BINDING: parts.binding()}
             matches = kept.keep(what, matches) if by == study.fidelity else matches
         operators = [
             [words.code(cell) if isinstance(cell, str) else cell for cell in operator] for operator in matches["operators"]
@@ -309,7 +316,7 @@ def _explained(study: Study, frame: pd.DataFrame, start: int, kept: PageCache) -
     return {"case": case.label, "words": words.known, "designs": designs}
 
 
-def _spent(by: str, parts: Breakdown) -> dict[str, Any]:
+def _spent_record(by: str, parts: Breakdown) -> dict[str, Any]:
     """A breakdown as plain values."""
     phases = dict.fromkeys(operator.phase for operator in parts.rows)
     return {
@@ -317,14 +324,14 @@ def _spent(by: str, parts: Breakdown) -> dict[str, Any]:
         "operators": [
             [
                 *(op.phase, op.segment, op.operator, op.shape, op.bound),
-                *(_short(number) for number in (op.flop, op.nbytes, op.prefetched, op.seconds)),
-                *(_short(op.executed or 0.0), op.cause, _short(op.sent)),
+                *(_short_number(number) for number in (op.flop, op.nbytes, op.prefetched, op.seconds)),
+                *(_short_number(op.executed or 0.0), op.cause, _short_number(op.sent)),
             ]
             for op in parts.rows
         ],
-        "spent": {phase: {name: _short(s) for name, s in parts.by_bound(phase).items() if s} for phase in phases},
+        "spent": {phase: {name: _short_number(s) for name, s in parts.by_bound(phase).items() if s} for phase in phases},
         "chip": [
-            [title, unit, {name: _short(value) for name, value in values.items() if value}]
+            [title, unit, {name: _short_number(value) for name, value in values.items() if value}]
             for title, unit, values in (
                 ("area of a chip", "mm2", parts.area),
                 ("power of a chip at its peak", "W", parts.power),
@@ -335,7 +342,7 @@ def _spent(by: str, parts: Breakdown) -> dict[str, Any]:
     }
 
 
-def _verified(part: ReportedStudy, frame: pd.DataFrame, start: int) -> dict[str, Any] | None:
+def _verified_record(part: ReportedStudy, frame: pd.DataFrame, start: int) -> dict[str, Any] | None:
     """What was evaluated at both fidelities: metrics by page row, how far each moves, and the front at the higher one."""
     verification = part.verified
     if verification is None:
@@ -349,18 +356,18 @@ def _verified(part: ReportedStudy, frame: pd.DataFrame, start: int) -> dict[str,
         "wanted": verification.wanted,
         "rows": [rows[int(row)] for row in after.index],
         "moves": list(verification.moves()),
-        "notes": _notes(after),
-        "before": _metrics(verification.before),
-        "metrics": _metrics(after),
+        "notes": _failure_notes(after),
+        "before": _metric_lists(verification.before),
+        "metrics": _metric_lists(after),
         "shifts": [asdict(shift) | {"row": rows[shift.row]} for shift in verification.shifts()],
         "off": {
             "wanted": verification.off.wanted,
             "rows": [rows[int(row)] for row in verification.off.after.index],
             "strata": [int(stratum) for stratum in verification.off.strata],
-            "moves": [_aside(better=bool(better), part=verification.part) for better in verification.off.better],
-            "notes": _notes(verification.off.after),
-            "before": _metrics(verification.off.before),
-            "metrics": _metrics(verification.off.after),
+            "moves": [_off_front_text(better=bool(better), part=verification.part) for better in verification.off.better],
+            "notes": _failure_notes(verification.off.after),
+            "before": _metric_lists(verification.off.before),
+            "metrics": _metric_lists(verification.off.after),
         },
         "ranks": [asdict(rank) | {"row": rows.get(rank.row, -1)} for rank in verification.ranks],
         "decisions": [
@@ -377,20 +384,22 @@ def _verified(part: ReportedStudy, frame: pd.DataFrame, start: int) -> dict[str,
     }
 
 
-def _aside(*, better: bool, part: str) -> str:
+def _off_front_text(*, better: bool, part: str) -> str:
     """What becomes of a design off the front; on a part of a mesh there is no front of its kind."""
     return "off the front" if part or not better else "comes on"
 
 
-def _notes(frame: pd.DataFrame) -> list[str]:
+def _failure_notes(frame: pd.DataFrame) -> list[str]:
     """Of each design, why it has no metrics or breaks a limit; "" of others."""
     return [str(error or limit or "") for error, limit in zip(frame["error"], frame["limit"], strict=True)]
 
 
-def _metrics(frame: pd.DataFrame) -> dict[str, list[float]]:
+def _metric_lists(frame: pd.DataFrame) -> dict[str, list[float]]:
     """By name, for each design; those that none has left out."""
     columns = {name: frame[name].to_numpy(dtype=float) for name in METRICS if name in frame}
-    return {name: [_short(value, 9) for value in values] for name, values in columns.items() if np.isfinite(values).any()}
+    return {
+        name: [_short_number(value, 9) for value in values] for name, values in columns.items() if np.isfinite(values).any()
+    }
 
 
 class _Words:
@@ -407,7 +416,7 @@ class _Words:
         return list(self._codes)
 
 
-def _short(number: float, digits: int = 6) -> float:
+def _short_number(number: float, digits: int = 6) -> float:
     return float(f"{number:.{digits}g}")
 
 
@@ -415,7 +424,7 @@ SAID = "no source: set on the command line, in the study, or in a file without s
 """Of a constant, what stands for its source there."""
 
 
-def _sources(study: Study) -> list[dict[str, str]]:
+def _source_records(study: Study) -> list[dict[str, str]]:
     """The constants of the chip that no knob moves, each with the text that its source stands for."""
     texts = {"override": SAID, **bibliography()}
     moved = {
@@ -438,7 +447,7 @@ def _sources(study: Study) -> list[dict[str, str]]:
     ]
 
 
-def _run(run: Mapping[str, Any]) -> dict[str, Any]:
+def _run_record(run: Mapping[str, Any]) -> dict[str, Any]:
     facts = run["facts"]
     kept = {
         name: facts[name]

@@ -17,7 +17,9 @@ def capacity_page(data: dict[str, Any]) -> str:
     Args:
         data: as `dse.commands.capacity_output.record` has it.
     """
-    return _filled("capacity", f"{data['chips'][0]['model']} on {', '.join(side['chip'] for side in data['chips'])}", data)
+    return _fill_template(
+        "capacity", f"{data['chips'][0]['model']} on {', '.join(side['chip'] for side in data['chips'])}", data
+    )
 
 
 def calibration_page(data: dict[str, Any]) -> str:
@@ -26,7 +28,7 @@ def calibration_page(data: dict[str, Any]) -> str:
     Args:
         data: as `dse.commands.calibrate_output.record` has it.
     """
-    return _filled("calibrated", data["file"], data)
+    return _fill_template("calibrated", data["file"], data)
 
 
 def validation_page(data: dict[str, Any]) -> str:
@@ -35,7 +37,7 @@ def validation_page(data: dict[str, Any]) -> str:
     Args:
         data: as `dse.commands.validate_all.record` has it.
     """
-    return _filled("validated", "", data)
+    return _fill_template("validated", "", data)
 
 
 def claims_page(data: dict[str, Any]) -> str:
@@ -46,7 +48,7 @@ def claims_page(data: dict[str, Any]) -> str:
     Args:
         data: as `dse.commands.claim_output.record` has it.
     """
-    return _filled("claims", "", data)
+    return _fill_template("claims", "", data)
 
 
 def plotly_source() -> str:
@@ -63,7 +65,7 @@ def embed_json(value: Any) -> str:
     return json_text(value, separators=(",", ":"), ensure_ascii=True).replace("<", "\\u003c")
 
 
-def _filled(template: str, title: str, data: dict[str, Any]) -> str:
+def _fill_template(template: str, title: str, data: dict[str, Any]) -> str:
     """One HTML file that needs nothing beside it."""
     text = (HERE / f"{template}.html").read_text()
     for name, value in {"title": html.escape(title), "data": embed_json(data), "plotly": plotly_source()}.items():

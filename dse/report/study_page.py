@@ -33,7 +33,7 @@ SCRIPTS = (
 def write_report(part: ReportedStudy) -> tuple[Path, list[str]]:
     """Write the report of a study; returns its path and its caveats about knobs without effect."""
     data, path = report_payload([part]), report_path([part.study])
-    _replace(path, render_page(data))
+    _replace_file(path, render_page(data))
     (study,) = data["studies"]
     return path, [remark["text"] for remark in study["why"]["remarks"] if remark["kind"] == "knob"]
 
@@ -46,7 +46,7 @@ def report_path(studies: Sequence[Study]) -> Path:
 
 def write_page(parts: Sequence[ReportedStudy], path: Path) -> Path:
     """Write one page on one or several studies; returns its path."""
-    _replace(path, render_page(report_payload(parts)))
+    _replace_file(path, render_page(report_payload(parts)))
     return path
 
 
@@ -82,27 +82,27 @@ class LivePage:
 
     def write(self, data: dict[str, Any]) -> None:
         """Update the page, on disk and where it is open."""
-        _replace(self._path, render_page(data, live=self._stamp.name))
-        self._tell(data, done=False)
+        _replace_file(self._path, render_page(data, live=self._stamp.name))
+        self._tell_page(data, done=False)
 
     def close(self, data: dict[str, Any]) -> None:
         """Write the final page, and notify open pages that it is complete."""
-        _replace(self._path, render_page(data))
-        self._tell(data, done=True)
+        _replace_file(self._path, render_page(data))
+        self._tell_page(data, done=True)
 
     def remove(self) -> None:
         """Remove the companion files of the live page."""
         self._stamp.unlink(missing_ok=True)
         self._data.unlink(missing_ok=True)
 
-    def _tell(self, data: dict[str, Any], *, done: bool) -> None:
+    def _tell_page(self, data: dict[str, Any], *, done: bool) -> None:
         self._number += 1
-        _replace(self._data, f"takeData({embed_json(data)});\n")
+        _replace_file(self._data, f"takeData({embed_json(data)});\n")
         stamp = {"stamp": data["written"] + f" {self._number}", "data": self._data.name, "done": done}
-        _replace(self._stamp, f"takeStamp({embed_json(stamp)});\n")
+        _replace_file(self._stamp, f"takeStamp({embed_json(stamp)});\n")
 
 
-def _replace(path: Path, text: str) -> None:
+def _replace_file(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with write_atomically(path) as place:
         place.write_text(text, encoding="utf-8")

@@ -8,52 +8,52 @@ Schema = dict[str, Any]
 
 def text_schema(about: str = "") -> Schema:
     """Schema of a string value, with its description."""
-    return _said({"type": "string"}, about)
+    return _with_description({"type": "string"}, about)
 
 
 def enum_schema(words: Sequence[str], about: str = "") -> Schema:
     """Schema of a string that is one of several options."""
-    return _said({"type": "string", "enum": list(words)}, about)
+    return _with_description({"type": "string", "enum": list(words)}, about)
 
 
 def number_schema(about: str = "") -> Schema:
     """Schema of a finite number, with its description."""
-    return _said({"type": "number"}, about)
+    return _with_description({"type": "number"}, about)
 
 
 def count_schema(about: str = "") -> Schema:
     """Schema of a whole number, 0 or above."""
-    return _said({"type": "integer", "minimum": 0}, about)
+    return _with_description({"type": "integer", "minimum": 0}, about)
 
 
 def boolean_schema(about: str = "") -> Schema:
     """Schema of a boolean value, with its description."""
-    return _said({"type": "boolean"}, about)
+    return _with_description({"type": "boolean"}, about)
 
 
 def nullable_schema(schema: Schema, about: str = "") -> Schema:
     """Schema of a value of another schema, or null."""
-    return _said({"anyOf": [schema, {"type": "null"}]}, about)
+    return _with_description({"anyOf": [schema, {"type": "null"}]}, about)
 
 
 def scalar_schema(about: str = "") -> Schema:
     """Schema of a string, a number, a boolean, or null for a number that is not finite."""
-    return _said({"type": ["string", "number", "boolean", "null"]}, about)
+    return _with_description({"type": ["string", "number", "boolean", "null"]}, about)
 
 
 def list_schema(schema: Schema, about: str = "") -> Schema:
     """Schema of a list with elements of one schema."""
-    return _said({"type": "array", "items": schema}, about)
+    return _with_description({"type": "array", "items": schema}, about)
 
 
 def pair_schema(schema: Schema, about: str = "") -> Schema:
     """Schema of a list of two elements of one schema."""
-    return _said({"type": "array", "items": schema, "minItems": 2, "maxItems": 2}, about)
+    return _with_description({"type": "array", "items": schema, "minItems": 2, "maxItems": 2}, about)
 
 
 def map_schema(schema: Schema, about: str = "") -> Schema:
     """Schema of an object with any keys and values of one schema."""
-    return _said({"type": "object", "additionalProperties": schema}, about)
+    return _with_description({"type": "object", "additionalProperties": schema}, about)
 
 
 def object_schema(fields: Mapping[str, Schema], about: str = "", *, optional: Sequence[str] = ()) -> Schema:
@@ -66,7 +66,7 @@ def object_schema(fields: Mapping[str, Schema], about: str = "", *, optional: Se
     """
     required = [key for key in fields if key not in optional]
     schema = {"type": "object", "properties": dict(fields), "required": required, "additionalProperties": False}
-    return _said(schema, about)
+    return _with_description(schema, about)
 
 
 def document_schema(stamp: str, body: Schema) -> Schema:
@@ -75,7 +75,7 @@ def document_schema(stamp: str, body: Schema) -> Schema:
     return {**body, "properties": {"schema": head, **body["properties"]}, "required": ["schema", *body["required"]]}
 
 
-def _said(schema: Schema, about: str) -> Schema:
+def _with_description(schema: Schema, about: str) -> Schema:
     return {**schema, "description": about} if about else schema
 
 

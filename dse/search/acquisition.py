@@ -133,7 +133,7 @@ class HypervolumeAcquisition:
         """
         at = np.concatenate([near, waiting])
         with THREADS.limit(limits=1, user_api="blas"):
-            means, spreads = self._predicted(known, at, below)
+            means, spreads = self._predict_targets(known, at, below)
         objectives = known.objectives.shape[1]
         likely = ndtr(-means[:, objectives] / spreads[:, objectives]) if means.shape[1] > objectives else np.ones(len(at))
         if known.excess.min() > 0:
@@ -148,7 +148,7 @@ class HypervolumeAcquisition:
             return np.stack([back(seen[..., j]) for j, back in enumerate(outward)], axis=-1)
 
         points = drawn(1.0)
-        low, reach = _corners(known, points[0, likely > 0.5], 10 ** rng.uniform(*self._beyond))
+        low, reach = _volume_corners(known, points[0, likely > 0.5], 10 ** rng.uniform(*self._beyond))
         sure = points[0, len(near) :][likely[len(near) :] > 0.5]
         count = min(count, len(near))
         for doubt in VARIANCE_SCALES if below is None else VARIANCE_SCALES[:1]:  # a lower fidelity says where to look
@@ -158,7 +158,7 @@ class HypervolumeAcquisition:
             for many, keep in self._rounds:
                 rays = np.abs(rng.normal(size=(many, objectives)))
                 rays *= (reach - low) / np.linalg.norm(rays, axis=1, keepdims=True)
-                within = partial(_within, reach, rays)
+                within = partial(_ray_lengths, reach, rays)
                 top = np.maximum(within(held).max(axis=0), within(sure).max(axis=0, initial=0.0))
                 volumes, gain = within(points[:, may]), np.zeros(len(near))  # (draws, designs, rays)
                 gain[may] = np.maximum(volumes[1:] - top, 0.0).mean(axis=(0, 2)) * likely[may]
@@ -174,49 +174,49 @@ class HypervolumeAcquisition:
             gain[chosen] = -1.0
         return near[chosen]
 
-    def _predicted(self, known: KnownResults, at: Array, below: LowFidelityPredictions | None) -> tuple[Array, Array]:
+    def _predict_targets(self, known: KnownResults, at: Array, below: LowFidelityPredictions | None) -> tuple[Array, Array]:
         """Means and standard deviations of each target, shape (designs, targets)."""
         doubtful = bool(known.excess.any() or len(known.out)) or (below is not None and bool(below.known.excess.any()))
-        level = _level(len(known.rows))
+        level = _level_below(len(known.rows))
         if (level, len(self._scales)) != (self._level, known.objectives.shape[1] + doubtful):
-            _, x, targets, _ = self._learned(known, level, FIT, doubtful, below)
+            _, x, targets, _ = self._learn_targets(known, level, FIT, doubtful, below)
             self._level = level
-            groups = self._groups(x)
-            self._scales = [fit_scales(x, groups, _even(target)[0]) for target in targets.T[: known.objectives.shape[1]]]
+            groups = self._feature_groups(x)
+            self._scales = [fit_scales(x, groups, _standardise(target)[0]) for target in targets.T[: known.objectives.shape[1]]]
             if doubtful:
-                features, steps = self._doubted(known, x, targets[:, -1], FIT)
-                self._scales.append(fit_scales(features, groups, _even(steps)[0]))
-        scaled, x, targets, rho = self._learned(known, len(known.rows), LEARN, doubtful, below)
-        features, groups = self._places.features(at), self._groups(x)
+                features, steps = self._doubtful_rows(known, x, targets[:, -1], FIT)
+                self._scales.append(fit_scales(features, groups, _standardise(steps)[0]))
+        scaled, x, targets, rho = self._learn_targets(known, len(known.rows), LEARN, doubtful, below)
+        features, groups = self._places.features(at), self._feature_groups(x)
         trend = np.zeros((len(at), targets.shape[1]))
         if below is not None:
             features = np.hstack([features, scaled(below.at.objectives)])
-            trend = rho * _targets(known, below.at.objectives, below.at.excess, doubtful)
+            trend = rho * _process_targets(known, below.at.objectives, below.at.excess, doubtful)
         predictions = []
         learned = [(x, target) for target in targets.T]
         if doubtful:
-            learned[-1] = self._doubted(known, x, targets[:, -1], LEARN)
+            learned[-1] = self._doubtful_rows(known, x, targets[:, -1], LEARN)
         for scales, (points, target) in zip(self._scales, learned, strict=True):
-            even, centre, width = _even(target)
+            even, centre, width = _standardise(target)
             mean, spread = predict(scales, points, groups, even, features)
             predictions.append((mean * width + centre, spread * width))
         return np.stack([mean for mean, _ in predictions], axis=1) + trend, np.stack(
             [spread for _, spread in predictions], axis=1
         )
 
-    def _doubted(self, known: KnownResults, x: Array, steps: Array, most: int) -> tuple[Array, Array]:
+    def _doubtful_rows(self, known: KnownResults, x: Array, steps: Array, most: int) -> tuple[Array, Array]:
         """Features and steps of designs that were evaluated, and of the last that broke limits and have no objectives."""
         out, beyond = known.out[-most // 2 :], known.beyond[-most // 2 :]
         if not len(out) or x.shape[1] > len(self._places.groups):
             return x, steps
-        return np.vstack([x, self._places.features(out)]), np.append(steps, _step(beyond))
+        return np.vstack([x, self._places.features(out)]), np.append(steps, _violation_step(beyond))
 
-    def _groups(self, x: Array) -> Array:
+    def _feature_groups(self, x: Array) -> Array:
         """The knob that a feature is of; objectives of a lower fidelity are counted on."""
         groups = self._places.groups
         return np.append(groups, groups.max() + 1 + np.arange(x.shape[1] - len(groups)))
 
-    def _learned(
+    def _learn_targets(
         self, known: KnownResults, row_count: int, most: int, doubtful: bool, below: LowFidelityPredictions | None
     ) -> tuple[Callable[[Array], Array], Array, Array, Array]:
         """Features and targets of the first results that were told, at most so many of them.
@@ -226,26 +226,28 @@ class HypervolumeAcquisition:
             the multiple of each target that does.
         """
         y, excess = known.objectives[:row_count], known.excess[:row_count]
-        order = np.argsort(front_distance(y, excess, known.objectives[known.front], *_box(known)), kind="stable")
+        order = np.argsort(front_distance(y, excess, known.objectives[known.front], *_front_box(known)), kind="stable")
         best, rest = np.split(order, [most * 3 // 4])
         rows = np.concatenate([best, rest[:: max(1, -(-len(rest) // (most // 4)))]])
-        x, targets = self._places.features(known.rows[rows]), _targets(known, y[rows], excess[rows], doubtful)
+        x, targets = self._places.features(known.rows[rows]), _process_targets(known, y[rows], excess[rows], doubtful)
         rho = np.ones(targets.shape[1])
         if below is None:
             return np.zeros_like, x, targets, rho
-        lower = _targets(known, below.known.objectives[:row_count][rows], below.known.excess[:row_count][rows], doubtful)
+        lower = _process_targets(
+            known, below.known.objectives[:row_count][rows], below.known.excess[:row_count][rows], doubtful
+        )
         middle, reach = lower.mean(axis=0), np.where(np.ptp(lower, axis=0) > 0, np.ptp(lower, axis=0), 1.0)
         objectives = known.objectives.shape[1]
 
         def scaled(values: Array) -> Array:
-            shaped = _targets(known, values, np.zeros(len(values)), doubtful=False)
+            shaped = _process_targets(known, values, np.zeros(len(values)), doubtful=False)
             return np.asarray((shaped - middle[:objectives]) / reach[:objectives])
 
-        rho[:objectives] = _multiple(targets, lower)[:objectives]
+        rho[:objectives] = _fidelity_multiple(targets, lower)[:objectives]
         return scaled, np.hstack([x, scaled(below.known.objectives[:row_count][rows])]), targets - rho * lower, rho
 
 
-def _within(reach: Array, rays: Array, values: Array) -> Array:
+def _ray_lengths(reach: Array, rays: Array, values: Array) -> Array:
     """Lengths of rays from a corner that some values are within, to the power of the objectives; shape (..., rays)."""
     lengths = ((reach - values)[..., None, :] / rays).min(axis=-1)
     return np.asarray(np.maximum(lengths, 0.0) ** values.shape[-1])
@@ -265,19 +267,19 @@ def front_distance(y: Array, excess: Array, held: Array, low: Array, extent: Arr
     return np.asarray(behind + np.where(excess > 0, 1 + excess, 0.0))
 
 
-def _targets(known: KnownResults, y: Array, excess: Array, doubtful: bool) -> Array:
+def _process_targets(known: KnownResults, y: Array, excess: Array, doubtful: bool) -> Array:
     """What processes are of, shape (designs, targets): objectives on the scale of those that are known, and a step."""
-    columns = [_shaped(objective, column) for objective, column in zip(known.objectives.T, y.T, strict=True)]
+    columns = [_shape_column(objective, column) for objective, column in zip(known.objectives.T, y.T, strict=True)]
     if doubtful:  # a step, as where all holds nothing says how nearly
-        columns.append(_step(excess))
+        columns.append(_violation_step(excess))
     return np.stack(columns, axis=1)
 
 
-def _step(excess: Array) -> Array:
+def _violation_step(excess: Array) -> Array:
     return np.where(excess > 0, 0.6 + np.log1p(excess), -0.5)
 
 
-def _multiple(high: Array, low: Array) -> Array:
+def _fidelity_multiple(high: Array, low: Array) -> Array:
     """Of the lower fidelity's values that those of the higher one have, by least squares; near 1 while designs are few."""
     apart = low - low.mean(axis=0)
     variance = (apart * apart).mean(axis=0)
@@ -285,7 +287,7 @@ def _multiple(high: Array, low: Array) -> Array:
     return np.asarray(((apart * (high - high.mean(axis=0))).mean(axis=0) + prior) / (variance + prior))
 
 
-def _shaped(objective: Array, column: Array) -> Array:
+def _shape_column(objective: Array, column: Array) -> Array:
     """A column on the scale that `shape` chooses for another."""
     if (objective > 0).all():
         return np.asarray(np.log(np.maximum(column, 1e-300)))
@@ -303,7 +305,7 @@ def even_scale(column: Array) -> tuple[Array, Callable[[Array], Array]]:
     return column, lambda z: z
 
 
-def _corners(known: KnownResults, expected: Array, beyond: float) -> tuple[Array, Array]:
+def _volume_corners(known: KnownResults, expected: Array, beyond: float) -> tuple[Array, Array]:
     """The corners between which hypervolume counts, best and worst, each of shape (objectives,).
 
     Few results say little of where a front ends. A design that is the cheapest of all, or the fastest, lies beyond the worst of
@@ -318,11 +320,11 @@ def _corners(known: KnownResults, expected: Array, beyond: float) -> tuple[Array
     both = np.concatenate([known.objectives[known.front], expected])
     held = both[front_mask(both, ["min"] * both.shape[1])]
     low, high = held.min(axis=0), held.max(axis=0)
-    extent = np.where(high > low, high - low, _box(known)[1])
+    extent = np.where(high > low, high - low, _front_box(known)[1])
     return low, low + extent * (1 + beyond)
 
 
-def _box(known: KnownResults) -> tuple[Array, Array]:
+def _front_box(known: KnownResults) -> tuple[Array, Array]:
     """Best value of each objective on the front, and how far the front reaches from there; all results where it does not."""
     held = known.objectives[known.front]
     low, high = held.min(axis=0), held.max(axis=0)
@@ -330,12 +332,12 @@ def _box(known: KnownResults) -> tuple[Array, Array]:
     return low, np.where(high > low, high - low, np.maximum(np.abs(low), 1e-300))
 
 
-def _level(row_count: int) -> int:
+def _level_below(row_count: int) -> int:
     """The largest of 2, 3, 4, 6, 8, 12, 16, ... that is not above a number."""
     power = 1 << (row_count.bit_length() - 1)
     return power * 3 // 2 if row_count >= power * 3 // 2 else power
 
 
-def _even(target: Array) -> tuple[Array, float, float]:
+def _standardise(target: Array) -> tuple[Array, float, float]:
     centre, width = float(target.mean()), float(target.std()) or 1.0
     return (target - centre) / width, centre, width

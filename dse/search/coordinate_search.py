@@ -34,14 +34,14 @@ def run_coordinate_search(knobs: Sequence[ChoiceKnob], possible: PossibleFilter,
         possible: whether designs keep what is known before they are evaluated.
         score: evaluates designs, those that it knows for nothing.
     """
-    best = _best(_divided(knobs, possible), BEST, score)
+    best = _best_feasible(_divided_designs(knobs, possible), BEST, score)
     for knob in (knob for knob in knobs if knob.address not in DIVIDE):
-        best = _tried(knob, best, BEST, possible, score)
+        best = _try_values(knob, best, BEST, possible, score)
     for knob in knobs:
-        best = _tried(knob, best[:AGAIN], AGAIN, possible, score)
+        best = _try_values(knob, best[:AGAIN], AGAIN, possible, score)
 
 
-def _divided(knobs: Sequence[ChoiceKnob], possible: PossibleFilter) -> list[Values]:
+def _divided_designs(knobs: Sequence[ChoiceKnob], possible: PossibleFilter) -> list[Values]:
     """Ways to divide dies that are possible, all else as it is set."""
     several = [knob for knob in knobs if knob.address in DIVIDE]
     copies = next((knob.values for knob in knobs if knob.address == COPIES), ())
@@ -55,13 +55,15 @@ def _divided(knobs: Sequence[ChoiceKnob], possible: PossibleFilter) -> list[Valu
     return chosen_values
 
 
-def _tried(knob: ChoiceKnob, best: Sequence[Values], most: int, possible: PossibleFilter, score: ScoreFunction) -> list[Values]:
+def _try_values(
+    knob: ChoiceKnob, best: Sequence[Values], most: int, possible: PossibleFilter, score: ScoreFunction
+) -> list[Values]:
     """The best of some designs and of those with any value of a knob instead."""
     others = [{**values, knob.address: value} for values in best for value in knob.values]
-    return _best([*best, *compress(others, possible(others))], most, score)
+    return _best_feasible([*best, *compress(others, possible(others))], most, score)
 
 
-def _best(designs: Sequence[Values], most: int, score: ScoreFunction) -> list[Values]:
+def _best_feasible(designs: Sequence[Values], most: int, score: ScoreFunction) -> list[Values]:
     """The best that are feasible, each once."""
     worth = [(score_, values) for score_, values in zip(score(designs), designs, strict=True) if not math.isnan(score_)]
     unique_values: list[Values] = []

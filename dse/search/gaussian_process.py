@@ -36,7 +36,7 @@ def fit_scales(x: Array, groups: Array, y: Array) -> LengthScales:
         y: values, shape (designs,), of mean 0 and variance 1.
     """
     n, knobs = len(x), int(groups.max()) + 1
-    gaps = np.stack([_gaps(x[:, groups == k], x[:, groups == k]).ravel() for k in range(knobs)])
+    gaps = np.stack([_squared_gaps(x[:, groups == k], x[:, groups == k]).ravel() for k in range(knobs)])
     expected = np.log(np.sqrt(knobs) / 2)
 
     def loss(theta: Array) -> tuple[float, Array]:
@@ -77,23 +77,25 @@ def predict(scales: LengthScales, x: Array, groups: Array, y: Array, at: Array) 
     """
     lengths = scales.lengths[groups]
     mine, others = x / lengths, at / lengths
-    k = _matern(_gaps(mine, mine))
+    k = _matern_kernel(_squared_gaps(mine, mine))
     k.flat[:: len(x) + 1] += scales.noise
     factor = np.linalg.cholesky(k)
-    half = solve_triangular(factor, np.column_stack([_matern(_gaps(mine, others)), y]), lower=True, check_finite=False)
+    half = solve_triangular(
+        factor, np.column_stack([_matern_kernel(_squared_gaps(mine, others)), y]), lower=True, check_finite=False
+    )
     cross, values = half[:, :-1], half[:, -1]
     variance = float(values @ values) / len(x)
     spread = np.sqrt(np.maximum(variance * (1 - (cross * cross).sum(axis=0)), 1e-12))
     return values @ cross, spread
 
 
-def _gaps(a: Array, b: Array) -> Array:
+def _squared_gaps(a: Array, b: Array) -> Array:
     """Squared distances, shape (rows of a, rows of b)."""
     gaps: Array = np.maximum((a * a).sum(axis=1)[:, None] + (b * b).sum(axis=1) - 2 * a @ b.T, 0.0)
     return gaps
 
 
-def _matern(gaps: Array) -> Array:
+def _matern_kernel(gaps: Array) -> Array:
     r = np.sqrt(5 * gaps)
     k: Array = (1 + r + r * r / 3) * np.exp(-r)
     return k

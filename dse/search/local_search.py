@@ -59,11 +59,11 @@ class LocalSearch:
         self._promise = HypervolumeAcquisition(self._places)
         self._directions = directions
         self._seed = seed
-        self._knobs, self._start = knobs, min(start, 2 * knobs + 2)
+        self._knobs, self._start_worker = knobs, min(start, 2 * knobs + 2)
         self._asked: set[bytes] = set()
         self._waiting: dict[int, Array] = {}
         self._rows: list[Array] = []
-        self._objectives: list[Array] = []
+        self._objectives_of: list[Array] = []
         self._excess: list[float] = []
         self._front: list[int] = []
         self._out: list[tuple[Array, float]] = []
@@ -74,15 +74,15 @@ class LocalSearch:
         marks: dict[str, Any] = {}
         if forced is not None:
             values = forced
-        elif number < self._start and number < len(self._points):
-            values = self._places.values(self._places.canonical(self._points[number : number + 1])[0])
+        elif number < self._start_worker and number < len(self._first_points):
+            values = self._places.values(self._places.canonical(self._first_points[number : number + 1])[0])
         else:
             if not self._ahead:
-                self._ahead = [self._places.values(row) for row in self._planned(number)]
+                self._ahead = [self._places.values(row) for row in self._plan_rows(number)]
                 marks = {"ahead": self._ahead[1:]} if len(self._ahead) > 1 else {}
             values = self._ahead.pop(0)
         ask = Ask(number, values, marks)
-        self._note(ask)
+        self._note_ask(ask)
         return ask
 
     def tell(self, ask: Ask, feedback: Feedback) -> None:
@@ -96,12 +96,12 @@ class LocalSearch:
         new = as_minimisation(np.array([feedback.objectives]), self._directions)[0]
         least = self._excess[self._front[0]] if self._front else np.inf
         front = self._front if excess == least else []
-        held = np.array([self._objectives[place] for place in front]).reshape(-1, len(new))
+        held = np.array([self._objectives_of[place] for place in front]).reshape(-1, len(new))
         if excess <= least and not (held <= new).all(axis=1).any():
             beaten = (new <= held).all(axis=1)
             self._front = [*(place for place, out in zip(front, beaten, strict=True) if not out), len(self._rows)]
         self._rows.append(row)
-        self._objectives.append(new)
+        self._objectives_of.append(new)
         self._excess.append(excess)
 
     def restore(self, ask: Ask, feedback: Feedback | None) -> None:
@@ -110,52 +110,54 @@ class LocalSearch:
             self._ahead = list(ask.marks["ahead"])
         elif self._ahead and self._ahead[0] == ask.values:
             self._ahead.pop(0)
-        self._note(ask)
+        self._note_ask(ask)
         if feedback is not None:
             self.tell(ask, feedback)
 
-    def _note(self, ask: Ask) -> None:
+    def _note_ask(self, ask: Ask) -> None:
         self._waiting[ask.number] = row = self._places.row(ask.values)
         self._asked.add(row.tobytes())
 
-    def _planned(self, number: int) -> Array:
+    def _plan_rows(self, number: int) -> Array:
         """Rows of the next asks."""
         rng = np.random.Generator(np.random.PCG64([self._seed, number]))
-        near = self._neighbours(rng)
-        if self._few() or rng.random() < self._blind:
+        near = self._neighbour_rows(rng)
+        if self._has_few_results() or rng.random() < self._blind:
             return near[rng.integers(len(near), size=1)]
         known = KnownResults(
             np.array(self._rows),
-            np.array(self._objectives),
+            np.array(self._objectives_of),
             np.array(self._excess),
             self._front,
             np.array([row for row, _ in self._out]).reshape(-1, near.shape[1]),
             np.array([excess for _, excess in self._out]),
         )
         waiting = np.array(list(self._waiting.values())).reshape(-1, near.shape[1])
-        below = self._below(known.rows, np.concatenate([near, waiting]))
+        below = self._predict_below(known.rows, np.concatenate([near, waiting]))
         return self._promise.best(near, waiting, known, max(1, len(self._rows) // CANDIDATES_AHEAD), rng, below)
 
-    def _few(self) -> bool:
+    def _has_few_results(self) -> bool:
         """Whether there are too few results for a model of them: as many as knobs, or fewer."""
         return len(self._rows) <= self._knobs
 
-    def _below(self, known: Array, at: Array) -> LowFidelityPredictions | None:
+    def _predict_below(self, known: Array, at: Array) -> LowFidelityPredictions | None:
         """What a lower fidelity says of rows that are known, and of those that are looked at; None where there is none."""
         return None
 
-    def _members(self) -> Array:
+    def _parent_rows(self) -> Array:
         """Rows that others are bred from."""
         return np.array([self._rows[place] for place in self._front])
 
-    def _neighbours(self, rng: np.random.Generator) -> Array:
+    def _neighbour_rows(self, rng: np.random.Generator) -> Array:
         """Designs that were not asked, moved ever farther while there are few; where there is none, ones that were."""
         neighbours: dict[bytes, Array] = {}
         for attempt in range(8):
             rows = self._places.at(rng.random((NEIGHBOURS, self._knobs)))
             if self._front:
                 rows = np.where(
-                    rng.random((NEIGHBOURS, 1)) < RANDOM_SHARE, rows, self._bred(rows, (0.5 + attempt / 2) / self._knobs, rng)
+                    rng.random((NEIGHBOURS, 1)) < RANDOM_SHARE,
+                    rows,
+                    self._breed_rows(rows, (0.5 + attempt / 2) / self._knobs, rng),
                 )
             rows = self._places.canonical(rows)
             names = [row.tobytes() for row in rows]
@@ -169,11 +171,11 @@ class LocalSearch:
         return np.array(list(neighbours.values()) or rows[:1])
 
     @cached_property
-    def _points(self) -> Array:
+    def _first_points(self) -> Array:
         """The first asks, where nothing is forced; a search that goes on may need none."""
-        return self._first(self._knobs, self._start)
+        return self._possible_first(self._knobs, self._start_worker)
 
-    def _first(self, knobs: int, start: int) -> Array:
+    def _possible_first(self, knobs: int, start: int) -> Array:
         """The first possible designs of a Sobol sequence; those of its beginning, where there are none."""
         size = 1 << (start - 1).bit_length()
         rows = self._places.at(sobol_points(knobs, 0, size, self._seed))
@@ -188,13 +190,13 @@ class LocalSearch:
                 break
         return np.asarray(rows[kept[:start]] if len(kept) else rows[:start])
 
-    def _bred(self, rows: Array, share: float, rng: np.random.Generator) -> Array:
+    def _breed_rows(self, rows: Array, share: float, rng: np.random.Generator) -> Array:
         """Members moved in a knob, or in several together, crosses of two, and members continued along a line: each a quarter.
 
         Half of those that are no single moves are moved in a knob beside.
         """
         count = len(rows)
-        members = self._members()
+        members = self._parent_rows()
         # knobs that do not count in a member take any value, so that a move that makes them count has one
         parents, two, three = (
             np.where(np.isnan(member), rows, member)

@@ -78,33 +78,33 @@ class MultiFidelitySearch(LocalSearch):
         self._held: list[int] = []
         super().__init__(space, directions, seed, start, possible)
         self._promise = HypervolumeAcquisition(self._places, ROUNDS, (BEYOND, BEYOND))
-        self._order = self._first(self._knobs, self._start)  # with the pool that all asks look at
-        self._start = 0
+        self._order = self._possible_first(self._knobs, self._start_worker)  # with the pool that all asks look at
+        self._start_worker = 0
 
-    def _planned(self, number: int) -> Array:
+    def _plan_rows(self, number: int) -> Array:
         """By the lower fidelity alone while few results are known: a discrepancy takes fewer of them to model than a space."""
-        if self._few():
+        if self._has_few_results():
             for row in self._order:
                 if row.tobytes() not in self._asked:
                     return np.asarray(row[None])
-        return super()._planned(number)
+        return super()._plan_rows(number)
 
-    def _few(self) -> bool:
+    def _has_few_results(self) -> bool:
         return len(self._rows) <= len(self._directions)
 
-    def _below(self, known: Array, at: Array) -> LowFidelityPredictions:
-        return LowFidelityPredictions(self._said(known), self._said(at))
+    def _predict_below(self, known: Array, at: Array) -> LowFidelityPredictions:
+        return LowFidelityPredictions(self._low_fidelity_results(known), self._low_fidelity_results(at))
 
-    def _first(self, knobs: int, start: int) -> Array:
+    def _possible_first(self, knobs: int, start: int) -> Array:
         """Of the front of the pool those that hold most of its volume together, and what is next to it."""
         pool = self._cheaper.pool
         if pool:
             rows = np.array([self._places.row(values) for values, _ in pool])
-            self._learn(rows, [feedback for _, feedback in pool])
+            self._learn_results(rows, [feedback for _, feedback in pool])
         else:
-            rows = self._places.canonical(super()._first(knobs, start * SAMPLE))
-            self._learn(rows, self._cheaper.told([self._places.values(row) for row in rows]))
-        lower = self._said(rows)
+            rows = self._places.canonical(super()._possible_first(knobs, start * SAMPLE))
+            self._learn_results(rows, self._cheaper.told([self._places.values(row) for row in rows]))
+        lower = self._low_fidelity_results(rows)
         good = np.flatnonzero(lower.excess == lower.excess.min())
         directions = ["min"] * lower.objectives.shape[1]
         next_to = good[nondominated_layers(lower.objectives[good], directions, start)]
@@ -117,33 +117,33 @@ class MultiFidelitySearch(LocalSearch):
         self._held = np.flatnonzero(np.isin(keep, front)).tolist()
         return np.asarray(rows[np.concatenate([front[hypervolume_subset(held, start)], next_to])])
 
-    def _members(self) -> Array:
-        return np.concatenate([super()._members(), self._pool[self._held]])
+    def _parent_rows(self) -> Array:
+        return np.concatenate([super()._parent_rows(), self._pool[self._held]])
 
-    def _neighbours(self, rng: np.random.Generator) -> Array:
+    def _neighbour_rows(self, rng: np.random.Generator) -> Array:
         """Designs of the pool that were not asked, and neighbours of both fronts that the lower fidelity does not rule out."""
         pool = np.array([row for row in self._pool if row.tobytes() not in self._asked]).reshape(-1, self._pool.shape[1])
         if self._cheaper.all and len(pool):
             return pool
-        near = super()._neighbours(rng)
-        excess = self._said(near).excess
+        near = super()._neighbour_rows(rng)
+        excess = self._low_fidelity_results(near).excess
         near = near[excess <= 0] if (excess <= 0).any() else near
         known = {row.tobytes() for row in pool}
         return np.concatenate([np.array([row for row in near if row.tobytes() not in known]).reshape(-1, near.shape[1]), pool])
 
-    def _said(self, rows: Array) -> LowFidelityResults:
+    def _low_fidelity_results(self, rows: Array) -> LowFidelityResults:
         """What the lower fidelity says of rows; those that it has no objectives of are as bad as any of the others."""
         new = {row.tobytes(): row for row in rows if row.tobytes() not in self._lower}
         if new:
             selected_rows = np.array(list(new.values()))
-            self._learn(selected_rows, self._cheaper.told([self._places.values(row) for row in selected_rows]))
+            self._learn_results(selected_rows, self._cheaper.told([self._places.values(row) for row in selected_rows]))
         known = [self._lower[row.tobytes()] for row in rows]
         objectives = np.array([values for values, _ in known]).reshape(len(rows), -1)
         worst = np.nanmax(objectives, axis=0, initial=-np.inf)
         worst = np.where(np.isfinite(worst), worst, 1.0)
         return LowFidelityResults(np.where(np.isnan(objectives), worst, objectives), np.array([excess for _, excess in known]))
 
-    def _learn(self, rows: Array, feedback: Sequence[Feedback]) -> None:
+    def _learn_results(self, rows: Array, feedback: Sequence[Feedback]) -> None:
         for row, single_feedback in zip(rows, feedback, strict=True):
             values = (
                 np.full(len(self._directions), np.nan)

@@ -117,7 +117,7 @@ class OptunaSampler:
         self._optuna = optuna
         self._space = space
         self._seed = seed
-        self._distributions = distributions = {knob.address: self._distribution(knob) for knob in space.knobs}
+        self._distributions = distributions = {knob.address: self._knob_distribution(knob) for knob in space.knobs}
         relative = {address: distribution for address, distribution in distributions.items() if not distribution.single()}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -128,7 +128,7 @@ class OptunaSampler:
         self._possible, self._tries = possible, tries
         self._propose = self._sampler.sample_relative
         if possible is not allow_all:
-            self._sampler.sample_relative = self._proposed
+            self._sampler.sample_relative = self._propose_params
         self._worst = [float("inf") if direction == "min" else float("-inf") for direction in directions]
         self._storage = optuna.storages.InMemoryStorage()
         self._study = optuna.create_study(
@@ -142,16 +142,16 @@ class OptunaSampler:
 
     def ask(self, number: int, forced: Values | None) -> Ask:
         """Next design from the population so far."""
-        self._reseed(number)
+        self._reseed_sampler(number)
         if forced is not None:
-            self._study.enqueue_trial({knob.address: self._inward(knob, forced) for knob in self._space.knobs})
+            self._study.enqueue_trial({knob.address: self._param_of_value(knob, forced) for knob in self._space.knobs})
         trial = self._study.ask(self._distributions)
         params = trial.params  # a deep copy each time it is looked at
-        values = {knob.address: self._outward(knob, params[knob.address]) for knob in self._space.knobs}
+        values = {knob.address: self._value_of_param(knob, params[knob.address]) for knob in self._space.knobs}
         marks = {
             "params": params,
             "trial": {
-                k: v for k, v in self._storage.get_trial_system_attrs(self._trial(number)).items() if k != "fixed_params"
+                k: v for k, v in self._storage.get_trial_system_attrs(self._trial_id(number)).items() if k != "fixed_params"
             },
             "study": self._new_study_marks(),
         }
@@ -159,20 +159,20 @@ class OptunaSampler:
 
     def tell(self, ask: Ask, feedback: Feedback) -> None:
         """Complete a trial with its objectives and constraints."""
-        objectives = self._objectives(feedback)
+        objectives = self._objectives_of(feedback)
         if objectives is None:
             self._study.tell(ask.number, state=self._optuna.trial.TrialState.FAIL)
             return
         # what Trial.set_constraint writes; after a resume there is no Trial object for an ask under way
         for name, value in feedback.constraints.items():
-            self._storage.set_trial_system_attr(self._trial(ask.number), f"constraints:{name}", value)
+            self._storage.set_trial_system_attr(self._trial_id(ask.number), f"constraints:{name}", value)
         self._study.tell(ask.number, objectives)
-        self._complete(ask)
+        self._complete_trial(ask)
 
     def restore(self, ask: Ask, feedback: Feedback | None) -> None:
         """Restore a trial as it was, with the populations that Optuna had at its ask."""
         states = self._optuna.trial.TrialState
-        objectives = self._objectives(feedback) if feedback else None
+        objectives = self._objectives_of(feedback) if feedback else None
         state = states.RUNNING if feedback is None else states.FAIL if objectives is None else states.COMPLETE
         constraints = {f"constraints:{name}": value for name, value in feedback.constraints.items()} if feedback else {}
         self._study.add_trial(
@@ -188,24 +188,24 @@ class OptunaSampler:
             self._storage.set_study_system_attr(self._id, name, value)
             self._study_marks.add(name)
         if state == states.COMPLETE:
-            self._complete(ask)
+            self._complete_trial(ask)
 
-    def _complete(self, ask: Ask) -> None:
+    def _complete_trial(self, ask: Ask) -> None:
         """Count a trial that has values."""
         if self._generations is not None:
             self._generations.complete(ask.marks["trial"])
 
-    def _objectives(self, feedback: Feedback) -> Sequence[float] | None:
+    def _objectives_of(self, feedback: Feedback) -> Sequence[float] | None:
         """Of a design that was not evaluated, as bad as can be; None of one that failed."""
         return self._worst if feedback.objectives is None and feedback.constraints else feedback.objectives
 
-    def _proposed(self, study: Any, trial: Any, space: dict[str, Any]) -> dict[str, Any]:
+    def _propose_params(self, study: Any, trial: Any, space: dict[str, Any]) -> dict[str, Any]:
         """Parameters of a possible design: as the sampler proposes them, or with as many of them moved as it takes."""
         rng = np.random.Generator(np.random.PCG64([self._seed, trial.number]))
         knobs = [knob for knob in self._space.knobs if knob.address in space]
 
         def drawn(knob: Knob) -> Any:
-            return self._inward(knob, {knob.address: value_at_unit(knob, float(rng.random()))})
+            return self._param_of_value(knob, {knob.address: value_at_unit(knob, float(rng.random()))})
 
         params: dict[str, Any] = {}
         for attempt in range(MAX_TRIES):
@@ -221,10 +221,12 @@ class OptunaSampler:
         return other_params
 
     def _values_at(self, params: Mapping[str, Any]) -> Values:
-        given = {knob.address: params.get(knob.address, self._inward(knob, {})) for knob in self._space.knobs}
-        return self._space.canonical({knob.address: self._outward(knob, given[knob.address]) for knob in self._space.knobs})
+        given = {knob.address: params.get(knob.address, self._param_of_value(knob, {})) for knob in self._space.knobs}
+        return self._space.canonical(
+            {knob.address: self._value_of_param(knob, given[knob.address]) for knob in self._space.knobs}
+        )
 
-    def _reseed(self, number: int) -> None:
+    def _reseed_sampler(self, number: int) -> None:
         seeds = np.random.SeedSequence([self._seed, number]).generate_state(2)
         # Optuna has no public way to seed a sampler for one ask; a new sampler an ask would forget its caches
         self._sampler._rng.rng.seed(int(seeds[0]))
@@ -241,10 +243,10 @@ class OptunaSampler:
         self._study_marks.update(new)
         return new
 
-    def _trial(self, number: int) -> int:
+    def _trial_id(self, number: int) -> int:
         return self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
 
-    def _distribution(self, knob: Knob) -> Any:
+    def _knob_distribution(self, knob: Knob) -> Any:
         distributions = self._optuna.distributions
         if isinstance(knob, IntervalKnob):
             return distributions.FloatDistribution(knob.low, knob.high, log=knob.log)
@@ -252,10 +254,10 @@ class OptunaSampler:
             return distributions.CategoricalDistribution(knob.values)
         return distributions.IntDistribution(0, len(knob.values) - 1)
 
-    def _outward(self, knob: Knob, param: Any) -> Any:
+    def _value_of_param(self, knob: Knob, param: Any) -> Any:
         return param if isinstance(knob, IntervalKnob) or knob.words else knob.values[param]
 
-    def _inward(self, knob: Knob, values: Values) -> Any:
+    def _param_of_value(self, knob: Knob, values: Values) -> Any:
         if knob.address not in values:
             return knob.low if isinstance(knob, IntervalKnob) else knob.values[0] if knob.words else 0
         value = values[knob.address]

@@ -156,35 +156,35 @@ class SobolSampler:
         self._space = space
         self._seed = seed
         self._possible = possible
-        self._start = -1
-        self._points = np.zeros((0, 0))
-        self._next = 0
+        self._start_worker = -1
+        self._first_points = np.zeros((0, 0))
+        self._next_item = 0
 
     def ask(self, number: int, forced: Values | None) -> Ask:
         """Next point of the sequence that is an allowed design, from this number on."""
         if forced is not None:
             return Ask(number, forced)
-        first = max(self._next, number)
+        first = max(self._next_item, number)
         for place in range(first, first + MAX_TRIES):
-            values = self._at(place)
+            values = self._point_values(place)
             if all(self._possible([values])):
                 break
-        self._next = place + 1
-        return Ask(number, values, {} if place == number else {"next": self._next})
+        self._next_item = place + 1
+        return Ask(number, values, {} if place == number else {"next": self._next_item})
 
     def tell(self, ask: Ask, feedback: Feedback) -> None:
         """Ignore the result: a Sobol sequence learns nothing."""
 
     def restore(self, ask: Ask, feedback: Feedback | None) -> None:
         """Restore the place at which the sequence goes on."""
-        self._next = ask.marks.get("next", self._next)
+        self._next_item = ask.marks.get("next", self._next_item)
 
-    def _at(self, place: int) -> Values:
+    def _point_values(self, place: int) -> Values:
         start = place - place % self.BLOCK
-        if start != self._start:
-            self._start = start
-            self._points = sobol_points(len(self._space.knobs), start, start + self.BLOCK, self._seed)
-        return values_from_unit(self._space, self._points[place - start])
+        if start != self._start_worker:
+            self._start_worker = start
+            self._first_points = sobol_points(len(self._space.knobs), start, start + self.BLOCK, self._seed)
+        return values_from_unit(self._space, self._first_points[place - start])
 
 
 class GridSampler:

@@ -44,12 +44,12 @@ def read_block(files: Sequence[StoredFile], number: int) -> StoredBlock | None:
 
     None if there is no intact file.
     """
-    return next(_sound(files, "block", number), None)
+    return next(_sound_files(files, "block", number), None)
 
 
 def read_pieces(files: Sequence[StoredFile], number: int) -> list[StoredBlock]:
     """Read the stored pieces of an unfinished block."""
-    return list(_sound(files, "piece", number))
+    return list(_sound_files(files, "piece", number))
 
 
 def write_block(table: pa.Table, place: StorageFolder, number: int, rows: Array | None = None) -> StoredBlock:
@@ -61,9 +61,9 @@ def write_block(table: pa.Table, place: StorageFolder, number: int, rows: Array 
         number: of the block.
         rows: places in the block of the rows that are kept; None for all.
     """
-    block = _stored(table, place, "block", number, rows)
+    block = _store_table(table, place, "block", number, rows)
     for other in place.files():
-        if other != block.file and other.name.startswith((_start("block", number), _start("piece", number))):
+        if other != block.file and other.name.startswith((_file_start("block", number), _file_start("piece", number))):
             other.drop()
     return block
 
@@ -77,42 +77,42 @@ def write_piece(table: pa.Table, rows: Array, place: StorageFolder, number: int)
         place: the screen's folder.
         number: of the block.
     """
-    _stored(table, place, "piece", number, rows)
+    _store_table(table, place, "piece", number, rows)
 
 
-def _stored(table: pa.Table, place: StorageFolder, kind: str, number: int, rows: Array | None) -> StoredBlock:
+def _store_table(table: pa.Table, place: StorageFolder, kind: str, number: int, rows: Array | None) -> StoredBlock:
     out = io.BytesIO()
     if rows is not None:
         text = base64.b64encode(rows.astype(np.int32).tobytes())
         table = table.replace_schema_metadata({**(table.schema.metadata or {}), ROWS: text})
     # to look for a dictionary of values that differ is most of the time that writing takes, and to compress them by bytes
     # of a kind is half of their size
-    differing = [name for name in table.column_names if _differ(table[name])]
+    differing = [name for name in table.column_names if _has_different_numbers(table[name])]
     listed = [name for name in table.column_names if name not in differing]
     pq.write_table(table, out, compression="lz4", use_dictionary=listed, use_byte_stream_split=differing)
     content = out.getvalue()
-    return _of(place.put(_name(kind, number, content), content), table)
+    return _block_of_file(place.put(_file_name(kind, number, content), content), table)
 
 
-def _sound(files: Sequence[StoredFile], kind: str, number: int) -> Iterator[StoredBlock]:
+def _sound_files(files: Sequence[StoredFile], kind: str, number: int) -> Iterator[StoredBlock]:
     """Files of a block that are what their names say; of others this is told."""
     for file in files:
-        if not file.name.startswith(_start(kind, number)):
+        if not file.name.startswith(_file_start(kind, number)):
             continue
         content = file.content()
-        if file.name == _name(kind, number, content):
-            yield _of(file, rename_columns(pq.read_table(pa.BufferReader(content))))
+        if file.name == _file_name(kind, number, content):
+            yield _block_of_file(file, rename_columns(pq.read_table(pa.BufferReader(content))))
         else:
             say_once(f"[yellow]screen[/]: {escape(str(file))}: damaged; left out, and a run evaluates it again")
 
 
-def _of(file: StoredFile, table: pa.Table) -> StoredBlock:
+def _block_of_file(file: StoredFile, table: pa.Table) -> StoredBlock:
     encoded = (table.schema.metadata or {}).get(ROWS)
     rows = np.arange(table.num_rows) if encoded is None else np.frombuffer(base64.b64decode(encoded), dtype=np.int32)
     return StoredBlock(file, rows, table)
 
 
-def _differ(column: Any) -> bool:
+def _has_different_numbers(column: Any) -> bool:
     """Whether most values of a column are numbers that differ."""
     if not pa.types.is_float64(column.type):
         return False
@@ -120,10 +120,10 @@ def _differ(column: Any) -> bool:
     return len(np.unique(selected_column)) > len(selected_column) / 4
 
 
-def _start(kind: str, number: int) -> str:
+def _file_start(kind: str, number: int) -> str:
     return f"{kind}-{number:05d}."
 
 
-def _name(kind: str, number: int, content: bytes) -> str:
+def _file_name(kind: str, number: int, content: bytes) -> str:
     """A name with the checksum of the whole file: Parquet has one for its pages, and none for what says where they are."""
-    return f"{_start(kind, number)}{zlib.crc32(content):08x}.parquet"
+    return f"{_file_start(kind, number)}{zlib.crc32(content):08x}.parquet"

@@ -27,7 +27,7 @@ def connect_engine(place: str, *, create: bool) -> tuple[sql.Engine, Path | None
     Raises:
         DesignError: no such place, or one of another kind.
     """
-    url = _url(place)
+    url = _store_url(place)
     path = Path(url.database or "") if url.drivername.startswith("sqlite") else None
     shown = str(path) if path else url.render_as_string()
     options: dict[str, Any] = {}
@@ -40,23 +40,23 @@ def connect_engine(place: str, *, create: bool) -> tuple[sql.Engine, Path | None
     except ImportError as error:
         raise DesignError(f"store: {shown}: {error}; pip install 'mesh-dse[postgresql]', or write a file's path") from None
     if path:
-        sql.event.listen(made, "connect", _durable)
+        sql.event.listen(made, "connect", _make_durable)
     return made, path, shown
 
 
 def store_exists(place: str) -> bool:
     """Whether there is a store at a place, as far as can be known without a server."""
-    url = _url(place)
+    url = _store_url(place)
     return not url.drivername.startswith("sqlite") or Path(url.database or "").is_file()
 
 
 def is_same_store(place: str, other: str) -> bool:
     """Whether two places are one store, whatever the password."""
-    return _url(place).set(password=None) == _url(other).set(password=None)
+    return _store_url(place).set(password=None) == _store_url(other).set(password=None)
 
 
 @contextlib.contextmanager
-def database_errors(shown: str) -> Iterator[None]:
+def report_database_errors(shown: str) -> Iterator[None]:
     """Context that turns database errors into one line for the user."""
     try:
         yield
@@ -131,7 +131,7 @@ def without_password(place: str) -> str:
     return url._replace(password=None).render_as_string(hide_password=False)
 
 
-def _url(place: str) -> sql.URL:
+def _store_url(place: str) -> sql.URL:
     if "://" not in place:
         return sql.URL.create("sqlite", database=str(Path(place).resolve()))
     example = "write a file's path, or postgresql://USER@HOST/NAME"
@@ -171,7 +171,7 @@ def _file_url(path: Path, place: str, *, create: bool) -> sql.URL:
     return sql.URL.create("sqlite", database=f"file:{quote(str(path))}", query=query)
 
 
-def _durable(connection: Any, record: Any) -> None:
+def _make_durable(connection: Any, record: Any) -> None:
     cursor = connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_S * 1000:.0f}")
     cursor.execute("PRAGMA synchronous=FULL")

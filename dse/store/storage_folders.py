@@ -39,7 +39,7 @@ class StorageFolder:
         Raises:
             DesignError: what is wrong, and what would be right.
         """
-        _ = self._reached
+        _ = self._reach_folder
 
     def within(self, name: str) -> "StorageFolder":
         """A subfolder of this storage folder."""
@@ -49,12 +49,12 @@ class StorageFolder:
     def here(self) -> Path | None:
         """Local path of the folder; None if it is not on this machine."""
         scheme, mark, _ = self.text.partition("://")
-        return Path(self._reached[1]) if scheme == "file" and mark else None if mark else Path(self.text)
+        return Path(self._reach_folder[1]) if scheme == "file" and mark else None if mark else Path(self.text)
 
     def files(self) -> list["StoredFile"]:
         """Parquet files of the folder, by name; none if there is no such folder."""
-        with self._told():
-            system, folder = self._reached
+        with self._report_faults():
+            system, folder = self._reach_folder
             infos = system.get_file_info(filesystems.FileSelector(folder, allow_not_found=True))
             names = (info.base_name for info in infos if info.type == filesystems.FileType.File)
             return [StoredFile(self, name) for name in sorted(names) if name.endswith(".parquet")]
@@ -67,19 +67,19 @@ class StorageFolder:
             with write_atomically(path / name) as place:
                 place.write_bytes(content)
             return StoredFile(self, name)
-        with self._told():
-            system, folder = self._reached
+        with self._report_faults():
+            system, folder = self._reach_folder
             system.create_dir(folder, recursive=True)
             with system.open_output_stream(f"{folder}/{name}") as stream:
                 stream.write(content)
         return StoredFile(self, name)
 
     @cached_property
-    def _reached(self) -> tuple[Any, str]:
+    def _reach_folder(self) -> tuple[Any, str]:
         """The filesystem, and the folder's path on it."""
         if "://" not in self.text:
             return filesystems.LocalFileSystem(), str(Path(self.text).absolute())
-        with self._told():
+        with self._report_faults():
             system, folder = filesystems.FileSystem.from_uri(self.text)
         if not folder.strip("/"):
             raise DesignError(f"screen.folder: {self} names no folder; write SCHEME://BUCKET/FOLDER")
@@ -89,7 +89,7 @@ class StorageFolder:
         return {"text": self.text}
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _report_faults(self) -> Iterator[None]:
         """Turn what a filesystem reports into one line for the user."""
         if "://" not in self.text:
             yield
@@ -122,15 +122,15 @@ class StoredFile:
 
     def content(self) -> bytes:
         """Contents of the file as bytes."""
-        with self.place._told():
-            system, folder = self.place._reached
+        with self.place._report_faults():
+            system, folder = self.place._reach_folder
             with system.open_input_stream(f"{folder}/{self.name}") as stream:
                 return bytes(stream.read())
 
     def table(self, columns: list[str] | None = None) -> pa.Table:
         """Table of the file; of given columns those that exist."""
-        with self.place._told():
-            system, folder = self.place._reached
+        with self.place._report_faults():
+            system, folder = self.place._reach_folder
             with system.open_input_file(f"{folder}/{self.name}") as opened:
                 file = pq.ParquetFile(opened)
                 stored = {current_column(name): name for name in file.schema_arrow.names}
@@ -139,7 +139,7 @@ class StoredFile:
 
     def drop(self) -> None:
         """Remove the file, if it is there."""
-        with self.place._told():
-            system, folder = self.place._reached
+        with self.place._report_faults():
+            system, folder = self.place._reach_folder
             with contextlib.suppress(FileNotFoundError):
                 system.delete_file(f"{folder}/{self.name}")

@@ -25,7 +25,7 @@ from dse.space.aliases import EVERY, current_address, machine_of_leaves, rename_
 from dse.space.errors import DesignError
 from dse.space.former_words import rename_stored_metrics, rename_study_words, stored_fidelity
 from dse.space.multi_chip_space import CHIP_KNOB
-from dse.store.database import DAMAGED, connect_engine, database_errors, enable_write_ahead
+from dse.store.database import DAMAGED, connect_engine, enable_write_ahead, report_database_errors
 from dse.store.integrity import add_checksums, file_faults, read_checked_rows, rebuild_table
 from dse.store.study_lock import FileLock, ServerLock, lock_number
 from dse.store.tables import ABOUT, ASKS, BASES, CHECKED, CHECKED_SINCE, RESULTS, RUNS, SCHEMA, STUDIES, TABLES, with_checksum
@@ -102,14 +102,14 @@ class Store:
         self._files: list[int | None] = []
         """Of a run, which files it writes to."""
         try:
-            self._open(create=create)
+            self._open_tables(create=create)
         except BaseException:
             self._engine.dispose()
             raise
 
     def identity(self, study: str) -> dict[str, Any] | None:
         """Settings of the study when it was first run; None if it never ran."""
-        rows = self._rows(STUDIES, study=study)
+        rows = self._sound_rows(STUDIES, study=study)
         return rename_study_words(rename_study_record(orjson.loads(rows[0].identity))) if rows else None
 
     def search(self, study: str, identity: Mapping[str, Any]) -> str:
@@ -127,7 +127,7 @@ class Store:
         """Names of the searches of a study, the first one first."""
         ours = (ASKS.c.study == study) | ASKS.c.study.startswith(f"{study}:", autoescape=True)
         query = sql.select(ASKS.c.study).distinct().where(ours, ASKS.c.physics == physics)
-        with self._reading() as connection:
+        with self._read_connection() as connection:
             return sorted(connection.execute(query).scalars())
 
     def begin(self, study: str, identity: dict[str, Any], facts: dict[str, Any]) -> int:
@@ -139,7 +139,7 @@ class Store:
         Raises:
             DesignError: another driver runs the study (the message says who, where and since when), or the store is damaged.
         """
-        with database_errors(self.place):
+        with report_database_errors(self.place):
             mine = self._hold.take(study)
         if not mine:
             raise DesignError(self._held_by(study))
@@ -147,39 +147,41 @@ class Store:
         try:
             self._check_pages()
             known = self.identity(study) is not None
-            left = [run for run in self._rows(RUNS, study=study) if run.state == "running"]
-            with self._writing() as connection:
+            left = [run for run in self._sound_rows(RUNS, study=study) if run.state == "running"]
+            with self._write_connection() as connection:
                 if not known:
                     connection.execute(
-                        sql.insert(STUDIES), with_checksum(STUDIES, {"study": study, "identity": _text(identity)})
+                        sql.insert(STUDIES), with_checksum(STUDIES, {"study": study, "identity": _json_text(identity)})
                     )
                 for run in left:  # who holds the study knows that no other run of it goes on
-                    _change(connection, {**run._mapping, "state": "killed"})
-                new = {"study": study, "started": _now(), "state": "running", "facts": _text(host_record() | facts)}
+                    _update_run(connection, {**run._mapping, "state": "killed"})
+                new = {"study": study, "started": _time_now(), "state": "running", "facts": _json_text(host_record() | facts)}
                 number = int(connection.execute(sql.insert(RUNS), with_checksum(RUNS, new)).inserted_primary_key[0])  # type: ignore[index]
-            self._files = self._inodes()
+            self._files = self._file_inodes()
             return number
         except BaseException:
-            self._release()
+            self._release_lock()
             raise
 
     def end(self, run: int, state: str, facts: dict[str, Any]) -> None:
         """Record how a run ended, and release its study."""
         try:
-            rows = self._rows(RUNS, id=run)
-            with self._writing() as connection:
+            rows = self._sound_rows(RUNS, id=run)
+            with self._write_connection() as connection:
                 for row in rows:
                     known = orjson.loads(row.facts)
-                    _change(connection, {**row._mapping, "ended": _now(), "state": state, "facts": _text(known | facts)})
+                    _update_run(
+                        connection, {**row._mapping, "ended": _time_now(), "state": state, "facts": _json_text(known | facts)}
+                    )
         finally:
-            self._release()
+            self._release_lock()
 
     def ended(self, run: int, state: str, facts: dict[str, Any]) -> list[dict[str, Any]]:
         """Runs of the locked study as they will be once a run has ended with a state."""
-        ends = {"ended": _now(), "state": state}
+        ends = {"ended": _time_now(), "state": state}
         return [
             {**single_run, **ends, "facts": single_run["facts"] | facts} if single_run["id"] == run else single_run
-            for single_run in self._runs(self._mine)
+            for single_run in self._run_records(self._mine)
         ]
 
     def runs(self, study: str) -> list[dict[str, Any]]:
@@ -188,12 +190,12 @@ class Store:
         Of one that could not say how it ended, the state is "killed"; or "lost" where it was run on another machine, which
         does not hold this file: it was killed there, or this is a copy of the file and it goes on.
         """
-        runs = self._runs(study)
+        runs = self._run_records(study)
         going = [run["id"] for run in runs if run["state"] == "running"]
-        with database_errors(self.place):
+        with report_database_errors(self.place):
             if not going or self._hold.taken(study):
                 return runs
-        runs = self._runs(study)  # again, as one may have ended between the two looks
+        runs = self._run_records(study)  # again, as one may have ended between the two looks
         for run in runs:
             if run["id"] in going and run["state"] == "running":
                 server = self._server or run["facts"].get("host") == host_record()["host"]
@@ -213,7 +215,7 @@ class Store:
 
         if not asks and not results:
             return
-        with self._writing() as connection:
+        with self._write_connection() as connection:
             if results:
                 self._insert_new(connection, BASES, [{"base": base[0], "design": base[1]}])
                 rows = [
@@ -223,13 +225,13 @@ class Store:
                         "fidelity": context.stored_fidelity,
                         "physics": context.physics,
                         "base": base[0],
-                        "values": _text(result.values),
-                        "metrics": _text(result.metrics),
+                        "values": _json_text(result.values),
+                        "metrics": _json_text(result.metrics),
                         "limit_address": result.limit,
                         "need": result.need,
                         "have": result.have,
                         "seconds": result.seconds,
-                        "error": _plain(result.error),
+                        "error": _plain_text(result.error),
                         "version": version(),
                     }
                     # in one order for all, or two studies that evaluate the same designs wait for each other at a server
@@ -243,8 +245,8 @@ class Store:
                         "physics": context.physics,
                         "number": ask.number,
                         "design": key,
-                        "values": _text(ask.values),
-                        "marks": _text(ask.marks),
+                        "values": _json_text(ask.values),
+                        "marks": _json_text(ask.marks),
                     }
                     for ask, key in asks
                 ]
@@ -252,8 +254,8 @@ class Store:
 
     def note_base(self, base: tuple[str, str]) -> None:
         """Store the key and text of a base design, unless it is stored already."""
-        if not any(row.base == base[0] for row in self._rows(BASES)):
-            with self._writing() as connection:
+        if not any(row.base == base[0] for row in self._sound_rows(BASES)):
+            with self._write_connection() as connection:
                 self._insert_new(connection, BASES, [{"base": base[0], "design": base[1]}])
 
     def asks(self, study: str, physics: int) -> list[tuple[Ask, str]]:
@@ -262,11 +264,11 @@ class Store:
         For the process that runs the study, those before the first damaged one: an ask depends on all before it, so the others
         are asked again; their results are stored.
         """
-        rows = sorted(self._rows(ASKS, study=study, physics=physics), key=lambda row: row.number)
+        rows = sorted(self._sound_rows(ASKS, study=study, physics=physics), key=lambda row: row.number)
         if study.partition(":")[0] == self._mine:
             whole = next((place for place, row in enumerate(rows) if row.number != place), len(rows))
             if whole < len(rows):
-                with self._writing() as connection:
+                with self._write_connection() as connection:
                     condition = (ASKS.c.study == study, ASKS.c.physics == physics)
                     connection.execute(sql.delete(ASKS).where(*condition, ASKS.c.number >= whole))
             rows = rows[:whole]
@@ -280,14 +282,16 @@ class Store:
         """Number of asks of a study, over all its searches."""
         ours = (ASKS.c.study == study) | ASKS.c.study.startswith(f"{study}:", autoescape=True)
         query = sql.select(sql.func.count()).where(ours, ASKS.c.physics == physics)
-        with self._reading() as connection:
+        with self._read_connection() as connection:
             return int(connection.execute(query).scalar_one())
 
     def results(self, context: ResultContext) -> dict[str, DesignResult]:
         """All results of a context by design key, of any study."""
         loads = orjson.loads
-        results, machines = {}, {key: machine_of_leaves(design) for key, design in self._bases().items()}
-        for row in self._rows(RESULTS, workload=context.workload, fidelity=context.stored_fidelity, physics=context.physics):
+        results, machines = {}, {key: machine_of_leaves(design) for key, design in self._base_records().items()}
+        for row in self._sound_rows(
+            RESULTS, workload=context.workload, fidelity=context.stored_fidelity, physics=context.physics
+        ):
             design, _, _, _, base, values, metrics, limit, need, have, seconds, error = row[:12]
             machine = machines.get(base, EVERY)
             knobs = rename_stored_values(loads(values), machine)
@@ -303,17 +307,17 @@ class Store:
             RESULTS.c.fidelity == context.stored_fidelity,
             RESULTS.c.physics == context.physics,
         )
-        with self._reading() as connection:
+        with self._read_connection() as connection:
             return int(connection.execute(query).scalar_one())
 
     def bases(self, context: ResultContext) -> dict[str, dict[str, Any]]:
         """All settings of the base design of each result, by design key, if known."""
-        texts = {key: _leaves(text) for key, text in self._bases().items()}
-        rows = self._rows(RESULTS, workload=context.workload, fidelity=context.stored_fidelity, physics=context.physics)
-        return {row.design: _base(texts[row.base], row[5]) for row in rows if row.base in texts}
+        texts = {key: _leaves(text) for key, text in self._base_records().items()}
+        rows = self._sound_rows(RESULTS, workload=context.workload, fidelity=context.stored_fidelity, physics=context.physics)
+        return {row.design: _base_leaves(texts[row.base], row[5]) for row in rows if row.base in texts}
 
-    def _bases(self) -> dict[str, dict[str, Any]]:
-        return {row.base: orjson.loads(row.design) for row in self._rows(BASES)}
+    def _base_records(self) -> dict[str, dict[str, Any]]:
+        return {row.base: orjson.loads(row.design) for row in self._sound_rows(BASES)}
 
     def of_other_physics(self, context: ResultContext) -> dict[int, int]:
         """Number of results of the same workload and fidelity, by other physics version."""
@@ -323,39 +327,39 @@ class Store:
             .where(RESULTS.c.physics != context.physics)
             .group_by(RESULTS.c.physics)
         )
-        with self._reading() as connection:
+        with self._read_connection() as connection:
             return {int(physics): int(count) for physics, count in connection.execute(query).all()}
 
     def check_rows(self) -> None:
         """Report tables with damaged rows to the user."""
         for table in CHECKED:
-            self._rows(table)
+            self._sound_rows(table)
 
     def close(self) -> None:
         """Close the database, and release the locked study."""
-        self._release()
+        self._release_lock()
         self._engine.dispose()
 
-    def _release(self) -> None:
+    def _release_lock(self) -> None:
         self._hold.release()
         self._mine, self._files = "", []
 
-    def _runs(self, study: str) -> list[dict[str, Any]]:
-        rows = sorted(self._rows(RUNS, study=study), key=lambda row: row.id)
+    def _run_records(self, study: str) -> list[dict[str, Any]]:
+        rows = sorted(self._sound_rows(RUNS, study=study), key=lambda row: row.id)
         return [{**row._mapping, "facts": orjson.loads(row.facts)} for row in rows]
 
-    def _rows(self, table: sql.Table, **where: Any) -> list[Any]:
+    def _sound_rows(self, table: sql.Table, **where: Any) -> list[Any]:
         """The sound rows of a table that match; who runs a study takes damaged ones away."""
         if table in (ASKS, RESULTS):
             self._check_pages()
-        with self._reading() as connection:
+        with self._read_connection() as connection:
             checked_rows = read_checked_rows(
                 connection, table, where, file=bool(self._path), checked=self._schema >= CHECKED_SINCE
             )
         if checked_rows.damaged:
-            self._tell(f"{checked_rows.damaged} damaged row{'s' * (checked_rows.damaged > 1)} of {table.name}")
+            self._tell_damage(f"{checked_rows.damaged} damaged row{'s' * (checked_rows.damaged > 1)} of {table.name}")
             if self._mine:
-                with self._writing() as connection:
+                with self._write_connection() as connection:
                     for key in [] if self._path else checked_rows.keys:
                         connection.execute(sql.delete(table).where(*(table.c[name] == value for name, value in key.items())))
                     if self._path:
@@ -363,19 +367,19 @@ class Store:
                         rebuild_table(connection, table)
         return checked_rows.sound
 
-    def _tell(self, what: str) -> None:
+    def _tell_damage(self, what: str) -> None:
         does = "removed, and lost results are evaluated again" if self._mine else "left out; a run evaluates lost results again"
         say_once(f"[yellow]store[/]: {escape(self.place)}: {what}; {does}")
 
-    def _open(self, *, create: bool) -> None:
-        with self._reading() as connection:
+    def _open_tables(self, *, create: bool) -> None:
+        with self._read_connection() as connection:
             table_names = sql.inspect(connection).get_table_names()
             if table_names:
                 self._check_schema(connection, table_names)
         if not table_names and not create:
             raise DesignError(f"store: {self.place}: has no results yet; run a study with store={self.place}")
         if create and (not table_names or self._schema < SCHEMA):
-            with self._writing() as connection:
+            with self._write_connection() as connection:
                 connection.execute(
                     sql.text("BEGIN IMMEDIATE" if self._path else f"SELECT pg_advisory_xact_lock({lock_number('')})")
                 )
@@ -389,7 +393,7 @@ class Store:
                         add_checksums(connection, self._schema, file=bool(self._path))
             self._schema = SCHEMA
         if create and self._path:
-            with self._reading() as connection:
+            with self._read_connection() as connection:
                 enable_write_ahead(connection)
 
     def _check_schema(self, connection: sql.Connection, table_names: Sequence[str]) -> None:
@@ -418,14 +422,14 @@ class Store:
         if self._looked or not self._path:
             return
         self._looked = True
-        with self._reading() as connection:
+        with self._read_connection() as connection:
             fault, whole = file_faults(connection)
         if fault and not whole:
             raise DesignError(f"store: {self.place}: {fault}; {DAMAGED}")
         if fault:
-            self._tell(fault)
+            self._tell_damage(fault)
             if self._mine:
-                with self._writing() as connection:
+                with self._write_connection() as connection:
                     connection.execute(sql.text("BEGIN IMMEDIATE"))
                     for table in (ABOUT, *CHECKED):
                         rebuild_table(connection, table)
@@ -443,15 +447,15 @@ class Store:
         )
 
     @contextlib.contextmanager
-    def _reading(self) -> Iterator[sql.Connection]:
-        with database_errors(self.place), self._engine.connect() as connection:
+    def _read_connection(self) -> Iterator[sql.Connection]:
+        with report_database_errors(self.place), self._engine.connect() as connection:
             yield connection
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator[sql.Connection]:
+    def _write_connection(self) -> Iterator[sql.Connection]:
         """One transaction; in the session that holds the study, so that who has lost the one cannot do the other."""
         try:
-            with database_errors(self.place):
+            with report_database_errors(self.place):
                 session = self._server.session if self._server else None
                 if session is not None:
                     with session.begin():
@@ -460,19 +464,19 @@ class Store:
                     with self._engine.begin() as connection:
                         yield connection
         except BaseException:  # an interrupted connection is closed, and the last one takes its write-ahead log along
-            if self._files and self._inodes()[0] == self._files[0]:
+            if self._files and self._file_inodes()[0] == self._files[0]:
                 self._engine.dispose()
-                with contextlib.suppress(DesignError), self._reading() as connection:
+                with contextlib.suppress(DesignError), self._read_connection() as connection:
                     connection.execute(sql.select(ABOUT)).all()
-                    self._files = self._inodes()
+                    self._files = self._file_inodes()
             raise
-        if self._files and self._inodes() != self._files:
+        if self._files and self._file_inodes() != self._files:
             raise DesignError(
                 f"store: {self.place} was removed or replaced while study {self._mine!r} ran; nothing more is stored there; "
                 "put it back if it was moved, then run the same command again"
             )
 
-    def _inodes(self) -> list[int | None]:
+    def _file_inodes(self) -> list[int | None]:
         """Which files a database is in: its own and the one that is written first."""
         if not self._path:
             return []
@@ -492,7 +496,7 @@ class Store:
         connection.execute(insert(table).on_conflict_do_nothing(), [with_checksum(table, row) for row in rows])
 
 
-def _change(connection: sql.Connection, run: Mapping[str, Any]) -> None:
+def _update_run(connection: sql.Connection, run: Mapping[str, Any]) -> None:
     connection.execute(sql.update(RUNS).where(RUNS.c.id == run["id"]).values(**with_checksum(RUNS, run)))
 
 
@@ -511,7 +515,7 @@ def _marks(text: str, machine: str) -> dict[str, Any]:
     return marks | {"params": rename_stored_values(marks["params"], machine)} if "params" in marks else marks
 
 
-def _text(value: Any) -> str:
+def _json_text(value: Any) -> str:
     return orjson.dumps(value).decode()
 
 
@@ -526,7 +530,7 @@ def _leaves(text: dict[str, Any]) -> dict[str, Any]:
     return rename_stored_values(text, machine_of_leaves(text))
 
 
-def _base(text: dict[str, Any], values: str) -> dict[str, Any]:
+def _base_leaves(text: dict[str, Any], values: str) -> dict[str, Any]:
     """The leaves of a base; of those of several chips, the one that values choose."""
     if BY_CHIP not in text:
         return text
@@ -534,10 +538,10 @@ def _base(text: dict[str, Any], values: str) -> dict[str, Any]:
     return leaves
 
 
-def _plain(text: str) -> str:
+def _plain_text(text: str) -> str:
     """A text without what PostgreSQL or UTF-8 have no place for."""
     return text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()
 
 
-def _now() -> str:
+def _time_now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")

@@ -35,7 +35,7 @@ class FileLock:
 
         for _ in range(self.TRIES):
             try:
-                self._file = os.open(self._lock(study), os.O_RDWR | os.O_CREAT, 0o666)
+                self._file = os.open(self._lock_path(study), os.O_RDWR | os.O_CREAT, 0o666)
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return True
             except BlockingIOError:
@@ -43,7 +43,7 @@ class FileLock:
                 time.sleep(0.02)
             except OSError as error:
                 self.release()
-                raise DesignError(f"store: {self._lock(study)}: {error.strerror}; {WRITABLE}") from None
+                raise DesignError(f"store: {self._lock_path(study)}: {error.strerror}; {WRITABLE}") from None
         return False
 
     def taken(self, study: str) -> bool:
@@ -51,7 +51,7 @@ class FileLock:
         import fcntl
 
         try:
-            file = os.open(self._lock(study), os.O_RDONLY)
+            file = os.open(self._lock_path(study), os.O_RDONLY)
         except FileNotFoundError:
             return False
         except OSError:
@@ -70,7 +70,7 @@ class FileLock:
             os.close(self._file)
             self._file = None
 
-    def _lock(self, study: str) -> str:
+    def _lock_path(self, study: str) -> str:
         return f"{self._path}.{study}.lock"
 
 

@@ -19,12 +19,12 @@ CHECKED_SINCE = 2
 TABLES = sql.MetaData()
 
 
-def _table(name: str, *columns: sql.Column[Any]) -> sql.Table:
+def _make_table(name: str, *columns: sql.Column[Any]) -> sql.Table:
     return sql.Table(name, TABLES, *columns, sql.Column("checksum", sql.BigInteger, nullable=False, server_default="0"))
 
 
 ABOUT = sql.Table("about", TABLES, sql.Column("key", sql.String, primary_key=True), sql.Column("value", sql.Text))
-RESULTS = _table(
+RESULTS = _make_table(
     "results",
     sql.Column("design", sql.String(32), primary_key=True),
     sql.Column("workload", sql.String(32), primary_key=True),
@@ -40,9 +40,11 @@ RESULTS = _table(
     sql.Column("error", sql.Text, nullable=False),
     sql.Column("version", sql.String, nullable=False),
 )
-BASES = _table("bases", sql.Column("base", sql.String(32), primary_key=True), sql.Column("design", sql.Text))
-STUDIES = _table("studies", sql.Column("study", sql.String, primary_key=True), sql.Column("identity", sql.Text, nullable=False))
-ASKS = _table(
+BASES = _make_table("bases", sql.Column("base", sql.String(32), primary_key=True), sql.Column("design", sql.Text))
+STUDIES = _make_table(
+    "studies", sql.Column("study", sql.String, primary_key=True), sql.Column("identity", sql.Text, nullable=False)
+)
+ASKS = _make_table(
     "asks",
     sql.Column("study", sql.String, primary_key=True),
     sql.Column("physics", sql.Integer, primary_key=True),
@@ -51,7 +53,7 @@ ASKS = _table(
     sql.Column("values", sql.Text, nullable=False),
     sql.Column("marks", sql.Text, nullable=False),
 )
-RUNS = _table(
+RUNS = _make_table(
     "runs",
     sql.Column("id", sql.Integer, primary_key=True, autoincrement=True),
     sql.Column("study", sql.String, nullable=False),

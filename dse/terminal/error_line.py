@@ -37,13 +37,13 @@ def error_line(error: Exception) -> str:
     ''
     """
     if isinstance(error, DesignError):
-        return re.sub(rf"\S{{{LONG},}}", _begun, f"dse: {error}")
+        return re.sub(rf"\S{{{LONG},}}", _shorten_word, f"dse: {error}")
     if isinstance(error, OSError) and error.errno in PLACES:
         where = f"{error.filename}: " if error.filename else ""
         return f"dse: {DesignError(f'{where}{os.strerror(error.errno)}')}; {PLACES[error.errno]}"
     return ""
 
 
-def _begun(word: re.Match[str]) -> str:
+def _shorten_word(word: re.Match[str]) -> str:
     """A long word by its beginning and its length."""
     return f"{word[0][: LONG // 10]}... ({len(word[0]):,} characters)"

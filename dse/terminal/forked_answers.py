@@ -25,7 +25,7 @@ def answers_within(seconds: float, answers: Callable[[], Iterable[bool]]) -> lis
         warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which the copy has not: it is ended in time
         child = os.fork()
     if not child:
-        _answer(seconds, answers, write)
+        _send_answers(seconds, answers, write)
     os.close(write)
     found_answers, end = b"", time.monotonic() + WAIT * seconds
     try:
@@ -38,7 +38,7 @@ def answers_within(seconds: float, answers: Callable[[], Iterable[bool]]) -> lis
     return [answer == ord("1") for answer in found_answers]
 
 
-def _answer(seconds: float, answers: Callable[[], Iterable[bool]], write: int) -> None:
+def _send_answers(seconds: float, answers: Callable[[], Iterable[bool]], write: int) -> None:
     """What the copy does, which never returns."""
     try:
         quiet = os.open(os.devnull, os.O_WRONLY)

@@ -18,12 +18,12 @@ def json_text(value: Any, **how: Any) -> str:
     try:
         return json.dumps(value, allow_nan=False, **how)
     except ValueError:
-        return json.dumps(_finite(value), allow_nan=False, **how)
+        return json.dumps(_finite_values(value), allow_nan=False, **how)
 
 
-def _finite(value: Any) -> Any:
+def _finite_values(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
+        return {key: _finite_values(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
+        return [_finite_values(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -51,7 +51,7 @@ def end_children(since: float, named: str = "") -> None:
         left = {
             child_worker
             for child_worker in child_processes()
-            if _began(child_worker) >= since - 0.05 and _has(child_worker, named)
+            if _start_time(child_worker) >= since - 0.05 and _has_name(child_worker, named)
         }
         if not left:
             return
@@ -74,14 +74,14 @@ def end_all() -> None:
             os.kill(child, signal.SIGKILL)
 
 
-def _began(child_worker: int) -> float:
+def _start_time(child_worker: int) -> float:
     try:
         return int(Path(f"/proc/{child_worker}/stat").read_text().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
     except OSError:
         return -1.0
 
 
-def _has(child_worker: int, named: str) -> bool:
+def _has_name(child_worker: int, named: str) -> bool:
     try:
         return not named or f"\0{named}=".encode() in b"\0" + Path(f"/proc/{child_worker}/environ").read_bytes()
     except OSError:

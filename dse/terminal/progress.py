@@ -57,7 +57,7 @@ ProgressCallback = Callable[[str, int, int, str], None]
 """Takes what is under way, how many designs of it are done, of how many, and what to say beside it."""
 
 
-def no_progress(what: str, done: int, total: int, note: str) -> None:
+def skip_progress(what: str, done: int, total: int, note: str) -> None:
     """Ignore progress: show nothing."""
 
 
@@ -86,12 +86,12 @@ class CompileNotice:
         self._what = what
         self._compiled = compiled
         self._before = compiled()
-        self._start = time.monotonic()
+        self._start_worker = time.monotonic()
         self._over = threading.Event()
 
     def __enter__(self) -> "CompileNotice":
         CompileNotice._now = self
-        threading.Thread(target=self._wait, daemon=True).start()
+        threading.Thread(target=self._wait_long, daemon=True).start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -108,10 +108,10 @@ class CompileNotice:
         if cls._now is not None:
             cls._now.end()
 
-    def _wait(self) -> None:
+    def _wait_long(self) -> None:
         wait = PATIENCE
         while not self._over.wait(OFTEN):
-            seconds = time.monotonic() - self._start
+            seconds = time.monotonic() - self._start_worker
             if seconds > wait and self._compiled() > self._before:
                 say(f"  {self._what}: no answer yet, {seconds:.0f} s; {COMPILES}")
                 self._before, wait = self._compiled(), 2 * seconds
@@ -128,12 +128,12 @@ class ProgressBar:
         told: takes each update as well.
     """
 
-    def __init__(self, what: str, report_progress: ProgressCallback = no_progress) -> None:
+    def __init__(self, what: str, report_progress: ProgressCallback = skip_progress) -> None:
         self._what = what
         self._told = report_progress
         self._bar: Any = None
         self._task: Any = None
-        self._start = self._said = time.monotonic()
+        self._start_worker = self._said = time.monotonic()
         self._begun = threading.Event()
 
     def __enter__(self) -> "ProgressBar":
@@ -155,7 +155,7 @@ class ProgressBar:
             self._task = self._bar.add_task("", total=None, rate="", note="")
             self._bar.start()
         else:
-            threading.Thread(target=self._wait, daemon=True).start()
+            threading.Thread(target=self._wait_long, daemon=True).start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -168,8 +168,8 @@ class ProgressBar:
         if done:
             self._begun.set()
         self._told(self._what, done, total, note)
-        seconds = time.monotonic() - self._start
-        rate = f"{_pace(done / seconds)}, " if done and seconds > 0.2 else ""
+        seconds = time.monotonic() - self._start_worker
+        rate = f"{_pace_text(done / seconds)}, " if done and seconds > 0.2 else ""
         if self._bar is not None:
             self._bar.update(self._task, completed=done, total=total, rate=rate.rstrip(", "), note=note)
         elif time.monotonic() - self._said > LINE_PERIOD_S:
@@ -177,14 +177,14 @@ class ProgressBar:
             say(f"  {self._what}: {done:,} of {total:,}, {rate}{note}{left}")
             self._said = time.monotonic()
 
-    def _wait(self) -> None:
+    def _wait_long(self) -> None:
         """Say that nothing is done yet, until something is."""
         wait = LINE_PERIOD_S
         while not self._begun.wait(wait):
-            seconds = time.monotonic() - self._start
+            seconds = time.monotonic() - self._start_worker
             say(f"  {self._what}: none done yet, {seconds:.0f} s; {COMPILES}")
             wait = seconds
 
 
-def _pace(rate: float) -> str:
+def _pace_text(rate: float) -> str:
     return f"{rate:,.0f} designs/s" if rate > 5 else f"{rate:.2g} designs/s" if rate >= 1 else f"{1 / rate:.3g} s a design"

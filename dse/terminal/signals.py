@@ -52,7 +52,7 @@ def handle_signals() -> Iterator[None]:
 
     def stop(number: int, frame: FrameType | None) -> None:
         if came:
-            _gone(number)
+            _end_by_signal(number)
         came.append(number)
         raise StopRequested(number)
 
@@ -72,7 +72,7 @@ def handle_signals() -> Iterator[None]:
         for signal_number, handler in before.items():
             signal.signal(signal_number, handler)
         if before:
-            atexit.register(_quiet)
+            atexit.register(_ignore_signals)
 
 
 @contextlib.contextmanager
@@ -85,7 +85,7 @@ def defer_signals() -> Iterator[None]:
 
     def note(number: int, frame: FrameType | None) -> None:
         if came and hasattr(before[signal.Signals(number)], TWICE):
-            _gone(number)
+            _end_by_signal(number)
         came.append(number)
 
     before = {
@@ -102,13 +102,13 @@ def defer_signals() -> Iterator[None]:
         os.kill(os.getpid(), came[0])
 
 
-def _gone(number: int, *_: Any) -> None:
+def _end_by_signal(number: int, *_: Any) -> None:
     os.write(2, b"\ndse: ended at once; what was stored stays, and the same command goes on from there\n")
     end_all()
     os._exit(128 + number)
 
 
-def _quiet() -> None:
+def _ignore_signals() -> None:
     """While the interpreter puts itself away, a signal says nothing."""
     sys.stderr.flush()
     for signal_number in SIGNALS:

@@ -20,7 +20,7 @@ def fit_table(table: Table, console: Console) -> Table:
     a block of lines, one a column. A table without names of columns breaks words instead.
     """
     roomy = console.options.update(width=ENDLESS)
-    sizes = [_of(table, column, console, roomy) for column in table.columns]
+    sizes = [_column_measurement(table, column, console, roomy) for column in table.columns]
     most, least = (sum(widths) for widths in zip(*((size.maximum, size.minimum) for size in sizes), strict=True))
     if (whole := Measurement.get(console, roomy, table).maximum) <= console.width:
         return table
@@ -30,14 +30,14 @@ def fit_table(table: Table, console: Console) -> Table:
         table.box, table.padding = SIMPLE_HEAD, (0, 0, 0, 0)
         whole = Measurement.get(console, roomy, table).maximum
     if (room := console.width - least - (whole - most)) < 0:
-        return _turned(table) if all(str(column.header) for column in table.columns) else table
+        return _turn_table(table) if all(str(column.header) for column in table.columns) else table
     wanted = [size.maximum - size.minimum for size in sizes]
-    for column, size, more in zip(table.columns, sizes, _shared(wanted, room), strict=True):
+    for column, size, more in zip(table.columns, sizes, _share_width(wanted, room), strict=True):
         column.width = size.minimum + more
     return table
 
 
-def _of(table: Table, column: Column, console: Console, roomy: ConsoleOptions) -> Measurement:
+def _column_measurement(table: Table, column: Column, console: Console, roomy: ConsoleOptions) -> Measurement:
     """How wide a column is at least, with its longest word or number and unit, and at most."""
 
     def least(cell: RenderableType) -> int:
@@ -50,10 +50,10 @@ def _of(table: Table, column: Column, console: Console, roomy: ConsoleOptions) -
     return Measurement(max(map(least, shown), default=0), most)
 
 
-def _shared(wanted: list[int], room: int) -> list[int]:
+def _share_width(wanted: list[int], room: int) -> list[int]:
     """What each gets of the room: all that it wants, or as much as any other.
 
-    >>> _shared([2, 30, 40], 42)
+    >>> _share_width([2, 30, 40], 42)
     [2, 20, 20]
     """
     given = [0] * len(wanted)
@@ -63,7 +63,7 @@ def _shared(wanted: list[int], room: int) -> list[int]:
     return given
 
 
-def _turned(table: Table) -> Table:
+def _turn_table(table: Table) -> Table:
     """Each row as lines of a column's name and what the row has there."""
     turned = Table(title=table.title, title_justify=table.title_justify, show_header=False)
     turned.add_column(overflow="fold")

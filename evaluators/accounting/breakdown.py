@@ -202,13 +202,13 @@ def scale_row(row: BreakdownRow, times: float) -> BreakdownRow:
 
 def merge_rows(row: BreakdownRow, other: BreakdownRow) -> BreakdownRow:
     """Two breakdown rows of one operator merged into one."""
-    parts = _together(row.parts, other.parts)
-    excess = None if row.excess is None or other.excess is None else _together(row.excess, other.excess)
+    parts = _add_excess(row.parts, other.parts)
+    excess = None if row.excess is None or other.excess is None else _add_excess(row.excess, other.excess)
     counts = {name: getattr(row, name) + getattr(other, name) for name in ("flop", "nbytes", "seconds", "sent")}
     return replace(row, **counts, parts=parts, bound=max(parts, key=lambda name: parts[name]), excess=excess)
 
 
-def _together(excess: dict[str, float], other: dict[str, float]) -> dict[str, float]:
+def _add_excess(excess: dict[str, float], other: dict[str, float]) -> dict[str, float]:
     return {name: excess.get(name, 0.0) + other.get(name, 0.0) for name in {**excess, **other}}
 
 
@@ -260,7 +260,9 @@ def _block_rows(
         seconds = total(span.end - span.ready)
         if not seconds:
             continue
-        spent = _spent(timed, place, span, machine) if call.job is None or split is None else _of_job(timed, place, split)
+        spent = (
+            _split_seconds(timed, place, span, machine) if call.job is None or split is None else _of_job(timed, place, split)
+        )
         parts = {name: total(value) for name, value in spent.items()}
         parts = {name: value for name, value in parts.items() if value}
         fetched = total(call.nbytes * away[place])
@@ -274,7 +276,7 @@ def _block_rows(
                 phase,
                 block.name,
                 call.name,
-                _shape(call) + ("" if chosen is None else chosen(call)),
+                _shape_text(call) + ("" if chosen is None else chosen(call)),
                 flop,
                 (fetched + total(call.local)) * float(several),
                 total(bytes_in) / total(call.fetch * away[place]) if bytes_in is not None and fetched else 0.0,
@@ -293,7 +295,7 @@ def _block_rows(
     return rows
 
 
-def _spent(timed: TimedBlock, place: int, span: WorkSpan, machine: HardwareModel) -> dict[str, Any]:
+def _split_seconds(timed: TimedBlock, place: int, span: WorkSpan, machine: HardwareModel) -> dict[str, Any]:
     """The seconds of a call split exactly: waiting for its prefetch, what took longest, messages, and overhead."""
     cost, bytes_in = timed.costs[place], timed.resident[place]
     if cost.took is not None:
@@ -350,7 +352,7 @@ def _of_job(timed: TimedBlock, place: int, split: TimeSplitter) -> dict[str, Any
     }
 
 
-def _shape(call: KernelCall) -> str:
+def _shape_text(call: KernelCall) -> str:
     m, k, n = (float(np.ravel(value)[0]) for value in call.shape)
     if call.reads == "kv":
         return f"{m:.0f} queries, {k:.4g} pairs, {n:.0f} heads"

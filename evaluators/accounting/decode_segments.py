@@ -115,7 +115,7 @@ def arrays_of_cases(model: Model, cases: tuple[tuple[int, BatchCase], ...], deco
         np.array(prompt_starts),
         as_column([count for count, _, _, _ in steps]),
         as_column([requests for _, requests, _, _ in steps]),
-        _columns([context for _, _, context, _ in steps]),
+        _entry_column([context for _, _, context, _ in steps]),
         as_column([generated for _, _, _, generated in steps]),
         np.array(step_starts),
         stack_steps([prefill_step(case) for _, case in cases]),
@@ -130,7 +130,7 @@ def arrays_of_cases(model: Model, cases: tuple[tuple[int, BatchCase], ...], deco
     )
 
 
-def _columns(values: list[Any]) -> Any:
+def _entry_column(values: list[Any]) -> Any:
     """Entries in a column; where each has an axis of reaches in front, that stays in front."""
     return np.concatenate(values, axis=1).view(PerReachArray) if isinstance(values[0], PerReachArray) else as_column(values)
 

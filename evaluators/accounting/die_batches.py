@@ -56,8 +56,8 @@ def collect_die_work() -> Iterator[None]:
 
 def request_die_work(work: ReplicaWork, die_split: DieSplit, die: Chip, plan: KernelPlan, *others: Any) -> None:
     """Request the work of a die for a later batch; arguments as of `find_die_work`."""
-    structure, row = _told(die, plan)
-    _KEPT[-1].wanted.setdefault(_key(work, die_split, structure, others), {}).setdefault(row, (die, plan))
+    structure, row = _structure_and_numbers(die, plan)
+    _KEPT[-1].wanted.setdefault(_die_key(work, die_split, structure, others), {}).setdefault(row, (die, plan))
 
 
 def find_die_work(
@@ -73,26 +73,26 @@ def find_die_work(
     """
     if not _KEPT:
         return None
-    kept, (structure, row) = _KEPT[-1], _told(die, plan)
-    key = _key(work, die_split, structure, others)
+    kept, (structure, row) = _KEPT[-1], _structure_and_numbers(die, plan)
+    key = _die_key(work, die_split, structure, others)
     wanted_chips = kept.wanted.get(key, {})
     if len(wanted_chips) < MIN_BATCH or row not in wanted_chips:
         return None
     if len(kept.places.get(key, ())) < len(wanted_chips):
         kept.places[key] = {row: place for place, row in enumerate(wanted_chips)}
-        kept.answers[key] = _each(
-            _without_blocks(make(work, die_split, _together(kept, structure, wanted_chips), *others)), len(wanted_chips)
+        kept.answers[key] = _split_work(
+            _without_blocks(make(work, die_split, _stack_dies(kept, structure, wanted_chips), *others)), len(wanted_chips)
         )
     return kept.answers[key][kept.places[key][row]]
 
 
-def _key(work: ReplicaWork, die_split: DieSplit, structure: Any, others: tuple[Any, ...]) -> Any:
+def _die_key(work: ReplicaWork, die_split: DieSplit, structure: Any, others: tuple[Any, ...]) -> Any:
     """Key of requested work; models of a workload are identical objects, and slow to compare by content."""
     return id(work.model), work[1:], die_split, structure, others  # type: ignore[index]
 
 
 @memoize_by_identity
-def _told(die: Chip, plan: KernelPlan) -> tuple[tuple[Any, ...], tuple[float, ...]]:
+def _structure_and_numbers(die: Chip, plan: KernelPlan) -> tuple[tuple[Any, ...], tuple[float, ...]]:
     """Structure and numbers of a die with its kernel settings."""
     words, numbers = list[Any](), list[float]()
     for part in (die, plan.attention, plan.gemm):
@@ -104,17 +104,17 @@ def _told(die: Chip, plan: KernelPlan) -> tuple[tuple[Any, ...], tuple[float, ..
     return tuple(words), tuple(numbers)
 
 
-def _together(kept: _Kept, structure: Any, wanted_chips: dict[tuple[float, ...], tuple[Chip, KernelPlan]]) -> DieBatch:
+def _stack_dies(kept: _Kept, structure: Any, wanted_chips: dict[tuple[float, ...], tuple[Chip, KernelPlan]]) -> DieBatch:
     """Some dies; leaves on which all agree are numbers."""
     key = structure, tuple(wanted_chips)
     if key not in kept.dies:
         chips, saids = zip(*wanted_chips.values(), strict=True)
-        plan = KernelPlan(_stacked([plan.attention for plan in saids]), _stacked([plan.gemm for plan in saids]))
-        kept.dies[key] = DieBatch(_stacked(list(chips)), plan, {}, {})
+        plan = KernelPlan(_stack_chips([plan.attention for plan in saids]), _stack_chips([plan.gemm for plan in saids]))
+        kept.dies[key] = DieBatch(_stack_chips(list(chips)), plan, {}, {})
     return kept.dies[key]
 
 
-def _stacked(chips: list[Any]) -> Any:
+def _stack_chips(chips: list[Any]) -> Any:
     every = [[value for _, value, _ in iterate_leaves(chip)] for chip in chips]
     changes = {
         address: np.array(column, float)
@@ -141,7 +141,7 @@ def _without_blocks(die_work: Alone) -> Alone:
     return passes, die_work[1]
 
 
-def _each(die_work: Alone, count: int) -> list[Alone]:
+def _split_work(die_work: Alone, count: int) -> list[Alone]:
     """Of each of several, in order."""
 
     def column(value: Any) -> list[Any]:

@@ -104,9 +104,9 @@ class StagedPass(NamedTuple):
             if cost.activity is not None:
                 jobs = jobs + cost.activity * times
         sent = sent + self.crossing * (self.stages - 1)
-        return Activity(macs, sent, sent, elements, memory, self._cached()) + jobs
+        return Activity(macs, sent, sent, elements, memory, self._cache_bytes()) + jobs
 
-    def _cached(self) -> Any:
+    def _cache_bytes(self) -> Any:
         """Bytes from the cache in front of main memory."""
         nbytes: Any = 0.0
         for timed_block, shares in zip(self.timed, self.near, strict=False):
@@ -171,12 +171,12 @@ def pass_through_stages(
     shares = tuple(tuple(away(call) for call in block.calls) for block in blocks)
     closer = () if machine.shared is None else tuple(tuple(near(call) for call in block.calls) for block in blocks)
     hop = StageTransferTime(*(seconds * crowding for seconds in reader.onward(way, crossing, machine)))
-    blocks = tuple(_expanded(block, held.block) for block in blocks)
+    blocks = tuple(_expand_block(block, held.block) for block in blocks)
     parts = tuple(block_timeline(blocks, machine, reader, prefetch=prefetch, away=away, near=near if closer else None))
     return StagedPass(parts, shares, hop, model.layers, plan.pp, crossing, closer)
 
 
-def _expanded(block: CallBlock, rows: Any) -> CallBlock:
+def _expand_block(block: CallBlock, rows: Any) -> CallBlock:
     """A block whose weights are expanded again for each block of rows; they are stored and read unexpanded."""
     if not any(call.reads == "weights" and call.products and call.operations is not None for call in block.calls):
         return block

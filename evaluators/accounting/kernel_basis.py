@@ -60,10 +60,10 @@ def kernel_basis(
     """
     if problem is None:
         return NOT_ASKED
-    problems = _launches(problem, libraries)
+    problems = _launched_problems(problem, libraries)
     kernel, sizes = (
         problems[0].kind,
-        {name: _extremes(value) for problem in problems for name, value in problem.sizes().items()},
+        {name: _value_extremes(value) for problem in problems for name, value in problem.sizes().items()},
     )
     if took is None or libraries is None:
         return KernelBasis(kernel, sizes, FLAT)
@@ -98,7 +98,7 @@ def basis_text(kernels: Iterable[tuple[str, KernelBasis]], measured: bool) -> st
     return "; ".join(f"{kernel}{names[kernel, text]} {text}" for kernel, text in operators_by_basis)
 
 
-def _launches(problem: Any, libraries: DieLibraries | None) -> tuple[Any, ...]:
+def _launched_problems(problem: Any, libraries: DieLibraries | None) -> tuple[Any, ...]:
     """Problems that kernels are launched for: attention of prompts and decodes is one launch, or two."""
     if not isinstance(problem, MixedBatchAttention):
         return (problem,)
@@ -106,7 +106,7 @@ def _launches(problem: Any, libraries: DieLibraries | None) -> tuple[Any, ...]:
     return (problem.both,) if own is None or own.launches == "one" else (problem.prompts, problem.decodes)
 
 
-def _extremes(value: Any) -> tuple[float, float]:
+def _value_extremes(value: Any) -> tuple[float, float]:
     return float(np.min(value)), float(np.max(value))
 
 
@@ -116,7 +116,7 @@ def _outside_texts(sizes: Mapping[str, Any], ranges: tuple[tuple[str, float, flo
     for name, low, high in ranges:
         if name not in sizes:
             continue
-        least, most = _extremes(sizes[name])
+        least, most = _value_extremes(sizes[name])
         if least >= low * (1 - ROUNDING) and most <= high * (1 + ROUNDING):
             continue
         range_text, rows = _range_text(least, most), _range_text(low, high)

@@ -126,15 +126,15 @@ def phases(kind: DieKind, design: Design, job: BatchArrays, fidelity: str, *, de
         DesignError: formats of other sizes side by side, where a die has values of one size.
     """
     (case,) = job.cases
-    both = {name: _played(kind, design, case, job.decode_context, name, fidelity) for name in ("prefill", "decode")}
+    both = {name: _play_phase(kind, design, case, job.decode_context, name, fidelity) for name in ("prefill", "decode")}
     played, slices = {name: passes for name, (passes, _) in both.items()}, {name: last for name, (_, last) in both.items()}
     stages = units_per_stage(played["decode"], phase_split(design, case, "decode").pp)
-    held = _held(design, case, stages, played, kind.sizes(design.mapping))
+    held = _held_bytes(design, case, stages, played, kind.sizes(design.mapping))
     phases = []
     for name, work in played.items():
         die_split = phase_split(design, case, name)
-        seconds, total, done = _summed(work, stages, die_split, name)
-        flop = _useful(case, name, job.decode_context)
+        seconds, total, done = _sum_passes(work, stages, die_split, name)
+        flop = _useful_operations(case, name, job.decode_context)
         blocks = tuple(detailed_blocks(work, die_split)) if detailed else ()
         full = held[name], slices[name]
         phase = PhaseCost(name, kind.machine(design, name), blocks, None, 1.0, None, seconds, full, total, flop)
@@ -143,7 +143,7 @@ def phases(kind: DieKind, design: Design, job: BatchArrays, fidelity: str, *, de
 
 
 @memoize
-def _useful(case: BatchCase, phase: str, decode_context: str) -> float:
+def _useful_operations(case: BatchCase, phase: str, decode_context: str) -> float:
     """Useful operations of a phase, on all dies."""
     steps = [(1.0, prefill_step(case))] if phase == "prefill" else decode_steps(case, decode_context)
     each = [
@@ -155,7 +155,7 @@ def _useful(case: BatchCase, phase: str, decode_context: str) -> float:
     return sum(each, 0.0)
 
 
-def _played(
+def _play_phase(
     kind: DieKind, design: Design, case: BatchCase, decode_context: str, phase: str, fidelity: str
 ) -> tuple[tuple[PassWork, ...], Any]:
     """Forward passes of a phase, and further results of a die in it."""
@@ -180,11 +180,13 @@ def pass_work(
         if len(_CROSSINGS) >= MAX_IDENTITIES:
             _CROSSINGS.clear()
         # what was given is kept too, so that nothing else takes its place
-        _CROSSINGS[key] = _crossing(kind, design, work, die_split, fidelity, rows), design, work.model
+        _CROSSINGS[key] = _crossing_price(kind, design, work, die_split, fidelity, rows), design, work.model
     crossed = _CROSSINGS[key][0]
     own, slices = kind.own(design, work, die_split.alone, fidelity)
     for forward_pass, ran in own:
-        units = tuple(_done(unit, of_unit, die_split, crossed) for unit, of_unit in zip(forward_pass.units, ran, strict=True))
+        units = tuple(
+            _with_exchanges(unit, of_unit, die_split, crossed) for unit, of_unit in zip(forward_pass.units, ran, strict=True)
+        )
         onward = DieExchange("to the next stage", "hand_over", forward_pass.onward)
         passes.append(PassWork(forward_pass, units, [crossed(onward, "stage")] if die_split.pp > 1 else []))
     return tuple(passes), slices
@@ -194,7 +196,7 @@ _CROSSINGS: dict[Any, tuple[Callable[[DieExchange, str], TimedBlock], Design, Mo
 """Of the last designs and phases, who prices what dies exchange."""
 
 
-def _crossing(
+def _crossing_price(
     kind: DieKind, design: Design, work: ReplicaWork, die_split: DieSplit, fidelity: str, rows: tuple[int, int] | None
 ) -> Callable[[DieExchange, str], TimedBlock]:
     """Cached function that times exchanges between dies; arguments as of `pass_work`."""
@@ -202,16 +204,16 @@ def _crossing(
     where = make_die_groups(
         design.chip, plan.placement, die_split.dp * die_split.pp, die_split.group, die_split.tp, die_split.pp,
         reached=kind.reached(mapping),
-        copies=_copies(plan, work.model),
+        copies=_copies_by_reach(plan, work.model),
         library=None if mapping.stack is None else mapping.stack.moe_all_to_all,
         rows=rows,
         sums=(plan.allreduce, int(plan.ktree_k)),
         attention=die_split.attention,
     )  # fmt: skip
-    return partial(_crossed, where=where, reader=cost_model(fidelity), known={})
+    return partial(_exchange_block, where=where, reader=cost_model(fidelity), known={})
 
 
-def _copies(plan: MultiDiePlan, model: Model) -> Callable[[int], float] | None:
+def _copies_by_reach(plan: MultiDiePlan, model: Model) -> Callable[[int], float] | None:
     """Copies of a token to boxes for each to an expert, where it goes by boxes, by how many of them have experts."""
     experts = model.experts
     if plan.all_to_all != "hierarchical" or experts is None:
@@ -251,10 +253,12 @@ def single_die_work(
     return tuple(found_passes), parts
 
 
-def _done(unit: LayerUnit, ran: UnitWork, die_split: DieSplit, cross: Callable[[DieExchange, str], TimedBlock]) -> UnitOfPass:
+def _with_exchanges(
+    unit: LayerUnit, ran: UnitWork, die_split: DieSplit, cross: Callable[[DieExchange, str], TimedBlock]
+) -> UnitOfPass:
     """A unit with its exchanges; with two halves the longer of computation and exchange counts."""
     if die_split.attention:
-        return _apart(unit, ran, die_split, cross)
+        return _with_separate_ffn(unit, ran, die_split, cross)
     activity, parts = ran.activity, []
     exchanged: Any = 0.0
     for step in ran.steps:
@@ -269,7 +273,9 @@ def _done(unit: LayerUnit, ran: UnitWork, die_split: DieSplit, cross: Callable[[
     return UnitOfPass(unit.name, unit.times, seconds, activity, ran.flop, parts)
 
 
-def _apart(unit: LayerUnit, ran: UnitWork, die_split: DieSplit, cross: Callable[[DieExchange, str], TimedBlock]) -> UnitOfPass:
+def _with_separate_ffn(
+    unit: LayerUnit, ran: UnitWork, die_split: DieSplit, cross: Callable[[DieExchange, str], TimedBlock]
+) -> UnitOfPass:
     """A unit of which attention and FFN are on dies of their own, of all micro-batches between them.
 
     What is without an FFN follows one after the other on attention dies.
@@ -333,7 +339,7 @@ def pingpong_seconds(micro: int, each: Sequence[Any]) -> Any:
     return float(seconds) if np.ndim(seconds) == 0 else seconds
 
 
-def _crossed(
+def _exchange_block(
     exchange: DieExchange, part: str, where: DieGroups, reader: CostModel, known: dict[Any, tuple[TimedBlock, Any]]
 ) -> TimedBlock:
     """An exchange as a block of one call; equal exchanges are timed once."""
@@ -365,14 +371,16 @@ def units_per_stage(decode: Sequence[PassWork], stages: int) -> Array:
     return cut_stages(seconds, [unit.times for unit in first], min(stages, sum(unit.times for unit in first)))
 
 
-def _summed(played: Sequence[PassWork], stages: Array, die_split: DieSplit, phase: str) -> tuple[Any, Activity, float]:
+def _sum_passes(played: Sequence[PassWork], stages: Array, die_split: DieSplit, phase: str) -> tuple[Any, Activity, float]:
     """Time of all forward passes, and activity of all dies for all micro-batches."""
     seconds: Any = 0.0
     activity, flop = Activity(), 0.0
     for step in played:
         times = step.of.times
         onward = step.onward[0].seconds * die_split.halves if step.onward else 0.0
-        seconds = seconds + times * _paced([unit.seconds for unit in step.units], stages, onward, die_split.batches, phase)
+        seconds = seconds + times * _pace_batches(
+            [unit.seconds for unit in step.units], stages, onward, die_split.batches, phase
+        )
         every = times * die_split.batches * die_split.halves * die_split.dp * die_split.group
         for unit in step.units:
             activity = activity + unit.activity * (every * unit.times)
@@ -387,7 +395,7 @@ def exchange_activity(blocks: list[TimedBlock]) -> Activity:
     return blocks[0].costs[0].activity or Activity()
 
 
-def _paced(seconds: Sequence[Any], stages: Array, onward: Any, batches: int, phase: str) -> Any:
+def _pace_batches(seconds: Sequence[Any], stages: Array, onward: Any, batches: int, phase: str) -> Any:
     """Time of some micro-batches in flight.
 
     A step of decode is over when its slowest stage has had them all, and no sooner than one has passed all stages; prompts fill
@@ -407,16 +415,16 @@ def detailed_blocks(played: Sequence[PassWork], die_split: DieSplit) -> list[Tim
     for step in played:
         every = die_split.halves * step.of.times * die_split.batches / die_split.pp
         for unit in step.units:
-            blocks += [_often(block, every * unit.times) for block in unit.timed]
-        blocks += [_often(block, every * (die_split.pp - 1)) for block in step.onward]
+            blocks += [_repeat_block(block, every * unit.times) for block in unit.timed]
+        blocks += [_repeat_block(block, every * (die_split.pp - 1)) for block in step.onward]
     return blocks
 
 
-def _often(block: TimedBlock, times: float) -> TimedBlock:
+def _repeat_block(block: TimedBlock, times: float) -> TimedBlock:
     return block._replace(block=block.block._replace(times=times * block.block.times))
 
 
-def _held(
+def _held_bytes(
     design: Design, case: BatchCase, stages: Array, played: Dict[str, tuple[PassWork, ...]], sizes: ValueBytes
 ) -> dict[str, tuple[tuple[str, Any], ...]]:
     """Bytes in HBM of the fullest die, by what they are for, in both phases; all micro-batches have their caches there."""
@@ -441,7 +449,7 @@ def _of_units(case: BatchCase, phase: str, die_split: DieSplit, sizes: ValueByte
     """Bytes of each unit on one die: of its caches, and of its weights by what they are of, shape (1 + kinds, units). [B]"""
     model, units, mine = case.model, layers_of_units(case.model), largest_replica_share(case, die_split.slots)
     many = die_split.batches * die_split.halves
-    cached, sequences = many * _kept(mine, phase), float(many * mine.batch)
+    cached, sequences = many * _kept_positions(mine, phase), float(many * mine.batch)
     caches = [caches_of(units.get(name, ("", ""))[0], model, cached, sequences, die_split, sizes) for name in names]
     kinds = [weight_bytes_by_kind(name, units.get(name, ("", "")), model, die_split, sizes) for name in names]
     return np.array([caches, *([kind.get(name, 0.0) for kind in kinds] for name in WEIGHTS)], float)
@@ -453,7 +461,7 @@ def fullest_die_memory(phases: Sequence[PhaseCost]) -> dict[str, float]:
     return max(each, key=lambda parts: sum(parts.values()))
 
 
-def _kept(case: BatchCase, phase: str) -> Any:
+def _kept_positions(case: BatchCase, phase: str) -> Any:
     """Positions that caches of each reach of a model have of a case's requests at the end of a phase."""
     ends = [(n, prompt + (output if phase == "decode" else 0)) for n, prompt, output in case.requests]
     return per_reach(case.model, lambda reach: float(sum(n * reach.kept(end) for n, end in ends)))

@@ -82,15 +82,15 @@ def weight_bytes_by_kind(
     mixes, feeds = names
     kinds, weight_bytes = layers(model), dict[str, float]()
     for layer in (mixing for mixing in kinds.mixings if mixing.name == mixes):
-        weight_bytes[ATTENTION] = _mixing(layer.of, die_split.tp) * sizes.attention + h
+        weight_bytes[ATTENTION] = _mixing_weights(layer.of, die_split.tp) * sizes.attention + h
     for layer in (ffn for ffn in kinds.ffns if ffn.name == feeds):
         if die_split.attention:  # the norm, and what chooses experts
             weight_bytes[ROUTERS if feeds.startswith(MOE) else FFN] = h + (
-                _around(layer.of, sizes) if feeds.startswith(MOE) else 0.0
+                _surrounding_bytes(layer.of, sizes) if feeds.startswith(MOE) else 0.0
             )
             continue
         dense = ffn_parameter_count(layer.of, ceil_div(layer.of.ffn_intermediate, die_split.tp)) * usual + h
-        weight_bytes |= _sparse(layer.of, die_split, sizes, h) if feeds.startswith(MOE) else {FFN: dense}
+        weight_bytes |= _sparse_bytes(layer.of, die_split, sizes, h) if feeds.startswith(MOE) else {FFN: dense}
     if unit != DRAFT:
         return weight_bytes
     # the table of the head is on a module's own stage, that of the embedding on another where there are several
@@ -103,7 +103,7 @@ ONE_TOKEN_STEP = StepCounts("decode", 1.0, 1.0, 1.0, 1.0)
 
 
 @lru_cache(maxsize=256)
-def _mixing(model: Model, tp: int) -> float:
+def _mixing_weights(model: Model, tp: int) -> float:
     """Weights of a layer's mixing of tokens on one of `tp` dies: those of its heads, and all that are of no head, as what makes
     latents and keys of indexers; biases and inner norms are shared out evenly.
     """
@@ -116,20 +116,20 @@ def ffn_weight_bytes(names: tuple[str, str], model: Model, die_split: DieSplit, 
     total = 0.0
     for layer in (ffn for ffn in layers(model).ffns if ffn.name == names[1]):
         if layer.name.startswith(MOE):
-            total += sum(_sparse(layer.of, die_split, sizes, 0.0).values()) - _around(layer.of, sizes)
+            total += sum(_sparse_bytes(layer.of, die_split, sizes, 0.0).values()) - _surrounding_bytes(layer.of, sizes)
         else:
             total += ffn_parameter_count(layer.of, layer.of.ffn_intermediate) * sizes.weights
     return float(total)
 
 
-def _around(model: Model, sizes: ValueBytes) -> float:
+def _surrounding_bytes(model: Model, sizes: ValueBytes) -> float:
     """Bytes of a layer's router and what is around its experts. [B]"""
     experts = model.experts
     assert experts is not None
     return float((experts.count + 2 * experts.latent) * model.hidden * sizes.weights)
 
 
-def _sparse(model: Model, die_split: DieSplit, sizes: ValueBytes, norm: float) -> dict[str, float]:
+def _sparse_bytes(model: Model, die_split: DieSplit, sizes: ValueBytes, norm: float) -> dict[str, float]:
     """Bytes of a layer's experts on one die, some of them whole, or a share of each; with the norm before them.
 
     What dies share out is itemised as all of them together have it.
@@ -149,5 +149,5 @@ def _sparse(model: Model, die_split: DieSplit, sizes: ValueBytes, norm: float) -
         ROUTED: experts.count * each,
         COPIES: die_split.redundant * each,
         SHARED: shared,
-        ROUTERS: _around(model, sizes) + norm,
+        ROUTERS: _surrounding_bytes(model, sizes) + norm,
     }

@@ -141,12 +141,12 @@ class ChosenPartitions(NamedTuple):
 
 def choose_partitions(phases: Sequence[PartitionedPhase]) -> list[ChosenPartitions]:
     """Partitions of least time of each open phase, with caches divided equally in all phases."""
-    tried = [list(_tried(phase)) for phase in phases]
-    by_heads, by_rows = ([_least(plans, heads=heads) for plans in tried] for heads in (True, False))
+    tried = [list(_try_plans(phase)) for phase in phases]
+    by_heads, by_rows = ([_least_seconds(plans, heads=heads) for plans in tried] for heads in (True, False))
     rows = sum(seconds for seconds, _ in by_rows) < sum(seconds for seconds, _ in by_heads)
     partitions = []
     for plans, (_, head_index), (_, other) in zip(tried, by_heads, by_rows, strict=True):
-        which = _plain(np.where(rows, other, head_index))
+        which = _plain_number(np.where(rows, other, head_index))
         choice = PartitionChoice(
             *(
                 {name: select_values([plan.of[kind][name] for plan in plans], which) for name in plans[0].of.words}
@@ -162,14 +162,16 @@ def partitioned_phase(phase: PartitionedPhase, chosen: ChosenPartitions) -> tupl
     """Blocks of a phase by the partitions that are chosen, and what a core holds with them."""
     words = [int(place) for place in np.unique(chosen.counted)]
     held = [phase.held(DIVISIONS[word], chosen.everywhere) for word in words]
-    which = _plain(np.searchsorted(words, chosen.counted)) if len(words) > 1 else 0
-    return _blocks(phase, chosen.of), select_values(held, which)
+    which = _plain_number(np.searchsorted(words, chosen.counted)) if len(words) > 1 else 0
+    return _entry_blocks(phase, chosen.of), select_values(held, which)
 
 
 def fastest_plan(phase: PartitionedPhase) -> TriedPlan:
     """Plan of least time of one case and design; the first plan if none fits."""
-    best = min(_tried(phase), key=lambda plan: float(np.squeeze(plan.seconds)))
-    return best._replace(of=PartitionChoice(*({name: _plain(value) for name, value in kind.items()} for kind in best.of)))
+    best = min(_try_plans(phase), key=lambda plan: float(np.squeeze(plan.seconds)))
+    return best._replace(
+        of=PartitionChoice(*({name: _plain_number(value) for name, value in kind.items()} for kind in best.of))
+    )
 
 
 def plan_with_partition(plan: P, word: str) -> P:
@@ -177,34 +179,34 @@ def plan_with_partition(plan: P, word: str) -> P:
     return replace(plan, partition=word, allreduce=plan.allreduce if word == "k" else None)
 
 
-def _tried(phase: PartitionedPhase) -> Iterator[TriedPlan]:
+def _try_plans(phase: PartitionedPhase) -> Iterator[TriedPlan]:
     """Plans with one partition for all, that of sums first as the fallback; then plans with several."""
     words = tuple(phase.by_word)
     for word in sorted(words, key=lambda word: word != "k"):
         partition = uniform_partition(phase.parts, word, phase.plan)
-        yield _with(phase, partition, _blocks(phase, partition), phase.held(word, 0.0), word)
-    gather, known = _gather(phase), set[bytes]()
+        yield _plan_with_blocks(phase, partition, _entry_blocks(phase, partition), phase.held(word, 0.0), word)
+    gather, known = _gather_seconds(phase), set[bytes]()
     priced: dict[str, tuple[CoreResidency, Seconds] | None] = {}
     for frame in counting_plans(words):
         if frame.counted not in priced:
-            priced[frame.counted] = _priced(phase, frame.counted, words, priced.values())
+            priced[frame.counted] = _price_words(phase, frame.counted, words, priced.values())
         if (known_prices := priced[frame.counted]) is None:
             continue
         held, seconds = known_prices
         copies = "input_only" in frame.words
-        partition = first = _words(phase, frame, seconds, gather)
-        plan = _planned(phase, frame, partition)
-        yield from _new(plan, known)
+        partition = first = _fastest_words(phase, frame, seconds, gather)
+        plan = _make_plan(phase, frame, partition)
+        yield from _new_plans(plan, known)
         if copies and not _reads_alike(plan.held, held):  # words change what cores hold, and with it what operators take
-            partition = _words(phase, frame, _seconds(phase, plan.held, frame.words), gather)
-            if _content(frame.counted, partition) != _content(frame.counted, plan.of):
-                plan = _planned(phase, frame, partition)
-                yield from _new(plan, known)
+            partition = _fastest_words(phase, frame, _operator_seconds(phase, plan.held, frame.words), gather)
+            if _plan_content(frame.counted, partition) != _plan_content(frame.counted, plan.of):
+                plan = _make_plan(phase, frame, partition)
+                yield from _new_plans(plan, known)
         if copies and np.any(np.isinf(plan.seconds)):
-            yield from _rationed(phase, frame, seconds, gather, first, np.isinf(plan.seconds))
+            yield from _ration_copies(phase, frame, seconds, gather, first, np.isinf(plan.seconds))
 
 
-def _priced(
+def _price_words(
     phase: PartitionedPhase, counted: str, words: Sequence[str], known: Iterable[tuple[CoreResidency, Seconds] | None]
 ) -> tuple[CoreResidency, Seconds] | None:
     """Core memory without copies, and the time of each operator with it; None if no case and design fits."""
@@ -214,18 +216,18 @@ def _priced(
     for held, seconds in filter(None, known):
         if _reads_alike(held, empty):
             return empty, seconds
-    return empty, _seconds(phase, empty, words)
+    return empty, _operator_seconds(phase, empty, words)
 
 
-def _new(plan: TriedPlan, known: set[bytes]) -> Iterator[TriedPlan]:
+def _new_plans(plan: TriedPlan, known: set[bytes]) -> Iterator[TriedPlan]:
     """A plan of which none like it was tried before: of equal ones the first counts."""
-    content = _content(plan.counted, plan.of)
+    content = _plan_content(plan.counted, plan.of)
     if content not in known:
         known.add(content)
         yield plan
 
 
-def _content(counted: str, choice: PartitionChoice) -> bytes:
+def _plan_content(counted: str, choice: PartitionChoice) -> bytes:
     """Content of a plan, equal for equal plans."""
     values = [np.asarray(value) for kind in choice for value in kind.values()]
     return b"|".join([f"{counted} {[value.shape for value in values]}".encode(), *(value.tobytes() for value in values)])
@@ -242,35 +244,35 @@ def _reads_alike(residency: CoreResidency, other: CoreResidency) -> bool:
     )
 
 
-def _rationed(
+def _ration_copies(
     phase: PartitionedPhase, frame: CountingPlan, seconds: Seconds, gather: Seconds, rest: PartitionChoice, full: Array
 ) -> Iterator[TriedPlan]:
     """Plans with the copies that have room, of cases and designs where some have none, but all would without copies.
 
     Others have the words that `rest` says, those of least time by the same seconds.
     """
-    weights = _weights(phase)
+    weights = _product_weights(phase)
 
     def fits(everywhere: Any) -> Any:
         return phase.fits(frame.counted, phase.held(frame.counted, everywhere))
 
     def solved(seconds: Seconds, gather: Seconds) -> tuple[PartitionChoice, Any]:
-        words = _words(phase, frame, seconds, gather)
-        return words, _cost(words, seconds, gather)
+        words = _fastest_words(phase, frame, seconds, gather)
+        return words, _choice_cost(words, seconds, gather)
 
     where = full & fits(0.0)
     if not np.any(where):
         return
     for last in (False, True):
         copies = choose_copies(solved, seconds, gather, weights, fits, where)
-        plan = _planned(phase, frame, PartitionChoice(*map(partial(_set, where=where), rest, copies)))
+        plan = _make_plan(phase, frame, PartitionChoice(*map(partial(_set_values, where=where), rest, copies)))
         yield plan._replace(seconds=np.where(where, plan.seconds, np.inf))
         if not last:  # copies change what cores hold, and with it what operators take
-            seconds = _seconds(phase, plan.held, frame.words)
-            rest = _words(phase, frame, seconds, gather)
+            seconds = _operator_seconds(phase, plan.held, frame.words)
+            rest = _fastest_words(phase, frame, seconds, gather)
 
 
-def _set(values: Mapping[Name, Any], changes: Mapping[Name, Any], *, where: Array) -> dict[Name, Any]:
+def _set_values(values: Mapping[Name, Any], changes: Mapping[Name, Any], *, where: Array) -> dict[Name, Any]:
     """Values with some of them replaced where a mask is set."""
     arrays = {name: np.array(np.broadcast_to(value, where.shape)) for name, value in values.items()}
     for name, value in arrays.items():
@@ -278,13 +280,13 @@ def _set(values: Mapping[Name, Any], changes: Mapping[Name, Any], *, where: Arra
     return arrays
 
 
-def _planned(phase: PartitionedPhase, frame: CountingPlan, choice: PartitionChoice) -> TriedPlan:
-    everywhere = _everywhere(_weights(phase), choice)
+def _make_plan(phase: PartitionedPhase, frame: CountingPlan, choice: PartitionChoice) -> TriedPlan:
+    everywhere = _copied_weights(_product_weights(phase), choice)
     held = phase.held(frame.counted, everywhere)
-    return _with(phase, choice, _blocks(phase, choice), held, frame.counted, everywhere)
+    return _plan_with_blocks(phase, choice, _entry_blocks(phase, choice), held, frame.counted, everywhere)
 
 
-def _with(
+def _plan_with_blocks(
     phase: PartitionedPhase,
     choice: PartitionChoice,
     blocks: tuple[CallBlock, ...],
@@ -297,14 +299,14 @@ def _with(
     return TriedPlan(choice, counted, held, everywhere, seconds)
 
 
-def _least(plans: Sequence[TriedPlan], *, heads: bool) -> tuple[Any, Any]:
+def _least_seconds(plans: Sequence[TriedPlan], *, heads: bool) -> tuple[Any, Any]:
     """The least seconds of those that divide attention in one way, and the place of the first that has them."""
     places = np.array([place for place, plan in enumerate(plans) if (plan.counted == "k") == heads])
     seconds = np.stack(np.broadcast_arrays(*(plans[place].seconds for place in places)))
     return seconds.min(axis=0), places[seconds.argmin(axis=0)]
 
 
-def _seconds(phase: PartitionedPhase, held: CoreResidency, words: Sequence[str]) -> Seconds:
+def _operator_seconds(phase: PartitionedPhase, held: CoreResidency, words: Sequence[str]) -> Seconds:
     """Of each operator by each partition, in all steps of each case."""
     found_seconds: dict[Name, dict[int, Any]] = {}
     for word in words:
@@ -316,14 +318,14 @@ def _seconds(phase: PartitionedPhase, held: CoreResidency, words: Sequence[str])
     return found_seconds
 
 
-def _words(phase: PartitionedPhase, frame: CountingPlan, seconds: Seconds, gather: Seconds) -> PartitionChoice:
+def _fastest_words(phase: PartitionedPhase, frame: CountingPlan, seconds: Seconds, gather: Seconds) -> PartitionChoice:
     """Partitions of least time, of a counting plan."""
     by = partition_rules(phase.plan, heads=frame.heads)
     costs = partition_cost_factors(phase.parts, phase.order, frame.words, seconds, gather, by)
     return partition_choice(phase.parts, frame.words, minimise_factors(list(costs)), by)
 
 
-def _gather(phase: PartitionedPhase) -> Seconds:
+def _gather_seconds(phase: PartitionedPhase) -> Seconds:
     """Of what each operator leaves to all cores, by place in `CUTS`, in all steps of each case."""
     size = float(BYTES_BY_FORMAT[phase.precision.activations])
     return {
@@ -340,7 +342,7 @@ def _gather(phase: PartitionedPhase) -> Seconds:
     }
 
 
-def _cost(choice: PartitionChoice, seconds: Seconds, gather: Seconds) -> Any:
+def _choice_cost(choice: PartitionChoice, seconds: Seconds, gather: Seconds) -> Any:
     """Seconds of operators and of what goes to all cores."""
     total: Any = 0.0
     for name, by in gather.items():
@@ -349,7 +351,7 @@ def _cost(choice: PartitionChoice, seconds: Seconds, gather: Seconds) -> Any:
     return total
 
 
-def _weights(phase: PartitionedPhase) -> dict[Name, Any]:
+def _product_weights(phase: PartitionedPhase) -> dict[Name, Any]:
     """Weights of each product in the fullest stage, the largest of the model first. [B]"""
     sizes, model, pp = {}, phase.model, phase.plan.pp
     layers = ceil_div(model.layers * 1.0, pp) / model.layers
@@ -362,14 +364,16 @@ def _weights(phase: PartitionedPhase) -> dict[Name, Any]:
     return {name: share for name, (_, share) in sorted(sizes.items(), key=lambda item: -item[1][0])}
 
 
-def _everywhere(weights: Mapping[Name, Any], choice: PartitionChoice) -> Any:
+def _copied_weights(weights: Mapping[Name, Any], choice: PartitionChoice) -> Any:
     """Of the weights of the fullest stage, those that each core has all of. [B]"""
     return sum(((choice.words[name] == COPIED) * value for name, value in weights.items()), 0.0)
 
 
-def _blocks(phase: PartitionedPhase, choice: PartitionChoice) -> tuple[CallBlock, ...]:
+def _entry_blocks(phase: PartitionedPhase, choice: PartitionChoice) -> tuple[CallBlock, ...]:
     """Calls of entries, with the partitions of each entry's case."""
-    choice = PartitionChoice(*({name: _plain(_of_entries(phase, value)) for name, value in kind.items()} for kind in choice))
+    choice = PartitionChoice(
+        *({name: _plain_number(_of_entries(phase, value)) for name, value in kind.items()} for kind in choice)
+    )
     return partitioned_blocks(
         phase.parts, phase.by_word, choice, phase.plan, float(BYTES_BY_FORMAT[phase.precision.activations])
     )
@@ -384,7 +388,7 @@ def _of_entries(phase: PartitionedPhase, values: Any) -> Any:
     return spread_over_entries(values, phase.starts, phase.entries)
 
 
-def _plain(value: Any) -> Any:
+def _plain_number(value: Any) -> Any:
     """A number where all entries have the same."""
     if not isinstance(value, np.ndarray):
         return value

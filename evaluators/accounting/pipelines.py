@@ -78,28 +78,30 @@ def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = 
 
     Only detailed ones keep their blocks.
     """
-    machine, reader, laid = tile_core_machine(design.chip), READERS[fidelity], _laid(design, job)
-    staged_pass, ttft = _passed(design, job, "prefill", *laid["prefill"], reader)
-    first = _phase("prefill", machine, staged_pass, job.copies, ttft, laid["prefill"][1], job.prompt_starts, detailed)
-    staged_pass, decoding = _passed(design, job, "decode", *laid["decode"], reader)
-    _, together = _together(_instances(design.chip, design.mapping.decode), design.mapping.decode, job)
+    machine, reader, laid = tile_core_machine(design.chip), READERS[fidelity], _lay_phases(design, job)
+    staged_pass, ttft = _pass_phase(design, job, "prefill", *laid["prefill"], reader)
+    first = _phase_cost("prefill", machine, staged_pass, job.copies, ttft, laid["prefill"][1], job.prompt_starts, detailed)
+    staged_pass, decoding = _pass_phase(design, job, "decode", *laid["decode"], reader)
+    _, together = _decode_batches(_pipeline_instances(design.chip, design.mapping.decode), design.mapping.decode, job)
     passes = ceil_div(job.requests, together)
-    token = _phase("decode", machine, staged_pass, job.steps * passes, decoding, laid["decode"][1], job.step_starts, detailed)
+    token = _phase_cost(
+        "decode", machine, staged_pass, job.steps * passes, decoding, laid["decode"][1], job.step_starts, detailed
+    )
     return first, token._replace(asked=job.requests / (passes * together))
 
 
-def _passed(
+def _pass_phase(
     design: Design, job: BatchArrays, phase: str, laid: tuple[CallBlock, ...], held: CoreResidency, reader: CostModel
 ) -> tuple[StagedPass, Any]:
     """Forward pass through all stages, and seconds of the phase of each case."""
-    chip, mapping = _of(design)
-    plan, starts, entries = _entries(design, job, phase)
-    instances = _instances(chip, plan)
-    turns, tokens = (1.0, job.prompts) if phase == "prefill" else _together(instances, plan, job)
+    chip, mapping = _chip_and_mapping(design)
+    plan, starts, entries = _phase_entries(design, job, phase)
+    instances = _pipeline_instances(chip, plan)
+    turns, tokens = (1.0, job.prompts) if phase == "prefill" else _decode_batches(instances, plan, job)
     crossing = tokens * job.model.hidden * BYTES_BY_FORMAT[mapping.precision.activations]
     residency = CoreResidency(*(spread_over_entries(value, starts, entries) for value in held))
     staged_pass = pass_through_stages(
-        job.model, laid, crossing, tile_core_machine(chip), _way(chip, plan), plan, residency, reader
+        job.model, laid, crossing, tile_core_machine(chip), _pipeline_placement(chip, plan), plan, residency, reader
     )
     if phase == "decode":
         return staged_pass, reduce_per_case(np.add, job.steps * maximum(staged_pass.seconds, turns * staged_pass.stage), starts)
@@ -108,14 +110,14 @@ def _passed(
     return staged_pass, reduce_per_case(np.add, ceil_div(job.copies, instances) * stage, starts) + fill
 
 
-def _entries(design: Design, job: BatchArrays, phase: str) -> tuple[PipelinePlan, Any, int]:
+def _phase_entries(design: Design, job: BatchArrays, phase: str) -> tuple[PipelinePlan, Any, int]:
     """The plan of a phase, where cases begin, and how many entries they have."""
     prefill = phase == "prefill"
     starts, entries = (job.prompt_starts, job.prompts) if prefill else (job.step_starts, job.steps)
     return design.mapping.prefill if prefill else design.mapping.decode, starts, np.size(entries)
 
 
-def _laid(design: Design, job: BatchArrays) -> dict[str, tuple[tuple[CallBlock, ...], CoreResidency]]:
+def _lay_phases(design: Design, job: BatchArrays) -> dict[str, tuple[tuple[CallBlock, ...], CoreResidency]]:
     """Calls of the steps and core memory of each phase; open partitions are chosen."""
     laid_phases, open_ = {}, []
     for phase in ("prefill", "decode"):
@@ -123,9 +125,9 @@ def _laid(design: Design, job: BatchArrays) -> dict[str, tuple[tuple[CallBlock, 
         if plan.partition == AUTO:
             open_.append(phase)
             continue
-        tokens = _tokens(job, phase, plan, _instances(design.chip, plan))
-        laid = _blocks(job, phase, plan, design.mapping.precision, tokens, _group(design, plan))
-        laid_phases[phase] = laid, _held(design, job, phase)
+        tokens = _batch_tokens(job, phase, plan, _pipeline_instances(design.chip, plan))
+        laid = _pass_blocks(job, phase, plan, design.mapping.precision, tokens, _group_chip(design, plan))
+        laid_phases[phase] = laid, _held_memory(design, job, phase)
     phases = [_left_open(design, job, phase) for phase in open_]
     chosen = settle_partitions(design, job, lambda: tuple(choose_partitions(phases))) if open_ else ()
     return laid_phases | {name: partitioned_phase(phase, one) for name, phase, one in zip(open_, phases, chosen, strict=True)}
@@ -134,15 +136,15 @@ def _laid(design: Design, job: BatchArrays) -> dict[str, tuple[tuple[CallBlock, 
 def settle_open_choices(design: Design, job: BatchArrays) -> None:
     """Choose partitions that designs leave open; each keeps them (`settled_partitions`)."""
     if AUTO in (design.mapping.prefill.partition, design.mapping.decode.partition):
-        _laid(design, job)
+        _lay_phases(design, job)
 
 
 def _left_open(design: Design, job: BatchArrays, phase: str) -> Partitions:
     """A phase as it depends on partitions of its operators."""
-    plan, starts, entries = _entries(design, job, phase)
+    plan, starts, entries = _phase_entries(design, job, phase)
     chip, precision = design.chip, design.mapping.precision
-    tokens = _tokens(job, phase, plan, _instances(chip, plan))
-    at, group = _step(job, tokens), _group(design, plan)
+    tokens = _batch_tokens(job, phase, plan, _pipeline_instances(chip, plan))
+    at, group = _pass_counts(job, tokens), _group_chip(design, plan)
     runs = job.copies if phase == "prefill" else job.steps
     return Partitions(
         job.model,
@@ -151,11 +153,11 @@ def _left_open(design: Design, job: BatchArrays, phase: str) -> Partitions:
         transformer_segments(job.model, at),
         segment_order(job.model, at),
         {
-            word: _blocks(job, phase, plan_with_partition(plan, word), precision, tokens, group, True)
+            word: _pass_blocks(job, phase, plan_with_partition(plan, word), precision, tokens, group, True)
             for word in offered_partitions(plan)
         },
-        lambda word, everywhere: _held(design, job, phase, plan_with_partition(plan, word), everywhere),
-        lambda laid, held: _passed(design, job, phase, laid, held, READERS["analytical"]),
+        lambda word, everywhere: _held_memory(design, job, phase, plan_with_partition(plan, word), everywhere),
+        lambda laid, held: _pass_phase(design, job, phase, laid, held, READERS["analytical"]),
         lambda _, held: _has_room(chip, held),
         runs,
         starts,
@@ -179,20 +181,20 @@ def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
     """Breakdown rows of one phase: one per call, and one for transfers between stages."""
     breakdown_rows = breakdown.breakdown_rows(
         phase.name, phase.runs, phase.timed, phase.machine, phase.away, partial(jobs_of_tiles.time_by_resource, fidelity),
-        useful_times=phase.asked, chosen=_chosen(phase.machine),
+        useful_times=phase.asked, chosen=_chosen_reductions(phase.machine),
     )  # fmt: skip
     return breakdown_rows + stage_transfer_rows(phase.name, phase.runs, phase.between)
 
 
 def die_and_system_area(design: Design) -> tuple[Any, Any]:
     """Area of one die and of all dies. [mm2]"""
-    chip = _of(design)[0]
+    chip = _chip_and_mapping(design)[0]
     return area.die_area(chip), area.total_area(chip)
 
 
 def area_by_block(design: Design) -> dict[str, Any]:
     """Area of the chip by block. [mm2]"""
-    return area.area_by_block(_of(design)[0])
+    return area.area_by_block(_chip_and_mapping(design)[0])
 
 
 def usage_metrics(design: Design, job: BatchArrays, prefill: PhaseCost, decode: PhaseCost) -> dict[str, Any]:
@@ -213,12 +215,14 @@ def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> Ene
 def pass_rows(phase: str, staged_pass: StagedPass, weights: Any, machine: HardwareModel) -> list[BreakdownRow]:
     """Breakdown rows of a forward pass through all stages, times `weights`; they add up to its time."""
     return [
-        *breakdown.breakdown_rows(phase, weights, staged_pass.timed, machine, staged_pass.away, chosen=_chosen(machine)),
+        *breakdown.breakdown_rows(
+            phase, weights, staged_pass.timed, machine, staged_pass.away, chosen=_chosen_reductions(machine)
+        ),
         *stage_transfer_rows(phase, weights, staged_pass.between),
     ]
 
 
-def _chosen(machine: HardwareModel) -> AlgorithmNamer:
+def _chosen_reductions(machine: HardwareModel) -> AlgorithmNamer:
     """Function that names the reduction algorithm that each product chose."""
 
     def words(call: KernelCall) -> str:
@@ -231,7 +235,7 @@ def _chosen(machine: HardwareModel) -> AlgorithmNamer:
 
 def limits(design: Design, job: BatchArrays, prefill: PhaseCost, decode: PhaseCost) -> list[Limit]:
     """Limits of memory and parallelism of both phases."""
-    return _limits(design, job, prefill.held, decode.held)
+    return _design_limits(design, job, prefill.held, decode.held)
 
 
 def remedy_text(worst: Infeasibility, design: Design, arrays: tuple[BatchArrays, ...]) -> str:
@@ -243,7 +247,7 @@ def remedy_text(worst: Infeasibility, design: Design, arrays: tuple[BatchArrays,
         return [
             limit
             for job in arrays
-            for limit in _limits(trial, job, *(_held(trial, job, name) for name in ("prefill", "decode")))
+            for limit in _design_limits(trial, job, *(_held_memory(trial, job, name) for name in ("prefill", "decode")))
         ]
 
     return with_smallest_parallelism(worst, design, limits).remedy
@@ -289,20 +293,20 @@ def plan_limits(
     rows, cols = group_sides_by_design(plan.placement, plan.tp)
     return [
         Limit("chip.hbm.capacity", weights + kv, memory_bytes_per_core(chip), "B", (("weights", weights), ("KV cache", kv))),
-        Limit("chip.tile.sram", held.activations + held.slices, chip.tile.sram, "B", _filled(plan, held)),
+        Limit("chip.tile.sram", held.activations + held.slices, chip.tile.sram, "B", _local_memory_parts(plan, held)),
         Limit(f"mapping.{name}.tp", maximum(rows / chip.mesh.rows, cols / chip.mesh.cols) * plan.tp, plan.tp, "1"),
         Limit(f"mapping.{name}.pp", plan.pp, minimum(maximum(groups, 1.0), stages * 1.0), "1"),
     ]
 
 
-def _filled(plan: PipelinePlan, held: CoreResidency) -> tuple[tuple[str, Any], ...]:
+def _local_memory_parts(plan: PipelinePlan, held: CoreResidency) -> tuple[tuple[str, Any], ...]:
     """What has to be in local memory."""
     activations = ("activations", held.activations)
     return (activations,) if plan.attention is None else (activations, ("slices of attention beyond", held.slices))
 
 
-def _limits(design: Design, job: BatchArrays, *held: CoreResidency) -> list[Limit]:
-    chip, mapping = _of(design)
+def _design_limits(design: Design, job: BatchArrays, *held: CoreResidency) -> list[Limit]:
+    chip, mapping = _chip_and_mapping(design)
     limits = []
     for name, plan, residency in zip(("prefill", "decode"), (mapping.prefill, mapping.decode), held, strict=True):
         limits += plan_limits(chip, name, plan, residency, residency.cached, job.model.layers, group_count(chip, plan))
@@ -310,7 +314,7 @@ def _limits(design: Design, job: BatchArrays, *held: CoreResidency) -> list[Limi
     return limits
 
 
-def _phase(
+def _phase_cost(
     name: str,
     machine: HardwareModel,
     staged_pass: StagedPass,
@@ -327,44 +331,44 @@ def _phase(
 
 
 @memoize_by_identity
-def _instances(chip: Chip, plan: PipelinePlan) -> Any:
+def _pipeline_instances(chip: Chip, plan: PipelinePlan) -> Any:
     """Number of pipelines of groups that fit on the chip."""
     return maximum(group_count(chip, plan) // plan.pp, 1.0)
 
 
-def _way(chip: Chip, plan: PipelinePlan) -> PipelinePlacement:
-    return PipelinePlacement(plan.placement, plan.tp, plan.pp, _instances(chip, plan), chip.mesh.rows)
+def _pipeline_placement(chip: Chip, plan: PipelinePlan) -> PipelinePlacement:
+    return PipelinePlacement(plan.placement, plan.tp, plan.pp, _pipeline_instances(chip, plan), chip.mesh.rows)
 
 
 @memoize_by_identity
-def _together(instances: Any, plan: PipelinePlan, job: BatchArrays) -> tuple[Any, Any]:
+def _decode_batches(instances: Any, plan: PipelinePlan, job: BatchArrays) -> tuple[Any, Any]:
     """Micro-batches of an instance in flight, as many as stages at most, and requests of each."""
     return micro_batch_counts(ceil_div(job.requests, instances), plan.pp)
 
 
-def _held(
+def _held_memory(
     design: Design, job: BatchArrays, phase: str, plan: PipelinePlan | None = None, everywhere: Any = 0.0
 ) -> CoreResidency:
     """Core memory; with open partitions, by the single partition that fits, if any does."""
-    chip, mapping = _of(design)
+    chip, mapping = _chip_and_mapping(design)
     plan = plan or (mapping.prefill if phase == "prefill" else mapping.decode)
     if plan.partition == AUTO:
-        residencies = [_held(design, job, phase, plan_with_partition(plan, word)) for word in offered_partitions(plan)]
+        residencies = [_held_memory(design, job, phase, plan_with_partition(plan, word)) for word in offered_partitions(plan)]
         residency: CoreResidency = select_values(
             residencies,
             np.stack(np.broadcast_arrays(*(_has_room(chip, residency) for residency in residencies))).argmax(axis=0),
         )
         return residency
-    instances = _instances(chip, plan)
+    instances = _pipeline_instances(chip, plan)
     if phase == "prefill":
         tokens = reduce_per_case(np.maximum, job.prompts, job.prompt_starts)
     else:
-        tokens = reduce_per_case(np.maximum, _together(instances, plan, job)[1], job.step_starts)
+        tokens = reduce_per_case(np.maximum, _decode_batches(instances, plan, job)[1], job.step_starts)
     cached = ceil_div(job.cached, instances)
-    slices = _slices(design, job, phase, plan, instances)
+    slices = _attention_slices(design, job, phase, plan, instances)
     near = memory_side_cache(chip)
     return core_residency(
-        _parts(job.model, phase), job.model, plan, mapping, chip.tile.sram, tokens=tokens, cached=cached,
+        _weight_parts(job.model, phase), job.model, plan, mapping, chip.tile.sram, tokens=tokens, cached=cached,
         sequences=ceil_div(job.sequences, instances), slices=slices,
         near=near and near.size, everywhere=everywhere,
     )  # fmt: skip
@@ -375,7 +379,7 @@ def is_evaluated_alone(design: Design) -> bool:
     return any(plan.attention is not None for plan in (design.mapping.prefill, design.mapping.decode))
 
 
-def _group(design: Design, plan: PipelinePlan) -> GroupChip | None:
+def _group_chip(design: Design, plan: PipelinePlan) -> GroupChip | None:
     """The cores of a group, where attention is of all of them at a time.
 
     Raises:
@@ -391,35 +395,37 @@ def _group(design: Design, plan: PipelinePlan) -> GroupChip | None:
     return group_chip(design.chip, plan, design.mapping.precision)
 
 
-def _slices(design: Design, job: BatchArrays, phase: str, plan: PipelinePlan, instances: Any) -> Any:
+def _attention_slices(design: Design, job: BatchArrays, phase: str, plan: PipelinePlan, instances: Any) -> Any:
     """Local memory of a core for attention on its group. [B]"""
     if plan.attention is None:
         return 0.0
-    laid = _blocks(job, phase, plan, design.mapping.precision, _tokens(job, phase, plan, instances), _group(design, plan))
+    laid = _pass_blocks(
+        job, phase, plan, design.mapping.precision, _batch_tokens(job, phase, plan, instances), _group_chip(design, plan)
+    )
     return max(on_groups.slice_bytes(call.job) for block in laid for call in block.calls if call.job is not None)
 
 
 @memoize
-def _parts(model: Model, phase: str) -> tuple[Segment, ...]:
+def _weight_parts(model: Model, phase: str) -> tuple[Segment, ...]:
     """A model's parts, for the sizes of its weights."""
     return transformer_segments(model, StepCounts(phase, 1.0, 1.0, 1.0, 1.0))
 
 
 @memoize
-def _blocks(
+def _pass_blocks(
     job: BatchArrays, phase: str, plan: PipelinePlan, precision: FormatPlan, tokens: Any, chip: GroupChip | None = None,
     apart: bool = False,
 ) -> tuple[CallBlock, ...]:  # fmt: skip
-    """Calls of a forward pass: for each distinct prompt, or for a micro-batch of each segment; `tokens` as of `_tokens`."""
-    return group_blocks(job.model, _step(job, tokens), plan, precision, chip=chip, apart=apart)
+    """Calls of a forward pass: for each distinct prompt, or a micro-batch of each segment; `tokens` as of `_batch_tokens`."""
+    return group_blocks(job.model, _pass_counts(job, tokens), plan, precision, chip=chip, apart=apart)
 
 
-def _tokens(job: BatchArrays, phase: str, plan: PipelinePlan, instances: Any) -> Any:
+def _batch_tokens(job: BatchArrays, phase: str, plan: PipelinePlan, instances: Any) -> Any:
     """Requests of a micro-batch; None in prefill, whose prompts do not depend on the instances."""
-    return None if phase == "prefill" else _together(instances, plan, job)[1]
+    return None if phase == "prefill" else _decode_batches(instances, plan, job)[1]
 
 
-def _step(job: BatchArrays, tokens: Any) -> StepCounts:
+def _pass_counts(job: BatchArrays, tokens: Any) -> StepCounts:
     """Step counts of a forward pass."""
     if tokens is None:
         pairs = per_reach(job.model, lambda reach: reach.pairs(job.prompts))
@@ -427,5 +433,5 @@ def _step(job: BatchArrays, tokens: Any) -> StepCounts:
     return StepCounts("decode", tokens, tokens, tokens * job.context, tokens * job.context)
 
 
-def _of(design: Design) -> tuple[Chip, Mapping]:
+def _chip_and_mapping(design: Design) -> tuple[Chip, Mapping]:
     return design.chip, design.mapping

@@ -95,22 +95,22 @@ def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = 
     Raises:
         DesignError: an algorithm that is not registered.
     """
-    mapping, machine, reader = _mapping(design), mesh_program_machine(_chip(design)), cost_model(fidelity)
+    mapping, machine, reader = _mapping_of(design), mesh_program_machine(_chip_of(design)), cost_model(fidelity)
     for name, plan in phase_plans(mapping):
         refuse_unknown_algorithms(name, plan)
     choose_option(KV, mapping.kv_placement, "mapping.kv_placement")
-    places = _regions(design, job.model)
+    places = _phase_regions(design, job.model)
 
     def passed(name: str, at: StepCounts, turns: Any, generated: Any = 0.0, reader: CostModel = reader) -> RegionPass:
         place = places[name]
         blocks = region_blocks(job.model, at, replace(place, mesh=evaluated_mesh(place.mesh)), mapping, generated)
         if is_left_open(getattr(mapping, name)):
             blocks = with_candidates(blocks, region_candidates(design.chip, getattr(mapping, name), place.mesh))
-        stream = _stream(design, job, name, place, fidelity)
+        stream = _weight_stream(design, job, name, place, fidelity)
         return pass_through_regions(blocks, job.model, place, mapping.simulated_layers, machine, reader, stream, turns)
 
     def phase(name: str, region_pass: RegionPass, runs: Any, seconds: Any, starts: Any, useful_times: Any = 1.0) -> PhaseCost:
-        held, timed = _held(design, job, name, places[name]), region_pass.timed if detailed else ()
+        held, timed = _held_memory(design, job, name, places[name]), region_pass.timed if detailed else ()
         away = (
             None
             if region_pass.away is None
@@ -152,7 +152,7 @@ def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = 
         "decode", blocks, job.steps * turns, reduce_per_case(np.add, job.steps * step, job.step_starts), job.step_starts,
         job.requests / (turns * together),
     )  # fmt: skip
-    moved = _transition(design, job, machine, fidelity)
+    moved = _layout_transition(design, job, machine, fidelity)
     return first, token, PhaseCost("transition", machine, (), None, 1.0, None, moved.seconds, None, moved.activity)
 
 
@@ -161,7 +161,7 @@ def submesh_obstacle(design: Design) -> str:
     reason = (
         "chip.hbm, main memory at an edge, of which no submesh has a share; remove it, as chip=wse2, or simulate the whole mesh"
     )
-    return f"{reason}, fidelity=events" if _chip(design).hbm is not None else ""
+    return f"{reason}, fidelity=events" if _chip_of(design).hbm is not None else ""
 
 
 def _by_entry(job: BatchArrays, phase: str, values: Any) -> Any:
@@ -170,33 +170,35 @@ def _by_entry(job: BatchArrays, phase: str, values: Any) -> Any:
     return spread_over_entries(values, starts, len(entries)) if isinstance(entries, np.ndarray) else values
 
 
-def _stream(design: Design, job: BatchArrays, phase: str, place: Region, fidelity: str) -> Callable[[Any], EdgeStream] | None:
+def _weight_stream(
+    design: Design, job: BatchArrays, phase: str, place: Region, fidelity: str
+) -> Callable[[Any], EdgeStream] | None:
     """Weights of a phase from main memory at the edge, of regions of which so many work at a time; None without one."""
-    chip, plan = _chip(design), getattr(_mapping(design), phase)
+    chip, plan = _chip_of(design), getattr(_mapping_of(design), phase)
     if chip.hbm is None:
         return None
-    full, last = _held(design, job, phase, place)
-    away = _by_entry(job, phase, _away((full, last)))
+    full, last = _held_memory(design, job, phase, place)
+    away = _by_entry(job, phase, _away_share((full, last)))
     ahead = _by_entry(job, phase, minimum(full.ahead, last.ahead))
     policy = "partial" if plan.prefetch is None or plan.prefetch.policy == "none" else plan.prefetch.policy
     rows, cols = place.mesh.rows, place.mesh.cols
-    share = _reached(chip, fidelity)
+    share = _reached_share_of(chip, fidelity)
     return lambda at_work: EdgeStream(away, edge_memory(chip, rows, cols, at_work, share), policy, ahead * rows * cols)
 
 
-def _reached(chip: Chip, fidelity: str) -> Any:
+def _reached_share_of(chip: Chip, fidelity: str) -> Any:
     """Share of the edge bandwidth that bank simulation reaches; None for the analytical model."""
     return None if fidelity == FIDELITIES[0] else reached_share(chip.hbm)
 
 
 def die_and_system_area(design: Design) -> tuple[Any, Any]:
     """Area of one die, a wafer or part of a wafer, and of all dies. [mm2]"""
-    return area.die_area(_chip(design)), area.total_area(_chip(design))
+    return area.die_area(_chip_of(design)), area.total_area(_chip_of(design))
 
 
 def area_by_block(design: Design) -> dict[str, Any]:
     """Area of the chip by block. [mm2]"""
-    return area.area_by_block(_chip(design))
+    return area.area_by_block(_chip_of(design))
 
 
 def layout_limits(design: Design, job: BatchArrays) -> list[Limit]:
@@ -206,10 +208,10 @@ def layout_limits(design: Design, job: BatchArrays) -> list[Limit]:
 
 def usage_metrics(design: Design, job: BatchArrays, *phases: PhaseCost) -> dict[str, Any]:
     """Metrics of memory use on the fullest core, tokens that fit, and energy."""
-    chip, mapping = _chip(design), _mapping(design)
+    chip, mapping = _chip_of(design), _mapping_of(design)
     prefill, decode, moved = phases
     latency = prefill.seconds + moved.seconds + decode.seconds
-    place = _regions(design, job.model)["decode"]
+    place = _phase_regions(design, job.model)["decode"]
     room = [
         maximum(chip.core.sram - memory.total + memory.kv, 0.0) // maximum(memory.per_token, 1.0)
         for memory in decode.held
@@ -217,7 +219,7 @@ def usage_metrics(design: Design, job: BatchArrays, *phases: PhaseCost) -> dict[
     ]
     return {
         "relayout_time": moved.seconds,
-        "sram_used": maximum(_most(prefill.held), _most(decode.held)),
+        "sram_used": maximum(_fullest_bytes(prefill.held), _fullest_bytes(decode.held)),
         **(
             {"kv_capacity": find_kv_method(mapping.kv_placement).token_capacity(place.mesh.rows, minimum(room[0], room[-1]))}
             if room
@@ -225,7 +227,7 @@ def usage_metrics(design: Design, job: BatchArrays, *phases: PhaseCost) -> dict[
         ),
         **rated_energies(chip.power, prefill.seconds, decode.seconds, latency, job.prompt_tokens, job.output_tokens),
         **power_metrics(chip, lambda: energy_and_time(design, job, prefill, moved, decode), job.output_tokens),
-        **_memory(
+        **_memory_usage(
             chip, job.model, mapping.precision, sum(phase.activity.memory_bytes for phase in phases if phase.activity), latency
         ),
     }
@@ -236,7 +238,7 @@ def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> Ene
     return [(dynamic_energy(phase.activity or Activity(), design.chip), phase.seconds) for phase in phases]
 
 
-def _memory(chip: Chip, model: Model, precision: FormatPlan, nbytes: Any, seconds: Any) -> dict[str, Any]:
+def _memory_usage(chip: Chip, model: Model, precision: FormatPlan, nbytes: Any, seconds: Any) -> dict[str, Any]:
     """Contents and traffic of main memory; empty without main memory."""
     if chip.hbm is None:
         return {}
@@ -246,7 +248,7 @@ def _memory(chip: Chip, model: Model, precision: FormatPlan, nbytes: Any, second
 
 def limits(design: Design, job: BatchArrays, *phases: PhaseCost) -> list[Limit]:
     """Limits of memory, cores, routing paths and chunks of both phases."""
-    return _limits(design, job)
+    return _design_limits(design, job)
 
 
 def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
@@ -281,16 +283,16 @@ def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
             early = float(np.sum(times * ahead)) / nbytes if nbytes and ahead is not None else 0.0
             sent = float(np.sum(cost.activity.sent_bytes * (times * kernel.times * kernel.copies))) + nbytes
             ways = kernels_by_choice(kernel, phase.machine, READERS["analytical"].kernel)
-            shape = _shape(kernel_on_submesh(ways[0], parse_fidelity(fidelity)[1])) + choice_text(kernel, ways)
+            shape = _shape_text(kernel_on_submesh(ways[0], parse_fidelity(fidelity)[1])) + choice_text(kernel, ways)
             bound = max(parts, key=lambda name: parts[name])
             flop = float(np.sum(times * phase.asked * call.flop))
-            excess = None if parse_fidelity(fidelity)[1] else _excess(call, cost.activity, times, phase.asked)
+            excess = None if parse_fidelity(fidelity)[1] else _excess_flop(call, cost.activity, times, phase.asked)
             row = BreakdownRow(phase.name, call.part, call.name, shape, flop, nbytes, early, bound, total, parts, sent, excess)
             rows.append(row)
     return rows
 
 
-def _excess(call: KernelCall, done: Activity, times: Any, useful_times: Any) -> dict[str, float]:
+def _excess_flop(call: KernelCall, done: Activity, times: Any, useful_times: Any) -> dict[str, float]:
     """What cores execute of a call beside useful operations, by cause; of vectors only where their work is useful.
 
     Requests that no region has, where their number is no multiple, are padding.
@@ -311,17 +313,17 @@ def remedy_text(worst: Infeasibility, design: Design, arrays: tuple[BatchArrays,
         layers = min(job.model.layers for job in arrays)
         whole = "all layers are read from main memory here: mapping.simulated_layers=0"
         few = f"the model has {layers} layers: mapping.simulated_layers=0 keeps all"
-        return whole if _chip(design).hbm is not None else few
+        return whole if _chip_of(design).hbm is not None else few
     texts = []
-    for phase, plan in phase_plans(_mapping(design)):
+    for phase, plan in phase_plans(_mapping_of(design)):
 
         def limits(changes: dict[str, Any], phase: str = phase) -> list[Limit]:
             trial = replace_leaves(design, changes)
-            return [limit for job in arrays for limit in _limits(trial, job, only=phase)]
+            return [limit for job in arrays for limit in _design_limits(trial, job, only=phase)]
 
         if all(np.all(limit.need <= limit.have) for limit in limits({})):
             continue
-        texts.append(smallest_mesh_text(phase, limits, f"mapping.{phase}", plan, _chip(design)))
+        texts.append(smallest_mesh_text(phase, limits, f"mapping.{phase}", plan, _chip_of(design)))
     return ", ".join(texts)
 
 
@@ -346,19 +348,23 @@ def smallest_mesh_text(
     """
     rows, cols, depth = f"{where}.rows", f"{where}.cols", f"{where}.ktree_k"
     most = int(min(chip.mesh.rows, chip.mesh.cols))
-    side = _first(np.arange(1.0, most + 1), lambda sides: limits({rows: sides, cols: 0}))
+    side = _first_fitting(np.arange(1.0, most + 1), lambda sides: limits({rows: sides, cols: 0}))
     if side:
         return f"{what} fits on {side} x {side} cores"
     if plan.gemv == "ktree":
-        phases = _first(np.arange(min(float(plan.ktree_k), MAX_KTREE_K), 0.0, -1.0), lambda phases: limits({depth: phases}))
+        phases = _first_fitting(
+            np.arange(min(float(plan.ktree_k), MAX_KTREE_K), 0.0, -1.0), lambda phases: limits({depth: phases})
+        )
         if phases:
             return f"{what} fits with {depth}={phases}"
     larger = np.arange(most + 10.0, MAX_SCALE * most, 10.0)
-    side = _first(larger, lambda sides: limits({rows: sides, cols: 0, "chip.mesh.rows": sides, "chip.mesh.cols": sides}))
+    side = _first_fitting(
+        larger, lambda sides: limits({rows: sides, cols: 0, "chip.mesh.rows": sides, "chip.mesh.cols": sides})
+    )
     return f"no square mesh of this chip fits {what}" + (f", {side} x {side} cores would" if side else "")
 
 
-def _first(values: Array, limits: Callable[[Array], list[Limit]]) -> int:
+def _first_fitting(values: Array, limits: Callable[[Array], list[Limit]]) -> int:
     """First of some values for which all limits hold; 0 if there is none."""
     fits = np.ones(len(values), dtype=bool)
     for limit in limits(values):
@@ -369,7 +375,11 @@ def _first(values: Array, limits: Callable[[Array], list[Limit]]) -> int:
 
 def evaluated_mesh(mesh: CoreMesh) -> CoreMesh:
     """Mesh used for costs: a mesh that would need too many chunks (a limit) counts as a square."""
-    return CoreMesh(mesh.rows, where(_chunks(mesh) > MAX_CHUNKS, mesh.rows, mesh.cols)) if mesh.rows is not mesh.cols else mesh
+    return (
+        CoreMesh(mesh.rows, where(_chunk_count(mesh) > MAX_CHUNKS, mesh.rows, mesh.cols))
+        if mesh.rows is not mesh.cols
+        else mesh
+    )
 
 
 def chunk_limit(address: str, chunks: Any) -> Limit:
@@ -377,15 +387,15 @@ def chunk_limit(address: str, chunks: Any) -> Limit:
     return Limit(address, chunks, float(MAX_CHUNKS), "1", (("least common multiple of rows and columns", chunks),))
 
 
-def _chunks(mesh: CoreMesh) -> Any:
+def _chunk_count(mesh: CoreMesh) -> Any:
     return mesh.chunks * 1.0
 
 
-def _transition(design: Design, job: BatchArrays, machine: HardwareModel, fidelity: str) -> KernelCost:
+def _layout_transition(design: Design, job: BatchArrays, machine: HardwareModel, fidelity: str) -> KernelCost:
     """Transition from one phase's layout to the other's, if they differ; none on a submesh."""
     if parse_fidelity(fidelity)[1]:
         return KernelCost(0.0, Activity())
-    chip, mapping, places = _chip(design), _mapping(design), _regions(design, job.model)
+    chip, mapping, places = _chip_of(design), _mapping_of(design), _phase_regions(design, job.model)
     resident = where(mapping.simulated_layers == 0, 1.0, mapping.simulated_layers / job.model.layers)
     cached: Any = 0.0  # in values of 16 bits
     precision = mapping.precision
@@ -404,16 +414,16 @@ def _transition(design: Design, job: BatchArrays, machine: HardwareModel, fideli
     moved = where(same, 0.0, 1.0)
 
     def reshuffled(values: Any) -> KernelCost:
-        rectangle, into = _rectangle(before, chip), _rectangle(after, chip)
+        rectangle, into = _region_rectangle(before, chip), _region_rectangle(after, chip)
         kernel = MeshKernel("", "", "move", "reshuffle", GemmShape(1.0, 1, values), rectangle, {"into": into})
         cost = READERS["analytical"].kernel(kernel, machine)
         return KernelCost(cost.seconds * moved, cost.activity * moved)
 
     if chip.hbm is None:
         return reshuffled(weights + cached)
-    first, then = (1 - _away(_held(design, job, name, places[name])) for name in ("prefill", "decode"))
+    first, then = (1 - _away_share(_held_memory(design, job, name, places[name])) for name in ("prefill", "decode"))
     both = minimum(first, then)
-    border = edge_memory(chip, after.mesh.rows, after.mesh.cols, after.count, _reached(chip, fidelity))
+    border = edge_memory(chip, after.mesh.rows, after.mesh.cols, after.count, _reached_share_of(chip, fidelity))
 
     def loaded(values: Any, cost: KernelCost) -> KernelCost:
         nbytes = values * VALUE
@@ -429,7 +439,7 @@ def _transition(design: Design, job: BatchArrays, machine: HardwareModel, fideli
     return KernelCost(minimum(kept.seconds, anew.seconds), kept.activity * quicker + anew.activity * (1 - quicker))
 
 
-def _away(regions: tuple[CoreMemory, CoreMemory]) -> Any:
+def _away_share(regions: tuple[CoreMemory, CoreMemory]) -> Any:
     """Share of weights read from main memory each time, of the region with the larger share."""
     return maximum(regions[0].away, regions[1].away)
 
@@ -439,26 +449,26 @@ def phase_plans(mapping: Mapping) -> tuple[tuple[str, RegionPlan], ...]:
     return ("prefill", mapping.prefill), ("decode", mapping.decode)
 
 
-def _rectangle(place: Region, chip: Chip) -> CoreMesh:
+def _region_rectangle(place: Region, chip: Chip) -> CoreMesh:
     """Cores of all regions of a phase, side by side and then below one another."""
     room = maximum(chip.mesh.cols // place.mesh.cols, 1)
     wide = minimum(place.count * 1.0, room)
     return CoreMesh(place.mesh.rows * -(-place.count // wide), place.mesh.cols * wide)
 
 
-def _regions(design: Design, model: Model) -> dict[str, Region]:
-    chip, mapping = _chip(design), _mapping(design)
+def _phase_regions(design: Design, model: Model) -> dict[str, Region]:
+    chip, mapping = _chip_of(design), _mapping_of(design)
     layers = where(mapping.simulated_layers == 0, model.layers * 1.0, minimum(mapping.simulated_layers * 1.0, model.layers))
     return {name: make_region(plan, chip.mesh.rows, chip.mesh.cols, layers) for name, plan in phase_plans(mapping)}
 
 
-def _most(regions: tuple[CoreMemory, CoreMemory]) -> Any:
+def _fullest_bytes(regions: tuple[CoreMemory, CoreMemory]) -> Any:
     """Bytes of the fullest core."""
     return maximum(regions[0].total, regions[1].total)
 
 
-def _held(design: Design, job: BatchArrays, phase: str, place: Region) -> tuple[CoreMemory, CoreMemory]:
-    chip, mapping = _chip(design), _mapping(design)
+def _held_memory(design: Design, job: BatchArrays, phase: str, place: Region) -> tuple[CoreMemory, CoreMemory]:
+    chip, mapping = _chip_of(design), _mapping_of(design)
     if phase == "prefill":
         longest = reduce_per_case(np.maximum, job.prompts, job.prompt_starts)
         cached, past = ceil_div(job.prompt_kept, place.mesh.rows), per_reach(job.model, lambda reach: reach.seen(job.past))
@@ -466,7 +476,7 @@ def _held(design: Design, job: BatchArrays, phase: str, place: Region) -> tuple[
             job.model, place, mapping, tokens=longest, cached=cached, scores=True, sequences=job.sequences, past=past
         )
     else:
-        rows, cols = (_fullest(job, mapping, lines) for lines in (place.mesh.rows, place.mesh.cols))
+        rows, cols = (_fullest_line_tokens(job, mapping, lines) for lines in (place.mesh.rows, place.mesh.cols))
         core_memory = region_core_memory(
             job.model, place, mapping, tokens=1.0, cached=rows, scores=False, across=cols, sequences=job.sequences
         )
@@ -479,15 +489,15 @@ def _held(design: Design, job: BatchArrays, phase: str, place: Region) -> tuple[
     )
 
 
-def _fullest(job: BatchArrays, mapping: Mapping, lines: Any) -> Any:
+def _fullest_line_tokens(job: BatchArrays, mapping: Mapping, lines: Any) -> Any:
     """Tokens on the line of cores that has most when the last one is generated, of all requests."""
     return find_kv_method(mapping.kv_placement).fullest_row_tokens(job.cached, job.cached - job.prompt_kept, lines)
 
 
-def _limits(design: Design, job: BatchArrays, only: str = "") -> list[Limit]:
-    chip, mapping = _chip(design), _mapping(design)
+def _design_limits(design: Design, job: BatchArrays, only: str = "") -> list[Limit]:
+    chip, mapping = _chip_of(design), _mapping_of(design)
     refuse_unsupported_formats(mapping.precision)
-    places = _regions(design, job.model)
+    places = _phase_regions(design, job.model)
     limits = []
     if chip.hbm is not None:
         weights = model_weight_bytes(job.model, mapping.precision)
@@ -509,7 +519,7 @@ def _limits(design: Design, job: BatchArrays, only: str = "") -> list[Limit]:
             continue
         place = places[name]
         mesh = place.mesh
-        for which, items in zip(("", ", last region"), _held(design, job, name, place), strict=True):
+        for which, items in zip(("", ", last region"), _held_memory(design, job, name, place), strict=True):
             parts = (
                 (f"{name} weights{which}", items.weights),
                 ("KV cache", items.kv),
@@ -526,11 +536,11 @@ def _limits(design: Design, job: BatchArrays, only: str = "") -> list[Limit]:
         limits.append(Limit(f"mapping.{name}.rows", least, minimum(mesh.rows, mesh.cols), "1"))
         limits.append(Limit("chip.noc.routing_paths", paths, chip.noc.routing_paths, "1"))
         if name == "prefill":
-            limits.append(chunk_limit("mapping.prefill.cols", _chunks(mesh)))
+            limits.append(chunk_limit("mapping.prefill.cols", _chunk_count(mesh)))
     return limits
 
 
-def _shape(kernel: MeshKernel) -> str:
+def _shape_text(kernel: MeshKernel) -> str:
     m, k, n = (float(np.ravel(value)[0]) for value in (kernel.shape.m, kernel.shape.k, kernel.shape.n))
     cores_text = f"{float(np.ravel(kernel.mesh.rows)[0]):.0f} x {float(np.ravel(kernel.mesh.cols)[0]):.0f} cores"
     return (
@@ -540,9 +550,9 @@ def _shape(kernel: MeshKernel) -> str:
     )
 
 
-def _chip(design: Design) -> Chip:
+def _chip_of(design: Design) -> Chip:
     return design.chip
 
 
-def _mapping(design: Design) -> Mapping:
+def _mapping_of(design: Design) -> Mapping:
     return design.mapping

@@ -35,7 +35,7 @@ class BlockAddresses:
 
     def __init__(self, program: Program, machine: SimulatedMachine) -> None:
         banks = machine.banks
-        self._of, self._slots, self._cols = banks, machine.slots, program.cols
+        self._rows_table, self._slots, self._cols = banks, machine.slots, program.cols
         self._base: dict[str, Array] = {}
         self._times: dict[str, Array] = {}
         self._rows = {} if banks is None else banks.rows()
@@ -85,7 +85,7 @@ class BlockAddresses:
         """Bursts of the next block of each core of an instruction; selected rows come in pieces."""
         at, slot = self._cores(step), self._slots[step.slot]
         nbytes = int(buffer_bytes(slot))
-        if self._of is None:
+        if self._rows_table is None:
             yield BlockBurst(nbytes, np.zeros(len(at), np.int64), 0)
             return
         name = self._name(step)
@@ -96,7 +96,7 @@ class BlockAddresses:
             address = self._base[name][at] + times[at] * nbytes
         times[at] += 1
         piece = row if isinstance(step, LoadInstruction) and step.rows and row < BLOCK_BYTES else 0
-        access = int(self._of.memory.access)
+        access = int(self._rows_table.memory.access)
         most = max(BLOCK_BYTES // (-(-piece // access) * access), 1) * piece if piece else BLOCK_BYTES
         for start in range(0, nbytes, most):
             yield BlockBurst(min(most, nbytes - start), address + start, piece)

@@ -29,7 +29,7 @@ from dse.evaluators.cost_models.simulation_timing import (
     engine_busy_seconds,
     memory_link_activity,
 )
-from dse.evaluators.cost_models.task_floor import play_circuits, takes_circuits
+from dse.evaluators.cost_models.task_floor import is_circuit_switched, play_circuits
 from dse.evaluators.cost_models.wave_repetition import WaveRepetition, part_keys
 from dse.evaluators.machine import link_contention as meeting
 from dse.evaluators.machine import noc_simulator as noc
@@ -93,7 +93,7 @@ def simulate_events(
     program = share_equal_rounds(program)
     check_within(memory, program.rows, program.cols)
     machine = SimulatedMachine(fabric.plain, engines, memory, {slot.name: slot for slot in program.slots})
-    if takes_circuits(program, machine):
+    if is_circuit_switched(program, machine):
         return play_circuits(program, machine)
     strands = [_Strand(parts, rows) for rows, parts in split_into_bands(program)]
     state = SimulatorState.of(program, machine, in_bands=len(strands) > len(program.strands))
@@ -151,7 +151,7 @@ class _Strand:
     soonest: tuple[float, float] | None
 
     def __init__(self, parts: tuple[Round | Loop, ...], rows: slice) -> None:
-        self._parts, self.rows = parts, rows
+        self._row_parts, self.rows = parts, rows
         self.part = self.turn = self.place = 0
         self.keys = part_keys(parts)
         self._arrive()
@@ -194,13 +194,13 @@ class _Strand:
     def _arrive(self) -> None:
         """At the next part that has a round."""
         part: Round | Loop | None = None
-        while self.part < len(self._parts):
-            part = self._parts[self.part]
+        while self.part < len(self._row_parts):
+            part = self._row_parts[self.part]
             if not isinstance(part, Loop) or (part.times and part.body):
                 break
             self.part += 1
         self.known = self.soonest = None
-        self.done = self.part == len(self._parts)
+        self.done = self.part == len(self._row_parts)
         self.loop = None if self.done or not isinstance(part, Loop) else part
         if not self.done and part is not None:
             self.round = part.body[self.place] if isinstance(part, Loop) else part

@@ -103,30 +103,31 @@ class LoopRepetition:
             return []
         largest = float((self._engines[-1] - self._engines[-1 - turns]).max())
         ends = (end.ravel()[::SAMPLED] - start.ravel()[::SAMPLED] for end, start in zip(now.arrays, older.arrays, strict=True))
-        if largest > 0 and not all(moved_equally(moves, largest, 4 * SLACK) for moves in ends):
+        if largest > 0 and not all(has_moved_equally(moves, largest, 4 * SLACK) for moves in ends):
             return []
         moved, before = (
             [end - start for end, start in zip(newer_ends.arrays, two.arrays, strict=True)]
             for newer_ends, two in ((now, older), (older, oldest))
         )
-        return moved if moved_uniformly(moved, before) else []
+        return moved if has_moved_uniformly(moved, before) else []
 
     def _alike(self, turns: int) -> bool:
         """Whether engines moved alike in the last turns, and as much as in those before."""
         if len(self._engines) <= 2 * turns:
             return False
         oldest, older, now = (self._engines[-1 - back * turns] for back in (2, 1, 0))
-        return moved_uniformly([now - older], [older - oldest])
+        return has_moved_uniformly([now - older], [older - oldest])
 
 
-def moved_uniformly(now: list[Array], before: list[Array]) -> bool:
+def has_moved_uniformly(now: list[Array], before: list[Array]) -> bool:
     """Whether two consecutive bodies moved every time by the same amount, or not at all."""
     largest = max(float(times.max()) for times in now)
     return all(
-        float(np.abs(a - b).max()) <= SLACK * largest and moved_equally(a, largest) for a, b in zip(now, before, strict=True)
+        float(np.abs(a - b).max()) <= SLACK * largest and has_moved_equally(a, largest)
+        for a, b in zip(now, before, strict=True)
     )
 
 
-def moved_equally(moves: Array, largest: float, slack: float = SLACK) -> bool:
+def has_moved_equally(moves: Array, largest: float, slack: float = SLACK) -> bool:
     """Whether times moved by the largest amount or not at all."""
     return bool(((np.abs(moves - largest) <= slack * largest) | (moves == 0)).all())

@@ -36,7 +36,7 @@ def floor_of(graph: TaskGraph) -> tuple[Tasks, Packets, Circuits, Floor]:
     return tasks, _packets(graph, circuit), circuits, _floor(graph, tasks)
 
 
-def takes_circuits(program: Program, machine: SimulatedMachine) -> bool:
+def is_circuit_switched(program: Program, machine: SimulatedMachine) -> bool:
     """Whether all traffic of a program goes between cores and locks its route, or its tree, on a mesh."""
     if not machine.fabric.locked or program.topology != "mesh":
         return False

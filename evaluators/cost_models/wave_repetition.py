@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dse.evaluators.cost_models.loop_repetition import moved_uniformly
+from dse.evaluators.cost_models.loop_repetition import has_moved_uniformly
 from dse.evaluators.program.kernel_ir import Loop, Round
 from dse.space.array_math import Array
 
@@ -39,7 +39,7 @@ class WaveRepetition:
     """Detector of repetition where the first strand begins a loop like an earlier one."""
 
     def __init__(self) -> None:
-        self._at = -1
+        self._point_values = -1
         self._held: list[tuple[tuple[Any, ...], list[tuple[int, int, int]], list[Array]]] = []
 
     def seen(
@@ -56,9 +56,9 @@ class WaveRepetition:
             beside: what else has to be the same.
         """
         first = alive[0]
-        if first.part == self._at:
+        if first.part == self._point_values:
             return 0, [], []
-        self._at = first.part
+        self._point_values = first.part
         before = np.flatnonzero(first.keys[: first.part] == first.keys[first.part])
         if not len(before) or repetitions_ahead(first.keys, first.part, first.part - int(before[-1])) < (
             MIN_REPETITIONS - len(self._held)
@@ -78,11 +78,11 @@ class WaveRepetition:
             return 0, [], []
         left = min(repetitions_ahead(strand.keys, strand.part, step) for strand, step in zip(alive, steps, strict=True))
         moved = [newer_end - older_end for newer_end, older_end in zip(now, two, strict=True)]
-        if left < 1 or not moved_uniformly(
+        if left < 1 or not has_moved_uniformly(
             moved, [newer_end - older_end for newer_end, older_end in zip(two, first_ends, strict=True)]
         ):
             return 0, [], []
-        self._held, self._at = [], first.part + left * steps[0]
+        self._held, self._point_values = [], first.part + left * steps[0]
         return left, moved, steps
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from dse.evaluators.machine import updown_routing as updown
 from dse.evaluators.machine.mesh_link_loads import pairs_with_faults, uniform_link_loads
 from dse.evaluators.machine.router_state import RouterTables
-from dse.evaluators.machine.turn_model import TURN_MODELS, closes_cycle, dimension_order_ports, extend_routes
+from dse.evaluators.machine.turn_model import TURN_MODELS, dimension_order_ports, extend_routes, has_cycle
 from dse.space.array_math import Array
 from dse.space.errors import DesignError
 from dse.space.noc_router import MeshFaults
@@ -127,7 +127,7 @@ class FaultRoutes(NamedTuple):
     def _may(self, at: int, before: int, port: int) -> bool:
         link = (at - self._steps[before]) * 4 + before
         if not self.after[link] >> port & 1:
-            if port == before ^ 1 or self.above or closes_cycle(self.after, np.array(self._steps), link, at * 4 + port):
+            if port == before ^ 1 or self.above or has_cycle(self.after, np.array(self._steps), link, at * 4 + port):
                 return False
             self.after[link] |= 1 << port
         return True

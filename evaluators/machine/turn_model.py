@@ -39,7 +39,7 @@ def dimension_order_ports(rows: int, cols: int, order: str) -> tuple[Array, Arra
 
 
 @compiled_with_arrays
-def closes_cycle(after, steps, link, onward):
+def has_cycle(after, steps, link, onward):
     """Whether a turn from one link to another closes a cycle of waiting links."""
     if link == onward:
         return True
@@ -105,7 +105,7 @@ def extend_routes(table, far, around, apart, open_, steps, after, load):
                 if refused[link] >> following & 1:
                     continue
                 if not after[link] >> following & 1:
-                    if closes_cycle(after, steps, link, onward * 4 + following):
+                    if has_cycle(after, steps, link, onward * 4 + following):
                         refused[link] |= np.uint8(1 << following)
                         continue
                     after[link] |= np.uint8(1 << following)

@@ -83,7 +83,7 @@ def _steps(pool, q, computed):
 
 
 @inlined_function
-def may_admit(s, pool, instance, q, computed):
+def can_admit(s, pool, instance, q, computed):
     """Whether a request may be admitted, to be computed up to `computed` positions; its prefix is matched."""
     if pool.buffers > 0:
         return instance.buffers < pool.buffers
@@ -96,7 +96,7 @@ def may_admit(s, pool, instance, q, computed):
 @called_part
 def allocate(s, pool, instance, q, computed):
     """Allocate blocks for a request, in the second memory where the first is full; returns success."""
-    if not may_admit(s, pool, instance, q, computed):
+    if not can_admit(s, pool, instance, q, computed):
         return False
     q.room = _steps(pool, q, computed)
     q.shared = 0
@@ -115,12 +115,12 @@ def allocate(s, pool, instance, q, computed):
 
 
 @inlined_function
-def may_take_first(s, pool, instance, q):
+def can_take_first(s, pool, instance, q):
     """Whether the first queued request may be admitted for at least one position.
 
     Requests from other instances share no prefix.
     """
-    return may_admit(
+    return can_admit(
         s, pool, instance, q, cached_positions(s, instance, pool, q) + 1 if pool.pooled and not (q.parked or q.remote) else 1
     )
 
@@ -133,7 +133,7 @@ def wait_reason(s, instance):
     pool, q = s.pools[instance.pool], s.requests[instance.head]
     if instance.held >= pool.batch:
         return BATCH
-    if not (may_admit(s, pool, instance, q, q.done) if q.parked else may_take_first(s, pool, instance, q)):
+    if not (can_admit(s, pool, instance, q, q.done) if q.parked else can_take_first(s, pool, instance, q)):
         return MEMORY
     return BATCH if pool.static and not q.remote else 0
 

@@ -19,10 +19,10 @@ from dse.evaluators.machine.compile_cache import called_part, compiled_whole, he
 from dse.evaluators.serving.block_allocation import (
     allocate,
     cached_positions,
+    can_take_first,
     extend_allocation,
     free_blocks,
     host_wait_seconds,
-    may_take_first,
     refresh_prefix,
     spilled_blocks,
     spilled_positions,
@@ -173,7 +173,7 @@ def _open(s, instance, pool):
     if instance.head < 0 or instance.held >= pool.batch:
         return False
     q = s.requests[instance.head]
-    return not q.remote and may_take_first(s, pool, instance, q)
+    return not q.remote and can_take_first(s, pool, instance, q)
 
 
 @inlined_function
@@ -182,7 +182,7 @@ def _closed(s, instance, pool, lane):
     if instance.head < 0 or instance.held >= pool.batch or (pool.static and not s.requests[instance.head].remote):
         return True
     # what a chunk of the first in the queue would be depends on what is left of the budget: one position is the least
-    return not may_take_first(s, pool, instance, s.requests[instance.head])
+    return not can_take_first(s, pool, instance, s.requests[instance.head])
 
 
 @called_part
@@ -317,7 +317,7 @@ def _prefill(s, instance, pool, lane, t, room, new):
         new and kept and instance.head >= 0 and lane.count < room and instance.held < pool.batch and budget > 0 and chunks > 0
     ):
         q = s.requests[instance.head]
-        if q.parked or q.remote or not may_take_first(s, pool, instance, q):
+        if q.parked or q.remote or not can_take_first(s, pool, instance, q):
             break
         hit = cached_positions(s, instance, pool, q)
         tokens = q.target - hit

@@ -151,7 +151,7 @@ def count_gaps(room, seconds, times):
 
 
 @called_part
-def heap_push(heap, place, token, r):
+def push_heap(heap, place, token, r):
     """Insert an entry into a heap with `place` entries."""
     while place > 0:
         above = (place - 1) // 2
@@ -163,7 +163,7 @@ def heap_push(heap, place, token, r):
 
 
 @called_part
-def heap_pop(heap, left):
+def pop_heap(heap, left):
     """Remove and return the first of a heap, leaving `count` entries."""
     first_entry, place = heap[0].request, 0
     token, request = heap[left].token, heap[left].request
@@ -190,7 +190,7 @@ def start_decoding(pool, load, room, number, r):
     if not (pool.mixed and pool.prefills):
         room.since[number, lane.fresh] = room.first[r]
         lane.fresh += 1
-    heap_push(heap, place, token, r)
+    push_heap(heap, place, token, r)
 
 
 @inlined_function
@@ -199,7 +199,7 @@ def finish_requests(price, pool, steady, spilled, room, i, number):
     instance, lane, heap, before = room.instances[i], room.lanes[number], room.leaving[number], room.lanes[number].decodes
     while lane.decodes > 0 and heap[0].token <= lane.tokens:
         lane.decodes -= 1
-        room.last[heap_pop(heap, lane.decodes)] = lane.end
+        room.last[pop_heap(heap, lane.decodes)] = lane.end
         instance.held -= 1
     if lane.decodes < before:
         set_lane_period(price, pool, steady, spilled, room, i, number, before)

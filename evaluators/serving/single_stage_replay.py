@@ -22,9 +22,9 @@ from dse.evaluators.serving.lane_clocks import (
     append_request,
     count_gaps,
     decode_pass_seconds,
-    heap_pop,
-    heap_push,
+    pop_heap,
     prefill_pass_seconds,
+    push_heap,
 )
 
 INSTANCE = np.dtype(
@@ -309,7 +309,7 @@ def _finished(price, pool, load, steady, spilled, room, i, now, prompts, t):
         token = tokens + load.further[r]
         top = min(top, token)
         if listed >= 0 and token < room.share[latest]:
-            heap_push(room.leaving[i], heaped, token, r)
+            push_heap(room.leaving[i], heaped, token, r)
             heaped += 1
             continue
         room.share[r], room.behind[r] = token, -1
@@ -378,7 +378,7 @@ def _left(room, i, tokens, end, decodes, top, listed, heaped):
             listed = room.behind[r]
         else:
             heaped -= 1
-            r = heap_pop(room.leaving[i], heaped)
+            r = pop_heap(room.leaving[i], heaped)
         room.last[r] = end
         decodes -= 1
         top = room.share[listed] if listed >= 0 else PLENTY

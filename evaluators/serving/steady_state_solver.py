@@ -79,10 +79,10 @@ class SteadyStateSolver:
         self._pools, self._tables = (first, last), (tables[0], tables[-1])
         self._prices = kinds[0].pools[0].price, kinds[0].pools[-1].price
         self._sent = np.array([transfer_constants(kind.transfer, self._load) for kind in kinds])[which]
-        self._few = prompts and len(requests) <= arrivals.MAX_REQUESTS
+        self._has_few_results = prompts and len(requests) <= arrivals.MAX_REQUESTS
         self.found = self._solved(self._load.rate)
         self.found["within"] *= self.found["tpot"] <= tpot
-        if not self._few:
+        if not self._has_few_results:
             return
         deep, tail = int(first["stages"].max()), self.found["span"] - (requests.arrival[-1] - requests.arrival[0])
         self._shares = np.array([(*kind.pools[0].shares, *[0.0] * (deep - kind.pools[0].stages)) for kind in kinds])
@@ -100,7 +100,7 @@ class SteadyStateSolver:
         Args:
             names: requested fields; if they were not announced, prompts are replayed once more.
         """
-        if not self._few:
+        if not self._has_few_results:
             return self.found
         if more := {*names} & {*REPLAYED_FIELDS} - self._known:
             self._known |= more
@@ -117,7 +117,7 @@ class SteadyStateSolver:
         `run_statistics.CLEAR_LOAD` of the balanced rate, or more, are replayed; others get the balanced rate.
         """
         rates = self.found["saturated"].copy()
-        near = np.flatnonzero(self._load.rate >= CLEAR_LOAD * rates) if self._few else np.zeros(0, int)
+        near = np.flatnonzero(self._load.rate >= CLEAR_LOAD * rates) if self._has_few_results else np.zeros(0, int)
         if len(near):
             full = self._solved(2 * float(rates.max()))
             for row in near.tolist():
@@ -128,7 +128,7 @@ class SteadyStateSolver:
     def _solved(self, rate: float) -> Array:
         """Records at a rate."""
         records, load = make_records(STEADY_STATE_RECORD, len(self._which)), self._load._replace(rate=rate)
-        room, queued = (np.zeros(2, BALANCE), np.zeros(2, BALANCE), np.zeros((4, len(load.prompts)))), not self._few
+        room, queued = (np.zeros(2, BALANCE), np.zeros(2, BALANCE), np.zeros((4, len(load.prompts)))), not self._has_few_results
         solve_pools(
             *self._prices, self._tables, self._apart, *self._pools, self._sent, load, self._bounds[0], queued, room, records
         )

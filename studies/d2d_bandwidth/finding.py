@@ -47,7 +47,7 @@ def finding() -> str:
     )
 
 
-def asked(*more: str) -> Question:
+def make_question(*more: str) -> Question:
     """Question of the study with overrides."""
     return build_question(compose(["study=d2d_bandwidth", *more]), Path(__file__).parent)
 
@@ -58,7 +58,7 @@ def _rate(rate: int) -> str:
 
 @cache
 def _columns(*more: str) -> dict[str, float]:
-    question = asked(*more)
+    question = make_question(*more)
     return {
         name: float(column[0]) for name, column in evaluate(stack_designs([question.base]), question.workload).columns.items()
     }
@@ -78,7 +78,7 @@ def _token(ns: int, batch: int) -> str:
 
 def _row(rate: int) -> list[str]:
     each = [f"{_per_die(_rate(rate), f'chip.d2d.topology={name}'):,.0f}" for name in TOPOLOGIES]
-    question = asked(_rate(rate))
+    question = make_question(_rate(rate))
     rows = [row for row in explain(question.base, question.workload.cases[0]).rows if row.phase == "decode"]
     exchanged = sum(row.seconds for row in rows if "d2d" in row.parts) / sum(row.seconds for row in rows)
     columns = _columns(_rate(rate))
@@ -88,7 +88,7 @@ def _row(rate: int) -> list[str]:
 
 
 def _loads(topology: str) -> list[str]:
-    question = asked(f"chip.d2d.topology={topology}")
+    question = make_question(f"chip.d2d.topology={topology}")
     network, at = die_network(question.base.chip), place_groups("blocks", 8, 8, 2, 32)
     ways = die_routes(network.rows, network.cols, network.topology)
     ends = np.broadcast_to(at[:, :, None], (2, 32, 32)), np.broadcast_to(at[:, None, :], (2, 32, 32))

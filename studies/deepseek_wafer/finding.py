@@ -39,7 +39,7 @@ def finding() -> str:
     )
 
 
-def asked(each: int, *more: str) -> Question:
+def make_question(each: int, *more: str) -> Question:
     """Question of the study for a number of requests per die."""
     words = ["study=deepseek_wafer", f"workload.batch=[{each * DIES}]", *more]
     return build_question(compose(words), Path(__file__).parent)
@@ -49,7 +49,7 @@ def asked(each: int, *more: str) -> Question:
 def _pair(each: int, *more: str) -> tuple[float, float] | None:
     """Tokens/s a die and time of a token; nothing where it does not fit."""
     fidelity = "events" if "events" in more else "analytical"
-    question = asked(each, *(word for word in more if word != "events"))
+    question = make_question(each, *(word for word in more if word != "events"))
     if explain_infeasibility(question.base, question.workload) is not None:
         return None
     columns = evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity).columns
@@ -80,7 +80,9 @@ def _splits() -> str:
 
 
 def _layer() -> str:
-    columns = {name: _of_layer(asked(256, *words)) for name, words in (("Flat", ()), ("MLA", ("mapping=flashmla_dies",)))}
+    columns = {
+        name: _of_layer(make_question(256, *words)) for name, words in (("Flat", ()), ("MLA", ("mapping=flashmla_dies",)))
+    }
     names = [name for name in columns["Flat"] if max(column[name] / sum(column.values()) for column in columns.values()) > 0.01]
     rows = [[name, *(f"{column[name] / sum(column.values()):.1%}" for column in columns.values())] for name in names]
     for label, chosen in (("attention alone", ("attention",)), ("with absorbed products and rotation", CORE)):

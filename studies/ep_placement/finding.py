@@ -70,7 +70,7 @@ def _shared() -> list[str]:
     return [caption, table(["copies", "1 a die", "16 a die", "64 a die"], rows)]
 
 
-def asked(*more: str) -> Question:
+def make_question(*more: str) -> Question:
     """Question of the study with overrides."""
     return build_question(compose(["study=ep_placement", *more]), Path(__file__).parent)
 
@@ -81,7 +81,7 @@ def _links(topology: str, rate: int) -> tuple[str, str]:
 
 @cache
 def _cell(*more: str) -> str:
-    question = asked(*more)
+    question = make_question(*more)
     if explain_infeasibility(question.base, question.workload) is not None:
         return "-"
     seconds = float(evaluate(stack_designs([question.base]), question.workload).columns["tpot"][0])

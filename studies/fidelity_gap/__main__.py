@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dse.studies.fidelity_gap.divided import NEAR, sampled
+from dse.studies.fidelity_gap.divided import NEAR, sample_products
 from dse.studies.fidelity_gap.kernels import kernels
 from dse.studies.write import main as write
 from dse.terminal.progress import say
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> None:
         gaps.setdefault((played.family, played.name, played.chip), []).append((gap, played.size))
     _write("gaps", ("family", "kernel", "chip"), gaps)
     gaps = {}
-    for kernel in sampled(PRODUCTS * sizes // SIZES, SEED):
+    for kernel in sample_products(PRODUCTS * sizes // SIZES, SEED):
         size = f"{kernel.m} x {kernel.k} x {kernel.n} on {kernel.cores} cores of {kernel.chip}"
         gaps.setdefault((kernel.partition, kernel.placement, kernel.routing), []).append((kernel.gap, size))
     _write("divided", ("partition", "placement", "routing"), gaps)

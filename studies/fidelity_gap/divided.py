@@ -21,7 +21,7 @@ MOVING = tuple(name for name in PARTITIONS if name != "input_only")
 """Partitions that send something."""
 
 
-class Divided(NamedTuple):
+class DividedProduct(NamedTuple):
     """A product divided over a group of cores, with its times at two fidelities. [s]"""
 
     partition: str
@@ -41,7 +41,7 @@ class Divided(NamedTuple):
         return self.closed / self.events - 1
 
 
-def sampled(count: int, seed: int) -> Iterator[Divided]:
+def sample_products(count: int, seed: int) -> Iterator[DividedProduct]:
     """Random products, ragged ones included, on 2 to 16 cores."""
     rng = np.random.default_rng(seed)
     core_machines = {name: tile_core_machine(preset(name)) for name in ("npu64", "npu256")}
@@ -53,4 +53,4 @@ def sampled(count: int, seed: int) -> Iterator[Divided]:
         machine = core_machines[name]._replace(fabric=core_machines[name].fabric._replace(locked=float(routing == "locked")))
         given = (CoreGroupSplit(way, placement, cores), CallProduct(1.0, m, max(k, cores), n), machine, 2.0)
         (closed, _), (played, _) = (READERS[reader].product(*given) for reader in ("analytical", "events"))
-        yield Divided(way, placement, routing, name, cores, m, max(k, cores), n, float(closed), float(played))
+        yield DividedProduct(way, placement, routing, name, cores, m, max(k, cores), n, float(closed), float(played))

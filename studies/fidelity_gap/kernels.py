@@ -51,7 +51,7 @@ AGAIN = "again "
 Random = np.random.Generator
 
 
-class Played(NamedTuple):
+class KernelProgram(NamedTuple):
     """A kernel as a program, and its machine; `size` is the text of its sizes."""
 
     family: str
@@ -72,17 +72,17 @@ class Played(NamedTuple):
         ).seconds
 
 
-def kernels(rng: Random, count: int) -> Iterator[Played]:
+def kernels(rng: Random, count: int) -> Iterator[KernelProgram]:
     """All kernels with some random sizes each: of wafers, NPUs and tiles."""
     for _ in range(count):
         yield from on_cores(rng)
-        yield from divided(rng)
+        yield from divided_products(rng)
         yield from on_tiles(rng)
         yield from side_by_side(rng)
         yield from dataflows(rng)
 
 
-def on_cores(rng: Random) -> Iterator[Played]:
+def on_cores(rng: Random) -> Iterator[KernelProgram]:
     """Kernels of a wafer's cores with random sizes."""
     given_fabric = fabric(preset("wse2", "workload=gemm"))
     for family, registry in (("gemm", GEMM), ("gemv", GEMV), ("kv", KV), ("move", MOVE), ("vector", VECTOR)):
@@ -94,7 +94,7 @@ def on_cores(rng: Random) -> Iterator[Played]:
             options |= {"operations": float(rng.choice(list(DEQUANTIZE_FUNCTIONS)))} if name == "expand" else {}
             options |= {"allreduce": str(rng.choice(LINES))} if name in ("norm", "softmax", "choice") else {}
             shape = GemmShape(1 if family in ("gemv", "kv") else m, k, n)
-            yield Played(
+            yield KernelProgram(
                 family,
                 name,
                 "wse2",
@@ -104,7 +104,7 @@ def on_cores(rng: Random) -> Iterator[Played]:
             )
 
 
-def divided(rng: Random) -> Iterator[Played]:
+def divided_products(rng: Random) -> Iterator[KernelProgram]:
     """Products divided over 2 to 16 NPU cores, with locked routes or wormhole routing."""
     npu = preset("npu64")
     for routing, locked in (("", 1.0), (", wormhole", 0.0)):
@@ -117,22 +117,24 @@ def divided(rng: Random) -> Iterator[Played]:
                 shape = GemmShape(m, max(k, cores), n)
                 program, label = partition.steps(shape, placement, cores, "float16"), f"{name}, {placement}{routing}"
                 size = f"{m} x {shape.k} x {n} on {cores} cores"
-                yield Played("partition", label, "npu64", size, program, fabric, tile_engines(npu))
+                yield KernelProgram("partition", label, "npu64", size, program, fabric, tile_engines(npu))
 
 
-def on_tiles(rng: Random) -> Iterator[Played]:
+def on_tiles(rng: Random) -> Iterator[KernelProgram]:
     """Collectives on tiles, among all tiles or groups."""
     given_preset = with_vector_reduction(preset("tile32", "workload=collective"))
     for name, team in TEAMS.items():
         for pattern in TILE_PATTERNS:
-            yield Played("collective", f"{name}, {pattern}", "tile32", *_team(team, pattern, _mesh(rng), rng), given_preset)
+            yield KernelProgram(
+                "collective", f"{name}, {pattern}", "tile32", *_team(team, pattern, _mesh(rng), rng), given_preset
+            )
     for name in ("rings", "direct"):
         for pattern in EXCHANGED:
             size, program = _exchange(EXCHANGES[name], pattern, _mesh(rng), rng)
-            yield Played("collective", f"{name}, {pattern}", "tile32", size, program, given_preset)
+            yield KernelProgram("collective", f"{name}, {pattern}", "tile32", size, program, given_preset)
 
 
-def side_by_side(rng: Random) -> Iterator[Played]:
+def side_by_side(rng: Random) -> Iterator[KernelProgram]:
     """An exchange among all tiles at the same time as a software collective, over the same links."""
     given_preset = with_vector_reduction(preset("tile32", "workload=collective"))
     for exchange in EXCHANGED:
@@ -141,10 +143,12 @@ def side_by_side(rng: Random) -> Iterator[Played]:
             size, program = _exchange(EXCHANGES["direct"], exchange, mesh, rng)
             others, other = _team(TEAMS[name], "allreduce", mesh, rng)
             label = f"direct {exchange} beside {name} allreduce"
-            yield Played("two at once", label, "tile32", f"{size}; {others}", beside(program, other), given_preset)
+            yield KernelProgram(
+                "two at once", label, "tile32", f"{size}; {others}", merge_programs(program, other), given_preset
+            )
 
 
-def dataflows(rng: Random) -> Iterator[Played]:
+def dataflows(rng: Random) -> Iterator[KernelProgram]:
     """Attention dataflows on groups of tiles with random sizes."""
     for name, dataflow in ATTENTION.items():
         mesh = CoreMesh(*(int(rng.choice((4, 6, 8))) for _ in range(2)))
@@ -166,12 +170,12 @@ def dataflows(rng: Random) -> Iterator[Played]:
         machine, by = job_machine(chip, dataflow)
         program = attention(dataflow, job.shape, job.tiling, mesh, channels=int(channels_used(chip)))
         size = f"{heads} heads, {queries} x {shape.keys} x {width} on {mesh.rows} x {mesh.cols}, groups of {rows} x {cols}"
-        yield Played(
+        yield KernelProgram(
             "attention", name, "tile32", size, program, machine, by, simulated_channels(near_memory(chip, program.rows))
         )
 
 
-def beside(program: Program, other: Program) -> Program:
+def merge_programs(program: Program, other: Program) -> Program:
     """Two programs on the same cores at once, each with buffers of its own."""
     slots = tuple(slot._replace(name=AGAIN + slot.name) for slot in other.slots)
     strands = tuple(tuple(_again(part) for part in strand) for strand in other.strands)

@@ -15,7 +15,7 @@ PAPER |= {"chip.noc.word_bytes": 128, "chip.hbm.channels": 64}
 """[zhang2026] table I with two stacks; groups and slices as suits the shape."""
 
 
-def looked() -> pd.DataFrame:
+def evaluate_designs() -> pd.DataFrame:
     """All fitting designs of one peak rate: knobs and objectives."""
     study = find_study("flat_coexplore")
     space, frames = study.question.space, []
@@ -30,7 +30,7 @@ def looked() -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def chosen(frame: pd.DataFrame) -> pd.DataFrame:
+def choose_designs(frame: pd.DataFrame) -> pd.DataFrame:
     """Designs on the front, the best of each mesh, and the paper's chip."""
     study = find_study("flat_coexplore")
     first, *_ = study.objectives
@@ -45,7 +45,7 @@ def chosen(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 if __name__ == "__main__":
-    frame = looked()
+    frame = evaluate_designs()
     print(f"{len(frame):,} designs of one peak fit")
-    chosen(frame).to_csv(PATH, index=False, float_format="%.10g")
+    choose_designs(frame).to_csv(PATH, index=False, float_format="%.10g")
     write(["flat_coexplore"])

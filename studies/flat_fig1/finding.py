@@ -6,7 +6,7 @@ from dse.config.workloads import read_models
 from dse.evaluators.graph.operators import AttentionOp, ElementwiseOp, Segment
 from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.graph.transformer import transformer_segments
-from dse.studies.flat_fig12.finding import played, roof
+from dse.studies.flat_fig12.finding import roof, simulate_layer
 from dse.studies.write import table
 
 MODELS = ("qwen_7b", "deepseek_v2_lite", "deepseek_v3")
@@ -35,7 +35,7 @@ def finding() -> str:
     question = find_study("flat_fig1").question
     rows = []
     for case in question.workload.cases:
-        simulated_runs = {name: played(question.base, name, case, "events") for name in ("flash3", "flat_async")}
+        simulated_runs = {name: simulate_layer(question.base, name, case, "events") for name in ("flash3", "flat_async")}
         bound = roof(case, simulated_runs["flat_async"][0].chip)  # type: ignore[arg-type]
         reached = [f"{bound.seconds / metrics['latency']:.0%}" for _, metrics in simulated_runs.values()]
         which = "compute" if bound.compute else "memory"

@@ -37,7 +37,7 @@ def roof(case: AttentionCase, chip: Chip) -> Roof:
     return Roof(flop / nbytes, flop / peak > nbytes / bandwidth, max(flop / peak, nbytes / bandwidth))
 
 
-def played(base: Design, name: str, case: AttentionCase, fidelity: str) -> tuple[Design, dict[str, float]]:
+def simulate_layer(base: Design, name: str, case: AttentionCase, fidelity: str) -> tuple[Design, dict[str, float]]:
     """One layer by one dataflow: its design and metrics."""
     design = replace_leaves(base, {"mapping.dataflow": name})
     evaluation = evaluate(stack_designs([design]), Workload("layer", (case,)), fidelity=fidelity)
@@ -50,13 +50,13 @@ def finding() -> str:
     names = [name for name in question.space.knob("mapping.dataflow").values if name != "flat_async"]
     rows, used = [], {"C": [], "M": []}  # type: ignore[var-annotated]
     for case in question.workload.cases:
-        design, metrics = played(question.base, "flat_async", case, "events")
+        design, metrics = simulate_layer(question.base, "flat_async", case, "events")
         bound = roof(case, design.chip)  # type: ignore[arg-type]
         letter, share = ("C", metrics["mfu"]) if bound.compute else ("M", metrics["hbm_utilisation"])
         used[letter].append(share)
         cut = chosen_tiling(design, case)
-        closed = played(question.base, "flat_async", case, "analytical")[1]["latency"]
-        others = [played(question.base, name, case, "analytical")[1]["latency"] / closed for name in names]
+        closed = simulate_layer(question.base, "flat_async", case, "analytical")[1]["latency"]
+        others = [simulate_layer(question.base, name, case, "analytical")[1]["latency"] / closed for name in names]
         rows.append(
             [
                 case.label,

@@ -13,7 +13,7 @@ COLOURS = {
 BAR, GAP, HIGH, LEFT, TOP = 22, 6, 190, 10, 34
 
 
-def drawn(panels: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
+def draw_figure(panels: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
     """SVG of stacked bars, one panel per layer.
 
     Args:

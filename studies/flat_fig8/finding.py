@@ -32,12 +32,12 @@ def finding() -> str:
     ]
     parts = []
     for name in names:
-        layer = asked(name, 4096, 128)
+        layer = layer_question(name, 4096, 128)
         spent = explain(layer.base, layer.workload.cases[0], fidelity="events")
         shares = {row.operator: row.seconds / spent.seconds for row in spent.rows}
         use = metrics(name, 4096, 128)["mfu"]
         parts.append([name, f"{use:.1%}", *(f"{shares.get(part, 0.0):.0%}" for part in reversed(TIME_PARTS))])
-    control = [[f"{times}", *(f"{cycles:,.0f}" for cycles in scheduled(times))] for times in (1, 8)]
+    control = [[f"{times}", *(f"{cycles:,.0f}" for cycles in schedule_cycles(times))] for times in (1, 8)]
     head = ["S", "D", *names]
     return "\n\n".join(
         [
@@ -52,7 +52,7 @@ def finding() -> str:
             "What 65 % in communication would take of FlatTC at S = 4096, D = 128, cycles a head, by events:",
             table(
                 ["products", "exchanges", "of these sums", "exchanges for 65 %", "multicasts by 5.1", "left for sums", "times"],
-                [needed()],
+                [exchange_table()],
             ),
             "What the schedule of two row blocks costs, S = 4096, D = 128, cycles, on HBM and links so many times as wide:",
             table(["as wide", "flash2", "flash3", "flash3, control for nothing"], control),
@@ -60,9 +60,9 @@ def finding() -> str:
     )
 
 
-def needed() -> list[str]:
+def exchange_table() -> list[str]:
     """Exchange time needed for a 65 % share without memory and vectors, and its split by multicasts."""
-    layer = asked("flat_tree", 4096, 128)
+    layer = layer_question("flat_tree", 4096, 128)
     rows = explain(layer.base, layer.workload.cases[0], fidelity="events").rows
     cycles = {row.operator: row.seconds * float(layer.base.chip.clock) / HEADS for row in rows}  # type: ignore[union-attr]
     sent = build_question(
@@ -87,11 +87,11 @@ HEADS = 64
 """Of the figure's layers, sequences of the batch included."""
 
 
-def scheduled(times: int) -> list[float]:
+def schedule_cycles(times: int) -> list[float]:
     """Cycles of FlashAttention-2 and -3, and of -3 without multi-head overhead, on wider HBM and links."""
     cycles = []
     for name, control in (("flash2", 1.0), ("flash3", 1.0), ("flash3", 0.0)):
-        layer = asked(name, 4096, 128)
+        layer = layer_question(name, 4096, 128)
         factors = {"chip.hbm.channel_bandwidth": times, "chip.noc.word_bytes": times, "chip.tile.multi_head_overhead": control}
         was = {address: value for address, value, _ in iterate_leaves(layer.base)}
         design = replace_leaves(layer.base, {address: was[address] * factor for address, factor in factors.items()})
@@ -99,7 +99,7 @@ def scheduled(times: int) -> list[float]:
     return cycles
 
 
-def asked(name: str, tokens: int, columns: int) -> Question:
+def layer_question(name: str, tokens: int, columns: int) -> Question:
     """Question of one layer of the figure; single tiles use tilings of 128 x 128.
 
     Groups have that tiling for the longest sequence.
@@ -112,6 +112,6 @@ def asked(name: str, tokens: int, columns: int) -> Question:
 @lru_cache(maxsize=64)
 def metrics(name: str, tokens: int, columns: int) -> dict[str, float]:
     """Metrics of one layer of the figure."""
-    layer = asked(name, tokens, columns)
+    layer = layer_question(name, tokens, columns)
     evaluation = evaluate(stack_designs([layer.base]), layer.workload, fidelity="events")
     return {metric: float(values[0]) for metric, values in evaluation.columns.items()}

@@ -31,7 +31,7 @@ HEAD = [
 def finding() -> str:
     """One row per chip, analytical and (in brackets) by events; then operators of the first chip."""
     rows = [_row(chip) for chip in CHIPS]
-    question = asked(CHIPS[0])
+    question = make_question(CHIPS[0])
     spent: dict[str, dict[str, Any]] = {}
     totals = {"prefill": 0.0, "decode": 0.0}
     for row in explain(question.base, question.workload.cases[0]).rows:
@@ -67,12 +67,12 @@ GROUPS = (1, 2, 4, 8, 16, 32)
 
 
 def _token(*sizes: str) -> str:
-    question = asked(CHIPS[0], *(f"mapping.decode.gemm.{size}" for size in sizes))
+    question = make_question(CHIPS[0], *(f"mapping.decode.gemm.{size}" for size in sizes))
     return format_quantity(float(evaluate(stack_designs([question.base]), question.workload).columns["tpot"][0]), "s")
 
 
 def _row(chip: tuple[int, ...]) -> list[str]:
-    question = asked(chip)
+    question = make_question(chip)
     closed, events = (
         {
             name: float(column[0])
@@ -98,7 +98,7 @@ def _row(chip: tuple[int, ...]) -> list[str]:
     ]
 
 
-def asked(chip: tuple[int, ...], *more: str) -> Question:
+def make_question(chip: tuple[int, ...], *more: str) -> Question:
     """Question of the study's workload on one of its chips."""
     rows, cols, high, wide, sram, link, channels = chip
     texts = [

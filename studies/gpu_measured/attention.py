@@ -12,7 +12,7 @@ from dse.evaluators.machine.library_die import LibraryDie
 from dse.space.errors import DesignError
 from dse.space.libraries.decode_attention import DecodeAttentionConstants
 from dse.space.libraries.prefill_attention import PrefillAttentionConstants
-from dse.studies.gpu_measured.measured import Part, Row, Vector, table
+from dse.studies.gpu_measured.measured import FittedPart, PartRow, Vector, table
 
 PROMPTS = ("start", "achieved", "hbm", "unit", "tail", "sharpness")
 STEPS = {
@@ -55,7 +55,7 @@ def launches(stack: str) -> str:
     return "two" if stack.startswith("trtllm") else "one"
 
 
-def parts(folder: Path) -> list[Part]:
+def parts(folder: Path) -> list[FittedPart]:
     """Attention parts of each stack that has measurements with separate keys and values."""
     prompts = [_prompts(*stack, _asked(folder, "context", stack[2])) for stack in PROMPT_STACKS]
     prompts += [_steps(*stack, _asked(folder, "generation", begins)) for begins, *stack in STEP_STACKS]
@@ -120,7 +120,7 @@ FEW = NONE_ALONE | {
 """What 24 rows of one shape are too few for."""
 
 
-def _prompts(stack: str, chip: str, _: str, rows: int, measured: tuple[Row, ...]) -> Part:
+def _prompts(stack: str, chip: str, _: str, rows: int, measured: tuple[PartRow, ...]) -> FittedPart:
     how = launches(stack)
     reasons = {"idle": UNHEARD, "convert": NO_CONVERSION, "rows": ROWS, "launches": LAUNCHES[how]}
 
@@ -128,7 +128,7 @@ def _prompts(stack: str, chip: str, _: str, rows: int, measured: tuple[Row, ...]
         given = dict(zip(PROMPTS, map(float, values), strict=True))
         return PrefillAttentionConstants(**given, idle=0.0, convert=1.1, rows=rows, launches=how)
 
-    return Part(
+    return FittedPart(
         "prefill_attention", stack, chip, measured, record, _attended, PROMPTS, (8e-6, 0.55, 0.6, 2e-6, 0.5, 1.3),
         (0.0, 0.05, 0.1, 0.0, 0.0, 1.0), (3e-5, 1.0, 1.0, 2e-5, 1.0, 20.0), reasons, "aiconfigurator2025",
     )  # fmt: skip
@@ -145,7 +145,7 @@ FLASH = ("achieved", "unit", "tail")
 LONG = "rows are of 16,384 tokens, which hide it: a start as of trtllm_h100, and memory beside the engines"
 
 
-def _flash(folder: Path, stack: str, chip: str, implementation: str, rows: int) -> Part:
+def _flash(folder: Path, stack: str, chip: str, implementation: str, rows: int) -> FittedPart:
     """Rates of FlashAttention that its authors publish, forward; backward is no kernel of inference."""
     reasons = {"idle": UNHEARD, "convert": NO_CONVERSION, "rows": ROWS, "launches": LAUNCHES["one"]}
     reasons |= dict.fromkeys(("start", "hbm", "sharpness"), LONG)
@@ -156,13 +156,13 @@ def _flash(folder: Path, stack: str, chip: str, implementation: str, rows: int) 
             **given, start=1e-5, hbm=0.9, sharpness=8.0, idle=0.0, convert=1.1, rows=rows, launches="one"
         )
 
-    return Part(
+    return FittedPart(
         "prefill_attention", stack, chip, _published(folder, implementation, chip), record, _attended, FLASH, (0.7, 2e-6, 0.5),
         (0.1, 0.0, 0.0), (1.0, 2e-5, 1.0), reasons, "shah2024",
     )  # fmt: skip
 
 
-def _published(folder: Path, implementation: str, chip: str) -> tuple[Row, ...]:
+def _published(folder: Path, implementation: str, chip: str) -> tuple[PartRow, ...]:
     """Seconds of rates; there is no column of seconds in this table."""
     rows = []
     path = folder / "flashattention_tflops.csv"
@@ -183,26 +183,26 @@ def _published(folder: Path, implementation: str, chip: str) -> tuple[Row, ...]:
             seconds = 4.0 * keys**2 * dim * heads * batch / (1 + causal) / (float(entry["tflops"]) * 1e12)
             where = f"{path.name}, row {number}"
             rows.append(
-                Row({name: float(value) for name, value in sizes.items()}, "" if causal else "all", words, seconds, where)
+                PartRow({name: float(value) for name, value in sizes.items()}, "" if causal else "all", words, seconds, where)
             )
     return tuple(rows)
 
 
-def _mixed(folder: Path) -> Part:
+def _mixed(folder: Path) -> FittedPart:
     reasons = {"convert": NO_CONVERSION, "rows": ROWS, "launches": LAUNCHES["one"]}
 
     def record(values: Vector) -> PrefillAttentionConstants:
         given = dict(zip((*PROMPTS, "idle"), map(float, values), strict=True))
         return PrefillAttentionConstants(**given, convert=1.1, rows=64, launches="one")
 
-    return Part(
+    return FittedPart(
         "prefill_attention", "vllm_rtx4090", "rtx4090", _launches(folder), record, _attended, (*PROMPTS, "idle"),
         (3e-6, 0.41, 0.9, 5e-6, 0.5, 8.0, 3e-7), (0.0, 0.05, 0.1, 0.0, 0.0, 1.0, 0.0), (3e-5, 1.0, 1.0, 2e-5, 1.0, 20.0, 2e-6),
         reasons, "llmservingsim2026",
     )  # fmt: skip
 
 
-def _steps(stack: str, chip: str, less: dict[str, tuple[float, str]], measured: tuple[Row, ...]) -> Part:
+def _steps(stack: str, chip: str, less: dict[str, tuple[float, str]], measured: tuple[PartRow, ...]) -> FittedPart:
     rule, of_rule = RULES[stack.partition("_")[0]]
     reasons = {name: why for name, (_, why) in less.items()} | of_rule
     names = tuple(name for name in STEPS if name not in less)
@@ -214,7 +214,7 @@ def _steps(stack: str, chip: str, less: dict[str, tuple[float, str]], measured: 
 
     source = "aiconfigurator2025" if measured[0].source.startswith("aic") else "llmservingsim2026"
     begin, low, high = zip(*(STEPS[name] for name in names), strict=True)
-    return Part("decode_attention", stack, chip, measured, record, _stepped, names, begin, low, high, reasons, source)
+    return FittedPart("decode_attention", stack, chip, measured, record, _stepped, names, begin, low, high, reasons, source)
 
 
 def _attended(sizes: dict[str, Vector], sort: str, constants: PrefillAttentionConstants, silicon: LibraryDie) -> Vector:
@@ -240,7 +240,7 @@ def _stepped(sizes: dict[str, Vector], sort: str, constants: DecodeAttentionCons
 SIXTEEN = "mapping=sglang mapping.both.tp=1"
 
 
-def _asked(folder: Path, kind: str, begins: str) -> tuple[Row, ...]:
+def _asked(folder: Path, kind: str, begins: str) -> tuple[PartRow, ...]:
     rows = []
     for entry, where in table(folder, f"aic_{kind}_attention.csv"):
         if not entry["source"].startswith(begins):
@@ -254,7 +254,7 @@ def _asked(folder: Path, kind: str, begins: str) -> tuple[Row, ...]:
         sizes = {"requests": batch, "heads": heads, "kv_heads": kv_heads, "dim": dim, "keys": past + new}
         if kind == "context":
             sizes |= {"m": new, "past": past, "decodes": 0, "cached": 0, "tokens": batch * new, "before": batch * past}
-        rows.append(Row({name: float(value) for name, value in sizes.items()}, "", words, float(entry["seconds"]), where))
+        rows.append(PartRow({name: float(value) for name, value in sizes.items()}, "", words, float(entry["seconds"]), where))
     return tuple(rows)
 
 
@@ -262,16 +262,16 @@ HEADS = {"heads": 32.0, "kv_heads": 8.0, "dim": 128.0}
 """Of Llama-3.1-8B, which the launches of vLLM were measured with."""
 
 
-def _of_vllm(folder: Path, row: Callable[[dict[str, int]], tuple[dict[str, float], str] | None]) -> Iterator[Row]:
+def _of_vllm(folder: Path, row: Callable[[dict[str, int]], tuple[dict[str, float], str] | None]) -> Iterator[PartRow]:
     names = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
     for entry, where in table(folder, "rtx4090_llama31_8b_attention.csv"):
         found_row = row({name: int(entry[name]) for name in names})
         if found_row is not None:
             words = f"workload=attention {SIXTEEN} workload.heads=32 workload.kv_heads=8 {found_row[1]}"
-            yield Row(found_row[0] | HEADS, "", words, float(entry["seconds"]), where)
+            yield PartRow(found_row[0] | HEADS, "", words, float(entry["seconds"]), where)
 
 
-def _launches(folder: Path) -> tuple[Row, ...]:
+def _launches(folder: Path) -> tuple[PartRow, ...]:
     """Measured rows of prompts, or chunks of them, with and without decodes in the same launch."""
 
     def row(entry: dict[str, Any]) -> tuple[dict[str, float], str] | None:
@@ -286,7 +286,7 @@ def _launches(folder: Path) -> tuple[Row, ...]:
     return tuple(_of_vllm(folder, row))
 
 
-def _alone(folder: Path) -> tuple[Row, ...]:
+def _alone(folder: Path) -> tuple[PartRow, ...]:
     """Decodes without a prompt."""
 
     def row(entry: dict[str, Any]) -> tuple[dict[str, float], str] | None:

@@ -10,7 +10,7 @@ from dse.config.question import build_question
 from dse.evaluators.kernels.library.node_collectives import NodeGroup, all_to_all_seconds, ring_seconds
 from dse.evaluators.machine.library_die import LibraryDie
 from dse.space.libraries.node_collectives import AllToAll, RingCollectives, SwitchAllreduce
-from dse.studies.gpu_measured.measured import Part, Row, Vector, table
+from dse.studies.gpu_measured.measured import FittedPart, PartRow, Vector, table
 
 RINGS = ("start", "step", "low", "middle_start", "middle", "bulk_start", "bulk")
 SWITCHED = ("switched.start", "switched.share")
@@ -23,7 +23,7 @@ LEAST = 65536
 reports. Those of fewer dies do not, and come after all others, which keep their roles."""
 
 
-def parts(folder: Path) -> list[Part]:
+def parts(folder: Path) -> list[FittedPart]:
     """Collective parts from NCCL's benchmark on each chip."""
     rows = {chip: _nccl(folder, device) for chip, device in DEVICES.items()}
     tested, many = (6e-6, 9e-7, 0.03, 2e-6, 0.36, 2e-5, 0.7), (3e-5, 5e-6, 0.2, 2e-5, 0.8, 8e-5, 1.0)
@@ -78,13 +78,13 @@ def _record(make_record: Any) -> Callable[[Vector], Any]:
 
 
 def part_of(
-    kind: str, stack: str, chip: str, rows: tuple[Row, ...], names: tuple[str, ...], made: Any, reasons: dict[str, str],
+    kind: str, stack: str, chip: str, rows: tuple[PartRow, ...], names: tuple[str, ...], made: Any, reasons: dict[str, str],
     sources: str, ends: tuple[tuple[float, ...], ...],
-) -> Part:  # fmt: skip
+) -> FittedPart:  # fmt: skip
     """A part of rings or exchanges with fitted numbers, their start values and bounds."""
     seconds = {"ring_collectives": _ringed, "all_to_all": _exchanged}[kind]
     priced = partial(seconds, links_of(chip))
-    return Part(kind, stack, chip, rows, made, priced, names, *ends, reasons, sources)
+    return FittedPart(kind, stack, chip, rows, made, priced, names, *ends, reasons, sources)
 
 
 @cache
@@ -104,18 +104,18 @@ def _exchanged(links: float, sizes: dict[str, Vector], sort: str, constants: All
     return seconds
 
 
-def row(pattern: str, peers: int, nbytes: int, seconds: float, where: str, *, recorded: bool = True) -> Row:
+def row(pattern: str, peers: int, nbytes: int, seconds: float, where: str, *, recorded: bool = True) -> PartRow:
     """Measured row of one collective."""
     words = "workload=collective mapping=sglang mapping.both.allreduce=library workload.group_axis=rectangle workload.root=0"
     words += f" mapping.both.tp={peers} workload.pattern={pattern} workload.bytes=[{nbytes}B]"
     words += "" if recorded else " workload.recorded=false"
     sort = pattern if recorded else f"{pattern} by the host"
-    return Row({"bytes": float(nbytes), "peers": float(peers)}, sort, words, seconds, where)
+    return PartRow({"bytes": float(nbytes), "peers": float(peers)}, sort, words, seconds, where)
 
 
-def _nccl(folder: Path, device: str) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
+def _nccl(folder: Path, device: str) -> tuple[tuple[PartRow, ...], tuple[PartRow, ...]]:
     """Rings, and exchanges of each with all."""
-    rows: tuple[list[Row], list[Row], list[Row]] = [], [], []
+    rows: tuple[list[PartRow], list[PartRow], list[PartRow]] = [], [], []
     for entry, where in table(folder, "aic_collectives.csv"):
         if entry["library"] == "nccl" and entry["device"] == device:
             pattern, nbytes, peers = PATTERNS[entry["kind"]], int(entry["bytes"]), int(entry["gpus"])

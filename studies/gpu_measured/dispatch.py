@@ -21,7 +21,7 @@ from dse.space.chip import Chip
 from dse.space.fields import replace_leaves
 from dse.space.libraries.moe_all_to_all import MoeAllToAllConstants
 from dse.studies.gpu_measured.collectives import links_of
-from dse.studies.gpu_measured.measured import Part, Row, Vector, table
+from dse.studies.gpu_measured.measured import FittedPart, PartRow, Vector, table
 
 NAMES = ("dispatch_start", "dispatch", "combine_start", "combine")
 SHARES = ("dispatch", "combine")
@@ -47,25 +47,25 @@ LOW_LATENCY = {8: (77, 114), 16: (118, 195), 32: (155, 273), 64: (173, 314), 128
 TOKENS, COPIES, HIDDEN = 128, 8, 7168
 
 
-def parts(folder: Path) -> list[Part]:
+def parts(folder: Path) -> list[FittedPart]:
     """Stack parts for dispatch and combine inside one node, and across nodes."""
     reasons = dict.fromkeys(STARTS, "as deepep_h100: one count of tokens does not tell a start from a rate") | {
         "cores": FORWARD
     }
     reasons |= dict.fromkeys(RATES, NO_CORES)
     return [
-        Part(
+        FittedPart(
             "moe_all_to_all", "deepep_h100", "h100", _rows(folder), _record, _in_a_box, (*NAMES, *THROUGH),
             (1e-5, 0.5, 1e-5, 0.5, 2e9, 3e9), (0.0, 0.05, 0.0, 0.05, 2e8, 2e8), (5e-5, 1.0, 5e-5, 1.0, 1e11, 1e11),
             {"cores": FORWARD} | dict.fromkeys(RATES, NO_CORES), "aiconfigurator2025",
         ),
-        Part(
+        FittedPart(
             "moe_all_to_all", "deepep_normal_h100", "h100", _many(folder), _cores, _in_a_box, (*NAMES, *RATES),
             (2.7e-5, 0.6, 4.9e-5, 0.6, 1.5e10, 1.7e10), (0.0, 0.05, 0.0, 0.05, 1e9, 1e9),
             (1e-4, 1.0, 1e-4, 1.0, 1e11, 1e11),
             {"cores": "as many as rows have beside 8"} | dict.fromkeys(THROUGH, ONE_WIDTH), "aiconfigurator2025",
         ),
-        Part(
+        FittedPart(
             "moe_all_to_all", "deepep_h800", "h800_ep", _published(), _shares, _over_boxes, SHARES,
             (0.8, 0.8), (0.1, 0.1), (1.0, 1.0), reasons, "deepep2025",
         ),
@@ -114,12 +114,12 @@ def _boxes(peers: int) -> Chip:
     ).base.chip
 
 
-def _rows(folder: Path) -> tuple[Row, ...]:
+def _rows(folder: Path) -> tuple[PartRow, ...]:
     """Kernels of low latency: a copy of a token for each of its experts."""
     return tuple(_exchanges(folder, "deepep_low_latency", lambda entry: float(entry["topk"])))
 
 
-def _many(folder: Path) -> tuple[Row, ...]:
+def _many(folder: Path) -> tuple[PartRow, ...]:
     """Kernels for many tokens: one for each die that has some of them, of experts that are drawn evenly."""
 
     def dies(entry: dict[str, str]) -> float:
@@ -129,7 +129,7 @@ def _many(folder: Path) -> tuple[Row, ...]:
     return tuple(_exchanges(folder, "deepep_normal", dies))
 
 
-def _exchanges(folder: Path, kind: str, copies: Callable[[dict[str, str]], float]) -> Iterator[Row]:
+def _exchanges(folder: Path, kind: str, copies: Callable[[dict[str, str]], float]) -> Iterator[PartRow]:
     for entry, where in table(folder, "aic_deepep.csv", "dispatch_s"):
         if entry["kind"] == kind:
             for sort in SHARES:
@@ -140,7 +140,7 @@ def _exchanges(folder: Path, kind: str, copies: Callable[[dict[str, str]], float
                 if entry["sms"]:
                     sizes |= {"cores": float(entry["sms"])}
                     words += f" mapping.stack.moe_all_to_all.cores={entry['sms']}"
-                yield Row(sizes, sort, words, float(entry[f"{sort}_s"]), where)
+                yield PartRow(sizes, sort, words, float(entry[f"{sort}_s"]), where)
 
 
 def asked_as(sort: str, peers: str, copies: Any, hidden: str) -> str:
@@ -149,9 +149,9 @@ def asked_as(sort: str, peers: str, copies: Any, hidden: str) -> str:
     return f"{words} mapping.both.tp={peers} workload.pattern={sort} workload.hidden={hidden} workload.bytes=[{copies:.0f}B]"
 
 
-def _published() -> tuple[Row, ...]:
+def _published() -> tuple[PartRow, ...]:
     return tuple(
-        Row({"peers": float(peers)}, sort, "", seconds * 1e-6, f"low latency, {peers} dies")
+        PartRow({"peers": float(peers)}, sort, "", seconds * 1e-6, f"low latency, {peers} dies")
         for peers, both in LOW_LATENCY.items()
         for sort, seconds in zip(SHARES, both, strict=True)
     )

@@ -9,7 +9,7 @@ from dse.evaluators.accounting.kernel_workloads.shared_cache_kernels import ELEM
 from dse.evaluators.kernels.library.elementwise import ElementwiseKernel, kernel_time
 from dse.evaluators.machine.library_die import LibraryDie
 from dse.space.libraries.elementwise import ElementwiseConstants, ElementwisePass
-from dse.studies.gpu_measured.measured import Part, Row, Vector, table
+from dse.studies.gpu_measured.measured import FittedPart, PartRow, Vector, table
 
 ADD = "starts of measured kernels under a recorded graph or a profiler add: nothing hides them"
 NOTHING, NO_TABLE = "rows show nothing of it", "no row picks from a table"
@@ -37,7 +37,7 @@ LAYERS_70B = {
 EAGER = {"softmax": "softmax", "layernorm": "norm", "gelu": "gate"}
 
 
-def parts(folder: Path) -> list[Part]:
+def parts(folder: Path) -> list[FittedPart]:
     """Elementwise parts of each stack that has measurements."""
     return [
         _part(
@@ -71,16 +71,16 @@ RANGES = {
 
 
 def _part(
-    stack: str, chip: str, rows: tuple[Row, ...], sorts: tuple[str, ...], common: tuple[str, ...], alike: dict[str, str],
+    stack: str, chip: str, rows: tuple[PartRow, ...], sorts: tuple[str, ...], common: tuple[str, ...], alike: dict[str, str],
     texts: dict[str, str], sources: str,
-) -> Part:  # fmt: skip
+) -> FittedPart:  # fmt: skip
     own = [f"{sort}.{leaf}" for sort in sorts for leaf in ("start", "share") if f"{sort}.{leaf}" not in alike]
     ranges = [RANGES[name] for name in common]
     ranges += [(5e-6, 0.0, 1e-4) if name.endswith("start") else (0.5, 0.01, 20.0) for name in own]
     start, low, high = zip(*ranges, strict=True)
     names = (*common, *own)
     texts = texts | {name: f"as of {other.partition('.')[0]}, which it is fitted with" for name, other in alike.items()}
-    return Part(
+    return FittedPart(
         "elementwise", stack, chip, rows, _record(names, sorts, alike), _seconds, names, start, low, high, texts, sources
     )  # fmt: skip
 
@@ -111,13 +111,13 @@ def _seconds(sizes: dict[str, Vector], sort: str, constants: ElementwiseConstant
     return np.asarray(time.seconds())
 
 
-def _row(sort: str, rows: float, columns: float, seconds: str, source: str) -> Row:
+def _row(sort: str, rows: float, columns: float, seconds: str, source: str) -> PartRow:
     words = f"workload=elementwise mapping=tensor_parallel mapping.decode.tp=1 workload.operator={sort}"
     words += f" workload.rows=[{rows:.0f}] workload.columns=[{columns:.0f}] mapping.precision.activations=bf16"
-    return Row({"rows": rows, "columns": columns}, sort, words, float(seconds), source)
+    return PartRow({"rows": rows, "columns": columns}, sort, words, float(seconds), source)
 
 
-def _layers(folder: Path) -> tuple[Row, ...]:
+def _layers(folder: Path) -> tuple[PartRow, ...]:
     return tuple(
         _row(LAYERS_8B[entry["layer"]][0], float(entry["tokens"]), LAYERS_8B[entry["layer"]][1], entry["seconds"], where)
         for entry, where in table(folder, "rtx4090_llama31_8b_layers.csv")
@@ -125,7 +125,7 @@ def _layers(folder: Path) -> tuple[Row, ...]:
     )
 
 
-def _operators(folder: Path) -> tuple[Row, ...]:
+def _operators(folder: Path) -> tuple[PartRow, ...]:
     operators = []
     for entry, where in table(folder, "vidur_a100_llama2_70b_ops.csv"):
         if entry["op"] in LAYERS_70B:
@@ -135,7 +135,7 @@ def _operators(folder: Path) -> tuple[Row, ...]:
     return tuple(operators)
 
 
-def _eager(folder: Path) -> tuple[Row, ...]:
+def _eager(folder: Path) -> tuple[PartRow, ...]:
     found_rows = []
     for entry, where in table(folder, "llmcompass_a100_ops.csv"):
         if entry["kind"] in EAGER:

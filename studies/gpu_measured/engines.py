@@ -17,7 +17,7 @@ from dse.evaluators.machine.library_die import LibraryDie
 from dse.space.errors import DesignError
 from dse.space.libraries.node_collectives import OneShotAllreduce, RingCollectives
 from dse.studies.gpu_measured.collectives import DEVICES, RINGS, links_of, part_of, row
-from dse.studies.gpu_measured.measured import Part, Row, Vector, table
+from dse.studies.gpu_measured.measured import FittedPart, PartRow, Vector, table
 
 SHORT = ("start", "peer", "reach", "second", "one", "two")
 BY_HOST = ("floor", "call")
@@ -29,13 +29,13 @@ HOST = {"floor": 2.17e-5, "call": 5e-6}
 OTHERS = "as rings of nccl_a100: rows here are too few, or too large, to say"
 
 
-def parts(folder: Path) -> list[Part]:
+def parts(folder: Path) -> list[FittedPart]:
     """Allreduce parts of engines, then of frameworks."""
     parts = [_short(folder, f"trtllm_{chip}", chip, SHORT, "TRTLLM") for chip in ("h100", "a100")]
     return [*parts, _short(folder, "vllm_h100", "h100", (*SHORT, *BY_HOST), "vLLM"), _profiled(folder), _eager(folder)]
 
 
-def _short(folder: Path, stack: str, chip: str, names: tuple[str, ...], library: str) -> Part:
+def _short(folder: Path, stack: str, chip: str, names: tuple[str, ...], library: str) -> FittedPart:
     constants, links = of_conf(f"nccl_{chip}"), links_of(chip)
     start, low = (4e-6, 1e-7, 6e3, 4e-6, 0.6, 0.4), (0.0, 0.0, 10.0, 0.0, 0.02, 0.02)
     high: tuple[float, ...] = (2e-5, 2e-6, 2e5, 2e-5, 1.0, 1.0)
@@ -53,7 +53,7 @@ def _short(folder: Path, stack: str, chip: str, names: tuple[str, ...], library:
 
     priced = partial(_shortened, links, constants)
     reasons = dict.fromkeys(set(BY_HOST) - set(names), UNSTARTED)
-    return Part(
+    return FittedPart(
         "one_shot_allreduce", stack, chip, tuple(rows), made, priced, names, start, low, high, reasons, "aiconfigurator2025"
     )
 
@@ -67,7 +67,7 @@ def _shortened(
     return shot_seconds
 
 
-def _profiled(folder: Path) -> Part:
+def _profiled(folder: Path) -> FittedPart:
     """Of vLLM's operators on A100: allreduces of 1 MB and more in a node, since below that dies wait for each other."""
     names = ("start", "middle", "bulk_start", "bulk")
     return part_of(
@@ -78,7 +78,7 @@ def _profiled(folder: Path) -> Part:
     )  # fmt: skip
 
 
-def _eager(folder: Path) -> Part:
+def _eager(folder: Path) -> FittedPart:
     """Of a framework that launches each: allreduces of four dies, whose steps cannot be told from the start."""
     names = ("start", "low", "middle_start", "middle", "bulk_start", "bulk")
     return part_of(
@@ -106,7 +106,7 @@ def of_conf(stack: str) -> RingCollectives:
     return parse_record(RingCollectives, yaml.safe_load(path.read_text()), f"mapping.stack.ring_collectives ({path.name})", [])
 
 
-def _vidur(folder: Path) -> tuple[Row, ...]:
+def _vidur(folder: Path) -> tuple[PartRow, ...]:
     rows = []
     for entry, where in table(folder, "vidur_a100_collectives.csv"):
         peers, nbytes = int(entry["gpus"]), int(entry["bytes"])
@@ -115,6 +115,6 @@ def _vidur(folder: Path) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def _llmcompass(folder: Path) -> tuple[Row, ...]:
+def _llmcompass(folder: Path) -> tuple[PartRow, ...]:
     rows = (entry for entry in table(folder, "llmcompass_a100_ops.csv") if entry[0]["kind"] == "all_reduce")
     return tuple(row("allreduce", int(entry["n"]), int(entry["m"]), float(entry["seconds"]), where) for entry, where in rows)

@@ -9,16 +9,16 @@ from dse.evaluators.kernels.library.grouped_gemm import GroupedGemm, kernel_time
 from dse.evaluators.machine.library_die import LibraryDie
 from dse.space.libraries.grouped_gemm import GroupedGemmConstants
 from dse.space.number_formats import BYTES_BY_FORMAT
-from dse.studies.gpu_measured.measured import Part, Row, Vector, table
+from dse.studies.gpu_measured.measured import FittedPart, PartRow, Vector, table
 from dse.studies.gpu_measured.products import FORMATS
 
 NAMES = ("start", "achieved", "hbm", "traffic", "sharpness", "tensor", "block", "group")
 
 
-def parts(folder: Path) -> list[Part]:
+def parts(folder: Path) -> list[FittedPart]:
     """Expert part of the only stack that has measured experts."""
     return [
-        Part(
+        FittedPart(
             "grouped_gemm", "trtllm_h100", "h100", _rows(folder), _record, _seconds, NAMES,
             (1e-5, 0.8, 0.85, 0.3, 3.0, 0.7, 0.4, 1e-7), (0.0, 0.1, 0.3, 0.05, 1.0, 0.1, 0.1, 0.0),
             (4e-5, 1.0, 1.0, 4.0, 20.0, 1.0, 1.0, 2e-6),
@@ -45,7 +45,7 @@ def _seconds(sizes: dict[str, Vector], sort: str, constants: GroupedGemmConstant
     return np.sum([kernel_time(kernel, constants, silicon).seconds() for kernel in kernels], axis=0)
 
 
-def _rows(folder: Path) -> tuple[Row, ...]:
+def _rows(folder: Path) -> tuple[PartRow, ...]:
     rows = []
     for entry, where in table(folder, "aic_moe.csv"):
         tokens, count, top_k, ep, tp = (int(entry[name]) for name in ("tokens", "experts", "topk", "ep", "tp"))
@@ -65,5 +65,5 @@ def _rows(folder: Path) -> tuple[Row, ...]:
             "hidden": float(entry["hidden"]),
             "inner": float(entry["inter"]) / tp,
         }
-        rows.append(Row(sizes, entry["dtype"], words, float(entry["seconds"]), where))
+        rows.append(PartRow(sizes, entry["dtype"], words, float(entry["seconds"]), where))
     return tuple(rows)

@@ -39,7 +39,7 @@ from dse.evaluators.kernels.library import LIBRARY
 from dse.report.standalone_pages import calibration_page
 from dse.space.errors import DesignError
 from dse.space.units import format_quantity
-from dse.studies.gpu_measured.measured import Part, spread
+from dse.studies.gpu_measured.measured import FittedPart, spread
 from dse.terminal.json_text import json_text
 
 KINDS = ("products", "experts", "elementwise", "attention", "latent", "collectives", "engines", "dispatch")
@@ -63,7 +63,7 @@ SAMPLE, FEW = Path(__file__).with_name("published.csv"), 6
 
 
 @dataclass(frozen=True)
-class Found:
+class PartFit:
     """A fitted part with the errors of its rows.
 
     Attributes:
@@ -73,7 +73,7 @@ class Found:
         held_out: of the fitted rows, by numbers that were fitted without them.
     """
 
-    part: Part
+    part: FittedPart
     fitted: FitResult
     errors: Vector
     held_out: Vector
@@ -90,9 +90,9 @@ def main(arguments: list[str]) -> int:
     fits = []
     for kind in KINDS:
         for part in import_module(f"dse.studies.gpu_measured.{kind}").parts(Path(arguments[0])):
-            fit = fitted(part.after({(fit.part.kind, fit.part.stack): fit.part.record(settled(fit)) for fit in fits}))
+            fit = fit_part(part.after({(fit.part.kind, fit.part.stack): fit.part.record(shipped_values(fit)) for fit in fits}))
             fits.append(fit)
-            print(said(fit))
+            print(fit_text(fit))
             place = out / part.kind / f"{part.stack}.yaml"
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(yaml(fit))
@@ -103,7 +103,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def fitted(part: Part) -> Found:
+def fit_part(part: FittedPart) -> PartFit:
     """Fitted numbers of a part, without its check rows."""
     if len(part.names) > 10:
         raise DesignError(f"gpu_measured: {part.stack} {part.kind}: {len(part.names)} numbers; ten are enough")
@@ -126,10 +126,10 @@ def fitted(part: Part) -> Found:
         other_model = model(used[held])(values[None])
         held_out[held] = log_ratios(other_model, seconds[used[held]], seconds[used[held]])[0]
     every = part.simulated(result.values, np.arange(len(seconds)))
-    return Found(part, result, log_ratios(every, seconds, seconds), held_out)
+    return PartFit(part, result, log_ratios(every, seconds, seconds), held_out)
 
 
-def said(fit: Found) -> str:
+def fit_text(fit: PartFit) -> str:
     """Text of one fitted part: errors, and constants with their intervals."""
     part = fit.part
     lines = [f"{part.kind} of {part.stack} on {part.chip}: {len(part.rows)} rows, {len(part.names)} numbers"]
@@ -140,7 +140,7 @@ def said(fit: Found) -> str:
     return "\n".join(lines)
 
 
-def yaml(fit: Found) -> str:
+def yaml(fit: PartFit) -> str:
     """A part as a constants file in conf's format."""
     part, checks = fit.part, fit.part.checks()
     note = f"on {int((~checks).sum())} rows by studies/gpu_measured/fit.py; errors: median {{:.1%}}, 90 % {{:.1%}}; "
@@ -154,7 +154,7 @@ def yaml(fit: Found) -> str:
     if ranges := measured_ranges(part):
         text += f"{RANGES}: {{{', '.join(f'{name}: [{low:.6g}, {high:.6g}]' for name, (low, high) in ranges.items())}}}\n"
     open_: tuple[str, ...] = ()
-    for name, (value, unit) in part.constants(settled(fit)).items():
+    for name, (value, unit) in part.constants(shipped_values(fit)).items():
         *path, last = name.split(".")
         for depth, group in enumerate(path):
             if open_[: depth + 1] != tuple(path[: depth + 1]):
@@ -175,7 +175,7 @@ def yaml(fit: Found) -> str:
     return text
 
 
-def measured_ranges(part: Part) -> dict[str, tuple[float, float]]:
+def measured_ranges(part: FittedPart) -> dict[str, tuple[float, float]]:
     """Range of each kernel size in the measured rows of a part, by name.
 
     Empty for kernels between dies, whose formulas have no sizes.
@@ -203,13 +203,13 @@ def meant_for(chip: str, kind: str) -> tuple[str, ...]:
     return tuple(other for other in HOPPER if other != chip) if chip in HOPPER else ()
 
 
-def settled(fit: Found) -> Vector:
+def shipped_values(fit: PartFit) -> Vector:
     """Numbers of a part as shipped; a number at the lower end of its range is set to that end."""
     at_low = [fit.fitted.at_bound.get(i) == -1 for i in range(len(fit.part.names))]
     return np.where(at_low, fit.part.low, fit.fitted.values)
 
 
-def _why(fit: Found, name: str, note: str, unit: str) -> str:
+def _why(fit: PartFit, name: str, note: str, unit: str) -> str:
     if name not in fit.part.names:
         return fit.part.said[name]
     place = fit.part.names.index(name)
@@ -221,7 +221,7 @@ def _why(fit: Found, name: str, note: str, unit: str) -> str:
     return note + (f"; 95 %: {format_quantity(low, unit)} to {format_quantity(high, unit)}" if np.isfinite(low) else "")
 
 
-def record(fit: Found) -> dict[str, Any]:
+def record(fit: PartFit) -> dict[str, Any]:
     """Fitted part as a calibration page needs it; `before` is the start of the fit."""
     part, checks, fitted = fit.part, fit.part.checks(), fit.fitted
     before, after = (part.simulated(np.array(values), np.arange(len(part.rows))) for values in (part.start, fitted.values))
@@ -261,13 +261,13 @@ def record(fit: Found) -> dict[str, Any]:
     }
 
 
-def sets(fit: Found) -> dict[str, Vector]:
+def sets(fit: PartFit) -> dict[str, Vector]:
     """Errors by the role of rows: fitted, held out and checks."""
     checks = fit.part.checks()
     return {"fitted": fit.errors[~checks], "held out": fit.held_out, "checks": fit.errors[checks]}
 
 
-def write_results(fits: list[Found]) -> None:
+def write_results(fits: list[PartFit]) -> None:
     """Write errors by stack, kind and role of rows to the results file."""
     with RESULTS.open("w", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
@@ -279,7 +279,7 @@ def write_results(fits: list[Found]) -> None:
                 table.writerow((part.kind, part.stack, part.chip, len(part.names), len(errors), name, *numbers))
 
 
-def write_sample(fits: list[Found]) -> None:
+def write_sample(fits: list[PartFit]) -> None:
     """Write a few spread-out rows of each part as a sample, with their roles, for users without tables."""
     with SAMPLE.open("w", newline="") as file:
         table = csv.writer(file, lineterminator="\n")

@@ -9,7 +9,7 @@ from dse.evaluators.machine.library_die import LibraryDie
 from dse.space.libraries.mla_decode_attention import MlaDecodeConstants
 from dse.space.libraries.prefill_attention import PrefillAttentionConstants
 from dse.studies.gpu_measured.attention import LAUNCHES, PROMPTS, ROWS, UNHEARD
-from dse.studies.gpu_measured.measured import Part, Row, Vector, table
+from dse.studies.gpu_measured.measured import FittedPart, PartRow, Vector, table
 
 STEPS = ("start", "merge", "achieved", "hbm", "ramp", "cached", "sharpness")
 
@@ -22,7 +22,7 @@ KEY, VALUE, RANK, ROTATED = 192.0, 128.0, 512.0, 64.0
 """Columns of an expanded key and value, of a latent, and of the part of a key beside it: of DeepSeek-V3 [deepseek2024]."""
 
 
-def parts(folder: Path) -> list[Part]:
+def parts(folder: Path) -> list[FittedPart]:
     """Attention parts of prompts with expanded keys, and of decode steps over latents."""
     reasons = {"idle": UNHEARD, "rows": ROWS, "launches": LAUNCHES["two"]}
 
@@ -34,12 +34,12 @@ def parts(folder: Path) -> list[Part]:
         return MlaDecodeConstants(**dict(zip(STEPS, map(float, values), strict=True)), convert=BEGIN)
 
     return [
-        Part(
+        FittedPart(
             "mla_prefill_attention", "trtllm_h100", "h100", _rows(folder, "context"), prompts, _attended, (*PROMPTS, "convert"),
             (9e-6, 0.7, 0.6, 5e-6, 0.5, 8.0, BEGIN), (0.0, 0.1, 0.1, 0.0, 0.0, 1.0, 0.1),
             (3e-5, 1.0, 1.0, 2e-5, 1.0, 20.0, 3.0), reasons, "aiconfigurator2025",
         ),
-        Part(
+        FittedPart(
             "mla_decode_attention", "trtllm_h100", "h100", _rows(folder, "generation"), steps, _stepped, STEPS,
             (1.2e-5, 1e-7, 0.75, 0.9, 5e-6, 0.5, 3.0), (0.0, 0.0, 0.1, 0.3, 0.0, 0.05, 1.0),
             (3e-5, 5e-6, 1.0, 1.0, 3e-5, 1.0, 20.0), {"convert": CONVERT}, "aiconfigurator2025",
@@ -68,7 +68,7 @@ def _stepped(sizes: dict[str, Vector], sort: str, constants: MlaDecodeConstants,
     return seconds
 
 
-def _rows(folder: Path, kind: str) -> tuple[Row, ...]:
+def _rows(folder: Path, kind: str) -> tuple[PartRow, ...]:
     rows = []
     for entry, where in table(folder, "aic_mla.csv"):
         if entry["kind"] != f"mla_{kind}":
@@ -82,5 +82,5 @@ def _rows(folder: Path, kind: str) -> tuple[Row, ...]:
         else:
             words += f" workload.kv_heads=1 workload.qk={RANK + ROTATED:.0f} workload.v={RANK:.0f} workload.latent=true"
         sizes = {"m": float(new), "batch": float(batch), "heads": float(heads), "keys": float(past + new)}
-        rows.append(Row(sizes, bits, words, float(entry["seconds"]), where))
+        rows.append(PartRow(sizes, bits, words, float(entry["seconds"]), where))
     return tuple(rows)

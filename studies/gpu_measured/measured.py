@@ -25,7 +25,7 @@ Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Row:
+class PartRow:
     """One measured kernel: sizes, overrides, time and source.
 
     Attributes:
@@ -44,7 +44,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Part:
+class FittedPart:
     """A part of a stack that is fitted on measured rows.
 
     Attributes:
@@ -63,7 +63,7 @@ class Part:
     kind: str
     stack: str
     chip: str
-    rows: tuple[Row, ...]
+    rows: tuple[PartRow, ...]
     record: Callable[[Vector], Any]
     seconds: Callable[[dict[str, Vector], str, Any, LibraryDie], Vector]
     names: tuple[str, ...]
@@ -74,7 +74,7 @@ class Part:
     sources: str
     follows: Mapping[str, str] = field(default_factory=dict)
 
-    def after(self, known: Mapping[tuple[str, str], Any]) -> "Part":
+    def after(self, known: Mapping[tuple[str, str], Any]) -> "FittedPart":
         """The part with the constants of the parts that it follows.
 
         Args:

@@ -10,7 +10,7 @@ from dse.evaluators.kernels.library.gemm import Gemm, kernel_time
 from dse.evaluators.machine.library_die import LibraryDie
 from dse.space.libraries.gemm import EightBitGemm, GemmConstants, QuantisedGemm
 from dse.space.number_formats import BYTES_BY_FORMAT
-from dse.studies.gpu_measured.measured import Part, Row, Vector, table
+from dse.studies.gpu_measured.measured import FittedPart, PartRow, Vector, table
 
 FORMATS = {
     "bfloat16": ("bf16", "bf16", ""),
@@ -49,7 +49,7 @@ LLAMA_8B = {
 """k and n of layers of the table of RTX 4090."""
 
 
-def parts(folder: Path) -> list[Part]:
+def parts(folder: Path) -> list[FittedPart]:
     """Product parts of each stack that has measurements."""
     whole = {"splits": (16, SPLIT)}
     cut = "kernels of this stack cut tiles to fit the cores: a fit of it ends at 0"
@@ -68,7 +68,7 @@ def parts(folder: Path) -> list[Part]:
     ]  # fmt: skip
 
 
-def _part(stack: str, chip: str, rows: tuple[Row, ...], source: str, fixed: dict[str, tuple[float, str]]) -> Part:
+def _part(stack: str, chip: str, rows: tuple[PartRow, ...], source: str, fixed: dict[str, tuple[float, str]]) -> FittedPart:
     """A part with fitted numbers and some fixed ones with reasons, with 8-bit products if measured."""
     eight = any(name.startswith("eight") for name in fixed)
     names = tuple(name for name in RANGES if name not in fixed and (eight or not name.startswith("eight")))
@@ -78,7 +78,7 @@ def _part(stack: str, chip: str, rows: tuple[Row, ...], source: str, fixed: dict
         given_values = {name: value for name, (value, _) in fixed.items()} | dict(zip(names, map(float, values), strict=True))
         return GemmConstants(**_under(given_values, ""), eight=_eight(given_values) if eight else None)
 
-    return Part(
+    return FittedPart(
         "gemm",
         stack,
         chip,
@@ -112,15 +112,15 @@ def _seconds(sizes: dict[str, Vector], sort: str, constants: GemmConstants, sili
     return np.asarray(kernel_time(gemm, constants, silicon).seconds())
 
 
-def row(m: float, k: float, n: float, dtype: str, seconds: str, source: str) -> Row:
+def row(m: float, k: float, n: float, dtype: str, seconds: str, source: str) -> PartRow:
     """Measured row of one matrix product."""
     weights, act, _ = FORMATS[dtype]
     words = f"workload=gemm mapping=tensor_parallel mapping.decode.tp=1 workload.shapes=[{m:.0f}x{k:.0f}x{n:.0f}]"
     words += f" mapping.precision.weights={weights} mapping.precision.activations={act}"
-    return Row({"m": m, "k": k, "n": n}, dtype, words, float(seconds), source)
+    return PartRow({"m": m, "k": k, "n": n}, dtype, words, float(seconds), source)
 
 
-def _aic(folder: Path, device: str) -> tuple[Row, ...]:
+def _aic(folder: Path, device: str) -> tuple[PartRow, ...]:
     return tuple(
         row(float(entry["m"]), float(entry["k"]), float(entry["n"]), entry["dtype"], entry["seconds"], where)
         for name in ("aic_gemm.csv", "aic_gemm_m_sweep.csv")
@@ -129,7 +129,7 @@ def _aic(folder: Path, device: str) -> tuple[Row, ...]:
     )
 
 
-def _layers(folder: Path) -> tuple[Row, ...]:
+def _layers(folder: Path) -> tuple[PartRow, ...]:
     return tuple(
         row(
             float(entry["tokens"] or entry["sequences"]),
@@ -143,7 +143,7 @@ def _layers(folder: Path) -> tuple[Row, ...]:
     )
 
 
-def _operators(folder: Path) -> tuple[Row, ...]:
+def _operators(folder: Path) -> tuple[PartRow, ...]:
     def shape(name: str, tp: int) -> tuple[float, float] | None:
         shapes = {
             "attn_pre_proj": (8192, 10240 / tp),
@@ -160,7 +160,7 @@ def _operators(folder: Path) -> tuple[Row, ...]:
     )
 
 
-def _eager(folder: Path) -> tuple[Row, ...]:
+def _eager(folder: Path) -> tuple[PartRow, ...]:
     return tuple(
         row(float(entry["m"]), float(entry["k"]), float(entry["n"]), "fp16", entry["seconds"], where)
         for entry, where in table(folder, "llmcompass_a100_ops.csv")
@@ -168,7 +168,7 @@ def _eager(folder: Path) -> tuple[Row, ...]:
     )
 
 
-def _deepgemm(folder: Path) -> tuple[Row, ...]:
+def _deepgemm(folder: Path) -> tuple[PartRow, ...]:
     """One product, or one for each group by one call; rows of groups lie one after the other."""
     rows = []
     for entry, where in table(folder, "deepgemm_h800.csv"):

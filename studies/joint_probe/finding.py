@@ -49,7 +49,7 @@ SERVED = ("model=llama3_8b", "workload=serving", "workload.requests=60", "worklo
 def finding() -> str:
     """One table for each transferred idea."""
     parts = (
-        ("PRESERVE's prefetching on npu64: time of a token, Qwen3-8B, batch 16, by TP x PP.", prefetching()),
+        ("PRESERVE's prefetching on npu64: time of a token, Qwen3-8B, batch 16, by TP x PP.", prefetch_text()),
         (
             "Partial sums of a group on npu64 (TP 64, batch 1, Qwen3-4B, as if its 32 heads divided): "
             "time of a token, by width of links.",
@@ -61,13 +61,13 @@ def finding() -> str:
             "Partitions where requests are served: Qwen3-1.7B on npu64, 32 cores to prefill, one request at a time.",
             open_words(),
         ),
-        ("Requests served: Llama3-8B, 512 and 64 tokens, one at a time (0.2 a second).", served()),
-        ("One prompt of Llama3-8B on wse2: first token, and twice its active parameters and tokens over that.", filled()),
+        ("Requests served: Llama3-8B, 512 and 64 tokens, one at a time (0.2 a second).", serving_text()),
+        ("One prompt of Llama3-8B on wse2: first token, and twice its active parameters and tokens over that.", fill_text()),
     )
     return "\n\n".join(f"{what}\n\n{rows}" for what, rows in parts)
 
 
-def prefetching() -> str:
+def prefetch_text() -> str:
     """Table of no prefetch, whole operators and partial ones; designs that do not fit are marked."""
     rows = []
     for tp, pp in GROUPS:
@@ -176,7 +176,7 @@ def open_words() -> str:
     return table(["partition", "first token", "a token"], rows)
 
 
-def served() -> str:
+def serving_text() -> str:
     """Table of one serving load on each kind of machine."""
     rows = []
     for chip in ("a100", "npu64", "wse2", "tile_gh200"):
@@ -185,7 +185,7 @@ def served() -> str:
     return table(["chip", "first token", "a token"], rows)
 
 
-def filled() -> str:
+def fill_text() -> str:
     """Table of the utilisation of a wafer by prompts."""
     rows = []
     for tokens in (512, 4096):

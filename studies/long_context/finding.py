@@ -20,7 +20,7 @@ from dse.space.fields import replace_leaves
 from dse.space.parameter_counts import fixed_bytes_per_sequence, growing_values_per_token, window_values
 from dse.space.units import format_quantity
 from dse.space.workload import BatchCase, Workload
-from dse.studies.long_context.in_sram import beside
+from dse.studies.long_context.in_sram import token_time_table
 from dse.studies.write import table
 
 FAMILIES = {
@@ -66,7 +66,7 @@ def finding() -> str:
             table(["model", *(_text(context) for context in CONTEXTS[1::2])], [_best(name) for name in CHOSEN]),
             "Gain of the best die for 128k where one thing is doubled and the price stays as it is:",
             table(["model", "bandwidth", "capacity", "engines", "links"], [_doubled(name) for name in CHOSEN]),
-            beside(),
+            token_time_table(),
         ]
     )
 
@@ -76,7 +76,7 @@ def _text(context: int) -> str:
 
 
 @cache
-def asked(name: str, context: int, batches: tuple[int, ...] = (1,)) -> Question:
+def make_question(name: str, context: int, batches: tuple[int, ...] = (1,)) -> Question:
     """Question of some requests at the last token of a context; prefill runs elsewhere."""
     words = [f"model={name}", "workload.prompt=[1]", f"workload.output=[{context}]"]
     words += [f"workload.batch=[{','.join(map(str, batches))}]", "model.max_position=2097152"]
@@ -84,7 +84,7 @@ def asked(name: str, context: int, batches: tuple[int, ...] = (1,)) -> Question:
 
 
 def _bytes(name: str) -> list[str]:
-    case: BatchCase = asked(name, CONTEXTS[0]).workload.cases[0]  # type: ignore[assignment]
+    case: BatchCase = make_question(name, CONTEXTS[0]).workload.cases[0]  # type: ignore[assignment]
     fixed = window_values(case.model) * 2 + fixed_bytes_per_sequence(case.model, 2.0)
     cells = [
         case.model.name,
@@ -97,7 +97,7 @@ def _bytes(name: str) -> list[str]:
 
 def _read(name: str, context: int) -> float:
     """Of caches and states, for a token of one request. [B]"""
-    question = asked(name, context)
+    question = make_question(name, context)
     case: BatchCase = question.workload.cases[0]  # type: ignore[assignment]
     ((_, at),) = decode_steps(case, "last")
     blocks = device_blocks(
@@ -109,7 +109,7 @@ def _read(name: str, context: int) -> float:
 def _times(name: str) -> list[str]:
     cells = []
     for context in CONTEXTS:
-        question = asked(name, context, BATCHES)
+        question = make_question(name, context, BATCHES)
         design = question.base
         designs = stack_designs((design,))
         tokens = [_columns(designs, question, place)["tpot"][0] for place in range(len(BATCHES))]
@@ -147,7 +147,7 @@ def _columns(designs: Designs, question: Question, place: int) -> dict[str, Arra
     return {name: np.where(evaluation.feasible, column, np.nan) for name, column in evaluation.columns.items()}
 
 
-class Chip(NamedTuple):
+class SizedChip(NamedTuple):
     """Changes to a die and its main memory, links and number."""
 
     stacks: float
@@ -166,37 +166,39 @@ class Chip(NamedTuple):
         }
 
 
-class Found(NamedTuple):
+class BestChip(NamedTuple):
     """Best of some chips: tokens/s per thousand dollars, and concurrent requests."""
 
     value: float
-    chip: Chip
+    chip: SizedChip
     batch: int
     rate: float
 
 
 @cache
-def _search(name: str, context: int) -> Found:
-    return _of(name, context, tuple(Chip(*numbers) for numbers in product(STACKS, GIGABYTES, CORES, LINKS)))
+def _search(name: str, context: int) -> BestChip:
+    return _of(name, context, tuple(SizedChip(*numbers) for numbers in product(STACKS, GIGABYTES, CORES, LINKS)))
 
 
-def _of(name: str, context: int, chips: Iterable[Chip], more: tuple[tuple[str, float], ...] = (), price: float = 0.0) -> Found:
+def _of(
+    name: str, context: int, chips: Iterable[SizedChip], more: tuple[tuple[str, float], ...] = (), price: float = 0.0
+) -> BestChip:
     """The best of some chips; optionally with some leaves scaled at unchanged price."""
-    question, selected_chips = asked(name, context, BATCHES), tuple(chips)
+    question, selected_chips = make_question(name, context, BATCHES), tuple(chips)
     designs = []
     for chip in selected_chips:
         changes = chip.changes()
         for address, times in more:
             changes[address] = times * changes[address]
         designs.append(replace_leaves(question.base, changes))
-    best, all_of_them = Found(0.0, selected_chips[0], 0, 0.0), stack_designs(designs)
+    best, all_of_them = BestChip(0.0, selected_chips[0], 0, 0.0), stack_designs(designs)
     for turn, batch in enumerate(BATCHES):
         columns = _columns(all_of_them, question, turn)
         rates = np.where(columns["tpot"] <= TPOT, columns["decode_throughput"], 0.0)
         values = 1e3 * np.nan_to_num(rates) / (price or columns["system_price"])
         place = int(np.nanargmax(np.nan_to_num(values)))
         if values[place] > best.value:
-            best = Found(float(values[place]), selected_chips[place], batch, float(rates[place]))
+            best = BestChip(float(values[place]), selected_chips[place], batch, float(rates[place]))
     return best
 
 
@@ -204,7 +206,7 @@ def _best(name: str) -> list[str]:
     cells = []
     for context in CONTEXTS[1::2]:
         search = _search(name, context)
-        chip, question = search.chip, asked(name, context, BATCHES)
+        chip, question = search.chip, make_question(name, context, BATCHES)
         if not search.batch:
             cells.append("none")
             continue

@@ -30,7 +30,7 @@ SIDES = (64, 96, 128, 160, 192, 224, 256, 288, 320, 352, 384, 448, 512, 640, 720
 """Region sides on a wafer, of which the fastest that fits is used. [cores]"""
 
 
-def beside() -> str:
+def token_time_table() -> str:
     """Table of the time of a token of one request, and the longest context that fits."""
     head = ["model", "attention", "machine", *(f"{context // 1024}k" for context in CONTEXTS), "longest", "price"]
     rows = [_row(model, machine) for model in MODELS for machine in MACHINES]
@@ -45,15 +45,16 @@ def beside() -> str:
 
 def _row(model: str, machine: str) -> list[str]:
     times = [
-        format_quantity(seconds, "s") if (seconds := taken(model, machine, context)) else "does not fit" for context in CONTEXTS
+        format_quantity(seconds, "s") if (seconds := fastest_token_time(model, machine, context)) else "does not fit"
+        for context in CONTEXTS
     ]
     most = longest(model, machine)
-    name = asked(model, machine, STEP).workload.cases[0].model.name  # type: ignore[union-attr]
+    name = make_question(model, machine, STEP).workload.cases[0].model.name  # type: ignore[union-attr]
     return [name, MODELS[model], MACHINES[machine], *times, f"{most // 1024}k", format_quantity(_price(model, machine), "USD")]
 
 
 @cache
-def asked(model: str, machine: str, context: int) -> Question:
+def make_question(model: str, machine: str, context: int) -> Question:
     """Question of the last token of a context; prefill runs elsewhere."""
     words = [f"chip={machine}", f"model={model}", "workload.prompt=[1]", f"workload.output=[{context}]", "workload.batch=[1]"]
     words += ["workload.decode_context=last", "model.max_position=2097152", "mapping.precision.weights=int8"]
@@ -63,9 +64,9 @@ def asked(model: str, machine: str, context: int) -> Question:
 
 
 @cache
-def taken(model: str, machine: str, context: int) -> float:
+def fastest_token_time(model: str, machine: str, context: int) -> float:
     """Time of a token by the fastest mapping that fits; 0 if none fits. [s]"""
-    question = asked(model, machine, context)
+    question = make_question(model, machine, context)
     designs = [question.base]
     if machine == "wse3":
         designs = [
@@ -81,12 +82,12 @@ def longest(model: str, machine: str) -> int:
     low, high = 0, LONGEST // STEP + 1
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if taken(model, machine, middle * STEP) else (low, middle)
+        low, high = (middle, high) if fastest_token_time(model, machine, middle * STEP) else (low, middle)
     return low * STEP
 
 
 def _price(model: str, machine: str) -> float:
-    question = asked(model, machine, STEP)
+    question = make_question(model, machine, STEP)
     return float(
         evaluate(stack_designs([question.base]), question.workload, metrics=("system_price",)).columns["system_price"][0]
     )

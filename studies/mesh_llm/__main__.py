@@ -28,10 +28,10 @@ def main(arguments: list[str]) -> None:
     took = f"This run took {minutes:.1f} minutes, and {driver:.1f} minutes of the driver's CPU."
     place = Path(__file__).with_name("README.md")
     text = place.read_text()
-    place.write_text(text[: text.index(START)] + f"{START}\n\n{said(run)}\n\n{took}\n\n{text[text.index(END) :]}")
+    place.write_text(text[: text.index(START)] + f"{START}\n\n{summary_text(run)}\n\n{took}\n\n{text[text.index(END) :]}")
 
 
-def said(study: StoredStudy) -> str:
+def summary_text(study: StoredStudy) -> str:
     """Text of counts by chip, and of the best designs of each chip and of all by each objective."""
     wanted_study, frame, front = study.study, study.frame(), study.front()
     good = frame[frame["feasible"]]

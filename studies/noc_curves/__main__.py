@@ -10,8 +10,8 @@ from pathlib import Path
 
 from dse.config.question import Question
 from dse.evaluators.workloads.kernels import evaluate_cases
-from dse.studies.noc_curves.figure import drawn
-from dse.studies.noc_curves.loads import CONFIGURATIONS, LOADS, PATTERNS, asked
+from dse.studies.noc_curves.figure import draw_figure
+from dse.studies.noc_curves.loads import CONFIGURATIONS, LOADS, PATTERNS, make_question
 from dse.studies.write import main as write
 from dse.terminal.progress import say
 
@@ -27,14 +27,14 @@ def main() -> None:
         for routers in CONFIGURATIONS:
             for pattern in PATTERNS:
                 for flits in (1, 5):
-                    bound = float(_metrics(asked(routers, pattern, flits, 1.0), "analytical")["accepted_throughput"])
+                    bound = float(_metrics(make_question(routers, pattern, flits, 1.0), "analytical")["accepted_throughput"])
                     for load in LOADS:
-                        metrics = _metrics(asked(routers, pattern, flits, round(load * bound, 6)), "cycles")
+                        metrics = _metrics(make_question(routers, pattern, flits, round(load * bound, 6)), "cycles")
                         values = (metrics["packet_latency"], metrics["packet_latency_p99"], metrics["accepted_throughput"])
                         row = (pattern, flits, routers, bound, load * bound, *values, int(metrics["traffic_status"]))
                         lines.writerow([f"{value:.5g}" if isinstance(value, float) else value for value in row])
                     say(f"{routers}, {pattern}, packets of {flits}")
-    (HERE / "curves.svg").write_text(drawn(HERE / "curves.csv"))
+    (HERE / "curves.svg").write_text(draw_figure(HERE / "curves.csv"))
     write(["noc_curves"])
 
 

@@ -16,7 +16,7 @@ WIDE, HIGH, LEFT, TOP, MOST = 380, 230, 46, 34, 150.0
 DASHES = ("", ' stroke-dasharray="2 3"', ' stroke-dasharray="7 4"')
 
 
-def drawn(path: Path) -> str:
+def draw_figure(path: Path) -> str:
     """SVG of latency in cycles up to `MOST`, with a dash pattern per kind of router."""
     frame = pd.read_csv(path)
     far, parts = float(frame["accepted"].max()), []

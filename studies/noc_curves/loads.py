@@ -17,7 +17,7 @@ LOADS = (0.02, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
 @cache
-def asked(routers: str, pattern: str, flits: int, rate: float) -> Question:
+def make_question(routers: str, pattern: str, flits: int, rate: float) -> Question:
     """Question of one load on a mesh of routers."""
     load = (f"workload.traffic=[{pattern}]", f"workload.flits=[{flits}]", f"workload.rates=[{rate}]")
     return build_question(compose([*CONFIGURATIONS[routers], "workload=traffic", *load]), Path())

@@ -32,13 +32,13 @@ def main(arguments: list[str]) -> None:
         fewer, arguments = int(arguments[1]), arguments[2:]
     parts = []
     for (name, (budget, load)), trace in zip(LOADS.items(), arguments, strict=True):
-        parts.append(f"**{name}.**\n\n" + searched((f"workload.trace={Path(trace).resolve()}", *load), fewer or budget))
+        parts.append(f"**{name}.**\n\n" + search_best((f"workload.trace={Path(trace).resolve()}", *load), fewer or budget))
     place = Path(__file__).with_name("README.md")
     text = place.read_text()
     place.write_text(text[: text.index(START)] + f"{START}\n\n" + "\n\n".join(parts) + f"\n\n{text[text.index(END) :]}")
 
 
-def searched(load: tuple[str, ...], budget: int) -> str:
+def search_best(load: tuple[str, ...], budget: int) -> str:
     """Best designs of a search by each objective, with all knobs, and published settings for comparison."""
     with tempfile.TemporaryDirectory() as folder:
         start = time.process_time()

@@ -8,7 +8,7 @@ Writes ``moves.csv`` and this study's README.md.
 import csv
 from pathlib import Path
 
-from dse.studies.npusim_constants.moved import moved
+from dse.studies.npusim_constants.moved import move_constants
 from dse.studies.write import main as write
 from dse.terminal.progress import say
 
@@ -17,7 +17,7 @@ if __name__ == "__main__":
         lines = csv.writer(file, lineterminator="\n")
         lines.writerow(("row", "role", "low", "high", "constant", "value", "simulated"))
         last = ""
-        for one in moved():
+        for one in move_constants():
             lines.writerow((one.row, one.role, *one.published, one.constant, one.value, f"{one.simulated:.5g}"))
             if one.row != last:
                 say(f"{one.row}: {one.simulated:.4g}")

@@ -26,7 +26,7 @@ TIMES = ("chip.tile.", "chip.noc.", "chip.hbm.", "chip.decode.")
 """Parts of the chip that times depend on."""
 
 
-class Moved(NamedTuple):
+class MovedFigure(NamedTuple):
     """One figure recomputed with one constant changed.
 
     Attributes:
@@ -50,7 +50,7 @@ class Moved(NamedTuple):
         return min(0.0, self.simulated / low - 1 if low else 0.0) + max(0.0, self.simulated / high - 1)
 
 
-def moved() -> Iterator[Moved]:
+def move_constants() -> Iterator[MovedFigure]:
     """Rows of NpuSim's studies without simulation, as they are and with each constant changed."""
     for path in sorted(HERE.glob("npusim*/published.csv")):
         for _, row in read_rows(path):
@@ -66,7 +66,7 @@ def moved() -> Iterator[Moved]:
                 values = values / _values(second, changes, row["metric"])
             published = value_range(row["value"])
             for (constant, value, _), simulated in zip(changes, np.atleast_2d(values).mean(axis=0), strict=True):
-                yield Moved(constant, value, row["id"], row["role"], published, float(simulated))
+                yield MovedFigure(constant, value, row["id"], row["role"], published, float(simulated))
 
 
 def _changes(first: RowQuestion, second: RowQuestion | None) -> Iterator[tuple[str, str, Any]]:

@@ -15,7 +15,7 @@ UNEXPLAINED, LAYERS, STEPS = ("qwen2_7b", 2), 28, 5461
 """The row with the largest error, its layers and its decode steps, a third of 16,384 tokens."""
 
 
-def published() -> dict[str, dict[int, tuple[float, float]]]:
+def read_published() -> dict[str, dict[int, tuple[float, float]]]:
     """Seconds of table 1 without and with prefetching, by model and NPUs, from ``published.csv``."""
     seconds: dict[tuple[str, int], list[float]] = {}
     with Path(__file__).with_name("published.csv").open(newline="") as file:
@@ -33,9 +33,9 @@ def finding() -> str:
     """One row per model and cluster size; the last three models are predictions."""
     rows = []
     unexplained = ""
-    for model, known_seconds in published().items():
+    for model, known_seconds in read_published().items():
         for devices in (2, 4, 8):
-            off, on_time = simulated(model, devices)
+            off, on_time = simulate_seconds(model, devices)
             seconds = known_seconds.get(devices)
             if seconds and (model, devices) == UNEXPLAINED:
                 missing = [
@@ -54,7 +54,7 @@ def finding() -> str:
         "prefetching [s]",
         "speedup",
     ]
-    return f"{table(head, rows)}\n\nMissing a layer and decode step, {unexplained}.\n\n{strided()}"
+    return f"{table(head, rows)}\n\nMissing a layer and decode step, {unexplained}.\n\n{strided_text()}"
 
 
 HEAD, HEADS = 128, (1, 2, 4)
@@ -64,7 +64,7 @@ MEMORY = ("chip=hbm2", "chip.memory.stacks=6", "workload=stream", f"workload.req
 """Stacks that have about the 1.6 TB/s of the chip, read by its 24 cores, each its own heads and tokens."""
 
 
-def strided() -> str:
+def strided_text() -> str:
     """Time of strided over contiguous KV head reads: by HBM commands, and as fitted."""
     chip = build_question(compose(("study=preserve_table1",)), Path()).base.chip
     fitted = [
@@ -87,7 +87,7 @@ def strided() -> str:
     return table(["outstanding a core", "KV heads", "time over one head's, HBM", "as fitted", "of the excess"], rows)
 
 
-def simulated(model: str, devices: int) -> tuple[float, float]:
+def simulate_seconds(model: str, devices: int) -> tuple[float, float]:
     """Simulated seconds without and with prefetching."""
     overrides = ("study=preserve_table1", f"model={model}", f"mapping.prefill.tp={devices}")
     off = simulated_metric((*overrides, "mapping.prefill.prefetch=none"), "latency")

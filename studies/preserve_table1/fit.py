@@ -12,7 +12,7 @@ from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate
 from dse.space.design import stack_designs
 from dse.space.fields import replace_leaves
-from dse.studies.preserve_table1.finding import published
+from dse.studies.preserve_table1.finding import read_published
 
 ADDRESSES = (
     "mapping.stack.operator_launch",
@@ -27,7 +27,7 @@ def residuals(scaled: list[float]) -> list[float]:
     """Relative errors of the six times, for constants in multiples of `START`. [1]"""
     values = {address: float(start * scale) for address, start, scale in zip(ADDRESSES, START, scaled, strict=True)}
     errors = []
-    for devices, seconds in published()["llama3_8b"].items():
+    for devices, seconds in read_published()["llama3_8b"].items():
         question = find_study("preserve_table1", f"mapping.prefill.tp={devices}").question
         for prefetch, measured in zip(("none", "whole"), seconds, strict=True):
             policy = {"mapping.prefill.prefetch": prefetch, "mapping.decode.prefetch": prefetch}

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from dse.space.array_math import Array
-from dse.studies.search_quality.figure import drawn
-from dse.studies.search_quality.halving import halved
-from dse.studies.search_quality.replay import SPACES, Cheap, Grid, closed_front, grid, searched
+from dse.studies.search_quality.figure import draw_figure
+from dse.studies.search_quality.halving import halve_rows
+from dse.studies.search_quality.replay import SPACES, Cheap, Grid, closed_front, grid, search_rows
 from dse.studies.write import main as write
 from dse.terminal.progress import say
 
@@ -67,7 +67,7 @@ def main(folder: Path, only: Sequence[str] = ()) -> None:
         writer.writerow(["space", "sampler", "seed", "designs", "evaluations", "share"])
         for name in SPACES:
             writer.writerows(line for (space_name, _), lines in held.items() if space_name == name for line in lines)
-    (HERE / "shares.svg").write_text(drawn(HERE / "shares.csv"))
+    (HERE / "shares.svg").write_text(draw_figure(HERE / "shares.csv"))
     write(["search_quality"])
 
 
@@ -115,10 +115,10 @@ def _measured(name: str, wanted: Sequence[str], folder: Path, held: Lines) -> No
 def _found(whole: Grid, rows: dict[tuple[object, ...], int], sampler: str, seed: int, budget: int, folder: Path) -> Array:
     """The rows that a search evaluates, in order."""
     if sampler == HALVING:
-        return halved(whole, rows, Cheap(whole, folder).each, seed, budget)
+        return halve_rows(whole, rows, Cheap(whole, folder).each, seed, budget)
     if sampler == PROMOTED:
-        return searched(whole, rows, "local", seed, budget, [], Cheap(whole, folder))
-    return searched(whole, rows, sampler, seed, budget, [])
+        return search_rows(whole, rows, "local", seed, budget, [], Cheap(whole, folder))
+    return search_rows(whole, rows, sampler, seed, budget, [])
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ COLOURS = {
 WIDE, HIGH, LEFT, TOP = 300, 230, 46, 34
 
 
-def drawn(path: Path) -> str:
+def draw_figure(path: Path) -> str:
     """SVG of the means over seeds, dashed for plain Optuna, with the target line."""
     frame = pd.read_csv(path)
     names = list(frame["space"].unique())

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dse.studies.search_quality.replay import grid, searched
+from dse.studies.search_quality.replay import grid, search_rows
 
 MORE = {
     "PRESERVE": ("+objectives.energy_per_token=min", "+objectives.price_per_mtoken=min"),
@@ -38,7 +38,7 @@ def main(folder: Path) -> None:
         for budget in BUDGETS[name]:
             shares = []
             for sampler in SAMPLERS:
-                orders = [searched(given_grid, rows, sampler, seed, budget, []) for seed in SEEDS]
+                orders = [search_rows(given_grid, rows, sampler, seed, budget, []) for seed in SEEDS]
                 shares.append(f"{np.mean([given_grid.share(order[:budget]) for order in orders]):.1%}")
             print(f"| {name} | {given_grid.size:,} | {budget:,} | " + " | ".join(shares) + " |", flush=True)
 

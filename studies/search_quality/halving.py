@@ -21,7 +21,7 @@ BRACKET, RUNGS = 27, 2
 KEEP = 3
 
 
-def halved(grid: Grid, rows: Mapping[tuple[object, ...], int], lower: list[Feedback], seed: int, budget: int) -> Array:
+def halve_rows(grid: Grid, rows: Mapping[tuple[object, ...], int], lower: list[Feedback], seed: int, budget: int) -> Array:
     """Rows evaluated at the higher fidelity by successive halving, in order.
 
     Args:

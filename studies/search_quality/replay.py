@@ -233,7 +233,7 @@ class Table:
         """Close the workers; nothing is open."""
 
 
-def searched(
+def search_rows(
     grid: Grid,
     rows: dict[tuple[object, ...], int],
     name: str,

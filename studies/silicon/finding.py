@@ -7,8 +7,8 @@ from dse.accuracy.validate import compare_file
 from dse.evaluators.silicon import area, energy, price
 from dse.space.chip import Chip
 from dse.space.fields import replace_leaves
-from dse.studies.silicon.fit import AREAS, HERE, Left, areas, chip_of, energies
-from dse.studies.silicon.parts import tried
+from dse.studies.silicon.fit import AREAS, HERE, RowResidual, areas, chip_of, energies
+from dse.studies.silicon.parts import parts_table
 from dse.studies.write import table
 
 BILLS = {
@@ -36,7 +36,7 @@ def finding() -> str:
             "Areas of dies:\n\n" + _left(dies, "mm2"),
             "Power at full load against rated power:\n\n" + _left(powers, "W"),
             "Parts that power at peak leaves out, and how far off with them are chips that are left out of the fit:\n\n"
-            + tried(constants),
+            + parts_table(constants),
             "The clock at which a chip takes its rated power, over that of its peak:\n\n" + _clocks(),
             "What parts cost, against what analysts estimate [USD]:\n\n" + _bills(),
             _base_dies(),
@@ -52,7 +52,7 @@ def _constants(constants: dict[str, float], mac: float) -> str:
     return "Six constants of N7 are fitted [mm2, mm2/B, J]:\n\n" + table(["constant", "drawn to", "fitted", "why there"], rows)
 
 
-def _left(rows: list[Left], unit: str) -> str:
+def _left(rows: list[RowResidual], unit: str) -> str:
     cells = [[row.name, f"{row.value:.5g} {unit}", f"{row.fitted:+.1%}", f"{row.left_out:+.1%}"] for row in rows]
     off = np.abs([row.left_out for row in rows])
     cells.append([f"{len(rows)}, median and worst", "", "", f"{np.median(off):.1%}, {off.max():.1%}"])
@@ -63,11 +63,11 @@ def _clocks() -> str:
     rows = []
     for name in ("a100", "h100", "b200", "rtx4090", "mi300x", "groq"):
         chip = chip_of(f"chip={name}")
-        rows.append([name, f"{chip.power:.0f} W", f"{slowed(chip):.2f}"])
+        rows.append([name, f"{chip.power:.0f} W", f"{slowed_share(chip):.2f}"])
     return table(["chip", "rated", "share of the peak clock"], rows)
 
 
-def slowed(chip: Chip) -> float:
+def slowed_share(chip: Chip) -> float:
     """Share of its clock at which a shared-cache chip takes its rated power, at most 1, by bisection."""
 
     def takes(share: float) -> float:

@@ -59,7 +59,7 @@ PICOJOULE, MOST = 1e-12, 20.0
 """What energies are looked for in [J], and how many at most."""
 
 
-class Row(NamedTuple):
+class FitRow(NamedTuple):
     """A published area or power of a chip, in SI."""
 
     name: str
@@ -67,7 +67,7 @@ class Row(NamedTuple):
     value: float
 
 
-class Left(NamedTuple):
+class RowResidual(NamedTuple):
     """Relative errors of a row: fitted on all rows, and on all others."""
 
     name: str
@@ -76,12 +76,14 @@ class Left(NamedTuple):
     left_out: float
 
 
-def rows(metric: str, role: str = "calibration") -> list[Row]:
+def rows(metric: str, role: str = "calibration") -> list[FitRow]:
     """Rows of `published.csv` of one metric and role."""
     with (HERE / "published.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if row["metric"] == metric and row["role"] == role]
     unit = {"die_mm2": "mm2", "tdp": "W"}[metric]
-    return [Row(row["where"], chip_of(row["overrides"]), parse_quantity(f"{row['value']} {row['unit']}", unit)) for row in rows]
+    return [
+        FitRow(row["where"], chip_of(row["overrides"]), parse_quantity(f"{row['value']} {row['unit']}", unit)) for row in rows
+    ]
 
 
 @cache
@@ -122,7 +124,7 @@ def fit_areas(dies: list[tuple[float, float, Array]]) -> Array:
     return prior * nnls(pulled, np.concatenate([short, np.full(len(prior), PULL)]))[0]
 
 
-def areas() -> tuple[dict[str, float], list[Left]]:
+def areas() -> tuple[dict[str, float], list[RowResidual]]:
     """Fitted areas of N7 in SI by name, and the errors of each die."""
     found_rows = rows("die_mm2")
     dies = [(row.value, *of_die(row.chip)) for row in found_rows]
@@ -130,17 +132,19 @@ def areas() -> tuple[dict[str, float], list[Left]]:
     left = []
     for at, (row, (published, bare, per)) in enumerate(zip(found_rows, dies, strict=True)):
         others = fit_areas(dies[:at] + dies[at + 1 :])
-        left.append(Left(row.name, published, (bare + per @ every) / published - 1, (bare + per @ others) / published - 1))
+        left.append(
+            RowResidual(row.name, published, (bare + per @ every) / published - 1, (bare + per @ others) / published - 1)
+        )
     return dict(zip(AREAS, map(float, every), strict=True)), left
 
 
-def fitted(chip: Chip, constants: dict[str, float]) -> Chip:
+def with_constants(chip: Chip, constants: dict[str, float]) -> Chip:
     """A chip whose process node has the given N7 constants, scaled by the node's factors."""
     values = {f"technology.{name}": value * factor(chip.technology, LIKE[name]) for name, value in constants.items()}
     return replace_leaves(chip, values)
 
 
-def energies(constants: dict[str, float]) -> tuple[float, list[Left]]:
+def energies(constants: dict[str, float]) -> tuple[float, list[RowResidual]]:
     """Fitted energy of a multiply-add at N7 [J/op] for given areas, and errors of rated powers."""
     found_rows = rows("tdp")
     bare, per = np.array([of_power(row.chip, constants) / row.value for row in found_rows]).T
@@ -149,13 +153,15 @@ def energies(constants: dict[str, float]) -> tuple[float, list[Left]]:
     for at, row in enumerate(found_rows):
         kept = np.arange(len(found_rows)) != at
         errors = [float(bare[at] + per[at] * value - 1) for value in (every, fit_energy(bare[kept], per[kept]))]
-        left.append(Left(row.name, row.value, *errors))
+        left.append(RowResidual(row.name, row.value, *errors))
     return every, left
 
 
 def of_power(chip: Chip, constants: dict[str, float]) -> Array:
     """Full-load power without multiply-adds [W], and per unit of their N7 energy [op/s]; shape (2,)."""
-    bare, raised = (float(energy.peak_design_power(fitted(chip, constants | {ENERGY: value}))) for value in (0.0, PICOJOULE))
+    bare, raised = (
+        float(energy.peak_design_power(with_constants(chip, constants | {ENERGY: value}))) for value in (0.0, PICOJOULE)
+    )
     return np.array([bare, (raised - bare) / PICOJOULE])
 
 

@@ -13,7 +13,7 @@ from dse.evaluators.silicon import area
 from dse.evaluators.silicon import supply_voltage as supply
 from dse.space.array_math import Array
 from dse.space.chip import Chip
-from dse.studies.silicon.fit import fit_energy, fitted, of_power, rows
+from dse.studies.silicon.fit import fit_energy, of_power, rows, with_constants
 from dse.studies.write import table
 
 WIRED = 11.4
@@ -22,7 +22,7 @@ WIRED = 11.4
 GIGAHERTZ = 1e9
 
 
-class Part(NamedTuple):
+class KnownPart(NamedTuple):
     """A part of the peak power: its addition by chip [W], and the arriving share of the total."""
 
     name: str
@@ -58,18 +58,18 @@ def _all(chip: Chip) -> float:
 
 
 PARTS = (
-    Part("none"),
-    Part("shared caches at their own bandwidth", _cache),
-    Part("the same, with wires of 0.08 pJ a bit and mm", lambda chip: _cache(chip, WIRED / 4)),
-    Part("links between the dies of a chip", _between),
-    Part("clocks, 0.03 W/mm2 a GHz", _clocks),
-    Part("leakage of hot dies, as much again as of idle ones", _hot),
-    Part("converters of voltage, of which 0.9 arrives", arrives=0.9),
-    Part("all of these", _all, 0.9),
+    KnownPart("none"),
+    KnownPart("shared caches at their own bandwidth", _cache),
+    KnownPart("the same, with wires of 0.08 pJ a bit and mm", lambda chip: _cache(chip, WIRED / 4)),
+    KnownPart("links between the dies of a chip", _between),
+    KnownPart("clocks, 0.03 W/mm2 a GHz", _clocks),
+    KnownPart("leakage of hot dies, as much again as of idle ones", _hot),
+    KnownPart("converters of voltage, of which 0.9 arrives", arrives=0.9),
+    KnownPart("all of these", _all, 0.9),
 )
 
 
-def left_out(part: Part, constants: dict[str, float]) -> tuple[float, dict[str, float]]:
+def left_out(part: KnownPart, constants: dict[str, float]) -> tuple[float, dict[str, float]]:
     """Fitted multiply-add energy at N7 with a part [J], and relative errors of left-out chips."""
     found_rows = rows("tdp")
     bare, per = np.array([_over(row.chip, row.value, part, constants) for row in found_rows]).T
@@ -80,12 +80,12 @@ def left_out(part: Part, constants: dict[str, float]) -> tuple[float, dict[str, 
     return fit_energy(bare, per), off
 
 
-def _over(chip: Chip, rated: float, part: Part, constants: dict[str, float]) -> Array:
-    more = np.array([part.more(fitted(chip, constants)), 0.0])
+def _over(chip: Chip, rated: float, part: KnownPart, constants: dict[str, float]) -> Array:
+    more = np.array([part.more(with_constants(chip, constants)), 0.0])
     return (of_power(chip, constants) + more) / part.arrives / rated
 
 
-def tried(constants: dict[str, float]) -> str:
+def parts_table(constants: dict[str, float]) -> str:
     """Table of parts and the effect of each."""
     lines = []
     for part in PARTS:

@@ -14,10 +14,10 @@ SIDES = (360, 480, 600, 720)
 
 def finding() -> str:
     """One row per size and algorithm, in Markdown."""
-    return scaled("waferllm_gemm", "mapping.gemm", SIDES)
+    return scaling_table("waferllm_gemm", "mapping.gemm", SIDES)
 
 
-def scaled(study: str, algorithm: str, sides: tuple[int, ...]) -> str:
+def scaling_table(study: str, algorithm: str, sides: tuple[int, ...]) -> str:
     """Cycles of a product on square meshes, by size and algorithm (and K), from a study's grid."""
     question = find_study(study).question
     size = question.space.combinations

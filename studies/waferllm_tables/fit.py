@@ -41,13 +41,13 @@ def rows(chip: str) -> list[tuple[str, float, Callable[[dict[str, float]], float
                 weight = WEIGHTS[system] * (0.5 if row["where"] == "table 2" else 1.0)
 
                 def error(values: dict[str, float], row_question=question, row=row) -> float:  # type: ignore
-                    return float(np.log(measured(row_question, values, row["metric"]) / float(row["value"])))
+                    return float(np.log(simulate_metric(row_question, values, row["metric"]) / float(row["value"])))
 
                 rows.append((row["id"], weight, error))
     return rows
 
 
-def measured(question: Question, values: dict[str, float], metric: str) -> float:
+def simulate_metric(question: Question, values: dict[str, float], metric: str) -> float:
     """Metric of a question's design with some constants changed."""
     design = replace_leaves(question.base, values)
     return float(evaluate(stack_designs([design]), question.workload).columns[metric][0])
@@ -76,7 +76,9 @@ def main() -> None:
 
     def residuals(scaled: np.ndarray) -> list[float]:
         values = {a: float(start * scale) for a, start, scale in zip(ADDRESSES, START, scaled, strict=True)}
-        shares = [(measured(row_question, values, "compute_share"), low, high) for row_question, low, high in given_statements]
+        shares = [
+            (simulate_metric(row_question, values, "compute_share"), low, high) for row_question, low, high in given_statements
+        ]
         missed = [min(0.0, share - low) + max(0.0, share - high) for share, low, high in shares]
         return [weight * error(values) for _, weight, error in known] + missed
 

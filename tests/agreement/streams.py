@@ -38,7 +38,7 @@ def compared(count: int, seed: int, requests: int = 500) -> Iterator[Compared]:
             requesters=int(rng.choice([1, 1, 1, 4, 16])), window=int(rng.choice([0, 0, 1, 4, 16, 64, 256]))
         )
         design = Design(chip=Chip(memory=memory), mapping=Mapping(kernel=mapping))
-        yield Compared(design, case, streams._priced(design, case).seconds / streams._report(design, case).seconds)
+        yield Compared(design, case, streams._price_stream(design, case).seconds / streams._memory_report(design, case).seconds)
 
 
 def _memory(rng: np.random.Generator) -> MemorySystem:

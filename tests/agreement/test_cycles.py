@@ -38,7 +38,7 @@ from dse.space.errors import DesignError
 from dse.space.mapping import PLACEMENTS
 from dse.space.noc_router import MeshFaults, router_cycles
 from dse.space.workload import NocTrafficCase
-from dse.studies.fidelity_gap.kernels import Played, dataflows, on_cores, on_tiles, preset
+from dse.studies.fidelity_gap.kernels import KernelProgram, dataflows, on_cores, on_tiles, preset
 from tests.agreement.test_events import CYCLES, DMA, CoreMesh, core, sends
 from tests.samples import asked
 
@@ -427,7 +427,7 @@ def test_kernels_play_with_a_broken_link_and_other_readers_refuse_it() -> None:
         evaluate(stack_designs([near.base]), near.workload, fidelity="cycles@2")
 
 
-def some() -> Iterator[Played]:
+def some() -> Iterator[KernelProgram]:
     """Every kernel but products divided over NPU cores, of one random size."""
     rng = np.random.default_rng(5)
     for family in (on_cores, on_tiles, dataflows):

@@ -11,7 +11,7 @@ import pytest
 
 import dse
 from dse.analysis.load_notes import LoadNotes, notes_text
-from dse.commands.evaluate_output import _bound, _model_text
+from dse.commands.evaluate_output import _bound_text, _model_text
 from dse.evaluators import METRICS, evaluate
 from dse.evaluators.accounting.serving_instances import tensor_parallel as devices
 from dse.evaluators.evaluation import explain_infeasibility, kv_memory_by_pool
@@ -169,7 +169,7 @@ def test_nothing_is_idle_among_what_binds() -> None:
     evaluation = dse.evaluate(
         "workload=serving", "workload.rate='2 Hz'", "workload.requests=16", "mapping.serving.prefill_instances=1"
     )
-    bound, _, idle = _bound(evaluation.breakdown).partition("\n")
+    bound, _, idle = _bound_text(evaluation.breakdown).partition("\n")
     assert "idle" not in bound
     assert re.fullmatch(r"idle +prefill instance \d+% of the time, decode instance \d+% of the time", idle)
 

@@ -9,7 +9,7 @@ import yaml
 from omegaconf import OmegaConf
 
 import dse
-from dse.config.compose import _named, compose, study_folder
+from dse.config.compose import _usual_of_composed, compose, study_folder
 from dse.config.question import build_question
 from dse.config.record_parser import USUAL_CHOICES
 from dse.config.untrusted_files import SHIPPED_CONF
@@ -134,7 +134,7 @@ def test_every_chip_brings_a_mapping_for_every_workload_that_something_runs_ther
         machine = guess_machine(name for name, part in parts.items() if part is not None)
         for name, load in loads.items():
             kind = KINDS.get((machine, workload_kind(load)))
-            named = _named(OmegaConf.create({"chip": parts, "workload": load}), {"mapping": "usual"}, ("", ""))[0]
+            named = _usual_of_composed(OmegaConf.create({"chip": parts, "workload": load}), {"mapping": "usual"}, ("", ""))[0]
             if kind is not None and named not in kind.mappings:
                 wrong[chip, name] = named
     assert not wrong

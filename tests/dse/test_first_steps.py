@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dse.config.compose import compose
-from dse.config.hydra_sources import _groups
+from dse.config.hydra_sources import _study_groups
 from dse.config.untrusted_files import SHIPPED_CONF
 from dse.space.errors import DesignError
 
@@ -46,7 +46,7 @@ def test_a_study_chooses_a_chip_in_every_form_that_hydra_s_users_write(form: str
     assert config["chip"]["cores"] == compose(["chip=h100"])["chip"]["cores"]
 
 
-@pytest.mark.parametrize("group", _groups())
+@pytest.mark.parametrize("group", _study_groups())
 def test_a_study_chooses_of_every_group(group: str, study: Any) -> None:
     """Each option is found, or refused for what it is, and never looked for in the study's own folder."""
     for number, option in enumerate(sorted(path.stem for path in (SHIPPED_CONF / group).glob("*.yaml"))[:6]):

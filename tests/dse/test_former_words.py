@@ -259,7 +259,7 @@ def test_the_key_of_a_screen_is_made_of_former_words(monkeypatch: pytest.MonkeyP
         "+metrics.per_watt='throughput / plug_power'",
     )  # fmt: skip
     for words in (now, before):
-        screen._plan(build_study(compose([*common, *words]), tmp_path))
+        screen._screen_plan(build_study(compose([*common, *words]), tmp_path))
     assert keys[0] == keys[1]
     content = dict(keys[0])
     assert content["metrics"] == "per_watt, plug_power, utilisation"

@@ -96,8 +96,8 @@ def test_large_shares_and_answers_do_not_wait_for_each_other() -> None:
 
 def test_no_process_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = list[object]()
-    start = processes._asked
-    monkeypatch.setattr(processes, "_asked", lambda work, share: kept.append(start(work, share)) or kept[-1])
+    start = processes._start_share
+    monkeypatch.setattr(processes, "_start_share", lambda work, share: kept.append(start(work, share)) or kept[-1])
     with pytest.raises(ZeroDivisionError):
         subprocess_map(partial(divided, by=0), [1, 2])
     assert len(kept) == 1

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.accuracy.validate import FLAT, ValidationRow, _flat, compare_file
+from dse.accuracy.validate import FLAT, ValidationRow, _plateau_bounds, compare_file
 from dse.space.errors import DesignError
 
 HEAD = "id,where,overrides,baseline,metric,value,unit,role,note\n"
@@ -17,7 +17,7 @@ SPACE = "study=preserve_l2 space=l2 model=[llama3_8b] workload.batch=[8] workloa
 @given(st.lists(st.floats(0.9, 2.0), min_size=1, max_size=20))
 def test_the_plateau_is_around_the_best_and_all_behind_the_end_is_settled(losses: list[float]) -> None:
     values, given_ = np.arange(len(losses)) * 8.0, np.array(losses)
-    ends = _flat(values, given_, "knob")
+    ends = _plateau_bounds(values, given_, "knob")
     first, settled, last = (len(losses) if np.isnan(end) else int(end / 8) for end in ends)
     limit = given_.min() + FLAT * given_.min()
     assert first <= int(given_.argmin()) <= last
@@ -32,7 +32,7 @@ def test_the_plateau_is_around_the_best_and_all_behind_the_end_is_settled(losses
 def test_the_order_of_designs_does_not_matter(order: list[int]) -> None:
     losses = np.array([3.0, 2.0, 1.5, 1.005, 1.0, 1.008, 1.02, 1.001])
     place = np.array(order)
-    assert _flat(place * 1.0, losses[place], "knob") == (3.0, 7.0, 5.0)
+    assert _plateau_bounds(place * 1.0, losses[place], "knob") == (3.0, 7.0, 5.0)
 
 
 def rows(folder: Path, *metrics: str) -> list[ValidationRow]:

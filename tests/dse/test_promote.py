@@ -10,7 +10,13 @@ import pytest
 from dse.commands.notebook_api import find_study
 from dse.commands.run_study import run_study
 from dse.execution.study import Study
-from dse.search.acquisition import HypervolumeAcquisition, KnownResults, LowFidelityPredictions, LowFidelityResults, _corners
+from dse.search.acquisition import (
+    HypervolumeAcquisition,
+    KnownResults,
+    LowFidelityPredictions,
+    LowFidelityResults,
+    _volume_corners,
+)
 from dse.search.design_encoding import DesignEncoder
 from dse.search.multi_fidelity import MultiFidelitySearch
 from dse.search.pareto import as_minimisation, front_mask, hypervolume, hypervolume_subset
@@ -147,7 +153,7 @@ def test_an_end_of_the_expected_front_counts_though_it_lies_beyond_the_worst_of_
     """A design that is the best of all in one objective, and in the other worse than all that are known."""
     objectives = np.array([[2.0, 2.0], [3.0, 1.5]])
     known = KnownResults(np.array([[0.1, 0.2], [0.4, 0.3]]), objectives, np.zeros(2), [0, 1])
-    low, reach = _corners(known, np.array([[1.0, 9.0], [5.0, 5.0]]), 0.1)
+    low, reach = _volume_corners(known, np.array([[1.0, 9.0], [5.0, 5.0]]), 0.1)
     assert low.tolist() == [1.0, 1.5]
     assert np.allclose(reach, [3.0 + 0.1 * 2.0, 9.0 + 0.1 * 7.5])  # a tenth beyond; what others beat does not count
 
@@ -169,7 +175,7 @@ def test_a_discrepancy_that_is_known_leaves_nothing_to_doubt() -> None:
     below = LowFidelityPredictions(LowFidelityResults(low(rows), np.zeros(14)), LowFidelityResults(low(others), np.zeros(200)))
     errors = []
     for predictions in (None, below):
-        means, _ = HypervolumeAcquisition(DesignEncoder(space))._predicted(known, others, predictions)
+        means, _ = HypervolumeAcquisition(DesignEncoder(space))._predict_targets(known, others, predictions)
         errors.append(float(np.abs(means - np.log(high(others))).mean()))
     assert errors[1] < errors[0] / 3
 

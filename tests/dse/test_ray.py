@@ -31,7 +31,7 @@ def cluster() -> Iterator[str]:
     import ray
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    restore = dse.execution.ray_cluster._alone()
+    restore = dse.execution.ray_cluster._isolate_cluster()
     usual, dse.execution.ray_actors.START_LIMIT_S = dse.execution.ray_actors.START_LIMIT_S, PATIENCE
     context = ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
     yield context.address_info["gcs_address"]
@@ -204,8 +204,8 @@ def test_a_raylet_that_is_killed_here_ends_a_run_in_a_line(monkeypatch: pytest.M
     """At the next look, and not when Ray notices; and Ray, which would wait for it, is not asked to end it."""
     raylet = subprocess.Popen(["sleep", "100"])
     messages: list[str] = []
-    monkeypatch.setattr(dse.execution.ray_cluster, "_connected", lambda crew: lambda: messages.append("ended by Ray"))
-    monkeypatch.setattr(dse.execution.ray_cluster, "_raylet", lambda ray: raylet)
+    monkeypatch.setattr(dse.execution.ray_cluster, "_connect_cluster", lambda crew: lambda: messages.append("ended by Ray"))
+    monkeypatch.setattr(dse.execution.ray_cluster, "_raylet_process", lambda ray: raylet)
     monkeypatch.setattr(dse.execution.ray_cluster.atexit, "register", lambda what, **_: messages.append(what.__name__))
     monkeypatch.setattr(dse.execution.ray_cluster.RayCluster, "sweep", lambda cluster: None)
     monkeypatch.setattr("ray.get_runtime_context", lambda: SimpleNamespace(gcs_address="127.0.0.1:1"))

@@ -12,7 +12,7 @@ import pytest
 import dse
 from dse.accuracy.validate import read_rows
 from dse.analysis.capacity import find_capacity
-from dse.commands.capacity_output import _answer
+from dse.commands.capacity_output import _answer_text
 from dse.config.overrides import study_paths
 from dse.space.errors import DesignError
 from dse.terminal.atomic_files import write_atomically
@@ -91,7 +91,7 @@ def test_a_bound_that_breaks_with_another_breaks_in_the_plural() -> None:
         (*words, "workload.requests=500", "mapping.serving.max_batch_size=64", "mapping.serving.max_batched_tokens=512")
     )
     for broken, sentence in (("ttft", "that ttft is broken"), ("ttft and tpot", "that ttft and tpot are broken")):
-        assert sentence in _answer(replace(side, curve=tuple((*point[:4], broken) for point in side.curve)))
+        assert sentence in _answer_text(replace(side, curve=tuple((*point[:4], broken) for point in side.curve)))
     with pytest.raises(DesignError, match="deployments on 1 device fits"):
         find_capacity(("chip=h200", "model=llama3_405b", "devices=1", "disaggregated=false", *words[-2:]))
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from dse.studies.search_quality import __main__ as study
-from dse.studies.search_quality.replay import SPACES, Table, closed_front, grid, searched
+from dse.studies.search_quality.replay import SPACES, Table, closed_front, grid, search_rows
 
 PART = ("space.chip.cores='range(100,601,100)'", "space.chip.l2.size='tag(MB, range(8,257,32))'")
 
@@ -17,8 +17,8 @@ def test_local_finds_the_front_of_a_part_of_preserves_grid(tmp_path: Path) -> No
     whole = grid("PRESERVE", tmp_path, *PART)
     rows = whole.rows()
     budget = whole.size // 100
-    shares = [whole.share(searched(whole, rows, "local", seed, budget, [])) for seed in (50, 51, 52)]
-    chance = whole.share(searched(whole, rows, "random", 50, budget, []))
+    shares = [whole.share(search_rows(whole, rows, "local", seed, budget, [])) for seed in (50, 51, 52)]
+    chance = whole.share(search_rows(whole, rows, "random", 50, budget, []))
     assert np.mean(shares) > 0.97 > 0.9 > chance
 
 
@@ -26,7 +26,7 @@ def test_a_search_from_the_exact_front_has_all_of_it_at_once(tmp_path: Path) -> 
     whole = grid("PRESERVE", tmp_path, *PART)
     rows = whole.rows()
     exact = closed_front(whole)
-    order = searched(whole, rows, "local", 0, len(exact), exact)
+    order = search_rows(whole, rows, "local", 0, len(exact), exact)
     assert whole.share(order) == pytest.approx(1.0)
     assert whole.share(order[:1]) < 1.0
 
@@ -54,7 +54,7 @@ def test_what_the_study_says_is_what_comes_out(tmp_path: Path) -> None:
     first = text[(text["space"] == "pipelines") & (text["sampler"] == "local") & (text["seed"] == 0)].iloc[-1]
     whole = grid("pipelines", tmp_path)
     assert whole.size == first["designs"]
-    order = searched(whole, whole.rows(), "local", 0, int(first["evaluations"]), [])
+    order = search_rows(whole, whole.rows(), "local", 0, int(first["evaluations"]), [])
     assert whole.share(order) == pytest.approx(first["share"], abs=1e-3)
 
 
@@ -76,5 +76,5 @@ def test_some_rows_are_measured_and_the_others_stay(tmp_path: Path, monkeypatch:
 def test_optuna_by_itself_learns_of_designs_without_objectives(tmp_path: Path) -> None:
     """Three of four designs that do not fit have none on this grid; trials that fail teach it nothing, and it asks again."""
     whole = grid("dies", tmp_path)
-    order = searched(whole, whole.rows(), "optuna tpe", 100, 105, [])
+    order = search_rows(whole, whole.rows(), "optuna tpe", 100, 105, [])
     assert np.isnan(whole.objectives[order]).any(axis=1).mean() < 0.5 < len(set(order.tolist())) / len(order)

@@ -55,7 +55,7 @@ def test_a_run_that_is_told_to_end_does_so_without_a_traceback(tmp_path: Path, n
 def test_a_run_that_is_interrupted_within_a_transaction_notes_how_it_ended(tmp_path: Path) -> None:
     with closing(Store(str(tmp_path / "s.sqlite"))) as store:
         number = store.begin("toy", {}, {})
-        with contextlib.suppress(KeyboardInterrupt), store._writing() as connection:
+        with contextlib.suppress(KeyboardInterrupt), store._write_connection() as connection:
             connection.invalidate()
             (tmp_path / "other").write_text("takes the number of the file that is gone")
             raise KeyboardInterrupt

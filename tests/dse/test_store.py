@@ -127,7 +127,7 @@ def test_studies_that_store_the_same_designs_in_another_order_do_not_block_each_
     first, second = (DesignResult(letter * 32, {}, {"tpot": 1.0}) for letter in "12")
     with closing(Store(place)) as ours, closing(Store(place)) as theirs, ThreadPoolExecutor(1) as pool:
         ours.append("s", CONTEXT, BASE, [], [DesignResult("0" * 32, {}, {})])
-        with postgres.connection(place.rpartition("/")[2]) as looking, theirs._writing() as other:
+        with postgres.connection(place.rpartition("/")[2]) as looking, theirs._write_connection() as other:
             copy = "INSERT INTO results SELECT '{}', workload, fidelity, physics, base, values, metrics, limit_address, need, "
             copy += "have, seconds, error, version FROM results WHERE design = repeat('0', 32)"
             other.execute(sql.text(copy.format(first.key)))
@@ -330,15 +330,15 @@ def test_a_checkout_with_changes_is_noted_as_such_and_a_foreign_one_not_at_all(
     code.write_text("a = 1\n")
     git("init", "-q")
     monkeypatch.setattr(dse.execution.provenance, "__file__", str(code))
-    assert dse.execution.provenance._git() == ""  # there, and not of the repository
+    assert dse.execution.provenance._git_commit() == ""  # there, and not of the repository
     git("add", "loop.py")
     git("commit", "-q", "-m", "first")
     git("tag", "v1")
-    assert dse.execution.provenance._git() == git("rev-parse", "HEAD")
+    assert dse.execution.provenance._git_commit() == git("rev-parse", "HEAD")
     code.write_text("a = 2\n")
-    assert dse.execution.provenance._git() == git("rev-parse", "HEAD") + "-dirty"
+    assert dse.execution.provenance._git_commit() == git("rev-parse", "HEAD") + "-dirty"
     monkeypatch.setenv("PATH", "")
-    assert dse.execution.provenance._git() == ""
+    assert dse.execution.provenance._git_commit() == ""
 
 
 def test_a_killed_study_goes_on_as_an_uninterrupted_one(place: str, tmp_path: Path) -> None:

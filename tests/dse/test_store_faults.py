@@ -205,7 +205,7 @@ def test_a_row_that_is_not_as_it_was_written_is_told_and_left_out(place: str, ca
 
     with closing(Store(place)) as store:
         store.append("s", CONTEXT, BASE, [], [DesignResult("d", {}, {"tpot": 1.0}), DesignResult("e", {}, {"tpot": 1.0})])
-        with store._writing() as connection:
+        with store._write_connection() as connection:
             connection.execute(sql.text("UPDATE results SET metrics = '{\"tpot\": 1.' WHERE design = 'd'"))
         assert list(store.results(CONTEXT)) == ["e"]
         assert "1 damaged row of results; left out" in capsys.readouterr().err

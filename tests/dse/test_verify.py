@@ -298,7 +298,7 @@ VALUES = st.lists(st.floats(1e-3, 1e3).map(lambda value: float(f"{value:.5g}")),
 
 
 def compared(before: list[float], after: list[float]) -> MetricShift:
-    shift = dse.execution.verify._shift("latency", pd.Series(before, dtype=float), pd.Series(after, dtype=float))
+    shift = dse.execution.verify._metric_shift("latency", pd.Series(before, dtype=float), pd.Series(after, dtype=float))
     assert shift.designs == len(before)
     return shift
 
@@ -424,7 +424,7 @@ def test_it_says_its_time_before_the_rest_begins_and_takes_what_decides_first(
     assert events[1].startswith(f"verify: 1 of {fresh} designs done at events, ")
     assert events[1].endswith(f" for the other {fresh - 1}")
     assert events[fresh + 1].startswith(f"verify: {again} designs at events, ")
-    wanted = dse.execution.verify._wanted(study, rows)
+    wanted = dse.execution.verify._best_designs(study, rows)
     values = rows.loc[list(wanted), list(study.objectives)].to_numpy(dtype=float)
     keys = [key for key, _ in wanted.values()]
     assert [events[0], *events[2 : 1 + len(keys)]] == [

@@ -34,7 +34,9 @@ def test_a_step_of_a_pipeline_waits_for_micro_batches_that_there_are(stages: int
     question = asked("chip=npu64", "model=qwen3_4b", "mapping.both.tp=4", f"workload.batch={batch}", *SHORT)
     design = replace_leaves(question.base, {f"mapping.{phase}.pp": stages for phase in ("prefill", "decode")})
     (job,) = arrays_by_model(question.workload)
-    made, seconds = pipelines._passed(design, job, "decode", *pipelines._laid(design, job)["decode"], READERS["analytical"])
+    made, seconds = pipelines._pass_phase(
+        design, job, "decode", *pipelines._lay_phases(design, job)["decode"], READERS["analytical"]
+    )
     current_ceil = ceil(batch / (64 // (4 * stages)))
     turns = next(count for count in range(1, stages + 1) if count * ceil(current_ceil / stages) >= current_ceil)
     step = np.maximum(made.seconds, turns * made.stage)

@@ -234,7 +234,7 @@ def test_tiles_that_serve_take_longer_for_states_and_indexers_of_more_requests(n
     (job,) = arrays_by_case(batch.workload)
     step = whole_chip.phases(batch.base, job, "analytical")[1].seconds
     served, load = load_of(*words[:-1], "workload=serving", "workload.requests=8", "workload.prompt=600", "workload.output=4")
-    prices = tiles._prices(served, load, "decode", "analytical")
+    prices = tiles._price_parts(served, load, "decode", "analytical")
     seconds, *_ = (prices.layers(4) + prices.head(4) + prices.tokens(4, 601)).ravel()
     assert seconds == pytest.approx(float(step), rel=1e-9)
 

@@ -16,19 +16,19 @@ from dse.evaluators.accounting.decode_segments import arrays_by_model
 from dse.evaluators.accounting.partition_search import (
     PartitionedPhase,
     TriedPlan,
-    _blocks,
-    _cost,
-    _everywhere,
-    _gather,
-    _least,
-    _rationed,
-    _seconds,
-    _tried,
-    _weights,
-    _words,
+    _choice_cost,
+    _copied_weights,
+    _entry_blocks,
+    _fastest_words,
+    _gather_seconds,
+    _least_seconds,
+    _operator_seconds,
+    _product_weights,
+    _ration_copies,
+    _try_plans,
     counting_plans,
 )
-from dse.evaluators.accounting.pipelines import _laid, _left_open, _passed
+from dse.evaluators.accounting.pipelines import _lay_phases, _left_open, _pass_phase
 from dse.evaluators.accounting.settled_partitions import forget_settled_partitions
 from dse.evaluators.accounting.weight_copies import COPIED
 from dse.evaluators.cost_models import READERS
@@ -163,8 +163,8 @@ def test_where_layouts_are_free_each_operator_has_its_own_quickest(name: str, se
     """A sum of the least of each, with attention of heads or of rows."""
     phase = drawn_phase(seed, free=True, name=name)
     for frame in counting_plans(tuple(phase.by_word))[:2]:
-        seconds = _seconds(phase, phase.held(frame.counted, 0.0), tuple(phase.by_word))
-        cost = cost_of(phase, _words(phase, frame, seconds, _gather(phase)), frame.counted)
+        seconds = _operator_seconds(phase, phase.held(frame.counted, 0.0), tuple(phase.by_word))
+        cost = cost_of(phase, _fastest_words(phase, frame, seconds, _gather_seconds(phase)), frame.counted)
         attention = DIVISIONS.index("k" if frame.heads else "mn")
         each = [
             by[attention]
@@ -189,13 +189,15 @@ def test_words_with_their_layouts_are_what_enumeration_finds(name: str, seed: in
     phase = drawn_phase(seed, free=False, name=name)
     words = tuple(phase.by_word)
     frame = counting_plans(words)[int(np.random.default_rng(seed).integers(2))]
-    chosen = _words(phase, frame, _seconds(phase, phase.held(frame.counted, 0.0), words), _gather(phase))
+    chosen = _fastest_words(
+        phase, frame, _operator_seconds(phase, phase.held(frame.counted, 0.0), words), _gather_seconds(phase)
+    )
     found_cost = cost_of(phase, chosen, frame.counted)
     (ffn,) = (part for part in phase.parts if part.name == "ffn")
     operators = {operator.name: operator for operator in ffn.operators}
     attention = next(part for part in phase.parts if part.name == "attention")
 
-    seconds, best = _seconds(phase, phase.held(frame.counted, 0.0), words), np.inf
+    seconds, best = _operator_seconds(phase, phase.held(frame.counted, 0.0), words), np.inf
     enter, leave = entering(phase, chosen, "ffn", attention), entering(phase, chosen, "attention", ffn)
     both_ways = {
         (operator, which): ffn.times
@@ -269,19 +271,25 @@ def test_copies_that_have_room_are_those_of_enumeration(seed: int) -> None:
     question, designs = tight(seed)
     phase = phase_of(designs[2], question, ("prefill", "decode")[seed % 2])
     frame = counting_plans(tuple(phase.by_word))[2 + seed % 3]
-    seconds, weights, gather = _seconds(phase, phase.held(frame.counted, 0.0), frame.words), _weights(phase), _gather(phase)
+    seconds, weights, gather = (
+        _operator_seconds(phase, phase.held(frame.counted, 0.0), frame.words),
+        _product_weights(phase),
+        _gather_seconds(phase),
+    )
     sets = np.array(list(product((False, True), repeat=len(weights))))
     among = {name: dict(by) for name, by in seconds.items()}
     for name, copied_sets in zip(weights, sets.T, strict=True):
         among[name][COPIED] = np.where(copied_sets[:, None, None], seconds[name][COPIED], np.inf)
-    words = _words(phase, frame, among, gather)
-    room = phase.fits(frame.counted, phase.held(frame.counted, _everywhere(weights, words)))
-    least_of = np.where(room, _cost(words, seconds, gather), np.inf).min()
+    words = _fastest_words(phase, frame, among, gather)
+    room = phase.fits(frame.counted, phase.held(frame.counted, _copied_weights(weights, words)))
+    least_of = np.where(room, _choice_cost(words, seconds, gather), np.inf).min()
     if np.all(room) or not np.any(room):  # copies are for nothing, or what there is without them has no room
         return
-    plan = next(_rationed(phase, frame, seconds, gather, _words(phase, frame, seconds, gather), np.ones((1, 1), bool)))
+    plan = next(
+        _ration_copies(phase, frame, seconds, gather, _fastest_words(phase, frame, seconds, gather), np.ones((1, 1), bool))
+    )
     assert np.all(np.isfinite(plan.seconds))
-    assert np.squeeze(_cost(plan.of, seconds, gather)) == pytest.approx(least_of, rel=1e-12)
+    assert np.squeeze(_choice_cost(plan.of, seconds, gather)) == pytest.approx(least_of, rel=1e-12)
 
 
 @given(st.integers(0, 9999))
@@ -344,8 +352,8 @@ def test_events_play_what_the_closed_form_chooses(seed: int) -> None:
     question, design = questions(seed)
     design = with_word(replace_leaves(design, both(tp=4, pp=4)), AUTO)
     job = arrays_by_model(replace(question.workload, cases=question.workload.cases[:1]))[0]
-    for name, (laid, held) in _laid(design, job).items():
-        by = {word: _passed(design, job, name, laid, held, READERS[word])[0].timed for word in ("analytical", "events")}
+    for name, (laid, held) in _lay_phases(design, job).items():
+        by = {word: _pass_phase(design, job, name, laid, held, READERS[word])[0].timed for word in ("analytical", "events")}
         for closed, events in zip(by["analytical"], by["events"], strict=True):
             assert [call.group for call in closed.block.calls] == [call.group for call in events.block.calls]
             for call, cost in zip(closed.block.calls, events.costs, strict=True):
@@ -408,19 +416,19 @@ def test_layouts_of_the_stream_are_layouts() -> None:
 
 
 def tried_one_by_one(phase: PartitionedPhase) -> Iterator[TriedPlan]:
-    """Every plan, none left out because it has no room or is like another: what `_tried` says in fewer passes."""
+    """Every plan, none left out because it has no room or is like another: what `_try_plans` says in fewer passes."""
     words = tuple(phase.by_word)
     for word in sorted(words, key=lambda word: word != "k"):
         partition = uniform_partition(phase.parts, word, phase.plan)
         held = phase.held(word, 0.0)
-        seconds = np.where(phase.fits(word, held), phase.passed(_blocks(phase, partition), held)[1], np.inf)
+        seconds = np.where(phase.fits(word, held), phase.passed(_entry_blocks(phase, partition), held)[1], np.inf)
         yield TriedPlan(partition, word, held, 0.0, seconds)
-    gather = _gather(phase)
+    gather = _gather_seconds(phase)
     for frame in counting_plans(words):
-        first = seconds = _seconds(phase, phase.held(frame.counted, 0.0), words)
+        first = seconds = _operator_seconds(phase, phase.held(frame.counted, 0.0), words)
         for _ in range(2 if "input_only" in frame.words else 1):
-            partition = _words(phase, frame, seconds, gather)
-            held = phase.held(frame.counted, everywhere := _everywhere(_weights(phase), partition))
+            partition = _fastest_words(phase, frame, seconds, gather)
+            held = phase.held(frame.counted, everywhere := _copied_weights(_product_weights(phase), partition))
             fits = phase.fits(frame.counted, held)
             yield (
                 plan := TriedPlan(
@@ -428,13 +436,13 @@ def tried_one_by_one(phase: PartitionedPhase) -> Iterator[TriedPlan]:
                     frame.counted,
                     held,
                     everywhere,
-                    np.where(fits, phase.passed(_blocks(phase, partition), held)[1], np.inf),
+                    np.where(fits, phase.passed(_entry_blocks(phase, partition), held)[1], np.inf),
                 )
             )
-            seconds = _seconds(phase, held, frame.words)
+            seconds = _operator_seconds(phase, held, frame.words)
         if "input_only" in frame.words and np.any(np.isinf(plan.seconds)):
-            rest = _words(phase, frame, first, gather)
-            yield from _rationed(phase, frame, first, gather, rest, np.isinf(plan.seconds))
+            rest = _fastest_words(phase, frame, first, gather)
+            yield from _ration_copies(phase, frame, first, gather, rest, np.isinf(plan.seconds))
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -445,10 +453,10 @@ def test_auto_is_the_best_of_all_plans_one_by_one_to_the_bit(seed: int) -> None:
     sizes = [float(design.chip.tile.sram) * float(rng.choice([1e-3, 0.02, 0.1, 1.0])) for _ in range(3)]
     (_, many), *_ = stack_designs([with_word(replace_leaves(design, {"chip.tile.sram": size}), AUTO) for size in sizes]).groups
     phase = phase_of(many, question, ("prefill", "decode")[seed % 2])
-    mine, every = list(_tried(phase)), list(tried_one_by_one(phase))
+    mine, every = list(_try_plans(phase)), list(tried_one_by_one(phase))
     assert len(mine) <= len(every)
     for heads in (True, False):
-        (seconds, which), (expected, place) = (_least(plans, heads=heads) for plans in (mine, every))
+        (seconds, which), (expected, place) = (_least_seconds(plans, heads=heads) for plans in (mine, every))
         assert np.array_equal(*np.broadcast_arrays(seconds, expected))
         for entry in np.ndindex(expected.shape):
             chosen, other = (

@@ -99,12 +99,12 @@ def counted(model: Model, positions: int, *, kv: float, others: float, indexes: 
 
 ROOMS = {
     "die": ((), lambda design, load: devices.instances(design, load, "analytical")[0].room),
-    "tiles": (("chip=tile_gh200", "mapping=flat_serving"), whole_chip._room),
+    "tiles": (("chip=tile_gh200", "mapping=flat_serving"), whole_chip._request_memory),
     "pipelines": (
         ("chip=npu64", "mapping.both.tp=4", "mapping.both.pp=1", "mapping.both.partition=mn"),
         lambda design, load: pipeline_pools(design, load)[0].room.times(4),
     ),
-    "wafer": (("chip=wse2",), regions._request),
+    "wafer": (("chip=wse2",), regions._wafer_request),
 }
 """By layout, what a request has on all that share a model."""
 
@@ -244,7 +244,7 @@ def test_caches_on_their_way_are_as_long_as_what_a_request_has(chip: tuple[str, 
         assert isinstance(load, ServingLoad)
         if not chip[0].startswith("chip"):
             return float(devices.kv_transfer(design, load)[0].of(4000))
-        run = pipelines._served(design, load, pipeline_pools(design, load), "analytical", 0)[0]
+        run = pipelines._serve_load(design, load, pipeline_pools(design, load), "analytical", 0)[0]
         assert run["sending"] == pytest.approx(run.transfer.seconds(4000))
         return float(run.transfer.seconds(4000))
 

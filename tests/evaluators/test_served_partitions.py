@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 
 from dse.evaluators import evaluate, explain
-from dse.evaluators.accounting.serving_instances.pipeline_fleet import PipelinePool, _asked, iteration_pass, pipeline_pools
+from dse.evaluators.accounting.serving_instances.pipeline_fleet import (
+    PipelinePool,
+    _mean_iterations_of,
+    iteration_pass,
+    pipeline_pools,
+)
 from dse.evaluators.cost_models import READERS
 from dse.evaluators.evaluation import explain_infeasibility
 from dse.evaluators.layouts.operator_partitions import offered_partitions
@@ -26,7 +31,7 @@ def with_word(design: Design, word: str) -> Design:
 
 def typical(pool: PipelinePool, load: ServingLoad, prompts: float) -> float:
     """Seconds of what a mean request asks of pipelines, with caches that a full micro-batch leaves in local memory."""
-    _, (prompt, generating), runs = _asked(pool, load, prompts)
+    _, (prompt, generating), runs = _mean_iterations_of(pool, load, prompts)
     lengths, outputs = float(load.requests.prompt.mean()), float(load.requests.output.mean())
     phase = "prefill" if prompts or pool.name == "prefill" else "decode"
     counts = (prompt.tokens, lengths / 2, generating.tokens, lengths + outputs / 2, 1 - pool.held.kv_here)

@@ -251,7 +251,7 @@ def test_bytes_of_a_stream_on_tiles_have_an_energy_however_they_are_timed(monkey
     chip = question.base.chip
     moved = float(stream.requests * stream.request * pseudo_channel_count(chip.hbm.banks))
     played = SimpleNamespace(seconds=1e-5, bandwidth=1.0, share=1.0, latencies=[], row_hits=1.0, idle={})
-    monkeypatch.setattr(alone, "_report", lambda design, stream: played)
+    monkeypatch.setattr(alone, "_memory_report", lambda design, stream: played)
     for fidelity in ("analytical", "events"):
         columns = evaluate(designs, question.workload, fidelity=fidelity).columns
         spent.append(columns["energy"] - idle_power(chip) * columns["latency"])

@@ -12,7 +12,13 @@ from dse.config.question import Question
 from dse.evaluators import evaluate, explain
 from dse.evaluators.accounting.decode_segments import arrays_by_model
 from dse.evaluators.accounting.forward_passes import StagedPass, pass_through_stages
-from dse.evaluators.accounting.pipelines import _blocks, _held, _instances, _tokens, _way
+from dse.evaluators.accounting.pipelines import (
+    _batch_tokens,
+    _held_memory,
+    _pass_blocks,
+    _pipeline_instances,
+    _pipeline_placement,
+)
 from dse.evaluators.cost_models import READERS
 from dse.evaluators.machine.machine import tile_core_machine
 from dse.space.design import Design, stack_designs
@@ -38,8 +44,10 @@ def said(design: Design, **knobs: Any) -> Design:
 def passed(design: Design, model: str, phase: str, fidelity: str = "analytical") -> StagedPass:
     (job,) = arrays_by_model(question(model).workload)
     plan = getattr(design.mapping, phase)
-    laid = _blocks(job, phase, plan, design.mapping.precision, _tokens(job, phase, plan, _instances(design.chip, plan)))
-    way, held = _way(design.chip, plan), _held(design, job, phase)
+    laid = _pass_blocks(
+        job, phase, plan, design.mapping.precision, _batch_tokens(job, phase, plan, _pipeline_instances(design.chip, plan))
+    )
+    way, held = _pipeline_placement(design.chip, plan), _held_memory(design, job, phase)
     return pass_through_stages(job.model, laid, 0.0, tile_core_machine(design.chip), way, plan, held, READERS[fidelity])
 
 
@@ -78,7 +86,7 @@ def test_a_larger_or_faster_cache_never_slows_a_pass_and_takes_from_main_memory_
 def test_what_fits_a_cache_is_read_at_its_rate(model: str) -> None:
     design = replace_leaves(said(question(model).base, tp=8, pp=8), {"chip.l2.size": 1e13, "chip.tile.sram": 1e6})
     staged_pass = passed(design, model, "decode")
-    held, rate = _held(design, arrays_by_model(question(model).workload)[0], "decode"), design.chip.l2.bandwidth / 64
+    held, rate = _held_memory(design, arrays_by_model(question(model).workload)[0], "decode"), design.chip.l2.bandwidth / 64
     assert np.all(staged_pass.activity.memory_bytes == 0)
     for call, cost, *_ in staged_pass.calls():
         if call.reads:

@@ -12,7 +12,13 @@ from dse.config.question import Question
 from dse.evaluators import evaluate, explain
 from dse.evaluators.accounting.decode_segments import arrays_by_model
 from dse.evaluators.accounting.forward_passes import StagedPass, pass_through_stages
-from dse.evaluators.accounting.pipelines import _blocks, _held, _instances, _tokens, _way
+from dse.evaluators.accounting.pipelines import (
+    _batch_tokens,
+    _held_memory,
+    _pass_blocks,
+    _pipeline_instances,
+    _pipeline_placement,
+)
 from dse.evaluators.accounting.serving_instances.pipeline_fleet import iteration_pass, pipeline_pools
 from dse.evaluators.cost_models import READERS
 from dse.evaluators.evaluation import worst_violation
@@ -42,10 +48,19 @@ def passed(design: Design, model: str, phase: str, budget: float, fidelity: str 
     (job,) = arrays_by_model(question(model).workload)
     plan = getattr(design.mapping, phase)
     none = said(design, prefetch__policy="none")
-    laid = _blocks(job, phase, plan, design.mapping.precision, _tokens(job, phase, plan, _instances(design.chip, plan)))
-    held = _held(none, job, phase)._replace(buffer=budget)
+    laid = _pass_blocks(
+        job, phase, plan, design.mapping.precision, _batch_tokens(job, phase, plan, _pipeline_instances(design.chip, plan))
+    )
+    held = _held_memory(none, job, phase)._replace(buffer=budget)
     return pass_through_stages(
-        job.model, laid, 0.0, tile_core_machine(design.chip), _way(design.chip, plan), plan, held, READERS[fidelity]
+        job.model,
+        laid,
+        0.0,
+        tile_core_machine(design.chip),
+        _pipeline_placement(design.chip, plan),
+        plan,
+        held,
+        READERS[fidelity],
     )
 
 

@@ -42,7 +42,7 @@ def run(*overrides: str) -> tuple[ServingRun, tuple[PipelinePool, ...]]:
     question = asked(*overrides)
     load = question.workload.cases[0]
     fleet = pipeline_pools(question.base, load)  # type: ignore[arg-type]
-    return pipelines._served(question.base, load, fleet, "analytical", 0)[0], fleet  # type: ignore[arg-type]
+    return pipelines._serve_load(question.base, load, fleet, "analytical", 0)[0], fleet  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("partition", ["k", "mn"])

@@ -12,7 +12,7 @@ from dse.config.question import Question
 from dse.evaluators import evaluate, explain
 from dse.evaluators.accounting.decode_segments import arrays_by_model
 from dse.evaluators.accounting.forward_passes import pass_through_regions
-from dse.evaluators.accounting.regions import _regions, _stream, phases
+from dse.evaluators.accounting.regions import _phase_regions, _weight_stream, phases
 from dse.evaluators.cost_models import READERS
 from dse.evaluators.evaluation import explain_infeasibility
 from dse.evaluators.graph.step_counts import StepCounts
@@ -88,8 +88,8 @@ def test_more_room_to_read_ahead_never_slows_and_what_is_read_ahead_fits(
     (job,) = arrays_by_model(question(model).workload)
     name = ("prefill", "decode")[phase]
     at = StepCounts(name, 200.0, 1.0, 2e4, 0.0) if name == "prefill" else StepCounts(name, 1.0, 1.0, 300.0, 300.0)
-    place = _regions(design, job.model)[name]
-    made = _stream(design, job, name, place, "analytical")
+    place = _phase_regions(design, job.model)[name]
+    made = _weight_stream(design, job, name, place, "analytical")
     assert made is not None
     stream = made(1.0)._replace(away=1.0)
     blocks, seconds = region_blocks(job.model, at, place, design.mapping), []

@@ -101,7 +101,7 @@ def test_what_goes_over_keys_goes_over_those_before_a_chunk_too() -> None:
     design, load = load_of(*SERVING)
 
     def kernels(past: float) -> list[MeshKernel]:
-        prefill = regions.phases(design, service._job(load, prompts=300.0, past=past), "analytical", detailed=True)[0]
+        prefill = regions.phases(design, service._iteration_job(load, prompts=300.0, past=past), "analytical", detailed=True)[0]
         return [call.kernel for timed_block in prefill.timed for call in timed_block.block.calls if call.kernel is not None]
 
     assert set(OVER_KEYS) <= {kernel.name for kernel in kernels(0.0)}
@@ -128,7 +128,7 @@ def test_chunks_of_a_prompt_are_as_useful_as_the_prompt(model: str, chunks: int,
     ]
     wanted = sum(times * float(useful_flop(operator)) for times, operator in operators)
     whole, *parts = (
-        service._useful(load, (own, past + (own + 1) / 2, 0.0, 0.0, 0.0))
+        service._useful_operations(load, (own, past + (own + 1) / 2, 0.0, 0.0, 0.0))
         for own, past in ((prompt, 0.0), *((float(chunk), float(chunk * place)) for place in range(chunks)))
     )
     head = 2.0 * load.model.vocab * load.model.hidden

@@ -12,18 +12,18 @@ from dse.accuracy.validate import question_of, simulated_metric
 from dse.space.errors import DesignError
 from dse.space.number_formats import BYTES_BY_FORMAT
 from dse.studies.gpu_measured import fit
-from dse.studies.gpu_measured.measured import Part, die_of, spread
+from dse.studies.gpu_measured.measured import FittedPart, die_of, spread
 from tests.published.drawn_tables import tables
 
 TABLES = Path(__file__).resolve().parents[3] / "shared" / "validation" / "silicon"
 
 
-def parts(kind: str, folder: Path) -> list[Part]:
-    parts: list[Part] = import_module(f"dse.studies.gpu_measured.{kind}").parts(folder)
+def parts(kind: str, folder: Path) -> list[FittedPart]:
+    parts: list[FittedPart] = import_module(f"dse.studies.gpu_measured.{kind}").parts(folder)
     return parts
 
 
-def shipped(part: Part) -> Any:
+def shipped(part: FittedPart) -> Any:
     """The constants that conf has of a part."""
     question = question_of((f"chip={part.chip}", f"stack={part.stack}")).question
     return getattr(question.base.mapping.stack, part.kind)
@@ -55,7 +55,7 @@ def test_numbers_that_rows_were_made_with_come_back(tmp_path: Path) -> None:
     rows = [replace(part.rows[0], sizes=size | {"quantised": 0.0}, seconds=1.0) for size in sizes]
     seconds = replace(part, rows=tuple(rows)).simulated(true, np.arange(len(rows)))
     rows = [replace(row, seconds=float(value)) for row, value in zip(rows, seconds, strict=True)]
-    refit = fit.fitted(replace(part, rows=tuple(rows)))
+    refit = fit.fit_part(replace(part, rows=tuple(rows)))
     assert spread(refit.errors)[2] < 0.02
     assert spread(refit.held_out)[1] < 0.05
 
@@ -73,14 +73,14 @@ def test_what_follows_another_part_has_its_number(tmp_path: Path) -> None:
     prompts, steps = parts("latent", tables(tmp_path))
     assert shipped(prompts).convert == shipped(steps).convert
     with pytest.raises(DesignError, match="fit that before"):
-        fit.fitted(steps)
+        fit.fit_part(steps)
     with pytest.raises(DesignError, match="mla_prefill_attention, which is not fitted yet"):
         steps.after({})
     values = np.array(prompts.start)
     values[prompts.names.index("convert")] = rate = np.random.default_rng(22).uniform(0.5, 2.0)
     after = steps.after({(prompts.kind, prompts.stack): prompts.record(values)})
     assert after.record(np.array(steps.start)).convert == rate
-    assert np.isfinite(fit.fitted(after).errors).all()
+    assert np.isfinite(fit.fit_part(after).errors).all()
 
 
 def test_without_tables_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

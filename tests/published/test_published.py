@@ -10,7 +10,7 @@ from dse.accuracy.tolerances import known_misses, row_tolerance
 from dse.accuracy.validate import COLUMNS, ValidationRow, compare_file, simulated_metric, value_range
 from dse.commands.notebook_api import find_study, study_paths
 from dse.commands.validate_all import ValidatedRow
-from dse.studies.write import PAPERS, VERDICTS, line, names, of, written
+from dse.studies.write import PAPERS, VERDICTS, line, names, rows_of_paper, written_document
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "studies").glob("*/published.csv"))
@@ -92,7 +92,7 @@ def test_a_study_that_ships_can_be_run_as_it_stands(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in names() if name not in LEFT_OUT | {VERDICTS}])
 def test_a_finding_says_what_comes_out(name: str) -> None:
     """Verdicts of claims are asked of in tests/validation/test_claims.py."""
-    old, new = written(name)
+    old, new = written_document(name)
     assert old == new, f"run python -m dse.studies.write {name}"
 
 
@@ -125,7 +125,7 @@ def test_the_readme_says_how_far_off_papers_are(quick: dict[str, list[Validation
     assert {"waferllm", "noc", "silicon"} <= set(prefixes)
     text = (ROOT / "README.md").read_text()
     for prefix in prefixes:
-        assert "| " + " | ".join(line(PAPERS[prefix], of(prefix, quick))) + " |" in text
+        assert "| " + " | ".join(line(PAPERS[prefix], rows_of_paper(prefix, quick))) + " |" in text
 
 
 VARIED = {

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dse.evaluators.silicon import area
 from dse.studies.silicon import fit
-from dse.studies.silicon.finding import slowed
+from dse.studies.silicon.finding import slowed_share
 
 NODES = sorted(path.stem for path in fit.NODES.glob("n*.yaml"))
 
@@ -42,7 +42,7 @@ def test_the_area_of_a_die_is_linear_in_what_is_fitted(name: str, data: st.DataO
     chip = fit.chip_of(f"chip={name}")
     values = {known: prior.value * data.draw(st.floats(0.1, 10.0)) for known, prior in fit.AREAS.items()}
     bare, per = fit.of_die(chip)
-    assert area.die_area(fit.fitted(chip, values)) == pytest.approx(bare + per @ list(values.values()))
+    assert area.die_area(fit.with_constants(chip, values)) == pytest.approx(bare + per @ list(values.values()))
 
 
 def test_the_fit_finds_constants_that_made_the_areas() -> None:
@@ -57,6 +57,6 @@ def test_the_fit_finds_constants_that_made_the_areas() -> None:
 
 def test_a_chip_above_its_rated_power_is_slowed_until_it_takes_that() -> None:
     chip = fit.chip_of("chip=rtx4090")
-    assert slowed(chip) == 1.0 or 0.5 < slowed(chip) < 1.0
+    assert slowed_share(chip) == 1.0 or 0.5 < slowed_share(chip) < 1.0
     less = fit.replace_leaves(chip, {"power": chip.power / 2})
-    assert slowed(less) < slowed(chip)
+    assert slowed_share(less) < slowed_share(chip)

@@ -15,7 +15,7 @@ from dse.evaluators.serving.simulator import InstancePool, ServingRun, simulate_
 from dse.evaluators.workloads.serving import kv_memory_by_pool
 from dse.space.errors import DesignError
 from dse.space.requests import Requests, make_requests
-from dse.studies.measured_run import compared, measured, simulated
+from dse.studies.measured_run import compare_runs, read_run, simulate_run
 from tests.samples import asked as posed
 from tests.samples import load_of, metrics
 
@@ -112,16 +112,16 @@ def test_a_run_that_the_loop_made_is_measured_as_it_was(tmp_path: Path) -> None:
     words = (*CHIP, "mapping.serving.kv_blocks=400", "mapping.serving.admission=gate")
     rng = np.random.default_rng(3)
     requests = make_requests(rng.integers(1, 900, (30, 2)), np.cumsum(rng.exponential(0.05, 30)))
-    run = simulated(requests, words)
+    run = simulate_run(requests, words)
     path = tmp_path / "run.csv"
     with path.open("w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["id", "arrival_s", "prompt", "output", "first_token_s", "last_token_s"])
         columns = (requests.arrival, requests.prompt, requests.output, run.first, run.last)
         rows.writerows((number, *row) for number, row in enumerate(zip(*(c.tolist() for c in columns), strict=True)))
-    again = measured(path)
-    assert [row.error for row in compared(again, simulated(again.requests, words))] == pytest.approx([0.0] * 6, abs=1e-6)
-    few = compared(again, simulated(again.requests, (*CHIP, "mapping.serving.kv_blocks=150")))
+    again = read_run(path)
+    assert [row.error for row in compare_runs(again, simulate_run(again.requests, words))] == pytest.approx([0.0] * 6, abs=1e-6)
+    few = compare_runs(again, simulate_run(again.requests, (*CHIP, "mapping.serving.kv_blocks=150")))
     assert few[0].error > 0
 
 
@@ -129,4 +129,4 @@ def test_a_measured_run_that_is_broken_names_file_row_and_column(tmp_path: Path)
     path = tmp_path / "run.csv"
     path.write_text("arrival_s,prompt,output,first_token_s,last_token_s\n0,5,2,1,2\n1,5,2,,3\n")
     with pytest.raises(DesignError, match=r"run\.csv, row 3, first_token_s"):
-        measured(path)
+        read_run(path)

@@ -65,7 +65,7 @@ def test_designs_of_several_structures_are_what_each_is_by_itself(kind: str, see
 
 def test_what_is_asked_of_several_is_worked_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of structures that are served in three ways, and of dies that are asked alike."""
-    prices, several, sizes = whole_chip._prices, dies._several, list[int]()
+    prices, several, sizes = whole_chip._price_parts, dies._several, list[int]()
 
     def priced(design: Design, *others: Any) -> Any:
         sizes.append(whole_chip.design_count(design))
@@ -75,7 +75,7 @@ def test_what_is_asked_of_several_is_worked_out_at_once(monkeypatch: pytest.Monk
         sizes.append(np.size(selected_batch.die.clock))
         return several(asked_, batch, selected_batch, *others)
 
-    monkeypatch.setattr(whole_chip, "_prices", priced)
+    monkeypatch.setattr(whole_chip, "_price_parts", priced)
     monkeypatch.setattr(dies, "_several", worked)
     for kind in KINDS:
         designs, workload = drawn(kind, 5, 4)

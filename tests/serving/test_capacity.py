@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.analysis.capacity import CHIP_ORDERS, _place, find_capacity, parse_query, unread_overrides
+from dse.analysis.capacity import CHIP_ORDERS, _sort_value, find_capacity, parse_query, unread_overrides
 from dse.analysis.capacity_bounds import ROUNDS, max_rate_bound, prefill_rate_bound
 from dse.analysis.deployment_search import (
     NEAR,
     SimulatedDeployment,
-    _known,
+    _has_lost_alike,
+    can_hold_rate,
     drop_hopeless,
     find_best_deployment,
-    holds,
     requests_by_class,
 )
 from dse.analysis.deployments import CandidateDeployment
@@ -282,7 +282,7 @@ def test_a_race_plays_none_twice_and_leaves_none_that_could_win(drawn: list[tupl
         return SimpleNamespace(candidate=candidate, rate=own, lost=(best * NEAR, ()), capacity=SimpleNamespace(rate=own))
 
     with pytest.MonkeyPatch.context() as patch, ProgressBar("") as progress, ThreadPoolExecutor(2) as several:
-        patch.setattr("dse.analysis.deployment_search._against", against)
+        patch.setattr("dse.analysis.deployment_search._search_against_winner", against)
         patch.setattr("dse.analysis.deployment_search.drop_hopeless", lambda left, *_: left)
         load = SimpleNamespace(requests=SimpleNamespace(users=0), draw=None)
         tried = find_best_deployment(namespaces, load, SloBounds(), progress, several)  # type: ignore[arg-type]
@@ -305,7 +305,7 @@ def test_runs_whose_batches_are_never_full_are_the_same(seed: int, batches: list
     pools = tuple(int(held[served.state.instances["pool"] == at].max()) for at in range(len(deployment.pools)))
     lost = SimulatedDeployment(_candidate(single_deployment), None, (NEAR, pools))
     again = other.serve(requests, stop=SloBounds(0.5, 0.1).stop(len(requests)))
-    if _known(_candidate(other), [lost], NEAR):
+    if _has_lost_alike(_candidate(other), [lost], NEAR):
         assert max(pools) < min(batches)
         assert all(np.array_equal(served[name], again[name], equal_nan=True) for name in ("first", "completed", "scheduled"))
     elif max(pools) < min(batches):
@@ -545,7 +545,7 @@ def test_chips_stand_in_the_order_of_what_is_asked(rows: list[tuple[int, int, in
         sides.append(SimpleNamespace(cells=cells, best=best if devices else None))
     by, rate = data.draw(st.sampled_from(CHIP_ORDERS)), data.draw(st.sampled_from([0.0, 1.0]))
     query = replace(parse_query(["chip=h200", "devices=1", f"by={by}"]), rate=rate)
-    found_sides = sorted(sides, key=lambda side: _place(side, query))  # type: ignore[arg-type]
+    found_sides = sorted(sides, key=lambda side: _sort_value(side, query))  # type: ignore[arg-type]
     capacities = [(side.cells, side.best) for side in found_sides if side.best]
     devices, whole = (
         [cells * best.candidate.devices for cells, best in capacities],
@@ -607,10 +607,10 @@ def test_a_rate_within_bounds_that_nothing_keeps_plays_one_of_each_number_of_dev
 
     def played(deployment: CandidateDeployment, load: ServingLoad, bounds: SloBounds, rate: float) -> bool:
         rates.append(rate)
-        return holds(deployment, load, bounds, rate)
+        return can_hold_rate(deployment, load, bounds, rate)
 
     monkeypatch.setattr("dse.analysis.capacity.MAX_SEARCHED_DEVICES", 4)
-    monkeypatch.setattr("dse.analysis.capacity.holds", played)
+    monkeypatch.setattr("dse.analysis.capacity.can_hold_rate", played)
     words = ["workload.ttft='1 ms'", "workload.requests=50", "workload.prompt=300", "workload.output=20"]
     with pytest.raises(DesignError, match=r"no deployment keeps 1 ms to the first token.* 4 devices do not serve 20 requests"):
         find_capacity(["chip=h200", "model=llama3_8b", "rate='20 Hz'", *words])

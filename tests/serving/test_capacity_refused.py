@@ -51,7 +51,7 @@ def test_what_cannot_be_asked_is_said(words: list[str], message: str) -> None:
 def test_a_rate_that_no_devices_serve_is_refused_before_anything_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
     """By what all deployments of a cell may serve; a rate that 65,536 devices might serve is played."""
     played = []
-    monkeypatch.setattr(asked_of, "_most", lambda *_, **__: played.append(1) or pytest.fail("played"))
+    monkeypatch.setattr(asked_of, "_find_best_side", lambda *_, **__: played.append(1) or pytest.fail("played"))
     words = ["chip=h200", "workload.prompt=1000", "workload.output=100", "workload.ttft='1 s'", "workload.tpot='50 ms'"]
     with pytest.raises(
         DesignError, match=r"h200: 1e\+08 requests/s need more than 65,536 devices, which serve [\d.e+]+ requests/s at most"
@@ -94,7 +94,7 @@ def test_what_nothing_serves_is_said_without_a_look_at_all_devices(words: list[s
 def test_a_rate_that_no_engines_serve_is_refused_before_any_split_of_dies_is_priced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Splits of dies with pools apart take a minute to price; the line has what their engines serve at most."""
     priced = []
-    monkeypatch.setattr(asked_of, "_most", lambda *_, **__: pytest.fail("played"))
+    monkeypatch.setattr(asked_of, "_find_best_side", lambda *_, **__: pytest.fail("played"))
     plain = deployments.make_pools
     monkeypatch.setattr(deployments, "make_pools", lambda *given: priced.append(given[0].mapping.serving) or plain(*given))
     words = ["chip=h800_ep", "model=deepseek_v3", "workload.prompt=4000", "workload.output=500", "workload.ttft='2 s'"]
@@ -129,7 +129,7 @@ def test_every_deployment_of_a_space_fits_or_is_counted(seed: int) -> None:
     devices, apart = rng.randint(1, 17), rng.random() < 0.7
     query = asked_of.parse_query([*words, f"devices={devices}", "workload.tpot='50 ms'", "workload.requests=100"])
     kinds, bounds, knobs = asked_of.build_chip_query(words[0].partition("=")[2], query, trust=False)
-    plans = len(list(deployments._plans(kinds, knobs, devices, apart=apart)))
+    plans = len(list(deployments._deployment_plans(kinds, knobs, devices, apart=apart)))
     candidates, refused = deployments.find_candidates(kinds, bounds, knobs, devices, apart=apart)
     every, broken = deployments.find_candidates(kinds, bounds, knobs, devices, apart=apart, every=True)
     assert len(candidates) + sum(refused.values()) == len(every) + sum(broken.values()) == plans

@@ -60,9 +60,9 @@ def test_what_the_model_asks_is_done_once(
     count = each * pool.slots
     assert pool.slots == attention // tp * parts
     made_of = (count * 64.0, 32.5, 0.0, 0.0, 0.0) if prompts else (0.0, 0.0, float(count), 300.0, 0.0)
-    run = many_dies._run(design, load, pool, made_of, "analytical")
+    run = many_dies._run_iteration(design, load, pool, made_of, "analytical")
     done = sum(unit.flop * unit.times for unit in run.played.units) * run.split.group * run.split.halves
-    assert done == pytest.approx(many_dies._asked(many_dies._whole(load, made_of)), rel=1e-9)
+    assert done == pytest.approx(many_dies._useful_flop_of(many_dies._whole_iteration(load, made_of)), rel=1e-9)
     rows = many_dies.iteration_rows(design, load, 0, 1.0, made_of, "analytical")
     assert sum(row.seconds for row in rows) == pytest.approx(run.seconds, rel=1e-9)
     assert sum(row.flop for row in rows) == pytest.approx(done, rel=1e-9)
@@ -96,7 +96,7 @@ def test_more_micro_batches_hide_exchanges_where_there_is_enough_to_do() -> None
         (pool,) = many_dies.die_pools(design, load)
         for count in (24, 6144):
             made_of = (0.0, 0.0, float(count), 2000.0, 0.0)
-            taken[parts, count] = many_dies._run(design, load, pool, made_of, "analytical").seconds
+            taken[parts, count] = many_dies._run_iteration(design, load, pool, made_of, "analytical").seconds
     assert taken[2, 6144] < taken[1, 6144]
     assert taken[3, 24] > taken[1, 24]
 
@@ -117,12 +117,12 @@ def test_parts_of_a_micro_batch_that_have_no_request_take_nothing(
         )
         (pool,) = many_dies.die_pools(design, load)
         made_of = (count * 64.0, 32.5, 0.0, 0.0, 0.0) if prompts else (0.0, 0.0, float(count), 300.0, 0.0)
-        return many_dies._run(design, load, pool, made_of, "analytical")
+        return many_dies._run_iteration(design, load, pool, made_of, "analytical")
 
     for count in (1, 3, 4):
         single_run, parts = run(whole, count), run(whole | cut, count)
         assert parts.seconds == single_run.seconds
-        assert many_dies._done(parts) == many_dies._done(single_run)
+        assert many_dies._run_activity(parts) == many_dies._run_activity(single_run)
     rising = [run(whole | cut, count).seconds for count in (1, 4, 5, 8, 9, 12, 24, 25)]
     assert all(a <= b * (1 + 1e-9) for a, b in pairwise(rising))
 
@@ -133,8 +133,8 @@ def test_tokens_cross_links_between_the_two() -> None:
     assert fast["tpot"] < slow["tpot"]
     design, load = load_of(*words("deepseek_v2_lite", 4, 4))
     (pool,) = many_dies.die_pools(design, load)
-    stage = many_dies._stage(design, load, pool)
-    less = many_dies._stage(
+    stage = many_dies._tightest_stage(design, load, pool)
+    less = many_dies._tightest_stage(
         *load_of(*words("deepseek_v2_lite", 4, 8)), many_dies.die_pools(*load_of(*words("deepseek_v2_lite", 4, 8)))[0]
     )
     assert dict(less.fed)["weights"] < dict(stage.fed)["weights"]

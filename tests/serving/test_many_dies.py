@@ -99,7 +99,7 @@ def test_a_table_by_arrays_is_that_of_iterations_one_by_one(
 
 
 def _one_by_one(design: Design, pool: DiePool, many: Sequence[ReplicaWork | None]) -> list[float]:
-    return [0.0 if work is None else many_dies._ran(design, pool, "analytical", work).seconds for work in many]
+    return [0.0 if work is None else many_dies._run_work(design, pool, "analytical", work).seconds for work in many]
 
 
 @pytest.mark.parametrize("chip", [TILES, BOXES])
@@ -128,7 +128,7 @@ def test_rows_add_up_and_stages_share_the_time(chip: tuple[str, ...]) -> None:
     assert explanation.seconds == pytest.approx(span, rel=1e-9)
     made_of = (1024.0, 128.5, 8.0, 300.0, 0.0)
     rows = many_dies.iteration_rows(design, load, 0, 3.0, made_of, "analytical")
-    whole = many_dies._asked(many_dies._whole(load, made_of))
+    whole = many_dies._useful_flop_of(many_dies._whole_iteration(load, made_of))
     assert sum(row.flop for row in rows) == pytest.approx(3 * whole, rel=1e-9)
     priced = float(np.squeeze(instance.pricing(*(np.array([value]) for value in made_of))))
     assert sum(row.seconds for row in rows) == pytest.approx(3 * priced, rel=1e-3)  # tables have what decodes add for itself
@@ -161,8 +161,8 @@ def test_what_takes_a_cache_is_sent_what_it_holds(model: str, before: int, after
     design, load = load_of(*BOXES, *model.split(), *words, *SERVED, "mapping.serving.prefill_instances=1", *FEW)
     room, _ = many_dies.kv_transfer(design, load)
     _, pool = many_dies.die_pools(design, load)
-    held = request_memory(load.model, many_dies._stage(design, load, pool).kv).of(256)
-    port = design.chip.nodes.bandwidth * many_dies._kind(design).DIE_KIND.reached(design.mapping)
+    held = request_memory(load.model, many_dies._tightest_stage(design, load, pool).kv).of(256)
+    port = design.chip.nodes.bandwidth * many_dies._die_kind(design).DIE_KIND.reached(design.mapping)
     leaving = max(after / before, 1.0)  # a die that sends to several shares its port among these
     assert room.of(256) == pytest.approx(held * leaving / port, rel=1e-9)
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.evaluators.accounting.serving_instances.pipeline_fleet import _steps
-from dse.evaluators.accounting.serving_instances.tensor_parallel import _timeline
+from dse.evaluators.accounting.serving_instances.pipeline_fleet import _iteration_steps
+from dse.evaluators.accounting.serving_instances.tensor_parallel import _block_timeline_of
 from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.graph.transformer import transformer_segments
 from dse.evaluators.layouts.pipelines import group_blocks
@@ -50,7 +50,7 @@ def test_an_iteration_takes_no_longer_than_its_prompts_and_then_its_decodes(
     new, past, decodes, context = counts
 
     def priced(phase: str, *made_of: float) -> tuple[float, float]:
-        timed = _timeline(design, load, phase, tp, *(np.atleast_2d(float(count)) for count in made_of))
+        timed = _block_timeline_of(design, load, phase, tp, *(np.atleast_2d(float(count)) for count in made_of))
         seconds = sum(block.block.times * float(np.sum(taken)) for block in timed for taken in block.durations)
         cached = [
             timed_block.block.times * float(np.sum(call.fetch))
@@ -84,7 +84,7 @@ def test_pipelines_move_what_is_cached_of_prompts_and_of_decodes(
         blocks = group_blocks(model, at, plan, question.base.mapping.precision, attending)
         return sum(block.times * float(call.nbytes) for block in blocks for call in block.calls if call.reads == "kv")
 
-    at, attending = _steps(model, "prefill", *map(float, (new, past + (new + 1) / 2, decodes, context)))
+    at, attending = _iteration_steps(model, "prefill", *map(float, (new, past + (new + 1) / 2, decodes, context)))
     kv = question.base.mapping.precision.kv
     written = (
         (new + decodes)

@@ -13,7 +13,7 @@ from dse.evaluators.accounting.serving_instances import regions, whole_chip
 from dse.evaluators.accounting.serving_instances import tensor_parallel as devices
 from dse.evaluators.accounting.serving_instances.pipeline_fleet import pipeline_pools
 from dse.evaluators.accounting.serving_instances.pipeline_pools import iteration_time_function
-from dse.evaluators.accounting.serving_instances.tensor_parallel import _seconds
+from dse.evaluators.accounting.serving_instances.tensor_parallel import _iteration_seconds
 from dse.evaluators.cost_models import READERS
 from dse.evaluators.graph.operators import MatMulOp, Segment, repeated_flop, useful_flop
 from dse.evaluators.graph.transformer import transformer_segments
@@ -131,11 +131,11 @@ def pricing(layout: str, model: str) -> Any:
     def pricing(*made_of: Any) -> Any:
         counts = tuple(np.atleast_1d(np.asarray(count, float)) for count in made_of)
         if layout == "devices":
-            return _seconds(design, load, 2, *counts)[:, 0]
+            return _iteration_seconds(design, load, 2, *counts)[:, 0]
         if layout.startswith("dies"):
             (pool,) = many_dies.die_pools(design, load)
             each = zip(*counts, np.zeros(len(counts[0])), strict=True)
-            return np.array([many_dies._run(design, load, pool, work, "analytical").seconds for work in each])
+            return np.array([many_dies._run_iteration(design, load, pool, work, "analytical").seconds for work in each])
         if layout == "tiles":
             return whole_chip.instances(design, load, "analytical")[0].pricing(*counts, np.zeros(1))
         (given_pool,) = pipeline_pools(design, load)
@@ -189,5 +189,5 @@ def test_an_iteration_that_is_played_takes_what_the_closed_form_says(layout: str
     design, load = load_of(*CHIPS[layout], *words, "mapping.both.ep=4", f"model={model}", *SERVED)
     (pool,) = many_dies.die_pools(design, load)
     made_of = (1024.0, 512.5, 8.0, 600.0, 0.0)
-    closed, played = (many_dies._run(design, load, pool, made_of, word).seconds for word in ("analytical", "events"))
+    closed, played = (many_dies._run_iteration(design, load, pool, made_of, word).seconds for word in ("analytical", "events"))
     assert played == pytest.approx(closed, rel=near)

@@ -19,13 +19,13 @@ NONE = np.zeros((1, 1))
 
 def on_devices(load: Any, tokens: Any, context: Any) -> list[tuple[AttentionReach, float, float]]:
     return [
-        (reach, *(float(np.sum(value)) for value in devices._looked(reach, 0, tokens, context, NONE, NONE)))
+        (reach, *(float(np.sum(value)) for value in devices._attended_pairs(reach, 0, tokens, context, NONE, NONE)))
         for reach in layers(load.model).reaches
     ]
 
 
 def on_pipelines(load: Any, tokens: Any, context: Any) -> list[tuple[AttentionReach, float, float]]:
-    _, (prompts, _) = fleet._steps(load.model, "prefill", tokens, context, NONE, NONE)
+    _, (prompts, _) = fleet._iteration_steps(load.model, "prefill", tokens, context, NONE, NONE)
     reaches = layers(load.model).reaches
     several = len(reaches) > 1
     return [

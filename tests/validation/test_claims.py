@@ -22,7 +22,7 @@ from dse.commands.claim_output import record
 from dse.main import main
 from dse.report.standalone_pages import claims_page
 from dse.schemas import schema_of
-from dse.studies.write import WITH_VERDICTS, line, written
+from dse.studies.write import WITH_VERDICTS, line, written_document
 from tests.dse.test_report_page import browser
 
 __all__ = ["browser"]
@@ -136,7 +136,7 @@ def test_a_design_is_simulated_once(folder: Path, monkeypatch: pytest.MonkeyPatc
     count = []
     evaluate = validate.evaluate
     monkeypatch.setattr(validate, "evaluate", lambda *a, **k: (count.append(a), evaluate(*a, **k))[1])
-    validate._evaluated.cache_clear()
+    validate._evaluate_overrides.cache_clear()
     validate.simulated_metric.cache_clear()
     for claim in find_claims(()):
         decide_claim(claim)
@@ -338,7 +338,7 @@ def test_the_verdicts_that_ship_are_what_comes_out() -> None:
 def test_the_readme_has_a_line_a_paper() -> None:
     """From the verdicts that ship, without a simulation."""
     assert WITH_VERDICTS["claims"] == ("verdicts", "claims")
-    old, new = written("claims")
+    old, new = written_document("claims")
     assert old == new, "run python -m dse.studies.write claims"
     known = claims.read_verdicts()
     for tally in claims.tally_verdicts((claim, known[claim.paper, claim.id]) for claim in find_claims(())):

@@ -55,7 +55,7 @@ def test_no_row_that_is_left_out_is_nearer(kind: ResultKind, rows: list[Residual
 
 
 def with_rows(monkeypatch: pytest.MonkeyPatch, rows: list[Residual], version: int = PHYSICS_VERSION) -> None:
-    monkeypatch.setattr(residuals, "_read", lambda: (version, tuple(rows)))
+    monkeypatch.setattr(residuals, "_read_residuals_file", lambda: (version, tuple(rows)))
 
 
 def test_a_band_is_what_the_rows_were_off_by_and_times_and_rates_agree(monkeypatch: pytest.MonkeyPatch) -> None:

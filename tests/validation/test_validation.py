@@ -49,11 +49,11 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, float]
     monkeypatch.setattr(promised, "STUDIES", tmp_path)
     monkeypatch.setattr(validation, "STUDIES", tmp_path)
     monkeypatch.setattr(residuals, "FILE", tmp_path / "none.csv")
-    for cached in (promised.known_misses, promised._tolerances, residuals._read):
+    for cached in (promised.known_misses, promised._read_tolerances, residuals._read_residuals_file):
         cached.cache_clear()
     monkeypatch.chdir(tmp_path)
     yield made
-    for cached in (promised.known_misses, promised._tolerances, residuals._read):
+    for cached in (promised.known_misses, promised._read_tolerances, residuals._read_residuals_file):
         cached.cache_clear()
 
 

@@ -83,13 +83,13 @@ def prepare_case(design: Design, cases: tuple[CollectiveCase, ...]) -> DieCollec
         DesignError: teams of tiles, or what an algorithm does not carry.
     """
     (case,), plan, chip = cases, design.mapping.kernel, design.chip
-    _refuse(case, plan, chip)
+    _refuse_case(case, plan, chip)
     dies = chip_die_count(chip)
     members = int(plan.members) or dies
     groups = max(dies // members, 1)
     limits = [
         Limit("mapping.members", float(ceil_div(dies, members) * members), dies * 1.0, "1"),
-        Limit("workload.root", _root(case) + 1.0, members * 1.0, "1"),
+        Limit("workload.root", _root_index(case) + 1.0, members * 1.0, "1"),
         port_limit(chip),
     ]
     rows, cols = int(chip.dies.rows), int(chip.dies.cols)
@@ -101,9 +101,9 @@ def prepare_case(design: Design, cases: tuple[CollectiveCase, ...]) -> DieCollec
     if not cut:
         return DieCollective(case, (), groups, members, limits)
     at = place_groups(plan.placement, rows, cols, groups, members)
-    alike = _alike(plan.collective, chip, at)
+    alike = _fits_nodes(plan.collective, chip, at)
     limits.append(Limit("mapping.collective", 1.0 if alike else 2.0, 1.0, "layout"))
-    return DieCollective(case, _legs(design, case, at) if alike else (), groups, members, limits)
+    return DieCollective(case, _exchange_legs(design, case, at) if alike else (), groups, members, limits)
 
 
 def limits(design: Design, kernel: DieCollective) -> list[Limit]:
@@ -126,11 +126,13 @@ def kernel_outcome(design: Design, kernel: DieCollective, fidelity: str) -> Kern
     """Time and energy of a collective on all dies; NaN if the layout is impossible."""
     if not kernel.legs:
         return KernelOutcome({"latency": np.nan}, dies=chip_die_count(design.chip))
-    costs = [(_cost(job, design.chip, fidelity), times) for _, job, times in kernel.legs]
+    costs = [(_job_cost_of(job, design.chip, fidelity), times) for _, job, times in kernel.legs]
     total = sum((cost.activity * times for cost, times in costs), Activity())
     seconds = sum(cost.seconds * times for cost, times in costs)
     ranks = kernel.groups * kernel.members
-    return KernelOutcome({"latency": seconds}, lambda: _joules(total, design.chip) * ranks, chip_die_count(design.chip))
+    return KernelOutcome(
+        {"latency": seconds}, lambda: _exchange_joules(total, design.chip) * ranks, chip_die_count(design.chip)
+    )
 
 
 def kernel_breakdown(
@@ -140,7 +142,7 @@ def kernel_breakdown(
     chip, plan, rows = design.chip, design.mapping.kernel, []
     where = f"{kernel.groups} of {kernel.members} of {chip.dies.rows:.0f} x {chip.dies.cols:.0f} dies"
     for name, job, times in kernel.legs:
-        cost = _cost(job, chip, fidelity)
+        cost = _job_cost_of(job, chip, fidelity)
         if isinstance(job, MeshKernel):
             seconds_by_resource = attributed(job, tile_network_machine(single_die_chip(chip)), fidelity, TIME_PARTS)
             shape, carrier = f"{job.mesh.rows:.0f} x {job.mesh.cols:.0f} tiles", plan.within
@@ -184,7 +186,7 @@ def remedy_text(worst: Infeasibility, design: Design, cases: tuple[CollectiveCas
     return f"move the data in {ceil_div(worst.need, worst.have):.0f} parts"
 
 
-def _refuse(case: CollectiveCase, plan: Any, chip: Chip) -> None:
+def _refuse_case(case: CollectiveCase, plan: Any, chip: Chip) -> None:
     if case.along != "rectangle" or case.rows or case.cols:
         raise DesignError(
             "workload.group_axis: groups of dies are set by mapping.members; use workload.group_axis=rectangle "
@@ -222,11 +224,11 @@ def _refuse(case: CollectiveCase, plan: Any, chip: Chip) -> None:
         raise DesignError("mapping.within: dies of this chip have no tiles; set none")
 
 
-def _root(case: CollectiveCase) -> int:
+def _root_index(case: CollectiveCase) -> int:
     return case.root if isinstance(case.root, int) else 0
 
 
-def _alike(algorithm: str, chip: Chip, at: Array) -> bool:
+def _fits_nodes(algorithm: str, chip: Chip, at: Array) -> bool:
     """Whether groups have the nodes that an algorithm needs."""
     if algorithm == "two_level":
         return has_two_levels(chip, at, at.shape[1])
@@ -236,7 +238,7 @@ def _alike(algorithm: str, chip: Chip, at: Array) -> bool:
     return True
 
 
-def _legs(design: Design, case: CollectiveCase, at: Array) -> tuple[tuple[str, DieExchangeJob | MeshKernel, int], ...]:
+def _exchange_legs(design: Design, case: CollectiveCase, at: Array) -> tuple[tuple[str, DieExchangeJob | MeshKernel, int], ...]:
     chip, plan, stack = design.chip, design.mapping.kernel, design.mapping.stack
     sums = plan.collective if plan.collective in ("two_level", "ktree") else "ring"
     where = make_die_groups(
@@ -248,23 +250,23 @@ def _legs(design: Design, case: CollectiveCase, at: Array) -> tuple[tuple[str, D
     each = plan.collective in ("direct", "hierarchical")
     job = where.job("all_to_all" if each else case.pattern, case.nbytes)
     if case.pattern in ("multicast", "reduce"):
-        job = job._replace(at=_rooted(at, tree_root(at.shape[1], int(plan.ktree_k)), _root(case)))
+        job = job._replace(at=_with_root(at, tree_root(at.shape[1], int(plan.ktree_k)), _root_index(case)))
     before, after = IN_DIE_PATTERNS.get(case.pattern, ("", "")) if plan.within != "none" else ("", "")
     legs: list[tuple[str, DieExchangeJob | MeshKernel, int]] = (
-        [("within a die", _inside(design, case, before), 1)] if before else []
+        [("within a die", _inside_die(design, case, before), 1)] if before else []
     )
     legs.append(("between dies", job, 2 if each and case.pattern == "allreduce" else 1))
-    return (*legs, *([("back in a die", _inside(design, case, after), 1)] if after else []))
+    return (*legs, *([("back in a die", _inside_die(design, case, after), 1)] if after else []))
 
 
-def _rooted(at: Array, root: int, wanted: int) -> Array:
+def _with_root(at: Array, root: int, wanted: int) -> Array:
     """Members in another order, so that the wanted one is where a tree has its root."""
     order = np.arange(at.shape[1])
     order[[root, wanted]] = wanted, root
     return at[:, order]
 
 
-def _inside(design: Design, case: CollectiveCase, pattern: str) -> MeshKernel:
+def _inside_die(design: Design, case: CollectiveCase, pattern: str) -> MeshKernel:
     """What all tiles of a die do, with the first one as their root."""
     chip, name = design.chip, design.mapping.kernel.within
     mesh = CoreMesh(chip.mesh.rows, chip.mesh.cols)
@@ -273,14 +275,14 @@ def _inside(design: Design, case: CollectiveCase, pattern: str) -> MeshKernel:
     return MeshKernel("collective", pattern, "collective", name, shape, mesh, {"pattern": pattern, **options})
 
 
-def _cost(job: DieExchangeJob | MeshKernel, chip: Chip, fidelity: str) -> KernelCost:
+def _job_cost_of(job: DieExchangeJob | MeshKernel, chip: Chip, fidelity: str) -> KernelCost:
     """Of one die."""
     if isinstance(job, MeshKernel):
         return READERS[fidelity].kernel(job, tile_network_machine(single_die_chip(chip)))
     return job_cost(fidelity, job)
 
 
-def _joules(activity: Activity, chip: Chip) -> Any:
+def _exchange_joules(activity: Activity, chip: Chip) -> Any:
     if chip.mesh is None:
         return pooled_dynamic_energy(PooledActivity(linked_bytes=activity.linked_bytes + activity.boxed_bytes), chip)
     return dynamic_energy(activity, chip, WORD)

@@ -40,18 +40,20 @@ BOTTLENECK_SHARE = 0.85
 
 def prepare_case(design: Design, cases: tuple[MemoryStreamCase, ...]) -> tuple[MemoryStreamCase, ...]:
     """Streams as given, after a check of the memory; batches of designs are checked when evaluated."""
-    if not _wide(design):
-        _checked(design)
+    if not _design_width(design):
+        _check_memory(design)
     return cases
 
 
 def limits(design: Design, kernel: tuple[MemoryStreamCase, ...]) -> list[Limit]:
     """Limits of the memory's capacity for the stream, and of tiles for its requesters."""
     chip, span = design.chip, as_column([float(stream.span) for stream in kernel])
-    limits = [Limit("chip.hbm.banks" if chip.hbm is not None else "chip.memory", span, capacity_bytes(_memory(design)), "B")]
+    limits = [
+        Limit("chip.hbm.banks" if chip.hbm is not None else "chip.memory", span, capacity_bytes(_stream_memory(design)), "B")
+    ]
     if chip.hbm is not None:
         tiles = chip.mesh.rows * chip.mesh.cols
-        limits.append(Limit("mapping.requesters", _mapping(design).requesters + 0 * tiles, tiles, "1"))
+        limits.append(Limit("mapping.requesters", _stream_plan(design).requesters + 0 * tiles, tiles, "1"))
     return limits
 
 
@@ -61,16 +63,18 @@ def kernel_outcome(design: Design, kernel: tuple[MemoryStreamCase, ...], fidelit
     A memory without energy constants has no energy.
     """
     chip = design.chip
-    nbytes = as_column([float(stream.requests * stream.request) for stream in kernel]) * pseudo_channel_count(_memory(design))
-    metrics = _bandwidths(design, kernel, nbytes) if fidelity == "analytical" else _played(design, *kernel)
+    nbytes = as_column([float(stream.requests * stream.request) for stream in kernel]) * pseudo_channel_count(
+        _stream_memory(design)
+    )
+    metrics = _stream_bandwidths(design, kernel, nbytes) if fidelity == "analytical" else _play_stream(design, *kernel)
     if chip.dram is None:
         return KernelOutcome(metrics)
     if chip.technology is None:
         return KernelOutcome(metrics, lambda: nbytes * chip.dram.energy_per_byte)
 
     def dynamic_() -> Any:
-        count = _wide(design)
-        ends = [_ends(_one(design, row)) for row in range(count)] if count > 1 else [_ends(design)]
+        count = _design_width(design)
+        ends = [_mesh_ends(_design_row(design, row)) for row in range(count)] if count > 1 else [_mesh_ends(design)]
         links = np.array([mean_hops(*end) for end in ends]) if count > 1 else mean_hops(*ends[0])
         return dynamic_energy(Activity(memory_bytes=nbytes, hop_bytes=nbytes * links), chip)
 
@@ -81,17 +85,17 @@ def kernel_breakdown(
     design: Design, case: MemoryStreamCase, kernel: tuple[MemoryStreamCase, ...], fidelity: str
 ) -> tuple[list[BreakdownRow], TimelineSpans]:
     """Breakdown rows of a stream: time of data on the buses, and the causes of waiting."""
-    nbytes = float(case.requests * case.request * pseudo_channel_count(_memory(design)))
+    nbytes = float(case.requests * case.request * pseudo_channel_count(_stream_memory(design)))
     if fidelity == "analytical":
-        stream_time = _priced(design, case)
+        stream_time = _price_stream(design, case)
         seconds, bound = stream_time.seconds, stream_time.bound
         parts = {bound: seconds}
     else:
-        report = _report(design, case)
+        report = _memory_report(design, case)
         seconds, bound = report.seconds, report.binding
         waits = {cause: share * seconds for cause, share in report.idle.items() if share}
         parts = {"bandwidth": seconds - sum(waits.values()), **waits}
-    row = BreakdownRow("stream", _memory(design).order, case.label, "", 0.0, nbytes, 0.0, bound, seconds, parts)
+    row = BreakdownRow("stream", _stream_memory(design).order, case.label, "", 0.0, nbytes, 0.0, bound, seconds, parts)
     return [row], sequential_bars([row], ["memory"], case.label)
 
 
@@ -127,32 +131,32 @@ class AnalyticalStream(NamedTuple):
     bound: str
 
 
-def _bandwidths(design: Design, streams: tuple[MemoryStreamCase, ...], nbytes: Any) -> dict[str, Any]:
+def _stream_bandwidths(design: Design, streams: tuple[MemoryStreamCase, ...], nbytes: Any) -> dict[str, Any]:
     """Bandwidth metrics of each stream and design; equal designs are evaluated once."""
     arrays = {address: np.asarray(value) for address, value, _ in iterate_leaves(design) if isinstance(value, np.ndarray)}
     distinct_rows, place = (
         np.unique(np.array([*arrays.values()]).T, axis=0, return_inverse=True) if arrays else (np.zeros((1, 0)), [0])
     )
     each = [replace_leaves(design, dict(zip(arrays, row.tolist(), strict=True))) if arrays else design for row in distinct_rows]
-    times = np.array([[_priced(design, stream)[:2] for design in each] for stream in streams])[:, np.ravel(place)]
+    times = np.array([[_price_stream(design, stream)[:2] for design in each] for stream in streams])[:, np.ravel(place)]
     seconds, latency = (times[..., kind] if arrays else times[:, 0, kind][:, None] for kind in (0, 1))
     rate = nbytes / seconds
     return {
         "latency": seconds,
         "achieved_bandwidth": rate,
-        "bandwidth_efficiency": rate / peak_bandwidth(_memory(design)),
+        "bandwidth_efficiency": rate / peak_bandwidth(_stream_memory(design)),
         "read_latency": latency,
     }
 
 
 @lru_cache(maxsize=4096)
-def _priced(design: Design, stream: MemoryStreamCase) -> AnalyticalStream:
+def _price_stream(design: Design, stream: MemoryStreamCase) -> AnalyticalStream:
     from dse.evaluators.machine import dram_queue_model as backlog
     from dse.evaluators.machine import memory_system as hbm  # which compile, or load what was
 
-    memory, mapping = _checked(design), _mapping(design)
+    memory, mapping = _check_memory(design), _stream_plan(design)
     requesters, access, clock = int(mapping.requesters), int(memory.access), float(memory.clock)
-    count, span = _shares(design, stream)
+    count, span = _requester_shares(design, stream)
     per = -(-stream.request // access)
     selected_count = max(1, min(count, SAMPLED_REQUESTS // (requesters * per)))
     at = np.concatenate([request_addresses(stream, selected_count, part, span) for part in range(requesters)])
@@ -169,13 +173,13 @@ def _priced(design: Design, stream: MemoryStreamCase) -> AnalyticalStream:
         groups=int(memory.groups),
         banks=int(memory.banks),
         window=int(mapping.window),
-        path=hbm.path_clocks(memory) + round(_across(design) * clock),
+        path=hbm.path_clocks(memory) + round(_crossing_time(design) * clock),
         queues=hbm.queue_sizes(memory),
     )
     clocks = busy_time.clocks + (busy_time.clocks - busy_time.halfway) * 2 * (count - selected_count) / selected_count
     roofs = {name: work * count / selected_count for name, work in busy_time.work.items()}
     roofs["load"] = (count - 1) * requesters * stream.gap * clock
-    roofs["noc"] = count * requesters * stream.request / _carried(design, stream) * clock
+    roofs["noc"] = count * requesters * stream.request / _link_rate(design, stream) * clock
     clocks = max(clocks, roofs["noc"])
     most = max(roofs, key=lambda name: roofs[name])
     bound = (
@@ -188,43 +192,45 @@ def _priced(design: Design, stream: MemoryStreamCase) -> AnalyticalStream:
     return AnalyticalStream(clocks / clock, busy_time.latency / clock, bound)
 
 
-def _shares(design: Design, stream: MemoryStreamCase) -> tuple[int, int]:
+def _requester_shares(design: Design, stream: MemoryStreamCase) -> tuple[int, int]:
     """Requests of each requester, and the bytes that it goes over."""
-    memory, requesters = _memory(design), int(_mapping(design).requesters)
+    memory, requesters = _stream_memory(design), int(_stream_plan(design).requesters)
     count = max(1, int(stream.requests * pseudo_channel_count(memory)) // requesters)
     return count, max(int(min(stream.span, capacity_bytes(memory))) // requesters // stream.request, 1) * stream.request
 
 
-def _across(design: Design) -> float:
+def _crossing_time(design: Design) -> float:
     """Mean time from requesters to channels and back, with a burst across a link, without contention. [s]"""
     if design.chip.hbm is None:
         return 0.0
-    fabric, ends = tile_fabric(design.chip), _ends(design)
-    return float(2 * (fabric.ramp + mean_hops(*ends) * fabric.hop) + _memory(design).access / fabric.word_bytes * fabric.word)
+    fabric, ends = tile_fabric(design.chip), _mesh_ends(design)
+    return float(
+        2 * (fabric.ramp + mean_hops(*ends) * fabric.hop) + _stream_memory(design).access / fabric.word_bytes * fabric.word
+    )
 
 
-def _carried(design: Design, stream: MemoryStreamCase) -> float:
+def _link_rate(design: Design, stream: MemoryStreamCase) -> float:
     """Bytes a second, where the busiest link has no pause."""
     if design.chip.hbm is None:
         return float("inf")
     fabric = tile_fabric(design.chip)
-    return float(fabric.word_bytes / fabric.word / busiest_share(*_ends(design), float(stream.writes)))
+    return float(fabric.word_bytes / fabric.word / busiest_share(*_mesh_ends(design), float(stream.writes)))
 
 
-def _ends(design: Design) -> tuple[tuple[int, int], str, int, int]:
+def _mesh_ends(design: Design) -> tuple[tuple[int, int], str, int, int]:
     """Sides of the mesh, where channels are, how many, and requesters: as many as tiles where a limit refuses more."""
     chip = design.chip
     rows, cols = int(chip.mesh.rows), int(chip.mesh.cols)
     return (
         (rows, cols),
         chip.hbm.channel_side,
-        int(pseudo_channel_count(_memory(design))),
-        min(int(_mapping(design).requesters), rows * cols),
+        int(pseudo_channel_count(_stream_memory(design))),
+        min(int(_stream_plan(design).requesters), rows * cols),
     )
 
 
-def _played(design: Design, stream: MemoryStreamCase) -> dict[str, float]:
-    report = _report(design, stream)
+def _play_stream(design: Design, stream: MemoryStreamCase) -> dict[str, float]:
+    report = _memory_report(design, stream)
     quantiles = np.percentile(report.latencies, (50, 99)) if len(report.latencies) else (np.nan, np.nan)
     return {
         "latency": report.seconds,
@@ -239,45 +245,45 @@ def _played(design: Design, stream: MemoryStreamCase) -> dict[str, float]:
 
 
 @lru_cache(maxsize=4)
-def _report(design: Design, stream: MemoryStreamCase) -> Any:
+def _memory_report(design: Design, stream: MemoryStreamCase) -> Any:
     from dse.evaluators.machine import memory_system as hbm  # which compiles, or loads what was
 
-    memory, mapping = _checked(design), _mapping(design)
+    memory, mapping = _check_memory(design), _stream_plan(design)
     requesters = int(mapping.requesters)
-    count, span = _shares(design, stream)
+    count, span = _requester_shares(design, stream)
     address = np.concatenate([request_addresses(stream, count, part, span) for part in range(requesters)])
     write = np.random.default_rng([stream.seed]).random(len(address)) < stream.writes
     arrival = np.tile(np.arange(count), requesters) * (stream.gap * requesters)
     ways = None
     if design.chip.hbm is not None:
         ways = crossing.requester_mesh(
-            *_ends(design)[:3], requesters, tile_fabric(design.chip), float(memory.clock), float(memory.access)
+            *_mesh_ends(design)[:3], requesters, tile_fabric(design.chip), float(memory.clock), float(memory.access)
         )
     windows, by = np.full(requesters, int(mapping.window)), np.repeat(np.arange(requesters), count)
     return hbm.simulate_memory(memory, address, stream.request, write, arrival, windows=windows, requester=by, ways=ways)
 
 
-def _one(design: Design, row: int) -> Design:
+def _design_row(design: Design, row: int) -> Design:
     arrays = {address: float(value[row]) for address, value, _ in iterate_leaves(design) if isinstance(value, np.ndarray)}
     return replace_leaves(design, arrays) if arrays else design
 
 
-def _wide(design: Design) -> int:
+def _design_width(design: Design) -> int:
     """Designs that the leaves are of; 0 where they are numbers."""
     return max((len(value) for _, value, _ in iterate_leaves(design) if isinstance(value, np.ndarray)), default=0)
 
 
-def _checked(design: Design) -> MemorySystem:
+def _check_memory(design: Design) -> MemorySystem:
     """The memory, if it makes sense: a search may have moved a number of it, which no file was refused for."""
-    check_memory(_memory(design), "chip.hbm.banks" if design.chip.hbm is not None else "chip.memory")
-    return _memory(design)
+    check_memory(_stream_memory(design), "chip.hbm.banks" if design.chip.hbm is not None else "chip.memory")
+    return _stream_memory(design)
 
 
-def _memory(design: Design) -> MemorySystem:
+def _stream_memory(design: Design) -> MemorySystem:
     memory: MemorySystem = design.chip.memory if design.chip.hbm is None else design.chip.hbm.banks
     return memory
 
 
-def _mapping(design: Design) -> MemoryStreamPlan:
+def _stream_plan(design: Design) -> MemoryStreamPlan:
     plan: MemoryStreamPlan = design.mapping.kernel
     return plan

@@ -65,15 +65,15 @@ def needs_single_designs(design: Design, fidelity: str) -> bool:
 def prepare_case(design: Design, cases: tuple[ProductCase, ...]) -> MeshKernel:
     """One kernel for the products, on the cores that the mapping names."""
     refuse_grouped_products(cases)
-    mapping, kind = _mapping(design), cases[0].kind
+    mapping, kind = _product_plan(design), cases[0].kind
     shape = GemmShape(*(as_column([float(getattr(case, size)) for case in cases]) for size in ("m", "k", "n")))
     options = {} if kind == "gemm" else {"broadcast": mapping.gemv_result == "all", "phases": mapping.ktree_k}
-    algorithm = _word(mapping, kind)
+    algorithm = _algorithm_word(mapping, kind)
     if algorithm in PARTITIONS:
         raise DesignError(
             f"mapping.{kind}: {algorithm} divides products of a model over groups of NPU cores "
             f"(mapping=npu mapping.both.partition={algorithm}); for a single product choose "
-            f"{', '.join(_words(design, kind))} or auto"
+            f"{', '.join(_open_words(design, kind))} or auto"
         )
     if algorithm != AUTO:
         choose_option(GEMM if kind == "gemm" else GEMV, algorithm, f"mapping.{kind}")
@@ -86,37 +86,39 @@ def prepare_case(design: Design, cases: tuple[ProductCase, ...]) -> MeshKernel:
     kernel = MeshKernel(kind, kind, kind, algorithm, shape, mesh, options, faults=faults)
     if algorithm != AUTO:
         return kernel
-    kernels = [kernel_with_algorithm(kernel, word) for word in _words(design, kind)]
+    kernels = [kernel_with_algorithm(kernel, word) for word in _open_words(design, kind)]
     return kernel._replace(
-        rivals=tuple(AlgorithmCandidate(kernel.algorithm, _fits(_limits(design, kernel))) for kernel in kernels)
+        rivals=tuple(
+            AlgorithmCandidate(kernel.algorithm, _fits_limits(_algorithm_limits(design, kernel))) for kernel in kernels
+        )
     )
 
 
-def _words(design: Design, kind: str) -> tuple[str, ...]:
+def _open_words(design: Design, kind: str) -> tuple[str, ...]:
     """Options for an open algorithm: on tiles, those with an analytical model."""
     words = gemms.GEMM_CANDIDATES if kind == "gemm" else gemvs.GEMV_CANDIDATES
-    return words if design.chip.tile is None else tuple(word for word in words if word in _known(design))
+    return words if design.chip.tile is None else tuple(word for word in words if word in _known_algorithms(design))
 
 
-def _fits(limits: list[Limit]) -> Any:
+def _fits_limits(limits: list[Limit]) -> Any:
     return reduce(and_, (limit.need <= limit.have for limit in limits))
 
 
 def limits(design: Design, kernel: MeshKernel) -> list[Limit]:
     """Limits of core memory, mesh sides, routing paths and chunks, for the chosen algorithm."""
     if not kernel.rivals:
-        return _limits(design, kernel)
-    best = rivals.fastest_index(kernel, _machine(design), closed.kernel_cost)
-    each = [_limits(design, kernel_with_algorithm(kernel, rival.word)) for rival in kernel.rivals]
+        return _algorithm_limits(design, kernel)
+    best = rivals.fastest_index(kernel, _product_machine(design), closed.kernel_cost)
+    each = [_algorithm_limits(design, kernel_with_algorithm(kernel, rival.word)) for rival in kernel.rivals]
     if not isinstance(best, np.ndarray):
         return each[best]
     plain = [[limit._replace(parts=()) for limit in limits] for limits in each]  # whose slots are others
     return [select_values(limits, best) for limits in zip(*plain, strict=True)]
 
 
-def _limits(design: Design, kernel: MeshKernel) -> list[Limit]:
+def _algorithm_limits(design: Design, kernel: MeshKernel) -> list[Limit]:
     """Of an algorithm."""
-    chip, mapping, module = design.chip, _mapping(design), kernel_module(kernel.kind, kernel.algorithm)
+    chip, mapping, module = design.chip, _product_plan(design), kernel_module(kernel.kind, kernel.algorithm)
     mesh = regions.core_mesh(mapping)
     held = merge_items([(f"tile {slot.name}", slot.nbytes) for slot in module.buffers(kernel.shape, kernel.mesh, "float16")])
     if kernel.kind == "gemm":
@@ -130,7 +132,7 @@ def _limits(design: Design, kernel: MeshKernel) -> list[Limit]:
         Limit(f"chip.{where}.sram", sum(held.values(), 0.0), core.sram, "B", tuple(held.items())),
         Limit("chip.mesh.rows", mesh.rows, chip.mesh.rows, "1"),
         Limit("chip.mesh.cols", mesh.cols, chip.mesh.cols, "1"),
-        Limit("mapping.rows", _least(kernel.algorithm, mapping), minimum(mesh.rows, mesh.cols), "1"),
+        Limit("mapping.rows", _least_cores(kernel.algorithm, mapping), minimum(mesh.rows, mesh.cols), "1"),
         *routes,
         chunk_limit("mapping.cols", maximum(chunks * 1.0, 1.0)),
     ]
@@ -139,10 +141,10 @@ def _limits(design: Design, kernel: MeshKernel) -> list[Limit]:
 def kernel_outcome(design: Design, kernel: MeshKernel, fidelity: str) -> KernelOutcome:
     """Time, communication and utilisation of a product; energy from rated power if the chip has one."""
     _refuse_closed(design, kernel, fidelity)
-    chip, machine = design.chip, _machine(design)
+    chip, machine = design.chip, _product_machine(design)
     assert machine.fabric is not None
     cost = READERS[fidelity].kernel(kernel, machine)
-    multiplying = rivals.map_choices(kernel, machine, closed.kernel_cost, lambda kernel: _multiplying(kernel, machine))
+    multiplying = rivals.map_choices(kernel, machine, closed.kernel_cost, lambda kernel: _multiply_seconds(kernel, machine))
     seconds, cores = cost.seconds, kernel.mesh.rows * kernel.mesh.cols * 1.0
     own = {
         "communication_cycles": (seconds - multiplying) * chip.clock,
@@ -158,11 +160,11 @@ def kernel_breakdown(
 ) -> tuple[list[BreakdownRow], TimelineSpans]:
     """Breakdown rows of local products and of communication that is not overlapped."""
     _refuse_closed(design, kernel, fidelity)
-    machine = _machine(design)
+    machine = _product_machine(design)
     (kernel,) = rivals.kernels_by_choice(kernel, machine, closed.kernel_cost)
     activity = READERS[fidelity].kernel(kernel, machine).activity
     parts = {name: float(value) for name, value in attributed(kernel, machine, fidelity).items()}
-    multiplying = float(_multiplying(kernel, machine))
+    multiplying = float(_multiply_seconds(kernel, machine))
     starts = multiplying - parts["products"]
     inside = {"products": parts.pop("products"), "starts": starts}
     parts["starts"] -= starts
@@ -183,34 +185,34 @@ def remedy_text(worst: Infeasibility, design: Design, cases: tuple[ProductCase, 
         trial = replace_leaves(design, changes)
         return limits(trial, prepare_case(trial, cases))
 
-    return smallest_mesh_text("the " + cases[0].kind.upper(), all_limits, "mapping", _mapping(design), design.chip)
+    return smallest_mesh_text("the " + cases[0].kind.upper(), all_limits, "mapping", _product_plan(design), design.chip)
 
 
 def shrink_to_submesh(design: Design, case: ProductCase, side: int) -> tuple[Design, ProductCase]:
     """A product scaled to fewer cores, with the algorithm of the whole mesh."""
-    (kernel,) = rivals.kernels_by_choice(prepare_case(design, (case,)), _machine(design), closed.kernel_cost)
-    mapping = _mapping(design)
+    (kernel,) = rivals.kernels_by_choice(prepare_case(design, (case,)), _product_machine(design), closed.kernel_cost)
+    mapping = _product_plan(design)
     whole = int(mapping.rows), int(mapping.cols or mapping.rows)
-    rows, cols = submesh_sides(*whole, side, _least(kernel.algorithm, mapping))
+    rows, cols = submesh_sides(*whole, side, _least_cores(kernel.algorithm, mapping))
     m = case.m if case.kind == "gemv" else submesh_share(case.m, whole[0], rows)
     along = (whole[0], rows) if case.kind == "gemv" else (whole[1], cols)
     smaller = replace(case, m=m, k=submesh_share(case.k, *along), n=submesh_share(case.n, whole[1], cols))
-    word = {} if _word(mapping, case.kind) != AUTO else {f"mapping.{case.kind}": kernel.algorithm}
+    word = {} if _algorithm_word(mapping, case.kind) != AUTO else {f"mapping.{case.kind}": kernel.algorithm}
     return replace_leaves(design, {"mapping.rows": rows, "mapping.cols": cols} | word), smaller
 
 
-def _word(mapping: MeshProductPlan, kind: str) -> str:
+def _algorithm_word(mapping: MeshProductPlan, kind: str) -> str:
     return mapping.gemm if kind == "gemm" else mapping.gemv
 
 
-def _least(algorithm: str, mapping: MeshProductPlan) -> Any:
+def _least_cores(algorithm: str, mapping: MeshProductPlan) -> Any:
     """Cores of a line that an algorithm needs."""
     if algorithm in GEMM:
         return find_gemm(algorithm).MIN_SIDE
     return mapping.ktree_k if algorithm == "ktree" else 1
 
 
-def _known(design: Design) -> tuple[str, ...]:
+def _known_algorithms(design: Design) -> tuple[str, ...]:
     """Algorithms that have an analytical model on tiles."""
     return LOCKED_ALGORITHMS if design.chip.noc.routing == "locked" else TILE_ALGORITHMS
 
@@ -223,7 +225,7 @@ def _refuse_closed(design: Design, kernel: MeshKernel, fidelity: str) -> None:
     """
     if design.chip.tile is None or fidelity != "analytical" or kernel.rivals:
         return
-    known = _known(design)
+    known = _known_algorithms(design)
     if kernel.algorithm not in known:
         where = "tiles whose routes are locked" if known is LOCKED_ALGORITHMS else "tiles"
         raise DesignError(
@@ -232,11 +234,11 @@ def _refuse_closed(design: Design, kernel: MeshKernel, fidelity: str) -> None:
         )
 
 
-def _machine(design: Design) -> HardwareModel:
+def _product_machine(design: Design) -> HardwareModel:
     return mesh_program_machine(design.chip) if design.chip.tile is None else tile_core_machine(design.chip)
 
 
-def _multiplying(kernel: MeshKernel, hardware: HardwareModel) -> Any:
+def _multiply_seconds(kernel: MeshKernel, hardware: HardwareModel) -> Any:
     """Time of the local products of a core with local data; equal at all fidelities."""
     assert hardware.fabric is not None
     starts = find_gemm(kernel.algorithm).local_product_count(kernel.mesh) if kernel.kind == "gemm" else 1
@@ -244,6 +246,6 @@ def _multiplying(kernel: MeshKernel, hardware: HardwareModel) -> Any:
     return closed.kernel_cost(kernel, hardware._replace(fabric=free)).seconds + starts * hardware.fabric.launch
 
 
-def _mapping(design: Design) -> MeshProductPlan:
+def _product_plan(design: Design) -> MeshProductPlan:
     plan: MeshProductPlan = design.mapping.kernel
     return plan

@@ -64,12 +64,12 @@ def kernel_outcome(design: Design, kernel: NocTrafficCase, fidelity: str) -> Ker
     )
     metrics["traffic_status"] = float(traffic.verdict)
     if parse_faults(design.chip):
-        around = _flows(design, kernel)
+        around = _pattern_flows(design, kernel)
         metrics |= {"detour_share": around.around, "detour_hops": around.extra}
-    return KernelOutcome(metrics if design.chip.technology is None else metrics | _watts(design.chip, kernel, traffic))
+    return KernelOutcome(metrics if design.chip.technology is None else metrics | _network_watts(design.chip, kernel, traffic))
 
 
-def _watts(chip: Chip, case: NocTrafficCase, result: TrafficResult) -> dict[str, float]:
+def _network_watts(chip: Chip, case: NocTrafficCase, result: TrafficResult) -> dict[str, float]:
     """Power of the network under a load, and of that what falls to a packet; flits leave their routers once for each link."""
     if chip.router.flit_bytes is None:
         raise DesignError(
@@ -111,7 +111,7 @@ def simulate_traffic(design: Design, case: NocTrafficCase) -> TrafficResult:
 
 def zero_load_traffic(design: Design, case: NocTrafficCase) -> TrafficResult:
     """Latency of packets without contention, and the accepted rate of the busiest link or core."""
-    router, flows = design.chip.router, _flows(design, case)
+    router, flows = design.chip.router, _pattern_flows(design, case)
     wide = np.repeat([float(router.flit_x), float(router.flit_y)], 2)
     share = max(flows.arriving, float((flows.loads.max(axis=(1, 2)) * wide).max()))
     latencies = zero_load_latency(router, case, np.arange(1, len(flows.links) + 1.0))
@@ -122,7 +122,7 @@ def zero_load_traffic(design: Design, case: NocTrafficCase) -> TrafficResult:
     return TrafficResult(mean, p50, p99, flows.hops, float(min(case.rate, 1 / share)), verdict, 0, 0)
 
 
-def _flows(design: Design, case: NocTrafficCase) -> TrafficFlows:
+def _pattern_flows(design: Design, case: NocTrafficCase) -> TrafficFlows:
     chip, order = design.chip, design.mapping.kernel.order
     rows, cols, broken = int(chip.mesh.rows), int(chip.mesh.cols), parse_faults(chip)
     ways = fault_routes(rows, cols, broken, order, vcs=int(chip.router.vcs)) if broken else None

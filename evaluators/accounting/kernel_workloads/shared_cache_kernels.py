@@ -126,7 +126,7 @@ def simulation_obstacle(design: Design) -> str:
     return devices.simulation_obstacle(design)
 
 
-def _by(kernel: DieKernel, fidelity: str) -> DieKernel:
+def _kernel_by_fidelity(kernel: DieKernel, fidelity: str) -> DieKernel:
     """A case at a fidelity; refuses simulation of cases that read nothing from banks."""
     if fidelity == ANALYTICAL_FIDELITY:
         return kernel
@@ -148,7 +148,7 @@ def limits(design: Design, kernel: DieKernel) -> list[Limit]:
 
 def kernel_outcome(design: Design, kernel: DieKernel, fidelity: str) -> KernelOutcome:
     """Metrics of a kernel on all dies, with energy on demand."""
-    kernel, chip, dies = _by(kernel, fidelity), design.chip, kernel.plan.tp
+    kernel, chip, dies = _kernel_by_fidelity(kernel, fidelity), design.chip, kernel.plan.tp
     held = "hbm_used" if "mfu" in kernel.metrics else ""
     return KernelOutcome(kernel.metrics, lambda: pooled_dynamic_energy(kernel.done(), chip) * dies, dies, held)
 
@@ -157,7 +157,7 @@ def kernel_breakdown(
     design: Design, case: WorkloadCase, kernel: DieKernel, fidelity: str
 ) -> tuple[list[BreakdownRow], TimelineSpans]:
     """Breakdown rows of one die's kernel, including its exchanges."""
-    return _by(kernel, fidelity).told()
+    return _kernel_by_fidelity(kernel, fidelity).told()
 
 
 SMALLEST_CHUNK = 16
@@ -213,13 +213,13 @@ def attention_operator(case: AttentionCase) -> Scores:
     )  # fmt: skip
 
 
-def _product(design: Design, case: ProductCase, reader: CostModel) -> DieKernel:
+def _product_kernel(design: Design, case: ProductCase, reader: CostModel) -> DieKernel:
     """The share of one die, and the allreduce after it, which the host starts."""
     plan = design.mapping.decode
     operator = MatMulOp(
         case.kind, (), float(case.m), MatrixDim(case.k, split=True), MatrixDim(case.groups * case.n), apart=case.groups
     )
-    (call,) = calls = _calls(design, plan, Segment("product", float(case.m), (operator,), 1))
+    (call,) = calls = _device_calls(design, plan, Segment("product", float(case.m), (operator,), 1))
     nbytes = float(case.m * operator.n.units * BYTES_BY_FORMAT[design.mapping.precision.activations])
     sums = LeadingCollective(plan.allreduce, plan.tp, nbytes, False, plan.ktree_k)
     blocks = (CallBlock("product", calls, (0,), (0,), 1.0), CallBlock("sums", (), (), (), 1.0, sums))
@@ -231,12 +231,12 @@ def _product(design: Design, case: ProductCase, reader: CostModel) -> DieKernel:
     def ideal(matrix: Any, achieved: Any) -> Any:
         return 2.0 * case.m * case.k * operator.n.units * (matrix * call.pace) * achieved
 
-    laid, (multiplying, _) = _laid(design, case.kind, blocks, plan, held, ideal, reader)
+    laid, (multiplying, _) = _lay_blocks(design, case.kind, blocks, plan, held, ideal, reader)
     laid.metrics["compute_share"] = multiplying.seconds / laid.metrics["latency"]
     return laid._replace(ports=True, divided=(case.k * 1.0, "decode"))
 
 
-def _kernel(design: Design, case: ExpertsCase | ElementwiseCase, reader: CostModel) -> DieKernel:
+def _case_kernel(design: Design, case: ExpertsCase | ElementwiseCase, reader: CostModel) -> DieKernel:
     """Experts of one layer, or an operator on elements."""
     plan, stored = design.mapping.decode, 1.0
     if isinstance(case, ExpertsCase):
@@ -244,23 +244,25 @@ def _kernel(design: Design, case: ExpertsCase | ElementwiseCase, reader: CostMod
             case.tokens, case.experts, case.top_k, case.ep, case.distribution, case.exponent, case.seed
         )  # of the die that has most
         device_experts = case.experts / case.ep
-        part, stored = _experts(case, rows, touched, device_experts), device_experts / touched
+        part, stored = _expert_segment(case, rows, touched, device_experts), device_experts / touched
     else:
         operator = ElementwiseOp(
             OPERATOR_NAMES[case.sort], (), float(case.rows), MatrixDim(case.columns, split=True), *ELEMENTWISE_COSTS[case.sort]
         )
         part = Segment("elements", float(case.rows), (operator,), 1)
-    calls = _calls(design, plan, part)
+    calls = _device_calls(design, plan, part)
     block = CallBlock(case.subject, calls, equal_call_index(calls), breadth_first_order(calls), 1.0)
     held = (
         ("weights", sum((call.fetch * stored for call in calls), 0.0)),
         ("activations", sum((call.local for call in calls), 0.0)),
     )
     whole = case.intermediate if isinstance(case, ExpertsCase) else case.columns
-    return _laid(design, case.subject, (block,), plan, held, _ideal(calls), reader)[0]._replace(divided=(whole * 1.0, "decode"))
+    return _lay_blocks(design, case.subject, (block,), plan, held, _ideal_seconds(calls), reader)[0]._replace(
+        divided=(whole * 1.0, "decode")
+    )
 
 
-def _experts(case: ExpertsCase, rows: float, touched: float, held: float) -> Segment:
+def _expert_segment(case: ExpertsCase, rows: float, touched: float, held: float) -> Segment:
     """Two products into experts, what is between them, and one out of them."""
     inner, outer = MatrixDim(case.intermediate, split=True), MatrixDim(case.hidden)
     operators: tuple[Operator, ...] = (
@@ -272,26 +274,28 @@ def _experts(case: ExpertsCase, rows: float, touched: float, held: float) -> Seg
     return Segment("experts", rows, operators, 1)
 
 
-def _attention(design: Design, case: AttentionCase, reader: CostModel) -> DieKernel:
+def _attention_kernel(design: Design, case: AttentionCase, reader: CostModel) -> DieKernel:
     """Heads of one die."""
     phase = "prefill" if is_prefill(case) else "decode"
     plan, operator = getattr(design.mapping, phase), attention_operator(case)
-    (call,) = calls = _calls(design, plan, Segment("attention", operator.tokens, (operator,), 1))
+    (call,) = calls = _device_calls(design, plan, Segment("attention", operator.tokens, (operator,), 1))
     each = operator.cached(kv_heads_per_device(operator.kv_heads, plan.tp, plan.kv_heads)) * float(
         BYTES_BY_FORMAT[design.mapping.precision.kv]
     )
     held = (("KV cache", (case.batch * case.keys + case.decodes * case.cached) * each), ("activations", call.local))
-    laid, _ = _laid(design, "attention", (CallBlock("attention", calls, (0,), (0,), 1.0),), plan, held, _ideal(calls), reader)
+    laid, _ = _lay_blocks(
+        design, "attention", (CallBlock("attention", calls, (0,), (0,), 1.0),), plan, held, _ideal_seconds(calls), reader
+    )
     moved = laid.done().memory_bytes
     laid.metrics["hbm_bytes"] = moved * plan.tp
     laid.metrics["hbm_utilisation"] = moved / (design.chip.hbm.bandwidth * laid.metrics["latency"])
     return laid._replace(divided=(case.heads * 1.0, phase))
 
 
-def _collective(design: Design, case: CollectiveCase, reader: CostModel) -> DieKernel:
+def _collective_kernel(design: Design, case: CollectiveCase, reader: CostModel) -> DieKernel:
     """All of its time is the network's."""
     plan = design.mapping.decode
-    seconds, peers = _exchanging(design, case), plan.tp
+    seconds, peers = _exchange_seconds(design, case), plan.tp
 
     def sent(peers: Any) -> Any:
         """Bytes that a die sends."""
@@ -301,7 +305,7 @@ def _collective(design: Design, case: CollectiveCase, reader: CostModel) -> DieK
         energy_inputs = link_energy_inputs(design.chip.network)
         if case.pattern != "allreduce":  # of one node
             return PooledActivity(linked_bytes=sent(peers) * energy_inputs.hops)
-        return PooledActivity(linked_bytes=allreduce_hop_bytes(_opener(case, plan), energy_inputs))
+        return PooledActivity(linked_bytes=allreduce_hop_bytes(_leading_collective(case, plan), energy_inputs))
 
     def breakdown() -> tuple[list[BreakdownRow], TimelineSpans]:
         time, count = float(seconds), float(peers)
@@ -315,7 +319,7 @@ def _collective(design: Design, case: CollectiveCase, reader: CostModel) -> DieK
     return DieKernel(plan, {"latency": seconds}, held, True, done, breakdown)
 
 
-def _exchanging(design: Design, case: CollectiveCase) -> Any:
+def _exchange_seconds(design: Design, case: CollectiveCase) -> Any:
     plan, machine = design.mapping.decode, shared_cache_machine(design.chip, design.mapping)
     if case.pattern not in (*DIE_EXCHANGES, *EXPERT_EXCHANGES):
         others = ", ".join((*DIE_EXCHANGES, *EXPERT_EXCHANGES))
@@ -331,7 +335,7 @@ def _exchanging(design: Design, case: CollectiveCase) -> Any:
     if machine.network is None:
         raise DesignError("chip.network: missing; collectives between dies need the network of their chip")
     if case.pattern == "allreduce":
-        return die_allreduce_seconds(_opener(case, plan), machine)
+        return die_allreduce_seconds(_leading_collective(case, plan), machine)
     if plan.allreduce != LIBRARY_OPTION:
         raise IncompatibleOptionsError(
             f"mapping.both.allreduce: {case.pattern} between dies needs a library; use library", "allreduce"
@@ -340,32 +344,32 @@ def _exchanging(design: Design, case: CollectiveCase) -> Any:
     return library_seconds(case.pattern, case.nbytes, plan.tp, machine, recorded=case.recorded, each=each)
 
 
-def _opener(case: CollectiveCase, plan: TensorParallelPlan) -> LeadingCollective:
+def _leading_collective(case: CollectiveCase, plan: TensorParallelPlan) -> LeadingCollective:
     return LeadingCollective(plan.allreduce, plan.tp, case.nbytes, case.recorded, plan.ktree_k)
 
 
 CASES: dict[type, Callable[[Design, Any, CostModel], DieKernel]] = {
-    ProductCase: _product,
-    ExpertsCase: _kernel,
-    ElementwiseCase: _kernel,
-    AttentionCase: _attention,
-    CollectiveCase: _collective,
+    ProductCase: _product_kernel,
+    ExpertsCase: _case_kernel,
+    ElementwiseCase: _case_kernel,
+    AttentionCase: _attention_kernel,
+    CollectiveCase: _collective_kernel,
 }
 """What lays a kind of case out."""
 
 
-def _calls(design: Design, plan: TensorParallelPlan, part: Segment) -> tuple[KernelCall, ...]:
+def _device_calls(design: Design, plan: TensorParallelPlan, part: Segment) -> tuple[KernelCall, ...]:
     return tuple(
         device_call(part, operator, plan.tp, design.mapping.precision, design.chip.core.rates) for operator in part.operators
     )
 
 
-def _ideal(calls: tuple[KernelCall, ...]) -> Callable[[Any, Any], Any]:
+def _ideal_seconds(calls: tuple[KernelCall, ...]) -> Callable[[Any, Any], Any]:
     """Time of all dies' operations on the matrix engines of one."""
     return lambda matrix, achieved: sum((call.flop * call.pace for call in calls), 0.0) * (matrix * achieved)
 
 
-def _laid(
+def _lay_blocks(
     design: Design,
     phase: str,
     blocks: tuple[CallBlock, ...],

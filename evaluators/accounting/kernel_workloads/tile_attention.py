@@ -59,7 +59,7 @@ class TiledAttention(NamedTuple):
 
 def prepare_case(design: Design, cases: tuple[AttentionCase, ...]) -> TiledAttention:
     """Attention job of equal cases, with open group sides and tilings chosen."""
-    dataflow, cut = find_dataflow(_mapping(design).dataflow), chosen_tiling(design, *cases)
+    dataflow, cut = find_dataflow(_attention_plan(design).dataflow), chosen_tiling(design, *cases)
     return TiledAttention(make_job(dataflow, attention_shape(*cases), cut, design.chip, *operand_bytes(design)), cut)
 
 
@@ -72,7 +72,7 @@ def limits(design: Design, kernel: TiledAttention) -> list[Limit]:
         "KV cache": shape.problems * shape.keys * (shape.key_dim + shape.v) * job.kv.of(job.itemsize),
         **({"partial outputs": partial_bytes(job)} if job.of.split else {}),
     }
-    sides, mapping = ("rows", "cols") if job.of.grouped else (), _mapping(design)
+    sides, mapping = ("rows", "cols") if job.of.grouped else (), _attention_plan(design)
     return [
         *memory_limits(job, held, stored),
         *(FITS[side](f"mapping.{side}", getattr(mapping, side), getattr(mesh, side)) for side in sides),
@@ -107,13 +107,13 @@ def kernel_breakdown(
     job, t = kernel.job, kernel.job.tiling
     groups = f"{t.rows:.0f} x {t.cols:.0f} tiles, {t.queries:.0f} x {t.keys:.0f} a tile"
     groups += f", keys in {t.kv_splits:.0f}" if job.of.split else ""
-    dataflow, useful = _mapping(design).dataflow, 2.0 * float(job.shape.macs)
+    dataflow, useful = _attention_plan(design).dataflow, 2.0 * float(job.shape.macs)
     return job_breakdown(job, fidelity, "attention", dataflow, groups, useful, masked=job.shape.causal)
 
 
 def chosen_tiling(design: Design, *cases: AttentionCase) -> AttentionTiling:
     """Group sides and tiling of equal cases, with open ones chosen."""
-    mapping = _mapping(design)
+    mapping = _attention_plan(design)
     return resolve_tiling(
         find_dataflow(mapping.dataflow), attention_shape(*cases), design.chip, mapping, *operand_bytes(design)
     )
@@ -143,10 +143,10 @@ def attention_shape(*cases: AttentionCase) -> AttentionShape:
 
 def remedy_text(worst: Infeasibility, design: Design, cases: tuple[AttentionCase, ...]) -> str:
     """Remedy text for the most violated limit of attention on tiles."""
-    chip, (case, *_), dataflow = design.chip, cases, find_dataflow(_mapping(design).dataflow)
+    chip, (case, *_), dataflow = design.chip, cases, find_dataflow(_attention_plan(design).dataflow)
     if worst.limit in ("mapping.rows", "mapping.cols"):
         side = worst.limit.split(".")[1]
-        return nearest_side_text(side, getattr(_mapping(design), side), getattr(chip.mesh, side))
+        return nearest_side_text(side, getattr(_attention_plan(design), side), getattr(chip.mesh, side))
     if worst.limit != "chip.tile.sram":
         return "use fewer sequences at a time"
     shape, (each, kv) = attention_shape(case), operand_bytes(design)
@@ -167,6 +167,6 @@ def shrink_to_submesh(design: Design, case: AttentionCase, side: int) -> tuple[D
     return replace(replace_leaves(design, changes), chip=job.chip), smaller
 
 
-def _mapping(design: Design) -> AttentionPlan:
+def _attention_plan(design: Design) -> AttentionPlan:
     plan: AttentionPlan = design.mapping.kernel
     return plan

@@ -86,10 +86,10 @@ def prepare_case(design: Design, cases: Cases) -> tuple[MeshKernel, CollectiveCa
             f"chip.noc.topology: mapping.collective={name} supports mesh only, got {topology}; choose "
             f"mapping.collective from {others}"
         )
-    rows, cols = _sides(chip, case)
-    fits = _covered(chip, case) == mesh.rows * mesh.cols
+    rows, cols = _team_sides(chip, case)
+    fits = _covered_tiles(chip, case) == mesh.rows * mesh.cols
     rows, cols = where(fits, rows, mesh.rows), where(fits, cols, mesh.cols)
-    root, members = case.root, _members(case, rows, cols)
+    root, members = case.root, _team_members(case, rows, cols)
     if not isinstance(root, str) and not isinstance(members, np.ndarray):  # of many designs the closed form asks each team
         root = root if root < members else 0
     options = {
@@ -110,10 +110,10 @@ def limits(design: Design, wanted_kernel: tuple[MeshKernel, CollectiveCase]) -> 
     held = merge_items([(BUFFER_NAMES.get(slot.name, slot.name), slot.nbytes) for slot in slots])
     limits = [
         Limit("chip.tile.sram", sum(held.values(), 0.0), chip.tile.sram, "B", tuple(held.items())),
-        Limit("workload.group", _covered(chip, case), chip.mesh.rows * chip.mesh.cols * 1.0, "1"),
+        Limit("workload.group", _covered_tiles(chip, case), chip.mesh.rows * chip.mesh.cols * 1.0, "1"),
     ]
     if not isinstance(case.root, str):
-        limits.append(Limit("workload.root", case.root + 1.0, _members(case, *_sides(chip, case)) * 1.0, "1"))
+        limits.append(Limit("workload.root", case.root + 1.0, _team_members(case, *_team_sides(chip, case)) * 1.0, "1"))
     return limits
 
 
@@ -157,7 +157,7 @@ def shrink_to_submesh(design: Design, case: CollectiveCase, side: int) -> tuple[
         largest_divisor(whole, wanted_side) if wanted_side else 0
         for whole, wanted_side in ((rows, case.rows), (cols, case.cols))
     )
-    team = _members(case, high or rows, wide or cols)
+    team = _team_members(case, high or rows, wide or cols)
     root = case.root if isinstance(case.root, str) else min(case.root, team - 1)
     smaller = replace(case, rows=high, cols=wide, root=root)
     return replace(design, chip=chip_on_submesh(chip, CoreMesh(rows, cols), cols / float(chip.mesh.cols))), smaller
@@ -176,16 +176,16 @@ def _refuse_exchange(name: str, case: CollectiveCase) -> None:
         )
 
 
-def _sides(chip: Chip, case: CollectiveCase) -> tuple[Any, Any]:
+def _team_sides(chip: Chip, case: CollectiveCase) -> tuple[Any, Any]:
     return case.rows or chip.mesh.rows, case.cols or chip.mesh.cols
 
 
-def _covered(chip: Chip, case: CollectiveCase) -> Any:
+def _covered_tiles(chip: Chip, case: CollectiveCase) -> Any:
     """Tiles of as many groups as cover the mesh: more than it has where groups do not divide it."""
-    rows, cols = _sides(chip, case)
+    rows, cols = _team_sides(chip, case)
     return ceil_div(chip.mesh.rows, rows) * rows * ceil_div(chip.mesh.cols, cols) * cols * 1.0
 
 
-def _members(case: CollectiveCase, rows: Any, cols: Any) -> Any:
+def _team_members(case: CollectiveCase, rows: Any, cols: Any) -> Any:
     """Tiles of a team."""
     return (1 if case.along == "row" else rows) * (1 if case.along == "column" else cols)

@@ -80,11 +80,11 @@ def iteration_time_key(design: Design, load: ServingLoad, *others: Any, without:
     ]
     requests = load.requests
     lengths = requests.prompt.max(), requests.prompt.mean(), requests.output.max(), requests.longest
-    return hash_lines([*_lines(design.chip, load.model), *key_lines, *map(repr, (*lengths, load.guesses, *others))])
+    return hash_lines([*_key_lines_of(design.chip, load.model), *key_lines, *map(repr, (*lengths, load.guesses, *others))])
 
 
 @memoize_by_identity
-def _lines(chip: Chip, model: Model) -> list[str]:
+def _key_lines_of(chip: Chip, model: Model) -> list[str]:
     """Of a chip and a model, which many designs of a load share."""
     return [*(key_line(*leaf) for leaf in iterate_key_leaves(chip, "chip.")), fingerprint(model)]
 

@@ -114,26 +114,26 @@ class DieIteration(NamedTuple):
 
 def limits(design: Design, load: ServingLoad) -> list[Limit]:
     """Limits of the layout of all instances, and memory for the longest request and largest iterations."""
-    limits, pools = _layouts(design, load), die_pools(design, load)
+    limits, pools = _layout_check(design, load), die_pools(design, load)
     if any(np.any(limit.need > limit.have) for limit in limits):
         return limits
     held, longest = {}, load.longest - 1
     cached = per_reach(load.model, lambda reach: float(reach.kept(longest)))
     for pool in pools:
-        stage = _stage(design, load, pool)
+        stage = _tightest_stage(design, load, pool)
         parts = (("weights", stage.weights), ("KV cache", float(stage.kv(cached, 1.0))), *stage.beside)
-        held[pool.phase] = parts, _slices(design, load, pool)
+        held[pool.phase] = parts, _slice_bytes(design, load, pool)
         if pool.of.attention:
             held[f"{pool.phase}, FFNs"] = stage.fed, []
-    return [*limits, *_kind(design).memory_limits(design, held)]
+    return [*limits, *_die_kind(design).memory_limits(design, held)]
 
 
 def request_limit_times(design: Design, load: ServingLoad) -> None:
     """Request the die work that limits need, so that designs are computed together."""
-    if not any(limit.need > limit.have for limit in _layouts(design, load)):
+    if not any(limit.need > limit.have for limit in _layout_check(design, load)):
         for die_pool in die_pools(design, load):
             for made_of in (typical_iteration(load, die_pool), *largest_iterations(load, die_pool)):
-                _wanted(design, replica_work(design, load, die_pool, made_of))
+                _request_work(design, replica_work(design, load, die_pool, made_of))
 
 
 def request_table_times(design: Design, load: ServingLoad, fidelity: str) -> None:
@@ -142,7 +142,7 @@ def request_table_times(design: Design, load: ServingLoad, fidelity: str) -> Non
 
     def noted(many: Sequence[ReplicaWork | None]) -> Sequence[float]:
         for composition in many:
-            _wanted(design, composition)
+            _request_work(design, composition)
         return [1.0] * len(many)
 
     for die_pool in die_pools(design, load):
@@ -152,17 +152,17 @@ def request_table_times(design: Design, load: ServingLoad, fidelity: str) -> Non
         )
 
 
-def _wanted(design: Design, work: ReplicaWork | None) -> None:
-    if work is not None and hasattr(_kind(design), "request_die_work"):
-        _kind(design).request_die_work(design, *work, "analytical")
+def _request_work(design: Design, work: ReplicaWork | None) -> None:
+    if work is not None and hasattr(_die_kind(design), "request_die_work"):
+        _die_kind(design).request_die_work(design, *work, "analytical")
 
 
 def instances(design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
     """Serving instance of each pool, with the KV memory of its tightest stage."""
     instances = []
     for die_pool in die_pools(design, load):
-        stage = _stage(design, load, die_pool)
-        free = die_pool.of.copies * (_capacity(design) - stage.weights - sum(value for _, value in stage.beside))
+        stage = _tightest_stage(design, load, die_pool)
+        free = die_pool.of.copies * (_die_capacity(design) - stage.weights - sum(value for _, value in stage.beside))
         room = request_memory(load.model, stage.kv)
         key = iteration_time_key(design, load, fidelity, die_pool.of, die_pool.rows)
         pricing = iteration_time_function(design, load, die_pool, fidelity, key)
@@ -175,7 +175,7 @@ def instances(design: Design, load: ServingLoad, fidelity: str) -> tuple[Serving
 
 def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
     """Lower bounds on dies, iteration time and prompt time, as a pass goes through all stages in turn."""
-    kind, mapping = _kind(design), design.mapping
+    kind, mapping = _die_kind(design), design.mapping
     before, after = (_stage_dies(plan) for plan in (mapping.prefill, mapping.decode))
     engines = kind.engine_peak(design) if design.chip.tile is None else peak_flops(design.chip)
     decode = weight_bytes_read(load.model, mapping.precision) / (kind.memory_bandwidth(design) * after)
@@ -188,18 +188,18 @@ def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
 
 def untimed_limits(design: Design, load: ServingLoad) -> list[Limit]:
     """Limits that need no iteration times: the layout of all instances."""
-    return _layouts(design, load)
+    return _layout_check(design, load)
 
 
 def decode_step_seconds(design: Design, load: ServingLoad, context: float) -> float:
     """Time of an iteration that decodes one request at a context length; larger batches take no less. [s]"""
     die_pool = die_pools(design, load)[-1]
-    return _run(design, load, die_pool, (0.0, 0.0, 1.0, context, 0.0), "analytical").seconds
+    return _run_iteration(design, load, die_pool, (0.0, 0.0, 1.0, context, 0.0), "analytical").seconds
 
 
 def request_decode_times(design: Design, load: ServingLoad, context: float) -> None:
     """Request the die work of `decode_step_seconds`, so that designs are computed together."""
-    _wanted(design, replica_work(design, load, die_pools(design, load)[-1], (0.0, 0.0, 1.0, context, 0.0)))
+    _request_work(design, replica_work(design, load, die_pools(design, load)[-1], (0.0, 0.0, 1.0, context, 0.0)))
 
 
 def _stage_dies(plan: MultiDiePlan) -> Any:
@@ -217,14 +217,14 @@ def kv_transfer(design: Design, load: ServingLoad) -> tuple[RequestMemory, float
 def _caches_moved(design: Design, load: ServingLoad) -> tuple[RequestMemory, ExchangeCost, int]:
     """What a message has of a cache, an exchange of a byte a message, and caches that go at a time by it."""
     before, after = die_pools(design, load)
-    network = die_network(design.chip, _kind(design).DIE_KIND.reached(design.mapping))
-    ends = [_copies(design, pool) for pool in (before, after)]
+    network = die_network(design.chip, _die_kind(design).DIE_KIND.reached(design.mapping))
+    ends = [_copy_dies(design, pool) for pool in (before, after)]
     ways, pairs = parallel_transfers(design, load), max(copies.shape[1] for copies in ends)
     start, end = (
         copies[np.arange(ways) * len(copies) // ways][:, np.arange(pairs) * copies.shape[1] // pairs] for copies in ends
     )
     # what the dies that take a cache hold of it; of what several that send have alike, it is sent once
-    room = request_memory(load.model, _stage(design, load, after).kv).times(devices_per_cache(design, load)[1] / pairs)
+    room = request_memory(load.model, _tightest_stage(design, load, after).kv).times(devices_per_cache(design, load)[1] / pairs)
     return room, stage_transfer_cost(network, start, end, 1.0), ways
 
 
@@ -254,12 +254,12 @@ def usage_metrics(
     hosted: Any = 0.0,
 ) -> dict[str, Any]:
     """Metrics of utilisation of all dies, memory use of the fullest tile, and energy."""
-    activity, caches, flop, kind = Activity(), Activity(), 0.0, _kind(design)
+    activity, caches, flop, kind = Activity(), Activity(), 0.0, _die_kind(design)
     for pool, iterations in zip(die_pools(design, load), done, strict=True):
         for times, made_of in iterations:
             for share, work in whole_prompts(pool, made_of):
-                activity = activity + _done(_run(design, load, pool, work, fidelity)) * (times * share)
-            flop += times * _asked(_whole(load, made_of))
+                activity = activity + _run_activity(_run_iteration(design, load, pool, work, fidelity)) * (times * share)
+            flop += times * _useful_flop_of(_whole_iteration(load, made_of))
     if len(die_pools(design, load)) == 2:
         room, sent, ways = _caches_moved(design, load)
         each = crossings.exchange_activity(sent, ways) + Activity(
@@ -267,7 +267,7 @@ def usage_metrics(
         )  # from memory to memory
         caches = each * float(room.altogether(transferred_prompts(load)))
     whole = device_count(design) * seconds
-    slices = [nbytes for die_pool in die_pools(design, load) for _, nbytes in _slices(design, load, die_pool)]
+    slices = [nbytes for die_pool in die_pools(design, load) for _, nbytes in _slice_bytes(design, load, die_pool)]
     return {
         "mfu": flop / (kind.engine_peak(design) * whole),
         "hbm_utilisation": activity.memory_bytes / (kind.memory_bandwidth(design) * whole),
@@ -287,8 +287,8 @@ def iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Compo
     die_pool, each = die_pools(design, load)[pool], np.broadcast_arrays(*(np.ravel(count) for count in made_of))
     power = []
     for composition in zip(*each, strict=True):
-        run = _run(design, load, die_pool, composition, fidelity)
-        power.append([float(_kind(design).activity_energy(design, _done(run))) / run.seconds])
+        run = _run_iteration(design, load, die_pool, composition, fidelity)
+        power.append([float(_die_kind(design).activity_energy(design, _run_activity(run))) / run.seconds])
     return np.array(power)
 
 
@@ -296,15 +296,15 @@ def iteration_rows(
     design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
 ) -> Sequence[BreakdownRow]:
     """Breakdown rows of an iteration: operators and exchanges on all dies of an instance."""
-    die_pool, kind = die_pools(design, load)[pool], _kind(design)
-    run = _run(design, load, die_pool, made_of, fidelity)
+    die_pool, kind = die_pools(design, load)[pool], _die_kind(design)
+    run = _run_iteration(design, load, die_pool, made_of, fidelity)
     it, forward_pass, split = run.asked, run.played, run.split
     once = split._replace(batches=1)
-    blocks = tuple(_through(block, split) for block in detailed_blocks([forward_pass], once))
+    blocks = tuple(_mean_stage(block, split) for block in detailed_blocks([forward_pass], once))
     flop = sum(unit.flop * unit.times for unit in forward_pass.units) * split.group * split.halves
     phase = PhaseCost(it.phase, kind.DIE_KIND.machine(design, it.plan), blocks, None, 1.0, None, run.seconds, None, None, flop)
     # blocks are those of all stages: each is on the dies of one
-    share = _asked(_whole(load, made_of)) / flop if flop else 1.0
+    share = _useful_flop_of(_whole_iteration(load, made_of)) / flop if flop else 1.0
     phase, rows = phase._replace(asked=share), list[BreakdownRow]()
     # what a die exchanges is the mean over all dies of a stage, also where only some have attention
     apart = [split.attention > 0 and isinstance(block.block.calls[0].job, crossings.DieExchangeJob) for block in blocks]
@@ -342,13 +342,13 @@ def remedy_text(worst: Infeasibility, design: Design, loads: tuple[ServingLoad, 
         return (
             f"instances need {each}, each pool in whole rows of {int(design.chip.dies.cols)}: reduce mapping.serving.instances"
         )
-    remedy: str = _kind(design).remedy_text(worst, design, (_stretches(_case(loads[0])),))
+    remedy: str = _die_kind(design).remedy_text(worst, design, (_case_arrays(_longest_case(loads[0])),))
     return remedy
 
 
-def _layouts(design: Design, load: ServingLoad) -> list[Limit]:
+def _layout_check(design: Design, load: ServingLoad) -> list[Limit]:
     """That all instances can be laid out."""
-    chip, mapping, limits, case = design.chip, design.mapping, list[Limit](), _case(load)
+    chip, mapping, limits, case = design.chip, design.mapping, list[Limit](), _longest_case(load)
     pools = die_pools(design, load)
     for pool in pools:
         names = ("prefill", "decode") if len(pools) == 1 else (pool.phase,)
@@ -384,9 +384,9 @@ class TightestStage(NamedTuple):
 
 
 @memoize_by_identity
-def _stage(design: Design, load: ServingLoad, pool: DiePool) -> TightestStage:
-    model, sizes, units = load.model, _kind(design).DIE_KIND.sizes(design.mapping), layers_of_units(load.model)
-    _, usual, split, _ = _run(design, load, pool, typical_iteration(load, pool), "analytical")
+def _tightest_stage(design: Design, load: ServingLoad, pool: DiePool) -> TightestStage:
+    model, sizes, units = load.model, _die_kind(design).DIE_KIND.sizes(design.mapping), layers_of_units(load.model)
+    _, usual, split, _ = _run_iteration(design, load, pool, typical_iteration(load, pool), "analytical")
     cut = units_per_stage([usual], split.pp)[:, :, 0]
     names = [unit.name for unit in usual.units]
     each = np.array([unit_weight_bytes(name, units.get(name, ("", "")), model, split, sizes) for name in names])
@@ -399,7 +399,7 @@ def _stage(design: Design, load: ServingLoad, pool: DiePool) -> TightestStage:
     paces = cut @ seconds
     if usual.onward:
         paces[:-1] += float(usual.onward[0].seconds) * split.halves
-    runs = [_run(design, load, pool, made_of, "analytical") for made_of in largest_iterations(load, pool)]
+    runs = [_run_iteration(design, load, pool, made_of, "analytical") for made_of in largest_iterations(load, pool)]
     beside: tuple[tuple[str, float], ...] = tuple(
         (what, max(run.split.halves * float(getattr(run.played.of, name)) for run in runs))
         for what, name in (("activations", "held"), ("dispatched tokens", "received"))
@@ -412,7 +412,7 @@ def _stage(design: Design, load: ServingLoad, pool: DiePool) -> TightestStage:
     # the stage on which the longest requests fill the rest first
     longest = load.longest - 1
     cached = per_reach(model, lambda reach: float(reach.kept(longest)))
-    left = _capacity(design) - cut @ each - sum(value for _, value in beside)
+    left = _die_capacity(design) - cut @ each - sum(value for _, value in beside)
     taken = np.array([float(stage_bytes(stage, cached, 1.0)) for stage in range(len(cut))])
     fullest = int(np.argmin(left / np.maximum(taken, 1e-9)))
     shares = tuple((paces / paces.sum()).tolist())
@@ -421,37 +421,37 @@ def _stage(design: Design, load: ServingLoad, pool: DiePool) -> TightestStage:
     )
 
 
-def _slices(design: Design, load: ServingLoad, pool: DiePool) -> Any:
+def _slice_bytes(design: Design, load: ServingLoad, pool: DiePool) -> Any:
     """Local memory of a tile in use in the largest iterations, by kind of operator; nothing where dies have a cache."""
     slices: list[tuple[str, Any]] = []
     for made_of in largest_iterations(load, pool):
         slices += pass_work(
-            _kind(design).DIE_KIND, design, *replica_work(design, load, pool, made_of), "analytical", pool.rows
+            _die_kind(design).DIE_KIND, design, *replica_work(design, load, pool, made_of), "analytical", pool.rows
         )[1]
     return slices
 
 
-def _run(design: Design, load: ServingLoad, pool: DiePool, made_of: Composition, fidelity: str) -> DieIteration:
-    return _ran(design, pool, fidelity, replica_work(design, load, pool, made_of))
+def _run_iteration(design: Design, load: ServingLoad, pool: DiePool, made_of: Composition, fidelity: str) -> DieIteration:
+    return _run_work(design, pool, fidelity, replica_work(design, load, pool, made_of))
 
 
-def _ran(design: Design, pool: DiePool, fidelity: str, work: ReplicaWork) -> DieIteration:
+def _run_work(design: Design, pool: DiePool, fidelity: str, work: ReplicaWork) -> DieIteration:
     wanted_work, split = work
-    ((done,), _) = pass_work(_kind(design).DIE_KIND, design, wanted_work, split, fidelity, pool.rows)
-    return DieIteration(wanted_work, done, split, float(_seconds(done, split)))
+    ((done,), _) = pass_work(_die_kind(design).DIE_KIND, design, wanted_work, split, fidelity, pool.rows)
+    return DieIteration(wanted_work, done, split, float(_work_seconds(done, split)))
 
 
-def _seconds(work: PassWork, split: DieSplit) -> Any:
+def _work_seconds(work: PassWork, split: DieSplit) -> Any:
     """Through all stages; of several iterations, shape (iterations, 1)."""
     onward = (split.pp - 1) * split.halves * work.onward[0].seconds if work.onward else 0.0
     return onward + sum(unit.times * unit.seconds for unit in work.units)
 
 
-def _priced(design: Design, pool: DiePool, fidelity: str, many: Sequence[ReplicaWork | None]) -> Sequence[float]:
+def _price_iterations(design: Design, pool: DiePool, fidelity: str, many: Sequence[ReplicaWork | None]) -> Sequence[float]:
     """Seconds of each of some iterations: those of one structure together, where a formula has them."""
-    kind, groups = _kind(design).DIE_KIND, dict[Any, list[tuple[int, IterationWork]]]()
+    kind, groups = _die_kind(design).DIE_KIND, dict[Any, list[tuple[int, IterationWork]]]()
     if not kind.together or fidelity != "analytical":
-        return [0.0 if work_split is None else _ran(design, pool, fidelity, work_split).seconds for work_split in many]
+        return [0.0 if work_split is None else _run_work(design, pool, fidelity, work_split).seconds for work_split in many]
     for place, work_split in enumerate(many):
         if work_split is not None:
             work, split = work_split
@@ -463,11 +463,11 @@ def _priced(design: Design, pool: DiePool, fidelity: str, many: Sequence[Replica
         ((done,), _) = pass_work(
             kind, design, each[0] if len(each) == 1 else stack_iterations(each), split, fidelity, pool.rows
         )
-        seconds[list(places)] = np.ravel(np.broadcast_to(_seconds(done, split), (len(each), 1)))
+        seconds[list(places)] = np.ravel(np.broadcast_to(_work_seconds(done, split), (len(each), 1)))
     return seconds.tolist()
 
 
-def _done(run: DieIteration) -> Activity:
+def _run_activity(run: DieIteration) -> Activity:
     """By all dies of an instance."""
     activity, forward_pass, split = Activity(), run.played, run.split
     every = float(split.halves * split.group)
@@ -478,18 +478,18 @@ def _done(run: DieIteration) -> Activity:
     return activity
 
 
-def _through(block: Any, split: DieSplit) -> Any:
+def _mean_stage(block: Any, split: DieSplit) -> Any:
     """Of all stages, where a batch has the mean one's."""
     return block._replace(block=block.block._replace(times=block.block.times * split.pp))
 
 
-def _whole(load: ServingLoad, made_of: Composition) -> IterationWork:
+def _whole_iteration(load: ServingLoad, made_of: Composition) -> IterationWork:
     """Work of the whole model in an iteration."""
     die_split, counts = DieSplit(1, 1, 1, 1, 1, 0, 1), composition_counts(made_of)
     return make_iteration(load, die_split, "prefill" if counts[0] else "decode", "", *counts)
 
 
-def _asked(work: IterationWork) -> float:
+def _useful_flop_of(work: IterationWork) -> float:
     """Useful operations."""
     return sum(
         part.times * float(useful_flop(operator))
@@ -510,7 +510,7 @@ def iteration_time_function(
     """Function from iteration compositions to seconds, by part tables; equal keys share the tables."""
     if key in PRICES:
         return PRICES[key]
-    pricing = part_time_tables(design, load, pool, partial(_priced, design, pool, fidelity))
+    pricing = part_time_tables(design, load, pool, partial(_price_iterations, design, pool, fidelity))
     if key:
         if len(PRICES) >= MEMORY:
             PRICES.clear()
@@ -518,7 +518,7 @@ def iteration_time_function(
     return pricing
 
 
-def _copies(design: Design, pool: DiePool) -> Array:
+def _copy_dies(design: Design, pool: DiePool) -> Array:
     """Places of the dies of each copy of attention, all stages of it together; shape (copies, members)."""
     plan, cols, (first, rows) = getattr(design.mapping, pool.phase), int(design.chip.dies.cols), pool.rows
     split = pool.of
@@ -528,22 +528,22 @@ def _copies(design: Design, pool: DiePool) -> Array:
     return np.asarray(each.transpose(0, 2, 1, 3).reshape(split.dp * split.copies, -1))
 
 
-def _capacity(design: Design) -> float:
+def _die_capacity(design: Design) -> float:
     """Of a die's memory. [B]"""
-    capacity: float = _kind(design).memory_capacity(design)
+    capacity: float = _die_kind(design).memory_capacity(design)
     return capacity
 
 
-def _case(load: ServingLoad) -> BatchCase:
+def _longest_case(load: ServingLoad) -> BatchCase:
     """A request as long as the longest prompt, for what depends on the model alone."""
     return BatchCase(load.label, load.model, ((1, int(load.requests.prompt.max()), 1),), load.speculation)
 
 
-def _stretches(case: BatchCase) -> Any:
+def _case_arrays(case: BatchCase) -> Any:
     return arrays_of_cases(case.model, ((0, case),), "mean")
 
 
-def _kind(design: Design) -> ModuleType:
+def _die_kind(design: Design) -> ModuleType:
     return die_module(software_of(design.mapping))
 
 

@@ -191,7 +191,7 @@ def part_time_tables(
         each = int(ceil_div(max(tokens, 1.0), split.copies * split.halves))
         return IterationWork(load.model, "prefill", plan, 1, each, 0, 0, 1.0, 0, False), split
 
-    each = {make_work: partial(_each, seconds, make_work, {}) for make_work in (prompts, decodes, unattended, more)}
+    each = {make_work: partial(_each_combination, seconds, make_work, {}) for make_work in (prompts, decodes, unattended, more)}
 
     def pricing(prompt: Array, prompt_context: Array, requests: Array, context: Array, spilled: Array) -> Array:
         new, own, read = np.rint(prompt), np.rint(requests), np.maximum(context, 1.0)
@@ -206,7 +206,7 @@ def part_time_tables(
     return pricing
 
 
-def _each(
+def _each_combination(
     seconds: Callable[[Sequence[ReplicaWork | None]], Sequence[float]],
     make_work: Callable[..., ReplicaWork | None],
     known: dict[tuple[float, ...], float],

@@ -114,7 +114,7 @@ MAX_FLEETS = 8
 def pipeline_pools(design: Design, load: ServingLoad) -> tuple[PipelinePool, ...]:
     """Pools of pipelines: those that only prefill, if any, and those that decode."""
     known = next((fleet for single_design, its, fleet in _KNOWN if single_design is design and its is load), None)
-    return known or _keep(design, load, _fleet(design, load))
+    return known or _keep_fleet(design, load, _make_fleet(design, load))
 
 
 def select_rows(design: Design, rows: Array) -> Design:
@@ -123,21 +123,21 @@ def select_rows(design: Design, rows: Array) -> Design:
     for single_design, load, fleet in list(_KNOWN):
         if single_design is design and len(rows) > 1:
             chips = (found_rows.chip, decode_only_chip(found_rows.chip))[: len(fleet)]
-            _keep(
+            _keep_fleet(
                 found_rows,
                 load,
-                tuple(_picked(pool, chip, found_rows.mapping, rows) for pool, chip in zip(fleet, chips, strict=True)),
+                tuple(_pick_rows_of(pool, chip, found_rows.mapping, rows) for pool, chip in zip(fleet, chips, strict=True)),
             )
     return found_rows
 
 
-def _keep(design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...]) -> tuple[PipelinePool, ...]:
+def _keep_fleet(design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...]) -> tuple[PipelinePool, ...]:
     _KNOWN.append((design, load, fleet))
     del _KNOWN[:-MAX_FLEETS]
     return fleet
 
 
-def _picked(pool: PipelinePool, chip: Chip, mapping: Mapping, rows: Array) -> PipelinePool:
+def _pick_rows_of(pool: PipelinePool, chip: Chip, mapping: Mapping, rows: Array) -> PipelinePool:
     """Some rows of several designs, with a chip and a mapping of these rows."""
 
     def pick_rows(value: Any) -> Any:
@@ -157,26 +157,26 @@ def _picked(pool: PipelinePool, chip: Chip, mapping: Mapping, rows: Array) -> Pi
     )  # fmt: skip
 
 
-def _fleet(design: Design, load: ServingLoad) -> tuple[PipelinePool, ...]:
+def _make_fleet(design: Design, load: ServingLoad) -> tuple[PipelinePool, ...]:
     chip, mapping, size = design.chip, design.mapping, max(design_count(design), 1)
     apart, others = prefill_and_decode_cores(design)
     # a request has a buffer for all of it before its first chunk
-    both = _each_rule(mapping.decode.max_chunk_tokens, size, lambda chunk: _both(mapping, chunk))
+    both = _each_rule(mapping.decode.max_chunk_tokens, size, lambda chunk: _decode_policy(mapping, chunk))
     if not np.any(apart):
-        return (_pipelines("decode", chip, mapping.decode, both, others, mapping, load, _prompts(both, load)),)
-    alone = _each_rule(mapping.prefill.max_chunk_tokens, size, _alone)
+        return (_make_pipelines("decode", chip, mapping.decode, both, others, mapping, load, _prompt_token_counts(both, load)),)
+    alone = _each_rule(mapping.prefill.max_chunk_tokens, size, _prefill_policy)
     return (
-        _pipelines("prefill", chip, mapping.prefill, alone, apart, mapping, load, _prompts(alone, load)),
-        _pipelines("decode", decode_only_chip(chip), mapping.decode, both, others, mapping, load, 0.0),
+        _make_pipelines("prefill", chip, mapping.prefill, alone, apart, mapping, load, _prompt_token_counts(alone, load)),
+        _make_pipelines("decode", decode_only_chip(chip), mapping.decode, both, others, mapping, load, 0.0),
     )
 
 
-def _both(mapping: Mapping, chunk: int) -> SchedulingPolicy:
+def _decode_policy(mapping: Mapping, chunk: int) -> SchedulingPolicy:
     """How pipelines that decode form an iteration."""
-    return make_policy(mapping.serving.policy, by_chunk=False, **_changes(mapping, chunk))
+    return make_policy(mapping.serving.policy, by_chunk=False, **_policy_changes(mapping, chunk))
 
 
-def _alone(chunk: int) -> SchedulingPolicy:
+def _prefill_policy(chunk: int) -> SchedulingPolicy:
     """How those that only prefill do."""
     return make_policy("chunked_prefill", tokens=chunk, by_chunk=False) if chunk else make_policy("prefill_first")
 
@@ -188,7 +188,7 @@ def _each_rule(chunks: Any, size: int, rule: Callable[[int], SchedulingPolicy]) 
     return tuple(known[chunk] for chunk in each)
 
 
-def _prompts(rules: tuple[SchedulingPolicy, ...], load: ServingLoad) -> Any:
+def _prompt_token_counts(rules: tuple[SchedulingPolicy, ...], load: ServingLoad) -> Any:
     """The most prompt tokens of an iteration, or those of a prompt that goes whole: others go by blocks after it."""
     whole = float(load.requests.prompt.max())
 
@@ -200,12 +200,12 @@ def _prompts(rules: tuple[SchedulingPolicy, ...], load: ServingLoad) -> Any:
     return prompt_tokens(rules[0]) if len(rules) == 1 else np.array([prompt_tokens(rule) for rule in rules])
 
 
-def _changes(mapping: Mapping, chunk: int) -> dict[str, int]:
+def _policy_changes(mapping: Mapping, chunk: int) -> dict[str, int]:
     given = {"tokens": mapping.serving.max_batched_tokens, "unit": mapping.serving.chunk_budget_units, "chunk": chunk}
     return {name: int(value) for name, value in given.items() if value}
 
 
-def _pipelines(
+def _make_pipelines(
     name: str,
     chip: Chip,
     plan: ServingPipelinePlan,
@@ -234,7 +234,7 @@ def _pipelines(
         whole = held(per_reach(load.model, lambda reach: 1.0 * batch * reach.kept(longest)), 1.0 * batch)
         return whole, request_memory(load.model, lambda cached, sequences: held(cached, sequences).kv)
 
-    line, stages = operator_line(load.model, _one_token(load, "prefill"), mapping.precision), _each(plan.pp, len(rules))
+    line, stages = operator_line(load.model, _one_token(load, "prefill"), mapping.precision), _whole_counts(plan.pp, len(rules))
     none, first = np.zeros(len(rules)), plan
     layers = cut_whole_layers(line._replace(seconds=np.zeros((len(rules), len(line.weights)))), stages, none, none > 0)
     if plan.partition == AUTO:  # which what a core holds decides on
@@ -251,24 +251,26 @@ def _pipelines(
     if not inside.any():
         return whole
     # cut as if all came from HBM: what stays in local memory depends on where the stages end
-    typical = _typical(load, whole._replace(held=whole.held._replace(kv_here=0.0, weights_here=0.0)), READERS["analytical"])
+    typical = _typical_line(
+        load, whole._replace(held=whole.held._replace(kv_here=0.0, weights_here=0.0)), READERS["analytical"]
+    )
     parted = whole._replace(cut=cut_whole_layers(typical[0], stages, typical[1], inside))
     held, taken = with_share(parted.stages.share, parted.holds, everywhere)
     if not inside.all():
-        held, taken = _either(inside, held, whole.held), _either(inside, taken, whole.room)
+        held, taken = _select_fields(inside, held, whole.held), _select_fields(inside, taken, whole.room)
     return parted._replace(held=held, room=taken)
 
 
-def _either(which: Array, chosen_value: Any, other: Any) -> Any:
+def _select_fields(which: Array, chosen_value: Any, other: Any) -> Any:
     """Values of the first design group where the mask is set, else of the second, for any nested container."""
     if isinstance(chosen_value, tuple):
-        fields = (_either(which, *both) for both in zip(chosen_value, other, strict=True))
+        fields = (_select_fields(which, *both) for both in zip(chosen_value, other, strict=True))
         return type(chosen_value)(*fields) if hasattr(chosen_value, "_fields") else tuple(fields)
     alike = not (np.ndim(chosen_value) or np.ndim(other)) and chosen_value == other
     return chosen_value if alike else np.where(which, chosen_value, other)
 
 
-def _each(count: Any, size: int) -> Array:
+def _whole_counts(count: Any, size: int) -> Array:
     """Whole things of each of some designs."""
     found_count: Array = np.broadcast_to(np.ravel(count), size).astype(np.int64)
     return found_count
@@ -301,7 +303,7 @@ def _with_words(
             residency.activations + residency.slices
         ) <= float(pool.chip.tile.sram)
 
-    at, attending, runs = _asked(pool, load, prompts)
+    at, attending, runs = _mean_iterations_of(pool, load, prompts)
     crossing = at.tokens * pool.stages.carried * pool.width
 
     def passed(laid: tuple[CallBlock, ...], residency: CoreResidency) -> StagedPass:
@@ -341,7 +343,9 @@ def longest_request_bytes(pool: PipelinePool, load: ServingLoad, mapping: Mappin
     return whole if mapping.serving.kv_overflow == "ring" else maximum(0.0, whole - pool.near)
 
 
-def _asked(pool: PipelinePool, load: ServingLoad, prompts: float) -> tuple[StepCounts, tuple[StepCounts, ...], Array]:
+def _mean_iterations_of(
+    pool: PipelinePool, load: ServingLoad, prompts: float
+) -> tuple[StepCounts, tuple[StepCounts, ...], Array]:
     """Iterations that a mean request needs, and their numbers, shape (iterations, 1)."""
     prompt, output = float(load.requests.prompt.mean()), float(load.requests.output.mean())
     batch, turn = float(pool.plan.microbatch_size), min(prompt, prompts or prompt)
@@ -351,7 +355,7 @@ def _asked(pool: PipelinePool, load: ServingLoad, prompts: float) -> tuple[StepC
     if pool.name == "decode":
         rows.append((output / batch, (0.0, 0.0, batch, prompt + output / 2)))
     runs, counts = np.array([[times] for times, _ in rows]), np.array([composition for _, composition in rows]).T[..., None]
-    return *_steps(load.model, "prefill" if prompts or pool.name == "prefill" else "decode", *counts), runs
+    return *_iteration_steps(load.model, "prefill" if prompts or pool.name == "prefill" else "decode", *counts), runs
 
 
 def iteration_pass(
@@ -359,7 +363,7 @@ def iteration_pass(
     context: Any, spilled: Any, crowding: float = 1.0,
 ) -> StagedPass:  # fmt: skip
     """Forward pass of an iteration with counts as in `iteration_time.AXES`; leaves broadcast."""
-    at, attending = _steps(load.model, phase, prompt, prompt_context, decodes, context)
+    at, attending = _iteration_steps(load.model, phase, prompt, prompt_context, decodes, context)
     laid = iteration_calls(pool, load, at, attending)
     crossing = (prompt + decodes) * pool.stages.carried * pool.width
     held = pool.held._replace(kv_here=1 - spilled)
@@ -367,7 +371,7 @@ def iteration_pass(
     return pass_through_stages(load.model, laid, crossing, tile_core_machine(pool.chip), way, pool.plan, held, reader, crowding)
 
 
-def _steps(
+def _iteration_steps(
     model: Model, phase: str, prompt: Any, prompt_context: Any, decodes: Any, context: Any
 ) -> tuple[StepCounts, tuple[StepCounts, ...]]:
     """An iteration, and the steps that share it: prompts and decodes."""
@@ -393,14 +397,14 @@ def stage_shares_and_rate(load: ServingLoad, pool: PipelinePool, reader: CostMod
 
     They go at the pace of the slowest stage.
     """
-    seconds = pool.cut.seconds(*_typical(load, pool, reader))
+    seconds = pool.cut.seconds(*_typical_line(load, pool, reader))
     tokens = float(load.requests.prompt.mean()) if pool.name == "prefill" else pool.plan.microbatch_size
     slowest, shares = seconds.max(axis=1), (seconds / seconds.sum(axis=1, keepdims=True)).tolist()
     rate = pool.dp * tokens / (float(slowest[0]) if len(slowest) == 1 else slowest)
     return [tuple(share[:count]) for share, count in zip(shares, pool.cut.counts.tolist(), strict=True)], rate
 
 
-def _typical(load: ServingLoad, pool: PipelinePool, reader: CostModel) -> tuple[OperatorLine, Array]:
+def _typical_line(load: ServingLoad, pool: PipelinePool, reader: CostModel) -> tuple[OperatorLine, Array]:
     """Operators of a full micro-batch of decodes, or of a prompt where pipelines only prefill; and to send on a value of it.
 
     Of each design.

@@ -85,14 +85,14 @@ def make_deployments(
         between: caches on their way.
     """
     mapping = design.mapping
-    pools = [_pools(pool, load, mapping, price, pace) for pool, price, pace in zip(fleet, prices, paces, strict=True)]
+    pools = [_instance_pools(pool, load, mapping, price, pace) for pool, price, pace in zip(fleet, prices, paces, strict=True)]
     ways: list[KvTransfer | None] = [None] * len(fleet[0].rules)
     if between is not None:
         # a token of the mean prompt takes as long as messages of its share of that prompt's bytes
         room, prompt = pipeline_request_memory(design, load, fleet[-1].holds), float(load.requests.prompt.mean())
         rooms = room.times(between.per_token * prompt / as_float(room.of(prompt))).each_of(len(ways))
         rows, sent = (
-            _rows([between.latency, between.together, between.blocks], len(ways)),
+            _design_rows([between.latency, between.together, between.blocks], len(ways)),
             layerwise_transfer_layers(mapping.serving, load),
         )
         ways = [
@@ -105,7 +105,7 @@ def make_deployments(
     return [Deployment(pools, transfer, mapping.serving.routing) for pools, transfer in each]
 
 
-def _pools(
+def _instance_pools(
     pool: PipelinePool, load: ServingLoad, mapping: Mapping, price: IterationTime, paces: PipelineShares
 ) -> list[InstancePool]:
     """Of each design: blocks in local memories and in HBM, or buffers there, one a request; and what of prefixes is kept."""
@@ -113,7 +113,7 @@ def _pools(
     kept, every = float(mapping.serving.prefix_cache_share), int(mapping.serving.state_snapshot_tokens or 0)
     form = two_level_paged_memory if mapping.serving.kv_overflow == "pages" else two_level_memory
     size, pools = len(pool.rules), []
-    numbers = _rows([pool.free, pool.near, longest_request_bytes(pool, load, mapping), pool.dp, pool.batch], size)
+    numbers = _design_rows([pool.free, pool.near, longest_request_bytes(pool, load, mapping), pool.dp, pool.batch], size)
     for rule, shares, room, (free, near, alone, dp, batch) in zip(
         pool.rules, paces.shares, pool.room.each_of(size), numbers, strict=True
     ):
@@ -144,10 +144,10 @@ def kv_transfer_cost(
     positions = [pipeline_request_memory(design, load, pool.holds).of(prompt) / (prompt * load.model.layers) for pool in fleet]
     rows, cols, block = (int(size) for size in (chip.mesh.rows, chip.mesh.cols, mapping.serving.block_size))
     fabric, act = tile_fabric(chip), float(BYTES_BY_FORMAT[mapping.precision.activations])
-    of_design = _rows(
+    of_design = _design_rows(
         [*(pool.plan.tp for pool in fleet), *(pool.plan.pp for pool in fleet), *(pool.dp for pool in fleet)], size
     )
-    of_fabric, rated = _rows(list(fabric), size), _rows([*positions, *rates], size)
+    of_fabric, rated = _design_rows(list(fabric), size), _design_rows([*positions, *rates], size)
     arrangements = np.broadcast_to(option_index(mapping.serving.arrangement, ARRANGEMENTS), size).tolist()
     of_layer, carried = ([getattr(pool.cut, name).tolist() for pool in fleet] for name in ("of_layer", "carried"))
     costs = []
@@ -165,7 +165,7 @@ def kv_transfer_cost(
     return costs[0] if size == 1 else TransferCost(*(np.array(values) for values in zip(*costs, strict=True)))
 
 
-def _rows(values: Sequence[Any], size: int) -> list[list[float]]:
+def _design_rows(values: Sequence[Any], size: int) -> list[list[float]]:
     """Numbers of each design, in order."""
     rows: list[list[float]] = np.array([np.broadcast_to(np.ravel(value), size) for value in values], float).T.tolist()
     return rows

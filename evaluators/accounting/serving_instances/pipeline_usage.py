@@ -60,7 +60,7 @@ def usage_metrics(
     done, made = Activity(), dict[tuple[int, bool], StagedPass]()
     for place, (pool, pool_means) in enumerate(zip(fleet, means, strict=True)):
         for mean in pool_means:
-            at = made[place, mean.prompts] = mean_iteration_pass(load, pool, reader, mean, _crowding(between, place))
+            at = made[place, mean.prompts] = mean_iteration_pass(load, pool, reader, mean, _message_crowding(between, place))
             work = at.activity * mean.times
             done, spent = done + work, spent + dynamic_energy(work, pool.chip, pool.width)
             operations = operations + mean.times * sum(call.flop * times for call, _, times, _ in at.calls())
@@ -69,16 +69,16 @@ def usage_metrics(
         done, moved = done + caches, dynamic_energy(caches, design.chip)
 
     def mean_watts(place: int, made_of: peak.Counts) -> Any:
-        return np.atleast_2d(_watts(made[place, bool(np.any(made_of[0]))], fleet[place]))
+        return np.atleast_2d(_pass_watts(made[place, bool(np.any(made_of[0]))], fleet[place]))
 
     def most() -> Any:
         """Caches are on their way all the time, in the mean."""
         power = mean_watts if steady else power_function(load, fleet, reader, between)
-        return _flat(peak.peak_power(fullest, power)) + _flat(moved / span)
+        return _flat_values(peak.peak_power(fullest, power)) + _flat_values(moved / span)
 
     tokens, apart = float(load.requests.output.sum()), decode_only_cores(design)
-    return _used(design, done, operations, span) | power_metrics(
-        design.chip, lambda: [(_flat(spent + moved), span)], tokens, decode_cores=apart, peak=most
+    return _used_shares(design, done, operations, span) | power_metrics(
+        design.chip, lambda: [(_flat_values(spent + moved), span)], tokens, decode_cores=apart, peak=most
     )
 
 
@@ -101,18 +101,18 @@ def power_function(
 
     def of_iterations(place: int, made_of: peak.Counts) -> Any:
         pool = fleet[place]
-        counts = (*made_of, _crowding(between, place))
-        return _watts(iteration_pass(load, pool, reader, "prefill" if np.any(made_of[0]) else "decode", *counts), pool)
+        counts = (*made_of, _message_crowding(between, place))
+        return _pass_watts(iteration_pass(load, pool, reader, "prefill" if np.any(made_of[0]) else "decode", *counts), pool)
 
     return of_iterations
 
 
-def _crowding(between: TransferCost | None, place: int) -> Any:
+def _message_crowding(between: TransferCost | None, place: int) -> Any:
     """How many times as long caches on their way make the messages of a pool."""
     return 1.0 if between is None else (between.prefill, between.decode)[place]
 
 
-def _watts(at: StagedPass, pool: PipelinePool) -> Any:
+def _pass_watts(at: StagedPass, pool: PipelinePool) -> Any:
     return dynamic_energy(at.activity, pool.chip, pool.width) / at.seconds
 
 
@@ -127,10 +127,10 @@ def mean_iteration_pass(
 
 def fullest_core_bytes(fleet: tuple[PipelinePool, ...]) -> Any:
     """Local memory in use on the fullest core. [B]"""
-    return _flat(reduce(maximum, (pool.held.sram for pool in fleet)))
+    return _flat_values(reduce(maximum, (pool.held.sram for pool in fleet)))
 
 
-def _used(design: Design, done: Activity, operations: Any, seconds: Any) -> dict[str, Any]:
+def _used_shares(design: Design, done: Activity, operations: Any, seconds: Any) -> dict[str, Any]:
     """Shares of what all of the chip's engines, channels and links could do in the time; idle cores have theirs."""
     chip, cores = design.chip, core_count(design)
     decode = decode_only_cores(design)
@@ -142,12 +142,12 @@ def _used(design: Design, done: Activity, operations: Any, seconds: Any) -> dict
     rows, cols = chip.mesh.rows * 1.0, chip.mesh.cols * 1.0
     links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * (chip.noc.word_bytes * chip.clock / chip.noc.word_cycles)
     return {
-        "mfu": _flat(operations / (engines * seconds)),
-        "hbm_utilisation": _flat(done.memory_bytes / (channels * seconds)),
-        "noc_utilisation": _flat(where(links > 0, done.hop_bytes / (maximum(links, 1e-300) * seconds), 0.0)),
+        "mfu": _flat_values(operations / (engines * seconds)),
+        "hbm_utilisation": _flat_values(done.memory_bytes / (channels * seconds)),
+        "noc_utilisation": _flat_values(where(links > 0, done.hop_bytes / (maximum(links, 1e-300) * seconds), 0.0)),
     }
 
 
-def _flat(values: Any) -> Any:
+def _flat_values(values: Any) -> Any:
     """Of one design as a float, of several of shape (designs,)."""
     return np.ravel(values) if np.size(values) > 1 else float(np.squeeze(values))

@@ -106,7 +106,7 @@ def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
     Weights for which the local memories of all stages have room may be resident; the content of a cache in front of
     main memory is not known.
     """
-    chip, mapping = _chip(design), _mapping(design)
+    chip, mapping = _chip_of(design), _mapping_of(design)
     apart, last, alone = mapping.serving.prefill_cores > 0, mapping.decode, decode_only_chip(chip)
     sram = where(apart, alone.tile.sram, chip.tile.sram)
     channel = where(apart, alone.hbm.channel_bandwidth, chip.hbm.channel_bandwidth)
@@ -122,13 +122,13 @@ def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
 
 def mergeable_options(design: Design) -> tuple[str, ...]:
     """Options in which designs of one group may differ; none if partitions are open or of a mesh."""
-    mapping = _mapping(design)
+    mapping = _mapping_of(design)
     return MERGEABLE_OPTIONS if {mapping.prefill.partition, mapping.decode.partition} <= set(PARTITIONS) else ()
 
 
 def limits(design: Design, load: ServingLoad) -> list[Limit]:
     """Limits of cores for both phases and of the memory of each kind of core."""
-    mapping, limits = _mapping(design), _divided(design)
+    mapping, limits = _mapping_of(design), _core_division_limits(design)
     if any(np.any(limit.need > limit.have) for limit in limits):
         return limits  # nothing can be said of pipelines on cores that there are not
     if _two_sets(design, load):
@@ -157,12 +157,12 @@ def limits(design: Design, load: ServingLoad) -> list[Limit]:
         alike = reduce(operator.and_, (getattr(mapping.prefill, word) == getattr(mapping.decode, word) for word in of_both))
         limits.append(Limit("mapping.decode.partition", where(alike, 1.0, 2.0), 1.0, "layout"))
         for part in ("prefetch", "allreduce"):
-            same = _alike(getattr(mapping.prefill, part), getattr(mapping.decode, part))
+            same = _is_same_part(getattr(mapping.prefill, part), getattr(mapping.decode, part))
             limits.append(Limit(f"mapping.decode.{part}", where(same, 1.0, 2.0), 1.0, "layout"))
     return limits
 
 
-def _alike(value: Any, other: Any) -> Any:
+def _is_same_part(value: Any, other: Any) -> Any:
     """Whether parts of two plans are the same, design by design."""
     if value is None or other is None:
         return value is other
@@ -174,8 +174,8 @@ def metrics(design: Design, load: ServingLoad, fidelity: str) -> dict[str, Any]:
     """Metrics of a serving run or of the steady state; the latter of shape (designs,)."""
     if fidelity == STEADY:
         return standing.steady_state_metrics(design, load)
-    chip, fleet, apart = _chip(design), pipeline_pools(design, load), decode_only_cores(design)
-    run, tables, between = _served(design, load, fleet, fidelity, 0)
+    chip, fleet, apart = _chip_of(design), pipeline_pools(design, load), decode_only_cores(design)
+    run, tables, between = _serve_load(design, load, fleet, fidelity, 0)
     if run is None:
         return {"max_rate": 0.0}
     made = float(area.die_area(chip, apart)), float(area.total_area(chip, apart))
@@ -198,8 +198,8 @@ def metrics(design: Design, load: ServingLoad, fidelity: str) -> dict[str, Any]:
 
 def serving_power_profile(design: Design, load: ServingLoad, fidelity: str) -> PowerProfile | None:
     """Power over the first iterations, with mean KV transfer; None if no rate keeps the SLOs. [W]"""
-    chip, fleet = _chip(design), pipeline_pools(design, load)
-    run, _, between = _served(design, load, fleet, fidelity, served.LOGGED_ITERATIONS)
+    chip, fleet = _chip_of(design), pipeline_pools(design, load)
+    run, _, between = _serve_load(design, load, fleet, fidelity, served.LOGGED_ITERATIONS)
     if run is None:
         return None
     rest = idle_power(chip, decode_cores=decode_only_cores(design))
@@ -213,11 +213,11 @@ def serving_breakdown(design: Design, load: ServingLoad, fidelity: str) -> Break
     """Breakdown of pipeline time by operator and idle, with a timeline of the first iterations."""
     fleet = pipeline_pools(design, load)
     if fidelity == STEADY:
-        return _standing(design, load, fleet)
+        return _standing_breakdown(design, load, fleet)
     reader = READERS[fidelity]
-    run = _served(design, load, fleet, fidelity, served.LOGGED_ITERATIONS)[0]
+    run = _serve_load(design, load, fleet, fidelity, served.LOGGED_ITERATIONS)[0]
     if run is None:
-        return Breakdown((), 0.0, area.area_by_block(_chip(design), decode_only_cores(design)), {})
+        return Breakdown((), 0.0, area.area_by_block(_chip_of(design), decode_only_cores(design)), {})
     beside = {"HBM": np.zeros(len(run.log)), "links": np.zeros(len(run.log))}
     of_pool = run.state.instances["pool"][run.log["instance"]]
     for number, pool in enumerate(fleet):
@@ -237,14 +237,14 @@ def serving_breakdown(design: Design, load: ServingLoad, fidelity: str) -> Break
     def of_mean(pool: int, mean: served.MeanIteration) -> list[BreakdownRow]:
         return iteration_rows(design, load, pool, mean.times, mean.composition, fidelity)
 
-    made = _chip(design), decode_only_cores(design)
+    made = _chip_of(design), decode_only_cores(design)
     breakdown = served.run_breakdown(run, area.area_by_block(*made), of_mean, names=names, beside=beside)
     return replace(breakdown, power=design_power_by_part(*made), price=price.price_by_part(*made))
 
 
-def _standing(design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...]) -> Breakdown:
+def _standing_breakdown(design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...]) -> Breakdown:
     """The time of pipelines by operator, in the steady state."""
-    made = _chip(design), decode_only_cores(design)
+    made = _chip_of(design), decode_only_cores(design)
     means = [
         [mean.of(0) for mean in mean if mean.times[0]] for mean in standing.pipeline_steady_state(design, load, fleet).means
     ]
@@ -281,47 +281,49 @@ def remedy_text(worst: Infeasibility, design: Design, loads: tuple[ServingLoad, 
         each = (
             [limit for load in loads for limit in limits(trial, load)]
             for trial in (
-                [design] if not _open(design) else map(partial(_divided_by, design), ("k", "mn_k", "mn", "input_only"))
+                [design]
+                if not _leaves_partitions_open(design)
+                else map(partial(_divided_by, design), ("k", "mn_k", "mn", "input_only"))
             )
         )
         first = next(each)
         kept = (limits for limits in (first, *each) if all(limit.need <= limit.have for limit in limits))
         return next(kept, first)
 
-    if not _mapping(design).serving.prefill_cores:
+    if not _mapping_of(design).serving.prefill_cores:
         return with_smallest_parallelism(worst, design, all_limits).remedy
     levers = [text for text in (_other_share(design, all_limits), smallest_parallelism_text(design, all_limits)) if text]
     done = ", or ".join(levers) or f"no share of the {core_count(design):.0f} cores for prefill and no TP x PP fits"
-    return "; ".join((*_crowded(worst, design), done))
+    return "; ".join((*_crowded_text(worst, design), done))
 
 
 def _two_sets(design: Design, load: ServingLoad) -> bool:
     """Whether partitions that are left open are of operators that prompts and tokens do not share, on the same cores."""
     return (
-        _mapping(design).decode.partition == AUTO
-        and not _mapping(design).serving.prefill_cores
+        _mapping_of(design).decode.partition == AUTO
+        and not _mapping_of(design).serving.prefill_cores
         and operator_set_count(load.model) > 1
     )
 
 
-def _open(design: Design) -> bool:
+def _leaves_partitions_open(design: Design) -> bool:
     """Whether a plan leaves partitions open."""
-    return AUTO in (_mapping(design).prefill.partition, _mapping(design).decode.partition)
+    return AUTO in (_mapping_of(design).prefill.partition, _mapping_of(design).decode.partition)
 
 
 def _divided_by(design: Design, word: str) -> Design:
     """A design with one partition for all in the place of what is left open."""
-    mapping = _mapping(design)
+    mapping = _mapping_of(design)
     plans = {"prefill": mapping.prefill, "decode": mapping.decode}
     pipelines = {name: plan_with_partition(plan, word) if plan.partition == AUTO else plan for name, plan in plans.items()}
     return replace(design, mapping=replace(mapping, **pipelines))
 
 
-def _crowded(worst: Infeasibility, design: Design) -> list[str]:
+def _crowded_text(worst: Infeasibility, design: Design) -> list[str]:
     """Cores that a pipeline needs and that its phase has, as text; empty list for other limits."""
     for phase, cores in zip(("prefill", "decode"), prefill_and_decode_cores(design), strict=True):
         if worst.limit in (f"mapping.{phase}.{knob}" for knob in ("tp", "pp", "dp")):
-            plan = getattr(_mapping(design), phase)
+            plan = getattr(_mapping_of(design), phase)
             many = f" x DP {plan.dp:.0f}" if plan.dp > 1 else ""
             needs_text = (
                 f"TP {plan.tp:.0f} x PP {plan.pp:.0f}{many} = {plan.tp * plan.pp * max(plan.dp, 1):.0f} cores for {phase}"
@@ -333,7 +335,7 @@ def _crowded(worst: Infeasibility, design: Design) -> list[str]:
 
 def _other_share(design: Design, limits: Callable[[Design], list[Limit]]) -> str:
     """Number of prefill cores nearest to the given one that keeps all limits, as text; empty string if there is none."""
-    plan, now = _mapping(design).prefill, float(_mapping(design).serving.prefill_cores)
+    plan, now = _mapping_of(design).prefill, float(_mapping_of(design).serving.prefill_cores)
     each, cores = max(1, int(plan.tp * plan.pp)), int(core_count(design))
     for count in sorted((0, *range(each, cores, each)), key=lambda share: abs(share - now))[:MAX_SHARES]:
         found_limits = limits(replace_leaves(design, {"mapping.serving.prefill_cores": count}))
@@ -349,15 +351,15 @@ def _most_stages(pool: PipelinePool, load: ServingLoad) -> Any:
     )
 
 
-def _divided(design: Design) -> list[Limit]:
+def _core_division_limits(design: Design) -> list[Limit]:
     """Limits of the cores that are set apart for each phase."""
-    plan, cores = _mapping(design).serving, core_count(design)
+    plan, cores = _mapping_of(design).serving, core_count(design)
     apart = plan.prefill_cores * 1.0
     limits = [Limit("mapping.serving.prefill_cores", apart, cores - 1.0, "1")] if np.any(apart) else []
     return [*limits, Limit("mapping.serving.decode_cores", plan.decode_cores * 1.0, maximum(cores - apart, 1.0), "1")]
 
 
-def _served(
+def _serve_load(
     design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...], fidelity: str, log: int
 ) -> tuple[ServingRun | None, list[CheckedTable], TransferCost | None]:
     """Serving run, its iteration times, and KV transfer cost, if any; None if no rate keeps the SLOs."""
@@ -369,7 +371,7 @@ def _served(
 
 def simulate_load(design: Design, load: ServingLoad, fidelity: str) -> ServingRun | None:
     """Serving simulation of a load; None if no rate keeps the SLOs."""
-    return _served(design, load, pipeline_pools(design, load), fidelity, 0)[0]
+    return _serve_load(design, load, pipeline_pools(design, load), fidelity, 0)[0]
 
 
 def unloaded_latency(design: Design, load: ServingLoad, fidelity: str) -> tuple[float, float]:
@@ -385,7 +387,7 @@ def deployment_factory(design: Design, load: ServingLoad, fidelity: str) -> Call
 def run_usage(design: Design, load: ServingLoad, run: ServingRun, fidelity: str) -> dict[str, float]:
     """Metrics of utilisation and energy of a run of a load's requests."""
     fleet = pipeline_pools(design, load)
-    between = _deployed(design, replace(load, requests=run.requests), fleet, fidelity)[2]
+    between = _deploy_fleet(design, replace(load, requests=run.requests), fleet, fidelity)[2]
     means = [
         [mean for kind in served.mean_iterations_by_span(run, number) for mean in kind if mean.times]
         for number in range(len(fleet))
@@ -406,13 +408,13 @@ def _by_rate(
         # how much is on the links at a time depends on the rate
         rate = requests.rate if len(fleet) == 2 else 0.0
         if rate not in deployments:
-            deployments[rate] = _deployed(design, replace(load, requests=requests), fleet, fidelity)
+            deployments[rate] = _deploy_fleet(design, replace(load, requests=requests), fleet, fidelity)
         return deployments[rate][0]
 
     return at, deployments
 
 
-def _deployed(
+def _deploy_fleet(
     design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...], fidelity: str
 ) -> tuple[Deployment, list[CheckedTable], TransferCost | None]:
     longest, reader, paces = served.longest_sequence(load), READERS[fidelity], pipeline_paces(load, fleet, READERS[fidelity])
@@ -431,9 +433,9 @@ def _deployed(
     return deployment, tables, between
 
 
-def _chip(design: Design) -> Chip:
+def _chip_of(design: Design) -> Chip:
     return design.chip
 
 
-def _mapping(design: Design) -> Mapping:
+def _mapping_of(design: Design) -> Mapping:
     return design.mapping

@@ -110,7 +110,7 @@ def pipeline_steady_state(design: Design, load: ServingLoad, fleet: tuple[Pipeli
     steady.refuse_unsteady_load(load)
     paces = pipeline_paces(load, fleet, READER)
     between = kv_transfer_cost(design, load, fleet, paces, READER)
-    prices = [_tables(load, pool, between, place) for place, pool in enumerate(fleet)]
+    prices = [_pool_tables(load, pool, between, place) for place, pool in enumerate(fleet)]
     each = np.arange(max(design_count(design), 1))
     kinds = make_deployments(design, load, fleet, [price for price, _ in prices], paces, between)
     solver = SteadyStateSolver(
@@ -129,7 +129,9 @@ def pipeline_steady_state(design: Design, load: ServingLoad, fleet: tuple[Pipeli
     )
 
 
-def _tables(load: ServingLoad, pool: PipelinePool, between: TransferCost | None, place: int) -> tuple[IterationTime, Array]:
+def _pool_tables(
+    load: ServingLoad, pool: PipelinePool, between: TransferCost | None, place: int
+) -> tuple[IterationTime, Array]:
     """Tables of a pool's iteration times at few points, enough for the largest design; shape (designs, points)."""
     crowding = 1.0 if between is None else (between.prefill, between.decode)[place]
     most, batches = (

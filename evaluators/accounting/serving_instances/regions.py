@@ -72,38 +72,40 @@ EQUAL_TOLERANCE = 1e-9
 
 def limits(design: Design, load: ServingLoad) -> list[Limit]:
     """Limits for a single request with the longest prompt and longest cache; other requests queue."""
-    return regions.limits(design, _longest(load))
+    return regions.limits(design, _longest_job(load))
 
 
 def instances(design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
     """Serving instance of each pool of wafers, with the KV memory left by its phases."""
-    _, mapping = _of(design)
-    room, instances = _request(design, load), list[ServingInstance]()
+    _, mapping = _chip_and_mapping(design)
+    room, instances = _wafer_request(design, load), list[ServingInstance]()
     for names in (PHASES[:1], PHASES[1:]) if mapping.serving.prefill_instances else (PHASES,):
 
         def pricing(
             prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array, names: Any = names
         ) -> Array:
             changing = "decode" in names
-            prompts = _over((prompt, prompt_context), lambda t, c: _prefilled(design, load, t, c, fidelity, changing))
-            tokens = _over((decodes, context), lambda d, c: _decoded(design, load, d, c, fidelity))
+            prompts = _seconds_where_positive(
+                (prompt, prompt_context), lambda t, c: _prefill_seconds(design, load, t, c, fidelity, changing)
+            )
+            tokens = _seconds_where_positive((decodes, context), lambda d, c: _decode_seconds(design, load, d, c, fidelity))
             return np.where((prompt > 0) | (decodes > 0), prompts + tokens, np.nan)
 
-        free = min(_free(design, load, name, room) for name in names)
+        free = min(_free_bytes(design, load, name, room) for name in names)
         begun = float(load.requests.prompt.mean())
-        axes = partial(table_points, steps=_places(design, load), begun=begun, whole=distinct_prompt_lengths(load))
+        axes = partial(table_points, steps=_region_places(design, load), begun=begun, whole=distinct_prompt_lengths(load))
         instances.append(ServingInstance(pricing, free, room, axes, key=iteration_time_key(design, load, names, fidelity)))
     return tuple(instances)
 
 
 def kv_transfer(design: Design, load: ServingLoad) -> tuple[RequestMemory, float]:
     """KV transfer by way of the host: time per request, without latency. [s]"""
-    return _request(design, load).times(1 / float(_of(design)[1].serving.host_bandwidth)), 0.0
+    return _wafer_request(design, load).times(1 / float(_chip_and_mapping(design)[1].serving.host_bandwidth)), 0.0
 
 
 def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
     """Lower bounds of wafers: prompt time on all cores; resident weights bound no decode time."""
-    chip, mapping = _of(design)
+    chip, mapping = _chip_and_mapping(design)
     each = chip.core.mac / chip.clock / (chip.mesh.rows * chip.mesh.cols)
     return WorkLowerBounds(
         device_count(design), prompt=prefill_flop_per_token(load.model) / 2 * each, lanes=budget_lanes(mapping.serving)
@@ -117,7 +119,7 @@ def untimed_limits(design: Design, load: ServingLoad) -> list[Limit]:
 
 def decode_step_seconds(design: Design, load: ServingLoad, context: float) -> Any:
     """Time of an iteration that decodes one request at a context length; larger batches take no less. [s]"""
-    return np.ravel(regions.phases(design, _tokens(load, np.ones(1), np.array([context])), "analytical")[1].seconds)
+    return np.ravel(regions.phases(design, _token_job(load, np.ones(1), np.array([context])), "analytical")[1].seconds)
 
 
 def prefill_token_seconds(design: Design, load: ServingLoad) -> Any:
@@ -125,10 +127,10 @@ def prefill_token_seconds(design: Design, load: ServingLoad) -> Any:
 
     Times are linear in tokens between table points, and a prompt is evaluated alone, whatever precedes it.
     """
-    most = max(max_prompt_tokens(rule, 1, load.longest) for rule in pool_policies(_of(design)[1].serving))
+    most = max(max_prompt_tokens(rule, 1, load.longest) for rule in pool_policies(_chip_and_mapping(design)[1].serving))
     tokens, before, *_ = steady.coarse_table_points(lambda *_: [np.zeros(1)], load)(most, load.longest, 1, load.longest)
     chunk_tokens, past = (np.ravel(count) for count in np.broadcast_arrays(tokens[1:, None], before[before >= 0]))
-    seconds = regions.phases(design, _prompts(load, chunk_tokens, past + (chunk_tokens + 1) / 2), "analytical")[0].seconds
+    seconds = regions.phases(design, _prompt_job(load, chunk_tokens, past + (chunk_tokens + 1) / 2), "analytical")[0].seconds
     return np.min(seconds / chunk_tokens[:, None], axis=0)
 
 
@@ -153,13 +155,13 @@ def usage_metrics(
     hosted: float = 0.0,
 ) -> dict[str, float]:
     """Metrics of utilisation of cores and links, memory of the fullest core, and energy."""
-    chip, mapping = _of(design)
-    moved = kv_host_transfer_energy(_request(design, load), load, chip, mapping.serving.prefill_instances, hosted)
+    chip, mapping = _chip_and_mapping(design)
+    moved = kv_host_transfer_energy(_wafer_request(design, load), load, chip, mapping.serving.prefill_instances, hosted)
     activity, useful = Activity(), 0.0
     for pool, iterations in enumerate(done):
         for times, made_of in iterations:
-            useful += times * _useful(load, made_of)
-            for _, phase in _phases(design, load, pool, made_of, fidelity):
+            useful += times * _useful_operations(load, made_of)
+            for _, phase in _iteration_phases(design, load, pool, made_of, fidelity):
                 assert phase.activity is not None
                 activity = activity + phase.activity * times
     wafers, tokens = device_count(design), float(load.requests.output.sum())
@@ -168,7 +170,7 @@ def usage_metrics(
     return {
         "mfu": useful / 2 * float(chip.core.mac / chip.clock) / (rows * cols * wafers * seconds),
         "noc_utilisation": float(np.max(activity.hop_bytes)) / (links * wafers * seconds) if links else 0.0,
-        "sram_used": max(float(core_memory.total) for name in PHASES for core_memory in _held(design, load, name)),
+        "sram_used": max(float(core_memory.total) for name in PHASES for core_memory in _held_memory(design, load, name)),
         **power_metrics(
             chip, lambda: [(float(np.max(dynamic_energy(activity, chip))) + moved, seconds)], tokens, chips=wafers, peak=peak
         ),
@@ -178,11 +180,11 @@ def usage_metrics(
 
 def iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> Any:
     """Power of the most demanding part of an iteration: prompts, layout changes or tokens. [W]"""
-    chip, _ = _of(design)
+    chip, _ = _chip_and_mapping(design)
     counts = np.broadcast_arrays(*(np.ravel(count) for count in made_of))
 
     def most(composition: Composition) -> float:
-        parts = (phase for _, phase in _phases(design, load, pool, composition, fidelity))
+        parts = (phase for _, phase in _iteration_phases(design, load, pool, composition, fidelity))
         return max(
             float(np.max(dynamic_energy(part.activity, chip) / maximum(part.seconds, NOTHING)))
             for part in parts
@@ -194,11 +196,11 @@ def iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Compo
 
 def mean_iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> Any:
     """Mean power of an iteration over all its parts. [W]"""
-    chip, _ = _of(design)
+    chip, _ = _chip_and_mapping(design)
     counts = np.broadcast_arrays(*(np.ravel(count) for count in made_of))
 
     def mean(composition: Composition) -> float:
-        parts = [phase for _, phase in _phases(design, load, pool, composition, fidelity)]
+        parts = [phase for _, phase in _iteration_phases(design, load, pool, composition, fidelity)]
         joules = sum(float(np.max(dynamic_energy(part.activity, chip))) for part in parts if part.activity)
         return joules / max(sum(float(np.max(part.seconds)) for part in parts), NOTHING)
 
@@ -210,7 +212,7 @@ def iteration_rows(
 ) -> Sequence[BreakdownRow]:
     """Breakdown rows of an iteration: kernels, and changes of layout."""
     found_rows: list[BreakdownRow] = []
-    for what, phase in _phases(design, load, pool, made_of, fidelity):
+    for what, phase in _iteration_phases(design, load, pool, made_of, fidelity):
         rows = regions.breakdown_rows(phase, fidelity)
         seconds = float(np.max(phase.seconds))
         gap = seconds - sum(row.seconds for row in rows)
@@ -223,10 +225,10 @@ def iteration_rows(
 
 def remedy_text(worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
     """Remedy text for each phase that violates the limit."""
-    return regions.remedy_text(worst, design, tuple(_longest(load) for load in loads))
+    return regions.remedy_text(worst, design, tuple(_longest_job(load) for load in loads))
 
 
-def _over(counts: tuple[Array, Array], seconds: Any) -> Array:
+def _seconds_where_positive(counts: tuple[Array, Array], seconds: Any) -> Array:
     """Seconds where the first count is above 0, in the shape that both broadcast to, and 0 elsewhere."""
     first, second = np.broadcast_arrays(*counts)
     table, positive = np.zeros(first.shape), first > 0
@@ -235,67 +237,71 @@ def _over(counts: tuple[Array, Array], seconds: Any) -> Array:
     return table
 
 
-def _prefilled(design: Design, load: ServingLoad, tokens: Array, context: Array, fidelity: str, changing: bool) -> Array:
+def _prefill_seconds(design: Design, load: ServingLoad, tokens: Array, context: Array, fidelity: str, changing: bool) -> Array:
     """Seconds of the prompts of iterations, and of the ways between layouts; shape (iterations,)."""
-    job = _prompts(load, tokens, context)
-    flat_terms = _flat(regions.phases(design, job, fidelity)[0], len(tokens))
+    job = _prompt_job(load, tokens, context)
+    flat_terms = _flat_seconds(regions.phases(design, job, fidelity)[0], len(tokens))
     if changing:
-        for moving in _ways(load, job):
-            flat_terms = flat_terms + _flat(regions.phases(design, moving, fidelity)[2], len(tokens))
+        for moving in _transition_jobs(load, job):
+            flat_terms = flat_terms + _flat_seconds(regions.phases(design, moving, fidelity)[2], len(tokens))
     return flat_terms
 
 
-def _decoded(design: Design, load: ServingLoad, requests: Array, context: Array, fidelity: str) -> Array:
+def _decode_seconds(design: Design, load: ServingLoad, requests: Array, context: Array, fidelity: str) -> Array:
     """Seconds of a token of each request; shape (iterations,)."""
-    return _flat(regions.phases(design, _tokens(load, requests, context), fidelity)[1], len(requests))
+    return _flat_seconds(regions.phases(design, _token_job(load, requests, context), fidelity)[1], len(requests))
 
 
-def _flat(phase: PhaseCost, count: int) -> Array:
+def _flat_seconds(phase: PhaseCost, count: int) -> Array:
     return np.broadcast_to(np.ravel(phase.seconds), (count,))
 
 
-def _phases(design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> list[tuple[str, PhaseCost]]:
+def _iteration_phases(
+    design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str
+) -> list[tuple[str, PhaseCost]]:
     """Of an iteration: prompts, ways between layouts, and tokens, as far as there are such; and what their rows begin with."""
     prompt, prompt_context, decodes, context = (np.array([count]) for count in made_of[:4])
     phases: list[tuple[str, PhaseCost]] = []
     if prompt > 0:
-        job = _prompts(load, prompt, prompt_context)
+        job = _prompt_job(load, prompt, prompt_context)
         phases.append(("", regions.phases(design, job, fidelity, detailed=True)[0]))
-        if pool or not _of(design)[1].serving.prefill_instances:
-            ways = (regions.phases(design, moving, fidelity)[2] for moving in _ways(load, job))
+        if pool or not _chip_and_mapping(design)[1].serving.prefill_instances:
+            ways = (regions.phases(design, moving, fidelity)[2] for moving in _transition_jobs(load, job))
             phases += zip(("to prefill: ", "to decode: "), ways, strict=True)
     if decodes > 0:
-        phase = regions.phases(design, _tokens(load, decodes, context), fidelity, detailed=True)[1]
+        phase = regions.phases(design, _token_job(load, decodes, context), fidelity, detailed=True)[1]
         phases.append(("decode: " if prompt > 0 else "", phase))
     return phases
 
 
-def _prompts(load: ServingLoad, tokens: Array, context: Array) -> BatchArrays:
+def _prompt_job(load: ServingLoad, tokens: Array, context: Array) -> BatchArrays:
     """Equal prompts of iterations, as far as their tokens and mean context allow."""
     copies, own, past = equal_prompts(tokens, context)
-    return _job(load, prompts=own[:, None], copies=copies[:, None], past=past[:, None])
+    return _iteration_job(load, prompts=own[:, None], copies=copies[:, None], past=past[:, None])
 
 
-def _tokens(load: ServingLoad, requests: Array, context: Array) -> BatchArrays:
+def _token_job(load: ServingLoad, requests: Array, context: Array) -> BatchArrays:
     """A token of each request, which has generated what its context is longer than a prompt."""
     generated = np.maximum(context - float(load.requests.prompt.mean()), 0.0)[:, None]
     near = per_reach(load.model, lambda reach: reach.seen(context)[:, None])
-    return _job(load, requests=requests[:, None], context=near, generated=np.minimum(generated, value_of_widest_reach(near)))
+    return _iteration_job(
+        load, requests=requests[:, None], context=near, generated=np.minimum(generated, value_of_widest_reach(near))
+    )
 
 
-def _ways(load: ServingLoad, job: BatchArrays) -> tuple[BatchArrays, BatchArrays]:
+def _transition_jobs(load: ServingLoad, job: BatchArrays) -> tuple[BatchArrays, BatchArrays]:
     """To the layout of prefill with what is cached of its prompts, and back with what they add."""
     moved_tokens = job.copies * job.past
-    return _job(load, moved=moved_tokens), _job(load, moved=moved_tokens + job.copies * job.prompts)
+    return _iteration_job(load, moved=moved_tokens), _iteration_job(load, moved=moved_tokens + job.copies * job.prompts)
 
 
-def _longest(load: ServingLoad) -> BatchArrays:
+def _longest_job(load: ServingLoad) -> BatchArrays:
     """The longest prompt, and the longest cache."""
     prompt = float(load.requests.prompt.max())
-    return _job(load, prompts=prompt, moved=prompt, cached=float(max(load.longest - 1, prompt)))
+    return _iteration_job(load, prompts=prompt, moved=prompt, cached=float(max(load.longest - 1, prompt)))
 
 
-def _job(
+def _iteration_job(
     load: ServingLoad,
     *,
     prompts: Any = 1.0,
@@ -314,29 +320,32 @@ def _job(
     )
     return BatchArrays(
         model=load.model, rows=(0,), cases=(), decode_context="mean", prompts=prompts, copies=copies, past=past,
-        prompt_starts=_starts(prompts), steps=1.0, requests=requests, context=context, generated=generated,
-        step_starts=_starts(requests), prefill=StepCounts("prefill", copies * prompts, copies, copies * pairs, copies * seen),
+        prompt_starts=_entry_starts(prompts), steps=1.0, requests=requests, context=context, generated=generated,
+        step_starts=_entry_starts(requests),
+        prefill=StepCounts("prefill", copies * prompts, copies, copies * pairs, copies * seen),
         decode=StepCounts("decode", requests, requests, requests * context, requests * context), prompt_tokens=moved,
         output_tokens=1.0, decode_steps=1.0, cached=per_reach(load.model, lambda reach: reach.kept(cached)), longest=prompts,
         sequences=1.0, prompt_kept=per_reach(load.model, lambda reach: reach.kept(moved)),
     )  # fmt: skip
 
 
-def _starts(values: Any) -> Any:
+def _entry_starts(values: Any) -> Any:
     return np.arange(len(values)) if isinstance(values, np.ndarray) else None
 
 
-def _held(design: Design, load: ServingLoad, phase: str) -> tuple[CoreMemory, CoreMemory]:
+def _held_memory(design: Design, load: ServingLoad, phase: str) -> tuple[CoreMemory, CoreMemory]:
     """Core memory for the longest request: in a full region, and in the last one."""
-    core_memory: tuple[CoreMemory, CoreMemory] = regions.phases(design, _longest(load), "analytical")[PHASES.index(phase)].held
+    core_memory: tuple[CoreMemory, CoreMemory] = regions.phases(design, _longest_job(load), "analytical")[
+        PHASES.index(phase)
+    ].held
     return core_memory
 
 
-def _free(design: Design, load: ServingLoad, phase: str, room: RequestMemory) -> float:
+def _free_bytes(design: Design, load: ServingLoad, phase: str, room: RequestMemory) -> float:
     """KV memory that a phase leaves free; for states alone, as many as fit on the fullest core. [B]"""
     if room.position:
-        return _room(design, load, phase) * float(room.position)
-    sram, held = float(_of(design)[0].core.sram), _held(design, load, phase)
+        return _position_room(design, load, phase) * float(room.position)
+    sram, held = float(_chip_and_mapping(design)[0].core.sram), _held_memory(design, load, phase)
     return float(
         min(
             max(float(sram - memory.total + memory.states), 0.0) / float(memory.per_sequence)
@@ -347,13 +356,13 @@ def _free(design: Design, load: ServingLoad, phase: str, room: RequestMemory) ->
     )
 
 
-def _room(design: Design, load: ServingLoad, phase: str) -> float:
+def _position_room(design: Design, load: ServingLoad, phase: str) -> float:
     """Cached positions of all requests that a phase has memory for, on the fullest row of cores."""
-    chip, mapping = _of(design)
+    chip, mapping = _chip_and_mapping(design)
     rows = float(getattr(mapping, phase).rows)
     core = min(
         max(float(chip.core.sram - memory.total + memory.kv), 0.0) // memory.per_token
-        for memory in _held(design, load, phase)
+        for memory in _held_memory(design, load, phase)
         if memory.per_token
     )
     # of as many requests as make rows even
@@ -363,16 +372,16 @@ def _room(design: Design, load: ServingLoad, phase: str) -> float:
     return float(core * positions / find_kv_method(mapping.kv_placement).fullest_row_tokens(positions, generated, rows))
 
 
-def _places(design: Design, load: ServingLoad) -> tuple[int, int, int]:
+def _region_places(design: Design, load: ServingLoad) -> tuple[int, int, int]:
     """Rows of cores in prefill, regions in decode, and rows of cores there."""
-    chip, mapping = _of(design)
+    chip, mapping = _chip_and_mapping(design)
     region = make_region(mapping.decode, chip.mesh.rows, chip.mesh.cols, float(load.model.layers))
     return int(mapping.prefill.rows), int(region.count), int(mapping.decode.rows)
 
 
-def _request(design: Design, load: ServingLoad) -> RequestMemory:
+def _wafer_request(design: Design, load: ServingLoad) -> RequestMemory:
     """What a request has on a wafer, of all layers."""
-    mapping = _of(design)[1]
+    mapping = _chip_and_mapping(design)[1]
 
     def nbytes(cached: Any, sequences: float) -> float:
         precision = mapping.precision
@@ -394,14 +403,14 @@ def _request(design: Design, load: ServingLoad) -> RequestMemory:
     return request_memory(load.model, nbytes)
 
 
-def _useful(load: ServingLoad, made_of: Composition) -> float:
+def _useful_operations(load: ServingLoad, made_of: Composition) -> float:
     """Useful operations of the model in an iteration. [op]"""
     prompt, prompt_context, decodes, context = (np.array([count]) for count in made_of[:4])
     steps = []
     if prompt > 0:
-        steps.append(_prompts(load, prompt, prompt_context).prefill)
+        steps.append(_prompt_job(load, prompt, prompt_context).prefill)
     if decodes > 0:
-        steps.append(_tokens(load, decodes, context).decode)
+        steps.append(_token_job(load, decodes, context).decode)
     return sum(
         float(np.sum(part.times * useful_flop(operator)))
         for at in steps
@@ -412,9 +421,9 @@ def _useful(load: ServingLoad, made_of: Composition) -> float:
 
 def device_count(design: Design) -> Any:
     """Number of chips of all instances."""
-    serving = _of(design)[1].serving
+    serving = _chip_and_mapping(design)[1].serving
     return (serving.instances + serving.prefill_instances) * 1.0
 
 
-def _of(design: Design) -> tuple[Chip, Mapping]:
+def _chip_and_mapping(design: Design) -> tuple[Chip, Mapping]:
     return design.chip, design.mapping

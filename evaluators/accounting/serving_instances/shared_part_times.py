@@ -73,7 +73,7 @@ class _Known:
         alike = (columns == columns[:, :1]).all(axis=1)
         changes: dict[str, Any] = {}
         for address, column, same in zip(self.addresses, columns, alike, strict=True):
-            changes[address] = _number(column[0].item(), leaf_at(self.design, address)) if same else column
+            changes[address] = _number_like(column[0].item(), leaf_at(self.design, address)) if same else column
         return replace_leaves(self.design, changes)
 
 
@@ -116,13 +116,13 @@ class SharedTimes(Generic[T]):
         }
         key = hash_lines([*(key_line(a, v) for a, v, _ in leaves if a not in numbers), *numbers, *beside])
         self._make, self._made, self._whats = make, dict[bytes, T](), whats
-        known = _KNOWN.pop(key) if key in _KNOWN else _Known(_one(design), tuple(numbers))
+        known = _KNOWN.pop(key) if key in _KNOWN else _Known(_first_design(design), tuple(numbers))
         self._known = _KNOWN[key] = known
         rows = np.empty((max((len(v) for _, v, _ in every if isinstance(v, np.ndarray)), default=1), len(numbers)))
         for place, column in enumerate(numbers.values()):
             rows[:, place] = column
         self._places = self._known.places(rows)
-        _forget()
+        _forget_tables()
 
     def of(self, key: Hashable, spent: Callable[[T], Array]) -> Array:
         """Costs of one part for all designs, shape (what, designs).
@@ -148,18 +148,18 @@ class SharedTimes(Generic[T]):
         return amounts
 
 
-def _one(design: Design) -> Design:
+def _first_design(design: Design) -> Design:
     """The first of several."""
     first = {address: value[0].item() for address, value, _ in iterate_leaves(design) if isinstance(value, np.ndarray)}
     return replace_leaves(design, first) if first else design
 
 
-def _number(value: float, like: Any) -> float:
+def _number_like(value: float, like: Any) -> float:
     """Whole where numbers of its leaf are."""
     return int(value) if isinstance(like, int) and value.is_integer() else value
 
 
-def _forget() -> None:
+def _forget_tables() -> None:
     sizes = {key: known.size for key, known in _KNOWN.items()}
     for key in list(_KNOWN)[:-1]:
         if sum(sizes.values()) <= MAX_VALUES:

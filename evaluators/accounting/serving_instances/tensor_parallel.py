@@ -72,13 +72,13 @@ USAGE_IN_BATCH = True
 
 def limits(design: Design, load: ServingLoad) -> list[Limit]:
     """Limits of memory for a single request, ports, and equal parallelism where dies do both phases."""
-    chip, mapping = _of(design)
+    chip, mapping = _chip_and_mapping(design)
     refuse_kv_head_option(load.model, mapping.prefill, mapping.decode)
     if chip.network is not None:
         for plan in (mapping.prefill, mapping.decode):
             refuse_library_allreduce(plan.allreduce, plan.tp, shared_cache_machine(chip, mapping))
-    pools = zip(_plans(mapping), _tokens(mapping, load), strict=True)
-    held = reduce(_fuller, (_held(design, load, plan.tp, load.longest - 1, tokens) for plan, tokens in pools))
+    pools = zip(_pool_plans(mapping), _layer_tokens(mapping, load), strict=True)
+    held = reduce(_fuller_memory, (_held_memory(design, load, plan.tp, load.longest - 1, tokens) for plan, tokens in pools))
     # a request alone must fit: beside more of them, requests wait
     parts = (("weights", held.weights), ("KV cache", held.kv), ("activations", held.activations))
     tp = (mapping.prefill.tp, mapping.decode.tp)
@@ -93,27 +93,29 @@ def limits(design: Design, load: ServingLoad) -> list[Limit]:
 
 def instances(design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
     """Serving instance of each pool, with the KV memory of one of its dies."""
-    chip, mapping = _of(design)
+    chip, mapping = _chip_and_mapping(design)
 
     def instance(tp: Any, tokens: Any) -> ServingInstance:
         def pricing(prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array) -> Array:
-            seconds = _seconds(design, load, tp, prompt, prompt_context, decodes, context)
+            seconds = _iteration_seconds(design, load, tp, prompt, prompt_context, decodes, context)
             return seconds if design_count(design) else seconds[..., 0]
 
-        held = _held(design, load, tp, 0, tokens)
+        held = _held_memory(design, load, tp, 0, tokens)
         free = chip.hbm.capacity - held.weights - held.activations
         without = (*SERVING_PREFIXES, "mapping.prefill.tp", "mapping.decode.tp")
         key = "" if design_count(design) else iteration_time_key(design, load, float(tp), without=without)
         return ServingInstance(
-            pricing, free, _room(design, load, tp), partial(points, whole=distinct_prompt_lengths(load)), key=key
+            pricing, free, _request_memory(design, load, tp), partial(points, whole=distinct_prompt_lengths(load)), key=key
         )
 
-    return tuple(instance(plan.tp, tokens) for plan, tokens in zip(_plans(mapping), _tokens(mapping, load), strict=True))
+    return tuple(
+        instance(plan.tp, tokens) for plan, tokens in zip(_pool_plans(mapping), _layer_tokens(mapping, load), strict=True)
+    )
 
 
 def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
     """Lower bounds of dies: times of an instance's memories and engines."""
-    chip, mapping = _of(design)
+    chip, mapping = _chip_and_mapping(design)
     precision, last = mapping.precision, mapping.decode.tp
     first = where(mapping.serving.prefill_instances > 0, mapping.prefill.tp, last)
     each = shared_cache_parts(chip, mapping)[0].matrix * mapping.stack.matrix_efficiency
@@ -136,12 +138,12 @@ def kv_transfer(design: Design, load: ServingLoad) -> tuple[RequestMemory, Any]:
     bandwidth, which is shared by the dies that send at the same time, as `closed_collective` shares it among those
     of a ring; at most its port's bandwidth.
     """
-    chip, mapping = _of(design)
-    network, nodes, tps = chip.network, chip.network.nodes, [plan.tp for plan in _plans(mapping)]
-    taken, paces, latency = _room(design, load, tps[1]), [network.bandwidth] * len(tps), network.latency
+    chip, mapping = _chip_and_mapping(design)
+    network, nodes, tps = chip.network, chip.network.nodes, [plan.tp for plan in _pool_plans(mapping)]
+    taken, paces, latency = _request_memory(design, load, tps[1]), [network.bandwidth] * len(tps), network.latency
     if nodes is not None:
         across = device_count(design) > nodes.size
-        paces = [where(across, minimum(network.bandwidth, _share(design, tp)), network.bandwidth) for tp in tps]
+        paces = [where(across, minimum(network.bandwidth, _bandwidth_share(design, tp)), network.bandwidth) for tp in tps]
         latency = where(across, nodes.latency, latency)
     sent = taken.times(tps[1] / tps[0]), taken  # by a die of those that have it, and to one
     each = [room.times(1 / (pace * mapping.stack.network_efficiency)) for room, pace in zip(sent, paces, strict=True)]
@@ -150,13 +152,13 @@ def kv_transfer(design: Design, load: ServingLoad) -> tuple[RequestMemory, Any]:
 
 def die_and_system_area(design: Design) -> tuple[Any, Any]:
     """Area of one die and of the dies of all instances. [mm2]"""
-    chip, _ = _of(design)
+    chip, _ = _chip_and_mapping(design)
     return area.die_area(chip), area.total_area(chip) * device_count(design)
 
 
 def devices_per_cache(design: Design, load: ServingLoad) -> tuple[Any, ...]:
     """Dies that share a request's KV cache: those of an instance."""
-    return tuple(plan.tp for plan in _plans(design.mapping))
+    return tuple(plan.tp for plan in _pool_plans(design.mapping))
 
 
 def usage_metrics(
@@ -169,20 +171,20 @@ def usage_metrics(
     hosted: Any = 0.0,
 ) -> dict[str, Any]:
     """Metrics of utilisation of engines and memories, and energy; activations stay in the cache."""
-    chip, mapping = _of(design)
+    chip, mapping = _chip_and_mapping(design)
     engines, _, _ = shared_cache_parts(chip, mapping)
     work, ideal, designs = PooledActivity(), 0.0, design_count(design)
-    for plan, pool in zip(_plans(mapping), done, strict=True):
+    for plan, pool in zip(_pool_plans(mapping), done, strict=True):
         for count, made_of in pool:
-            timed = _iteration(design, load, plan.tp, made_of)
-            work = work.plus(_over_designs(_done(design, timed).times(count * plan.tp), designs))
+            timed = _iteration_blocks(design, load, plan.tp, made_of)
+            work = work.plus(_over_designs(_die_activity(design, timed).times(count * plan.tp), designs))
             paced = sum(
                 timed_block.block.times * call.flop * call.pace for timed_block in timed for call in timed_block.block.calls
             )
-            ideal = ideal + _each(count * paced, designs)
+            ideal = ideal + _each_design(count * paced, designs)
     moved, dies = host_transfer_energy(hosted, chip), device_count(design)
     if mapping.serving.prefill_instances:
-        moved = moved + pooled_dynamic_energy(_moved(design, load), chip)
+        moved = moved + pooled_dynamic_energy(_moved_activity(design, load), chip)
     values = {
         "mfu": ideal * engines.matrix * mapping.stack.matrix_efficiency / (dies * seconds),
         "hbm_utilisation": work.memory_bytes / (dies * chip.hbm.bandwidth * seconds),
@@ -197,19 +199,21 @@ def usage_metrics(
 
 def iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> Any:
     """Power of iterations on all dies of an instance. [W]"""
-    chip, mapping = _of(design)
-    tp = _plans(mapping)[pool].tp
-    timed = _iteration(design, load, tp, made_of)
-    return pooled_dynamic_energy(_done(design, timed), chip) * tp / blocks_seconds(timed)
+    chip, mapping = _chip_and_mapping(design)
+    tp = _pool_plans(mapping)[pool].tp
+    timed = _iteration_blocks(design, load, tp, made_of)
+    return pooled_dynamic_energy(_die_activity(design, timed), chip) * tp / blocks_seconds(timed)
 
 
 def iteration_rows(
     design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
 ) -> Sequence[BreakdownRow]:
     """Breakdown rows of an iteration, one per call."""
-    chip, mapping = _of(design)
-    iteration = _iteration(design, load, _plans(mapping)[pool].tp, made_of)
-    return breakdown.breakdown_rows("", times, iteration, shared_cache_machine(chip, mapping), dies=_plans(mapping)[pool].tp)
+    chip, mapping = _chip_and_mapping(design)
+    iteration = _iteration_blocks(design, load, _pool_plans(mapping)[pool].tp, made_of)
+    return breakdown.breakdown_rows(
+        "", times, iteration, shared_cache_machine(chip, mapping), dies=_pool_plans(mapping)[pool].tp
+    )
 
 
 def remedy_text(worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
@@ -219,11 +223,11 @@ def remedy_text(worst: Infeasibility, design: Design, loads: tuple[ServingLoad, 
 
 def device_count(design: Design) -> Any:
     """Number of chips of all instances."""
-    _, mapping = _of(design)
+    _, mapping = _chip_and_mapping(design)
     return mapping.serving.instances * mapping.decode.tp + mapping.serving.prefill_instances * mapping.prefill.tp
 
 
-def _moved(design: Design, load: ServingLoad) -> PooledActivity:
+def _moved_activity(design: Design, load: ServingLoad) -> PooledActivity:
     """Activity of KV transfers to decode instances: from memory to memory, each die its part."""
     network, tp = design.chip.network, design.mapping.decode.tp
     hops = (
@@ -231,25 +235,25 @@ def _moved(design: Design, load: ServingLoad) -> PooledActivity:
         if network.nodes is None
         else where(device_count(design) > network.nodes.size, INTER_NODE_HOPS, network.hops)
     )
-    nbytes = _room(design, load, tp).altogether(transferred_prompts(load)) * tp
+    nbytes = _request_memory(design, load, tp).altogether(transferred_prompts(load)) * tp
     return PooledActivity(memory_bytes=2 * nbytes, linked_bytes=nbytes * hops)
 
 
-def _share(design: Design, tp: Any) -> Any:
+def _bandwidth_share(design: Design, tp: Any) -> Any:
     """Of a node's bandwidth, what one of `tp` dies of an instance has while as many caches as can are on their way. [B/s]"""
-    chip, mapping = _of(design)
+    chip, mapping = _chip_and_mapping(design)
     nodes, serving = chip.network.nodes, mapping.serving
     _, members = nodes_and_dies(tp, nodes.size)
     beside = minimum(minimum(serving.instances, serving.prefill_instances), maximum(1, nodes.size // members))
     return inter_node_bandwidth(nodes, mapping.stack) / (members * beside)
 
 
-def _plans(mapping: Mapping) -> tuple[TensorParallelPlan, ...]:
+def _pool_plans(mapping: Mapping) -> tuple[TensorParallelPlan, ...]:
     """Of each pool: that which prefills, where there is one, and that which decodes."""
     return (mapping.prefill, mapping.decode) if mapping.serving.prefill_instances else (mapping.decode,)
 
 
-def _seconds(
+def _iteration_seconds(
     design: Design, load: ServingLoad, tp: Any, prompt: Array, prompt_context: Array, decodes: Array, context: Array
 ) -> Array:
     """Seconds of iterations, in the shape that their counts broadcast to and designs; NaN for those of nothing."""
@@ -261,18 +265,18 @@ def _seconds(
     for name, mask in (("prefill", both), ("prefill", alone), ("decode", (prompt == 0) & (decodes > 0))):
         if mask.any():
             columns = [column[mask][:, None] for column in (prompt, prompt_context, decodes, context)]
-            seconds[mask] = blocks_seconds(_timeline(design, load, name, tp, *columns))
+            seconds[mask] = blocks_seconds(_block_timeline_of(design, load, name, tp, *columns))
     return seconds.reshape(*counts[0].shape, -1)
 
 
-def _iteration(design: Design, load: ServingLoad, tp: Any, made_of: Composition) -> tuple[TimedBlock, ...]:
+def _iteration_blocks(design: Design, load: ServingLoad, tp: Any, made_of: Composition) -> tuple[TimedBlock, ...]:
     phase = "prefill" if np.any(made_of[0]) else "decode"
-    return _timeline(design, load, phase, tp, *(np.atleast_2d(count) for count in made_of[:4]))
+    return _block_timeline_of(design, load, phase, tp, *(np.atleast_2d(count) for count in made_of[:4]))
 
 
-def _done(design: Design, timed: tuple[TimedBlock, ...]) -> PooledActivity:
+def _die_activity(design: Design, timed: tuple[TimedBlock, ...]) -> PooledActivity:
     """By one die in an iteration."""
-    chip, mapping = _of(design)
+    chip, mapping = _chip_and_mapping(design)
     _, cache, _ = shared_cache_parts(chip, mapping)
     return device_activity(
         tuple(timed_block.block for timed_block in timed),
@@ -284,33 +288,33 @@ def _done(design: Design, timed: tuple[TimedBlock, ...]) -> PooledActivity:
 
 def _over_designs(work: PooledActivity, designs: int) -> PooledActivity:
     """Of one iteration, numbers or arrays of shape (designs,)."""
-    return PooledActivity(*(_each(value, designs) for value in work))
+    return PooledActivity(*(_each_design(value, designs) for value in work))
 
 
-def _each(value: Any, designs: int) -> Any:
+def _each_design(value: Any, designs: int) -> Any:
     """Of each of some designs, or of the one that there is."""
     return np.broadcast_to(np.squeeze(value), designs) if designs else float(np.sum(value))
 
 
-def _fuller(memory: DeviceMemory, other: DeviceMemory) -> DeviceMemory:
+def _fuller_memory(memory: DeviceMemory, other: DeviceMemory) -> DeviceMemory:
     """The larger device memory, design by design."""
     more, names = other.total > memory.total, [field.name for field in fields(DeviceMemory)]
     return DeviceMemory(**{name: where(more, getattr(other, name), getattr(memory, name)) for name in names})
 
 
-def _timeline(design: Design, load: ServingLoad, phase: str, tp: Any, *made_of: Array) -> tuple[TimedBlock, ...]:
+def _block_timeline_of(design: Design, load: ServingLoad, phase: str, tp: Any, *made_of: Array) -> tuple[TimedBlock, ...]:
     """Blocks of iterations, counts of shape (iterations, 1)."""
     prompt, prompt_context, decodes, _ = made_of
-    chip, mapping = _of(design)
+    chip, mapping = _chip_and_mapping(design)
     plan: TensorParallelPlan = replace_leaves(getattr(mapping, phase), {"tp": tp})
     guesses = load.guesses
-    pairs, positions = (per_reach(load.model, lambda reach, n=n: _looked(reach, guesses, *made_of)[n]) for n in (0, 1))  # type: ignore[misc]
+    pairs, positions = (per_reach(load.model, lambda reach, n=n: _attended_pairs(reach, guesses, *made_of)[n]) for n in (0, 1))  # type: ignore[misc]
     resumed = decodes + (prompt_context > (prompt + 1) / 2)  # further chunks of a prompt have a past
     rows = decodes * (1 + guesses)
     at = StepCounts(phase, prompt + rows, rows + (prompt > 0), pairs, positions, guesses, resumed=resumed)
     if phase == "prefill":
         decoded = per_reach(load.model, lambda reach: decodes * reach.seen(made_of[3] + guesses))
-        scored = per_reach(load.model, lambda reach: decodes * _scored(reach, guesses, made_of[3]))
+        scored = per_reach(load.model, lambda reach: decodes * _scored_positions(reach, guesses, made_of[3]))
         at = replace(at, decodes=decodes, decoded=decoded, scored=scored)
     operators, order = transformer_segments(load.model, at), segment_order(load.model, at)
     rates, recorded = chip.core.rates, phase == "decode"
@@ -321,22 +325,22 @@ def _timeline(design: Design, load: ServingLoad, phase: str, tp: Any, *made_of: 
     return timed_step(cut, chip, plan, shared_cache_machine(chip, mapping), ANALYTICAL)
 
 
-def _scored(reach: AttentionReach, guesses: int, context: Array) -> Any:
+def _scored_positions(reach: AttentionReach, guesses: int, context: Array) -> Any:
     """Positions that a request's next token sees and those guessed after it see, together."""
     return sum(reach.seen(context + ahead) for ahead in range(1 + guesses))
 
 
-def _looked(
+def _attended_pairs(
     reach: AttentionReach, guesses: int, prompt: Array, prompt_context: Array, decodes: Array, context: Array
 ) -> tuple[Any, Any]:
     """Pairs of an iteration, and positions that are read: what decodes see, and what prompts see before themselves."""
     own, past = fractional_prompts(prompt, prompt_context)
-    pairs = prompt / own * reach.after(past, own) + decodes * _scored(reach, guesses, context)
+    pairs = prompt / own * reach.after(past, own) + decodes * _scored_positions(reach, guesses, context)
     # what prompts attend to before themselves is read once a chunk
     return pairs, decodes * reach.seen(context + guesses) + reach.seen(past)
 
 
-def _tokens(mapping: Mapping, load: ServingLoad) -> list[Any]:
+def _layer_tokens(mapping: Mapping, load: ServingLoad) -> list[Any]:
     """Tokens that go through the layers at a time, of each pool: of the largest iteration of prompts, or of decodes.
 
     Where requests that memory has no room for are computed again, a prompt is as long as what one has by then; a pool that else
@@ -369,18 +373,18 @@ def _tokens(mapping: Mapping, load: ServingLoad) -> list[Any]:
     return found_tokens
 
 
-def _held(design: Design, load: ServingLoad, tp: Any, positions: int, tokens: Any) -> DeviceMemory:
+def _held_memory(design: Design, load: ServingLoad, tp: Any, positions: int, tokens: Any) -> DeviceMemory:
     """Memory of one of `tp` dies for one request of some positions, and for activations of some tokens."""
-    return _footprint(design, load, tp, per_reach(load.model, lambda reach: float(reach.kept(positions))), 1.0, tokens)
+    return _die_footprint(design, load, tp, per_reach(load.model, lambda reach: float(reach.kept(positions))), 1.0, tokens)
 
 
-def _room(design: Design, load: ServingLoad, tp: Any) -> RequestMemory:
+def _request_memory(design: Design, load: ServingLoad, tp: Any) -> RequestMemory:
     """What a request has on one of `tp` dies."""
-    return request_memory(load.model, lambda cached, sequences: _footprint(design, load, tp, cached, sequences, 0.0).kv)
+    return request_memory(load.model, lambda cached, sequences: _die_footprint(design, load, tp, cached, sequences, 0.0).kv)
 
 
-def _footprint(design: Design, load: ServingLoad, tp: Any, cached: Any, sequences: float, tokens: Any) -> DeviceMemory:
-    mapping = _of(design)[1]
+def _die_footprint(design: Design, load: ServingLoad, tp: Any, cached: Any, sequences: float, tokens: Any) -> DeviceMemory:
+    mapping = _chip_and_mapping(design)[1]
     return _on_die(load.model, load.guesses, tp, mapping.precision, mapping.prefill.kv_heads, tokens, cached, sequences)
 
 
@@ -393,5 +397,5 @@ def _on_die(
     return device_memory(parts, model, tp, precision, cached=cached, sequences=sequences, tokens=tokens, heads=heads)
 
 
-def _of(design: Design) -> tuple[Chip, Mapping]:
+def _chip_and_mapping(design: Design) -> tuple[Chip, Mapping]:
     return design.chip, design.mapping

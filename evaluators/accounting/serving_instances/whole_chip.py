@@ -81,7 +81,7 @@ from dse.evaluators.silicon.energy import dynamic_energy
 from dse.space.array_math import Array, maximum, where
 from dse.space.chip import Chip, channel_count, main_memory_bytes
 from dse.space.design import Design
-from dse.space.fields import fingerprint, have_equal_leaves, replace_leaves
+from dse.space.fields import fingerprint, has_equal_leaves, replace_leaves
 from dse.space.layers import per_reach
 from dse.space.limits import Infeasibility, Limit
 from dse.space.mapping import Mapping
@@ -109,27 +109,27 @@ SLICES = ("rows", "cols", "queries", "keys")
 
 def mergeable_options(design: Design) -> tuple[str, ...]:
     """Options in which designs of one group may differ: the dataflow of systolic arrays."""
-    return () if _of(design)[0].tile.matrix.dataflow == "ce" else ("chip.tile.matrix.dataflow",)
+    return () if _chip_and_mapping(design)[0].tile.matrix.dataflow == "ce" else ("chip.tile.matrix.dataflow",)
 
 
 def limits(design: Design, load: ServingLoad) -> list[Limit]:
     """Limits of memories for the longest request and largest iterations, and of tile groups."""
-    return memory_and_group_limits(*_of(design), _held(design, load))
+    return memory_and_group_limits(*_chip_and_mapping(design), _held_by_phase(design, load))
 
 
 def instances(design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
     """Serving instance of each pool of chips."""
-    chip, mapping = _of(design)
-    parts = [dict(phase_parts) for phase_parts, _ in _held(design, load).values()]
+    chip, mapping = _chip_and_mapping(design)
+    parts = [dict(phase_parts) for phase_parts, _ in _held_by_phase(design, load).values()]
     free = main_memory_bytes(chip) - parts[0]["weights"] - max(part["activations"] for part in parts)
-    room, instances = _room(design, load), []
+    room, instances = _request_memory(design, load), []
     for rule, batch in policies_with_batch(mapping.serving):
         axes = integer_table_points(load, max_prompt_tokens(rule, batch, load.longest), batch)
         key = "" if design_count(design) else iteration_time_key(design, load, fidelity)
-        pricing = _pricing(design, load, fidelity, axes)
+        pricing = _table_pricing(design, load, fidelity, axes)
         instances.append(
             ServingInstance(
-                partial(_seconds, pricing, design_count(design)),
+                partial(_seconds_spent, pricing, design_count(design)),
                 free,
                 room,
                 lambda *largest, axes=axes: axes,
@@ -144,8 +144,8 @@ def instances(design: Design, load: ServingLoad, fidelity: str) -> tuple[Serving
 def request_limit_times(design: Design, load: ServingLoad) -> None:
     """Request the times that limits need, so that designs are computed together."""
     with collect_requests():
-        for phase, made_of in _largest(design, load).items():
-            _filled(design, load, phase, made_of)
+        for phase, made_of in _largest_by_phase(design, load).items():
+            _filled_bytes(design, load, phase, made_of)
 
 
 def request_table_times(design: Design, load: ServingLoad, fidelity: str) -> None:
@@ -157,7 +157,7 @@ def request_table_times(design: Design, load: ServingLoad, fidelity: str) -> Non
 
 def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
     """Lower bounds of chips: times of all channels and engines; weights in a cache take no time."""
-    chip, mapping = _of(design)
+    chip, mapping = _chip_and_mapping(design)
     brought = channel_count(chip) * chip.hbm.channel_bandwidth
     decode = weight_bytes_read(load.model, mapping.precision) / brought if chip.l2 is None else 0.0
     prompt = prefill_flop_per_token(load.model) / peak_flops(chip)
@@ -170,32 +170,36 @@ def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
 def untimed_limits(design: Design, load: ServingLoad) -> list[Limit]:
     """Limits that need no iteration times: main memory, and tile groups."""
     return memory_and_group_limits(
-        *_of(design), {phase: (stored_bytes, []) for phase, stored_bytes in _stored(design, load, 1).items()}
+        *_chip_and_mapping(design),
+        {phase: (stored_bytes, []) for phase, stored_bytes in _stored_bytes(design, load, 1).items()},
     )
 
 
 def request_capacity(design: Design, load: ServingLoad) -> Any:
     """Requests for which main memory has room beside the largest iterations."""
-    parts, serving = [dict(stored_bytes) for stored_bytes in _stored(design, load, 1).values()], _of(design)[1].serving
-    free = main_memory_bytes(_of(design)[0]) - parts[0]["weights"] - max(part["activations"] for part in parts)
-    return concurrent_requests(serving, free, _room(design, load), load.longest)
+    parts, serving = (
+        [dict(stored_bytes) for stored_bytes in _stored_bytes(design, load, 1).values()],
+        _chip_and_mapping(design)[1].serving,
+    )
+    free = main_memory_bytes(_chip_and_mapping(design)[0]) - parts[0]["weights"] - max(part["activations"] for part in parts)
+    return concurrent_requests(serving, free, _request_memory(design, load), load.longest)
 
 
 def decode_step_seconds(design: Design, load: ServingLoad, context: float) -> Any:
     """Time of an iteration that decodes one request at a context length; larger batches take no less. [s]"""
     if design.chip.l2 is not None:  # what a cache has depends on how many requests there are
         return 0.0
-    prices = _shared(design, load, "decode", "analytical")
+    prices = _shared_prices(design, load, "decode", "analytical")
     layers = prices.layers(1) + prices.head(1) + prices.tokens(1, int(np.ceil(context)))
     return layers[0]
 
 
 def prefill_token_seconds(design: Design, load: ServingLoad) -> Any:
     """Least time per prompt token, from the steady-state table's times of products and rows. [s]"""
-    mapping = _of(design)[1]
-    if _of(design)[0].l2 is not None or mapping.serving.prefill_instances:
+    mapping = _chip_and_mapping(design)[1]
+    if _chip_and_mapping(design)[0].l2 is not None or mapping.serving.prefill_instances:
         return 0.0
-    ((rule, batch),), prices = policies_with_batch(mapping.serving), _shared(design, load, "prefill", "analytical")
+    ((rule, batch),), prices = policies_with_batch(mapping.serving), _shared_prices(design, load, "prefill", "analytical")
     most = max_prompt_tokens(rule, batch, load.longest)
     tokens, _, decodes, *_ = steady.coarse_table_points(lambda *_: [np.zeros(1)], load)(most, load.longest, batch, load.longest)
     known = counted.sampled_counts(integer_table_points(load, most, batch))
@@ -204,7 +208,7 @@ def prefill_token_seconds(design: Design, load: ServingLoad) -> Any:
 
 def kv_transfer(design: Design, load: ServingLoad) -> tuple[RequestMemory, float]:
     """KV transfer by way of the host: time per request, without latency. [s]"""
-    return _room(design, load).times(1 / float(_of(design)[1].serving.host_bandwidth)), 0.0
+    return _request_memory(design, load).times(1 / float(_chip_and_mapping(design)[1].serving.host_bandwidth)), 0.0
 
 
 def devices_per_cache(design: Design, load: ServingLoad) -> tuple[int, ...]:
@@ -214,13 +218,13 @@ def devices_per_cache(design: Design, load: ServingLoad) -> tuple[int, ...]:
 
 def die_and_system_area(design: Design) -> tuple[Any, Any]:
     """Area of one die and of the dies of all chips. [mm2]"""
-    chip = _of(design)[0]
+    chip = _chip_and_mapping(design)[0]
     return area.die_area(chip), area.total_area(chip) * device_count(design)
 
 
 def area_by_block(design: Design) -> dict[str, Any]:
     """Area of one chip by block. [mm2]"""
-    return area.area_by_block(_of(design)[0])
+    return area.area_by_block(_chip_and_mapping(design)[0])
 
 
 def usage_metrics(
@@ -238,15 +242,17 @@ def usage_metrics(
     `spent` holds the costs of `done` without seconds, in the order of `SPENT_COLUMNS`; None if they are computed
     here.
     """
-    chip, mapping = _of(design)
+    chip, mapping = _chip_and_mapping(design)
     if spent is None:
-        each = [(times, _iteration(design, load, made_of, fidelity)) for pool in done for times, made_of in pool]
+        each = [(times, _iteration_blocks(design, load, made_of, fidelity)) for pool in done for times, made_of in pool]
         spent = sum(
-            (times * _spent(design, 1, composition)[1:, 0] for times, composition in each),
+            (times * _spent_by_blocks(design, 1, composition)[1:, 0] for times, composition in each),
             start=np.zeros(len(SPENT_COLUMNS) - 1),
         )
     joules, memory_bytes, hop_bytes, operations = spent
-    joules = joules + kv_host_transfer_energy(_room(design, load), load, chip, mapping.serving.prefill_instances, hosted)
+    joules = joules + kv_host_transfer_energy(
+        _request_memory(design, load), load, chip, mapping.serving.prefill_instances, hosted
+    )
     whole = device_count(design) * seconds
     rows, cols, engine = chip.mesh.rows, chip.mesh.cols, chip.tile.matrix
     engines = 2.0 * rows * cols * (engine.rows * engine.cols * chip.clock)
@@ -256,7 +262,7 @@ def usage_metrics(
         "mfu": operations / (engines * whole),
         "hbm_utilisation": memory_bytes / (channel_count(chip) * chip.hbm.channel_bandwidth * whole),
         "noc_utilisation": where(links > 0, hop_bytes / maximum(links * whole, 1e-300), 0.0),
-        "sram_used": largest_value(nbytes for _, kinds in _held(design, load).values() for _, nbytes in kinds),
+        "sram_used": largest_value(nbytes for _, kinds in _held_by_phase(design, load).values() for _, nbytes in kinds),
         **power_metrics(chip, lambda: [(joules, seconds)], tokens, chips=device_count(design), peak=peak),
     }
 
@@ -265,7 +271,8 @@ def iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Compo
     """Power of iterations of one design, shape (iterations, 1). [W]"""
     each = np.broadcast_arrays(*(np.ravel(count) for count in made_of))
     amounts = [
-        _spent(design, 1, _iteration(design, load, composition, fidelity))[:2, 0] for composition in zip(*each, strict=True)
+        _spent_by_blocks(design, 1, _iteration_blocks(design, load, composition, fidelity))[:2, 0]
+        for composition in zip(*each, strict=True)
     ]
     return np.array([[joules / seconds] for seconds, joules in amounts])
 
@@ -274,8 +281,8 @@ def iteration_rows(
     design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
 ) -> Sequence[BreakdownRow]:
     """Breakdown rows of an iteration, one per operator."""
-    parts = _iteration(design, load, made_of, fidelity)
-    machine = tile_core_machine(_of(design)[0])
+    parts = _iteration_blocks(design, load, made_of, fidelity)
+    machine = tile_core_machine(_chip_and_mapping(design)[0])
     breakdown_rows = tiles.breakdown_rows(
         PhaseCost("", machine, tuple(parts), None, 1.0, None, sum_blocks(parts)[0], None, None), fidelity
     )
@@ -316,20 +323,20 @@ class _Prices(NamedTuple):
     filled: Callable[[Composition], Array]
 
 
-def _seconds(spent: Callable[..., Array], several: int, *counts: Array) -> Array:
+def _seconds_spent(spent: Callable[..., Array], several: int, *counts: Array) -> Array:
     """Seconds alone of what compositions spend; of one design, without its axis."""
     amounts = spent(*counts)[..., 0, :]
     return amounts if several else amounts[..., 0]
 
 
-def _pricing(design: Design, load: ServingLoad, fidelity: str, axes: Sequence[Array]) -> Callable[..., Array]:
+def _table_pricing(design: Design, load: ServingLoad, fidelity: str, axes: Sequence[Array]) -> Callable[..., Array]:
     """What compositions spend, by tables of a part each: attention, and what depends on tokens or requests alone.
 
     Counts broadcast together; what is found has axes of `SPENT_COLUMNS` and of designs more.
     """
-    mapping = _of(design)[1]
-    lengths, first = axes[0][1:], _shared(design, load, "prefill", fidelity)
-    then = first if have_equal_leaves(mapping.prefill, mapping.decode) else _shared(design, load, "decode", fidelity)
+    mapping = _chip_and_mapping(design)[1]
+    lengths, first = axes[0][1:], _shared_prices(design, load, "prefill", fidelity)
+    then = first if has_equal_leaves(mapping.prefill, mapping.decode) else _shared_prices(design, load, "decode", fidelity)
     between = partial(counted.interpolate_counts, counted.sampled_counts(axes))
 
     def pricing(prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array) -> Array:
@@ -337,7 +344,7 @@ def _pricing(design: Design, load: ServingLoad, fidelity: str, axes: Sequence[Ar
         count, own, past = equal_prompts(np.maximum(new, 1.0), prompt_context)
         keys = np.rint(own) + np.rint(past)
         cached = np.ceil(np.maximum(context, 1.0))
-        near, long = (_nearest(lengths, count) for count in (np.rint(own), keys))
+        near, long = (_nearest_length(lengths, count) for count in (np.rint(own), keys))
         prompts = evaluate_counts(first.prompts, count, np.rint(own), keys, near, long)
         decoding, has_prompts = (at_once > 0)[..., None, None], (new > 0)[..., None, None]
         tokens = np.where(decoding, evaluate_counts(then.tokens, at_once, cached), 0.0)
@@ -351,17 +358,17 @@ def _pricing(design: Design, load: ServingLoad, fidelity: str, axes: Sequence[Ar
     return pricing
 
 
-def _nearest(lengths: Array, tokens: Array) -> Array:
+def _nearest_length(lengths: Array, tokens: Array) -> Array:
     """Length with the nearest ratio to each token count, among some lengths."""
     places = np.searchsorted(np.sqrt(lengths[1:] * lengths[:-1]), np.maximum(tokens, 1.0))
     return np.asarray(lengths[places])
 
 
 @partial(memoize_by_identity, few=PARTS)
-def _shared(design: Design, load: ServingLoad, phase: str, fidelity: str) -> _Prices:
+def _shared_prices(design: Design, load: ServingLoad, phase: str, fidelity: str) -> _Prices:
     """Shared times of several designs, independent of their serving settings: products and rows once for all attention."""
-    apart, whole = _known(design, load, phase, fidelity, "attention."), _known(design, load, phase, fidelity)
-    largest = _known(design, load, phase, fidelity, whats=len(JOB_TYPES))
+    apart, whole = _known_prices(design, load, phase, fidelity, "attention."), _known_prices(design, load, phase, fidelity)
+    largest = _known_prices(design, load, phase, fidelity, whats=len(JOB_TYPES))
     return _Prices(
         lambda *counts: apart.of(("layers", counts), lambda prices: prices.layers(*counts)),
         lambda *counts: apart.of(("head", counts), lambda prices: prices.head(*counts)),
@@ -371,7 +378,7 @@ def _shared(design: Design, load: ServingLoad, phase: str, fidelity: str) -> _Pr
     )
 
 
-def _known(
+def _known_prices(
     design: Design,
     load: ServingLoad,
     phase: str,
@@ -382,21 +389,21 @@ def _known(
     """Shared times of designs for a phase, ignoring settings below an address of its plan."""
     (other,) = {"prefill", "decode"} - {phase}
     # what a cache has depends on how many requests there are
-    cached = any(_kept(design, load).values())
+    cached = any(_cached_by_phase(design, load).values())
     elsewhere = () if cached else (*SERVING_PREFIXES, ROOM, f"mapping.{other}.", f"mapping.{phase}.{without}")
     beside = fingerprint(load.model), phase, fidelity
-    return SharedTimes(design, lambda part: _prices(part, load, phase, fidelity), elsewhere, *beside, whats=whats)
+    return SharedTimes(design, lambda part: _price_parts(part, load, phase, fidelity), elsewhere, *beside, whats=whats)
 
 
-def _prices(design: Design, load: ServingLoad, phase: str, fidelity: str) -> _Prices:
-    (chip, mapping), model = _of(design), load.model
+def _price_parts(design: Design, load: ServingLoad, phase: str, fidelity: str) -> _Prices:
+    (chip, mapping), model = _chip_and_mapping(design), load.model
     activation_bytes(mapping)  # refuses what tiles do not take
     plan = getattr(mapping, phase)
-    context = ChipContext(model, chip, plan, mapping.precision, {}, _kept(design, load)[phase])
+    context = ChipContext(model, chip, plan, mapping.precision, {}, _cached_by_phase(design, load)[phase])
     machine, reader = tile_core_machine(chip), cost_model(fidelity)
 
     def spent(blocks: Sequence[CallBlock]) -> Array:
-        return _spent(design, designs, block_timeline(blocks, machine, reader))
+        return _spent_by_blocks(design, designs, block_timeline(blocks, machine, reader))
 
     forms = {phase: transformer_segments(model, _step(phase, 1, 1)) for phase in ("prefill", "decode")}
     designs = max(design_count(design), 1)
@@ -464,37 +471,39 @@ def _prices(design: Design, load: ServingLoad, phase: str, fidelity: str) -> _Pr
         return attending("decode", newest_token_requests(model, requests, float(keys)), cuts) + newest_alone(requests)
 
     def full(made_of: Composition) -> Array:
-        kinds = local_memory_by_kind(_blocks(design, load, made_of))
+        kinds = local_memory_by_kind(_mean_blocks(design, load, made_of))
         return np.array([np.broadcast_to(nbytes, designs) for _, nbytes in kinds])
 
     return _Prices(others, head, prompts, tokens, full)
 
 
-def _spent(design: Design, designs: int, blocks: list[TimedBlock]) -> Array:
+def _spent_by_blocks(design: Design, designs: int, blocks: list[TimedBlock]) -> Array:
     """What blocks spend, shape (SPENT, designs)."""
     return _together_spent(design, designs, *sum_blocks(blocks))
 
 
 def _together_spent(design: Design, designs: int, seconds: Any, activity: Activity, operations: float) -> Array:
-    chip, mapping = _of(design)
+    chip, mapping = _chip_and_mapping(design)
     joules = dynamic_energy(activity, chip, activation_bytes(mapping))
     amounts = (seconds, joules, activity.memory_bytes, activity.hop_bytes, operations)
     return np.array([np.broadcast_to(value, designs) for value in amounts])
 
 
-def _iteration(design: Design, load: ServingLoad, made_of: Composition, fidelity: str) -> list[TimedBlock]:
+def _iteration_blocks(design: Design, load: ServingLoad, made_of: Composition, fidelity: str) -> list[TimedBlock]:
     """Blocks of a mean iteration with their times."""
-    return block_timeline(_blocks(design, load, made_of), tile_core_machine(_of(design)[0]), cost_model(fidelity))
+    return block_timeline(
+        _mean_blocks(design, load, made_of), tile_core_machine(_chip_and_mapping(design)[0]), cost_model(fidelity)
+    )
 
 
-def _blocks(design: Design, load: ServingLoad, made_of: Composition) -> list[CallBlock]:
+def _mean_blocks(design: Design, load: ServingLoad, made_of: Composition) -> list[CallBlock]:
     """Blocks of a mean iteration; a fractional number of decodes is interpolated between its neighbours."""
-    (chip, mapping), model = _of(design), load.model
+    (chip, mapping), model = _chip_and_mapping(design), load.model
     prompt, prompt_context, decodes, context = made_of[:4]
     blocks: list[CallBlock] = []
     plain = {
         phase: ChipContext(model, chip, getattr(mapping, phase), mapping.precision, {}, shares)
-        for phase, shares in _kept(design, load).items()
+        for phase, shares in _cached_by_phase(design, load).items()
     }
     count, own, past, low = 0, 0, 0, int(decodes)
     if prompt > 0:
@@ -515,37 +524,37 @@ def _step(phase: str, tokens: float, requests: float) -> StepCounts:
 
 
 @memoize_by_identity
-def _held(design: Design, load: ServingLoad) -> dict[str, Held]:
+def _held_by_phase(design: Design, load: ServingLoad) -> dict[str, Held]:
     """Memory contents of the largest iteration and the longest request, by phase."""
-    largest = _largest(design, load)
+    largest = _largest_by_phase(design, load)
     return {
-        phase: (stored_bytes, _filled(design, load, phase, largest[phase]))
-        for phase, stored_bytes in _stored(design, load, 1).items()
+        phase: (stored_bytes, _filled_bytes(design, load, phase, largest[phase]))
+        for phase, stored_bytes in _stored_bytes(design, load, 1).items()
     }
 
 
-def _largest(design: Design, load: ServingLoad) -> dict[str, Composition]:
+def _largest_by_phase(design: Design, load: ServingLoad) -> dict[str, Composition]:
     """Iteration with the largest memory need, by phase."""
     prompts, longest = _prompt_tokens(design, load), load.longest - 1
-    whole, batch = min(prompts, longest), float(int(_of(design)[1].serving.max_batch_size))
+    whole, batch = min(prompts, longest), float(int(_chip_and_mapping(design)[1].serving.max_batch_size))
     return {"prefill": (prompts, (whole + 1) / 2, 0.0, 0.0), "decode": (0.0, 0.0, batch, float(longest))}
 
 
-def _filled(design: Design, load: ServingLoad, phase: str, made_of: Composition) -> list[tuple[str, Any]]:
+def _filled_bytes(design: Design, load: ServingLoad, phase: str, made_of: Composition) -> list[tuple[str, Any]]:
     """By kind of operator, local memory of a tile in use in an iteration. [B]"""
-    amounts = _shared(design, load, phase, "analytical").filled(made_of)
+    amounts = _shared_prices(design, load, phase, "analytical").filled(made_of)
     return list(zip(JOB_TYPES, amounts if design_count(design) else amounts[:, 0].tolist(), strict=True))
 
 
 def _prompt_tokens(design: Design, load: ServingLoad) -> int:
     """The most of an iteration."""
-    serving = _of(design)[1].serving
+    serving = _chip_and_mapping(design)[1].serving
     return max(max_prompt_tokens(rule, batch, load.longest) for rule, batch in policies_with_batch(serving))
 
 
-def _stored(design: Design, load: ServingLoad, requests: int) -> dict[str, tuple[tuple[str, float], ...]]:
+def _stored_bytes(design: Design, load: ServingLoad, requests: int) -> dict[str, tuple[tuple[str, float], ...]]:
     """By phase, bytes in HBM in the largest iteration, with so many of the longest requests."""
-    mapping, longest = _of(design)[1], load.longest - 1
+    mapping, longest = _chip_and_mapping(design)[1], load.longest - 1
     batch, mixed = int(mapping.serving.max_batch_size), policies_with_batch(mapping.serving)[-1][0].mixed
     cached = per_reach(load.model, lambda reach: float(reach.kept(longest)) * requests)
     tokens = {"prefill": _prompt_tokens(design, load) + batch * mixed, "decode": batch}
@@ -555,18 +564,18 @@ def _stored(design: Design, load: ServingLoad, requests: int) -> dict[str, tuple
     }
 
 
-def _kept(design: Design, load: ServingLoad) -> dict[str, CachedShares | None]:
+def _cached_by_phase(design: Design, load: ServingLoad) -> dict[str, CachedShares | None]:
     """By phase, what a cache in front of main memory has, as many requests running as may and each of the longest."""
-    chip, mapping = _of(design)
+    chip, mapping = _chip_and_mapping(design)
     if chip.l2 is None:
         return dict.fromkeys(("prefill", "decode"))
-    stored = _stored(design, load, int(mapping.serving.max_batch_size))
+    stored = _stored_bytes(design, load, int(mapping.serving.max_batch_size))
     return {phase: cached_shares(chip, stored_bytes) for phase, stored_bytes in stored.items()}
 
 
-def _room(design: Design, load: ServingLoad) -> RequestMemory:
+def _request_memory(design: Design, load: ServingLoad) -> RequestMemory:
     """What a request has in HBM."""
-    precision = _of(design)[1].precision
+    precision = _chip_and_mapping(design)[1].precision
 
     def nbytes(cached: Any, sequences: float) -> float:
         bytes_by_use = dict(hbm_bytes_by_use(load.model, _step("decode", 1, 1), cached, sequences, precision))
@@ -577,9 +586,9 @@ def _room(design: Design, load: ServingLoad) -> RequestMemory:
 
 def device_count(design: Design) -> Any:
     """Number of chips of all instances."""
-    serving = _of(design)[1].serving
+    serving = _chip_and_mapping(design)[1].serving
     return serving.instances + serving.prefill_instances
 
 
-def _of(design: Design) -> tuple[Chip, Mapping]:
+def _chip_and_mapping(design: Design) -> tuple[Chip, Mapping]:
     return design.chip, design.mapping

@@ -50,14 +50,14 @@ def batch_iteration_times(
         return
     with collect_die_work():
         for service, _, every in setups:
-            _each(loads, every, service.request_limit_times)
+            _ask_parts(loads, every, service.request_limit_times)
         try:
             for _, design, every in setups:
                 with suppress(IncompatibleOptionsError):  # which is answered where the design is judged
                     served.BOUNDED[id(design)] = design, served.limited_design(design, loads, every, limits)
             for service, design, _ in setups:
                 parts = served.BOUNDED[id(design)][1].parts if id(design) in served.BOUNDED else []
-                _each(loads, parts, partial(service.request_table_times, fidelity=steady.ITERATION_FIDELITY))
+                _ask_parts(loads, parts, partial(service.request_table_times, fidelity=steady.ITERATION_FIDELITY))
             yield
         finally:
             served.BOUNDED.clear()
@@ -65,15 +65,17 @@ def batch_iteration_times(
 
 def merge_equal_groups(service_of: Callable[[Design], ModuleType], designs: Designs) -> Designs:
     """Designs with groups merged where the layout evaluates groups of different options together."""
-    return merge_option_groups(designs, lambda design: getattr(service_of(design), "mergeable_options", _none)(design))
+    return merge_option_groups(designs, lambda design: getattr(service_of(design), "mergeable_options", _no_words)(design))
 
 
-def _none(_: Design) -> tuple[str, ...]:
+def _no_words(_: Design) -> tuple[str, ...]:
     """Options in which designs of a merged group may differ, for layouts that define none."""
     return ()
 
 
-def _each(loads: Sequence[ServingLoad], parts: Sequence[served.DesignPart], say: Callable[[Design, ServingLoad], None]) -> None:
+def _ask_parts(
+    loads: Sequence[ServingLoad], parts: Sequence[served.DesignPart], say: Callable[[Design, ServingLoad], None]
+) -> None:
     """Record the times that parts of designs need; nothing for conflicting options."""
     for load, (_, part) in product(loads, parts):
         with suppress(IncompatibleOptionsError):

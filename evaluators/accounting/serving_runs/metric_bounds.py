@@ -100,13 +100,13 @@ def metric_bounds(
             for rows, design in designs.groups:
                 service = service_of(design)
                 if not priced:
-                    broken[rows] |= _broken(service, design, load)
+                    broken[rows] |= _broken_designs(service, design, load)
                 lower_bounds = service.work_lower_bounds(design, load)
                 decode, prompt = prices.get(id(design), (0.0, 0.0))
                 lower_bounds = lower_bounds._replace(
                     decode=maximum(lower_bounds.decode, decode),
                     prompt=maximum(lower_bounds.prompt, prompt),
-                    room=_room(service, design, load),
+                    room=_request_room(service, design, load),
                 )
                 for columns, bounds, looser in zip(
                     (low, high), _of_load(design, load, lower_bounds), (np.fmin, np.fmax), strict=True
@@ -141,7 +141,9 @@ def _of_load(design: Design, load: ServingLoad, bounds: WorkLowerBounds) -> tupl
         else {"tpot": np.nan, "tbt_p99": np.nan}
     )
     low["latency"] = low["ttft"] + float(requests.output.mean() - 1) * bounds.decode
-    within: Any = np.searchsorted(_prompts(requests), load.ttft / maximum(bounds.prompt, NOTHING), side="right") / len(requests)
+    within: Any = np.searchsorted(_sorted_prompts(requests), load.ttft / maximum(bounds.prompt, NOTHING), side="right") / len(
+        requests
+    )
     if not few:
         queued: Any = 0.0
         for length, weight in zip(mixed.prompts.tolist(), mixed.weights.tolist(), strict=True):
@@ -157,12 +159,12 @@ def _of_load(design: Design, load: ServingLoad, bounds: WorkLowerBounds) -> tupl
 
 
 @lru_cache(maxsize=8)
-def _prompts(requests: Requests) -> Array:
+def _sorted_prompts(requests: Requests) -> Array:
     """Lengths of prompts, the shortest first. [token]"""
     return np.sort(requests.prompt).astype(float)
 
 
-def _room(service: ModuleType, design: Design, load: ServingLoad) -> Any:
+def _request_room(service: ModuleType, design: Design, load: ServingLoad) -> Any:
     """Lower bound on the requests that fit in an instance, where the layout has one."""
     if not hasattr(service, "request_capacity"):
         return 0.0
@@ -172,7 +174,7 @@ def _room(service: ModuleType, design: Design, load: ServingLoad) -> Any:
     return room
 
 
-def _broken(service: ModuleType, design: Design, load: ServingLoad) -> Any:
+def _broken_designs(service: ModuleType, design: Design, load: ServingLoad) -> Any:
     """Mask of designs of one structure that violate a limit without iteration times."""
     violations: Any = load.longest > load.model.max_position
     for limit in silicon.exceeded_limits(design.chip):

@@ -230,7 +230,7 @@ def run_load(at: Callable[[Requests], Deployment], load: ServingLoad, log: int) 
     return replace(run, rate=rate.rate)
 
 
-def searched(load: ServingLoad, rate: float) -> MaxRate | None:
+def known_max_rate(load: ServingLoad, rate: float) -> MaxRate | None:
     """Search result of `run_load` for a load that reached a rate, without its run; None if unknown. [1/s]"""
     return _SEARCHED.get(load, {}).get(rate)
 
