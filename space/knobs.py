@@ -235,7 +235,7 @@ class Space:
         self._check_tied()
 
     @property
-    def each(self) -> Iterator[tuple[dict[str, Value], "Space"]]:
+    def base_spaces(self) -> Iterator[tuple[dict[str, Value], "Space"]]:
         """Spaces of a single base each, with the knob values that select each; here only this space."""
         return iter(((dict[str, Value](), self),))
 
@@ -282,7 +282,7 @@ class Space:
         """One line of what a key is made of."""
         return key_line(self._former.get(leaf, leaf), self._former_option(leaf, value))
 
-    def at(self, values: Mapping[str, Value]) -> Design:
+    def design_at(self, values: Mapping[str, Value]) -> Design:
         """The design at knob values; a missing or inactive knob leaves its base value."""
         return replace_leaves(self.base, self._changes(values))
 
@@ -292,7 +292,7 @@ class Space:
         entries.update((address, self._line(address, value)) for address, value in self._changes(values).items())
         return hash_lines(entries.values())
 
-    def following(self, design: Design) -> Design:
+    def with_ties(self, design: Design) -> Design:
         """A design with its tied settings recomputed from its other leaves."""
         return replace_leaves(design, self._tied(design, {})) if self.tied else design
 

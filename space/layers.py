@@ -41,13 +41,13 @@ class AttentionReach(NamedTuple):
     ratio: int = 0
     top: int = 0
 
-    def seen(self, context: Any) -> Any:
+    def seen_positions(self, context: Any) -> Any:
         """Positions that a query attends to, given the context length; within a chunk the mean.
 
         >>> (
-        ...     AttentionReach(window=4).seen(10),
-        ...     AttentionReach(chunk=4).seen(10),
-        ...     AttentionReach(window=4, ratio=2, top=3).seen(10),
+        ...     AttentionReach(window=4).seen_positions(10),
+        ...     AttentionReach(chunk=4).seen_positions(10),
+        ...     AttentionReach(window=4, ratio=2, top=3).seen_positions(10),
         ... )
         (4, 2.5, 7)
         """
@@ -79,20 +79,22 @@ class AttentionReach(NamedTuple):
             return near + _within(prompt, self.top * self.ratio) / self.ratio
         return _within(prompt, self.window or self.top)
 
-    def after(self, past: Any, prompt: Any) -> Any:
+    def remaining_positions(self, past: Any, prompt: Any) -> Any:
         """Query-key pairs per head of prompt tokens that follow `past` tokens processed earlier.
 
-        >>> AttentionReach().after(2, 2), AttentionReach(window=2).after(2, 2), AttentionReach(chunk=4).after(2, 4)
+        >>> whole, window, chunk = AttentionReach(), AttentionReach(window=2), AttentionReach(chunk=4)
+        >>> whole.remaining_positions(2, 2), window.remaining_positions(2, 2), chunk.remaining_positions(2, 4)
         (7.0, 4.0, 10.0)
         """
         return self.pairs(past + prompt) - self.pairs(past)
 
-    def kept(self, context: Any) -> Any:
+    def kept_positions(self, context: Any) -> Any:
         """Most positions that the KV cache keeps of a context: all, a window or chunk, or compressed entries.
 
-        >>> AttentionReach(4).kept(10), AttentionReach(chunk=8).kept(10), AttentionReach(top=4).kept(10)
+        >>> reaches = AttentionReach(4), AttentionReach(chunk=8), AttentionReach(top=4)
+        >>> tuple(reach.kept_positions(10) for reach in reaches)
         (4, 8, 10)
-        >>> AttentionReach(4, ratio=2).kept(10), AttentionReach(ratio=2).kept(10)
+        >>> AttentionReach(4, ratio=2).kept_positions(10), AttentionReach(ratio=2).kept_positions(10)
         (9.0, 5.0)
         """
         limit = self.window or self.chunk

@@ -21,7 +21,7 @@ class LazyMetrics:
     def __init__(self, work: Callable[[], dict[str, Any]]) -> None:
         self._found, self._work = dict[str, Any](), work
 
-    def of(self, name: str) -> Any:
+    def metric(self, name: str) -> Any:
         """Value of one metric, computing the whole set at the first read."""
         metrics = self._found
         if not metrics:
@@ -44,7 +44,7 @@ def lazy_metrics(names: Sequence[str], work: Callable[[], dict[str, Any]]) -> di
 
 def compute_all(metrics: dict[str, Any]) -> dict[str, Any]:
     """Metrics with every lazy value computed."""
-    return {name: value.of(name) if type(value) is LazyMetrics else value for name, value in metrics.items()}
+    return {name: value.metric(name) if type(value) is LazyMetrics else value for name, value in metrics.items()}
 
 
 def select_metrics(metrics: dict[str, Any], wanted: Collection[str]) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def machine_of(chip: Chip) -> str:
     Raises:
         DesignError: a part that is missing from the machine that is nearest, or that nothing reads there.
     """
-    return _MACHINES.of(chip)
+    return _MACHINES.whole_of(chip)
 
 
 def guess_machine(parts: Iterable[str]) -> str:

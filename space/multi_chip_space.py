@@ -41,7 +41,7 @@ class MultiChipSpace:
         return next(iter(self.spaces.values())).base
 
     @property
-    def each(self) -> Iterator[tuple[dict[str, Value], Space]]:
+    def base_spaces(self) -> Iterator[tuple[dict[str, Value], Space]]:
         """Spaces of the single chips, each with the knob value that selects the chip."""
         return (({CHIP_KNOB: name}, space) for name, space in self.spaces.items())
 
@@ -59,10 +59,10 @@ class MultiChipSpace:
         """Field declaration of the leaf that a knob sets, on the first chip that has the leaf."""
         return _About(ABOUT) if address == CHIP_KNOB else self._having(address).spec(address)
 
-    def at(self, values: Mapping[str, Value]) -> Design:
+    def design_at(self, values: Mapping[str, Value]) -> Design:
         """The design at knob values; of the first chip if the values name none."""
         space, own = self._own(values)
-        return space.at(own)
+        return space.design_at(own)
 
     def key_at(self, values: Mapping[str, Value]) -> str:
         """Content key of the design at knob values, equal to that in a study of its chip alone."""

@@ -238,9 +238,9 @@ class SequenceMemory(NamedTuple):
     reach: AttentionReach
     indexed: AttentionReach
 
-    def kept(self, positions: Any) -> tuple[Any, Any]:
+    def kept_positions(self, positions: Any) -> tuple[Any, Any]:
         """Positions in a sequence's KV cache, and in its indexer's cache."""
-        return self.reach.kept(positions), self.indexed.kept(positions)
+        return self.reach.kept_positions(positions), self.indexed.kept_positions(positions)
 
 
 def sequence_memory(model: Model) -> tuple[SequenceMemory, ...]:
@@ -312,7 +312,7 @@ def cached_values_at(model: Model, positions: Any) -> Any:
     total: Any = 0.0
     for memory in sequence_memory(model):
         total = total + memory.layer.times * (
-            memory.kv * memory.reach.kept(positions) + memory.scores * memory.indexed.kept(positions)
+            memory.kv * memory.reach.kept_positions(positions) + memory.scores * memory.indexed.kept_positions(positions)
         )
     return total
 

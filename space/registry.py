@@ -75,7 +75,7 @@ class Registry(dict[str, T]):
         """
         return [*self.shipped, *self._installed()]
 
-    def extended(self) -> bool:
+    def has_packages(self) -> bool:
         """Whether an installed package declares entry points of the group, from its metadata files."""
         folders = (Path(place) for place in sys.path)
         files = (file for folder in folders for kind in METADATA_SUFFIXES for file in folder.glob(f"*.{kind}/entry_points.txt"))

@@ -125,7 +125,7 @@ class Requests:
         return np.asarray(np.arange(len(self.hashes)) - np.repeat(self.starts[:-1], np.diff(self.starts)))
 
     @property
-    def timed(self) -> bool:
+    def has_times(self) -> bool:
         """Whether requests have arrival times."""
         return not bool(np.isnan(self.arrival).any())
 
@@ -154,7 +154,7 @@ class Requests:
         """Arrival times of requests that wait for no answer. [s]"""
         return np.asarray(self.arrival[self.before < 0]) if len(self.before) else self.arrival
 
-    def first(self, count: int) -> "Requests":
+    def first_requests(self, count: int) -> "Requests":
         """The first `count` requests of the stream."""
         rows = self._rows(np.arange(min(count, len(self))), self.arrival[:count])
         return replace(rows, truncated=self.truncated or count < len(self))
@@ -164,7 +164,7 @@ class Requests:
         rows = np.flatnonzero(self.kinds == number)
         return self._rows(rows, self.arrival[rows])
 
-    def shuffled(self, seed: int) -> "Requests":
+    def shuffle_order(self, seed: int) -> "Requests":
         """The same requests in random order; the arrival times keep their order.
 
         Raises:
@@ -174,12 +174,12 @@ class Requests:
             raise DesignError("workload.shuffle: turns of sessions have a fixed order; remove it")
         return self._rows(np.random.default_rng(seed).permutation(len(self)), self.arrival)
 
-    def drawn(self, count: int, seed: int) -> "Requests":
+    def draw_requests(self, count: int, seed: int) -> "Requests":
         """Requests drawn with replacement, without times; turns of sessions are drawn singly."""
         sample = replace(self, before=_none(), think=np.zeros(0), turns=_none(), users=0)
         return sample._rows(np.random.default_rng(seed).integers(len(self), size=count), np.full(count, np.nan))
 
-    def clipped(self, total: int) -> "Requests":
+    def clip_lengths(self, total: int) -> "Requests":
         """Requests cut to at most `total` tokens; prompts are shortened first, down to one token. [token]
 
         Raises:
@@ -197,13 +197,15 @@ class Requests:
         kept = self._places < np.repeat(left, counts)
         return replace(limited, starts=np.concatenate([[0], np.cumsum(left)]), hashes=self.hashes[kept])
 
-    def scaled(self, factor: float) -> "Requests":
+    def scale_times(self, factor: float) -> "Requests":
         """The same requests at `factor` times their rate."""
         if not factor > 0 or not np.isfinite(factor):
             raise DesignError(f"workload.rate_scale: {factor!r} is not a number above 0")
-        return self.begun(self.begins / factor) if len(self.before) else replace(self, arrival=self.arrival / factor)
+        return (
+            self.with_session_starts(self.begins / factor) if len(self.before) else replace(self, arrival=self.arrival / factor)
+        )
 
-    def arriving(self, process: str, *, rate: float = 1.0, cv: float = 1.0, seed: int = 0) -> "Requests":
+    def with_arrivals(self, process: str, *, rate: float = 1.0, cv: float = 1.0, seed: int = 0) -> "Requests":
         """The same requests with new arrival times, the first at 0.
 
         Args:
@@ -219,9 +221,9 @@ class Requests:
         first = int((self.before < 0).sum()) if len(self.before) else len(self)
         between = gaps(np.random.default_rng(seed), first - 1, len(self) / first / rate, cv)
         times = np.concatenate([[0.0], np.cumsum(between)])
-        return self.begun(times) if len(self.before) else replace(self, arrival=times)
+        return self.with_session_starts(times) if len(self.before) else replace(self, arrival=times)
 
-    def begun(self, times: Array) -> "Requests":
+    def with_session_starts(self, times: Array) -> "Requests":
         """The same sessions begun at other times, shape (sessions,), in order of arrival. [s]"""
         order, arrival = self._begun_order(times)
         return self._rows(order, arrival)
@@ -242,7 +244,7 @@ class Requests:
         order = np.argsort(arrival, kind="stable")
         return order, arrival[order]
 
-    def closed(self, users: int) -> "Requests":
+    def as_closed_loop(self, users: int) -> "Requests":
         """The same sessions sent by a closed population of users, who think before each session.
 
         Sessions are dealt to users in rotation, and each user's first session begins after one think time.
@@ -270,10 +272,10 @@ class Requests:
         before = np.where(self.turns == 0, -1, self.before)
         return replace(self, before=before, think=np.zeros(len(self)), arrival=np.zeros(len(self)), users=0)
 
-    def again(self, times: int) -> "Requests":
+    def repeated_requests(self, times: int) -> "Requests":
         """The same requests repeated `times` times, for requests that arrive at once and wait for none.
 
-        >>> make_requests([(8, 1), (9, 2)], [0.0, 0.0]).again(2).prompt.tolist()
+        >>> make_requests([(8, 1), (9, 2)], [0.0, 0.0]).repeated_requests(2).prompt.tolist()
         [8, 9, 8, 9]
         """
         return self._rows(np.tile(np.arange(len(self)), times), np.tile(self.arrival, times))

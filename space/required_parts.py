@@ -31,7 +31,7 @@ class WholeKinds:
         self._values = attrgetter(*self.specs)
         self._known: dict[tuple[type, ...], str] = {}
 
-    def of(self, value: Any) -> str:
+    def whole_of(self, value: Any) -> str:
         """Name of the kind of whole that a record's parts form.
 
         Raises:

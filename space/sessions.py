@@ -96,7 +96,7 @@ def make_sessions(
         np.zeros(made), prompts.astype(np.int32), outputs.astype(np.int32), starts, flat, block,
         before=befores, think=thinks, turns=places,
     )  # fmt: skip
-    return found_requests.begun(begins[: len(talks)])
+    return found_requests.with_session_starts(begins[: len(talks)])
 
 
 class _Talk(NamedTuple):

@@ -89,9 +89,9 @@ def software_of(mapping: Mapping) -> str:
     Raises:
         DesignError: a part that is missing from the software that is nearest, or that nothing reads there.
     """
-    return _SOFTWARE.of(mapping)
+    return _SOFTWARE.whole_of(mapping)
 
 
 def software_without_stack(mapping: Mapping) -> str:
     """Name of the software of a mapping, ignoring the stack, which belongs to the chip."""
-    return _PLANS.of(mapping)
+    return _PLANS.whole_of(mapping)

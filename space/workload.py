@@ -34,10 +34,10 @@ class Speculation:
     acceptance: float
 
     @property
-    def expected(self) -> float:
+    def expected_tokens(self) -> float:
         """Expected tokens per iteration: 1 + a + a^2 + ... [leviathan2023]
 
-        >>> Speculation(1, 0.7).expected, Speculation(2, 0.5).expected
+        >>> Speculation(1, 0.7).expected_tokens, Speculation(2, 0.5).expected_tokens
         (1.7, 1.75)
         """
         return float(sum(self.acceptance**guess for guess in range(self.tokens + 1)))
@@ -75,9 +75,9 @@ class BatchCase:
         return self.speculation.tokens if self.speculation else 0
 
     @property
-    def yielded(self) -> float:
+    def expected_tokens(self) -> float:
         """Expected output tokens per request and decode step."""
-        return self.speculation.expected if self.speculation else 1.0
+        return self.speculation.expected_tokens if self.speculation else 1.0
 
     @property
     def batch(self) -> int:
@@ -476,7 +476,7 @@ class ServingLoad:
     most: int = 0
 
     @property
-    def kept(self) -> tuple[Any, Any]:
+    def slo_targets(self) -> tuple[Any, Any]:
         """SLO bounds on TTFT and TPOT: numbers, or arrays over requests if there are classes. [s]"""
         if not self.classes:
             return self.ttft, self.tpot
@@ -493,14 +493,14 @@ class ServingLoad:
         """Arrival rate of the stated process, or of the requests themselves if none is stated. [1/s]"""
         return self.said or self.requests.rate
 
-    def at(self, rate: float) -> Requests:
+    def requests_at(self, rate: float) -> Requests:
         """The same requests at another rate: all gaps between arrivals are scaled alike.
 
         A closed population gets another number of users, rounded up.
         """
         if self.requests.users:
-            return self.requests.closed(max(1, ceil(rate - 1e-9)))
-        return self.requests.scaled(rate / self.rate)
+            return self.requests.as_closed_loop(max(1, ceil(rate - 1e-9)))
+        return self.requests.scale_times(rate / self.rate)
 
     @property
     def longest(self) -> int:

@@ -51,7 +51,7 @@ MORE: dict[tuple[str, ...], tuple[str, ...]] = {
 def outcome(design: Design, workload: Workload) -> tuple[Any, ...] | None:
     """All that the closed form says of a design; None where it is refused."""
     try:
-        outcomes = evaluate(stack_designs([design]), workload).accepted()
+        outcomes = evaluate(stack_designs([design]), workload).require_compatible()
     except DesignError:
         return None
     numbers = {name: repr(float(column[0])) for name, column in outcomes.columns.items()}

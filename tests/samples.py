@@ -30,7 +30,7 @@ def metrics(*overrides: str) -> dict[str, float]:
 
 def typed(question: Question) -> Outcomes:
     """The base of a question, in closed form; words that do not go together are raised, as where one design is typed."""
-    return evaluate(stack_designs([question.base]), question.workload).accepted()
+    return evaluate(stack_designs([question.base]), question.workload).require_compatible()
 
 
 def load_of(*overrides: str) -> tuple[Design, ServingLoad]:

@@ -184,7 +184,7 @@ def simulate_rows(rows: Sequence[MeasuredRow], names: Sequence[str], vectors: Ve
         designs = [
             design if fixed else replace_leaves(design, change) for _, _, design, fixed, _ in entries for change in changes
         ]
-        columns = evaluate(stack_designs(designs), workload, fidelity=fidelity).accepted().columns
+        columns = evaluate(stack_designs(designs), workload, fidelity=fidelity).require_compatible().columns
         for start, (into, place, _, _, name) in enumerate(entries):
             into[:, place] = columns[name][start * len(vectors) : (start + 1) * len(vectors)]
     return simulated / base

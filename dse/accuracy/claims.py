@@ -194,7 +194,7 @@ class Decision:
         return (min(values), max(values)) if values else None
 
     @property
-    def simulated(self) -> str:
+    def simulated_text(self) -> str:
         """Least and largest simulated value as text, or "infeasible" if there is none.
 
         One number if both are equal.
@@ -227,7 +227,8 @@ class Decision:
             return ""
         if not claim.mechanism:
             return (
-                f"{claim.address}: contradicted ({self.simulated} for {claim.value}); state the reason in the column mechanism"
+                f"{claim.address}: contradicted ({self.simulated_text} for "
+                f"{claim.value}); state the reason in the column mechanism"
             )
         if self.reader is not None and claim.holds(self.reader):
             return (
@@ -249,7 +250,7 @@ class Decision:
             "is_range": claim.is_range,
             "command": f"dse validate --claims {claim.paper}/{claim.id}",
             "verdict": self.verdict,
-            "simulated": self.simulated,
+            "simulated": self.simulated_text,
             "span": None if self.span is None else list(self.span),
             "error": None if self.best is None else self.best.error,
             "reader_value": None if self.reader is None else self.reader.simulated,
@@ -286,7 +287,7 @@ class Tally(NamedTuple):
         return sum(self.counts.values())
 
     @property
-    def decided(self) -> int:
+    def decided_claims(self) -> int:
         """Claims that are reproduced or contradicted."""
         return self.counts[REPRODUCED] + self.counts[CONTRADICTED]
 
@@ -300,13 +301,13 @@ class Tally(NamedTuple):
         numbers = f"median error of numbers {median(self.errors):.1%}" if self.errors else ""
         ranges = f"{self.held} of {self.ranges} ranges hold" if self.ranges else ""
         notes = "; ".join(filter(None, (fitted, numbers, ranges)))
-        decided = f"{self.decided} of {self.claims} claims decided, {self.counts[REPRODUCED]} reproduced"
+        decided = f"{self.decided_claims} of {self.claims} claims decided, {self.counts[REPRODUCED]} reproduced"
         return f"{self.title}: {decided}" + f" ({notes})" * bool(notes)
 
     def record(self) -> dict[str, Any]:
         """The tally of one paper as JSON values."""
         spread = {"median": median(self.errors), "worst": self.errors[-1]} if self.errors else {"median": None, "worst": None}
-        counts = {"claims": self.claims, "decided": self.decided, **self.counts, "fitted": self.fitted}
+        counts = {"claims": self.claims, "decided": self.decided_claims, **self.counts, "fitted": self.fitted}
         ranges = {"held": self.held, "ranges": self.ranges}
         return {"paper": self.paper, "title": self.title, **counts, "numbers": len(self.errors), **spread, **ranges}
 
@@ -607,7 +608,7 @@ def decision_row(decision: Decision) -> Verdict:
         decision.claim.paper,
         decision.claim.id,
         decision.verdict,
-        decision.simulated,
+        decision.simulated_text,
         "" if error is None else f"{error + 0.0:.4f}",
         decision.reader_value,
         decision.holds_at,

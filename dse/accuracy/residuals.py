@@ -82,10 +82,10 @@ class ErrorBand:
         return self.physics != PHYSICS_VERSION
 
     @property
-    def measured(self) -> tuple[float, float] | None:
+    def measured_range(self) -> tuple[float, float] | None:
         """Range of the measured value if the answer errs like these rows; None if no row is known.
 
-        >>> ErrorBand("tpot", 1.0, ResultKind("c", "s", "static", "decode", "time", "analytical"), -0.2, 0.25, 3).measured
+        >>> ErrorBand("tpot", 1.0, ResultKind("c", "s", "static", "decode", "time", "analytical"), -0.2, 0.25, 3).measured_range
         (0.8, 1.25)
         """
         if self.low is None or self.high is None or self.compares:
@@ -93,10 +93,10 @@ class ErrorBand:
         return self.value / (1 + self.high), self.value / (1 + self.low)
 
     def __str__(self) -> str:
-        return f"measured rows of this kind: {self.said}" if self.rows else self.said
+        return f"measured rows of this kind: {self.text}" if self.rows else self.text
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         """The band as text for a terminal or a page."""
         if self.low is None or self.high is None:
             return "no measured row of this kind"

@@ -366,7 +366,7 @@ def question_of(overrides: tuple[str, ...]) -> RowQuestion:
 def _evaluate_overrides(overrides: tuple[str, ...]) -> Outcomes:
     """One design, of which rows ask several metrics."""
     question, fidelity, *_ = question_of(overrides)
-    return evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity).accepted()
+    return evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity).require_compatible()
 
 
 def _mean_ratios(overrides: tuple[str, ...], baseline: tuple[str, ...], name: str) -> tuple[float | None, bool]:
@@ -381,7 +381,9 @@ def _mean_ratios(overrides: tuple[str, ...], baseline: tuple[str, ...], name: st
     metric_arrays, fits = [], []
     for words in (overrides, baseline if alone else (*overrides, *baseline)):
         question, fidelity, *_ = question_of(words)
-        outcomes = evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity, cases=True).accepted()
+        outcomes = evaluate(
+            stack_designs([question.base]), question.workload, fidelity=fidelity, cases=True
+        ).require_compatible()
         fits.append(bool(outcomes.feasible[0]))
         metric_arrays.append(np.asarray(outcomes.cases[name])[:, 0])
     if not (fits[1] or alone) or np.isnan(np.concatenate(metric_arrays)).any():

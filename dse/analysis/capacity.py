@@ -502,7 +502,7 @@ def _find_best_side(
     if side.best is None:
         return replace(side, why=no_deployment_text(chip, unloaded_latency_text(deployments, load, bounds)))
     design = side.best.candidate.design
-    return replace(side, extrapolated=kinds.extrapolated(design), stack_basis=kinds.stack_basis(design))
+    return replace(side, extrapolated=kinds.extrapolation_text(design), stack_basis=kinds.stack_basis(design))
 
 
 def _find_fewest_devices(

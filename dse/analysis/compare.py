@@ -178,7 +178,7 @@ def software_difference_note(sides: Sequence[ChipComparison]) -> str:
 def comparison_notes(sides: Sequence[ChipComparison]) -> str:
     """One line on different stacks and on stacks fitted on other chips; empty string if neither."""
     return "; ".join(
-        filter(None, (software_difference_note(sides), *(side.found.extrapolated for side in sides if side.found)))
+        filter(None, (software_difference_note(sides), *(side.found.extrapolation_text for side in sides if side.found)))
     )
 
 
@@ -252,7 +252,7 @@ def _best_mapping(name: str, config: Mapping[str, Any], objective: str, others: 
             f"none of {looked[0]:,} mappings fits; the default mapping: {_usual_verdict(question, config)}",
             refused,
         )
-    design = space.at(best)
+    design = space.design_at(best)
     values = {knob.address: leaf_at(design, space.targets[knob.address][0]) for knob in space.knobs}
     devices = "" if any(address.endswith(".tp") for address in values) else next(iter(question.devices.values()), "")
     return ChipComparison(
@@ -300,7 +300,7 @@ class _Looks:
             worst = next(
                 (
                     early_limit.address
-                    for early_limit in early_limits(self._space.at(values), self._asked.workload)
+                    for early_limit in early_limits(self._space.design_at(values), self._asked.workload)
                     if early_limit.need > early_limit.have
                 ),
                 "",
@@ -314,7 +314,9 @@ class _Looks:
 
     def _look_at(self, candidates: Sequence[tuple[str, Values]]) -> None:
         outcomes = evaluate_with_derived(
-            stack_designs([self._space.at(values) for _, values in candidates]), self._asked.workload, self._asked.defined
+            stack_designs([self._space.design_at(values) for _, values in candidates]),
+            self._asked.workload,
+            self._asked.defined,
         )
         scores = np.where(outcomes.feasible, self._sign * outcomes.columns[self._objective], np.nan)
         self.feasible += int(outcomes.feasible.sum())
@@ -352,5 +354,5 @@ def _possible_samples(question: Question, looks: _Looks) -> list[Values]:
     source = RandomSampler(space, 0, limits.possible)
     samples = [source.ask(number, None).values for number in range(MAX_SIMULATED)]
     different = [dict(pairs) for pairs in dict.fromkeys(tuple(values.items()) for values in samples)]
-    looks.refused.update(limits.refused)
+    looks.refused.update(limits.refusal_counts)
     return list(compress(different, limits.possible(different)))

@@ -186,7 +186,9 @@ def _keeps_bounds(deployment: CandidateDeployment, requests: Requests, bounds: S
     """Whether a deployment keeps bounds of requests that meet no other."""
     gap = 10 * (deployment.estimate.ttft + float(requests.output.max()) * LONGEST)
     wanted_requests = replace(requests, arrival=gap * np.arange(len(requests)))
-    return not bounds.broken(deployment.at(wanted_requests).serve(wanted_requests, stop=bounds.stop(len(wanted_requests))))
+    return not bounds.broken_bound(
+        deployment.make_deployment(wanted_requests).serve(wanted_requests, stop=bounds.stop(len(wanted_requests)))
+    )
 
 
 def _next_wave(left: Sequence[CandidateDeployment]) -> list[CandidateDeployment]:
@@ -257,7 +259,7 @@ def _search_coarsely(
     """A deployment at its largest rate by one stream, to `COARSE`."""
     points: list[Point] = []
     if load.draw is None:
-        return SimulatedDeployment(deployment, find_replayed_rate(deployment.at, load, bounds, guess, COARSE))
+        return SimulatedDeployment(deployment, find_replayed_rate(deployment.make_deployment, load, bounds, guess, COARSE))
     return SimulatedDeployment(
         deployment,
         _rate_search(deployment, load, bounds, streams=1, points=points).roughly(guess, long=True),
@@ -291,12 +293,12 @@ def _search_against_winner(
     # time per token need not grow with the rate: what nearly keeps its bounds is looked at by itself
     nearly = bounds.wider(NEARLY)
     served = simulate_at_rate(deployment, load, rate, nearly)
-    if not nearly.broken(served):
+    if not nearly.broken_bound(served):
         found_deployment = _confirm_beyond(
             deployment, load, bounds, (guess if guess > rate and _broken_bounds_text(served, bounds) else rate), winner
         )
     else:
-        further = guess > rate * NEAR and not bounds.broken(simulate_at_rate(deployment, load, guess, bounds))
+        further = guess > rate * NEAR and not bounds.broken_bound(simulate_at_rate(deployment, load, guess, bounds))
         found_deployment = _confirm_beyond(deployment, load, bounds, guess, winner) if further else None
     return found_deployment or SimulatedDeployment(deployment, None, (rate, _most_at_once(deployment, served)))
 
@@ -311,7 +313,7 @@ def _of_users(
     points: list[Point] = []
     search = _rate_search(deployment, load, bounds, streams=1, points=points)
     rate = _rate_above(winner.rate, load) if winner else max(1.0, deployment.estimate.rate)
-    if winner and not search.kept(rate_index(rate), 1, lasting=True):
+    if winner and not search.keeps_bounds(rate_index(rate), 1, lasting=True):
         return SimulatedDeployment(deployment, None, (rate, _most_at_once(deployment, search.latest) if search.latest else ()))
     return SimulatedDeployment(deployment, search.roughly(rate, near=ROUGH, step=FARTHER), points=tuple(points))
 
@@ -352,7 +354,7 @@ def _confirm_beyond(
     search = _rate_search(deployment, load, bounds, points=points)
     if load.draw is None:
         return _search_rate(deployment, load, bounds, rate)
-    if not search.kept(rate_index(rate), winner.length, lasting=winner.lasts):
+    if not search.keeps_bounds(rate_index(rate), winner.length, lasting=winner.lasts):
         return None
     return _with_found_rate(deployment, load, bounds, search.settle(rate), points)
 
@@ -381,7 +383,7 @@ def _rate_search(
                 )
             )
 
-    return RateSearch(deployment.at, load, bounds, tuple(range(streams)), keep)
+    return RateSearch(deployment.make_deployment, load, bounds, tuple(range(streams)), keep)
 
 
 def _search_rate(deployment: CandidateDeployment, load: ServingLoad, bounds: SloBounds, guess: float) -> SimulatedDeployment:
@@ -389,7 +391,7 @@ def _search_rate(deployment: CandidateDeployment, load: ServingLoad, bounds: Slo
     points: list[Point] = []
     guess = guess or 1 / (deployment.estimate.ttft + bounds.tightest[1] * float(load.requests.output.mean()))
     if load.draw is None:
-        max_rate = find_replayed_rate(deployment.at, load, bounds, guess, NEAR)
+        max_rate = find_replayed_rate(deployment.make_deployment, load, bounds, guess, NEAR)
     else:
         max_rate = _rate_search(deployment, load, bounds, points=points).settle(guess)
     return _with_found_rate(deployment, load, bounds, max_rate, points)
@@ -415,7 +417,7 @@ def _endless_text(load: ServingLoad, bounds: SloBounds) -> str:
 def can_hold_rate(deployment: CandidateDeployment, load: ServingLoad, bounds: SloBounds, rate: float) -> bool:
     """Whether a deployment keeps the SLOs at a rate, for the same streams as at its maximum rate."""
     if load.draw is None:
-        return not bounds.broken(simulate_at_rate(deployment, load, rate, bounds))
+        return not bounds.broken_bound(simulate_at_rate(deployment, load, rate, bounds))
     return _rate_search(deployment, load, bounds).holds(rate)
 
 
@@ -423,12 +425,12 @@ def simulate_at_rate(
     deployment: CandidateDeployment, load: ServingLoad, rate: float, until: SloBounds | StopBounds
 ) -> ServingRun:
     """Simulate a load's requests at a rate, up to where an SLO can no longer be kept."""
-    requests = load.at(rate)
+    requests = load.requests_at(rate)
     if load.requests.users and load.draw is not None:  # so many have more sessions than there are
         count = enough_requests(load, until if isinstance(until, SloBounds) else SloBounds(), rate)
         requests = load.draw(min(count, load.most or count), load.seed, max(1.0, math.ceil(rate - 1e-9)))
     stop = until.stop(len(requests)) if isinstance(until, SloBounds) else until
-    return deployment.at(requests).serve(requests, stop=stop)
+    return deployment.make_deployment(requests).serve(requests, stop=stop)
 
 
 def throughput_and_interactivity(served: ServingRun, devices: int) -> tuple[float, float]:
@@ -480,11 +482,15 @@ def unloaded_latency_text(
     """
     latency_text = []
     for name, requests, its in requests_by_class(load, bounds):
-        alone, first, tightest = [], requests.first(min(len(requests), 20)), its.tightest
+        alone, first, tightest = [], requests.first_requests(min(len(requests), 20)), its.tightest
         for deployment in _distinct_kinds(deployments):
             gap = 10 * (deployment.estimate.ttft + float(first.output.max()) * min(tightest[1], LONGEST))
             wanted_requests = replace(first, arrival=gap * np.arange(len(first)))
-            alone.append(latency_percentiles(deployment.at(wanted_requests).serve(wanted_requests, stop=NO_STOP), bounds.share))
+            alone.append(
+                latency_percentiles(
+                    deployment.make_deployment(wanted_requests).serve(wanted_requests, stop=NO_STOP), bounds.share
+                )
+            )
         ttft, tpot = (min(values) for values in zip(*alone, strict=True))
         bound = f"{format_quantity(tightest[0], 's')} to the first token and {format_quantity(tightest[1], 's')} a token" + (
             f" of {name}" if name else ""

@@ -95,7 +95,7 @@ class CandidateDeployment:
     most: float
 
     @cached_property
-    def at(self) -> Callable[[Requests], Deployment]:
+    def make_deployment(self) -> Callable[[Requests], Deployment]:
         """Serving simulator of the deployment for requests at their arrival times."""
         return deployment_factory(self.design, self.load, self.pools)
 
@@ -115,7 +115,10 @@ class CandidateDeployment:
     def text(self) -> str:
         """The deployment as text: instances of each phase, parallelism and other settings."""
         if software_of(self.design.mapping) == SERVED_PIPELINES:
-            each = [f"{address.removeprefix('mapping.').rpartition('.')[2]} {value}" for address, value in self.alike.items()]
+            each = [
+                f"{address.removeprefix('mapping.').rpartition('.')[2]} {value}"
+                for address, value in self.merged_leaves.items()
+            ]
             return ", ".join(each) or "settings of the mapping"
         counts = {name: int(leaf_at(self.design, f"mapping.serving.{name}")) for name in ("prefill_instances", "instances")}
         if self.apart:
@@ -135,10 +138,10 @@ class CandidateDeployment:
     @property
     def words(self) -> list[str]:
         """The deployment as overrides of ``dse evaluate``."""
-        return [f"{address}={value}" for address, value in self.alike.items()]
+        return [f"{address}={value}" for address, value in self.merged_leaves.items()]
 
     @property
-    def alike(self) -> dict[str, Any]:
+    def merged_leaves(self) -> dict[str, Any]:
         """Settings of the deployment by address; equal settings of both phases once."""
         both = {
             PHASE[0] + leaf.removeprefix(PHASE[1]): value for leaf, value in self.values.items() if leaf.startswith(PHASE[1])
@@ -195,7 +198,7 @@ class InstanceKinds:
         """Whether the instances are pipelines on one chip."""
         return software_of(self.usual.base.mapping) == SERVED_PIPELINES
 
-    def extrapolated(self, design: Design) -> str:
+    def extrapolation_text(self, design: Design) -> str:
         """One line on constants of a deployment's software that were fitted on other chips only.
 
         Empty string if there are none.

@@ -127,7 +127,7 @@ class Evaluation:
         return tuple(band_beyond_rows(band, [row.basis.text for row in self.breakdown.rows]) for band in bands)
 
     @cached_property
-    def extrapolated(self) -> str:
+    def extrapolation_text(self) -> str:
         """One line on constants of its software that were fitted on other chips only; else empty string."""
         return foreign_constants_note(self.sources, self.names, self.design, self.workload)
 
@@ -187,7 +187,7 @@ class Evaluation:
         whose = submesh_of_case(self.design, self.workload.cases[0], self.fidelity)
         return f"{whose}: {submesh_text(self.design, self.workload)}"
 
-    def about(self) -> list[tuple[str, str]]:
+    def facts(self) -> list[tuple[str, str]]:
         """Name and text of each part of the evaluated design.
 
         Chip with its changes, plan of each phase, number formats, fidelity and notes.
@@ -203,13 +203,13 @@ class Evaluation:
         lines += [
             *(plan for plan in plans if plan not in formats),
             *formats,
-            *([("not fitted", self.extrapolated)] if self.extrapolated else []),
+            *([("not fitted", self.extrapolation_text)] if self.extrapolation_text else []),
             *self._speculation_facts(),
             *self._reuse_facts(),
             *self._skipped_row_facts(),
             *self._resident_layer_facts(),
             *notes_text(
-                [case for case in self.workload.cases if isinstance(case, ServingLoad)][: len(self.beside)], self.beside
+                [case for case in self.workload.cases if isinstance(case, ServingLoad)][: len(self.load_notes)], self.load_notes
             ),
             *(("not tied", text) for text in self.untied),
             ("fidelity", self.fidelity),
@@ -234,13 +234,13 @@ class Evaluation:
         }
         text = (
             f"{speculation.tokens} tokens a step, accepted with "
-            f"{speculation.acceptance:g}: {speculation.expected:g} tokens a step"
+            f"{speculation.acceptance:g}: {speculation.expected_tokens:g} tokens a step"
             for speculation in speculations
         )
         return [("speculation", "; ".join(text))] if speculations else []
 
     @cached_property
-    def beside(self) -> tuple[LoadNotes, ...]:
+    def load_notes(self) -> tuple[LoadNotes, ...]:
         """Notes on loads beside their metrics, case by case; none of an infeasible design."""
         if self.infeasible is not None or not isinstance(self.workload.cases[0], ServingLoad):
             return ()
@@ -252,7 +252,7 @@ class Evaluation:
     def max_rates(self) -> list[str]:
         """Maximum rate of each load with its range over seeds, as text, if it was searched."""
         loads = [case for case in self.workload.cases if isinstance(case, ServingLoad)]
-        return max_rates(loads[: len(self.beside)], self.beside)
+        return max_rates(loads[: len(self.load_notes)], self.load_notes)
 
     def _reuse_facts(self) -> list[tuple[str, str]]:
         """What a trace with hashes would reuse of its prompts, where nothing is reused."""
@@ -327,7 +327,7 @@ class Evaluation:
 
     def __repr__(self) -> str:
         verdict = [f"infeasible: {self.infeasible}"] if self.infeasible else []
-        lines = [f"{name:11}{text}" for name, text in self.about()]
+        lines = [f"{name:11}{text}" for name, text in self.facts()]
         measured = [f"  {band.metric:32}{band}" for band in self.bands if self.infeasible is None]
         metrics = [f"  {name:32}{text}" for name, text, _ in self.rows()]
         rates = [f"{'max rate':11}{text}" for text in self.max_rates]
@@ -338,7 +338,7 @@ class Evaluation:
         verdict = [("infeasible", str(self.infeasible), "")] if self.infeasible else []
         basis = [("measured", text, "") for text in self._basis_lines]
         basis += [("max rate", text, "") for text in self.max_rates]
-        rows = [*verdict, *basis, *((name, text, "") for name, text in self.about()), *self.rows()]
+        rows = [*verdict, *basis, *((name, text, "") for name, text in self.facts()), *self.rows()]
         rows += [(band.metric, str(band), "") for band in self.bands if self.infeasible is None]
         cells = ("".join(f"<td style='text-align:left'>{escape(text)}</td>" for text in row) for row in rows)
         return f"<table><caption>{escape(self.title)}</caption>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
@@ -367,8 +367,8 @@ def evaluate_config(config: Mapping[str, Any]) -> Evaluation:
 
 def _untied_leaves(question: Question) -> tuple[str, ...]:
     """Leaves that a space ties and whose value is another: a design that was typed, and that no study of it has."""
-    (_, space), *_ = question.space.each
-    design = space.following(question.base)
+    (_, space), *_ = question.space.base_spaces
+    design = space.with_ties(question.base)
     untied = []
     for tied in space.tied:
         for leaf in addresses(question.base, tied.address):
@@ -395,7 +395,7 @@ def evaluate_design(design: Design, question: Question, config: Mapping[str, Any
     workload, prefix = question.workload, OF_PART if SUBMESH_MARK in fidelity else ""
     outcomes = evaluate_with_derived(
         stack_designs([design]), workload, question.defined, fidelity=fidelity, cases=True
-    ).accepted()
+    ).require_compatible()
 
     def own(columns: Iterable[tuple[str, Any]]) -> dict[str, float]:
         """The metrics that there are: the others are not a number."""

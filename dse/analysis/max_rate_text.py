@@ -35,7 +35,7 @@ def caveat_text(max_rate: "MaxRate", load: ServingLoad, bounds: "SloBounds") -> 
     from dse.evaluators.serving.max_rate import decisive, enough_requests, longest_allowed_time
 
     if load.draw is None:
-        window = format_quantity(float(load.at(max_rate.rate).begins[-1]), "s") if max_rate.rate else "no time"
+        window = format_quantity(float(load.requests_at(max_rate.rate).begins[-1]), "s") if max_rate.rate else "no time"
         return (
             f"the largest rate at which these {max_rate.count:,} requests, "
             f"replayed once in {window}, keep the SLOs; queues may "

@@ -206,7 +206,7 @@ def _answer_text(side: ChipCapacity) -> str:
     bound = ", and ".join(
         f"{f'of {escape(bound.name)} ' if bound.name else ''}within {format_quantity(bound.ttft, 's')} TTFT, "
         f"{format_quantity(bound.tpot, 's')} TPOT"
-        for bound in side.bounds.each
+        for bound in side.bounds.bounds_by_class
     )
     requests = side.load.requests
     lengths = f"{requests.prompt.mean():,.0f} in, {requests.output.mean():,.0f} out"

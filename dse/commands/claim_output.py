@@ -87,7 +87,7 @@ def verdict_table(paper: str, decisions: Sequence[Decision]) -> Table:
     for decision in decisions:
         claim = decision.claim
         published = f"{claim.value} {claim.unit}".strip()
-        cells = (claim.id, claim.where, claim.claim, published, decision.simulated, decision.reader_value)
+        cells = (claim.id, claim.where, claim.claim, published, decision.simulated_text, decision.reader_value)
         verdict = f"[{COLOURS[decision.verdict]}]{decision.verdict}[/]"
         table.add_row(*map(escape, cells), verdict)
     return table

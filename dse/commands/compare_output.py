@@ -136,7 +136,7 @@ def _facts_table(sides: Sequence[ChipComparison], objective: str) -> Table:
 
 def _bound_text(side: ChipComparison) -> str:
     """The parts of the machine that most of the time goes to."""
-    parts = side.found.breakdown.binding() if side.found else {}
+    parts = side.found.breakdown.seconds_by_cause() if side.found else {}
     total = sum(parts.values())
     most = sorted(parts.items(), key=lambda pair: -pair[1])[:SHOWN_BOTTLENECKS]
     return ", ".join(f"{name} {seconds / total:.0%}" for name, seconds in most if seconds) if total else ""

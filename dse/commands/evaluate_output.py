@@ -90,7 +90,7 @@ def print_evaluation(evaluation: Evaluation, config: Mapping[str, Any]) -> None:
             console.print(
                 f"{'model':12}{escape(_model_text(model, evaluation.design.mapping.precision, config['model'][name]))}"
             )
-    for name, text in evaluation.about():
+    for name, text in evaluation.facts():
         console.print(f"{name:12}{escape(text)}")
     console.print(_metrics_table(evaluation))
     if evaluation.bands:
@@ -174,7 +174,7 @@ def evaluation_record(evaluation: Evaluation) -> dict[str, Any]:
                 else {}
             )
             for result, load, beside in zip(
-                evaluation.cases, cases, evaluation.beside or (LoadNotes(),) * len(cases), strict=True
+                evaluation.cases, cases, evaluation.load_notes or (LoadNotes(),) * len(cases), strict=True
             )
         ],
         "models": [
@@ -185,7 +185,7 @@ def evaluation_record(evaluation: Evaluation) -> dict[str, Any]:
         "infeasible": str(evaluation.infeasible) if evaluation.infeasible else None,
         "not_tied": list(evaluation.untied),
         "without_effect": no_effect_records(evaluation.without_effect),
-        "extrapolated": evaluation.extrapolated or None,
+        "extrapolated": evaluation.extrapolation_text or None,
         "metrics": _with_units(computed_metrics(evaluation.metrics)),
         "bands": [
             {
@@ -195,7 +195,7 @@ def evaluation_record(evaluation: Evaluation) -> dict[str, Any]:
                 **band.kind._asdict(),
                 "low": band.low,
                 "high": band.high,
-                "measured": band.measured,
+                "measured": band.measured_range,
                 "rows": band.rows,
                 "fitted": band.fitted,
                 "of": band.of,
@@ -274,8 +274,8 @@ def _bands_table(evaluation: Evaluation) -> Table:
     for name in ("metric", "here", "off by", "expected measurement"):
         table.add_column(name)
     for band in evaluation.bands:
-        ends = dict.fromkeys(metric_text(band.metric, end) for end in band.measured or ())
-        table.add_row(band.metric, metric_text(band.metric, band.value), escape(band.said), " to ".join(ends))
+        ends = dict.fromkeys(metric_text(band.metric, end) for end in band.measured_range or ())
+        table.add_row(band.metric, metric_text(band.metric, band.value), escape(band.text), " to ".join(ends))
     return table
 
 
@@ -336,9 +336,9 @@ def _row_cells(row: BreakdownRow, work: float, *, basis: bool) -> dict[str, str]
 
 def _executed_text(row: BreakdownRow) -> str:
     """How many times useful operations are executed, and why; nothing where no more are."""
-    if not row.executed or not row.excess or row.executed < (1 + SHOWN_EXCESS) * row.flop:
+    if not row.executed_flop or not row.excess or row.executed_flop < (1 + SHOWN_EXCESS) * row.flop:
         return ""
-    times = f"{row.executed / row.flop:.3g} x" if row.flop else format_quantity(row.executed, "op", 3)
+    times = f"{row.executed_flop / row.flop:.3g} x" if row.flop else format_quantity(row.executed_flop, "op", 3)
     return f"{times} {row.cause}"
 
 
@@ -349,7 +349,7 @@ def _bound_text(parts: Breakdown) -> str:
         if row.bound == "idle" and row.seconds:
             total_seconds = sum(other.seconds for other in parts.rows if other.phase.startswith(f"{row.segment},"))
             idle.append(f"{row.segment} {row.seconds / (total_seconds + row.seconds):.0%} of the time")
-    return "bound by  " + _shares_text(parts.binding()) + (f"\nidle      {', '.join(idle)}" if idle else "")
+    return "bound by  " + _shares_text(parts.seconds_by_cause()) + (f"\nidle      {', '.join(idle)}" if idle else "")
 
 
 def _shares_text(parts: dict[str, float]) -> str:

@@ -92,7 +92,7 @@ def explain_config(config: Mapping[str, Any], name: str, *, seconds: float = BUD
             f"explain: one design of {', '.join(config['chips'])}: choose its chip, as in chip={next(iter(config['chips']))}"
         )
     question = build_question(dict(config), study_folder(config), fewer=bool(config.get("chips")))
-    ((_, space),) = question.space.each
+    ((_, space),) = question.space.base_spaces
     if space.knobs:
         space = space_with_tied_leaves(question.base, space, config["overrides"])
     else:

@@ -37,7 +37,7 @@ def print_explanation(explanation: Explanation) -> None:
     if explanation.name != explanation.id:
         console.print(f"design    {explanation.id}")
     console.print(f"metrics   {escape(metrics_text(explanation.goal, explanation.point))}, by {explanation.goal.fidelity}")
-    console.print(f"feasible  {'yes' if explanation.point.feasible else f'no: {escape(explanation.point.why)}'}")
+    console.print(f"feasible  {'yes' if explanation.point.feasible else f'no: {escape(explanation.point.violations_text)}'}")
     print_tied_leaves(console, explanation.space, explanation.values, explanation.design)
     console.print(f"time      {shares_text(explanation.shares) or 'not evaluated: the design violates a limit'}")
     if explanation.certificate is not None:
@@ -75,7 +75,7 @@ def tied_leaves_record(space: AnySpace, values: Mapping[str, Any], design: Desig
 
 def _tied_leaves(space: AnySpace, values: Mapping[str, Any]) -> list[tuple[TiedLeaf, str]]:
     """What is tied in the space of a design's chip, and its leaves."""
-    given_space = next(member for chosen, member in space.each if chosen.get(CHIP_KNOB) in (None, values.get(CHIP_KNOB)))
+    given_space = next(member for chosen, member in space.base_spaces if chosen.get(CHIP_KNOB) in (None, values.get(CHIP_KNOB)))
     return [(tied, leaf) for tied in given_space.tied for leaf in addresses(given_space.base, tied.address)]
 
 
@@ -142,7 +142,7 @@ def _changes_table(explanation: Explanation) -> Table:
             knob_value_text(explanation.space, change.step.knob, change.step.old) if first else "",
             knob_value_text(explanation.space, change.step.knob, change.step.new),
             *(knob_effect_text(change, name) for name in explanation.goal.objectives),
-            escape(change.point.why),
+            escape(change.point.violations_text),
         )
     return table
 
@@ -283,7 +283,7 @@ def explanation_record(explanation: Explanation) -> dict[str, Any]:
         "objectives": dict(explanation.goal.objectives),
         "metrics": metrics_record(explanation.point),
         "feasible": explanation.point.feasible,
-        "breaks": explanation.point.why or None,
+        "breaks": explanation.point.violations_text or None,
         "shares_of_time": dict(explanation.shares),
         "steps": [knob_effect_record(explanation.space, change) for change in explanation.changes],
         "knobs_that_change_nothing": explanation.idle,
@@ -311,7 +311,7 @@ def knob_effect_record(space: AnySpace, effect: KnobEffect) -> dict[str, Any]:
         "change": dict(effect.change),
         "elasticity": dict(effect.elasticity),
         "feasible": effect.point.feasible,
-        "breaks": effect.point.why or None,
+        "breaks": effect.point.violations_text or None,
     }
 
 

@@ -44,7 +44,7 @@ def column_units(loaded: StoredStudy, frame: pd.DataFrame) -> dict[str, dict[str
     """Unit and meaning of every column: unit "1" for plain numbers, "" for text."""
     study = loaded.study
     space = study.question.space
-    tied = {tied.address: (space.base, tied.text) for _, space in space.each for tied in space.tied}
+    tied = {tied.address: (space.base, tied.text) for _, space in space.base_spaces for tied in space.tied}
     units = {}
     for name in map(str, frame.columns):
         if name in METRICS:

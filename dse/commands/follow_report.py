@@ -64,8 +64,8 @@ def _is_running(study: StoredStudy) -> bool:
 def _study_state(study: StoredStudy) -> Any:
     """What changes when there is something new to show."""
     with contextlib.closing(Store(study.study.store, create=False)) as store:
-        progress = store.asked(study.study.name, study.study.context.physics)
-        verified = store.counted(study.study.context_at(study.study.higher)) if study.study.higher else 0
+        progress = store.ask_count(study.study.name, study.study.context.physics)
+        verified = store.result_count(study.study.context_at(study.study.higher)) if study.study.higher else 0
     return progress, verified, stored_block_files(study.study), [run["state"] for run in study.runs()]
 
 

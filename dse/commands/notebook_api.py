@@ -60,7 +60,7 @@ class StoredStudy:
         rows = report_order(self.study, frame)
         return rows[rows["front"]].drop(columns="place").reset_index(drop=True)
 
-    def verified(self) -> Verification | None:
+    def verification(self) -> Verification | None:
         """The best designs at both fidelities; None if the study verifies nothing or nothing is stored."""
         return self._stored_verification_of(self.frame())
 
@@ -180,7 +180,7 @@ def evaluated_design(loaded: StoredStudy, design: str, *, trust: bool = False) -
     chips = [f"chips=[{found_design.values[CHIP_KNOB]}]"] if CHIP_KNOB in found_design.values else []
     config = compose([*study.overrides, *chips], trust=trust)
     own = build_question(config, study_folder(config), fewer=bool(chips))
-    return evaluate_design(study.question.space.at(found_design.values), own, config), config
+    return evaluate_design(study.question.space.design_at(found_design.values), own, config), config
 
 
 def evaluate(*overrides: str | Sequence[str], trust: bool = False) -> Evaluation:

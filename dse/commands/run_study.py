@@ -62,7 +62,7 @@ def run_study(study: Study, report_progress: ProgressCallback = skip_progress) -
     Raises:
         DesignError: there is nothing to do, or the study was run with another space or workload.
     """
-    if study.search["sampler"] == "none" and study.fidelity != study.screening:
+    if study.search["sampler"] == "none" and study.fidelity != study.screen_fidelity:
         raise DesignError(
             f"search.sampler: none, but only a search evaluates at fidelity={study.fidelity}; add search=nsga2 or search=random"
         )
@@ -102,7 +102,7 @@ def _run_stages(study: Study, store: Store, report_progress: ProgressCallback) -
         counts = {"results": len(search_result)} | ({"verified": len(checked.after)} if checked is not None else {})
         done = elapsed() | counts
         say("  report: being written")
-        path, idle = write_report(ReportedStudy(study, frame, screened, store.ended(number, "done", done), checked))
+        path, idle = write_report(ReportedStudy(study, frame, screened, store.runs_after_end(number, "done", done), checked))
     except KeyboardInterrupt as error:
         store.end(number, "interrupted", elapsed())
         say("\n[yellow]stopped[/]: what is finished is stored; the same command goes on from here")
@@ -151,7 +151,7 @@ def choose_sampler(
     if study.search["promote"]:
         what = f"designs of {study.search['promote']} are promoted to {study.fidelity} by their expected hypervolume gain"
         return "local", what
-    if screened is not None and screened.exact and study.fidelity == study.screening:
+    if screened is not None and screened.exact and study.fidelity == study.screen_fidelity:
         return "none", "the screen evaluated every design at this fidelity, so its front is exact"
     designs, time_says = allowed()
     name, why = recommend_sampler(study.question.space, len(study.objectives), designs)
@@ -186,7 +186,7 @@ def _run_search_stage(
     name, why = choose_sampler(study, screened, begun, lambda: affordable_designs(study, store, possible))
     say(f"  search: {name} ({why})")
     if others:
-        count = store.asked(study.name, PHYSICS_VERSION) - len(before)
+        count = store.ask_count(study.name, PHYSICS_VERSION) - len(before)
         say(f"  {count_text(count, 'design')} proposed by other searches of this study: their results are used and shown")
     if name == "none":
         return search_frame(study, stored_asks(study, store))
@@ -216,7 +216,7 @@ def _run_search_stage(
         example=[(design_key(base), {}, base)],
         say=lambda text: say(f"  {text}"),
     )
-    with elapsed.hired(workers), ProgressBar("search", report_progress) as bar:
+    with elapsed.closing_workers(workers), ProgressBar("search", report_progress) as bar:
         best = _Best(study)
         search_result = run_search(
             study,
@@ -254,7 +254,7 @@ def _run_verify_stage(
     if not study.higher:
         wanted = study.verify["fidelity"]
         what = f"no fidelity above {study.fidelity}" if wanted == "next" else f"no fidelity {wanted}"
-        each = study.question.space.each
+        each = study.question.space.base_spaces
         others = " and ".join(dict.fromkeys(what for _, space in each for what in case_types_at_fidelity(space.base, wanted)))
         more = f"; for {others} alone the fidelities are" if others else ""
         say(f"  verify: this kind of chip has {what} for this kind of workload: nothing to verify{more}")

@@ -125,7 +125,7 @@ def print_verification(study: Study, verification: Verification) -> None:
             f"{come:,} enter it"
         )
     _ranks_table(console, study, verification)
-    shown = verification.shown(MAX_ROWS)
+    shown = verification.shown_places(MAX_ROWS)
     if not shown:
         return
     table = Table()
@@ -174,7 +174,7 @@ def _ranks_table(console: SafeConsole, study: Study, verification: Verification)
     for lead in verification.decisions:
         winner = _knobs_text(study, verification, lead.winner, lead.runner_up)
         other = _knobs_text(study, verification, lead.runner_up, lead.winner)
-        lead_text = lead.said(verification.low, verification.high, bool(verification.part))
+        lead_text = lead.text(verification.low, verification.high, bool(verification.part))
         console.print(escape(f"best by {lead.metric}: {winner} leads {other} {lead_text}"))
     if int(off.better.sum()) and not verification.part:
         console.print(
@@ -264,7 +264,7 @@ def studies_record(known: dict[str, Path]) -> dict[str, Any]:
 def _tied_names(study: Study) -> dict[tuple[str, str], list[str]]:
     """Leaves that follow knobs, with their expressions; and the chips on which they do, where there are several."""
     names_by_tie: dict[tuple[str, str], list[str]] = {}
-    for chosen, space in study.question.space.each:
+    for chosen, space in study.question.space.base_spaces:
         for tied in space.tied:
             names_by_tie.setdefault((tied.address, tied.text), []).extend(str(name) for name in chosen.values())
     return names_by_tie
@@ -279,7 +279,7 @@ def case_labels_text(workload: Workload) -> str:
 def devices_texts(study: Study) -> list[str]:
     """Tensor parallelism that a study leaves open and no knob moves, as text, chip by chip."""
     texts = []
-    for chosen, space in study.question.space.each:
+    for chosen, space in study.question.space.base_spaces:
         name = str(chosen.get(CHIP_KNOB, ""))
         moved = any(knob.address.endswith(".tp") for knob in space.knobs)
         if text := "" if moved else study.question.devices.get(name, ""):

@@ -40,7 +40,7 @@ def print_dominance(dominance: DominanceReport) -> None:
     if dominance.name != dominance.id:
         console.print(f"design    {dominance.id}")
     console.print(f"metrics   {escape(metrics_text(dominance.goal, dominance.point))}, by {dominance.goal.fidelity}")
-    console.print(f"feasible  {'yes' if dominance.point.feasible else f'no: {escape(dominance.point.why)}'}")
+    console.print(f"feasible  {'yes' if dominance.point.feasible else f'no: {escape(dominance.point.violations_text)}'}")
     print_tied_leaves(console, dominance.space, dominance.values, dominance.space.base)
     if dominance.outside:
         pairs = {
@@ -150,7 +150,7 @@ def _path_table(dominance: DominanceReport) -> Table:
     for place, hop in enumerate(dominance.path):
         cells = [_objective_text(dominance, hop.point, name) for name in dominance.goal.objectives]
         good = "" if dominance.point.feasible else "feasible"
-        then = "beats it" if hop.beats else escape(hop.point.why) or good
+        then = "beats it" if hop.beats else escape(hop.point.violations_text) or good
         table.add_row(str(place + 1), escape(hop.knob), *_hop_ends(dominance, hop), *cells, then)
     return table
 
@@ -191,7 +191,7 @@ def dominance_record(dominance: DominanceReport) -> dict[str, Any]:
         "objectives": dict(dominance.goal.objectives),
         "metrics": metrics_record(dominance.point),
         "feasible": dominance.point.feasible,
-        "breaks": dominance.point.why or None,
+        "breaks": dominance.point.violations_text or None,
         "outside_the_study": {address: {"study": old, "here": new} for address, (old, new) in dominance.outside.items()},
         "front_designs_that_beat_it": [rival(single_rival) for single_rival in dominance.rivals],
         "front_designs_that_it_beats": list(dominance.beats),
@@ -205,7 +205,7 @@ def dominance_record(dominance: DominanceReport) -> dict[str, Any]:
                 "to": None if hop.knob == OUTSIDE else knob_record(space, hop.knob, hop.new),
                 "metrics": metrics_record(hop.point),
                 "feasible": hop.point.feasible,
-                "breaks": hop.point.why or None,
+                "breaks": hop.point.violations_text or None,
                 "beats_it": hop.beats,
             }
             for hop in dominance.path

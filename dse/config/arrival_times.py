@@ -67,7 +67,7 @@ def _of_trace(use: TraceUse | None, served: Requests) -> str:
     """What is said of a trace beside the number of requests; empty string where there is none."""
     if use is None:
         return ""
-    why = "the file's times are not used" if served.timed else "the file has no times"
+    why = "the file's times are not used" if served.has_times else "the file has no times"
     how = f"times drawn ({use.process}; {why})" if use.process else "replayed"
     skipped = f" ({served.skipped:,} rows skipped)" if served.skipped else ""
     return f"{skipped}, {use.part}, {how}"
@@ -99,14 +99,16 @@ def requests_by_rate(
     several, address = isinstance(rates, list), f"workload.{key}"
     if several and (not rates or MAX_RATE_OPTION in rates):
         raise DesignError(f"{address}: {rates!r} is not a list of {key}s; {MAX_RATE_OPTION} cannot be in a list")
-    if of_trace and not served.timed:
+    if of_trace and not served.has_times:
         raise DesignError("workload.arrivals: a trace with times is needed; choose poisson, gamma, constant or offline")
     cv = 1.0 if of_trace else parse_value(spec.get("cv", 1.0), "1", "workload.cv")
     requests = []
     for rate in rates if isinstance(rates, list) else [rates]:
         number = 1.0 if rate == MAX_RATE_OPTION else parse_value(rate, unit, address)
         selected_requests = (
-            served.scaled(number) if of_trace else served.arriving(str(spec["arrivals"]), rate=number, cv=cv, seed=seed)
+            served.scale_times(number)
+            if of_trace
+            else served.with_arrivals(str(spec["arrivals"]), rate=number, cv=cv, seed=seed)
         )
         if (several or rate == MAX_RATE_OPTION) and not np.isfinite(selected_requests.rate):
             raise DesignError(

@@ -47,7 +47,7 @@ def formats_column(space: AnySpace, frame: "pd.DataFrame") -> "pd.Series":
     texts = {}
     for cells in frame[[CHIP_KNOB, *moved]].drop_duplicates().itertuples(index=False, name=None):
         values = {name: cell for name, cell in zip((CHIP_KNOB, *moved), cells, strict=True) if isinstance(cell, str)}
-        texts[cells] = formats_text(space.at(values))
+        texts[cells] = formats_text(space.design_at(values))
     return frame[[CHIP_KNOB, *moved]].apply(lambda row: texts[tuple(row)], axis=1)
 
 

@@ -33,7 +33,7 @@ def _parse_point(where: str, given_values: Any, space: AnySpace) -> dict[str, Va
     for address in given_values:
         if address not in space.targets:
             raise DesignError(f"{where}: no knob {address!r}; {suggest_nearest(str(address), space.targets)}")
-    bases = {chosen.get(CHIP_KNOB): chip_base for chosen, chip_base in space.each}
+    bases = {chosen.get(CHIP_KNOB): chip_base for chosen, chip_base in space.base_spaces}
     chip = given_values.get(CHIP_KNOB, next(iter(bases)))
     if chip not in bases:
         raise DesignError(f"{where}.chip: no chip {chip!r}; {suggest_nearest(str(chip), [str(name) for name in bases])}")

@@ -84,5 +84,7 @@ def requests_by_population(served: Requests, spec: Mapping[str, Any]) -> list[tu
             raise DesignError(
                 f"workload.users: {users} of {sessions_of:,} sessions; set fewer users, or more workload.requests"
             )
-        requests.append((f"{len(served):,} requests of {users:,} users in {sessions_of:,} sessions", served.closed(users)))
+        requests.append(
+            (f"{len(served):,} requests of {users:,} users in {sessions_of:,} sessions", served.as_closed_loop(users))
+        )
     return requests

@@ -92,7 +92,7 @@ def space_with_ties(
             moved |= dict.fromkeys(targets, value)
             kept.append(leaf)
     alone = Space(base, (), tuple(kept))  # refuses a value that a leaf cannot have
-    return Space(alone.following(base), tuple(knobs), tuple(kept))
+    return Space(alone.with_ties(base), tuple(knobs), tuple(kept))
 
 
 def _leaves_of_address(base: Design, address: str) -> list[str]:

@@ -43,16 +43,16 @@ class Draw:
                 self.known[count, seed] = self._assign_classes(read_sessions(dict(self.spec), count, seed), seed)
             return self.known[count, seed]
         if self.trace is not None:
-            requests = self.trace.shuffled(seed) if self.spec.get("shuffle") else self.trace
-            return self._assign_classes(requests.first(count), seed)
+            requests = self.trace.shuffle_order(seed) if self.spec.get("shuffle") else self.trace
+            return self._assign_classes(requests.first_requests(count), seed)
         each = (read_whole_numbers(dict(self.spec), "prompt")[0], read_whole_numbers(dict(self.spec), "output")[0])
         return self._assign_classes(make_requests([each] * count), seed)
 
     def _assign_classes(self, requests: Requests, seed: int) -> Requests:
         if self.spec.get("max_length") is not None:
-            requests = requests.clipped(read_whole_numbers(dict(self.spec), "max_length")[0])
+            requests = requests.clip_lengths(read_whole_numbers(dict(self.spec), "max_length")[0])
         if self.longest and requests.longest > self.longest:
-            requests = requests.clipped(self.longest)
+            requests = requests.clip_lengths(self.longest)
         return assign_slo_classes(requests, self.classes, self.spec, seed)
 
     def __call__(self, count: int, seed: int, rate: float) -> Requests:

@@ -262,8 +262,8 @@ def _parse_loads(spec: dict[str, Any], given: _Given) -> list[ServingLoad]:
         path = _find_file(spec["trace"], "workload.trace", given.folder)
         sorts = RequestKinds(str(spec.get("class_column") or ""), tuple(slo_class.name for slo_class in slo_classes))
         served = read_trace(path, ticks=spec.get("coarse_timestamps"), skip=skip, most=most, characters=characters, sorts=sorts)
-        served = served.shuffled(given.seed) if spec.get("shuffle") else served
-        served = served.first(count) if count else served
+        served = served.shuffle_order(given.seed) if spec.get("shuffle") else served
+        served = served.first_requests(count) if count else served
         if len(served) > MAX_REQUESTS:
             raise DesignError(f"workload.trace: {len(served):,} requests; set workload.requests={MAX_REQUESTS}, or fewer")
         if spec.get("max_length") is None:
@@ -285,9 +285,9 @@ def _parse_loads(spec: dict[str, Any], given: _Given) -> list[ServingLoad]:
                 [(read_whole_numbers(spec, "prompt")[0], read_whole_numbers(spec, "output")[0])] * (count or 1000)
             )
     whole, of_file = served, served if spec.get("trace") is not None else None
-    served = served.clipped(read_whole_numbers(spec, "max_length")[0]) if spec.get("max_length") is not None else served
+    served = served.clip_lengths(read_whole_numbers(spec, "max_length")[0]) if spec.get("max_length") is not None else served
     served = assign_slo_classes(served, slo_classes, spec, given.seed)
-    spec = with_arrivals(spec, timed=served.timed and spec.get("trace") is not None)
+    spec = with_arrivals(spec, timed=served.has_times and spec.get("trace") is not None)
     share, file = slo_share(spec), spec.get("trace")
     clipped = bool((served.total < whole.total).any())
     trace = None if file is None else trace_use(served, spec, Path(str(file)).name, clipped=clipped)
@@ -535,7 +535,7 @@ def _drawn_requests(spec: dict[str, Any], given: _Given) -> Batches:
 
     path = _find_file(spec["lengths"], "workload.lengths", given.folder)
     (wanted,) = read_whole_numbers(spec, "requests") if spec.get("requests") is not None else (64,)
-    picked = read_trace(path).drawn(wanted, given.seed)
+    picked = read_trace(path).draw_requests(wanted, given.seed)
     _refuse_long(picked, given, f"workload.lengths: {spec['lengths']}", "shorter ones")
     drawn = list(zip(picked.prompt.tolist(), picked.output.tolist(), strict=True))
     cases = []

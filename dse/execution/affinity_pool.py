@@ -47,11 +47,11 @@ class WorkerInterval(NamedTuple):
 class RemoteWorker:
     """Actor that evaluates parts in a process of its own."""
 
-    def here(self) -> None:
+    def answer_ready(self) -> None:
         """Return once the process runs and has loaded the evaluators."""
         import_module("dse.execution.screen_block")
 
-    def made(self, work: Callable[[T], R], item: T) -> tuple[R, float]:
+    def call(self, work: Callable[[T], R], item: T) -> tuple[R, float]:
         """Result of a function for one item, and the CPU time it took. [s]"""
         start = time.process_time()
         return work(item), time.process_time() - start
@@ -88,7 +88,7 @@ class AffinityPool:
             for _ in self._listen_answers([]):
                 pass
 
-    def mapped(
+    def map_items(
         self, work: Callable[[T], R], items: Sequence[T], kinds: Sequence[int], takes: Sequence[float], *, apart: bool = False
     ) -> Iterator[tuple[int, R, WorkerInterval]]:
         """Map a function over items on the workers; yields index, result and interval as they finish.
@@ -119,7 +119,7 @@ class AffinityPool:
     def _map_items(
         self, work: Callable[[T], R], items: Sequence[T], kinds: Sequence[int], takes: Sequence[float], *, apart: bool
     ) -> Iterator[tuple[int, R, WorkerInterval]]:
-        known, waiting, tries = self._cluster.shared(work), list(range(len(items))), [0] * len(items)
+        known, waiting, tries = self._cluster.share_value(work), list(range(len(items))), [0] * len(items)
         while waiting or any(worker.place is not None for worker in self._workers):
             self._hire_workers()
             for worker in self._workers:
@@ -130,7 +130,7 @@ class AffinityPool:
                     waiting.remove(place)
                     tries[place] += 1
                     worker.place, worker.since = place, time.monotonic()
-                    worker.answer = worker.actor.made.remote(known, items[place])
+                    worker.answer = worker.actor.call.remote(known, items[place])
             for worker, outcome in self._listen_answers(waiting):
                 if tries[worker.place or 0] >= MAX_TRIES and outcome is None:
                     raise DesignError(
@@ -146,7 +146,7 @@ class AffinityPool:
         most = self._count or int(self._ray.cluster_resources().get("CPU", 1))
         while len(self._workers) < most:
             actor = self._actor.remote()
-            self._workers.append(_Worker(actor, self._hire_bench, actor.here.remote()))
+            self._workers.append(_Worker(actor, self._hire_bench, actor.answer_ready.remote()))
             self._hire_bench += 1
 
     def _next_item(

@@ -145,7 +145,7 @@ class _Search:
             outcome = feedback_of(self.asked, self.known[design]) if ask.number < self.told else None
             self.source.restore(ask, outcome)
             if outcome is not None:
-                self.stops.told(outcome)
+                self.stops.note_result(outcome)
         self.enough = self.stops.stagnant()
         for ask, design in self.asks[self.told :]:
             self._submit_ask(ask, design)
@@ -199,7 +199,7 @@ class _Search:
             self.out.add(design)
             return
         self.under_way.add(design)
-        self.workers.submit([(design, ask.values, self.asked.question.space.at(ask.values))])
+        self.workers.submit([(design, ask.values, self.asked.question.space.design_at(ask.values))])
 
     def _sort_out(self, design: str) -> None:
         """Notes a design of which the store says that a limit rules it out."""
@@ -229,7 +229,7 @@ class _Search:
                 break
             outcome = feedback_of(self.asked, self.known[design])
             self.source.tell(ask, outcome)
-            self.stops.told(outcome)
+            self.stops.note_result(outcome)
             self.told += 1
             self.enough = self.enough or self.stops.stagnant()
             self.fill()
@@ -253,7 +253,7 @@ def base_design_key(study: Study) -> tuple[str, str]:
     """Content key and text of the base design of a study, or of those of its chips."""
     designs = {
         str(chosen.get(CHIP_KNOB, "")): {address: value for address, value, _ in iterate_leaves(space.base)}
-        for chosen, space in study.question.space.each
+        for chosen, space in study.question.space.base_spaces
     }
     if CHIP_KNOB not in study.question.space.targets:
         return design_key(study.question.base), json.dumps(designs[""])

@@ -45,7 +45,7 @@ class RemainingRows:
     known: Array = field(default_factory=lambda: np.zeros((0, 0)))
 
     @classmethod
-    def of(cls, study: Study, size: int) -> "RemainingRows":
+    def of_block(cls, study: Study, size: int) -> "RemainingRows":
         """Remaining rows of a block of which nothing is known yet: all of them."""
         return cls(study, np.zeros(size, np.int8), np.full((size, len(study.objectives)), -np.inf))
 
@@ -80,7 +80,7 @@ class RemainingRows:
         self.why[rows[lost]] = len(self.reasons)
         return rows[~lost]
 
-    def promising(self, rows: Array, most: int) -> Array:
+    def most_promising(self, rows: Array, most: int) -> Array:
         """Some of these rows, by nondominated layers of their bounds."""
         if len(rows) <= most:
             return rows

@@ -47,7 +47,7 @@ class EarlyLimits:
         return DesignResult(key, values, {}, *worst) if worst else None
 
     @property
-    def refused(self) -> dict[str, int]:
+    def refusal_counts(self) -> dict[str, int]:
         """Number of checked designs that each limit rules out."""
         return dict(Counter(worst[0] for worst in self._known.values() if worst))
 
@@ -72,7 +72,7 @@ class EarlyLimits:
 
 def make_early_limits(space: AnySpace, workload: Workload, fidelity: str) -> EarlyLimits | None:
     """Limits to check before evaluation; None if an evaluation takes no longer than its limits."""
-    bases = [member.base for _, member in space.each]
+    bases = [member.base for _, member in space.base_spaces]
     if any(is_simulated(base, workload, fidelity) for base in bases):
         return EarlyLimits(space, workload)
     return EarlyLimits(space, workload, soon=True) if any(early_limits(base, workload) for base in bases) else None

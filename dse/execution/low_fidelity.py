@@ -46,13 +46,15 @@ class LowFidelity:
         pool_text = f"the {len(self.pool):,} best of the screen" if self.pool else "a sample"
         return f"from {pool_text} at {self.fidelity}" + ("" if self.all and self.pool else ", and neighbours that it prices")
 
-    def told(self, designs: Sequence[Values]) -> list[Feedback]:
+    def feedback_on(self, designs: Sequence[Values]) -> list[Feedback]:
         """Low-fidelity results of designs; new ones are evaluated together, and stored."""
         space = self._asked.question.space
         keys = [space.key_at(values) for values in designs]
         new = {key: values for key, values in zip(keys, designs, strict=True) if key not in self._known}
         if new:
-            results = evaluate_with_retries(self._evaluate, [(key, values, space.at(values)) for key, values in new.items()], 0)
+            results = evaluate_with_retries(
+                self._evaluate, [(key, values, space.design_at(values)) for key, values in new.items()], 0
+            )
             self._known |= {result.key: result for result in results}
             self._store.append(self._asked.name, self._context, base_design_key(self._asked), [], results)
         return [self._make_feedback(self._known[key]) for key in keys]

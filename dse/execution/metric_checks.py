@@ -22,11 +22,11 @@ def refuse_missing_metrics(study: Study) -> None:
     Raises:
         DesignError: naming the metric, what it is made of, and what is there.
     """
-    fidelity = study.screening if study.screen["run"] else study.fidelity
+    fidelity = study.screen_fidelity if study.screen["run"] else study.fidelity
     if fidelity not in SCREEN_FIDELITIES or (_is_served(study) and fidelity != STEADY and not study.screen["run"]):
         return  # the first design of a search says it, and takes as long
-    for chosen, space in study.question.space.each:
-        metrics = _design_metrics(study, space.at({}), fidelity)
+    for chosen, space in study.question.space.base_spaces:
+        metrics = _design_metrics(study, space.design_at({}), fidelity)
         lacking = [name for name in requested_metrics(study) if name not in metrics]
         if metrics and lacking:
             whose = f"chip {chosen[CHIP_KNOB]}" if chosen else "this kind of chip or workload"

@@ -35,7 +35,7 @@ class RunClock:
         return {"wall_seconds": time.monotonic() - self._wall, "cpu_seconds": cpu, "worker_cpu_seconds": self.workers}
 
     @contextlib.contextmanager
-    def hired(self, workers: WorkerPool) -> Iterator[WorkerPool]:
+    def closing_workers(self, workers: WorkerPool) -> Iterator[WorkerPool]:
         """Context that closes workers at its end and counts their CPU time."""
         try:
             yield workers

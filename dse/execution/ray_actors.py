@@ -129,7 +129,7 @@ class RayWorkers:
         self._ray = self._cluster.ray
         self._count = crew.count or int(self._ray.cluster_resources().get("CPU", 1))
         self._share = max(1, -(-window // (2 * self._count)))
-        self._evaluate = self._cluster.shared(evaluate)
+        self._evaluate = self._cluster.share_value(evaluate)
         self._actor: Any = self._ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(EvaluationActor)
         for _ in range(self._count):
             self._start_worker(warm=True)
@@ -175,7 +175,7 @@ class RayWorkers:
     def _start_worker(self, warm: bool) -> None:
         actor = self._actor.remote(self._evaluate, self._crew.retries, self._crew.memory_limit)
         self._workers.append(
-            _Worker(actor, deque((actor.here.remote(), actor.warm.remote(self._example if warm else []))), warm)
+            _Worker(actor, deque((actor.answer_ready.remote(), actor.warm.remote(self._example if warm else []))), warm)
         )
 
     def _assign_batches(self) -> None:
@@ -197,7 +197,7 @@ class RayWorkers:
             worker.company = True
         else:
             worker.company, worker.since = False, time.monotonic()
-        worker.tasks.append(_Task(worker.actor.evaluated.remote(batch), batch))
+        worker.tasks.append(_Task(worker.actor.evaluate.remote(batch), batch))
 
     def _take_answer(self, worker: _Worker, answer: Any) -> list[DesignResult]:
         """The answer of a worker."""
@@ -282,7 +282,7 @@ class EvaluationActor:
         self._retries = retries
         self._memory = memory
 
-    def here(self) -> Answer:
+    def answer_ready(self) -> Answer:
         """Return once the process runs, with its CPU time. [s]"""
         return [], True, time.process_time()
 
@@ -294,7 +294,7 @@ class EvaluationActor:
         left.limit_memory(self._memory)
         return [], True, time.process_time()
 
-    def evaluated(self, batch: Batch) -> Answer:
+    def evaluate(self, batch: Batch) -> Answer:
         """Results of a batch; an exception becomes a failed result."""
         before, since = _held_memory(), left.seconds_since_boot()
         results = evaluate_with_retries(self._evaluate, batch, self._retries)

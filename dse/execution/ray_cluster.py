@@ -105,7 +105,7 @@ class RayCluster:
                 "what is finished is stored; start the cluster again, then run the same command again"
             )
 
-    def mapped(self, work: Callable[[T], R], items: Sequence[T], count: int = 0) -> Iterator[tuple[int, R]]:
+    def map_items(self, work: Callable[[T], R], items: Sequence[T], count: int = 0) -> Iterator[tuple[int, R]]:
         """Map a function over items on workers; yields (index, result) as they finish.
 
         A worker that dies costs what it was at, and a machine what its workers were at: others do it again, three times at
@@ -120,7 +120,7 @@ class RayCluster:
             DesignError: the cluster is lost, workers that die again and again, or what `work` raises.
         """
         ray = self.ray
-        task, known = ray.remote(num_cpus=1, max_retries=3)(_call_work), self.shared(work)
+        task, known = ray.remote(num_cpus=1, max_retries=3)(_call_work), self.share_value(work)
         waiting, under_way = list(enumerate(items))[::-1], dict[Any, int]()
         while waiting or under_way:
             most = count or int(ray.cluster_resources().get("CPU", 1))
@@ -132,7 +132,7 @@ class RayCluster:
             for answer in ready:
                 yield under_way.pop(answer), _get_answer(ray, answer)
 
-    def shared(self, value: T) -> Any:
+    def share_value(self, value: T) -> Any:
         """Argument of many calls: the value itself if it is small, else one copy in Ray's object store.
 
         An object in the store of a machine whose Ray ends takes the driver with it: Ray tries to recover it there.
@@ -198,7 +198,7 @@ def map_on_crew(crew: WorkerSettings, work: Callable[[T], R], items: Sequence[T]
     """
     cluster = RayCluster(crew)
     try:
-        yield from cluster.mapped(work, items, crew.count)
+        yield from cluster.map_items(work, items, crew.count)
     finally:
         cluster.close()
 

@@ -97,7 +97,7 @@ def with_front(study: Study, searched: pd.DataFrame, screened: ScreenResult | No
     first column.
     """
     parts = [searched.assign(stage="search")] if len(searched) else []
-    if screened is not None and study.fidelity == study.screening:
+    if screened is not None and study.fidelity == study.screen_fidelity:
         parts += [screened.front.assign(stage="screen"), _sample_rows(study, screened).assign(stage="screen")]
     if not parts:
         return pd.DataFrame()
@@ -194,7 +194,7 @@ def tied_columns(study: Study, frame: pd.DataFrame) -> dict[str, Array]:
     NaN as well where the setting follows nothing.
     """
     found_columns: dict[str, Array] = {}
-    for chosen, space in study.question.space.each:
+    for chosen, space in study.question.space.base_spaces:
         rows = np.flatnonzero(frame[CHIP_KNOB] == chosen[CHIP_KNOB]) if chosen else np.arange(len(frame))
         columns = [found_columns.setdefault(tied.address, np.full(len(frame), np.nan)) for tied in space.tied]
         if not columns or not len(rows):

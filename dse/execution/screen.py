@@ -179,13 +179,13 @@ def _screen_plan(study: Study) -> _Plan:
     content.append(("metrics", ", ".join(sorted(map(stored_metric, requested_metrics(study))))))
     defined = [(name, metric.text) for name, metric in study.question.defined.items() if name in requested_metrics(study)]
     content += [(name, stored_metric_text(text)) for name, text in defined]
-    content += [("fidelity", stored_fidelity(study.screening))] if study.screening != "analytical" else []
+    content += [("fidelity", stored_fidelity(study.screen_fidelity))] if study.screen_fidelity != "analytical" else []
     content += [("prune", "by bounds")] if study.screen["prune"] else []
     if study.screen["keep"] == FRONT:  # which rows are kept depends on what is wanted
         wanted = [*(f"{name} {way}" for name, way in study.objectives.items()), *map(str, study.bounds)]
         content.append((FRONT, ", ".join(map(_stored_words, wanted))))
     folder = study.screen["folder"] or str(study.run_dir / "screen")
-    place = StorageFolder(folder).within(key_of_leaves([*content, ("seed", "" if exact else study.seed)]))
+    place = StorageFolder(folder).subfolder(key_of_leaves([*content, ("seed", "" if exact else study.seed)]))
     return _Plan(total, exact, place, total <= SCREEN_ROWS and study.screen["keep"] != FRONT)
 
 
@@ -227,7 +227,7 @@ class _Found:
         """All of it; workers that are hired complete the front."""
         assert self._front is not None
         front = complete_metrics(
-            self._study, self._front.reset_index(drop=True), self._left, hands if hands and hands.hired else None
+            self._study, self._front.reset_index(drop=True), self._left, hands if hands and hands.has_workers else None
         )
         files = tuple(file for _, file in sorted(self.files.items()))
         exact = self._plan.exact and self.whole
@@ -255,8 +255,8 @@ def _make_blocks(
 
     hands.close()  # whose workers hold the CPUs that those of blocks need
     say(f"  workers: ray, {count} for {len(spans) - done:,} blocks of the screen")
-    for place, summary in map_on_crew(crew, partial(_evaluate_alone, study.alone), spans[done:]):
-        path = summary.file.here()
+    for place, summary in map_on_crew(crew, partial(_evaluate_alone, study.sent_copy), spans[done:]):
+        path = summary.file.local_path()
         if path is not None and not path.is_file():
             raise DesignError(
                 f"screen.folder: a worker has stored {path}, which does not exist on this machine: workers on several machines "
@@ -299,10 +299,10 @@ def complete_metrics(study: Study, rows: pd.DataFrame, left: bool, hands: Screen
     if not left or not len(rows):
         return rows
     question = study.question
-    columns, work = encode_rows(question.space, rows), partial(_every_metric, study.alone)
+    columns, work = encode_rows(question.space, rows), partial(_every_metric, study.sent_copy)
     parts = question.space.parts(columns, BATCH_ROWS) if hands else [np.arange(len(rows))]
     found_columns: dict[str, Array] = {}
-    every = hands.mapped(work, columns, parts, "parts of the front", known=True) if hands else [(parts[0], work(columns))]
+    every = hands.map_rows(work, columns, parts, "parts of the front", known=True) if hands else [(parts[0], work(columns))]
     for rows_of_part, metrics in every:
         for name, column in metrics.items():
             found_columns.setdefault(name, np.full(len(rows), np.nan))[rows_of_part] = column
@@ -317,6 +317,6 @@ def _every_metric(study: Study, columns: Columns) -> dict[str, Array]:
     question = study.question
     return dict(
         evaluate_with_derived(
-            question.space.stack(columns), question.workload, question.defined, fidelity=study.screening
+            question.space.stack(columns), question.workload, question.defined, fidelity=study.screen_fidelity
         ).columns
     )

@@ -299,7 +299,7 @@ class _Block:
 
     def _evaluate_promising(self, progress: Callable[[int], None], hands: ScreenWorkers) -> None:
         """Evaluate what bounds say most of, as long as anything is left that may be on the front."""
-        left, study = RemainingRows.of(self._study, self._size), self._study.alone
+        left, study = RemainingRows.of_block(self._study, self._size), self._study.sent_copy
         self._learn_bounds(left, self.rows)
 
         def say(done: int) -> None:
@@ -311,7 +311,7 @@ class _Block:
             say(self._size - self.left)
         most = FIRST
         while len(rows := left.beaten(np.flatnonzero(~self._done & (left.why == 0)))):
-            chosen_rows, most = left.promising(rows, most), most * MORE
+            chosen_rows, most = left.most_promising(rows, most), most * MORE
             self._all_of(chosen_rows, say, hands)
             self._learn_bounds(left, chosen_rows)
         left.why[self._done] = 0
@@ -328,7 +328,7 @@ class _Block:
         """Evaluate some rows, and stores what is done every few seconds."""
         study = self._study
         metrics = None if self._span.shown else requested_metrics(study)
-        work = partial(_evaluate_columns, study.question, study.screening, metrics)
+        work = partial(_evaluate_columns, study.question, study.screen_fidelity, metrics)
         for chosen_rows, which, outcomes in self._map_rows(work, rows, hands):
             self._note_outcomes(chosen_rows, which, outcomes)
             self._pending.append(chosen_rows)
@@ -341,11 +341,11 @@ class _Block:
     ) -> Iterator[tuple[Array, Array | slice, R]]:
         """What a function makes of some rows, as `Hands.mapped` has it, of those that are equal once: which of them each is."""
         if self._first is None:
-            for part_rows, outcomes in hands.mapped(work, self._columns, self._row_parts(rows), what):
+            for part_rows, outcomes in hands.map_rows(work, self._columns, self._row_parts(rows), what):
                 yield part_rows, slice(None), outcomes
             return
         first = self._first[rows]
-        for part_rows, outcomes in hands.mapped(work, self._columns, self._row_parts(np.unique(first)), what):
+        for part_rows, outcomes in hands.map_rows(work, self._columns, self._row_parts(np.unique(first)), what):
             place = np.full(self._size, -1)
             place[part_rows] = np.arange(len(part_rows))
             mine = place[first] >= 0
@@ -355,7 +355,7 @@ class _Block:
         """Of some rows, those that are evaluated together."""
         subjects = [case.subject for case in self._study.question.workload.cases]
         rows = max(256, CACHE_ROWS // max(subjects.count(subject) for subject in subjects))
-        few = BATCH_ROWS if self._study.screening == "steady_state" else MIN_ROWS
+        few = BATCH_ROWS if self._study.screen_fidelity == "steady_state" else MIN_ROWS
         most = few if is_serving_study(self._study) else rows
         if not len(selected_rows):
             return []

@@ -49,7 +49,7 @@ class ScreenWorkers:
         self.close()
 
     @property
-    def hired(self) -> bool:
+    def has_workers(self) -> bool:
         """Whether there are helper processes."""
         return self._bench is not None
 
@@ -65,7 +65,7 @@ class ScreenWorkers:
             self._cluster.close()
         self._cluster = self._bench = None
 
-    def mapped(
+    def map_rows(
         self,
         work: Callable[[Columns], R],
         columns: Columns,
@@ -111,7 +111,7 @@ class ScreenWorkers:
         pieces = cut_pieces(parts, kinds, pace, self._crew.count or cpu_count())
         items = split_columns(columns, [piece.rows for piece in pieces])
         takes, kinds = [piece.takes for piece in pieces], [piece.kind for piece in pieces]
-        for place, outcomes, turn in bench.mapped(work, items, kinds, takes, apart=known):
+        for place, outcomes, turn in bench.map_items(work, items, kinds, takes, apart=known):
             self.turns.append(turn)
             pace[kinds[place]] = turn.cpu / relative_cost(len(pieces[place].rows))
             yield pieces[place].rows, outcomes

@@ -112,7 +112,7 @@ class Study:
         return ResultContext(workload_key(self.question.workload), fidelity, PHYSICS_VERSION)
 
     @property
-    def screening(self) -> str:
+    def screen_fidelity(self) -> str:
         """Fidelity of the screen: as set, else that of promotion, else the analytical model.
 
         For a study at the steady state, the steady state.
@@ -123,7 +123,7 @@ class Study:
     @property
     def higher(self) -> str:
         """Fidelity of the verification; empty string if none is wanted or its chips have none."""
-        fidelities = [self.higher_of(space.base) for _, space in self.question.space.each]
+        fidelities = [self.higher_of(space.base) for _, space in self.question.space.base_spaces]
         return min((word for word in fidelities if word), key=fidelity_names().index, default="")
 
     def higher_of(self, base: Design) -> str:
@@ -139,10 +139,10 @@ class Study:
     def verified_bases(self) -> list[Design]:
         """Base designs of the chips that have the higher fidelity."""
         higher = self.higher
-        return [space.base for _, space in self.question.space.each if higher and self.higher_of(space.base) == higher]
+        return [space.base for _, space in self.question.space.base_spaces if higher and self.higher_of(space.base) == higher]
 
     @property
-    def compared(self) -> tuple[str, str]:
+    def compared_fidelities(self) -> tuple[str, str]:
         """Fidelities at which the best designs are compared: its own and the higher one.
 
         Both on a submesh, if the whole mesh is too large for the higher one.
@@ -155,7 +155,7 @@ class Study:
     @property
     def part(self) -> str:
         """Submesh on which designs are compared, and how the workload shrinks; empty string if none."""
-        if self.compared == (self.fidelity, self.higher):
+        if self.compared_fidelities == (self.fidelity, self.higher):
             return ""
         side, how = self.verify["submesh"], dict.fromkeys(map(self._submesh_text_of, self.verified_bases))
         return f"on at most {side} x {side} cores, each as it is: {'; '.join(how)}"
@@ -167,7 +167,7 @@ class Study:
     def chips(self) -> str:
         """Chips with mapping and formats of each, as text; empty string for a study of one chip."""
         several = self.config.get("chips") or {}
-        bases = {str(chosen[CHIP_KNOB]): space.base for chosen, space in self.question.space.each if chosen}
+        bases = {str(chosen[CHIP_KNOB]): space.base for chosen, space in self.question.space.base_spaces if chosen}
         return (
             formats.chip_formats_text(bases, {name: config["choices"]["mapping"] for name, config in several.items()})
             if bases
@@ -194,7 +194,7 @@ class Study:
         return dict(mask_passwords_in(flat))
 
     @property
-    def alone(self) -> "Study":
+    def sent_copy(self) -> "Study":
         """The study as workers get it: without store and workers."""
         return replace(self, store="", config={}, crew=WorkerSettings())
 
@@ -212,7 +212,7 @@ def build_study(config: Mapping[str, Any], folder: Path) -> Study:
     config, nouns = _parse_nouns(config, folder)
     if length_remedy_text(nouns.workload):
         raise DesignError(f"model: no design of this study is possible: {length_remedy_text(nouns.workload)}")
-    for chosen, space in nouns.space.each:
+    for chosen, space in nouns.space.base_spaces:
         verdict = _base_verdict(space, nouns.workload, chosen.get(CHIP_KNOB))
         if verdict is not None and verdict.limit.startswith("model."):
             raise DesignError(f"model: no design of {chosen.get(CHIP_KNOB, 'this study')} is possible: {verdict}")
@@ -225,7 +225,7 @@ def build_study(config: Mapping[str, Any], folder: Path) -> Study:
     fidelity = config["fidelity"]
     if fidelity not in fidelity_names():
         raise DesignError(f"fidelity: no option {fidelity!r}; {suggest_nearest(str(fidelity), fidelity_names())}")
-    for chosen, space in nouns.space.each:
+    for chosen, space in nouns.space.base_spaces:
         if chosen and fidelity not in (known := fidelities(space.base, nouns.workload)):
             raise DesignError(
                 f"fidelity: chip {chosen[CHIP_KNOB]} has no {fidelity} for this workload; it has {', '.join(known)}"
@@ -314,7 +314,7 @@ def _check_screened(word: Any, fidelity: str, nouns: Question) -> None:
         return
     if word not in SCREEN_FIDELITIES:
         raise DesignError(f"screen.fidelity: no {word!r}; set analytical, steady_state, or null for the default of the search")
-    for chosen, space in nouns.space.each:
+    for chosen, space in nouns.space.base_spaces:
         known = fidelities(space.base, nouns.workload)
         if word not in known:
             whose = f"chip {chosen[CHIP_KNOB]}" if chosen else "this chip"
@@ -353,7 +353,7 @@ def _check_promote(search: Mapping[str, Any], screen: Mapping[str, Any], fidelit
         return
     if word not in SCREEN_FIDELITIES:
         raise DesignError(f"search.promote: no {word!r}; set analytical, steady_state, or null for one fidelity")
-    for chosen, space in nouns.space.each:
+    for chosen, space in nouns.space.base_spaces:
         known = fidelities(space.base, nouns.workload)
         if word not in known or known.index(word) >= known.index(fidelity):
             whose = f"chip {chosen[CHIP_KNOB]}" if chosen else "this chip"
@@ -508,7 +508,9 @@ def _check_knobs(picture: dict[str, Any], kind: str, nouns: Question) -> None:
     for key in ("x", "by"):
         if key in picture and picture[key] not in nouns.space.targets:
             try:  # a field that this space holds fixed is no mistake
-                chips_with_address({str(place): space.base for place, (_, space) in enumerate(nouns.space.each)}, picture[key])
+                chips_with_address(
+                    {str(place): space.base for place, (_, space) in enumerate(nouns.space.base_spaces)}, picture[key]
+                )
             except DesignError as error:
                 raise DesignError(f"report.{kind}: {error}") from None
 

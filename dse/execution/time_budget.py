@@ -49,6 +49,6 @@ def _time_designs(study: Study, store: Store, possible: PossibleFilter, seconds:
     source, results = RandomSampler(space, study.seed, possible), list[DesignResult]()
     while len(results) < TIMED_DESIGNS and sum(result.seconds for result in results[1:]) < TIMING_SHARE * seconds:
         values = source.ask(len(results), None).values
-        results += evaluate_with_retries(evaluate, [(space.key_at(values), values, space.at(values))], 0)
+        results += evaluate_with_retries(evaluate, [(space.key_at(values), values, space.design_at(values))], 0)
     store.append(study.name, study.context, base_design_key(study), [], [result for result in results if not result.error])
     return min(result.seconds for result in results[1:] or results)

@@ -93,7 +93,7 @@ class Verification:
         pairs = zip(self.before["front"], self.after["front"], strict=True)
         return pd.Series([names[bool(was), bool(now)] for was, now in pairs], self.before.index, dtype=object)
 
-    def shown(self, count: int) -> list[int]:
+    def shown_places(self, count: int) -> list[int]:
         """Rows of the designs to show: those that enter or leave the front; on a submesh, the first ones."""
         moves = self.moves()
         return list(np.flatnonzero(moves.isin(("falls off", "comes on", "compared")))[:count])
@@ -168,7 +168,7 @@ def run_verification(
         context = study.context_at(fidelity)
         known = store.results(context)
         both = {key: values for chosen in (_decisive_first(study, frame, wanted), off) for key, values, *_ in chosen.values()}
-        left = [(design, values, space.at(values)) for design, values in both.items() if design not in known]
+        left = [(design, values, space.design_at(values)) for design, values in both.items() if design not in known]
         if not left:
             continue
         evaluate = make_evaluator(study.question.workload, fidelity)
@@ -183,7 +183,7 @@ def run_verification(
             else unknown_time_text(fidelity, begin, len(left))
         )
         waiting = left[begin:]
-        with elapsed.hired(crew) as workers:
+        with elapsed.closing_workers(crew) as workers:
             workers.submit(left[:begin])
             while len(played) < len(left):
                 progress(len(played), len(left))
@@ -211,7 +211,7 @@ def stored_verification(study: Study, store: Store, frame: pd.DataFrame) -> Veri
 
 def _played_fidelities(study: Study) -> tuple[str, ...]:
     """Fidelities at which designs are evaluated: the higher one, and on a part of each mesh both."""
-    low, high = study.compared
+    low, high = study.compared_fidelities
     return (high,) if low == study.fidelity else (low, high)
 
 
@@ -256,7 +256,7 @@ def _feasible_rows(study: Study, frame: pd.DataFrame) -> pd.DataFrame:
     """Feasible designs of chips that have the higher fidelity."""
     good = frame[frame["feasible"]].sort_values(list(study.objectives), kind="stable")
     verified = [
-        chosen[CHIP_KNOB] for chosen, space in study.question.space.each if chosen and space.base in study.verified_bases
+        chosen[CHIP_KNOB] for chosen, space in study.question.space.base_spaces if chosen and space.base in study.verified_bases
     ]
     return good[good[CHIP_KNOB].isin(verified)] if CHIP_KNOB in good else good
 
@@ -272,7 +272,7 @@ def _chosen_rows(study: Study, good: pd.DataFrame, places: Array) -> Chosen:
 def _compare_fidelities(
     study: Study, store: Store, frame: pd.DataFrame, wanted: Chosen, off: dict[int, tuple[str, dict[str, Any], int]]
 ) -> Verification:
-    low, high = study.compared
+    low, high = study.compared_fidelities
     played = {fidelity: store.results(study.context_at(fidelity)) for fidelity in _played_fidelities(study)}
     before, after = _rows_at_both(study, played, frame, wanted)
     off_before, off_after = _rows_at_both(study, played, frame, {row: (key, values) for row, (key, values, _) in off.items()})
@@ -302,7 +302,7 @@ def _rows_at_both(
     study: Study, played: dict[str, dict[str, DesignResult]], frame: pd.DataFrame, wanted: Chosen
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Rows of the designs that are stored at every fidelity that is played, at the lower and at the higher one."""
-    low, high = study.compared
+    low, high = study.compared_fidelities
     first = {design: (row, values) for row, (design, values) in reversed(wanted.items())}
     both = [
         (*first[design], design)
@@ -349,7 +349,7 @@ def _rank_agreements(
         lead = winner_lead(name, direction, full, below, above, rows[both].tolist(), spread)
         if lead and (below != above).any():  # what the two share decides nothing
             decided.append(lead)
-    readers = tuple(word.partition(SUBMESH_MARK)[0] for word in study.compared)
+    readers = tuple(word.partition(SUBMESH_MARK)[0] for word in study.compared_fidelities)
     # what a package gives in its own way it does not say
     parts = [
         compare_fidelities(software_of(base.mapping), *readers) for base in study.verified_bases if {*readers} <= {*FIDELITIES}

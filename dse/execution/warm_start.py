@@ -74,7 +74,7 @@ def values_in_space(space: AnySpace, base: Mapping[str, Any], values: Mapping[st
         values: by knob of the other study.
         key: of the design.
     """
-    for chosen, member in space.each:
+    for chosen, member in space.base_spaces:
         mine = _values_within(member, base, {knob: value for knob, value in values.items() if knob != CHIP_KNOB}, key)
         if mine is not None:
             return chosen | mine

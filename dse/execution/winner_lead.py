@@ -38,7 +38,7 @@ class WinnerLead:
         """Whether the comparison is decisive: the lower fidelity has the same winner there, beyond spread."""
         return bool(np.log1p(self.low) > self.spread)
 
-    def said(self, low: str, high: str, part: bool) -> str:
+    def text(self, low: str, high: str, part: bool) -> str:
         """The leads and the verdict, as text.
 
         Args:
@@ -46,12 +46,12 @@ class WinnerLead:
             part: whether these simulated a submesh.
 
         >>> lead = WinnerLead("latency", 0, 1, whole=1.2, low=0.04, high=0.05, spread=0.01)
-        >>> for said in lead.said("analytical@8", "cycles@8", part=True).split("; "):
+        >>> for said in lead.text("analytical@8", "cycles@8", part=True).split("; "):
         ...     print(said)
         by 120.00%
         on the part by 4.00% at analytical@8 and 5.00% at cycles@8, shifts spread by 1.00%
         the part can tell which design is best, not by how much: upheld
-        >>> WinnerLead("latency", 0, 1, whole=0.04, low=0.04, high=-0.05, spread=0.01).said("analytical", "events", part=False)
+        >>> WinnerLead("latency", 0, 1, whole=0.04, low=0.04, high=-0.05, spread=0.01).text("analytical", "events", part=False)
         'by 4.00% at analytical and -5.00% at events, shifts spread by 1.00%; overturned'
         """
         about = "" if np.log1p(self.low) * 2 > np.log1p(self.whole) else " which design is best, not by how much"

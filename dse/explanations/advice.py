@@ -65,7 +65,7 @@ def smallest_relaxation(study: "Study", frame: "pd.DataFrame") -> tuple[dict[str
         if not worst[row] < best[0]:  # itemised it can only be more
             break
         values = knob_values(study, frame.iloc[int(row)].to_dict())
-        most, gives = _violations_of(study, study.question.space.at(values), frame.iloc[int(row)])
+        most, gives = _violations_of(study, study.question.space.design_at(values), frame.iloc[int(row)])
         if max(most, worst[row]) < best[0]:
             best = max(most, float(worst[row])), values, gives
     return best[1:]

@@ -60,7 +60,7 @@ def design_from_overrides(study: Study, typed: Sequence[str], command: str, *, t
                 f"to change it, "
                 f"use dse run study={study.name} name=NEW {word}"
             )
-    several = [str(chosen[CHIP_KNOB]) for chosen, _ in study.question.space.each if chosen]
+    several = [str(chosen[CHIP_KNOB]) for chosen, _ in study.question.space.base_spaces if chosen]
     if len(several) > 1 and not any(word.startswith("chips=") for word in typed):
         raise DesignError(f"{command}: one design of {', '.join(several)}: choose its chip, as in 'chips=[{several[0]}]'")
     config = compose([*study.overrides, *typed], trust=trust)
@@ -77,7 +77,7 @@ def design_from_overrides(study: Study, typed: Sequence[str], command: str, *, t
     if config["fidelity"] != study.fidelity:
         raise DesignError(f"{command}: study {study.name} has fidelity={study.fidelity}; remove the override of fidelity")
     chip = chips[0] if chips else ""
-    spaces = {str(chosen.get(CHIP_KNOB, "")): space for chosen, space in study.question.space.each}
+    spaces = {str(chosen.get(CHIP_KNOB, "")): space for chosen, space in study.question.space.base_spaces}
     if chip not in spaces:
         raise DesignError(f"{command}: study {study.name} has no chip {chip!r}; it has {', '.join(spaces)}")
     other_space = spaces[chip]
@@ -138,6 +138,6 @@ def of_study_not_in(
         seconds: what the steps of the way to a better design may take.
     """
     chip = str(design.values.get(CHIP_KNOB, ""))
-    other_space = next(space for chosen, space in study.question.space.each if str(chosen.get(CHIP_KNOB, "")) == chip)
-    space = space_with_tied_leaves(study.question.space.at(design.values), other_space, ())
+    other_space = next(space for chosen, space in study.question.space.base_spaces if str(chosen.get(CHIP_KNOB, "")) == chip)
+    space = space_with_tied_leaves(study.question.space.design_at(design.values), other_space, ())
     return explain_dominance(study, frame, space, chip, design.id, seconds=seconds)

@@ -126,7 +126,7 @@ def explain_dominance(
     """
     goal, own = study_goal(study), knob_values_of(space, space.base)
     study_space = next(
-        point_outcome for chosen, point_outcome in study.question.space.each if chosen.get(CHIP_KNOB, "") == chip
+        point_outcome for chosen, point_outcome in study.question.space.base_spaces if chosen.get(CHIP_KNOB, "") == chip
     )
     (outcome,) = evaluate_points([space.base], goal)
     assert outcome is not None
@@ -144,7 +144,7 @@ def explain_dominance(
     path: tuple[PathChange, ...] = ()
     left: tuple[str, ...] = ()
     if nearest is not None:
-        design = study.question.space.at(knob_values(study, rows.iloc[nearest].to_dict()))
+        design = study.question.space.design_at(knob_values(study, rows.iloc[nearest].to_dict()))
         path, left = _change_path(space, study_space, design, _active_values(study, rows, nearest), goal, outcome, seconds)
     distance, alone = _front_distance(goal, outcome, rows[rows["front"]])
     return DominanceReport(
@@ -292,7 +292,7 @@ def _change_path(
     while waiting:
         kept = {address: leaf_at(now, address) for address in moved}
         tried = {
-            knob: study.following(replace_leaves(design, kept)) if knob == OUTSIDE else ties.following(replace_leaves(now, to))
+            knob: study.with_ties(replace_leaves(design, kept)) if knob == OUTSIDE else ties.with_ties(replace_leaves(now, to))
             for knob, to in waiting.items()
         }
         points = evaluate_points(list(tried.values()), goal, seconds=end - time.monotonic())
@@ -352,7 +352,7 @@ def _outside_leaves(space: Space, study: Space) -> dict[str, tuple[Any, Any]]:
     """
     knobs = [target for targets in space.targets.values() for target in targets]
     moved = {*knobs, *space.follows}
-    base = study.following(replace_leaves(study.base, {target: leaf_at(space.base, target) for target in knobs}))
+    base = study.with_ties(replace_leaves(study.base, {target: leaf_at(space.base, target) for target in knobs}))
     mine, theirs = ({address: value for address, value, _ in iterate_leaves(design)} for design in (space.base, base))
     both = dict.fromkeys((*theirs, *mine))
     pairs = {address: (theirs.get(address), mine.get(address)) for address in both if address not in moved}

@@ -35,12 +35,12 @@ class KnobEffect:
     elasticity: Mapping[str, float]
 
     @property
-    def nothing(self) -> bool:
+    def is_nothing(self) -> bool:
         """Whether the step changes no objective and violates no limit or constraint."""
         return self.point.feasible and all(abs(change) <= SAME for change in self.change.values())
 
     @property
-    def most(self) -> float:
+    def largest_change(self) -> float:
         """Largest change of an objective, as the magnitude of its logarithm; 0 if none changes. [-]"""
         return max((abs(log(1 + change)) if change > -1 else inf for change in self.change.values()), default=0.0)
 
@@ -98,7 +98,9 @@ def knob_effects(
     wanted_goal = analytical_goal(goal, space.base)
     around = [neighbours(space, values) for values in rows]
     designs = [
-        design for values, steps in zip(rows, around, strict=True) for design in (space.at(values), *(s.design for s in steps))
+        design
+        for values, steps in zip(rows, around, strict=True)
+        for design in (space.design_at(values), *(s.design for s in steps))
     ]
     outcomes, place = evaluate_in_processes(designs, wanted_goal, crew, seconds=seconds), 0
     changes: list[list[KnobEffect] | None] = []

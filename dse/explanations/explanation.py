@@ -128,7 +128,7 @@ class Explanation:
     def idle(self) -> list[str]:
         """Knobs of which no step changes an objective or violates a limit."""
         moved = dict.fromkeys(change.step.knob for change in self.changes)
-        return [knob for knob in moved if all(change.nothing for change in self.changes if change.step.knob == knob)]
+        return [knob for knob in moved if all(change.is_nothing for change in self.changes if change.step.knob == knob)]
 
 
 def time_shares(design: Design, goal: StudyGoal) -> dict[str, float]:
@@ -138,7 +138,8 @@ def time_shares(design: Design, goal: StudyGoal) -> dict[str, float]:
     """
     decode_context, fidelity = goal.workload.decode_context, goal.fidelity
     return average_shares(
-        explain(design, case, decode_context=decode_context, fidelity=fidelity).binding() for case in goal.workload.cases
+        explain(design, case, decode_context=decode_context, fidelity=fidelity).seconds_by_cause()
+        for case in goal.workload.cases
     )
 
 
@@ -177,7 +178,7 @@ def of_stored(
         design.id,
         space,
         values,
-        space.at(values),
+        space.design_at(values),
         study_goal(study),
         neighbours(space, values),
         front=near,
@@ -336,7 +337,7 @@ def front_time_shares(
         if time.monotonic() > end:
             break
         kept = known(space.key_at(member.values), goal.fidelity) if len(goal.workload.cases) == 1 else None
-        shares[member.name] = time_shares(space.at(member.values), goal) if kept is None else average_shares([kept])
+        shares[member.name] = time_shares(space.design_at(member.values), goal) if kept is None else average_shares([kept])
     return shares
 
 

@@ -24,7 +24,7 @@ def known_tables(study: Study, frame: pd.DataFrame, screened: ScreenResult | Non
 
     Of the screened ones a frame has only a sample.
     """
-    if screened is None or study.fidelity != study.screening:
+    if screened is None or study.fidelity != study.screen_fidelity:
         yield frame
         return
     searched = frame[frame["stage"] == "search"]
@@ -117,6 +117,6 @@ def near_feasible_designs(
             values = {name: float(row[name]) for name in metrics}
             limited = DesignOutcome(values, str(row["limit"]), 1.0 + float(excess[0, place]), 1.0)  # itemised when it is priced
             designs[tuple(at.items())] = KnownDesign(
-                at, partial(space.at, at), DesignOutcome(values, broken=broken) if broken else limited
+                at, partial(space.design_at, at), DesignOutcome(values, broken=broken) if broken else limited
             )
     return list(designs.values())

@@ -107,7 +107,7 @@ class DesignOutcome:
         return max([*over, *(excess for _, excess in self.broken)], default=inf if self.refused else 0.0)
 
     @property
-    def why(self) -> str:
+    def violations_text(self) -> str:
         """Violated limit and constraints as text; empty string if it is feasible."""
         limit = []
         if self.limit:
@@ -137,7 +137,7 @@ class Neighbour:
     design: Design
 
     @property
-    def up(self) -> bool | None:
+    def is_upward(self) -> bool | None:
         """Whether the knob's value grows; None for options."""
         return None if isinstance(self.old, str) or isinstance(self.new, str) else self.new > self.old
 
@@ -228,7 +228,7 @@ def neighbours(space: AnySpace, values: Mapping[str, Value]) -> list[Neighbour]:
         for new in adjacent_values(knob, old):
             new = new if isinstance(new, str) else space.number(knob, new)
             moved = _complete_values(space, space.canonical({**values, knob.address: new}))
-            neighbours.append(Neighbour(knob.address, old, new, space.at(moved)))
+            neighbours.append(Neighbour(knob.address, old, new, space.design_at(moved)))
     return neighbours
 
 
@@ -237,7 +237,7 @@ def _complete_values(space: AnySpace, values: dict[str, Value]) -> dict[str, Val
     for knob in space.knobs:
         if knob.address in values or not space.active(knob.address, values):
             continue
-        known = leaf_at(space.at(values), space.targets[knob.address][0])
+        known = leaf_at(space.design_at(values), space.targets[knob.address][0])
         if known not in knob.values if isinstance(knob, ChoiceKnob) else not knob.low <= known <= knob.high:
             values = {**values, knob.address: knob.values[0] if isinstance(knob, ChoiceKnob) else knob.low}
     return values
@@ -255,7 +255,7 @@ def neighbours_of_base(space: Space) -> list[Neighbour]:
             continue
         for new in adjacent_values(knob, values[knob.address]):
             new = new if isinstance(new, str) else space.number(knob, new)
-            moved = space.following(replace_leaves(space.base, dict.fromkeys(space.targets[knob.address], new)))
+            moved = space.with_ties(replace_leaves(space.base, dict.fromkeys(space.targets[knob.address], new)))
             neighbours.append(Neighbour(knob.address, values[knob.address], new, moved))
     return neighbours
 

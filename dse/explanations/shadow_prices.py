@@ -99,7 +99,7 @@ class ShadowPrice:
         return sum(gain / abs(self.known.point.metrics[name]) for name, gain in self.gains.items() if gain)
 
     @property
-    def each(self) -> tuple[float, str]:
+    def relaxation_unit(self) -> tuple[float, str]:
         """Unit per which a gain is stated, that of the constraint: its size in `unit`, and its name."""
         scale, name = display_unit(self.now, self.unit)
         return scale, name or "1"
@@ -113,14 +113,14 @@ class ShadowPrice:
             f"{format_quantity(self.then, self.unit, 6)}"
         )
         relative = f" ({self.then / self.now - 1:+.2%})" if self.now else ""
-        bought = (" and " if self.together else ", or ").join(map(self.bought, self.gains))
+        bought = (" and " if self.together else ", or ").join(map(self.gain_text, self.gains))
         if not bought:
             bought = "a design in an empty region of the front: no other is as good in all objectives but one"
         return f"the smallest relaxation that {moves} is {by}{relative}; gain: {bought}"
 
-    def bought(self, name: str) -> str:
+    def gain_text(self, name: str) -> str:
         """Gain of an objective, in all and per unit of relaxation, as text."""
-        unit, (scale, each) = METRICS[name].unit, self.each
+        unit, (scale, each) = METRICS[name].unit, self.relaxation_unit
         more = "more" if self.directions[name] == "max" else "less"
         rate = f" ({format_quantity(self.rates[name] * scale, unit)} for each {each})" if name in self.rates else ""
         return f"{format_quantity(self.gains[name], unit)} {more} {name}{rate}"

@@ -177,12 +177,12 @@ class ConfigFile:
         self._read.update(names)
         return any(self._given[name] for name in names)
 
-    def stated(self, *names: str) -> str:
+    def stated_name(self, *names: str) -> str:
         """First of several names of one field that the file has, else that its class has, else the first."""
         known = [name for name in names if self.says(name)] + [name for name in names if self._values.get(name) is not None]
         return known[0] if known else names[0]
 
-    def whole(self, name: str, *, low: int = 1, default: int | None = None) -> int:
+    def count(self, name: str, *, low: int = 1, default: int | None = None) -> int:
         """Value of a field as a count; `default` replaces an absent or null one."""
         value = self.get(name)
         if value is None:
@@ -195,18 +195,18 @@ class ConfigFile:
 
     def layers(self) -> int:
         """Number of layers; refused if it is too large to list."""
-        count = self.whole("num_hidden_layers")
+        count = self.count("num_hidden_layers")
         if count > MAX_LAYERS:
             raise self.refuse("num_hidden_layers", f"{count} layers; {MAX_LAYERS} at most")
         return count
 
-    def same(self, *names: str, low: int = 1, default: int | None = None) -> int:
+    def agreed_count(self, *names: str, low: int = 1, default: int | None = None) -> int:
         """Count with several names, of which a file may have more than one; they must agree."""
-        first = self.stated(*names)
-        count = self.whole(first, low=low, default=default)
+        first = self.stated_name(*names)
+        count = self.count(first, low=low, default=default)
         self.ignore(*names)
         for name in names:
-            if self.says(name) and self.whole(name, low=low) != count:
+            if self.says(name) and self.count(name, low=low) != count:
                 raise self.refuse(name, f"{shorten(self.get(name))}, but {first} is {count}; keep one of them")
         return count
 
@@ -228,7 +228,7 @@ class ConfigFile:
             raise self.refuse(name, f"{shorten(value)} is not true or false")
         return value
 
-    def only(self, name: str, allowed: Iterable[Any], *, default: Any = None) -> Any:
+    def one_of(self, name: str, allowed: Iterable[Any], *, default: Any = None) -> Any:
         """Refuse a field unless it has one of the values that are supported."""
         known, value = list(allowed), self.get(name)
         if value is None:
@@ -242,9 +242,9 @@ class ConfigFile:
         value = self.get(name)
         if value is None:
             return None
-        return self.inside(name, value)
+        return self.fields_inside(name, value)
 
-    def inside(self, name: str, value: Any) -> "ConfigFile":
+    def fields_inside(self, name: str, value: Any) -> "ConfigFile":
         """Fields of a nested group or of an entry of a list."""
         if not isinstance(value, dict):
             raise self.refuse(name, f"{shorten(value)} is not a group of fields")

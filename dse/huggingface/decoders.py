@@ -44,16 +44,16 @@ class Decoder:
     def __call__(self, file: ConfigFile) -> Entry:
         """The fields of a model of the family."""
         for name, valid in self.only.items():
-            file.only(name, valid)
+            file.one_of(name, valid)
         file.ignore(*self.ignored)
-        own = grouped_query_fields(file, kv_heads=file.whole("num_attention_heads")) | dict(self.facts)
+        own = grouped_query_fields(file, kv_heads=file.count("num_attention_heads")) | dict(self.facts)
         for ours, (name, default) in self.flags.items():
             for name_in_file in ours.split():
                 own[name_in_file] = file.flag(name, default=default)
         if self.width:
-            own["ffn_intermediate"] = file.whole("intermediate_size", default=self.width * file.whole("hidden_size"))
+            own["ffn_intermediate"] = file.count("intermediate_size", default=self.width * file.count("hidden_size"))
         if self.rows is not None:
-            own["learned_positions"] = file.whole("max_position_embeddings") + self.rows
+            own["learned_positions"] = file.count("max_position_embeddings") + self.rows
         if self.window:
             own["window"] = whole_window(file)
         if "rope" not in own:
@@ -73,21 +73,21 @@ BIASES = ATTENTION_BIAS | {"ffn_bias": ("mlp_bias", False)}
 def experts_of(file: ConfigFile, width: str = "intermediate_size") -> Entry:
     """Experts of all layers, without shared experts."""
     return {
-        "count": file.same("num_local_experts", "num_experts"),
-        "top_k": file.whole("num_experts_per_tok"),
-        "intermediate": file.whole(width),
+        "count": file.agreed_count("num_local_experts", "num_experts"),
+        "top_k": file.count("num_experts_per_tok"),
+        "intermediate": file.count(width),
     }
 
 
 def falcon(file: ConfigFile) -> Entry:
     """Falcon: one KV head, or several in the newer architecture; parallel attention and FFN by default."""
-    heads, bias = file.whole("num_attention_heads"), file.flag("bias")
+    heads, bias = file.count("num_attention_heads"), file.flag("bias")
     newer, single = file.flag("new_decoder_architecture"), file.flag("multi_query", default=True)
-    head_count = file.whole("num_key_value_heads", default=heads)
+    head_count = file.count("num_key_value_heads", default=heads)
     kv_heads = head_count if newer else 1 if single else heads
     alibi, side = file.flag("alibi"), file.flag("parallel_attn", default=True) or newer
-    file.only("apply_residual_connection_post_layernorm", (False,))
-    file.only("num_ln_in_parallel_attn", (1, 2))
+    file.one_of("apply_residual_connection_post_layernorm", (False,))
+    file.one_of("num_ln_in_parallel_attn", (1, 2))
     own: Entry = {"kv_heads": kv_heads, "parallel": side, "qkv_bias": bias, "out_bias": bias, "ffn_bias": bias}
     own |= {"rope": 0.0} if alibi else {}
     tied = not file.says("tie_word_embeddings") and file.flag("tie_word_embeddings")
@@ -96,12 +96,12 @@ def falcon(file: ConfigFile) -> Entry:
 
 def big_code(file: ConfigFile) -> Entry:
     """GPT-BigCode: one KV head if the file sets multi_query."""
-    return {"kv_heads": 1 if file.flag("multi_query", default=True) else file.whole("num_attention_heads")}
+    return {"kv_heads": 1 if file.flag("multi_query", default=True) else file.count("num_attention_heads")}
 
 
 def opt(file: ConfigFile) -> Entry:
     """OPT: embeddings of the model's own width."""
-    file.only("word_embed_proj_dim", (file.whole("hidden_size"),))
+    file.one_of("word_embed_proj_dim", (file.count("hidden_size"),))
     return {}
 
 
@@ -109,11 +109,11 @@ def partial_rotary_layers(file: ConfigFile) -> Entry:
     """SmolLM3: layers with and without rotation."""
     layers = file.layers()
     turns = layer_list(file, "no_rope_layers", {1: "turned", 0: "plain"})
-    interval = file.whole("no_rope_layer_interval", default=4)
+    interval = file.count("no_rope_layer_interval", default=4)
     turns = turns or every_nth_layer(interval, layers, "turned", "plain")
-    file.only("use_sliding_window", (False,))
-    file.whole("max_window_layers", low=0, default=0)
-    file.whole("sliding_window", low=0, default=0)
+    file.one_of("use_sliding_window", (False,))
+    file.count("max_window_layers", low=0, default=0)
+    file.count("sliding_window", low=0, default=0)
     layer_list(file, "layer_types", {"full_attention": "full"})
     return kinds_and_order(turns, {"turned": {}, "plain": {"rope": 0.0}})
 
@@ -139,43 +139,43 @@ def exaone4(file: ConfigFile) -> Entry:
         turns = tuple("local" if pattern[place % len(pattern)] == "L" else "full" for place in range(layers))
         turns = (*turns[:-1], "full")
     elif turns is None:
-        turns = every_nth_layer(file.whole("sliding_window_pattern", default=4), layers, "local", "full")
+        turns = every_nth_layer(file.count("sliding_window_pattern", default=4), layers, "local", "full")
     return window_layers(file, turns, full={"rope": 0.0})
 
 
 def granite_experts(file: ConfigFile) -> Entry:
     """Granite MoE: experts, with a shared FFN if the file has its width."""
-    shared = file.whole("shared_intermediate_size", low=0, default=0)
+    shared = file.count("shared_intermediate_size", low=0, default=0)
     more: Entry = {"shared": 1, "shared_intermediate": shared} if shared else {}
     return {"experts": experts_of(file) | more}
 
 
 def granite_hybrid(file: ConfigFile) -> Entry:
     """Granite hybrid: Mamba-2 in most layers, attention in the others; experts in all if there are any."""
-    file.only("mamba_proj_bias", (False,))
-    file.only("position_embedding_type", ("rope", "nope"))
-    file.only("normalization_function", ("rmsnorm",))
+    file.one_of("mamba_proj_bias", (False,))
+    file.one_of("position_embedding_type", ("rope", "nope"))
+    file.one_of("normalization_function", ("rmsnorm",))
     turns = layer_list(file, "layer_types", {"mamba": "mamba", "attention": "full"})
     if turns is None:
         raise file.refuse("layer_types", "missing; give a list with mamba or attention for each layer")
-    heads, head_dim = file.whole("mamba_n_heads"), file.whole("mamba_d_head")
-    file.only("mamba_expand", (heads * head_dim / file.whole("hidden_size"), heads * head_dim // file.whole("hidden_size")))
+    heads, head_dim = file.count("mamba_n_heads"), file.count("mamba_d_head")
+    file.one_of("mamba_expand", (heads * head_dim / file.count("hidden_size"), heads * head_dim // file.count("hidden_size")))
     state = {
         "rule": "ssd",
         "heads": heads,
-        "key_heads": file.whole("mamba_n_groups"),
-        "key_dim": file.whole("mamba_d_state"),
+        "key_heads": file.count("mamba_n_groups"),
+        "key_dim": file.count("mamba_d_state"),
         "value_dim": head_dim,
-        "conv": file.whole("mamba_d_conv"),
+        "conv": file.count("mamba_d_conv"),
         "conv_bias": file.flag("mamba_conv_bias", default=True),
-        "chunk": file.whole("mamba_chunk_size", default=256),
+        "chunk": file.count("mamba_chunk_size", default=256),
     }
     own = kinds_and_order(turns, {"mamba": {"recurrence": state}, "full": {}})
     own["rope"] = 0.0 if file.get("position_embedding_type") != "rope" else 1.0
-    width = file.whole("shared_intermediate_size")
-    count = file.whole("num_local_experts", low=0)
+    width = file.count("shared_intermediate_size")
+    count = file.count("num_local_experts", low=0)
     if not count:
-        file.whole("num_experts_per_tok", low=0, default=0)
+        file.count("num_experts_per_tok", low=0, default=0)
         file.ignore("intermediate_size")
         return own | {"ffn_intermediate": width}
     return own | granite_experts(file) | {"ffn_intermediate": width}
@@ -183,8 +183,8 @@ def granite_hybrid(file: ConfigFile) -> Entry:
 
 def chatglm(file: ConfigFile) -> Entry:
     """ChatGLM: grouped heads if the file sets them."""
-    heads = file.whole("num_attention_heads")
-    groups = file.whole("num_key_value_heads", default=heads)
+    heads = file.count("num_attention_heads")
+    groups = file.count("num_key_value_heads", default=heads)
     bias = file.flag("add_bias_linear")
     return {
         "kv_heads": groups if file.flag("multi_query_attention") else heads,
@@ -197,8 +197,8 @@ def chatglm(file: ConfigFile) -> Entry:
 
 def qwen1(file: ConfigFile) -> Entry:
     """Qwen: both halves of the FFN have one width field."""
-    width = file.whole("intermediate_size")
-    file.only("kv_channels", (file.whole("hidden_size") // file.whole("num_attention_heads"),))
+    width = file.count("intermediate_size")
+    file.one_of("kv_channels", (file.count("hidden_size") // file.count("num_attention_heads"),))
     return {"ffn_intermediate": width // 2}
 
 
@@ -206,20 +206,20 @@ def mpt(file: ConfigFile) -> Entry:
     """MPT: options of attention in a nested group."""
     bias = not file.flag("no_bias", default=True)
     group = file.group("attn_config")
-    alibi, heads, norms = True, file.whole("num_attention_heads"), False
+    alibi, heads, norms = True, file.count("num_attention_heads"), False
     if group is not None:
         alibi = group.flag("alibi", default=True)
-        kind = group.only("attn_type", ("multihead_attention", "multiquery_attention", "grouped_query_attention"))
-        heads = 1 if kind == "multiquery_attention" else group.whole("kv_n_heads", default=heads)
+        kind = group.one_of("attn_type", ("multihead_attention", "multiquery_attention", "grouped_query_attention"))
+        heads = 1 if kind == "multiquery_attention" else group.count("kv_n_heads", default=heads)
         norms = group.flag("qk_ln")
-        group.only("prefix_lm", (False,))
+        group.one_of("prefix_lm", (False,))
         group.ignore("attn_uses_sequence_id", "alibi_bias_max", "rope", "clip_qkv", "softmax_scale", "attn_pdrop", "attn_impl")
         group.check_rest()
     learned = file.flag("learned_pos_emb", default=True) and not alibi
-    ratio = file.whole("expansion_ratio", default=4)
+    ratio = file.count("expansion_ratio", default=4)
     own: Entry = {"kv_heads": heads, "qk_norm": norms, "qkv_bias": bias, "out_bias": bias, "ffn_bias": bias, "rope": 0.0}
-    own |= {"ffn_intermediate": ratio * file.whole("hidden_size"), "norm": "layernorm" if bias else "rms"}
-    return own | ({"learned_positions": file.whole("max_position_embeddings")} if learned else {})
+    own |= {"ffn_intermediate": ratio * file.count("hidden_size"), "norm": "layernorm" if bias else "rms"}
+    return own | ({"learned_positions": file.count("max_position_embeddings")} if learned else {})
 
 
 def dbrx(file: ConfigFile) -> Entry:
@@ -230,12 +230,12 @@ def dbrx(file: ConfigFile) -> Entry:
     attention.ignore("clip_qkv", "attn_pdrop", "rope_theta")
     ffn.ignore("ffn_act_fn", "moe_jitter_eps", "moe_loss_weight", "moe_normalize_expert_weights", "uniform_expert_assignment")
     ffn.ignore("hidden_size")
-    kv_heads = attention.whole("kv_n_heads", default=1)
+    kv_heads = attention.count("kv_n_heads", default=1)
     file.ignore("num_key_value_heads")
     experts = {
-        "count": ffn.whole("moe_num_experts", default=4),
-        "top_k": ffn.whole("moe_top_k", default=1),
-        "intermediate": ffn.whole("ffn_hidden_size", default=3584),
+        "count": ffn.count("moe_num_experts", default=4),
+        "top_k": ffn.count("moe_top_k", default=1),
+        "intermediate": ffn.count("ffn_hidden_size", default=3584),
     }
     attention.check_rest()
     ffn.check_rest()
@@ -244,10 +244,10 @@ def dbrx(file: ConfigFile) -> Entry:
 
 def arctic(file: ConfigFile) -> Entry:
     """Arctic: experts beside an FFN that every token goes through."""
-    file.only("moe_layer_frequency", (1,))
-    file.only("parallel_attn_mlp_res", (True,))
-    width = file.whole("intermediate_size")
-    experts = experts_of(file) | {"shared": 1, "shared_intermediate": file.whole("hidden_size")}
+    file.one_of("moe_layer_frequency", (1,))
+    file.one_of("parallel_attn_mlp_res", (True,))
+    width = file.count("intermediate_size")
+    experts = experts_of(file) | {"shared": 1, "shared_intermediate": file.count("hidden_size")}
     return {"experts": experts, "ffn_intermediate": width}
 
 
@@ -259,8 +259,8 @@ def dots1(file: ConfigFile) -> Entry:
 
 def part_turned(file: ConfigFile) -> Entry:
     """Share of a head that is rotated, if a file counts the rotated values. [-]"""
-    head_dim = file.whole("hidden_size") // file.whole("num_attention_heads")
-    turned = file.whole("rotary_dim")
+    head_dim = file.count("hidden_size") // file.count("num_attention_heads")
+    turned = file.count("rotary_dim")
     if turned > head_dim:
         raise file.refuse("rotary_dim", f"{turned} is more than the {head_dim} of a head")
     return {"rope": turned / head_dim}
@@ -273,28 +273,28 @@ def all_experts(file: ConfigFile) -> Entry:
 
 def deepseek_moe(file: ConfigFile) -> Entry:
     """DeepSeekMoE: greedy routing, without groups or learned biases."""
-    file.only("moe_layer_freq", (1,))
-    file.only("scoring_func", ("softmax",))
-    return {"experts": expert_fields(file, score_bias=False) | {"dense_layers": file.whole("first_k_dense_replace", low=0)}}
+    file.one_of("moe_layer_freq", (1,))
+    file.one_of("scoring_func", ("softmax",))
+    return {"experts": expert_fields(file, score_bias=False) | {"dense_layers": file.count("first_k_dense_replace", low=0)}}
 
 
 def bailing(file: ConfigFile) -> Entry:
     """Ling: experts with a shared one of its own width; the second version has learned biases."""
-    width = file.whole("moe_intermediate_size")
-    shared = file.whole("num_shared_experts", low=0, default=0)
-    wide = file.whole("moe_shared_expert_intermediate_size", default=width)
+    width = file.count("moe_intermediate_size")
+    shared = file.count("num_shared_experts", low=0, default=0)
+    wide = file.count("moe_shared_expert_intermediate_size", default=width)
     experts = {
-        "count": file.whole("num_experts"),
-        "top_k": file.whole("num_experts_per_tok"),
+        "count": file.count("num_experts"),
+        "top_k": file.count("num_experts_per_tok"),
         "intermediate": width,
         "shared": shared,
         "shared_intermediate": wide if shared else 0,
-        "dense_layers": file.whole("first_k_dense_replace", low=0, default=0),
+        "dense_layers": file.count("first_k_dense_replace", low=0, default=0),
         "score_bias": file.flag("moe_router_enable_expert_bias"),
-        "groups": file.whole("n_group", default=1),
-        "groups_kept": file.whole("topk_group", default=1),
+        "groups": file.count("n_group", default=1),
+        "groups_kept": file.count("topk_group", default=1),
     }
-    file.only("multi_gate", (False,))
+    file.one_of("multi_gate", (False,))
     return {"experts": experts} | mtp_fields(file, "num_nextn_predict_layers")
 
 

@@ -20,25 +20,25 @@ def read_fields(file: ConfigFile, family: Family, name: str) -> Entry:
     """Fields of a model: those that every model has, and those of its family."""
     entry: Entry = {
         "name": name,
-        "layers": 1 if "layers" in family.own else file.whole("num_hidden_layers"),
-        "hidden": file.whole("hidden_size"),
-        "heads": file.whole("num_attention_heads"),
-        "ffn_intermediate": 1 if "ffn_intermediate" in family.own else file.whole("intermediate_size"),
-        "vocab": file.whole("vocab_size"),
+        "layers": 1 if "layers" in family.own else file.count("num_hidden_layers"),
+        "hidden": file.count("hidden_size"),
+        "heads": file.count("num_attention_heads"),
+        "ffn_intermediate": 1 if "ffn_intermediate" in family.own else file.count("intermediate_size"),
+        "vocab": file.count("vocab_size"),
         "max_position": _context_length(file, family),
         "tied_embeddings": file.flag("tie_word_embeddings"),
     }
     for act in {family.act, "hidden_act"} if family.act == "hidden_activation" else {family.act}:
-        file.only(act, family.acts)
+        file.one_of(act, family.acts)
     check_rotation(file, partial=family.partial)
     return entry | family.fields(file)
 
 
 def _context_length(file: ConfigFile, family: Family) -> int:
     """The longest sequence that a model is served with."""
-    longest = file.whole(file.stated(*family.longest))
+    longest = file.count(file.stated_name(*family.longest))
     for name in family.longest:
-        file.whole(name, default=longest)
+        file.count(name, default=longest)
     return longest if family.extended else context(file, longest)
 
 

@@ -8,7 +8,7 @@ from dse.huggingface.quantization import rotated_share
 def llama(file: ConfigFile) -> Entry:
     """Llama: grouped heads, with biases if the file sets them."""
     bias, ffn_bias = file.flag("attention_bias"), file.flag("mlp_bias")
-    return grouped_query_fields(file, kv_heads=file.whole("num_attention_heads")) | {
+    return grouped_query_fields(file, kv_heads=file.count("num_attention_heads")) | {
         "qkv_bias": bias,
         "out_bias": bias,
         "ffn_bias": ffn_bias,
@@ -17,36 +17,36 @@ def llama(file: ConfigFile) -> Entry:
 
 def mistral(file: ConfigFile) -> Entry:
     """Mistral: a window in all layers, if there is one."""
-    return grouped_query_fields(file) | {"window": _window_size(file, file.whole("sliding_window", default=0))}
+    return grouped_query_fields(file) | {"window": _window_size(file, file.count("sliding_window", default=0))}
 
 
 def whole_window(file: ConfigFile) -> int:
     """Window of all layers; 0 if there is none or it covers the longest sequence. [token]"""
-    size = _window_size(file, file.whole("sliding_window", low=0, default=0))
-    return size if size < file.whole("max_position_embeddings") else 0
+    size = _window_size(file, file.count("sliding_window", low=0, default=0))
+    return size if size < file.count("max_position_embeddings") else 0
 
 
 def mixtral(file: ConfigFile) -> Entry:
     """Mixtral: Mistral with experts in all layers."""
     experts = {
-        "count": file.whole("num_local_experts"),
-        "top_k": file.whole("num_experts_per_tok"),
-        "intermediate": file.whole("intermediate_size"),
+        "count": file.count("num_local_experts"),
+        "top_k": file.count("num_experts_per_tok"),
+        "intermediate": file.count("intermediate_size"),
     }
     return mistral(file) | {"experts": experts}
 
 
 def phi3(file: ConfigFile) -> Entry:
     """Phi-3: a window in all layers, if there is one; a part of each head may be rotated."""
-    file.only("full_attn_mod", (1,))
-    file.only("lm_head_bias", (False,))
-    heads = file.whole("num_attention_heads")
+    file.one_of("full_attn_mod", (1,))
+    file.one_of("lm_head_bias", (False,))
+    heads = file.count("num_attention_heads")
     return grouped_query_fields(file, kv_heads=heads) | {"window": whole_window(file), "rope": rotated_share(file)}
 
 
 def qwen2(file: ConfigFile) -> Entry:
     """Qwen2: biases on queries, keys and values."""
-    file.only("attention_bias", (True,))
+    file.one_of("attention_bias", (True,))
     return grouped_query_fields(file) | {"qkv_bias": True} | _late_window(file)
 
 
@@ -58,25 +58,25 @@ def mimo(file: ConfigFile) -> Entry:
 def qwen3(file: ConfigFile) -> Entry:
     """Qwen3: norms on queries and keys."""
     bias = file.flag("attention_bias")
-    file.whole("head_dim")  # its classes differ about the default
+    file.count("head_dim")  # its classes differ about the default
     return grouped_query_fields(file) | {"qk_norm": True, "qkv_bias": bias, "out_bias": bias} | _late_window(file)
 
 
 def qwen3_moe(file: ConfigFile) -> Entry:
     """Qwen3 with MoE experts in all but the first layers."""
-    file.only("decoder_sparse_step", (1,))
-    file.only("qkv_bias", (False,))
-    file.only("use_qk_norm", (True,))
-    file.only("shared_expert_intermediate_size", (0,))
+    file.one_of("decoder_sparse_step", (1,))
+    file.one_of("qkv_bias", (False,))
+    file.one_of("use_qk_norm", (True,))
+    file.one_of("shared_expert_intermediate_size", (0,))
     dense = file.get("mlp_only_layers") or []
     if not isinstance(dense, list) or dense != list(range(len(dense))):
         raise file.refuse(
             "mlp_only_layers", f"{shorten(dense)} is not understood; dense layers are the first ones: [0, 1, ...]"
         )
     experts = {
-        "count": file.whole("num_experts"),
-        "top_k": file.whole("num_experts_per_tok"),
-        "intermediate": file.whole("moe_intermediate_size"),
+        "count": file.count("num_experts"),
+        "top_k": file.count("num_experts_per_tok"),
+        "intermediate": file.count("moe_intermediate_size"),
         "dense_layers": len(dense),
     }
     return qwen3(file) | {"experts": experts}
@@ -84,17 +84,17 @@ def qwen3_moe(file: ConfigFile) -> Entry:
 
 def qwen2_moe(file: ConfigFile) -> Entry:
     """Qwen2 with experts in all layers and a gated shared expert."""
-    file.only("decoder_sparse_step", (1,))
-    file.only("mlp_only_layers", ([],))
+    file.one_of("decoder_sparse_step", (1,))
+    file.one_of("mlp_only_layers", ([],))
     bias = file.flag("qkv_bias", default=True)
-    shared = file.whole("shared_expert_intermediate_size", low=0, default=0)
+    shared = file.count("shared_expert_intermediate_size", low=0, default=0)
     experts = {
-        "count": file.whole("num_experts"),
-        "top_k": file.whole("num_experts_per_tok"),
-        "intermediate": file.whole("moe_intermediate_size"),
+        "count": file.count("num_experts"),
+        "top_k": file.count("num_experts_per_tok"),
+        "intermediate": file.count("moe_intermediate_size"),
         **({"shared": 1, "shared_intermediate": shared, "shared_gate": True} if shared else {}),
     }
-    file.whole("intermediate_size", default=1)  # of FFNs that no layer has
+    file.count("intermediate_size", default=1)  # of FFNs that no layer has
     own = {"qkv_bias": bias, "experts": experts, "ffn_intermediate": experts["intermediate"]}
     return grouped_query_fields(file) | own | _late_window(file)
 
@@ -102,7 +102,7 @@ def qwen2_moe(file: ConfigFile) -> Entry:
 def glm4_moe(file: ConfigFile) -> Entry:
     """GLM-4.5 and later: biases on queries, keys and values only, half of a head rotated."""
     bias = file.flag("attention_bias")
-    file.only("topk_method", ("noaux_tc",))
+    file.one_of("topk_method", ("noaux_tc",))
     norms = file.flag("use_qk_norm")
     experts = expert_fields(file, score_bias=True) | {"dense_layers": dense_layers(file)}
     own = {"qkv_bias": bias, "qk_norm": norms, "rope": rotated_share(file, default=0.5), "experts": experts}
@@ -112,34 +112,34 @@ def glm4_moe(file: ConfigFile) -> Entry:
 def hy_v3(file: ConfigFile) -> Entry:
     """Hunyuan 3: experts with shared ones, norms on queries and keys."""
     experts = {
-        "count": file.same("num_experts", "num_local_experts"),
-        "top_k": file.whole("num_experts_per_tok"),
-        "intermediate": file.same("moe_intermediate_size", "expert_hidden_dim"),
-        "shared": file.whole("num_shared_experts", low=0, default=0),
+        "count": file.agreed_count("num_experts", "num_local_experts"),
+        "top_k": file.count("num_experts_per_tok"),
+        "intermediate": file.agreed_count("moe_intermediate_size", "expert_hidden_dim"),
+        "shared": file.count("num_shared_experts", low=0, default=0),
         "dense_layers": dense_layers(file),
         "score_bias": file.flag("moe_router_enable_expert_bias", default=True),
     }
     norms = file.flag("qk_norm", default=True)
-    file.whole("head_dim")  # not that of hidden_size
+    file.count("head_dim")  # not that of hidden_size
     return grouped_query_fields(file) | {"qk_norm": norms, "experts": experts} | mtp_fields(file, "num_nextn_predict_layers")
 
 
 def minimax_m2(file: ConfigFile) -> Entry:
     """MiniMax-M2: a part of each head rotated, experts in all layers."""
-    file.only("qk_norm_type", ("per_layer", "per_head"))
-    file.only("shared_intermediate_size", (0,))
-    file.only("attn_type_list", ([1] * file.layers(),))
-    file.only("mtp_transformer_layers", (1,))
-    file.only("shared_moe_mode", ("sigmoid", "softmax"))
-    file.only("sliding_window", ())
+    file.one_of("qk_norm_type", ("per_layer", "per_head"))
+    file.one_of("shared_intermediate_size", (0,))
+    file.one_of("attn_type_list", ([1] * file.layers(),))
+    file.one_of("mtp_transformer_layers", (1,))
+    file.one_of("shared_moe_mode", ("sigmoid", "softmax"))
+    file.one_of("sliding_window", ())
     file.ignore("mlp_intermediate_size", "max_model_len")  # of FFNs that no layer has
     experts = {
-        "count": file.whole("num_local_experts"),
-        "top_k": file.whole("num_experts_per_tok"),
-        "intermediate": file.whole("intermediate_size"),
+        "count": file.count("num_local_experts"),
+        "top_k": file.count("num_experts_per_tok"),
+        "intermediate": file.count("intermediate_size"),
         "score_bias": file.flag("use_routing_bias", default=True),
     }
-    modules = file.whole("num_mtp_modules", low=0, default=0) if file.flag("use_mtp", default=True) else 0
+    modules = file.count("num_mtp_modules", low=0, default=0) if file.flag("use_mtp", default=True) else 0
     file.get("num_mtp_modules")
     own = {
         "qk_norm": file.flag("use_qk_norm", default=True),
@@ -158,23 +158,26 @@ def minimax_m3(file: ConfigFile) -> Entry:
     layers = file.layers()
     dense = layer_list(file, "moe_layer_freq", {0: "dense", 1: "experts"}) or ("experts",) * layers
     dense_layers = leading_dense_layers(file, "moe_layer_freq", dense)
-    file.only("first_k_dense_replace", (dense_layers,))
-    file.only("qk_norm_type", ("per_head",))
-    file.only("attention_output_gate", (False,))
+    file.one_of("first_k_dense_replace", (dense_layers,))
+    file.one_of("qk_norm_type", ("per_head",))
+    file.one_of("attention_output_gate", (False,))
     for name in ("num_mtp_modules", "num_nextn_predict_layers", "mtp_transformer_layers"):
-        file.whole(name, low=0, default=0)
-    width, shared = file.same("moe_intermediate_size", "intermediate_size"), file.whole("n_shared_experts", low=0, default=0)
+        file.count(name, low=0, default=0)
+    width, shared = (
+        file.agreed_count("moe_intermediate_size", "intermediate_size"),
+        file.count("n_shared_experts", low=0, default=0),
+    )
     experts = {
-        "count": file.same("num_local_experts", "num_experts"),
-        "top_k": file.whole("num_experts_per_tok"),
+        "count": file.agreed_count("num_local_experts", "num_experts"),
+        "top_k": file.count("num_experts_per_tok"),
         "intermediate": width,
         "shared": shared,
-        "shared_intermediate": file.whole("shared_intermediate_size", default=width) if shared else 0,
+        "shared_intermediate": file.count("shared_intermediate_size", default=width) if shared else 0,
         "dense_layers": dense_layers,
         "score_bias": file.flag("use_routing_bias", default=True),
     }
     own = {
-        "ffn_intermediate": file.whole("dense_intermediate_size"),
+        "ffn_intermediate": file.count("dense_intermediate_size"),
         "qk_norm": file.flag("use_qk_norm", default=True),
         "rope": rotated_share_stated(file),
         "experts": experts,
@@ -186,15 +189,15 @@ def _block_fields(file: ConfigFile, layers: int) -> Entry:
     group = file.group("sparse_attention_config")
     if group is None or not group.flag("use_sparse_attention", default=True):
         return {}
-    group.only("sparse_score_type", ("max",))
+    group.one_of("sparse_score_type", ("max",))
     for name in ("sparse_init_block", "sparse_local_block"):
-        group.whole(name, low=0, default=0)
+        group.count(name, low=0, default=0)
     layer_list(group, "sparse_disable_index_value", {0: "full", 1: "sparse"}, layers=layers)
-    block = group.whole("sparse_block_size")
+    block = group.count("sparse_block_size")
     indexer = {
-        "heads": group.whole("sparse_num_index_heads"),
-        "dim": group.whole("sparse_index_dim"),
-        "top": group.whole("sparse_topk_blocks") * block,
+        "heads": group.count("sparse_num_index_heads"),
+        "dim": group.count("sparse_index_dim"),
+        "top": group.count("sparse_topk_blocks") * block,
         "block": block,
     }
     turns = layer_list(group, "sparse_attention_freq", {0: "full", 1: "sparse"}, layers=layers) or ("sparse",) * layers
@@ -204,7 +207,7 @@ def _block_fields(file: ConfigFile, layers: int) -> Entry:
 
 def hunyuan_dense(file: ConfigFile) -> Entry:
     """Hunyuan dense: its files give one expert, if any."""
-    file.only("num_experts", (1,))
+    file.one_of("num_experts", (1,))
     file.ignore(
         "moe_topk", "num_shared_expert", "moe_intermediate_size", "moe_layer_num_skipped", "use_mixed_mlp_moe"
     )  # no experts
@@ -213,24 +216,24 @@ def hunyuan_dense(file: ConfigFile) -> Entry:
 
 def hunyuan(file: ConfigFile) -> Entry:
     """Hunyuan attention; with `use_cla`, layers reuse keys and values of their group's first layer."""
-    file.only("use_mla", (False,))
-    file.only("norm_type", ("rms",))
-    file.only("mlp_bias", (False,))
-    file.only("add_classification_head", (False,))
-    file.only("use_rotary_pos_emb", (True,))
+    file.one_of("use_mla", (False,))
+    file.one_of("norm_type", ("rms",))
+    file.one_of("mlp_bias", (False,))
+    file.one_of("add_classification_head", (False,))
+    file.one_of("use_rotary_pos_emb", (True,))
     file.ignore("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")  # of no latent attention
     file.ignore(
         "org_vocab_size", "class_num", "dense_list", "group_limited_greedy", "num_media_embeds", "pool_type", "skip_cls_token"
     )
     file.ignore_like("(anyres|vit|video|xdrope)_.*|position_embedding_xdrope|unused_token.*")
     bias = file.flag("attention_bias")
-    head_dim = file.same(
-        "head_dim", "attention_head_dim", default=file.whole("hidden_size") // file.whole("num_attention_heads")
+    head_dim = file.agreed_count(
+        "head_dim", "attention_head_dim", default=file.count("hidden_size") // file.count("num_attention_heads")
     )
-    kv_heads = file.whole("num_key_value_heads", default=file.whole("num_attention_heads"))
+    kv_heads = file.count("num_key_value_heads", default=file.count("num_attention_heads"))
     norms = file.flag("use_qk_norm", default=True)
     own = {"kv_heads": kv_heads, "head_dim": head_dim, "qk_norm": norms, "qkv_bias": bias, "out_bias": bias}
-    share = file.whole("cla_share_factor", default=1)
+    share = file.count("cla_share_factor", default=1)
     if not file.flag("use_cla"):
         return own
     turns = ["reused" if place % share else "own" for place in range(file.layers())]
@@ -239,8 +242,8 @@ def hunyuan(file: ConfigFile) -> Entry:
 
 def hunyuan_moe(file: ConfigFile) -> Entry:
     """Hunyuan with experts, beside an FFN that every token goes through."""
-    file.only("use_mixed_mlp_moe", (True,))
-    width = file.whole("intermediate_size")
+    file.one_of("use_mixed_mlp_moe", (True,))
+    width = file.count("intermediate_size")
     shared = _common_count(file, "num_shared_expert", default=1)
     experts = {
         "count": _common_count(file, "num_experts"),
@@ -248,7 +251,7 @@ def hunyuan_moe(file: ConfigFile) -> Entry:
         "intermediate": _common_count(file, "moe_intermediate_size", default=width),
         "shared": shared,
         "shared_intermediate": width if shared else 0,
-        "dense_layers": file.whole("moe_layer_num_skipped", low=0, default=0),
+        "dense_layers": file.count("moe_layer_num_skipped", low=0, default=0),
     }
     return hunyuan(file) | {"experts": experts}
 
@@ -256,18 +259,18 @@ def hunyuan_moe(file: ConfigFile) -> Entry:
 def ernie_moe(file: ConfigFile) -> Entry:
     """ERNIE 4.5: text only; other modalities are not read."""
     layers, bias = file.layers(), file.flag("use_bias")
-    first = file.whole("moe_layer_start_index", low=0, default=1)
+    first = file.count("moe_layer_start_index", low=0, default=1)
     last = file.get("moe_layer_end_index")
-    file.only("moe_layer_end_index", (-1, layers - 1) if not isinstance(last, list) else ())
-    file.only("moe_layer_interval", (1,))
-    file.only("moe_use_aux_free", (True, False))
-    file.only("compression_ratio", (1, 1.0))
-    file.only("use_rmsnorm", (True,))
+    file.one_of("moe_layer_end_index", (-1, layers - 1) if not isinstance(last, list) else ())
+    file.one_of("moe_layer_interval", (1,))
+    file.one_of("moe_use_aux_free", (True, False))
+    file.one_of("compression_ratio", (1, 1.0))
+    file.one_of("use_rmsnorm", (True,))
     experts = {
-        "count": file.whole("moe_num_experts"),
-        "top_k": file.whole("moe_k"),
-        "intermediate": file.whole("moe_intermediate_size"),
-        "shared": file.whole("moe_num_shared_experts", low=0, default=0),
+        "count": file.count("moe_num_experts"),
+        "top_k": file.count("moe_k"),
+        "intermediate": file.count("moe_intermediate_size"),
+        "shared": file.count("moe_num_shared_experts", low=0, default=0),
         "dense_layers": first,
         "score_bias": file.flag("moe_use_aux_free", default=True),
     }
@@ -279,7 +282,7 @@ def _common_count(file: ConfigFile, name: str, *, default: int | None = None) ->
     """A count that may be said of each layer; all must say the same."""
     given = file.get(name)
     if not isinstance(given, list):
-        return file.whole(name, default=default)
+        return file.count(name, default=default)
     if not given or any(type(size) is not int or size != given[0] or size < 1 for size in given):
         raise file.refuse(name, f"{shorten(given)} is not supported; set the same whole number for every layer")
     if len(given) != file.layers():
@@ -289,13 +292,13 @@ def _common_count(file: ConfigFile, name: str, *, default: int | None = None) ->
 
 def dense_layers(file: ConfigFile) -> int:
     """Number of leading layers without experts, which a list of all layers may give too."""
-    more = file.whole("num_nextn_predict_layers", low=0, default=0)
+    more = file.count("num_nextn_predict_layers", low=0, default=0)
     turns = layer_list(file, "mlp_layer_types", {"dense": "dense", "sparse": "experts"}, more=more)
     if turns is None:
-        return file.whole("first_k_dense_replace", low=0)
+        return file.count("first_k_dense_replace", low=0)
     dense = leading_dense_layers(file, "mlp_layer_types", turns)
     if file.says("first_k_dense_replace"):
-        file.only("first_k_dense_replace", (dense,))
+        file.one_of("first_k_dense_replace", (dense,))
     file.ignore("first_k_dense_replace")
     return dense
 
@@ -303,19 +306,19 @@ def dense_layers(file: ConfigFile) -> int:
 def expert_fields(file: ConfigFile, *, score_bias: bool) -> Entry:
     """Expert fields as most files have them since DeepSeek-V2."""
     return {
-        "count": file.whole("n_routed_experts"),
-        "top_k": file.whole("num_experts_per_tok"),
-        "intermediate": file.whole("moe_intermediate_size"),
-        "shared": file.whole("n_shared_experts", low=0, default=0 if file.null("n_shared_experts") else None),
+        "count": file.count("n_routed_experts"),
+        "top_k": file.count("num_experts_per_tok"),
+        "intermediate": file.count("moe_intermediate_size"),
+        "shared": file.count("n_shared_experts", low=0, default=0 if file.null("n_shared_experts") else None),
         "score_bias": score_bias,
-        "groups": file.whole("n_group", default=1),
-        "groups_kept": file.whole("topk_group", default=1),
+        "groups": file.count("n_group", default=1),
+        "groups_kept": file.count("topk_group", default=1),
     }
 
 
 def mtp_fields(file: ConfigFile, name: str) -> Entry:
     """Number and note of modules that predict tokens beyond the next."""
-    modules = file.same(name, "num_mtp_layers", low=0, default=0)
+    modules = file.agreed_count(name, "num_mtp_layers", low=0, default=0)
     return {"mtp": modules, "note": parameter_note(modules)}
 
 
@@ -326,8 +329,8 @@ def parameter_note(modules: int) -> str:
 
 def rotated_share_stated(file: ConfigFile) -> float:
     """Share of a head that is rotated, if the file counts the rotated values. [-]"""
-    head_dim = file.whole("head_dim")
-    share = rotated_share(file, default=file.whole("rotary_dim", default=head_dim) / head_dim)
+    head_dim = file.count("head_dim")
+    share = rotated_share(file, default=file.count("rotary_dim", default=head_dim) / head_dim)
     if share > 1:
         raise file.refuse("rotary_dim", f"{file.get('rotary_dim')} is more than the {head_dim} of a head (head_dim)")
     return share
@@ -335,21 +338,21 @@ def rotated_share_stated(file: ConfigFile) -> float:
 
 def grouped_query_fields(file: ConfigFile, *, kv_heads: int | None = None) -> Entry:
     """Fields of grouped-query heads; `kv_heads` replaces an absent field."""
-    heads, hidden = file.whole("num_attention_heads"), file.whole("hidden_size")
-    head_dim = file.whole("head_dim", default=hidden // heads)
+    heads, hidden = file.count("num_attention_heads"), file.count("hidden_size")
+    head_dim = file.count("head_dim", default=hidden // heads)
     if file.get("head_dim") is None and hidden % heads:
         raise file.refuse("head_dim", f"missing, and hidden_size {hidden} is not a multiple of {heads} heads; give head_dim")
     usual = file.usual("head_dim")
     if file.null("head_dim") and usual not in (None, head_dim):
         raise file.refuse("head_dim", f"null, which is {head_dim} of hidden_size or the {usual} of its class; give head_dim")
     alike = heads if file.null("num_key_value_heads") else kv_heads
-    return {"kv_heads": file.whole("num_key_value_heads", default=alike), "head_dim": head_dim}
+    return {"kv_heads": file.count("num_key_value_heads", default=alike), "head_dim": head_dim}
 
 
 def _late_window(file: ConfigFile) -> Entry:
     """A window that layers from `max_window_layers` on have, or those that a list says."""
-    used, size, layers = file.flag("use_sliding_window"), file.whole("sliding_window", low=0, default=0), file.layers()
-    first = file.whole("max_window_layers", low=0, default=None if used else 0)
+    used, size, layers = file.flag("use_sliding_window"), file.count("sliding_window", low=0, default=0), file.layers()
+    first = file.count("max_window_layers", low=0, default=None if used else 0)
     if not used or not size:
         return {"window": _window_size(file, 0)}
     turns = ["local" if place >= first else "full" for place in range(layers)]

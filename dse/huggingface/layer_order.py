@@ -107,5 +107,5 @@ def window_layers(file: ConfigFile, turns: Sequence[str], *, local: Entry | None
         turns: which are "local" and which "full".
         local, full: what these have besides.
     """
-    size = file.whole("sliding_window", default=0 if "local" not in turns else None)
+    size = file.count("sliding_window", default=0 if "local" not in turns else None)
     return kinds_and_order(turns, {"local": {"window": size, **(local or {})}, "full": full or {}})

@@ -8,26 +8,26 @@ from dse.huggingface.quantization import rotated_share
 
 def deepseek_v2(file: ConfigFile) -> Entry:
     """DeepSeek-V2: latent attention, routing without learned biases."""
-    file.only("topk_method", ("greedy", "group_limited_greedy"))
+    file.one_of("topk_method", ("greedy", "group_limited_greedy"))
     return _latent_fields(file, score_bias=False)
 
 
 def deepseek_v3(file: ConfigFile) -> Entry:
     """DeepSeek-V3: latent attention, routing by scores with biases."""
-    file.only("topk_method", ("noaux_tc",))
+    file.one_of("topk_method", ("noaux_tc",))
     return _latent_fields(file, score_bias=True)
 
 
 def minicpm3(file: ConfigFile) -> Entry:
     """MiniCPM3: latent attention with a dense FFN in each layer."""
     file.ignore("head_dim")  # of the rotated part
-    file.only("attention_bias", (False,))
+    file.one_of("attention_bias", (False,))
     return _head_fields(file)
 
 
 def mistral4(file: ConfigFile) -> Entry:
     """Mistral 4: DeepSeek-V2 with experts in all layers by default."""
-    biased = file.only("topk_method", ("greedy", "group_limited_greedy", "noaux_tc")) == "noaux_tc"
+    biased = file.one_of("topk_method", ("greedy", "group_limited_greedy", "noaux_tc")) == "noaux_tc"
     return _latent_fields(file, score_bias=biased)
 
 
@@ -44,20 +44,22 @@ def deepseek_v32(file: ConfigFile) -> Entry:
 def glm_dsa(file: ConfigFile) -> Entry:
     """GLM with an indexer as in DeepSeek-V3.2; some layers may reuse the picks of an earlier one."""
     indexer, layers = _indexer_fields(file), file.layers()
-    modules = file.whole("num_nextn_predict_layers", low=0, default=0)
+    modules = file.count("num_nextn_predict_layers", low=0, default=0)
     layer_list(file, "layer_types", {"deepseek_sparse_attention": "sparse"}, more=modules)
     words = {"full": "scored", "shared": "reused", "F": "scored", "S": "reused"}
     turns = layer_list(file, "indexer_types", words, more=modules) or layer_list(
         file, "index_topk_pattern", words, more=modules
     )
-    every, first = file.whole("index_topk_freq", default=1), file.whole("index_skip_topk_offset", low=0, default=2)
+    every, first = file.count("index_topk_freq", default=1), file.count("index_skip_topk_offset", low=0, default=2)
     if turns is None:
         turns = tuple("reused" if max(place - first + 1, 0) % every else "scored" for place in range(layers))
     file.get("index_topk_pattern")
     if turns[0] == "reused":
-        raise file.refuse(file.stated("indexer_types", "index_topk_pattern"), "the first layer has nothing to reuse; set full")
-    file.whole("head_dim", default=1)  # of the rotated or of the whole key, as files differ; the other fields say both
-    file.only("topk_method", ("noaux_tc",))
+        raise file.refuse(
+            file.stated_name("indexer_types", "index_topk_pattern"), "the first layer has nothing to reuse; set full"
+        )
+    file.count("head_dim", default=1)  # of the rotated or of the whole key, as files differ; the other fields say both
+    file.one_of("topk_method", ("noaux_tc",))
     return _latent_fields(file, score_bias=True, named=False) | {
         "indexer": indexer,
         **kinds_and_order(turns, {"scored": {}, "reused": {"indexer": indexer | {"reused": True}}}),
@@ -66,20 +68,20 @@ def glm_dsa(file: ConfigFile) -> Entry:
 
 def deepseek_v4(file: ConfigFile) -> Entry:
     """DeepSeek-V4: windows in all layers, and compressed entries, which an indexer picks or which are few."""
-    heads, head_dim = file.whole("num_attention_heads"), file.whole("head_dim")
-    file.only("num_key_value_heads", (1,))
-    file.only("topk_method", ("noaux_tc",))
-    rope = file.whole("qk_rope_head_dim", default=64)
+    heads, head_dim = file.count("num_attention_heads"), file.count("head_dim")
+    file.one_of("num_key_value_heads", (1,))
+    file.one_of("topk_method", ("noaux_tc",))
+    rope = file.count("qk_rope_head_dim", default=64)
     if rope > head_dim:
         raise file.refuse("qk_rope_head_dim", f"{rope} is more than the {head_dim} of a head (head_dim)")
-    groups = file.whole("o_groups")
+    groups = file.count("o_groups")
     if heads % groups:
         raise file.refuse("o_groups", f"{groups} groups do not divide {heads} heads")
-    hashed = file.whole("num_hash_layers", low=0, default=3)
+    hashed = file.count("num_hash_layers", low=0, default=3)
     if hashed > file.layers():
         raise file.refuse("num_hash_layers", f"{hashed} of {file.layers()} layers")
     modules = mtp_fields(file, "num_nextn_predict_layers")
-    low = {"ratio": 0, "q_rank": file.whole("q_lora_rank"), "o_rank": file.whole("o_lora_rank"), "groups": groups}
+    low = {"ratio": 0, "q_rank": file.count("q_lora_rank"), "o_rank": file.count("o_lora_rank"), "groups": groups}
     ratios = _compression_ratios(file)
     kinds = {
         "local": {},
@@ -89,14 +91,14 @@ def deepseek_v4(file: ConfigFile) -> Entry:
     own = {
         "kv_heads": 1,
         "head_dim": head_dim,
-        "window": file.whole("sliding_window"),
+        "window": file.count("sliding_window"),
         "rope": rotated_share(file, "main", default=rope / head_dim),
         "sinks": True,
         "compressed": low,
         "experts": expert_fields(file, score_bias=True),
         **kinds_and_order(_compressing_turns(file, int(modules["mtp"])), kinds),
     }
-    own["ffn_intermediate"] = file.whole("moe_intermediate_size")
+    own["ffn_intermediate"] = file.count("moe_intermediate_size")
     return own | modules
 
 
@@ -105,7 +107,7 @@ def _compression_ratios(file: ConfigFile) -> dict[str, int]:
     names = {"sparse": ("compressed_sparse_attention", "compress_rate_csa", 4)}
     names["heavy"] = ("heavily_compressed_attention", "compress_rate_hca", 128)
     return {
-        kind: file.whole(old, default=usual if group is None else group.whole(new, default=usual))
+        kind: file.count(old, default=usual if group is None else group.count(new, default=usual))
         for kind, (new, old, usual) in names.items()
     }
 
@@ -130,36 +132,36 @@ def kimi_linear(file: ConfigFile) -> Entry:
     group = file.group("linear_attn_config")
     if group is None:
         raise file.refuse("linear_attn_config", "missing; a group of fields is needed")
-    heads, head_dim, layers = group.whole("num_heads"), group.whole("head_dim"), file.layers()
+    heads, head_dim, layers = group.count("num_heads"), group.count("head_dim"), file.layers()
     state = {
         "rule": "channel_delta",
         "heads": heads,
         "key_heads": heads,
         "key_dim": head_dim,
         "value_dim": head_dim,
-        "conv": group.whole("short_conv_kernel_size", default=4),
+        "conv": group.count("short_conv_kernel_size", default=4),
         "gate_rank": head_dim,
         "full_gate": group.flag("use_full_rank_gate"),
     }
     group.get("gate_lower_bound")
     turns = _layer_turns(group, layers)
     group.check_rest()
-    file.only("use_nope", (True,))
-    file.only("mla_use_nope", (True,))
-    file.only("moe_layer_freq", (1,))
-    file.only("latent_moe_use_norm", (True, False))
-    file.whole("head_dim", default=1)  # unused beside those of latent attention
+    file.one_of("use_nope", (True,))
+    file.one_of("mla_use_nope", (True,))
+    file.one_of("moe_layer_freq", (1,))
+    file.one_of("latent_moe_use_norm", (True, False))
+    file.count("head_dim", default=1)  # unused beside those of latent attention
     own = _head_fields(file) | {"rope": 0.0, "gate": "element" if file.flag("mla_use_output_gate") else "none"}
     experts = {
-        "count": file.whole("num_experts"),
-        "top_k": file.same("num_experts_per_token", "num_experts_per_tok"),
-        "intermediate": file.whole("moe_intermediate_size"),
-        "shared": file.whole("num_shared_experts", low=0, default=0),
-        "dense_layers": file.whole("first_k_dense_replace", low=0),
-        "score_bias": file.only("topk_method", ("noaux_tc",), default="noaux_tc") == "noaux_tc",
-        "groups": file.whole("num_expert_group", default=1),
-        "groups_kept": file.whole("topk_group", default=1),
-        "latent": file.whole("routed_expert_hidden_size", default=0),
+        "count": file.count("num_experts"),
+        "top_k": file.agreed_count("num_experts_per_token", "num_experts_per_tok"),
+        "intermediate": file.count("moe_intermediate_size"),
+        "shared": file.count("num_shared_experts", low=0, default=0),
+        "dense_layers": file.count("first_k_dense_replace", low=0),
+        "score_bias": file.one_of("topk_method", ("noaux_tc",), default="noaux_tc") == "noaux_tc",
+        "groups": file.count("num_expert_group", default=1),
+        "groups_kept": file.count("topk_group", default=1),
+        "latent": file.count("routed_expert_hidden_size", default=0),
     }
     own |= {"experts": experts, **kinds_and_order(turns, {"state": {"recurrence": state}, "full": {}})}
     return own | mtp_fields(file, "num_nextn_predict_layers")
@@ -182,20 +184,20 @@ def _layer_turns(file: ConfigFile, layers: int) -> tuple[str, ...]:
 
 
 def _indexer_fields(file: ConfigFile) -> Entry:
-    return {"heads": file.whole("index_n_heads"), "dim": file.whole("index_head_dim"), "top": file.whole("index_topk")}
+    return {"heads": file.count("index_n_heads"), "dim": file.count("index_head_dim"), "top": file.count("index_topk")}
 
 
 def _head_fields(file: ConfigFile) -> Entry:
     """Heads of latent attention, which has no groups."""
-    heads, nope, rope = (file.whole(name) for name in ("num_attention_heads", "qk_nope_head_dim", "qk_rope_head_dim"))
-    file.only("num_key_value_heads", (heads,))
-    file.only("qk_head_dim", (nope + rope,))
+    heads, nope, rope = (file.count(name) for name in ("num_attention_heads", "qk_nope_head_dim", "qk_rope_head_dim"))
+    file.one_of("num_key_value_heads", (heads,))
+    file.one_of("qk_head_dim", (nope + rope,))
     latent = {
-        "q_rank": file.whole("q_lora_rank", default=0 if file.null("q_lora_rank") else None),
-        "kv_rank": file.whole("kv_lora_rank"),
+        "q_rank": file.count("q_lora_rank", default=0 if file.null("q_lora_rank") else None),
+        "kv_rank": file.count("kv_lora_rank"),
         "nope_dim": nope,
         "rope_dim": rope,
-        "v_dim": file.whole("v_head_dim"),
+        "v_dim": file.count("v_head_dim"),
     }
     return {"kv_heads": heads, "head_dim": nope + rope, "latent": latent}
 
@@ -204,11 +206,11 @@ def _latent_fields(file: ConfigFile, *, score_bias: bool, named: bool = True) ->
     """Latent attention and experts; `named` where files give head_dim, if at all, as the rotated or the whole dimension."""
     own = _head_fields(file)
     if named:
-        file.only("head_dim", (own["latent"]["rope_dim"], own["head_dim"]))
-    file.only("moe_layer_freq", (1,))
+        file.one_of("head_dim", (own["latent"]["rope_dim"], own["head_dim"]))
+    file.one_of("moe_layer_freq", (1,))
     modules = mtp_fields(file, "num_nextn_predict_layers")
     dense = layer_list(file, "mlp_layer_types", {"dense": "dense", "sparse": "experts"}, more=int(modules["mtp"]))
-    first = file.whole("first_k_dense_replace", low=0, default=None if dense is None else 0)
+    first = file.count("first_k_dense_replace", low=0, default=None if dense is None else 0)
     if dense is not None:
         leading, first = first, leading_dense_layers(file, "mlp_layer_types", dense)
         if file.says("first_k_dense_replace") and leading != first:

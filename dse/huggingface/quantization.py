@@ -95,7 +95,7 @@ def published_format_text(*files: ConfigFile) -> Formats:
     """
     given = [word for file in reversed(files) for word in [_dtype_name(file)] if word]
     weights, file = next(((word, file) for file in reversed(files) if (word := _quantized_format(file))), ("", files[-1]))
-    given_word = next(filter(None, [file.only("expert_dtype", ("fp4", "fp8", "bfloat16")) for file in files]), None)
+    given_word = next(filter(None, [file.one_of("expert_dtype", ("fp4", "fp8", "bfloat16")) for file in files]), None)
     fp4 = weights if weights in ("mxfp4", "nvfp4") else "mxfp4"
     experts = next(filter(None, [_of_experts(file) for file in reversed(files)]), fp4 if given_word == "fp4" else "")
     kv = next(filter(None, [_of_caches(file) for file in reversed(files)]), "")
@@ -145,7 +145,7 @@ def read_quantization_file(path: Path) -> ConfigFile | None:
 
 
 def _dtype_name(file: ConfigFile) -> str | None:
-    words = {name: file.only(name, DTYPES) for name in ("torch_dtype", "dtype")}
+    words = {name: file.one_of(name, DTYPES) for name in ("torch_dtype", "dtype")}
     if words["dtype"] and words["torch_dtype"] and words["dtype"] != words["torch_dtype"]:
         raise file.refuse("dtype", f"{words['dtype']}, but torch_dtype is {words['torch_dtype']}; keep one of them")
     word: str | None = words["dtype"] or words["torch_dtype"]
@@ -234,7 +234,7 @@ def _of_caches(file: ConfigFile) -> str:
 
 def _compressed_config(file: ConfigFile) -> Any:
     """What a file says of numbers that were quantised, which early compressed tensors have by another name."""
-    return file.get(file.stated("quantization_config", "compression_config"))
+    return file.get(file.stated_name("quantization_config", "compression_config"))
 
 
 def _blocked_format(word: str, block: Any) -> str:
@@ -288,7 +288,7 @@ def check_rotation(file: ConfigFile, *, partial: bool) -> None:
                     name, f"{shorten(file.get(name))} has no kind that is understood; valid: {', '.join(ROTATIONS)}"
                 )
             if not partial:
-                inner.only("partial_rotary_factor", (1, 1.0))
+                inner.one_of("partial_rotary_factor", (1, 1.0))
 
 
 def context(file: ConfigFile, longest: int) -> int:
@@ -308,7 +308,7 @@ def context(file: ConfigFile, longest: int) -> int:
                 raise inner.refuse("factor", f"{shorten(factor)} is not a number of at least 1")
             before = longest
             if kind == "yarn":
-                before = inner.whole("original_max_position_embeddings", default=longest)
+                before = inner.count("original_max_position_embeddings", default=longest)
             return round(before * factor)
     return longest
 

@@ -15,26 +15,26 @@ def qwen3_next(file: ConfigFile) -> Entry:
 
 def qwen35(file: ConfigFile) -> Entry:
     """Qwen3.5: Qwen3-Next with one FFN in each layer."""
-    return _delta_fields(file) | {"ffn_intermediate": file.whole("intermediate_size")}
+    return _delta_fields(file) | {"ffn_intermediate": file.count("intermediate_size")}
 
 
 def _delta_fields(file: ConfigFile) -> Entry:
     layers = file.layers()
-    file.only("decoder_sparse_step", (1,))
-    file.only("mlp_only_layers", ([],))
-    file.only("mamba_ssm_dtype", ("float32",))
-    file.only("mtp_use_dedicated_embeddings", (False,))
-    file.only("output_gate_type", ("swish", "silu", "sigmoid"))
-    interval = file.whole("full_attention_interval", default=4)
+    file.one_of("decoder_sparse_step", (1,))
+    file.one_of("mlp_only_layers", ([],))
+    file.one_of("mamba_ssm_dtype", ("float32",))
+    file.one_of("mtp_use_dedicated_embeddings", (False,))
+    file.one_of("output_gate_type", ("swish", "silu", "sigmoid"))
+    interval = file.count("full_attention_interval", default=4)
     words = {"linear_attention": "delta", "full_attention": "full"}
     turns = layer_list(file, "layer_types", words) or every_nth_layer(interval, layers, "delta", "full")
     state = {
         "rule": "delta",
-        "heads": file.whole("linear_num_value_heads"),
-        "key_heads": file.whole("linear_num_key_heads"),
-        "key_dim": file.whole("linear_key_head_dim"),
-        "value_dim": file.whole("linear_value_head_dim"),
-        "conv": file.whole("linear_conv_kernel_dim", default=4),
+        "heads": file.count("linear_num_value_heads"),
+        "key_heads": file.count("linear_num_key_heads"),
+        "key_dim": file.count("linear_key_head_dim"),
+        "value_dim": file.count("linear_value_head_dim"),
+        "conv": file.count("linear_conv_kernel_dim", default=4),
     }
     bias = file.flag("attention_bias")
     own = {
@@ -45,23 +45,23 @@ def _delta_fields(file: ConfigFile) -> Entry:
         "rope": rotated_share(file, default=0.25),
         **kinds_and_order(turns, {"delta": {"recurrence": state}, "full": {}}),
     }
-    name = file.stated("mtp_num_hidden_layers", "num_nextn_predict_layers")
+    name = file.stated_name("mtp_num_hidden_layers", "num_nextn_predict_layers")
     return grouped_query_fields(file) | own | mtp_fields(file, name)
 
 
 def _shared_experts(file: ConfigFile) -> Entry:
-    shared = file.whole("shared_expert_intermediate_size", low=0, default=0)
+    shared = file.count("shared_expert_intermediate_size", low=0, default=0)
     return {
-        "count": file.whole("num_experts"),
-        "top_k": file.whole("num_experts_per_tok"),
-        "intermediate": file.whole("moe_intermediate_size"),
+        "count": file.count("num_experts"),
+        "top_k": file.count("num_experts_per_tok"),
+        "intermediate": file.count("moe_intermediate_size"),
         **({"shared": 1, "shared_intermediate": shared, "shared_gate": True} if shared else {}),
     }
 
 
 def _dense_width(file: ConfigFile) -> int:
     """Of FFNs that no layer has."""
-    return file.whole("intermediate_size", default=file.whole("moe_intermediate_size"))
+    return file.count("intermediate_size", default=file.count("moe_intermediate_size"))
 
 
 SUBLAYERS = {"M": "mamba", "*": "attention", "-": "dense", "E": "experts"}
@@ -79,28 +79,28 @@ def nemotron_h(file: ConfigFile) -> Entry:
     """Nemotron-H: Mamba-2, attention without rotation and FFNs without gate, each a layer."""
     turns = _sublayer_turns(file)
     for name in ("use_bias", "mamba_proj_bias"):
-        file.only(name, (False,))
-    file.only("mamba_ssm_cache_dtype", ("float32",))
-    file.only("mamba_hidden_act", ("silu", "swish"))
-    file.only("partial_rotary_factor", (1, 1.0))
-    file.only("sliding_window", ())
+        file.one_of(name, (False,))
+    file.one_of("mamba_ssm_cache_dtype", ("float32",))
+    file.one_of("mamba_hidden_act", ("silu", "swish"))
+    file.one_of("partial_rotary_factor", (1, 1.0))
+    file.one_of("sliding_window", ())
     for name in ("expand", "mamba_expand"):
-        file.whole(name, default=2)  # heads and their dimension say the width
-    conv_bias = file.flag(file.stated("mamba_conv_bias", "use_conv_bias"), default=True)
+        file.count(name, default=2)  # heads and their dimension say the width
+    conv_bias = file.flag(file.stated_name("mamba_conv_bias", "use_conv_bias"), default=True)
     if file.flag("use_conv_bias", default=conv_bias) != conv_bias:
         raise file.refuse("use_conv_bias", "contradicts mamba_conv_bias; keep one of them")
     modules = _prediction_fields(file)
-    heads, bias, ffn_bias = file.whole("num_attention_heads"), file.flag("attention_bias"), file.flag("mlp_bias")
-    head_dim = file.same("head_dim", "attention_head_dim")
+    heads, bias, ffn_bias = file.count("num_attention_heads"), file.flag("attention_bias"), file.flag("mlp_bias")
+    head_dim = file.agreed_count("head_dim", "attention_head_dim")
     state = {
         "rule": "ssd",
-        "heads": file.whole("mamba_num_heads"),
-        "key_heads": file.same("n_groups", "mamba_n_groups"),
-        "key_dim": file.whole("ssm_state_size"),
-        "value_dim": file.whole("mamba_head_dim"),
-        "conv": file.same("conv_kernel", "mamba_d_conv"),
+        "heads": file.count("mamba_num_heads"),
+        "key_heads": file.agreed_count("n_groups", "mamba_n_groups"),
+        "key_dim": file.count("ssm_state_size"),
+        "value_dim": file.count("mamba_head_dim"),
+        "conv": file.agreed_count("conv_kernel", "mamba_d_conv"),
         "conv_bias": conv_bias,
-        "chunk": file.same("chunk_size", "mamba_chunk_size", default=128),
+        "chunk": file.agreed_count("chunk_size", "mamba_chunk_size", default=128),
     }
     kinds: dict[str, Entry] = {
         "mamba": {"ffn": "none", "recurrence": state},
@@ -110,9 +110,9 @@ def nemotron_h(file: ConfigFile) -> Entry:
     }
     own = {
         "layers": len(turns),
-        "kv_heads": file.same("num_key_value_heads", "num_query_groups", default=heads),
+        "kv_heads": file.agreed_count("num_key_value_heads", "num_query_groups", default=heads),
         "head_dim": head_dim,
-        "ffn_intermediate": file.whole("intermediate_size"),
+        "ffn_intermediate": file.count("intermediate_size"),
         "gated_ffn": False,
         "qkv_bias": bias,
         "out_bias": bias,
@@ -123,9 +123,9 @@ def nemotron_h(file: ConfigFile) -> Entry:
     }
     if "experts" not in turns:
         for name in ("n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "moe_shared_expert_intermediate_size"):
-            file.whole(name, default=1)
+            file.count(name, default=1)
         for name in ("n_shared_experts", "moe_latent_size"):
-            file.whole(name, low=0, default=0)
+            file.count(name, low=0, default=0)
     return own | modules
 
 
@@ -133,7 +133,7 @@ def _sublayer_turns(file: ConfigFile) -> tuple[str, ...]:
     for name, words in (("layers_block_type", NAMED), ("layer_types", NAMED), ("hybrid_override_pattern", SUBLAYERS)):
         given = file.get(name)
         if isinstance(given, list | str) and 0 < len(given) <= MAX_LAYERS:
-            layers = file.whole("num_hidden_layers", default=len(given))
+            layers = file.count("num_hidden_layers", default=len(given))
             turns = layer_list(file, name, words, layers=layers)
             for other in ("layers_block_type", "layer_types", "hybrid_override_pattern"):
                 again = layer_list(file, other, SUBLAYERS if other.endswith("pattern") else NAMED, layers=layers)
@@ -148,41 +148,41 @@ def _sublayer_turns(file: ConfigFile) -> tuple[str, ...]:
 
 def _prediction_fields(file: ConfigFile) -> Entry:
     """Modules that predict tokens, each of attention and experts."""
-    file.only("mtp_hybrid_override_pattern", ("*E", "*-"))
-    file.only("mtp_layers_block_type", (["attention", "moe"], ["full_attention", "moe"], ["attention", "mlp"]))
+    file.one_of("mtp_hybrid_override_pattern", ("*E", "*-"))
+    file.one_of("mtp_layers_block_type", (["attention", "moe"], ["full_attention", "moe"], ["attention", "mlp"]))
     return mtp_fields(file, "num_nextn_predict_layers")
 
 
 def _nemotron_experts(file: ConfigFile) -> Entry:
-    shared = file.whole("n_shared_experts", low=0, default=1)
+    shared = file.count("n_shared_experts", low=0, default=1)
     return {
-        "count": file.whole("n_routed_experts"),
-        "top_k": file.whole("num_experts_per_tok"),
-        "intermediate": file.whole("moe_intermediate_size"),
+        "count": file.count("n_routed_experts"),
+        "top_k": file.count("num_experts_per_tok"),
+        "intermediate": file.count("moe_intermediate_size"),
         "shared": shared,
-        "shared_intermediate": file.whole("moe_shared_expert_intermediate_size") if shared else 0,
+        "shared_intermediate": file.count("moe_shared_expert_intermediate_size") if shared else 0,
         "score_bias": True,
-        "groups": file.whole("n_group", default=1),
-        "groups_kept": file.whole("topk_group", default=1),
-        "latent": file.whole("moe_latent_size", low=0, default=0),
+        "groups": file.count("n_group", default=1),
+        "groups_kept": file.count("topk_group", default=1),
+        "latent": file.count("moe_latent_size", low=0, default=0),
     }
 
 
 def jamba(file: ConfigFile) -> Entry:
     """Jamba: Mamba-1 in most layers, attention without rotation in the others; experts in some of all."""
-    file.only("mamba_proj_bias", (False,))
-    file.only("sliding_window", ())
-    hidden, layers = file.whole("hidden_size"), file.layers()
-    inner = file.whole("mamba_expand") * hidden
-    rank = file.whole("mamba_dt_rank", default=ceil(hidden / 16)) if file.get("mamba_dt_rank") != "auto" else ceil(hidden / 16)
+    file.one_of("mamba_proj_bias", (False,))
+    file.one_of("sliding_window", ())
+    hidden, layers = file.count("hidden_size"), file.layers()
+    inner = file.count("mamba_expand") * hidden
+    rank = file.count("mamba_dt_rank", default=ceil(hidden / 16)) if file.get("mamba_dt_rank") != "auto" else ceil(hidden / 16)
     wide = gcd(inner, MOST_CHANNELS)
     state = {
         "rule": "selective",
         "heads": inner // wide,
         "key_heads": 1,
-        "key_dim": file.whole("mamba_d_state"),
+        "key_dim": file.count("mamba_d_state"),
         "value_dim": wide,
-        "conv": file.whole("mamba_d_conv"),
+        "conv": file.count("mamba_d_conv"),
         "conv_bias": file.flag("mamba_conv_bias", default=True),
         "gate_rank": rank,
         "chunk": 1,
@@ -190,7 +190,7 @@ def jamba(file: ConfigFile) -> Entry:
     norms = file.flag("mamba_inner_layernorms", default=True)
     attends = _periodic_layers(file, "attn_layer_period", "attn_layer_offset", layers)
     layer_list(file, "layers_block_type", {"mamba": "mamba", "attention": "full"})
-    count = file.whole("num_experts")
+    count = file.count("num_experts")
     fed = _periodic_layers(file, "expert_layer_period", "expert_layer_offset", layers)
     fed = [has_experts and count > 1 for has_experts in fed]  # one expert is a dense FFN
     mixes = ["full" if attend else "mamba" for attend in attends]
@@ -200,7 +200,7 @@ def jamba(file: ConfigFile) -> Entry:
         mix, _, feeds = name.partition("_")
         own = {"recurrence": state, "qk_norm": norms} if mix == "mamba" else {}
         kinds[name] = own | ({"ffn": feeds} if count > 1 else {})
-    top, width = file.whole("num_experts_per_tok"), file.whole("intermediate_size")
+    top, width = file.count("num_experts_per_tok"), file.count("intermediate_size")
     experts = {"experts": {"count": count, "top_k": top, "intermediate": width}} if count > 1 else {}
     return grouped_query_fields(file) | {"rope": 0.0, **experts, **kinds_and_order(names, kinds)}
 
@@ -211,7 +211,7 @@ MOST_CHANNELS = 64
 
 def _periodic_layers(file: ConfigFile, period: str, offset: str, layers: int) -> list[bool]:
     """Whether each layer is one of those that come once in a period."""
-    every, first = file.whole(period), file.whole(offset, low=0)
+    every, first = file.count(period), file.count(offset, low=0)
     if first >= every:
         raise file.refuse(offset, f"{first} is no place within a period of {every} layers ({period})")
     return [place % every == first for place in range(layers)]
@@ -219,17 +219,17 @@ def _periodic_layers(file: ConfigFile, period: str, offset: str, layers: int) ->
 
 def minimax_m1(file: ConfigFile) -> Entry:
     """MiniMax-M1: lightning attention in most layers."""
-    layers, heads, head_dim = file.layers(), file.whole("num_attention_heads"), file.whole("head_dim")
+    layers, heads, head_dim = file.layers(), file.count("num_attention_heads"), file.count("head_dim")
     words = {0: "lightning", 1: "full", "linear_attention": "lightning", "full_attention": "full"}
     turns = layer_list(file, "attn_type_list", words) or layer_list(file, "layer_types", words)
     layer_list(file, "layer_types", words)
     if turns is None:
         raise file.refuse("attn_type_list", "missing; give a list with 0 (lightning) or 1 (full) for each layer")
-    file.only("postnorm", (True, False))
-    file.only("sliding_window", ())
-    file.only("attn_window_size", ())
-    file.only("shared_intermediate_size", (0,))
-    file.only("shared_moe_mode", ("sigmoid", "softmax"))
+    file.one_of("postnorm", (True, False))
+    file.one_of("sliding_window", ())
+    file.one_of("attn_window_size", ())
+    file.one_of("shared_intermediate_size", (0,))
+    file.one_of("shared_moe_mode", ("sigmoid", "softmax"))
     file.ignore("mlp_intermediate_size", "max_model_len")  # of FFNs that no layer has
     state = {
         "rule": "linear",
@@ -237,12 +237,12 @@ def minimax_m1(file: ConfigFile) -> Entry:
         "key_heads": heads,
         "key_dim": head_dim,
         "value_dim": head_dim,
-        "chunk": file.whole("block_size", default=256),
+        "chunk": file.count("block_size", default=256),
     }
     experts = {
-        "count": file.whole("num_local_experts"),
-        "top_k": file.whole("num_experts_per_tok"),
-        "intermediate": file.whole("intermediate_size"),
+        "count": file.count("num_local_experts"),
+        "top_k": file.count("num_experts_per_tok"),
+        "intermediate": file.count("intermediate_size"),
     }
     own = {
         "rope": rotated_share_stated(file),

@@ -45,7 +45,7 @@ class ProgressReports:
         self._stage = ""
         self._before = self._written = 0
 
-    def told(self, what: str, done: int, total: int, note: str) -> None:
+    def report_progress(self, what: str, done: int, total: int, note: str) -> None:
         """Take a progress update, and write it now and then if it is new."""
         if what != self._stage:
             self._stage, self._before = what, self._written
@@ -92,7 +92,7 @@ def _read_calls(calls: TextIO, waiting: "queue.SimpleQueue[str]", busy: threadin
 def _answer_call(line: str, out: TextIO) -> dict[str, Any]:
     call = json.loads(line)
     try:
-        return {"document": call_tool(call["tool"], call["arguments"], ProgressReports(out).told)}
+        return {"document": call_tool(call["tool"], call["arguments"], ProgressReports(out).report_progress)}
     except MemoryError:
         return {"refused": f"dse: {call['tool']}: needs more than {format_quantity(MEMORY_LIMIT, 'B')} of memory; request less"}
     except Exception as error:

@@ -88,7 +88,7 @@ def study_caveats(
 def facts_dropped(study: Study) -> list[Caveat]:
     """Chips with data-sheet facts that do not hold for all designs, and the knobs that they depend on."""
     caveats = []
-    for chosen, space in study.question.space.each:
+    for chosen, space in study.question.space.base_spaces:
         of_part = {fact.name for fact in published_facts(space.base.chip) if fact.holds}
         dropped: dict[str, None] = {}
         moving = []
@@ -125,7 +125,7 @@ def _software_names(study: Study) -> Iterator[tuple[list[ConstantSource], dict[s
     """Of each chip of a study its sources, the names that were chosen, its base design, the workload, and leaves that knobs
     move.
     """
-    for chosen, space in study.question.space.each:
+    for chosen, space in study.question.space.base_spaces:
         name = str(chosen.get(CHIP_KNOB, ""))
         choices = (study.config["chips"][name] if chosen else study.config)["choices"]
         own = [source for source in study.question.sources if not chosen or source.address.startswith(f"{name}: ")]
@@ -171,7 +171,7 @@ def idle_knob_caveats(study: Study, frame: pd.DataFrame, *, seconds: float = BUD
     for row in rows.to_dict("records"):
         values = knob_values(study, row)
         around.append([step for step in neighbours(space, values) if step.knob not in moving])
-        designs += [space.at(values), *(step.design for step in around[-1])]
+        designs += [space.design_at(values), *(step.design for step in around[-1])]
     points = evaluate_points(designs, goal, seconds=seconds)
     tried: dict[str, int] = {}
     moved: set[str] = set()
@@ -291,7 +291,7 @@ def idle_constraint_caveats(study: Study, frame: pd.DataFrame, screened: ScreenR
 
 def discarded_rows_caveats(study: Study, screened: ScreenResult | None) -> list[Caveat]:
     """Caveat that most screened designs were not kept, so that constraints cannot be assessed."""
-    if screened is None or screened.kept == screened.rows or study.fidelity != study.screening:
+    if screened is None or screened.kept == screened.rows or study.fidelity != study.screen_fidelity:
         return []
     text = (
         f"of {screened.rows:,} screened designs the front and an even sample are kept, {screened.kept:,} (screen.keep=front): "

@@ -18,7 +18,7 @@ def study_error_bands(study: Study) -> list[dict[str, Any]]:
     question = workload_name(study.config["workload"])
     metrics = dict.fromkeys((*study.objectives, *(bound.metric for bound in study.bounds)))
     lines = []
-    for chosen, space in study.question.space.each:
+    for chosen, space in study.question.space.base_spaces:
         group = study.config["chips"][chosen[CHIP_KNOB]] if chosen else study.config
         names = {name: str(group["choices"].get(name, "")) for name in ("chip", "mapping", "stack")}
         moved = {address for targets in space.targets.values() for address in targets}
@@ -38,7 +38,7 @@ def study_error_bands(study: Study) -> list[dict[str, Any]]:
                         "low": band.low,
                         "high": band.high,
                         "rows": band.rows,
-                        "text": band.said,
+                        "text": band.text,
                     }
                 )
     return lines

@@ -150,7 +150,7 @@ def _member_steps(study: Study, member: FrontMember) -> list[list[Any]] | None:
             knob_value_text(space, change.step.knob, change.step.new),
             [_short_number(change.change.get(name)) for name in study.objectives],
             [_short_number(change.elasticity.get(name)) for name in study.objectives],
-            change.point.why,
+            change.point.violations_text,
         ]
         for change in member.changes
     ]

@@ -79,7 +79,7 @@ def _knob_cells(frame: pd.DataFrame, tied: Mapping[str, Any], address: str) -> p
 
 def _tied_spec(space: AnySpace, address: str) -> Any:
     """What the leaf that is tied is declared as, on the first chip where it is."""
-    base = next(space.base for _, space in space.each if any(tied.address == address for tied in space.tied))
+    base = next(space.base for _, space in space.base_spaces if any(tied.address == address for tied in space.tied))
     return field_at(base, addresses(base, address)[0])
 
 

@@ -172,7 +172,7 @@ def _knob_record(study: Study, address: str) -> dict[str, Any]:
     """A knob, and how each leaf that it moves is overridden on the command line."""
     if address == CHIP_KNOB:
         return {"address": address, "overrides": ["chips"]}
-    chosen, space = next((chosen, space) for chosen, space in study.question.space.each if address in space.targets)
+    chosen, space = next((chosen, space) for chosen, space in study.question.space.base_spaces if address in space.targets)
     config = study.config["chips"][chosen[CHIP_KNOB]] if chosen else study.config
     return {
         "address": address,
@@ -183,7 +183,7 @@ def _knob_record(study: Study, address: str) -> dict[str, Any]:
 def _tied_record(study: Study) -> list[dict[str, Any]]:
     """What follows knobs, by what it does so, and how its leaves are overridden on the command line."""
     ties: dict[str, dict[str, Any]] = {}
-    for chosen, space in study.question.space.each:
+    for chosen, space in study.question.space.base_spaces:
         config = study.config["chips"][chosen[CHIP_KNOB]] if chosen else study.config
         for tied in space.tied:
             words = [("" if _is_in(config, leaf) else "++") + leaf for leaf in addresses(space.base, tied.address)]
@@ -212,7 +212,7 @@ def _knob_importance(study: Study, frame: pd.DataFrame) -> dict[str, dict[str, f
     for address in study.question.space.targets:
         chips = [
             chosen[CHIP_KNOB]
-            for chosen, space in study.question.space.each
+            for chosen, space in study.question.space.base_spaces
             if chosen and address in (CHIP_KNOB, *space.targets)
         ]
         own[address] = rows[rows[CHIP_KNOB].isin(chips)] if chips else rows
@@ -275,7 +275,7 @@ def _search_history(
         "asks": [int(ask) for ask in asks],
         "values": [measure(values[:n][usable[:n]]) for n in marks],
         "screened": measure(screened.front[names].to_numpy(dtype=float))
-        if screened and study.fidelity == study.screening
+        if screened and study.fidelity == study.screen_fidelity
         else None,
         "all": measure(best),
     }
@@ -297,7 +297,9 @@ def _explained_rows(study: Study, frame: pd.DataFrame, start: int, kept: PageCac
     stored = [kept.find(text) for text in texts]
     decode_context = study.question.workload.decode_context
     settle_open_choices(
-        [space.at(at) for at, found in zip(points, stored, strict=True) if found is None], case, decode_context=decode_context
+        [space.design_at(at) for at, found in zip(points, stored, strict=True) if found is None],
+        case,
+        decode_context=decode_context,
     )
     for row, at, what, matches in zip(rows, points, texts, stored, strict=True):
         if matches is None:
@@ -305,8 +307,8 @@ def _explained_rows(study: Study, frame: pd.DataFrame, start: int, kept: PageCac
             if taken > MAX_BUDGET_S:
                 continue  # others may be kept
             by = study.fidelity if taken < BUDGET_S else "analytical"
-            parts = cached_breakdown(space.at(at), case, decode_context, by)
-            matches = _spent_record(by, parts) | {BINDING: parts.binding()}
+            parts = cached_breakdown(space.design_at(at), case, decode_context, by)
+            matches = _spent_record(by, parts) | {BINDING: parts.seconds_by_cause()}
             matches = kept.keep(what, matches) if by == study.fidelity else matches
         operators = [
             [words.code(cell) if isinstance(cell, str) else cell for cell in operator] for operator in matches["operators"]
@@ -325,7 +327,7 @@ def _spent_record(by: str, parts: Breakdown) -> dict[str, Any]:
             [
                 *(op.phase, op.segment, op.operator, op.shape, op.bound),
                 *(_short_number(number) for number in (op.flop, op.nbytes, op.prefetched, op.seconds)),
-                *(_short_number(op.executed or 0.0), op.cause, _short_number(op.sent)),
+                *(_short_number(op.executed_flop or 0.0), op.cause, _short_number(op.sent)),
             ]
             for op in parts.rows
         ],
@@ -375,7 +377,7 @@ def _verified_record(part: ReportedStudy, frame: pd.DataFrame, start: int) -> di
                 "metric": lead.metric,
                 "winner": rows[lead.winner],
                 "runner_up": rows[lead.runner_up],
-                "said": lead.said(verification.low, verification.high, bool(verification.part)),
+                "said": lead.text(verification.low, verification.high, bool(verification.part)),
             }
             for lead in verification.decisions
         ],
@@ -429,7 +431,7 @@ def _source_records(study: Study) -> list[dict[str, str]]:
     texts = {"override": SAID, **bibliography()}
     moved = {
         f"{chosen[CHIP_KNOB]}: {address}" if chosen else address
-        for chosen, space in study.question.space.each
+        for chosen, space in study.question.space.base_spaces
         for targets in space.targets.values()
         for address in targets
     }

@@ -53,7 +53,7 @@ def time_stacks(study: Study, frame: pd.DataFrame, start: int) -> list[dict[str,
             spent, by = [], []
             for _, row in best.iterrows():
                 by.append(study.fidelity if time.monotonic() < end else "analytical")
-                design = study.question.space.at(knob_values(study, row.to_dict()))
+                design = study.question.space.design_at(knob_values(study, row.to_dict()))
                 parts = cached_breakdown(design, case, study.question.workload.decode_context, by[-1])
                 spent.append(_by_operator(parts) if spec.get("of") == "operator" else parts.by_bound())
             rows = [start + int(row) for row in best.index]

@@ -51,7 +51,7 @@ class DesignEncoder:
             if place == place
         }
 
-    def at(self, unit: Array) -> Array:
+    def rows_at(self, unit: Array) -> Array:
         """Rows from points of the unit cube, shape (designs, knobs), every knob active."""
         return np.where(self._counts > 0, np.minimum(np.floor(unit * self._counts), self._counts - 1), unit)
 
@@ -68,7 +68,7 @@ class DesignEncoder:
             rows[~np.broadcast_to(is_active, len(rows)), self._index[address]] = np.nan
         return rows
 
-    def moved(self, rows: Array, share: Array, rng: np.random.Generator) -> Array:
+    def mutated_rows(self, rows: Array, share: Array, rng: np.random.Generator) -> Array:
         """Rows with one or more knobs at another value: any other option, or a number some steps away.
 
         Args:
@@ -93,7 +93,7 @@ class DesignEncoder:
             other_rows = np.where(self._counts == 0, near, other_rows)
         return np.where(move & (self._counts != 1), other_rows, rows)
 
-    def along(self, rows: Array, two: Array, three: Array, rng: np.random.Generator) -> Array:
+    def differential_rows(self, rows: Array, two: Array, three: Array, rng: np.random.Generator) -> Array:
         """Rows moved by the difference of two other rows, or by half of it; options stay.
 
         Every knob is active.
@@ -102,7 +102,7 @@ class DesignEncoder:
         moved_rows = np.where(self._counts > 0, np.floor(rows + by + 0.5), rows + by)
         return np.where(self._words, rows, np.clip(moved_rows, 0, np.where(self._counts > 0, self._counts - 1, 1)))
 
-    def together(self, rows: Array, rng: np.random.Generator) -> Array:
+    def shifted_rows(self, rows: Array, rng: np.random.Generator) -> Array:
         """Rows with several numbers moved by one share of their ranges; options stay. Every knob active.
 
         Some knobs only help together, such as a region and the mesh below it.

@@ -20,14 +20,14 @@ class GenerationCache:
         self._size, self._look = int(sampler.population_size), sampler.get_parent_population
         self._counts = Counter[int]()
         self._parents: dict[int, list[Any]] = {}
-        sampler.get_trial_generation, sampler.get_parent_population = self.of, self.parents
+        sampler.get_trial_generation, sampler.get_parent_population = self.generation_of, self.parents
 
     def complete(self, marks: Mapping[str, Any]) -> None:
         """Count a completed trial, by its system attributes."""
         if self._key in marks:
             self._counts[marks[self._key]] += 1
 
-    def of(self, study: Any, trial: Any) -> int:
+    def generation_of(self, study: Any, trial: Any) -> int:
         """Generation of a trial: the last one until it is full."""
         known = trial.system_attrs.get(self._key)
         if known is not None:

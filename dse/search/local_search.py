@@ -152,7 +152,7 @@ class LocalSearch:
         """Designs that were not asked, moved ever farther while there are few; where there is none, ones that were."""
         neighbours: dict[bytes, Array] = {}
         for attempt in range(8):
-            rows = self._places.at(rng.random((NEIGHBOURS, self._knobs)))
+            rows = self._places.rows_at(rng.random((NEIGHBOURS, self._knobs)))
             if self._front:
                 rows = np.where(
                     rng.random((NEIGHBOURS, 1)) < RANDOM_SHARE,
@@ -178,10 +178,10 @@ class LocalSearch:
     def _possible_first(self, knobs: int, start: int) -> Array:
         """The first possible designs of a Sobol sequence; those of its beginning, where there are none."""
         size = 1 << (start - 1).bit_length()
-        rows = self._places.at(sobol_points(knobs, 0, size, self._seed))
+        rows = self._places.rows_at(sobol_points(knobs, 0, size, self._seed))
         if self._possible is allow_all:
             return rows[:start]
-        rows = self._places.at(sobol_points(knobs, 0, size * MAX_STEPS, self._seed))
+        rows = self._places.rows_at(sobol_points(knobs, 0, size * MAX_STEPS, self._seed))
         kept = np.zeros(0, dtype=int)
         for chunk in np.split(np.arange(len(rows)), range(size, len(rows), size)):
             can = self._possible([self._places.values(row) for row in self._places.canonical(rows[chunk])])
@@ -204,8 +204,10 @@ class LocalSearch:
         )
         kind = rng.integers(4, size=(count, 1))
         crossed = np.where(rng.random(rows.shape) < 0.5, two, parents)
-        bred = np.where(kind == 1, crossed, np.where(kind == 2, self._places.along(parents, two, three, rng), parents))
-        bred = np.where(kind == 3, self._places.together(parents, rng), bred)
+        bred = np.where(
+            kind == 1, crossed, np.where(kind == 2, self._places.differential_rows(parents, two, three, rng), parents)
+        )
+        bred = np.where(kind == 3, self._places.shifted_rows(parents, rng), bred)
         shares = np.minimum(share * rng.choice((0, 1, 3), count), 0.9)
         still = (kind > 0) & (rng.random((count, 1)) < 0.5)
-        return np.where(still, bred, self._places.moved(bred, shares, rng))
+        return np.where(still, bred, self._places.mutated_rows(bred, shares, rng))

@@ -48,7 +48,7 @@ class LowFidelitySource(Protocol):
     pool: Sequence[tuple[Values, Feedback]]
     all: bool
 
-    def told(self, designs: Sequence[Values]) -> list[Feedback]:
+    def feedback_on(self, designs: Sequence[Values]) -> list[Feedback]:
         """Low-fidelity results of designs, as feedback for a sampler."""
 
 
@@ -103,7 +103,7 @@ class MultiFidelitySearch(LocalSearch):
             self._learn_results(rows, [feedback for _, feedback in pool])
         else:
             rows = self._places.canonical(super()._possible_first(knobs, start * SAMPLE))
-            self._learn_results(rows, self._cheaper.told([self._places.values(row) for row in rows]))
+            self._learn_results(rows, self._cheaper.feedback_on([self._places.values(row) for row in rows]))
         lower = self._low_fidelity_results(rows)
         good = np.flatnonzero(lower.excess == lower.excess.min())
         directions = ["min"] * lower.objectives.shape[1]
@@ -136,7 +136,7 @@ class MultiFidelitySearch(LocalSearch):
         new = {row.tobytes(): row for row in rows if row.tobytes() not in self._lower}
         if new:
             selected_rows = np.array(list(new.values()))
-            self._learn_results(selected_rows, self._cheaper.told([self._places.values(row) for row in selected_rows]))
+            self._learn_results(selected_rows, self._cheaper.feedback_on([self._places.values(row) for row in selected_rows]))
         known = [self._lower[row.tobytes()] for row in rows]
         objectives = np.array([values for values, _ in known]).reshape(len(rows), -1)
         worst = np.nanmax(objectives, axis=0, initial=-np.inf)

@@ -33,7 +33,7 @@ class StopRules:
         self._fronts: list[np.ndarray] = []
         self._told = 0
 
-    def told(self, feedback: Feedback) -> None:
+    def note_result(self, feedback: Feedback) -> None:
         """Take a design's result, in the order of asks."""
         if not self._looks:
             return

@@ -41,12 +41,12 @@ class StorageFolder:
         """
         _ = self._reach_folder
 
-    def within(self, name: str) -> "StorageFolder":
+    def subfolder(self, name: str) -> "StorageFolder":
         """A subfolder of this storage folder."""
         path, mark, query = self.text.partition("?")
         return StorageFolder(f"{path.rstrip('/')}/{name}{mark}{query}")
 
-    def here(self) -> Path | None:
+    def local_path(self) -> Path | None:
         """Local path of the folder; None if it is not on this machine."""
         scheme, mark, _ = self.text.partition("://")
         return Path(self._reach_folder[1]) if scheme == "file" and mark else None if mark else Path(self.text)
@@ -61,7 +61,7 @@ class StorageFolder:
 
     def put(self, name: str, content: bytes) -> "StoredFile":
         """Store a file atomically: it is complete, absent, or does not match the checksum in its name."""
-        path = self.here()
+        path = self.local_path()
         if path is not None:
             path.mkdir(parents=True, exist_ok=True)
             with write_atomically(path / name) as place:
@@ -115,9 +115,9 @@ class StoredFile:
     def __str__(self) -> str:
         return f"{str(self.place).partition('?')[0].rstrip('/')}/{self.name}"
 
-    def here(self) -> Path | None:
+    def local_path(self) -> Path | None:
         """Local path of the file; None if it is not on this machine."""
-        folder = self.place.here()
+        folder = self.place.local_path()
         return None if folder is None else folder / self.name
 
     def content(self) -> bytes:

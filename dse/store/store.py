@@ -176,7 +176,7 @@ class Store:
         finally:
             self._release_lock()
 
-    def ended(self, run: int, state: str, facts: dict[str, Any]) -> list[dict[str, Any]]:
+    def runs_after_end(self, run: int, state: str, facts: dict[str, Any]) -> list[dict[str, Any]]:
         """Runs of the locked study as they will be once a run has ended with a state."""
         ends = {"ended": _time_now(), "state": state}
         return [
@@ -193,7 +193,7 @@ class Store:
         runs = self._run_records(study)
         going = [run["id"] for run in runs if run["state"] == "running"]
         with report_database_errors(self.place):
-            if not going or self._hold.taken(study):
+            if not going or self._hold.is_taken(study):
                 return runs
         runs = self._run_records(study)  # again, as one may have ended between the two looks
         for run in runs:
@@ -278,7 +278,7 @@ class Store:
             for row in rows
         ]
 
-    def asked(self, study: str, physics: int) -> int:
+    def ask_count(self, study: str, physics: int) -> int:
         """Number of asks of a study, over all its searches."""
         ours = (ASKS.c.study == study) | ASKS.c.study.startswith(f"{study}:", autoescape=True)
         query = sql.select(sql.func.count()).where(ours, ASKS.c.physics == physics)
@@ -300,7 +300,7 @@ class Store:
             results[design] = DesignResult(design, knobs, dict(values_now), binding, need, have, seconds, error)
         return results
 
-    def counted(self, context: ResultContext) -> int:
+    def result_count(self, context: ResultContext) -> int:
         """Number of results of a context."""
         query = sql.select(sql.func.count()).where(
             RESULTS.c.workload == context.workload,

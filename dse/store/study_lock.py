@@ -46,7 +46,7 @@ class FileLock:
                 raise DesignError(f"store: {self._lock_path(study)}: {error.strerror}; {WRITABLE}") from None
         return False
 
-    def taken(self, study: str) -> bool:
+    def is_taken(self, study: str) -> bool:
         """Whether some process has locked a study, as far as can be seen from here."""
         import fcntl
 
@@ -102,7 +102,7 @@ class ServerLock:
         self.release()
         return False
 
-    def taken(self, study: str) -> bool:
+    def is_taken(self, study: str) -> bool:
         """Whether some session has locked a study."""
         high, low = lock_number(study) >> 32 & 0xFFFFFFFF, lock_number(study) & 0xFFFFFFFF
         query = (

@@ -103,7 +103,7 @@ class CompileNotice:
         CompileNotice._now = None
 
     @classmethod
-    def other(cls) -> None:
+    def hand_over(cls) -> None:
         """Stop the notice, since another display shows progress from now on."""
         if cls._now is not None:
             cls._now.end()
@@ -137,7 +137,7 @@ class ProgressBar:
         self._begun = threading.Event()
 
     def __enter__(self) -> "ProgressBar":
-        CompileNotice.other()
+        CompileNotice.hand_over()
         if sys.stderr.isatty():
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
             from rich.progress import Progress as Bar

@@ -65,7 +65,7 @@ class BreakdownRow:
             "operator": self.operator,
             "shape": self.shape,
             "flop": self.flop,
-            "flop_executed": self.executed,
+            "flop_executed": self.executed_flop,
             "flop_excess": self.excess or {},
             "bytes": self.nbytes,
             "network_bytes": self.sent,
@@ -78,7 +78,7 @@ class BreakdownRow:
         }
 
     @property
-    def executed(self) -> float | None:
+    def executed_flop(self) -> float | None:
         """Operations that engines execute, useful or not; None if they are not counted. [op]"""
         if self.excess is None:
             return None if self.flop else 0.0
@@ -132,7 +132,7 @@ class Breakdown:
                     sums[name] = sums.get(name, 0.0) + value
         return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
-    def binding(self) -> dict[str, float]:
+    def seconds_by_cause(self) -> dict[str, float]:
         """Seconds of work by resource, largest first; for serving, of the pool that is busiest. [s]
 
         Idle time and time saved by overlap are left out. The sum is all work, which exceeds the breakdown's
@@ -325,7 +325,7 @@ def _split_seconds(timed: TimedBlock, place: int, span: WorkSpan, machine: Hardw
 
 def _of_library(timed: TimedBlock, place: int, span: WorkSpan, took: LibraryKernelTime) -> dict[str, Any]:
     """Seconds of a library kernel: the longer of engines and memory, what does not overlap, and the rest."""
-    memory, seconds = took.left(timed.resident[place]), timed.durations[place]
+    memory, seconds = took.memory_time_left(timed.resident[place]), timed.durations[place]
     if isinstance(took.sharpness, float) and took.sharpness == 1.0:  # one after the other
         return {
             "prefetch": span.start - span.ready,

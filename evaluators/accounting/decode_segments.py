@@ -97,13 +97,13 @@ def arrays_of_cases(model: Model, cases: tuple[tuple[int, BatchCase], ...], deco
             generated = end if decode_context == "last" else (start + 1 + end) / 2
             requests = float(sum(n for n, _ in active))
             context = attended_positions(case, start, end, active, decode_context) / requests
-            steps.append(((end - start) / case.yielded, requests, context, float(generated)))
+            steps.append(((end - start) / case.expected_tokens, requests, context, float(generated)))
 
     def per(function: Callable[[BatchCase], float]) -> Any:
         return as_column([float(function(case)) for _, case in cases])
 
     def kept(reach: AttentionReach, outputs: int = 1) -> Any:
-        return per(lambda case: sum(n * reach.kept(prompt + outputs * output) for n, prompt, output in case.requests))
+        return per(lambda case: sum(n * reach.kept_positions(prompt + outputs * output) for n, prompt, output in case.requests))
 
     return BatchArrays(
         model,

@@ -53,7 +53,7 @@ def external_fidelities() -> tuple[str, ...]:
     Raises:
         DesignError: a name that is too long for a store, or that two packages have.
     """
-    fidelities = tuple(EVALUATORS.names()) if EVALUATORS.extended() else ()
+    fidelities = tuple(EVALUATORS.names()) if EVALUATORS.has_packages() else ()
     for word in fidelities:
         if word in FORMER_FIDELITIES:
             raise DesignError(f"dse.evaluator {word!r}: the former word of fidelity={FORMER_FIDELITIES[word]}; give it another")

@@ -52,14 +52,14 @@ class StagedPass(NamedTuple):
         ]
 
     @property
-    def between(self) -> Any:
+    def transfer_seconds(self) -> Any:
         """Time of all transfers between stages in one forward pass. [s]"""
         return self.hop.mean * (self.stages - 1.0)
 
     @property
     def seconds(self) -> Any:
         """Time of one forward pass through all stages. [s]"""
-        return sum(timed_block.seconds * timed_block.block.times for timed_block in self.timed) + self.between
+        return sum(timed_block.seconds * timed_block.block.times for timed_block in self.timed) + self.transfer_seconds
 
     @property
     def layer(self) -> Any:

@@ -243,7 +243,7 @@ def load_metric_plugins() -> None:
     Raises:
         DesignError: one cannot be imported, is no `Metric`, is not made of others, or has the name of another column.
     """
-    for name in METRICS.names() if METRICS.extended() else ():
+    for name in METRICS.names() if METRICS.has_packages() else ():
         if name in COLUMNS:
             raise DesignError(f"metric {name!r} of a package: tables of designs have a column of that name; give it another")
         if METRICS[name].worth is None and name not in SHIPPED:

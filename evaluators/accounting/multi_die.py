@@ -182,7 +182,7 @@ def pass_work(
         # what was given is kept too, so that nothing else takes its place
         _CROSSINGS[key] = _crossing_price(kind, design, work, die_split, fidelity, rows), design, work.model
     crossed = _CROSSINGS[key][0]
-    own, slices = kind.own(design, work, die_split.alone, fidelity)
+    own, slices = kind.own(design, work, die_split.single_die, fidelity)
     for forward_pass, ran in own:
         units = tuple(
             _with_exchanges(unit, of_unit, die_split, crossed) for unit, of_unit in zip(forward_pass.units, ran, strict=True)
@@ -464,7 +464,7 @@ def fullest_die_memory(phases: Sequence[PhaseCost]) -> dict[str, float]:
 def _kept_positions(case: BatchCase, phase: str) -> Any:
     """Positions that caches of each reach of a model have of a case's requests at the end of a phase."""
     ends = [(n, prompt + (output if phase == "decode" else 0)) for n, prompt, output in case.requests]
-    return per_reach(case.model, lambda reach: float(sum(n * reach.kept(end) for n, end in ends)))
+    return per_reach(case.model, lambda reach: float(sum(n * reach.kept_positions(end) for n, end in ends)))
 
 
 def die_and_system_area(design: Design) -> tuple[Any, Any]:

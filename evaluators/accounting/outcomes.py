@@ -166,7 +166,7 @@ class Outcomes:
         """Need / have - 1 of the most violated limit of each design; 0 where all limits hold."""
         return np.where(self.feasible, 0.0, self.need / np.maximum(self.have, 1e-300) - 1)
 
-    def accepted(self) -> "Outcomes":
+    def require_compatible(self) -> "Outcomes":
         """The same outcomes, or an error if options of a design conflict; for designs given one by one.
 
         Raises:
@@ -176,7 +176,7 @@ class Outcomes:
             raise DesignError(reason)
         return self
 
-    def at(self, row: int) -> dict[str, float] | Infeasibility:
+    def row_outcome(self, row: int) -> dict[str, float] | Infeasibility:
         """Metrics of one design, or its most violated limit if infeasible."""
         index = int(self.limit[row])
         if index < 0:

@@ -218,7 +218,7 @@ def pass_rows(phase: str, staged_pass: StagedPass, weights: Any, machine: Hardwa
         *breakdown.breakdown_rows(
             phase, weights, staged_pass.timed, machine, staged_pass.away, chosen=_chosen_reductions(machine)
         ),
-        *stage_transfer_rows(phase, weights, staged_pass.between),
+        *stage_transfer_rows(phase, weights, staged_pass.transfer_seconds),
     ]
 
 
@@ -309,7 +309,7 @@ def _design_limits(design: Design, job: BatchArrays, *held: CoreResidency) -> li
     chip, mapping = _chip_and_mapping(design)
     limits = []
     for name, plan, residency in zip(("prefill", "decode"), (mapping.prefill, mapping.decode), held, strict=True):
-        limits += plan_limits(chip, name, plan, residency, residency.cached, job.model.layers, group_count(chip, plan))
+        limits += plan_limits(chip, name, plan, residency, residency.cached_share, job.model.layers, group_count(chip, plan))
         limits += on_groups.group_side_limits(name, plan)
     return limits
 
@@ -325,7 +325,8 @@ def _phase_cost(
     detailed: bool,
 ) -> PhaseCost:
     return PhaseCost(
-        name, machine, staged_pass.timed if detailed else (), staged_pass.away, runs, staged_pass.between, seconds, held,
+        name, machine, staged_pass.timed if detailed else (), staged_pass.away, runs, staged_pass.transfer_seconds, seconds,
+        held,
         lambda: sum_per_case(staged_pass.activity * runs, starts),
     )  # fmt: skip
 

@@ -130,8 +130,8 @@ def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = 
         )
 
     requests = _by_entry(job, "prefill", reduce_per_case(np.add, job.copies, job.prompt_starts))
-    pairs = per_reach(job.model, lambda reach: reach.after(job.past, job.prompts))
-    past = per_reach(job.model, lambda reach: reach.seen(job.past))
+    pairs = per_reach(job.model, lambda reach: reach.remaining_positions(job.past, job.prompts))
+    past = per_reach(job.model, lambda reach: reach.seen_positions(job.past))
     blocks = passed("prefill", StepCounts("prefill", job.prompts, 1.0, pairs, past), minimum(requests, places["prefill"].count))
     fill = reduce_per_case(np.maximum, blocks.seconds - blocks.stage, job.prompt_starts)
     ttft = reduce_per_case(np.add, job.copies * blocks.stage, job.prompt_starts) + fill
@@ -471,7 +471,10 @@ def _held_memory(design: Design, job: BatchArrays, phase: str, place: Region) ->
     chip, mapping = _chip_of(design), _mapping_of(design)
     if phase == "prefill":
         longest = reduce_per_case(np.maximum, job.prompts, job.prompt_starts)
-        cached, past = ceil_div(job.prompt_kept, place.mesh.rows), per_reach(job.model, lambda reach: reach.seen(job.past))
+        cached, past = (
+            ceil_div(job.prompt_kept, place.mesh.rows),
+            per_reach(job.model, lambda reach: reach.seen_positions(job.past)),
+        )
         core_memory = region_core_memory(
             job.model, place, mapping, tokens=longest, cached=cached, scores=True, sequences=job.sequences, past=past
         )

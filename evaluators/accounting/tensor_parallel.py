@@ -414,7 +414,7 @@ def device_activity(
             if call.operations is not None:
                 operations = operations + call.operations + call.specials
             operations = operations + call.streamed * passes
-            fetch = fetch + (call.local * cache.exceeded(call.local) if cache else 0.0)
+            fetch = fetch + (call.local * cache.is_exceeded(call.local) if cache else 0.0)
         macs, operands = macs + block.times * done, operands + block.times * wide
         elements = elements + block.times * operations
         memory, shared = memory + block.times * fetch, shared + block.times * (read + near)

@@ -70,7 +70,7 @@ def _of_design(design: Design, work: ReplicaWork, die_split: DieSplit, fidelity:
 
 def request_die_work(design: Design, work: ReplicaWork, die_split: DieSplit, fidelity: str) -> None:
     """Request a design's die work for a batch, so that equal work is computed together."""
-    shared_dies.request_die_work(work, die_split.alone, *_die(design, work.plan), design.mapping.precision, fidelity)
+    shared_dies.request_die_work(work, die_split.single_die, *_die(design, work.plan), design.mapping.precision, fidelity)
 
 
 @memoize_by_identity

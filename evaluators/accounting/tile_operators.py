@@ -87,7 +87,7 @@ def local_memory_by_kind(blocks: Iterable[CallBlock]) -> list[tuple[str, Any]]:
 
 def _counted(job: Any) -> tuple[tuple[Any, Any], ...]:
     """Jobs of a sequence in order, with their numbers."""
-    return job.counted if isinstance(job, JobSequence) else ((1.0, job),)
+    return job.counted_jobs if isinstance(job, JobSequence) else ((1.0, job),)
 
 
 def jobs_in_order(job: Any) -> tuple[Any, ...]:

@@ -195,7 +195,7 @@ def _held(design: Design, job: BatchArrays, phase: str) -> tuple[tuple[str, floa
     (case,) = job.cases
     at = prefill_step(case) if phase == "prefill" else decode_steps(case, "last")[0][1]
     lengths = [(n, prompt + (output if phase == "decode" else 0)) for n, prompt, output in case.requests]
-    cached = per_reach(case.model, lambda reach: float(sum(n * reach.kept(length) for n, length in lengths)))
+    cached = per_reach(case.model, lambda reach: float(sum(n * reach.kept_positions(length) for n, length in lengths)))
     plan = _mapping(design).decode
     away = 1 - (resident_state_shares(case, _chip(design), plan)[1] if phase == "decode" else 0.0)
     return hbm_bytes_by_use(case.model, at, cached, case.batch * away, _mapping(design).precision)

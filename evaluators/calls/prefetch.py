@@ -70,11 +70,11 @@ class IdleWindow(NamedTuple):
         bytes_in = minimum(room, self.seconds / byte)
         return bytes_in, IdleWindow(maximum(self.seconds - bytes_in * byte, 0.0), used)
 
-    def where(self, opened: Any, before: "IdleWindow") -> "IdleWindow":
+    def where_opened(self, opened: Any, before: "IdleWindow") -> "IdleWindow":
         """Window after messages have opened it; the one before where there were no messages."""
         return IdleWindow(where(opened, self.seconds, before.seconds), where(opened, self.used, before.used))
 
-    def after(self, idle: Any, byte: Any, budget: Any) -> "IdleWindow":
+    def after_call(self, idle: Any, byte: Any, budget: Any) -> "IdleWindow":
         """Window after one more call, during which memory was idle for a time.
 
         Where every call is an opener, what was read for calls behind the next one is there already: as much as the budget has
@@ -84,7 +84,7 @@ class IdleWindow(NamedTuple):
             idle: beside the call. [s]
             byte, budget: as of `read`.
 
-        >>> IdleWindow(1.0).after(3.0, 2.0, 1.5)
+        >>> IdleWindow(1.0).after_call(3.0, 2.0, 1.5)
         IdleWindow(seconds=3.0, used=0.0)
         """
         return IdleWindow(minimum(maximum(self.seconds + idle, 0.0), budget * byte))

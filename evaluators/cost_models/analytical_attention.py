@@ -80,7 +80,7 @@ def min_attention_seconds(shape: AttentionShape, chip: Chip, itemsize: float, kv
     engine, memory = chip.tile.matrix, column_memory(chip)
     rate = maximum(engine.rows * engine.cols, chip.tile.vector.lanes) * chip.clock * chip.mesh.rows * chip.mesh.cols
     nbytes = shape.batch * shape.heads * shape.queries * (shape.qk + shape.v) * itemsize
-    nbytes = nbytes + shape.problems * shape.keys * (shape.key_dim + shape.v) * kv.of(itemsize)
+    nbytes = nbytes + shape.problems * shape.keys * (shape.key_dim + shape.v) * kv.value_bytes(itemsize)
     return maximum(shape.macs / rate, nbytes * minimum(memory.byte, memory.crowded) / memory.count)
 
 
@@ -97,7 +97,7 @@ def own_bytes(job: AttentionJob) -> Any:
 def partial_bytes(job: AttentionJob) -> Any:
     """Bytes of partial outputs, maxima and sums in main memory. [B]"""
     task = _asked(job)[0]
-    return where(task.partial, task.counts.items * job.tiling.rows * task.stored, 0.0)
+    return where(task.partial, task.counts.items * job.tiling.rows * task.stored_bytes, 0.0)
 
 
 def time_by_resource(job: AttentionJob) -> dict[str, Any]:
@@ -175,7 +175,7 @@ class TilingChoice(NamedTuple):
         )
         return strategy.add_split_counts(self.shape, tiling, tiling_candidates) if self.of.split else tiling_candidates
 
-    def near(self, tiling: AttentionTiling, sizes: tuple[Any, ...]) -> tuple[Any, ...]:
+    def neighbours(self, tiling: AttentionTiling, sizes: tuple[Any, ...]) -> tuple[Any, ...]:
         """Candidates whose slices are slightly larger or smaller than given ones."""
         neighbouring_slices = strategy.neighbouring_slices(self.shape, self.of.grouped, tiling, sizes[:4])
         return (
@@ -184,14 +184,14 @@ class TilingChoice(NamedTuple):
             else neighbouring_slices
         )
 
-    def held(self, sizes: tuple[Any, ...]) -> Any:
+    def local_memory(self, sizes: tuple[Any, ...]) -> Any:
         """Local memory of all strands of a tile. [B]"""
         return (
             sum(slot.nbytes for slot in _slots(self.of, self.shape, AttentionTiling(*sizes), DTYPES[self.itemsize], self.kv))
             * 1.0
         )
 
-    def counted(self, chip: Chip, sizes: tuple[Any, ...]) -> Any:
+    def size_counts(self, chip: Chip, sizes: tuple[Any, ...]) -> Any:
         """Values of candidates that depend only on their sizes and the mesh."""
         return cost.item_counts(self._task(chip, sizes))
 
@@ -203,7 +203,7 @@ class TilingChoice(NamedTuple):
         """Main memory of chips, as columns of channels."""
         return column_memory(chip)
 
-    def bounded(self, sizes: tuple[Any, ...], counted: Any) -> tuple[Array, ...]:
+    def bound_inputs(self, sizes: tuple[Any, ...], counted: Any) -> tuple[Array, ...]:
         """Inputs of the lower bounds of candidates, and the slice of each candidate."""
         queries, keys, turns, nbytes = np.broadcast_arrays(*sizes[2:4], *cost.bound_inputs(AttentionTiling(*sizes), counted))
         first, slices = equal_rows([queries, keys])

@@ -235,7 +235,7 @@ def _groups(
     return (
         meshes,
         [(name, place) for place, name in enumerate(MESH_SIDES) if name in sides[0]],
-        tuple(map(groups.asked, batch.groups)),
+        tuple(map(groups.plan_of_rows, batch.groups)),
     )
 
 
@@ -257,7 +257,7 @@ def _worked(
     hardware = tile_fabric(chip), tile_engines(chip), ColumnMemory(channels_used(chip), chip.hbm.latency, byte=0.0, crowded=0.0)
     # on each kind of machine, candidates on several meshes and in several groups have the same slices
     m, k, n = (side[first] for side in part[:3])
-    product = hardware[1].started(m, k, n, (weights or WeightStorage(itemsize)).width(itemsize)).take(which, axis=-1)
+    product = hardware[1].product_with_start(m, k, n, (weights or WeightStorage(itemsize)).width(itemsize)).take(which, axis=-1)
     work = summa_diagonal.program_work(job.shape, job.part, job.mesh, *hardware, job.itemsize, job.copies, job.weights, product)
     return [np.ascontiguousarray(np.atleast_2d(leaf), float) for leaf in work]
 

@@ -100,7 +100,9 @@ def cached_attention(
         apart = minimum(counts.waves * minimum(counts.groups, job.shape.problems * counts.parts), counts.items) / counts.items
         beyond = known * (1 - shares.kv) + (1 - known) * (1 - shares.activations)
         shape = job.shape
-        ahead = shape.problems * shape.keys * (shape.key_dim + shape.v) * job.kv.of(job.itemsize) * known * (1 - shares.kv)
+        ahead = (
+            shape.problems * shape.keys * (shape.key_dim + shape.v) * job.kv.value_bytes(job.itemsize) * known * (1 - shares.kv)
+        )
         return total, own * (1 - shares.activations) + (total - own) * apart * beyond, ahead
 
     return _best(propose, chip, moved, lambda job: job.tiling, lambda job, tiling: job._replace(tiling=tiling, taken=None))

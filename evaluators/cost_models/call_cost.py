@@ -236,7 +236,7 @@ def call_cost(
         width, pace = call.width, call.pace
         for place, (count, m, k, n) in enumerate(call.products):
             # a format that is multiplied faster counts as fewer rows, of engines that have a rate by format
-            busy = engines.started(m if pace is ONCE else m * pace, k, n, width)
+            busy = engines.product_with_start(m if pace is ONCE else m * pace, k, n, width)
             busy = busy if count is ONCE else count * busy
             matrix = matrix + busy if place else busy
     busy = matrix
@@ -244,7 +244,7 @@ def call_cost(
         # a sequence of instructions for each product that it goes with: of a head, or of weights that are expanded
         starts = call.products[0].count if call.products and call.products[0].count is not ONCE else 1.0
         vector = engines.vectors(call.operations, call.specials, call.streamed, starts)
-        busy = engines.together(matrix, vector) if call.products else vector
+        busy = engines.call_seconds(matrix, vector) if call.products else vector
     need: Any = 0.0
     read: Any = 0.0
     per_byte = memory.byte
@@ -259,7 +259,7 @@ def call_cost(
         activations = near * call.fetch * machine.shared.byte
         reading = activations + read
     if cache is not None:
-        spilled = cache.exceeded(call.local)
+        spilled = cache.is_exceeded(call.local)
         if isinstance(spilled, bool):
             activations = call.local * (memory.byte if spilled else cache.byte)
         else:
@@ -434,7 +434,7 @@ def _behind_messages(
         if cost.network is not None:
             before, window = window, IdleWindow(cost.network)
             if not call.operators and call.exchange is not None and before is not None:  # which some entries leave out
-                window = window.where(call.exchange.times > 0, before)
+                window = window.where_opened(call.exchange.times > 0, before)
     durations = _durations(costs, resident, machine, known)
     nothing = [None] * len(costs)  # prefetched bytes are there when a call starts
     return TimedBlock(

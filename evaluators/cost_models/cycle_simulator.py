@@ -129,7 +129,7 @@ def _network(graph: TaskGraph) -> RouterTables:
     )  # fmt: skip
     if graph.detours is not None:
         net = with_fault_routes(net, graph.detours)
-    net.target[: graph.numbers] = graph.target.whole()
+    net.target[: graph.numbers] = graph.target.to_array()
     for number, (out, into) in enumerate(zip(graph.tree_out, graph.tree_in, strict=True)):
         net.tree_out[number], net.tree_in[number] = out, into
     net.tree_around[:] = graph.tree_around

@@ -83,7 +83,7 @@ def reduction_cost(pattern: str, level: DieNetworkLevel, at: Array, nbytes: Any,
     two_level 5.01 us, 122880 B
     ktree 2.02 us, 122880 B
     """
-    given_level = level.unbarred
+    given_level = level.without_barrier
     if is_tree(at, by):
         parts = [
             messages_cost(given_level, at[:, tree_phase.source], at[:, tree_phase.target], _of_all(tree_phase, at), nbytes)

@@ -36,7 +36,7 @@ class ExchangeVariants(NamedTuple):
         """Variants with a function applied to each of them, when it is needed."""
         return self._replace(made=(*self.made, made))
 
-    def at(self, place: int) -> Any:
+    def variant(self, place: int) -> Any:
         """The variant at one place, with all functions applied."""
         return reduce(lambda job, made: made(job), self.made, self.each[place])
 
@@ -234,7 +234,7 @@ def _in_turn(job: DieExchangeJob, shares: ExchangeVariants) -> ExchangeCost:
     taken: dict[str, Any] = {name: np.zeros(nbytes.shape) for name in ExchangeCost._fields if name not in ("link", "hops")}
     for place in range(len(shares.each)):
         mask = shares.which == place
-        cost = analytical_exchange(job._replace(nbytes=nbytes[mask], shares=shares.at(place)))
+        cost = analytical_exchange(job._replace(nbytes=nbytes[mask], shares=shares.variant(place)))
         for name, values in taken.items():
             values[mask] = getattr(cost, name)
     return cost._replace(**taken)

@@ -77,7 +77,7 @@ def _timed(block: TimedBlock, stream: EdgeStream, window: IdleWindow) -> tuple[T
             resident[place] = bytes_ahead
             durations[place] = cost.engines + waiting + need * edge.copy
         own = done.hop_bytes * kernel.times * kernel.copies * edge.links
-        window = window.after(cost.engines - own, edge.byte, stream.budget)
+        window = window.after_call(cost.engines - own, edge.byte, stream.budget)
     nothing = [None] * len(durations)
     seconds = schedule_segment(0.0, durations, nothing, block.block.order)
     return block._replace(resident=resident, durations=durations, seconds=seconds), window

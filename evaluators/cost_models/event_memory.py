@@ -83,7 +83,7 @@ def deliver_until(
     going = [(key, delivery) for key, delivery in state.coming.items() if delivery.soonest <= until or key in wanted]
     due = list[Array]()
     for key, delivery in going:
-        now = delivery.blocks if key in wanted else delivery.parted(until)
+        now = delivery.blocks if key in wanted else delivery.take_until(until)
         if len(now):
             due.append(now)
             if delivery.rows not in state.touched:

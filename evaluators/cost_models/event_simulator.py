@@ -96,12 +96,12 @@ def simulate_events(
     if is_circuit_switched(program, machine):
         return play_circuits(program, machine)
     strands = [_Strand(parts, rows) for rows, parts in split_into_bands(program)]
-    state = SimulatorState.of(program, machine, in_bands=len(strands) > len(program.strands))
+    state = SimulatorState.initial_state(program, machine, in_bands=len(strands) > len(program.strands))
     watch, again = LoopRepetition(), WaveRepetition()
     alive = [strand for strand in strands if not strand.done]
     while alive:
         if jump and alive[0].begins:
-            waves, moved, parts = again.seen(alive, state.arrays, state.asked)
+            waves, moved, parts = again.repeated_waves(alive, state.arrays, state.pending_key)
             if waves:
                 _leap(waves, moved, parts, alive, state)
         for strand in alive:
@@ -114,7 +114,7 @@ def simulate_events(
         state.forget(alive, strand.rows)
         over = strand.done
         if jump and strand is alive[0] and all(strand.loop for strand in alive):
-            turns, moved = watch.seen(alive, state)
+            turns, moved = watch.repeated_turns(alive, state)
             if turns:
                 _jump(turns, moved, alive, state)
                 over = True
@@ -162,7 +162,7 @@ class _Strand:
         return not (self.turn or self.place) and self.loop is not None
 
     @property
-    def where(self) -> tuple[int, int]:
+    def phase_key(self) -> tuple[int, int]:
         """What two moments of a repetition have in common."""
         return self.part, self.place
 
@@ -303,7 +303,15 @@ def _send(
             noc.relay_messages(*ends, torus, *starts, machine.fabric, end, read)
         elif step.via in ("shared", "answer"):
             noc.load_shared_values(
-                *ends, values, step.combine == "set", machine.fabric.served(step.via), torus, *starts, machine.fabric, end, read
+                *ends,
+                values,
+                step.combine == "set",
+                machine.fabric.load_cost(step.via),
+                torus,
+                *starts,
+                machine.fabric,
+                end,
+                read,
             )
         else:
             send = (

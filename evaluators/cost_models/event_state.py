@@ -63,7 +63,7 @@ class PendingBlocks:
         """Update the earliest departure after times have moved."""
         self.soonest = float(self.blocks[:, 5].min())
 
-    def parted(self, until: float) -> Array:
+    def take_until(self, until: float) -> Array:
         """Blocks that may leave until a time, removed from the pending ones."""
         blocks, early, self.soonest = waits.split_blocks_by_time(self.blocks, until)
         self.blocks = blocks[early:]
@@ -131,7 +131,7 @@ class SimulatorState:
     played: int = 0
 
     @classmethod
-    def of(cls, program: Program, machine: SimulatedMachine, *, in_bands: bool) -> "SimulatorState":
+    def initial_state(cls, program: Program, machine: SimulatedMachine, *, in_bands: bool) -> "SimulatorState":
         """State before anything is simulated."""
         shape, cores = (program.rows, program.cols), program.rows * program.cols
         free = -max(shape) * machine.fabric.hop  # at time 0 at any place of a line
@@ -258,7 +258,7 @@ class SimulatorState:
                 if first < strand.rows.stop and stop > strand.rows.start:
                     strand.soonest = None
 
-    def asked(self) -> tuple[Any, ...]:
+    def pending_key(self) -> tuple[Any, ...]:
         """Buffers and bands whose blocks are requested."""
         return tuple((name, delivery.blocks[:, :2].tobytes()) for name, delivery in self.coming.items())
 

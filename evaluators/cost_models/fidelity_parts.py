@@ -54,7 +54,7 @@ class FidelityPart(NamedTuple):
     cycles: str
     steady_state: str = ""
 
-    def by(self, fidelity: str) -> str:
+    def source_at(self, fidelity: str) -> str:
         """Names of the functions that compute the part at a fidelity; empty string if none."""
         who: str = getattr(self, fidelity)
         return who
@@ -65,7 +65,7 @@ class FidelityPart(NamedTuple):
         return {
             word
             for word in ("steady_state", "analytical", "events", "cycles")
-            if set(self.by(word).split("|")) & set(SIMULATORS)
+            if set(self.source_at(word).split("|")) & set(SIMULATORS)
         }
 
 
@@ -259,5 +259,5 @@ def compare_fidelities(software: str, low: str, high: str) -> tuple[list[str], l
     ['banks, buses and queues under requests']
     """
     ways = WAYS[software]
-    alike = [way.part for way in ways if way.by(low) == way.by(high)]
-    return alike, [way.part for way in ways if way.by(low) != way.by(high)]
+    alike = [way.part for way in ways if way.source_at(low) == way.source_at(high)]
+    return alike, [way.part for way in ways if way.source_at(low) != way.source_at(high)]

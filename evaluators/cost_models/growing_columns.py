@@ -19,7 +19,7 @@ class GrowingColumn:
         """Append values, or one value for each of `count` tasks; the array must not change afterwards."""
         self.pieces.append((values, count))
 
-    def whole(self) -> Array:
+    def to_array(self) -> Array:
         """Values of all pieces as one array."""
         column, end = np.empty(sum(count for _, count in self.pieces), self.kind), 0
         for values, count in self.pieces:

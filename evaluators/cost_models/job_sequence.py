@@ -16,7 +16,7 @@ class JobSequence(NamedTuple):
     times: tuple[Any, ...] = ()
 
     @property
-    def counted(self) -> tuple[tuple[Any, Any], ...]:
+    def counted_jobs(self) -> tuple[tuple[Any, Any], ...]:
         """Each job with its number of repetitions."""
         return tuple(zip(self.times or (1.0,) * len(self.jobs), self.jobs, strict=True))
 

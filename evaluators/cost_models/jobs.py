@@ -25,7 +25,7 @@ def job_cost(fidelity: str, job: Any) -> KernelCost:
         counts = (as_column([float(getattr(cost.activity, name)) for cost in costs]) for name in COUNTS)
         return KernelCost(as_column([float(cost.seconds) for cost in costs]), Activity(*counts))
     if isinstance(job, JobSequence):
-        several = [(times, job_cost(fidelity, index)) for times, index in job.counted]
+        several = [(times, job_cost(fidelity, index)) for times, index in job.counted_jobs]
         whole = sum((cost.activity * times for times, cost in several), Activity())
         return KernelCost(sum(cost.seconds * times for times, cost in several), whole)
     if isinstance(job, CachedJob):
@@ -44,7 +44,7 @@ def time_by_resource(fidelity: str, job: Any) -> dict[str, Any]:
         parts = [time_by_resource(fidelity, job) for job in job.jobs]
         return {name: as_column([float(part[name]) for part in parts]) for name in parts[0]}
     if isinstance(job, JobSequence):
-        each = [(times, time_by_resource(fidelity, job)) for times, job in job.counted]
+        each = [(times, time_by_resource(fidelity, job)) for times, job in job.counted_jobs]
         names = dict.fromkeys(name for _, part in each for name in part)
         return {name: sum(times * part.get(name, 0.0) for times, part in each) for name in names}
     if isinstance(job, CachedJob):

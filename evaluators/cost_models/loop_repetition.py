@@ -34,7 +34,7 @@ class StrandState(Protocol):
         ...
 
     @property
-    def where(self) -> tuple[int, int]:
+    def phase_key(self) -> tuple[int, int]:
         """Part of the position that two moments of a repetition share."""
         ...
 
@@ -48,7 +48,7 @@ class SimulatorTimes(Protocol):
         """All arrays of times that a round may move."""
         ...
 
-    def asked(self) -> tuple[Any, ...]:
+    def pending_key(self) -> tuple[Any, ...]:
         """Other state that must be equal in a repetition."""
         ...
 
@@ -69,7 +69,7 @@ class LoopRepetition:
     def __init__(self) -> None:
         self._loop: Loop | None = None
 
-    def seen(self, alive: Sequence[StrandState], state: SimulatorTimes) -> tuple[int, list[Array]]:
+    def repeated_turns(self, alive: Sequence[StrandState], state: SimulatorTimes) -> tuple[int, list[Array]]:
         """Iterations after which all times moved as in as many before, and by how much; 0 if not."""
         first = alive[0]
         if first.loop is None or first.place or not first.turn:
@@ -83,8 +83,8 @@ class LoopRepetition:
         if not periods:
             self._held = []
         elif first.turn >= self._look:
-            places = [(id(strand), strand.where, strand.turn - first.turn) for strand in alive]
-            now = _Moment([*places, *state.asked()], [times.copy() for times in state.arrays()])
+            places = [(id(strand), strand.phase_key, strand.turn - first.turn) for strand in alive]
+            now = _Moment([*places, *state.pending_key()], [times.copy() for times in state.arrays()])
             self._held = [*self._held[-2 * LOOP_PERIODS[-1] :], now]
             for turns in periods:
                 moved = self._moved(turns)

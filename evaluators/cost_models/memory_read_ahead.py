@@ -54,7 +54,7 @@ def _timed(
             resident[place] = share
             durations[place] = cost.engines - share * (cost.engines - reader.job(call.job.there).seconds)
         moved = jobs.job_cost("analytical", call.job).activity  # of all of the chip, whatever part of it is simulated
-        window = window.after(durations[place] - _busy(moved, bytes_ahead, byte, chip), byte, ahead.budget)
+        window = window.after_call(durations[place] - _busy(moved, bytes_ahead, byte, chip), byte, ahead.budget)
     nothing = [None] * len(durations)
     seconds = schedule_segment(0.0, durations, nothing, block.block.order)
     return block._replace(resident=resident, durations=durations, seconds=seconds), window

@@ -52,7 +52,7 @@ def job_on_submesh(job: SubmeshJob, side: int) -> tuple[SubmeshJob, float]:
         (current_job, times), (return_job, _) = job_on_submesh(job.job, side), job_on_submesh(job.there, side)
         return job._replace(job=current_job, there=return_job), times
     if isinstance(job, JobSequence):
-        parts = [(count, job_on_submesh(job, side)) for count, job in job.counted]
+        parts = [(count, job_on_submesh(job, side)) for count, job in job.counted_jobs]
         return JobSequence(tuple(job for _, (job, _) in parts), tuple(count * times for count, (_, times) in parts)), 1.0
     if isinstance(job, closed_attention.AttentionJob):
         return attention_on_submesh(job, side)

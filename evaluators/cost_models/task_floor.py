@@ -61,12 +61,12 @@ def play_circuits(program: Program, machine: SimulatedMachine) -> SimulationResu
 
 def _tasks(graph: TaskGraph) -> Tasks:
     count = graph.count
-    before, after = graph.before.whole(), graph.after.whole()
+    before, after = graph.before.to_array(), graph.after.to_array()
     needs = np.bincount(after, minlength=count).astype(np.int32)
-    needs[graph.awaited.whole()] += 1
+    needs[graph.awaited.to_array()] += 1
     order = np.argsort(before, kind="stable")
     first = np.concatenate([[0], np.cumsum(np.bincount(before, minlength=count))])
-    columns = {name: column.whole() for name, column in graph.task.items()}
+    columns = {name: column.to_array() for name, column in graph.task.items()}
     return Tasks(
         columns["kind"], columns["on"], columns["busy"], columns["after"], needs, np.zeros(count), first, after[order],
         np.full(count, NONE), np.zeros(count),
@@ -74,7 +74,7 @@ def _tasks(graph: TaskGraph) -> Tasks:
 
 
 def _packets(graph: TaskGraph, circuit: Array) -> Packets:
-    packets = {name: column.whole() for name, column in graph.packet.items()}
+    packets = {name: column.to_array() for name, column in graph.packet.items()}
     empty = np.zeros(graph.packets, np.int64)
     return Packets(
         packets["router"], packets["port"], packets["number"], packets["flits"], packets["pace"], empty, empty.copy(),
@@ -100,8 +100,8 @@ def _circuits(graph: TaskGraph) -> tuple[Array, Circuits]:
     """
     number, circuits = np.full(graph.packets, NONE, np.int64), list[list[_Channel]]()
     if graph.on.fabric.locked > 0:
-        packets = {name: graph.packet[name].whole() for name in ("router", "port", "number", "far")}
-        to = graph.target.whole()[packets["number"]]
+        packets = {name: graph.packet[name].to_array() for name in ("router", "port", "number", "far")}
+        to = graph.target.to_array()[packets["number"]]
         indices = np.flatnonzero((packets["port"] == CORE) & ((to < 0) | (to & 7 == CORE)))
         kinds, which = np.unique(
             np.stack([packets["router"], to, packets["far"]], axis=1)[indices], axis=0, return_inverse=True
@@ -201,7 +201,7 @@ def _floor(graph: TaskGraph, tasks: Tasks) -> Floor:
 
     return Floor(
         np.zeros(resources), nobody(resources, 2), nobody(places, 2), np.zeros(places, np.int64), nobody(places),
-        np.zeros(places, np.uint8), np.zeros(places, np.int64), latency, byte, crowded, graph.of.whole(),
+        np.zeros(places, np.uint8), np.zeros(places, np.int64), latency, byte, crowded, graph.of.to_array(),
         np.stack(graph.place) if graph.place else np.zeros((0, cores), np.int32), np.zeros(events), np.zeros(events, np.int64),
         stack, locks, nobody(asking), float(2 * fabric.ramp / graph.cycle), float(fabric.hop / graph.cycle), ports, counts,
     )  # fmt: skip

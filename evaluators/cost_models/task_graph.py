@@ -89,9 +89,9 @@ class TaskGraph:
 
     def crossings(self) -> float:
         """Flits times the links that they cross; copies on a tree and sums count once per link. [-]"""
-        numbers, first = np.unique(self.packet["number"].whole(), return_index=True)
-        flits, router = (self.packet[name].whole()[first] for name in ("flits", "router"))
-        target, unicast = (to := self.target.whole()[numbers]) >> 3, to >= 0
+        numbers, first = np.unique(self.packet["number"].to_array(), return_index=True)
+        flits, router = (self.packet[name].to_array()[first] for name in ("flits", "router"))
+        target, unicast = (to := self.target.to_array()[numbers]) >> 3, to >= 0
         links = np.zeros(len(numbers))
         links[unicast] = self.far(router[unicast], target[unicast])
         tree = np.array([int(np.unpackbits(np.asarray(out & 15, np.uint8)).sum()) for out in self.tree_out])
@@ -124,7 +124,7 @@ class TaskGraph:
         self.awaited.add(arrivals, count)
         return arrivals
 
-    def joined(self, a: Array, b: Array) -> Array:
+    def join_tasks(self, a: Array, b: Array) -> Array:
         """Add moments at which both of two tasks have finished."""
         both = (a != NONE) & (b != NONE) & (a != b)
         joins = np.where(a == NONE, b, a)
@@ -178,7 +178,7 @@ class TaskGraph:
         first = self.packets
         self.packets += count
         if number is None:
-            number = self.numbered(target, np.arange(first, self.packets))
+            number = self.packet_numbers(target, np.arange(first, self.packets))
         left = self.arrivals(count)
         flits = np.maximum(flits, 1).astype(int)
         values = (router, port, number, flits, feeder, left, heads, tails, far, flits * arrivals)
@@ -187,7 +187,7 @@ class TaskGraph:
         self.packet["pace"].add(pace / self.cycle, count)
         return self.tasks(count, PACKET, key=np.arange(first, self.packets)), left
 
-    def numbered(self, target: Any, numbers: Array) -> Array:
+    def packet_numbers(self, target: Any, numbers: Array) -> Array:
         """Numbers of packets in the network, from the packets `numbers` that stand for them."""
         self.target.add(target, len(numbers))
         self.of.add(numbers, len(numbers))
@@ -285,16 +285,16 @@ class ProgramUnroller:
     def _was_read(self, name: str, cores: Array, tasks: Array) -> None:
         for wave in split_by_core(cores):
             at = cores[wave]
-            self.read[name][0, at] = self.graph.joined(self.read[name][0, at], tasks[wave])
+            self.read[name][0, at] = self.graph.join_tasks(self.read[name][0, at], tasks[wave])
 
     def _was_written(self, name: str, cores: Array, tasks: Array, *, parts: bool = False) -> None:
         for wave in split_by_core(cores):
             at = cores[wave]
-            self.ready[name][at] = self.graph.joined(self.ready[name][at], tasks[wave])
+            self.ready[name][at] = self.graph.join_tasks(self.ready[name][at], tasks[wave])
             read = self.read[name][:1] if parts else self.read[name]
             for age in range(len(read) - 1, 0, -1):
                 read[age, at] = read[age - 1, at]
-            read[0, at] = self.graph.joined(read[0, at], self.ready[name][at])
+            read[0, at] = self.graph.join_tasks(read[0, at], self.ready[name][at])
 
     def _compute(self, step: MultiplyInstruction | VectorInstruction, tail: Array, ready: dict[str, Array]) -> None:
         cores = np.arange(self.cores)
@@ -307,7 +307,7 @@ class ProgramUnroller:
             self.graph.needs(tasks, self.ready[step.out])
         self.ready[step.out] = tasks.copy()
         for name in inputs:
-            self.read[name][0] = self.graph.joined(self.read[name][0], tasks)
+            self.read[name][0] = self.graph.join_tasks(self.read[name][0], tasks)
 
     def _posted(self, cores: Array, words: Array, ready: Array, tail: Array, more: float = 0.0) -> Array:
         """Engines start messages, and move their words where they have to."""
@@ -401,7 +401,7 @@ class ProgramUnroller:
         if step.combine != "set":
             return self._added(sent, self._carried(replace(step, via="router"), sent, ready, free, tail), tail)
         tasks, waits = np.empty(len(source), int), values * 2 * (2 * fabric.ramp + far * fabric.hop) / graph.cycle
-        owners = graph.work(source, MESSAGES, np.full(len(source), fabric.served(step.via)))
+        owners = graph.work(source, MESSAGES, np.full(len(source), fabric.load_cost(step.via)))
         last = tail[MESSAGES if graph.engines > 1 else 0]
         graph.needs(owners, ready[source], free[target])
         for wave in split_by_core(
@@ -472,7 +472,7 @@ class ProgramUnroller:
             return
         ends = graph.arrivals(groups)
         trees = np.array([graph.tree(row[g], col[g], True) for g in range(groups)])
-        number = graph.numbered(trees, np.arange(graph.packets, graph.packets + groups))
+        number = graph.packet_numbers(trees, np.arange(graph.packets, graph.packets + groups))
         posts = [self._posted(at[:, member], words, ready[step.slot], tail) for member in range(members)]
         all_ = graph.moments(groups, *posts, free[step.into][root])
         for member in range(members):
@@ -527,7 +527,7 @@ class ProgramUnroller:
                     self._was_read(step.slot, np.array([core]), left)
                     feeder, head = graph.packets - 1, after
                 if len(side):
-                    ends[g : g + 1] = graph.joined(ends[g : g + 1], head)
+                    ends[g : g + 1] = graph.join_tasks(ends[g : g + 1], head)
         self._was_written(step.into, root, ends)
 
     def _transfer(

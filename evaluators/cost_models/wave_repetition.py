@@ -42,7 +42,7 @@ class WaveRepetition:
         self._point_values = -1
         self._held: list[tuple[tuple[Any, ...], list[tuple[int, int, int]], list[Array]]] = []
 
-    def seen(
+    def repeated_waves(
         self,
         alive: Sequence[StrandPosition],
         arrays: Callable[[], list[Array]],

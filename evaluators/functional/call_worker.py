@@ -136,7 +136,7 @@ class CallWorker:
             else:
                 raise ValueError(f"call {name!r}: a {type(operator).__name__} has no numbers")
 
-    def left(self) -> Array:
+    def residual(self) -> Array:
         """Result of the segment that is added to the residual stream.
 
         Raises:
@@ -149,10 +149,10 @@ class CallWorker:
         value = self.get(name)
         if name != "experts_down":
             return value
-        return combine_experts(value, self.chosen, len(self.x))
+        return combine_experts(value, self.routed_tokens, len(self.x))
 
     @property
-    def chosen(self) -> RoutedTokens:
+    def routed_tokens(self) -> RoutedTokens:
         """Copies of tokens, and the experts that they go to."""
         if self.routed is None:
             raise ValueError(f"part {self.part.name!r}: experts are used before they are chosen")
@@ -184,7 +184,7 @@ class CallWorker:
     @property
     def first_kv_head(self) -> int:
         """KV head of the worker's first query head, or of its first state."""
-        return self.place * self.heads // self.layer.shared
+        return self.place * self.heads // self.layer.heads_per_key
 
     def _product(self, operator: MatMulOp, call: KernelCall) -> Array:
         if operator.name in ("q_absorb", "v_absorb"):
@@ -212,18 +212,18 @@ class CallWorker:
 
     def _experts(self, operator: MatMulOp, call: KernelCall, weights: Array) -> Array:
         """Products of the copies of tokens that are here, with the matrix of the expert of each."""
-        copies = self.here or self.dispatched()
+        copies = self.here or self.dispatched_copies()
         self.here = copies
         a = copies.rows if "experts_activation" not in operator.needs else self.get("experts_activation")
         _expect(call, a, (as_integer(call.shape[0]), weights.shape[1]))
         return self.kernels.experts(call, a, weights[copies.experts], copies.places)
 
-    def dispatched(self) -> LocalCopies:
+    def dispatched_copies(self) -> LocalCopies:
         """Token copies by their experts, all of which are on this worker."""
         (x,) = self.inputs(self.operators["router"])
         count = len(self.layer.weights["experts_up"])
-        places = [np.flatnonzero(self.chosen.expert == index) for index in range(count)]
-        return LocalCopies(x[self.chosen.token], slice(0, count), places)
+        places = [np.flatnonzero(self.routed_tokens.expert == index) for index in range(count)]
+        return LocalCopies(x[self.routed_tokens.token], slice(0, count), places)
 
     def _attention(self, operator: AttentionOp, call: KernelCall) -> Array:
         for need in operator.needs:
@@ -298,7 +298,7 @@ class CallWorker:
                     x = self._by_head(x, x.shape[1] if need == "kv_down" else x.shape[1] // self.heads)
                     part, x = x, x[..., -layer.rope :].reshape(len(self.x), -1)
                 weights = _of_heads(layer, norm)
-                if self.kernels.norms_before and weights and operator.rotated < operator.dim.width:
+                if self.kernels.norms_before and weights and operator.rotated_columns < operator.dim.width:
                     x, weights = self._normed(operator, x, weights), []
                 rows = self.kernels.rows(call, operator, [x, *weights], layer)
                 if part is not None:
@@ -307,7 +307,7 @@ class CallWorker:
             self.done[operator.name] = self.done[operator.needs[0]]
             return
         if operator.name == "combination":
-            self.done[operator.name] = self.kernels.rows(call, operator, [self.get("experts_down"), *self.chosen], layer)
+            self.done[operator.name] = self.kernels.rows(call, operator, [self.get("experts_down"), *self.routed_tokens], layer)
             return
         inputs = self.inputs(operator)
         if operator.name == "state_conv" and layer.state is not None and operator.dim.beside is not None:
@@ -326,15 +326,15 @@ def compute_elementwise(operator: ElementwiseOp, inputs: list[Array], layer: Lay
     """Result of an elementwise operator on numbers."""
     if operator.name == "output_activation":
         read, gate = inputs
-        smooth = isinstance(layer.mixed, RecurrenceOp) and layer.mixed.rule in ("delta", "ssd")
+        smooth = isinstance(layer.mixing_operator, RecurrenceOp) and layer.mixing_operator.rule in ("delta", "ssd")
         return gated_silu(gate, read) if smooth else np.asarray(read / (1 + np.exp(-gate)))
     if operator.name.endswith("activation"):
         return gated_silu(*inputs)
     if operator.name in ("rope", HEADS_NORM):
         x, *weights = inputs
-        heads = x.reshape(len(x), -1, layer.turned)
+        heads = x.reshape(len(x), -1, layer.rotated_width)
         heads = rms_norm(heads, weights[0]) if weights else heads
-        return (rotate_heads(heads, layer.positions, operator.rotated) if operator.name == "rope" else heads).reshape(
+        return (rotate_heads(heads, layer.positions, operator.rotated_columns) if operator.name == "rope" else heads).reshape(
             len(x), -1
         )
     if operator.name == "combination":
@@ -366,7 +366,7 @@ def _query_heads(layer: LayerTensors, calls: tuple[KernelCall, ...]) -> int:
     names = ("q_proj", "q_up", "state_v")
     head_counts = [call.shape[2] for call in calls if set(names) & set(call.operators)]
     every = sum(layer.weights[name].shape[-1] for name in names if name in layer.weights)
-    heads = layer.mixed.heads.units
+    heads = layer.mixing_operator.heads.units
     return as_integer(head_counts[0]) * heads // every if head_counts else heads
 
 

@@ -31,7 +31,7 @@ class ScoreRules(NamedTuple):
     sinks: Array | None = None
     scale: float = 0.0
 
-    def of(self, heads: slice) -> "ScoreRules":
+    def of_heads(self, heads: slice) -> "ScoreRules":
         """Rules for a subset of the heads."""
         return self if self.sinks is None else self._replace(sinks=self.sinks[heads])
 
@@ -86,7 +86,7 @@ class LayerTensors(NamedTuple):
         return next((part for part in self.parts if part.name == name), None)
 
     @property
-    def turned(self) -> int:
+    def rotated_width(self) -> int:
         """Width of the rotated part of each head. [-]"""
         return self.rope or self.attention.qk_dim
 
@@ -96,16 +96,16 @@ class LayerTensors(NamedTuple):
         return next(operator for part in self.parts for operator in part.operators if isinstance(operator, AttentionOp))
 
     @property
-    def mixed(self) -> AttentionOp | RecurrenceOp:
+    def mixing_operator(self) -> AttentionOp | RecurrenceOp:
         """Operator of the layer that mixes tokens: attention or a recurrence."""
         return next(
             operator for part in self.parts for operator in part.operators if isinstance(operator, AttentionOp | RecurrenceOp)
         )
 
     @property
-    def shared(self) -> int:
+    def heads_per_key(self) -> int:
         """Query heads, or states, per key head. [-]"""
-        shape = self.mixed
+        shape = self.mixing_operator
         return shape.shared if isinstance(shape, RecurrenceOp) else shape.heads.units // shape.kv_heads.units
 
 

@@ -97,7 +97,7 @@ class _Group:
     def added(self) -> None:
         """What a part has left comes to the residual stream, as it is on each die."""
         if self.workers and self.left is None:
-            self.left = [worker.left() for worker in self.workers]
+            self.left = [worker.residual() for worker in self.workers]
         if self.left is not None and (not self.workers or is_residual(self.workers[0].part)):
             self.stream = [x + more for x, more in zip(self.stream, self.left, strict=True)]
         self.workers, self.left = [], None
@@ -111,7 +111,7 @@ class _Group:
             self.added()
             self.stream = self._teams(exchange, self.stream)
             return
-        self.left = self._teams(exchange, [worker.left() for worker in self.workers])
+        self.left = self._teams(exchange, [worker.residual() for worker in self.workers])
         if exchange.pattern == "reduce_scatter":
             each = len(self.left[0])
             places = (die % self.of.tp for die in range(self.of.group))
@@ -175,10 +175,10 @@ class _Group:
 def _rows(worker: CallWorker) -> Array:
     """Copies of a die's tokens, in the order of experts."""
     (x,) = worker.inputs(worker.operators["router"])
-    return np.asarray(x[worker.chosen.token])
+    return np.asarray(x[worker.routed_tokens.token])
 
 
 def _choices(worker: CallWorker) -> Array:
     """Experts of each token of a die."""
-    order = np.argsort(worker.chosen.token, kind="stable")
-    return worker.chosen.expert[order].reshape(len(worker.x), -1)
+    order = np.argsort(worker.routed_tokens.token, kind="stable")
+    return worker.routed_tokens.expert[order].reshape(len(worker.x), -1)

@@ -57,7 +57,7 @@ def compute_layer(blocks: Sequence[CallBlock], layer: LayerTensors, *, heads: bo
         worker = _Cores(layer, part, block.calls, x, heads=heads)
         for position in block.order:
             worker.run(block.calls[position])
-        x = x + worker.left() if is_residual(part) else x
+        x = x + worker.residual() if is_residual(part) else x
     return x
 
 
@@ -75,15 +75,17 @@ class _Cores(CallWorker):
         if call.exchange is None:
             return super()._experts(operator, call, weights)
         cores, tokens = as_integer(call.exchange.cores), len(self.x)
-        owner = core_of_expert(len(weights), cores)[self.chosen.expert]
+        owner = core_of_expert(len(weights), cores)[self.routed_tokens.expert]
         if "experts_activation" not in operator.needs:
             (x,) = self.inputs(self.operators["router"])
             if call.exchange.times or self.everywhere is None:
                 self.everywhere = exchange_slices(call.exchange, _own(x, cores, divided=bool(call.exchange.times)))
-            rows = self.everywhere[owner, self.chosen.token]
-            return multiply_by_expert(rows, weights, self.chosen.expert)
-        rows = multiply_by_expert(self.get("experts_activation"), weights, self.chosen.expert)
-        outputs = np.stack([combine_experts(rows * (owner == core)[:, None], self.chosen, tokens) for core in range(cores)])
+            rows = self.everywhere[owner, self.routed_tokens.token]
+            return multiply_by_expert(rows, weights, self.routed_tokens.expert)
+        rows = multiply_by_expert(self.get("experts_activation"), weights, self.routed_tokens.expert)
+        outputs = np.stack(
+            [combine_experts(rows * (owner == core)[:, None], self.routed_tokens, tokens) for core in range(cores)]
+        )
         slices = exchange_slices(call.exchange, np.pad(outputs, ((0, 0), (0, -tokens % cores), (0, 0))), sums=True)
         self.summed, each = True, slices.shape[1] // cores
         return np.concatenate([slices[core, core * each : (core + 1) * each] for core in range(cores)])[:tokens]
@@ -116,7 +118,8 @@ class _Cores(CallWorker):
         if not self.rows_divided:
             slices = [slice(start, start + each) for start in range(0, heads, each)]
             outputs = [
-                softmax_attention(inputs.q[:, :, own], k[:, :, own], v[:, :, own], inputs.scored.of(own)) for own in slices
+                softmax_attention(inputs.q[:, :, own], k[:, :, own], v[:, :, own], inputs.scored.of_heads(own))
+                for own in slices
             ]
             self._scored(call, outputs[0][1] * each)
             return np.concatenate([out for out, _ in outputs], axis=2)

@@ -108,7 +108,7 @@ class _Region(CallWorker):
     def _used(self, name: str) -> int:
         """Values of weights that are multiplied with some token."""
         weight = self.layer.weights[name]
-        return int(weight.size if weight.ndim == 2 else len(np.unique(self.chosen.expert)) * weight[0].size)
+        return int(weight.size if weight.ndim == 2 else len(np.unique(self.routed_tokens.expert)) * weight[0].size)
 
     def _is_wide(self, call: KernelCall, tensor: str, values: int) -> None:
         """Refuses what is multiplied as it is stored, where it is packed."""
@@ -221,7 +221,7 @@ class _Region(CallWorker):
         operator = self.operators[call.operators[0]]
         assert isinstance(operator, ElementwiseOp)
         parts = [self.taken(name, side) for name in operator.needs]
-        x, wide = np.concatenate(parts, axis=1), operator.rotated
+        x, wide = np.concatenate(parts, axis=1), operator.rotated_columns
         heads = x.reshape(len(x), -1, self.layer.attention.qk_dim)
         flat = heads[..., :wide].reshape(len(x), -1)
         halves = flat.reshape(len(x), -1, 2, wide // 2)
@@ -375,7 +375,7 @@ class _Region(CallWorker):
             raise ValueError(f"call {call.name!r}: nothing of this layer has to turn")
         back = kernel.name == "combine"
         (x,) = [self.get("experts_down")] if back else self.inputs(self.operators["router"])
-        rows = x if back else x[self.chosen.token]
+        rows = x if back else x[self.routed_tokens.token]
         if (shape.m, shape.k) != rows.shape:
             raise ValueError(f"call {call.name!r}: {shape}, has {rows.shape}")
         outputs = run_program(
@@ -385,11 +385,13 @@ class _Region(CallWorker):
             raise ValueError(f"call {call.name!r}: rows of cores differ in what has come to all of them")
         whole_rows = join_blocks(outputs[:1], outputs.shape[2], shape.k)[: shape.m]
         if back:
-            self.put("combined", combine_experts(whole_rows, self.chosen, len(self.x)), self.lie.get("experts_down", ROWS))
+            self.put(
+                "combined", combine_experts(whole_rows, self.routed_tokens, len(self.x)), self.lie.get("experts_down", ROWS)
+            )
             return
         count = len(self.layer.weights["experts_up"])
         self.here = LocalCopies(
-            whole_rows, slice(0, count), [np.flatnonzero(self.chosen.expert == index) for index in range(count)]
+            whole_rows, slice(0, count), [np.flatnonzero(self.routed_tokens.expert == index) for index in range(count)]
         )
 
     def side(self, call: KernelCall) -> str:

@@ -41,7 +41,7 @@ def compute_layer(blocks: Sequence[CallBlock], layer: LayerTensors, peers: int, 
             for worker in workers:
                 for position in block.order:
                     worker.run(block.calls[position])
-            partials = np.stack([worker.left() for worker in workers])
+            partials = np.stack([worker.residual() for worker in workers])
             left = partials if is_residual(part) else None
     return stream
 

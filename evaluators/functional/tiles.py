@@ -42,7 +42,7 @@ def compute_layer(blocks: Sequence[CallBlock], layer: LayerTensors) -> Array:
         worker = CallWorker(layer, part, block.calls, 0, JOB_KERNELS, x)
         for call in block.calls:
             worker.run(call)
-        x = x + worker.left() if is_residual(part) else x
+        x = x + worker.residual() if is_residual(part) else x
     return x
 
 
@@ -124,7 +124,7 @@ def compute_attention(call: KernelCall, inputs: AttentionInputs) -> Array:
     if shape.latent and not np.array_equal(v, k[..., -v.shape[3] :]):
         raise ValueError(f"call {call.name!r}: values are not the last columns of keys")
     sizes = (shape.batch, shape.heads, shape.queries, shape.kv_heads, shape.keys)
-    if sizes != (*q.shape[:3], k.shape[1], keys) or (inputs.own != np.arange(shape.heads) // shape.shared).any():
+    if sizes != (*q.shape[:3], k.shape[1], keys) or (inputs.own != np.arange(shape.heads) // shape.heads_per_kv).any():
         raise ValueError(f"call {call.name!r}: {shape}, has queries {q.shape} and keys {k.shape}")
     if inputs.scored.sinks is not None:
         raise ValueError(f"call {call.name!r}: programs of attention on tiles have no sinks")
@@ -357,8 +357,8 @@ def _convolved(call: KernelCall, rows: Array, taps: Array) -> Array:
 def _turned(call: KernelCall, operator: ElementwiseOp, inputs: list[Array], layer: LayerTensors) -> Array:
     """Heads, one a row, halves of whose first columns are turned by angles of the row, which tiles have beforehand."""
     x, *weight = inputs
-    job, mesh, wide = call.job, _mesh(call.job), operator.rotated
-    heads = x.reshape(-1, layer.turned)
+    job, mesh, wide = call.job, _mesh(call.job), operator.rotated_columns
+    heads = x.reshape(-1, layer.rotated_width)
     halves = np.moveaxis(heads[:, :wide].reshape(-1, 2, wide // 2), 1, 0)
     each = mesh.rows * mesh.cols * as_integer(job.block.rows)
     angles = np.repeat(np.stack(rotary_angles(layer.positions, wide // 2)), len(halves[0]) // len(x), axis=1)

@@ -111,13 +111,13 @@ class AttentionOp:
         """Whether keys and values come from one cached row (a latent)."""
         return self.kv_dim != self.qk_dim + self.v_dim
 
-    def cached(self, kv_heads: Any) -> Any:
+    def cached_values(self, kv_heads: Any) -> Any:
         """Values cached per position with a number of KV heads; a latent is cached once."""
         return float(self.kv_dim) if self.latent else kv_heads * float(self.kv_dim)
 
-    def made(self, kv_heads: Any) -> Any:
+    def position_values(self, kv_heads: Any) -> Any:
         """Values of a new position that attention reads: cached ones, or keys and values made from a latent."""
-        return self.cached(kv_heads) if self.kv_heads.units == 1 else kv_heads * float(self.qk_dim + self.v_dim)
+        return self.cached_values(kv_heads) if self.kv_heads.units == 1 else kv_heads * float(self.qk_dim + self.v_dim)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ class ElementwiseOp:
     alone: bool = False
 
     @property
-    def rotated(self) -> int:
+    def rotated_columns(self) -> int:
         """Columns of each head that a rotation changes."""
         return self.turned or self.dim.width
 

@@ -42,7 +42,7 @@ class StepCounts:
     decoded: Any = 0.0
     scored: Any = 0.0
 
-    def at(self, reach: int) -> "StepCounts":
+    def at_reach(self, reach: int) -> "StepCounts":
         """The counts for attention of one reach of the model."""
         names = ("pairs", "positions", "decoded", "scored")
         return replace(self, **{name: value_at_reach(getattr(self, name), reach) for name in names})
@@ -83,7 +83,7 @@ def decode_steps(case: BatchCase, decode_context: str) -> list[tuple[float, Step
         positions = seen(guesses)
         pairs = positions if not guesses else sum(seen(ahead) for ahead in range(guesses + 1))
         rows = requests * (1 + guesses)
-        steps.append(((end - start) / case.yielded, StepCounts("decode", rows, rows, pairs, positions, guesses)))
+        steps.append(((end - start) / case.expected_tokens, StepCounts("decode", rows, rows, pairs, positions, guesses)))
     return steps
 
 
@@ -101,7 +101,7 @@ def attended_positions(case: BatchCase, start: float, end: float, active: Any, d
     def positions(reach: AttentionReach, prompt: float) -> Any:
         if reach.chunk and decode_context == "mean":  # from the start of a chunk to its end, over and over
             return (reach.pairs(prompt + end + ahead) - reach.pairs(prompt + start + ahead)) / (end - start)
-        return reach.seen(prompt + generated + ahead)
+        return reach.seen_positions(prompt + generated + ahead)
 
     return per_reach(case.model, lambda reach: float(sum(n * positions(reach, prompt) for n, prompt in active)))
 

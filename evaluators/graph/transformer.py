@@ -25,7 +25,7 @@ def transformer_segments(model: Model, step: StepCounts) -> tuple[Segment, ...]:
     drafted = [layer.name for layer in mtp_layers(model)] if guesses else []
     for layer in found_layers.mixings:
         times = layer.times + guesses * (layer.name in drafted)
-        near, far = step.at(layer.reach), step.at(layer.indexed)
+        near, far = step.at_reach(layer.reach), step.at_reach(layer.indexed)
         parts.append(
             Segment(
                 layer.name,

@@ -56,7 +56,7 @@ def decode_requests(at: StepCounts) -> RequestsOfReach:
     requests = at.requests / queries
 
     def found_requests(reach: int) -> list[AttentionRequests]:
-        near = at.at(reach)
+        near = at.at_reach(reach)
         return [AttentionRequests(False, int(requests), queries, ceil_div(near.positions, requests), near.pairs / requests)]
 
     return found_requests
@@ -78,7 +78,7 @@ def newest_token_requests(model: Model, requests: int, context: float, guesses: 
     reaches = layers(model).reaches
 
     def token_requests(place: int) -> list[AttentionRequests]:
-        seen = [float(reaches[place].seen(context + ahead)) for ahead in range(1 + guesses)]
+        seen = [float(reaches[place].seen_positions(context + ahead)) for ahead in range(1 + guesses)]
         return [AttentionRequests(False, requests, 1 + guesses, max(ceil_div(seen[-1], 1), 1), sum(seen))]
 
     return token_requests

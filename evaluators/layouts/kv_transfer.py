@@ -63,7 +63,7 @@ class TransferCost(NamedTuple):
     decode: Any
     hops: Any
 
-    def at(self, row: int) -> "TransferCost":
+    def design_cost(self, row: int) -> "TransferCost":
         """Transfer cost of the design at a row."""
         return TransferCost(*(values[row].item() for values in self)) if np.ndim(self.per_token) else self
 

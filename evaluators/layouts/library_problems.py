@@ -103,7 +103,7 @@ def attention_problem(operator: AttentionOp, heads: Any, kv_heads: Any, precisio
     if operator.picked:
         return None
     each, dims = float(BYTES_BY_FORMAT[precision.kv]), operator.qk_dim + operator.v_dim
-    cached = operator.positions * (operator.cached(kv_heads) * each)
+    cached = operator.positions * (operator.cached_values(kv_heads) * each)
     if not operator.prompts:
         sequences = where(operator.sequences > 0, operator.sequences, 1.0)  # beside prompts there may be none
         queries, near, keys = (

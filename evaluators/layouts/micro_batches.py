@@ -169,16 +169,16 @@ class IterationWork(NamedTuple):
             return at
 
         def scored(reach: AttentionReach) -> Any:
-            return self.decodes * sum(reach.seen(self.context + ahead) for ahead in range(1 + self.guesses))
+            return self.decodes * sum(reach.seen_positions(self.context + ahead) for ahead in range(1 + self.guesses))
 
         def decoded(reach: AttentionReach) -> Any:
-            return self.decodes * reach.seen(self.context + self.guesses)
+            return self.decodes * reach.seen_positions(self.context + self.guesses)
 
         def pairs(reach: AttentionReach) -> Any:
             return 1.0 * (self.prompts * (reach.pairs(self.past + self.own) - reach.pairs(self.past)) + scored(reach))
 
         def positions(reach: AttentionReach) -> Any:
-            return 1.0 * (self.prompts * where(self.past > 0, reach.seen(self.past), 0.0) + decoded(reach))
+            return 1.0 * (self.prompts * where(self.past > 0, reach.seen_positions(self.past), 0.0) + decoded(reach))
 
         at = replace(at, pairs=per_reach(model, pairs), positions=per_reach(model, positions))
         if self.phase == "decode":

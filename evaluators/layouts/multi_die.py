@@ -83,7 +83,7 @@ class DieSplit(NamedTuple):
         return self.dp * self.pp * self.group
 
     @property
-    def alone(self) -> "DieSplit":
+    def single_die(self) -> "DieSplit":
         """Split as a single die sees it, equal for all numbers of copies, stages and micro-batches."""
         return self._replace(dp=1, pp=1, batches=1)
 

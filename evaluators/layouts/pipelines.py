@@ -106,7 +106,7 @@ def group_blocks(
     left = None if apart or PRODUCTS[plan.partition][0] != "block" else uniform_partition(parts, plan.partition, plan)
     blocks = []
     for part in parts:
-        near = tuple(request.at(part.reach) for request in attending or (at,))
+        near = tuple(request.at_reach(part.reach) for request in attending or (at,))
         made, twins = list[KernelCall](), dict[Any, KernelCall]()
         for operator in part.operators:
             same = _of_product(part, operator, precision)
@@ -272,7 +272,7 @@ def _attention(
         CallProduct(together, group * queries, context, operator.v_dim),
     )
     count = together * group * queries * context
-    values = operator.cached(operator.kv_heads.units)
+    values = operator.cached_values(operator.kv_heads.units)
     kv, each = values * BYTES_BY_FORMAT[precision.kv], 1 if operator.latent else operator.kv_heads.units
     # the cache is read, and what is new is written
     nbytes = (at.positions + at.tokens) * kv
@@ -312,7 +312,7 @@ def _attention(
 
 def _around(operator: AttentionOp, precision: FormatPlan) -> float:
     """Bytes of a position that goes around cores whose rows are divided: as cached, or keys and values made of a latent. [B]"""
-    made, cached = operator.made(operator.kv_heads.units), operator.cached(operator.kv_heads.units)
+    made, cached = operator.position_values(operator.kv_heads.units), operator.cached_values(operator.kv_heads.units)
     return float(made * BYTES_BY_FORMAT[precision.activations] if made > cached else cached * BYTES_BY_FORMAT[precision.kv])
 
 
@@ -371,7 +371,7 @@ def _on_group(
     """Attention on all cores of the group; keys and values of the step are written to memory first, by all of them, beside a
     latent that they are made of.
     """
-    made, cached = operator.made(operator.kv_heads.units), operator.cached(operator.kv_heads.units)
+    made, cached = operator.position_values(operator.kv_heads.units), operator.cached_values(operator.kv_heads.units)
     each = float((made + cached if made > cached else cached) * BYTES_BY_FORMAT[precision.kv])
     written = at.tokens * each
     flop = at.pairs * operator.heads.units * 2.0 * (operator.qk_dim + operator.v_dim)

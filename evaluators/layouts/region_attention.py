@@ -74,11 +74,13 @@ def prefill_attention_calls(
         *([kernel_call(MeshKernel(part.name, "kv_window", "move", "transfer", *way))] if window else ()),
         kernel_call(first, (), pairs * operator.qk_dim, masked=masked * operator.qk_dim),
         *(
-            [elementwise_call(part.name, "scores_tanh", "cap", softmax, on_head.turned, same=False, copies=side)]
+            [elementwise_call(part.name, "scores_tanh", "cap", softmax, on_head.transposed_mesh, same=False, copies=side)]
             if operator.capped
             else ()
         ),
-        kernel_call(MeshKernel(part.name, "softmax", "vector", "softmax", softmax, on_head.turned, context.line, ONCE, side)),
+        kernel_call(
+            MeshKernel(part.name, "softmax", "vector", "softmax", softmax, on_head.transposed_mesh, context.line, ONCE, side)
+        ),
         kernel_call(last, (operator.name,), pairs * operator.v_dim, masked=masked * operator.v_dim),
     ]
 
@@ -88,7 +90,9 @@ def _past(part: Segment, operator: AttentionOp, context: RegionContext) -> list[
     wide = sum(kv_widths(context.model, "full")) if _one_for_all(context.model) else sum(_kv_sides(operator, context))
     shape = GemmShape(operator.positions, wide, 1)
     times = where(operator.positions > 0, ONCE, 0.0)
-    return dequantize_calls(part.name, "kv_past", context.precision.kv, shape, context.mesh.turned, times=times, pieces=False)
+    return dequantize_calls(
+        part.name, "kv_past", context.precision.kv, shape, context.mesh.transposed_mesh, times=times, pieces=False
+    )
 
 
 def _kv_sides(operator: AttentionOp, context: RegionContext) -> tuple[Any, Any]:
@@ -157,7 +161,7 @@ def decode_attention_calls(part: Segment, operator: AttentionOp, context: Region
         else [kernel_call(MeshKernel(part.name, "kv_cache", "kv", context.mapping.kv_placement, new, context.mesh, {}))]
     )
     k, v = (GemmShape(m * positions, wide, 1) for wide in _kv_sides(operator, context))
-    kv, over = context.precision.kv, context.mesh.turned
+    kv, over = context.precision.kv, context.mesh.transposed_mesh
     return [
         *shifted,
         *dequantize_calls(part.name, "scores", kv, k, over),
@@ -189,7 +193,7 @@ def _latent(part: Segment, operator: AttentionOp, context: RegionContext) -> lis
         operator.tokens * operator.heads.units,
     )
     queries, values = GemmShape(rows, operator.qk_dim, positions), GemmShape(rows, positions, operator.v_dim)
-    softmax, back, line = GemmShape(rows, positions, 1), context.mesh.turned, {**context.line, "replicated": False}
+    softmax, back, line = GemmShape(rows, positions, 1), context.mesh.transposed_mesh, {**context.line, "replicated": False}
     return [
         columns_to_rows_call(part.name, "kv_turn", operator.kv_dim, m, context),
         kernel_call(
@@ -236,7 +240,7 @@ def _entry(part: Segment, name: str, values: Any, rows: Any, word: str, context:
                 "kv",
                 context.mapping.kv_placement,
                 stored_shape(word, rows, values, context.mesh.rows),
-                context.mesh.turned,
+                context.mesh.transposed_mesh,
                 {},
                 often,
             )
@@ -269,7 +273,9 @@ def per_head_product_calls(part: Segment, operator: MatMulOp, context: RegionCon
         kernel = MeshKernel(part.name, operator.name, "gemv", context.plan.gemv, shape, over, context.tree, ONCE, head.copies)
     else:
         shape = GemmShape(operator.m, head.width, width)
-        kernel = MeshKernel(part.name, operator.name, "gemm", "meshgemm_t", shape, over.turned, ring, head.turns, head.copies)
+        kernel = MeshKernel(
+            part.name, operator.name, "gemm", "meshgemm_t", shape, over.transposed_mesh, ring, head.turns, head.copies
+        )
     each, made = GemmShape(width, head.width, 1), kernel_call(kernel, (operator.name,), flop, weights)
     how: dict[str, Any] = {"times": head.turns, "copies": head.copies, "pieces": context.vectors}
     return fetch_before_product(dequantize_calls(part.name, operator.name, word, each, over, weights=weights, **how), made)
@@ -293,7 +299,7 @@ def indexer_calls(part: Segment, operator: IndexerOp, context: RegionContext, ri
         )
         queries, back, sums = (
             GemmShape(m * operator.heads, operator.dim, positions),
-            context.mesh.turned,
+            context.mesh.transposed_mesh,
             GemmShape(m, positions, 1),
         )
         return [
@@ -326,14 +332,22 @@ def indexer_calls(part: Segment, operator: IndexerOp, context: RegionContext, ri
     times = where(past > 0, ONCE, 0.0)
     return [
         *dequantize_calls(
-            part.name, "index_past", word, GemmShape(past, operator.dim, 1), context.mesh.turned, times=times, pieces=False
+            part.name,
+            "index_past",
+            word,
+            GemmShape(past, operator.dim, 1),
+            context.mesh.transposed_mesh,
+            times=times,
+            pieces=False,
         ),
         kernel_call(MeshKernel(part.name, "index_all", "move", "dispatch", GemmShape(operator.dim, own, 1), whole, {})),
         kernel_call(kernel, (), flop, masked=2.0 * operator.heads * operator.dim * (m * keys - operator.pairs)),
-        elementwise_call(part.name, "index_rectified", "rectify", each, on_head.turned, same=False, copies=head.copies),
+        elementwise_call(
+            part.name, "index_rectified", "rectify", each, on_head.transposed_mesh, same=False, copies=head.copies
+        ),
         kernel_call(MeshKernel(part.name, "index_sums", "gemv", context.plan.gemv, sums, across, context.tree)),
         kernel_call(
-            MeshKernel(part.name, "choice", "vector", "choice", GemmShape(m, keys, 1), on_head.turned, context.line),
+            MeshKernel(part.name, "choice", "vector", "choice", GemmShape(m, keys, 1), on_head.transposed_mesh, context.line),
             (operator.name,),
         ),
     ]

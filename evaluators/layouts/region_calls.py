@@ -46,7 +46,7 @@ class RegionContext(NamedTuple):
         return precision
 
     @property
-    def same(self) -> dict[str, Any]:
+    def is_same_layout(self) -> dict[str, Any]:
         """Options of vector kernels: whether tokens are replicated."""
         return {"replicated": True} if self.vectors else {}
 
@@ -58,15 +58,15 @@ class RegionContext(NamedTuple):
     @property
     def line(self) -> dict[str, Any]:
         """Options of kernels that add up along lines of cores."""
-        return {"allreduce": self.plan.gemv, "phases": self.plan.ktree_k, **self.same}
+        return {"allreduce": self.plan.gemv, "phases": self.plan.ktree_k, **self.is_same_layout}
 
-    def over(self, dim: MatrixDim) -> CoreMesh:
+    def mesh_over(self, dim: MatrixDim) -> CoreMesh:
         """Mesh of the region, turned so that a width of activations lies over its rows.
 
         It lies over the columns beside tokens. Of vectors, the residual stream lies over the rows, and what products of it
         leave over the columns, from where the next ones bring it back.
         """
-        return self.mesh.turned if dim.split or not self.vectors else self.mesh
+        return self.mesh.transposed_mesh if dim.split or not self.vectors else self.mesh
 
     def columns(self, operator: MatMulOp) -> MatrixDim:
         """Columns of a product as the region computes them. [-]"""

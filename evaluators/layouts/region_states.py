@@ -62,7 +62,7 @@ def convolution_calls(part: Segment, operator: ElementwiseOp, context: RegionCon
 
     Rows of a prompt first get the last tokens of the rows above.
     """
-    k, mesh = dim_width(operator.dim), context.over(operator.dim)
+    k, mesh = dim_width(operator.dim), context.mesh_over(operator.dim)
     shape = GemmShape(operator.rows, k, 1)
     before = MeshKernel(part.name, "state_before", "kv", "shift", GemmShape(taps - 1, k, 1), context.mesh, {})
     return [
@@ -83,7 +83,7 @@ def _token(part: Segment, operator: RecurrenceOp, context: RegionContext) -> lis
     read = GemmShape(m * (2 if corrected else 1), operator.key_dim, values + operator.heads.units)
     new, shape = GemmShape(m, values, 1), GemmShape(m * ceil_div(values, mesh.cols), operator.key_dim, 1)
     _, read_out, added, _, *more = _done(operator)
-    over = mesh.turned
+    over = mesh.transposed_mesh
     return [
         *_rates(part, operator, context),
         kernel_call(
@@ -151,7 +151,7 @@ def _chunks(part: Segment, operator: RecurrenceOp, context: RegionContext, ring:
 
     def on_tokens(what: str, function: str, wide: Any, times: Any, copies: Any) -> KernelCall:
         return elementwise_call(
-            name, what, function, GemmShape(by.tokens, wide, 1), own.turned, same=False, times=times, copies=copies
+            name, what, function, GemmShape(by.tokens, wide, 1), own.transposed_mesh, same=False, times=times, copies=copies
         )
 
     calls = [
@@ -183,7 +183,7 @@ def _chunks(part: Segment, operator: RecurrenceOp, context: RegionContext, ring:
         elementwise_call(name, "state_decay_sum", "decayed", shape, CoreMesh(head.cols, 1), times=chain[0], copies=chain[1]),
         kernel_call(way),
         with_states("state_read", beside[0], beside[1] * by.rows, read),
-        elementwise_call(name, operator.name, "add", whole, context.mesh.turned, (operator.name,), same=False),
+        elementwise_call(name, operator.name, "add", whole, context.mesh.transposed_mesh, (operator.name,), same=False),
     ]
 
 
@@ -195,7 +195,11 @@ def _rates(part: Segment, operator: RecurrenceOp, context: RegionContext) -> lis
     )
     shape = GemmShape(operator.tokens, wide, 1)
     return (
-        [elementwise_call(part.name, "state_rates", "silu", shape, context.mesh.turned, same=context.vectors, times=2.0)]
+        [
+            elementwise_call(
+                part.name, "state_rates", "silu", shape, context.mesh.transposed_mesh, same=context.vectors, times=2.0
+            )
+        ]
         if wide
         else []
     )

@@ -112,7 +112,9 @@ def region_blocks(model: Model, at: StepCounts, place: Region, mapping: Mapping,
     *parts, head = [part for part in transformer_segments(model, at) if part.name not in HOST_OPERATORS]
     h = MatrixDim(model.hidden)
     shape = GemmShape(at.tokens, h.units, 1)
-    way = kernel_call(MeshKernel("region", "to the next region", "move", "transfer", shape, context.over(h), context.same))
+    way = kernel_call(
+        MeshKernel("region", "to the next region", "move", "transfer", shape, context.mesh_over(h), context.is_same_layout)
+    )
     return (
         *(_block(part.name, _calls(part, context._replace(model=part.of or model)), float(part.times)) for part in parts),
         _block("region", [way], (place.count - 1) * layer_scale(model, mapping.simulated_layers)),
@@ -157,7 +159,7 @@ def _calls(part: Segment, context: RegionContext) -> list[KernelCall]:
         total = first.replace("norm", "sum") if first.endswith("norm") else f"{part.kind}_sum"
         calls.append(
             elementwise_call(
-                part.name, total, "add", GemmShape(part.rows, h, 1), context.over(MatrixDim(h)), same=context.vectors
+                part.name, total, "add", GemmShape(part.rows, h, 1), context.mesh_over(MatrixDim(h)), same=context.vectors
             )
         )
     return calls
@@ -185,7 +187,7 @@ def _product(part: Segment, name: str, together: tuple[Any, ...], context: Regio
     shape = GemmShape(m, dim_width(k), sum(dim_width(context.columns(operator)) for operator in together))
     how: tuple[Any, ...] = ("gemm", gemm_algorithm(context.plan, _half(part)), shape, context.mesh, {})
     if context.vectors:
-        how = ("gemv", context.plan.gemv, shape, context.over(k), context.tree)
+        how = ("gemv", context.plan.gemv, shape, context.mesh_over(k), context.tree)
     flop = sum(useful_flop(operator) for operator in together)
     repeated = operator.m * (2.0 * dim_width(k) * sum(dim_width(context.columns(operator)) for operator in together)) - flop
     stored = sum(dim_width(product_columns(operator, context.model, context.mapping.kv_heads)) for operator in together)
@@ -202,7 +204,7 @@ def _product(part: Segment, name: str, together: tuple[Any, ...], context: Regio
             "move",
             "dispatch",
             GemmShape(operator.m, outer, 1),
-            context.over(MatrixDim(1)).turned,
+            context.mesh_over(MatrixDim(1)).transposed_mesh,
             {},
         )
         return [kernel_call(moved), *made] if moved.name == "dispatch" else [*made, kernel_call(moved)] if moved.name else made
@@ -247,10 +249,10 @@ def _vector(part: Segment, operator: ElementwiseOp, context: RegionContext) -> l
             return [*head_norms[:-1], head_norms[-1]._replace(operators=(operator.name,))]
         k = _turned(operator, context, sum(dim_width(context.columns(product)) for product in products))
     algorithm, options = (
-        ("norm", context.line) if kind == "norm" else ("elementwise", {"function": FUNCTIONS[kind], **context.same})
+        ("norm", context.line) if kind == "norm" else ("elementwise", {"function": FUNCTIONS[kind], **context.is_same_layout})
     )
     kernel = MeshKernel(
-        part.name, operator.name, "vector", algorithm, GemmShape(operator.rows, k, 1), context.over(operator.dim), options
+        part.name, operator.name, "vector", algorithm, GemmShape(operator.rows, k, 1), context.mesh_over(operator.dim), options
     )
     return [*head_norms, kernel_call(kernel, (operator.name,))]
 
@@ -259,7 +261,7 @@ def _turned(operator: ElementwiseOp, context: RegionContext, columns: Any) -> An
     """Columns of queries and keys that are rotated: a share of each head, or of latent attention what is there for that."""
     if context.model.latent is not None:
         return (operator.dim.units + 1) * operator.dim.width
-    return columns * operator.rotated // context.model.head_dim
+    return columns * operator.rotated_columns // context.model.head_dim
 
 
 def _head_norm(

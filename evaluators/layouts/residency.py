@@ -76,10 +76,10 @@ class CoreResidency(NamedTuple):
     @property
     def hbm(self) -> Any:
         """Bytes that lie in main memory. [B]"""
-        return self.cached + (1 - self.weights_here) * self.weights
+        return self.cached_share + (1 - self.weights_here) * self.weights
 
     @property
-    def cached(self) -> Any:
+    def cached_share(self) -> Any:
         """Bytes of KV caches and states in main memory. [B]"""
         return (1 - self.kv_here) * self.kv + (1 - self.states_here) * self.states
 

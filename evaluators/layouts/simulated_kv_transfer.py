@@ -56,7 +56,7 @@ def simulated_transfer_cost(
         layout, fabric, block, prefilled, decoded: as there.
         play: simulator of programs.
     """
-    traffic = SimulatedPipelines.of(layout, fabric, block, prefilled, decoded)
+    traffic = SimulatedPipelines.at_rates(layout, fabric, block, prefilled, decoded)
     closed = transfer_cost(layout, fabric, block, prefilled, decoded)
     pairs = [(p, d) for p, partners in enumerate(layout.partners) for d in partners]
     selected_pairs = [pairs[place] for place in np.unique(np.linspace(0, len(pairs) - 1, MAX_PAIRS).round().astype(int))]
@@ -84,13 +84,15 @@ class SimulatedPipelines(NamedTuple):
     seconds: float
 
     @classmethod
-    def of(cls, layout: FleetLayout, fabric: MeshFabric, block: int, prefilled: float, decoded: float) -> "SimulatedPipelines":
+    def at_rates(
+        cls, layout: FleetLayout, fabric: MeshFabric, block: int, prefilled: float, decoded: float
+    ) -> "SimulatedPipelines":
         """Pipelines at given token rates of all prefill and of all decode pipelines. [1/s]"""
         seconds = block * layout.prefill.dp / prefilled
         tokens = (float(block), decoded / layout.decode.dp * seconds)
         return cls(layout, fabric, block, place_fleets(layout), tokens, min(seconds, RARE * float(fabric.cycle)))
 
-    def passed(self) -> tuple[Buffer, Buffer, SendInstruction]:
+    def pass_messages(self) -> tuple[Buffer, Buffer, SendInstruction]:
         """Buffers and send of all pipelines' activations, with the nearest parts of a group first."""
         ends, sizes = [], []
         for fleet, places, tokens in zip((self.layout.prefill, self.layout.decode), self.places, self.tokens, strict=True):
@@ -133,7 +135,7 @@ class SimulatedPipelines(NamedTuple):
             )
         return Buffer("kv", (nbytes, 1), "int8"), Buffer("got", (nbytes, 1), "int8"), messages
 
-    def played(
+    def simulate(
         self, play: Play, slots: tuple[Buffer, ...], strands: list[tuple[Round | Loop, ...]], busy: float, gap: float
     ) -> SimulationResult:
         """Simulate strands whose products take pipelines `busy`, and vector instructions `gap`. [s], [s]"""
@@ -146,7 +148,7 @@ class SimulatedPipelines(NamedTuple):
 
 def _pass(traffic: SimulatedPipelines, turns: int) -> tuple[tuple[Buffer, ...], tuple[Round | Loop, ...]]:
     """Pipelines that compute and send in turn."""
-    x, y, send = traffic.passed()
+    x, y, send = traffic.pass_messages()
     slots = (x, y, Buffer("a", (x.shape[0], 1), "int8"), Buffer("b", (1, 1), "int8"))
     return slots, (Loop((Round((MultiplyInstruction("a", "b", "x", combine="set"),)), Round((send,))), turns),)
 
@@ -155,18 +157,18 @@ def _cache(traffic: SimulatedPipelines, pairs: list[tuple[int, int]], play: Play
     """Of a token of a cache, while all pipelines go on. [s]"""
     kv, got, sends = traffic.caches(pairs)
     strand = (Loop(tuple(Round((send,)) for send in sends), TURNS),)
-    alone = traffic.played(play, (kv, got), [strand], 0.0, 0.0).seconds
+    alone = traffic.simulate(play, (kv, got), [strand], 0.0, 0.0).seconds
     slots, passing = _pass(traffic, int(2 * alone / traffic.seconds) + 2)
     sending = _sending(traffic, play)
     busy = max(traffic.seconds - sending, 0.0)
-    beside = traffic.played(play, (kv, got, *slots), [passing, strand], busy, 0.0)
+    beside = traffic.simulate(play, (kv, got, *slots), [passing, strand], busy, 0.0)
     return float(beside.ready["got"].max()) / (TURNS * traffic.block)
 
 
 def _sending(traffic: SimulatedPipelines, play: Play) -> float:
     """Of a pass, of the slowest of all messages. [s]"""
     slots, passing = _pass(traffic, 1)
-    return traffic.played(play, slots, [passing], 0.0, 0.0).seconds
+    return traffic.simulate(play, slots, [passing], 0.0, 0.0).seconds
 
 
 def _crowding(traffic: SimulatedPipelines, play: Play) -> tuple[float, float]:
@@ -179,7 +181,7 @@ def _crowding(traffic: SimulatedPipelines, play: Play) -> tuple[float, float]:
     rounds = [(Round((VectorInstruction("add", ("kv", "kv"), "kv"),)), Round((send,))) for send in sends]
     caches = (Loop(tuple(turn for pair in rounds for turn in pair), PASSES),)
     alone, beside = (
-        traffic.played(play, (kv, got, *slots), strands, busy, gap).ready["y"] for strands in ([passing], [passing, caches])
+        traffic.simulate(play, (kv, got, *slots), strands, busy, gap).ready["y"] for strands in ([passing], [passing, caches])
     )
     # both compute as long; what is left is messages, of which those alone take a known part
     return _longer(layout.prefill, traffic.places[0], alone, beside, busy), _longer(

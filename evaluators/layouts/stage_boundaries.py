@@ -65,7 +65,7 @@ class StageCuts(NamedTuple):
     of_layer: Array
     share: StageShares
 
-    def of(self, rows: Array) -> "StageCuts":
+    def design_cuts(self, rows: Array) -> "StageCuts":
         """Stage boundaries of a subset of the designs."""
         share = StageShares(*(values[rows] for values in self.share))
         return StageCuts(self.counts[rows], self.ends[rows], self.carried[rows], self.of_layer[rows], share)

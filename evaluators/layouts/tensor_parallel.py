@@ -327,7 +327,7 @@ def _attention(
     kv_heads = kv_heads_per_device(operator.kv_heads, tp, held)
     dims = operator.qk_dim + operator.v_dim
     scores = operator.pairs * heads
-    cached = operator.positions * operator.cached(kv_heads)
+    cached = operator.positions * operator.cached_values(kv_heads)
     fetch = cached * kv
     piece, stride = float(operator.layout_dim * kv), (1.0 if operator.latent else kv_heads) * float(operator.layout_dim * kv)
     if operator.picked:  # what is picked lies anywhere: a row with all its heads, or as many as are picked together
@@ -346,7 +346,7 @@ def _attention(
         fetch=fetch,
         piece=piece,
         stride=stride,
-        local=operator.tokens * (act * (heads * dims + operator.made(kv_heads))),
+        local=operator.tokens * (act * (heads * dims + operator.position_values(kv_heads))),
         flop=useful_flop(operator),
         macs=scores * dims,
         nbytes=fetch,

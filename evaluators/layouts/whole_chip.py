@@ -304,7 +304,7 @@ def _attention(part: Segment, operator: AttentionOp, requests: AttentionRequests
     """Attention of requests alike: of prompts, or of one token to what is cached."""
     shape = attention_shape(part.of, operator, requests.requests, requests.queries, requests.keys, prefilling=requests.prompts)
     if operator.picked and requests.keys >= operator.picked:  # less is not picked from
-        row = operator.together * operator.kv_heads.units * operator.kv_dim * context.kv.of(context.itemsize)
+        row = operator.together * operator.kv_heads.units * operator.kv_dim * context.kv.value_bytes(context.itemsize)
         shape = per_query_attention(shape, max(ceil_div(requests.pairs, requests.queries), 1), row)
     dataflow = find_dataflow(context.plan.attention.dataflow)
 
@@ -320,7 +320,7 @@ def _attention(part: Segment, operator: AttentionOp, requests: AttentionRequests
         )
 
     job: Any = proposed(shape)
-    if part.of.compressed is None and requests.prompts and not shape.selected:
+    if part.of.compressed is None and requests.prompts and not shape.has_selected_rows:
         job = _queries_in_pieces(job, shape, proposed, context)
     flop = 2.0 * requests.requests * requests.pairs * operator.heads.units * (operator.qk_dim + operator.v_dim)
     sizes = (requests.requests * requests.queries, operator.qk_dim, requests.keys)
@@ -402,10 +402,10 @@ def _beside(context: ChipContext, nbytes: float) -> Chip:
 
 def _rows(part: Segment, operator: ElementwiseOp, context: ChipContext) -> list[KernelCall]:
     """An operator on elements; norms of whole heads of which only a part is turned are a kernel of their own before that."""
-    if operator.rotated == operator.dim.width:
+    if operator.rotated_columns == operator.dim.width:
         return [_by_rows(part, operator, context, _recipe(operator, part.of or context.model, context.precision))]
     normed = replace(operator, name="heads_norm", turned=0)
-    turned = replace(operator, needs=(normed.name,), dim=replace(operator.dim, width=operator.rotated), turned=0)
+    turned = replace(operator, needs=(normed.name,), dim=replace(operator.dim, width=operator.rotated_columns), turned=0)
     first = _by_rows(part, normed, context, streamed.norm_kernel())._replace(operators=())
     return [first, _by_rows(part, turned, context, streamed.rotary_kernel(normed=False))]
 

@@ -34,7 +34,7 @@ def closed_banks(
         latency: from a request at an idle channel to its first word. [s]
         blocks: address, piece and whether it is written, of each task.
     """
-    memory, count = banks.of, banks.pseudo
+    memory, count = banks.channel_memory, banks.pseudo
     timing, queues, size, access = (
         hbm.clocked_timing(memory),
         hbm.queue_sizes(memory),

@@ -84,7 +84,7 @@ class TileEngines(NamedTuple):
             nbytes: of an operand's value.
         """
         busy = select_by_option(self.matrix.dataflow, DATAFLOWS, lambda stays: self._busy(stays, m, k, n))
-        seconds = maximum(busy, self.streamed(m, k, n, nbytes) / self.sram_bandwidth) / self.clock
+        seconds = maximum(busy, self.streamed_bytes(m, k, n, nbytes) / self.sram_bandwidth) / self.clock
         if self.products == "matrix":
             return seconds
         # Lanes take each value of the larger operand once. Where they run products, a multiply-add is one operation, as of an
@@ -93,11 +93,11 @@ class TileEngines(NamedTuple):
         moved = nbytes * (m * k + k * n + m * n)
         return minimum(seconds, maximum(m * k * n / self.vector.lanes, moved / self.sram_bandwidth) / self.clock)
 
-    def started(self, m: Any, k: Any, n: Any, nbytes: float) -> Any:
+    def product_with_start(self, m: Any, k: Any, n: Any, nbytes: float) -> Any:
         """Time of a product, with its start. [s]"""
         return self.product(m, k, n, nbytes) + self.matrix.start / self.clock
 
-    def streamed(self, m: Any, k: Any, n: Any, nbytes: float) -> Any:
+    def streamed_bytes(self, m: Any, k: Any, n: Any, nbytes: float) -> Any:
         """Bytes between local memory and matrix array, with operands and sums that pass several times. [B]"""
         return select_by_option(self.matrix.dataflow, DATAFLOWS, lambda stays: self._streamed(stays, m, k, n, nbytes))
 
@@ -137,7 +137,7 @@ class TileEngines(NamedTuple):
         """Time of vector operations on elements in local memory; K and V go through the matrix engine. [s]"""
         return self.instruction(operations, specials, 0.0) + starts * (self.vector.start / self.clock)
 
-    def together(self, matrix: Any, vector: Any) -> Any:
+    def call_seconds(self, matrix: Any, vector: Any) -> Any:
         """Time of both engines for one call, in sequence. [s]"""
         return matrix + vector
 

@@ -53,7 +53,7 @@ class DieNetworkLevel(NamedTuple):
         return self.rows * self.cols
 
     @property
-    def unbarred(self) -> "DieNetworkLevel":
+    def without_barrier(self) -> "DieNetworkLevel":
         """The same network without barriers at the end of exchanges, inside nodes or between them."""
         outer = None if self.outer is None else self.outer._replace(barrier=0.0)
         return self._replace(barrier=0.0, outer=outer)

@@ -20,13 +20,13 @@ from dse.space.stack import Stack
 class ComputeEngine(Protocol):
     """Interface of engines that compute for a call; times in seconds, over steps and designs."""
 
-    def started(self, m: Any, k: Any, n: Any, nbytes: float) -> Any:
+    def product_with_start(self, m: Any, k: Any, n: Any, nbytes: float) -> Any:
         """Time of a product [m, k] x [k, n] with `nbytes` per value, with its start. [s]"""
 
     def vectors(self, operations: Any, specials: Any, streamed: Any, starts: Any) -> Any:
         """Time of vector operations, special ones, elements of K and V, and starts of sequences. [s]"""
 
-    def together(self, matrix: Any, vector: Any) -> Any:
+    def call_seconds(self, matrix: Any, vector: Any) -> Any:
         """Time of a product and a vector instruction of one call. [s]"""
 
     def shares(self, matrix: Any, vector: Any) -> tuple[Any, Any]:

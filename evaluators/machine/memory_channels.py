@@ -78,7 +78,7 @@ class ChannelBanks(NamedTuple):
     rows: Callable[[], dict[str, tuple[str, Array]]] = dict
 
     @property
-    def of(self) -> MemorySystem:
+    def channel_memory(self) -> MemorySystem:
         """Pseudo-channels of one memory channel, as a memory of their own."""
         return replace_leaves(self.memory, {"stacks": 1, "channels": self.pseudo, "pseudo": 1})
 
@@ -90,7 +90,7 @@ def banks_of_channel(memory: MemorySystem, bandwidth: float) -> ChannelBanks:
         DesignError: the memory makes no sense.
     """
     banks = ChannelBanks(memory, max(round(float(pseudo_channels_for_bandwidth(memory, bandwidth))), 1), bandwidth)
-    check_memory(banks.of, "chip.hbm.banks")
+    check_memory(banks.channel_memory, "chip.hbm.banks")
     return banks
 
 

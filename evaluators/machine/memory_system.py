@@ -81,7 +81,7 @@ class MemoryReport:
         return self.nbytes / self.seconds
 
     @property
-    def binding(self) -> str:
+    def bound_text(self) -> str:
         """Resource that limits the requests: noc, bandwidth, or a cause of idle bus time.
 
         Links where they end well after channels, whatever these waited for meanwhile; bandwidth where data buses have hardly

@@ -67,7 +67,7 @@ class MeshFabric(NamedTuple):
         """The same times as floats, since a loop is compiled for each mixture of types."""
         return MeshFabric(*map(float, self))
 
-    def served(self, via: str = "shared") -> Any:
+    def load_cost(self, via: str = "shared") -> Any:
         """Time that a load from another core's memory costs its owner. [s]
 
         It has a request, a grant and a release, each a task, and the start of a message. An ``answer`` has no request: it is

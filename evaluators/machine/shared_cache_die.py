@@ -25,7 +25,7 @@ class PooledEngines(NamedTuple):
     vector: Any
     passes: Any
 
-    def started(self, m: Any, k: Any, n: Any, nbytes: float) -> Any:
+    def product_with_start(self, m: Any, k: Any, n: Any, nbytes: float) -> Any:
         """Time of a product on all cores. [s]"""
         return self.operations(m, k, n) * self.matrix
 
@@ -43,7 +43,7 @@ class PooledEngines(NamedTuple):
         """
         return (operations + specials + streamed * self.passes) * self.vector
 
-    def together(self, matrix: Any, vector: Any) -> Any:
+    def call_seconds(self, matrix: Any, vector: Any) -> Any:
         """Time of both engines for one call, in parallel. [s]"""
         return maximum(matrix, vector)
 
@@ -65,7 +65,7 @@ class DieCache(NamedTuple):
     smallest: float
     largest: float
 
-    def exceeded(self, nbytes: Any) -> Any:
+    def is_exceeded(self, nbytes: Any) -> Any:
         """Whether activations exceed the cache; one answer if it is the same for all designs."""
         if type(nbytes) is float and self.smallest == self.largest:
             return nbytes > self.smallest

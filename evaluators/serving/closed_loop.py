@@ -55,7 +55,7 @@ def saturated_rate(deployment: Deployment, requests: Requests, ends: CompletionF
                 deployment.pools[0].instances,
                 deployment._replace(pools=(replace(deployment.pools[0], instances=1),)),
             )
-        requests = requests.again(ceil(ROUNDS * concurrent_requests(deployment, requests) / len(requests)))
+        requests = requests.repeated_requests(ceil(ROUNDS * concurrent_requests(deployment, requests) / len(requests)))
     rate = steady_rate(ends(deployment, requests))
     if len(requests) >= MIN_REQUESTS and not len(requests.before) and any(pool.stages > 1 for pool in deployment.pools):
         gaps = np.random.default_rng(0).exponential(1 / (MORE * rate), len(requests))
@@ -76,7 +76,7 @@ def steady_rate(ends: Array) -> float:
 def concurrent_requests(deployment: Deployment, requests: Requests) -> int:
     """Requests of mean length that run at a time, as batch size and memory allow."""
     last = deployment.pools[-1]
-    needed = last.memory.needed(ceil(float(requests.prompt.mean() + requests.output.mean() / 2)))
+    needed = last.memory.blocks_needed(ceil(float(requests.prompt.mean() + requests.output.mean() / 2)))
     room = last.memory.buffers or (last.memory.blocks + last.memory.pages) // max(1, needed)
     return last.instances * max(1, min(last.batch, room))
 

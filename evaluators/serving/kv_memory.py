@@ -38,10 +38,10 @@ class RequestMemory(NamedTuple):
     fixed: Any = 0.0
     windows: tuple[tuple[int, Any], ...] = ()
 
-    def of(self, positions: Any) -> Any:
+    def request_bytes(self, positions: Any) -> Any:
         """Bytes of a request with a number of positions. [B]
 
-        >>> RequestMemory(10.0, 500.0, ((64, 2.0),)).of(100)
+        >>> RequestMemory(10.0, 500.0, ((64, 2.0),)).request_bytes(100)
         1628.0
         """
         return self.growing * positions + self.fixed + sum(nbytes * minimum(positions, most) for most, nbytes in self.windows)
@@ -56,7 +56,7 @@ class RequestMemory(NamedTuple):
         return self.growing * float(positions.sum()) + self.fixed * len(positions) + windows
 
     @property
-    def each(self) -> tuple[Any, ...]:
+    def nbytes_by_kind(self) -> tuple[Any, ...]:
         """Bytes of all parts: growing, fixed, and each window. [B]"""
         return self.growing, self.fixed, *(nbytes for _, nbytes in self.windows)
 
@@ -67,14 +67,14 @@ class RequestMemory(NamedTuple):
 
     def each_of(self, size: int) -> "list[RequestMemory]":
         """The memory of a request for each of `size` designs."""
-        columns = [np.broadcast_to(values, size).tolist() for values in self.each]
+        columns = [np.broadcast_to(values, size).tolist() for values in self.nbytes_by_kind]
         sizes = [most for most, _ in self.windows]
         return [
             RequestMemory(growing, fixed, tuple(zip(sizes, windows, strict=True)))
             for growing, fixed, *windows in zip(*columns, strict=True)
         ]
 
-    def at(self, row: int) -> "RequestMemory":
+    def design_memory(self, row: int) -> "RequestMemory":
         """The memory of a request for one design of several."""
         windows = tuple((most, value_of_row(nbytes, row)) for most, nbytes in self.windows)
         return RequestMemory(value_of_row(self.growing, row), value_of_row(self.fixed, row), windows)
@@ -99,7 +99,7 @@ def fullest_request(rooms: Sequence[RequestMemory], positions: int) -> RequestMe
     """The request memory with most bytes at a number of positions, design by design."""
     request = rooms[0]
     for other in rooms[1:]:
-        more = other.of(positions) > request.of(positions)
+        more = other.request_bytes(positions) > request.request_bytes(positions)
         windows = tuple((most, where(more, b, a)) for (most, a), (_, b) in zip(request.windows, other.windows, strict=True))
         request = RequestMemory(where(more, other.growing, request.growing), where(more, other.fixed, request.fixed), windows)
     return request
@@ -168,10 +168,10 @@ class KvMemory:
         if not 0 <= self.spare < 1:
             raise DesignError(f"KV memory: the share of spare blocks must be at least 0 and below 1, got {self.spare:g}")
 
-    def needed(self, positions: int) -> int:
+    def blocks_needed(self, positions: int) -> int:
         """Blocks that a request with a number of positions needs.
 
-        >>> KvMemory(100, 16, each=1, fixed=5, windows=((64, 2),)).needed(100)
+        >>> KvMemory(100, 16, each=1, fixed=5, windows=((64, 2),)).blocks_needed(100)
         20
         """
         steps = -(-positions // self.block)
@@ -185,7 +185,7 @@ class KvMemory:
         if self.buffers:
             return self.buffer
         return (
-            bisect_right(range(1, ENDLESS), self.blocks + self.pages, key=lambda steps: self.needed(steps * self.block))
+            bisect_right(range(1, ENDLESS), self.blocks + self.pages, key=lambda steps: self.blocks_needed(steps * self.block))
         ) * self.block
 
 
@@ -220,7 +220,7 @@ def paged_memory(
     (63, 1000)
     """
     size, memory = _sized(room, block)
-    blocks = max(int(capacity // size), memory.needed(longest) if longest else 0)
+    blocks = max(int(capacity // size), memory.blocks_needed(longest) if longest else 0)
     if blocks < 1:
         raise DesignError(f"KV memory: {capacity:.4g} B do not fit one block of {block} tokens, which needs {size:.4g} B")
     return replace(memory, blocks=blocks, spare=spare, host=size / block / host_bandwidth if host_bandwidth else 0.0)
@@ -254,7 +254,7 @@ def two_level_memory(sram: float, hbm: float, room: RequestMemory, *, longest: i
     KvMemory(blocks=62, block=16, spare=0.0, pages=0, buffers=24, buffer=4096, host=0.0, each=1, fixed=0, windows=())
     """
     size, memory = _sized(room, block)
-    buffer = room.of(longest)
+    buffer = room.request_bytes(longest)
     buffers = int(hbm // buffer)
     if buffers < 1:
         raise DesignError(
@@ -278,7 +278,7 @@ def two_level_paged_memory(sram: float, hbm: float, room: RequestMemory, *, long
     """
     size, memory = _sized(room, block)
     blocks = int(sram // size)
-    pages = max(int(hbm // size), memory.needed(longest) - blocks, int(blocks == 0))
+    pages = max(int(hbm // size), memory.blocks_needed(longest) - blocks, int(blocks == 0))
     return KvMemory(blocks, block, memory.spare, pages, 0, 0, 0.0, memory.each, memory.fixed, memory.windows)
 
 

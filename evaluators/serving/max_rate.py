@@ -119,8 +119,8 @@ class MaxRate:
 
 def longest_allowed_time(load: ServingLoad, bounds: SloBounds) -> float:
     """Time that a request of mean length may take under the loosest SLOs. [s]"""
-    ttft = max((bound.ttft for bound in bounds.each if bound.ttft < math.inf), default=0.0)
-    tpot = max((bound.tpot for bound in bounds.each if bound.tpot < math.inf), default=0.0)
+    ttft = max((bound.ttft for bound in bounds.bounds_by_class if bound.ttft < math.inf), default=0.0)
+    tpot = max((bound.tpot for bound in bounds.bounds_by_class if bound.tpot < math.inf), default=0.0)
     return ttft + float(load.requests.output.mean()) * tpot
 
 
@@ -146,7 +146,7 @@ def relaxation(bounds: SloBounds, rate: float) -> float:
     >>> relaxation(SloBounds(ttft=1.0, share=0.9), 100.0) > 15_000
     True
     """
-    waits = max((bound.ttft for bound in bounds.each if bound.ttft < math.inf), default=0.0)
+    waits = max((bound.ttft for bound in bounds.bounds_by_class if bound.ttft < math.inf), default=0.0)
     return 8 * (rate * waits / math.log(1 - min(bounds.share, 0.999))) ** 2
 
 
@@ -275,7 +275,7 @@ class RateSearch:
             if not over and number == self.numbers[0]:
                 self.keep(rate, served)
             if min(half, whole) < self.bounds.share:
-                self.missed[rate] = self.bounds.missed(served)
+                self.missed[rate] = self.bounds.most_missed_bound(served)
         return self.attained[key]
 
     def lower(self, rate: float, count: int, *, lasting: bool) -> float:
@@ -293,7 +293,7 @@ class RateSearch:
                 return -1.0
         return min(lower_bound(list(rate_key)) for rate_key in zip(*shares, strict=True))
 
-    def saturated(self, count: int) -> float:
+    def saturation_rate(self, count: int) -> float:
         """Rate at which some requests always wait; infinite for a closed population. [1/s]"""
         if self.users:
             return math.inf
@@ -307,13 +307,13 @@ class RateSearch:
         """Rate at a place of the grid, or a whole number of users."""
         return float(max(1, round(rate_at(place)))) if self.users else rate_at(place)
 
-    def kept(self, place: int, length: int, *, lasting: bool = False) -> bool:
+    def keeps_bounds(self, place: int, length: int, *, lasting: bool = False) -> bool:
         """Whether the SLOs are kept at a grid rate; if lasting, by the first halves of the streams too."""
         rate = self.value(place)
         count = self.count(length, rate)
         if self.users and not self._asked_by(rate, count):
             return False
-        if rate > SURE * self.saturated(min(count, CLOSED)):
+        if rate > SURE * self.saturation_rate(min(count, CLOSED)):
             self.missed.setdefault(rate, "saturation")
             return False
         return self.lower(rate, count, lasting=lasting) >= self.bounds.share
@@ -348,7 +348,7 @@ class RateSearch:
         Returns:
             None where none is kept.
         """
-        kept = partial(self.kept, length=length, lasting=lasting)
+        kept = partial(self.keeps_bounds, length=length, lasting=lasting)
         low = high = place
         if kept(place):
             high = low + step
@@ -365,7 +365,7 @@ class RateSearch:
             low, high = (middle, high) if kept(middle) else (low, middle)
         return low
 
-    def lasting(self, first: int, rate: float) -> tuple[int, bool]:
+    def stream_length(self, first: int, rate: float) -> tuple[int, bool]:
         """Length of the deciding streams, and whether enough requests can be drawn for it."""
         wanted = decisive(self.load, self.bounds, rate, self.count(first, rate))
         if self.users:
@@ -379,9 +379,9 @@ class RateSearch:
     def holds(self, rate: float) -> bool:
         """Whether a rate is kept by the first streams and by the deciding ones."""
         first = self._first(rate)
-        if rate > SURE * self.saturated(min(first, CLOSED)) or self.lower(rate, first, lasting=False) < self.bounds.share:
+        if rate > SURE * self.saturation_rate(min(first, CLOSED)) or self.lower(rate, first, lasting=False) < self.bounds.share:
             return False
-        length, _ = self.lasting(first, rate)
+        length, _ = self.stream_length(first, rate)
         return length == first or self.lower(rate, length, lasting=True) >= self.bounds.share
 
     def settle(self, guess: float, *, step: int = 4) -> MaxRate:
@@ -393,13 +393,13 @@ class RateSearch:
         """
         start = rate_index(max(1.0, guess) if self.users else guess)
         if self.users:
-            length, lasts = self.lasting(1, self.value(start))
+            length, lasts = self.stream_length(1, self.value(start))
             place = self.climb(length, self._by_one(length, start), ONE_NEAR // 2, lasting=True)
             return self._none() if place is None else self._confirmed(place, length, lasts)
         length = first = self._first(guess)
         place, lasts = self.climb(first, start, step), False
         if place is not None:
-            length, lasts = self.lasting(first, self.value(place))
+            length, lasts = self.stream_length(first, self.value(place))
         if place is not None and length > first:
             place = self.climb(length, place, 1, lasting=True)
         return self._none() if place is None else self._confirmed(place, length, lasts)
@@ -417,7 +417,7 @@ class RateSearch:
         Users are searched with the deciding streams if `long` is set.
         """
         start = rate_index(max(1.0, guess) if self.users else guess)
-        length = (self.lasting(1, self.value(start))[0] if long else 1) if self.users else self._first(guess)
+        length = (self.stream_length(1, self.value(start))[0] if long else 1) if self.users else self._first(guess)
         place = self.climb(length, start, step, near, lasting=self.users)
         return self._none() if place is None else self._confirmed(place, length, lasts=False)
 
@@ -454,7 +454,7 @@ class RateSearch:
 
     def _over(self, served: ServingRun, count: int) -> bool:
         """Whether the drawn requests of a stream arrive faster than they can be served."""
-        return not self.users and served.requests.rate > self.saturated(count)
+        return not self.users and served.requests.rate > self.saturation_rate(count)
 
     def _range(self, place: int, length: int, lasting: bool) -> tuple[float, float]:
         """The largest rates that single streams keep, the least and the most of them."""
@@ -528,7 +528,7 @@ def find_replayed_rate(
     """Largest rate at which the only stream of a load keeps its SLOs."""
 
     def play(rate: float, stop: StopBounds) -> ServingRun:
-        scaled = load.at(rate)
+        scaled = load.requests_at(rate)
         return at(scaled).serve(scaled, stop=stop)
 
     max_rate = find_max_rate(play, bounds, len(load.requests), guess, near)

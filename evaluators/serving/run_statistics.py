@@ -265,7 +265,7 @@ def offered_load(served: ServingRun) -> float:
     """
     requests = served.requests
     if requests.population and not served.never:
-        alone = served.deployment.serve(requests.closed(1))
+        alone = served.deployment.serve(requests.as_closed_loop(1))
         span = float(np.nanmax(alone["completed"]))
         return requests.population * len(requests) / span / saturated_rate(served.deployment, requests)
     if served.never or not np.isfinite(requests.rate):

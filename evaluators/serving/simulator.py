@@ -116,9 +116,9 @@ class InstancePool:
         return len(self.shares)
 
     @property
-    def expected(self) -> float:
+    def expected_tokens(self) -> float:
         """Expected tokens per decoding request and iteration; see `space.workload.Speculation.expected`."""
-        return Speculation(self.guesses, self.acceptance).expected
+        return Speculation(self.guesses, self.acceptance).expected_tokens
 
 
 class Deployment(NamedTuple):
@@ -213,7 +213,7 @@ def simulate_serving(
         raise DesignError(f"routing: no option {routing!r}; {suggest_nearest(routing, ROUTING)}")
     if not 1 <= len(pools) <= 2:
         raise DesignError(f"pools: expected one pool, or one for prefill and one for decode; got {len(pools)}")
-    if not len(requests) or not requests.timed:
+    if not len(requests) or not requests.has_times:
         raise DesignError("workload.arrivals: the requests have no arrival times; choose an arrival process, as poisson")
     sent = (transfer or KvTransfer(0.0, 0.0, 1, True))._replace(
         nearest=routing != "round_robin", aware=routing == "cache_aware"

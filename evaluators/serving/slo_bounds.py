@@ -48,14 +48,14 @@ class SloBounds(NamedTuple):
     classes: tuple[SloClass, ...] = ()
 
     @property
-    def each(self) -> tuple[SloClass, ...]:
+    def bounds_by_class(self) -> tuple[SloClass, ...]:
         """The SLO classes, or one class without a name."""
         return self.classes or (SloClass("", self.ttft, self.tpot),)
 
     @property
     def tightest(self) -> tuple[float, float]:
         """Tightest TTFT and TPOT bounds of any class. [s]"""
-        return min(bound.ttft for bound in self.each), min(bound.tpot for bound in self.each)
+        return min(bound.ttft for bound in self.bounds_by_class), min(bound.tpot for bound in self.bounds_by_class)
 
     def wider(self, times: float) -> "SloBounds":
         """The same SLO with bounds scaled by a factor."""
@@ -87,7 +87,7 @@ class SloBounds(NamedTuple):
         late_by = token - requests.arrival[part]
         each = (completed - token) / np.maximum(output - 1, 1)
         never = np.isnan(completed)
-        for number, class_bounds in enumerate(self.each):
+        for number, class_bounds in enumerate(self.bounds_by_class):
             mine = requests.kinds[part] == number if self.classes else np.ones(len(output), bool)
             late, slow = mine & (never | (late_by > class_bounds.ttft)), mine & (each > class_bounds.tpot) & (output > 1)
             counts.append((class_bounds.name, int(mine.sum()), int(late.sum()), int(slow.sum()), int((late | slow).sum())))
@@ -97,7 +97,7 @@ class SloBounds(NamedTuple):
         """Share of a run's requests that keep both bounds, for the class with the lowest share."""
         return min((1 - either / many for _, many, _, _, either in self.counts(served, part) if many), default=1.0)
 
-    def missed(self, served: ServingRun) -> str:
+    def most_missed_bound(self, served: ServingRun) -> str:
         """Bound that most requests miss, as "ttft" or "tpot of chat"; empty string if none is missed."""
         if served.never:
             return "memory"
@@ -106,11 +106,11 @@ class SloBounds(NamedTuple):
         worst = max(self.counts(served), key=lambda counts: counts[4] / max(counts[1], 1))
         return _named(worst, "tpot" if worst[3] > worst[2] else "ttft") if worst[4] else ""
 
-    def broken(self, served: ServingRun) -> str:
+    def broken_bound(self, served: ServingRun) -> str:
         """Bound that a run violates, as in `missed`; empty string if the share keeps both."""
         if not (served.never or served.stopped) and not self.breaks(served):
             return ""
-        return self.missed(served)
+        return self.most_missed_bound(served)
 
     def breaks(self, served: ServingRun) -> list[str]:
         """All bounds that a whole run violates, as "ttft" or "ttft of chat".
@@ -185,7 +185,7 @@ def find_max_rate(
         rate = at(place)
         if rate not in tried:
             served = play(rate, bounds.stop(count))
-            tried[rate] = bounds.broken(served)
+            tried[rate] = bounds.broken_bound(served)
             if not tried[rate]:
                 runs[rate] = served
         return tried[rate]

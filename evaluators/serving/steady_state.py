@@ -123,7 +123,7 @@ def pool_records(pools: Sequence[InstancePool], requests: Requests, *, prefills:
     for pool in pools:
         memory, rule = pool.memory, pool.policy
         positions = total - 1 if rule.lifetime else prompt + (output / 2 if decodes else 0)
-        need = max(1, memory.needed(math.ceil(max(positions, 1.0))))
+        need = max(1, memory.blocks_needed(math.ceil(max(positions, 1.0))))
         room = memory.buffers or (1 - memory.spare) * (memory.blocks + memory.pages) / need
         near = memory.blocks / need if memory.pages or memory.buffers else math.inf
         batch, rule_fields = max(1.0, min(float(pool.batch), room) / pool.stages), (rule.tokens, rule.unit, rule.chunk)

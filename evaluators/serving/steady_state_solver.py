@@ -94,7 +94,7 @@ class SteadyStateSolver:
             self._play(np.flatnonzero(now))
             self.found["span"][now] = self._whole["span"][now]
 
-    def played(self, names: Collection[str] = REPLAYED_FIELDS) -> Array:
+    def replayed_records(self, names: Collection[str] = REPLAYED_FIELDS) -> Array:
         """Result records with all fields, except those of `REPLAYED_FIELDS` that are not requested.
 
         Args:
@@ -110,7 +110,7 @@ class SteadyStateSolver:
             self._whole["span"], self._left[:] = self.found["span"], False
         return self._whole
 
-    def closed(self) -> Array:
+    def saturation_rates(self) -> Array:
         """Rates of each design at which some requests always wait, shape (designs,). [1/s]
 
         The rates are those of a closed loop of the same requests. Loads of few requests that come at
@@ -210,5 +210,5 @@ def solve_deployments(
     Arguments and errors as of `SteadyStateSolver`.
     """
     return np.concatenate(
-        [solve_deployment(deployment, requests, ttft, tpot, prompts=prompts).played() for deployment in deployments]
+        [solve_deployment(deployment, requests, ttft, tpot, prompts=prompts).replayed_records() for deployment in deployments]
     )

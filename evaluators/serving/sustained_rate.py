@@ -69,7 +69,7 @@ def pool_paces(pools: Sequence[InstancePool], requests: Requests) -> PoolPaces:
     """Times of an instance for requests of mean length, for one pool or for prefill and decode pools."""
     prompt, output = float(requests.prompt.mean()), float(requests.output.mean())
     first, last = pools[0], pools[-1]
-    further, context = max(output - 1.0, 1e-9) / last.expected, prompt + output / 2
+    further, context = max(output - 1.0, 1e-9) / last.expected_tokens, prompt + output / 2
     alone, full = _prompt(first, prompt), _full(first, requests)
     together, decodes = min(alone, full), _counts(last, context)
     if len(pools) == 1:
@@ -99,7 +99,7 @@ def sustained_rate(deployment: Deployment, requests: Requests, *, tpot: float) -
 def sustained_rate_of_paces(pools: Sequence[InstancePool], paces: PoolPaces, *, tpot: float) -> SustainedRate:
     """Sustained rate from known instance times; arguments as of `sustained_rate`. [1/s]"""
     first, last = pools[0], pools[-1]
-    token = paces.each / last.expected
+    token = paces.each / last.expected_tokens
     rates = np.where(token <= tpot, last.instances * last.stages * paces.decodes / (paces.further * paces.each), 0.0)
     rates = np.minimum(rates, first.instances * first.stages / (paces.together * _crowd(first)))
     best = int(np.argmax(rates))
@@ -118,7 +118,7 @@ def _far(pool: InstancePool, decodes: float, context: float) -> float:
     memory = pool.memory
     if not (memory.pages or memory.buffers):
         return 0.0
-    near = memory.blocks / max(1, memory.needed(ceil(max(context, 1.0))))
+    near = memory.blocks / max(1, memory.blocks_needed(ceil(max(context, 1.0))))
     return max(0.0, 1 - near / max(decodes * pool.stages, 1.0))
 
 

@@ -281,7 +281,7 @@ class TraceRows:
             return found_turns
         before, turns = np.frombuffer(self.waits, np.int64), np.frombuffer(self.turns, np.int32)
         selected_turns = replace(found_turns, before=before, think=np.frombuffer(self.thinks, float), turns=turns)
-        return selected_turns.begun(selected_turns.begins)
+        return selected_turns.with_session_starts(selected_turns.begins)
 
 
 def _zero(value: Any) -> bool:

@@ -50,7 +50,7 @@ class PooledActivity(NamedTuple):
         """Sum of two activities, field by field."""
         return PooledActivity(*(a + b for a, b in zip(self, other, strict=True)))
 
-    def summed(self) -> "PooledActivity":
+    def total_activity(self) -> "PooledActivity":
         """Activity summed over all steps."""
         return PooledActivity(*(float(np.sum(value)) for value in self))
 

@@ -65,7 +65,7 @@ class DesignGroups(NamedTuple):
         common = rest, replace_leaves(self.said, dict.fromkeys(self.own, 0.0)), tuple(columns)
         return common, list(zip(*(column.tolist() for column in columns.values()), strict=True))
 
-    def together(self, rows: Array) -> Iterator[Array]:
+    def rows_by_mesh(self, rows: Array) -> Iterator[Array]:
         """Groups of the given structures that have equal candidates."""
         sides = [self.wide[name][rows] for name in MESH_SIDES if name in self.wide] + [
             value[rows] for value in self.own.values()
@@ -81,7 +81,7 @@ class DesignGroups(NamedTuple):
         """Chip of structures with equal candidates; differing leaves have shape (structures, 1)."""
         return replace_leaves(self.chip, {name: value[rows, None] for name, value in self.wide.items()} | self.side(rows))
 
-    def asked(self, rows: Array) -> Any:
+    def plan_of_rows(self, rows: Array) -> Any:
         """Given settings of structures with equal candidates."""
         return replace_leaves(self.said, {name: value[rows[0]].item() for name, value in self.own.items()})
 
@@ -108,7 +108,7 @@ CROSSED, WASTE = 512, 2
 def group_batches(given_groups: DesignGroups) -> list[GroupBatch]:
     """Batches of all structures: every group with every kind if most exist, else group by group."""
     every = np.arange(given_groups.kinds)
-    groups = tuple(given_groups.together(every))
+    groups = tuple(given_groups.rows_by_mesh(every))
     rest = [value for name, value in given_groups.wide.items() if name not in MESH_SIDES]
     first, kind = equal_rows(rest) if rest else (every[:1], np.zeros(given_groups.kinds, int))
     if len(first) * len(groups) <= min(CROSSED, WASTE * given_groups.kinds):

@@ -73,13 +73,13 @@ class TunableKernel(Hashable, Protocol):
     def options(self, chip: Chip, plan: Any) -> Sizes:
         """Sizes of candidates, shape (candidates,), on chips with the same mesh."""
 
-    def near(self, plan: Any, sizes: Sizes) -> Sizes:
+    def neighbours(self, plan: Any, sizes: Sizes) -> Sizes:
         """Sizes of the neighbours of each candidate, shape (neighbours, candidates)."""
 
-    def held(self, sizes: Sizes) -> Any:
+    def local_memory(self, sizes: Sizes) -> Any:
         """Local memory of each candidate. [B]"""
 
-    def counted(self, chip: Chip, sizes: Sizes) -> Any:
+    def size_counts(self, chip: Chip, sizes: Sizes) -> Any:
         """Counts of candidates that depend on mesh sides only, as a nested tuple; leaves broadcast."""
 
     def work(self, chip: Chip, sizes: Sizes, counted: Any) -> Any:
@@ -88,7 +88,7 @@ class TunableKernel(Hashable, Protocol):
     def memory(self, chip: Chip) -> Any:
         """Main-memory inputs of chips to candidates' times, as a nested tuple."""
 
-    def bounded(self, sizes: Sizes, counted: Any) -> Any:
+    def bound_inputs(self, sizes: Sizes, counted: Any) -> Any:
         """Inputs of candidates to bounds on their times, independent of the chip."""
 
     def bounds(self, chip: Chip, bounded: Any, memory: Any) -> "CandidateBounds":
@@ -132,7 +132,7 @@ class CandidateBounds(NamedTuple):
     busy: Array
     byte: Array
 
-    def of(self, pairs: "CandidatePairs") -> Array:
+    def of_pairs(self, pairs: "CandidatePairs") -> Array:
         """Lower bounds of candidate pairs, shape (rates, pairs). [s]"""
         candidate, structure = pairs.candidate, pairs.structure
         busy = self.turns[candidate] * self.busy[self.slices[candidate], structure]
@@ -219,7 +219,7 @@ def _worths(kernel: TunableKernel, groups: DesignGroups) -> list[UsefulCandidate
 
 def _looked_at(kernel: TunableKernel, given_groups: DesignGroups, missing: Array) -> Iterator[tuple[int, UsefulCandidates]]:
     """Numbers of some structures, and the useful candidates of each."""
-    groups = list(given_groups.together(missing))
+    groups = list(given_groups.rows_by_mesh(missing))
     candidates, ends = _first(kernel, given_groups, groups)
     # what needs more than there may be is left out; where nothing fits, all but what needs the least
     fits = [
@@ -244,15 +244,15 @@ def _first(kernel: TunableKernel, given_groups: DesignGroups, groups: list[Array
     meshes = tuple(
         tuple(given_groups.side(group).get(name, leaf_at(given_groups.chip, name)) for name in MESH_SIDES) for group in groups
     )
-    key = kernel, meshes, tuple(map(given_groups.asked, groups))
+    key = kernel, meshes, tuple(map(given_groups.plan_of_rows, groups))
     if key not in _tried:
-        options = [kernel.options(given_groups.chips(group), given_groups.asked(group)) for group in groups]
+        options = [kernel.options(given_groups.chips(group), given_groups.plan_of_rows(group)) for group in groups]
         counts = [len(sizes[0]) for sizes in options]
         which, every = np.repeat(np.arange(len(groups)), counts), tuple(map(np.concatenate, zip(*options, strict=True)))
         candidates = _candidates(kernel, given_groups, [group[0] for group in groups], which, every)
         order = np.lexsort((candidates.held, which))
         candidates = TilingCandidates(*(_picked(leaves_, order) for leaves_ in candidates[:3]))
-        candidates = candidates._replace(bounded=kernel.bounded(candidates.sizes, candidates.counted))
+        candidates = candidates._replace(bounded=kernel.bound_inputs(candidates.sizes, candidates.counted))
         if len(_tried) >= TRIED_CANDIDATES:
             _tried.clear()
         _tried[key] = candidates, np.cumsum([0, *counts])
@@ -267,8 +267,8 @@ def _room(groups: DesignGroups, rows: Array) -> Array:
 def _candidates(kernel: TunableKernel, groups: DesignGroups, firsts: list[Any], which: Array, sizes: Sizes) -> TilingCandidates:
     """Candidates on meshes as those of some structures are: which of these each is on, shape (candidates,)."""
     sides = {name: groups.wide[name][np.array(firsts)][which] for name in MESH_SIDES if name in groups.wide}
-    counted = kernel.counted(replace_leaves(groups.chip, sides), sizes)
-    return TilingCandidates(sizes, counted, np.asarray(kernel.held(sizes)))
+    counted = kernel.size_counts(replace_leaves(groups.chip, sides), sizes)
+    return TilingCandidates(sizes, counted, np.asarray(kernel.local_memory(sizes)))
 
 
 def _searched(
@@ -319,7 +319,7 @@ def _compared(
         return (sizes, tilings.held[pairs.candidate], work), np.broadcast_to(seconds, (COMPARED_RATES, len(pairs.candidate)))
 
     if len(pairs.candidate) >= max(MANY, EACH * len(rows)):
-        bounded = tilings.bounded or kernel.bounded(tilings.sizes, tilings.counted)
+        bounded = tilings.bounded or kernel.bound_inputs(tilings.sizes, tilings.counted)
         pairs = _promising(
             kernel.bounds(replace_leaves(groups.chip, own), bounded, memory), pairs, lambda subset: timed(subset)[1]
         )
@@ -349,7 +349,7 @@ def _promising(bounds: CandidateBounds, pairs: CandidatePairs, timed: Callable[[
         seconds = np.ascontiguousarray(timed(_of_these(pairs, subset)))
         chains.mark_possibly_faster(*bounds, seconds, place, pairs.candidate, pairs.order, pairs.starts, np.empty(count), may)
         return _of_these(pairs, np.flatnonzero(may))
-    least = bounds.of(pairs)
+    least = bounds.of_pairs(pairs)
     subset, seconds = np.flatnonzero(_faster(least, pairs).any(axis=0)), np.full(least.shape, np.inf)
     seconds[:, subset] = timed(_of_these(pairs, subset))
     may = np.empty(len(pairs.candidate), bool)
@@ -391,7 +391,7 @@ def _beside(
         sizes = tuple(size[used_candidates] for size in tilings.sizes)
         more = [
             np.concatenate([size[None], by])
-            for size, by in zip(sizes, kernel.near(groups.asked(rows[[row]]), sizes), strict=True)
+            for size, by in zip(sizes, kernel.neighbours(groups.plan_of_rows(rows[[row]]), sizes), strict=True)
         ]
         entries.append(np.stack([np.broadcast_to(on_mesh, more[0].shape), *more]).reshape(len(more) + 1, -1))
         step = np.arange(len(more[0]))[:, None]

@@ -157,5 +157,5 @@ def _metrics(module: ModuleType, design: Design, prepared_case: Any, limits: lis
     if spent.tokens is None:
         return metrics
     return metrics | lazy_metrics(
-        ("energy_per_token",), lambda: {"energy_per_token": metrics["energy"].of("energy") / spent.tokens}
+        ("energy_per_token",), lambda: {"energy_per_token": metrics["energy"].metric("energy") / spent.tokens}
     )

@@ -184,7 +184,7 @@ def kv_memory_by_pool(design: Design, load: ServingLoad) -> tuple[PoolKvMemory, 
         return ()
     names, kv_memory = POOL_NAMES[-2:] if serving.prefill_instances else POOL_NAMES[:1], list[PoolKvMemory]()
     for name, instance in zip(names, instance_module(design).instances(design, load, "analytical"), strict=True):
-        memory = assembled.make_kv_memory(serving, load, float(instance.free), instance.room.at(0), instance.copies)
+        memory = assembled.make_kv_memory(serving, load, float(instance.free), instance.room.design_memory(0), instance.copies)
         each = max(memory.each, 1)  # a request's states alone have no tokens
         tokens = [blocks // each * memory.block for blocks in (int(serving.kv_blocks), memory.blocks)]
         kv_memory.append(PoolKvMemory(name, int(serving.kv_blocks), memory.blocks, *tokens))
@@ -296,7 +296,7 @@ def make_pools(design: Design, load: ServingLoad, fidelity: str) -> tuple[list[I
             key=instance.key,
         )
         tables.append(table)
-        pools.append(make_pool(serving, group, load, table.price, float(instance.free), instance.room.at(0)))
+        pools.append(make_pool(serving, group, load, table.price, float(instance.free), instance.room.design_memory(0)))
     return with_speculation(pools, load), tables
 
 
@@ -314,7 +314,7 @@ def join_pools(design: Design, load: ServingLoad, pools: Sequence[InstancePool])
     """Deployment of a design's pools, with the KV transfer between them."""
     service = instance_module(design)
     way = service.kv_transfer(design, load) if len(pools) == 2 else None
-    setup = make_deployment(_serving(design), pools, load, way and (way[0].at(0), float(way[1])))
+    setup = make_deployment(_serving(design), pools, load, way and (way[0].design_memory(0), float(way[1])))
     if setup.transfer is not None and hasattr(service, "parallel_transfers"):
         setup = setup._replace(transfer=setup.transfer._replace(channels=service.parallel_transfers(design, load)))
     return setup
@@ -338,12 +338,12 @@ def _limits(design: Design, load: ServingLoad) -> list[Limit]:
         rows = [np.array([row]) for row in range(design_count(design))]
         return served.stack_limits(len(rows), [(row, _limits(served.select_rows(design, row), load)) for row in rows])
     for pool in instance_module(design).instances(design, load, "analytical"):
-        left = pool.free / pool.copies - float(pool.room.of(longest))
+        left = pool.free / pool.copies - float(pool.room.request_bytes(longest))
         limits.append(Limit("mapping.serving.reserved_memory", reserved, left, "B"))
         if wanted_blocks and reserved <= left:
             memory = paged_memory(pool.free - pool.copies * reserved, pool.room, block=int(serving.block_size), longest=longest)
             limits.append(Limit("mapping.serving.kv_blocks", float(wanted_blocks), float(memory.blocks), "1"))
-            limits.append(Limit("mapping.serving.kv_blocks", float(memory.needed(longest)), float(wanted_blocks), "1"))
+            limits.append(Limit("mapping.serving.kv_blocks", float(memory.blocks_needed(longest)), float(wanted_blocks), "1"))
     return limits
 
 

@@ -131,7 +131,7 @@ def _every(words: tuple[str, ...], side: ChipCapacity) -> list[CandidateDeployme
 
 
 def _own(deployment: CandidateDeployment, side: ChipCapacity) -> float:
-    return RateSearch(deployment.at, side.load, side.bounds).settle(deployment.estimate.rate).rate
+    return RateSearch(deployment.make_deployment, side.load, side.bounds).settle(deployment.estimate.rate).rate
 
 
 def _race(side: ChipCapacity, rates: Rates) -> list[str]:

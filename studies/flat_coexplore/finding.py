@@ -24,7 +24,7 @@ def finding() -> str:
     for kind, current_rows in frame.groupby("kind", sort=False):
         rows = []
         for _, row in current_rows.iterrows():
-            design = question.space.at({address: float(row[address]) for address in knobs})
+            design = question.space.design_at({address: float(row[address]) for address in knobs})
             designs = question.space.stack(
                 {address: current_rows.loc[[row.name], address].to_numpy(float) for address in knobs}
             )

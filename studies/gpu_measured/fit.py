@@ -90,7 +90,9 @@ def main(arguments: list[str]) -> int:
     fits = []
     for kind in KINDS:
         for part in import_module(f"dse.studies.gpu_measured.{kind}").parts(Path(arguments[0])):
-            fit = fit_part(part.after({(fit.part.kind, fit.part.stack): fit.part.record(shipped_values(fit)) for fit in fits}))
+            fit = fit_part(
+                part.with_known_parts({(fit.part.kind, fit.part.stack): fit.part.record(shipped_values(fit)) for fit in fits})
+            )
             fits.append(fit)
             print(fit_text(fit))
             place = out / part.kind / f"{part.stack}.yaml"
@@ -114,7 +116,7 @@ def fit_part(part: FittedPart) -> PartFit:
     bounds = ConstantBounds(*(np.array(ends, float) for ends in (part.start, part.low, part.high)), np.array(part.start, float))
 
     def model(places: np.ndarray):  # type: ignore[no-untyped-def]
-        return lambda vectors: np.stack([part.simulated(values, places) for values in vectors])
+        return lambda vectors: np.stack([part.simulated_seconds(values, places) for values in vectors])
 
     begun = start_vectors(model(used), bounds, SEED)
     result = fit_with_statistics(model(used), seconds[used], seconds[used], bounds, begun)
@@ -125,7 +127,7 @@ def fit_part(part: FittedPart) -> PartFit:
         values = solve_constants(model(used[rest]), known, known, bounds, (begun[0], begun[1][:, rest]))
         other_model = model(used[held])(values[None])
         held_out[held] = log_ratios(other_model, seconds[used[held]], seconds[used[held]])[0]
-    every = part.simulated(result.values, np.arange(len(seconds)))
+    every = part.simulated_seconds(result.values, np.arange(len(seconds)))
     return PartFit(part, result, log_ratios(every, seconds, seconds), held_out)
 
 
@@ -224,7 +226,9 @@ def _why(fit: PartFit, name: str, note: str, unit: str) -> str:
 def record(fit: PartFit) -> dict[str, Any]:
     """Fitted part as a calibration page needs it; `before` is the start of the fit."""
     part, checks, fitted = fit.part, fit.part.checks(), fit.fitted
-    before, after = (part.simulated(np.array(values), np.arange(len(part.rows))) for values in (part.start, fitted.values))
+    before, after = (
+        part.simulated_seconds(np.array(values), np.arange(len(part.rows))) for values in (part.start, fitted.values)
+    )
     units = part.constants(fitted.values)
     return {
         "file": f"{part.kind} of {part.stack}",

@@ -74,7 +74,7 @@ class FittedPart:
     sources: str
     follows: Mapping[str, str] = field(default_factory=dict)
 
-    def after(self, known: Mapping[tuple[str, str], Any]) -> "FittedPart":
+    def with_known_parts(self, known: Mapping[tuple[str, str], Any]) -> "FittedPart":
         """The part with the constants of the parts that it follows.
 
         Args:
@@ -93,7 +93,7 @@ class FittedPart:
         """Mask of check rows, on which nothing is fitted, shape (rows,)."""
         return np.arange(len(self.rows)) % EVERY == EVERY - 1
 
-    def simulated(self, values: Vector, places: NDArray[np.intp]) -> Vector:
+    def simulated_seconds(self, values: Vector, places: NDArray[np.intp]) -> Vector:
         """Simulated seconds of some rows with given constants, shape (rows,)."""
         seconds = np.full(len(places), np.nan)
         sorts = np.array([self.rows[place].sort for place in places])

@@ -14,7 +14,7 @@ def finding() -> str:
     names = [*study.objectives, "ttft", "slo_attainment"]
     rows = []
     for name, values in study.points.items():
-        design = study.question.space.at(values)
+        design = study.question.space.design_at(values)
         worst = worst_violation(design, study.question.workload)
         if worst is None:
             columns = evaluate(stack_designs([design]), study.question.workload).columns

@@ -12,7 +12,7 @@ def finding() -> str:
     assert size is not None
     ttft = evaluate(question.space.stack(question.space.grid(0, size)), question.workload, cases=True).cases["ttft"]
     names = list(question.space.knobs[0].values)
-    divided = question.space.at({question.space.knobs[0].address: "k"})
+    divided = question.space.design_at({question.space.knobs[0].address: "k"})
     rows = []
     for case, times in zip(question.workload.cases, ttft, strict=True):
         ms = dict(zip(names, 1e3 * times, strict=True))

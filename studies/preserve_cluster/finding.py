@@ -28,7 +28,7 @@ def _figure7() -> str:
     question = find_study("preserve_cluster", *PAPER).question
     rows = []
     for devices, gain in zip(DEVICES, gains(ChoiceKnob("mapping.both.tp", DEVICES), *PAPER)[0], strict=True):
-        base = Space(question.base, (ChoiceKnob("mapping.both.tp", DEVICES),)).at({"mapping.both.tp": devices})
+        base = Space(question.base, (ChoiceKnob("mapping.both.tp", DEVICES),)).design_at({"mapping.both.tp": devices})
         parts = explain(base, question.workload.cases[0], decode_context=question.workload.decode_context)
         spans = {segment: _step(parts, segment) for segment in ("attention", "ffn")}
         cells = [format_quantity(seconds, "s", 3) for segment in spans.values() for seconds in segment]

@@ -85,7 +85,7 @@ def _measured(name: str, wanted: Sequence[str], folder: Path, held: Lines) -> No
     whole = grid(name, folder)
     rows = whole.rows()
     budget = int((SMALL_SHARE if whole.size < SMALL else SHARE) * whole.size)
-    two = whole.study.fidelity != whole.study.screening
+    two = whole.study.fidelity != whole.study.screen_fidelity
 
     def line(sampler: str, seed: int, count: int, share: float) -> list[str]:
         return [name, sampler, *map(str, (seed, whole.size, count)), f"{share:.5f}"]

@@ -66,7 +66,7 @@ def _drawn(
     space = grid.study.question.space
     best = good[front_mask(grid.objectives[good], grid.study.directions)]
     members = np.array([places.row(space.row(grid.columns, int(row))) for row in rng.choice(best, BRACKET)])
-    whole = np.where(np.isnan(members), places.at(rng.random(members.shape)), members)
-    near = places.canonical(places.moved(whole, np.full(len(whole), 1 / members.shape[1]), rng))
+    whole = np.where(np.isnan(members), places.rows_at(rng.random(members.shape)), members)
+    near = places.canonical(places.mutated_rows(whole, np.full(len(whole), 1 / members.shape[1]), rng))
     beside = np.array([rows[tuple(places.values(row).items())] for row in near])
     return np.stack([beside, anywhere[:BRACKET]], axis=1).ravel()

@@ -149,7 +149,7 @@ class Grid:
     def ruled_out(self) -> Array:
         """Designs that violate an early limit, as in `dse.execution.limit_filter`, shape (designs,)."""
         space, workload = self.study.question.space, self.study.question.workload
-        if any(is_simulated(chip_space.base, workload, self.study.fidelity) for _, chip_space in space.each):
+        if any(is_simulated(chip_space.base, workload, self.study.fidelity) for _, chip_space in space.base_spaces):
             return self.limit >= 0
         out = np.zeros(self.size, dtype=bool)
         if limits := make_early_limits(space, workload, self.study.fidelity):
@@ -162,7 +162,7 @@ class Grid:
         space = self.study.question.space
         return {tuple(space.row(self.columns, row).items()): row for row in range(self.size)}
 
-    def broken(self, row: int) -> tuple[str, float, float]:
+    def violated_limit(self, row: int) -> tuple[str, float, float]:
         """Most violated limit of a design with its need and have; empty string if all hold."""
         limit = int(self.limit[row])
         return list(SILICON_LIMITS)[limit] if limit >= 0 else "", float(self.need[row]), float(self.have[row])
@@ -221,7 +221,7 @@ class Table:
             row = self._rows[tuple(values.items())]
             pairs = zip(self._grid.study.objectives, self._grid.objectives[row].tolist(), strict=True)
             metrics = {name: value for name, value in pairs if value == value}
-            self._found.append(DesignResult(key, values, metrics, *self._grid.broken(row)))
+            self._found.append(DesignResult(key, values, metrics, *self._grid.violated_limit(row)))
             self.order.append(row)
 
     def collect(self) -> list[DesignResult]:
@@ -273,7 +273,7 @@ def search_rows(
 
     def verdict(key: str, values: Values) -> DesignResult | None:
         row = rows[tuple(values.items())]
-        return DesignResult(key, values, {}, *grid.broken(row)) if out[row] else None
+        return DesignResult(key, values, {}, *grid.violated_limit(row)) if out[row] else None
 
     known = possible if out.any() else allow_all
     table, population = Table(grid, rows), study.search["population"]
@@ -298,7 +298,7 @@ class Cheap:
 
     def __init__(self, grid: Grid, folder: Path) -> None:
         study, space = grid.study, grid.study.question.space
-        self.fidelity, self._rows = study.screening, grid.rows()
+        self.fidelity, self._rows = study.screen_fidelity, grid.rows()
         path = folder / f"{_name(study, self.fidelity)}.npz"
         if not path.exists():
             evaluation = evaluate(space.stack(grid.columns), study.question.workload, fidelity=self.fidelity)
@@ -313,7 +313,7 @@ class Cheap:
         ]
         self.pool = [(space.row(grid.columns, row), self.each[row]) for row in np.flatnonzero(self.limit < 0).tolist()]
 
-    def told(self, designs: Sequence[Values]) -> list[Feedback]:
+    def feedback_on(self, designs: Sequence[Values]) -> list[Feedback]:
         """Look up the lower-fidelity results of designs."""
         return [self.each[self._rows[tuple(values.items())]] for values in designs]
 

@@ -93,12 +93,12 @@ def test_every_burst_goes_where_its_address_lies(seed: int, monkeypatch: pytest.
     """Compiled as the memory says it of addresses anywhere, of loads and of stores."""
     rng = np.random.default_rng(seed)
     banks, stored = behind_one(rng, int(rng.integers(1, 4))), bool(seed % 2)
-    row = rng.integers(0, int(capacity_bytes(banks.of)) - 4096, (1, 2))
+    row = rng.integers(0, int(capacity_bytes(banks.channel_memory)) - 4096, (1, 2))
     banks = banks._replace(rows=lambda: {"to x" if stored else "x": ("rows of a byte", row)})
     given_program = program(CoreMesh(1, 2), int(rng.integers(1, 4097)), 1, store=stored)
     _, left = played(monkeypatch, given_program, banks)
     for bursts, used in zip(addresses(given_program, banks), left.asked.place.reshape(2, -1, 3), strict=True):
-        _, at = hbm.map_addresses(banks.of, bursts)
+        _, at = hbm.map_addresses(banks.channel_memory, bursts)
         assert used[::-1][: len(bursts)].tolist() == at.tolist()
 
 
@@ -112,7 +112,7 @@ def test_what_cores_load_or_store_is_theirs_and_all_of_it_is_moved(seed: int, mo
     for bursts, counts in zip(addresses(given_program, banks), state, strict=True):
         assert len(bursts) * int(banks.memory.access) == 2 * times * given_program.slots[0].shape[0]
         assert len(np.unique(bursts)) == len(bursts)
-        number, _ = hbm.map_addresses(banks.of, bursts)
+        number, _ = hbm.map_addresses(banks.channel_memory, bursts)
         assert counts["writes" if stored else "reads"].tolist() == np.bincount(number, minlength=banks.pseudo).tolist()
         assert not counts["reads" if stored else "writes"].any()
 
@@ -124,7 +124,7 @@ def test_one_stream_takes_what_the_memory_takes_by_itself(seed: int, monkeypatch
     banks = behind_one(rng, 1)
     given_program = program(CoreMesh(1, 1), 1 << 14, 40, depth=8)
     seconds, left = played(monkeypatch, given_program, banks)
-    alone = hbm.simulate_memory(banks.of, addresses(given_program, banks)[0], int(banks.memory.access), False)
+    alone = hbm.simulate_memory(banks.channel_memory, addresses(given_program, banks)[0], int(banks.memory.access), False)
     assert seconds == pytest.approx(alone.seconds + LATENCY, rel=0.04)
     assert int(left.channels.state["activates"].sum()) == pytest.approx(
         (1 - alone.row_hits) * len(addresses(given_program, banks)[0]), rel=0.05, abs=4
@@ -143,7 +143,11 @@ def test_a_burst_that_meets_nobody_differs_between_readers_by_what_its_banks_tak
     )
     bursts, access = addresses(given_program, banks)[0], int(banks.memory.access)
     path = float(banks.memory.controller.path)
-    alone = hbm.simulate_memory(banks.of, bursts, access, False).seconds + path - float(hbm.first_data_seconds(banks.of)[0])
+    alone = (
+        hbm.simulate_memory(banks.channel_memory, bursts, access, False).seconds
+        + path
+        - float(hbm.first_data_seconds(banks.channel_memory)[0])
+    )
     rounded = 2 * ON.cycle + 2 / float(banks.memory.clock)
     assert by_cycles - by_events == pytest.approx(alone - given_program.slots[0].shape[0] / banks.bandwidth, abs=rounded)
 
@@ -168,7 +172,10 @@ def test_a_store_ends_in_its_bank_and_its_slot_is_free_when_the_controller_answe
         float(cycles.simulate_cycles(program, ON, memory=at, banks=banks).ready["x"][0, 0]) for program in (once, twice)
     )
     bursts = np.arange(-(-slots[0].shape[0] // access)) * access
-    alone, rounded = hbm.simulate_memory(banks.of, bursts, access, True), 2 * ON.cycle + 2 / float(banks.memory.clock)
+    alone, rounded = (
+        hbm.simulate_memory(banks.channel_memory, bursts, access, True),
+        2 * ON.cycle + 2 / float(banks.memory.clock),
+    )
     answered = float(alone.end_response.max()) + ON.ramp + (rows - 1) * ON.hop
     assert cycles.simulate_cycles(once, ON, memory=at, banks=banks).seconds == pytest.approx(
         seconds + max(alone.seconds, answered), abs=rounded

@@ -126,7 +126,7 @@ def test_caches_take_what_links_of_all_pipelines_say_in_the_median(routing: str,
 @pytest.mark.parametrize("seed", range(4))
 def test_caches_and_activations_come_to_the_cores_that_use_them(seed: int) -> None:
     layout, _ = drawn(np.random.default_rng(seed))
-    traffic = SimulatedPipelines.of(layout, Pipelines("locked", "pp_first", 1, 4).fabric, 1, 1.0, 1.0)
+    traffic = SimulatedPipelines.at_rates(layout, Pipelines("locked", "pp_first", 1, 4).fabric, 1, 1.0, 1.0)
     sources, targets = traffic.places
 
     def wrong(send: SendInstruction) -> SendInstruction:
@@ -148,7 +148,7 @@ def test_caches_and_activations_come_to_the_cores_that_use_them(seed: int) -> No
 
     assert arrives(changed=False)
     assert not arrives(changed=True)
-    x, y, send = traffic.passed()
+    x, y, send = traffic.pass_messages()
     tiles = {"x": np.random.default_rng(2).integers(-99, 99, (8, 8, *x.shape), np.int8)}
     received = numeric(Program(8, 8, (x, y), ((Round((send,)),),)), tiles)["y"]
     for fleet, places, tokens in zip((layout.prefill, layout.decode), traffic.places, traffic.tokens, strict=True):

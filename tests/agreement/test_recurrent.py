@@ -93,7 +93,7 @@ def test_products_of_chunks_are_as_many_as_the_formula_says(rule: str, chunk: in
     shape = RecurrenceShape(rule, 32, 32, 128, 64, 32, 32 * 16 * chunk, chunk)  # an item a tile
     inverse = 2 * (chunk.bit_length() - 2) * 2 * chunk**2 if rule == "delta" else 0
     activity = jobs.job_cost("analytical", prefill_state_job(shape, chip())).activity
-    assert 2 * activity.macs == shape.chunked + shape.tokens * shape.heads * inverse
+    assert 2 * activity.macs == shape.chunk_flop + shape.tokens * shape.heads * inverse
 
 
 def test_a_prompt_moves_its_tokens_and_each_state_once() -> None:

@@ -142,8 +142,8 @@ def test_banks_that_move_less_than_is_said_of_a_die_are_not_played_and_the_answe
     closed = dse.evaluate(*MODEL)
     paced = dse.evaluate(*MODEL, BANKS[0], "fidelity=cycles")
     assert paced.metrics["latency"] == closed.metrics["latency"]
-    assert "one rate" in dict(paced.about())["memory"]
-    assert "memory" not in dict(closed.about())
+    assert "one rate" in dict(paced.facts())["memory"]
+    assert "memory" not in dict(closed.facts())
 
 
 def test_banks_of_a_die_are_asked_for_where_something_plays_them_and_noted_where_nothing_does() -> None:

@@ -68,7 +68,7 @@ OF_BANKS = {
 }
 """Who asks banks: by tables that are played once a memory, or burst by burst, what was played being remembered."""
 
-EACH = [(software, word) for software, ways in WAYS.items() for word in FIDELITIES if ways[0].by(word)]
+EACH = [(software, word) for software, ways in WAYS.items() for word in FIDELITIES if ways[0].source_at(word)]
 
 
 ROOMS = tuple(f"dse.evaluators.{room}." for room in ("graph", "layouts", "accounting"))
@@ -109,7 +109,7 @@ def test_every_software_that_two_readers_answer_for_is_in_the_table() -> None:
             *fidelities(wanted_question.base, wanted_question.workload, part=True),
         }
         several |= {software} if len(found_fidelities) > 1 else set()
-        assert {word for word in FIDELITIES if WAYS[software][0].by(word)} == found_fidelities, words
+        assert {word for word in FIDELITIES if WAYS[software][0].source_at(word)} == found_fidelities, words
     assert several == set(WAYS)
 
 
@@ -118,15 +118,15 @@ def test_a_reader_answers_with_what_is_said_and_plays_nothing_else(software: str
     wanted_question = question_of(question(software, Random(f"{software} {word}"))).question
     calls = called(wanted_question, f"{word}{SUBMESH_MARK}4" if (software, word) in ON_A_PART else word)
     for way in WAYS[software]:
-        assert set(way.by(word).split("|")) & calls, way.part
-    text = {who for way in WAYS[software] for who in way.by(word).split("|")}
+        assert set(way.source_at(word).split("|")) & calls, way.part
+    text = {who for way in WAYS[software] for who in way.source_at(word).split("|")}
     banks = {DRAM_SIMULATOR} if OF_BANKS & text else set()
     assert calls & set(SIMULATORS) - banks == text & set(SIMULATORS)
 
 
 @pytest.mark.parametrize("software", WAYS)
 def test_what_is_shared_and_what_is_not_make_the_whole(software: str) -> None:
-    words = [word for word in FIDELITIES if WAYS[software][0].by(word)]
+    words = [word for word in FIDELITIES if WAYS[software][0].source_at(word)]
     alike, own = compare_fidelities(software, words[0], words[-1])
     assert sorted((*alike, *own)) == sorted(way.part for way in WAYS[software])
     assert own

@@ -213,7 +213,7 @@ def faulty(walk: Walk) -> Iterator[tuple[str, Walk]]:
                     and kernel.kind in ("gemv", "vector")
                     and kernel.mesh.rows != kernel.mesh.cols
                 ):
-                    turned = call._replace(kernel=kernel._replace(mesh=kernel.mesh.turned))
+                    turned = call._replace(kernel=kernel._replace(mesh=kernel.mesh.transposed_mesh))
                     yield f"{call.name} across", _with(walk, number, _changed(step, place, turned))
         if step.opener is not None:
             yield f"without what {step.name} waits for", _with(walk, number, step._replace(opener=None))

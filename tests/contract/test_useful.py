@@ -41,7 +41,7 @@ def spent(design: Design, case: WorkloadCase) -> tuple[BreakdownRow, ...]:
     result = explain(design, case, decode_context="mean", fidelity="analytical").rows
     for row in result:
         assert set(row.excess or {}) <= {"padding", "repetition", "mask"}
-        assert row.executed is None or row.executed >= row.flop >= 0
+        assert row.executed_flop is None or row.executed_flop >= row.flop >= 0
         assert min((row.excess or {"": 0.0}).values(), default=0.0) >= 0
     return result
 
@@ -157,5 +157,5 @@ def test_masked_pairs_of_a_wafer_are_those_that_it_multiplies_beside_useful_ones
 def test_rows_are_repeated_and_merged_with_all_that_they_count() -> None:
     row = BreakdownRow("", "", "", "", 6.0, 4.0, 0.0, "hbm", 1.0, {"hbm": 1.0}, 3.0, excess_by_cause(10.0, 6.0, masked=3.0))
     assert merge_rows(row, row) == scale_row(row, 2.0)
-    assert scale_row(row, 2.0).executed == 20.0
+    assert scale_row(row, 2.0).executed_flop == 20.0
     assert merge_rows(row, scale_row(row, 2.0)).sent == 9.0

@@ -49,22 +49,22 @@ def test_the_terminal_names_what_was_evaluated_and_every_metric(line: list[str],
     shown = " ".join(out.split())
     assert f"chip {line[0].removeprefix('chip=')} " in shown
     assert f"mapping {evaluation.names['mapping']} " in shown
-    assert all(" ".join(text.split()) in shown for _, text in evaluation.about())
+    assert all(" ".join(text.split()) in shown for _, text in evaluation.facts())
     assert all(re.search(rf"^ {name} ", out, re.MULTILINE) for name in evaluation.metrics)
 
 
 def test_layers_that_stand_for_others_are_said_to() -> None:
-    abouts = [dict(dse.evaluate("chip=wse2", f"mapping.simulated_layers={layers}").about()) for layers in (0, 4, 32)]
+    abouts = [dict(dse.evaluate("chip=wse2", f"mapping.simulated_layers={layers}").facts()) for layers in (0, 4, 32)]
     assert "4 of 32 layers of Llama-3-8B" in abouts[1]["on the chip"]
     assert all("on the chip" not in about for about in (abouts[0], abouts[2]))
 
 
 def test_the_parallelism_and_number_formats_are_named() -> None:
-    about = dict(dse.evaluate("chip=a100", "mapping.prefill.tp=4", "mapping.decode.tp=8").about())
+    about = dict(dse.evaluate("chip=a100", "mapping.prefill.tp=4", "mapping.decode.tp=8").facts())
     assert about["prefill"].startswith("tp 4, ")
     assert about["decode"].startswith("tp 8, ")
     assert about["formats"] == "weights fp16, activations fp16, kv fp16"
-    assert "tp 4, " in dict(dse.evaluate("chip=a100", "mapping.both.tp=4").about())["both phases"]
+    assert "tp 4, " in dict(dse.evaluate("chip=a100", "mapping.both.tp=4").facts())["both phases"]
 
 
 @pytest.mark.parametrize(
@@ -99,14 +99,14 @@ def test_where_no_rate_keeps_the_bounds_an_answer_says_what_requests_take_alone(
     evaluation = dse.evaluate(*words, "workload.rate=max", "workload.ttft='1 ms'")
     alone = dse.evaluate(*words, "workload.rate='0.001 Hz'").metrics
     assert evaluation.metrics["max_rate"] == 0
-    (load_notes,) = evaluation.beside
+    (load_notes,) = evaluation.load_notes
     assert load_notes.alone == pytest.approx((alone["ttft_p90"], alone["tpot"]), rel=1e-2)
-    assert "no rate keeps 1 ms TTFT" in dict(evaluation.about())["max rate"]
-    assert f"takes {format_quantity(load_notes.alone[0], 's')} and" in dict(evaluation.about())["max rate"]  # type: ignore[index]
+    assert "no rate keeps 1 ms TTFT" in dict(evaluation.facts())["max rate"]
+    assert f"takes {format_quantity(load_notes.alone[0], 's')} and" in dict(evaluation.facts())["max rate"]  # type: ignore[index]
 
 
 def test_what_is_set_of_a_chip_stands_beside_its_name() -> None:
-    about = dict(dse.evaluate("chip=a100", "chip.l2.size='64 MB'").about())
+    about = dict(dse.evaluate("chip=a100", "chip.l2.size='64 MB'").facts())
     assert about["chip"].startswith("a100, chip.l2.size=")
 
 
@@ -206,7 +206,7 @@ def test_where_nothing_is_feasible_the_smallest_relaxation_admits_a_design(more:
     counted = {rejection.what: rejection.designs for rejection in count_rejections(study, frame)}
     assert counted.get("ttft <= 10 ms") == int((frame["ttft"] > 0.01).sum())
     values, gives = smallest_relaxation(study, frame)
-    design = study.question.space.at(values)
+    design = study.question.space.design_at(values)
     loosest = {bound.metric: next(text for text in gives if text.startswith(bound.metric)) for bound in study.bounds}
     row = next(row for _, row in frame.iterrows() if knob_values(study, row.to_dict()) == values)
     for metric, text in loosest.items():
@@ -237,7 +237,7 @@ def test_a_trace_with_hashes_says_what_it_would_reuse(tmp_path: Path) -> None:
         evaluation = dse.evaluate(
             "workload=serving", "model=qwen3_1b7", f"workload.trace={trace}", "workload.arrivals=trace", *words
         )
-        return dict(evaluation.about()).get("prefixes", "")
+        return dict(evaluation.facts()).get("prefixes", "")
 
     assert (
         reuse_note(hashed)
@@ -255,7 +255,7 @@ def test_a_trace_with_hashes_says_what_it_would_reuse(tmp_path: Path) -> None:
 def test_an_answer_says_where_banks_are_not_played(bandwidth: float, is_noted: bool) -> None:
     words = ("chip=tile32", "workload=gemm", "workload.shapes=[64x64x64]", "fidelity=cycles@2")
     evaluation = dse.evaluate(*words, f"chip.hbm.channel_bandwidth={bandwidth} GB/s")
-    assert ("memory" in dict(evaluation.about())) == is_noted
+    assert ("memory" in dict(evaluation.facts())) == is_noted
 
 
 @pytest.mark.parametrize(

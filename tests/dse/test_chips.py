@@ -29,13 +29,13 @@ def asks(*words: str) -> Question:
 @pytest.mark.parametrize("name", ["a100", "npu64", "wse2", "tile_gh200"])
 def test_each_base_is_composed_as_it_would_be_alone(name: str) -> None:
     several = asks("chips=[npu_dse,a100,npu64,wse2,tile_gh200]", FP16)
-    assert design_key(several.space.at({CHIP_KNOB: name})) == design_key(asks(f"chip={name}", FP16).base)
+    assert design_key(several.space.design_at({CHIP_KNOB: name})) == design_key(asks(f"chip={name}", FP16).base)
 
 
 def test_a_study_names_mappings_by_chip() -> None:
     several = asks("chips=[npu64,wse2]", "mappings={npu64: npu_ktree}")
-    assert design_key(several.space.at({CHIP_KNOB: "npu64"})) == design_key(asks("chip=npu64", "mapping=npu_ktree").base)
-    assert design_key(several.space.at({CHIP_KNOB: "wse2"})) == design_key(asks("chip=wse2").base)
+    assert design_key(several.space.design_at({CHIP_KNOB: "npu64"})) == design_key(asks("chip=npu64", "mapping=npu_ktree").base)
+    assert design_key(several.space.design_at({CHIP_KNOB: "wse2"})) == design_key(asks("chip=wse2").base)
 
 
 def test_a_constant_says_whose_it_is() -> None:
@@ -68,7 +68,7 @@ def test_what_nothing_reads_is_refused_in_one_line(words: tuple[str, ...], says:
 
 def test_formats_are_equal_by_a_knob_of_all_or_own_where_that_is_said() -> None:
     space = asks("chips=[a100,npu_dse]", "formats=own").space
-    assert [space.base.mapping.precision.weights for _, space in space.each] == ["fp16", "int8"]
+    assert [space.base.mapping.precision.weights for _, space in space.base_spaces] == ["fp16", "int8"]
     knobs = [f"+space.mapping.precision.{field}=choice(fp16,int8)" for field in ("weights", "activations", "kv")]
     assert asks("chips=[a100,npu_dse]", *knobs).space.combinations == 16
     with pytest.raises(DesignError, match="number formats of their default mappings differ"):
@@ -150,7 +150,7 @@ def test_designs_of_chips_that_have_the_higher_fidelity_are_verified(place: Path
     words = ("mappings={a100: sglang}", "workload=gemv", "workload.shapes=[1x512x512]", "verify=next", "workers=serial")
     goals = ("+objectives.latency=min", "+objectives.system_mm2=min")
     run = dse.run("three", "chips=[a100,wse2]", *words, *goals, "+space.mapping.rows=choice(16,32)")
-    verified = run.verified()
+    verified = run.verification()
     assert verified is not None
     assert (verified.low, verified.high) == ("analytical", "events")
     assert set(verified.before[CHIP_KNOB]) == {"wse2"}

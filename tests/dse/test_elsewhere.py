@@ -73,8 +73,8 @@ def test_an_answer_says_what_was_fitted_on_other_chips(words: str, note: str) ->
     found_answer = answer(*words.split())
     chip, stack = found_answer.names["chip"], found_answer.names["stack"]
     wanted = f"stack={stack} was fitted on other chips ({note}); on chip={chip} it is extrapolated" if note else ""
-    assert found_answer.extrapolated == wanted
-    assert [text for name, text in found_answer.about() if name == "not fitted"] == ([wanted] if note else [])
+    assert found_answer.extrapolation_text == wanted
+    assert [text for name, text in found_answer.facts() if name == "not fitted"] == ([wanted] if note else [])
     assert evaluation_record(found_answer)["extrapolated"] == (wanted or None)
 
 

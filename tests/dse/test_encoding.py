@@ -27,7 +27,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 def rows(seed: int, count: int = 50) -> np.ndarray:
-    return PLACES.at(np.random.default_rng(seed).random((count, len(SPACE.knobs))))
+    return PLACES.rows_at(np.random.default_rng(seed).random((count, len(SPACE.knobs))))
 
 
 @given(SEEDS)
@@ -41,7 +41,7 @@ def test_a_row_is_its_design_and_back(seed: int) -> None:
 @given(SEEDS, st.floats(0, 0.9))
 def test_a_moved_row_is_a_design_of_the_space(seed: int, share: float) -> None:
     before = rows(seed)
-    after = PLACES.moved(before, np.full(len(before), share), np.random.default_rng(seed))
+    after = PLACES.mutated_rows(before, np.full(len(before), share), np.random.default_rng(seed))
     changed = (before != after).sum(axis=1)
     assert changed.any()
     assert share or (changed <= 1).all()
@@ -57,14 +57,14 @@ def test_a_moved_row_is_a_design_of_the_space(seed: int, share: float) -> None:
 @given(SEEDS)
 def test_a_line_goes_on_as_far_as_the_others_are_apart_and_stays_in_the_space(seed: int) -> None:
     single_rows, two, three = rows(seed), rows(seed + 1), rows(seed + 2)
-    far = PLACES.along(single_rows, two, three, np.random.default_rng(seed))
-    assert (PLACES.along(single_rows, two, two, np.random.default_rng(seed)) == single_rows).all()
+    far = PLACES.differential_rows(single_rows, two, three, np.random.default_rng(seed))
+    assert (PLACES.differential_rows(single_rows, two, two, np.random.default_rng(seed)) == single_rows).all()
     assert ((far >= 0) & (far <= [2, 5, 2, 0, 1])).all()
     assert (far[:, 2] == single_rows[:, 2]).all()
 
 
 def test_features_measure_numbers_by_logs_and_words_alike() -> None:
-    full = PLACES.at(np.array([[0.0, 0.0, 0.0, 0.0, 0.0], [0.5, 0.99, 0.5, 0.0, 1.0], [0.99, 0.5, 0.99, 0.0, 0.5]]))
+    full = PLACES.rows_at(np.array([[0.0, 0.0, 0.0, 0.0, 0.0], [0.5, 0.99, 0.5, 0.0, 1.0], [0.99, 0.5, 0.99, 0.0, 0.5]]))
     x = PLACES.features(PLACES.canonical(full))
     assert x.shape == (3, len(PLACES.groups))
     assert x[0, 0] == 0.5  # no cap without prefetching

@@ -64,11 +64,11 @@ class Grid:
     def places(self) -> dict[Design, int]:
         """Where designs are."""
         space = self.ran.study.question.space
-        return {space.at(row): place for place, row in enumerate(self.rows)}
+        return {space.design_at(row): place for place, row in enumerate(self.rows)}
 
     def place(self, values: dict[str, Any]) -> int:
         """Of a design; of knobs that do not count, values say nothing."""
-        return self.places[self.ran.study.question.space.at(values)]
+        return self.places[self.ran.study.question.space.design_at(values)]
 
 
 @pytest.fixture(scope="module", params=range(2))
@@ -120,8 +120,11 @@ def test_each_constraint_costs_what_the_least_relaxation_that_moves_the_front_do
         if grid.limit[row] < 0 and len(over) == 1:
             needs.setdefault(over[0], {})[row] = float(grid.metrics[over[0]][row]), grid.bounds[over[0]]
         elif grid.limit[row] >= 0 and not over:
-            broken = {limit.address: (float(np.max(limit.need)), float(np.min(limit.have)))
-                      for limit in limits(space.at(grid.rows[row]), workload) if np.any(limit.need > limit.have)}  # fmt: skip
+            broken = {
+                limit.address: (float(np.max(limit.need)), float(np.min(limit.have)))
+                for limit in limits(space.design_at(grid.rows[row]), workload)
+                if np.any(limit.need > limit.have)
+            }
             if len(broken) == 1:
                 ((address, both),) = broken.items()
                 assert address == list(SILICON_LIMITS)[grid.limit[row]]
@@ -220,7 +223,7 @@ def test_each_step_of_the_way_is_the_best_next_one_and_the_last_one_is_there(gri
         waiting = {knob: new for knob, (_, new) in dominance.target.knobs.items()}
 
         def score(place: int, row: int = row) -> tuple[float, float]:
-            given_limits = limits(space.at(grid.rows[place]), grid.ran.study.question.workload)
+            given_limits = limits(space.design_at(grid.rows[place]), grid.ran.study.question.workload)
             over = [float(np.max(limit.need / limit.have)) - 1 for limit in given_limits]
             return -max(*over, *grid.over[:, place], 0.0), float((grid.goals[place] - grid.goals[row]).sum())
 

@@ -214,7 +214,7 @@ def test_a_store_of_former_words_is_read_and_gone_on_with(tmp_path: Path) -> Non
     assert "decode_rate" in json.loads(text)
     with closing(Store(str(path))) as store:
         results = store.results(ResultContext(workload, "analytical", physics))
-        assert len(results) == store.counted(ResultContext(workload, "analytical", physics)) > 10
+        assert len(results) == store.result_count(ResultContext(workload, "analytical", physics)) > 10
         names = {name for result in results.values() for name in result.metrics}
         assert "tokens_per_s_per_user" in names
         assert not names & FORMER_METRICS.keys()

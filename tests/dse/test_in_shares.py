@@ -26,7 +26,7 @@ def designs_and_goal() -> tuple[list[Design], StudyGoal]:
     study = find_study("mesh_llm", "workload.requests=20")
     space, goal = study.question.space, study_goal(study)
     sampler = RandomSampler(space, 5)
-    designs = [space.at(sampler.ask(number, None).values) for number in range(DESIGNS)]
+    designs = [space.design_at(sampler.ask(number, None).values) for number in range(DESIGNS)]
     return [*designs, *designs[:3]], analytical_goal(goal, space.base)
 
 
@@ -67,7 +67,7 @@ def test_shares_come_out_as_all_at_once(
     for outcome, other in zip(outcomes, points, strict=True):
         assert outcome is not None
         assert other is not None
-        assert outcome.why == other.why
+        assert outcome.violations_text == other.violations_text
         assert outcome.metrics == pytest.approx(other.metrics, rel=1e-9)
     assert evaluate_in_processes(designs, goal, WorkerSettings("auto", 1)) == points
     assert evaluate_in_processes(designs, goal, WorkerSettings()) == points

@@ -402,8 +402,8 @@ def test_progress_only_grows_over_the_stages(tmp_path: Path) -> None:
         reports = ProgressReports(out)
         for what, total in (("screen", 3), ("search", 2)):
             for done in range(total + 1):
-                reports.told(what, done, total, "")
-                reports.told(what, done, total, "")
+                reports.report_progress(what, done, total, "")
+                reports.report_progress(what, done, total, "")
     documents = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
     assert [document["done"] for document in documents] == [1, 3, 5]
     assert [document["total"] for document in documents] == [3, 3, 5]

@@ -117,11 +117,11 @@ def test_designs_off_the_front_are_none_of_the_best_and_stored_as_any(tmp_path: 
     assert [rank.overall.designs for rank in stored_study.ranks] == [11, 11]
     space, workload = study.question.space, study.question.workload
     for record in off.after.to_dict("records"):
-        outcomes = evaluate(stack_designs([space.at(knob_values(study, record))]), workload, fidelity="events")
+        outcomes = evaluate(stack_designs([space.design_at(knob_values(study, record))]), workload, fidelity="events")
         assert record["latency"] == outcomes.columns["latency"][0]
     assert (stored_study.shared, stored_study.own) == tuple(map(tuple, compare_fidelities("product", "analytical", "events")))
     none = products(tmp_path, "verify.off_front=0", "verify.designs=5")
-    alone = StoredStudy(none).verified()
+    alone = StoredStudy(none).verification()
     assert alone is not None
     assert len(alone.off.after) == 0
     assert alone.after.index.tolist() == stored_study.after.index.tolist()

@@ -34,9 +34,9 @@ def test_a_chip_as_it_ships_has_no_other_parts(chip: str) -> None:
 )
 def test_an_answer_names_parts_that_are_not_those_of_its_chip(chip: str, word: str, note_text: str) -> None:
     evaluation = dse.evaluate(f"chip={chip}", "model=qwen3_1b7", word, "workload.batch=[1]")
-    assert dict(evaluation.about())["chip"] == f"{chip}, {note_text}"
-    assert all("unchanged chip" in band.said for band in evaluation.bands if band.rows)
-    assert dict(dse.evaluate(f"chip={chip}", "model=qwen3_1b7", "workload.batch=[1]").about())["chip"] == chip
+    assert dict(evaluation.facts())["chip"] == f"{chip}, {note_text}"
+    assert all("unchanged chip" in band.text for band in evaluation.bands if band.rows)
+    assert dict(dse.evaluate(f"chip={chip}", "model=qwen3_1b7", "workload.batch=[1]").facts())["chip"] == chip
 
 
 def test_json_has_the_parts_of_the_chip(typed: Typed) -> None:

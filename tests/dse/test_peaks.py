@@ -124,11 +124,11 @@ def test_a_chip_by_its_data_sheet_is_answered_in_its_terms():
     sheet = evaluate_config(compose(["chip=h100", "chip.peak.fp16='989 Tflop/s'", "chip.peak.fp8='1979 TFLOPS'", *question]))
     assert evaluation_record(sheet)["peaks"]["fp16"] == pytest.approx(989e12, rel=1e-10)
     assert evaluation_record(sheet)["peaks"]["fp8"] == pytest.approx(1979e12, rel=1e-10)
-    about = dict(sheet.about())
+    about = dict(sheet.facts())
     assert re.match(r"fp32 494.5 Tflop/s, fp16 989 Tflop/s, fp8 1.979 Pflop/s, int8 1.978 Pop/s$", about["peak"])
     assert "chip.peak.fp16=989 Tflop/s" in about["chip"]
     old = evaluate_config(compose(["chip=h100", "chip.core.matrix=15Top/s", *question]))
-    assert "fp16 990 Tflop/s" in dict(old.about())["peak"]
+    assert "fp16 990 Tflop/s" in dict(old.facts())["peak"]
     assert peaks_text(asked("chip=tile32").base.chip).startswith("fp16 1.012 Pflop/s")
 
 

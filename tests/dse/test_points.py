@@ -25,8 +25,8 @@ POINTS = (
 def test_a_point_has_the_values_of_its_base_and_those_said(tmp_path: Path) -> None:
     study = find_study("mesh_llm", f"run_dir={tmp_path}")
     tiles = study.points["FlatAttention"]
-    assert study.question.space.at(tiles) == study.question.space.spaces["tile_gh200"].base  # type: ignore[union-attr]
-    npu = study.question.space.at(study.points["NpuSim"])
+    assert study.question.space.design_at(tiles) == study.question.space.spaces["tile_gh200"].base  # type: ignore[union-attr]
+    npu = study.question.space.design_at(study.points["NpuSim"])
     assert (npu.chip.mesh.rows, npu.chip.mesh.cols, npu.chip.tile.sram, npu.mapping.decode.pp) == (8, 8, 32e6, 8)
 
 

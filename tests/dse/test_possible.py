@@ -94,7 +94,7 @@ def test_limits_of_several_designs_are_those_of_each(words: tuple[str, ...]) -> 
         if soon
         else (lambda design: worst_violation(design, question.workload))
     )
-    alone = [limit_of(space.at(values)) for values in several]
+    alone = [limit_of(space.design_at(values)) for values in several]
     together = make_early_limits(space, question.workload, study.fidelity)
     assert together is not None
     assert together.possible(several) == [worst_limit is None for worst_limit in alone]

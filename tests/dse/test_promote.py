@@ -125,7 +125,7 @@ def test_few_promoted_designs_hold_most_of_a_front_that_the_lower_fidelity_misju
         fidelity, all = "analytical", True
         pool = [(places.values(row), Feedback(tuple(values.tolist()), {})) for row, values in zip(rows, low, strict=True)]
 
-        def told(self, designs: Sequence[Values]) -> list[Feedback]:
+        def feedback_on(self, designs: Sequence[Values]) -> list[Feedback]:
             return [self.pool[where[places.row(values).tobytes()]][1] for values in designs]
 
     exact = high[front_mask(high, ["min", "min"])]

@@ -99,7 +99,7 @@ def test_text_and_json_have_facts_and_remarks(cards, tmp_path):
     (tmp_path / "chip").mkdir()
     (tmp_path / "chip/card.yaml").write_text(CARDS["pro6000"])
     config = evaluate_config(compose((f"--config-dir={tmp_path}", "chip=card", *LOAD)))
-    text, data = [f"{name} {fact_text}" for name, fact_text in config.about()], evaluation_record(config)
+    text, data = [f"{name} {fact_text}" for name, fact_text in config.facts()], evaluation_record(config)
     assert any("data sheet die area 750 mm2; the model makes 9" in line for line in text)
     assert {line.split()[1].rstrip(":") for line in text if line.startswith("remark")} == BROKEN["pro6000"]
     assert [fact["name"] for fact in data["published"]] == ["die_area", "tdp", "clock", "price"]

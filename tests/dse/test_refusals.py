@@ -130,14 +130,15 @@ def test_words_that_do_not_go_together_are_one_infeasible_design_of_a_space(
     """The others are what they are by themselves; typed by itself the design is refused in the same line."""
     question = asked("chip=npu64", "model=qwen3_1b7", "mapping.both.tp=16", "workload.batch=[2]", *words)
     designs = [
-        question.space.at(question.space.row(question.space.grid(0, 4), row)) for row in range(question.space.combinations or 0)
+        question.space.design_at(question.space.row(question.space.grid(0, 4), row))
+        for row in range(question.space.combinations or 0)
     ]
     outcomes = evaluate(stack_designs(designs), question.workload)
     refused = [row for row in range(len(designs)) if row in outcomes.refused]
     assert 0 < len(refused) < len(designs)
     for row, design in enumerate(designs):
         if row in refused:
-            infeasibility = outcomes.at(row)
+            infeasibility = outcomes.row_outcome(row)
             assert infeasibility == explain_infeasibility(design, question.workload)
             assert infeasibility.limit == address  # type: ignore[union-attr]
             assert outcomes.refused[row] == f"{address}: {infeasibility.remedy}"  # type: ignore[union-attr]
@@ -148,7 +149,7 @@ def test_words_that_do_not_go_together_are_one_infeasible_design_of_a_space(
             )
     alone = asked("chip=npu64", "model=qwen3_1b7", "mapping.both.tp=16", "workload.batch=[2]", words[0], *typed)
     with pytest.raises(DesignError, match=f"^{re.escape(outcomes.refused[refused[0]])}$"):
-        evaluate(stack_designs([alone.base]), alone.workload).accepted()
+        evaluate(stack_designs([alone.base]), alone.workload).require_compatible()
 
 
 def test_a_study_whose_knobs_leave_such_words_as_they_are_is_refused() -> None:

@@ -169,7 +169,7 @@ report: {lines: [{x: chip.hbm.crowded, y: tpot}], points: {mine: {chip.hbm.place
     reports = [compose([f"study={name}"])["report"] for name in ("old", "new")]
     assert reports[0] == reports[1]
     typed = asked("study=old", "space.chip.hbm.crowded='choice(0.7)'", "+space.chip.hbm.latency='tag(ns, choice(100, 120))'")
-    assert leaf_at(typed.space.at({"chip.hbm.contended_efficiency": 0.7}), "chip.hbm.contended_efficiency") == 0.7
+    assert leaf_at(typed.space.design_at({"chip.hbm.contended_efficiency": 0.7}), "chip.hbm.contended_efficiency") == 0.7
 
 
 def test_stored_keys_are_what_they_were() -> None:
@@ -204,7 +204,7 @@ def test_a_store_of_old_addresses_is_read_and_its_study_goes_on(here: Path) -> N
     write_study(here)
     space = asked("study=renamed").space
     assert {space.key_at(result.values) for result in results.values()} == set(results)
-    assert all(set(leaves) == {address for address, _, _ in iterate_leaves(space.at({}))} for leaves in bases.values())
+    assert all(set(leaves) == {address for address, _, _ in iterate_leaves(space.design_at({}))} for leaves in bases.values())
 
 
 def write_study(folder: Path) -> None:

@@ -311,7 +311,7 @@ def test_designs_at_two_fidelities_are_marks_that_open(opened: Callable[..., Any
     assert page.locator("#verified .shifts tbody tr").count() == len(part.verified.shifts())
     assert page.locator("#verified .ranks tbody tr").count() == len(part.verified.ranks) == 2
     (lead,) = part.verified.decisions
-    assert lead.said("analytical", "events", part=False) in page.inner_text("#verified .leads")
+    assert lead.text("analytical", "events", part=False) in page.inner_text("#verified .leads")
     given_text = page.inner_text("#verified .shares")
     assert all(part in given_text for part in (*part.verified.shared, *part.verified.own))
     page.locator("#verified").scroll_into_view_if_needed()

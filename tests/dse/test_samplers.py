@@ -140,7 +140,7 @@ def test_a_front_that_stands_still_ends_a_search() -> None:
     rules = stops(designs=8)
     messages = []
     for number in range(40):
-        rules.told(Feedback((1 / (1 + min(number, 15)), 1.0)))
+        rules.note_result(Feedback((1 / (1 + min(number, 15)), 1.0)))
         messages.append(rules.stagnant())
     assert messages.index(next(text for text in messages if text)) + 1 == 24
     assert not stops().stagnant()
@@ -149,7 +149,7 @@ def test_a_front_that_stands_still_ends_a_search() -> None:
 def test_designs_that_break_a_constraint_are_no_growth() -> None:
     rules = stops(designs=8)
     for number in range(16):
-        rules.told(Feedback((2.0, 2.0)) if number < 4 else Feedback((1 / number, 1 / number), {"tpot": 0.1}))
+        rules.note_result(Feedback((2.0, 2.0)) if number < 4 else Feedback((1 / number, 1 / number), {"tpot": 0.1}))
     assert rules.stagnant()
 
 
@@ -190,7 +190,7 @@ def test_results_of_a_study_on_an_overlapping_space_are_taken_over(tmp_path: Pat
         if result.values["chip.cores"] >= 300 and result.values["mapping.both.tp"] == 8
     ]
     assert 0 < len(taken.results) == len(inside) < 200
-    assert all(design_key(study.question.space.at(result.values)) == result.key for result in taken.results.values())
+    assert all(design_key(study.question.space.design_at(result.values)) == result.key for result in taken.results.values())
     counting = Counting(study)
     results = searched(study, workers=counting, given=taken.results, source=Seeded(study, taken.seeds))
     assert not set(counting.keys) & set(taken.results)

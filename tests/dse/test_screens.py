@@ -45,7 +45,7 @@ def test_rows_that_are_evaluated_in_another_order_keep_their_metrics(tmp_path: P
     space, workload = study.question.space, study.question.workload
     assert len(rows) == 2 * CACHE_ROWS
     for _, row in rows.iloc[::400].iterrows():
-        design = space.at({knob.address: row[knob.address] for knob in space.knobs})
+        design = space.design_at({knob.address: row[knob.address] for knob in space.knobs})
         alone = evaluate(stack_designs([design]), workload)
         for name in ("latency", "tpot", "throughput_per_system_mm2"):
             assert row[name] == pytest.approx(alone.columns[name][0], rel=1e-12)
@@ -174,10 +174,10 @@ def test_a_worker_that_stays_and_dies_costs_what_it_was_at(tmp_path: Path) -> No
     bench = AffinityPool(cluster, 2)
     try:
         for times in range(2):
-            made = [(place, square) for place, square, _ in bench.mapped(work, range(20), [0, 1] * 10, [1.0] * 20)]
+            made = [(place, square) for place, square, _ in bench.map_items(work, range(20), [0, 1] * 10, [1.0] * 20)]
             assert sorted(made) == [(place, place * place) for place in range(20)], times
         with pytest.raises(DesignError, match="again and again"):
-            list(bench.mapped(fatal, [1], [0], [1.0]))
+            list(bench.map_items(fatal, [1], [0], [1.0]))
     finally:
         bench.close()
         cluster.close()
@@ -192,12 +192,12 @@ def test_kinds_go_to_who_knows_them_and_else_to_who_is_idle() -> None:
     bench = AffinityPool(cluster, 2)
     try:
         bench.wait()
-        first = {place: who for place, who, _ in bench.mapped(work, [0.5] * 4, [0, 0, 1, 1], [1.0] * 4)}
+        first = {place: who for place, who, _ in bench.map_items(work, [0.5] * 4, [0, 0, 1, 1], [1.0] * 4)}
         assert first[0] == first[1] != first[2] == first[3]
         # a kind that is asked for apart is its own's, however idle others are
-        again = {place: who for place, who, _ in bench.mapped(work, [0.2] * 5, [0, 0, 0, 0, 1], [1.0] * 5, apart=True)}
+        again = {place: who for place, who, _ in bench.map_items(work, [0.2] * 5, [0, 0, 0, 0, 1], [1.0] * 5, apart=True)}
         assert again == dict.fromkeys(range(4), first[0]) | {4: first[2]}
-        shared = {place: who for place, who, _ in bench.mapped(work, [0.5] * 4, [0] * 4, [1.0] * 4)}
+        shared = {place: who for place, who, _ in bench.map_items(work, [0.5] * 4, [0] * 4, [1.0] * 4)}
         assert set(shared.values()) == set(first.values())
     finally:
         bench.close()
@@ -355,7 +355,7 @@ def test_little_is_stored_of_a_block_that_is_done_soon(tmp_path: Path) -> None:
     study = toy(tmp_path, *SMALL)
     with contextlib.suppress(KeyboardInterrupt):
         run_screen(study, _stopped)
-    (piece,) = (file.here() for file in stored_block_files(study))
+    (piece,) = (file.local_path() for file in stored_block_files(study))
     assert piece is not None
     piece.write_bytes(piece.read_bytes()[:-9])
     screen = run_screen(study, lambda done, total, size: None)
@@ -377,5 +377,5 @@ def test_every_screened_design_has_an_id_and_is_found_by_it(tmp_path: Path, monk
     assert set(front["design"]) < set(whole["design"])
     for row in whole.to_dict("records")[::5]:
         values = knob_values(study, row)
-        assert design_key(study.question.space.at(values)).startswith(row["design"])
+        assert design_key(study.question.space.design_at(values)).startswith(row["design"])
         assert stored_design(study, front, screen, row["design"]).values == values

@@ -127,7 +127,7 @@ def die_at(study: Any, point: str, count: int, log: Path) -> None:
         step("tell")
         from dse.space.design import design_key
 
-        keys[which.number] = design_key(study.question.space.at(which.values))
+        keys[which.number] = design_key(study.question.space.design_at(which.values))
         with log.open("a") as file:
             file.write(keys[which.number] + "\n")
         tell(which, feedback)

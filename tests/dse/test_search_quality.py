@@ -40,7 +40,7 @@ def test_a_grid_is_evaluated_once_and_told_with_its_limits(tmp_path: Path) -> No
     table = Table(whole, whole.rows())
     space = whole.study.question.space
     values = [space.row(whole.columns, row) for row in range(whole.size)]
-    table.submit([(str(row), values_of_row, space.at(values_of_row)) for row, values_of_row in enumerate(values)])
+    table.submit([(str(row), values_of_row, space.design_at(values_of_row)) for row, values_of_row in enumerate(values)])
     results = table.collect()
     assert [bool(result.limit) for result in results] == (whole.limit >= 0).tolist()
     assert {bool(result.limit) for result in results} == {True, False}

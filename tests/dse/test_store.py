@@ -51,7 +51,7 @@ def test_what_is_appended_is_read_back(place: str) -> None:
     assert (results[odd.key].values, results[odd.key].metrics) == (odd.values, odd.metrics)
     assert results[odd.key].error == "\\0 \\ud800 \n 'quoted'"
     assert again.asks("s", 1) == [(ask, RESULT.key)]
-    assert again.asked("s", 1) == 1
+    assert again.ask_count("s", 1) == 1
     assert again.bases(CONTEXT) == {RESULT.key: {}, odd.key: {}}
     assert again.of_other_physics(ResultContext("w" * 32, "analytical", 2)) == {1: 2}
     again.close()
@@ -137,7 +137,7 @@ def test_studies_that_store_the_same_designs_in_another_order_do_not_block_each_
                 time.sleep(0.01)
             other.execute(sql.text(copy.format(second.key)))
         appended.result(60)
-        assert ours.counted(CONTEXT) == 3
+        assert ours.result_count(CONTEXT) == 3
 
 
 def test_another_schema_is_refused_with_both_numbers(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_an_old_store_is_read_and_gone_on_with(old: Path, tmp_path: Path) -> Non
         store.end(number, "done", {})
     with closing(Store(str(path), create=False)) as store:
         assert store.results(context) == results | {new.key: new}
-        assert store.asked("toy", physics) == 25
+        assert store.ask_count("toy", physics) == 25
 
 
 # --- two drivers
@@ -214,7 +214,7 @@ def started(folder: Path, place: str) -> subprocess.Popen[str]:
 def asked(place: str) -> int:
     try:
         with closing(Store(place, create=False)) as store:
-            return store.asked("toy", PHYSICS_VERSION)
+            return store.ask_count("toy", PHYSICS_VERSION)
     except DesignError:
         return 0
 

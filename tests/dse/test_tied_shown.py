@@ -109,7 +109,7 @@ def test_a_file_has_what_follows_and_where_it_comes_from(square: Any, tmp_path: 
 def test_a_design_that_is_not_tied_as_its_study_has_it_says_so(square: Any) -> None:
     words = ("study=square", "chips=[npu64]", "chip.mesh.rows=4")
     loose = dse.evaluate(*words)
-    assert ("not tied", "chip.mesh.cols is 8; tied to chip.mesh.rows it would be 4") in loose.about()
+    assert ("not tied", "chip.mesh.cols is 8; tied to chip.mesh.rows it would be 4") in loose.facts()
     tight = dse.evaluate(*words, "chip.mesh.cols=4", "chip.hbm.channels=16", "mapping.both.pp=16")
     assert not tight.untied
 
@@ -174,7 +174,7 @@ def test_what_is_typed_stays_and_the_rest_follows(data: st.DataObject) -> None:
     assert mesh.rows == rows
     assert mesh.cols == (cols if "chip.mesh.cols" in typed else rows)
     assert space.base.chip.hbm.channels == (channels if "chip.hbm.channels" in typed else rows * mesh.cols)
-    assert space.following(space.base) == space.base
+    assert space.with_ties(space.base) == space.base
 
 
 @pytest.mark.parametrize(("chip", "points"), [("npu64", {"mine", "usual"}), ("npu_dse", {"theirs"})])

@@ -58,7 +58,7 @@ def test_a_file_with_times_is_replayed_as_a_whole(kind: str, tmp_path: Path) -> 
     assert len(load.requests) == COUNT
     assert load.trace is not None
     assert f"{COUNT:,} requests, all of {path.name}" in load.label
-    if whole.timed:
+    if whole.has_times:
         assert load.requests.arrival.tolist() == whole.arrival.tolist()
         assert load.said == 0
         assert (load.trace.times, "replayed at" in load.label) == ("replayed", True)

@@ -63,7 +63,7 @@ def products(folder: Path, *overrides: str) -> Study:
 
 def ran(study: Study) -> Verification:
     assert run_study(study) == 0
-    stored_study = StoredStudy(study).verified()
+    stored_study = StoredStudy(study).verification()
     assert stored_study is not None
     return stored_study
 
@@ -79,7 +79,7 @@ def test_what_is_stored_is_what_the_higher_reader_says(tmp_path: Path) -> None:
     assert (stored_study.low, stored_study.high, len(stored_study.after)) == ("analytical", "events", 12)
     space, workload = study.question.space, study.question.workload
     for record in stored_study.after.to_dict("records"):
-        outcomes = evaluate(stack_designs([space.at(knob_values(study, record))]), workload, fidelity="events")
+        outcomes = evaluate(stack_designs([space.design_at(knob_values(study, record))]), workload, fidelity="events")
         for name in ("latency", "cores", "compute_share", "energy"):
             assert record[name] == outcomes.columns[name][0]
     assert (stored_study.after["latency"] != stored_study.before["latency"]).any()
@@ -92,7 +92,7 @@ def test_the_front_is_verified_before_what_is_behind_it(tmp_path: Path) -> None:
     assert set(stored_study.before.index[: len(best)]) == best
     assert 2 < len(best) < 12
     few = products(tmp_path, "verify.designs=2")
-    assert set(StoredStudy(few).verified().before.index) < best  # type: ignore[union-attr]
+    assert set(StoredStudy(few).verification().before.index) < best  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("workers", [("workers=ray", "workers.count=1"), ("workers=ray", "workers.count=2")])
@@ -129,13 +129,13 @@ def test_a_run_that_was_stopped_goes_on_and_repeats_nothing(tmp_path: Path, monk
     assert not set(first.keys) & set(second.keys)
     assert len(first.keys) + len(second.keys) == 20
     assert not third.keys
-    pd.testing.assert_frame_equal(StoredStudy(study).verified().after, expected.after)  # type: ignore[union-attr]
+    pd.testing.assert_frame_equal(StoredStudy(study).verification().after, expected.after)  # type: ignore[union-attr]
 
 
 def test_what_is_stored_so_far_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = products(tmp_path)
     assert run_study(products(tmp_path, "verify=none")) == 0
-    assert StoredStudy(study).verified() is None
+    assert StoredStudy(study).verification() is None
     count = Counting(make_evaluator(study.question.workload, "events"), most=1)
     monkeypatch.setattr(dse.execution.verify, "make_evaluator", lambda workload, fidelity: count)
     assert run_study(study) == 130
@@ -170,7 +170,7 @@ def test_a_chip_without_a_higher_fidelity_is_one_line_and_no_end(tmp_path: Path,
     err = capsys.readouterr().err
     assert err.count("verify") == 1
     assert "verify: this kind of chip has no fidelity above analytical" in err
-    assert StoredStudy(study).verified() is None
+    assert StoredStudy(study).verification() is None
 
 
 def test_the_next_fidelity_is_the_one_above_the_study_s_own(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_on_a_part_of_their_meshes_both_readers_play_the_same(tmp_path: Path, ca
     space, workload = study.question.space, study.question.workload
     for frame, fidelity in ((stored_study.before, stored_study.low), (stored_study.after, stored_study.high)):
         for record in frame.to_dict("records"):
-            outcomes = evaluate(stack_designs([space.at(knob_values(study, record))]), workload, fidelity=fidelity)
+            outcomes = evaluate(stack_designs([space.design_at(knob_values(study, record))]), workload, fidelity=fidelity)
             assert record["latency"] == outcomes.columns["latency"][0]
     output = capsys.readouterr().out
     assert stored_study.part in " ".join(output.split())
@@ -203,7 +203,7 @@ def test_on_a_part_of_their_meshes_both_readers_play_the_same(tmp_path: Path, ca
     assert shown["verified"]["part"] == stored_study.part
     assert shown["verified"]["before"]["latency"] == [float(f"{value:.9g}") for value in stored_study.before["latency"]]
     whole = products(tmp_path, "verify.fidelity=cycles", "verify.submesh=0")
-    assert whole.compared == ("analytical", "cycles")
+    assert whole.compared_fidelities == ("analytical", "cycles")
 
 
 def test_a_time_that_was_far_off_is_said_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,7 +253,7 @@ def test_a_part_says_by_how_much_the_best_leads_there_and_as_a_whole(
         by = played.set_index("mapping.gemm")["latency"]
         assert lead_value == pytest.approx(by["cannon"] / by["meshgemm"] - 1, rel=1e-6)
     assert lead.low < lead.whole / 4
-    lead_text = lead.said("analytical@8", "cycles@8", part=True)
+    lead_text = lead.text("analytical@8", "cycles@8", part=True)
     ids = StoredStudy(study).frame().set_index("mapping.gemm")["design"]
     report = f"{ids['meshgemm']} mapping.gemm meshgemm leads {ids['cannon']} mapping.gemm cannon {lead_text}"
     assert report in " ".join(capsys.readouterr().out.split())
@@ -368,7 +368,9 @@ def test_a_page_breaks_designs_down_by_its_own_fidelity_while_there_is_time(
     loaded = StoredStudy(study)
     frame = loaded.frame().sort_values("latency", kind="stable")
     space, case = study.question.space, study.question.workload.cases[0]
-    own = [explain(space.at(knob_values(study, row)), case, fidelity="events").seconds for row in frame.to_dict("records")]
+    own = [
+        explain(space.design_at(knob_values(study, row)), case, fidelity="events").seconds for row in frame.to_dict("records")
+    ]
 
     def totals() -> list[float]:
         designs = report_payload([loaded.part()])["studies"][0]["explained"]["designs"]

@@ -97,13 +97,13 @@ def test_a_step_is_what_evaluating_the_override_gives(line: list[str]) -> None:
 
 
 def test_an_elasticity_is_a_ratio_of_logarithms(why: Explanation) -> None:
-    numbers = [change for change in why.changes if change.step.up is not None]
+    numbers = [change for change in why.changes if change.step.is_upward is not None]
     assert {number.step.knob for number in numbers} > {"chip.cores", "mapping.both.tp"}
     for number in numbers:
         for name, elastic in number.elasticity.items():
             by = log(float(number.step.new) / float(number.step.old))
             assert elastic * by == pytest.approx(log(number.point.metrics[name] / why.point.metrics[name]), abs=1e-12)
-    assert not any(change.elasticity for change in why.changes if change.step.up is None)
+    assert not any(change.elasticity for change in why.changes if change.step.is_upward is None)
 
 
 def test_steps_go_both_ways_to_the_next_value_of_the_space(ran: StoredStudy) -> None:
@@ -114,7 +114,7 @@ def test_steps_go_both_ways_to_the_next_value_of_the_space(ran: StoredStudy) -> 
             moved = sorted(
                 neighbour.new
                 for neighbour in neighbours(space, values)
-                if neighbour.knob == knob.address and neighbour.up is not None
+                if neighbour.knob == knob.address and neighbour.is_upward is not None
             )
             if isinstance(knob, IntervalKnob):
                 tenths = [max(knob.low, values[knob.address] * 0.9), min(knob.high, values[knob.address] * 1.1)]
@@ -134,7 +134,7 @@ def test_a_front_at_once_is_its_designs_one_by_one(ran: StoredStudy) -> None:
         assert [change.step for change in member.changes] == [change.step for change in alone.changes]
         for change, other in zip(member.changes, alone.changes, strict=True):
             assert change.change == pytest.approx(other.change)
-            assert change.point.why == other.point.why
+            assert change.point.violations_text == other.point.violations_text
 
 
 def test_what_there_is_no_time_for_is_said(ran: StoredStudy) -> None:
@@ -224,10 +224,12 @@ def test_a_limit_is_priced_by_what_is_needed_of_it(ran: StoredStudy) -> None:
     space, goal = ran.study.question.space, replace(study_goal(ran.study), bounds=())
     columns = space.sample(np.random.default_rng(3).random((600, len(space.knobs))))
     values = [space.row(columns, row) for row in range(600)]
-    points = evaluate_points([space.at(values) for values in values], goal)
+    points = evaluate_points([space.design_at(values) for values in values], goal)
     good = [point for point in points if point is not None and point.feasible]
     known = [
-        KnownDesign(at, partial(space.at, at), point) for at, point in zip(values, points, strict=True) if point is not None
+        KnownDesign(at, partial(space.design_at, at), point)
+        for at, point in zip(values, points, strict=True)
+        if point is not None
     ]
     (price,) = shadow_prices(goal, known, lambda point: gain_over_rivals(goal, point, good))
     assert (price.address, price.unit) == ("chip.hbm.capacity", "B")
@@ -263,7 +265,7 @@ def test_a_design_is_named_by_its_id_and_by_no_rank(ran: StoredStudy) -> None:
     rows = report_order(study, frame)
     assert len(set(rows["design"])) == len(rows)
     for rank, row in list(enumerate(rows.to_dict("records"), 1))[::7]:
-        own = design_key(study.question.space.at(knob_values(study, row)))
+        own = design_key(study.question.space.design_at(knob_values(study, row)))
         assert own.startswith(row["design"])
         assert len(row["design"]) >= LEAST
         stored_designs = [stored_design(study, frame, None, typed) for typed in (row["design"], own[:LEAST].upper(), own)]
@@ -337,7 +339,7 @@ def test_steps_around_a_design_are_those_that_may_be_typed() -> None:
 def test_designs_are_evaluated_as_each_by_itself(ran: StoredStudy) -> None:
     """Those that are refused among others as well, and those asked for twice."""
     space, goal = ran.study.question.space, analytical_goal(study_goal(ran.study), ran.study.question.base)
-    designs = [space.at(knob_values(ran.study, row.to_dict())) for _, row in ran.frame().head(40).iterrows()]
+    designs = [space.design_at(knob_values(ran.study, row.to_dict())) for _, row in ran.frame().head(40).iterrows()]
     for design, point in zip([*designs, designs[0]], evaluate_points([*designs, designs[0]], goal), strict=True):
         columns = dse.evaluators.evaluate(stack_designs([design]), goal.workload, metrics=goal.metrics).columns
         assert point is not None
@@ -413,8 +415,8 @@ def test_what_a_constraint_is_broken_by_can_be_read() -> None:
     """A share of zero exceeds a bound without end."""
     near = DesignOutcome({"slo_attainment": 0.6}, broken=(("slo_attainment >= 0.9", 0.5),))
     none = DesignOutcome({"slo_attainment": 0.0}, broken=(("slo_attainment >= 0.9", 0.9 / 1e-300 - 1),))
-    assert near.why == "breaks slo_attainment >= 0.9 by 50.00%"
-    assert none.why == "breaks slo_attainment >= 0.9, is 0"
+    assert near.violations_text == "breaks slo_attainment >= 0.9 by 50.00%"
+    assert none.violations_text == "breaks slo_attainment >= 0.9, is 0"
 
 
 def test_loads_in_the_steady_state_come_together_as_each_design_by_itself() -> None:
@@ -422,13 +424,13 @@ def test_loads_in_the_steady_state_come_together_as_each_design_by_itself() -> N
     goal = analytical_goal(study_goal(study), study.question.base)
     assert goal.fidelity == "steady_state"
     draws = RandomSampler(study.question.space, 4)
-    designs = [study.question.space.at(draws.ask(number, None).values) for number in range(24)]
+    designs = [study.question.space.design_at(draws.ask(number, None).values) for number in range(24)]
     together, alone = evaluate_points(designs, goal), [evaluate_points([design], goal)[0] for design in designs]
     assert sum(point is not None and not point.limit for point in together) > 2
     for outcome, other in zip(together, alone, strict=True):
         assert outcome is not None
         assert other is not None
-        assert outcome.why == other.why
+        assert outcome.violations_text == other.violations_text
         assert outcome.metrics == pytest.approx(other.metrics, rel=1e-9)
 
 
@@ -437,7 +439,7 @@ def test_as_many_come_at_once_as_there_is_time_for_and_come_out_the_same(monkeyp
     study = find_study("mesh_llm")
     goal = analytical_goal(study_goal(study), study.question.base)
     draws = RandomSampler(study.question.space, 5)
-    designs = list(dict.fromkeys(study.question.space.at(draws.ask(number, None).values) for number in range(24)))
+    designs = list(dict.fromkeys(study.question.space.design_at(draws.ask(number, None).values) for number in range(24)))
     came, evaluated = list[int](), moves._evaluate_points_of
 
     def noted(designs: list[Design], goal: StudyGoal) -> list[DesignOutcome]:
@@ -452,7 +454,7 @@ def test_as_many_come_at_once_as_there_is_time_for_and_come_out_the_same(monkeyp
     for outcome, other in zip(limited, evaluate_points(designs, goal), strict=True):
         assert outcome is not None
         assert other is not None
-        assert outcome.why == other.why
+        assert outcome.violations_text == other.violations_text
         assert outcome.metrics == pytest.approx(other.metrics, rel=1e-9)
 
 
@@ -469,4 +471,4 @@ def test_what_rounding_leaves_is_no_change_and_no_elasticity(by: float, nothing:
     goal = replace(study_goal(study), objectives={"tpot": "min"})
     step = Neighbour("mapping.both.tp", 2, 4, study.question.space.base)
     effect = knob_effect(step, DesignOutcome({"tpot": 0.01}), DesignOutcome({"tpot": 0.01 * (1 + by)}), goal)
-    assert (effect.nothing, effect.change["tpot"] == 0.0, effect.elasticity["tpot"] == 0.0) == (nothing,) * 3
+    assert (effect.is_nothing, effect.change["tpot"] == 0.0, effect.elasticity["tpot"] == 0.0) == (nothing,) * 3

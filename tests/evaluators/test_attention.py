@@ -80,7 +80,7 @@ def operands(shape: AttentionShape) -> tuple[Array, Array, Array]:
 def plain(shape: AttentionShape) -> Array:
     """Softmax attention as it is defined, in double precision."""
     q, *kv = operands(shape)
-    k, v = (np.repeat(x, shape.shared, axis=1).astype(float) for x in kv)
+    k, v = (np.repeat(x, shape.heads_per_kv, axis=1).astype(float) for x in kv)
     scores = np.einsum("bhqd,bhkd->bhqk", q.astype(float), k) / np.sqrt(shape.qk)
     scores = CAP * np.tanh(scores / CAP) if shape.capped else scores
     if shape.causal:
@@ -405,11 +405,11 @@ def gathered(
 
 def of_rows(q: Array, k: Array, v: Array, chosen: Array, shape: AttentionShape) -> Array:
     """Attention to all rows, those masked that are not chosen."""
-    k, v = (np.repeat(x, shape.shared, axis=1).astype(float) for x in (k, v))
+    k, v = (np.repeat(x, shape.heads_per_kv, axis=1).astype(float) for x in (k, v))
     scores = np.einsum("bhqd,bhkd->bhqk", q.astype(float), k) / np.sqrt(shape.qk)
     seen = np.zeros((shape.batch, shape.kv_heads, k.shape[2]), bool)
     np.put_along_axis(seen, chosen, True, axis=-1)
-    scores = np.where(np.repeat(seen, shape.shared, axis=1)[:, :, None], scores, -np.inf)
+    scores = np.where(np.repeat(seen, shape.heads_per_kv, axis=1)[:, :, None], scores, -np.inf)
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     return np.asarray(np.einsum("bhqk,bhkv->bhqv", weights / weights.sum(axis=-1, keepdims=True), v))
 

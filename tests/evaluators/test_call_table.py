@@ -47,7 +47,7 @@ def test_calls_take_at_once_what_they_take_one_by_one(model: str) -> None:
         columns = space.sample(rng.random((count, len(space.knobs))))
         words = {"mapping.prefill.prefetch": policy, "mapping.decode.prefetch": policy}
         given_words = words | {"mapping.prefill.tp": tp, "mapping.decode.tp": tp, "mapping.precision.weights": "bf16"}
-        alike = [replace_leaves(space.at(space.row(columns, row)), given_words) for row in range(count)]
+        alike = [replace_leaves(space.design_at(space.row(columns, row)), given_words) for row in range(count)]
         alike = [replace_leaves(design, {"mapping.precision.kv": alike[0].mapping.precision.kv}) for design in alike]
         for _, design in stack_designs(alike).groups:
             machine, reader = shared_cache_machine(design.chip, design.mapping), READERS["analytical"]
@@ -73,7 +73,7 @@ def test_designs_of_several_structures_take_what_each_takes_by_itself(model: str
             f"mapping.{phase}.{name}": word for phase in PHASES for name, word in (("prefetch", policy), ("allreduce", "ring"))
         }
         given_words = words | {"mapping.precision.weights": "bf16", "chip.network.latency_per": "hop"}
-        rows = [replace_leaves(space.at(space.row(columns, row)), given_words) for row in range(600)]
+        rows = [replace_leaves(space.design_at(space.row(columns, row)), given_words) for row in range(600)]
         ((_, many),) = stack_designs(rows).groups
         assert devices._degrees(many.mapping.prefill.tp)[1] is not None
         machine, reader = shared_cache_machine(many.chip, many.mapping), READERS["analytical"]

@@ -129,4 +129,4 @@ def test_the_closed_form_counts_what_is_played(rule: str, items: int) -> None:
     closed = walked.cost(walk, items, 2, *hardware, items * 2).activity
     for count in COUNTS:
         assert getattr(closed, count) == pytest.approx(getattr(activity, count)), count
-    assert replace(shape, tokens=48).chunked == 2 * shape.chunked
+    assert replace(shape, tokens=48).chunk_flop == 2 * shape.chunk_flop

@@ -39,7 +39,7 @@ def test_bytes_of_a_product_are_those_of_its_tiles(m: int, k: int, n: int, rows:
                 deep, across = min(rows, k - first), min(cols, ways - left)
                 counted += 2 * (deep * across + streams * deep) + streams * across * ACCUMULATOR_BYTES * (1 + (first > 0))
     engines = TileEngines(1.0, engine, VectorEngine(lanes=1.0, special=1.0, start=0.0), 1.0)
-    assert engines.streamed(m, k, n, 2.0) == pytest.approx(counted)
+    assert engines.streamed_bytes(m, k, n, 2.0) == pytest.approx(counted)
 
 
 seconds = st.floats(0, 10)

@@ -288,11 +288,11 @@ def test_caches_cross_nodes_where_one_does_not_have_all_dies(
     def sent(**nodes: float) -> tuple[float, float]:
         design = replace_leaves(base, {f"chip.network.nodes.{leaf}": value for leaf, value in nodes.items()})
         room, latency = devices.kv_transfer(design, load)
-        return float(room.of(5000)), float(latency)
+        return float(room.request_bytes(5000)), float(latency)
 
     alone = replace_leaves(base, {"chip.network": replace(base.chip.network, nodes=None)})  # type: ignore[union-attr]
     room, latency = devices.kv_transfer(alone, load)
-    within, nodes = (float(room.of(5000)), float(latency)), base.chip.network.nodes  # type: ignore[union-attr]
+    within, nodes = (float(room.request_bytes(5000)), float(latency)), base.chip.network.nodes  # type: ignore[union-attr]
     assert sent(size=128.0) == within
     slower = sent(bandwidth=nodes.bandwidth / times, latency=nodes.latency * times)
     if prefilling * prefill + decoding * decode <= nodes.size:
@@ -318,7 +318,7 @@ def test_many_deployments_across_nodes_are_what_each_is_by_itself() -> None:
         transfer, start = devices.kv_transfer(
             replace_leaves(base, {name: values[row] for name, values in columns.items()}), load
         )
-        assert (room.at(row), latency[row]) == (transfer.at(0), start)
+        assert (room.design_memory(row), latency[row]) == (transfer.design_memory(0), start)
 
 
 @pytest.mark.parametrize("model", ["deepseek_v2_lite", "qwen3_30b_a3b", "llama3_8b"])
@@ -333,7 +333,7 @@ def test_caches_that_several_dies_take_leave_those_that_have_them_as_often(model
     leaves, comes = (whole * copies * each / dies for dies in (before, after))
     room, _ = devices.kv_transfer(base, load)
     port = base.chip.network.bandwidth * base.mapping.stack.network_efficiency  # type: ignore[union-attr]
-    assert float(room.of(5000)) == pytest.approx(max(leaves, comes) / port, rel=1e-9)
+    assert float(room.request_bytes(5000)) == pytest.approx(max(leaves, comes) / port, rel=1e-9)
 
 
 WIDE = {"gpt_oss_20b": 4 * 2880, "mixtral_8x7b": 2 * 14336, "deepseek_v2_lite": 16 * 256, "llama3_8b": 14336}

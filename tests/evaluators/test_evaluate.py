@@ -34,7 +34,7 @@ workloads = st.sampled_from(MODELS).map(workload_of)
 def random_designs(seed: int, count: int) -> list[Design]:
     space = wide(base())
     columns = space.sample(np.random.default_rng(seed).random((count, len(space.knobs))))
-    return [space.at(space.row(columns, i)) for i in range(count)]
+    return [space.design_at(space.row(columns, i)) for i in range(count)]
 
 
 @given(seeds, workloads)
@@ -199,7 +199,7 @@ def test_a_design_that_cannot_be_laid_out_adds_no_metrics_to_those_beside_it() -
     together, alone = (evaluate(stack_designs(designs), question.workload) for designs in ([broken, fine], [fine]))
     assert list(together.feasible) == [False, True]
     assert together.columns.keys() == alone.columns.keys()
-    assert together.at(1) == alone.at(0)
+    assert together.row_outcome(1) == alone.row_outcome(0)
     assert together.columns["system_mm2"][0] == alone.columns["system_mm2"][0]
     two = asked("chip=cm384", "chip.dies.rows=2", "model=[deepseek_v2_lite,qwen3_1b7]", "mapping.both.ep=8")
     evaluation = evaluate(stack_designs([two.base]), two.workload, cases=True)

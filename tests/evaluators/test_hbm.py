@@ -65,7 +65,7 @@ def test_a_stream_in_one_bank_group_has_half_the_rate(name: str) -> None:
             replace_leaves(given_memory, {"order": order}), which * int(given_memory.access), int(given_memory.access), False
         )
         assert report.share == pytest.approx(rate * (1 - lost), rel=0.03)
-        assert report.binding == ("group" if rate < 1 else "bandwidth")
+        assert report.bound_text == ("group" if rate < 1 else "bandwidth")
 
 
 def test_busy_and_idle_time_make_up_all_time() -> None:
@@ -99,7 +99,9 @@ def test_what_binds_is_what_blocked_the_bus(what: str, given_: dict[str, Any]) -
     }.get(given_.get("address", ""), np.arange(count) * 64)
     write = rng.random(count) < 0.5 if "write" in given_ else False
     arrival = np.arange(count) * given_.get("gap", 0.0)
-    assert hbm.simulate_memory(memory, address, 64, write, arrival, windows=np.array([given_.get("window", 0)])).binding == what
+    assert (
+        hbm.simulate_memory(memory, address, 64, write, arrival, windows=np.array([given_.get("window", 0)])).bound_text == what
+    )
 
 
 @st.composite

@@ -202,7 +202,7 @@ def test_an_index_of_bytes_is_read_once_by_a_decode_step() -> None:
     moved = jobs.job_cost("analytical", score_job(shape, chip(), 1.0)).activity.memory_bytes
     scores_and_queries = 64 * 131072 * 2 + 1024 * 64 * (128 + 4)
     assert moved == 64 * 131072 * 132 + scores_and_queries
-    assert shape.scored == 64 * 131072 * 16384
+    assert shape.product_flop == 64 * 131072 * 16384
 
 
 def test_a_part_of_the_mesh_stands_for_all_of_it() -> None:

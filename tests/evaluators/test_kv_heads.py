@@ -59,4 +59,4 @@ def test_phases_that_hold_different_heads_and_models_that_have_none_are_refused(
     ):
         question = asked(*words)
         with pytest.raises(DesignError, match=message):
-            evaluate(stack_designs([question.base]), question.workload).accepted()
+            evaluate(stack_designs([question.base]), question.workload).require_compatible()

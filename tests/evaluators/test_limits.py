@@ -100,7 +100,7 @@ def test_an_overloaded_service_is_bound_by_work_not_by_waiting() -> None:
     )
     parts = explain(question.base, question.workload.cases[0])
     assert "idle" in parts.by_bound()
-    bound = parts.binding()
+    bound = parts.seconds_by_cause()
     assert bound
     assert "idle" not in bound
 

@@ -67,14 +67,14 @@ def test_dies_that_share_heads_each_have_all_of_what_has_none(name: str, tp: int
 def test_layers_have_caches_or_states_of_their_sequences(name: str, length: int, many: int, kv: str, activations: str) -> None:
     """A recurrent layer has no keys and values beside its state."""
     model, given_value_bytes = shipped(name), value_bytes(FormatPlan(weights="bf16", activations=activations, kv=kv))
-    cached = per_reach(model, lambda reach: float(many * reach.kept(length)))
+    cached = per_reach(model, lambda reach: float(many * reach.kept_positions(length)))
     held = sum(
         cache_bytes(layers_of_units(model).get(unit, ("", ""))[0], model, cached, many, ALONE, given_value_bytes)
         for unit in units(model)
     )
     wanted = 0.0
     for layer in sequence_memory(model):
-        kept, scored = layer.kept(length)
+        kept, scored = layer.kept_positions(length)
         each = (
             (layer.kv * kept + layer.scores * scored) * BYTES_BY_FORMAT[kv]
             + 4 * layer.state
@@ -93,7 +93,8 @@ def test_copies_of_attention_share_out_caches_of_a_batch_evenly(chip: str, name:
     )  # fmt: skip
     model, precision = shipped(name), question.base.mapping.precision
     grown = sum(
-        layer.layer.times * layer.kv * layer.kept(5100)[0] * BYTES_BY_FORMAT[precision.kv] for layer in sequence_memory(model)
+        layer.layer.times * layer.kv * layer.kept_positions(5100)[0] * BYTES_BY_FORMAT[precision.kv]
+        for layer in sequence_memory(model)
     )
     states = sum(
         layer.layer.times * (4 * layer.state + BYTES_BY_FORMAT[precision.activations] * layer.conv)

@@ -86,7 +86,7 @@ def test_devices_do_each_layer_once_in_its_place(name: str, phase: str) -> None:
 @given(st.integers(1, 5000), st.integers(0, 700), st.integers(1, 400))
 def test_pairs_of_a_prompt_are_those_of_its_tokens_one_by_one(prompt: int, limit: int, top: int) -> None:
     for reach in (AttentionReach(), AttentionReach(window=limit), AttentionReach(top=top)):
-        assert reach.pairs(prompt) == sum(reach.seen(context) for context in range(1, prompt + 1))
+        assert reach.pairs(prompt) == sum(reach.seen_positions(context) for context in range(1, prompt + 1))
     chunk = limit + 1
     assert AttentionReach(chunk=chunk).pairs(prompt) == sum((place % chunk) + 1 for place in range(prompt))
 
@@ -94,9 +94,9 @@ def test_pairs_of_a_prompt_are_those_of_its_tokens_one_by_one(prompt: int, limit
 @given(st.integers(1, 300), st.integers(1, 8), st.integers(0, 300), st.integers(0, 50))
 def test_pairs_of_compressed_entries_grow_as_they_are_seen(prompt: int, ratio: int, window: int, top: int) -> None:
     reach = AttentionReach(window=window, ratio=ratio, top=top)  # an indexer has entries alone
-    one_by_one = sum(reach.seen(context) for context in range(1, prompt + 1))
+    one_by_one = sum(reach.seen_positions(context) for context in range(1, prompt + 1))
     assert reach.pairs(prompt) == pytest.approx(one_by_one, abs=prompt)  # entries begin within a token
-    assert reach.kept(prompt) == min(prompt, window) + prompt / ratio
+    assert reach.kept_positions(prompt) == min(prompt, window) + prompt / ratio
 
 
 def test_steps_look_as_far_as_each_kind_does() -> None:

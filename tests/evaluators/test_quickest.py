@@ -91,7 +91,7 @@ def test_what_is_left_open_is_as_fast_as_the_best_group_and_slice(name: str) -> 
     for _ in range(max(DRAWS // len(ATTENTION), 1)):
         shape, given_chip = layer(rng), chip(rng)
         sizes = explicit(dataflow, shape, given_chip)
-        fits = np.asarray(TilingChoice(dataflow, shape, 2.0).held(sizes)) <= given_chip.tile.sram
+        fits = np.asarray(TilingChoice(dataflow, shape, 2.0).local_memory(sizes)) <= given_chip.tile.sram
         if not fits.any():
             continue
         best = np.min(seconds(dataflow, shape, given_chip, tuple(size[fits] for size in sizes)))
@@ -104,7 +104,7 @@ def test_more_memory_never_makes_what_is_chosen_slower() -> None:
         dataflow, shape, given_chip = ATTENTION[str(rng.choice(list(ATTENTION)))], layer(rng), chip(rng)
         rooms = given_chip.tile.sram * np.sort(rng.uniform(1, 8, 6))
         times = [chosen(dataflow, shape, replace_leaves(given_chip, {"tile.sram": float(room)})) for room in rooms]
-        if TilingChoice(dataflow, shape, 2.0).held((1, 1, 1, 1)) <= rooms[0]:
+        if TilingChoice(dataflow, shape, 2.0).local_memory((1, 1, 1, 1)) <= rooms[0]:
             # candidates that differ by less are not told apart
             assert (np.diff(times) <= (1 - MIN_SPEEDUP) * times[0]).all(), (dataflow, shape, times)
 
@@ -230,11 +230,11 @@ def worth(kernel: TilingChoice, chip: Chip, tiling: AttentionTiling) -> list[lis
 
     def chains(candidates: list[Sizes]) -> tuple[list[list[int]], Any]:
         sizes, chains = tuple(np.array(candidates).T), []
-        held = np.asarray(kernel.held(sizes))
+        held = np.asarray(kernel.local_memory(sizes))
         fits = [at for at in range(len(held)) if held[at] <= room] or [min(range(len(held)), key=lambda at: held[at])]
         for rate in rates:
             leaves = replace_leaves(chip, {RATE: rate})
-            work = kernel.work(leaves, sizes, kernel.counted(leaves, sizes))
+            work = kernel.work(leaves, sizes, kernel.size_counts(leaves, sizes))
             times = np.broadcast_to(kernel.seconds(leaves, sizes, work, kernel.memory(leaves)), held.shape)
             least, kept = np.inf, []
             for at in sorted(fits, key=lambda at: (held[at], at)):
@@ -246,7 +246,7 @@ def worth(kernel: TilingChoice, chip: Chip, tiling: AttentionTiling) -> list[lis
     options = list(zip(*(size.tolist() for size in kernel.options(chip, tiling)), strict=True))
     kept, held = chains(options)
     mine = [options[at] for at in sorted({at for chain in kept for at in chain}, key=lambda at: (held[at], at))]
-    near = np.stack(kernel.near(tiling, tuple(np.array(mine).T)), axis=-1)
+    near = np.stack(kernel.neighbours(tiling, tuple(np.array(mine).T)), axis=-1)
     both = list(dict.fromkeys([*mine, *map(tuple, near.reshape(-1, near.shape[-1]).tolist())]))
     kept, held = chains(both)
     return [sorted((both[at] for at in chain), key=lambda option: (held[both.index(option)], option)) for chain in kept]
@@ -263,11 +263,11 @@ def test_bounds_are_never_above_the_time_that_they_are_of() -> None:
             given_chip,
             AttentionTiling(0 if dataflow.grouped else 1, 0 if dataflow.grouped else 1, 0, 0, 0 if dataflow.split else 1),
         )
-        counted, memory = kernel.counted(given_chip, sizes), kernel.memory(many)
+        counted, memory = kernel.size_counts(given_chip, sizes), kernel.memory(many)
         seconds = kernel.seconds(given_chip, sizes, kernel.work(given_chip, sizes, counted), memory)
         every, none = np.arange(len(sizes[0])), np.zeros(len(sizes[0]), int)
-        bounds = kernel.bounds(given_chip, kernel.bounded(sizes, counted), memory)
-        least = bounds.of(quickest.CandidatePairs(none, every, every, np.array([0, len(every)])))
+        bounds = kernel.bounds(given_chip, kernel.bound_inputs(sizes, counted), memory)
+        least = bounds.of_pairs(quickest.CandidatePairs(none, every, every, np.array([0, len(every)])))
         assert (least <= seconds).all(), (dataflow, shape, given_chip)
         near = max(near, float((least / seconds).max()))
     assert near > 0.5
@@ -285,7 +285,7 @@ def test_what_bounds_leave_out_is_no_faster_than_what_needs_less() -> None:
         turns, nbytes = np.round(rng.uniform(1, 3, (2, starts[-1])), 1)
         busy, byte = rng.choice([0.5, 1.0], (4, count)), rng.choice([0.5, 1.0, 2.0], (5, count))
         bounds = quickest.CandidateBounds(turns, nbytes, rng.integers(0, 4, starts[-1]), busy, byte)
-        least = bounds.of(pairs)
+        least = bounds.of_pairs(pairs)
         seconds = least / rng.choice([0.3, 0.99, 1.0], least.shape, p=[0.05, 0.45, 0.5])
         kept = quickest._promising(bounds, pairs, lambda subset, seconds=seconds: seconds[:, subset.candidate])  # type: ignore[misc]
         better = quickest._faster(seconds, pairs)

@@ -121,7 +121,7 @@ def test_bytes_of_a_request_are_those_of_its_layers_one_by_one(layout: str, data
     indexes = 4 if layout == "pipelines" else 1  # each core of a group has all
     for positions in (1, data.draw(st.integers(1, 5000)), 40_000):
         bytes_of = {"kv": BYTES_BY_FORMAT[precision.kv], "others": BYTES_BY_FORMAT[precision.activations], "indexes": indexes}
-        assert float(room.of(positions)) == pytest.approx(counted(model, positions, **bytes_of), rel=1e-9)
+        assert float(room.request_bytes(positions)) == pytest.approx(counted(model, positions, **bytes_of), rel=1e-9)
 
 
 @st.composite
@@ -135,7 +135,7 @@ def rooms(draw: st.DrawFn) -> RequestMemory:
 
 def capacity(memory: KvMemory, positions: int) -> int:
     """Requests of so many positions that there are blocks for."""
-    return memory.blocks // max(memory.needed(positions), 1)
+    return memory.blocks // max(memory.blocks_needed(positions), 1)
 
 
 @given(rooms(), st.floats(1e7, 1e9), st.integers(1, 64), st.integers(1, 20_000))
@@ -146,12 +146,12 @@ def test_blocks_of_a_request_hold_it_and_no_more_than_steps_and_one_block_more(
     size = free / memory.blocks if room.windows or not room.growing else block * room.growing
     steps = -(-positions // block) * block
     most = sum(nbytes * min(steps, -(-window // block) * block) for window, nbytes in room.windows)
-    taken = memory.needed(positions) * size
-    assert taken >= room.of(positions) * (1 - 1e-9)
+    taken = memory.blocks_needed(positions) * size
+    assert taken >= room.request_bytes(positions) * (1 - 1e-9)
     # blocks of windows are as small as all their steps allow, so that what is fixed is rounded up by less than one
     assert taken <= (room.growing * steps + most + room.fixed + size) * (1 + 2 / memory.blocks)
-    assert memory.longest == 0 or memory.needed(memory.longest) <= memory.blocks
-    assert memory.needed(memory.longest + 1) > memory.blocks or memory.longest >= 1 << 39
+    assert memory.longest == 0 or memory.blocks_needed(memory.longest) <= memory.blocks
+    assert memory.blocks_needed(memory.longest + 1) > memory.blocks or memory.longest >= 1 << 39
 
 
 @given(rooms(), st.floats(1e7, 1e9), st.integers(1, 64), st.integers(1, 20_000))
@@ -178,7 +178,7 @@ def test_pages_of_two_memories_hold_what_one_of_both_sizes_does(
         paged_memory(sram + hbm, room, block=block),
     )
     assert two.longest >= positions
-    fits = two.needed(positions) <= memory.blocks
+    fits = two.blocks_needed(positions) <= memory.blocks
     assert (two.blocks + two.pages <= memory.blocks) or not fits or memory.blocks == 1
     assert two.blocks + two.pages >= memory.blocks - 1  # each memory rounds down by itself
 
@@ -211,7 +211,7 @@ def test_a_model_of_states_takes_the_same_memory_whatever_the_length(layout: str
         room = room_in(design, workload.cases[0])
         assert room.growing == 0
         assert not room.windows
-        nbytes.append(room.of(prompt))
+        nbytes.append(room.request_bytes(prompt))
     assert nbytes[0] == nbytes[1] > 0
 
 
@@ -227,7 +227,7 @@ def test_a_model_of_states_holds_as_many_long_requests_as_short_ones() -> None:
             load = workload.cases[0]
             room = devices.instances(design, load, "analytical")[0]  # type: ignore[arg-type]
             used = float(design.chip.hbm.capacity) - room.free
-            small = replace_leaves(design, {"chip.hbm.capacity": used + 20 * room.room.of(608)})
+            small = replace_leaves(design, {"chip.hbm.capacity": used + 20 * room.room.request_bytes(608)})
             played = evaluate(stack_designs([small]), workload)
             peaks.append(float(played.columns["kv_utilisation_peak"][0]) * 20 if played.feasible[0] else 0.0)
         assert (peaks[0] == peaks[1] == 20) is alike
@@ -243,7 +243,7 @@ def test_caches_on_their_way_are_as_long_as_what_a_request_has(chip: tuple[str, 
         load = workload.cases[0]
         assert isinstance(load, ServingLoad)
         if not chip[0].startswith("chip"):
-            return float(devices.kv_transfer(design, load)[0].of(4000))
+            return float(devices.kv_transfer(design, load)[0].request_bytes(4000))
         run = pipelines._serve_load(design, load, pipeline_pools(design, load), "analytical", 0)[0]
         assert run["sending"] == pytest.approx(run.transfer.seconds(4000))
         return float(run.transfer.seconds(4000))

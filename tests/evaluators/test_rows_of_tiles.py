@@ -25,5 +25,5 @@ def test_a_position_of_a_cache_is_loaded_once(name: str) -> None:
     assert attention_parts
     for model, operator in attention_parts:
         shape = attention_shape(model, operator, 3, 1, 700, prefilling=False)
-        assert shape.kv_heads * (shape.key_dim + shape.v) == operator.cached(operator.kv_heads.units)
+        assert shape.kv_heads * (shape.key_dim + shape.v) == operator.cached_values(operator.kv_heads.units)
         assert model.kv_reused or shape.kv_heads * (shape.key_dim + shape.v) == kv_values_per_token(model)

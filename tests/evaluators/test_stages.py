@@ -76,7 +76,7 @@ def test_designs_that_are_cut_together_are_what_each_is_by_itself(line: Operator
     for row, count in enumerate(counts):
         own = given_line._replace(seconds=given_line.seconds[row : row + 1])
         single_layers = cut_whole_layers(own, np.array([count]), value[row : row + 1], inside[row : row + 1])
-        assert (layers.of(np.array([row])).ends[0, : count + 1] == single_layers.ends[0]).all()
+        assert (layers.design_cuts(np.array([row])).ends[0, : count + 1] == single_layers.ends[0]).all()
         assert (layers.of_layer[row] == single_layers.of_layer[0]).all()
         assert [values[row] for values in layers.share] == [values[0] for values in single_layers.share]
         assert layers.carried[row] == single_layers.carried[0]

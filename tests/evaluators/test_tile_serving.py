@@ -263,7 +263,7 @@ def test_an_instance_that_is_full_recomputes_what_has_left() -> None:
     memory = found_run.pools[0].memory
     assert memory.pages > 0
     assert found_run.state.instances["peak"].max() <= memory.blocks + memory.pages
-    assert float(memory.pages * pool.room.of(memory.block)) <= pool.free * (1 + 1e-9)
+    assert float(memory.pages * pool.room.request_bytes(memory.block)) <= pool.free * (1 + 1e-9)
     given_metrics = metrics(*SERVING, *small)
     assert given_metrics["blocked_by_kv_share"] > 0.5
     assert given_metrics["blocked_by_batch_share"] < 0.1

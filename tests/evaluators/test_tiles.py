@@ -221,7 +221,7 @@ def test_shares_of_work_that_overlaps_add_up_to_all_of_it(words: tuple[str, ...]
     question = asked(*line)
     parts = explain(question.base, question.workload.cases[0])
     assert parts.by_bound()["overlap"] < 0
-    assert sum(parts.binding().values()) == pytest.approx(sum(row.seconds for row in parts.rows if row.seconds > 0))
+    assert sum(parts.seconds_by_cause().values()) == pytest.approx(sum(row.seconds for row in parts.rows if row.seconds > 0))
     print_evaluation_of(compose(line), as_json=False)
     text = capsys.readouterr().out
     shares = [float(share) for share in re.findall(r"([\d.]+)%", text[text.index("bound by") :].splitlines()[0])]

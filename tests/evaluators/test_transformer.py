@@ -57,7 +57,11 @@ def test_decode_reads_what_is_cached_once(name: str) -> None:
     drafted, wanted = mtp_layers(model)[0].name, 0.0
     for memory in sequence_memory(model):
         times, context = memory.layer.times + guesses * (memory.layer.name == drafted), 120 + guesses
-        wanted += times * 2 * (memory.kv * memory.reach.seen(context) + memory.scores * memory.indexed.seen(context))
+        wanted += (
+            times
+            * 2
+            * (memory.kv * memory.reach.seen_positions(context) + memory.scores * memory.indexed.seen_positions(context))
+        )
         wanted += times * 2 * STATE_BYTES * memory.state  # read and written
     assert read == pytest.approx(3 * wanted, rel=1e-12)
 

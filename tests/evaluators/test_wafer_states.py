@@ -342,7 +342,7 @@ def test_products_of_compressed_attention_of_any_shape_are_those_of_the_graph_or
     kept = CompressedAttention(ratio=ratio, **how)
     sizes = {"heads": heads * groups, "kv_heads": 1, "head_dim": row, "window": window}
     model = replace(question.workload.cases[0].model, compressed=kept, indexer=index, qk_norm=False, **sizes)
-    pairs = per_reach(model, lambda reach: float(reach.pairs(tokens) if phase == "prefill" else reach.seen(tokens)))
+    pairs = per_reach(model, lambda reach: float(reach.pairs(tokens) if phase == "prefill" else reach.seen_positions(tokens)))
     count = float(tokens) if phase == "prefill" else 1.0
     at = StepCounts(phase, count, 1.0, pairs, pairs if phase == "decode" else 0.0)
     (part, *_) = (part for part in transformer_segments(model, at) if part.kind == MIXING)
@@ -363,9 +363,9 @@ def test_compressed_entries_are_kept_once_for_all_heads(rows: int, cols: int, to
     for name, kind in (("sparse", SPARSE), ("heavy", HEAVY)):
         kinds = of_kinds(f"28 {name}", **{name: kind})
         model = kinds.workload.cases[0].model
-        near = float(attention_reach(layers(model).mixings[0].of).kept(tokens))
-        far = float(indexer_reach(layers(model).mixings[0].of).kept(tokens))
-        across = per_reach(model, lambda reach: reach.kept(float(tokens)))
+        near = float(attention_reach(layers(model).mixings[0].of).kept_positions(tokens))
+        far = float(indexer_reach(layers(model).mixings[0].of).kept_positions(tokens))
+        across = per_reach(model, lambda reach: reach.kept_positions(float(tokens)))
         found_core = core(kinds, CoreMesh(rows, cols), tokens=1.0, cached=across, across=across)
         index = 2 * -(-64 // rows) * far if name == "sparse" else 0.0
         assert float(np.ravel(found_core.kv)[0]) == pytest.approx(28 * (2 * -(-128 // rows) * near + index), rel=1e-9), name
@@ -382,7 +382,10 @@ def test_caches_are_shifted_in_their_formats(kind: str, word: str, rows: int, co
     model, mapping = kinds.workload.cases[0].model, kinds.base.mapping
     leaves = replace_leaves(mapping, {"precision.kv": word, "precision.index": word})
     at = StepCounts(
-        "decode", float(requests), float(requests), *[per_reach(model, lambda reach: requests * reach.seen(900.0))] * 2
+        "decode",
+        float(requests),
+        float(requests),
+        *[per_reach(model, lambda reach: requests * reach.seen_positions(900.0))] * 2,
     )
     (block, *_) = region_blocks(model, at, Region(CoreMesh(rows, cols), 1.0, 28, 28), leaves, 0.0)
     shifts = {call.name: call.kernel for call in block.calls if call.kernel is not None and call.kernel.kind == "kv"}

@@ -94,7 +94,7 @@ def test_what_is_computed_is_the_blocks_that_the_band_meets(data: Any) -> None:
     shape, (tiling, _) = data.draw(shapes()), data.draw(tilings("flat_hw"))
     mesh = CoreMesh(tiling.rows, tiling.cols)
     m, n = tiling.rows * tiling.queries, tiling.cols * tiling.keys
-    places = np.arange(shape.rows) // shape.shared + shape.keys - shape.queries
+    places = np.arange(shape.rows) // shape.heads_per_kv + shape.keys - shape.queries
     seen = (np.arange(shape.keys) <= places[:, None]) & (np.arange(shape.keys) > places[:, None] - shape.window)
     met = []
     for first in range(0, shape.rows, m):

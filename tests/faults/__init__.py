@@ -145,7 +145,7 @@ FAULTS = (
     Fault(
         "decode reads the whole cache of a model that has a window",
         "evaluators/graph/step_counts.py",
-        "return reach.seen(prompt + generated + ahead)",
+        "return reach.seen_positions(prompt + generated + ahead)",
         "return prompt + generated",
         "chip=npu_dse model=mistral_7b workload.decode_context=last mapping.prefill.tp=4",
         ("tests/evaluators/test_transformer.py::test_decode_looks_at_all_that_was_said_within_the_window",),

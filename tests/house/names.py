@@ -89,13 +89,38 @@ MESSAGE_CALLS = frozenset(
 MESSAGE_FUNCTION = re.compile(r"(?:^|_)(?:text|texts|note|notes|hint|advice|caveats?|remedy|reason|title|why|verdict)$")
 """Names of functions whose own texts users read."""
 
+
+LOCAL_WORDS = frozenset({"asked", "found", "here", "of", "on", "one", "said", "some", "there", "told"})
+"""Function words that no parameter and no local of a function is called by."""
+
+VERBS = frozenset(
+    """
+    accept add adopt advance allocate allow answer append apply ask assert assign attach average balance begin bind
+    bound build calibrate call can cap carry catch check choose clip close collapse collect combine compare compile
+    compose compute connect convert convolve copy count cover create cross cut decide decode defer deliver deploy
+    dequantize dequeue derive describe dispatch draw drop embed emit enable encode end enqueue ensure enumerate escape
+    estimate evaluate evict expand explain export extend extract extrapolate fetch fill filter find finish fit flatten
+    fold follow format gather generate get give group guess handle has hash hold import index inject insert install
+    interpolate is issue iterate join keep label leave limit list load lock log look lower make map mark match measure
+    memoize merge minimise move multiply name needs normalise normalize note offer open order pack pad parse partition
+    perform pick place plan play plot pop predict prepare price print probe propose prune publish pull push put quote
+    raise rank read rebuild receive recommend record reduce refresh refuse register relay release remove rename render
+    repeat replace replay report request require reset resolve restore restrict return rotate route run sample save say
+    scale scatter schedule score screen search select send serve set settle shift shorten show shrink simulate size skip
+    solve sort split spread squeeze start stop store stream strip suggest sum summarise swap tabulate take tally tell
+    test thin time trace track transfer translate try tune unpack unroll update use validate verify wait walk warm watch
+    weigh wrap write
+    """.split()  # noqa: SIM905
+)
+"""Verbs that functions begin with."""
+
 Breach = tuple[str, str, str]
 """A rule, the place of a source, and the name that breaks the rule there."""
 
 
 def breaches() -> list[Breach]:
     """Breaches of the naming rules in all sources, sorted by rule, place and name."""
-    return sorted({*_names(), *_class_names(), *_first_lines(), *_old_words()})
+    return sorted({*_names(), *_class_names(), *_first_lines(), *_old_words(), *_local_names()})
 
 
 def exceptions() -> list[Breach]:
@@ -123,6 +148,46 @@ def _names() -> Iterator[Breach]:
         for name, _ in _public(path):
             if is_function_word(name.rpartition(".")[2]):
                 yield "function-word", place(path), name
+
+
+def _local_names() -> Iterator[Breach]:
+    """Parameters and locals of functions that are called by one of `LOCAL_WORDS`."""
+    for path in SOURCES:
+        for function in ast.walk(parsed(path)):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+                for node in ast.walk(function):
+                    local = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+                    name = node.id if local else node.arg if isinstance(node, ast.arg) else ""
+                    if name in LOCAL_WORDS:
+                        yield "local-word", place(path), f"{getattr(function, 'name', 'lambda')}.{name}"
+
+
+def one_word_share() -> float:
+    """Share of private functions, and of methods, whose name is one word."""
+    names = [name.rpartition(".")[2] for path in SOURCES for name in _functions(path)]
+    names = [name for name in names if not name.startswith("__")]
+    return sum("_" not in name.strip("_") for name in names) / len(names)
+
+
+def verb_first_share() -> float:
+    """Share of public module-level functions whose name begins with a verb."""
+    names = [
+        node.name
+        for path in SOURCES
+        for node in parsed(path).body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_")
+    ]
+    return sum(name.split("_")[0] in VERBS for name in names) / len(names)
+
+
+def _functions(path: Path) -> Iterator[str]:
+    """Private module-level functions of a source, and methods of its classes by ``Class.method``."""
+    for node in parsed(path).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("_"):
+            yield node.name
+        for inner in node.body if isinstance(node, ast.ClassDef) else ():
+            if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield f"{node.name}.{inner.name}"
 
 
 def _class_names() -> Iterator[Breach]:

@@ -2,10 +2,11 @@
 
 import pytest
 
-from tests.house.names import Breach, breaches, exceptions
+from tests.house.names import Breach, breaches, exceptions, one_word_share, verb_first_share
 
 RULES = {
     "function-word": "a public name is a noun, or begins with a verb: no bare participle, pronoun, preposition or adverb",
+    "local-word": "a parameter or local is called by what it is: no function word",
     "shared-class": "a class has a name that no class of another module has",
     "first-line": "the first line of a docstring has 25 to 100 characters and is understood without the code",
     "old-word": "a message has no word that docs/glossary.md replaces; OLD_WORDS lists what to write instead",
@@ -31,3 +32,11 @@ def test_exceptions_that_are_mended_are_removed(standing: set[Breach]) -> None:
 def test_exceptions_are_sorted_and_of_known_rules() -> None:
     assert exceptions() == sorted(set(exceptions()))
     assert {rule for rule, *_ in exceptions()} <= RULES.keys()
+
+
+def test_most_private_functions_and_methods_have_two_words_or_more() -> None:
+    assert one_word_share() < 0.60
+
+
+def test_functions_that_act_begin_with_a_verb() -> None:
+    assert verb_first_share() > 0.30

@@ -53,7 +53,7 @@ def test_numbers_that_rows_were_made_with_come_back(tmp_path: Path) -> None:
         for _ in range(40)
     ]
     rows = [replace(part.rows[0], sizes=size | {"quantised": 0.0}, seconds=1.0) for size in sizes]
-    seconds = replace(part, rows=tuple(rows)).simulated(true, np.arange(len(rows)))
+    seconds = replace(part, rows=tuple(rows)).simulated_seconds(true, np.arange(len(rows)))
     rows = [replace(row, seconds=float(value)) for row, value in zip(rows, seconds, strict=True)]
     refit = fit.fit_part(replace(part, rows=tuple(rows)))
     assert spread(refit.errors)[2] < 0.02
@@ -75,10 +75,10 @@ def test_what_follows_another_part_has_its_number(tmp_path: Path) -> None:
     with pytest.raises(DesignError, match="fit that before"):
         fit.fit_part(steps)
     with pytest.raises(DesignError, match="mla_prefill_attention, which is not fitted yet"):
-        steps.after({})
+        steps.with_known_parts({})
     values = np.array(prompts.start)
     values[prompts.names.index("convert")] = rate = np.random.default_rng(22).uniform(0.5, 2.0)
-    after = steps.after({(prompts.kind, prompts.stack): prompts.record(values)})
+    after = steps.with_known_parts({(prompts.kind, prompts.stack): prompts.record(values)})
     assert after.record(np.array(steps.start)).convert == rate
     assert np.isfinite(fit.fit_part(after).errors).all()
 

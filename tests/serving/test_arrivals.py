@@ -40,7 +40,7 @@ def _asked(rng: np.random.Generator, count: int, most: int, rate: float) -> Requ
 def _loaded(deployment: Deployment, requests: Requests, share: float) -> Requests:
     """Requests that come as fast as a share of what is served of them."""
     most = float(solve_deployments([deployment], requests, prompts=False)[0]["saturated"])
-    return requests.scaled(share * most / requests.rate)
+    return requests.scale_times(share * most / requests.rate)
 
 
 def _pool(rng: np.random.Generator, rule: str) -> InstancePool:

@@ -35,7 +35,7 @@ def _loaded(rng: np.random.Generator, deployment: Deployment, bursts: bool) -> R
     prompt, output = (np.clip(rng.lognormal(mean, 1.0, count), 1, most).astype(int) for mean, most in ((6.5, 9000), (3.5, 400)))
     requests = make_requests(np.stack([prompt, output], 1), np.cumsum(gaps))
     most = float(solve_deployments([deployment], requests, prompts=False)[0]["saturated"])
-    return requests.scaled(float(rng.uniform(0.1, 1.5)) * most / requests.rate)
+    return requests.scale_times(float(rng.uniform(0.1, 1.5)) * most / requests.rate)
 
 
 def _bounds(rng: np.random.Generator, deployment: Deployment, requests: Requests) -> tuple[SloTargets, dict[str, float]]:

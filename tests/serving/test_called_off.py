@@ -23,7 +23,7 @@ OF = Deployment(
 
 def _long(count: int) -> ServingRun:
     """A run that pauses after every iteration, and takes many."""
-    requests = make_requests([(50, 200)] * count).arriving("constant", rate=1.0)
+    requests = make_requests([(50, 200)] * count).with_arrivals("constant", rate=1.0)
     return OF.serve(requests, stop=StopBounds(work=1))
 
 

@@ -58,7 +58,7 @@ from dse.terminal.progress import ProgressBar
 def _draw(seed: int) -> tuple[Deployment, Requests]:
     rng = np.random.default_rng(seed)
     lengths = [(int(rng.integers(1, 600)), int(rng.integers(1, 80))) for _ in range(int(rng.integers(60, 200)))]
-    requests = make_requests(lengths).arriving("poisson", rate=1.0, seed=seed)
+    requests = make_requests(lengths).with_arrivals("poisson", rate=1.0, seed=seed)
     price = linear_time(*(float(value) for value in 10 ** rng.uniform((-3, -6, -9, -5, -8, -9), (-2, -4, -7, -3, -6, -8))))
 
     def pool(rule: str, instances: int) -> InstancePool:
@@ -97,13 +97,13 @@ def test_bounds_are_kept_at_the_largest_rate_and_broken_beyond(seed: int) -> Non
     bounds = _bounds(deployment, requests, np.random.default_rng(seed))
 
     def play(rate: float, stop: StopBounds) -> ServingRun:
-        return deployment.serve(requests.scaled(rate / requests.rate), stop=stop)
+        return deployment.serve(requests.scale_times(rate / requests.rate), stop=stop)
 
     max_rate = find_max_rate(play, bounds, len(requests), 1.0)
     if max_rate.rate == 0:
         return
     if max_rate.rate == np.inf:  # bounds are kept whatever comes
-        assert not bounds.broken(play(1e12, NO_STOP))
+        assert not bounds.broken_bound(play(1e12, NO_STOP))
         return
     # as it is printed, of few digits
     assert any(
@@ -131,12 +131,14 @@ def test_every_class_keeps_its_bounds_at_the_largest_rate(seed: int) -> None:
     def capacity_of(of_kinds: Array, several: tuple[SloClass, ...]) -> tuple[CapacityResult, ServingLoad]:
         load = ServingLoad("", None, replace(requests, kinds=of_kinds, ranks=of_kinds), *selected_bounds[:2], classes=several)  # type: ignore[arg-type]
         bounds = slo_bounds(load, selected_bounds.share)
-        return find_max_rate(lambda rate, stop: deployment.serve(load.at(rate), stop=stop), bounds, len(requests), 1.0), load
+        return find_max_rate(
+            lambda rate, stop: deployment.serve(load.requests_at(rate), stop=stop), bounds, len(requests), 1.0
+        ), load
 
     got, load = capacity_of(kinds, classes)
     if 0 < got.rate < np.inf:
         for rate, kept in ((got.rate, True), (BREAKING_FACTOR * got.rate, False)):
-            served = deployment.serve(load.at(rate))
+            served = deployment.serve(load.requests_at(rate))
             each = [_share(served, slo_class.ttft, slo_class.tpot, kinds == number) for number, slo_class in enumerate(classes)]
             assert (min(each) >= selected_bounds.share - 1e-9) == kept
     alone = capacity_of(np.zeros_like(kinds), classes)[0]
@@ -150,7 +152,7 @@ def test_no_deployment_computes_prompts_faster_than_alone(seed: int) -> None:
     deployment, requests = _draw(seed)
     bounds = _bounds(deployment, requests, np.random.default_rng(seed))
     load = ServingLoad("", None, requests, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
-    max_rate = find_max_rate(lambda rate, stop: deployment.serve(load.at(rate), stop=stop), bounds, len(requests), 1.0)
+    max_rate = find_max_rate(lambda rate, stop: deployment.serve(load.requests_at(rate), stop=stop), bounds, len(requests), 1.0)
     assert max_rate.rate <= prefill_rate_bound(deployment.pools, pool_paces(deployment.pools, requests), load, bounds)
 
 
@@ -163,11 +165,13 @@ def test_no_deployment_serves_more_than_it_may(seed: int) -> None:
     deployment, requests = _draw(seed)
     pools = tuple(replace(pool, price=linear_time(step, token, 1e-10, row, 1e-8)) for pool in deployment.pools)
     deployment = deployment._replace(pools=pools)
-    requests = requests.drawn(500, seed).arriving("poisson", rate=1.0, seed=seed)
-    bounds = _bounds(deployment, requests.first(50), rng)
+    requests = requests.draw_requests(500, seed).with_arrivals("poisson", rate=1.0, seed=seed)
+    bounds = _bounds(deployment, requests.first_requests(50), rng)
     load = ServingLoad("", None, requests, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
     most = max_rate_bound(deployment.pools, pool_paces(deployment.pools, requests), load, bounds)
-    assert most == np.inf or bounds.broken(deployment.serve(load.at(1.001 * most), stop=bounds.stop(len(requests))))
+    assert most == np.inf or bounds.broken_bound(
+        deployment.serve(load.requests_at(1.001 * most), stop=bounds.stop(len(requests)))
+    )
 
 
 @settings(max_examples=25, deadline=None)
@@ -178,22 +182,24 @@ def test_no_population_that_keeps_its_bounds_has_more_users_than_it_may(
     """Sessions of any lengths and think times, on pools of any rules: beyond its bound no population keeps what it must."""
     rng = np.random.default_rng(seed)
     deployment, requests = _draw(seed)
-    bounds = _bounds(deployment, requests.first(50), rng)._replace(share=float(rng.choice([0.75, 0.9, 0.99])))
+    bounds = _bounds(deployment, requests.first_requests(50), rng)._replace(share=float(rng.choice([0.75, 0.9, 0.99])))
     places = np.concatenate(
         [np.arange(turns if equal else rng.geometric(1 / turns)) for _ in range(int(rng.integers(40, 250)))]
     )
     many = len(places)
     requests = replace(
-        requests.drawn(many, seed), before=np.where(places == 0, -1, np.arange(many) - 1).astype(np.int32),
+        requests.draw_requests(many, seed), before=np.where(places == 0, -1, np.arange(many) - 1).astype(np.int32),
         turns=places.astype(np.int32), think=rng.gamma(1 / cv**2, 10**think * cv**2, many), arrival=np.zeros(many),
-    ).closed(1)  # fmt: skip
+    ).as_closed_loop(1)  # fmt: skip
     load = ServingLoad("", None, requests, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
     most = max_rate_bound(deployment.pools, pool_paces(deployment.pools, requests), load, bounds)
     sessions = int((places == 0).sum())
     if most < np.inf:
         assert ROUNDS * most <= sessions
         for users in {math.floor(most) + 1, math.ceil(1.5 * most), sessions // 2}:
-            assert users <= most or bounds.broken(deployment.serve(load.at(users), stop=bounds.stop(many))), users
+            assert users <= most or bounds.broken_bound(deployment.serve(load.requests_at(users), stop=bounds.stop(many))), (
+                users
+            )
 
 
 @settings(max_examples=30, deadline=None)
@@ -214,7 +220,9 @@ def test_few_further_tokens_and_long_prompts_have_a_steady_state(seed: int, outp
     """Less than one request decodes in the mean; with one token none does. The loop in the end serves that."""
     deployment, requests = _draw(seed)
     deployment = deployment._replace(pools=tuple(replace(pool, memory=KvMemory(20_000), batch=16) for pool in deployment.pools))
-    requests = replace(requests, prompt=times * requests.prompt, output=np.minimum(requests.output, output)).drawn(2000, seed)
+    requests = replace(requests, prompt=times * requests.prompt, output=np.minimum(requests.output, output)).draw_requests(
+        2000, seed
+    )
     rate, served = sustained_rate(deployment, requests, tpot=np.inf).rate, saturated_rate(deployment, requests)
     assert 0.5 < served / rate < 2.0
 
@@ -248,7 +256,7 @@ def test_prompts_that_are_reused_bound_no_rate(reuse: dict[str, Any]) -> None:
     """The same prompt again and again, of which only the last block is computed: far more than by prompts alone."""
     hashes = np.tile(np.arange(40), 100)
     requests = replace(
-        make_requests([(640, 2)] * 100).arriving("poisson", rate=1.0, seed=1),
+        make_requests([(640, 2)] * 100).with_arrivals("poisson", rate=1.0, seed=1),
         starts=40 * np.arange(101), hashes=hashes.astype(np.int32), block=16,
     )  # fmt: skip
     price = linear_time(1e-3, 1e-4, 1e-9)
@@ -256,7 +264,9 @@ def test_prompts_that_are_reused_bound_no_rate(reuse: dict[str, Any]) -> None:
         (InstancePool(price, make_policy("prefill_first"), KvMemory(2000, 16), batch=8, **reuse),), None, "least_loaded"
     )
     bounds, load = SloBounds(0.5, 0.5), ServingLoad("", None, requests, 0.5, 0.5)  # type: ignore[arg-type]
-    rate = find_max_rate(lambda rate, stop: deployment.serve(load.at(rate), stop=stop), bounds, len(requests), 1.0).rate
+    rate = find_max_rate(
+        lambda rate, stop: deployment.serve(load.requests_at(rate), stop=stop), bounds, len(requests), 1.0
+    ).rate
     taken = pool_paces(deployment.pools, requests)
     assert (
         prefill_rate_bound(deployment.pools, taken, load, bounds)
@@ -321,13 +331,13 @@ def _candidate(deployment: Deployment) -> CandidateDeployment:
 def test_a_run_that_stops_early_says_what_the_whole_one_does(seed: int, rate: float) -> None:
     deployment, requests = _draw(seed)
     bounds = _bounds(deployment, requests, np.random.default_rng(seed))
-    scaled = requests.scaled(rate / requests.rate)
+    scaled = requests.scale_times(rate / requests.rate)
     ttft, tpot = latency_percentiles(whole := deployment.serve(scaled), bounds.share)
     if whole.never:
         return
     stopped = deployment.serve(scaled, stop=bounds.stop(len(requests)))
     late = ttft > bounds.ttft
-    assert (bounds.broken(stopped) != "") == (late or tpot > bounds.tpot)
+    assert (bounds.broken_bound(stopped) != "") == (late or tpot > bounds.tpot)
 
 
 def test_requests_alone_are_no_faster_than_the_steady_state_says() -> None:
@@ -353,7 +363,7 @@ def test_the_winner_is_that_of_all_deployments() -> None:
     assert side.best is not None
 
     def own(deployment: CandidateDeployment) -> float:
-        return RateSearch(deployment.at, side.load, side.bounds).settle(deployment.estimate.rate).rate
+        return RateSearch(deployment.make_deployment, side.load, side.bounds).settle(deployment.estimate.rate).rate
 
     rates = [own(candidate) for candidate in side.candidates if candidate.estimate.rate]
     assert max(rates) <= 1.03 * side.best.rate
@@ -398,7 +408,7 @@ def test_pipelines_of_a_chip_are_a_deployment() -> None:
     (load,) = question.workload.cases
     assert isinstance(load, ServingLoad)
     columns = evaluate(stack_designs([question.base]), question.workload).columns
-    run = side.best.candidate.at(load.requests).serve(load.requests)
+    run = side.best.candidate.make_deployment(load.requests).serve(load.requests)
     assert columns["ttft"][0] == pytest.approx(float((run["first"] - load.requests.arrival).mean()))
     assert columns["system_price"][0] == pytest.approx(side.best.price)
     assert not side.bounds.breaks(run)
@@ -422,7 +432,7 @@ def test_the_most_users_of_a_closed_population_keep_the_bounds() -> None:
         )
         (load,) = build_question({**config, "space": {}}, study_folder(config)).workload.cases
         assert isinstance(load, ServingLoad)
-        run = side.best.candidate.at(load.requests).serve(load.requests)
+        run = side.best.candidate.make_deployment(load.requests).serve(load.requests)
         kept.append(not side.bounds.breaks(run))
         assert kept != [True] or np.array_equal(run["completed"], side.best.capacity.served["completed"])  # type: ignore[index]
     assert kept == [True, False]
@@ -457,7 +467,7 @@ def test_most_users_last_and_are_found_from_any_guess(seed: int) -> None:
     assert side.best.capacity is not None
     assert side.best.capacity.lasts
     assert {candidate.values["mapping.serving.routing"] for candidate in side.candidates} == {"cache_aware", "least_loaded"}
-    users, count, load, deployment_at = side.best.rate, side.best.capacity.count, side.load, side.best.candidate.at
+    users, count, load, deployment_at = side.best.rate, side.best.capacity.count, side.load, side.best.candidate.make_deployment
     assert load.draw is not None
     middle = []
     for number in range(90, 93):
@@ -513,8 +523,10 @@ def test_who_breaks_a_bound_alone_keeps_it_at_no_rate(seed: int, ttft: float, tp
     alone = latency_percentiles(deployment.serve(replace(requests, arrival=1e3 * np.arange(len(requests)))), 0.9)
     bounds = SloBounds(ttft * alone[0], tpot * alone[1], 0.9)
     load = ServingLoad("", None, requests, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
-    namespace = SimpleNamespace(pools=deployment.pools, estimate=SustainedRate(0.5, 0.1, 0.0, 1.0), at=lambda _: deployment)
-    max_rate = find_max_rate(lambda rate, stop: deployment.serve(load.at(rate), stop=stop), bounds, len(requests), 1.0)
+    namespace = SimpleNamespace(
+        pools=deployment.pools, estimate=SustainedRate(0.5, 0.1, 0.0, 1.0), make_deployment=lambda _: deployment
+    )
+    max_rate = find_max_rate(lambda rate, stop: deployment.serve(load.requests_at(rate), stop=stop), bounds, len(requests), 1.0)
     assert drop_hopeless([namespace], load, bounds, {}) == [namespace] or max_rate.rate == 0  # type: ignore[list-item]
 
 
@@ -585,7 +597,7 @@ def test_what_only_some_deployments_read_is_kept_by_those() -> None:
     (side,) = find_capacity([*SMALL, *words])
     apart = [candidate for candidate in side.candidates if candidate.apart]
     assert apart
-    assert all(deployment.at(side.load.requests).transfer.layers > 0 for deployment in apart)  # type: ignore[union-attr]
+    assert all(deployment.make_deployment(side.load.requests).transfer.layers > 0 for deployment in apart)  # type: ignore[union-attr]
     assert all(deployment.pools[0].policy.chunked and unread_overrides(deployment, side.typed) == [] for deployment in apart)
     together = [candidate for candidate in side.candidates if not candidate.apart]
     assert together

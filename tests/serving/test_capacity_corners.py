@@ -27,7 +27,10 @@ def test_routing_is_asked_of_as_many_instances_as_are_looked_for() -> None:
     (side,) = find_capacity([*SMALL, "devices=3", "workload.output=20", ROUTED])
     assert side.candidates
     for candidate in side.candidates:
-        assert (candidate.values["mapping.serving.instances"], candidate.at(side.load.requests).routing) == (3, "round_robin")
+        assert (candidate.values["mapping.serving.instances"], candidate.make_deployment(side.load.requests).routing) == (
+            3,
+            "round_robin",
+        )
     assert capacity_record([side])["chips"][0]["best"]["left_out"] == []
 
 

@@ -74,7 +74,7 @@ def test_classes_are_drawn_by_their_shares_whatever_the_rate() -> None:
     assert (classes.kinds == 0).mean() == pytest.approx(0.7, abs=0.03)  # four standard deviations
     assert (classes.ranks == classes.kinds).all()
     assert classes.digest != many.digest
-    assert (classes.shuffled(1).kinds != classes.kinds).any()
+    assert (classes.shuffle_order(1).kinds != classes.kinds).any()
 
 
 def test_one_priority_is_none() -> None:

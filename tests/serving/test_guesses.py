@@ -123,9 +123,9 @@ def test_as_many_are_right_as_a_batch_expects(guesses: int, acceptance: float, s
     pool = InstancePool(
         linear_time(0.01), make_policy("orca"), KvMemory(1 << 30), batch=64, guesses=guesses, acceptance=acceptance, seed=seed
     )
-    requests = make_requests([(8, 2000)] * 20).arriving("poisson", rate=0.001)
+    requests = make_requests([(8, 2000)] * 20).with_arrivals("poisson", rate=0.001)
     run = simulate_serving(requests, [pool])
-    expected = Speculation(guesses, acceptance).expected
+    expected = Speculation(guesses, acceptance).expected_tokens
     passes = run.total["decoded"]
     # an iteration's tokens lie between 1 and 1 + guesses; the last one of a request is cut
     assert run_statistics(run)["tokens_per_step"] == pytest.approx(
@@ -200,7 +200,7 @@ def test_modules_that_predict_tokens_have_caches_of_their_own(chip: str, model: 
     given_model, formats = question.workload.cases[0].model, question.base.mapping.precision
     mixing, _ = mtp_layers(given_model)
     (memory,) = (growth for growth in sequence_memory(given_model) if growth.layer.name == mixing.name)
-    kept, scored = memory.kept(3090)
+    kept, scored = memory.kept_positions(3090)
     more = 8 * (
         memory.kv * kept * BYTES_BY_FORMAT[formats.kv] + memory.scores * scored * BYTES_BY_FORMAT[formats.index or formats.kv]
     )

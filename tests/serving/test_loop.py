@@ -39,7 +39,7 @@ def in_turns(draw: st.DrawFn, many: Requests) -> Requests:
             free.remove(int(before[row]))
     think = draw(st.lists(st.sampled_from([0.0, 0.0, 0.001, 0.25, 3.0]), min_size=len(many), max_size=len(many)))
     requests = replace(many, before=before, think=np.array(think), turns=(before >= 0).astype(np.int32))
-    return requests.begun(requests.arrival[before < 0])
+    return requests.with_session_starts(requests.arrival[before < 0])
 
 
 @st.composite
@@ -106,10 +106,12 @@ def pools(draw: st.DrawFn, longest: int) -> InstancePool:
         )
     elif levels == "pages":
         blocks, more = draw(st.integers(0, 12)), draw(st.sampled_from([0, 1, 3, 10, 1000]))
-        memory = replace(single_draw, blocks=blocks, spare=spare, pages=max(1, single_draw.needed(longest) - blocks) + more)
+        memory = replace(
+            single_draw, blocks=blocks, spare=spare, pages=max(1, single_draw.blocks_needed(longest) - blocks) + more
+        )
         memory = replace(memory, host=draw(st.sampled_from([0.0, 0.01])))
     else:
-        blocks = max(1, single_draw.needed(longest)) + draw(st.sampled_from([0, 1, 3, 10, 1000]))
+        blocks = max(1, single_draw.blocks_needed(longest)) + draw(st.sampled_from([0, 1, 3, 10, 1000]))
         memory = replace(single_draw, blocks=blocks, spare=spare, host=draw(st.sampled_from([0.0, 0.01])))
     rule = draw(policies())
     if memory.pages:

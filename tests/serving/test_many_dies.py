@@ -147,7 +147,7 @@ def test_caches_cross_links_between_dies(chip: tuple[str, ...], link: str) -> No
     each = many_dies.parallel_transfers(design, load)
     assert each == 4
     # a copy on one die sends its cache by a port of its own where there are boxes; rows of a mesh share their columns' links
-    assert room.of(256) == pytest.approx(held.room.of(256) / 1e9, rel=1e-9)
+    assert room.request_bytes(256) == pytest.approx(held.room.request_bytes(256) / 1e9, rel=1e-9)
     assert latency > 0
 
 
@@ -161,10 +161,10 @@ def test_what_takes_a_cache_is_sent_what_it_holds(model: str, before: int, after
     design, load = load_of(*BOXES, *model.split(), *words, *SERVED, "mapping.serving.prefill_instances=1", *FEW)
     room, _ = many_dies.kv_transfer(design, load)
     _, pool = many_dies.die_pools(design, load)
-    held = request_memory(load.model, many_dies._tightest_stage(design, load, pool).kv).of(256)
+    held = request_memory(load.model, many_dies._tightest_stage(design, load, pool).kv).request_bytes(256)
     port = design.chip.nodes.bandwidth * many_dies._die_kind(design).DIE_KIND.reached(design.mapping)
     leaving = max(after / before, 1.0)  # a die that sends to several shares its port among these
-    assert room.of(256) == pytest.approx(held * leaving / port, rel=1e-9)
+    assert room.request_bytes(256) == pytest.approx(held * leaving / port, rel=1e-9)
 
 
 REFUSED = {

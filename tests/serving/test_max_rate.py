@@ -62,7 +62,7 @@ def _asked(seed: int) -> Asked:
 
     def draw(count: int, number: int, rate: float) -> Requests:
         order = np.random.default_rng((seed, number)).integers(len(pairs), size=count)
-        return make_requests([pairs[row] for row in order]).arriving("poisson", rate=rate, seed=number)
+        return make_requests([pairs[row] for row in order]).with_arrivals("poisson", rate=rate, seed=number)
 
     apart = rng.random() < 0.3
     pools = [("prefill_first", int(rng.integers(1, 4))), ("chunked_prefill", int(rng.integers(1, 4)))]

@@ -56,7 +56,7 @@ def test_a_cache_waits_for_its_channel() -> None:
 
 
 def test_a_pipeline_has_as_many_iterations_in_flight_as_stages() -> None:
-    many = make_requests([(8, 40)] * 8).arriving("offline")
+    many = make_requests([(8, 40)] * 8).with_arrivals("offline")
     alone = [
         InstancePool(
             constant_time(1.0), make_policy("chunked_prefill", by_chunk=False), KvMemory(1000), shares=(1 / n,) * n, batch=8
@@ -88,7 +88,7 @@ def test_percentiles_of_gaps_are_those_of_all_gaps(gaps: list[float]) -> None:
 
 def loaded(rate: float, count: int = 3000) -> ServingRun:
     """Requests that take 10 iterations of 0.1 s, 20 at a time: 20 requests/s is all there is."""
-    many = make_requests([(10, 10)] * count).arriving("poisson", rate=rate, seed=3)
+    many = make_requests([(10, 10)] * count).with_arrivals("poisson", rate=rate, seed=3)
     return simulate_serving(many, [InstancePool(constant_time(0.1), make_policy("orca"), KvMemory(10_000), batch=20)])
 
 
@@ -103,7 +103,7 @@ def test_the_verdict_turns_where_the_load_is_more_than_can_be_served() -> None:
 def test_the_load_is_the_rate_over_what_a_closed_loop_serves(share: float, instances: int, batch: int, seed: int) -> None:
     """Iterations of 10 ms make as many tokens as requests run: batch / (10 ms x output) a second are all there is."""
     most = instances * batch / 0.1
-    many = make_requests([(10, 10)] * 1500).arriving("poisson", rate=share * most, seed=seed)
+    many = make_requests([(10, 10)] * 1500).with_arrivals("poisson", rate=share * most, seed=seed)
     served = simulate_serving(
         many, [InstancePool(constant_time(0.01), make_policy("orca"), KvMemory(10_000), instances, batch=batch)]
     )
@@ -116,7 +116,7 @@ def test_the_load_is_the_rate_over_what_a_closed_loop_serves(share: float, insta
 
 def test_short_bounds_and_short_waits_do_not_make_a_backlog() -> None:
     """Half a load of requests that run for one iteration wait about as long as they run: nothing is the matter."""
-    many = make_requests([(100, 1)] * 2000).arriving("poisson", rate=4.0, seed=1)
+    many = make_requests([(100, 1)] * 2000).with_arrivals("poisson", rate=4.0, seed=1)
     served = simulate_serving(
         many, [InstancePool(constant_time(0.1), make_policy("prefill_first", tokens=100), KvMemory(10_000), batch=1)]
     )
@@ -124,13 +124,13 @@ def test_short_bounds_and_short_waits_do_not_make_a_backlog() -> None:
     assert waited.mean() > 0.2 * ran.mean()
     assert load_status(served) == "stable"
     few = simulate_serving(
-        many.first(3), [InstancePool(constant_time(10.0), make_policy("prefill_first"), KvMemory(10_000), batch=1)]
+        many.first_requests(3), [InstancePool(constant_time(10.0), make_policy("prefill_first"), KvMemory(10_000), batch=1)]
     )
     assert load_status(few) == "too short to say"
 
 
 def test_a_burst_is_a_backlog_that_goes_away() -> None:
-    burst = make_requests([(10, 10)] * 400).arriving("offline")
+    burst = make_requests([(10, 10)] * 400).with_arrivals("offline")
     assert (
         load_status(
             simulate_serving(burst, [InstancePool(constant_time(0.1), make_policy("orca"), KvMemory(10_000), batch=20)])
@@ -140,7 +140,7 @@ def test_a_burst_is_a_backlog_that_goes_away() -> None:
     assert (
         load_status(
             simulate_serving(
-                burst.first(20), [InstancePool(constant_time(0.1), make_policy("orca"), KvMemory(10_000), batch=20)]
+                burst.first_requests(20), [InstancePool(constant_time(0.1), make_policy("orca"), KvMemory(10_000), batch=20)]
             )
         )
         == "stable"
@@ -148,7 +148,7 @@ def test_a_burst_is_a_backlog_that_goes_away() -> None:
 
 
 def test_a_decode_pool_that_is_too_small_is_seen() -> None:
-    many = make_requests([(10, 20)] * 2000).arriving("poisson", rate=30.0)
+    many = make_requests([(10, 20)] * 2000).with_arrivals("poisson", rate=30.0)
     decode = InstancePool(constant_time(0.1), make_policy("chunked_prefill"), KvMemory(10_000), batch=20)
     assert (
         load_status(
@@ -169,7 +169,7 @@ def test_a_request_that_no_memory_holds_is_said_at_once() -> None:
 
 
 def test_a_run_stops_at_the_bound_on_queues() -> None:
-    many = make_requests([(10, 10)] * 5000).arriving("poisson", rate=1000.0)
+    many = make_requests([(10, 10)] * 5000).with_arrivals("poisson", rate=1000.0)
     served = simulate_serving(
         many,
         [InstancePool(constant_time(0.1), make_policy("orca"), KvMemory(10_000), batch=20)],
@@ -201,7 +201,7 @@ def test_what_cannot_be_asked_is_refused() -> None:
 
 def test_a_prompt_that_is_cut_keeps_the_hashes_of_whole_blocks() -> None:
     many = replace(make_requests([(20, 2), (9, 2)]), starts=np.array([0, 3, 5]), hashes=np.arange(5, dtype=np.int32), block=8)
-    short = many.clipped(14)
+    short = many.clip_lengths(14)
     assert short.prompt.tolist() == [12, 9]
     assert (short.starts.tolist(), short.hashes.tolist()) == ([0, 1, 3], [0, 3, 4])
 
@@ -229,6 +229,6 @@ def test_saturation_is_that_of_many_requests_however_few_come(seed: int) -> None
     pool = InstancePool(price, rule, KvMemory(20_000), instances, batch=batch)
     deployment = Deployment((pool,), None, "least_loaded")
     few, many = (
-        make_requests(np.tile(integers, (times, 1))).arriving("poisson", rate=1.0) for times in (1, 1 + 20_000 // count)
+        make_requests(np.tile(integers, (times, 1))).with_arrivals("poisson", rate=1.0) for times in (1, 1 + 20_000 // count)
     )
     assert saturated_rate(deployment, few) == pytest.approx(saturated_rate(deployment, many), rel=0.25)

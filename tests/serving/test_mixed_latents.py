@@ -30,7 +30,9 @@ def compulsory(model: Model, past: float, decodes: float, context: float, kv: st
     found_layers = layers(model)
     seen = [(layer, found_layers.reaches[layer.reach]) for layer in found_layers.mixings]
     each = (
-        layer.times * kv_values_per_token(layer.of) * (decodes * float(reach.seen(context)) + float(reach.seen(past)))
+        layer.times
+        * kv_values_per_token(layer.of)
+        * (decodes * float(reach.seen_positions(context)) + float(reach.seen_positions(past)))
         for layer, reach in seen
     )
     return sum(each) * BYTES_BY_FORMAT[kv]

@@ -117,7 +117,7 @@ def test_larger_counts_add_points_and_move_none(counts: list[tuple[int, int]]) -
 
 
 def test_a_table_prices_a_run_as_the_form_it_was_made_from() -> None:
-    many = make_requests([(40 + 7 * i, 5 + i % 9) for i in range(40)]).arriving("poisson", rate=20.0)
+    many = make_requests([(40 + 7 * i, 5 + i % 9) for i in range(40)]).with_arrivals("poisson", rate=20.0)
     form = linear_time(1e-3, 1e-6, 0.0, 1e-5, 1e-8)
     axes = geometric_axes(512, 512, 64, 512)
     table = tabulate_time(lambda p, c, d, e, s: 1e-3 + 1e-6 * p + 1e-5 * d + 1e-8 * d * e, axes)

@@ -77,7 +77,13 @@ def _pool(seed: int) -> InstancePool:
 @given(talks(), st.integers(1, 9), st.floats(0.1, 10.0))
 def test_a_turn_stands_below_the_answer_it_waits_for_however_sessions_begin(many: Requests, users: int, factor: float) -> None:
     lengths = sorted(zip(many.turns.tolist(), many.prompt.tolist(), many.output.tolist(), strict=True))
-    for requests in (many, many.scaled(factor), many.arriving("poisson", rate=2.0, seed=3), many.closed(users), many.at_once()):
+    for requests in (
+        many,
+        many.scale_times(factor),
+        many.with_arrivals("poisson", rate=2.0, seed=3),
+        many.as_closed_loop(users),
+        many.at_once(),
+    ):
         assert sorted(zip(requests.turns.tolist(), requests.prompt.tolist(), requests.output.tolist(), strict=True)) == lengths
         turn = np.flatnonzero(requests.before >= 0)
         assert (requests.before[turn] < turn).all()
@@ -90,8 +96,8 @@ def test_a_turn_stands_below_the_answer_it_waits_for_however_sessions_begin(many
             requests.prompt[own] > requests.prompt[before] + requests.output[before]
         ).all()  # all that was said, and a question
         asked_of_both = min(len(requests), 5)
-        assert requests.first(asked_of_both).before.max() < asked_of_both
-    closed = many.closed(users)
+        assert requests.first_requests(asked_of_both).before.max() < asked_of_both
+    closed = many.as_closed_loop(users)
     assert (closed.before < 0).sum() == closed.population == min(users, int((many.turns == 0).sum()))
 
 
@@ -104,11 +110,11 @@ def test_a_closed_population_is_never_backlogged_and_keeps_its_bounds(seed: int,
     )
     pool = replace(_pool(seed), instances=1, pooled=False)
     deployment = Deployment((pool,), None, "least_loaded")
-    served_run = deployment.serve(many.closed(users))
+    served_run = deployment.serve(many.as_closed_loop(users))
     verdict = LOAD_STATUSES[int(run_statistics(served_run)["load_status"])]
     assert verdict in ("stable", "saturated", "too short to say")
     assert queue_growth(served_run) == 0
-    alone = deployment.serve(many.closed(1))
+    alone = deployment.serve(many.as_closed_loop(1))
     took, took_alone = ((run["completed"] - run.requests.arrival).mean() for run in (served_run, alone))
     assert took >= took_alone * (1 - 1e-9)
     load = offered_load(served_run)
@@ -123,7 +129,7 @@ def test_the_load_of_a_population_is_where_the_bounds_on_its_rate_meet() -> None
     )
     pool = InstancePool(constant_time(1.0), make_policy("orca"), KvMemory(1 << 20), batch=1)
     for users, load in ((5, 0.5), (10, 1.0), (20, 2.0)):
-        run = simulate_serving(many.closed(users), [pool])
+        run = simulate_serving(many.as_closed_loop(users), [pool])
         assert offered_load(run) == pytest.approx(load, rel=0.01)
         answered = float((run["completed"] - run.requests.arrival)[100:-100].mean())
         assert answered == pytest.approx(max(1.0, users * 1.0 - 9.0), rel=0.02)
@@ -136,7 +142,7 @@ def test_sessions_that_come_faster_than_they_are_served_are_overloaded() -> None
     )
     verdicts = []
     for rate in (0.1, 0.6):  # a request takes 4 s
-        served_run = deployment.serve(many.arriving("poisson", rate=rate, seed=2))
+        served_run = deployment.serve(many.with_arrivals("poisson", rate=rate, seed=2))
         verdicts.append(LOAD_STATUSES[int(run_statistics(served_run)["load_status"])])
         assert offered_load(served_run) == pytest.approx(4 * rate, rel=0.25)
     assert verdicts == ["stable", "overloaded"]

@@ -49,7 +49,7 @@ def test_what_is_shared_is_what_each_design_is_by_itself_and_is_worked_out_once(
         design = several(seed + place, count)
         times = SharedTimes(design, lambda designs_part: designs_part, SERVING_PREFIXES)
         for tokens in (1.0, 7.0):
-            costs = times.of(tokens, lambda designs_part, tokens=tokens: spent(designs_part, tokens))  # type: ignore[misc]
+            costs = times.spent_for(tokens, lambda designs_part, tokens=tokens: spent(designs_part, tokens))  # type: ignore[misc]
             for row in range(count):
                 assert costs[:, row].tolist() == price(select_rows(design, np.array([row])), tokens)[:, 0].tolist()
     assert len(priced) == len(set(priced))
@@ -58,7 +58,7 @@ def test_what_is_shared_is_what_each_design_is_by_itself_and_is_worked_out_once(
 def test_another_word_shares_nothing_unless_it_is_said_not_to_matter() -> None:
     def asked_of(words: str, without: tuple[str, ...]) -> float:
         times = SharedTimes(several(0, 5, words), lambda designs_part: designs_part, without)
-        return float(times.of("which", lambda designs_part: price(designs_part, 0.0) * 0 + len(words))[0, 0])
+        return float(times.spent_for("which", lambda designs_part: price(designs_part, 0.0) * 0 + len(words))[0, 0])
 
     shared_prices._KNOWN.clear()
     assert asked_of("flat_async", SERVING_PREFIXES) != asked_of("flash3", SERVING_PREFIXES)
@@ -71,6 +71,6 @@ def test_structures_that_were_not_used_for_long_are_forgotten(monkeypatch: pytes
     monkeypatch.setattr(shared_prices, "MAX_VALUES", 5)
     for words in ("flat_async", "flash3", "flat_tree"):
         times = SharedTimes(several(0, 9, words), lambda designs_part: designs_part, SERVING_PREFIXES)
-        times.of(1.0, lambda designs_part: price(designs_part, 1.0))
+        times.spent_for(1.0, lambda designs_part: price(designs_part, 1.0))
     assert len(shared_prices._KNOWN) < 3
-    assert times.of(1.0, lambda designs_part: np.full((2, 9), np.nan))[0, 0] > 0
+    assert times.spent_for(1.0, lambda designs_part: np.full((2, 9), np.nan))[0, 0] > 0

@@ -84,11 +84,11 @@ def test_prompts_of_any_lengths_take_what_they_take_alone(seed: int) -> None:
 def test_throughput_is_the_offered_rate_below_saturation_and_the_saturated_one_above(seed: int, share: float) -> None:
     rng = np.random.default_rng(seed)
     deployment = _deployment(rng)
-    requests = make_requests([(int(rng.integers(1, 1500)), int(rng.integers(2, 200)))] * 40_000).arriving(
+    requests = make_requests([(int(rng.integers(1, 1500)), int(rng.integers(2, 200)))] * 40_000).with_arrivals(
         "poisson", rate=1.0, seed=seed
     )
     most = float(solve_deployments([deployment], requests)[0]["saturated"])
-    below, above = requests.scaled(share * most / requests.rate), requests.scaled(2 * most / requests.rate)
+    below, above = requests.scale_times(share * most / requests.rate), requests.scale_times(2 * most / requests.rate)
     steady, late = _steady(deployment, below), _steady(deployment, above)
     window = below.arrival[-1] - below.arrival[0]
     # the span is the window of arrivals and what the last requests take
@@ -112,9 +112,9 @@ def test_the_load_and_what_is_served_of_few_requests_are_the_loops() -> None:
         rng = np.random.default_rng(seed)
         deployment, many = _deployment(rng), int(rng.integers(24, 400))
         lengths = np.stack([rng.integers(1, 1500, many), rng.integers(1, 200, many)], axis=1)
-        requests = make_requests(lengths).arriving("poisson", rate=1.0, seed=seed)
+        requests = make_requests(lengths).with_arrivals("poisson", rate=1.0, seed=seed)
         most = float(solve_deployments([deployment], requests, prompts=False)[0]["saturated"])
-        requests = requests.scaled(rng.uniform(0.3, 2.0) * most / requests.rate)
+        requests = requests.scale_times(rng.uniform(0.3, 2.0) * most / requests.rate)
         steady, served = _steady(deployment, requests), deployment.serve(requests)
         load, deep = offered_load(served), any(pool.stages > 1 for pool in deployment.pools)
         off["load, stages" if deep else "load, one stage"].append(steady["offered_load"] / load - 1)
@@ -142,10 +142,10 @@ def test_more_instances_never_raise_tpot_nor_lower_what_is_served(seed: int, sha
     rng = np.random.default_rng(seed)
     pool = _pool(rng, int(rng.integers(1, 4)))
     deployment = Deployment((pool,), None, "least_loaded")
-    requests = make_requests([(int(rng.integers(1, 1500)), int(rng.integers(2, 200)))] * 500).arriving(
+    requests = make_requests([(int(rng.integers(1, 1500)), int(rng.integers(2, 200)))] * 500).with_arrivals(
         "poisson", rate=1.0, seed=seed
     )
-    requests = requests.scaled(share * float(solve_deployments([deployment], requests)[0]["saturated"]) / requests.rate)
+    requests = requests.scale_times(share * float(solve_deployments([deployment], requests)[0]["saturated"]) / requests.rate)
     several = [replace(pool, instances=pool.instances + more) for more in range(4)]
     # what is played is only as near as it is to the loop: 1.9 % more with one instance more, at 1.5 times saturation
     deployments = solve_deployments([Deployment((pool,), None, "least_loaded") for pool in several], requests, prompts=False)
@@ -160,10 +160,10 @@ def test_random_pools_are_near_the_loop(seed: int, share: float) -> None:
     """Bounds are wide: a draw of arrivals is not their mean."""
     rng = np.random.default_rng(seed)
     deployment = _deployment(rng)
-    requests = make_requests([(int(rng.integers(64, 1500)), int(rng.integers(8, 200)))] * 300).arriving(
+    requests = make_requests([(int(rng.integers(64, 1500)), int(rng.integers(8, 200)))] * 300).with_arrivals(
         "poisson", rate=1.0, seed=seed
     )
-    requests = requests.scaled(share * float(solve_deployments([deployment], requests)[0]["saturated"]) / requests.rate)
+    requests = requests.scale_times(share * float(solve_deployments([deployment], requests)[0]["saturated"]) / requests.rate)
     loop, steady = run_statistics(deployment.serve(requests), SloTargets()), _steady(deployment, requests)
     assert steady["throughput"] == pytest.approx(loop["throughput"], rel=0.25)
     assert steady["tpot"] == pytest.approx(loop["tpot"], rel=0.6)
@@ -213,7 +213,7 @@ def test_few_gaps_have_a_prompt_where_it_goes_to_who_decodes_least(seed: int) ->
     rng = np.random.default_rng(seed)
     instances, held = int(rng.integers(2, 6)), float(rng.uniform(0.3, 3))
     price, further = linear_time(0.01, 1e-4, decode_request=1e-5), int(rng.integers(50, 150))
-    requests = make_requests([(1000, 1 + further)] * 8000).arriving(
+    requests = make_requests([(1000, 1 + further)] * 8000).with_arrivals(
         "poisson", rate=held * instances / further / 0.011, seed=seed
     )
     deployment = Deployment(
@@ -232,7 +232,7 @@ def test_few_gaps_have_a_prompt_where_it_goes_to_who_decodes_least(seed: int) ->
 
 def test_deployments_that_share_prices_are_solved_as_if_they_were_alone() -> None:
     rng = np.random.default_rng(7)
-    requests = make_requests(np.stack([rng.integers(1, 900, 80), rng.integers(1, 90, 80)], 1)).arriving(
+    requests = make_requests(np.stack([rng.integers(1, 900, 80), rng.integers(1, 90, 80)], 1)).with_arrivals(
         "poisson", rate=2.0, seed=3
     )
     pools = [_pool(rng, 1) for _ in range(3)]

@@ -117,7 +117,7 @@ def test_what_is_written_is_read(
     if TRACE_FORMATS[kind].arrival:
         assert trace.arrival == pytest.approx([row[0] - rows[0][0] for row in rows], abs=2e-7)
     else:
-        assert not trace.timed
+        assert not trace.has_times
     if TRACE_FORMATS[kind].hashes:
         shared, own = trace.hashes[::2], trace.hashes[1::2]
         assert len(set(shared)) == 1
@@ -264,21 +264,21 @@ def test_public_traces_have_the_statistics_stated_beside_them(
     assert len(trace) == rows
     assert trace.prompt.mean() == pytest.approx(prompt, abs=0.05)
     assert trace.output.mean() == pytest.approx(output, abs=0.05)
-    assert trace.timed == (seconds is not None)
+    assert trace.has_times == (seconds is not None)
     if seconds is not None:
         assert trace.arrival[-1] == pytest.approx(seconds, abs=0.05)
 
 
 def test_the_same_seed_draws_the_same_requests() -> None:
     known = read_trace(SAMPLE)
-    assert known.drawn(8, seed=3).prompt.tolist() == known.drawn(8, seed=3).prompt.tolist()
-    assert known.drawn(8, seed=3).prompt.tolist() != known.drawn(8, seed=4).prompt.tolist()
+    assert known.draw_requests(8, seed=3).prompt.tolist() == known.draw_requests(8, seed=3).prompt.tolist()
+    assert known.draw_requests(8, seed=3).prompt.tolist() != known.draw_requests(8, seed=4).prompt.tolist()
 
 
 @given(st.lists(lengths, min_size=1, max_size=20), st.integers(2, 6000))
 def test_clipping_takes_from_the_prompt_first(pairs: list[tuple[int, int]], total: int) -> None:
     many = make_requests(pairs)
-    clipped = many.clipped(total)
+    clipped = many.clip_lengths(total)
     assert (clipped.prompt + clipped.output <= np.maximum(total, 2)).all()
     assert (clipped.prompt >= 1).all()
     assert (clipped.output >= 1).all()
@@ -296,7 +296,7 @@ def test_shuffling_moves_lengths_and_hashes_together(rows: list[tuple[tuple[int,
         make_requests([pair for pair, _ in rows], range(len(rows))),
         starts=starts, hashes=np.array([h for _, hashes in rows for h in hashes], np.int32),
     )  # fmt: skip
-    mixed = many.shuffled(seed)
+    mixed = many.shuffle_order(seed)
 
     def as_rows(requests: Requests) -> list[tuple[int, int, tuple[int, ...]]]:
         ends = zip(requests.starts[:-1], requests.starts[1:], strict=True)
@@ -306,21 +306,21 @@ def test_shuffling_moves_lengths_and_hashes_together(rows: list[tuple[tuple[int,
 
     assert sorted(as_rows(mixed)) == sorted(as_rows(many))
     assert mixed.arrival.tolist() == many.arrival.tolist()
-    assert as_rows(many.first(3)) == as_rows(many)[:3]
+    assert as_rows(many.first_requests(3)) == as_rows(many)[:3]
 
 
 @pytest.mark.parametrize("process", ARRIVAL_PROCESSES)
 def test_arrivals_start_at_0_do_not_fall_and_follow_the_seed(process: str) -> None:
     many = make_requests([(1, 1)] * 200)
-    requests = many.arriving(process, rate=3.0, cv=2.0, seed=5)
+    requests = many.with_arrivals(process, rate=3.0, cv=2.0, seed=5)
     assert requests.arrival[0] == 0
     assert (np.diff(requests.arrival) >= 0).all()
-    assert requests.arrival.tolist() == many.arriving(process, rate=3.0, cv=2.0, seed=5).arrival.tolist()
+    assert requests.arrival.tolist() == many.with_arrivals(process, rate=3.0, cv=2.0, seed=5).arrival.tolist()
 
 
 @pytest.mark.parametrize(("process", "cv"), [("poisson", 1.0), ("gamma", 0.5), ("gamma", 2.0), ("constant", 0.0)])
 def test_arrivals_have_the_rate_and_spread_that_were_asked(process: str, cv: float) -> None:
-    gaps = np.diff(make_requests([(1, 1)] * 40_000).arriving(process, rate=5.0, cv=cv or 1.0, seed=1).arrival)
+    gaps = np.diff(make_requests([(1, 1)] * 40_000).with_arrivals(process, rate=5.0, cv=cv or 1.0, seed=1).arrival)
     assert gaps.mean() == pytest.approx(0.2, rel=0.05)
     assert gaps.std() / gaps.mean() == pytest.approx(cv, abs=0.05)
 
@@ -341,17 +341,17 @@ def test_a_file_that_is_nearly_a_trace_says_what_to_do(content: bytes, why: str,
 
 
 def test_twice_as_fast_is_half_the_time() -> None:
-    assert make_requests([(1, 1)] * 3, [0, 1, 4]).scaled(2.0).arrival.tolist() == [0, 0.5, 2]
+    assert make_requests([(1, 1)] * 3, [0, 1, 4]).scale_times(2.0).arrival.tolist() == [0, 0.5, 2]
 
 
 def test_rates_that_are_none_are_refused() -> None:
     for value in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(DesignError, match="not a number above 0"):
-            make_requests([(1, 1)]).arriving("poisson", rate=value)
+            make_requests([(1, 1)]).with_arrivals("poisson", rate=value)
         with pytest.raises(DesignError, match="not a number above 0"):
-            make_requests([(1, 1)]).scaled(value)
+            make_requests([(1, 1)]).scale_times(value)
     with pytest.raises(DesignError, match="did you mean 'poisson'"):
-        make_requests([(1, 1)]).arriving("poison")
+        make_requests([(1, 1)]).with_arrivals("poison")
 
 
 def test_a_part_of_the_memory_keeps_prompts_alone(tmp_path: Path) -> None:

@@ -57,8 +57,8 @@ def test_a_row_has_the_design_and_key_of_its_chips_own_space(seed: int) -> None:
         own = {address: value for address, value in values.items() if address != CHIP_KNOB}
         alone = MIXED.spaces[str(values[CHIP_KNOB])]
         assert set(own) <= set(alone.targets)
-        assert MIXED.at(values) == alone.at(own)
-        assert MIXED.key_at(values) == alone.key_at(own) == design_key(alone.at(own))
+        assert MIXED.design_at(values) == alone.design_at(own)
+        assert MIXED.key_at(values) == alone.key_at(own) == design_key(alone.design_at(own))
         assert MIXED.canonical(values) == values
 
 
@@ -74,7 +74,7 @@ def test_values_of_knobs_that_a_chip_lacks_change_nothing(seed: int) -> None:
 @given(SEEDS)
 def test_places_are_designs_and_back(seed: int) -> None:
     places = DesignEncoder(MIXED)  # type: ignore[arg-type]
-    for row in places.canonical(places.at(np.random.default_rng(seed).random((20, len(MIXED.knobs))))):
+    for row in places.canonical(places.rows_at(np.random.default_rng(seed).random((20, len(MIXED.knobs))))):
         values = places.values(row)
         assert values == MIXED.canonical(values)
         np.testing.assert_allclose(places.row(values), row, rtol=1e-9)
@@ -91,7 +91,7 @@ def test_a_batch_over_chips_is_its_designs_one_by_one(most: int) -> None:
         selected_columns = {address: column[part] for address, column in columns.items()}
         evaluation = evaluate(MIXED.stack(selected_columns), workload)
         for place, values in enumerate(rows(MIXED, selected_columns)):
-            alone = evaluate(stack_designs([MIXED.at(values)]), workload)
+            alone = evaluate(stack_designs([MIXED.design_at(values)]), workload)
             for name in ("tpot", "system_mm2"):
                 np.testing.assert_allclose(evaluation.columns[name][place], alone.columns[name][0], rtol=1e-12)
             assert evaluation.limit[place] == alone.limit[0]

@@ -48,7 +48,7 @@ def test_a_tag_gives_the_unit_of_a_sweep() -> None:
 
 
 def test_both_moves_the_leaf_of_each_phase(design: Design) -> None:
-    moved = space(design).at({"mapping.both.tp": 2})
+    moved = space(design).design_at({"mapping.both.tp": 2})
     assert (moved.mapping.prefill.tp, moved.mapping.decode.tp) == (2, 2)
 
 
@@ -60,7 +60,7 @@ def test_the_grid_has_no_row_twice_where_a_knob_is_conditional(design: Design) -
 
 
 def test_an_inactive_knob_leaves_the_base_value(design: Design) -> None:
-    moved = space(design).at({"mapping.both.prefetch": "none", "mapping.both.prefetch_share": 0.5})
+    moved = space(design).design_at({"mapping.both.prefetch": "none", "mapping.both.prefetch_share": 0.5})
     assert moved.mapping.prefill.prefetch_share == design.mapping.prefill.prefetch_share
 
 
@@ -69,7 +69,7 @@ def test_stacked_columns_are_the_designs_of_their_rows(design: Design) -> None:
     columns = tried.grid(0, tried.combinations or 0)
     for rows, group in tried.stack(columns).groups:
         for place, row in enumerate(rows):
-            single_design = tried.at(tried.row(columns, row))
+            single_design = tried.design_at(tried.row(columns, row))
             for address, value, _ in iterate_leaves(single_design):
                 entry = next(v for a, v, _ in iterate_leaves(group) if a == address)
                 assert (entry[place] if isinstance(entry, np.ndarray) else entry) == value, address
@@ -128,7 +128,7 @@ def test_the_key_at_values_is_the_key_of_the_design_there(seed: int) -> None:
     tried = wide(base())
     columns = tried.sample(np.random.default_rng(seed).random((1, len(tried.knobs))))
     values = tried.row(columns, 0)
-    assert tried.key_at(values) == design_key(tried.at(values))
+    assert tried.key_at(values) == design_key(tried.design_at(values))
 
 
 def test_one_design_stacked_is_itself(design: Design) -> None:

@@ -33,7 +33,7 @@ def question(*more: str) -> Question:
 def test_what_is_tied_follows() -> None:
     space = question().space
     for rows in (4, 8, 16):
-        design = space.at({"chip.mesh.rows": rows})
+        design = space.design_at({"chip.mesh.rows": rows})
         assert (design.chip.mesh.cols, design.chip.hbm.channels) == (rows, rows * rows)
         assert space.key_at({"chip.mesh.rows": rows}) == design_key(design)
     assert [knob.address for knob in space.knobs] == ["chip.mesh.rows"]
@@ -59,7 +59,7 @@ def test_columns_are_designs_one_by_one(seed: int, memory: float, per_row: float
             found_columns[leaf][rows] = leaf_at(design, leaf)
     for place in range(40):
         values = space.row(columns, place)
-        alone = space.at(values)
+        alone = space.design_at(values)
         for leaf in leaves:
             assert (
                 found_columns[leaf][place] == pytest.approx(leaf_at(alone, leaf), rel=1e-15)
@@ -88,9 +88,9 @@ def test_each_chip_has_its_own() -> None:
         "chips=[npu64,npu_dse]", "model=qwen3_4b", "formats=own", "workload.batch=[4]", f"+space.chip.mesh.rows='{SIDES}'",
         "+space.chip.mesh.cols.tied=chip.mesh.rows", "+space.chip.hbm.channels.tied='chip.mesh.rows * chip.mesh.cols'",
     )  # fmt: skip
-    design = question.space.at({"chip": "npu64", "chip.mesh.rows": 16})
+    design = question.space.design_at({"chip": "npu64", "chip.mesh.rows": 16})
     assert (design.chip.mesh.cols, design.chip.hbm.channels) == (16, 256)
-    assert question.space.at({"chip": "npu_dse"}) == question.space.spaces["npu_dse"].base  # type: ignore[union-attr]
+    assert question.space.design_at({"chip": "npu_dse"}) == question.space.spaces["npu_dse"].base  # type: ignore[union-attr]
     other = asked("chip=npu64", "model=qwen3_4b", "workload.batch=[4]", *WORDS[4:]).space
     assert question.space.key_at({"chip": "npu64", "chip.mesh.rows": 16}) == other.key_at({"chip.mesh.rows": 16})
 
@@ -145,7 +145,7 @@ def test_a_step_of_a_knob_moves_what_follows_it() -> None:
         4: (4, 16),
         16: (16, 256),
     }
-    assert space.following(space.base) == space.base
+    assert space.with_ties(space.base) == space.base
 
 
 def test_what_is_tied_goes_to_other_processes() -> None:
@@ -154,7 +154,7 @@ def test_what_is_tied_goes_to_other_processes() -> None:
         "+space.chip.tile.vector.lanes.tied=\"'4 op/cycle' * chip.mesh.rows\"", "+metrics.mine='energy**2 / tpot'"
     )
     read = (
-        "import pickle, sys; q = pickle.load(sys.stdin.buffer); d = q.space.at({'chip.mesh.rows': 8}); "
+        "import pickle, sys; q = pickle.load(sys.stdin.buffer); d = q.space.design_at({'chip.mesh.rows': 8}); "
         "print(d.chip.tile.vector.lanes, d.chip.mesh.cols, q.defined['mine'].worth({'energy': 3.0, 'tpot': 2.0}))"
     )
     done = subprocess.run(

@@ -49,7 +49,7 @@ def closed_form() -> list[tuple[str, str, str]]:
     lines = []
     for designs, repeats in ((1, 2000), (8192, 60), (49152, 12)):
         columns = space.sample(np.random.default_rng(0).random((designs, len(space.knobs))))
-        many = space.stack(columns) if designs > 1 else stack_designs([space.at(space.row(columns, 0))])
+        many = space.stack(columns) if designs > 1 else stack_designs([space.design_at(space.row(columns, 0))])
         evaluate(many, question.workload)
 
         def work(many: Any = many, repeats: int = repeats) -> None:

@@ -79,7 +79,7 @@ def overhead(designs: int, overrides: Sequence[str] = WIDE, answers: str = "anal
             spent = time.process_time() - start - workers.spent
         draws, events = RandomSampler(space, 1, limits.possible), make_evaluator(workload, study.fidelity)
         entries = [
-            (space.key_at(values), values, space.at(values))
+            (space.key_at(values), values, space.design_at(values))
             for values in (draws.ask(k, None).values for k in range(SAMPLED + 1))
         ]
         evaluate_with_retries(events, entries[:1], 0)

@@ -27,8 +27,8 @@ BLOCKS = 3600
 
 
 def run_a() -> ServingRun:
-    many = read_trace(TRACES / "azure_llm_2023_conv.csv").shuffled(42).first(5000).clipped(4096)
-    many = many.arriving("poisson", rate=2.0, seed=42)
+    many = read_trace(TRACES / "azure_llm_2023_conv.csv").shuffle_order(42).first_requests(5000).clip_lengths(4096)
+    many = many.with_arrivals("poisson", rate=2.0, seed=42)
     return simulate_serving(
         many, [InstancePool(constant_time(0.0157), make_policy("chunked_prefill", tokens=512), KvMemory(BLOCKS), batch=128)]
     )
@@ -66,7 +66,9 @@ def pooled() -> ServingRun:
 
 def million() -> ServingRun:
     """A million requests drawn from Azure's lengths, at 16 instances."""
-    many = read_trace(TRACES / "azure_llm_2023_conv.csv").drawn(1_000_000, 1).arriving("poisson", rate=60.0, seed=1)
+    many = (
+        read_trace(TRACES / "azure_llm_2023_conv.csv").draw_requests(1_000_000, 1).with_arrivals("poisson", rate=60.0, seed=1)
+    )
     return simulate_serving(
         many,
         [

@@ -147,7 +147,7 @@ def test_what_cannot_be_simulated_is_undecidable(folder: Path) -> None:
     plain = {"overrides": "", "metric": "", "tolerance": "", "missing": "a compiler that is not published"}
     write_table(folder / "claims" / "beta.csv", COLUMNS, [row(**plain)])
     (decision,) = map(decide_claim, find_claims(()))
-    assert (decision.verdict, decision.simulated, decision.problem) == (UNDECIDABLE, "", "")
+    assert (decision.verdict, decision.simulated_text, decision.problem) == (UNDECIDABLE, "", "")
 
 
 @pytest.mark.parametrize("role", ["calibration", "check"])

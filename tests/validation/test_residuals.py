@@ -72,13 +72,13 @@ def test_a_band_is_what_the_rows_were_off_by_and_times_and_rates_agree(monkeypat
         ends = (0.05, 0.95) if many >= ENOUGH_ROWS else (0, 1)
         assert (time.low, time.high) == pytest.approx(tuple(np.quantile(errors, ends)))
         rate = residuals.error_band(kind, "tokens_per_s_per_user", 1 / spent)
-        assert time.measured is not None
-        assert rate.measured is not None
+        assert time.measured_range is not None
+        assert rate.measured_range is not None
         if many < ENOUGH_ROWS:  # quantiles between rows do not turn over exactly
-            assert rate.measured == pytest.approx((1 / time.measured[1], 1 / time.measured[0]))
+            assert rate.measured_range == pytest.approx((1 / time.measured_range[1], 1 / time.measured_range[0]))
         inside = [spent / (1 + error) for error in errors if time.low <= error <= time.high]
-        assert min(inside) >= time.measured[0] * (1 - 1e-9)
-        assert max(inside) <= time.measured[1] * (1 + 1e-9)
+        assert min(inside) >= time.measured_range[0] * (1 - 1e-9)
+        assert max(inside) <= time.measured_range[1] * (1 + 1e-9)
         assert f"({many} row{'s' * (many > 1)} of chip=wse2, decode, waferllm)" in str(time)
 
 
@@ -107,7 +107,7 @@ def test_comparisons_say_nothing_of_a_figure(monkeypatch: pytest.MonkeyPatch) ->
     kind = result_kind({"chip": "wse2", "mapping": "waferllm"}, "", "static", "tpot", "analytical")
     with_rows(monkeypatch, [Residual("s", "i", "check", kind, True, 0.1), Residual("s", "j", "check", kind, True, -0.1)])
     band = residuals.error_band(kind, "tpot", 1e-3)
-    assert band.measured is None
+    assert band.measured_range is None
     assert "2 comparisons of" in str(band)
 
 

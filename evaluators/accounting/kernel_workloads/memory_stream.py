@@ -92,7 +92,7 @@ def kernel_breakdown(
         parts = {bound: seconds}
     else:
         report = _memory_report(design, case)
-        seconds, bound = report.seconds, report.binding
+        seconds, bound = report.seconds, report.bound_text
         waits = {cause: share * seconds for cause, share in report.idle.items() if share}
         parts = {"bandwidth": seconds - sum(waits.values()), **waits}
     row = BreakdownRow("stream", _stream_memory(design).order, case.label, "", 0.0, nbytes, 0.0, bound, seconds, parts)

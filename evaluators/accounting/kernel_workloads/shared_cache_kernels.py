@@ -279,7 +279,7 @@ def _attention_kernel(design: Design, case: AttentionCase, reader: CostModel) ->
     phase = "prefill" if is_prefill(case) else "decode"
     plan, operator = getattr(design.mapping, phase), attention_operator(case)
     (call,) = calls = _device_calls(design, plan, Segment("attention", operator.tokens, (operator,), 1))
-    each = operator.cached(kv_heads_per_device(operator.kv_heads, plan.tp, plan.kv_heads)) * float(
+    each = operator.cached_values(kv_heads_per_device(operator.kv_heads, plan.tp, plan.kv_heads)) * float(
         BYTES_BY_FORMAT[design.mapping.precision.kv]
     )
     held = (("KV cache", (case.batch * case.keys + case.decodes * case.cached) * each), ("activations", call.local))

@@ -69,7 +69,7 @@ def limits(design: Design, kernel: TiledAttention) -> list[Limit]:
     held = [(OPERAND_NAMES.get(slot.name.split(".")[-1], "statistics"), slot.nbytes) for slot in job_buffers(job)]
     stored = {
         "queries and outputs": shape.batch * shape.heads * shape.queries * (shape.qk + shape.v) * job.itemsize,
-        "KV cache": shape.problems * shape.keys * (shape.key_dim + shape.v) * job.kv.of(job.itemsize),
+        "KV cache": shape.problems * shape.keys * (shape.key_dim + shape.v) * job.kv.value_bytes(job.itemsize),
         **({"partial outputs": partial_bytes(job)} if job.of.split else {}),
     }
     sides, mapping = ("rows", "cols") if job.of.grouped else (), _attention_plan(design)
@@ -84,7 +84,7 @@ def kernel_outcome(design: Design, kernel: TiledAttention, fidelity: str) -> Ker
     chip, job, (_, engines) = design.chip, kernel.job, job_machine(design.chip, kernel.job.of)
     shape, cut = job.shape, job.tiling
     peak = chip.mesh.rows * chip.mesh.cols * engines.matrix.rows * engines.matrix.cols * chip.clock
-    width = job.kv.multiplied(job.itemsize)
+    width = job.kv.multiplied_bytes(job.itemsize)
     engine_seconds = 0.0 if shape.bare else engines.product(cut.queries, shape.key_dim, cut.keys, width)
     engine_seconds = engine_seconds + engines.product(cut.queries, cut.keys, shape.v, width)
     engine_seconds = engine_seconds + (engines.product(cut.queries, shape.v, cut.keys, width) if shape.latent else 0.0)

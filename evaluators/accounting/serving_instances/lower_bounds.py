@@ -108,4 +108,4 @@ def concurrent_requests(serving: ServingPlan, free: Any, room: RequestMemory, lo
         * (1 - WATERMARK)
         * where(serving.kv_blocks > 0, 0.0, 1.0)
     )
-    return maximum(left / room.of(longest + 2 * serving.block_size) // 1, 0.0)
+    return maximum(left / room.request_bytes(longest + 2 * serving.block_size) // 1, 0.0)

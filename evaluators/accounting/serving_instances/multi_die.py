@@ -118,7 +118,7 @@ def limits(design: Design, load: ServingLoad) -> list[Limit]:
     if any(np.any(limit.need > limit.have) for limit in limits):
         return limits
     held, longest = {}, load.longest - 1
-    cached = per_reach(load.model, lambda reach: float(reach.kept(longest)))
+    cached = per_reach(load.model, lambda reach: float(reach.kept_positions(longest)))
     for pool in pools:
         stage = _tightest_stage(design, load, pool)
         parts = (("weights", stage.weights), ("KV cache", float(stage.kv(cached, 1.0))), *stage.beside)
@@ -411,7 +411,7 @@ def _tightest_stage(design: Design, load: ServingLoad, pool: DiePool) -> Tightes
         fed, beside = (("weights", float((cut @ weight_bytes).max())), left, beside[1]), beside[:1]
     # the stage on which the longest requests fill the rest first
     longest = load.longest - 1
-    cached = per_reach(model, lambda reach: float(reach.kept(longest)))
+    cached = per_reach(model, lambda reach: float(reach.kept_positions(longest)))
     left = _die_capacity(design) - cut @ each - sum(value for _, value in beside)
     taken = np.array([float(stage_bytes(stage, cached, 1.0)) for stage in range(len(cut))])
     fullest = int(np.argmin(left / np.maximum(taken, 1e-9)))

@@ -94,7 +94,7 @@ class PipelinePool(NamedTuple):
         return float(BYTES_BY_FORMAT[self.precision.activations])
 
     @property
-    def near(self) -> Any:
+    def local_cache_bytes(self) -> Any:
         """Local memory of a core that KV caches occupy. [B]"""
         return as_float(self.held.kv_here * self.held.kv)
 
@@ -152,7 +152,7 @@ def _pick_rows_of(pool: PipelinePool, chip: Chip, mapping: Mapping, rows: Array)
     return pool._replace(
         chip=chip, plan=plan, rules=tuple(pool.rules[row] for row in rows.tolist()), groups=pick_rows(pool.groups),
         dp=pick_rows(pool.dp),
-        batch=pick_rows(pool.batch), held=CoreResidency(*map(pick_rows, pool.held)), room=room, cut=pool.cut.of(rows),
+        batch=pick_rows(pool.batch), held=CoreResidency(*map(pick_rows, pool.held)), room=room, cut=pool.cut.design_cuts(rows),
         holds=plan,
     )  # fmt: skip
 
@@ -231,7 +231,7 @@ def _make_pipelines(
                 near=near and near.size, everywhere=everywhere,
             )  # fmt: skip
 
-        whole = held(per_reach(load.model, lambda reach: 1.0 * batch * reach.kept(longest)), 1.0 * batch)
+        whole = held(per_reach(load.model, lambda reach: 1.0 * batch * reach.kept_positions(longest)), 1.0 * batch)
         return whole, request_memory(load.model, lambda cached, sequences: held(cached, sequences).kv)
 
     line, stages = operator_line(load.model, _one_token(load, "prefill"), mapping.precision), _whole_counts(plan.pp, len(rules))
@@ -339,8 +339,8 @@ def iteration_calls(
 
 def longest_request_bytes(pool: PipelinePool, load: ServingLoad, mapping: Mapping) -> Any:
     """Main memory per core that the longest request takes alone. [B]"""
-    whole = as_float(pool.room.of(served.longest_sequence(load)))
-    return whole if mapping.serving.kv_overflow == "ring" else maximum(0.0, whole - pool.near)
+    whole = as_float(pool.room.request_bytes(served.longest_sequence(load)))
+    return whole if mapping.serving.kv_overflow == "ring" else maximum(0.0, whole - pool.local_cache_bytes)
 
 
 def _mean_iterations_of(
@@ -378,7 +378,11 @@ def _iteration_steps(
 
     def looked(reach: AttentionReach) -> tuple[Any, Any, Any]:
         """Pairs of prompts, positions that they attend to before themselves, which are read once a chunk, and decodes' own."""
-        return prompt / each * reach.after(before, each), reach.seen(before), decodes * reach.seen(context)
+        return (
+            prompt / each * reach.remaining_positions(before, each),
+            reach.seen_positions(before),
+            decodes * reach.seen_positions(context),
+        )
 
     each, before = fractional_prompts(prompt, prompt_context)
     pairs, past, own = (per_reach(model, lambda reach, n=n: looked(reach)[n]) for n in range(3))  # type: ignore[misc]

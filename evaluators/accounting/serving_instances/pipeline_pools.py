@@ -90,7 +90,7 @@ def make_deployments(
     if between is not None:
         # a token of the mean prompt takes as long as messages of its share of that prompt's bytes
         room, prompt = pipeline_request_memory(design, load, fleet[-1].holds), float(load.requests.prompt.mean())
-        rooms = room.times(between.per_token * prompt / as_float(room.of(prompt))).each_of(len(ways))
+        rooms = room.times(between.per_token * prompt / as_float(room.request_bytes(prompt))).each_of(len(ways))
         rows, sent = (
             _design_rows([between.latency, between.together, between.blocks], len(ways)),
             layerwise_transfer_layers(mapping.serving, load),
@@ -113,7 +113,9 @@ def _instance_pools(
     kept, every = float(mapping.serving.prefix_cache_share), int(mapping.serving.state_snapshot_tokens or 0)
     form = two_level_paged_memory if mapping.serving.kv_overflow == "pages" else two_level_memory
     size, pools = len(pool.rules), []
-    numbers = _design_rows([pool.free, pool.near, longest_request_bytes(pool, load, mapping), pool.dp, pool.batch], size)
+    numbers = _design_rows(
+        [pool.free, pool.local_cache_bytes, longest_request_bytes(pool, load, mapping), pool.dp, pool.batch], size
+    )
     for rule, shares, room, (free, near, alone, dp, batch) in zip(
         pool.rules, paces.shares, pool.room.each_of(size), numbers, strict=True
     ):
@@ -141,7 +143,9 @@ def kv_transfer_cost(
     # as many as come, or as pipelines can do
     means = (float(requests.prompt.mean()), float(requests.output.mean()))
     rates = [minimum(requests.rate * mean, pace.tokens) for mean, pace in zip(means, paces, strict=True)]
-    positions = [pipeline_request_memory(design, load, pool.holds).of(prompt) / (prompt * load.model.layers) for pool in fleet]
+    positions = [
+        pipeline_request_memory(design, load, pool.holds).request_bytes(prompt) / (prompt * load.model.layers) for pool in fleet
+    ]
     rows, cols, block = (int(size) for size in (chip.mesh.rows, chip.mesh.cols, mapping.serving.block_size))
     fabric, act = tile_fabric(chip), float(BYTES_BY_FORMAT[mapping.precision.activations])
     of_design = _design_rows(

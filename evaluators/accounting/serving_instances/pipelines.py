@@ -246,7 +246,8 @@ def _standing_breakdown(design: Design, load: ServingLoad, fleet: tuple[Pipeline
     """The time of pipelines by operator, in the steady state."""
     made = _chip_of(design), decode_only_cores(design)
     means = [
-        [mean.of(0) for mean in mean if mean.times[0]] for mean in standing.pipeline_steady_state(design, load, fleet).means
+        [mean.design_iteration(0) for mean in mean if mean.times[0]]
+        for mean in standing.pipeline_steady_state(design, load, fleet).means
     ]
 
     def of_mean(pool: int, mean: served.MeanIteration) -> list[BreakdownRow]:

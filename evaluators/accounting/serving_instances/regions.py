@@ -283,7 +283,7 @@ def _prompt_job(load: ServingLoad, tokens: Array, context: Array) -> BatchArrays
 def _token_job(load: ServingLoad, requests: Array, context: Array) -> BatchArrays:
     """A token of each request, which has generated what its context is longer than a prompt."""
     generated = np.maximum(context - float(load.requests.prompt.mean()), 0.0)[:, None]
-    near = per_reach(load.model, lambda reach: reach.seen(context)[:, None])
+    near = per_reach(load.model, lambda reach: reach.seen_positions(context)[:, None])
     return _iteration_job(
         load, requests=requests[:, None], context=near, generated=np.minimum(generated, value_of_widest_reach(near))
     )
@@ -315,8 +315,8 @@ def _iteration_job(
 ) -> BatchArrays:
     """Iterations as the account of batches knows them: prompts, and one step of decode; arrays of shape (iterations, 1)."""
     pairs, seen = (
-        per_reach(load.model, lambda reach: reach.after(past, prompts)),
-        per_reach(load.model, lambda reach: reach.seen(past)),
+        per_reach(load.model, lambda reach: reach.remaining_positions(past, prompts)),
+        per_reach(load.model, lambda reach: reach.seen_positions(past)),
     )
     return BatchArrays(
         model=load.model, rows=(0,), cases=(), decode_context="mean", prompts=prompts, copies=copies, past=past,
@@ -324,8 +324,9 @@ def _iteration_job(
         step_starts=_entry_starts(requests),
         prefill=StepCounts("prefill", copies * prompts, copies, copies * pairs, copies * seen),
         decode=StepCounts("decode", requests, requests, requests * context, requests * context), prompt_tokens=moved,
-        output_tokens=1.0, decode_steps=1.0, cached=per_reach(load.model, lambda reach: reach.kept(cached)), longest=prompts,
-        sequences=1.0, prompt_kept=per_reach(load.model, lambda reach: reach.kept(moved)),
+        output_tokens=1.0, decode_steps=1.0, cached=per_reach(load.model, lambda reach: reach.kept_positions(cached)),
+        longest=prompts,
+        sequences=1.0, prompt_kept=per_reach(load.model, lambda reach: reach.kept_positions(moved)),
     )  # fmt: skip
 
 

@@ -124,7 +124,7 @@ class SharedTimes(Generic[T]):
         self._places = self._known.places(rows)
         _forget_tables()
 
-    def of(self, key: Hashable, spent: Callable[[T], Array]) -> Array:
+    def spent_for(self, key: Hashable, spent: Callable[[T], Array]) -> Array:
         """Costs of one part for all designs, shape (what, designs).
 
         Args:

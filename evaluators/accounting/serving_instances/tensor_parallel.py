@@ -313,7 +313,7 @@ def _block_timeline_of(design: Design, load: ServingLoad, phase: str, tp: Any, *
     rows = decodes * (1 + guesses)
     at = StepCounts(phase, prompt + rows, rows + (prompt > 0), pairs, positions, guesses, resumed=resumed)
     if phase == "prefill":
-        decoded = per_reach(load.model, lambda reach: decodes * reach.seen(made_of[3] + guesses))
+        decoded = per_reach(load.model, lambda reach: decodes * reach.seen_positions(made_of[3] + guesses))
         scored = per_reach(load.model, lambda reach: decodes * _scored_positions(reach, guesses, made_of[3]))
         at = replace(at, decodes=decodes, decoded=decoded, scored=scored)
     operators, order = transformer_segments(load.model, at), segment_order(load.model, at)
@@ -327,7 +327,7 @@ def _block_timeline_of(design: Design, load: ServingLoad, phase: str, tp: Any, *
 
 def _scored_positions(reach: AttentionReach, guesses: int, context: Array) -> Any:
     """Positions that a request's next token sees and those guessed after it see, together."""
-    return sum(reach.seen(context + ahead) for ahead in range(1 + guesses))
+    return sum(reach.seen_positions(context + ahead) for ahead in range(1 + guesses))
 
 
 def _attended_pairs(
@@ -335,9 +335,9 @@ def _attended_pairs(
 ) -> tuple[Any, Any]:
     """Pairs of an iteration, and positions that are read: what decodes see, and what prompts see before themselves."""
     own, past = fractional_prompts(prompt, prompt_context)
-    pairs = prompt / own * reach.after(past, own) + decodes * _scored_positions(reach, guesses, context)
+    pairs = prompt / own * reach.remaining_positions(past, own) + decodes * _scored_positions(reach, guesses, context)
     # what prompts attend to before themselves is read once a chunk
-    return pairs, decodes * reach.seen(context + guesses) + reach.seen(past)
+    return pairs, decodes * reach.seen_positions(context + guesses) + reach.seen_positions(past)
 
 
 def _layer_tokens(mapping: Mapping, load: ServingLoad) -> list[Any]:
@@ -375,7 +375,9 @@ def _layer_tokens(mapping: Mapping, load: ServingLoad) -> list[Any]:
 
 def _held_memory(design: Design, load: ServingLoad, tp: Any, positions: int, tokens: Any) -> DeviceMemory:
     """Memory of one of `tp` dies for one request of some positions, and for activations of some tokens."""
-    return _die_footprint(design, load, tp, per_reach(load.model, lambda reach: float(reach.kept(positions))), 1.0, tokens)
+    return _die_footprint(
+        design, load, tp, per_reach(load.model, lambda reach: float(reach.kept_positions(positions))), 1.0, tokens
+    )
 
 
 def _request_memory(design: Design, load: ServingLoad, tp: Any) -> RequestMemory:

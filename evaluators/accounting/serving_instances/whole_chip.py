@@ -370,11 +370,11 @@ def _shared_prices(design: Design, load: ServingLoad, phase: str, fidelity: str)
     apart, whole = _known_prices(design, load, phase, fidelity, "attention."), _known_prices(design, load, phase, fidelity)
     largest = _known_prices(design, load, phase, fidelity, whats=len(JOB_TYPES))
     return _Prices(
-        lambda *counts: apart.of(("layers", counts), lambda prices: prices.layers(*counts)),
-        lambda *counts: apart.of(("head", counts), lambda prices: prices.head(*counts)),
-        lambda *counts: whole.of(("prompts", counts), lambda prices: prices.prompts(*counts)),
-        lambda *counts: whole.of(("tokens", counts), lambda prices: prices.tokens(*counts)),
-        lambda *counts: largest.of(("filled", counts), lambda prices: prices.filled(*counts)),
+        lambda *counts: apart.spent_for(("layers", counts), lambda prices: prices.layers(*counts)),
+        lambda *counts: apart.spent_for(("head", counts), lambda prices: prices.head(*counts)),
+        lambda *counts: whole.spent_for(("prompts", counts), lambda prices: prices.prompts(*counts)),
+        lambda *counts: whole.spent_for(("tokens", counts), lambda prices: prices.tokens(*counts)),
+        lambda *counts: largest.spent_for(("filled", counts), lambda prices: prices.filled(*counts)),
     )
 
 
@@ -556,7 +556,7 @@ def _stored_bytes(design: Design, load: ServingLoad, requests: int) -> dict[str,
     """By phase, bytes in HBM in the largest iteration, with so many of the longest requests."""
     mapping, longest = _chip_and_mapping(design)[1], load.longest - 1
     batch, mixed = int(mapping.serving.max_batch_size), policies_with_batch(mapping.serving)[-1][0].mixed
-    cached = per_reach(load.model, lambda reach: float(reach.kept(longest)) * requests)
+    cached = per_reach(load.model, lambda reach: float(reach.kept_positions(longest)) * requests)
     tokens = {"prefill": _prompt_tokens(design, load) + batch * mixed, "decode": batch}
     return {
         phase: hbm_bytes_by_use(load.model, _step(phase, count, batch), cached, float(requests), mapping.precision)

@@ -112,7 +112,7 @@ def metric_bounds(
                     (low, high), _of_load(design, load, lower_bounds), (np.fmin, np.fmax), strict=True
                 ):
                     for name, column in columns.items():
-                        value = bounds[name].of(name) if isinstance(bounds[name], LazyMetrics) else bounds[name]
+                        value = bounds[name].metric(name) if isinstance(bounds[name], LazyMetrics) else bounds[name]
                         column[rows] = looser(column[rows], value)
     return MetricBounds(broken, low, high)
 

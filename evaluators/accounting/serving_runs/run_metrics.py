@@ -81,7 +81,7 @@ class MeanIteration(NamedTuple):
         """Composition of the iteration, in the order of `iteration_time.AXES`."""
         return self[2:]
 
-    def of(self, row: int) -> "MeanIteration":
+    def design_iteration(self, row: int) -> "MeanIteration":
         """Mean iteration of one design, as numbers."""
         columns = (np.ravel(value) for value in self[1:])
         return MeanIteration(self.prompts, *(float(column[row % len(column)]) for column in columns))
@@ -194,7 +194,7 @@ def _column(name: str, size: int, pieces: Sequence[tuple[Array, Any]]) -> Any:
     def whole() -> dict[str, Any]:
         column = np.full(size, np.nan)
         for rows, values in pieces:
-            column[rows] = values.of(name) if isinstance(values, LazyMetrics) else values
+            column[rows] = values.metric(name) if isinstance(values, LazyMetrics) else values
         return {name: column}
 
     return lazy_metrics((name,), whole)[name] if any(isinstance(values, LazyMetrics) for _, values in pieces) else whole()[name]
@@ -253,7 +253,7 @@ def unloaded_latency(at: Callable[[Requests], Deployment], load: ServingLoad) ->
     Returns:
         Time to first token, and mean time per output token; NaN where no request has a second token. [s]
     """
-    scaled = load.at(_guess(at, load) * MIN_RATE_FACTOR)
+    scaled = load.requests_at(_guess(at, load) * MIN_RATE_FACTOR)
     return latency_percentiles(at(scaled).serve(scaled), load.largest)
 
 
@@ -273,7 +273,7 @@ def host_bytes(served: ServingRun, holders: Sequence[Any], bandwidth: float) -> 
 
 def run_metrics(served: ServingRun, load: ServingLoad, die: float, system: float) -> dict[str, float]:
     """Metrics of a run that do not depend on activity."""
-    values = run_statistics(served, SloTargets(*load.kept))
+    values = run_statistics(served, SloTargets(*load.slo_targets))
     areas = area_metrics(values["throughput"], float("nan"), die, system)
     return values | {name: area for name, area in areas.items() if area == area}
 

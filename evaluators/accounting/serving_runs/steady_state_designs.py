@@ -127,19 +127,21 @@ def _kinds(
         way: of caches between two pools.
         load: that is served.
     """
-    apart = [value for part in parts[0] for value in (part.of.free, *part.of.room.each)]
-    apart += [*way[0].each, way[1]] if way else []
+    apart = [value for part in parts[0] for value in (part.of.free, *part.of.room.nbytes_by_kind)]
+    apart += [*way[0].nbytes_by_kind, way[1]] if way else []
     columns = np.array([which, *(np.broadcast_to(np.squeeze(value), len(which)) for value in apart)], float)
     first, each = distinct_columns(columns)
     kinds = []
     for row in first:
         serving, part = servings[which[row]], parts[which[row]]
         pools = [
-            make_pool(serving, part, load, prices[0], number(part.of.free, row), part.of.room.at(row))
+            make_pool(serving, part, load, prices[0], number(part.of.free, row), part.of.room.design_memory(row))
             for part, (prices, _, _) in zip(part, tables, strict=True)
         ]
         kinds.append(
-            make_deployment(serving, with_speculation(pools, load), load, way and (way[0].at(row), number(way[1], row)))
+            make_deployment(
+                serving, with_speculation(pools, load), load, way and (way[0].design_memory(row), number(way[1], row))
+            )
         )
     return kinds, each
 

@@ -138,7 +138,7 @@ def solve_steady_run(deployment: Deployment, load: ServingLoad, die: float, syst
     """
     stands = solve_deployment(deployment, load.requests, load.ttft, load.tpot)
     values = {name: float(value[0]) for name, value in compute_all(steady_state_columns(stands, load.requests)).items()}
-    (record,) = stands.played()
+    (record,) = stands.replayed_records()
     areas = area_metrics(values["throughput"], float("nan"), die, system)
     values |= {name: area for name, area in areas.items() if area == area}
     made = [
@@ -168,11 +168,11 @@ def steady_state_columns(stands: SteadyStateSolver, requests: Requests) -> dict[
     several = (requests.output > 1).any()
 
     def loaded() -> dict[str, Any]:
-        load = requests.rate / stands.closed()
+        load = requests.rate / stands.saturation_rates()
         return {"offered_load": load, "load_status": _verdict(load, record, requests)}
 
     def first(names: Sequence[str]) -> dict[str, Any]:
-        these = stands.played(names)
+        these = stands.replayed_records(names)
         good = these["within"]
         gaps = {name: these[name] if several else np.nan + 0 * span for name in ("tpot", "tbt_p99")}
         worth = {name: these[name] for name in FIRST[:4]} | {

@@ -87,7 +87,7 @@ class AttentionTask(NamedTuple):
         return tiling_of_pairs(self.of, self.shape, self.tiling)
 
     @property
-    def together(self) -> Any:
+    def paired_blocks(self) -> Any:
         """Blocks of queries of one item: 2 where they share keys and values, else 1. [-]"""
         return where(is_paired(self.of, self.shape, self.tiling), 2, 1) if self.of.paired else 1
 
@@ -106,14 +106,14 @@ class AttentionTask(NamedTuple):
     @property
     def nbytes(self) -> OperandBytes:
         """Bytes of one tile's slices of Q, K, V and O. [B]"""
-        m, n, each, kv = self.tiling.queries, self.tiling.keys, self.itemsize, self.kv.of(self.itemsize)
+        m, n, each, kv = self.tiling.queries, self.tiling.keys, self.itemsize, self.kv.value_bytes(self.itemsize)
         outputs = m * self.shape.v * where(self.partial, WIDE, each)
         return m * self.width * each, n * self.shape.key_dim * kv, n * self.shape.v * kv, outputs
 
     @property
     def numbers(self) -> Any:
         """Bytes of the row numbers that select a slice of keys. [B]"""
-        return self.tiling.keys * NUMBER_BYTES * where(self.shape.piece > 0, 1.0, 0.0) if self.shape.selected else 0.0
+        return self.tiling.keys * NUMBER_BYTES * where(self.shape.piece > 0, 1.0, 0.0) if self.shape.has_selected_rows else 0.0
 
     @property
     def partial(self) -> Any:
@@ -126,7 +126,7 @@ class AttentionTask(NamedTuple):
         return merge.plan_merge(self.shape, self.tiling, self.mesh)
 
     @property
-    def stored(self) -> Any:
+    def stored_bytes(self) -> Any:
         """Bytes that a row of a group's tiles stores per item; with split keys also maxima and sums. [B]"""
         outputs = self.nbytes[3]
         return outputs + where(self.partial, 2 * self.tiling.queries * STATISTIC, 0.0) if self.of.split else outputs
@@ -185,8 +185,8 @@ def attention_seconds(task: AttentionTask, machine: TileMachine, work: ItemWork 
 def own_bytes(task: AttentionTask) -> Any:
     """Bytes between memory and tiles for queries and outputs, with partial outputs written and read. [B]"""
     merged = merge.merge_activity(task.merge, task.mesh, task.itemsize).memory_bytes if task.of.split else 0.0
-    items = task.together * task.counts.items
-    return items * task.tiling.rows * (task.nbytes[0] + task.stored) + where(task.partial, merged, 0.0)
+    items = task.paired_blocks * task.counts.items
+    return items * task.tiling.rows * (task.nbytes[0] + task.stored_bytes) + where(task.partial, merged, 0.0)
 
 
 def exchange_seconds(task: AttentionTask, machine: TileMachine) -> Any:
@@ -265,7 +265,7 @@ def _spent(task: AttentionTask, machine: TileMachine, work: ItemWork) -> ItemTim
     """What one item of a group costs, on average."""
     hbm, opening, channel, ends, turns_, late, away, queued = _memory(task, machine, work)
     matrix = work.blocks * (work.product + work.result)
-    pair = _pair(task, machine, work, channel) if np.any(task.together == 2) else None
+    pair = _pair(task, machine, work, channel) if np.any(task.paired_blocks == 2) else None
     return ItemTimes(
         hbm, opening, work.spread, work.combined, work.vector, matrix, channel, ends, turns_, _apart(task, machine), late, away,
         work.behind, work.sent, queued, pair,
@@ -287,7 +287,7 @@ def _seconds(task: AttentionTask, spent: ItemTimes, work: ItemWork) -> Any:
     if spent.pair is not None:
         two_heads = _seconds(task, spent._replace(pair=None), work)
         return where(
-            task.together == 2, paired.paired_seconds(spent.pair, waves_, work.blocks, latent=task.shape.latent), two_heads
+            task.paired_blocks == 2, paired.paired_seconds(spent.pair, waves_, work.blocks, latent=task.shape.latent), two_heads
         )
     blocks = maximum(work.blocks, 1.0)
     beside = spent.spread + spent.combined + spent.vector
@@ -312,11 +312,11 @@ def _seconds(task: AttentionTask, spent: ItemTimes, work: ItemWork) -> Any:
 
 def _products(task: AttentionTask, engines: TileEngines) -> tuple[Any, Any]:
     """Time of Q K^T and of P V of a block of keys."""
-    shape, m, n, each = task.shape, task.tiling.queries, task.tiling.keys, task.kv.multiplied(task.itemsize)
-    product = 0.0 if shape.bare else engines.started(m, shape.key_dim, n, each)
+    shape, m, n, each = task.shape, task.tiling.queries, task.tiling.keys, task.kv.multiplied_bytes(task.itemsize)
+    product = 0.0 if shape.bare else engines.product_with_start(m, shape.key_dim, n, each)
     if shape.latent:
-        product = product + engines.started(m, shape.v, n, each)
-    return product, engines.started(m, n, shape.v, each)
+        product = product + engines.product_with_start(m, shape.v, n, each)
+    return product, engines.product_with_start(m, n, shape.v, each)
 
 
 def _vectors(task: AttentionTask, engines: TileEngines, blocks: Any, masked: Any) -> Any:
@@ -462,7 +462,7 @@ def _memory(
     (q_bytes, k_bytes, v_bytes, o_bytes), blocks, product, result = work.nbytes, work.blocks, work.product, work.result
     numbers = task.numbers
     k_bytes, v_bytes = k_bytes * task.pace, v_bytes * task.pace + numbers
-    o_bytes = task.stored if task.of.split else o_bytes
+    o_bytes = task.stored_bytes if task.of.split else o_bytes
     columns, rows = (
         served.mean_columns_served(counts, tiling, mesh, memory.count),
         served.diagonal_rows_served(tiling, mesh, memory.count),
@@ -484,9 +484,9 @@ def _memory(
             waited = waited - (blocks - 1) * minimum(load(k_bytes + v_bytes), product + result)
     else:
         opening = load(k_bytes, q_bytes)
-        opening = opening + where(shape.piece > 0, load(numbers), 0.0) if shape.selected else opening
+        opening = opening + where(shape.piece > 0, load(numbers), 0.0) if shape.has_selected_rows else opening
         waited = blocks * maximum(load(v_bytes) - product, 0.0) + (blocks - 1) * maximum(load(k_bytes) - result, 0.0)
-    nbytes = task.together * rows * (q_bytes + o_bytes) + blocks * (k_bytes + v_bytes)
+    nbytes = task.paired_blocks * rows * (q_bytes + o_bytes) + blocks * (k_bytes + v_bytes)
 
     def busy(columns: Any) -> Any:
         return columns * nbytes * where(columns * rows > 1, memory.crowded, memory.byte)
@@ -519,7 +519,7 @@ def attention_activity(task: AttentionTask) -> Activity:
     shape, tiling, counts = task.shape, task.tiling, task.counts
     mesh = busy_tiles(counts, tiling, task.mesh)
     blocks, masked = key_blocks_passed(shape, task.in_turns, task.mesh)
-    m, n, waves_, each = tiling.queries, tiling.keys, counts.waves, task.together
+    m, n, waves_, each = tiling.queries, tiling.keys, counts.waves, task.paired_blocks
     q_bytes, k_bytes, v_bytes, o_bytes = task.nbytes
     tiles, later = mesh.rows * mesh.cols, blocks - waves_
     divided = where(task.partial, 0.0, waves_)
@@ -538,7 +538,7 @@ def attention_activity(task: AttentionTask) -> Activity:
     ):
         total = total + _team(task, mesh, pattern, along, nbytes) * times
     came = key_blocks_loaded(shape, task.in_turns, task.mesh) * tiling.cols * (k_bytes + v_bytes + task.numbers)
-    moved = each * counts.items * tiling.rows * (q_bytes + task.stored)
+    moved = each * counts.items * tiling.rows * (q_bytes + task.stored_bytes)
     # queries are loaded in every row alike; keys in the rows of the diagonal
     times, rest = floor_div(tiling.cols, tiling.rows), remainder(tiling.cols, tiling.rows)
     up = (times * tiling.rows * (tiling.rows - 1) + rest * (rest - 1)) / (2 * tiling.cols)

@@ -64,12 +64,12 @@ class AttentionShape:
     capped: bool = False
 
     @property
-    def windowed(self) -> bool:
+    def is_windowed(self) -> bool:
         """Whether queries attend only to the last keys (a sliding window)."""
         return bool(np.any(self.window > 0))
 
     @property
-    def selected(self) -> bool:
+    def has_selected_rows(self) -> bool:
         """Whether keys and values are selected rows (sparse attention)."""
         return bool(np.any(self.piece > 0))
 
@@ -79,14 +79,14 @@ class AttentionShape:
         return self.batch * self.kv_heads
 
     @property
-    def shared(self) -> Any:
+    def heads_per_kv(self) -> Any:
         """Query heads per KV head. [-]"""
         return self.heads // self.kv_heads
 
     @property
     def rows(self) -> Any:
         """Query rows of one problem: queries of a sequence times query heads per KV head. [-]"""
-        return self.queries * self.shared
+        return self.queries * self.heads_per_kv
 
     @property
     def key_dim(self) -> Any:
@@ -137,7 +137,7 @@ def queries_of(shape: AttentionShape, first: Any, end: Any) -> AttentionShape:
     4
     """
     keys = shape.keys - (shape.queries - end) if shape.causal else shape.keys
-    if shape.windowed:
+    if shape.is_windowed:
         keys = minimum(keys, shape.window + end - first - 1)
     return replace(shape, queries=end - first, keys=keys)
 
@@ -221,9 +221,9 @@ def key_blocks(shape: AttentionShape, tiling: AttentionTiling) -> Any:
     """
     width = tiling.cols * tiling.keys
     every = ceil_div(shape.keys, width)
-    if not shape.windowed:
+    if not shape.is_windowed:
         return every
-    m, shared = tiling.rows * tiling.queries, shape.shared
+    m, shared = tiling.rows * tiling.queries, shape.heads_per_kv
     # a block that neither divides a position's heads nor is divided by them may begin amid them
     positions = where(shared % m == 0, 1, where(m % shared == 0, m // shared, (m + shared - 2) // shared + 1))
     return where(shape.window > 0, minimum(every, ceil_div(shape.window + positions - 1, width)), every)
@@ -240,11 +240,11 @@ class KvStorage(NamedTuple):
     nbytes: float = 0.0
     expand: float = 0.0
 
-    def of(self, itemsize: float) -> float:
+    def value_bytes(self, itemsize: float) -> float:
         """Bytes of a stored KV value, where other values have `itemsize`. [B]"""
         return self.nbytes or itemsize
 
-    def multiplied(self, itemsize: float) -> float:
+    def multiplied_bytes(self, itemsize: float) -> float:
         """Bytes of the wider of a KV value and another value, as both are multiplied. [B]"""
         return itemsize if self.expand else max(itemsize, self.nbytes)
 
@@ -270,7 +270,7 @@ def memory_bytes(
     counts = block_counts(shape, tiling, mesh)
     block = tiling.rows * tiling.queries * (shape.qk + shape.v)
     cached = counts.inner * tiling.cols * tiling.keys * (shape.key_dim + shape.v)
-    return counts.items * (itemsize * block + kv.of(itemsize) * cached)
+    return counts.items * (itemsize * block + kv.value_bytes(itemsize) * cached)
 
 
 def attention_buffers(
@@ -300,7 +300,7 @@ def attention_buffers(
     ]
     summed = where(tiling.cols > 1, m, 0) if software else 0
     tiles += [Buffer(prefix + "arriving", (shape.v, summed), dtype)] if np.any(summed) else []
-    tiles += [Buffer(prefix + "i", (n, 1), NUMBER, depth=2)] if shape.selected else []
+    tiles += [Buffer(prefix + "i", (n, 1), NUMBER, depth=2)] if shape.has_selected_rows else []
     wide = (("wk", shape.key_dim), ("wv", shape.v)) if kv.expand else ()
     tiles += [Buffer(prefix + name, (n, columns), dtype) for name, columns in wide]
     return (*tiles, *(Buffer(prefix + name, (1, m), STATISTIC) for name in statistic))

@@ -76,7 +76,7 @@ def causal_band(shape: AttentionShape, tiling: AttentionTiling, blocks: Array) -
     """
     queries = tiling.rows * tiling.queries
     rows = blocks * queries, np.minimum((blocks + 1) * queries - 1, shape.rows - 1)
-    seen, last = (shape.keys - shape.queries + 1 + row // shape.shared for row in rows)
+    seen, last = (shape.keys - shape.queries + 1 + row // shape.heads_per_kv for row in rows)
     reach = shape.window or shape.keys
     first = np.maximum(seen - reach, 0)
     return CausalBand(first, np.maximum(seen - first, 0), last - first, np.maximum(last - reach, 0) - first)
@@ -147,7 +147,7 @@ def key_blocks_loaded(shape: AttentionShape, tiling: AttentionTiling, mesh: Core
 
 
 def _keys(shape: AttentionShape, tiling: AttentionTiling, mesh: CoreMesh) -> tuple[Any, ...]:
-    sizes = (shape.problems, shape.shared, shape.queries, shape.keys, int(shape.causal), shape.window)
+    sizes = (shape.problems, shape.heads_per_kv, shape.queries, shape.keys, int(shape.causal), shape.window)
     return (*sizes, tiling.rows, tiling.cols, tiling.queries, tiling.keys, tiling.kv_splits, mesh.rows, mesh.cols)
 
 

@@ -145,7 +145,7 @@ def strand_buffers(
 
 def is_paired(dataflow: Dataflow, shape: AttentionShape, tiling: AttentionTiling) -> Any:
     """Whether two blocks of queries are paired and share keys and values."""
-    return dataflow.paired and not shape.selected and (ceil_div(shape.rows, tiling.rows * tiling.queries) % 2 == 0)
+    return dataflow.paired and not shape.has_selected_rows and (ceil_div(shape.rows, tiling.rows * tiling.queries) % 2 == 0)
 
 
 def tiling_of_pairs(dataflow: Dataflow, shape: AttentionShape, tiling: AttentionTiling) -> AttentionTiling:
@@ -257,7 +257,9 @@ def _opening(wave: GroupWave, p: str, context: _On) -> tuple[tuple[Instruction, 
     """What an item begins with: queries and the first keys, before them the numbers of their rows where they were selected."""
     queries = tuple(_load(slot, "row", wave, p, context) for slot in context.queries)
     keys = () if context.shape.latent else (_load("k", "column", wave, p, context),)
-    return ((*queries, _load("i", "column", wave, p, context)), keys) if context.shape.selected else ((*queries, *keys),)
+    return (
+        ((*queries, _load("i", "column", wave, p, context)), keys) if context.shape.has_selected_rows else ((*queries, *keys),)
+    )
 
 
 PrefetchInstructions = tuple[tuple[Instruction, ...], tuple[Instruction, ...]]
@@ -279,7 +281,7 @@ def _block(wave: GroupWave, block: int, following: PrefetchInstructions, p: str,
     scores = MultiplyInstruction(q, k, s, "md,nd->nm", combine="set")
     # numbers of the next rows come when both keys and values of these have been asked for
     numbers, ahead = (
-        following if last or not context.shape.selected else ((_load("i", "column", wave, p, context),), following[1])
+        following if last or not context.shape.has_selected_rows else ((_load("i", "column", wave, p, context),), following[1])
     )
     if context.shape.latent:  # values are keys as well: they come after the others, whose scores are computed meanwhile
         others = () if context.shape.bare else (_load("k", "column", wave, p, context),)
@@ -424,7 +426,7 @@ def _both_block(wave: GroupWave, block: int, after: GroupWave | None, context: _
 
 
 def _load(slot: str, along: str, wave: GroupWave, p: str, context: _On) -> LoadInstruction:
-    chosen = context.shape.selected and slot in ("k", "v")
+    chosen = context.shape.has_selected_rows and slot in ("k", "v")
     numbers, pace = (p + "i", context.pace) if chosen else ("", 1.0)
     return LoadInstruction(stream_name(p + slot, wave, context.cut), p + slot, *_loaders(along, wave, context), numbers, pace)
 
@@ -501,7 +503,7 @@ def _seen(wave: GroupWave, block: int, context: _On, strand: int = 0) -> tuple[A
     )
     blocks = 2 * blocks + strand if context.paired else blocks
     start = (blocks[group] * tiling.rows + row % tiling.rows) * tiling.queries
-    query = (start[..., None] + np.arange(tiling.queries)) // shape.shared
+    query = (start[..., None] + np.arange(tiling.queries)) // shape.heads_per_kv
     seen = shape.keys - shape.queries + 1 + query if shape.causal else np.full_like(query, shape.keys)
     before = ((parts[group] * context.cut.inner + block) * tiling.cols + col % tiling.cols) * tiling.keys
     before = before[..., None] + begins

@@ -38,7 +38,7 @@ def scatter_qkv(
     """
     mesh = busy_mesh(shape, tiling_of_pairs(dataflow, shape, tiling), mesh)
     counts = block_counts(shape, tiling, mesh)
-    grouped = q.reshape(shape.batch, shape.kv_heads, shape.shared, shape.queries, shape.qk).swapaxes(2, 3)
+    grouped = q.reshape(shape.batch, shape.kv_heads, shape.heads_per_kv, shape.queries, shape.qk).swapaxes(2, 3)
     outer = block_counts(shape, tiling, mesh).outer
     queries = _blocks(grouped.reshape(shape.problems, shape.rows, shape.qk), outer, tiling.rows, tiling.queries)
     if is_paired(dataflow, shape, tiling):
@@ -86,7 +86,7 @@ def block_rows(
     Rows of all keys and values follow one another, problem after problem, as a cache has them; what is selected of them is at
     places of its own.
     """
-    if shape.selected:
+    if shape.has_selected_rows:
         return {}
     queries = np.broadcast_to(np.zeros((), np.int8), (shape.batch, shape.heads, shape.queries, shape.qk))
     every = np.arange(shape.problems * shape.keys).reshape(shape.batch, shape.kv_heads, shape.keys, 1)
@@ -151,7 +151,7 @@ def rows_stored(
 
 def rows_to_heads(rows: Array, shape: AttentionShape) -> Array:
     """Outputs of all heads, shape (batch, heads, queries, v), from the rows of all problems."""
-    by_query = rows.reshape(shape.batch, shape.kv_heads, shape.queries, shape.shared, shape.v).swapaxes(2, 3)
+    by_query = rows.reshape(shape.batch, shape.kv_heads, shape.queries, shape.heads_per_kv, shape.v).swapaxes(2, 3)
     return by_query.reshape(shape.batch, shape.heads, shape.queries, shape.v)
 
 

@@ -62,7 +62,7 @@ def tiling_candidates(shape: AttentionShape, grouped: bool, mesh: CoreMesh, tili
 
 def _bands(shape: AttentionShape) -> tuple[Any, ...]:
     """Keys that blocks of queries see within a window, where these are few, half as many as it has, or as many."""
-    if not shape.windowed:
+    if not shape.is_windowed:
         return ()
     return tuple(minimum(shape.keys, ceil_div(shape.window * more, 2)) for more in (2, 3, 4))
 

@@ -84,7 +84,7 @@ class MessageChain(NamedTuple):
     sums: int = 0
     intervals: int = 0
 
-    def then(self, other: "MessageChain") -> "MessageChain":
+    def followed_by(self, other: "MessageChain") -> "MessageChain":
         """Chain of this one followed by another one."""
         return MessageChain(*(a + b for a, b in zip(self, other, strict=True)))
 
@@ -351,7 +351,7 @@ def _longest(chains: Chains, pattern: str, group: MeshGroups) -> tuple[MessageCh
     for team in groups_of_mesh(group, CoreMesh(group.rows, group.cols)):
         ways = [MessageChain()]
         for part in pattern_stages(pattern):
-            ways = [before.then(after) for before in ways for after in chains(part, team)]
+            ways = [before.followed_by(after) for before in ways for after in chains(part, team)]
         found_chains += ways
     return tuple(longest_chains(found_chains))
 

@@ -86,7 +86,7 @@ def critical_chains(pattern: str, group: CoreGroup) -> list[MessageChain]:
     if group.members == 1:
         return [MessageChain()]
     chain = MessageChain(posts=1, messages=1, hops=group.reach)
-    return [chain.then(chain) if pattern == team.AGAIN else chain]
+    return [chain.followed_by(chain) if pattern == team.AGAIN else chain]
 
 
 def ways(group: CoreGroup) -> dict[int, list[MessageChain]]:

@@ -122,7 +122,7 @@ def _chains(pattern: str, group: CoreGroup, *, locked: bool) -> list[MessageChai
         message = MessageChain(messages=1, stages=1, hops=group.hops(source, target), sums=1)
         posted = message._replace(posts=1)
         late[target] = team.longest_chains(
-            [*(chain.then(message) for chain in target_chains), *(chain.then(posted) for chain in source_chains)]
+            [*(chain.followed_by(message) for chain in target_chains), *(chain.followed_by(posted) for chain in source_chains)]
         )
     return late.get(group.root) or [MessageChain()]
 
@@ -139,9 +139,9 @@ def _late(group: CoreGroup, *, locked: bool = False) -> dict[int, list[MessageCh
     for source, target in (pair for pairs in tree_stages(group) for pair in pairs):
         chains = late.get(source, [MessageChain()])
         posted = MessageChain(posts=1, messages=1, stages=1, hops=group.hops(source, target))
-        late[target] = [chain.then(posted) for chain in chains]
+        late[target] = [chain.followed_by(posted) for chain in chains]
         after = posted._replace(stages=0, posts=0) if locked else MessageChain(intervals=1)
-        late[source] = team.longest_chains(chain.then(after) for chain in chains)
+        late[source] = team.longest_chains(chain.followed_by(after) for chain in chains)
     return late
 
 

@@ -69,7 +69,7 @@ def owners_send_time(side: Any, values: Any, fabric: MeshFabric) -> Any:
         values: that each of them loads.
         fabric: with `served`, and a hop there and back of each value as the way.
     """
-    last, served, way = side - 1.0, fabric.served(), 2 * values * fabric.hop
+    last, served, way = side - 1.0, fabric.load_cost(), 2 * values * fabric.hop
     # from which owner on the first core ends last, of those that are not at the end themselves
     least = where(way > 0, (last + (last - 1) * served / maximum(way, 1e-30)) / 2, last)
     first = minimum(np.floor(maximum(least, 0.0)) + 1, last)

@@ -284,7 +284,7 @@ def program_work(
     return SummaWork(
         counts.waves,
         counts.waves * counts.chunks,
-        engines.started(part.m, part.k, part.n, kept.width(itemsize)) if product is None else product,
+        engines.product_with_start(part.m, part.k, part.n, kept.width(itemsize)) if product is None else product,
         maximum(words, expand) if kept.expand else words,
         rows * a + columns * floor_div(mesh.rows, part.rows) * b,
         columns * floor_div(mesh.rows, part.split) * c,

@@ -33,7 +33,7 @@ class CoreMesh:
     cols: Any
 
     @property
-    def turned(self) -> "CoreMesh":
+    def transposed_mesh(self) -> "CoreMesh":
         """The same cores with rows and columns exchanged."""
         return CoreMesh(self.cols, self.rows)
 

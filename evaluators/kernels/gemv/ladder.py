@@ -66,7 +66,7 @@ def line_seconds(side: Any, words: Any, fabric: MeshFabric, *, broadcast: bool =
     others = side - 1.0
     values = words  # sums are in single precision, a word each
     add = fabric.post + others * (words * fabric.pace + fabric.stage) + 2 * fabric.ramp + fabric.hop
-    load = others * fabric.served("answer") + values * 2 * (2 * fabric.ramp + others * fabric.hop)
+    load = others * fabric.load_cost("answer") + values * 2 * (2 * fabric.ramp + others * fabric.hop)
     return where(others > 0, add + (load if broadcast else 0.0), 0.0)
 
 
@@ -90,7 +90,7 @@ def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, broadcast: boo
     )
     k, n = ceil_div(shape.k, mesh.rows), ceil_div(shape.n, mesh.cols)
     rows, hops = _remote_rows(k, mesh.cols), _remote_hops(k, mesh.cols)
-    loads = rows * (fabric.served() + n * 4 * fabric.ramp) + n * 2 * hops * fabric.hop
+    loads = rows * (fabric.load_cost() + n * 4 * fabric.ramp) + n * 2 * hops * fabric.hop
     tile = 2.0 * n * mesh.rows
     sent, links = tile * rows * mesh.cols, tile * _all_hops(k, mesh.cols)
     return KernelCost(rest.seconds + loads, rest.activity + Activity(sent_bytes=sent, hop_bytes=links))

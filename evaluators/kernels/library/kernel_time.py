@@ -28,7 +28,7 @@ class LibraryKernelTime(NamedTuple):
     byte: Any
     cached: Any
 
-    def left(self, resident: Any) -> Any:
+    def memory_time_left(self, resident: Any) -> Any:
         """Time of memory if so many bytes are in the cache. [s]"""
         return self.memory if resident is None else maximum(self.memory - resident * maximum(self.byte - self.cached, 0.0), 0.0)
 
@@ -41,7 +41,7 @@ class LibraryKernelTime(NamedTuple):
         ... )
         (6.5, 4.5)
         """
-        return self.start + self.beside + smooth_maximum(self.compute, self.left(resident), self.sharpness)
+        return self.start + self.beside + smooth_maximum(self.compute, self.memory_time_left(resident), self.sharpness)
 
     def times(self, share: Any) -> "LibraryKernelTime":
         """Share of this kernel's time: one of several products that run as one kernel. [s]"""

@@ -29,7 +29,7 @@ def cost(
     shape: GemmShape, placement: str, cores: Any, fabric: MeshFabric, engines: TileEngines, nbytes: float
 ) -> tuple[Any, Any]:
     """Time of the product of a core's rows, and of its matrix engine. [s], [s]"""
-    seconds = engines.started(ceil_div(shape.m, cores), shape.k, shape.n, nbytes)
+    seconds = engines.product_with_start(ceil_div(shape.m, cores), shape.k, shape.n, nbytes)
     return seconds, seconds
 
 

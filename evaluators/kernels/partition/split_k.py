@@ -55,10 +55,10 @@ def cost(
     if sums == "overlapped_ring":
         n = ceil_div(shape.n, cores)
         turns, part = ceil_div(shape.n, n), replace(shape, n=n)
-        product = engines.started(part.m, ceil_div(part.k, cores), n, nbytes)
+        product = engines.product_with_start(part.m, ceil_div(part.k, cores), n, nbytes)
         added = _allreduce(part, placement, cores, fabric, nbytes, halves=2 * turns)
         return product + (turns - 1) * maximum(product, added) + added, turns * product
-    product = engines.started(shape.m, ceil_div(shape.k, cores), shape.n, nbytes)
+    product = engines.product_with_start(shape.m, ceil_div(shape.k, cores), shape.n, nbytes)
     if sums == "ktree":
         return product + ktree_seconds(placement, cores, phases, shape.m * shape.n * nbytes, fabric), product
     return product + _allreduce(shape, placement, cores, fabric, nbytes, divided=sums == "two_level"), product

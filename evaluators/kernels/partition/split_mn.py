@@ -37,7 +37,7 @@ def cost(
     """Time of products of parts of the weights while the next part comes, and of products alone. [s], [s]"""
     rings, members = ring_grid(placement, cores)
     n = ceil_div(shape.n, cores)
-    product = engines.started(ceil_div(shape.m, cores), shape.k, n, nbytes)
+    product = engines.product_with_start(ceil_div(shape.m, cores), shape.k, n, nbytes)
     arguments = (shape.k * n * nbytes, fabric, product)
     along, across = (
         buffered_steps(placement, cores, axis, count - 1, *arguments) for axis, count in ((1, members), (0, rings))

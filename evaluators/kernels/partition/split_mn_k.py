@@ -57,7 +57,7 @@ def cost(
     """
     rings, members = ring_grid(placement, cores, divided=True)
     m, k, n = ceil_div(shape.m, rings), ceil_div(shape.k, members), ceil_div(shape.n, rings)
-    product = engines.started(m, k, n, nbytes)
+    product = engines.product_with_start(m, k, n, nbytes)
     slice_, mean = m * ceil_div(n, members) * nbytes, m * n * nbytes / members
     ragged = {"rest": remainder(n, members), "row": m * nbytes, "halves": 2 * rings}
     sums = 2 * (members - 1) * ring_shift_seconds(placement, cores, 1, slice_, fabric, divided=True, mean=mean, **ragged)

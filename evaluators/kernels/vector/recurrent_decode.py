@@ -71,7 +71,7 @@ class RecurrenceShape:
         return self.tokens / self.sequences
 
     @property
-    def chunked(self) -> Any:
+    def chunk_flop(self) -> Any:
         """Operations on chunks of prompts, with full squares of tokens and without inverses. [FLOP]
 
         Of a token and head 6 dk dv + 2 C (2 dk + 2 dv) with a delta term, and 4 dk dv + 2 C (dk + dv) without.

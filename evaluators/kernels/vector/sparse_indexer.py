@@ -54,10 +54,10 @@ class IndexerShape:
         return self.sequences * (self.queries * self.keys - unseen)
 
     @property
-    def scored(self) -> Any:
+    def product_flop(self) -> Any:
         """Operations of products for the scores. [FLOP]
 
-        >>> IndexerShape(64, 128, 1, 1, 1000).scored  # 16,384 a position
+        >>> IndexerShape(64, 128, 1, 1, 1000).product_flop  # 16,384 a position
         16384000
         """
         return 2 * self.pairs * self.heads * self.dim
