@@ -5,7 +5,7 @@ Evaluation is pure: equal inputs give equal results, for one design as for a hun
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,9 @@ import numpy as np
 
 from dse.evaluators.accounting import external_evaluators as outside
 from dse.evaluators.accounting.breakdown import Breakdown
-from dse.evaluators.accounting.metrics import DERIVED_METRICS, METRICS, CaseOutcomes, add_derived_metrics, add_input_metrics
-from dse.evaluators.accounting.outcomes import SILICON_LIMITS, MetricColumns, Outcomes, empty_outcomes
+from dse.evaluators.accounting.metrics import CaseOutcomes, add_input_metrics
+from dse.evaluators.accounting.outcome_columns import fill_outcomes
+from dse.evaluators.accounting.outcomes import Outcomes, empty_outcomes
 from dse.evaluators.accounting.power_profile import PowerProfile
 from dse.evaluators.accounting.sequence_limits import LENGTH, length_limits, length_remedy_text
 from dse.evaluators.calls.submesh import SUBMESH_MARK, core_extent, parse_fidelity
@@ -25,12 +26,11 @@ from dse.evaluators.silicon import price
 from dse.evaluators.silicon.chip_batches import ALONE, batch_chips
 from dse.evaluators.silicon.energy import design_power_by_part
 from dse.evaluators.tuning.per_design import split_group
-from dse.space.array_math import as_slice, maximum
 from dse.space.compatibility import KINDS, case_type_name
 from dse.space.design import Design, Designs, stack_designs
 from dse.space.errors import DesignError, suggest_nearest
 from dse.space.former_words import read_fidelity
-from dse.space.lazy_metrics import compute_all, requested_metrics, select_metrics
+from dse.space.lazy_metrics import compute_all, requested_metrics
 from dse.space.limits import IncompatibleOptionsError, Infeasibility, Limit
 from dse.space.machines import MACHINES, machine_of
 from dse.space.memoize import has_attribute, memoize
@@ -162,7 +162,7 @@ def evaluate(
                 SUBMESH_MARK not in fidelity and not outer and not _broken(design) and not _by_itself(design, workload.cases[0])
             )
             for rows, single_design, found_outcomes in _judged(outcomes, group, design, judge, every, apart=not whole):
-                _fill(outcomes, rows, single_design, found_outcomes, len(workload.cases), metrics)
+                fill_outcomes(outcomes, rows, single_design, found_outcomes, len(workload.cases), metrics)
     return outcomes
 
 
@@ -179,7 +179,7 @@ def worst_limits(designs: Designs, workload: Workload, *, soon: bool = False) ->
             apart = soon or _broken(design) or _by_itself(design, workload.cases[0])
             judge = partial(_kept, find_limits=limits, workload=workload)
             for rows, single_design, found_outcomes in _judged(outcomes, group, design, judge, (0,), apart=apart):
-                _fill(outcomes, rows, single_design, found_outcomes, 1, None)
+                fill_outcomes(outcomes, rows, single_design, found_outcomes, 1, None)
     return outcomes
 
 
@@ -322,17 +322,17 @@ def limits_by_design(designs: Sequence[Design], workload: Workload) -> list[list
         designs: all of scalars.
         workload: under which they count.
     """
-    found: list[list[Limit]] = [[] for _ in designs]
+    design_limits: list[list[Limit]] = [[] for _ in designs]
     stacked, outcomes = stack_designs(designs), empty_outcomes(len(designs))
     with batch_chips(stacked.groups):
         for group, design in stacked.groups:
             apart = _broken(design) or _by_itself(design, workload.cases[0])
             judge = partial(_kept, find_limits=_limits, workload=workload)
             for rows, _, judged in _judged(outcomes, group, design, judge, (0,), apart=apart):
-                itemised = [limit for one in judged for limit in one.limits]
+                itemised = [limit for outcome in judged for limit in outcome.limits]
                 for place, row in enumerate(rows):
-                    found[row] = [_limit_of_design(limit, place, len(rows)) for limit in itemised]
-    return found
+                    design_limits[row] = [_limit_of_design(limit, place, len(rows)) for limit in itemised]
+    return design_limits
 
 
 def settle_open_choices(designs: Sequence[Design], case: WorkloadCase, *, decode_context: str = "mean") -> None:
@@ -584,83 +584,3 @@ def _in_part(judge: ModuleType, design: Design) -> str:
 
 def _pick(value: Any, row: int) -> float:
     return float(np.ravel(value)[row if np.size(value) > 1 else 0])
-
-
-def _fill(
-    outcomes: Outcomes,
-    rows: Any,
-    design: Design,
-    found_outcomes: list[CaseOutcomes],
-    cases: int,
-    wanted: Collection[str] | None,
-) -> None:
-    total: dict[str, Any] = {}
-    worst: Any = 0.0
-    for judged in found_outcomes:
-        share = len(judged.rows) / cases
-        metrics = (
-            compute_all(judged.metrics if wanted is None else select_metrics(judged.metrics, wanted)) if judged.metrics else {}
-        )
-        if wanted is not None:
-            outcomes.left.update(judged.metrics.keys() - metrics.keys())
-        metrics = add_derived_metrics(metrics, design) if DERIVED_METRICS else metrics
-        if isinstance(outcomes.cases, MetricColumns):
-            row = np.asarray(judged.rows)[:, None]
-            for name, value in metrics.items():
-                outcomes.cases.put(name, (row, rows), value)
-            for limit in judged.limits:
-                outcomes.cases["fits"][row, rows] *= np.asarray(limit.need <= limit.have)
-        if cases == 1 and not total:  # as they are
-            total.update(metrics)
-            metrics = {}
-        for name, value in metrics.items():
-            over = METRICS[name].over
-            many = len(judged.rows) > 1 and isinstance(value, np.ndarray) and value.ndim == 2
-            if over == "mean":
-                value = value.mean(axis=0) if many else value
-                value = value if share == 1 else value * share
-                total[name] = total[name] + value if name in total else value
-            else:
-                value = getattr(value, over)(axis=0) if many else value
-                total[name] = value if name not in total else (np.maximum if over == "max" else np.minimum)(total[name], value)
-        for limit in judged.limits:
-            worst = _bind(outcomes, rows, limit, worst)
-    for judged in found_outcomes:
-        if not judged.priced:  # of all cases together there is only what each has
-            total = {name: value for name, value in total.items() if name in judged.metrics}
-    _put(outcomes.columns, rows, {name: total[name] for name in _ordered(tuple(total), len(METRICS))})
-
-
-@lru_cache(maxsize=64)
-def _ordered(names: tuple[str, ...], known: int) -> tuple[str, ...]:
-    """Names as `METRICS` has them, of which so many are known."""
-    return tuple(name for name in METRICS if name in names)
-
-
-def _put(columns: MetricColumns, rows: Any, total: dict[str, Any]) -> None:
-    """Writes metrics of some designs; of the only one, which has numbers, all at once."""
-    if columns.shape == (1,) and np.ndarray not in set(map(type, total.values())):
-        columns.update(zip(total, np.fromiter(total.values(), float, len(total))[:, None], strict=True))
-        return
-    selection = as_slice(rows)
-    at = ... if isinstance(selection, slice) and (len(rows),) == columns.shape else selection
-    for name, value in total.items():
-        columns.put(name, at, value)
-
-
-def _bind(outcomes: Outcomes, rows: Any, limit: Limit, worst: Any) -> Any:
-    """Write a limit where its excess is the largest so far; returns the largest excess."""
-    need = limit.need.max(axis=0) if isinstance(limit.need, np.ndarray) and limit.need.ndim == 2 else limit.need
-    over = need > limit.have
-    if not (over.any() if isinstance(over, np.ndarray) else over):
-        return worst
-    excess = need / maximum(limit.have, 1e-300) - 1  # of some things there are none
-    beyond = excess > worst
-    if not (beyond.any() if isinstance(beyond, np.ndarray) else beyond):
-        return worst
-    over = np.broadcast_to(beyond, rows.shape)
-    where = rows[over]
-    outcomes.limit[where] = list(SILICON_LIMITS).index(limit.address)
-    outcomes.need[where] = np.broadcast_to(need, rows.shape)[over]
-    outcomes.have[where] = np.broadcast_to(limit.have, rows.shape)[over]
-    return maximum(worst, excess)

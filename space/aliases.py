@@ -105,13 +105,18 @@ def renamed_fields() -> tuple[Alias, ...]:
 
     What `RENAMED_ADDRESSES` has of an old address on a machine counts there.
     """
-    found = dict.fromkeys(_renamed(Chip, "chip.", "chip."))
-    found |= dict.fromkeys(_renamed(Software, "mapping.", "mapping."))
-    special = {alias.old: {one.machine for one in RENAMED_ADDRESSES if one.old == alias.old} for alias in RENAMED_ADDRESSES}
+    aliases = dict.fromkeys(_renamed(Chip, "chip.", "chip."))
+    aliases |= dict.fromkeys(_renamed(Software, "mapping.", "mapping."))
+    special = {
+        alias.old: {record_kind.machine for record_kind in RENAMED_ADDRESSES if record_kind.old == alias.old}
+        for alias in RENAMED_ADDRESSES
+    }
     return tuple(
         Alias(old, new, machine)
-        for old, new in found
-        for machine in ([one for one in MACHINES if one not in special[old]] if old in special else [EVERY])
+        for old, new in aliases
+        for machine in (
+            [record_kind for record_kind in MACHINES if record_kind not in special[old]] if old in special else [EVERY]
+        )
     )
 
 
@@ -131,19 +136,19 @@ def new_address_by_old(machine: str) -> Mapping[str, str]:
 @cache
 def new_option_by_old() -> Mapping[str, Mapping[str, str]]:
     """New options by old ones, by present address."""
-    found = {address: dict(options) for address, options in RENAMED_OPTIONS.items()}
+    options_by_address = {address: dict(options) for address, options in RENAMED_OPTIONS.items()}
     for address, options in (*_renamed_options(Chip, "chip."), *_renamed_options(Software, "mapping.")):
-        found.setdefault(address, {}).update(options)
-    return found
+        options_by_address.setdefault(address, {}).update(options)
+    return options_by_address
 
 
 @cache
 def all_old_addresses() -> Mapping[str, tuple[Alias, ...]]:
     """Aliases of every machine by their old addresses."""
-    found: dict[str, tuple[Alias, ...]] = {}
+    aliases_by_old: dict[str, tuple[Alias, ...]] = {}
     for alias in (*renamed_fields(), *RENAMED_ADDRESSES):
-        found[alias.old] = (*found.get(alias.old, ()), alias)
-    return found
+        aliases_by_old[alias.old] = (*aliases_by_old.get(alias.old, ()), alias)
+    return aliases_by_old
 
 
 def current_address(address: str, machine: str) -> str:
@@ -219,7 +224,7 @@ def rename_study_record(addresses: Mapping[str, T]) -> dict[str, T]:
     {'chip.tile.sram': '8 MB', 'space.chip.hbm.channel_bandwidth.unit': 'GB/s'}
     """
     machine = machine_of_leaves(addresses)
-    found = {}
+    renamed = {}
     for key, value in addresses.items():
         before, address = re.fullmatch(r"(space\.(?:.*\.when\.)?|chips\.[^.]*\.|)(.*)", key, re.DOTALL).groups()  # type: ignore[union-attr]
         if ".when." in before:
@@ -229,16 +234,16 @@ def rename_study_record(addresses: Mapping[str, T]) -> dict[str, T]:
         leaf = renamed_part(new, new_option_by_old())
         if key.startswith("space.") and key.endswith(".tied"):
             value = rename_expression(value, machine)
-        found[before + new] = value if leaf is None else _with_current_options(leaf, value)
-    return found
+        renamed[before + new] = value if leaf is None else _with_current_options(leaf, value)
+    return renamed
 
 
-def _with_current_options(address: str, said: T) -> T:
+def _with_current_options(address: str, value: T) -> T:
     """What a stored study says at an address of an option, one or a list of them as text, by their names of now."""
-    if not isinstance(said, str):
-        return said
+    if not isinstance(value, str):
+        return value
     options = new_option_by_old()[address]
-    return re.sub(r"[\w.+-]+", lambda word: options.get(word[0], word[0]), said)  # type: ignore[return-value]
+    return re.sub(r"[\w.+-]+", lambda word: options.get(word[0], word[0]), value)  # type: ignore[return-value]
 
 
 def machine_of_leaves(addresses: Iterable[str]) -> str:
@@ -295,7 +300,7 @@ def _each_kind(kind: type) -> Iterator[tuple[Any, type | None, str]]:
     hints = get_type_hints(kind)
     for spec in fields(kind):
         kinds = spec.metadata.get("parts") or [
-            one for one in (hints[spec.name], *get_args(hints[spec.name])) if hasattr(one, "__dataclass_fields__")
+            hint for hint in (hints[spec.name], *get_args(hints[spec.name])) if hasattr(hint, "__dataclass_fields__")
         ]
         for inner in kinds or (None,):
             yield spec, inner, spec.name

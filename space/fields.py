@@ -177,9 +177,9 @@ def iterate_key_leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]
     Keys stay as they were when a field or an option is renamed: they have former names, as `former` and `former_options` of the
     field say.
     """
-    found: list[tuple[str, Any, Field[Any]]] = []
-    _gather(value, prefix, found, former=True)
-    return ((address, key_option(spec, inner)) for address, inner, spec in found)
+    former_part: list[tuple[str, Any, Field[Any]]] = []
+    _gather(value, prefix, former_part, former=True)
+    return ((address, key_option(spec, inner)) for address, inner, spec in former_part)
 
 
 def key_option(spec: Field[Any], value: Any) -> Any:

@@ -144,12 +144,12 @@ def rename_metric_text(text: str) -> str:
     >>> rename_metric_text("decode_rate / plug_power + 1e3 * peak_power")
     'tokens_per_s_per_user / wall_power + 1e3 * peak_power'
     """
-    return NAME.sub(lambda found: current_metric(found[0]), text)
+    return NAME.sub(lambda renamed: current_metric(renamed[0]), text)
 
 
 def read_metric_text(text: str) -> str:
     """The same of a text that somebody wrote: notices say which names are former ones."""
-    return NAME.sub(lambda found: read_metric(found[0]), text)
+    return NAME.sub(lambda renamed: read_metric(renamed[0]), text)
 
 
 def stored_metric_text(text: str) -> str:
@@ -158,7 +158,7 @@ def stored_metric_text(text: str) -> str:
     >>> stored_metric_text("tokens_per_s_per_user / wall_power")
     'decode_rate / plug_power'
     """
-    return NAME.sub(lambda found: stored_metric(found[0]), text)
+    return NAME.sub(lambda renamed: stored_metric(renamed[0]), text)
 
 
 def rename_stored_metrics(values: Mapping[str, T]) -> Mapping[str, T]:
@@ -167,22 +167,22 @@ def rename_stored_metrics(values: Mapping[str, T]) -> Mapping[str, T]:
     return values if present is None else dict(zip(present, values.values(), strict=True))
 
 
-def rename_study_words(said: Mapping[str, Any]) -> dict[str, Any]:
+def rename_study_words(words: Mapping[str, Any]) -> dict[str, Any]:
     """What a stored study says of itself, by the present names of metrics and words of fidelities.
 
     >>> rename_study_words({"objectives.utilisation": "max", "fidelity": "closed", "metrics.own": "peak / tdp"})
     {'objectives.mfu': 'max', 'fidelity': 'analytical', 'metrics.own': 'peak_flops / tdp'}
     """
-    found: dict[str, Any] = {}
-    for key, value in said.items():
+    renamed: dict[str, Any] = {}
+    for key, value in words.items():
         group, _, name = key.partition(".")
         if group in ("objectives", "constraints"):
-            found[f"{group}.{current_metric(name)}"] = value
+            renamed[f"{group}.{current_metric(name)}"] = value
         elif group == "metrics":
-            found[key] = rename_metric_text(str(value))
+            renamed[key] = rename_metric_text(str(value))
         else:
-            found[key] = current_fidelity(str(value)) if key in FIDELITY_SETTINGS else value
-    return found
+            renamed[key] = current_fidelity(str(value)) if key in FIDELITY_SETTINGS else value
+    return renamed
 
 
 FIDELITY_SETTINGS = ("fidelity", "screen.fidelity", "verify.fidelity", "search.promote")
@@ -216,9 +216,9 @@ class MetricValues(dict[str, T]):
 
 def note_renamed(former: str, present: str) -> None:
     """Print once a process tree that a word is another one now, on standard error."""
-    said = os.environ.get(SAID, "").split()
-    if former not in said:
-        os.environ[SAID] = " ".join([*said, former])
+    printed = os.environ.get(SAID, "").split()
+    if former not in printed:
+        os.environ[SAID] = " ".join([*printed, former])
         print(f"{former} is now {present}", file=sys.stderr)
 
 

@@ -272,7 +272,7 @@ class Space:
 
     def _former_text(self, text: str) -> str:
         """An expression with the addresses that content keys have."""
-        return ADDRESS.sub(lambda found: self._former_address(found[0]), text) if self._former else text
+        return ADDRESS.sub(lambda match: self._former_address(match[0]), text) if self._former else text
 
     def _former_option(self, leaf: str, value: Any) -> Any:
         """A value of a leaf as content keys have it."""

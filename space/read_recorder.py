@@ -51,7 +51,7 @@ def record_reads(value: Any, leaves: Sequence[str], first: Callable[[str], None]
         _recordings.append(reads)
         yield reads
     finally:
-        _recordings[:] = [one for one in _recordings if one is not reads]
+        _recordings[:] = [recording for recording in _recordings if recording is not reads]
         for key, own in fields_of.items():
             setattr(*key, own)
 

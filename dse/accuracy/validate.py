@@ -259,7 +259,7 @@ def present_metrics(cell: str) -> str:
     >>> present_metrics("peak(tpot)"), present_metrics("ratio(mapping.prefill.prefetch=none, tpot)"), present_metrics("mfu")
     ('peak(tpot)', 'ratio(mapping.prefill.prefetch=none, tpot)', 'mfu')
     """
-    return METRIC_NAME.sub(lambda found: read_metric(found[0]), cell)
+    return METRIC_NAME.sub(lambda match: read_metric(match[0]), cell)
 
 
 def escape_line(text: str) -> str:

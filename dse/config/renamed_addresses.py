@@ -53,30 +53,30 @@ def rename_typed(words: Sequence[str]) -> tuple[str, ...]:
     Raises:
         DesignError: two of them set one address by two names.
     """
-    found = [_rename_word(word) for word in words]
-    if any(old != new for _, pairs in found for old, new in pairs):
-        said: dict[str, str] = {}
-        for _, pairs in found:
+    renamed_words = [_rename_word(word) for word in words]
+    if any(old != new for _, pairs in renamed_words for old, new in pairs):
+        old_by_new: dict[str, str] = {}
+        for _, pairs in renamed_words:
             for old, new in pairs:
-                if said.setdefault(new, old) != old:
-                    raise named_twice_error("overrides", said[new].removeprefix("space."), old.removeprefix("space."))
+                if old_by_new.setdefault(new, old) != old:
+                    raise named_twice_error("overrides", old_by_new[new].removeprefix("space."), old.removeprefix("space."))
                 _print_hint(old.removeprefix("space."), new.removeprefix("space."))
-    return tuple(word for word, _ in found)
+    return tuple(word for word, _ in renamed_words)
 
 
 def rename_references(text: str) -> str:
     """A text of a file or an override whose references to other values have the addresses of now."""
     if "${" not in text:
         return text
-    return REFERENCE.sub(lambda found: current_address(found[0], EVERY), text)
+    return REFERENCE.sub(lambda match: current_address(match[0], EVERY), text)
 
 
 def rename_content(content: dict[Any, Any]) -> dict[Any, Any]:
     """Values of a user's file by present addresses, but for those renamed on some machines alone."""
-    found = _rename_tree(content, EVERY)
-    if isinstance(found.get("space"), Mapping):
-        found = {**found, "space": _rename_tree(found["space"], EVERY)}
-    return dict(found)
+    renamed = _rename_tree(content, EVERY)
+    if isinstance(renamed.get("space"), Mapping):
+        renamed = {**renamed, "space": _rename_tree(renamed["space"], EVERY)}
+    return dict(renamed)
 
 
 def can_use_old_address(words: Sequence[str]) -> bool:
@@ -219,7 +219,7 @@ def refuse_double_names(content: Any, config_path: str, path: Path) -> None:
 
 def _say_the_same(old: Any, new: Any) -> bool:
     """Whether two values of one address are of one leaf at least: parts of a design with other fields each are not."""
-    groups = all(isinstance(one, Mapping) and "value" not in one for one in (old, new))
+    groups = all(isinstance(first_value, Mapping) and "value" not in first_value for first_value in (old, new))
     return not groups or bool(old.keys() & new.keys())
 
 
@@ -282,22 +282,22 @@ def _rename_tree(
         counts: by new address.
         hint: whether to say what was renamed.
     """
-    found = _rename_names(root, _names(machine)[0], ("", ""), counts, hint)
+    renamed = _rename_names(root, _names(machine)[0], ("", ""), counts, hint)
     for old, new in _names(machine)[1]:
-        if _has_address(found, old):
+        if _has_address(renamed, old):
             if hint:
                 _print_hint(old, new)
-            value, found = _value_at(found, old), _without_path(found, old.split("."))
+            value, renamed = _value_at(renamed, old), _without_path(renamed, old.split("."))
             if counts(new):
-                found = _with_value(found, new.split("."), value)
-    return found
+                renamed = _with_value(renamed, new.split("."), value)
+    return renamed
 
 
 def _rename_names(
     group: Mapping[str, Any], names: Mapping[str, Any], prefix: tuple[str, str], counts: Counts, hint: bool
 ) -> dict[str, Any]:
     """A group of values by new names; `prefix` is its old and its new address."""
-    found: dict[str, Any] = {}
+    renamed_group: dict[str, Any] = {}
     for name, value in group.items():
         new, below = names.get(name, (name, {}))
         old_address, address = f"{prefix[0]}{name}", f"{prefix[1]}{new}"
@@ -309,11 +309,11 @@ def _rename_names(
             if not counts(address):
                 continue
             if isinstance(value, Mapping) and "value" not in value:
-                value = {inner: one for inner, one in value.items() if counts(f"{address}.{inner}")}
-        if new in found:  # what is said by the old name counts
-            value = _with_value(found[new], (), value) if new != name else _with_value(value, (), found[new])
-        found[new] = value
-    return found
+                value = {inner: inner_value for inner, inner_value in value.items() if counts(f"{address}.{inner}")}
+        if new in renamed_group:  # what is said by the old name counts
+            value = _with_value(renamed_group[new], (), value) if new != name else _with_value(value, (), renamed_group[new])
+        renamed_group[new] = value
+    return renamed_group
 
 
 @cache
@@ -335,31 +335,33 @@ def _names(machine: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
 
 def _rename_options(config: Mapping[str, Any]) -> dict[str, Any]:
     """A configuration with options that were renamed by their names of now."""
-    found = dict(config)
+    renamed = dict(config)
     for address in new_option_by_old():
         for place in (f"{address}.value", address):
-            if _has_address(found, place) and (new := current_option(address, old := _value_at(found, place))) != old:
+            if _has_address(renamed, place) and (new := current_option(address, old := _value_at(renamed, place))) != old:
                 _print_hint(f"{address}={old}", f"{address}={new}")
-                found = _with_value(found, place.split("."), new)
-    return found
+                renamed = _with_value(renamed, place.split("."), new)
+    return renamed
 
 
 def _rename_knob(address: str, knob: Mapping[str, Any], machine: str) -> dict[str, Any]:
     """An entry of a space whose address is that of now, with what it says by the addresses and options of now."""
-    found = dict(knob)
+    renamed_knob = dict(knob)
     if knob.get("when"):
         when = rename_values(knob["when"], machine, f"space.{address}.when")
-        found["when"] = {other: _current_options(other, allowed) for other, allowed in when.items()}
+        renamed_knob["when"] = {other: _current_options(other, allowed) for other, allowed in when.items()}
     if "values" in knob:
-        found["values"] = _current_options(address, knob["values"])
+        renamed_knob["values"] = _current_options(address, knob["values"])
     if "tied" in knob:
-        found["tied"] = rename_expression(knob["tied"], machine)
-    return found
+        renamed_knob["tied"] = rename_expression(knob["tied"], machine)
+    return renamed_knob
 
 
-def _current_options(address: str, said: Any) -> Any:
+def _current_options(address: str, setting: Any) -> Any:
     """One or several values of a present address by the options of now."""
-    return [current_option(address, value) for value in said] if isinstance(said, list) else current_option(address, said)
+    return (
+        [current_option(address, value) for value in setting] if isinstance(setting, list) else current_option(address, setting)
+    )
 
 
 def _split_override(word: str, table: Any) -> Iterator[tuple[str, str, str, str]]:
@@ -398,10 +400,10 @@ def _rename_pictures(report: Any, machine: str) -> Any:
     if not isinstance(report, Mapping):
         return report
     kinds = {kind: report[kind] for kind in ("lines", "bars") if isinstance(report.get(kind), list)}
-    found = {**report, **{kind: [rename_picture(picture) for picture in pictures] for kind, pictures in kinds.items()}}
+    renamed = {**report, **{kind: [rename_picture(picture) for picture in pictures] for kind, pictures in kinds.items()}}
     if isinstance(points := report.get("points"), Mapping):
-        found["points"] = {name: _point(values, machine, f"report.points.{name}") for name, values in points.items()}
-    return found
+        renamed["points"] = {name: _point(values, machine, f"report.points.{name}") for name, values in points.items()}
+    return renamed
 
 
 def _point(values: Any, machine: str, where: str) -> Any:
@@ -442,10 +444,10 @@ def _with_value(root: Any, path: Sequence[str], value: Any) -> Any:
 
 def _print_hint(old: str, new: str) -> None:
     """Says on standard error what an old name is now: once a process tree, and nothing while a shell completes a line."""
-    said = os.environ.get(SAID, "").split()
-    if old == new or old in said or "COMP_LINE" in os.environ:
+    printed = os.environ.get(SAID, "").split()
+    if old == new or old in printed or "COMP_LINE" in os.environ:
         return
-    os.environ[SAID] = " ".join((*said, old))
+    os.environ[SAID] = " ".join((*printed, old))
     from dse.terminal.progress import say
 
     say(f"[yellow]{old}[/] is now {new}")

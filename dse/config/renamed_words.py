@@ -55,26 +55,28 @@ def rename_metric_overrides(words: Sequence[str], config: Mapping[str, Any]) -> 
     Raises:
         DesignError: two of them set one metric by two names.
     """
-    found, typed = [], {group: list[str]() for group in GROUPS}
+    renamed, typed = [], {group: list[str]() for group in GROUPS}
     for word in words:
         parts = METRIC_OVERRIDE.fullmatch(word)
         if parts is None:
-            found.append(word)
+            renamed.append(word)
             continue
         signs, group, name, rest = parts.groups()
-        said = config.get(group)
-        known = set(said) if isinstance(said, Mapping) else set()
+        old_by_new = config.get(group)
+        known = set(old_by_new) if isinstance(old_by_new, Mapping) else set()
         if name is None:
             typed[group] += [key for _, key in KEY.findall(rest)]
-            found.append(f"{signs}{group}" + KEY.sub(lambda key, known=known: key[1] + _name(key[2], known), rest))
+            renamed.append(f"{signs}{group}" + KEY.sub(lambda key, known=known: key[1] + _name(key[2], known), rest))
         else:
             typed[group].append(name)
-            there = _name(name, known)
-            signs = "++" if signs == "+" and there != name and there in known else signs  # by the other name it may be there
-            found.append(f"{signs}{group}.{there}{rest}")
+            present = _name(name, known)
+            signs = (
+                "++" if signs == "+" and present != name and present in known else signs
+            )  # by the other name it may be there
+            renamed.append(f"{signs}{group}.{present}{rest}")
     for group, names in typed.items():
         refuse_two_names(names, "overrides" if names else group)
-    return tuple(found)
+    return tuple(renamed)
 
 
 def rename_config_words(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,20 +85,20 @@ def rename_config_words(config: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         DesignError: one metric is there by two names.
     """
-    found = dict(config)
+    config_words = dict(config)
     for group in GROUPS:
-        if isinstance(found.get(group), Mapping):
-            found[group] = rename_metrics(found[group], group)
+        if isinstance(config_words.get(group), Mapping):
+            config_words[group] = rename_metrics(config_words[group], group)
     for setting in FIDELITY_SETTINGS:
         group, _, field = setting.rpartition(".")
-        there = found.get(group) if group else found
-        if isinstance(there, Mapping) and isinstance(there.get(field), str):
-            renamed = {**there, field: read_fidelity(there[field])}
-            found = {**found, group: renamed} if group else renamed
-    report = found.get("report")
+        present = config_words.get(group) if group else config_words
+        if isinstance(present, Mapping) and isinstance(present.get(field), str):
+            renamed = {**present, field: read_fidelity(present[field])}
+            config_words = {**config_words, group: renamed} if group else renamed
+    report = config_words.get("report")
     if isinstance(report, Mapping) and isinstance(report.get("lines"), list):
-        found["report"] = {**report, "lines": [_line(line) for line in report["lines"]]}
-    return found
+        config_words["report"] = {**report, "lines": [_line(line) for line in report["lines"]]}
+    return config_words
 
 
 def rename_query_words(words: Sequence[str]) -> tuple[str, ...]:
@@ -108,7 +110,7 @@ def rename_query_words(words: Sequence[str]) -> tuple[str, ...]:
     >>> rename_query_words(["devices=4", "slo_percentile=95", "by=price", "workload.slo_percentile=95"])
     ('devices=4', 'slo_percentile=95', 'by=price', 'workload.slo_percentile=95')
     """
-    found, typed = [], {word.partition("=")[0] for word in words}
+    renamed, typed = [], {word.partition("=")[0] for word in words}
     for word in words:
         key, mark, value = word.partition("=")
         option = FORMER_OPTIONS.get(key, key)
@@ -119,8 +121,8 @@ def rename_query_words(words: Sequence[str]) -> tuple[str, ...]:
             note_renamed(f"{key}=", f"{option}=")
         elif chosen != value:
             note_renamed(word, f"{option}={chosen}")
-        found.append(f"{option}{mark}{chosen}")
-    return tuple(found)
+        renamed.append(f"{option}{mark}{chosen}")
+    return tuple(renamed)
 
 
 def _name(name: str, known: set[str]) -> str:

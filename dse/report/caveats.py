@@ -192,21 +192,21 @@ def idle_knob_caveats(study: Study, frame: pd.DataFrame, *, seconds: float = BUD
     ]
 
 
-def _moving_knobs(asked: Study, known: pd.DataFrame) -> set[str]:
+def _moving_knobs(study: Study, known: pd.DataFrame) -> set[str]:
     """Knobs in which two stored designs differ alone, and do not come out the same: of some designs for each knob."""
-    knobs = [knob.address for knob in asked.question.space.knobs]
-    judged_by = [name for name in judged_metrics(study_goal(asked)) if name in known]
+    knobs = [knob.address for knob in study.question.space.knobs]
+    judged_by = [name for name in judged_metrics(study_goal(study)) if name in known]
     known = known[known[judged_by].notna().all(axis=1)]
-    found = set()
+    moving = set()
     for knob in knobs:
         others = [other for other in knobs if other != knob]
         alike = known.duplicated(others, keep=False) if others else np.ones(len(known), bool)
         groups = known[alike].groupby(others, dropna=False, sort=False) if others else [((), known)]
         for _, group in islice(groups, SAMPLED_DESIGNS):
             if group[knob].nunique(dropna=False) > 1 and not _is_same_group(group, judged_by):
-                found.add(knob)
+                moving.add(knob)
                 break
-    return found
+    return moving
 
 
 def _idle_pairs(study: Study, known: pd.DataFrame) -> list[Caveat]:

@@ -98,7 +98,7 @@ def _of_study(study: Study, ordered: pd.DataFrame, screened: ScreenResult | None
     rivals = [point for _, _, point in front]
     known = near_feasible_designs(study, ordered, screened, rivals, MOST_RELAXED)
     itemised = ItemisedLimits(goal.workload)
-    itemised.add(one.design() for one in known[:MAX_ITEMISED] if one.point.limit)
+    itemised.add(known_design.design() for known_design in known[:MAX_ITEMISED] if known_design.point.limit)
     designs: dict[str, Any] = {}
     for place, member in enumerate(members):
         others = [entry for entry in front if entry[0] != member.name]
@@ -120,8 +120,10 @@ def _of_study(study: Study, ordered: pd.DataFrame, screened: ScreenResult | None
             "by": {name: [share, how] for name, (share, how) in objective_resolution(study).items()},
         },
         "prices": [
-            _price_record(space, one)
-            for one in shadow_prices(goal, known, lambda point: gain_over_rivals(goal, point, rivals), itemised=itemised)
+            _price_record(space, known_design)
+            for known_design in shadow_prices(
+                goal, known, lambda point: gain_over_rivals(goal, point, rivals), itemised=itemised
+            )
         ],
         "designs": designs,
         "by": lowest.fidelity,

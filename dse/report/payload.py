@@ -297,7 +297,7 @@ def _explained_rows(study: Study, frame: pd.DataFrame, start: int, kept: PageCac
     stored = [kept.find(text) for text in texts]
     decode_context = study.question.workload.decode_context
     settle_open_choices(
-        [space.design_at(at) for at, found in zip(points, stored, strict=True) if found is None],
+        [space.design_at(at) for at, record in zip(points, stored, strict=True) if record is None],
         case,
         decode_context=decode_context,
     )

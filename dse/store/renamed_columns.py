@@ -38,6 +38,6 @@ def rename_columns(table: pa.Table) -> pa.Table:
 def _current_words(column: Any, current: Callable[[str], str]) -> Any:
     """A stored column of words by their names of now; missing values stay."""
     words = pa.types.is_dictionary(column.type)
-    said = [value if value is None else current(value) for value in column.to_pylist()]
-    renamed = pa.chunked_array([pa.array(said, type=column.type.value_type if words else column.type)])
+    present_words = [value if value is None else current(value) for value in column.to_pylist()]
+    renamed = pa.chunked_array([pa.array(present_words, type=column.type.value_type if words else column.type)])
     return renamed.dictionary_encode() if words else renamed

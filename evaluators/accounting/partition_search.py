@@ -135,8 +135,8 @@ class ChosenPartitions(NamedTuple):
 
     def map_leaves(self, function: Callable[[Any], Any]) -> "ChosenPartitions":
         """Chosen partitions whose leaves are a function of these leaves."""
-        of = PartitionChoice(*({name: function(value) for name, value in kind.items()} for kind in self.of))
-        return ChosenPartitions(of, function(self.counted), function(self.everywhere))
+        choice = PartitionChoice(*({name: function(value) for name, value in kind.items()} for kind in self.of))
+        return ChosenPartitions(choice, function(self.counted), function(self.everywhere))
 
 
 def choose_partitions(phases: Sequence[PartitionedPhase]) -> list[ChosenPartitions]:

@@ -130,7 +130,9 @@ def _lay_phases(design: Design, job: BatchArrays) -> dict[str, tuple[tuple[CallB
         laid_phases[phase] = laid, _held_memory(design, job, phase)
     phases = [_left_open(design, job, phase) for phase in open_]
     chosen = settle_partitions(design, job, lambda: tuple(choose_partitions(phases))) if open_ else ()
-    return laid_phases | {name: partitioned_phase(phase, one) for name, phase, one in zip(open_, phases, chosen, strict=True)}
+    return laid_phases | {
+        name: partitioned_phase(phase, partitions) for name, phase, partitions in zip(open_, phases, chosen, strict=True)
+    }
 
 
 def settle_open_choices(design: Design, job: BatchArrays) -> None:

@@ -43,15 +43,15 @@ def settle_partitions(design: Design, job: BatchArrays, choose: Callable[[], Cho
         known = [_settled.get(_key(design, job, row)) for row in range(len(job.cases))]
         if all(known):
             return _of_cases([chosen for chosen in known if chosen is not None])
-    found = choose()
+    chosen_phases = choose()
     for place in range(count):
-        one = select_rows(design, np.array([place]))
+        single_design = select_rows(design, np.array([place]))
         for row in range(len(job.cases)):
             at = partial(_pick, row=row, place=place)
-            _settled[_key(one, job, row)] = tuple(chosen.map_leaves(at) for chosen in found)
+            _settled[_key(single_design, job, row)] = tuple(chosen.map_leaves(at) for chosen in chosen_phases)
     for key in list(islice(_settled, max(len(_settled) - MAX_ENTRIES, 0))):
         del _settled[key]
-    return found
+    return chosen_phases
 
 
 def forget_settled_partitions() -> None:
@@ -82,10 +82,10 @@ def _stack(cases: tuple[ChosenPartitions, ...]) -> ChosenPartitions:
     def column(values: list[Any]) -> Any:
         return values[0] if all(value == values[0] for value in values) else np.array(values)[:, None]
 
-    of = type(cases[0].of)(
+    choices = type(cases[0].of)(
         *(
-            {name: column([one.of[kind][name] for one in cases]) for name in cases[0].of[kind]}
+            {name: column([case.of[kind][name] for case in cases]) for name in cases[0].of[kind]}
             for kind in range(len(cases[0].of))
         )
     )
-    return ChosenPartitions(of, column([one.counted for one in cases]), column([one.everywhere for one in cases]))
+    return ChosenPartitions(choices, column([case.counted for case in cases]), column([case.everywhere for case in cases]))

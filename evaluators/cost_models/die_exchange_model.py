@@ -326,19 +326,21 @@ def _timed(level: DieNetworkLevel, link_loads: LinkLoads, nbytes: Any) -> Exchan
     )
 
 
-def _busy(level: DieNetworkLevel, of: LinkQueues, nbytes: Any) -> tuple[Any, Any]:
+def _busy(level: DieNetworkLevel, queues: LinkQueues, nbytes: Any) -> tuple[Any, Any]:
     """When the last message has come, and how long a link or port works without a pause at most. [s]"""
     nbytes, latency = (np.asarray(value, float)[..., None] for value in (nbytes, level.latency))
-    each = np.where(of.ports, 1 / np.asarray(level.injection, float)[..., None], 1 / np.asarray(level.line, float)[..., None])
+    each = np.where(
+        queues.ports, 1 / np.asarray(level.injection, float)[..., None], 1 / np.asarray(level.line, float)[..., None]
+    )
     start = end = np.zeros(np.broadcast_shapes(nbytes.shape, latency.shape, each.shape))
     rest, latest, longest = np.zeros(end.shape), np.zeros(end.shape), np.zeros(end.shape)
-    for before in range(of.work.shape[1]):
-        comes, some = before * latency, of.work[:, before] > 0
-        pauses = some & (comes > end)
+    for before in range(queues.work.shape[1]):
+        comes, loads = before * latency, queues.work[:, before] > 0
+        pauses = loads & (comes > end)
         start = np.where(pauses, comes, start)
-        end = np.where(some, np.maximum(end, comes) + of.work[:, before] * nbytes * each, end)
-        rest = np.where(some, np.where(pauses, of.rest[:, before], np.maximum(rest, of.rest[:, before])), rest)
-        latest = np.maximum(latest, np.where(some, end + rest * latency, 0.0))
+        end = np.where(loads, np.maximum(end, comes) + queues.work[:, before] * nbytes * each, end)
+        rest = np.where(loads, np.where(pauses, queues.rest[:, before], np.maximum(rest, queues.rest[:, before])), rest)
+        latest = np.maximum(latest, np.where(loads, end + rest * latency, 0.0))
         longest = np.maximum(longest, end - start)
     last, most = latest.max(axis=-1), longest.max(axis=-1)
     return (last, most) if last.shape else (float(last), float(most))

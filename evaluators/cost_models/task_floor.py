@@ -112,7 +112,9 @@ def _circuits(graph: TaskGraph) -> tuple[Array, Circuits]:
             for source, target, far in kinds.tolist()
         ]
     every = [channel for channels in circuits for channel in channels]
-    columns = (np.array([getattr(one, name) for one in every], kind) for name, kind in CIRCUIT_COLUMNS)
+    columns = (
+        np.array([getattr(circuit_channels, name) for circuit_channels in every], kind) for name, kind in CIRCUIT_COLUMNS
+    )
     return number, Circuits(np.cumsum([0, *map(len, circuits)], dtype=np.int64), *columns)
 
 
@@ -132,11 +134,11 @@ def _message_channels(graph: TaskGraph, source: int, target: int, far: int) -> l
     else:
         places = ((at // cols, at % cols) for at in (source, target))
         route = [row * cols + col for row, col in route_cores(*places)]
-    found = [_Channel(4 * nodes + source, 0.0, ends, 0), _Channel(5 * nodes + target, 0.0, ends, 1)]
-    for here, there in pairwise(route):
-        found.append(_Channel(4 * here + _port(there - here, cols), 0.0, ends))
-        found += [_Channel(4 * there + _port(here - there, cols), 0.0, ends)] if far > 1 else []
-    return found
+    channels = [_Channel(4 * nodes + source, 0.0, ends, 0), _Channel(5 * nodes + target, 0.0, ends, 1)]
+    for core, next_core in pairwise(route):
+        channels.append(_Channel(4 * core + _port(next_core - core, cols), 0.0, ends))
+        channels += [_Channel(4 * next_core + _port(core - next_core, cols), 0.0, ends)] if far > 1 else []
+    return channels
 
 
 def _tree_channels(graph: TaskGraph, tree: int) -> list[_Channel]:
@@ -148,26 +150,26 @@ def _tree_channels(graph: TaskGraph, tree: int) -> list[_Channel]:
     into, out, place = graph.tree_in[tree], graph.tree_out[tree], graph.place[tree]
     adds = bool(into.any())
     root = int(np.flatnonzero(out & 1 << CORE)[0]) if adds else int(graph.tree_root[tree])
-    found = [_Channel(4 * nodes + root, 0.0, 0.0, 0)] if not adds or into[root] & 1 << CORE else []
+    channels = [_Channel(4 * nodes + root, 0.0, 0.0, 0)] if not adds or into[root] & 1 << CORE else []
     if adds:
-        found.append(_Channel(5 * nodes + root, 2 * ramp, 2 * ramp, 1))
+        channels.append(_Channel(5 * nodes + root, 2 * ramp, 2 * ramp, 1))
     ahead = [(root, 0)]
     while ahead:
-        here, depth = ahead.pop()
-        member = here != root and (into if adds else out)[here] & 1 << CORE
+        core, depth = ahead.pop()
+        member = core != root and (into if adds else out)[core] & 1 << CORE
         if member and adds:
-            found.append(_Channel(4 * nodes + here, -depth * hop, -depth * hop, 1 + int(place[here])))
+            channels.append(_Channel(4 * nodes + core, -depth * hop, -depth * hop, 1 + int(place[core])))
         elif member:
             late = 2 * ramp + depth * hop
-            found.append(_Channel(5 * nodes + here, late, late, 1 + int(place[here])))
+            channels.append(_Channel(5 * nodes + core, late, late, 1 + int(place[core])))
         for way in (EAST, WEST, SOUTH, NORTH):
-            if not (into if adds else out)[here] & 1 << way:
+            if not (into if adds else out)[core] & 1 << way:
                 continue
-            there = here + (1, -1, cols, -cols)[way]
+            next_core = core + (1, -1, cols, -cols)[way]
             late = ramp + (-(depth + 1) if adds else depth) * hop
-            found.append(_Channel(4 * there + (way ^ 1) if adds else 4 * here + way, late, late))
-            ahead.append((there, depth + 1))
-    return found
+            channels.append(_Channel(4 * next_core + (way ^ 1) if adds else 4 * core + way, late, late))
+            ahead.append((next_core, depth + 1))
+    return channels
 
 
 def _ways(graph: TaskGraph) -> tuple[float, float]:

@@ -6,7 +6,7 @@ from dse.evaluators.machine.compile_cache import compiled_part, inlined_function
 
 
 @compiled_part
-def serve_block(at, there, nbytes, stored, served, pauses, memory):
+def serve_block(at, arrival, nbytes, stored, served, pauses, memory):
     """Times at which a memory channel begins with a block and is through with it. [s]
 
     Rounds are played one after the other for all rows, and rows may be out of step: what late ones store is played before what
@@ -21,27 +21,27 @@ def serve_block(at, there, nbytes, stored, served, pauses, memory):
         memory: the channels.
     """
     count = pauses.shape[1]
-    place = 0 if there < served[at] else count
-    while place < count and pauses[at, place, 1] <= max(there, pauses[at, place, 0]):
+    place = 0 if arrival < served[at] else count
+    while place < count and pauses[at, place, 1] <= max(arrival, pauses[at, place, 0]):
         place += 1
     if place == count:
-        begin = max(there, served[at])
+        begin = max(arrival, served[at])
         if stored and begin > served[at]:
             _forget_pause(pauses, at, count - 1, served[at], begin)
-        served[at] = begin + nbytes * (memory.crowded if begin > there else memory.byte)
+        served[at] = begin + nbytes * (memory.crowded if begin > arrival else memory.byte)
         return begin, served[at]
     first = pauses[at, place, 0]
-    begin = max(there, first)
-    left = nbytes * (memory.crowded if begin > there else memory.byte)
+    begin = max(arrival, first)
+    left = nbytes * (memory.crowded if begin > arrival else memory.byte)
     through = begin + left
     if begin > first:  # what is left of it before the block is a pause of its own
         pauses[at, place, 0] = begin
         if place:
             _forget_pause(pauses, at, place - 1, first, begin)
     while left > 0 and place < count:
-        some = min(left, pauses[at, place, 1] - pauses[at, place, 0])
-        pauses[at, place, 0] += some
-        left -= some
+        taken = min(left, pauses[at, place, 1] - pauses[at, place, 0])
+        pauses[at, place, 0] += taken
+        left -= taken
         place += 1
     served[at] += left
     return begin, through

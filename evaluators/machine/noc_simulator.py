@@ -485,7 +485,7 @@ def carry_software_reductions(row, col, order, words, ready, free, ramps, links,
     members = row.shape[1]
     hop, ramp, shape = fabric.hop, fabric.ramp, ready.shape
     pace = max(fabric.word, fabric.copy)
-    there, counts = np.empty(2), np.zeros(2, np.int64)
+    arrived, counts = np.empty(2), np.zeros(2, np.int64)
     for g in range(len(row)):
         r0, c0 = group_member(row, col, g, 0)
         stream, busy = words[g] * pace, words[g] * fabric.word
@@ -496,7 +496,7 @@ def carry_software_reductions(row, col, order, words, ready, free, ramps, links,
                 middle = place
         left[g, 0] = end[g]
         for side in range(2):
-            head = there[side] = -1.0
+            head = arrived[side] = -1.0
             counts[side] = members - 1 - middle if side == 0 else middle
             for turn in range(counts[side]):
                 m, r, c, to_row, to_col, hops = _link_of_line(row, col, order, g, side, turn)
@@ -505,20 +505,22 @@ def carry_software_reductions(row, col, order, words, ready, free, ramps, links,
                     start = max(start, head)
                 start = _free_line(links, r, c, _direction(r, c, to_row, to_col), hops, start, ramp, shape, hop)
                 left[g, m] = start + stream
-                there[side] = start + 2 * ramp + hops * hop
-                head = max(there[side], ramps[1, to_row, to_col]) + fabric.stage
+                arrived[side] = start + 2 * ramp + hops * hop
+                head = max(arrived[side], ramps[1, to_row, to_col]) + fabric.stage
         # words of both sides take turns at the root's way in while both are there
-        first = 0 if counts[1] == 0 or 0 <= there[0] <= there[1] else 1
+        first = 0 if counts[1] == 0 or 0 <= arrived[0] <= arrived[1] else 1
         for side in range(2):
-            there[side] = max(there[side], ramps[1, r0, c0])
-        alone = there[1 - first] - there[first] if counts[1 - first] else stream
+            arrived[side] = max(arrived[side], ramps[1, r0, c0])
+        alone = arrived[1 - first] - arrived[first] if counts[1 - first] else stream
         together = max(words[g] - alone / pace, 0.0)
-        there[first] = max(there[first] + min(alone, stream) + together * max(pace, 2 * fabric.word), there[first] + stream)
-        there[1 - first] = max(there[first] + (words[g] - together) * pace, there[1 - first] + stream)
+        arrived[first] = max(
+            arrived[first] + min(alone, stream) + together * max(pace, 2 * fabric.word), arrived[first] + stream
+        )
+        arrived[1 - first] = max(arrived[first] + (words[g] - together) * pace, arrived[1 - first] + stream)
         for side in range(2):
             if counts[side] == 0:
                 continue
-            last = there[side]
+            last = arrived[side]
             end[g] = max(end[g], last + fabric.stage)
             for turn in range(counts[side] - 1, -1, -1):  # words that wait for a way in hold up those behind them
                 m, r, c, to_row, to_col, hops = _link_of_line(row, col, order, g, side, turn)

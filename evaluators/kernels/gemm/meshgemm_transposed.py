@@ -121,12 +121,12 @@ def _sums_of_step(alone: Any, word: Any, link: Any, owners: Any, cols: Any) -> A
         owners, cols: columns that own blocks, and all.
     """
     most = maximum(2 * word - alone, 0.0)  # that the other side costs at most
-    some = maximum(link, 1e-30)
+    sums = maximum(link, 1e-30)
     left = minimum(owners, ceil_div(cols, 2))
 
     def spared(count: Any, least: Any) -> Any:
         """Sum over owners whose sides differ by `least` links, and by two more each."""
-        short = minimum(maximum(np.ceil((most / some - least) / 2), 0.0), count)
+        short = minimum(maximum(np.ceil((most / sums - least) / 2), 0.0), count)
         return (short * least + short * (short - 1)) * link + (count - short) * most
 
     ends = where(owners == cols, 2.0, 1.0)
