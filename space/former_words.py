@@ -222,6 +222,18 @@ def note_renamed(former: str, present: str) -> None:
         print(f"{former} is now {present}", file=sys.stderr)
 
 
+def read_former_attribute(owner: object, name: str, present: Mapping[str, str]) -> Any:
+    """An attribute by the name that it had before.
+
+    Raises:
+        AttributeError: none had this name.
+    """
+    if name not in present:
+        raise AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}")
+    note_renamed(f"{type(owner).__name__}.{name}", f"{type(owner).__name__}.{present[name]}")
+    return getattr(owner, present[name])
+
+
 def _noted(former: str, present: str) -> str:
     if former != present:
         note_renamed(former, present)

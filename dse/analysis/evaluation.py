@@ -34,7 +34,7 @@ from dse.space.compatibility import workload_name
 from dse.space.design import Design, stack_designs
 from dse.space.errors import DesignError
 from dse.space.fields import addresses, field_at, iterate_leaves, leaf_at
-from dse.space.former_words import MetricValues
+from dse.space.former_words import MetricValues, read_former_attribute
 from dse.space.limits import Infeasibility
 from dse.space.peaks import peaks_text
 from dse.space.safe_text import count_text
@@ -103,6 +103,13 @@ class Evaluation:
     others: Mapping[str, str] = field(default_factory=dict)
     typed: TypedSettings | None = field(default=None, compare=False)
     not_taken: tuple[NoEffect, ...] = ()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            return read_former_attribute(
+                self, name, {"about": "facts", "beside": "load_notes", "extrapolated": "extrapolation_text"}
+            )
 
     @cached_property
     def without_effect(self) -> tuple[NoEffect, ...]:

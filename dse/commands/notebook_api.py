@@ -28,6 +28,7 @@ from dse.execution.study import Study, build_study, stored_location
 from dse.execution.verify import Verification, stored_verification
 from dse.search.samplers import Ask
 from dse.space.errors import DesignError
+from dse.space.former_words import read_former_attribute
 from dse.space.multi_chip_space import CHIP_KNOB
 from dse.store.database import store_exists
 from dse.store.store import DesignResult, Store
@@ -43,6 +44,11 @@ class StoredStudy:
     """One study with its stored results."""
 
     study: Study
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            return read_former_attribute(self, name, {"verified": "verification"})
 
     def frame(self) -> pd.DataFrame:
         """Every searched or screened design: id, knobs, metrics in SI, ``feasible``, ``front``, ``stage``."""

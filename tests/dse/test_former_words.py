@@ -338,3 +338,10 @@ def test_lists_and_help_have_present_words_alone(words: tuple[str, ...], typed: 
     }
     assert not shown & (distinct - {"recomputed", "yielded"})
     assert not shown & {"apart=false", "ffn=apart", "by=dollars", "percentile=90"}
+
+
+def test_answers_in_python_have_their_former_attributes() -> None:
+    evaluation = dse.evaluate(*SMALL)
+    assert evaluation.about() == evaluation.facts()  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="no attribute 'abuot'"):
+        _ = evaluation.abuot  # type: ignore[attr-defined]
