@@ -51,7 +51,12 @@ EXPORT = ("export", NAME, "--to", "csv")
 STAGES = ("start", "import", "screen", "search", "verify", "report", "export")
 """In the order of a run, so that a study that is killed in each in turn has work left for all."""
 
-WITHIN = {"screen": "_screen", "search": "_search", "verify": "_verify", "report": "write_report"}
+WITHIN = {
+    "screen": "_run_screen_stage",
+    "search": "_run_search_stage",
+    "verify": "_run_verify_stage",
+    "report": "write_report",
+}
 """What the driver calls in a stage."""
 
 

@@ -37,7 +37,13 @@ def rename_columns(table: pa.Table) -> pa.Table:
 
 def _current_words(column: Any, current: Callable[[str], str]) -> Any:
     """A stored column of words by their names of now; missing values stay."""
-    words = pa.types.is_dictionary(column.type)
-    present_words = [value if value is None else current(value) for value in column.to_pylist()]
-    renamed = pa.chunked_array([pa.array(present_words, type=column.type.value_type if words else column.type)])
-    return renamed.dictionary_encode() if words else renamed
+    if not pa.types.is_dictionary(column.type):
+        return pa.chunked_array([pa.array(_rename_words(column, current), type=column.type)])
+    coded = column.unify_dictionaries().combine_chunks()
+    coded = coded.chunk(0) if isinstance(coded, pa.ChunkedArray) else coded
+    words = pa.array(_rename_words(coded.dictionary, current), type=column.type.value_type)
+    return pa.chunked_array([pa.DictionaryArray.from_arrays(coded.indices, words)])
+
+
+def _rename_words(values: Any, current: Callable[[str], str]) -> list[str | None]:
+    return [value if value is None else current(value) for value in values.to_pylist()]

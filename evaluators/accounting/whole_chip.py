@@ -124,7 +124,7 @@ def _timed(
         * chip.mesh.rows
         * chip.mesh.cols
     )
-    ahead = ReadAhead(prefetch.policy, prefetch.cap * free if chip.l2 is None else _aside(chip, plan))
+    ahead = ReadAhead(prefetch.policy, prefetch.share * free if chip.l2 is None else _aside(chip, plan))
     return [timed_block for blocks in turns for timed_block in timeline_with_read_ahead(blocks, machine, reader, chip, ahead)]
 
 

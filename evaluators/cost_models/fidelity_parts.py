@@ -182,7 +182,10 @@ WAYS: dict[str, tuple[FidelityPart, ...]] = {
         OPERATORS,
         ENGINES,
         CHANNEL,
-        _alike("choice of open groups and tilings", "cost_models.analytical_attention:propose_tiling"),
+        _alike(
+            "choice of open groups and tilings",
+            "cost_models.analytical_attention:propose_tiling|cost_models.analytical_attention:search_tiling",
+        ),
         TIMELINE,
         *SILICON,
     ),
@@ -230,7 +233,10 @@ WAYS: dict[str, tuple[FidelityPart, ...]] = {
         ENGINES,
         RATES,
         CHANNEL,
-        _alike("choice of open groups and tilings", "cost_models.analytical_attention:propose_tiling"),
+        _alike(
+            "choice of open groups and tilings",
+            "cost_models.analytical_attention:propose_tiling|cost_models.analytical_attention:search_tiling",
+        ),
         *SILICON,
     ),
     STREAM: (

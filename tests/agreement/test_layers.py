@@ -59,7 +59,7 @@ def regions(draw: Any, rope: float = 1.0) -> tuple[Drawn, Any]:
         "prefill__gemm": draw(st.sampled_from(sorted({AUTO, *GEMM} - {"meshgemm_t", "meshgemm_v"}))),
         "prefill__gemv": draw(st.sampled_from(sorted({AUTO, *GEMV}))),
         "decode__gemv": draw(st.sampled_from(sorted({AUTO, *GEMV}))),
-        "kv": draw(st.sampled_from(sorted(KV))), "kv_heads": draw(st.sampled_from(KV_HEADS)),
+        "kv_placement": draw(st.sampled_from(sorted(KV))), "kv_heads": draw(st.sampled_from(KV_HEADS)),
         "kv_projection": projection,
         "precision__weights": draw(st.sampled_from(["fp16", "int8", "mxfp4"])),
         "precision__kv": draw(st.sampled_from(["fp16", "mxfp8", "int4_head"])),

@@ -115,7 +115,7 @@ def test_a_model_that_expects_no_gain_is_doubted(monkeypatch: pytest.MonkeyPatch
     near = np.array([[0.2], [0.5]])
     means = np.log(np.array([[1.0, 2.0], [2.3, 2.3]]))  # like one of the front, and behind both
     spreads = np.array([[1e-9, 1e-9], [0.05, 0.05]])
-    monkeypatch.setattr(HypervolumeAcquisition, "_predicted", lambda *_: (means, spreads))
+    monkeypatch.setattr(HypervolumeAcquisition, "_predict_targets", lambda *_: (means, spreads))
 
     def best() -> float:
         return float(HypervolumeAcquisition(places).best(near, near[:0], known, 1, np.random.default_rng(1))[0, 0])

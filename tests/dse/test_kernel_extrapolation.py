@@ -143,7 +143,7 @@ def took(kernel: Kernel, problem: Any) -> Any:
 def floor(kernel: Kernel, problem: Any) -> float:
     """Start and end of a kernel, and what it does before or after the rest."""
     result = took(kernel, problem)
-    return float(result.start + result.load_notes + (result.compute if kernel.kind == "elementwise" else 0.0))
+    return float(result.start + result.beside + (result.compute if kernel.kind == "elementwise" else 0.0))
 
 
 def test_no_kernel_is_far_beyond_its_roofline_or_below_it_unless_it_says_so() -> None:

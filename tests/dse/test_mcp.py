@@ -498,7 +498,7 @@ def test_a_call_has_a_bound_on_its_memory() -> None:
         "from dse.mcp_server import worker_process as process; import numpy as np\n"
         "process.call_tool = lambda *_: np.ones(1 << 28)\n"
         "process.limit_memory(1 << 30)\n"
-        'print(process._answered(\'{"tool": "evaluate", "arguments": {}}\', None)[\'refused\'])\n'
+        'print(process._answer_call(\'{"tool": "evaluate", "arguments": {}}\', None)[\'refused\'])\n'
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
     assert done.stdout.startswith("dse: evaluate: needs more than 6.442 GB of memory")

@@ -81,7 +81,7 @@ def test_a_mean_of_ratios_is_of_each_case_by_itself(tmp_path: Path) -> None:
 
 
 def test_a_mean_of_ratios_needs_what_they_are_to(tmp_path: Path) -> None:
-    with pytest.raises(DesignError, match=r"each\(latency\) is of ratios; say what to in the column baseline"):
+    with pytest.raises(DesignError, match=r"each\(latency\) is a ratio; set the column baseline"):
         rows(tmp_path, 'each(latency)","8')
 
 

@@ -41,7 +41,7 @@ def test_a_file_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path, b
             file.write("\n")
         file.truncate(most + 1)
     tracemalloc.start()
-    with pytest.raises(DesignError, match=r"trace\.csv: a file of \d+ MB; at most \d+ MB are read: "):
+    with pytest.raises(DesignError, match=r"trace\.csv: the file has \d+ MB; at most \d+ MB are read: "):
         read_trace(trace)
     assert tracemalloc.get_traced_memory()[1] < 10e6
     tracemalloc.stop()

@@ -587,7 +587,7 @@ def test_as_many_instances_as_are_said(instances: int, prefill: int | None) -> N
     for candidate in side.candidates:
         assert candidate.values["mapping.serving.instances"] == instances
         assert prefill is None or candidate.values.get("mapping.serving.prefill_instances", 0) == prefill
-    with pytest.raises(DesignError, match="the smallest takes 9"):
+    with pytest.raises(DesignError, match="the smallest needs 9"):
         find_capacity([*SMALL, "mapping.serving.instances=9"])
 
 

@@ -20,7 +20,7 @@ from dse.space.errors import DesignError
         (["chip=h200"], "set devices=16 for their maximum rate"),
         (["chip=h200", "devices=4", "rate='1 Hz'"], "expected devices or rate, got both"),
         (["chip=h200", "devices=none"], "devices: 'none' is not a whole number"),
-        (["chip=[h200,h200]", "devices=1"], "stands twice"),
+        (["chip=[h200,h200]", "devices=1"], "is listed twice"),
         (["chip=h200", "devices=1", "slo_percentile=0"], "slo_percentile: must be above 0"),
         (["chip=h200", "devices=1", "apart=maybe"], "valid: true, false"),
         (
@@ -29,7 +29,7 @@ from dse.space.errors import DesignError
         ),
         (["chip=h200", "devices=1", "by=weight"], "valid: devices, price"),
         (["chip=h200", "devices=1", "workload.arrivals=offline"], "have no rate"),
-        (["chip=h200", "devices=1", "workload.arrivals=closed_loop"], "closed needs sessions"),
+        (["chip=h200", "devices=1", "workload.arrivals=closed_loop"], "closed_loop needs sessions"),
         (["chip=h200", "devices=1", "workload.arrivals=closed_loop", "workload.users=3"], "searches the most users"),
         (["chip=h200", "rate=5 Hz", "workload.arrivals=closed_loop"], "set devices=N"),
         (["chip=h200", "devices=1", "workload=static"], "choose workload=serving"),

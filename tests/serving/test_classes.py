@@ -68,9 +68,9 @@ def test_each_request_counts_against_the_bounds_of_its_class(rows: list[tuple[in
 
 def test_classes_are_drawn_by_their_shares_whatever_the_rate() -> None:
     many = make_requests([(1, 1)] * 4000)
-    slo_classes = read_slo_classes({"classes": TWO}, 1.0, 0.05)
+    slo_classes = read_slo_classes({"slo_classes": TWO}, 1.0, 0.05)
     assert slo_classes == (SloClass("chat", 1.0, 0.05, 0), SloClass("batch", 9.0, 0.05, 1))
-    classes = assign_slo_classes(many, slo_classes, {"classes": TWO}, seed=3)
+    classes = assign_slo_classes(many, slo_classes, {"slo_classes": TWO}, seed=3)
     assert (classes.kinds == 0).mean() == pytest.approx(0.7, abs=0.03)  # four standard deviations
     assert (classes.ranks == classes.kinds).all()
     assert classes.digest != many.digest
@@ -80,7 +80,7 @@ def test_classes_are_drawn_by_their_shares_whatever_the_rate() -> None:
 def test_one_priority_is_none() -> None:
     classes = [{"name": "a", "share": 0.5, "priority": 4}, {"name": "b", "share": 0.5, "priority": 4}]
     slo_classes = assign_slo_classes(
-        make_requests([(1, 1)] * 9), read_slo_classes({"classes": classes}, 1.0, 1.0), {"classes": classes}, seed=0
+        make_requests([(1, 1)] * 9), read_slo_classes({"slo_classes": classes}, 1.0, 1.0), {"slo_classes": classes}, seed=0
     )
     assert len(slo_classes.ranks) == 0
 
@@ -100,7 +100,7 @@ def test_a_column_says_the_class(tmp_path: Path) -> None:
         ("chat", "is not a list"),
         ([{"name": "a", "share": 0.5}], "are not 1 together"),
         ([{"name": "a"}], "is not a share"),
-        ([{"name": "a", "share": 0.5}, {"name": "a", "share": 0.5}], "stands twice"),
+        ([{"name": "a", "share": 0.5}, {"name": "a", "share": 0.5}], "is listed twice"),
         ([{"name": "a", "share": 1, "prio": 1}], "no field 'prio'"),
         ([{"name": "a", "share": 1, "priority": 0.5}], "not a whole number"),
         ([{"name": "a", "share": 1, "ttft": "0 s"}], "must be above 0"),
@@ -109,5 +109,5 @@ def test_a_column_says_the_class(tmp_path: Path) -> None:
 def test_classes_that_cannot_be_are_refused(classes: Any, why: str) -> None:
     with pytest.raises(DesignError, match=why):
         assign_slo_classes(
-            make_requests([(1, 1)]), read_slo_classes({"classes": classes}, 1.0, 1.0), {"classes": classes}, seed=0
+            make_requests([(1, 1)]), read_slo_classes({"slo_classes": classes}, 1.0, 1.0), {"slo_classes": classes}, seed=0
         )

@@ -150,7 +150,7 @@ def test_decode_alone_may_have_them_apart() -> None:
 
 
 REFUSED = {
-    "mapping.both.all_to_all=hierarchical": "exchange=direct",
+    "mapping.both.all_to_all=hierarchical": "all_to_all=direct",
     "mapping.both.overlap=two_batch": "overlap=none",
     "mapping.both.tp=3": "a multiple of tp",
     "mapping.both.ep=5": "lower them",
@@ -191,5 +191,5 @@ def test_capacity_looks_at_them_where_it_is_asked() -> None:
     assert min(rates[False], rates[True]) > 0
     with pytest.raises(DesignError, match="needs a chip with several dies per node"):
         find_capacity(("chip=h200", "model=llama3_8b", "devices=2", "ffn=disaggregated"))
-    with pytest.raises(DesignError, match="valid: beside, apart"):
+    with pytest.raises(DesignError, match="valid: colocated, disaggregated"):
         find_capacity(("chip=h200", "model=llama3_8b", "devices=2", "ffn=yes"))
