@@ -130,7 +130,8 @@ def test_patterns_are_the_standard_ones(k: int) -> None:
 @pytest.mark.parametrize(("words", "line"), [
     (["chip=mesh8", "workload=traffic", "chip.router.vcs=17"], r"chip\.router\.vcs: at most 16 virtual channels .* got 17"),
     (["chip=mesh8", "workload=traffic", "chip.router.vc_depth=16385"], r"chip\.router\.vc_depth: at most .* got 16385"),
-    (["chip=tile32", "workload=gemm", "workload.shapes=[64x64x64]", "chip.noc.vcs=17"], r"chip\.noc\.vcs: at most 16 virtual channels .* got 17"),
+    (["chip=tile32", "workload=gemm", "workload.shapes=[64x64x64]", "chip.noc.vcs=17"],
+     r"chip\.noc\.vcs: at most 16 virtual channels .* got 17"),
 ])  # fmt: skip
 def test_more_than_routers_are_laid_out_for_is_refused(words: list[str], line: str) -> None:
     def played() -> None:
