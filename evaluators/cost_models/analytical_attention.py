@@ -1,4 +1,4 @@
-"""Analytical cost model of attention on a mesh of tiles; leaves broadcast over designs."""
+"""Jobs of attention on a mesh of tiles: tiling and cost, by the formulas of `kernels.attention.attention_cost`."""
 
 from dataclasses import fields, replace
 from functools import lru_cache

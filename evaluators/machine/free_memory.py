@@ -1,4 +1,4 @@
-"""Free memory of this process, to refuse allocations before they are made."""
+"""Free memory of this host process (not of a chip), to refuse allocations before they are made."""
 
 import os
 import resource

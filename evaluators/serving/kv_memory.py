@@ -207,7 +207,7 @@ def paged_memory(
         capacity: for caches alone, of an instance. [B]
         room: KV memory of one request.
         block: positions in a step. [token]
-        spare: as in `Memory`.
+        spare: as in `KvMemory`.
         host_bandwidth: to the host's memory, for caches that are swapped; 0 where they never are. [B/s]
         longest: positions of a request that must fit, as a limit guarantees, however blocks round. [token]
 

@@ -57,7 +57,7 @@ def read_trace(
 
     Args:
         path: of the file.
-        kind: a name of `FORMATS`; empty to see from the first line.
+        kind: a name of `TRACE_FORMATS`; empty to see from the first line.
         ticks: whether requests may arrive at the same time; None for the format's default.
         skip: which rows are skipped, of `SKIP_RULES`; they are counted in `Requests.skipped`.
         most: requests to read; 0 for all. Of what comes after them only whether there is any is looked at
