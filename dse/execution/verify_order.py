@@ -93,9 +93,9 @@ def unknown_time_text(fidelity: str, first: int, total: int) -> str:
     """Message that the time per design is not known yet.
 
     >>> unknown_time_text("events", 2, 4)
-    'verify: 4 designs at events, those that decide first; the first 2 tell how long the others take'
+    'verify: 4 designs at events, decisive ones first; the first 2 show how long the others take'
     >>> unknown_time_text("events", 2, 2)
-    'verify: 2 designs at events, all at once; how long one takes is not known yet'
+    'verify: 2 designs at events, all at once; the time per design is not known yet'
     """
     if first >= total:
         return f"verify: {count_text(total, 'design')} at {fidelity}, all at once; the time per design is not known yet"

@@ -49,8 +49,8 @@ class WinnerLead:
         >>> for said in lead.text("analytical@8", "cycles@8", part=True).split("; "):
         ...     print(said)
         by 120.00%
-        on the part by 4.00% at analytical@8 and 5.00% at cycles@8, shifts spread by 1.00%
-        the part can tell which design is best, not by how much: upheld
+        on the submesh by 4.00% at analytical@8 and 5.00% at cycles@8, shifts spread by 1.00%
+        the submesh decides which design is best, not by how much: upheld
         >>> WinnerLead("latency", 0, 1, whole=0.04, low=0.04, high=-0.05, spread=0.01).text("analytical", "events", part=False)
         'by 4.00% at analytical and -5.00% at events, shifts spread by 1.00%; overturned'
         """

@@ -102,7 +102,7 @@ GEMM = "mapping=tensor_parallel workload=gemm workload.shapes=[1x512x512]"
         (f"a,,{GEMM},,latncy,5,us,calibration,\n", FIT, "column metric: "),
         ("a,,workload=gem,,latency,5,us,calibration,\n", FIT, "column overrides: workload: no option 'gem'"),
         (f"a,,{GEMM},,latency,5,us,calibration,\n", FIT, "1 rows of role calibration for 3 constants"),
-        (f"a,,{GEMM},,latency,5,us,calibration,\n", "fit=[chip.hbm.gapp]", "did you mean 'gap'"),
+        (f"a,,{GEMM},,latency,5,us,calibration,\n", "fit=[chip.hbm.capacityy]", "did you mean 'capacity'"),
         (f"a,,{GEMM},,latency,5,us,calibration,\n", "fit=[chip.cores]", "chip.cores: 108 is a whole number of things"),
         (
             f"a,,{GEMM},,latency,5,us,calibration,\n",

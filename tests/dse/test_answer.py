@@ -102,7 +102,7 @@ def test_where_no_rate_keeps_the_bounds_an_answer_says_what_requests_take_alone(
     (load_notes,) = evaluation.load_notes
     assert load_notes.alone == pytest.approx((alone["ttft_p90"], alone["tpot"]), rel=1e-2)
     assert "no rate keeps 1 ms TTFT" in dict(evaluation.facts())["max rate"]
-    assert f"takes {format_quantity(load_notes.alone[0], 's')} and" in dict(evaluation.facts())["max rate"]  # type: ignore[index]
+    assert f"at that share {format_quantity(load_notes.alone[0], 's')} and" in dict(evaluation.facts())["max rate"]  # type: ignore[index]
 
 
 def test_what_is_set_of_a_chip_stands_beside_its_name() -> None:

@@ -157,7 +157,7 @@ def test_a_study_whose_knobs_leave_such_words_as_they_are_is_refused() -> None:
     tp, partition = "+space.mapping.both.tp=choice(16)", "+space.mapping.both.partition=choice(k,mn)"
     for knobs, refused in (((tp,), True), ((tp, partition), False)):
         config = compose([*words, "mapping.both.partition=mn", *knobs])
-        with pytest.raises(DesignError, match="has no sums of a whole") if refused else nullcontext():
+        with pytest.raises(DesignError, match="has no sums over a whole") if refused else nullcontext():
             build_study(config, study_folder(config))
 
 

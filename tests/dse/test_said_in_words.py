@@ -90,7 +90,7 @@ def test_a_bound_that_breaks_with_another_breaks_in_the_plural() -> None:
     (side,) = find_capacity(
         (*words, "workload.requests=500", "mapping.serving.max_batch_size=64", "mapping.serving.max_batched_tokens=512")
     )
-    for broken, sentence in (("ttft", "that ttft is broken"), ("ttft and tpot", "that ttft and tpot are broken")):
+    for broken, sentence in (("ttft", "that rate ttft is missed"), ("ttft and tpot", "that rate ttft and tpot are missed")):
         assert sentence in _answer_text(replace(side, curve=tuple((*point[:4], broken) for point in side.curve)))
     with pytest.raises(DesignError, match="deployments on 1 device fits"):
         find_capacity(("chip=h200", "model=llama3_405b", "devices=1", "disaggregated=false", *words[-2:]))

@@ -87,7 +87,7 @@ def test_a_study_is_screened_by_the_steady_state(tmp_path: Path, stage: str) -> 
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("study=npu_serving", "screen.fidelity=loop"), "no 'loop'; say analytical, steady_state"),
+        (("study=npu_serving", "screen.fidelity=loop"), "no 'loop'; set analytical, steady_state"),
         (("study=quickstart", "screen.fidelity=steady_state"), "has no steady_state for this workload; it has analytical"),
         (
             ("study=npu_serving", "fidelity=steady_state", "screen.fidelity=analytical"),

@@ -128,7 +128,7 @@ def test_a_study_says_which_constants_of_its_chip_have_no_source(seed: int, caps
     visit(config["chip"], "chip")
     print_study(build_study(config, STUDIES / "quickstart"), [])
     out = " ".join(capsys.readouterr().out.split())
-    listed = out[out.index("no source") :].partition(": said here")[0].removeprefix("no source ").split(", ")
+    listed = out[out.index("no source") :].partition(": set on the command line")[0].removeprefix("no source ").split(", ")
     assert set(listed) >= set(stated)
     assert not any(line_of_text in out.partition("no source")[0] for line_of_text in stated)
 

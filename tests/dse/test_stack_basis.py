@@ -76,7 +76,7 @@ def test_first_lines_say_that_no_measurement_stands_behind_a_stack(
 
 
 def test_a_stack_that_was_renamed_works_by_its_old_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for group, names in CHOICES.items():
+    for group, names in {"stack": CHOICES["stack"]}.items():
         for old, new in names.items():
             assert not (CONF / group / f"{old}.yaml").exists()
             assert (CONF / group / f"{new}.yaml").is_file()

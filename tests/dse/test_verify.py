@@ -168,7 +168,7 @@ def test_a_chip_without_a_higher_fidelity_is_one_line_and_no_end(tmp_path: Path,
     study = toy(tmp_path, "search.budget=8", "verify=next")
     assert run_study(study) == 0
     err = capsys.readouterr().err
-    assert err.count("verify") == 1
+    assert err.count("verify:") == 1
     assert "verify: this kind of chip has no fidelity above analytical" in err
     assert StoredStudy(study).verification() is None
 
@@ -418,9 +418,7 @@ def test_it_says_its_time_before_the_rest_begins_and_takes_what_decides_first(
             )
     total = len(events) - 3  # designs of both times, beside what was said
     fresh = total - (again := next(place for place, text in enumerate(reversed(events)) if "each: some" in text))
-    assert (
-        events.pop(0) == f"verify: {fresh} designs at events, those that decide first; the first tells how long the others take"
-    )
+    assert events.pop(0) == f"verify: {fresh} designs at events, decisive ones first; the first shows how long the others take"
     lines = [place for place, text in enumerate(events) if "each: some" in text]
     assert lines == [1, fresh + 1]  # after the first design; the other time the stored ones say it
     assert events[1].startswith(f"verify: 1 of {fresh} designs done at events, ")

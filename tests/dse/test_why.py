@@ -212,7 +212,7 @@ def test_prices_are_the_least_of_all_that_would_move_the_front(seed: int) -> Non
             f"moves the front is {format_quantity(at['ttft'] - 1, 's')}, from 1 s to {format_quantity(at['ttft'], 's', 6)}"
             in price.text
         )
-        assert price.text.endswith(f"it buys {', or '.join(bought)}") or not bought
+        assert price.text.endswith(f"gain: {', or '.join(bought)}") or not bought
 
 
 def _never() -> Any:
@@ -274,7 +274,7 @@ def test_a_design_is_named_by_its_id_and_by_no_rank(ran: StoredStudy) -> None:
             for stored_design in stored_designs
         )
         for typed in (str(rank), f"#{rank}"):
-            with pytest.raises(DesignError, match=f"is a rank, .* rank {rank} is {row['design']} now"):
+            with pytest.raises(DesignError, match=f"is a rank, .* rank {rank} is now {row['design']}"):
                 stored_design(study, frame, None, typed)
     for wrong in ("0", str(len(frame) + 1)):
         with pytest.raises(DesignError, match=r"is a rank, .* ranks are 1 to"):
@@ -415,8 +415,8 @@ def test_what_a_constraint_is_broken_by_can_be_read() -> None:
     """A share of zero exceeds a bound without end."""
     near = DesignOutcome({"slo_attainment": 0.6}, broken=(("slo_attainment >= 0.9", 0.5),))
     none = DesignOutcome({"slo_attainment": 0.0}, broken=(("slo_attainment >= 0.9", 0.9 / 1e-300 - 1),))
-    assert near.violations_text == "breaks slo_attainment >= 0.9 by 50.00%"
-    assert none.violations_text == "breaks slo_attainment >= 0.9, is 0"
+    assert near.violations_text == "violates slo_attainment >= 0.9 by 50.00%"
+    assert none.violations_text == "violates slo_attainment >= 0.9, is 0"
 
 
 def test_loads_in_the_steady_state_come_together_as_each_design_by_itself() -> None:

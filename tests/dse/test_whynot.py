@@ -47,7 +47,8 @@ def test_the_design_is_what_the_same_overrides_evaluate_to(stands: tuple[Dominan
     dominance, line = stands
     overrides = ["chip=npu_dse", "model=llama3_70b", "workload.sequence=[2048]"]
     alone = dse.evaluate([*(word for word in overrides if line[0][:5] != word[:5]), *line])
-    assert dominance.point.metrics == pytest.approx(alone.metrics)
+    if alone.infeasible is None:  # others withhold their metrics
+        assert dominance.point.metrics == pytest.approx(dict(alone.metrics))
     assert bool(dominance.point.limit) == (alone.infeasible is not None)
 
 

@@ -47,7 +47,7 @@ def test_more_room_never_slows_a_step_and_memory_is_never_asked_for_more_than_it
     base = replace_leaves(
         given_question.base, changes | {"chip.hbm.channel_bandwidth": given_question.base.chip.hbm.channel_bandwidth * rate}
     )
-    none, *capped = [said(base, policy="none"), *(said(base, policy=policy, cap=cap) for cap in sorted((first_cap, other)))]
+    none, *capped = [said(base, policy="none"), *(said(base, policy=policy, share=cap) for cap in sorted((first_cap, other)))]
     found_columns = [columns([design], given_question) for design in (none, *capped)]
     for less, more in ((found_columns[0], found_columns[1]), (found_columns[1], found_columns[2])):
         for name in ("ttft", "tpot", "latency"):
@@ -60,7 +60,7 @@ def test_more_room_never_slows_a_step_and_memory_is_never_asked_for_more_than_it
 def test_what_is_read_ahead_fits(policy: str) -> None:
     given_question = question(L2, "chip.l2.size='40 MB'")
     for cap in (0.05, 0.4, 1.0):
-        design = said(given_question.base, policy=policy, cap=cap)
+        design = said(given_question.base, policy=policy, share=cap)
         taken = 0.0
         for phase in phases(design, arrays_by_case(given_question.workload)[0], "analytical", detailed=True):
             for block in phase.timed:
@@ -75,7 +75,7 @@ def test_what_is_read_ahead_fits(policy: str) -> None:
 def test_without_room_nothing_changes() -> None:
     plain = asked("chip=tile_gh200", "model=qwen3_1b7", "mapping=flat", *SIZES)
     before = columns([plain.base], plain)
-    for knobs in ({"policy": "none"}, {"cap": 0.0}):
+    for knobs in ({"policy": "none"}, {"share": 0.0}):
         after = columns([said(question().base, **knobs)], plain)
         for name, column in before.items():
             assert after[name] == pytest.approx(column, rel=1e-9, nan_ok=True), name
@@ -103,7 +103,7 @@ def test_rows_add_up_to_the_latency(model: str, more: tuple[str, ...]) -> None:
 def test_a_batch_is_its_designs_one_by_one() -> None:
     rng, given_question = np.random.default_rng(7), question(L2)
     designs = [
-        replace_leaves(said(given_question.base, cap=float(rng.random())), {"chip.l2.size": 10 ** rng.uniform(7, 9)})
+        replace_leaves(said(given_question.base, share=float(rng.random())), {"chip.l2.size": 10 ** rng.uniform(7, 9)})
         for _ in range(6)
     ]
     together = columns(designs, given_question)

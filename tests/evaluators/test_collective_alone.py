@@ -205,5 +205,5 @@ def test_exchanges_that_nobody_carries_are_refused(overrides: tuple[str, ...], m
 
 
 def test_other_work_of_tiles_is_on_a_mesh() -> None:
-    with pytest.raises(DesignError, match="only workload=collective runs on 'torus'; say mesh"):
+    with pytest.raises(DesignError, match="only workload=collective runs on 'torus'; set mesh"):
         asked("chip=tile32", "workload=attention", "chip.noc.topology=torus")

@@ -84,8 +84,9 @@ def test_the_busiest_link_of_a_block_carries_what_its_longer_side_says(rows: int
     assert cost.sent_bytes == pytest.approx(nbytes * (rows * cols - 1))
     within = nbytes * (1 - 1 / (rows * cols)) / cost.injection if rows * cols > 1 else 4e12
     assert within == pytest.approx(4e12)
-    parts = max(cost.busiest / 1e12, cost.injection) + (rows + cols - 2) * 256e-9 + 2e-6
-    assert cost.seconds == pytest.approx(parts if rows * cols > 1 else 0.0)
+    busy, ways = max(cost.busiest / 1e12, cost.injection), (rows + cols - 2) * 256e-9
+    parts = busy + ways + 2e-6 if rows * cols > 1 else 0.0
+    assert parts - min(busy, ways) - 1e-12 <= cost.seconds <= parts * (1 + 1e-9)  # a link pauses until late messages come
 
 
 def test_injection_binds_on_four_dies_whose_own_network_is_as_wide_as_a_link() -> None:

@@ -106,10 +106,10 @@ def test_multiply_adds_of_a_dense_model_are_those_of_its_shapes(chip: str, paddi
 
 @pytest.mark.parametrize("chip", ["h100", "tile_gh200"])
 def test_memory_brings_weights_once_a_step_and_the_cache(chip: str) -> None:
-    """Beside what of activations a cache has no room for, and blocks of weights and keys that tiles read again."""
+    """Beside what of activations a cache has no room for, and blocks of weights and keys that groups of tiles read again."""
     by_hand = multiply_adds()
     once = 2 * (21 * by_hand["weights"] + by_hand["cached"])
-    assert once * (1 - 1e-9) <= done(f"chip={chip}", *DENSE, *formats("bf16"))["energy_per_byte"] <= 1.25 * once
+    assert once * (1 - 1e-9) <= done(f"chip={chip}", *DENSE, *formats("bf16"))["energy_per_byte"] <= 1.3 * once
 
 
 def test_what_stands_is_area_and_devices_over_the_time() -> None:

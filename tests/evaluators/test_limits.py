@@ -86,8 +86,8 @@ def test_a_pipeline_without_room_names_the_cores_and_a_change_that_makes_room() 
     question = asked(*SERVING, "mapping.both.tp=4", "mapping.both.pp=8", "mapping.serving.prefill_cores=16")
     verdict = explain_infeasibility(question.base, question.workload)
     assert verdict is not None
-    assert "TP 4 x PP 8 = 32 cores to prefill, 16 of 64 are set aside by mapping.serving.prefill_cores" in verdict.remedy
-    count = int(verdict.remedy.split("mapping.serving.prefill_cores=")[1].split()[0])
+    assert "TP 4 x PP 8 = 32 cores for prefill, 16 of 64 are set aside by mapping.serving.prefill_cores" in verdict.remedy
+    count = int(verdict.remedy.split("mapping.serving.prefill_cores=")[1].split()[0].strip(","))
     assert (
         explain_infeasibility(replace_leaves(question.base, {"mapping.serving.prefill_cores": count}), question.workload)
         is None

@@ -57,8 +57,11 @@ def test_what_stays_and_what_does_not_are_all_there_is(
     share: float, kv: float, tp: int, pp: int, partition: str, sram: float
 ) -> None:
     given_sram = replaced_sram(of_any(), sram)
-    settings = {"decode__tp": tp, "decode__pp": pp, "decode__partition": partition, "sram_kv": kv}
-    pooled, apart = held(given_sram, **settings, decode__states=None), held(given_sram, **settings, decode__states=share)
+    settings = {"decode__tp": tp, "decode__pp": pp, "decode__partition": partition, "sram_kv_share": kv}
+    pooled, apart = (
+        held(given_sram, **settings, decode__state_share=None),
+        held(given_sram, **settings, decode__state_share=share),
+    )
     assert apart.kv + apart.states == pytest.approx(pooled.kv, rel=1e-12)
     assert pooled.states == 0 < apart.states
     for residency in (pooled, apart):
@@ -100,7 +103,7 @@ def test_shares_side_by_side_are_those_of_each() -> None:
             ("model=qwen3_next_80b_a3b", "+mapping.prefill.state_share=0.2"),
             "mapping.prefill.state_share: .*set mapping.decode.state_share",
         ),
-        (("model=qwen3_next_80b_a3b", f"+{STATES}=0.95"), "states"),
+        (("model=qwen3_next_80b_a3b", f"+{STATES}=0.95"), "state_share"),
     ],
 )
 def test_room_for_states_that_cannot_be_is_refused(words: tuple[str, ...], message: str) -> None:

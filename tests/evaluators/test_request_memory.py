@@ -276,8 +276,8 @@ def test_only_what_is_kept_of_states_is_reused(tmp_path: Path) -> None:
     assert reused(base) == pytest.approx(2 * 6 * 512 + 7 * 512 - 1)
     # a snapshot at the end of a prompt is of all 7 blocks, of which the last token is to be computed again
     assert reused(mixed) == 0
-    assert reused(mixed, snapshot=1024) == pytest.approx(3 * 6 * 512)
-    assert reused(mixed, snapshot=2048) == pytest.approx(3 * 4 * 512)
+    assert reused(mixed, state_snapshot_tokens=1024) == pytest.approx(3 * 6 * 512)
+    assert reused(mixed, state_snapshot_tokens=2048) == pytest.approx(3 * 4 * 512)
 
 
 def test_a_follow_up_reuses_the_state_at_the_end_of_the_prompt_before() -> None:
@@ -350,7 +350,7 @@ def test_a_conversation_goes_where_its_cache_is_unless_others_wait_there() -> No
 def test_what_a_pool_cannot_share_is_refused(tmp_path: Path) -> None:
     turns = "workload.sessions={turns: 2, think: 1 s}"
     with pytest.raises(
-        DesignError, match=r"mapping\.serving\.prefix_cache: .* has layers that do not keep all positions; set part"
+        DesignError, match=r"mapping\.serving\.prefix_cache: .* has layers that do not keep all positions; set reserved"
     ):
         asked(*SERVING[:1], "model=gpt_oss_120b", *SERVING[2:], turns, "mapping.serving.prefix_cache=shared")
     with pytest.raises(DesignError, match="shared prefix blocks need one memory"):

@@ -309,7 +309,7 @@ def test_a_die_beyond_the_reticle_is_refused_with_the_dies_that_would_do():
     assert verdict is not None
     assert verdict.limit == "chip.die.reticle"
     assert sum(value for _, value in verdict.parts) == pytest.approx(verdict.need)
-    count = int(verdict.remedy.split()[0])
+    count = int(verdict.remedy.split()[1])
     enough = replace_leaves(question.base, {"chip.die.dies": count})
     assert explain_infeasibility(enough, question.workload) is None
     wafer = replace_leaves(question.base, {"chip.die.is_wafer": True})

@@ -152,8 +152,8 @@ def test_a_cache_helps_pipelines_that_serve() -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("chip=tile32", "workload=attention"), "chip.l2: asked alone, attention would read nothing twice"),
-        (("chip=tile32", "workload=gemm"), "chip.l2: asked alone, products would read nothing twice"),
+        (("chip=tile32", "workload=attention"), "chip.l2: attention alone read nothing twice"),
+        (("chip=tile32", "workload=gemm"), "chip.l2: products alone read nothing twice"),
         (("chip=wse2", "model=qwen3_4b"), "chip.l2: a mesh of cores does not read it"),
     ],
 )

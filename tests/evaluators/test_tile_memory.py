@@ -31,7 +31,7 @@ def test_a_tile_s_memory_is_shared_and_full_before_anything_is_away(
     partition: str, tp: int, pp: int, tokens: int, cached: int, sram: float, share: float
 ) -> None:
     plan = replace(MAPPING.decode, partition=partition, tp=tp, pp=pp)
-    mapping = replace(MAPPING, sram_kv=share)
+    mapping = replace(MAPPING, sram_kv_share=share)
     held = core_residency(PARTS, MODEL, plan, mapping, sram, tokens=float(tokens), cached=float(cached))
     assert held.sram <= max(sram, held.activations) * (1 + 1e-9)
     wanted = held.activations + held.kv + held.weights

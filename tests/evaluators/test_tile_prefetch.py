@@ -101,7 +101,7 @@ def test_what_is_prefetched_is_read_within_the_messages_before_it_and_fits(polic
 def test_without_a_buffer_nothing_changes() -> None:
     plain = asked("chip=npu64", "model=qwen3_4b", "mapping=npu", *SIZES)
     now = evaluate(stack_designs([plain.base]), plain.workload).columns
-    for knobs in ({"prefetch__policy": "none"}, {"prefetch__cap": 0.0}):
+    for knobs in ({"prefetch__policy": "none"}, {"prefetch__share": 0.0}):
         then = evaluate(stack_designs([said(question().base, **knobs)]), plain.workload).columns
         for name, column in now.items():
             assert then[name] == pytest.approx(column, rel=1e-12, nan_ok=True), name
@@ -141,7 +141,7 @@ def test_a_batch_is_its_designs_one_by_one() -> None:
     for _ in range(40):
         tp = int(rng.choice([1, 2, 4, 8, 16]))
         words = {"prefetch__policy": str(rng.choice(["none", "whole", "partial"])), "partition": str(rng.choice(PARTITIONS))}
-        single_design = said(asked_.base, tp=tp, pp=64 // tp, prefetch__cap=float(rng.random()), **words)
+        single_design = said(asked_.base, tp=tp, pp=64 // tp, prefetch__share=float(rng.random()), **words)
         designs.append(replace_leaves(single_design, {"chip.noc.word_bytes": float(rng.choice([16, 64, 256]))}))
     together = evaluate(stack_designs(designs), asked_.workload).columns
     for place, design in enumerate(designs):
@@ -152,7 +152,7 @@ def test_a_batch_is_its_designs_one_by_one() -> None:
 
 def test_the_share_of_a_prompt_that_is_written_now_is_not_read_before() -> None:
     design = said(question().base, tp=8, pp=8)
-    for block in passed(replace(design, mapping=replace(design.mapping, sram_kv=0.0)), "qwen3_4b", "prefill", 3e7).timed:
+    for block in passed(replace(design, mapping=replace(design.mapping, sram_kv_share=0.0)), "qwen3_4b", "prefill", 3e7).timed:
         for call, bytes_ahead in zip(block.block.calls, block.resident, strict=True):
             assert call.reads != "kv" or np.all(bytes_ahead == 0)
 
@@ -168,7 +168,7 @@ def test_the_share_of_a_prompt_that_is_written_now_is_not_read_before() -> None:
                 "+mapping.both.prefetch.policy=partial",
                 "+mapping.both.prefetch.share=1",
             ),
-            "mapping.prefill.prefetch: tiles that serve requests as they come do not read ahead",
+            "mapping.prefill.prefetch: tiles with a serving load do not prefetch",
         ),
         (("workload=serving", "+mapping.decode.prefetch.policy=partial"), "mapping.decode.prefetch.share: missing"),
         (("mapping=npu_prefetch", "mapping.both.prefetch.policy=partly"), "no option 'partly'; .*partial"),
@@ -219,7 +219,7 @@ def test_served_pipelines_prefetch_behind_their_sums() -> None:
         assert latencies[1] < 0.99 * latencies[0], fidelity
 
 
-@pytest.mark.parametrize("part", ["prefetch.policy=none", "sums={algorithm:two_level}"])
+@pytest.mark.parametrize("part", ["prefetch.policy=none", "allreduce={algorithm:two_level}"])
 def test_cores_that_serve_both_phases_have_one_plan(part: str) -> None:
     question = asked(*SERVED, "mapping=npu_serving_prefetch", f"++mapping.decode.{part}")
     outcome = evaluate(stack_designs([question.base]), question.workload)

@@ -184,7 +184,7 @@ def test_a_batch_is_its_designs_one_by_one() -> None:
         sides = {f"mapping.{phase}.rows": int(rng.integers(200, 700)) for phase in ("prefill", "decode")}
         single_design = said(
             given_question.base,
-            prefetch__cap=float(rng.random() / 4),
+            prefetch__share=float(rng.random() / 4),
             prefetch__policy=str(rng.choice(["none", "whole", "partial"])),
         )
         designs.append(replace_leaves(single_design, sides | {"chip.hbm.channel_bandwidth": 10 ** rng.uniform(9, 11)}))
@@ -203,9 +203,9 @@ def test_a_batch_is_its_designs_one_by_one() -> None:
         ),
         (
             ("chip=wse2_hbm", "model=qwen3_1b7", "workload=serving"),
-            "chip.hbm: served requests on a mesh of cores do not read it",
+            "chip.hbm: served requests on a mesh of cores do not use it",
         ),
-        (("chip=wse2_hbm", "workload=gemv"), "chip.hbm: products on a mesh of cores do not read it"),
+        (("chip=wse2_hbm", "workload=gemv"), "chip.hbm: products on a mesh of cores do not use it"),
         (
             ("chip=wse2_hbm", "model=qwen3_1b7", "chip.hbm.channel_side=core"),
             "chip.hbm.channel_side: main memory of a mesh of cores is at an edge",

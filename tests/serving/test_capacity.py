@@ -664,7 +664,7 @@ def test_a_short_load_names_as_many_requests_as_last_and_these_are_enough(count:
         "mapping.serving.max_batched_tokens=4096",
     )
     (short,) = find_capacity((*wanted_words, f"workload.requests={count}"))
-    search = re.search(r"or say ([\d,]+) or more", too_few_requests_note(short))
+    search = re.search(r"or set ([\d,]+) or more", too_few_requests_note(short))
     assert search
     assert not capacity_record([short])["chips"][0]["best"]["lasts"]
     (usual,), (long,) = (
