@@ -71,8 +71,8 @@ def part_that_caused(error: str, choices: Mapping[str, object]) -> str:
     for group, name in parts_from_outside(choices).items():
         folder, place = group.split("@")
         within = address.removeprefix(place).lstrip(".")
-        there = "no field" in error and place != "chip"  # the part makes its place another kind
-        if folder == "part" and f"{address}.".startswith(f"{place}.") and (there or _says_address(name, within)):
+        other_kind = "no field" in error and place != "chip"  # the part makes its place another kind
+        if folder == "part" and f"{address}.".startswith(f"{place}.") and (other_kind or _says_address(name, within)):
             return f"{group}={name} adds it; remove that preset, or choose a chip that supports it"
     made = parts_from_outside(choices).get("part@chip", "")
     if made and "does not read it" in error:  # what the chip's own file has

@@ -1,4 +1,4 @@
-"""Jobs of attention on a mesh of tiles: tiling and cost, by the formulas of `kernels.attention.attention_cost`."""
+"""Jobs of attention on tiles: tiling and cost, by the formulas of `kernels.attention.attention_cost`."""
 
 from dataclasses import fields, replace
 from functools import lru_cache

@@ -217,7 +217,7 @@ def test_a_raylet_that_is_killed_here_ends_a_run_in_a_line(monkeypatch: pytest.M
     with pytest.raises(DesignError, match="what is finished is stored; run the same command again"):
         cluster.check()
     cluster.close()
-    assert messages[-1] == "_leave"
+    assert messages[-1] == "_leave_process"
     assert "ended by Ray" not in messages
 
 
