@@ -226,3 +226,14 @@ def test_closed_forms_of_a_batch_are_those_of_its_singles(name: str, options: di
     ones = [GEMV[name].cost(GemmShape(1, 1000, 500), CoreMesh(int(s), int(s)), SLOW, **options) for s in sides]
     assert many.seconds.tolist() == [cost.seconds for cost in ones]
     assert many.activity.hop_bytes.tolist() == [cost.activity.hop_bytes for cost in ones]
+
+
+@given(st.integers(2, 7), st.integers(1, 60))
+def test_a_lone_message_that_locks_its_route_on_a_torus_goes_the_short_way(cores: int, words: int) -> None:
+    """A request crosses the route, a grant comes back, and the words follow; the last core is one hop away."""
+    locked = SLOW._replace(locked=1.0)
+    ring, pair = (
+        simulate_events(replace(sends(CoreMesh(1, count), ((0, 0), (0, count - 1), words)), topology="torus"), locked).seconds
+        for count in (cores, 2)
+    )
+    assert ring == pytest.approx(pair)
