@@ -207,7 +207,7 @@ class _Found:
         self.files: dict[tuple[int, str], StoredFile] = {}
 
     def take(self, summary: BlockSummary) -> None:
-        """Add a block or a piece."""
+        """Add the summary of a block, or of a part of one, to the whole screen."""
         self.files[summary.number, summary.file.name] = summary.file
         self._rows += summary.rows
         self._feasible += summary.feasible

@@ -1,6 +1,6 @@
 """Memory of the partitions that were chosen for designs, for designs that are evaluated again alone.
 
-To choose partitions takes ten times what a design with known partitions takes, and hardly more for many designs than for one.
+To choose partitions takes most of the time of a single design, and little more for many designs than for one.
 """
 
 from collections.abc import Callable, Hashable

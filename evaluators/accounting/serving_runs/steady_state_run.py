@@ -28,7 +28,7 @@ from dse.space.requests import Requests
 from dse.space.workload import ServingLoad
 
 STEADY = "steady_state"
-"""Name of the fidelity."""
+"""Name of the fidelity that solves the steady state without a simulation."""
 
 FIRST = (
     "ttft", "ttft_p50", "ttft_p90", "ttft_p99", "goodput", "slo_attainment", "latency", "queue_delay", "tpot", "tbt_p99",
