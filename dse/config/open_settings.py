@@ -50,12 +50,12 @@ def closed_mapping(mapping: Dict[str, Any], workload: Dict[str, Any]) -> tuple[D
     open_tp = tuple(f"mapping.{phase}.tp" for phase, plan in plans.items() if plan.get("tp") == AUTO)
     own = {"tp": KERNEL_TP, "allreduce": allreduce_of(mapping.get("stack"), case_type_of(workload))}
 
-    def closed(plan: Dict[str, Any]) -> dict[str, Any]:
+    def close_plan(plan: Dict[str, Any]) -> dict[str, Any]:
         # allreduces of dies that share out experts too are never the library's
         names = [name for name in own if plan.get(name) == AUTO and not (name == "allreduce" and "ep" in plan)]
         return {**plan, **{name: own[name] for name in names}}
 
-    settings = {phase: closed(plan) for phase, plan in plans.items()}
+    settings = {phase: close_plan(plan) for phase, plan in plans.items()}
     return {**mapping, **settings}, open_tp
 
 

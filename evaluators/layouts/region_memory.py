@@ -265,7 +265,7 @@ def _stored(model: Model, heads: str, vectors: bool, precision: FormatPlan) -> t
     """
     *parts, head = transformer_segments(model, ONE_TOKEN_STEP)
 
-    def lying(part: Segment, operator: MatMulOp) -> _Matrix:
+    def weight_matrix(part: Segment, operator: MatMulOp) -> _Matrix:
         k, n, word = (
             dim_width(operator.k),
             dim_width(product_columns(operator, part.of or model, heads)),
@@ -278,9 +278,9 @@ def _stored(model: Model, heads: str, vectors: bool, precision: FormatPlan) -> t
     layer: dict[_Matrix, float] = {}
     products = [(part, operator) for part in parts for operator in part.operators if isinstance(operator, MatMulOp)]
     for part, operator in products:
-        matrix = lying(part, operator)
+        matrix = weight_matrix(part, operator)
         layer[matrix] = layer.get(matrix, 0.0) + operator.stored * part.times / model.layers
-    (last,) = (lying(head, operator) for operator in head.operators if isinstance(operator, MatMulOp))
+    (last,) = (weight_matrix(head, operator) for operator in head.operators if isinstance(operator, MatMulOp))
     return layer, last, max(product.m * dim_width(product.n) for _, product in products)
 
 

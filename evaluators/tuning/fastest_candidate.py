@@ -311,7 +311,7 @@ def _compared(
     own = {name: value[rows] for name, value in groups.wide.items()}
     memory = kernel.memory(replace_leaves(groups.chip, own | {RATE: BETWEEN[groups.places[RATE][rows]].T}))
 
-    def timed(pairs: CandidatePairs) -> tuple[Any, Array]:
+    def time_pairs(pairs: CandidatePairs) -> tuple[Any, Array]:
         chip = replace_leaves(groups.chip, {name: value[pairs.structure] for name, value in own.items()})
         sizes, memory_rows = _picked(tilings.sizes, pairs.candidate), _picked(memory, pairs.structure)
         work = kernel.work(chip, sizes, _picked(tilings.counted, pairs.candidate))
@@ -321,9 +321,9 @@ def _compared(
     if len(pairs.candidate) >= max(MANY, EACH * len(rows)):
         bounded = tilings.bounded or kernel.bound_inputs(tilings.sizes, tilings.counted)
         pairs = _promising(
-            kernel.bounds(replace_leaves(groups.chip, own), bounded, memory), pairs, lambda subset: timed(subset)[1]
+            kernel.bounds(replace_leaves(groups.chip, own), bounded, memory), pairs, lambda subset: time_pairs(subset)[1]
         )
-    priced, seconds = timed(pairs)
+    priced, seconds = time_pairs(pairs)
     return pairs, priced, _faster(seconds, pairs)
 
 

@@ -306,7 +306,7 @@ def _with_words(
     at, attending, runs = _mean_iterations_of(pool, load, prompts)
     crossing = at.tokens * pool.stages.carried * pool.width
 
-    def passed(laid: tuple[CallBlock, ...], residency: CoreResidency) -> StagedPass:
+    def forward_pass(laid: tuple[CallBlock, ...], residency: CoreResidency) -> StagedPass:
         way = PipelinePlacement(plan.placement, plan.tp, plan.pp, pool.dp, pool.chip.mesh.rows)
         return pass_through_stages(
             load.model, laid, crossing, tile_core_machine(pool.chip), way, plan, residency, READERS["analytical"]
@@ -316,7 +316,7 @@ def _with_words(
         return group_blocks(load.model, at, plan_with_partition(plan, word), pool.precision, attending, apart=True)
 
     work, closed = MeanRequestWork(at, attending, runs), READERS["analytical"]
-    best, holds = partition_options(load.model, pool.chip, plan, pool.precision, work, closed, lay, held, passed, fits)
+    best, holds = partition_options(load.model, pool.chip, plan, pool.precision, work, closed, lay, held, forward_pass, fits)
     everywhere = float(np.squeeze(best.everywhere))
     return held_by(holds, everywhere)._replace(plan=plan, words=best.of), everywhere
 

@@ -409,7 +409,7 @@ def _price_parts(design: Design, load: ServingLoad, phase: str, fidelity: str) -
     designs = max(design_count(design), 1)
     two = any(operator.alone for part in forms["decode"] for operator in part.operators)
 
-    def attending(form: str, requests: RequestsOfReach, cuts: Sequence[ChipContext]) -> Array:
+    def attention_amounts(form: str, requests: RequestsOfReach, cuts: Sequence[ChipContext]) -> Array:
         """Each call as it is quickest."""
         every = list(zip(*(attention_calls(forms[form], requests, cut) for cut in cuts), strict=True))
         each = [counted.fastest_per_design([spent_on(times, call) for times, call in calls]) for calls in every]
@@ -455,7 +455,7 @@ def _price_parts(design: Design, load: ServingLoad, phase: str, fidelity: str) -
     def prompts(requests: int, queries: int, keys: int, length: int, longer: int) -> Array:
         # a chunk has few queries and, after what is before it, many keys: slices of either may suit it
         cuts = sliced(length) + (sliced(longer) if longer > length else [])
-        amounts = attending("prefill", chunk_requests(model, requests, queries, keys), cuts)
+        amounts = attention_amounts("prefill", chunk_requests(model, requests, queries, keys), cuts)
         return amounts + alone(IterationWork(model, "prefill", phase, requests, queries, keys - queries, 0, 0))
 
     @cache
@@ -468,7 +468,7 @@ def _price_parts(design: Design, load: ServingLoad, phase: str, fidelity: str) -
         cuts = [
             cut for many in sorted({fewer, requests if requests == fewer else FEWER * fewer}) for cut in decoded(many, keys)
         ]
-        return attending("decode", newest_token_requests(model, requests, float(keys)), cuts) + newest_alone(requests)
+        return attention_amounts("decode", newest_token_requests(model, requests, float(keys)), cuts) + newest_alone(requests)
 
     def full(made_of: Composition) -> Array:
         kinds = local_memory_by_kind(_mean_blocks(design, load, made_of))
