@@ -65,14 +65,14 @@ def preset_overrides(kind: str, address: str) -> str:
 def part_that_caused(error: str, choices: Mapping[str, object]) -> str:
     """Chosen part preset that caused an error about a chip address; empty string if none did.
 
-    The part brings the address, or makes the chip another machine, which does not read it.
+    The part sets the address, or makes the chip another machine, which does not read the address or has no such field.
     """
     address = (re.search(r"no field '(chip[\w.]*)'", error) or re.match(r"(chip[\w.]*):", error) or ("", ""))[1]
     for group, name in parts_from_outside(choices).items():
         folder, place = group.split("@")
         within = address.removeprefix(place).lstrip(".")
-        other_kind = "no field" in error and place != "chip"  # the part makes its place another kind
-        if folder == "part" and f"{address}.".startswith(f"{place}.") and (other_kind or _says_address(name, within)):
+        from_chip = "no field" in error and _says_address("chip", str(choices.get("chip")), address.removeprefix("chip."))
+        if folder == "part" and f"{address}.".startswith(f"{place}.") and (from_chip or _says_address("part", name, within)):
             return f"{group}={name} adds it; remove that preset, or choose a chip that supports it"
     made = parts_from_outside(choices).get("part@chip", "")
     if made and "does not read it" in error:  # what the chip's own file has
@@ -81,15 +81,17 @@ def part_that_caused(error: str, choices: Mapping[str, object]) -> str:
 
 
 @lru_cache(maxsize=256)
-def _says_address(part: str, address: str) -> bool:
-    """Whether the file of a part, or one that it starts from, says an address."""
+def _says_address(group: str, preset: str, address: str) -> bool:
+    """Whether the file of a preset, or one that it starts from, sets an address."""
     import yaml
 
-    path = SHIPPED_CONF / "part" / f"{part}.yaml"
+    path = SHIPPED_CONF / group / f"{preset}.yaml"
     if not path.is_file():
         return False
     file = yaml.safe_load(path.read_text())
     at = file
     for name in filter(None, address.split(".")):
         at = at.get(name) if isinstance(at, dict) else None
-    return at is not None or any(isinstance(base, str) and _says_address(base, address) for base in file.get("defaults", []))
+    return at is not None or any(
+        isinstance(base, str) and base != "_self_" and _says_address(group, base, address) for base in file.get("defaults", [])
+    )
