@@ -184,7 +184,7 @@ WAYS: dict[str, tuple[FidelityPart, ...]] = {
         CHANNEL,
         _alike(
             "choice of open groups and tilings",
-            "cost_models.analytical_attention:propose_tiling|cost_models.analytical_attention:search_tiling",
+            "cost_models.analytical_attention:search_tiling",
         ),
         TIMELINE,
         *SILICON,
@@ -235,7 +235,7 @@ WAYS: dict[str, tuple[FidelityPart, ...]] = {
         CHANNEL,
         _alike(
             "choice of open groups and tilings",
-            "cost_models.analytical_attention:propose_tiling|cost_models.analytical_attention:search_tiling",
+            "cost_models.analytical_attention:search_tiling",
         ),
         *SILICON,
     ),
