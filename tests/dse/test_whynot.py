@@ -189,7 +189,7 @@ def test_the_terminal_and_json_say_where_it_stands(ran: StoredStudy, typed: Type
     code, out, _ = typed("whynot", "toy", *line)
     assert not code
     output = " ".join(out.split())
-    assert "no knob of the study moves: chip.clock 900 MHz (the study has 1 GHz)" in output
+    assert "no knob of the study moves: chip.clock 900 MHz (study: 1 GHz)" in output
     assert f"better by {dominance.distance:.2%} in every objective" in output
     assert all(rival.name in out for rival in dominance.rivals[:3])
     code, out, _ = typed("whynot", "--json", "toy", *line)
