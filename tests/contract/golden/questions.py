@@ -3,9 +3,9 @@
 from string import Template
 from typing import Any
 
+from dse.evaluators.accounting.layout import layout_of_software
 from dse.evaluators.calls.submesh import SUBMESH_MARK
 from dse.evaluators.evaluation import READERS
-from dse.evaluators.workloads import batch_inference as models
 from dse.evaluators.workloads import kernels, serving
 from dse.space.design import Design
 from dse.space.software import software_of
@@ -425,7 +425,7 @@ def cells() -> set[tuple[str, str, str]]:
     """Every cell that there is, from the registries."""
     cells = set()
     by_software = {
-        "batch_inference": models.layout_module_of_software,
+        "batch_inference": layout_of_software,
         "serving": serving.instance_module_of_software,
         "kernels": kernels.kernel_module_of_software,
     }
