@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.evaluators.accounting import whole_chip
 from dse.evaluators.accounting.decode_segments import arrays_by_case
+from dse.evaluators.accounting.layout import layout_of
 from dse.evaluators.accounting.serving_instances import whole_chip as tiles
 from dse.evaluators.graph.operators import AttentionOp, IndexerOp, MatMulOp, RecurrenceOp, Segment, useful_flop
 from dse.evaluators.graph.step_counts import StepCounts, decode_steps, prefill_step
@@ -232,7 +232,7 @@ def test_tiles_that_serve_take_longer_for_states_and_indexers_of_more_requests(n
     words = ("chip=tile32", *small, "model=qwen3_1b7", *HYBRIDS[name], *order, "workload.speculation=none")
     batch = asked(*words, "workload.batch=[4]", "workload.prompt=600", "workload.output=1", "workload.decode_context=last")
     (job,) = arrays_by_case(batch.workload)
-    step = whole_chip.phases(batch.base, job, "analytical")[1].seconds
+    step = layout_of(batch.base).phases(batch.base, job, "analytical")[1].seconds
     served, load = load_of(*words[:-1], "workload=serving", "workload.requests=8", "workload.prompt=600", "workload.output=4")
     prices = tiles._price_parts(served, load, "decode", "analytical")
     seconds, *_ = (prices.layers(4) + prices.head(4) + prices.tokens(4, 601)).ravel()

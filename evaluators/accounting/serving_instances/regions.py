@@ -21,8 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.accounting import regions
-from dse.evaluators.accounting import batch_account
+from dse.evaluators.accounting import batch_account, regions
 from dse.evaluators.accounting.breakdown import BreakdownRow, scale_row
 from dse.evaluators.accounting.decode_segments import BatchArrays
 from dse.evaluators.accounting.phase import PhaseCost, mesh_work
