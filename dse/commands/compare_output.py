@@ -12,6 +12,7 @@ from dse.config import format_policy as formats
 from dse.config.setting_effects import NoEffect, idle_in_all_designs, no_effect_records, print_no_effects
 from dse.evaluators import METRICS
 from dse.schemas import stamp_document
+from dse.space.former_words import read_metric
 from dse.space.safe_text import count_text
 from dse.space.units import format_quantity
 from dse.terminal.json_text import json_text
@@ -28,6 +29,7 @@ SHOWN_BOTTLENECKS = 3
 
 def print_comparison(words: Sequence[str], objective: str, *, as_json: bool, trust: bool) -> None:
     """Print chips side by side; arguments as of `dse.analysis.compare.compare_best_mappings`."""
+    objective = read_metric(objective)
     sides = compare_best_mappings(words, objective, trust=trust)
     answers = ((side.found.design, side.found.workload) for side in sides if side.found)
     idle = idle_in_all_designs("compare", answers, [word for word in words if not word.startswith("chip=")])

@@ -47,11 +47,12 @@ NOTHING = CachedShares(0.0, 0.0, 0.0)
 def cached_shares(chip: Chip, stored: tuple[tuple[str, Any], ...], buffer: Any = 0.0) -> CachedShares | None:
     """Shares of a phase's data that stay in the memory-side cache. [-]
 
-    Half of the cache is for activations, if they need as much; the rest goes to weights first, then to the KV cache.
+    Half of the cache is for activations, if they need as much; the rest goes to weights first, then to the KV cache. Recurrent
+    states come from main memory, since a step reads and writes each of them once.
 
     Args:
         chip: chip that runs it.
-        stored: weights, KV cache and activations of the phase, in all. [B]
+        stored: bytes of the phase by use: weights, KV cache, activations, and states where a model has them. [B]
         buffer: of the cache, set aside for what is read ahead. [B]
 
     Returns:
@@ -59,7 +60,8 @@ def cached_shares(chip: Chip, stored: tuple[tuple[str, Any], ...], buffer: Any =
     """
     if chip.l2 is None:
         return None
-    (_, weights), (_, kv), (_, activations) = stored
+    nbytes = dict(stored)
+    weights, kv, activations = nbytes["weights"], nbytes["KV cache"], nbytes["activations"]
     moving = minimum(activations, minimum(ACTIVATION_SHARE * chip.l2.size, chip.l2.size - buffer))
     room = chip.l2.size - buffer - moving
     stays = minimum(weights, room)

@@ -178,3 +178,12 @@ def test_json_has_every_metric_with_its_unit(capsys: pytest.CaptureFixture[str],
     assert a100["formats"] == {"weights": "fp16", "activations": "fp16", "kv": "fp16"}
     assert mesh8["metrics"] == {}
     assert mesh8["why_not"].startswith("workload: nothing runs models")
+
+
+def test_an_objective_by_its_former_name_is_the_present_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chips = ("chip=[a100,npu64]", *SIZES, "--objective")
+    present = run(capsys, monkeypatch, *chips, "mfu")
+    assert "best mfu among mappings" in present
+    assert run(capsys, monkeypatch, *chips, "utilisation") == present
