@@ -79,7 +79,9 @@ class Layout(ABC):
 
     @abstractmethod
     def phases(self, design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
-        """Costs of prefill and decode, then of a transition where layouts of phases differ; blocks only if detailed.
+        """Costs of prefill and decode, and of the transition between them where their layouts differ.
+
+        Only detailed phases keep their blocks.
 
         Raises:
             DesignError: an algorithm or a number format that the layout has no kernels for.
@@ -149,7 +151,7 @@ def layout_of(design: Design) -> Layout:
 
 @cache
 def layout_of_software(software: str) -> Layout:
-    """Layout of some software.
+    """Layout that some software runs on.
 
     Raises:
         TypeError: a layout that lacks a method, with its name.

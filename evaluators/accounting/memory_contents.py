@@ -13,7 +13,7 @@ CACHE, ACTIVATIONS = "KV cache", "activations"
 
 
 class MemoryContents(NamedTuple):
-    """A memory of the fullest device or core: what it must hold, and what it holds beside; leaves broadcast. [B]
+    """Contents of one memory of the fullest device or core; leaves broadcast over designs. [B]
 
     Attributes:
         address: setting of its size.
@@ -31,11 +31,11 @@ class MemoryContents(NamedTuple):
 
     @property
     def need(self) -> Any:
-        """Bytes that must fit. [B]"""
+        """Bytes that must fit in it. [B]"""
         return sum_parts(self.parts)
 
     @property
-    def used(self) -> Any:
+    def bytes_in_use(self) -> Any:
         """Bytes in use, with those that stay because there is room. [B]"""
         return self.need + self.resident
 
@@ -74,7 +74,7 @@ def memory_limits(contents: Iterable[MemoryContents]) -> list[Limit]:
 
 def largest_use(contents: Sequence[MemoryContents], address: str) -> Any:
     """Bytes in use in the memories of an address, of the fullest one; None where there is none. [B]"""
-    uses = [memory.used for memory in contents if memory.address == address]
+    uses = [memory.bytes_in_use for memory in contents if memory.address == address]
     if not uses:
         return None
     largest = uses[0]

@@ -121,7 +121,7 @@ MemoryItems = tuple[tuple[str, Any], ...]
 
 
 class MultiDieLayout(Layout):
-    """A model on many dies: stages of layers, replicas of attention, and experts that dies divide among them.
+    """A model on many dies, by stages of layers, replicas of attention and groups of experts.
 
     Micro-batches pass the stages one after another, and dies exchange tokens between attention and FFNs. Cases are evaluated
     one by one.
@@ -139,7 +139,14 @@ class MultiDieLayout(Layout):
 
     @abstractmethod
     def die_contents(self, design: Design, phase: str, items: MemoryItems, slices: Any) -> list[MemoryContents]:
-        """Contents of the memories of the fullest die in a phase, from bytes by use and further results of its work."""
+        """Contents of the memories of the fullest die in a phase.
+
+        Args:
+            design: of many dies.
+            phase: its name.
+            items: bytes of main memory by use.
+            slices: further results of a die's work, as its kind gives them.
+        """
 
     @abstractmethod
     def activity_energy(self, design: Design, activity: Activity) -> Any:

@@ -1,4 +1,4 @@
-"""Cost of one phase of a batch, from the cost of its iterations: time, activity, useful operations and memory."""
+"""Cost of one phase of a batch: time, activity, useful operations and memory."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ WorkCounts = Activity | PooledActivity
 
 
 class IterationSchedule(NamedTuple):
-    """How often the iterations of a phase run on an instance; leaves broadcast over iterations and designs.
+    """How often the iterations of a phase run on an instance; leaves broadcast over designs.
 
     Attributes:
         in_flight: iterations that follow one another through the stages of an instance.
@@ -68,7 +68,7 @@ def phase_seconds(seconds: Any, interval: Any, schedule: IterationSchedule) -> A
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseCost:
-    """Cost of prefill, of decode, or of what is between them, for the cases that share a model; leaves broadcast.
+    """Cost of prefill, of decode, or of the transition between them; leaves broadcast over cases.
 
     Attributes:
         name: prefill, decode or transition.

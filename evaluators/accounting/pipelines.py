@@ -59,7 +59,7 @@ from dse.space.model import Model
 
 
 class PipelineLayout(Layout):
-    """A model on pipelines of core groups: instances that share requests evenly, each a pipeline of groups."""
+    """A model on pipelines of core groups, which are instances that share requests evenly."""
 
     FIDELITIES = SUBMESH_FIDELITIES = tuple(READERS)
 

@@ -64,7 +64,7 @@ from dse.space.parameter_counts import fixed_bytes_per_sequence, sequence_memory
 
 
 class RegionLayout(Layout):
-    """A model on regions of a wafer mesh, each with a share of the layers; both phases have regions of their own."""
+    """A model on regions of a wafer mesh, which divide its layers; each phase has its own regions."""
 
     FIDELITIES = ("analytical", "events")
     SUBMESH_FIDELITIES = tuple(READERS)

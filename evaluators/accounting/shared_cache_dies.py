@@ -162,7 +162,7 @@ class SharedCacheDiesLayout(MultiDieLayout):
     kind = DIE_KIND
 
     def die_contents(self, design: Design, phase: str, items: MemoryItems, slices: Any) -> list[MemoryContents]:
-        """Contents of main memory."""
+        """Contents of the main memory of a die."""
         return [MemoryContents(MAIN_MEMORY, memory_capacity(design), items)]
 
     def peak_rates(self, design: Design) -> PeakRates:

@@ -51,7 +51,7 @@ MOST_PHASES = MAX_TP.bit_length() - 1
 
 
 class TensorParallelLayout(Layout):
-    """A model on tensor-parallel devices: each has a share of every layer, and all work on every iteration."""
+    """A model on tensor-parallel devices, which divide every layer among them."""
 
     FIDELITIES = tuple(READERS)
     SINGLE_DESIGN_FIDELITIES = FIDELITIES[1:]

@@ -21,6 +21,7 @@ from dse.evaluators.accounting.layout import Layout, layout_of
 from dse.evaluators.accounting.metrics import CaseOutcomes
 from dse.evaluators.accounting.phase import PhaseCost
 from dse.evaluators.accounting.power_profile import PowerProfile, idle_power, profile_of_phases
+from dse.evaluators.accounting.workload_evaluator import WorkloadEvaluator
 from dse.evaluators.calls.submesh import parse_fidelity
 from dse.evaluators.silicon.area import area_by_block
 from dse.evaluators.tuning.per_design import metrics_per_design
@@ -141,3 +142,23 @@ def _rows(layout: Layout, phase: PhaseCost, fidelity: str) -> list[BreakdownRow]
         gap_label = layout.GAP_LABEL if gap > 0 else layout.HIDDEN_LABEL
         rows.append(BreakdownRow(phase.name, layout.WAIT_LABEL, gap_label, "", 0.0, 0.0, 0.0, "overlap", gap, {"overlap": gap}))
     return rows
+
+
+def known_limits(design: Design, workload: Workload) -> list[Limit]:
+    """Limits of designs, in closed form."""
+    return [limit for judged in evaluate_cases(design, workload, "analytical") for limit in judged.limits]
+
+
+EVALUATOR = WorkloadEvaluator(
+    fidelities=fidelities,
+    evaluate_cases=evaluate_cases,
+    known_limits=known_limits,
+    case_breakdown=case_breakdown,
+    with_remedy=with_remedy,
+    power_profile=case_power_profile,
+    simulation_obstacle=simulation_obstacle,
+    submesh_text=submesh_text,
+    early_limits=early_limits,
+    is_evaluated_alone=is_evaluated_alone,
+    settle_open_choices=settle_open_choices,
+)

@@ -33,6 +33,7 @@ from dse.evaluators.accounting.serving_runs.deployment_setup import (
     with_speculation,
 )
 from dse.evaluators.accounting.serving_runs.steady_state_run import STEADY
+from dse.evaluators.accounting.workload_evaluator import WorkloadEvaluator
 from dse.evaluators.serving.kv_memory import paged_memory
 from dse.evaluators.serving.run_statistics import ClassResult, TurnResult, class_and_turn_results
 from dse.evaluators.serving.scheduling_policy import pool_policies
@@ -363,3 +364,14 @@ def _serving(design: Design) -> ServingPlan:
 
 batch_iteration_times = partial(asked_first.batch_iteration_times, instance_module, _limits)
 """Context in which iteration times of designs of several structures are computed together."""
+
+
+EVALUATOR = WorkloadEvaluator(
+    fidelities=fidelities,
+    evaluate_cases=evaluate_cases,
+    known_limits=case_limits,
+    case_breakdown=case_breakdown,
+    with_remedy=with_remedy,
+    simulates=True,
+    power_profile=case_power_profile,
+)

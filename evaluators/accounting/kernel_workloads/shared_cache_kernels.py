@@ -16,7 +16,7 @@ import numpy as np
 from dse.evaluators.accounting import breakdown
 from dse.evaluators.accounting import tensor_parallel as devices
 from dse.evaluators.accounting.breakdown import BreakdownRow, timeline_bars
-from dse.evaluators.accounting.kernel_workloads import KernelOutcome, TimelineSpans
+from dse.evaluators.accounting.kernel_workloads import KernelOutcome, KernelWorkload, TimelineSpans
 from dse.evaluators.accounting.metrics import rated_power
 from dse.evaluators.accounting.tensor_parallel import device_activity, port_limit
 from dse.evaluators.calls.call import CallBlock, KernelCall, LeadingCollective, breadth_first_order, equal_call_index
@@ -56,7 +56,6 @@ from dse.space.workload import (
 FIDELITIES = tuple(READERS)
 UNREAD = (ElementwiseCase, CollectiveCase)
 """Cases that read no weights and no KV cache, so that only the analytical model supports them."""
-STACKED, WHOLE = False, True
 
 OPERATOR_NAMES = {
     "norm": "norm",
@@ -397,3 +396,16 @@ def _lay_blocks(
     links = None if chip.network is None else link_energy_inputs(chip.network)
     done = cache(lambda: device_activity(blocks, mapping.stack.attention_passes, cache_machine.cache, links))
     return DieKernel(plan, metrics, held, False, done, reported_breakdown), timeline
+
+
+WORKLOAD = KernelWorkload(
+    fidelities=FIDELITIES,
+    stacked=False,
+    whole=True,
+    prepare_case=prepare_case,
+    limits=limits,
+    kernel_outcome=kernel_outcome,
+    kernel_breakdown=kernel_breakdown,
+    simulation_obstacle=simulation_obstacle,
+    unsimulated_cases=UNREAD,
+)

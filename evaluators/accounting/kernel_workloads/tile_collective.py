@@ -8,6 +8,7 @@ import numpy as np
 from dse.evaluators.accounting.breakdown import BreakdownRow
 from dse.evaluators.accounting.kernel_workloads import (
     KernelOutcome,
+    KernelWorkload,
     TimelineSpans,
     largest_item,
     merge_items,
@@ -33,7 +34,6 @@ from dse.space.workload import DIE_EXCHANGES as EXCHANGED
 from dse.space.workload import EXPERT_EXCHANGES, TILE_PATTERNS, CollectiveCase
 
 FIDELITIES = tuple(READERS)
-STACKED = WHOLE = True
 
 SUBMESH_TEXT = "groups shrink if the mesh is smaller; bytes per tile stay"
 
@@ -189,3 +189,18 @@ def _covered_tiles(chip: Chip, case: CollectiveCase) -> Any:
 def _team_members(case: CollectiveCase, rows: Any, cols: Any) -> Any:
     """Tiles of a team."""
     return (1 if case.along == "row" else rows) * (1 if case.along == "column" else cols)
+
+
+WORKLOAD = KernelWorkload(
+    fidelities=FIDELITIES,
+    stacked=True,
+    whole=True,
+    prepare_case=prepare_case,
+    limits=limits,
+    kernel_outcome=kernel_outcome,
+    kernel_breakdown=kernel_breakdown,
+    needs_single_designs=needs_single_designs,
+    remedy_text=remedy_text,
+    shrink_to_submesh=shrink_to_submesh,
+    submesh_text=SUBMESH_TEXT,
+)

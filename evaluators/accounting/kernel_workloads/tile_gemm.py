@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from dse.evaluators.accounting.breakdown import BreakdownRow
-from dse.evaluators.accounting.kernel_workloads import KernelOutcome, TimelineSpans, refuse_grouped_products
+from dse.evaluators.accounting.kernel_workloads import KernelOutcome, KernelWorkload, TimelineSpans, refuse_grouped_products
 from dse.evaluators.accounting.kernel_workloads.tile_jobs import job_breakdown, job_outcome, memory_limits
 from dse.evaluators.cost_models import READERS
 from dse.evaluators.cost_models.analytical_summa import SummaJob, propose_summa_job
@@ -19,7 +19,6 @@ from dse.space.limits import Infeasibility, Limit, divides_rows, nearest_side_te
 from dse.space.workload import ProductCase
 
 FIDELITIES = tuple(READERS)
-STACKED = WHOLE = True
 
 SUBMESH_TEXT = f"rows and columns of the product shrink with the mesh and to {MAX_WAVES} waves, channels with the bytes"
 
@@ -92,3 +91,17 @@ def shrink_to_submesh(design: Design, case: ProductCase, side: int) -> tuple[Des
     changes: dict[str, Any] = {f"mapping.{name}": getattr(job.part, name) for name in ("m", "k", "n", "rows")}
     changes["mapping.split_k"] = job.part.split
     return replace(replace_leaves(design, changes), chip=job.chip), replace(case, m=job.shape.m, k=job.shape.k, n=job.shape.n)
+
+
+WORKLOAD = KernelWorkload(
+    fidelities=FIDELITIES,
+    stacked=True,
+    whole=True,
+    prepare_case=prepare_case,
+    limits=limits,
+    kernel_outcome=kernel_outcome,
+    kernel_breakdown=kernel_breakdown,
+    remedy_text=remedy_text,
+    shrink_to_submesh=shrink_to_submesh,
+    submesh_text=SUBMESH_TEXT,
+)
