@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.evaluators.cost_models.functional_simulator import run_program
 from dse.evaluators.kernels.gemm import GEMM
 from dse.evaluators.kernels.gemm.meshgemm import interleaved_order, ring_neighbours
 from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
@@ -22,6 +21,7 @@ from dse.evaluators.program.kernel_ir import (
     iterate_rounds,
 )
 from dse.evaluators.program.routes import longest_hop, routing_paths
+from dse.testing.functional_simulator import run_program
 
 MESHES = (
     CoreMesh(3, 3),

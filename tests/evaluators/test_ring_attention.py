@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from dse.evaluators.calls.call import GroupExchange
 from dse.evaluators.cost_models import READERS
 from dse.evaluators.cost_models.event_simulator import simulate_events
-from dse.evaluators.cost_models.functional_simulator import run_program as by_numbers
 from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.kernels.partition import ring_attention
 from dse.evaluators.layouts import pipelines
@@ -19,6 +18,7 @@ from dse.evaluators.machine.mesh_fabric import MeshFabric
 from dse.evaluators.program.activity_counts import count_activity
 from dse.evaluators.program.kernel_ir import Loop, Program, Round, SendInstruction
 from dse.space.mapping import PLACEMENTS
+from dse.testing.functional_simulator import run_program as by_numbers
 from tests.evaluators.test_partition import ENGINES, LOCKED, WORMHOLE
 from tests.samples import asked
 

@@ -36,7 +36,7 @@ from dse.evaluators import evaluate, explain, fidelities
 from dse.evaluators.accounting.external_evaluators import EVALUATORS, ExternalEvaluator
 from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
 from dse.evaluators.kernels.gemv import find_gemv
-from dse.evaluators.cost_models.functional_simulator import run_program
+from dse.testing.functional_simulator import run_program
 from dse.evaluators.serving.scheduling_policy import make_policy
 from dse.space.design import stack_designs
 from dse.space.errors import DesignError

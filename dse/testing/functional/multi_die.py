@@ -13,9 +13,6 @@ from itertools import pairwise
 import numpy as np
 
 from dse.evaluators.calls.call import CallBlock, KernelCall
-from dse.evaluators.cost_models.functional_simulator import run_program
-from dse.evaluators.functional.call_worker import CallWorker, KernelFunctions, LocalCopies
-from dse.evaluators.functional.layer import LayerTensors, is_residual
 from dse.evaluators.graph.operators import Segment
 from dse.evaluators.kernels.collective import mesh_rings as rings
 from dse.evaluators.kernels.collective import moe_layer_program as exchange_v
@@ -23,6 +20,9 @@ from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
 from dse.evaluators.layouts.multi_die import DieExchange, DieSplit
 from dse.evaluators.program.kernel_ir import Buffer, Program
 from dse.space.array_math import Array
+from dse.testing.functional.call_worker import CallWorker, KernelFunctions, LocalCopies
+from dse.testing.functional.layer import LayerTensors, is_residual
+from dse.testing.functional_simulator import run_program
 
 
 def compute_layer(

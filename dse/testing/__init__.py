@@ -1,0 +1,5 @@
+"""Test support: kernels' programs and layouts' calls computed on numbers, without time.
+
+`functional_simulator.run_program` runs a kernel's program on blocks of numbers, so that a test can compare its result with
+NumPy's. The package ships because tests of other packages import it; nothing else that ships does.
+"""
