@@ -20,8 +20,9 @@ from dse.evaluators.program.kernel_ir import (
     SendInstruction,
     iterate_rounds,
 )
-from dse.evaluators.program.routes import longest_hop, routing_paths
+from dse.evaluators.program.routes import routing_paths
 from dse.testing.functional_simulator import run_program
+from dse.testing.message_reach import longest_hop
 
 MESHES = (
     CoreMesh(3, 3),
