@@ -17,7 +17,7 @@ from dse.space.chip import TOPOLOGIES
 from dse.space.errors import DesignError
 from dse.space.workload import DIE_EXCHANGES as PATTERNS
 from dse.testing.functional_simulator import run_program
-from dse.testing.message_reach import longest_hop
+from dse.testing.message_hops import longest_hop
 
 SIDES = st.integers(1, 6)
 

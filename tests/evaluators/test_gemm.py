@@ -22,7 +22,7 @@ from dse.evaluators.program.kernel_ir import (
 )
 from dse.evaluators.program.routes import routing_paths
 from dse.testing.functional_simulator import run_program
-from dse.testing.message_reach import longest_hop
+from dse.testing.message_hops import longest_hop
 
 MESHES = (
     CoreMesh(3, 3),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from dse.evaluators.kernels.gemm.tiling import CoreMesh
 from dse.evaluators.kernels.kv import KV
 from dse.testing.functional_simulator import run_program
-from dse.testing.message_reach import longest_hop
+from dse.testing.message_hops import longest_hop
 
 
 def generated(name: str, rows: int, tokens: int) -> tuple[np.ndarray, list[int]]:

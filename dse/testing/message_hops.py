@@ -1,4 +1,4 @@
-"""Reach of a program's messages: the most links that one message crosses from core to core."""
+"""Hops of a program's messages: the most links that one message crosses from core to core."""
 
 import numpy as np
 
