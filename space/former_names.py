@@ -82,7 +82,7 @@ dse.evaluators.machine.link dse.evaluators.machine.device_links
 dse.evaluators.machine.engine dse.evaluators.machine.compute_engines
     ACCUMULATED:ACCUMULATOR_BYTES Engines:TileEngines elements:pipelined_element_cycles engines:tile_engines
     systolic:systolic_cycles
-dse.evaluators.readers.numeric dse.evaluators.cost_models.functional_simulator
+dse.evaluators.readers.numeric dse.testing.functional_simulator
     LONG:LONG_PROGRAM Slices:BufferSlices in_double:in_double_precision play:run_program
 dse.evaluators.serving.policy dse.evaluators.serving.scheduling_policy
     Policy:SchedulingPolicy most_prompts:max_prompt_tokens policies:policies_with_batch policy:make_policy

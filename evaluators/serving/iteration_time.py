@@ -262,18 +262,6 @@ def geometric_axes(
     ]  # fmt: skip
 
 
-def table_error(
-    price: IterationTime, pricing: IterationTimeFunction, axes: Sequence[Array], *, compositions: int = 2000, seed: int = 0
-) -> TableError:
-    """Interpolation error of a table at random compositions, log-uniform between the axes' ends.
-
-    Compositions without prompts and without decodes are drawn too, and impossible ones are left out: a prompt's
-    tokens attend to at least half of themselves.
-    """
-    (error,) = table_errors([(price, axes)], pricing, compositions=compositions, seed=seed)
-    return error
-
-
 def table_errors(
     tables: Sequence[tuple[IterationTime, Sequence[Array]]],
     pricing: IterationTimeFunction,
@@ -281,7 +269,11 @@ def table_errors(
     compositions: int = 2000,
     seed: int = 0,
 ) -> list[TableError]:
-    """Interpolation errors of several tables of one iteration time, computed in one call."""
+    """Interpolation errors of tables of one iteration time at random compositions, computed in one call.
+
+    Compositions are log-uniform between the ends of a table's axes. Those without prompts and without decodes are drawn
+    too, and impossible ones are left out: a prompt's tokens attend to at least half of themselves.
+    """
     from dse.evaluators.serving.iteration_time_lookup import table_at_composition
 
     every = [_drawn(axes, compositions, seed) for _, axes in tables]

@@ -11,10 +11,6 @@ from dse.evaluators.calls.algorithm_candidates import with_candidates
 from dse.evaluators.calls.call import CallBlock, breadth_first_order, equal_call_index
 from dse.evaluators.cost_models import analytical as closed
 from dse.evaluators.cost_models.fastest_algorithm import kernels_by_choice
-from dse.evaluators.functional import multi_die as dies
-from dse.evaluators.functional import pipelines, regions, tiles
-from dse.evaluators.functional import tensor_parallel as devices
-from dse.evaluators.functional.layer import LayerTensors
 from dse.evaluators.graph.operators import Segment
 from dse.evaluators.graph.router_operators import with_router_operators
 from dse.evaluators.graph.transformer import segment_order, transformer_segments
@@ -38,6 +34,10 @@ from dse.space.fields import replace_leaves
 from dse.space.mapping import DIVISIONS
 from dse.space.number_formats import FORMATS
 from dse.space.parameter_counts import STATE_BYTES, sequence_memory
+from dse.testing.functional import multi_die as dies
+from dse.testing.functional import pipelines, regions, tiles
+from dse.testing.functional import tensor_parallel as devices
+from dse.testing.functional.layer import LayerTensors
 from tests.agreement.layers import Drawn
 from tests.evaluators.test_transformer import BF16
 from tests.samples import asked

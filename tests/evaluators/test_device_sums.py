@@ -12,7 +12,6 @@ from dse.evaluators import evaluate, explain
 from dse.evaluators.calls.call import LeadingCollective
 from dse.evaluators.cost_models import event_simulator as events
 from dse.evaluators.cost_models.analytical_collectives import die_allreduce_seconds
-from dse.evaluators.cost_models.functional_simulator import run_program
 from dse.evaluators.evaluation import explain_infeasibility
 from dse.evaluators.kernels.collective import allreduce_seconds, find_allreduce, ports_needed
 from dse.evaluators.kernels.collective import hierarchical as two_level
@@ -26,6 +25,7 @@ from dse.evaluators.program.kernel_ir import Program, SendInstruction
 from dse.space.design import stack_designs
 from dse.space.errors import DesignError
 from dse.space.fields import replace_leaves
+from dse.testing.functional_simulator import run_program
 from tests.samples import asked
 
 SWEPT = ("ring", "ktree", "two_level")

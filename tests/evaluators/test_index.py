@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from dse.evaluators.cost_models import jobs
 from dse.evaluators.cost_models.analytical_indexer import indexer_jobs, score_job
 from dse.evaluators.cost_models.event_simulator import simulate_events as timed
-from dse.evaluators.cost_models.functional_simulator import run_program
 from dse.evaluators.cost_models.submesh_jobs import job_on_submesh
 from dse.evaluators.kernels.gemm.tiling import CoreMesh
 from dse.evaluators.kernels.vector import block_loop_kernels as walked
@@ -22,6 +21,7 @@ from dse.evaluators.program.activity import COUNTS
 from dse.evaluators.program.kernel_ir import CoreIndex, LoadInstruction, Round
 from dse.space.array_math import Array
 from dse.space.chip import Chip
+from dse.testing.functional_simulator import run_program
 from tests.agreement.test_events import CYCLES
 from tests.agreement.test_strands import ENGINES
 from tests.samples import asked

@@ -9,7 +9,6 @@ import pytest
 from dse.evaluators.cost_models import analytical_rows as closed_streamed
 from dse.evaluators.cost_models.analytical_rows import RowJob, local_bytes
 from dse.evaluators.cost_models.event_simulator import simulate_events as timed
-from dse.evaluators.cost_models.functional_simulator import run_program
 from dse.evaluators.kernels.gemm.tiling import CoreMesh
 from dse.evaluators.kernels.vector.row_kernels import (
     RowBlock,
@@ -34,6 +33,7 @@ from dse.evaluators.program.activity import COUNTS
 from dse.space.array_math import Array
 from dse.space.fields import replace_leaves
 from dse.space.number_formats import FORMATS
+from dse.testing.functional_simulator import run_program
 from tests.agreement.test_events import CYCLES
 from tests.agreement.test_strands import ENGINES
 from tests.samples import asked

@@ -14,11 +14,7 @@ import numpy as np
 
 from dse.evaluators.calls.call import CallBlock, KernelCall
 from dse.evaluators.cost_models.analytical_attention import AttentionJob
-from dse.evaluators.cost_models.functional_simulator import in_double_precision, run_program
 from dse.evaluators.cost_models.job_sequence import JobSequence
-from dse.evaluators.functional.call_worker import HEADS_NORM, AttentionInputs, CallWorker, KernelFunctions, compute_elementwise
-from dse.evaluators.functional.layer import LayerTensors, as_integer, gated_silu, is_residual, rotary_angles
-from dse.evaluators.functional.recurrent_states import RecurrentState, StateInputs, state_inputs
 from dse.evaluators.graph.operators import ElementwiseOp, IndexerOp, RecurrenceOp
 from dse.evaluators.kernels.attention import split_kv_merge as merge
 from dse.evaluators.kernels.attention.attention_shape import AttentionShape, AttentionTiling, block_counts
@@ -30,6 +26,10 @@ from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
 from dse.evaluators.kernels.vector import block_loop_kernels as walked
 from dse.evaluators.kernels.vector import row_kernels as streamed
 from dse.space.array_math import Array, ceil_div
+from dse.testing.functional.call_worker import HEADS_NORM, AttentionInputs, CallWorker, KernelFunctions, compute_elementwise
+from dse.testing.functional.layer import LayerTensors, as_integer, gated_silu, is_residual, rotary_angles
+from dse.testing.functional.recurrent_states import RecurrentState, StateInputs, state_inputs
+from dse.testing.functional_simulator import in_double_precision, run_program
 
 
 def compute_layer(blocks: Sequence[CallBlock], layer: LayerTensors) -> Array:

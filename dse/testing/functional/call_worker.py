@@ -13,7 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from dse.evaluators.calls.call import KernelCall
-from dse.evaluators.functional.layer import (
+from dse.evaluators.graph.operators import AttentionOp, ElementwiseOp, IndexerOp, MatMulOp, Operator, RecurrenceOp, Segment
+from dse.space.array_math import Array
+from dse.testing.functional.layer import (
     LayerTensors,
     RoutedTokens,
     ScoreRules,
@@ -25,9 +27,7 @@ from dse.evaluators.functional.layer import (
     rotate_heads,
     route_tokens,
 )
-from dse.evaluators.functional.recurrent_states import RecurrentState, convolution_windows, convolve, padded_slice
-from dse.evaluators.graph.operators import AttentionOp, ElementwiseOp, IndexerOp, MatMulOp, Operator, RecurrenceOp, Segment
-from dse.space.array_math import Array
+from dse.testing.functional.recurrent_states import RecurrentState, convolution_windows, convolve, padded_slice
 
 HEADS_NORM = "heads_norm"
 """Norms of heads, by themselves or before a rotation of a part of each."""

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.functional.recurrent_states import RecurrentState
 from dse.evaluators.graph.operators import FEEDING, MIXING, AttentionOp, ElementwiseOp, MatMulOp, RecurrenceOp, Segment
 from dse.space.array_math import Array
+from dse.testing.functional.recurrent_states import RecurrentState
 
 ROPE_BASE = 10000.0
 """Of the wavelengths of rotations: any will do, as long as they differ."""

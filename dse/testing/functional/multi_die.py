@@ -3,7 +3,7 @@
 Each die runs its calls on its part; programs run the exchanges between dies.
 
 Sums, and tokens that come to all, go around a ring of dies; tokens go to their experts and come back by the program of
-`kernels.collective.moe_layer_program`. Copies of attention have tokens of their own, and all dies of a group share out the
+`moe_layer_program`. Copies of attention have tokens of their own, and all dies of a group share out the
 experts.
 """
 
@@ -13,16 +13,16 @@ from itertools import pairwise
 import numpy as np
 
 from dse.evaluators.calls.call import CallBlock, KernelCall
-from dse.evaluators.cost_models.functional_simulator import run_program
-from dse.evaluators.functional.call_worker import CallWorker, KernelFunctions, LocalCopies
-from dse.evaluators.functional.layer import LayerTensors, is_residual
 from dse.evaluators.graph.operators import Segment
 from dse.evaluators.kernels.collective import mesh_rings as rings
-from dse.evaluators.kernels.collective import moe_layer_program as exchange_v
 from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
 from dse.evaluators.layouts.multi_die import DieExchange, DieSplit
 from dse.evaluators.program.kernel_ir import Buffer, Program
 from dse.space.array_math import Array
+from dse.testing import moe_layer_program as exchange_v
+from dse.testing.functional.call_worker import CallWorker, KernelFunctions, LocalCopies
+from dse.testing.functional.layer import LayerTensors, is_residual
+from dse.testing.functional_simulator import run_program
 
 
 def compute_layer(

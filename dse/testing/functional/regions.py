@@ -15,9 +15,6 @@ from typing import Any
 import numpy as np
 
 from dse.evaluators.calls.call import CallBlock, KernelCall, MeshKernel
-from dse.evaluators.cost_models.functional_simulator import in_double_precision, run_program
-from dse.evaluators.functional.call_worker import CallWorker, LocalCopies
-from dse.evaluators.functional.layer import LayerTensors, as_integer, combine_experts, results_left, rotary_angles, route_tokens
 from dse.evaluators.graph.operators import ElementwiseOp, MatMulOp, Segment
 from dse.evaluators.kernels.data_movement import MOVE
 from dse.evaluators.kernels.gemm import find_gemm
@@ -27,6 +24,9 @@ from dse.evaluators.kernels.kv import find_kv_method
 from dse.evaluators.kernels.vector import VECTOR
 from dse.evaluators.program.kernel_ir import MASKED_SCORE
 from dse.space.array_math import Array, ceil_div
+from dse.testing.functional.call_worker import CallWorker, LocalCopies
+from dse.testing.functional.layer import LayerTensors, as_integer, combine_experts, results_left, rotary_angles, route_tokens
+from dse.testing.functional_simulator import in_double_precision, run_program
 
 ROWS, COLS = "rows", "columns"
 """Over what of the region a width lies."""
