@@ -26,12 +26,12 @@ from dse.accuracy.least_squares import (
 from dse.accuracy.validate import (
     ROLES,
     RowQuestion,
+    compose_question,
     escape_line,
     overrides_of,
-    question_of,
+    parse_value_range,
     read_rows,
     unit_of_metric,
-    value_range,
 )
 from dse.evaluators import evaluate
 from dse.evaluators.accounting.metrics import find_metric
@@ -226,7 +226,7 @@ def _read_rows(
 def _measured_row(cells: Mapping[str, str], overrides: Sequence[str]) -> MeasuredRow:
     if cells["role"] not in ROLES:
         raise DesignError(f"column role: no role {cells['role'][:40]!r}; {suggest_nearest(cells['role'], ROLES)}")
-    low, high = value_range(cells["value"])
+    low, high = parse_value_range(cells["value"])
     name = cells["metric"].strip()
     if "(" in name:
         raise DesignError(
@@ -240,9 +240,9 @@ def _measured_row(cells: Mapping[str, str], overrides: Sequence[str]) -> Measure
     addresses = {word.partition("=")[0] for word in own}
     words = (*(word for word in overrides if word.partition("=")[0] not in addresses), *own)
     try:
-        question = question_of(words)
+        question = compose_question(words)
         alone = any(word.startswith("chip=") for word in beside)
-        base = question_of(beside if alone else (*words, *beside)) if beside else None
+        base = compose_question(beside if alone else (*words, *beside)) if beside else None
     except DesignError as error:
         raise DesignError(f"column overrides: {error}") from None
     divisor = 1.0

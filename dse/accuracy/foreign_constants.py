@@ -12,7 +12,7 @@ from dse.space.design import Design
 from dse.space.workload import Workload
 
 
-def foreign_constants_note(
+def describe_foreign_constants(
     sources: Iterable[ConstantSource], names: Mapping[str, str], base: Design, asked_for: Workload, moved: Collection[str] = ()
 ) -> str:
     """One line on the constants in use that were fitted on other chips only; empty string if none.

@@ -20,14 +20,14 @@ from dse.accuracy.stack_basis import StackBasis
 from dse.analysis.deployment_search import (
     Alone,
     SimulatedDeployment,
-    best_of_other_kinds,
     can_hold_rate,
+    describe_unloaded_latency,
     drop_hopeless,
+    explain_no_deployment,
     find_best_deployment,
-    latency_curve,
-    no_deployment_text,
+    find_best_of_other_kinds,
+    simulate_latency_curve,
     thread_pool,
-    unloaded_latency_text,
 )
 from dse.analysis.deployments import (
     INSTANCES,
@@ -35,11 +35,11 @@ from dse.analysis.deployments import (
     PREFILL,
     CandidateDeployment,
     InstanceKinds,
-    fewest_devices,
+    bound_rate,
     find_candidates,
+    find_fewest_devices,
     has_only_routing,
-    rate_bound,
-    routings,
+    list_routings,
 )
 from dse.config.arrival_times import MAX_RATE_OPTION
 from dse.config.compose import compose, study_folder
@@ -175,7 +175,7 @@ OF_PREFILL = tuple(f"mapping.serving.{leaf}" for leaf in (*OF_IDLE, "kv_transfer
 """Leaves that only prefill instances read."""
 
 
-def unread_overrides(deployment: CandidateDeployment, words: Sequence[str]) -> list[str]:
+def find_unread_overrides(deployment: CandidateDeployment, words: Sequence[str]) -> list[str]:
     """Overrides of the user that nothing reads in one deployment; its own overrides leave them out."""
     together = not deployment.apart
     overrides = []
@@ -329,7 +329,7 @@ def _in_cells(
         count = decisive(kinds.load, bounds, rate, count)
     kinds, bounds, knobs = usual if _uses_trace(query.overrides) else _build_kinds(chip, query, trust, count, kinds)
     load, least = kinds.load, query.rate / many
-    if query.rate > (whole := many * rate_bound(kinds, bounds, knobs, devices, apart=query.apart, least=least)):
+    if query.rate > (whole := many * bound_rate(kinds, bounds, knobs, devices, apart=query.apart, least=least)):
         why = f"{chip}: {query.rate:g} requests/s need more than {beyond}, which serve {whole:.4g} requests/s at most"
         return ChipCapacity(chip, load, bounds, devices, (), (), {}, why=why)
     side = _find_best_side(chip, replace(query, devices=devices), kinds, bounds, knobs, least=least)
@@ -437,7 +437,7 @@ def build_chip_query(
     knobs = _instance_space(config, usual, words)
     # what is said of prefill instances, or of several, has been looked at; there need be none, or one
     usual = replace(usual, base=replace_leaves(usual.base, dict.fromkeys(fixed, 0) | ({INSTANCES: 1} if several else {})))
-    routing = routings(usual.base, load, query.overrides)
+    routing = list_routings(usual.base, load, query.overrides)
     kinds = InstanceKinds(
         usual, load, config["choices"], ffn=query.ffn, counts=counts, routings=routing, models=config["model"]
     )  # fmt: skip
@@ -492,15 +492,15 @@ def _find_best_side(
         tried = find_best_deployment(deployments, load, bounds, progress, several)
         side = replace(side, tried=tuple(tried))
         if side.best is not None and side.best.rate >= least:
-            best, drawn = latency_curve(side.best, load, bounds, several)
-            others = best_of_other_kinds(deployments, tried, load, bounds, several)
+            best, drawn = simulate_latency_curve(side.best, load, bounds, several)
+            others = find_best_of_other_kinds(deployments, tried, load, bounds, several)
             again = {id(deployment.candidate) for deployment in others}  # lost at the best rate, and searched for its own since
             every = [
                 best if deployment is side.best else deployment for deployment in tried if id(deployment.candidate) not in again
             ]
             side = replace(side, tried=tuple(_with_price(deployment, load) for deployment in (*every, *others)), curve=drawn)
     if side.best is None:
-        return replace(side, why=no_deployment_text(chip, unloaded_latency_text(deployments, load, bounds)))
+        return replace(side, why=explain_no_deployment(chip, describe_unloaded_latency(deployments, load, bounds)))
     design = side.best.candidate.design
     return replace(side, extrapolated=kinds.extrapolation_text(design), stack_basis=kinds.stack_basis(design))
 
@@ -533,13 +533,13 @@ def _find_fewest_devices(
                     why = _why_none(chip, refused, few, kinds, knobs)
                     return replace(side, why=f"{why}; {few} devices do not serve {query.rate:g} requests/s")
                 alone, most = (
-                    unloaded_latency_text(deployments, load, bounds),
+                    describe_unloaded_latency(deployments, load, bounds),
                     max(deployment.most for deployment in deployments),
                 )
                 if most < query.rate and not any(broken for broken, _ in alone):  # at lower rates bounds are kept
                     why = f"{query.rate:g} requests/s need more than {few} devices, which serve {most:.4g} requests/s at most"
                     return replace(side, why=f"{chip}: {why}")
-                why = no_deployment_text(chip, alone)
+                why = explain_no_deployment(chip, alone)
                 return replace(side, why=f"{why}; {few} devices do not serve {query.rate:g} requests/s")
         while many - few > 1:
             middle = (few + many) // 2
@@ -561,7 +561,7 @@ def _with_price(deployment: SimulatedDeployment, load: ServingLoad) -> Simulated
 
 def _why_none(chip: str, refused: Mapping[str, int], devices: int, kinds: InstanceKinds, knobs: Space) -> str:
     if not refused:
-        least = "" if kinds.by_chip else f"; the smallest needs {fewest_devices(kinds, knobs)}"
+        least = "" if kinds.by_chip else f"; the smallest needs {find_fewest_devices(kinds, knobs)}"
         return f"{chip}: no deployment of the space has {devices} devices or fewer{least}"
     most = max(refused, key=lambda name: refused[name])
     devices_text = count_text(devices, "device")

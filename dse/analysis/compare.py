@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dse.analysis.evaluation import Evaluation, evaluate_design
-from dse.analysis.published_formats import with_published_formats
+from dse.analysis.published_formats import propose_published_formats
 from dse.config import format_policy as formats
 from dse.config.compose import compose, study_folder
 from dse.config.metric_expressions import evaluate_with_derived
@@ -161,7 +161,7 @@ def compare_best_mappings(
     return [sides[name] for name in names]
 
 
-def software_difference_note(sides: Sequence[ChipComparison]) -> str:
+def describe_software_difference(sides: Sequence[ChipComparison]) -> str:
     """One line on chips that run with different stacks, and the override that equalises them.
 
     Empty string if all have the same stack.
@@ -175,10 +175,10 @@ def software_difference_note(sides: Sequence[ChipComparison]) -> str:
     return f"software stacks differ ({stacks_text}): stack={COMMON_STACK} equalises them{where}"
 
 
-def comparison_notes(sides: Sequence[ChipComparison]) -> str:
+def collect_comparison_notes(sides: Sequence[ChipComparison]) -> str:
     """One line on different stacks and on stacks fitted on other chips; empty string if neither."""
     return "; ".join(
-        filter(None, (software_difference_note(sides), *(side.found.extrapolation_text for side in sides if side.found)))
+        filter(None, (describe_software_difference(sides), *(side.found.extrapolation_text for side in sides if side.found)))
     )
 
 
@@ -262,7 +262,7 @@ def _best_mapping(name: str, config: Mapping[str, Any], objective: str, others: 
 
 def _usual_verdict(question: Question, config: Mapping[str, Any]) -> Infeasibility | None:
     """What binds the usual mapping, with what would do."""
-    return with_published_formats(
+    return propose_published_formats(
         explain_infeasibility(question.base, question.workload), question.base, question.workload, config["model"]
     )
 

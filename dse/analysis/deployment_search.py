@@ -218,7 +218,7 @@ def _has_lost_alike(deployment: CandidateDeployment, tried: Sequence[SimulatedDe
     )
 
 
-def best_of_other_kinds(
+def find_best_of_other_kinds(
     deployments: Sequence[CandidateDeployment],
     tried: Sequence[SimulatedDeployment],
     load: ServingLoad,
@@ -446,7 +446,7 @@ def answered_rate(served: ServingRun) -> float:
     return len(served.requests) / (float(np.nanmax(served["completed"])) - float(served.requests.arrival[0]))
 
 
-def latency_curve(
+def simulate_latency_curve(
     best: SimulatedDeployment, load: ServingLoad, bounds: SloBounds, several: ThreadPoolExecutor
 ) -> tuple[SimulatedDeployment, tuple[tuple[float, float, float, float, str], ...]]:
     """The best deployment with more complete runs, and its latency against load."""
@@ -473,7 +473,7 @@ def latency_curve(
     return replace(best, points=(*best.points, *kept)), tuple(rows)
 
 
-def unloaded_latency_text(
+def describe_unloaded_latency(
     deployments: Sequence[CandidateDeployment], load: ServingLoad, bounds: SloBounds
 ) -> list[tuple[bool, str]]:
     """Latency of a lone request on the fastest deployments, against the SLOs, as text.
@@ -504,7 +504,7 @@ def unloaded_latency_text(
     return latency_text
 
 
-def no_deployment_text(chip: str, reasons: Sequence[tuple[bool, str]]) -> str:
+def explain_no_deployment(chip: str, reasons: Sequence[tuple[bool, str]]) -> str:
     """Message that no deployment of a chip keeps the SLOs, with the unloaded latency.
 
     If no deployment keeps some of them even unloaded, the message names these.

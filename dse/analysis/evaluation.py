@@ -9,12 +9,12 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from dse.accuracy.foreign_constants import foreign_constants_note
-from dse.accuracy.residuals import ErrorBand, band_beyond_rows, error_bands
+from dse.accuracy.foreign_constants import describe_foreign_constants
+from dse.accuracy.residuals import ErrorBand, band_beyond_rows, estimate_error_bands
 from dse.accuracy.result_kind import MODELS, SERVICES, kernel_algorithm
 from dse.accuracy.stack_basis import PARTS, StackBasis, stack_basis
-from dse.analysis.load_notes import LoadNotes, load_notes, max_rates, notes_text
-from dse.analysis.published_formats import with_published_formats
+from dse.analysis.load_notes import LoadNotes, format_max_rates, format_notes, load_notes
+from dse.analysis.published_formats import propose_published_formats
 from dse.analysis.withheld_metrics import WithheldMetrics, computed_metrics, nan_metrics
 from dse.config.compose import study_folder
 from dse.config.metric_expressions import evaluate_with_derived
@@ -128,7 +128,7 @@ class Evaluation:
             return ()
         kernel = kernel_algorithm(self.design, self.question)
         metrics = computed_metrics(self.metrics)
-        bands = error_bands(metrics, self.names, kernel, self.question, self.fidelity, changed=bool(self.changes))
+        bands = estimate_error_bands(metrics, self.names, kernel, self.question, self.fidelity, changed=bool(self.changes))
         if self.question in (MODELS, SERVICES) or not self.kernel_basis:
             return bands
         return tuple(band_beyond_rows(band, [row.basis.text for row in self.breakdown.rows]) for band in bands)
@@ -136,7 +136,7 @@ class Evaluation:
     @cached_property
     def extrapolation_text(self) -> str:
         """One line on constants of its software that were fitted on other chips only; else empty string."""
-        return foreign_constants_note(self.sources, self.names, self.design, self.workload)
+        return describe_foreign_constants(self.sources, self.names, self.design, self.workload)
 
     @cached_property
     def stack_basis(self) -> StackBasis | None:
@@ -171,11 +171,11 @@ class Evaluation:
 
         None if nothing was left open, if the design is infeasible, or on a submesh.
         """
-        from dse.analysis.optimality_gap import optimality_gap
+        from dse.analysis.optimality_gap import compute_optimality_gap
 
         if self.infeasible is not None or SUBMESH_MARK in self.fidelity:
             return None
-        return optimality_gap(self.design, self.workload, self.breakdown.seconds)
+        return compute_optimality_gap(self.design, self.workload, self.breakdown.seconds)
 
     @cached_property
     def profile(self) -> PowerProfile | None:
@@ -215,7 +215,7 @@ class Evaluation:
             *self._reuse_facts(),
             *self._skipped_row_facts(),
             *self._resident_layer_facts(),
-            *notes_text(
+            *format_notes(
                 [case for case in self.workload.cases if isinstance(case, ServingLoad)][: len(self.load_notes)], self.load_notes
             ),
             *(("not tied", text) for text in self.untied),
@@ -259,7 +259,7 @@ class Evaluation:
     def max_rates(self) -> list[str]:
         """Maximum rate of each load with its range over seeds, as text, if it was searched."""
         loads = [case for case in self.workload.cases if isinstance(case, ServingLoad)]
-        return max_rates(loads[: len(self.load_notes)], self.load_notes)
+        return format_max_rates(loads[: len(self.load_notes)], self.load_notes)
 
     def _reuse_facts(self) -> list[tuple[str, str]]:
         """What a trace with hashes would reuse of its prompts, where nothing is reused."""
@@ -330,7 +330,7 @@ class Evaluation:
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Name, value with unit, and definition of every metric; none of an infeasible design."""
-        return metric_rows(self.metrics) if self.infeasible is None else []
+        return list_metric_rows(self.metrics) if self.infeasible is None else []
 
     def __repr__(self) -> str:
         verdict = [f"infeasible: {self.infeasible}"] if self.infeasible else []
@@ -408,7 +408,7 @@ def evaluate_design(design: Design, question: Question, config: Mapping[str, Any
         """The metrics that there are: the others are not a number."""
         return {f"{prefix}{name}": float(value) for name, value in columns if name in METRICS and value == value}
 
-    why = with_published_formats(explain_infeasibility(design, workload), design, workload, config["model"])
+    why = propose_published_formats(explain_infeasibility(design, workload), design, workload, config["model"])
 
     def kept(columns: Iterable[tuple[str, Any]], *, fits: bool) -> Mapping[str, float]:
         return MetricValues(own(columns)) if fits else WithheldMetrics(own(columns), str(why))
@@ -427,15 +427,17 @@ def evaluate_design(design: Design, question: Question, config: Mapping[str, Any
     )
 
 
-def metric_text(name: str, value: float) -> str:
+def format_metric(name: str, value: float) -> str:
     """Value of a metric as text: with its unit, or the word that the value stands for."""
     metric = METRICS[name.removeprefix(OF_PART)]
     return metric.words[round(value)] if metric.words else format_quantity(value, metric.unit)
 
 
-def metric_rows(metrics: Mapping[str, float]) -> list[tuple[str, str, str]]:
+def list_metric_rows(metrics: Mapping[str, float]) -> list[tuple[str, str, str]]:
     """Name, value with unit, and definition of metrics."""
-    return [(name, metric_text(name, value), METRICS[name.removeprefix(OF_PART)].definition) for name, value in metrics.items()]
+    return [
+        (name, format_metric(name, value), METRICS[name.removeprefix(OF_PART)].definition) for name, value in metrics.items()
+    ]
 
 
 def _cases_title(cases: tuple[CaseResult, ...]) -> str:

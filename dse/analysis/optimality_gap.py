@@ -96,7 +96,7 @@ class OptimalityGap:
         return f"{above} {bound}, each operator with its best candidate; of {choices_text} for {left}"
 
 
-def optimality_gap(design: Design, workload: Workload, seconds: float) -> OptimalityGap | None:
+def compute_optimality_gap(design: Design, workload: Workload, seconds: float) -> OptimalityGap | None:
     """Optimality gap of a design for the first case; None if no setting is open or no gap is defined.
 
     Args:
@@ -114,9 +114,9 @@ def optimality_gap(design: Design, workload: Workload, seconds: float) -> Optima
         from dse.evaluators.workloads.serving import mean_iterations
 
         means = mean_iterations(design, case)
-        work = mean_iteration_rows(design, case, means)
+        work = compute_mean_iteration_rows(design, case, means)
         bound, looked = _lower_bound(
-            design, case, work, (words, sizes), lambda design: mean_iteration_rows(design, case, means), alike=True
+            design, case, work, (words, sizes), lambda design: compute_mean_iteration_rows(design, case, means), alike=True
         )
         return OptimalityGap(left, sum(row.seconds for row in work), bound, looked, not sizes, served=True) if work else None
     alone = len(sizes) == 1 and not words and not any(address.count(".") > 1 for address in sizes[0])
@@ -135,7 +135,7 @@ def optimality_gap(design: Design, workload: Workload, seconds: float) -> Optima
     return OptimalityGap(left, seconds, bound, looked, not sizes)
 
 
-def mean_iteration_rows(design: Design, load: ServingLoad, means: "list[list[MeanIteration]]") -> list[BreakdownRow]:
+def compute_mean_iteration_rows(design: Design, load: ServingLoad, means: "list[list[MeanIteration]]") -> list[BreakdownRow]:
     """Breakdown rows of mean iterations with the analytical model, one phase per kind of iteration.
 
     The iterations may be those of another design's run.

@@ -9,10 +9,10 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from dse.analysis.capacity import ChipCapacity, unread_overrides
+from dse.analysis.capacity import ChipCapacity, find_unread_overrides
 from dse.analysis.deployment_search import SimulatedDeployment, answered_rate, throughput_and_interactivity
 from dse.analysis.load_notes import trace_record, trace_text
-from dse.analysis.max_rate_text import beyond_text, caveat_text, range_text
+from dse.analysis.max_rate_text import describe_caveat, describe_failures_beyond, format_range
 from dse.config.setting_effects import NoEffect, idle_in_all_designs, no_effect_records, print_no_effects
 from dse.evaluators.evaluation import PHYSICS_VERSION
 from dse.evaluators.serving.max_rate import MaxRate
@@ -74,7 +74,7 @@ def _print_sides(sides: Sequence[ChipCapacity]) -> None:
 
 def too_few_requests_note(side: ChipCapacity) -> str:
     """Why a maximum rate may not last: replayed or too few requests; empty string if it lasts."""
-    return caveat_text(_best_max_rate(side), side.load, side.bounds)
+    return describe_caveat(_best_max_rate(side), side.load, side.bounds)
 
 
 def _best_max_rate(side: ChipCapacity) -> MaxRate:
@@ -170,7 +170,7 @@ def _deployment_record(deployment: SimulatedDeployment, side: ChipCapacity) -> d
     return {
         "deployment": deployment.candidate.text,
         "overrides": deployment.candidate.words,
-        "left_out": unread_overrides(deployment.candidate, side.typed),
+        "left_out": find_unread_overrides(deployment.candidate, side.typed),
         "phases": "apart" if deployment.candidate.apart else "together",
         "devices": deployment.candidate.devices,
         "max_rate_hz": deployment.rate if not capacity.served.requests.users else answered_rate(capacity.served),
@@ -218,8 +218,8 @@ def _answer_text(side: ChipCapacity) -> str:
         f"{f' ({requests.skipped:,} rows skipped)' if requests.skipped else ''}{escape(trace_text(side.load))}, {lengths}; "
         f"{share} {bound}\n"
         f"{basis}"
-        f"[bold]{_level_text(side)}[/]{last} ({range_text(_best_max_rate(side))}) by {escape(best.candidate.text)}; "
-        f"{beyond_text(_next_broken_text(best, side))}"
+        f"[bold]{_level_text(side)}[/]{last} ({format_range(_best_max_rate(side))}) by {escape(best.candidate.text)}; "
+        f"{describe_failures_beyond(_next_broken_text(best, side))}"
         f"{_cells_text(side)}\n"
         f"as     {escape(' '.join([*best.candidate.words, *side.words, _rate_override(best.rate, side)]))}"
         f"{_left_out(best, side)}{_each_class(best, side)}{_notes_text(side)}"
@@ -243,7 +243,7 @@ def _rate_unit(side: ChipCapacity) -> str:
 
 def _left_out(best: SimulatedDeployment, side: ChipCapacity) -> str:
     """What was typed and nothing of the best deployment reads."""
-    words = unread_overrides(best.candidate, side.typed)
+    words = find_unread_overrides(best.candidate, side.typed)
     return f"\nwithout {escape(', '.join(words))}, which has no effect on it" if words else ""
 
 

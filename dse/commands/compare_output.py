@@ -6,8 +6,8 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from dse.analysis.compare import ChipComparison, compare_best_mappings, comparison_notes
-from dse.analysis.evaluation import BEYOND, metric_text
+from dse.analysis.compare import ChipComparison, collect_comparison_notes, compare_best_mappings
+from dse.analysis.evaluation import BEYOND, format_metric
 from dse.config import format_policy as formats
 from dse.config.setting_effects import NoEffect, idle_in_all_designs, no_effect_records, print_no_effects
 from dse.evaluators import METRICS
@@ -48,7 +48,7 @@ def print_comparison(words: Sequence[str], objective: str, *, as_json: bool, tru
             if side.found and side.found.kernel_basis:
                 console.print(escape(f"{side.chip}: {BEYOND}{side.found.kernel_basis}"))
         console.print(_facts_table(sides, objective))
-        if notes := comparison_notes(sides):
+        if notes := collect_comparison_notes(sides):
             console.print(f"[yellow]{escape(notes)}[/]")
     for side in sides:
         if not side.found:
@@ -60,7 +60,7 @@ def comparison_document(sides: Sequence[ChipComparison], objective: str, idle: S
     cases = next((side.found.cases for side in sides if side.found), ())
     data = {
         "objective": objective,
-        "note": comparison_notes(sides) or None,
+        "note": collect_comparison_notes(sides) or None,
         "cases": [case.label for case in cases],
         "chips": [chip_record(side) for side in sides],
         "without_effect": no_effect_records(idle),
@@ -119,7 +119,7 @@ def _facts_table(sides: Sequence[ChipComparison], objective: str) -> Table:
     row("formats", [side.formats for side in sides], end_section=True)
     for name in names:
         texts = [
-            metric_text(name, side.found.metrics[name]) if side.found and name in side.found.metrics else "" for side in sides
+            format_metric(name, side.found.metrics[name]) if side.found and name in side.found.metrics else "" for side in sides
         ]
         if name == "energy_per_token":
             row(

@@ -8,7 +8,7 @@ from math import inf, log
 
 import pandas as pd
 
-from dse.analysis.optimality_gap import OptimalityGap, optimality_gap
+from dse.analysis.optimality_gap import OptimalityGap, compute_optimality_gap
 from dse.config.setting_effects import NoEffect
 from dse.evaluators import explain
 from dse.evaluators.accounting.metrics import METRICS
@@ -116,7 +116,7 @@ class Explanation:
         seconds = explain(
             self.design, workload.cases[0], decode_context=workload.decode_context, fidelity=goal.fidelity
         ).seconds
-        return optimality_gap(self.design, workload, seconds)
+        return compute_optimality_gap(self.design, workload, seconds)
 
     @property
     def id(self) -> str:

@@ -11,7 +11,7 @@ from math import inf, sqrt
 import numpy as np
 import pandas as pd
 
-from dse.accuracy.foreign_constants import foreign_constants_note
+from dse.accuracy.foreign_constants import describe_foreign_constants
 from dse.accuracy.stack_basis import stack_basis
 from dse.config.record_parser import ConstantSource
 from dse.evaluators.accounting.metrics import METRICS
@@ -111,7 +111,7 @@ def facts_dropped(study: Study) -> list[Caveat]:
 
 def foreign_constant_caveats(study: Study) -> list[Caveat]:
     """Chips whose software has constants that were fitted on other chips only."""
-    each = ((software[1]["chip"], foreign_constants_note(*software)) for software in _software_names(study))
+    each = ((software[1]["chip"], describe_foreign_constants(*software)) for software in _software_names(study))
     return [Caveat("stack", chip, text) for chip, text in each if text]
 
 

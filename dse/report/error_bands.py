@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dse.accuracy.residuals import error_band
+from dse.accuracy.residuals import estimate_error_band
 from dse.accuracy.result_kind import kernel_algorithm, result_kind
 from dse.config.part_presets import parts_from_outside
 from dse.execution.study import Study
@@ -27,7 +27,7 @@ def study_error_bands(study: Study) -> list[dict[str, Any]]:
         changed |= bool(parts_from_outside(group["choices"]))
         for kernel in _kernel_names(space, question):
             for metric in metrics:
-                band = error_band(
+                band = estimate_error_band(
                     result_kind(names, kernel, question, metric, study.fidelity), metric, float("nan"), changed=changed
                 )
                 lines.append(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dse
-from dse.analysis.load_notes import LoadNotes, notes_text
+from dse.analysis.load_notes import LoadNotes, format_notes
 from dse.commands.evaluate_output import _bound_text, _model_text
 from dse.evaluators import METRICS, evaluate
 from dse.evaluators.accounting.serving_instances import tensor_parallel as devices
@@ -91,7 +91,7 @@ def test_blocks_that_are_given_stand_beside_what_memory_has_room_for(apart: int)
     assert [(memory.blocks, memory.tokens, memory.room, memory.room_tokens) for memory in kv_memory] == [
         (2588, 2588 * 16, blocks, blocks * 16) for blocks in room
     ]
-    assert f"41,408 tokens of each {kv_memory[0].pool}" in notes_text([load], [LoadNotes(kv_memory)])[0][1]
+    assert f"41,408 tokens of each {kv_memory[0].pool}" in format_notes([load], [LoadNotes(kv_memory)])[0][1]
 
 
 def test_where_no_rate_keeps_the_bounds_an_answer_says_what_requests_take_alone() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.accuracy.validate import COLUMNS, compare_file, simulated_metric
+from dse.accuracy.validate import COLUMNS, compare_file, simulate_metric
 from dse.config.compose import compose, study_folder
 from dse.config.question import build_question
 from dse.search.samplers import Ask
@@ -148,10 +148,10 @@ def test_published_figures_of_the_old_address(alias: Alias) -> None:
     overrides = (chip(alias), *SHORT, f"{alias.old}={value}")
     words = " ".join(f"'{word}'" for word in overrides)
     write("old.csv", f'{",".join(COLUMNS)}\na,here,"{words}",,latency,1,s,report,\n')
-    new = simulated_metric((*overrides[:-1], f"{alias.new}={value}"), "latency", strict=False)
+    new = simulate_metric((*overrides[:-1], f"{alias.new}={value}"), "latency", strict=False)
     (row,) = compare_file(Path("old.csv"))
     assert new is not None
-    assert row.simulated == new != simulated_metric(overrides[:-1], "latency", strict=False)
+    assert row.simulated == new != simulate_metric(overrides[:-1], "latency", strict=False)
 
 
 @some_of_each_sort

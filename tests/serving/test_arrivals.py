@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
 
-from dse.accuracy.validate import question_of
+from dse.accuracy.validate import compose_question
 from dse.evaluators import evaluate
 from dse.evaluators.serving import prefill_replay as arrivals
 from dse.evaluators.serving.iteration_time import linear_time
@@ -176,7 +176,7 @@ LINES = {
 @pytest.mark.parametrize("name", LINES)
 def test_prompts_are_played_where_somebody_asks_when_first_tokens_come(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     more = ("workload=serving", "workload.requests=400", "workload.prompt=500", "workload.output=60", "workload.rate='1 Hz'")
-    question = question_of((*more, *LINES[name])).question
+    question = compose_question((*more, *LINES[name])).question
     space = question.space
     designs = space.stack(space.sample(np.array([[0.1], [0.9]])))
     real, played = arrivals.replay_prompts, list[int]()
@@ -196,7 +196,7 @@ def test_prompts_are_played_where_somebody_asks_when_first_tokens_come(name: str
 def test_what_nobody_asks_for_is_left_out_until_somebody_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     more = ("workload=serving", "workload.requests=60", "workload.prompt=500", "workload.output=60")
     rate = {"dies": "60 Hz", "tiles": "29 Hz"}[name]
-    question = question_of((*more, f"workload.rate='{rate}'", *LINES[name])).question
+    question = compose_question((*more, f"workload.rate='{rate}'", *LINES[name])).question
     space = question.space
     designs = space.stack(space.sample(np.array([[0.1], [0.9]])))
     whole = evaluate(designs, question.workload, fidelity="steady_state").columns

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.analysis.capacity import CHIP_ORDERS, _sort_value, find_capacity, parse_query, unread_overrides
-from dse.analysis.capacity_bounds import ROUNDS, max_rate_bound, prefill_rate_bound
+from dse.analysis.capacity import CHIP_ORDERS, _sort_value, find_capacity, find_unread_overrides, parse_query
+from dse.analysis.capacity_bounds import ROUNDS, bound_max_rate, bound_prefill_rate
 from dse.analysis.deployment_search import (
     NEAR,
     SimulatedDeployment,
@@ -153,7 +153,7 @@ def test_no_deployment_computes_prompts_faster_than_alone(seed: int) -> None:
     bounds = _bounds(deployment, requests, np.random.default_rng(seed))
     load = ServingLoad("", None, requests, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
     max_rate = find_max_rate(lambda rate, stop: deployment.serve(load.requests_at(rate), stop=stop), bounds, len(requests), 1.0)
-    assert max_rate.rate <= prefill_rate_bound(deployment.pools, pool_paces(deployment.pools, requests), load, bounds)
+    assert max_rate.rate <= bound_prefill_rate(deployment.pools, pool_paces(deployment.pools, requests), load, bounds)
 
 
 @settings(max_examples=40, deadline=None)
@@ -168,7 +168,7 @@ def test_no_deployment_serves_more_than_it_may(seed: int) -> None:
     requests = requests.draw_requests(500, seed).with_arrivals("poisson", rate=1.0, seed=seed)
     bounds = _bounds(deployment, requests.first_requests(50), rng)
     load = ServingLoad("", None, requests, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
-    most = max_rate_bound(deployment.pools, pool_paces(deployment.pools, requests), load, bounds)
+    most = bound_max_rate(deployment.pools, pool_paces(deployment.pools, requests), load, bounds)
     assert most == np.inf or bounds.broken_bound(
         deployment.serve(load.requests_at(1.001 * most), stop=bounds.stop(len(requests)))
     )
@@ -192,7 +192,7 @@ def test_no_population_that_keeps_its_bounds_has_more_users_than_it_may(
         turns=places.astype(np.int32), think=rng.gamma(1 / cv**2, 10**think * cv**2, many), arrival=np.zeros(many),
     ).as_closed_loop(1)  # fmt: skip
     load = ServingLoad("", None, requests, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
-    most = max_rate_bound(deployment.pools, pool_paces(deployment.pools, requests), load, bounds)
+    most = bound_max_rate(deployment.pools, pool_paces(deployment.pools, requests), load, bounds)
     sessions = int((places == 0).sum())
     if most < np.inf:
         assert ROUNDS * most <= sessions
@@ -269,9 +269,9 @@ def test_prompts_that_are_reused_bound_no_rate(reuse: dict[str, Any]) -> None:
     ).rate
     taken = pool_paces(deployment.pools, requests)
     assert (
-        prefill_rate_bound(deployment.pools, taken, load, bounds)
+        bound_prefill_rate(deployment.pools, taken, load, bounds)
         < rate
-        <= max_rate_bound(deployment.pools, taken, load, bounds)
+        <= bound_max_rate(deployment.pools, taken, load, bounds)
     )
 
 
@@ -598,10 +598,12 @@ def test_what_only_some_deployments_read_is_kept_by_those() -> None:
     apart = [candidate for candidate in side.candidates if candidate.apart]
     assert apart
     assert all(deployment.make_deployment(side.load.requests).transfer.layers > 0 for deployment in apart)  # type: ignore[union-attr]
-    assert all(deployment.pools[0].policy.chunked and unread_overrides(deployment, side.typed) == [] for deployment in apart)
+    assert all(
+        deployment.pools[0].policy.chunked and find_unread_overrides(deployment, side.typed) == [] for deployment in apart
+    )
     together = [candidate for candidate in side.candidates if not candidate.apart]
     assert together
-    assert all(unread_overrides(deployment, side.typed) == words for deployment in together)
+    assert all(find_unread_overrides(deployment, side.typed) == words for deployment in together)
     for best in capacity_record([side])["chips"][0]["deployments"]:
         left = [*SMALL[:2], *SMALL[3:8], *(word for word in words if word not in best["left_out"])]
         build_question(config := compose(["workload=serving", *left, *best["overrides"]]), study_folder(config))

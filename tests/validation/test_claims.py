@@ -137,7 +137,7 @@ def test_a_design_is_simulated_once(folder: Path, monkeypatch: pytest.MonkeyPatc
     evaluate = validate.evaluate
     monkeypatch.setattr(validate, "evaluate", lambda *a, **k: (count.append(a), evaluate(*a, **k))[1])
     validate._evaluate_overrides.cache_clear()
-    validate.simulated_metric.cache_clear()
+    validate.simulate_metric.cache_clear()
     for claim in find_claims(()):
         decide_claim(claim)
     assert len(count) == 1

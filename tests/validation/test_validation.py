@@ -49,11 +49,11 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, float]
     monkeypatch.setattr(promised, "STUDIES", tmp_path)
     monkeypatch.setattr(validation, "STUDIES", tmp_path)
     monkeypatch.setattr(residuals, "FILE", tmp_path / "none.csv")
-    for cached in (promised.known_misses, promised._read_tolerances, residuals._read_residuals_file):
+    for cached in (promised.read_known_misses, promised._read_tolerances, residuals._read_residuals_file):
         cached.cache_clear()
     monkeypatch.chdir(tmp_path)
     yield made
-    for cached in (promised.known_misses, promised._read_tolerances, residuals._read_residuals_file):
+    for cached in (promised.read_known_misses, promised._read_tolerances, residuals._read_residuals_file):
         cached.cache_clear()
 
 
@@ -121,7 +121,7 @@ def test_a_check_that_is_said_to_hold_and_fails_ends_it_with_1(
         assert f"{name}: {shipped[name]:+.1%}, tolerance {OFF[name.partition('-')[0]]:.0%}; expected to hold" in output
     known = [f"{name.partition('-')[0]},{name},as was decided" for name in checks]
     (tmp_path / "misses.csv").write_text("\n".join(["study,id,why", *known, ""]))
-    promised.known_misses.cache_clear()
+    promised.read_known_misses.cache_clear()
     assert typed(monkeypatch, capsys)[0] == 0  # calibration rows and reports that fail are counted
 
 
