@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dse.commands.cli_options import COMMANDS, flags_of, help_overview, parse_arguments
+from dse.commands.cli_options import COMMANDS, format_help_overview, list_flags, parse_arguments
 from dse.config.untrusted_files import TRUST
 from dse.space.errors import DesignError, suggest_nearest
 from dse.terminal.error_line import error_line
@@ -57,7 +57,7 @@ def _run_command(arguments: list[str]) -> int:
     if name == "help" and rest:
         name, rest = rest[0], ["--help"]
     if name in ("-h", "--help", "help"):
-        print(help_overview(), end="")
+        print(format_help_overview(), end="")
         return 0
     if name == "--version":
         from importlib.metadata import version
@@ -89,13 +89,13 @@ def _run_command(arguments: list[str]) -> int:
 
 def _run_studies(typed: Namespace) -> int:
     from dse.config.compose import run_with_hydra
-    from dse.config.overrides import study_paths
+    from dse.config.overrides import find_study_paths
 
     names, words = _split_words(typed.words)
     if len(names) > 1 or (names and any(word.startswith("study=") for word in words)):
         raise DesignError(f"run: expected one study, got {' '.join(typed.words)}; as in dse run quickstart")
     if not names and not typed.hydra and not any(word.startswith("study=") for word in words):
-        raise DesignError(f"run: name a study, as in dse run quickstart; valid: {', '.join(study_paths())}")
+        raise DesignError(f"run: name a study, as in dse run quickstart; valid: {', '.join(find_study_paths())}")
     typed.words = [*(f"study={name}" for name in names), *words]
 
     def task(config: dict[str, Any]) -> None:
@@ -262,11 +262,11 @@ def _run_calibrate(typed: Namespace) -> int:
 
 def _run_list(typed: Namespace) -> int:
     from dse.commands.study_output import print_studies
-    from dse.config.overrides import study_paths
+    from dse.config.overrides import find_study_paths
 
     if typed.words:
         raise DesignError(f"list: takes no arguments, got {' '.join(typed.words)!r}")
-    return print_studies(study_paths(), as_json=typed.json)
+    return print_studies(find_study_paths(), as_json=typed.json)
 
 
 def _run_schema(typed: Namespace) -> int:
@@ -340,15 +340,15 @@ def _run_complete(arguments: list[str]) -> int:
     if line and (len(words) == 1 or (len(words) == 2 and current)):
         return _offer_words(COMMANDS, current)
     from dse.config.compose import run_with_hydra
-    from dse.config.overrides import study_paths
+    from dse.config.overrides import find_study_paths
 
     if len(words) > 1 and words[1] in COMMANDS:
         if current.startswith("-"):
-            return _offer_words(flags_of(words[1]), current)
+            return _offer_words(list_flags(words[1]), current)
         if words[1] == "run" and (current.startswith("study=") or (current and "study=".startswith(current))):
-            return _offer_words([f"study={name}" for name in study_paths()], current)
+            return _offer_words([f"study={name}" for name in find_study_paths()], current)
         if words[1] in NAMED and "=" not in current:
-            return _offer_words(study_paths(), current)
+            return _offer_words(find_study_paths(), current)
         if not COMMANDS[words[1]].hydra:
             return 0
         os.environ["COMP_LINE"] = line.replace(f" {words[1]}", "", 1)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dse.config.question import Question
-from dse.config.unread_settings import unread_by_workload
+from dse.config.unread_settings import find_unread_by_workload
 from dse.evaluators import evaluate
 from dse.space.design import Design, stack_designs
 from dse.space.errors import DesignError
@@ -87,7 +87,7 @@ def drawn(question: Question, count: int, seed: int) -> Iterator[tuple[Design, n
 def found_idle(question: Question, draws: int, seed: int) -> list[str]:
     """Leaves beside words that are not declared, in words."""
     changed, tried = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
-    idle = unread_by_workload(question.base, question.workload)
+    idle = find_unread_by_workload(question.base, question.workload)
     for design, rng in drawn(question, draws, seed):
         before = outcome(design, question.workload)
         if before is None:

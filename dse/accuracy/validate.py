@@ -26,7 +26,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dse.accuracy.result_kind import ResultKind, kernel_algorithm, result_kind
-from dse.config.compose import compose, study_folder
+from dse.config.compose import compose, find_study_folder
 from dse.config.question import Question, build_question
 from dse.config.untrusted_files import check_stored_overrides
 from dse.evaluators import METRICS, Outcomes, evaluate
@@ -358,7 +358,7 @@ def compose_question(overrides: tuple[str, ...]) -> RowQuestion:
     config = compose(overrides)
     names = {group: str(config["choices"].get(group, "")) for group in ("chip", "mapping", "stack")}
     return RowQuestion(
-        build_question(config, study_folder(config)), str(config["fidelity"]), names, workload_name(config["workload"])
+        build_question(config, find_study_folder(config)), str(config["fidelity"]), names, workload_name(config["workload"])
     )
 
 

@@ -42,12 +42,12 @@ from dse.analysis.deployments import (
     list_routings,
 )
 from dse.config.arrival_times import MAX_RATE_OPTION
-from dse.config.compose import compose, study_folder
+from dse.config.compose import compose, find_study_folder
 from dse.config.question import Question, build_question
 from dse.config.record_parser import parse_value as number
 from dse.config.renamed_addresses import rename_typed
 from dse.config.renamed_words import rename_query_words
-from dse.config.searchable_knobs import searchable_knobs
+from dse.config.searchable_knobs import find_searchable_knobs
 from dse.config.session_workloads import CLOSED
 from dse.config.unread_stack_leaves import USUAL as OF_IDLE
 from dse.config.workloads import MAX_REQUESTS
@@ -415,7 +415,7 @@ def build_chip_query(
         raise DesignError("capacity: the workload has no arriving requests; choose workload=serving")
     if several := has_only_routing(query.overrides, counts) and "instances" in (config["mapping"].get("serving") or {}):
         config["mapping"]["serving"]["instances"] = 2
-    usual = build_question({**config, "space": {}}, study_folder(config))
+    usual = build_question({**config, "space": {}}, find_study_folder(config))
     if free and (own := SPACES.get(software_of(usual.base.mapping), SPACE)) != SPACE:
         config = compose([*words, f"space={own}"], trust=trust)
     load = usual.workload.cases[0]
@@ -474,7 +474,9 @@ def _said_of_prefill(query: CapacityQuery) -> bool:
 
 def _instance_space(config: Mapping[str, Any], usual: Question, words: Sequence[str]) -> Space:
     """The knobs of an instance that its mapping has and the user has not set."""
-    question = build_question({**config, "space": searchable_knobs(config["space"], usual, words)}, study_folder(config))
+    question = build_question(
+        {**config, "space": find_searchable_knobs(config["space"], usual, words)}, find_study_folder(config)
+    )
     assert isinstance(question.space, Space)
     return question.space
 

@@ -16,10 +16,10 @@ import numpy as np
 from dse.analysis.evaluation import Evaluation, evaluate_design
 from dse.analysis.published_formats import propose_published_formats
 from dse.config import format_policy as formats
-from dse.config.compose import compose, study_folder
+from dse.config.compose import compose, find_study_folder
 from dse.config.metric_expressions import evaluate_with_derived
 from dse.config.question import Question, build_question
-from dse.config.searchable_knobs import searchable_knobs
+from dse.config.searchable_knobs import find_searchable_knobs
 from dse.evaluators import METRICS
 from dse.evaluators.accounting.metrics import find_metric
 from dse.evaluators.accounting.outcomes import SILICON_LIMITS
@@ -102,7 +102,7 @@ class ChipComparison:
     @property
     def formats(self) -> str:
         """Number formats of the best mapping, as text."""
-        return formats.formats_text(self.found.design) if self.found else ""
+        return formats.describe_formats(self.found.design) if self.found else ""
 
     @property
     def software(self) -> str:
@@ -229,14 +229,14 @@ def _has_space(words: Sequence[str]) -> bool:
 
 def _base_question(config: Mapping[str, Any]) -> Question:
     """The question of a configuration without its knobs."""
-    return build_question({**config, "space": {}}, study_folder(config))
+    return build_question({**config, "space": {}}, find_study_folder(config))
 
 
 def _best_mapping(name: str, config: Mapping[str, Any], objective: str, others: Sequence[str]) -> ChipComparison:
     """The best mapping of a chip: of its usual one and those of the space, whose knobs the user has not set."""
     usual = _base_question(config)
-    free = {**config, "space": searchable_knobs(config["space"], usual, others)}
-    question = build_question(free, study_folder(config), fewer=not _has_space(others))
+    free = {**config, "space": find_searchable_knobs(config["space"], usual, others)}
+    question = build_question(free, find_study_folder(config), fewer=not _has_space(others))
     space = question.space
     assert isinstance(space, Space)
     looks = _Looks(name, question, space, objective)

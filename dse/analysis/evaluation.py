@@ -16,12 +16,12 @@ from dse.accuracy.stack_basis import PARTS, StackBasis, stack_basis
 from dse.analysis.load_notes import LoadNotes, format_max_rates, format_notes, load_notes
 from dse.analysis.published_formats import propose_published_formats
 from dse.analysis.withheld_metrics import WithheldMetrics, computed_metrics, nan_metrics
-from dse.config.compose import study_folder
+from dse.config.compose import find_study_folder
 from dse.config.metric_expressions import evaluate_with_derived
-from dse.config.part_presets import chosen_parts, parts_from_outside
+from dse.config.part_presets import find_chosen_parts, find_parts_from_outside
 from dse.config.question import Question, build_question
 from dse.config.record_parser import ConstantSource
-from dse.config.setting_effects import NoEffect, TypedSettings, evaluate_typed, not_taken
+from dse.config.setting_effects import NoEffect, TypedSettings, evaluate_typed, list_unread_settings
 from dse.evaluators import METRICS, explain, submesh_text
 from dse.evaluators.accounting.breakdown import Breakdown
 from dse.evaluators.accounting.kernel_basis import basis_text
@@ -356,7 +356,7 @@ def evaluate_config(config: Mapping[str, Any]) -> Evaluation:
     chips = list(config.get("chips") or ())
     if len(chips) > 1:
         raise DesignError(f"evaluate: one design of {', '.join(chips)}: choose its chip, as in chips=[{chips[0]}]")
-    question = build_question(config, study_folder(config), fewer=bool(chips))
+    question = build_question(config, find_study_folder(config), fewer=bool(chips))
     if isinstance(question.workload.cases[0], ServingLoad):
         from dse.evaluators.accounting.serving_runs.steady_state_run import STEADY  # which loads the compiler, as the next does
         from dse.execution.precompile import start_precompile
@@ -364,11 +364,15 @@ def evaluate_config(config: Mapping[str, Any]) -> Evaluation:
         if config["fidelity"] != STEADY:
             start_precompile()
     evaluation, own = evaluate_typed(
-        question, config, study_folder(config), lambda: evaluate_design(question.base, question, config)
+        question, config, find_study_folder(config), lambda: evaluate_design(question.base, question, config)
     )
     devices = next(iter(question.devices.values()), "")
     return replace(
-        evaluation, untied=_untied_leaves(question), devices=devices, typed=own, not_taken=not_taken("evaluate", config)
+        evaluation,
+        untied=_untied_leaves(question),
+        devices=devices,
+        typed=own,
+        not_taken=list_unread_settings("evaluate", config),
     )
 
 
@@ -420,7 +424,7 @@ def evaluate_design(design: Design, question: Question, config: Mapping[str, Any
     ]
     metrics = kept(((name, column[0]) for name, column in outcomes.columns.items()), fits=why is None)
     names = {group: str(config["choices"].get(group, "")) for group in CHOICES}
-    parts, others = chosen_parts(config["choices"]), parts_from_outside(config["choices"])
+    parts, others = find_chosen_parts(config["choices"]), find_parts_from_outside(config["choices"])
     what = workload_name(config["workload"])
     return Evaluation(
         design, workload, metrics, tuple(each), why, question.sources, fidelity, names, what, parts=parts, others=others

@@ -56,9 +56,9 @@ def validate_claims(names: Sequence[str], out: Path, *, as_json: bool) -> int:
     console = SafeConsole(150)
     for paper in dict.fromkeys(claim.paper for claim in claims):
         own = [decision for decision in decisions if decision.claim.paper == paper]
-        console.print(verdict_table(paper, own))
+        console.print(build_verdict_table(paper, own))
         for decision in own:
-            if text := explanation(decision):
+            if text := explain_verdict(decision):
                 console.print(f"  {escape(decision.claim.id)}: {escape(text)}")
         console.print()
     for problem in data["problems"]:
@@ -79,7 +79,7 @@ def record(decisions: Sequence[Decision]) -> dict[str, Any]:
     }
 
 
-def verdict_table(paper: str, decisions: Sequence[Decision]) -> Table:
+def build_verdict_table(paper: str, decisions: Sequence[Decision]) -> Table:
     """Table of the claims of one paper for the terminal."""
     table = Table(title=escape(TITLES.get(paper, paper)), title_justify="left", box=None)
     for name in ("id", "place", "claim", "published", "simulated", "reader", "verdict"):
@@ -93,7 +93,7 @@ def verdict_table(paper: str, decisions: Sequence[Decision]) -> Table:
     return table
 
 
-def explanation(decision: Decision) -> str:
+def explain_verdict(decision: Decision) -> str:
     """Why a claim is contradicted, or what would decide it; empty string for a reproduced claim."""
     claim = decision.claim
     if decision.verdict == CONTRADICTED:

@@ -9,7 +9,7 @@ from rich.table import Table
 from dse.analysis.compare import ChipComparison, collect_comparison_notes, compare_best_mappings
 from dse.analysis.evaluation import BEYOND, format_metric
 from dse.config import format_policy as formats
-from dse.config.setting_effects import NoEffect, idle_in_all_designs, no_effect_records, print_no_effects
+from dse.config.setting_effects import NoEffect, find_settings_idle_in_all_designs, no_effect_records, print_no_effects
 from dse.evaluators import METRICS
 from dse.schemas import stamp_document
 from dse.space.safe_text import count_text
@@ -30,7 +30,7 @@ def print_comparison(words: Sequence[str], objective: str, *, as_json: bool, tru
     """Print chips side by side; arguments as of `dse.analysis.compare.compare_best_mappings`."""
     sides = compare_best_mappings(words, objective, trust=trust)
     answers = ((side.found.design, side.found.workload) for side in sides if side.found)
-    idle = idle_in_all_designs("compare", answers, [word for word in words if not word.startswith("chip=")])
+    idle = find_settings_idle_in_all_designs("compare", answers, [word for word in words if not word.startswith("chip=")])
     print_no_effects(idle)
     if as_json:
         print(json_text(comparison_document(sides, objective, idle), indent=1))

@@ -9,10 +9,10 @@ from typing import Any
 from dse.commands.explain_output import explanation_record, front_explanation_record, print_explanation, print_front_explanation
 from dse.commands.notebook_api import StoredStudy, flatten_overrides, load
 from dse.commands.whynot_output import dominance_record, print_dominance
-from dse.config.compose import compose, run_with_hydra, study_folder
+from dse.config.compose import compose, find_study_folder, run_with_hydra
 from dse.config.question import build_question
-from dse.config.setting_effects import print_no_effects, without_effect
-from dse.config.unread_settings import unread_by_workload
+from dse.config.setting_effects import find_settings_without_effect, print_no_effects
+from dse.config.unread_settings import find_unread_by_workload
 from dse.config.untrusted_files import TRUST
 from dse.evaluators.accounting.metrics import METRICS
 from dse.execution.result_frame import DESIGN, report_order
@@ -91,7 +91,7 @@ def explain_config(config: Mapping[str, Any], name: str, *, seconds: float = BUD
         raise DesignError(
             f"explain: one design of {', '.join(config['chips'])}: choose its chip, as in chip={next(iter(config['chips']))}"
         )
-    question = build_question(dict(config), study_folder(config), fewer=bool(config.get("chips")))
+    question = build_question(dict(config), find_study_folder(config), fewer=bool(config.get("chips")))
     ((_, space),) = question.space.base_spaces
     if space.knobs:
         space = space_with_tied_leaves(question.base, space, config["overrides"])
@@ -99,7 +99,7 @@ def explain_config(config: Mapping[str, Any], name: str, *, seconds: float = BUD
         space = neighbourhood_space(
             question.base,
             lambda address, word: _is_refused(config, address, word),
-            lambda design: unread_by_workload(design, question.workload),
+            lambda design: find_unread_by_workload(design, question.workload),
         )
     base = space.base
     goal = StudyGoal(
@@ -113,7 +113,9 @@ def explain_config(config: Mapping[str, Any], name: str, *, seconds: float = BUD
     explanation = explain_named(
         name, space, knob_values_of(space, base), base, goal, neighbours_of_base(space), seconds=seconds
     )
-    return replace(explanation, without_effect=without_effect("explain", question, config, study_folder(config), base))
+    return replace(
+        explanation, without_effect=find_settings_without_effect("explain", question, config, find_study_folder(config), base)
+    )
 
 
 def explain_study_design(

@@ -16,8 +16,8 @@ import pandas as pd
 from dse.analysis.compare import DEFAULT_OBJECTIVE, ChipComparison, compare_best_mappings
 from dse.analysis.evaluation import Evaluation, evaluate_config, evaluate_design
 from dse.commands.run_study import run_study
-from dse.config.compose import compose, study_folder
-from dse.config.overrides import study_paths
+from dse.config.compose import compose, find_study_folder
+from dse.config.overrides import find_study_paths
 from dse.config.question import build_question
 from dse.config.untrusted_files import check_stored_overrides
 from dse.evaluators import METRICS
@@ -185,7 +185,7 @@ def evaluated_design(loaded: StoredStudy, design: str, *, trust: bool = False) -
     study, found_design = part.study, stored_design(part.study, part.frame, part.screened, design)
     chips = [f"chips=[{found_design.values[CHIP_KNOB]}]"] if CHIP_KNOB in found_design.values else []
     config = compose([*study.overrides, *chips], trust=trust)
-    own = build_question(config, study_folder(config), fewer=bool(chips))
+    own = build_question(config, find_study_folder(config), fewer=bool(chips))
     return evaluate_design(study.question.space.design_at(found_design.values), own, config), config
 
 
@@ -266,7 +266,7 @@ def find_study(name: str, *given: str | Sequence[str], trust: bool = False) -> S
     Raises:
         DesignError: no such study, or overrides of one that is read as it was run.
     """
-    known, overrides, run_dir = study_paths(), flatten_overrides(given), Path("runs") / name
+    known, overrides, run_dir = find_study_paths(), flatten_overrides(given), Path("runs") / name
     place = None if overrides else stored_location(run_dir)
     if name not in known and place is None:
         overrides_of_store = dict(word.split("=", 1) for word in overrides if word.startswith(("store=", "run_dir=")))
@@ -282,7 +282,7 @@ def find_study(name: str, *given: str | Sequence[str], trust: bool = False) -> S
     config = compose(line, trust=trust)
     if place is not None:
         config |= {"store": place, "run_dir": str(run_dir)}  # overrides are kept without passwords, and are somebody's
-    return build_study(config, known[name].parent if name in known else study_folder(config))
+    return build_study(config, known[name].parent if name in known else find_study_folder(config))
 
 
 def _as_run(name: str, place: str, *, trust: bool) -> list[str]:

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 from rich.markup import escape
 
-from dse.commands.study_output import case_labels_text, devices_texts, print_front, print_verification
-from dse.config.compose import study_folder
-from dse.config.metric_expressions import with_derived_metrics
+from dse.commands.study_output import describe_devices, format_case_labels, print_front, print_verification
+from dse.config.compose import find_study_folder
+from dse.config.metric_expressions import extend_with_derived_metrics
 from dse.config.record_parser import USUAL_CHOICES
 from dse.evaluators import PHYSICS_VERSION, case_types_at_fidelity
 from dse.execution.ask_tell import base_design_key, run_search, stored_asks
@@ -49,7 +49,7 @@ def run_config(config: Mapping[str, Any]) -> int:
 
     It ends with the front and the path of the report.
     """
-    return run_study(build_study(config, study_folder(config)))
+    return run_study(build_study(config, find_study_folder(config)))
 
 
 def run_study(study: Study, report_progress: ProgressCallback = skip_progress) -> int:
@@ -68,13 +68,13 @@ def run_study(study: Study, report_progress: ProgressCallback = skip_progress) -
         )
     refuse_missing_metrics(study)
     say(f"[bold]{escape(study.name)}[/]  {escape(study.text)}".rstrip())
-    say(f"  workload: {escape(case_labels_text(study.question.workload))}")
+    say(f"  workload: {escape(format_case_labels(study.question.workload))}")
     space = study.question.space
     grid = space.combinations
     size = count_text(grid, "combination") if grid is not None else "not enumerable"
     cases = count_text(len(study.question.workload.cases), "case")
     say(f"  {count_text(len(space.knobs), 'knob')}, {size}; {cases}; fidelity {study.fidelity}; seed {study.seed}")
-    for text in devices_texts(study):
+    for text in describe_devices(study):
         say(f"  devices: {escape(text)}")
     for text in stack_texts(study):
         say(f"  {escape(text)}")
@@ -317,7 +317,9 @@ class _Best:
             fresh = list(results(self._seen))
             self._seen += len(fresh)
             good = [
-                with_derived_metrics(result.metrics, self._asked.question.defined) for result in fresh if self._is_good(result)
+                extend_with_derived_metrics(result.metrics, self._asked.question.defined)
+                for result in fresh
+                if self._is_good(result)
             ]
             rows = [[metrics[name] for name in self._asked.objectives] for metrics in good]
             both = np.vstack([self._front, np.array(rows)]) if rows else self._front
@@ -326,7 +328,7 @@ class _Best:
         return f"front {len(self._front)}"
 
     def _is_good(self, result: DesignResult) -> bool:
-        bounds, metrics = self._asked.bounds, with_derived_metrics(result.metrics, self._asked.question.defined)
+        bounds, metrics = self._asked.bounds, extend_with_derived_metrics(result.metrics, self._asked.question.defined)
         return bool(metrics) and not result.limit and all(b.excess(metrics[b.metric]) <= 0 for b in bounds)
 
 

@@ -56,7 +56,7 @@ def print_front(study: Study, frame: pd.DataFrame) -> None:
     ranks = {place: rank for rank, place in enumerate(best.index, 1)}
     cells = [
         [f"{ranks[place]:,}", str(row[DESIGN])]
-        + [knob_text(study, address, row[address]) for address in knobs]
+        + [format_knob(study, address, row[address]) for address in knobs]
         + [format_quantity(float(row[name]), METRICS[name].unit) for name in study.objectives]
         for place, row in picks.iterrows()
     ]
@@ -93,7 +93,7 @@ def _rejected_table(study: Study, frame: pd.DataFrame) -> None:
     console.print(table)
     values, gives = smallest_relaxation(study, frame)
     if gives:
-        knobs = ", ".join(f"{address} {knob_text(study, address, value)}" for address, value in values.items())
+        knobs = ", ".join(f"{address} {format_knob(study, address, value)}" for address, value in values.items())
         console.print(f"smallest relaxation that admits a design: {escape(', and '.join(gives))}")
         console.print(f"for the design {ids_of([study.question.space.key_at(values)])[0]}: {escape(knobs)}")
 
@@ -143,7 +143,7 @@ def print_verification(study: Study, verification: Verification) -> None:
     for place, word in zip(shown, texts, strict=True):
         before, after = verification.before.iloc[place], verification.after.iloc[place]
         cells = [*([word] if any(texts) else []), str(after[DESIGN])]
-        cells += [knob_text(study, address, after[address]) for address in knobs]
+        cells += [format_knob(study, address, after[address]) for address in knobs]
         for name in names:
             low, high = float(before[name]), float(after[name])
             cells += [
@@ -191,7 +191,7 @@ def _knobs_text(study: Study, verification: Verification, row: int, beside: int 
 
     def texts(row: int) -> dict[str, str]:
         values = verification.before.loc[row] if row in verification.before.index else verification.off.before.loc[row]
-        return {knob.address: knob_text(study, knob.address, values[knob.address]) for knob in study.question.space.knobs}
+        return {knob.address: format_knob(study, knob.address, values[knob.address]) for knob in study.question.space.knobs}
 
     shown, others = texts(row), texts(beside) if beside is not None else {}
     differ = (f"{address} {text}" for address, text in shown.items() if text != "-" and others.get(address) != text)
@@ -220,7 +220,7 @@ def _failure_text(row: pd.Series) -> str:
     return next((str(row[name]) for name in ("error", "limit") if isinstance(row[name], str)), "")
 
 
-def knob_text(study: Study, address: str, value: Any) -> str:
+def format_knob(study: Study, address: str, value: Any) -> str:
     """A knob's value as text; a dash where the knob is inactive."""
     if value is None or (isinstance(value, float) and value != value):
         return "-"
@@ -270,13 +270,13 @@ def _tied_names(study: Study) -> dict[tuple[str, str], list[str]]:
     return names_by_tie
 
 
-def case_labels_text(workload: Workload) -> str:
+def format_case_labels(workload: Workload) -> str:
     """Labels of the cases of a workload: the only one, or the first and the last."""
     first, last = workload.cases[0].label, workload.cases[-1].label
     return first if len(workload.cases) == 1 else f"from {first} to {last}"
 
 
-def devices_texts(study: Study) -> list[str]:
+def describe_devices(study: Study) -> list[str]:
     """Tensor parallelism that a study leaves open and no knob moves, as text, chip by chip."""
     texts = []
     for chosen, space in study.question.space.base_spaces:
@@ -297,14 +297,14 @@ def print_study(study: Study, runs: list[dict[str, Any]]) -> int:
     console.print(f"objectives   {goals}")
     console.print(f"constraints  {', '.join(map(str, study.bounds)) or 'none'}")
     cases = study.question.workload.cases
-    console.print(f"workload     {count_text(len(cases), 'case')}, {escape(case_labels_text(study.question.workload))}")
-    for text in devices_texts(study):
+    console.print(f"workload     {count_text(len(cases), 'case')}, {escape(format_case_labels(study.question.workload))}")
+    for text in describe_devices(study):
         console.print(f"devices      {escape(text)}")
     for text in stack_texts(study):
         console.print(f"software     {escape(text)}")
     for knob in study.question.space.knobs:
         values = getattr(knob, "values", None)
-        texts = [knob_text(study, knob.address, value) for value in values or (knob.low, knob.high)]  # type: ignore[union-attr]
+        texts = [format_knob(study, knob.address, value) for value in values or (knob.low, knob.high)]  # type: ignore[union-attr]
         text = ", ".join(texts if len(texts) <= 8 else [*texts[:3], "...", texts[-1]])
         console.print(f"knob         {knob.address}: " + (f"{escape(text)} ({len(texts)})" if values else f"{text} (interval)"))
     for (address, text), given_source in _tied_names(study).items():

@@ -88,7 +88,7 @@ class ErrorGroup:
     failures: dict[str, tuple[int, int]]
 
 
-def published_files(names: Sequence[str]) -> list[Path]:
+def list_published_files(names: Sequence[str]) -> list[Path]:
     """Files of published rows of some studies that ship, or of all.
 
     Raises:
@@ -148,12 +148,12 @@ def validation_record(rows: Sequence[ValidatedRow]) -> dict[str, Any]:
         "failures": {role: {"fail": bad, "rows": many} for role, (bad, many) in count_failures(rows).items()},
         "broken": [f"{row.study}/{row.row.id}" for row in rows if row.breaks],
         "groups": [asdict(group) for group in group_errors(rows)],
-        "slowest": [f"{slowest_row.study}/{slowest_row.row.id}" for slowest_row in slowest_rows(rows)],
+        "slowest": [f"{slowest_row.study}/{slowest_row.row.id}" for slowest_row in find_slowest_rows(rows)],
         "rows": [row.record() for row in rows],
     }
 
 
-def slowest_rows(rows: Sequence[ValidatedRow]) -> list[ValidatedRow]:
+def find_slowest_rows(rows: Sequence[ValidatedRow]) -> list[ValidatedRow]:
     """The rows that took longest, compilation and table building included."""
     return sorted(rows, key=lambda row: -row.row.seconds)[:SLOWEST]
 
@@ -168,7 +168,7 @@ def validate_studies(names: Sequence[str], out: Path, *, as_json: bool) -> int:
     """
     from dse.report.standalone_pages import validation_page
 
-    paths = published_files(names)
+    paths = list_published_files(names)
     with ProgressBar("validate") as bar:
         rows = simulate_rows(paths, bar=bar)
     data = validation_record(rows)
@@ -203,7 +203,7 @@ def _print_summary(console: SafeConsole, rows: Sequence[ValidatedRow]) -> None:
             f"[yellow]error bands are stale[/]: of physics version {read_residuals_version()}; "
             "python -m dse.studies.write residuals"
         )
-    taken = ", ".join(f"{_row_name(slowest_row)} {slowest_row.row.seconds:.1f} s" for slowest_row in slowest_rows(rows))
+    taken = ", ".join(f"{_row_name(slowest_row)} {slowest_row.row.seconds:.1f} s" for slowest_row in find_slowest_rows(rows))
     console.print(f"{sum(row.row.seconds for row in rows):.0f} s; slowest: {taken}")
 
 

@@ -7,11 +7,11 @@ from rich.table import Table
 
 from dse.commands.explain_output import (
     WIDTH,
-    changed_knobs_text,
+    format_changed_knobs,
+    format_metric,
+    format_metrics,
     knob_record,
-    metric_text,
     metrics_record,
-    metrics_text,
     print_tied_leaves,
     tied_leaves_record,
 )
@@ -39,7 +39,7 @@ def print_dominance(dominance: DominanceReport) -> None:
     console.print(f"[bold]{escape(dominance.name)}[/]")
     if dominance.name != dominance.id:
         console.print(f"design    {dominance.id}")
-    console.print(f"metrics   {escape(metrics_text(dominance.goal, dominance.point))}, by {dominance.goal.fidelity}")
+    console.print(f"metrics   {escape(format_metrics(dominance.goal, dominance.point))}, by {dominance.goal.fidelity}")
     console.print(f"feasible  {'yes' if dominance.point.feasible else f'no: {escape(dominance.point.violations_text)}'}")
     print_tied_leaves(console, dominance.space, dominance.values, dominance.space.base)
     if dominance.outside:
@@ -85,8 +85,8 @@ def _distance_text(dominance: DominanceReport) -> str:
             return "no stored design of this study meets every limit and constraint, so there is no front"
         return f"no design of the front beats it ({dominance.looked:,} stored designs)"
     alone = [
-        f"{name} alone {metric_text(value, METRICS[name].unit)} instead of "
-        f"{metric_text(dominance.point.metrics[name], METRICS[name].unit)}"
+        f"{name} alone {format_metric(value, METRICS[name].unit)} instead of "
+        f"{format_metric(dominance.point.metrics[name], METRICS[name].unit)}"
         for name, value in dominance.alone.items()
     ]
     by = f"by {dominance.distance:.2%}" if dominance.distance >= LEAST else "a little"
@@ -121,7 +121,7 @@ def _rival_text(dominance: DominanceReport, design: DominatingDesign) -> str:
     differ = (
         f"another chip: {design.knobs[CHIP_KNOB][1]}"
         if CHIP_KNOB in design.knobs
-        else changed_knobs_text(dominance.space, design.knobs)
+        else format_changed_knobs(dominance.space, design.knobs)
     )
     equal_text = ", ".join(design.alike[:SHOWN]) + (" ..." if len(design.alike) > SHOWN else "")
     return f"{differ}; the same objectives: {equal_text}" if equal_text else differ
@@ -132,7 +132,7 @@ def _objective_text(dominance: DominanceReport, point: DesignOutcome, name: str)
     if name not in point.metrics:
         return "-"
     old, new = dominance.point.metrics.get(name), point.metrics[name]
-    return metric_text(new, METRICS[name].unit) + (f" ({new / old - 1:+.1%})" if old else "")
+    return format_metric(new, METRICS[name].unit) + (f" ({new / old - 1:+.1%})" if old else "")
 
 
 def _path_table(dominance: DominanceReport) -> Table:

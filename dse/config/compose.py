@@ -22,8 +22,8 @@ from dse.config import renamed_addresses as spelling
 from dse.config import untrusted_files as strangers
 from dse.config.compose_cache import compose_cached
 from dse.config.dropped_leaves import drop_leaves_of_other_algorithms
-from dse.config.override_errors import broken_reference_text, explain_override_error
-from dse.config.overrides import DEFAULT, FIELDS, CommandLine, parse_command_line, study_paths
+from dse.config.override_errors import describe_broken_reference, explain_override_error
+from dse.config.overrides import DEFAULT, FIELDS, CommandLine, find_study_paths, parse_command_line
 from dse.config.record_parser import USUAL
 from dse.config.untrusted_files import TRUST
 from dse.space.errors import DesignError, suggest_nearest
@@ -50,14 +50,14 @@ def compose(overrides: Sequence[str], *, trust: bool = False) -> dict[str, Any]:
     return configs[0]
 
 
-def study_folder(config: Mapping[str, Any]) -> Path:
+def find_study_folder(config: Mapping[str, Any]) -> Path:
     """Folder of the files that a study names: that of its definition, whatever its name."""
     chosen = [word.removeprefix("study=") for word in config.get("overrides", ()) if word.startswith("study=")]
-    path = study_paths().get(chosen[-1] if chosen else str(config["name"]))
+    path = find_study_paths().get(chosen[-1] if chosen else str(config["name"]))
     return path.parent if path else Path.cwd()
 
 
-def bibliography() -> dict[str, str]:
+def read_bibliography() -> dict[str, str]:
     """Sources by the keys that constants name."""
     from omegaconf import OmegaConf
 
@@ -199,7 +199,7 @@ def _usual_of_composed(config: Any, choices: Mapping[str, Any], supposed: tuple[
             if (named := group.get(field)) is not None:
                 if not isinstance(named, str) or not re.fullmatch(r"[\w-]+", named):
                     raise DesignError(f"{name}.{field}: {named!r} is not the name of a {field.partition('_')[0]}")
-                return spelling.choice(field, named)
+                return spelling.resolve_choice(field, named)
         return default
 
     mapping, stack = supposed
@@ -256,13 +256,15 @@ def _shorten_errors(typed: list[str], *, trust: bool) -> Iterator[None]:
     from hydra.errors import HydraException
     from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 
-    from dse.config.sweep_syntax import error_text
+    from dse.config.sweep_syntax import extract_first_statement
 
     try:
         yield
     except (HydraException, OmegaConfBaseException) as error:
         overrides = parse_command_line(typed, trust=trust).overrides
-        if isinstance(error, InterpolationResolutionError) and (tie := broken_reference_text(_as_written(typed, trust=trust))):
+        if isinstance(error, InterpolationResolutionError) and (
+            tie := describe_broken_reference(_as_written(typed, trust=trust))
+        ):
             raise DesignError(tie) from None
         raise DesignError(explain_override_error(error, overrides, lambda: _chosen_groups(typed, trust=trust))) from None
     except (DesignError, BrokenPipeError):
@@ -271,7 +273,7 @@ def _shorten_errors(typed: list[str], *, trust: bool) -> Iterator[None]:
         raise DesignError("defaults: files include each other, or one includes itself; remove one of these lines") from None
     except Exception as error:  # what Hydra lets through of YAML, of files and of its own slips
         wrong = explain_override_error(error, parse_command_line(typed, trust=trust).overrides, dict)
-        raise DesignError(wrong if wrong != error_text(error) else f"configuration: {wrong}") from None
+        raise DesignError(wrong if wrong != extract_first_statement(error) else f"configuration: {wrong}") from None
 
 
 def _as_written(typed: list[str], *, trust: bool) -> dict[str, Any]:
@@ -295,7 +297,7 @@ def _plain_config(config: Any, choices: dict[str, Any], typed: CommandLine) -> d
     words = list(typed.typed)
     named = {"space": parse_knobs(plain.get("space") or {}), "overrides": words, "choices": choices}
     renamed = renamed_words.rename_config_words(spelling.rename_config({**plain, **named}, typed.overrides))
-    settled = peaks.with_core_rates(renamed, typed.overrides)
+    settled = peaks.convert_peaks_to_core_rates(renamed, typed.overrides)
     settled |= _as_given(settled, typed)
     return {
         **settled,
@@ -322,7 +324,7 @@ def _as_given(config: Mapping[str, Any], typed: CommandLine) -> dict[str, Any]:
         for fact, value in part.items()
         if isinstance(own, Mapping) and own.get(fact) == value and not {"chip.published", f"chip.published.{fact}"} & words
     ]
-    settled = peaks.with_core_rates(spelling.rename_config({"chip": given, "mapping": {}, "space": {}}, ()), ())
+    settled = peaks.convert_peaks_to_core_rates(spelling.rename_config({"chip": given, "mapping": {}, "space": {}}, ()), ())
     return {"as_given": {"chip": settled["chip"], "facts": facts}} if facts else {}
 
 
@@ -387,7 +389,7 @@ def _chosen_models(config: Mapping[str, Any], arguments: Sequence[str]) -> Any:
     if models.get("from_hf") is not None:
         if any(argument.startswith("model=") for argument in arguments):
             raise DesignError("model: set by name and by model.from_hf; remove one of them")
-        named = dict(from_hf.read_model_entries(models["from_hf"], study_folder(config)))
+        named = dict(from_hf.read_model_entries(models["from_hf"], find_study_folder(config)))
     return _extend_models(named, models.get("max_position"))
 
 

@@ -68,7 +68,7 @@ class Entry(NamedTuple):
     said: Any
 
 
-def with_core_rates(config: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
+def convert_peaks_to_core_rates(config: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
     """A composed configuration with rates of one core in place of peaks.
 
     Args:

@@ -9,14 +9,14 @@ from dse.config import format_policy as formats
 from dse.config.arrival_times import refuse_unread_fields
 from dse.config.knob_conditions import parse_conditions
 from dse.config.metric_expressions import DefinedMetrics, parse_metric_expressions
-from dse.config.open_settings import closed_mapping, with_devices
-from dse.config.part_presets import part_that_caused
+from dse.config.open_settings import choose_devices, close_mapping
+from dse.config.part_presets import find_causing_part
 from dse.config.record_parser import USUAL_CHOICES, ConstantSource, parse_record, parse_value
-from dse.config.tied_leaves import parse_ties, space_of_chips, split_knobs_and_ties
+from dse.config.tied_leaves import build_space_of_chips, parse_ties, split_knobs_and_ties
 from dse.config.unread_settings import (
-    given_leaves,
+    find_given_leaves,
+    find_knobs_read_anywhere,
     group_in_study_file,
-    knobs_read_anywhere,
     refuse_settings_unread_by_workload,
     refuse_unread_optional,
     refuse_unread_settings,
@@ -89,13 +89,13 @@ def build_question(config: Dict[str, Any], folder: Path, *, fewer: bool = False)
         config, folder, guesses=all(software_of(base.mapping) in SPECULATING_SOFTWARE for base in bases.values())
     )
     devices = {
-        name: with_devices(base, asked_for, open_tp[name], given_leaves(base, config, folder), config["space"])
+        name: choose_devices(base, asked_for, open_tp[name], find_given_leaves(base, config, folder), config["space"])
         for name, base in bases.items()
     }
     bases = {name: base for name, (base, _) in devices.items()}
-    moving, following = split_knobs_and_ties(space_of_chips(config["space"], bases) if fewer else config["space"])
+    moving, following = split_knobs_and_ties(build_space_of_chips(config["space"], bases) if fewer else config["space"])
     knobs = parse_conditions([_parse_knob(address, knob, bases) for address, knob in moving.items()], bases)
-    knobs = knobs_read_anywhere(bases, knobs) if fewer else knobs
+    knobs = find_knobs_read_anywhere(bases, knobs) if fewer else knobs
     tied = parse_ties(following, bases, knobs)
     for base in bases.values():
         refuse_unread_optional(base, knobs)
@@ -171,7 +171,7 @@ def _base_designs(
             base, open_tp = _parse_design(config, config["workload"], sources)
             return {"": base}, {"": open_tp}
         except DesignError as error:
-            if by := part_that_caused(str(error), config.get("choices", {})):
+            if by := find_causing_part(str(error), config.get("choices", {})):
                 raise DesignError(f"{error}; {by}") from None
             raise
     bases, open_in = {}, {}
@@ -211,7 +211,7 @@ def _parse_design(
             f"workload: nothing runs {case_type_name(case)} on this chip, which {_runs_text(machine)}; try {WHERE[case]}"
         )
     kind = KINDS[machine, case]
-    closed, open_tp = closed_mapping(mapping, workload)
+    closed, open_tp = close_mapping(mapping, workload)
     record = parse_record(Mapping, closed, "mapping", sources)
     if (plans := software_without_stack(record)) not in kind.software:
         case_text = f"{case_type_name(case)} on {MACHINES[machine].name}"

@@ -149,7 +149,7 @@ def rename_config(config: Mapping[str, Any], words: Sequence[str]) -> dict[str, 
     return {**root, "space": space, "report": _rename_pictures(root.get("report"), machine)}
 
 
-def choice(group: str, name: str) -> str:
+def resolve_choice(group: str, name: str) -> str:
     """An option of a group of files by its name of now; a hint says where that is another one."""
     now = current_choice(group, name)
     _print_hint(f"{group}={name}", f"{group}={now}")
@@ -175,7 +175,7 @@ def _chosen_option(key: Any, name: Any) -> tuple[Any, Any]:
     new = current_group(group, name)
     if at and f"library/{package}" in RENAMED_GROUPS:  # a part of the stack that the file itself is
         package = RENAMED_GROUPS[f"library/{package}"].removeprefix("library/")
-    return f"{before}{slash}{new}{at}{current_address(package, EVERY)}", choice(group, name)
+    return f"{before}{slash}{new}{at}{current_address(package, EVERY)}", resolve_choice(group, name)
 
 
 def current_group(group: str, name: str) -> str:

@@ -24,7 +24,7 @@ def split_knobs_and_ties(space: Mapping[str, Any]) -> tuple[dict[str, Any], dict
     return {address: entry for address, entry in space.items() if address not in tied}, tied
 
 
-def space_of_chips(space: Mapping[str, Any], bases: Mapping[str, Design]) -> dict[str, Any]:
+def build_space_of_chips(space: Mapping[str, Any], bases: Mapping[str, Design]) -> dict[str, Any]:
     """Knobs and ties of a study's space that exist on some of its chips.
 
     Args:
@@ -68,7 +68,7 @@ def parse_ties(
     return {name: _order_ties(several, knobs, bases[name]) for name, several in leaves.items()}
 
 
-def space_with_ties(
+def build_space_with_ties(
     base: Design, knobs: Sequence[Knob], tied: Sequence[TiedLeaf], typed_addresses: Collection[str] = ()
 ) -> Space:
     """Space over a design named by overrides, with the tied settings of a study.

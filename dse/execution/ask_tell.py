@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dse.config.metric_expressions import with_derived_metrics
+from dse.config.metric_expressions import extend_with_derived_metrics
 from dse.execution.limit_filter import LimitFilter, accept_all, is_ruled_out
 from dse.execution.study import Study
 from dse.execution.workers import WorkerPool
@@ -267,7 +267,7 @@ def feedback_of(study: Study, result: DesignResult) -> Feedback:
     constraints = {"limit": result.need / result.have - 1 if result.limit and result.have else (1.0 if result.limit else 0.0)}
     if is_ruled_out(result):
         return Feedback(None, constraints)
-    metrics = with_derived_metrics(result.metrics, study.question.defined)
+    metrics = extend_with_derived_metrics(result.metrics, study.question.defined)
     constraints |= {str(bound): float(bound.excess(metrics[bound.metric])) for bound in study.bounds if bound.metric in metrics}
     absent = next((name for name in study.objectives if name not in metrics), None)
     if absent is not None and result.limit:  # of a design that cannot be, only what takes no run is known

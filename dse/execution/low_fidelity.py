@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from dse.config.metric_expressions import with_derived_metrics
+from dse.config.metric_expressions import extend_with_derived_metrics
 from dse.execution.ask_tell import base_design_key, feedback_of
 from dse.execution.result_frame import knob_values
 from dse.execution.screen import ScreenResult
@@ -62,7 +62,7 @@ class LowFidelity:
     def _make_feedback(self, result: DesignResult) -> Feedback:
         if result.error or not result.limit:
             return feedback_of(self._asked, result)
-        metrics = with_derived_metrics(result.metrics, self._asked.question.defined)
+        metrics = extend_with_derived_metrics(result.metrics, self._asked.question.defined)
         whole = all(name in metrics for name in (*self._asked.objectives, *(bound.metric for bound in self._asked.bounds)))
         return (
             feedback_of(self._asked, result)

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from dse.config import format_policy as formats
-from dse.config.metric_expressions import evaluate_with_derived, with_derived_metrics
+from dse.config.metric_expressions import evaluate_with_derived, extend_with_derived_metrics
 from dse.evaluators.accounting.metrics import METRICS
 from dse.execution.screen import ScreenResult, complete_metrics, encode_rows
 from dse.execution.screen_block import SCREEN_ROWS, refusals
@@ -74,7 +74,7 @@ def search_frame(study: Study, results: dict[int, tuple[Ask, DesignResult]]) -> 
             KEY: result.key,
             SEARCH_ORDER: number,
             **ask.values,
-            **with_derived_metrics(result.metrics, study.question.defined),
+            **extend_with_derived_metrics(result.metrics, study.question.defined),
         }
         rows.append(row | {"limit": result.limit or None, "excess": excess, "error": result.error or None})
     columns = [KEY, SEARCH_ORDER, *(knob.address for knob in study.question.space.knobs), *METRICS, "limit", "excess", "error"]

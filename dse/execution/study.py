@@ -169,7 +169,7 @@ class Study:
         several = self.config.get("chips") or {}
         bases = {str(chosen[CHIP_KNOB]): space.base for chosen, space in self.question.space.base_spaces if chosen}
         return (
-            formats.chip_formats_text(bases, {name: config["choices"]["mapping"] for name, config in several.items()})
+            formats.describe_chip_formats(bases, {name: config["choices"]["mapping"] for name, config in several.items()})
             if bases
             else ""
         )
@@ -276,7 +276,7 @@ def build_study(config: Mapping[str, Any], folder: Path) -> Study:
 
 def _parse_nouns(config: Mapping[str, Any], folder: Path) -> tuple[Mapping[str, Any], Question]:
     """The nouns of a configuration; of some of the chips that its study lists, without what only others have."""
-    own, names = chips.chips_of_study(folder), list(config.get("chips") or ())
+    own, names = chips.list_study_chips(folder), list(config.get("chips") or ())
     if own and names and set(names) < set(own):
         config = chips.restrict_to_chips(config, own)
         return config, build_question(dict(config), folder, fewer=True)

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from dse.config import named_points as points
-from dse.config.compose import bibliography
+from dse.config.compose import read_bibliography
 from dse.config.metric_expressions import refuse_conflicting_definitions
 from dse.evaluators import METRICS, PHYSICS_VERSION
 from dse.evaluators.accounting.breakdown import Breakdown
@@ -137,7 +137,7 @@ def _study_record(part: ReportedStudy, frame: pd.DataFrame, start: int, box: Hyp
         "lines": _line_pictures(study, frame, start),
         "points": [
             [name, None if row is None else start + row]
-            for name, row in points.rows_of_points(study.points, space, frame).items()
+            for name, row in points.find_rows_of_points(study.points, space, frame).items()
         ],
         "bars": time_stacks(study, frame, start),
         "explained": explained,
@@ -428,7 +428,7 @@ SAID = "no source: set on the command line, in the study, or in a file without s
 
 def _source_records(study: Study) -> list[dict[str, str]]:
     """The constants of the chip that no knob moves, each with the text that its source stands for."""
-    texts = {"override": SAID, **bibliography()}
+    texts = {"override": SAID, **read_bibliography()}
     moved = {
         f"{chosen[CHIP_KNOB]}: {address}" if chosen else address
         for chosen, space in study.question.space.base_spaces

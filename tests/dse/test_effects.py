@@ -12,7 +12,7 @@ import dse
 from dse.commands.run_study import run_study
 from dse.config.compose import compose
 from dse.config.question import Question
-from dse.config.setting_effects import TypedSetting, effective_settings
+from dse.config.setting_effects import TypedSetting, find_effective_settings
 from dse.evaluators import evaluate
 from dse.evaluators.evaluation import limits
 from dse.execution.study import build_study
@@ -92,7 +92,7 @@ def test_a_note_says_exactly_what_changes_nothing(question: tuple[str, ...]) -> 
         leaves = [every[place] for place in rng.permutation(len(every))[:LEAVES]]
         wanted = {leaf for leaf in leaves if brute(design, given_question.workload, leaf) is not False}
         own = Question(design, given_question.workload, given_question.space, (), given_question.defined)
-        settings = effective_settings(own, [TypedSetting(leaf, (leaf,)) for leaf in leaves], "analytical")
+        settings = find_effective_settings(own, [TypedSetting(leaf, (leaf,)) for leaf in leaves], "analytical")
         assert settings == wanted, settings ^ wanted
 
 

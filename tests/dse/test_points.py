@@ -8,7 +8,7 @@ import yaml
 from dse.commands.notebook_api import StoredStudy, find_study
 from dse.commands.run_study import run_study
 from dse.config.compose import CONF, compose
-from dse.config.named_points import rows_of_points
+from dse.config.named_points import find_rows_of_points
 from dse.config.overrides import FIELDS
 from dse.execution.result_frame import knob_values, report_order
 from dse.explanations.design_from_overrides import design_from_overrides
@@ -56,7 +56,7 @@ def test_points_are_asked_first_and_marked(tmp_path: Path) -> None:
         assert knob_values(wanted_study, frame.iloc[row]) == wanted_study.points[name]
         assert frame.iloc[row]["search_order"] == number
     assert (
-        rows_of_points(
+        find_rows_of_points(
             wanted_study.points, wanted_study.question.space, frame[frame["search_order"] > 0].reset_index(drop=True)
         )["usual"]
         is None

@@ -13,7 +13,7 @@ import dse
 from dse.accuracy.validate import read_rows
 from dse.analysis.capacity import find_capacity
 from dse.commands.capacity_output import _answer_text
-from dse.config.overrides import study_paths
+from dse.config.overrides import find_study_paths
 from dse.space.errors import DesignError
 from dse.terminal.atomic_files import write_atomically
 from dse.terminal.error_line import error_line
@@ -65,7 +65,7 @@ def test_a_command_whose_reader_has_gone_ends_as_others_do() -> None:
 def test_a_folder_that_is_called_like_a_study_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "studies/odd/study.yaml").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    assert "odd" not in study_paths()
+    assert "odd" not in find_study_paths()
 
 
 HEADER = "id,where,overrides,baseline,metric,value,unit,role,note"

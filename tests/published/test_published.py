@@ -8,7 +8,7 @@ import pytest
 
 from dse.accuracy.tolerances import read_known_misses, row_tolerance
 from dse.accuracy.validate import COLUMNS, ValidationRow, compare_file, parse_value_range, simulate_metric
-from dse.commands.notebook_api import find_study, study_paths
+from dse.commands.notebook_api import find_study, find_study_paths
 from dse.commands.validate_all import ValidatedRow
 from dse.studies.write import PAPERS, VERDICTS, line, names, rows_of_paper, written_document
 
@@ -84,7 +84,7 @@ A result that changes is noticed by the golden set; whoever writes that again wr
 LEFT_OUT = set() if os.environ.get("FINDINGS") == "all" else LONG
 
 
-@pytest.mark.parametrize("name", study_paths())
+@pytest.mark.parametrize("name", find_study_paths())
 def test_a_study_that_ships_can_be_run_as_it_stands(name: str) -> None:
     assert find_study(name).question.workload.cases
 

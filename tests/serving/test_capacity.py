@@ -25,8 +25,8 @@ from dse.analysis.deployment_search import (
     requests_by_class,
 )
 from dse.analysis.deployments import CandidateDeployment
-from dse.commands.capacity_output import capacity_record, too_few_requests_note, write_capacity
-from dse.config.compose import compose, study_folder
+from dse.commands.capacity_output import capacity_record, explain_too_few_requests, write_capacity
+from dse.config.compose import compose, find_study_folder
 from dse.config.question import build_question
 from dse.evaluators import evaluate
 from dse.evaluators.serving.closed_loop import saturated_rate
@@ -385,7 +385,7 @@ def test_what_is_printed_is_what_an_evaluation_finds() -> None:
     config = compose(
         [*base, "workload=serving", *side.best.candidate.words, *side.words, f"workload.rate={side.best.rate!r} Hz"]
     )
-    question = build_question({**config, "space": {}}, study_folder(config))
+    question = build_question({**config, "space": {}}, find_study_folder(config))
     columns = evaluate(stack_designs([question.base]), question.workload).columns
     assert columns["devices"][0] == side.best.candidate.devices
     assert columns["slo_attainment"][0] >= 0.9
@@ -404,7 +404,7 @@ def test_pipelines_of_a_chip_are_a_deployment() -> None:
     assert [candidate.devices for candidate in side.candidates] == [1, 1]
     rate = f"workload.rate={side.best.rate!r} Hz"
     config = compose([*words, "workload=serving", *side.best.candidate.words, rate])
-    question = build_question({**config, "space": {}}, study_folder(config))
+    question = build_question({**config, "space": {}}, find_study_folder(config))
     (load,) = question.workload.cases
     assert isinstance(load, ServingLoad)
     columns = evaluate(stack_designs([question.base]), question.workload).columns
@@ -430,7 +430,7 @@ def test_the_most_users_of_a_closed_population_keep_the_bounds() -> None:
         config = compose(
             [*words[:-1], "workload=serving", *side.best.candidate.words, *side.words, f"workload.users={user_count}"]
         )
-        (load,) = build_question({**config, "space": {}}, study_folder(config)).workload.cases
+        (load,) = build_question({**config, "space": {}}, find_study_folder(config)).workload.cases
         assert isinstance(load, ServingLoad)
         run = side.best.candidate.make_deployment(load.requests).serve(load.requests)
         kept.append(not side.bounds.breaks(run))
@@ -488,12 +488,12 @@ def test_a_largest_rate_is_a_metric() -> None:
         "workload.output=50",
     ]
     config = compose([*words, "workload.rate=max", "workload.ttft='300 ms'", "workload.slo_percentile=95"])
-    question = build_question({**config, "space": {}}, study_folder(config))
+    question = build_question({**config, "space": {}}, find_study_folder(config))
     columns = evaluate(stack_designs([question.base]), question.workload).columns
     rate = float(columns["max_rate"][0])
     for times in (1.0, BREAKING_FACTOR):
         config = compose([*words, f"workload.rate={times * rate!r} Hz", "workload.ttft='300 ms'"])
-        again = build_question({**config, "space": {}}, study_folder(config))
+        again = build_question({**config, "space": {}}, find_study_folder(config))
         single_columns = evaluate(stack_designs([again.base]), again.workload).columns
         if times == 1.0:
             assert single_columns["ttft"][0] == pytest.approx(float(columns["ttft"][0]), rel=1e-9)
@@ -540,7 +540,7 @@ def test_json_and_page(tmp_path, capsys) -> None:  # type: ignore[no-untyped-def
     best = data["chips"][0]["best"]
     words = [word for word in QUICK if "space" not in word]
     config = compose([*words, "workload=serving", *best["overrides"], best["rate_override"]])
-    question = build_question({**config, "space": {}}, study_folder(config))
+    question = build_question({**config, "space": {}}, find_study_folder(config))
     columns = evaluate(stack_designs([question.base]), question.workload).columns
     assert best["system_price_usd"] == pytest.approx(float(columns["system_price"][0]))
     # the override has six digits of the rate
@@ -606,7 +606,7 @@ def test_what_only_some_deployments_read_is_kept_by_those() -> None:
     assert all(find_unread_overrides(deployment, side.typed) == words for deployment in together)
     for best in capacity_record([side])["chips"][0]["deployments"]:
         left = [*SMALL[:2], *SMALL[3:8], *(word for word in words if word not in best["left_out"])]
-        build_question(config := compose(["workload=serving", *left, *best["overrides"]]), study_folder(config))
+        build_question(config := compose(["workload=serving", *left, *best["overrides"]]), find_study_folder(config))
 
 
 @pytest.mark.parametrize("word", ["workload.rate=5 Hz", "workload.rate_scale=2"])
@@ -666,13 +666,13 @@ def test_a_short_load_names_as_many_requests_as_last_and_these_are_enough(count:
         "mapping.serving.max_batched_tokens=4096",
     )
     (short,) = find_capacity((*wanted_words, f"workload.requests={count}"))
-    search = re.search(r"or set ([\d,]+) or more", too_few_requests_note(short))
+    search = re.search(r"or set ([\d,]+) or more", explain_too_few_requests(short))
     assert search
     assert not capacity_record([short])["chips"][0]["best"]["lasts"]
     (usual,), (long,) = (
         find_capacity(wanted_words),
         find_capacity((*wanted_words, f"workload.requests={4 * int(search[1].replace(',', ''))}")),
     )
-    assert not too_few_requests_note(usual)
-    assert not too_few_requests_note(long)
+    assert not explain_too_few_requests(usual)
+    assert not explain_too_few_requests(long)
     assert (usual.best.rate, usual.words) == (long.best.rate, long.words)  # type: ignore[union-attr]

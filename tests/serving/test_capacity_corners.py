@@ -8,7 +8,7 @@ import pytest
 
 from dse.analysis.capacity import find_capacity
 from dse.analysis.evaluation import evaluate_config
-from dse.commands.capacity_output import capacity_record, too_few_requests_note, write_capacity
+from dse.commands.capacity_output import capacity_record, explain_too_few_requests, write_capacity
 from dse.commands.evaluate_output import evaluation_record as sheet_record
 from dse.commands.evaluate_output import print_evaluation
 from dse.config.compose import compose
@@ -93,11 +93,11 @@ def test_few_requests_are_no_faster_than_what_lasts_and_say_so(tmp_path: Path) -
     (side,) = find_capacity([*words, "workload.prompt=367", "workload.output=17", "workload.requests=300"])
     assert side.best is not None
     assert side.best.rate <= 1.01 * side.best.candidate.estimate.rate
-    assert too_few_requests_note(side).startswith("300 requests are too few to show whether this rate lasts")
+    assert explain_too_few_requests(side).startswith("300 requests are too few to show whether this rate lasts")
     trace = tmp_path / "trace.csv"
     trace.write_text("arrival,prompt,output\n" + "".join(f"{number / 10},367,17\n" for number in range(300)))
     (side,) = find_capacity([*words, f"workload.trace={trace}", "workload.arrivals=trace"])
-    assert "these 300 requests, replayed once in" in too_few_requests_note(side)
+    assert "these 300 requests, replayed once in" in explain_too_few_requests(side)
 
 
 @pytest.mark.parametrize(("typed", "routings"), [([], {"least_loaded", "cache_aware"}), ([ROUTED], {"round_robin"})])

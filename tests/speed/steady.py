@@ -18,7 +18,7 @@ import numpy as np
 from scipy.stats import kendalltau
 
 from dse.commands.notebook_api import find_study
-from dse.config.compose import compose, study_folder
+from dse.config.compose import compose, find_study_folder
 from dse.config.metric_expressions import evaluate_with_derived as defined_evaluate
 from dse.config.question import build_question
 from dse.evaluators import evaluate
@@ -37,7 +37,7 @@ KEPT = 0.9
 def compared(count: int, seed: int, *words: str) -> list[tuple[str, str, str]]:
     """Lines of a table: what, the figure, what was asked for."""
     config = compose(["study=npu_serving", *words])
-    question = build_question(config, study_folder(config))
+    question = build_question(config, find_study_folder(config))
     rng = np.random.default_rng(seed)
     designs = question.space.stack(question.space.sample(rng.random((count, len(question.space.knobs)))))
     outcomes, spent = {}, {}
@@ -90,7 +90,7 @@ DIES = (
 def of_dies(count: int, seed: int) -> list[tuple[str, str, str]]:
     """Lines of a table: designs that differ in splits, batches, policies and a bandwidth of its own each; the second draw."""
     config = compose(list(DIES))
-    question = build_question(config, study_folder(config))
+    question = build_question(config, find_study_folder(config))
     rng, lines, known = np.random.default_rng(seed), [], list[str]()
     wanted: dict[str, tuple[str, ...] | None] = {
         "steady, all metrics": None,
@@ -113,7 +113,7 @@ def of_dies(count: int, seed: int) -> list[tuple[str, str, str]]:
 def of_pipelines(count: int) -> Iterator[tuple[str, str, str]]:
     """Lines of a table: designs of studies/npu_serving, with the load, for which a closed loop is played, and without it."""
     config = compose(["study=npu_serving"])
-    question = build_question(config, study_folder(config))
+    question = build_question(config, find_study_folder(config))
     rng, known = np.random.default_rng(5), list[str]()
     for what in ("all metrics", "all but the load"):
         designs = question.space.stack(question.space.sample(rng.random((count, len(question.space.knobs)))))
