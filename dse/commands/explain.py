@@ -18,34 +18,34 @@ from dse.evaluators.accounting.metrics import METRICS
 from dse.execution.result_frame import DESIGN, report_order
 from dse.execution.study import read_constraints, read_objectives
 from dse.explanations.design_from_overrides import (
-    design_from_overrides,
+    build_design_from_overrides,
     explain_dominance_of,
-    of_study_not_in,
+    place_study_design,
     space_with_tied_leaves,
 )
 from dse.explanations.dominance import DominanceReport
 from dse.explanations.explanation import (
     BUDGET_S,
     Explanation,
+    compute_front_shadow_prices,
+    compute_front_time_shares,
     explain_front,
     explain_named,
-    front_outcomes,
-    front_shadow_prices,
-    front_time_shares,
-    of_stored,
+    explain_stored_design,
+    list_front_outcomes,
     study_goal,
 )
-from dse.explanations.near_feasible import near_feasible_designs
+from dse.explanations.near_feasible import find_near_feasible_designs
 from dse.explanations.neighbours import (
     DesignOutcome,
     StudyGoal,
+    build_neighbourhood_space,
     evaluate_points,
     knob_values_of,
-    neighbourhood_space,
-    neighbours_of_base,
+    list_base_neighbours,
 )
 from dse.explanations.shadow_prices import MAX_RELAXATION
-from dse.explanations.stored_design import stored_design
+from dse.explanations.stored_design import find_stored_design
 from dse.report.caveats import distinct_front, study_caveats
 from dse.report.page_cache import BINDING, PageCache
 from dse.report.page_cache import explanation_key as explained_by_page
@@ -96,7 +96,7 @@ def explain_config(config: Mapping[str, Any], name: str, *, seconds: float = BUD
     if space.knobs:
         space = space_with_tied_leaves(question.base, space, config["overrides"])
     else:
-        space = neighbourhood_space(
+        space = build_neighbourhood_space(
             question.base,
             lambda address, word: _is_refused(config, address, word),
             lambda design: find_unread_by_workload(design, question.workload),
@@ -111,7 +111,7 @@ def explain_config(config: Mapping[str, Any], name: str, *, seconds: float = BUD
     goal = replace(goal, objectives=wanted)
     name = name or "the design as it is configured"
     explanation = explain_named(
-        name, space, knob_values_of(space, base), base, goal, neighbours_of_base(space), seconds=seconds
+        name, space, knob_values_of(space, base), base, goal, list_base_neighbours(space), seconds=seconds
     )
     return replace(
         explanation, without_effect=find_settings_without_effect("explain", question, config, find_study_folder(config), base)
@@ -139,13 +139,13 @@ def explain_study_design(
     if which:
         if typed:
             raise DesignError(f"--design: {which!r} and {' '.join(typed)} both name a design; remove one of them")
-        design = stored_design(study, frame, part.screened, which)
-        return of_stored(study, frame, design, part.screened, seconds=seconds)
-    own = design_from_overrides(study, typed, "explain", trust=trust)
+        design = find_stored_design(study, frame, part.screened, which)
+        return explain_stored_design(study, frame, design, part.screened, seconds=seconds)
+    own = build_design_from_overrides(study, typed, "explain", trust=trust)
     space, base = own.space, own.space.base
     rows = report_order(study, frame)
     own_values = knob_values_of(space, base)
-    near = front_outcomes(study, rows)
+    near = list_front_outcomes(study, rows)
     if own.chip:
         near = [
             (label, {k: v for k, v in at.items() if k != CHIP_KNOB}, point)
@@ -158,9 +158,9 @@ def explain_study_design(
         own_values,
         base,
         study_goal(study),
-        neighbours_of_base(space),
+        list_base_neighbours(space),
         front=near,
-        stored=lambda outcome: near_feasible_designs(study, rows, part.screened, [outcome], MAX_RELAXATION),
+        stored=lambda outcome: find_near_feasible_designs(study, rows, part.screened, [outcome], MAX_RELAXATION),
         seconds=seconds,
     )
     return replace(why, without_effect=own.without_effect)
@@ -211,8 +211,8 @@ def explain_dominance(
         return explain_dominance_of(loaded.study, part.frame, typed, trust=trust, seconds=seconds)
     if typed:
         raise DesignError(f"--design: {which!r} and {' '.join(typed)} both name a design; remove one of them")
-    design = stored_design(part.study, part.frame, part.screened, which)
-    return of_study_not_in(part.study, part.frame, design, seconds=seconds)
+    design = find_stored_design(part.study, part.frame, part.screened, which)
+    return place_study_design(part.study, part.frame, design, seconds=seconds)
 
 
 def run_whynot(names: Sequence[str], typed: Sequence[str], which: str, *, as_json: bool, trust: bool) -> None:
@@ -275,13 +275,13 @@ def _front_arguments(name: str, overrides: Sequence[str], *, trust: bool) -> tup
     """What is said of a study's front, as `front_record` takes it."""
     part = _load_study(name, overrides, trust=trust)[0].part()
     study, frame = part.study, part.frame
-    members, shadow_prices = explain_front(study, frame), front_shadow_prices(study, frame, part.screened)
+    members, shadow_prices = explain_front(study, frame), compute_front_shadow_prices(study, frame, part.screened)
     notes, page = study_caveats(study, frame, part.screened), PageCache(study)
 
     def known(key: str, by: str) -> Any:
         return (page.find(explained_by_page(key, by)) or {}).get(BINDING)
 
-    spent = front_time_shares(study, members, known=known)
+    spent = compute_front_time_shares(study, members, known=known)
     ids = report_order(study, frame)[DESIGN]
     return study, members, spent, shadow_prices, notes, [str(ids.iloc[place]) for place in distinct_front(study, frame)[0]]
 

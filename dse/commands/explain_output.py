@@ -11,7 +11,7 @@ from dse.evaluators.accounting.metrics import METRICS
 from dse.execution.study import Study
 from dse.explanations.elasticities import KnobEffect
 from dse.explanations.explanation import Explanation, FrontMember, NearestDesign, judged_metrics, study_goal
-from dse.explanations.neighbours import DesignOutcome, StudyGoal, analytical_goal, knob_value_text
+from dse.explanations.neighbours import DesignOutcome, StudyGoal, analytical_goal, format_knob_value
 from dse.explanations.shadow_prices import ShadowPrice
 from dse.report.caveats import Caveat, caveat_records
 from dse.schemas import stamp_document
@@ -105,14 +105,14 @@ def format_metrics(goal: StudyGoal, point: DesignOutcome) -> str:
 
 def format_knobs(space: AnySpace, values: Mapping[str, Any]) -> str:
     """Knobs and their values, with units."""
-    return ", ".join(f"{address} {knob_value_text(space, address, value)}" for address, value in values.items())
+    return ", ".join(f"{address} {format_knob_value(space, address, value)}" for address, value in values.items())
 
 
 def format_changed_knobs(space: AnySpace, knobs: Mapping[str, tuple[Any, Any]]) -> str:
     """Knobs that differ, from which value to which."""
 
     def side(address: str, value: Any) -> str:
-        return "-" if value is None else knob_value_text(space, address, value)
+        return "-" if value is None else format_knob_value(space, address, value)
 
     return ", ".join(f"{address} {side(address, old)} to {side(address, new)}" for address, (old, new) in knobs.items())
 
@@ -139,8 +139,8 @@ def _changes_table(explanation: Explanation) -> Table:
         first, last = change.step.knob != last, change.step.knob
         table.add_row(
             change.step.knob if first else "",
-            knob_value_text(explanation.space, change.step.knob, change.step.old) if first else "",
-            knob_value_text(explanation.space, change.step.knob, change.step.new),
+            format_knob_value(explanation.space, change.step.knob, change.step.old) if first else "",
+            format_knob_value(explanation.space, change.step.knob, change.step.new),
             *(describe_knob_effect(change, name) for name in explanation.goal.objectives),
             escape(change.point.violations_text),
         )
@@ -238,8 +238,8 @@ def _best_step(study: Study, member: FrontMember, name: str) -> str:
     best = max(good, key=lambda step: sign * step.change[name])
     knob, space = best.step.knob, study.question.space
     return (
-        f"{knob} {knob_value_text(space, knob, best.step.old)} to "
-        f"{knob_value_text(space, knob, best.step.new)}: {describe_knob_effect(best, name)}"
+        f"{knob} {format_knob_value(space, knob, best.step.old)} to "
+        f"{format_knob_value(space, knob, best.step.new)}: {describe_knob_effect(best, name)}"
     )
 
 

@@ -15,13 +15,13 @@ from dse.config.compose import find_study_folder
 from dse.config.metric_expressions import extend_with_derived_metrics
 from dse.config.record_parser import USUAL_CHOICES
 from dse.evaluators import PHYSICS_VERSION, case_types_at_fidelity
-from dse.execution.ask_tell import base_design_key, run_search, stored_asks
+from dse.execution.ask_tell import base_design_key, read_stored_asks, run_search
 from dse.execution.limit_filter import accept_all, count_by_limit, make_early_limits
 from dse.execution.low_fidelity import LowFidelity
 from dse.execution.metric_checks import refuse_missing_metrics
 from dse.execution.provenance import RunClock, run_provenance
 from dse.execution.ray_actors import make_workers
-from dse.execution.result_frame import knob_values, search_frame, search_refusals, with_front
+from dse.execution.result_frame import combine_with_front, knob_values, search_frame, search_refusals
 from dse.execution.screen import ScreenResult, run_screen, screen_left_out_text
 from dse.execution.study import STORE_URL, Study, build_study
 from dse.execution.time_budget import affordable_designs
@@ -95,7 +95,7 @@ def _run_stages(study: Study, store: Store, report_progress: ProgressCallback) -
         _note_place(study)
         screened = _run_screen_stage(study, report_progress) if study.screen["run"] else None
         search_result = _run_search_stage(study, store, screened, elapsed, report_progress)
-        frame = with_front(study, search_result, screened)
+        frame = combine_with_front(study, search_result, screened)
         if not len(frame):
             raise DesignError("screen.run is false and search.sampler is none: nothing to do; set screen.run=true or a sampler")
         checked = _run_verify_stage(study, store, frame, elapsed, report_progress)
@@ -189,7 +189,7 @@ def _run_search_stage(
         count = store.ask_count(study.name, PHYSICS_VERSION) - len(before)
         say(f"  {count_text(count, 'design')} proposed by other searches of this study: their results are used and shown")
     if name == "none":
-        return search_frame(study, stored_asks(study, store))
+        return search_frame(study, read_stored_asks(study, store))
     space, stop = study.question.space, study.search["stop"]
     population = study.search["population"]
     cheaper = LowFidelity(study, store, screened) if study.search["promote"] else None
@@ -240,7 +240,7 @@ def _run_search_stage(
     if out:
         most = ", ".join(f"{limit} {count:,}" for limit, count in out.items())
         say(f"  search: {sum(out.values()):,} of them violate an early limit, and do not count in the budget: {most}")
-    frame = search_frame(study, stored_asks(study, store) if others else search_result)
+    frame = search_frame(study, read_stored_asks(study, store) if others else search_result)
     if refused := search_refusals(study, frame):
         say(f"  search: {left_out_text(refused, len(frame), 'different design')}")
     return frame

@@ -17,7 +17,7 @@ from dse.execution.rank_agreement import RankCorrelation
 from dse.execution.result_frame import DESIGN
 from dse.execution.study import Study, stored_location
 from dse.execution.verify import Verification
-from dse.explanations.advice import count_rejections, smallest_relaxation
+from dse.explanations.advice import count_rejections, find_smallest_relaxation
 from dse.report.caveats import stack_texts
 from dse.schemas import stamp_document
 from dse.space.design import ids_of
@@ -91,7 +91,7 @@ def _rejected_table(study: Study, frame: pd.DataFrame) -> None:
     for rejection in count_rejections(study, frame):
         table.add_row(rejection.what, f"{rejection.designs:,}", f"{100 * rejection.least:.3g} %" if rejection.least else "-")
     console.print(table)
-    values, gives = smallest_relaxation(study, frame)
+    values, gives = find_smallest_relaxation(study, frame)
     if gives:
         knobs = ", ".join(f"{address} {format_knob(study, address, value)}" for address, value in values.items())
         console.print(f"smallest relaxation that admits a design: {escape(', and '.join(gives))}")

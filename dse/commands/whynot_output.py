@@ -17,8 +17,8 @@ from dse.commands.explain_output import (
 )
 from dse.config.setting_effects import no_effect_records
 from dse.evaluators.accounting.metrics import METRICS
-from dse.explanations.dominance import OUTSIDE, DominanceReport, DominatingDesign, PathChange, changes_to_domination
-from dse.explanations.neighbours import DesignOutcome, knob_value_text
+from dse.explanations.dominance import OUTSIDE, DominanceReport, DominatingDesign, PathChange, count_changes_to_domination
+from dse.explanations.neighbours import DesignOutcome, format_knob_value
 from dse.schemas import stamp_document
 from dse.space.fields import field_at
 from dse.space.multi_chip_space import CHIP_KNOB
@@ -137,7 +137,7 @@ def _objective_text(dominance: DominanceReport, point: DesignOutcome, name: str)
 
 def _path_table(dominance: DominanceReport) -> Table:
     assert dominance.target is not None
-    needed, many = changes_to_domination(dominance.path, feasible=dominance.point.feasible), len(dominance.path)
+    needed, many = count_changes_to_domination(dominance.path, feasible=dominance.point.feasible), len(dominance.path)
     better = "beats it" if dominance.target.gains and min(dominance.target.gains.values()) >= 0 else "is feasible"
     then = "it is beaten" if dominance.point.feasible else "one is feasible"
     soon = f"; after {needed} of {many} changes {then}" if needed and needed < many else ""
@@ -158,7 +158,7 @@ def _path_table(dominance: DominanceReport) -> Table:
 def _hop_ends(dominance: DominanceReport, hop: PathChange) -> tuple[str, str]:
     if hop.old is None or hop.new is None:
         return "as typed", "as the study has it"
-    return knob_value_text(dominance.space, hop.knob, hop.old), knob_value_text(dominance.space, hop.knob, hop.new)
+    return format_knob_value(dominance.space, hop.knob, hop.old), format_knob_value(dominance.space, hop.knob, hop.new)
 
 
 def dominance_record(dominance: DominanceReport) -> dict[str, Any]:

@@ -142,7 +142,7 @@ class _Search:
         self.latest = max((number for design, number in self.firsts.items() if design not in self.out), default=0)
         self.recorded, self.told = len(self.asks), max(0, len(self.asks) - self.window)
         for ask, design in self.asks:
-            outcome = feedback_of(self.asked, self.known[design]) if ask.number < self.told else None
+            outcome = compute_feedback(self.asked, self.known[design]) if ask.number < self.told else None
             self.source.restore(ask, outcome)
             if outcome is not None:
                 self.stops.note_result(outcome)
@@ -227,7 +227,7 @@ class _Search:
             ask, design = self.asks[self.told]
             if design not in self.known:
                 break
-            outcome = feedback_of(self.asked, self.known[design])
+            outcome = compute_feedback(self.asked, self.known[design])
             self.source.tell(ask, outcome)
             self.stops.note_result(outcome)
             self.told += 1
@@ -239,7 +239,7 @@ class _Search:
         return [self.known[design] for _, design in self.asks[start : self.told]]
 
 
-def stored_asks(study: Study, store: Store) -> dict[int, tuple[Ask, DesignResult]]:
+def read_stored_asks(study: Study, store: Store) -> dict[int, tuple[Ask, DesignResult]]:
     """Every ask of a study that has a result, by number; those of its further searches follow."""
     known, questions, start = store.results(study.context), {}, 0
     for name in store.searches(study.name, study.context.physics):
@@ -260,7 +260,7 @@ def base_design_key(study: Study) -> tuple[str, str]:
     return study.question.space.key, json.dumps({BY_CHIP: designs})
 
 
-def feedback_of(study: Study, result: DesignResult) -> Feedback:
+def compute_feedback(study: Study, result: DesignResult) -> Feedback:
     """Feedback on a result for a sampler: objectives, and the excess over each constraint."""
     if result.error:
         return Feedback(None)

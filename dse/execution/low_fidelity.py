@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from dse.config.metric_expressions import extend_with_derived_metrics
-from dse.execution.ask_tell import base_design_key, feedback_of
+from dse.execution.ask_tell import base_design_key, compute_feedback
 from dse.execution.result_frame import knob_values
 from dse.execution.screen import ScreenResult
 from dse.execution.study import Study
@@ -61,11 +61,11 @@ class LowFidelity:
 
     def _make_feedback(self, result: DesignResult) -> Feedback:
         if result.error or not result.limit:
-            return feedback_of(self._asked, result)
+            return compute_feedback(self._asked, result)
         metrics = extend_with_derived_metrics(result.metrics, self._asked.question.defined)
         whole = all(name in metrics for name in (*self._asked.objectives, *(bound.metric for bound in self._asked.bounds)))
         return (
-            feedback_of(self._asked, result)
+            compute_feedback(self._asked, result)
             if whole
             else Feedback(None, {"limit": result.need / result.have - 1 if result.have else 1.0})
         )

@@ -90,7 +90,7 @@ def search_refusals(study: Study, frame: pd.DataFrame) -> dict[str, int]:
     return refusals(study, codes, list(names), columns) | ({"failed evaluations": failed} if failed else {})
 
 
-def with_front(study: Study, searched: pd.DataFrame, screened: ScreenResult | None) -> pd.DataFrame:
+def combine_with_front(study: Study, searched: pd.DataFrame, screened: ScreenResult | None) -> pd.DataFrame:
     """Searched and screened designs together, with id, ``stage``, ``feasible`` and ``front``.
 
     Screened ones count only at the fidelity of the screen; of very many, the front and an even sample. `DESIGN`, the id, is the
@@ -114,13 +114,13 @@ def with_front(study: Study, searched: pd.DataFrame, screened: ScreenResult | No
     frame.insert(0, DESIGN, ids)
     absent = [name for name in study.objectives if name not in frame]
     if absent and frame["limit"].notna().all():  # designs that are not evaluated have no metrics
-        return with_feasibility_and_front(study, frame.assign(**dict.fromkeys(absent, np.nan)))
+        return mark_feasibility_and_front(study, frame.assign(**dict.fromkeys(absent, np.nan)))
     if absent:
         raise DesignError(f"objectives.{absent[0]}: this kind of chip has no {absent[0]}")
-    return with_feasibility_and_front(study, frame)
+    return mark_feasibility_and_front(study, frame)
 
 
-def keys_of(study: Study, rows: pd.DataFrame) -> list[str]:
+def compute_design_keys(study: Study, rows: pd.DataFrame) -> list[str]:
     """Content keys of designs, from their knobs."""
     space = study.question.space
     if not len(rows) or not space.knobs:
@@ -132,11 +132,11 @@ def _stored_keys(study: Study, frame: pd.DataFrame) -> list[str]:
     """The keys of searched designs as they are stored, and those of others."""
     keys = frame[KEY].astype(object)
     absent = keys.isna().to_numpy()
-    keys[absent] = keys_of(study, frame[absent])
+    keys[absent] = compute_design_keys(study, frame[absent])
     return [str(key) for key in keys]
 
 
-def with_feasibility_and_front(study: Study, frame: pd.DataFrame, digits: int | None = None) -> pd.DataFrame:
+def mark_feasibility_and_front(study: Study, frame: pd.DataFrame, digits: int | None = None) -> pd.DataFrame:
     """The same designs with columns ``feasible`` and ``front``.
 
     Args:

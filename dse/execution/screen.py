@@ -109,7 +109,7 @@ def screen_workers(study: Study) -> ScreenWorkers:
     return ScreenWorkers(study.crew, at_once=is_serving_study(study))
 
 
-def stored_screen(study: Study) -> ScreenResult | None:
+def load_stored_screen(study: Study) -> ScreenResult | None:
     """Stored blocks of a screen, perhaps not all yet; None if there are none.
 
     They belong to the results of the same run folder, and are none of those of another store.
@@ -127,7 +127,7 @@ def stored_screen(study: Study) -> ScreenResult | None:
     return state.screened() if state.files else None
 
 
-def stored_block_files(study: Study) -> list[StoredFile]:
+def list_stored_block_files(study: Study) -> list[StoredFile]:
     """Stored files of a screen: whole blocks and pieces."""
     return _screen_plan(study).place.files() if _belongs_to_store(study) else []
 

@@ -47,7 +47,7 @@ class OverriddenDesign:
         return " ".join(self.words) or "the design as it is configured"
 
 
-def design_from_overrides(study: Study, typed: Sequence[str], command: str, *, trust: bool = False) -> OverriddenDesign:
+def build_design_from_overrides(study: Study, typed: Sequence[str], command: str, *, trust: bool = False) -> OverriddenDesign:
     """Design that overrides name over a study's own configuration, with the study's knobs.
 
     Raises:
@@ -115,7 +115,7 @@ def explain_dominance_of(
 
     Args:
         study: the study.
-        frame: of its designs, as `dse.execution.result_frame.with_front` has it.
+        frame: of its designs, as `dse.execution.result_frame.combine_with_front` has it.
         typed: overrides, over what the study starts from.
         trust: whether files that are not ours may run code.
         seconds: what the steps of the way to a better design may take.
@@ -123,19 +123,19 @@ def explain_dominance_of(
     Raises:
         DesignError: its workload differs from the study's.
     """
-    own = design_from_overrides(study, typed, "whynot", trust=trust)
+    own = build_design_from_overrides(study, typed, "whynot", trust=trust)
     dominance = explain_dominance(study, frame, own.space, own.chip, own.name, seconds=seconds)
     return replace(dominance, without_effect=own.without_effect)
 
 
-def of_study_not_in(
+def place_study_design(
     study: Study, frame: pd.DataFrame, design: StoredStudyDesign, *, seconds: float = BUDGET_S
 ) -> DominanceReport:
     """Position of a study's design among the others.
 
     Args:
         study: the study.
-        frame: of its designs, as `dse.execution.result_frame.with_front` has it.
+        frame: of its designs, as `dse.execution.result_frame.combine_with_front` has it.
         design: which.
         seconds: what the steps of the way to a better design may take.
     """

@@ -118,7 +118,7 @@ def explain_dominance(
 
     Args:
         study: the study.
-        frame: of its designs, as `dse.execution.result_frame.with_front` has it.
+        frame: of its designs, as `dse.execution.result_frame.combine_with_front` has it.
         space: the study's knobs over the design, which is its base.
         chip: which of the study's chips it is of; "" of a study of one.
         name: of the design, for people.
@@ -359,7 +359,7 @@ def _outside_leaves(space: Space, study: Space) -> dict[str, tuple[Any, Any]]:
     return {address: pair for address, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def changes_to_domination(path: Sequence[PathChange], *, feasible: bool = True) -> int:
+def count_changes_to_domination(path: Sequence[PathChange], *, feasible: bool = True) -> int:
     """Number of changes on a path until the design is dominated first; 0 for never.
 
     Of an infeasible design, the number of changes until a feasible design appears.

@@ -19,7 +19,7 @@ AT_ONCE = 64
 """Rivals after which rows that one of them equals are left out for good."""
 
 
-def known_tables(study: Study, frame: pd.DataFrame, screened: ScreenResult | None) -> Iterator[pd.DataFrame]:
+def collect_known_tables(study: Study, frame: pd.DataFrame, screened: ScreenResult | None) -> Iterator[pd.DataFrame]:
     """All known designs of a study in tables, each design once: searched ones, then screened ones.
 
     Of the screened ones a frame has only a sample.
@@ -66,7 +66,7 @@ def constraint_excesses(study: Study, rows: pd.DataFrame) -> Array:
     return np.asarray(np.nan_to_num(np.array(over), nan=np.inf))
 
 
-def near_feasible_rows(
+def find_near_feasible_rows(
     study: Study, rows: pd.DataFrame, rivals: Sequence[DesignOutcome], most: float
 ) -> tuple[pd.DataFrame, Array]:
     """Rows that violate one constraint or limit by up to `most` and that no rival dominates.
@@ -95,7 +95,7 @@ def near_feasible_rows(
     return rows.iloc[places], excess[:, places]
 
 
-def near_feasible_designs(
+def find_near_feasible_designs(
     study: Study, frame: pd.DataFrame, screened: ScreenResult | None, rivals: Sequence[DesignOutcome], most: float
 ) -> list[KnownDesign]:
     """Known designs of a study that violate one constraint or limit only, and are worth a relaxation.
@@ -108,8 +108,8 @@ def near_feasible_designs(
     """
     space, designs = study.question.space, {}
     metrics = dict.fromkeys((*study.objectives, *(bound.metric for bound in study.bounds)))
-    for table in known_tables(study, frame, screened):
-        rows, excess = near_feasible_rows(study, table, rivals, most)
+    for table in collect_known_tables(study, frame, screened):
+        rows, excess = find_near_feasible_rows(study, table, rivals, most)
         for place, row in enumerate(rows.to_dict("records")):
             at = knob_values(study, row)
             over = zip(study.bounds, excess[1:, place], strict=True)

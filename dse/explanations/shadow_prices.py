@@ -147,7 +147,7 @@ class ItemisedLimits:
         return self._known[design]
 
 
-def shadow_prices(
+def find_shadow_prices(
     goal: StudyGoal,
     known: Sequence[KnownDesign],
     gains: Gains,

@@ -19,11 +19,18 @@ from dse.evaluators.silicon.published import published_facts
 from dse.execution.result_frame import DESIGN, knob_values, report_order
 from dse.execution.screen import ScreenResult, screen_left_out_text
 from dse.execution.study import Study
-from dse.explanations.advice import count_rejections, smallest_relaxation
+from dse.explanations.advice import count_rejections, find_smallest_relaxation
 from dse.explanations.elasticities import SAME
 from dse.explanations.explanation import judged_metrics, study_goal
-from dse.explanations.near_feasible import known_tables, near_feasible_rows
-from dse.explanations.neighbours import DesignOutcome, Neighbour, analytical_goal, evaluate_points, knob_value_text, neighbours
+from dse.explanations.near_feasible import collect_known_tables, find_near_feasible_rows
+from dse.explanations.neighbours import (
+    DesignOutcome,
+    Neighbour,
+    analytical_goal,
+    evaluate_points,
+    format_knob_value,
+    list_neighbours,
+)
 from dse.report.error_bands import study_error_bands
 from dse.search.pareto import as_minimisation
 from dse.space.array_math import Array
@@ -69,7 +76,7 @@ def study_caveats(
 
     Args:
         study: the study.
-        frame: its designs, as `dse.execution.result_frame.with_front` has them.
+        frame: its designs, as `dse.execution.result_frame.combine_with_front` has them.
         screened: what its screen looked at, of which the frame has a sample.
         seconds: what steps of its knobs may take.
     """
@@ -142,7 +149,7 @@ def inactive_knob_caveats(study: Study, frame: pd.DataFrame) -> list[Caveat]:
             continue
         space, read = study.question.space, [(other, words) for other, words, _ in knob.read]
         ways = [
-            f"{other} {' or '.join(knob_value_text(space, other, value) for value in values)}"
+            f"{other} {' or '.join(format_knob_value(space, other, value) for value in values)}"
             for other, values in [*knob.when] or read
         ]
         where = f", as none has {(' and ' if knob.when else ' or ').join(ways)}" if ways else ""
@@ -170,7 +177,7 @@ def idle_knob_caveats(study: Study, frame: pd.DataFrame, *, seconds: float = BUD
     designs = []
     for row in rows.to_dict("records"):
         values = knob_values(study, row)
-        around.append([step for step in neighbours(space, values) if step.knob not in moving])
+        around.append([step for step in list_neighbours(space, values) if step.knob not in moving])
         designs += [space.design_at(values), *(step.design for step in around[-1])]
     points = evaluate_points(designs, goal, seconds=seconds)
     tried: dict[str, int] = {}
@@ -266,8 +273,8 @@ def idle_constraint_caveats(study: Study, frame: pd.DataFrame, screened: ScreenR
         DesignOutcome({name: float(row[name]) for name in study.objectives}) for row in frame[frame["front"]].to_dict("records")
     ]
     tallies = {bound: _Tally() for bound in study.bounds}
-    for rows in known_tables(study, frame, screened):
-        _, moving = near_feasible_rows(study, rows, front, inf)
+    for rows in collect_known_tables(study, frame, screened):
+        _, moving = find_near_feasible_rows(study, rows, front, inf)
         for bound, over in zip(study.bounds, moving[1:], strict=True):
             values, tally = rows[bound.metric].to_numpy(dtype=float) if bound.metric in rows else np.zeros(0), tallies[bound]
             values = values[np.isfinite(values)]
@@ -331,10 +338,10 @@ def infeasible_study_caveats(study: Study, frame: pd.DataFrame) -> list[Caveat]:
         for rejection in count_rejections(study, frame)
     )
     study_caveats = [Caveat("feasible", "", f"none of {len(frame):,} designs is feasible: {counted}")]
-    values, gives = smallest_relaxation(study, frame)
+    values, gives = find_smallest_relaxation(study, frame)
     if gives:
         space = study.question.space
-        knobs = ", ".join(f"{address} {knob_value_text(space, address, value)}" for address, value in values.items())
+        knobs = ", ".join(f"{address} {format_knob_value(space, address, value)}" for address, value in values.items())
         relaxation = f"smallest relaxation that admits a design: {', and '.join(gives)}; for the design {knobs}"
         study_caveats.append(Caveat("feasible", "", relaxation))
     return study_caveats

@@ -22,7 +22,7 @@ from dse.execution.result_frame import SEARCH_ORDER, knob_values, report_order, 
 from dse.execution.screen import ScreenResult
 from dse.execution.study import Study
 from dse.execution.verify import Verification
-from dse.explanations.knob_importance import sobol_index
+from dse.explanations.knob_importance import estimate_sobol_index
 from dse.report import front_explanations as why
 from dse.report.error_bands import study_error_bands
 from dse.report.packed_columns import pack_columns
@@ -65,7 +65,7 @@ class ReportedStudy:
     """One study with its results for a report.
 
     Attributes:
-        frame: as `dse.execution.result_frame.with_front` has it.
+        frame: as `dse.execution.result_frame.combine_with_front` has it.
         runs: as the store has them, oldest first.
         verified: what was evaluated once more, at a higher fidelity.
     """
@@ -218,7 +218,7 @@ def _knob_importance(study: Study, frame: pd.DataFrame) -> dict[str, dict[str, f
         own[address] = rows[rows[CHIP_KNOB].isin(chips)] if chips else rows
     return {
         name: {
-            address: sobol_index(rows[name].to_numpy(dtype=float), _numeric_values(rows[address]))
+            address: estimate_sobol_index(rows[name].to_numpy(dtype=float), _numeric_values(rows[address]))
             for address, rows in own.items()
         }
         for name in study.objectives

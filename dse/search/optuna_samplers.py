@@ -320,7 +320,7 @@ def write_optuna_journal(
         name: of the study.
         objectives: metrics with their directions.
         space: of the knobs.
-        frame: designs in rows, as `dse.execution.result_frame.with_front` gives them.
+        frame: designs in rows, as `dse.execution.result_frame.combine_with_front` gives them.
         path: of a file that does not exist yet.
         columns: units and definitions, kept as an attribute of the study.
     """

@@ -17,7 +17,7 @@ from dse.evaluators.accounting.serving_instances import tensor_parallel as devic
 from dse.evaluators.evaluation import explain_infeasibility, kv_memory_by_pool
 from dse.evaluators.workloads.serving import deploy_load
 from dse.execution.result_frame import knob_values
-from dse.explanations.advice import count_rejections, overload_advice, smallest_relaxation
+from dse.explanations.advice import count_rejections, find_smallest_relaxation, overload_advice
 from dse.space.design import stack_designs
 from dse.space.errors import DesignError
 from dse.space.units import format_quantity
@@ -205,7 +205,7 @@ def test_where_nothing_is_feasible_the_smallest_relaxation_admits_a_design(more:
     assert not frame["feasible"].any()
     counted = {rejection.what: rejection.designs for rejection in count_rejections(study, frame)}
     assert counted.get("ttft <= 10 ms") == int((frame["ttft"] > 0.01).sum())
-    values, gives = smallest_relaxation(study, frame)
+    values, gives = find_smallest_relaxation(study, frame)
     design = study.question.space.design_at(values)
     loosest = {bound.metric: next(text for text in gives if text.startswith(bound.metric)) for bound in study.bounds}
     row = next(row for _, row in frame.iterrows() if knob_values(study, row.to_dict()) == values)

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from dse.accuracy.residuals import Residual
 from dse.commands.notebook_api import StoredStudy
 from dse.commands.run_study import run_study
-from dse.execution.result_frame import knob_values, report_order, with_feasibility_and_front
+from dse.execution.result_frame import knob_values, mark_feasibility_and_front, report_order
 from dse.execution.study import MetricConstraint
-from dse.explanations.explanation import explain_front, front_shadow_prices
-from dse.explanations.near_feasible import known_tables
+from dse.explanations.explanation import compute_front_shadow_prices, explain_front
+from dse.explanations.near_feasible import collect_known_tables
 from dse.report.caveats import (
     ASSUMED_RESOLUTION,
     Caveat,
@@ -89,9 +89,9 @@ def test_constraints_that_do_not_bind_are_those_without_which_the_front_is_the_s
     kinds = set()
     for value in (times[-1] * 1.01, *np.quantile(times, [0.02, 0.2, 0.5, 0.8, 0.95, 0.99])):
         study = replace(ran.study, bounds=(MetricConstraint("ttft", "<=", float(value)),))
-        rows = with_feasibility_and_front(study, frame)
+        rows = mark_feasibility_and_front(study, frame)
         broken = int((rows["ttft"] > value).sum())
-        free = with_feasibility_and_front(replace(study, bounds=()), frame)
+        free = mark_feasibility_and_front(replace(study, bounds=()), frame)
         same = set(rows.index[rows["front"]]) == set(free.index[free["front"]])
         constraint_caveats = idle_constraint_caveats(study, rows)
         assert bool(constraint_caveats) == (same and bool(rows["feasible"].any()))
@@ -109,7 +109,9 @@ def test_a_design_that_was_screened_and_searched_is_counted_once(tmp_path: Path)
     part = StoredStudy(study).part()
     assert part.screened is not None
     seen = [
-        knob_values(study, row) for rows in known_tables(study, part.frame, part.screened) for row in rows.to_dict("records")
+        knob_values(study, row)
+        for rows in collect_known_tables(study, part.frame, part.screened)
+        for row in rows.to_dict("records")
     ]
     assert len(seen) == len({tuple(values.items()) for values in seen}) == len(part.frame)
     assert len(seen) < part.screened.rows + (part.frame["stage"] == "search").sum()
@@ -123,20 +125,20 @@ def test_all_that_was_screened_is_looked_through_and_not_only_what_a_frame_has(
     run_study(study)
     part = StoredStudy(study).part()
     assert part.screened is not None
-    whole = {price.what: (price.then, price.gains) for price in front_shadow_prices(study, part.frame)}
+    whole = {price.what: (price.then, price.gains) for price in compute_front_shadow_prices(study, part.frame)}
     assert whole
     monkeypatch.setattr("dse.execution.result_frame.SCREEN_ROWS", 20)
     few = StoredStudy(study).frame()
     assert len(few) < len(part.frame) / 4
-    assert {price.what: (price.then, price.gains) for price in front_shadow_prices(study, few, part.screened)} == whole
+    assert {price.what: (price.then, price.gains) for price in compute_front_shadow_prices(study, few, part.screened)} == whole
     free = replace(study, bounds=(MetricConstraint("ttft", "<=", float(part.frame["ttft"].max())),))
-    (caveat,) = idle_constraint_caveats(free, with_feasibility_and_front(free, few), part.screened)
+    (caveat,) = idle_constraint_caveats(free, mark_feasibility_and_front(free, few), part.screened)
     assert f"is never violated: of {part.screened.rows} designs the nearest to it has " in caveat.text
 
 
 def test_an_objective_that_tells_nothing_apart_is_named(ran: StoredStudy) -> None:
     def caveats_of(tpot: Any) -> list[Caveat]:
-        rows = with_feasibility_and_front(ran.study, ran.frame().assign(tpot=tpot))
+        rows = mark_feasibility_and_front(ran.study, ran.frame().assign(tpot=tpot))
         return [study_caveat for study_caveat in study_caveats(ran.study, rows) if study_caveat.kind == "objective"]
 
     size = len(ran.frame())
@@ -149,7 +151,7 @@ def test_an_objective_that_tells_nothing_apart_is_named(ran: StoredStudy) -> Non
 
 def test_where_nothing_is_feasible_it_is_said_what_would_have_to_give(ran: StoredStudy) -> None:
     study = replace(ran.study, bounds=(MetricConstraint("tpot", "<=", 1e-6),))
-    rows = with_feasibility_and_front(study, ran.frame())
+    rows = mark_feasibility_and_front(study, ran.frame())
     first, second = (study_caveat.text for study_caveat in study_caveats(study, rows) if study_caveat.kind == "feasible")
     assert f"none of {len(rows)} designs is feasible: tpot <= 1 us rejects {len(rows)}" in first
     assert "smallest relaxation that admits a design: tpot <= " in second

@@ -14,7 +14,7 @@ from dse.evaluators.serving.steady_state import request_mix
 from dse.evaluators.workloads.serving import instance_module
 from dse.execution import screen_block as block
 from dse.execution.bound_pruning import BEATEN, LIMITS
-from dse.execution.screen import ScreenResult, encode_rows, run_screen, screen_left_out_text, stored_screen
+from dse.execution.screen import ScreenResult, encode_rows, load_stored_screen, run_screen, screen_left_out_text
 from dse.execution.study import Study
 from dse.report.caveats import discarded_rows_caveats
 
@@ -67,7 +67,7 @@ def test_the_front_is_that_of_a_screen_of_every_design(whole: Any, tmp_path: Pat
     assert result.rows == every.rows == result.evaluated + out
     assert every.feasible - result.pruned[BEATEN] <= result.feasible <= every.feasible
     # what is stored says the same, and nothing is evaluated again
-    for again in (stored_screen(study), screened(study)):
+    for again in (load_stored_screen(study), screened(study)):
         assert again is not None
         assert (again.rows, again.evaluated, again.pruned, again.feasible) == (result.rows, 0, result.pruned, result.feasible)
         same(again, result, study)
@@ -85,7 +85,7 @@ def test_a_screen_that_ends_early_goes_on_with_the_same_front(whole: Any, tmp_pa
 
     with pytest.raises(KeyboardInterrupt):
         run_screen(study, until)
-    before = stored_screen(study)
+    before = load_stored_screen(study)
     assert before is not None
     assert 0 < before.rows < 32
     result = screened(study)
@@ -108,7 +108,7 @@ def test_workers_find_what_one_process_does_and_go_on_where_it_ended(whole: Any,
     with pytest.raises(KeyboardInterrupt):
         run_screen(study, until)
     assert min(rows) < 28, "bounds have left out some, and say so"
-    before = stored_screen(study)
+    before = load_stored_screen(study)
     assert before is not None
     assert before.rows > 0
     result = screened(study)
