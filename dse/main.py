@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dse.commands.cli_options import COMMANDS, format_help_overview, list_flags, parse_arguments
 from dse.config.untrusted_files import TRUST
 from dse.space.errors import DesignError, suggest_nearest
-from dse.terminal.error_line import error_line
+from dse.terminal.error_line import format_error_line
 from dse.terminal.signals import exit_status, handle_signals
 from dse.terminal.text_encoding import make_output_printable
 
@@ -39,7 +39,7 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except (DesignError, OSError) as error:
-        line = error_line(error)
+        line = format_error_line(error)
         if not line:
             raise
         print(line, file=sys.stderr)
@@ -270,13 +270,13 @@ def _run_list(typed: Namespace) -> int:
 
 
 def _run_schema(typed: Namespace) -> int:
-    from dse.schemas import DOCUMENTS, document_stamp, schema_of
-    from dse.terminal.json_text import json_text
+    from dse.schemas import DOCUMENTS, build_schema, document_stamp
+    from dse.terminal.json_text import format_json
 
     if len(typed.words) > 1:
         raise DesignError(f"schema: expected the name of one document, got {' '.join(typed.words)}")
     if typed.words:
-        print(json_text(schema_of(typed.words[0]), indent=1))
+        print(format_json(build_schema(typed.words[0]), indent=1))
         return 0
     for name, (_, command, body) in DOCUMENTS.items():
         print(f"{name:12}{document_stamp(name):20}{command:40}{body['description']}")

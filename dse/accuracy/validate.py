@@ -38,7 +38,7 @@ from dse.space.design import stack_designs
 from dse.space.errors import DesignError, suggest_nearest
 from dse.space.former_words import read_metric
 from dse.space.units import parse_quantity
-from dse.terminal.json_text import json_text
+from dse.terminal.json_text import format_json
 from dse.terminal.progress import SafeConsole
 
 COLUMNS = ("id", "where", "overrides", "baseline", "metric", "value", "unit", "role", "note")
@@ -154,7 +154,7 @@ def validate_files(files: Sequence[Path], *, as_json: bool) -> int:
     report: dict[str, list[ValidationRow]] = {str(path): compare_file(path) for path in files}
     if as_json:
         data = {path: [row.record() for row in rows] for path, rows in report.items()}
-        print(json_text(stamp_document("validate", {"files": data}), indent=1))
+        print(format_json(stamp_document("validate", {"files": data}), indent=1))
         return 0
     console = SafeConsole(150)
     for path, rows in report.items():

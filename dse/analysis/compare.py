@@ -27,7 +27,7 @@ from dse.evaluators.evaluation import early_limits, explain_infeasibility, is_si
 from dse.evaluators.silicon import area
 from dse.execution.limit_filter import EarlyLimits
 from dse.search.coordinate_search import DIVIDE, run_coordinate_search
-from dse.search.samplers import RandomSampler, Values, sobol_points
+from dse.search.samplers import RandomSampler, Values, generate_sobol_points
 from dse.space.compatibility import case_type_of as kind_of
 from dse.space.design import stack_designs
 from dse.space.errors import DesignError
@@ -341,7 +341,7 @@ def _search_mappings(question: Question, space: Space, looks: _Looks) -> None:
         run_coordinate_search(choices, looks.possible, looks.scores)
     else:
         small = total is not None and total <= MAX_MAPPINGS
-        columns = space.grid(0, total or 0) if small else space.sample(sobol_points(len(knobs), 0, MAX_MAPPINGS, 0))
+        columns = space.grid(0, total or 0) if small else space.sample(generate_sobol_points(len(knobs), 0, MAX_MAPPINGS, 0))
         looks.scores([space.row(columns, place) for place in range(len(next(iter(columns.values()))))])
 
 

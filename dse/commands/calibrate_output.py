@@ -15,24 +15,24 @@ from dse.evaluators.evaluation import PHYSICS_VERSION
 from dse.schemas import stamp_document
 from dse.space.units import format_quantity
 from dse.terminal.atomic_files import write_atomically
-from dse.terminal.json_text import json_text
+from dse.terminal.json_text import format_json
 from dse.terminal.progress import SafeConsole, say
 from dse.terminal.signals import defer_signals
 
 
 def write_calibration(calibration: Calibration, out: Path, *, as_json: bool) -> None:
     """Write constants to a file and a page beside it, both or none, and print the result."""
-    from dse.report.standalone_pages import calibration_page
+    from dse.report.standalone_pages import build_calibration_page
 
     data = calibration_record(calibration)
-    texts = {out: format_constants_yaml(calibration, out), out.with_suffix(".html"): calibration_page(data)}
+    texts = {out: format_constants_yaml(calibration, out), out.with_suffix(".html"): build_calibration_page(data)}
     out.parent.mkdir(parents=True, exist_ok=True)
     with defer_signals():
         for path, text in texts.items():
             with write_atomically(path) as place:
                 place.write_text(text, encoding="utf-8")
     if as_json:
-        print(json_text(data, indent=1))
+        print(format_json(data, indent=1))
         return
     console = SafeConsole(150)
     console.print(_constants_table(calibration))
@@ -151,14 +151,14 @@ def format_constants_yaml(calibration: Calibration, out: Path) -> str:
         for name in path:
             group = group.setdefault(name, {})
         value: Any = float(f"{calibration.fitted.values[i]:.4g}")
-        text = json_text(f"{value!r} {constant.unit}") if constant.unit != "1" else repr(value)
+        text = format_json(f"{value!r} {constant.unit}") if constant.unit != "1" else repr(value)
         low, high = calibration.fitted.interval[i]
         span = (
             f"; 95 %: {format_quantity(low, constant.unit)} to {format_quantity(high, constant.unit)}"
             if np.isfinite(low)
             else ""
         )
-        why = json_text(
+        why = format_json(
             note
             + span
             + (f"; {describe_determination(calibration, i)}" if " " in describe_determination(calibration, i) else ""),

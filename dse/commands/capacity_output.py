@@ -22,7 +22,7 @@ from dse.space.safe_text import left_out_text
 from dse.space.units import format_quantity
 from dse.space.workload import Workload
 from dse.terminal.atomic_files import write_atomically
-from dse.terminal.json_text import json_text
+from dse.terminal.json_text import format_json
 from dse.terminal.progress import SafeConsole, say
 from dse.terminal.signals import defer_signals
 
@@ -32,18 +32,18 @@ MAX_ROWS = 12
 
 def write_capacity(sides: Sequence[ChipCapacity], out: Path, *, as_json: bool) -> None:
     """Write the page, and print the table or JSON."""
-    from dse.report.standalone_pages import capacity_page
+    from dse.report.standalone_pages import build_capacity_page
 
     idle = _idle_settings(sides)
     data = capacity_record(sides, idle)
     print_no_effects(idle)
     if as_json:
-        print(json_text(data, indent=1))
+        print(format_json(data, indent=1))
     else:
         _print_sides(sides)
     out.parent.mkdir(parents=True, exist_ok=True)  # last: where nothing can be written, what was found is said
     with defer_signals(), write_atomically(out) as place:
-        place.write_text(capacity_page(data), encoding="utf-8")
+        place.write_text(build_capacity_page(data), encoding="utf-8")
     if not as_json:
         say(f"wrote   {escape(str(out))}")
 

@@ -23,7 +23,7 @@ from dse.accuracy.claims import (
 from dse.evaluators.evaluation import PHYSICS_VERSION
 from dse.schemas import stamp_document
 from dse.terminal.atomic_files import write_atomically
-from dse.terminal.json_text import json_text
+from dse.terminal.json_text import format_json
 from dse.terminal.progress import ProgressBar, SafeConsole, say
 
 COLOURS = {REPRODUCED: "green", CONTRADICTED: "red", UNDECIDABLE: "yellow"}
@@ -37,7 +37,7 @@ def validate_claims(names: Sequence[str], out: Path, *, as_json: bool) -> int:
         out: where the page goes.
         as_json: print everything as JSON.
     """
-    from dse.report.standalone_pages import claims_page
+    from dse.report.standalone_pages import build_claims_page
 
     claims = find_claims(names)
     decisions: list[Decision] = []
@@ -48,10 +48,10 @@ def validate_claims(names: Sequence[str], out: Path, *, as_json: bool) -> int:
     data = record(decisions)
     out.parent.mkdir(parents=True, exist_ok=True)
     with write_atomically(out) as place:
-        place.write_text(claims_page(data), encoding="utf-8")
+        place.write_text(build_claims_page(data), encoding="utf-8")
     status = int(bool(data["problems"]))
     if as_json:
-        print(json_text(stamp_document("claims", data | {"page": str(out)}), indent=1))
+        print(format_json(stamp_document("claims", data | {"page": str(out)}), indent=1))
         return status
     console = SafeConsole(150)
     for paper in dict.fromkeys(claim.paper for claim in claims):

@@ -14,7 +14,7 @@ from dse.evaluators import METRICS
 from dse.schemas import stamp_document
 from dse.space.safe_text import count_text
 from dse.space.units import format_quantity
-from dse.terminal.json_text import json_text
+from dse.terminal.json_text import format_json
 from dse.terminal.progress import SafeConsole
 
 SHOWN_METRICS = ("ttft", "tpot", "throughput", "throughput_per_die_mm2", "throughput_per_system_mm2", "energy_per_token")
@@ -33,7 +33,7 @@ def print_comparison(words: Sequence[str], objective: str, *, as_json: bool, tru
     idle = find_settings_idle_in_all_designs("compare", answers, [word for word in words if not word.startswith("chip=")])
     print_no_effects(idle)
     if as_json:
-        print(json_text(comparison_document(sides, objective, idle), indent=1))
+        print(format_json(comparison_document(sides, objective, idle), indent=1))
         return
     console = SafeConsole(160)
     outcomes = [side.found for side in sides if side.found]

@@ -37,7 +37,7 @@ from dse.space.parameter_counts import (
 from dse.space.peaks import peaks
 from dse.space.units import format_quantity
 from dse.space.workload import BatchCase, ServingLoad
-from dse.terminal.json_text import json_text
+from dse.terminal.json_text import format_json
 from dse.terminal.progress import SafeConsole
 
 SHOWN_EXCESS = 0.005
@@ -66,7 +66,7 @@ def print_answer(evaluation: Evaluation, config: Mapping[str, Any], *, as_json: 
     if trace:
         write_trace(evaluation.breakdown, evaluation.profile, Path(trace))
     if as_json:
-        print(json_text(evaluation_record(evaluation), indent=1))
+        print(format_json(evaluation_record(evaluation), indent=1))
     else:
         print_evaluation(evaluation, config)
     print_no_effects(evaluation.without_effect)

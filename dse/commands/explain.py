@@ -46,12 +46,12 @@ from dse.explanations.neighbours import (
 )
 from dse.explanations.shadow_prices import MAX_RELAXATION
 from dse.explanations.stored_design import find_stored_design
-from dse.report.caveats import distinct_front, study_caveats
+from dse.report.caveats import collect_study_caveats, select_distinct_front
 from dse.report.page_cache import BINDING, PageCache
 from dse.report.page_cache import explanation_key as explained_by_page
 from dse.space.errors import DesignError
 from dse.space.multi_chip_space import CHIP_KNOB
-from dse.terminal.json_text import json_text
+from dse.terminal.json_text import format_json
 
 DEFAULT_OBJECTIVES = ("throughput_per_system_mm2", "ttft", "tpot", "energy_per_token", "price_per_mtoken")
 """What a design is explained by where nobody says objectives: those of these that it has."""
@@ -184,7 +184,7 @@ def study_front_record(name: str, *overrides: str, trust: bool = False) -> dict[
 def print_study_front(name: str, *overrides: str, trust: bool, as_json: bool) -> None:
     """Print the front of a study, the effects of its knobs and the cost of its constraints."""
     if as_json:
-        print(json_text(study_front_record(name, *overrides, trust=trust), indent=1))
+        print(format_json(study_front_record(name, *overrides, trust=trust), indent=1))
         return
     study, members, spent, prices, notes, _ = _front_arguments(name, overrides, trust=trust)
     print_front_explanation(study, members, spent, prices, notes)
@@ -231,7 +231,7 @@ def run_whynot(names: Sequence[str], typed: Sequence[str], which: str, *, as_jso
     dominance = explain_dominance(names[0], *typed, which=which, trust=trust)
     print_no_effects(dominance.without_effect)
     if as_json:
-        print(json_text(dominance_record(dominance), indent=1))
+        print(format_json(dominance_record(dominance), indent=1))
     else:
         print_dominance(dominance)
 
@@ -260,7 +260,7 @@ def run_explain(names: Sequence[str], typed: Sequence[str], which: str, *, as_js
     def show(explanation: Explanation) -> None:
         print_no_effects(explanation.without_effect)
         if as_json:
-            print(json_text(explanation_record(explanation), indent=1))
+            print(format_json(explanation_record(explanation), indent=1))
         else:
             print_explanation(explanation)
 
@@ -276,14 +276,21 @@ def _front_arguments(name: str, overrides: Sequence[str], *, trust: bool) -> tup
     part = _load_study(name, overrides, trust=trust)[0].part()
     study, frame = part.study, part.frame
     members, shadow_prices = explain_front(study, frame), compute_front_shadow_prices(study, frame, part.screened)
-    notes, page = study_caveats(study, frame, part.screened), PageCache(study)
+    notes, page = collect_study_caveats(study, frame, part.screened), PageCache(study)
 
     def known(key: str, by: str) -> Any:
         return (page.find(explained_by_page(key, by)) or {}).get(BINDING)
 
     spent = compute_front_time_shares(study, members, known=known)
     ids = report_order(study, frame)[DESIGN]
-    return study, members, spent, shadow_prices, notes, [str(ids.iloc[place]) for place in distinct_front(study, frame)[0]]
+    return (
+        study,
+        members,
+        spent,
+        shadow_prices,
+        notes,
+        [str(ids.iloc[place]) for place in select_distinct_front(study, frame)[0]],
+    )
 
 
 def _load_study(name: str, typed: Sequence[str], *, trust: bool) -> tuple[StoredStudy, list[str]]:

@@ -28,7 +28,7 @@ from dse.execution.time_budget import affordable_designs
 from dse.execution.verify import Verification, run_verification
 from dse.execution.warm_start import WarmStart, take_over_results
 from dse.execution.workers import make_evaluator
-from dse.report.caveats import facts_dropped, stack_texts
+from dse.report.caveats import describe_stacks, find_dropped_facts
 from dse.report.payload import ReportedStudy
 from dse.report.study_page import write_report
 from dse.search.optuna_samplers import make_sampler
@@ -37,7 +37,7 @@ from dse.search.stopping import StopRules
 from dse.space.design import design_key
 from dse.space.errors import DesignError
 from dse.space.safe_text import count_text, left_out_text, mask_passwords, mask_passwords_in
-from dse.store.database import without_password
+from dse.store.database import strip_password
 from dse.store.store import SEARCH, DesignResult, Store
 from dse.terminal.atomic_files import write_atomically
 from dse.terminal.progress import ProgressBar, ProgressCallback, say, skip_progress
@@ -76,11 +76,11 @@ def run_study(study: Study, report_progress: ProgressCallback = skip_progress) -
     say(f"  {count_text(len(space.knobs), 'knob')}, {size}; {cases}; fidelity {study.fidelity}; seed {study.seed}")
     for text in describe_devices(study):
         say(f"  devices: {escape(text)}")
-    for text in stack_texts(study):
+    for text in describe_stacks(study):
         say(f"  {escape(text)}")
     if study.chips:
         say(f"  chips: {escape(study.chips)}")
-    for remark in facts_dropped(study):
+    for remark in find_dropped_facts(study):
         say(f"  {escape(remark.text)}")
     with contextlib.closing(open_store(study)) as store:
         return _run_stages(study, store, report_progress)
@@ -366,4 +366,4 @@ def _note_place(study: Study) -> None:
     if study.config["store"]:
         path.parent.mkdir(parents=True, exist_ok=True)
         with write_atomically(path) as place:
-            place.write_text(without_password(study.store) if "://" in study.store else str(Path(study.store).resolve()))
+            place.write_text(strip_password(study.store) if "://" in study.store else str(Path(study.store).resolve()))

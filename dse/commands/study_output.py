@@ -18,7 +18,7 @@ from dse.execution.result_frame import DESIGN
 from dse.execution.study import Study, stored_location
 from dse.execution.verify import Verification
 from dse.explanations.advice import count_rejections, find_smallest_relaxation
-from dse.report.caveats import stack_texts
+from dse.report.caveats import describe_stacks
 from dse.schemas import stamp_document
 from dse.space.design import ids_of
 from dse.space.errors import DesignError
@@ -26,7 +26,7 @@ from dse.space.multi_chip_space import CHIP_KNOB
 from dse.space.safe_text import count_text, mask_passwords, printable
 from dse.space.units import format_quantity
 from dse.space.workload import Workload
-from dse.terminal.json_text import json_text
+from dse.terminal.json_text import format_json
 from dse.terminal.progress import SafeConsole
 
 MAX_ROWS = 15
@@ -234,7 +234,7 @@ def print_studies(known: dict[str, Path], *, as_json: bool) -> int:
     """Print the studies that can be run and those that ran in this folder."""
     data = studies_record(known)
     if as_json:
-        print(json_text(data, indent=1))
+        print(format_json(data, indent=1))
         return 0
     table = Table(box=None, title="studies: dse run study=NAME", title_justify="left")
     for column in ("name", "question", "ran here"):
@@ -300,7 +300,7 @@ def print_study(study: Study, runs: list[dict[str, Any]]) -> int:
     console.print(f"workload     {count_text(len(cases), 'case')}, {escape(format_case_labels(study.question.workload))}")
     for text in describe_devices(study):
         console.print(f"devices      {escape(text)}")
-    for text in stack_texts(study):
+    for text in describe_stacks(study):
         console.print(f"software     {escape(text)}")
     for knob in study.question.space.knobs:
         values = getattr(knob, "values", None)

@@ -22,7 +22,7 @@ from dse.evaluators.evaluation import PHYSICS_VERSION
 from dse.schemas import stamp_document
 from dse.space.errors import DesignError, suggest_nearest
 from dse.terminal.atomic_files import write_atomically
-from dse.terminal.json_text import json_text
+from dse.terminal.json_text import format_json
 from dse.terminal.progress import ProgressBar, SafeConsole, say
 
 SLOWEST = 5
@@ -166,7 +166,7 @@ def validate_studies(names: Sequence[str], out: Path, *, as_json: bool) -> int:
         out: where the page goes.
         as_json: print everything as JSON.
     """
-    from dse.report.standalone_pages import validation_page
+    from dse.report.standalone_pages import build_validation_page
 
     paths = list_published_files(names)
     with ProgressBar("validate") as bar:
@@ -174,10 +174,10 @@ def validate_studies(names: Sequence[str], out: Path, *, as_json: bool) -> int:
     data = validation_record(rows)
     out.parent.mkdir(parents=True, exist_ok=True)
     with write_atomically(out) as place:
-        place.write_text(validation_page(data), encoding="utf-8")
+        place.write_text(build_validation_page(data), encoding="utf-8")
     status = int(any(row.breaks for row in rows))
     if as_json:
-        print(json_text(stamp_document("validation", data | {"page": str(out)}), indent=1))
+        print(format_json(stamp_document("validation", data | {"page": str(out)}), indent=1))
         return status
     console = SafeConsole(150)
     for path in paths if names else ():

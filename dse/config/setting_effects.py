@@ -31,7 +31,7 @@ from dse.space.knobs import Space
 from dse.space.read_recorder import record_reads
 from dse.space.software import software_of
 from dse.space.workload import BatchCase, ServingLoad, Workload
-from dse.terminal.forked_answers import answers_within
+from dse.terminal.forked_answers import collect_answers_within
 
 T = TypeVar("T")
 
@@ -407,7 +407,7 @@ def _changes_answer(question: Question, several: Sequence[Sequence[TypedSetting]
             reading = [setting for setting in settings if setting.others or not read.isdisjoint(setting.leaves)]
             yield bool(reading) and bool(find_effective_settings(own, reading, word))
 
-    return answers_within(READER_SECONDS, moves) if several else []
+    return collect_answers_within(READER_SECONDS, moves) if several else []
 
 
 def _small_workload(workload: Workload) -> Workload:

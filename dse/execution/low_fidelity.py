@@ -18,7 +18,7 @@ from dse.execution.study import Study
 from dse.execution.workers import evaluate_with_retries, make_evaluator
 from dse.search.acquisition import front_distance
 from dse.search.multi_fidelity import POOL_SIZE
-from dse.search.pareto import as_minimisation
+from dse.search.pareto import convert_to_minimisation
 from dse.search.samplers import Feedback, Values
 from dse.space.array_math import Array
 from dse.store.store import DesignResult, Store
@@ -75,7 +75,7 @@ def _best_screened(study: Study, screened: ScreenResult) -> list[tuple[Values, F
     """The designs of a screen that come nearest to its front, with what it says of them, in the order of the screen."""
     knobs = [knob.address for knob in study.question.space.knobs]
     names = list(dict.fromkeys([*study.objectives, *(bound.metric for bound in study.bounds)]))
-    front = as_minimisation(screened.front[list(study.objectives)].to_numpy(dtype=float), study.directions)
+    front = convert_to_minimisation(screened.front[list(study.objectives)].to_numpy(dtype=float), study.directions)
     if not len(front):
         return []
     low, reach = front.min(axis=0), np.where(np.ptp(front, axis=0) > 0, np.ptp(front, axis=0), 1.0)
@@ -84,7 +84,7 @@ def _best_screened(study: Study, screened: ScreenResult) -> list[tuple[Values, F
     for file in screened.blocks:
         table = file.table([*knobs, *names, "limit", "excess"]).to_pandas()
         table = table[table["limit"].isna() & table[names].notna().all(axis=1)]
-        values = as_minimisation(table[list(study.objectives)].to_numpy(dtype=float), study.directions)
+        values = convert_to_minimisation(table[list(study.objectives)].to_numpy(dtype=float), study.directions)
         excess = sum(
             (np.maximum(_bound_excess(study, table, place), 0.0) for place in range(len(study.bounds))), np.zeros(len(table))
         )

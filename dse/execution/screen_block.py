@@ -23,7 +23,7 @@ from dse.execution.bound_pruning import FIRST, MORE, RemainingRows, bound_rows
 from dse.execution.screen_workers import ScreenWorkers
 from dse.execution.study import FRONT, Study
 from dse.search.pareto import front_mask
-from dse.search.samplers import sobol_points
+from dse.search.samplers import generate_sobol_points
 from dse.space.array_math import Array
 from dse.space.column_parts import split_columns
 from dse.space.duplicate_rows import first_equal_rows
@@ -151,7 +151,7 @@ def evaluate_block(
     if stored is not None:
         return summarise_block(study, span, stored, 0)
     space = study.question.space
-    unit = None if span.exact else sobol_points(len(space.knobs), span.start, span.stop, study.seed)
+    unit = None if span.exact else generate_sobol_points(len(space.knobs), span.start, span.stop, study.seed)
     columns = space.grid(span.start, span.stop) if unit is None else space.sample(unit)
     block = _Block(study, columns, span, files)
     before = block.left

@@ -6,7 +6,7 @@ from statistics import median
 import numpy as np
 
 from dse.execution.workers import WorkerSettings, cpu_count
-from dse.search.pareto import as_minimisation
+from dse.search.pareto import convert_to_minimisation
 from dse.space.array_math import Array
 from dse.space.safe_text import count_text
 from dse.space.units import format_quantity
@@ -32,7 +32,7 @@ def order_for_verification(values: Array, directions: Sequence[str]) -> Array:
     >>> order_for_verification(np.array([[1.0, 5.0], [4.0, 2.0], [3.0, 3.0], [2.0, 4.0]]), ["max", "min"]).tolist()
     [1, 2, 0, 3]
     """
-    ranked = np.argsort(as_minimisation(values, directions), axis=0, kind="stable")[:LEADING_ROWS]
+    ranked = np.argsort(convert_to_minimisation(values, directions), axis=0, kind="stable")[:LEADING_ROWS]
     first = dict.fromkeys(int(row) for row in ranked.ravel())
     return np.array([*first, *(row for row in range(len(values)) if row not in first)], dtype=int)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dse.search.pareto import as_minimisation
+from dse.search.pareto import convert_to_minimisation
 from dse.space.array_math import Array
 
 
@@ -94,7 +94,7 @@ def winner_lead(
     """
     if not len(whole):
         return None
-    order = as_minimisation(whole[:, None], [direction])[:, 0]
+    order = convert_to_minimisation(whole[:, None], [direction])[:, 0]
     first = int(order.argmin())
     worse = np.flatnonzero(order > order[first])
     if not len(worse):

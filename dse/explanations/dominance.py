@@ -15,7 +15,7 @@ from dse.execution.study import Study
 from dse.explanations.explanation import BUDGET_S, study_goal
 from dse.explanations.neighbours import DesignOutcome, StudyGoal, evaluate_points, knob_values_of
 from dse.explanations.shadow_prices import MIN_GAIN
-from dse.search.pareto import as_minimisation
+from dse.search.pareto import convert_to_minimisation
 from dse.space.array_math import Array
 from dse.space.design import Design, design_key, ids_of
 from dse.space.fields import iterate_leaves, leaf_at, replace_leaves
@@ -197,8 +197,8 @@ def _objective_sides(goal: StudyGoal, outcome: DesignOutcome, rows: pd.DataFrame
     names, directions = list(goal.objectives), list(goal.objectives.values())
     if any(name not in outcome.metrics for name in names):
         return None
-    mine = as_minimisation(np.array([[outcome.metrics[name] for name in names]]), directions)[0]
-    return mine, as_minimisation(rows[names].to_numpy(dtype=float).reshape(-1, len(names)), directions)
+    mine = convert_to_minimisation(np.array([[outcome.metrics[name] for name in names]]), directions)[0]
+    return mine, convert_to_minimisation(rows[names].to_numpy(dtype=float).reshape(-1, len(names)), directions)
 
 
 def _better_rows(goal: StudyGoal, outcome: DesignOutcome, rows: pd.DataFrame) -> Array:

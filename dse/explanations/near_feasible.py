@@ -11,7 +11,7 @@ from dse.execution.screen import ScreenResult
 from dse.execution.study import Study
 from dse.explanations.neighbours import DesignOutcome
 from dse.explanations.shadow_prices import KnownDesign
-from dse.search.pareto import as_minimisation
+from dse.search.pareto import convert_to_minimisation
 from dse.space.array_math import Array
 from dse.space.knobs import ChoiceKnob
 
@@ -82,11 +82,11 @@ def find_near_feasible_rows(
     excess = constraint_excesses(study, rows)
     alone = ((excess > 0).sum(axis=0) == 1) & (excess.max(axis=0) <= most) & rows["error"].isna().to_numpy()
     places = np.flatnonzero(alone)
-    values = as_minimisation(rows[names].to_numpy(dtype=float).reshape(-1, len(names))[places], study.directions)
+    values = convert_to_minimisation(rows[names].to_numpy(dtype=float).reshape(-1, len(names))[places], study.directions)
     finite = np.isfinite(values).all(axis=1)
     places, values = places[finite], values[finite]
     theirs = np.array([[rival.metrics.get(name, np.nan) for name in names] for rival in rivals]).reshape(-1, len(names))
-    theirs = as_minimisation(theirs, study.directions)
+    theirs = convert_to_minimisation(theirs, study.directions)
     for start in range(0, len(theirs), AT_ONCE):
         better = np.ones(len(values), dtype=bool)
         for mine in theirs[start : start + AT_ONCE]:

@@ -14,7 +14,7 @@ from dse.evaluators.accounting.metrics import METRICS
 from dse.evaluators.accounting.outcomes import SILICON_LIMITS
 from dse.evaluators.evaluation import limits_by_design
 from dse.explanations.neighbours import DesignOutcome, StudyGoal
-from dse.search.pareto import as_minimisation
+from dse.search.pareto import convert_to_minimisation
 from dse.space.array_math import Array
 from dse.space.design import Design, design_key, ids_of
 from dse.space.limits import Limit
@@ -202,8 +202,8 @@ def gain_over_rivals(goal: StudyGoal, point: DesignOutcome, rivals: Sequence[Des
     if any(name not in outcome.metrics for outcome in (point, *rivals) for name in names):
         return None
     directions = list(goal.objectives.values())
-    mine = as_minimisation(np.array([[point.metrics[name] for name in names]]), directions)[0]
-    theirs = as_minimisation(
+    mine = convert_to_minimisation(np.array([[point.metrics[name] for name in names]]), directions)[0]
+    theirs = convert_to_minimisation(
         np.array([[rival.metrics[name] for name in names] for rival in rivals]).reshape(-1, len(names)), directions
     )
     if (theirs <= mine + MIN_GAIN * np.abs(mine)).all(axis=1).any():

@@ -11,7 +11,7 @@ from typing import Any
 
 from dse.huggingface.config_file import ConfigFile, Entry, shorten
 from dse.huggingface.gqa_families import dense_layers, expert_fields, grouped_query_fields, mtp_fields, whole_window
-from dse.huggingface.layer_order import ATTENTIONS, every_nth_layer, kinds_and_order, layer_list, window_layers
+from dse.huggingface.layer_order import ATTENTIONS, every_nth_layer, kinds_and_order, read_layer_list, window_layers
 from dse.huggingface.quantization import rotated_share
 
 
@@ -108,19 +108,19 @@ def opt(file: ConfigFile) -> Entry:
 def partial_rotary_layers(file: ConfigFile) -> Entry:
     """SmolLM3: layers with and without rotation."""
     layers = file.layers()
-    turns = layer_list(file, "no_rope_layers", {1: "turned", 0: "plain"})
+    turns = read_layer_list(file, "no_rope_layers", {1: "turned", 0: "plain"})
     interval = file.count("no_rope_layer_interval", default=4)
     turns = turns or every_nth_layer(interval, layers, "turned", "plain")
     file.one_of("use_sliding_window", (False,))
     file.count("max_window_layers", low=0, default=0)
     file.count("sliding_window", low=0, default=0)
-    layer_list(file, "layer_types", {"full_attention": "full"})
+    read_layer_list(file, "layer_types", {"full_attention": "full"})
     return kinds_and_order(turns, {"turned": {}, "plain": {"rope": 0.0}})
 
 
 def cut_windows(file: ConfigFile) -> Entry:
     """OLMo 3: windows in the layers that a list names, else in three of four."""
-    turns = layer_list(file, "layer_types", ATTENTIONS) or every_nth_layer(4, file.layers(), "local", "full")
+    turns = read_layer_list(file, "layer_types", ATTENTIONS) or every_nth_layer(4, file.layers(), "local", "full")
     return window_layers(file, turns)
 
 
@@ -130,7 +130,7 @@ def exaone4(file: ConfigFile) -> Entry:
     A list or a word says which layers have windows.
     """
     layers, pattern = file.layers(), file.get("sliding_window_pattern")
-    turns = layer_list(file, "layer_types", ATTENTIONS)
+    turns = read_layer_list(file, "layer_types", ATTENTIONS)
     if file.get("sliding_window") is None:
         return {}
     if turns is None and isinstance(pattern, str):
@@ -155,7 +155,7 @@ def granite_hybrid(file: ConfigFile) -> Entry:
     file.one_of("mamba_proj_bias", (False,))
     file.one_of("position_embedding_type", ("rope", "nope"))
     file.one_of("normalization_function", ("rmsnorm",))
-    turns = layer_list(file, "layer_types", {"mamba": "mamba", "attention": "full"})
+    turns = read_layer_list(file, "layer_types", {"mamba": "mamba", "attention": "full"})
     if turns is None:
         raise file.refuse("layer_types", "missing; give a list with mamba or attention for each layer")
     heads, head_dim = file.count("mamba_n_heads"), file.count("mamba_d_head")
@@ -309,5 +309,5 @@ def gpt_neo(file: ConfigFile) -> Entry:
     known = {"global": "full", "local": "local"}
     if len(turns) != layers or not all(isinstance(turn, str) and turn in known for turn in turns):
         raise file.refuse("attention_types", f"{shorten(given)} does not say global or local of each of {layers} layers")
-    layer_list(file, "attention_layers", known)
+    read_layer_list(file, "attention_layers", known)
     return window_layers(file, [known[turn] for turn in turns])

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from dse.huggingface.config_file import ConfigFile, Entry
 from dse.huggingface.families import Family
-from dse.huggingface.quantization import check_rotation, context
+from dse.huggingface.quantization import check_rotation, read_context
 from dse.space.errors import DesignError
 from dse.space.layers import check_layers
 from dse.space.model import CompressedAttention, ExpertLayers, LatentAttention, LayerKind, Model, RecurrentMixing, SparseIndexer
@@ -39,10 +39,10 @@ def _context_length(file: ConfigFile, family: Family) -> int:
     longest = file.count(file.stated_name(*family.longest))
     for name in family.longest:
         file.count(name, default=longest)
-    return longest if family.extended else context(file, longest)
+    return longest if family.extended else read_context(file, longest)
 
 
-def similar_family_hint(file: ConfigFile, name: str, known: Mapping[str, Family]) -> str:
+def describe_similar_family(file: ConfigFile, name: str, known: Mapping[str, Family]) -> str:
     """End of the refusal of an unknown family: a similar family that fits, and the list of all.
 
     Fields fit a family that reads all of them and lacks none: what its class means by an absent field would be a guess about

@@ -1,7 +1,7 @@
 """Architectures with grouped-query attention of one kind in all layers."""
 
 from dse.huggingface.config_file import ConfigFile, Entry, shorten
-from dse.huggingface.layer_order import ATTENTIONS, kinds_and_order, layer_list, leading_dense_layers
+from dse.huggingface.layer_order import ATTENTIONS, kinds_and_order, leading_dense_layers, read_layer_list
 from dse.huggingface.quantization import rotated_share
 
 
@@ -156,7 +156,7 @@ def minimax_m3(file: ConfigFile) -> Entry:
     Modules that predict further tokens are counted but not published.
     """
     layers = file.layers()
-    dense = layer_list(file, "moe_layer_freq", {0: "dense", 1: "experts"}) or ("experts",) * layers
+    dense = read_layer_list(file, "moe_layer_freq", {0: "dense", 1: "experts"}) or ("experts",) * layers
     dense_layers = leading_dense_layers(file, "moe_layer_freq", dense)
     file.one_of("first_k_dense_replace", (dense_layers,))
     file.one_of("qk_norm_type", ("per_head",))
@@ -192,7 +192,7 @@ def _block_fields(file: ConfigFile, layers: int) -> Entry:
     group.one_of("sparse_score_type", ("max",))
     for name in ("sparse_init_block", "sparse_local_block"):
         group.count(name, low=0, default=0)
-    layer_list(group, "sparse_disable_index_value", {0: "full", 1: "sparse"}, layers=layers)
+    read_layer_list(group, "sparse_disable_index_value", {0: "full", 1: "sparse"}, layers=layers)
     block = group.count("sparse_block_size")
     indexer = {
         "heads": group.count("sparse_num_index_heads"),
@@ -200,7 +200,7 @@ def _block_fields(file: ConfigFile, layers: int) -> Entry:
         "top": group.count("sparse_topk_blocks") * block,
         "block": block,
     }
-    turns = layer_list(group, "sparse_attention_freq", {0: "full", 1: "sparse"}, layers=layers) or ("sparse",) * layers
+    turns = read_layer_list(group, "sparse_attention_freq", {0: "full", 1: "sparse"}, layers=layers) or ("sparse",) * layers
     group.check_rest()
     return kinds_and_order(turns, {"full": {}, "sparse": {"indexer": indexer}})
 
@@ -293,7 +293,7 @@ def _common_count(file: ConfigFile, name: str, *, default: int | None = None) ->
 def dense_layers(file: ConfigFile) -> int:
     """Number of leading layers without experts, which a list of all layers may give too."""
     more = file.count("num_nextn_predict_layers", low=0, default=0)
-    turns = layer_list(file, "mlp_layer_types", {"dense": "dense", "sparse": "experts"}, more=more)
+    turns = read_layer_list(file, "mlp_layer_types", {"dense": "dense", "sparse": "experts"}, more=more)
     if turns is None:
         return file.count("first_k_dense_replace", low=0)
     dense = leading_dense_layers(file, "mlp_layer_types", turns)
@@ -356,7 +356,7 @@ def _late_window(file: ConfigFile) -> Entry:
     if not used or not size:
         return {"window": _window_size(file, 0)}
     turns = ["local" if place >= first else "full" for place in range(layers)]
-    if layer_list(file, "layer_types", ATTENTIONS) not in (None, tuple(turns)):
+    if read_layer_list(file, "layer_types", ATTENTIONS) not in (None, tuple(turns)):
         raise file.refuse("layer_types", f"contradicts max_window_layers {first}; keep one of them")
     return kinds_and_order(turns, {"local": {"window": size}, "full": {"window": 0}})
 

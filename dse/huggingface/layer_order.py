@@ -14,7 +14,7 @@ WIDEST = 32
 """Layers that are looked for as one group that repeats."""
 
 
-def layer_list(
+def read_layer_list(
     file: ConfigFile, name: str, words: Mapping[Any, str], *, layers: int = 0, more: int = 0
 ) -> tuple[str, ...] | None:
     """Layer kinds from a list in the file; None if there is no such list.

@@ -2,7 +2,7 @@
 
 from dse.huggingface.config_file import ConfigFile, Entry, shorten
 from dse.huggingface.gqa_families import expert_fields, mtp_fields
-from dse.huggingface.layer_order import kinds_and_order, layer_list, leading_dense_layers
+from dse.huggingface.layer_order import kinds_and_order, leading_dense_layers, read_layer_list
 from dse.huggingface.quantization import rotated_share
 
 
@@ -45,9 +45,9 @@ def glm_dsa(file: ConfigFile) -> Entry:
     """GLM with an indexer as in DeepSeek-V3.2; some layers may reuse the picks of an earlier one."""
     indexer, layers = _indexer_fields(file), file.layers()
     modules = file.count("num_nextn_predict_layers", low=0, default=0)
-    layer_list(file, "layer_types", {"deepseek_sparse_attention": "sparse"}, more=modules)
+    read_layer_list(file, "layer_types", {"deepseek_sparse_attention": "sparse"}, more=modules)
     words = {"full": "scored", "shared": "reused", "F": "scored", "S": "reused"}
-    turns = layer_list(file, "indexer_types", words, more=modules) or layer_list(
+    turns = read_layer_list(file, "indexer_types", words, more=modules) or read_layer_list(
         file, "index_topk_pattern", words, more=modules
     )
     every, first = file.count("index_topk_freq", default=1), file.count("index_skip_topk_offset", low=0, default=2)
@@ -114,13 +114,13 @@ def _compression_ratios(file: ConfigFile) -> dict[str, int]:
 
 def _compressing_turns(file: ConfigFile, modules: int) -> tuple[str, ...]:
     words = {"sliding_attention": "local", "compressed_sparse_attention": "sparse", "heavily_compressed_attention": "heavy"}
-    ratios = layer_list(file, "compress_ratios", {0: "local", 4: "sparse", 128: "heavy"}, more=modules)
-    turns = layer_list(file, "layer_types", words, more=modules) or ratios
+    ratios = read_layer_list(file, "compress_ratios", {0: "local", 4: "sparse", 128: "heavy"}, more=modules)
+    turns = read_layer_list(file, "layer_types", words, more=modules) or ratios
     if turns is None:
         raise file.refuse("compress_ratios", "missing; give a list with 0, 4 or 128 for each layer")
     if ratios is not None and turns != ratios:
         raise file.refuse("layer_types", "contradicts compress_ratios; keep one of them")
-    layer_list(file, "mlp_layer_types", {"hash_moe": "experts", "moe": "experts"}, more=modules)
+    read_layer_list(file, "mlp_layer_types", {"hash_moe": "experts", "moe": "experts"}, more=modules)
     return turns
 
 
@@ -209,7 +209,7 @@ def _latent_fields(file: ConfigFile, *, score_bias: bool, named: bool = True) ->
         file.one_of("head_dim", (own["latent"]["rope_dim"], own["head_dim"]))
     file.one_of("moe_layer_freq", (1,))
     modules = mtp_fields(file, "num_nextn_predict_layers")
-    dense = layer_list(file, "mlp_layer_types", {"dense": "dense", "sparse": "experts"}, more=int(modules["mtp"]))
+    dense = read_layer_list(file, "mlp_layer_types", {"dense": "dense", "sparse": "experts"}, more=int(modules["mtp"]))
     first = file.count("first_k_dense_replace", low=0, default=None if dense is None else 0)
     if dense is not None:
         leading, first = first, leading_dense_layers(file, "mlp_layer_types", dense)

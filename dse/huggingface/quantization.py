@@ -87,7 +87,7 @@ class Formats(NamedTuple):
     words: dict[str, str] = {}
 
 
-def published_format_text(*files: ConfigFile) -> Formats:
+def describe_published_format(*files: ConfigFile) -> Formats:
     """Formats in which a model is published, and the matching options of a mapping, as text.
 
     Args:
@@ -291,7 +291,7 @@ def check_rotation(file: ConfigFile, *, partial: bool) -> None:
                 inner.one_of("partial_rotary_factor", (1, 1.0))
 
 
-def context(file: ConfigFile, longest: int) -> int:
+def read_context(file: ConfigFile, longest: int) -> int:
     """Longest sequence that a model serves: trained length, extended by its rotation. [token]
 
     Engines take the factor of a linear, dynamic or YaRN scaling times the length before it, which YaRN may say by itself.

@@ -4,7 +4,7 @@ from math import ceil, gcd
 
 from dse.huggingface.config_file import MAX_LAYERS, ConfigFile, Entry
 from dse.huggingface.gqa_families import grouped_query_fields, mtp_fields, rotated_share_stated
-from dse.huggingface.layer_order import every_nth_layer, kinds_and_order, layer_list
+from dse.huggingface.layer_order import every_nth_layer, kinds_and_order, read_layer_list
 from dse.huggingface.quantization import rotated_share
 
 
@@ -27,7 +27,7 @@ def _delta_fields(file: ConfigFile) -> Entry:
     file.one_of("output_gate_type", ("swish", "silu", "sigmoid"))
     interval = file.count("full_attention_interval", default=4)
     words = {"linear_attention": "delta", "full_attention": "full"}
-    turns = layer_list(file, "layer_types", words) or every_nth_layer(interval, layers, "delta", "full")
+    turns = read_layer_list(file, "layer_types", words) or every_nth_layer(interval, layers, "delta", "full")
     state = {
         "rule": "delta",
         "heads": file.count("linear_num_value_heads"),
@@ -134,9 +134,9 @@ def _sublayer_turns(file: ConfigFile) -> tuple[str, ...]:
         given = file.get(name)
         if isinstance(given, list | str) and 0 < len(given) <= MAX_LAYERS:
             layers = file.count("num_hidden_layers", default=len(given))
-            turns = layer_list(file, name, words, layers=layers)
+            turns = read_layer_list(file, name, words, layers=layers)
             for other in ("layers_block_type", "layer_types", "hybrid_override_pattern"):
-                again = layer_list(file, other, SUBLAYERS if other.endswith("pattern") else NAMED, layers=layers)
+                again = read_layer_list(file, other, SUBLAYERS if other.endswith("pattern") else NAMED, layers=layers)
                 if again not in (None, turns):
                     raise file.refuse(other, f"contradicts {name}; keep one of them")
             assert turns is not None
@@ -189,7 +189,7 @@ def jamba(file: ConfigFile) -> Entry:
     }
     norms = file.flag("mamba_inner_layernorms", default=True)
     attends = _periodic_layers(file, "attn_layer_period", "attn_layer_offset", layers)
-    layer_list(file, "layers_block_type", {"mamba": "mamba", "attention": "full"})
+    read_layer_list(file, "layers_block_type", {"mamba": "mamba", "attention": "full"})
     count = file.count("num_experts")
     fed = _periodic_layers(file, "expert_layer_period", "expert_layer_offset", layers)
     fed = [has_experts and count > 1 for has_experts in fed]  # one expert is a dense FFN
@@ -221,8 +221,8 @@ def minimax_m1(file: ConfigFile) -> Entry:
     """MiniMax-M1: lightning attention in most layers."""
     layers, heads, head_dim = file.layers(), file.count("num_attention_heads"), file.count("head_dim")
     words = {0: "lightning", 1: "full", "linear_attention": "lightning", "full_attention": "full"}
-    turns = layer_list(file, "attn_type_list", words) or layer_list(file, "layer_types", words)
-    layer_list(file, "layer_types", words)
+    turns = read_layer_list(file, "attn_type_list", words) or read_layer_list(file, "layer_types", words)
+    read_layer_list(file, "layer_types", words)
     if turns is None:
         raise file.refuse("attn_type_list", "missing; give a list with 0 (lightning) or 1 (full) for each layer")
     file.one_of("postnorm", (True, False))

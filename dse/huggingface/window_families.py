@@ -6,8 +6,8 @@ from dse.huggingface.layer_order import (
     ATTENTIONS,
     every_nth_layer,
     kinds_and_order,
-    layer_list,
     leading_dense_layers,
+    read_layer_list,
     window_layers,
 )
 from dse.huggingface.quantization import rotated_share
@@ -23,7 +23,7 @@ def gpt_oss(file: ConfigFile) -> Entry:
         "intermediate": width,
         "route_bias": True,
     }
-    turns = layer_list(file, "layer_types", ATTENTIONS) or every_nth_layer(2, file.layers(), "local", "full")
+    turns = read_layer_list(file, "layer_types", ATTENTIONS) or every_nth_layer(2, file.layers(), "local", "full")
     own = {"qkv_bias": bias, "out_bias": bias, "ffn_bias": True, "sinks": True, "experts": experts}
     return grouped_query_fields(file) | own | window_layers(file, turns)
 
@@ -32,7 +32,7 @@ def gemma2(file: ConfigFile) -> Entry:
     """Gemma 2: windows in every second layer, norms before and after, tanh on scores."""
     file.one_of("sliding_window_size", (file.get("sliding_window"),))
     own = _gemma_fields(file) | {"softcap": _is_capped(file, "attn_logit_softcapping")}
-    turns = layer_list(file, "layer_types", ATTENTIONS) or every_nth_layer(2, file.layers(), "local", "full")
+    turns = read_layer_list(file, "layer_types", ATTENTIONS) or every_nth_layer(2, file.layers(), "local", "full")
     return own | window_layers(file, turns)
 
 
@@ -40,7 +40,7 @@ def gemma3(file: ConfigFile) -> Entry:
     """Gemma 3: windows in five of six layers, norms on queries and keys."""
     own = _gemma_fields(file) | {"softcap": _is_capped(file, "attn_logit_softcapping"), "qk_norm": True}
     interval = file.agreed_count("sliding_window_pattern", "_sliding_window_pattern", default=6)
-    turns = layer_list(file, "layer_types", ATTENTIONS) or every_nth_layer(interval, file.layers(), "local", "full")
+    turns = read_layer_list(file, "layer_types", ATTENTIONS) or every_nth_layer(interval, file.layers(), "local", "full")
     return own | window_layers(file, turns)
 
 
@@ -51,7 +51,7 @@ def gemma4(file: ConfigFile) -> Entry:
     file.get("vocab_size_per_layer_input")  # of tables that are not there
     own = _gemma_fields(file) | {"qk_norm": True}
     layers = file.layers()
-    turns = layer_list(file, "layer_types", ATTENTIONS) or every_nth_layer(6, layers, "local", "full")
+    turns = read_layer_list(file, "layer_types", ATTENTIONS) or every_nth_layer(6, layers, "local", "full")
     turns = (*turns[:-1], "full")
     same = file.flag("attention_k_eq_v")
     wide = file.count("num_global_key_value_heads", default=own["kv_heads"])
@@ -107,7 +107,7 @@ def llama4(file: ConfigFile) -> Entry:
     interval = file.count("no_rope_layer_interval", default=4)
     pattern = _rotating_turns(file, layers)
     turned_ones = pattern or every_nth_layer(interval, layers, "local", "full")
-    turns = layer_list(file, "layer_types", {"chunked_attention": "local", "full_attention": "full"}) or turned_ones
+    turns = read_layer_list(file, "layer_types", {"chunked_attention": "local", "full_attention": "full"}) or turned_ones
     chunk = file.count("attention_chunk_size", default=0)
     kinds: dict[str, Entry] = {
         "local": {"chunk": chunk, "qk_norm": file.flag("use_qk_norm", default=True)},
@@ -136,7 +136,7 @@ def _rotating_turns(file: ConfigFile, layers: int) -> tuple[str, ...] | None:
     """Layers by a list that may be longer than they are, in which 1 stands for a rotation."""
     given = file.get("no_rope_layers")
     more = max(len(given) - layers, 0) if isinstance(given, list) else 0
-    return None if given == [] else layer_list(file, "no_rope_layers", {1: "local", 0: "full"}, more=more)
+    return None if given == [] else read_layer_list(file, "no_rope_layers", {1: "local", 0: "full"}, more=more)
 
 
 def _expert_turns(file: ConfigFile, layers: int) -> tuple[str, ...]:
@@ -164,7 +164,7 @@ def cohere2(file: ConfigFile) -> Entry:
     file.one_of("use_embedding_sharing", (file.flag("tie_word_embeddings", default=True),))
     interval = file.agreed_count("sliding_window_pattern", "_sliding_window_pattern", "layer_switch", default=4)
     bias = file.flag("attention_bias")
-    turns = layer_list(file, "layer_types", ATTENTIONS) or every_nth_layer(interval, file.layers(), "local", "full")
+    turns = read_layer_list(file, "layer_types", ATTENTIONS) or every_nth_layer(interval, file.layers(), "local", "full")
     own = grouped_query_fields(file, kv_heads=file.count("num_attention_heads")) | {
         "qkv_bias": bias,
         "out_bias": bias,
@@ -177,13 +177,13 @@ def mimo_v2(file: ConfigFile) -> Entry:
     """MiMo-V2: windows with more KV heads and sinks; values of a head are fewer than keys."""
     modules = mtp_fields(file, "num_nextn_predict_layers")
     words = {0: "full", 1: "local"}
-    turns = layer_list(file, "hybrid_layer_pattern", words, more=int(modules["mtp"]))
+    turns = read_layer_list(file, "hybrid_layer_pattern", words, more=int(modules["mtp"]))
     if turns is None:
         raise file.refuse("hybrid_layer_pattern", "missing; give a list with 0 (full) or 1 (window) for each layer")
-    if layer_list(file, "layer_types", ATTENTIONS, more=int(modules["mtp"])) not in (None, turns):
+    if read_layer_list(file, "layer_types", ATTENTIONS, more=int(modules["mtp"])) not in (None, turns):
         raise file.refuse("layer_types", "contradicts hybrid_layer_pattern; keep one of them")
     size = file.agreed_count("sliding_window", "sliding_window_size", "attention_chunk_size")
-    feeds = layer_list(file, "moe_layer_freq", {0: "dense", 1: "experts"}, more=int(modules["mtp"]))
+    feeds = read_layer_list(file, "moe_layer_freq", {0: "dense", 1: "experts"}, more=int(modules["mtp"]))
     if feeds is None:
         raise file.refuse("moe_layer_freq", "missing; give a list with 0 (dense) or 1 (experts) for each layer")
     file.one_of("topk_method", ("noaux_tc",))
@@ -234,7 +234,7 @@ def step3(file: ConfigFile) -> Entry:
     file.one_of("moe_layer_offset", (0,))
     kv_heads = file.agreed_count("num_attention_groups", "num_key_value_heads")
     head_dim = file.count("head_dim")
-    turns = layer_list(file, "layer_types", ATTENTIONS, more=more) or ("full",) * layers
+    turns = read_layer_list(file, "layer_types", ATTENTIONS, more=more) or ("full",) * layers
     other, gated = file.group("attention_other_setting"), file.get("use_head_wise_attn_gate")
     local: Entry = {"heads": file.count("num_sliding_attention_heads", default=heads)}
     if other is not None:
@@ -283,7 +283,7 @@ def _rotation_shares(file: ConfigFile, turns: tuple[str, ...]) -> dict[str, floa
 def _step_experts(file: ConfigFile, layers: int, more: int) -> Entry:
     given = file.get("moe_layers_enum")
     words = given.split(",") if isinstance(given, str) else given
-    layer_list(file, "mlp_layer_types", {"dense": "dense", "sparse": "experts"}, more=more)
+    read_layer_list(file, "mlp_layer_types", {"dense": "dense", "sparse": "experts"}, more=more)
     first = file.count("first_k_dense_replace", low=0, default=3)
     if words is not None:
         if not isinstance(words, list) or not all(

@@ -10,7 +10,7 @@ from dse.space.compatibility import workload_name
 from dse.space.multi_chip_space import CHIP_KNOB
 
 
-def study_error_bands(study: Study) -> list[dict[str, Any]]:
+def estimate_study_error_bands(study: Study) -> list[dict[str, Any]]:
     """Error bands as JSON values: chip, software, metric, span, number of rows and text.
 
     Null if there is no band.

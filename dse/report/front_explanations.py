@@ -28,9 +28,9 @@ from dse.explanations.shadow_prices import (
     gain_over_beaten,
     gain_over_rivals,
 )
-from dse.report.caveats import caveat_records, distinct_front, objective_resolution, study_caveats
+from dse.report.caveats import caveat_records, collect_study_caveats, objective_resolution, select_distinct_front
 from dse.report.page_cache import PageCache, table_key
-from dse.search.pareto import as_minimisation
+from dse.search.pareto import convert_to_minimisation
 from dse.space.multi_chip_space import AnySpace
 
 MAX_DESIGNS = 200
@@ -46,7 +46,7 @@ SIMULATED_BUDGET_S = 2.0
 """The same where requests are played; ``dse explain`` has the rest."""
 
 
-def front_explanations(
+def collect_front_explanations(
     study: Study, ordered: pd.DataFrame, screened: ScreenResult | None, start: int, kept: PageCache
 ) -> dict[str, Any]:
     """Explanation of a study's front, and its caveats, as JSON values.
@@ -113,9 +113,9 @@ def _of_study(study: Study, ordered: pd.DataFrame, screened: ScreenResult | None
             "cheaper": _near_record(cheaper, rows),
             "faster": _near_record(faster, rows),
         }
-    kept, given_members = distinct_front(study, ordered)
+    kept, given_members = select_distinct_front(study, ordered)
     return {
-        "remarks": caveat_records(study_caveats(study, ordered, screened, seconds=seconds)),
+        "remarks": caveat_records(collect_study_caveats(study, ordered, screened, seconds=seconds)),
         "distinct": {
             "rows": [start + row for row in kept],
             "of": [start + row for row in given_members],
@@ -138,8 +138,10 @@ def _worthwhile_designs(study: Study, known: Sequence[KnownDesign], outcome: Des
     names = list(study.objectives)
     if not known or any(name not in outcome.metrics for name in names):
         return []
-    values = as_minimisation(np.array([[design.point.metrics[name] for name in names] for design in known]), study.directions)
-    mine = as_minimisation(np.array([[outcome.metrics[name] for name in names]]), study.directions)[0]
+    values = convert_to_minimisation(
+        np.array([[design.point.metrics[name] for name in names] for design in known]), study.directions
+    )
+    mine = convert_to_minimisation(np.array([[outcome.metrics[name] for name in names]]), study.directions)[0]
     return [design for design, as_good in zip(known, (values <= mine).all(axis=1), strict=True) if as_good]
 
 

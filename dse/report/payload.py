@@ -24,11 +24,11 @@ from dse.execution.study import Study
 from dse.execution.verify import Verification
 from dse.explanations.knob_importance import estimate_sobol_index
 from dse.report import front_explanations as why
-from dse.report.error_bands import study_error_bands
+from dse.report.error_bands import estimate_study_error_bands
 from dse.report.packed_columns import pack_columns
 from dse.report.page_cache import BINDING, PageCache, explanation_key
 from dse.report.time_breakdown import BUDGET_S, MAX_BUDGET_S, cached_breakdown, time_stacks
-from dse.search.pareto import as_minimisation, front_mask, hypervolume, nondominated_layers
+from dse.search.pareto import convert_to_minimisation, front_mask, hypervolume, nondominated_layers
 from dse.space.array_math import Array
 from dse.space.fields import addresses
 from dse.space.multi_chip_space import CHIP_KNOB
@@ -81,7 +81,7 @@ class ReportedStudy:
 class HypervolumeBox:
     """Reference box of hypervolume histories: its corners, and the share that the final front dominates.
 
-    Corners are in the form of `as_minimisation`.
+    Corners are in the form of `convert_to_minimisation`.
     """
 
     low: Array
@@ -113,7 +113,7 @@ def _study_record(part: ReportedStudy, frame: pd.DataFrame, start: int, box: Hyp
     space, workload = study.question.space, study.question.workload
     with PageCache(study) as kept:
         explained = _explained_rows(study, frame, start, kept)
-        whys = why.front_explanations(study, frame, screened, start, kept)
+        whys = why.collect_front_explanations(study, frame, screened, start, kept)
     return {
         "name": study.name,
         "question": study.text,
@@ -143,7 +143,7 @@ def _study_record(part: ReportedStudy, frame: pd.DataFrame, start: int, box: Hyp
         "explained": explained,
         "why": whys,
         "verified": _verified_record(part, frame, start),
-        "bands": study_error_bands(study),
+        "bands": estimate_study_error_bands(study),
         "sources": _source_records(study),
         "runs": [_run_record(run) for run in part.runs],
     }
@@ -242,7 +242,7 @@ def _shared_box(values: Array, directions: list[str]) -> HypervolumeBox | None:
     """From the best corner of some fronts to a tenth beyond the worst."""
     if not len(values):
         return None
-    small = as_minimisation(values, directions)
+    small = convert_to_minimisation(values, directions)
     low, high = small.min(axis=0), small.max(axis=0)
     high = high + 0.1 * np.where(high > low, high - low, np.abs(high) + 1e-12)
     return HypervolumeBox(low, high, hypervolume(values[front_mask(values, directions)], directions, low, high))

@@ -13,8 +13,8 @@ import numpy as np
 
 from dse.search.acquisition import HypervolumeAcquisition, KnownResults, LowFidelityPredictions
 from dse.search.design_encoding import DesignEncoder
-from dse.search.pareto import as_minimisation
-from dse.search.samplers import Ask, Feedback, PossibleFilter, Values, allow_all, sobol_points
+from dse.search.pareto import convert_to_minimisation
+from dse.search.samplers import Ask, Feedback, PossibleFilter, Values, allow_all, generate_sobol_points
 from dse.space.array_math import Array
 from dse.space.multi_chip_space import AnySpace
 
@@ -93,7 +93,7 @@ class LocalSearch:
             if excess > 0:
                 self._out.append((row, excess))
             return
-        new = as_minimisation(np.array([feedback.objectives]), self._directions)[0]
+        new = convert_to_minimisation(np.array([feedback.objectives]), self._directions)[0]
         least = self._excess[self._front[0]] if self._front else np.inf
         front = self._front if excess == least else []
         held = np.array([self._objectives_of[place] for place in front]).reshape(-1, len(new))
@@ -178,10 +178,10 @@ class LocalSearch:
     def _possible_first(self, knobs: int, start: int) -> Array:
         """The first possible designs of a Sobol sequence; those of its beginning, where there are none."""
         size = 1 << (start - 1).bit_length()
-        rows = self._places.rows_at(sobol_points(knobs, 0, size, self._seed))
+        rows = self._places.rows_at(generate_sobol_points(knobs, 0, size, self._seed))
         if self._possible is allow_all:
             return rows[:start]
-        rows = self._places.rows_at(sobol_points(knobs, 0, size * MAX_STEPS, self._seed))
+        rows = self._places.rows_at(generate_sobol_points(knobs, 0, size * MAX_STEPS, self._seed))
         kept = np.zeros(0, dtype=int)
         for chunk in np.split(np.arange(len(rows)), range(size, len(rows), size)):
             can = self._possible([self._places.values(row) for row in self._places.canonical(rows[chunk])])

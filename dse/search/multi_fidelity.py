@@ -13,7 +13,7 @@ import numpy as np
 
 from dse.search.acquisition import HypervolumeAcquisition, LowFidelityPredictions, LowFidelityResults, front_distance
 from dse.search.local_search import LocalSearch
-from dse.search.pareto import as_minimisation, front_mask, hypervolume_subset, nondominated_layers
+from dse.search.pareto import convert_to_minimisation, front_mask, nondominated_layers, select_hypervolume_subset
 from dse.search.samplers import Feedback, PossibleFilter, Values, allow_all
 from dse.space.array_math import Array
 from dse.space.multi_chip_space import AnySpace
@@ -115,7 +115,7 @@ class MultiFidelitySearch(LocalSearch):
         keep = np.sort(np.argsort(behind, kind="stable")[:POOL_SIZE])
         self._pool = rows[keep]
         self._held = np.flatnonzero(np.isin(keep, front)).tolist()
-        return np.asarray(rows[np.concatenate([front[hypervolume_subset(held, start)], next_to])])
+        return np.asarray(rows[np.concatenate([front[select_hypervolume_subset(held, start)], next_to])])
 
     def _parent_rows(self) -> Array:
         return np.concatenate([super()._parent_rows(), self._pool[self._held]])
@@ -153,4 +153,4 @@ class MultiFidelitySearch(LocalSearch):
             excess = sum(max(0.0, value) for value in single_feedback.constraints.values()) + (
                 1.0 if np.isnan(values).any() else 0.0
             )
-            self._lower[row.tobytes()] = as_minimisation(values[None], self._directions)[0], excess
+            self._lower[row.tobytes()] = convert_to_minimisation(values[None], self._directions)[0], excess

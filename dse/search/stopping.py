@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dse.search.pareto import as_minimisation, front_mask, hypervolume
+from dse.search.pareto import convert_to_minimisation, front_mask, hypervolume
 from dse.search.samplers import Feedback
 
 
@@ -75,7 +75,7 @@ def hypervolume_growth(before: np.ndarray, now: np.ndarray, directions: Sequence
     >>> round(hypervolume_growth(np.array([[2.0, 2.0]]), np.array([[1.0, 1.0]]), ["min", "min"]), 3)
     0.992
     """
-    both = as_minimisation(np.vstack([before, now]), directions)
+    both = convert_to_minimisation(np.vstack([before, now]), directions)
     low, high = both.min(axis=0), both.max(axis=0)
     high = high + 0.1 * (high - low)
     held = hypervolume(now, directions, low, high)

@@ -21,7 +21,7 @@ from dse.space.errors import DesignError
 from dse.space.fields import check_leaf, field_at, iterate_leaves, leaf_at, replace_leaves
 from dse.space.read_recorder import record_reads
 from dse.space.workload import Workload
-from dse.terminal.forked_answers import answers_within
+from dse.terminal.forked_answers import collect_answers_within
 from tests.contract.draws import makes_sense, shaken
 from tests.dse.test_answer import Typed
 from tests.samples import asked
@@ -161,7 +161,7 @@ def test_questions_in_a_copy_are_ended_and_leave_nothing() -> None:
     seen: list[int] = []
 
     def asks(*ends: Any) -> list[bool]:
-        return answers_within(0.3, lambda: (bool(end()) for end in ends))
+        return collect_answers_within(0.3, lambda: (bool(end()) for end in ends))
 
     def for_ever() -> None:
         while True:

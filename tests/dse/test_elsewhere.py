@@ -14,7 +14,7 @@ from dse.analysis.evaluation import Evaluation
 from dse.commands import capacity_output as capacities
 from dse.commands.evaluate_output import evaluation_record
 from dse.config.compose import CONF, STUDIES
-from dse.report.caveats import foreign_constant_caveats
+from dse.report.caveats import find_foreign_constant_caveats
 from dse.space.errors import DesignError
 from dse.studies.gpu_measured.fit import meant_for
 from tests.dse.toy import toy
@@ -103,8 +103,8 @@ def test_chips_side_by_side_and_studies_say_it_too(tmp_path: Path) -> None:
     assert "(prefill_attention on h100); on chip=a100 it is extrapolated" in collect_comparison_notes(
         compare_best_mappings(["chip=[a100,h100]", *words, *FEW], "tpot")
     )
-    constant_caveats = foreign_constant_caveats(toy(tmp_path, "chip=a100", "stack=flash3_h100"))
-    several = foreign_constant_caveats(toy(tmp_path, "chips=[a100,h200]", "stack=flash3_h100"))
+    constant_caveats = find_foreign_constant_caveats(toy(tmp_path, "chip=a100", "stack=flash3_h100"))
+    several = find_foreign_constant_caveats(toy(tmp_path, "chips=[a100,h200]", "stack=flash3_h100"))
     assert (
         [(constant_caveat.kind, constant_caveat.what) for constant_caveat in constant_caveats]
         == [(caveat.kind, caveat.what) for caveat in several]

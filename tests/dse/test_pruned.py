@@ -16,7 +16,7 @@ from dse.execution import screen_block as block
 from dse.execution.bound_pruning import BEATEN, LIMITS
 from dse.execution.screen import ScreenResult, encode_rows, load_stored_screen, run_screen, screen_left_out_text
 from dse.execution.study import Study
-from dse.report.caveats import discarded_rows_caveats
+from dse.report.caveats import find_discarded_rows_caveats
 
 CHIPS = "chips=[npu_whole,tile_gh200,wafer64,npu_dse]"
 """Layouts whose designs take long, and dies."""
@@ -72,7 +72,7 @@ def test_the_front_is_that_of_a_screen_of_every_design(whole: Any, tmp_path: Pat
         assert (again.rows, again.evaluated, again.pruned, again.feasible) == (result.rows, 0, result.pruned, result.feasible)
         same(again, result, study)
     assert "may be feasible or not" in screen_left_out_text(result)
-    assert screen_left_out_text(result) in discarded_rows_caveats(study, result)[0].text
+    assert screen_left_out_text(result) in find_discarded_rows_caveats(study, result)[0].text
 
 
 @pytest.mark.usefixtures("small")

@@ -16,7 +16,7 @@ from dse.evaluators.silicon import area, energy, price
 from dse.evaluators.silicon import supply_voltage as supply
 from dse.evaluators.silicon.published import contradicted_limits, published_facts
 from dse.execution.study import build_study
-from dse.report.caveats import facts_dropped
+from dse.report.caveats import find_dropped_facts
 from dse.space.design import design_key, stack_designs
 from dse.space.errors import DesignError
 from dse.space.fields import iterate_leaves, leaf_at, replace_leaves
@@ -181,7 +181,7 @@ def test_a_study_says_which_knobs_drop_facts(tmp_path):
     (tmp_path / "chip/card.yaml").write_text(CARDS["gaudy"])
     knobs = ("+space.chip.l2.size='tag(MB,choice(72,96))'", "+space.chip.hbm.strided_row_overhead='tag(ns,choice(0,1))'")
     study = build_study(compose((f"--config-dir={tmp_path}", "chip=card", *LOAD, *knobs, "+objectives.tpot=min")), tmp_path)
-    (remark,) = facts_dropped(study)
+    (remark,) = find_dropped_facts(study)
     assert remark.what == "card"
     assert "die area" in remark.text
     assert "where chip.l2.size change" in remark.text

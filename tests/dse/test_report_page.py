@@ -24,7 +24,7 @@ from dse.evaluators import METRICS
 from dse.execution.study import build_study
 from dse.report.metric_names import plain_name
 from dse.report.payload import ReportedStudy, report_payload
-from dse.report.standalone_pages import validation_page
+from dse.report.standalone_pages import build_validation_page
 from dse.report.study_page import LivePage, write_page
 from dse.report.time_breakdown import MAX_STACKS
 from tests.dse.test_report import hostile, rows_of
@@ -613,7 +613,7 @@ def test_the_page_says_how_far_off_measured_rows_were(opened: Callable[..., Any]
 def test_the_page_of_a_validation_has_a_trace_a_study(browser: Any, tmp_path: Path) -> None:
     rows = simulate_rows(list_published_files(["preserve_l2", "deepseek_wafer"]))
     path = tmp_path / "validation.html"
-    path.write_text(validation_page(validation_record(rows)), encoding="utf-8")
+    path.write_text(build_validation_page(validation_record(rows)), encoding="utf-8")
     complaints: list[str] = []
     page = browser.new_page()
     page.on("pageerror", lambda error: complaints.append(str(error)))

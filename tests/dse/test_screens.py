@@ -27,7 +27,7 @@ from dse.execution.screen import ScreenResult, encode_rows, list_stored_block_fi
 from dse.execution.screen_block import CACHE_ROWS, EVEN_SAMPLE
 from dse.execution.workers import WorkerSettings
 from dse.explanations.stored_design import find_stored_design
-from dse.report.caveats import discarded_rows_caveats
+from dse.report.caveats import find_discarded_rows_caveats
 from dse.space.design import Designs, design_key, stack_designs
 from dse.space.errors import DesignError
 from tests.dse.toy import toy
@@ -271,7 +271,7 @@ def test_what_is_kept_of_a_screen_has_its_front(unbroken: ScreenResult, tmp_path
     assert (first.kept < first.rows) == (word == "front")
     shown = combine_with_front(study, pd.DataFrame(), first)
     assert len(shown) >= min(first.kept, EVEN_SAMPLE)
-    assert bool(discarded_rows_caveats(study, first)) == (word == "front")
+    assert bool(find_discarded_rows_caveats(study, first)) == (word == "front")
     stricter = toy(tmp_path, *SMALL, f"screen.keep={word}", "constraints.ttft='<= 2 s'")
     assert (load_stored_screen(stricter) is None) == (word == "front")  # what is kept depends on what is wanted
 

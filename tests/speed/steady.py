@@ -26,7 +26,7 @@ from dse.evaluators.accounting.serving_runs.steady_state_run import LOADED
 from dse.execution.screen import run_screen, screen_left_out_text
 from dse.execution.screen_block import BATCH_ROWS
 from dse.execution.screen_block import requested_metrics as names
-from dse.search.samplers import sobol_points
+from dse.search.samplers import generate_sobol_points
 
 BELOW = 0.95
 
@@ -128,7 +128,7 @@ def of_machines(count: int) -> Iterator[tuple[str, str, str]]:
     """Lines of a table: the first designs of the screen of studies/mesh_llm, by chip and altogether."""
     study = find_study("mesh_llm")
     space, total = study.question.space, 0.0
-    columns = space.sample(sobol_points(len(space.knobs), 0, count, study.seed))
+    columns = space.sample(generate_sobol_points(len(space.knobs), 0, count, study.seed))
     for rows in space.parts(columns, BATCH_ROWS):
         start = time.process_time()
         designs = space.stack({address: column[rows] for address, column in columns.items()})

@@ -15,7 +15,7 @@ from dse.accuracy import tolerances as promised
 from dse.accuracy.validate import COLUMNS, ROLES
 from dse.commands import validate_all as validation
 from dse.main import main
-from dse.report.standalone_pages import validation_page
+from dse.report.standalone_pages import build_validation_page
 
 OFF = {"alpha": 0.05, "beta": 0.30}
 """Tolerances of two made studies."""
@@ -157,7 +157,7 @@ def test_what_cannot_be_validated_is_one_line(
 
 def test_the_page_has_every_row(shipped: dict[str, float]) -> None:
     data = validation.validation_record(validation.simulate_rows(validation.list_published_files(())))
-    text = validation_page(data)
+    text = build_validation_page(data)
     inner = text.partition('id="data">')[2].partition("</script>")[0]
     assert json.loads(inner)["rows"] == json.loads(json.dumps(data["rows"]))
     assert "Plotly.newPlot" in text
