@@ -181,10 +181,10 @@ def _run_capacity(typed: Namespace) -> int:
 
 def _compile_notice(what: str) -> "CompileNotice":
     """Say that loops are being compiled, where they are."""
-    from dse.evaluators.machine.compile_counter import compilations_started
+    from dse.evaluators.machine.compile_counter import count_compilations_started
     from dse.terminal.progress import CompileNotice
 
-    return CompileNotice(what, compilations_started)
+    return CompileNotice(what, count_compilations_started)
 
 
 def _run_explain(typed: Namespace) -> int:

@@ -166,7 +166,7 @@ def evaluate(
     return outcomes
 
 
-def worst_limits(designs: Designs, workload: Workload, *, soon: bool = False) -> Outcomes:
+def find_worst_limits(designs: Designs, workload: Workload, *, soon: bool = False) -> Outcomes:
     """Most violated limit of each design, without metrics and without simulation.
 
     Args:
@@ -248,7 +248,7 @@ def explain(design: Design, case: WorkloadCase, *, decode_context: str = "mean",
     if fidelity in outside.external_fidelities():
         return outside.external_breakdown(fidelity, _alone(design, Workload("", (case,), decode_context), fidelity))
     reader = _reader(design, case, fidelity)
-    if hasattr(reader, "case_limits") and worst_violation(design, Workload("", (case,))) is not None:
+    if hasattr(reader, "case_limits") and find_worst_violation(design, Workload("", (case,))) is not None:
         return Breakdown((), 0.0, {}, {})  # nothing is played that cannot be
     breakdown: Breakdown = reader.case_breakdown(design, case, decode_context, fidelity)
     if design.chip.die is None or breakdown.price:  # nothing is made, or it is said already
@@ -360,7 +360,7 @@ def _limit_of_design(limit: Limit, place: int, count: int) -> Limit:
     return limit._replace(need=pick(limit.need), have=pick(limit.have), parts=parts)
 
 
-def option_conflict(design: Design, workload: Workload) -> IncompatibleOptionsError | None:
+def find_option_conflict(design: Design, workload: Workload) -> IncompatibleOptionsError | None:
     """Error for options of a design that cannot be combined; None if they can."""
     try:
         _of_layout(design, workload)
@@ -407,7 +407,7 @@ def unloaded_latency(design: Design, load: ServingLoad, fidelity: str) -> tuple[
     return latency
 
 
-def found_max_rate(load: ServingLoad, rate: float) -> "MaxRate | None":
+def get_found_max_rate(load: ServingLoad, rate: float) -> "MaxRate | None":
     """Search result that led to a load's maximum rate; None if the search did not run here. [1/s]"""
     from dse.evaluators.accounting.serving_runs.run_metrics import known_max_rate  # which compiles loops
 
@@ -431,7 +431,7 @@ def is_simulated(design: Design, workload: Workload, fidelity: str) -> bool:
     return fidelity != "analytical" or hasattr(_judge(design, workload.cases[0]), "case_limits")
 
 
-def worst_violation(design: Design, workload: Workload) -> Infeasibility | None:
+def find_worst_violation(design: Design, workload: Workload) -> Infeasibility | None:
     """Most violated limit of one design, itemised; None if every limit holds."""
     return _worst(limits(design, workload))
 

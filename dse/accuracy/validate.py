@@ -31,7 +31,7 @@ from dse.config.question import Question, build_question
 from dse.config.untrusted_files import check_stored_overrides
 from dse.evaluators import METRICS, Outcomes, evaluate
 from dse.evaluators.accounting.metrics import find_metric
-from dse.evaluators.serving.trace_parsing import csv_error_text, first_undecodable_row
+from dse.evaluators.serving.trace_parsing import describe_csv_error, find_first_undecodable_row
 from dse.schemas import stamp_document
 from dse.space.compatibility import workload_name
 from dse.space.design import stack_designs
@@ -246,9 +246,11 @@ def read_rows(
     except OSError as error:
         raise DesignError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise DesignError(f"{path}, row {first_undecodable_row(path)}: not text in UTF-8; write the file as UTF-8") from None
+        raise DesignError(
+            f"{path}, row {find_first_undecodable_row(path)}: not text in UTF-8; write the file as UTF-8"
+        ) from None
     except csv.Error as error:
-        raise DesignError(f"{path}, row {start}: {csv_error_text(error)}") from None
+        raise DesignError(f"{path}, row {start}: {describe_csv_error(error)}") from None
 
 
 def present_metrics(cell: str) -> str:

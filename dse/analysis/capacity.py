@@ -52,7 +52,7 @@ from dse.config.session_workloads import CLOSED
 from dse.config.unread_stack_leaves import USUAL as OF_IDLE
 from dse.config.workloads import MAX_REQUESTS
 from dse.evaluators.serving.max_rate import MOST_PLAYED, USUAL, decisive, enough_requests
-from dse.evaluators.serving.slo_bounds import BREAKING_FACTOR, SloBounds, slo_bounds
+from dse.evaluators.serving.slo_bounds import BREAKING_FACTOR, SloBounds, make_slo_bounds
 from dse.evaluators.workloads.serving import system_and_token_price
 from dse.execution.precompile import start_precompile
 from dse.space.compatibility import case_type_of as kind_of
@@ -429,7 +429,7 @@ def build_chip_query(
         raise DesignError(
             "workload.arrivals: requests that arrive at once have no rate; choose poisson, gamma, constant or a trace's"
         )
-    bounds = slo_bounds(load, query.share)
+    bounds = make_slo_bounds(load, query.share)
     if query.ffn and software_of(usual.base.mapping) != SERVED_POOLED_DIES:
         raise DesignError(
             f"ffn: disaggregated needs a chip with several dies per node (h800_ep, h100_ep), got chip={chip}; remove it"

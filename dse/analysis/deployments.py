@@ -15,7 +15,7 @@ from dse.accuracy.stack_basis import StackBasis, stack_basis
 from dse.analysis.capacity_bounds import bound_max_rate, compute_rate_bound
 from dse.analysis.published_formats import propose_published_formats
 from dse.config.question import Question
-from dse.evaluators.evaluation import explain_infeasibility, worst_violation
+from dse.evaluators.evaluation import explain_infeasibility, find_worst_violation
 from dse.evaluators.serving.simulator import Deployment, InstancePool
 from dse.evaluators.serving.slo_bounds import SloBounds
 from dse.evaluators.serving.sustained_rate import PoolPaces, SustainedRate, pool_paces, sustained_rate_of_paces
@@ -216,7 +216,7 @@ class InstanceKinds:
         if key not in self._limits:
             changes = {INSTANCES: 1, PREFILL: int(values.get(PREFILL, 0) > 0)}
             alone = design if self.by_chip else replace_leaves(design, changes)
-            self._limits[key] = alone, worst_violation(alone, self._load_workload)
+            self._limits[key] = alone, find_worst_violation(alone, self._load_workload)
         worst = self._limits[key][1]
         return worst.limit if worst else ""
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dse.analysis.max_rate_text import format_max_rate, max_rate_record
-from dse.evaluators.evaluation import found_max_rate, kv_memory_by_pool, results_by_class_and_turn, unloaded_latency
+from dse.evaluators.evaluation import get_found_max_rate, kv_memory_by_pool, results_by_class_and_turn, unloaded_latency
 from dse.space.design import Design
 from dse.space.units import format_quantity
 from dse.space.workload import ServingLoad
@@ -44,7 +44,7 @@ def load_notes(design: Design, load: ServingLoad, fidelity: str, rate: float | N
     none = bool(load.largest) and rate == 0
     classes, turns = results_by_class_and_turn(design, load, fidelity) if load.classes or len(load.requests.turns) else ([], [])
     alone = unloaded_latency(design, load, fidelity) if none else None
-    largest = found_max_rate(load, rate) if load.largest and rate else None
+    largest = get_found_max_rate(load, rate) if load.largest and rate else None
     return LoadNotes(kv_memory_by_pool(design, load), alone, tuple(classes), tuple(turns), largest)
 
 

@@ -56,9 +56,9 @@ def describe_caveat(max_rate: "MaxRate", load: ServingLoad, bounds: "SloBounds")
 
 def format_max_rate(max_rate: "MaxRate", load: ServingLoad) -> str:
     """Maximum rate with its range, number of requests, what fails beyond, and whether it lasts."""
-    from dse.evaluators.serving.slo_bounds import slo_bounds
+    from dse.evaluators.serving.slo_bounds import make_slo_bounds
 
-    caveat = describe_caveat(max_rate, load, slo_bounds(load, load.largest))
+    caveat = describe_caveat(max_rate, load, make_slo_bounds(load, load.largest))
     confirmed = f"; seed {max_rate.seed} confirms it" if load.draw is not None else ""
     text = f"{max_rate.rate:.4g} requests/s ({format_range(max_rate)}{confirmed}); {describe_failures_beyond(max_rate.binds)}"
     return f"{text}; {caveat}" if caveat else text
@@ -66,7 +66,7 @@ def format_max_rate(max_rate: "MaxRate", load: ServingLoad) -> str:
 
 def max_rate_record(max_rate: "MaxRate", load: ServingLoad) -> dict[str, Any]:
     """Maximum rate as JSON values, named as in the answer of ``dse capacity``."""
-    from dse.evaluators.serving.slo_bounds import slo_bounds
+    from dse.evaluators.serving.slo_bounds import make_slo_bounds
 
     return {
         "max_rate_hz": max_rate.rate,
@@ -75,5 +75,5 @@ def max_rate_record(max_rate: "MaxRate", load: ServingLoad) -> dict[str, Any]:
         "seed": max_rate.seed,
         "lasts": max_rate.lasts,
         "breaks_beyond": max_rate.binds,
-        "note": describe_caveat(max_rate, load, slo_bounds(load, load.largest)) or None,
+        "note": describe_caveat(max_rate, load, make_slo_bounds(load, load.largest)) or None,
     }

@@ -19,7 +19,7 @@ import numpy as np
 from dse.evaluators import evaluate, explain
 from dse.evaluators.accounting.breakdown import BreakdownRow
 from dse.evaluators.cost_models.analytical_summa import DEPTHS, SLICES
-from dse.evaluators.evaluation import worst_violation
+from dse.evaluators.evaluation import find_worst_violation
 from dse.evaluators.kernels.attention.tiling_candidates import SLICES as BLOCKS
 from dse.evaluators.kernels.gemm import GEMM_CANDIDATES as PRODUCTS
 from dse.evaluators.kernels.gemv import GEMV_CANDIDATES as SUMS
@@ -107,7 +107,7 @@ def compute_optimality_gap(design: Design, workload: Workload, seconds: float) -
     """
     case = workload.cases[0]
     words, sizes = _open_words(design), _open_sizes(design)
-    if not (words or sizes) or worst_violation(design, Workload("", (case,))) is not None:
+    if not (words or sizes) or find_worst_violation(design, Workload("", (case,))) is not None:
         return None
     left = (*words, *(address for part in sizes for address in part))
     if isinstance(case, ServingLoad):
@@ -167,7 +167,7 @@ def _lower_bound(
     every = [dict.fromkeys(both, word) for word in left[0][both[0]]] if len(both) > 1 else []
     for others in (*_one_by_one(*left), *every):
         leaves = replace_leaves(design, others)
-        if worst_violation(leaves, Workload("", (case,))) is not None:
+        if find_worst_violation(leaves, Workload("", (case,))) is not None:
             continue
         looked += 1
         operator = _by_operator(rows_of(leaves))

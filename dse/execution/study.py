@@ -17,7 +17,7 @@ from dse.evaluators import PHYSICS_VERSION, fidelities, fidelity_names, submesh_
 from dse.evaluators.accounting.metrics import METRICS, find_metric
 from dse.evaluators.accounting.sequence_limits import length_remedy_text
 from dse.evaluators.calls.submesh import SUBMESH_MARK
-from dse.evaluators.evaluation import explain_infeasibility, option_conflict
+from dse.evaluators.evaluation import explain_infeasibility, find_option_conflict
 from dse.execution.workers import WorkerSettings
 from dse.search.optuna_samplers import SAMPLERS
 from dse.space.design import Design, key_of_leaves
@@ -372,7 +372,7 @@ def _base_verdict(space: Space, workload: Workload, chip: Any) -> Infeasibility 
     """What binds a base; where it cannot be asked and no knob is of the words in the way, of several chips says which."""
     moved = {leaf.rpartition(".")[2] for leaves in space.targets.values() for leaf in leaves}
     try:
-        if (conflict := option_conflict(space.base, workload)) and not moved & set(conflict.fields):
+        if (conflict := find_option_conflict(space.base, workload)) and not moved & set(conflict.fields):
             raise conflict
         return explain_infeasibility(space.base, workload)
     except DesignError as error:

@@ -184,7 +184,9 @@ def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
             priced = jobs.job_cost(word, job).activity
             left = crossings.sent_bytes(job) if isinstance(job, crossings.DieExchangeJob) else priced.sent_bytes
             nbytes, sent = (phase.dies * times * float(amount) for amount in (priced.memory_bytes, left))
-            shape = " x ".join(f"{float(size):.0f}" for size in call.shape) + row_pieces.row_pieces_text(uncached_job(call.job))
+            shape = " x ".join(f"{float(size):.0f}" for size in call.shape) + row_pieces.describe_row_pieces(
+                uncached_job(call.job)
+            )
             share = 0.0 if ahead is None else float(ahead)
             bound = max(parts, key=lambda name: parts[name])
             flop = phase.dies * phase.asked * block.block.times * call.flop

@@ -296,7 +296,7 @@ def chain_blocks(parts: list[CallBlock], order: tuple[str, ...], stages: Any) ->
     )
 
 
-def breadth_first_order(calls: Sequence[KernelCall]) -> tuple[int, ...]:
+def sort_breadth_first(calls: Sequence[KernelCall]) -> tuple[int, ...]:
     """Positions of the calls in breadth-first order from the collective that they wait for.
 
     A call is reached when the last of its needs is; roots, which need nothing in this block, are reached first.

@@ -28,7 +28,7 @@ READERS: dict[str, CostModel] = {"analytical": closed.ANALYTICAL} | {
         partial(played.simulate_exchange, play),
         partial(played.simulate_stage_transfer, play),
         partial(played.simulate_memory_read, word),
-        partial(played.simulated_bank_seconds, word),
+        partial(played.simulate_bank_seconds, word),
         play,
     )
     for word, play in PLAYERS.items()

@@ -62,7 +62,7 @@ def prefill_state_job(shape: RecurrenceShape, chip: Chip, itemsize: float = 2.0)
         if shared % together == 0 and shape.value_dim % slices == 0:
             walk = prefill_chunks(shape, together, shape.value_dim // slices, DTYPES[itemsize])
             jobs.append(closed_walked.BlockLoopJob(walk, shape.states // together * slices, blocks, chip))
-    return closed_walked.fastest_job(jobs)
+    return closed_walked.choose_fastest_job(jobs)
 
 
 def resident_state_share(shape: RecurrenceShape, chip: Chip, itemsize: float = 2.0) -> Any:

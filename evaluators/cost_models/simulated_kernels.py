@@ -31,7 +31,7 @@ def simulate_kernel(reader: str, price: rivals.KernelCostFunction, kernel: MeshK
     assert fabric is not None
     assert engines is None or isinstance(engines, TileEngines)
     # each entry runs the one algorithm that it has
-    best = rivals.fastest_index(kernel, machine, price) if kernel.rivals else 0
+    best = rivals.find_fastest_index(kernel, machine, price) if kernel.rivals else 0
     names = tuple(sorted(kernel.options))
     shape, mesh = kernel.shape, kernel.mesh
     leaves = (best, shape.m, shape.k, shape.n, mesh.rows, mesh.cols, *(kernel.options[name] for name in names), *fabric)

@@ -265,7 +265,7 @@ def working_links(rows: int, cols: int, faults: MeshFaults) -> Array:
     return links
 
 
-def with_fault_routes(net: RouterTables, ways: FaultRoutes) -> RouterTables:
+def add_fault_routes(net: RouterTables, ways: FaultRoutes) -> RouterTables:
     """Routers whose packets take routes around faults."""
     return net._replace(table=ways.table, around=ways.around, apart=ways.apart)
 

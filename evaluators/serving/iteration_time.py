@@ -98,7 +98,7 @@ def tabulate_time(pricing: IterationTimeFunction, axes: Sequence[Array]) -> Iter
     Raises:
         DesignError: an axis that does not rise, or a composition that takes no time.
     """
-    return table_from_values(pricing(*axis_points(axes)), axes)
+    return build_table(pricing(*axis_points(axes)), axes)
 
 
 def axis_points(axes: Sequence[Array]) -> list[Array]:
@@ -119,7 +119,7 @@ def axis_points(axes: Sequence[Array]) -> list[Array]:
     return [tokens, np.where(tokens > 0, np.maximum(before, 0.0) + (own + 1) / 2, 0.0), *others]
 
 
-def table_from_values(values: Array, axes: Sequence[Array], *, least: float = np.finfo(float).tiny) -> IterationTime:
+def build_table(values: Array, axes: Sequence[Array], *, least: float = np.finfo(float).tiny) -> IterationTime:
     """Table of iteration times from values at all points of some axes.
 
     Args:
@@ -130,13 +130,11 @@ def table_from_values(values: Array, axes: Sequence[Array], *, least: float = np
     Raises:
         DesignError: a composition below it.
     """
-    table, _ = tables_from_values(np.asarray(values, float)[..., None], axes, least=least)
+    table, _ = build_tables(np.asarray(values, float)[..., None], axes, least=least)
     return table
 
 
-def tables_from_values(
-    values: Array, axes: Sequence[Array], *, least: float = np.finfo(float).tiny
-) -> tuple[IterationTime, Array]:
+def build_tables(values: Array, axes: Sequence[Array], *, least: float = np.finfo(float).tiny) -> tuple[IterationTime, Array]:
     """Tables of several iteration times with equal axes, the last dimension: first table, and all arrays."""
     sizes = np.array([len(axis) for axis in axes])
     if len(axes[-1]) > 1 and axes[-1][0] != 0:
@@ -262,7 +260,7 @@ def geometric_axes(
     ]  # fmt: skip
 
 
-def table_error(
+def measure_table_error(
     price: IterationTime, pricing: IterationTimeFunction, axes: Sequence[Array], *, compositions: int = 2000, seed: int = 0
 ) -> TableError:
     """Interpolation error of a table at random compositions, log-uniform between the axes' ends.
@@ -270,11 +268,11 @@ def table_error(
     Compositions without prompts and without decodes are drawn too, and impossible ones are left out: a prompt's
     tokens attend to at least half of themselves.
     """
-    (error,) = table_errors([(price, axes)], pricing, compositions=compositions, seed=seed)
+    (error,) = measure_table_errors([(price, axes)], pricing, compositions=compositions, seed=seed)
     return error
 
 
-def table_errors(
+def measure_table_errors(
     tables: Sequence[tuple[IterationTime, Sequence[Array]]],
     pricing: IterationTimeFunction,
     *,

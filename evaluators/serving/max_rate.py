@@ -288,7 +288,7 @@ class RateSearch:
         for number in sorted(self.numbers, key=lambda number: self.last.get(number, 1.0)):
             shares.append(self.shares(rate, count, number)[0 if lasting else 1 :])
             self.last[number], left = min(shares[-1]), left - 1
-            most = min(at_best(list(rate_key), left) for rate_key in zip(*shares, strict=True))
+            most = min(bound_attainment(list(rate_key), left) for rate_key in zip(*shares, strict=True))
             if min(shares[-1]) < self.hopeless or most < self.bounds.share:
                 return -1.0
         return min(lower_bound(list(rate_key)) for rate_key in zip(*shares, strict=True))
@@ -434,7 +434,7 @@ class RateSearch:
         several = self._range(place, length, lasts) if self.seeds > 1 else None
         rate = grid = self.value(place)
         if several is not None:
-            rate = fewer_digits(rate, several)
+            rate = round_to_range(rate, several)
         rate = max(rate, 1.0) if self.users else rate
         count = self.count(length, rate)
         while True:
@@ -479,12 +479,12 @@ def lower_bound(shares: list[float]) -> float:
     return mean - STUDENT * math.sqrt(variance / many)
 
 
-def at_best(shares: list[float], left: int) -> float:
+def bound_attainment(shares: list[float], left: int) -> float:
     """Largest possible `lower_bound` of some attainments and `left` unknown ones.
 
     The bound is concave and symmetric in the unknown attainments, so it is largest where these are equal.
 
-    >>> at_best([0.9], 0), at_best([1.0], 4), round(at_best([0.84], 4), 4)
+    >>> bound_attainment([0.9], 0), bound_attainment([1.0], 4), round(bound_attainment([0.84], 4), 4)
     (0.9, 1.0, 0.8998)
     """
     if not left:
@@ -499,12 +499,12 @@ def at_best(shares: list[float], left: int) -> float:
     return lower_bound(shares + [high] * left)
 
 
-def fewer_digits(rate: float, several: tuple[float, float]) -> float:
+def round_to_range(rate: float, several: tuple[float, float]) -> float:
     """A rate rounded down to the digit of half its range, but not below a range that contains it.
 
-    >>> fewer_digits(113.0, (112.0, 115.0)), fewer_digits(113.0, (90.0, 130.0)), fewer_digits(1.07, (1.0, 1.2))
+    >>> round_to_range(113.0, (112.0, 115.0)), round_to_range(113.0, (90.0, 130.0)), round_to_range(1.07, (1.0, 1.2))
     (113.0, 110.0, 1.0)
-    >>> fewer_digits(879.0, (875.0, 905.0))
+    >>> round_to_range(879.0, (875.0, 905.0))
     875.0
     """
     half = (several[1] - several[0]) / 2
@@ -515,7 +515,7 @@ def fewer_digits(rate: float, several: tuple[float, float]) -> float:
     return max(fewer, min(several[0], rate))
 
 
-def max_rate(at: Callable[[Requests], Deployment], load: ServingLoad, bounds: SloBounds, guess: float) -> MaxRate:
+def search_max_rate(at: Callable[[Requests], Deployment], load: ServingLoad, bounds: SloBounds, guess: float) -> MaxRate:
     """Maximum rate of a deployment; for requests that cannot be redrawn, of their single stream."""
     if load.draw is not None:
         return RateSearch(at, load, bounds).settle(guess)

@@ -227,7 +227,7 @@ def latency_percentiles(served: ServingRun, share: float, kind: int | None = Non
     return percentile(ttft, share), percentile(tpot, share)
 
 
-def slo_bounds(load: ServingLoad, share: float) -> SloBounds:
+def make_slo_bounds(load: ServingLoad, share: float) -> SloBounds:
     """SLO bounds that a share of a load's requests must keep, or of those of each class.
 
     Raises:

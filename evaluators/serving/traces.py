@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dse.evaluators.serving.trace_parsing import (
-    first_undecodable_row,
+    find_first_undecodable_row,
     parse_json_line,
     read_csv_rows,
     read_header,
@@ -80,7 +80,9 @@ def read_trace(
         with path.open("rb") as packed:
             if packed.read(2) == b"\x1f\x8b":
                 raise DesignError(f"{path}: compressed by gzip; unpack it first: gunzip -k FILE.gz") from None
-        raise DesignError(f"{path}: row {first_undecodable_row(path)}: no UTF-8 text; a trace must be CSV or JSONL") from None
+        raise DesignError(
+            f"{path}: row {find_first_undecodable_row(path)}: no UTF-8 text; a trace must be CSV or JSONL"
+        ) from None
 
 
 def _check_size(path: Path, most: int, do: str) -> None:

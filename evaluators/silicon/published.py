@@ -20,7 +20,12 @@ HOLDS = {
 }
 """Whether a design is still the part, by fact."""
 
-MODELLED = {"die_area": area.die_area, "tdp": energy.peak_design_power, "clock": supply.maximum_clock, "price": price.of_chip}
+MODELLED = {
+    "die_area": area.die_area,
+    "tdp": energy.peak_design_power,
+    "clock": supply.maximum_clock,
+    "price": price.estimate_chip_price,
+}
 """What the model makes of a chip without facts, by fact."""
 
 
@@ -74,7 +79,7 @@ def published_facts(chip: Chip) -> list[Fact]:
     return facts
 
 
-def contradicted_limits(chip: Chip) -> list[Limit]:
+def find_contradicted_limits(chip: Chip) -> list[Limit]:
     """Limits that the model alone finds violated, but facts of the data sheet contradict."""
     if chip.published is None:
         return []
@@ -85,7 +90,7 @@ def contradicted_limits(chip: Chip) -> list[Limit]:
 def remarks(chip: Chip) -> list[str]:
     """Limits that facts of a data sheet contradict, as text."""
     remarks = []
-    for limit in contradicted_limits(chip):
+    for limit in find_contradicted_limits(chip):
         need, have = (format_quantity(float(value), limit.unit) for value in (limit.need, limit.have))
         model = f"{limit.address}: the model needs {need} and has {have}"
         remarks.append(f"{model}; the data sheet contradicts this, so this limit does not apply")

@@ -18,7 +18,7 @@ from dse.evaluators.accounting.metrics import CaseOutcomes, batch_metrics
 from dse.evaluators.accounting.phase import PhaseCost
 from dse.evaluators.accounting.power_profile import PowerProfile, idle_power, profile_of_phases
 from dse.evaluators.calls.submesh import parse_fidelity
-from dse.evaluators.tuning.per_design import metrics_per_design
+from dse.evaluators.tuning.per_design import compute_metrics_per_design
 from dse.space.design import Design
 from dse.space.limits import Infeasibility, Limit
 from dse.space.memoize import has_attribute
@@ -97,7 +97,7 @@ def _judged(design: Design, job: BatchArrays, fidelity: str) -> CaseOutcomes:
         die, system = layout.die_and_system_area(design)
         return CaseOutcomes(job.rows, {"die_mm2": die, "system_mm2": system}, without, priced=False)
     if parse_fidelity(fidelity)[0] in layout.ALONE:
-        played = metrics_per_design(design, [job], lambda design, job: _metrics(design, job, fidelity))
+        played = compute_metrics_per_design(design, [job], lambda design, job: _metrics(design, job, fidelity))
         values = {name: value[0] if isinstance(value, np.ndarray) else value for name, value in played.items()}
         return CaseOutcomes(job.rows, values, layout.limits(design, job, *layout.phases(design, job, "analytical")))
     phases = layout.phases(design, job, fidelity)

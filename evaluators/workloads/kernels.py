@@ -16,7 +16,7 @@ from dse.evaluators.accounting.breakdown import Breakdown
 from dse.evaluators.accounting.metrics import CaseOutcomes
 from dse.evaluators.accounting.power import kernel_power_metrics
 from dse.evaluators.silicon import area
-from dse.evaluators.tuning.per_design import metrics_per_design
+from dse.evaluators.tuning.per_design import compute_metrics_per_design
 from dse.space.design import Design
 from dse.space.lazy_metrics import lazy_metrics
 from dse.space.limits import Infeasibility, Limit
@@ -73,7 +73,7 @@ def evaluate_cases(design: Design, workload: Workload, fidelity: str) -> list[Ca
             if hasattr(module, "needs_single_designs")
             else fidelity != "analytical"
         ):
-            metrics = metrics_per_design(design, cases, lambda design, case: _of_one(module, design, case, fidelity))
+            metrics = compute_metrics_per_design(design, cases, lambda design, case: _of_one(module, design, case, fidelity))
         else:
             metrics = _metrics(module, design, prepared_case, limits, fidelity)
         found_cases.append(CaseOutcomes(rows, metrics, limits))

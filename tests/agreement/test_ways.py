@@ -61,8 +61,8 @@ ON_A_PART = {("regions", "cycles"), ("whole chip", "cycles")}
 OF_BANKS = {
     "machine.bank_tables:request_slowdown",
     "machine.bank_tables:parallel_read_slowdown",
-    "machine.burst_simulator:simulated_slowdown",
-    "machine.parallel_reads:parallel_slowdown",
+    "machine.burst_simulator:simulate_slowdown",
+    "machine.parallel_reads:simulate_parallel_slowdown",
     "machine.simulated_channels:simulated_channels",
     "machine.bank_simulator_state:closed_banks",
 }

@@ -11,7 +11,7 @@ import pytest
 from dse.commands.notebook_api import find_study
 from dse.commands.run_study import choose_sampler
 from dse.config.compose import compose
-from dse.evaluators.evaluation import early_limits, is_simulated, worst_violation
+from dse.evaluators.evaluation import early_limits, find_worst_violation, is_simulated
 from dse.execution.ask_tell import base_design_key
 from dse.execution.limit_filter import EarlyLimits, is_ruled_out, make_early_limits
 from dse.execution.study import Study, build_study
@@ -92,7 +92,7 @@ def test_limits_of_several_designs_are_those_of_each(words: tuple[str, ...]) -> 
     limit_of = (
         (lambda design: worst(early_limits(design, question.workload)))
         if soon
-        else (lambda design: worst_violation(design, question.workload))
+        else (lambda design: find_worst_violation(design, question.workload))
     )
     alone = [limit_of(space.design_at(values)) for values in several]
     together = make_early_limits(space, question.workload, study.fidelity)

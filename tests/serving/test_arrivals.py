@@ -19,7 +19,7 @@ from dse.evaluators.serving.run_statistics import SloTargets, run_statistics
 from dse.evaluators.serving.scheduling_policy import make_policy
 from dse.evaluators.serving.simulator import Deployment, InstancePool
 from dse.evaluators.serving.simulator_state import KvTransfer
-from dse.evaluators.serving.steady_state import MAIN_FIELDS, pool_records, request_mix
+from dse.evaluators.serving.steady_state import MAIN_FIELDS, make_pool_records, request_mix
 from dse.evaluators.serving.steady_state_solver import BRIEF, TAIL, solve_deployments
 from dse.evaluators.workloads.serving import evaluate_cases
 from dse.space.array_math import Array
@@ -150,8 +150,8 @@ def test_passes_end_in_turn_in_stages_that_differ(seed: int, share: float, rule:
         price, make_policy(rule, by_chunk=False), KvMemory(1 << 22), 2, tuple((shares / shares.sum()).tolist()), batch=64
     )
     requests = _loaded(Deployment((pool,), None, "least_loaded"), _asked(rng, 300, 200, 1.0), share)
-    at = pool_records((pool,), requests, prefills=True, decodes=True)
-    room = arrivals.replay_workspace(at, len(requests))
+    at = make_pool_records((pool,), requests, prefills=True, decodes=True)
+    room = arrivals.make_replay_workspace(at, len(requests))
     arguments = (np.array(pool.shares), True, arrivals.arrival_arrays(requests), request_mix(requests), 0.0, room)
     arrivals.replay_prefill(pool.price, at[0], *arguments)
     instances = room.instances

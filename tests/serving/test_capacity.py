@@ -44,7 +44,7 @@ from dse.evaluators.serving.slo_bounds import (
     SloBounds,
     find_max_rate,
     latency_percentiles,
-    slo_bounds,
+    make_slo_bounds,
 )
 from dse.evaluators.serving.sustained_rate import SustainedRate, pool_paces, sustained_rate
 from dse.space.array_math import Array
@@ -130,7 +130,7 @@ def test_every_class_keeps_its_bounds_at_the_largest_rate(seed: int) -> None:
 
     def capacity_of(of_kinds: Array, several: tuple[SloClass, ...]) -> tuple[CapacityResult, ServingLoad]:
         load = ServingLoad("", None, replace(requests, kinds=of_kinds, ranks=of_kinds), *selected_bounds[:2], classes=several)  # type: ignore[arg-type]
-        bounds = slo_bounds(load, selected_bounds.share)
+        bounds = make_slo_bounds(load, selected_bounds.share)
         return find_max_rate(
             lambda rate, stop: deployment.serve(load.requests_at(rate), stop=stop), bounds, len(requests), 1.0
         ), load

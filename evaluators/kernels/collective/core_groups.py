@@ -282,7 +282,7 @@ def _prices(shape: GemmShape, fabric: MeshFabric) -> tuple[Any, ...]:
     )
 
 
-def longest_chains(chains: Iterable[MessageChain]) -> list[MessageChain]:
+def find_longest_chains(chains: Iterable[MessageChain]) -> list[MessageChain]:
     """Chains that no other chain outlasts for any machine constants."""
     found_chains: list[MessageChain] = []
     for chain in sorted(set(chains), reverse=True):
@@ -353,7 +353,7 @@ def _longest(chains: Chains, pattern: str, group: MeshGroups) -> tuple[MessageCh
         for part in pattern_stages(pattern):
             ways = [before.followed_by(after) for before in ways for after in chains(part, team)]
         found_chains += ways
-    return tuple(longest_chains(found_chains))
+    return tuple(find_longest_chains(found_chains))
 
 
 @lru_cache(maxsize=4096)
@@ -362,7 +362,7 @@ def _leading(ways: Ways, pattern: str, group: MeshGroups) -> tuple[MessageChain,
     groups = groups_of_mesh(group, CoreMesh(group.rows, group.cols))
     roots = {team.root for team in groups}
     return tuple(
-        longest_chains(chain for team in groups for place, way in ways(team).items() if place in roots for chain in way)
+        find_longest_chains(chain for team in groups for place, way in ways(team).items() if place in roots for chain in way)
     )
 
 

@@ -78,7 +78,7 @@ def build_program(algorithm: ModuleType | PhasedAllreduce, rows: int, nodes: int
 
 def _slices(gathered: Round) -> list[tuple[int, int, int]]:
     """(die, start, stop) of the reduced slices halfway: what each die sends first when they are gathered."""
-    held = {pair for send in sends_of_round(gathered) for pair in zip(send.source.col, send.start, send.stop, strict=True)}
+    held = {pair for send in list_sends_of_round(gathered) for pair in zip(send.source.col, send.start, send.stop, strict=True)}
     return sorted((int(die), int(start), int(stop)) for die, start, stop in held)
 
 
@@ -88,7 +88,7 @@ def _in_every_node(turn: Round, nodes: int) -> Round:
         source, target = (CoreIndex(node, np.tile(cores.col, nodes)) for cores in (send.source, send.target))
         return replace(send, source=source, target=target, start=np.tile(send.start, nodes), stop=np.tile(send.stop, nodes))
 
-    return Round(tuple(everywhere(send) for send in sends_of_round(turn)))
+    return Round(tuple(everywhere(send) for send in list_sends_of_round(turn)))
 
 
 def _between(algorithm: ModuleType | PhasedAllreduce, nodes: int, slices: list[tuple[int, int, int]]) -> tuple[Round, ...]:
@@ -97,7 +97,7 @@ def _between(algorithm: ModuleType | PhasedAllreduce, nodes: int, slices: list[t
     def reduced(die: int, start: int, stop: int) -> list[tuple[SendInstruction, ...]]:
         strands = algorithm.build_program(stop - start, nodes).strands
         return [
-            tuple(among(send, die, start) for turn in turns for send in sends_of_round(turn))
+            tuple(among(send, die, start) for turn in turns for send in list_sends_of_round(turn))
             for turns in zip(*strands, strict=True)
         ]
 
@@ -109,6 +109,6 @@ def _between(algorithm: ModuleType | PhasedAllreduce, nodes: int, slices: list[t
     return tuple(Round(tuple(send for sends in turn for send in sends)) for turn in turns)
 
 
-def sends_of_round(turn: Round) -> list[SendInstruction]:
+def list_sends_of_round(turn: Round) -> list[SendInstruction]:
     """List the send instructions of a round of a program."""
     return [step for step in turn.steps if isinstance(step, SendInstruction)]

@@ -90,9 +90,9 @@ def critical_chains(pattern: str, group: CoreGroup) -> list[MessageChain]:
     """Chains that may end last: to each member after those before it, or from each in sequence."""
     hops = [group.hops(*pair) for pair in _pairs(group)]
     if pattern == "multicast":
-        return team.longest_chains(_turn(turn, far) for turn, far in enumerate(hops)) or [MessageChain()]
+        return team.find_longest_chains(_turn(turn, far) for turn, far in enumerate(hops)) or [MessageChain()]
     if pattern == team.AGAIN:  # members that have heard first are the first to be heard
-        return team.longest_chains(_turn(turn, far).followed_by(_heard(hops[turn:])) for turn, far in enumerate(hops)) or [
+        return team.find_longest_chains(_turn(turn, far).followed_by(_heard(hops[turn:])) for turn, far in enumerate(hops)) or [
             MessageChain()
         ]
     return [_heard(hops)]
@@ -102,9 +102,9 @@ def circuits(pattern: str, group: CoreGroup) -> list[MessageChain]:
     """Critical chains where each message to a member waits until the one before has arrived."""
     hops = [group.hops(*pair) for pair in _pairs(group)]
     if pattern == team.AGAIN:
-        return team.longest_chains(_called(hops[: turn + 1]).followed_by(_heard(hops[turn:])) for turn in range(len(hops))) or [
-            MessageChain()
-        ]
+        return team.find_longest_chains(
+            _called(hops[: turn + 1]).followed_by(_heard(hops[turn:])) for turn in range(len(hops))
+        ) or [MessageChain()]
     return [_called(hops)] if pattern == "multicast" and hops else critical_chains(pattern, group)
 
 

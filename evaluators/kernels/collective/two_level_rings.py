@@ -66,7 +66,10 @@ def build_program(rows: int, peers: int) -> Program:
 
     def in_line(turn: Any) -> Round:
         return Round(
-            tuple(replace(send, source=flat(send.source), target=flat(send.target)) for send in two_level.sends_of_round(turn))
+            tuple(
+                replace(send, source=flat(send.source), target=flat(send.target))
+                for send in two_level.list_sends_of_round(turn)
+            )
         )
 
     return Program(1, peers, program.slots, tuple(tuple(map(in_line, strand)) for strand in program.strands), "full")

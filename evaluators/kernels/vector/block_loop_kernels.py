@@ -92,7 +92,7 @@ def block_buffers(
     )
 
 
-def without_vector_instructions(walk: BlockLoopKernel) -> BlockLoopKernel:
+def remove_vector_instructions(walk: BlockLoopKernel) -> BlockLoopKernel:
     """The same kernel without its vector instructions."""
     start, body, closing = (
         tuple(work for work in part if isinstance(work, ProductInstruction)) for part in (walk.start, walk.body, walk.closing)
