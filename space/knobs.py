@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.space.array_math import Array, as_slice, distinct_values
+from dse.space.array_math import Array, convert_to_slice, distinct_values
 from dse.space.design import KEY_DIGITS, Design, Designs, hash_lines, key_line, key_of_leaves
 from dse.space.errors import DesignError, suggest_nearest
 from dse.space.fields import (
@@ -28,7 +28,7 @@ from dse.space.fields import (
     match_addresses_or_none,
     replace_leaves,
 )
-from dse.space.unread_leaves import Condition, read_conditions, why_unread
+from dse.space.unread_leaves import Condition, explain_unread, read_conditions
 
 Value = float | int | str
 
@@ -158,11 +158,11 @@ def active_rows(knobs: Sequence[Knob], moved: Callable[[Knob, tuple[Any, ...]], 
     return rows
 
 
-def why_never_read(base: Design, targets: Sequence[str], knobs: Sequence[Knob]) -> str:
+def explain_never_read(base: Design, targets: Sequence[str], knobs: Sequence[Knob]) -> str:
     """Settings beside which none of some leaves is read, as text; empty string if one may be read."""
     if read_conditions(base, targets, _moved(base, knobs)) is not None:
         return ""
-    return ", ".join(dict.fromkeys(why_unread(base, target) for target in targets))
+    return ", ".join(dict.fromkeys(explain_unread(base, target) for target in targets))
 
 
 def _moved(base: Design, knobs: Sequence[Knob]) -> dict[str, tuple[str, Sequence[Any]]]:
@@ -416,7 +416,7 @@ class Space:
         groups = []
         for rows in np.split(_in_order(code), np.cumsum(np.bincount(code))[:-1]) if code.any() else [np.arange(size)]:
             changes: dict[str, Any] = {}
-            selection = None if len(rows) == size else as_slice(rows)
+            selection = None if len(rows) == size else convert_to_slice(rows)
             for moved in self.knobs:
                 column = columns[moved.address]
                 self._change(moved, column if selection is None else column[selection], changes)

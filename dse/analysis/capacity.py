@@ -61,7 +61,7 @@ from dse.space.fields import iterate_leaves, match_addresses_or_none, replace_le
 from dse.space.knobs import Space
 from dse.space.safe_text import count_text
 from dse.space.software import SERVED_PIPELINES, SERVED_POOLED_DIES, software_of
-from dse.space.unread_leaves import why_unread as beside
+from dse.space.unread_leaves import explain_unread as beside
 from dse.space.workload import ServingLoad
 from dse.terminal.progress import ProgressBar
 

@@ -36,7 +36,7 @@ from dse.space.former_words import read_metric
 from dse.space.knobs import ChoiceKnob, Space
 from dse.space.limits import Infeasibility
 from dse.space.multi_chip_space import chips_with_address
-from dse.space.safe_text import left_out_text
+from dse.space.safe_text import describe_left_out
 from dse.space.software import MANY_DIES, POOLED_DIES, software_of
 from dse.space.workload import ServingLoad
 
@@ -80,7 +80,7 @@ class ChipComparison:
 
         Mappings that a limit rules out before evaluation count too.
         """
-        return left_out_text(self.refused, self.looked[1] + sum(self.refused.values()), "mapping")
+        return describe_left_out(self.refused, self.looked[1] + sum(self.refused.values()), "mapping")
 
     @property
     def chips(self) -> int | None:

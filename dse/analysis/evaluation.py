@@ -36,11 +36,11 @@ from dse.space.errors import DesignError
 from dse.space.fields import addresses, field_at, iterate_leaves, leaf_at
 from dse.space.former_words import MetricValues, read_former_attribute
 from dse.space.limits import Infeasibility
-from dse.space.peaks import peaks_text
+from dse.space.peaks import format_peaks
 from dse.space.safe_text import count_text
 from dse.space.software import OF_CACHES, PIPELINES, SERVED_PIPELINES, software_of
 from dse.space.units import format_quantity
-from dse.space.unread_leaves import why_unread
+from dse.space.unread_leaves import explain_unread
 from dse.space.workload import BatchCase, ServingLoad, Workload
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class Evaluation:
         plans = [(name, f"{self.names[name]}: {text}" if name == "stack" else text) for name, text in plans]
         formats = [(name, text) for name, text in plans if name == "formats"]
         lines = [("chip", ", ".join((self.names["chip"], *self.changes)))]
-        lines += [("peak", text)] if (text := peaks_text(self.design.chip)) else []
+        lines += [("peak", text)] if (text := format_peaks(self.design.chip)) else []
         lines += [("data sheet", published_fact.text) for published_fact in published_facts(self.design.chip)]
         lines += [("remark", text) for text in remarks(self.design.chip)]
         lines += [("mapping", self.names["mapping"])]
@@ -455,7 +455,7 @@ def _plan_facts(design: Design) -> list[tuple[str, str]]:
     fields: dict[str, list[str]] = {}
     for address, value, spec in iterate_leaves(design):
         head, _, rest = address.removeprefix("mapping.").partition(".")
-        if not address.startswith("mapping.") or why_unread(design, address):
+        if not address.startswith("mapping.") or explain_unread(design, address):
             continue
         text = value if isinstance(value, str) else format_quantity(float(value), spec.metadata["unit"] or "1")
         group = ("formats" if head == "precision" else head) if rest else "kernels"

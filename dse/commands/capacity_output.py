@@ -18,7 +18,7 @@ from dse.evaluators.evaluation import PHYSICS_VERSION
 from dse.evaluators.serving.max_rate import MaxRate
 from dse.evaluators.serving.slo_bounds import latency_percentiles
 from dse.schemas import stamp_document
-from dse.space.safe_text import left_out_text
+from dse.space.safe_text import describe_left_out
 from dse.space.units import format_quantity
 from dse.space.workload import Workload
 from dse.terminal.atomic_files import write_atomically
@@ -138,7 +138,7 @@ def _side_record(side: ChipCapacity) -> dict[str, Any]:
 
 def _refusals_text(side: ChipCapacity) -> str:
     """How many deployments break a limit, by limit, in words."""
-    return left_out_text(side.refused, len(side.candidates) + sum(side.refused.values()), "deployment")
+    return describe_left_out(side.refused, len(side.candidates) + sum(side.refused.values()), "deployment")
 
 
 def _bounds_record(side: ChipCapacity) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from dse.search.samplers import allow_all, recommend_sampler
 from dse.search.stopping import StopRules
 from dse.space.design import design_key
 from dse.space.errors import DesignError
-from dse.space.safe_text import count_text, left_out_text, mask_passwords, mask_passwords_in
+from dse.space.safe_text import count_text, describe_left_out, mask_passwords, mask_passwords_in
 from dse.store.database import strip_password
 from dse.store.store import SEARCH, DesignResult, Store
 from dse.terminal.atomic_files import write_atomically
@@ -169,7 +169,7 @@ def _run_screen_stage(study: Study, report_progress: ProgressCallback) -> Screen
     front = f"front of {len(screen.front):,}, {kind}"
     say(f"  screen: {count_text(screen.rows, 'design')}{note}, {screen.feasible:,} {known}feasible; {front}")
     if screen.refused:
-        say(f"  screen: {left_out_text(screen.refused, screen.rows, 'design')}")
+        say(f"  screen: {describe_left_out(screen.refused, screen.rows, 'design')}")
     if pruned:
         say(f"  screen: {count_text(screen.rows - pruned, 'design')} evaluated; {screen_left_out_text(screen)}")
     return screen
@@ -242,7 +242,7 @@ def _run_search_stage(
         say(f"  search: {sum(out.values()):,} of them violate an early limit, and do not count in the budget: {most}")
     frame = search_frame(study, read_stored_asks(study, store) if others else search_result)
     if refused := search_refusals(study, frame):
-        say(f"  search: {left_out_text(refused, len(frame), 'different design')}")
+        say(f"  search: {describe_left_out(refused, len(frame), 'different design')}")
     return frame
 
 

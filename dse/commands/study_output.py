@@ -20,10 +20,10 @@ from dse.execution.verify import Verification
 from dse.explanations.advice import count_rejections, find_smallest_relaxation
 from dse.report.caveats import describe_stacks
 from dse.schemas import stamp_document
-from dse.space.design import ids_of
+from dse.space.design import make_ids
 from dse.space.errors import DesignError
 from dse.space.multi_chip_space import CHIP_KNOB
-from dse.space.safe_text import count_text, mask_passwords, printable
+from dse.space.safe_text import count_text, mask_passwords, strip_control_codes
 from dse.space.units import format_quantity
 from dse.space.workload import Workload
 from dse.terminal.json_text import format_json
@@ -95,7 +95,7 @@ def _rejected_table(study: Study, frame: pd.DataFrame) -> None:
     if gives:
         knobs = ", ".join(f"{address} {format_knob(study, address, value)}" for address, value in values.items())
         console.print(f"smallest relaxation that admits a design: {escape(', and '.join(gives))}")
-        console.print(f"for the design {ids_of([study.question.space.key_at(values)])[0]}: {escape(knobs)}")
+        console.print(f"for the design {make_ids([study.question.space.key_at(values)])[0]}: {escape(knobs)}")
 
 
 def print_verification(study: Study, verification: Verification) -> None:
@@ -362,7 +362,7 @@ def _study_state(name: str, place: str) -> dict[str, Any]:
         with closing(Store(place, create=False)) as store:
             runs = store.runs(name)
     except DesignError as error:  # the others are listed all the same
-        return state | {"refused": printable(mask_passwords(str(error)))}
+        return state | {"refused": strip_control_codes(mask_passwords(str(error)))}
     if not runs:
         return state
     searched = runs[-1]["facts"].get("results", 0)

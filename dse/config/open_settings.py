@@ -15,7 +15,7 @@ from dse.space.compatibility import case_type_of
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import replace_leaves
-from dse.space.unread_leaves import why_unread
+from dse.space.unread_leaves import explain_unread
 from dse.space.workload import BatchCase, CollectiveCase, ServingLoad, Workload
 
 AUTO = "auto"
@@ -130,7 +130,7 @@ def _reads_leaf(design: Design, workload: Workload, leaf: str) -> bool:
     """Whether a design reads one of its leaves for what it is asked."""
     from dse.config.unread_settings import find_unread_by_workload
 
-    return not why_unread(design, leaf) and leaf not in find_unread_by_workload(design, workload)
+    return not explain_unread(design, leaf) and leaf not in find_unread_by_workload(design, workload)
 
 
 def _fits_memory(design: Design, workload: Workload) -> bool:

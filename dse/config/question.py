@@ -38,7 +38,7 @@ from dse.space.mapping import Mapping
 from dse.space.model import Model
 from dse.space.multi_chip_space import AnySpace
 from dse.space.parameter_counts import fixed_bytes_per_sequence
-from dse.space.published import FACTS, as_modelled, is_said
+from dse.space.published import FACTS, is_said, remove_published_facts
 from dse.space.software import (
     MANY_DIES,
     POOLED_DIES,
@@ -238,9 +238,9 @@ def _with_part(chip: Chip, as_given: Dict[str, Any] | None) -> Chip:
         return chip
     if facts.part is not None:
         raise DesignError("chip.published.part: is computed from the preset of the chip; leave it out")
-    parts = dict.fromkeys((fact for fact in FACTS if is_said(chip, fact)), as_modelled(chip))
+    parts = dict.fromkeys((fact for fact in FACTS if is_said(chip, fact)), remove_published_facts(chip))
     if as_given is not None:
-        parts |= dict.fromkeys(as_given["facts"], as_modelled(_parse_chip(as_given["chip"], [])))
+        parts |= dict.fromkeys(as_given["facts"], remove_published_facts(_parse_chip(as_given["chip"], [])))
     part = hash_lines(f"{fact}: {record_key(part)}" for fact, part in parts.items())
     return replace(chip, published=replace(facts, part=part, given=tuple(parts.items())))
 

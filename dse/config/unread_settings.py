@@ -12,12 +12,12 @@ import yaml
 from dse.config.renamed_addresses import overridden_leaves as given
 from dse.config.renamed_addresses import rename_content
 from dse.config.unread_stack_leaves import attention_library_part, find_unread_serving_leaves, find_unread_stack_leaves
-from dse.space.aliases import current_address, machine_of_leaves
+from dse.space.aliases import current_address, guess_machine_of_leaves
 from dse.space.compatibility import case_type_name
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import iterate_leaves, leaf_at, match_addresses_or_none
-from dse.space.knobs import Knob, why_never_read
+from dse.space.knobs import Knob, explain_never_read
 from dse.space.software import DEVICES, PIPELINES, PRODUCT, REGIONS, SERVED_PIPELINES, SERVED_REGIONS, software_of
 from dse.space.unread_leaves import deciding_leaves
 from dse.space.workload import AttentionCase, BatchCase, CollectiveCase, ProductCase, ServingLoad, Workload
@@ -31,7 +31,7 @@ PRODUCTS = ("mapping.decode.gemm", "mapping.decode.gemm_attention", "mapping.dec
 def find_given_leaves(base: Design, config: Mapping[str, Any], folder: Path) -> list[str]:
     """Settings of a design that overrides, the file of a study or knobs set."""
     own = [address for address, _, _ in iterate_leaves(base)]
-    machine = machine_of_leaves(own)
+    machine = guess_machine_of_leaves(own)
     of_file = (_leaves_inside(group_in_study_file(config, folder, group), f"{group}.") for group in ("mapping", "chip"))
     addresses = [
         *sorted(given(config.get("overrides", ()), own)),
@@ -56,7 +56,7 @@ def refuse_unread_optional(base: Design, knobs: Sequence[Knob]) -> None:
     for address, _, spec in iterate_leaves(base.mapping, MAPPING):
         if "unread" not in spec.metadata or spec.default is not None:
             continue
-        if why_never_read(base, [address], knobs):
+        if explain_never_read(base, [address], knobs):
             chooser, word = _first_decider(base, address)
             raise DesignError(f"{address}: has no effect with {word}; set null, or another {chooser}")
 
@@ -195,7 +195,7 @@ def _idle_leaves(bases: Mapping[str, Design], knobs: Sequence[Knob]) -> set[str]
         address
         for base in bases.values()
         for address, _, spec in iterate_leaves(base.mapping, MAPPING)
-        if "unread" in spec.metadata and why_never_read(base, [address], knobs)
+        if "unread" in spec.metadata and explain_never_read(base, [address], knobs)
     }
 
 
@@ -213,7 +213,7 @@ def _unread_text(bases: Mapping[str, Design], address: str, knobs: Sequence[Knob
         targets = find_leaves_named(base, address) if typed is None else _leaves_set(base, address, typed)
         if not targets:
             continue
-        reason = why_never_read(base, targets, knobs)
+        reason = explain_never_read(base, targets, knobs)
         if not reason:
             return ""
     return reason

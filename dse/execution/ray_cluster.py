@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from dse.execution.workers import RayNotStartedError, WorkerSettings, cpu_count
 from dse.space.errors import DesignError
-from dse.space.safe_text import mask_passwords, printable
+from dse.space.safe_text import mask_passwords, strip_control_codes
 from dse.terminal import orphan_processes as left
 from dse.terminal.child_python import script_path
 from dse.terminal.exit_watcher import ExitWatcher
@@ -161,7 +161,7 @@ class RayCluster:
                 line.strip() for line in lines if line.strip() and not line.startswith(":")
             ]  # Ray's own marks begin so
             if given_lines:
-                return f": {printable(mask_passwords(given_lines[-1]))[:200]}"
+                return f": {strip_control_codes(mask_passwords(given_lines[-1]))[:200]}"
         return ""
 
     def sweep(self) -> None:

@@ -15,7 +15,7 @@ from dse.execution.study import Study
 from dse.search.pareto import front_mask
 from dse.search.samplers import Ask
 from dse.space.array_math import Array
-from dse.space.design import ids_of
+from dse.space.design import make_ids
 from dse.space.errors import DesignError
 from dse.space.fields import addresses, leaf_at
 from dse.space.former_words import FORMER_METRICS, read_metric
@@ -109,7 +109,7 @@ def combine_with_front(study: Study, searched: pd.DataFrame, screened: ScreenRes
     frame = frame.astype({k: object for k in knobs if frame[k].dtype.name == "category"})
     frame = frame.drop_duplicates(subset=knobs) if knobs else frame.head(1)  # a space without a knob is one design
     frame = frame.reset_index(drop=True)
-    ids = ids_of(_stored_keys(study, frame))
+    ids = make_ids(_stored_keys(study, frame))
     frame = frame.drop(columns=KEY)
     frame.insert(0, DESIGN, ids)
     absent = [name for name in study.objectives if name not in frame]

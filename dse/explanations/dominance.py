@@ -17,7 +17,7 @@ from dse.explanations.neighbours import DesignOutcome, StudyGoal, evaluate_point
 from dse.explanations.shadow_prices import MIN_GAIN
 from dse.search.pareto import convert_to_minimisation
 from dse.space.array_math import Array
-from dse.space.design import Design, design_key, ids_of
+from dse.space.design import Design, design_key, make_ids
 from dse.space.fields import iterate_leaves, leaf_at, replace_leaves
 from dse.space.knobs import Space, Value
 from dse.space.multi_chip_space import CHIP_KNOB
@@ -108,7 +108,7 @@ class DominanceReport:
     def id(self) -> str:
         """Id of the design: the beginning of its content key, with more digits if needed."""
         own = design_key(self.space.base)
-        return self.name if own.startswith(self.name) else ids_of([own])[0]
+        return self.name if own.startswith(self.name) else make_ids([own])[0]
 
 
 def explain_dominance(

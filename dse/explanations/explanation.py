@@ -28,7 +28,7 @@ from dse.explanations.shadow_prices import (
     gain_over_rivals,
 )
 from dse.explanations.stored_design import StoredStudyDesign
-from dse.space.design import Design, design_key, ids_of
+from dse.space.design import Design, design_key, make_ids
 from dse.space.errors import DesignError
 from dse.space.knobs import Value
 from dse.space.multi_chip_space import AnySpace
@@ -122,7 +122,7 @@ class Explanation:
     def id(self) -> str:
         """Id of the design in its study, with more digits if other ids begin alike."""
         own = design_key(self.design)
-        return self.name if own.startswith(self.name) else ids_of([own])[0]
+        return self.name if own.startswith(self.name) else make_ids([own])[0]
 
     @property
     def idle(self) -> list[str]:

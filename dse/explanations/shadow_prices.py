@@ -16,9 +16,9 @@ from dse.evaluators.evaluation import limits_by_design
 from dse.explanations.neighbours import DesignOutcome, StudyGoal
 from dse.search.pareto import convert_to_minimisation
 from dse.space.array_math import Array
-from dse.space.design import Design, design_key, ids_of
+from dse.space.design import Design, design_key, make_ids
 from dse.space.limits import Limit
-from dse.space.units import display_unit, format_quantity
+from dse.space.units import choose_display_unit, format_quantity
 from dse.space.workload import Workload
 
 MIN_GAIN = 1e-3
@@ -81,7 +81,7 @@ class ShadowPrice:
     @property
     def design(self) -> str:
         """Id of the design that the relaxation admits."""
-        return ids_of([design_key(self.known.design())])[0]
+        return make_ids([design_key(self.known.design())])[0]
 
     @property
     def relaxation(self) -> float:
@@ -101,7 +101,7 @@ class ShadowPrice:
     @property
     def relaxation_unit(self) -> tuple[float, str]:
         """Unit per which a gain is stated, that of the constraint: its size in `unit`, and its name."""
-        scale, name = display_unit(self.now, self.unit)
+        scale, name = choose_display_unit(self.now, self.unit)
         return scale, name or "1"
 
     @property

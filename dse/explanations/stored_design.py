@@ -12,7 +12,7 @@ from dse.execution.result_frame import DESIGN, compute_design_keys, knob_values,
 from dse.execution.screen import ScreenResult
 from dse.execution.study import Study
 from dse.explanations.near_feasible import collect_known_tables
-from dse.space.design import KEY_DIGITS, ids_of
+from dse.space.design import KEY_DIGITS, make_ids
 from dse.space.errors import DesignError
 from dse.space.knobs import Value
 
@@ -62,7 +62,7 @@ def find_stored_design(study: Study, frame: pd.DataFrame, screened: ScreenResult
             break
     if not matches:
         raise DesignError(f"--design: no design {typed!r} in study {study.name}; {_example_ids(study, rows)}")
-    ids = dict(zip(matches, ids_of(list(matches)), strict=True))
+    ids = dict(zip(matches, make_ids(list(matches)), strict=True))
     if len(matches) > 1:
         several = ", ".join(list(ids.values())[:SHOWN]) + (f" and {len(ids) - SHOWN:,} more" if len(ids) > SHOWN else "")
         raise DesignError(

@@ -21,7 +21,7 @@ import sqlalchemy as sql
 from rich.markup import escape
 
 from dse.search.samplers import Ask
-from dse.space.aliases import EVERY, current_address, machine_of_leaves, rename_stored_values, rename_study_record
+from dse.space.aliases import EVERY, current_address, guess_machine_of_leaves, rename_stored_values, rename_study_record
 from dse.space.errors import DesignError
 from dse.space.former_words import rename_stored_metrics, rename_study_words, stored_fidelity
 from dse.space.multi_chip_space import CHIP_KNOB
@@ -272,7 +272,7 @@ class Store:
                     condition = (ASKS.c.study == study, ASKS.c.physics == physics)
                     connection.execute(sql.delete(ASKS).where(*condition, ASKS.c.number >= whole))
             rows = rows[:whole]
-        machine = machine_of_leaves(self.identity(study.partition(":")[0]) or ())
+        machine = guess_machine_of_leaves(self.identity(study.partition(":")[0]) or ())
         return [
             (Ask(row.number, rename_stored_values(orjson.loads(row[4]), machine), _marks(row.marks, machine)), row.design)
             for row in rows
@@ -288,7 +288,7 @@ class Store:
     def results(self, context: ResultContext) -> dict[str, DesignResult]:
         """All results of a context by design key, of any study."""
         loads = orjson.loads
-        results, machines = {}, {key: machine_of_leaves(design) for key, design in self._base_records().items()}
+        results, machines = {}, {key: guess_machine_of_leaves(design) for key, design in self._base_records().items()}
         for row in self._sound_rows(
             RESULTS, workload=context.workload, fidelity=context.stored_fidelity, physics=context.physics
         ):
@@ -527,7 +527,7 @@ def _leaves(text: dict[str, Any]) -> dict[str, Any]:
     """The text of a base, or of those of several chips, by the addresses and options of now."""
     if BY_CHIP in text:
         return {BY_CHIP: {chip: _leaves(leaves) for chip, leaves in text[BY_CHIP].items()}}
-    return rename_stored_values(text, machine_of_leaves(text))
+    return rename_stored_values(text, guess_machine_of_leaves(text))
 
 
 def _base_leaves(text: dict[str, Any], values: str) -> dict[str, Any]:

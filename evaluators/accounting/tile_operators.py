@@ -37,9 +37,9 @@ from dse.space.limits import (
     Limit,
     divides_limit,
     divides_rows,
-    nearest_side_text,
     split_limit,
     split_remedy_text,
+    suggest_nearest_side,
 )
 from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan, Mapping
 from dse.space.model import Model
@@ -158,7 +158,7 @@ def remedy_text(worst: Infeasibility, design: Design) -> str:
         leaf = leaf_at(design, address)
         if side == "split_k":
             return split_remedy_text(leaf, leaf_at(design, address.replace(side, "rows")), leaf_at(design, "chip.mesh.rows"))
-        return nearest_side_text(side, leaf, leaf_at(design, f"chip.mesh.{side}"))
+        return suggest_nearest_side(side, leaf, leaf_at(design, f"chip.mesh.{side}"))
     if address == "chip.tile.sram":
         return "tilings that are left open (0) are chosen to fit"
     (weights, *_) = (value for name, value in worst.parts if name == "weights")

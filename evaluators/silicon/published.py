@@ -7,7 +7,7 @@ from dse.evaluators.silicon import manufacturing_limits as silicon
 from dse.evaluators.silicon import supply_voltage as supply
 from dse.space.chip import Chip
 from dse.space.limits import Limit
-from dse.space.published import FACTS, as_modelled, given_part, is_near, is_said
+from dse.space.published import FACTS, given_part, is_near, is_said, remove_published_facts
 from dse.space.units import format_quantity
 
 UNITS = {"die_area": "mm2", "tdp": "W", "clock": "Hz", "price": "USD"}
@@ -70,7 +70,7 @@ class Fact(NamedTuple):
 
 def published_facts(chip: Chip) -> list[Fact]:
     """Facts of the data sheet of one chip; empty list without a data sheet."""
-    modelled = as_modelled(chip) if chip.published is not None else chip
+    modelled = remove_published_facts(chip) if chip.published is not None else chip
     facts = []
     for name in (fact for fact in FACTS if is_said(chip, fact)):
         own, of_part = (float(MODELLED[name](chip_part)) for chip_part in (modelled, given_part(chip, name)))
@@ -84,7 +84,7 @@ def find_contradicted_limits(chip: Chip) -> list[Limit]:
     if chip.published is None:
         return []
     broken = {limit.address for limit in silicon.exceeded_limits(chip)}
-    return [limit for limit in silicon.exceeded_limits(as_modelled(chip)) if limit.address not in broken]
+    return [limit for limit in silicon.exceeded_limits(remove_published_facts(chip)) if limit.address not in broken]
 
 
 def remarks(chip: Chip) -> list[str]:

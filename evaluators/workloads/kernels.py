@@ -18,7 +18,7 @@ from dse.evaluators.accounting.power import kernel_power_metrics
 from dse.evaluators.silicon import area
 from dse.evaluators.tuning.per_design import compute_metrics_per_design
 from dse.space.design import Design
-from dse.space.lazy_metrics import lazy_metrics
+from dse.space.lazy_metrics import make_lazy_metrics
 from dse.space.limits import Infeasibility, Limit
 from dse.space.memoize import has_attribute
 from dse.space.software import ATTENTION, COLLECTIVE, DEVICES, DIE_COLLECTIVE, PRODUCT, STREAM, SUMMA, TRAFFIC, software_of
@@ -156,6 +156,6 @@ def _metrics(module: ModuleType, design: Design, prepared_case: Any, limits: lis
     metrics |= kernel_power_metrics(chip, spent.dynamic, metrics["latency"], chips=spent.dies)
     if spent.tokens is None:
         return metrics
-    return metrics | lazy_metrics(
+    return metrics | make_lazy_metrics(
         ("energy_per_token",), lambda: {"energy_per_token": metrics["energy"].metric("energy") / spent.tokens}
     )

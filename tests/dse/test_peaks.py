@@ -15,7 +15,7 @@ from dse.config.peaks import convert_peaks_to_core_rates
 from dse.space.design import design_key
 from dse.space.errors import DesignError
 from dse.space.number_formats import FORMATS, relative_rate
-from dse.space.peaks import peaks, peaks_text
+from dse.space.peaks import format_peaks, peaks
 from dse.space.units import parse_quantity
 from tests.samples import asked
 
@@ -129,7 +129,7 @@ def test_a_chip_by_its_data_sheet_is_answered_in_its_terms():
     assert "chip.peak.fp16=989 Tflop/s" in about["chip"]
     old = evaluate_config(compose(["chip=h100", "chip.core.matrix=15Top/s", *question]))
     assert "fp16 990 Tflop/s" in dict(old.facts())["peak"]
-    assert peaks_text(asked("chip=tile32").base.chip).startswith("fp16 1.012 Pflop/s")
+    assert format_peaks(asked("chip=tile32").base.chip).startswith("fp16 1.012 Pflop/s")
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from dse.evaluators.tuning.per_design import select_rows as select_rows
 from dse.space.array_math import Array
 from dse.space.design import Design
 from dse.space.fields import iterate_leaves
-from dse.space.lazy_metrics import LazyMetrics, compute_all, lazy_metrics
+from dse.space.lazy_metrics import LazyMetrics, compute_all, make_lazy_metrics
 from dse.space.limits import Limit
 from dse.space.requests import Requests
 from dse.space.workload import ServingLoad, Workload
@@ -197,7 +197,11 @@ def _column(name: str, size: int, pieces: Sequence[tuple[Array, Any]]) -> Any:
             column[rows] = values.metric(name) if isinstance(values, LazyMetrics) else values
         return {name: column}
 
-    return lazy_metrics((name,), whole)[name] if any(isinstance(values, LazyMetrics) for _, values in pieces) else whole()[name]
+    return (
+        make_lazy_metrics((name,), whole)[name]
+        if any(isinstance(values, LazyMetrics) for _, values in pieces)
+        else whole()[name]
+    )
 
 
 def load_limits(
