@@ -98,13 +98,13 @@ def _run_studies(typed: Namespace) -> int:
         raise DesignError(f"run: name a study, as in dse run quickstart; valid: {', '.join(find_study_paths())}")
     typed.words = [*(f"study={name}" for name in names), *words]
 
-    def task(config: dict[str, Any]) -> None:
+    def run_composed_study(config: dict[str, Any]) -> None:
         from dse.commands.run_study import run_config
 
         codes.append(run_config(config))
 
     codes: list[int] = []
-    run_with_hydra(_hydra_line(typed), task)
+    run_with_hydra(_hydra_line(typed), run_composed_study)
     return codes[0] if codes else 0
 
 
@@ -124,13 +124,13 @@ def _run_evaluate(typed: Namespace) -> int:
     if typed.design:
         return _evaluate_design(typed)
 
-    def task(config: dict[str, Any]) -> None:
+    def evaluate_composed_design(config: dict[str, Any]) -> None:
         from dse.commands.evaluate_output import print_evaluation_of
 
         with _compile_notice("evaluate"):
             print_evaluation_of(config, as_json=typed.json, trace=typed.trace)
 
-    run_with_hydra(_hydra_line(typed), task)
+    run_with_hydra(_hydra_line(typed), evaluate_composed_design)
     return 0
 
 

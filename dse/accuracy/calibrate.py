@@ -135,17 +135,17 @@ def calibrate(path: Path, words: Sequence[str]) -> Calibration:
     done = [0, 0]
     with ProgressBar("calibrate") as progress:
 
-        def model(vectors: Vector, part: Sequence[int] = fitted_on) -> Vector:
+        def simulate_vectors(vectors: Vector, part: Sequence[int] = fitted_on) -> Vector:
             done[0] += len(vectors) * len(part)
             progress.update(done[1], count + 1, f"{done[0]:,} simulations")
             return simulate_rows([rows[i] for i in part], [constant.address for constant in constants], vectors)
 
         low, high = (np.array([getattr(rows[i], end) for i in fitted_on]) for end in ("low", "high"))
         bounds = _constant_bounds(constants)
-        before = model(bounds.start[None], range(len(rows)))[0]
+        before = simulate_vectors(bounds.start[None], range(len(rows)))[0]
         _refuse_unknown(path, rows, before)
-        begun = start_vectors(model, bounds, seed)
-        result = fit_with_statistics(model, low, high, bounds, begun)
+        begun = start_vectors(simulate_vectors, bounds, seed)
+        result = fit_with_statistics(simulate_vectors, low, high, bounds, begun)
         done[1] += 1
         held_out: Vector | None = np.full(len(fitted_on), np.nan)
         for held in cross_validation_folds(len(fitted_on), count, seed):
@@ -155,13 +155,13 @@ def calibrate(path: Path, words: Sequence[str]) -> Calibration:
                 break
             part = [fitted_on[i] for i in rest]
             values = solve_constants(
-                lambda vectors, part=part: model(vectors, part),  # type: ignore[misc]
+                lambda vectors, part=part: simulate_vectors(vectors, part),  # type: ignore[misc]
                 low[rest], high[rest], bounds, (begun[0], begun[1][:, rest]),
             )  # fmt: skip
-            other_model = model(values[None], [fitted_on[i] for i in held])
+            other_model = simulate_vectors(values[None], [fitted_on[i] for i in held])
             held_out[held] = log_ratios(other_model, low[held], high[held])[0]  # type: ignore[index]
             done[1] += 1
-        after = model(result.values[None], range(len(rows)))[0]
+        after = simulate_vectors(result.values[None], range(len(rows)))[0]
     return Calibration(
         path, constants, tuple(rows), result, before, after, held_out, seed, done[0], skipped, tuple(map(str, overrides))
     )

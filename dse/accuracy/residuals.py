@@ -176,7 +176,7 @@ def find_nearest_rows(kind: ResultKind, rows: Sequence[Residual]) -> tuple[list[
     if not near:
         return [], ""
 
-    def distance(row: Residual) -> tuple[bool, bool, bool, bool]:
+    def rank_by_kind(row: Residual) -> tuple[bool, bool, bool, bool]:
         given_kind = row.kind
         return (
             given_kind.software != kind.software,
@@ -185,10 +185,10 @@ def find_nearest_rows(kind: ResultKind, rows: Sequence[Residual]) -> tuple[list[
             given_kind.fidelity != kind.fidelity,
         )
 
-    least = min(map(distance, near))
+    least = min(map(rank_by_kind, near))
     far, _, reports, read = least
     unlike = ("other software" if far else kind.software, "reports only" if reports else "", "another reader" if read else "")
-    return [row for row in near if distance(row) == least], ", ".join(filter(None, unlike))
+    return [row for row in near if rank_by_kind(row) == least], ", ".join(filter(None, unlike))
 
 
 def format_residuals_csv(rows: Mapping[str, Sequence["ValidationRow"]]) -> str:

@@ -513,7 +513,7 @@ def _find_fewest_devices(
     """The fewest devices of which some deployment keeps the bounds at a rate."""
     load, known = kinds.load, Alone()
 
-    def keeper(devices: int) -> CandidateDeployment | None:
+    def find_keeper(devices: int) -> CandidateDeployment | None:
         candidates, _ = find_candidates(kinds, bounds, knobs, devices, apart=query.apart)
         left = [candidate for candidate in candidates if candidate.most >= query.rate]
         while left:
@@ -525,7 +525,7 @@ def _find_fewest_devices(
 
     few, many = 0, 1
     with ProgressBar(f"capacity of {chip}") as progress:
-        while keeper(many) is None:
+        while find_keeper(many) is None:
             progress.update(0, 1, f"{many} devices are too few")
             few, many = many, many * 2
             if many > MAX_SEARCHED_DEVICES:
@@ -545,7 +545,7 @@ def _find_fewest_devices(
                 return replace(side, why=f"{why}; {few} devices do not serve {query.rate:g} requests/s")
         while many - few > 1:
             middle = (few + many) // 2
-            few, many = (middle, many) if keeper(middle) is None else (few, middle)
+            few, many = (middle, many) if find_keeper(middle) is None else (few, middle)
             progress.update(0, 1, f"between {few} and {many} devices")
     return _find_best_side(chip, replace(query, devices=many), kinds, bounds, knobs)
 

@@ -374,7 +374,7 @@ def _rate_search(
 ) -> RateSearch:
     """The search of a deployment for its maximum rate; what whole runs were worth is added to `points`."""
 
-    def keep(rate: float, served: ServingRun) -> None:
+    def record_point(rate: float, served: ServingRun) -> None:
         if points is not None:
             points.append(
                 (
@@ -383,7 +383,7 @@ def _rate_search(
                 )
             )
 
-    return RateSearch(deployment.make_deployment, load, bounds, tuple(range(streams)), keep)
+    return RateSearch(deployment.make_deployment, load, bounds, tuple(range(streams)), record_point)
 
 
 def _search_rate(deployment: CandidateDeployment, load: ServingLoad, bounds: SloBounds, guess: float) -> SimulatedDeployment:

@@ -408,21 +408,23 @@ def evaluate_design(design: Design, question: Question, config: Mapping[str, Any
         stack_designs([design]), workload, question.defined, fidelity=fidelity, cases=True
     ).require_compatible()
 
-    def own(columns: Iterable[tuple[str, Any]]) -> dict[str, float]:
+    def list_known_metrics(columns: Iterable[tuple[str, Any]]) -> dict[str, float]:
         """The metrics that there are: the others are not a number."""
         return {f"{prefix}{name}": float(value) for name, value in columns if name in METRICS and value == value}
 
     why = propose_published_formats(explain_infeasibility(design, workload), design, workload, config["model"])
 
-    def kept(columns: Iterable[tuple[str, Any]], *, fits: bool) -> Mapping[str, float]:
-        return MetricValues(own(columns)) if fits else WithheldMetrics(own(columns), str(why))
+    def wrap_metrics(columns: Iterable[tuple[str, Any]], *, fits: bool) -> Mapping[str, float]:
+        return MetricValues(list_known_metrics(columns)) if fits else WithheldMetrics(list_known_metrics(columns), str(why))
 
     fit = [bool(fits) for fits in outcomes.cases["fits"][:, 0]]
     each = [
-        CaseResult(case.label, fit[row], kept(((name, at[row, 0]) for name, at in outcomes.cases.items()), fits=fit[row]))
+        CaseResult(
+            case.label, fit[row], wrap_metrics(((name, at[row, 0]) for name, at in outcomes.cases.items()), fits=fit[row])
+        )
         for row, case in enumerate(workload.cases)
     ]
-    metrics = kept(((name, column[0]) for name, column in outcomes.columns.items()), fits=why is None)
+    metrics = wrap_metrics(((name, column[0]) for name, column in outcomes.columns.items()), fits=why is None)
     names = {group: str(config["choices"].get(group, "")) for group in CHOICES}
     parts, others = find_chosen_parts(config["choices"]), find_parts_from_outside(config["choices"])
     what = workload_name(config["workload"])

@@ -105,32 +105,34 @@ def _facts_table(sides: Sequence[ChipComparison], objective: str) -> Table:
         table.add_column(escape(side.chip), justify="right", overflow="fold")
     names = dict.fromkeys((*SHOWN_METRICS, *(name for name in MONEY if name in METRICS), objective))
 
-    def row(name: str, texts: Sequence[str], **how: Any) -> None:
+    def add_text_row(name: str, texts: Sequence[str], **how: Any) -> None:
         table.add_row(name, *(escape(text) if text else "-" for text in texts), **how)
 
-    row(
+    add_text_row(
         "chips",
         [f"{side.chips} of {side.dies} die{'s' * (side.dies > 1)}" if side.chips and side.dies else "" for side in sides],
     )
     if any(side.changes for side in sides):
-        row("set", [", ".join(side.changes) for side in sides])
-    row("mapping", [side.mapping for side in sides])
-    row("software", [side.software for side in sides])
-    row("formats", [side.formats for side in sides], end_section=True)
+        add_text_row("set", [", ".join(side.changes) for side in sides])
+    add_text_row("mapping", [side.mapping for side in sides])
+    add_text_row("software", [side.software for side in sides])
+    add_text_row("formats", [side.formats for side in sides], end_section=True)
     for name in names:
         texts = [
             format_metric(name, side.found.metrics[name]) if side.found and name in side.found.metrics else "" for side in sides
         ]
         if name == "energy_per_token":
-            row(
+            add_text_row(
                 "tokens per joule", [format_quantity(value, "1") if (value := tokens_per_joule(side)) else "" for side in sides]
             )
         else:
-            row(name, texts, style="bold" if name == objective else "")
-    row("time by resource", [_bound_text(side) for side in sides])
-    row("mappings evaluated", [f"{side.looked[0]:,}, {side.looked[1]:,} fit" if side.looked[0] else "" for side in sides])
+            add_text_row(name, texts, style="bold" if name == objective else "")
+    add_text_row("time by resource", [_bound_text(side) for side in sides])
+    add_text_row(
+        "mappings evaluated", [f"{side.looked[0]:,}, {side.looked[1]:,} fit" if side.looked[0] else "" for side in sides]
+    )
     if any(side.refused for side in sides):
-        row("search", [side.left_out if side.refused else "" for side in sides])
+        add_text_row("search", [side.left_out if side.refused else "" for side in sides])
     return table
 
 

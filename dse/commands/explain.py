@@ -257,7 +257,7 @@ def run_explain(names: Sequence[str], typed: Sequence[str], which: str, *, as_js
         print_study_front(names[0], *typed, trust=trust, as_json=as_json)
         return
 
-    def show(explanation: Explanation) -> None:
+    def print_answer(explanation: Explanation) -> None:
         print_no_effects(explanation.without_effect)
         if as_json:
             print(format_json(explanation_record(explanation), indent=1))
@@ -265,10 +265,10 @@ def run_explain(names: Sequence[str], typed: Sequence[str], which: str, *, as_js
             print_explanation(explanation)
 
     if names:
-        show(explain_study_design(names[0], which, *typed, trust=trust))
+        print_answer(explain_study_design(names[0], which, *typed, trust=trust))
     else:
         line = [*typed, *([TRUST] if trust else [])]
-        run_with_hydra(line, lambda config: show(explain_config(config, " ".join(typed))))
+        run_with_hydra(line, lambda config: print_answer(explain_config(config, " ".join(typed))))
 
 
 def _front_arguments(name: str, overrides: Sequence[str], *, trust: bool) -> tuple[Any, ...]:
@@ -278,10 +278,10 @@ def _front_arguments(name: str, overrides: Sequence[str], *, trust: bool) -> tup
     members, shadow_prices = explain_front(study, frame), compute_front_shadow_prices(study, frame, part.screened)
     notes, page = collect_study_caveats(study, frame, part.screened), PageCache(study)
 
-    def known(key: str, by: str) -> Any:
+    def find_known_binding(key: str, by: str) -> Any:
         return (page.find(explained_by_page(key, by)) or {}).get(BINDING)
 
-    spent = compute_front_time_shares(study, members, known=known)
+    spent = compute_front_time_shares(study, members, known=find_known_binding)
     ids = report_order(study, frame)[DESIGN]
     return (
         study,

@@ -111,10 +111,12 @@ def format_knobs(space: AnySpace, values: Mapping[str, Any]) -> str:
 def format_changed_knobs(space: AnySpace, knobs: Mapping[str, tuple[Any, Any]]) -> str:
     """Knobs that differ, from which value to which."""
 
-    def side(address: str, value: Any) -> str:
+    def format_side(address: str, value: Any) -> str:
         return "-" if value is None else format_knob_value(space, address, value)
 
-    return ", ".join(f"{address} {side(address, old)} to {side(address, new)}" for address, (old, new) in knobs.items())
+    return ", ".join(
+        f"{address} {format_side(address, old)} to {format_side(address, new)}" for address, (old, new) in knobs.items()
+    )
 
 
 def describe_nearest_design(space: AnySpace, near: NearestDesign) -> str:

@@ -189,11 +189,11 @@ def _ranks_table(console: SafeConsole, study: Study, verification: Verification)
 def _knobs_text(study: Study, verification: Verification, row: int, beside: int | None = None) -> str:
     """A verified design by the values of its knobs; beside another one, by those that differ."""
 
-    def texts(row: int) -> dict[str, str]:
+    def format_row_knobs(row: int) -> dict[str, str]:
         values = verification.before.loc[row] if row in verification.before.index else verification.off.before.loc[row]
         return {knob.address: format_knob(study, knob.address, values[knob.address]) for knob in study.question.space.knobs}
 
-    shown, others = texts(row), texts(beside) if beside is not None else {}
+    shown, others = format_row_knobs(row), format_row_knobs(beside) if beside is not None else {}
     differ = (f"{address} {text}" for address, text in shown.items() if text != "-" and others.get(address) != text)
     return " ".join([_design_id(verification, row), *filter(None, [", ".join(differ)])])
 

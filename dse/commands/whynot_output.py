@@ -165,7 +165,7 @@ def dominance_record(dominance: DominanceReport) -> dict[str, Any]:
     """Position of a design in a study as JSON values; metrics in SI with their units."""
     space = dominance.space
 
-    def pairs(design: DominatingDesign) -> dict[str, Any]:
+    def list_changed_knobs(design: DominatingDesign) -> dict[str, Any]:
         if CHIP_KNOB in design.knobs:
             return {CHIP_KNOB: {"from": design.knobs[CHIP_KNOB][0], "to": design.knobs[CHIP_KNOB][1]}}
         return {
@@ -173,12 +173,12 @@ def dominance_record(dominance: DominanceReport) -> dict[str, Any]:
             for knob, (old, new) in design.knobs.items()
         }
 
-    def rival(design: DominatingDesign) -> dict[str, Any]:
+    def describe_rival(design: DominatingDesign) -> dict[str, Any]:
         return {
             "design": design.name,
             "metrics": metrics_record(design.point),
             "better_by": dict(design.gains),
-            "knobs": pairs(design),
+            "knobs": list_changed_knobs(design),
             "alike": list(design.alike),
         }
 
@@ -193,11 +193,11 @@ def dominance_record(dominance: DominanceReport) -> dict[str, Any]:
         "feasible": dominance.point.feasible,
         "breaks": dominance.point.violations_text or None,
         "outside_the_study": {address: {"study": old, "here": new} for address, (old, new) in dominance.outside.items()},
-        "front_designs_that_beat_it": [rival(single_rival) for single_rival in dominance.rivals],
+        "front_designs_that_beat_it": [describe_rival(single_rival) for single_rival in dominance.rivals],
         "front_designs_that_it_beats": list(dominance.beats),
         "distance": dominance.distance,
         "alone": {name: {"value": value, "unit": METRICS[name].unit} for name, value in dominance.alone.items()},
-        "fewest_changes": rival(dominance.target) if dominance.target else None,
+        "fewest_changes": describe_rival(dominance.target) if dominance.target else None,
         "path": [
             {
                 "change": hop.knob,

@@ -81,18 +81,18 @@ def _compose_jobs(typed: CommandLine) -> list[dict[str, Any]]:
     """The configurations of a line, mostly one; addresses are spelled as the files have them."""
     from hydra.errors import HydraException
 
-    def jobs(line: CommandLine) -> list[dict[str, Any]]:
+    def compose_line(line: CommandLine) -> list[dict[str, Any]]:
         return _under_hydra(line) if line.flags or line.trust or line.sets_hydra else [_compose_job(line)]
 
     former = spelling.can_use_old_address(typed.overrides) or renamed_words.may_use_former_metric(typed.overrides)
     typed = _with_file_spelling(typed) if former else typed
     try:
-        return jobs(typed)
+        return compose_line(typed)
     except HydraException:  # a new address, of a file that has the old one?
         again = _with_file_spelling(typed)
         if again == typed:
             raise
-        return jobs(again)
+        return compose_line(again)
 
 
 def _with_file_spelling(typed: CommandLine) -> CommandLine:
@@ -194,7 +194,7 @@ def _usual_of_composed(config: Any, choices: Mapping[str, Any], supposed: tuple[
         {} if not isinstance(group, DictConfig) else group for group in (config.get("chip"), config.get("workload"))
     )
 
-    def first(*places: tuple[Any, str, str], default: str) -> str:
+    def find_first_named(*places: tuple[Any, str, str], default: str) -> str:
         for group, name, field in places:
             if (named := group.get(field)) is not None:
                 if not isinstance(named, str) or not re.fullmatch(r"[\w-]+", named):
@@ -207,9 +207,9 @@ def _usual_of_composed(config: Any, choices: Mapping[str, Any], supposed: tuple[
     if choices.get("mapping") == "usual":
         of_kind = (chip, "chip", f"mapping_{workload_name(workload)}")
         of_load = {} if is_for_other_machines(str(workload.get("mapping")), machine, case_type_of(workload)) else workload
-        mapping = first(of_kind, (of_load, "workload", "mapping"), (chip, "chip", "mapping"), default=DEFAULT[0])
+        mapping = find_first_named(of_kind, (of_load, "workload", "mapping"), (chip, "chip", "mapping"), default=DEFAULT[0])
     if choices.get("stack") == "usual":
-        stack = first((chip, "chip", "stack"), default="ideal" if machine in (POOL, POOLED) else "")
+        stack = find_first_named((chip, "chip", "stack"), default="ideal" if machine in (POOL, POOLED) else "")
     return mapping, stack
 
 
@@ -220,7 +220,7 @@ def _under_hydra(typed: CommandLine) -> list[dict[str, Any]]:
 
     jobs: list[dict[str, Any]] = []
 
-    def job(config: Any) -> None:
+    def append_job(config: Any) -> None:
         mine = tuple(word for word in HydraConfig.get().overrides.task)  # of one job where there are several
         jobs.append(_compose_job(replace(typed, overrides=mine)))
 
@@ -238,7 +238,7 @@ def _under_hydra(typed: CommandLine) -> list[dict[str, Any]]:
         sys.argv = ["dse", *typed.flags, *typed.words]
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra would print its own many lines and exit with 1
         with contextlib.redirect_stderr(complaint):
-            hydra.main(version_base="1.3", config_path="pkg://dse.conf", config_name="config")(job)()
+            hydra.main(version_base="1.3", config_path="pkg://dse.conf", config_name="config")(append_job)()
     except SystemExit:  # from its argument parser, which has said why
         raise DesignError((complaint.getvalue().strip().splitlines() or ["no such flag"])[-1].removeprefix("dse: ")) from None
     finally:
@@ -355,7 +355,7 @@ def _resolve_values(node: Any, left: list[int]) -> Any:
 def _walk_values(value: Any, node: Callable[[], Any], left: list[int]) -> Any:
     """A value as it is written, with what refers to others as its node has it: nodes are slow, and few are asked."""
 
-    def at(key: Any, inner: Any) -> Any:
+    def resolve_value(key: Any, inner: Any) -> Any:
         if not (isinstance(inner, str) and ("${" in inner or inner == MISSING)):
             return _walk_values(inner, lambda: node()[key], left)
         node_value = node()[key]
@@ -367,9 +367,9 @@ def _walk_values(value: Any, node: Callable[[], Any], left: list[int]) -> Any:
     if left[0] < 0:
         raise DesignError(f"configuration: more than {strangers.MAX_YAML_NODES:,} values, interpolations written out")
     if isinstance(value, dict):
-        return {key: at(key, inner) for key, inner in value.items()}
+        return {key: resolve_value(key, inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return [at(place, inner) for place, inner in enumerate(value)]
+        return [resolve_value(place, inner) for place, inner in enumerate(value)]
     return value
 
 
@@ -400,11 +400,11 @@ def _extend_models(models: dict[str, Any], least: Any) -> dict[str, Any]:
     if isinstance(least, bool) or not isinstance(least, int) or least < 1:
         raise DesignError(f"model.max_position: {least!r} is not a whole number of tokens above 0, or null")
 
-    def longer(model: Any) -> bool:
+    def is_too_short(model: Any) -> bool:
         own = model.get("max_position") if isinstance(model, dict) else None
         return isinstance(own, int) and own < least
 
-    return {name: model | {"max_position": least} if longer(model) else model for name, model in models.items()}
+    return {name: model | {"max_position": least} if is_too_short(model) else model for name, model in models.items()}
 
 
 def _chosen_groups(typed: list[str], *, trust: bool) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def describe_broken_reference(config: dict[str, Any]) -> str:
         config: plain, with its references as they are written.
     """
 
-    def at(address: str, passed: tuple[str, ...]) -> str:
+    def trace_reference(address: str, passed: tuple[str, ...]) -> str:
         node: Any = config
         for part in address.split("."):
             if isinstance(node, str):  # a group that is another one
@@ -110,9 +110,9 @@ def describe_broken_reference(config: dict[str, Any]) -> str:
         if address in passed:
             circle = passed[passed.index(address) :]
             return f"{address}: takes its value from itself ({' from '.join((*circle, address))}); set one of them to a value"
-        return at(tie[1], (*passed, address))
+        return trace_reference(tie[1], (*passed, address))
 
-    return next(filter(None, (at(address, ()) for address in _text_addresses(config))), "")
+    return next(filter(None, (trace_reference(address, ()) for address in _text_addresses(config))), "")
 
 
 def _text_addresses(node: dict[str, Any], above: str = "") -> list[str]:

@@ -51,11 +51,11 @@ class CommandLine:
     def choices(self) -> "CommandLine":
         """The command line without values: study, chip, mapping and other choices of presets only."""
 
-        def chooses(override: str) -> bool:
+        def is_group_choice(override: str) -> bool:
             key = override.partition("=")[0].lstrip("+")
             return "@" in key or (SHIPPED_CONF / key).is_dir()
 
-        return replace(self, overrides=tuple(override for override in self.overrides if chooses(override)))
+        return replace(self, overrides=tuple(override for override in self.overrides if is_group_choice(override)))
 
     @property
     def words(self) -> list[str]:

@@ -413,7 +413,7 @@ def _parse_knob(address: str, config: Dict[str, Any], bases: Dict[str, Design]) 
     unit = spec.metadata["unit"]
     scale = parse_value(f"1 {config['unit']}", unit, where) if config.get("unit") else 1.0
 
-    def value(entry: Any) -> Any:
+    def parse_entry(entry: Any) -> Any:
         if not unit:
             return entry
         if unit != "1" and not config.get("unit") and not isinstance(entry, str):
@@ -425,6 +425,6 @@ def _parse_knob(address: str, config: Dict[str, Any], bases: Dict[str, Design]) 
         (other, tuple(allowed if isinstance(allowed, list) else [allowed])) for other, allowed in config.get("when", {}).items()
     )
     if "values" in config:
-        return ChoiceKnob(address, tuple(value(entry) for entry in config["values"]), when)
-    low, high = (value(config[key]) for key in ("low", "high"))
+        return ChoiceKnob(address, tuple(parse_entry(entry) for entry in config["values"]), when)
+    low, high = (parse_entry(config[key]) for key in ("low", "high"))
     return IntervalKnob(address, low, high, bool(config.get("log")), when)

@@ -137,11 +137,11 @@ def rename_config(config: Mapping[str, Any], words: Sequence[str]) -> dict[str, 
     machine = guess_machine(_part_names(config))
     typed = {address for word in words for _, space, address, _ in _split_override(word, ()) if not space}
 
-    def counts(new: str) -> bool:
+    def is_in_effect(new: str) -> bool:
         other = "stack" in typed and new.startswith("mapping.stack.")  # one was chosen in the place of the file's
         return not other and not {new, f"{new}.value"} & typed
 
-    root = _rename_options(_rename_tree(config, machine, counts))
+    root = _rename_options(_rename_tree(config, machine, is_in_effect))
     space = {
         address: _rename_knob(address, knob, machine)
         for address, knob in rename_values(root["space"], machine, "space").items()

@@ -397,7 +397,7 @@ def _changes_answer(question: Question, several: Sequence[Sequence[TypedSetting]
     part = SUBMESH_MARK not in fidelity and not of_load and submesh_text(question.base, question.workload)
     word = f"{fidelity}{SUBMESH_MARK}{SIDE}" if part else fidelity
 
-    def moves() -> Iterator[bool]:
+    def compare_answers() -> Iterator[bool]:
         every = [leaf for settings in several for setting in settings for leaf in setting.leaves]
         own = question if of_load else replace(question, workload=_small_workload(question.workload))
         own = replace(own, base=replace_leaves(question.base, {leaf: leaf_at(question.base, leaf) for leaf in every}))
@@ -407,7 +407,7 @@ def _changes_answer(question: Question, several: Sequence[Sequence[TypedSetting]
             reading = [setting for setting in settings if setting.others or not read.isdisjoint(setting.leaves)]
             yield bool(reading) and bool(find_effective_settings(own, reading, word))
 
-    return collect_answers_within(READER_SECONDS, moves) if several else []
+    return collect_answers_within(READER_SECONDS, compare_answers) if several else []
 
 
 def _small_workload(workload: Workload) -> Workload:

@@ -88,13 +88,13 @@ def make_workers(
         say: tells the user.
     """
 
-    def ray() -> WorkerPool:
+    def start_ray_workers() -> WorkerPool:
         return RayWorkers(crew, evaluate, window=window, example=example, say=say)
 
     if crew.kind == "ray":
-        return ray()
+        return start_ray_workers()
     serial = SerialWorkers(evaluate, crew.retries)
-    return serial if crew.kind == "serial" else AutoWorkers(serial, ray, crew, designs, say)
+    return serial if crew.kind == "serial" else AutoWorkers(serial, start_ray_workers, crew, designs, say)
 
 
 class RayWorkers:

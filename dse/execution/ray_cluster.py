@@ -313,23 +313,23 @@ def _isolate_cluster() -> Callable[[], None]:
     before = {name: os.environ.get(name) for name in settings}
     usual = ray_constants.ENABLE_RAY_CLUSTER, node.start_api_server
 
-    def refreshed() -> None:
+    def reload_settings() -> None:
         Config.initialize("")
         AuthenticationTokenLoader.instance().reset_cache()
 
-    def restore() -> None:
+    def restore_settings() -> None:
         ray_constants.ENABLE_RAY_CLUSTER, node.start_api_server = usual
         for name, value in before.items():
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
-        refreshed()
+        reload_settings()
 
     os.environ.update(settings)
     node.start_api_server = _no_dashboard  # Ray starts its process even without a dashboard
     ray_constants.ENABLE_RAY_CLUSTER = False  # Ray reads settings when it is imported
-    refreshed()
-    return restore
+    reload_settings()
+    return restore_settings
 
 
 def _leave_process() -> None:

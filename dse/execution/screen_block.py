@@ -302,17 +302,17 @@ class _Block:
         left, study = RemainingRows.of_block(self._study, self._size), self._study.sent_copy
         self._learn_bounds(left, self.rows)
 
-        def say(done: int) -> None:
+        def report_progress(done: int) -> None:
             progress(done + int((left.why > 0).sum()))
 
         every = np.flatnonzero(~self._done & (left.why == 0))
         for rows, which, (why, values) in self._map_rows(partial(bound_rows, study), every, hands, "parts of the bounds"):
             left.take(rows, (why[which], values[which]))
-            say(self._size - self.left)
+            report_progress(self._size - self.left)
         most = FIRST
         while len(rows := left.beaten(np.flatnonzero(~self._done & (left.why == 0)))):
             chosen_rows, most = left.most_promising(rows, most), most * MORE
-            self._all_of(chosen_rows, say, hands)
+            self._all_of(chosen_rows, report_progress, hands)
             self._learn_bounds(left, chosen_rows)
         left.why[self._done] = 0
         self.pruned = left.counts

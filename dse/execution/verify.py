@@ -311,7 +311,7 @@ def _rows_at_both(
     ]
     rows = pd.Index([row for row, _, _ in both], dtype=int)
 
-    def at(fidelity: str) -> pd.DataFrame:
+    def build_frame_at(fidelity: str) -> pd.DataFrame:
         if fidelity not in played:
             return mark_feasibility_and_front(study, frame.loc[rows], DIGITS)
         answered = {place: (Ask(place, values), played[fidelity][design]) for place, (_, values, design) in enumerate(both)}
@@ -322,7 +322,7 @@ def _rows_at_both(
         found_frame.insert(0, DESIGN, frame.loc[found_frame.index, DESIGN])
         return mark_feasibility_and_front(study, found_frame, DIGITS)
 
-    return at(low), at(high)
+    return build_frame_at(low), build_frame_at(high)
 
 
 def _rank_agreements(

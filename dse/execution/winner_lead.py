@@ -101,8 +101,10 @@ def winner_lead(
         return None
     next_best = int(worse[order[worse].argmin()])
 
-    def lead(values: Array) -> float:
+    def compute_lead(values: Array) -> float:
         best, other = float(values[first]), float(values[next_best])
         return (best / other if direction == "max" else other / best) - 1
 
-    return WinnerLead(metric, int(rows[first]), int(rows[next_best]), lead(whole), lead(low), lead(high), spread)
+    return WinnerLead(
+        metric, int(rows[first]), int(rows[next_best]), compute_lead(whole), compute_lead(low), compute_lead(high), spread
+    )

@@ -38,7 +38,7 @@ def collect_known_tables(study: Study, frame: pd.DataFrame, screened: ScreenResu
 def _unknown_rows(study: Study, rows: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
     """Rows without those of which the design is known."""
 
-    def keys(frame: pd.DataFrame) -> pd.DataFrame:
+    def build_keys(frame: pd.DataFrame) -> pd.DataFrame:
         words = [isinstance(knob, ChoiceKnob) and knob.words for knob in study.question.space.knobs]
         columns = [frame[knob.address] for knob in study.question.space.knobs]
         return pd.DataFrame(
@@ -50,7 +50,7 @@ def _unknown_rows(study: Study, rows: pd.DataFrame, known: pd.DataFrame) -> pd.D
 
     if not len(known) or not study.question.space.knobs:
         return rows
-    beside = keys(rows).merge(keys(known).drop_duplicates(), how="left", indicator=True)
+    beside = build_keys(rows).merge(build_keys(known).drop_duplicates(), how="left", indicator=True)
     return rows[(beside["_merge"] == "left_only").to_numpy()]
 
 

@@ -294,7 +294,7 @@ def read_json(path: Path) -> Entry:
     """
     where = f"model.from_hf: {path}"
 
-    def once(pairs: list[tuple[str, Any]]) -> Entry:
+    def refuse_repeated_names(pairs: list[tuple[str, Any]]) -> Entry:
         values = dict(pairs)
         if len(values) < len(pairs):
             names = [name for name, _ in pairs]
@@ -310,7 +310,7 @@ def read_json(path: Path) -> Entry:
     if len(content) > MAX_FILE_BYTES:
         raise DesignError(f"{where}: larger than any config.json; give the config.json of a downloaded model")
     try:
-        values = json.loads(content.decode("utf-8-sig"), object_pairs_hook=once)
+        values = json.loads(content.decode("utf-8-sig"), object_pairs_hook=refuse_repeated_names)
     except DesignError:
         raise
     except (ValueError, RecursionError) as error:

@@ -256,7 +256,7 @@ def _search_history(
     best = frame.loc[frame["front"], names].to_numpy(dtype=float)
     box = common or _shared_box(best, directions)
 
-    def measure(rows: Array) -> float | None:
+    def measure_front(rows: Array) -> float | None:
         if not len(rows) or box is None:
             return None
         if len(names) == 1:
@@ -273,11 +273,11 @@ def _search_history(
     asks = searched[SEARCH_ORDER].to_numpy(dtype=float)[marks - 1] + 1
     return {
         "asks": [int(ask) for ask in asks],
-        "values": [measure(values[:n][usable[:n]]) for n in marks],
-        "screened": measure(screened.front[names].to_numpy(dtype=float))
+        "values": [measure_front(values[:n][usable[:n]]) for n in marks],
+        "screened": measure_front(screened.front[names].to_numpy(dtype=float))
         if screened and study.fidelity == study.screen_fidelity
         else None,
-        "all": measure(best),
+        "all": measure_front(best),
     }
 
 

@@ -142,17 +142,17 @@ class HypervolumeAcquisition:
         held = known.objectives[known.front]
         outward = [even_scale(column)[1] for column in known.objectives.T]
 
-        def drawn(doubt: float) -> Array:
+        def draw_objectives(doubt: float) -> Array:
             """What designs may be worth, shape (draws, designs, objectives)."""
             seen = means[:, :objectives] + DRAWS[:, None, None] * doubt * spreads[:, :objectives]
             return np.stack([back(seen[..., j]) for j, back in enumerate(outward)], axis=-1)
 
-        points = drawn(1.0)
+        points = draw_objectives(1.0)
         low, reach = _volume_corners(known, points[0, likely > 0.5], 10 ** rng.uniform(*self._beyond))
         sure = points[0, len(near) :][likely[len(near) :] > 0.5]
         count = min(count, len(near))
         for doubt in VARIANCE_SCALES if below is None else VARIANCE_SCALES[:1]:  # a lower fidelity says where to look
-            points = drawn(doubt)
+            points = draw_objectives(doubt)
             luckiest = points[DRAWS.argmin(), : len(near)]  # what gains nothing even so gains nothing
             may = np.flatnonzero((luckiest < reach).all(axis=1) & ~(held[:, None] <= luckiest).all(axis=-1).any(axis=0))
             for many, keep in self._rounds:
@@ -239,12 +239,17 @@ class HypervolumeAcquisition:
         middle, reach = lower.mean(axis=0), np.where(np.ptp(lower, axis=0) > 0, np.ptp(lower, axis=0), 1.0)
         objectives = known.objectives.shape[1]
 
-        def scaled(values: Array) -> Array:
+        def scale_targets(values: Array) -> Array:
             shaped = _process_targets(known, values, np.zeros(len(values)), doubtful=False)
             return np.asarray((shaped - middle[:objectives]) / reach[:objectives])
 
         rho[:objectives] = _fidelity_multiple(targets, lower)[:objectives]
-        return scaled, np.hstack([x, scaled(below.known.objectives[:row_count][rows])]), targets - rho * lower, rho
+        return (
+            scale_targets,
+            np.hstack([x, scale_targets(below.known.objectives[:row_count][rows])]),
+            targets - rho * lower,
+            rho,
+        )
 
 
 def _ray_lengths(reach: Array, rays: Array, values: Array) -> Array:

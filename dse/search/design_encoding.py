@@ -58,11 +58,11 @@ class DesignEncoder:
     def canonical(self, rows: Array) -> Array:
         """The same rows with NaN where a knob is inactive."""
 
-        def moved(knob: Knob, allowed: tuple[Any, ...]) -> Array:
+        def match_allowed_rows(knob: Knob, allowed: tuple[Any, ...]) -> Array:
             i = self._index[knob.address]
             return np.isin(rows[:, i], [self._codes[i][value] for value in allowed])
 
-        active = active_rows(self._knobs, moved)
+        active = active_rows(self._knobs, match_allowed_rows)
         rows = rows.copy()
         for address, is_active in active.items():
             rows[~np.broadcast_to(is_active, len(rows)), self._index[address]] = np.nan
