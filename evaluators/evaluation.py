@@ -148,7 +148,7 @@ def evaluate(
     serving = _module("serving") if served else None
     alike = serving.asked_first.merge_equal_groups(serving.instance_module, designs) if serving else designs
 
-    def judge(design: Design) -> list[CaseOutcomes]:
+    def evaluate_alone(design: Design) -> list[CaseOutcomes]:
         return [*_alone(design, workload, fidelity), *common, CaseOutcomes(every, {}, silicon.exceeded_limits(design.chip))]
 
     with (
@@ -161,7 +161,7 @@ def evaluate(
             whole = (
                 SUBMESH_MARK not in fidelity and not outer and not _broken(design) and not _by_itself(design, workload.cases[0])
             )
-            for rows, single_design, found_outcomes in _judged(outcomes, group, design, judge, every, apart=not whole):
+            for rows, single_design, found_outcomes in _judged(outcomes, group, design, evaluate_alone, every, apart=not whole):
                 fill_outcomes(outcomes, rows, single_design, found_outcomes, len(workload.cases), metrics)
     return outcomes
 
@@ -352,12 +352,12 @@ def settle_open_choices(designs: Sequence[Design], case: WorkloadCase, *, decode
 def _limit_of_design(limit: Limit, place: int, count: int) -> Limit:
     """A limit of many designs as it is of one of them."""
 
-    def pick(value: Any) -> Any:
+    def pick_value(value: Any) -> Any:
         values = np.atleast_1d(value)
         return values[..., place] if values.shape[-1] == count else value
 
-    parts = tuple((name, pick(value)) for name, value in limit.parts)
-    return limit._replace(need=pick(limit.need), have=pick(limit.have), parts=parts)
+    parts = tuple((name, pick_value(value)) for name, value in limit.parts)
+    return limit._replace(need=pick_value(limit.need), have=pick_value(limit.have), parts=parts)
 
 
 def find_option_conflict(design: Design, workload: Workload) -> IncompatibleOptionsError | None:

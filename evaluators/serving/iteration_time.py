@@ -243,7 +243,7 @@ def geometric_axes(
         copies: of attention, to which requests are dealt.
     """
 
-    def axis(largest: int, smallest: int, ratio: float, beside: Sequence[float] = ()) -> Array:
+    def build_axis(largest: int, smallest: int, ratio: float, beside: Sequence[float] = ()) -> Array:
         steps = max(1, ceil(finer * log(max(largest, smallest) / smallest) / log(ratio) - 1e-9))
         points = np.rint(smallest * ratio ** (np.arange(steps + 1) / finer))
         # with 1, no iteration of something lies in a cell with that of nothing, which has no price
@@ -251,12 +251,13 @@ def geometric_axes(
 
     shares = np.array([0.0, 0.5, 1.0]) if spilled else np.zeros(1)
     return [
-        axis(prefill_tokens, 1, COUNTS, whole),
+        build_axis(prefill_tokens, 1, COUNTS, whole),
         prefix_axis(
             prefill_context, CONTEXTS ** (1 / finer), several=SEVERAL if finer >= 1 else FEWER,
             prompts=min(prefill_tokens, decode_requests), copies=copies,
         ),
-        axis(decode_requests, 1, COUNTS, dealt_request_counts(copies, np.inf)), axis(decode_context, 64, CONTEXTS), shares,
+        build_axis(decode_requests, 1, COUNTS, dealt_request_counts(copies, np.inf)),
+        build_axis(decode_context, 64, CONTEXTS), shares,
     ]  # fmt: skip
 
 

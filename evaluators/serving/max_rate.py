@@ -527,9 +527,9 @@ def find_replayed_rate(
 ) -> MaxRate:
     """Largest rate at which the only stream of a load keeps its SLOs."""
 
-    def play(rate: float, stop: StopBounds) -> ServingRun:
+    def serve_at_rate(rate: float, stop: StopBounds) -> ServingRun:
         scaled = load.requests_at(rate)
         return at(scaled).serve(scaled, stop=stop)
 
-    max_rate = find_max_rate(play, bounds, len(load.requests), guess, near)
+    max_rate = find_max_rate(serve_at_rate, bounds, len(load.requests), guess, near)
     return MaxRate(max_rate.rate, max_rate.served, max_rate.binds, len(load.requests), load.seed, runs=len(max_rate.tried))

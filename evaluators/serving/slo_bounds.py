@@ -177,12 +177,12 @@ def find_max_rate(
     first, most = (round(beyond * log(ratio) / log(BREAKING_FACTOR)) for ratio in (STEP, FARTHEST))
     far = int(beyond * log(1 / MIN_RATE_FACTOR) / log(BREAKING_FACTOR))
 
-    def at(place: int) -> float:
+    def get_rate(place: int) -> float:
         rate = float(guess * BREAKING_FACTOR ** (place / beyond))
         return rates.setdefault(place, float(f"{rate:.{DIGITS}g}"))
 
-    def broken(place: int) -> str:
-        rate = at(place)
+    def find_broken_bound(place: int) -> str:
+        rate = get_rate(place)
         if rate not in tried:
             served = play(rate, bounds.stop(count))
             tried[rate] = bounds.broken_bound(served)
@@ -191,25 +191,25 @@ def find_max_rate(
         return tried[rate]
 
     low, high, step = 0, 0, first
-    if broken(0):
-        while broken(low):
+    if find_broken_bound(0):
+        while find_broken_bound(low):
             high, low, step = low, low - step, min(2 * step, most)
             if low < -far:
-                return CapacityResult(0.0, None, tried[at(high)], tried)
+                return CapacityResult(0.0, None, tried[get_rate(high)], tried)
     else:
-        while not broken(high):
+        while not find_broken_bound(high):
             low, high, step = high, high + step, min(2 * step, most)
             if high > far:
-                return CapacityResult(inf, runs[at(low)], "", tried)
+                return CapacityResult(inf, runs[get_rate(low)], "", tried)
     while True:
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if broken(middle) else (middle, high)
-        rates[low + beyond] = BREAKING_FACTOR * at(low)
-        if why := broken(low + beyond):
-            return CapacityResult(at(low), runs[at(low)], why, tried)
+            low, high = (low, middle) if find_broken_bound(middle) else (middle, high)
+        rates[low + beyond] = BREAKING_FACTOR * get_rate(low)
+        if why := find_broken_bound(low + beyond):
+            return CapacityResult(get_rate(low), runs[get_rate(low)], why, tried)
         low = high = low + beyond
-        while not broken(high):
+        while not find_broken_bound(high):
             low, high = high, high + beyond
 
 

@@ -80,10 +80,10 @@ def multicast_rounds(groups: MeshGroups, mesh: CoreMesh, tile: BufferRows) -> Ro
 def reduction_rounds(groups: MeshGroups, mesh: CoreMesh, tile: BufferRows, combine: str) -> Rounds:
     """Rounds of a reduction: blocks of a group are combined at its root in sequence."""
 
-    def turns(group: CoreGroup) -> Stages:
+    def list_turns(group: CoreGroup) -> Stages:
         return [[(target, source)] for source, target in _pairs(group)]
 
-    return team.group_rounds(groups, mesh, turns, tile, team.check_reduction(combine), "core")
+    return team.group_rounds(groups, mesh, list_turns, tile, team.check_reduction(combine), "core")
 
 
 def critical_chains(pattern: str, group: CoreGroup) -> list[MessageChain]:

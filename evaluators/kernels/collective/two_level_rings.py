@@ -61,13 +61,13 @@ def build_program(rows: int, peers: int) -> Program:
     high, wide = near_square(peers)
     program = two_level.build_program(ring, rows, high, wide)
 
-    def flat(at: CoreIndex) -> CoreIndex:
+    def number_cores(at: CoreIndex) -> CoreIndex:
         return CoreIndex(0 * at.row, at.row * wide + at.col)
 
     def in_line(turn: Any) -> Round:
         return Round(
             tuple(
-                replace(send, source=flat(send.source), target=flat(send.target))
+                replace(send, source=number_cores(send.source), target=number_cores(send.target))
                 for send in two_level.list_sends_of_round(turn)
             )
         )

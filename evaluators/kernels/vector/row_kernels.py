@@ -408,31 +408,31 @@ def build_program(
     left = np.arange(waves.blocks - (waves.waves - 1) * tiles)
     fewer = CoreIndex(left // mesh.cols, left % mesh.cols)
 
-    def moved(
+    def list_transfers(
         kind: type[LoadInstruction] | type[StoreInstruction], names: tuple[str, ...], *, last: bool
     ) -> tuple[Instruction, ...]:
         cores = fewer if last else everyone
         return tuple(kind(stream_name(name, last=last), name, cores, cores.col * channels // mesh.cols) for name in names)
 
-    def wave(*, last: bool, then: tuple[Instruction, ...]) -> tuple[Round, ...]:
+    def build_wave(*, last: bool, then: tuple[Instruction, ...]) -> tuple[Round, ...]:
         """A block of every tile; what comes next is loaded beside the last instruction that reads what it replaces."""
-        ahead = [*(moved(LoadInstruction, loaded, last=last) for loaded, _ in recipe.groups[1:]), then]
+        ahead = [*(list_transfers(LoadInstruction, loaded, last=last) for loaded, _ in recipe.groups[1:]), then]
         steps: list[tuple[Instruction, ...]] = []
         for (loaded, calls), load in zip(recipe.groups, ahead, strict=True):
             steps += [(_step(call, everyone, joined),) for call, joined in instruction_sequences(calls)]
             readers = [place for place, call in enumerate(calls) if set(call.inputs) & set(loaded)]
             if readers:
                 steps[len(steps) - len(calls) + readers[-1]] += load
-        stores = moved(StoreInstruction, recipe.stored, last=last)
+        stores = list_transfers(StoreInstruction, recipe.stored, last=last)
         steps.append(stores if recipe.calls else (*stores, *then))
         return tuple(map(Round, steps))
 
     first = recipe.groups[0][0]
-    full = wave(last=False, then=moved(LoadInstruction, first, last=False))
-    strand: list[Round | Loop] = [Round(moved(LoadInstruction, first, last=waves.waves == 1))]
+    full = build_wave(last=False, then=list_transfers(LoadInstruction, first, last=False))
+    strand: list[Round | Loop] = [Round(list_transfers(LoadInstruction, first, last=waves.waves == 1))]
     strand += [Loop(full, waves.waves - 2)] if waves.waves > 2 else []
-    strand += wave(last=False, then=moved(LoadInstruction, first, last=True)) if waves.waves > 1 else ()
-    strand += wave(last=True, then=())
+    strand += build_wave(last=False, then=list_transfers(LoadInstruction, first, last=True)) if waves.waves > 1 else ()
+    strand += build_wave(last=True, then=())
     return Program(mesh.rows, mesh.cols, buffers(recipe, block, dtype), (tuple(strand),))
 
 
