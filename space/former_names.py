@@ -215,7 +215,7 @@ class _FormerModules(MetaPathFinder, Loader):
 def _answer(former: str, module: ModuleType, names: Mapping[str, str]) -> Any:
     """The module-level ``__getattr__`` that answers to former names."""
 
-    def answer(name: str) -> Any:
+    def get_present(name: str) -> Any:
         if name in names:
             used[f"{former}.{name}"] = names[name]
             return getattr(module, names[name])
@@ -223,7 +223,7 @@ def _answer(former: str, module: ModuleType, names: Mapping[str, str]) -> Any:
             return getattr(module, name)
         raise AttributeError(f"module {former!r} has no attribute {name!r}")
 
-    return answer
+    return get_present
 
 
 def _sections(text: str) -> dict[str, dict[str, str]]:

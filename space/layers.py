@@ -380,7 +380,7 @@ def check_layers(model: Model) -> None:
 
 
 def _refuse(model: Model, name: str, kind: LayerKind, *, first: bool) -> None:
-    def at(field: str) -> str:
+    def get_address(field: str) -> str:
         """The address of what a kind of layers has: its own, or that of the model."""
         own = getattr(kind, field.partition(".")[0]) is not None
         return f"kinds.{name}.{field}" if own else field
@@ -389,35 +389,40 @@ def _refuse(model: Model, name: str, kind: LayerKind, *, first: bool) -> None:
         state = model.recurrence
         if state.heads % state.key_heads:
             raise DesignError(
-                f"{at('recurrence.key_heads')}: {state.key_heads} key heads do not divide {state.heads} value heads"
+                f"{get_address('recurrence.key_heads')}: {state.key_heads} key heads do not divide {state.heads} value heads"
             )
         return
     if model.heads % model.kv_heads:
-        raise DesignError(f"{at('kv_heads')}: {model.kv_heads} KV heads do not divide {model.heads} query heads")
+        raise DesignError(f"{get_address('kv_heads')}: {model.kv_heads} KV heads do not divide {model.heads} query heads")
     if model.window > model.max_position:
         raise DesignError(
-            f"{at('window')}: {model.window} tokens exceed max_position={model.max_position}; set 0 for no window"
+            f"{get_address('window')}: {model.window} tokens exceed max_position={model.max_position}; set 0 for no window"
         )
     if model.chunk > model.max_position:
-        raise DesignError(f"{at('chunk')}: {model.chunk} tokens exceed max_position={model.max_position}; set 0 for no chunks")
+        raise DesignError(
+            f"{get_address('chunk')}: {model.chunk} tokens exceed max_position={model.max_position}; set 0 for no chunks"
+        )
     if model.window and model.chunk:
-        raise DesignError(f"{at('chunk')}: cannot be combined with a window of {model.window} tokens; remove one of them")
+        raise DesignError(
+            f"{get_address('chunk')}: cannot be combined with a window of {model.window} tokens; remove one of them"
+        )
     if model.kv_reused and first:
-        raise DesignError(f"{at('kv_reused')}: no earlier layer has keys and values to reuse")
+        raise DesignError(f"{get_address('kv_reused')}: no earlier layer has keys and values to reuse")
     if model.compressed is not None and model.heads % model.compressed.groups:
         raise DesignError(
-            f"{at('compressed.groups')}: {model.compressed.groups} groups do not divide {model.heads} query heads"
+            f"{get_address('compressed.groups')}: {model.compressed.groups} groups do not divide {model.heads} query heads"
         )
     if model.indexer is None:
         return
     index = model.indexer
     if model.compressed is None and (model.window or model.chunk):
-        raise DesignError(f"{at('indexer')}: cannot be combined with a window or chunk; remove one of them")
+        raise DesignError(f"{get_address('indexer')}: cannot be combined with a window or chunk; remove one of them")
     if index.top > model.max_position:
         raise DesignError(
-            f"{at('indexer.top')}: picks {index.top} positions, but a cache has {model.max_position} at most (max_position)"
+            f"{get_address('indexer.top')}: picks {index.top} positions, "
+            f"but a cache has {model.max_position} at most (max_position)"
         )
     if index.top % index.block:
-        raise DesignError(f"{at('indexer.top')}: {index.top} positions are not a multiple of blocks of {index.block}")
+        raise DesignError(f"{get_address('indexer.top')}: {index.top} positions are not a multiple of blocks of {index.block}")
     if index.reused and first:
-        raise DesignError(f"{at('indexer.reused')}: no earlier layer has a choice to reuse")
+        raise DesignError(f"{get_address('indexer.reused')}: no earlier layer has a choice to reuse")
