@@ -240,7 +240,7 @@ def _best_mapping(name: str, config: Mapping[str, Any], objective: str, others: 
     space = question.space
     assert isinstance(space, Space)
     looks = _Looks(name, question, space, objective)
-    looks.scores([{}])
+    looks.score_designs([{}])
     _search_mappings(question, space, looks)
     looked, refused, best = (len(looks.known), looks.feasible), looks.refused, looks.best
     if best is None:
@@ -280,7 +280,7 @@ class _Looks:
         self._early: set[str] = set()
         self._most = -np.inf
 
-    def scores(self, designs: Sequence[Values]) -> list[float]:
+    def score_designs(self, designs: Sequence[Values]) -> list[float]:
         """What designs are worth, more being better; not a number where one is infeasible.
 
         Raises:
@@ -293,7 +293,7 @@ class _Looks:
             self._look_at(candidates[start : start + BATCH_SIZE])
         return [self.known[key] for key in keys]
 
-    def possible(self, several: Sequence[Values]) -> list[bool]:
+    def check_limits(self, several: Sequence[Values]) -> list[bool]:
         """Whether mappings keep the limits that are known before any cost is computed; those that do not are counted once."""
         kept = []
         for values in several:
@@ -336,13 +336,13 @@ def _search_mappings(question: Question, space: Space, looks: _Looks) -> None:
     if not knobs:
         return
     if is_simulated(question.base, question.workload, "analytical"):
-        looks.scores(_possible_samples(question, looks))
+        looks.score_designs(_possible_samples(question, looks))
     elif total is not None and total > MAX_MAPPINGS and any(knob.address in DIVIDE for knob in knobs):
-        run_coordinate_search(choices, looks.possible, looks.scores)
+        run_coordinate_search(choices, looks.check_limits, looks.score_designs)
     else:
         small = total is not None and total <= MAX_MAPPINGS
         columns = space.grid(0, total or 0) if small else space.sample(generate_sobol_points(len(knobs), 0, MAX_MAPPINGS, 0))
-        looks.scores([space.row(columns, place) for place in range(len(next(iter(columns.values()))))])
+        looks.score_designs([space.row(columns, place) for place in range(len(next(iter(columns.values()))))])
 
 
 def _possible_samples(question: Question, looks: _Looks) -> list[Values]:
@@ -351,8 +351,8 @@ def _possible_samples(question: Question, looks: _Looks) -> list[Values]:
     if not space.knobs:
         return []
     limits = EarlyLimits(space, question.workload)
-    source = RandomSampler(space, 0, limits.possible)
+    source = RandomSampler(space, 0, limits.find_possible)
     samples = [source.ask(number, None).values for number in range(MAX_SIMULATED)]
     different = [dict(pairs) for pairs in dict.fromkeys(tuple(values.items()) for values in samples)]
     looks.refused.update(limits.refusal_counts)
-    return list(compress(different, limits.possible(different)))
+    return list(compress(different, limits.find_possible(different)))

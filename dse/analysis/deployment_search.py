@@ -262,7 +262,7 @@ def _search_coarsely(
         return SimulatedDeployment(deployment, find_replayed_rate(deployment.make_deployment, load, bounds, guess, COARSE))
     return SimulatedDeployment(
         deployment,
-        _rate_search(deployment, load, bounds, streams=1, points=points).roughly(guess, long=True),
+        _rate_search(deployment, load, bounds, streams=1, points=points).estimate_max_rate(guess, long=True),
         points=tuple(points),
     )
 
@@ -291,7 +291,7 @@ def _search_against_winner(
         return _search_rate(deployment, load, bounds, deployment.estimate.rate)
     rate, guess = _rate_above(winner.rate, load), deployment.estimate.rate
     # time per token need not grow with the rate: what nearly keeps its bounds is looked at by itself
-    nearly = bounds.wider(NEARLY)
+    nearly = bounds.scale_bounds(NEARLY)
     served = simulate_at_rate(deployment, load, rate, nearly)
     if not nearly.broken_bound(served):
         found_deployment = _confirm_beyond(
@@ -315,7 +315,7 @@ def _of_users(
     rate = _rate_above(winner.rate, load) if winner else max(1.0, deployment.estimate.rate)
     if winner and not search.keeps_bounds(rate_index(rate), 1, lasting=True):
         return SimulatedDeployment(deployment, None, (rate, _most_at_once(deployment, search.latest) if search.latest else ()))
-    return SimulatedDeployment(deployment, search.roughly(rate, near=ROUGH, step=FARTHER), points=tuple(points))
+    return SimulatedDeployment(deployment, search.estimate_max_rate(rate, near=ROUGH, step=FARTHER), points=tuple(points))
 
 
 def _settle_users(tried: Sequence[SimulatedDeployment], load: ServingLoad, bounds: SloBounds) -> list[SimulatedDeployment]:
@@ -361,7 +361,7 @@ def _confirm_beyond(
 
 def _broken_bounds_text(served: ServingRun, bounds: SloBounds) -> str:
     """Which bounds a whole run breaks, as in "ttft and tpot"; "" for none."""
-    return " and ".join(bounds.breaks(served))
+    return " and ".join(bounds.list_broken_bounds(served))
 
 
 def _rate_search(
@@ -418,7 +418,7 @@ def can_hold_rate(deployment: CandidateDeployment, load: ServingLoad, bounds: Sl
     """Whether a deployment keeps the SLOs at a rate, for the same streams as at its maximum rate."""
     if load.draw is None:
         return not bounds.broken_bound(simulate_at_rate(deployment, load, rate, bounds))
-    return _rate_search(deployment, load, bounds).holds(rate)
+    return _rate_search(deployment, load, bounds).is_kept(rate)
 
 
 def simulate_at_rate(

@@ -210,7 +210,7 @@ class InstanceKinds:
         """Measured and assumed parts of a deployment's software stack; None without a stack."""
         return stack_basis(self.usual.sources, self.names, design, self._load_workload)
 
-    def limit(self, design: Design, values: Mapping[str, Any]) -> str:
+    def find_violated_limit(self, design: Design, values: Mapping[str, Any]) -> str:
         """Limit that one instance of each pool violates; empty string if none."""
         key = _kind_key(values)
         if key not in self._limits:
@@ -238,7 +238,7 @@ class InstanceKinds:
     def _load_workload(self) -> Workload:
         return replace(self.usual.workload, cases=(self.load,))
 
-    def pools(self, design: Design, values: Mapping[str, Any]) -> tuple[tuple[InstancePool, ...], PoolPaces]:
+    def make_pools(self, design: Design, values: Mapping[str, Any]) -> tuple[tuple[InstancePool, ...], PoolPaces]:
         """Pools of a deployment, and the iteration times of one instance of each."""
         if self.by_chip:
             made = deployment_factory(design, self.load, ())(self.load.requests).pools
@@ -300,10 +300,10 @@ def find_candidates(
         design = replace_leaves(kinds.usual.base, values)
         if least and _engine_rate_bound(kinds, bounds, values, divided) < least:
             continue
-        if limit := kinds.limit(design, values):
+        if limit := kinds.find_violated_limit(design, values):
             refused[limit] = refused.get(limit, 0) + 1
             continue
-        pools, taken = kinds.pools(design, values)
+        pools, taken = kinds.make_pools(design, values)
         estimate, unbound = (sustained_rate_of_paces(pools, taken, tpot=tpot) for tpot in (bounds.tightest[1], math.inf))
         estimate, unbound = (estimate_steady_state_users(rate, load) for rate in (estimate, unbound))
         most = bound_max_rate(pools, taken, load, bounds)

@@ -182,7 +182,7 @@ def _run_search_stage(
     before, others = store.asks(mine, PHYSICS_VERSION), {*store.searches(study.name, PHYSICS_VERSION)} - {mine}
     begun = before[0][0].marks if before else None
     limits = make_early_limits(study.question.space, study.question.workload, study.fidelity)
-    possible, ruled_out = (limits.possible, limits.ruled_out) if limits else (allow_all, accept_all)
+    possible, ruled_out = (limits.find_possible, limits.ruled_out) if limits else (allow_all, accept_all)
     name, why = choose_sampler(study, screened, begun, lambda: affordable_designs(study, store, possible))
     say(f"  search: {name} ({why})")
     if others:

@@ -69,7 +69,7 @@ def run_search(
         run.collect()
         run.tell()
         progress(min(run.told, run.spent), run.results_told)
-        late = stops.late()
+        late = stops.check_time()
         if late:
             run.enough = late
             break
@@ -146,7 +146,7 @@ class _Search:
             self.source.restore(ask, outcome)
             if outcome is not None:
                 self.stops.note_result(outcome)
-        self.enough = self.stops.stagnant()
+        self.enough = self.stops.check_stagnation()
         for ask, design in self.asks[self.told :]:
             self._submit_ask(ask, design)
 
@@ -231,7 +231,7 @@ class _Search:
             self.source.tell(ask, outcome)
             self.stops.note_result(outcome)
             self.told += 1
-            self.enough = self.enough or self.stops.stagnant()
+            self.enough = self.enough or self.stops.check_stagnation()
             self.fill()
 
     def results_told(self, start: int) -> list[DesignResult]:

@@ -63,7 +63,7 @@ class RemainingRows:
     def take(self, rows: Array, bounds: tuple[Array, Array]) -> None:
         """Record the bounds of remaining rows, and leave out those that a known design dominates."""
         self.why[rows], self.values[rows] = bounds
-        self.beaten(rows[self.why[rows] == 0])
+        self.drop_dominated(rows[self.why[rows] == 0])
 
     def learn(self, values: Array) -> None:
         """Add objectives of evaluated feasible designs, shape (designs, objectives), to the known front."""
@@ -71,7 +71,7 @@ class RemainingRows:
         every = np.concatenate([self.known, every]) if len(self.known) else every
         self.known = every[front_mask(every, ["min"] * every.shape[1])]
 
-    def beaten(self, rows: Array) -> Array:
+    def drop_dominated(self, rows: Array) -> Array:
         """Leave out rows that a known design dominates at any value in bounds; returns the other rows."""
         lost = np.zeros(len(rows), bool)
         mine = self.values[rows]

@@ -51,7 +51,7 @@ class EarlyLimits:
         """Number of checked designs that each limit rules out."""
         return dict(Counter(worst[0] for worst in self._known.values() if worst))
 
-    def possible(self, several: Sequence[Values]) -> list[bool]:
+    def find_possible(self, several: Sequence[Values]) -> list[bool]:
         """Whether designs keep all limits; each is given by its active knobs."""
         return [worst is None for worst in self._worst_violations(several)]
 

@@ -82,7 +82,7 @@ def _best_screened(study: Study, screened: ScreenResult) -> list[tuple[Values, F
     parts: list[pd.DataFrame] = []
     behind: list[Array] = []
     for file in screened.blocks:
-        table = file.table([*knobs, *names, "limit", "excess"]).to_pandas()
+        table = file.read_table([*knobs, *names, "limit", "excess"]).to_pandas()
         table = table[table["limit"].isna() & table[names].notna().all(axis=1)]
         values = convert_to_minimisation(table[list(study.objectives)].to_numpy(dtype=float), study.directions)
         excess = sum(

@@ -222,6 +222,6 @@ def _sample_rows(study: Study, screened: ScreenResult) -> pd.DataFrame:
     stride = max(1, -(-screened.kept // SCREEN_ROWS))
     parts = []
     for file in screened.blocks:
-        table = file.table()
+        table = file.read_table()
         parts.append(table.take(pa.array(np.arange(0, table.num_rows, stride))).to_pandas())
     return complete_metrics(study, pd.concat(parts, ignore_index=True), screened.left)

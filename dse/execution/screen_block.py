@@ -156,7 +156,7 @@ def evaluate_block(
     block = _Block(study, columns, span, files)
     before = block.left
     block.evaluate(progress, hands)
-    table = block.table()
+    table = block.build_table()
     if study.screen["keep"] != FRONT:
         return summarise_block(study, span, block_files.write_block(table, span.place, span.number), before)
     feasible, best = _best_rows(study, table)
@@ -288,7 +288,7 @@ class _Block:
             self._store_done()
             raise
 
-    def table(self) -> pa.Table:
+    def build_table(self) -> pa.Table:
         """The rows that are done.
 
         Raises:
@@ -310,7 +310,7 @@ class _Block:
             left.take(rows, (why[which], values[which]))
             report_progress(self._size - self.left)
         most = FIRST
-        while len(rows := left.beaten(np.flatnonzero(~self._done & (left.why == 0)))):
+        while len(rows := left.drop_dominated(np.flatnonzero(~self._done & (left.why == 0)))):
             chosen_rows, most = left.most_promising(rows, most), most * MORE
             self._all_of(chosen_rows, report_progress, hands)
             self._learn_bounds(left, chosen_rows)

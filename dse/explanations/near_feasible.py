@@ -32,7 +32,7 @@ def collect_known_tables(study: Study, frame: pd.DataFrame, screened: ScreenResu
     metrics = [*study.objectives, *(bound.metric for bound in study.bounds)]
     wanted = dict.fromkeys([*(knob.address for knob in study.question.space.knobs), *metrics, "limit", "excess"])
     for file in screened.blocks:
-        yield _unknown_rows(study, file.table(list(wanted)).to_pandas().assign(error=None), searched)
+        yield _unknown_rows(study, file.read_table(list(wanted)).to_pandas().assign(error=None), searched)
 
 
 def _unknown_rows(study: Study, rows: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:

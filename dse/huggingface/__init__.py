@@ -171,7 +171,7 @@ def _find_family(file: ConfigFile) -> tuple[str, Family]:
     _refuse_known(file, kind)
     if classes is None and isinstance(kind, str):
         return _by_type(file, kind)
-    if classes is None and kind is None and file.says("n_layers") and file.says("dim"):
+    if classes is None and kind is None and file.has_value("n_layers") and file.has_value("dim"):
         raise file.refuse("dim", "a params.json of Mistral, with other names of fields; give the config.json beside it")
     if not isinstance(classes, list) or len(classes) != 1 or not isinstance(classes[0], str):
         what = "missing" if classes is None else f"{shorten(classes)} is not one architecture"

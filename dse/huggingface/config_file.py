@@ -155,15 +155,15 @@ class ConfigFile:
             self.supplied[name] = self._defaults[name]
         return self._values.get(name)
 
-    def null(self, name: str) -> bool:
+    def is_null(self, name: str) -> bool:
         """Whether a field is there and null."""
         return name in self._values and self._values[name] is None
 
-    def usual(self, name: str) -> Any:
+    def get_default(self, name: str) -> Any:
         """Default of the class for a field that is left out; None for no default."""
         return self._defaults.get(name)
 
-    def says(self, name: str) -> bool:
+    def has_value(self, name: str) -> bool:
         """Whether the file itself has a value for the field, whatever the class's default."""
         return self._given.get(name) is not None
 
@@ -179,7 +179,9 @@ class ConfigFile:
 
     def stated_name(self, *names: str) -> str:
         """First of several names of one field that the file has, else that its class has, else the first."""
-        known = [name for name in names if self.says(name)] + [name for name in names if self._values.get(name) is not None]
+        known = [name for name in names if self.has_value(name)] + [
+            name for name in names if self._values.get(name) is not None
+        ]
         return known[0] if known else names[0]
 
     def count(self, name: str, *, low: int = 1, default: int | None = None) -> int:
@@ -206,7 +208,7 @@ class ConfigFile:
         count = self.count(first, low=low, default=default)
         self.ignore(*names)
         for name in names:
-            if self.says(name) and self.count(name, low=low) != count:
+            if self.has_value(name) and self.count(name, low=low) != count:
                 raise self.refuse(name, f"{shorten(self.get(name))}, but {first} is {count}; keep one of them")
         return count
 
@@ -267,7 +269,7 @@ class ConfigFile:
             wanted = FIXED[name]
             if self.get(name) not in (None, wanted):
                 raise self.refuse(name, f"{shorten(self._values[name])} is not understood; valid: {json.dumps(wanted)}")
-        if "layer_types" not in self._read and self.says("num_hidden_layers"):
+        if "layer_types" not in self._read and self.has_value("num_hidden_layers"):
             full = ["full_attention"] * self.layers()
             if self.get("layer_types") not in (None, full):
                 given = shorten(self.get("layer_types"))

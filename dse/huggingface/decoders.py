@@ -90,7 +90,7 @@ def falcon(file: ConfigFile) -> Entry:
     file.one_of("num_ln_in_parallel_attn", (1, 2))
     own: Entry = {"kv_heads": kv_heads, "parallel": side, "qkv_bias": bias, "out_bias": bias, "ffn_bias": bias}
     own |= {"rope": 0.0} if alibi else {}
-    tied = not file.says("tie_word_embeddings") and file.flag("tie_word_embeddings")
+    tied = not file.has_value("tie_word_embeddings") and file.flag("tie_word_embeddings")
     return own | ({"note": "one table for embedding and head, of which published files hold a copy more"} if tied else {})
 
 

@@ -51,7 +51,7 @@ def describe_similar_family(file: ConfigFile, name: str, known: Mapping[str, Fam
     totals = {}
     for other, family in known.items():
         trial = file.read_as(family.defaults, family.names)
-        if family.names and not any(file.says(own) for own in family.names):
+        if family.names and not any(file.has_value(own) for own in family.names):
             continue
         try:
             trial.refuse_unmodelled()

@@ -297,7 +297,7 @@ def dense_layers(file: ConfigFile) -> int:
     if turns is None:
         return file.count("first_k_dense_replace", low=0)
     dense = leading_dense_layers(file, "mlp_layer_types", turns)
-    if file.says("first_k_dense_replace"):
+    if file.has_value("first_k_dense_replace"):
         file.one_of("first_k_dense_replace", (dense,))
     file.ignore("first_k_dense_replace")
     return dense
@@ -309,7 +309,7 @@ def expert_fields(file: ConfigFile, *, score_bias: bool) -> Entry:
         "count": file.count("n_routed_experts"),
         "top_k": file.count("num_experts_per_tok"),
         "intermediate": file.count("moe_intermediate_size"),
-        "shared": file.count("n_shared_experts", low=0, default=0 if file.null("n_shared_experts") else None),
+        "shared": file.count("n_shared_experts", low=0, default=0 if file.is_null("n_shared_experts") else None),
         "score_bias": score_bias,
         "groups": file.count("n_group", default=1),
         "groups_kept": file.count("topk_group", default=1),
@@ -342,10 +342,10 @@ def grouped_query_fields(file: ConfigFile, *, kv_heads: int | None = None) -> En
     head_dim = file.count("head_dim", default=hidden // heads)
     if file.get("head_dim") is None and hidden % heads:
         raise file.refuse("head_dim", f"missing, and hidden_size {hidden} is not a multiple of {heads} heads; give head_dim")
-    usual = file.usual("head_dim")
-    if file.null("head_dim") and usual not in (None, head_dim):
+    usual = file.get_default("head_dim")
+    if file.is_null("head_dim") and usual not in (None, head_dim):
         raise file.refuse("head_dim", f"null, which is {head_dim} of hidden_size or the {usual} of its class; give head_dim")
-    alike = heads if file.null("num_key_value_heads") else kv_heads
+    alike = heads if file.is_null("num_key_value_heads") else kv_heads
     return {"kv_heads": file.count("num_key_value_heads", default=alike), "head_dim": head_dim}
 
 

@@ -193,7 +193,7 @@ def _head_fields(file: ConfigFile) -> Entry:
     file.one_of("num_key_value_heads", (heads,))
     file.one_of("qk_head_dim", (nope + rope,))
     latent = {
-        "q_rank": file.count("q_lora_rank", default=0 if file.null("q_lora_rank") else None),
+        "q_rank": file.count("q_lora_rank", default=0 if file.is_null("q_lora_rank") else None),
         "kv_rank": file.count("kv_lora_rank"),
         "nope_dim": nope,
         "rope_dim": rope,
@@ -213,7 +213,7 @@ def _latent_fields(file: ConfigFile, *, score_bias: bool, named: bool = True) ->
     first = file.count("first_k_dense_replace", low=0, default=None if dense is None else 0)
     if dense is not None:
         leading, first = first, leading_dense_layers(file, "mlp_layer_types", dense)
-        if file.says("first_k_dense_replace") and leading != first:
+        if file.has_value("first_k_dense_replace") and leading != first:
             raise file.refuse("first_k_dense_replace", f"{leading} contradicts mlp_layer_types; keep one of them")
     experts = expert_fields(file, score_bias=score_bias)
     return own | {"experts": experts | {"dense_layers": first}} | modules

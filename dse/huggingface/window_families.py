@@ -57,7 +57,7 @@ def gemma4(file: ConfigFile) -> Entry:
     wide = file.count("num_global_key_value_heads", default=own["kv_heads"])
     full = {
         "kv_heads": wide if same else own["kv_heads"],
-        "head_dim": own["head_dim"] if file.null("global_head_dim") else file.count("global_head_dim"),
+        "head_dim": own["head_dim"] if file.is_null("global_head_dim") else file.count("global_head_dim"),
         "v_proj": not same,
         "rope": rotated_share(file, "full_attention", default=0.25),
     }

@@ -311,7 +311,7 @@ def _explained_rows(study: Study, frame: pd.DataFrame, start: int, kept: PageCac
             matches = _spent_record(by, parts) | {BINDING: parts.seconds_by_cause()}
             matches = kept.keep(what, matches) if by == study.fidelity else matches
         operators = [
-            [words.code(cell) if isinstance(cell, str) else cell for cell in operator] for operator in matches["operators"]
+            [words.get_code(cell) if isinstance(cell, str) else cell for cell in operator] for operator in matches["operators"]
         ]
         shown = {name: value for name, value in matches.items() if name != BINDING}
         designs[str(start + int(row))] = shown | {"operators": operators}
@@ -410,7 +410,7 @@ class _Words:
     def __init__(self) -> None:
         self._codes: dict[str, int] = {}
 
-    def code(self, text: str) -> int:
+    def get_code(self, text: str) -> int:
         return self._codes.setdefault(text, len(self._codes))
 
     @property

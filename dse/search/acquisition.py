@@ -109,7 +109,7 @@ class HypervolumeAcquisition:
         self._level = 0
         self._scales: list[LengthScales] = []
 
-    def best(
+    def choose_best(
         self,
         near: Array,
         waiting: Array,
@@ -187,7 +187,7 @@ class HypervolumeAcquisition:
                 features, steps = self._doubtful_rows(known, x, targets[:, -1], FIT)
                 self._scales.append(fit_scales(features, groups, _standardise(steps)[0]))
         scaled, x, targets, rho = self._learn_targets(known, len(known.rows), LEARN, doubtful, below)
-        features, groups = self._places.features(at), self._feature_groups(x)
+        features, groups = self._places.compute_features(at), self._feature_groups(x)
         trend = np.zeros((len(at), targets.shape[1]))
         if below is not None:
             features = np.hstack([features, scaled(below.at.objectives)])
@@ -209,7 +209,7 @@ class HypervolumeAcquisition:
         out, beyond = known.out[-most // 2 :], known.beyond[-most // 2 :]
         if not len(out) or x.shape[1] > len(self._places.groups):
             return x, steps
-        return np.vstack([x, self._places.features(out)]), np.append(steps, _violation_step(beyond))
+        return np.vstack([x, self._places.compute_features(out)]), np.append(steps, _violation_step(beyond))
 
     def _feature_groups(self, x: Array) -> Array:
         """The knob that a feature is of; objectives of a lower fidelity are counted on."""
@@ -229,7 +229,7 @@ class HypervolumeAcquisition:
         order = np.argsort(front_distance(y, excess, known.objectives[known.front], *_front_box(known)), kind="stable")
         best, rest = np.split(order, [most * 3 // 4])
         rows = np.concatenate([best, rest[:: max(1, -(-len(rest) // (most // 4)))]])
-        x, targets = self._places.features(known.rows[rows]), _process_targets(known, y[rows], excess[rows], doubtful)
+        x, targets = self._places.compute_features(known.rows[rows]), _process_targets(known, y[rows], excess[rows], doubtful)
         rho = np.ones(targets.shape[1])
         if below is None:
             return np.zeros_like, x, targets, rho

@@ -99,11 +99,11 @@ class MultiFidelitySearch(LocalSearch):
         """Of the front of the pool those that hold most of its volume together, and what is next to it."""
         pool = self._cheaper.pool
         if pool:
-            rows = np.array([self._places.row(values) for values, _ in pool])
+            rows = np.array([self._places.encode_design(values) for values, _ in pool])
             self._learn_results(rows, [feedback for _, feedback in pool])
         else:
-            rows = self._places.canonical(super()._possible_first(knobs, start * SAMPLE))
-            self._learn_results(rows, self._cheaper.feedback_on([self._places.values(row) for row in rows]))
+            rows = self._places.clear_inactive(super()._possible_first(knobs, start * SAMPLE))
+            self._learn_results(rows, self._cheaper.feedback_on([self._places.decode_row(row) for row in rows]))
         lower = self._low_fidelity_results(rows)
         good = np.flatnonzero(lower.excess == lower.excess.min())
         directions = ["min"] * lower.objectives.shape[1]
@@ -136,7 +136,9 @@ class MultiFidelitySearch(LocalSearch):
         new = {row.tobytes(): row for row in rows if row.tobytes() not in self._lower}
         if new:
             selected_rows = np.array(list(new.values()))
-            self._learn_results(selected_rows, self._cheaper.feedback_on([self._places.values(row) for row in selected_rows]))
+            self._learn_results(
+                selected_rows, self._cheaper.feedback_on([self._places.decode_row(row) for row in selected_rows])
+            )
         known = [self._lower[row.tobytes()] for row in rows]
         objectives = np.array([values for values, _ in known]).reshape(len(rows), -1)
         worst = np.nanmax(objectives, axis=0, initial=-np.inf)

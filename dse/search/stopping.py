@@ -46,11 +46,11 @@ class StopRules:
             self._fronts.append(rows[front_mask(rows, self._directions)])
             self._fresh = []
 
-    def late(self) -> str:
+    def check_time(self) -> str:
         """Reason to end the search now, for time; empty string if none. Designs in flight are left."""
         return f"{self._seconds:g} s have passed" if self._end is not None and time.monotonic() > self._end else ""
 
-    def stagnant(self) -> str:
+    def check_stagnation(self) -> str:
         """Reason to ask no more, for stagnation; empty string if none. Designs in flight are finished."""
         if not self._looks or self._told % self._every or len(self._fronts) <= self._looks:
             return ""
