@@ -59,7 +59,7 @@ class AttentionReach(NamedTuple):
         limit = self.window or self.top
         return minimum(context, limit) if limit else context
 
-    def pairs(self, prompt: Any) -> Any:
+    def count_pairs(self, prompt: Any) -> Any:
         """Query-key pairs per head of a whole prompt, each token attending to itself and earlier ones.
 
         >>> (
@@ -86,7 +86,7 @@ class AttentionReach(NamedTuple):
         >>> whole.remaining_positions(2, 2), window.remaining_positions(2, 2), chunk.remaining_positions(2, 4)
         (7.0, 4.0, 10.0)
         """
-        return self.pairs(past + prompt) - self.pairs(past)
+        return self.count_pairs(past + prompt) - self.count_pairs(past)
 
     def kept_positions(self, context: Any) -> Any:
         """Most positions that the KV cache keeps of a context: all, a window or chunk, or compressed entries.

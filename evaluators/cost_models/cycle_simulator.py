@@ -80,7 +80,7 @@ def simulate_cycles(
     activity = count_activity(program) + memory_link_activity(program, machine)
     if faults:  # ways round are longer
         whole, _ = unroll_program(program, replace(machine, faults=NO_FAULTS), float(fabric.cycle))
-        longer = graph.crossings() / max(whole.crossings(), 1.0)
+        longer = graph.count_crossings() / max(whole.count_crossings(), 1.0)
         activity += Activity(hop_bytes=activity.hop_bytes * (longer - 1))
     return SimulationResult(busy * graph.cycle, activity, *engine_busy_seconds(program, machine), len(tasks.kind), ready)
 

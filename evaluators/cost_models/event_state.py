@@ -187,7 +187,7 @@ class SimulatorState:
         read = [self.number[name] for name in buffers_read(step)]
         return InstructionWaits(np.array(read, np.int64), np.array(written, np.int64), np.array(ages, np.int64), engine)
 
-    def soonest(self, known: RoundWaits, rows: slice) -> tuple[float, float]:
+    def find_earliest_start(self, known: RoundWaits, rows: slice) -> tuple[float, float]:
         """Earliest start of a round's first instruction, and when all but engines is ready. [s], [s]"""
         ready, read, first, stop = self.every_ready, self.every_read, rows.start, rows.stop
         begin: tuple[float, float] = waits.earliest_start(ready, read, *known.waits[0], first, stop)

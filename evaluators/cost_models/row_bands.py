@@ -127,7 +127,7 @@ class _Messages(NamedTuple):
     rising: bool
     given: dict[str, Any]
 
-    def of(self, rows: slice) -> dict[str, Any] | None:
+    def select_rows(self, rows: slice) -> dict[str, Any] | None:
         """Of messages that begin in some rows; nothing where there are none."""
         mask: Any = (self.begin >= rows.start) & (self.begin < rows.stop)
         if self.rising:
@@ -157,7 +157,7 @@ def _of(parts: ProgramParts, rows: slice, known: dict[Any, _Messages]) -> Progra
         key = tuple(map(id, given.values()))
         if key not in kept:
             known[key] = known.get(key) or _messages(given, *_begun(step))
-            kept[key] = known[key].of(rows)
+            kept[key] = known[key].select_rows(rows)
         changes = kept[key]
         return () if changes is None else (replace(step, **changes),)
 

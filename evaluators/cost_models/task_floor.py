@@ -130,7 +130,7 @@ def _message_channels(graph: TaskGraph, source: int, target: int, far: int) -> l
     (ramp, hop), (nodes, cols) = _ways(graph), (graph.cores, graph.shape[1])
     ends = 3 * (2 * ramp + far * hop)
     if graph.detours is not None:
-        route = graph.detours.way(source, target)
+        route = graph.detours.find_route(source, target)
     else:
         places = ((at // cols, at % cols) for at in (source, target))
         route = [row * cols + col for row, col in route_cores(*places)]

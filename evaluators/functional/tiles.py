@@ -36,7 +36,7 @@ def compute_layer(blocks: Sequence[CallBlock], layer: LayerTensors) -> Array:
     """Residual stream after the layer, shape (tokens, hidden), with calls run one after the other."""
     x = layer.x
     for block in blocks:
-        part = layer.part(block.calls[0].part)
+        part = layer.find_part(block.calls[0].part)
         if part is None:
             continue
         worker = CallWorker(layer, part, block.calls, 0, JOB_KERNELS, x)

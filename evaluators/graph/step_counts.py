@@ -62,7 +62,7 @@ class StepCounts:
 
 def prefill_step(case: BatchCase) -> StepCounts:
     """Counts of the prefill of a case: every prompt, causal, within the attention reach."""
-    pairs = per_reach(case.model, lambda reach: float(sum(n * reach.pairs(prompt) for n, prompt, _ in case.requests)))
+    pairs = per_reach(case.model, lambda reach: float(sum(n * reach.count_pairs(prompt) for n, prompt, _ in case.requests)))
     tokens = sum(n * prompt for n, prompt, _ in case.requests)
     return StepCounts("prefill", float(tokens), float(case.batch), pairs, 0.0, case.guesses)
 
@@ -100,7 +100,7 @@ def attended_positions(case: BatchCase, start: float, end: float, active: Any, d
 
     def count_positions(reach: AttentionReach, prompt: float) -> Any:
         if reach.chunk and decode_context == "mean":  # from the start of a chunk to its end, over and over
-            return (reach.pairs(prompt + end + ahead) - reach.pairs(prompt + start + ahead)) / (end - start)
+            return (reach.count_pairs(prompt + end + ahead) - reach.count_pairs(prompt + start + ahead)) / (end - start)
         return reach.seen_positions(prompt + generated + ahead)
 
     return per_reach(case.model, lambda reach: float(sum(n * count_positions(reach, prompt) for n, prompt in active)))

@@ -46,7 +46,7 @@ class RequestMemory(NamedTuple):
         """
         return self.growing * positions + self.fixed + sum(nbytes * minimum(positions, most) for most, nbytes in self.windows)
 
-    def altogether(self, positions: Any) -> Any:
+    def sum_bytes(self, positions: Any) -> Any:
         """Bytes of several requests together, shape (requests,). [B]
 
         >>> RequestMemory(10.0, 500.0, ((64, 2.0),)).altogether(np.array([100, 10]))

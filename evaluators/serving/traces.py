@@ -73,7 +73,7 @@ def read_trace(
         _check_size(path, MOST_BYTES, "cut it, as with head -n 1000000")
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = _requests(path, file, kind, ticks, choose_option(SKIP_RULES, skip, "workload.skip"), most, characters, sorts)
-            return rows.requests()
+            return rows.build_requests()
     except OSError as error:
         raise DesignError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -131,7 +131,7 @@ def _requests(
         raise DesignError(f"{path}: row {before + 1}: column {twice[0]} occurs twice; remove one of them")
     rows = TraceRows(path, option, option.ticks if ticks is None else ticks, skip, sorts=sorts)
     rows.before = before
-    for number, row in (read_json_lines if lines == "jsonl" else read_csv_rows)(file, first, rows.fault):
+    for number, row in (read_json_lines if lines == "jsonl" else read_csv_rows)(file, first, rows.add_fault):
         rows.add(number, row)
         if most and len(rows.prompt) >= most:
             rows.truncated = any(line.strip() for line in file)
@@ -164,7 +164,7 @@ def _conversations(
             if skip and len(texts) < 2:
                 rows.skipped += 1
             else:
-                rows.fault(
+                rows.add_fault(
                     number,
                     "column conversations: no two texts, a question and an answer (workload.skip skips such rows)",
                 )

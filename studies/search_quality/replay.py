@@ -154,7 +154,7 @@ class Grid:
         out = np.zeros(self.size, dtype=bool)
         if limits := make_early_limits(space, workload, self.study.fidelity):
             broken = np.flatnonzero(self.limit >= 0)
-            out[broken] = ~np.array(limits.possible([space.row(self.columns, int(row)) for row in broken]), dtype=bool)
+            out[broken] = ~np.array(limits.find_possible([space.row(self.columns, int(row)) for row in broken]), dtype=bool)
         return out
 
     def rows(self) -> dict[tuple[object, ...], int]:

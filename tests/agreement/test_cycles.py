@@ -256,7 +256,7 @@ def test_packets_go_round_what_is_broken_or_the_error_says_where_they_cannot(
     waits: dict[Any, set[Any]] = {}
     for source in works:
         for target in works:
-            trail = routes.way(source, target)
+            trail = routes.find_route(source, target)
             assert routes.far[source, target] == len(trail) - 1
             assert len(set(trail)) == len(trail)
             assert set(trail) <= set(works)
@@ -297,7 +297,7 @@ def _a_tree(routes: FaultRoutes, broken: MeshFaults, at: list[int], adds: bool, 
     """All members are reached once, over links that work."""
     apart = bool(routes.apart and routes.goes_round(at[0], at[1:], adds))
     before: dict[int, Any] = {}
-    for router, port in routes.tree(at[0], at[1:], adds):
+    for router, port in routes.find_tree(at[0], at[1:], adds):
         next_router = router + {0: 1, 1: -1, 2: routes.cols, 3: -routes.cols}[port]
         assert next_router not in before
         assert next_router != at[0]

@@ -200,7 +200,7 @@ def faulty(walk: Walk) -> Iterator[tuple[str, Walk]]:
         if isinstance(step, DieExchange):
             yield f"without {step.name}", _with(walk, number)
             continue
-        if walk.layer.part(step.calls[0].part) is not None:
+        if walk.layer.find_part(step.calls[0].part) is not None:
             for place, call in enumerate(step.calls):
                 yield f"without {call.name}", _with(walk, number, _dropped(step, place))
                 if call.exchange is not None and call.exchange.times:

@@ -123,10 +123,10 @@ def test_few_promoted_designs_hold_most_of_a_front_that_the_lower_fidelity_misju
 
     class Lookup:
         fidelity, all = "analytical", True
-        pool = [(places.values(row), Feedback(tuple(values.tolist()), {})) for row, values in zip(rows, low, strict=True)]
+        pool = [(places.decode_row(row), Feedback(tuple(values.tolist()), {})) for row, values in zip(rows, low, strict=True)]
 
         def feedback_on(self, designs: Sequence[Values]) -> list[Feedback]:
-            return [self.pool[where[places.row(values).tobytes()]][1] for values in designs]
+            return [self.pool[where[places.encode_design(values).tobytes()]][1] for values in designs]
 
     exact = high[front_mask(high, ["min", "min"])]
     best, worst = exact.min(axis=0), exact.max(axis=0)
@@ -143,7 +143,7 @@ def test_few_promoted_designs_hold_most_of_a_front_that_the_lower_fidelity_misju
         promoted: list[int] = []
         while share(high[promoted]) < 0.97:
             ask = source.ask(len(promoted), None)
-            promoted.append(where[places.row(ask.values).tobytes()])
+            promoted.append(where[places.encode_design(ask.values).tobytes()])
             source.tell(ask, Feedback(tuple(high[promoted[-1]].tolist()), {}))
         counts.append(len(promoted))
     assert max(counts) <= 1 + fewest

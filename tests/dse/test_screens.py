@@ -35,7 +35,7 @@ from tests.dse.toy import toy
 
 def rows_of(result: ScreenResult) -> pd.DataFrame:
     """What is in the files of a screen."""
-    return pd.concat([file.table().to_pandas() for file in result.blocks])
+    return pd.concat([file.read_table().to_pandas() for file in result.blocks])
 
 
 def test_rows_that_are_evaluated_in_another_order_keep_their_metrics(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_rows_that_are_evaluated_in_another_order_keep_their_metrics(tmp_path: P
 def test_what_files_leave_out_the_front_and_the_report_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = toy(tmp_path, "screen.run=true")
     screen = run_screen(study, lambda done, total, size: None)
-    stored = screen.blocks[0].table().to_pandas()
+    stored = screen.blocks[0].read_table().to_pandas()
     assert screen.left
     assert "energy" not in stored
     shown = combine_with_front(study, pd.DataFrame(), screen)
@@ -267,7 +267,7 @@ def test_what_is_kept_of_a_screen_has_its_front(unbroken: ScreenResult, tmp_path
         assert result is not None
         assert (result.rows, result.feasible, result.exact) == (unbroken.rows, unbroken.feasible, unbroken.exact)
         pd.testing.assert_frame_equal(result.front, unbroken.front, check_like=True)
-        assert result.kept == sum(file.table().num_rows for file in result.blocks)
+        assert result.kept == sum(file.read_table().num_rows for file in result.blocks)
     assert (first.kept < first.rows) == (word == "front")
     shown = combine_with_front(study, pd.DataFrame(), first)
     assert len(shown) >= min(first.kept, EVEN_SAMPLE)
@@ -336,7 +336,7 @@ def test_a_screen_that_is_stopped_midway_goes_on_from_what_is_done(
     screen = run_screen(study, lambda done, total, size: None)
     assert screen.evaluated == unbroken.rows - rows
     assert before is None or not before.exact or rows == unbroken.rows
-    assert [file.content() for file in list_stored_block_files(study)] == [file.content() for file in unbroken.blocks]
+    assert [file.read_content() for file in list_stored_block_files(study)] == [file.read_content() for file in unbroken.blocks]
     pd.testing.assert_frame_equal(screen.front, unbroken.front)
     assert (screen.rows, screen.feasible, screen.exact) == (unbroken.rows, unbroken.feasible, unbroken.exact)
 

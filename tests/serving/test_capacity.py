@@ -411,7 +411,7 @@ def test_pipelines_of_a_chip_are_a_deployment() -> None:
     run = side.best.candidate.make_deployment(load.requests).serve(load.requests)
     assert columns["ttft"][0] == pytest.approx(float((run["first"] - load.requests.arrival).mean()))
     assert columns["system_price"][0] == pytest.approx(side.best.price)
-    assert not side.bounds.breaks(run)
+    assert not side.bounds.list_broken_bounds(run)
 
 
 def test_the_most_users_of_a_closed_population_keep_the_bounds() -> None:
@@ -433,7 +433,7 @@ def test_the_most_users_of_a_closed_population_keep_the_bounds() -> None:
         (load,) = build_question({**config, "space": {}}, find_study_folder(config)).workload.cases
         assert isinstance(load, ServingLoad)
         run = side.best.candidate.make_deployment(load.requests).serve(load.requests)
-        kept.append(not side.bounds.breaks(run))
+        kept.append(not side.bounds.list_broken_bounds(run))
         assert kept != [True] or np.array_equal(run["completed"], side.best.capacity.served["completed"])  # type: ignore[index]
     assert kept == [True, False]
     (record,) = capacity_record([side])["chips"]

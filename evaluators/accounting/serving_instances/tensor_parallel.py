@@ -235,7 +235,7 @@ def _moved_activity(design: Design, load: ServingLoad) -> PooledActivity:
         if network.nodes is None
         else where(device_count(design) > network.nodes.size, INTER_NODE_HOPS, network.hops)
     )
-    nbytes = _request_memory(design, load, tp).altogether(transferred_prompts(load)) * tp
+    nbytes = _request_memory(design, load, tp).sum_bytes(transferred_prompts(load)) * tp
     return PooledActivity(memory_bytes=2 * nbytes, linked_bytes=nbytes * hops)
 
 

@@ -88,7 +88,7 @@ def reduction_rounds(groups: MeshGroups, mesh: CoreMesh, tile: BufferRows, combi
 
 def critical_chains(pattern: str, group: CoreGroup) -> list[MessageChain]:
     """Chains that may end last: to each member after those before it, or from each in sequence."""
-    hops = [group.hops(*pair) for pair in _pairs(group)]
+    hops = [group.count_hops(*pair) for pair in _pairs(group)]
     if pattern == "multicast":
         return team.find_longest_chains(_turn(turn, far) for turn, far in enumerate(hops)) or [MessageChain()]
     if pattern == team.AGAIN:  # members that have heard first are the first to be heard
@@ -100,7 +100,7 @@ def critical_chains(pattern: str, group: CoreGroup) -> list[MessageChain]:
 
 def circuits(pattern: str, group: CoreGroup) -> list[MessageChain]:
     """Critical chains where each message to a member waits until the one before has arrived."""
-    hops = [group.hops(*pair) for pair in _pairs(group)]
+    hops = [group.count_hops(*pair) for pair in _pairs(group)]
     if pattern == team.AGAIN:
         return team.find_longest_chains(
             _called(hops[: turn + 1]).followed_by(_heard(hops[turn:])) for turn in range(len(hops))
@@ -116,7 +116,7 @@ def _called(hops: list[int]) -> MessageChain:
 def ways(group: CoreGroup) -> dict[int, list[MessageChain]]:
     """Chains to each member in sequence; the root has started all of them."""
     pairs = _pairs(group)
-    turns = {place: [_turn(turn, group.hops(group.root, place))] for turn, (_, place) in enumerate(pairs)}
+    turns = {place: [_turn(turn, group.count_hops(group.root, place))] for turn, (_, place) in enumerate(pairs)}
     return turns | {group.root: [MessageChain(posts=len(pairs))]}
 
 
@@ -132,7 +132,7 @@ def _heard(hops: list[int]) -> MessageChain:
 
 def message_counts(pattern: str, group: CoreGroup) -> tuple[int, int, int]:
     """Messages sent, links crossed, and messages received: each goes to one core. [-]"""
-    return group.members - 1, sum(group.hops(*pair) for pair in _pairs(group)), group.members - 1
+    return group.members - 1, sum(group.count_hops(*pair) for pair in _pairs(group)), group.members - 1
 
 
 def _pairs(group: CoreGroup) -> list[tuple[int, int]]:
