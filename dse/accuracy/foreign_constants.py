@@ -20,8 +20,8 @@ def describe_foreign_constants(
     Args:
         sources: of one chip's design.
         names: what was chosen by name: chip, stack.
-        base, asked_for, moved: by which it is known what nothing reads, as `dse.config.unread_stack_leaves.unread_of_stack`
-        has them.
+        base, asked_for, moved: by which it is known what nothing reads, as
+            `dse.config.unread_stack_leaves.find_unread_stack_leaves` has them.
     """
     unread, parts = find_unread_stack_leaves(base, asked_for, moved), dict[tuple[str, ...], dict[str, None]]()
     for source in sources:

@@ -97,8 +97,8 @@ def stack_basis(
     Args:
         sources: of one chip's design.
         names: what was chosen by name: stack.
-        base, asked_for, moved: by which it is known what nothing reads, as `dse.config.unread_stack_leaves.unread_of_stack`
-        has them.
+        base, asked_for, moved: by which it is known what nothing reads, as
+            `dse.config.unread_stack_leaves.find_unread_stack_leaves` has them.
     """
     stack = base.mapping.stack
     if stack is None:

@@ -1,8 +1,8 @@
 """``dse capacity``: maximum rate within SLOs of every deployment of a model on a number of devices.
 
 A deployment has instances that do both phases, or some that prefill and some that decode. Each has an estimate from the
-steady state (`evaluators.serving.steady`). The serving simulation runs those whose estimate could win, the best first, at the
-best rate so far: a deployment that misses an SLO there by far is dropped, for others their own maximum rate is searched.
+steady state (`evaluators.serving.steady_state`). The serving simulation runs those whose estimate could win, the best first, at
+the best rate so far: a deployment that misses an SLO there by far is dropped, for others their own maximum rate is searched.
 
 A rate must last (`evaluators.serving.max_rate`): as many requests are simulated as it takes to see queues that grow, for
 several seeds. If the first of these streams would have more than `MOST_PLAYED` requests, devices are divided into equal cells,

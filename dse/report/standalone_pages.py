@@ -15,7 +15,7 @@ def build_capacity_page(data: dict[str, Any]) -> str:
     """Page of a capacity question: speed per user against device, latency against load, deployments.
 
     Args:
-        data: as `dse.commands.capacity_output.record` has it.
+        data: as `dse.commands.capacity_output.capacity_record` has it.
     """
     return _fill_template(
         "capacity", f"{data['chips'][0]['model']} on {', '.join(side['chip'] for side in data['chips'])}", data
@@ -26,7 +26,7 @@ def build_calibration_page(data: dict[str, Any]) -> str:
     """Page of a calibration: measured against simulated, and constants before and after.
 
     Args:
-        data: as `dse.commands.calibrate_output.record` has it.
+        data: as `dse.commands.calibrate_output.calibration_record` has it.
     """
     return _fill_template("calibrated", data["file"], data)
 
@@ -35,7 +35,7 @@ def build_validation_page(data: dict[str, Any]) -> str:
     """Page of a validation: measured against simulated for all studies, with errors and failures.
 
     Args:
-        data: as `dse.commands.validate_all.record` has it.
+        data: as `dse.commands.validate_all.validation_record` has it.
     """
     return _fill_template("validated", "", data)
 
