@@ -184,7 +184,7 @@ class ConfigFile:
         ]
         return known[0] if known else names[0]
 
-    def count(self, name: str, *, low: int = 1, default: int | None = None) -> int:
+    def read_count(self, name: str, *, low: int = 1, default: int | None = None) -> int:
         """Value of a field as a count; `default` replaces an absent or null one."""
         value = self.get(name)
         if value is None:
@@ -195,9 +195,9 @@ class ConfigFile:
             raise self.refuse(name, f"{shorten(value)} is not a whole number of at least {low}")
         return value
 
-    def layers(self) -> int:
+    def count_layers(self) -> int:
         """Number of layers; refused if it is too large to list."""
-        count = self.count("num_hidden_layers")
+        count = self.read_count("num_hidden_layers")
         if count > MAX_LAYERS:
             raise self.refuse("num_hidden_layers", f"{count} layers; {MAX_LAYERS} at most")
         return count
@@ -205,14 +205,14 @@ class ConfigFile:
     def agreed_count(self, *names: str, low: int = 1, default: int | None = None) -> int:
         """Count with several names, of which a file may have more than one; they must agree."""
         first = self.stated_name(*names)
-        count = self.count(first, low=low, default=default)
+        count = self.read_count(first, low=low, default=default)
         self.ignore(*names)
         for name in names:
-            if self.has_value(name) and self.count(name, low=low) != count:
+            if self.has_value(name) and self.read_count(name, low=low) != count:
                 raise self.refuse(name, f"{shorten(self.get(name))}, but {first} is {count}; keep one of them")
         return count
 
-    def share(self, name: str, *, default: float = 1.0) -> float:
+    def read_share(self, name: str, *, default: float = 1.0) -> float:
         """Value of a field as a share above 0, up to 1; `default` if absent or null. [-]"""
         value = self.get(name)
         if value is None:
@@ -221,7 +221,7 @@ class ConfigFile:
             raise self.refuse(name, f"{shorten(value)} is not a share above 0, up to 1")
         return float(value)
 
-    def flag(self, name: str, *, default: bool = False) -> bool:
+    def read_flag(self, name: str, *, default: bool = False) -> bool:
         """Value of a field as true or false; `default` if absent or null."""
         value = self.get(name)
         if value is None:
@@ -239,7 +239,7 @@ class ConfigFile:
             raise self.refuse(name, f"{shorten(value)} is not understood; valid: {', '.join(map(json.dumps, known))}")
         return value
 
-    def group(self, name: str) -> "ConfigFile | None":
+    def read_group(self, name: str) -> "ConfigFile | None":
         """Fields of a nested group; None if it is absent or null."""
         value = self.get(name)
         if value is None:
@@ -270,7 +270,7 @@ class ConfigFile:
             if self.get(name) not in (None, wanted):
                 raise self.refuse(name, f"{shorten(self._values[name])} is not understood; valid: {json.dumps(wanted)}")
         if "layer_types" not in self._read and self.has_value("num_hidden_layers"):
-            full = ["full_attention"] * self.layers()
+            full = ["full_attention"] * self.count_layers()
             if self.get("layer_types") not in (None, full):
                 given = shorten(self.get("layer_types"))
                 raise self.refuse(

@@ -20,13 +20,13 @@ def read_fields(file: ConfigFile, family: Family, name: str) -> Entry:
     """Fields of a model: those that every model has, and those of its family."""
     entry: Entry = {
         "name": name,
-        "layers": 1 if "layers" in family.own else file.count("num_hidden_layers"),
-        "hidden": file.count("hidden_size"),
-        "heads": file.count("num_attention_heads"),
-        "ffn_intermediate": 1 if "ffn_intermediate" in family.own else file.count("intermediate_size"),
-        "vocab": file.count("vocab_size"),
+        "layers": 1 if "layers" in family.own else file.read_count("num_hidden_layers"),
+        "hidden": file.read_count("hidden_size"),
+        "heads": file.read_count("num_attention_heads"),
+        "ffn_intermediate": 1 if "ffn_intermediate" in family.own else file.read_count("intermediate_size"),
+        "vocab": file.read_count("vocab_size"),
         "max_position": _context_length(file, family),
-        "tied_embeddings": file.flag("tie_word_embeddings"),
+        "tied_embeddings": file.read_flag("tie_word_embeddings"),
     }
     for act in {family.act, "hidden_act"} if family.act == "hidden_activation" else {family.act}:
         file.one_of(act, family.acts)
@@ -36,9 +36,9 @@ def read_fields(file: ConfigFile, family: Family, name: str) -> Entry:
 
 def _context_length(file: ConfigFile, family: Family) -> int:
     """The longest sequence that a model is served with."""
-    longest = file.count(file.stated_name(*family.longest))
+    longest = file.read_count(file.stated_name(*family.longest))
     for name in family.longest:
-        file.count(name, default=longest)
+        file.read_count(name, default=longest)
     return longest if family.extended else read_context(file, longest)
 
 
