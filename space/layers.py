@@ -63,10 +63,10 @@ class AttentionReach(NamedTuple):
         """Query-key pairs per head of a whole prompt, each token attending to itself and earlier ones.
 
         >>> (
-        ...     AttentionReach().pairs(4),
-        ...     AttentionReach(window=2).pairs(4),
-        ...     AttentionReach(chunk=2).pairs(5),
-        ...     AttentionReach(top=2).pairs(4),
+        ...     AttentionReach().count_pairs(4),
+        ...     AttentionReach(window=2).count_pairs(4),
+        ...     AttentionReach(chunk=2).count_pairs(5),
+        ...     AttentionReach(top=2).count_pairs(4),
         ... )
         (10.0, 7.0, 7.0, 7.0)
         """
@@ -111,7 +111,7 @@ class AttentionReach(NamedTuple):
 def causal_pairs(queries: Any, keys: Any, window: Any = 0) -> Any:
     """Query-key pairs of the last `queries` of `keys` positions in a causal window; window 0 for all.
 
-    >>> causal_pairs(4, 6), causal_pairs(4, 6, 2), causal_pairs(1, 6), causal_pairs(6, 6) == AttentionReach().pairs(6)
+    >>> causal_pairs(4, 6), causal_pairs(4, 6, 2), causal_pairs(1, 6), causal_pairs(6, 6) == AttentionReach().count_pairs(6)
     (18.0, 8.0, 6.0, True)
     """
     limit = where(window > 0, window, keys) if np.any(window > 0) else keys

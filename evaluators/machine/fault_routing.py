@@ -69,7 +69,7 @@ class FaultRoutes(NamedTuple):
         Raises:
             StuckError: any such tree would close a circle; none does of up*/down* ways.
 
-        >>> fault_routes(2, 2, MeshFaults(links=((0, 1),))).tree(0, [1, 3])
+        >>> fault_routes(2, 2, MeshFaults(links=((0, 1),))).find_tree(0, [1, 3])
         [(0, 2), (2, 0), (3, 3)]
         """
         round_ = self.goes_round(root, members, adds)

@@ -130,7 +130,7 @@ def test_no_design_is_better_than_its_bounds(screens: str, request: pytest.Fixtu
     """Nor does one that breaks a limit which needs no price keep all of them."""
     study, result = request.getfixturevalue(screens)
     space, workload = study.question.space, study.question.workload
-    rows = pd.concat([file.table().to_pandas() for file in result.blocks])
+    rows = pd.concat([file.read_table().to_pandas() for file in result.blocks])
     for priced in (False, True):
         row = rows[rows["limit"].isna()] if priced else rows
         every = {*optimistic.LOWER_BOUNDED, *optimistic.UPPER_BOUNDED}
@@ -153,7 +153,7 @@ def test_bounds_leave_out_most_of_what_is_not_served_in_time(screens: str, reque
     """Of designs that keep limits and not their constraint; prices say more than peaks."""
     study, result = request.getfixturevalue(screens)
     space, workload = study.question.space, study.question.workload
-    rows = pd.concat([file.table().to_pandas() for file in result.blocks])
+    rows = pd.concat([file.read_table().to_pandas() for file in result.blocks])
     rows = rows[rows["limit"].isna() & (rows["slo_attainment"] < 0.9)]
     kept = []
     for priced in (False, True):
@@ -170,7 +170,7 @@ def test_more_requests_take_no_less_than_one(whole: Any, chip: str) -> None:
     """What the price of one request's next token is a bound of."""
     study, result = whole
     space, load = study.question.space, study.question.workload.cases[0]
-    rows = pd.concat([file.table().to_pandas() for file in result.blocks])
+    rows = pd.concat([file.read_table().to_pandas() for file in result.blocks])
     rows = rows[rows["limit"].isna() & (rows["chip"] == chip)].iloc[:4]
     context, looked = max(1.0, request_mix(load.requests).context), 0
     for _, group in space.stack(encode_rows(space, rows)).groups:
