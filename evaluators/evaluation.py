@@ -149,7 +149,7 @@ def evaluate(
     serving = _module("serving") if served else None
     alike = serving.asked_first.merge_equal_groups(serving.instance_module, designs) if serving else designs
 
-    def judge(design: Design) -> list[CaseOutcomes]:
+    def evaluate_alone(design: Design) -> list[CaseOutcomes]:
         return [*_alone(design, workload, fidelity), *common, CaseOutcomes(every, {}, silicon.exceeded_limits(design.chip))]
 
     with (
@@ -162,12 +162,12 @@ def evaluate(
             whole = (
                 SUBMESH_MARK not in fidelity and not outer and not _broken(design) and not _by_itself(design, workload.cases[0])
             )
-            for rows, single_design, found_outcomes in _judged(outcomes, group, design, judge, every, apart=not whole):
+            for rows, single_design, found_outcomes in _judged(outcomes, group, design, evaluate_alone, every, apart=not whole):
                 fill_outcomes(outcomes, rows, single_design, found_outcomes, len(workload.cases), metrics)
     return outcomes
 
 
-def worst_limits(designs: Designs, workload: Workload, *, soon: bool = False) -> Outcomes:
+def find_worst_limits(designs: Designs, workload: Workload, *, soon: bool = False) -> Outcomes:
     """Most violated limit of each design, without metrics and without simulation.
 
     Args:
@@ -248,7 +248,7 @@ def explain(design: Design, case: WorkloadCase, *, decode_context: str = "mean",
     if fidelity in outside.external_fidelities():
         return outside.external_breakdown(fidelity, _alone(design, Workload("", (case,), decode_context), fidelity))
     evaluator = _evaluator_at(design, case, fidelity)
-    if evaluator.simulates and worst_violation(design, Workload("", (case,))) is not None:
+    if evaluator.simulates and find_worst_violation(design, Workload("", (case,))) is not None:
         return Breakdown((), 0.0, {}, {})  # nothing is played that cannot be
     breakdown = evaluator.case_breakdown(design, case, decode_context, fidelity)
     if design.chip.die is None or breakdown.price:  # nothing is made, or it is said already
@@ -349,15 +349,15 @@ def settle_open_choices(designs: Sequence[Design], case: WorkloadCase, *, decode
 def _limit_of_design(limit: Limit, place: int, count: int) -> Limit:
     """A limit of many designs as it is of one of them."""
 
-    def pick(value: Any) -> Any:
+    def pick_value(value: Any) -> Any:
         values = np.atleast_1d(value)
         return values[..., place] if values.shape[-1] == count else value
 
-    parts = tuple((name, pick(value)) for name, value in limit.parts)
-    return limit._replace(need=pick(limit.need), have=pick(limit.have), parts=parts)
+    parts = tuple((name, pick_value(value)) for name, value in limit.parts)
+    return limit._replace(need=pick_value(limit.need), have=pick_value(limit.have), parts=parts)
 
 
-def option_conflict(design: Design, workload: Workload) -> IncompatibleOptionsError | None:
+def find_option_conflict(design: Design, workload: Workload) -> IncompatibleOptionsError | None:
     """Error for options of a design that cannot be combined; None if they can."""
     try:
         _of_layout(design, workload)
@@ -397,7 +397,7 @@ def unloaded_latency(design: Design, load: ServingLoad, fidelity: str) -> tuple[
     return latency
 
 
-def found_max_rate(load: ServingLoad, rate: float) -> "MaxRate | None":
+def get_found_max_rate(load: ServingLoad, rate: float) -> "MaxRate | None":
     """Search result that led to a load's maximum rate; None if the search did not run here. [1/s]"""
     from dse.evaluators.accounting.serving_runs.run_metrics import known_max_rate  # which compiles loops
 
@@ -421,7 +421,7 @@ def is_simulated(design: Design, workload: Workload, fidelity: str) -> bool:
     return fidelity != "analytical" or _evaluator(design, workload.cases[0]).simulates
 
 
-def worst_violation(design: Design, workload: Workload) -> Infeasibility | None:
+def find_worst_violation(design: Design, workload: Workload) -> Infeasibility | None:
     """Most violated limit of one design, itemised; None if every limit holds."""
     return _worst(limits(design, workload))
 

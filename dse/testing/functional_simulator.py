@@ -114,7 +114,7 @@ class _Known:
     def __init__(self) -> None:
         self._found: dict[int, Any] = {}
 
-    def of(self, what: Any, work: Callable[[Any], Any]) -> Any:
+    def look_up(self, what: Any, work: Callable[[Any], Any]) -> Any:
         """What `work` makes of a step or a round."""
         known_work = self._found.get(id(what))
         if known_work is None:
@@ -133,7 +133,7 @@ def _touched(turn: Round) -> tuple[set[str], set[str], set[str]]:
 
 
 def _play_round(turn: Round, held: Tiles, slots: dict[str, Buffer], memory: _Memory, known: _Known) -> None:
-    read, written, got = known.of(turn, _touched)
+    read, written, got = known.look_up(turn, _touched)
     before = dict(held)
     for name in read & got:
         if slots[name].depth < 2 and _overwritten(turn, name, held[name].shape[:2]):
@@ -150,14 +150,14 @@ def _play_round(turn: Round, held: Tiles, slots: dict[str, Buffer], memory: _Mem
         elif isinstance(step, SendInstruction):
             _send(step, before[step.slot], held[step.into or step.slot], known)
         elif isinstance(step, MulticastInstruction):
-            _multicast(before[step.slot], held[step.into], *known.of(step, _groups))
+            _multicast(before[step.slot], held[step.into], *known.look_up(step, _groups))
         elif isinstance(step, LoadInstruction):
             numbers = before[step.rows][step.cores.row, step.cores.col] if step.rows else None
             held[step.slot][step.cores.row, step.cores.col] = memory.load(step, slots[step.slot], numbers)
         elif isinstance(step, StoreInstruction):
             memory.stored.setdefault(step.stream, []).append(before[step.slot][step.cores.row, step.cores.col])
         else:
-            _reduce(step, before[step.slot], held[step.into], *known.of(step, _groups))
+            _reduce(step, before[step.slot], held[step.into], *known.look_up(step, _groups))
 
 
 def _overwritten(turn: Round, name: str, mesh: tuple[int, ...]) -> bool:
@@ -216,7 +216,7 @@ def _groups(step: MulticastInstruction | ReduceInstruction) -> tuple[Array, Arra
 
 
 def _send(step: SendInstruction, source: Array, target: Array, known: _Known) -> None:
-    (sr, sc, tr, tc), slices = known.of(step, _pairs)
+    (sr, sc, tr, tc), slices = known.look_up(step, _pairs)
     for (start, stop, at), pairs in slices:
         arriving = source[sr[pairs], sc[pairs], start:stop]
         rows, cols, place = tr[pairs], tc[pairs], slice(at, at + stop - start)

@@ -16,7 +16,7 @@ from dse.evaluators.accounting.usage import USAGE_METRICS, usage_of_time
 from dse.evaluators.silicon import area
 from dse.space.array_math import minimum
 from dse.space.design import Design
-from dse.space.lazy_metrics import lazy_metrics
+from dse.space.lazy_metrics import make_lazy_metrics
 from dse.space.limits import Limit
 
 WITHOUT_MEMORY = ("peak_flops", "mfu")
@@ -87,7 +87,7 @@ def _usage_metrics(layout: Layout, design: Design, phases: Sequence[PhaseCost], 
         bandwidth = np.nan if peaks.memory_bandwidth is None else peaks.memory_bandwidth
         return usage_of_time(flop, nbytes, latency, peaks.flops, bandwidth)
 
-    return lazy_metrics(WITHOUT_MEMORY if peaks.memory_bandwidth is None else USAGE_METRICS, usage)
+    return make_lazy_metrics(WITHOUT_MEMORY if peaks.memory_bandwidth is None else USAGE_METRICS, usage)
 
 
 def _memory_metrics(job: BatchArrays, phases: Sequence[PhaseCost]) -> dict[str, Any]:

@@ -422,7 +422,7 @@ def _exchange_block(
     apart = where.boxed is not None or where.routed is not None  # that tokens go otherwise than their results
 
     def priced() -> TimedBlock:
-        job = where.job(exchange.pattern, exchange.nbytes, exchange.shares, back=exchange.back, each=exchange.each)
+        job = where.build_job(exchange.pattern, exchange.nbytes, exchange.shares, back=exchange.back, each=exchange.each)
         call = KernelCall(part, exchange.name, (), 0.0, (exchange.nbytes, 1, 1), job=job)
         return block_timeline([CallBlock(exchange.name, (call,), (0,), (0,), 1.0)], EMPTY_MACHINE, reader)[0]
 

@@ -404,7 +404,7 @@ def _batch_tokens(job: BatchArrays, phase: str, plan: PipelinePlan, instances: A
 def _pass_counts(job: BatchArrays, tokens: Any) -> StepCounts:
     """Step counts of a forward pass."""
     if tokens is None:
-        pairs = per_reach(job.model, lambda reach: reach.pairs(job.prompts))
+        pairs = per_reach(job.model, lambda reach: reach.count_pairs(job.prompts))
         return StepCounts("prefill", job.prompts, 1.0 + 0.0 * job.prompts, pairs, 0.0 * job.prompts)
     return StepCounts("decode", tokens, tokens, tokens * job.context, tokens * job.context)
 

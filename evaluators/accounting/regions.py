@@ -21,13 +21,13 @@ from dse.evaluators.accounting.forward_passes import RegionPass, pass_through_re
 from dse.evaluators.accounting.layout import MAIN_MEMORY, Layout, PeakRates
 from dse.evaluators.accounting.memory_contents import ACTIVATIONS, CACHE, MemoryContents, memory_limits
 from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, mesh_work, phase_seconds, useful_operations
-from dse.evaluators.calls.algorithm_candidates import with_candidates
+from dse.evaluators.calls.algorithm_candidates import add_candidates
 from dse.evaluators.calls.call import KernelCall, MeshKernel
 from dse.evaluators.calls.submesh import kernel_on_submesh, parse_fidelity
 from dse.evaluators.cost_models import READERS, cost_model
 from dse.evaluators.cost_models.call_cost import CostModel
 from dse.evaluators.cost_models.edge_weight_stream import EdgeStream
-from dse.evaluators.cost_models.fastest_algorithm import choice_text, kernels_by_choice
+from dse.evaluators.cost_models.fastest_algorithm import describe_choice, kernels_by_choice
 from dse.evaluators.cost_models.kernel_attribution import time_by_cause
 from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.kernels.gemm.tiling import MAX_CHUNKS, CoreMesh, GemmShape
@@ -89,7 +89,7 @@ class RegionLayout(Layout):
             place = places[name]
             blocks = region_blocks(job.model, at, replace(place, mesh=evaluated_mesh(place.mesh)), mapping, generated)
             if is_left_open(getattr(mapping, name)):
-                blocks = with_candidates(blocks, region_candidates(design.chip, getattr(mapping, name), place.mesh))
+                blocks = add_candidates(blocks, region_candidates(design.chip, getattr(mapping, name), place.mesh))
             stream = _weight_stream(design, job, name, place, fidelity)
             return pass_through_regions(blocks, job.model, place, mapping.simulated_layers, machine, reader, stream, turns)
 
@@ -264,7 +264,7 @@ def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
             early = float(np.sum(times * ahead)) / nbytes if nbytes and ahead is not None else 0.0
             sent = float(np.sum(cost.activity.sent_bytes * (times * kernel.times * kernel.copies))) + nbytes
             ways = kernels_by_choice(kernel, phase.machine, READERS["analytical"].kernel)
-            shape = _shape_text(kernel_on_submesh(ways[0], parse_fidelity(fidelity)[1])) + choice_text(kernel, ways)
+            shape = _shape_text(kernel_on_submesh(ways[0], parse_fidelity(fidelity)[1])) + describe_choice(kernel, ways)
             bound = max(parts, key=lambda name: parts[name])
             flop = float(np.sum(times * phase.useful_share * call.flop))
             excess = None if parse_fidelity(fidelity)[1] else _excess_flop(call, cost.activity, times, phase.useful_share)

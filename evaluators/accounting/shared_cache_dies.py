@@ -16,7 +16,7 @@ from dse.evaluators.accounting.multi_die import Alone, DieKind, MemoryItems, Mul
 from dse.evaluators.accounting.multi_die_limits import single_die_chip
 from dse.evaluators.accounting.phase import PhaseCost
 from dse.evaluators.accounting.tensor_parallel import device_activity
-from dse.evaluators.calls.call import CallBlock, breadth_first_order, equal_call_index
+from dse.evaluators.calls.call import CallBlock, equal_call_index, sort_breadth_first
 from dse.evaluators.cost_models import cost_model, jobs
 from dse.evaluators.cost_models import die_exchange_jobs as crossings
 from dse.evaluators.cost_models.call_cost import TimedBlock
@@ -76,7 +76,7 @@ def _own(
 
     def cover(part: Segment, attend: RequestsOfReach) -> CallBlock:
         calls = tuple(devices.device_call(part, operator, 1, precision, rates) for operator in part.operators)
-        return CallBlock(part.name, calls, equal_call_index(calls), breadth_first_order(calls), float(part.times))
+        return CallBlock(part.name, calls, equal_call_index(calls), sort_breadth_first(calls), float(part.times))
 
     def sums(parts: list[TimedBlock]) -> tuple[Any, Activity, float]:
         done = device_activity(tuple(part.block for part in parts), passed, machine.cache)

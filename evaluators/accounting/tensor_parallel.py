@@ -23,7 +23,7 @@ from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.graph.transformer import segment_order, transformer_segments
 from dse.evaluators.kernels.collective import KTREE, ports_needed
 from dse.evaluators.layouts.tensor_parallel import DeviceMemory, device_blocks, device_memory
-from dse.evaluators.machine.device_links import nodes_and_dies
+from dse.evaluators.machine.device_links import split_into_nodes
 from dse.evaluators.machine.machine import HardwareModel, shared_cache_machine
 from dse.evaluators.machine.shared_cache_die import DieCache, shared_cache_parts
 from dse.evaluators.silicon import area
@@ -303,7 +303,7 @@ def port_limit(chip: Chip, *plans: TensorParallelPlan) -> Limit:
     """Limit on the ports that the plans' allreduces need between dies of a node."""
     nodes, needs = chip.network.nodes, []
     for plan in plans:
-        boxes, peers = (1.0, plan.tp) if nodes is None else nodes_and_dies(plan.tp, nodes.size)
+        boxes, peers = (1.0, plan.tp) if nodes is None else split_into_nodes(plan.tp, nodes.size)
         needs.append(ports_needed(plan.allreduce, peers, boxes, plan.ktree_k))
     return Limit("chip.network.ports", reduce(maximum, needs), chip.network.ports, "1")
 

@@ -39,9 +39,9 @@ from dse.space.limits import (
     Limit,
     divides_limit,
     divides_rows,
-    nearest_side_text,
     split_limit,
     split_remedy_text,
+    suggest_nearest_side,
 )
 from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan, Mapping
 from dse.space.model import Model
@@ -197,7 +197,7 @@ def remedy_text(worst: Infeasibility, design: Design) -> str:
         leaf = leaf_at(design, address)
         if side == "split_k":
             return split_remedy_text(leaf, leaf_at(design, address.replace(side, "rows")), leaf_at(design, "chip.mesh.rows"))
-        return nearest_side_text(side, leaf, leaf_at(design, f"chip.mesh.{side}"))
+        return suggest_nearest_side(side, leaf, leaf_at(design, f"chip.mesh.{side}"))
     if address == "chip.tile.sram":
         return "tilings that are left open (0) are chosen to fit"
     (weights, *_) = (value for name, value in worst.parts if name == "weights")
@@ -223,7 +223,9 @@ def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
             priced = jobs.job_cost(word, job).activity
             left = crossings.sent_bytes(job) if isinstance(job, crossings.DieExchangeJob) else priced.sent_bytes
             nbytes, sent = (phase.dies * times * float(amount) for amount in (priced.memory_bytes, left))
-            shape = " x ".join(f"{float(size):.0f}" for size in call.shape) + row_pieces.row_pieces_text(uncached_job(call.job))
+            shape = " x ".join(f"{float(size):.0f}" for size in call.shape) + row_pieces.describe_row_pieces(
+                uncached_job(call.job)
+            )
             share = 0.0 if ahead is None else float(ahead)
             bound = max(parts, key=lambda name: parts[name])
             flop = phase.dies * phase.useful_share * block.block.times * call.flop

@@ -76,7 +76,7 @@ def cached_product(
     """Products from memory through the cache; those that make keys and values leave them for later steps."""
     beyond = maximum(1 - shares.activations, 1 - shares.kv) if cached else 1 - shares.activations
 
-    def moved(job: closed_summa.SummaJob) -> tuple[Any, Any, Any]:
+    def count_product_bytes(job: closed_summa.SummaJob) -> tuple[Any, Any, Any]:
         part, mesh = job.part, summa_diagonal.busy_mesh(job.shape, job.part, job.mesh, job.copies)
         blocks = summa_diagonal.block_counts(job.shape, part, mesh, job.copies)
         m, k, n = part.m * part.rows, part.k * part.split * blocks.chunks, part.n * mesh.cols
@@ -88,7 +88,9 @@ def cached_product(
         total = summa_diagonal.memory_bytes(job.shape, part, mesh, job.itemsize, job.copies, job.weights)
         return total, main, ahead
 
-    return _best(propose, chip, moved, lambda job: job.part, lambda job, part: job._replace(part=part, taken=None))
+    return _best(
+        propose, chip, count_product_bytes, lambda job: job.part, lambda job, part: job._replace(part=part, taken=None)
+    )
 
 
 def cached_attention(
@@ -96,7 +98,7 @@ def cached_attention(
 ) -> CachedJob:
     """Attention through the cache to keys and values of which `known` were there before the step."""
 
-    def moved(job: closed_attention.AttentionJob) -> tuple[Any, Any, Any]:
+    def count_attention_bytes(job: closed_attention.AttentionJob) -> tuple[Any, Any, Any]:
         counts, own = closed_attention.job_counts(job), closed_attention.own_bytes(job)
         total = closed_attention.job_cost(job).activity.memory_bytes
         apart = minimum(counts.waves * minimum(counts.groups, job.shape.problems * counts.parts), counts.items) / counts.items
@@ -107,7 +109,13 @@ def cached_attention(
         )
         return total, own * (1 - shares.activations) + (total - own) * apart * beyond, ahead
 
-    return _best(propose, chip, moved, lambda job: job.tiling, lambda job, tiling: job._replace(tiling=tiling, taken=None))
+    return _best(
+        propose,
+        chip,
+        count_attention_bytes,
+        lambda job: job.tiling,
+        lambda job, tiling: job._replace(tiling=tiling, taken=None),
+    )
 
 
 def distinct_rows_and_columns(blocks: SummaBlocks, groups: Any, copies: Any) -> tuple[Any, Any, Any]:
@@ -134,13 +142,15 @@ def cached_rows(
     """Row kernels through the cache; rows that are looked up in a `table` count as weights."""
     left = 1 - shares.activations
 
-    def moved(job: closed_streamed.RowJob) -> tuple[Any, Any, Any]:
+    def count_row_bytes(job: closed_streamed.RowJob) -> tuple[Any, Any, Any]:
         total, read = closed_streamed.job_cost(job).activity.memory_bytes, 0.5
         for _, packed in job.recipe.packed:
             read = packed / (packed + job.itemsize)
         return total, total * ((1 - shares.weights) * read + left * (1 - read) if table else left), 0.0
 
-    return _best(propose, chip, moved, lambda job: job.block, lambda job, block: job._replace(block=block, taken=None))
+    return _best(
+        propose, chip, count_row_bytes, lambda job: job.block, lambda job, block: job._replace(block=block, taken=None)
+    )
 
 
 def chip_behind_cache(chip: Chip, share: Any) -> tuple[Chip, Any, Any]:
@@ -176,7 +186,7 @@ def _best(
         sizes, sized: groups and slices of a job; the job with others.
     """
 
-    def priced(job: Any) -> tuple[CachedJob, Any]:
+    def price_job(job: Any) -> tuple[CachedJob, Any]:
         total, main, ahead = moved(job)
         main = total if chip.l2 is None else minimum(main, total)
         given_chip, share, cache = chip_behind_cache(chip, main / total)
@@ -188,10 +198,10 @@ def _best(
     least: Any = None
     for times in MEMORY_SPEEDUPS if chip.l2 is not None else MEMORY_SPEEDUPS[:1]:
         job = propose(replace_leaves(chip, {"hbm.channel_bandwidth": chip.hbm.channel_bandwidth * times}))
-        seconds = priced(job)[1]
+        seconds = price_job(job)[1]
         best = sizes(job) if best is None else select_leafwise(seconds < least, sizes(job), best)
         least = seconds if least is None else minimum(seconds, least)
-    return priced(sized(job, best))[0]
+    return price_job(sized(job, best))[0]
 
 
 def job_on_chip(job: Any, chip: Chip) -> Any:

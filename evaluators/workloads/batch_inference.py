@@ -24,7 +24,7 @@ from dse.evaluators.accounting.power_profile import PowerProfile, idle_power, pr
 from dse.evaluators.accounting.workload_evaluator import WorkloadEvaluator
 from dse.evaluators.calls.submesh import parse_fidelity
 from dse.evaluators.silicon.area import area_by_block
-from dse.evaluators.tuning.per_design import metrics_per_design
+from dse.evaluators.tuning.per_design import compute_metrics_per_design
 from dse.space.design import Design
 from dse.space.limits import Infeasibility, Limit
 from dse.space.workload import BatchCase, Workload
@@ -78,7 +78,7 @@ def _judged(design: Design, job: BatchArrays, fidelity: str) -> CaseOutcomes:
         die, system = die_and_system_area(layout, design)
         return CaseOutcomes(job.rows, {"die_mm2": die, "system_mm2": system}, violated, priced=False)
     if parse_fidelity(fidelity)[0] in layout.SINGLE_DESIGN_FIDELITIES:
-        played = metrics_per_design(
+        played = compute_metrics_per_design(
             design, [job], lambda design, job: account_metrics(layout, design, job, layout.phases(design, job, fidelity))
         )
         values = {name: value[0] if isinstance(value, np.ndarray) else value for name, value in played.items()}

@@ -17,9 +17,9 @@ from dse.evaluators.accounting.metrics import CaseOutcomes
 from dse.evaluators.accounting.power import kernel_power_metrics
 from dse.evaluators.accounting.workload_evaluator import WorkloadEvaluator
 from dse.evaluators.silicon import area
-from dse.evaluators.tuning.per_design import metrics_per_design
+from dse.evaluators.tuning.per_design import compute_metrics_per_design
 from dse.space.design import Design
-from dse.space.lazy_metrics import lazy_metrics
+from dse.space.lazy_metrics import make_lazy_metrics
 from dse.space.limits import Infeasibility, Limit
 from dse.space.software import ATTENTION, COLLECTIVE, DEVICES, DIE_COLLECTIVE, PRODUCT, STREAM, SUMMA, TRAFFIC, software_of
 from dse.space.workload import Workload, WorkloadCase
@@ -61,7 +61,7 @@ def evaluate_cases(design: Design, workload: Workload, fidelity: str) -> list[Ca
         prepared_case = kernel.prepare_case(design, cases)
         limits = kernel.limits(design, prepared_case)
         if kernel.needs_single_designs(design, fidelity):
-            metrics = metrics_per_design(design, cases, lambda design, case: _of_one(kernel, design, case, fidelity))
+            metrics = compute_metrics_per_design(design, cases, lambda design, case: _of_one(kernel, design, case, fidelity))
         else:
             metrics = _metrics(kernel, design, prepared_case, limits, fidelity)
         found_cases.append(CaseOutcomes(rows, metrics, limits))
@@ -144,7 +144,7 @@ def _metrics(kernel: KernelWorkload, design: Design, prepared_case: Any, limits:
     metrics |= kernel_power_metrics(chip, spent.dynamic, metrics["latency"], chips=spent.dies)
     if spent.tokens is None:
         return metrics
-    return metrics | lazy_metrics(
+    return metrics | make_lazy_metrics(
         ("energy_per_token",), lambda: {"energy_per_token": metrics["energy"].metric("energy") / spent.tokens}
     )
 

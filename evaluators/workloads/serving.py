@@ -218,17 +218,17 @@ def _metrics(design: Design, load: ServingLoad, fidelity: str) -> dict[str, Any]
 def _explain(design: Design, load: ServingLoad, fidelity: str) -> Breakdown:
     service, by = instance_module(design), steady.ITERATION_FIDELITY if fidelity == STEADY else fidelity
 
-    def operators(pool: int, mean: served.MeanIteration) -> Sequence[BreakdownRow]:
+    def list_operators(pool: int, mean: served.MeanIteration) -> Sequence[BreakdownRow]:
         rows: Sequence[BreakdownRow] = service.iteration_rows(design, load, pool, mean.times, mean.composition, by)
         return rows
 
     if fidelity == STEADY:
-        return steady.steady_state_breakdown(_steady(design, load)[1].means, service.area_by_block(design), operators)
+        return steady.steady_state_breakdown(_steady(design, load)[1].means, service.area_by_block(design), list_operators)
     run = _served(design, load, fidelity, served.LOGGED_ITERATIONS)[0]
     if run is None:
         return Breakdown((), 0.0, service.area_by_block(design), {})
     names = POOL_NAMES[-2:] if len(run.pools) == 2 else POOL_NAMES[:1]
-    return served.run_breakdown(run, service.area_by_block(design), operators, names=names)
+    return served.run_breakdown(run, service.area_by_block(design), list_operators, names=names)
 
 
 def mean_iterations(design: Design, load: ServingLoad) -> list[list[served.MeanIteration]]:

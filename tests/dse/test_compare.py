@@ -9,7 +9,7 @@ import pytest
 
 import dse
 from dse import main
-from dse.analysis.compare import MAX_SIMULATED, ChipComparison, software_difference_note
+from dse.analysis.compare import MAX_SIMULATED, ChipComparison, describe_software_difference
 from dse.evaluators import METRICS
 from dse.space.errors import DesignError
 from dse.space.mapping import MultiDiePlan
@@ -131,10 +131,10 @@ def test_no_split_of_the_dies_by_hand_is_better() -> None:
 def test_unlike_software_is_said_with_what_makes_it_alike() -> None:
     chips = dse.compare_chips("chip=[npu_dse,h100,wse2]", *SIZES, FP16)
     assert [side.software for side in chips] == ["ideal", "tuned", ""]
-    assert software_difference_note(chips).startswith("software stacks differ (npu_dse ideal, h100 tuned): stack=tuned")
+    assert describe_software_difference(chips).startswith("software stacks differ (npu_dse ideal, h100 tuned): stack=tuned")
     alike = dse.compare_chips("chip=[npu_dse,h100]", *SIZES, FP16, "stack=tuned")
     assert [side.software for side in alike] == ["tuned", "tuned"]
-    assert not software_difference_note(alike)
+    assert not describe_software_difference(alike)
 
 
 def test_served_loads_are_compared_over_a_few_mappings() -> None:

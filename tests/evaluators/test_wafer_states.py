@@ -342,7 +342,9 @@ def test_products_of_compressed_attention_of_any_shape_are_those_of_the_graph_or
     kept = CompressedAttention(ratio=ratio, **how)
     sizes = {"heads": heads * groups, "kv_heads": 1, "head_dim": row, "window": window}
     model = replace(question.workload.cases[0].model, compressed=kept, indexer=index, qk_norm=False, **sizes)
-    pairs = per_reach(model, lambda reach: float(reach.pairs(tokens) if phase == "prefill" else reach.seen_positions(tokens)))
+    pairs = per_reach(
+        model, lambda reach: float(reach.count_pairs(tokens) if phase == "prefill" else reach.seen_positions(tokens))
+    )
     count = float(tokens) if phase == "prefill" else 1.0
     at = StepCounts(phase, count, 1.0, pairs, pairs if phase == "decode" else 0.0)
     (part, *_) = (part for part in transformer_segments(model, at) if part.kind == MIXING)

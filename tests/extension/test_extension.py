@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 
@@ -23,6 +24,7 @@ from dse.evaluators.kernels.collective import ALLREDUCE
 from dse.evaluators.kernels.gemm import GEMM
 from dse.evaluators.kernels.gemv import GEMV, ring
 from dse.evaluators.serving.scheduling_policy import POLICIES
+from dse.space import former_names
 from dse.space.errors import DesignError, choose_option
 from dse.space.former_words import SAID
 from dse.space.registry import Registry
@@ -269,3 +271,9 @@ def test_a_module_that_no_package_declares_is_never_imported(tmp_path: Path, mon
         with pytest.raises(DesignError, match="valid: ring"):
             choose_option(lines(), name, "mapping.gemv")
     assert "stray" not in sys.modules
+
+
+def test_every_former_name_leads_to_a_present_one() -> None:
+    for modules, names in former_names._sections(former_names.MODULES_TEXT).items():
+        module = import_module(modules.split()[-1])
+        assert not [f"{former}:{present}" for former, present in names.items() if not hasattr(module, present)], modules

@@ -81,7 +81,7 @@ class LayerTensors(NamedTuple):
         new = len(self.x) // self.sequences
         return np.tile(self.before + self.keys.shape[1] + np.arange(new), self.sequences)
 
-    def part(self, name: str) -> Segment | None:
+    def find_part(self, name: str) -> Segment | None:
         """Segment of a name; None if the layer has no such segment."""
         return next((part for part in self.parts if part.name == name), None)
 

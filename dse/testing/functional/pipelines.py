@@ -51,7 +51,7 @@ def compute_layer(blocks: Sequence[CallBlock], layer: LayerTensors, *, heads: bo
     track_layouts(blocks, layer, heads=heads)
     x = layer.x
     for block in blocks:
-        part = layer.part(block.calls[0].part)
+        part = layer.find_part(block.calls[0].part)
         if part is None:
             continue
         worker = _Cores(layer, part, block.calls, x, heads=heads)
@@ -77,7 +77,7 @@ class _Cores(CallWorker):
         cores, tokens = as_integer(call.exchange.cores), len(self.x)
         owner = core_of_expert(len(weights), cores)[self.routed_tokens.expert]
         if "experts_activation" not in operator.needs:
-            (x,) = self.inputs(self.operators["router"])
+            (x,) = self.collect_inputs(self.operators["router"])
             if call.exchange.times or self.everywhere is None:
                 self.everywhere = exchange_slices(call.exchange, _own(x, cores, divided=bool(call.exchange.times)))
             rows = self.everywhere[owner, self.routed_tokens.token]

@@ -35,7 +35,7 @@ def compute_layer(blocks: Sequence[CallBlock], layer: LayerTensors, peers: int, 
         if left is not None:
             stream = stream + (left if block.opener is None else allreduce_tensors(block.opener, left, itemsize))
             left = None
-        part = layer.part(block.calls[0].part)
+        part = layer.find_part(block.calls[0].part)
         if part is not None:
             workers = [CallWorker(layer, part, block.calls, place, NUMPY_KERNELS, stream[place]) for place in range(peers)]
             for worker in workers:

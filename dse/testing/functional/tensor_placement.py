@@ -30,7 +30,7 @@ def track_layouts(blocks: Sequence[CallBlock], layer: LayerTensors, *, heads: bo
     """
     stream = "all"
     for block in (*blocks, *blocks):
-        part = layer.part(block.calls[0].part)
+        part = layer.find_part(block.calls[0].part)
         if part is not None and is_residual(part):
             stream = _through(part, [block.calls[place] for place in block.order], heads=heads, stream=stream)
 

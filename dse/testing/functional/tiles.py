@@ -36,7 +36,7 @@ def compute_layer(blocks: Sequence[CallBlock], layer: LayerTensors) -> Array:
     """Residual stream after the layer, shape (tokens, hidden), with calls run one after the other."""
     x = layer.x
     for block in blocks:
-        part = layer.part(block.calls[0].part)
+        part = layer.find_part(block.calls[0].part)
         if part is None:
             continue
         worker = CallWorker(layer, part, block.calls, 0, JOB_KERNELS, x)
@@ -307,15 +307,17 @@ def _prompts(call: KernelCall, operator: RecurrenceOp, done: StateInputs, matric
     if (as_integer(job.items), as_integer(job.blocks)) != (items, blocks):
         raise ValueError(f"call {call.name!r}: {job.items} items of {job.blocks} chunks, has {items} of {blocks}")
 
-    def cut(x: Array, each: int, *, wide: bool = False) -> Array:
+    def split_into_chunks(x: Array, each: int, *, wide: bool = False) -> Array:
         """By item and chunk, heads last."""
         x = np.pad(x, ((0, 0), (0, blocks * chunk - tokens), (0, 0), (0, 0)))
         x = x.reshape(sequences, blocks, chunk, parts, each, x.shape[3]).transpose(0, 3, 1, 2, 5, 4)
         x = x.reshape(*x.shape[:4], slices, values, each) if wide else np.repeat(x[..., None, :, :], slices, axis=4)
         return np.moveaxis(x, 4, 2).reshape(items, blocks, chunk, x.shape[5], each)
 
-    given = {name: cut(getattr(done, name)[:, :, ::each], 1) for name in "qk"} | {"v": cut(done.v, each, wide=True)}
-    given |= {"g": cut(done.decay, each), "beta": cut(done.rate, each)}
+    given = {name: split_into_chunks(getattr(done, name)[:, :, ::each], 1) for name in "qk"} | {
+        "v": split_into_chunks(done.v, each, wide=True)
+    }
+    given |= {"g": split_into_chunks(done.decay, each), "beta": split_into_chunks(done.rate, each)}
     start = matrices.reshape(sequences, parts, each, operator.key_dim, slices, values).transpose(0, 1, 4, 3, 5, 2)
     given["start"] = start.reshape(items, 1, operator.key_dim, values, each)
     counts = (blocks,) * ceil_div(items, mesh.rows * mesh.cols)

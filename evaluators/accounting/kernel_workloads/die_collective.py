@@ -254,7 +254,7 @@ def _exchange_legs(design: Design, case: CollectiveCase, at: Array) -> tuple[tup
         sums=(sums, int(plan.ktree_k)),
     )  # fmt: skip
     each = plan.collective in ("direct", "hierarchical")
-    job = where.job("all_to_all" if each else case.pattern, case.nbytes)
+    job = where.build_job("all_to_all" if each else case.pattern, case.nbytes)
     if case.pattern in ("multicast", "reduce"):
         job = job._replace(at=_with_root(at, tree_root(at.shape[1], int(plan.ktree_k)), _root_index(case)))
     before, after = IN_DIE_PATTERNS.get(case.pattern, ("", "")) if plan.within != "none" else ("", "")

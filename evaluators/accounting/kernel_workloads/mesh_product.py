@@ -108,7 +108,7 @@ def limits(design: Design, kernel: MeshKernel) -> list[Limit]:
     """Limits of core memory, mesh sides, routing paths and chunks, for the chosen algorithm."""
     if not kernel.rivals:
         return _algorithm_limits(design, kernel)
-    best = rivals.fastest_index(kernel, _product_machine(design), closed.kernel_cost)
+    best = rivals.find_fastest_index(kernel, _product_machine(design), closed.kernel_cost)
     each = [_algorithm_limits(design, kernel_with_algorithm(kernel, rival.word)) for rival in kernel.rivals]
     if not isinstance(best, np.ndarray):
         return each[best]

@@ -19,7 +19,7 @@ from dse.evaluators.accounting.breakdown import BreakdownRow, timeline_bars
 from dse.evaluators.accounting.kernel_workloads import KernelOutcome, KernelWorkload, TimelineSpans
 from dse.evaluators.accounting.metrics import rated_power
 from dse.evaluators.accounting.tensor_parallel import device_activity, port_limit
-from dse.evaluators.calls.call import CallBlock, KernelCall, LeadingCollective, breadth_first_order, equal_call_index
+from dse.evaluators.calls.call import CallBlock, KernelCall, LeadingCollective, equal_call_index, sort_breadth_first
 from dse.evaluators.cost_models import READERS
 from dse.evaluators.cost_models.analytical_collectives import (
     allreduce_hop_bytes,
@@ -250,7 +250,7 @@ def _case_kernel(design: Design, case: ExpertsCase | ElementwiseCase, reader: Co
         )
         part = Segment("elements", float(case.rows), (operator,), 1)
     calls = _device_calls(design, plan, part)
-    block = CallBlock(case.subject, calls, equal_call_index(calls), breadth_first_order(calls), 1.0)
+    block = CallBlock(case.subject, calls, equal_call_index(calls), sort_breadth_first(calls), 1.0)
     held = (
         ("weights", sum((call.fetch * stored for call in calls), 0.0)),
         ("activations", sum((call.local for call in calls), 0.0)),

@@ -26,7 +26,7 @@ from dse.space.array_math import as_column
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import replace_leaves
-from dse.space.limits import FITS, Infeasibility, Limit, nearest_side_text
+from dse.space.limits import FITS, Infeasibility, Limit, suggest_nearest_side
 from dse.space.mapping import AttentionPlan
 from dse.space.workload import AttentionCase
 
@@ -145,7 +145,7 @@ def remedy_text(worst: Infeasibility, design: Design, cases: tuple[AttentionCase
     chip, (case, *_), dataflow = design.chip, cases, find_dataflow(_attention_plan(design).dataflow)
     if worst.limit in ("mapping.rows", "mapping.cols"):
         side = worst.limit.split(".")[1]
-        return nearest_side_text(side, getattr(_attention_plan(design), side), getattr(chip.mesh, side))
+        return suggest_nearest_side(side, getattr(_attention_plan(design), side), getattr(chip.mesh, side))
     if worst.limit != "chip.tile.sram":
         return "use fewer sequences at a time"
     shape, (each, kv) = attention_shape(case), operand_bytes(design)

@@ -19,7 +19,7 @@ from dse.evaluators.calls.call import MeshKernel
 from dse.evaluators.calls.submesh import submesh_sides
 from dse.evaluators.cost_models import READERS
 from dse.evaluators.cost_models.kernel_attribution import time_by_cause as attributed
-from dse.evaluators.cost_models.submesh_jobs import chip_on_submesh, largest_divisor
+from dse.evaluators.cost_models.submesh_jobs import chip_on_submesh, find_largest_divisor
 from dse.evaluators.kernels.collective import EXCHANGES, TEAMS, find_collective
 from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
 from dse.evaluators.machine.kernel_faults import faults_of_kernel
@@ -154,7 +154,7 @@ def shrink_to_submesh(design: Design, case: CollectiveCase, side: int) -> tuple[
     chip = design.chip
     rows, cols = submesh_sides(int(chip.mesh.rows), int(chip.mesh.cols), side)
     high, wide = (
-        largest_divisor(whole, wanted_side) if wanted_side else 0
+        find_largest_divisor(whole, wanted_side) if wanted_side else 0
         for whole, wanted_side in ((rows, case.rows), (cols, case.cols))
     )
     team = _team_members(case, high or rows, wide or cols)

@@ -15,7 +15,7 @@ from dse.evaluators.machine.compute_engines import tile_engines
 from dse.space.array_math import as_column
 from dse.space.design import Design
 from dse.space.fields import replace_leaves
-from dse.space.limits import Infeasibility, Limit, divides_rows, nearest_side_text, split_limit, split_remedy_text
+from dse.space.limits import Infeasibility, Limit, divides_rows, split_limit, split_remedy_text, suggest_nearest_side
 from dse.space.workload import ProductCase
 
 FIDELITIES = tuple(READERS)
@@ -71,7 +71,7 @@ def remedy_text(worst: Infeasibility, design: Design, cases: tuple[ProductCase, 
     if worst.limit == "mapping.split_k":
         return split_remedy_text(design.mapping.kernel.split_k, design.mapping.kernel.rows, design.chip.mesh.rows)
     if worst.limit == "mapping.rows":
-        return nearest_side_text("rows", design.mapping.kernel.rows, design.chip.mesh.rows)
+        return suggest_nearest_side("rows", design.mapping.kernel.rows, design.chip.mesh.rows)
     if worst.limit != "chip.tile.sram":
         return "use smaller matrices"
     open_ = replace_leaves(design, {f"mapping.{name}": 0.0 for name in ("rows", "m", "k", "n", "split_k")})

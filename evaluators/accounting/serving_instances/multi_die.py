@@ -266,7 +266,7 @@ def usage_metrics(
         each = crossings.exchange_activity(sent, ways) + Activity(
             memory_bytes=2 * sent.sent_bytes / ways
         )  # from memory to memory
-        caches = each * float(room.altogether(transferred_prompts(load)))
+        caches = each * float(room.sum_bytes(transferred_prompts(load)))
     whole = device_count(design) * seconds
     slices = [nbytes for die_pool in die_pools(design, load) for _, nbytes in _slice_bytes(design, load, die_pool)]
     return {
