@@ -426,7 +426,7 @@ def cells() -> set[tuple[str, str, str]]:
     cells = set()
     by_software = {
         "batch_inference": models.layout_module_of_software,
-        "serving": serving.instance_module_of_software,
+        "serving": serving.serving_layout_of_software,
         "kernels": kernels.kernel_module_of_software,
     }
     for (software, case), name in READERS.items():
