@@ -3,11 +3,16 @@
 A layout says how much was done and what its engines and channels can do; the shares are written here alone.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 
 from dse.space.array_math import divisor, where
+from dse.space.chip import Chip
+
+MAIN_MEMORY_METRICS = frozenset({"hbm_bytes", "hbm_utilisation", "hbm_used"})
+"""Metrics that do not exist without main memory."""
 
 USAGE_METRICS = ("peak_flops", "mfu", "hbm_bytes", "hbm_utilisation")
 """Metrics of usage, in the order in which they are computed."""
@@ -44,6 +49,31 @@ def usage_of_time(flop: Any, memory_bytes: Any, seconds: Any, peak_flops: Any, m
         "hbm_bytes": memory_bytes,
         "hbm_utilisation": _share(memory_bytes, memory_bandwidth * seconds),
     }
+
+
+def link_utilisation(hop_bytes: Any, bandwidth: Any, seconds: Any) -> Any:
+    """Bytes times links crossed, over the bandwidth of all links in some time; 0 without links.
+
+    >>> link_utilisation(6e12, 4e12, 2.0), link_utilisation(0.0, 0.0, 2.0)
+    (0.75, 0.0)
+    """
+    return where(bandwidth > 0, hop_bytes / (divisor(bandwidth) * seconds), 0.0)
+
+
+def absence_reason(names: Collection[str], metrics: Collection[str]) -> str:
+    """Why metrics do not exist beside those that do, as text; empty string if it is not known.
+
+    >>> absence_reason(["hbm_used"], ["mfu", "energy"]), absence_reason(["tpot"], ["mfu"])
+    (', since there is no main memory', '')
+    """
+    without = MAIN_MEMORY_METRICS.isdisjoint(metrics) and set(names) <= MAIN_MEMORY_METRICS
+    return ", since there is no main memory" if without else ""
+
+
+def mesh_link_bandwidth(chip: Chip) -> Any:
+    """Bandwidth of all links of a chip's mesh together, both directions. [B/s]"""
+    rows, cols = chip.mesh.rows * 1.0, chip.mesh.cols * 1.0
+    return 2 * (rows * (cols - 1) + cols * (rows - 1)) * (chip.noc.word_bytes * chip.clock / chip.noc.word_cycles)
 
 
 def _share(part: Any, most: Any) -> Any:

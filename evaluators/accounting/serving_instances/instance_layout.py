@@ -4,7 +4,6 @@ Instances are whole devices. Their iteration times are tabulated once, and a ser
 on the tables (`accounting/serving_runs`); the costs of one instance are the layout's own (`InstanceCosts`).
 """
 
-from abc import ABC
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -15,7 +14,7 @@ from dse.evaluators.accounting.breakdown import Breakdown, BreakdownRow
 from dse.evaluators.accounting.power_profile import PowerProfile, idle_power
 from dse.evaluators.accounting.serving_instances import Composition, IterationCounts
 from dse.evaluators.accounting.serving_instances.design_parts import groups_with_equal_serving
-from dse.evaluators.accounting.serving_instances.serving_layout import InstanceCosts, JointParts, PoolKvMemory, ServingLayout
+from dse.evaluators.accounting.serving_instances.serving_layout import InstanceCosts, JointParts, PoolKvMemory
 from dse.evaluators.accounting.serving_runs import peak_power as peak
 from dse.evaluators.accounting.serving_runs import power_timeline as drawn
 from dse.evaluators.accounting.serving_runs import run_metrics as served
@@ -43,7 +42,7 @@ TIMELINE_ITERATIONS = 2_000
 """Iterations with power in a timeline where a layout computes them one by one, in up to 10 ms each."""
 
 
-class InstanceLayout(ServingLayout, InstanceCosts, ABC):
+class InstanceLayout(InstanceCosts):
     """A layout with equal instances in pools that are the same at any rate."""
 
     def joint_parts(self, fidelity: str, *, at_rate: bool) -> JointParts:
@@ -62,12 +61,16 @@ class InstanceLayout(ServingLayout, InstanceCosts, ABC):
         if self.MERGEABLE_LEAVES is not None:
             return balanced.steady_state_metrics(self, design, load)
         deployment, state = self._steady_state(design, load)
-        devices = {"devices": float(self.device_count(design))}
+        longest = served.longest_sequence(load)
+        fixed = {
+            "devices": float(self.device_count(design)),
+            "kv_capacity": deployment.pools[-1].memory.token_capacity(longest),
+        }
         made: IterationCounts = [[(mean.times, mean.composition) for mean in pool] for pool in state.means]
         fullest = peak.concurrency_of_pools(state.means, deployment.pools, len(load.requests))
         most = partial(self._peak_power, design, load, fullest)
         spent: dict[str, float] = self.usage_metrics(design, load, made, state.span, ITERATION_FIDELITY, most)
-        return state.values | spent | devices
+        return state.values | spent | fixed
 
     def run_usage(self, design: Design, load: ServingLoad, run: ServingRun, fidelity: str) -> dict[str, Any]:
         """Metrics of usage of a run; the most power has no part in them."""

@@ -33,7 +33,6 @@ from dse.evaluators.accounting.multi_die import (
 from dse.evaluators.accounting.multi_die_limits import chip_die_count, equal_split_limit, phase_layout_limits, port_limit
 from dse.evaluators.accounting.multi_die_memory import cache_bytes, ffn_weight_bytes, layers_of_units, unit_weight_bytes
 from dse.evaluators.accounting.phase import PhaseCost
-from dse.evaluators.accounting.power import power_metrics
 from dse.evaluators.accounting.serving_instances import Composition, IterationCounts, ServingInstance, iteration_time_key
 from dse.evaluators.accounting.serving_instances.design_parts import DesignPart, single_rows
 from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout
@@ -57,6 +56,7 @@ from dse.evaluators.accounting.serving_instances.multi_die_iterations import (
     whole_prompts,
 )
 from dse.evaluators.accounting.serving_instances.prompt_table_points import distinct_prompt_lengths, transferred_prompts
+from dse.evaluators.accounting.serving_instances.serving_layout import PeakRates, ServedWork
 from dse.evaluators.accounting.serving_runs import steady_state_run as steady
 from dse.evaluators.cost_models import die_exchange_jobs as crossings
 from dse.evaluators.cost_models.die_exchange_model import ExchangeCost, stage_transfer_cost
@@ -247,54 +247,43 @@ class MultiDieServing(InstanceLayout):
         """Dies of an attention replica, over all stages."""
         return tuple(die_pool.of.tp * die_pool.of.pp for die_pool in die_pools(design, load))
 
-    def usage_metrics(
-        self,
-        design: Design,
-        load: ServingLoad,
-        done: IterationCounts,
-        seconds: Any,
-        fidelity: str,
-        peak: Callable[[], Any],
-        *,
-        spent: Array | None = None,
-        hosted: Any = 0.0,
-    ) -> dict[str, Any]:
-        """Metrics of utilisation of all dies, memory use of the fullest tile, and energy."""
-        activity, caches, flop, die = Activity(), Activity(), 0.0, served_die(design)
+    def peak_rates(self, design: Design) -> PeakRates:
+        """Peak rates of one die, of tiles or with a shared cache."""
+        die = served_die(design)
+        return PeakRates(die.engine_peak(design), die.memory_bandwidth(design))
+
+    def work_of_iterations(self, design: Design, load: ServingLoad, done: IterationCounts, fidelity: str) -> ServedWork:
+        """Work of iterations on all dies, of whole prompts."""
+        activity, flop = Activity(), 0.0
         for pool, iterations in zip(die_pools(design, load), done, strict=True):
             for times, made_of in iterations:
                 for share, work in whole_prompts(pool, made_of):
                     activity = activity + _run_activity(_run_iteration(design, load, pool, work, fidelity)) * (times * share)
                 flop += times * _useful_flop_of(_whole_iteration(load, made_of))
-        if len(die_pools(design, load)) == 2:
-            room, sent, ways = self._caches_moved(design, load)
-            each = crossings.exchange_activity(sent, ways) + Activity(
-                memory_bytes=2 * sent.sent_bytes / ways
-            )  # from memory to memory
-            caches = each * float(room.altogether(transferred_prompts(load)))
-        whole = self.device_count(design) * seconds
-        slices = [nbytes for die_pool in die_pools(design, load) for _, nbytes in _slice_bytes(design, load, die_pool)]
-        return {
-            "mfu": flop / (die.engine_peak(design) * whole),
-            "hbm_utilisation": activity.memory_bytes / (die.memory_bandwidth(design) * whole),
-            **({"sram_used": max(slices)} if slices else {}),
-            **power_metrics(
-                design.chip,
-                lambda: [(die.activity_energy(design, activity + caches) + host_transfer_energy(hosted, design.chip), seconds)],
-                float(load.requests.output.sum()),
-                chips=self.device_count(design),
-                peak=peak,
-            ),
-        }
+        die = served_die(design)
+        return ServedWork(flop, activity.memory_bytes, 0.0, lambda: die.activity_energy(design, activity))
 
-    def iteration_power(self, design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> Any:
-        """Power of iterations of one design on all dies of an instance, shape (iterations, 1). [W]"""
-        die_pool, each = die_pools(design, load)[pool], np.broadcast_arrays(*(np.ravel(count) for count in made_of))
-        power = []
-        for composition in zip(*each, strict=True):
-            run = _run_iteration(design, load, die_pool, composition, fidelity)
-            power.append([float(served_die(design).activity_energy(design, _run_activity(run))) / run.seconds])
-        return np.array(power)
+    def transfer_energy(self, design: Design, load: ServingLoad, hosted: Any) -> Any:
+        """Energy of KV transfers over die links, from memory to memory, and to hosts."""
+        moved = host_transfer_energy(hosted, design.chip)
+        if len(die_pools(design, load)) < 2:
+            return moved
+        room, sent, ways = self._caches_moved(design, load)
+        each = crossings.exchange_activity(sent, ways) + Activity(memory_bytes=2 * sent.sent_bytes / ways)
+        caches = each * float(room.altogether(transferred_prompts(load)))
+        return moved + served_die(design).activity_energy(design, caches)
+
+    def local_memory_used(self, design: Design, load: ServingLoad) -> Any | None:
+        """Local memory in use on the fullest tile in the largest iterations; None for dies with a cache."""
+        slices = [nbytes for die_pool in die_pools(design, load) for _, nbytes in _slice_bytes(design, load, die_pool)]
+        return max(slices) if slices else None
+
+    def iteration_energies(
+        self, design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str
+    ) -> list[tuple[Any, Any]]:
+        """Time of an iteration, and energy on all dies of an instance."""
+        run = _run_iteration(design, load, die_pools(design, load)[pool], made_of, fidelity)
+        return [(run.seconds, float(served_die(design).activity_energy(design, _run_activity(run))))]
 
     def iteration_rows(
         self, design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str

@@ -43,7 +43,7 @@ from dse.evaluators.accounting.serving_instances.pipeline_pools import (
     pipeline_paces,
 )
 from dse.evaluators.accounting.serving_instances.pipeline_usage import (
-    fullest_core_bytes,
+    fixed_metrics,
     mean_iteration_pass,
     power_function,
     transfer_activity,
@@ -193,7 +193,8 @@ class PipelineServing(ServingLayout):
         values |= usage_metrics(
             design, load, fleet, READERS[fidelity], means, peak.concurrency_of_run(run), between, gone, served.run_duration(run)
         )
-        return values | {"devices": 1.0, "sram_used": fullest_core_bytes(fleet)}
+        values["kv_capacity"] = run.pools[-1].memory.token_capacity(served.longest_sequence(load))
+        return values | fixed_metrics(fleet, load, _mapping_of(design))
 
     def serving_power_profile(self, design: Design, load: ServingLoad, fidelity: str) -> PowerProfile | None:
         """Power over the first iterations, with mean KV transfer; None if no rate keeps the SLOs. [W]"""

@@ -14,7 +14,7 @@ iteration with prompts, which is slower than one change for several iterations. 
 moves. Wafers that only prefill, or only decode, keep their layout, and KV caches go by the host between them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -25,7 +25,6 @@ from dse.evaluators.accounting import regions
 from dse.evaluators.accounting.breakdown import BreakdownRow, scale_row
 from dse.evaluators.accounting.decode_segments import BatchArrays
 from dse.evaluators.accounting.phase import PhaseCost
-from dse.evaluators.accounting.power import NOTHING, power_metrics
 from dse.evaluators.accounting.serving_instances import Composition, IterationCounts, ServingInstance, iteration_time_key
 from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout
 from dse.evaluators.accounting.serving_instances.lower_bounds import WorkLowerBounds, budget_lanes, prefill_flop_per_token
@@ -35,7 +34,9 @@ from dse.evaluators.accounting.serving_instances.prompt_table_points import (
     kv_host_transfer_energy,
     table_points,
 )
+from dse.evaluators.accounting.serving_instances.serving_layout import PeakRates, ServedWork
 from dse.evaluators.accounting.serving_runs import steady_state_run as steady
+from dse.evaluators.accounting.usage import mesh_link_bandwidth
 from dse.evaluators.graph.operators import useful_flop
 from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.graph.transformer import transformer_segments
@@ -48,7 +49,7 @@ from dse.evaluators.program.activity import Activity
 from dse.evaluators.serving.kv_memory import RequestMemory, request_memory
 from dse.evaluators.serving.scheduling_policy import max_prompt_tokens, pool_policies
 from dse.evaluators.silicon.energy import dynamic_energy
-from dse.space.array_math import Array, maximum
+from dse.space.array_math import Array
 from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.layers import per_reach, value_at_reach, value_of_widest_reach
@@ -131,21 +132,14 @@ class RegionServing(InstanceLayout):
         """Chips that share a request's KV cache: one."""
         return (1, 1)
 
-    def usage_metrics(
-        self,
-        design: Design,
-        load: ServingLoad,
-        done: IterationCounts,
-        seconds: Any,
-        fidelity: str,
-        peak: Callable[[], Any],
-        *,
-        spent: Array | None = None,
-        hosted: Any = 0.0,
-    ) -> dict[str, float]:
-        """Metrics of utilisation of cores and links, memory of the fullest core, and energy."""
-        chip, mapping = _chip_and_mapping(design)
-        moved = kv_host_transfer_energy(_wafer_request(design, load), load, chip, mapping.serving.prefill_instances, hosted)
+    def peak_rates(self, design: Design) -> PeakRates:
+        """Peak rates of one wafer, which has no main memory for served loads."""
+        chip, _ = _chip_and_mapping(design)
+        cores = float(chip.mesh.rows) * float(chip.mesh.cols)
+        return PeakRates(2 * cores / float(chip.core.mac / chip.clock), np.nan, float(mesh_link_bandwidth(chip)))
+
+    def work_of_iterations(self, design: Design, load: ServingLoad, done: IterationCounts, fidelity: str) -> ServedWork:
+        """Work of iterations: prompts, changes of layout, and tokens."""
         activity, useful = Activity(), 0.0
         for pool, iterations in enumerate(done):
             for times, made_of in iterations:
@@ -153,49 +147,27 @@ class RegionServing(InstanceLayout):
                 for _, phase in _iteration_phases(design, load, pool, made_of, fidelity):
                     assert phase.activity is not None
                     activity = activity + phase.activity * times
-        wafers, tokens = self.device_count(design), float(load.requests.output.sum())
-        rows, cols = float(chip.mesh.rows), float(chip.mesh.cols)
-        links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * float(chip.noc.word_bytes * chip.clock / chip.noc.word_cycles)
-        return {
-            "mfu": useful / 2 * float(chip.core.mac / chip.clock) / (rows * cols * wafers * seconds),
-            "noc_utilisation": float(np.max(activity.hop_bytes)) / (links * wafers * seconds) if links else 0.0,
-            "sram_used": max(float(core_memory.total) for name in PHASES for core_memory in _held_memory(design, load, name)),
-            **power_metrics(
-                chip,
-                lambda: [(float(np.max(dynamic_energy(activity, chip))) + moved, seconds)],
-                tokens,
-                chips=wafers,
-                peak=peak,
-            ),
-            "rated_energy": float(chip.power) * wafers * seconds,
-        }
+        hop_bytes = float(np.max(activity.hop_bytes))
+        return ServedWork(useful, np.nan, hop_bytes, lambda: float(np.max(dynamic_energy(activity, design.chip))))
 
-    def iteration_power(self, design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> Any:
-        """Power of the most demanding part of an iteration: prompts, layout changes or tokens. [W]"""
-        chip, _ = _chip_and_mapping(design)
-        counts = np.broadcast_arrays(*(np.ravel(count) for count in made_of))
+    def transfer_energy(self, design: Design, load: ServingLoad, hosted: Any) -> Any:
+        """Energy of KV transfers by way of hosts."""
+        chip, mapping = _chip_and_mapping(design)
+        return kv_host_transfer_energy(_wafer_request(design, load), load, chip, mapping.serving.prefill_instances, hosted)
 
-        def most(composition: Composition) -> float:
-            parts = (phase for _, phase in _iteration_phases(design, load, pool, composition, fidelity))
-            return max(
-                float(np.max(dynamic_energy(part.activity, chip) / maximum(part.seconds, NOTHING)))
-                for part in parts
-                if part.activity
-            )
+    def local_memory_used(self, design: Design, load: ServingLoad) -> float:
+        """Local memory in use on the fullest core for the longest request."""
+        return max(float(core_memory.total) for name in PHASES for core_memory in _held_memory(design, load, name))
 
-        return np.array([[most(composition)] for composition in zip(*counts, strict=True)])
-
-    def mean_iteration_power(self, design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> Any:
-        """Mean power of an iteration over all its parts. [W]"""
-        chip, _ = _chip_and_mapping(design)
-        counts = np.broadcast_arrays(*(np.ravel(count) for count in made_of))
-
-        def mean(composition: Composition) -> float:
-            parts = [phase for _, phase in _iteration_phases(design, load, pool, composition, fidelity)]
-            joules = sum(float(np.max(dynamic_energy(part.activity, chip))) for part in parts if part.activity)
-            return joules / max(sum(float(np.max(part.seconds)) for part in parts), NOTHING)
-
-        return np.array([[mean(composition)] for composition in zip(*counts, strict=True)])
+    def iteration_energies(
+        self, design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str
+    ) -> list[tuple[Any, Any]]:
+        """Time and energy of prompts, layout changes and tokens of an iteration."""
+        parts = (phase for _, phase in _iteration_phases(design, load, pool, made_of, fidelity))
+        chip = design.chip
+        return [
+            (float(np.max(part.seconds)), float(np.max(dynamic_energy(part.activity, chip)))) for part in parts if part.activity
+        ]
 
     def iteration_rows(
         self, design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str

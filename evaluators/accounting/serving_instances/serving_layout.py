@@ -1,7 +1,7 @@
 """What a layout answers about a serving load: the one interface between layouts and serving runs.
 
 `ServingLayout` is what any layout answers. `InstanceCosts` is what a layout with equal instances in fixed pools answers
-about one of them, from which `instance_layout.InstanceLayout` answers the rest. Layouts keep no state: a layout is one
+about them, from which `instance_layout.InstanceLayout` answers the rest. Layouts keep no state: a layout is one
 object for all designs of its software.
 
 An iteration is known by its composition: tokens of prompts and mean context of each, decoding requests and context of
@@ -10,20 +10,24 @@ each (`serving/iteration_time.py`).
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from dse.evaluators.accounting.breakdown import Breakdown, BreakdownRow
+from dse.evaluators.accounting.power import NOTHING, power_metrics
 from dse.evaluators.accounting.power_profile import PowerProfile
 from dse.evaluators.accounting.serving_instances import Composition, IterationCounts, ServingInstance, design_count
 from dse.evaluators.accounting.serving_instances.design_parts import DesignPart, groups_with_equal_serving, single_rows
 from dse.evaluators.accounting.serving_instances.lower_bounds import WorkLowerBounds
+from dse.evaluators.accounting.usage import link_utilisation, usage_of_time
 from dse.evaluators.serving.kv_memory import RequestMemory
 from dse.evaluators.serving.simulator import Deployment, InstancePool, ServingRun
 from dse.evaluators.silicon import area
-from dse.space.array_math import Array
+from dse.space.array_math import Array, maximum
 from dse.space.design import Design
+from dse.space.lazy_metrics import lazy_metrics
 from dse.space.limits import Infeasibility, Limit
 from dse.space.requests import Requests
 from dse.space.workload import ServingLoad
@@ -51,6 +55,37 @@ class PoolKvMemory(NamedTuple):
     room: int
     tokens: int
     room_tokens: int
+
+
+class PeakRates(NamedTuple):
+    """Peak rates of the engines, memory and links of one chip.
+
+    Attributes:
+        flops: of its matrix engines, at the number formats of activations and weights. [FLOP/s]
+        memory: bandwidth of its memory channels; NaN without main memory. [B/s]
+        links: bandwidth of all links of its NoC together; None without a NoC. [B/s]
+    """
+
+    flops: Any
+    memory: Any
+    links: Any | None = None
+
+
+class ServedWork(NamedTuple):
+    """Work of iterations on all chips.
+
+    Attributes:
+        flop: useful operations of products; those in other formats than `PeakRates.flops` is of count by the time that they
+            take at their own peak. [FLOP]
+        memory_bytes: between main memory and dies or tiles; NaN without main memory. [B]
+        hop_bytes: bytes times links of the NoC that they cross. [B]
+        energy: gives the dynamic energy, computed on demand. [J]
+    """
+
+    flop: Any
+    memory_bytes: Any
+    hop_bytes: Any
+    energy: Callable[[], Any]
 
 
 class ServingLayout(ABC):
@@ -175,7 +210,7 @@ class ServingLayout(ABC):
         return groups_with_equal_serving(design, self.MERGEABLE_LEAVES)
 
 
-class InstanceCosts(ABC):
+class InstanceCosts(ServingLayout):
     """Costs of one instance of each pool, in a layout whose pools are the same at any rate of a load.
 
     Pools are those that prefill only, if any, and those that decode.
@@ -218,6 +253,31 @@ class InstanceCosts(ABC):
         return area.area_by_block(design.chip)
 
     @abstractmethod
+    def peak_rates(self, design: Design) -> PeakRates:
+        """Peak rates of the engines, memory and links of one chip."""
+
+    @abstractmethod
+    def work_of_iterations(self, design: Design, load: ServingLoad, done: IterationCounts, fidelity: str) -> ServedWork:
+        """Work of iterations of each pool, on all chips."""
+
+    @abstractmethod
+    def transfer_energy(self, design: Design, load: ServingLoad, hosted: Any) -> Any:
+        """Dynamic energy of KV transfers between pools, and of bytes between all chips and hosts. [J]"""
+
+    @abstractmethod
+    def iteration_energies(
+        self, design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str
+    ) -> list[tuple[Any, Any]]:
+        """Time and dynamic energy of each part of an iteration of one instance. [s], [J]
+
+        Parts follow one another. The composition is of one iteration with `POWER_ONE_BY_ONE`, else of shape (iterations,
+        designs).
+        """
+
+    def local_memory_used(self, design: Design, load: ServingLoad) -> Any | None:
+        """Local memory in use on the fullest core; None for chips without local memories. [B]"""
+        return None
+
     def usage_metrics(
         self,
         design: Design,
@@ -237,17 +297,78 @@ class InstanceCosts(ABC):
             done: iterations of each pool.
             seconds: in which they are done. [s]
             peak: gives the peak power on demand. [W]
-            spent: costs of `done` except time, where instances give other costs of compositions (`ServingInstance.more`).
+            spent: costs of `done` except time, in the order of `SPENT_COLUMNS`, where instances give other costs of
+                compositions (`ServingInstance.more`).
             hosted: bytes between all chips and hosts. [B]
         """
+        chip, chips, rates = design.chip, self.device_count(design), self.peak_rates(design)
+        work = self.work_of_iterations(design, load, done, fidelity) if spent is None else work_of_costs(spent)
+        values = usage_of_time(work.flop, work.memory_bytes, seconds, rates.flops * chips, rates.memory * chips)
+        if rates.links is not None:
+            values["noc_utilisation"] = link_utilisation(work.hop_bytes, rates.links * chips, seconds)
+        if (local := self.local_memory_used(design, load)) is not None:
+            values["sram_used"] = local
+        if np.any(chip.power):
+            values["rated_energy"] = chip.power * chips * seconds
+        values |= main_memory_metrics(lambda: self.limits(design, load))
+        tokens = float(load.requests.output.sum())
 
-    @abstractmethod
+        def energy() -> Any:
+            return work.energy() + self.transfer_energy(design, load, hosted)
+
+        return values | power_metrics(chip, lambda: [(energy(), seconds)], tokens, chips=chips, peak=peak)
+
     def iteration_power(self, design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> Any:
         """Power of the most demanding part of iterations of one instance, shape (iterations, designs). [W]"""
 
+        def most(composition: Composition) -> Any:
+            parts = self.iteration_energies(design, load, pool, composition, fidelity)
+            return reduce(maximum, (joules / maximum(seconds, NOTHING) for seconds, joules in parts))
+
+        return self._each_iteration(made_of, most)
+
     def mean_iteration_power(self, design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> Any:
-        """Mean power of iterations over all their parts; by default iterations have one part. [W]"""
-        return self.iteration_power(design, load, pool, made_of, fidelity)
+        """Mean power of iterations of one instance over all their parts, shape (iterations, designs). [W]"""
+
+        def mean(composition: Composition) -> Any:
+            seconds, joules = map(sum, zip(*self.iteration_energies(design, load, pool, composition, fidelity), strict=True))
+            return joules / maximum(seconds, NOTHING)
+
+        return self._each_iteration(made_of, mean)
+
+    def _each_iteration(self, made_of: Composition, watts: Callable[[Composition], Any]) -> Any:
+        """Power of all iterations together, or one after another. [W]"""
+        if not self.POWER_ONE_BY_ONE:
+            return watts(made_of)
+        each = np.broadcast_arrays(*(np.ravel(count) for count in made_of))
+        return np.array([[watts(composition)] for composition in zip(*each, strict=True)])
+
+
+SPENT_COLUMNS = ("seconds", "energy", "memory bytes", "hop bytes", "operations")
+"""Costs of parts of an iteration, in units s, J, B, B x hop and FLOP."""
+
+
+def work_of_costs(spent: Array) -> ServedWork:
+    """Work by costs in the order of `SPENT_COLUMNS` without seconds."""
+    joules, memory_bytes, hop_bytes, operations = spent
+    return ServedWork(operations, memory_bytes, hop_bytes, lambda: joules)
+
+
+def main_memory_metrics(limits: Callable[[], Sequence[Limit]]) -> dict[str, Any]:
+    """Main memory in use on one device, computed on demand from limits for a longest request. [B]
+
+    NaN without main memory.
+    """
+
+    def held() -> dict[str, Any]:
+        needs = [limit.need for limit in limits() if limit.address == MAIN_MEMORY]
+        return {"hbm_used": reduce(maximum, needs) * 1.0 if needs else np.nan}
+
+    return lazy_metrics(("hbm_used",), held)
+
+
+MAIN_MEMORY = "chip.hbm.capacity"
+"""Address of the limit of main memory."""
 
 
 def make_layout(layout: type[ServingLayout]) -> ServingLayout:

@@ -4,7 +4,7 @@ An iteration is one step of the graph, prompts and decodes together: products ov
 by the plan of prefill where it has prompts, else by that of decode.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import partial, reduce
 from typing import Any
@@ -13,7 +13,6 @@ import numpy as np
 
 from dse.evaluators.accounting import breakdown
 from dse.evaluators.accounting.breakdown import BreakdownRow
-from dse.evaluators.accounting.power import power_metrics
 from dse.evaluators.accounting.serving_instances import (
     SERVING_PREFIXES,
     Composition,
@@ -29,6 +28,7 @@ from dse.evaluators.accounting.serving_instances.prompt_table_points import (
     fractional_prompts,
     transferred_prompts,
 )
+from dse.evaluators.accounting.serving_instances.serving_layout import PeakRates, ServedWork
 from dse.evaluators.accounting.tensor_parallel import (
     blocks_seconds,
     device_activity,
@@ -116,12 +116,7 @@ class TensorParallelServing(InstanceLayout):
         precision, last = mapping.precision, mapping.decode.tp
         first = where(mapping.serving.prefill_instances > 0, mapping.prefill.tp, last)
         each = shared_cache_parts(chip, mapping)[0].matrix * mapping.stack.matrix_efficiency
-        prompt = (
-            prefill_flop_per_token(load.model)
-            * each
-            * format_product(precision.activations, precision.weights, chip.core.rates).pace
-            / first
-        )
+        prompt = prefill_flop_per_token(load.model) * each * _usual_pace(design) / first
         return WorkLowerBounds(
             self.device_count(design),
             decode=weight_bytes_read(load.model, precision) / (chip.hbm.bandwidth * last),
@@ -151,50 +146,43 @@ class TensorParallelServing(InstanceLayout):
         """Dies that share a request's KV cache: those of an instance."""
         return tuple(plan.tp for plan in _pool_plans(design.mapping))
 
-    def usage_metrics(
-        self,
-        design: Design,
-        load: ServingLoad,
-        done: IterationCounts,
-        seconds: Any,
-        fidelity: str,
-        peak: Callable[[], Any],
-        *,
-        spent: Array | None = None,
-        hosted: Any = 0.0,
-    ) -> dict[str, Any]:
-        """Metrics of utilisation of engines and memories, and energy; activations stay in the cache."""
+    def peak_rates(self, design: Design) -> PeakRates:
+        """Peak rates of one die; activations stay in the cache."""
         chip, mapping = _chip_and_mapping(design)
-        engines, _, _ = shared_cache_parts(chip, mapping)
-        work, ideal, designs = PooledActivity(), 0.0, design_count(design)
+        engines = shared_cache_parts(chip, mapping)[0].matrix * mapping.stack.matrix_efficiency
+        return PeakRates(1 / (engines * _usual_pace(design)), chip.hbm.bandwidth)
+
+    def work_of_iterations(self, design: Design, load: ServingLoad, done: IterationCounts, fidelity: str) -> ServedWork:
+        """Work of iterations; operations count at the pace of their formats."""
+        chip, mapping = _chip_and_mapping(design)
+        work, paced, designs = PooledActivity(), 0.0, design_count(design)
         for plan, pool in zip(_pool_plans(mapping), done, strict=True):
             for count, made_of in pool:
                 timed = _iteration_blocks(design, load, plan.tp, made_of)
                 work = work.plus(_over_designs(_die_activity(design, timed).times(count * plan.tp), designs))
-                paced = sum(
+                operations = sum(
                     timed_block.block.times * call.flop * call.pace for timed_block in timed for call in timed_block.block.calls
                 )
-                ideal = ideal + _each_design(count * paced, designs)
-        moved, dies = host_transfer_energy(hosted, chip), self.device_count(design)
-        if mapping.serving.prefill_instances:
-            moved = moved + pooled_dynamic_energy(_moved_activity(design, load, dies), chip)
-        values = {
-            "mfu": ideal * engines.matrix * mapping.stack.matrix_efficiency / (dies * seconds),
-            "hbm_utilisation": work.memory_bytes / (dies * chip.hbm.bandwidth * seconds),
-        }
-        if np.any(chip.power):
-            values["rated_energy"] = chip.power * dies * seconds
-        tokens = float(load.requests.output.sum())
-        return values | power_metrics(
-            chip, lambda: [(pooled_dynamic_energy(work, chip) + moved, seconds)], tokens, chips=dies, peak=peak
-        )
+                paced = paced + _each_design(count * operations, designs)
+        flop = paced / _usual_pace(design)
+        return ServedWork(flop, work.memory_bytes, 0.0, lambda: pooled_dynamic_energy(work, chip))
 
-    def iteration_power(self, design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> Any:
-        """Power of iterations on all dies of an instance. [W]"""
+    def transfer_energy(self, design: Design, load: ServingLoad, hosted: Any) -> Any:
+        """Energy of KV transfers over links from die to die, and to hosts."""
+        chip, mapping = _chip_and_mapping(design)
+        moved = host_transfer_energy(hosted, chip)
+        if mapping.serving.prefill_instances:
+            moved = moved + pooled_dynamic_energy(_moved_activity(design, load, self.device_count(design)), chip)
+        return moved
+
+    def iteration_energies(
+        self, design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str
+    ) -> list[tuple[Any, Any]]:
+        """Time of iterations, and energy on all dies of an instance."""
         chip, mapping = _chip_and_mapping(design)
         tp = _pool_plans(mapping)[pool].tp
         timed = _iteration_blocks(design, load, tp, made_of)
-        return pooled_dynamic_energy(_die_activity(design, timed), chip) * tp / blocks_seconds(timed)
+        return [(blocks_seconds(timed), pooled_dynamic_energy(_die_activity(design, timed), chip) * tp)]
 
     def iteration_rows(
         self, design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
@@ -214,6 +202,12 @@ class TensorParallelServing(InstanceLayout):
         """Number of chips of all instances."""
         _, mapping = _chip_and_mapping(design)
         return mapping.serving.instances * mapping.decode.tp + mapping.serving.prefill_instances * mapping.prefill.tp
+
+
+def _usual_pace(design: Design) -> Any:
+    """Time of an operation at the formats of activations and weights, over its time at 16 bits."""
+    chip, mapping = _chip_and_mapping(design)
+    return format_product(mapping.precision.activations, mapping.precision.weights, chip.core.rates).pace
 
 
 def _moved_activity(design: Design, load: ServingLoad, dies: Any) -> PooledActivity:

@@ -21,7 +21,6 @@ import numpy as np
 from dse.evaluators.accounting import tile_operators as tiles
 from dse.evaluators.accounting.breakdown import BreakdownRow, scale_row
 from dse.evaluators.accounting.phase import PhaseCost
-from dse.evaluators.accounting.power import power_metrics
 from dse.evaluators.accounting.serving_instances import (
     SERVING_PREFIXES,
     Composition,
@@ -48,6 +47,13 @@ from dse.evaluators.accounting.serving_instances.prompt_table_points import (
     integer_table_points,
     kv_host_transfer_energy,
 )
+from dse.evaluators.accounting.serving_instances.serving_layout import (
+    MAIN_MEMORY,
+    SPENT_COLUMNS,
+    PeakRates,
+    ServedWork,
+    work_of_costs,
+)
 from dse.evaluators.accounting.serving_instances.shared_part_times import SharedTimes, collect_requests
 from dse.evaluators.accounting.serving_runs import steady_state_designs as balanced
 from dse.evaluators.accounting.serving_runs import steady_state_run as steady
@@ -61,6 +67,7 @@ from dse.evaluators.accounting.tile_operators import (
     memory_and_group_limits,
     sum_blocks,
 )
+from dse.evaluators.accounting.usage import mesh_link_bandwidth
 from dse.evaluators.calls.call import CallBlock, KernelCall
 from dse.evaluators.cost_models import cost_model
 from dse.evaluators.cost_models.analytical_attention import AttentionJob
@@ -79,7 +86,7 @@ from dse.evaluators.program.activity import Activity
 from dse.evaluators.serving.kv_memory import RequestMemory, request_memory
 from dse.evaluators.serving.scheduling_policy import max_prompt_tokens, policies_with_batch
 from dse.evaluators.silicon.energy import dynamic_energy
-from dse.space.array_math import Array, maximum, where
+from dse.space.array_math import Array
 from dse.space.chip import Chip, channel_count, main_memory_bytes
 from dse.space.design import Design
 from dse.space.fields import fingerprint, has_equal_leaves, replace_leaves
@@ -214,55 +221,38 @@ class WholeChipServing(InstanceLayout):
         """Chips that share a request's KV cache: one."""
         return (1, 1)
 
-    def usage_metrics(
-        self,
-        design: Design,
-        load: ServingLoad,
-        done: IterationCounts,
-        seconds: Any,
-        fidelity: str,
-        peak: Callable[[], Any],
-        *,
-        spent: Array | None = None,
-        hosted: Any = 0.0,
-    ) -> dict[str, Any]:
-        """Metrics of utilisation of engines, channels and links, tile memory, and energy.
+    def peak_rates(self, design: Design) -> PeakRates:
+        """Peak rates of one chip: arrays of all tiles, memory channels, and links of the mesh."""
+        chip, _ = _chip_and_mapping(design)
+        engine = chip.tile.matrix
+        flops = 2.0 * chip.mesh.rows * chip.mesh.cols * (engine.rows * engine.cols * chip.clock)
+        return PeakRates(flops, channel_count(chip) * chip.hbm.channel_bandwidth, mesh_link_bandwidth(chip))
 
-        `spent` holds the costs of `done` without seconds, in the order of `SPENT_COLUMNS`; None if they are computed
-        here.
-        """
+    def work_of_iterations(self, design: Design, load: ServingLoad, done: IterationCounts, fidelity: str) -> ServedWork:
+        """Work of iterations of one design, each computed by itself."""
+        spent = np.zeros(len(SPENT_COLUMNS) - 1)
+        for pool in done:
+            for times, made_of in pool:
+                blocks = _iteration_blocks(design, load, made_of, fidelity)
+                spent = spent + times * _spent_by_blocks(design, 1, blocks)[1:, 0]
+        return work_of_costs(spent)
+
+    def transfer_energy(self, design: Design, load: ServingLoad, hosted: Any) -> Any:
+        """Energy of KV transfers by way of hosts."""
         chip, mapping = _chip_and_mapping(design)
-        if spent is None:
-            each = [(times, _iteration_blocks(design, load, made_of, fidelity)) for pool in done for times, made_of in pool]
-            spent = sum(
-                (times * _spent_by_blocks(design, 1, composition)[1:, 0] for times, composition in each),
-                start=np.zeros(len(SPENT_COLUMNS) - 1),
-            )
-        joules, memory_bytes, hop_bytes, operations = spent
-        joules = joules + kv_host_transfer_energy(
-            _request_memory(design, load), load, chip, mapping.serving.prefill_instances, hosted
-        )
-        whole = self.device_count(design) * seconds
-        rows, cols, engine = chip.mesh.rows, chip.mesh.cols, chip.tile.matrix
-        engines = 2.0 * rows * cols * (engine.rows * engine.cols * chip.clock)
-        links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * (chip.noc.word_bytes * chip.clock / chip.noc.word_cycles)
-        tokens = float(load.requests.output.sum())
-        return {
-            "mfu": operations / (engines * whole),
-            "hbm_utilisation": memory_bytes / (channel_count(chip) * chip.hbm.channel_bandwidth * whole),
-            "noc_utilisation": where(links > 0, hop_bytes / maximum(links * whole, 1e-300), 0.0),
-            "sram_used": largest_value(nbytes for _, kinds in _held_by_phase(design, load).values() for _, nbytes in kinds),
-            **power_metrics(chip, lambda: [(joules, seconds)], tokens, chips=self.device_count(design), peak=peak),
-        }
+        apart = mapping.serving.prefill_instances
+        return kv_host_transfer_energy(_request_memory(design, load), load, chip, apart, hosted)
 
-    def iteration_power(self, design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> Any:
-        """Power of iterations of one design, shape (iterations, 1). [W]"""
-        each = np.broadcast_arrays(*(np.ravel(count) for count in made_of))
-        amounts = [
-            _spent_by_blocks(design, 1, _iteration_blocks(design, load, composition, fidelity))[:2, 0]
-            for composition in zip(*each, strict=True)
-        ]
-        return np.array([[joules / seconds] for seconds, joules in amounts])
+    def local_memory_used(self, design: Design, load: ServingLoad) -> Any:
+        """Local memory in use on a tile, by the kind of operator that takes most."""
+        return largest_value(nbytes for _, kinds in _held_by_phase(design, load).values() for _, nbytes in kinds)
+
+    def iteration_energies(
+        self, design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str
+    ) -> list[tuple[Any, Any]]:
+        """Time and energy of an iteration of one design."""
+        seconds, joules = _spent_by_blocks(design, 1, _iteration_blocks(design, load, made_of, fidelity))[:2, 0]
+        return [(seconds, joules)]
 
     def iteration_rows(
         self, design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
@@ -285,14 +275,8 @@ class WholeChipServing(InstanceLayout):
         return serving.instances + serving.prefill_instances
 
 
-SPENT_COLUMNS = ("seconds", "energy", "memory bytes", "hop bytes", "operations")
-"""Costs of parts of an iteration, in units s, J, B, B x hop and FLOP: the axis before that of designs."""
-
 PARTS = 256
 """Parts of designs and phases whose shared times are kept."""
-
-ROOM = "chip.hbm.capacity"
-"""What limits alone depend on, where no cache is in front of it."""
 
 
 class _Prices(NamedTuple):
@@ -381,7 +365,7 @@ def _known_prices(
     (other,) = {"prefill", "decode"} - {phase}
     # what a cache has depends on how many requests there are
     cached = any(_cached_by_phase(design, load).values())
-    elsewhere = () if cached else (*SERVING_PREFIXES, ROOM, f"mapping.{other}.", f"mapping.{phase}.{without}")
+    elsewhere = () if cached else (*SERVING_PREFIXES, MAIN_MEMORY, f"mapping.{other}.", f"mapping.{phase}.{without}")
     beside = fingerprint(load.model), phase, fidelity
     return SharedTimes(design, lambda part: _price_parts(part, load, phase, fidelity), elsewhere, *beside, whats=whats)
 

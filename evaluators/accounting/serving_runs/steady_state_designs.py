@@ -89,7 +89,8 @@ def steady_state_metrics(costs: InstanceCosts, design: Design, load: ServingLoad
     used: dict[str, Any] = costs.usage_metrics(
         design, load, done, records["span"], steady.ITERATION_FIDELITY, lambda: peak.peak_power(fullest, watts), **beside
     )
-    return worth | used | {"devices": costs.device_count(design)}
+    kv_capacity = np.array([kind.pools[-1].memory.token_capacity(longest_sequence(load)) for kind in kinds])[each]
+    return worth | used | {"devices": costs.device_count(design), "kv_capacity": kv_capacity}
 
 
 def _servings(serving: ServingPlan, size: int) -> tuple[list[ServingPlan], Array]:
