@@ -147,7 +147,7 @@ def evaluate(
     every, outer = tuple(range(len(workload.cases))), fidelity in outside.external_fidelities()
     served = fidelity == FIDELITIES[0] and isinstance(workload.cases[0], ServingLoad)
     serving = _module("serving") if served else None
-    alike = serving.asked_first.merge_equal_groups(serving.instance_module, designs) if serving else designs
+    alike = serving.asked_first.merge_equal_groups(serving.serving_layout, designs) if serving else designs
 
     def evaluate_alone(design: Design) -> list[CaseOutcomes]:
         return [*_alone(design, workload, fidelity), *common, CaseOutcomes(every, {}, silicon.exceeded_limits(design.chip))]

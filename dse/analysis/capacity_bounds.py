@@ -11,7 +11,7 @@ import numpy as np
 from dse.evaluators.serving.simulator import InstancePool
 from dse.evaluators.serving.slo_bounds import SloBounds
 from dse.evaluators.serving.sustained_rate import PoolPaces, sustained_rate_of_paces
-from dse.evaluators.workloads.serving import instance_module
+from dse.evaluators.workloads.serving import serving_layout
 from dse.space.design import Design
 from dse.space.workload import ServingLoad
 
@@ -131,6 +131,6 @@ def compute_rate_bound(design: Design, load: ServingLoad, bounds: SloBounds, sta
         return math.inf
     instances = int(serving.prefill_instances if apart else serving.instances)
     kept = np.sort(requests.prompt)[: math.floor(len(requests) * bounds.share)]
-    token = float(instance_module(design).work_lower_bounds(design, load).prompt)
+    token = float(serving_layout(design).work_lower_bounds(design, load).prompt)
     left = float(kept.sum()) * token / (instances * stages) - bounds.ttft
     return requests.arrival[-1] * load.rate / left if left > 0 else math.inf

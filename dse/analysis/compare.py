@@ -23,6 +23,7 @@ from dse.config.searchable_knobs import find_searchable_knobs
 from dse.evaluators import METRICS
 from dse.evaluators.accounting.metrics import find_metric
 from dse.evaluators.accounting.outcomes import SILICON_LIMITS
+from dse.evaluators.accounting.usage import absence_reason
 from dse.evaluators.evaluation import early_limits, explain_infeasibility, is_simulated
 from dse.evaluators.silicon import area
 from dse.execution.limit_filter import EarlyLimits
@@ -322,7 +323,11 @@ class _Looks:
         self.feasible += int(outcomes.feasible.sum())
         self.refused.update(list(SILICON_LIMITS)[code] for code in outcomes.limit.tolist() if code >= 0)
         if outcomes.feasible.any() and np.isnan(scores[outcomes.feasible]).all():
-            raise DesignError(f"--objective: {self._name} has no {self._objective} for this workload")
+            known = [name for name, column in outcomes.columns.items() if not np.isnan(column).all()]
+            reason = absence_reason([self._objective], known)
+            raise DesignError(
+                f"--objective: {self._name} has no {self._objective} for this workload{reason}; it has {', '.join(known)}"
+            )
         for (key, values), score in zip(candidates, scores.tolist(), strict=True):
             self.known[key] = score
             if score > self._most:

@@ -140,9 +140,9 @@ def compute_mean_iteration_rows(design: Design, load: ServingLoad, means: "list[
 
     The iterations may be those of another design's run.
     """
-    from dse.evaluators.workloads.serving import instance_module
+    from dse.evaluators.workloads.serving import serving_layout
 
-    service, rows = instance_module(design), list[BreakdownRow]()
+    service, rows = serving_layout(design), list[BreakdownRow]()
     for number, selected_mean in enumerate(means):
         for mean in selected_mean:
             phase = f"pool {number}, iterations {'with prompts' if mean.prompts else 'of decodes'}"

@@ -108,12 +108,12 @@ def bound_rows(study: Study, columns: Columns) -> tuple[Array, Array]:
 def _metric_bounds_of(study: Study, columns: Columns, *, priced: bool) -> tuple[Array, Array]:
     """The same, `priced` as `optimistic.bounds` has it."""
     from dse.evaluators.accounting.serving_runs import metric_bounds as optimistic
-    from dse.evaluators.workloads.serving import instance_module
+    from dse.evaluators.workloads.serving import serving_layout
 
     question = study.question
     wanted = {*study.objectives, *(bound.metric for bound in study.bounds)}
     metric_bounds = optimistic.metric_bounds(
-        instance_module, question.space.stack(columns), question.workload, wanted, priced=priced
+        serving_layout, question.space.stack(columns), question.workload, wanted, priced=priced
     )
     why = metric_bounds.broken.astype(np.int8)
     for place, bound in enumerate(study.bounds):

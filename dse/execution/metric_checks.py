@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dse.config.metric_expressions import evaluate_with_derived, input_metrics
+from dse.evaluators.accounting.usage import absence_reason
 from dse.execution.screen_block import requested_metrics
 from dse.execution.study import SCREEN_FIDELITIES, STEADY, Study
 from dse.space.design import Design, stack_designs
@@ -60,7 +61,8 @@ def _missing_text(study: Study, name: str, whose: str, fidelity: str, metrics: S
         apart = study.fidelity != STEADY
         words = "screen.run=false or screen.fidelity=analytical" if apart else "fidelity=analytical"
         then = f"; to simulate requests, set {words}"
-    return f"{group}.{name}: {made}{whose} has no {', '.join(absent) or name}{at}{then}; it has {', '.join(metrics)}"
+    lacks = f"{', '.join(absent) or name}{at}{absence_reason(absent or [name], metrics)}"
+    return f"{group}.{name}: {made}{whose} has no {lacks}{then}; it has {', '.join(metrics)}"
 
 
 def _is_served(study: Study) -> bool:

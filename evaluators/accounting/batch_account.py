@@ -12,15 +12,16 @@ from dse.evaluators.accounting.memory_contents import cache_scale, largest_use, 
 from dse.evaluators.accounting.metrics import batch_metrics, rated_energies, rated_power
 from dse.evaluators.accounting.phase import PhaseCost
 from dse.evaluators.accounting.power import EnergyIntervals, power_metrics
-from dse.evaluators.accounting.usage import USAGE_METRICS, usage_of_time
+from dse.evaluators.accounting.usage import MAIN_MEMORY_METRICS, USAGE_METRICS, link_utilisation, usage_of_time
+from dse.evaluators.program.activity import Activity
 from dse.evaluators.silicon import area
 from dse.space.array_math import minimum
 from dse.space.design import Design
 from dse.space.lazy_metrics import make_lazy_metrics
 from dse.space.limits import Limit
 
-WITHOUT_MEMORY = ("peak_flops", "mfu")
-"""Metrics of usage of a chip that has no main memory."""
+LINK_METRIC = "noc_utilisation"
+"""Metric of the links of a NoC."""
 
 
 def die_and_system_area(layout: Layout, design: Design) -> tuple[Any, Any]:
@@ -74,20 +75,25 @@ def energy_and_time(layout: Layout, design: Design, job: BatchArrays, phases: Se
 
 
 def _usage_metrics(layout: Layout, design: Design, phases: Sequence[PhaseCost], latency: Any) -> dict[str, Any]:
-    """Utilisation of engines and memory channels, computed when it is read."""
-    peaks = layout.peak_rates(design)
+    """Utilisation of engines, memory channels and links of a NoC, computed when it is read."""
+    rates, chips = layout.peak_rates(design), layout.die_count(design)
 
     def usage() -> dict[str, Any]:
         flop: Any = 0.0
         nbytes: Any = 0.0
+        hop_bytes: Any = 0.0
         for phase in phases:
-            flop = flop + phase.useful_flop
             work = phase.activity
+            flop = flop + phase.useful_flop
             nbytes = np.nan if work is None else nbytes + work.memory_bytes
-        bandwidth = np.nan if peaks.memory_bandwidth is None else peaks.memory_bandwidth
-        return usage_of_time(flop, nbytes, latency, peaks.flops, bandwidth)
+            hop_bytes = hop_bytes + work.hop_bytes if isinstance(work, Activity) else np.nan
+        values = usage_of_time(flop, nbytes, latency, rates.flops * chips, rates.memory * chips)
+        links = {} if rates.links is None else {LINK_METRIC: link_utilisation(hop_bytes, rates.links * chips, latency)}
+        return values | links
 
-    return make_lazy_metrics(WITHOUT_MEMORY if peaks.memory_bandwidth is None else USAGE_METRICS, usage)
+    has_memory = bool(np.any(rates.memory == rates.memory))  # not a number without one
+    names = [name for name in USAGE_METRICS if has_memory or name not in MAIN_MEMORY_METRICS]
+    return make_lazy_metrics((*names, *(() if rates.links is None else (LINK_METRIC,))), usage)
 
 
 def _memory_metrics(job: BatchArrays, phases: Sequence[PhaseCost]) -> dict[str, Any]:

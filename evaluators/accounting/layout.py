@@ -8,11 +8,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from dse.evaluators.accounting.breakdown import BreakdownRow
 from dse.evaluators.accounting.decode_segments import BatchArrays, arrays_by_model
 from dse.evaluators.accounting.phase import PhaseCost
+from dse.evaluators.accounting.usage import PeakRates
 from dse.space.design import Design
 from dse.space.limits import Infeasibility, Limit
 from dse.space.software import DEVICES, MANY_DIES, PIPELINES, POOLED_DIES, REGIONS, WHOLE_CHIP, software_of
@@ -30,18 +31,6 @@ LAYOUTS = {
 
 MAIN_MEMORY, LOCAL_MEMORIES = "chip.hbm.capacity", ("chip.tile.sram", "chip.core.sram")
 """Settings of the sizes of main memory and of the local memory of a core."""
-
-
-class PeakRates(NamedTuple):
-    """Peak rates of all workers of a layout together; leaves broadcast over designs.
-
-    Attributes:
-        flops: of all matrix engines. [FLOP/s]
-        memory_bandwidth: of all memory channels; None where the chip has no main memory. [B/s]
-    """
-
-    flops: Any
-    memory_bandwidth: Any = None
 
 
 class Layout(ABC):
@@ -93,7 +82,7 @@ class Layout(ABC):
 
     @abstractmethod
     def peak_rates(self, design: Design) -> PeakRates:
-        """Peak rates of all workers."""
+        """Peak rates of one chip; idle cores have theirs."""
 
     @abstractmethod
     def phase_energy(self, design: Design, job: BatchArrays, phase: PhaseCost) -> Any:

@@ -62,7 +62,7 @@ SHIPPED: dict[str, Metric] = {
         "operations of all matrix engines in the same time",
     ),
     "mfu_per_system_mm2": Metric("1/mm2", "max", "MFU of attention over the area of all dies"),
-    "peak_flops": Metric("op/s", "max", "peak rate of the matrix engines of all tiles, for a single attention kernel"),
+    "peak_flops": Metric("op/s", "max", "peak rate of all matrix engines, at the number formats of activations and weights"),
     "engine_utilisation": Metric(
         "1",
         "max",
@@ -118,7 +118,13 @@ SHIPPED: dict[str, Metric] = {
     "decode_throughput_per_system_mm2": Metric("token/s/mm2", "max", "decode throughput over the area of all dies"),
     "attention_layer_bytes": Metric("B", "min", "weights and KV cache of one attention layer on one device, at final lengths"),
     "ffn_layer_bytes": Metric("B", "min", "weights of the largest FFN or MoE layer on one device, all experts included"),
-    "hbm_used": Metric("B", "min", "weights, KV cache and activations on one device, of the largest case", "max"),
+    "hbm_used": Metric(
+        "B",
+        "min",
+        "weights, KV cache and activations on one device, of the largest case; for a serving load, with the KV cache of its "
+        "longest request; in pipelines on tiles, of the fullest core's share",
+        "max",
+    ),
     "ttft_p50": Metric("s", "min", "TTFT, median of the requests"),
     "ttft_p90": Metric("s", "min", "TTFT, 90th percentile of the requests"),
     "ttft_p99": Metric("s", "min", "TTFT, 99th percentile of the requests"),
@@ -186,7 +192,11 @@ SHIPPED: dict[str, Metric] = {
     "relayout_time": Metric("s", "min", "time to move weights and KV cache from the layout of prefill to that of decode"),
     "sram_used": Metric("B", "min", "local memory in use on the fullest core, in the phase that needs more", "max"),
     "kv_capacity": Metric(
-        "token", "max", "generated tokens that fit in local memory beside everything else, by the KV cache policy", "min"
+        "token",
+        "max",
+        "generated tokens that fit in local memory beside everything else, by the KV cache policy; for a serving load, tokens "
+        "of its longest requests that fit in the KV memory of one instance that decodes",
+        "min",
     ),
     "energy": Metric("J", "min", "energy of the batch, load or kernel: dynamic, and static of all chips in the same time"),
     "power": Metric("W", "min", "mean power of all chips"),

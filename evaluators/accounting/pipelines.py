@@ -20,13 +20,14 @@ from dse.evaluators.accounting.decode_segments import (
     sum_per_case,
 )
 from dse.evaluators.accounting.forward_passes import StagedPass, pass_through_stages
-from dse.evaluators.accounting.layout import MAIN_MEMORY, Layout, PeakRates
+from dse.evaluators.accounting.layout import MAIN_MEMORY, Layout
 from dse.evaluators.accounting.memory_contents import ACTIVATIONS, CACHE, MemoryContents, memory_limits
 from dse.evaluators.accounting.partition_search import PartitionedPhase as Partitions
 from dse.evaluators.accounting.partition_search import choose_partitions, partitioned_phase, plan_with_partition
 from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, mesh_work, phase_seconds, useful_operations
 from dse.evaluators.accounting.settled_partitions import settle_partitions
 from dse.evaluators.accounting.tile_operators import tile_peak_rates
+from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.calls.algorithm_candidates import select_values
 from dse.evaluators.calls.call import CallBlock, KernelCall
 from dse.evaluators.cost_models import READERS

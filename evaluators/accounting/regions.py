@@ -18,9 +18,10 @@ from dse.evaluators.accounting.decode_segments import (
     sum_per_case,
 )
 from dse.evaluators.accounting.forward_passes import RegionPass, pass_through_regions
-from dse.evaluators.accounting.layout import MAIN_MEMORY, Layout, PeakRates
+from dse.evaluators.accounting.layout import MAIN_MEMORY, Layout
 from dse.evaluators.accounting.memory_contents import ACTIVATIONS, CACHE, MemoryContents, memory_limits
 from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, mesh_work, phase_seconds, useful_operations
+from dse.evaluators.accounting.usage import PeakRates, mesh_peak_rates
 from dse.evaluators.calls.algorithm_candidates import add_candidates
 from dse.evaluators.calls.call import KernelCall, MeshKernel
 from dse.evaluators.calls.submesh import kernel_on_submesh, parse_fidelity
@@ -150,10 +151,9 @@ class RegionLayout(Layout):
         return _structural_limits(design, job)
 
     def peak_rates(self, design: Design) -> PeakRates:
-        """Peak rates of all cores of the wafer and of the channels at its edge; idle cores have theirs."""
-        chip = design.chip
-        flops = 2.0 * chip.mesh.rows * chip.mesh.cols * (chip.clock / chip.core.mac)
-        return PeakRates(flops, None if chip.hbm is None else chip.hbm.channel_bandwidth * chip.hbm.channels)
+        """Peak rates of all cores of the wafer, of its links, and of the channels at its edge."""
+        hbm = design.chip.hbm
+        return wafer_peak_rates(design.chip, np.nan if hbm is None else hbm.channel_bandwidth * hbm.channels)
 
     def phase_energy(self, design: Design, job: BatchArrays, phase: PhaseCost) -> Any:
         """Dynamic energy of a phase. [J]"""
@@ -194,6 +194,11 @@ class RegionLayout(Layout):
 ANALYTICAL = RegionLayout.FIDELITIES[0]
 
 REGION_LAYOUT = RegionLayout()
+
+
+def wafer_peak_rates(chip: Chip, memory: Any = np.nan) -> PeakRates:
+    """Peak rates of a wafer, with the bandwidth of its memory channels, NaN without any. [B/s]"""
+    return mesh_peak_rates(chip, 1 / chip.core.mac, memory)
 
 
 def area_by_block(design: Design) -> dict[str, Any]:

@@ -10,12 +10,13 @@ from dse.evaluators.accounting import breakdown
 from dse.evaluators.accounting import multi_die_limits as dies_limits
 from dse.evaluators.accounting.breakdown import BreakdownRow, merge_rows
 from dse.evaluators.accounting.decode_segments import BatchArrays
-from dse.evaluators.accounting.layout import MAIN_MEMORY, PeakRates
+from dse.evaluators.accounting.layout import MAIN_MEMORY
 from dse.evaluators.accounting.memory_contents import MemoryContents
 from dse.evaluators.accounting.multi_die import Alone, DieKind, MemoryItems, MultiDieLayout, single_die_work
 from dse.evaluators.accounting.multi_die_limits import single_die_chip
 from dse.evaluators.accounting.phase import PhaseCost
 from dse.evaluators.accounting.tensor_parallel import device_activity
+from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.calls.call import CallBlock, equal_call_index, sort_breadth_first
 from dse.evaluators.cost_models import cost_model, jobs
 from dse.evaluators.cost_models import die_exchange_jobs as crossings
@@ -166,9 +167,8 @@ class SharedCacheDiesLayout(MultiDieLayout):
         return [MemoryContents(MAIN_MEMORY, memory_capacity(design), items)]
 
     def peak_rates(self, design: Design) -> PeakRates:
-        """Peak rates of all dies; engines at the rate that their software reaches."""
-        dies = self.die_count(design)
-        return PeakRates(dies * engine_peak(design), dies * memory_bandwidth(design))
+        """Peak rates of one die; engines at the rate that their software reaches."""
+        return PeakRates(engine_peak(design), memory_bandwidth(design))
 
     def activity_energy(self, design: Design, activity: Activity) -> Any:
         """Dynamic energy of an activity of all dies. [J]"""

@@ -12,9 +12,10 @@ from dse.evaluators.accounting import breakdown
 from dse.evaluators.accounting.batch_account import keeps_limits
 from dse.evaluators.accounting.breakdown import BreakdownRow
 from dse.evaluators.accounting.decode_segments import BatchArrays, reduce_per_case
-from dse.evaluators.accounting.layout import MAIN_MEMORY, Layout, PeakRates
+from dse.evaluators.accounting.layout import MAIN_MEMORY, Layout
 from dse.evaluators.accounting.memory_contents import ACTIVATIONS, CACHE, MemoryContents
 from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, phase_seconds, useful_operations
+from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.calls.call import ONCE, CallBlock
 from dse.evaluators.cost_models import READERS, call_table
 from dse.evaluators.cost_models.analytical_collectives import LinkEnergyInputs, allreduce_hop_bytes, link_energy_inputs
@@ -22,6 +23,7 @@ from dse.evaluators.cost_models.call_cost import NO_PREFETCH, CostModel, Prefetc
 from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.graph.transformer import segment_order, transformer_segments
 from dse.evaluators.kernels.collective import KTREE, ports_needed
+from dse.evaluators.layouts.tensor_formats import format_product
 from dse.evaluators.layouts.tensor_parallel import DeviceMemory, device_blocks, device_memory
 from dse.evaluators.machine.device_links import split_into_nodes
 from dse.evaluators.machine.machine import HardwareModel, shared_cache_machine
@@ -74,7 +76,7 @@ class TensorParallelLayout(Layout):
                 machine=machine,
                 seconds=phase_seconds(seconds, None, schedule),
                 work=partial(_phase_work, design, job, name, machine.cache),
-                flop=partial(_phase_flop, job, name, plan, mapping.precision, chip.core.rates, schedule),
+                flop=partial(_phase_flop, design, job, name, schedule),
                 memory=memory if name == "decode" else (),
                 timed=blocks,
                 runs=schedule.steps,
@@ -97,10 +99,8 @@ class TensorParallelLayout(Layout):
         ]
 
     def peak_rates(self, design: Design) -> PeakRates:
-        """Peak rates of all devices; engines at the rate that their software reaches."""
-        chip, dies = design.chip, self.die_count(design)
-        engines, _, _ = shared_cache_parts(chip, design.mapping)
-        return PeakRates(dies / (engines.matrix * design.mapping.stack.matrix_efficiency), dies * chip.hbm.bandwidth)
+        """Peak rates of one device."""
+        return device_peak_rates(design)
 
     def phase_energy(self, design: Design, job: BatchArrays, phase: PhaseCost) -> Any:
         """Dynamic energy of a phase on all devices. [J]"""
@@ -145,16 +145,11 @@ class TensorParallelLayout(Layout):
         return f"no TP up to {MAX_TP} fits"
 
 
-def _phase_flop(
-    job: BatchArrays,
-    name: str,
-    plan: TensorParallelPlan,
-    precision: FormatPlan,
-    rates: FormatRates | None,
-    schedule: IterationSchedule,
-) -> Any:
-    """Useful operations of a phase of each case, at the pace of their formats. [op]"""
-    return useful_operations(_laid(job, name, plan, precision, rates), schedule.steps, schedule.starts)
+def _phase_flop(design: Design, job: BatchArrays, name: str, schedule: IterationSchedule) -> Any:
+    """Useful operations of a phase of each case; those in other formats count by the time that they take. [op]"""
+    mapping = design.mapping
+    blocks = _laid(job, name, getattr(mapping, name), mapping.precision, design.chip.core.rates)
+    return useful_operations(blocks, schedule.steps, schedule.starts) / usual_pace(design)
 
 
 def _phase_work(design: Design, job: BatchArrays, name: str, cache: DieCache | None) -> PooledActivity:
@@ -169,6 +164,18 @@ def _die_work(design: Design, job: BatchArrays, name: str, cache: DieCache | Non
     layout = _laid(job, name, plan, mapping.precision, chip.core.rates)
     room, energy_inputs = _room(layout, cache), link_energy_inputs(chip.network)
     return _done(job, name, plan, mapping.precision, mapping.stack.attention_passes, room, chip.core.rates, energy_inputs)
+
+
+def device_peak_rates(design: Design) -> PeakRates:
+    """Peak rates of one device; engines at the rate that their software reaches, in the formats of the mapping."""
+    engines = shared_cache_parts(design.chip, design.mapping)[0].matrix * design.mapping.stack.matrix_efficiency
+    return PeakRates(1 / (engines * usual_pace(design)), design.chip.hbm.bandwidth)
+
+
+def usual_pace(design: Design) -> Any:
+    """Time of an operation at the formats of activations and weights, over its time at 16 bits."""
+    precision = design.mapping.precision
+    return format_product(precision.activations, precision.weights, design.chip.core.rates).pace
 
 
 def simulation_obstacle(design: Design) -> str:

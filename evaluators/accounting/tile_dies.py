@@ -11,7 +11,6 @@ from dse.evaluators.accounting import multi_die_limits as dies_limits
 from dse.evaluators.accounting import tile_operators as tiles
 from dse.evaluators.accounting.breakdown import BreakdownRow
 from dse.evaluators.accounting.decode_segments import BatchArrays
-from dse.evaluators.accounting.layout import PeakRates
 from dse.evaluators.accounting.memory_contents import MemoryContents
 from dse.evaluators.accounting.multi_die import Alone, DieKind, MemoryItems, MultiDieLayout, single_die_work
 from dse.evaluators.accounting.multi_die_limits import single_die_chip
@@ -26,6 +25,7 @@ from dse.evaluators.accounting.tile_operators import (
     tile_peak_rates,
 )
 from dse.evaluators.accounting.tile_operators import breakdown_rows as breakdown_rows
+from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.cost_models import cost_model
 from dse.evaluators.cost_models.call_cost import CostModel
 from dse.evaluators.kernels.kernel_cost import KernelCost
@@ -153,8 +153,8 @@ class TileDiesLayout(MultiDieLayout):
         return [*tiles.group_limits(design.chip, design.mapping), *super().structural_limits(design, job, phases)]
 
     def peak_rates(self, design: Design) -> PeakRates:
-        """Peak rates of all tiles and channels of all dies."""
-        return tile_peak_rates(design.chip, self.die_count(design))
+        """Peak rates of all tiles and channels of one die."""
+        return tile_peak_rates(design.chip)
 
     def activity_energy(self, design: Design, activity: Activity) -> Any:
         """Dynamic energy of an activity of all dies. [J]"""

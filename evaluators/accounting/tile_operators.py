@@ -5,9 +5,10 @@ from collections.abc import Mapping as Dict
 from typing import Any
 
 from dse.evaluators.accounting.breakdown import BreakdownRow, excess_by_cause, merge_rows
-from dse.evaluators.accounting.layout import MAIN_MEMORY, PeakRates
+from dse.evaluators.accounting.layout import MAIN_MEMORY
 from dse.evaluators.accounting.memory_contents import MemoryContents, memory_limits
 from dse.evaluators.accounting.phase import PhaseCost
+from dse.evaluators.accounting.usage import PeakRates, mesh_peak_rates
 from dse.evaluators.calls.call import CallBlock
 from dse.evaluators.calls.submesh import parse_fidelity
 from dse.evaluators.cost_models import analytical_attention as closed_attention
@@ -182,11 +183,10 @@ def memory_and_group_limits(chip: Chip, mapping: Mapping, phases: Dict[str, Held
     return [*memory_limits(contents), *group_limits(chip, mapping)]
 
 
-def tile_peak_rates(chip: Chip, dies: Any = 1.0) -> PeakRates:
-    """Peak rates of all tiles and channels of some dies."""
+def tile_peak_rates(chip: Chip) -> PeakRates:
+    """Peak rates of all tiles, channels and links of one die."""
     engine = chip.tile.matrix
-    flops = 2.0 * chip.mesh.rows * chip.mesh.cols * engine.rows * engine.cols * chip.clock
-    return PeakRates(dies * flops, dies * (channel_count(chip) * chip.hbm.channel_bandwidth))
+    return mesh_peak_rates(chip, engine.rows * engine.cols, channel_count(chip) * chip.hbm.channel_bandwidth)
 
 
 def remedy_text(worst: Infeasibility, design: Design) -> str:

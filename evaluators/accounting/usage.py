@@ -3,14 +3,45 @@
 A layout says how much was done and what its engines and channels can do; the shares are written here alone.
 """
 
-from typing import Any
+from collections.abc import Collection
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dse.space.array_math import divisor, where
+from dse.space.chip import Chip
+
+MAIN_MEMORY_METRICS = frozenset({"hbm_bytes", "hbm_utilisation", "hbm_used"})
+"""Metrics that do not exist without main memory."""
 
 USAGE_METRICS = ("peak_flops", "mfu", "hbm_bytes", "hbm_utilisation")
 """Metrics of usage, in the order in which they are computed."""
+
+
+class PeakRates(NamedTuple):
+    """Peak rates of the engines, memory and links of one chip; leaves broadcast over designs.
+
+    Attributes:
+        flops: of its matrix engines, at the number formats of activations and weights. [FLOP/s]
+        memory: bandwidth of its memory channels; NaN without main memory. [B/s]
+        links: bandwidth of all links of its NoC together; None without a NoC. [B/s]
+    """
+
+    flops: Any
+    memory: Any
+    links: Any | None = None
+
+
+def mesh_peak_rates(chip: Chip, macs_per_cycle: Any, memory: Any = np.nan) -> PeakRates:
+    """Peak rates of a mesh of cores.
+
+    Args:
+        chip: with a mesh.
+        macs_per_cycle: multiply-adds of one core in a cycle. [1]
+        memory: bandwidth of all memory channels; NaN without main memory. [B/s]
+    """
+    flops = 2.0 * chip.mesh.rows * chip.mesh.cols * (macs_per_cycle * chip.clock)
+    return PeakRates(flops, memory, mesh_link_bandwidth(chip))
 
 
 def usage_of_time(flop: Any, memory_bytes: Any, seconds: Any, peak_flops: Any, memory_bandwidth: Any) -> dict[str, Any]:
@@ -44,6 +75,31 @@ def usage_of_time(flop: Any, memory_bytes: Any, seconds: Any, peak_flops: Any, m
         "hbm_bytes": memory_bytes,
         "hbm_utilisation": _share(memory_bytes, memory_bandwidth * seconds),
     }
+
+
+def link_utilisation(hop_bytes: Any, bandwidth: Any, seconds: Any) -> Any:
+    """Bytes times links crossed, over the bandwidth of all links in some time; 0 without links.
+
+    >>> link_utilisation(6e12, 4e12, 2.0), link_utilisation(0.0, 0.0, 2.0)
+    (0.75, 0.0)
+    """
+    return where(bandwidth > 0, hop_bytes / (divisor(bandwidth) * seconds), 0.0)
+
+
+def absence_reason(names: Collection[str], metrics: Collection[str]) -> str:
+    """Why metrics do not exist beside those that do, as text; empty string if it is not known.
+
+    >>> absence_reason(["hbm_used"], ["mfu", "energy"]), absence_reason(["tpot"], ["mfu"])
+    (', since there is no main memory', '')
+    """
+    without = MAIN_MEMORY_METRICS.isdisjoint(metrics) and set(names) <= MAIN_MEMORY_METRICS
+    return ", since there is no main memory" if without else ""
+
+
+def mesh_link_bandwidth(chip: Chip) -> Any:
+    """Bandwidth of all links of a chip's mesh together, both directions. [B/s]"""
+    rows, cols = chip.mesh.rows * 1.0, chip.mesh.cols * 1.0
+    return 2 * (rows * (cols - 1) + cols * (rows - 1)) * (chip.noc.word_bytes * chip.clock / chip.noc.word_cycles)
 
 
 def _share(part: Any, most: Any) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 from dse.evaluators.accounting import tile_operators as tiles
 from dse.evaluators.accounting.breakdown import BreakdownRow
 from dse.evaluators.accounting.decode_segments import BatchArrays, arrays_by_case
-from dse.evaluators.accounting.layout import Layout, PeakRates, only_case
+from dse.evaluators.accounting.layout import Layout, only_case
 from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, mesh_work, phase_seconds
 from dse.evaluators.accounting.tile_operators import (
     group_limits,
@@ -20,6 +20,7 @@ from dse.evaluators.accounting.tile_operators import (
     sum_blocks,
     tile_peak_rates,
 )
+from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.calls.call import CallBlock
 from dse.evaluators.calls.submesh import parse_fidelity
 from dse.evaluators.cost_models import READERS, cost_model

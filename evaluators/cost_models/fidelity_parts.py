@@ -109,11 +109,9 @@ BESIDE_PRODUCTS = _alike("attention and vector operations, without products", "c
 REQUESTS = "batching, KV memory and queues of requests"
 
 
-def _priced(service: str) -> FidelityPart:
+def _priced(layout: str) -> FidelityPart:
     """Iteration times of a layout, by the analytical model alone."""
-    return FidelityPart(
-        "iteration times, and memory for KV caches", f"accounting.serving_instances.{service}:instances", "", ""
-    )
+    return FidelityPart("iteration times, and memory for KV caches", f"accounting.serving_instances.{layout}.instances", "", "")
 
 
 def _standing(*ways: FidelityPart) -> tuple[FidelityPart, ...]:
@@ -163,18 +161,22 @@ WAYS: dict[str, tuple[FidelityPart, ...]] = {
         *SILICON,
     ),
     SERVED_PIPELINES: _standing(ON_GROUPS, BANKS, STAGES, OPERATORS, ENGINES, BESIDE_PRODUCTS, TIMELINE, *SILICON),
-    SERVED_DEVICES: _standing(_priced("tensor_parallel")),
-    SERVED_REGIONS: _standing(_priced("regions")),
-    SERVED_WHOLE_CHIP: _standing(_priced("whole_chip")),
+    SERVED_DEVICES: _standing(_priced("tensor_parallel:TensorParallelServing")),
+    SERVED_REGIONS: _standing(_priced("regions:RegionServing")),
+    SERVED_WHOLE_CHIP: _standing(_priced("whole_chip:WholeChipServing")),
     SERVED_DIES: _standing(
         FidelityPart("messages between dies", "cost_models.die_exchange_jobs:job_cost", CROSSINGS, ""),
         FidelityPart("products, attention and vector operations on a die, with loads and messages", TILE_JOBS, EVENTS, ""),
         TILE_BANKS._replace(cycles=""),
-        _priced("multi_die")._replace(events="accounting.serving_instances.multi_die:instances"),
+        _priced("multi_die:MultiDieServing")._replace(
+            events="accounting.serving_instances.multi_die:MultiDieServing.instances"
+        ),
     ),
     SERVED_POOLED_DIES: _standing(
         FidelityPart("messages between dies", "cost_models.die_exchange_jobs:job_cost", CROSSINGS, ""),
-        _priced("multi_die")._replace(events="accounting.serving_instances.multi_die:instances"),
+        _priced("multi_die:MultiDieServing")._replace(
+            events="accounting.serving_instances.multi_die:MultiDieServing.instances"
+        ),
     ),
     WHOLE_CHIP: (
         FidelityPart("products, attention and vector operations, with loads and messages", TILE_JOBS, EVENTS, CYCLES),

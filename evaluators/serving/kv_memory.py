@@ -168,6 +168,18 @@ class KvMemory:
         if not 0 <= self.spare < 1:
             raise DesignError(f"KV memory: the share of spare blocks must be at least 0 and below 1, got {self.spare:g}")
 
+    def token_capacity(self, positions: int) -> float:
+        """Tokens in the caches of as many requests with a number of positions as fit at once. [token]
+
+        With buffers, each request needs one. Blocks are divided without a remainder, as if requests were many.
+
+        >>> KvMemory(100, 16).token_capacity(64), KvMemory(100, 16, buffers=3, buffer=64).token_capacity(64)
+        (1600.0, 192.0)
+        """
+        if self.buffers:
+            return float(self.buffers * positions)
+        return float((self.blocks + self.pages) * positions // max(self.blocks_needed(positions), 1))
+
     def blocks_needed(self, positions: int) -> int:
         """Blocks that a request with a number of positions needs.
 

@@ -75,7 +75,7 @@ def test_a_model_is_said_to_cache_what_memory_has_of_a_token(model: str, formats
     design, load = load_of(
         "chip=h200", "workload=serving", "workload.speculation=none", "mapping.both.tp=1", f"model={model}", *formats
     )
-    cached = devices.instances(design, load, "analytical")[0].room.growing
+    cached = devices.TensorParallelServing().instances(design, load, "analytical")[0].room.growing
     model_text = _model_text(load.model, design.mapping.precision, {})
     assert f" {format_quantity(cached, 'B')} of KV cache a token in {design.mapping.precision.kv}" in model_text
     assert ("mxfp4 for keys of the index" in model_text) == (model == "deepseek_v32" and "mxfp4" in str(formats))

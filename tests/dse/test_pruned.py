@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 from dse.commands.notebook_api import find_study
+from dse.evaluators.accounting.serving_instances.design_parts import single_rows
 from dse.evaluators.accounting.serving_runs import metric_bounds as optimistic
-from dse.evaluators.accounting.serving_runs.run_metrics import single_rows
 from dse.evaluators.serving.steady_state import request_mix
-from dse.evaluators.workloads.serving import instance_module
+from dse.evaluators.workloads.serving import instance_layout, serving_layout
 from dse.execution import screen_block as block
 from dse.execution.bound_pruning import BEATEN, LIMITS
 from dse.execution.screen import ScreenResult, encode_rows, load_stored_screen, run_screen, screen_left_out_text
@@ -134,7 +134,7 @@ def test_no_design_is_better_than_its_bounds(screens: str, request: pytest.Fixtu
     for priced in (False, True):
         row = rows[rows["limit"].isna()] if priced else rows
         every = {*optimistic.LOWER_BOUNDED, *optimistic.UPPER_BOUNDED}
-        bounds = optimistic.metric_bounds(instance_module, space.stack(encode_rows(space, row)), workload, every, priced=priced)
+        bounds = optimistic.metric_bounds(serving_layout, space.stack(encode_rows(space, row)), workload, every, priced=priced)
         keeps = row["limit"].isna().to_numpy()
         assert not (bounds.broken & keeps).any()
         compared = 0
@@ -158,7 +158,7 @@ def test_bounds_leave_out_most_of_what_is_not_served_in_time(screens: str, reque
     kept = []
     for priced in (False, True):
         bounds = optimistic.metric_bounds(
-            instance_module, space.stack(encode_rows(space, rows)), workload, ["slo_attainment"], priced=priced
+            serving_layout, space.stack(encode_rows(space, rows)), workload, ["slo_attainment"], priced=priced
         )
         kept.append(int((bounds.high["slo_attainment"] >= 0.9).sum()))
     assert kept[1] <= kept[0] <= len(rows)
@@ -175,7 +175,7 @@ def test_more_requests_take_no_less_than_one(whole: Any, chip: str) -> None:
     context, looked = max(1.0, request_mix(load.requests).context), 0
     for _, group in space.stack(encode_rows(space, rows)).groups:
         for _, design in single_rows(group):
-            service = instance_module(design)
+            service = instance_layout(design)
             price = service.instances(design, load, "analytical")[-1].pricing
             counts = np.array([1.0, 2.0, 3.0, 5.0, 16.0, 64.0])
             nothing = np.zeros(len(counts))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate, explain
-from dse.evaluators.accounting.serving_instances.tensor_parallel import instances
+from dse.evaluators.accounting.serving_instances.tensor_parallel import TensorParallelServing
 from dse.evaluators.kernels.library.node_collectives import NodeGroup, all_to_all_seconds, one_shot_seconds, ring_seconds
 from dse.space.design import stack_designs
 from dse.space.errors import DesignError
@@ -149,7 +149,11 @@ def test_a_launch_with_prompts_and_decodes_is_that_of_an_iteration() -> None:
     design, load = load_of(*vllm, "model=llama3_8b", "workload=serving", "mapping=serving", "workload.requests=4")
     without = replace_leaves(design, {"mapping.stack.prefill_attention": None})
     first_latency, other = (
-        float(instances(design, load, "analytical")[0].pricing(*(np.array([n]) for n in (16.0, 8.5, 16.0, 4096.0, 0.0)))[0])
+        float(
+            TensorParallelServing()
+            .instances(design, load, "analytical")[0]
+            .pricing(*(np.array([n]) for n in (16.0, 8.5, 16.0, 4096.0, 0.0)))[0]
+        )
         for design in (design, without)
     )
     flat = metrics(*vllm, *beside, "mapping.stack.prefill_attention=null")["latency"]

@@ -287,11 +287,11 @@ def test_caches_cross_nodes_where_one_does_not_have_all_dies(
 
     def sent(**nodes: float) -> tuple[float, float]:
         design = replace_leaves(base, {f"chip.network.nodes.{leaf}": value for leaf, value in nodes.items()})
-        room, latency = devices.kv_transfer(design, load)
+        room, latency = devices.TensorParallelServing().kv_transfer(design, load)
         return float(room.request_bytes(5000)), float(latency)
 
     alone = replace_leaves(base, {"chip.network": replace(base.chip.network, nodes=None)})  # type: ignore[union-attr]
-    room, latency = devices.kv_transfer(alone, load)
+    room, latency = devices.TensorParallelServing().kv_transfer(alone, load)
     within, nodes = (float(room.request_bytes(5000)), float(latency)), base.chip.network.nodes  # type: ignore[union-attr]
     assert sent(size=128.0) == within
     slower = sent(bandwidth=nodes.bandwidth / times, latency=nodes.latency * times)
@@ -311,11 +311,11 @@ def test_many_deployments_across_nodes_are_what_each_is_by_itself() -> None:
     base, load = load_of(*SERVING, "chip=a100", "mapping=serving", "model=llama3_8b", "mapping.serving.prefill_instances=1")
     columns = {"mapping.prefill.tp": [1.0, 4.0, 8.0, 16.0], "mapping.decode.tp": [2.0, 4.0, 4.0, 1.0]}
     columns["chip.network.latency"] = [1e-6, 2e-6, 3e-6, 4e-6]
-    room, latency = devices.kv_transfer(
+    room, latency = devices.TensorParallelServing().kv_transfer(
         replace_leaves(base, {name: np.array(values) for name, values in columns.items()}), load
     )
     for row in range(4):
-        transfer, start = devices.kv_transfer(
+        transfer, start = devices.TensorParallelServing().kv_transfer(
             replace_leaves(base, {name: values[row] for name, values in columns.items()}), load
         )
         assert (room.design_memory(row), latency[row]) == (transfer.design_memory(0), start)
@@ -331,7 +331,7 @@ def test_caches_that_several_dies_take_leave_those_that_have_them_as_often(model
     whole = sum(memory.layer.times * memory.kv for memory in sequence_memory(given_model))
     copies = after if given_model.latent is not None else max(after / given_model.kv_heads, 1.0)
     leaves, comes = (whole * copies * each / dies for dies in (before, after))
-    room, _ = devices.kv_transfer(base, load)
+    room, _ = devices.TensorParallelServing().kv_transfer(base, load)
     port = base.chip.network.bandwidth * base.mapping.stack.network_efficiency  # type: ignore[union-attr]
     assert float(room.request_bytes(5000)) == pytest.approx(max(leaves, comes) / port, rel=1e-9)
 
@@ -363,7 +363,9 @@ def test_activations_are_those_of_as_many_tokens_as_go_at_a_time(
     plan = ("chip=h200", f"mapping.both.tp={tp}", f"model={model}", "chip.hbm.capacity='1 TB'")
     asked_for = ("workload=serving", "workload.requests=9", "workload.prompt=3000", "workload.output=16")
     base, load = load_of(*plan, *asked_for, *(f"mapping.serving.{word}" for word in words))
-    (nbytes,) = (dict(limit.parts)["activations"] for limit in devices.limits(base, load) if limit.parts)
+    (nbytes,) = (
+        dict(limit.parts)["activations"] for limit in devices.TensorParallelServing().limits(base, load) if limit.parts
+    )
     widest = max(WIDE[model], 10944 if model == "deepseek_v2_lite" else 0) / tp
     assert nbytes == pytest.approx(
         tokens * (2 * load.model.hidden + widest) * BYTES_BY_FORMAT[base.mapping.precision.activations], rel=1e-9

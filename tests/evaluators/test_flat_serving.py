@@ -48,14 +48,16 @@ def test_requests_far_apart_take_what_a_batch_of_one_takes(seed: int) -> None:
 
 
 def test_decodes_beside_a_prompt_read_no_weights_again() -> None:
-    instance = service.instances(*load_of(*SERVING), "analytical")[0]
+    instance = service.WholeChipServing().instances(*load_of(*SERVING), "analytical")[0]
     prompt, tokens, both = seconds(instance, 200, 0, 0, 0), seconds(instance, 0, 0, 8, 220), seconds(instance, 200, 0, 8, 220)
     assert max(prompt, tokens) < both < 0.9 * (prompt + tokens)
 
 
 @pytest.mark.parametrize("model", ["deepseek_v2_lite", "deepseek_v32", "qwen3_next_80b_a3b", "nemotron3_nano"])
 def test_latents_and_states_have_one_pass_for_prompts_and_decodes(model: str) -> None:
-    instance = service.instances(*load_of(*SERVING, f"model={model}", "chip.hbm.capacity=2 TB"), "analytical")[0]
+    instance = service.WholeChipServing().instances(
+        *load_of(*SERVING, f"model={model}", "chip.hbm.capacity=2 TB"), "analytical"
+    )[0]
     prompt, tokens, both = seconds(instance, 200, 0, 0, 0), seconds(instance, 0, 0, 8, 220), seconds(instance, 200, 0, 8, 220)
     assert max(prompt, tokens) < both < 0.95 * (prompt + tokens)
 
@@ -65,7 +67,7 @@ def test_latents_before_a_chunk_are_expanded_again(past: int) -> None:
     """Which is repetition: useful is what is new."""
     model = "model=deepseek_v2_lite"
     design, load = load_of(*SERVING, model, *(f"mapping.prefill.attention.{name}=8" for name in ("rows", "cols")))
-    rows = service.iteration_rows(design, load, 0, 1.0, (200.0, past + 100.5, 4.0, 220.0, 0.0), "analytical")
+    rows = service.WholeChipServing().iteration_rows(design, load, 0, 1.0, (200.0, past + 100.5, 4.0, 220.0, 0.0), "analytical")
     (up,) = (row for row in rows if row.operator == "kv_up")
     row = 2 * 512 * 16 * 256 * 27
     assert up.flop == pytest.approx(200 * row)
@@ -73,7 +75,7 @@ def test_latents_before_a_chunk_are_expanded_again(past: int) -> None:
 
 
 def test_a_chunk_takes_longer_the_more_is_before_it() -> None:
-    instance = service.instances(*load_of(*SERVING, "workload.prompt=2000"), "analytical")[0]
+    instance = service.WholeChipServing().instances(*load_of(*SERVING, "workload.prompt=2000"), "analytical")[0]
     assert seconds(instance, 500, 0, 0, 0) < seconds(instance, 500, 1500, 0, 0) < seconds(instance, 2000, 0, 0, 0)
 
 
@@ -84,10 +86,10 @@ def test_parts_of_a_price_add_up_to_the_iteration_that_is_explained() -> None:
     ]
     for model in ("qwen3_1b7", "deepseek_v2_lite", "mixtral_8x7b"):
         design, load = load_of(*SERVING, f"model={model}", *texts)
-        instance = service.instances(design, load, "analytical")[0]
+        instance = service.WholeChipServing().instances(design, load, "analytical")[0]
         for made_of in ((200.0, 100.5, 0.0, 0.0), (0.0, 0.0, 7.0, 210.0), (200.0, 100.5, 7.0, 210.0)):
             whole = float(instance.pricing(*(np.array([value]) for value in (*made_of, 0.0)))[0])
-            rows = service.iteration_rows(design, load, 0, 3.0, (*made_of, 0.0), "analytical")
+            rows = service.WholeChipServing().iteration_rows(design, load, 0, 3.0, (*made_of, 0.0), "analytical")
             assert sum(row.seconds for row in rows) == pytest.approx(3 * whole)
 
 

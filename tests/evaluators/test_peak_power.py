@@ -9,7 +9,6 @@ from dse.evaluators import evaluate
 from dse.evaluators.accounting.serving_instances import tensor_parallel as devices
 from dse.evaluators.accounting.serving_runs import peak_power as peak
 from dse.evaluators.silicon import energy
-from dse.evaluators.workloads import serving
 from dse.space.design import stack_designs
 from tests.samples import asked, load_of
 
@@ -50,19 +49,23 @@ def test_a_chip_that_is_seldom_busy_has_the_peak_of_one_that_works() -> None:
 def test_no_iteration_of_a_run_takes_much_more_than_those_that_are_kept(policy: str) -> None:
     words = (*LAYOUTS["devices"], "workload=serving", "workload.requests=60", "workload.rate=8 Hz", "workload.prompt=2000")
     design, load = load_of(*words, "workload.output=60", f"mapping.serving.policy={policy}")
-    run, _ = serving._served(design, load, "analytical", 10_000)
+    run, _ = devices.TensorParallelServing()._run(design, load, "analytical", 10_000)
     assert run is not None
     assert len(run.log) == run.total["iterations"]
     most = float(
         np.squeeze(
             peak.peak_power(
                 peak.concurrency_of_run(run),
-                lambda pool, made_of: devices.iteration_power(design, load, pool, made_of, "analytical"),
+                lambda pool, made_of: devices.TensorParallelServing().iteration_power(
+                    design, load, pool, made_of, "analytical"
+                ),
             )
         )
     )
     for kind in (run.log["prompt"] > 0, run.log["prompt"] == 0):
-        each = devices.iteration_power(design, load, 0, peak.composition_columns(run.log[kind]), "analytical")
+        each = devices.TensorParallelServing().iteration_power(
+            design, load, 0, peak.composition_columns(run.log[kind]), "analytical"
+        )
         assert each.max() <= most * 1.02
     assert most <= energy.peak_design_power(design.chip)
 

@@ -98,7 +98,7 @@ def counted(model: Model, positions: int, *, kv: float, others: float, indexes: 
 
 
 ROOMS = {
-    "die": ((), lambda design, load: devices.instances(design, load, "analytical")[0].room),
+    "die": ((), lambda design, load: devices.TensorParallelServing().instances(design, load, "analytical")[0].room),
     "tiles": (("chip=tile_gh200", "mapping=flat_serving"), whole_chip._request_memory),
     "pipelines": (
         ("chip=npu64", "mapping.both.tp=4", "mapping.both.pp=1", "mapping.both.partition=mn"),
@@ -225,7 +225,7 @@ def test_a_model_of_states_holds_as_many_long_requests_as_short_ones() -> None:
             # beside the weights and activations of the longest prompt
             design, workload = asking(kinds, *words, "workload.requests=60", f"workload.prompt={prompt}")
             load = workload.cases[0]
-            room = devices.instances(design, load, "analytical")[0]  # type: ignore[arg-type]
+            room = devices.TensorParallelServing().instances(design, load, "analytical")[0]  # type: ignore[arg-type]
             used = float(design.chip.hbm.capacity) - room.free
             small = replace_leaves(design, {"chip.hbm.capacity": used + 20 * room.room.request_bytes(608)})
             played = evaluate(stack_designs([small]), workload)
@@ -243,7 +243,7 @@ def test_caches_on_their_way_are_as_long_as_what_a_request_has(chip: tuple[str, 
         load = workload.cases[0]
         assert isinstance(load, ServingLoad)
         if not chip[0].startswith("chip"):
-            return float(devices.kv_transfer(design, load)[0].request_bytes(4000))
+            return float(devices.TensorParallelServing().kv_transfer(design, load)[0].request_bytes(4000))
         run = pipelines._serve_load(design, load, pipeline_pools(design, load), "analytical", 0)[0]
         assert run["sending"] == pytest.approx(run.transfer.seconds(4000))
         return float(run.transfer.seconds(4000))

@@ -30,7 +30,7 @@ OVER_KEYS = {"scores": "n", "softmax": "k", "values": "k"}
 
 def priced(*overrides: str) -> service.ServingInstance:
     design, load = load_of(*SERVING, *overrides)
-    return service.instances(design, load, "analytical")[0]
+    return service.RegionServing().instances(design, load, "analytical")[0]
 
 
 @pytest.mark.parametrize("seed", range(6))

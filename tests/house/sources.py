@@ -69,7 +69,7 @@ def arrows(*, eager: bool = False) -> dict[str, set[str]]:
     from dse.evaluators.accounting.layout import LAYOUTS
     from dse.evaluators.evaluation import READERS
     from dse.evaluators.workloads.kernels import KERNEL_MODULES
-    from dse.evaluators.workloads.serving import INSTANCE_MODULES
+    from dse.evaluators.workloads.serving import LAYOUT_CLASSES
 
     modules = {module(path): path for path in SOURCES}
     arrows = {
@@ -81,7 +81,7 @@ def arrows(*, eager: bool = False) -> dict[str, set[str]]:
         rooms = {
             "batch_inference": ("", {software: place.partition(":")[0] for software, place in LAYOUTS.items()}),
             "kernels": ("kernel_workloads.", KERNEL_MODULES),
-            "serving": ("serving_instances.", INSTANCE_MODULES),
+            "serving": ("serving_instances.", {kind: name.partition(":")[0] for kind, name in LAYOUT_CLASSES.items()}),
         }
         for judge, (room, registry) in rooms.items():
             arrows[f"dse.evaluators.workloads.{judge}"] |= {

@@ -8,7 +8,7 @@ from dse.evaluators.accounting.serving_instances import design_count
 from dse.evaluators.accounting.serving_runs import run_metrics as served
 from dse.evaluators.accounting.serving_runs import simulated_designs as at_once
 from dse.evaluators.evaluation import find_worst_limits
-from dse.evaluators.workloads.serving import instance_module
+from dse.evaluators.workloads.serving import serving_layout
 from dse.space.design import stack_designs
 from dse.space.fields import replace_leaves
 from tests.samples import asked
@@ -91,7 +91,7 @@ def test_designs_of_other_budgets_have_room_for_their_own_chunks(pools: int) -> 
         assert (limits.limit[row], limits.need[row], limits.have[row]) == (mine.limit[0], mine.need[0], mine.have[0])
         for name, column in alone.columns.items():
             assert many.columns[name][row].tobytes() == column[0].tobytes(), (name, row)
-        (capacity, *_) = instance_module(design).limits(design, question.workload.cases[0])
+        (capacity, *_) = serving_layout(design).limits(design, question.workload.cases[0])
         of_memory.add(float(capacity.need))
     assert len(of_memory) == 3
 

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from dse.config.compose import compose, find_study_folder
 from dse.config.question import Question, build_question
 from dse.evaluators import evaluate
+from dse.evaluators.accounting.serving_instances.design_parts import groups_with_equal_serving
 from dse.evaluators.accounting.serving_runs import steady_state_designs as balanced
 from dse.evaluators.accounting.serving_runs.run_metrics import select_rows
 from dse.evaluators.evaluation import Outcomes
-from dse.evaluators.workloads.serving import instance_module_of_software
+from dse.evaluators.workloads.serving import serving_layout_of_software
 from dse.space.array_math import Array
 from dse.space.design import Design, Designs
 from dse.space.fields import replace_leaves
@@ -30,13 +31,13 @@ def asked() -> Question:
 
 def drawn(software: str, seed: int, most: int) -> Design:
     """Designs of one structure that come together: as many as random samples of the space have."""
-    space, together = asked().space, instance_module_of_software(software).MERGEABLE_LEAVES
+    space, together = asked().space, serving_layout_of_software(software).MERGEABLE_LEAVES
     sample = space.stack(space.sample(np.random.default_rng(seed).random((400, len(space.knobs)))))
     kinds = [
         part
         for _, design in sample.groups
         if software_of(design.mapping) == software
-        for part in balanced.groups_with_equal_serving(design, together)
+        for part in groups_with_equal_serving(design, together)
     ]
     rows, design = max(kinds, key=lambda part: len(part[0]))
     return select_rows(design, np.arange(len(rows))[:most])
@@ -103,7 +104,7 @@ def test_rows_that_are_served_alike_come_together() -> None:
         if software_of(design.mapping) not in (SERVED_DEVICES, SERVED_WHOLE_CHIP):
             continue
         groups: list[Array] = []
-        for selected_rows, part in balanced.groups_with_equal_serving(design):
+        for selected_rows, part in groups_with_equal_serving(design):
             groups.append(selected_rows)
             assert np.ndim(part.mapping.serving.max_batch_size) == 0
             assert size_of(part) in (1, len(selected_rows))

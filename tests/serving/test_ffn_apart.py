@@ -63,7 +63,7 @@ def test_what_the_model_asks_is_done_once(
     run = many_dies._run_iteration(design, load, pool, made_of, "analytical")
     done = sum(unit.flop * unit.times for unit in run.played.units) * run.split.group * run.split.halves
     assert done == pytest.approx(many_dies._useful_flop_of(many_dies._whole_iteration(load, made_of)), rel=1e-9)
-    rows = many_dies.iteration_rows(design, load, 0, 1.0, made_of, "analytical")
+    rows = many_dies.MultiDieServing().iteration_rows(design, load, 0, 1.0, made_of, "analytical")
     assert sum(row.seconds for row in rows) == pytest.approx(run.seconds, rel=1e-9)
     assert sum(row.flop for row in rows) == pytest.approx(done, rel=1e-9)
     fed = {row.operator for row in rows if row.operator.startswith(("experts_", "shared_", "gate", "up", "down"))}
@@ -139,7 +139,7 @@ def test_tokens_cross_links_between_the_two() -> None:
     )
     assert dict(less.fed)["weights"] < dict(stage.fed)["weights"]
     assert less.weights == stage.weights
-    limits = [limit for limit in many_dies.limits(design, load) if limit.address == "chip.hbm.capacity"]
+    limits = [limit for limit in many_dies.MultiDieServing().limits(design, load) if limit.address == "chip.hbm.capacity"]
     assert len(limits) == 2
 
 

@@ -84,6 +84,6 @@ def test_dies_that_share_a_cache_send_their_parts() -> None:
     words = ("chip=h200", "model=llama3_8b", "workload=serving", *GROWN, "mapping.both.tp=4")
     design, load = load_of(*words)
     total = deploy_load(design, load, "analytical")[0].serve(load.requests).total
-    assert devices.devices_per_cache(design, load) == (4,)
+    assert devices.TensorParallelServing().devices_per_cache(design, load) == (4,)
     sums = 2 * 32 * 2 * 2 * (4 - 1) * 4096 * 2 * (40 * 400 + 40 * 199)  # two a layer, of 16 bits, over two links
     assert counted(design, asked(*words).workload)["board_energy_per_byte"] == pytest.approx(sums + total["carried"] * POSITION)

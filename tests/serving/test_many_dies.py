@@ -119,7 +119,7 @@ def test_few_requests_take_what_they_are(chip: tuple[str, ...], model: str) -> N
 @pytest.mark.parametrize("chip", [TILES, BOXES])
 def test_rows_add_up_and_stages_share_the_time(chip: tuple[str, ...]) -> None:
     design, load = load_of(*chip, *LATENT, *split(1, 2, 4), *SERVED, *FEW)
-    (instance,) = many_dies.instances(design, load, "analytical")
+    (instance,) = many_dies.MultiDieServing().instances(design, load, "analytical")
     assert len(instance.shares) == 2
     assert sum(instance.shares) == pytest.approx(1)
     explanation = explain(design, load)
@@ -127,7 +127,7 @@ def test_rows_add_up_and_stages_share_the_time(chip: tuple[str, ...]) -> None:
     span = 24 / columns["request_throughput"][0]
     assert explanation.seconds == pytest.approx(span, rel=1e-9)
     made_of = (1024.0, 128.5, 8.0, 300.0, 0.0)
-    rows = many_dies.iteration_rows(design, load, 0, 3.0, made_of, "analytical")
+    rows = many_dies.MultiDieServing().iteration_rows(design, load, 0, 3.0, made_of, "analytical")
     whole = many_dies._useful_flop_of(many_dies._whole_iteration(load, made_of))
     assert sum(row.flop for row in rows) == pytest.approx(3 * whole, rel=1e-9)
     priced = float(np.squeeze(instance.pricing(*(np.array([value]) for value in made_of))))
@@ -142,9 +142,9 @@ def test_caches_cross_links_between_dies(chip: tuple[str, ...], link: str) -> No
     slow, usual = (metrics(*words, f"{link}='{gbs} GB/s'") for gbs in (1, 50))
     assert usual["latency"] < slow["latency"]
     design, load = load_of(*words, f"{link}='1 GB/s'")
-    room, latency = many_dies.kv_transfer(design, load)
-    held, _ = many_dies.instances(design, load, "analytical")
-    each = many_dies.parallel_transfers(design, load)
+    room, latency = many_dies.MultiDieServing().kv_transfer(design, load)
+    held, _ = many_dies.MultiDieServing().instances(design, load, "analytical")
+    each = many_dies.MultiDieServing().parallel_transfers(design, load)
     assert each == 4
     # a copy on one die sends its cache by a port of its own where there are boxes; rows of a mesh share their columns' links
     assert room.request_bytes(256) == pytest.approx(held.room.request_bytes(256) / 1e9, rel=1e-9)
@@ -159,10 +159,10 @@ def test_what_takes_a_cache_is_sent_what_it_holds(model: str, before: int, after
     plans = {"prefill.tp": before, "prefill.ep": 4 if parts else 1, "decode.tp": after, "decode.ep": 4 if parts else 1}
     words = (f"mapping.{name}={value}" for name, value in plans.items())
     design, load = load_of(*BOXES, *model.split(), *words, *SERVED, "mapping.serving.prefill_instances=1", *FEW)
-    room, _ = many_dies.kv_transfer(design, load)
+    room, _ = many_dies.MultiDieServing().kv_transfer(design, load)
     _, pool = many_dies.die_pools(design, load)
     held = request_memory(load.model, many_dies._tightest_stage(design, load, pool).kv).request_bytes(256)
-    port = design.chip.nodes.bandwidth * many_dies._die_kind(design).DIE_KIND.reached(design.mapping)
+    port = design.chip.nodes.bandwidth * many_dies.served_die(design).kind.reached(design.mapping)
     leaving = max(after / before, 1.0)  # a die that sends to several shares its port among these
     assert room.request_bytes(256) == pytest.approx(held * leaving / port, rel=1e-9)
 

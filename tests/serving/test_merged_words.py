@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dse.evaluators import evaluate
 from dse.evaluators.accounting.serving_runs import iteration_time_batches as asked_first
-from dse.evaluators.workloads.serving import instance_module
+from dse.evaluators.workloads.serving import serving_layout
 from dse.space.chip import DATAFLOWS
 from dse.space.design import Design, stack_designs
 from dse.space.fields import replace_leaves
@@ -46,7 +46,7 @@ def test_designs_whose_words_differ_are_what_each_is_by_itself(seed: int) -> Non
     question, rng = asked(*LINE), np.random.default_rng(seed)
     partitions = [str(rng.choice(["k", "mn"]))] * 10 + [MESH_GEMMS[0]] * 2  # of which one may clash with its placement
     designs = [drawn(question.base, rng, partition) for partition in partitions]
-    groups = asked_first.merge_equal_groups(instance_module, stack_designs(designs)).groups
+    groups = asked_first.merge_equal_groups(serving_layout, stack_designs(designs)).groups
     assert max(len(rows) for rows, _ in groups) == 10
     together = evaluate(stack_designs(designs), question.workload, fidelity="steady_state")
     for row in (0, 1, 2, 10):
@@ -76,7 +76,7 @@ def test_arrays_in_which_something_else_stays_are_what_each_is_by_itself() -> No
                 },
             )
         )
-    assert len(asked_first.merge_equal_groups(instance_module, stack_designs(designs)).groups) == 1
+    assert len(asked_first.merge_equal_groups(serving_layout, stack_designs(designs)).groups) == 1
     together = evaluate(stack_designs(designs), question.workload, fidelity="steady_state")
     assert together.feasible.any()
     for row, design in enumerate(designs[:3]):

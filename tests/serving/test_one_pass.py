@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from dse.evaluators.accounting.serving_instances import multi_die as many_dies
-from dse.evaluators.accounting.serving_instances import regions, whole_chip
-from dse.evaluators.accounting.serving_instances import tensor_parallel as devices
+from dse.evaluators.accounting.serving_instances import whole_chip
 from dse.evaluators.accounting.serving_instances.pipeline_fleet import pipeline_pools
 from dse.evaluators.accounting.serving_instances.pipeline_pools import iteration_time_function
 from dse.evaluators.accounting.serving_instances.tensor_parallel import _iteration_seconds
@@ -19,6 +18,7 @@ from dse.evaluators.graph.operators import MatMulOp, Segment, repeated_flop, use
 from dse.evaluators.graph.transformer import transformer_segments
 from dse.evaluators.layouts.micro_batches import IterationWork
 from dse.evaluators.layouts.residency import BLOCK
+from dse.evaluators.workloads.serving import serving_layout
 from dse.space.model import Model
 from tests.samples import asked, load_of
 
@@ -137,7 +137,7 @@ def pricing(layout: str, model: str) -> Any:
             each = zip(*counts, np.zeros(len(counts[0])), strict=True)
             return np.array([many_dies._run_iteration(design, load, pool, work, "analytical").seconds for work in each])
         if layout == "tiles":
-            return whole_chip.instances(design, load, "analytical")[0].pricing(*counts, np.zeros(1))
+            return whole_chip.WholeChipServing().instances(design, load, "analytical")[0].pricing(*counts, np.zeros(1))
         (given_pool,) = pipeline_pools(design, load)
         columns = (count[:, None] for count in (*counts, np.zeros(1)))
         return np.ravel(iteration_time_function(load, given_pool, READERS["analytical"], None, 1.0)(*columns))
@@ -164,10 +164,10 @@ def test_an_iteration_takes_no_longer_than_its_prompts_and_then_its_decodes(
     assert given_pricing(*np.array(made_of).T).tolist() == pytest.approx(alone, rel=1e-12)
 
 
-SERVICES = {"devices": devices, "tiles": whole_chip, "dies": many_dies, "dies of tiles": many_dies, "wafers": regions}
+LAYOUTS = ("devices", "tiles", "dies", "dies of tiles", "wafers")
 
 
-@pytest.mark.parametrize("layout", SERVICES)
+@pytest.mark.parametrize("layout", LAYOUTS)
 @given(st.integers(1, 600), st.integers(0, 3000), st.integers(0, 9))
 @settings(max_examples=5, deadline=None)
 def test_what_was_expanded_before_is_repetition(layout: str, own: int, past: int, decodes: int) -> None:
@@ -175,7 +175,7 @@ def test_what_was_expanded_before_is_repetition(layout: str, own: int, past: int
     design, load = load_of(*words, "model=deepseek_v2_lite", *SERVED)
     decodes *= not layout.startswith("dies")  # rows of these are shares of all that the fullest copy of attention does
     made_of = (float(own), past + (own + 1) / 2, float(decodes), 300.0, 0.0)
-    rows = SERVICES[layout].iteration_rows(design, load, 0, 1.0, made_of, "analytical")
+    rows = serving_layout(design).iteration_rows(design, load, 0, 1.0, made_of, "analytical")
     ups = [row for row in rows if row.operator == "kv_up"]
     each = 2 * 512 * 16 * (128 + 128) * 27
     assert sum(row.flop for row in ups) == pytest.approx(own * each)

@@ -11,7 +11,7 @@ from dse.evaluators.accounting.serving_instances import IterationCounts
 from dse.evaluators.accounting.serving_runs import run_metrics as served
 from dse.evaluators.serving.iteration_time import axis_points, dealt_request_counts, geometric_axes, prefix_axis, tabulate_time
 from dse.evaluators.serving.iteration_time_lookup import table_at_composition
-from dse.evaluators.workloads.serving import deploy_load, instance_module
+from dse.evaluators.workloads.serving import deploy_load, instance_layout
 from dse.space.array_math import Array
 from dse.space.design import Design, stack_designs
 from dse.space.lazy_metrics import compute_all
@@ -118,7 +118,7 @@ def test_what_a_run_uses_is_what_its_iterations_use_one_by_one(chip: str, tmp_pa
         [(1.0, composition) for composition in zip(*(column.tolist() for column in _compositions(run.log)), strict=True)]
     ]
     alone = compute_all(
-        instance_module(design).usage_metrics(design, load, each, served.run_duration(run), "analytical", float)
+        instance_layout(design).usage_metrics(design, load, each, served.run_duration(run), "analytical", float)
     )
     columns = evaluate(stack_designs([design]), Workload("serving", (load,))).require_compatible().columns
     for name in ("energy", "hbm_utilisation", "mfu"):

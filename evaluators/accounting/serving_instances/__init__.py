@@ -1,45 +1,10 @@
 """Layouts whose instances serve requests: iteration times, KV memory, and usage of a run.
 
-Each module has
-
-    FIDELITIES                                          fidelities of its iteration times
-    limits(design, load)                                limits: the model and a longest request fit, and further ones
-    instances(design, load, fidelity)                   a `ServingInstance` of each pool: prefill only, if any, and decode
-    kv_transfer(design, load)                           memory of a request in transfer between instances, and latency [s]
-    parallel_transfers(design, load)                    KV transfers at a time, if not one of each instance
-    device_count(design)                                chips of all instances
-    die_and_system_area(design), area_by_block(design)  area of a die and of all, and by block [mm2]
-    usage_metrics(design, load, done, seconds, fidelity, peak)   metrics of usage by iterations `done` in some time; `peak`
-                                                        gives the peak power on demand (further arguments: `spent`, where
-                                                        instances give other costs of compositions; `hosted`, bytes between
-                                                        all chips and hosts)
-    devices_per_cache(design, load)                     chips of each pool that share a request's KV cache, where caches can
-                                                        go to hosts
-    iteration_power(design, load, pool, made_of, fidelity)   power of iterations of one instance, counts of shape
-                                                        (iterations, designs) [W]; also `mean_iteration_power`, if
-                                                        `iteration_power` is of the most demanding part of an iteration
-    iteration_rows(design, load, pool, times, made_of, fidelity)   breakdown rows of an iteration, multiplied by `times`
-    remedy_text(worst, design, loads)                   what to change, as text; empty string if nothing is known
-    work_lower_bounds(design, load)                     lower bounds without iteration times; broadcast over designs
-    untimed_limits(design, load)                        limits that need no iteration times, where some are known
-    request_capacity(design, load)                      lower bound on the requests of an instance that fit in memory
-    decode_step_seconds(design, load, context)          time of one request's next token, where larger batches take no less
-                                                        [s]; `request_decode_times` requests it, where times are shared
-    prefill_token_seconds(design, load)                 least time per prompt token, from iteration times [s]
-
-The last four take designs as MERGEABLE_LEAVES says, one design, or all designs of a structure with BOUNDS_TOGETHER.
-
-A module with ONE_BY_ONE computes the power of iterations one after another. A module with MERGEABLE_LEAVES also takes designs
-of one structure, whose leaves have the shape (designs,), including those of `mapping.serving` that it names there: results
-broadcast over designs, and iteration times have one more axis, the last one. A module with USAGE_IN_BATCH answers
-`usage_metrics` and `iteration_power` for designs of several runs at once, if these differ only in serving settings. A module
-with TOGETHER_AT gives, by fidelity, the rows of a design that it evaluates together, and how these rows are selected.
-
-An iteration is known by its composition: tokens of prompts and mean context of each, decoding requests and context of each
-(`serving/iteration_time.py`). ``done`` are pools, each a list of (times, composition).
+Each layout is a class (`serving_layout.ServingLayout`), named by its software in `workloads/serving.py`. Here are the
+records that layouts and serving runs share.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,11 +19,11 @@ from dse.space.memoize import memoize_by_identity
 from dse.space.model import Model
 from dse.space.workload import ServingLoad
 
-Composition = tuple[float, ...]
-"""Counts of an iteration, in the order of `iteration_time.AXES`."""
+Composition = tuple[Any, ...]
+"""Counts of an iteration, in the order of `iteration_time.AXES`; numbers, or of shape (designs,)."""
 
-IterationCounts = list[list[tuple[float, Composition]]]
-"""By pool, compositions of iterations and how many there were."""
+IterationCounts = Sequence[Sequence[tuple[Any, Composition]]]
+"""By pool, how many iterations there were and their composition; numbers, or of shape (designs,)."""
 
 
 ERROR_SAMPLES = 300

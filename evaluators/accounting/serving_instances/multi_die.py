@@ -12,24 +12,21 @@ Instances that prefill are on the first rows of dies, those that decode on the r
 between them: all that can be on their way are, beside nothing else.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from importlib import import_module
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dse.evaluators.accounting import multi_die as many_dies
 from dse.evaluators.accounting.breakdown import BreakdownRow, scale_row
-from dse.evaluators.accounting.decode_segments import arrays_of_cases
+from dse.evaluators.accounting.decode_segments import BatchArrays, arrays_of_cases
 from dse.evaluators.accounting.multi_die import (
     HIDDEN_LABEL,
+    DieKind,
     PassWork,
-    area_by_block,
     detailed_blocks,
-    die_and_system_area,
     exchange_activity,
     pass_work,
     units_per_stage,
@@ -37,8 +34,9 @@ from dse.evaluators.accounting.multi_die import (
 from dse.evaluators.accounting.multi_die_limits import chip_die_count, equal_split_limit, phase_layout_limits, port_limit
 from dse.evaluators.accounting.multi_die_memory import cache_bytes, ffn_weight_bytes, layers_of_units, unit_weight_bytes
 from dse.evaluators.accounting.phase import PhaseCost
-from dse.evaluators.accounting.power import power_metrics
 from dse.evaluators.accounting.serving_instances import Composition, IterationCounts, ServingInstance, iteration_time_key
+from dse.evaluators.accounting.serving_instances.design_parts import DesignPart, single_rows
+from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout
 from dse.evaluators.accounting.serving_instances.lower_bounds import (
     WorkLowerBounds,
     peak_flops,
@@ -59,12 +57,14 @@ from dse.evaluators.accounting.serving_instances.multi_die_iterations import (
     whole_prompts,
 )
 from dse.evaluators.accounting.serving_instances.prompt_table_points import distinct_prompt_lengths, transferred_prompts
+from dse.evaluators.accounting.serving_instances.serving_layout import ServedWork
 from dse.evaluators.accounting.serving_runs import steady_state_run as steady
+from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.cost_models import die_exchange_jobs as crossings
 from dse.evaluators.cost_models.die_exchange_model import ExchangeCost, stage_transfer_cost
 from dse.evaluators.graph.operators import useful_flop
 from dse.evaluators.graph.transformer import transformer_segments
-from dse.evaluators.layouts.micro_batches import IterationWork, stack_iterations
+from dse.evaluators.layouts.micro_batches import BatchWork, IterationWork, stack_iterations
 from dse.evaluators.layouts.multi_die import DieSplit
 from dse.evaluators.machine.die_network import die_network, place_groups
 from dse.evaluators.program.activity import Activity
@@ -81,12 +81,6 @@ from dse.space.memoize import memoize_by_identity
 from dse.space.software import SERVED_DIES, SERVED_POOLED_DIES, software_of
 from dse.space.workload import BatchCase, ServingLoad
 
-__all__ = ["area_by_block", "die_and_system_area"]
-
-FIDELITIES = ("analytical", "events")
-
-ONE_BY_ONE = True
-
 ERROR_SAMPLES = 20
 """Compositions at which a table's error is measured: each is a step of the model through all of its layers."""
 
@@ -95,10 +89,6 @@ AXES: dict[str, Callable[..., list[Array]]] = {
     SERVED_POOLED_DIES: geometric_axes,
 }
 """Axes of tables, by software: those of tiles, which need a tiling search for each point, have half as many points."""
-
-DIE_MODULES = {SERVED_DIES: "tile_dies", SERVED_POOLED_DIES: "shared_cache_dies"}
-"""What a die is, by the software that runs: modules of `account`."""
-
 
 OVERLAP_LABEL = "attention, FFNs and their exchanges, of other micro-batches"
 """Time saved by micro-batches between attention dies and FFN dies, without waits."""
@@ -113,238 +103,252 @@ class DieIteration(NamedTuple):
     seconds: float
 
 
-def limits(design: Design, load: ServingLoad) -> list[Limit]:
-    """Limits of the layout of all instances, and memory for the longest request and largest iterations."""
-    limits, pools = _layout_check(design, load), die_pools(design, load)
-    if any(np.any(limit.need > limit.have) for limit in limits):
-        return limits
-    held, longest = {}, load.longest - 1
-    cached = per_reach(load.model, lambda reach: float(reach.kept_positions(longest)))
-    for pool in pools:
-        stage = _tightest_stage(design, load, pool)
-        parts = (("weights", stage.weights), ("KV cache", float(stage.kv(cached, 1.0))), *stage.beside)
-        held[pool.phase] = parts, _slice_bytes(design, load, pool)
-        if pool.of.attention:
-            held[f"{pool.phase}, FFNs"] = stage.fed, []
-    return [*limits, *_die_kind(design).memory_limits(design, held)]
+class ServedDie(NamedTuple):
+    """What serving asks about one die of a system of dies of tiles, or with a shared cache each.
+
+    Attributes:
+        kind: work, machine and value sizes of a die.
+        engine_peak: of a die's matrix engines. [FLOP/s]
+        memory_bandwidth, memory_capacity: of a die's main memory. [B/s], [B]
+        activity_energy: dynamic energy of an activity. [J]
+        memory_limits: of what is held in each phase.
+        breakdown_rows: of a phase.
+        remedy_text: of a violated limit.
+        request_work: records a die's work, so that equal work of designs is computed together; does nothing where dies have
+            no such work.
+    """
+
+    kind: DieKind
+    engine_peak: Callable[[Design], Any]
+    memory_bandwidth: Callable[[Design], Any]
+    memory_capacity: Callable[[Design], Any]
+    activity_energy: Callable[[Design, Activity], Any]
+    memory_limits: Callable[[Design, Mapping[str, Any]], list[Limit]]
+    breakdown_rows: Callable[[PhaseCost, str], list[BreakdownRow]]
+    remedy_text: Callable[[Infeasibility, Design, tuple[BatchArrays, ...]], str]
+    request_work: Callable[[Design, BatchWork | IterationWork, DieSplit, str], None]
 
 
-def request_limit_times(design: Design, load: ServingLoad) -> None:
-    """Request the die work that limits need, so that designs are computed together."""
-    if not any(limit.need > limit.have for limit in _layout_check(design, load)):
+class MultiDieServing(InstanceLayout):
+    """Instances of several dies, of tiles or with a shared cache, that divide a replica of the model."""
+
+    FIDELITIES = ("analytical", "events")
+    SHARES_TIMES = True
+    POWER_ONE_BY_ONE = True
+
+    def limits(self, design: Design, load: ServingLoad) -> list[Limit]:
+        """Limits of the layout of all instances, and memory for the longest request and largest iterations."""
+        limits, pools = _layout_check(design, load), die_pools(design, load)
+        if any(np.any(limit.need > limit.have) for limit in limits):
+            return limits
+        held, longest = {}, load.longest - 1
+        cached = per_reach(load.model, lambda reach: float(reach.kept_positions(longest)))
+        for pool in pools:
+            stage = _tightest_stage(design, load, pool)
+            parts = (("weights", stage.weights), ("KV cache", float(stage.kv(cached, 1.0))), *stage.beside)
+            held[pool.phase] = parts, _slice_bytes(design, load, pool)
+            if pool.of.attention:
+                held[f"{pool.phase}, FFNs"] = stage.fed, []
+        return [*limits, *served_die(design).memory_limits(design, held)]
+
+    def request_limit_times(self, design: Design, load: ServingLoad) -> None:
+        """Request the die work that limits need, so that designs are computed together."""
+        if not any(limit.need > limit.have for limit in _layout_check(design, load)):
+            for die_pool in die_pools(design, load):
+                for made_of in (typical_iteration(load, die_pool), *largest_iterations(load, die_pool)):
+                    _request_work(design, replica_work(design, load, die_pool, made_of))
+
+    def request_table_times(self, design: Design, load: ServingLoad, fidelity: str) -> None:
+        """Request the die work that a steady-state table needs, so that designs are computed together."""
+        longest, every = load.longest, AXES[software_of(design.mapping)]
+
+        def noted(many: Sequence[ReplicaWork | None]) -> Sequence[float]:
+            for composition in many:
+                _request_work(design, composition)
+            return [1.0] * len(many)
+
         for die_pool in die_pools(design, load):
-            for made_of in (typical_iteration(load, die_pool), *largest_iterations(load, die_pool)):
-                _request_work(design, replica_work(design, load, die_pool, made_of))
+            largest = max_prompt_tokens(die_pool.rule, die_pool.batch, longest), longest, die_pool.batch, longest
+            part_time_tables(design, load, die_pool, noted)(
+                *axis_points(steady.coarse_table_points(every, load, die_pool.of.copies)(*largest))
+            )
 
+    def instances(self, design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
+        """Serving instance of each pool, with the KV memory of its tightest stage."""
+        instances = []
+        for die_pool in die_pools(design, load):
+            stage = _tightest_stage(design, load, die_pool)
+            free = die_pool.of.copies * (_die_capacity(design) - stage.weights - sum(value for _, value in stage.beside))
+            room = request_memory(load.model, stage.kv)
+            key = iteration_time_key(design, load, fidelity, die_pool.of, die_pool.rows)
+            pricing = iteration_time_function(design, load, die_pool, fidelity, key)
+            axes = partial(AXES[software_of(design.mapping)], whole=distinct_prompt_lengths(load), copies=die_pool.of.copies)
+            instances.append(
+                ServingInstance(pricing, free, room, axes, ERROR_SAMPLES, key, stage.shares, copies=die_pool.of.copies)
+            )
+        return tuple(instances)
 
-def request_table_times(design: Design, load: ServingLoad, fidelity: str) -> None:
-    """Request the die work that a steady-state table needs, so that designs are computed together."""
-    longest, every = load.longest, AXES[software_of(design.mapping)]
-
-    def noted(many: Sequence[ReplicaWork | None]) -> Sequence[float]:
-        for composition in many:
-            _request_work(design, composition)
-        return [1.0] * len(many)
-
-    for die_pool in die_pools(design, load):
-        largest = max_prompt_tokens(die_pool.rule, die_pool.batch, longest), longest, die_pool.batch, longest
-        part_time_tables(design, load, die_pool, noted)(
-            *axis_points(steady.coarse_table_points(every, load, die_pool.of.copies)(*largest))
+    def work_lower_bounds(self, design: Design, load: ServingLoad) -> WorkLowerBounds:
+        """Lower bounds on dies, iteration time and prompt time, as a pass goes through all stages in turn."""
+        die, mapping = served_die(design), design.mapping
+        before, after = (_stage_dies(plan) for plan in (mapping.prefill, mapping.decode))
+        engines = die.engine_peak(design) if design.chip.tile is None else peak_flops(design.chip)
+        decode = weight_bytes_read(load.model, mapping.precision) / (die.memory_bandwidth(design) * after)
+        return WorkLowerBounds(
+            design.chip.dies.rows * design.chip.dies.cols,
+            decode=decode,
+            prompt=prefill_flop_per_token(load.model) / (engines * before),
         )
+
+    def bound_parts(self, design: Design) -> list[DesignPart]:
+        """Single rows, each as a separate design."""
+        return list(single_rows(design))
+
+    def untimed_limits(self, design: Design, load: ServingLoad) -> list[Limit]:
+        """Limits that need no iteration times: the layout of all instances."""
+        return _layout_check(design, load)
+
+    def decode_step_seconds(self, design: Design, load: ServingLoad, context: float) -> float:
+        """Time of an iteration that decodes one request at a context length; larger batches take no less. [s]"""
+        die_pool = die_pools(design, load)[-1]
+        return _run_iteration(design, load, die_pool, (0.0, 0.0, 1.0, context, 0.0), "analytical").seconds
+
+    def request_decode_times(self, design: Design, load: ServingLoad, context: float) -> None:
+        """Request the die work of `decode_step_seconds`, so that designs are computed together."""
+        _request_work(design, replica_work(design, load, die_pools(design, load)[-1], (0.0, 0.0, 1.0, context, 0.0)))
+
+    def kv_transfer(self, design: Design, load: ServingLoad) -> tuple[RequestMemory, float]:
+        """KV transfer over die links from prefill to decode replicas: time per request, and latency [s]."""
+        room, sent, _ = self._caches_moved(design, load)
+        return room.times(max(float(sent.links), float(sent.injection))), float(sent.latency)
+
+    def _caches_moved(self, design: Design, load: ServingLoad) -> tuple[RequestMemory, ExchangeCost, int]:
+        """What a message has of a cache, an exchange of a byte a message, and caches that go at a time by it."""
+        before, after = die_pools(design, load)
+        network = die_network(design.chip, served_die(design).kind.reached(design.mapping))
+        ends = [_copy_dies(design, pool) for pool in (before, after)]
+        ways, pairs = self.parallel_transfers(design, load), max(copies.shape[1] for copies in ends)
+        start, end = (
+            copies[np.arange(ways) * len(copies) // ways][:, np.arange(pairs) * copies.shape[1] // pairs] for copies in ends
+        )
+        # what the dies that take a cache hold of it; of what several that send have alike, it is sent once
+        room = request_memory(load.model, _tightest_stage(design, load, after).kv).times(
+            self.devices_per_cache(design, load)[1] / pairs
+        )
+        return room, stage_transfer_cost(network, start, end, 1.0), ways
+
+    def parallel_transfers(self, design: Design, load: ServingLoad) -> int:
+        """KV transfers that can run at once: one per attention replica of the smaller pool."""
+        return min(die_pool.of.dp * die_pool.of.copies for die_pool in die_pools(design, load))
+
+    def device_count(self, design: Design) -> int:
+        """Dies of the system, whether in use or idle."""
+        return chip_die_count(design.chip)
+
+    def devices_per_cache(self, design: Design, load: ServingLoad) -> tuple[int, ...]:
+        """Dies of an attention replica, over all stages."""
+        return tuple(die_pool.of.tp * die_pool.of.pp for die_pool in die_pools(design, load))
+
+    def peak_rates(self, design: Design) -> PeakRates:
+        """Peak rates of one die, of tiles or with a shared cache."""
+        die = served_die(design)
+        return PeakRates(die.engine_peak(design), die.memory_bandwidth(design))
+
+    def work_of_iterations(self, design: Design, load: ServingLoad, done: IterationCounts, fidelity: str) -> ServedWork:
+        """Work of iterations on all dies, of whole prompts."""
+        activity, flop = Activity(), 0.0
+        for pool, iterations in zip(die_pools(design, load), done, strict=True):
+            for times, made_of in iterations:
+                for share, work in whole_prompts(pool, made_of):
+                    activity = activity + _run_activity(_run_iteration(design, load, pool, work, fidelity)) * (times * share)
+                flop += times * _useful_flop_of(_whole_iteration(load, made_of))
+        die = served_die(design)
+        return ServedWork(flop, activity.memory_bytes, 0.0, lambda: die.activity_energy(design, activity))
+
+    def transfer_energy(self, design: Design, load: ServingLoad, hosted: Any) -> Any:
+        """Energy of KV transfers over die links, from memory to memory, and to hosts."""
+        moved = host_transfer_energy(hosted, design.chip)
+        if len(die_pools(design, load)) < 2:
+            return moved
+        room, sent, ways = self._caches_moved(design, load)
+        each = crossings.exchange_activity(sent, ways) + Activity(memory_bytes=2 * sent.sent_bytes / ways)
+        caches = each * float(room.sum_bytes(transferred_prompts(load)))
+        return moved + served_die(design).activity_energy(design, caches)
+
+    def local_memory_used(self, design: Design, load: ServingLoad) -> Any | None:
+        """Local memory in use on the fullest tile in the largest iterations; None for dies with a cache."""
+        slices = [nbytes for die_pool in die_pools(design, load) for _, nbytes in _slice_bytes(design, load, die_pool)]
+        return max(slices) if slices else None
+
+    def iteration_energies(
+        self, design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str
+    ) -> list[tuple[Any, Any]]:
+        """Time of an iteration, and energy on all dies of an instance."""
+        run = _run_iteration(design, load, die_pools(design, load)[pool], made_of, fidelity)
+        return [(run.seconds, float(served_die(design).activity_energy(design, _run_activity(run))))]
+
+    def iteration_rows(
+        self, design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
+    ) -> Sequence[BreakdownRow]:
+        """Breakdown rows of an iteration: operators and exchanges on all dies of an instance."""
+        die_pool, die = die_pools(design, load)[pool], served_die(design)
+        run = _run_iteration(design, load, die_pool, made_of, fidelity)
+        it, forward_pass, split = run.asked, run.played, run.split
+        once = split._replace(batches=1)
+        blocks = tuple(_mean_stage(block, split) for block in detailed_blocks([forward_pass], once))
+        flop = sum(unit.flop * unit.times for unit in forward_pass.units) * split.group * split.halves
+        phase = PhaseCost(name=it.phase, machine=die.kind.machine(design, it.plan), seconds=run.seconds, work=None, flop=flop)
+        # blocks are those of all stages: each is on the dies of one
+        share = _useful_flop_of(_whole_iteration(load, made_of)) / flop if flop else 1.0
+        phase, rows = replace(phase, useful_share=share), list[BreakdownRow]()
+        # what a die exchanges is the mean over all dies of a stage, also where only some have attention
+        apart = [split.attention > 0 and isinstance(block.block.calls[0].job, crossings.DieExchangeJob) for block in blocks]
+        for exchanged, dies in ((False, split.attention or split.group), (True, split.group)):
+            selected_blocks = tuple(block for block, of_all in zip(blocks, apart, strict=True) if of_all == exchanged)
+            rows += die.breakdown_rows(replace(phase, timed=selected_blocks, dies=dies), fidelity)
+        beyond = [
+            block._replace(block=block.block._replace(times=block.block.times * unit.times * split.halves))
+            for unit in forward_pass.units
+            for block in unit.beyond
+        ]
+        if beyond:
+            rows += die.breakdown_rows(replace(phase, timed=tuple(beyond), dies=split.ep), fidelity)
+        gap = run.seconds - sum(row.seconds for row in rows)
+        if abs(gap) > 1e-9 * run.seconds:
+            name = OVERLAP_LABEL if split.attention else HIDDEN_LABEL
+            rows.append(BreakdownRow(it.phase, many_dies.WAIT_LABEL, name, "", 0.0, 0.0, 0.0, "overlap", gap, {"overlap": gap}))
+        return [scale_row(row, times) for row in rows]
+
+    def remedy_text(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
+        """Remedy text for the most violated limit of serving on many dies."""
+        address = worst.limit
+        if address.endswith(".dp"):
+            return "replicas that serve are instances: mapping.serving.instances, and mapping.both.dp=1"
+        if address.endswith(".microbatches"):
+            return "as many micro-batches are in flight as stages: mapping.both.microbatches=0"
+        if address == "mapping.serving.admission":
+            return (
+                "stages of a pipeline share a memory: mapping.serving.admission=prompt, which reserves blocks for whole prompts"
+            )
+        if address == "chip.dies":
+            each = ", ".join(
+                f"{die_pool.of.dp} x {die_pool.of.pp * die_pool.of.group} to {die_pool.phase}"
+                for die_pool in die_pools(design, loads[0])
+            )
+            cols = int(design.chip.dies.cols)
+            return f"instances need {each}, each pool in whole rows of {cols}: reduce mapping.serving.instances"
+        return served_die(design).remedy_text(worst, design, (_case_arrays(_longest_case(loads[0])),))
 
 
 def _request_work(design: Design, work: ReplicaWork | None) -> None:
-    if work is not None and hasattr(_die_kind(design), "request_die_work"):
-        _die_kind(design).request_die_work(design, *work, "analytical")
-
-
-def instances(design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
-    """Serving instance of each pool, with the KV memory of its tightest stage."""
-    instances = []
-    for die_pool in die_pools(design, load):
-        stage = _tightest_stage(design, load, die_pool)
-        free = die_pool.of.copies * (_die_capacity(design) - stage.weights - sum(value for _, value in stage.beside))
-        room = request_memory(load.model, stage.kv)
-        key = iteration_time_key(design, load, fidelity, die_pool.of, die_pool.rows)
-        pricing = iteration_time_function(design, load, die_pool, fidelity, key)
-        axes = partial(AXES[software_of(design.mapping)], whole=distinct_prompt_lengths(load), copies=die_pool.of.copies)
-        instances.append(
-            ServingInstance(pricing, free, room, axes, ERROR_SAMPLES, key, stage.shares, copies=die_pool.of.copies)
-        )
-    return tuple(instances)
-
-
-def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
-    """Lower bounds on dies, iteration time and prompt time, as a pass goes through all stages in turn."""
-    kind, mapping = _die_kind(design), design.mapping
-    before, after = (_stage_dies(plan) for plan in (mapping.prefill, mapping.decode))
-    engines = kind.engine_peak(design) if design.chip.tile is None else peak_flops(design.chip)
-    decode = weight_bytes_read(load.model, mapping.precision) / (kind.memory_bandwidth(design) * after)
-    return WorkLowerBounds(
-        design.chip.dies.rows * design.chip.dies.cols,
-        decode=decode,
-        prompt=prefill_flop_per_token(load.model) / (engines * before),
-    )
-
-
-def untimed_limits(design: Design, load: ServingLoad) -> list[Limit]:
-    """Limits that need no iteration times: the layout of all instances."""
-    return _layout_check(design, load)
-
-
-def decode_step_seconds(design: Design, load: ServingLoad, context: float) -> float:
-    """Time of an iteration that decodes one request at a context length; larger batches take no less. [s]"""
-    die_pool = die_pools(design, load)[-1]
-    return _run_iteration(design, load, die_pool, (0.0, 0.0, 1.0, context, 0.0), "analytical").seconds
-
-
-def request_decode_times(design: Design, load: ServingLoad, context: float) -> None:
-    """Request the die work of `decode_step_seconds`, so that designs are computed together."""
-    _request_work(design, replica_work(design, load, die_pools(design, load)[-1], (0.0, 0.0, 1.0, context, 0.0)))
+    if work is not None:
+        served_die(design).request_work(design, *work, "analytical")
 
 
 def _stage_dies(plan: MultiDiePlan) -> Any:
     """Dies of a stage."""
     attention = getattr(plan, "attention_dies", None) or 0
     return where(attention > 0, attention + plan.ep, maximum(plan.tp, plan.ep))
-
-
-def kv_transfer(design: Design, load: ServingLoad) -> tuple[RequestMemory, float]:
-    """KV transfer over die links from prefill to decode replicas: time per request, and latency [s]."""
-    room, sent, _ = _caches_moved(design, load)
-    return room.times(max(float(sent.links), float(sent.injection))), float(sent.latency)
-
-
-def _caches_moved(design: Design, load: ServingLoad) -> tuple[RequestMemory, ExchangeCost, int]:
-    """What a message has of a cache, an exchange of a byte a message, and caches that go at a time by it."""
-    before, after = die_pools(design, load)
-    network = die_network(design.chip, _die_kind(design).DIE_KIND.reached(design.mapping))
-    ends = [_copy_dies(design, pool) for pool in (before, after)]
-    ways, pairs = parallel_transfers(design, load), max(copies.shape[1] for copies in ends)
-    start, end = (
-        copies[np.arange(ways) * len(copies) // ways][:, np.arange(pairs) * copies.shape[1] // pairs] for copies in ends
-    )
-    # what the dies that take a cache hold of it; of what several that send have alike, it is sent once
-    room = request_memory(load.model, _tightest_stage(design, load, after).kv).times(devices_per_cache(design, load)[1] / pairs)
-    return room, stage_transfer_cost(network, start, end, 1.0), ways
-
-
-def parallel_transfers(design: Design, load: ServingLoad) -> int:
-    """KV transfers that can run at once: one per attention replica of the smaller pool."""
-    return min(die_pool.of.dp * die_pool.of.copies for die_pool in die_pools(design, load))
-
-
-def device_count(design: Design) -> int:
-    """Dies of the system, whether in use or idle."""
-    return chip_die_count(design.chip)
-
-
-def devices_per_cache(design: Design, load: ServingLoad) -> tuple[int, ...]:
-    """Dies of an attention replica, over all stages."""
-    return tuple(die_pool.of.tp * die_pool.of.pp for die_pool in die_pools(design, load))
-
-
-def usage_metrics(
-    design: Design,
-    load: ServingLoad,
-    done: IterationCounts,
-    seconds: Any,
-    fidelity: str,
-    peak: Callable[[], Any],
-    spent: Array | None = None,
-    hosted: Any = 0.0,
-) -> dict[str, Any]:
-    """Metrics of utilisation of all dies, memory use of the fullest tile, and energy."""
-    activity, caches, flop, kind = Activity(), Activity(), 0.0, _die_kind(design)
-    for pool, iterations in zip(die_pools(design, load), done, strict=True):
-        for times, made_of in iterations:
-            for share, work in whole_prompts(pool, made_of):
-                activity = activity + _run_activity(_run_iteration(design, load, pool, work, fidelity)) * (times * share)
-            flop += times * _useful_flop_of(_whole_iteration(load, made_of))
-    if len(die_pools(design, load)) == 2:
-        room, sent, ways = _caches_moved(design, load)
-        each = crossings.exchange_activity(sent, ways) + Activity(
-            memory_bytes=2 * sent.sent_bytes / ways
-        )  # from memory to memory
-        caches = each * float(room.sum_bytes(transferred_prompts(load)))
-    whole = device_count(design) * seconds
-    slices = [nbytes for die_pool in die_pools(design, load) for _, nbytes in _slice_bytes(design, load, die_pool)]
-    return {
-        "mfu": flop / (kind.engine_peak(design) * whole),
-        "hbm_utilisation": activity.memory_bytes / (kind.memory_bandwidth(design) * whole),
-        **({"sram_used": max(slices)} if slices else {}),
-        **power_metrics(
-            design.chip,
-            lambda: [(kind.activity_energy(design, activity + caches) + host_transfer_energy(hosted, design.chip), seconds)],
-            float(load.requests.output.sum()),
-            chips=device_count(design),
-            peak=peak,
-        ),
-    }
-
-
-def iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> Any:
-    """Power of iterations of one design on all dies of an instance, shape (iterations, 1). [W]"""
-    die_pool, each = die_pools(design, load)[pool], np.broadcast_arrays(*(np.ravel(count) for count in made_of))
-    power = []
-    for composition in zip(*each, strict=True):
-        run = _run_iteration(design, load, die_pool, composition, fidelity)
-        power.append([float(_die_kind(design).activity_energy(design, _run_activity(run))) / run.seconds])
-    return np.array(power)
-
-
-def iteration_rows(
-    design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
-) -> Sequence[BreakdownRow]:
-    """Breakdown rows of an iteration: operators and exchanges on all dies of an instance."""
-    die_pool, kind = die_pools(design, load)[pool], _die_kind(design)
-    run = _run_iteration(design, load, die_pool, made_of, fidelity)
-    it, forward_pass, split = run.asked, run.played, run.split
-    once = split._replace(batches=1)
-    blocks = tuple(_mean_stage(block, split) for block in detailed_blocks([forward_pass], once))
-    flop = sum(unit.flop * unit.times for unit in forward_pass.units) * split.group * split.halves
-    phase = PhaseCost(name=it.phase, machine=kind.DIE_KIND.machine(design, it.plan), seconds=run.seconds, work=None, flop=flop)
-    # blocks are those of all stages: each is on the dies of one
-    share = _useful_flop_of(_whole_iteration(load, made_of)) / flop if flop else 1.0
-    phase, rows = replace(phase, useful_share=share), list[BreakdownRow]()
-    # what a die exchanges is the mean over all dies of a stage, also where only some have attention
-    apart = [split.attention > 0 and isinstance(block.block.calls[0].job, crossings.DieExchangeJob) for block in blocks]
-    for exchanged, dies in ((False, split.attention or split.group), (True, split.group)):
-        selected_blocks = tuple(block for block, of_all in zip(blocks, apart, strict=True) if of_all == exchanged)
-        rows += kind.breakdown_rows(replace(phase, timed=selected_blocks, dies=dies), fidelity)
-    beyond = [
-        block._replace(block=block.block._replace(times=block.block.times * unit.times * split.halves))
-        for unit in forward_pass.units
-        for block in unit.beyond
-    ]
-    if beyond:
-        rows += kind.breakdown_rows(replace(phase, timed=tuple(beyond), dies=split.ep), fidelity)
-    gap = run.seconds - sum(row.seconds for row in rows)
-    if abs(gap) > 1e-9 * run.seconds:
-        name = OVERLAP_LABEL if split.attention else HIDDEN_LABEL
-        rows.append(BreakdownRow(it.phase, many_dies.WAIT_LABEL, name, "", 0.0, 0.0, 0.0, "overlap", gap, {"overlap": gap}))
-    return [scale_row(row, times) for row in rows]
-
-
-def remedy_text(worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
-    """Remedy text for the most violated limit of serving on many dies."""
-    address = worst.limit
-    if address.endswith(".dp"):
-        return "replicas that serve are instances: mapping.serving.instances, and mapping.both.dp=1"
-    if address.endswith(".microbatches"):
-        return "as many micro-batches are in flight as stages: mapping.both.microbatches=0"
-    if address == "mapping.serving.admission":
-        return "stages of a pipeline share a memory: mapping.serving.admission=prompt, which reserves blocks for whole prompts"
-    if address == "chip.dies":
-        each = ", ".join(
-            f"{die_pool.of.dp} x {die_pool.of.pp * die_pool.of.group} to {die_pool.phase}"
-            for die_pool in die_pools(design, loads[0])
-        )
-        return (
-            f"instances need {each}, each pool in whole rows of {int(design.chip.dies.cols)}: reduce mapping.serving.instances"
-        )
-    remedy: str = _die_kind(design).remedy_text(worst, design, (_case_arrays(_longest_case(loads[0])),))
-    return remedy
 
 
 def _layout_check(design: Design, load: ServingLoad) -> list[Limit]:
@@ -386,7 +390,7 @@ class TightestStage(NamedTuple):
 
 @memoize_by_identity
 def _tightest_stage(design: Design, load: ServingLoad, pool: DiePool) -> TightestStage:
-    model, sizes, units = load.model, _die_kind(design).DIE_KIND.sizes(design.mapping), layers_of_units(load.model)
+    model, sizes, units = load.model, served_die(design).kind.sizes(design.mapping), layers_of_units(load.model)
     _, usual, split, _ = _run_iteration(design, load, pool, typical_iteration(load, pool), "analytical")
     cut = units_per_stage([usual], split.pp)[:, :, 0]
     names = [unit.name for unit in usual.units]
@@ -427,7 +431,7 @@ def _slice_bytes(design: Design, load: ServingLoad, pool: DiePool) -> Any:
     slices: list[tuple[str, Any]] = []
     for made_of in largest_iterations(load, pool):
         slices += pass_work(
-            _die_kind(design).DIE_KIND, design, *replica_work(design, load, pool, made_of), "analytical", pool.rows
+            served_die(design).kind, design, *replica_work(design, load, pool, made_of), "analytical", pool.rows
         )[1]
     return slices
 
@@ -438,7 +442,7 @@ def _run_iteration(design: Design, load: ServingLoad, pool: DiePool, made_of: Co
 
 def _run_work(design: Design, pool: DiePool, fidelity: str, work: ReplicaWork) -> DieIteration:
     wanted_work, split = work
-    ((done,), _) = pass_work(_die_kind(design).DIE_KIND, design, wanted_work, split, fidelity, pool.rows)
+    ((done,), _) = pass_work(served_die(design).kind, design, wanted_work, split, fidelity, pool.rows)
     return DieIteration(wanted_work, done, split, float(_work_seconds(done, split)))
 
 
@@ -450,7 +454,7 @@ def _work_seconds(work: PassWork, split: DieSplit) -> Any:
 
 def _price_iterations(design: Design, pool: DiePool, fidelity: str, many: Sequence[ReplicaWork | None]) -> Sequence[float]:
     """Seconds of each of some iterations: those of one structure together, where a formula has them."""
-    kind, groups = _die_kind(design).DIE_KIND, dict[Any, list[tuple[int, IterationWork]]]()
+    kind, groups = served_die(design).kind, dict[Any, list[tuple[int, IterationWork]]]()
     if not kind.together or fidelity != "analytical":
         return [0.0 if work_split is None else _run_work(design, pool, fidelity, work_split).seconds for work_split in many]
     for place, work_split in enumerate(many):
@@ -531,8 +535,7 @@ def _copy_dies(design: Design, pool: DiePool) -> Array:
 
 def _die_capacity(design: Design) -> float:
     """Of a die's memory. [B]"""
-    capacity: float = _die_kind(design).memory_capacity(design)
-    return capacity
+    return float(served_die(design).memory_capacity(design))
 
 
 def _longest_case(load: ServingLoad) -> BatchCase:
@@ -544,11 +547,54 @@ def _case_arrays(case: BatchCase) -> Any:
     return arrays_of_cases(case.model, ((0, case),), "mean")
 
 
-def _die_kind(design: Design) -> ModuleType:
-    return die_module(software_of(design.mapping))
+def _tile_die() -> ServedDie:
+    """A die of tiles, whose work is shared between designs."""
+    from dse.evaluators.accounting import tile_dies as dies
+
+    return ServedDie(
+        dies.DIE_KIND,
+        dies.engine_peak,
+        dies.memory_bandwidth,
+        dies.memory_capacity,
+        dies.activity_energy,
+        dies.memory_limits,
+        dies.breakdown_rows,
+        dies.remedy_text,
+        dies.request_die_work,
+    )
+
+
+def _shared_cache_die() -> ServedDie:
+    """A die with a shared cache."""
+    from dse.evaluators.accounting import shared_cache_dies as dies
+
+    return ServedDie(
+        dies.DIE_KIND,
+        dies.engine_peak,
+        dies.memory_bandwidth,
+        dies.memory_capacity,
+        dies.activity_energy,
+        dies.memory_limits,
+        dies.breakdown_rows,
+        dies.remedy_text,
+        _request_nothing,
+    )
+
+
+def _request_nothing(design: Design, work: BatchWork | IterationWork, split: DieSplit, fidelity: str) -> None:
+    """Request no work of a die, where none is shared between designs."""
+
+
+MADE_BY_SOFTWARE = {SERVED_DIES: _tile_die, SERVED_POOLED_DIES: _shared_cache_die}
+"""Functions that give the die, by the software that runs; they import its module at first use."""
+
+
+def served_die(design: Design) -> ServedDie:
+    """The die of a design's system."""
+    return served_die_of_software(software_of(design.mapping))
 
 
 @cache
-def die_module(software: str) -> ModuleType:
-    """Module for the dies of a system, by the software that runs."""
-    return import_module(f"dse.evaluators.accounting.{DIE_MODULES[software]}")
+def served_die_of_software(software: str) -> ServedDie:
+    """The die of systems with some software."""
+    return MADE_BY_SOFTWARE[software]()

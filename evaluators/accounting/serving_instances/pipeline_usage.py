@@ -16,17 +16,20 @@ from dse.evaluators.accounting.serving_instances.pipeline_fleet import (
     core_count,
     decode_only_cores,
     iteration_pass,
+    longest_request_bytes,
     pipeline_request_memory,
 )
 from dse.evaluators.accounting.serving_runs import peak_power as peak
 from dse.evaluators.accounting.serving_runs.run_metrics import MeanIteration
+from dse.evaluators.accounting.usage import link_utilisation, mesh_link_bandwidth, usage_of_time
 from dse.evaluators.cost_models.call_cost import CostModel
 from dse.evaluators.layouts.kv_transfer import TransferCost
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.silicon.energy import dynamic_energy
-from dse.space.array_math import Array, maximum, where
+from dse.space.array_math import Array, maximum
 from dse.space.chip import channel_count, decode_only_chip
 from dse.space.design import Design
+from dse.space.mapping import Mapping
 from dse.space.workload import ServingLoad
 
 
@@ -77,7 +80,7 @@ def usage_metrics(
         return _flat_values(peak.peak_power(fullest, power)) + _flat_values(moved / span)
 
     tokens, apart = float(load.requests.output.sum()), decode_only_cores(design)
-    return _used_shares(design, done, operations, span) | power_metrics(
+    return _usage_shares(design, done, operations, span) | power_metrics(
         design.chip, lambda: [(_flat_values(spent + moved), span)], tokens, decode_cores=apart, peak=most
     )
 
@@ -125,13 +128,18 @@ def mean_iteration_pass(
     return iteration_pass(load, pool, reader, phase, prompt, prompt_context, decodes, context, spilled, crowding)
 
 
-def fullest_core_bytes(fleet: tuple[PipelinePool, ...]) -> Any:
-    """Local memory in use on the fullest core. [B]"""
-    return _flat_values(reduce(maximum, (pool.held.sram for pool in fleet)))
+def fixed_metrics(fleet: tuple[PipelinePool, ...], load: ServingLoad, mapping: Mapping) -> dict[str, Any]:
+    """Metrics that do not depend on time: chips, and memory of the fullest core for a longest request."""
+    main = ((1 - pool.held.weights_here) * pool.held.weights + longest_request_bytes(pool, load, mapping) for pool in fleet)
+    return {
+        "devices": 1.0,
+        "sram_used": _flat_values(reduce(maximum, (pool.held.sram for pool in fleet))),
+        "hbm_used": _flat_values(reduce(maximum, main)),
+    }
 
 
-def _used_shares(design: Design, done: Activity, operations: Any, seconds: Any) -> dict[str, Any]:
-    """Shares of what all of the chip's engines, channels and links could do in the time; idle cores have theirs."""
+def _usage_shares(design: Design, done: Activity, operations: Any, seconds: Any) -> dict[str, Any]:
+    """Usage of all of the chip's engines, channels and links in some time; idle cores have theirs."""
     chip, cores = design.chip, core_count(design)
     decode = decode_only_cores(design)
     engines: Any = 0.0
@@ -139,13 +147,9 @@ def _used_shares(design: Design, done: Activity, operations: Any, seconds: Any) 
     for given_chip, count in ((chip, cores - decode), (decode_only_chip(chip), decode)):
         engines = engines + count * 2 * (given_chip.tile.matrix.rows * given_chip.tile.matrix.cols * given_chip.clock)
         channels = channels + count / cores * (channel_count(given_chip) * given_chip.hbm.channel_bandwidth)
-    rows, cols = chip.mesh.rows * 1.0, chip.mesh.cols * 1.0
-    links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * (chip.noc.word_bytes * chip.clock / chip.noc.word_cycles)
-    return {
-        "mfu": _flat_values(operations / (engines * seconds)),
-        "hbm_utilisation": _flat_values(done.memory_bytes / (channels * seconds)),
-        "noc_utilisation": _flat_values(where(links > 0, done.hop_bytes / (maximum(links, 1e-300) * seconds), 0.0)),
-    }
+    values = usage_of_time(operations, done.memory_bytes, seconds, engines, channels)
+    values["noc_utilisation"] = link_utilisation(done.hop_bytes, mesh_link_bandwidth(chip), seconds)
+    return {name: _flat_values(value) for name, value in values.items()}
 
 
 def _flat_values(values: Any) -> Any:

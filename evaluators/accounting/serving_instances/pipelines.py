@@ -6,7 +6,7 @@ times use the plan of the pipeline's phase and are tabulated once per design.
 """
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from typing import Any
@@ -43,13 +43,14 @@ from dse.evaluators.accounting.serving_instances.pipeline_pools import (
     pipeline_paces,
 )
 from dse.evaluators.accounting.serving_instances.pipeline_usage import (
-    fullest_core_bytes,
+    fixed_metrics,
     mean_iteration_pass,
     power_function,
     transfer_activity,
     usage_metrics,
 )
 from dse.evaluators.accounting.serving_instances.prompt_table_points import distinct_prompt_lengths
+from dse.evaluators.accounting.serving_instances.serving_layout import JointParts, ServingLayout
 from dse.evaluators.accounting.serving_runs import peak_power as peak
 from dse.evaluators.accounting.serving_runs import power_timeline as drawn
 from dse.evaluators.accounting.serving_runs import run_metrics as served
@@ -61,7 +62,7 @@ from dse.evaluators.layouts.kv_transfer import TransferCost
 from dse.evaluators.machine.machine import tile_core_machine
 from dse.evaluators.serving.iteration_time import geometric_axes
 from dse.evaluators.serving.scheduling_policy import make_policy
-from dse.evaluators.serving.simulator import Deployment, ServingRun
+from dse.evaluators.serving.simulator import Deployment, InstancePool, ServingRun
 from dse.evaluators.silicon import area, price
 from dse.evaluators.silicon.energy import design_power_by_part, dynamic_energy
 from dse.space.array_math import maximum, minimum, option_index, where
@@ -72,11 +73,6 @@ from dse.space.limits import Infeasibility, Limit
 from dse.space.mapping import AUTO, PARTITIONS, STAGE_CUTS, Mapping
 from dse.space.requests import Requests
 from dse.space.workload import ServingLoad
-
-FIDELITIES = tuple(READERS)
-
-TOGETHER_AT = {STEADY: (standing.groups_solved_together, select_rows)}
-"""By fidelity, the rows of a design that are evaluated together, and how rows are selected."""
 
 MERGEABLE_OPTIONS = (*(f"mapping.{phase}.{word}" for phase in ("prefill", "decode") for word in ("placement", "stages")),
          "mapping.serving.arrangement")  # fmt: skip
@@ -100,66 +96,235 @@ OTHER_OPERATORS = (
 )
 
 
-def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
-    """Lower bounds of one chip: times of a stage's cores, since tokens pass the stages in turn.
+class PipelineServing(ServingLayout):
+    """Pipelines of tile groups, for both phases or separate ones for each, whose pools depend on the rate."""
 
-    Weights for which the local memories of all stages have room may be resident; the content of a cache in front of
-    main memory is not known.
-    """
-    chip, mapping = _chip_of(design), _mapping_of(design)
-    apart, last, alone = mapping.serving.prefill_cores > 0, mapping.decode, decode_only_chip(chip)
-    sram = where(apart, alone.tile.sram, chip.tile.sram)
-    channel = where(apart, alone.hbm.channel_bandwidth, chip.hbm.channel_bandwidth)
-    away = maximum(weight_bytes_read(load.model, mapping.precision) - last.tp * last.pp * sram, 0.0) if chip.l2 is None else 0.0
-    channels = last.tp if chip.hbm.channel_side == "core" else channel_count(chip)
-    each = peak_flops(chip) / core_count(design) * where(apart, mapping.prefill.tp, last.tp)
-    return WorkLowerBounds(
-        decode_cores=decode_only_cores(design),
-        decode=away / (channels * channel),
-        prompt=prefill_flop_per_token(load.model) / each,
-    )
+    FIDELITIES = tuple(READERS)
 
+    def work_lower_bounds(self, design: Design, load: ServingLoad) -> WorkLowerBounds:
+        """Lower bounds of one chip: times of a stage's cores, since tokens pass the stages in turn.
 
-def mergeable_options(design: Design) -> tuple[str, ...]:
-    """Options in which designs of one group may differ; none if partitions are open or of a mesh."""
-    mapping = _mapping_of(design)
-    return MERGEABLE_OPTIONS if {mapping.prefill.partition, mapping.decode.partition} <= set(PARTITIONS) else ()
-
-
-def limits(design: Design, load: ServingLoad) -> list[Limit]:
-    """Limits of cores for both phases and of the memory of each kind of core."""
-    mapping, limits = _mapping_of(design), _core_division_limits(design)
-    if any(np.any(limit.need > limit.have) for limit in limits):
-        return limits  # nothing can be said of pipelines on cores that there are not
-    if _two_sets(design, load):
-        return [Limit("mapping.decode.partition", 2.0, 1.0, "layout")]
-    fleet = pipeline_pools(design, load)
-    for pool in fleet:
-        limits += plan_limits(
-            pool.chip,
-            pool.name,
-            pool.plan,
-            pool.held,
-            longest_request_bytes(pool, load, mapping),
-            _most_stages(pool, load),
-            pool.groups,
+        Weights for which the local memories of all stages have room may be resident; the content of a cache in front of
+        main memory is not known.
+        """
+        chip, mapping = _chip_of(design), _mapping_of(design)
+        apart, last, alone = mapping.serving.prefill_cores > 0, mapping.decode, decode_only_chip(chip)
+        sram = where(apart, alone.tile.sram, chip.tile.sram)
+        channel = where(apart, alone.hbm.channel_bandwidth, chip.hbm.channel_bandwidth)
+        away = (
+            maximum(weight_bytes_read(load.model, mapping.precision) - last.tp * last.pp * sram, 0.0)
+            if chip.l2 is None
+            else 0.0
         )
-        limits.append(Limit(f"mapping.{pool.name}.dp", pool.dp * pool.plan.pp * 1.0, maximum(pool.groups, 1) * 1.0, "1"))
-    if len(fleet) == 1:
-        # the same cores serve both phases
-        chunk = make_policy(mapping.serving.policy).chunk or 1
-        usual = {"dp": maximum(1, fleet[0].groups // mapping.decode.pp), "max_chunk_tokens": chunk}
-        for knob in ("tp", "pp", "dp", "microbatch_size", "max_chunk_tokens"):
-            counts = [getattr(plan, knob) * 1.0 for plan in (mapping.prefill, mapping.decode)]
-            values = [where(value > 0, value, usual[knob]) if knob in usual else value for value in counts]
-            limits.append(Limit(f"mapping.decode.{knob}", maximum(*values), minimum(*values), "1"))
-        of_both = ("partition", "placement", "experts", "stages")
-        alike = reduce(operator.and_, (getattr(mapping.prefill, word) == getattr(mapping.decode, word) for word in of_both))
-        limits.append(Limit("mapping.decode.partition", where(alike, 1.0, 2.0), 1.0, "layout"))
-        for part in ("prefetch", "allreduce"):
-            same = _is_same_part(getattr(mapping.prefill, part), getattr(mapping.decode, part))
-            limits.append(Limit(f"mapping.decode.{part}", where(same, 1.0, 2.0), 1.0, "layout"))
-    return limits
+        channels = last.tp if chip.hbm.channel_side == "core" else channel_count(chip)
+        each = peak_flops(chip) / core_count(design) * where(apart, mapping.prefill.tp, last.tp)
+        return WorkLowerBounds(
+            decode_cores=decode_only_cores(design),
+            decode=away / (channels * channel),
+            prompt=prefill_flop_per_token(load.model) / each,
+        )
+
+    def mergeable_options(self, design: Design) -> tuple[str, ...]:
+        """Options in which designs of one group may differ; none if partitions are open or of a mesh."""
+        mapping = _mapping_of(design)
+        return MERGEABLE_OPTIONS if {mapping.prefill.partition, mapping.decode.partition} <= set(PARTITIONS) else ()
+
+    def limits(self, design: Design, load: ServingLoad) -> list[Limit]:
+        """Limits of cores for both phases and of the memory of each kind of core."""
+        mapping, limits = _mapping_of(design), _core_division_limits(design)
+        if any(np.any(limit.need > limit.have) for limit in limits):
+            return limits  # nothing can be said of pipelines on cores that there are not
+        if _two_sets(design, load):
+            return [Limit("mapping.decode.partition", 2.0, 1.0, "layout")]
+        fleet = pipeline_pools(design, load)
+        for pool in fleet:
+            limits += plan_limits(
+                pool.chip,
+                pool.name,
+                pool.plan,
+                pool.held,
+                longest_request_bytes(pool, load, mapping),
+                _most_stages(pool, load),
+                pool.groups,
+            )
+            limits.append(Limit(f"mapping.{pool.name}.dp", pool.dp * pool.plan.pp * 1.0, maximum(pool.groups, 1) * 1.0, "1"))
+        if len(fleet) == 1:
+            # the same cores serve both phases
+            chunk = make_policy(mapping.serving.policy).chunk or 1
+            usual = {"dp": maximum(1, fleet[0].groups // mapping.decode.pp), "max_chunk_tokens": chunk}
+            for knob in ("tp", "pp", "dp", "microbatch_size", "max_chunk_tokens"):
+                counts = [getattr(plan, knob) * 1.0 for plan in (mapping.prefill, mapping.decode)]
+                values = [where(value > 0, value, usual[knob]) if knob in usual else value for value in counts]
+                limits.append(Limit(f"mapping.decode.{knob}", maximum(*values), minimum(*values), "1"))
+            of_both = ("partition", "placement", "experts", "stages")
+            alike = reduce(operator.and_, (getattr(mapping.prefill, word) == getattr(mapping.decode, word) for word in of_both))
+            limits.append(Limit("mapping.decode.partition", where(alike, 1.0, 2.0), 1.0, "layout"))
+            for part in ("prefetch", "allreduce"):
+                same = _is_same_part(getattr(mapping.prefill, part), getattr(mapping.decode, part))
+                limits.append(Limit(f"mapping.decode.{part}", where(same, 1.0, 2.0), 1.0, "layout"))
+        return limits
+
+    def joint_parts(self, fidelity: str, *, at_rate: bool) -> JointParts:
+        """Rows that are solved together in the steady state; single rows in a simulation."""
+        return (standing.groups_solved_together, select_rows) if fidelity == STEADY else ()
+
+    def metrics(self, design: Design, load: ServingLoad, fidelity: str) -> dict[str, Any]:
+        """Metrics of a serving run or of the steady state; the latter of shape (designs,)."""
+        if fidelity == STEADY:
+            return standing.steady_state_metrics(design, load)
+        chip, fleet, apart = _chip_of(design), pipeline_pools(design, load), decode_only_cores(design)
+        run, tables, between = _serve_load(design, load, fleet, fidelity, 0)
+        if run is None:
+            return {"max_rate": 0.0}
+        made = float(area.die_area(chip, apart)), float(area.total_area(chip, apart))
+        values = served.run_metrics(run, load, *made) | {
+            "iteration_time_error": served.table_errors_by_design([tables])[0].mean
+        }
+        values |= {"max_rate": run.rate} if load.largest else {}
+        load = served.of_run(load, run)
+        counts = run.state.work
+        read = counts["positions"].sum() + counts["past"].sum()
+        values["kv_spilled_share"] = float(counts["far"].sum() / read) if read else 0.0
+        means = [
+            [mean for kind in served.mean_iterations_by_span(run, number) for mean in kind if mean.times]
+            for number in range(len(fleet))
+        ]
+        gone = ~np.isnan(run["ready"])
+        values |= usage_metrics(
+            design, load, fleet, READERS[fidelity], means, peak.concurrency_of_run(run), between, gone, served.run_duration(run)
+        )
+        values["kv_capacity"] = run.pools[-1].memory.token_capacity(served.longest_sequence(load))
+        return values | fixed_metrics(fleet, load, _mapping_of(design))
+
+    def serving_power_profile(self, design: Design, load: ServingLoad, fidelity: str) -> PowerProfile | None:
+        """Power over the first iterations, with mean KV transfer; None if no rate keeps the SLOs. [W]"""
+        chip, fleet = _chip_of(design), pipeline_pools(design, load)
+        run, _, between = _serve_load(design, load, fleet, fidelity, served.LOGGED_ITERATIONS)
+        if run is None:
+            return None
+        rest = idle_power(chip, decode_cores=decode_only_cores(design))
+        if between is not None:
+            moved = transfer_activity(design, load, fleet, between, ~np.isnan(run["ready"]))
+            rest += float(dynamic_energy(moved, chip)) / served.run_duration(run)
+        return drawn.run_power_profile(run, power_function(load, fleet, READERS[fidelity], between), rest)
+
+    def serving_breakdown(self, design: Design, load: ServingLoad, fidelity: str) -> Breakdown:
+        """Breakdown of pipeline time by operator and idle, with a timeline of the first iterations."""
+        fleet = pipeline_pools(design, load)
+        if fidelity == STEADY:
+            return self._standing_breakdown(design, load, fleet)
+        reader = READERS[fidelity]
+        run = _serve_load(design, load, fleet, fidelity, served.LOGGED_ITERATIONS)[0]
+        if run is None:
+            return Breakdown((), 0.0, area.area_by_block(_chip_of(design), decode_only_cores(design)), {})
+        beside = {"HBM": np.zeros(len(run.log)), "links": np.zeros(len(run.log))}
+        of_pool = run.state.instances["pool"][run.log["instance"]]
+        for number, pool in enumerate(fleet):
+            mine = run.log[of_pool == number]
+            if not len(mine):
+                continue
+            tokens, requests = np.maximum(mine["prompt"], 1), np.maximum(mine["requests"], 1)
+            read = np.maximum(mine["positions"] + mine["past"], 1)
+            counts = (
+                mine["prompt"],
+                mine["pairs"] / tokens,
+                mine["requests"],
+                mine["positions"] / requests,
+                mine["far"] / read,
+            )
+            at = iteration_pass(load, pool, reader, "prefill" if number == 0 else "decode", *(1.0 * count for count in counts))
+            beside["HBM"][of_pool == number] = sum(cost.memory * times for _, cost, times, _ in at.calls())
+            beside["links"][of_pool == number] = sum(
+                cost.network * times for _, cost, times, _ in at.calls() if cost.network is not None
+            )
+        names = [f"{pool.name} pipeline" if len(fleet) == 2 else "pipeline" for pool in fleet]
+
+        def of_mean(pool: int, mean: served.MeanIteration) -> list[BreakdownRow]:
+            return self.iteration_rows(design, load, pool, mean.times, mean.composition, fidelity)
+
+        made = _chip_of(design), decode_only_cores(design)
+        breakdown = served.run_breakdown(run, area.area_by_block(*made), of_mean, names=names, beside=beside)
+        return replace(breakdown, power=design_power_by_part(*made), price=price.price_by_part(*made))
+
+    def _standing_breakdown(self, design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...]) -> Breakdown:
+        """The time of pipelines by operator, in the steady state."""
+        made = _chip_of(design), decode_only_cores(design)
+        means = [
+            [mean.design_iteration(0) for mean in mean if mean.times[0]]
+            for mean in standing.pipeline_steady_state(design, load, fleet).means
+        ]
+
+        def of_mean(pool: int, mean: served.MeanIteration) -> list[BreakdownRow]:
+            return self.iteration_rows(design, load, pool, mean.times, mean.composition, steady.ITERATION_FIDELITY)
+
+        return replace(
+            steady.steady_state_breakdown(means, area.area_by_block(*made), of_mean),
+            power=design_power_by_part(*made),
+            price=price.price_by_part(*made),
+        )
+
+    def iteration_rows(
+        self, design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
+    ) -> list[BreakdownRow]:
+        """Breakdown rows of an iteration, one per operator."""
+        pipeline_pool, mean = pipeline_pools(design, load)[pool], served.MeanIteration(bool(made_of[0]), times, *made_of)
+        return pass_rows(
+            "", mean_iteration_pass(load, pipeline_pool, READERS[fidelity], mean), times, tile_core_machine(pipeline_pool.chip)
+        )
+
+    def remedy_text(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
+        """Remedy text: fewer cores set apart for prefill, or the smallest parallelism."""
+        if any(_two_sets(design, load) for load in loads):
+            return OTHER_OPERATORS
+        if worst.limit in REMEDY_TEXTS:
+            return REMEDY_TEXTS[worst.limit]
+
+        def all_limits(design: Design) -> list[Limit]:
+            """Where partitions are left open, of one for all operators that keeps them, the first one else."""
+            each = (
+                [limit for load in loads for limit in self.limits(trial, load)]
+                for trial in (
+                    [design]
+                    if not _leaves_partitions_open(design)
+                    else map(partial(_divided_by, design), ("k", "mn_k", "mn", "input_only"))
+                )
+            )
+            first = next(each)
+            kept = (limits for limits in (first, *each) if all(limit.need <= limit.have for limit in limits))
+            return next(kept, first)
+
+        if not _mapping_of(design).serving.prefill_cores:
+            return with_smallest_parallelism(worst, design, all_limits).remedy
+        levers = [text for text in (_other_share(design, all_limits), smallest_parallelism_text(design, all_limits)) if text]
+        done = ", or ".join(levers) or f"no share of the {core_count(design):.0f} cores for prefill and no TP x PP fits"
+        return "; ".join((*_crowded_text(worst, design), done))
+
+    def simulate_load(self, design: Design, load: ServingLoad, fidelity: str) -> ServingRun | None:
+        """Serving simulation of a load; None if no rate keeps the SLOs."""
+        return _serve_load(design, load, pipeline_pools(design, load), fidelity, 0)[0]
+
+    def unloaded_latency(self, design: Design, load: ServingLoad, fidelity: str) -> tuple[float, float]:
+        """TTFT and TPOT of requests on idle pipelines."""
+        return served.unloaded_latency(_by_rate(design, load, pipeline_pools(design, load), fidelity)[0], load)
+
+    def deployment_factory(
+        self, design: Design, load: ServingLoad, pools: Sequence[InstancePool]
+    ) -> Callable[[Requests], Deployment]:
+        """Function that gives the deployment at any rate, on which pools depend; given pools are not used."""
+        return _by_rate(design, load, pipeline_pools(design, load), steady.ITERATION_FIDELITY)[0]
+
+    def run_usage(self, design: Design, load: ServingLoad, run: ServingRun, fidelity: str) -> dict[str, float]:
+        """Metrics of utilisation and energy of a run of a load's requests."""
+        fleet = pipeline_pools(design, load)
+        between = _deploy_fleet(design, replace(load, requests=run.requests), fleet, fidelity)[2]
+        means = [
+            [mean for kind in served.mean_iterations_by_span(run, number) for mean in kind if mean.times]
+            for number in range(len(fleet))
+        ]
+        gone = ~np.isnan(run["ready"])
+        return usage_metrics(
+            design, load, fleet, READERS[fidelity], means, peak.concurrency_of_run(run), between, gone, served.run_duration(run)
+        )
 
 
 def _is_same_part(value: Any, other: Any) -> Any:
@@ -168,134 +333,6 @@ def _is_same_part(value: Any, other: Any) -> Any:
         return value is other
     pairs = zip(iterate_leaves(value), iterate_leaves(other), strict=True)
     return reduce(operator.and_, (mine == its for (_, mine, _), (_, its, _) in pairs), True)
-
-
-def metrics(design: Design, load: ServingLoad, fidelity: str) -> dict[str, Any]:
-    """Metrics of a serving run or of the steady state; the latter of shape (designs,)."""
-    if fidelity == STEADY:
-        return standing.steady_state_metrics(design, load)
-    chip, fleet, apart = _chip_of(design), pipeline_pools(design, load), decode_only_cores(design)
-    run, tables, between = _serve_load(design, load, fleet, fidelity, 0)
-    if run is None:
-        return {"max_rate": 0.0}
-    made = float(area.die_area(chip, apart)), float(area.total_area(chip, apart))
-    values = served.run_metrics(run, load, *made) | {"iteration_time_error": served.table_errors_by_design([tables])[0].mean}
-    values |= {"max_rate": run.rate} if load.largest else {}
-    load = served.of_run(load, run)
-    counts = run.state.work
-    read = counts["positions"].sum() + counts["past"].sum()
-    values["kv_spilled_share"] = float(counts["far"].sum() / read) if read else 0.0
-    means = [
-        [mean for kind in served.mean_iterations_by_span(run, number) for mean in kind if mean.times]
-        for number in range(len(fleet))
-    ]
-    gone = ~np.isnan(run["ready"])
-    values |= usage_metrics(
-        design, load, fleet, READERS[fidelity], means, peak.concurrency_of_run(run), between, gone, served.run_duration(run)
-    )
-    return values | {"devices": 1.0, "sram_used": fullest_core_bytes(fleet)}
-
-
-def serving_power_profile(design: Design, load: ServingLoad, fidelity: str) -> PowerProfile | None:
-    """Power over the first iterations, with mean KV transfer; None if no rate keeps the SLOs. [W]"""
-    chip, fleet = _chip_of(design), pipeline_pools(design, load)
-    run, _, between = _serve_load(design, load, fleet, fidelity, served.LOGGED_ITERATIONS)
-    if run is None:
-        return None
-    rest = idle_power(chip, decode_cores=decode_only_cores(design))
-    if between is not None:
-        moved = transfer_activity(design, load, fleet, between, ~np.isnan(run["ready"]))
-        rest += float(dynamic_energy(moved, chip)) / served.run_duration(run)
-    return drawn.run_power_profile(run, power_function(load, fleet, READERS[fidelity], between), rest)
-
-
-def serving_breakdown(design: Design, load: ServingLoad, fidelity: str) -> Breakdown:
-    """Breakdown of pipeline time by operator and idle, with a timeline of the first iterations."""
-    fleet = pipeline_pools(design, load)
-    if fidelity == STEADY:
-        return _standing_breakdown(design, load, fleet)
-    reader = READERS[fidelity]
-    run = _serve_load(design, load, fleet, fidelity, served.LOGGED_ITERATIONS)[0]
-    if run is None:
-        return Breakdown((), 0.0, area.area_by_block(_chip_of(design), decode_only_cores(design)), {})
-    beside = {"HBM": np.zeros(len(run.log)), "links": np.zeros(len(run.log))}
-    of_pool = run.state.instances["pool"][run.log["instance"]]
-    for number, pool in enumerate(fleet):
-        mine = run.log[of_pool == number]
-        if not len(mine):
-            continue
-        tokens, requests = np.maximum(mine["prompt"], 1), np.maximum(mine["requests"], 1)
-        read = np.maximum(mine["positions"] + mine["past"], 1)
-        counts = (mine["prompt"], mine["pairs"] / tokens, mine["requests"], mine["positions"] / requests, mine["far"] / read)
-        at = iteration_pass(load, pool, reader, "prefill" if number == 0 else "decode", *(1.0 * count for count in counts))
-        beside["HBM"][of_pool == number] = sum(cost.memory * times for _, cost, times, _ in at.calls())
-        beside["links"][of_pool == number] = sum(
-            cost.network * times for _, cost, times, _ in at.calls() if cost.network is not None
-        )
-    names = [f"{pool.name} pipeline" if len(fleet) == 2 else "pipeline" for pool in fleet]
-
-    def of_mean(pool: int, mean: served.MeanIteration) -> list[BreakdownRow]:
-        return iteration_rows(design, load, pool, mean.times, mean.composition, fidelity)
-
-    made = _chip_of(design), decode_only_cores(design)
-    breakdown = served.run_breakdown(run, area.area_by_block(*made), of_mean, names=names, beside=beside)
-    return replace(breakdown, power=design_power_by_part(*made), price=price.price_by_part(*made))
-
-
-def _standing_breakdown(design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...]) -> Breakdown:
-    """The time of pipelines by operator, in the steady state."""
-    made = _chip_of(design), decode_only_cores(design)
-    means = [
-        [mean.design_iteration(0) for mean in mean if mean.times[0]]
-        for mean in standing.pipeline_steady_state(design, load, fleet).means
-    ]
-
-    def of_mean(pool: int, mean: served.MeanIteration) -> list[BreakdownRow]:
-        return iteration_rows(design, load, pool, mean.times, mean.composition, steady.ITERATION_FIDELITY)
-
-    return replace(
-        steady.steady_state_breakdown(means, area.area_by_block(*made), of_mean),
-        power=design_power_by_part(*made),
-        price=price.price_by_part(*made),
-    )
-
-
-def iteration_rows(
-    design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
-) -> list[BreakdownRow]:
-    """Breakdown rows of an iteration, one per operator."""
-    pipeline_pool, mean = pipeline_pools(design, load)[pool], served.MeanIteration(bool(made_of[0]), times, *made_of)
-    return pass_rows(
-        "", mean_iteration_pass(load, pipeline_pool, READERS[fidelity], mean), times, tile_core_machine(pipeline_pool.chip)
-    )
-
-
-def remedy_text(worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
-    """Remedy text: fewer cores set apart for prefill, or the smallest parallelism."""
-    if any(_two_sets(design, load) for load in loads):
-        return OTHER_OPERATORS
-    if worst.limit in REMEDY_TEXTS:
-        return REMEDY_TEXTS[worst.limit]
-
-    def all_limits(design: Design) -> list[Limit]:
-        """Where partitions are left open, of one for all operators that keeps them, the first one else."""
-        each = (
-            [limit for load in loads for limit in limits(trial, load)]
-            for trial in (
-                [design]
-                if not _leaves_partitions_open(design)
-                else map(partial(_divided_by, design), ("k", "mn_k", "mn", "input_only"))
-            )
-        )
-        first = next(each)
-        kept = (limits for limits in (first, *each) if all(limit.need <= limit.have for limit in limits))
-        return next(kept, first)
-
-    if not _mapping_of(design).serving.prefill_cores:
-        return with_smallest_parallelism(worst, design, all_limits).remedy
-    levers = [text for text in (_other_share(design, all_limits), smallest_parallelism_text(design, all_limits)) if text]
-    done = ", or ".join(levers) or f"no share of the {core_count(design):.0f} cores for prefill and no TP x PP fits"
-    return "; ".join((*_crowded_text(worst, design), done))
 
 
 def _two_sets(design: Design, load: ServingLoad) -> bool:
@@ -368,35 +405,6 @@ def _serve_load(
     run = served.run_load(at, load, log)
     _, tables, between = deployments[run.requests.rate if run is not None and len(fleet) == 2 else next(iter(deployments))]
     return run, tables, between
-
-
-def simulate_load(design: Design, load: ServingLoad, fidelity: str) -> ServingRun | None:
-    """Serving simulation of a load; None if no rate keeps the SLOs."""
-    return _serve_load(design, load, pipeline_pools(design, load), fidelity, 0)[0]
-
-
-def unloaded_latency(design: Design, load: ServingLoad, fidelity: str) -> tuple[float, float]:
-    """TTFT and TPOT of requests on an idle deployment. [s]"""
-    return served.unloaded_latency(deployment_factory(design, load, fidelity), load)
-
-
-def deployment_factory(design: Design, load: ServingLoad, fidelity: str) -> Callable[[Requests], Deployment]:
-    """Function that gives the deployment for a load's requests at any rate."""
-    return _by_rate(design, load, pipeline_pools(design, load), fidelity)[0]
-
-
-def run_usage(design: Design, load: ServingLoad, run: ServingRun, fidelity: str) -> dict[str, float]:
-    """Metrics of utilisation and energy of a run of a load's requests."""
-    fleet = pipeline_pools(design, load)
-    between = _deploy_fleet(design, replace(load, requests=run.requests), fleet, fidelity)[2]
-    means = [
-        [mean for kind in served.mean_iterations_by_span(run, number) for mean in kind if mean.times]
-        for number in range(len(fleet))
-    ]
-    gone = ~np.isnan(run["ready"])
-    return usage_metrics(
-        design, load, fleet, READERS[fidelity], means, peak.concurrency_of_run(run), between, gone, served.run_duration(run)
-    )
 
 
 def _by_rate(

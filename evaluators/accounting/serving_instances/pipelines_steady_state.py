@@ -20,7 +20,7 @@ from dse.evaluators.accounting.serving_instances.pipeline_pools import (
     make_deployments,
     pipeline_paces,
 )
-from dse.evaluators.accounting.serving_instances.pipeline_usage import fullest_core_bytes, usage_metrics
+from dse.evaluators.accounting.serving_instances.pipeline_usage import fixed_metrics, usage_metrics
 from dse.evaluators.accounting.serving_runs import peak_power as peak
 from dse.evaluators.accounting.serving_runs import run_metrics as served
 from dse.evaluators.accounting.serving_runs import steady_state_run as steady
@@ -58,6 +58,7 @@ class PipelineSteadyState(NamedTuple):
         means: iterations of each pool.
         shares: of an iteration's time, of the slowest stage of each pool, shape (designs,).
         instances: of each pool.
+        kv_capacity: of a pipeline that decodes, shape (designs,). [token]
     """
 
     of: SteadyStateSolver
@@ -65,6 +66,7 @@ class PipelineSteadyState(NamedTuple):
     means: list[list[MeanIteration]]
     shares: list[Array]
     instances: list[Array]
+    kv_capacity: Array
 
 
 def groups_solved_together(design: Design) -> Iterator[tuple[Array, Design]]:
@@ -101,8 +103,8 @@ def steady_state_metrics(design: Design, load: ServingLoad) -> dict[str, Any]:
     fullest = peak.concurrency_of_means(stands.means, [[share] for share in stands.shares], stands.instances, len(requests))
     gone, span = requests.output > 1, stands.of.found["span"]
     used = usage_metrics(design, load, fleet, READER, stands.means, fullest, stands.between, gone, span, steady=True)
-    beside = {"kv_spilled_share": steady.spilled_share(stands.means), "devices": 1.0, "sram_used": fullest_core_bytes(fleet)}
-    return values | used | beside
+    beside = {"kv_spilled_share": steady.spilled_share(stands.means), "kv_capacity": stands.kv_capacity}
+    return values | used | fixed_metrics(fleet, load, design.mapping) | beside
 
 
 def pipeline_steady_state(design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...]) -> PipelineSteadyState:
@@ -124,9 +126,9 @@ def pipeline_steady_state(design: Design, load: ServingLoad, fleet: tuple[Pipeli
     )
     shares = [np.array([max(share) for share in pace.shares]) for pace in paces]
     instances = [np.array([kind.pools[place].instances for kind in kinds]) for place in range(len(fleet))]
-    return PipelineSteadyState(
-        solver, between, steady.mean_iterations(solver.found, load.requests, len(fleet)), shares, instances
-    )
+    kv_capacity = np.array([kind.pools[-1].memory.token_capacity(served.longest_sequence(load)) for kind in kinds])
+    means = steady.mean_iterations(solver.found, load.requests, len(fleet))
+    return PipelineSteadyState(solver, between, means, shares, instances, kv_capacity)
 
 
 def _pool_tables(

@@ -14,21 +14,20 @@ iteration with prompts, which is slower than one change for several iterations. 
 moves. Wafers that only prefill, or only decode, keep their layout, and KV caches go by the host between them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from dse.evaluators.accounting import batch_account, regions
+from dse.evaluators.accounting import regions
 from dse.evaluators.accounting.breakdown import BreakdownRow, scale_row
 from dse.evaluators.accounting.decode_segments import BatchArrays
 from dse.evaluators.accounting.phase import PhaseCost, mesh_work
-from dse.evaluators.accounting.power import NOTHING, power_metrics
 from dse.evaluators.accounting.regions import REGION_LAYOUT
-from dse.evaluators.accounting.regions import area_by_block as area_by_block
 from dse.evaluators.accounting.serving_instances import Composition, IterationCounts, ServingInstance, iteration_time_key
+from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout
 from dse.evaluators.accounting.serving_instances.lower_bounds import WorkLowerBounds, budget_lanes, prefill_flop_per_token
 from dse.evaluators.accounting.serving_instances.prompt_table_points import (
     distinct_prompt_lengths,
@@ -36,7 +35,9 @@ from dse.evaluators.accounting.serving_instances.prompt_table_points import (
     kv_host_transfer_energy,
     table_points,
 )
+from dse.evaluators.accounting.serving_instances.serving_layout import ServedWork
 from dse.evaluators.accounting.serving_runs import steady_state_run as steady
+from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.graph.operators import useful_flop
 from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.graph.transformer import transformer_segments
@@ -49,7 +50,7 @@ from dse.evaluators.program.activity import Activity
 from dse.evaluators.serving.kv_memory import RequestMemory, request_memory
 from dse.evaluators.serving.scheduling_policy import max_prompt_tokens, pool_policies
 from dse.evaluators.silicon.energy import dynamic_energy
-from dse.space.array_math import Array, maximum
+from dse.space.array_math import Array
 from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.layers import per_reach, value_at_reach, value_of_widest_reach
@@ -58,176 +59,143 @@ from dse.space.mapping import BYTES_BY_FORMAT, Mapping
 from dse.space.parameter_counts import STATE_BYTES, sequence_memory
 from dse.space.workload import ServingLoad
 
-FIDELITIES = ("analytical",)
-
-ONE_BY_ONE = True
-
-BOUNDS_TOGETHER = True
-"""What is known before designs are judged broadcasts over several."""
-
 PHASES = ("prefill", "decode")
 
 EQUAL_TOLERANCE = 1e-9
 """Of the time of a phase, what its rows may leave unsaid."""
 
 
-def limits(design: Design, load: ServingLoad) -> list[Limit]:
-    """Limits for a single request with the longest prompt and longest cache; other requests queue."""
-    return regions.all_limits(design, _longest_job(load))
+class RegionServing(InstanceLayout):
+    """Instances of wafers with regions of cores for either phase."""
 
+    POWER_ONE_BY_ONE = True
 
-def instances(design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
-    """Serving instance of each pool of wafers, with the KV memory left by its phases."""
-    _, mapping = _chip_and_mapping(design)
-    room, instances = _wafer_request(design, load), list[ServingInstance]()
-    for names in (PHASES[:1], PHASES[1:]) if mapping.serving.prefill_instances else (PHASES,):
+    def limits(self, design: Design, load: ServingLoad) -> list[Limit]:
+        """Limits for a single request with the longest prompt and longest cache; other requests queue."""
+        return regions.all_limits(design, _longest_job(load))
 
-        def pricing(
-            prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array, names: Any = names
-        ) -> Array:
-            changing = "decode" in names
-            prompts = _seconds_where_positive(
-                (prompt, prompt_context), lambda t, c: _prefill_seconds(design, load, t, c, fidelity, changing)
-            )
-            tokens = _seconds_where_positive((decodes, context), lambda d, c: _decode_seconds(design, load, d, c, fidelity))
-            return np.where((prompt > 0) | (decodes > 0), prompts + tokens, np.nan)
+    def instances(self, design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
+        """Serving instance of each pool of wafers, with the KV memory left by its phases."""
+        _, mapping = _chip_and_mapping(design)
+        room, instances = _wafer_request(design, load), list[ServingInstance]()
+        for names in (PHASES[:1], PHASES[1:]) if mapping.serving.prefill_instances else (PHASES,):
 
-        free = min(_free_bytes(design, load, name, room) for name in names)
-        begun = float(load.requests.prompt.mean())
-        axes = partial(table_points, steps=_region_places(design, load), begun=begun, whole=distinct_prompt_lengths(load))
-        instances.append(ServingInstance(pricing, free, room, axes, key=iteration_time_key(design, load, names, fidelity)))
-    return tuple(instances)
+            def pricing(
+                prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array, names: Any = names
+            ) -> Array:
+                changing = "decode" in names
+                prompts = _seconds_where_positive(
+                    (prompt, prompt_context), lambda t, c: _prefill_seconds(design, load, t, c, fidelity, changing)
+                )
+                tokens = _seconds_where_positive((decodes, context), lambda d, c: _decode_seconds(design, load, d, c, fidelity))
+                return np.where((prompt > 0) | (decodes > 0), prompts + tokens, np.nan)
 
+            free = min(_free_bytes(design, load, name, room) for name in names)
+            begun = float(load.requests.prompt.mean())
+            axes = partial(table_points, steps=_region_places(design, load), begun=begun, whole=distinct_prompt_lengths(load))
+            instances.append(ServingInstance(pricing, free, room, axes, key=iteration_time_key(design, load, names, fidelity)))
+        return tuple(instances)
 
-def kv_transfer(design: Design, load: ServingLoad) -> tuple[RequestMemory, float]:
-    """KV transfer by way of the host: time per request, without latency. [s]"""
-    return _wafer_request(design, load).times(1 / float(_chip_and_mapping(design)[1].serving.host_bandwidth)), 0.0
+    def kv_transfer(self, design: Design, load: ServingLoad) -> tuple[RequestMemory, float]:
+        """KV transfer by way of the host: time per request, without latency. [s]"""
+        return _wafer_request(design, load).times(1 / float(_chip_and_mapping(design)[1].serving.host_bandwidth)), 0.0
 
-
-def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
-    """Lower bounds of wafers: prompt time on all cores; resident weights bound no decode time."""
-    chip, mapping = _chip_and_mapping(design)
-    each = chip.core.mac / chip.clock / (chip.mesh.rows * chip.mesh.cols)
-    return WorkLowerBounds(
-        device_count(design), prompt=prefill_flop_per_token(load.model) / 2 * each, lanes=budget_lanes(mapping.serving)
-    )
-
-
-def untimed_limits(design: Design, load: ServingLoad) -> list[Limit]:
-    """Limits that need no iteration times, which are all; leaves broadcast over designs."""
-    return limits(design, load)
-
-
-def decode_step_seconds(design: Design, load: ServingLoad, context: float) -> Any:
-    """Time of an iteration that decodes one request at a context length; larger batches take no less. [s]"""
-    return np.ravel(REGION_LAYOUT.phases(design, _token_job(load, np.ones(1), np.array([context])), "analytical")[1].seconds)
-
-
-def prefill_token_seconds(design: Design, load: ServingLoad) -> Any:
-    """Least time per prompt token, from the points of a steady-state table. [s]
-
-    Times are linear in tokens between table points, and a prompt is evaluated alone, whatever precedes it.
-    """
-    most = max(max_prompt_tokens(rule, 1, load.longest) for rule in pool_policies(_chip_and_mapping(design)[1].serving))
-    tokens, before, *_ = steady.coarse_table_points(lambda *_: [np.zeros(1)], load)(most, load.longest, 1, load.longest)
-    chunk_tokens, past = (np.ravel(count) for count in np.broadcast_arrays(tokens[1:, None], before[before >= 0]))
-    seconds = REGION_LAYOUT.phases(design, _prompt_job(load, chunk_tokens, past + (chunk_tokens + 1) / 2), "analytical")[
-        0
-    ].seconds
-    return np.min(seconds / chunk_tokens[:, None], axis=0)
-
-
-def die_and_system_area(design: Design) -> tuple[float, float]:
-    """Area of one die and of the dies of all chips. [mm2]"""
-    die, whole = (float(value) for value in batch_account.die_and_system_area(REGION_LAYOUT, design))
-    return die, whole * device_count(design)
-
-
-def devices_per_cache(design: Design, load: ServingLoad) -> tuple[int, ...]:
-    """Chips that share a request's KV cache: one."""
-    return (1, 1)
-
-
-def usage_metrics(
-    design: Design,
-    load: ServingLoad,
-    done: IterationCounts,
-    seconds: float,
-    fidelity: str,
-    peak: Callable[[], Any],
-    hosted: float = 0.0,
-) -> dict[str, float]:
-    """Metrics of utilisation of cores and links, memory of the fullest core, and energy."""
-    chip, mapping = _chip_and_mapping(design)
-    moved = kv_host_transfer_energy(_wafer_request(design, load), load, chip, mapping.serving.prefill_instances, hosted)
-    activity, useful = Activity(), 0.0
-    for pool, iterations in enumerate(done):
-        for times, made_of in iterations:
-            useful += times * _useful_operations(load, made_of)
-            for _, phase in _iteration_phases(design, load, pool, made_of, fidelity):
-                activity = activity + mesh_work(phase) * times
-    wafers, tokens = device_count(design), float(load.requests.output.sum())
-    rows, cols = float(chip.mesh.rows), float(chip.mesh.cols)
-    links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * float(chip.noc.word_bytes * chip.clock / chip.noc.word_cycles)
-    return {
-        "mfu": useful / 2 * float(chip.core.mac / chip.clock) / (rows * cols * wafers * seconds),
-        "noc_utilisation": float(np.max(activity.hop_bytes)) / (links * wafers * seconds) if links else 0.0,
-        "sram_used": max(float(core_memory.total) for name in PHASES for core_memory in _held_memory(design, load, name)),
-        **power_metrics(
-            chip, lambda: [(float(np.max(dynamic_energy(activity, chip))) + moved, seconds)], tokens, chips=wafers, peak=peak
-        ),
-        "rated_energy": float(chip.power) * wafers * seconds,
-    }
-
-
-def iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> Any:
-    """Power of the most demanding part of an iteration: prompts, layout changes or tokens. [W]"""
-    chip, _ = _chip_and_mapping(design)
-    counts = np.broadcast_arrays(*(np.ravel(count) for count in made_of))
-
-    def most(composition: Composition) -> float:
-        parts = (phase for _, phase in _iteration_phases(design, load, pool, composition, fidelity))
-        return max(
-            float(np.max(dynamic_energy(mesh_work(part), chip) / maximum(part.seconds, NOTHING)))
-            for part in parts
-            if part.activity
+    def work_lower_bounds(self, design: Design, load: ServingLoad) -> WorkLowerBounds:
+        """Lower bounds of wafers: prompt time on all cores; resident weights bound no decode time."""
+        chip, mapping = _chip_and_mapping(design)
+        each = chip.core.mac / chip.clock / (chip.mesh.rows * chip.mesh.cols)
+        return WorkLowerBounds(
+            self.device_count(design), prompt=prefill_flop_per_token(load.model) / 2 * each, lanes=budget_lanes(mapping.serving)
         )
 
-    return np.array([[most(composition)] for composition in zip(*counts, strict=True)])
+    def untimed_limits(self, design: Design, load: ServingLoad) -> list[Limit]:
+        """Limits that need no iteration times, which are all; leaves broadcast over designs."""
+        return self.limits(design, load)
 
+    def decode_step_seconds(self, design: Design, load: ServingLoad, context: float) -> Any:
+        """Time of an iteration that decodes one request at a context length; larger batches take no less. [s]"""
+        return np.ravel(
+            REGION_LAYOUT.phases(design, _token_job(load, np.ones(1), np.array([context])), "analytical")[1].seconds
+        )
 
-def mean_iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> Any:
-    """Mean power of an iteration over all its parts. [W]"""
-    chip, _ = _chip_and_mapping(design)
-    counts = np.broadcast_arrays(*(np.ravel(count) for count in made_of))
+    def prefill_token_seconds(self, design: Design, load: ServingLoad) -> Any:
+        """Least time per prompt token, from the points of a steady-state table. [s]
 
-    def mean(composition: Composition) -> float:
-        parts = [phase for _, phase in _iteration_phases(design, load, pool, composition, fidelity)]
-        joules = sum(float(np.max(dynamic_energy(mesh_work(part), chip))) for part in parts if part.activity)
-        return joules / max(sum(float(np.max(part.seconds)) for part in parts), NOTHING)
+        Times are linear in tokens between table points, and a prompt is evaluated alone, whatever precedes it.
+        """
+        most = max(max_prompt_tokens(rule, 1, load.longest) for rule in pool_policies(_chip_and_mapping(design)[1].serving))
+        tokens, before, *_ = steady.coarse_table_points(lambda *_: [np.zeros(1)], load)(most, load.longest, 1, load.longest)
+        chunk_tokens, past = (np.ravel(count) for count in np.broadcast_arrays(tokens[1:, None], before[before >= 0]))
+        seconds = REGION_LAYOUT.phases(design, _prompt_job(load, chunk_tokens, past + (chunk_tokens + 1) / 2), "analytical")[
+            0
+        ].seconds
+        return np.min(seconds / chunk_tokens[:, None], axis=0)
 
-    return np.array([[mean(composition)] for composition in zip(*counts, strict=True)])
+    def devices_per_cache(self, design: Design, load: ServingLoad) -> tuple[int, ...]:
+        """Chips that share a request's KV cache: one."""
+        return (1, 1)
 
+    def peak_rates(self, design: Design) -> PeakRates:
+        """Peak rates of one wafer, which has no main memory for served loads."""
+        return regions.wafer_peak_rates(design.chip)
 
-def iteration_rows(
-    design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
-) -> Sequence[BreakdownRow]:
-    """Breakdown rows of an iteration: kernels, and changes of layout."""
-    found_rows: list[BreakdownRow] = []
-    for what, phase in _iteration_phases(design, load, pool, made_of, fidelity):
-        rows = regions.breakdown_rows(phase, fidelity)
-        seconds = float(np.max(phase.seconds))
-        gap = seconds - sum(row.seconds for row in rows)
-        if abs(gap) > EQUAL_TOLERANCE * seconds:
-            name = "overlap of requests"
-            rows.append(BreakdownRow("", REGION_LAYOUT.WAIT_LABEL, name, "", 0.0, 0.0, 0.0, "overlap", gap, {"overlap": gap}))
-        found_rows += [scale_row(replace(row, segment=f"{what}{row.segment}"), times) for row in rows]
-    return found_rows
+    def work_of_iterations(self, design: Design, load: ServingLoad, done: IterationCounts, fidelity: str) -> ServedWork:
+        """Work of iterations: prompts, changes of layout, and tokens."""
+        activity, useful = Activity(), 0.0
+        for pool, iterations in enumerate(done):
+            for times, made_of in iterations:
+                useful += times * _useful_operations(load, made_of)
+                for _, phase in _iteration_phases(design, load, pool, made_of, fidelity):
+                    activity = activity + mesh_work(phase) * times
+        hop_bytes = float(np.max(activity.hop_bytes))
+        return ServedWork(useful, np.nan, hop_bytes, lambda: float(np.max(dynamic_energy(activity, design.chip))))
 
+    def transfer_energy(self, design: Design, load: ServingLoad, hosted: Any) -> Any:
+        """Energy of KV transfers by way of hosts."""
+        chip, mapping = _chip_and_mapping(design)
+        return kv_host_transfer_energy(_wafer_request(design, load), load, chip, mapping.serving.prefill_instances, hosted)
 
-def remedy_text(worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
-    """Remedy text for each phase that violates the limit."""
-    return regions.remedy_text(worst, design, tuple(_longest_job(load) for load in loads))
+    def local_memory_used(self, design: Design, load: ServingLoad) -> float:
+        """Local memory in use on the fullest core for the longest request."""
+        return max(float(core_memory.total) for name in PHASES for core_memory in _held_memory(design, load, name))
+
+    def iteration_energies(
+        self, design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str
+    ) -> list[tuple[Any, Any]]:
+        """Time and energy of prompts, layout changes and tokens of an iteration."""
+        parts = (phase for _, phase in _iteration_phases(design, load, pool, made_of, fidelity))
+        chip = design.chip
+        return [
+            (float(np.max(part.seconds)), float(np.max(dynamic_energy(mesh_work(part), chip))))
+            for part in parts
+            if part.activity
+        ]
+
+    def iteration_rows(
+        self, design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
+    ) -> Sequence[BreakdownRow]:
+        """Breakdown rows of an iteration: kernels, and changes of layout."""
+        found_rows: list[BreakdownRow] = []
+        for what, phase in _iteration_phases(design, load, pool, made_of, fidelity):
+            rows = regions.breakdown_rows(phase, fidelity)
+            seconds = float(np.max(phase.seconds))
+            gap = seconds - sum(row.seconds for row in rows)
+            if abs(gap) > EQUAL_TOLERANCE * seconds:
+                name = "overlap of requests"
+                rows.append(
+                    BreakdownRow("", REGION_LAYOUT.WAIT_LABEL, name, "", 0.0, 0.0, 0.0, "overlap", gap, {"overlap": gap})
+                )
+            found_rows += [scale_row(replace(row, segment=f"{what}{row.segment}"), times) for row in rows]
+        return found_rows
+
+    def remedy_text(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
+        """Remedy text for each phase that violates the limit."""
+        return regions.remedy_text(worst, design, tuple(_longest_job(load) for load in loads))
+
+    def device_count(self, design: Design) -> Any:
+        """Number of chips of all instances."""
+        serving = _chip_and_mapping(design)[1].serving
+        return (serving.instances + serving.prefill_instances) * 1.0
 
 
 def _seconds_where_positive(counts: tuple[Array, Array], seconds: Any) -> Array:
@@ -417,12 +385,6 @@ def _useful_operations(load: ServingLoad, made_of: Composition) -> float:
         for part in transformer_segments(load.model, at)
         for operator in part.operators
     )
-
-
-def device_count(design: Design) -> Any:
-    """Number of chips of all instances."""
-    serving = _chip_and_mapping(design)[1].serving
-    return (serving.instances + serving.prefill_instances) * 1.0
 
 
 def _chip_and_mapping(design: Design) -> tuple[Chip, Mapping]:

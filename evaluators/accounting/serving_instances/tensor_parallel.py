@@ -4,7 +4,7 @@ An iteration is one step of the graph, prompts and decodes together: products ov
 by the plan of prefill where it has prompts, else by that of decode.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import partial, reduce
 from typing import Any
@@ -13,7 +13,6 @@ import numpy as np
 
 from dse.evaluators.accounting import breakdown
 from dse.evaluators.accounting.breakdown import BreakdownRow
-from dse.evaluators.accounting.power import power_metrics
 from dse.evaluators.accounting.serving_instances import (
     SERVING_PREFIXES,
     Composition,
@@ -22,27 +21,30 @@ from dse.evaluators.accounting.serving_instances import (
     design_count,
     iteration_time_key,
 )
+from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout
 from dse.evaluators.accounting.serving_instances.lower_bounds import WorkLowerBounds, prefill_flop_per_token, weight_bytes_read
 from dse.evaluators.accounting.serving_instances.prompt_table_points import (
     distinct_prompt_lengths,
     fractional_prompts,
     transferred_prompts,
 )
-from dse.evaluators.accounting.tensor_parallel import area_by_block as area_by_block
+from dse.evaluators.accounting.serving_instances.serving_layout import ServedWork
 from dse.evaluators.accounting.tensor_parallel import (
     blocks_seconds,
     device_activity,
+    device_peak_rates,
     idle_die_limits,
     port_limit,
     refuse_kv_head_option,
     timed_step,
+    usual_pace,
 )
+from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.cost_models.analytical import ANALYTICAL
 from dse.evaluators.cost_models.analytical_collectives import INTER_NODE_HOPS, link_energy_inputs, refuse_library_allreduce
 from dse.evaluators.cost_models.call_cost import TimedBlock
 from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.graph.transformer import segment_order, transformer_segments
-from dse.evaluators.layouts.tensor_formats import format_product
 from dse.evaluators.layouts.tensor_parallel import DeviceMemory, device_blocks, device_memory
 from dse.evaluators.machine.device_links import split_into_nodes
 from dse.evaluators.machine.machine import inter_node_bandwidth, shared_cache_machine
@@ -50,7 +52,6 @@ from dse.evaluators.machine.shared_cache_die import shared_cache_parts
 from dse.evaluators.serving.iteration_time import geometric_axes as points
 from dse.evaluators.serving.kv_memory import RequestMemory, fullest_request, request_memory
 from dse.evaluators.serving.scheduling_policy import BUDGETS, pool_policies
-from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import PooledActivity, host_transfer_energy, pooled_dynamic_energy
 from dse.space.array_math import Array, maximum, minimum, where
 from dse.space.chip import Chip
@@ -63,178 +64,150 @@ from dse.space.memoize import memoize
 from dse.space.model import Model
 from dse.space.workload import ServingLoad
 
-FIDELITIES = ("analytical",)
 
-MERGEABLE_LEAVES = ("mapping.serving.instances", "mapping.serving.max_batch_size")
+class TensorParallelServing(InstanceLayout):
+    """Instances of shared-cache dies that share the layers of a model by tensor parallelism."""
 
-USAGE_IN_BATCH = True
+    MERGEABLE_LEAVES = ("mapping.serving.instances", "mapping.serving.max_batch_size")
+    USAGE_IN_BATCH = True
 
+    def limits(self, design: Design, load: ServingLoad) -> list[Limit]:
+        """Limits of memory for a single request, ports, and equal parallelism where dies do both phases."""
+        chip, mapping = _chip_and_mapping(design)
+        refuse_kv_head_option(load.model, mapping.prefill, mapping.decode)
+        if chip.network is not None:
+            for plan in (mapping.prefill, mapping.decode):
+                refuse_library_allreduce(plan.allreduce, plan.tp, shared_cache_machine(chip, mapping))
+        pools = zip(_pool_plans(mapping), _layer_tokens(mapping, load), strict=True)
+        held = reduce(_fuller_memory, (_held_memory(design, load, plan.tp, load.longest - 1, tokens) for plan, tokens in pools))
+        # a request alone must fit: beside more of them, requests wait
+        parts = (("weights", held.weights), ("KV cache", held.kv), ("activations", held.activations))
+        tp = (mapping.prefill.tp, mapping.decode.tp)
+        shared = tp if not mapping.serving.prefill_instances else tp[:1] * 2
+        return [
+            Limit("chip.hbm.capacity", sum(value for _, value in parts), chip.hbm.capacity, "B", parts),
+            port_limit(chip, mapping.prefill, mapping.decode),
+            Limit("mapping.decode.tp", maximum(*shared), minimum(*shared), "1"),
+            *idle_die_limits(load.model, mapping),
+        ]
 
-def limits(design: Design, load: ServingLoad) -> list[Limit]:
-    """Limits of memory for a single request, ports, and equal parallelism where dies do both phases."""
-    chip, mapping = _chip_and_mapping(design)
-    refuse_kv_head_option(load.model, mapping.prefill, mapping.decode)
-    if chip.network is not None:
-        for plan in (mapping.prefill, mapping.decode):
-            refuse_library_allreduce(plan.allreduce, plan.tp, shared_cache_machine(chip, mapping))
-    pools = zip(_pool_plans(mapping), _layer_tokens(mapping, load), strict=True)
-    held = reduce(_fuller_memory, (_held_memory(design, load, plan.tp, load.longest - 1, tokens) for plan, tokens in pools))
-    # a request alone must fit: beside more of them, requests wait
-    parts = (("weights", held.weights), ("KV cache", held.kv), ("activations", held.activations))
-    tp = (mapping.prefill.tp, mapping.decode.tp)
-    shared = tp if not mapping.serving.prefill_instances else tp[:1] * 2
-    return [
-        Limit("chip.hbm.capacity", sum(value for _, value in parts), chip.hbm.capacity, "B", parts),
-        port_limit(chip, mapping.prefill, mapping.decode),
-        Limit("mapping.decode.tp", maximum(*shared), minimum(*shared), "1"),
-        *idle_die_limits(load.model, mapping),
-    ]
+    def instances(self, design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
+        """Serving instance of each pool, with the KV memory of one of its dies."""
+        chip, mapping = _chip_and_mapping(design)
 
+        def instance(tp: Any, tokens: Any) -> ServingInstance:
+            def pricing(prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array) -> Array:
+                seconds = _iteration_seconds(design, load, tp, prompt, prompt_context, decodes, context)
+                return seconds if design_count(design) else seconds[..., 0]
 
-def instances(design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
-    """Serving instance of each pool, with the KV memory of one of its dies."""
-    chip, mapping = _chip_and_mapping(design)
+            held = _held_memory(design, load, tp, 0, tokens)
+            free = chip.hbm.capacity - held.weights - held.activations
+            without = (*SERVING_PREFIXES, "mapping.prefill.tp", "mapping.decode.tp")
+            key = "" if design_count(design) else iteration_time_key(design, load, float(tp), without=without)
+            return ServingInstance(
+                pricing, free, _request_memory(design, load, tp), partial(points, whole=distinct_prompt_lengths(load)), key=key
+            )
 
-    def instance(tp: Any, tokens: Any) -> ServingInstance:
-        def pricing(prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array) -> Array:
-            seconds = _iteration_seconds(design, load, tp, prompt, prompt_context, decodes, context)
-            return seconds if design_count(design) else seconds[..., 0]
-
-        held = _held_memory(design, load, tp, 0, tokens)
-        free = chip.hbm.capacity - held.weights - held.activations
-        without = (*SERVING_PREFIXES, "mapping.prefill.tp", "mapping.decode.tp")
-        key = "" if design_count(design) else iteration_time_key(design, load, float(tp), without=without)
-        return ServingInstance(
-            pricing, free, _request_memory(design, load, tp), partial(points, whole=distinct_prompt_lengths(load)), key=key
+        return tuple(
+            instance(plan.tp, tokens) for plan, tokens in zip(_pool_plans(mapping), _layer_tokens(mapping, load), strict=True)
         )
 
-    return tuple(
-        instance(plan.tp, tokens) for plan, tokens in zip(_pool_plans(mapping), _layer_tokens(mapping, load), strict=True)
-    )
+    def work_lower_bounds(self, design: Design, load: ServingLoad) -> WorkLowerBounds:
+        """Lower bounds of dies: times of an instance's memories and engines."""
+        chip, mapping = _chip_and_mapping(design)
+        precision, last = mapping.precision, mapping.decode.tp
+        first = where(mapping.serving.prefill_instances > 0, mapping.prefill.tp, last)
+        each = shared_cache_parts(chip, mapping)[0].matrix * mapping.stack.matrix_efficiency
+        prompt = prefill_flop_per_token(load.model) * each * usual_pace(design) / first
+        return WorkLowerBounds(
+            self.device_count(design),
+            decode=weight_bytes_read(load.model, precision) / (chip.hbm.bandwidth * last),
+            prompt=prompt,
+        )
+
+    def kv_transfer(self, design: Design, load: ServingLoad) -> tuple[RequestMemory, Any]:
+        """KV transfer over each die's port or the scale-out network: time per request, and latency [s].
+
+        Instances fill nodes one after the other. If one node has the dies of all, caches stay in the node. Otherwise
+        any cache may have to leave its node, and all are charged as if they did. A die then has its part of the node's
+        bandwidth, which is shared by the dies that send at the same time, as `closed_collective` shares it among those
+        of a ring; at most its port's bandwidth.
+        """
+        chip, mapping = _chip_and_mapping(design)
+        network, nodes, tps = chip.network, chip.network.nodes, [plan.tp for plan in _pool_plans(mapping)]
+        taken, paces, latency = _request_memory(design, load, tps[1]), [network.bandwidth] * len(tps), network.latency
+        if nodes is not None:
+            across = self.device_count(design) > nodes.size
+            paces = [where(across, minimum(network.bandwidth, _bandwidth_share(design, tp)), network.bandwidth) for tp in tps]
+            latency = where(across, nodes.latency, latency)
+        sent = taken.times(tps[1] / tps[0]), taken  # by a die of those that have it, and to one
+        each = [room.times(1 / (pace * mapping.stack.network_efficiency)) for room, pace in zip(sent, paces, strict=True)]
+        return fullest_request(each, load.longest), latency
+
+    def devices_per_cache(self, design: Design, load: ServingLoad) -> tuple[Any, ...]:
+        """Dies that share a request's KV cache: those of an instance."""
+        return tuple(plan.tp for plan in _pool_plans(design.mapping))
+
+    def peak_rates(self, design: Design) -> PeakRates:
+        """Peak rates of one die; activations stay in the cache."""
+        return device_peak_rates(design)
+
+    def work_of_iterations(self, design: Design, load: ServingLoad, done: IterationCounts, fidelity: str) -> ServedWork:
+        """Work of iterations; operations count at the pace of their formats."""
+        chip, mapping = _chip_and_mapping(design)
+        work, paced, designs = PooledActivity(), 0.0, design_count(design)
+        for plan, pool in zip(_pool_plans(mapping), done, strict=True):
+            for count, made_of in pool:
+                timed = _iteration_blocks(design, load, plan.tp, made_of)
+                work = work.plus(_over_designs(_die_activity(design, timed).times(count * plan.tp), designs))
+                operations = sum(
+                    timed_block.block.times * call.flop * call.pace for timed_block in timed for call in timed_block.block.calls
+                )
+                paced = paced + _each_design(count * operations, designs)
+        flop = paced / usual_pace(design)
+        return ServedWork(flop, work.memory_bytes, 0.0, lambda: pooled_dynamic_energy(work, chip))
+
+    def transfer_energy(self, design: Design, load: ServingLoad, hosted: Any) -> Any:
+        """Energy of KV transfers over links from die to die, and to hosts."""
+        chip, mapping = _chip_and_mapping(design)
+        moved = host_transfer_energy(hosted, chip)
+        if mapping.serving.prefill_instances:
+            moved = moved + pooled_dynamic_energy(_moved_activity(design, load, self.device_count(design)), chip)
+        return moved
+
+    def iteration_energies(
+        self, design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str
+    ) -> list[tuple[Any, Any]]:
+        """Time of iterations, and energy on all dies of an instance."""
+        chip, mapping = _chip_and_mapping(design)
+        tp = _pool_plans(mapping)[pool].tp
+        timed = _iteration_blocks(design, load, tp, made_of)
+        return [(blocks_seconds(timed), pooled_dynamic_energy(_die_activity(design, timed), chip) * tp)]
+
+    def iteration_rows(
+        self, design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
+    ) -> Sequence[BreakdownRow]:
+        """Breakdown rows of an iteration, one per call."""
+        chip, mapping = _chip_and_mapping(design)
+        iteration = _iteration_blocks(design, load, _pool_plans(mapping)[pool].tp, made_of)
+        return breakdown.breakdown_rows(
+            "", times, iteration, shared_cache_machine(chip, mapping), dies=_pool_plans(mapping)[pool].tp
+        )
+
+    def remedy_text(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
+        """Remedy text of a violated limit; always the empty string, since none is known."""
+        return ""
+
+    def device_count(self, design: Design) -> Any:
+        """Number of chips of all instances."""
+        _, mapping = _chip_and_mapping(design)
+        return mapping.serving.instances * mapping.decode.tp + mapping.serving.prefill_instances * mapping.prefill.tp
 
 
-def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
-    """Lower bounds of dies: times of an instance's memories and engines."""
-    chip, mapping = _chip_and_mapping(design)
-    precision, last = mapping.precision, mapping.decode.tp
-    first = where(mapping.serving.prefill_instances > 0, mapping.prefill.tp, last)
-    each = shared_cache_parts(chip, mapping)[0].matrix * mapping.stack.matrix_efficiency
-    prompt = (
-        prefill_flop_per_token(load.model)
-        * each
-        * format_product(precision.activations, precision.weights, chip.core.rates).pace
-        / first
-    )
-    return WorkLowerBounds(
-        device_count(design), decode=weight_bytes_read(load.model, precision) / (chip.hbm.bandwidth * last), prompt=prompt
-    )
-
-
-def kv_transfer(design: Design, load: ServingLoad) -> tuple[RequestMemory, Any]:
-    """KV transfer over each die's port or the scale-out network: time per request, and latency [s].
-
-    Instances fill nodes one after the other. If one node has the dies of all, caches stay in the node. Otherwise
-    any cache may have to leave its node, and all are charged as if they did. A die then has its part of the node's
-    bandwidth, which is shared by the dies that send at the same time, as `closed_collective` shares it among those
-    of a ring; at most its port's bandwidth.
-    """
-    chip, mapping = _chip_and_mapping(design)
-    network, nodes, tps = chip.network, chip.network.nodes, [plan.tp for plan in _pool_plans(mapping)]
-    taken, paces, latency = _request_memory(design, load, tps[1]), [network.bandwidth] * len(tps), network.latency
-    if nodes is not None:
-        across = device_count(design) > nodes.size
-        paces = [where(across, minimum(network.bandwidth, _bandwidth_share(design, tp)), network.bandwidth) for tp in tps]
-        latency = where(across, nodes.latency, latency)
-    sent = taken.times(tps[1] / tps[0]), taken  # by a die of those that have it, and to one
-    each = [room.times(1 / (pace * mapping.stack.network_efficiency)) for room, pace in zip(sent, paces, strict=True)]
-    return fullest_request(each, load.longest), latency
-
-
-def die_and_system_area(design: Design) -> tuple[Any, Any]:
-    """Area of one die and of the dies of all instances. [mm2]"""
-    chip, _ = _chip_and_mapping(design)
-    return area.die_area(chip), area.total_area(chip) * device_count(design)
-
-
-def devices_per_cache(design: Design, load: ServingLoad) -> tuple[Any, ...]:
-    """Dies that share a request's KV cache: those of an instance."""
-    return tuple(plan.tp for plan in _pool_plans(design.mapping))
-
-
-def usage_metrics(
-    design: Design,
-    load: ServingLoad,
-    done: IterationCounts,
-    seconds: Any,
-    fidelity: str,
-    peak: Callable[[], Any],
-    hosted: Any = 0.0,
-) -> dict[str, Any]:
-    """Metrics of utilisation of engines and memories, and energy; activations stay in the cache."""
-    chip, mapping = _chip_and_mapping(design)
-    engines, _, _ = shared_cache_parts(chip, mapping)
-    work, ideal, designs = PooledActivity(), 0.0, design_count(design)
-    for plan, pool in zip(_pool_plans(mapping), done, strict=True):
-        for count, made_of in pool:
-            timed = _iteration_blocks(design, load, plan.tp, made_of)
-            work = work.plus(_over_designs(_die_activity(design, timed).times(count * plan.tp), designs))
-            paced = sum(
-                timed_block.block.times * call.flop * call.pace for timed_block in timed for call in timed_block.block.calls
-            )
-            ideal = ideal + _each_design(count * paced, designs)
-    moved, dies = host_transfer_energy(hosted, chip), device_count(design)
-    if mapping.serving.prefill_instances:
-        moved = moved + pooled_dynamic_energy(_moved_activity(design, load), chip)
-    values = {
-        "mfu": ideal * engines.matrix * mapping.stack.matrix_efficiency / (dies * seconds),
-        "hbm_utilisation": work.memory_bytes / (dies * chip.hbm.bandwidth * seconds),
-    }
-    if np.any(chip.power):
-        values["rated_energy"] = chip.power * dies * seconds
-    tokens = float(load.requests.output.sum())
-    return values | power_metrics(
-        chip, lambda: [(pooled_dynamic_energy(work, chip) + moved, seconds)], tokens, chips=dies, peak=peak
-    )
-
-
-def iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> Any:
-    """Power of iterations on all dies of an instance. [W]"""
-    chip, mapping = _chip_and_mapping(design)
-    tp = _pool_plans(mapping)[pool].tp
-    timed = _iteration_blocks(design, load, tp, made_of)
-    return pooled_dynamic_energy(_die_activity(design, timed), chip) * tp / blocks_seconds(timed)
-
-
-def iteration_rows(
-    design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
-) -> Sequence[BreakdownRow]:
-    """Breakdown rows of an iteration, one per call."""
-    chip, mapping = _chip_and_mapping(design)
-    iteration = _iteration_blocks(design, load, _pool_plans(mapping)[pool].tp, made_of)
-    return breakdown.breakdown_rows(
-        "", times, iteration, shared_cache_machine(chip, mapping), dies=_pool_plans(mapping)[pool].tp
-    )
-
-
-def remedy_text(worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
-    """Remedy text of a violated limit; always the empty string, since none is known."""
-    return ""
-
-
-def device_count(design: Design) -> Any:
-    """Number of chips of all instances."""
-    _, mapping = _chip_and_mapping(design)
-    return mapping.serving.instances * mapping.decode.tp + mapping.serving.prefill_instances * mapping.prefill.tp
-
-
-def _moved_activity(design: Design, load: ServingLoad) -> PooledActivity:
+def _moved_activity(design: Design, load: ServingLoad, dies: Any) -> PooledActivity:
     """Activity of KV transfers to decode instances: from memory to memory, each die its part."""
     network, tp = design.chip.network, design.mapping.decode.tp
-    hops = (
-        network.hops
-        if network.nodes is None
-        else where(device_count(design) > network.nodes.size, INTER_NODE_HOPS, network.hops)
-    )
+    hops = network.hops if network.nodes is None else where(dies > network.nodes.size, INTER_NODE_HOPS, network.hops)
     nbytes = _request_memory(design, load, tp).sum_bytes(transferred_prompts(load)) * tp
     return PooledActivity(memory_bytes=2 * nbytes, linked_bytes=nbytes * hops)
 

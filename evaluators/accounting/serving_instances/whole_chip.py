@@ -21,7 +21,6 @@ import numpy as np
 from dse.evaluators.accounting import tile_operators as tiles
 from dse.evaluators.accounting.breakdown import BreakdownRow, scale_row
 from dse.evaluators.accounting.phase import PhaseCost
-from dse.evaluators.accounting.power import power_metrics
 from dse.evaluators.accounting.serving_instances import (
     SERVING_PREFIXES,
     Composition,
@@ -32,6 +31,8 @@ from dse.evaluators.accounting.serving_instances import (
 )
 from dse.evaluators.accounting.serving_instances import count_interpolation as counted
 from dse.evaluators.accounting.serving_instances.count_interpolation import evaluate_counts
+from dse.evaluators.accounting.serving_instances.design_parts import DesignPart, groups_with_equal_serving
+from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout
 from dse.evaluators.accounting.serving_instances.lower_bounds import (
     WorkLowerBounds,
     budget_lanes,
@@ -46,6 +47,12 @@ from dse.evaluators.accounting.serving_instances.prompt_table_points import (
     integer_table_points,
     kv_host_transfer_energy,
 )
+from dse.evaluators.accounting.serving_instances.serving_layout import (
+    MAIN_MEMORY,
+    SPENT_COLUMNS,
+    ServedWork,
+    work_of_costs,
+)
 from dse.evaluators.accounting.serving_instances.shared_part_times import SharedTimes, collect_requests
 from dse.evaluators.accounting.serving_runs import steady_state_designs as balanced
 from dse.evaluators.accounting.serving_runs import steady_state_run as steady
@@ -58,7 +65,9 @@ from dse.evaluators.accounting.tile_operators import (
     local_memory_by_kind,
     memory_and_group_limits,
     sum_blocks,
+    tile_peak_rates,
 )
+from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.calls.call import CallBlock, KernelCall
 from dse.evaluators.cost_models import cost_model
 from dse.evaluators.cost_models.analytical_attention import AttentionJob
@@ -76,9 +85,8 @@ from dse.evaluators.machine.machine import tile_core_machine
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.serving.kv_memory import RequestMemory, request_memory
 from dse.evaluators.serving.scheduling_policy import max_prompt_tokens, policies_with_batch
-from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import dynamic_energy
-from dse.space.array_math import Array, maximum, where
+from dse.space.array_math import Array
 from dse.space.chip import Chip, channel_count, main_memory_bytes
 from dse.space.design import Design
 from dse.space.fields import fingerprint, has_equal_leaves, replace_leaves
@@ -87,12 +95,6 @@ from dse.space.limits import Infeasibility, Limit
 from dse.space.mapping import Mapping
 from dse.space.memoize import memoize_by_identity
 from dse.space.workload import ServingLoad
-
-FIDELITIES = ("analytical",)
-
-ONE_BY_ONE = True
-
-MERGEABLE_LEAVES: tuple[str, ...] = ()
 
 ERROR_SAMPLES = 20
 """Compositions at which a table's error is measured: each needs a tiling search for every operator."""
@@ -107,201 +109,171 @@ SLICES = ("rows", "cols", "queries", "keys")
 """What is chosen where a plan leaves it open."""
 
 
-def mergeable_options(design: Design) -> tuple[str, ...]:
-    """Options in which designs of one group may differ: the dataflow of systolic arrays."""
-    return () if _chip_and_mapping(design)[0].tile.matrix.dataflow == "ce" else ("chip.tile.matrix.dataflow",)
+class WholeChipServing(InstanceLayout):
+    """Instances of chips of tiles that all run one operator at a time."""
 
+    MERGEABLE_LEAVES = ()
+    SHARES_TIMES = True
+    POWER_ONE_BY_ONE = True
 
-def limits(design: Design, load: ServingLoad) -> list[Limit]:
-    """Limits of memories for the longest request and largest iterations, and of tile groups."""
-    return memory_and_group_limits(*_chip_and_mapping(design), _held_by_phase(design, load))
+    def mergeable_options(self, design: Design) -> tuple[str, ...]:
+        """Options in which designs of one group may differ: the dataflow of systolic arrays."""
+        return () if _chip_and_mapping(design)[0].tile.matrix.dataflow == "ce" else ("chip.tile.matrix.dataflow",)
 
+    def limits(self, design: Design, load: ServingLoad) -> list[Limit]:
+        """Limits of memories for the longest request and largest iterations, and of tile groups."""
+        return memory_and_group_limits(*_chip_and_mapping(design), _held_by_phase(design, load))
 
-def instances(design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
-    """Serving instance of each pool of chips."""
-    chip, mapping = _chip_and_mapping(design)
-    parts = [dict(phase_parts) for phase_parts, _ in _held_by_phase(design, load).values()]
-    free = main_memory_bytes(chip) - parts[0]["weights"] - max(part["activations"] for part in parts)
-    room, instances = _request_memory(design, load), []
-    for rule, batch in policies_with_batch(mapping.serving):
-        axes = integer_table_points(load, max_prompt_tokens(rule, batch, load.longest), batch)
-        key = "" if design_count(design) else iteration_time_key(design, load, fidelity)
-        pricing = _table_pricing(design, load, fidelity, axes)
-        instances.append(
-            ServingInstance(
-                partial(_seconds_spent, pricing, design_count(design)),
-                free,
-                room,
-                lambda *largest, axes=axes: axes,
-                ERROR_SAMPLES,
-                key,
-                more=pricing,
+    def instances(self, design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
+        """Serving instance of each pool of chips."""
+        chip, mapping = _chip_and_mapping(design)
+        parts = [dict(phase_parts) for phase_parts, _ in _held_by_phase(design, load).values()]
+        free = main_memory_bytes(chip) - parts[0]["weights"] - max(part["activations"] for part in parts)
+        room, instances = _request_memory(design, load), []
+        for rule, batch in policies_with_batch(mapping.serving):
+            axes = integer_table_points(load, max_prompt_tokens(rule, batch, load.longest), batch)
+            key = "" if design_count(design) else iteration_time_key(design, load, fidelity)
+            pricing = _table_pricing(design, load, fidelity, axes)
+            instances.append(
+                ServingInstance(
+                    partial(_seconds_spent, pricing, design_count(design)),
+                    free,
+                    room,
+                    lambda *largest, axes=axes: axes,
+                    ERROR_SAMPLES,
+                    key,
+                    more=pricing,
+                )
             )
+        return tuple(instances)
+
+    def request_limit_times(self, design: Design, load: ServingLoad) -> None:
+        """Request the times that limits need, so that designs are computed together."""
+        with collect_requests():
+            for phase, made_of in _largest_by_phase(design, load).items():
+                _filled_bytes(design, load, phase, made_of)
+
+    def request_table_times(self, design: Design, load: ServingLoad, fidelity: str) -> None:
+        """Request the times that a steady-state table needs, so that designs are computed together."""
+        made = self.instances(design, load, fidelity)
+        with collect_requests():
+            balanced.request_iteration_times(made, design, load)
+
+    def work_lower_bounds(self, design: Design, load: ServingLoad) -> WorkLowerBounds:
+        """Lower bounds of chips: times of all channels and engines; weights in a cache take no time."""
+        chip, mapping = _chip_and_mapping(design)
+        brought = channel_count(chip) * chip.hbm.channel_bandwidth
+        decode = weight_bytes_read(load.model, mapping.precision) / brought if chip.l2 is None else 0.0
+        prompt = prefill_flop_per_token(load.model) / peak_flops(chip)
+        joules = dynamic_energy(Activity(macs=load_macs(load)), chip, activation_bytes(mapping))
+        return WorkLowerBounds(
+            self.device_count(design), decode=decode, prompt=prompt, lanes=budget_lanes(mapping.serving), joules=joules
         )
-    return tuple(instances)
 
+    def bound_parts(self, design: Design) -> list[DesignPart]:
+        """Rows with equal serving settings."""
+        return list(groups_with_equal_serving(design))
 
-def request_limit_times(design: Design, load: ServingLoad) -> None:
-    """Request the times that limits need, so that designs are computed together."""
-    with collect_requests():
-        for phase, made_of in _largest_by_phase(design, load).items():
-            _filled_bytes(design, load, phase, made_of)
-
-
-def request_table_times(design: Design, load: ServingLoad, fidelity: str) -> None:
-    """Request the times that a steady-state table needs, so that designs are computed together."""
-    made = instances(design, load, fidelity)
-    with collect_requests():
-        balanced.request_iteration_times(made, design, load)
-
-
-def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
-    """Lower bounds of chips: times of all channels and engines; weights in a cache take no time."""
-    chip, mapping = _chip_and_mapping(design)
-    brought = channel_count(chip) * chip.hbm.channel_bandwidth
-    decode = weight_bytes_read(load.model, mapping.precision) / brought if chip.l2 is None else 0.0
-    prompt = prefill_flop_per_token(load.model) / peak_flops(chip)
-    joules = dynamic_energy(Activity(macs=load_macs(load)), chip, activation_bytes(mapping))
-    return WorkLowerBounds(
-        device_count(design), decode=decode, prompt=prompt, lanes=budget_lanes(mapping.serving), joules=joules
-    )
-
-
-def untimed_limits(design: Design, load: ServingLoad) -> list[Limit]:
-    """Limits that need no iteration times: main memory, and tile groups."""
-    return memory_and_group_limits(
-        *_chip_and_mapping(design),
-        {phase: (stored_bytes, []) for phase, stored_bytes in _stored_bytes(design, load, 1).items()},
-    )
-
-
-def request_capacity(design: Design, load: ServingLoad) -> Any:
-    """Requests for which main memory has room beside the largest iterations."""
-    parts, serving = (
-        [dict(stored_bytes) for stored_bytes in _stored_bytes(design, load, 1).values()],
-        _chip_and_mapping(design)[1].serving,
-    )
-    free = main_memory_bytes(_chip_and_mapping(design)[0]) - parts[0]["weights"] - max(part["activations"] for part in parts)
-    return concurrent_requests(serving, free, _request_memory(design, load), load.longest)
-
-
-def decode_step_seconds(design: Design, load: ServingLoad, context: float) -> Any:
-    """Time of an iteration that decodes one request at a context length; larger batches take no less. [s]"""
-    if design.chip.l2 is not None:  # what a cache has depends on how many requests there are
-        return 0.0
-    prices = _shared_prices(design, load, "decode", "analytical")
-    layers = prices.layers(1) + prices.head(1) + prices.tokens(1, int(np.ceil(context)))
-    return layers[0]
-
-
-def prefill_token_seconds(design: Design, load: ServingLoad) -> Any:
-    """Least time per prompt token, from the steady-state table's times of products and rows. [s]"""
-    mapping = _chip_and_mapping(design)[1]
-    if _chip_and_mapping(design)[0].l2 is not None or mapping.serving.prefill_instances:
-        return 0.0
-    ((rule, batch),), prices = policies_with_batch(mapping.serving), _shared_prices(design, load, "prefill", "analytical")
-    most = max_prompt_tokens(rule, batch, load.longest)
-    tokens, _, decodes, *_ = steady.coarse_table_points(lambda *_: [np.zeros(1)], load)(most, load.longest, batch, load.longest)
-    known = counted.sampled_counts(integer_table_points(load, most, batch))
-    return counted.min_per_token(known, prices.layers, tokens[-1] + decodes[-1])
-
-
-def kv_transfer(design: Design, load: ServingLoad) -> tuple[RequestMemory, float]:
-    """KV transfer by way of the host: time per request, without latency. [s]"""
-    return _request_memory(design, load).times(1 / float(_chip_and_mapping(design)[1].serving.host_bandwidth)), 0.0
-
-
-def devices_per_cache(design: Design, load: ServingLoad) -> tuple[int, ...]:
-    """Chips that share a request's KV cache: one."""
-    return (1, 1)
-
-
-def die_and_system_area(design: Design) -> tuple[Any, Any]:
-    """Area of one die and of the dies of all chips. [mm2]"""
-    chip = _chip_and_mapping(design)[0]
-    return area.die_area(chip), area.total_area(chip) * device_count(design)
-
-
-def area_by_block(design: Design) -> dict[str, Any]:
-    """Area of one chip by block. [mm2]"""
-    return area.area_by_block(_chip_and_mapping(design)[0])
-
-
-def usage_metrics(
-    design: Design,
-    load: ServingLoad,
-    done: IterationCounts,
-    seconds: Any,
-    fidelity: str,
-    peak: Callable[[], Any],
-    spent: Array | None = None,
-    hosted: Any = 0.0,
-) -> dict[str, Any]:
-    """Metrics of utilisation of engines, channels and links, tile memory, and energy.
-
-    `spent` holds the costs of `done` without seconds, in the order of `SPENT_COLUMNS`; None if they are computed
-    here.
-    """
-    chip, mapping = _chip_and_mapping(design)
-    if spent is None:
-        each = [(times, _iteration_blocks(design, load, made_of, fidelity)) for pool in done for times, made_of in pool]
-        spent = sum(
-            (times * _spent_by_blocks(design, 1, composition)[1:, 0] for times, composition in each),
-            start=np.zeros(len(SPENT_COLUMNS) - 1),
+    def untimed_limits(self, design: Design, load: ServingLoad) -> list[Limit]:
+        """Limits that need no iteration times: main memory, and tile groups."""
+        return memory_and_group_limits(
+            *_chip_and_mapping(design),
+            {phase: (stored_bytes, []) for phase, stored_bytes in _stored_bytes(design, load, 1).items()},
         )
-    joules, memory_bytes, hop_bytes, operations = spent
-    joules = joules + kv_host_transfer_energy(
-        _request_memory(design, load), load, chip, mapping.serving.prefill_instances, hosted
-    )
-    whole = device_count(design) * seconds
-    rows, cols, engine = chip.mesh.rows, chip.mesh.cols, chip.tile.matrix
-    engines = 2.0 * rows * cols * (engine.rows * engine.cols * chip.clock)
-    links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * (chip.noc.word_bytes * chip.clock / chip.noc.word_cycles)
-    tokens = float(load.requests.output.sum())
-    return {
-        "mfu": operations / (engines * whole),
-        "hbm_utilisation": memory_bytes / (channel_count(chip) * chip.hbm.channel_bandwidth * whole),
-        "noc_utilisation": where(links > 0, hop_bytes / maximum(links * whole, 1e-300), 0.0),
-        "sram_used": largest_value(nbytes for _, kinds in _held_by_phase(design, load).values() for _, nbytes in kinds),
-        **power_metrics(chip, lambda: [(joules, seconds)], tokens, chips=device_count(design), peak=peak),
-    }
 
+    def request_capacity(self, design: Design, load: ServingLoad) -> Any:
+        """Requests for which main memory has room beside the largest iterations."""
+        parts, serving = (
+            [dict(stored_bytes) for stored_bytes in _stored_bytes(design, load, 1).values()],
+            _chip_and_mapping(design)[1].serving,
+        )
+        free = (
+            main_memory_bytes(_chip_and_mapping(design)[0]) - parts[0]["weights"] - max(part["activations"] for part in parts)
+        )
+        return concurrent_requests(serving, free, _request_memory(design, load), load.longest)
 
-def iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> Any:
-    """Power of iterations of one design, shape (iterations, 1). [W]"""
-    each = np.broadcast_arrays(*(np.ravel(count) for count in made_of))
-    amounts = [
-        _spent_by_blocks(design, 1, _iteration_blocks(design, load, composition, fidelity))[:2, 0]
-        for composition in zip(*each, strict=True)
-    ]
-    return np.array([[joules / seconds] for seconds, joules in amounts])
+    def decode_step_seconds(self, design: Design, load: ServingLoad, context: float) -> Any:
+        """Time of an iteration that decodes one request at a context length; larger batches take no less. [s]"""
+        if design.chip.l2 is not None:  # what a cache has depends on how many requests there are
+            return 0.0
+        prices = _shared_prices(design, load, "decode", "analytical")
+        layers = prices.layers(1) + prices.head(1) + prices.tokens(1, int(np.ceil(context)))
+        return layers[0]
 
+    def prefill_token_seconds(self, design: Design, load: ServingLoad) -> Any:
+        """Least time per prompt token, from the steady-state table's times of products and rows. [s]"""
+        mapping = _chip_and_mapping(design)[1]
+        if _chip_and_mapping(design)[0].l2 is not None or mapping.serving.prefill_instances:
+            return 0.0
+        ((rule, batch),), prices = policies_with_batch(mapping.serving), _shared_prices(design, load, "prefill", "analytical")
+        most = max_prompt_tokens(rule, batch, load.longest)
+        tokens, _, decodes, *_ = steady.coarse_table_points(lambda *_: [np.zeros(1)], load)(
+            most, load.longest, batch, load.longest
+        )
+        known = counted.sampled_counts(integer_table_points(load, most, batch))
+        return counted.min_per_token(known, prices.layers, tokens[-1] + decodes[-1])
 
-def iteration_rows(
-    design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
-) -> Sequence[BreakdownRow]:
-    """Breakdown rows of an iteration, one per operator."""
-    parts = _iteration_blocks(design, load, made_of, fidelity)
-    machine = tile_core_machine(_chip_and_mapping(design)[0])
-    breakdown_rows = tiles.breakdown_rows(
-        PhaseCost(name="", machine=machine, timed=tuple(parts), seconds=sum_blocks(parts)[0], work=None), fidelity
-    )
-    return [scale_row(row, times) for row in breakdown_rows]
+    def kv_transfer(self, design: Design, load: ServingLoad) -> tuple[RequestMemory, float]:
+        """KV transfer by way of the host: time per request, without latency. [s]"""
+        return _request_memory(design, load).times(1 / float(_chip_and_mapping(design)[1].serving.host_bandwidth)), 0.0
 
+    def devices_per_cache(self, design: Design, load: ServingLoad) -> tuple[int, ...]:
+        """Chips that share a request's KV cache: one."""
+        return (1, 1)
 
-def remedy_text(worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
-    """Remedy text for the most violated limit."""
-    return tiles.remedy_text(worst, design)
+    def peak_rates(self, design: Design) -> PeakRates:
+        """Peak rates of one chip: arrays of all tiles, memory channels, and links of the mesh."""
+        return tile_peak_rates(design.chip)
 
+    def work_of_iterations(self, design: Design, load: ServingLoad, done: IterationCounts, fidelity: str) -> ServedWork:
+        """Work of iterations of one design, each computed by itself."""
+        spent = np.zeros(len(SPENT_COLUMNS) - 1)
+        for pool in done:
+            for times, made_of in pool:
+                blocks = _iteration_blocks(design, load, made_of, fidelity)
+                spent = spent + times * _spent_by_blocks(design, 1, blocks)[1:, 0]
+        return work_of_costs(spent)
 
-SPENT_COLUMNS = ("seconds", "energy", "memory bytes", "hop bytes", "operations")
-"""Costs of parts of an iteration, in units s, J, B, B x hop and FLOP: the axis before that of designs."""
+    def transfer_energy(self, design: Design, load: ServingLoad, hosted: Any) -> Any:
+        """Energy of KV transfers by way of hosts."""
+        chip, mapping = _chip_and_mapping(design)
+        apart = mapping.serving.prefill_instances
+        return kv_host_transfer_energy(_request_memory(design, load), load, chip, apart, hosted)
+
+    def local_memory_used(self, design: Design, load: ServingLoad) -> Any:
+        """Local memory in use on a tile, by the kind of operator that takes most."""
+        return largest_value(nbytes for _, kinds in _held_by_phase(design, load).values() for _, nbytes in kinds)
+
+    def iteration_energies(
+        self, design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str
+    ) -> list[tuple[Any, Any]]:
+        """Time and energy of an iteration of one design."""
+        seconds, joules = _spent_by_blocks(design, 1, _iteration_blocks(design, load, made_of, fidelity))[:2, 0]
+        return [(seconds, joules)]
+
+    def iteration_rows(
+        self, design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
+    ) -> Sequence[BreakdownRow]:
+        """Breakdown rows of an iteration, one per operator."""
+        parts = _iteration_blocks(design, load, made_of, fidelity)
+        machine = tile_core_machine(_chip_and_mapping(design)[0])
+        breakdown_rows = tiles.breakdown_rows(
+            PhaseCost(name="", machine=machine, timed=tuple(parts), seconds=sum_blocks(parts)[0], work=None), fidelity
+        )
+        return [scale_row(row, times) for row in breakdown_rows]
+
+    def remedy_text(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
+        """Remedy text for the most violated limit."""
+        return tiles.remedy_text(worst, design)
+
+    def device_count(self, design: Design) -> Any:
+        """Number of chips of all instances."""
+        serving = _chip_and_mapping(design)[1].serving
+        return serving.instances + serving.prefill_instances
+
 
 PARTS = 256
 """Parts of designs and phases whose shared times are kept."""
-
-ROOM = "chip.hbm.capacity"
-"""What limits alone depend on, where no cache is in front of it."""
 
 
 class _Prices(NamedTuple):
@@ -390,7 +362,7 @@ def _known_prices(
     (other,) = {"prefill", "decode"} - {phase}
     # what a cache has depends on how many requests there are
     cached = any(_cached_by_phase(design, load).values())
-    elsewhere = () if cached else (*SERVING_PREFIXES, ROOM, f"mapping.{other}.", f"mapping.{phase}.{without}")
+    elsewhere = () if cached else (*SERVING_PREFIXES, MAIN_MEMORY, f"mapping.{other}.", f"mapping.{phase}.{without}")
     beside = fingerprint(load.model), phase, fidelity
     return SharedTimes(design, lambda part: _price_parts(part, load, phase, fidelity), elsewhere, *beside, whats=whats)
 
@@ -582,12 +554,6 @@ def _request_memory(design: Design, load: ServingLoad) -> RequestMemory:
         return bytes_by_use["KV cache"] + bytes_by_use.get("states", 0.0)
 
     return request_memory(load.model, nbytes)
-
-
-def device_count(design: Design) -> Any:
-    """Number of chips of all instances."""
-    serving = _chip_and_mapping(design)[1].serving
-    return serving.instances + serving.prefill_instances
 
 
 def _chip_and_mapping(design: Design) -> tuple[Chip, Mapping]:

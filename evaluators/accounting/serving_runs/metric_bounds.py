@@ -16,7 +16,6 @@ request's next token. Prompts take the time of engines that never wait, or a sha
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import lru_cache
-from types import ModuleType
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -25,10 +24,9 @@ from dse.evaluators.accounting.die_batches import collect_die_work
 from dse.evaluators.accounting.power import NOTHING, power_metrics
 from dse.evaluators.accounting.serving_instances import design_count
 from dse.evaluators.accounting.serving_instances.lower_bounds import WorkLowerBounds
+from dse.evaluators.accounting.serving_instances.serving_layout import ServingLayout
 from dse.evaluators.accounting.serving_instances.shared_part_times import collect_requests
 from dse.evaluators.accounting.serving_runs import iteration_time_batches as asked_first
-from dse.evaluators.accounting.serving_runs import run_metrics as served
-from dse.evaluators.accounting.serving_runs import steady_state_designs as balanced
 from dse.evaluators.accounting.serving_runs.wait_bounds import overload_delay, token_gap_bound
 from dse.evaluators.serving.prefill_replay import MAX_REQUESTS
 from dse.evaluators.serving.steady_state import request_mix
@@ -71,7 +69,7 @@ class MetricBounds(NamedTuple):
 
 
 def metric_bounds(
-    service_of: Callable[[Design], ModuleType],
+    layout_of: Callable[[Design], ServingLayout],
     designs: Designs,
     workload: Workload,
     metrics: Collection[str],
@@ -81,13 +79,13 @@ def metric_bounds(
     """Bounds on steady-state metrics of designs, loosest over all loads.
 
     Args:
-        service_of: the layout of a design.
+        layout_of: the layout of a design.
         designs, workload: designs and serving loads.
         metrics: requested metrics.
         priced: whether the least iteration time is computed where a layout has one (`decode_step_seconds`).
     """
     designs, size, loads = (
-        asked_first.merge_equal_groups(service_of, designs),
+        asked_first.merge_equal_groups(layout_of, designs),
         len(designs),
         cast(tuple[ServingLoad, ...], workload.cases),
     )
@@ -96,17 +94,17 @@ def metric_bounds(
     high = {name: np.full(size, -np.inf) for name in UPPER_BOUNDED if name in metrics}
     with batch_chips(designs.groups):
         for load in loads:
-            prices = _priced(service_of, designs, load) if priced else {}
+            prices = _priced(layout_of, designs, load) if priced else {}
             for rows, design in designs.groups:
-                service = service_of(design)
+                layout = layout_of(design)
                 if not priced:
-                    broken[rows] |= _broken_designs(service, design, load)
-                lower_bounds = service.work_lower_bounds(design, load)
+                    broken[rows] |= _broken_designs(layout, design, load)
+                lower_bounds = layout.work_lower_bounds(design, load)
                 decode, prompt = prices.get(id(design), (0.0, 0.0))
                 lower_bounds = lower_bounds._replace(
                     decode=maximum(lower_bounds.decode, decode),
                     prompt=maximum(lower_bounds.prompt, prompt),
-                    room=_request_room(service, design, load),
+                    room=_request_room(layout, design, load),
                 )
                 for columns, bounds, looser in zip(
                     (low, high), _of_load(design, load, lower_bounds), (np.fmin, np.fmax), strict=True
@@ -166,75 +164,52 @@ def _sorted_prompts(requests: Requests) -> Array:
     return np.sort(requests.prompt).astype(float)
 
 
-def _request_room(service: ModuleType, design: Design, load: ServingLoad) -> Any:
-    """Lower bound on the requests that fit in an instance, where the layout has one."""
-    if not hasattr(service, "request_capacity"):
-        return 0.0
+def _request_room(layout: ServingLayout, design: Design, load: ServingLoad) -> Any:
+    """Lower bound on the requests that fit in an instance; 0 where it is not known."""
     room = np.zeros(_size(design))
-    for rows, part in _parts(service, design):
-        room[rows] = service.request_capacity(part, load)
+    for rows, part in layout.bound_parts(design):
+        room[rows] = layout.request_capacity(part, load)
     return room
 
 
-def _broken_designs(service: ModuleType, design: Design, load: ServingLoad) -> Any:
+def _broken_designs(layout: ServingLayout, design: Design, load: ServingLoad) -> Any:
     """Mask of designs of one structure that violate a limit without iteration times."""
     violations: Any = load.longest > load.model.max_position
     for limit in silicon.exceeded_limits(design.chip):
         violations = violations | (limit.need > limit.have)
-    if hasattr(service, "untimed_limits"):
-        sure = np.zeros(_size(design), bool)
-        for rows, part in _parts(service, design):
-            try:
-                for limit in service.untimed_limits(part, load):
-                    sure[rows] |= limit.need > limit.have
-            except IncompatibleOptionsError:  # which is answered where it is judged
-                continue
-        violations = violations | sure
-    return violations
+    sure = np.zeros(_size(design), bool)
+    for rows, part in layout.bound_parts(design):
+        try:
+            for limit in layout.untimed_limits(part, load):
+                sure[rows] |= limit.need > limit.have
+        except IncompatibleOptionsError:  # which is answered where it is judged
+            continue
+    return violations | sure
 
 
-def _priced(service_of: Callable[[Design], ModuleType], designs: Designs, load: ServingLoad) -> dict[int, tuple[Any, Any]]:
+def _priced(layout_of: Callable[[Design], ServingLayout], designs: Designs, load: ServingLoad) -> dict[int, tuple[Any, Any]]:
     """By design of several, prices of one request's next token and of a token of a prompt; all say first what they ask. [s]
 
-    Of those whose layout has them, 0 of others.
+    0 where a layout does not know them.
     """
     context, seconds_by_design = max(1.0, request_mix(load.requests).context), dict[int, tuple[Any, Any]]()
-    services = [(service_of(design), design) for _, design in designs.groups]
-    parts = [
-        (service, design, _parts(service, design)) for service, design in services if hasattr(service, "decode_step_seconds")
-    ]
+    parts = [(layout, design, layout.bound_parts(design)) for _, design in designs.groups for layout in (layout_of(design),)]
     with collect_die_work():
-        for service, _, pieces in parts:
+        for layout, _, pieces in parts:
             for _, part in pieces:
                 with suppress(IncompatibleOptionsError), collect_requests():
-                    getattr(service, "request_decode_times", service.decode_step_seconds)(part, load, context)
-                    _prompted(service, part, load)
-        for service, design, pieces in parts:
+                    layout.request_decode_times(part, load, context)
+                    layout.prefill_token_seconds(part, load)
+        for layout, design, pieces in parts:
             size = _size(design)
             seconds_by_design[id(design)] = np.zeros(size), np.zeros(size)
             for rows, part in pieces:
                 with suppress(IncompatibleOptionsError):
-                    seconds_by_design[id(design)][0][rows] = service.decode_step_seconds(part, load, context)
-                    seconds_by_design[id(design)][1][rows] = _prompted(service, part, load)
+                    seconds_by_design[id(design)][0][rows] = layout.decode_step_seconds(part, load, context)
+                    seconds_by_design[id(design)][1][rows] = layout.prefill_token_seconds(part, load)
     return seconds_by_design
-
-
-def _prompted(service: ModuleType, part: Design, load: ServingLoad) -> Any:
-    """Least time per prompt token, where the layout has one. [s]"""
-    return service.prefill_token_seconds(part, load) if hasattr(service, "prefill_token_seconds") else 0.0
 
 
 def _size(design: Design) -> int:
     """Rows of a design."""
     return max(design_count(design), 1)
-
-
-def _parts(service: ModuleType, design: Design) -> list[served.DesignPart]:
-    """Parts of a design as its layout takes them: all rows, rows with equal serving settings, or single rows."""
-    if getattr(service, "BOUNDS_TOGETHER", False):
-        return [(np.arange(_size(design)), design)]
-    return list(
-        balanced.groups_with_equal_serving(design, service.MERGEABLE_LEAVES)
-        if hasattr(service, "MERGEABLE_LEAVES")
-        else served.single_rows(design)
-    )

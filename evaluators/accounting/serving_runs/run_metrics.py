@@ -14,6 +14,7 @@ import numpy as np
 from dse.evaluators.accounting.breakdown import IDLE, Breakdown, BreakdownRow, RequestFlow, TimelineBar
 from dse.evaluators.accounting.metrics import CaseOutcomes, area_metrics
 from dse.evaluators.accounting.serving_instances import ERROR_SAMPLES
+from dse.evaluators.accounting.serving_instances.design_parts import DesignPart, single_rows
 from dse.evaluators.serving.iteration_time import (
     IterationTime,
     IterationTimeFunction,
@@ -32,7 +33,6 @@ from dse.evaluators.silicon import manufacturing_limits as silicon
 from dse.evaluators.tuning.per_design import select_rows as select_rows
 from dse.space.array_math import Array
 from dse.space.design import Design
-from dse.space.fields import iterate_leaves
 from dse.space.lazy_metrics import LazyMetrics, compute_all, make_lazy_metrics
 from dse.space.limits import Limit
 from dse.space.requests import Requests
@@ -52,9 +52,6 @@ ERRORS: dict[tuple[Any, ...], TableError] = {}
 
 _SEARCHED: WeakKeyDictionary[ServingLoad, dict[float, MaxRate]] = WeakKeyDictionary()
 """Results of searches for the maximum rates of loads, by rate, for later explanations."""
-
-DesignPart = tuple[Array, Design]
-"""Rows of a design of several, and the design that these are."""
 
 
 class MeanIteration(NamedTuple):
@@ -534,11 +531,3 @@ def stack_limits(size: int, limits: Sequence[tuple[Array, Sequence[Limit]]]) -> 
         need, have = column(place, lambda limit: limit.need, 0.0), column(place, lambda limit: limit.have, 1.0)
         found_limits.append(Limit(address, need, have, any_one.unit, parts))
     return found_limits
-
-
-def single_rows(design: Design) -> Iterator[DesignPart]:
-    """Each row of a design as a separate design."""
-    size = max((np.size(value) for _, value, _ in iterate_leaves(design) if isinstance(value, np.ndarray)), default=1)
-    for row in range(size):
-        rows = np.array([row])
-        yield rows, select_rows(design, rows)

@@ -5,16 +5,17 @@ once.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dse.evaluators.accounting.serving_instances import SERVING_PREFIXES, IterationCounts, design_count
+from dse.evaluators.accounting.serving_instances.design_parts import DesignPart
+from dse.evaluators.accounting.serving_instances.serving_layout import InstanceCosts
 from dse.evaluators.accounting.serving_runs import peak_power as peak
 from dse.evaluators.accounting.serving_runs import run_metrics as served
 from dse.evaluators.accounting.serving_runs.peak_power import IterationKind, PoolConcurrency
-from dse.evaluators.accounting.serving_runs.run_metrics import CheckedTable, DesignPart, MeanIteration, select_rows
+from dse.evaluators.accounting.serving_runs.run_metrics import CheckedTable, MeanIteration, select_rows
 from dse.evaluators.serving.simulator import ServingRun
 from dse.space.array_math import Array
 from dse.space.design import Design
@@ -67,7 +68,7 @@ def rows_by_serving(design: Design) -> Iterator[DesignPart]:
 
 
 def simulated_metrics(
-    service: ModuleType,
+    costs: InstanceCosts,
     design: Design,
     load: ServingLoad,
     fidelity: str,
@@ -76,6 +77,7 @@ def simulated_metrics(
     """Simulated metrics of designs that keep all limits; numbers, or of shape (designs,).
 
     Args:
+        costs, design, load, fidelity: costs of instances, designs, load, and fidelity of iteration times.
         run: plays one of them, with its tables of prices; no run where no rate keeps a load's bounds, which is looked for by
             one design at a time.
     """
@@ -87,7 +89,7 @@ def simulated_metrics(
         if served_ is None:
             return {"max_rate": 0.0}
         load = served.of_run(load, served_)
-        runs[row] = _ran(service, design_alone, load, served_, tables)
+        runs[row] = _ran(costs, design_alone, load, served_, tables)
     rans = [runs[row] for row in range(max(size, 1))]
     worth: dict[str, Any] = {name: np.array([ran.worth[name] for ran in rans]) for name in rans[0].worth}
     checked = [ran.tables for ran in rans]
@@ -97,7 +99,7 @@ def simulated_metrics(
     fullest = [_fullest([ran.fullest[pool] for ran in rans]) for pool in pools]
 
     def most() -> Any:
-        return peak.peak_power(fullest, lambda pool, made_of: service.iteration_power(design, load, pool, made_of, fidelity))
+        return peak.peak_power(fullest, lambda pool, made_of: costs.iteration_power(design, load, pool, made_of, fidelity))
 
     def off() -> dict[str, Any]:
         errors = np.array([error.mean for error in served.table_errors_by_design(checked)])
@@ -110,12 +112,12 @@ def simulated_metrics(
             [(float(times[0]), tuple(float(count[0]) for count in made_of)) for times, made_of in composition]
             for composition in done
         ]
-        alone: dict[str, Any] = service.usage_metrics(
+        alone: dict[str, Any] = costs.usage_metrics(
             design, load, one_each, rans[0].span, fidelity, lambda: float(np.squeeze(most())), hosted=rans[0].hosted
         )
         return numbers | alone
     hosted = np.array([ran.hosted for ran in rans])
-    used: dict[str, Any] = service.usage_metrics(design, load, done, span, fidelity, most, hosted=hosted)
+    used: dict[str, Any] = costs.usage_metrics(design, load, done, span, fidelity, most, hosted=hosted)
     return worth | beside | used
 
 
@@ -126,13 +128,14 @@ def _largest_first(design: Design, size: int) -> list[int]:
     return order
 
 
-def _ran(service: ModuleType, design: Design, load: ServingLoad, run: ServingRun, tables: list[CheckedTable]) -> SimulatedRun:
+def _ran(costs: InstanceCosts, design: Design, load: ServingLoad, run: ServingRun, tables: list[CheckedTable]) -> SimulatedRun:
     """Results kept of one design's run; the rest is released."""
-    die, system = service.die_and_system_area(design)
-    worth = served.run_metrics(run, load, die, system) | {"devices": float(service.device_count(design))}
+    die, system = costs.die_and_system_area(design)
+    worth = served.run_metrics(run, load, die, system) | {"devices": float(costs.device_count(design))}
+    worth["kv_capacity"] = run.pools[-1].memory.token_capacity(served.longest_sequence(load))
     worth |= {"max_rate": run.rate} if load.largest else {}
     means = [served.mean_iterations_by_span(run, pool) for pool in range(len(run.pools))]
-    hosted = served.host_bytes(run, service.devices_per_cache(design, load), float(design.mapping.serving.host_bandwidth))
+    hosted = served.host_bytes(run, costs.devices_per_cache(design, load), float(design.mapping.serving.host_bandwidth))
     return SimulatedRun(worth, means, peak.concurrency_of_run(run), served.run_duration(run), tables, hosted)
 
 

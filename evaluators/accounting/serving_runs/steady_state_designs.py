@@ -3,14 +3,14 @@
 Leaves have shape (designs,), except those of `mapping.serving` on which designs evaluated together have to agree.
 """
 
-from collections.abc import Iterator, Sequence
-from types import ModuleType
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from dse.evaluators.accounting.metrics import area_metrics
-from dse.evaluators.accounting.serving_instances import SERVING_PREFIXES, ServingInstance, design_count
+from dse.evaluators.accounting.serving_instances import ServingInstance, design_count
+from dse.evaluators.accounting.serving_instances.serving_layout import InstanceCosts
 from dse.evaluators.accounting.serving_runs import peak_power as peak
 from dse.evaluators.accounting.serving_runs import steady_state_run as steady
 from dse.evaluators.accounting.serving_runs.deployment_setup import (
@@ -20,7 +20,7 @@ from dse.evaluators.accounting.serving_runs.deployment_setup import (
     make_pool,
     with_speculation,
 )
-from dse.evaluators.accounting.serving_runs.run_metrics import longest_sequence, select_rows
+from dse.evaluators.accounting.serving_runs.run_metrics import longest_sequence
 from dse.evaluators.serving.iteration_time import IterationTime, IterationTimeFunction, axis_points
 from dse.evaluators.serving.iteration_time import build_tables as several_prices
 from dse.evaluators.serving.iteration_time_lookup import table_at_composition
@@ -46,18 +46,6 @@ TABLES: dict[tuple[Any, ...], Tables] = {}
 """Tables of designs that were evaluated separately, by key and points; last used at the end."""
 
 
-def groups_with_equal_serving(design: Design, together: tuple[str, ...] = ()) -> Iterator[tuple[Array, Design]]:
-    """Rows of a design that agree in all serving settings except some, and the design of these rows."""
-    columns = {address: np.ravel(value) for address, value, _ in iterate_leaves(design) if isinstance(value, np.ndarray)}
-    apart = tuple(address for address in columns if address.startswith(SERVING_PREFIXES) and address not in together)
-    size = max((len(column) for column in columns.values()), default=1)
-    given_columns = np.array([np.broadcast_to(columns[address], size) for address in apart] or [np.zeros(size)])
-    first, which = distinct_columns(given_columns)
-    for kind in range(len(first)):
-        rows = np.flatnonzero(which == kind)
-        yield rows, select_rows(design, rows, apart)
-
-
 def request_iteration_times(made: Sequence[ServingInstance], design: Design, load: ServingLoad) -> None:
     """Request the iteration times that `steady_state_metrics` needs of the instances."""
     parts = [instance_groups(serving, made) for serving in _servings(design.mapping.serving, max(design_count(design), 1))[0]]
@@ -66,15 +54,15 @@ def request_iteration_times(made: Sequence[ServingInstance], design: Design, loa
         (groups[0].of.more or groups[0].of.pricing)(*axis_points(_axes(groups, load)))
 
 
-def steady_state_metrics(service: ModuleType, design: Design, load: ServingLoad) -> dict[str, Any]:
+def steady_state_metrics(costs: InstanceCosts, design: Design, load: ServingLoad) -> dict[str, Any]:
     """Steady-state metrics of designs that keep all limits; numbers, or of shape (designs,)."""
     steady.refuse_unsteady_load(load)
     size = max(design_count(design), 1)
     servings, which = _servings(design.mapping.serving, size)
-    made = service.instances(design, load, steady.ITERATION_FIDELITY)
+    made = costs.instances(design, load, steady.ITERATION_FIDELITY)
     parts = [instance_groups(serving, made) for serving in servings]
     tables = [_tables([part[place] for part in parts], load, size) for place in range(len(made))]
-    way = service.kv_transfer(design, load) if len(made) == 2 else None
+    way = costs.kv_transfer(design, load) if len(made) == 2 else None
     kinds, each = _kinds(servings, which, parts, tables, way, load)
     stands = SteadyStateSolver(
         kinds,
@@ -85,7 +73,7 @@ def steady_state_metrics(service: ModuleType, design: Design, load: ServingLoad)
         load.tpot,
         wanted_fields=expected_metrics(REPLAYED_FIELDS),
     )
-    records, worth = stands.found, _worth(stands, load, *service.die_and_system_area(design))
+    records, worth = stands.found, _worth(stands, load, *costs.die_and_system_area(design))
     means = steady.mean_iterations(records, load.requests, len(made))
     done = [[(mean.times, mean.composition) for mean in mean] for mean in means]
     beside = {"spent": _spent(done, tables)} if made[0].more else {}
@@ -94,14 +82,15 @@ def steady_state_metrics(service: ModuleType, design: Design, load: ServingLoad)
         if made[0].more:
             seconds, joules, *_ = _each(tables[number], made_of)
             return (joules / seconds)[None]
-        return service.iteration_power(design, load, number, made_of, steady.ITERATION_FIDELITY)
+        return costs.iteration_power(design, load, number, made_of, steady.ITERATION_FIDELITY)
 
     instances = [np.array([kind.pools[number].instances for kind in kinds])[each] for number in range(len(made))]
     fullest = peak.concurrency_of_means(means, [deployment.shares for deployment in made], instances, len(load.requests))
-    used: dict[str, Any] = service.usage_metrics(
+    used: dict[str, Any] = costs.usage_metrics(
         design, load, done, records["span"], steady.ITERATION_FIDELITY, lambda: peak.peak_power(fullest, watts), **beside
     )
-    return worth | used | {"devices": service.device_count(design)}
+    kv_capacity = np.array([kind.pools[-1].memory.token_capacity(longest_sequence(load)) for kind in kinds])[each]
+    return worth | used | {"devices": costs.device_count(design), "kv_capacity": kv_capacity}
 
 
 def _servings(serving: ServingPlan, size: int) -> tuple[list[ServingPlan], Array]:

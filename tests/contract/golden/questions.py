@@ -436,6 +436,6 @@ def fidelities_of(software: str, name: str) -> tuple[tuple[str, ...], tuple[str,
         kernel = kernels.kernel_workload_of_software(software)
         return kernel.fidelities, kernel.fidelities if kernel.submesh_text else (), kernel.unsimulated_cases
     if name == "serving":
-        return serving.instance_module_of_software(software).FIDELITIES, (), ()
+        return serving.serving_layout_of_software(software).FIDELITIES, (), ()
     layout = layout_of_software(software)
     return layout.FIDELITIES, layout.SUBMESH_FIDELITIES if layout.SUBMESH_TEXT else (), ()
