@@ -14,6 +14,7 @@ import numpy as np
 
 from dse.evaluators.accounting import external_evaluators as outside
 from dse.evaluators.accounting.breakdown import Breakdown
+from dse.evaluators.accounting.layout_registry import BATCH_LAYOUTS, SERVING_LAYOUTS
 from dse.evaluators.accounting.metrics import CaseOutcomes, add_input_metrics
 from dse.evaluators.accounting.outcome_columns import fill_outcomes
 from dse.evaluators.accounting.outcomes import Outcomes, empty_outcomes
@@ -40,22 +41,11 @@ from dse.space.software import (
     COLLECTIVE,
     DEVICES,
     DIE_COLLECTIVE,
-    MANY_DIES,
-    PIPELINES,
-    POOLED_DIES,
     PRODUCT,
-    REGIONS,
-    SERVED_DEVICES,
-    SERVED_DIES,
-    SERVED_PIPELINES,
-    SERVED_POOLED_DIES,
-    SERVED_REGIONS,
-    SERVED_WHOLE_CHIP,
     SOFTWARE,
     STREAM,
     SUMMA,
     TRAFFIC,
-    WHOLE_CHIP,
     software_of,
 )
 from dse.space.workload import (
@@ -85,18 +75,8 @@ FIDELITIES = ("steady_state", "analytical", "events", "cycles")
 
 
 READERS: dict[tuple[str, type], str] = {
-    (DEVICES, BatchCase): "batch_inference",
-    (REGIONS, BatchCase): "batch_inference",
-    (PIPELINES, BatchCase): "batch_inference",
-    (WHOLE_CHIP, BatchCase): "batch_inference",
-    (MANY_DIES, BatchCase): "batch_inference",
-    (POOLED_DIES, BatchCase): "batch_inference",
-    (SERVED_DEVICES, ServingLoad): "serving",
-    (SERVED_REGIONS, ServingLoad): "serving",
-    (SERVED_PIPELINES, ServingLoad): "serving",
-    (SERVED_WHOLE_CHIP, ServingLoad): "serving",
-    (SERVED_DIES, ServingLoad): "serving",
-    (SERVED_POOLED_DIES, ServingLoad): "serving",
+    **{(software, BatchCase): "batch_inference" for software in BATCH_LAYOUTS},
+    **{(software, ServingLoad): "serving" for software in SERVING_LAYOUTS},
     (DEVICES, ProductCase): "kernels",
     (DEVICES, ExpertsCase): "kernels",
     (DEVICES, ElementwiseCase): "kernels",
@@ -110,8 +90,7 @@ READERS: dict[tuple[str, type], str] = {
     (STREAM, MemoryStreamCase): "kernels",
     (TRAFFIC, NocTrafficCase): "kernels",
 }
-"""Who judges designs, by the software that runs and the kind of case: modules of `judges`, imported when they first judge. Each
-says at which fidelities."""
+"""Modules of `workloads` that evaluate designs, by the software that runs and the type of case; imported at first use."""
 
 
 def evaluate(

@@ -7,27 +7,17 @@ alike on every layout (limits of memories, utilisation, energy, power, rates) is
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cache
-from importlib import import_module
 from typing import Any, ClassVar
 
 from dse.evaluators.accounting.breakdown import BreakdownRow
 from dse.evaluators.accounting.decode_segments import BatchArrays, arrays_by_model
+from dse.evaluators.accounting.layout_registry import BATCH_LAYOUTS, load_layout
 from dse.evaluators.accounting.phase import PhaseCost
 from dse.evaluators.accounting.usage import PeakRates
 from dse.space.design import Design
 from dse.space.limits import Infeasibility, Limit
-from dse.space.software import DEVICES, MANY_DIES, PIPELINES, POOLED_DIES, REGIONS, WHOLE_CHIP, software_of
+from dse.space.software import software_of
 from dse.space.workload import BatchCase, Workload
-
-LAYOUTS = {
-    DEVICES: "tensor_parallel:TensorParallelLayout",
-    REGIONS: "regions:RegionLayout",
-    PIPELINES: "pipelines:PipelineLayout",
-    WHOLE_CHIP: "whole_chip:WholeChipLayout",
-    MANY_DIES: "tile_dies:TileDiesLayout",
-    POOLED_DIES: "shared_cache_dies:SharedCacheDiesLayout",
-}
-"""Layouts by the software that runs them: module of `accounting` and class, imported at first use."""
 
 MAIN_MEMORY, LOCAL_MEMORIES = "chip.hbm.capacity", ("chip.tile.sram", "chip.core.sram")
 """Settings of the sizes of main memory and of the local memory of a core."""
@@ -145,24 +135,7 @@ def layout_of_software(software: str) -> Layout:
     Raises:
         TypeError: a layout that lacks a method, with its name.
     """
-    return load_layout(f"dse.evaluators.accounting.{LAYOUTS[software]}")
-
-
-def load_layout(place: str) -> Layout:
-    """Layout of a class that is given as ``module:class``.
-
-    Raises:
-        TypeError: the class is no layout, or lacks a method.
-    """
-    module, _, name = place.partition(":")
-    layout_class = getattr(import_module(module), name)
-    if not (isinstance(layout_class, type) and issubclass(layout_class, Layout)):
-        raise TypeError(f"{place} is no subclass of Layout")
-    missing = sorted(layout_class.__abstractmethods__)
-    if missing:
-        raise TypeError(f"layout {place} lacks {', '.join(missing)}")
-    layout: Layout = layout_class()
-    return layout
+    return load_layout(BATCH_LAYOUTS[software], Layout)  # type: ignore[type-abstract]
 
 
 def only_case(job: BatchArrays) -> BatchCase:

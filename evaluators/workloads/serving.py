@@ -7,18 +7,18 @@ serving simulation or the steady state runs on tables of these times (`accountin
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from importlib import import_module
 from typing import cast
 
 import numpy as np
 
 from dse.evaluators.accounting.breakdown import Breakdown
+from dse.evaluators.accounting.layout_registry import SERVING_LAYOUTS, load_layout
 from dse.evaluators.accounting.metrics import CaseOutcomes
 from dse.evaluators.accounting.power_profile import PowerProfile
 from dse.evaluators.accounting.serving_instances import design_count
 from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout
 from dse.evaluators.accounting.serving_instances.serving_layout import PoolKvMemory as PoolKvMemory
-from dse.evaluators.accounting.serving_instances.serving_layout import ServingLayout, make_layout
+from dse.evaluators.accounting.serving_instances.serving_layout import ServingLayout
 from dse.evaluators.accounting.serving_runs import iteration_time_batches as asked_first
 from dse.evaluators.accounting.serving_runs import run_metrics as served
 from dse.evaluators.accounting.serving_runs.steady_state_run import STEADY
@@ -31,28 +31,8 @@ from dse.space.design import Design
 from dse.space.lazy_metrics import compute_all, select_metrics
 from dse.space.limits import Infeasibility, Limit, divides_limit
 from dse.space.requests import Requests
-from dse.space.software import (
-    SERVED_DEVICES,
-    SERVED_DIES,
-    SERVED_PIPELINES,
-    SERVED_POOLED_DIES,
-    SERVED_REGIONS,
-    SERVED_WHOLE_CHIP,
-    software_of,
-)
+from dse.space.software import software_of
 from dse.space.workload import ServingLoad, Workload, WorkloadCase
-
-LAYOUT_CLASSES = {
-    SERVED_DEVICES: "tensor_parallel:TensorParallelServing",
-    SERVED_REGIONS: "regions:RegionServing",
-    SERVED_PIPELINES: "pipelines:PipelineServing",
-    SERVED_WHOLE_CHIP: "whole_chip:WholeChipServing",
-    SERVED_DIES: "multi_die:MultiDieServing",
-    SERVED_POOLED_DIES: "multi_die:MultiDieServing",
-}
-"""Layouts that serve, by the software that runs them: module of `accounting/serving_instances`, imported at first use, and
-class in it.
-"""
 
 PRICE_METRICS = ("system_price", "price_per_mtoken")
 
@@ -135,8 +115,7 @@ def serving_layout_of_software(software: str) -> ServingLayout:
     Raises:
         TypeError: its class lacks methods that every layout has.
     """
-    module, _, name = LAYOUT_CLASSES[software].partition(":")
-    return make_layout(vars(import_module(f"dse.evaluators.accounting.serving_instances.{module}"))[name])
+    return load_layout(SERVING_LAYOUTS[software], ServingLayout)  # type: ignore[type-abstract]
 
 
 def deploy_load(design: Design, load: ServingLoad, fidelity: str) -> tuple[Deployment, list[served.CheckedTable]]:

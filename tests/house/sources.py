@@ -66,10 +66,9 @@ def arrows(*, eager: bool = False) -> dict[str, set[str]]:
     front door re-exports its rooms, and a room may name its package to reach another room: imports of a package by what is in
     it are left out.
     """
-    from dse.evaluators.accounting.layout import LAYOUTS
+    from dse.evaluators.accounting.layout_registry import BATCH_LAYOUTS, SERVING_LAYOUTS
     from dse.evaluators.evaluation import READERS
     from dse.evaluators.workloads.kernels import KERNEL_MODULES
-    from dse.evaluators.workloads.serving import LAYOUT_CLASSES
 
     modules = {module(path): path for path in SOURCES}
     arrows = {
@@ -79,9 +78,9 @@ def arrows(*, eager: bool = False) -> dict[str, set[str]]:
     if not eager:
         arrows["dse.evaluators.evaluation"] |= {f"dse.evaluators.workloads.{judge}" for judge in READERS.values()}
         rooms = {
-            "batch_inference": ("", {software: place.partition(":")[0] for software, place in LAYOUTS.items()}),
+            "batch_inference": ("", {software: place.partition(":")[0] for software, place in BATCH_LAYOUTS.items()}),
             "kernels": ("kernel_workloads.", KERNEL_MODULES),
-            "serving": ("serving_instances.", {kind: name.partition(":")[0] for kind, name in LAYOUT_CLASSES.items()}),
+            "serving": ("", {software: place.partition(":")[0] for software, place in SERVING_LAYOUTS.items()}),
         }
         for judge, (room, registry) in rooms.items():
             arrows[f"dse.evaluators.workloads.{judge}"] |= {

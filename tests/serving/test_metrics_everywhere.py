@@ -7,9 +7,9 @@ import pytest
 
 from dse import compare_chips
 from dse.evaluators import evaluate
+from dse.evaluators.accounting.layout_registry import SERVING_LAYOUTS
 from dse.evaluators.accounting.outcomes import Outcomes
 from dse.evaluators.evaluation import limits
-from dse.evaluators.workloads.serving import LAYOUT_CLASSES
 from dse.space.design import stack_designs
 from dse.space.software import software_of
 from tests.samples import asked
@@ -60,7 +60,7 @@ def value(layout: str, fidelity: str, metric: str) -> float:
 
 def test_every_layout_that_serves_is_asked() -> None:
     softwares = {software_of(asked(*LAYOUTS[layout].split(), "workload=serving").base.mapping) for layout in LAYOUTS}
-    assert softwares == set(LAYOUT_CLASSES)
+    assert softwares == set(SERVING_LAYOUTS)
 
 
 @pytest.mark.parametrize("fidelity", FIDELITIES)

@@ -355,15 +355,3 @@ def main_memory_metrics(limits: Callable[[], Sequence[Limit]]) -> dict[str, Any]
 
 MAIN_MEMORY = "chip.hbm.capacity"
 """Address of the limit of main memory."""
-
-
-def make_layout(layout: type[ServingLayout]) -> ServingLayout:
-    """The layout object of a class.
-
-    Raises:
-        TypeError: the class lacks methods that every layout has.
-    """
-    missing = sorted(layout.__abstractmethods__)
-    if missing:
-        raise TypeError(f"{layout.__name__}: methods of a serving layout are missing: {', '.join(missing)}")
-    return layout()
