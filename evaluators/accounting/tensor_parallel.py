@@ -167,7 +167,7 @@ def _die_work(design: Design, job: BatchArrays, name: str, cache: DieCache | Non
 
 
 def device_peak_rates(design: Design) -> PeakRates:
-    """Peak rates of one device; engines at the rate that their software reaches, in the formats of the mapping."""
+    """Peak rates of one device; engines at what their software reaches in the mapping's formats."""
     engines = shared_cache_parts(design.chip, design.mapping)[0].matrix * design.mapping.stack.matrix_efficiency
     return PeakRates(1 / (engines * usual_pace(design)), design.chip.hbm.bandwidth)
 
