@@ -48,11 +48,12 @@ from dse.evaluators.program.activity import Activity
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import dynamic_energy
 from dse.space.array_math import ceil_div, maximum, minimum
-from dse.space.chip import Chip, memory_bytes_per_core
+from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.fields import replace_leaves
 from dse.space.layers import per_reach
 from dse.space.limits import IncompatibleOptionsError, Infeasibility, Limit
+from dse.space.main_memory import main_memory
 from dse.space.mapping import AUTO, BYTES_BY_FORMAT, FormatPlan, Mapping, PipelinePlan
 from dse.space.memoize import memoize, memoize_by_identity
 from dse.space.model import Model
@@ -171,7 +172,7 @@ def _left_open(design: Design, job: BatchArrays, phase: str) -> Partitions:
 
 def _has_room(chip: Chip, held: CoreResidency) -> Any:
     """Whether a core's memory fits in local and main memory."""
-    return (held.hbm <= memory_bytes_per_core(chip)) & (held.activations + held.slices <= chip.tile.sram)
+    return (held.hbm <= main_memory(chip).capacity_per_core) & (held.activations + held.slices <= chip.tile.sram)
 
 
 def layout_limits(design: Design, job: BatchArrays) -> list[Limit]:
@@ -291,10 +292,11 @@ def plan_limits(
         stages: into which a model can be divided.
         groups: groups that fit on the chip.
     """
-    weights = (1 - held.weights_here) * held.weights
+    weights, memory = (1 - held.weights_here) * held.weights, main_memory(chip)
+    stored = (("weights", weights), ("KV cache", kv))
     rows, cols = group_sides_by_design(plan.placement, plan.tp)
     return [
-        Limit("chip.hbm.capacity", weights + kv, memory_bytes_per_core(chip), "B", (("weights", weights), ("KV cache", kv))),
+        Limit(memory.address("capacity"), weights + kv, memory.capacity_per_core, "B", stored),
         Limit("chip.tile.sram", held.activations + held.slices, chip.tile.sram, "B", _local_memory_parts(plan, held)),
         Limit(f"mapping.{name}.tp", maximum(rows / chip.mesh.rows, cols / chip.mesh.cols) * plan.tp, plan.tp, "1"),
         Limit(f"mapping.{name}.pp", plan.pp, minimum(maximum(groups, 1.0), stages * 1.0), "1"),

@@ -59,6 +59,7 @@ from dse.space.errors import choose_option
 from dse.space.fields import replace_leaves
 from dse.space.layers import per_reach, value_at_reach
 from dse.space.limits import Infeasibility, Limit
+from dse.space.main_memory import CAPACITY_LIMITS, has_main_memory, main_memory
 from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan, Mapping, MeshProductPlan, RegionPlan
 from dse.space.model import Model
 from dse.space.parameter_counts import fixed_bytes_per_sequence, sequence_memory
@@ -145,7 +146,7 @@ def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = 
         return turns, together, region_pass, maximum(region_pass.seconds, turns * region_pass.stage)
 
     most = places["decode"].count
-    if design.chip.hbm is not None:  # weights come once for each micro-batch
+    if has_main_memory(design.chip):  # weights come once for each micro-batch
         most = fastest_micro_batch_count(most, lambda count: decoded(count, cost_model("analytical"))[-1])
     turns, together, blocks, step = decoded(most, reader)
     token = phase(
@@ -158,10 +159,12 @@ def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = 
 
 def submesh_obstacle(design: Design) -> str:
     """Why no submesh can represent this design, and the setting to change; empty string if one can."""
-    reason = (
-        "chip.hbm, main memory at an edge, of which no submesh has a share; remove it, as chip=wse2, or simulate the whole mesh"
+    if not has_main_memory(_chip_of(design)):
+        return ""
+    return (
+        f"chip.{main_memory(_chip_of(design)).part}, main memory at an edge, of which no submesh has a share; remove it, as "
+        "chip=wse2, or simulate the whole mesh, fidelity=events"
     )
-    return f"{reason}, fidelity=events" if _chip_of(design).hbm is not None else ""
 
 
 def _by_entry(job: BatchArrays, phase: str, values: Any) -> Any:
@@ -175,7 +178,7 @@ def _weight_stream(
 ) -> Callable[[Any], EdgeStream] | None:
     """Weights of a phase from main memory at the edge, of regions of which so many work at a time; None without one."""
     chip, plan = _chip_of(design), getattr(_mapping_of(design), phase)
-    if chip.hbm is None:
+    if not has_main_memory(chip):
         return None
     full, last = _held_memory(design, job, phase, place)
     away = _by_entry(job, phase, _away_share((full, last)))
@@ -188,7 +191,7 @@ def _weight_stream(
 
 def _reached_share_of(chip: Chip, fidelity: str) -> Any:
     """Share of the edge bandwidth that bank simulation reaches; None for the analytical model."""
-    return None if fidelity == FIDELITIES[0] else reached_share(chip.hbm)
+    return None if fidelity == FIDELITIES[0] else reached_share(main_memory(chip))
 
 
 def die_and_system_area(design: Design) -> tuple[Any, Any]:
@@ -240,9 +243,9 @@ def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> Ene
 
 def _memory_usage(chip: Chip, model: Model, precision: FormatPlan, nbytes: Any, seconds: Any) -> dict[str, Any]:
     """Contents and traffic of main memory; empty without main memory."""
-    if chip.hbm is None:
+    if not has_main_memory(chip):
         return {}
-    most = chip.hbm.channel_bandwidth * chip.hbm.channels * seconds
+    most = main_memory(chip).bandwidth * seconds
     return {"hbm_used": model_weight_bytes(model, precision), "hbm_bytes": nbytes, "hbm_utilisation": nbytes / most}
 
 
@@ -307,13 +310,13 @@ def _excess_flop(call: KernelCall, done: Activity, times: Any, useful_times: Any
 
 def remedy_text(worst: Infeasibility, design: Design, arrays: tuple[BatchArrays, ...]) -> str:
     """Remedy text for each phase that violates the limit."""
-    if worst.limit == "chip.hbm.capacity":
-        return "all weights are in main memory: enlarge it (chip.hbm.capacity), or choose a smaller model"
+    if worst.limit in CAPACITY_LIMITS:
+        return f"all weights are in main memory: enlarge it ({worst.limit}), or choose a smaller model"
     if worst.limit == "mapping.simulated_layers":
         layers = min(job.model.layers for job in arrays)
         whole = "all layers are read from main memory here: mapping.simulated_layers=0"
         few = f"the model has {layers} layers: mapping.simulated_layers=0 keeps all"
-        return whole if _chip_of(design).hbm is not None else few
+        return whole if has_main_memory(_chip_of(design)) else few
     texts = []
     for phase, plan in phase_plans(_mapping_of(design)):
 
@@ -419,7 +422,7 @@ def _layout_transition(design: Design, job: BatchArrays, machine: HardwareModel,
         cost = READERS["analytical"].kernel(kernel, machine)
         return KernelCost(cost.seconds * moved, cost.activity * moved)
 
-    if chip.hbm is None:
+    if not has_main_memory(chip):
         return reshuffled(weights + cached)
     first, then = (1 - _away_share(_held_memory(design, job, name, places[name])) for name in ("prefill", "decode"))
     both = minimum(first, then)
@@ -483,7 +486,7 @@ def _held_memory(design: Design, job: BatchArrays, phase: str, place: Region) ->
         core_memory = region_core_memory(
             job.model, place, mapping, tokens=1.0, cached=rows, scores=False, across=cols, sequences=job.sequences
         )
-    if chip.hbm is None:
+    if not has_main_memory(chip):
         return core_memory
     plan = getattr(mapping, phase).prefetch
     cap = 0.0 if plan is None or plan.policy == "none" else plan.share
@@ -502,11 +505,11 @@ def _design_limits(design: Design, job: BatchArrays, only: str = "") -> list[Lim
     refuse_unsupported_formats(mapping.precision)
     places = _phase_regions(design, job.model)
     limits = []
-    if chip.hbm is not None:
-        weights = model_weight_bytes(job.model, mapping.precision)
-        limits.append(Limit("chip.hbm.capacity", weights, chip.hbm.capacity, "B", (("weights", weights),)))
+    if has_main_memory(chip):
+        weights, memory = model_weight_bytes(job.model, mapping.precision), main_memory(chip)
+        limits.append(Limit(memory.address("capacity"), weights, memory.capacity, "B", (("weights", weights),)))
     layers, resident_layers = job.model.layers * 1.0, mapping.simulated_layers * 1.0
-    if chip.hbm is None:
+    if not has_main_memory(chip):
         limits.append(Limit("mapping.simulated_layers", resident_layers, layers, "1"))
     else:  # none stands for another: what is not on the chip comes from main memory
         limits.append(

@@ -44,6 +44,7 @@ from dse.evaluators.program.activity import Activity
 from dse.evaluators.silicon.energy import WORD, PooledActivity, pooled_dynamic_energy
 from dse.space.design import Design
 from dse.space.limits import Infeasibility, Limit
+from dse.space.main_memory import main_memory
 from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan, Mapping
 from dse.space.memoize import memoize
 from dse.space.number_formats import FormatRates
@@ -179,20 +180,19 @@ def engine_peak(design: Design) -> Any:
 
 def memory_bandwidth(design: Design) -> Any:
     """Main-memory bandwidth of one die. [B/s]"""
-    return design.chip.hbm.bandwidth
+    return main_memory(design.chip).bandwidth
 
 
 def memory_capacity(design: Design) -> Any:
     """Main-memory capacity of one die. [B]"""
-    return design.chip.hbm.capacity
+    return main_memory(design.chip).capacity
 
 
 def memory_limits(design: Design, held: Dict[str, Any]) -> list[Limit]:
     """Main-memory limits of both phases."""
-    have = memory_capacity(design)
+    have, address = memory_capacity(design), main_memory(design.chip).address("capacity")
     return [
-        Limit("chip.hbm.capacity", sum(value for _, value in bytes_by_use), have, "B", bytes_by_use)
-        for bytes_by_use, _ in held.values()
+        Limit(address, sum(value for _, value in bytes_by_use), have, "B", bytes_by_use) for bytes_by_use, _ in held.values()
     ]
 
 

@@ -33,6 +33,7 @@ from dse.space.errors import DesignError
 from dse.space.fields import replace_leaves
 from dse.space.layers import layers
 from dse.space.limits import IncompatibleOptionsError, Infeasibility, Limit
+from dse.space.main_memory import main_memory
 from dse.space.mapping import UNEVEN_KV_HEADS, FormatPlan, Mapping, TensorParallelPlan
 from dse.space.memoize import memoize, memoize_by_identity
 from dse.space.model import Model
@@ -56,9 +57,6 @@ TOGETHER = arrays_by_model
 ALONE = FIDELITIES[1:]
 """Fidelities that take one design after another."""
 
-
-UNSAID = "chip.hbm, whose banks are not set; add +memory@chip.hbm.banks=hbm3 and chip.hbm.banks.stacks, as in its data sheet"
-"""Why a die cannot be simulated, and the settings to add."""
 
 MAX_TP = 4096
 """The largest tensor parallelism that is tried where a design does not fit."""
@@ -89,7 +87,11 @@ def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = 
 
 def simulation_obstacle(design: Design) -> str:
     """Why memory reads cannot be simulated, and the setting to change; empty string if they can."""
-    return "" if design.chip.hbm.banks is not None else UNSAID
+    memory = main_memory(design.chip)
+    if memory.banks is not None:
+        return ""
+    banks = f"chip.{memory.banks_part}"
+    return f"chip.{memory.part}, whose banks are not set; add +memory@{banks}=hbm3 and {banks}.stacks, as in its data sheet"
 
 
 def layout_limits(design: Design, job: BatchArrays) -> list[Limit]:
@@ -248,7 +250,7 @@ def limits(design: Design, job: BatchArrays, prefill: PhaseCost, decode: PhaseCo
     parts = (("weights", held.weights), ("KV cache", held.kv), ("activations", held.activations))
     apart = (maximum(tp, mapping.decode.tp), -maximum(-tp, -mapping.decode.tp))
     return [
-        Limit("chip.hbm.capacity", held.total, chip.hbm.capacity, "B", parts),
+        Limit(main_memory(chip).address("capacity"), held.total, main_memory(chip).capacity, "B", parts),
         port_limit(chip, mapping.prefill, mapping.decode),
         # one pool of devices serves both phases, so both have the same parallelism
         Limit("mapping.decode.tp", apart[0], apart[1], "1"),

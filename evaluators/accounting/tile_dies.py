@@ -43,9 +43,10 @@ from dse.evaluators.layouts.tensor_formats import ValueBytes, activation_bytes, 
 from dse.evaluators.machine.machine import HardwareModel, tile_core_machine
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.silicon.energy import dynamic_energy
-from dse.space.chip import Chip, channel_count, main_memory_bytes
+from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.limits import Infeasibility, Limit
+from dse.space.main_memory import main_memory
 from dse.space.mapping import FormatPlan, Mapping
 from dse.space.memoize import memoize, memoize_by_identity
 
@@ -170,12 +171,12 @@ def engine_peak(design: Design) -> Any:
 
 def memory_bandwidth(design: Design) -> Any:
     """Main-memory bandwidth of one die. [B/s]"""
-    return channel_count(design.chip) * design.chip.hbm.channel_bandwidth
+    return main_memory(design.chip).bandwidth
 
 
 def memory_capacity(design: Design) -> Any:
     """Main-memory capacity of one die. [B]"""
-    return main_memory_bytes(design.chip)
+    return main_memory(design.chip).capacity
 
 
 def memory_limits(design: Design, held: Dict[str, Held]) -> list[Limit]:

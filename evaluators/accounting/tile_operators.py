@@ -28,7 +28,7 @@ from dse.evaluators.layouts.tensor_formats import index_format, mixed_format_ext
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.kernel_ir import DTYPES
 from dse.space.array_math import maximum
-from dse.space.chip import Chip, main_memory_bytes
+from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.fields import leaf_at
 from dse.space.layers import value_at_reach
@@ -41,6 +41,7 @@ from dse.space.limits import (
     split_limit,
     split_remedy_text,
 )
+from dse.space.main_memory import main_memory
 from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan, Mapping
 from dse.space.model import Model
 from dse.space.parameter_counts import STATE_BYTES, mtp_layers, mtp_parameter_count, parameter_count, sequence_memory
@@ -134,9 +135,9 @@ def hbm_bytes_by_use(
 
 def memory_and_group_limits(chip: Chip, mapping: Mapping, phases: Dict[str, Held]) -> list[Limit]:
     """Limits of memories in both phases, and of tile groups that divide the mesh."""
-    memory = []
+    memory, main = [], main_memory(chip)
     for items, _ in phases.values():
-        memory.append(Limit("chip.hbm.capacity", sum(value for _, value in items), main_memory_bytes(chip), "B", items))
+        memory.append(Limit(main.address("capacity"), sum(value for _, value in items), main.capacity, "B", items))
     for phase, (_, kinds) in phases.items():
         for name, nbytes in kinds:
             memory.append(Limit("chip.tile.sram", nbytes, chip.tile.sram, "B", ((f"{name} in {phase}", nbytes),)))

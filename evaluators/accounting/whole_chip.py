@@ -31,10 +31,11 @@ from dse.evaluators.program.activity import Activity
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import dynamic_energy
 from dse.space.array_math import maximum
-from dse.space.chip import Chip, channel_count
+from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.layers import per_reach
 from dse.space.limits import Infeasibility, Limit
+from dse.space.main_memory import main_memory
 from dse.space.mapping import Mapping, WholeChipPlan
 from dse.space.parameter_counts import STATE_BYTES, sequence_memory
 from dse.space.workload import BatchCase
@@ -156,7 +157,7 @@ def usage_metrics(design: Design, job: BatchArrays, *phases: PhaseCost) -> dict[
         "peak_flops": peak,
         "mfu": sum(phase.flop for phase in phases) / (peak * latency),
         "hbm_bytes": nbytes,
-        "hbm_utilisation": nbytes / (latency * channel_count(chip) * chip.hbm.channel_bandwidth),
+        "hbm_utilisation": nbytes / (latency * main_memory(chip).bandwidth),
         "hbm_used": max(sum(value for _, value in phase.held[0]) for phase in phases) * 1.0,
         "sram_used": largest_value(_filled(design, phase) for phase in phases),
         **power_metrics(chip, lambda: energy_and_time(design, job, *phases), job.output_tokens),

@@ -25,8 +25,9 @@ from dse.evaluators.layouts.kv_transfer import TransferCost
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.silicon.energy import dynamic_energy
 from dse.space.array_math import Array, maximum, where
-from dse.space.chip import channel_count, decode_only_chip
+from dse.space.chip import decode_only_chip
 from dse.space.design import Design
+from dse.space.main_memory import main_memory
 from dse.space.workload import ServingLoad
 
 
@@ -138,7 +139,7 @@ def _used_shares(design: Design, done: Activity, operations: Any, seconds: Any) 
     channels: Any = 0.0
     for given_chip, count in ((chip, cores - decode), (decode_only_chip(chip), decode)):
         engines = engines + count * 2 * (given_chip.tile.matrix.rows * given_chip.tile.matrix.cols * given_chip.clock)
-        channels = channels + count / cores * (channel_count(given_chip) * given_chip.hbm.channel_bandwidth)
+        channels = channels + count / cores * main_memory(given_chip).bandwidth
     rows, cols = chip.mesh.rows * 1.0, chip.mesh.cols * 1.0
     links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * (chip.noc.word_bytes * chip.clock / chip.noc.word_cycles)
     return {

@@ -58,6 +58,7 @@ from dse.space.design import Design
 from dse.space.fields import replace_leaves
 from dse.space.layers import AttentionReach, per_reach
 from dse.space.limits import Infeasibility, Limit
+from dse.space.main_memory import main_memory
 from dse.space.mapping import FormatPlan, Mapping, TensorParallelPlan
 from dse.space.memoize import memoize
 from dse.space.model import Model
@@ -84,7 +85,7 @@ def limits(design: Design, load: ServingLoad) -> list[Limit]:
     tp = (mapping.prefill.tp, mapping.decode.tp)
     shared = tp if not mapping.serving.prefill_instances else tp[:1] * 2
     return [
-        Limit("chip.hbm.capacity", sum(value for _, value in parts), chip.hbm.capacity, "B", parts),
+        Limit(main_memory(chip).address("capacity"), sum(value for _, value in parts), main_memory(chip).capacity, "B", parts),
         port_limit(chip, mapping.prefill, mapping.decode),
         Limit("mapping.decode.tp", maximum(*shared), minimum(*shared), "1"),
         *idle_die_limits(load.model, mapping),
@@ -101,7 +102,7 @@ def instances(design: Design, load: ServingLoad, fidelity: str) -> tuple[Serving
             return seconds if design_count(design) else seconds[..., 0]
 
         held = _held_memory(design, load, tp, 0, tokens)
-        free = chip.hbm.capacity - held.weights - held.activations
+        free = main_memory(chip).capacity - held.weights - held.activations
         without = (*SERVING_PREFIXES, "mapping.prefill.tp", "mapping.decode.tp")
         key = "" if design_count(design) else iteration_time_key(design, load, float(tp), without=without)
         return ServingInstance(
@@ -126,7 +127,9 @@ def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
         / first
     )
     return WorkLowerBounds(
-        device_count(design), decode=weight_bytes_read(load.model, precision) / (chip.hbm.bandwidth * last), prompt=prompt
+        device_count(design),
+        decode=weight_bytes_read(load.model, precision) / (main_memory(chip).bandwidth * last),
+        prompt=prompt,
     )
 
 
@@ -187,7 +190,7 @@ def usage_metrics(
         moved = moved + pooled_dynamic_energy(_moved_activity(design, load), chip)
     values = {
         "mfu": ideal * engines.matrix * mapping.stack.matrix_efficiency / (dies * seconds),
-        "hbm_utilisation": work.memory_bytes / (dies * chip.hbm.bandwidth * seconds),
+        "hbm_utilisation": work.memory_bytes / (dies * main_memory(chip).bandwidth * seconds),
     }
     if np.any(chip.power):
         values["rated_energy"] = chip.power * dies * seconds

@@ -79,11 +79,12 @@ from dse.evaluators.serving.scheduling_policy import max_prompt_tokens, policies
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import dynamic_energy
 from dse.space.array_math import Array, maximum, where
-from dse.space.chip import Chip, channel_count, main_memory_bytes
+from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.fields import fingerprint, has_equal_leaves, replace_leaves
 from dse.space.layers import per_reach
 from dse.space.limits import Infeasibility, Limit
+from dse.space.main_memory import CAPACITY_LIMITS, main_memory
 from dse.space.mapping import Mapping
 from dse.space.memoize import memoize_by_identity
 from dse.space.workload import ServingLoad
@@ -121,7 +122,7 @@ def instances(design: Design, load: ServingLoad, fidelity: str) -> tuple[Serving
     """Serving instance of each pool of chips."""
     chip, mapping = _chip_and_mapping(design)
     parts = [dict(phase_parts) for phase_parts, _ in _held_by_phase(design, load).values()]
-    free = main_memory_bytes(chip) - parts[0]["weights"] - max(part["activations"] for part in parts)
+    free = main_memory(chip).capacity - parts[0]["weights"] - max(part["activations"] for part in parts)
     room, instances = _request_memory(design, load), []
     for rule, batch in policies_with_batch(mapping.serving):
         axes = integer_table_points(load, max_prompt_tokens(rule, batch, load.longest), batch)
@@ -158,7 +159,7 @@ def request_table_times(design: Design, load: ServingLoad, fidelity: str) -> Non
 def work_lower_bounds(design: Design, load: ServingLoad) -> WorkLowerBounds:
     """Lower bounds of chips: times of all channels and engines; weights in a cache take no time."""
     chip, mapping = _chip_and_mapping(design)
-    brought = channel_count(chip) * chip.hbm.channel_bandwidth
+    brought = main_memory(chip).bandwidth
     decode = weight_bytes_read(load.model, mapping.precision) / brought if chip.l2 is None else 0.0
     prompt = prefill_flop_per_token(load.model) / peak_flops(chip)
     joules = dynamic_energy(Activity(macs=load_macs(load)), chip, activation_bytes(mapping))
@@ -181,7 +182,7 @@ def request_capacity(design: Design, load: ServingLoad) -> Any:
         [dict(stored_bytes) for stored_bytes in _stored_bytes(design, load, 1).values()],
         _chip_and_mapping(design)[1].serving,
     )
-    free = main_memory_bytes(_chip_and_mapping(design)[0]) - parts[0]["weights"] - max(part["activations"] for part in parts)
+    free = main_memory(_chip_and_mapping(design)[0]).capacity - parts[0]["weights"] - max(part["activations"] for part in parts)
     return concurrent_requests(serving, free, _request_memory(design, load), load.longest)
 
 
@@ -260,7 +261,7 @@ def usage_metrics(
     tokens = float(load.requests.output.sum())
     return {
         "mfu": operations / (engines * whole),
-        "hbm_utilisation": memory_bytes / (channel_count(chip) * chip.hbm.channel_bandwidth * whole),
+        "hbm_utilisation": memory_bytes / (main_memory(chip).bandwidth * whole),
         "noc_utilisation": where(links > 0, hop_bytes / maximum(links * whole, 1e-300), 0.0),
         "sram_used": largest_value(nbytes for _, kinds in _held_by_phase(design, load).values() for _, nbytes in kinds),
         **power_metrics(chip, lambda: [(joules, seconds)], tokens, chips=device_count(design), peak=peak),
@@ -299,9 +300,6 @@ SPENT_COLUMNS = ("seconds", "energy", "memory bytes", "hop bytes", "operations")
 
 PARTS = 256
 """Parts of designs and phases whose shared times are kept."""
-
-ROOM = "chip.hbm.capacity"
-"""What limits alone depend on, where no cache is in front of it."""
 
 
 class _Prices(NamedTuple):
@@ -390,7 +388,7 @@ def _known_prices(
     (other,) = {"prefill", "decode"} - {phase}
     # what a cache has depends on how many requests there are
     cached = any(_cached_by_phase(design, load).values())
-    elsewhere = () if cached else (*SERVING_PREFIXES, ROOM, f"mapping.{other}.", f"mapping.{phase}.{without}")
+    elsewhere = () if cached else (*SERVING_PREFIXES, *CAPACITY_LIMITS, f"mapping.{other}.", f"mapping.{phase}.{without}")
     beside = fingerprint(load.model), phase, fidelity
     return SharedTimes(design, lambda part: _price_parts(part, load, phase, fidelity), elsewhere, *beside, whats=whats)
 
