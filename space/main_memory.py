@@ -195,9 +195,18 @@ MEMORY_KINDS: dict[type, MemoryKind] = {
 MEMORY_PARTS = tuple(dict.fromkeys(kind.part for kind in MEMORY_KINDS.values()))
 """Parts of a chip that state main memory; a chip has one of them at most."""
 
-CAPACITY_LEAVES = tuple(
-    dict.fromkeys(f"{kind.part}.capacity" for record, kind in MEMORY_KINDS.items() if hasattr(record, "capacity"))
-)
+
+def memory_leaves(*names: str) -> tuple[str, ...]:
+    """Leaves or parts of chips that have one of some names in a kind of main memory beside a die.
+
+    >>> memory_leaves("capacity", "channels", "stacks")
+    ('hbm.capacity', 'hbm.channels')
+    """
+    kinds = [(record, kind.part) for record, kind in MEMORY_KINDS.items() if record is not MemorySystem]
+    return tuple(dict.fromkeys(f"{part}.{name}" for name in names for record, part in kinds if hasattr(record, name)))
+
+
+CAPACITY_LEAVES = memory_leaves("capacity")
 """Leaves of a chip on which capacities of main memory alone depend."""
 
 CAPACITY_LIMITS = tuple(f"chip.{leaf}" for leaf in CAPACITY_LEAVES)
