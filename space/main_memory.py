@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from dse.space.array_math import Number
-from dse.space.dram import MemorySystem, capacity_bytes, peak_bandwidth, pseudo_channel_count
+from dse.space.dram import MemorySystem, capacity_bytes, peak_bandwidth
 from dse.space.fields import integer_field, option_field, quantity_field, record_class
 from dse.space.memoize import memoize_by_identity
 from dse.space.technology import DramDevices
@@ -70,16 +70,18 @@ class TileMemory:
 class MainMemory(NamedTuple):
     """Main memory of one chip, whatever its kind; leaves broadcast over designs.
 
+    Without a mesh, all channels are read as one.
+
     Attributes:
         part: part of the chip that states it.
-        capacity: of the whole chip. [B]
-        channels, channel_bandwidth, bandwidth: channels of the whole chip, and bandwidth of one and of all. [1], [B/s], [B/s]
-        capacity_per_core: share of a core of a mesh, or what is behind its own channel. [B]
+        stated_capacity: of all channels, or of one if each core has its own. [B]
+        channel_bandwidth: of one channel. [B/s]
         stated_channels: channels that the record states; `banks` are behind these together.
+        cores: cores of the mesh; None without a mesh.
+        channel_side: where channels of a mesh are, an option of `CHANNEL_SIDES`; empty string without a mesh.
         latency: from a request at a channel to its first word. [s]
         stream_efficiency: share of the bandwidth that long blocks reach. [1]
         contended_efficiency: further share for blocks that wait for each other. [1]
-        channel_side: where channels of a mesh are, an option of `CHANNEL_SIDES`; empty string without a mesh.
         strided_row_overhead, strided_overfetch: losses of strided reads: per row [s], and of the bytes skipped [1].
         random_access_overhead: bytes that could be read while a row opens; None if unknown. [B]
         banks: channels of banks that higher fidelities simulate; None if unknown.
@@ -89,16 +91,14 @@ class MainMemory(NamedTuple):
     """
 
     part: str
-    capacity: Any
-    channels: Any
+    stated_capacity: Any
     channel_bandwidth: Any
-    bandwidth: Any
-    capacity_per_core: Any = None
     stated_channels: Any = 1
+    cores: Any = None
+    channel_side: str = ""
     latency: Any = 0.0
     stream_efficiency: Any = 1.0
     contended_efficiency: Any = 1.0
-    channel_side: str = ""
     strided_row_overhead: Any = 0.0
     strided_overfetch: Any = 0.0
     random_access_overhead: Any = None
@@ -106,6 +106,26 @@ class MainMemory(NamedTuple):
     banks_part: str = ""
     devices: DramDevices | None = None
     devices_part: str = "dram"
+
+    @property
+    def capacity(self) -> Any:
+        """Capacity of the whole chip. [B]"""
+        return self.stated_capacity * self.cores if self.channel_side == "core" else self.stated_capacity
+
+    @property
+    def capacity_per_core(self) -> Any:
+        """Capacity for each core of a mesh: what is behind its own channel, or an even share. [B]"""
+        return self.stated_capacity if self.channel_side == "core" else self.stated_capacity / self.cores
+
+    @property
+    def channels(self) -> Any:
+        """Number of channels of the whole chip. [1]"""
+        return self.cores if self.channel_side == "core" else self.stated_channels
+
+    @property
+    def bandwidth(self) -> Any:
+        """Bandwidth of all channels together. [B/s]"""
+        return self.channels * self.channel_bandwidth if self.channel_side else self.channel_bandwidth
 
     def leaf(self, name: str) -> str:
         """Address of a setting in its chip, such as ``hbm.channels``."""
@@ -134,12 +154,10 @@ class MemoryKind(NamedTuple):
 
 
 def die_memory(record: HighBandwidthMemory, chip: Any) -> MainMemory:
-    """Main memory of a shared-cache die, which the cache reads as one channel."""
+    """Main memory of a shared-cache die."""
     return MainMemory(
         "hbm",
         record.capacity,
-        1,
-        record.bandwidth,
         record.bandwidth,
         strided_row_overhead=record.strided_row_overhead,
         strided_overfetch=record.strided_overfetch,
@@ -150,26 +168,18 @@ def die_memory(record: HighBandwidthMemory, chip: Any) -> MainMemory:
     )
 
 
-def mesh_memory(record: Any, chip: Any, part: str = "hbm") -> MainMemory:
+def mesh_memory(record: TileMemory, chip: Any, part: str = "hbm") -> MainMemory:
     """Main memory of a mesh, with channels at an edge or one at each core."""
-    cores, capacity = chip.mesh.rows * chip.mesh.cols, record.capacity
-    channels, whole, share = record.channels, capacity, capacity
-    if record.channel_side == "core":
-        channels, whole = cores, capacity * cores
-    else:
-        share = capacity / cores
     return MainMemory(
         part,
-        whole,
-        channels,
+        record.capacity,
         record.channel_bandwidth,
-        channels * record.channel_bandwidth,
-        share,
         record.channels,
+        chip.mesh.rows * chip.mesh.cols,
+        record.channel_side,
         record.latency,
         record.stream_efficiency,
         record.contended_efficiency,
-        record.channel_side,
         banks=record.banks,
         banks_part=f"{part}.banks",
         devices=chip.dram,
@@ -177,12 +187,9 @@ def mesh_memory(record: Any, chip: Any, part: str = "hbm") -> MainMemory:
 
 
 def separate_memory(record: MemorySystem, chip: Any) -> MainMemory:
-    """Main memory of a chip without cores: all pseudo-channels of its banks."""
-    channels, bandwidth = pseudo_channel_count(record), peak_bandwidth(record)
-    return MainMemory(
-        "memory", capacity_bytes(record), channels, bandwidth / channels, bandwidth, stated_channels=channels, banks=record,
-        banks_part="memory", devices=chip.dram,
-    )  # fmt: skip
+    """Main memory of a chip without cores: all stacks of its banks."""
+    bandwidth = peak_bandwidth(record)
+    return MainMemory("memory", capacity_bytes(record), bandwidth, banks=record, banks_part="memory", devices=chip.dram)
 
 
 MEMORY_KINDS: dict[type, MemoryKind] = {
@@ -213,33 +220,27 @@ CAPACITY_LIMITS = tuple(f"chip.{leaf}" for leaf in CAPACITY_LEAVES)
 """Limits of main memory, by the address of its capacity."""
 
 
+@memoize_by_identity
 def has_main_memory(chip: Any) -> bool:
     """Whether a chip has main memory."""
-    return _main_memory_or_none(chip) is not None
+    return any(getattr(chip, part) is not None for part in MEMORY_PARTS)
 
 
+@memoize_by_identity
 def main_memory(chip: Any) -> MainMemory:
     """Main memory of a chip, by the kind of its record.
 
     Raises:
         ValueError: the chip has none, which `has_main_memory` says.
     """
-    memory = _main_memory_or_none(chip)
-    if memory is None:
-        raise ValueError("the chip has no main memory")
-    return memory
-
-
-def memory_devices(chip: Any) -> Any:
-    """Main memory devices of a chip, a record `DramDevices`; None if there are none, or unknown."""
-    memory = _main_memory_or_none(chip)
-    return None if memory is None else memory.devices
-
-
-@memoize_by_identity
-def _main_memory_or_none(chip: Any) -> MainMemory | None:
     for part in MEMORY_PARTS:
         record = getattr(chip, part)
         if record is not None:
             return MEMORY_KINDS[type(record)].memory(record, chip)
-    return None
+    raise ValueError("the chip has no main memory")
+
+
+@memoize_by_identity
+def memory_devices(chip: Any) -> Any:
+    """Main memory devices of a chip, a record `DramDevices`; None if there are none, or unknown."""
+    return main_memory(chip).devices if has_main_memory(chip) else None
