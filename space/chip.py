@@ -16,6 +16,8 @@ from dse.space.fields import (
     record_class,
     replace_leaves,
 )
+from dse.space.main_memory import CHANNEL_SIDES as CHANNEL_SIDES  # where packages outside import it from
+from dse.space.main_memory import HighBandwidthMemory, TileMemory, main_memory
 from dse.space.number_formats import FormatRates
 from dse.space.published import PublishedFacts
 from dse.space.technology import BaseDies, Carrier, DieBudget, DramDevices, Economics, PaperAreas, ProcessNode
@@ -40,27 +42,6 @@ class SharedCache:
 
     size: Number = quantity_field("B", "capacity")
     bandwidth: Number = quantity_field("B/s", "bandwidth to all cores together", positive=True)
-
-
-@record_class
-class HighBandwidthMemory:
-    """Main memory of one shared-cache die; `banks` is the memory that higher fidelities simulate."""
-
-    capacity: Number = quantity_field("B", "capacity", positive=True)
-    bandwidth: Number = quantity_field("B/s", "bandwidth of a contiguous stream", positive=True)
-    strided_row_overhead: Number = quantity_field(
-        "s", "time lost on each row of a strided read; 0 for strides without loss", former="gap"
-    )
-    strided_overfetch: Number = quantity_field(
-        "1", "share of the bytes skipped by a strided read that is still fetched", high=1.0, former="waste"
-    )
-    random_access_overhead: Any = quantity_field(
-        "B",
-        "bytes that could be read while a row opens for a random access; for models with indexers",
-        absent=True,
-        former="scatter",
-    )
-    banks: MemorySystem | None = None
 
 
 @record_class
@@ -219,37 +200,6 @@ class TileNoc:
     vc_depth: Number = integer_field("words that a virtual channel holds, for simulated routers", former="depth")
 
 
-CHANNEL_SIDES = ("south", "north", "west", "east", "core")
-"""Where memory channels are: along an edge of the mesh, evenly spread, or one at each core."""
-
-
-@record_class
-class TileMemory:
-    """Main memory of a mesh of tiles; `banks` is the memory that higher fidelities simulate."""
-
-    capacity: Number = quantity_field("B", "capacity of all channels; per core, if channels are at cores", positive=True)
-    channels: Number = integer_field("independent memory channels; as many as cores, if channels are at cores")
-    channel_bandwidth: Number = quantity_field("B/s", "of one channel", positive=True)
-    stream_efficiency: Number = quantity_field(
-        "1",
-        "share of the bandwidth that long blocks reach after refresh and bus turnarounds",
-        high=1.0,
-        positive=True,
-        former="achieved",
-    )
-    latency: Number = quantity_field("s", "time from a request at the channel to its first word")
-    contended_efficiency: Number = quantity_field(
-        "1",
-        "further share of the bandwidth for blocks that wait for each other, where bursts are not simulated",
-        high=1.0,
-        positive=True,
-        default=1.0,
-        former="crowded",
-    )
-    channel_side: str = option_field("where the channels are: at the edge or at cores", CHANNEL_SIDES, former="place")
-    banks: MemorySystem | None = None
-
-
 @record_class
 class DecodeCore:
     """Sizes that decode-only cores have different from the other cores; 0 for the same size."""
@@ -371,18 +321,17 @@ class Chip:
 
 def main_memory_bytes(chip: Chip) -> Any:
     """Main memory of the whole chip; capacities of cores are added up where channels are at cores. [B]"""
-    of_cores = chip.mesh is not None and chip.hbm.channel_side == "core"
-    return chip.hbm.capacity * (chip.mesh.rows * chip.mesh.cols) if of_cores else chip.hbm.capacity
+    return main_memory(chip).capacity
 
 
 def memory_bytes_per_core(chip: Chip) -> Any:
     """Main memory per core of the chip. [B]"""
-    return chip.hbm.capacity if chip.hbm.channel_side == "core" else chip.hbm.capacity / (chip.mesh.rows * chip.mesh.cols)
+    return main_memory(chip).capacity_per_core
 
 
 def channel_count(chip: Chip) -> Any:
     """Memory channels of the whole chip."""
-    return chip.mesh.rows * chip.mesh.cols if chip.hbm.channel_side == "core" else chip.hbm.channels
+    return main_memory(chip).channels
 
 
 def decode_only_chip(chip: Chip) -> Chip:
@@ -390,6 +339,7 @@ def decode_only_chip(chip: Chip) -> Chip:
     own, tile = chip.decode, chip.tile
     if own is None:
         return chip
+    memory = main_memory(chip)
 
     def choose_bandwidth(bandwidth: Any, usual: Any) -> Any:
         return where(bandwidth > 0, bandwidth, usual)
@@ -401,6 +351,6 @@ def decode_only_chip(chip: Chip) -> Chip:
         "tile.vector.lanes": lanes,
         "tile.vector.special": tile.vector.special * (lanes / tile.vector.lanes),
         "tile.sram": choose_bandwidth(own.sram, tile.sram),
-        "hbm.channel_bandwidth": choose_bandwidth(own.bandwidth, chip.hbm.channel_bandwidth),
+        memory.leaf("channel_bandwidth"): choose_bandwidth(own.bandwidth, memory.channel_bandwidth),
     }
     return replace_leaves(chip, changes)

@@ -4,16 +4,14 @@ Every other leaf of a chip is a design choice: each setting that saves time cost
 checks. Options that cost nothing by nature give the reason.
 """
 
+from dse.space.main_memory import memory_leaves
+
 SILICON = "of silicon, wires or devices"
 SOFTWARE = "of software that runs on cores"
 
 CONSTANTS: dict[str, str] = {
-    "hbm.strided_row_overhead": SILICON,
-    "hbm.strided_overfetch": SILICON,
-    "hbm.random_access_overhead": SILICON,
-    "hbm.stream_efficiency": SILICON,
-    "hbm.latency": SILICON,
-    "hbm.contended_efficiency": SILICON,
+    **dict.fromkeys(memory_leaves("strided_row_overhead", "strided_overfetch", "random_access_overhead"), SILICON),
+    **dict.fromkeys(memory_leaves("stream_efficiency", "latency", "contended_efficiency"), SILICON),
     "network.latency": SILICON,
     "network.latency_per": SILICON,
     "network.hops": SILICON,
@@ -48,7 +46,7 @@ PRICED_PREFIXES = (
     "die.",
     "base.",
     "carrier.",
-    "hbm.banks.",
+    *(f"{part}." for part in memory_leaves("banks", "devices")),
     "decode.",
     "published.",
 )

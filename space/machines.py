@@ -7,7 +7,6 @@ from dse.space.chip import (
     DeviceLinks,
     DieGrid,
     DieLinks,
-    HighBandwidthMemory,
     Mesh,
     MeshCore,
     MeshNoc,
@@ -15,10 +14,10 @@ from dse.space.chip import (
     Router,
     SharedCache,
     Tile,
-    TileMemory,
     TileNoc,
 )
 from dse.space.dram import MemorySystem
+from dse.space.main_memory import MEMORY_KINDS, HighBandwidthMemory, TileMemory
 from dse.space.required_parts import Parts, WholeKinds
 from dse.space.technology import DieBudget, DramDevices, Economics, ProcessNode
 
@@ -62,7 +61,10 @@ NODE_HINT = (
 )
 """What makes one die with a cache many."""
 
-_MACHINES = WholeKinds(Chip, "chip", MACHINES)
+STAND_INS = {kind.part: kind.stands_for for kind in MEMORY_KINDS.values() if kind.stands_for}
+"""Parts of a chip that are in place of others, with these and their kinds."""
+
+_MACHINES = WholeKinds(Chip, "chip", MACHINES, STAND_INS)
 
 
 def machine_of(chip: Chip) -> str:
@@ -80,7 +82,7 @@ def guess_machine(parts: Iterable[str]) -> str:
     >>> guess_machine(["tile", "hbm"]), guess_machine(["cores", "core", "l2", "hbm", "old"]), guess_machine(["core", "mesh"])
     ('tiles', 'pool', 'wafer')
     """
-    have = set(parts)
+    have = {part for given in parts for part in STAND_INS.get(given, (given,))}
 
     def count_mismatches(machine: str) -> tuple[int, int]:
         parts = MACHINES[machine]

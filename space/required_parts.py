@@ -1,8 +1,9 @@
 """Part tables: which parts a chip or mapping must have, may have, and what nothing reads."""
 
+from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from operator import attrgetter
-from types import NoneType
+from types import MappingProxyType, NoneType
 from typing import Any, NamedTuple
 
 from dse.space.errors import DesignError
@@ -23,10 +24,17 @@ class WholeKinds:
         record: of parts that may be absent.
         address: of such a record.
         wholes: by name.
+        stand_ins: parts that are in place of others, each with these and their kinds.
     """
 
-    def __init__(self, record: type, address: str, wholes: dict[str, Parts]) -> None:
-        self.address, self.wholes = address, wholes
+    def __init__(
+        self,
+        record: type,
+        address: str,
+        wholes: dict[str, Parts],
+        stand_ins: Mapping[str, Mapping[str, type]] = MappingProxyType({}),
+    ) -> None:
+        self.address, self.wholes, self.stand_ins = address, wholes, stand_ins
         self.specs = {spec.name: spec for spec in fields(record)}
         self._values = attrgetter(*self.specs)
         self._known: dict[tuple[type, ...], str] = {}
@@ -43,7 +51,9 @@ class WholeKinds:
             self._known[kinds] = self._made(have)
         return self._known[kinds]
 
-    def _made(self, have: dict[str, type]) -> str:
+    def _made(self, given: dict[str, type]) -> str:
+        have, names = self._replaced(given)
+
         def count_missing(whole: Parts) -> int:
             return sum(not (name in have and kind in (None, have[name])) for name, kind in whole.needs.items())
 
@@ -57,17 +67,37 @@ class WholeKinds:
             self.wholes.items(), key=lambda entry: (count_missing(entry[1]) + count_surplus(entry[1]), count_missing(entry[1]))
         )
         if not any(part in near.needs for part in have):
-            raise DesignError(f"{self.address}: has only {', '.join(have)}; {begin}")
+            raise DesignError(f"{self.address}: has only {', '.join(given)}; {begin}")
         for part, kind in near.needs.items():
             if part not in have:
                 raise DesignError(f"{self.address}.{part}: missing; {near.name} needs it: {self._said(part)}")
             if kind not in (None, have[part]):
-                raise DesignError(f"{self.address}.{part}: lacks the fields that {near.name} needs: {_fields(kind)}")
+                raise DesignError(
+                    f"{self.address}.{names.get(part, part)}: lacks the fields that {near.name} needs: {_fields(kind)}"
+                )
         for part in have:
             if part not in near.needs and part not in near.may:
                 has = ", ".join((*near.needs, *near.may))
-                raise DesignError(f"{self.address}.{part}: {near.name} does not read it; it has {has}")
+                raise DesignError(f"{self.address}.{names.get(part, part)}: {near.name} does not read it; it has {has}")
         return name
+
+    def _replaced(self, given: dict[str, type]) -> tuple[dict[str, type], dict[str, str]]:
+        """Parts with those that stand-ins replace in place of these, and the stand-in of each.
+
+        Raises:
+            DesignError: a part beside the one that is in its place.
+        """
+        have, names = dict(given), dict[str, str]()
+        for part in filter(given.__contains__, self.stand_ins):
+            replaced = self.stand_ins[part]
+            twice = next(filter(given.__contains__, replaced), "")
+            if twice:
+                address = f"{self.address}.{twice}"
+                raise DesignError(f"{self.address}.{part}: is in place of {address}, which is set too; remove one: ~{address}")
+            del have[part]
+            have |= replaced
+            names |= dict.fromkeys(replaced, part)
+        return have, names
 
     def _said(self, part: str) -> str:
         about = self.specs[part].metadata

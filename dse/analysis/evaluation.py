@@ -36,6 +36,7 @@ from dse.space.errors import DesignError
 from dse.space.fields import addresses, field_at, iterate_leaves, leaf_at
 from dse.space.former_words import MetricValues, read_former_attribute
 from dse.space.limits import Infeasibility
+from dse.space.main_memory import main_memory
 from dse.space.peaks import format_peaks
 from dse.space.safe_text import count_text
 from dse.space.software import OF_CACHES, PIPELINES, SERVED_PIPELINES, software_of
@@ -304,12 +305,11 @@ class Evaluation:
         by_core = software_of(self.design.mapping) in (PIPELINES, SERVED_PIPELINES)
         on_die = software_of(self.design.mapping) in OF_CACHES
         played = self.fidelity in ("events", "cycles") if on_die else self.fidelity.startswith("cycles")
-        if not played or (chip.tile is None and not on_die) or by_core or not is_faster_than_banks(chip.hbm):
+        if not played or (chip.tile is None and not on_die) or by_core or not is_faster_than_banks(main_memory(chip)):
             return []
-        address = "chip.hbm.bandwidth" if on_die else "chip.hbm.channel_bandwidth"
-        return [
-            ("memory", f"one rate for all blocks: {address} is more than chip.hbm.banks reaches, so banks are not simulated")
-        ]
+        memory = main_memory(chip)
+        address, banks = memory.address("bandwidth" if on_die else "channel_bandwidth"), f"chip.{memory.banks_part}"
+        return [("memory", f"one rate for all blocks: {address} is more than {banks} reaches, so banks are not simulated")]
 
     def frame(self) -> "pd.DataFrame":
         """Operators of the first case as a table; NaN if the design violates a limit."""

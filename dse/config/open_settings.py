@@ -15,6 +15,7 @@ from dse.space.compatibility import case_type_of
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import replace_leaves
+from dse.space.main_memory import CAPACITY_LIMITS
 from dse.space.unread_leaves import explain_unread
 from dse.space.workload import BatchCase, CollectiveCase, ServingLoad, Workload
 
@@ -22,9 +23,6 @@ AUTO = "auto"
 """The word for what is left open."""
 
 PHASES = ("prefill", "decode")
-
-MEMORY = "chip.hbm.capacity"
-"""The limit that devices keep which hold a model."""
 
 MAX_TP = 4096
 """Devices of a copy of a model up to which the fewest are looked for."""
@@ -138,7 +136,7 @@ def _fits_memory(design: Design, workload: Workload) -> bool:
     from dse.evaluators.evaluation import limits  # which loads judges
 
     try:
-        found_limits = [limit for limit in limits(design, _one_of_each(workload)) if limit.address == MEMORY]
+        found_limits = [limit for limit in limits(design, _one_of_each(workload)) if limit.address in CAPACITY_LIMITS]
     except DesignError:  # said where the design is evaluated
         return False
     return bool(found_limits) and all(bool(np.all(limit.need <= limit.have)) for limit in found_limits)

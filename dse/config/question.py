@@ -34,6 +34,7 @@ from dse.space.fields import addresses, check_leaf, field_at
 from dse.space.knobs import ChoiceKnob, IntervalKnob, Knob, Space
 from dse.space.layers import layers
 from dse.space.machines import MACHINES, NODE_HINT, POOL, machine_of
+from dse.space.main_memory import has_main_memory, main_memory
 from dse.space.mapping import Mapping
 from dse.space.model import Model
 from dse.space.multi_chip_space import AnySpace
@@ -253,11 +254,14 @@ def _refuse_parts(chip: Chip, case: type) -> None:
         network.check_network(chip)
     elif chip.mesh is not None:
         network.parse_faults(chip)
-    if chip.mesh is not None and chip.die is not None and (chip.hbm is None) != (chip.dram is None):
-        message = "has no effect without chip.hbm" if chip.hbm is None else "missing; choose a preset: +dram@chip.dram=hbm3"
-        raise DesignError(f"chip.dram: {message}")
-    if chip.hbm is not None and chip.hbm.banks is not None:
-        memory.check_memory(chip.hbm.banks, "chip.hbm.banks")
+    main = main_memory(chip) if has_main_memory(chip) else None
+    if chip.mesh is not None and chip.die is not None:
+        if main is None and chip.dram is not None:
+            raise DesignError("chip.dram: has no effect without chip.hbm")
+        if main is not None and main.devices is None:
+            raise DesignError("chip.dram: missing; choose a preset: +dram@chip.dram=hbm3")
+    if chip.memory is None and main is not None and main.banks is not None:
+        memory.check_memory(main.banks, f"chip.{main.banks_part}")
     if chip.tile is None:
         _refuse_edge(chip, case)
         return
@@ -273,15 +277,18 @@ def _refuse_parts(chip: Chip, case: type) -> None:
 
 def _refuse_edge(chip: Chip, case: type) -> None:
     """Refuse main memory of a mesh of cores that nothing reads so."""
-    if chip.mesh is None or chip.hbm is None:
+    if chip.mesh is None or not has_main_memory(chip):
         return
-    if getattr(chip.hbm, "channel_side", "core") == "core":
+    main = main_memory(chip)
+    if main.channel_side in ("", "core"):
         raise DesignError(
-            "chip.hbm.channel_side: main memory of a mesh of cores is at an edge; set south, or add +part@chip.hbm=hbm3_edge"
+            f"{main.address('channel_side')}: main memory of a mesh of cores is at an edge; set south, or add "
+            "+part@chip.hbm=hbm3_edge"
         )
     if case is not BatchCase:
         raise DesignError(
-            f"chip.hbm: {case_type_name(case)} on a mesh of cores do not use it; leave it out, or choose a batch workload"
+            f"chip.{main.part}: {case_type_name(case)} on a mesh of cores do not use it; leave it out, or choose a batch "
+            "workload"
         )
 
 
@@ -289,7 +296,7 @@ def _refuse_ahead(chip: Chip, mapping: Mapping) -> None:
     """Refuse what is read ahead where requests come and go, or of a memory that is not there."""
     software = software_of(mapping)
     for phase in ("prefill", "decode"):
-        if software in (REGIONS, SERVED_REGIONS) and chip.hbm is None and getattr(mapping, phase).prefetch is not None:
+        if software in (REGIONS, SERVED_REGIONS) and not has_main_memory(chip) and getattr(mapping, phase).prefetch is not None:
             raise DesignError(
                 f"mapping.{phase}.prefetch: this chip has no main memory to read ahead from; add +part@chip.hbm=hbm3_edge, or "
                 "leave it out"
@@ -366,13 +373,15 @@ def _has_indexer(model: Model) -> bool:
 
 
 def _refuse_stream(chip: Chip) -> None:
-    if chip.hbm.banks is None:
+    main = main_memory(chip)
+    if main.banks is None:
         raise DesignError(
-            "chip.hbm.banks: requests are simulated on banks; add `/memory@hbm.banks: hbm4` to the chip's defaults"
+            f"chip.{main.banks_part}: requests are simulated on banks; add `/memory@{main.banks_part}: hbm4` to the chip's "
+            "defaults"
         )
-    if chip.hbm.channel_side == "core":
+    if main.channel_side == "core":
         raise DesignError(
-            "chip.hbm.channel_side: at core, each core has its own memory without links; simulate that memory alone, "
+            f"{main.address('channel_side')}: at core, each core has its own memory without links; simulate that memory alone, "
             "as chip=hbm2"
         )
 

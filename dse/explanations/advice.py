@@ -8,7 +8,9 @@ import numpy as np
 
 from dse.evaluators import METRICS
 from dse.evaluators.evaluation import explain_infeasibility, limits
+from dse.space.chip import Chip
 from dse.space.design import Design
+from dse.space.main_memory import has_main_memory, main_memory
 from dse.space.units import format_quantity
 
 if TYPE_CHECKING:
@@ -125,7 +127,7 @@ def overload_advice(metrics: Mapping[str, float], design: Design) -> str:
             "a batch slot",
             "mapping.both.microbatch_size" if tiles else "mapping.serving.max_batch_size",
         ),
-        "blocked_by_kv_share": ("KV memory", "mapping.precision.kv, chip.hbm.capacity"),
+        "blocked_by_kv_share": ("KV memory", f"mapping.precision.kv{_memory_knob(design.chip)}"),
     }
     most = max(levers, key=lambda name: metrics.get(name, 0.0))
     if not metrics.get(most):
@@ -133,3 +135,8 @@ def overload_advice(metrics: Mapping[str, float], design: Design) -> str:
     what, knobs = levers[most]
     stages = ", fewer mapping.both.pp or mapping.both.stages=operators" if tiles else ""
     return f"{idle}; {metrics[most]:.0%} of the time the first queued request waits for {what} ({knobs}{stages})"
+
+
+def _memory_knob(chip: Chip) -> str:
+    """Setting for the capacity of main memory, after a comma; empty string without main memory."""
+    return f", {main_memory(chip).address('capacity')}" if has_main_memory(chip) else ""

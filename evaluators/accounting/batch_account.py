@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dse.evaluators.accounting.decode_segments import BatchArrays
-from dse.evaluators.accounting.layout import LOCAL_MEMORIES, MAIN_MEMORY, Layout
+from dse.evaluators.accounting.layout import Layout
 from dse.evaluators.accounting.memory_contents import cache_scale, largest_use, memory_limits
 from dse.evaluators.accounting.metrics import batch_metrics, rated_energies, rated_power
 from dse.evaluators.accounting.phase import PhaseCost
@@ -32,7 +32,7 @@ def die_and_system_area(layout: Layout, design: Design) -> tuple[Any, Any]:
 def account_limits(layout: Layout, design: Design, job: BatchArrays, phases: Sequence[PhaseCost]) -> list[Limit]:
     """Limits of memories, main memory first, then those of structure."""
     contents = [memory for phase in phases for memory in phase.memory]
-    contents.sort(key=lambda memory: memory.address != MAIN_MEMORY)
+    contents.sort(key=lambda memory: not memory.is_main)
     return [*memory_limits(contents), *layout.structural_limits(design, job, phases)]
 
 
@@ -99,11 +99,9 @@ def _usage_metrics(layout: Layout, design: Design, phases: Sequence[PhaseCost], 
 def _memory_metrics(job: BatchArrays, phases: Sequence[PhaseCost]) -> dict[str, Any]:
     """Bytes in use of main memory and of the fullest local memory, and tokens that the KV cache has room for."""
     contents = [memory for phase in phases for memory in phase.memory]
-    uses = {"hbm_used": largest_use(contents, MAIN_MEMORY)}
-    for address in LOCAL_MEMORIES:
-        uses["sram_used"] = uses.get("sram_used") if uses.get("sram_used") is not None else largest_use(contents, address)
+    uses = {"hbm_used": largest_use(contents, main=True), "sram_used": largest_use(contents, main=False)}
     metrics = {name: value * 1.0 for name, value in uses.items() if value is not None}
-    caches = [memory for memory in phases[1].memory if memory.address == MAIN_MEMORY and memory.has_cache]
+    caches = [memory for memory in phases[1].memory if memory.is_main and memory.has_cache]
     if caches:  # tokens that fit beside everything else, at the job's mix of lengths
         metrics["kv_capacity"] = (job.prompt_tokens + job.output_tokens) * reduce(minimum, map(cache_scale, caches))
     return metrics

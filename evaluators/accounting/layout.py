@@ -19,9 +19,6 @@ from dse.space.limits import Infeasibility, Limit
 from dse.space.software import software_of
 from dse.space.workload import BatchCase, Workload
 
-MAIN_MEMORY, LOCAL_MEMORIES = "chip.hbm.capacity", ("chip.tile.sram", "chip.core.sram")
-"""Settings of the sizes of main memory and of the local memory of a core."""
-
 
 class Layout(ABC):
     """A model on the workers of designs of one structure, for prefill and decode of a batch.

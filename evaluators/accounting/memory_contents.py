@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.space.array_math import divisor, maximum, where
+from dse.space.chip import Chip
 from dse.space.limits import Limit
+from dse.space.main_memory import CAPACITY_LIMITS, main_memory
 
 CACHE, ACTIVATIONS = "KV cache", "activations"
 """Names of contents that metrics ask for."""
@@ -40,6 +42,11 @@ class MemoryContents(NamedTuple):
         return self.need + self.resident
 
     @property
+    def is_main(self) -> bool:
+        """Whether it is main memory, else the local memory of a core."""
+        return self.address in CAPACITY_LIMITS
+
+    @property
     def has_cache(self) -> bool:
         """Whether some design has a KV cache."""
         return bool(np.any((self.bytes_of(CACHE) if self.cache is None else self.cache) > 0))
@@ -59,6 +66,21 @@ def cache_scale(memory: MemoryContents) -> Any:
     return where(cache > 0, maximum(1 + (memory.capacity - memory.need) / divisor(cache), 0.0), np.nan)
 
 
+def main_memory_contents(
+    chip: Chip, parts: tuple[tuple[str, Any], ...], *, cache: Any = None, capacity: Any = None
+) -> MemoryContents:
+    """Contents of a chip's main memory, or of a core's share of it.
+
+    Args:
+        chip: with main memory.
+        parts: bytes that it must hold, by name.
+        cache: whole KV cache of the worker, where a part of it is in a nearer memory.
+        capacity: of a core's share; None for the chip's. [B]
+    """
+    memory = main_memory(chip)
+    return MemoryContents(memory.address("capacity"), memory.capacity if capacity is None else capacity, parts, cache=cache)
+
+
 def sum_parts(parts: Iterable[tuple[str, Any]]) -> Any:
     """Sum of the bytes of named parts. [B]"""
     total: Any = 0.0
@@ -72,9 +94,9 @@ def memory_limits(contents: Iterable[MemoryContents]) -> list[Limit]:
     return [Limit(memory.address, memory.need, memory.capacity, "B", memory.parts) for memory in contents]
 
 
-def largest_use(contents: Sequence[MemoryContents], address: str) -> Any:
-    """Bytes in use in the memories of an address, of the fullest one; None where there is none. [B]"""
-    uses = [memory.bytes_in_use for memory in contents if memory.address == address]
+def largest_use(contents: Sequence[MemoryContents], *, main: bool) -> Any:
+    """Bytes in use of main memory, or of the fullest local memory; None where there is none. [B]"""
+    uses = [memory.bytes_in_use for memory in contents if memory.is_main == main]
     if not uses:
         return None
     largest = uses[0]

@@ -194,8 +194,8 @@ SHIPPED: dict[str, Metric] = {
     "kv_capacity": Metric(
         "token",
         "max",
-        "tokens that fit in the KV cache beside everything else: of a batch, at its mix of lengths, or on wafers by the KV cache "
-        "policy; for a serving load, tokens of its longest requests that fit in the KV memory of one instance",
+        "tokens that fit in the KV cache beside everything else: of a batch, at its mix of lengths, or on wafers by the KV "
+        "cache policy; for a serving load, tokens of its longest requests that fit in the KV memory of one instance",
         "min",
     ),
     "energy": Metric("J", "min", "energy of the batch, load or kernel: dynamic, and static of all chips in the same time"),

@@ -14,7 +14,7 @@ import numpy as np
 
 from dse.evaluators.accounting import multi_die_limits as dies_limits
 from dse.evaluators.accounting.decode_segments import BatchArrays, arrays_by_case
-from dse.evaluators.accounting.layout import MAIN_MEMORY, Layout, only_case
+from dse.evaluators.accounting.layout import Layout, only_case
 from dse.evaluators.accounting.memory_contents import MemoryContents
 from dse.evaluators.accounting.multi_die_limits import chip_die_count, phase_split
 from dse.evaluators.accounting.multi_die_memory import WEIGHTS, layers_of_units, weight_bytes_by_kind
@@ -213,7 +213,7 @@ class MultiDieLayout(Layout):
 
     def memory_by_use(self, phases: Sequence[PhaseCost]) -> dict[str, float]:
         """Main memory of the fullest die in the fuller phase, by use, for one design. [B]"""
-        contents = [memory for phase in phases for memory in phase.memory if memory.address == MAIN_MEMORY]
+        contents = [memory for phase in phases for memory in phase.memory if memory.is_main]
         fullest = max(contents, key=lambda memory: float(memory.need))
         return {name: float(value) for name, value in fullest.parts}
 

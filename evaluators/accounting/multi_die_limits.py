@@ -12,6 +12,7 @@ from dse.space.array_math import Array, ceil_div
 from dse.space.chip import Chip, node_grid
 from dse.space.design import Design
 from dse.space.limits import Infeasibility, Limit
+from dse.space.main_memory import CAPACITY_LIMITS
 from dse.space.mapping import Mapping, MultiDiePlan
 from dse.space.model import Model
 from dse.space.parameter_counts import shared_expert_width
@@ -242,7 +243,7 @@ def remedy_text(worst: Infeasibility, design: Design, arrays: Sequence[BatchArra
         return f"{case.model.heads} heads: {_nearest_splits(design, case, phase)}"
     if field == "tp":
         return "prefill and decode share dies: set tp, pp, ep, dp and experts equally for both phases, by mapping.both"
-    if address == "chip.hbm.capacity":
+    if address in CAPACITY_LIMITS:
         return "raise mapping.both.ep, pp or tp to share weights, or use fewer or shorter requests"
     return ""
 

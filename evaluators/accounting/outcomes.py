@@ -10,6 +10,7 @@ from dse.space.array_math import Array
 from dse.space.errors import DesignError
 from dse.space.former_words import FORMER_METRICS, read_metric
 from dse.space.limits import Infeasibility
+from dse.space.main_memory import CAPACITY_LIMITS
 from dse.space.mapping import FormatPlan
 
 SILICON_LIMITS = {
@@ -17,7 +18,7 @@ SILICON_LIMITS = {
     "chip.die.memory_edge_share": "mm",
     "chip.die.max_power_density": "W/mm2",
     "chip.clock": "Hz",
-    "chip.hbm.capacity": "B",
+    **dict.fromkeys(CAPACITY_LIMITS, "B"),
     "chip.network.ports": "1",
     "chip.dies": "1",
     "chip.d2d.ports": "1",

@@ -20,8 +20,8 @@ from dse.evaluators.accounting.decode_segments import (
     sum_per_case,
 )
 from dse.evaluators.accounting.forward_passes import StagedPass, pass_through_stages
-from dse.evaluators.accounting.layout import MAIN_MEMORY, Layout
-from dse.evaluators.accounting.memory_contents import ACTIVATIONS, CACHE, MemoryContents, memory_limits
+from dse.evaluators.accounting.layout import Layout
+from dse.evaluators.accounting.memory_contents import ACTIVATIONS, CACHE, MemoryContents, main_memory_contents, memory_limits
 from dse.evaluators.accounting.partition_search import PartitionedPhase as Partitions
 from dse.evaluators.accounting.partition_search import choose_partitions, partitioned_phase, plan_with_partition
 from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, mesh_work, phase_seconds, useful_operations
@@ -49,11 +49,12 @@ from dse.evaluators.machine.machine import HardwareModel, tile_core_machine
 from dse.evaluators.machine.memory_side_cache import memory_side_cache
 from dse.evaluators.silicon.energy import dynamic_energy
 from dse.space.array_math import ceil_div, maximum, minimum
-from dse.space.chip import Chip, memory_bytes_per_core
+from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.fields import replace_leaves
 from dse.space.layers import per_reach
 from dse.space.limits import IncompatibleOptionsError, Infeasibility, Limit
+from dse.space.main_memory import main_memory
 from dse.space.mapping import AUTO, BYTES_BY_FORMAT, FormatPlan, Mapping, PipelinePlan
 from dse.space.memoize import memoize, memoize_by_identity
 from dse.space.model import Model
@@ -216,7 +217,7 @@ def _left_open(design: Design, job: BatchArrays, phase: str) -> Partitions:
 
 def _has_room(chip: Chip, held: CoreResidency) -> Any:
     """Whether a core's memory fits in local and main memory."""
-    return (held.hbm <= memory_bytes_per_core(chip)) & (held.activations + held.slices <= chip.tile.sram)
+    return (held.hbm <= main_memory(chip).capacity_per_core) & (held.activations + held.slices <= chip.tile.sram)
 
 
 def pass_rows(phase: str, staged_pass: StagedPass, weights: Any, machine: HardwareModel) -> list[BreakdownRow]:
@@ -276,7 +277,8 @@ def core_contents(chip: Chip, plan: PipelinePlan, held: CoreResidency, cached: A
     local = [(ACTIVATIONS, held.activations)]
     if plan.attention is not None:
         local.append(("slices of attention beyond", held.slices))
-    main = MemoryContents(MAIN_MEMORY, memory_bytes_per_core(chip), (("weights", weights), (CACHE, cached)), cache=held.kv)
+    stored, capacity = (("weights", weights), (CACHE, cached)), main_memory(chip).capacity_per_core
+    main = main_memory_contents(chip, stored, cache=held.kv, capacity=capacity)
     return main, MemoryContents("chip.tile.sram", chip.tile.sram, tuple(local), held.sram - held.activations - held.slices)
 
 

@@ -18,8 +18,8 @@ from dse.evaluators.accounting.decode_segments import (
     sum_per_case,
 )
 from dse.evaluators.accounting.forward_passes import RegionPass, pass_through_regions
-from dse.evaluators.accounting.layout import MAIN_MEMORY, Layout
-from dse.evaluators.accounting.memory_contents import ACTIVATIONS, CACHE, MemoryContents, memory_limits
+from dse.evaluators.accounting.layout import Layout
+from dse.evaluators.accounting.memory_contents import ACTIVATIONS, CACHE, MemoryContents, main_memory_contents, memory_limits
 from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, mesh_work, phase_seconds, useful_operations
 from dse.evaluators.accounting.usage import PeakRates, mesh_peak_rates
 from dse.evaluators.calls.algorithm_candidates import add_candidates
@@ -59,6 +59,7 @@ from dse.space.errors import choose_option
 from dse.space.fields import replace_leaves
 from dse.space.layers import per_reach, value_at_reach
 from dse.space.limits import Infeasibility, Limit
+from dse.space.main_memory import CAPACITY_LIMITS, has_main_memory, main_memory
 from dse.space.mapping import BYTES_BY_FORMAT, Mapping, MeshProductPlan, RegionPlan
 from dse.space.model import Model
 from dse.space.parameter_counts import fixed_bytes_per_sequence, sequence_memory
@@ -138,7 +139,7 @@ class RegionLayout(Layout):
             return phase_seconds(region_pass.seconds, region_pass.stage, IterationSchedule(turns))
 
         most = places["decode"].count
-        if design.chip.hbm is not None:  # weights come once for each micro-batch
+        if has_main_memory(design.chip):  # weights come once for each micro-batch
             most = fastest_micro_batch_count(most, step_seconds)
         turns, together, blocks = decoded(most, reader)
         steps = IterationSchedule(turns, job.steps, job.step_starts)
@@ -152,8 +153,8 @@ class RegionLayout(Layout):
 
     def peak_rates(self, design: Design) -> PeakRates:
         """Peak rates of all cores of the wafer, of its links, and of the channels at its edge."""
-        hbm = design.chip.hbm
-        return wafer_peak_rates(design.chip, np.nan if hbm is None else hbm.channel_bandwidth * hbm.channels)
+        chip = design.chip
+        return wafer_peak_rates(chip, main_memory(chip).bandwidth if has_main_memory(chip) else np.nan)
 
     def phase_energy(self, design: Design, job: BatchArrays, phase: PhaseCost) -> Any:
         """Dynamic energy of a phase. [J]"""
@@ -176,11 +177,12 @@ class RegionLayout(Layout):
 
     def submesh_obstacle(self, design: Design) -> str:
         """Why no submesh can represent this design, and the setting to change; empty string if one can."""
-        reason = (
-            "chip.hbm, main memory at an edge, of which no submesh has a share; remove it, as chip=wse2, or simulate the "
-            + "whole mesh"
+        if not has_main_memory(design.chip):
+            return ""
+        return (
+            f"chip.{main_memory(design.chip).part}, main memory at an edge, of which no submesh has a share; remove it, as "
+            "chip=wse2, or simulate the whole mesh, fidelity=events"
         )
-        return f"{reason}, fidelity=events" if design.chip.hbm is not None else ""
 
     def breakdown_rows(self, phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
         """Breakdown rows of one phase by freed resource, or the row of the layout transition."""
@@ -222,7 +224,7 @@ def _weight_stream(
 ) -> Callable[[Any], EdgeStream] | None:
     """Weights of a phase from main memory at the edge, of regions of which so many work at a time; None without one."""
     chip, plan = _chip_of(design), getattr(_mapping_of(design), phase)
-    if chip.hbm is None:
+    if not has_main_memory(chip):
         return None
     full, last = _held_memory(design, job, phase, place)
     away = _by_entry(job, phase, _away_share((full, last)))
@@ -235,7 +237,7 @@ def _weight_stream(
 
 def _reached_share_of(chip: Chip, fidelity: str) -> Any:
     """Share of the edge bandwidth that bank simulation reaches; None for the analytical model."""
-    return None if fidelity == ANALYTICAL else reached_share(chip.hbm)
+    return None if fidelity == ANALYTICAL else reached_share(main_memory(chip))
 
 
 def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
@@ -293,13 +295,13 @@ def _excess_flop(call: KernelCall, done: Activity, times: Any, useful_times: Any
 
 def remedy_text(worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> str:
     """Remedy text for each phase that violates the limit."""
-    if worst.limit == "chip.hbm.capacity":
-        return "all weights are in main memory: enlarge it (chip.hbm.capacity), or choose a smaller model"
+    if worst.limit in CAPACITY_LIMITS:
+        return f"all weights are in main memory: enlarge it ({worst.limit}), or choose a smaller model"
     if worst.limit == "mapping.simulated_layers":
         layers = min(job.model.layers for job in arrays)
         whole = "all layers are read from main memory here: mapping.simulated_layers=0"
         few = f"the model has {layers} layers: mapping.simulated_layers=0 keeps all"
-        return whole if _chip_of(design).hbm is not None else few
+        return whole if has_main_memory(_chip_of(design)) else few
     texts = []
     for phase, plan in phase_plans(_mapping_of(design)):
 
@@ -405,7 +407,7 @@ def _layout_transition(design: Design, job: BatchArrays, machine: HardwareModel,
         cost = READERS["analytical"].kernel(kernel, machine)
         return KernelCost(cost.seconds * moved, cost.activity * moved)
 
-    if chip.hbm is None:
+    if not has_main_memory(chip):
         return reshuffled(weights + cached)
     first, then = (1 - _away_share(_held_memory(design, job, name, places[name])) for name in ("prefill", "decode"))
     both = minimum(first, then)
@@ -464,7 +466,7 @@ def _held_memory(design: Design, job: BatchArrays, phase: str, place: Region) ->
         core_memory = region_core_memory(
             job.model, place, mapping, tokens=1.0, cached=rows, scores=False, across=cols, sequences=job.sequences
         )
-    if chip.hbm is None:
+    if not has_main_memory(chip):
         return core_memory
     plan = getattr(mapping, phase).prefetch
     cap = 0.0 if plan is None or plan.policy == "none" else plan.share
@@ -481,10 +483,10 @@ def _fullest_line_tokens(job: BatchArrays, mapping: Mapping, lines: Any) -> Any:
 def _main_memory(design: Design, job: BatchArrays) -> tuple[MemoryContents, ...]:
     """Contents of main memory at the edge, which has all weights; empty without one."""
     chip = design.chip
-    if chip.hbm is None:
+    if not has_main_memory(chip):
         return ()
     weights = model_weight_bytes(job.model, design.mapping.precision)
-    return (MemoryContents(MAIN_MEMORY, chip.hbm.capacity, (("weights", weights),)),)
+    return (main_memory_contents(chip, (("weights", weights),)),)
 
 
 def _core_contents(design: Design, job: BatchArrays, phase: str, place: Region) -> list[MemoryContents]:
@@ -516,7 +518,7 @@ def _structural_limits(design: Design, job: BatchArrays, only: str = "") -> list
     chip, mapping = design.chip, design.mapping
     refuse_unsupported_formats(mapping.precision)
     layers, resident_layers = job.model.layers * 1.0, mapping.simulated_layers * 1.0
-    if chip.hbm is None:
+    if not has_main_memory(chip):
         limits = [Limit("mapping.simulated_layers", resident_layers, layers, "1")]
     else:  # none stands for another: what is not on the chip comes from main memory
         least = where(resident_layers == 0, layers, minimum(layers, resident_layers))

@@ -10,8 +10,7 @@ from dse.evaluators.accounting import breakdown
 from dse.evaluators.accounting import multi_die_limits as dies_limits
 from dse.evaluators.accounting.breakdown import BreakdownRow, merge_rows
 from dse.evaluators.accounting.decode_segments import BatchArrays
-from dse.evaluators.accounting.layout import MAIN_MEMORY
-from dse.evaluators.accounting.memory_contents import MemoryContents
+from dse.evaluators.accounting.memory_contents import MemoryContents, main_memory_contents
 from dse.evaluators.accounting.multi_die import Alone, DieKind, MemoryItems, MultiDieLayout, single_die_work
 from dse.evaluators.accounting.multi_die_limits import single_die_chip
 from dse.evaluators.accounting.phase import PhaseCost
@@ -33,6 +32,7 @@ from dse.evaluators.program.activity import Activity
 from dse.evaluators.silicon.energy import WORD, PooledActivity, pooled_dynamic_energy
 from dse.space.design import Design
 from dse.space.limits import Infeasibility, Limit
+from dse.space.main_memory import main_memory
 from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan, Mapping
 from dse.space.memoize import memoize
 from dse.space.number_formats import FormatRates
@@ -140,20 +140,19 @@ def engine_peak(design: Design) -> Any:
 
 def memory_bandwidth(design: Design) -> Any:
     """Main-memory bandwidth of one die. [B/s]"""
-    return design.chip.hbm.bandwidth
+    return main_memory(design.chip).bandwidth
 
 
 def memory_capacity(design: Design) -> Any:
     """Main-memory capacity of one die. [B]"""
-    return design.chip.hbm.capacity
+    return main_memory(design.chip).capacity
 
 
 def memory_limits(design: Design, held: Dict[str, Any]) -> list[Limit]:
     """Main-memory limits of both phases."""
-    have = memory_capacity(design)
+    have, address = memory_capacity(design), main_memory(design.chip).address("capacity")
     return [
-        Limit("chip.hbm.capacity", sum(value for _, value in bytes_by_use), have, "B", bytes_by_use)
-        for bytes_by_use, _ in held.values()
+        Limit(address, sum(value for _, value in bytes_by_use), have, "B", bytes_by_use) for bytes_by_use, _ in held.values()
     ]
 
 
@@ -164,7 +163,7 @@ class SharedCacheDiesLayout(MultiDieLayout):
 
     def die_contents(self, design: Design, phase: str, items: MemoryItems, slices: Any) -> list[MemoryContents]:
         """Contents of the main memory of a die."""
-        return [MemoryContents(MAIN_MEMORY, memory_capacity(design), items)]
+        return [main_memory_contents(design.chip, items)]
 
     def peak_rates(self, design: Design) -> PeakRates:
         """Peak rates of one die; engines at the rate that their software reaches."""

@@ -12,8 +12,8 @@ from dse.evaluators.accounting import breakdown
 from dse.evaluators.accounting.batch_account import keeps_limits
 from dse.evaluators.accounting.breakdown import BreakdownRow
 from dse.evaluators.accounting.decode_segments import BatchArrays, reduce_per_case
-from dse.evaluators.accounting.layout import MAIN_MEMORY, Layout
-from dse.evaluators.accounting.memory_contents import ACTIVATIONS, CACHE, MemoryContents
+from dse.evaluators.accounting.layout import Layout
+from dse.evaluators.accounting.memory_contents import ACTIVATIONS, CACHE, main_memory_contents
 from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, phase_seconds, useful_operations
 from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.calls.call import ONCE, CallBlock
@@ -37,13 +37,11 @@ from dse.space.errors import DesignError
 from dse.space.fields import replace_leaves
 from dse.space.layers import layers
 from dse.space.limits import IncompatibleOptionsError, Infeasibility, Limit
+from dse.space.main_memory import main_memory
 from dse.space.mapping import UNEVEN_KV_HEADS, FormatPlan, Mapping, TensorParallelPlan
 from dse.space.memoize import memoize, memoize_by_identity
 from dse.space.model import Model
 from dse.space.number_formats import FormatRates
-
-UNSAID = "chip.hbm, whose banks are not set; add +memory@chip.hbm.banks=hbm3 and chip.hbm.banks.stacks, as in its data sheet"
-"""Why a die cannot be simulated, and the settings to add."""
 
 MAX_TP = 4096
 """The largest tensor parallelism that is tried where a design does not fit."""
@@ -65,7 +63,7 @@ class TensorParallelLayout(Layout):
         refuse_kv_head_option(job.model, mapping.prefill, mapping.decode)
         held = _held(job, mapping.prefill, mapping.precision)
         parts = (("weights", held.weights), (CACHE, held.kv), (ACTIVATIONS, held.activations))
-        memory = (MemoryContents(MAIN_MEMORY, chip.hbm.capacity, parts),)
+        memory = (main_memory_contents(chip, parts),)
 
         def phase(name: str, plan: TensorParallelPlan, schedule: IterationSchedule) -> PhaseCost:
             inputs = job, name, plan, mapping.precision, chip.core.rates
@@ -169,7 +167,7 @@ def _die_work(design: Design, job: BatchArrays, name: str, cache: DieCache | Non
 def device_peak_rates(design: Design) -> PeakRates:
     """Peak rates of one device; engines at what their software reaches in the mapping's formats."""
     engines = shared_cache_parts(design.chip, design.mapping)[0].matrix * design.mapping.stack.matrix_efficiency
-    return PeakRates(1 / (engines * usual_pace(design)), design.chip.hbm.bandwidth)
+    return PeakRates(1 / (engines * usual_pace(design)), main_memory(design.chip).bandwidth)
 
 
 def usual_pace(design: Design) -> Any:
@@ -180,7 +178,11 @@ def usual_pace(design: Design) -> Any:
 
 def simulation_obstacle(design: Design) -> str:
     """Why memory reads cannot be simulated, and the setting to change; empty string if they can."""
-    return "" if design.chip.hbm.banks is not None else UNSAID
+    memory = main_memory(design.chip)
+    if memory.banks is not None:
+        return ""
+    banks = f"chip.{memory.banks_part}"
+    return f"chip.{memory.part}, whose banks are not set; add +memory@{banks}=hbm3 and {banks}.stacks, as in its data sheet"
 
 
 def area_by_block(design: Design) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dse.evaluators.accounting import multi_die_limits as dies_limits
 from dse.evaluators.accounting import tile_operators as tiles
 from dse.evaluators.accounting.breakdown import BreakdownRow
 from dse.evaluators.accounting.decode_segments import BatchArrays
-from dse.evaluators.accounting.memory_contents import MemoryContents
+from dse.evaluators.accounting.memory_contents import MemoryContents, main_memory_contents
 from dse.evaluators.accounting.multi_die import Alone, DieKind, MemoryItems, MultiDieLayout, single_die_work
 from dse.evaluators.accounting.multi_die_limits import single_die_chip
 from dse.evaluators.accounting.phase import PhaseCost
@@ -19,7 +19,6 @@ from dse.evaluators.accounting.tile_operators import (
     Held,
     local_memory_by_kind,
     local_memory_contents,
-    main_memory_contents,
     memory_and_group_limits,
     sum_blocks,
     tile_peak_rates,
@@ -36,9 +35,10 @@ from dse.evaluators.layouts.tensor_formats import ValueBytes, activation_bytes, 
 from dse.evaluators.machine.machine import HardwareModel, tile_core_machine
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.silicon.energy import dynamic_energy
-from dse.space.chip import Chip, channel_count, main_memory_bytes
+from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.limits import Infeasibility, Limit
+from dse.space.main_memory import main_memory
 from dse.space.mapping import FormatPlan, Mapping
 from dse.space.memoize import memoize, memoize_by_identity
 
@@ -126,12 +126,12 @@ def engine_peak(design: Design) -> Any:
 
 def memory_bandwidth(design: Design) -> Any:
     """Main-memory bandwidth of one die. [B/s]"""
-    return channel_count(design.chip) * design.chip.hbm.channel_bandwidth
+    return main_memory(design.chip).bandwidth
 
 
 def memory_capacity(design: Design) -> Any:
     """Main-memory capacity of one die. [B]"""
-    return main_memory_bytes(design.chip)
+    return main_memory(design.chip).capacity
 
 
 def memory_limits(design: Design, held: Dict[str, Held]) -> list[Limit]:

@@ -5,8 +5,7 @@ from collections.abc import Mapping as Dict
 from typing import Any
 
 from dse.evaluators.accounting.breakdown import BreakdownRow, excess_by_cause, merge_rows
-from dse.evaluators.accounting.layout import MAIN_MEMORY
-from dse.evaluators.accounting.memory_contents import MemoryContents, memory_limits
+from dse.evaluators.accounting.memory_contents import MemoryContents, main_memory_contents, memory_limits
 from dse.evaluators.accounting.phase import PhaseCost
 from dse.evaluators.accounting.usage import PeakRates, mesh_peak_rates
 from dse.evaluators.calls.call import CallBlock
@@ -31,7 +30,7 @@ from dse.evaluators.layouts.tensor_formats import index_format, mixed_format_ext
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.kernel_ir import DTYPES
 from dse.space.array_math import maximum
-from dse.space.chip import Chip, channel_count, main_memory_bytes
+from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.fields import leaf_at
 from dse.space.layers import value_at_reach
@@ -44,6 +43,7 @@ from dse.space.limits import (
     split_remedy_text,
     suggest_nearest_side,
 )
+from dse.space.main_memory import main_memory
 from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan, Mapping
 from dse.space.model import Model
 from dse.space.parameter_counts import STATE_BYTES, mtp_layers, mtp_parameter_count, parameter_count, sequence_memory
@@ -140,11 +140,6 @@ def hbm_bytes_by_use(
     return nbytes + ((("states", states),) if states else ())
 
 
-def main_memory_contents(chip: Chip, parts: tuple[tuple[str, Any], ...]) -> MemoryContents:
-    """Contents of a chip's main memory. [B]"""
-    return MemoryContents(MAIN_MEMORY, main_memory_bytes(chip), parts)
-
-
 def local_memory_contents(
     chip: Chip, phase: str, kinds: Iterable[tuple[str, Any]], ahead: Callable[[Any], Any] = no_bytes
 ) -> list[MemoryContents]:
@@ -186,7 +181,7 @@ def memory_and_group_limits(chip: Chip, mapping: Mapping, phases: Dict[str, Held
 def tile_peak_rates(chip: Chip) -> PeakRates:
     """Peak rates of all tiles, channels and links of one die."""
     engine = chip.tile.matrix
-    return mesh_peak_rates(chip, engine.rows * engine.cols, channel_count(chip) * chip.hbm.channel_bandwidth)
+    return mesh_peak_rates(chip, engine.rows * engine.cols, main_memory(chip).bandwidth)
 
 
 def remedy_text(worst: Infeasibility, design: Design) -> str:

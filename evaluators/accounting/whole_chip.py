@@ -9,6 +9,7 @@ from dse.evaluators.accounting import tile_operators as tiles
 from dse.evaluators.accounting.breakdown import BreakdownRow
 from dse.evaluators.accounting.decode_segments import BatchArrays, arrays_by_case
 from dse.evaluators.accounting.layout import Layout, only_case
+from dse.evaluators.accounting.memory_contents import main_memory_contents
 from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, mesh_work, phase_seconds
 from dse.evaluators.accounting.tile_operators import (
     group_limits,
@@ -16,7 +17,6 @@ from dse.evaluators.accounting.tile_operators import (
     largest_value,
     local_memory_by_kind,
     local_memory_contents,
-    main_memory_contents,
     sum_blocks,
     tile_peak_rates,
 )

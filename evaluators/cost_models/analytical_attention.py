@@ -29,6 +29,7 @@ from dse.evaluators.tuning.design_groups import group_equal_rows
 from dse.evaluators.tuning.fastest_candidate import CandidateBounds, find_fastest_sizes
 from dse.space.array_math import Array, maximum, minimum, where
 from dse.space.chip import Chip
+from dse.space.main_memory import main_memory
 from dse.space.mapping import AttentionPlan
 from dse.space.memoize import memoize_by_identity
 
@@ -259,7 +260,7 @@ def _task(job: AttentionJob) -> cost.AttentionTask:
         job.tiling,
         job.mesh,
         job.itemsize,
-        random_piece_slowdown(job.chip.hbm.banks, job.shape.piece),
+        random_piece_slowdown(main_memory(job.chip).banks, job.shape.piece),
         job.kv,
     )
 

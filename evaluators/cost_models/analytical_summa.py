@@ -23,11 +23,12 @@ from dse.evaluators.tuning.design_groups import (
     group_equal_rows,
     order_by_group,
 )
-from dse.evaluators.tuning.fastest_candidate import RATE, ROOM
+from dse.evaluators.tuning.fastest_candidate import memory_steps
 from dse.space.array_math import Array, argmin_lexicographic, ceil_div, collapse_if_equal, even_share, maximum, minimum
 from dse.space.chip import Chip
 from dse.space.fields import replace_leaves
 from dse.space.limits import is_row_count
+from dse.space.main_memory import main_memory
 from dse.space.mapping import TileGemmPlan
 from dse.space.memoize import memoize, memoize_by_identity
 
@@ -112,8 +113,8 @@ def _seconds(job: SummaJob, fabric: MeshFabric, memory: ColumnMemory) -> Any:
 SLICES, DEPTHS = (16, 32, 64, 128, 256, 512), (16, 32, 64, 128, 256, 512, 1024, 2048)
 """Rows and columns, and depths, of what a tile multiplies at a time that are tried; all of a share where it has fewer."""
 
-STEPS: dict[str, tuple[float, ...]] = {ROOM: (0.0,), RATE: (0.0,)}
-"""Of what may differ within a structure: memory, which times alone depend on."""
+ANY_VALUE = (0.0,)
+"""Steps of sizes and rates of memory, on which times alone depend: within a structure they may differ in any way."""
 
 MAX_LOOP_DESIGNS = 64
 """Designs for which every candidate is timed; of more, a compiled loop leaves out what none of a structure would take."""
@@ -199,7 +200,7 @@ def _searched(
     shape: GemmShape, chip: Chip, plan: TileGemmPlan, copies: Any, itemsize: float, weights: WeightStorage | None
 ) -> tuple[SummaTiling, Any]:
     """Each structure has its candidates' work once, and a design times what may be its best; of many, with their times."""
-    given_designs = group_designs(chip, plan, STEPS)
+    given_designs = group_designs(chip, plan, memory_steps(chip, ANY_VALUE, ANY_VALUE))
     crowded = column_memory(chip).crowded
     room, byte = (np.broadcast_to(np.asarray(value, float), given_designs.which.shape) for value in (chip.tile.sram, crowded))
     designs = _by_byte(given_designs, crowded)
@@ -242,7 +243,7 @@ def _groups(
 @memoize_by_identity
 def _without_memory(batch: GroupBatch) -> Chip:
     """Machines, the same wherever memories alone differ: nothing of candidates' work depends on these."""
-    return replace_leaves(batch.chip, dict.fromkeys(STEPS, 1.0))
+    return replace_leaves(batch.chip, dict.fromkeys(memory_steps(batch.chip), 1.0))
 
 
 @partial(memoize, most=64)
@@ -254,7 +255,8 @@ def _worked(
     tried = _tried(shape, copies, meshes, plans, itemsize, weights)
     part, (which, first) = tried.part, tried.slices
     job = SummaJob(shape, part, chip, copies, itemsize, weights)
-    hardware = tile_fabric(chip), tile_engines(chip), ColumnMemory(channels_used(chip), chip.hbm.latency, byte=0.0, crowded=0.0)
+    memory = ColumnMemory(channels_used(chip), main_memory(chip).latency, byte=0.0, crowded=0.0)
+    hardware = tile_fabric(chip), tile_engines(chip), memory
     # on each kind of machine, candidates on several meshes and in several groups have the same slices
     m, k, n = (side[first] for side in part[:3])
     product = hardware[1].product_with_start(m, k, n, (weights or WeightStorage(itemsize)).width(itemsize)).take(which, axis=-1)

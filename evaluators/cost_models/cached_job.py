@@ -2,8 +2,8 @@
 
 from typing import Any, NamedTuple
 
-THROUGH = ("hbm.channel_bandwidth", "hbm.contended_efficiency")
-"""Leaves of a chip with the bandwidth of its memory through a cache."""
+THROUGH = ("channel_bandwidth", "contended_efficiency")
+"""Leaves of main memory with its bandwidth through a cache."""
 
 
 class CachedJob(NamedTuple):

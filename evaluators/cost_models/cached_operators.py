@@ -22,8 +22,9 @@ from dse.evaluators.kernels.gemm import summa_diagonal
 from dse.evaluators.kernels.gemm.summa_diagonal import SummaBlocks
 from dse.evaluators.machine.memory_channels import channels_used
 from dse.space.array_math import maximum, minimum, where
-from dse.space.chip import Chip, channel_count
+from dse.space.chip import Chip
 from dse.space.fields import replace_leaves
+from dse.space.main_memory import main_memory
 
 ACTIVATION_SHARE = 0.5
 """Of the cache that what operators leave for one another may take at most: the rest is for weights and the KV cache."""
@@ -159,17 +160,20 @@ def chip_behind_cache(chip: Chip, share: Any) -> tuple[Chip, Any, Any]:
     Returns:
         The chip; the share that main memory moves; and whether the cache is what takes the time.
     """
-    hbm, count = chip.hbm, channels_used(chip)
-    crowded = 1 / (
-        hbm.channel_bandwidth * hbm.stream_efficiency * maximum(channel_count(chip) / count, 1.0) * hbm.contended_efficiency
-    )
+    memory, count = main_memory(chip), channels_used(chip)
+    contended = memory.contended_efficiency
+    crowded = 1 / (memory.channel_bandwidth * memory.stream_efficiency * maximum(memory.channels / count, 1.0) * contended)
     near = 0.0 if chip.l2 is None else count / chip.l2.bandwidth
     used = near < crowded
     share = where(used, share, 1.0)
     pace = where(used, maximum(near, share * crowded), crowded)
-    alone = where(used, maximum(near, share * crowded * hbm.contended_efficiency), crowded * hbm.contended_efficiency)
-    changes = (hbm.channel_bandwidth * (crowded * hbm.contended_efficiency / alone), alone / pace)
-    return replace_leaves(chip, dict(zip(THROUGH, changes, strict=True))), share, used * (near > share * crowded)
+    alone = where(used, maximum(near, share * crowded * contended), crowded * contended)
+    changes = (memory.channel_bandwidth * (crowded * contended / alone), alone / pace)
+    return (
+        replace_leaves(chip, dict(zip(map(memory.leaf, THROUGH), changes, strict=True))),
+        share,
+        used * (near > share * crowded),
+    )
 
 
 def _best(
@@ -196,8 +200,9 @@ def _best(
 
     best: Any = None
     least: Any = None
+    memory = main_memory(chip)
     for times in MEMORY_SPEEDUPS if chip.l2 is not None else MEMORY_SPEEDUPS[:1]:
-        job = propose(replace_leaves(chip, {"hbm.channel_bandwidth": chip.hbm.channel_bandwidth * times}))
+        job = propose(replace_leaves(chip, {memory.leaf("channel_bandwidth"): memory.channel_bandwidth * times}))
         seconds = price_job(job)[1]
         best = sizes(job) if best is None else select_leafwise(seconds < least, sizes(job), best)
         least = seconds if least is None else minimum(seconds, least)

@@ -22,6 +22,7 @@ from dse.evaluators.cost_models.job_sequence import JobSequence
 from dse.evaluators.cost_models.jobs import job_cost
 from dse.space.array_math import where
 from dse.space.fields import leaf_at, replace_leaves
+from dse.space.main_memory import main_memory
 
 WORTH = 0.995
 """What two pieces take at most of the time of all rows at once."""
@@ -44,8 +45,8 @@ CUT = {
 }
 """What jobs of a kind may differ in."""
 
-DIFFER = (*THROUGH, "mesh.cols", "noc.hop_cycles")
-"""Leaves of their chips that may."""
+DIFFER = ("mesh.cols", "noc.hop_cycles")
+"""Leaves of their chips that may, beside those of main memory behind a cache."""
 
 
 SECONDS: dict[type, Callable[[Any], Any]] = {
@@ -164,7 +165,8 @@ def select_job_by_design(condition: Any, job: Any, other: Any) -> Any:
     if isinstance(job, closed_streamed.RowJob):
         changes["rows"] = where(condition, job.rows, other.rows)
     if job.chip is not other.chip:
-        leaves_ = {address: where(condition, leaf_at(job.chip, address), leaf_at(other.chip, address)) for address in DIFFER}
+        differing = (*map(main_memory(job.chip).leaf, THROUGH), *DIFFER)
+        leaves_ = {address: where(condition, leaf_at(job.chip, address), leaf_at(other.chip, address)) for address in differing}
         changes["chip"] = replace_leaves(job.chip, leaves_)
     known = None if job.taken is None or other.taken is None else where(condition, job.taken, other.taken)
     return job._replace(**changes, taken=known)

@@ -26,6 +26,7 @@ from dse.evaluators.program.kernel_ir import (
     VectorInstruction,
 )
 from dse.space.chip import Chip
+from dse.space.main_memory import main_memory
 from dse.space.noc_router import parse_faults
 
 T = TypeVar("T", AttentionShape, AttentionTiling)
@@ -74,11 +75,12 @@ def _played(job: AttentionJob, left: int, play: ProgramSimulator) -> SimulationR
 
 def simulate_random_slowdown(chip: Chip, piece: float) -> float:
     """Time of random accesses of `piece` bytes over that of one long block, simulated. [-]"""
-    if not piece or chip.hbm.banks is None:
+    banks = main_memory(chip).banks
+    if not piece or banks is None:
         return 1.0
     from dse.evaluators.machine.memory_system import random_access_slowdown  # which compiles, or loads what was
 
-    return random_access_slowdown(chip.hbm.banks, piece)
+    return random_access_slowdown(banks, piece)
 
 
 def _whole(sizes: T) -> T:

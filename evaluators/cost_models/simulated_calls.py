@@ -3,7 +3,7 @@
 Equal products run once.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache
 from math import ceil, inf
@@ -26,9 +26,10 @@ from dse.evaluators.machine.machine import CoreMemoryChannel, HardwareModel
 from dse.evaluators.machine.mesh_fabric import MeshFabric
 from dse.evaluators.machine.shared_cache_die import RatedMemory
 from dse.evaluators.program.kernel_ir import DTYPES
-from dse.space.chip import MatrixEngine, TileMemory, VectorEngine
+from dse.space.chip import MatrixEngine, VectorEngine
 from dse.space.dram import pseudo_channels_for_bandwidth
 from dse.space.fields import iterate_leaves, replace_leaves
+from dse.space.main_memory import MainMemory
 from dse.space.mapping import AUTO, TILE_SUMS
 
 ProgramSimulator = Callable[..., SimulationResult]
@@ -185,29 +186,28 @@ def simulate_memory_read(word: str, request: MemoryRequest, machine: HardwareMod
 
     Under `events` blocks cost what tables of their memory's banks say, under `cycles` what they take where they lie.
     """
-    hbm = machine.memory.hbm if isinstance(machine.memory, CoreMemoryChannel) else None
-    if hbm is None or hbm.banks is None:
+    main = machine.memory.main if isinstance(machine.memory, CoreMemoryChannel) else None
+    if main is None or main.banks is None:
         assert machine.memory is not None
         return machine.memory.read(request)
     from dse.evaluators.machine import bank_tables as bank_state
     from dse.evaluators.machine import burst_simulator as bursts  # which compile, or load what was
     from dse.evaluators.machine.memory_system import first_data_seconds
 
-    wide = [np.size(value) for _, value, _ in iterate_leaves(hbm.banks) if isinstance(value, np.ndarray)]
+    wide = [np.size(value) for _, value, _ in iterate_leaves(main.banks) if isinstance(value, np.ndarray)]
     if wide:  # banks are simulated memory by memory
         each = [
             simulate_memory_read(
-                word, MemoryRequest(*(_of(leaf, place) for leaf in request)), _with_memory(machine, _at(hbm, place))
+                word, MemoryRequest(*(_of(leaf, place) for leaf in request)), _with_memory(machine, _at(main, place))
             )
             for place in range(max(wide))
         ]
         seconds, per_byte = (np.stack(np.broadcast_arrays(*values), axis=-1) for values in zip(*each, strict=True))
         return seconds, per_byte
     slowdown = {"events": bank_state.request_slowdown, "cycles": bursts.simulate_slowdown}[word]
-    per_byte = (
-        slowdown(hbm.banks, pseudo_channels_for_bandwidth(hbm.banks, hbm.channel_bandwidth), request) / hbm.channel_bandwidth
-    )
-    return request.nbytes * per_byte + (hbm.latency + first_data_seconds(hbm.banks)[0]) * (request.nbytes > 0), per_byte
+    behind = pseudo_channels_for_bandwidth(main.banks, main.channel_bandwidth)
+    per_byte = slowdown(main.banks, behind, request) / main.channel_bandwidth
+    return request.nbytes * per_byte + (main.latency + first_data_seconds(main.banks)[0]) * (request.nbytes > 0), per_byte
 
 
 def simulate_bank_seconds(word: str, request: MemoryRequest, machine: HardwareModel) -> Any:
@@ -232,11 +232,16 @@ def _of(value: Any, place: int) -> Any:
     return value[..., place if value.shape[-1] > 1 else 0] if isinstance(value, np.ndarray) else value
 
 
-def _with_memory(machine: HardwareModel, hbm: TileMemory) -> HardwareModel:
-    return machine._replace(memory=CoreMemoryChannel(1 / (hbm.channel_bandwidth * hbm.stream_efficiency), hbm.latency, hbm))
+def _with_memory(machine: HardwareModel, main: MainMemory) -> HardwareModel:
+    byte = 1 / (main.channel_bandwidth * main.stream_efficiency)
+    return machine._replace(memory=CoreMemoryChannel(byte, main.latency, main))
 
 
-def _at(hbm: TileMemory, place: int) -> TileMemory:
-    """The memory of one design."""
-    wide = {address: value for address, value, _ in iterate_leaves(hbm) if isinstance(value, np.ndarray)}
-    return replace_leaves(hbm, {address: np.ravel(value)[place].item() for address, value in wide.items()})
+def _at(memory: MainMemory, place: int) -> MainMemory:
+    """The memory of one design, with its channels and banks."""
+
+    def numbers(leaves: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+        return {name: np.ravel(value)[place].item() for name, value in leaves if isinstance(value, np.ndarray)}
+
+    banks = replace_leaves(memory.banks, numbers((address, value) for address, value, _ in iterate_leaves(memory.banks)))
+    return memory._replace(**numbers(memory._asdict().items()), banks=banks)

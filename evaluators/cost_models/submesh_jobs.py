@@ -24,6 +24,7 @@ from dse.evaluators.kernels.vector import block_loop_kernels as walked
 from dse.evaluators.kernels.vector import row_kernels as streamed
 from dse.space.chip import Chip
 from dse.space.fields import replace_leaves
+from dse.space.main_memory import main_memory
 
 MAX_WAVES = 4
 """Turns that a job keeps at most: those after the first few are like one another."""
@@ -163,8 +164,9 @@ def block_loop_on_submesh(job: closed_walked.BlockLoopJob, side: int) -> tuple[c
 
 def chip_on_submesh(chip: Chip, mesh: CoreMesh, memory: float) -> Chip:
     """Chip with other mesh sides and the same share of memory channels."""
-    channels = max(round(float(chip.hbm.channels) * memory), 1)
-    return replace_leaves(chip, {"mesh.rows": mesh.rows, "mesh.cols": mesh.cols, "hbm.channels": channels})
+    main = main_memory(chip)
+    channels = max(round(float(main.stated_channels) * memory), 1)
+    return replace_leaves(chip, {"mesh.rows": mesh.rows, "mesh.cols": mesh.cols, main.leaf("channels"): channels})
 
 
 def find_largest_divisor(side: int, most: int) -> int:

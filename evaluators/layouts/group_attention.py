@@ -17,9 +17,10 @@ from dse.evaluators.kernels.partition.group_placement import group_sides
 from dse.evaluators.layouts.attention_requests import attention_shape
 from dse.evaluators.layouts.tensor_formats import refuse_scaled_activations
 from dse.space.array_math import ceil_div
-from dse.space.chip import Chip, channel_count
+from dse.space.chip import Chip
 from dse.space.fields import replace_leaves
 from dse.space.limits import FITS, IncompatibleOptionsError, Limit
+from dse.space.main_memory import main_memory
 from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan, PipelinePlan
 from dse.space.model import Model
 
@@ -49,8 +50,9 @@ def group_chip(chip: Chip, plan: PipelinePlan, precision: FormatPlan) -> GroupCh
         )  # fmt: skip
     rows, cols = group_sides(plan.placement, int(plan.tp))
     share = rows * cols / (chip.mesh.rows * chip.mesh.cols)
-    channels = max(round(float(channel_count(chip) * share)), 1)
-    changes = {"mesh.rows": rows, "mesh.cols": cols, "hbm.channels": channels}
+    memory = main_memory(chip)
+    channels = max(round(float(memory.channels * share)), 1)
+    changes = {"mesh.rows": rows, "mesh.cols": cols, memory.leaf("channels"): channels}
     return GroupChip(replace_leaves(chip, changes), float(BYTES_BY_FORMAT[precision.activations]))
 
 

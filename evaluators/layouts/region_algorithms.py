@@ -13,6 +13,7 @@ from dse.evaluators.layouts.region_calls import gemm_algorithm
 from dse.space.array_math import maximum, minimum, where
 from dse.space.chip import Chip
 from dse.space.errors import choose_option
+from dse.space.main_memory import has_main_memory
 from dse.space.mapping import AUTO, RegionPlan
 
 
@@ -67,7 +68,7 @@ def algorithm_needs(chip: Chip, plan: RegionPlan, phase: str, mesh: CoreMesh) ->
 
 def _candidates(chip: Chip, plan: RegionPlan, kind: str, word: str, mesh: CoreMesh) -> list[_Candidate]:
     """The algorithm of a word, or all that kernels choose among; main memory at the edge has a path of its own."""
-    edge = 0 if chip.hbm is None else 1
+    edge = int(has_main_memory(chip))
     if kind == "gemm":
         words: tuple[str, ...] = gemms.GEMM_CANDIDATES if word == AUTO else (word,)
         return [_Candidate(word, find_gemm(word).MIN_SIDE, find_gemm(word).concurrent_paths(mesh) + edge) for word in words]

@@ -11,6 +11,7 @@ from dse.evaluators.machine.memory_channels import LONG_READ
 from dse.space.array_math import maximum, minimum
 from dse.space.chip import Chip
 from dse.space.dram import pseudo_channels_for_bandwidth
+from dse.space.main_memory import main_memory
 
 
 class EdgeMemory(NamedTuple):
@@ -38,21 +39,21 @@ def edge_memory(chip: Chip, rows: Any, cols: Any, at_work: Any, reached: Any = N
     for what is said of it and what the formula of its banks says. The slowest of the channels together and of the links between
     the edge and the rectangles at work sets the pace, shared evenly by these.
     """
-    hbm, noc = chip.hbm, chip.noc
-    along = hbm.channel_side in ("south", "north")
+    memory, noc = main_memory(chip), chip.noc
+    along = memory.channel_side in ("south", "north")
     side, own, deep = (chip.mesh.cols, cols, chip.mesh.rows) if along else (chip.mesh.rows, rows, chip.mesh.cols)
     link = noc.word_cycles / (noc.word_bytes * chip.clock)
     lines = minimum(at_work * own, maximum(side // own, 1) * own)
     if reached is None:
-        reached = hbm.stream_efficiency
-        if hbm.banks is not None:
-            reached = reached / layout_slowdown(
-                hbm.banks, pseudo_channels_for_bandwidth(hbm.banks, hbm.channel_bandwidth), LONG_READ
-            )
-    byte = maximum(1 / (hbm.channel_bandwidth * reached * hbm.contended_efficiency * hbm.channels), link / lines)
+        reached = memory.stream_efficiency
+        if memory.banks is not None:
+            behind_each = pseudo_channels_for_bandwidth(memory.banks, memory.channel_bandwidth)
+            reached = reached / layout_slowdown(memory.banks, behind_each, LONG_READ)
+    all_channels = memory.channel_bandwidth * reached * memory.contended_efficiency * memory.channels
+    byte = maximum(1 / all_channels, link / lines)
     cores = rows * cols
     inside = maximum(2 * (rows * (cols - 1) + cols * (rows - 1)), 1.0)
-    first = hbm.latency + (2 * noc.ramp_cycles + deep * noc.hop_cycles) / chip.clock
+    first = memory.latency + (2 * noc.ramp_cycles + deep * noc.hop_cycles) / chip.clock
     return EdgeMemory(
         byte * at_work, first, chip.core.word_copy / (noc.word_bytes * chip.clock) / cores, link / inside, deep / 2
     )

@@ -5,6 +5,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from dse.space.chip import Chip
+from dse.space.main_memory import main_memory
 from dse.space.stack import Stack
 
 
@@ -59,4 +60,4 @@ def die_libraries(chip: Chip, stack: Stack) -> DieLibraries | None:
 def library_die(chip: Chip) -> LibraryDie:
     """Peaks and sizes of a chip as its library kernels see them."""
     core, l2 = chip.core, chip.l2
-    return LibraryDie(chip.cores, core.matrix / 2, chip.hbm.bandwidth, l2.bandwidth, l2.size, core.vector, chip.clock)
+    return LibraryDie(chip.cores, core.matrix / 2, main_memory(chip).bandwidth, l2.bandwidth, l2.size, core.vector, chip.clock)

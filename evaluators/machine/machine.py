@@ -10,8 +10,9 @@ from dse.evaluators.machine.library_die import DieLibraries, die_libraries
 from dse.evaluators.machine.memory_side_cache import MemorySideCache, memory_side_cache
 from dse.evaluators.machine.mesh_fabric import MeshFabric, mesh_fabric, tile_fabric, with_vector_reduction
 from dse.evaluators.machine.shared_cache_die import DieCache, shared_cache_parts
-from dse.space.chip import Chip, DeviceLinks, NodeNetwork, TileMemory
+from dse.space.chip import Chip, DeviceLinks, NodeNetwork
 from dse.space.dram import pseudo_channels_for_bandwidth
+from dse.space.main_memory import MainMemory, main_memory
 from dse.space.mapping import Mapping
 from dse.space.memoize import memoize_by_identity
 from dse.space.stack import Stack
@@ -49,15 +50,14 @@ class CoreMemoryChannel(NamedTuple):
 
     byte: Any
     latency: Any
-    hbm: TileMemory
+    main: MainMemory
 
     def read(self, request: MemoryRequest) -> tuple[Any, Any]:
         """Time of a memory request with the effect of its layout on banks [s], and of one more byte [s/B]."""
         byte = self.byte
-        if self.hbm.banks is not None:
-            byte = byte * layout_slowdown(
-                self.hbm.banks, cached_channel_count(self.hbm.banks, self.hbm.channel_bandwidth), request
-            )
+        banks = self.main.banks
+        if banks is not None:
+            byte = byte * layout_slowdown(banks, cached_channel_count(banks, self.main.channel_bandwidth), request)
         return request.nbytes * byte + self.latency * (request.nbytes > 0), byte
 
 
@@ -97,7 +97,11 @@ def shared_cache_machine(chip: Chip, mapping: Mapping) -> HardwareModel:
     stack, ports = mapping.stack, None
     if chip.network is not None:
         library = CollectiveLibrary(
-            stack.ring_collectives, stack.all_to_all, stack.one_shot_allreduce, stack.moe_all_to_all, chip.hbm.bandwidth
+            stack.ring_collectives,
+            stack.all_to_all,
+            stack.one_shot_allreduce,
+            stack.moe_all_to_all,
+            main_memory(chip).bandwidth,
         )
         ports = DiePorts(_network(chip, stack), stack.network_efficiency, stack.collective_launch, library)
     priced = die_libraries(chip, stack)
@@ -122,8 +126,9 @@ def inter_node_bandwidth(nodes: NodeNetwork, stack: Stack) -> Any:
 @memoize_by_identity
 def tile_core_machine(chip: Chip) -> HardwareModel:
     """Machine of one core of a mesh, with its channel of main memory."""
-    byte = 1 / (chip.hbm.channel_bandwidth * chip.hbm.stream_efficiency)
-    memory = CoreMemoryChannel(byte, chip.hbm.latency, chip.hbm)
+    main = main_memory(chip)
+    byte = 1 / (main.channel_bandwidth * main.stream_efficiency)
+    memory = CoreMemoryChannel(byte, main.latency, main)
     return HardwareModel(tile_engines(chip), memory, None, byte, tile_fabric(chip), None, 0.0, memory_side_cache(chip))
 
 

@@ -11,9 +11,10 @@ import numpy as np
 
 from dse.evaluators.machine.channel_layout import MemoryRequest, layout_slowdown
 from dse.space.array_math import Array, ceil_div, maximum, minimum
-from dse.space.chip import Chip, HighBandwidthMemory, TileMemory, channel_count
+from dse.space.chip import Chip
 from dse.space.dram import MemorySystem, check_memory, peak_bandwidth, pseudo_channels_for_bandwidth
 from dse.space.fields import replace_leaves
+from dse.space.main_memory import MainMemory, main_memory
 from dse.space.memoize import memoize_by_identity
 
 LONG_READ = MemoryRequest(1.0, 1048576.0)
@@ -83,14 +84,19 @@ class ChannelBanks(NamedTuple):
         return replace_leaves(self.memory, {"stacks": 1, "channels": self.pseudo, "pseudo": 1})
 
 
-def banks_of_channel(memory: MemorySystem, bandwidth: float) -> ChannelBanks:
+def banks_of_channel(memory: MemorySystem, bandwidth: float, address: str = "memory") -> ChannelBanks:
     """Banks of a memory channel of some bandwidth [B/s], with the nearest number of pseudo-channels.
+
+    Args:
+        memory: what they are banks of.
+        bandwidth: of the memory channel. [B/s]
+        address: of the memory, for errors.
 
     Raises:
         DesignError: the memory makes no sense.
     """
     banks = ChannelBanks(memory, max(round(float(pseudo_channels_for_bandwidth(memory, bandwidth))), 1), bandwidth)
-    check_memory(banks.channel_memory, "chip.hbm.banks")
+    check_memory(banks.channel_memory, address)
     return banks
 
 
@@ -119,17 +125,16 @@ def mesh_channels(
     return MeshChannels(row, col, latency, 1 / bandwidth, 1 / (bandwidth * crowded))
 
 
-def is_faster_than_banks(hbm: TileMemory | HighBandwidthMemory) -> bool:
+def is_faster_than_banks(memory: MainMemory) -> bool:
     """Whether a memory's stated bandwidth exceeds that of its stated banks.
 
-    Blocks then have a rate, and the banks are not simulated. Of many designs, whether those of any do.
+    Blocks then have a rate, and the banks are not simulated.
 
     Of many designs, whether those of any do.
     """
-    if hbm.banks is None:
+    if memory.banks is None:
         return False
-    bandwidth = hbm.bandwidth if isinstance(hbm, HighBandwidthMemory) else hbm.channel_bandwidth * hbm.channels
-    return bool(np.any(bandwidth > EQUAL_RATIO * peak_bandwidth(hbm.banks)))
+    return bool(np.any(memory.channel_bandwidth * memory.stated_channels > EQUAL_RATIO * peak_bandwidth(memory.banks)))
 
 
 def near_memory(chip: Chip, rows: int) -> Chip:
@@ -142,7 +147,7 @@ def near_memory(chip: Chip, rows: int) -> Chip:
     away = int(chip.mesh.rows) - rows
     if not away:
         return chip
-    first = 0 if chip.hbm.channel_side == "north" else away * int(chip.mesh.cols)
+    first = 0 if main_memory(chip).channel_side == "north" else away * int(chip.mesh.cols)
     nodes = range(first, first + rows * int(chip.mesh.cols))
     parts = [] if chip.faults in (None, "none") else [tuple(map(int, part.split("-"))) for part in chip.faults.split("+")]
     left = ["-".join(str(node - first) for node in part) for part in parts if all(node in nodes for node in part)]
@@ -161,7 +166,7 @@ def check_within(memory: MeshChannels | None, rows: int, cols: int) -> None:
 
 def channels_used(chip: Chip) -> Any:
     """Channels that a mesh's columns use: one per column at most, over which blocks are spread. [-]"""
-    return minimum(channel_count(chip), chip.mesh.cols)
+    return minimum(main_memory(chip).channels, chip.mesh.cols)
 
 
 @memoize_by_identity
@@ -181,8 +186,9 @@ def read_ahead_seconds_per_byte(chip: Chip) -> Any:
 
 @memoize_by_identity
 def _raw(chip: Chip) -> ColumnMemory:
-    hbm, count = chip.hbm, channels_used(chip)
-    byte = 1 / (hbm.channel_bandwidth * hbm.stream_efficiency * maximum(channel_count(chip) / count, 1.0))
-    if hbm.banks is not None:
-        byte = byte * layout_slowdown(hbm.banks, pseudo_channels_for_bandwidth(hbm.banks, hbm.channel_bandwidth), LONG_READ)
-    return ColumnMemory(count, hbm.latency, byte, byte / hbm.contended_efficiency)
+    memory, count = main_memory(chip), channels_used(chip)
+    byte = 1 / (memory.channel_bandwidth * memory.stream_efficiency * maximum(memory.channels / count, 1.0))
+    if memory.banks is not None:
+        behind_each = pseudo_channels_for_bandwidth(memory.banks, memory.channel_bandwidth)
+        byte = byte * layout_slowdown(memory.banks, behind_each, LONG_READ)
+    return ColumnMemory(count, memory.latency, byte, byte / memory.contended_efficiency)

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 from dse.space.array_math import where
 from dse.space.chip import Chip
+from dse.space.main_memory import main_memory
 
 
 class MemorySideCache(NamedTuple):
@@ -25,6 +26,6 @@ def memory_side_cache(chip: Chip) -> MemorySideCache | None:
     """
     if chip.l2 is None:
         return None
-    tiles = chip.mesh.rows * chip.mesh.cols
-    byte, channel = tiles / chip.l2.bandwidth, 1 / (chip.hbm.channel_bandwidth * chip.hbm.stream_efficiency)
+    tiles, memory = chip.mesh.rows * chip.mesh.cols, main_memory(chip)
+    byte, channel = tiles / chip.l2.bandwidth, 1 / (memory.channel_bandwidth * memory.stream_efficiency)
     return MemorySideCache(byte, where(byte < channel, chip.l2.size / tiles, 0.0))

@@ -10,6 +10,7 @@ from dse.space.array_math import extremes, maximum, where
 from dse.space.chip import Chip
 from dse.space.dram import MemorySystem
 from dse.space.errors import DesignError
+from dse.space.main_memory import main_memory
 from dse.space.mapping import Mapping
 
 
@@ -88,6 +89,7 @@ class RatedMemory(NamedTuple):
         banks: behind it; None if they are unknown, or slower than the stated bandwidth.
         peak: what these move together. [B/s]
         cores: that read side by side.
+        scatter_address: setting for `scatter`.
     """
 
     byte: Any
@@ -98,14 +100,14 @@ class RatedMemory(NamedTuple):
     banks: MemorySystem | None = None
     peak: Any = 0.0
     cores: Any = 1
+    scatter_address: str = "chip.hbm.random_access_overhead"
 
     def per_byte(self, piece: Any, stride: Any) -> Any:
         """Time per byte of a read in pieces `stride` apart, or at random places if infinite. [s/B]"""
         if isinstance(stride, float) and stride == inf and self.scatter is None:
             raise DesignError(
-                "chip.hbm.random_access_overhead: missing, but the model's indexer selects pieces at random places; set the "
-                "bytes that could "
-                "be read while a row is opened, such as +chip.hbm.random_access_overhead='250 B'"
+                f"{self.scatter_address}: missing, but the model's indexer selects pieces at random places; set the bytes that "
+                f"could be read while a row is opened, such as +{self.scatter_address}='250 B'"
             )
         if isinstance(stride, float) and stride == inf:
             return self.byte * (1 + self.scatter / piece)
@@ -120,9 +122,9 @@ class RatedMemory(NamedTuple):
 
 def shared_cache_parts(chip: Chip, mapping: Mapping) -> tuple[PooledEngines, DieCache, RatedMemory]:
     """Pooled engines, cache and main memory of a die under a mapping's software stack."""
-    stack = mapping.stack
-    hbm = chip.hbm.bandwidth * stack.hbm_efficiency
-    banks = None if chip.hbm.banks is None or is_faster_than_banks(chip.hbm) else chip.hbm.banks
+    stack, memory = mapping.stack, main_memory(chip)
+    bandwidth = memory.bandwidth * stack.hbm_efficiency
+    banks = None if memory.banks is None or is_faster_than_banks(memory) else memory.banks
     return (
         PooledEngines(
             2.0 / (chip.cores * chip.core.matrix * stack.matrix_efficiency),
@@ -131,13 +133,14 @@ def shared_cache_parts(chip: Chip, mapping: Mapping) -> tuple[PooledEngines, Die
         ),
         DieCache(1 / chip.l2.bandwidth, chip.l2.size, *extremes(chip.l2.size)),
         RatedMemory(
-            1 / hbm,
-            hbm,
-            chip.hbm.strided_row_overhead,
-            chip.hbm.strided_overfetch,
-            chip.hbm.random_access_overhead,
+            1 / bandwidth,
+            bandwidth,
+            memory.strided_row_overhead,
+            memory.strided_overfetch,
+            memory.random_access_overhead,
             banks,
-            chip.hbm.bandwidth,
+            memory.bandwidth,
             chip.cores,
+            memory.address("random_access_overhead"),
         ),
     )

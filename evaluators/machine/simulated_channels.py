@@ -15,9 +15,10 @@ from dse.evaluators.machine.memory_channels import (
     is_faster_than_banks,
     mesh_channels,
 )
-from dse.space.chip import Chip, TileMemory, channel_count
+from dse.space.chip import Chip
 from dse.space.dram import pseudo_channels_for_bandwidth
 from dse.space.fields import iterate_leaves, replace_leaves
+from dse.space.main_memory import MainMemory, main_memory
 
 
 def simulated_memory(chip: Chip) -> dict[str, Any]:
@@ -25,10 +26,11 @@ def simulated_memory(chip: Chip) -> dict[str, Any]:
 
     No banks if they are unknown, or if a memory-side cache has a part of the blocks.
     """
-    hbm, count = chip.hbm, int(channels_used(chip))
-    if hbm.banks is None or is_faster_than_banks(hbm):
+    memory, count = main_memory(chip), int(channels_used(chip))
+    if memory.banks is None or is_faster_than_banks(memory):
         return {"memory": simulated_channels(chip), "banks": None}
-    banks = banks_of_channel(hbm.banks, float(hbm.channel_bandwidth * max(float(channel_count(chip) / count), 1.0)))
+    bandwidth = float(memory.channel_bandwidth * max(float(memory.channels / count), 1.0))
+    banks = banks_of_channel(memory.banks, bandwidth, f"chip.{memory.banks_part}")
     return {"memory": _channels(chip, 1.0), "banks": banks._replace(paced=lambda: simulated_channels(chip))}
 
 
@@ -37,21 +39,21 @@ def simulated_channels(chip: Chip) -> MeshChannels:
 
     Losses of long blocks come from tables of their banks.
     """
-    return _channels(chip, reached_share(chip.hbm))
+    return _channels(chip, reached_share(main_memory(chip)))
 
 
-def reached_share(hbm: TileMemory) -> Any:
+def reached_share(memory: MainMemory) -> Any:
     """Share of a channel's bandwidth that long blocks reach. [-]
 
     It comes from tables of the banks; without banks it is the memory's own setting.
 
     Designs are the last axis of leaves that differ.
     """
-    if hbm.banks is None:
-        return hbm.stream_efficiency
+    if memory.banks is None:
+        return memory.stream_efficiency
     from dse.evaluators.machine import bank_tables as bank_state  # which compiles
 
-    banks, behind_each = hbm.banks, pseudo_channels_for_bandwidth(hbm.banks, hbm.channel_bandwidth)
+    banks, behind_each = memory.banks, pseudo_channels_for_bandwidth(memory.banks, memory.channel_bandwidth)
     wide = {name: value for name, value, _ in iterate_leaves(banks) if isinstance(value, np.ndarray)}
     if not wide:
         return 1 / bank_state.request_slowdown(banks, behind_each, LONG_READ)
@@ -66,11 +68,10 @@ def reached_share(hbm: TileMemory) -> Any:
 
 def _channels(chip: Chip, share: Any) -> MeshChannels:
     """Channels of a chip of which long blocks have a share of the bandwidth."""
-    hbm, count = chip.hbm, int(channels_used(chip))
+    memory, count = main_memory(chip), int(channels_used(chip))
     sides, bandwidth = (
         (int(chip.mesh.rows), int(chip.mesh.cols)),
-        hbm.channel_bandwidth * max(float(channel_count(chip) / count), 1.0),
+        memory.channel_bandwidth * max(float(memory.channels / count), 1.0),
     )
-    return mesh_channels(
-        hbm.channel_side, count, *sides, float(hbm.latency), float(bandwidth * share), float(hbm.contended_efficiency)
-    )
+    latency, crowded = float(memory.latency), float(memory.contended_efficiency)
+    return mesh_channels(memory.channel_side, count, *sides, latency, float(bandwidth * share), crowded)

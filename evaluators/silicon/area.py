@@ -9,9 +9,9 @@ from dse.evaluators.silicon import supply_voltage as supply
 from dse.evaluators.silicon.chip_batches import computed_per_batch
 from dse.space.array_math import ceil_div, maximum, minimum, option_index, where
 from dse.space.array_math import sum_nonzero as summed
-from dse.space.chip import DATAFLOWS, Chip, channel_count, decode_only_chip
-from dse.space.dram import peak_bandwidth
+from dse.space.chip import DATAFLOWS, Chip, decode_only_chip
 from dse.space.fields import iterate_leaves
+from dse.space.main_memory import has_main_memory, main_memory, memory_devices
 from dse.space.memoize import memoize_by_identity
 from dse.space.number_formats import FORMATS, FormatRates
 from dse.space.published import given_part, is_near, is_said, remove_published_facts
@@ -121,7 +121,7 @@ def _as_published(chip: Chip) -> dict[str, Any]:
     return {
         "cores": chip.cores * chip.core.matrix * areas.core,
         "l2": chip.l2.size * areas.l2,
-        "hbm_phy": chip.hbm.bandwidth * areas.hbm_phy,
+        "hbm_phy": main_memory(chip).bandwidth * areas.hbm_phy,
         "link_phy": network.ports * network.bandwidth * areas.link_phy,
     }
 
@@ -223,7 +223,7 @@ def _tiles(chip: Chip, count: Any) -> dict[str, Any]:
         "sram": count * (tile.sram * tech.sram + banks * tech.bank),
         "control": count * own.issue_rate * tech.issue,
         "network": count * _router(chip.noc, tech, ports, linked),
-        "hbm_phy": count * channel_count(chip) / (chip.mesh.rows * chip.mesh.cols) * _channel(chip),
+        "hbm_phy": count * main_memory(chip).channels / (chip.mesh.rows * chip.mesh.cols) * _channel(chip),
     }
 
 
@@ -261,7 +261,14 @@ def _routers(chip: Chip) -> Any:
 
 
 def _channel(chip: Chip) -> Any:
-    return chip.hbm.channel_bandwidth / chip.dram.device_bandwidth * chip.dram.phy_area * chip.die.built_memory_ratio
+    """Interface of one memory channel with its controller, on the dies with spare ones. [mm2]"""
+    return _interface(chip, main_memory(chip).channel_bandwidth)
+
+
+def _interface(chip: Chip, bandwidth: Any) -> Any:
+    """Interfaces of main memory with controllers for a bandwidth [B/s], on the dies with spare ones. [mm2]"""
+    devices = memory_devices(chip)
+    return bandwidth / devices.device_bandwidth * devices.phy_area * chip.die.built_memory_ratio
 
 
 def _around(chip: Chip) -> dict[str, Any]:
@@ -273,12 +280,12 @@ def _around(chip: Chip) -> dict[str, Any]:
     }
     outside = own.unused_link_bandwidth
     if chip.mesh is None:
-        blocks["hbm_phy"] = chip.hbm.bandwidth / chip.dram.device_bandwidth * chip.dram.phy_area * own.built_memory_ratio
+        blocks["hbm_phy"] = _interface(chip, main_memory(chip).bandwidth)
         ports = chip.network or chip.d2d
         more = maximum(links.node_port_bandwidth(chip) - own.pcie_lanes * LANE, 0.0)  # than lanes to the host carry
         outside = outside + 2 * (ports.ports * ports.bandwidth + more)
-    elif chip.tile is None and chip.hbm is not None:
-        blocks["hbm_phy"] = channel_count(chip) * _channel(chip)
+    elif chip.tile is None and has_main_memory(chip):
+        blocks["hbm_phy"] = main_memory(chip).channels * _channel(chip)
     elif chip.l2 is not None:
         blocks["l2"] = chip.l2.size * own.built_cache_ratio * tech.cache + chip.l2.bandwidth / chip.clock * tech.port
     if chip.d2d is not None:
@@ -328,7 +335,7 @@ def _dies(chip: Chip, area: Any) -> Any:
 
 def _shores(chip: Chip, area: Any) -> Any:
     """Dies, or fractions, with enough edge for all memory devices: n square dies have EDGES (n area)^(1/2)."""
-    if chip.dram is None:
+    if memory_devices(chip) is None:
         return 1.0
     side = minimum(memory_edge_length(chip) / (EDGES * chip.die.memory_edge_share), MOST)
     return side * side / maximum(area, 1e-9)
@@ -337,16 +344,14 @@ def _shores(chip: Chip, area: Any) -> Any:
 @computed_per_batch
 def memory_edge_length(chip: Chip) -> Any:
     """Length of die edge that main memory takes; broadcasts over designs. [mm]"""
-    return memory_device_count(chip) * chip.die.built_memory_ratio * chip.dram.edge_length
+    return memory_device_count(chip) * chip.die.built_memory_ratio * memory_devices(chip).edge_length
 
 
 @computed_per_batch
 def memory_device_count(chip: Chip) -> Any:
     """Number of main-memory devices that the bandwidth needs; broadcasts over designs. [1]"""
-    if chip.memory is not None:
-        return peak_bandwidth(chip.memory) / chip.dram.device_bandwidth
-    channels = chip.hbm.bandwidth if chip.mesh is None else channel_count(chip) * chip.hbm.channel_bandwidth
-    return channels / chip.dram.device_bandwidth
+    memory = main_memory(chip)
+    return memory.bandwidth / memory_devices(chip).device_bandwidth
 
 
 MOST = 1e12

@@ -15,6 +15,7 @@ from dse.space.array_math import Array, distinct_values
 from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.fields import replace_leaves
+from dse.space.main_memory import CAPACITY_LEAVES
 from dse.space.memoize import MAX_ENTRIES, MAX_IDENTITIES
 
 T = TypeVar("T")
@@ -66,7 +67,7 @@ def computed_per_batch(function: Callable[..., T]) -> Callable[..., T]:
     return look_up
 
 
-UNREAD = ("hbm.capacity",)
+UNREAD = CAPACITY_LEAVES
 """Numbers of chips on which nothing depends that is worked out `at_once`."""
 
 

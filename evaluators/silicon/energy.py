@@ -10,7 +10,8 @@ from dse.evaluators.silicon import link_wiring as links
 from dse.evaluators.silicon import supply_voltage as supply
 from dse.evaluators.silicon.chip_batches import computed_per_batch
 from dse.space.array_math import map_distinct, maximum, sum_nonzero, where
-from dse.space.chip import Chip, channel_count, decode_only_chip
+from dse.space.chip import Chip, decode_only_chip
+from dse.space.main_memory import has_main_memory, main_memory, memory_devices
 from dse.space.published import given_part, is_near, is_said, remove_published_facts
 
 WORD = 2.0
@@ -86,7 +87,8 @@ def dynamic_energy(activity: Activity, chip: Chip, width: float = WORD) -> Any:
         energy = energy + activity.linked_bytes * links.die_wiring(chip).mean * _near(chip)
     if chip.nodes is not None:
         energy = energy + activity.boxed_bytes * chip_link_energy_per_byte(chip)
-    return energy if chip.dram is None else energy + activity.memory_bytes * chip.dram.energy_per_byte
+    devices = memory_devices(chip)
+    return energy if devices is None else energy + activity.memory_bytes * devices.energy_per_byte
 
 
 def _product(chip: Chip, width: float) -> Any:
@@ -113,7 +115,7 @@ def pooled_dynamic_energy(activity: PooledActivity, chip: Chip) -> Any:
     )
     on_chip = sum_nonzero((multiplied, activity.elements * tech.element, activity.shared_bytes * tech.shared))
     outside = sum_nonzero(
-        (activity.memory_bytes * chip.dram.energy_per_byte, activity.linked_bytes * chip_link_energy_per_byte(chip))
+        (activity.memory_bytes * memory_devices(chip).energy_per_byte, activity.linked_bytes * chip_link_energy_per_byte(chip))
     )
     if not isinstance(on_chip, np.ndarray) and on_chip == 0:
         return outside
@@ -125,17 +127,19 @@ def host_transfer_energy(nbytes: Any, chip: Chip) -> Any:
 
     It covers the chip's memory and one link; the host's own energy is in the power of its server.
     """
-    memory = _local(chip) * supply.relative_energy(chip) if chip.dram is None else chip.dram.energy_per_byte
+    devices = memory_devices(chip)
+    memory = _local(chip) * supply.relative_energy(chip) if devices is None else devices.energy_per_byte
     return nbytes * (memory + chip_link_energy_per_byte(chip))
 
 
 @computed_per_batch
 def static_power(chip: Chip, decode_cores: Any = 0) -> Any:
     """Static power of all dies and of main memory; broadcasts over designs. [W]"""
+    devices = memory_devices(chip)
     if chip.technology is None:  # of a memory by itself
-        return area.memory_device_count(chip) * chip.dram.idle_power
+        return area.memory_device_count(chip) * devices.idle_power
     power = chip.technology.static_power_density * area.total_area(chip, decode_cores) * supply.relative_energy(chip)
-    return power if chip.dram is None else power + area.memory_device_count(chip) * chip.dram.idle_power
+    return power if devices is None else power + area.memory_device_count(chip) * devices.idle_power
 
 
 @computed_per_batch
@@ -175,15 +179,17 @@ def _busy(chip: Chip) -> dict[str, Any]:
         linked = pooled_dynamic_energy(
             PooledActivity(linked_bytes=ports.ports * ports.bandwidth + links.node_port_bandwidth(chip)), chip
         )
-        shared = where(chip.l2.size > 0, chip.hbm.bandwidth, 0.0)
-        memory = pooled_dynamic_energy(PooledActivity(memory_bytes=chip.hbm.bandwidth, shared_bytes=shared), chip)
+        bandwidth = main_memory(chip).bandwidth
+        shared = where(chip.l2.size > 0, bandwidth, 0.0)
+        memory = pooled_dynamic_energy(PooledActivity(memory_bytes=bandwidth, shared_bytes=shared), chip)
         return {
             "matrix engines": pooled_dynamic_energy(PooledActivity(macs, WORD * macs), chip),
             "links": linked,
             "memory": memory,
         }
-    squared, peak = supply.relative_energy(chip), 0.0 if chip.hbm is None else channel_count(chip) * chip.hbm.channel_bandwidth
-    byte = _local(chip) * squared + (0.0 if chip.dram is None else chip.dram.energy_per_byte)
+    squared, peak = supply.relative_energy(chip), main_memory(chip).bandwidth if has_main_memory(chip) else 0.0
+    devices = memory_devices(chip)
+    byte = _local(chip) * squared + (0.0 if devices is None else devices.energy_per_byte)
     watts = {"matrix engines": macs * _product(chip, WORD) * squared, "memory": peak * byte}
     if chip.d2d is not None:
         watts["links"] = links.link_interfaces_per_die(chip) * chip.d2d.bandwidth * _near(chip) + links.node_port_bandwidth(

@@ -10,6 +10,7 @@ from dse.evaluators.silicon.chip_batches import computed_per_batch
 from dse.space.array_math import ceil_div, extremes, maximum, where
 from dse.space.chip import Chip
 from dse.space.limits import Limit
+from dse.space.main_memory import main_memory, memory_devices
 from dse.space.published import is_said
 
 
@@ -38,7 +39,7 @@ def silicon_limits(chip: Chip) -> list[Limit]:
         "chip.die.reticle": _of_one(chip, area.die_counts(chip, whole)[0]),
         "chip.die.max_power_density": {name: part / whole for name, part in energy.design_power_by_part(chip).items()},
     }
-    if chip.dram is not None:
+    if memory_devices(chip) is not None:
         needed = area.memory_edge_length(chip)
         devices = needed / chip.die.built_memory_ratio
         parts["chip.die.memory_edge_share"] = {"devices": devices, "spare sites": needed - devices}
@@ -68,7 +69,7 @@ def _bounds(chip: Chip) -> list[tuple[str, Any, Any, str]]:
             "W/mm2",
         ),
     ]
-    if chip.dram is None:
+    if memory_devices(chip) is None:
         return made
     edges = area.EDGES * die_area**0.5 * area.die_counts(chip, whole)[0] * own.memory_edge_share
     shore = area.memory_edge_length(chip)
@@ -92,11 +93,13 @@ def remedy_text(address: str, chip: Chip) -> str:
     if address == "chip.die.reticle":
         whole = area.total_area(chip)
         return f"use {ceil_div(whole, chip.die.reticle):.0f} dies: chip.die.dies, or chip.die.is_wafer=true for a wafer"
+    if address == "chip.die.memory_edge_share":
+        devices = f"chip.{main_memory(chip).devices_part}.device_bandwidth"
+        return f"use fewer or faster devices ({devices}), or more dies: chip.die.dies"
     most = chip.technology.max_voltage
     words = {
         "chip.clock": (f"the highest lasting supply, {most:g} V, is too low for the clock; lower chip.clock{_deeper(chip)}"),
         "chip.die.max_power_density": "lower the clock, or improve the cooling: chip.die.max_power_density",
-        "chip.die.memory_edge_share": "use fewer or faster devices (chip.dram.device_bandwidth), or more dies: chip.die.dies",
     }
     return words.get(address, "")
 

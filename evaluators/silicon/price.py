@@ -10,7 +10,8 @@ from dse.evaluators.silicon import link_wiring as links
 from dse.evaluators.silicon.chip_batches import computed_per_batch
 from dse.evaluators.silicon.energy import peak_design_power
 from dse.space.array_math import exponential, extremes, maximum, minimum, sum_nonzero, where
-from dse.space.chip import Chip, main_memory_bytes
+from dse.space.chip import Chip
+from dse.space.main_memory import main_memory, memory_devices
 from dse.space.memoize import memoize_by_identity
 from dse.space.published import given_part, is_near, is_said, remove_published_facts
 
@@ -93,7 +94,8 @@ def price_by_part(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
         price = price_by_part(replace(chip, published=replace(chip.published, price=None)), decode_cores)
         more = chip.published.price - sum(price[name] for name in SOLD if name in price)
         return price | {area.DIFFERENCE: where(is_as_priced(chip, decode_cores), more, 0.0)}
-    memory = 0.0 if chip.dram is None else chip.dram.price * main_memory_bytes(chip) * _sold(chip)
+    devices = memory_devices(chip)
+    memory = 0.0 if devices is None else devices.price * main_memory(chip).capacity * _sold(chip)
     dies, package, around = _without_memory(chip, decode_cores)
     made = {"dies": dies, "memory": memory, "package": package}
     return made | ({} if chip.carrier is None else _joined_on(chip, decode_cores, made)) | around
@@ -137,7 +139,7 @@ def _joined_on(chip: Chip, decode_cores: Any, made: dict[str, Any]) -> dict[str,
     Where dies are good before they are joined, and one that fails spoils all: with a share b of n dies that hold, b ** -n times
     as many are bought as are used.
     """
-    given_carrier, beside = chip.carrier, area.memory_device_count(chip) * chip.dram.edge_length**2
+    given_carrier, beside = chip.carrier, area.memory_device_count(chip) * memory_devices(chip).edge_length ** 2
     bought = given_carrier.bond_yield ** -(chip.dies.rows * chip.dies.cols * 1.0)
     carrier = given_carrier.price * (area.total_area(chip, decode_cores) + beside) * chip.economics.markup
     return {"carrier": carrier, "lost in joining": (bought - 1) * (sum(made.values()) + carrier)}

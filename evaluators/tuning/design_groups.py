@@ -13,21 +13,11 @@ import numpy as np
 from dse.space.array_math import Array
 from dse.space.chip import Chip
 from dse.space.fields import iterate_leaves, leaf_at, replace_leaves
+from dse.space.main_memory import CAPACITY_LEAVES, MEMORY_PARTS
 from dse.space.memoize import memoize_by_identity
 
-RELEVANT_LEAVES = (
-    "mesh.",
-    "clock",
-    "tile.",
-    "noc.",
-    "hbm.channels",
-    "hbm.channel_bandwidth",
-    "hbm.stream_efficiency",
-    "hbm.latency",
-    "hbm.contended_efficiency",
-    "hbm.banks.",
-)
-"""Leaves of a chip that times of a kernel depend on."""
+RELEVANT_LEAVES = ("mesh.", "clock", "tile.", "noc.", *(f"{part}." for part in MEMORY_PARTS))
+"""Leaves of a chip that times of a kernel depend on, capacities of main memory left out."""
 
 MESH_SIDES = ("mesh.rows", "mesh.cols")
 """Leaves that candidates depend on."""
@@ -157,7 +147,7 @@ def _of_chip(chip: Chip, steps: Mapping[str, Sequence[float]]) -> DesignGroups:
 def _among(chip: Chip, plan: Any, own: dict[str, Array], steps: Mapping[str, Sequence[float]]) -> DesignGroups:
     """Groups of designs with settings of their own."""
     wide = {address: value for address, value, _ in iterate_leaves(chip) if isinstance(value, np.ndarray)}
-    felt = {address: value for address, value in wide.items() if address.startswith(RELEVANT_LEAVES)}
+    felt = {address: value for address, value in wide.items() if _is_relevant(address)}
     many = {**felt, **own}
     count = len(next(iter(many.values()))) if many else 1
     values = {name: np.atleast_1d(felt.get(name, leaf)) for name, leaf in ((name, leaf_at(chip, name)) for name in steps)}
@@ -173,6 +163,11 @@ def _among(chip: Chip, plan: Any, own: dict[str, Array], steps: Mapping[str, Seq
         {name: value[first] for name, value in places.items()},
         bool(many),
     )
+
+
+def _is_relevant(address: str) -> bool:
+    """Whether times of a kernel depend on a leaf of its chip."""
+    return address.startswith(RELEVANT_LEAVES) and address not in CAPACITY_LEAVES
 
 
 def interval_index(steps: tuple[float, ...], value: Any) -> Any:

@@ -9,9 +9,10 @@ and a candidate that fits it, in order; and designs time theirs together, whatev
 operations have a fixed overhead. No choice depends on what else is evaluated.
 """
 
-from collections.abc import Callable, Hashable, Iterator
-from functools import lru_cache
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from functools import cache, lru_cache
 from itertools import islice, pairwise
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -20,6 +21,7 @@ from dse.evaluators.tuning.design_groups import MESH_SIDES, DesignGroups, group_
 from dse.space.array_math import Array, argmin_lexicographic, collapse_if_equal
 from dse.space.chip import Chip
 from dse.space.fields import iterate_leaves, leaf_at, replace_leaves
+from dse.space.main_memory import main_memory
 
 MEMORY_RATES = (1e8, 4e9, 2.5e10, 1.6e11, 1e12, 1e14)
 """Of a channel of main memory: between one and the next, candidates are compared together. [B/s]"""
@@ -56,10 +58,8 @@ FEW = 64
 MANY, EACH = 4096, 256
 """Pairs, altogether and of a structure in the mean, from which on bounds leave some out: of fewer, bounds cost more."""
 
-ROOM, RATE = "tile.sram", "hbm.channel_bandwidth"
-
-STEPS = {ROOM: MEMORY_SIZES, RATE: MEMORY_RATES}
-"""Of what may differ within a structure."""
+ROOM = "tile.sram"
+"""Leaf of a chip with the size of local memory."""
 
 DESIGNS = 2048
 """Designs that are timed together, likewise."""
@@ -191,9 +191,27 @@ def find_fastest_sizes(kernel: TunableKernel, chip: Chip, plan: Any) -> tuple[Si
         chip: where; leaves are numbers or of shape (designs,).
         plan: given settings, likewise; 0 for open ones.
     """
-    designs = group_designs(chip, plan, STEPS)
+    designs = group_designs(chip, plan, memory_steps(chip))
     *sizes, seconds = _timed(kernel, chip if designs.many else designs.chip, _worths(kernel, designs), designs)
     return tuple(map(collapse_if_equal, sizes)), seconds if designs.many else None
+
+
+def rate_leaf(chip: Chip) -> str:
+    """Leaf of a chip with the bandwidth of a channel of main memory."""
+    return main_memory(chip).leaf("channel_bandwidth")
+
+
+def memory_steps(
+    chip: Chip, sizes: tuple[float, ...] = MEMORY_SIZES, rates: tuple[float, ...] = MEMORY_RATES
+) -> Mapping[str, tuple[float, ...]]:
+    """Sizes [B] and rates [B/s] of memory, by leaf, between which designs of a structure may differ."""
+    return _memory_steps(rate_leaf(chip), sizes, rates)
+
+
+@cache
+def _memory_steps(rate: str, sizes: tuple[float, ...], rates: tuple[float, ...]) -> Mapping[str, tuple[float, ...]]:
+    """One and the same object for equal steps, by which groups of designs are kept."""
+    return MappingProxyType({ROOM: sizes, rate: rates})
 
 
 @lru_cache(maxsize=KEPT)
@@ -308,8 +326,8 @@ def _compared(
 
     The latter at each rate, shape (rates, pairs).
     """
-    own = {name: value[rows] for name, value in groups.wide.items()}
-    memory = kernel.memory(replace_leaves(groups.chip, own | {RATE: BETWEEN[groups.places[RATE][rows]].T}))
+    own, rate = {name: value[rows] for name, value in groups.wide.items()}, rate_leaf(groups.chip)
+    memory = kernel.memory(replace_leaves(groups.chip, own | {rate: BETWEEN[groups.places[rate][rows]].T}))
 
     def time_pairs(pairs: CandidatePairs) -> tuple[Any, Array]:
         chip = replace_leaves(groups.chip, {name: value[pairs.structure] for name, value in own.items()})
@@ -470,9 +488,10 @@ def _chosen(
     """Fastest of the last fitting candidates at the two rates next to a design's own, for some designs."""
     (table, form), (places, needs), which = worths, chains, groups.which[span]
     room, rate = (
-        np.broadcast_to(np.asarray(value, float), which.shape) for value in (chip.tile.sram, chip.hbm.channel_bandwidth)
+        np.broadcast_to(np.asarray(value, float), which.shape)
+        for value in (chip.tile.sram, main_memory(chip).channel_bandwidth)
     )
-    between = BETWEEN[groups.places[RATE][which]]
+    between = BETWEEN[groups.places[rate_leaf(groups.chip)][which]]
     beside = np.minimum(np.maximum((between <= rate[:, None]).sum(axis=1) - 1, 0), COMPARED_RATES - 2)
     tried = []
     for step in (beside, beside + 1):

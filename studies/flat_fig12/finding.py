@@ -10,6 +10,7 @@ from dse.evaluators.accounting.kernel_workloads.tile_attention import chosen_til
 from dse.space.chip import Chip
 from dse.space.design import Design, stack_designs
 from dse.space.fields import replace_leaves
+from dse.space.main_memory import main_memory
 from dse.space.workload import AttentionCase, Workload
 from dse.studies.write import table
 
@@ -33,7 +34,7 @@ def roof(case: AttentionCase, chip: Chip) -> Roof:
     columns = case.qk if case.latent else case.qk + case.v
     nbytes = VALUE * (case.batch * case.heads * case.queries * (case.qk + case.v) + problems * case.keys * columns)
     peak = 2.0 * chip.mesh.rows * chip.mesh.cols * chip.tile.matrix.rows * chip.tile.matrix.cols * chip.clock
-    bandwidth = chip.hbm.channels * chip.hbm.channel_bandwidth
+    bandwidth = main_memory(chip).bandwidth
     return Roof(flop / nbytes, flop / peak > nbytes / bandwidth, max(flop / peak, nbytes / bandwidth))
 
 

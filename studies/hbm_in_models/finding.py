@@ -8,6 +8,7 @@ from dse.evaluators.machine import memory_system as hbm
 from dse.space.design import stack_designs
 from dse.space.dram import pseudo_channels_for_bandwidth
 from dse.space.fields import replace_leaves
+from dse.space.main_memory import main_memory
 from dse.studies.hbm_in_models.dies import HEAD, by_dies
 from dse.studies.hbm_in_models.tiles import PACES, by_calls, by_layers
 from dse.studies.write import table
@@ -64,13 +65,13 @@ def _tpot(*overrides: str, fidelity: str) -> float:
 
 def _meeting() -> list[list[str]]:
     """Share of a channel's peak, by interleaving and by the number of tiles whose blocks share it."""
-    given_hbm = find_study("hbm_in_models", "chip=tile32", "mapping=flat").question.base.chip.hbm
-    count = round(float(pseudo_channels_for_bandwidth(given_hbm.banks, given_hbm.channel_bandwidth)))
+    main = main_memory(find_study("hbm_in_models", "chip=tile32", "mapping=flat").question.base.chip)
+    count = round(float(pseudo_channels_for_bandwidth(main.banks, main.channel_bandwidth)))
     rows = []
     for order in ("row_bank_column_group", "row_group_bank_column"):
         for hashed in ("none", "bank"):
             changed = {"stacks": 1, "channels": count, "pseudo": 1, "order": order, "hashed": hashed}
-            memory = replace_leaves(given_hbm.banks, changed)
+            memory = replace_leaves(main.banks, changed)
             row = [f"{order}, hash {hashed}"]
             for tiles in STREAMS:
                 start = np.arange(0, BLOCK, int(memory.granularity))

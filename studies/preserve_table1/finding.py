@@ -7,6 +7,7 @@ from dse.accuracy.validate import simulate_metric
 from dse.config.compose import compose
 from dse.config.question import build_question
 from dse.evaluators.machine.strided_reads import strided_efficiency
+from dse.space.main_memory import main_memory
 from dse.studies.write import table
 
 MODELS = ("llama3_8b", "qwen2_7b", "phi3_small", "llama3_70b", "qwen2_72b", "phi3_medium")
@@ -66,16 +67,9 @@ MEMORY = ("chip=hbm2", "chip.memory.stacks=6", "workload=stream", f"workload.req
 
 def strided_text() -> str:
     """Time of strided over contiguous KV head reads: by HBM commands, and as fitted."""
-    chip = build_question(compose(("study=preserve_table1",)), Path()).base.chip
-    fitted = [
-        1
-        / float(
-            strided_efficiency(
-                HEAD, heads * HEAD, chip.hbm.bandwidth, chip.hbm.strided_row_overhead, chip.hbm.strided_overfetch
-            )
-        )  # type: ignore[union-attr]
-        for heads in HEADS
-    ]
+    memory = main_memory(build_question(compose(("study=preserve_table1",)), Path()).base.chip)
+    losses = memory.bandwidth, memory.strided_row_overhead, memory.strided_overfetch
+    fitted = [1 / float(strided_efficiency(HEAD, heads * HEAD, *losses)) for heads in HEADS]
     rows = []
     for window in (0, 64, 16):
         given = (*MEMORY, f"mapping.window={window}", "fidelity=events")

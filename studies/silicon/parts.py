@@ -13,6 +13,7 @@ from dse.evaluators.silicon import area
 from dse.evaluators.silicon import supply_voltage as supply
 from dse.space.array_math import Array
 from dse.space.chip import Chip
+from dse.space.main_memory import main_memory
 from dse.studies.silicon.fit import fit_energy, of_power, rows, with_constants
 from dse.studies.write import table
 
@@ -35,7 +36,7 @@ def _cache(chip: Chip, byte: float = 1.0) -> float:
     if chip.mesh is not None or not chip.l2.size:
         return 0.0
     shared = chip.technology.shared * supply.relative_energy(chip)
-    return float((chip.l2.bandwidth * byte - chip.hbm.bandwidth) * shared)
+    return float((chip.l2.bandwidth * byte - main_memory(chip).bandwidth) * shared)
 
 
 def _between(chip: Chip) -> float:

@@ -21,6 +21,7 @@ from dse.evaluators.machine.simulated_channels import reached_share
 from dse.space.dram import ORDERS, MemorySystem, peak_bandwidth, pseudo_channel_count
 from dse.space.errors import DesignError
 from dse.space.fields import replace_leaves
+from dse.space.main_memory import main_memory
 from tests.samples import asked, memory
 
 BANKS = ("+memory@chip.hbm.banks=hbm3", "chip.hbm.banks.stacks=5")
@@ -160,9 +161,9 @@ def test_a_stream_at_the_edge_of_a_wafer_has_what_its_banks_give(order: str) -> 
     chip = replace_leaves(asked("chip=wse2_hbm").base.chip, {"noc.word_bytes": 1e6})  # links are no limit
     banked = replace_leaves(chip, {"hbm.banks": memory("hbm3", order=order)})
     simulated_byte, formula = (edge_memory(chip, 8, 8, 1.0).byte for chip in (chip, banked))
-    tables = edge_memory(banked, 8, 8, 1.0, reached_share(banked.hbm)).byte
+    tables = edge_memory(banked, 8, 8, 1.0, reached_share(main_memory(banked))).byte
     bandwidth = chip.hbm.channels * chip.hbm.channel_bandwidth
-    assert edge_memory(chip, 8, 8, 1.0, reached_share(chip.hbm)).byte == simulated_byte
+    assert edge_memory(chip, 8, 8, 1.0, reached_share(main_memory(chip))).byte == simulated_byte
     assert tables * bandwidth == pytest.approx(bank_state.request_slowdown(banked.hbm.banks, 2.0, LONG_READ))
     assert formula == pytest.approx(tables, rel=0.1)
     assert (formula > 1.2 * simulated_byte) == (order == "row_group_bank_column")

@@ -23,7 +23,7 @@ from dse.evaluators.kernels.gemm.tiling import GemmShape
 from dse.evaluators.kernels.vector.row_kernels import build_norm_kernel
 from dse.evaluators.tuning import fastest_candidate as quickest
 from dse.evaluators.tuning.design_groups import group_designs, interval_index
-from dse.evaluators.tuning.fastest_candidate import BETWEEN, MEMORY_SIZES, MIN_SPEEDUP, RATE, ROOM, STEPS
+from dse.evaluators.tuning.fastest_candidate import BETWEEN, MEMORY_SIZES, MIN_SPEEDUP, ROOM, memory_steps
 from dse.space.chip import Chip
 from dse.space.fields import replace_leaves
 from dse.space.mapping import AttentionPlan, TileGemmPlan
@@ -31,6 +31,7 @@ from tests.samples import asked
 
 DRAWS = int(os.environ.get("CHOICES", "12"))
 SLICES = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
+RATE = "hbm.channel_bandwidth"
 OPEN = TileGemmPlan(rows=0, m=0, k=0, n=0, split_k=0)
 
 
@@ -226,7 +227,7 @@ Sizes = tuple[float, ...]
 def worth(kernel: TilingChoice, chip: Chip, tiling: AttentionTiling) -> list[list[Sizes]]:
     """Of one structure, what is worth its memory at each rate, by memory and sizes: candidate by candidate, as defined."""
     room = MEMORY_SIZES[min(int(interval_index(MEMORY_SIZES, chip.tile.sram)) + 1, len(MEMORY_SIZES) - 1)]
-    rates = BETWEEN[int(interval_index(STEPS[RATE], chip.hbm.channel_bandwidth))]  # type: ignore[arg-type]
+    rates = BETWEEN[int(interval_index(memory_steps(chip)[RATE], chip.hbm.channel_bandwidth))]  # type: ignore[arg-type]
 
     def chains(candidates: list[Sizes]) -> tuple[list[list[int]], Any]:
         sizes, chains = tuple(np.array(candidates).T), []
@@ -311,7 +312,10 @@ def test_what_is_worth_its_memory_is_what_a_loop_over_candidates_finds(many: int
         }
         rows = rng.choice([0.0, 1.0, 2.0, 4.0], count) if dataflow.grouped else 1
         tiling = AttentionTiling(rows, 0 if dataflow.grouped else 1, 0, 0, 0 if dataflow.split else 1)
-        kernel, designs = TilingChoice(dataflow, shape, 2.0), group_designs(replace_leaves(given_chip, values), tiling, STEPS)
+        kernel, designs = (
+            TilingChoice(dataflow, shape, 2.0),
+            group_designs(replace_leaves(given_chip, values), tiling, memory_steps(given_chip)),
+        )
         quickest._known.clear()
         result = quickest._worths(kernel, designs)
         for row in range(0, count, 11):

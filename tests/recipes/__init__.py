@@ -35,6 +35,25 @@ class Recipe:
 
 BINARY = (ROOT / "studies/template/my_mesh/binary.py").read_text()
 
+LPDDR5X = """\
+# Packages of LPDDR5X along the south edge of a mesh of tiles: ~chip.hbm ~chip.dram +part@chip.lpddr=lpddr5x
+capacity: {value: "128 GB", source: assumed, note: "eight packages of 16 GB"}
+channels: {value: 32, source: assumed, note: "of 16 bits, four to a package"}
+channel_bandwidth: {value: "17.1 GB/s", source: assumed, note: "8.533 Gb/s on each of 16 pins"}
+stream_efficiency: {value: 0.9, source: assumed, note: "refresh and turnarounds, as HBM's"}
+latency: {value: "100 ns", source: assumed, note: "an open row and the way through the controller"}
+channel_side: {value: south, source: assumed, note: "one edge"}
+devices:
+  device_bandwidth: {value: "68.3 GB/s", source: assumed, note: "a package of 64 bits"}
+  phy_area: {value: "2.9 mm2", source: assumed, note: "twice DDR5 of 32 bits, 1.45 mm2 [zhang2024]"}
+  edge_length: {value: "5 mm", source: assumed, note: "of 64 data pins with their clocks"}
+  energy_per_byte: {value: "40.0 pJ/B", source: assumed, note: "5 pJ a bit"}
+  idle_power: {value: "0.1 W", source: assumed, note: "refresh and clocks"}
+  price: {value: "4 USD/GB", source: assumed, note: "twice DDR5"}
+"""
+
+MEMORY_KIND = "a kind of main memory: its record and row, the part of a chip that states it, and a preset"
+
 RECIPES: dict[str, Recipe] = {
     "a kernel: a file, and its name in the registry": Recipe(
         (
@@ -114,6 +133,52 @@ RECIPES: dict[str, Recipe] = {
                 (
                     '"host": own.host * tech.host}\n',
                     '"host": own.host * tech.host}\n    found["io"] = 0.0 if chip.io is None else chip.io.area\n',
+                ),
+            ),
+        },
+    ),
+    MEMORY_KIND: Recipe(
+        (
+            "chip=tile_gh200",
+            "~chip.hbm",
+            "~chip.dram",
+            "+part@chip.lpddr=lpddr5x",
+            "model=qwen3_8b",
+            "workload.batch=[8]",
+            "workload.sequence=[512]",
+        ),
+        "part: no option 'lpddr5x'",
+        {"conf/part/lpddr5x.yaml": LPDDR5X},
+        {
+            "space/main_memory.py": (
+                (
+                    "class MainMemory(NamedTuple):\n",
+                    "@record_class\nclass LowPowerMemory(TileMemory):\n"
+                    '    """Main memory of a mesh of tiles in packages, whose own figures are here too."""\n\n'
+                    "    devices: DramDevices\n\n\n"
+                    "class MainMemory(NamedTuple):\n",
+                ),
+                (
+                    "MEMORY_KINDS: dict[type, MemoryKind] = {\n",
+                    "def lpddr_memory(record: LowPowerMemory, chip: Any) -> MainMemory:\n"
+                    '    """Main memory of packages along an edge of a mesh."""\n'
+                    '    memory = mesh_memory(record, chip, "lpddr")\n'
+                    '    return memory._replace(devices=record.devices, devices_part="lpddr.devices")\n\n\n'
+                    "MEMORY_KINDS: dict[type, MemoryKind] = {\n"
+                    "    LowPowerMemory: MemoryKind(\n"
+                    '        "lpddr", lpddr_memory, {"hbm": TileMemory, "dram": DramDevices}\n'
+                    "    ),\n",
+                ),
+            ),
+            "space/chip.py": (
+                (
+                    "import HighBandwidthMemory, TileMemory, main_memory\n",
+                    "import HighBandwidthMemory, LowPowerMemory, TileMemory, main_memory\n",
+                ),
+                (
+                    "    network: Any = part_field(",
+                    '    lpddr: Any = part_field("main memory in packages, in place of hbm and dram", LowPowerMemory)\n'
+                    "    network: Any = part_field(",
                 ),
             ),
         },

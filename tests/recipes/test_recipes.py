@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.recipes import RECIPES, evaluated, tree
+from tests.recipes import MEMORY_KIND, RECIPES, evaluated, tree
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +25,16 @@ def test_a_recipe_is_needed_and_does(name: str, clean: Path) -> None:
         after = evaluated(recipe.asked, folder)
     assert after.returncode == 0, after.stderr
     assert json.loads(after.stdout)["metrics"]["latency"]["value"] > 0
+
+
+def test_limits_and_refusals_name_another_kind_of_main_memory() -> None:
+    recipe = RECIPES[MEMORY_KIND]
+    beside = tuple(word for word in recipe.asked if word != "~chip.hbm")
+    with tree(recipe) as folder:
+        small = evaluated((*recipe.asked, "chip.lpddr.capacity=10 GB"), folder)
+        both = evaluated(beside, folder)
+    assert "GB of chip.lpddr.capacity, has 10 GB" in json.loads(small.stdout)["infeasible"]
+    assert both.stderr.startswith("dse: chip.lpddr: is in place of chip.hbm, which is set too; remove one: ~chip.hbm")
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -35,10 +35,11 @@ from dse.evaluators.machine.mesh_fabric import VALUE
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.silicon.energy import WORD, PooledActivity, dynamic_energy, pooled_dynamic_energy
 from dse.space.array_math import Array, ceil_div
-from dse.space.chip import Chip, main_memory_bytes
+from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.limits import Infeasibility, Limit
+from dse.space.main_memory import main_memory
 from dse.space.workload import EXPERT_EXCHANGES, CollectiveCase
 
 FIDELITIES = ("analytical", "events", "cycles")
@@ -114,10 +115,9 @@ def prepare_case(design: Design, cases: tuple[CollectiveCase, ...]) -> DieCollec
 
 def limits(design: Design, kernel: DieCollective) -> list[Limit]:
     """Limits of main memory and local memory during the collective, and of its layout."""
-    chip, case = design.chip, kernel.case
-    have = chip.hbm.capacity if chip.mesh is None else main_memory_bytes(chip)
+    chip, case, memory = design.chip, kernel.case, main_memory(design.chip)
     parts = (("data", case.nbytes), ("what comes", case.nbytes))
-    limits = [Limit("chip.hbm.capacity", 2.0 * case.nbytes, have, "B", parts), *kernel.limits]
+    limits = [Limit(memory.address("capacity"), 2.0 * case.nbytes, memory.capacity, "B", parts), *kernel.limits]
     for _, given_kernel, _ in kernel.legs:
         if isinstance(given_kernel, MeshKernel):
             slots = find_collective(given_kernel.algorithm).buffers(

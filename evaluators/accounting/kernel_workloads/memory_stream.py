@@ -22,6 +22,7 @@ from dse.space.design import Design
 from dse.space.dram import MemorySystem, capacity_bytes, check_memory, peak_bandwidth, pseudo_channel_count
 from dse.space.fields import iterate_leaves, replace_leaves
 from dse.space.limits import Limit
+from dse.space.main_memory import main_memory, memory_devices
 from dse.space.mapping import MemoryStreamPlan
 from dse.space.workload import MemoryStreamCase
 
@@ -47,10 +48,8 @@ def prepare_case(design: Design, cases: tuple[MemoryStreamCase, ...]) -> tuple[M
 def limits(design: Design, kernel: tuple[MemoryStreamCase, ...]) -> list[Limit]:
     """Limits of the memory's capacity for the stream, and of tiles for its requesters."""
     chip, span = design.chip, as_column([float(stream.span) for stream in kernel])
-    limits = [
-        Limit("chip.hbm.banks" if chip.hbm is not None else "chip.memory", span, capacity_bytes(_stream_memory(design)), "B")
-    ]
-    if chip.hbm is not None:
+    limits = [Limit(f"chip.{main_memory(chip).banks_part}", span, capacity_bytes(_stream_memory(design)), "B")]
+    if chip.mesh is not None:
         tiles = chip.mesh.rows * chip.mesh.cols
         limits.append(Limit("mapping.requesters", _stream_plan(design).requesters + 0 * tiles, tiles, "1"))
     return limits
@@ -66,10 +65,11 @@ def kernel_outcome(design: Design, kernel: tuple[MemoryStreamCase, ...], fidelit
         _stream_memory(design)
     )
     metrics = _stream_bandwidths(design, kernel, nbytes) if fidelity == "analytical" else _play_stream(design, *kernel)
-    if chip.dram is None:
+    devices = memory_devices(chip)
+    if devices is None:
         return KernelOutcome(metrics)
     if chip.technology is None:
-        return KernelOutcome(metrics, lambda: nbytes * chip.dram.energy_per_byte)
+        return KernelOutcome(metrics, lambda: nbytes * devices.energy_per_byte)
 
     def dynamic_() -> Any:
         count = _design_width(design)
@@ -200,7 +200,7 @@ def _requester_shares(design: Design, stream: MemoryStreamCase) -> tuple[int, in
 
 def _crossing_time(design: Design) -> float:
     """Mean time from requesters to channels and back, with a burst across a link, without contention. [s]"""
-    if design.chip.hbm is None:
+    if design.chip.mesh is None:
         return 0.0
     fabric, ends = tile_fabric(design.chip), _mesh_ends(design)
     return float(
@@ -210,7 +210,7 @@ def _crossing_time(design: Design) -> float:
 
 def _link_rate(design: Design, stream: MemoryStreamCase) -> float:
     """Bytes a second, where the busiest link has no pause."""
-    if design.chip.hbm is None:
+    if design.chip.mesh is None:
         return float("inf")
     fabric = tile_fabric(design.chip)
     return float(fabric.word_bytes / fabric.word / busiest_share(*_mesh_ends(design), float(stream.writes)))
@@ -222,7 +222,7 @@ def _mesh_ends(design: Design) -> tuple[tuple[int, int], str, int, int]:
     rows, cols = int(chip.mesh.rows), int(chip.mesh.cols)
     return (
         (rows, cols),
-        chip.hbm.channel_side,
+        main_memory(chip).channel_side,
         int(pseudo_channel_count(_stream_memory(design))),
         min(int(_stream_plan(design).requesters), rows * cols),
     )
@@ -254,7 +254,7 @@ def _memory_report(design: Design, stream: MemoryStreamCase) -> Any:
     write = np.random.default_rng([stream.seed]).random(len(address)) < stream.writes
     arrival = np.tile(np.arange(count), requesters) * (stream.gap * requesters)
     ways = None
-    if design.chip.hbm is not None:
+    if design.chip.mesh is not None:
         ways = crossing.requester_mesh(
             *_mesh_ends(design)[:3], requesters, tile_fabric(design.chip), float(memory.clock), float(memory.access)
         )
@@ -274,13 +274,14 @@ def _design_width(design: Design) -> int:
 
 def _check_memory(design: Design) -> MemorySystem:
     """The memory, if it makes sense: a search may have moved a number of it, which no file was refused for."""
-    check_memory(_stream_memory(design), "chip.hbm.banks" if design.chip.hbm is not None else "chip.memory")
+    check_memory(_stream_memory(design), f"chip.{main_memory(design.chip).banks_part}")
     return _stream_memory(design)
 
 
 def _stream_memory(design: Design) -> MemorySystem:
-    memory: MemorySystem = design.chip.memory if design.chip.hbm is None else design.chip.hbm.banks
-    return memory
+    banks = main_memory(design.chip).banks
+    assert banks is not None  # refused where a question is parsed
+    return banks
 
 
 def _stream_plan(design: Design) -> MemoryStreamPlan:

@@ -41,6 +41,7 @@ from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.layers import causal_pairs
 from dse.space.limits import IncompatibleOptionsError, Limit
+from dse.space.main_memory import main_memory
 from dse.space.mapping import BYTES_BY_FORMAT, TensorParallelPlan
 from dse.space.workload import (
     DIE_EXCHANGES,
@@ -140,7 +141,8 @@ def _kernel_by_fidelity(kernel: DieKernel, fidelity: str) -> DieKernel:
 def limits(design: Design, kernel: DieKernel) -> list[Limit]:
     """Limits of memory, of work for each die, and of ports where dies exchange."""
     need, (whole, phase) = sum(nbytes for _, nbytes in kernel.held), kernel.divided
-    limits = [Limit("chip.hbm.capacity", need, design.chip.hbm.capacity, "B", kernel.held)]
+    memory = main_memory(design.chip)
+    limits = [Limit(memory.address("capacity"), need, memory.capacity, "B", kernel.held)]
     limits += [Limit(f"mapping.{phase}.tp", kernel.plan.tp * 1.0, whole, "1")] if np.any(kernel.plan.tp > whole) else []
     return [*limits, port_limit(design.chip, kernel.plan)] if kernel.ports else limits
 
@@ -287,7 +289,7 @@ def _attention_kernel(design: Design, case: AttentionCase, reader: CostModel) ->
     )
     moved = laid.done().memory_bytes
     laid.metrics["hbm_bytes"] = moved * plan.tp
-    laid.metrics["hbm_utilisation"] = moved / (design.chip.hbm.bandwidth * laid.metrics["latency"])
+    laid.metrics["hbm_utilisation"] = moved / (main_memory(design.chip).bandwidth * laid.metrics["latency"])
     return laid._replace(divided=(case.heads * 1.0, phase))
 
 

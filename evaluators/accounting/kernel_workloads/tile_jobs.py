@@ -7,8 +7,8 @@ from dse.evaluators.accounting.kernel_workloads import KernelOutcome, TimelineSp
 from dse.evaluators.cost_models import jobs
 from dse.evaluators.cost_models.analytical_attention import AttentionJob as Attention
 from dse.evaluators.cost_models.analytical_summa import SummaJob as Summa
-from dse.space.chip import channel_count, main_memory_bytes
 from dse.space.limits import Limit
+from dse.space.main_memory import main_memory
 
 TileJob = Attention | Summa
 
@@ -21,10 +21,10 @@ def memory_limits(job: TileJob, slots: list[tuple[str, Any]], stored: dict[str, 
         slots: of a tile, by what they are for. [B]
         stored: in main memory, likewise. [B]
     """
-    chip, held = job.chip, merge_items(slots)
+    chip, held, memory = job.chip, merge_items(slots), main_memory(job.chip)
     return [
         Limit("chip.tile.sram", sum(held.values()), chip.tile.sram, "B", tuple(held.items())),
-        Limit("chip.hbm.capacity", sum(stored.values()), main_memory_bytes(chip), "B", tuple(stored.items())),
+        Limit(memory.address("capacity"), sum(stored.values()), memory.capacity, "B", tuple(stored.items())),
     ]
 
 
@@ -32,7 +32,7 @@ def job_outcome(job: TileJob, fidelity: str, own: dict[str, Any]) -> KernelOutco
     """Time and energy of a job, and its main-memory traffic. [s], [J], [B]"""
     chip, cost = job.chip, jobs.job_cost(fidelity, job)
     moved = cost.activity.memory_bytes
-    share = moved / (cost.seconds * channel_count(chip) * chip.hbm.channel_bandwidth)
+    share = moved / (cost.seconds * main_memory(chip).bandwidth)
     return mesh_outcome(chip, cost, own | {"hbm_bytes": moved, "hbm_utilisation": share}, job.itemsize)
 
 

@@ -36,9 +36,10 @@ from dse.evaluators.machine.memory_side_cache import memory_side_cache
 from dse.evaluators.serving.kv_memory import RequestMemory, request_memory
 from dse.evaluators.serving.scheduling_policy import SchedulingPolicy, make_policy
 from dse.space.array_math import Array, maximum, minimum, option_index, where
-from dse.space.chip import Chip, decode_only_chip, memory_bytes_per_core
+from dse.space.chip import Chip, decode_only_chip
 from dse.space.design import Design
 from dse.space.layers import AttentionReach, per_reach
+from dse.space.main_memory import main_memory
 from dse.space.mapping import AUTO, BYTES_BY_FORMAT, DIVISIONS, STAGE_CUTS, FormatPlan, Mapping, ServingPipelinePlan
 from dse.space.model import Model
 from dse.space.workload import ServingLoad
@@ -101,7 +102,7 @@ class PipelinePool(NamedTuple):
     @property
     def free(self) -> Any:
         """Share of main memory per core that weights leave free. [B]"""
-        return as_float(memory_bytes_per_core(self.chip)) - as_float((1 - self.held.weights_here) * self.held.weights)
+        return as_float(main_memory(self.chip).capacity_per_core) - as_float((1 - self.held.weights_here) * self.held.weights)
 
 
 _KNOWN: list[tuple[Design, ServingLoad, tuple[PipelinePool, ...]]] = []

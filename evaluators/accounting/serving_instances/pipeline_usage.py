@@ -27,8 +27,9 @@ from dse.evaluators.layouts.kv_transfer import TransferCost
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.silicon.energy import dynamic_energy
 from dse.space.array_math import Array, maximum
-from dse.space.chip import channel_count, decode_only_chip
+from dse.space.chip import decode_only_chip
 from dse.space.design import Design
+from dse.space.main_memory import main_memory
 from dse.space.mapping import Mapping
 from dse.space.workload import ServingLoad
 
@@ -146,7 +147,7 @@ def _usage_shares(design: Design, done: Activity, operations: Any, seconds: Any)
     channels: Any = 0.0
     for given_chip, count in ((chip, cores - decode), (decode_only_chip(chip), decode)):
         engines = engines + count * 2 * (given_chip.tile.matrix.rows * given_chip.tile.matrix.cols * given_chip.clock)
-        channels = channels + count / cores * (channel_count(given_chip) * given_chip.hbm.channel_bandwidth)
+        channels = channels + count / cores * main_memory(given_chip).bandwidth
     values = usage_of_time(operations, done.memory_bytes, seconds, engines, channels)
     values["noc_utilisation"] = link_utilisation(done.hop_bytes, mesh_link_bandwidth(chip), seconds)
     return {name: _flat_values(value) for name, value in values.items()}

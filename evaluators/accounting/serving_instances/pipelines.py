@@ -66,10 +66,11 @@ from dse.evaluators.serving.simulator import Deployment, InstancePool, ServingRu
 from dse.evaluators.silicon import area, price
 from dse.evaluators.silicon.energy import design_power_by_part, dynamic_energy
 from dse.space.array_math import maximum, minimum, option_index, where
-from dse.space.chip import Chip, channel_count, decode_only_chip
+from dse.space.chip import Chip, decode_only_chip
 from dse.space.design import Design
 from dse.space.fields import iterate_leaves, replace_leaves
 from dse.space.limits import Infeasibility, Limit
+from dse.space.main_memory import main_memory
 from dse.space.mapping import AUTO, PARTITIONS, STAGE_CUTS, Mapping
 from dse.space.requests import Requests
 from dse.space.workload import ServingLoad
@@ -110,13 +111,13 @@ class PipelineServing(ServingLayout):
         chip, mapping = _chip_of(design), _mapping_of(design)
         apart, last, alone = mapping.serving.prefill_cores > 0, mapping.decode, decode_only_chip(chip)
         sram = where(apart, alone.tile.sram, chip.tile.sram)
-        channel = where(apart, alone.hbm.channel_bandwidth, chip.hbm.channel_bandwidth)
+        channel = where(apart, main_memory(alone).channel_bandwidth, main_memory(chip).channel_bandwidth)
         away = (
             maximum(weight_bytes_read(load.model, mapping.precision) - last.tp * last.pp * sram, 0.0)
             if chip.l2 is None
             else 0.0
         )
-        channels = last.tp if chip.hbm.channel_side == "core" else channel_count(chip)
+        channels = last.tp if main_memory(chip).channel_side == "core" else main_memory(chip).channels
         each = peak_flops(chip) / core_count(design) * where(apart, mapping.prefill.tp, last.tp)
         return WorkLowerBounds(
             decode_cores=decode_only_cores(design),

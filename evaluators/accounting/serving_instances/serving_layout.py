@@ -29,6 +29,7 @@ from dse.space.array_math import Array, maximum
 from dse.space.design import Design
 from dse.space.lazy_metrics import make_lazy_metrics
 from dse.space.limits import Infeasibility, Limit
+from dse.space.main_memory import CAPACITY_LIMITS
 from dse.space.requests import Requests
 from dse.space.workload import ServingLoad
 
@@ -347,11 +348,7 @@ def main_memory_metrics(limits: Callable[[], Sequence[Limit]]) -> dict[str, Any]
     """
 
     def held() -> dict[str, Any]:
-        needs = [limit.need for limit in limits() if limit.address == MAIN_MEMORY]
+        needs = [limit.need for limit in limits() if limit.address in CAPACITY_LIMITS]
         return {"hbm_used": reduce(maximum, needs) * 1.0 if needs else np.nan}
 
     return make_lazy_metrics(("hbm_used",), held)
-
-
-MAIN_MEMORY = "chip.hbm.capacity"
-"""Address of the limit of main memory."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from dse.evaluators.accounting import breakdown
 from dse.evaluators.accounting.breakdown import BreakdownRow
+from dse.evaluators.accounting.memory_contents import main_memory_contents, memory_limits
 from dse.evaluators.accounting.serving_instances import (
     SERVING_PREFIXES,
     Composition,
@@ -59,6 +60,7 @@ from dse.space.design import Design
 from dse.space.fields import replace_leaves
 from dse.space.layers import AttentionReach, per_reach
 from dse.space.limits import Infeasibility, Limit
+from dse.space.main_memory import main_memory
 from dse.space.mapping import FormatPlan, Mapping, TensorParallelPlan
 from dse.space.memoize import memoize
 from dse.space.model import Model
@@ -85,7 +87,7 @@ class TensorParallelServing(InstanceLayout):
         tp = (mapping.prefill.tp, mapping.decode.tp)
         shared = tp if not mapping.serving.prefill_instances else tp[:1] * 2
         return [
-            Limit("chip.hbm.capacity", sum(value for _, value in parts), chip.hbm.capacity, "B", parts),
+            *memory_limits([main_memory_contents(chip, parts)]),
             port_limit(chip, mapping.prefill, mapping.decode),
             Limit("mapping.decode.tp", maximum(*shared), minimum(*shared), "1"),
             *idle_die_limits(load.model, mapping),
@@ -101,7 +103,7 @@ class TensorParallelServing(InstanceLayout):
                 return seconds if design_count(design) else seconds[..., 0]
 
             held = _held_memory(design, load, tp, 0, tokens)
-            free = chip.hbm.capacity - held.weights - held.activations
+            free = main_memory(chip).capacity - held.weights - held.activations
             without = (*SERVING_PREFIXES, "mapping.prefill.tp", "mapping.decode.tp")
             key = "" if design_count(design) else iteration_time_key(design, load, float(tp), without=without)
             return ServingInstance(
@@ -121,7 +123,7 @@ class TensorParallelServing(InstanceLayout):
         prompt = prefill_flop_per_token(load.model) * each * usual_pace(design) / first
         return WorkLowerBounds(
             self.device_count(design),
-            decode=weight_bytes_read(load.model, precision) / (chip.hbm.bandwidth * last),
+            decode=weight_bytes_read(load.model, precision) / (main_memory(chip).bandwidth * last),
             prompt=prompt,
         )
 

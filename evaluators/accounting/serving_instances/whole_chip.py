@@ -48,7 +48,6 @@ from dse.evaluators.accounting.serving_instances.prompt_table_points import (
     kv_host_transfer_energy,
 )
 from dse.evaluators.accounting.serving_instances.serving_layout import (
-    MAIN_MEMORY,
     SPENT_COLUMNS,
     ServedWork,
     work_of_costs,
@@ -87,11 +86,12 @@ from dse.evaluators.serving.kv_memory import RequestMemory, request_memory
 from dse.evaluators.serving.scheduling_policy import max_prompt_tokens, policies_with_batch
 from dse.evaluators.silicon.energy import dynamic_energy
 from dse.space.array_math import Array
-from dse.space.chip import Chip, channel_count, main_memory_bytes
+from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.fields import fingerprint, has_equal_leaves, replace_leaves
 from dse.space.layers import per_reach
 from dse.space.limits import Infeasibility, Limit
+from dse.space.main_memory import CAPACITY_LIMITS, main_memory
 from dse.space.mapping import Mapping
 from dse.space.memoize import memoize_by_identity
 from dse.space.workload import ServingLoad
@@ -128,7 +128,7 @@ class WholeChipServing(InstanceLayout):
         """Serving instance of each pool of chips."""
         chip, mapping = _chip_and_mapping(design)
         parts = [dict(phase_parts) for phase_parts, _ in _held_by_phase(design, load).values()]
-        free = main_memory_bytes(chip) - parts[0]["weights"] - max(part["activations"] for part in parts)
+        free = main_memory(chip).capacity - parts[0]["weights"] - max(part["activations"] for part in parts)
         room, instances = _request_memory(design, load), []
         for rule, batch in policies_with_batch(mapping.serving):
             axes = integer_table_points(load, max_prompt_tokens(rule, batch, load.longest), batch)
@@ -162,7 +162,7 @@ class WholeChipServing(InstanceLayout):
     def work_lower_bounds(self, design: Design, load: ServingLoad) -> WorkLowerBounds:
         """Lower bounds of chips: times of all channels and engines; weights in a cache take no time."""
         chip, mapping = _chip_and_mapping(design)
-        brought = channel_count(chip) * chip.hbm.channel_bandwidth
+        brought = main_memory(chip).bandwidth
         decode = weight_bytes_read(load.model, mapping.precision) / brought if chip.l2 is None else 0.0
         prompt = prefill_flop_per_token(load.model) / peak_flops(chip)
         joules = dynamic_energy(Activity(macs=load_macs(load)), chip, activation_bytes(mapping))
@@ -188,7 +188,9 @@ class WholeChipServing(InstanceLayout):
             _chip_and_mapping(design)[1].serving,
         )
         free = (
-            main_memory_bytes(_chip_and_mapping(design)[0]) - parts[0]["weights"] - max(part["activations"] for part in parts)
+            main_memory(_chip_and_mapping(design)[0]).capacity
+            - parts[0]["weights"]
+            - max(part["activations"] for part in parts)
         )
         return concurrent_requests(serving, free, _request_memory(design, load), load.longest)
 
@@ -362,7 +364,7 @@ def _known_prices(
     (other,) = {"prefill", "decode"} - {phase}
     # what a cache has depends on how many requests there are
     cached = any(_cached_by_phase(design, load).values())
-    elsewhere = () if cached else (*SERVING_PREFIXES, MAIN_MEMORY, f"mapping.{other}.", f"mapping.{phase}.{without}")
+    elsewhere = () if cached else (*SERVING_PREFIXES, *CAPACITY_LIMITS, f"mapping.{other}.", f"mapping.{phase}.{without}")
     beside = fingerprint(load.model), phase, fidelity
     return SharedTimes(design, lambda part: _price_parts(part, load, phase, fidelity), elsewhere, *beside, whats=whats)
 
