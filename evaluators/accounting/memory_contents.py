@@ -81,6 +81,18 @@ def main_memory_contents(
     return MemoryContents(memory.address("capacity"), memory.capacity if capacity is None else capacity, parts, cache=cache)
 
 
+def core_memory_contents(chip: Chip, parts: tuple[tuple[str, Any], ...], resident: Any = 0.0) -> MemoryContents:
+    """Contents of the local memory of a core or tile.
+
+    Args:
+        chip: with a mesh.
+        parts: bytes that it must hold, by name.
+        resident: bytes beside these, which stay because there is room.
+    """
+    where, core = ("core", chip.core) if chip.tile is None else ("tile", chip.tile)
+    return MemoryContents(f"chip.{where}.sram", core.sram, parts, resident)
+
+
 def sum_parts(parts: Iterable[tuple[str, Any]]) -> Any:
     """Sum of the bytes of named parts. [B]"""
     total: Any = 0.0

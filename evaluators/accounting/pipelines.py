@@ -21,7 +21,14 @@ from dse.evaluators.accounting.decode_segments import (
 )
 from dse.evaluators.accounting.forward_passes import StagedPass, pass_through_stages
 from dse.evaluators.accounting.layout import Layout
-from dse.evaluators.accounting.memory_contents import ACTIVATIONS, CACHE, MemoryContents, main_memory_contents, memory_limits
+from dse.evaluators.accounting.memory_contents import (
+    ACTIVATIONS,
+    CACHE,
+    MemoryContents,
+    core_memory_contents,
+    main_memory_contents,
+    memory_limits,
+)
 from dse.evaluators.accounting.partition_search import PartitionedPhase as Partitions
 from dse.evaluators.accounting.partition_search import choose_partitions, partitioned_phase, plan_with_partition
 from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, mesh_work, phase_seconds, useful_operations
@@ -279,7 +286,7 @@ def core_contents(chip: Chip, plan: PipelinePlan, held: CoreResidency, cached: A
         local.append(("slices of attention beyond", held.slices))
     stored, capacity = (("weights", weights), (CACHE, cached)), main_memory(chip).capacity_per_core
     main = main_memory_contents(chip, stored, cache=held.kv, capacity=capacity)
-    return main, MemoryContents("chip.tile.sram", chip.tile.sram, tuple(local), held.sram - held.activations - held.slices)
+    return main, core_memory_contents(chip, tuple(local), held.sram - held.activations - held.slices)
 
 
 def plan_limits(

@@ -19,7 +19,14 @@ from dse.evaluators.accounting.decode_segments import (
 )
 from dse.evaluators.accounting.forward_passes import RegionPass, pass_through_regions
 from dse.evaluators.accounting.layout import Layout
-from dse.evaluators.accounting.memory_contents import ACTIVATIONS, CACHE, MemoryContents, main_memory_contents, memory_limits
+from dse.evaluators.accounting.memory_contents import (
+    ACTIVATIONS,
+    CACHE,
+    MemoryContents,
+    core_memory_contents,
+    main_memory_contents,
+    memory_limits,
+)
 from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, mesh_work, phase_seconds, useful_operations
 from dse.evaluators.accounting.usage import PeakRates, mesh_peak_rates
 from dse.evaluators.calls.algorithm_candidates import add_candidates
@@ -501,7 +508,7 @@ def _core_contents(design: Design, job: BatchArrays, phase: str, place: Region) 
         ]
         if np.any(held.states):
             parts.append(("states", held.states))
-        contents.append(MemoryContents("chip.core.sram", design.chip.core.sram, tuple(parts)))
+        contents.append(core_memory_contents(design.chip, tuple(parts)))
     return contents
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping as Dict
 from typing import Any
 
 from dse.evaluators.accounting.breakdown import BreakdownRow, excess_by_cause, merge_rows
-from dse.evaluators.accounting.memory_contents import MemoryContents, main_memory_contents, memory_limits
+from dse.evaluators.accounting.memory_contents import MemoryContents, core_memory_contents, main_memory_contents, memory_limits
 from dse.evaluators.accounting.phase import PhaseCost
 from dse.evaluators.accounting.usage import PeakRates, mesh_peak_rates
 from dse.evaluators.calls.call import CallBlock
@@ -151,10 +151,7 @@ def local_memory_contents(
         kinds: bytes of a tile by kind of operator.
         ahead: from the bytes of a kind to those that are read ahead beside them.
     """
-    return [
-        MemoryContents("chip.tile.sram", chip.tile.sram, ((f"{name} in {phase}", nbytes),), ahead(nbytes))
-        for name, nbytes in kinds
-    ]
+    return [core_memory_contents(chip, ((f"{name} in {phase}", nbytes),), ahead(nbytes)) for name, nbytes in kinds]
 
 
 def group_limits(chip: Chip, mapping: Mapping) -> list[Limit]:

@@ -13,6 +13,7 @@ from dse.evaluators.accounting.kernel_workloads import (
     merge_items,
     sequential_bars,
 )
+from dse.evaluators.accounting.memory_contents import core_memory_contents, main_memory_contents, memory_limits
 from dse.evaluators.accounting.multi_die_limits import RECTANGULAR_PLACEMENTS, chip_die_count, port_limit, single_die_chip
 from dse.evaluators.calls.call import MeshKernel
 from dse.evaluators.cost_models import READERS
@@ -39,7 +40,6 @@ from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.limits import Infeasibility, Limit
-from dse.space.main_memory import main_memory
 from dse.space.workload import EXPERT_EXCHANGES, CollectiveCase
 
 FIDELITIES = ("analytical", "events", "cycles")
@@ -115,16 +115,16 @@ def prepare_case(design: Design, cases: tuple[CollectiveCase, ...]) -> DieCollec
 
 def limits(design: Design, kernel: DieCollective) -> list[Limit]:
     """Limits of main memory and local memory during the collective, and of its layout."""
-    chip, case, memory = design.chip, kernel.case, main_memory(design.chip)
+    chip, case = design.chip, kernel.case
     parts = (("data", case.nbytes), ("what comes", case.nbytes))
-    limits = [Limit(memory.address("capacity"), 2.0 * case.nbytes, memory.capacity, "B", parts), *kernel.limits]
+    limits = [*memory_limits([main_memory_contents(chip, parts)]), *kernel.limits]
     for _, given_kernel, _ in kernel.legs:
         if isinstance(given_kernel, MeshKernel):
             slots = find_collective(given_kernel.algorithm).buffers(
                 given_kernel.shape, given_kernel.mesh, "float16", pattern=given_kernel.options["pattern"]
             )
             held = merge_items([(slot.name, slot.nbytes) for slot in slots])
-            limits.append(Limit("chip.tile.sram", sum(held.values(), 0.0), chip.tile.sram, "B", tuple(held.items())))
+            limits += memory_limits([core_memory_contents(chip, tuple(held.items()))])
     return limits
 
 

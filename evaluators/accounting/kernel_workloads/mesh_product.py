@@ -18,6 +18,7 @@ from dse.evaluators.accounting.kernel_workloads import (
     refuse_grouped_products,
     sequential_bars,
 )
+from dse.evaluators.accounting.memory_contents import core_memory_contents, memory_limits
 from dse.evaluators.accounting.regions import chunk_limit, evaluated_mesh, smallest_mesh_text
 from dse.evaluators.calls.algorithm_candidates import kernel_with_algorithm, select_values
 from dse.evaluators.calls.call import AlgorithmCandidate, MeshKernel
@@ -125,11 +126,10 @@ def _algorithm_limits(design: Design, kernel: MeshKernel) -> list[Limit]:
         paths, chunks = module.concurrent_paths(mesh), module.local_product_count(mesh)
     else:
         paths, chunks = module.concurrent_paths(mesh, mapping.ktree_k), 1
-    where, core = ("core", chip.core) if chip.tile is None else ("tile", chip.tile)
     # tiles' routers have routes of their own, no paths that are set up
     routes = [] if chip.tile is not None else [Limit("chip.noc.routing_paths", paths, chip.noc.routing_paths, "1")]
     return [
-        Limit(f"chip.{where}.sram", sum(held.values(), 0.0), core.sram, "B", tuple(held.items())),
+        *memory_limits([core_memory_contents(chip, tuple(held.items()))]),
         Limit("chip.mesh.rows", mesh.rows, chip.mesh.rows, "1"),
         Limit("chip.mesh.cols", mesh.cols, chip.mesh.cols, "1"),
         Limit("mapping.rows", _least_cores(kernel.algorithm, mapping), minimum(mesh.rows, mesh.cols), "1"),

@@ -17,6 +17,7 @@ from dse.evaluators.accounting import breakdown
 from dse.evaluators.accounting import tensor_parallel as devices
 from dse.evaluators.accounting.breakdown import BreakdownRow, timeline_bars
 from dse.evaluators.accounting.kernel_workloads import KernelOutcome, KernelWorkload, TimelineSpans
+from dse.evaluators.accounting.memory_contents import main_memory_contents, memory_limits
 from dse.evaluators.accounting.metrics import rated_power
 from dse.evaluators.accounting.tensor_parallel import device_activity, port_limit
 from dse.evaluators.calls.call import CallBlock, KernelCall, LeadingCollective, equal_call_index, sort_breadth_first
@@ -140,9 +141,8 @@ def _kernel_by_fidelity(kernel: DieKernel, fidelity: str) -> DieKernel:
 
 def limits(design: Design, kernel: DieKernel) -> list[Limit]:
     """Limits of memory, of work for each die, and of ports where dies exchange."""
-    need, (whole, phase) = sum(nbytes for _, nbytes in kernel.held), kernel.divided
-    memory = main_memory(design.chip)
-    limits = [Limit(memory.address("capacity"), need, memory.capacity, "B", kernel.held)]
+    whole, phase = kernel.divided
+    limits = memory_limits([main_memory_contents(design.chip, kernel.held)])
     limits += [Limit(f"mapping.{phase}.tp", kernel.plan.tp * 1.0, whole, "1")] if np.any(kernel.plan.tp > whole) else []
     return [*limits, port_limit(design.chip, kernel.plan)] if kernel.ports else limits
 

@@ -15,6 +15,7 @@ from dse.evaluators.accounting.kernel_workloads import (
     mesh_outcome,
     sequential_bars,
 )
+from dse.evaluators.accounting.memory_contents import core_memory_contents, memory_limits
 from dse.evaluators.calls.call import MeshKernel
 from dse.evaluators.calls.submesh import submesh_sides
 from dse.evaluators.cost_models import READERS
@@ -109,7 +110,7 @@ def limits(design: Design, wanted_kernel: tuple[MeshKernel, CollectiveCase]) -> 
     slots = find_collective(kernel.algorithm).buffers(kernel.shape, kernel.mesh, "float16", pattern=case.pattern)
     held = merge_items([(BUFFER_NAMES.get(slot.name, slot.name), slot.nbytes) for slot in slots])
     limits = [
-        Limit("chip.tile.sram", sum(held.values(), 0.0), chip.tile.sram, "B", tuple(held.items())),
+        *memory_limits([core_memory_contents(chip, tuple(held.items()))]),
         Limit("workload.group", _covered_tiles(chip, case), chip.mesh.rows * chip.mesh.cols * 1.0, "1"),
     ]
     if not isinstance(case.root, str):

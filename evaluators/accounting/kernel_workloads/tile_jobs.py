@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from dse.evaluators.accounting import memory_contents as contents
 from dse.evaluators.accounting.breakdown import BreakdownRow, excess_by_cause
 from dse.evaluators.accounting.kernel_workloads import KernelOutcome, TimelineSpans, merge_items, mesh_outcome, sequential_bars
+from dse.evaluators.accounting.memory_contents import core_memory_contents, main_memory_contents
 from dse.evaluators.cost_models import jobs
 from dse.evaluators.cost_models.analytical_attention import AttentionJob as Attention
 from dse.evaluators.cost_models.analytical_summa import SummaJob as Summa
@@ -21,11 +23,8 @@ def memory_limits(job: TileJob, slots: list[tuple[str, Any]], stored: dict[str, 
         slots: of a tile, by what they are for. [B]
         stored: in main memory, likewise. [B]
     """
-    chip, held, memory = job.chip, merge_items(slots), main_memory(job.chip)
-    return [
-        Limit("chip.tile.sram", sum(held.values()), chip.tile.sram, "B", tuple(held.items())),
-        Limit(memory.address("capacity"), sum(stored.values()), memory.capacity, "B", tuple(stored.items())),
-    ]
+    local = core_memory_contents(job.chip, tuple(merge_items(slots).items()))
+    return contents.memory_limits([local, main_memory_contents(job.chip, tuple(stored.items()))])
 
 
 def job_outcome(job: TileJob, fidelity: str, own: dict[str, Any]) -> KernelOutcome:

@@ -1,0 +1,85 @@
+"""What is held and used stands in one place: who makes limits of memories, and who turns work into utilisation and power."""
+
+import ast
+import re
+
+import pytest
+
+from tests.house.sources import SOURCES, parsed, place
+
+MEMORY = re.compile(r"capacity|\.sram|\.memory$")
+"""Text of the first argument of a limit of a memory: the setting of its size."""
+
+CALLERS = {
+    "usage_of_time": (
+        "evaluators/accounting/batch_account.py",
+        "evaluators/accounting/serving_instances/pipeline_usage.py",
+        "evaluators/accounting/serving_instances/serving_layout.py",
+    ),
+    "power_metrics": (
+        "evaluators/accounting/batch_account.py",
+        "evaluators/accounting/serving_instances/pipeline_usage.py",
+        "evaluators/accounting/serving_instances/serving_layout.py",
+        "evaluators/accounting/serving_runs/metric_bounds.py",
+    ),
+}
+"""Sources that may call a function of the account; the list may only get shorter."""
+
+
+def calls(name: str) -> dict[str, list[ast.Call]]:
+    """Calls of a function by its name, by source of `evaluators/`."""
+    found = {
+        place(path): [
+            node
+            for node in ast.walk(parsed(path))
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
+        ]
+        for path in SOURCES
+        if place(path).startswith("evaluators/")
+    }
+    return {source: nodes for source, nodes in found.items() if nodes}
+
+
+def test_limits_of_memories_are_made_in_one_place() -> None:
+    """Layouts and kernels state contents (`MemoryContents`); nobody else compares them with a capacity."""
+    makers = {
+        source
+        for source, nodes in calls("Limit").items()
+        for node in nodes
+        if MEMORY.search(ast.unparse(node.args[0]).strip("\"'")) or "address" in ast.unparse(node.args[0])
+    }
+    assert makers == {"evaluators/accounting/memory_contents.py"}
+
+
+@pytest.mark.parametrize("name", CALLERS)
+def test_the_account_has_few_callers(name: str) -> None:
+    assert set(calls(name)) == set(CALLERS[name])
+
+
+def test_layouts_are_named_in_one_registry() -> None:
+    """Names of classes of layouts stand as strings in the registry alone."""
+    names = re.compile(r"^\w+(\.\w+)*:\w+(Layout|Serving)$")
+    found = {
+        place(path)
+        for path in SOURCES
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and names.match(node.value)
+    }
+    assert found == {"evaluators/accounting/layout_registry.py"}
+
+
+def test_no_layout_is_probed_for_what_it_has() -> None:
+    """Evaluators of workloads and runs ask objects with documented methods; none is asked whether it has one."""
+    folders = ("evaluators/workloads/", "evaluators/accounting/", "evaluators/evaluation.py")
+    probes = [
+        f"{place(path)}:{node.lineno}"
+        for path in SOURCES
+        if place(path).startswith(folders)
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "hasattr"
+        and isinstance(node.args[1], ast.Constant)
+        and node.args[1].value not in {"_fields", "__dataclass_fields__"}
+    ]
+    assert probes == []
