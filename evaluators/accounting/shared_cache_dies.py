@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from dse.evaluators.accounting import breakdown
+from dse.evaluators.accounting import memory_contents as contents
 from dse.evaluators.accounting import multi_die_limits as dies_limits
 from dse.evaluators.accounting.breakdown import BreakdownRow, merge_rows
 from dse.evaluators.accounting.decode_segments import BatchArrays
@@ -150,10 +151,7 @@ def memory_capacity(design: Design) -> Any:
 
 def memory_limits(design: Design, held: Dict[str, Any]) -> list[Limit]:
     """Main-memory limits of both phases."""
-    have, address = memory_capacity(design), main_memory(design.chip).address("capacity")
-    return [
-        Limit(address, sum(value for _, value in bytes_by_use), have, "B", bytes_by_use) for bytes_by_use, _ in held.values()
-    ]
+    return contents.memory_limits(main_memory_contents(design.chip, bytes_by_use) for bytes_by_use, _ in held.values())
 
 
 class SharedCacheDiesLayout(MultiDieLayout):

@@ -10,6 +10,9 @@ from tests.house.sources import SOURCES, parsed, place
 MEMORY = re.compile(r"capacity|\.sram|\.memory$")
 """Text of the first argument of a limit of a memory: the setting of its size."""
 
+PASSED_ON = {"evaluators/accounting/regions.py", "evaluators/accounting/serving_runs/run_metrics.py"}
+"""Sources that make a limit of an address that they are given: of chunks of a mesh, and the worst limit of several runs."""
+
 CALLERS = {
     "usage_of_time": (
         "evaluators/accounting/batch_account.py",
@@ -48,7 +51,7 @@ def test_limits_of_memories_are_made_in_one_place() -> None:
         for node in nodes
         if MEMORY.search(ast.unparse(node.args[0]).strip("\"'")) or "address" in ast.unparse(node.args[0])
     }
-    assert makers == {"evaluators/accounting/memory_contents.py"}
+    assert makers - PASSED_ON == {"evaluators/accounting/memory_contents.py"}
 
 
 @pytest.mark.parametrize("name", CALLERS)
@@ -57,7 +60,7 @@ def test_the_account_has_few_callers(name: str) -> None:
 
 
 def test_layouts_are_named_in_one_registry() -> None:
-    """Names of classes of layouts stand as strings in the registry alone."""
+    """Names of classes of layouts stand as strings in the registry, and where fidelities are described by function."""
     names = re.compile(r"^\w+(\.\w+)*:\w+(Layout|Serving)$")
     found = {
         place(path)
@@ -65,7 +68,7 @@ def test_layouts_are_named_in_one_registry() -> None:
         for node in ast.walk(parsed(path))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and names.match(node.value)
     }
-    assert found == {"evaluators/accounting/layout_registry.py"}
+    assert found - {"evaluators/cost_models/fidelity_parts.py"} == {"evaluators/accounting/layout_registry.py"}
 
 
 def test_no_layout_is_probed_for_what_it_has() -> None:
