@@ -10,7 +10,7 @@ from dse.space.array_math import Array
 from dse.space.errors import DesignError
 from dse.space.former_words import FORMER_METRICS, read_metric
 from dse.space.limits import Infeasibility
-from dse.space.main_memory import CAPACITY_LIMITS
+from dse.space.main_memory import CAPACITY_LIMITS, memory_leaves
 from dse.space.mapping import FormatPlan
 
 SILICON_LIMITS = {
@@ -53,7 +53,7 @@ SILICON_LIMITS = {
     "mapping.rows": "1",
     "mapping.cols": "1",
     "chip.memory": "B",
-    "chip.hbm.banks": "B",
+    **dict.fromkeys((f"chip.{part}" for part in memory_leaves("banks")), "B"),
     "mapping.requesters": "1",
     "mapping.prefill.dp": "1",
     "mapping.decode.dp": "1",
