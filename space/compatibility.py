@@ -10,20 +10,16 @@ from dse.space.software import (
     DEVICES,
     DIE_COLLECTIVE,
     MANY_DIES,
-    PIPELINES,
     POOLED_DIES,
     PRODUCT,
-    REGIONS,
     SERVED_DEVICES,
     SERVED_DIES,
-    SERVED_PIPELINES,
     SERVED_POOLED_DIES,
-    SERVED_REGIONS,
-    SERVED_WHOLE_CHIP,
     STREAM,
     SUMMA,
     TRAFFIC,
     WHOLE_CHIP,
+    layouts_on,
 )
 from dse.space.workload import (
     AttentionCase,
@@ -64,10 +60,12 @@ CASE_TYPES = {
 """Kinds of cases by the field of a workload that only they have; others are batches of requests to models."""
 
 KINDS: dict[tuple[str, type], SoftwareKind] = {
-    (POOL, BatchCase): SoftwareKind((DEVICES,), ("tensor_parallel", "sglang"), ", or a mesh, as chip=wse2"),
-    (WAFER, BatchCase): SoftwareKind((REGIONS,), ("waferllm", "waferllm_dojo", "waferllm_prefetch", "t10", "ladder")),
+    (POOL, BatchCase): SoftwareKind(layouts_on(POOL, serves=False), ("tensor_parallel", "sglang"), ", or a mesh, as chip=wse2"),
+    (WAFER, BatchCase): SoftwareKind(
+        layouts_on(WAFER, serves=False), ("waferllm", "waferllm_dojo", "waferllm_prefetch", "t10", "ladder")
+    ),
     (TILES, BatchCase): SoftwareKind(
-        (PIPELINES, WHOLE_CHIP),
+        layouts_on(TILES, serves=False),
         (
             "flat",
             "flat_prefetch",
@@ -80,8 +78,8 @@ KINDS: dict[tuple[str, type], SoftwareKind] = {
             "npu_wsc_llm",
         ),
     ),
-    (DIES, BatchCase): SoftwareKind((MANY_DIES,), ("flat_dies", "flashmla_dies")),
-    (POOLED, BatchCase): SoftwareKind((POOLED_DIES,), ("expert_parallel", "expert_parallel_int8")),
+    (DIES, BatchCase): SoftwareKind(layouts_on(DIES, serves=False), ("flat_dies", "flashmla_dies")),
+    (POOLED, BatchCase): SoftwareKind(layouts_on(POOLED, serves=False), ("expert_parallel", "expert_parallel_int8")),
     (POOL, ProductCase): SoftwareKind((DEVICES,), ("tensor_parallel", "sglang"), ", or a mesh, as chip=wse2"),
     (POOL, ExpertsCase): SoftwareKind((DEVICES,), ("tensor_parallel", "sglang")),
     (POOL, ElementwiseCase): SoftwareKind((DEVICES,), ("tensor_parallel", "sglang")),
@@ -93,13 +91,13 @@ KINDS: dict[tuple[str, type], SoftwareKind] = {
     (TILES, AttentionCase): SoftwareKind((ATTENTION,), ("attention",)),
     (DIES, CollectiveCase): SoftwareKind((DIE_COLLECTIVE,), ("die_collective",)),
     (POOLED, CollectiveCase): SoftwareKind((DIE_COLLECTIVE,), ("die_collective",)),
-    (POOL, ServingLoad): SoftwareKind((SERVED_DEVICES,), ("serving", "sglang_serving")),
+    (POOL, ServingLoad): SoftwareKind(layouts_on(POOL, serves=True), ("serving", "sglang_serving")),
     (WAFER, ServingLoad): SoftwareKind(
-        (SERVED_REGIONS,),
+        layouts_on(WAFER, serves=True),
         ("waferllm_serving", "waferllm_dojo_serving"),
     ),
     (TILES, ServingLoad): SoftwareKind(
-        (SERVED_PIPELINES, SERVED_WHOLE_CHIP),
+        layouts_on(TILES, serves=True),
         (
             "flat_serving",
             "npu_serving",
@@ -109,8 +107,10 @@ KINDS: dict[tuple[str, type], SoftwareKind] = {
             "npu_serving_wsc_llm",
         ),
     ),
-    (DIES, ServingLoad): SoftwareKind((SERVED_DIES,), ("flat_dies_serving",)),
-    (POOLED, ServingLoad): SoftwareKind((SERVED_POOLED_DIES,), ("expert_parallel_serving", "expert_parallel_int8_serving")),
+    (DIES, ServingLoad): SoftwareKind(layouts_on(DIES, serves=True), ("flat_dies_serving",)),
+    (POOLED, ServingLoad): SoftwareKind(
+        layouts_on(POOLED, serves=True), ("expert_parallel_serving", "expert_parallel_int8_serving")
+    ),
     (MEMORY, MemoryStreamCase): SoftwareKind((STREAM,), ("stream",)),
     (TILES, MemoryStreamCase): SoftwareKind((STREAM,), ("stream",)),
     (NETWORK, NocTrafficCase): SoftwareKind((TRAFFIC,), ("traffic",)),

@@ -644,6 +644,18 @@ class DieCollectivePlan:
     )
 
 
+PHASE_PLANS = (
+    TensorParallelPlan,
+    RegionPlan,
+    PipelinePlan,
+    ServingPipelinePlan,
+    WholeChipPlan,
+    SharedCacheDiesPlan,
+    TileDiesPlan,
+)
+"""Plans of a phase of a model, told apart by their fields."""
+
+
 @record_class
 class Mapping:
     """Software on a chip: a plan per phase and for serving, or the plan of a single kernel.
@@ -651,26 +663,8 @@ class Mapping:
     Absent parts are None; `space.software` lists the parts that belong together.
     """
 
-    prefill: Any = part_field(
-        "the plan of prefill",
-        TensorParallelPlan,
-        RegionPlan,
-        PipelinePlan,
-        ServingPipelinePlan,
-        WholeChipPlan,
-        SharedCacheDiesPlan,
-        TileDiesPlan,
-    )
-    decode: Any = part_field(
-        "the plan of decode",
-        TensorParallelPlan,
-        RegionPlan,
-        PipelinePlan,
-        ServingPipelinePlan,
-        WholeChipPlan,
-        SharedCacheDiesPlan,
-        TileDiesPlan,
-    )
+    prefill: Any = part_field("the plan of prefill", *PHASE_PLANS)
+    decode: Any = part_field("the plan of decode", *PHASE_PLANS)
     precision: Any = part_field("number formats", FormatPlan)
     stack: Any = part_field("software stack: shares of a die's peaks that libraries reach, and launch overheads", Stack)
     kv_placement: Any = option_field("where a new token's keys and values are stored", absent=True, former="kv")

@@ -1,5 +1,8 @@
 """Software by the parts of its mapping, for each machine and type of case."""
 
+from typing import NamedTuple
+
+from dse.space.machines import DIES, POOL, POOLED, TILES, WAFER
 from dse.space.mapping import (
     AttentionPlan,
     DieCollectivePlan,
@@ -39,24 +42,98 @@ def _phases(plan: type) -> dict[str, type | None]:
 
 _CACHES = dict.fromkeys(("kv_placement", "kv_heads", "kv_projection", "simulated_layers"))
 
-SOFTWARE: dict[str, Parts] = {
-    DEVICES: Parts("a model on dies", _phases(TensorParallelPlan) | {"stack": Stack}),
-    REGIONS: Parts("a model on regions of a mesh", _phases(RegionPlan) | _CACHES),
-    PIPELINES: Parts("a model on pipelines of cores", _phases(PipelinePlan) | {"sram_kv_share": None}),
-    WHOLE_CHIP: Parts("a model on all tiles at a time", _phases(WholeChipPlan)),
-    MANY_DIES: Parts("a model on many dies of tiles", _phases(TileDiesPlan)),
-    POOLED_DIES: Parts("a model on many shared-cache dies", _phases(SharedCacheDiesPlan) | {"stack": Stack}),
-    SERVED_DEVICES: Parts("requests served on dies", _phases(TensorParallelPlan) | {"stack": Stack, "serving": ServingPlan}),
-    SERVED_REGIONS: Parts("requests served on regions of a mesh", _phases(RegionPlan) | _CACHES | {"serving": ServingPlan}),
-    SERVED_PIPELINES: Parts(
+
+class ModelLayout(NamedTuple):
+    """A layout of models: the parts of its mapping, the machine that runs it, and its class.
+
+    Attributes:
+        text: what it is, for messages.
+        parts: of a mapping, with their kinds.
+        machine: that runs it, of `space.machines`.
+        layout: ``module:class`` below `evaluators/accounting`, a `Layout` of batches or a `ServingLayout`.
+        serves: whether it serves requests; else it runs batches.
+    """
+
+    text: str
+    parts: dict[str, type | None]
+    machine: str
+    layout: str
+    serves: bool = False
+
+
+MODEL_LAYOUTS: dict[str, ModelLayout] = {
+    DEVICES: ModelLayout(
+        "a model on dies", _phases(TensorParallelPlan) | {"stack": Stack}, POOL, "tensor_parallel:TensorParallelLayout"
+    ),
+    REGIONS: ModelLayout("a model on regions of a mesh", _phases(RegionPlan) | _CACHES, WAFER, "regions:RegionLayout"),
+    PIPELINES: ModelLayout(
+        "a model on pipelines of cores", _phases(PipelinePlan) | {"sram_kv_share": None}, TILES, "pipelines:PipelineLayout"
+    ),
+    WHOLE_CHIP: ModelLayout("a model on all tiles at a time", _phases(WholeChipPlan), TILES, "whole_chip:WholeChipLayout"),
+    MANY_DIES: ModelLayout("a model on many dies of tiles", _phases(TileDiesPlan), DIES, "tile_dies:TileDiesLayout"),
+    POOLED_DIES: ModelLayout(
+        "a model on many shared-cache dies",
+        _phases(SharedCacheDiesPlan) | {"stack": Stack},
+        POOLED,
+        "shared_cache_dies:SharedCacheDiesLayout",
+    ),
+    SERVED_DEVICES: ModelLayout(
+        "requests served on dies",
+        _phases(TensorParallelPlan) | {"stack": Stack, "serving": ServingPlan},
+        POOL,
+        "serving_instances.tensor_parallel:TensorParallelServing",
+        serves=True,
+    ),
+    SERVED_REGIONS: ModelLayout(
+        "requests served on regions of a mesh",
+        _phases(RegionPlan) | _CACHES | {"serving": ServingPlan},
+        WAFER,
+        "serving_instances.regions:RegionServing",
+        serves=True,
+    ),
+    SERVED_PIPELINES: ModelLayout(
         "requests served on pipelines of cores",
         _phases(ServingPipelinePlan) | {"sram_kv_share": None, "serving": PipelineServingPlan},
+        TILES,
+        "serving_instances.pipelines:PipelineServing",
+        serves=True,
     ),
-    SERVED_WHOLE_CHIP: Parts("requests served on all tiles at a time", _phases(WholeChipPlan) | {"serving": ServingPlan}),
-    SERVED_DIES: Parts("requests served on many dies of tiles", _phases(TileDiesPlan) | {"serving": ServingPlan}),
-    SERVED_POOLED_DIES: Parts(
-        "requests served on many shared-cache dies", _phases(SharedCacheDiesPlan) | {"stack": Stack, "serving": ServingPlan}
+    SERVED_WHOLE_CHIP: ModelLayout(
+        "requests served on all tiles at a time",
+        _phases(WholeChipPlan) | {"serving": ServingPlan},
+        TILES,
+        "serving_instances.whole_chip:WholeChipServing",
+        serves=True,
     ),
+    SERVED_DIES: ModelLayout(
+        "requests served on many dies of tiles",
+        _phases(TileDiesPlan) | {"serving": ServingPlan},
+        DIES,
+        "serving_instances.multi_die:MultiDieServing",
+        serves=True,
+    ),
+    SERVED_POOLED_DIES: ModelLayout(
+        "requests served on many shared-cache dies",
+        _phases(SharedCacheDiesPlan) | {"stack": Stack, "serving": ServingPlan},
+        POOLED,
+        "serving_instances.multi_die:MultiDieServing",
+        serves=True,
+    ),
+}
+"""Layouts of models; this is the one place that names the parts, the machine and the class of a layout."""
+
+
+def layouts_on(machine: str, *, serves: bool) -> tuple[str, ...]:
+    """Software of the layouts of models that a machine runs, for batches or for serving loads.
+
+    >>> layouts_on("tiles", serves=False)
+    ('pipelines', 'whole chip')
+    """
+    return tuple(name for name, layout in MODEL_LAYOUTS.items() if (layout.machine, layout.serves) == (machine, serves))
+
+
+SOFTWARE: dict[str, Parts] = {
+    **{name: Parts(layout.text, layout.parts) for name, layout in MODEL_LAYOUTS.items()},
     PRODUCT: Parts("a single product", {"kernel": MeshProductPlan}),
     SUMMA: Parts("a single product on tiles", {"kernel": TileGemmPlan}),
     STREAM: Parts("requests to memory", {"kernel": MemoryStreamPlan}),

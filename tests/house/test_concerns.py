@@ -60,7 +60,7 @@ def test_the_account_has_few_callers(name: str) -> None:
 
 
 def test_layouts_are_named_in_one_registry() -> None:
-    """Names of classes of layouts stand as strings in the registry, and where fidelities are described by function."""
+    """Classes of layouts are named where layouts are declared, and where functions of a fidelity are described."""
     names = re.compile(r"^\w+(\.\w+)*:\w+(Layout|Serving)$")
     found = {
         place(path)
@@ -68,7 +68,7 @@ def test_layouts_are_named_in_one_registry() -> None:
         for node in ast.walk(parsed(path))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and names.match(node.value)
     }
-    assert found - {"evaluators/cost_models/fidelity_parts.py"} == {"evaluators/accounting/layout_registry.py"}
+    assert found - {"evaluators/cost_models/fidelity_parts.py"} == {"space/software.py"}
 
 
 def test_no_layout_is_probed_for_what_it_has() -> None:

@@ -68,6 +68,7 @@ EQUAL_TOLERANCE = 1e-9
 class RegionServing(InstanceLayout):
     """Instances of wafers with regions of cores for either phase."""
 
+    HAS_MAIN_MEMORY = False
     POWER_ONE_BY_ONE = True
 
     def limits(self, design: Design, load: ServingLoad) -> list[Limit]:

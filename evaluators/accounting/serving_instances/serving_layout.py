@@ -21,7 +21,7 @@ from dse.evaluators.accounting.power_profile import PowerProfile
 from dse.evaluators.accounting.serving_instances import Composition, IterationCounts, ServingInstance, design_count
 from dse.evaluators.accounting.serving_instances.design_parts import DesignPart, groups_with_equal_serving, single_rows
 from dse.evaluators.accounting.serving_instances.lower_bounds import WorkLowerBounds
-from dse.evaluators.accounting.usage import PeakRates, link_utilisation, usage_of_time
+from dse.evaluators.accounting.usage import MAIN_MEMORY_METRICS, PeakRates, link_utilisation, usage_of_time
 from dse.evaluators.serving.kv_memory import RequestMemory
 from dse.evaluators.serving.simulator import Deployment, InstancePool, ServingRun
 from dse.evaluators.silicon import area
@@ -203,11 +203,13 @@ class InstanceCosts(ServingLayout):
     Pools are those that prefill only, if any, and those that decode.
 
     Attributes:
+        HAS_MAIN_MEMORY: whether served loads use main memory; metrics of main memory do not exist without.
         USAGE_IN_BATCH: whether `usage_metrics` and `iteration_power` take designs of several runs at once, if these differ
             only in serving settings.
         POWER_ONE_BY_ONE: whether the power of iterations is computed one iteration after another, in up to 10 ms each.
     """
 
+    HAS_MAIN_MEMORY: ClassVar[bool] = True
     USAGE_IN_BATCH: ClassVar[bool] = False
     POWER_ONE_BY_ONE: ClassVar[bool] = False
 
@@ -291,13 +293,16 @@ class InstanceCosts(ServingLayout):
         chip, chips, rates = design.chip, self.device_count(design), self.peak_rates(design)
         work = self.work_of_iterations(design, load, done, fidelity) if spent is None else work_of_costs(spent)
         values = usage_of_time(work.flop, work.memory_bytes, seconds, rates.flops * chips, rates.memory * chips)
+        if not self.HAS_MAIN_MEMORY:
+            values = {name: value for name, value in values.items() if name not in MAIN_MEMORY_METRICS}
         if rates.links is not None:
             values["noc_utilisation"] = link_utilisation(work.hop_bytes, rates.links * chips, seconds)
         if (local := self.local_memory_used(design, load)) is not None:
             values["sram_used"] = local
         if np.any(chip.power):
             values["rated_energy"] = chip.power * chips * seconds
-        values |= main_memory_metrics(lambda: self.limits(design, load))
+        if self.HAS_MAIN_MEMORY:
+            values |= main_memory_metrics(lambda: self.limits(design, load))
         tokens = float(load.requests.output.sum())
 
         def energy() -> Any:
@@ -342,13 +347,10 @@ def work_of_costs(spent: Array) -> ServedWork:
 
 
 def main_memory_metrics(limits: Callable[[], Sequence[Limit]]) -> dict[str, Any]:
-    """Main memory in use on one device, computed on demand from limits for a longest request. [B]
-
-    NaN without main memory.
-    """
+    """Main memory in use on one device, computed on demand from limits for a longest request. [B]"""
 
     def held() -> dict[str, Any]:
         needs = [limit.need for limit in limits() if limit.address in CAPACITY_LIMITS]
-        return {"hbm_used": reduce(maximum, needs) * 1.0 if needs else np.nan}
+        return {"hbm_used": reduce(maximum, needs) * 1.0}
 
     return make_lazy_metrics(("hbm_used",), held)
