@@ -54,6 +54,36 @@ devices:
 
 MEMORY_KIND = "a kind of main memory: its record and row, the part of a chip that states it, and a preset"
 
+LAYOUT = "a layout of models: its class, its plan, and a declaration"
+SHARED_CHIP = '''"""A model on all tiles of a mesh, beside other software that has a share of main memory."""
+
+from dataclasses import replace
+
+from dse.evaluators.accounting.decode_segments import BatchArrays
+from dse.evaluators.accounting.memory_contents import MemoryContents
+from dse.evaluators.accounting.phase import PhaseCost
+from dse.evaluators.accounting.whole_chip import WholeChipLayout
+from dse.space.design import Design
+
+
+class SharedChipLayout(WholeChipLayout):
+    """A model on all tiles of a mesh that leaves a share of main memory to others."""
+
+    def phases(self, design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
+        """Costs as without other software; memory has a part more."""
+
+        def reserve(memory: MemoryContents, share: float) -> MemoryContents:
+            others = ("other software", share * memory.capacity)
+            return memory._replace(parts=(*memory.parts, others)) if memory.is_main else memory
+
+        phases = []
+        for phase in super().phases(design, job, fidelity, detailed=detailed):
+            share = getattr(design.mapping, phase.name).reserved_memory
+            phases.append(replace(phase, memory=tuple(reserve(memory, share) for memory in phase.memory)))
+        return tuple(phases)
+'''
+"""Text of a layout that differs from another in what memory holds."""
+
 RECIPES: dict[str, Recipe] = {
     "a kernel: a file, and its name in the registry": Recipe(
         (
@@ -133,6 +163,42 @@ RECIPES: dict[str, Recipe] = {
                 (
                     '"host": own.host * tech.host}\n',
                     '"host": own.host * tech.host}\n    found["io"] = 0.0 if chip.io is None else chip.io.area\n',
+                ),
+            ),
+        },
+    ),
+    LAYOUT: Recipe(
+        (
+            "chip=tile_gh200",
+            "model=qwen3_4b",
+            "workload.batch=[2]",
+            "workload.sequence=[256]",
+            "+mapping.prefill.reserved_memory=0.25",
+            "+mapping.decode.reserved_memory=0.25",
+        ),
+        "mapping.prefill: no field 'mapping.prefill.reserved_memory'",
+        {"evaluators/accounting/shared_chip.py": SHARED_CHIP},
+        {
+            "space/mapping.py": (
+                (
+                    "PHASE_PLANS = (\n",
+                    "@record_class\nclass SharedChipPlan(WholeChipPlan):\n"
+                    '    """Mapping of one phase on all tiles of a mesh, beside other software in main memory."""\n\n'
+                    '    reserved_memory: Any = quantity_field("1", "share of main memory of other software", high=0.9)\n\n\n'
+                    "PHASE_PLANS = (\n    SharedChipPlan,\n",
+                ),
+            ),
+            "space/software.py": (
+                (
+                    "    SharedCacheDiesPlan,\n    TensorParallelPlan,\n",
+                    "    SharedCacheDiesPlan,\n    SharedChipPlan,\n    TensorParallelPlan,\n",
+                ),
+                (
+                    "MODEL_LAYOUTS: dict[str, ModelLayout] = {\n",
+                    "MODEL_LAYOUTS: dict[str, ModelLayout] = {\n"
+                    '    "shared chip": ModelLayout(\n'
+                    '        "a model beside other software", _phases(SharedChipPlan), TILES, "shared_chip:SharedChipLayout"\n'
+                    "    ),\n",
                 ),
             ),
         },

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.recipes import MEMORY_KIND, RECIPES, evaluated, tree
+from tests.recipes import LAYOUT, MEMORY_KIND, RECIPES, evaluated, tree
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +25,13 @@ def test_a_recipe_is_needed_and_does(name: str, clean: Path) -> None:
         after = evaluated(recipe.asked, folder)
     assert after.returncode == 0, after.stderr
     assert json.loads(after.stdout)["metrics"]["latency"]["value"] > 0
+
+
+def test_limits_of_another_layout_name_what_its_memory_holds() -> None:
+    recipe = RECIPES[LAYOUT]
+    with tree(recipe) as folder:
+        full = evaluated((*recipe.asked[:-1], "+mapping.decode.reserved_memory=0.9", "workload.batch=[4096]"), folder)
+    assert "other software" in json.loads(full.stdout)["infeasible"]
 
 
 def test_limits_and_refusals_name_another_kind_of_main_memory() -> None:
