@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dse.commands.cli_options import COMMANDS, flags_of, help_overview, parse_arguments
+from dse.commands.cli_options import COMMANDS, format_help_overview, list_flags, parse_arguments
 from dse.config.untrusted_files import TRUST
 from dse.space.errors import DesignError, suggest_nearest
-from dse.terminal.error_line import error_line
+from dse.terminal.error_line import format_error_line
 from dse.terminal.signals import exit_status, handle_signals
 from dse.terminal.text_encoding import make_output_printable
 
@@ -39,7 +39,7 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except (DesignError, OSError) as error:
-        line = error_line(error)
+        line = format_error_line(error)
         if not line:
             raise
         print(line, file=sys.stderr)
@@ -57,7 +57,7 @@ def _run_command(arguments: list[str]) -> int:
     if name == "help" and rest:
         name, rest = rest[0], ["--help"]
     if name in ("-h", "--help", "help"):
-        print(help_overview(), end="")
+        print(format_help_overview(), end="")
         return 0
     if name == "--version":
         from importlib.metadata import version
@@ -89,22 +89,22 @@ def _run_command(arguments: list[str]) -> int:
 
 def _run_studies(typed: Namespace) -> int:
     from dse.config.compose import run_with_hydra
-    from dse.config.overrides import study_paths
+    from dse.config.overrides import find_study_paths
 
     names, words = _split_words(typed.words)
     if len(names) > 1 or (names and any(word.startswith("study=") for word in words)):
         raise DesignError(f"run: expected one study, got {' '.join(typed.words)}; as in dse run quickstart")
     if not names and not typed.hydra and not any(word.startswith("study=") for word in words):
-        raise DesignError(f"run: name a study, as in dse run quickstart; valid: {', '.join(study_paths())}")
+        raise DesignError(f"run: name a study, as in dse run quickstart; valid: {', '.join(find_study_paths())}")
     typed.words = [*(f"study={name}" for name in names), *words]
 
-    def task(config: dict[str, Any]) -> None:
+    def run_composed_study(config: dict[str, Any]) -> None:
         from dse.commands.run_study import run_config
 
         codes.append(run_config(config))
 
     codes: list[int] = []
-    run_with_hydra(_hydra_line(typed), task)
+    run_with_hydra(_hydra_line(typed), run_composed_study)
     return codes[0] if codes else 0
 
 
@@ -124,13 +124,13 @@ def _run_evaluate(typed: Namespace) -> int:
     if typed.design:
         return _evaluate_design(typed)
 
-    def task(config: dict[str, Any]) -> None:
+    def evaluate_composed_design(config: dict[str, Any]) -> None:
         from dse.commands.evaluate_output import print_evaluation_of
 
         with _compile_notice("evaluate"):
             print_evaluation_of(config, as_json=typed.json, trace=typed.trace)
 
-    run_with_hydra(_hydra_line(typed), task)
+    run_with_hydra(_hydra_line(typed), evaluate_composed_design)
     return 0
 
 
@@ -181,10 +181,10 @@ def _run_capacity(typed: Namespace) -> int:
 
 def _compile_notice(what: str) -> "CompileNotice":
     """Say that loops are being compiled, where they are."""
-    from dse.evaluators.machine.compile_counter import compilations_started
+    from dse.evaluators.machine.compile_counter import count_compilations_started
     from dse.terminal.progress import CompileNotice
 
-    return CompileNotice(what, compilations_started)
+    return CompileNotice(what, count_compilations_started)
 
 
 def _run_explain(typed: Namespace) -> int:
@@ -262,21 +262,21 @@ def _run_calibrate(typed: Namespace) -> int:
 
 def _run_list(typed: Namespace) -> int:
     from dse.commands.study_output import print_studies
-    from dse.config.overrides import study_paths
+    from dse.config.overrides import find_study_paths
 
     if typed.words:
         raise DesignError(f"list: takes no arguments, got {' '.join(typed.words)!r}")
-    return print_studies(study_paths(), as_json=typed.json)
+    return print_studies(find_study_paths(), as_json=typed.json)
 
 
 def _run_schema(typed: Namespace) -> int:
-    from dse.schemas import DOCUMENTS, document_stamp, schema_of
-    from dse.terminal.json_text import json_text
+    from dse.schemas import DOCUMENTS, build_schema, document_stamp
+    from dse.terminal.json_text import format_json
 
     if len(typed.words) > 1:
         raise DesignError(f"schema: expected the name of one document, got {' '.join(typed.words)}")
     if typed.words:
-        print(json_text(schema_of(typed.words[0]), indent=1))
+        print(format_json(build_schema(typed.words[0]), indent=1))
         return 0
     for name, (_, command, body) in DOCUMENTS.items():
         print(f"{name:12}{document_stamp(name):20}{command:40}{body['description']}")
@@ -340,15 +340,15 @@ def _run_complete(arguments: list[str]) -> int:
     if line and (len(words) == 1 or (len(words) == 2 and current)):
         return _offer_words(COMMANDS, current)
     from dse.config.compose import run_with_hydra
-    from dse.config.overrides import study_paths
+    from dse.config.overrides import find_study_paths
 
     if len(words) > 1 and words[1] in COMMANDS:
         if current.startswith("-"):
-            return _offer_words(flags_of(words[1]), current)
+            return _offer_words(list_flags(words[1]), current)
         if words[1] == "run" and (current.startswith("study=") or (current and "study=".startswith(current))):
-            return _offer_words([f"study={name}" for name in study_paths()], current)
+            return _offer_words([f"study={name}" for name in find_study_paths()], current)
         if words[1] in NAMED and "=" not in current:
-            return _offer_words(study_paths(), current)
+            return _offer_words(find_study_paths(), current)
         if not COMMANDS[words[1]].hydra:
             return 0
         os.environ["COMP_LINE"] = line.replace(f" {words[1]}", "", 1)

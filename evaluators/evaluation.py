@@ -19,6 +19,7 @@ from dse.evaluators.accounting.outcome_columns import fill_outcomes
 from dse.evaluators.accounting.outcomes import Outcomes, empty_outcomes
 from dse.evaluators.accounting.power_profile import PowerProfile
 from dse.evaluators.accounting.sequence_limits import LENGTH, length_limits, length_remedy_text
+from dse.evaluators.accounting.workload_evaluator import WorkloadEvaluator
 from dse.evaluators.calls.submesh import SUBMESH_MARK, core_extent, parse_fidelity
 from dse.evaluators.malloc_settings import MANY, keep_freed_memory
 from dse.evaluators.silicon import manufacturing_limits as silicon
@@ -33,7 +34,7 @@ from dse.space.former_words import read_fidelity
 from dse.space.lazy_metrics import compute_all, requested_metrics
 from dse.space.limits import IncompatibleOptionsError, Infeasibility, Limit
 from dse.space.machines import MACHINES, machine_of
-from dse.space.memoize import has_attribute, memoize
+from dse.space.memoize import memoize
 from dse.space.software import (
     ATTENTION,
     COLLECTIVE,
@@ -148,7 +149,7 @@ def evaluate(
     serving = _module("serving") if served else None
     alike = serving.asked_first.merge_equal_groups(serving.instance_module, designs) if serving else designs
 
-    def judge(design: Design) -> list[CaseOutcomes]:
+    def evaluate_alone(design: Design) -> list[CaseOutcomes]:
         return [*_alone(design, workload, fidelity), *common, CaseOutcomes(every, {}, silicon.exceeded_limits(design.chip))]
 
     with (
@@ -161,12 +162,12 @@ def evaluate(
             whole = (
                 SUBMESH_MARK not in fidelity and not outer and not _broken(design) and not _by_itself(design, workload.cases[0])
             )
-            for rows, single_design, found_outcomes in _judged(outcomes, group, design, judge, every, apart=not whole):
+            for rows, single_design, found_outcomes in _judged(outcomes, group, design, evaluate_alone, every, apart=not whole):
                 fill_outcomes(outcomes, rows, single_design, found_outcomes, len(workload.cases), metrics)
     return outcomes
 
 
-def worst_limits(designs: Designs, workload: Workload, *, soon: bool = False) -> Outcomes:
+def find_worst_limits(designs: Designs, workload: Workload, *, soon: bool = False) -> Outcomes:
     """Most violated limit of each design, without metrics and without simulation.
 
     Args:
@@ -214,7 +215,7 @@ def _judged(
 
 def fidelities(design: Design, workload: Workload, *, part: bool = False) -> tuple[str, ...]:
     """Fidelities available for a design and a workload, lowest first; those of packages last."""
-    readers = _readers(_judge(design, workload.cases[0]), design, part)
+    readers = _evaluator(design, workload.cases[0]).fidelities(design, part)
     return readers if part else (*readers, *outside.matching_evaluators(design, workload.cases[0]))
 
 
@@ -232,11 +233,10 @@ def case_types_at_fidelity(design: Design, fidelity: str) -> list[str]:
 
 def _said(software: str, case: type, design: Design) -> tuple[str, ...]:
     """Fidelities of some software; of another layout than the design's, those without further conditions."""
-    judge = _module(READERS[software, case])
-    if hasattr(judge, "fidelities_of_software"):
-        fidelities: tuple[str, ...] = judge.fidelities_of_software(software)
-        return fidelities
-    return () if hasattr(judge, "fidelities") and software != software_of(design.mapping) else _readers(judge, design)
+    evaluator = _evaluator_of_software(software, case)
+    if evaluator.fidelities_of_software is not None:
+        return evaluator.fidelities_of_software(software)
+    return () if software != software_of(design.mapping) else evaluator.fidelities(design, False)
 
 
 def explain(design: Design, case: WorkloadCase, *, decode_context: str = "mean", fidelity: str = "analytical") -> Breakdown:
@@ -247,10 +247,10 @@ def explain(design: Design, case: WorkloadCase, *, decode_context: str = "mean",
         design, case, fidelity = _part(design, case, fidelity)
     if fidelity in outside.external_fidelities():
         return outside.external_breakdown(fidelity, _alone(design, Workload("", (case,), decode_context), fidelity))
-    reader = _reader(design, case, fidelity)
-    if hasattr(reader, "case_limits") and worst_violation(design, Workload("", (case,))) is not None:
+    evaluator = _evaluator_at(design, case, fidelity)
+    if evaluator.simulates and find_worst_violation(design, Workload("", (case,))) is not None:
         return Breakdown((), 0.0, {}, {})  # nothing is played that cannot be
-    breakdown: Breakdown = reader.case_breakdown(design, case, decode_context, fidelity)
+    breakdown = evaluator.case_breakdown(design, case, decode_context, fidelity)
     if design.chip.die is None or breakdown.price:  # nothing is made, or it is said already
         return breakdown
     watts = {name: float(value) for name, value in design_power_by_part(design.chip).items()}
@@ -271,11 +271,10 @@ def power_over_time(
     fidelity = read_fidelity(fidelity)
     if SUBMESH_MARK in fidelity or fidelity in outside.external_fidelities():
         return None
-    reader = _reader(design, case, fidelity)
-    if hasattr(reader, "case_power_profile"):
-        power: PowerProfile | None = reader.case_power_profile(design, case, decode_context, fidelity)
-        return power
-    (metrics,) = (compute_all(judged.metrics) for judged in reader.evaluate_cases(design, Workload("", (case,)), fidelity))
+    evaluator = _evaluator_at(design, case, fidelity)
+    if evaluator.power_profile is not None:
+        return evaluator.power_profile(design, case, decode_context, fidelity)
+    (metrics,) = (compute_all(judged.metrics) for judged in evaluator.evaluate_cases(design, Workload("", (case,)), fidelity))
     if not {"power", "latency"} <= metrics.keys():
         return None
     seconds, watts = (np.ravel(metrics[name]).astype(float) for name in ("latency", "power"))
@@ -284,7 +283,7 @@ def power_over_time(
 
 def submesh_text(design: Design, workload: Workload) -> str:
     """How cases shrink on a submesh, as text; empty string if they do not shrink."""
-    return _in_part(_judge(design, workload.cases[0]), design)
+    return _evaluator(design, workload.cases[0]).submesh_text(design)
 
 
 def submesh_of_case(design: Design, case: WorkloadCase, fidelity: str) -> str:
@@ -344,23 +343,21 @@ def settle_open_choices(designs: Sequence[Design], case: WorkloadCase, *, decode
         decode_context: which decode step stands for others.
     """
     for _, design in stack_designs(designs).groups if designs else ():
-        judge = _judge(design, case)
-        if hasattr(judge, "settle_open_choices"):
-            judge.settle_open_choices(design, case, decode_context)
+        _evaluator(design, case).settle_open_choices(design, case, decode_context)
 
 
 def _limit_of_design(limit: Limit, place: int, count: int) -> Limit:
     """A limit of many designs as it is of one of them."""
 
-    def pick(value: Any) -> Any:
+    def pick_value(value: Any) -> Any:
         values = np.atleast_1d(value)
         return values[..., place] if values.shape[-1] == count else value
 
-    parts = tuple((name, pick(value)) for name, value in limit.parts)
-    return limit._replace(need=pick(limit.need), have=pick(limit.have), parts=parts)
+    parts = tuple((name, pick_value(value)) for name, value in limit.parts)
+    return limit._replace(need=pick_value(limit.need), have=pick_value(limit.have), parts=parts)
 
 
-def option_conflict(design: Design, workload: Workload) -> IncompatibleOptionsError | None:
+def find_option_conflict(design: Design, workload: Workload) -> IncompatibleOptionsError | None:
     """Error for options of a design that cannot be combined; None if they can."""
     try:
         _of_layout(design, workload)
@@ -376,12 +373,7 @@ def _limits(design: Design, workload: Workload) -> list[Limit]:
 
 def _of_layout(design: Design, workload: Workload) -> list[Limit]:
     """Limits of what runs where."""
-    reader = _reader(design, workload.cases[0], "analytical")
-    for name in ("case_limits", "kernel_limits"):  # the latter need no closed form
-        if hasattr(reader, name):
-            layout: list[Limit] = getattr(reader, name)(design, workload)
-            return layout
-    return [limit for judged in reader.evaluate_cases(design, workload, "analytical") for limit in judged.limits]
+    return _evaluator_at(design, workload.cases[0], "analytical").known_limits(design, workload)
 
 
 def _of_others(design: Design, workload: Workload) -> list[Limit]:
@@ -396,18 +388,16 @@ def is_possible(design: Design, workload: Workload) -> bool:
 
 def early_limits(design: Design, workload: Workload) -> list[Limit]:
     """Limits of one design that are known before any cost is computed; may be empty."""
-    judge = _judge(design, workload.cases[0])
-    limits: list[Limit] = judge.early_limits(design, workload) if hasattr(judge, "early_limits") else []
-    return limits
+    return _evaluator(design, workload.cases[0]).early_limits(design, workload)
 
 
 def unloaded_latency(design: Design, load: ServingLoad, fidelity: str) -> tuple[float, float]:
     """TTFT and TPOT of requests on an idle deployment, for the share that the maximum rate names. [s]"""
-    latency: tuple[float, float] = _judge(design, load).unloaded_latency(design, load, fidelity)
+    latency: tuple[float, float] = _module("serving").unloaded_latency(design, load, fidelity)
     return latency
 
 
-def found_max_rate(load: ServingLoad, rate: float) -> "MaxRate | None":
+def get_found_max_rate(load: ServingLoad, rate: float) -> "MaxRate | None":
     """Search result that led to a load's maximum rate; None if the search did not run here. [1/s]"""
     from dse.evaluators.accounting.serving_runs.run_metrics import known_max_rate  # which compiles loops
 
@@ -416,22 +406,22 @@ def found_max_rate(load: ServingLoad, rate: float) -> "MaxRate | None":
 
 def kv_memory_by_pool(design: Design, load: ServingLoad) -> "tuple[PoolKvMemory, ...]":
     """KV memory of one instance in each pool, for pools whose KV blocks are counted."""
-    kv_memory: tuple[PoolKvMemory, ...] = _judge(design, load).kv_memory_by_pool(design, load)
+    kv_memory: tuple[PoolKvMemory, ...] = _module("serving").kv_memory_by_pool(design, load)
     return kv_memory
 
 
 def results_by_class_and_turn(design: Design, load: ServingLoad, fidelity: str) -> "tuple[list[ClassResult], list[TurnResult]]":
     """Results of each SLO class, and of session turns by position, from a serving simulation."""
-    results: tuple[list[ClassResult], list[TurnResult]] = _judge(design, load).results_by_class_and_turn(design, load, fidelity)
+    results: tuple[list[ClassResult], list[TurnResult]] = _module("serving").results_by_class_and_turn(design, load, fidelity)
     return results
 
 
 def is_simulated(design: Design, workload: Workload, fidelity: str) -> bool:
     """Whether evaluation needs simulation, which takes far longer than computing limits."""
-    return fidelity != "analytical" or hasattr(_judge(design, workload.cases[0]), "case_limits")
+    return fidelity != "analytical" or _evaluator(design, workload.cases[0]).simulates
 
 
-def worst_violation(design: Design, workload: Workload) -> Infeasibility | None:
+def find_worst_violation(design: Design, workload: Workload) -> Infeasibility | None:
     """Most violated limit of one design, itemised; None if every limit holds."""
     return _worst(limits(design, workload))
 
@@ -457,12 +447,18 @@ def explain_infeasibility(design: Design, workload: Workload) -> Infeasibility |
         return replace(worst, remedy=length_remedy_text(workload)) if worst else None
     if remedy_text := silicon.remedy_text(worst.limit, design.chip):
         return replace(worst, remedy=remedy_text)
-    remedied: Infeasibility = _reader(design, workload.cases[0], "analytical").with_remedy(worst, design, workload)
-    return remedied
+    return _evaluator_at(design, workload.cases[0], "analytical").with_remedy(worst, design, workload)
 
 
-def _judge(design: Design, case: WorkloadCase) -> ModuleType:
-    return _module(READERS[software_of(design.mapping), type(case)])
+def _evaluator(design: Design, case: WorkloadCase) -> WorkloadEvaluator:
+    """What evaluates a design under a type of case."""
+    return _evaluator_of_software(software_of(design.mapping), type(case))
+
+
+def _evaluator_of_software(software: str, case: type) -> WorkloadEvaluator:
+    """What evaluates some software under a type of case."""
+    evaluator: WorkloadEvaluator = _module(READERS[software, case]).EVALUATOR
+    return evaluator
 
 
 @cache
@@ -477,8 +473,7 @@ def _broken(design: Design) -> bool:
 
 def _by_itself(design: Design, case: WorkloadCase) -> bool:
     """Whether designs of a group are evaluated one after the other, at every fidelity."""
-    judge = _judge(design, case)
-    return bool(has_attribute(judge, "is_evaluated_alone") and judge.is_evaluated_alone(design))
+    return _evaluator(design, case).is_evaluated_alone(design)
 
 
 def _refuse_faults(design: Design, case: WorkloadCase, fidelity: str) -> None:
@@ -486,7 +481,7 @@ def _refuse_faults(design: Design, case: WorkloadCase, fidelity: str) -> None:
     models = isinstance(case, BatchCase | ServingLoad)
     if not _broken(design) or (fidelity == "cycles" and not models):
         return
-    cycles = not models and "cycles" in _readers(_judge(design, case), design)
+    cycles = not models and "cycles" in _evaluator(design, case).fidelities(design, False)
     do = "use fidelity=cycles or chip.faults=none" if cycles else "use chip.faults=none"
     who = "" if cycles else f" (fidelity=cycles can, but not for {case_type_name(type(case))})"
     raise DesignError(f"chip.faults: fidelity={fidelity} cannot route around faults{who}; {do}")
@@ -503,15 +498,15 @@ def _alone(design: Design, workload: Workload, fidelity: str) -> list[CaseOutcom
             )
         for row, case in enumerate(workload.cases):
             single = replace(workload, cases=(case,))
-            closed = _reader(design, case, "analytical").evaluate_cases(design, single, "analytical")
+            closed = _evaluator_at(design, case, "analytical").evaluate_cases(design, single, "analytical")
             made = [*closed, *length_limits(single), CaseOutcomes((0,), {}, silicon.silicon_limits(design.chip))]
             outcomes += outside.evaluate_external(design, case, row, fidelity, made)
         return outcomes
     if SUBMESH_MARK not in fidelity:
-        return list(_reader(design, workload.cases[0], fidelity).evaluate_cases(design, workload, fidelity))
+        return list(_evaluator_at(design, workload.cases[0], fidelity).evaluate_cases(design, workload, fidelity))
     for row, whole in enumerate(workload.cases):
         single_design, case, word = _part(design, whole, fidelity)
-        judged = _reader(single_design, case, word).evaluate_cases(single_design, replace(workload, cases=(case,)), word)
+        judged = _evaluator_at(single_design, case, word).evaluate_cases(single_design, replace(workload, cases=(case,)), word)
         outcomes += [replace(part, rows=(row,)) for part in judged]
     return outcomes
 
@@ -525,10 +520,10 @@ def _part(design: Design, case: WorkloadCase, fidelity: str) -> tuple[Design, Wo
             f"above 0, as in {word}{SUBMESH_MARK}8"
         )
     submesh = _smaller(design, case, int(side))
-    if submesh is None and _in_part(_judge(design, case), design):
+    if submesh is None and _evaluator(design, case).submesh_text(design):
         return design, case, fidelity
     if submesh is None:
-        valid = ", ".join(_readers(_judge(design, case), design))
+        valid = ", ".join(_evaluator(design, case).fidelities(design, False))
         what = "models on wafers and tiles (mapping=flat), products, attention and collectives"
         raise DesignError(f"fidelity: {fidelity} simulates a submesh, which only {what} support; valid here: {valid}")
     return *submesh, word
@@ -536,50 +531,34 @@ def _part(design: Design, case: WorkloadCase, fidelity: str) -> tuple[Design, Wo
 
 def _smaller(design: Design, case: WorkloadCase, side: int) -> tuple[Design, WorkloadCase] | None:
     """One design and a case of it on a part of the mesh; None where cases of its kind do not get smaller."""
-    judge = _judge(design, case)
-    return judge.shrink_to_submesh(design, case, side) if hasattr(judge, "shrink_to_submesh") else None
+    return _evaluator(design, case).shrink_to_submesh(design, case, side)
 
 
-def _reader(design: Design, case: WorkloadCase, fidelity: str) -> ModuleType:
+def _evaluator_at(design: Design, case: WorkloadCase, fidelity: str) -> WorkloadEvaluator:
     word, _, part = fidelity.partition(SUBMESH_MARK)
     if word not in FIDELITIES:
         raise DesignError(f"fidelity: no option {fidelity!r}; {suggest_nearest(fidelity, fidelity_names())}")
-    reader = _judge(design, case)
-    known = _readers(reader, design, bool(part))
+    evaluator = _evaluator(design, case)
+    known = evaluator.fidelities(design, bool(part))
     if word not in known:
-        raise DesignError(f"fidelity: {_unread(reader, design, case, fidelity)}; valid: {', '.join(known)}")
-    return reader
+        raise DesignError(f"fidelity: {_unread(evaluator, design, case, fidelity)}; valid: {', '.join(known)}")
+    return evaluator
 
 
-def _unread(judge: ModuleType, design: Design, case: WorkloadCase, fidelity: str) -> str:
+def _unread(evaluator: WorkloadEvaluator, design: Design, case: WorkloadCase, fidelity: str) -> str:
     """Why a design and a case do not support a fidelity, and what to change."""
     word, asked_for = fidelity.partition(SUBMESH_MARK)[0], case_type_name(type(case))
     if word == FIDELITIES[0]:
         return f"{word} is the steady state of a serving load, got {asked_for}; add workload=serving"
-    if obstacle := hasattr(judge, "simulation_obstacle") and judge.simulation_obstacle(design, word):
+    if obstacle := evaluator.simulation_obstacle(design, word):
         return f"{fidelity} cannot simulate this design because of {obstacle}"
-    if word in _readers(judge, design, True):
+    if word in evaluator.fidelities(design, True):
         return f"{fidelity} supports whole models on submeshes only; use {fidelity}{SUBMESH_MARK}8 for kernels on 8 x 8 cores"
     if design.chip.mesh is None:
         return f"{fidelity} needs a mesh of cores, and this chip is {MACHINES[machine_of(design.chip)].name}"
     if isinstance(case, ServingLoad):
         return f"{fidelity} does not support {SOFTWARE[software_of(design.mapping)].name}; use static batches, workload=static"
     return f"{fidelity} does not support {asked_for} on {MACHINES[machine_of(design.chip)].name}"
-
-
-def _readers(judge: ModuleType, design: Design, part: bool = False) -> tuple[str, ...]:
-    """Fidelities of an evaluator, on the whole mesh or on a submesh: its own, or those of the design's layout."""
-    if hasattr(judge, "fidelities"):
-        own: tuple[str, ...] = judge.fidelities(design, part)
-        return own
-    readers: tuple[str, ...] = getattr(judge, "SUBMESH_FIDELITIES", judge.FIDELITIES) if part else judge.FIDELITIES
-    return readers
-
-
-def _in_part(judge: ModuleType, design: Design) -> str:
-    """How an evaluator shrinks a case on a submesh, as text; empty string if it does not."""
-    submesh_text: str = judge.submesh_text(design) if hasattr(judge, "submesh_text") else getattr(judge, "SUBMESH_TEXT", "")
-    return submesh_text
 
 
 def _pick(value: Any, row: int) -> float:

@@ -157,14 +157,14 @@ def current_address(address: str, machine: str) -> str:
     >>> current_address("chip.hbm.bandwidth.note", TILES)
     'chip.hbm.channel_bandwidth.note'
     """
-    old = renamed_part(address, new_address_by_old(machine))
+    old = find_renamed_part(address, new_address_by_old(machine))
     return address if old is None else new_address_by_old(machine)[old] + address.removeprefix(old)
 
 
-def renamed_part(address: str, table: Mapping[str, Any]) -> str | None:
+def find_renamed_part(address: str, table: Mapping[str, Any]) -> str | None:
     """The longest of some addresses that an address is at or below; None where it is below none.
 
-    >>> renamed_part("chip.boxes.start.note", {"chip.boxes": 1, "chip.boxes.start": 2, "chip.box": 3})
+    >>> find_renamed_part("chip.boxes.start.note", {"chip.boxes": 1, "chip.boxes.start": 2, "chip.box": 3})
     'chip.boxes.start'
     """
     while address not in table:
@@ -200,7 +200,7 @@ def rename_values(values: Mapping[str, T], machine: str, where: str) -> dict[str
     for address, value in values.items():
         new = current_address(address, machine)
         if new in spellings:
-            raise named_twice_error(where, address, spellings[new])
+            raise describe_named_twice(where, address, spellings[new])
         renamed[new], spellings[new] = value, address
     return renamed
 
@@ -223,7 +223,7 @@ def rename_study_record(addresses: Mapping[str, T]) -> dict[str, T]:
     >>> rename_study_record({"chip.tile.sram": "8 MB", "space.chip.hbm.bandwidth.unit": "GB/s"})
     {'chip.tile.sram': '8 MB', 'space.chip.hbm.channel_bandwidth.unit': 'GB/s'}
     """
-    machine = machine_of_leaves(addresses)
+    machine = guess_machine_of_leaves(addresses)
     renamed = {}
     for key, value in addresses.items():
         before, address = re.fullmatch(r"(space\.(?:.*\.when\.)?|chips\.[^.]*\.|)(.*)", key, re.DOTALL).groups()  # type: ignore[union-attr]
@@ -231,7 +231,7 @@ def rename_study_record(addresses: Mapping[str, T]) -> dict[str, T]:
             knob = before.removeprefix("space.").removesuffix(".when.")
             before = f"space.{current_address(knob, machine)}.when."
         new = current_address(address, machine)
-        leaf = renamed_part(new, new_option_by_old())
+        leaf = find_renamed_part(new, new_option_by_old())
         if key.startswith("space.") and key.endswith(".tied"):
             value = rename_expression(value, machine)
         renamed[before + new] = value if leaf is None else _with_current_options(leaf, value)
@@ -246,7 +246,7 @@ def _with_current_options(address: str, value: T) -> T:
     return re.sub(r"[\w.+-]+", lambda word: options.get(word[0], word[0]), value)  # type: ignore[return-value]
 
 
-def machine_of_leaves(addresses: Iterable[str]) -> str:
+def guess_machine_of_leaves(addresses: Iterable[str]) -> str:
     """The machine of a design by the addresses of its leaves, by present or by former names of parts."""
     table = new_address_by_old(EVERY)
     parts = {address.split(".")[1] for address in addresses if address.startswith("chip.")}
@@ -258,7 +258,7 @@ def is_at_or_below(address: str, leaf: str) -> bool:
     return address == leaf or address.startswith(f"{leaf}.")
 
 
-def named_twice_error(where: str, address: str, other: str) -> DesignError:
+def describe_named_twice(where: str, address: str, other: str) -> DesignError:
     """What to say of an address that is set by its old name and by its new one."""
     return DesignError(f"{where}: {address} and {other} are two names of one address; set one of them")
 

@@ -314,10 +314,10 @@ def extremes(a: Any) -> tuple[float, float]:
     return a, a
 
 
-def as_slice(rows: Array) -> Any:
+def convert_to_slice(rows: Array) -> Any:
     """Slice that selects consecutive rows without a copy; other row indices are returned unchanged.
 
-    >>> as_slice(np.array([3, 4, 5])), as_slice(np.array([3, 5, 4])).tolist()
+    >>> convert_to_slice(np.array([3, 4, 5])), convert_to_slice(np.array([3, 5, 4])).tolist()
     (slice(3, 6, None), [3, 5, 4])
     """
     if not len(rows) or rows[-1] - rows[0] != len(rows) - 1 or (rows[1:] <= rows[:-1]).any():

@@ -341,16 +341,16 @@ def decode_only_chip(chip: Chip) -> Chip:
         return chip
     memory = main_memory(chip)
 
-    def choose(bandwidth: Any, usual: Any) -> Any:
+    def choose_bandwidth(bandwidth: Any, usual: Any) -> Any:
         return where(bandwidth > 0, bandwidth, usual)
 
-    lanes = choose(own.lanes, tile.vector.lanes)
+    lanes = choose_bandwidth(own.lanes, tile.vector.lanes)
     changes = {
-        "tile.matrix.rows": choose(own.rows, tile.matrix.rows),
-        "tile.matrix.cols": choose(own.cols, tile.matrix.cols),
+        "tile.matrix.rows": choose_bandwidth(own.rows, tile.matrix.rows),
+        "tile.matrix.cols": choose_bandwidth(own.cols, tile.matrix.cols),
         "tile.vector.lanes": lanes,
         "tile.vector.special": tile.vector.special * (lanes / tile.vector.lanes),
-        "tile.sram": choose(own.sram, tile.sram),
-        memory.leaf("channel_bandwidth"): choose(own.bandwidth, memory.channel_bandwidth),
+        "tile.sram": choose_bandwidth(own.sram, tile.sram),
+        memory.leaf("channel_bandwidth"): choose_bandwidth(own.bandwidth, memory.channel_bandwidth),
     }
     return replace_leaves(chip, changes)

@@ -70,10 +70,10 @@ LEAST = 10
 """Digits of a key that an id of a design has at least."""
 
 
-def ids_of(keys: Sequence[str]) -> list[str]:
+def make_ids(keys: Sequence[str]) -> list[str]:
     """Shortest prefixes of design keys that are unique among the given keys, of `LEAST` digits or more.
 
-    >>> ids_of(["0123456789abcd", "0123456789abff", "fedcba9876543210"])
+    >>> make_ids(["0123456789abcd", "0123456789abff", "fedcba9876543210"])
     ['0123456789abc', '0123456789abf', 'fedcba9876']
     """
     several = sorted(set(keys))

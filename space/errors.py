@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import TypeVar
 
-from dse.space.safe_text import mask_passwords, printable
+from dse.space.safe_text import mask_passwords, strip_control_codes
 
 T = TypeVar("T")
 
@@ -14,7 +14,7 @@ class DesignError(ValueError):
 
     def __str__(self) -> str:
         """One line, whatever it quotes: without passwords, and without what a terminal would obey."""
-        return printable(mask_passwords(" ".join(super().__str__().splitlines())))
+        return strip_control_codes(mask_passwords(" ".join(super().__str__().splitlines())))
 
 
 def suggest_nearest(name: str, names: Iterable[str]) -> str:

@@ -56,7 +56,7 @@ dse.evaluators.kernels.collective.ring dse.evaluators.kernels.collective.ring_al
     ports:ports_needed rounds:ring_rounds steps:build_program
 dse.evaluators.kernels.collective.team dse.evaluators.kernels.collective.core_groups
     Chain:MessageChain Groups:MeshGroups Team:CoreGroup Tile:BufferRows activity:collective_activity
-    checked:check_groups combined:check_reduction cost:collective_cost held:multicast_send_time kept:longest_chains
+    checked:check_groups combined:check_reduction cost:collective_cost held:multicast_send_time kept:find_longest_chains
     leading:multicast_lead_time members:group_members parts:pattern_stages program:collective_program
     seconds:collective_seconds slots:collective_buffers stepped:group_rounds teams:groups_of_mesh
 dse.evaluators.kernels.attention
@@ -78,11 +78,11 @@ dse.evaluators.program.routes
 dse.evaluators.machine.fabric dse.evaluators.machine.mesh_fabric
     Fabric:MeshFabric summing:with_vector_reduction
 dse.evaluators.machine.link dse.evaluators.machine.device_links
-    Library:CollectiveLibrary Links:DeviceGroupLinks Ports:DiePorts seconds:transfer_seconds spread:nodes_and_dies
+    Library:CollectiveLibrary Links:DeviceGroupLinks Ports:DiePorts seconds:transfer_seconds spread:split_into_nodes
 dse.evaluators.machine.engine dse.evaluators.machine.compute_engines
     ACCUMULATED:ACCUMULATOR_BYTES Engines:TileEngines elements:pipelined_element_cycles engines:tile_engines
     systolic:systolic_cycles
-dse.evaluators.readers.numeric dse.evaluators.cost_models.functional_simulator
+dse.evaluators.readers.numeric dse.testing.functional_simulator
     LONG:LONG_PROGRAM Slices:BufferSlices in_double:in_double_precision play:run_program
 dse.evaluators.serving.policy dse.evaluators.serving.scheduling_policy
     Policy:SchedulingPolicy most_prompts:max_prompt_tokens policies:policies_with_batch policy:make_policy
@@ -111,11 +111,11 @@ dse.space.errors
     chosen:choose_option nearest:suggest_nearest
 dse.space.elementwise dse.space.array_math
     TABLES:MAX_DISTINCT_VALUES at_least:floor_keeping_scalar at_most:cap_keeping_scalar by_word:select_by_option
-    column:as_column distinct:distinct_values even:even_share hashed:is_hashable in_line:as_slice
+    column:as_column distinct:distinct_values even:even_share hashed:is_hashable in_line:convert_to_slice
     lowest:argmin_lexicographic of_each:map_distinct one_value:collapse_if_equal option:option_index
     plain:squeeze_cases total:sum_nonzero within:cap_if_exceeded
 dse.space.units
-    SCALED:PREFIXED_UNITS USUAL:KNOWN_UNITS display:display_unit factor:conversion_factor parse:parse_quantity
+    SCALED:PREFIXED_UNITS USUAL:KNOWN_UNITS display:choose_display_unit factor:conversion_factor parse:parse_quantity
     quantity:parse_with_dimension show:format_quantity told:unit_text
 dse.space.chip
     Boxes:ScaleOutNetwork Cache:SharedCache Core:PooledCore D2d:DieLinks Dies:DieGrid Hbm:HighBandwidthMemory
@@ -215,7 +215,7 @@ class _FormerModules(MetaPathFinder, Loader):
 def _answer(former: str, module: ModuleType, names: Mapping[str, str]) -> Any:
     """The module-level ``__getattr__`` that answers to former names."""
 
-    def answer(name: str) -> Any:
+    def get_present(name: str) -> Any:
         if name in names:
             used[f"{former}.{name}"] = names[name]
             return getattr(module, names[name])
@@ -223,7 +223,7 @@ def _answer(former: str, module: ModuleType, names: Mapping[str, str]) -> Any:
             return getattr(module, name)
         raise AttributeError(f"module {former!r} has no attribute {name!r}")
 
-    return answer
+    return get_present
 
 
 def _sections(text: str) -> dict[str, dict[str, str]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.space.array_math import Array, as_slice, distinct_values
+from dse.space.array_math import Array, convert_to_slice, distinct_values
 from dse.space.design import KEY_DIGITS, Design, Designs, hash_lines, key_line, key_of_leaves
 from dse.space.errors import DesignError, suggest_nearest
 from dse.space.fields import (
@@ -28,7 +28,7 @@ from dse.space.fields import (
     match_addresses_or_none,
     replace_leaves,
 )
-from dse.space.unread_leaves import Condition, read_conditions, why_unread
+from dse.space.unread_leaves import Condition, explain_unread, read_conditions
 
 Value = float | int | str
 
@@ -120,19 +120,19 @@ def order_by_dependency(knobs: Sequence[Knob]) -> list[Knob]:
     """
     known, ordered = {knob.address: knob for knob in knobs}, dict[str, Knob]()
 
-    def place(knob: Knob, path: tuple[str, ...]) -> None:
+    def place_knob(knob: Knob, path: tuple[str, ...]) -> None:
         if knob.address in path:
             raise DesignError(
                 f"space.{knob.address}: its 'when' depends on itself, by {', '.join(path[1:]) or 'its own value'}"
             )
         for other in (*(other for other, _ in knob.when), *(other for other, _, _ in knob.read)):
             if other not in ordered:
-                place(known[other], (*path, knob.address))
+                place_knob(known[other], (*path, knob.address))
         ordered[knob.address] = knob
 
     for knob in knobs:
         if knob.address not in ordered:
-            place(knob, ())
+            place_knob(knob, ())
     return list(ordered.values())
 
 
@@ -158,11 +158,11 @@ def active_rows(knobs: Sequence[Knob], moved: Callable[[Knob, tuple[Any, ...]], 
     return rows
 
 
-def why_never_read(base: Design, targets: Sequence[str], knobs: Sequence[Knob]) -> str:
+def explain_never_read(base: Design, targets: Sequence[str], knobs: Sequence[Knob]) -> str:
     """Settings beside which none of some leaves is read, as text; empty string if one may be read."""
     if read_conditions(base, targets, _moved(base, knobs)) is not None:
         return ""
-    return ", ".join(dict.fromkeys(why_unread(base, target) for target in targets))
+    return ", ".join(dict.fromkeys(explain_unread(base, target) for target in targets))
 
 
 def _moved(base: Design, knobs: Sequence[Knob]) -> dict[str, tuple[str, Sequence[Any]]]:
@@ -261,14 +261,20 @@ class Space:
     def _former_knob(self, knob: Knob) -> Knob:
         """A knob as content keys have it: with former addresses and options, its own and those that it counts by."""
 
-        def options(address: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        def list_former_options(address: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
             leaf = next(iter(self.targets.get(address, [address])))
             return tuple(self._former_option(leaf, value) for value in values)
 
-        when = tuple((self._former_address(other), options(other, values)) for other, values in knob.when)
-        read = tuple((self._former_address(other), options(other, values), usual) for other, values, usual in knob.read)
+        when = tuple((self._former_address(other), list_former_options(other, values)) for other, values in knob.when)
+        read = tuple(
+            (self._former_address(other), list_former_options(other, values), usual) for other, values, usual in knob.read
+        )
         former = replace(knob, address=self._former_address(knob.address), when=when, read=read)
-        return replace(former, values=options(knob.address, former.values)) if isinstance(former, ChoiceKnob) else former
+        return (
+            replace(former, values=list_former_options(knob.address, former.values))
+            if isinstance(former, ChoiceKnob)
+            else former
+        )
 
     def _former_text(self, text: str) -> str:
         """An expression with the addresses that content keys have."""
@@ -416,7 +422,7 @@ class Space:
         groups = []
         for rows in np.split(_in_order(code), np.cumsum(np.bincount(code))[:-1]) if code.any() else [np.arange(size)]:
             changes: dict[str, Any] = {}
-            selection = None if len(rows) == size else as_slice(rows)
+            selection = None if len(rows) == size else convert_to_slice(rows)
             for moved in self.knobs:
                 column = columns[moved.address]
                 self._change(moved, column if selection is None else column[selection], changes)
@@ -525,14 +531,14 @@ class Space:
         return sorted(knobs, key=lambda knob: (not knob.words, not knob.address.startswith("mapping.")))
 
     def _columns(self, codes: Mapping[str, Array], *, unique: bool = True) -> Columns:
-        def moved(knob: Knob, allowed: tuple[Any, ...]) -> Array:
+        def match_allowed_rows(knob: Knob, allowed: tuple[Any, ...]) -> Array:
             if not isinstance(knob, ChoiceKnob):
                 raise DesignError(f"space: 'when' needs a knob with choices, but {knob.address} is an interval")
             return np.isin(codes[knob.address], [i for i, value in enumerate(knob.values) if value in allowed])
 
         active = {
             address: np.broadcast_to(active_row, np.shape(codes[address]))
-            for address, active_row in active_rows(self.knobs, moved).items()
+            for address, active_row in active_rows(self.knobs, match_allowed_rows).items()
         }
         if unique and any(knob.when or knob.read for knob in self.knobs):
             keep = np.logical_and.reduce([active[a] | (code == 0) for a, code in codes.items()])

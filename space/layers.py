@@ -59,14 +59,14 @@ class AttentionReach(NamedTuple):
         limit = self.window or self.top
         return minimum(context, limit) if limit else context
 
-    def pairs(self, prompt: Any) -> Any:
+    def count_pairs(self, prompt: Any) -> Any:
         """Query-key pairs per head of a whole prompt, each token attending to itself and earlier ones.
 
         >>> (
-        ...     AttentionReach().pairs(4),
-        ...     AttentionReach(window=2).pairs(4),
-        ...     AttentionReach(chunk=2).pairs(5),
-        ...     AttentionReach(top=2).pairs(4),
+        ...     AttentionReach().count_pairs(4),
+        ...     AttentionReach(window=2).count_pairs(4),
+        ...     AttentionReach(chunk=2).count_pairs(5),
+        ...     AttentionReach(top=2).count_pairs(4),
         ... )
         (10.0, 7.0, 7.0, 7.0)
         """
@@ -86,7 +86,7 @@ class AttentionReach(NamedTuple):
         >>> whole.remaining_positions(2, 2), window.remaining_positions(2, 2), chunk.remaining_positions(2, 4)
         (7.0, 4.0, 10.0)
         """
-        return self.pairs(past + prompt) - self.pairs(past)
+        return self.count_pairs(past + prompt) - self.count_pairs(past)
 
     def kept_positions(self, context: Any) -> Any:
         """Most positions that the KV cache keeps of a context: all, a window or chunk, or compressed entries.
@@ -111,7 +111,7 @@ class AttentionReach(NamedTuple):
 def causal_pairs(queries: Any, keys: Any, window: Any = 0) -> Any:
     """Query-key pairs of the last `queries` of `keys` positions in a causal window; window 0 for all.
 
-    >>> causal_pairs(4, 6), causal_pairs(4, 6, 2), causal_pairs(1, 6), causal_pairs(6, 6) == AttentionReach().pairs(6)
+    >>> causal_pairs(4, 6), causal_pairs(4, 6, 2), causal_pairs(1, 6), causal_pairs(6, 6) == AttentionReach().count_pairs(6)
     (18.0, 8.0, 6.0, True)
     """
     limit = where(window > 0, window, keys) if np.any(window > 0) else keys
@@ -380,7 +380,7 @@ def check_layers(model: Model) -> None:
 
 
 def _refuse(model: Model, name: str, kind: LayerKind, *, first: bool) -> None:
-    def at(field: str) -> str:
+    def get_address(field: str) -> str:
         """The address of what a kind of layers has: its own, or that of the model."""
         own = getattr(kind, field.partition(".")[0]) is not None
         return f"kinds.{name}.{field}" if own else field
@@ -389,35 +389,40 @@ def _refuse(model: Model, name: str, kind: LayerKind, *, first: bool) -> None:
         state = model.recurrence
         if state.heads % state.key_heads:
             raise DesignError(
-                f"{at('recurrence.key_heads')}: {state.key_heads} key heads do not divide {state.heads} value heads"
+                f"{get_address('recurrence.key_heads')}: {state.key_heads} key heads do not divide {state.heads} value heads"
             )
         return
     if model.heads % model.kv_heads:
-        raise DesignError(f"{at('kv_heads')}: {model.kv_heads} KV heads do not divide {model.heads} query heads")
+        raise DesignError(f"{get_address('kv_heads')}: {model.kv_heads} KV heads do not divide {model.heads} query heads")
     if model.window > model.max_position:
         raise DesignError(
-            f"{at('window')}: {model.window} tokens exceed max_position={model.max_position}; set 0 for no window"
+            f"{get_address('window')}: {model.window} tokens exceed max_position={model.max_position}; set 0 for no window"
         )
     if model.chunk > model.max_position:
-        raise DesignError(f"{at('chunk')}: {model.chunk} tokens exceed max_position={model.max_position}; set 0 for no chunks")
+        raise DesignError(
+            f"{get_address('chunk')}: {model.chunk} tokens exceed max_position={model.max_position}; set 0 for no chunks"
+        )
     if model.window and model.chunk:
-        raise DesignError(f"{at('chunk')}: cannot be combined with a window of {model.window} tokens; remove one of them")
+        raise DesignError(
+            f"{get_address('chunk')}: cannot be combined with a window of {model.window} tokens; remove one of them"
+        )
     if model.kv_reused and first:
-        raise DesignError(f"{at('kv_reused')}: no earlier layer has keys and values to reuse")
+        raise DesignError(f"{get_address('kv_reused')}: no earlier layer has keys and values to reuse")
     if model.compressed is not None and model.heads % model.compressed.groups:
         raise DesignError(
-            f"{at('compressed.groups')}: {model.compressed.groups} groups do not divide {model.heads} query heads"
+            f"{get_address('compressed.groups')}: {model.compressed.groups} groups do not divide {model.heads} query heads"
         )
     if model.indexer is None:
         return
     index = model.indexer
     if model.compressed is None and (model.window or model.chunk):
-        raise DesignError(f"{at('indexer')}: cannot be combined with a window or chunk; remove one of them")
+        raise DesignError(f"{get_address('indexer')}: cannot be combined with a window or chunk; remove one of them")
     if index.top > model.max_position:
         raise DesignError(
-            f"{at('indexer.top')}: picks {index.top} positions, but a cache has {model.max_position} at most (max_position)"
+            f"{get_address('indexer.top')}: picks {index.top} positions, "
+            f"but a cache has {model.max_position} at most (max_position)"
         )
     if index.top % index.block:
-        raise DesignError(f"{at('indexer.top')}: {index.top} positions are not a multiple of blocks of {index.block}")
+        raise DesignError(f"{get_address('indexer.top')}: {index.top} positions are not a multiple of blocks of {index.block}")
     if index.reused and first:
-        raise DesignError(f"{at('indexer.reused')}: no earlier layer has a choice to reuse")
+        raise DesignError(f"{get_address('indexer.reused')}: no earlier layer has a choice to reuse")

@@ -30,12 +30,12 @@ class LazyMetrics:
         return value() if callable(value) else value
 
 
-def lazy_metrics(names: Sequence[str], work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def make_lazy_metrics(names: Sequence[str], work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """Lazy metrics by name: one computation, at the first read, gives all of them.
 
     Where the computation returns a function in place of a metric, the function is called when that metric is read.
 
-    >>> found = lazy_metrics(("energy", "power"), lambda: {"energy": 6.0, "power": 3.0})
+    >>> found = make_lazy_metrics(("energy", "power"), lambda: {"energy": 6.0, "power": 3.0})
     >>> compute_all(found)
     {'energy': 6.0, 'power': 3.0}
     """

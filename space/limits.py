@@ -104,10 +104,10 @@ def split_remedy_text(split: Any, rows: Any, whole: Any) -> str:
     """Advice on settings that fit, for a depth split that is not possible."""
     if rows > 1:
         return f"groups of {rows:.0f} rows cannot divide the depth: use rows=1 or 0, or split_k=1"
-    return nearest_side_text("rows", split, whole)
+    return suggest_nearest_side("rows", split, whole)
 
 
-def nearest_side_text(name: str, side: Any, whole: Any) -> str:
+def suggest_nearest_side(name: str, side: Any, whole: Any) -> str:
     """Advice on the nearest group side that divides the mesh."""
     each = range(1, int(whole) + 1)
     fits = [count for count in each if whole % count == 0 or (name == "rows" and is_row_count(count, whole))]

@@ -84,8 +84,8 @@ def guess_machine(parts: Iterable[str]) -> str:
     """
     have = {part for given in parts for part in STAND_INS.get(given, (given,))}
 
-    def unlike(machine: str) -> tuple[int, int]:
+    def count_mismatches(machine: str) -> tuple[int, int]:
         parts = MACHINES[machine]
         return len(have - set(parts.needs) - set(parts.may)), len(set(parts.needs) - have)
 
-    return min(MACHINES, key=unlike)
+    return min(MACHINES, key=count_mismatches)

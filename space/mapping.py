@@ -8,7 +8,7 @@ from typing import Any
 from dse.space.array_math import Number
 from dse.space.fields import integer_field, option_field, part_field, quantity_field, record_class, refused_field
 from dse.space.number_formats import BYTES_BY_FORMAT as BYTES_BY_FORMAT
-from dse.space.number_formats import formats_of_tensor, why_unfit
+from dse.space.number_formats import explain_unfit, formats_of_tensor
 from dse.space.stack import Stack
 
 PREFETCH = ("none", "whole", "partial")
@@ -52,7 +52,7 @@ class TensorParallelPlan:
 
 
 def _format(doc: str, tensor: str, *, absent: bool = False) -> Any:
-    return option_field(doc, formats_of_tensor(tensor), unfit=why_unfit(tensor), absent=absent)
+    return option_field(doc, formats_of_tensor(tensor), unfit=explain_unfit(tensor), absent=absent)
 
 
 @record_class

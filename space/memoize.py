@@ -23,14 +23,14 @@ def memoize(function: Callable[..., T], most: int = MAX_ENTRIES) -> Callable[...
     known = lru_cache(maxsize=most)(function)
 
     @wraps(function)
-    def answer(*given: Any) -> T:
+    def look_up(*given: Any) -> T:
         try:
             return known(*given)
         except TypeError:  # some of it cannot be looked up
             return function(*given)
 
-    answer.known = known.cache_info  # type: ignore[attr-defined]
-    return answer
+    look_up.known = known.cache_info  # type: ignore[attr-defined]
+    return look_up
 
 
 MAX_IDENTITIES = 8
@@ -65,7 +65,7 @@ def memoize_by_identity(function: Callable[..., T], few: int = MAX_IDENTITIES) -
     if most == 1:  # what is asked for most often
 
         @wraps(function)
-        def alone(given: Any) -> T:
+        def look_up_single(given: Any) -> T:
             known = of_one.get(id(given))
             if known is None:
                 if len(of_one) >= few:
@@ -73,10 +73,10 @@ def memoize_by_identity(function: Callable[..., T], few: int = MAX_IDENTITIES) -
                 known = of_one[id(given)] = given, function(given)
             return known[1]
 
-        return alone
+        return look_up_single
 
     @wraps(function)
-    def answer(*given: Any) -> T:
+    def look_up(*given: Any) -> T:
         if len(given) < most:
             given += usual[len(given) - most :]
         places = tuple(map(id, given))
@@ -88,7 +88,7 @@ def memoize_by_identity(function: Callable[..., T], few: int = MAX_IDENTITIES) -
             known = kept[places] = given, function(*given)
         return known[1]
 
-    return answer
+    return look_up
 
 
 @cache

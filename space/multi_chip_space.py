@@ -14,7 +14,7 @@ from dse.space.array_math import Array
 from dse.space.design import Design, Designs, key_of_leaves
 from dse.space.errors import DesignError, suggest_nearest
 from dse.space.fields import addresses, iterate_leaves, match_addresses, match_addresses_or_none
-from dse.space.knobs import ChoiceKnob, Columns, Knob, Space, TiedLeaf, Value, order_by_dependency, why_never_read
+from dse.space.knobs import ChoiceKnob, Columns, Knob, Space, TiedLeaf, Value, explain_never_read, order_by_dependency
 from dse.space.unread_leaves import Condition
 
 CHIP_KNOB = "chip"
@@ -257,7 +257,9 @@ def _read(knob: Knob, spaces: Sequence[Space]) -> Knob:
 def _narrowed(bases: Mapping[str, Design], knob: Knob, knobs: Sequence[Knob]) -> Knob:
     """The knob with `when` saying which chips have it and read it, where some do not."""
     chips = chips_with_address(bases, knob.address)
-    chips = [name for name in chips if not why_never_read(bases[name], addresses(bases[name], knob.address), knobs)] or chips
+    chips = [
+        name for name in chips if not explain_never_read(bases[name], addresses(bases[name], knob.address), knobs)
+    ] or chips
     allowed_chips = [allowed for other, allowed in knob.when if other == CHIP_KNOB]
     for name in (name for allowed in allowed_chips for name in allowed):
         if name not in bases:

@@ -87,12 +87,12 @@ def formats_of_tensor(tensor: str) -> tuple[str, ...]:
     return tuple(name for name, number_format in FORMATS.items() if tensor in number_format.holds)
 
 
-def why_unfit(tensor: str) -> dict[str, str]:
+def explain_unfit(tensor: str) -> dict[str, str]:
     """Why a tensor cannot have a format, by format name, with the formats to use instead.
 
-    >>> why_unfit("activations")["int4_g128"]
+    >>> explain_unfit("activations")["int4_g128"]
     'int4_g128 is a format of weights only; for activations use: int8, fp8, bf16, fp16, fp32, mxfp8, mxfp4, nvfp4, fp8_1x128'
-    >>> why_unfit("weights")["int4"]
+    >>> explain_unfit("weights")["int4"]
     'int4 does not say which values share a scale; use int4_g128 or int4_g32'
     """
     fit = formats_of_tensor(tensor)

@@ -30,10 +30,10 @@ def peaks(chip: Chip) -> dict[str, Any]:
     return {name: wide * value for name, value in rates.items() if value is not None}
 
 
-def peaks_text(chip: Chip) -> str:
+def format_peaks(chip: Chip) -> str:
     """Peak rates of one chip as text; empty string for a chip without matrix engines.
 
-    >>> peaks_text(Chip())
+    >>> format_peaks(Chip())
     ''
     """
     return ", ".join(f"{name} {_shown(name, float(value))}" for name, value in peaks(chip).items())

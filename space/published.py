@@ -40,10 +40,10 @@ def is_said(chip: Any, fact: str) -> bool:
 
 def given_part(chip: Any, fact: str) -> Any:
     """Chip for which a data sheet fact was stated, without facts; this chip if none is recorded."""
-    return dict(chip.published.given).get(fact) or as_modelled(chip)
+    return dict(chip.published.given).get(fact) or remove_published_facts(chip)
 
 
 @memoize_by_identity
-def as_modelled(chip: Any) -> Any:
+def remove_published_facts(chip: Any) -> Any:
     """The chip without the facts of its data sheet."""
     return replace(chip, published=None)

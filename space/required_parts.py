@@ -54,16 +54,18 @@ class WholeKinds:
     def _made(self, given: dict[str, type]) -> str:
         have, names = self._replaced(given)
 
-        def lacking(whole: Parts) -> int:
+        def count_missing(whole: Parts) -> int:
             return sum(not (name in have and kind in (None, have[name])) for name, kind in whole.needs.items())
 
-        def left(whole: Parts) -> int:
+        def count_surplus(whole: Parts) -> int:
             return sum(name not in whole.needs and name not in whole.may for name in have)
 
         begin = "start from a shipped file: defaults: [NAME, _self_]"
         if not have:
             raise DesignError(f"{self.address}: has no parts; {begin}")
-        name, near = min(self.wholes.items(), key=lambda entry: (lacking(entry[1]) + left(entry[1]), lacking(entry[1])))
+        name, near = min(
+            self.wholes.items(), key=lambda entry: (count_missing(entry[1]) + count_surplus(entry[1]), count_missing(entry[1]))
+        )
         if not any(part in near.needs for part in have):
             raise DesignError(f"{self.address}: has only {', '.join(given)}; {begin}")
         for part, kind in near.needs.items():

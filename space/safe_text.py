@@ -37,12 +37,12 @@ def mask_passwords_in(value: Any) -> Any:
     return value
 
 
-def left_out_text(by: Mapping[str, int], total: int, noun: str) -> str:
+def describe_left_out(by: Mapping[str, int], total: int, noun: str) -> str:
     """Count of designs left out of a search, with the count for each reason, most frequent first.
 
-    >>> left_out_text({"chip.hbm.capacity": 3, "mapping.decode.tp": 9}, 15, "deployment")
+    >>> describe_left_out({"chip.hbm.capacity": 3, "mapping.decode.tp": 9}, 15, "deployment")
     '12 of 15 deployments left out: mapping.decode.tp 9, chip.hbm.capacity 3'
-    >>> left_out_text({}, 1, "design")
+    >>> describe_left_out({}, 1, "design")
     '0 of 1 design left out'
     """
     each = ", ".join(f"{why} {count:,}" for why, count in sorted(by.items(), key=lambda pair: -pair[1]))
@@ -58,10 +58,10 @@ def count_text(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def printable(text: str) -> str:
+def strip_control_codes(text: str) -> str:
     r"""Text without terminal control codes.
 
-    >>> printable("\x1b[31mred\x07\x1b]0;title\x07")
+    >>> strip_control_codes("\x1b[31mred\x07\x1b]0;title\x07")
     'red]0;title'
     """
     return CONTROL_CODES.sub("", text)

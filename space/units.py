@@ -84,10 +84,10 @@ def format_quantity(value: float, unit: str, digits: int = 4) -> str:
     return f"{value / scale:.{digits}g} {prefix}{unit}"
 
 
-def display_unit(largest: float, unit: str) -> tuple[float, str]:
+def choose_display_unit(largest: float, unit: str) -> tuple[float, str]:
     """Divisor and prefixed unit for values up to `largest`, for an axis or a column.
 
-    >>> display_unit(256e6, "B"), display_unit(3.0, "1")
+    >>> choose_display_unit(256e6, "B"), choose_display_unit(3.0, "1")
     ((1000000.0, 'MB'), (1.0, ''))
     """
     if unit in ("", "1"):

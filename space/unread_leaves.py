@@ -26,7 +26,7 @@ def deciding_leaves(value: Any, address: str) -> dict[str, tuple[str | int, ...]
     return {chooser: words for chooser, words in words.items() if _there(value, chooser)}
 
 
-def why_unread(value: Any, address: str) -> str:
+def explain_unread(value: Any, address: str) -> str:
     """Settings under which a leaf is unread, as ``mapping.decode.gemv=ring``; empty string if it is read."""
     leaves = deciding_leaves(value, address)
     given_leaves = {chooser: leaf_at(value, chooser) for chooser in leaves}

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.config.compose import compose, study_folder
+from dse.config.compose import compose, find_study_folder
 from dse.config.question import build_question
-from dse.evaluators.evaluation import worst_violation
+from dse.evaluators.evaluation import find_worst_violation
 from dse.evaluators.workloads.serving import deploy_load
 from dse.space.array_math import Array
 from dse.space.errors import DesignError
@@ -88,12 +88,12 @@ def simulate_run(requests: Requests, overrides: Sequence[str]) -> Run:
         DesignError: the design breaks a limit, or does not serve requests.
     """
     config = compose(("workload=serving", "workload.requests=1", *overrides))
-    posed = build_question(config, study_folder(config))
+    posed = build_question(config, find_study_folder(config))
     design, load = posed.base, posed.workload.cases[0]
     if not isinstance(load, ServingLoad):
         raise DesignError("workload: a measured run needs a serving load; use workload=serving")
     load = replace(load, requests=requests)
-    worst = worst_violation(design, replace(posed.workload, cases=(load,)))
+    worst = find_worst_violation(design, replace(posed.workload, cases=(load,)))
     if worst is not None and worst.need > worst.have:
         raise DesignError(f"{worst.limit}: needs {worst.need:g}, has {worst.have:g}")
     served_run = deploy_load(design, load, "analytical")[0].serve(requests)

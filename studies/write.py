@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dse.accuracy import claims, residuals
-from dse.accuracy.validate import ROLES, ValidationRow, compare_file, error_text, score_rows
+from dse.accuracy.validate import ROLES, ValidationRow, compare_file, format_row_error, score_rows
 
 START, END = "<!-- numbers: python -m dse.studies.write -->", "<!-- end of numbers -->"
 HERE = Path(__file__).resolve().parent
@@ -54,9 +54,9 @@ def written_document(name: str) -> tuple[str, str]:
     """Text of a document now, and with its figures computed again."""
     if name in (RESIDUALS, VERDICTS):
         new = (
-            residuals.residuals_csv(compare_all())
+            residuals.format_residuals_csv(compare_all())
             if name == RESIDUALS
-            else claims.verdict_file(map(claims.decide_claim, claims.find_claims(())))
+            else claims.format_verdict_file(map(claims.decide_claim, claims.find_claims(())))
         )
         return place(name).read_text() if place(name).exists() else "", new
     text = place(name).read_text()
@@ -89,7 +89,7 @@ def published_text() -> str:
                 continue
             what = f"{row.where}: {row.note or row.metric}"
             simulated = "infeasible" if row.simulated is None else f"{row.simulated:.3g}"
-            rows.append([path.parent.name, what, f"{row.published} {row.unit}", simulated, error_text(row), row.role])
+            rows.append([path.parent.name, what, f"{row.published} {row.unit}", simulated, format_row_error(row), row.role])
     return table(["study", "figure", "published", "simulated", "error", "role"], rows)
 
 

@@ -35,7 +35,7 @@ import dse.main
 import dse.report.study_page
 from dse.config.compose import compose
 from dse.space.former_words import stored_fidelity
-from dse.store.integrity import file_faults
+from dse.store.integrity import find_file_faults
 from dse.store.store import Store
 from dse.store.tables import ASKS, CHECKED, RESULTS, checksummed_columns
 
@@ -94,7 +94,7 @@ class Held:
             tables = sql.inspect(connection).get_table_names()
             if not tables:
                 return Held({})
-            assert file_faults(connection) == ("", True), file_faults(connection)
+            assert find_file_faults(connection) == ("", True), find_file_faults(connection)
             for table in (RESULTS, ASKS):
                 kept = [column for column in checksummed_columns(table) if column.name not in ("seconds", "version")]
                 for row in connection.execute(sql.select(*kept)):

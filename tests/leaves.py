@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from dse.config.question import Question
-from dse.config.unread_settings import unread_by_workload
+from dse.config.unread_settings import find_unread_by_workload
 from dse.evaluators import evaluate
 from dse.space.design import Design, stack_designs
 from dse.space.errors import DesignError
 from dse.space.fields import field_at, iterate_leaves, leaf_at, replace_leaves
-from dse.space.unread_leaves import deciding_leaves, why_unread
+from dse.space.unread_leaves import deciding_leaves, explain_unread
 from dse.space.workload import Workload
 from tests.contract.draws import shaken, words
 from tests.contract.test_words import DIES, MODEL, ON, POOLED, SERVED
@@ -87,14 +87,18 @@ def drawn(question: Question, count: int, seed: int) -> Iterator[tuple[Design, n
 def found_idle(question: Question, draws: int, seed: int) -> list[str]:
     """Leaves beside words that are not declared, in words."""
     changed, tried = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
-    idle = unread_by_workload(question.base, question.workload)
+    idle = find_unread_by_workload(question.base, question.workload)
     for design, rng in drawn(question, draws, seed):
         before = outcome(design, question.workload)
         if before is None:
             continue
         settings = [(place, str(leaf_at(design, place))) for place in words(design)]
         for address, _, _ in iterate_leaves(design.mapping, "mapping."):
-            if address.startswith(("mapping.stack.", "mapping.precision.")) or why_unread(design, address) or address in idle:
+            if (
+                address.startswith(("mapping.stack.", "mapping.precision."))
+                or explain_unread(design, address)
+                or address in idle
+            ):
                 continue
             for value in others(design, address, rng):
                 after = outcome(replace_leaves(design, {address: value}), question.workload)

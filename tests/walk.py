@@ -16,7 +16,7 @@ import numpy as np
 
 from dse.config.question import Question
 from dse.evaluators import evaluate
-from dse.evaluators.evaluation import worst_violation
+from dse.evaluators.evaluation import find_worst_violation
 from dse.space.design import Design, stack_designs
 from dse.space.errors import DesignError
 from dse.space.fields import replace_leaves
@@ -107,7 +107,7 @@ def walked(count: int, seed: int) -> Found:
             if len(lost):
                 faults.append(f"{' '.join(step.said)}: {name} of {len(lost)} designs is not a number")
         for row in np.flatnonzero(~feasible)[:1]:
-            worst = worst_violation(step.designs[row], step.question.workload)
+            worst = find_worst_violation(step.designs[row], step.question.workload)
             if worst is None:
                 faults.append(f"{' '.join(step.said)}: infeasible without a limit that binds")
             elif worst.parts and not np.isclose(sum(value for _, value in worst.parts), worst.need, rtol=1e-6):

@@ -26,12 +26,12 @@ from dse.accuracy.least_squares import (
 from dse.accuracy.validate import (
     ROLES,
     RowQuestion,
+    compose_question,
     escape_line,
     overrides_of,
-    question_of,
+    parse_value_range,
     read_rows,
     unit_of_metric,
-    value_range,
 )
 from dse.evaluators import evaluate
 from dse.evaluators.accounting.metrics import find_metric
@@ -135,17 +135,17 @@ def calibrate(path: Path, words: Sequence[str]) -> Calibration:
     done = [0, 0]
     with ProgressBar("calibrate") as progress:
 
-        def model(vectors: Vector, part: Sequence[int] = fitted_on) -> Vector:
+        def simulate_vectors(vectors: Vector, part: Sequence[int] = fitted_on) -> Vector:
             done[0] += len(vectors) * len(part)
             progress.update(done[1], count + 1, f"{done[0]:,} simulations")
             return simulate_rows([rows[i] for i in part], [constant.address for constant in constants], vectors)
 
         low, high = (np.array([getattr(rows[i], end) for i in fitted_on]) for end in ("low", "high"))
         bounds = _constant_bounds(constants)
-        before = model(bounds.start[None], range(len(rows)))[0]
+        before = simulate_vectors(bounds.start[None], range(len(rows)))[0]
         _refuse_unknown(path, rows, before)
-        begun = start_vectors(model, bounds, seed)
-        result = fit_with_statistics(model, low, high, bounds, begun)
+        begun = start_vectors(simulate_vectors, bounds, seed)
+        result = fit_with_statistics(simulate_vectors, low, high, bounds, begun)
         done[1] += 1
         held_out: Vector | None = np.full(len(fitted_on), np.nan)
         for held in cross_validation_folds(len(fitted_on), count, seed):
@@ -155,13 +155,13 @@ def calibrate(path: Path, words: Sequence[str]) -> Calibration:
                 break
             part = [fitted_on[i] for i in rest]
             values = solve_constants(
-                lambda vectors, part=part: model(vectors, part),  # type: ignore[misc]
+                lambda vectors, part=part: simulate_vectors(vectors, part),  # type: ignore[misc]
                 low[rest], high[rest], bounds, (begun[0], begun[1][:, rest]),
             )  # fmt: skip
-            other_model = model(values[None], [fitted_on[i] for i in held])
+            other_model = simulate_vectors(values[None], [fitted_on[i] for i in held])
             held_out[held] = log_ratios(other_model, low[held], high[held])[0]  # type: ignore[index]
             done[1] += 1
-        after = model(result.values[None], range(len(rows)))[0]
+        after = simulate_vectors(result.values[None], range(len(rows)))[0]
     return Calibration(
         path, constants, tuple(rows), result, before, after, held_out, seed, done[0], skipped, tuple(map(str, overrides))
     )
@@ -226,7 +226,7 @@ def _read_rows(
 def _measured_row(cells: Mapping[str, str], overrides: Sequence[str]) -> MeasuredRow:
     if cells["role"] not in ROLES:
         raise DesignError(f"column role: no role {cells['role'][:40]!r}; {suggest_nearest(cells['role'], ROLES)}")
-    low, high = value_range(cells["value"])
+    low, high = parse_value_range(cells["value"])
     name = cells["metric"].strip()
     if "(" in name:
         raise DesignError(
@@ -240,9 +240,9 @@ def _measured_row(cells: Mapping[str, str], overrides: Sequence[str]) -> Measure
     addresses = {word.partition("=")[0] for word in own}
     words = (*(word for word in overrides if word.partition("=")[0] not in addresses), *own)
     try:
-        question = question_of(words)
+        question = compose_question(words)
         alone = any(word.startswith("chip=") for word in beside)
-        base = question_of(beside if alone else (*words, *beside)) if beside else None
+        base = compose_question(beside if alone else (*words, *beside)) if beside else None
     except DesignError as error:
         raise DesignError(f"column overrides: {error}") from None
     divisor = 1.0

@@ -26,7 +26,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from dse.accuracy.validate import COLUMNS as PUBLISHED_COLUMNS
-from dse.accuracy.validate import ValidationRow, compare_row, escape_line, overrides_of, read_rows, value_range
+from dse.accuracy.validate import ValidationRow, compare_row, escape_line, overrides_of, parse_value_range, read_rows
 from dse.config.compose import STUDIES
 from dse.space.errors import DesignError, suggest_nearest
 from dse.space.units import parse_quantity
@@ -141,10 +141,10 @@ class Claim:
         return f"{self.file}, row {self.line} ({escape_line(self.id[:40])})"
 
 
-def number_text(value: float) -> str:
+def format_number(value: float) -> str:
     """A number as text: four digits, or all before the point, without an exponent where that is readable.
 
-    >>> number_text(20324.02), number_text(1.23456), number_text(1.2e-6)
+    >>> format_number(20324.02), format_number(1.23456), format_number(1.2e-6)
     ('20324', '1.235', '1.2e-06')
     """
     return f"{value:.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.4g}"
@@ -185,7 +185,7 @@ class Decision:
     @property
     def best(self) -> ValidationRow | None:
         """The comparison nearest to the published value; None where nothing is simulated."""
-        return nearest_point(self.points).compared if self.points else None
+        return find_nearest_point(self.points).compared if self.points else None
 
     @property
     def span(self) -> tuple[float, float] | None:
@@ -201,7 +201,7 @@ class Decision:
         """
         if self.span is None:
             return "infeasible" if self.points else ""
-        low, high = map(number_text, self.span)
+        low, high = map(format_number, self.span)
         unfit = "" if all(point.compared.fits for point in self.points) else " (does not fit)"
         return (low if low == high else f"{low}..{high}") + unfit
 
@@ -210,7 +210,7 @@ class Decision:
         """The second model's value as text; empty string without a second model."""
         if self.reader is None:
             return ""
-        return "infeasible" if self.reader.simulated is None else number_text(self.reader.simulated)
+        return "infeasible" if self.reader.simulated is None else format_number(self.reader.simulated)
 
     @property
     def holds_at(self) -> str:
@@ -418,7 +418,7 @@ def build_claim(path: Path, line: int, cells: Mapping[str, str]) -> Claim:
     if cells["row"]:
         if typed := [column for column in TAKEN_FROM_ROW if cells[column]]:
             raise DesignError(f"column {typed[0]}: comes from the row {cells['row']}; leave it blank, or leave row blank")
-        cells |= published_row(cells["row"])
+        cells |= read_published_row(cells["row"])
     sweep = parse_sweep(cells["sweep"])
     overrides, baseline, reader = (overrides_of(cells, column) for column in ("overrides", "baseline", "reader"))
     if not overrides:
@@ -433,7 +433,7 @@ def build_claim(path: Path, line: int, cells: Mapping[str, str]) -> Claim:
     elif sweep and not cells["missing"]:
         raise DesignError("column missing: a sweep covers what the paper leaves out; name that there")
     if overrides:
-        value_range(cells["value"])
+        parse_value_range(cells["value"])
     return Claim(
         path.stem,
         f"studies/claims/{path.name}" if path.parent == folder() else str(path),
@@ -514,7 +514,7 @@ def split_values(text: str) -> tuple[str, ...]:
     return tuple(value.strip() for value in values)
 
 
-def published_row(name: str) -> dict[str, str]:
+def read_published_row(name: str) -> dict[str, str]:
     """Columns that a claim takes from a published row, named STUDY/ID, and the role of the row.
 
     Raises:
@@ -524,14 +524,14 @@ def published_row(name: str) -> dict[str, str]:
     files = {path.parent.name: path for path in STUDIES.glob("*/published.csv")}
     if study not in files:
         raise DesignError(f"column row: no study {study[:40]!r} with published rows; {suggest_nearest(study, files)}")
-    rows = published_rows(files[study], files[study].stat().st_mtime_ns)
+    rows = read_published_rows(files[study], files[study].stat().st_mtime_ns)
     if field not in rows:
         raise DesignError(f"column row: {study} has no published row {field[:40]!r}; {suggest_nearest(field, rows)}")
     return {column: rows[field][column] for column in (*TAKEN_FROM_ROW, "role")}
 
 
 @lru_cache(maxsize=64)
-def published_rows(path: Path, changed: int) -> dict[str, dict[str, str]]:
+def read_published_rows(path: Path, changed: int) -> dict[str, dict[str, str]]:
     """Rows of a file of published figures by id, read again when the file changes."""
     return {row["id"]: row for _, row in read_rows(path, PUBLISHED_COLUMNS)}
 
@@ -556,7 +556,7 @@ def is_complete(baseline: Sequence[str]) -> bool:
     return any(word.startswith("chip=") for word in baseline)
 
 
-def nearest_point(points: Sequence[Point]) -> Point:
+def find_nearest_point(points: Sequence[Point]) -> Point:
     """The point whose simulated value is nearest to the published value; the first where none has a value."""
     return min(points, key=lambda point: float("inf") if point.compared.error is None else abs(point.compared.error))
 
@@ -570,7 +570,7 @@ def decide_claim(claim: Claim) -> Decision:
     begun = time.perf_counter()
     compared = [(words, claim.compare_at(words)) for words in claim.points]
     points = tuple(Point(words, value, claim.holds(value)) for words, value in compared)
-    reader = claim.compare_at((*nearest_point(points).words, *claim.reader)) if claim.reader else None
+    reader = claim.compare_at((*find_nearest_point(points).words, *claim.reader)) if claim.reader else None
     return Decision(claim, points, reader, time.perf_counter() - begun)
 
 
@@ -615,7 +615,7 @@ def decision_row(decision: Decision) -> Verdict:
     )
 
 
-def verdict_file(decisions: Iterable[Decision]) -> str:
+def format_verdict_file(decisions: Iterable[Decision]) -> str:
     """The text of `VERDICT_FILE`."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")

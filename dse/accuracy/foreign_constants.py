@@ -7,12 +7,12 @@ A stack or a part of a stack lists the chips on which its numbers were fitted, a
 from collections.abc import Collection, Iterable, Mapping
 
 from dse.config.record_parser import STACK, ConstantSource
-from dse.config.unread_stack_leaves import unread_stack_leaves
+from dse.config.unread_stack_leaves import find_unread_stack_leaves
 from dse.space.design import Design
 from dse.space.workload import Workload
 
 
-def foreign_constants_note(
+def describe_foreign_constants(
     sources: Iterable[ConstantSource], names: Mapping[str, str], base: Design, asked_for: Workload, moved: Collection[str] = ()
 ) -> str:
     """One line on the constants in use that were fitted on other chips only; empty string if none.
@@ -20,10 +20,10 @@ def foreign_constants_note(
     Args:
         sources: of one chip's design.
         names: what was chosen by name: chip, stack.
-        base, asked_for, moved: by which it is known what nothing reads, as `dse.config.unread_stack_leaves.unread_of_stack`
-        has them.
+        base, asked_for, moved: by which it is known what nothing reads, as
+            `dse.config.unread_stack_leaves.find_unread_stack_leaves` has them.
     """
-    unread, parts = unread_stack_leaves(base, asked_for, moved), dict[tuple[str, ...], dict[str, None]]()
+    unread, parts = find_unread_stack_leaves(base, asked_for, moved), dict[tuple[str, ...], dict[str, None]]()
     for source in sources:
         name, inner, _ = source.address.rpartition(": ")[2].removeprefix(f"{STACK}.").partition(".")
         if source.fitted_on and name not in unread and names["chip"] not in (*source.fitted_on, *source.meant_for):

@@ -109,7 +109,7 @@ class ErrorBand:
         return f"{span} ({self.rows} {kind}{'s' * (self.rows > 1)} of {source_text}{fitted}{stale})"
 
 
-def error_bands(
+def estimate_error_bands(
     metrics: Mapping[str, float], names: Mapping[str, str], kernel: str, question: str, fidelity: str, *, changed: bool = False
 ) -> tuple[ErrorBand, ...]:
     """Error bands of an answer: of its times, and of each other metric that has rows.
@@ -127,15 +127,15 @@ def error_bands(
         kind = result_kind(names, kernel, question, name, fidelity)
         if (kind.phase, kind.measure) in shown:
             continue
-        band = error_band(kind, name, float(metrics[name]), changed=changed)
+        band = estimate_error_band(kind, name, float(metrics[name]), changed=changed)
         if name in always or band.rows:
             shown[kind.phase, kind.measure] = band
     return tuple(shown.values())
 
 
-def error_band(kind: ResultKind, metric: str, value: float, *, changed: bool = False) -> ErrorBand:
+def estimate_error_band(kind: ResultKind, metric: str, value: float, *, changed: bool = False) -> ErrorBand:
     """Error band of one metric."""
-    rows, source_text = nearest_rows(kind, read_residuals())
+    rows, source_text = find_nearest_rows(kind, read_residuals())
     if not rows:
         return ErrorBand(metric, value, kind)
     source_text = ", ".join(filter(None, (source_text, "the unchanged chip" if changed else "")))
@@ -146,7 +146,7 @@ def error_band(kind: ResultKind, metric: str, value: float, *, changed: bool = F
     low, high = np.percentile(errors, ends)
     fitted = sum(row.role == "calibration" for row in rows)
     return ErrorBand(
-        metric, value, kind, float(low), float(high), len(rows), fitted, source_text, rows[0].compares, residuals_version()
+        metric, value, kind, float(low), float(high), len(rows), fitted, source_text, rows[0].compares, read_residuals_version()
     )
 
 
@@ -166,7 +166,7 @@ def band_beyond_rows(band: ErrorBand, basis: Sequence[str]) -> ErrorBand:
     return band
 
 
-def nearest_rows(kind: ResultKind, rows: Sequence[Residual]) -> tuple[list[Residual], str]:
+def find_nearest_rows(kind: ResultKind, rows: Sequence[Residual]) -> tuple[list[Residual], str]:
     """The rows nearest in kind, and text that lists in what they differ from the answer.
 
     Rows are of the same chip, question, phase and measure, or they are not near. Of these the same software comes first, then
@@ -176,7 +176,7 @@ def nearest_rows(kind: ResultKind, rows: Sequence[Residual]) -> tuple[list[Resid
     if not near:
         return [], ""
 
-    def distance(row: Residual) -> tuple[bool, bool, bool, bool]:
+    def rank_by_kind(row: Residual) -> tuple[bool, bool, bool, bool]:
         given_kind = row.kind
         return (
             given_kind.software != kind.software,
@@ -185,13 +185,13 @@ def nearest_rows(kind: ResultKind, rows: Sequence[Residual]) -> tuple[list[Resid
             given_kind.fidelity != kind.fidelity,
         )
 
-    least = min(map(distance, near))
+    least = min(map(rank_by_kind, near))
     far, _, reports, read = least
     unlike = ("other software" if far else kind.software, "reports only" if reports else "", "another reader" if read else "")
-    return [row for row in near if distance(row) == least], ", ".join(filter(None, unlike))
+    return [row for row in near if rank_by_kind(row) == least], ", ".join(filter(None, unlike))
 
 
-def residuals_csv(rows: Mapping[str, Sequence["ValidationRow"]]) -> str:
+def format_residuals_csv(rows: Mapping[str, Sequence["ValidationRow"]]) -> str:
     """The file of residuals of some studies: rows with a published number, no ranges and no optima."""
     lines = [",".join(COLUMNS)]
     for study, compared in rows.items():
@@ -210,7 +210,7 @@ def read_residuals() -> tuple[Residual, ...]:
     return _read_residuals_file()[1]
 
 
-def residuals_version() -> int:
+def read_residuals_version() -> int:
     """Physics version at which the file of residuals was written."""
     return _read_residuals_file()[0]
 

@@ -18,7 +18,7 @@ from dse.config.unread_stack_leaves import (
     NODES,
     ON_DEVICES,
     attention_library_part,
-    unread_stack_leaves,
+    find_unread_stack_leaves,
 )
 from dse.space.design import Design
 from dse.space.software import software_of
@@ -97,13 +97,13 @@ def stack_basis(
     Args:
         sources: of one chip's design.
         names: what was chosen by name: stack.
-        base, asked_for, moved: by which it is known what nothing reads, as `dse.config.unread_stack_leaves.unread_of_stack`
-        has them.
+        base, asked_for, moved: by which it is known what nothing reads, as
+            `dse.config.unread_stack_leaves.find_unread_stack_leaves` has them.
     """
     stack = base.mapping.stack
     if stack is None:
         return None
-    unread = {*unread_stack_leaves(base, asked_for, moved), *_other_attention(asked_for)}
+    unread = {*find_unread_stack_leaves(base, asked_for, moved), *_other_attention(asked_for)}
     constants: dict[str, list[ConstantSource]] = {}
     for source in sources:
         address = source.address.rpartition(": ")[2]

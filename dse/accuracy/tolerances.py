@@ -22,13 +22,13 @@ def row_tolerance(study: str, row: str) -> float:
     return next(share for pattern, share in reversed(_read_tolerances()) if fnmatchcase(f"{study}/{row}", pattern + "*"))
 
 
-def known_miss(study: str, row: str) -> str:
+def find_known_miss(study: str, row: str) -> str:
     """Reason why a check is known not to hold; empty string if it is expected to hold."""
-    return known_misses().get((study, row), "")
+    return read_known_misses().get((study, row), "")
 
 
 @cache
-def known_misses() -> dict[tuple[str, str], str]:
+def read_known_misses() -> dict[tuple[str, str], str]:
     """Reasons why checks do not hold, by study and row."""
     return {(row["study"], row["id"]): row["why"] for row in _read_table(STUDIES / "misses.csv")}
 

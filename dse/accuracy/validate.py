@@ -26,19 +26,19 @@ from rich.markup import escape
 from rich.table import Table
 
 from dse.accuracy.result_kind import ResultKind, kernel_algorithm, result_kind
-from dse.config.compose import compose, study_folder
+from dse.config.compose import compose, find_study_folder
 from dse.config.question import Question, build_question
 from dse.config.untrusted_files import check_stored_overrides
 from dse.evaluators import METRICS, Outcomes, evaluate
 from dse.evaluators.accounting.metrics import find_metric
-from dse.evaluators.serving.trace_parsing import csv_error_text, first_undecodable_row
+from dse.evaluators.serving.trace_parsing import describe_csv_error, find_first_undecodable_row
 from dse.schemas import stamp_document
 from dse.space.compatibility import workload_name
 from dse.space.design import stack_designs
 from dse.space.errors import DesignError, suggest_nearest
 from dse.space.former_words import read_metric
 from dse.space.units import parse_quantity
-from dse.terminal.json_text import json_text
+from dse.terminal.json_text import format_json
 from dse.terminal.progress import SafeConsole
 
 COLUMNS = ("id", "where", "overrides", "baseline", "metric", "value", "unit", "role", "note")
@@ -154,22 +154,22 @@ def validate_files(files: Sequence[Path], *, as_json: bool) -> int:
     report: dict[str, list[ValidationRow]] = {str(path): compare_file(path) for path in files}
     if as_json:
         data = {path: [row.record() for row in rows] for path, rows in report.items()}
-        print(json_text(stamp_document("validate", {"files": data}), indent=1))
+        print(format_json(stamp_document("validate", {"files": data}), indent=1))
         return 0
     console = SafeConsole(150)
     for path, rows in report.items():
-        console.print(rows_table(path, rows))
+        console.print(build_rows_table(path, rows))
         console.print(f"  {error_summary(rows)}\n")
     return 0
 
 
-def rows_table(title: str, rows: Sequence[ValidationRow]) -> Table:
+def build_rows_table(title: str, rows: Sequence[ValidationRow]) -> Table:
     """Table of rows for the terminal: published, simulated and error of each."""
     table = Table(title=escape(title), title_justify="left", box=None)
     for column in ("id", "where", "metric", "published", "simulated", "unit", "error", "role"):
         table.add_column(column, justify="right" if column in ("published", "simulated", "error") else "left")
     for row in rows:
-        shown = (row.id, row.where, row.metric, row.published, _number_text(row), row.unit, error_text(row), row.role)
+        shown = (row.id, row.where, row.metric, row.published, _number_text(row), row.unit, format_row_error(row), row.role)
         table.add_row(*(escape(text) for text in shown))
     return table
 
@@ -246,9 +246,11 @@ def read_rows(
     except OSError as error:
         raise DesignError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise DesignError(f"{path}, row {first_undecodable_row(path)}: not text in UTF-8; write the file as UTF-8") from None
+        raise DesignError(
+            f"{path}, row {find_first_undecodable_row(path)}: not text in UTF-8; write the file as UTF-8"
+        ) from None
     except csv.Error as error:
-        raise DesignError(f"{path}, row {start}: {csv_error_text(error)}") from None
+        raise DesignError(f"{path}, row {start}: {describe_csv_error(error)}") from None
 
 
 def present_metrics(cell: str) -> str:
@@ -286,18 +288,18 @@ def compare_row(row: dict[str, str]) -> ValidationRow:
     if row["role"] not in ROLES:
         raise DesignError(f"column role: no role {row['role'][:40]!r}; {suggest_nearest(row['role'], ROLES)}")
     overrides, baseline = (overrides_of(row, column) for column in ("overrides", "baseline"))
-    low, high = value_range(row["value"])
+    low, high = parse_value_range(row["value"])
     each = re.fullmatch(r"each\((\w+)\)", row["metric"].strip())
     if each:
         value, fits = _mean_ratios(overrides, baseline, each[1])
     else:
-        value, fits = simulated_metric(overrides, row["metric"]), True
+        value, fits = simulate_metric(overrides, row["metric"]), True
     if value is None and not each:
-        value, fits = simulated_metric(overrides, row["metric"], strict=False), False
+        value, fits = simulate_metric(overrides, row["metric"], strict=False), False
     if baseline and value is not None and not each:
         alone = any(override.startswith("chip=") for override in baseline)
         # where another chip is the baseline, both are judged alike: by what they would do if they fitted
-        base = simulated_metric(baseline if alone else (*overrides, *baseline), row["metric"], strict=not alone)
+        base = simulate_metric(baseline if alone else (*overrides, *baseline), row["metric"], strict=not alone)
         value = value / base if base else None
     nearest_ = value
     if not baseline and value is not None and row["unit"] not in ("ratio", ""):
@@ -305,12 +307,12 @@ def compare_row(row: dict[str, str]) -> ValidationRow:
         value /= unit
         nearest_ = value
         if row["metric"].strip().startswith("plateau"):
-            first, last = (end / unit for end in optimum_range(overrides, row["metric"]))
+            first, last = (end / unit for end in find_optimum_range(overrides, row["metric"]))
             nearest_ = min(max(first, low), last)
     error = None
     if value is not None and nearest_ is not None:
         error = min(0.0, nearest_ / low - 1 if low else 0.0) + max(0.0, nearest_ / high - 1)
-    question = question_of(overrides)
+    question = compose_question(overrides)
     return ValidationRow(
         row["id"],
         row["where"],
@@ -343,7 +345,7 @@ def overrides_of(row: dict[str, str], column: str) -> tuple[str, ...]:
         raise DesignError(f"column {column}: {text}; expected overrides, as on the command line") from None
 
 
-def value_range(text: str) -> tuple[float, float]:
+def parse_value_range(text: str) -> tuple[float, float]:
     """Low and high end of a published value; equal for a number."""
     range_match = re.fullmatch(rf"\s*({NUMBER})(?:\s*\.\.\s*({NUMBER}))?\s*", text)
     low, high = (float(range_match[1]), float(range_match[2] or range_match[1])) if range_match else (0.0, 0.0)
@@ -353,19 +355,19 @@ def value_range(text: str) -> tuple[float, float]:
 
 
 @lru_cache(maxsize=256)
-def question_of(overrides: tuple[str, ...]) -> RowQuestion:
+def compose_question(overrides: tuple[str, ...]) -> RowQuestion:
     """Design, workload and fidelity that some overrides select."""
     config = compose(overrides)
     names = {group: str(config["choices"].get(group, "")) for group in ("chip", "mapping", "stack")}
     return RowQuestion(
-        build_question(config, study_folder(config)), str(config["fidelity"]), names, workload_name(config["workload"])
+        build_question(config, find_study_folder(config)), str(config["fidelity"]), names, workload_name(config["workload"])
     )
 
 
 @lru_cache(maxsize=1024)
 def _evaluate_overrides(overrides: tuple[str, ...]) -> Outcomes:
     """One design, of which rows ask several metrics."""
-    question, fidelity, *_ = question_of(overrides)
+    question, fidelity, *_ = compose_question(overrides)
     return evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity).require_compatible()
 
 
@@ -380,7 +382,7 @@ def _mean_ratios(overrides: tuple[str, ...], baseline: tuple[str, ...], name: st
     alone = any(override.startswith("chip=") for override in baseline)
     metric_arrays, fits = [], []
     for words in (overrides, baseline if alone else (*overrides, *baseline)):
-        question, fidelity, *_ = question_of(words)
+        question, fidelity, *_ = compose_question(words)
         outcomes = evaluate(
             stack_designs([question.base]), question.workload, fidelity=fidelity, cases=True
         ).require_compatible()
@@ -394,7 +396,7 @@ def _mean_ratios(overrides: tuple[str, ...], baseline: tuple[str, ...], name: st
 
 
 @lru_cache(maxsize=4096)
-def simulated_metric(overrides: tuple[str, ...], what: str, strict: bool = True) -> float | None:
+def simulate_metric(overrides: tuple[str, ...], what: str, strict: bool = True) -> float | None:
     """Metric of one design, or of the best of a space, in SI; None if it is infeasible.
 
     With ``strict=False``, metrics of designs that violate a limit count too.
@@ -403,7 +405,7 @@ def simulated_metric(overrides: tuple[str, ...], what: str, strict: bool = True)
     metric_match = re.fullmatch(r"(peak|at_peak|plateau|reached)\((?:([^,]+),\s*)?(\w+)\)", what.strip())
     if gain := RATIO.fullmatch(what.strip()):
         name, further = gain["name"], tuple(check_stored_overrides([gain["override"].strip()], "metric"))
-        own, other = (simulated_metric(words, name, strict) for words in (overrides, (*overrides, *further)))
+        own, other = (simulate_metric(words, name, strict) for words in (overrides, (*overrides, *further)))
         return own / other if own is not None and other else None
     if metric_match is None:
         find_metric(what)
@@ -431,7 +433,7 @@ def simulated_metric(overrides: tuple[str, ...], what: str, strict: bool = True)
     return float(columns[knob][best])
 
 
-def optimum_range(overrides: tuple[str, ...], what: str) -> tuple[float, float]:
+def find_optimum_range(overrides: tuple[str, ...], what: str) -> tuple[float, float]:
     """Range of a knob around its best value in which the metric is within 1 % of its peak, in SI."""
     optimum_match = re.fullmatch(r"plateau\(([^,]+),\s*(\w+)\)", what.strip())
     assert optimum_match is not None  # `measured` has read it
@@ -458,7 +460,7 @@ def _plateau_bounds(values: np.ndarray, losses: np.ndarray, knob: str) -> tuple[
 
 def _evaluate_grid(overrides: tuple[str, ...], what: str, name: str) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Knobs of every design of a row's space, and its metric so that less is better; infinite where it is infeasible."""
-    question, fidelity, *_ = question_of(overrides)
+    question, fidelity, *_ = compose_question(overrides)
     size = question.space.combinations
     if not question.space.knobs or size is None:
         raise DesignError(f"metric: {what} needs a space that can be enumerated; add space=NAME to the overrides")
@@ -480,7 +482,7 @@ def unit_of_metric(overrides: tuple[str, ...], what: str) -> str:
     unit_match = re.fullmatch(r"(?:at_peak|plateau|reached)\(([^,]+),\s*(\w+)\)", what.strip())
     if unit_match is None:
         return METRICS[re.sub(r"peak\((\w+)\)", r"\1", what.strip())].unit
-    question = question_of(overrides).question
+    question = compose_question(overrides).question
     unit = question.space.spec(unit_match[1]).metadata["unit"]
     return str(unit)
 
@@ -490,7 +492,7 @@ def _number_text(row: ValidationRow) -> str:
     return number if row.fits or row.simulated is None else f"{number} (does not fit)"
 
 
-def error_text(row: ValidationRow) -> str:
+def format_row_error(row: ValidationRow) -> str:
     """Error of a row as text; "holds" for a range that holds, empty string if nothing was simulated."""
     if row.error is None:
         return ""

@@ -1,8 +1,8 @@
 """``dse capacity``: maximum rate within SLOs of every deployment of a model on a number of devices.
 
 A deployment has instances that do both phases, or some that prefill and some that decode. Each has an estimate from the
-steady state (`evaluators.serving.steady`). The serving simulation runs those whose estimate could win, the best first, at the
-best rate so far: a deployment that misses an SLO there by far is dropped, for others their own maximum rate is searched.
+steady state (`evaluators.serving.steady_state`). The serving simulation runs those whose estimate could win, the best first, at
+the best rate so far: a deployment that misses an SLO there by far is dropped, for others their own maximum rate is searched.
 
 A rate must last (`evaluators.serving.max_rate`): as many requests are simulated as it takes to see queues that grow, for
 several seeds. If the first of these streams would have more than `MOST_PLAYED` requests, devices are divided into equal cells,
@@ -20,14 +20,14 @@ from dse.accuracy.stack_basis import StackBasis
 from dse.analysis.deployment_search import (
     Alone,
     SimulatedDeployment,
-    best_of_other_kinds,
     can_hold_rate,
+    describe_unloaded_latency,
     drop_hopeless,
+    explain_no_deployment,
     find_best_deployment,
-    latency_curve,
-    no_deployment_text,
+    find_best_of_other_kinds,
+    simulate_latency_curve,
     thread_pool,
-    unloaded_latency_text,
 )
 from dse.analysis.deployments import (
     INSTANCES,
@@ -35,24 +35,24 @@ from dse.analysis.deployments import (
     PREFILL,
     CandidateDeployment,
     InstanceKinds,
-    fewest_devices,
+    bound_rate,
     find_candidates,
+    find_fewest_devices,
     has_only_routing,
-    rate_bound,
-    routings,
+    list_routings,
 )
 from dse.config.arrival_times import MAX_RATE_OPTION
-from dse.config.compose import compose, study_folder
+from dse.config.compose import compose, find_study_folder
 from dse.config.question import Question, build_question
 from dse.config.record_parser import parse_value as number
 from dse.config.renamed_addresses import rename_typed
 from dse.config.renamed_words import rename_query_words
-from dse.config.searchable_knobs import searchable_knobs
+from dse.config.searchable_knobs import find_searchable_knobs
 from dse.config.session_workloads import CLOSED
 from dse.config.unread_stack_leaves import USUAL as OF_IDLE
 from dse.config.workloads import MAX_REQUESTS
 from dse.evaluators.serving.max_rate import MOST_PLAYED, USUAL, decisive, enough_requests
-from dse.evaluators.serving.slo_bounds import BREAKING_FACTOR, SloBounds, slo_bounds
+from dse.evaluators.serving.slo_bounds import BREAKING_FACTOR, SloBounds, make_slo_bounds
 from dse.evaluators.workloads.serving import system_and_token_price
 from dse.execution.precompile import start_precompile
 from dse.space.compatibility import case_type_of as kind_of
@@ -61,7 +61,7 @@ from dse.space.fields import iterate_leaves, match_addresses_or_none, replace_le
 from dse.space.knobs import Space
 from dse.space.safe_text import count_text
 from dse.space.software import SERVED_PIPELINES, SERVED_POOLED_DIES, software_of
-from dse.space.unread_leaves import why_unread as beside
+from dse.space.unread_leaves import explain_unread as beside
 from dse.space.workload import ServingLoad
 from dse.terminal.progress import ProgressBar
 
@@ -175,7 +175,7 @@ OF_PREFILL = tuple(f"mapping.serving.{leaf}" for leaf in (*OF_IDLE, "kv_transfer
 """Leaves that only prefill instances read."""
 
 
-def unread_overrides(deployment: CandidateDeployment, words: Sequence[str]) -> list[str]:
+def find_unread_overrides(deployment: CandidateDeployment, words: Sequence[str]) -> list[str]:
     """Overrides of the user that nothing reads in one deployment; its own overrides leave them out."""
     together = not deployment.apart
     overrides = []
@@ -329,7 +329,7 @@ def _in_cells(
         count = decisive(kinds.load, bounds, rate, count)
     kinds, bounds, knobs = usual if _uses_trace(query.overrides) else _build_kinds(chip, query, trust, count, kinds)
     load, least = kinds.load, query.rate / many
-    if query.rate > (whole := many * rate_bound(kinds, bounds, knobs, devices, apart=query.apart, least=least)):
+    if query.rate > (whole := many * bound_rate(kinds, bounds, knobs, devices, apart=query.apart, least=least)):
         why = f"{chip}: {query.rate:g} requests/s need more than {beyond}, which serve {whole:.4g} requests/s at most"
         return ChipCapacity(chip, load, bounds, devices, (), (), {}, why=why)
     side = _find_best_side(chip, replace(query, devices=devices), kinds, bounds, knobs, least=least)
@@ -415,7 +415,7 @@ def build_chip_query(
         raise DesignError("capacity: the workload has no arriving requests; choose workload=serving")
     if several := has_only_routing(query.overrides, counts) and "instances" in (config["mapping"].get("serving") or {}):
         config["mapping"]["serving"]["instances"] = 2
-    usual = build_question({**config, "space": {}}, study_folder(config))
+    usual = build_question({**config, "space": {}}, find_study_folder(config))
     if free and (own := SPACES.get(software_of(usual.base.mapping), SPACE)) != SPACE:
         config = compose([*words, f"space={own}"], trust=trust)
     load = usual.workload.cases[0]
@@ -429,7 +429,7 @@ def build_chip_query(
         raise DesignError(
             "workload.arrivals: requests that arrive at once have no rate; choose poisson, gamma, constant or a trace's"
         )
-    bounds = slo_bounds(load, query.share)
+    bounds = make_slo_bounds(load, query.share)
     if query.ffn and software_of(usual.base.mapping) != SERVED_POOLED_DIES:
         raise DesignError(
             f"ffn: disaggregated needs a chip with several dies per node (h800_ep, h100_ep), got chip={chip}; remove it"
@@ -437,7 +437,7 @@ def build_chip_query(
     knobs = _instance_space(config, usual, words)
     # what is said of prefill instances, or of several, has been looked at; there need be none, or one
     usual = replace(usual, base=replace_leaves(usual.base, dict.fromkeys(fixed, 0) | ({INSTANCES: 1} if several else {})))
-    routing = routings(usual.base, load, query.overrides)
+    routing = list_routings(usual.base, load, query.overrides)
     kinds = InstanceKinds(
         usual, load, config["choices"], ffn=query.ffn, counts=counts, routings=routing, models=config["model"]
     )  # fmt: skip
@@ -474,7 +474,9 @@ def _said_of_prefill(query: CapacityQuery) -> bool:
 
 def _instance_space(config: Mapping[str, Any], usual: Question, words: Sequence[str]) -> Space:
     """The knobs of an instance that its mapping has and the user has not set."""
-    question = build_question({**config, "space": searchable_knobs(config["space"], usual, words)}, study_folder(config))
+    question = build_question(
+        {**config, "space": find_searchable_knobs(config["space"], usual, words)}, find_study_folder(config)
+    )
     assert isinstance(question.space, Space)
     return question.space
 
@@ -492,15 +494,15 @@ def _find_best_side(
         tried = find_best_deployment(deployments, load, bounds, progress, several)
         side = replace(side, tried=tuple(tried))
         if side.best is not None and side.best.rate >= least:
-            best, drawn = latency_curve(side.best, load, bounds, several)
-            others = best_of_other_kinds(deployments, tried, load, bounds, several)
+            best, drawn = simulate_latency_curve(side.best, load, bounds, several)
+            others = find_best_of_other_kinds(deployments, tried, load, bounds, several)
             again = {id(deployment.candidate) for deployment in others}  # lost at the best rate, and searched for its own since
             every = [
                 best if deployment is side.best else deployment for deployment in tried if id(deployment.candidate) not in again
             ]
             side = replace(side, tried=tuple(_with_price(deployment, load) for deployment in (*every, *others)), curve=drawn)
     if side.best is None:
-        return replace(side, why=no_deployment_text(chip, unloaded_latency_text(deployments, load, bounds)))
+        return replace(side, why=explain_no_deployment(chip, describe_unloaded_latency(deployments, load, bounds)))
     design = side.best.candidate.design
     return replace(side, extrapolated=kinds.extrapolation_text(design), stack_basis=kinds.stack_basis(design))
 
@@ -511,7 +513,7 @@ def _find_fewest_devices(
     """The fewest devices of which some deployment keeps the bounds at a rate."""
     load, known = kinds.load, Alone()
 
-    def keeper(devices: int) -> CandidateDeployment | None:
+    def find_keeper(devices: int) -> CandidateDeployment | None:
         candidates, _ = find_candidates(kinds, bounds, knobs, devices, apart=query.apart)
         left = [candidate for candidate in candidates if candidate.most >= query.rate]
         while left:
@@ -523,7 +525,7 @@ def _find_fewest_devices(
 
     few, many = 0, 1
     with ProgressBar(f"capacity of {chip}") as progress:
-        while keeper(many) is None:
+        while find_keeper(many) is None:
             progress.update(0, 1, f"{many} devices are too few")
             few, many = many, many * 2
             if many > MAX_SEARCHED_DEVICES:
@@ -533,17 +535,17 @@ def _find_fewest_devices(
                     why = _why_none(chip, refused, few, kinds, knobs)
                     return replace(side, why=f"{why}; {few} devices do not serve {query.rate:g} requests/s")
                 alone, most = (
-                    unloaded_latency_text(deployments, load, bounds),
+                    describe_unloaded_latency(deployments, load, bounds),
                     max(deployment.most for deployment in deployments),
                 )
                 if most < query.rate and not any(broken for broken, _ in alone):  # at lower rates bounds are kept
                     why = f"{query.rate:g} requests/s need more than {few} devices, which serve {most:.4g} requests/s at most"
                     return replace(side, why=f"{chip}: {why}")
-                why = no_deployment_text(chip, alone)
+                why = explain_no_deployment(chip, alone)
                 return replace(side, why=f"{why}; {few} devices do not serve {query.rate:g} requests/s")
         while many - few > 1:
             middle = (few + many) // 2
-            few, many = (middle, many) if keeper(middle) is None else (few, middle)
+            few, many = (middle, many) if find_keeper(middle) is None else (few, middle)
             progress.update(0, 1, f"between {few} and {many} devices")
     return _find_best_side(chip, replace(query, devices=many), kinds, bounds, knobs)
 
@@ -561,7 +563,7 @@ def _with_price(deployment: SimulatedDeployment, load: ServingLoad) -> Simulated
 
 def _why_none(chip: str, refused: Mapping[str, int], devices: int, kinds: InstanceKinds, knobs: Space) -> str:
     if not refused:
-        least = "" if kinds.by_chip else f"; the smallest needs {fewest_devices(kinds, knobs)}"
+        least = "" if kinds.by_chip else f"; the smallest needs {find_fewest_devices(kinds, knobs)}"
         return f"{chip}: no deployment of the space has {devices} devices or fewer{least}"
     most = max(refused, key=lambda name: refused[name])
     devices_text = count_text(devices, "device")

@@ -26,7 +26,7 @@ ROUNDS = 2
 """Sessions of a user, at least, of a population that is bounded by Little's law."""
 
 
-def max_rate_bound(pools: Sequence[InstancePool], taken: PoolPaces, load: ServingLoad, bounds: SloBounds) -> float:
+def bound_max_rate(pools: Sequence[InstancePool], taken: PoolPaces, load: ServingLoad, bounds: SloBounds) -> float:
     """Upper bound on the simulated maximum rate [1/s], or on users of a closed loop.
 
     By all that is computed, and by prompts alone. Infinite if prompts may be reused, since what is not computed again bounds
@@ -43,10 +43,10 @@ def max_rate_bound(pools: Sequence[InstancePool], taken: PoolPaces, load: Servin
     unbound = sustained_rate_of_paces(pools, taken, tpot=math.inf).rate
     if load.requests.users:
         served = min(unbound * MARGIN, _of_prompts_alone(pools, taken))
-        return max_users_bound(served, pools, load, bounds)
+        return bound_max_users(served, pools, load, bounds)
     if len(load.requests.before):  # who has to wait asks later
         return math.inf
-    return min(unbound * MARGIN * short_load_factor(unbound, load, bounds), prefill_rate_bound(pools, taken, load, bounds))
+    return min(unbound * MARGIN * short_load_factor(unbound, load, bounds), bound_prefill_rate(pools, taken, load, bounds))
 
 
 def short_load_factor(rate: float, load: ServingLoad, bounds: SloBounds) -> float:
@@ -65,7 +65,7 @@ def short_load_factor(rate: float, load: ServingLoad, bounds: SloBounds) -> floa
     return 1 / (1 - gained) if gained < 1 else math.inf
 
 
-def max_users_bound(served: float, pools: Sequence[InstancePool], load: ServingLoad, bounds: SloBounds) -> float:
+def bound_max_users(served: float, pools: Sequence[InstancePool], load: ServingLoad, bounds: SloBounds) -> float:
     """Upper bound on users of a closed loop within the SLOs, by Little's law. [users]
 
     Each user thinks, waits for the first token and reads the others: `users = served (think + ttft + further tpot)`. Of an
@@ -97,7 +97,7 @@ def _of_prompts_alone(pools: Sequence[InstancePool], taken: PoolPaces) -> float:
     return ALONE * pools[0].instances * pools[0].stages / taken.full
 
 
-def prefill_rate_bound(pools: Sequence[InstancePool], taken: PoolPaces, load: ServingLoad, bounds: SloBounds) -> float:
+def bound_prefill_rate(pools: Sequence[InstancePool], taken: PoolPaces, load: ServingLoad, bounds: SloBounds) -> float:
     """Arrival rate above which prefill alone is too slow for the SLOs. [1/s]
 
     As many prompts as must keep their bound are done when the last one may still have its first token, `ttft` after it comes.

@@ -11,7 +11,7 @@ from dse.evaluators.accounting.breakdown import Breakdown
 from dse.evaluators.accounting.power_profile import PowerProfile
 from dse.space.errors import DesignError
 from dse.terminal.atomic_files import write_atomically
-from dse.terminal.json_text import json_text
+from dse.terminal.json_text import format_json
 from dse.terminal.signals import defer_signals
 
 TRACKS = ("compute", "communication", "prefetch")
@@ -30,7 +30,7 @@ def write_trace(parts: Breakdown, profile: PowerProfile | None, path: Path) -> N
     events = trace_events(parts) + ([] if profile is None else power_counters(profile, len(parts.segments)))
     try:
         with defer_signals(), write_atomically(path) as place:
-            place.write_text(json_text({"traceEvents": events, "displayTimeUnit": "ms"}))
+            place.write_text(format_json({"traceEvents": events, "displayTimeUnit": "ms"}))
     except OSError as error:
         raise DesignError(
             f"--trace {path}: {error.strerror}; name a file that can be written, as in --trace step.json"

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from dse.analysis.evaluation import Evaluation, evaluate_design
-from dse.analysis.published_formats import with_published_formats
+from dse.analysis.published_formats import propose_published_formats
 from dse.config import format_policy as formats
-from dse.config.compose import compose, study_folder
+from dse.config.compose import compose, find_study_folder
 from dse.config.metric_expressions import evaluate_with_derived
 from dse.config.question import Question, build_question
-from dse.config.searchable_knobs import searchable_knobs
+from dse.config.searchable_knobs import find_searchable_knobs
 from dse.evaluators import METRICS
 from dse.evaluators.accounting.metrics import find_metric
 from dse.evaluators.accounting.outcomes import SILICON_LIMITS
@@ -27,7 +27,7 @@ from dse.evaluators.evaluation import early_limits, explain_infeasibility, is_si
 from dse.evaluators.silicon import area
 from dse.execution.limit_filter import EarlyLimits
 from dse.search.coordinate_search import DIVIDE, run_coordinate_search
-from dse.search.samplers import RandomSampler, Values, sobol_points
+from dse.search.samplers import RandomSampler, Values, generate_sobol_points
 from dse.space.compatibility import case_type_of as kind_of
 from dse.space.design import stack_designs
 from dse.space.errors import DesignError
@@ -36,7 +36,7 @@ from dse.space.former_words import read_metric
 from dse.space.knobs import ChoiceKnob, Space
 from dse.space.limits import Infeasibility
 from dse.space.multi_chip_space import chips_with_address
-from dse.space.safe_text import left_out_text
+from dse.space.safe_text import describe_left_out
 from dse.space.software import MANY_DIES, POOLED_DIES, software_of
 from dse.space.workload import ServingLoad
 
@@ -80,7 +80,7 @@ class ChipComparison:
 
         Mappings that a limit rules out before evaluation count too.
         """
-        return left_out_text(self.refused, self.looked[1] + sum(self.refused.values()), "mapping")
+        return describe_left_out(self.refused, self.looked[1] + sum(self.refused.values()), "mapping")
 
     @property
     def chips(self) -> int | None:
@@ -102,7 +102,7 @@ class ChipComparison:
     @property
     def formats(self) -> str:
         """Number formats of the best mapping, as text."""
-        return formats.formats_text(self.found.design) if self.found else ""
+        return formats.describe_formats(self.found.design) if self.found else ""
 
     @property
     def software(self) -> str:
@@ -161,7 +161,7 @@ def compare_best_mappings(
     return [sides[name] for name in names]
 
 
-def software_difference_note(sides: Sequence[ChipComparison]) -> str:
+def describe_software_difference(sides: Sequence[ChipComparison]) -> str:
     """One line on chips that run with different stacks, and the override that equalises them.
 
     Empty string if all have the same stack.
@@ -175,10 +175,10 @@ def software_difference_note(sides: Sequence[ChipComparison]) -> str:
     return f"software stacks differ ({stacks_text}): stack={COMMON_STACK} equalises them{where}"
 
 
-def comparison_notes(sides: Sequence[ChipComparison]) -> str:
+def collect_comparison_notes(sides: Sequence[ChipComparison]) -> str:
     """One line on different stacks and on stacks fitted on other chips; empty string if neither."""
     return "; ".join(
-        filter(None, (software_difference_note(sides), *(side.found.extrapolation_text for side in sides if side.found)))
+        filter(None, (describe_software_difference(sides), *(side.found.extrapolation_text for side in sides if side.found)))
     )
 
 
@@ -229,18 +229,18 @@ def _has_space(words: Sequence[str]) -> bool:
 
 def _base_question(config: Mapping[str, Any]) -> Question:
     """The question of a configuration without its knobs."""
-    return build_question({**config, "space": {}}, study_folder(config))
+    return build_question({**config, "space": {}}, find_study_folder(config))
 
 
 def _best_mapping(name: str, config: Mapping[str, Any], objective: str, others: Sequence[str]) -> ChipComparison:
     """The best mapping of a chip: of its usual one and those of the space, whose knobs the user has not set."""
     usual = _base_question(config)
-    free = {**config, "space": searchable_knobs(config["space"], usual, others)}
-    question = build_question(free, study_folder(config), fewer=not _has_space(others))
+    free = {**config, "space": find_searchable_knobs(config["space"], usual, others)}
+    question = build_question(free, find_study_folder(config), fewer=not _has_space(others))
     space = question.space
     assert isinstance(space, Space)
     looks = _Looks(name, question, space, objective)
-    looks.scores([{}])
+    looks.score_designs([{}])
     _search_mappings(question, space, looks)
     looked, refused, best = (len(looks.known), looks.feasible), looks.refused, looks.best
     if best is None:
@@ -262,7 +262,7 @@ def _best_mapping(name: str, config: Mapping[str, Any], objective: str, others: 
 
 def _usual_verdict(question: Question, config: Mapping[str, Any]) -> Infeasibility | None:
     """What binds the usual mapping, with what would do."""
-    return with_published_formats(
+    return propose_published_formats(
         explain_infeasibility(question.base, question.workload), question.base, question.workload, config["model"]
     )
 
@@ -280,7 +280,7 @@ class _Looks:
         self._early: set[str] = set()
         self._most = -np.inf
 
-    def scores(self, designs: Sequence[Values]) -> list[float]:
+    def score_designs(self, designs: Sequence[Values]) -> list[float]:
         """What designs are worth, more being better; not a number where one is infeasible.
 
         Raises:
@@ -293,7 +293,7 @@ class _Looks:
             self._look_at(candidates[start : start + BATCH_SIZE])
         return [self.known[key] for key in keys]
 
-    def possible(self, several: Sequence[Values]) -> list[bool]:
+    def check_limits(self, several: Sequence[Values]) -> list[bool]:
         """Whether mappings keep the limits that are known before any cost is computed; those that do not are counted once."""
         kept = []
         for values in several:
@@ -336,13 +336,13 @@ def _search_mappings(question: Question, space: Space, looks: _Looks) -> None:
     if not knobs:
         return
     if is_simulated(question.base, question.workload, "analytical"):
-        looks.scores(_possible_samples(question, looks))
+        looks.score_designs(_possible_samples(question, looks))
     elif total is not None and total > MAX_MAPPINGS and any(knob.address in DIVIDE for knob in knobs):
-        run_coordinate_search(choices, looks.possible, looks.scores)
+        run_coordinate_search(choices, looks.check_limits, looks.score_designs)
     else:
         small = total is not None and total <= MAX_MAPPINGS
-        columns = space.grid(0, total or 0) if small else space.sample(sobol_points(len(knobs), 0, MAX_MAPPINGS, 0))
-        looks.scores([space.row(columns, place) for place in range(len(next(iter(columns.values()))))])
+        columns = space.grid(0, total or 0) if small else space.sample(generate_sobol_points(len(knobs), 0, MAX_MAPPINGS, 0))
+        looks.score_designs([space.row(columns, place) for place in range(len(next(iter(columns.values()))))])
 
 
 def _possible_samples(question: Question, looks: _Looks) -> list[Values]:
@@ -351,8 +351,8 @@ def _possible_samples(question: Question, looks: _Looks) -> list[Values]:
     if not space.knobs:
         return []
     limits = EarlyLimits(space, question.workload)
-    source = RandomSampler(space, 0, limits.possible)
+    source = RandomSampler(space, 0, limits.find_possible)
     samples = [source.ask(number, None).values for number in range(MAX_SIMULATED)]
     different = [dict(pairs) for pairs in dict.fromkeys(tuple(values.items()) for values in samples)]
     looks.refused.update(limits.refusal_counts)
-    return list(compress(different, limits.possible(different)))
+    return list(compress(different, limits.find_possible(different)))

@@ -218,7 +218,7 @@ def _has_lost_alike(deployment: CandidateDeployment, tried: Sequence[SimulatedDe
     )
 
 
-def best_of_other_kinds(
+def find_best_of_other_kinds(
     deployments: Sequence[CandidateDeployment],
     tried: Sequence[SimulatedDeployment],
     load: ServingLoad,
@@ -262,7 +262,7 @@ def _search_coarsely(
         return SimulatedDeployment(deployment, find_replayed_rate(deployment.make_deployment, load, bounds, guess, COARSE))
     return SimulatedDeployment(
         deployment,
-        _rate_search(deployment, load, bounds, streams=1, points=points).roughly(guess, long=True),
+        _rate_search(deployment, load, bounds, streams=1, points=points).estimate_max_rate(guess, long=True),
         points=tuple(points),
     )
 
@@ -291,7 +291,7 @@ def _search_against_winner(
         return _search_rate(deployment, load, bounds, deployment.estimate.rate)
     rate, guess = _rate_above(winner.rate, load), deployment.estimate.rate
     # time per token need not grow with the rate: what nearly keeps its bounds is looked at by itself
-    nearly = bounds.wider(NEARLY)
+    nearly = bounds.scale_bounds(NEARLY)
     served = simulate_at_rate(deployment, load, rate, nearly)
     if not nearly.broken_bound(served):
         found_deployment = _confirm_beyond(
@@ -315,7 +315,7 @@ def _of_users(
     rate = _rate_above(winner.rate, load) if winner else max(1.0, deployment.estimate.rate)
     if winner and not search.keeps_bounds(rate_index(rate), 1, lasting=True):
         return SimulatedDeployment(deployment, None, (rate, _most_at_once(deployment, search.latest) if search.latest else ()))
-    return SimulatedDeployment(deployment, search.roughly(rate, near=ROUGH, step=FARTHER), points=tuple(points))
+    return SimulatedDeployment(deployment, search.estimate_max_rate(rate, near=ROUGH, step=FARTHER), points=tuple(points))
 
 
 def _settle_users(tried: Sequence[SimulatedDeployment], load: ServingLoad, bounds: SloBounds) -> list[SimulatedDeployment]:
@@ -361,7 +361,7 @@ def _confirm_beyond(
 
 def _broken_bounds_text(served: ServingRun, bounds: SloBounds) -> str:
     """Which bounds a whole run breaks, as in "ttft and tpot"; "" for none."""
-    return " and ".join(bounds.breaks(served))
+    return " and ".join(bounds.list_broken_bounds(served))
 
 
 def _rate_search(
@@ -374,7 +374,7 @@ def _rate_search(
 ) -> RateSearch:
     """The search of a deployment for its maximum rate; what whole runs were worth is added to `points`."""
 
-    def keep(rate: float, served: ServingRun) -> None:
+    def record_point(rate: float, served: ServingRun) -> None:
         if points is not None:
             points.append(
                 (
@@ -383,7 +383,7 @@ def _rate_search(
                 )
             )
 
-    return RateSearch(deployment.make_deployment, load, bounds, tuple(range(streams)), keep)
+    return RateSearch(deployment.make_deployment, load, bounds, tuple(range(streams)), record_point)
 
 
 def _search_rate(deployment: CandidateDeployment, load: ServingLoad, bounds: SloBounds, guess: float) -> SimulatedDeployment:
@@ -418,7 +418,7 @@ def can_hold_rate(deployment: CandidateDeployment, load: ServingLoad, bounds: Sl
     """Whether a deployment keeps the SLOs at a rate, for the same streams as at its maximum rate."""
     if load.draw is None:
         return not bounds.broken_bound(simulate_at_rate(deployment, load, rate, bounds))
-    return _rate_search(deployment, load, bounds).holds(rate)
+    return _rate_search(deployment, load, bounds).is_kept(rate)
 
 
 def simulate_at_rate(
@@ -446,7 +446,7 @@ def answered_rate(served: ServingRun) -> float:
     return len(served.requests) / (float(np.nanmax(served["completed"])) - float(served.requests.arrival[0]))
 
 
-def latency_curve(
+def simulate_latency_curve(
     best: SimulatedDeployment, load: ServingLoad, bounds: SloBounds, several: ThreadPoolExecutor
 ) -> tuple[SimulatedDeployment, tuple[tuple[float, float, float, float, str], ...]]:
     """The best deployment with more complete runs, and its latency against load."""
@@ -473,7 +473,7 @@ def latency_curve(
     return replace(best, points=(*best.points, *kept)), tuple(rows)
 
 
-def unloaded_latency_text(
+def describe_unloaded_latency(
     deployments: Sequence[CandidateDeployment], load: ServingLoad, bounds: SloBounds
 ) -> list[tuple[bool, str]]:
     """Latency of a lone request on the fastest deployments, against the SLOs, as text.
@@ -504,7 +504,7 @@ def unloaded_latency_text(
     return latency_text
 
 
-def no_deployment_text(chip: str, reasons: Sequence[tuple[bool, str]]) -> str:
+def explain_no_deployment(chip: str, reasons: Sequence[tuple[bool, str]]) -> str:
     """Message that no deployment of a chip keeps the SLOs, with the unloaded latency.
 
     If no deployment keeps some of them even unloaded, the message names these.

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import Any
 
-from dse.accuracy.foreign_constants import foreign_constants_note
+from dse.accuracy.foreign_constants import describe_foreign_constants
 from dse.accuracy.stack_basis import StackBasis, stack_basis
-from dse.analysis.capacity_bounds import compute_rate_bound, max_rate_bound
-from dse.analysis.published_formats import with_published_formats
+from dse.analysis.capacity_bounds import bound_max_rate, compute_rate_bound
+from dse.analysis.published_formats import propose_published_formats
 from dse.config.question import Question
-from dse.evaluators.evaluation import explain_infeasibility, worst_violation
+from dse.evaluators.evaluation import explain_infeasibility, find_worst_violation
 from dse.evaluators.serving.simulator import Deployment, InstancePool
 from dse.evaluators.serving.slo_bounds import SloBounds
 from dse.evaluators.serving.sustained_rate import PoolPaces, SustainedRate, pool_paces, sustained_rate_of_paces
@@ -204,19 +204,19 @@ class InstanceKinds:
         Empty string if there are none.
         """
         names = {group: str(self.names.get(group, "")) for group in ("chip", "stack")}
-        return foreign_constants_note(self.usual.sources, names, design, self._load_workload)
+        return describe_foreign_constants(self.usual.sources, names, design, self._load_workload)
 
     def stack_basis(self, design: Design) -> StackBasis | None:
         """Measured and assumed parts of a deployment's software stack; None without a stack."""
         return stack_basis(self.usual.sources, self.names, design, self._load_workload)
 
-    def limit(self, design: Design, values: Mapping[str, Any]) -> str:
+    def find_violated_limit(self, design: Design, values: Mapping[str, Any]) -> str:
         """Limit that one instance of each pool violates; empty string if none."""
         key = _kind_key(values)
         if key not in self._limits:
             changes = {INSTANCES: 1, PREFILL: int(values.get(PREFILL, 0) > 0)}
             alone = design if self.by_chip else replace_leaves(design, changes)
-            self._limits[key] = alone, worst_violation(alone, self._load_workload)
+            self._limits[key] = alone, find_worst_violation(alone, self._load_workload)
         worst = self._limits[key][1]
         return worst.limit if worst else ""
 
@@ -230,7 +230,7 @@ class InstanceKinds:
         if not refused:
             return None
         design = min(refused, key=lambda refusal: refusal[0])[1]
-        return with_published_formats(
+        return propose_published_formats(
             explain_infeasibility(design, self._load_workload), design, self._load_workload, self.models
         )
 
@@ -238,7 +238,7 @@ class InstanceKinds:
     def _load_workload(self) -> Workload:
         return replace(self.usual.workload, cases=(self.load,))
 
-    def pools(self, design: Design, values: Mapping[str, Any]) -> tuple[tuple[InstancePool, ...], PoolPaces]:
+    def make_pools(self, design: Design, values: Mapping[str, Any]) -> tuple[tuple[InstancePool, ...], PoolPaces]:
         """Pools of a deployment, and the iteration times of one instance of each."""
         if self.by_chip:
             made = deployment_factory(design, self.load, ())(self.load.requests).pools
@@ -300,13 +300,13 @@ def find_candidates(
         design = replace_leaves(kinds.usual.base, values)
         if least and _engine_rate_bound(kinds, bounds, values, divided) < least:
             continue
-        if limit := kinds.limit(design, values):
+        if limit := kinds.find_violated_limit(design, values):
             refused[limit] = refused.get(limit, 0) + 1
             continue
-        pools, taken = kinds.pools(design, values)
+        pools, taken = kinds.make_pools(design, values)
         estimate, unbound = (sustained_rate_of_paces(pools, taken, tpot=tpot) for tpot in (bounds.tightest[1], math.inf))
-        estimate, unbound = (users_at_steady_state(rate, load) for rate in (estimate, unbound))
-        most = max_rate_bound(pools, taken, load, bounds)
+        estimate, unbound = (estimate_steady_state_users(rate, load) for rate in (estimate, unbound))
+        most = bound_max_rate(pools, taken, load, bounds)
         deployments[place] = CandidateDeployment(
             design, load, values, _device_count(design), divided, pools, estimate, unbound.rate, most
         )
@@ -328,7 +328,7 @@ def _routing_plans(kinds: InstanceKinds, values: dict[str, Any], divided: bool) 
         yield values, divided
 
 
-def rate_bound(kinds: InstanceKinds, bounds: SloBounds, knobs: Space, devices: int, *, apart: bool, least: float) -> float:
+def bound_rate(kinds: InstanceKinds, bounds: SloBounds, knobs: Space, devices: int, *, apart: bool, least: float) -> float:
     """Upper bound on the rate of any deployment; infinite if none fits or no rate is required. [1/s]
 
     Iteration times of dies take long to compute, each split separately: dies whose engines cannot reach the required rate are
@@ -353,7 +353,7 @@ def _engine_rate_bound(kinds: InstanceKinds, bounds: SloBounds, values: dict[str
     return compute_rate_bound(design, kinds.load, bounds, stages, apart=divided)
 
 
-def users_at_steady_state(users: SustainedRate, load: ServingLoad) -> SustainedRate:
+def estimate_steady_state_users(users: SustainedRate, load: ServingLoad) -> SustainedRate:
     """Users that a closed loop has in a steady state, by Little's law; the estimate with that rate.
 
     Each user thinks, and is answered.
@@ -370,7 +370,7 @@ def has_only_routing(words: Sequence[str], counts: Mapping[str, int]) -> bool:
     return INSTANCES not in counts and any(word.partition("=")[0] == ROUTING for word in words)
 
 
-def routings(base: Design, load: ServingLoad, words: Sequence[str]) -> tuple[str, ...]:
+def list_routings(base: Design, load: ServingLoad, words: Sequence[str]) -> tuple[str, ...]:
     """Routing policies to search; none if requests share no prefixes or the user set a policy.
 
     None as well if instances keep no prefixes.
@@ -381,7 +381,7 @@ def routings(base: Design, load: ServingLoad, words: Sequence[str]) -> tuple[str
     return ROUTINGS if shares and not any(word.partition("=")[0] == ROUTING for word in words) else ()
 
 
-def fewest_devices(kinds: InstanceKinds, knobs: Space) -> int:
+def find_fewest_devices(kinds: InstanceKinds, knobs: Space) -> int:
     """Devices of the smallest deployment in a space, for a given number of instances."""
     base, many = kinds.usual.base, kinds.counts.get(INSTANCES, 1)
     prefill, decode = (

@@ -9,19 +9,19 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from dse.accuracy.foreign_constants import foreign_constants_note
-from dse.accuracy.residuals import ErrorBand, band_beyond_rows, error_bands
+from dse.accuracy.foreign_constants import describe_foreign_constants
+from dse.accuracy.residuals import ErrorBand, band_beyond_rows, estimate_error_bands
 from dse.accuracy.result_kind import MODELS, SERVICES, kernel_algorithm
 from dse.accuracy.stack_basis import PARTS, StackBasis, stack_basis
-from dse.analysis.load_notes import LoadNotes, load_notes, max_rates, notes_text
-from dse.analysis.published_formats import with_published_formats
+from dse.analysis.load_notes import LoadNotes, format_max_rates, format_notes, load_notes
+from dse.analysis.published_formats import propose_published_formats
 from dse.analysis.withheld_metrics import WithheldMetrics, computed_metrics, nan_metrics
-from dse.config.compose import study_folder
+from dse.config.compose import find_study_folder
 from dse.config.metric_expressions import evaluate_with_derived
-from dse.config.part_presets import chosen_parts, parts_from_outside
+from dse.config.part_presets import find_chosen_parts, find_parts_from_outside
 from dse.config.question import Question, build_question
 from dse.config.record_parser import ConstantSource
-from dse.config.setting_effects import NoEffect, TypedSettings, evaluate_typed, not_taken
+from dse.config.setting_effects import NoEffect, TypedSettings, evaluate_typed, list_unread_settings
 from dse.evaluators import METRICS, explain, submesh_text
 from dse.evaluators.accounting.breakdown import Breakdown
 from dse.evaluators.accounting.kernel_basis import basis_text
@@ -37,11 +37,11 @@ from dse.space.fields import addresses, field_at, iterate_leaves, leaf_at
 from dse.space.former_words import MetricValues, read_former_attribute
 from dse.space.limits import Infeasibility
 from dse.space.main_memory import main_memory
-from dse.space.peaks import peaks_text
+from dse.space.peaks import format_peaks
 from dse.space.safe_text import count_text
 from dse.space.software import OF_CACHES, PIPELINES, SERVED_PIPELINES, software_of
 from dse.space.units import format_quantity
-from dse.space.unread_leaves import why_unread
+from dse.space.unread_leaves import explain_unread
 from dse.space.workload import BatchCase, ServingLoad, Workload
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class Evaluation:
             return ()
         kernel = kernel_algorithm(self.design, self.question)
         metrics = computed_metrics(self.metrics)
-        bands = error_bands(metrics, self.names, kernel, self.question, self.fidelity, changed=bool(self.changes))
+        bands = estimate_error_bands(metrics, self.names, kernel, self.question, self.fidelity, changed=bool(self.changes))
         if self.question in (MODELS, SERVICES) or not self.kernel_basis:
             return bands
         return tuple(band_beyond_rows(band, [row.basis.text for row in self.breakdown.rows]) for band in bands)
@@ -137,7 +137,7 @@ class Evaluation:
     @cached_property
     def extrapolation_text(self) -> str:
         """One line on constants of its software that were fitted on other chips only; else empty string."""
-        return foreign_constants_note(self.sources, self.names, self.design, self.workload)
+        return describe_foreign_constants(self.sources, self.names, self.design, self.workload)
 
     @cached_property
     def stack_basis(self) -> StackBasis | None:
@@ -172,11 +172,11 @@ class Evaluation:
 
         None if nothing was left open, if the design is infeasible, or on a submesh.
         """
-        from dse.analysis.optimality_gap import optimality_gap
+        from dse.analysis.optimality_gap import compute_optimality_gap
 
         if self.infeasible is not None or SUBMESH_MARK in self.fidelity:
             return None
-        return optimality_gap(self.design, self.workload, self.breakdown.seconds)
+        return compute_optimality_gap(self.design, self.workload, self.breakdown.seconds)
 
     @cached_property
     def profile(self) -> PowerProfile | None:
@@ -204,7 +204,7 @@ class Evaluation:
         plans = [(name, f"{self.names[name]}: {text}" if name == "stack" else text) for name, text in plans]
         formats = [(name, text) for name, text in plans if name == "formats"]
         lines = [("chip", ", ".join((self.names["chip"], *self.changes)))]
-        lines += [("peak", text)] if (text := peaks_text(self.design.chip)) else []
+        lines += [("peak", text)] if (text := format_peaks(self.design.chip)) else []
         lines += [("data sheet", published_fact.text) for published_fact in published_facts(self.design.chip)]
         lines += [("remark", text) for text in remarks(self.design.chip)]
         lines += [("mapping", self.names["mapping"])]
@@ -216,7 +216,7 @@ class Evaluation:
             *self._reuse_facts(),
             *self._skipped_row_facts(),
             *self._resident_layer_facts(),
-            *notes_text(
+            *format_notes(
                 [case for case in self.workload.cases if isinstance(case, ServingLoad)][: len(self.load_notes)], self.load_notes
             ),
             *(("not tied", text) for text in self.untied),
@@ -260,7 +260,7 @@ class Evaluation:
     def max_rates(self) -> list[str]:
         """Maximum rate of each load with its range over seeds, as text, if it was searched."""
         loads = [case for case in self.workload.cases if isinstance(case, ServingLoad)]
-        return max_rates(loads[: len(self.load_notes)], self.load_notes)
+        return format_max_rates(loads[: len(self.load_notes)], self.load_notes)
 
     def _reuse_facts(self) -> list[tuple[str, str]]:
         """What a trace with hashes would reuse of its prompts, where nothing is reused."""
@@ -330,7 +330,7 @@ class Evaluation:
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Name, value with unit, and definition of every metric; none of an infeasible design."""
-        return metric_rows(self.metrics) if self.infeasible is None else []
+        return list_metric_rows(self.metrics) if self.infeasible is None else []
 
     def __repr__(self) -> str:
         verdict = [f"infeasible: {self.infeasible}"] if self.infeasible else []
@@ -356,7 +356,7 @@ def evaluate_config(config: Mapping[str, Any]) -> Evaluation:
     chips = list(config.get("chips") or ())
     if len(chips) > 1:
         raise DesignError(f"evaluate: one design of {', '.join(chips)}: choose its chip, as in chips=[{chips[0]}]")
-    question = build_question(config, study_folder(config), fewer=bool(chips))
+    question = build_question(config, find_study_folder(config), fewer=bool(chips))
     if isinstance(question.workload.cases[0], ServingLoad):
         from dse.evaluators.accounting.serving_runs.steady_state_run import STEADY  # which loads the compiler, as the next does
         from dse.execution.precompile import start_precompile
@@ -364,11 +364,15 @@ def evaluate_config(config: Mapping[str, Any]) -> Evaluation:
         if config["fidelity"] != STEADY:
             start_precompile()
     evaluation, own = evaluate_typed(
-        question, config, study_folder(config), lambda: evaluate_design(question.base, question, config)
+        question, config, find_study_folder(config), lambda: evaluate_design(question.base, question, config)
     )
     devices = next(iter(question.devices.values()), "")
     return replace(
-        evaluation, untied=_untied_leaves(question), devices=devices, typed=own, not_taken=not_taken("evaluate", config)
+        evaluation,
+        untied=_untied_leaves(question),
+        devices=devices,
+        typed=own,
+        not_taken=list_unread_settings("evaluate", config),
     )
 
 
@@ -404,38 +408,42 @@ def evaluate_design(design: Design, question: Question, config: Mapping[str, Any
         stack_designs([design]), workload, question.defined, fidelity=fidelity, cases=True
     ).require_compatible()
 
-    def own(columns: Iterable[tuple[str, Any]]) -> dict[str, float]:
+    def list_known_metrics(columns: Iterable[tuple[str, Any]]) -> dict[str, float]:
         """The metrics that there are: the others are not a number."""
         return {f"{prefix}{name}": float(value) for name, value in columns if name in METRICS and value == value}
 
-    why = with_published_formats(explain_infeasibility(design, workload), design, workload, config["model"])
+    why = propose_published_formats(explain_infeasibility(design, workload), design, workload, config["model"])
 
-    def kept(columns: Iterable[tuple[str, Any]], *, fits: bool) -> Mapping[str, float]:
-        return MetricValues(own(columns)) if fits else WithheldMetrics(own(columns), str(why))
+    def wrap_metrics(columns: Iterable[tuple[str, Any]], *, fits: bool) -> Mapping[str, float]:
+        return MetricValues(list_known_metrics(columns)) if fits else WithheldMetrics(list_known_metrics(columns), str(why))
 
     fit = [bool(fits) for fits in outcomes.cases["fits"][:, 0]]
     each = [
-        CaseResult(case.label, fit[row], kept(((name, at[row, 0]) for name, at in outcomes.cases.items()), fits=fit[row]))
+        CaseResult(
+            case.label, fit[row], wrap_metrics(((name, at[row, 0]) for name, at in outcomes.cases.items()), fits=fit[row])
+        )
         for row, case in enumerate(workload.cases)
     ]
-    metrics = kept(((name, column[0]) for name, column in outcomes.columns.items()), fits=why is None)
+    metrics = wrap_metrics(((name, column[0]) for name, column in outcomes.columns.items()), fits=why is None)
     names = {group: str(config["choices"].get(group, "")) for group in CHOICES}
-    parts, others = chosen_parts(config["choices"]), parts_from_outside(config["choices"])
+    parts, others = find_chosen_parts(config["choices"]), find_parts_from_outside(config["choices"])
     what = workload_name(config["workload"])
     return Evaluation(
         design, workload, metrics, tuple(each), why, question.sources, fidelity, names, what, parts=parts, others=others
     )
 
 
-def metric_text(name: str, value: float) -> str:
+def format_metric(name: str, value: float) -> str:
     """Value of a metric as text: with its unit, or the word that the value stands for."""
     metric = METRICS[name.removeprefix(OF_PART)]
     return metric.words[round(value)] if metric.words else format_quantity(value, metric.unit)
 
 
-def metric_rows(metrics: Mapping[str, float]) -> list[tuple[str, str, str]]:
+def list_metric_rows(metrics: Mapping[str, float]) -> list[tuple[str, str, str]]:
     """Name, value with unit, and definition of metrics."""
-    return [(name, metric_text(name, value), METRICS[name.removeprefix(OF_PART)].definition) for name, value in metrics.items()]
+    return [
+        (name, format_metric(name, value), METRICS[name.removeprefix(OF_PART)].definition) for name, value in metrics.items()
+    ]
 
 
 def _cases_title(cases: tuple[CaseResult, ...]) -> str:
@@ -449,7 +457,7 @@ def _plan_facts(design: Design) -> list[tuple[str, str]]:
     fields: dict[str, list[str]] = {}
     for address, value, spec in iterate_leaves(design):
         head, _, rest = address.removeprefix("mapping.").partition(".")
-        if not address.startswith("mapping.") or why_unread(design, address):
+        if not address.startswith("mapping.") or explain_unread(design, address):
             continue
         text = value if isinstance(value, str) else format_quantity(float(value), spec.metadata["unit"] or "1")
         group = ("formats" if head == "precision" else head) if rest else "kernels"

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dse.analysis.max_rate_text import max_rate_record, max_rate_text
-from dse.evaluators.evaluation import found_max_rate, kv_memory_by_pool, results_by_class_and_turn, unloaded_latency
+from dse.analysis.max_rate_text import format_max_rate, max_rate_record
+from dse.evaluators.evaluation import get_found_max_rate, kv_memory_by_pool, results_by_class_and_turn, unloaded_latency
 from dse.space.design import Design
 from dse.space.units import format_quantity
 from dse.space.workload import ServingLoad
@@ -44,16 +44,16 @@ def load_notes(design: Design, load: ServingLoad, fidelity: str, rate: float | N
     none = bool(load.largest) and rate == 0
     classes, turns = results_by_class_and_turn(design, load, fidelity) if load.classes or len(load.requests.turns) else ([], [])
     alone = unloaded_latency(design, load, fidelity) if none else None
-    largest = found_max_rate(load, rate) if load.largest and rate else None
+    largest = get_found_max_rate(load, rate) if load.largest and rate else None
     return LoadNotes(kv_memory_by_pool(design, load), alone, tuple(classes), tuple(turns), largest)
 
 
-def max_rates(loads: Sequence[ServingLoad], notes: Sequence[LoadNotes]) -> list[str]:
+def format_max_rates(loads: Sequence[ServingLoad], notes: Sequence[LoadNotes]) -> list[str]:
     """Maximum rate of each load as text, if it was searched."""
-    return [max_rate_text(note.largest, load) for load, note in zip(loads, notes, strict=True) if note.largest]
+    return [format_max_rate(note.largest, load) for load, note in zip(loads, notes, strict=True) if note.largest]
 
 
-def notes_text(loads: Sequence[ServingLoad], notes: Sequence[LoadNotes]) -> list[tuple[str, str]]:
+def format_notes(loads: Sequence[ServingLoad], notes: Sequence[LoadNotes]) -> list[tuple[str, str]]:
     """Notes on loads as named lines of text, each once."""
     rows = [("KV memory", _memory_text(memory)) for note in notes for memory in note.held]
     rows += [("max rate", _no_rate_text(load, *note.alone)) for load, note in zip(loads, notes, strict=True) if note.alone]

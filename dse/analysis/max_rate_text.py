@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from dse.evaluators.serving.slo_bounds import SloBounds  # which compiles loops
 
 
-def range_text(max_rate: "MaxRate") -> str:
+def format_range(max_rate: "MaxRate") -> str:
     """Range of a maximum rate over seeds, as "110 to 112 of 5 seeds, 20,000 requests each"."""
     from dse.evaluators.serving.max_rate import SEEDS
 
@@ -21,7 +21,7 @@ def range_text(max_rate: "MaxRate") -> str:
     return f"{same} of {SEEDS} seeds, {max_rate.count:,} requests each"
 
 
-def beyond_text(bounds: str) -> str:
+def describe_failures_beyond(bounds: str) -> str:
     """What fails a little above the maximum rate: missed SLOs, or saturation."""
     from dse.evaluators.serving.slo_bounds import BREAKING_FACTOR
 
@@ -30,7 +30,7 @@ def beyond_text(bounds: str) -> str:
     return f"at {BREAKING_FACTOR} times that rate {bounds} {'are' if ' and ' in bounds else 'is'} missed"
 
 
-def caveat_text(max_rate: "MaxRate", load: ServingLoad, bounds: "SloBounds") -> str:
+def describe_caveat(max_rate: "MaxRate", load: ServingLoad, bounds: "SloBounds") -> str:
     """Why a maximum rate may not last: replayed or too few requests; empty string if it lasts."""
     from dse.evaluators.serving.max_rate import decisive, enough_requests, longest_allowed_time
 
@@ -54,19 +54,19 @@ def caveat_text(max_rate: "MaxRate", load: ServingLoad, bounds: "SloBounds") -> 
     )
 
 
-def max_rate_text(max_rate: "MaxRate", load: ServingLoad) -> str:
+def format_max_rate(max_rate: "MaxRate", load: ServingLoad) -> str:
     """Maximum rate with its range, number of requests, what fails beyond, and whether it lasts."""
-    from dse.evaluators.serving.slo_bounds import slo_bounds
+    from dse.evaluators.serving.slo_bounds import make_slo_bounds
 
-    caveat = caveat_text(max_rate, load, slo_bounds(load, load.largest))
+    caveat = describe_caveat(max_rate, load, make_slo_bounds(load, load.largest))
     confirmed = f"; seed {max_rate.seed} confirms it" if load.draw is not None else ""
-    text = f"{max_rate.rate:.4g} requests/s ({range_text(max_rate)}{confirmed}); {beyond_text(max_rate.binds)}"
+    text = f"{max_rate.rate:.4g} requests/s ({format_range(max_rate)}{confirmed}); {describe_failures_beyond(max_rate.binds)}"
     return f"{text}; {caveat}" if caveat else text
 
 
 def max_rate_record(max_rate: "MaxRate", load: ServingLoad) -> dict[str, Any]:
     """Maximum rate as JSON values, named as in the answer of ``dse capacity``."""
-    from dse.evaluators.serving.slo_bounds import slo_bounds
+    from dse.evaluators.serving.slo_bounds import make_slo_bounds
 
     return {
         "max_rate_hz": max_rate.rate,
@@ -75,5 +75,5 @@ def max_rate_record(max_rate: "MaxRate", load: ServingLoad) -> dict[str, Any]:
         "seed": max_rate.seed,
         "lasts": max_rate.lasts,
         "breaks_beyond": max_rate.binds,
-        "note": caveat_text(max_rate, load, slo_bounds(load, load.largest)) or None,
+        "note": describe_caveat(max_rate, load, make_slo_bounds(load, load.largest)) or None,
     }

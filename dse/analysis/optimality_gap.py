@@ -19,7 +19,7 @@ import numpy as np
 from dse.evaluators import evaluate, explain
 from dse.evaluators.accounting.breakdown import BreakdownRow
 from dse.evaluators.cost_models.analytical_summa import DEPTHS, SLICES
-from dse.evaluators.evaluation import worst_violation
+from dse.evaluators.evaluation import find_worst_violation
 from dse.evaluators.kernels.attention.tiling_candidates import SLICES as BLOCKS
 from dse.evaluators.kernels.gemm import GEMM_CANDIDATES as PRODUCTS
 from dse.evaluators.kernels.gemv import GEMV_CANDIDATES as SUMS
@@ -96,7 +96,7 @@ class OptimalityGap:
         return f"{above} {bound}, each operator with its best candidate; of {choices_text} for {left}"
 
 
-def optimality_gap(design: Design, workload: Workload, seconds: float) -> OptimalityGap | None:
+def compute_optimality_gap(design: Design, workload: Workload, seconds: float) -> OptimalityGap | None:
     """Optimality gap of a design for the first case; None if no setting is open or no gap is defined.
 
     Args:
@@ -107,16 +107,16 @@ def optimality_gap(design: Design, workload: Workload, seconds: float) -> Optima
     """
     case = workload.cases[0]
     words, sizes = _open_words(design), _open_sizes(design)
-    if not (words or sizes) or worst_violation(design, Workload("", (case,))) is not None:
+    if not (words or sizes) or find_worst_violation(design, Workload("", (case,))) is not None:
         return None
     left = (*words, *(address for part in sizes for address in part))
     if isinstance(case, ServingLoad):
         from dse.evaluators.workloads.serving import mean_iterations
 
         means = mean_iterations(design, case)
-        work = mean_iteration_rows(design, case, means)
+        work = compute_mean_iteration_rows(design, case, means)
         bound, looked = _lower_bound(
-            design, case, work, (words, sizes), lambda design: mean_iteration_rows(design, case, means), alike=True
+            design, case, work, (words, sizes), lambda design: compute_mean_iteration_rows(design, case, means), alike=True
         )
         return OptimalityGap(left, sum(row.seconds for row in work), bound, looked, not sizes, served=True) if work else None
     alone = len(sizes) == 1 and not words and not any(address.count(".") > 1 for address in sizes[0])
@@ -135,7 +135,7 @@ def optimality_gap(design: Design, workload: Workload, seconds: float) -> Optima
     return OptimalityGap(left, seconds, bound, looked, not sizes)
 
 
-def mean_iteration_rows(design: Design, load: ServingLoad, means: "list[list[MeanIteration]]") -> list[BreakdownRow]:
+def compute_mean_iteration_rows(design: Design, load: ServingLoad, means: "list[list[MeanIteration]]") -> list[BreakdownRow]:
     """Breakdown rows of mean iterations with the analytical model, one phase per kind of iteration.
 
     The iterations may be those of another design's run.
@@ -167,7 +167,7 @@ def _lower_bound(
     every = [dict.fromkeys(both, word) for word in left[0][both[0]]] if len(both) > 1 else []
     for others in (*_one_by_one(*left), *every):
         leaves = replace_leaves(design, others)
-        if worst_violation(leaves, Workload("", (case,))) is not None:
+        if find_worst_violation(leaves, Workload("", (case,))) is not None:
             continue
         looked += 1
         operator = _by_operator(rows_of(leaves))

@@ -13,7 +13,7 @@ from dse.space.limits import Infeasibility
 from dse.space.workload import Workload
 
 
-def with_published_formats(
+def propose_published_formats(
     why: Infeasibility | None, design: Design, workload: Workload, models: Mapping[str, Any]
 ) -> Infeasibility | None:
     """An infeasibility with the published formats of its model, if these alone would make it fit.

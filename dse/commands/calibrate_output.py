@@ -15,45 +15,45 @@ from dse.evaluators.evaluation import PHYSICS_VERSION
 from dse.schemas import stamp_document
 from dse.space.units import format_quantity
 from dse.terminal.atomic_files import write_atomically
-from dse.terminal.json_text import json_text
+from dse.terminal.json_text import format_json
 from dse.terminal.progress import SafeConsole, say
 from dse.terminal.signals import defer_signals
 
 
 def write_calibration(calibration: Calibration, out: Path, *, as_json: bool) -> None:
     """Write constants to a file and a page beside it, both or none, and print the result."""
-    from dse.report.standalone_pages import calibration_page
+    from dse.report.standalone_pages import build_calibration_page
 
     data = calibration_record(calibration)
-    texts = {out: constants_yaml(calibration, out), out.with_suffix(".html"): calibration_page(data)}
+    texts = {out: format_constants_yaml(calibration, out), out.with_suffix(".html"): build_calibration_page(data)}
     out.parent.mkdir(parents=True, exist_ok=True)
     with defer_signals():
         for path, text in texts.items():
             with write_atomically(path) as place:
                 place.write_text(text, encoding="utf-8")
     if as_json:
-        print(json_text(data, indent=1))
+        print(format_json(data, indent=1))
         return
     console = SafeConsole(150)
     console.print(_constants_table(calibration))
     console.print(_errors_table(calibration))
-    for line in calibration_warnings(calibration):
+    for line in list_calibration_warnings(calibration):
         console.print(f"[yellow]note:[/] {escape(line)}")
     if calibration.skipped:
         console.print(f"{calibration.skipped} rows about a whole space are skipped; dse validate simulates them")
     for path in texts:
         say(f"wrote   {escape(str(path))}")
-    say(f"usage   {escape(usage_example(out))}")
+    say(f"usage   {escape(format_usage_example(out))}")
 
 
-def usage_example(out: Path) -> str:
+def format_usage_example(out: Path) -> str:
     """Example command that uses a file of constants."""
     place = out.resolve().parent
     folder = out.parent.parent if out.parent.name else place.parent
     return f"dse evaluate --config-dir {folder} +{place.name}@_global_={out.stem}"
 
 
-def determination_text(calibration: Calibration, place: int) -> str:
+def describe_determination(calibration: Calibration, place: int) -> str:
     """How well the rows determine a constant, as text."""
     fitted, names = calibration.fitted, [constant.address for constant in calibration.constants]
     if place in fitted.unmoved:
@@ -71,9 +71,9 @@ def determination_text(calibration: Calibration, place: int) -> str:
     return "well" if half < 0.1 else "roughly" if half < 0.5 else "weakly"
 
 
-def calibration_warnings(calibration: Calibration) -> list[str]:
+def list_calibration_warnings(calibration: Calibration) -> list[str]:
     """Warnings to read before the constants are used, one line each."""
-    texts = [(constant.address, determination_text(calibration, i)) for i, constant in enumerate(calibration.constants)]
+    texts = [(constant.address, describe_determination(calibration, i)) for i, constant in enumerate(calibration.constants)]
     lines = [f"{address}: {text}" for address, text in texts if " " in text]
     return lines if calibration.held_out is not None else [*lines, "too few rows to hold some out: no held-out error"]
 
@@ -106,12 +106,12 @@ def calibration_record(calibration: Calibration) -> dict[str, Any]:
                 "after": float(fitted.values[i]),
                 "interval": [float(end) for end in fitted.interval[i]],
                 "range": [constant.low, constant.high],
-                "determined": determination_text(calibration, i),
+                "determined": describe_determination(calibration, i),
             }
             for i, constant in enumerate(calibration.constants)
         ],
         "errors": error_summary(calibration),
-        "warnings": calibration_warnings(calibration),
+        "warnings": list_calibration_warnings(calibration),
         "rows": [
             {
                 "id": row.id,
@@ -128,7 +128,7 @@ def calibration_record(calibration: Calibration) -> dict[str, Any]:
     return stamp_document("calibrate", data)
 
 
-def constants_yaml(calibration: Calibration, out: Path) -> str:
+def format_constants_yaml(calibration: Calibration, out: Path) -> str:
     """YAML text of the fitted constants, in the form of ``conf``.
 
     Constants that no row determines are left out.
@@ -151,21 +151,23 @@ def constants_yaml(calibration: Calibration, out: Path) -> str:
         for name in path:
             group = group.setdefault(name, {})
         value: Any = float(f"{calibration.fitted.values[i]:.4g}")
-        text = json_text(f"{value!r} {constant.unit}") if constant.unit != "1" else repr(value)
+        text = format_json(f"{value!r} {constant.unit}") if constant.unit != "1" else repr(value)
         low, high = calibration.fitted.interval[i]
         span = (
             f"; 95 %: {format_quantity(low, constant.unit)} to {format_quantity(high, constant.unit)}"
             if np.isfinite(low)
             else ""
         )
-        why = json_text(
-            note + span + (f"; {determination_text(calibration, i)}" if " " in determination_text(calibration, i) else ""),
+        why = format_json(
+            note
+            + span
+            + (f"; {describe_determination(calibration, i)}" if " " in describe_determination(calibration, i) else ""),
             ensure_ascii=False,
         )
         origin = f", fitted_on: [{', '.join(chips)}], meant_for: []" if constant.address.startswith(f"{STACK}.") else ""
         group[last] = f'{{value: {text}, source: fitted, page: "", note: {why}{origin}}}'
     head = (
-        f"# Constants that were fitted by dse calibrate; use them with\n#   {usage_example(out)} and what "
+        f"# Constants that were fitted by dse calibrate; use them with\n#   {format_usage_example(out)} and what "
         f"they were fitted with:\n"
     )
     return head + f"#   {' '.join(calibration.overrides) or 'the overrides of each row'}\n" + _yaml_text(tree)
@@ -203,7 +205,7 @@ def _constants_table(calibration: Calibration) -> Table:
             format_quantity(calibration.fitted.values[i], constant.unit),
             span,
         )
-        table.add_row(*map(escape, cells), determination_text(calibration, i).partition(":")[0])
+        table.add_row(*map(escape, cells), describe_determination(calibration, i).partition(":")[0])
     return table
 
 

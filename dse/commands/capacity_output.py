@@ -9,20 +9,20 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from dse.analysis.capacity import ChipCapacity, unread_overrides
+from dse.analysis.capacity import ChipCapacity, find_unread_overrides
 from dse.analysis.deployment_search import SimulatedDeployment, answered_rate, throughput_and_interactivity
 from dse.analysis.load_notes import trace_record, trace_text
-from dse.analysis.max_rate_text import beyond_text, caveat_text, range_text
-from dse.config.setting_effects import NoEffect, idle_in_all_designs, no_effect_records, print_no_effects
+from dse.analysis.max_rate_text import describe_caveat, describe_failures_beyond, format_range
+from dse.config.setting_effects import NoEffect, find_settings_idle_in_all_designs, no_effect_records, print_no_effects
 from dse.evaluators.evaluation import PHYSICS_VERSION
 from dse.evaluators.serving.max_rate import MaxRate
 from dse.evaluators.serving.slo_bounds import latency_percentiles
 from dse.schemas import stamp_document
-from dse.space.safe_text import left_out_text
+from dse.space.safe_text import describe_left_out
 from dse.space.units import format_quantity
 from dse.space.workload import Workload
 from dse.terminal.atomic_files import write_atomically
-from dse.terminal.json_text import json_text
+from dse.terminal.json_text import format_json
 from dse.terminal.progress import SafeConsole, say
 from dse.terminal.signals import defer_signals
 
@@ -32,18 +32,18 @@ MAX_ROWS = 12
 
 def write_capacity(sides: Sequence[ChipCapacity], out: Path, *, as_json: bool) -> None:
     """Write the page, and print the table or JSON."""
-    from dse.report.standalone_pages import capacity_page
+    from dse.report.standalone_pages import build_capacity_page
 
     idle = _idle_settings(sides)
     data = capacity_record(sides, idle)
     print_no_effects(idle)
     if as_json:
-        print(json_text(data, indent=1))
+        print(format_json(data, indent=1))
     else:
         _print_sides(sides)
     out.parent.mkdir(parents=True, exist_ok=True)  # last: where nothing can be written, what was found is said
     with defer_signals(), write_atomically(out) as place:
-        place.write_text(capacity_page(data), encoding="utf-8")
+        place.write_text(build_capacity_page(data), encoding="utf-8")
     if not as_json:
         say(f"wrote   {escape(str(out))}")
 
@@ -55,7 +55,7 @@ def _idle_settings(sides: Sequence[ChipCapacity]) -> tuple[NoEffect, ...]:
         for side in sides
         if (best := side.best) and best.capacity and best.capacity.served
     ]
-    return idle_in_all_designs("capacity", answers, sides[0].typed)
+    return find_settings_idle_in_all_designs("capacity", answers, sides[0].typed)
 
 
 def _print_sides(sides: Sequence[ChipCapacity]) -> None:
@@ -72,9 +72,9 @@ def _print_sides(sides: Sequence[ChipCapacity]) -> None:
         console.print(_chips_table(sides))
 
 
-def too_few_requests_note(side: ChipCapacity) -> str:
+def explain_too_few_requests(side: ChipCapacity) -> str:
     """Why a maximum rate may not last: replayed or too few requests; empty string if it lasts."""
-    return caveat_text(_best_max_rate(side), side.load, side.bounds)
+    return describe_caveat(_best_max_rate(side), side.load, side.bounds)
 
 
 def _best_max_rate(side: ChipCapacity) -> MaxRate:
@@ -103,7 +103,7 @@ def _side_record(side: ChipCapacity) -> dict[str, Any]:
     return {
         "chip": side.chip,
         "why_not": side.why or None,
-        "note": (too_few_requests_note(side) or None) if side.best else None,
+        "note": (explain_too_few_requests(side) or None) if side.best else None,
         "extrapolated": side.extrapolated or None,
         "stack_basis": side.stack_basis.record() if side.stack_basis else None,
         "model": side.load.model.name,
@@ -138,7 +138,7 @@ def _side_record(side: ChipCapacity) -> dict[str, Any]:
 
 def _refusals_text(side: ChipCapacity) -> str:
     """How many deployments break a limit, by limit, in words."""
-    return left_out_text(side.refused, len(side.candidates) + sum(side.refused.values()), "deployment")
+    return describe_left_out(side.refused, len(side.candidates) + sum(side.refused.values()), "deployment")
 
 
 def _bounds_record(side: ChipCapacity) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def _deployment_record(deployment: SimulatedDeployment, side: ChipCapacity) -> d
     return {
         "deployment": deployment.candidate.text,
         "overrides": deployment.candidate.words,
-        "left_out": unread_overrides(deployment.candidate, side.typed),
+        "left_out": find_unread_overrides(deployment.candidate, side.typed),
         "phases": "apart" if deployment.candidate.apart else "together",
         "devices": deployment.candidate.devices,
         "max_rate_hz": deployment.rate if not capacity.served.requests.users else answered_rate(capacity.served),
@@ -210,7 +210,7 @@ def _answer_text(side: ChipCapacity) -> str:
     )
     requests = side.load.requests
     lengths = f"{requests.prompt.mean():,.0f} in, {requests.output.mean():,.0f} out"
-    last = ", while these requests last," if too_few_requests_note(side) else ""
+    last = ", while these requests last," if explain_too_few_requests(side) else ""
     basis = f"{escape(side.stack_basis.text)}\n" if side.stack_basis else ""
     return (
         f"[bold]{escape(side.load.model.name)} on {side.devices} x "
@@ -218,8 +218,8 @@ def _answer_text(side: ChipCapacity) -> str:
         f"{f' ({requests.skipped:,} rows skipped)' if requests.skipped else ''}{escape(trace_text(side.load))}, {lengths}; "
         f"{share} {bound}\n"
         f"{basis}"
-        f"[bold]{_level_text(side)}[/]{last} ({range_text(_best_max_rate(side))}) by {escape(best.candidate.text)}; "
-        f"{beyond_text(_next_broken_text(best, side))}"
+        f"[bold]{_level_text(side)}[/]{last} ({format_range(_best_max_rate(side))}) by {escape(best.candidate.text)}; "
+        f"{describe_failures_beyond(_next_broken_text(best, side))}"
         f"{_cells_text(side)}\n"
         f"as     {escape(' '.join([*best.candidate.words, *side.words, _rate_override(best.rate, side)]))}"
         f"{_left_out(best, side)}{_each_class(best, side)}{_notes_text(side)}"
@@ -243,7 +243,7 @@ def _rate_unit(side: ChipCapacity) -> str:
 
 def _left_out(best: SimulatedDeployment, side: ChipCapacity) -> str:
     """What was typed and nothing of the best deployment reads."""
-    words = unread_overrides(best.candidate, side.typed)
+    words = find_unread_overrides(best.candidate, side.typed)
     return f"\nwithout {escape(', '.join(words))}, which has no effect on it" if words else ""
 
 
@@ -260,7 +260,7 @@ def _notes_text(side: ChipCapacity) -> str:
     nobody has measured.
     """
     notes = {
-        "note": too_few_requests_note(side),
+        "note": explain_too_few_requests(side),
         "search": _refusals_text(side) if side.refused else "",
         "not fitted": side.extrapolated,
     }
@@ -324,8 +324,8 @@ def _deployments_table(side: ChipCapacity) -> Table:
             f"{deployment.candidate.estimate.rate:.4g}",
             f"{data['tokens_per_s_device']:.4g}",
             _known_text(data["tokens_per_s_user"]),
-            dollar_text(deployment.price),
-            dollar_text(deployment.per_mtoken),
+            format_dollars(deployment.price),
+            format_dollars(deployment.per_mtoken),
             format_quantity(data["ttft_s"], "s"),
             _known_text(data["tpot_s"], "s"),
             data["breaks_beyond"],
@@ -339,10 +339,10 @@ def _known_text(value: float, unit: str = "") -> str:
     return "-" if math.isnan(value) else format_quantity(value, unit) if unit else f"{value:.4g}"
 
 
-def dollar_text(value: float) -> str:
+def format_dollars(value: float) -> str:
     """An amount of money as text, in dollars.
 
-    >>> dollar_text(1234567.8), dollar_text(0.04321)
+    >>> format_dollars(1234567.8), format_dollars(0.04321)
     ('$1,234,568', '$0.04321')
     """
     return f"${value:,.0f}" if value >= 1000 else f"${value:.4g}"
@@ -392,8 +392,8 @@ def _chips_table(sides: Sequence[ChipCapacity]) -> Table:
         table.add_row(
             escape(side.chip), str(side.cells * data["devices"]), f"{side.cells * side.best.rate:.4g}",
             f"{data['tokens_per_s_device']:.4g}",
-            _known_text(data["tokens_per_s_user"]), dollar_text(side.cells * side.best.price),
-            dollar_text(side.best.per_mtoken),
+            _known_text(data["tokens_per_s_user"]), format_dollars(side.cells * side.best.price),
+            format_dollars(side.best.per_mtoken),
             escape(data["deployment"]),
         )  # fmt: skip
     return table

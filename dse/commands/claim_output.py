@@ -23,7 +23,7 @@ from dse.accuracy.claims import (
 from dse.evaluators.evaluation import PHYSICS_VERSION
 from dse.schemas import stamp_document
 from dse.terminal.atomic_files import write_atomically
-from dse.terminal.json_text import json_text
+from dse.terminal.json_text import format_json
 from dse.terminal.progress import ProgressBar, SafeConsole, say
 
 COLOURS = {REPRODUCED: "green", CONTRADICTED: "red", UNDECIDABLE: "yellow"}
@@ -37,7 +37,7 @@ def validate_claims(names: Sequence[str], out: Path, *, as_json: bool) -> int:
         out: where the page goes.
         as_json: print everything as JSON.
     """
-    from dse.report.standalone_pages import claims_page
+    from dse.report.standalone_pages import build_claims_page
 
     claims = find_claims(names)
     decisions: list[Decision] = []
@@ -48,17 +48,17 @@ def validate_claims(names: Sequence[str], out: Path, *, as_json: bool) -> int:
     data = record(decisions)
     out.parent.mkdir(parents=True, exist_ok=True)
     with write_atomically(out) as place:
-        place.write_text(claims_page(data), encoding="utf-8")
+        place.write_text(build_claims_page(data), encoding="utf-8")
     status = int(bool(data["problems"]))
     if as_json:
-        print(json_text(stamp_document("claims", data | {"page": str(out)}), indent=1))
+        print(format_json(stamp_document("claims", data | {"page": str(out)}), indent=1))
         return status
     console = SafeConsole(150)
     for paper in dict.fromkeys(claim.paper for claim in claims):
         own = [decision for decision in decisions if decision.claim.paper == paper]
-        console.print(verdict_table(paper, own))
+        console.print(build_verdict_table(paper, own))
         for decision in own:
-            if text := explanation(decision):
+            if text := explain_verdict(decision):
                 console.print(f"  {escape(decision.claim.id)}: {escape(text)}")
         console.print()
     for problem in data["problems"]:
@@ -79,7 +79,7 @@ def record(decisions: Sequence[Decision]) -> dict[str, Any]:
     }
 
 
-def verdict_table(paper: str, decisions: Sequence[Decision]) -> Table:
+def build_verdict_table(paper: str, decisions: Sequence[Decision]) -> Table:
     """Table of the claims of one paper for the terminal."""
     table = Table(title=escape(TITLES.get(paper, paper)), title_justify="left", box=None)
     for name in ("id", "place", "claim", "published", "simulated", "reader", "verdict"):
@@ -93,7 +93,7 @@ def verdict_table(paper: str, decisions: Sequence[Decision]) -> Table:
     return table
 
 
-def explanation(decision: Decision) -> str:
+def explain_verdict(decision: Decision) -> str:
     """Why a claim is contradicted, or what would decide it; empty string for a reproduced claim."""
     claim = decision.claim
     if decision.verdict == CONTRADICTED:

@@ -349,14 +349,14 @@ The shell completes commands, studies, flags and overrides after: eval "$(dse -s
 """
 
 
-def help_overview() -> str:
+def format_help_overview() -> str:
     """The help on all commands, as ``dse --help`` prints it."""
     typed = {f"dse {name} {command.takes}".rstrip(): command.does for name, command in COMMANDS.items()}
     lines = [f"  {words:{max(map(len, typed)) + 2}}{does}" for words, does in typed.items()]
     return "\n".join([HELP_HEAD, *lines, HELP_TAIL])
 
 
-def flags_of(name: str) -> list[str]:
+def list_flags(name: str) -> list[str]:
     """Every flag of a command, Hydra's flags included."""
     command = COMMANDS[name]
     known = (*command.flags, *(HYDRA if command.hydra else ()))
@@ -394,7 +394,7 @@ def parse_arguments(name: str, arguments: Sequence[str]) -> argparse.Namespace:
         if typed in SWEEPS:
             raise DesignError(f"{name}: no flag {typed!r}; {INSTEAD_OF_A_SWEEP}")
         raise DesignError(
-            f"{name}: no flag {typed!r}; {suggest_nearest(typed, [flag for flag in flags_of(name) if flag != TRUST])}"
+            f"{name}: no flag {typed!r}; {suggest_nearest(typed, [flag for flag in list_flags(name) if flag != TRUST])}"
         )
     found_arguments.words += left
     return found_arguments

@@ -6,15 +6,16 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from dse.analysis.compare import ChipComparison, compare_best_mappings, comparison_notes
-from dse.analysis.evaluation import BEYOND, metric_text
+from dse.analysis.compare import ChipComparison, collect_comparison_notes, compare_best_mappings
+from dse.analysis.evaluation import BEYOND, format_metric
 from dse.config import format_policy as formats
-from dse.config.setting_effects import NoEffect, idle_in_all_designs, no_effect_records, print_no_effects
+from dse.config.setting_effects import NoEffect, find_settings_idle_in_all_designs, no_effect_records, print_no_effects
 from dse.evaluators import METRICS
 from dse.schemas import stamp_document
+from dse.space.former_words import read_metric
 from dse.space.safe_text import count_text
 from dse.space.units import format_quantity
-from dse.terminal.json_text import json_text
+from dse.terminal.json_text import format_json
 from dse.terminal.progress import SafeConsole
 
 SHOWN_METRICS = ("ttft", "tpot", "throughput", "throughput_per_die_mm2", "throughput_per_system_mm2", "energy_per_token")
@@ -28,12 +29,13 @@ SHOWN_BOTTLENECKS = 3
 
 def print_comparison(words: Sequence[str], objective: str, *, as_json: bool, trust: bool) -> None:
     """Print chips side by side; arguments as of `dse.analysis.compare.compare_best_mappings`."""
+    objective = read_metric(objective)
     sides = compare_best_mappings(words, objective, trust=trust)
     answers = ((side.found.design, side.found.workload) for side in sides if side.found)
-    idle = idle_in_all_designs("compare", answers, [word for word in words if not word.startswith("chip=")])
+    idle = find_settings_idle_in_all_designs("compare", answers, [word for word in words if not word.startswith("chip=")])
     print_no_effects(idle)
     if as_json:
-        print(json_text(comparison_document(sides, objective, idle), indent=1))
+        print(format_json(comparison_document(sides, objective, idle), indent=1))
         return
     console = SafeConsole(160)
     outcomes = [side.found for side in sides if side.found]
@@ -48,7 +50,7 @@ def print_comparison(words: Sequence[str], objective: str, *, as_json: bool, tru
             if side.found and side.found.kernel_basis:
                 console.print(escape(f"{side.chip}: {BEYOND}{side.found.kernel_basis}"))
         console.print(_facts_table(sides, objective))
-        if notes := comparison_notes(sides):
+        if notes := collect_comparison_notes(sides):
             console.print(f"[yellow]{escape(notes)}[/]")
     for side in sides:
         if not side.found:
@@ -60,7 +62,7 @@ def comparison_document(sides: Sequence[ChipComparison], objective: str, idle: S
     cases = next((side.found.cases for side in sides if side.found), ())
     data = {
         "objective": objective,
-        "note": comparison_notes(sides) or None,
+        "note": collect_comparison_notes(sides) or None,
         "cases": [case.label for case in cases],
         "chips": [chip_record(side) for side in sides],
         "without_effect": no_effect_records(idle),
@@ -105,32 +107,34 @@ def _facts_table(sides: Sequence[ChipComparison], objective: str) -> Table:
         table.add_column(escape(side.chip), justify="right", overflow="fold")
     names = dict.fromkeys((*SHOWN_METRICS, *(name for name in MONEY if name in METRICS), objective))
 
-    def row(name: str, texts: Sequence[str], **how: Any) -> None:
+    def add_text_row(name: str, texts: Sequence[str], **how: Any) -> None:
         table.add_row(name, *(escape(text) if text else "-" for text in texts), **how)
 
-    row(
+    add_text_row(
         "chips",
         [f"{side.chips} of {side.dies} die{'s' * (side.dies > 1)}" if side.chips and side.dies else "" for side in sides],
     )
     if any(side.changes for side in sides):
-        row("set", [", ".join(side.changes) for side in sides])
-    row("mapping", [side.mapping for side in sides])
-    row("software", [side.software for side in sides])
-    row("formats", [side.formats for side in sides], end_section=True)
+        add_text_row("set", [", ".join(side.changes) for side in sides])
+    add_text_row("mapping", [side.mapping for side in sides])
+    add_text_row("software", [side.software for side in sides])
+    add_text_row("formats", [side.formats for side in sides], end_section=True)
     for name in names:
         texts = [
-            metric_text(name, side.found.metrics[name]) if side.found and name in side.found.metrics else "" for side in sides
+            format_metric(name, side.found.metrics[name]) if side.found and name in side.found.metrics else "" for side in sides
         ]
         if name == "energy_per_token":
-            row(
+            add_text_row(
                 "tokens per joule", [format_quantity(value, "1") if (value := tokens_per_joule(side)) else "" for side in sides]
             )
         else:
-            row(name, texts, style="bold" if name == objective else "")
-    row("time by resource", [_bound_text(side) for side in sides])
-    row("mappings evaluated", [f"{side.looked[0]:,}, {side.looked[1]:,} fit" if side.looked[0] else "" for side in sides])
+            add_text_row(name, texts, style="bold" if name == objective else "")
+    add_text_row("time by resource", [_bound_text(side) for side in sides])
+    add_text_row(
+        "mappings evaluated", [f"{side.looked[0]:,}, {side.looked[1]:,} fit" if side.looked[0] else "" for side in sides]
+    )
     if any(side.refused for side in sides):
-        row("search", [side.left_out if side.refused else "" for side in sides])
+        add_text_row("search", [side.left_out if side.refused else "" for side in sides])
     return table
 
 

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dse.analysis.chrome_trace import write_trace as write_trace
-from dse.analysis.evaluation import BEYOND, OF_PART, Evaluation, evaluate_config, metric_rows, metric_text
+from dse.analysis.evaluation import BEYOND, OF_PART, Evaluation, evaluate_config, format_metric, list_metric_rows
 from dse.analysis.load_notes import LoadNotes, trace_record
 from dse.analysis.load_notes import notes_record as said_beside
 from dse.analysis.withheld_metrics import computed_metrics
@@ -37,7 +37,7 @@ from dse.space.parameter_counts import (
 from dse.space.peaks import peaks
 from dse.space.units import format_quantity
 from dse.space.workload import BatchCase, ServingLoad
-from dse.terminal.json_text import json_text
+from dse.terminal.json_text import format_json
 from dse.terminal.progress import SafeConsole
 
 SHOWN_EXCESS = 0.005
@@ -66,7 +66,7 @@ def print_answer(evaluation: Evaluation, config: Mapping[str, Any], *, as_json: 
     if trace:
         write_trace(evaluation.breakdown, evaluation.profile, Path(trace))
     if as_json:
-        print(json_text(evaluation_record(evaluation), indent=1))
+        print(format_json(evaluation_record(evaluation), indent=1))
     else:
         print_evaluation(evaluation, config)
     print_no_effects(evaluation.without_effect)
@@ -97,7 +97,7 @@ def print_evaluation(evaluation: Evaluation, config: Mapping[str, Any]) -> None:
         console.print(_bands_table(evaluation))
     metrics = computed_metrics(evaluation.metrics)
     if held := overload_advice(metrics, evaluation.design):
-        console.print(f"{metric_text('load_status', metrics['load_status'])}: {held}")
+        console.print(f"{format_metric('load_status', metrics['load_status'])}: {held}")
     if cases > 1:
         console.print(_cases_table(evaluation))
     for phase in dict.fromkeys(row.phase for row in parts.rows):
@@ -263,7 +263,7 @@ def _metrics_table(evaluation: Evaluation) -> Table:
     table = Table(box=None, show_header=False, title=title or None, title_justify="left")
     for _ in range(3):
         table.add_column()
-    for name, text, definition in metric_rows(computed_metrics(evaluation.metrics)):
+    for name, text, definition in list_metric_rows(computed_metrics(evaluation.metrics)):
         table.add_row(name, text, f"[dim]{definition}[/]")
     return table
 
@@ -274,8 +274,8 @@ def _bands_table(evaluation: Evaluation) -> Table:
     for name in ("metric", "here", "off by", "expected measurement"):
         table.add_column(name)
     for band in evaluation.bands:
-        ends = dict.fromkeys(metric_text(band.metric, end) for end in band.measured_range or ())
-        table.add_row(band.metric, metric_text(band.metric, band.value), escape(band.text), " to ".join(ends))
+        ends = dict.fromkeys(format_metric(band.metric, end) for end in band.measured_range or ())
+        table.add_row(band.metric, format_metric(band.metric, band.value), escape(band.text), " to ".join(ends))
     return table
 
 
@@ -289,7 +289,7 @@ def _cases_table(evaluation: Evaluation) -> Table:
     for name in ("case", *picked):
         table.add_column(name, justify="left" if name == "case" else "right", overflow="fold")
     for result, metrics in zip(evaluation.cases, each, strict=True):
-        cells = [metric_text(name, metrics[name]) if name in metrics else "-" for name in picked]
+        cells = [format_metric(name, metrics[name]) if name in metrics else "-" for name in picked]
         table.add_row(escape(result.label) + ("" if result.feasible else " [red]infeasible[/]"), *cells)
     return table
 

@@ -9,49 +9,49 @@ from typing import Any
 from dse.commands.explain_output import explanation_record, front_explanation_record, print_explanation, print_front_explanation
 from dse.commands.notebook_api import StoredStudy, flatten_overrides, load
 from dse.commands.whynot_output import dominance_record, print_dominance
-from dse.config.compose import compose, run_with_hydra, study_folder
+from dse.config.compose import compose, find_study_folder, run_with_hydra
 from dse.config.question import build_question
-from dse.config.setting_effects import print_no_effects, without_effect
-from dse.config.unread_settings import unread_by_workload
+from dse.config.setting_effects import find_settings_without_effect, print_no_effects
+from dse.config.unread_settings import find_unread_by_workload
 from dse.config.untrusted_files import TRUST
 from dse.evaluators.accounting.metrics import METRICS
 from dse.execution.result_frame import DESIGN, report_order
 from dse.execution.study import read_constraints, read_objectives
 from dse.explanations.design_from_overrides import (
-    design_from_overrides,
+    build_design_from_overrides,
     explain_dominance_of,
-    of_study_not_in,
+    place_study_design,
     space_with_tied_leaves,
 )
 from dse.explanations.dominance import DominanceReport
 from dse.explanations.explanation import (
     BUDGET_S,
     Explanation,
+    compute_front_shadow_prices,
+    compute_front_time_shares,
     explain_front,
     explain_named,
-    front_outcomes,
-    front_shadow_prices,
-    front_time_shares,
-    of_stored,
+    explain_stored_design,
+    list_front_outcomes,
     study_goal,
 )
-from dse.explanations.near_feasible import near_feasible_designs
+from dse.explanations.near_feasible import find_near_feasible_designs
 from dse.explanations.neighbours import (
     DesignOutcome,
     StudyGoal,
+    build_neighbourhood_space,
     evaluate_points,
     knob_values_of,
-    neighbourhood_space,
-    neighbours_of_base,
+    list_base_neighbours,
 )
 from dse.explanations.shadow_prices import MAX_RELAXATION
-from dse.explanations.stored_design import stored_design
-from dse.report.caveats import distinct_front, study_caveats
+from dse.explanations.stored_design import find_stored_design
+from dse.report.caveats import collect_study_caveats, select_distinct_front
 from dse.report.page_cache import BINDING, PageCache
 from dse.report.page_cache import explanation_key as explained_by_page
 from dse.space.errors import DesignError
 from dse.space.multi_chip_space import CHIP_KNOB
-from dse.terminal.json_text import json_text
+from dse.terminal.json_text import format_json
 
 DEFAULT_OBJECTIVES = ("throughput_per_system_mm2", "ttft", "tpot", "energy_per_token", "price_per_mtoken")
 """What a design is explained by where nobody says objectives: those of these that it has."""
@@ -91,15 +91,15 @@ def explain_config(config: Mapping[str, Any], name: str, *, seconds: float = BUD
         raise DesignError(
             f"explain: one design of {', '.join(config['chips'])}: choose its chip, as in chip={next(iter(config['chips']))}"
         )
-    question = build_question(dict(config), study_folder(config), fewer=bool(config.get("chips")))
+    question = build_question(dict(config), find_study_folder(config), fewer=bool(config.get("chips")))
     ((_, space),) = question.space.base_spaces
     if space.knobs:
         space = space_with_tied_leaves(question.base, space, config["overrides"])
     else:
-        space = neighbourhood_space(
+        space = build_neighbourhood_space(
             question.base,
             lambda address, word: _is_refused(config, address, word),
-            lambda design: unread_by_workload(design, question.workload),
+            lambda design: find_unread_by_workload(design, question.workload),
         )
     base = space.base
     goal = StudyGoal(
@@ -111,9 +111,11 @@ def explain_config(config: Mapping[str, Any], name: str, *, seconds: float = BUD
     goal = replace(goal, objectives=wanted)
     name = name or "the design as it is configured"
     explanation = explain_named(
-        name, space, knob_values_of(space, base), base, goal, neighbours_of_base(space), seconds=seconds
+        name, space, knob_values_of(space, base), base, goal, list_base_neighbours(space), seconds=seconds
     )
-    return replace(explanation, without_effect=without_effect("explain", question, config, study_folder(config), base))
+    return replace(
+        explanation, without_effect=find_settings_without_effect("explain", question, config, find_study_folder(config), base)
+    )
 
 
 def explain_study_design(
@@ -137,13 +139,13 @@ def explain_study_design(
     if which:
         if typed:
             raise DesignError(f"--design: {which!r} and {' '.join(typed)} both name a design; remove one of them")
-        design = stored_design(study, frame, part.screened, which)
-        return of_stored(study, frame, design, part.screened, seconds=seconds)
-    own = design_from_overrides(study, typed, "explain", trust=trust)
+        design = find_stored_design(study, frame, part.screened, which)
+        return explain_stored_design(study, frame, design, part.screened, seconds=seconds)
+    own = build_design_from_overrides(study, typed, "explain", trust=trust)
     space, base = own.space, own.space.base
     rows = report_order(study, frame)
     own_values = knob_values_of(space, base)
-    near = front_outcomes(study, rows)
+    near = list_front_outcomes(study, rows)
     if own.chip:
         near = [
             (label, {k: v for k, v in at.items() if k != CHIP_KNOB}, point)
@@ -156,9 +158,9 @@ def explain_study_design(
         own_values,
         base,
         study_goal(study),
-        neighbours_of_base(space),
+        list_base_neighbours(space),
         front=near,
-        stored=lambda outcome: near_feasible_designs(study, rows, part.screened, [outcome], MAX_RELAXATION),
+        stored=lambda outcome: find_near_feasible_designs(study, rows, part.screened, [outcome], MAX_RELAXATION),
         seconds=seconds,
     )
     return replace(why, without_effect=own.without_effect)
@@ -182,7 +184,7 @@ def study_front_record(name: str, *overrides: str, trust: bool = False) -> dict[
 def print_study_front(name: str, *overrides: str, trust: bool, as_json: bool) -> None:
     """Print the front of a study, the effects of its knobs and the cost of its constraints."""
     if as_json:
-        print(json_text(study_front_record(name, *overrides, trust=trust), indent=1))
+        print(format_json(study_front_record(name, *overrides, trust=trust), indent=1))
         return
     study, members, spent, prices, notes, _ = _front_arguments(name, overrides, trust=trust)
     print_front_explanation(study, members, spent, prices, notes)
@@ -209,8 +211,8 @@ def explain_dominance(
         return explain_dominance_of(loaded.study, part.frame, typed, trust=trust, seconds=seconds)
     if typed:
         raise DesignError(f"--design: {which!r} and {' '.join(typed)} both name a design; remove one of them")
-    design = stored_design(part.study, part.frame, part.screened, which)
-    return of_study_not_in(part.study, part.frame, design, seconds=seconds)
+    design = find_stored_design(part.study, part.frame, part.screened, which)
+    return place_study_design(part.study, part.frame, design, seconds=seconds)
 
 
 def run_whynot(names: Sequence[str], typed: Sequence[str], which: str, *, as_json: bool, trust: bool) -> None:
@@ -229,7 +231,7 @@ def run_whynot(names: Sequence[str], typed: Sequence[str], which: str, *, as_jso
     dominance = explain_dominance(names[0], *typed, which=which, trust=trust)
     print_no_effects(dominance.without_effect)
     if as_json:
-        print(json_text(dominance_record(dominance), indent=1))
+        print(format_json(dominance_record(dominance), indent=1))
     else:
         print_dominance(dominance)
 
@@ -255,33 +257,40 @@ def run_explain(names: Sequence[str], typed: Sequence[str], which: str, *, as_js
         print_study_front(names[0], *typed, trust=trust, as_json=as_json)
         return
 
-    def show(explanation: Explanation) -> None:
+    def print_answer(explanation: Explanation) -> None:
         print_no_effects(explanation.without_effect)
         if as_json:
-            print(json_text(explanation_record(explanation), indent=1))
+            print(format_json(explanation_record(explanation), indent=1))
         else:
             print_explanation(explanation)
 
     if names:
-        show(explain_study_design(names[0], which, *typed, trust=trust))
+        print_answer(explain_study_design(names[0], which, *typed, trust=trust))
     else:
         line = [*typed, *([TRUST] if trust else [])]
-        run_with_hydra(line, lambda config: show(explain_config(config, " ".join(typed))))
+        run_with_hydra(line, lambda config: print_answer(explain_config(config, " ".join(typed))))
 
 
 def _front_arguments(name: str, overrides: Sequence[str], *, trust: bool) -> tuple[Any, ...]:
     """What is said of a study's front, as `front_record` takes it."""
     part = _load_study(name, overrides, trust=trust)[0].part()
     study, frame = part.study, part.frame
-    members, shadow_prices = explain_front(study, frame), front_shadow_prices(study, frame, part.screened)
-    notes, page = study_caveats(study, frame, part.screened), PageCache(study)
+    members, shadow_prices = explain_front(study, frame), compute_front_shadow_prices(study, frame, part.screened)
+    notes, page = collect_study_caveats(study, frame, part.screened), PageCache(study)
 
-    def known(key: str, by: str) -> Any:
+    def find_known_binding(key: str, by: str) -> Any:
         return (page.find(explained_by_page(key, by)) or {}).get(BINDING)
 
-    spent = front_time_shares(study, members, known=known)
+    spent = compute_front_time_shares(study, members, known=find_known_binding)
     ids = report_order(study, frame)[DESIGN]
-    return study, members, spent, shadow_prices, notes, [str(ids.iloc[place]) for place in distinct_front(study, frame)[0]]
+    return (
+        study,
+        members,
+        spent,
+        shadow_prices,
+        notes,
+        [str(ids.iloc[place]) for place in select_distinct_front(study, frame)[0]],
+    )
 
 
 def _load_study(name: str, typed: Sequence[str], *, trust: bool) -> tuple[StoredStudy, list[str]]:

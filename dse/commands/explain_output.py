@@ -11,7 +11,7 @@ from dse.evaluators.accounting.metrics import METRICS
 from dse.execution.study import Study
 from dse.explanations.elasticities import KnobEffect
 from dse.explanations.explanation import Explanation, FrontMember, NearestDesign, judged_metrics, study_goal
-from dse.explanations.neighbours import DesignOutcome, StudyGoal, analytical_goal, knob_value_text
+from dse.explanations.neighbours import DesignOutcome, StudyGoal, analytical_goal, format_knob_value
 from dse.explanations.shadow_prices import ShadowPrice
 from dse.report.caveats import Caveat, caveat_records
 from dse.schemas import stamp_document
@@ -32,14 +32,14 @@ WIDTH = 160
 def print_explanation(explanation: Explanation) -> None:
     """Print the explanation of one design."""
     console = SafeConsole(WIDTH)
-    knobs = f"  {escape(knobs_text(explanation.space, explanation.values))}" if explanation.name == explanation.id else ""
+    knobs = f"  {escape(format_knobs(explanation.space, explanation.values))}" if explanation.name == explanation.id else ""
     console.print(f"[bold]{escape(explanation.name)}[/]{knobs}")
     if explanation.name != explanation.id:
         console.print(f"design    {explanation.id}")
-    console.print(f"metrics   {escape(metrics_text(explanation.goal, explanation.point))}, by {explanation.goal.fidelity}")
+    console.print(f"metrics   {escape(format_metrics(explanation.goal, explanation.point))}, by {explanation.goal.fidelity}")
     console.print(f"feasible  {'yes' if explanation.point.feasible else f'no: {escape(explanation.point.violations_text)}'}")
     print_tied_leaves(console, explanation.space, explanation.values, explanation.design)
-    console.print(f"time      {shares_text(explanation.shares) or 'not evaluated: the design violates a limit'}")
+    console.print(f"time      {format_shares(explanation.shares) or 'not evaluated: the design violates a limit'}")
     if explanation.certificate is not None:
         console.print(f"gap       to a bound: {escape(str(explanation.certificate))}")
     if explanation.changes:
@@ -50,11 +50,11 @@ def print_explanation(explanation: Explanation) -> None:
         console.print(f"not evaluated, for lack of time: {escape(', '.join(explanation.left))}")
     if explanation.prices:
         title = "shadow prices: of each constraint the smallest relaxation with which a known design would beat this one"
-        console.print(shadow_price_table(explanation.space, explanation.prices, title, explanation.values))
+        console.print(build_shadow_price_table(explanation.space, explanation.prices, title, explanation.values))
     elif explanation.point.feasible:
         console.print(f"constraints: no design that violates only one of them would beat this one ({explanation.known})")
     for near, how in ((explanation.cheaper, "cheaper and slower"), (explanation.faster, "more expensive and faster")):
-        console.print(f"{how}: {escape(nearest_design_text(explanation.space, near)) if near else 'none is known'}")
+        console.print(f"{how}: {escape(describe_nearest_design(explanation.space, near)) if near else 'none is known'}")
 
 
 def print_tied_leaves(console: SafeConsole, space: AnySpace, values: Mapping[str, Any], design: Design) -> None:
@@ -83,46 +83,48 @@ def _leaf_text(design: Design, leaf: str) -> str:
     return format_quantity(float(leaf_at(design, leaf)), field_at(design, leaf).metadata["unit"] or "1")
 
 
-def metric_text(value: float, unit: str) -> str:
+def format_metric(value: float, unit: str) -> str:
     """A metric as text; money from ten thousand on without an exponent.
 
-    >>> metric_text(21730.4, "USD"), metric_text(0.013, "s")
+    >>> format_metric(21730.4, "USD"), format_metric(0.013, "s")
     ('21,730 USD', '13 ms')
     """
     return f"{value:,.0f} {unit}" if unit == "USD" and abs(value) >= 1e4 else format_quantity(value, unit)
 
 
-def shares_text(shares: Mapping[str, float]) -> str:
+def format_shares(shares: Mapping[str, float]) -> str:
     """Shares of time in one line, largest first."""
     return "  ".join(f"{name} {share:.1%}" for name, share in shares.items() if share > SMALL)
 
 
-def metrics_text(goal: StudyGoal, point: DesignOutcome) -> str:
+def format_metrics(goal: StudyGoal, point: DesignOutcome) -> str:
     """Objectives and metrics of constraints, with units."""
     known = [name for name in judged_metrics(goal) if name in point.metrics]
-    return ", ".join(f"{name} {metric_text(point.metrics[name], METRICS[name].unit)}" for name in known) or "none"
+    return ", ".join(f"{name} {format_metric(point.metrics[name], METRICS[name].unit)}" for name in known) or "none"
 
 
-def knobs_text(space: AnySpace, values: Mapping[str, Any]) -> str:
+def format_knobs(space: AnySpace, values: Mapping[str, Any]) -> str:
     """Knobs and their values, with units."""
-    return ", ".join(f"{address} {knob_value_text(space, address, value)}" for address, value in values.items())
+    return ", ".join(f"{address} {format_knob_value(space, address, value)}" for address, value in values.items())
 
 
-def changed_knobs_text(space: AnySpace, knobs: Mapping[str, tuple[Any, Any]]) -> str:
+def format_changed_knobs(space: AnySpace, knobs: Mapping[str, tuple[Any, Any]]) -> str:
     """Knobs that differ, from which value to which."""
 
-    def side(address: str, value: Any) -> str:
-        return "-" if value is None else knob_value_text(space, address, value)
+    def format_side(address: str, value: Any) -> str:
+        return "-" if value is None else format_knob_value(space, address, value)
 
-    return ", ".join(f"{address} {side(address, old)} to {side(address, new)}" for address, (old, new) in knobs.items())
+    return ", ".join(
+        f"{address} {format_side(address, old)} to {format_side(address, new)}" for address, (old, new) in knobs.items()
+    )
 
 
-def nearest_design_text(space: AnySpace, near: NearestDesign) -> str:
+def describe_nearest_design(space: AnySpace, near: NearestDesign) -> str:
     """The next design in one line: price, speed, and the knobs that differ."""
     texts = [
-        f"{name} {metric_text(new, METRICS[name].unit)} ({new / old - 1:+.1%})" for name, old, new in (near.cost, near.pace)
+        f"{name} {format_metric(new, METRICS[name].unit)} ({new / old - 1:+.1%})" for name, old, new in (near.cost, near.pace)
     ]
-    return f"{f'{near.name}, ' if near.name else ''}{', '.join(texts)}: {changed_knobs_text(space, near.knobs)}"
+    return f"{f'{near.name}, ' if near.name else ''}{', '.join(texts)}: {format_changed_knobs(space, near.knobs)}"
 
 
 def _changes_table(explanation: Explanation) -> Table:
@@ -139,15 +141,15 @@ def _changes_table(explanation: Explanation) -> Table:
         first, last = change.step.knob != last, change.step.knob
         table.add_row(
             change.step.knob if first else "",
-            knob_value_text(explanation.space, change.step.knob, change.step.old) if first else "",
-            knob_value_text(explanation.space, change.step.knob, change.step.new),
-            *(knob_effect_text(change, name) for name in explanation.goal.objectives),
+            format_knob_value(explanation.space, change.step.knob, change.step.old) if first else "",
+            format_knob_value(explanation.space, change.step.knob, change.step.new),
+            *(describe_knob_effect(change, name) for name in explanation.goal.objectives),
             escape(change.point.violations_text),
         )
     return table
 
 
-def knob_effect_text(effect: KnobEffect, name: str) -> str:
+def describe_knob_effect(effect: KnobEffect, name: str) -> str:
     """Effect of a knob step on an objective: the change, and the elasticity if there is one."""
     if name not in effect.change:
         return "-"
@@ -155,14 +157,16 @@ def knob_effect_text(effect: KnobEffect, name: str) -> str:
     return f"{effect.change[name]:+.2%}{elastic}" if effect.change[name] else "0"
 
 
-def shadow_price_table(space: AnySpace, prices: Sequence[ShadowPrice], title: str, base_values: Mapping[str, Any]) -> Table:
+def build_shadow_price_table(
+    space: AnySpace, prices: Sequence[ShadowPrice], title: str, base_values: Mapping[str, Any]
+) -> Table:
     """Table of shadow prices, one row each, with the knobs that differ in the admitted design."""
     table = Table(title=title, title_justify="left", show_lines=len(prices) > 1)
     for name in ("constraint", "shadow price", "with the design"):
         table.add_column(name, overflow="fold")
     for price in prices:
         differ = {address: value for address, value in price.known.at.items() if base_values.get(address) != value}
-        table.add_row(escape(price.what), escape(price.text), f"{price.design}: {escape(knobs_text(space, differ))}")
+        table.add_row(escape(price.what), escape(price.text), f"{price.design}: {escape(format_knobs(space, differ))}")
     return table
 
 
@@ -197,12 +201,12 @@ def print_front_explanation(
     for member in most:
         cells = [f"{ranks[member.name]:,}", member.name, _most_of(shares.get(member.name))]
         for name in study.objectives:
-            cells += [metric_text(member.point.metrics[name], METRICS[name].unit), escape(_best_step(study, member, name))]
+            cells += [format_metric(member.point.metrics[name], METRICS[name].unit), escape(_best_step(study, member, name))]
         table.add_row(*cells)
     console.print(table if members else f"front of {study.name}: no design meets every limit and constraint")
     if prices:
         console.print(
-            shadow_price_table(
+            build_shadow_price_table(
                 space, prices, "shadow prices: of each constraint the smallest relaxation that moves the front", {}
             )
         )
@@ -236,8 +240,8 @@ def _best_step(study: Study, member: FrontMember, name: str) -> str:
     best = max(good, key=lambda step: sign * step.change[name])
     knob, space = best.step.knob, study.question.space
     return (
-        f"{knob} {knob_value_text(space, knob, best.step.old)} to "
-        f"{knob_value_text(space, knob, best.step.new)}: {knob_effect_text(best, name)}"
+        f"{knob} {format_knob_value(space, knob, best.step.old)} to "
+        f"{format_knob_value(space, knob, best.step.new)}: {describe_knob_effect(best, name)}"
     )
 
 

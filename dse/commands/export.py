@@ -13,7 +13,7 @@ from dse.evaluators import METRICS
 from dse.execution.result_frame import DESIGN, SEARCH_ORDER, tied_columns
 from dse.space.errors import DesignError
 from dse.space.fields import addresses, field_at
-from dse.space.safe_text import count_text, printable
+from dse.space.safe_text import count_text, strip_control_codes
 from dse.terminal.atomic_files import is_device, write_atomically
 from dse.terminal.progress import say
 
@@ -95,7 +95,7 @@ def _as_text(cell: Any) -> Any:
     """A cell that a spreadsheet does not take for a formula: a text that would start one is quoted; numbers stay numbers."""
     if not isinstance(cell, str):
         return cell
-    text = printable(cell)
+    text = strip_control_codes(cell)
     return f"'{text}" if text.lstrip()[:1] in FORMULA else text
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from rich.markup import escape
 
 from dse.commands.notebook_api import StoredStudy, load
-from dse.execution.screen import stored_block_files
+from dse.execution.screen import list_stored_block_files
 from dse.report.payload import report_payload
 from dse.report.study_page import LivePage, report_path
 from dse.space.errors import DesignError
@@ -66,7 +66,7 @@ def _study_state(study: StoredStudy) -> Any:
     with contextlib.closing(Store(study.study.store, create=False)) as store:
         progress = store.ask_count(study.study.name, study.study.context.physics)
         verified = store.result_count(study.study.context_at(study.study.higher)) if study.study.higher else 0
-    return progress, verified, stored_block_files(study.study), [run["state"] for run in study.runs()]
+    return progress, verified, list_stored_block_files(study.study), [run["state"] for run in study.runs()]
 
 
 def _page_content(loaded: list[StoredStudy]) -> dict[str, Any] | None:

@@ -16,16 +16,16 @@ import pandas as pd
 from dse.analysis.compare import DEFAULT_OBJECTIVE, ChipComparison, compare_best_mappings
 from dse.analysis.evaluation import Evaluation, evaluate_config, evaluate_design
 from dse.commands.run_study import run_study
-from dse.config.compose import compose, study_folder
-from dse.config.overrides import study_paths
+from dse.config.compose import compose, find_study_folder
+from dse.config.overrides import find_study_paths
 from dse.config.question import build_question
 from dse.config.untrusted_files import check_stored_overrides
 from dse.evaluators import METRICS
-from dse.execution.ask_tell import stored_asks
-from dse.execution.result_frame import MetricFrame, report_order, search_frame, with_front
-from dse.execution.screen import ScreenResult, stored_screen
+from dse.execution.ask_tell import read_stored_asks
+from dse.execution.result_frame import MetricFrame, combine_with_front, report_order, search_frame
+from dse.execution.screen import ScreenResult, load_stored_screen
 from dse.execution.study import Study, build_study, stored_location
-from dse.execution.verify import Verification, stored_verification
+from dse.execution.verify import Verification, load_stored_verification
 from dse.search.samplers import Ask
 from dse.space.errors import DesignError
 from dse.space.former_words import read_former_attribute
@@ -53,7 +53,7 @@ class StoredStudy:
     def frame(self) -> pd.DataFrame:
         """Every searched or screened design: id, knobs, metrics in SI, ``feasible``, ``front``, ``stage``."""
         searched, screened = self._search_and_screen()
-        return MetricFrame(with_front(self.study, searched, screened))
+        return MetricFrame(combine_with_front(self.study, searched, screened))
 
     def front(self) -> pd.DataFrame:
         """Designs of the Pareto front, sorted by the first objective; empty if nothing is stored.
@@ -79,12 +79,12 @@ class StoredStudy:
         Raises:
             DesignError: no such design, or no results here.
         """
-        from dse.explanations.explanation import of_stored
-        from dse.explanations.stored_design import stored_design
+        from dse.explanations.explanation import explain_stored_design
+        from dse.explanations.stored_design import find_stored_design
 
         part = self.part()
-        found_design = stored_design(self.study, part.frame, part.screened, design)
-        return of_stored(self.study, part.frame, found_design, part.screened)
+        found_design = find_stored_design(self.study, part.frame, part.screened, design)
+        return explain_stored_design(self.study, part.frame, found_design, part.screened)
 
     why = explain
 
@@ -127,7 +127,7 @@ class StoredStudy:
 
         study = self.study
         searched, screened = self._search_and_screen()
-        frame = with_front(study, searched, screened)
+        frame = combine_with_front(study, searched, screened)
         if not len(frame):
             raise DesignError(
                 f"study {study.name!r} has no results in {study.run_dir}; run it first: dse run study={study.name}"
@@ -151,15 +151,15 @@ class StoredStudy:
         if not store_exists(self.study.store):
             return None
         with closing(Store(self.study.store, create=False)) as store:
-            return stored_verification(self.study, store, frame)
+            return load_stored_verification(self.study, store, frame)
 
     def _search_and_screen(self) -> tuple[pd.DataFrame, ScreenResult | None]:
         study = self.study
         asks: dict[int, tuple[Ask, DesignResult]] = {}
         if store_exists(study.store):
             with closing(Store(study.store, create=False)) as store:
-                asks = stored_asks(study, store)
-        screened = stored_screen(study) if study.screen["run"] else None
+                asks = read_stored_asks(study, store)
+        screened = load_stored_screen(study) if study.screen["run"] else None
         return search_frame(study, asks), screened
 
     @property
@@ -179,13 +179,13 @@ def evaluated_design(loaded: StoredStudy, design: str, *, trust: bool = False) -
     Raises:
         DesignError: no such design, or no results here.
     """
-    from dse.explanations.stored_design import stored_design
+    from dse.explanations.stored_design import find_stored_design
 
     part = loaded.part()
-    study, found_design = part.study, stored_design(part.study, part.frame, part.screened, design)
+    study, found_design = part.study, find_stored_design(part.study, part.frame, part.screened, design)
     chips = [f"chips=[{found_design.values[CHIP_KNOB]}]"] if CHIP_KNOB in found_design.values else []
     config = compose([*study.overrides, *chips], trust=trust)
-    own = build_question(config, study_folder(config), fewer=bool(chips))
+    own = build_question(config, find_study_folder(config), fewer=bool(chips))
     return evaluate_design(study.question.space.design_at(found_design.values), own, config), config
 
 
@@ -266,7 +266,7 @@ def find_study(name: str, *given: str | Sequence[str], trust: bool = False) -> S
     Raises:
         DesignError: no such study, or overrides of one that is read as it was run.
     """
-    known, overrides, run_dir = study_paths(), flatten_overrides(given), Path("runs") / name
+    known, overrides, run_dir = find_study_paths(), flatten_overrides(given), Path("runs") / name
     place = None if overrides else stored_location(run_dir)
     if name not in known and place is None:
         overrides_of_store = dict(word.split("=", 1) for word in overrides if word.startswith(("store=", "run_dir=")))
@@ -282,7 +282,7 @@ def find_study(name: str, *given: str | Sequence[str], trust: bool = False) -> S
     config = compose(line, trust=trust)
     if place is not None:
         config |= {"store": place, "run_dir": str(run_dir)}  # overrides are kept without passwords, and are somebody's
-    return build_study(config, known[name].parent if name in known else study_folder(config))
+    return build_study(config, known[name].parent if name in known else find_study_folder(config))
 
 
 def _as_run(name: str, place: str, *, trust: bool) -> list[str]:

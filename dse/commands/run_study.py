@@ -10,25 +10,25 @@ import numpy as np
 import pandas as pd
 from rich.markup import escape
 
-from dse.commands.study_output import case_labels_text, devices_texts, print_front, print_verification
-from dse.config.compose import study_folder
-from dse.config.metric_expressions import with_derived_metrics
+from dse.commands.study_output import describe_devices, format_case_labels, print_front, print_verification
+from dse.config.compose import find_study_folder
+from dse.config.metric_expressions import extend_with_derived_metrics
 from dse.config.record_parser import USUAL_CHOICES
 from dse.evaluators import PHYSICS_VERSION, case_types_at_fidelity
-from dse.execution.ask_tell import base_design_key, run_search, stored_asks
+from dse.execution.ask_tell import base_design_key, read_stored_asks, run_search
 from dse.execution.limit_filter import accept_all, count_by_limit, make_early_limits
 from dse.execution.low_fidelity import LowFidelity
 from dse.execution.metric_checks import refuse_missing_metrics
 from dse.execution.provenance import RunClock, run_provenance
 from dse.execution.ray_actors import make_workers
-from dse.execution.result_frame import knob_values, search_frame, search_refusals, with_front
+from dse.execution.result_frame import combine_with_front, knob_values, search_frame, search_refusals
 from dse.execution.screen import ScreenResult, run_screen, screen_left_out_text
 from dse.execution.study import STORE_URL, Study, build_study
 from dse.execution.time_budget import affordable_designs
 from dse.execution.verify import Verification, run_verification
 from dse.execution.warm_start import WarmStart, take_over_results
 from dse.execution.workers import make_evaluator
-from dse.report.caveats import facts_dropped, stack_texts
+from dse.report.caveats import describe_stacks, find_dropped_facts
 from dse.report.payload import ReportedStudy
 from dse.report.study_page import write_report
 from dse.search.optuna_samplers import make_sampler
@@ -36,8 +36,8 @@ from dse.search.samplers import allow_all, recommend_sampler
 from dse.search.stopping import StopRules
 from dse.space.design import design_key
 from dse.space.errors import DesignError
-from dse.space.safe_text import count_text, left_out_text, mask_passwords, mask_passwords_in
-from dse.store.database import without_password
+from dse.space.safe_text import count_text, describe_left_out, mask_passwords, mask_passwords_in
+from dse.store.database import strip_password
 from dse.store.store import SEARCH, DesignResult, Store
 from dse.terminal.atomic_files import write_atomically
 from dse.terminal.progress import ProgressBar, ProgressCallback, say, skip_progress
@@ -49,7 +49,7 @@ def run_config(config: Mapping[str, Any]) -> int:
 
     It ends with the front and the path of the report.
     """
-    return run_study(build_study(config, study_folder(config)))
+    return run_study(build_study(config, find_study_folder(config)))
 
 
 def run_study(study: Study, report_progress: ProgressCallback = skip_progress) -> int:
@@ -68,19 +68,19 @@ def run_study(study: Study, report_progress: ProgressCallback = skip_progress) -
         )
     refuse_missing_metrics(study)
     say(f"[bold]{escape(study.name)}[/]  {escape(study.text)}".rstrip())
-    say(f"  workload: {escape(case_labels_text(study.question.workload))}")
+    say(f"  workload: {escape(format_case_labels(study.question.workload))}")
     space = study.question.space
     grid = space.combinations
     size = count_text(grid, "combination") if grid is not None else "not enumerable"
     cases = count_text(len(study.question.workload.cases), "case")
     say(f"  {count_text(len(space.knobs), 'knob')}, {size}; {cases}; fidelity {study.fidelity}; seed {study.seed}")
-    for text in devices_texts(study):
+    for text in describe_devices(study):
         say(f"  devices: {escape(text)}")
-    for text in stack_texts(study):
+    for text in describe_stacks(study):
         say(f"  {escape(text)}")
     if study.chips:
         say(f"  chips: {escape(study.chips)}")
-    for remark in facts_dropped(study):
+    for remark in find_dropped_facts(study):
         say(f"  {escape(remark.text)}")
     with contextlib.closing(open_store(study)) as store:
         return _run_stages(study, store, report_progress)
@@ -95,7 +95,7 @@ def _run_stages(study: Study, store: Store, report_progress: ProgressCallback) -
         _note_place(study)
         screened = _run_screen_stage(study, report_progress) if study.screen["run"] else None
         search_result = _run_search_stage(study, store, screened, elapsed, report_progress)
-        frame = with_front(study, search_result, screened)
+        frame = combine_with_front(study, search_result, screened)
         if not len(frame):
             raise DesignError("screen.run is false and search.sampler is none: nothing to do; set screen.run=true or a sampler")
         checked = _run_verify_stage(study, store, frame, elapsed, report_progress)
@@ -169,7 +169,7 @@ def _run_screen_stage(study: Study, report_progress: ProgressCallback) -> Screen
     front = f"front of {len(screen.front):,}, {kind}"
     say(f"  screen: {count_text(screen.rows, 'design')}{note}, {screen.feasible:,} {known}feasible; {front}")
     if screen.refused:
-        say(f"  screen: {left_out_text(screen.refused, screen.rows, 'design')}")
+        say(f"  screen: {describe_left_out(screen.refused, screen.rows, 'design')}")
     if pruned:
         say(f"  screen: {count_text(screen.rows - pruned, 'design')} evaluated; {screen_left_out_text(screen)}")
     return screen
@@ -182,14 +182,14 @@ def _run_search_stage(
     before, others = store.asks(mine, PHYSICS_VERSION), {*store.searches(study.name, PHYSICS_VERSION)} - {mine}
     begun = before[0][0].marks if before else None
     limits = make_early_limits(study.question.space, study.question.workload, study.fidelity)
-    possible, ruled_out = (limits.possible, limits.ruled_out) if limits else (allow_all, accept_all)
+    possible, ruled_out = (limits.find_possible, limits.ruled_out) if limits else (allow_all, accept_all)
     name, why = choose_sampler(study, screened, begun, lambda: affordable_designs(study, store, possible))
     say(f"  search: {name} ({why})")
     if others:
         count = store.ask_count(study.name, PHYSICS_VERSION) - len(before)
         say(f"  {count_text(count, 'design')} proposed by other searches of this study: their results are used and shown")
     if name == "none":
-        return search_frame(study, stored_asks(study, store))
+        return search_frame(study, read_stored_asks(study, store))
     space, stop = study.question.space, study.search["stop"]
     population = study.search["population"]
     cheaper = LowFidelity(study, store, screened) if study.search["promote"] else None
@@ -240,9 +240,9 @@ def _run_search_stage(
     if out:
         most = ", ".join(f"{limit} {count:,}" for limit, count in out.items())
         say(f"  search: {sum(out.values()):,} of them violate an early limit, and do not count in the budget: {most}")
-    frame = search_frame(study, stored_asks(study, store) if others else search_result)
+    frame = search_frame(study, read_stored_asks(study, store) if others else search_result)
     if refused := search_refusals(study, frame):
-        say(f"  search: {left_out_text(refused, len(frame), 'different design')}")
+        say(f"  search: {describe_left_out(refused, len(frame), 'different design')}")
     return frame
 
 
@@ -317,7 +317,9 @@ class _Best:
             fresh = list(results(self._seen))
             self._seen += len(fresh)
             good = [
-                with_derived_metrics(result.metrics, self._asked.question.defined) for result in fresh if self._is_good(result)
+                extend_with_derived_metrics(result.metrics, self._asked.question.defined)
+                for result in fresh
+                if self._is_good(result)
             ]
             rows = [[metrics[name] for name in self._asked.objectives] for metrics in good]
             both = np.vstack([self._front, np.array(rows)]) if rows else self._front
@@ -326,7 +328,7 @@ class _Best:
         return f"front {len(self._front)}"
 
     def _is_good(self, result: DesignResult) -> bool:
-        bounds, metrics = self._asked.bounds, with_derived_metrics(result.metrics, self._asked.question.defined)
+        bounds, metrics = self._asked.bounds, extend_with_derived_metrics(result.metrics, self._asked.question.defined)
         return bool(metrics) and not result.limit and all(b.excess(metrics[b.metric]) <= 0 for b in bounds)
 
 
@@ -364,4 +366,4 @@ def _note_place(study: Study) -> None:
     if study.config["store"]:
         path.parent.mkdir(parents=True, exist_ok=True)
         with write_atomically(path) as place:
-            place.write_text(without_password(study.store) if "://" in study.store else str(Path(study.store).resolve()))
+            place.write_text(strip_password(study.store) if "://" in study.store else str(Path(study.store).resolve()))

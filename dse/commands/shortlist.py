@@ -18,7 +18,7 @@ from dse.config import untrusted_files as strangers
 from dse.config.compose import compose
 from dse.schemas import stamp_document
 from dse.space.errors import DesignError, suggest_nearest
-from dse.terminal.json_text import json_text
+from dse.terminal.json_text import format_json
 from dse.terminal.progress import SafeConsole
 
 VALID = "write designs: {NAME: [chip=a100, chip.l2.size=64 MB]}"
@@ -29,7 +29,7 @@ def print_shortlist(path: Path, more: Sequence[str], *, as_json: bool, trust: bo
     evaluations = _evaluate_designs(path, more, trust=trust)
     if as_json:
         print(
-            json_text(
+            format_json(
                 stamp_document(
                     "shortlist",
                     {"designs": {name: evaluation_record(evaluation) for name, (evaluation, _) in evaluations.items()}},

@@ -17,16 +17,16 @@ from dse.execution.rank_agreement import RankCorrelation
 from dse.execution.result_frame import DESIGN
 from dse.execution.study import Study, stored_location
 from dse.execution.verify import Verification
-from dse.explanations.advice import count_rejections, smallest_relaxation
-from dse.report.caveats import stack_texts
+from dse.explanations.advice import count_rejections, find_smallest_relaxation
+from dse.report.caveats import describe_stacks
 from dse.schemas import stamp_document
-from dse.space.design import ids_of
+from dse.space.design import make_ids
 from dse.space.errors import DesignError
 from dse.space.multi_chip_space import CHIP_KNOB
-from dse.space.safe_text import count_text, mask_passwords, printable
+from dse.space.safe_text import count_text, mask_passwords, strip_control_codes
 from dse.space.units import format_quantity
 from dse.space.workload import Workload
-from dse.terminal.json_text import json_text
+from dse.terminal.json_text import format_json
 from dse.terminal.progress import SafeConsole
 
 MAX_ROWS = 15
@@ -56,7 +56,7 @@ def print_front(study: Study, frame: pd.DataFrame) -> None:
     ranks = {place: rank for rank, place in enumerate(best.index, 1)}
     cells = [
         [f"{ranks[place]:,}", str(row[DESIGN])]
-        + [knob_text(study, address, row[address]) for address in knobs]
+        + [format_knob(study, address, row[address]) for address in knobs]
         + [format_quantity(float(row[name]), METRICS[name].unit) for name in study.objectives]
         for place, row in picks.iterrows()
     ]
@@ -91,11 +91,11 @@ def _rejected_table(study: Study, frame: pd.DataFrame) -> None:
     for rejection in count_rejections(study, frame):
         table.add_row(rejection.what, f"{rejection.designs:,}", f"{100 * rejection.least:.3g} %" if rejection.least else "-")
     console.print(table)
-    values, gives = smallest_relaxation(study, frame)
+    values, gives = find_smallest_relaxation(study, frame)
     if gives:
-        knobs = ", ".join(f"{address} {knob_text(study, address, value)}" for address, value in values.items())
+        knobs = ", ".join(f"{address} {format_knob(study, address, value)}" for address, value in values.items())
         console.print(f"smallest relaxation that admits a design: {escape(', and '.join(gives))}")
-        console.print(f"for the design {ids_of([study.question.space.key_at(values)])[0]}: {escape(knobs)}")
+        console.print(f"for the design {make_ids([study.question.space.key_at(values)])[0]}: {escape(knobs)}")
 
 
 def print_verification(study: Study, verification: Verification) -> None:
@@ -143,7 +143,7 @@ def print_verification(study: Study, verification: Verification) -> None:
     for place, word in zip(shown, texts, strict=True):
         before, after = verification.before.iloc[place], verification.after.iloc[place]
         cells = [*([word] if any(texts) else []), str(after[DESIGN])]
-        cells += [knob_text(study, address, after[address]) for address in knobs]
+        cells += [format_knob(study, address, after[address]) for address in knobs]
         for name in names:
             low, high = float(before[name]), float(after[name])
             cells += [
@@ -189,11 +189,11 @@ def _ranks_table(console: SafeConsole, study: Study, verification: Verification)
 def _knobs_text(study: Study, verification: Verification, row: int, beside: int | None = None) -> str:
     """A verified design by the values of its knobs; beside another one, by those that differ."""
 
-    def texts(row: int) -> dict[str, str]:
+    def format_row_knobs(row: int) -> dict[str, str]:
         values = verification.before.loc[row] if row in verification.before.index else verification.off.before.loc[row]
-        return {knob.address: knob_text(study, knob.address, values[knob.address]) for knob in study.question.space.knobs}
+        return {knob.address: format_knob(study, knob.address, values[knob.address]) for knob in study.question.space.knobs}
 
-    shown, others = texts(row), texts(beside) if beside is not None else {}
+    shown, others = format_row_knobs(row), format_row_knobs(beside) if beside is not None else {}
     differ = (f"{address} {text}" for address, text in shown.items() if text != "-" and others.get(address) != text)
     return " ".join([_design_id(verification, row), *filter(None, [", ".join(differ)])])
 
@@ -220,7 +220,7 @@ def _failure_text(row: pd.Series) -> str:
     return next((str(row[name]) for name in ("error", "limit") if isinstance(row[name], str)), "")
 
 
-def knob_text(study: Study, address: str, value: Any) -> str:
+def format_knob(study: Study, address: str, value: Any) -> str:
     """A knob's value as text; a dash where the knob is inactive."""
     if value is None or (isinstance(value, float) and value != value):
         return "-"
@@ -234,7 +234,7 @@ def print_studies(known: dict[str, Path], *, as_json: bool) -> int:
     """Print the studies that can be run and those that ran in this folder."""
     data = studies_record(known)
     if as_json:
-        print(json_text(data, indent=1))
+        print(format_json(data, indent=1))
         return 0
     table = Table(box=None, title="studies: dse run study=NAME", title_justify="left")
     for column in ("name", "question", "ran here"):
@@ -270,13 +270,13 @@ def _tied_names(study: Study) -> dict[tuple[str, str], list[str]]:
     return names_by_tie
 
 
-def case_labels_text(workload: Workload) -> str:
+def format_case_labels(workload: Workload) -> str:
     """Labels of the cases of a workload: the only one, or the first and the last."""
     first, last = workload.cases[0].label, workload.cases[-1].label
     return first if len(workload.cases) == 1 else f"from {first} to {last}"
 
 
-def devices_texts(study: Study) -> list[str]:
+def describe_devices(study: Study) -> list[str]:
     """Tensor parallelism that a study leaves open and no knob moves, as text, chip by chip."""
     texts = []
     for chosen, space in study.question.space.base_spaces:
@@ -297,14 +297,14 @@ def print_study(study: Study, runs: list[dict[str, Any]]) -> int:
     console.print(f"objectives   {goals}")
     console.print(f"constraints  {', '.join(map(str, study.bounds)) or 'none'}")
     cases = study.question.workload.cases
-    console.print(f"workload     {count_text(len(cases), 'case')}, {escape(case_labels_text(study.question.workload))}")
-    for text in devices_texts(study):
+    console.print(f"workload     {count_text(len(cases), 'case')}, {escape(format_case_labels(study.question.workload))}")
+    for text in describe_devices(study):
         console.print(f"devices      {escape(text)}")
-    for text in stack_texts(study):
+    for text in describe_stacks(study):
         console.print(f"software     {escape(text)}")
     for knob in study.question.space.knobs:
         values = getattr(knob, "values", None)
-        texts = [knob_text(study, knob.address, value) for value in values or (knob.low, knob.high)]  # type: ignore[union-attr]
+        texts = [format_knob(study, knob.address, value) for value in values or (knob.low, knob.high)]  # type: ignore[union-attr]
         text = ", ".join(texts if len(texts) <= 8 else [*texts[:3], "...", texts[-1]])
         console.print(f"knob         {knob.address}: " + (f"{escape(text)} ({len(texts)})" if values else f"{text} (interval)"))
     for (address, text), given_source in _tied_names(study).items():
@@ -362,7 +362,7 @@ def _study_state(name: str, place: str) -> dict[str, Any]:
         with closing(Store(place, create=False)) as store:
             runs = store.runs(name)
     except DesignError as error:  # the others are listed all the same
-        return state | {"refused": printable(mask_passwords(str(error)))}
+        return state | {"refused": strip_control_codes(mask_passwords(str(error)))}
     if not runs:
         return state
     searched = runs[-1]["facts"].get("results", 0)

@@ -14,15 +14,15 @@ import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
-from dse.accuracy.residuals import residuals_version
-from dse.accuracy.tolerances import known_miss, row_tolerance
-from dse.accuracy.validate import ROLES, ValidationRow, compare_rows, error_text, read_rows, rows_table, score_rows
+from dse.accuracy.residuals import read_residuals_version
+from dse.accuracy.tolerances import find_known_miss, row_tolerance
+from dse.accuracy.validate import ROLES, ValidationRow, build_rows_table, compare_rows, format_row_error, read_rows, score_rows
 from dse.config.compose import STUDIES
 from dse.evaluators.evaluation import PHYSICS_VERSION
 from dse.schemas import stamp_document
 from dse.space.errors import DesignError, suggest_nearest
 from dse.terminal.atomic_files import write_atomically
-from dse.terminal.json_text import json_text
+from dse.terminal.json_text import format_json
 from dse.terminal.progress import ProgressBar, SafeConsole, say
 
 SLOWEST = 5
@@ -88,7 +88,7 @@ class ErrorGroup:
     failures: dict[str, tuple[int, int]]
 
 
-def published_files(names: Sequence[str]) -> list[Path]:
+def list_published_files(names: Sequence[str]) -> list[Path]:
     """Files of published rows of some studies that ship, or of all.
 
     Raises:
@@ -117,7 +117,9 @@ def simulate_rows(paths: Sequence[Path], *, bar: ProgressBar | None = None) -> l
         study = path.parent.name
         for row in compare_rows(path):
             rows.append(
-                ValidatedRow(study, row, row_tolerance(study, row.id), known_miss(study, row.id) if row.role == "check" else "")
+                ValidatedRow(
+                    study, row, row_tolerance(study, row.id), find_known_miss(study, row.id) if row.role == "check" else ""
+                )
             )
             if bar is not None:
                 bar.update(len(rows), many, study)
@@ -141,17 +143,17 @@ def validation_record(rows: Sequence[ValidatedRow]) -> dict[str, Any]:
     """Rows, groups and failure counts as JSON values."""
     return {
         "physics": PHYSICS_VERSION,
-        "residuals_physics": residuals_version(),
+        "residuals_physics": read_residuals_version(),
         "scores": {role: _role_score(rows, role) for role in ROLES},
         "failures": {role: {"fail": bad, "rows": many} for role, (bad, many) in count_failures(rows).items()},
         "broken": [f"{row.study}/{row.row.id}" for row in rows if row.breaks],
         "groups": [asdict(group) for group in group_errors(rows)],
-        "slowest": [f"{slowest_row.study}/{slowest_row.row.id}" for slowest_row in slowest_rows(rows)],
+        "slowest": [f"{slowest_row.study}/{slowest_row.row.id}" for slowest_row in find_slowest_rows(rows)],
         "rows": [row.record() for row in rows],
     }
 
 
-def slowest_rows(rows: Sequence[ValidatedRow]) -> list[ValidatedRow]:
+def find_slowest_rows(rows: Sequence[ValidatedRow]) -> list[ValidatedRow]:
     """The rows that took longest, compilation and table building included."""
     return sorted(rows, key=lambda row: -row.row.seconds)[:SLOWEST]
 
@@ -164,22 +166,22 @@ def validate_studies(names: Sequence[str], out: Path, *, as_json: bool) -> int:
         out: where the page goes.
         as_json: print everything as JSON.
     """
-    from dse.report.standalone_pages import validation_page
+    from dse.report.standalone_pages import build_validation_page
 
-    paths = published_files(names)
+    paths = list_published_files(names)
     with ProgressBar("validate") as bar:
         rows = simulate_rows(paths, bar=bar)
     data = validation_record(rows)
     out.parent.mkdir(parents=True, exist_ok=True)
     with write_atomically(out) as place:
-        place.write_text(validation_page(data), encoding="utf-8")
+        place.write_text(build_validation_page(data), encoding="utf-8")
     status = int(any(row.breaks for row in rows))
     if as_json:
-        print(json_text(stamp_document("validation", data | {"page": str(out)}), indent=1))
+        print(format_json(stamp_document("validation", data | {"page": str(out)}), indent=1))
         return status
     console = SafeConsole(150)
     for path in paths if names else ():
-        console.print(rows_table(path.parent.name, [row.row for row in rows if row.study == path.parent.name]))
+        console.print(build_rows_table(path.parent.name, [row.row for row in rows if row.study == path.parent.name]))
     console.print(_groups_table(group_errors(rows)))
     _print_summary(console, rows)
     say(f"page    {escape(str(out))}")
@@ -196,11 +198,12 @@ def _print_summary(console: SafeConsole, rows: Sequence[ValidatedRow]) -> None:
             console.print(f"  {_row_name(row)}: {_row_error_text(row.row)}, tolerance {row.tolerance:.0%}; {known}")
         elif row.known:
             console.print(f"  {_row_name(row)}: {_row_error_text(row.row)}: holds, though it is among the known misses")
-    if residuals_version() != PHYSICS_VERSION:
+    if read_residuals_version() != PHYSICS_VERSION:
         console.print(
-            f"[yellow]error bands are stale[/]: of physics version {residuals_version()}; python -m dse.studies.write residuals"
+            f"[yellow]error bands are stale[/]: of physics version {read_residuals_version()}; "
+            "python -m dse.studies.write residuals"
         )
-    taken = ", ".join(f"{_row_name(slowest_row)} {slowest_row.row.seconds:.1f} s" for slowest_row in slowest_rows(rows))
+    taken = ", ".join(f"{_row_name(slowest_row)} {slowest_row.row.seconds:.1f} s" for slowest_row in find_slowest_rows(rows))
     console.print(f"{sum(row.row.seconds for row in rows):.0f} s; slowest: {taken}")
 
 
@@ -251,4 +254,4 @@ def _row_name(row: ValidatedRow) -> str:
 
 
 def _row_error_text(row: ValidationRow) -> str:
-    return error_text(row) or "no result"
+    return format_row_error(row) or "no result"

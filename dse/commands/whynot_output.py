@@ -7,18 +7,18 @@ from rich.table import Table
 
 from dse.commands.explain_output import (
     WIDTH,
-    changed_knobs_text,
+    format_changed_knobs,
+    format_metric,
+    format_metrics,
     knob_record,
-    metric_text,
     metrics_record,
-    metrics_text,
     print_tied_leaves,
     tied_leaves_record,
 )
 from dse.config.setting_effects import no_effect_records
 from dse.evaluators.accounting.metrics import METRICS
-from dse.explanations.dominance import OUTSIDE, DominanceReport, DominatingDesign, PathChange, changes_to_domination
-from dse.explanations.neighbours import DesignOutcome, knob_value_text
+from dse.explanations.dominance import OUTSIDE, DominanceReport, DominatingDesign, PathChange, count_changes_to_domination
+from dse.explanations.neighbours import DesignOutcome, format_knob_value
 from dse.schemas import stamp_document
 from dse.space.fields import field_at
 from dse.space.multi_chip_space import CHIP_KNOB
@@ -39,7 +39,7 @@ def print_dominance(dominance: DominanceReport) -> None:
     console.print(f"[bold]{escape(dominance.name)}[/]")
     if dominance.name != dominance.id:
         console.print(f"design    {dominance.id}")
-    console.print(f"metrics   {escape(metrics_text(dominance.goal, dominance.point))}, by {dominance.goal.fidelity}")
+    console.print(f"metrics   {escape(format_metrics(dominance.goal, dominance.point))}, by {dominance.goal.fidelity}")
     console.print(f"feasible  {'yes' if dominance.point.feasible else f'no: {escape(dominance.point.violations_text)}'}")
     print_tied_leaves(console, dominance.space, dominance.values, dominance.space.base)
     if dominance.outside:
@@ -85,8 +85,8 @@ def _distance_text(dominance: DominanceReport) -> str:
             return "no stored design of this study meets every limit and constraint, so there is no front"
         return f"no design of the front beats it ({dominance.looked:,} stored designs)"
     alone = [
-        f"{name} alone {metric_text(value, METRICS[name].unit)} instead of "
-        f"{metric_text(dominance.point.metrics[name], METRICS[name].unit)}"
+        f"{name} alone {format_metric(value, METRICS[name].unit)} instead of "
+        f"{format_metric(dominance.point.metrics[name], METRICS[name].unit)}"
         for name, value in dominance.alone.items()
     ]
     by = f"by {dominance.distance:.2%}" if dominance.distance >= LEAST else "a little"
@@ -121,7 +121,7 @@ def _rival_text(dominance: DominanceReport, design: DominatingDesign) -> str:
     differ = (
         f"another chip: {design.knobs[CHIP_KNOB][1]}"
         if CHIP_KNOB in design.knobs
-        else changed_knobs_text(dominance.space, design.knobs)
+        else format_changed_knobs(dominance.space, design.knobs)
     )
     equal_text = ", ".join(design.alike[:SHOWN]) + (" ..." if len(design.alike) > SHOWN else "")
     return f"{differ}; the same objectives: {equal_text}" if equal_text else differ
@@ -132,12 +132,12 @@ def _objective_text(dominance: DominanceReport, point: DesignOutcome, name: str)
     if name not in point.metrics:
         return "-"
     old, new = dominance.point.metrics.get(name), point.metrics[name]
-    return metric_text(new, METRICS[name].unit) + (f" ({new / old - 1:+.1%})" if old else "")
+    return format_metric(new, METRICS[name].unit) + (f" ({new / old - 1:+.1%})" if old else "")
 
 
 def _path_table(dominance: DominanceReport) -> Table:
     assert dominance.target is not None
-    needed, many = changes_to_domination(dominance.path, feasible=dominance.point.feasible), len(dominance.path)
+    needed, many = count_changes_to_domination(dominance.path, feasible=dominance.point.feasible), len(dominance.path)
     better = "beats it" if dominance.target.gains and min(dominance.target.gains.values()) >= 0 else "is feasible"
     then = "it is beaten" if dominance.point.feasible else "one is feasible"
     soon = f"; after {needed} of {many} changes {then}" if needed and needed < many else ""
@@ -158,14 +158,14 @@ def _path_table(dominance: DominanceReport) -> Table:
 def _hop_ends(dominance: DominanceReport, hop: PathChange) -> tuple[str, str]:
     if hop.old is None or hop.new is None:
         return "as typed", "as the study has it"
-    return knob_value_text(dominance.space, hop.knob, hop.old), knob_value_text(dominance.space, hop.knob, hop.new)
+    return format_knob_value(dominance.space, hop.knob, hop.old), format_knob_value(dominance.space, hop.knob, hop.new)
 
 
 def dominance_record(dominance: DominanceReport) -> dict[str, Any]:
     """Position of a design in a study as JSON values; metrics in SI with their units."""
     space = dominance.space
 
-    def pairs(design: DominatingDesign) -> dict[str, Any]:
+    def list_changed_knobs(design: DominatingDesign) -> dict[str, Any]:
         if CHIP_KNOB in design.knobs:
             return {CHIP_KNOB: {"from": design.knobs[CHIP_KNOB][0], "to": design.knobs[CHIP_KNOB][1]}}
         return {
@@ -173,12 +173,12 @@ def dominance_record(dominance: DominanceReport) -> dict[str, Any]:
             for knob, (old, new) in design.knobs.items()
         }
 
-    def rival(design: DominatingDesign) -> dict[str, Any]:
+    def describe_rival(design: DominatingDesign) -> dict[str, Any]:
         return {
             "design": design.name,
             "metrics": metrics_record(design.point),
             "better_by": dict(design.gains),
-            "knobs": pairs(design),
+            "knobs": list_changed_knobs(design),
             "alike": list(design.alike),
         }
 
@@ -193,11 +193,11 @@ def dominance_record(dominance: DominanceReport) -> dict[str, Any]:
         "feasible": dominance.point.feasible,
         "breaks": dominance.point.violations_text or None,
         "outside_the_study": {address: {"study": old, "here": new} for address, (old, new) in dominance.outside.items()},
-        "front_designs_that_beat_it": [rival(single_rival) for single_rival in dominance.rivals],
+        "front_designs_that_beat_it": [describe_rival(single_rival) for single_rival in dominance.rivals],
         "front_designs_that_it_beats": list(dominance.beats),
         "distance": dominance.distance,
         "alone": {name: {"value": value, "unit": METRICS[name].unit} for name, value in dominance.alone.items()},
-        "fewest_changes": rival(dominance.target) if dominance.target else None,
+        "fewest_changes": describe_rival(dominance.target) if dominance.target else None,
         "path": [
             {
                 "change": hop.knob,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dse.config.record_parser import parse_value
-from dse.config.session_workloads import CLOSED, requests_by_population
+from dse.config.session_workloads import CLOSED, list_requests_by_population
 from dse.space.errors import DesignError
 from dse.space.requests import Requests
 from dse.space.safe_text import count_text
@@ -27,14 +27,14 @@ MAX_RATE_OPTION = "max"
 """The rate of requests, or the scale of a trace's, that is looked for."""
 
 
-def with_arrivals(spec: dict[str, Any], *, timed: bool) -> dict[str, Any]:
+def fill_arrivals(spec: dict[str, Any], *, timed: bool) -> dict[str, Any]:
     """Fields of a workload with the default arrivals and rate filled in.
 
     Args:
         spec: fields of the workload.
         timed: whether requests have times of their own, which are replayed unless a rate is set.
 
-    >>> with_arrivals({}, timed=True)["arrivals"], with_arrivals({"rate": "3 Hz"}, timed=True)["arrivals"]
+    >>> fill_arrivals({}, timed=True)["arrivals"], fill_arrivals({"rate": "3 Hz"}, timed=True)["arrivals"]
     ('trace', 'poisson')
     """
     replayed = timed and spec.get("rate") is None
@@ -73,7 +73,7 @@ def _of_trace(use: TraceUse | None, served: Requests) -> str:
     return f"{skipped}, {use.part}, {how}"
 
 
-def requests_by_rate(
+def list_requests_by_rate(
     served: Requests, spec: dict[str, Any], seed: int, trace: TraceUse | None = None
 ) -> list[tuple[str, Requests, float]]:
     """Requests at each rate of a process, or at each scale of a trace's times.
@@ -90,7 +90,7 @@ def requests_by_rate(
     _refuse_unread(spec)
     beside = _of_trace(trace, served)
     if spec["arrivals"] == CLOSED:
-        return [(f"{label}{beside}", requests, 0.0) for label, requests in requests_by_population(served, spec)]
+        return [(f"{label}{beside}", requests, 0.0) for label, requests in list_requests_by_population(served, spec)]
     if spec.get("users") is not None:
         raise DesignError(f"workload.users: needs arrivals={CLOSED}; set that, or remove workload.users")
     of_trace = spec["arrivals"] == "trace"

@@ -16,10 +16,10 @@ NOT_TAKEN: dict[str, tuple[str, ...]] = {
 """By command, the groups that it does not take."""
 
 
-def not_taken(command: str, words: Sequence[str]) -> list[str]:
+def list_unread_overrides(command: str, words: Sequence[str]) -> list[str]:
     """Addresses of overrides whose group a command does not read, in the order of the command line.
 
-    >>> not_taken("evaluate", ["chip=a100", "search.budget=40", "search=tpe", "+objectives.tpot=min"])
+    >>> list_unread_overrides("evaluate", ["chip=a100", "search.budget=40", "search=tpe", "+objectives.tpot=min"])
     ['search.budget', 'search', 'objectives.tpot']
     """
     addresses = (word.lstrip("+~").partition("=")[0] for word in words if not word.startswith("-"))

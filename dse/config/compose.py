@@ -22,8 +22,8 @@ from dse.config import renamed_addresses as spelling
 from dse.config import untrusted_files as strangers
 from dse.config.compose_cache import compose_cached
 from dse.config.dropped_leaves import drop_leaves_of_other_algorithms
-from dse.config.override_errors import broken_reference_text, explain_override_error
-from dse.config.overrides import DEFAULT, FIELDS, CommandLine, parse_command_line, study_paths
+from dse.config.override_errors import describe_broken_reference, explain_override_error
+from dse.config.overrides import DEFAULT, FIELDS, CommandLine, find_study_paths, parse_command_line
 from dse.config.record_parser import USUAL
 from dse.config.untrusted_files import TRUST
 from dse.space.errors import DesignError, suggest_nearest
@@ -50,14 +50,14 @@ def compose(overrides: Sequence[str], *, trust: bool = False) -> dict[str, Any]:
     return configs[0]
 
 
-def study_folder(config: Mapping[str, Any]) -> Path:
+def find_study_folder(config: Mapping[str, Any]) -> Path:
     """Folder of the files that a study names: that of its definition, whatever its name."""
     chosen = [word.removeprefix("study=") for word in config.get("overrides", ()) if word.startswith("study=")]
-    path = study_paths().get(chosen[-1] if chosen else str(config["name"]))
+    path = find_study_paths().get(chosen[-1] if chosen else str(config["name"]))
     return path.parent if path else Path.cwd()
 
 
-def bibliography() -> dict[str, str]:
+def read_bibliography() -> dict[str, str]:
     """Sources by the keys that constants name."""
     from omegaconf import OmegaConf
 
@@ -81,18 +81,18 @@ def _compose_jobs(typed: CommandLine) -> list[dict[str, Any]]:
     """The configurations of a line, mostly one; addresses are spelled as the files have them."""
     from hydra.errors import HydraException
 
-    def jobs(line: CommandLine) -> list[dict[str, Any]]:
+    def compose_line(line: CommandLine) -> list[dict[str, Any]]:
         return _under_hydra(line) if line.flags or line.trust or line.sets_hydra else [_compose_job(line)]
 
     former = spelling.can_use_old_address(typed.overrides) or renamed_words.may_use_former_metric(typed.overrides)
     typed = _with_file_spelling(typed) if former else typed
     try:
-        return jobs(typed)
+        return compose_line(typed)
     except HydraException:  # a new address, of a file that has the old one?
         again = _with_file_spelling(typed)
         if again == typed:
             raise
-        return jobs(again)
+        return compose_line(again)
 
 
 def _with_file_spelling(typed: CommandLine) -> CommandLine:
@@ -194,12 +194,12 @@ def _usual_of_composed(config: Any, choices: Mapping[str, Any], supposed: tuple[
         {} if not isinstance(group, DictConfig) else group for group in (config.get("chip"), config.get("workload"))
     )
 
-    def first(*places: tuple[Any, str, str], default: str) -> str:
+    def find_first_named(*places: tuple[Any, str, str], default: str) -> str:
         for group, name, field in places:
             if (named := group.get(field)) is not None:
                 if not isinstance(named, str) or not re.fullmatch(r"[\w-]+", named):
                     raise DesignError(f"{name}.{field}: {named!r} is not the name of a {field.partition('_')[0]}")
-                return spelling.choice(field, named)
+                return spelling.resolve_choice(field, named)
         return default
 
     mapping, stack = supposed
@@ -207,9 +207,9 @@ def _usual_of_composed(config: Any, choices: Mapping[str, Any], supposed: tuple[
     if choices.get("mapping") == "usual":
         of_kind = (chip, "chip", f"mapping_{workload_name(workload)}")
         of_load = {} if is_for_other_machines(str(workload.get("mapping")), machine, case_type_of(workload)) else workload
-        mapping = first(of_kind, (of_load, "workload", "mapping"), (chip, "chip", "mapping"), default=DEFAULT[0])
+        mapping = find_first_named(of_kind, (of_load, "workload", "mapping"), (chip, "chip", "mapping"), default=DEFAULT[0])
     if choices.get("stack") == "usual":
-        stack = first((chip, "chip", "stack"), default="ideal" if machine in (POOL, POOLED) else "")
+        stack = find_first_named((chip, "chip", "stack"), default="ideal" if machine in (POOL, POOLED) else "")
     return mapping, stack
 
 
@@ -220,7 +220,7 @@ def _under_hydra(typed: CommandLine) -> list[dict[str, Any]]:
 
     jobs: list[dict[str, Any]] = []
 
-    def job(config: Any) -> None:
+    def append_job(config: Any) -> None:
         mine = tuple(word for word in HydraConfig.get().overrides.task)  # of one job where there are several
         jobs.append(_compose_job(replace(typed, overrides=mine)))
 
@@ -238,7 +238,7 @@ def _under_hydra(typed: CommandLine) -> list[dict[str, Any]]:
         sys.argv = ["dse", *typed.flags, *typed.words]
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra would print its own many lines and exit with 1
         with contextlib.redirect_stderr(complaint):
-            hydra.main(version_base="1.3", config_path="pkg://dse.conf", config_name="config")(job)()
+            hydra.main(version_base="1.3", config_path="pkg://dse.conf", config_name="config")(append_job)()
     except SystemExit:  # from its argument parser, which has said why
         raise DesignError((complaint.getvalue().strip().splitlines() or ["no such flag"])[-1].removeprefix("dse: ")) from None
     finally:
@@ -256,13 +256,15 @@ def _shorten_errors(typed: list[str], *, trust: bool) -> Iterator[None]:
     from hydra.errors import HydraException
     from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 
-    from dse.config.sweep_syntax import error_text
+    from dse.config.sweep_syntax import extract_first_statement
 
     try:
         yield
     except (HydraException, OmegaConfBaseException) as error:
         overrides = parse_command_line(typed, trust=trust).overrides
-        if isinstance(error, InterpolationResolutionError) and (tie := broken_reference_text(_as_written(typed, trust=trust))):
+        if isinstance(error, InterpolationResolutionError) and (
+            tie := describe_broken_reference(_as_written(typed, trust=trust))
+        ):
             raise DesignError(tie) from None
         raise DesignError(explain_override_error(error, overrides, lambda: _chosen_groups(typed, trust=trust))) from None
     except (DesignError, BrokenPipeError):
@@ -271,7 +273,7 @@ def _shorten_errors(typed: list[str], *, trust: bool) -> Iterator[None]:
         raise DesignError("defaults: files include each other, or one includes itself; remove one of these lines") from None
     except Exception as error:  # what Hydra lets through of YAML, of files and of its own slips
         wrong = explain_override_error(error, parse_command_line(typed, trust=trust).overrides, dict)
-        raise DesignError(wrong if wrong != error_text(error) else f"configuration: {wrong}") from None
+        raise DesignError(wrong if wrong != extract_first_statement(error) else f"configuration: {wrong}") from None
 
 
 def _as_written(typed: list[str], *, trust: bool) -> dict[str, Any]:
@@ -295,7 +297,7 @@ def _plain_config(config: Any, choices: dict[str, Any], typed: CommandLine) -> d
     words = list(typed.typed)
     named = {"space": parse_knobs(plain.get("space") or {}), "overrides": words, "choices": choices}
     renamed = renamed_words.rename_config_words(spelling.rename_config({**plain, **named}, typed.overrides))
-    settled = peaks.with_core_rates(renamed, typed.overrides)
+    settled = peaks.convert_peaks_to_core_rates(renamed, typed.overrides)
     settled |= _as_given(settled, typed)
     return {
         **settled,
@@ -322,7 +324,7 @@ def _as_given(config: Mapping[str, Any], typed: CommandLine) -> dict[str, Any]:
         for fact, value in part.items()
         if isinstance(own, Mapping) and own.get(fact) == value and not {"chip.published", f"chip.published.{fact}"} & words
     ]
-    settled = peaks.with_core_rates(spelling.rename_config({"chip": given, "mapping": {}, "space": {}}, ()), ())
+    settled = peaks.convert_peaks_to_core_rates(spelling.rename_config({"chip": given, "mapping": {}, "space": {}}, ()), ())
     return {"as_given": {"chip": settled["chip"], "facts": facts}} if facts else {}
 
 
@@ -353,7 +355,7 @@ def _resolve_values(node: Any, left: list[int]) -> Any:
 def _walk_values(value: Any, node: Callable[[], Any], left: list[int]) -> Any:
     """A value as it is written, with what refers to others as its node has it: nodes are slow, and few are asked."""
 
-    def at(key: Any, inner: Any) -> Any:
+    def resolve_value(key: Any, inner: Any) -> Any:
         if not (isinstance(inner, str) and ("${" in inner or inner == MISSING)):
             return _walk_values(inner, lambda: node()[key], left)
         node_value = node()[key]
@@ -365,9 +367,9 @@ def _walk_values(value: Any, node: Callable[[], Any], left: list[int]) -> Any:
     if left[0] < 0:
         raise DesignError(f"configuration: more than {strangers.MAX_YAML_NODES:,} values, interpolations written out")
     if isinstance(value, dict):
-        return {key: at(key, inner) for key, inner in value.items()}
+        return {key: resolve_value(key, inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return [at(place, inner) for place, inner in enumerate(value)]
+        return [resolve_value(place, inner) for place, inner in enumerate(value)]
     return value
 
 
@@ -387,7 +389,7 @@ def _chosen_models(config: Mapping[str, Any], arguments: Sequence[str]) -> Any:
     if models.get("from_hf") is not None:
         if any(argument.startswith("model=") for argument in arguments):
             raise DesignError("model: set by name and by model.from_hf; remove one of them")
-        named = dict(from_hf.read_model_entries(models["from_hf"], study_folder(config)))
+        named = dict(from_hf.read_model_entries(models["from_hf"], find_study_folder(config)))
     return _extend_models(named, models.get("max_position"))
 
 
@@ -398,11 +400,11 @@ def _extend_models(models: dict[str, Any], least: Any) -> dict[str, Any]:
     if isinstance(least, bool) or not isinstance(least, int) or least < 1:
         raise DesignError(f"model.max_position: {least!r} is not a whole number of tokens above 0, or null")
 
-    def longer(model: Any) -> bool:
+    def is_too_short(model: Any) -> bool:
         own = model.get("max_position") if isinstance(model, dict) else None
         return isinstance(own, int) and own < least
 
-    return {name: model | {"max_position": least} if longer(model) else model for name, model in models.items()}
+    return {name: model | {"max_position": least} if is_too_short(model) else model for name, model in models.items()}
 
 
 def _chosen_groups(typed: list[str], *, trust: bool) -> dict[str, Any]:

@@ -25,16 +25,16 @@ def formats_of(design: Design) -> dict[str, str]:
     }
 
 
-def formats_text(design: Design) -> str:
+def describe_formats(design: Design) -> str:
     """Number formats as text: "fp16" if all are equal, else as in "weights int8, kv fp16"."""
     formats = formats_of(design)
     words = dict.fromkeys(formats.values())
     return next(iter(words)) if len(words) == 1 else ", ".join(f"{name} {word}" for name, word in formats.items())
 
 
-def chip_formats_text(bases: Mapping[str, Design], mappings: Mapping[str, str]) -> str:
+def describe_chip_formats(bases: Mapping[str, Design], mappings: Mapping[str, str]) -> str:
     """Chips with mapping and formats of each, as text; formats that all share once."""
-    formats = {name: formats_text(base) for name, base in bases.items()}
+    formats = {name: describe_formats(base) for name, base in bases.items()}
     alike = next(iter(formats.values())) if len(set(formats.values())) == 1 else ""
     own = {name: f", {word}" if word and not alike else "" for name, word in formats.items()}
     each = ", ".join(f"{name} ({mappings[name]}{own[name]})" for name in bases)
@@ -47,7 +47,7 @@ def formats_column(space: AnySpace, frame: "pd.DataFrame") -> "pd.Series":
     texts = {}
     for cells in frame[[CHIP_KNOB, *moved]].drop_duplicates().itertuples(index=False, name=None):
         values = {name: cell for name, cell in zip((CHIP_KNOB, *moved), cells, strict=True) if isinstance(cell, str)}
-        texts[cells] = formats_text(space.design_at(values))
+        texts[cells] = describe_formats(space.design_at(values))
     return frame[[CHIP_KNOB, *moved]].apply(lambda row: texts[tuple(row)], axis=1)
 
 
@@ -67,7 +67,7 @@ def check_equal_formats(bases: Mapping[str, Design], knobs: Sequence[Knob], conf
     for field in dict.fromkeys(field for formats in formats.values() for field in formats):
         words = {name: formats[field] for name, formats in formats.items() if field in formats}
         if len(set(words.values())) > 1 and PRECISION + field not in common:
-            formats_said = "; ".join(f"{name} {formats_text(base)}" for name, base in bases.items() if formats_of(base))
+            formats_said = "; ".join(f"{name} {describe_formats(base)}" for name, base in bases.items() if formats_of(base))
             raise DesignError(
                 f"chips: number formats of their default mappings differ ({formats_said}); set precision={{weights: fp16, "
                 "activations: fp16, kv: fp16}, or formats=own to compare them as they are"

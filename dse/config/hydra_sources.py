@@ -252,14 +252,14 @@ def _with_overridden_groups(config: Any) -> Any:
     if not isinstance(config, dict) or not isinstance(config.get("defaults"), list):
         return config
 
-    def overridden(entry: Any) -> Any:
+    def override_entry(entry: Any) -> Any:
         if not isinstance(entry, dict) or len(entry) != 1:
             return entry
         ((key, chosen),) = entry.items()
         override = re.fullmatch(r"(?:override\s+)?/?(\w+)", str(key))
         return {f"override /{override[1]}": chosen} if override and override[1] in _study_groups() else entry
 
-    return {**config, "defaults": [overridden(entry) for entry in config["defaults"]]}
+    return {**config, "defaults": [override_entry(entry) for entry in config["defaults"]]}
 
 
 def _each_phase(config: Any, config_path: str, path: Path) -> Any:

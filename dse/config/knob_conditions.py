@@ -30,7 +30,7 @@ def parse_conditions(knobs: Sequence[Knob], bases: Mapping[str, Design]) -> tupl
     """
     known = {knob.address: knob for knob in knobs}
 
-    def values(knob: Knob, other: str, written: Sequence[Any]) -> tuple[Any, ...]:
+    def parse_values(knob: Knob, other: str, written: Sequence[Any]) -> tuple[Any, ...]:
         if other not in known:
             return tuple(written)
         where, other_knob = f"space.{knob.address}: 'when' of {other}", known[other]
@@ -45,7 +45,7 @@ def parse_conditions(knobs: Sequence[Knob], bases: Mapping[str, Design]) -> tupl
         return tuple(next((option for option in other_knob.values if _is_same(option, value)), value) for value in read)
 
     return tuple(
-        replace(knob, when=tuple((other, values(knob, other, written)) for other, written in knob.when)) for knob in knobs
+        replace(knob, when=tuple((other, parse_values(knob, other, written)) for other, written in knob.when)) for knob in knobs
     )
 
 

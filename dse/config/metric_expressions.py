@@ -114,7 +114,7 @@ def _named_expression(metric: str, name: str, texts: Mapping[str, Any], path: tu
     return UnitExpression(dimension(METRICS[metric].unit), frozenset((metric,)), lambda values: values[metric])
 
 
-def derived_metrics(metrics: Values, defined: DefinedMetrics) -> dict[str, Any]:
+def derive_metrics(metrics: Values, defined: DefinedMetrics) -> dict[str, Any]:
     """Derived metrics that given metrics suffice for; NaN where they have no value."""
     found_metrics: dict[str, Any] = {}
     for name, expression in defined.items():
@@ -127,11 +127,11 @@ def derived_metrics(metrics: Values, defined: DefinedMetrics) -> dict[str, Any]:
     return found_metrics
 
 
-def with_derived_metrics(metrics: Mapping[str, float], defined: DefinedMetrics) -> Mapping[str, float]:
+def extend_with_derived_metrics(metrics: Mapping[str, float], defined: DefinedMetrics) -> Mapping[str, float]:
     """Metrics of one design together with those derived from them."""
     if not defined:
         return metrics
-    return {**metrics, **{name: float(value) for name, value in derived_metrics(metrics, defined).items() if isfinite(value)}}
+    return {**metrics, **{name: float(value) for name, value in derive_metrics(metrics, defined).items() if isfinite(value)}}
 
 
 def input_metrics(names: Collection[str], defined: DefinedMetrics) -> tuple[str, ...]:
@@ -154,6 +154,6 @@ def evaluate_with_derived(
     """Metrics of designs for a workload, derived ones included; otherwise `dse.evaluators.evaluate`."""
     wanted_metrics = None if metrics is None else input_metrics(metrics, defined)
     outcomes = evaluated(designs, workload, fidelity=fidelity, cases=cases, metrics=wanted_metrics)
-    outcomes.columns.update(derived_metrics(outcomes.columns, defined))
-    outcomes.cases.update(derived_metrics(outcomes.cases, defined))
+    outcomes.columns.update(derive_metrics(outcomes.columns, defined))
+    outcomes.cases.update(derive_metrics(outcomes.cases, defined))
     return outcomes

@@ -42,7 +42,7 @@ def compose_chips(line: CommandLine, compose_one: Callable[[CommandLine], dict[s
         try:
             configs[name] = _with_formats(compose_one(replace(line, overrides=(*line.overrides, *own))))
         except DesignError as error:
-            own = [chip for place in line.places for chip in chips_of_study(Path(place.partition("://")[2]))]
+            own = [chip for place in line.places for chip in list_study_chips(Path(place.partition("://")[2]))]
             more = f"; the study is of {', '.join(own)}" if own and name not in own else ""
             raise DesignError(f"chips: {name}: {error}{more}") from None
     head = next(iter(configs.values()))
@@ -51,7 +51,7 @@ def compose_chips(line: CommandLine, compose_one: Callable[[CommandLine], dict[s
     }
 
 
-def chips_of_study(folder: Path) -> list[str]:
+def list_study_chips(folder: Path) -> list[str]:
     """Chips that the study definition in a folder lists; none for a study of one chip."""
     path = folder / "study.yaml"
     if not path.is_file():

@@ -62,7 +62,9 @@ def _nearest_value(where: str, knob: Knob, value: Any) -> Value:
     return float(value)
 
 
-def rows_of_points(points: Mapping[str, Mapping[str, Value]], space: AnySpace, frame: pd.DataFrame) -> dict[str, int | None]:
+def find_rows_of_points(
+    points: Mapping[str, Mapping[str, Value]], space: AnySpace, frame: pd.DataFrame
+) -> dict[str, int | None]:
     """Row of each named point in a frame of designs; None if it is not there."""
     rows: dict[str, int | None] = {}
     for name, values in points.items():

@@ -16,7 +16,7 @@ from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import replace_leaves
 from dse.space.main_memory import CAPACITY_LIMITS
-from dse.space.unread_leaves import why_unread
+from dse.space.unread_leaves import explain_unread
 from dse.space.workload import BatchCase, CollectiveCase, ServingLoad, Workload
 
 AUTO = "auto"
@@ -34,10 +34,10 @@ COLLECTIVES = ("ring_collectives", "all_to_all", "moe_all_to_all")
 """Parts of a stack that are collectives; allreduces of a model take the first."""
 
 
-def closed_mapping(mapping: Dict[str, Any], workload: Dict[str, Any]) -> tuple[Dict[str, Any], tuple[str, ...]]:
+def close_mapping(mapping: Dict[str, Any], workload: Dict[str, Any]) -> tuple[Dict[str, Any], tuple[str, ...]]:
     """A mapping without open settings, and the addresses of tensor parallelism that was open.
 
-    Open tensor parallelism is that of a kernel; `with_devices` sets that of a model.
+    Open tensor parallelism is that of a kernel; `choose_devices` sets that of a model.
 
     Args:
         mapping: fields of the mapping, its stack among them.
@@ -72,7 +72,7 @@ def allreduce_of(stack: Any, case: type) -> str:
     return "library" if has_collectives else "bidirectional_ring"
 
 
-def with_devices(
+def choose_devices(
     base: Design, workload: Workload, open_tp: tuple[str, ...], given: Collection[str], space: Dict[str, Any]
 ) -> tuple[Design, str]:
     """A design on the fewest devices that hold its models, and text that says how many.
@@ -126,9 +126,9 @@ def _degree_options(open_tp: tuple[str, ...], space: Dict[str, Any]) -> list[int
 
 def _reads_leaf(design: Design, workload: Workload, leaf: str) -> bool:
     """Whether a design reads one of its leaves for what it is asked."""
-    from dse.config.unread_settings import unread_by_workload
+    from dse.config.unread_settings import find_unread_by_workload
 
-    return not why_unread(design, leaf) and leaf not in unread_by_workload(design, workload)
+    return not explain_unread(design, leaf) and leaf not in find_unread_by_workload(design, workload)
 
 
 def _fits_memory(design: Design, workload: Workload) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from dse.config.override_syntax import unparsable_override_text
+from dse.config.override_syntax import describe_unparsable_override
 from dse.config.record_parser import CONSTANT, best_matching_kind, record_type
 from dse.config.untrusted_files import SHIPPED_CONF
 from dse.space.chip import Chip
@@ -43,9 +43,9 @@ def explain_override_error(error: Exception, overrides: Sequence[str], chosen: C
         overrides: as Hydra knows them, ``ADDRESS=VALUE``.
         chosen: the configuration of the line without the values that it sets; asked for where it is needed.
     """
-    from dse.config.sweep_syntax import error_text, parse_knobs
+    from dse.config.sweep_syntax import extract_first_statement, parse_knobs
 
-    if override_text := unparsable_override_text(overrides):
+    if override_text := describe_unparsable_override(overrides):
         return override_text
     text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
     group = re.search(r"Could not (?:find|load) '([\w/]+)/([^']*)'", text)
@@ -66,7 +66,7 @@ def explain_override_error(error: Exception, overrides: Sequence[str], chosen: C
             f"{where[1]}: a list in the place of a constant or of a group of fields; several values of one are knobs of a space"
         )
     if "Config group override must be" in text:
-        return _no_name(overrides) or error_text(error)
+        return _no_name(overrides) or extract_first_statement(error)
     key = re.search(r"Key '([^']+)' is not in struct.*?full_key: (\S+)", text) or re.search(
         r"Could not override '([^']+)'", text
     )
@@ -82,18 +82,18 @@ def explain_override_error(error: Exception, overrides: Sequence[str], chosen: C
             return f"no knob {address!r} in this space; +{address}=... adds one{hint}"
         return _misspelt_text(address, config)
     if "is not a container" in text or "Error merging override" in text:
-        return _kind_clash_text(overrides, chosen()) or error_text(error)
-    return error_text(error)
+        return _kind_clash_text(overrides, chosen()) or extract_first_statement(error)
+    return extract_first_statement(error)
 
 
-def broken_reference_text(config: dict[str, Any]) -> str:
+def describe_broken_reference(config: dict[str, Any]) -> str:
     """Value that refers to a missing value or to itself; empty string if none does.
 
     Args:
         config: plain, with its references as they are written.
     """
 
-    def at(address: str, passed: tuple[str, ...]) -> str:
+    def trace_reference(address: str, passed: tuple[str, ...]) -> str:
         node: Any = config
         for part in address.split("."):
             if isinstance(node, str):  # a group that is another one
@@ -110,9 +110,9 @@ def broken_reference_text(config: dict[str, Any]) -> str:
         if address in passed:
             circle = passed[passed.index(address) :]
             return f"{address}: takes its value from itself ({' from '.join((*circle, address))}); set one of them to a value"
-        return at(tie[1], (*passed, address))
+        return trace_reference(tie[1], (*passed, address))
 
-    return next(filter(None, (at(address, ()) for address in _text_addresses(config))), "")
+    return next(filter(None, (trace_reference(address, ()) for address in _text_addresses(config))), "")
 
 
 def _text_addresses(node: dict[str, Any], above: str = "") -> list[str]:

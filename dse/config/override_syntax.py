@@ -8,14 +8,14 @@ from dse.config.sweep_syntax import is_sweep
 OPEN, CLOSED = "[{(", "]})"
 
 
-def unparsable_override_text(overrides: Sequence[str]) -> str:
+def describe_unparsable_override(overrides: Sequence[str]) -> str:
     """First override that Hydra cannot parse as one value, and its correct form; else empty string.
 
-    >>> unparsable_override_text(["chip=a100", "workload.shapes=[8 x 8"])
+    >>> describe_unparsable_override(["chip=a100", "workload.shapes=[8 x 8"])
     "workload.shapes: '[8 x 8' has a bracket that is not closed; spaces end a word: put the whole of it in quotes"
-    >>> unparsable_override_text(["chip=a100", "TB/s"])
+    >>> describe_unparsable_override(["chip=a100", "TB/s"])
     "'TB/s' is no override; write ADDRESS=VALUE, as in workload.batch=[1], in quotes where it has spaces"
-    >>> unparsable_override_text(["chip.cores=1,2"])
+    >>> describe_unparsable_override(["chip.cores=1,2"])
     'chip.cores: one value, not 1,2; a study tries several with +space.chip.cores=choice(1,2)'
     """
     for word in overrides:

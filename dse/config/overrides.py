@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dse.config.renamed_addresses import choice, rename_typed
+from dse.config.renamed_addresses import rename_typed, resolve_choice
 from dse.config.untrusted_files import SHIPPED_CONF, SHIPPED_STUDIES
 from dse.space.aliases import CHOICES
 from dse.space.errors import DesignError, suggest_nearest
@@ -14,7 +14,7 @@ DEFAULT = ("tensor_parallel", "")
 """The mapping of a chip and a workload that name none, and no stack."""
 
 
-def study_paths() -> dict[str, Path]:
+def find_study_paths() -> dict[str, Path]:
     """Study definitions by name: those of the working folder hide those that ship."""
     paths = {}
     for folder in (SHIPPED_STUDIES, Path.cwd() / "studies"):
@@ -51,11 +51,11 @@ class CommandLine:
     def choices(self) -> "CommandLine":
         """The command line without values: study, chip, mapping and other choices of presets only."""
 
-        def chooses(override: str) -> bool:
+        def is_group_choice(override: str) -> bool:
             key = override.partition("=")[0].lstrip("+")
             return "@" in key or (SHIPPED_CONF / key).is_dir()
 
-        return replace(self, overrides=tuple(override for override in self.overrides if chooses(override)))
+        return replace(self, overrides=tuple(override for override in self.overrides if is_group_choice(override)))
 
     @property
     def words(self) -> list[str]:
@@ -83,7 +83,7 @@ def parse_command_line(typed: Sequence[str], *, trust: bool) -> CommandLine:
             value = _quote_text(value)  # bare, Hydra reads ASCII alone
             word = f"{key}={value}"
         if equals and (group := key.lstrip("+").partition("@")[0]) in CHOICES:
-            value = choice(group, value)
+            value = resolve_choice(group, value)
             word = f"{key}={value}"
         if re.fullmatch(r"\{\s*\}", value.strip()):
             address = key.lstrip("+~")
@@ -104,7 +104,7 @@ def parse_command_line(typed: Sequence[str], *, trust: bool) -> CommandLine:
             else:
                 flags += [flag] if not given else [f"{flag}={given}"] if flag.startswith("--") else [flag, given]
         elif key == "study" and equals:
-            known = study_paths()
+            known = find_study_paths()
             if value not in known:
                 raise DesignError(f"study: no study {value!r}; {suggest_nearest(value, known)}")
             if taken := next(

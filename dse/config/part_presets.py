@@ -16,7 +16,7 @@ PRESETS = {
 """Groups of files that say all of a part of a chip, by its kind, and one that is usual."""
 
 
-def chosen_parts(choices: Mapping[str, object]) -> dict[str, str]:
+def find_chosen_parts(choices: Mapping[str, object]) -> dict[str, str]:
     """Presets of chip parts among the choices, by group and place.
 
     As in ``technology@chip.technology: n3``.
@@ -24,10 +24,10 @@ def chosen_parts(choices: Mapping[str, object]) -> dict[str, str]:
     return {group: str(name) for group, name in choices.items() if re.search(r"@chip(\.|$)", group)}
 
 
-def parts_from_outside(choices: Mapping[str, object]) -> dict[str, str]:
+def find_parts_from_outside(choices: Mapping[str, object]) -> dict[str, str]:
     """Presets of parts that the file of the chip does not choose; all if no such chip ships."""
     own = _own_choices(str(choices.get("chip", "")))
-    return {group: name for group, name in chosen_parts(choices).items() if own.get(group) != name}
+    return {group: name for group, name in find_chosen_parts(choices).items() if own.get(group) != name}
 
 
 @lru_cache(maxsize=256)
@@ -62,19 +62,19 @@ def preset_overrides(kind: str, address: str) -> str:
     return f"+{group}@{address}={usual} sets all of them (or {', '.join(others)})"
 
 
-def part_that_caused(error: str, choices: Mapping[str, object]) -> str:
+def find_causing_part(error: str, choices: Mapping[str, object]) -> str:
     """Chosen part preset that caused an error about a chip address; empty string if none did.
 
     The part sets the address, or makes the chip another machine, which does not read the address or has no such field.
     """
     address = (re.search(r"no field '(chip[\w.]*)'", error) or re.match(r"(chip[\w.]*):", error) or ("", ""))[1]
-    for group, name in parts_from_outside(choices).items():
+    for group, name in find_parts_from_outside(choices).items():
         folder, place = group.split("@")
         within = address.removeprefix(place).lstrip(".")
         from_chip = "no field" in error and _says_address("chip", str(choices.get("chip")), address.removeprefix("chip."))
         if folder == "part" and f"{address}.".startswith(f"{place}.") and (from_chip or _says_address("part", name, within)):
             return f"{group}={name} adds it; remove that preset, or choose a chip that supports it"
-    made = parts_from_outside(choices).get("part@chip", "")
+    made = find_parts_from_outside(choices).get("part@chip", "")
     if made and "does not read it" in error:  # what the chip's own file has
         return f"part@chip={made} changes the kind of chip; remove that preset, or choose a chip that supports it"
     return ""

@@ -68,7 +68,7 @@ class Entry(NamedTuple):
     said: Any
 
 
-def with_core_rates(config: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
+def convert_peaks_to_core_rates(config: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
     """A composed configuration with rates of one core in place of peaks.
 
     Args:
@@ -106,7 +106,7 @@ def _refuse_knobs(space: Any) -> None:
 def _peak_entries(chip: Mapping[str, Any], core: Mapping[str, Any], typed: set[str]) -> list[Entry]:
     """What files and overrides say of peaks, in the order in which one counts over another."""
 
-    def each() -> Iterator[tuple[int, str, str, Any]]:
+    def list_entries() -> Iterator[tuple[int, str, str, Any]]:
         yield from ((0, f"{CORE}.{name}", name, value) for name, value in _format_peaks(core.get("peak"), CORE))
         if core.get("matrix") is not None:
             yield RANK_OF_MATRIX, MATRIX, "", core["matrix"]
@@ -118,7 +118,7 @@ def _peak_entries(chip: Mapping[str, Any], core: Mapping[str, Any], typed: set[s
 
     entries = [
         Entry(any(is_at_or_below(word, address) or is_at_or_below(address, word) for word in typed), rank, address, name, value)
-        for rank, address, name, value in each()
+        for rank, address, name, value in list_entries()
     ]
     other_entries = (entry for entry in entries if entry.said is not None or entry.address == RATES)
     return sorted(other_entries, key=lambda entry: (entry.typed, entry.rank, entry.name not in WIDE))

@@ -9,14 +9,14 @@ from dse.config import format_policy as formats
 from dse.config.arrival_times import refuse_unread_fields
 from dse.config.knob_conditions import parse_conditions
 from dse.config.metric_expressions import DefinedMetrics, parse_metric_expressions
-from dse.config.open_settings import closed_mapping, with_devices
-from dse.config.part_presets import part_that_caused
+from dse.config.open_settings import choose_devices, close_mapping
+from dse.config.part_presets import find_causing_part
 from dse.config.record_parser import USUAL_CHOICES, ConstantSource, parse_record, parse_value
-from dse.config.tied_leaves import parse_ties, space_of_chips, split_knobs_and_ties
+from dse.config.tied_leaves import build_space_of_chips, parse_ties, split_knobs_and_ties
 from dse.config.unread_settings import (
-    given_leaves,
+    find_given_leaves,
+    find_knobs_read_anywhere,
     group_in_study_file,
-    knobs_read_anywhere,
     refuse_settings_unread_by_workload,
     refuse_unread_optional,
     refuse_unread_settings,
@@ -39,7 +39,7 @@ from dse.space.mapping import Mapping
 from dse.space.model import Model
 from dse.space.multi_chip_space import AnySpace
 from dse.space.parameter_counts import fixed_bytes_per_sequence
-from dse.space.published import FACTS, as_modelled, is_said
+from dse.space.published import FACTS, is_said, remove_published_facts
 from dse.space.software import (
     MANY_DIES,
     POOLED_DIES,
@@ -90,13 +90,13 @@ def build_question(config: Dict[str, Any], folder: Path, *, fewer: bool = False)
         config, folder, guesses=all(software_of(base.mapping) in SPECULATING_SOFTWARE for base in bases.values())
     )
     devices = {
-        name: with_devices(base, asked_for, open_tp[name], given_leaves(base, config, folder), config["space"])
+        name: choose_devices(base, asked_for, open_tp[name], find_given_leaves(base, config, folder), config["space"])
         for name, base in bases.items()
     }
     bases = {name: base for name, (base, _) in devices.items()}
-    moving, following = split_knobs_and_ties(space_of_chips(config["space"], bases) if fewer else config["space"])
+    moving, following = split_knobs_and_ties(build_space_of_chips(config["space"], bases) if fewer else config["space"])
     knobs = parse_conditions([_parse_knob(address, knob, bases) for address, knob in moving.items()], bases)
-    knobs = knobs_read_anywhere(bases, knobs) if fewer else knobs
+    knobs = find_knobs_read_anywhere(bases, knobs) if fewer else knobs
     tied = parse_ties(following, bases, knobs)
     for base in bases.values():
         refuse_unread_optional(base, knobs)
@@ -172,7 +172,7 @@ def _base_designs(
             base, open_tp = _parse_design(config, config["workload"], sources)
             return {"": base}, {"": open_tp}
         except DesignError as error:
-            if by := part_that_caused(str(error), config.get("choices", {})):
+            if by := find_causing_part(str(error), config.get("choices", {})):
                 raise DesignError(f"{error}; {by}") from None
             raise
     bases, open_in = {}, {}
@@ -212,7 +212,7 @@ def _parse_design(
             f"workload: nothing runs {case_type_name(case)} on this chip, which {_runs_text(machine)}; try {WHERE[case]}"
         )
     kind = KINDS[machine, case]
-    closed, open_tp = closed_mapping(mapping, workload)
+    closed, open_tp = close_mapping(mapping, workload)
     record = parse_record(Mapping, closed, "mapping", sources)
     if (plans := software_without_stack(record)) not in kind.software:
         case_text = f"{case_type_name(case)} on {MACHINES[machine].name}"
@@ -239,9 +239,9 @@ def _with_part(chip: Chip, as_given: Dict[str, Any] | None) -> Chip:
         return chip
     if facts.part is not None:
         raise DesignError("chip.published.part: is computed from the preset of the chip; leave it out")
-    parts = dict.fromkeys((fact for fact in FACTS if is_said(chip, fact)), as_modelled(chip))
+    parts = dict.fromkeys((fact for fact in FACTS if is_said(chip, fact)), remove_published_facts(chip))
     if as_given is not None:
-        parts |= dict.fromkeys(as_given["facts"], as_modelled(_parse_chip(as_given["chip"], [])))
+        parts |= dict.fromkeys(as_given["facts"], remove_published_facts(_parse_chip(as_given["chip"], [])))
     part = hash_lines(f"{fact}: {record_key(part)}" for fact, part in parts.items())
     return replace(chip, published=replace(facts, part=part, given=tuple(parts.items())))
 
@@ -422,7 +422,7 @@ def _parse_knob(address: str, config: Dict[str, Any], bases: Dict[str, Design]) 
     unit = spec.metadata["unit"]
     scale = parse_value(f"1 {config['unit']}", unit, where) if config.get("unit") else 1.0
 
-    def value(entry: Any) -> Any:
+    def parse_entry(entry: Any) -> Any:
         if not unit:
             return entry
         if unit != "1" and not config.get("unit") and not isinstance(entry, str):
@@ -434,6 +434,6 @@ def _parse_knob(address: str, config: Dict[str, Any], bases: Dict[str, Design]) 
         (other, tuple(allowed if isinstance(allowed, list) else [allowed])) for other, allowed in config.get("when", {}).items()
     )
     if "values" in config:
-        return ChoiceKnob(address, tuple(value(entry) for entry in config["values"]), when)
-    low, high = (value(config[key]) for key in ("low", "high"))
+        return ChoiceKnob(address, tuple(parse_entry(entry) for entry in config["values"]), when)
+    low, high = (parse_entry(config[key]) for key in ("low", "high"))
     return IntervalKnob(address, low, high, bool(config.get("log")), when)

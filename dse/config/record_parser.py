@@ -182,7 +182,7 @@ def best_matching_kind(config: Any, kinds: Sequence[type]) -> type:
     Fields of nested groups break ties.
     """
 
-    def shared(kind: type) -> tuple[int, int]:
+    def count_shared_fields(kind: type) -> tuple[int, int]:
         hints, within = field_types(kind), 0
         own = set(hints) & set(config)
         for key in own:
@@ -193,7 +193,7 @@ def best_matching_kind(config: Any, kinds: Sequence[type]) -> type:
 
     if not isinstance(config, Dict) or len(kinds) == 1:
         return kinds[0]
-    return max(kinds, key=shared)
+    return max(kinds, key=count_shared_fields)
 
 
 def parse_value(value: Any, unit: str, address: str) -> float:

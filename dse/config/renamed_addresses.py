@@ -20,14 +20,14 @@ from dse.space.aliases import (
     current_address,
     current_choice,
     current_option,
+    describe_named_twice,
+    find_renamed_part,
+    guess_machine_of_leaves,
     is_at_or_below,
-    machine_of_leaves,
-    named_twice_error,
     new_address_by_old,
     new_option_by_old,
     rename_expression,
     rename_values,
-    renamed_part,
 )
 from dse.space.machines import guess_machine
 
@@ -59,7 +59,7 @@ def rename_typed(words: Sequence[str]) -> tuple[str, ...]:
         for _, pairs in renamed_words:
             for old, new in pairs:
                 if old_by_new.setdefault(new, old) != old:
-                    raise named_twice_error("overrides", old_by_new[new].removeprefix("space."), old.removeprefix("space."))
+                    raise describe_named_twice("overrides", old_by_new[new].removeprefix("space."), old.removeprefix("space."))
                 _print_hint(old.removeprefix("space."), new.removeprefix("space."))
     return tuple(word for word, _ in renamed_words)
 
@@ -82,7 +82,7 @@ def rename_content(content: dict[Any, Any]) -> dict[Any, Any]:
 def can_use_old_address(words: Sequence[str]) -> bool:
     """Whether overrides may say an address that is an old one on some machine alone."""
     olds = _olds_of_machines()
-    return any(renamed_part(address, olds) for word in words for _, _, address, _ in _split_override(word, olds))
+    return any(find_renamed_part(address, olds) for word in words for _, _, address, _ in _split_override(word, olds))
 
 
 @cache
@@ -109,10 +109,10 @@ def rename_overrides(words: Sequence[str], config: Mapping[str, Any], others: It
         for signs, space, address, value in _split_override(word, {**table, **before, **dict.fromkeys(others)}):
             if not space and signs in ("", "+") and any(is_at_or_below(address, other) for other in others):
                 signs = "++"
-            if own := renamed_part(address, table) or renamed_part(address, before):
+            if own := find_renamed_part(address, table) or find_renamed_part(address, before):
                 old, new = (own, table[own]) if own in table else (before[own], own)
                 if spellings.setdefault(f"{space}{new}", own) != own:
-                    raise named_twice_error("overrides", old, new)
+                    raise describe_named_twice("overrides", old, new)
                 root: Any = config.get("space") if space else config
                 present = old if _has_address(root, old) and not _has_address(root, new) else new
                 address = present + address.removeprefix(own)
@@ -137,11 +137,11 @@ def rename_config(config: Mapping[str, Any], words: Sequence[str]) -> dict[str, 
     machine = guess_machine(_part_names(config))
     typed = {address for word in words for _, space, address, _ in _split_override(word, ()) if not space}
 
-    def counts(new: str) -> bool:
+    def is_in_effect(new: str) -> bool:
         other = "stack" in typed and new.startswith("mapping.stack.")  # one was chosen in the place of the file's
         return not other and not {new, f"{new}.value"} & typed
 
-    root = _rename_options(_rename_tree(config, machine, counts))
+    root = _rename_options(_rename_tree(config, machine, is_in_effect))
     space = {
         address: _rename_knob(address, knob, machine)
         for address, knob in rename_values(root["space"], machine, "space").items()
@@ -149,7 +149,7 @@ def rename_config(config: Mapping[str, Any], words: Sequence[str]) -> dict[str, 
     return {**root, "space": space, "report": _rename_pictures(root.get("report"), machine)}
 
 
-def choice(group: str, name: str) -> str:
+def resolve_choice(group: str, name: str) -> str:
     """An option of a group of files by its name of now; a hint says where that is another one."""
     now = current_choice(group, name)
     _print_hint(f"{group}={name}", f"{group}={now}")
@@ -175,7 +175,7 @@ def _chosen_option(key: Any, name: Any) -> tuple[Any, Any]:
     new = current_group(group, name)
     if at and f"library/{package}" in RENAMED_GROUPS:  # a part of the stack that the file itself is
         package = RENAMED_GROUPS[f"library/{package}"].removeprefix("library/")
-    return f"{before}{slash}{new}{at}{current_address(package, EVERY)}", choice(group, name)
+    return f"{before}{slash}{new}{at}{current_address(package, EVERY)}", resolve_choice(group, name)
 
 
 def current_group(group: str, name: str) -> str:
@@ -196,7 +196,7 @@ def overridden_leaves(words: Sequence[str], leaves: Iterable[str]) -> set[str]:
     ['chip.mesh.rows']
     """
     leaves = list(leaves)
-    machine = machine_of_leaves(leaves)
+    machine = guess_machine_of_leaves(leaves)
     table = (*leaves, *new_address_by_old(machine))
     return {
         current_address(address, machine)
@@ -214,7 +214,7 @@ def refuse_double_names(content: Any, config_path: str, path: Path) -> None:
         for old, aliases in all_old_addresses().items():
             for alias in aliases if _has_address(part, old) else ():
                 if _has_address(part, alias.new) and _say_the_same(_value_at(part, old), _value_at(part, alias.new)):
-                    raise named_twice_error(str(path), old, alias.new)
+                    raise describe_named_twice(str(path), old, alias.new)
 
 
 def _say_the_same(old: Any, new: Any) -> bool:

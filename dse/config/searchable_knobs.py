@@ -4,18 +4,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dse.config.question import Question
-from dse.config.unread_settings import unread_by_workload
+from dse.config.unread_settings import find_unread_by_workload
 from dse.space.errors import DesignError
 from dse.space.fields import addresses
 
 
-def searchable_knobs(space: Mapping[str, Any], usual: Question, words: Sequence[str]) -> dict[str, Any]:
+def find_searchable_knobs(space: Mapping[str, Any], usual: Question, words: Sequence[str]) -> dict[str, Any]:
     """Knobs of a space that the mapping has and reads and the user has not set.
 
     Knobs whose conditions need another knob that is left out are left out too.
     """
     typed = {word.lstrip("+").partition("=")[0] for word in words}
-    idle = unread_by_workload(usual.base, usual.workload)
+    idle = find_unread_by_workload(usual.base, usual.workload)
     kept = {}
     for address, knob in space.items():
         try:

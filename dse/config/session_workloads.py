@@ -60,7 +60,7 @@ def read_sessions(spec: Mapping[str, Any], count: int, seed: int) -> Requests:
         raise DesignError(f"workload.{error}") from None
 
 
-def requests_by_population(served: Requests, spec: Mapping[str, Any]) -> list[tuple[str, Requests]]:
+def list_requests_by_population(served: Requests, spec: Mapping[str, Any]) -> list[tuple[str, Requests]]:
     """Requests of a closed loop with a label, for each given number of users.
 
     Raises:

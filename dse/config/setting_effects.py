@@ -31,7 +31,7 @@ from dse.space.knobs import Space
 from dse.space.read_recorder import record_reads
 from dse.space.software import software_of
 from dse.space.workload import BatchCase, ServingLoad, Workload
-from dse.terminal.forked_answers import answers_within
+from dse.terminal.forked_answers import collect_answers_within
 
 T = TypeVar("T")
 
@@ -123,13 +123,13 @@ class TypedSettings:
 
     def without_effect(self) -> tuple[NoEffect, ...]:
         """Settings without effect on the answer, in the order of the command line."""
-        question, formula = self.question, formula_of(self.question.base, self.question.workload)
+        question, formula = self.question, choose_formula(self.question.base, self.question.workload)
         left = [setting for setting in self.settings if setting.others or not self.read.isdisjoint(setting.leaves)]
-        moving = effective_settings(question, left, formula) if left else set[str]()
+        moving = find_effective_settings(question, left, formula) if left else set[str]()
         left = [setting for setting in left if setting.address not in moving]
         if self.fidelity not in (formula, CLOSED if formula == STEADY else formula) and left:
             if self.seconds < CHEAP:
-                moving |= effective_settings(question, left, self.fidelity)
+                moving |= find_effective_settings(question, left, self.fidelity)
             else:
                 seen = _changes_answer(question, [[setting] for setting in left], self.fidelity)
                 unknown = [True] * (len(left) - len(seen))
@@ -142,13 +142,13 @@ class TypedSettings:
         return tuple(NoEffect(address, readers.get(address, "")) for address in idle)
 
 
-def not_taken(command: str, config: Mapping[str, Any]) -> tuple[NoEffect, ...]:
+def list_unread_settings(command: str, config: Mapping[str, Any]) -> tuple[NoEffect, ...]:
     """Settings of groups that a command does not read and a study run does."""
-    addresses = groups.not_taken(command, config.get("overrides", ()))
+    addresses = groups.list_unread_overrides(command, config.get("overrides", ()))
     return tuple(NoEffect(address, "dse run", f"dse {command}") for address in addresses)
 
 
-def without_effect(
+def find_settings_without_effect(
     command: str, question: Question, config: Mapping[str, Any], folder: Path, design: Design | None = None
 ) -> tuple[NoEffect, ...]:
     """Settings of the user without effect on the answer of a command.
@@ -161,13 +161,15 @@ def without_effect(
         design: that is answered; None for the question's own.
     """
     own = replace(question, base=design) if design is not None else question
-    settings = settings_of(own, config, folder)
+    settings = list_settings(own, config, folder)
     read = frozenset(leaf for setting in settings for leaf in setting.leaves)
     effect = TypedSettings(own, str(config["fidelity"]), settings, read, inf).without_effect()
-    return (*not_taken(command, config), *effect)
+    return (*list_unread_settings(command, config), *effect)
 
 
-def idle_in_all_designs(command: str, several: Iterable[tuple[Design, Workload]], words: Sequence[str]) -> tuple[NoEffect, ...]:
+def find_settings_idle_in_all_designs(
+    command: str, several: Iterable[tuple[Design, Workload]], words: Sequence[str]
+) -> tuple[NoEffect, ...]:
     """Settings of chip and mapping that affect none of several designs, by the formula.
 
     Args:
@@ -179,10 +181,10 @@ def idle_in_all_designs(command: str, several: Iterable[tuple[Design, Workload]]
     for design, workload in several:
         own = [TypedSetting(address, tuple(leaves)) for address, leaves in set_by(design, words).items()]
         question = Question(design, workload, Space(design, ()), ())
-        moving = effective_settings(question, own, formula_of(design, workload)) if own else set[str]()
+        moving = find_effective_settings(question, own, choose_formula(design, workload)) if own else set[str]()
         idle.append([setting.address for setting in own if setting.address not in moving])
     addresses = [address for address in (idle[0] if idle else ()) if all(address in leaves for leaves in idle)]
-    return (*not_taken(command, {"overrides": words}), *(NoEffect(address) for address in addresses))
+    return (*list_unread_settings(command, {"overrides": words}), *(NoEffect(address) for address in addresses))
 
 
 def evaluate_typed(
@@ -196,10 +198,10 @@ def evaluate_typed(
         folder: against which relative files are found.
         run: evaluates it.
     """
-    settings, fidelity = settings_of(question, config, folder), str(config["fidelity"])
+    settings, fidelity = list_settings(question, config, folder), str(config["fidelity"])
     every = [leaf for setting in settings for leaf in setting.leaves]
     began = time.process_time()
-    if not every or fidelity == formula_of(question.base, question.workload):
+    if not every or fidelity == choose_formula(question.base, question.workload):
         answer, read = run(), set(every)
     else:
         with record_reads(question.base, every) as read:
@@ -207,7 +209,7 @@ def evaluate_typed(
     return answer, TypedSettings(question, fidelity, settings, frozenset(read), time.process_time() - began)
 
 
-def settings_of(question: Question, config: Mapping[str, Any], folder: Path) -> list[TypedSetting]:
+def list_settings(question: Question, config: Mapping[str, Any], folder: Path) -> list[TypedSetting]:
     """Settings of a chip, a mapping, a model and a workload that overrides set; chip and mapping first."""
     words = [word for word in config.get("overrides", ()) if not word.startswith("-")]
     settings = [TypedSetting(address, tuple(leaves)) for address, leaves in set_by(question.base, words).items()]
@@ -268,12 +270,12 @@ def _scale_value(value: Any, by: float) -> Any:
     return f"{float(quantity_match[1]) * by!r}{quantity_match[2]}" if quantity_match and quantity_match[2].strip() else None
 
 
-def formula_of(design: Design, workload: Workload) -> str:
+def choose_formula(design: Design, workload: Workload) -> str:
     """Fidelity that evaluates a design by a formula: the steady state for a serving load."""
     return STEADY if isinstance(workload.cases[0], ServingLoad) else CLOSED
 
 
-def effective_settings(question: Question, settings: Sequence[TypedSetting], fidelity: str) -> set[str]:
+def find_effective_settings(question: Question, settings: Sequence[TypedSetting], fidelity: str) -> set[str]:
     """Settings with another value that changes a metric or a limit, or that can have no other value."""
     design, workload, defined = question.base, question.workload, question.defined
     base_answer, *_ = _design_answers([design], workload, defined, fidelity)
@@ -395,7 +397,7 @@ def _changes_answer(question: Question, several: Sequence[Sequence[TypedSetting]
     part = SUBMESH_MARK not in fidelity and not of_load and submesh_text(question.base, question.workload)
     word = f"{fidelity}{SUBMESH_MARK}{SIDE}" if part else fidelity
 
-    def moves() -> Iterator[bool]:
+    def compare_answers() -> Iterator[bool]:
         every = [leaf for settings in several for setting in settings for leaf in setting.leaves]
         own = question if of_load else replace(question, workload=_small_workload(question.workload))
         own = replace(own, base=replace_leaves(question.base, {leaf: leaf_at(question.base, leaf) for leaf in every}))
@@ -403,9 +405,9 @@ def _changes_answer(question: Question, several: Sequence[Sequence[TypedSetting]
             evaluate_with_derived(stack_designs([own.base]), own.workload, {}, fidelity=word)
         for settings in several:
             reading = [setting for setting in settings if setting.others or not read.isdisjoint(setting.leaves)]
-            yield bool(reading) and bool(effective_settings(own, reading, word))
+            yield bool(reading) and bool(find_effective_settings(own, reading, word))
 
-    return answers_within(READER_SECONDS, moves) if several else []
+    return collect_answers_within(READER_SECONDS, compare_answers) if several else []
 
 
 def _small_workload(workload: Workload) -> Workload:

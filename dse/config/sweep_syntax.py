@@ -50,7 +50,7 @@ def _parse_sweep_text(address: str, text: Any) -> dict[str, Any]:
     try:
         sweep = _override_value(f"x={text}")
     except HydraException as error:
-        raise DesignError(f"{where}: {str(text)!r} is not a sweep: {error_text(error)}") from None
+        raise DesignError(f"{where}: {str(text)!r} is not a sweep: {extract_first_statement(error)}") from None
     if not isinstance(sweep, ChoiceSweep | RangeSweep | IntervalSweep):
         raise DesignError(f"{where}: {str(text)!r} is not a sweep; write choice(...), range(...) or interval(...)")
     units = sorted(sweep.tags - {"log"})
@@ -122,7 +122,7 @@ def hydra_text(value: Any) -> str:
     return str(Override._get_value_element_as_str(value))
 
 
-def error_text(error: Exception) -> str:
+def extract_first_statement(error: Exception) -> str:
     """First statement of an error, without the name of the inner exception."""
     text = re.sub(r"^\w+Error while evaluating '.*': (?=\S)", "", str(error))
     lines = [line.strip() for line in text.splitlines() if line.strip()]

@@ -24,7 +24,7 @@ def split_knobs_and_ties(space: Mapping[str, Any]) -> tuple[dict[str, Any], dict
     return {address: entry for address, entry in space.items() if address not in tied}, tied
 
 
-def space_of_chips(space: Mapping[str, Any], bases: Mapping[str, Design]) -> dict[str, Any]:
+def build_space_of_chips(space: Mapping[str, Any], bases: Mapping[str, Design]) -> dict[str, Any]:
     """Knobs and ties of a study's space that exist on some of its chips.
 
     Args:
@@ -68,7 +68,7 @@ def parse_ties(
     return {name: _order_ties(several, knobs, bases[name]) for name, several in leaves.items()}
 
 
-def space_with_ties(
+def build_space_with_ties(
     base: Design, knobs: Sequence[Knob], tied: Sequence[TiedLeaf], typed_addresses: Collection[str] = ()
 ) -> Space:
     """Space over a design named by overrides, with the tied settings of a study.
@@ -130,7 +130,7 @@ def _parse_tie(address: str, text: str, base: Design, chip: str) -> TiedLeaf:
     if not _is_number(spec) or "apart" in spec.metadata:
         raise DesignError(f"{where}: only a number can be tied; make it a knob")
 
-    def named(other: str) -> UnitExpression:
+    def resolve_other(other: str) -> UnitExpression:
         try:
             leaf = addresses(base, other)[0]
         except DesignError as error:
@@ -141,7 +141,7 @@ def _parse_tie(address: str, text: str, base: Design, chip: str) -> TiedLeaf:
             raise DesignError(f"{where}: {other} is a word, and no number")
         return UnitExpression(dimension(field.metadata["unit"] or "1"), frozenset((leaf,)), lambda values: values[leaf])
 
-    unit_expression = parse_unit_expression(text, where, named, VALID)
+    unit_expression = parse_unit_expression(text, where, resolve_other, VALID)
     unit = spec.metadata["unit"] or "1"
     scale = conversion_factor(dimension(unit), unit_expression.unit)
     if scale is None:
@@ -171,7 +171,7 @@ def _order_ties(several: Sequence[TiedLeaf], knobs: Sequence[Knob], base: Design
             continue
     ordered, follows = dict[str, TiedLeaf](), dict[str, bool]()
 
-    def place(single_leaf: TiedLeaf, path: tuple[str, ...]) -> bool:
+    def place_leaf(single_leaf: TiedLeaf, path: tuple[str, ...]) -> bool:
         if single_leaf.address in path:
             raise DesignError(
                 f"space.{single_leaf.address}: depends on itself by "
@@ -179,14 +179,14 @@ def _order_ties(several: Sequence[TiedLeaf], knobs: Sequence[Knob], base: Design
             )
         if single_leaf.address not in ordered:
             moves = [
-                place(by_leaf[leaf], (*path, single_leaf.address)) if leaf in by_leaf else leaf in moved
+                place_leaf(by_leaf[leaf], (*path, single_leaf.address)) if leaf in by_leaf else leaf in moved
                 for leaf in single_leaf.inputs
             ]
             ordered[single_leaf.address], follows[single_leaf.address] = single_leaf, any(moves)
         return follows[single_leaf.address]
 
     for leaf in several:
-        if not place(leaf, ()):
+        if not place_leaf(leaf, ()):
             raise DesignError(
                 f"space.{leaf.address}: {leaf.text} depends on no knob of this space and is the same for all designs; "
                 f"set it, as in {leaf.address}=VALUE"

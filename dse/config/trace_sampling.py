@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dse.config.arrival_times import requests_by_rate
+from dse.config.arrival_times import list_requests_by_rate
 from dse.config.session_workloads import CLOSED, read_sessions
 from dse.config.slo_classes import assign_slo_classes
 from dse.config.workload_fields import read_whole_numbers
@@ -34,7 +34,7 @@ class Draw:
     known: dict[tuple[int, int], Requests] = field(default_factory=dict, repr=False)
     asked: dict[tuple[int, int, float], Requests] = field(default_factory=dict, repr=False)
 
-    def lengths(self, count: int, seed: int) -> Requests:
+    def draw_lengths(self, count: int, seed: int) -> Requests:
         """A number of requests of a seed, without times; the first rows of a trace."""
         if self.trace is None and self.spec.get("sessions") is not None:
             if (count, seed) not in self.known:
@@ -58,10 +58,10 @@ class Draw:
     def __call__(self, count: int, seed: int, rate: float) -> Requests:
         """So many requests as they come, at a rate, or of so many users where the population is closed. [1/s]"""
         if self.spec["arrivals"] != CLOSED:
-            return requests_by_rate(self.lengths(count, seed), {**self.spec, "rate": f"{rate!r} Hz"}, seed)[0][1]
+            return list_requests_by_rate(self.draw_lengths(count, seed), {**self.spec, "rate": f"{rate!r} Hz"}, seed)[0][1]
         key = count, seed, float(round(rate))
         if (requests := self.asked.get(key)) is None:  # many deployments are asked by as many users
-            requests = requests_by_rate(self.lengths(count, seed), {**self.spec, "users": round(rate)}, seed)[0][1]
+            requests = list_requests_by_rate(self.draw_lengths(count, seed), {**self.spec, "users": round(rate)}, seed)[0][1]
             while len(self.asked) >= ASKED:
                 self.asked.pop(next(iter(self.asked)), None)
             self.asked[key] = requests

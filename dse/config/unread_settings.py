@@ -11,13 +11,13 @@ import yaml
 
 from dse.config.renamed_addresses import overridden_leaves as given
 from dse.config.renamed_addresses import rename_content
-from dse.config.unread_stack_leaves import attention_library_part, unread_serving_leaves, unread_stack_leaves
-from dse.space.aliases import current_address, machine_of_leaves
+from dse.config.unread_stack_leaves import attention_library_part, find_unread_serving_leaves, find_unread_stack_leaves
+from dse.space.aliases import current_address, guess_machine_of_leaves
 from dse.space.compatibility import case_type_name
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import iterate_leaves, leaf_at, match_addresses_or_none
-from dse.space.knobs import Knob, why_never_read
+from dse.space.knobs import Knob, explain_never_read
 from dse.space.software import DEVICES, PIPELINES, PRODUCT, REGIONS, SERVED_PIPELINES, SERVED_REGIONS, software_of
 from dse.space.unread_leaves import deciding_leaves
 from dse.space.workload import AttentionCase, BatchCase, CollectiveCase, ProductCase, ServingLoad, Workload
@@ -28,21 +28,21 @@ PRODUCTS = ("mapping.decode.gemm", "mapping.decode.gemm_attention", "mapping.dec
 """What regions of a mesh never read: tokens that are generated are vectors there, which `gemv` multiplies."""
 
 
-def given_leaves(base: Design, config: Mapping[str, Any], folder: Path) -> list[str]:
+def find_given_leaves(base: Design, config: Mapping[str, Any], folder: Path) -> list[str]:
     """Settings of a design that overrides, the file of a study or knobs set."""
     own = [address for address, _, _ in iterate_leaves(base)]
-    machine = machine_of_leaves(own)
+    machine = guess_machine_of_leaves(own)
     of_file = (_leaves_inside(group_in_study_file(config, folder, group), f"{group}.") for group in ("mapping", "chip"))
     addresses = [
         *sorted(given(config.get("overrides", ()), own)),
         *(current_address(address, machine) for entries in of_file for address, _ in entries),
         *config["space"],
     ]
-    leaves = (leaf for address in addresses for leaf in leaves_named(base, address.removesuffix(".value")))
+    leaves = (leaf for address in addresses for leaf in find_leaves_named(base, address.removesuffix(".value")))
     return list(dict.fromkeys(leaves))
 
 
-def knobs_read_anywhere(bases: Mapping[str, Design], knobs: Sequence[Knob]) -> tuple[Knob, ...]:
+def find_knobs_read_anywhere(bases: Mapping[str, Design], knobs: Sequence[Knob]) -> tuple[Knob, ...]:
     """Knobs of which at least one chip reads a setting."""
     return tuple(knob for knob in knobs if not _unread_text(bases, knob.address, knobs))
 
@@ -56,7 +56,7 @@ def refuse_unread_optional(base: Design, knobs: Sequence[Knob]) -> None:
     for address, _, spec in iterate_leaves(base.mapping, MAPPING):
         if "unread" not in spec.metadata or spec.default is not None:
             continue
-        if why_never_read(base, [address], knobs):
+        if explain_never_read(base, [address], knobs):
             chooser, word = _first_decider(base, address)
             raise DesignError(f"{address}: has no effect with {word}; set null, or another {chooser}")
 
@@ -77,7 +77,7 @@ def refuse_unread_settings(bases: Mapping[str, Design], knobs: Sequence[Knob], c
         if beside := _unread_text(bases, knob.address, knobs):
             raise DesignError(f"space.{knob.address}: has no effect with {beside}; leave it out")
     typed = dict(_typed_leaves(config.get("overrides", ())))
-    chosen = {leaf for address in typed for base in bases.values() for leaf in leaves_named(base, address)}
+    chosen = {leaf for address in typed for base in bases.values() for leaf in find_leaves_named(base, address)}
     own = (
         {}
         if _idle_leaves(bases, knobs) == set()
@@ -101,7 +101,9 @@ def refuse_settings_unread_by_workload(
         DesignError: the first of them, by its address, and what to say instead.
     """
     unread_by_chip = {
-        name: unread_by_workload(base, asked_for, [leaf for knob in knobs for leaf in leaves_named(base, knob.address)])
+        name: find_unread_by_workload(
+            base, asked_for, [leaf for knob in knobs for leaf in find_leaves_named(base, knob.address)]
+        )
         for name, base in bases.items()
     }
     if not any(unread_by_chip.values()):
@@ -137,7 +139,7 @@ def refuse_unread_overrides(base: Design, asked_for: Workload, words: Sequence[s
     refuse_settings_unread_by_workload(designs, asked_for, (), {"overrides": typed_alone}, Path())
 
 
-def unread_by_workload(base: Design, asked_for: Workload, moved: Collection[str] = ()) -> dict[str, str]:
+def find_unread_by_workload(base: Design, asked_for: Workload, moved: Collection[str] = ()) -> dict[str, str]:
     """Settings of a mapping that nothing reads for the workload, each with the reason and a remedy.
 
     Args:
@@ -145,11 +147,11 @@ def unread_by_workload(base: Design, asked_for: Workload, moved: Collection[str]
         asked_for: of them.
         moved: leaves that knobs move.
     """
-    return _of_plans(base, asked_for) | _of_stack(base, asked_for, moved) | unread_serving_leaves(base, asked_for)
+    return _of_plans(base, asked_for) | _of_stack(base, asked_for, moved) | find_unread_serving_leaves(base, asked_for)
 
 
 def _of_stack(base: Design, asked_for: Workload, moved: Collection[str]) -> dict[str, str]:
-    unread = unread_stack_leaves(base, asked_for, moved)
+    unread = find_unread_stack_leaves(base, asked_for, moved)
     leaves = {
         leaf: leaf.removeprefix(STACK).partition(".")[0] for leaf, _, _ in iterate_leaves(base.mapping, MAPPING) if unread
     }
@@ -193,7 +195,7 @@ def _idle_leaves(bases: Mapping[str, Design], knobs: Sequence[Knob]) -> set[str]
         address
         for base in bases.values()
         for address, _, spec in iterate_leaves(base.mapping, MAPPING)
-        if "unread" in spec.metadata and why_never_read(base, [address], knobs)
+        if "unread" in spec.metadata and explain_never_read(base, [address], knobs)
     }
 
 
@@ -208,10 +210,10 @@ def _unread_text(bases: Mapping[str, Design], address: str, knobs: Sequence[Knob
     """
     reason = ""
     for base in bases.values():
-        targets = leaves_named(base, address) if typed is None else _leaves_set(base, address, typed)
+        targets = find_leaves_named(base, address) if typed is None else _leaves_set(base, address, typed)
         if not targets:
             continue
-        reason = why_never_read(base, targets, knobs)
+        reason = explain_never_read(base, targets, knobs)
         if not reason:
             return ""
     return reason
@@ -223,7 +225,7 @@ def _first_decider(base: Design, address: str) -> tuple[str, str]:
     return chooser, str(leaf_at(base, chooser))
 
 
-def leaves_named(base: Design, address: str) -> list[str]:
+def find_leaves_named(base: Design, address: str) -> list[str]:
     """Settings that an address names."""
     return match_addresses_or_none([leaf for leaf, _, _ in iterate_leaves(base)], address)
 
@@ -232,8 +234,8 @@ def _leaves_set(base: Design, address: str, addresses: Collection[str]) -> list[
     """Leaves that an address sets: decode follows prefill where its own is not said."""
     decode = address.replace(".prefill.", ".decode.")
     return [
-        *leaves_named(base, address),
-        *(leaf for leaf in leaves_named(base, decode) if decode != address and leaf not in addresses),
+        *find_leaves_named(base, address),
+        *(leaf for leaf in find_leaves_named(base, decode) if decode != address and leaf not in addresses),
     ]
 
 

@@ -116,7 +116,7 @@ def _leaf_values(knob: Knob | None, prefill_instances: Any) -> tuple[Any, ...]:
     return tuple(knob.values) if isinstance(knob, ChoiceKnob) else (knob.low, knob.high)
 
 
-def unread_serving_leaves(base: Design, asked_for: Workload) -> dict[str, str]:
+def find_unread_serving_leaves(base: Design, asked_for: Workload) -> dict[str, str]:
     """Serving settings that nothing reads for the given requests, each with the reason."""
     loads = [case.requests for case in asked_for.cases if isinstance(case, ServingLoad)]
     if not loads or any(len(load.hashes) or len(load.before) for load in loads):
@@ -125,7 +125,7 @@ def unread_serving_leaves(base: Design, asked_for: Workload) -> dict[str, str]:
     return {"mapping.serving.prefix_cache": advice, HOST_CAPACITY: advice}
 
 
-def unread_stack_leaves(base: Design, asked_for: Workload, moved: Collection[str] = ()) -> dict[str, str]:
+def find_unread_stack_leaves(base: Design, asked_for: Workload, moved: Collection[str] = ()) -> dict[str, str]:
     """Settings and parts of the stack that nothing reads, each with the reason.
 
     `moved`: settings that knobs move.

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.config.arrival_times import requests_by_rate, slo_share, trace_use, with_arrivals
+from dse.config.arrival_times import fill_arrivals, list_requests_by_rate, slo_share, trace_use
 from dse.config.expert_routing_file import read_expert_shares
 from dse.config.kernel_cases import read_elementwise_cases, read_expert_cases
 from dse.config.record_parser import USUAL_CHOICES, parse_record, parse_value
@@ -287,11 +287,11 @@ def _parse_loads(spec: dict[str, Any], given: _Given) -> list[ServingLoad]:
     whole, of_file = served, served if spec.get("trace") is not None else None
     served = served.clip_lengths(read_whole_numbers(spec, "max_length")[0]) if spec.get("max_length") is not None else served
     served = assign_slo_classes(served, slo_classes, spec, given.seed)
-    spec = with_arrivals(spec, timed=served.has_times and spec.get("trace") is not None)
+    spec = fill_arrivals(spec, timed=served.has_times and spec.get("trace") is not None)
     share, file = slo_share(spec), spec.get("trace")
     clipped = bool((served.total < whole.total).any())
     trace = None if file is None else trace_use(served, spec, Path(str(file)).name, clipped=clipped)
-    guessed, seed, each = spec.get("speculation", "auto"), given.seed, requests_by_rate(served, spec, given.seed, trace)
+    guessed, seed, each = spec.get("speculation", "auto"), given.seed, list_requests_by_rate(served, spec, given.seed, trace)
     draw, most = _make_draw(spec, slo_classes, of_file, served, count)
     return [
         ServingLoad(

@@ -166,14 +166,14 @@ class AffinityPool:
             falls[kind] = known[kind][-1] if known[kind] else idlest
             ends[falls[kind]] += total[kind]
 
-        def taken(place: int) -> bool:
+        def can_take(place: int) -> bool:
             """From another one."""
             kind = kinds[place]
             strange = bool(known[kind]) and worker.number not in known[kind]
             return not (apart and known[kind]) and takes[place] * (UNFAMILIAR_FACTOR if strange else 1) <= ends[falls[kind]]
 
         mine = (place for place in waiting if falls[kinds[place]] == worker.number)
-        item = next(mine, next(filter(taken, waiting), None))
+        item = next(mine, next(filter(can_take, waiting), None))
         if item is not None:
             knows = self._known.setdefault(kinds[item], [])
             knows[:] = [*(number for number in knows if number != worker.number), worker.number]

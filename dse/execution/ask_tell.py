@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dse.config.metric_expressions import with_derived_metrics
+from dse.config.metric_expressions import extend_with_derived_metrics
 from dse.execution.limit_filter import LimitFilter, accept_all, is_ruled_out
 from dse.execution.study import Study
 from dse.execution.workers import WorkerPool
@@ -69,7 +69,7 @@ def run_search(
         run.collect()
         run.tell()
         progress(min(run.told, run.spent), run.results_told)
-        late = stops.late()
+        late = stops.check_time()
         if late:
             run.enough = late
             break
@@ -142,11 +142,11 @@ class _Search:
         self.latest = max((number for design, number in self.firsts.items() if design not in self.out), default=0)
         self.recorded, self.told = len(self.asks), max(0, len(self.asks) - self.window)
         for ask, design in self.asks:
-            outcome = feedback_of(self.asked, self.known[design]) if ask.number < self.told else None
+            outcome = compute_feedback(self.asked, self.known[design]) if ask.number < self.told else None
             self.source.restore(ask, outcome)
             if outcome is not None:
                 self.stops.note_result(outcome)
-        self.enough = self.stops.stagnant()
+        self.enough = self.stops.check_stagnation()
         for ask, design in self.asks[self.told :]:
             self._submit_ask(ask, design)
 
@@ -227,11 +227,11 @@ class _Search:
             ask, design = self.asks[self.told]
             if design not in self.known:
                 break
-            outcome = feedback_of(self.asked, self.known[design])
+            outcome = compute_feedback(self.asked, self.known[design])
             self.source.tell(ask, outcome)
             self.stops.note_result(outcome)
             self.told += 1
-            self.enough = self.enough or self.stops.stagnant()
+            self.enough = self.enough or self.stops.check_stagnation()
             self.fill()
 
     def results_told(self, start: int) -> list[DesignResult]:
@@ -239,7 +239,7 @@ class _Search:
         return [self.known[design] for _, design in self.asks[start : self.told]]
 
 
-def stored_asks(study: Study, store: Store) -> dict[int, tuple[Ask, DesignResult]]:
+def read_stored_asks(study: Study, store: Store) -> dict[int, tuple[Ask, DesignResult]]:
     """Every ask of a study that has a result, by number; those of its further searches follow."""
     known, questions, start = store.results(study.context), {}, 0
     for name in store.searches(study.name, study.context.physics):
@@ -260,14 +260,14 @@ def base_design_key(study: Study) -> tuple[str, str]:
     return study.question.space.key, json.dumps({BY_CHIP: designs})
 
 
-def feedback_of(study: Study, result: DesignResult) -> Feedback:
+def compute_feedback(study: Study, result: DesignResult) -> Feedback:
     """Feedback on a result for a sampler: objectives, and the excess over each constraint."""
     if result.error:
         return Feedback(None)
     constraints = {"limit": result.need / result.have - 1 if result.limit and result.have else (1.0 if result.limit else 0.0)}
     if is_ruled_out(result):
         return Feedback(None, constraints)
-    metrics = with_derived_metrics(result.metrics, study.question.defined)
+    metrics = extend_with_derived_metrics(result.metrics, study.question.defined)
     constraints |= {str(bound): float(bound.excess(metrics[bound.metric])) for bound in study.bounds if bound.metric in metrics}
     absent = next((name for name in study.objectives if name not in metrics), None)
     if absent is not None and result.limit:  # of a design that cannot be, only what takes no run is known

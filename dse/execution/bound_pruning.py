@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.execution.study import Study
-from dse.search.pareto import as_minimisation, front_mask, nondominated_layers
+from dse.search.pareto import convert_to_minimisation, front_mask, nondominated_layers
 from dse.space.array_math import Array
 from dse.space.knobs import Columns
 
@@ -63,15 +63,15 @@ class RemainingRows:
     def take(self, rows: Array, bounds: tuple[Array, Array]) -> None:
         """Record the bounds of remaining rows, and leave out those that a known design dominates."""
         self.why[rows], self.values[rows] = bounds
-        self.beaten(rows[self.why[rows] == 0])
+        self.drop_dominated(rows[self.why[rows] == 0])
 
     def learn(self, values: Array) -> None:
         """Add objectives of evaluated feasible designs, shape (designs, objectives), to the known front."""
-        every = as_minimisation(values, self.study.directions)
+        every = convert_to_minimisation(values, self.study.directions)
         every = np.concatenate([self.known, every]) if len(self.known) else every
         self.known = every[front_mask(every, ["min"] * every.shape[1])]
 
-    def beaten(self, rows: Array) -> Array:
+    def drop_dominated(self, rows: Array) -> Array:
         """Leave out rows that a known design dominates at any value in bounds; returns the other rows."""
         lost = np.zeros(len(rows), bool)
         mine = self.values[rows]
@@ -128,5 +128,5 @@ def _bounded_objectives(study: Study, bounds: "MetricBounds") -> Array:
     """Objectives at their bounds, beyond which by what rounding may differ."""
     sides = [bounds.high if way == "max" else bounds.low for way in study.directions]
     every = np.column_stack([side[name] for name, side in zip(study.objectives, sides, strict=True)])
-    every = as_minimisation(every, study.directions)
+    every = convert_to_minimisation(every, study.directions)
     return np.asarray(every - BOUND_MARGIN * np.abs(every))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dse.evaluators.accounting.outcomes import SILICON_LIMITS
-from dse.evaluators.evaluation import early_limits, is_simulated, worst_limits
+from dse.evaluators.evaluation import early_limits, find_worst_limits, is_simulated
 from dse.search.samplers import Values
 from dse.space.design_columns import columns_from_values
 from dse.space.multi_chip_space import AnySpace
@@ -51,7 +51,7 @@ class EarlyLimits:
         """Number of checked designs that each limit rules out."""
         return dict(Counter(worst[0] for worst in self._known.values() if worst))
 
-    def possible(self, several: Sequence[Values]) -> list[bool]:
+    def find_possible(self, several: Sequence[Values]) -> list[bool]:
         """Whether designs keep all limits; each is given by its active knobs."""
         return [worst is None for worst in self._worst_violations(several)]
 
@@ -61,7 +61,7 @@ class EarlyLimits:
         new = {name: values for name, values in zip(names, several, strict=True) if name not in self._known}
         if new:
             designs = self._space.stack(columns_from_values(self._space, list(new.values())))
-            limits = worst_limits(designs, self._load_workload, soon=self._soon)
+            limits = find_worst_limits(designs, self._load_workload, soon=self._soon)
             words = list(SILICON_LIMITS)
             for name, limit, need, have in zip(
                 new, limits.limit.tolist(), limits.need.tolist(), limits.have.tolist(), strict=True

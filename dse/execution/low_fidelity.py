@@ -10,15 +10,15 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from dse.config.metric_expressions import with_derived_metrics
-from dse.execution.ask_tell import base_design_key, feedback_of
+from dse.config.metric_expressions import extend_with_derived_metrics
+from dse.execution.ask_tell import base_design_key, compute_feedback
 from dse.execution.result_frame import knob_values
 from dse.execution.screen import ScreenResult
 from dse.execution.study import Study
 from dse.execution.workers import evaluate_with_retries, make_evaluator
 from dse.search.acquisition import front_distance
 from dse.search.multi_fidelity import POOL_SIZE
-from dse.search.pareto import as_minimisation
+from dse.search.pareto import convert_to_minimisation
 from dse.search.samplers import Feedback, Values
 from dse.space.array_math import Array
 from dse.store.store import DesignResult, Store
@@ -61,11 +61,11 @@ class LowFidelity:
 
     def _make_feedback(self, result: DesignResult) -> Feedback:
         if result.error or not result.limit:
-            return feedback_of(self._asked, result)
-        metrics = with_derived_metrics(result.metrics, self._asked.question.defined)
+            return compute_feedback(self._asked, result)
+        metrics = extend_with_derived_metrics(result.metrics, self._asked.question.defined)
         whole = all(name in metrics for name in (*self._asked.objectives, *(bound.metric for bound in self._asked.bounds)))
         return (
-            feedback_of(self._asked, result)
+            compute_feedback(self._asked, result)
             if whole
             else Feedback(None, {"limit": result.need / result.have - 1 if result.have else 1.0})
         )
@@ -75,16 +75,16 @@ def _best_screened(study: Study, screened: ScreenResult) -> list[tuple[Values, F
     """The designs of a screen that come nearest to its front, with what it says of them, in the order of the screen."""
     knobs = [knob.address for knob in study.question.space.knobs]
     names = list(dict.fromkeys([*study.objectives, *(bound.metric for bound in study.bounds)]))
-    front = as_minimisation(screened.front[list(study.objectives)].to_numpy(dtype=float), study.directions)
+    front = convert_to_minimisation(screened.front[list(study.objectives)].to_numpy(dtype=float), study.directions)
     if not len(front):
         return []
     low, reach = front.min(axis=0), np.where(np.ptp(front, axis=0) > 0, np.ptp(front, axis=0), 1.0)
     parts: list[pd.DataFrame] = []
     behind: list[Array] = []
     for file in screened.blocks:
-        table = file.table([*knobs, *names, "limit", "excess"]).to_pandas()
+        table = file.read_table([*knobs, *names, "limit", "excess"]).to_pandas()
         table = table[table["limit"].isna() & table[names].notna().all(axis=1)]
-        values = as_minimisation(table[list(study.objectives)].to_numpy(dtype=float), study.directions)
+        values = convert_to_minimisation(table[list(study.objectives)].to_numpy(dtype=float), study.directions)
         excess = sum(
             (np.maximum(_bound_excess(study, table, place), 0.0) for place in range(len(study.bounds))), np.zeros(len(table))
         )

@@ -17,7 +17,7 @@ from dse.evaluators.serving.kv_memory import KvMemory
 from dse.evaluators.serving.scheduling_policy import make_policy
 from dse.evaluators.serving.simulator import InstancePool, simulate_serving
 from dse.space.requests import Requests
-from dse.terminal.child_python import child_environment, python_command
+from dse.terminal.child_python import build_child_environment, build_python_command
 
 COMMAND = "import gc; gc.disable(); from dse.execution.precompile import compile_simulator; compile_simulator()"
 """Compiling makes millions of objects, and the process ends when it is done."""
@@ -34,7 +34,7 @@ def start_precompile() -> "subprocess.Popen[bytes] | None":
         return None
     nothing = subprocess.DEVNULL
     return subprocess.Popen(
-        python_command("-c", COMMAND), env=child_environment(), stdin=nothing, stdout=nothing, stderr=nothing
+        build_python_command("-c", COMMAND), env=build_child_environment(), stdin=nothing, stdout=nothing, stderr=nothing
     )
 
 

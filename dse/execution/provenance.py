@@ -71,11 +71,11 @@ def _git_commit() -> str:
     """The commit of this code, with "-dirty" where files differ from it; "" where it is not in a checkout of its own."""
     path = Path(__file__)
 
-    def git(*words: str) -> str:
+    def run_git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=path.parent, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
-        git("ls-files", "--error-unmatch", path.name)  # an environment inside somebody's repository is not of it
-        return git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+        run_git("ls-files", "--error-unmatch", path.name)  # an environment inside somebody's repository is not of it
+        return run_git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
     except (OSError, subprocess.CalledProcessError):
         return ""

@@ -88,13 +88,13 @@ def make_workers(
         say: tells the user.
     """
 
-    def ray() -> WorkerPool:
+    def start_ray_workers() -> WorkerPool:
         return RayWorkers(crew, evaluate, window=window, example=example, say=say)
 
     if crew.kind == "ray":
-        return ray()
+        return start_ray_workers()
     serial = SerialWorkers(evaluate, crew.retries)
-    return serial if crew.kind == "serial" else AutoWorkers(serial, ray, crew, designs, say)
+    return serial if crew.kind == "serial" else AutoWorkers(serial, start_ray_workers, crew, designs, say)
 
 
 class RayWorkers:
@@ -180,7 +180,7 @@ class RayWorkers:
 
     def _assign_batches(self) -> None:
         """Fills workers: those under suspicion alone, the others by batches; cheap batches two deep, to hide their travel."""
-        depth = 2 if self._pace.seconds * self._pace.size(self._share) < BATCH_S / 2 else 1
+        depth = 2 if self._pace.seconds * self._pace.choose_batch_size(self._share) < BATCH_S / 2 else 1
         for level in range(depth):
             for worker in self._workers:
                 if worker.starting or len(worker.tasks) != level:
@@ -189,7 +189,7 @@ class RayWorkers:
                     if not level:
                         self._send_batch(worker, [self._suspects.popleft()])
                 elif self._queue and not (level and worker.tasks[0].batch[0][0] in self._tries):
-                    size = self._pace.size(min(self._share, len(self._queue)))
+                    size = self._pace.choose_batch_size(min(self._share, len(self._queue)))
                     self._send_batch(worker, [self._queue.popleft() for _ in range(size)])
 
     def _send_batch(self, worker: _Worker, batch: Batch) -> None:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from dse.execution.workers import RayNotStartedError, WorkerSettings, cpu_count
 from dse.space.errors import DesignError
-from dse.space.safe_text import mask_passwords, printable
+from dse.space.safe_text import mask_passwords, strip_control_codes
 from dse.terminal import orphan_processes as left
 from dse.terminal.child_python import script_path
 from dse.terminal.exit_watcher import ExitWatcher
@@ -161,7 +161,7 @@ class RayCluster:
                 line.strip() for line in lines if line.strip() and not line.startswith(":")
             ]  # Ray's own marks begin so
             if given_lines:
-                return f": {printable(mask_passwords(given_lines[-1]))[:200]}"
+                return f": {strip_control_codes(mask_passwords(given_lines[-1]))[:200]}"
         return ""
 
     def sweep(self) -> None:
@@ -313,23 +313,23 @@ def _isolate_cluster() -> Callable[[], None]:
     before = {name: os.environ.get(name) for name in settings}
     usual = ray_constants.ENABLE_RAY_CLUSTER, node.start_api_server
 
-    def refreshed() -> None:
+    def reload_settings() -> None:
         Config.initialize("")
         AuthenticationTokenLoader.instance().reset_cache()
 
-    def restore() -> None:
+    def restore_settings() -> None:
         ray_constants.ENABLE_RAY_CLUSTER, node.start_api_server = usual
         for name, value in before.items():
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
-        refreshed()
+        reload_settings()
 
     os.environ.update(settings)
     node.start_api_server = _no_dashboard  # Ray starts its process even without a dashboard
     ray_constants.ENABLE_RAY_CLUSTER = False  # Ray reads settings when it is imported
-    refreshed()
-    return restore
+    reload_settings()
+    return restore_settings
 
 
 def _leave_process() -> None:

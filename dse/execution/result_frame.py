@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from dse.config import format_policy as formats
-from dse.config.metric_expressions import evaluate_with_derived, with_derived_metrics
+from dse.config.metric_expressions import evaluate_with_derived, extend_with_derived_metrics
 from dse.evaluators.accounting.metrics import METRICS
 from dse.execution.screen import ScreenResult, complete_metrics, encode_rows
 from dse.execution.screen_block import SCREEN_ROWS, refusals
@@ -15,7 +15,7 @@ from dse.execution.study import Study
 from dse.search.pareto import front_mask
 from dse.search.samplers import Ask
 from dse.space.array_math import Array
-from dse.space.design import ids_of
+from dse.space.design import make_ids
 from dse.space.errors import DesignError
 from dse.space.fields import addresses, leaf_at
 from dse.space.former_words import FORMER_METRICS, read_metric
@@ -74,7 +74,7 @@ def search_frame(study: Study, results: dict[int, tuple[Ask, DesignResult]]) -> 
             KEY: result.key,
             SEARCH_ORDER: number,
             **ask.values,
-            **with_derived_metrics(result.metrics, study.question.defined),
+            **extend_with_derived_metrics(result.metrics, study.question.defined),
         }
         rows.append(row | {"limit": result.limit or None, "excess": excess, "error": result.error or None})
     columns = [KEY, SEARCH_ORDER, *(knob.address for knob in study.question.space.knobs), *METRICS, "limit", "excess", "error"]
@@ -90,7 +90,7 @@ def search_refusals(study: Study, frame: pd.DataFrame) -> dict[str, int]:
     return refusals(study, codes, list(names), columns) | ({"failed evaluations": failed} if failed else {})
 
 
-def with_front(study: Study, searched: pd.DataFrame, screened: ScreenResult | None) -> pd.DataFrame:
+def combine_with_front(study: Study, searched: pd.DataFrame, screened: ScreenResult | None) -> pd.DataFrame:
     """Searched and screened designs together, with id, ``stage``, ``feasible`` and ``front``.
 
     Screened ones count only at the fidelity of the screen; of very many, the front and an even sample. `DESIGN`, the id, is the
@@ -109,18 +109,18 @@ def with_front(study: Study, searched: pd.DataFrame, screened: ScreenResult | No
     frame = frame.astype({k: object for k in knobs if frame[k].dtype.name == "category"})
     frame = frame.drop_duplicates(subset=knobs) if knobs else frame.head(1)  # a space without a knob is one design
     frame = frame.reset_index(drop=True)
-    ids = ids_of(_stored_keys(study, frame))
+    ids = make_ids(_stored_keys(study, frame))
     frame = frame.drop(columns=KEY)
     frame.insert(0, DESIGN, ids)
     absent = [name for name in study.objectives if name not in frame]
     if absent and frame["limit"].notna().all():  # designs that are not evaluated have no metrics
-        return with_feasibility_and_front(study, frame.assign(**dict.fromkeys(absent, np.nan)))
+        return mark_feasibility_and_front(study, frame.assign(**dict.fromkeys(absent, np.nan)))
     if absent:
         raise DesignError(f"objectives.{absent[0]}: this kind of chip has no {absent[0]}")
-    return with_feasibility_and_front(study, frame)
+    return mark_feasibility_and_front(study, frame)
 
 
-def keys_of(study: Study, rows: pd.DataFrame) -> list[str]:
+def compute_design_keys(study: Study, rows: pd.DataFrame) -> list[str]:
     """Content keys of designs, from their knobs."""
     space = study.question.space
     if not len(rows) or not space.knobs:
@@ -132,11 +132,11 @@ def _stored_keys(study: Study, frame: pd.DataFrame) -> list[str]:
     """The keys of searched designs as they are stored, and those of others."""
     keys = frame[KEY].astype(object)
     absent = keys.isna().to_numpy()
-    keys[absent] = keys_of(study, frame[absent])
+    keys[absent] = compute_design_keys(study, frame[absent])
     return [str(key) for key in keys]
 
 
-def with_feasibility_and_front(study: Study, frame: pd.DataFrame, digits: int | None = None) -> pd.DataFrame:
+def mark_feasibility_and_front(study: Study, frame: pd.DataFrame, digits: int | None = None) -> pd.DataFrame:
     """The same designs with columns ``feasible`` and ``front``.
 
     Args:
@@ -222,6 +222,6 @@ def _sample_rows(study: Study, screened: ScreenResult) -> pd.DataFrame:
     stride = max(1, -(-screened.kept // SCREEN_ROWS))
     parts = []
     for file in screened.blocks:
-        table = file.table()
+        table = file.read_table()
         parts.append(table.take(pa.array(np.arange(0, table.num_rows, stride))).to_pandas())
     return complete_metrics(study, pd.concat(parts, ignore_index=True), screened.left)

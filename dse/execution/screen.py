@@ -90,7 +90,7 @@ def run_screen(study: Study, progress: Callable[[int, int, int], None], hands: S
         with screen_workers(study) as own:
             return run_screen(study, progress, own)
     plan = _screen_plan(study)
-    files = plan.place.files()
+    files = plan.place.list_files()
     state = _Found(study, plan, progress)
     left = []
     for span in plan.spans:
@@ -101,7 +101,7 @@ def run_screen(study: Study, progress: Callable[[int, int, int], None], hands: S
             state.take(summarise_block(study, span, stored, 0))
     for summary in _make_blocks(study, left, files, hands, state.say):
         state.take(summary)
-    return state.screened(hands)
+    return state.finish_screen(hands)
 
 
 def screen_workers(study: Study) -> ScreenWorkers:
@@ -109,7 +109,7 @@ def screen_workers(study: Study) -> ScreenWorkers:
     return ScreenWorkers(study.crew, at_once=is_serving_study(study))
 
 
-def stored_screen(study: Study) -> ScreenResult | None:
+def load_stored_screen(study: Study) -> ScreenResult | None:
     """Stored blocks of a screen, perhaps not all yet; None if there are none.
 
     They belong to the results of the same run folder, and are none of those of another store.
@@ -117,19 +117,19 @@ def stored_screen(study: Study) -> ScreenResult | None:
     if not _belongs_to_store(study):
         return None
     plan = _screen_plan(study)
-    files = plan.place.files()
+    files = plan.place.list_files()
     state = _Found(study, plan, lambda done, total, size: None)
     for span in plan.spans if files else ():
         block = block_files.read_block(files, span.number)
         for piece in block_files.read_pieces(files, span.number) if block is None else [block]:
             state.take(summarise_block(study, span, piece, 0))
         state.whole &= block is not None
-    return state.screened() if state.files else None
+    return state.finish_screen() if state.files else None
 
 
-def stored_block_files(study: Study) -> list[StoredFile]:
+def list_stored_block_files(study: Study) -> list[StoredFile]:
     """Stored files of a screen: whole blocks and pieces."""
-    return _screen_plan(study).place.files() if _belongs_to_store(study) else []
+    return _screen_plan(study).place.list_files() if _belongs_to_store(study) else []
 
 
 def screen_left_out_text(result: ScreenResult) -> str:
@@ -185,7 +185,7 @@ def _screen_plan(study: Study) -> _Plan:
         wanted = [*(f"{name} {way}" for name, way in study.objectives.items()), *map(str, study.bounds)]
         content.append((FRONT, ", ".join(map(_stored_words, wanted))))
     folder = study.screen["folder"] or str(study.run_dir / "screen")
-    place = StorageFolder(folder).subfolder(key_of_leaves([*content, ("seed", "" if exact else study.seed)]))
+    place = StorageFolder(folder).open_subfolder(key_of_leaves([*content, ("seed", "" if exact else study.seed)]))
     return _Plan(total, exact, place, total <= SCREEN_ROWS and study.screen["keep"] != FRONT)
 
 
@@ -223,7 +223,7 @@ class _Found:
         """Tell how far it is: rows of blocks that are done, and more."""
         self._progress(self._rows + more, self._plan.total, 0 if self._front is None else len(self._front))
 
-    def screened(self, hands: ScreenWorkers | None = None) -> ScreenResult:
+    def finish_screen(self, hands: ScreenWorkers | None = None) -> ScreenResult:
         """All of it; workers that are hired complete the front."""
         assert self._front is not None
         front = complete_metrics(
@@ -271,7 +271,7 @@ def _make_blocks(
 def _evaluate_alone(study: Study, span: BlockRows) -> BlockSummary:
     """A block, by a worker: what one that died has stored of it is taken up."""
     with screen_workers(study) as hands:
-        return evaluate_block(study, span, span.place.files(), hands)
+        return evaluate_block(study, span, span.place.list_files(), hands)
 
 
 def encode_rows(space: Space | MultiChipSpace, rows: pd.DataFrame) -> Columns:

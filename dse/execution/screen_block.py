@@ -23,7 +23,7 @@ from dse.execution.bound_pruning import FIRST, MORE, RemainingRows, bound_rows
 from dse.execution.screen_workers import ScreenWorkers
 from dse.execution.study import FRONT, Study
 from dse.search.pareto import front_mask
-from dse.search.samplers import sobol_points
+from dse.search.samplers import generate_sobol_points
 from dse.space.array_math import Array
 from dse.space.column_parts import split_columns
 from dse.space.duplicate_rows import first_equal_rows
@@ -151,12 +151,12 @@ def evaluate_block(
     if stored is not None:
         return summarise_block(study, span, stored, 0)
     space = study.question.space
-    unit = None if span.exact else sobol_points(len(space.knobs), span.start, span.stop, study.seed)
+    unit = None if span.exact else generate_sobol_points(len(space.knobs), span.start, span.stop, study.seed)
     columns = space.grid(span.start, span.stop) if unit is None else space.sample(unit)
     block = _Block(study, columns, span, files)
     before = block.left
     block.evaluate(progress, hands)
-    table = block.table()
+    table = block.build_table()
     if study.screen["keep"] != FRONT:
         return summarise_block(study, span, block_files.write_block(table, span.place, span.number), before)
     feasible, best = _best_rows(study, table)
@@ -288,7 +288,7 @@ class _Block:
             self._store_done()
             raise
 
-    def table(self) -> pa.Table:
+    def build_table(self) -> pa.Table:
         """The rows that are done.
 
         Raises:
@@ -302,17 +302,17 @@ class _Block:
         left, study = RemainingRows.of_block(self._study, self._size), self._study.sent_copy
         self._learn_bounds(left, self.rows)
 
-        def say(done: int) -> None:
+        def report_progress(done: int) -> None:
             progress(done + int((left.why > 0).sum()))
 
         every = np.flatnonzero(~self._done & (left.why == 0))
         for rows, which, (why, values) in self._map_rows(partial(bound_rows, study), every, hands, "parts of the bounds"):
             left.take(rows, (why[which], values[which]))
-            say(self._size - self.left)
+            report_progress(self._size - self.left)
         most = FIRST
-        while len(rows := left.beaten(np.flatnonzero(~self._done & (left.why == 0)))):
+        while len(rows := left.drop_dominated(np.flatnonzero(~self._done & (left.why == 0)))):
             chosen_rows, most = left.most_promising(rows, most), most * MORE
-            self._all_of(chosen_rows, say, hands)
+            self._all_of(chosen_rows, report_progress, hands)
             self._learn_bounds(left, chosen_rows)
         left.why[self._done] = 0
         self.pruned = left.counts

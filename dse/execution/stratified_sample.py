@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dse.search.pareto import as_minimisation
+from dse.search.pareto import convert_to_minimisation
 from dse.space.array_math import Array
 
 
@@ -28,7 +28,7 @@ def dominated_share(values: Array, directions: Sequence[str]) -> Array:
     >>> dominated_share(np.array([[1.0], [3.0], [2.0], [2.0]]), ["max"]).tolist()
     [0.25, 1.0, 0.75, 0.75]
     """
-    small = as_minimisation(values, directions)
+    small = convert_to_minimisation(values, directions)
     worse = [len(small) - np.searchsorted(np.sort(column), column) for column in small.T]
     return np.asarray(np.prod([count / len(small) for count in worse], axis=0))
 

@@ -17,7 +17,7 @@ from dse.evaluators import PHYSICS_VERSION, fidelities, fidelity_names, submesh_
 from dse.evaluators.accounting.metrics import METRICS, find_metric
 from dse.evaluators.accounting.sequence_limits import length_remedy_text
 from dse.evaluators.calls.submesh import SUBMESH_MARK
-from dse.evaluators.evaluation import explain_infeasibility, option_conflict
+from dse.evaluators.evaluation import explain_infeasibility, find_option_conflict
 from dse.execution.workers import WorkerSettings
 from dse.search.optuna_samplers import SAMPLERS
 from dse.space.design import Design, key_of_leaves
@@ -169,7 +169,7 @@ class Study:
         several = self.config.get("chips") or {}
         bases = {str(chosen[CHIP_KNOB]): space.base for chosen, space in self.question.space.base_spaces if chosen}
         return (
-            formats.chip_formats_text(bases, {name: config["choices"]["mapping"] for name, config in several.items()})
+            formats.describe_chip_formats(bases, {name: config["choices"]["mapping"] for name, config in several.items()})
             if bases
             else ""
         )
@@ -276,7 +276,7 @@ def build_study(config: Mapping[str, Any], folder: Path) -> Study:
 
 def _parse_nouns(config: Mapping[str, Any], folder: Path) -> tuple[Mapping[str, Any], Question]:
     """The nouns of a configuration; of some of the chips that its study lists, without what only others have."""
-    own, names = chips.chips_of_study(folder), list(config.get("chips") or ())
+    own, names = chips.list_study_chips(folder), list(config.get("chips") or ())
     if own and names and set(names) < set(own):
         config = chips.restrict_to_chips(config, own)
         return config, build_question(dict(config), folder, fewer=True)
@@ -372,7 +372,7 @@ def _base_verdict(space: Space, workload: Workload, chip: Any) -> Infeasibility 
     """What binds a base; where it cannot be asked and no knob is of the words in the way, of several chips says which."""
     moved = {leaf.rpartition(".")[2] for leaves in space.targets.values() for leaf in leaves}
     try:
-        if (conflict := option_conflict(space.base, workload)) and not moved & set(conflict.fields):
+        if (conflict := find_option_conflict(space.base, workload)) and not moved & set(conflict.fields):
             raise conflict
         return explain_infeasibility(space.base, workload)
     except DesignError as error:

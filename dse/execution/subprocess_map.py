@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from dse.terminal.child_python import child_environment, python_command
+from dse.terminal.child_python import build_child_environment, build_python_command
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -42,8 +42,8 @@ def subprocess_map(work: Callable[[T], R], shares: Sequence[T]) -> list[R]:
 
 def _start_share(work: Callable[[T], R], share: T) -> "subprocess.Popen[bytes]":
     pipe = subprocess.PIPE
-    words, nothing = python_command("-c", COMMAND), subprocess.DEVNULL
-    process = subprocess.Popen(words, env=child_environment(), stdin=pipe, stdout=pipe, stderr=nothing)
+    words, nothing = build_python_command("-c", COMMAND), subprocess.DEVNULL
+    process = subprocess.Popen(words, env=build_child_environment(), stdin=pipe, stdout=pipe, stderr=nothing)
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError), process.stdin as into:
         into.write(pickle.dumps((work, share)))

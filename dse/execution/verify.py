@@ -26,16 +26,16 @@ from dse.execution.result_frame import (
     KEY,
     SEARCH_ORDER,
     knob_values,
+    mark_feasibility_and_front,
     round_significant,
     search_frame,
-    with_feasibility_and_front,
 )
 from dse.execution.stratified_sample import dominated_share, stratified_sample
 from dse.execution.study import Study
 from dse.execution.verify_order import (
+    format_remaining_time,
     has_estimate_changed,
     order_for_verification,
-    remaining_time_text,
     seconds_per_design,
     unknown_time_text,
 )
@@ -157,7 +157,7 @@ def run_verification(
         study: the study.
         store: where results go.
         base: key and text of the design that values change.
-        frame: as `dse.execution.result_frame.with_front` has it.
+        frame: as `dse.execution.result_frame.combine_with_front` has it.
         progress: called with designs done and designs in all, of those that were not stored.
         say: tells the user what workers do.
         elapsed: counts what their processes take.
@@ -178,7 +178,7 @@ def run_verification(
         # where nobody knows what a design takes, the first ones tell, one for each worker, before the others begin
         begin = len(left) if each else min(_at_once(study), len(left))
         say(
-            remaining_time_text(study.crew, fidelity, each, len(left), len(left))
+            format_remaining_time(study.crew, fidelity, each, len(left), len(left))
             if each
             else unknown_time_text(fidelity, begin, len(left))
         )
@@ -193,14 +193,14 @@ def run_verification(
                 now, rest = seconds_per_design(played), len(left) - len(played)
                 if now and (waiting or has_estimate_changed(study.crew, each, now, rest)):
                     each = now
-                    say(remaining_time_text(study.crew, fidelity, each, rest, len(left)))
+                    say(format_remaining_time(study.crew, fidelity, each, rest, len(left)))
                 if waiting:
                     workers.submit(waiting)
                     waiting = []
     return _compare_fidelities(study, store, frame, wanted, off)
 
 
-def stored_verification(study: Study, store: Store, frame: pd.DataFrame) -> Verification | None:
+def load_stored_verification(study: Study, store: Store, frame: pd.DataFrame) -> Verification | None:
     """Stored verification; None if the study verifies nothing, or nothing is stored."""
     if not study.higher or not len(frame):
         return None
@@ -278,7 +278,7 @@ def _compare_fidelities(
     off_before, off_after = _rows_at_both(study, played, frame, {row: (key, values) for row, (key, values, _) in off.items()})
     every = pd.concat([part for part in (after, off_after) if len(part)]) if len(after) + len(off_after) else after
     best = (
-        with_feasibility_and_front(study, every, DIGITS)["front"].to_numpy(dtype=bool)[len(after) :]
+        mark_feasibility_and_front(study, every, DIGITS)["front"].to_numpy(dtype=bool)[len(after) :]
         if len(every)
         else np.zeros(0, dtype=bool)
     )
@@ -311,18 +311,18 @@ def _rows_at_both(
     ]
     rows = pd.Index([row for row, _, _ in both], dtype=int)
 
-    def at(fidelity: str) -> pd.DataFrame:
+    def build_frame_at(fidelity: str) -> pd.DataFrame:
         if fidelity not in played:
-            return with_feasibility_and_front(study, frame.loc[rows], DIGITS)
+            return mark_feasibility_and_front(study, frame.loc[rows], DIGITS)
         answered = {place: (Ask(place, values), played[fidelity][design]) for place, (_, values, design) in enumerate(both)}
         found_frame = search_frame(study, answered)
         found_frame = found_frame.set_index(rows[found_frame[SEARCH_ORDER].to_numpy(dtype=int)]).drop(
             columns=[KEY, SEARCH_ORDER]
         )
         found_frame.insert(0, DESIGN, frame.loc[found_frame.index, DESIGN])
-        return with_feasibility_and_front(study, found_frame, DIGITS)
+        return mark_feasibility_and_front(study, found_frame, DIGITS)
 
-    return at(low), at(high)
+    return build_frame_at(low), build_frame_at(high)
 
 
 def _rank_agreements(

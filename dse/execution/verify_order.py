@@ -6,7 +6,7 @@ from statistics import median
 import numpy as np
 
 from dse.execution.workers import WorkerSettings, cpu_count
-from dse.search.pareto import as_minimisation
+from dse.search.pareto import convert_to_minimisation
 from dse.space.array_math import Array
 from dse.space.safe_text import count_text
 from dse.space.units import format_quantity
@@ -32,7 +32,7 @@ def order_for_verification(values: Array, directions: Sequence[str]) -> Array:
     >>> order_for_verification(np.array([[1.0, 5.0], [4.0, 2.0], [3.0, 3.0], [2.0, 4.0]]), ["max", "min"]).tolist()
     [1, 2, 0, 3]
     """
-    ranked = np.argsort(as_minimisation(values, directions), axis=0, kind="stable")[:LEADING_ROWS]
+    ranked = np.argsort(convert_to_minimisation(values, directions), axis=0, kind="stable")[:LEADING_ROWS]
     first = dict.fromkeys(int(row) for row in ranked.ravel())
     return np.array([*first, *(row for row in range(len(values)) if row not in first)], dtype=int)
 
@@ -43,11 +43,11 @@ def seconds_per_design(results: Iterable[DesignResult]) -> float:
     return median(taken) if taken else 0.0
 
 
-def expected_seconds(crew: WorkerSettings, each: float, many: int) -> float:
+def estimate_seconds(crew: WorkerSettings, each: float, many: int) -> float:
     """Expected time of workers for some designs; automatic workers at their best. [s]
 
     >>> auto = WorkerSettings("auto", 2, start_time=4.0)
-    >>> expected_seconds(WorkerSettings("serial"), 3.0, 10), expected_seconds(auto, 3.0, 10)
+    >>> estimate_seconds(WorkerSettings("serial"), 3.0, 10), estimate_seconds(auto, 3.0, 10)
     (30.0, 19.0)
     """
     alone = each * many
@@ -57,15 +57,15 @@ def expected_seconds(crew: WorkerSettings, each: float, many: int) -> float:
     return min(alone, together) if crew.kind == "auto" else together
 
 
-def remaining_time_text(crew: WorkerSettings, fidelity: str, each: float, left: int, total: int) -> str:
+def format_remaining_time(crew: WorkerSettings, fidelity: str, each: float, left: int, total: int) -> str:
     """Expected time of the remaining designs, as text.
 
-    >>> remaining_time_text(WorkerSettings("serial"), "events", 3.0, 4, 4)
+    >>> format_remaining_time(WorkerSettings("serial"), "events", 3.0, 4, 4)
     'verify: 4 designs at events, 3 s each: some 12 s; decisive ones come first'
-    >>> remaining_time_text(WorkerSettings("serial"), "events", 3.0, 3, 4)
+    >>> format_remaining_time(WorkerSettings("serial"), "events", 3.0, 3, 4)
     'verify: 1 of 4 designs done at events, 3 s each: some 9 s for the other 3'
     """
-    about = format_quantity(expected_seconds(crew, each, left), "s", 3)
+    about = format_quantity(estimate_seconds(crew, each, left), "s", 3)
     if left == total:
         designs = count_text(total, "design")
         return f"verify: {designs} at {fidelity}, {format_quantity(each, 's', 3)} each: some {about}; decisive ones come first"
@@ -85,7 +85,7 @@ def has_estimate_changed(crew: WorkerSettings, estimate: float, each: float, lef
     ... )
     (True, False, False)
     """
-    was, now = expected_seconds(crew, estimate, left), expected_seconds(crew, each, left)
+    was, now = estimate_seconds(crew, estimate, left), estimate_seconds(crew, each, left)
     return abs(was - now) > MIN_CHANGE_S and not was / 2 < now < was * 2
 
 

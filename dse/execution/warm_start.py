@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.config.metric_expressions import with_derived_metrics
+from dse.config.metric_expressions import extend_with_derived_metrics
 from dse.execution.study import Study, stored_location
 from dse.search.pareto import nondominated_layers
 from dse.search.samplers import Values
@@ -103,7 +103,7 @@ def _values_within(space: Space, base: Mapping[str, Any], values: Mapping[str, A
 
 
 def _best_values(study: Study, results: list[DesignResult], keep: int) -> list[Values]:
-    every = [(result, with_derived_metrics(result.metrics, study.question.defined)) for result in results]
+    every = [(result, extend_with_derived_metrics(result.metrics, study.question.defined)) for result in results]
     good = [
         (result, metrics)
         for result, metrics in every

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dse.search.pareto import as_minimisation
+from dse.search.pareto import convert_to_minimisation
 from dse.space.array_math import Array
 
 
@@ -94,15 +94,17 @@ def winner_lead(
     """
     if not len(whole):
         return None
-    order = as_minimisation(whole[:, None], [direction])[:, 0]
+    order = convert_to_minimisation(whole[:, None], [direction])[:, 0]
     first = int(order.argmin())
     worse = np.flatnonzero(order > order[first])
     if not len(worse):
         return None
     next_best = int(worse[order[worse].argmin()])
 
-    def lead(values: Array) -> float:
+    def compute_lead(values: Array) -> float:
         best, other = float(values[first]), float(values[next_best])
         return (best / other if direction == "max" else other / best) - 1
 
-    return WinnerLead(metric, int(rows[first]), int(rows[next_best]), lead(whole), lead(low), lead(high), spread)
+    return WinnerLead(
+        metric, int(rows[first]), int(rows[next_best]), compute_lead(whole), compute_lead(low), compute_lead(high), spread
+    )

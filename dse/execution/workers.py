@@ -88,7 +88,7 @@ class SerialWorkers:
     def collect(self) -> list[DesignResult]:
         """Evaluate one batch and return its results."""
         results = evaluate_with_retries(
-            self._evaluate, [self._queue.popleft() for _ in range(self.pace.size(len(self._queue)))], self._retries
+            self._evaluate, [self._queue.popleft() for _ in range(self.pace.choose_batch_size(len(self._queue)))], self._retries
         )
         self.pace.learn(results)
         return results
@@ -96,7 +96,7 @@ class SerialWorkers:
     def close(self) -> None:
         """Do nothing: there is no other process."""
 
-    def rest(self) -> list[Entry]:
+    def take_rest(self) -> list[Entry]:
         """Remove and return the designs that are not evaluated."""
         left = list(self._queue)
         self._queue.clear()
@@ -160,7 +160,7 @@ class AutoWorkers:
                 self._say(f"{error}, as now")
                 self._alone = True
             else:
-                self._hire_bench.submit(self._serial.rest())
+                self._hire_bench.submit(self._serial.take_rest())
         return results
 
     def close(self) -> None:
@@ -183,7 +183,7 @@ class DesignDuration:
         self.seconds = min(mean, (self.seconds + mean) / 2) if self._known else mean
         self._known = True
 
-    def size(self, most: int) -> int:
+    def choose_batch_size(self, most: int) -> int:
         """Number of designs in a batch; one while the time per design is unknown."""
         return max(1, min(most, int(BATCH_S / max(self.seconds, 1e-9)))) if self._known else 1
 

@@ -51,7 +51,7 @@ def count_rejections(study: "Study", frame: "pd.DataFrame") -> list[Rejection]:
     return sorted(counted, key=lambda rejection: -rejection.designs)
 
 
-def smallest_relaxation(study: "Study", frame: "pd.DataFrame") -> tuple[dict[str, Any], list[str]]:
+def find_smallest_relaxation(study: "Study", frame: "pd.DataFrame") -> tuple[dict[str, Any], list[str]]:
     """Knobs of the design nearest to feasible, and the relaxations that would admit it.
 
     Empty if none is known. Nearest is the design whose largest excess over a limit or constraint is smallest.

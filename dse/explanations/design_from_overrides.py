@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from dse.config.compose import compose, study_folder
+from dse.config.compose import compose, find_study_folder
 from dse.config.question import build_question
 from dse.config.renamed_addresses import overridden_leaves
-from dse.config.setting_effects import NoEffect, without_effect
-from dse.config.tied_leaves import space_with_ties
+from dse.config.setting_effects import NoEffect, find_settings_without_effect
+from dse.config.tied_leaves import build_space_with_ties
 from dse.config.unread_settings import refuse_unread_overrides
 from dse.execution.study import Study, workload_key
 from dse.explanations.dominance import DominanceReport, explain_dominance
@@ -47,7 +47,7 @@ class OverriddenDesign:
         return " ".join(self.words) or "the design as it is configured"
 
 
-def design_from_overrides(study: Study, typed: Sequence[str], command: str, *, trust: bool = False) -> OverriddenDesign:
+def build_design_from_overrides(study: Study, typed: Sequence[str], command: str, *, trust: bool = False) -> OverriddenDesign:
     """Design that overrides name over a study's own configuration, with the study's knobs.
 
     Raises:
@@ -67,7 +67,7 @@ def design_from_overrides(study: Study, typed: Sequence[str], command: str, *, t
     chips = list(config.get("chips") or ())
     if len(chips) > 1:
         raise DesignError(f"{command}: one design of {', '.join(chips)}: choose its chip, as in 'chips=[{chips[0]}]'")
-    own = build_question(config, study_folder(config), fewer=True)
+    own = build_question(config, find_study_folder(config), fewer=True)
     if workload_key(own.workload) != workload_key(study.question.workload):
         raise DesignError(
             f"{command}: the workload or the model differs from the study's, so designs cannot be compared; remove "
@@ -87,7 +87,9 @@ def design_from_overrides(study: Study, typed: Sequence[str], command: str, *, t
         space = space_with_tied_leaves(own.base, other_space, config["overrides"])
     except DesignError as error:
         raise DesignError(f"{command}: a design of another kind lacks the study's knobs: {error}") from None
-    idle = without_effect("explain", own, {**config, "overrides": list(typed)}, study_folder(config), space.base)
+    idle = find_settings_without_effect(
+        "explain", own, {**config, "overrides": list(typed)}, find_study_folder(config), space.base
+    )
     return OverriddenDesign(space, chip, tuple(typed), idle)
 
 
@@ -103,7 +105,7 @@ def space_with_tied_leaves(base: Design, space: Space, words: Sequence[str]) -> 
         DesignError: a leaf cannot have the value that it would follow to, or a knob is not of this design.
     """
     addresses = [*space.follows, *(leaf.address for leaf in space.tied), *(address for address, _, _ in iterate_leaves(base))]
-    return space_with_ties(base, space.knobs, space.tied, overridden_leaves(words, addresses) if space.tied else ())
+    return build_space_with_ties(base, space.knobs, space.tied, overridden_leaves(words, addresses) if space.tied else ())
 
 
 def explain_dominance_of(
@@ -113,7 +115,7 @@ def explain_dominance_of(
 
     Args:
         study: the study.
-        frame: of its designs, as `dse.execution.result_frame.with_front` has it.
+        frame: of its designs, as `dse.execution.result_frame.combine_with_front` has it.
         typed: overrides, over what the study starts from.
         trust: whether files that are not ours may run code.
         seconds: what the steps of the way to a better design may take.
@@ -121,19 +123,19 @@ def explain_dominance_of(
     Raises:
         DesignError: its workload differs from the study's.
     """
-    own = design_from_overrides(study, typed, "whynot", trust=trust)
+    own = build_design_from_overrides(study, typed, "whynot", trust=trust)
     dominance = explain_dominance(study, frame, own.space, own.chip, own.name, seconds=seconds)
     return replace(dominance, without_effect=own.without_effect)
 
 
-def of_study_not_in(
+def place_study_design(
     study: Study, frame: pd.DataFrame, design: StoredStudyDesign, *, seconds: float = BUDGET_S
 ) -> DominanceReport:
     """Position of a study's design among the others.
 
     Args:
         study: the study.
-        frame: of its designs, as `dse.execution.result_frame.with_front` has it.
+        frame: of its designs, as `dse.execution.result_frame.combine_with_front` has it.
         design: which.
         seconds: what the steps of the way to a better design may take.
     """

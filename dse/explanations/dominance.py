@@ -15,9 +15,9 @@ from dse.execution.study import Study
 from dse.explanations.explanation import BUDGET_S, study_goal
 from dse.explanations.neighbours import DesignOutcome, StudyGoal, evaluate_points, knob_values_of
 from dse.explanations.shadow_prices import MIN_GAIN
-from dse.search.pareto import as_minimisation
+from dse.search.pareto import convert_to_minimisation
 from dse.space.array_math import Array
-from dse.space.design import Design, design_key, ids_of
+from dse.space.design import Design, design_key, make_ids
 from dse.space.fields import iterate_leaves, leaf_at, replace_leaves
 from dse.space.knobs import Space, Value
 from dse.space.multi_chip_space import CHIP_KNOB
@@ -108,7 +108,7 @@ class DominanceReport:
     def id(self) -> str:
         """Id of the design: the beginning of its content key, with more digits if needed."""
         own = design_key(self.space.base)
-        return self.name if own.startswith(self.name) else ids_of([own])[0]
+        return self.name if own.startswith(self.name) else make_ids([own])[0]
 
 
 def explain_dominance(
@@ -118,7 +118,7 @@ def explain_dominance(
 
     Args:
         study: the study.
-        frame: of its designs, as `dse.execution.result_frame.with_front` has it.
+        frame: of its designs, as `dse.execution.result_frame.combine_with_front` has it.
         space: the study's knobs over the design, which is its base.
         chip: which of the study's chips it is of; "" of a study of one.
         name: of the design, for people.
@@ -197,8 +197,8 @@ def _objective_sides(goal: StudyGoal, outcome: DesignOutcome, rows: pd.DataFrame
     names, directions = list(goal.objectives), list(goal.objectives.values())
     if any(name not in outcome.metrics for name in names):
         return None
-    mine = as_minimisation(np.array([[outcome.metrics[name] for name in names]]), directions)[0]
-    return mine, as_minimisation(rows[names].to_numpy(dtype=float).reshape(-1, len(names)), directions)
+    mine = convert_to_minimisation(np.array([[outcome.metrics[name] for name in names]]), directions)[0]
+    return mine, convert_to_minimisation(rows[names].to_numpy(dtype=float).reshape(-1, len(names)), directions)
 
 
 def _better_rows(goal: StudyGoal, outcome: DesignOutcome, rows: pd.DataFrame) -> Array:
@@ -359,7 +359,7 @@ def _outside_leaves(space: Space, study: Space) -> dict[str, tuple[Any, Any]]:
     return {address: pair for address, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def changes_to_domination(path: Sequence[PathChange], *, feasible: bool = True) -> int:
+def count_changes_to_domination(path: Sequence[PathChange], *, feasible: bool = True) -> int:
     """Number of changes on a path until the design is dominated first; 0 for never.
 
     Of an infeasible design, the number of changes until a feasible design appears.

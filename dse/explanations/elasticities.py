@@ -6,7 +6,7 @@ from math import inf, log
 from typing import Any
 
 from dse.execution.workers import WorkerSettings
-from dse.explanations.neighbours import DesignOutcome, Neighbour, StudyGoal, analytical_goal, neighbours
+from dse.explanations.neighbours import DesignOutcome, Neighbour, StudyGoal, analytical_goal, list_neighbours
 from dse.explanations.parallel_evaluation import evaluate_in_processes
 from dse.space.knobs import Value
 from dse.space.multi_chip_space import AnySpace
@@ -45,7 +45,7 @@ class KnobEffect:
         return max((abs(log(1 + change)) if change > -1 else inf for change in self.change.values()), default=0.0)
 
 
-def knob_effect(step: Neighbour, outcome: DesignOutcome, other_outcome: DesignOutcome, goal: StudyGoal) -> KnobEffect:
+def compute_knob_effect(step: Neighbour, outcome: DesignOutcome, other_outcome: DesignOutcome, goal: StudyGoal) -> KnobEffect:
     """Effect of a step on the objectives of a design.
 
     Args:
@@ -75,7 +75,7 @@ def _positive_ratio(old: Any, new: Any) -> float | None:
     return float(new / old)
 
 
-def knob_effects(
+def compute_knob_effects(
     space: AnySpace,
     rows: Sequence[Mapping[str, Value]],
     goal: StudyGoal,
@@ -96,7 +96,7 @@ def knob_effects(
         A list a design, in order; None of those that there was no time for.
     """
     wanted_goal = analytical_goal(goal, space.base)
-    around = [neighbours(space, values) for values in rows]
+    around = [list_neighbours(space, values) for values in rows]
     designs = [
         design
         for values, steps in zip(rows, around, strict=True)
@@ -112,7 +112,7 @@ def knob_effects(
             continue
         changes.append(
             [
-                knob_effect(step, outcome, single_outcome, wanted_goal)
+                compute_knob_effect(step, outcome, single_outcome, wanted_goal)
                 for step, single_outcome in zip(steps, other_outcomes, strict=True)
                 if single_outcome is not None
             ]
@@ -120,7 +120,7 @@ def knob_effects(
     return changes
 
 
-def effects_by_knob(changes: Sequence[KnobEffect]) -> dict[str, list[KnobEffect]]:
+def group_effects_by_knob(changes: Sequence[KnobEffect]) -> dict[str, list[KnobEffect]]:
     """Knob effects by knob, in order."""
     effects: dict[str, list[KnobEffect]] = {}
     for change in changes:

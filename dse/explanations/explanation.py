@@ -8,7 +8,7 @@ from math import inf, log
 
 import pandas as pd
 
-from dse.analysis.optimality_gap import OptimalityGap, optimality_gap
+from dse.analysis.optimality_gap import OptimalityGap, compute_optimality_gap
 from dse.config.setting_effects import NoEffect
 from dse.evaluators import explain
 from dse.evaluators.accounting.metrics import METRICS
@@ -16,19 +16,19 @@ from dse.evaluators.calls.submesh import SUBMESH_MARK
 from dse.execution.result_frame import DESIGN, knob_values, report_order
 from dse.execution.screen import ScreenResult
 from dse.execution.study import Study
-from dse.explanations.elasticities import KnobEffect, knob_effect, knob_effects
-from dse.explanations.near_feasible import near_feasible_designs
-from dse.explanations.neighbours import DesignOutcome, Neighbour, StudyGoal, analytical_goal, evaluate_points, neighbours
+from dse.explanations.elasticities import KnobEffect, compute_knob_effect, compute_knob_effects
+from dse.explanations.near_feasible import find_near_feasible_designs
+from dse.explanations.neighbours import DesignOutcome, Neighbour, StudyGoal, analytical_goal, evaluate_points, list_neighbours
 from dse.explanations.shadow_prices import (
     MAX_RELAXATION,
     KnownDesign,
     ShadowPrice,
+    find_shadow_prices,
     gain_over_beaten,
     gain_over_rivals,
-    shadow_prices,
 )
 from dse.explanations.stored_design import StoredStudyDesign
-from dse.space.design import Design, design_key, ids_of
+from dse.space.design import Design, design_key, make_ids
 from dse.space.errors import DesignError
 from dse.space.knobs import Value
 from dse.space.multi_chip_space import AnySpace
@@ -116,13 +116,13 @@ class Explanation:
         seconds = explain(
             self.design, workload.cases[0], decode_context=workload.decode_context, fidelity=goal.fidelity
         ).seconds
-        return optimality_gap(self.design, workload, seconds)
+        return compute_optimality_gap(self.design, workload, seconds)
 
     @property
     def id(self) -> str:
         """Id of the design in its study, with more digits if other ids begin alike."""
         own = design_key(self.design)
-        return self.name if own.startswith(self.name) else ids_of([own])[0]
+        return self.name if own.startswith(self.name) else make_ids([own])[0]
 
     @property
     def idle(self) -> list[str]:
@@ -155,7 +155,7 @@ def average_shares(binding: Iterable[Mapping[str, float]]) -> dict[str, float]:
     )
 
 
-def of_stored(
+def explain_stored_design(
     study: Study,
     frame: pd.DataFrame,
     design: StoredStudyDesign,
@@ -166,23 +166,23 @@ def of_stored(
     """Explain a design of a study, at the study's fidelity.
 
     Args:
-        frame: of its designs, as `dse.execution.result_frame.with_front` has it.
-        design: of the study, as `dse.explanations.stored_design.stored_design` finds it.
+        frame: of its designs, as `dse.execution.result_frame.combine_with_front` has it.
+        design: of the study, as `dse.explanations.stored_design.find_stored_design` finds it.
         screened: what its screen looked at; with it all of that is looked through for what constraints cost.
         seconds: what its steps may take.
     """
     rows = report_order(study, frame)
     values, space = design.values, study.question.space
-    near = [front_outcome for front_outcome in front_outcomes(study, rows) if front_outcome[0] != design.id]
+    near = [front_outcome for front_outcome in list_front_outcomes(study, rows) if front_outcome[0] != design.id]
     return explain_named(
         design.id,
         space,
         values,
         space.design_at(values),
         study_goal(study),
-        neighbours(space, values),
+        list_neighbours(space, values),
         front=near,
-        stored=lambda outcome: near_feasible_designs(study, rows, screened, [outcome], MAX_RELAXATION),
+        stored=lambda outcome: find_near_feasible_designs(study, rows, screened, [outcome], MAX_RELAXATION),
         seconds=seconds,
     )
 
@@ -227,7 +227,7 @@ def explain_named(
         raise DesignError(outcome.refused)
     points = evaluate_points([step.design for step in away], goal, seconds=seconds)
     changes = tuple(
-        knob_effect(step, outcome, point, goal) for step, point in zip(away, points, strict=True) if point is not None
+        compute_knob_effect(step, outcome, point, goal) for step, point in zip(away, points, strict=True) if point is not None
     )
     left = dict.fromkeys(step.knob for step, point in zip(away, points, strict=True) if point is None)
     beside = [
@@ -235,7 +235,7 @@ def explain_named(
         for step in changes
     ]
     others = front or [("", design.at, design.point) for design in beside if design.point.feasible]
-    cheaper, faster = nearest_cheaper_and_faster(goal, values, outcome, others)
+    cheaper, faster = find_nearest_cheaper_and_faster(goal, values, outcome, others)
     others_known = stored(outcome) if outcome.feasible else ()
     known = f"{'the study and ' if stored is not _no_designs else ''}{len(beside):,} designs one step away"
     return Explanation(
@@ -249,7 +249,9 @@ def explain_named(
         changes,
         tuple(left),
         tuple(
-            shadow_prices(goal, [*others_known, *beside], lambda point: gain_over_beaten(goal, point, outcome), together=True)
+            find_shadow_prices(
+                goal, [*others_known, *beside], lambda point: gain_over_beaten(goal, point, outcome), together=True
+            )
         )
         if outcome.feasible
         else (),
@@ -269,7 +271,7 @@ def study_goal(study: Study) -> StudyGoal:
     return StudyGoal(question.workload, study.objectives, study.bounds, study.fidelity, defined=question.defined)
 
 
-def front_outcomes(study: Study, rows: pd.DataFrame) -> list[tuple[str, dict[str, Value], DesignOutcome]]:
+def list_front_outcomes(study: Study, rows: pd.DataFrame) -> list[tuple[str, dict[str, Value], DesignOutcome]]:
     """Front of ordered rows: id, knob values, and the metrics of price and speed."""
     names = [name for name in dict.fromkeys((*study.objectives, *COST_METRICS, *SPEED_METRICS)) if name in rows]
     outcomes = []
@@ -302,20 +304,20 @@ def explain_front(
     """Designs of a study's front in the order of the report, with the effect of each knob.
 
     Args:
-        frame: of its designs, as `dse.execution.result_frame.with_front` has it.
+        frame: of its designs, as `dse.execution.result_frame.combine_with_front` has it.
         seconds: what the steps of all may take.
         most: of them, the first; None for all.
     """
-    members = front_outcomes(study, report_order(study, frame))[:most]
+    members = list_front_outcomes(study, report_order(study, frame))[:most]
     rows, crew = [values for _, values, _ in members], study.crew
-    changes = knob_effects(study.question.space, rows, study_goal(study), seconds=seconds, crew=crew)
+    changes = compute_knob_effects(study.question.space, rows, study_goal(study), seconds=seconds, crew=crew)
     return [
         FrontMember(name, values, point, None if change is None else tuple(change))
         for (name, values, point), change in zip(members, changes, strict=True)
     ]
 
 
-def front_time_shares(
+def compute_front_time_shares(
     study: Study,
     members: Sequence[FrontMember],
     *,
@@ -341,17 +343,17 @@ def front_time_shares(
     return shares
 
 
-def front_shadow_prices(study: Study, frame: pd.DataFrame, screened: ScreenResult | None = None) -> list[ShadowPrice]:
+def compute_front_shadow_prices(study: Study, frame: pd.DataFrame, screened: ScreenResult | None = None) -> list[ShadowPrice]:
     """Shadow prices of a study: the smallest relaxation of each constraint that moves its front.
 
     Args:
-        frame: of its designs, as `dse.execution.result_frame.with_front` has it.
+        frame: of its designs, as `dse.execution.result_frame.combine_with_front` has it.
         screened: what its screen looked at; with it all of that is looked through.
     """
     goal, rows = study_goal(study), frame[frame["front"]]
     rivals = [DesignOutcome({name: float(row[name]) for name in study.objectives}) for row in rows.to_dict("records")]
-    known = near_feasible_designs(study, frame, screened, rivals, MAX_RELAXATION) if rivals else []
-    return shadow_prices(goal, known, lambda point: gain_over_rivals(goal, point, rivals))
+    known = find_near_feasible_designs(study, frame, screened, rivals, MAX_RELAXATION) if rivals else []
+    return find_shadow_prices(goal, known, lambda point: gain_over_rivals(goal, point, rivals))
 
 
 def speed_metric(goal: StudyGoal, outcome: DesignOutcome, other: DesignOutcome) -> tuple[str, int] | None:
@@ -363,7 +365,7 @@ def speed_metric(goal: StudyGoal, outcome: DesignOutcome, other: DesignOutcome) 
     return None
 
 
-def nearest_cheaper_and_faster(
+def find_nearest_cheaper_and_faster(
     goal: StudyGoal,
     values: Mapping[str, Value],
     outcome: DesignOutcome,

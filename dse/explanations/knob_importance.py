@@ -8,7 +8,7 @@ MAX_LEVELS = 16
 """Groups into which a knob with more values than this is cut, equally full."""
 
 
-def sobol_index(values: Array, knob: Array) -> float:
+def estimate_sobol_index(values: Array, knob: Array) -> float:
     """First-order Sobol index of one knob: the share of a metric's variance it explains, on ranks. [-]
 
     With the designs grouped by the knob's value, n designs in k groups and y the rank of the metric:
@@ -30,7 +30,8 @@ def sobol_index(values: Array, knob: Array) -> float:
         [saltelli2008] for the index; the adjustment is that of the adjusted R2.
 
     >>> grid = np.stack(np.meshgrid(np.arange(10.0), np.arange(10.0)), -1).reshape(-1, 2)
-    >>> round(sobol_index(np.exp(grid[:, 0]), grid[:, 0]), 3), round(sobol_index(np.exp(grid[:, 0]), grid[:, 1]), 3)
+    >>> metric = np.exp(grid[:, 0])
+    >>> round(estimate_sobol_index(metric, grid[:, 0]), 3), round(estimate_sobol_index(metric, grid[:, 1]), 3)
     (1.0, 0.0)
     """
     groups = _value_groups(knob)

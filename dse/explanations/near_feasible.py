@@ -11,7 +11,7 @@ from dse.execution.screen import ScreenResult
 from dse.execution.study import Study
 from dse.explanations.neighbours import DesignOutcome
 from dse.explanations.shadow_prices import KnownDesign
-from dse.search.pareto import as_minimisation
+from dse.search.pareto import convert_to_minimisation
 from dse.space.array_math import Array
 from dse.space.knobs import ChoiceKnob
 
@@ -19,7 +19,7 @@ AT_ONCE = 64
 """Rivals after which rows that one of them equals are left out for good."""
 
 
-def known_tables(study: Study, frame: pd.DataFrame, screened: ScreenResult | None) -> Iterator[pd.DataFrame]:
+def collect_known_tables(study: Study, frame: pd.DataFrame, screened: ScreenResult | None) -> Iterator[pd.DataFrame]:
     """All known designs of a study in tables, each design once: searched ones, then screened ones.
 
     Of the screened ones a frame has only a sample.
@@ -32,13 +32,13 @@ def known_tables(study: Study, frame: pd.DataFrame, screened: ScreenResult | Non
     metrics = [*study.objectives, *(bound.metric for bound in study.bounds)]
     wanted = dict.fromkeys([*(knob.address for knob in study.question.space.knobs), *metrics, "limit", "excess"])
     for file in screened.blocks:
-        yield _unknown_rows(study, file.table(list(wanted)).to_pandas().assign(error=None), searched)
+        yield _unknown_rows(study, file.read_table(list(wanted)).to_pandas().assign(error=None), searched)
 
 
 def _unknown_rows(study: Study, rows: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
     """Rows without those of which the design is known."""
 
-    def keys(frame: pd.DataFrame) -> pd.DataFrame:
+    def build_keys(frame: pd.DataFrame) -> pd.DataFrame:
         words = [isinstance(knob, ChoiceKnob) and knob.words for knob in study.question.space.knobs]
         columns = [frame[knob.address] for knob in study.question.space.knobs]
         return pd.DataFrame(
@@ -50,7 +50,7 @@ def _unknown_rows(study: Study, rows: pd.DataFrame, known: pd.DataFrame) -> pd.D
 
     if not len(known) or not study.question.space.knobs:
         return rows
-    beside = keys(rows).merge(keys(known).drop_duplicates(), how="left", indicator=True)
+    beside = build_keys(rows).merge(build_keys(known).drop_duplicates(), how="left", indicator=True)
     return rows[(beside["_merge"] == "left_only").to_numpy()]
 
 
@@ -66,7 +66,7 @@ def constraint_excesses(study: Study, rows: pd.DataFrame) -> Array:
     return np.asarray(np.nan_to_num(np.array(over), nan=np.inf))
 
 
-def near_feasible_rows(
+def find_near_feasible_rows(
     study: Study, rows: pd.DataFrame, rivals: Sequence[DesignOutcome], most: float
 ) -> tuple[pd.DataFrame, Array]:
     """Rows that violate one constraint or limit by up to `most` and that no rival dominates.
@@ -82,11 +82,11 @@ def near_feasible_rows(
     excess = constraint_excesses(study, rows)
     alone = ((excess > 0).sum(axis=0) == 1) & (excess.max(axis=0) <= most) & rows["error"].isna().to_numpy()
     places = np.flatnonzero(alone)
-    values = as_minimisation(rows[names].to_numpy(dtype=float).reshape(-1, len(names))[places], study.directions)
+    values = convert_to_minimisation(rows[names].to_numpy(dtype=float).reshape(-1, len(names))[places], study.directions)
     finite = np.isfinite(values).all(axis=1)
     places, values = places[finite], values[finite]
     theirs = np.array([[rival.metrics.get(name, np.nan) for name in names] for rival in rivals]).reshape(-1, len(names))
-    theirs = as_minimisation(theirs, study.directions)
+    theirs = convert_to_minimisation(theirs, study.directions)
     for start in range(0, len(theirs), AT_ONCE):
         better = np.ones(len(values), dtype=bool)
         for mine in theirs[start : start + AT_ONCE]:
@@ -95,7 +95,7 @@ def near_feasible_rows(
     return rows.iloc[places], excess[:, places]
 
 
-def near_feasible_designs(
+def find_near_feasible_designs(
     study: Study, frame: pd.DataFrame, screened: ScreenResult | None, rivals: Sequence[DesignOutcome], most: float
 ) -> list[KnownDesign]:
     """Known designs of a study that violate one constraint or limit only, and are worth a relaxation.
@@ -108,8 +108,8 @@ def near_feasible_designs(
     """
     space, designs = study.question.space, {}
     metrics = dict.fromkeys((*study.objectives, *(bound.metric for bound in study.bounds)))
-    for table in known_tables(study, frame, screened):
-        rows, excess = near_feasible_rows(study, table, rivals, most)
+    for table in collect_known_tables(study, frame, screened):
+        rows, excess = find_near_feasible_rows(study, table, rivals, most)
         for place, row in enumerate(rows.to_dict("records")):
             at = knob_values(study, row)
             over = zip(study.bounds, excess[1:, place], strict=True)

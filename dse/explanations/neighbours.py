@@ -218,7 +218,7 @@ def _evaluate_points_of(designs: Sequence[Design], goal: StudyGoal) -> list[Desi
     return found_outcomes
 
 
-def neighbours(space: AnySpace, values: Mapping[str, Value]) -> list[Neighbour]:
+def list_neighbours(space: AnySpace, values: Mapping[str, Value]) -> list[Neighbour]:
     """Every design one step of one active knob away from the design at some knob values."""
     neighbours = []
     for knob in space.knobs:
@@ -243,7 +243,7 @@ def _complete_values(space: AnySpace, values: dict[str, Value]) -> dict[str, Val
     return values
 
 
-def neighbours_of_base(space: Space) -> list[Neighbour]:
+def list_base_neighbours(space: Space) -> list[Neighbour]:
     """Every design one step of one active knob away from the base of a space.
 
     The base's settings may have values that the knobs do not have.
@@ -286,7 +286,7 @@ def adjacent_values(knob: Knob, value: Value) -> list[Any]:
     return [end for end in ends if end != value and knob.low <= end <= knob.high]
 
 
-def neighbourhood_space(
+def build_neighbourhood_space(
     design: Design, refused: Callable[[str, str], bool], idle: Callable[[Design], Container[str]] = lambda _: ()
 ) -> Space:
     """Space around a design: quantities a tenth down and up, counts halved and doubled, other options.
@@ -357,7 +357,7 @@ def _is_allowed(value: Any, spec: Any, address: str) -> bool:
     return True
 
 
-def knob_value_text(space: AnySpace, address: str, value: Value) -> str:
+def format_knob_value(space: AnySpace, address: str, value: Value) -> str:
     """A knob's value with its unit, as text."""
     if isinstance(value, str) or address == CHIP_KNOB:
         return str(value)

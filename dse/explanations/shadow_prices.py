@@ -14,11 +14,11 @@ from dse.evaluators.accounting.metrics import METRICS
 from dse.evaluators.accounting.outcomes import SILICON_LIMITS
 from dse.evaluators.evaluation import limits_by_design
 from dse.explanations.neighbours import DesignOutcome, StudyGoal
-from dse.search.pareto import as_minimisation
+from dse.search.pareto import convert_to_minimisation
 from dse.space.array_math import Array
-from dse.space.design import Design, design_key, ids_of
+from dse.space.design import Design, design_key, make_ids
 from dse.space.limits import Limit
-from dse.space.units import display_unit, format_quantity
+from dse.space.units import choose_display_unit, format_quantity
 from dse.space.workload import Workload
 
 MIN_GAIN = 1e-3
@@ -81,7 +81,7 @@ class ShadowPrice:
     @property
     def design(self) -> str:
         """Id of the design that the relaxation admits."""
-        return ids_of([design_key(self.known.design())])[0]
+        return make_ids([design_key(self.known.design())])[0]
 
     @property
     def relaxation(self) -> float:
@@ -101,7 +101,7 @@ class ShadowPrice:
     @property
     def relaxation_unit(self) -> tuple[float, str]:
         """Unit per which a gain is stated, that of the constraint: its size in `unit`, and its name."""
-        scale, name = display_unit(self.now, self.unit)
+        scale, name = choose_display_unit(self.now, self.unit)
         return scale, name or "1"
 
     @property
@@ -147,7 +147,7 @@ class ItemisedLimits:
         return self._known[design]
 
 
-def shadow_prices(
+def find_shadow_prices(
     goal: StudyGoal,
     known: Sequence[KnownDesign],
     gains: Gains,
@@ -202,8 +202,8 @@ def gain_over_rivals(goal: StudyGoal, point: DesignOutcome, rivals: Sequence[Des
     if any(name not in outcome.metrics for outcome in (point, *rivals) for name in names):
         return None
     directions = list(goal.objectives.values())
-    mine = as_minimisation(np.array([[point.metrics[name] for name in names]]), directions)[0]
-    theirs = as_minimisation(
+    mine = convert_to_minimisation(np.array([[point.metrics[name] for name in names]]), directions)[0]
+    theirs = convert_to_minimisation(
         np.array([[rival.metrics[name] for name in names] for rival in rivals]).reshape(-1, len(names)), directions
     )
     if (theirs <= mine + MIN_GAIN * np.abs(mine)).all(axis=1).any():

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from dse.execution.result_frame import DESIGN, keys_of, knob_values, report_order
+from dse.execution.result_frame import DESIGN, compute_design_keys, knob_values, report_order
 from dse.execution.screen import ScreenResult
 from dse.execution.study import Study
-from dse.explanations.near_feasible import known_tables
-from dse.space.design import KEY_DIGITS, ids_of
+from dse.explanations.near_feasible import collect_known_tables
+from dse.space.design import KEY_DIGITS, make_ids
 from dse.space.errors import DesignError
 from dse.space.knobs import Value
 
@@ -36,12 +36,12 @@ class StoredStudyDesign:
     values: Mapping[str, Value]
 
 
-def stored_design(study: Study, frame: pd.DataFrame, screened: ScreenResult | None, typed: str) -> StoredStudyDesign:
+def find_stored_design(study: Study, frame: pd.DataFrame, screened: ScreenResult | None, typed: str) -> StoredStudyDesign:
     """The design of a study that an id names.
 
     Args:
         study: the study.
-        frame: of its designs, as `dse.execution.result_frame.with_front` has it.
+        frame: of its designs, as `dse.execution.result_frame.combine_with_front` has it.
         screened: what its screen looked at, of which the frame has a sample.
         typed: the id, or more or fewer digits of the key, `SHORTEST` at least.
 
@@ -62,7 +62,7 @@ def stored_design(study: Study, frame: pd.DataFrame, screened: ScreenResult | No
             break
     if not matches:
         raise DesignError(f"--design: no design {typed!r} in study {study.name}; {_example_ids(study, rows)}")
-    ids = dict(zip(matches, ids_of(list(matches)), strict=True))
+    ids = dict(zip(matches, make_ids(list(matches)), strict=True))
     if len(matches) > 1:
         several = ", ".join(list(ids.values())[:SHOWN]) + (f" and {len(ids) - SHOWN:,} more" if len(ids) > SHOWN else "")
         raise DesignError(
@@ -76,14 +76,14 @@ def stored_design(study: Study, frame: pd.DataFrame, screened: ScreenResult | No
 def _other_tables(study: Study, frame: pd.DataFrame, screened: ScreenResult | None) -> Iterator[pd.DataFrame]:
     """Designs that were screened and are not in a frame, and some that are."""
     if screened is not None and screened.kept > len(frame):
-        yield from known_tables(study, frame, screened)
+        yield from collect_known_tables(study, frame, screened)
 
 
 def _rows_with_key(study: Study, rows: pd.DataFrame, text: str) -> dict[str, Mapping[str, Value]]:
     """By key, the knob values of the rows whose key begins with a text."""
     if DESIGN in rows:
         rows = rows[rows[DESIGN].map(lambda id_: id_.startswith(text) or text.startswith(id_))]
-    keys = keys_of(study, rows) if len(rows) else []
+    keys = compute_design_keys(study, rows) if len(rows) else []
     places = [place for place, key in enumerate(keys) if key.startswith(text)]
     return {keys[place]: knob_values(study, rows.iloc[place].to_dict()) for place in places}
 

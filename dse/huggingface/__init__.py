@@ -13,9 +13,9 @@ from typing import Any
 
 from dse.huggingface.config_file import IGNORED_FIELDS, ConfigFile, Entry, read_json, shorten
 from dse.huggingface.families import ARCHITECTURES, CLASSES, NOT_MODELLED, Family
-from dse.huggingface.family_matching import read_fields, similar_family_hint
-from dse.huggingface.quantization import published_format_text, read_quantization_file
-from dse.huggingface.unread_fields import unread_fields_text
+from dse.huggingface.family_matching import describe_similar_family, read_fields
+from dse.huggingface.quantization import describe_published_format, read_quantization_file
+from dse.huggingface.unread_fields import describe_unread_fields
 from dse.space.errors import DesignError
 
 __all__ = ["ARCHITECTURES", "IGNORED_FIELDS", "model_fields", "read_model_entries"]
@@ -84,7 +84,7 @@ def model_fields(path: Path) -> Entry:
         file.get(known)
     file.refuse_unmodelled()
     algorithms = read_quantization_file(path)
-    formats = published_format_text(*([] if algorithms is None else [algorithms]), *files)
+    formats = describe_published_format(*([] if algorithms is None else [algorithms]), *files)
     entry = read_fields(file, family, _model_name(path, files[-1]))
     towers = [file for file in files if file.ignore_like(TOWERS)]
     file.check_rest()
@@ -93,7 +93,7 @@ def model_fields(path: Path) -> Entry:
         entry.get("note"),
         TEXT_ALONE if towers else "",
         _supplied_note(file, name),
-        unread_fields_text(file.unread),
+        describe_unread_fields(file.unread),
     )
     formats_entry = {"published_formats": formats.words} if formats.words else {}
     return entry | formats_entry | {"source": f"config.json, {name}", "note": "; ".join(filter(None, notes))}
@@ -156,7 +156,7 @@ def _by_type(file: ConfigFile, kind: Any) -> tuple[str, Family]:
             return name, family
     file.refuse_unmodelled()
     types = {kind: family for family in ARCHITECTURES.values() for kind in (family.model_type, *family.others)}
-    raise file.refuse("model_type", f"no type {shorten(kind)}; {similar_family_hint(file, kind, types)}")
+    raise file.refuse("model_type", f"no type {shorten(kind)}; {describe_similar_family(file, kind, types)}")
 
 
 def _refuse_known(file: ConfigFile, kind: Any) -> None:
@@ -171,7 +171,7 @@ def _find_family(file: ConfigFile) -> tuple[str, Family]:
     _refuse_known(file, kind)
     if classes is None and isinstance(kind, str):
         return _by_type(file, kind)
-    if classes is None and kind is None and file.says("n_layers") and file.says("dim"):
+    if classes is None and kind is None and file.has_value("n_layers") and file.has_value("dim"):
         raise file.refuse("dim", "a params.json of Mistral, with other names of fields; give the config.json beside it")
     if not isinstance(classes, list) or len(classes) != 1 or not isinstance(classes[0], str):
         what = "missing" if classes is None else f"{shorten(classes)} is not one architecture"
@@ -180,7 +180,9 @@ def _find_family(file: ConfigFile) -> tuple[str, Family]:
     if name not in ARCHITECTURES:
         if isinstance(kind, str):
             _by_type(file, kind)  # names the nearest type, where that is unknown too
-        raise file.refuse("architectures", f"no architecture {shorten(name)}; {similar_family_hint(file, name, ARCHITECTURES)}")
+        raise file.refuse(
+            "architectures", f"no architecture {shorten(name)}; {describe_similar_family(file, name, ARCHITECTURES)}"
+        )
     family = ARCHITECTURES[name]
     if kind is not None and kind not in (family.model_type, *family.others):
         raise file.refuse("model_type", f"{shorten(kind)} contradicts {name}, whose type is {family.model_type!r}")

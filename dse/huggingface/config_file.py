@@ -155,15 +155,15 @@ class ConfigFile:
             self.supplied[name] = self._defaults[name]
         return self._values.get(name)
 
-    def null(self, name: str) -> bool:
+    def is_null(self, name: str) -> bool:
         """Whether a field is there and null."""
         return name in self._values and self._values[name] is None
 
-    def usual(self, name: str) -> Any:
+    def get_default(self, name: str) -> Any:
         """Default of the class for a field that is left out; None for no default."""
         return self._defaults.get(name)
 
-    def says(self, name: str) -> bool:
+    def has_value(self, name: str) -> bool:
         """Whether the file itself has a value for the field, whatever the class's default."""
         return self._given.get(name) is not None
 
@@ -179,10 +179,12 @@ class ConfigFile:
 
     def stated_name(self, *names: str) -> str:
         """First of several names of one field that the file has, else that its class has, else the first."""
-        known = [name for name in names if self.says(name)] + [name for name in names if self._values.get(name) is not None]
+        known = [name for name in names if self.has_value(name)] + [
+            name for name in names if self._values.get(name) is not None
+        ]
         return known[0] if known else names[0]
 
-    def count(self, name: str, *, low: int = 1, default: int | None = None) -> int:
+    def read_count(self, name: str, *, low: int = 1, default: int | None = None) -> int:
         """Value of a field as a count; `default` replaces an absent or null one."""
         value = self.get(name)
         if value is None:
@@ -193,9 +195,9 @@ class ConfigFile:
             raise self.refuse(name, f"{shorten(value)} is not a whole number of at least {low}")
         return value
 
-    def layers(self) -> int:
+    def count_layers(self) -> int:
         """Number of layers; refused if it is too large to list."""
-        count = self.count("num_hidden_layers")
+        count = self.read_count("num_hidden_layers")
         if count > MAX_LAYERS:
             raise self.refuse("num_hidden_layers", f"{count} layers; {MAX_LAYERS} at most")
         return count
@@ -203,14 +205,14 @@ class ConfigFile:
     def agreed_count(self, *names: str, low: int = 1, default: int | None = None) -> int:
         """Count with several names, of which a file may have more than one; they must agree."""
         first = self.stated_name(*names)
-        count = self.count(first, low=low, default=default)
+        count = self.read_count(first, low=low, default=default)
         self.ignore(*names)
         for name in names:
-            if self.says(name) and self.count(name, low=low) != count:
+            if self.has_value(name) and self.read_count(name, low=low) != count:
                 raise self.refuse(name, f"{shorten(self.get(name))}, but {first} is {count}; keep one of them")
         return count
 
-    def share(self, name: str, *, default: float = 1.0) -> float:
+    def read_share(self, name: str, *, default: float = 1.0) -> float:
         """Value of a field as a share above 0, up to 1; `default` if absent or null. [-]"""
         value = self.get(name)
         if value is None:
@@ -219,7 +221,7 @@ class ConfigFile:
             raise self.refuse(name, f"{shorten(value)} is not a share above 0, up to 1")
         return float(value)
 
-    def flag(self, name: str, *, default: bool = False) -> bool:
+    def read_flag(self, name: str, *, default: bool = False) -> bool:
         """Value of a field as true or false; `default` if absent or null."""
         value = self.get(name)
         if value is None:
@@ -237,7 +239,7 @@ class ConfigFile:
             raise self.refuse(name, f"{shorten(value)} is not understood; valid: {', '.join(map(json.dumps, known))}")
         return value
 
-    def group(self, name: str) -> "ConfigFile | None":
+    def read_group(self, name: str) -> "ConfigFile | None":
         """Fields of a nested group; None if it is absent or null."""
         value = self.get(name)
         if value is None:
@@ -267,8 +269,8 @@ class ConfigFile:
             wanted = FIXED[name]
             if self.get(name) not in (None, wanted):
                 raise self.refuse(name, f"{shorten(self._values[name])} is not understood; valid: {json.dumps(wanted)}")
-        if "layer_types" not in self._read and self.says("num_hidden_layers"):
-            full = ["full_attention"] * self.layers()
+        if "layer_types" not in self._read and self.has_value("num_hidden_layers"):
+            full = ["full_attention"] * self.count_layers()
             if self.get("layer_types") not in (None, full):
                 given = shorten(self.get("layer_types"))
                 raise self.refuse(
@@ -294,7 +296,7 @@ def read_json(path: Path) -> Entry:
     """
     where = f"model.from_hf: {path}"
 
-    def once(pairs: list[tuple[str, Any]]) -> Entry:
+    def refuse_repeated_names(pairs: list[tuple[str, Any]]) -> Entry:
         values = dict(pairs)
         if len(values) < len(pairs):
             names = [name for name, _ in pairs]
@@ -310,7 +312,7 @@ def read_json(path: Path) -> Entry:
     if len(content) > MAX_FILE_BYTES:
         raise DesignError(f"{where}: larger than any config.json; give the config.json of a downloaded model")
     try:
-        values = json.loads(content.decode("utf-8-sig"), object_pairs_hook=once)
+        values = json.loads(content.decode("utf-8-sig"), object_pairs_hook=refuse_repeated_names)
     except DesignError:
         raise
     except (ValueError, RecursionError) as error:

@@ -11,7 +11,7 @@ from typing import Any
 
 from dse.huggingface.config_file import ConfigFile, Entry, shorten
 from dse.huggingface.gqa_families import dense_layers, expert_fields, grouped_query_fields, mtp_fields, whole_window
-from dse.huggingface.layer_order import ATTENTIONS, every_nth_layer, kinds_and_order, layer_list, window_layers
+from dse.huggingface.layer_order import ATTENTIONS, every_nth_layer, kinds_and_order, read_layer_list, window_layers
 from dse.huggingface.quantization import rotated_share
 
 
@@ -46,14 +46,14 @@ class Decoder:
         for name, valid in self.only.items():
             file.one_of(name, valid)
         file.ignore(*self.ignored)
-        own = grouped_query_fields(file, kv_heads=file.count("num_attention_heads")) | dict(self.facts)
+        own = grouped_query_fields(file, kv_heads=file.read_count("num_attention_heads")) | dict(self.facts)
         for ours, (name, default) in self.flags.items():
             for name_in_file in ours.split():
-                own[name_in_file] = file.flag(name, default=default)
+                own[name_in_file] = file.read_flag(name, default=default)
         if self.width:
-            own["ffn_intermediate"] = file.count("intermediate_size", default=self.width * file.count("hidden_size"))
+            own["ffn_intermediate"] = file.read_count("intermediate_size", default=self.width * file.read_count("hidden_size"))
         if self.rows is not None:
-            own["learned_positions"] = file.count("max_position_embeddings") + self.rows
+            own["learned_positions"] = file.read_count("max_position_embeddings") + self.rows
         if self.window:
             own["window"] = whole_window(file)
         if "rope" not in own:
@@ -74,53 +74,53 @@ def experts_of(file: ConfigFile, width: str = "intermediate_size") -> Entry:
     """Experts of all layers, without shared experts."""
     return {
         "count": file.agreed_count("num_local_experts", "num_experts"),
-        "top_k": file.count("num_experts_per_tok"),
-        "intermediate": file.count(width),
+        "top_k": file.read_count("num_experts_per_tok"),
+        "intermediate": file.read_count(width),
     }
 
 
 def falcon(file: ConfigFile) -> Entry:
     """Falcon: one KV head, or several in the newer architecture; parallel attention and FFN by default."""
-    heads, bias = file.count("num_attention_heads"), file.flag("bias")
-    newer, single = file.flag("new_decoder_architecture"), file.flag("multi_query", default=True)
-    head_count = file.count("num_key_value_heads", default=heads)
+    heads, bias = file.read_count("num_attention_heads"), file.read_flag("bias")
+    newer, single = file.read_flag("new_decoder_architecture"), file.read_flag("multi_query", default=True)
+    head_count = file.read_count("num_key_value_heads", default=heads)
     kv_heads = head_count if newer else 1 if single else heads
-    alibi, side = file.flag("alibi"), file.flag("parallel_attn", default=True) or newer
+    alibi, side = file.read_flag("alibi"), file.read_flag("parallel_attn", default=True) or newer
     file.one_of("apply_residual_connection_post_layernorm", (False,))
     file.one_of("num_ln_in_parallel_attn", (1, 2))
     own: Entry = {"kv_heads": kv_heads, "parallel": side, "qkv_bias": bias, "out_bias": bias, "ffn_bias": bias}
     own |= {"rope": 0.0} if alibi else {}
-    tied = not file.says("tie_word_embeddings") and file.flag("tie_word_embeddings")
+    tied = not file.has_value("tie_word_embeddings") and file.read_flag("tie_word_embeddings")
     return own | ({"note": "one table for embedding and head, of which published files hold a copy more"} if tied else {})
 
 
 def big_code(file: ConfigFile) -> Entry:
     """GPT-BigCode: one KV head if the file sets multi_query."""
-    return {"kv_heads": 1 if file.flag("multi_query", default=True) else file.count("num_attention_heads")}
+    return {"kv_heads": 1 if file.read_flag("multi_query", default=True) else file.read_count("num_attention_heads")}
 
 
 def opt(file: ConfigFile) -> Entry:
     """OPT: embeddings of the model's own width."""
-    file.one_of("word_embed_proj_dim", (file.count("hidden_size"),))
+    file.one_of("word_embed_proj_dim", (file.read_count("hidden_size"),))
     return {}
 
 
 def partial_rotary_layers(file: ConfigFile) -> Entry:
     """SmolLM3: layers with and without rotation."""
-    layers = file.layers()
-    turns = layer_list(file, "no_rope_layers", {1: "turned", 0: "plain"})
-    interval = file.count("no_rope_layer_interval", default=4)
+    layers = file.count_layers()
+    turns = read_layer_list(file, "no_rope_layers", {1: "turned", 0: "plain"})
+    interval = file.read_count("no_rope_layer_interval", default=4)
     turns = turns or every_nth_layer(interval, layers, "turned", "plain")
     file.one_of("use_sliding_window", (False,))
-    file.count("max_window_layers", low=0, default=0)
-    file.count("sliding_window", low=0, default=0)
-    layer_list(file, "layer_types", {"full_attention": "full"})
+    file.read_count("max_window_layers", low=0, default=0)
+    file.read_count("sliding_window", low=0, default=0)
+    read_layer_list(file, "layer_types", {"full_attention": "full"})
     return kinds_and_order(turns, {"turned": {}, "plain": {"rope": 0.0}})
 
 
 def cut_windows(file: ConfigFile) -> Entry:
     """OLMo 3: windows in the layers that a list names, else in three of four."""
-    turns = layer_list(file, "layer_types", ATTENTIONS) or every_nth_layer(4, file.layers(), "local", "full")
+    turns = read_layer_list(file, "layer_types", ATTENTIONS) or every_nth_layer(4, file.count_layers(), "local", "full")
     return window_layers(file, turns)
 
 
@@ -129,8 +129,8 @@ def exaone4(file: ConfigFile) -> Entry:
 
     A list or a word says which layers have windows.
     """
-    layers, pattern = file.layers(), file.get("sliding_window_pattern")
-    turns = layer_list(file, "layer_types", ATTENTIONS)
+    layers, pattern = file.count_layers(), file.get("sliding_window_pattern")
+    turns = read_layer_list(file, "layer_types", ATTENTIONS)
     if file.get("sliding_window") is None:
         return {}
     if turns is None and isinstance(pattern, str):
@@ -139,13 +139,13 @@ def exaone4(file: ConfigFile) -> Entry:
         turns = tuple("local" if pattern[place % len(pattern)] == "L" else "full" for place in range(layers))
         turns = (*turns[:-1], "full")
     elif turns is None:
-        turns = every_nth_layer(file.count("sliding_window_pattern", default=4), layers, "local", "full")
+        turns = every_nth_layer(file.read_count("sliding_window_pattern", default=4), layers, "local", "full")
     return window_layers(file, turns, full={"rope": 0.0})
 
 
 def granite_experts(file: ConfigFile) -> Entry:
     """Granite MoE: experts, with a shared FFN if the file has its width."""
-    shared = file.count("shared_intermediate_size", low=0, default=0)
+    shared = file.read_count("shared_intermediate_size", low=0, default=0)
     more: Entry = {"shared": 1, "shared_intermediate": shared} if shared else {}
     return {"experts": experts_of(file) | more}
 
@@ -155,27 +155,29 @@ def granite_hybrid(file: ConfigFile) -> Entry:
     file.one_of("mamba_proj_bias", (False,))
     file.one_of("position_embedding_type", ("rope", "nope"))
     file.one_of("normalization_function", ("rmsnorm",))
-    turns = layer_list(file, "layer_types", {"mamba": "mamba", "attention": "full"})
+    turns = read_layer_list(file, "layer_types", {"mamba": "mamba", "attention": "full"})
     if turns is None:
         raise file.refuse("layer_types", "missing; give a list with mamba or attention for each layer")
-    heads, head_dim = file.count("mamba_n_heads"), file.count("mamba_d_head")
-    file.one_of("mamba_expand", (heads * head_dim / file.count("hidden_size"), heads * head_dim // file.count("hidden_size")))
+    heads, head_dim = file.read_count("mamba_n_heads"), file.read_count("mamba_d_head")
+    file.one_of(
+        "mamba_expand", (heads * head_dim / file.read_count("hidden_size"), heads * head_dim // file.read_count("hidden_size"))
+    )
     state = {
         "rule": "ssd",
         "heads": heads,
-        "key_heads": file.count("mamba_n_groups"),
-        "key_dim": file.count("mamba_d_state"),
+        "key_heads": file.read_count("mamba_n_groups"),
+        "key_dim": file.read_count("mamba_d_state"),
         "value_dim": head_dim,
-        "conv": file.count("mamba_d_conv"),
-        "conv_bias": file.flag("mamba_conv_bias", default=True),
-        "chunk": file.count("mamba_chunk_size", default=256),
+        "conv": file.read_count("mamba_d_conv"),
+        "conv_bias": file.read_flag("mamba_conv_bias", default=True),
+        "chunk": file.read_count("mamba_chunk_size", default=256),
     }
     own = kinds_and_order(turns, {"mamba": {"recurrence": state}, "full": {}})
     own["rope"] = 0.0 if file.get("position_embedding_type") != "rope" else 1.0
-    width = file.count("shared_intermediate_size")
-    count = file.count("num_local_experts", low=0)
+    width = file.read_count("shared_intermediate_size")
+    count = file.read_count("num_local_experts", low=0)
     if not count:
-        file.count("num_experts_per_tok", low=0, default=0)
+        file.read_count("num_experts_per_tok", low=0, default=0)
         file.ignore("intermediate_size")
         return own | {"ffn_intermediate": width}
     return own | granite_experts(file) | {"ffn_intermediate": width}
@@ -183,59 +185,59 @@ def granite_hybrid(file: ConfigFile) -> Entry:
 
 def chatglm(file: ConfigFile) -> Entry:
     """ChatGLM: grouped heads if the file sets them."""
-    heads = file.count("num_attention_heads")
-    groups = file.count("num_key_value_heads", default=heads)
-    bias = file.flag("add_bias_linear")
+    heads = file.read_count("num_attention_heads")
+    groups = file.read_count("num_key_value_heads", default=heads)
+    bias = file.read_flag("add_bias_linear")
     return {
-        "kv_heads": groups if file.flag("multi_query_attention") else heads,
-        "qkv_bias": file.flag("add_qkv_bias", default=True) or bias,
+        "kv_heads": groups if file.read_flag("multi_query_attention") else heads,
+        "qkv_bias": file.read_flag("add_qkv_bias", default=True) or bias,
         "out_bias": bias,
         "ffn_bias": bias,
-        "norm": "rms" if file.flag("rmsnorm", default=True) else "layernorm",
+        "norm": "rms" if file.read_flag("rmsnorm", default=True) else "layernorm",
     }
 
 
 def qwen1(file: ConfigFile) -> Entry:
     """Qwen: both halves of the FFN have one width field."""
-    width = file.count("intermediate_size")
-    file.one_of("kv_channels", (file.count("hidden_size") // file.count("num_attention_heads"),))
+    width = file.read_count("intermediate_size")
+    file.one_of("kv_channels", (file.read_count("hidden_size") // file.read_count("num_attention_heads"),))
     return {"ffn_intermediate": width // 2}
 
 
 def mpt(file: ConfigFile) -> Entry:
     """MPT: options of attention in a nested group."""
-    bias = not file.flag("no_bias", default=True)
-    group = file.group("attn_config")
-    alibi, heads, norms = True, file.count("num_attention_heads"), False
+    bias = not file.read_flag("no_bias", default=True)
+    group = file.read_group("attn_config")
+    alibi, heads, norms = True, file.read_count("num_attention_heads"), False
     if group is not None:
-        alibi = group.flag("alibi", default=True)
+        alibi = group.read_flag("alibi", default=True)
         kind = group.one_of("attn_type", ("multihead_attention", "multiquery_attention", "grouped_query_attention"))
-        heads = 1 if kind == "multiquery_attention" else group.count("kv_n_heads", default=heads)
-        norms = group.flag("qk_ln")
+        heads = 1 if kind == "multiquery_attention" else group.read_count("kv_n_heads", default=heads)
+        norms = group.read_flag("qk_ln")
         group.one_of("prefix_lm", (False,))
         group.ignore("attn_uses_sequence_id", "alibi_bias_max", "rope", "clip_qkv", "softmax_scale", "attn_pdrop", "attn_impl")
         group.check_rest()
-    learned = file.flag("learned_pos_emb", default=True) and not alibi
-    ratio = file.count("expansion_ratio", default=4)
+    learned = file.read_flag("learned_pos_emb", default=True) and not alibi
+    ratio = file.read_count("expansion_ratio", default=4)
     own: Entry = {"kv_heads": heads, "qk_norm": norms, "qkv_bias": bias, "out_bias": bias, "ffn_bias": bias, "rope": 0.0}
-    own |= {"ffn_intermediate": ratio * file.count("hidden_size"), "norm": "layernorm" if bias else "rms"}
-    return own | ({"learned_positions": file.count("max_position_embeddings")} if learned else {})
+    own |= {"ffn_intermediate": ratio * file.read_count("hidden_size"), "norm": "layernorm" if bias else "rms"}
+    return own | ({"learned_positions": file.read_count("max_position_embeddings")} if learned else {})
 
 
 def dbrx(file: ConfigFile) -> Entry:
     """DBRX: options of attention and of experts in nested groups."""
-    attention, ffn = file.group("attn_config"), file.group("ffn_config")
+    attention, ffn = file.read_group("attn_config"), file.read_group("ffn_config")
     if attention is None or ffn is None:
         raise file.refuse("ffn_config", "missing, or attn_config is; groups of fields are needed")
     attention.ignore("clip_qkv", "attn_pdrop", "rope_theta")
     ffn.ignore("ffn_act_fn", "moe_jitter_eps", "moe_loss_weight", "moe_normalize_expert_weights", "uniform_expert_assignment")
     ffn.ignore("hidden_size")
-    kv_heads = attention.count("kv_n_heads", default=1)
+    kv_heads = attention.read_count("kv_n_heads", default=1)
     file.ignore("num_key_value_heads")
     experts = {
-        "count": ffn.count("moe_num_experts", default=4),
-        "top_k": ffn.count("moe_top_k", default=1),
-        "intermediate": ffn.count("ffn_hidden_size", default=3584),
+        "count": ffn.read_count("moe_num_experts", default=4),
+        "top_k": ffn.read_count("moe_top_k", default=1),
+        "intermediate": ffn.read_count("ffn_hidden_size", default=3584),
     }
     attention.check_rest()
     ffn.check_rest()
@@ -246,8 +248,8 @@ def arctic(file: ConfigFile) -> Entry:
     """Arctic: experts beside an FFN that every token goes through."""
     file.one_of("moe_layer_frequency", (1,))
     file.one_of("parallel_attn_mlp_res", (True,))
-    width = file.count("intermediate_size")
-    experts = experts_of(file) | {"shared": 1, "shared_intermediate": file.count("hidden_size")}
+    width = file.read_count("intermediate_size")
+    experts = experts_of(file) | {"shared": 1, "shared_intermediate": file.read_count("hidden_size")}
     return {"experts": experts, "ffn_intermediate": width}
 
 
@@ -259,8 +261,8 @@ def dots1(file: ConfigFile) -> Entry:
 
 def part_turned(file: ConfigFile) -> Entry:
     """Share of a head that is rotated, if a file counts the rotated values. [-]"""
-    head_dim = file.count("hidden_size") // file.count("num_attention_heads")
-    turned = file.count("rotary_dim")
+    head_dim = file.read_count("hidden_size") // file.read_count("num_attention_heads")
+    turned = file.read_count("rotary_dim")
     if turned > head_dim:
         raise file.refuse("rotary_dim", f"{turned} is more than the {head_dim} of a head")
     return {"rope": turned / head_dim}
@@ -275,24 +277,26 @@ def deepseek_moe(file: ConfigFile) -> Entry:
     """DeepSeekMoE: greedy routing, without groups or learned biases."""
     file.one_of("moe_layer_freq", (1,))
     file.one_of("scoring_func", ("softmax",))
-    return {"experts": expert_fields(file, score_bias=False) | {"dense_layers": file.count("first_k_dense_replace", low=0)}}
+    return {
+        "experts": expert_fields(file, score_bias=False) | {"dense_layers": file.read_count("first_k_dense_replace", low=0)}
+    }
 
 
 def bailing(file: ConfigFile) -> Entry:
     """Ling: experts with a shared one of its own width; the second version has learned biases."""
-    width = file.count("moe_intermediate_size")
-    shared = file.count("num_shared_experts", low=0, default=0)
-    wide = file.count("moe_shared_expert_intermediate_size", default=width)
+    width = file.read_count("moe_intermediate_size")
+    shared = file.read_count("num_shared_experts", low=0, default=0)
+    wide = file.read_count("moe_shared_expert_intermediate_size", default=width)
     experts = {
-        "count": file.count("num_experts"),
-        "top_k": file.count("num_experts_per_tok"),
+        "count": file.read_count("num_experts"),
+        "top_k": file.read_count("num_experts_per_tok"),
         "intermediate": width,
         "shared": shared,
         "shared_intermediate": wide if shared else 0,
-        "dense_layers": file.count("first_k_dense_replace", low=0, default=0),
-        "score_bias": file.flag("moe_router_enable_expert_bias"),
-        "groups": file.count("n_group", default=1),
-        "groups_kept": file.count("topk_group", default=1),
+        "dense_layers": file.read_count("first_k_dense_replace", low=0, default=0),
+        "score_bias": file.read_flag("moe_router_enable_expert_bias"),
+        "groups": file.read_count("n_group", default=1),
+        "groups_kept": file.read_count("topk_group", default=1),
     }
     file.one_of("multi_gate", (False,))
     return {"experts": experts} | mtp_fields(file, "num_nextn_predict_layers")
@@ -300,7 +304,7 @@ def bailing(file: ConfigFile) -> Entry:
 
 def gpt_neo(file: ConfigFile) -> Entry:
     """GPT-Neo: windows in the layers that a list of pairs names."""
-    given, layers = file.get("attention_types"), file.layers()
+    given, layers = file.get("attention_types"), file.count_layers()
     turns: list[str] = []
     for entry in given if isinstance(given, list) else []:
         if not (isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], list) and type(entry[1]) is int):
@@ -309,5 +313,5 @@ def gpt_neo(file: ConfigFile) -> Entry:
     known = {"global": "full", "local": "local"}
     if len(turns) != layers or not all(isinstance(turn, str) and turn in known for turn in turns):
         raise file.refuse("attention_types", f"{shorten(given)} does not say global or local of each of {layers} layers")
-    layer_list(file, "attention_layers", known)
+    read_layer_list(file, "attention_layers", known)
     return window_layers(file, [known[turn] for turn in turns])

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from dse.huggingface.config_file import ConfigFile, Entry
 from dse.huggingface.families import Family
-from dse.huggingface.quantization import check_rotation, context
+from dse.huggingface.quantization import check_rotation, read_context
 from dse.space.errors import DesignError
 from dse.space.layers import check_layers
 from dse.space.model import CompressedAttention, ExpertLayers, LatentAttention, LayerKind, Model, RecurrentMixing, SparseIndexer
@@ -20,13 +20,13 @@ def read_fields(file: ConfigFile, family: Family, name: str) -> Entry:
     """Fields of a model: those that every model has, and those of its family."""
     entry: Entry = {
         "name": name,
-        "layers": 1 if "layers" in family.own else file.count("num_hidden_layers"),
-        "hidden": file.count("hidden_size"),
-        "heads": file.count("num_attention_heads"),
-        "ffn_intermediate": 1 if "ffn_intermediate" in family.own else file.count("intermediate_size"),
-        "vocab": file.count("vocab_size"),
+        "layers": 1 if "layers" in family.own else file.read_count("num_hidden_layers"),
+        "hidden": file.read_count("hidden_size"),
+        "heads": file.read_count("num_attention_heads"),
+        "ffn_intermediate": 1 if "ffn_intermediate" in family.own else file.read_count("intermediate_size"),
+        "vocab": file.read_count("vocab_size"),
         "max_position": _context_length(file, family),
-        "tied_embeddings": file.flag("tie_word_embeddings"),
+        "tied_embeddings": file.read_flag("tie_word_embeddings"),
     }
     for act in {family.act, "hidden_act"} if family.act == "hidden_activation" else {family.act}:
         file.one_of(act, family.acts)
@@ -36,13 +36,13 @@ def read_fields(file: ConfigFile, family: Family, name: str) -> Entry:
 
 def _context_length(file: ConfigFile, family: Family) -> int:
     """The longest sequence that a model is served with."""
-    longest = file.count(file.stated_name(*family.longest))
+    longest = file.read_count(file.stated_name(*family.longest))
     for name in family.longest:
-        file.count(name, default=longest)
-    return longest if family.extended else context(file, longest)
+        file.read_count(name, default=longest)
+    return longest if family.extended else read_context(file, longest)
 
 
-def similar_family_hint(file: ConfigFile, name: str, known: Mapping[str, Family]) -> str:
+def describe_similar_family(file: ConfigFile, name: str, known: Mapping[str, Family]) -> str:
     """End of the refusal of an unknown family: a similar family that fits, and the list of all.
 
     Fields fit a family that reads all of them and lacks none: what its class means by an absent field would be a guess about
@@ -51,7 +51,7 @@ def similar_family_hint(file: ConfigFile, name: str, known: Mapping[str, Family]
     totals = {}
     for other, family in known.items():
         trial = file.read_as(family.defaults, family.names)
-        if family.names and not any(file.says(own) for own in family.names):
+        if family.names and not any(file.has_value(own) for own in family.names):
             continue
         try:
             trial.refuse_unmodelled()

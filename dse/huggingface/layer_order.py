@@ -14,7 +14,7 @@ WIDEST = 32
 """Layers that are looked for as one group that repeats."""
 
 
-def layer_list(
+def read_layer_list(
     file: ConfigFile, name: str, words: Mapping[Any, str], *, layers: int = 0, more: int = 0
 ) -> tuple[str, ...] | None:
     """Layer kinds from a list in the file; None if there is no such list.
@@ -24,7 +24,7 @@ def layer_list(
         layers: of the model; 0 for `num_hidden_layers`.
         more: modules that predict tokens, whose entries may come after those of the layers.
     """
-    given, layers = file.get(name), layers or file.layers()
+    given, layers = file.get(name), layers or file.count_layers()
     if given is None:
         return None
     if not isinstance(given, list | str):
@@ -107,5 +107,5 @@ def window_layers(file: ConfigFile, turns: Sequence[str], *, local: Entry | None
         turns: which are "local" and which "full".
         local, full: what these have besides.
     """
-    size = file.count("sliding_window", default=0 if "local" not in turns else None)
+    size = file.read_count("sliding_window", default=0 if "local" not in turns else None)
     return kinds_and_order(turns, {"local": {"window": size, **(local or {})}, "full": full or {}})

@@ -10,17 +10,17 @@ def read_pruned_blocks(file: ConfigFile) -> Entry:
     """Layers that were pruned one by one: some without attention, FFNs of many widths."""
     given, layers, heads, hidden = (
         file.get("block_configs"),
-        file.layers(),
-        file.count("num_attention_heads"),
-        file.count("hidden_size"),
+        file.count_layers(),
+        file.read_count("num_attention_heads"),
+        file.read_count("hidden_size"),
     )
     if not isinstance(given, list) or len(given) != layers:
         raise file.refuse("block_configs", f"{shorten(given)} is not a list with an entry for each of {layers} layers")
     file.one_of("num_key_value_heads", (None,))
-    bias, ffn_bias = file.flag("attention_bias"), file.flag("mlp_bias")
+    bias, ffn_bias = file.read_flag("attention_bias"), file.read_flag("mlp_bias")
     kinds: dict[str, Entry] = {}
     turns = [_block_kind(file, block, heads, hidden, kinds) for block in given]
-    head_dim = file.count("head_dim", default=hidden // heads)
+    head_dim = file.read_count("head_dim", default=hidden // heads)
     kv_heads = next((kind["kv_heads"] for kind in kinds.values() if "kv_heads" in kind), heads)
     width = max((kind.get("ffn_intermediate", 1) for kind in kinds.values()), default=1)
     own = {"kv_heads": kv_heads, "head_dim": head_dim, "ffn_intermediate": width, "qkv_bias": bias, "out_bias": bias}
@@ -30,7 +30,7 @@ def read_pruned_blocks(file: ConfigFile) -> Entry:
 def _block_kind(file: ConfigFile, given: Any, heads: int, hidden: int, kinds: dict[str, Entry]) -> str:
     """The kind of one layer, which joins those that there are."""
     attribute = file.fields_inside("block_configs", given)
-    attention, ffn = attribute.group("attention"), attribute.group("ffn")
+    attention, ffn = attribute.read_group("attention"), attribute.read_group("ffn")
     if attention is None or ffn is None:
         raise file.refuse("block_configs", f"{shorten(given)}: attention and ffn are needed")
     for part in (attention, ffn):
@@ -41,12 +41,12 @@ def _block_kind(file: ConfigFile, given: Any, heads: int, hidden: int, kinds: di
     for name in ("unshifted_sink", "use_prefill_window_in_sink_attention"):
         attention.one_of(name, (False,))
     name, kind = "none", Entry(mixing="none")
-    if not attention.flag("no_op"):
-        each = attention.count("n_heads_in_group")
+    if not attention.read_flag("no_op"):
+        each = attention.read_count("n_heads_in_group")
         if heads % each:
             raise file.refuse("block_configs", f"n_heads_in_group: {each} does not divide {heads} heads")
         name, kind = f"kv{heads // each}", {"kv_heads": heads // each}
-    if ffn.flag("no_op"):
+    if ffn.read_flag("no_op"):
         name, kind = f"{name}_none", {**kind, "ffn": "none"}
     else:
         width = _pruned_width(file, ffn.get("ffn_mult"), hidden)

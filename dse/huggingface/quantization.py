@@ -87,7 +87,7 @@ class Formats(NamedTuple):
     words: dict[str, str] = {}
 
 
-def published_format_text(*files: ConfigFile) -> Formats:
+def describe_published_format(*files: ConfigFile) -> Formats:
     """Formats in which a model is published, and the matching options of a mapping, as text.
 
     Args:
@@ -291,7 +291,7 @@ def check_rotation(file: ConfigFile, *, partial: bool) -> None:
                 inner.one_of("partial_rotary_factor", (1, 1.0))
 
 
-def context(file: ConfigFile, longest: int) -> int:
+def read_context(file: ConfigFile, longest: int) -> int:
     """Longest sequence that a model serves: trained length, extended by its rotation. [token]
 
     Engines take the factor of a linear, dynamic or YaRN scaling times the length before it, which YaRN may say by itself.
@@ -308,33 +308,33 @@ def context(file: ConfigFile, longest: int) -> int:
                 raise inner.refuse("factor", f"{shorten(factor)} is not a number of at least 1")
             before = longest
             if kind == "yarn":
-                before = inner.count("original_max_position_embeddings", default=longest)
+                before = inner.read_count("original_max_position_embeddings", default=longest)
             return round(before * factor)
     return longest
 
 
 def rotated_share(file: ConfigFile, kind: str = "", *, default: float = 1.0) -> float:
     """Share of a head that is rotated, in layers of one kind if kinds differ. [-]"""
-    outside = file.share("partial_rotary_factor", default=default)
+    outside = file.read_share("partial_rotary_factor", default=default)
     parameters = file.get("rope_parameters")
-    inner = file.group("rope_parameters")
+    inner = file.read_group("rope_parameters")
     if inner is None:
         return outside
     if kind and isinstance(parameters.get(kind), dict):
-        inner = inner.group(kind) or inner
-    return inner.share("partial_rotary_factor", default=outside)
+        inner = inner.read_group(kind) or inner
+    return inner.read_share("partial_rotary_factor", default=outside)
 
 
 def _rotation_groups(file: ConfigFile, name: str) -> list[ConfigFile]:
     """A group of fields, or one for each kind of layers."""
-    group, parameters = file.group(name), file.get(name)
+    group, parameters = file.read_group(name), file.get(name)
     if group is None:
         return []
     inners = [
         inner
         for key, entry in parameters.items()
         if isinstance(entry, dict)
-        for inner in [group.group(key)]
+        for inner in [group.read_group(key)]
         if inner is not None
     ]
     return inners or [group]

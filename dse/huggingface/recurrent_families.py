@@ -4,7 +4,7 @@ from math import ceil, gcd
 
 from dse.huggingface.config_file import MAX_LAYERS, ConfigFile, Entry
 from dse.huggingface.gqa_families import grouped_query_fields, mtp_fields, rotated_share_stated
-from dse.huggingface.layer_order import every_nth_layer, kinds_and_order, layer_list
+from dse.huggingface.layer_order import every_nth_layer, kinds_and_order, read_layer_list
 from dse.huggingface.quantization import rotated_share
 
 
@@ -15,33 +15,33 @@ def qwen3_next(file: ConfigFile) -> Entry:
 
 def qwen35(file: ConfigFile) -> Entry:
     """Qwen3.5: Qwen3-Next with one FFN in each layer."""
-    return _delta_fields(file) | {"ffn_intermediate": file.count("intermediate_size")}
+    return _delta_fields(file) | {"ffn_intermediate": file.read_count("intermediate_size")}
 
 
 def _delta_fields(file: ConfigFile) -> Entry:
-    layers = file.layers()
+    layers = file.count_layers()
     file.one_of("decoder_sparse_step", (1,))
     file.one_of("mlp_only_layers", ([],))
     file.one_of("mamba_ssm_dtype", ("float32",))
     file.one_of("mtp_use_dedicated_embeddings", (False,))
     file.one_of("output_gate_type", ("swish", "silu", "sigmoid"))
-    interval = file.count("full_attention_interval", default=4)
+    interval = file.read_count("full_attention_interval", default=4)
     words = {"linear_attention": "delta", "full_attention": "full"}
-    turns = layer_list(file, "layer_types", words) or every_nth_layer(interval, layers, "delta", "full")
+    turns = read_layer_list(file, "layer_types", words) or every_nth_layer(interval, layers, "delta", "full")
     state = {
         "rule": "delta",
-        "heads": file.count("linear_num_value_heads"),
-        "key_heads": file.count("linear_num_key_heads"),
-        "key_dim": file.count("linear_key_head_dim"),
-        "value_dim": file.count("linear_value_head_dim"),
-        "conv": file.count("linear_conv_kernel_dim", default=4),
+        "heads": file.read_count("linear_num_value_heads"),
+        "key_heads": file.read_count("linear_num_key_heads"),
+        "key_dim": file.read_count("linear_key_head_dim"),
+        "value_dim": file.read_count("linear_value_head_dim"),
+        "conv": file.read_count("linear_conv_kernel_dim", default=4),
     }
-    bias = file.flag("attention_bias")
+    bias = file.read_flag("attention_bias")
     own = {
         "qk_norm": True,
         "qkv_bias": bias,
         "out_bias": bias,
-        "gate": "element" if file.flag("attn_output_gate", default=True) else "none",
+        "gate": "element" if file.read_flag("attn_output_gate", default=True) else "none",
         "rope": rotated_share(file, default=0.25),
         **kinds_and_order(turns, {"delta": {"recurrence": state}, "full": {}}),
     }
@@ -50,18 +50,18 @@ def _delta_fields(file: ConfigFile) -> Entry:
 
 
 def _shared_experts(file: ConfigFile) -> Entry:
-    shared = file.count("shared_expert_intermediate_size", low=0, default=0)
+    shared = file.read_count("shared_expert_intermediate_size", low=0, default=0)
     return {
-        "count": file.count("num_experts"),
-        "top_k": file.count("num_experts_per_tok"),
-        "intermediate": file.count("moe_intermediate_size"),
+        "count": file.read_count("num_experts"),
+        "top_k": file.read_count("num_experts_per_tok"),
+        "intermediate": file.read_count("moe_intermediate_size"),
         **({"shared": 1, "shared_intermediate": shared, "shared_gate": True} if shared else {}),
     }
 
 
 def _dense_width(file: ConfigFile) -> int:
     """Of FFNs that no layer has."""
-    return file.count("intermediate_size", default=file.count("moe_intermediate_size"))
+    return file.read_count("intermediate_size", default=file.read_count("moe_intermediate_size"))
 
 
 SUBLAYERS = {"M": "mamba", "*": "attention", "-": "dense", "E": "experts"}
@@ -85,19 +85,19 @@ def nemotron_h(file: ConfigFile) -> Entry:
     file.one_of("partial_rotary_factor", (1, 1.0))
     file.one_of("sliding_window", ())
     for name in ("expand", "mamba_expand"):
-        file.count(name, default=2)  # heads and their dimension say the width
-    conv_bias = file.flag(file.stated_name("mamba_conv_bias", "use_conv_bias"), default=True)
-    if file.flag("use_conv_bias", default=conv_bias) != conv_bias:
+        file.read_count(name, default=2)  # heads and their dimension say the width
+    conv_bias = file.read_flag(file.stated_name("mamba_conv_bias", "use_conv_bias"), default=True)
+    if file.read_flag("use_conv_bias", default=conv_bias) != conv_bias:
         raise file.refuse("use_conv_bias", "contradicts mamba_conv_bias; keep one of them")
     modules = _prediction_fields(file)
-    heads, bias, ffn_bias = file.count("num_attention_heads"), file.flag("attention_bias"), file.flag("mlp_bias")
+    heads, bias, ffn_bias = file.read_count("num_attention_heads"), file.read_flag("attention_bias"), file.read_flag("mlp_bias")
     head_dim = file.agreed_count("head_dim", "attention_head_dim")
     state = {
         "rule": "ssd",
-        "heads": file.count("mamba_num_heads"),
+        "heads": file.read_count("mamba_num_heads"),
         "key_heads": file.agreed_count("n_groups", "mamba_n_groups"),
-        "key_dim": file.count("ssm_state_size"),
-        "value_dim": file.count("mamba_head_dim"),
+        "key_dim": file.read_count("ssm_state_size"),
+        "value_dim": file.read_count("mamba_head_dim"),
         "conv": file.agreed_count("conv_kernel", "mamba_d_conv"),
         "conv_bias": conv_bias,
         "chunk": file.agreed_count("chunk_size", "mamba_chunk_size", default=128),
@@ -112,7 +112,7 @@ def nemotron_h(file: ConfigFile) -> Entry:
         "layers": len(turns),
         "kv_heads": file.agreed_count("num_key_value_heads", "num_query_groups", default=heads),
         "head_dim": head_dim,
-        "ffn_intermediate": file.count("intermediate_size"),
+        "ffn_intermediate": file.read_count("intermediate_size"),
         "gated_ffn": False,
         "qkv_bias": bias,
         "out_bias": bias,
@@ -123,9 +123,9 @@ def nemotron_h(file: ConfigFile) -> Entry:
     }
     if "experts" not in turns:
         for name in ("n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "moe_shared_expert_intermediate_size"):
-            file.count(name, default=1)
+            file.read_count(name, default=1)
         for name in ("n_shared_experts", "moe_latent_size"):
-            file.count(name, low=0, default=0)
+            file.read_count(name, low=0, default=0)
     return own | modules
 
 
@@ -133,10 +133,10 @@ def _sublayer_turns(file: ConfigFile) -> tuple[str, ...]:
     for name, words in (("layers_block_type", NAMED), ("layer_types", NAMED), ("hybrid_override_pattern", SUBLAYERS)):
         given = file.get(name)
         if isinstance(given, list | str) and 0 < len(given) <= MAX_LAYERS:
-            layers = file.count("num_hidden_layers", default=len(given))
-            turns = layer_list(file, name, words, layers=layers)
+            layers = file.read_count("num_hidden_layers", default=len(given))
+            turns = read_layer_list(file, name, words, layers=layers)
             for other in ("layers_block_type", "layer_types", "hybrid_override_pattern"):
-                again = layer_list(file, other, SUBLAYERS if other.endswith("pattern") else NAMED, layers=layers)
+                again = read_layer_list(file, other, SUBLAYERS if other.endswith("pattern") else NAMED, layers=layers)
                 if again not in (None, turns):
                     raise file.refuse(other, f"contradicts {name}; keep one of them")
             assert turns is not None
@@ -154,17 +154,17 @@ def _prediction_fields(file: ConfigFile) -> Entry:
 
 
 def _nemotron_experts(file: ConfigFile) -> Entry:
-    shared = file.count("n_shared_experts", low=0, default=1)
+    shared = file.read_count("n_shared_experts", low=0, default=1)
     return {
-        "count": file.count("n_routed_experts"),
-        "top_k": file.count("num_experts_per_tok"),
-        "intermediate": file.count("moe_intermediate_size"),
+        "count": file.read_count("n_routed_experts"),
+        "top_k": file.read_count("num_experts_per_tok"),
+        "intermediate": file.read_count("moe_intermediate_size"),
         "shared": shared,
-        "shared_intermediate": file.count("moe_shared_expert_intermediate_size") if shared else 0,
+        "shared_intermediate": file.read_count("moe_shared_expert_intermediate_size") if shared else 0,
         "score_bias": True,
-        "groups": file.count("n_group", default=1),
-        "groups_kept": file.count("topk_group", default=1),
-        "latent": file.count("moe_latent_size", low=0, default=0),
+        "groups": file.read_count("n_group", default=1),
+        "groups_kept": file.read_count("topk_group", default=1),
+        "latent": file.read_count("moe_latent_size", low=0, default=0),
     }
 
 
@@ -172,25 +172,29 @@ def jamba(file: ConfigFile) -> Entry:
     """Jamba: Mamba-1 in most layers, attention without rotation in the others; experts in some of all."""
     file.one_of("mamba_proj_bias", (False,))
     file.one_of("sliding_window", ())
-    hidden, layers = file.count("hidden_size"), file.layers()
-    inner = file.count("mamba_expand") * hidden
-    rank = file.count("mamba_dt_rank", default=ceil(hidden / 16)) if file.get("mamba_dt_rank") != "auto" else ceil(hidden / 16)
+    hidden, layers = file.read_count("hidden_size"), file.count_layers()
+    inner = file.read_count("mamba_expand") * hidden
+    rank = (
+        file.read_count("mamba_dt_rank", default=ceil(hidden / 16))
+        if file.get("mamba_dt_rank") != "auto"
+        else ceil(hidden / 16)
+    )
     wide = gcd(inner, MOST_CHANNELS)
     state = {
         "rule": "selective",
         "heads": inner // wide,
         "key_heads": 1,
-        "key_dim": file.count("mamba_d_state"),
+        "key_dim": file.read_count("mamba_d_state"),
         "value_dim": wide,
-        "conv": file.count("mamba_d_conv"),
-        "conv_bias": file.flag("mamba_conv_bias", default=True),
+        "conv": file.read_count("mamba_d_conv"),
+        "conv_bias": file.read_flag("mamba_conv_bias", default=True),
         "gate_rank": rank,
         "chunk": 1,
     }
-    norms = file.flag("mamba_inner_layernorms", default=True)
+    norms = file.read_flag("mamba_inner_layernorms", default=True)
     attends = _periodic_layers(file, "attn_layer_period", "attn_layer_offset", layers)
-    layer_list(file, "layers_block_type", {"mamba": "mamba", "attention": "full"})
-    count = file.count("num_experts")
+    read_layer_list(file, "layers_block_type", {"mamba": "mamba", "attention": "full"})
+    count = file.read_count("num_experts")
     fed = _periodic_layers(file, "expert_layer_period", "expert_layer_offset", layers)
     fed = [has_experts and count > 1 for has_experts in fed]  # one expert is a dense FFN
     mixes = ["full" if attend else "mamba" for attend in attends]
@@ -200,7 +204,7 @@ def jamba(file: ConfigFile) -> Entry:
         mix, _, feeds = name.partition("_")
         own = {"recurrence": state, "qk_norm": norms} if mix == "mamba" else {}
         kinds[name] = own | ({"ffn": feeds} if count > 1 else {})
-    top, width = file.count("num_experts_per_tok"), file.count("intermediate_size")
+    top, width = file.read_count("num_experts_per_tok"), file.read_count("intermediate_size")
     experts = {"experts": {"count": count, "top_k": top, "intermediate": width}} if count > 1 else {}
     return grouped_query_fields(file) | {"rope": 0.0, **experts, **kinds_and_order(names, kinds)}
 
@@ -211,7 +215,7 @@ MOST_CHANNELS = 64
 
 def _periodic_layers(file: ConfigFile, period: str, offset: str, layers: int) -> list[bool]:
     """Whether each layer is one of those that come once in a period."""
-    every, first = file.count(period), file.count(offset, low=0)
+    every, first = file.read_count(period), file.read_count(offset, low=0)
     if first >= every:
         raise file.refuse(offset, f"{first} is no place within a period of {every} layers ({period})")
     return [place % every == first for place in range(layers)]
@@ -219,10 +223,10 @@ def _periodic_layers(file: ConfigFile, period: str, offset: str, layers: int) ->
 
 def minimax_m1(file: ConfigFile) -> Entry:
     """MiniMax-M1: lightning attention in most layers."""
-    layers, heads, head_dim = file.layers(), file.count("num_attention_heads"), file.count("head_dim")
+    layers, heads, head_dim = file.count_layers(), file.read_count("num_attention_heads"), file.read_count("head_dim")
     words = {0: "lightning", 1: "full", "linear_attention": "lightning", "full_attention": "full"}
-    turns = layer_list(file, "attn_type_list", words) or layer_list(file, "layer_types", words)
-    layer_list(file, "layer_types", words)
+    turns = read_layer_list(file, "attn_type_list", words) or read_layer_list(file, "layer_types", words)
+    read_layer_list(file, "layer_types", words)
     if turns is None:
         raise file.refuse("attn_type_list", "missing; give a list with 0 (lightning) or 1 (full) for each layer")
     file.one_of("postnorm", (True, False))
@@ -237,12 +241,12 @@ def minimax_m1(file: ConfigFile) -> Entry:
         "key_heads": heads,
         "key_dim": head_dim,
         "value_dim": head_dim,
-        "chunk": file.count("block_size", default=256),
+        "chunk": file.read_count("block_size", default=256),
     }
     experts = {
-        "count": file.count("num_local_experts"),
-        "top_k": file.count("num_experts_per_tok"),
-        "intermediate": file.count("intermediate_size"),
+        "count": file.read_count("num_local_experts"),
+        "top_k": file.read_count("num_experts_per_tok"),
+        "intermediate": file.read_count("intermediate_size"),
     }
     own = {
         "rope": rotated_share_stated(file),

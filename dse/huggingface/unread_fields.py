@@ -88,10 +88,10 @@ MOST = 6
 """Fields that a note names."""
 
 
-def unread_fields_text(names: list[str]) -> str:
+def describe_unread_fields(names: list[str]) -> str:
     """A note on fields that were not read; empty string if there are none.
 
-    >>> unread_fields_text(["router_dtype"])
+    >>> describe_unread_fields(["router_dtype"])
     'not read, and taken to change no shapes: router_dtype'
     """
     if not names:

@@ -11,7 +11,7 @@ from typing import Any
 
 from dse.space.errors import DesignError
 from dse.space.units import format_quantity
-from dse.terminal.child_python import child_environment, python_command
+from dse.terminal.child_python import build_child_environment, build_python_command
 
 MAX_PROCESSES = 4
 """Calls at a time; others wait."""
@@ -85,8 +85,8 @@ class ToolProcesses:
 async def _start_process() -> asyncio.subprocess.Process:
     """A process of a session of its own: what ends the server ends its input, and so lets it put things in order."""
     return await asyncio.create_subprocess_exec(
-        *python_command("-m", "dse.mcp_server.worker_process"),
-        env=child_environment(),
+        *build_python_command("-m", "dse.mcp_server.worker_process"),
+        env=build_child_environment(),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=LONGEST,

@@ -14,10 +14,10 @@ from dse import version
 from dse.mcp_server import ALLOW_RUN, GUIDE, OPTIONS, TOOLS, McpTool, available_tools
 from dse.mcp_server.process_pool import ToolProcesses
 from dse.mcp_server.tool_calls import list_options
-from dse.schemas import schema_of
+from dse.schemas import build_schema
 from dse.space.errors import DesignError, suggest_nearest
-from dse.terminal.error_line import error_line
-from dse.terminal.json_text import json_text
+from dse.terminal.error_line import format_error_line
+from dse.terminal.json_text import format_json
 from dse.terminal.signals import exit_status
 
 
@@ -48,7 +48,7 @@ async def _serve_stdio(allow_run: bool) -> None:
 
 def _make_server(processes: ToolProcesses, tools: dict[str, McpTool]) -> Server[Any]:
     async def choices() -> str:
-        return json_text(await asyncio.to_thread(list_options))  # libraries are imported for it
+        return format_json(await asyncio.to_thread(list_options))  # libraries are imported for it
 
     async def list_tools(context: Any, params: Any) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[_declare_tool(name, tool) for name, tool in tools.items()])
@@ -66,7 +66,7 @@ def _make_server(processes: ToolProcesses, tools: dict[str, McpTool]) -> Server[
                 )
             answer = await processes.answer(params.name, params.arguments or {}, heard)
         except DesignError as error:
-            answer = {"refused": error_line(error)}
+            answer = {"refused": format_error_line(error)}
         more = [await choices()] if params.name == "list" and "document" in answer else []
         return _call_result(answer, more)
 
@@ -107,7 +107,7 @@ def _declare_tool(name: str, tool: McpTool) -> types.Tool:
         title=tool.title,
         description=tool.does,
         input_schema=tool.takes,
-        output_schema=schema_of(tool.document),
+        output_schema=build_schema(tool.document),
         annotations=hints,
     )
 
@@ -116,5 +116,5 @@ def _call_result(answer: dict[str, Any], more: list[str]) -> types.CallToolResul
     """A document as structured content and as text, with more texts; or the line that refuses it."""
     if "refused" in answer:
         return types.CallToolResult(content=[types.TextContent(text=answer["refused"])], is_error=True)
-    texts = [json_text(answer["document"]), *more]
+    texts = [format_json(answer["document"]), *more]
     return types.CallToolResult(content=[types.TextContent(text=text) for text in texts], structured_content=answer["document"])

@@ -98,9 +98,9 @@ def _leads_outside(value: str) -> bool:
 
 def _list_studies() -> dict[str, Any]:
     from dse.commands.study_output import studies_record
-    from dse.config.overrides import study_paths
+    from dse.config.overrides import find_study_paths
 
-    return studies_record(study_paths())
+    return studies_record(find_study_paths())
 
 
 def _evaluate_tool(study: str, design: str, words: list[str]) -> dict[str, Any]:
@@ -142,14 +142,14 @@ def _run_tool(study: str, words: list[str], report_progress: ProgressCallback) -
     """Runs a study as ``dse run`` does, in ./runs of this folder; then reads its front as ``dse explain`` does."""
     from dse.commands.notebook_api import load
     from dse.commands.run_study import run_study
-    from dse.config.compose import compose, study_folder
+    from dse.config.compose import compose, find_study_folder
     from dse.execution.study import build_study as built
     from dse.report.study_page import report_path
     from dse.schemas import stamp_document
     from dse.space.safe_text import mask_passwords
 
     config = compose([f"study={study}", *words])
-    wanted_built = built(config, study_folder(config))
+    wanted_built = built(config, find_study_folder(config))
     if wanted_built.run_dir.parent != Path("runs").resolve():
         raise DesignError(
             f"run: {wanted_built.name!r} would write to {wanted_built.run_dir}, outside of ./runs; choose a plain name=NEW"

@@ -16,8 +16,8 @@ from typing import Any, TextIO
 
 from dse.mcp_server.tool_calls import call_tool
 from dse.space.units import format_quantity
-from dse.terminal.error_line import error_line
-from dse.terminal.json_text import json_text
+from dse.terminal.error_line import format_error_line
+from dse.terminal.json_text import format_json
 from dse.terminal.orphan_processes import end_all, limit_memory
 from dse.terminal.signals import handle_signals
 from dse.terminal.text_encoding import make_output_printable
@@ -96,7 +96,7 @@ def _answer_call(line: str, out: TextIO) -> dict[str, Any]:
     except MemoryError:
         return {"refused": f"dse: {call['tool']}: needs more than {format_quantity(MEMORY_LIMIT, 'B')} of memory; request less"}
     except Exception as error:
-        given_line = error_line(error)
+        given_line = format_error_line(error)
         if not given_line:
             traceback.print_exc()
             given_line = f"dse: {call['tool']}: {type(error).__name__}: {' '.join(str(error).split())}; a fault of this program"
@@ -104,7 +104,7 @@ def _answer_call(line: str, out: TextIO) -> dict[str, Any]:
 
 
 def _write_record(out: TextIO, data: dict[str, Any]) -> None:
-    out.write(json_text(data) + "\n")
+    out.write(format_json(data) + "\n")
     out.flush()
 
 

@@ -11,7 +11,7 @@ from math import inf, sqrt
 import numpy as np
 import pandas as pd
 
-from dse.accuracy.foreign_constants import foreign_constants_note
+from dse.accuracy.foreign_constants import describe_foreign_constants
 from dse.accuracy.stack_basis import stack_basis
 from dse.config.record_parser import ConstantSource
 from dse.evaluators.accounting.metrics import METRICS
@@ -19,13 +19,20 @@ from dse.evaluators.silicon.published import published_facts
 from dse.execution.result_frame import DESIGN, knob_values, report_order
 from dse.execution.screen import ScreenResult, screen_left_out_text
 from dse.execution.study import Study
-from dse.explanations.advice import count_rejections, smallest_relaxation
+from dse.explanations.advice import count_rejections, find_smallest_relaxation
 from dse.explanations.elasticities import SAME
 from dse.explanations.explanation import judged_metrics, study_goal
-from dse.explanations.near_feasible import known_tables, near_feasible_rows
-from dse.explanations.neighbours import DesignOutcome, Neighbour, analytical_goal, evaluate_points, knob_value_text, neighbours
-from dse.report.error_bands import study_error_bands
-from dse.search.pareto import as_minimisation
+from dse.explanations.near_feasible import collect_known_tables, find_near_feasible_rows
+from dse.explanations.neighbours import (
+    DesignOutcome,
+    Neighbour,
+    analytical_goal,
+    evaluate_points,
+    format_knob_value,
+    list_neighbours,
+)
+from dse.report.error_bands import estimate_study_error_bands
+from dse.search.pareto import convert_to_minimisation
 from dse.space.array_math import Array
 from dse.space.design import Design
 from dse.space.fields import replace_leaves
@@ -62,30 +69,34 @@ class Caveat:
     text: str
 
 
-def study_caveats(
+def collect_study_caveats(
     study: Study, frame: pd.DataFrame, screened: ScreenResult | None = None, *, seconds: float = BUDGET_S
 ) -> list[Caveat]:
     """Caveats of a study, from its designs and its screen.
 
     Args:
         study: the study.
-        frame: its designs, as `dse.execution.result_frame.with_front` has them.
+        frame: its designs, as `dse.execution.result_frame.combine_with_front` has them.
         screened: what its screen looked at, of which the frame has a sample.
         seconds: what steps of its knobs may take.
     """
     return [
-        *inactive_knob_caveats(study, frame),
-        *idle_knob_caveats(study, frame, seconds=seconds),
-        *(idle_constraint_caveats(study, frame, screened) if not (few := discarded_rows_caveats(study, screened)) else few),
-        *flat_objective_caveats(study, frame),
-        *infeasible_study_caveats(study, frame),
-        *crowded_front_caveats(study, frame),
-        *foreign_constant_caveats(study),
-        *facts_dropped(study),
+        *find_inactive_knob_caveats(study, frame),
+        *find_idle_knob_caveats(study, frame, seconds=seconds),
+        *(
+            find_idle_constraint_caveats(study, frame, screened)
+            if not (few := find_discarded_rows_caveats(study, screened))
+            else few
+        ),
+        *find_flat_objective_caveats(study, frame),
+        *find_infeasible_study_caveats(study, frame),
+        *find_crowded_front_caveats(study, frame),
+        *find_foreign_constant_caveats(study),
+        *find_dropped_facts(study),
     ]
 
 
-def facts_dropped(study: Study) -> list[Caveat]:
+def find_dropped_facts(study: Study) -> list[Caveat]:
     """Chips with data-sheet facts that do not hold for all designs, and the knobs that they depend on."""
     caveats = []
     for chosen, space in study.question.space.base_spaces:
@@ -109,13 +120,13 @@ def facts_dropped(study: Study) -> list[Caveat]:
     return caveats
 
 
-def foreign_constant_caveats(study: Study) -> list[Caveat]:
+def find_foreign_constant_caveats(study: Study) -> list[Caveat]:
     """Chips whose software has constants that were fitted on other chips only."""
-    each = ((software[1]["chip"], foreign_constants_note(*software)) for software in _software_names(study))
+    each = ((software[1]["chip"], describe_foreign_constants(*software)) for software in _software_names(study))
     return [Caveat("stack", chip, text) for chip, text in each if text]
 
 
-def stack_texts(study: Study) -> list[str]:
+def describe_stacks(study: Study) -> list[str]:
     """Measured and assumed kernels of each chip's software stack, one line per chip with a stack."""
     bases = ((software[1]["chip"], stack_basis(*software)) for software in _software_names(study))
     return [f"{chip}: {basis.text}" if study.chips else basis.text for chip, basis in bases if basis]
@@ -134,7 +145,7 @@ def _software_names(study: Study) -> Iterator[tuple[list[ConstantSource], dict[s
         yield own, names, space.base, study.question.workload, moved
 
 
-def inactive_knob_caveats(study: Study, frame: pd.DataFrame) -> list[Caveat]:
+def find_inactive_knob_caveats(study: Study, frame: pd.DataFrame) -> list[Caveat]:
     """Knobs that are inactive in all designs, with the conditions that none of them meets."""
     knob_caveats = []
     for knob in study.question.space.knobs if len(frame) else ():
@@ -142,7 +153,7 @@ def inactive_knob_caveats(study: Study, frame: pd.DataFrame) -> list[Caveat]:
             continue
         space, read = study.question.space, [(other, words) for other, words, _ in knob.read]
         ways = [
-            f"{other} {' or '.join(knob_value_text(space, other, value) for value in values)}"
+            f"{other} {' or '.join(format_knob_value(space, other, value) for value in values)}"
             for other, values in [*knob.when] or read
         ]
         where = f", as none has {(' and ' if knob.when else ' or ').join(ways)}" if ways else ""
@@ -152,7 +163,7 @@ def inactive_knob_caveats(study: Study, frame: pd.DataFrame) -> list[Caveat]:
     return knob_caveats
 
 
-def idle_knob_caveats(study: Study, frame: pd.DataFrame, *, seconds: float = BUDGET_S) -> list[Caveat]:
+def find_idle_knob_caveats(study: Study, frame: pd.DataFrame, *, seconds: float = BUDGET_S) -> list[Caveat]:
     """Knobs of which no step changes an objective, a constraint's metric or a limit.
 
     Tested with the analytical model at designs spread evenly over all.
@@ -170,7 +181,7 @@ def idle_knob_caveats(study: Study, frame: pd.DataFrame, *, seconds: float = BUD
     designs = []
     for row in rows.to_dict("records"):
         values = knob_values(study, row)
-        around.append([step for step in neighbours(space, values) if step.knob not in moving])
+        around.append([step for step in list_neighbours(space, values) if step.knob not in moving])
         designs += [space.design_at(values), *(step.design for step in around[-1])]
     points = evaluate_points(designs, goal, seconds=seconds)
     tried: dict[str, int] = {}
@@ -257,7 +268,7 @@ class _Tally:
     nearest: float = float("nan")
 
 
-def idle_constraint_caveats(study: Study, frame: pd.DataFrame, screened: ScreenResult | None = None) -> list[Caveat]:
+def find_idle_constraint_caveats(study: Study, frame: pd.DataFrame, screened: ScreenResult | None = None) -> list[Caveat]:
     """Constraints that no design violates, and those that do not move the front.
 
     A constraint does not move the front if no design that violates it alone is better than the whole front in anything.
@@ -266,8 +277,8 @@ def idle_constraint_caveats(study: Study, frame: pd.DataFrame, screened: ScreenR
         DesignOutcome({name: float(row[name]) for name in study.objectives}) for row in frame[frame["front"]].to_dict("records")
     ]
     tallies = {bound: _Tally() for bound in study.bounds}
-    for rows in known_tables(study, frame, screened):
-        _, moving = near_feasible_rows(study, rows, front, inf)
+    for rows in collect_known_tables(study, frame, screened):
+        _, moving = find_near_feasible_rows(study, rows, front, inf)
         for bound, over in zip(study.bounds, moving[1:], strict=True):
             values, tally = rows[bound.metric].to_numpy(dtype=float) if bound.metric in rows else np.zeros(0), tallies[bound]
             values = values[np.isfinite(values)]
@@ -289,7 +300,7 @@ def idle_constraint_caveats(study: Study, frame: pd.DataFrame, screened: ScreenR
     return constraint_caveats
 
 
-def discarded_rows_caveats(study: Study, screened: ScreenResult | None) -> list[Caveat]:
+def find_discarded_rows_caveats(study: Study, screened: ScreenResult | None) -> list[Caveat]:
     """Caveat that most screened designs were not kept, so that constraints cannot be assessed."""
     if screened is None or screened.kept == screened.rows or study.fidelity != study.screen_fidelity:
         return []
@@ -301,7 +312,7 @@ def discarded_rows_caveats(study: Study, screened: ScreenResult | None) -> list[
     return [Caveat("screen", "", text)]
 
 
-def flat_objective_caveats(study: Study, frame: pd.DataFrame) -> list[Caveat]:
+def find_flat_objective_caveats(study: Study, frame: pd.DataFrame) -> list[Caveat]:
     """Objectives that are equal for all feasible designs, or differ by less than their resolution."""
     good = frame[frame["feasible"]]
     objective_caveats = []
@@ -321,7 +332,7 @@ def flat_objective_caveats(study: Study, frame: pd.DataFrame) -> list[Caveat]:
     return objective_caveats
 
 
-def infeasible_study_caveats(study: Study, frame: pd.DataFrame) -> list[Caveat]:
+def find_infeasible_study_caveats(study: Study, frame: pd.DataFrame) -> list[Caveat]:
     """Most violated limits of a study without feasible designs, and the smallest relaxation."""
     if not len(frame) or frame["feasible"].any():
         return []
@@ -331,18 +342,18 @@ def infeasible_study_caveats(study: Study, frame: pd.DataFrame) -> list[Caveat]:
         for rejection in count_rejections(study, frame)
     )
     study_caveats = [Caveat("feasible", "", f"none of {len(frame):,} designs is feasible: {counted}")]
-    values, gives = smallest_relaxation(study, frame)
+    values, gives = find_smallest_relaxation(study, frame)
     if gives:
         space = study.question.space
-        knobs = ", ".join(f"{address} {knob_value_text(space, address, value)}" for address, value in values.items())
+        knobs = ", ".join(f"{address} {format_knob_value(space, address, value)}" for address, value in values.items())
         relaxation = f"smallest relaxation that admits a design: {', and '.join(gives)}; for the design {knobs}"
         study_caveats.append(Caveat("feasible", "", relaxation))
     return study_caveats
 
 
-def crowded_front_caveats(study: Study, frame: pd.DataFrame) -> list[Caveat]:
+def find_crowded_front_caveats(study: Study, frame: pd.DataFrame) -> list[Caveat]:
     """Caveat that designs of the front differ by less than the model's error."""
-    kept, representatives = distinct_front(study, frame)
+    kept, representatives = select_distinct_front(study, frame)
     if not representatives or len(kept) == len(representatives):
         return []
     resolution = objective_resolution(study)
@@ -358,7 +369,7 @@ def crowded_front_caveats(study: Study, frame: pd.DataFrame) -> list[Caveat]:
     return [Caveat("front", "", front_text)]
 
 
-def distinct_front(study: Study, frame: pd.DataFrame) -> tuple[list[int], list[int]]:
+def select_distinct_front(study: Study, frame: pd.DataFrame) -> tuple[list[int], list[int]]:
     """Front thinned to designs that the model can tell apart.
 
     Returns:
@@ -380,7 +391,7 @@ def objective_resolution(study: Study) -> dict[str, tuple[float, str]]:
     The band is from low to high, both simulated over measured less 1. What all rows have in common moves no order; half its
     width, sqrt((1 + high) / (1 + low)) - 1, is what is left. Of several chips or kernels the widest counts.
     """
-    lines = study_error_bands(study)
+    lines = estimate_study_error_bands(study)
     resolution = {}
     for name in study.objectives:
         widths = [
@@ -413,7 +424,7 @@ def thin_to_resolution(values: Array, directions: Sequence[str], by: Sequence[fl
     """
     if not len(values):
         return [], []
-    small = as_minimisation(values, directions)
+    small = convert_to_minimisation(values, directions)
     slack = np.abs(small) * np.asarray(by, dtype=float)
     covers = np.array([(row <= small + slack).all(axis=1) for row in small])
     left = np.ones(len(values), dtype=bool)

@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from dse.accuracy.residuals import error_band
+from dse.accuracy.residuals import estimate_error_band
 from dse.accuracy.result_kind import kernel_algorithm, result_kind
-from dse.config.part_presets import parts_from_outside
+from dse.config.part_presets import find_parts_from_outside
 from dse.execution.study import Study
 from dse.space.compatibility import workload_name
 from dse.space.multi_chip_space import CHIP_KNOB
 
 
-def study_error_bands(study: Study) -> list[dict[str, Any]]:
+def estimate_study_error_bands(study: Study) -> list[dict[str, Any]]:
     """Error bands as JSON values: chip, software, metric, span, number of rows and text.
 
     Null if there is no band.
@@ -24,10 +24,10 @@ def study_error_bands(study: Study) -> list[dict[str, Any]]:
         moved = {address for targets in space.targets.values() for address in targets}
         set_ = (source.address for source in study.question.sources if source.source == "override")
         changed = any(address.rpartition(": ")[2].startswith("chip.") for address in (*moved, *set_))
-        changed |= bool(parts_from_outside(group["choices"]))
+        changed |= bool(find_parts_from_outside(group["choices"]))
         for kernel in _kernel_names(space, question):
             for metric in metrics:
-                band = error_band(
+                band = estimate_error_band(
                     result_kind(names, kernel, question, metric, study.fidelity), metric, float("nan"), changed=changed
                 )
                 lines.append(

@@ -13,24 +13,24 @@ from dse.explanations.explanation import (
     FrontMember,
     NearestDesign,
     explain_front,
-    front_outcomes,
-    nearest_cheaper_and_faster,
+    find_nearest_cheaper_and_faster,
+    list_front_outcomes,
     study_goal,
 )
-from dse.explanations.near_feasible import near_feasible_designs
-from dse.explanations.neighbours import DesignOutcome, analytical_goal, is_evaluated_alone, knob_value_text
+from dse.explanations.near_feasible import find_near_feasible_designs
+from dse.explanations.neighbours import DesignOutcome, analytical_goal, format_knob_value, is_evaluated_alone
 from dse.explanations.shadow_prices import MAX_RELAXATION as MOST_RELAXED
 from dse.explanations.shadow_prices import (
     ItemisedLimits,
     KnownDesign,
     ShadowPrice,
+    find_shadow_prices,
     gain_over_beaten,
     gain_over_rivals,
-    shadow_prices,
 )
-from dse.report.caveats import caveat_records, distinct_front, objective_resolution, study_caveats
+from dse.report.caveats import caveat_records, collect_study_caveats, objective_resolution, select_distinct_front
 from dse.report.page_cache import PageCache, table_key
-from dse.search.pareto import as_minimisation
+from dse.search.pareto import convert_to_minimisation
 from dse.space.multi_chip_space import AnySpace
 
 MAX_DESIGNS = 200
@@ -46,7 +46,7 @@ SIMULATED_BUDGET_S = 2.0
 """The same where requests are played; ``dse explain`` has the rest."""
 
 
-def front_explanations(
+def collect_front_explanations(
     study: Study, ordered: pd.DataFrame, screened: ScreenResult | None, start: int, kept: PageCache
 ) -> dict[str, Any]:
     """Explanation of a study's front, and its caveats, as JSON values.
@@ -92,28 +92,30 @@ def _of_study(study: Study, ordered: pd.DataFrame, screened: ScreenResult | None
     space, goal = study.question.space, study_goal(study)
     lowest = analytical_goal(goal, space.base)
     seconds = SIMULATED_BUDGET_S if is_evaluated_alone(space.base, lowest) else BUDGET_S
-    front = front_outcomes(study, ordered)
+    front = list_front_outcomes(study, ordered)
     rows = {name: start + place for place, (name, _, _) in enumerate(front)}
     members = explain_front(study, ordered, seconds=seconds, most=MAX_DESIGNS)
     rivals = [point for _, _, point in front]
-    known = near_feasible_designs(study, ordered, screened, rivals, MOST_RELAXED)
+    known = find_near_feasible_designs(study, ordered, screened, rivals, MOST_RELAXED)
     itemised = ItemisedLimits(goal.workload)
     itemised.add(known_design.design() for known_design in known[:MAX_ITEMISED] if known_design.point.limit)
     designs: dict[str, Any] = {}
     for place, member in enumerate(members):
         others = [entry for entry in front if entry[0] != member.name]
-        cheaper, faster = nearest_cheaper_and_faster(goal, member.values, member.point, others)
+        cheaper, faster = find_nearest_cheaper_and_faster(goal, member.values, member.point, others)
         better = partial(gain_over_beaten, goal, outcome=member.point)
-        own = shadow_prices(goal, _worthwhile_designs(study, known, member.point), better, together=True, itemised=itemised)
+        own = find_shadow_prices(
+            goal, _worthwhile_designs(study, known, member.point), better, together=True, itemised=itemised
+        )
         designs[str(start + place)] = {
             "steps": _member_steps(study, member),
             "prices": [_price_record(space, price) for price in own],
             "cheaper": _near_record(cheaper, rows),
             "faster": _near_record(faster, rows),
         }
-    kept, given_members = distinct_front(study, ordered)
+    kept, given_members = select_distinct_front(study, ordered)
     return {
-        "remarks": caveat_records(study_caveats(study, ordered, screened, seconds=seconds)),
+        "remarks": caveat_records(collect_study_caveats(study, ordered, screened, seconds=seconds)),
         "distinct": {
             "rows": [start + row for row in kept],
             "of": [start + row for row in given_members],
@@ -121,7 +123,7 @@ def _of_study(study: Study, ordered: pd.DataFrame, screened: ScreenResult | None
         },
         "prices": [
             _price_record(space, known_design)
-            for known_design in shadow_prices(
+            for known_design in find_shadow_prices(
                 goal, known, lambda point: gain_over_rivals(goal, point, rivals), itemised=itemised
             )
         ],
@@ -136,8 +138,10 @@ def _worthwhile_designs(study: Study, known: Sequence[KnownDesign], outcome: Des
     names = list(study.objectives)
     if not known or any(name not in outcome.metrics for name in names):
         return []
-    values = as_minimisation(np.array([[design.point.metrics[name] for name in names] for design in known]), study.directions)
-    mine = as_minimisation(np.array([[outcome.metrics[name] for name in names]]), study.directions)[0]
+    values = convert_to_minimisation(
+        np.array([[design.point.metrics[name] for name in names] for design in known]), study.directions
+    )
+    mine = convert_to_minimisation(np.array([[outcome.metrics[name] for name in names]]), study.directions)[0]
     return [design for design, as_good in zip(known, (values <= mine).all(axis=1), strict=True) if as_good]
 
 
@@ -149,7 +153,7 @@ def _member_steps(study: Study, member: FrontMember) -> list[list[Any]] | None:
     return [
         [
             change.step.knob,
-            knob_value_text(space, change.step.knob, change.step.new),
+            format_knob_value(space, change.step.knob, change.step.new),
             [_short_number(change.change.get(name)) for name in study.objectives],
             [_short_number(change.elasticity.get(name)) for name in study.objectives],
             change.point.violations_text,
@@ -166,7 +170,7 @@ def _near_record(near: NearestDesign | None, rows: Mapping[str, int]) -> dict[st
 
 def _price_record(space: AnySpace, price: ShadowPrice) -> dict[str, Any]:
     """A price in words, with the texts of the design that it admits."""
-    knobs = {address: knob_value_text(space, address, value) for address, value in price.known.at.items()}
+    knobs = {address: format_knob_value(space, address, value) for address, value in price.known.at.items()}
     return {"what": price.what, "text": price.text, "design": price.design, "knobs": knobs}
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from dse.config import named_points as points
-from dse.config.compose import bibliography
+from dse.config.compose import read_bibliography
 from dse.config.metric_expressions import refuse_conflicting_definitions
 from dse.evaluators import METRICS, PHYSICS_VERSION
 from dse.evaluators.accounting.breakdown import Breakdown
@@ -22,13 +22,13 @@ from dse.execution.result_frame import SEARCH_ORDER, knob_values, report_order, 
 from dse.execution.screen import ScreenResult
 from dse.execution.study import Study
 from dse.execution.verify import Verification
-from dse.explanations.knob_importance import sobol_index
+from dse.explanations.knob_importance import estimate_sobol_index
 from dse.report import front_explanations as why
-from dse.report.error_bands import study_error_bands
+from dse.report.error_bands import estimate_study_error_bands
 from dse.report.packed_columns import pack_columns
 from dse.report.page_cache import BINDING, PageCache, explanation_key
 from dse.report.time_breakdown import BUDGET_S, MAX_BUDGET_S, cached_breakdown, time_stacks
-from dse.search.pareto import as_minimisation, front_mask, hypervolume, nondominated_layers
+from dse.search.pareto import convert_to_minimisation, front_mask, hypervolume, nondominated_layers
 from dse.space.array_math import Array
 from dse.space.fields import addresses
 from dse.space.multi_chip_space import CHIP_KNOB
@@ -65,7 +65,7 @@ class ReportedStudy:
     """One study with its results for a report.
 
     Attributes:
-        frame: as `dse.execution.result_frame.with_front` has it.
+        frame: as `dse.execution.result_frame.combine_with_front` has it.
         runs: as the store has them, oldest first.
         verified: what was evaluated once more, at a higher fidelity.
     """
@@ -81,7 +81,7 @@ class ReportedStudy:
 class HypervolumeBox:
     """Reference box of hypervolume histories: its corners, and the share that the final front dominates.
 
-    Corners are in the form of `as_minimisation`.
+    Corners are in the form of `convert_to_minimisation`.
     """
 
     low: Array
@@ -113,7 +113,7 @@ def _study_record(part: ReportedStudy, frame: pd.DataFrame, start: int, box: Hyp
     space, workload = study.question.space, study.question.workload
     with PageCache(study) as kept:
         explained = _explained_rows(study, frame, start, kept)
-        whys = why.front_explanations(study, frame, screened, start, kept)
+        whys = why.collect_front_explanations(study, frame, screened, start, kept)
     return {
         "name": study.name,
         "question": study.text,
@@ -137,13 +137,13 @@ def _study_record(part: ReportedStudy, frame: pd.DataFrame, start: int, box: Hyp
         "lines": _line_pictures(study, frame, start),
         "points": [
             [name, None if row is None else start + row]
-            for name, row in points.rows_of_points(study.points, space, frame).items()
+            for name, row in points.find_rows_of_points(study.points, space, frame).items()
         ],
         "bars": time_stacks(study, frame, start),
         "explained": explained,
         "why": whys,
         "verified": _verified_record(part, frame, start),
-        "bands": study_error_bands(study),
+        "bands": estimate_study_error_bands(study),
         "sources": _source_records(study),
         "runs": [_run_record(run) for run in part.runs],
     }
@@ -218,7 +218,7 @@ def _knob_importance(study: Study, frame: pd.DataFrame) -> dict[str, dict[str, f
         own[address] = rows[rows[CHIP_KNOB].isin(chips)] if chips else rows
     return {
         name: {
-            address: sobol_index(rows[name].to_numpy(dtype=float), _numeric_values(rows[address]))
+            address: estimate_sobol_index(rows[name].to_numpy(dtype=float), _numeric_values(rows[address]))
             for address, rows in own.items()
         }
         for name in study.objectives
@@ -242,7 +242,7 @@ def _shared_box(values: Array, directions: list[str]) -> HypervolumeBox | None:
     """From the best corner of some fronts to a tenth beyond the worst."""
     if not len(values):
         return None
-    small = as_minimisation(values, directions)
+    small = convert_to_minimisation(values, directions)
     low, high = small.min(axis=0), small.max(axis=0)
     high = high + 0.1 * np.where(high > low, high - low, np.abs(high) + 1e-12)
     return HypervolumeBox(low, high, hypervolume(values[front_mask(values, directions)], directions, low, high))
@@ -256,7 +256,7 @@ def _search_history(
     best = frame.loc[frame["front"], names].to_numpy(dtype=float)
     box = common or _shared_box(best, directions)
 
-    def measure(rows: Array) -> float | None:
+    def measure_front(rows: Array) -> float | None:
         if not len(rows) or box is None:
             return None
         if len(names) == 1:
@@ -273,11 +273,11 @@ def _search_history(
     asks = searched[SEARCH_ORDER].to_numpy(dtype=float)[marks - 1] + 1
     return {
         "asks": [int(ask) for ask in asks],
-        "values": [measure(values[:n][usable[:n]]) for n in marks],
-        "screened": measure(screened.front[names].to_numpy(dtype=float))
+        "values": [measure_front(values[:n][usable[:n]]) for n in marks],
+        "screened": measure_front(screened.front[names].to_numpy(dtype=float))
         if screened and study.fidelity == study.screen_fidelity
         else None,
-        "all": measure(best),
+        "all": measure_front(best),
     }
 
 
@@ -311,7 +311,7 @@ def _explained_rows(study: Study, frame: pd.DataFrame, start: int, kept: PageCac
             matches = _spent_record(by, parts) | {BINDING: parts.seconds_by_cause()}
             matches = kept.keep(what, matches) if by == study.fidelity else matches
         operators = [
-            [words.code(cell) if isinstance(cell, str) else cell for cell in operator] for operator in matches["operators"]
+            [words.get_code(cell) if isinstance(cell, str) else cell for cell in operator] for operator in matches["operators"]
         ]
         shown = {name: value for name, value in matches.items() if name != BINDING}
         designs[str(start + int(row))] = shown | {"operators": operators}
@@ -410,7 +410,7 @@ class _Words:
     def __init__(self) -> None:
         self._codes: dict[str, int] = {}
 
-    def code(self, text: str) -> int:
+    def get_code(self, text: str) -> int:
         return self._codes.setdefault(text, len(self._codes))
 
     @property
@@ -428,7 +428,7 @@ SAID = "no source: set on the command line, in the study, or in a file without s
 
 def _source_records(study: Study) -> list[dict[str, str]]:
     """The constants of the chip that no knob moves, each with the text that its source stands for."""
-    texts = {"override": SAID, **bibliography()}
+    texts = {"override": SAID, **read_bibliography()}
     moved = {
         f"{chosen[CHIP_KNOB]}: {address}" if chosen else address
         for chosen, space in study.question.space.base_spaces

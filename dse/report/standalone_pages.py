@@ -6,41 +6,41 @@ from typing import Any
 
 import plotly.offline
 
-from dse.terminal.json_text import json_text
+from dse.terminal.json_text import format_json
 
 HERE = Path(__file__).parent
 
 
-def capacity_page(data: dict[str, Any]) -> str:
+def build_capacity_page(data: dict[str, Any]) -> str:
     """Page of a capacity question: speed per user against device, latency against load, deployments.
 
     Args:
-        data: as `dse.commands.capacity_output.record` has it.
+        data: as `dse.commands.capacity_output.capacity_record` has it.
     """
     return _fill_template(
         "capacity", f"{data['chips'][0]['model']} on {', '.join(side['chip'] for side in data['chips'])}", data
     )
 
 
-def calibration_page(data: dict[str, Any]) -> str:
+def build_calibration_page(data: dict[str, Any]) -> str:
     """Page of a calibration: measured against simulated, and constants before and after.
 
     Args:
-        data: as `dse.commands.calibrate_output.record` has it.
+        data: as `dse.commands.calibrate_output.calibration_record` has it.
     """
     return _fill_template("calibrated", data["file"], data)
 
 
-def validation_page(data: dict[str, Any]) -> str:
+def build_validation_page(data: dict[str, Any]) -> str:
     """Page of a validation: measured against simulated for all studies, with errors and failures.
 
     Args:
-        data: as `dse.commands.validate_all.record` has it.
+        data: as `dse.commands.validate_all.validation_record` has it.
     """
     return _fill_template("validated", "", data)
 
 
-def claims_page(data: dict[str, Any]) -> str:
+def build_claims_page(data: dict[str, Any]) -> str:
     """Page of the claims of papers: verdicts by paper, and each claim with its place and values.
 
     Mechanisms and commands are on it too.
@@ -51,7 +51,7 @@ def claims_page(data: dict[str, Any]) -> str:
     return _fill_template("claims", "", data)
 
 
-def plotly_source() -> str:
+def read_plotly_source() -> str:
     """Source text of the Plotly library for a page."""
     return str(plotly.offline.get_plotlyjs())
 
@@ -62,12 +62,12 @@ def embed_json(value: Any) -> str:
     >>> embed_json({"note": "</script><b>"})
     '{"note":"\\u003c/script>\\u003cb>"}'
     """
-    return json_text(value, separators=(",", ":"), ensure_ascii=True).replace("<", "\\u003c")
+    return format_json(value, separators=(",", ":"), ensure_ascii=True).replace("<", "\\u003c")
 
 
 def _fill_template(template: str, title: str, data: dict[str, Any]) -> str:
     """One HTML file that needs nothing beside it."""
     text = (HERE / f"{template}.html").read_text()
-    for name, value in {"title": html.escape(title), "data": embed_json(data), "plotly": plotly_source()}.items():
+    for name, value in {"title": html.escape(title), "data": embed_json(data), "plotly": read_plotly_source()}.items():
         text = value.join(text.split("{{" + name + "}}", 1))
     return text

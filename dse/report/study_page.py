@@ -7,7 +7,7 @@ from typing import Any
 
 from dse.execution.study import Study
 from dse.report.payload import ReportedStudy, report_payload
-from dse.report.standalone_pages import HERE, embed_json, plotly_source
+from dse.report.standalone_pages import HERE, embed_json, read_plotly_source
 from dse.terminal.atomic_files import write_atomically
 
 SCRIPTS = (
@@ -58,7 +58,7 @@ def render_page(data: dict[str, Any], live: str = "") -> str:
         "{{style}}": (HERE / "page.css").read_text(),
         "{{live}}": html.escape(live),
         "{{data}}": embed_json(data),
-        "{{plotly}}": plotly_source(),
+        "{{plotly}}": read_plotly_source(),
         "{{code}}": "\n".join((HERE / name).read_text() for name in SCRIPTS),
     }
     head, *rest = (HERE / "page.html").read_text().split("{{")

@@ -59,7 +59,7 @@ def stamp_document(name: str, data: Mapping[str, Any]) -> dict[str, Any]:
     return {"schema": document_stamp(name), **data}
 
 
-def schema_of(name: str) -> Schema:
+def build_schema(name: str) -> Schema:
     """JSON Schema of a document.
 
     Raises:

@@ -109,7 +109,7 @@ class HypervolumeAcquisition:
         self._level = 0
         self._scales: list[LengthScales] = []
 
-    def best(
+    def choose_best(
         self,
         near: Array,
         waiting: Array,
@@ -142,17 +142,17 @@ class HypervolumeAcquisition:
         held = known.objectives[known.front]
         outward = [even_scale(column)[1] for column in known.objectives.T]
 
-        def drawn(doubt: float) -> Array:
+        def draw_objectives(doubt: float) -> Array:
             """What designs may be worth, shape (draws, designs, objectives)."""
             seen = means[:, :objectives] + DRAWS[:, None, None] * doubt * spreads[:, :objectives]
             return np.stack([back(seen[..., j]) for j, back in enumerate(outward)], axis=-1)
 
-        points = drawn(1.0)
+        points = draw_objectives(1.0)
         low, reach = _volume_corners(known, points[0, likely > 0.5], 10 ** rng.uniform(*self._beyond))
         sure = points[0, len(near) :][likely[len(near) :] > 0.5]
         count = min(count, len(near))
         for doubt in VARIANCE_SCALES if below is None else VARIANCE_SCALES[:1]:  # a lower fidelity says where to look
-            points = drawn(doubt)
+            points = draw_objectives(doubt)
             luckiest = points[DRAWS.argmin(), : len(near)]  # what gains nothing even so gains nothing
             may = np.flatnonzero((luckiest < reach).all(axis=1) & ~(held[:, None] <= luckiest).all(axis=-1).any(axis=0))
             for many, keep in self._rounds:
@@ -187,7 +187,7 @@ class HypervolumeAcquisition:
                 features, steps = self._doubtful_rows(known, x, targets[:, -1], FIT)
                 self._scales.append(fit_scales(features, groups, _standardise(steps)[0]))
         scaled, x, targets, rho = self._learn_targets(known, len(known.rows), LEARN, doubtful, below)
-        features, groups = self._places.features(at), self._feature_groups(x)
+        features, groups = self._places.compute_features(at), self._feature_groups(x)
         trend = np.zeros((len(at), targets.shape[1]))
         if below is not None:
             features = np.hstack([features, scaled(below.at.objectives)])
@@ -209,7 +209,7 @@ class HypervolumeAcquisition:
         out, beyond = known.out[-most // 2 :], known.beyond[-most // 2 :]
         if not len(out) or x.shape[1] > len(self._places.groups):
             return x, steps
-        return np.vstack([x, self._places.features(out)]), np.append(steps, _violation_step(beyond))
+        return np.vstack([x, self._places.compute_features(out)]), np.append(steps, _violation_step(beyond))
 
     def _feature_groups(self, x: Array) -> Array:
         """The knob that a feature is of; objectives of a lower fidelity are counted on."""
@@ -229,7 +229,7 @@ class HypervolumeAcquisition:
         order = np.argsort(front_distance(y, excess, known.objectives[known.front], *_front_box(known)), kind="stable")
         best, rest = np.split(order, [most * 3 // 4])
         rows = np.concatenate([best, rest[:: max(1, -(-len(rest) // (most // 4)))]])
-        x, targets = self._places.features(known.rows[rows]), _process_targets(known, y[rows], excess[rows], doubtful)
+        x, targets = self._places.compute_features(known.rows[rows]), _process_targets(known, y[rows], excess[rows], doubtful)
         rho = np.ones(targets.shape[1])
         if below is None:
             return np.zeros_like, x, targets, rho
@@ -239,12 +239,17 @@ class HypervolumeAcquisition:
         middle, reach = lower.mean(axis=0), np.where(np.ptp(lower, axis=0) > 0, np.ptp(lower, axis=0), 1.0)
         objectives = known.objectives.shape[1]
 
-        def scaled(values: Array) -> Array:
+        def scale_targets(values: Array) -> Array:
             shaped = _process_targets(known, values, np.zeros(len(values)), doubtful=False)
             return np.asarray((shaped - middle[:objectives]) / reach[:objectives])
 
         rho[:objectives] = _fidelity_multiple(targets, lower)[:objectives]
-        return scaled, np.hstack([x, scaled(below.known.objectives[:row_count][rows])]), targets - rho * lower, rho
+        return (
+            scale_targets,
+            np.hstack([x, scale_targets(below.known.objectives[:row_count][rows])]),
+            targets - rho * lower,
+            rho,
+        )
 
 
 def _ray_lengths(reach: Array, rays: Array, values: Array) -> Array:

@@ -34,7 +34,7 @@ class DesignEncoder:
         self._scales = [_scale(knob) for knob in space.knobs]
         self.groups = np.repeat(np.arange(len(wide)), wide)
 
-    def row(self, values: Values) -> Array:
+    def encode_design(self, values: Values) -> Array:
         """Encoded row of a design, shape (knobs,)."""
         row = np.full(len(self._knobs), np.nan)
         for address, value in values.items():
@@ -43,7 +43,7 @@ class DesignEncoder:
             row[i] = knob.unit(value) if isinstance(knob, IntervalKnob) else self._codes[i][value]
         return row
 
-    def values(self, row: Array) -> Values:
+    def decode_row(self, row: Array) -> Values:
         """Knob values of an encoded row."""
         return {
             knob.address: knob.values[int(place)] if isinstance(knob, ChoiceKnob) else value_at_unit(knob, float(place))
@@ -55,14 +55,14 @@ class DesignEncoder:
         """Rows from points of the unit cube, shape (designs, knobs), every knob active."""
         return np.where(self._counts > 0, np.minimum(np.floor(unit * self._counts), self._counts - 1), unit)
 
-    def canonical(self, rows: Array) -> Array:
+    def clear_inactive(self, rows: Array) -> Array:
         """The same rows with NaN where a knob is inactive."""
 
-        def moved(knob: Knob, allowed: tuple[Any, ...]) -> Array:
+        def match_allowed_rows(knob: Knob, allowed: tuple[Any, ...]) -> Array:
             i = self._index[knob.address]
             return np.isin(rows[:, i], [self._codes[i][value] for value in allowed])
 
-        active = active_rows(self._knobs, moved)
+        active = active_rows(self._knobs, match_allowed_rows)
         rows = rows.copy()
         for address, is_active in active.items():
             rows[~np.broadcast_to(is_active, len(rows)), self._index[address]] = np.nan
@@ -113,7 +113,7 @@ class DesignEncoder:
         moved_rows = np.where(self._counts > 0, np.clip(rows + steps, 0, top), np.clip(rows + by, 0, 1))
         return np.where((rng.random(rows.shape) < 0.6) & ~self._words, moved_rows, rows)
 
-    def features(self, rows: Array) -> Array:
+    def compute_features(self, rows: Array) -> Array:
         """Features of rows from 0 to 1, one coordinate per option; shape (designs, features).
 
         See `_scale`. Inactive knobs are in the middle.

@@ -39,7 +39,7 @@ def fit_scales(x: Array, groups: Array, y: Array) -> LengthScales:
     gaps = np.stack([_squared_gaps(x[:, groups == k], x[:, groups == k]).ravel() for k in range(knobs)])
     expected = np.log(np.sqrt(knobs) / 2)
 
-    def loss(theta: Array) -> tuple[float, Array]:
+    def compute_loss(theta: Array) -> tuple[float, Array]:
         weights = np.exp(-2 * theta[:-1])
         r = np.sqrt(weights @ gaps)
         decay = np.exp(-ROOT5 * r)
@@ -63,7 +63,7 @@ def fit_scales(x: Array, groups: Array, y: Array) -> LengthScales:
 
     start = np.append(np.full(knobs, expected), np.log(1e-4))
     bounds = [(np.log(0.05), np.log(50.0))] * knobs + [(np.log(NOISE[0]), np.log(NOISE[1]))]
-    theta = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": STEPS}).x
+    theta = minimize(compute_loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": STEPS}).x
     return LengthScales(np.exp(theta[:-1]), float(np.exp(theta[-1])))
 
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from dse.search.acquisition import HypervolumeAcquisition, KnownResults, LowFidelityPredictions
 from dse.search.design_encoding import DesignEncoder
-from dse.search.pareto import as_minimisation
-from dse.search.samplers import Ask, Feedback, PossibleFilter, Values, allow_all, sobol_points
+from dse.search.pareto import convert_to_minimisation
+from dse.search.samplers import Ask, Feedback, PossibleFilter, Values, allow_all, generate_sobol_points
 from dse.space.array_math import Array
 from dse.space.multi_chip_space import AnySpace
 
@@ -75,10 +75,10 @@ class LocalSearch:
         if forced is not None:
             values = forced
         elif number < self._start_worker and number < len(self._first_points):
-            values = self._places.values(self._places.canonical(self._first_points[number : number + 1])[0])
+            values = self._places.decode_row(self._places.clear_inactive(self._first_points[number : number + 1])[0])
         else:
             if not self._ahead:
-                self._ahead = [self._places.values(row) for row in self._plan_rows(number)]
+                self._ahead = [self._places.decode_row(row) for row in self._plan_rows(number)]
                 marks = {"ahead": self._ahead[1:]} if len(self._ahead) > 1 else {}
             values = self._ahead.pop(0)
         ask = Ask(number, values, marks)
@@ -93,7 +93,7 @@ class LocalSearch:
             if excess > 0:
                 self._out.append((row, excess))
             return
-        new = as_minimisation(np.array([feedback.objectives]), self._directions)[0]
+        new = convert_to_minimisation(np.array([feedback.objectives]), self._directions)[0]
         least = self._excess[self._front[0]] if self._front else np.inf
         front = self._front if excess == least else []
         held = np.array([self._objectives_of[place] for place in front]).reshape(-1, len(new))
@@ -115,7 +115,7 @@ class LocalSearch:
             self.tell(ask, feedback)
 
     def _note_ask(self, ask: Ask) -> None:
-        self._waiting[ask.number] = row = self._places.row(ask.values)
+        self._waiting[ask.number] = row = self._places.encode_design(ask.values)
         self._asked.add(row.tobytes())
 
     def _plan_rows(self, number: int) -> Array:
@@ -134,7 +134,7 @@ class LocalSearch:
         )
         waiting = np.array(list(self._waiting.values())).reshape(-1, near.shape[1])
         below = self._predict_below(known.rows, np.concatenate([near, waiting]))
-        return self._promise.best(near, waiting, known, max(1, len(self._rows) // CANDIDATES_AHEAD), rng, below)
+        return self._promise.choose_best(near, waiting, known, max(1, len(self._rows) // CANDIDATES_AHEAD), rng, below)
 
     def _has_few_results(self) -> bool:
         """Whether there are too few results for a model of them: as many as knobs, or fewer."""
@@ -159,12 +159,12 @@ class LocalSearch:
                     rows,
                     self._breed_rows(rows, (0.5 + attempt / 2) / self._knobs, rng),
                 )
-            rows = self._places.canonical(rows)
+            rows = self._places.clear_inactive(rows)
             names = [row.tobytes() for row in rows]
             new = {
                 name: row for name, row in zip(names, rows, strict=True) if name not in self._asked and name not in neighbours
             }
-            can = self._possible([self._places.values(row) for row in new.values()])
+            can = self._possible([self._places.decode_row(row) for row in new.values()])
             neighbours |= {name: row for (name, row), keeps in zip(new.items(), can, strict=True) if keeps}
             if len(neighbours) >= NEIGHBOURS // 4:
                 break
@@ -178,13 +178,13 @@ class LocalSearch:
     def _possible_first(self, knobs: int, start: int) -> Array:
         """The first possible designs of a Sobol sequence; those of its beginning, where there are none."""
         size = 1 << (start - 1).bit_length()
-        rows = self._places.rows_at(sobol_points(knobs, 0, size, self._seed))
+        rows = self._places.rows_at(generate_sobol_points(knobs, 0, size, self._seed))
         if self._possible is allow_all:
             return rows[:start]
-        rows = self._places.rows_at(sobol_points(knobs, 0, size * MAX_STEPS, self._seed))
+        rows = self._places.rows_at(generate_sobol_points(knobs, 0, size * MAX_STEPS, self._seed))
         kept = np.zeros(0, dtype=int)
         for chunk in np.split(np.arange(len(rows)), range(size, len(rows), size)):
-            can = self._possible([self._places.values(row) for row in self._places.canonical(rows[chunk])])
+            can = self._possible([self._places.decode_row(row) for row in self._places.clear_inactive(rows[chunk])])
             kept = np.append(kept, chunk[np.array(can, dtype=bool)])
             if len(kept) >= start:
                 break

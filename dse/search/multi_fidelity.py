@@ -13,7 +13,7 @@ import numpy as np
 
 from dse.search.acquisition import HypervolumeAcquisition, LowFidelityPredictions, LowFidelityResults, front_distance
 from dse.search.local_search import LocalSearch
-from dse.search.pareto import as_minimisation, front_mask, hypervolume_subset, nondominated_layers
+from dse.search.pareto import convert_to_minimisation, front_mask, nondominated_layers, select_hypervolume_subset
 from dse.search.samplers import Feedback, PossibleFilter, Values, allow_all
 from dse.space.array_math import Array
 from dse.space.multi_chip_space import AnySpace
@@ -99,11 +99,11 @@ class MultiFidelitySearch(LocalSearch):
         """Of the front of the pool those that hold most of its volume together, and what is next to it."""
         pool = self._cheaper.pool
         if pool:
-            rows = np.array([self._places.row(values) for values, _ in pool])
+            rows = np.array([self._places.encode_design(values) for values, _ in pool])
             self._learn_results(rows, [feedback for _, feedback in pool])
         else:
-            rows = self._places.canonical(super()._possible_first(knobs, start * SAMPLE))
-            self._learn_results(rows, self._cheaper.feedback_on([self._places.values(row) for row in rows]))
+            rows = self._places.clear_inactive(super()._possible_first(knobs, start * SAMPLE))
+            self._learn_results(rows, self._cheaper.feedback_on([self._places.decode_row(row) for row in rows]))
         lower = self._low_fidelity_results(rows)
         good = np.flatnonzero(lower.excess == lower.excess.min())
         directions = ["min"] * lower.objectives.shape[1]
@@ -115,7 +115,7 @@ class MultiFidelitySearch(LocalSearch):
         keep = np.sort(np.argsort(behind, kind="stable")[:POOL_SIZE])
         self._pool = rows[keep]
         self._held = np.flatnonzero(np.isin(keep, front)).tolist()
-        return np.asarray(rows[np.concatenate([front[hypervolume_subset(held, start)], next_to])])
+        return np.asarray(rows[np.concatenate([front[select_hypervolume_subset(held, start)], next_to])])
 
     def _parent_rows(self) -> Array:
         return np.concatenate([super()._parent_rows(), self._pool[self._held]])
@@ -136,7 +136,9 @@ class MultiFidelitySearch(LocalSearch):
         new = {row.tobytes(): row for row in rows if row.tobytes() not in self._lower}
         if new:
             selected_rows = np.array(list(new.values()))
-            self._learn_results(selected_rows, self._cheaper.feedback_on([self._places.values(row) for row in selected_rows]))
+            self._learn_results(
+                selected_rows, self._cheaper.feedback_on([self._places.decode_row(row) for row in selected_rows])
+            )
         known = [self._lower[row.tobytes()] for row in rows]
         objectives = np.array([values for values, _ in known]).reshape(len(rows), -1)
         worst = np.nanmax(objectives, axis=0, initial=-np.inf)
@@ -153,4 +155,4 @@ class MultiFidelitySearch(LocalSearch):
             excess = sum(max(0.0, value) for value in single_feedback.constraints.values()) + (
                 1.0 if np.isnan(values).any() else 0.0
             )
-            self._lower[row.tobytes()] = as_minimisation(values[None], self._directions)[0], excess
+            self._lower[row.tobytes()] = convert_to_minimisation(values[None], self._directions)[0], excess

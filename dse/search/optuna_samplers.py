@@ -204,7 +204,7 @@ class OptunaSampler:
         rng = np.random.Generator(np.random.PCG64([self._seed, trial.number]))
         knobs = [knob for knob in self._space.knobs if knob.address in space]
 
-        def drawn(knob: Knob) -> Any:
+        def draw_param(knob: Knob) -> Any:
             return self._param_of_value(knob, {knob.address: value_at_unit(knob, float(rng.random()))})
 
         params: dict[str, Any] = {}
@@ -215,7 +215,7 @@ class OptunaSampler:
             else:
                 share = max(1 / len(knobs), attempt / MAX_TRIES)
                 moved = [knob for knob in knobs if rng.random() < share]
-            other_params = params | {knob.address: drawn(knob) for knob in moved}
+            other_params = params | {knob.address: draw_param(knob) for knob in moved}
             if all(self._possible([self._values_at(other_params)])):
                 break
         return other_params
@@ -289,7 +289,7 @@ def run_plain_optuna(
 
     worst = [float("inf") if direction == "min" else float("-inf") for direction in directions]
 
-    def objective(trial: Any) -> tuple[float, ...]:
+    def evaluate_trial(trial: Any) -> tuple[float, ...]:
         values: Values = {}
         for knob in order_by_dependency(space.knobs):
             if not space.active(knob.address, values):
@@ -308,7 +308,7 @@ def run_plain_optuna(
             return evaluation.objectives
         return tuple(bad if value != value else value for value, bad in zip(evaluation.objectives, worst, strict=True))
 
-    study.optimize(objective, n_trials=trials)
+    study.optimize(evaluate_trial, n_trials=trials)
 
 
 def write_optuna_journal(
@@ -320,7 +320,7 @@ def write_optuna_journal(
         name: of the study.
         objectives: metrics with their directions.
         space: of the knobs.
-        frame: designs in rows, as `dse.execution.result_frame.with_front` gives them.
+        frame: designs in rows, as `dse.execution.result_frame.combine_with_front` gives them.
         path: of a file that does not exist yet.
         columns: units and definitions, kept as an attribute of the study.
     """

@@ -24,7 +24,7 @@ def front_mask(values: Array, directions: Sequence[str]) -> Array:
 
     if not len(values):
         return np.zeros(0, dtype=bool)
-    return np.asarray(moocore.is_nondominated(as_minimisation(values, directions), keep_weakly=False))
+    return np.asarray(moocore.is_nondominated(convert_to_minimisation(values, directions), keep_weakly=False))
 
 
 def nondominated_layers(values: Array, directions: Sequence[str], many: int) -> Array:
@@ -49,7 +49,9 @@ def nondominated_layers(values: Array, directions: Sequence[str], many: int) -> 
     if not len(values) or many <= 0:
         return layers[0]
     # rows that are equal are in layers one after the other, and of those that differ none is before its rank
-    kinds, which, copies = np.unique(as_minimisation(values, directions), axis=0, return_inverse=True, return_counts=True)
+    kinds, which, copies = np.unique(
+        convert_to_minimisation(values, directions), axis=0, return_inverse=True, return_counts=True
+    )
     order, begin = np.argsort(which.reshape(-1), kind="stable"), np.cumsum(copies) - copies
     rank, taken, left, number = moocore.pareto_rank(kinds), np.zeros_like(copies), np.arange(len(kinds)), 0
     while len(left) and many > 0:
@@ -64,7 +66,7 @@ def nondominated_layers(values: Array, directions: Sequence[str], many: int) -> 
     return np.concatenate(layers)
 
 
-def hypervolume_subset(values: Array, many: int) -> Array:
+def select_hypervolume_subset(values: Array, many: int) -> Array:
     """Members of a front with most hypervolume together, each the best addition to those before.
 
     The gain of a member shrinks as others are chosen, so that only those that may yet add most are measured again [minoux1978].
@@ -76,7 +78,7 @@ def hypervolume_subset(values: Array, many: int) -> Array:
     Returns:
         Row numbers in the order in which they are chosen, shape (at most `many`,).
 
-    >>> hypervolume_subset(np.array([[0.0, 1.0], [0.14, 0.11], [0.15, 0.1], [1.0, 0.0]]), 3).tolist()
+    >>> select_hypervolume_subset(np.array([[0.0, 1.0], [0.14, 0.11], [0.15, 0.1], [1.0, 0.0]]), 3).tolist()
     [1, 0, 3]
     """
     low, high = values.min(axis=0), values.max(axis=0)
@@ -99,13 +101,13 @@ def hypervolume_subset(values: Array, many: int) -> Array:
 def hypervolume(values: Array, directions: Sequence[str], low: Array, high: Array) -> float:
     """Share of the box from `low` (best corner) to `high` (worst) that rows dominate. [-]
 
-    Corners are in the form of `as_minimisation`.
+    Corners are in the form of `convert_to_minimisation`.
     """
     import moocore
 
     if not len(values):
         return 0.0
-    scaled = (as_minimisation(values, directions) - low) / np.where(high > low, high - low, 1.0)
+    scaled = (convert_to_minimisation(values, directions) - low) / np.where(high > low, high - low, 1.0)
     inside = scaled[np.all(scaled < 1, axis=1)]
     return (
         float(moocore.hypervolume(np.ascontiguousarray(np.maximum(inside, 0.0)), ref=np.ones(values.shape[1])))
@@ -114,7 +116,7 @@ def hypervolume(values: Array, directions: Sequence[str], low: Array, high: Arra
     )
 
 
-def as_minimisation(values: Array, directions: Sequence[str]) -> Array:
+def convert_to_minimisation(values: Array, directions: Sequence[str]) -> Array:
     """The same rows with the sign of maximised objectives changed, so that less is better."""
     signs = np.array([-1.0 if direction == "max" else 1.0 for direction in directions])
     return np.ascontiguousarray(values * signs)

@@ -183,7 +183,7 @@ class SobolSampler:
         start = place - place % self.BLOCK
         if start != self._start_worker:
             self._start_worker = start
-            self._first_points = sobol_points(len(self._space.knobs), start, start + self.BLOCK, self._seed)
+            self._first_points = generate_sobol_points(len(self._space.knobs), start, start + self.BLOCK, self._seed)
         return values_from_unit(self._space, self._first_points[place - start])
 
 
@@ -215,7 +215,7 @@ class GridSampler:
         """Ignore the earlier ask: grid sampling has no state."""
 
 
-def sobol_points(dimensions: int, start: int, stop: int, seed: int) -> Array:
+def generate_sobol_points(dimensions: int, start: int, stop: int, seed: int) -> Array:
     """Points `start` to `stop` of a scrambled Sobol sequence in the unit cube.
 
     Shape (stop - start, dimensions).

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dse.search.pareto import as_minimisation, front_mask, hypervolume
+from dse.search.pareto import convert_to_minimisation, front_mask, hypervolume
 from dse.search.samplers import Feedback
 
 
@@ -46,11 +46,11 @@ class StopRules:
             self._fronts.append(rows[front_mask(rows, self._directions)])
             self._fresh = []
 
-    def late(self) -> str:
+    def check_time(self) -> str:
         """Reason to end the search now, for time; empty string if none. Designs in flight are left."""
         return f"{self._seconds:g} s have passed" if self._end is not None and time.monotonic() > self._end else ""
 
-    def stagnant(self) -> str:
+    def check_stagnation(self) -> str:
         """Reason to ask no more, for stagnation; empty string if none. Designs in flight are finished."""
         if not self._looks or self._told % self._every or len(self._fronts) <= self._looks:
             return ""
@@ -75,7 +75,7 @@ def hypervolume_growth(before: np.ndarray, now: np.ndarray, directions: Sequence
     >>> round(hypervolume_growth(np.array([[2.0, 2.0]]), np.array([[1.0, 1.0]]), ["min", "min"]), 3)
     0.992
     """
-    both = as_minimisation(np.vstack([before, now]), directions)
+    both = convert_to_minimisation(np.vstack([before, now]), directions)
     low, high = both.min(axis=0), both.max(axis=0)
     high = high + 0.1 * (high - low)
     held = hypervolume(now, directions, low, high)

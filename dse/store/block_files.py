@@ -62,7 +62,7 @@ def write_block(table: pa.Table, place: StorageFolder, number: int, rows: Array 
         rows: places in the block of the rows that are kept; None for all.
     """
     block = _store_table(table, place, "block", number, rows)
-    for other in place.files():
+    for other in place.list_files():
         if other != block.file and other.name.startswith((_file_start("block", number), _file_start("piece", number))):
             other.drop()
     return block
@@ -99,7 +99,7 @@ def _sound_files(files: Sequence[StoredFile], kind: str, number: int) -> Iterato
     for file in files:
         if not file.name.startswith(_file_start(kind, number)):
             continue
-        content = file.content()
+        content = file.read_content()
         if file.name == _file_name(kind, number, content):
             yield _block_of_file(file, rename_columns(pq.read_table(pa.BufferReader(content))))
         else:

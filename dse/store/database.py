@@ -119,10 +119,10 @@ REMEDIES = (
 """What a database reports, by its code or words, and what to do about it."""
 
 
-def without_password(place: str) -> str:
+def strip_password(place: str) -> str:
     """URL of a database without its password, for storage in files; a path as it is.
 
-    >>> without_password("postgresql://me:secret@host/results")
+    >>> strip_password("postgresql://me:secret@host/results")
     'postgresql://me@host/results'
     """
     if "://" not in place:

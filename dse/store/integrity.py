@@ -13,7 +13,7 @@ from typing import Any
 
 import sqlalchemy as sql
 
-from dse.store.tables import ABOUT, CHECKED, CHECKED_SINCE, SCHEMA, checksummed_columns, row_checksum, with_checksum
+from dse.store.tables import ABOUT, CHECKED, CHECKED_SINCE, SCHEMA, add_checksum, checksummed_columns, row_checksum
 
 Row = Mapping[str, Any]
 
@@ -77,7 +77,7 @@ def read_checked_rows(connection: sql.Connection, table: sql.Table, where: Row, 
     return CheckedRows(good, len(bad) + unreadable, keys)
 
 
-def file_faults(connection: sql.Connection) -> tuple[str, bool]:
+def find_file_faults(connection: sql.Connection) -> tuple[str, bool]:
     """First fault of a file's pages and indexes, and whether its rows can still all be read.
 
     Empty string for no fault.
@@ -114,7 +114,7 @@ def add_checksums(connection: sql.Connection, schema: int, *, file: bool) -> Non
             connection.execute(sql.text(f'ALTER TABLE "{table.name}" ADD COLUMN checksum BIGINT NOT NULL DEFAULT 0'))
             keys = [column.name for column in table.primary_key]
             change = sql.update(table).where(*(table.c[name] == sql.bindparam(f"key_{name}") for name in keys))
-            rows = [with_checksum(table, row._mapping) for row in found_rows]
+            rows = [add_checksum(table, row._mapping) for row in found_rows]
             for start in range(0, len(rows), 10_000):
                 part = rows[start : start + 10_000]
                 changes = [{**{f"key_{name}": row[name] for name in keys}, "sum": row["checksum"]} for row in part]

@@ -41,7 +41,7 @@ class StorageFolder:
         """
         _ = self._reach_folder
 
-    def subfolder(self, name: str) -> "StorageFolder":
+    def open_subfolder(self, name: str) -> "StorageFolder":
         """A subfolder of this storage folder."""
         path, mark, query = self.text.partition("?")
         return StorageFolder(f"{path.rstrip('/')}/{name}{mark}{query}")
@@ -51,7 +51,7 @@ class StorageFolder:
         scheme, mark, _ = self.text.partition("://")
         return Path(self._reach_folder[1]) if scheme == "file" and mark else None if mark else Path(self.text)
 
-    def files(self) -> list["StoredFile"]:
+    def list_files(self) -> list["StoredFile"]:
         """Parquet files of the folder, by name; none if there is no such folder."""
         with self._report_faults():
             system, folder = self._reach_folder
@@ -120,14 +120,14 @@ class StoredFile:
         folder = self.place.local_path()
         return None if folder is None else folder / self.name
 
-    def content(self) -> bytes:
+    def read_content(self) -> bytes:
         """Contents of the file as bytes."""
         with self.place._report_faults():
             system, folder = self.place._reach_folder
             with system.open_input_stream(f"{folder}/{self.name}") as stream:
                 return bytes(stream.read())
 
-    def table(self, columns: list[str] | None = None) -> pa.Table:
+    def read_table(self, columns: list[str] | None = None) -> pa.Table:
         """Table of the file; of given columns those that exist."""
         with self.place._report_faults():
             system, folder = self.place._reach_folder

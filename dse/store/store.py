@@ -21,14 +21,14 @@ import sqlalchemy as sql
 from rich.markup import escape
 
 from dse.search.samplers import Ask
-from dse.space.aliases import EVERY, current_address, machine_of_leaves, rename_stored_values, rename_study_record
+from dse.space.aliases import EVERY, current_address, guess_machine_of_leaves, rename_stored_values, rename_study_record
 from dse.space.errors import DesignError
 from dse.space.former_words import rename_stored_metrics, rename_study_words, stored_fidelity
 from dse.space.multi_chip_space import CHIP_KNOB
 from dse.store.database import DAMAGED, connect_engine, enable_write_ahead, report_database_errors
-from dse.store.integrity import add_checksums, file_faults, read_checked_rows, rebuild_table
+from dse.store.integrity import add_checksums, find_file_faults, read_checked_rows, rebuild_table
 from dse.store.study_lock import FileLock, ServerLock, lock_number
-from dse.store.tables import ABOUT, ASKS, BASES, CHECKED, CHECKED_SINCE, RESULTS, RUNS, SCHEMA, STUDIES, TABLES, with_checksum
+from dse.store.tables import ABOUT, ASKS, BASES, CHECKED, CHECKED_SINCE, RESULTS, RUNS, SCHEMA, STUDIES, TABLES, add_checksum
 from dse.terminal.progress import say_once
 
 SEARCH = "search."
@@ -151,12 +151,12 @@ class Store:
             with self._write_connection() as connection:
                 if not known:
                     connection.execute(
-                        sql.insert(STUDIES), with_checksum(STUDIES, {"study": study, "identity": _json_text(identity)})
+                        sql.insert(STUDIES), add_checksum(STUDIES, {"study": study, "identity": _json_text(identity)})
                     )
                 for run in left:  # who holds the study knows that no other run of it goes on
                     _update_run(connection, {**run._mapping, "state": "killed"})
                 new = {"study": study, "started": _time_now(), "state": "running", "facts": _json_text(host_record() | facts)}
-                number = int(connection.execute(sql.insert(RUNS), with_checksum(RUNS, new)).inserted_primary_key[0])  # type: ignore[index]
+                number = int(connection.execute(sql.insert(RUNS), add_checksum(RUNS, new)).inserted_primary_key[0])  # type: ignore[index]
             self._files = self._file_inodes()
             return number
         except BaseException:
@@ -272,7 +272,7 @@ class Store:
                     condition = (ASKS.c.study == study, ASKS.c.physics == physics)
                     connection.execute(sql.delete(ASKS).where(*condition, ASKS.c.number >= whole))
             rows = rows[:whole]
-        machine = machine_of_leaves(self.identity(study.partition(":")[0]) or ())
+        machine = guess_machine_of_leaves(self.identity(study.partition(":")[0]) or ())
         return [
             (Ask(row.number, rename_stored_values(orjson.loads(row[4]), machine), _marks(row.marks, machine)), row.design)
             for row in rows
@@ -288,7 +288,7 @@ class Store:
     def results(self, context: ResultContext) -> dict[str, DesignResult]:
         """All results of a context by design key, of any study."""
         loads = orjson.loads
-        results, machines = {}, {key: machine_of_leaves(design) for key, design in self._base_records().items()}
+        results, machines = {}, {key: guess_machine_of_leaves(design) for key, design in self._base_records().items()}
         for row in self._sound_rows(
             RESULTS, workload=context.workload, fidelity=context.stored_fidelity, physics=context.physics
         ):
@@ -423,7 +423,7 @@ class Store:
             return
         self._looked = True
         with self._read_connection() as connection:
-            fault, whole = file_faults(connection)
+            fault, whole = find_file_faults(connection)
         if fault and not whole:
             raise DesignError(f"store: {self.place}: {fault}; {DAMAGED}")
         if fault:
@@ -493,11 +493,11 @@ class Store:
             from sqlalchemy.dialects.sqlite import insert
         else:
             from sqlalchemy.dialects.postgresql import insert  # type: ignore[assignment]
-        connection.execute(insert(table).on_conflict_do_nothing(), [with_checksum(table, row) for row in rows])
+        connection.execute(insert(table).on_conflict_do_nothing(), [add_checksum(table, row) for row in rows])
 
 
 def _update_run(connection: sql.Connection, run: Mapping[str, Any]) -> None:
-    connection.execute(sql.update(RUNS).where(RUNS.c.id == run["id"]).values(**with_checksum(RUNS, run)))
+    connection.execute(sql.update(RUNS).where(RUNS.c.id == run["id"]).values(**add_checksum(RUNS, run)))
 
 
 def host_record() -> dict[str, Any]:
@@ -527,7 +527,7 @@ def _leaves(text: dict[str, Any]) -> dict[str, Any]:
     """The text of a base, or of those of several chips, by the addresses and options of now."""
     if BY_CHIP in text:
         return {BY_CHIP: {chip: _leaves(leaves) for chip, leaves in text[BY_CHIP].items()}}
-    return rename_stored_values(text, machine_of_leaves(text))
+    return rename_stored_values(text, guess_machine_of_leaves(text))
 
 
 def _base_leaves(text: dict[str, Any], values: str) -> dict[str, Any]:

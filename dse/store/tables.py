@@ -83,7 +83,7 @@ def row_checksum(values: Sequence[Any]) -> int:
         return -1
 
 
-def with_checksum(table: sql.Table, row: Mapping[str, Any]) -> dict[str, Any]:
+def add_checksum(table: sql.Table, row: Mapping[str, Any]) -> dict[str, Any]:
     """A row with its checksum, with floats as a database returns them.
 
     A database has no whole numbers and no -0 among floats.

@@ -9,16 +9,16 @@ import sys
 from pathlib import Path
 
 
-def python_command(*arguments: str) -> list[str]:
+def build_python_command(*arguments: str) -> list[str]:
     """Command line of a Python that looks for no module in the current folder.
 
-    >>> python_command("-m", "dse")[1:]
+    >>> build_python_command("-m", "dse")[1:]
     ['-P', '-m', 'dse']
     """
     return [sys.executable, "-P", *arguments]
 
 
-def child_environment() -> dict[str, str]:
+def build_child_environment() -> dict[str, str]:
     """Environment variables of a Python process that finds the modules that this process finds."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(import_path())}
 

@@ -28,12 +28,12 @@ LONG = 400
 """Characters without a space from which on a word is named by its beginning: longer than paths are."""
 
 
-def error_line(error: Exception) -> str:
+def format_error_line(error: Exception) -> str:
     """One line on an error that the user can fix; empty string for any other.
 
-    >>> error_line(DesignError("chip.cores: -1 is below 1"))
+    >>> format_error_line(DesignError("chip.cores: -1 is below 1"))
     'dse: chip.cores: -1 is below 1'
-    >>> error_line(ValueError("a slip of ours"))
+    >>> format_error_line(ValueError("a slip of ours"))
     ''
     """
     if isinstance(error, DesignError):

@@ -3,7 +3,7 @@
 import contextlib
 import subprocess
 
-from dse.terminal.child_python import python_command
+from dse.terminal.child_python import build_python_command
 
 CODE = "import sys; sys.stdin.read() or print(sys.argv[1], file=sys.stderr, flush=True)"
 """The input ends when this process ends; `ExitWatcher.close` writes something first."""
@@ -18,7 +18,7 @@ class ExitWatcher:
 
     def __init__(self, line: str) -> None:
         self._process = subprocess.Popen(
-            python_command("-I", "-S", "-c", CODE, line),
+            build_python_command("-I", "-S", "-c", CODE, line),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             start_new_session=True,

@@ -16,7 +16,7 @@ WAIT = 4.0
 """Times the CPU time of the copy for which it is waited for, as others may be on its cores."""
 
 
-def answers_within(seconds: float, answers: Callable[[], Iterable[bool]]) -> list[bool]:
+def collect_answers_within(seconds: float, answers: Callable[[], Iterable[bool]]) -> list[bool]:
     """First answers to questions, within a CPU time and before an error. [s]"""
     if not CAN:
         return []

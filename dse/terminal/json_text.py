@@ -5,14 +5,14 @@ import math
 from typing import Any
 
 
-def json_text(value: Any, **how: Any) -> str:
+def format_json(value: Any, **how: Any) -> str:
     """A value as JSON, with null for a number that is not finite.
 
     Args:
         value: of dictionaries, lists, texts and numbers.
         how: as `json.dumps` takes it.
 
-    >>> json_text({"tpot": float("nan"), "cores": [1.0, float("inf")]})
+    >>> format_json({"tpot": float("nan"), "cores": [1.0, float("inf")]})
     '{"tpot": null, "cores": [1.0, null]}'
     """
     try:

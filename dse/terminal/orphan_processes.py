@@ -26,7 +26,7 @@ def adopt_orphans() -> None:
             ctypes.CDLL(None).prctl(_ADOPT, 1, 0, 0, 0)
 
 
-def child_processes(process_id: str = "self") -> set[int]:
+def list_child_processes(process_id: str = "self") -> set[int]:
     """Processes that this or another process has started or adopted and that have not ended."""
     processes: set[int] = set()
     for path in Path(f"/proc/{process_id}/task").glob("*/children"):
@@ -50,7 +50,7 @@ def end_children(since: float, named: str = "") -> None:
     for _ in range(100):  # what is ended leaves its own children here
         left = {
             child_worker
-            for child_worker in child_processes()
+            for child_worker in list_child_processes()
             if _start_time(child_worker) >= since - 0.05 and _has_name(child_worker, named)
         }
         if not left:
@@ -65,10 +65,10 @@ def end_children(since: float, named: str = "") -> None:
 
 def end_all() -> None:
     """End every process below this one."""
-    ended, left = set[int](), child_processes()
+    ended, left = set[int](), list_child_processes()
     while left:
         ended |= left
-        left = {below for child in left for below in child_processes(str(child))} - ended
+        left = {below for child in left for below in list_child_processes(str(child))} - ended
     for child in ended:
         with contextlib.suppress(OSError):
             os.kill(child, signal.SIGKILL)

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dse.space.safe_text import mask_passwords, printable
+from dse.space.safe_text import mask_passwords, strip_control_codes
 from dse.terminal.table_width import fit_table
 
 
@@ -39,7 +39,7 @@ class SafeConsole(Console):
 
     def render_str(self, text: str, **how: Any) -> Text:
         """Text as it is shown: passwords masked, control characters escaped."""
-        return super().render_str(printable(mask_passwords(text)), **how)
+        return super().render_str(strip_control_codes(mask_passwords(text)), **how)
 
 
 def say(text: str) -> None:

@@ -50,17 +50,17 @@ def handle_signals() -> Iterator[None]:
         return
     came: list[int] = []
 
-    def stop(number: int, frame: FrameType | None) -> None:
+    def raise_stop(number: int, frame: FrameType | None) -> None:
         if came:
             _end_by_signal(number)
         came.append(number)
         raise StopRequested(number)
 
-    setattr(stop, TWICE, True)
+    setattr(raise_stop, TWICE, True)
     before: dict[signal.Signals, Any] = {}
     for signal_number in SIGNALS:
         if signal.getsignal(signal_number) not in (signal.SIG_IGN, None):
-            before[signal_number] = signal.signal(signal_number, stop)
+            before[signal_number] = signal.signal(signal_number, raise_stop)
     try:
         yield
     except (Exception, SystemExit) as error:
@@ -83,13 +83,13 @@ def defer_signals() -> Iterator[None]:
         return
     came: list[int] = []
 
-    def note(number: int, frame: FrameType | None) -> None:
+    def record_signal(number: int, frame: FrameType | None) -> None:
         if came and hasattr(before[signal.Signals(number)], TWICE):
             _end_by_signal(number)
         came.append(number)
 
     before = {
-        signal_number: signal.signal(signal_number, note)
+        signal_number: signal.signal(signal_number, record_signal)
         for signal_number in SIGNALS
         if signal.getsignal(signal_number) not in (signal.SIG_IGN, None)
     }

@@ -40,14 +40,14 @@ def fit_table(table: Table, console: Console) -> Table:
 def _column_measurement(table: Table, column: Column, console: Console, roomy: ConsoleOptions) -> Measurement:
     """How wide a column is at least, with its longest word or number and unit, and at most."""
 
-    def least(cell: RenderableType) -> int:
+    def measure_cell(cell: RenderableType) -> int:
         quantity = column.justify == "right" and str(cell).count(" ") < 2 and cell is not column.header
         size = Measurement.get(console, roomy, cell)
         return size.maximum if column.no_wrap or quantity else size.minimum
 
     shown = [*column.cells, *([column.header] if table.show_header else [])]
     most = max((Measurement.get(console, roomy, cell).maximum for cell in shown), default=0)
-    return Measurement(max(map(least, shown), default=0), most)
+    return Measurement(max(map(measure_cell, shown), default=0), most)
 
 
 def _share_width(wanted: list[int], room: int) -> list[int]:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from dse.evaluators.calls.call import CallBlock, KernelCall
 from dse.evaluators.cost_models.call_cost import NO_PREFETCH, CallCost, CostModel, PrefetchSettings, TimedBlock, block_timeline
-from dse.evaluators.cost_models.edge_weight_stream import EdgeStream, chained_blocks, timeline_with_stream
+from dse.evaluators.cost_models.edge_weight_stream import EdgeStream, chain_layer_blocks, timeline_with_stream
 from dse.evaluators.kernels.partition.stage_transfer import PipelinePlacement, StageTransferTime
 from dse.evaluators.layouts.regions import Region, layer_scale
 from dse.evaluators.layouts.residency import CoreResidency
@@ -222,7 +222,7 @@ def pass_through_regions(
     """
     if stream is None:
         return _through_regions(tuple(block_timeline(blocks, machine, reader)), model, place, resident_layers, None)
-    priced, at_work = tuple(block_timeline(chained_blocks(blocks), machine, reader)), turns
+    priced, at_work = tuple(block_timeline(chain_layer_blocks(blocks), machine, reader)), turns
     for _ in range(MAX_ITERATIONS):
         shared = stream(at_work)
         staged_pass = _through_regions(timeline_with_stream(priced, shared), model, place, resident_layers, shared)

@@ -4,6 +4,7 @@ The work of one die is given by a `DieKind`: `accounting.tile_dies` for dies of 
 for shared-cache dies.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from collections.abc import Mapping as Dict
 from functools import cache, partial
@@ -11,11 +12,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dse.evaluators.accounting import multi_die_limits as dies_limits
 from dse.evaluators.accounting.decode_segments import BatchArrays, arrays_by_case
+from dse.evaluators.accounting.layout import Layout, only_case
+from dse.evaluators.accounting.memory_contents import MemoryContents
 from dse.evaluators.accounting.multi_die_limits import chip_die_count, phase_split
 from dse.evaluators.accounting.multi_die_memory import WEIGHTS, layers_of_units, weight_bytes_by_kind
 from dse.evaluators.accounting.multi_die_memory import cache_bytes as caches_of
-from dse.evaluators.accounting.phase import PhaseCost
+from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, mesh_work, phase_seconds
 from dse.evaluators.calls.call import CallBlock, KernelCall
 from dse.evaluators.cost_models import cost_model
 from dse.evaluators.cost_models.call_cost import CostModel, TimedBlock, block_timeline
@@ -34,6 +38,8 @@ from dse.evaluators.silicon import area
 from dse.space.array_math import Array, maximum
 from dse.space.design import Design
 from dse.space.layers import per_reach
+from dse.space.limits import Infeasibility, Limit
+from dse.space.main_memory import CAPACITY_LIMITS
 from dse.space.mapping import Mapping, MultiDiePlan
 from dse.space.memoize import MAX_IDENTITIES, memoize
 from dse.space.model import ExpertLayers, Model
@@ -47,12 +53,6 @@ GAP_LABEL = "waits for the slowest stage"
 
 HIDDEN_LABEL = "exchanges behind the other half"
 """Time saved where one half of a micro-batch computes while the other exchanges, without waits."""
-
-TOGETHER = arrays_by_case
-"""Cases evaluated together: each case separately."""
-
-SUBMESH_FIDELITIES: tuple[str, ...] = ()
-SUBMESH_TEXT = ""
 
 
 class UnitWork(NamedTuple):
@@ -117,29 +117,106 @@ class PassWork(NamedTuple):
     onward: list[TimedBlock]
 
 
-def phases(kind: DieKind, design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
-    """Costs of prefill and decode of a case, micro-batches passing through stages.
+MemoryItems = tuple[tuple[str, Any], ...]
+"""Bytes of a memory by use."""
 
-    Only detailed phases keep their blocks.
 
-    Raises:
-        DesignError: formats of other sizes side by side, where a die has values of one size.
+class MultiDieLayout(Layout):
+    """A model on many dies, by stages of layers, replicas of attention and groups of experts.
+
+    Micro-batches pass the stages one after another, and dies exchange tokens between attention and FFNs. Cases are evaluated
+    one by one.
     """
-    (case,) = job.cases
-    both = {name: _play_phase(kind, design, case, job.decode_context, name, fidelity) for name in ("prefill", "decode")}
-    played, slices = {name: passes for name, (passes, _) in both.items()}, {name: last for name, (_, last) in both.items()}
-    stages = units_per_stage(played["decode"], phase_split(design, case, "decode").pp)
-    held = _held_bytes(design, case, stages, played, kind.sizes(design.mapping))
-    phases = []
-    for name, work in played.items():
-        die_split = phase_split(design, case, name)
-        seconds, total, done = _sum_passes(work, stages, die_split, name)
-        flop = _useful_operations(case, name, job.decode_context)
-        blocks = tuple(detailed_blocks(work, die_split)) if detailed else ()
-        full = held[name], slices[name]
-        phase = PhaseCost(name, kind.machine(design, name), blocks, None, 1.0, None, seconds, full, total, flop)
-        phases.append(phase._replace(dies=die_split.ranks, asked=flop / done if done else 1.0))
-    return tuple(phases)
+
+    FIDELITIES = ("analytical", "events")
+    SINGLE_DESIGN_FIDELITIES = ("events",)
+    WAIT_LABEL, GAP_LABEL, HIDDEN_LABEL = WAIT_LABEL, GAP_LABEL, HIDDEN_LABEL
+    batch_arrays = staticmethod(arrays_by_case)
+
+    @property
+    @abstractmethod
+    def kind(self) -> DieKind:
+        """Work, machine and value sizes of one die."""
+
+    @abstractmethod
+    def die_contents(self, design: Design, phase: str, items: MemoryItems, slices: Any) -> list[MemoryContents]:
+        """Contents of the memories of the fullest die in a phase.
+
+        Args:
+            design: of many dies.
+            phase: its name.
+            items: bytes of main memory by use.
+            slices: further results of a die's work, as its kind gives them.
+        """
+
+    @abstractmethod
+    def activity_energy(self, design: Design, activity: Activity) -> Any:
+        """Dynamic energy of an activity of all dies. [J]"""
+
+    def phases(self, design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
+        """Costs of prefill and decode of a case, micro-batches passing through stages.
+
+        Raises:
+            DesignError: formats of other sizes side by side, where a die has values of one size.
+        """
+        case, kind = only_case(job), self.kind
+        both = {name: _play_phase(kind, design, case, job.decode_context, name, fidelity) for name in ("prefill", "decode")}
+        played = {name: passes for name, (passes, _) in both.items()}
+        stages = units_per_stage(played["decode"], phase_split(design, case, "decode").pp)
+        held = _held_bytes(design, case, stages, played, kind.sizes(design.mapping))
+        phases = []
+        for name, (work, slices) in both.items():
+            die_split = phase_split(design, case, name)
+            seconds, total, done = _sum_passes(work, stages, die_split, name)
+            flop = _useful_operations(case, name, job.decode_context)
+            phases.append(
+                PhaseCost(
+                    name=name,
+                    machine=kind.machine(design, name),
+                    seconds=seconds,
+                    work=total,
+                    flop=flop,
+                    memory=tuple(self.die_contents(design, name, held[name], slices)),
+                    timed=tuple(detailed_blocks(work, die_split)) if detailed else (),
+                    dies=die_split.ranks,
+                    useful_share=flop / done if done else 1.0,
+                )
+            )
+        return tuple(phases)
+
+    def structural_limits(self, design: Design, job: BatchArrays, phases: Sequence[PhaseCost]) -> list[Limit]:
+        """Limits of dividing a model over many dies of any kind."""
+        return dies_limits.limits(design, job)
+
+    def phase_energy(self, design: Design, job: BatchArrays, phase: PhaseCost) -> Any:
+        """Dynamic energy of a phase on all dies. [J]"""
+        return self.activity_energy(design, mesh_work(phase))
+
+    def own_metrics(self, design: Design, job: BatchArrays, phases: Sequence[PhaseCost]) -> dict[str, Any]:
+        """Decode throughput of one die."""
+        return {"decode_throughput_per_chip": job.output_tokens / phases[1].seconds / self.die_count(design)}
+
+    def die_count(self, design: Design) -> int:
+        """Number of dies that serve a batch."""
+        return chip_die_count(design.chip)
+
+    def layout_limits(self, design: Design, job: BatchArrays) -> list[Limit]:
+        """Limits of an impossible layout: more ranks than dies, more stages than units, or uneven groups."""
+        return dies_limits.layout_limits(design, job)
+
+    def early_limits(self, design: Design, job: BatchArrays) -> list[Limit]:
+        """Limits known before any cost is computed: layout, and even spread of requests."""
+        return dies_limits.early_limits(design, job)
+
+    def remedy_text(self, worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> str:
+        """Remedy text for the most violated limit."""
+        return dies_limits.remedy_text(worst, design, arrays)
+
+    def memory_by_use(self, phases: Sequence[PhaseCost]) -> dict[str, float]:
+        """Main memory of the fullest die in the fuller phase, by use, for one design. [B]"""
+        contents = [memory for phase in phases for memory in phase.memory if memory.address in CAPACITY_LIMITS]
+        fullest = max(contents, key=lambda memory: float(memory.need))
+        return {name: float(value) for name, value in fullest.parts}
 
 
 @memoize
@@ -346,7 +423,7 @@ def _exchange_block(
     apart = where.boxed is not None or where.routed is not None  # that tokens go otherwise than their results
 
     def priced() -> TimedBlock:
-        job = where.job(exchange.pattern, exchange.nbytes, exchange.shares, back=exchange.back, each=exchange.each)
+        job = where.build_job(exchange.pattern, exchange.nbytes, exchange.shares, back=exchange.back, each=exchange.each)
         call = KernelCall(part, exchange.name, (), 0.0, (exchange.nbytes, 1, 1), job=job)
         return block_timeline([CallBlock(exchange.name, (call,), (0,), (0,), 1.0)], EMPTY_MACHINE, reader)[0]
 
@@ -405,7 +482,7 @@ def _pace_batches(seconds: Sequence[Any], stages: Array, onward: Any, batches: i
     each = np.sum(stages * own, axis=1)
     slowest = np.maximum(np.max(each[:-1] + onward, axis=0, initial=0.0), each[-1])
     through = each.sum(axis=0) + (len(each) - 1) * onward
-    found_seconds = np.maximum(batches * slowest, through) if phase == "decode" else through + (batches - 1) * slowest
+    found_seconds = phase_seconds(through, slowest, IterationSchedule(batches, is_ring=phase == "decode"))
     return found_seconds if any(isinstance(value, np.ndarray) for value in (*seconds, onward)) else float(found_seconds[0])
 
 
@@ -455,12 +532,6 @@ def _of_units(case: BatchCase, phase: str, die_split: DieSplit, sizes: ValueByte
     return np.array([caches, *([kind.get(name, 0.0) for kind in kinds] for name in WEIGHTS)], float)
 
 
-def fullest_die_memory(phases: Sequence[PhaseCost]) -> dict[str, float]:
-    """Main memory of the fullest die in the fuller phase, by use, for one design. [B]"""
-    each = [{name: float(value) for name, value in phase.held[0]} for phase in phases]
-    return max(each, key=lambda parts: sum(parts.values()))
-
-
 def _kept_positions(case: BatchCase, phase: str) -> Any:
     """Positions that caches of each reach of a model have of a case's requests at the end of a phase."""
     ends = [(n, prompt + (output if phase == "decode" else 0)) for n, prompt, output in case.requests]
@@ -473,11 +544,6 @@ def die_and_system_area(design: Design) -> tuple[Any, Any]:
     return area.die_area(chip), area.total_area(chip) * chip_die_count(chip)
 
 
-def die_count(design: Design) -> int:
-    """Number of dies that serve a batch."""
-    return chip_die_count(design.chip)
-
-
 def area_by_block(design: Design) -> dict[str, Any]:
-    """Area of one die of tiles by block. [mm2]"""
+    """Area of one die by block. [mm2]"""
     return area.area_by_block(design.chip)

@@ -1,5 +1,6 @@
 """Limits of dividing a model over many dies, and remedies: layout, links and even spread of requests."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from dse.evaluators.accounting.decode_segments import BatchArrays
@@ -192,7 +193,7 @@ def port_limit(chip: Chip) -> Limit:
     return Limit("chip.d2d.ports", max_ports(rows, cols, chip.d2d.topology) * 1.0, chip.d2d.ports, "1")
 
 
-def remedy_text(worst: Infeasibility, design: Design, arrays: tuple[BatchArrays, ...]) -> str:
+def remedy_text(worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> str:
     """Remedy text for the most violated limit of a multi-die design."""
     chip, address, case = _chip_of(design), worst.limit, arrays[0].cases[0]
     phase, _, field = address.removeprefix("mapping.").partition(".")

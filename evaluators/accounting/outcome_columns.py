@@ -8,7 +8,7 @@ import numpy as np
 
 from dse.evaluators.accounting.metrics import DERIVED_METRICS, METRICS, CaseOutcomes, add_derived_metrics
 from dse.evaluators.accounting.outcomes import SILICON_LIMITS, MetricColumns, Outcomes
-from dse.space.array_math import as_slice, maximum
+from dse.space.array_math import convert_to_slice, maximum
 from dse.space.design import Design
 from dse.space.lazy_metrics import compute_all, select_metrics
 from dse.space.limits import Limit
@@ -80,7 +80,7 @@ def _put(columns: MetricColumns, rows: Any, total: dict[str, Any]) -> None:
     if columns.shape == (1,) and np.ndarray not in set(map(type, total.values())):
         columns.update(zip(total, np.fromiter(total.values(), float, len(total))[:, None], strict=True))
         return
-    selection = as_slice(rows)
+    selection = convert_to_slice(rows)
     at = ... if isinstance(selection, slice) and (len(rows),) == columns.shape else selection
     for name, value in total.items():
         columns.put(name, at, value)

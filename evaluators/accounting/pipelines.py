@@ -3,9 +3,10 @@
 The chip is divided into instances of the model, each a pipeline of groups; requests are shared evenly between them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -14,17 +15,18 @@ from dse.evaluators.accounting import breakdown
 from dse.evaluators.accounting.breakdown import AlgorithmNamer, BreakdownRow, stage_transfer_rows
 from dse.evaluators.accounting.decode_segments import (
     BatchArrays,
-    arrays_by_model,
     reduce_per_case,
     spread_over_entries,
     sum_per_case,
 )
 from dse.evaluators.accounting.forward_passes import StagedPass, pass_through_stages
+from dse.evaluators.accounting.layout import Layout, PeakRates
+from dse.evaluators.accounting.memory_contents import ACTIVATIONS, CACHE, MemoryContents, memory_limits
 from dse.evaluators.accounting.partition_search import PartitionedPhase as Partitions
 from dse.evaluators.accounting.partition_search import choose_partitions, partitioned_phase, plan_with_partition
-from dse.evaluators.accounting.phase import PhaseCost
-from dse.evaluators.accounting.power import EnergyIntervals, power_metrics
+from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, mesh_work, phase_seconds, useful_operations
 from dse.evaluators.accounting.settled_partitions import settle_partitions
+from dse.evaluators.accounting.tile_operators import tile_peak_rates
 from dse.evaluators.calls.algorithm_candidates import select_values
 from dse.evaluators.calls.call import CallBlock, KernelCall
 from dse.evaluators.cost_models import READERS
@@ -44,8 +46,6 @@ from dse.evaluators.layouts.pipelines import group_blocks, group_count
 from dse.evaluators.layouts.residency import CoreResidency, core_residency
 from dse.evaluators.machine.machine import HardwareModel, tile_core_machine
 from dse.evaluators.machine.memory_side_cache import memory_side_cache
-from dse.evaluators.program.activity import Activity
-from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import dynamic_energy
 from dse.space.array_math import ceil_div, maximum, minimum
 from dse.space.chip import Chip
@@ -58,37 +58,87 @@ from dse.space.mapping import AUTO, BYTES_BY_FORMAT, FormatPlan, Mapping, Pipeli
 from dse.space.memoize import memoize, memoize_by_identity
 from dse.space.model import Model
 
-FIDELITIES = SUBMESH_FIDELITIES = tuple(READERS)
-"""Fidelities: products on groups have programs."""
 
-SUBMESH_TEXT = ""
-"""What becomes of a model on a part of the mesh: it has none."""
+class PipelineLayout(Layout):
+    """A model on pipelines of core groups, which are instances that share requests evenly."""
 
-WAIT_LABEL = "stages"
-"""Where requests that follow one another overlap."""
+    FIDELITIES = SUBMESH_FIDELITIES = tuple(READERS)
 
-TOGETHER = arrays_by_model
-"""Cases that are worked out together: those of a model."""
+    def phases(self, design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
+        """Costs of prefill, prompt by prompt through each instance, and of decode by micro-batches."""
+        reader, mapping = READERS[fidelity], design.mapping
+        blocks_and_memory = _lay_phases(design, job)
 
-ALONE = ()
-"""Fidelities that take one design after another."""
+        def phase(name: str, runs: Any, useful_share: Any) -> PhaseCost:
+            blocks, held = blocks_and_memory[name]
+            staged_pass, seconds = _pass_phase(design, job, name, blocks, held, reader)
+            plan, starts, _ = _phase_entries(design, job, name)
 
+            def useful() -> Any:
+                return useful_operations([part.block for part in staged_pass.timed], runs * useful_share, starts)
 
-def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
-    """Costs of prefill, prompt by prompt through each instance, and of decode by micro-batches.
+            return PhaseCost(
+                name=name,
+                machine=tile_core_machine(design.chip),
+                seconds=seconds,
+                work=lambda: sum_per_case(staged_pass.activity * runs, starts),
+                flop=useful,
+                memory=core_contents(design.chip, plan, held, held.cached_share),
+                timed=staged_pass.timed if detailed else (),
+                away=staged_pass.away,
+                runs=runs,
+                between=staged_pass.transfer_seconds,
+                useful_share=useful_share,
+            )
 
-    Only detailed ones keep their blocks.
-    """
-    machine, reader, laid = tile_core_machine(design.chip), READERS[fidelity], _lay_phases(design, job)
-    staged_pass, ttft = _pass_phase(design, job, "prefill", *laid["prefill"], reader)
-    first = _phase_cost("prefill", machine, staged_pass, job.copies, ttft, laid["prefill"][1], job.prompt_starts, detailed)
-    staged_pass, decoding = _pass_phase(design, job, "decode", *laid["decode"], reader)
-    _, together = _decode_batches(_pipeline_instances(design.chip, design.mapping.decode), design.mapping.decode, job)
-    passes = ceil_div(job.requests, together)
-    token = _phase_cost(
-        "decode", machine, staged_pass, job.steps * passes, decoding, laid["decode"][1], job.step_starts, detailed
-    )
-    return first, token._replace(asked=job.requests / (passes * together))
+        _, together = _decode_batches(_pipeline_instances(design.chip, mapping.decode), mapping.decode, job)
+        passes = ceil_div(job.requests, together)
+        decode = phase("decode", job.steps * passes, job.requests / (passes * together))
+        return phase("prefill", job.copies, 1.0), decode
+
+    def structural_limits(self, design: Design, job: BatchArrays, phases: Sequence[PhaseCost]) -> list[Limit]:
+        """Limits of parallelism of both phases."""
+        return _batch_parallelism_limits(design, job)
+
+    def peak_rates(self, design: Design) -> PeakRates:
+        """Peak rates of all tiles and channels of the chip; idle tiles have theirs."""
+        return tile_peak_rates(design.chip)
+
+    def phase_energy(self, design: Design, job: BatchArrays, phase: PhaseCost) -> Any:
+        """Dynamic energy of a phase. [J]"""
+        width = float(BYTES_BY_FORMAT[design.mapping.precision.activations])
+        return dynamic_energy(mesh_work(phase), design.chip, width)
+
+    def is_evaluated_alone(self, design: Design) -> bool:
+        """Whether a design is evaluated alone, since attention on groups is computed job by job."""
+        return any(plan.attention is not None for plan in (design.mapping.prefill, design.mapping.decode))
+
+    def settle_open_choices(self, design: Design, job: BatchArrays) -> None:
+        """Choose partitions that designs leave open; each keeps them (`settled_partitions`)."""
+        if AUTO in (design.mapping.prefill.partition, design.mapping.decode.partition):
+            _lay_phases(design, job)
+
+    def breakdown_rows(self, phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
+        """Breakdown rows of one phase: one per call, and one for transfers between stages."""
+        rows = breakdown.breakdown_rows(
+            phase.name, phase.runs, phase.timed, phase.machine, phase.away, partial(jobs_of_tiles.time_by_resource, fidelity),
+            useful_times=phase.useful_share, chosen=_chosen_reductions(phase.machine),
+        )  # fmt: skip
+        return rows + stage_transfer_rows(phase.name, phase.runs, phase.between)
+
+    def remedy_text(self, worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> str:
+        """Remedy text: the smallest parallelism that fits, or group sides that divide the mesh."""
+        if sides := on_groups.remedy_text(worst.limit, {name: getattr(design.mapping, name) for name in ("prefill", "decode")}):
+            return sides
+
+        def limits(trial: Design) -> list[Limit]:
+            limits = [limit for job in arrays for limit in _batch_parallelism_limits(trial, job)]
+            for job, name in product(arrays, ("prefill", "decode")):
+                held = _held_memory(trial, job, name)
+                limits += memory_limits(core_contents(trial.chip, getattr(trial.mapping, name), held, held.cached_share))
+            return limits
+
+        return with_smallest_parallelism(worst, design, limits).remedy
 
 
 def _pass_phase(
@@ -105,10 +155,10 @@ def _pass_phase(
         job.model, laid, crossing, tile_core_machine(chip), _pipeline_placement(chip, plan), plan, residency, reader
     )
     if phase == "decode":
-        return staged_pass, reduce_per_case(np.add, job.steps * maximum(staged_pass.seconds, turns * staged_pass.stage), starts)
-    stage = staged_pass.stage
-    fill = reduce_per_case(np.maximum, staged_pass.seconds - stage, starts)
-    return staged_pass, reduce_per_case(np.add, ceil_div(job.copies, instances) * stage, starts) + fill
+        schedule = IterationSchedule(turns, job.steps, starts)
+    else:
+        schedule = IterationSchedule(ceil_div(job.copies, instances), starts=starts, is_ring=False)
+    return staged_pass, phase_seconds(staged_pass.seconds, staged_pass.stage, schedule)
 
 
 def _phase_entries(design: Design, job: BatchArrays, phase: str) -> tuple[PipelinePlan, Any, int]:
@@ -134,12 +184,6 @@ def _lay_phases(design: Design, job: BatchArrays) -> dict[str, tuple[tuple[CallB
     return laid_phases | {
         name: partitioned_phase(phase, partitions) for name, phase, partitions in zip(open_, phases, chosen, strict=True)
     }
-
-
-def settle_open_choices(design: Design, job: BatchArrays) -> None:
-    """Choose partitions that designs leave open; each keeps them (`settled_partitions`)."""
-    if AUTO in (design.mapping.prefill.partition, design.mapping.decode.partition):
-        _lay_phases(design, job)
 
 
 def _left_open(design: Design, job: BatchArrays, phase: str) -> Partitions:
@@ -175,46 +219,6 @@ def _has_room(chip: Chip, held: CoreResidency) -> Any:
     return (held.hbm <= main_memory(chip).capacity_per_core) & (held.activations + held.slices <= chip.tile.sram)
 
 
-def layout_limits(design: Design, job: BatchArrays) -> list[Limit]:
-    """Layout limits of a design; pipelines have none."""
-    return []
-
-
-def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
-    """Breakdown rows of one phase: one per call, and one for transfers between stages."""
-    breakdown_rows = breakdown.breakdown_rows(
-        phase.name, phase.runs, phase.timed, phase.machine, phase.away, partial(jobs_of_tiles.time_by_resource, fidelity),
-        useful_times=phase.asked, chosen=_chosen_reductions(phase.machine),
-    )  # fmt: skip
-    return breakdown_rows + stage_transfer_rows(phase.name, phase.runs, phase.between)
-
-
-def die_and_system_area(design: Design) -> tuple[Any, Any]:
-    """Area of one die and of all dies. [mm2]"""
-    chip = _chip_and_mapping(design)[0]
-    return area.die_area(chip), area.total_area(chip)
-
-
-def area_by_block(design: Design) -> dict[str, Any]:
-    """Area of the chip by block. [mm2]"""
-    return area.area_by_block(_chip_and_mapping(design)[0])
-
-
-def usage_metrics(design: Design, job: BatchArrays, prefill: PhaseCost, decode: PhaseCost) -> dict[str, Any]:
-    """Metrics of memory use on the fullest core, and of energy and power."""
-    return {
-        "sram_used": maximum(prefill.held.sram, decode.held.sram),
-        "hbm_used": maximum(prefill.held.hbm, decode.held.hbm),
-        **power_metrics(design.chip, lambda: energy_and_time(design, job, prefill, decode), job.output_tokens),
-    }
-
-
-def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> EnergyIntervals:
-    """Energy and time of each phase. [J], [s]"""
-    width = float(BYTES_BY_FORMAT[design.mapping.precision.activations])
-    return [(dynamic_energy(phase.activity or Activity(), design.chip, width), phase.seconds) for phase in phases]
-
-
 def pass_rows(phase: str, staged_pass: StagedPass, weights: Any, machine: HardwareModel) -> list[BreakdownRow]:
     """Breakdown rows of a forward pass through all stages, times `weights`; they add up to its time."""
     return [
@@ -234,26 +238,6 @@ def _chosen_reductions(machine: HardwareModel) -> AlgorithmNamer:
         return partition_choice_text(call.group, call.products[0], machine, call.width, READERS["analytical"].product)
 
     return words
-
-
-def limits(design: Design, job: BatchArrays, prefill: PhaseCost, decode: PhaseCost) -> list[Limit]:
-    """Limits of memory and parallelism of both phases."""
-    return _design_limits(design, job, prefill.held, decode.held)
-
-
-def remedy_text(worst: Infeasibility, design: Design, arrays: tuple[BatchArrays, ...]) -> str:
-    """Remedy text: the smallest parallelism that fits, or group sides that divide the mesh."""
-    if sides := on_groups.remedy_text(worst.limit, {name: getattr(design.mapping, name) for name in ("prefill", "decode")}):
-        return sides
-
-    def limits(trial: Design) -> list[Limit]:
-        return [
-            limit
-            for job in arrays
-            for limit in _design_limits(trial, job, *(_held_memory(trial, job, name) for name in ("prefill", "decode")))
-        ]
-
-    return with_smallest_parallelism(worst, design, limits).remedy
 
 
 def with_smallest_parallelism(worst: Infeasibility, design: Design, limits: Callable[[Design], list[Limit]]) -> Infeasibility:
@@ -280,6 +264,23 @@ def smallest_parallelism_text(design: Design, limits: Callable[[Design], list[Li
     return ""
 
 
+def core_contents(chip: Chip, plan: PipelinePlan, held: CoreResidency, cached: Any) -> tuple[MemoryContents, MemoryContents]:
+    """Contents of the fullest core's share of main memory, and of its local memory.
+
+    Args:
+        chip, plan: of the phase.
+        held: memory of the core.
+        cached: KV cache in its share of main memory. [B]
+    """
+    weights = (1 - held.weights_here) * held.weights
+    local = [(ACTIVATIONS, held.activations)]
+    if plan.attention is not None:
+        local.append(("slices of attention beyond", held.slices))
+    memory, stored = main_memory(chip), (("weights", weights), (CACHE, cached))
+    main = MemoryContents(memory.address("capacity"), memory.capacity_per_core, stored, cache=held.kv)
+    return main, MemoryContents("chip.tile.sram", chip.tile.sram, tuple(local), held.sram - held.activations - held.slices)
+
+
 def plan_limits(
     chip: Chip, name: str, plan: PipelinePlan, held: CoreResidency, kv: Any, stages: float, groups: Any
 ) -> list[Limit]:
@@ -292,50 +293,27 @@ def plan_limits(
         stages: into which a model can be divided.
         groups: groups that fit on the chip.
     """
-    weights, memory = (1 - held.weights_here) * held.weights, main_memory(chip)
-    stored = (("weights", weights), ("KV cache", kv))
+    return [*memory_limits(core_contents(chip, plan, held, kv)), *parallelism_limits(chip, name, plan, stages, groups)]
+
+
+def parallelism_limits(chip: Chip, name: str, plan: PipelinePlan, stages: float, groups: Any) -> list[Limit]:
+    """Limits of parallelism of one phase; arguments as of `plan_limits`."""
     rows, cols = group_sides_by_design(plan.placement, plan.tp)
     return [
-        Limit(memory.address("capacity"), weights + kv, memory.capacity_per_core, "B", stored),
-        Limit("chip.tile.sram", held.activations + held.slices, chip.tile.sram, "B", _local_memory_parts(plan, held)),
         Limit(f"mapping.{name}.tp", maximum(rows / chip.mesh.rows, cols / chip.mesh.cols) * plan.tp, plan.tp, "1"),
         Limit(f"mapping.{name}.pp", plan.pp, minimum(maximum(groups, 1.0), stages * 1.0), "1"),
     ]
 
 
-def _local_memory_parts(plan: PipelinePlan, held: CoreResidency) -> tuple[tuple[str, Any], ...]:
-    """What has to be in local memory."""
-    activations = ("activations", held.activations)
-    return (activations,) if plan.attention is None else (activations, ("slices of attention beyond", held.slices))
-
-
-def _design_limits(design: Design, job: BatchArrays, *held: CoreResidency) -> list[Limit]:
-    chip, mapping = _chip_and_mapping(design)
+def _batch_parallelism_limits(design: Design, job: BatchArrays) -> list[Limit]:
     limits = []
-    for name, plan, residency in zip(("prefill", "decode"), (mapping.prefill, mapping.decode), held, strict=True):
-        limits += plan_limits(chip, name, plan, residency, residency.cached_share, job.model.layers, group_count(chip, plan))
+    for name in ("prefill", "decode"):
+        plan = getattr(design.mapping, name)
+        limits += parallelism_limits(design.chip, name, plan, job.model.layers, group_count(design.chip, plan))
         limits += on_groups.group_side_limits(name, plan)
     return limits
 
 
-def _phase_cost(
-    name: str,
-    machine: HardwareModel,
-    staged_pass: StagedPass,
-    runs: Any,
-    seconds: Any,
-    held: CoreResidency,
-    starts: Any,
-    detailed: bool,
-) -> PhaseCost:
-    return PhaseCost(
-        name, machine, staged_pass.timed if detailed else (), staged_pass.away, runs, staged_pass.transfer_seconds, seconds,
-        held,
-        lambda: sum_per_case(staged_pass.activity * runs, starts),
-    )  # fmt: skip
-
-
-@memoize_by_identity
 def _pipeline_instances(chip: Chip, plan: PipelinePlan) -> Any:
     """Number of pipelines of groups that fit on the chip."""
     return maximum(group_count(chip, plan) // plan.pp, 1.0)
@@ -377,11 +355,6 @@ def _held_memory(
         sequences=ceil_div(job.sequences, instances), slices=slices,
         near=near and near.size, everywhere=everywhere,
     )  # fmt: skip
-
-
-def is_evaluated_alone(design: Design) -> bool:
-    """Whether a design is evaluated alone, since attention on groups is computed job by job."""
-    return any(plan.attention is not None for plan in (design.mapping.prefill, design.mapping.decode))
 
 
 def _group_chip(design: Design, plan: PipelinePlan) -> GroupChip | None:
@@ -433,7 +406,7 @@ def _batch_tokens(job: BatchArrays, phase: str, plan: PipelinePlan, instances: A
 def _pass_counts(job: BatchArrays, tokens: Any) -> StepCounts:
     """Step counts of a forward pass."""
     if tokens is None:
-        pairs = per_reach(job.model, lambda reach: reach.pairs(job.prompts))
+        pairs = per_reach(job.model, lambda reach: reach.count_pairs(job.prompts))
         return StepCounts("prefill", job.prompts, 1.0 + 0.0 * job.prompts, pairs, 0.0 * job.prompts)
     return StepCounts("decode", tokens, tokens, tokens * job.context, tokens * job.context)
 

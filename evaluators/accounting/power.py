@@ -7,7 +7,7 @@ from typing import Any
 from dse.evaluators.silicon import area, energy, price
 from dse.space.array_math import maximum, sum_nonzero
 from dse.space.chip import Chip
-from dse.space.lazy_metrics import lazy_metrics
+from dse.space.lazy_metrics import make_lazy_metrics
 
 EnergyIntervals = Sequence[tuple[Any, Any]]
 """Of each phase, the energy of what is done on all chips, and its time. [J], [s]"""
@@ -32,7 +32,7 @@ def power_metrics(
         peak: power of what is done where that is most within a phase, likewise; None where a phase does the same throughout.
             A mean above it counts instead. [W]
     """
-    return lazy_metrics(
+    return make_lazy_metrics(
         PHASE_POWER_METRICS, lambda: _of_phases(chip, spent(), tokens, chips, decode_cores, 0.0 if peak is None else peak())
     )
 
@@ -112,4 +112,4 @@ def kernel_power_metrics(chip: Chip, dynamic: Callable[[], Any], seconds: Any, *
         rated = energy.peak_design_power(chip)
         return work | {"tdp": rated, "power_density": rated / area.total_area(chip)}
 
-    return lazy_metrics((*KERNEL_POWER_METRICS, *RATED_POWER_METRICS) if whole else KERNEL_POWER_METRICS, work)
+    return make_lazy_metrics((*KERNEL_POWER_METRICS, *RATED_POWER_METRICS) if whole else KERNEL_POWER_METRICS, work)

@@ -4,7 +4,7 @@ Both phases run on regions of the mesh, each with its share of the layers. Reque
 through the regions: with one request one region works at a time, with as many requests as regions all work.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,22 +13,21 @@ import numpy as np
 from dse.evaluators.accounting.breakdown import BreakdownRow, excess_by_cause
 from dse.evaluators.accounting.decode_segments import (
     BatchArrays,
-    arrays_by_model,
     reduce_per_case,
     spread_over_entries,
     sum_per_case,
 )
 from dse.evaluators.accounting.forward_passes import RegionPass, pass_through_regions
-from dse.evaluators.accounting.metrics import rated_energies
-from dse.evaluators.accounting.phase import PhaseCost
-from dse.evaluators.accounting.power import EnergyIntervals, power_metrics
-from dse.evaluators.calls.algorithm_candidates import with_candidates
+from dse.evaluators.accounting.layout import Layout, PeakRates
+from dse.evaluators.accounting.memory_contents import ACTIVATIONS, CACHE, MemoryContents, main_memory_contents, memory_limits
+from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, mesh_work, phase_seconds, useful_operations
+from dse.evaluators.calls.algorithm_candidates import add_candidates
 from dse.evaluators.calls.call import KernelCall, MeshKernel
 from dse.evaluators.calls.submesh import kernel_on_submesh, parse_fidelity
 from dse.evaluators.cost_models import READERS, cost_model
 from dse.evaluators.cost_models.call_cost import CostModel
 from dse.evaluators.cost_models.edge_weight_stream import EdgeStream
-from dse.evaluators.cost_models.fastest_algorithm import choice_text, kernels_by_choice
+from dse.evaluators.cost_models.fastest_algorithm import describe_choice, kernels_by_choice
 from dse.evaluators.cost_models.kernel_attribution import time_by_cause
 from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.kernels.gemm.tiling import MAX_CHUNKS, CoreMesh, GemmShape
@@ -60,111 +59,153 @@ from dse.space.fields import replace_leaves
 from dse.space.layers import per_reach, value_at_reach
 from dse.space.limits import Infeasibility, Limit
 from dse.space.main_memory import CAPACITY_LIMITS, has_main_memory, main_memory
-from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan, Mapping, MeshProductPlan, RegionPlan
+from dse.space.mapping import BYTES_BY_FORMAT, Mapping, MeshProductPlan, RegionPlan
 from dse.space.model import Model
 from dse.space.parameter_counts import fixed_bytes_per_sequence, sequence_memory
 
-FIDELITIES = ("analytical", "events")
-"""Fidelities of models, whose meshes are too large for cycle-level simulation."""
 
-ANALYTICAL_FIDELITIES = ("analytical",)
-"""Fidelities on a submesh, for models whose weights come from the edge of the whole mesh."""
+class RegionLayout(Layout):
+    """A model on regions of a wafer mesh, which divide its layers; each phase has its own regions."""
 
-SUBMESH_FIDELITIES = tuple(READERS)
-"""Fidelities of models whose kernels each run on a submesh."""
-
-SUBMESH_TEXT = (
-    "each kernel on a submesh whose cores keep their blocks; times are of submeshes, without layout changes between phases"
-)
-"""What becomes of a model there, for people."""
-
-WAIT_LABEL = "regions"
-"""Where requests that follow one another overlap."""
-
-TOGETHER = arrays_by_model
-"""Cases that are worked out together: those of a model."""
-
-ALONE = ()
-"""Fidelities that take one design after another."""
-
-
-def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
-    """Costs of prefill, of decode, and of the transition between their layouts.
-
-    Only detailed phases keep their blocks.
-
-    Raises:
-        DesignError: an algorithm that is not registered.
-    """
-    mapping, machine, reader = _mapping_of(design), mesh_program_machine(_chip_of(design)), cost_model(fidelity)
-    for name, plan in phase_plans(mapping):
-        refuse_unknown_algorithms(name, plan)
-    choose_option(KV, mapping.kv_placement, "mapping.kv_placement")
-    places = _phase_regions(design, job.model)
-
-    def passed(name: str, at: StepCounts, turns: Any, generated: Any = 0.0, reader: CostModel = reader) -> RegionPass:
-        place = places[name]
-        blocks = region_blocks(job.model, at, replace(place, mesh=evaluated_mesh(place.mesh)), mapping, generated)
-        if is_left_open(getattr(mapping, name)):
-            blocks = with_candidates(blocks, region_candidates(design.chip, getattr(mapping, name), place.mesh))
-        stream = _weight_stream(design, job, name, place, fidelity)
-        return pass_through_regions(blocks, job.model, place, mapping.simulated_layers, machine, reader, stream, turns)
-
-    def phase(name: str, region_pass: RegionPass, runs: Any, seconds: Any, starts: Any, useful_times: Any = 1.0) -> PhaseCost:
-        held, timed = _held_memory(design, job, name, places[name]), region_pass.timed if detailed else ()
-        away = (
-            None
-            if region_pass.away is None
-            else tuple((region_pass.away,) * len(timed_block.block.calls) for timed_block in timed)
-        )
-        return PhaseCost(
-            name,
-            machine,
-            timed,
-            away,
-            runs,
-            None,
-            seconds,
-            held,
-            sum_per_case(region_pass.activity * runs, starts),
-            asked=useful_times,
-        )
-
-    requests = _by_entry(job, "prefill", reduce_per_case(np.add, job.copies, job.prompt_starts))
-    pairs = per_reach(job.model, lambda reach: reach.remaining_positions(job.past, job.prompts))
-    past = per_reach(job.model, lambda reach: reach.seen_positions(job.past))
-    blocks = passed("prefill", StepCounts("prefill", job.prompts, 1.0, pairs, past), minimum(requests, places["prefill"].count))
-    fill = reduce_per_case(np.maximum, blocks.seconds - blocks.stage, job.prompt_starts)
-    ttft = reduce_per_case(np.add, job.copies * blocks.stage, job.prompt_starts) + fill
-    first = phase("prefill", blocks, job.copies, ttft, job.prompt_starts)
-
-    def decoded(most: Any, reader: CostModel) -> tuple[Any, Any, RegionPass, Any]:
-        """Micro-batches, at most so many, requests of each, a pass of one, and a step of all. [s]"""
-        turns, together = micro_batch_counts(job.requests, most)
-        at = StepCounts("decode", together, together, together * job.context, together * job.context)
-        region_pass = passed("decode", at, turns, job.generated, reader)
-        return turns, together, region_pass, maximum(region_pass.seconds, turns * region_pass.stage)
-
-    most = places["decode"].count
-    if has_main_memory(design.chip):  # weights come once for each micro-batch
-        most = fastest_micro_batch_count(most, lambda count: decoded(count, cost_model("analytical"))[-1])
-    turns, together, blocks, step = decoded(most, reader)
-    token = phase(
-        "decode", blocks, job.steps * turns, reduce_per_case(np.add, job.steps * step, job.step_starts), job.step_starts,
-        job.requests / (turns * together),
-    )  # fmt: skip
-    moved = _layout_transition(design, job, machine, fidelity)
-    return first, token, PhaseCost("transition", machine, (), None, 1.0, None, moved.seconds, None, moved.activity)
-
-
-def submesh_obstacle(design: Design) -> str:
-    """Why no submesh can represent this design, and the setting to change; empty string if one can."""
-    if not has_main_memory(_chip_of(design)):
-        return ""
-    return (
-        f"chip.{main_memory(_chip_of(design)).part}, main memory at an edge, of which no submesh has a share; remove it, as "
-        "chip=wse2, or simulate the whole mesh, fidelity=events"
+    FIDELITIES = ("analytical", "events")
+    SUBMESH_FIDELITIES = tuple(READERS)
+    SUBMESH_TEXT = (
+        "each kernel on a submesh whose cores keep their blocks; times are of submeshes, without layout changes between phases"
     )
+    WAIT_LABEL = "regions"
+
+    def phases(self, design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
+        """Costs of prefill, of decode, and of the transition between their layouts.
+
+        Raises:
+            DesignError: an algorithm that is not registered.
+        """
+        mapping, machine, reader = design.mapping, mesh_program_machine(design.chip), cost_model(fidelity)
+        for name, plan in phase_plans(mapping):
+            refuse_unknown_algorithms(name, plan)
+        choose_option(KV, mapping.kv_placement, "mapping.kv_placement")
+        places = _phase_regions(design, job.model)
+
+        def passed(name: str, at: StepCounts, turns: Any, generated: Any = 0.0, reader: CostModel = reader) -> RegionPass:
+            place = places[name]
+            blocks = region_blocks(job.model, at, replace(place, mesh=evaluated_mesh(place.mesh)), mapping, generated)
+            if is_left_open(getattr(mapping, name)):
+                blocks = add_candidates(blocks, region_candidates(design.chip, getattr(mapping, name), place.mesh))
+            stream = _weight_stream(design, job, name, place, fidelity)
+            return pass_through_regions(blocks, job.model, place, mapping.simulated_layers, machine, reader, stream, turns)
+
+        def phase(
+            name: str, region_pass: RegionPass, runs: Any, schedule: IterationSchedule, useful_share: Any = 1.0
+        ) -> PhaseCost:
+            timed = region_pass.timed if detailed else ()
+            away = region_pass.away
+            aways = None if away is None else tuple((away,) * len(timed_block.block.calls) for timed_block in timed)
+
+            main = _main_memory(design, job) if name == "decode" else ()  # the same in both phases
+
+            def useful() -> Any:
+                return useful_operations([part.block for part in region_pass.timed], runs * useful_share, schedule.starts)
+
+            return PhaseCost(
+                name=name,
+                machine=machine,
+                seconds=phase_seconds(region_pass.seconds, region_pass.stage, schedule),
+                work=sum_per_case(region_pass.activity * runs, schedule.starts),
+                flop=useful,
+                memory=(*main, *_core_contents(design, job, name, places[name])),
+                timed=timed,
+                away=aways,
+                runs=runs,
+                useful_share=useful_share,
+            )
+
+        requests = _by_entry(job, "prefill", reduce_per_case(np.add, job.copies, job.prompt_starts))
+        pairs = per_reach(job.model, lambda reach: reach.remaining_positions(job.past, job.prompts))
+        past = per_reach(job.model, lambda reach: reach.seen_positions(job.past))
+        at_work = minimum(requests, places["prefill"].count)
+        blocks = passed("prefill", StepCounts("prefill", job.prompts, 1.0, pairs, past), at_work)
+        prompts = IterationSchedule(job.copies, starts=job.prompt_starts, is_ring=False)
+        first = phase("prefill", blocks, job.copies, prompts)
+
+        def decoded(most: Any, reader: CostModel) -> tuple[Any, Any, RegionPass]:
+            """Micro-batches, at most so many, requests of each, and an iteration of one."""
+            turns, together = micro_batch_counts(job.requests, most)
+            at = StepCounts("decode", together, together, together * job.context, together * job.context)
+            return turns, together, passed("decode", at, turns, job.generated, reader)
+
+        def step_seconds(most: Any) -> Any:
+            turns, _, region_pass = decoded(most, cost_model("analytical"))
+            return phase_seconds(region_pass.seconds, region_pass.stage, IterationSchedule(turns))
+
+        most = places["decode"].count
+        if has_main_memory(design.chip):  # weights come once for each micro-batch
+            most = fastest_micro_batch_count(most, step_seconds)
+        turns, together, blocks = decoded(most, reader)
+        steps = IterationSchedule(turns, job.steps, job.step_starts)
+        token = phase("decode", blocks, job.steps * turns, steps, job.requests / (turns * together))
+        moved = _layout_transition(design, job, machine, fidelity)
+        return first, token, PhaseCost(name="transition", machine=machine, seconds=moved.seconds, work=moved.activity)
+
+    def structural_limits(self, design: Design, job: BatchArrays, phases: Sequence[PhaseCost]) -> list[Limit]:
+        """Limits of layers, cores, routing paths and chunks of both phases."""
+        return _structural_limits(design, job)
+
+    def peak_rates(self, design: Design) -> PeakRates:
+        """Peak rates of all cores of the wafer and of the channels at its edge; idle cores have theirs."""
+        chip = design.chip
+        flops = 2.0 * chip.mesh.rows * chip.mesh.cols * (chip.clock / chip.core.mac)
+        return PeakRates(flops, main_memory(chip).bandwidth if has_main_memory(chip) else None)
+
+    def phase_energy(self, design: Design, job: BatchArrays, phase: PhaseCost) -> Any:
+        """Dynamic energy of a phase. [J]"""
+        return dynamic_energy(mesh_work(phase), design.chip)
+
+    def own_metrics(self, design: Design, job: BatchArrays, phases: Sequence[PhaseCost]) -> dict[str, Any]:
+        """Time of the transition between layouts, and tokens whose caches fit in local memories."""
+        chip, mapping = design.chip, design.mapping
+        place = _phase_regions(design, job.model)["decode"]
+        room = [
+            maximum(chip.core.sram - memory.total + memory.kv, 0.0) // maximum(memory.per_token, 1.0)
+            for memory in _held_memory(design, job, "decode", place)
+            if np.any(memory.per_token)
+        ]
+        metrics = {"relayout_time": phases[2].seconds}
+        if not room:
+            return metrics
+        capacity = find_kv_method(mapping.kv_placement).token_capacity(place.mesh.rows, minimum(room[0], room[-1]))
+        return metrics | {"kv_capacity": capacity}
+
+    def submesh_obstacle(self, design: Design) -> str:
+        """Why no submesh can represent this design, and the setting to change; empty string if one can."""
+        if not has_main_memory(design.chip):
+            return ""
+        return (
+            f"chip.{main_memory(design.chip).part}, main memory at an edge, of which no submesh has a share; remove it, as "
+            "chip=wse2, or simulate the whole mesh, fidelity=events"
+        )
+
+    def breakdown_rows(self, phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
+        """Breakdown rows of one phase by freed resource, or the row of the layout transition."""
+        return breakdown_rows(phase, fidelity)
+
+    def remedy_text(self, worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> str:
+        """Remedy text for each phase that violates the limit."""
+        return remedy_text(worst, design, arrays)
+
+
+ANALYTICAL = RegionLayout.FIDELITIES[0]
+
+REGION_LAYOUT = RegionLayout()
+
+
+def area_by_block(design: Design) -> dict[str, Any]:
+    """Area of the chip by block. [mm2]"""
+    return area.area_by_block(design.chip)
+
+
+def phase_memory(design: Design, job: BatchArrays, phase: str) -> tuple[CoreMemory, CoreMemory]:
+    """Memory of a core in a phase: in a full region, and in the last one."""
+    return _held_memory(design, job, phase, _phase_regions(design, job.model)[phase])
 
 
 def _by_entry(job: BatchArrays, phase: str, values: Any) -> Any:
@@ -191,67 +232,7 @@ def _weight_stream(
 
 def _reached_share_of(chip: Chip, fidelity: str) -> Any:
     """Share of the edge bandwidth that bank simulation reaches; None for the analytical model."""
-    return None if fidelity == FIDELITIES[0] else reached_share(main_memory(chip))
-
-
-def die_and_system_area(design: Design) -> tuple[Any, Any]:
-    """Area of one die, a wafer or part of a wafer, and of all dies. [mm2]"""
-    return area.die_area(_chip_of(design)), area.total_area(_chip_of(design))
-
-
-def area_by_block(design: Design) -> dict[str, Any]:
-    """Area of the chip by block. [mm2]"""
-    return area.area_by_block(_chip_of(design))
-
-
-def layout_limits(design: Design, job: BatchArrays) -> list[Limit]:
-    """Layout limits that exclude a cost; regions have none."""
-    return []
-
-
-def usage_metrics(design: Design, job: BatchArrays, *phases: PhaseCost) -> dict[str, Any]:
-    """Metrics of memory use on the fullest core, tokens that fit, and energy."""
-    chip, mapping = _chip_of(design), _mapping_of(design)
-    prefill, decode, moved = phases
-    latency = prefill.seconds + moved.seconds + decode.seconds
-    place = _phase_regions(design, job.model)["decode"]
-    room = [
-        maximum(chip.core.sram - memory.total + memory.kv, 0.0) // maximum(memory.per_token, 1.0)
-        for memory in decode.held
-        if np.any(memory.per_token)
-    ]
-    return {
-        "relayout_time": moved.seconds,
-        "sram_used": maximum(_fullest_bytes(prefill.held), _fullest_bytes(decode.held)),
-        **(
-            {"kv_capacity": find_kv_method(mapping.kv_placement).token_capacity(place.mesh.rows, minimum(room[0], room[-1]))}
-            if room
-            else {}
-        ),
-        **rated_energies(chip.power, prefill.seconds, decode.seconds, latency, job.prompt_tokens, job.output_tokens),
-        **power_metrics(chip, lambda: energy_and_time(design, job, prefill, moved, decode), job.output_tokens),
-        **_memory_usage(
-            chip, job.model, mapping.precision, sum(phase.activity.memory_bytes for phase in phases if phase.activity), latency
-        ),
-    }
-
-
-def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> EnergyIntervals:
-    """Energy and time of each phase. [J], [s]"""
-    return [(dynamic_energy(phase.activity or Activity(), design.chip), phase.seconds) for phase in phases]
-
-
-def _memory_usage(chip: Chip, model: Model, precision: FormatPlan, nbytes: Any, seconds: Any) -> dict[str, Any]:
-    """Contents and traffic of main memory; empty without main memory."""
-    if not has_main_memory(chip):
-        return {}
-    most = main_memory(chip).bandwidth * seconds
-    return {"hbm_used": model_weight_bytes(model, precision), "hbm_bytes": nbytes, "hbm_utilisation": nbytes / most}
-
-
-def limits(design: Design, job: BatchArrays, *phases: PhaseCost) -> list[Limit]:
-    """Limits of memory, cores, routing paths and chunks of both phases."""
-    return _design_limits(design, job)
+    return None if fidelity == ANALYTICAL else reached_share(main_memory(chip))
 
 
 def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
@@ -259,8 +240,7 @@ def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
     if phase.name == "transition":
         if not np.any(phase.seconds):
             return []
-        assert phase.activity is not None
-        moved = phase.activity
+        moved = mesh_work(phase)
         value, sent, loaded = (float(np.max(amount)) for amount in (phase.seconds, moved.sent_bytes, moved.memory_bytes))
         sent += loaded  # over links as well
         return [
@@ -286,10 +266,10 @@ def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
             early = float(np.sum(times * ahead)) / nbytes if nbytes and ahead is not None else 0.0
             sent = float(np.sum(cost.activity.sent_bytes * (times * kernel.times * kernel.copies))) + nbytes
             ways = kernels_by_choice(kernel, phase.machine, READERS["analytical"].kernel)
-            shape = _shape_text(kernel_on_submesh(ways[0], parse_fidelity(fidelity)[1])) + choice_text(kernel, ways)
+            shape = _shape_text(kernel_on_submesh(ways[0], parse_fidelity(fidelity)[1])) + describe_choice(kernel, ways)
             bound = max(parts, key=lambda name: parts[name])
-            flop = float(np.sum(times * phase.asked * call.flop))
-            excess = None if parse_fidelity(fidelity)[1] else _excess_flop(call, cost.activity, times, phase.asked)
+            flop = float(np.sum(times * phase.useful_share * call.flop))
+            excess = None if parse_fidelity(fidelity)[1] else _excess_flop(call, cost.activity, times, phase.useful_share)
             row = BreakdownRow(phase.name, call.part, call.name, shape, flop, nbytes, early, bound, total, parts, sent, excess)
             rows.append(row)
     return rows
@@ -308,7 +288,7 @@ def _excess_flop(call: KernelCall, done: Activity, times: Any, useful_times: Any
     return excess_by_cause(*(float(np.sum(times * value)) for value in (executed, *useful)))
 
 
-def remedy_text(worst: Infeasibility, design: Design, arrays: tuple[BatchArrays, ...]) -> str:
+def remedy_text(worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> str:
     """Remedy text for each phase that violates the limit."""
     if worst.limit in CAPACITY_LIMITS:
         return f"all weights are in main memory: enlarge it ({worst.limit}), or choose a smaller model"
@@ -322,7 +302,7 @@ def remedy_text(worst: Infeasibility, design: Design, arrays: tuple[BatchArrays,
 
         def limits(changes: dict[str, Any], phase: str = phase) -> list[Limit]:
             trial = replace_leaves(design, changes)
-            return [limit for job in arrays for limit in _design_limits(trial, job, only=phase)]
+            return [limit for job in arrays for limit in all_limits(trial, job, only=phase)]
 
         if all(np.all(limit.need <= limit.have) for limit in limits({})):
             continue
@@ -465,11 +445,6 @@ def _phase_regions(design: Design, model: Model) -> dict[str, Region]:
     return {name: make_region(plan, chip.mesh.rows, chip.mesh.cols, layers) for name, plan in phase_plans(mapping)}
 
 
-def _fullest_bytes(regions: tuple[CoreMemory, CoreMemory]) -> Any:
-    """Bytes of the fullest core."""
-    return maximum(regions[0].total, regions[1].total)
-
-
 def _held_memory(design: Design, job: BatchArrays, phase: str, place: Region) -> tuple[CoreMemory, CoreMemory]:
     chip, mapping = _chip_of(design), _mapping_of(design)
     if phase == "prefill":
@@ -500,40 +475,53 @@ def _fullest_line_tokens(job: BatchArrays, mapping: Mapping, lines: Any) -> Any:
     return find_kv_method(mapping.kv_placement).fullest_row_tokens(job.cached, job.cached - job.prompt_kept, lines)
 
 
-def _design_limits(design: Design, job: BatchArrays, only: str = "") -> list[Limit]:
-    chip, mapping = _chip_of(design), _mapping_of(design)
-    refuse_unsupported_formats(mapping.precision)
+def _main_memory(design: Design, job: BatchArrays) -> tuple[MemoryContents, ...]:
+    """Contents of main memory at the edge, which has all weights; empty without one."""
+    if not has_main_memory(design.chip):
+        return ()
+    weights = model_weight_bytes(job.model, design.mapping.precision)
+    return (main_memory_contents(design.chip, (("weights", weights),)),)
+
+
+def _core_contents(design: Design, job: BatchArrays, phase: str, place: Region) -> list[MemoryContents]:
+    """Contents of the local memory of the fullest core, of full regions and of the last one."""
+    contents = []
+    for which, held in zip(("", ", last region"), _held_memory(design, job, phase, place), strict=True):
+        parts = [
+            (f"{phase} weights{which}", held.weights),
+            (CACHE, held.kv),
+            (ACTIVATIONS, held.activations),
+            ("buffers", held.buffers),
+        ]
+        if np.any(held.states):
+            parts.append(("states", held.states))
+        contents.append(MemoryContents("chip.core.sram", design.chip.core.sram, tuple(parts)))
+    return contents
+
+
+def all_limits(design: Design, job: BatchArrays, only: str = "") -> list[Limit]:
+    """Limits of memories and of structure, of both phases or of one."""
     places = _phase_regions(design, job.model)
-    limits = []
-    if has_main_memory(chip):
-        weights, memory = model_weight_bytes(job.model, mapping.precision), main_memory(chip)
-        limits.append(Limit(memory.address("capacity"), weights, memory.capacity, "B", (("weights", weights),)))
+    names = [name for name in places if only in ("", name)]
+    contents = [memory for name in names for memory in _core_contents(design, job, name, places[name])]
+    return [*memory_limits((*_main_memory(design, job), *contents)), *_structural_limits(design, job, only)]
+
+
+def _structural_limits(design: Design, job: BatchArrays, only: str = "") -> list[Limit]:
+    """Limits of layers, cores, routing paths and chunks, of both phases or of one."""
+    chip, mapping = design.chip, design.mapping
+    refuse_unsupported_formats(mapping.precision)
     layers, resident_layers = job.model.layers * 1.0, mapping.simulated_layers * 1.0
     if not has_main_memory(chip):
-        limits.append(Limit("mapping.simulated_layers", resident_layers, layers, "1"))
+        limits = [Limit("mapping.simulated_layers", resident_layers, layers, "1")]
     else:  # none stands for another: what is not on the chip comes from main memory
-        limits.append(
-            Limit(
-                "mapping.simulated_layers",
-                maximum(layers, resident_layers),
-                where(resident_layers == 0, layers, minimum(layers, resident_layers)),
-                "1",
-            )
-        )
+        least = where(resident_layers == 0, layers, minimum(layers, resident_layers))
+        limits = [Limit("mapping.simulated_layers", maximum(layers, resident_layers), least, "1")]
+    places = _phase_regions(design, job.model)
     for name, plan in phase_plans(mapping):
         if only and name != only:
             continue
-        place = places[name]
-        mesh = place.mesh
-        for which, items in zip(("", ", last region"), _held_memory(design, job, name, place), strict=True):
-            parts = (
-                (f"{name} weights{which}", items.weights),
-                ("KV cache", items.kv),
-                ("activations", items.activations),
-                ("buffers", items.buffers),
-                *((("states", items.states),) if np.any(items.states) else ()),
-            )
-            limits.append(Limit("chip.core.sram", items.total, chip.core.sram, "B", parts))
+        mesh = places[name].mesh
         limits.append(Limit("chip.mesh.rows", mesh.rows, chip.mesh.rows, "1"))
         limits.append(Limit("chip.mesh.cols", mesh.cols, chip.mesh.cols, "1"))
         room = (chip.mesh.rows // mesh.rows) * (chip.mesh.cols // mesh.cols)

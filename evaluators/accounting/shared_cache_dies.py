@@ -1,34 +1,22 @@
 """Models on many shared-cache dies: work of one die, as in `layouts.devices`, and energy."""
 
 from collections.abc import Mapping as Dict
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from dse.evaluators.accounting import breakdown
-from dse.evaluators.accounting import multi_die as many_dies
 from dse.evaluators.accounting import multi_die_limits as dies_limits
 from dse.evaluators.accounting.breakdown import BreakdownRow, merge_rows
 from dse.evaluators.accounting.decode_segments import BatchArrays
-from dse.evaluators.accounting.multi_die import GAP_LABEL as GAP_LABEL
-from dse.evaluators.accounting.multi_die import HIDDEN_LABEL as HIDDEN_LABEL
-from dse.evaluators.accounting.multi_die import SUBMESH_FIDELITIES as SUBMESH_FIDELITIES
-from dse.evaluators.accounting.multi_die import SUBMESH_TEXT as SUBMESH_TEXT
-from dse.evaluators.accounting.multi_die import TOGETHER as TOGETHER
-from dse.evaluators.accounting.multi_die import WAIT_LABEL as WAIT_LABEL
-from dse.evaluators.accounting.multi_die import Alone, DieKind, single_die_work
-from dse.evaluators.accounting.multi_die import area_by_block as area_by_block
-from dse.evaluators.accounting.multi_die import die_and_system_area as die_and_system_area
-from dse.evaluators.accounting.multi_die import die_count as die_count
-from dse.evaluators.accounting.multi_die import fullest_die_memory as fullest_die_memory
-from dse.evaluators.accounting.multi_die_limits import early_limits as early_limits
-from dse.evaluators.accounting.multi_die_limits import layout_limits as layout_limits
+from dse.evaluators.accounting.layout import PeakRates
+from dse.evaluators.accounting.memory_contents import MemoryContents, main_memory_contents
+from dse.evaluators.accounting.multi_die import Alone, DieKind, MemoryItems, MultiDieLayout, single_die_work
 from dse.evaluators.accounting.multi_die_limits import single_die_chip
 from dse.evaluators.accounting.phase import PhaseCost
-from dse.evaluators.accounting.power import EnergyIntervals, power_metrics
-from dse.evaluators.accounting.tensor_parallel import device_activity, device_rated_energies
-from dse.evaluators.accounting.tile_operators import largest_value
-from dse.evaluators.calls.call import CallBlock, breadth_first_order, equal_call_index
+from dse.evaluators.accounting.tensor_parallel import device_activity
+from dse.evaluators.calls.call import CallBlock, equal_call_index, sort_breadth_first
 from dse.evaluators.cost_models import cost_model, jobs
 from dse.evaluators.cost_models import die_exchange_jobs as crossings
 from dse.evaluators.cost_models.call_cost import TimedBlock
@@ -49,23 +37,15 @@ from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan, Mapping
 from dse.space.memoize import memoize
 from dse.space.number_formats import FormatRates
 
-FIDELITIES = ("analytical", "events")
-"""Fidelities: dies have no mesh of cores to simulate, but links between dies."""
-
-ALONE = ("events",)
-"""Fidelities that take one design after another."""
-
-
-def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
-    """Costs of prefill and decode of a case."""
-    return many_dies.phases(DIE_KIND, design, job, fidelity, detailed=detailed)
-
 
 def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
     """Breakdown rows of one phase; equal operators of two layer kinds are merged."""
     rows: dict[tuple[str, str], BreakdownRow] = {}
     for timed_block in phase.timed:
-        split, many = partial(jobs.time_by_resource, fidelity), {"dies": phase.dies, "useful_times": phase.dies * phase.asked}
+        split, many = (
+            partial(jobs.time_by_resource, fidelity),
+            {"dies": phase.dies, "useful_times": phase.dies * phase.useful_share},
+        )
         for row in breakdown.breakdown_rows(
             phase.name, 1.0, [timed_block], phase.machine, split=split, left=crossings.sent_bytes, **many
         ):
@@ -97,7 +77,7 @@ def _own(
 
     def cover(part: Segment, attend: RequestsOfReach) -> CallBlock:
         calls = tuple(devices.device_call(part, operator, 1, precision, rates) for operator in part.operators)
-        return CallBlock(part.name, calls, equal_call_index(calls), breadth_first_order(calls), float(part.times))
+        return CallBlock(part.name, calls, equal_call_index(calls), sort_breadth_first(calls), float(part.times))
 
     def sums(parts: list[TimedBlock]) -> tuple[Any, Activity, float]:
         done = device_activity(tuple(part.block for part in parts), passed, machine.cache)
@@ -135,22 +115,6 @@ def _reached(mapping: Mapping) -> Any:
 DIE_KIND = DieKind(_of_design, _machine, _sizes, _reached, together=True)
 
 
-def usage_metrics(design: Design, job: BatchArrays, prefill: PhaseCost, decode: PhaseCost) -> dict[str, Any]:
-    """Metrics of memory use on the fullest die, and energy of all dies."""
-    chip, dies = design.chip, die_count(design)
-    return {
-        "decode_throughput_per_chip": job.output_tokens / decode.seconds / dies,
-        "hbm_used": largest_value(_held(phase) for phase in (prefill, decode)) * 1.0,
-        **device_rated_energies(chip, dies, job, prefill, decode),
-        **power_metrics(chip, lambda: energy_and_time(design, job, prefill, decode), job.output_tokens, chips=dies),
-    }
-
-
-def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> EnergyIntervals:
-    """Energy and time of each phase. [J], [s]"""
-    return [(activity_energy(design, phase.activity or Activity()), phase.seconds) for phase in phases]
-
-
 def _done(activity: Activity) -> PooledActivity:
     return PooledActivity(
         activity.macs,
@@ -160,10 +124,6 @@ def _done(activity: Activity) -> PooledActivity:
         activity.cache_bytes,
         activity.linked_bytes + activity.boxed_bytes,
     )
-
-
-def _held(cost: PhaseCost) -> Any:
-    return sum(value for _, value in cost.held[0])
 
 
 def activity_energy(design: Design, activity: Activity) -> Any:
@@ -196,11 +156,29 @@ def memory_limits(design: Design, held: Dict[str, Any]) -> list[Limit]:
     ]
 
 
-def limits(design: Design, job: BatchArrays, *phases: PhaseCost) -> list[Limit]:
-    """Limits of main memory, and those of many dies of any kind."""
-    return [*memory_limits(design, {phase.name: phase.held for phase in phases}), *dies_limits.limits(design, job)]
+class SharedCacheDiesLayout(MultiDieLayout):
+    """A model on many shared-cache dies."""
+
+    kind = DIE_KIND
+
+    def die_contents(self, design: Design, phase: str, items: MemoryItems, slices: Any) -> list[MemoryContents]:
+        """Contents of the main memory of a die."""
+        return [main_memory_contents(design.chip, items)]
+
+    def peak_rates(self, design: Design) -> PeakRates:
+        """Peak rates of all dies; engines at the rate that their software reaches."""
+        dies = self.die_count(design)
+        return PeakRates(dies * engine_peak(design), dies * memory_bandwidth(design))
+
+    def activity_energy(self, design: Design, activity: Activity) -> Any:
+        """Dynamic energy of an activity of all dies. [J]"""
+        return activity_energy(design, activity)
+
+    def breakdown_rows(self, phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
+        """Breakdown rows of one phase; equal operators of two layer kinds are merged."""
+        return breakdown_rows(phase, fidelity)
 
 
-def remedy_text(worst: Infeasibility, design: Design, arrays: tuple[BatchArrays, ...]) -> str:
+def remedy_text(worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> str:
     """Remedy text for the most violated limit."""
     return dies_limits.remedy_text(worst, design, arrays)

@@ -1,6 +1,7 @@
 """Models on tensor-parallel devices: phases, device memory, limits, energy and power."""
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import fields
 from functools import partial, reduce
 from typing import Any
@@ -8,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from dse.evaluators.accounting import breakdown
+from dse.evaluators.accounting.batch_account import keeps_limits
 from dse.evaluators.accounting.breakdown import BreakdownRow
-from dse.evaluators.accounting.decode_segments import BatchArrays, arrays_by_model, reduce_per_case
-from dse.evaluators.accounting.metrics import rated_energies, rated_power
-from dse.evaluators.accounting.phase import PhaseCost
-from dse.evaluators.accounting.power import EnergyIntervals, power_metrics
+from dse.evaluators.accounting.decode_segments import BatchArrays, reduce_per_case
+from dse.evaluators.accounting.layout import Layout, PeakRates
+from dse.evaluators.accounting.memory_contents import ACTIVATIONS, CACHE, main_memory_contents
+from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, phase_seconds, useful_operations
 from dse.evaluators.calls.call import ONCE, CallBlock
 from dse.evaluators.cost_models import READERS, call_table
 from dse.evaluators.cost_models.analytical_collectives import LinkEnergyInputs, allreduce_hop_bytes, link_energy_inputs
@@ -21,12 +23,12 @@ from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.graph.transformer import segment_order, transformer_segments
 from dse.evaluators.kernels.collective import KTREE, ports_needed
 from dse.evaluators.layouts.tensor_parallel import DeviceMemory, device_blocks, device_memory
-from dse.evaluators.machine.device_links import nodes_and_dies
+from dse.evaluators.machine.device_links import split_into_nodes
 from dse.evaluators.machine.machine import HardwareModel, shared_cache_machine
-from dse.evaluators.machine.shared_cache_die import DieCache
+from dse.evaluators.machine.shared_cache_die import DieCache, shared_cache_parts
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import PooledActivity, pooled_dynamic_energy
-from dse.space.array_math import distinct_values, extremes, maximum, where
+from dse.space.array_math import distinct_values, extremes, maximum, minimum, where
 from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.errors import DesignError
@@ -39,25 +41,6 @@ from dse.space.memoize import memoize, memoize_by_identity
 from dse.space.model import Model
 from dse.space.number_formats import FormatRates
 
-FIDELITIES = tuple(READERS)
-"""Fidelities: simulators simulate main-memory reads in banks."""
-
-ANALYTICAL_FIDELITIES = SUBMESH_FIDELITIES = FIDELITIES[:1]
-"""Fidelities without banks; there is no mesh of cores, so no submesh."""
-
-SUBMESH_TEXT = ""
-"""What becomes of a model on a part of a mesh, which there is none of."""
-
-WAIT_LABEL = "stages"
-"""Where requests that follow one another overlap."""
-
-TOGETHER = arrays_by_model
-"""Cases that are worked out together: those of a model."""
-
-ALONE = FIDELITIES[1:]
-"""Fidelities that take one design after another."""
-
-
 MAX_TP = 4096
 """The largest tensor parallelism that is tried where a design does not fit."""
 
@@ -65,24 +48,125 @@ MOST_PHASES = MAX_TP.bit_length() - 1
 """Of a K-tree: of as many, its groups have two members."""
 
 
-def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
-    """Costs of prefill and decode of all cases; the prompts of a case form one step.
+class TensorParallelLayout(Layout):
+    """A model on tensor-parallel devices, which divide every layer among them."""
 
-    Only detailed phases keep their blocks.
-    """
-    chip, mapping = _of(design)
-    machine, reader = shared_cache_machine(chip, mapping), READERS[fidelity]
-    refuse_kv_head_option(job.model, mapping.prefill, mapping.decode)
-    held = _held(job, mapping.prefill, mapping.precision)
+    FIDELITIES = tuple(READERS)
+    SINGLE_DESIGN_FIDELITIES = FIDELITIES[1:]
 
-    def phase(name: str, plan: TensorParallelPlan, runs: Any, starts: Any) -> PhaseCost:
-        inputs = job, name, plan, mapping.precision, chip.core.rates
-        step = timed_step(_laid(*inputs), chip, plan, machine, reader) if detailed else ()
-        took = blocks_seconds(step) if detailed else step_seconds(*inputs, chip, machine, reader)
-        of_case = reduce_per_case(np.add, runs * took, starts)
-        return PhaseCost(name, machine, step, None, runs, None, of_case, held, None, dies=plan.tp)
+    def phases(self, design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
+        """Costs of prefill and decode; the prompts of a case are one iteration."""
+        chip, mapping = design.chip, design.mapping
+        machine, reader = shared_cache_machine(chip, mapping), READERS[fidelity]
+        refuse_kv_head_option(job.model, mapping.prefill, mapping.decode)
+        held = _held(job, mapping.prefill, mapping.precision)
+        parts = (("weights", held.weights), (CACHE, held.kv), (ACTIVATIONS, held.activations))
+        memory = (main_memory_contents(chip, parts),)
 
-    return phase("prefill", mapping.prefill, ONCE, None), phase("decode", mapping.decode, job.steps, job.step_starts)
+        def phase(name: str, plan: TensorParallelPlan, schedule: IterationSchedule) -> PhaseCost:
+            inputs = job, name, plan, mapping.precision, chip.core.rates
+            blocks = timed_step(_laid(*inputs), chip, plan, machine, reader) if detailed else ()
+            seconds = blocks_seconds(blocks) if detailed else step_seconds(*inputs, chip, machine, reader)
+            return PhaseCost(
+                name=name,
+                machine=machine,
+                seconds=phase_seconds(seconds, None, schedule),
+                work=partial(_phase_work, design, job, name, machine.cache),
+                flop=partial(_phase_flop, job, name, plan, mapping.precision, chip.core.rates, schedule),
+                memory=memory if name == "decode" else (),
+                timed=blocks,
+                runs=schedule.steps,
+                dies=plan.tp,
+            )
+
+        return (
+            phase("prefill", mapping.prefill, IterationSchedule(steps=ONCE)),
+            phase("decode", mapping.decode, IterationSchedule(steps=job.steps, starts=job.step_starts)),
+        )
+
+    def structural_limits(self, design: Design, job: BatchArrays, phases: Sequence[PhaseCost]) -> list[Limit]:
+        """Limits of ports and parallelism; both phases have the same, since one pool of devices serves both."""
+        chip, mapping = design.chip, design.mapping
+        prefill, decode = mapping.prefill.tp, mapping.decode.tp
+        return [
+            port_limit(chip, mapping.prefill, mapping.decode),
+            Limit("mapping.decode.tp", maximum(prefill, decode), minimum(prefill, decode), "1"),
+            *idle_die_limits(job.model, mapping),
+        ]
+
+    def peak_rates(self, design: Design) -> PeakRates:
+        """Peak rates of all devices; engines at the rate that their software reaches."""
+        chip, dies = design.chip, self.die_count(design)
+        engines, _, _ = shared_cache_parts(chip, design.mapping)
+        return PeakRates(dies / (engines.matrix * design.mapping.stack.matrix_efficiency), dies * main_memory(chip).bandwidth)
+
+    def phase_energy(self, design: Design, job: BatchArrays, phase: PhaseCost) -> Any:
+        """Dynamic energy of a phase on all devices. [J]"""
+        done = _die_work(design, job, phase.name, phase.machine.cache)
+        return pooled_dynamic_energy(done, design.chip) * phase.dies
+
+    def own_metrics(self, design: Design, job: BatchArrays, phases: Sequence[PhaseCost]) -> dict[str, Any]:
+        """Bytes of the layers of one device."""
+        held = _held(job, design.mapping.prefill, design.mapping.precision)
+        return {"attention_layer_bytes": held.attention_layer, "ffn_layer_bytes": held.ffn_layer}
+
+    def die_count(self, design: Design) -> Any:
+        """Number of devices that serve a batch."""
+        return maximum(design.mapping.prefill.tp, design.mapping.decode.tp)
+
+    def simulation_obstacle(self, design: Design) -> str:
+        """Why memory reads cannot be simulated, and the setting to change; empty string if they can."""
+        return simulation_obstacle(design)
+
+    def breakdown_rows(self, phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
+        """Breakdown rows of one phase, one per call."""
+        return breakdown.breakdown_rows(phase.name, phase.runs, phase.timed, phase.machine, dies=phase.dies)
+
+    def remedy_text(self, worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> str:
+        """Remedy text: the smallest power-of-two TP of both phases that keeps all limits.
+
+        If dies would be idle, the largest such TP; if ports are too few for a K-tree, a deeper K-tree of as many dies.
+        """
+
+        def keeps(changes: dict[str, Any]) -> bool:
+            return keeps_limits(self, replace_leaves(design, changes), arrays)
+
+        trees = [phase for phase in ("prefill", "decode") if getattr(design.mapping, phase).allreduce == KTREE]
+        for count in range(1, MOST_PHASES + 1) if worst.limit == "chip.network.ports" and trees else ():
+            if keeps({f"mapping.{phase}.ktree_k": count for phase in trees}):
+                where_ = "both" if len(trees) > 1 else trees[0]
+                return f"use a K-tree of {count} phases: mapping.{where_}.ktree_k={count}"
+        powers = [1 << power for power in range(MAX_TP.bit_length())]
+        for tp in reversed(powers) if worst.limit == "mapping.prefill.tp" else powers:
+            if keeps({f"mapping.{phase}.tp": tp for phase in ("prefill", "decode")}):
+                return f"use TP {tp}: mapping.both.tp={tp}"
+        return f"no TP up to {MAX_TP} fits"
+
+
+def _phase_flop(
+    job: BatchArrays,
+    name: str,
+    plan: TensorParallelPlan,
+    precision: FormatPlan,
+    rates: FormatRates | None,
+    schedule: IterationSchedule,
+) -> Any:
+    """Useful operations of a phase of each case, at the pace of their formats. [op]"""
+    return useful_operations(_laid(job, name, plan, precision, rates), schedule.steps, schedule.starts)
+
+
+def _phase_work(design: Design, job: BatchArrays, name: str, cache: DieCache | None) -> PooledActivity:
+    """Activity of a phase of each case on all devices."""
+    return _die_work(design, job, name, cache).times(getattr(design.mapping, name).tp)
+
+
+def _die_work(design: Design, job: BatchArrays, name: str, cache: DieCache | None) -> PooledActivity:
+    """Activity of a phase of each case on one device."""
+    chip, mapping = design.chip, design.mapping
+    plan = getattr(mapping, name)
+    layout = _laid(job, name, plan, mapping.precision, chip.core.rates)
+    room, energy_inputs = _room(layout, cache), link_energy_inputs(chip.network)
+    return _done(job, name, plan, mapping.precision, mapping.stack.attention_passes, room, chip.core.rates, energy_inputs)
 
 
 def simulation_obstacle(design: Design) -> str:
@@ -94,9 +178,9 @@ def simulation_obstacle(design: Design) -> str:
     return f"chip.{memory.part}, whose banks are not set; add +memory@{banks}=hbm3 and {banks}.stacks, as in its data sheet"
 
 
-def layout_limits(design: Design, job: BatchArrays) -> list[Limit]:
-    """Layout limits of a design; tensor parallelism has none."""
-    return []
+def area_by_block(design: Design) -> dict[str, Any]:
+    """Area of one die by block. [mm2]"""
+    return area.area_by_block(design.chip)
 
 
 def refuse_kv_head_option(model: Model, *plans: TensorParallelPlan) -> None:
@@ -114,11 +198,6 @@ def refuse_kv_head_option(model: Model, *plans: TensorParallelPlan) -> None:
     kinds = [layer.of for layer in layers(model).mixings if layer.of.recurrence is None]
     if not any(kind.kv_heads > 1 and kind.latent is None for kind in kinds):
         raise DesignError(f"mapping.prefill.kv_heads: {model.name} has no KV heads that could be divided otherwise; remove it")
-
-
-def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
-    """Breakdown rows of one phase, one per call."""
-    return breakdown.breakdown_rows(phase.name, phase.runs, phase.timed, phase.machine, dies=phase.dies)
 
 
 def timed_step(
@@ -193,71 +272,6 @@ def blocks_seconds(blocks: tuple[TimedBlock, ...]) -> Any:
     return total
 
 
-def die_and_system_area(design: Design) -> tuple[Any, Any]:
-    """Area of one die and of all dies. [mm2]"""
-    chip = design.chip
-    return area.die_area(chip), area.total_area(chip) * die_count(design)
-
-
-def area_by_block(design: Design) -> dict[str, Any]:
-    """Area of one die by block. [mm2]"""
-    return area.area_by_block(_of(design)[0])
-
-
-def usage_metrics(design: Design, job: BatchArrays, prefill: PhaseCost, decode: PhaseCost) -> dict[str, Any]:
-    """Metrics of device memory, and of energy where the power is known."""
-    chip = design.chip
-    held: DeviceMemory = decode.held
-    dies = die_count(design)
-    values = {"attention_layer_bytes": held.attention_layer, "ffn_layer_bytes": held.ffn_layer, "hbm_used": held.total}
-    values |= device_rated_energies(chip, dies, job, prefill, decode)
-    return values | power_metrics(chip, lambda: energy_and_time(design, job, prefill, decode), job.output_tokens, chips=dies)
-
-
-def die_count(design: Design) -> Any:
-    """Number of dies that serve a batch."""
-    return maximum(design.mapping.prefill.tp, design.mapping.decode.tp)
-
-
-def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> EnergyIntervals:
-    """Energy and time of each phase. [J], [s]"""
-    chip, mapping = _of(design)
-
-    def dynamic(phase: PhaseCost) -> Any:
-        plan, passes = getattr(mapping, phase.name), mapping.stack.attention_passes
-        layout = _laid(job, phase.name, plan, mapping.precision, chip.core.rates)
-        room, energy_inputs = _room(layout, phase.machine.cache), link_energy_inputs(chip.network)
-        done = _done(job, phase.name, plan, mapping.precision, passes, room, chip.core.rates, energy_inputs)
-        return pooled_dynamic_energy(done, chip) * plan.tp
-
-    return [(dynamic(phase), phase.seconds) for phase in phases]
-
-
-def device_rated_energies(chip: Chip, dies: Any, job: BatchArrays, prefill: PhaseCost, decode: PhaseCost) -> dict[str, Any]:
-    """Energies of several dies from the rated power of a data sheet; empty if that is unknown. [J]"""
-    power = rated_power(chip.power)
-    known = np.any(power == power) if isinstance(power, np.ndarray) else power == power  # not a number where it is not
-    if not known:
-        return {}
-    latency = prefill.seconds + decode.seconds
-    return rated_energies(power * dies, prefill.seconds, decode.seconds, latency, job.prompt_tokens, job.output_tokens)
-
-
-def limits(design: Design, job: BatchArrays, prefill: PhaseCost, decode: PhaseCost) -> list[Limit]:
-    """Limits of device memory, ports and parallelism."""
-    chip, mapping = _of(design)
-    held, tp = decode.held, mapping.prefill.tp
-    parts = (("weights", held.weights), ("KV cache", held.kv), ("activations", held.activations))
-    apart = (maximum(tp, mapping.decode.tp), -maximum(-tp, -mapping.decode.tp))
-    return [
-        Limit(main_memory(chip).address("capacity"), held.total, main_memory(chip).capacity, "B", parts),
-        port_limit(chip, mapping.prefill, mapping.decode),
-        # one pool of devices serves both phases, so both have the same parallelism
-        Limit("mapping.decode.tp", apart[0], apart[1], "1"),
-        *idle_die_limits(job.model, mapping),
-    ]
-
-
 def idle_die_limits(model: Model, mapping: Mapping) -> list[Limit]:
     """Limit that each die has a whole head or column of some layer; empty if no design exceeds it.
 
@@ -291,33 +305,9 @@ def port_limit(chip: Chip, *plans: TensorParallelPlan) -> Limit:
     """Limit on the ports that the plans' allreduces need between dies of a node."""
     nodes, needs = chip.network.nodes, []
     for plan in plans:
-        boxes, peers = (1.0, plan.tp) if nodes is None else nodes_and_dies(plan.tp, nodes.size)
+        boxes, peers = (1.0, plan.tp) if nodes is None else split_into_nodes(plan.tp, nodes.size)
         needs.append(ports_needed(plan.allreduce, peers, boxes, plan.ktree_k))
     return Limit("chip.network.ports", reduce(maximum, needs), chip.network.ports, "1")
-
-
-def remedy_text(worst: Infeasibility, design: Design, arrays: tuple[BatchArrays, ...]) -> str:
-    """Remedy text: the smallest power-of-two TP of both phases that keeps all limits.
-
-    If dies would be idle, the largest such TP; if ports are too few for a K-tree, a deeper K-tree of as many dies.
-    """
-    trees = [phase for phase in ("prefill", "decode") if getattr(design.mapping, phase).allreduce == KTREE]
-    for count in range(1, MOST_PHASES + 1) if worst.limit == "chip.network.ports" and trees else ():
-        if _keeps(replace_leaves(design, {f"mapping.{phase}.ktree_k": count for phase in trees}), arrays):
-            where_ = "both" if len(trees) > 1 else trees[0]
-            return f"use a K-tree of {count} phases: mapping.{where_}.ktree_k={count}"
-    powers = [1 << power for power in range(MAX_TP.bit_length())]
-    for tp in reversed(powers) if worst.limit == "mapping.prefill.tp" else powers:
-        trial = replace_leaves(design, {f"mapping.{phase}.tp": tp for phase in ("prefill", "decode")})
-        if _keeps(trial, arrays):
-            return f"use TP {tp}: mapping.both.tp={tp}"
-    return f"no TP up to {MAX_TP} fits"
-
-
-def _keeps(trial: Design, arrays: tuple[BatchArrays, ...]) -> bool:
-    """Whether a design keeps all limits."""
-    found_limits = [limit for job in arrays for limit in limits(trial, job, *phases(trial, job, "analytical"))]
-    return all(np.all(limit.need <= limit.have) for limit in found_limits)
 
 
 @memoize
@@ -423,7 +413,3 @@ def device_activity(
         if block.opener is not None and inputs is not None:
             linked = linked + block.times * allreduce_hop_bytes(block.opener, inputs)
     return PooledActivity(macs, operands, elements, memory, shared, linked)
-
-
-def _of(design: Design) -> tuple[Chip, Mapping]:
-    return design.chip, design.mapping

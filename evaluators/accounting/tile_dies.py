@@ -1,6 +1,7 @@
 """Models on many dies of tiles: work of one die, local memories and energy."""
 
 from collections.abc import Mapping as Dict
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -8,29 +9,20 @@ from dse.evaluators.accounting import die_batches as shared_dies
 from dse.evaluators.accounting import multi_die as many_dies
 from dse.evaluators.accounting import multi_die_limits as dies_limits
 from dse.evaluators.accounting import tile_operators as tiles
+from dse.evaluators.accounting.breakdown import BreakdownRow
 from dse.evaluators.accounting.decode_segments import BatchArrays
-from dse.evaluators.accounting.multi_die import GAP_LABEL as GAP_LABEL
-from dse.evaluators.accounting.multi_die import HIDDEN_LABEL as HIDDEN_LABEL
-from dse.evaluators.accounting.multi_die import SUBMESH_FIDELITIES as SUBMESH_FIDELITIES
-from dse.evaluators.accounting.multi_die import SUBMESH_TEXT as SUBMESH_TEXT
-from dse.evaluators.accounting.multi_die import TOGETHER as TOGETHER
-from dse.evaluators.accounting.multi_die import WAIT_LABEL as WAIT_LABEL
-from dse.evaluators.accounting.multi_die import Alone, DieKind, single_die_work
-from dse.evaluators.accounting.multi_die import area_by_block as area_by_block
-from dse.evaluators.accounting.multi_die import die_and_system_area as die_and_system_area
-from dse.evaluators.accounting.multi_die import die_count as die_count
-from dse.evaluators.accounting.multi_die import fullest_die_memory as fullest_die_memory
-from dse.evaluators.accounting.multi_die_limits import early_limits as early_limits
-from dse.evaluators.accounting.multi_die_limits import layout_limits as layout_limits
+from dse.evaluators.accounting.layout import PeakRates
+from dse.evaluators.accounting.memory_contents import MemoryContents, main_memory_contents
+from dse.evaluators.accounting.multi_die import Alone, DieKind, MemoryItems, MultiDieLayout, single_die_work
 from dse.evaluators.accounting.multi_die_limits import single_die_chip
 from dse.evaluators.accounting.phase import PhaseCost
-from dse.evaluators.accounting.power import EnergyIntervals, power_metrics
 from dse.evaluators.accounting.tile_operators import (
     Held,
-    largest_value,
     local_memory_by_kind,
+    local_memory_contents,
     memory_and_group_limits,
     sum_blocks,
+    tile_peak_rates,
 )
 from dse.evaluators.accounting.tile_operators import breakdown_rows as breakdown_rows
 from dse.evaluators.cost_models import cost_model
@@ -49,17 +41,6 @@ from dse.space.limits import Infeasibility, Limit
 from dse.space.main_memory import main_memory
 from dse.space.mapping import FormatPlan, Mapping
 from dse.space.memoize import memoize, memoize_by_identity
-
-FIDELITIES = ("analytical", "events")
-"""Fidelities of models, whose meshes are too large for cycle-level simulation."""
-
-ALONE = ("events",)
-"""Fidelities that take one design after another."""
-
-
-def phases(design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
-    """Costs of prefill and decode of a case."""
-    return many_dies.phases(DIE_KIND, design, job, fidelity, detailed=detailed)
 
 
 def _of_design(design: Design, work: ReplicaWork, die_split: DieSplit, fidelity: str) -> Alone:
@@ -132,32 +113,6 @@ def _reached(mapping: Mapping) -> float:
 DIE_KIND = DieKind(_of_design, _machine, _sizes, _reached)
 
 
-def usage_metrics(design: Design, job: BatchArrays, *phases: PhaseCost) -> dict[str, Any]:
-    """Metrics of engine and channel utilisation, memory use of the fullest die, and energy."""
-    chip = design.chip
-    latency, dies = phases[0].seconds + phases[1].seconds, die_count(design)
-    peak = dies * engine_peak(design)
-    activity = Activity()
-    for phase in phases:
-        assert phase.activity is not None
-        activity = activity + phase.activity
-    return {
-        "peak_flops": peak,
-        "mfu": sum(phase.flop for phase in phases) / (peak * latency),
-        "hbm_bytes": activity.memory_bytes,
-        "hbm_utilisation": activity.memory_bytes / (latency * dies * memory_bandwidth(design)),
-        "decode_throughput_per_chip": job.output_tokens / phases[1].seconds / dies,
-        "hbm_used": largest_value(sum(value for _, value in phase.held[0]) for phase in phases) * 1.0,
-        "sram_used": largest_value(largest_value(nbytes for _, nbytes in phase.held[1]) for phase in phases),
-        **power_metrics(chip, lambda: energy_and_time(design, job, *phases), job.output_tokens, chips=dies),
-    }
-
-
-def energy_and_time(design: Design, job: BatchArrays, *phases: PhaseCost) -> EnergyIntervals:
-    """Energy and time of each phase. [J], [s]"""
-    return [(activity_energy(design, phase.activity or Activity()), phase.seconds) for phase in phases]
-
-
 def activity_energy(design: Design, activity: Activity) -> Any:
     """Dynamic energy of an activity on dies of tiles. [J]"""
     return dynamic_energy(activity, design.chip, activation_bytes(design.mapping))
@@ -184,11 +139,36 @@ def memory_limits(design: Design, held: Dict[str, Held]) -> list[Limit]:
     return memory_and_group_limits(design.chip, design.mapping, held)
 
 
-def limits(design: Design, job: BatchArrays, *phases: PhaseCost) -> list[Limit]:
-    """Limits of memories and tile groups, and those of many dies of any kind."""
-    return [*memory_limits(design, {phase.name: phase.held for phase in phases}), *dies_limits.limits(design, job)]
+class TileDiesLayout(MultiDieLayout):
+    """A model on many dies of tiles."""
+
+    kind = DIE_KIND
+
+    def die_contents(self, design: Design, phase: str, items: MemoryItems, slices: Any) -> list[MemoryContents]:
+        """Contents of main memory, and of a tile's local memory while each kind of operator runs."""
+        return [main_memory_contents(design.chip, items), *local_memory_contents(design.chip, phase, slices)]
+
+    def structural_limits(self, design: Design, job: BatchArrays, phases: Sequence[PhaseCost]) -> list[Limit]:
+        """Limits of tile groups, and those of many dies of any kind."""
+        return [*tiles.group_limits(design.chip, design.mapping), *super().structural_limits(design, job, phases)]
+
+    def peak_rates(self, design: Design) -> PeakRates:
+        """Peak rates of all tiles and channels of all dies."""
+        return tile_peak_rates(design.chip, self.die_count(design))
+
+    def activity_energy(self, design: Design, activity: Activity) -> Any:
+        """Dynamic energy of an activity of all dies. [J]"""
+        return activity_energy(design, activity)
+
+    def breakdown_rows(self, phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
+        """Breakdown rows of one phase by operator."""
+        return breakdown_rows(phase, fidelity)
+
+    def remedy_text(self, worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> str:
+        """Remedy text for the most violated limit."""
+        return remedy_text(worst, design, arrays)
 
 
-def remedy_text(worst: Infeasibility, design: Design, arrays: tuple[BatchArrays, ...]) -> str:
+def remedy_text(worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> str:
     """Remedy text for the most violated limit."""
     return dies_limits.remedy_text(worst, design, arrays) or tiles.remedy_text(worst, design)

@@ -1,10 +1,12 @@
 """A chip of tiles that runs one operator at a time: work, memory, limits and breakdown rows."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from collections.abc import Mapping as Dict
 from typing import Any
 
 from dse.evaluators.accounting.breakdown import BreakdownRow, excess_by_cause, merge_rows
+from dse.evaluators.accounting.layout import PeakRates
+from dse.evaluators.accounting.memory_contents import MemoryContents, main_memory_contents, memory_limits
 from dse.evaluators.accounting.phase import PhaseCost
 from dse.evaluators.calls.call import CallBlock
 from dse.evaluators.calls.submesh import parse_fidelity
@@ -37,9 +39,9 @@ from dse.space.limits import (
     Limit,
     divides_limit,
     divides_rows,
-    nearest_side_text,
     split_limit,
     split_remedy_text,
+    suggest_nearest_side,
 )
 from dse.space.main_memory import main_memory
 from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan, Mapping
@@ -54,7 +56,12 @@ JOB_TYPES = {
 """Of operators, and their jobs."""
 
 Held = tuple[tuple[tuple[str, float], ...], list[tuple[str, Any]]]
-"""Of a phase, bytes in HBM by what they are for, and in a tile's local memory by kind of operator."""
+"""Bytes of a phase in main memory by use, and in a tile's local memory by kind of operator."""
+
+
+def no_bytes(nbytes: Any) -> float:
+    """No bytes beside those of a kind of operator."""
+    return 0.0
 
 
 def sum_blocks(parts: list[TimedBlock]) -> tuple[Any, Activity, float]:
@@ -133,22 +140,49 @@ def hbm_bytes_by_use(
     return nbytes + ((("states", states),) if states else ())
 
 
-def memory_and_group_limits(chip: Chip, mapping: Mapping, phases: Dict[str, Held]) -> list[Limit]:
-    """Limits of memories in both phases, and of tile groups that divide the mesh."""
-    memory, main = [], main_memory(chip)
-    for items, _ in phases.values():
-        memory.append(Limit(main.address("capacity"), sum(value for _, value in items), main.capacity, "B", items))
-    for phase, (_, kinds) in phases.items():
-        for name, nbytes in kinds:
-            memory.append(Limit("chip.tile.sram", nbytes, chip.tile.sram, "B", ((f"{name} in {phase}", nbytes),)))
+def local_memory_contents(
+    chip: Chip, phase: str, kinds: Iterable[tuple[str, Any]], ahead: Callable[[Any], Any] = no_bytes
+) -> list[MemoryContents]:
+    """Contents of a tile's local memory in a phase, while each kind of operator runs. [B]
+
+    Args:
+        chip: of tiles.
+        phase: its name.
+        kinds: bytes of a tile by kind of operator.
+        ahead: from the bytes of a kind to those that are read ahead beside them.
+    """
+    return [
+        MemoryContents("chip.tile.sram", chip.tile.sram, ((f"{name} in {phase}", nbytes),), ahead(nbytes))
+        for name, nbytes in kinds
+    ]
+
+
+def group_limits(chip: Chip, mapping: Mapping) -> list[Limit]:
+    """Limits of tile groups, which divide the mesh."""
+    limits = []
     for name, plan in (("prefill", mapping.prefill), ("decode", mapping.decode)):
         where = f"mapping.{name}"
         if find_dataflow(plan.attention.dataflow).grouped:
-            memory.append(divides_rows(f"{where}.attention.rows", plan.attention.rows, chip.mesh.rows))
-            memory.append(divides_limit(f"{where}.attention.cols", plan.attention.cols, chip.mesh.cols))
-        memory.append(divides_rows(f"{where}.gemm.rows", plan.gemm.rows, chip.mesh.rows))
-        memory.append(split_limit(f"{where}.gemm.split_k", plan.gemm.split_k, plan.gemm.rows, chip.mesh.rows))
-    return memory
+            limits.append(divides_rows(f"{where}.attention.rows", plan.attention.rows, chip.mesh.rows))
+            limits.append(divides_limit(f"{where}.attention.cols", plan.attention.cols, chip.mesh.cols))
+        limits.append(divides_rows(f"{where}.gemm.rows", plan.gemm.rows, chip.mesh.rows))
+        limits.append(split_limit(f"{where}.gemm.split_k", plan.gemm.split_k, plan.gemm.rows, chip.mesh.rows))
+    return limits
+
+
+def memory_and_group_limits(chip: Chip, mapping: Mapping, phases: Dict[str, Held]) -> list[Limit]:
+    """Limits of memories in both phases, and of tile groups."""
+    contents = [main_memory_contents(chip, parts) for parts, _ in phases.values()]
+    for phase, (_, kinds) in phases.items():
+        contents += local_memory_contents(chip, phase, kinds)
+    return [*memory_limits(contents), *group_limits(chip, mapping)]
+
+
+def tile_peak_rates(chip: Chip, dies: Any = 1.0) -> PeakRates:
+    """Peak rates of all tiles and channels of some dies."""
+    engine = chip.tile.matrix
+    flops = 2.0 * chip.mesh.rows * chip.mesh.cols * engine.rows * engine.cols * chip.clock
+    return PeakRates(dies * flops, dies * main_memory(chip).bandwidth)
 
 
 def remedy_text(worst: Infeasibility, design: Design) -> str:
@@ -159,7 +193,7 @@ def remedy_text(worst: Infeasibility, design: Design) -> str:
         leaf = leaf_at(design, address)
         if side == "split_k":
             return split_remedy_text(leaf, leaf_at(design, address.replace(side, "rows")), leaf_at(design, "chip.mesh.rows"))
-        return nearest_side_text(side, leaf, leaf_at(design, f"chip.mesh.{side}"))
+        return suggest_nearest_side(side, leaf, leaf_at(design, f"chip.mesh.{side}"))
     if address == "chip.tile.sram":
         return "tilings that are left open (0) are chosen to fit"
     (weights, *_) = (value for name, value in worst.parts if name == "weights")
@@ -185,11 +219,13 @@ def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
             priced = jobs.job_cost(word, job).activity
             left = crossings.sent_bytes(job) if isinstance(job, crossings.DieExchangeJob) else priced.sent_bytes
             nbytes, sent = (phase.dies * times * float(amount) for amount in (priced.memory_bytes, left))
-            shape = " x ".join(f"{float(size):.0f}" for size in call.shape) + row_pieces.row_pieces_text(uncached_job(call.job))
+            shape = " x ".join(f"{float(size):.0f}" for size in call.shape) + row_pieces.describe_row_pieces(
+                uncached_job(call.job)
+            )
             share = 0.0 if ahead is None else float(ahead)
             bound = max(parts, key=lambda name: parts[name])
-            flop = phase.dies * phase.asked * block.block.times * call.flop
-            again = phase.dies * phase.asked * block.block.times * call.repeated
+            flop = phase.dies * phase.useful_share * block.block.times * call.flop
+            again = phase.dies * phase.useful_share * block.block.times * call.repeated
             excess = None if side else _excess(job, priced, flop, again, phase.dies * times)
             done = sum(parts.values())
             row = BreakdownRow(phase.name, call.part, call.name, shape, flop, nbytes, share, bound, done, parts, sent, excess)

@@ -13,7 +13,7 @@ OPEN_OPTIONS = {"gemm": "gemm", "allreduce": "gemv"}
 """Options of kernels that name an algorithm, and the kind that it is of."""
 
 
-def with_candidates(blocks: Sequence[CallBlock], rivals: Mapping[str, tuple[AlgorithmCandidate, ...]]) -> tuple[CallBlock, ...]:
+def add_candidates(blocks: Sequence[CallBlock], rivals: Mapping[str, tuple[AlgorithmCandidate, ...]]) -> tuple[CallBlock, ...]:
     """Blocks whose kernels have their candidate algorithms, by kind, where the plan leaves them open."""
 
     def open_(call: Any) -> Any:

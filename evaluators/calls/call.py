@@ -283,7 +283,7 @@ def chain_blocks(parts: list[CallBlock], order: tuple[str, ...], stages: Any) ->
     place = {block.name: number for number, block in enumerate((embedding, begins, *others))}
     before = Counter(pairwise(order))
 
-    def usual(name: str, number: int) -> int | None:
+    def find_usual_block(name: str, number: int) -> int | None:
         counts = {
             place[single_name]: count
             for (single_name, then), count in before.items()
@@ -292,11 +292,12 @@ def chain_blocks(parts: list[CallBlock], order: tuple[str, ...], stages: Any) ->
         return max(counts, key=lambda name: counts[name]) if counts else None
 
     return tuple(
-        block if number < 2 else block._replace(after=usual(block.name, number)) for number, block in enumerate(blocks)
+        block if number < 2 else block._replace(after=find_usual_block(block.name, number))
+        for number, block in enumerate(blocks)
     )
 
 
-def breadth_first_order(calls: Sequence[KernelCall]) -> tuple[int, ...]:
+def sort_breadth_first(calls: Sequence[KernelCall]) -> tuple[int, ...]:
     """Positions of the calls in breadth-first order from the collective that they wait for.
 
     A call is reached when the last of its needs is; roots, which need nothing in this block, are reached first.

@@ -28,7 +28,7 @@ READERS: dict[str, CostModel] = {"analytical": closed.ANALYTICAL} | {
         partial(played.simulate_exchange, play),
         partial(played.simulate_stage_transfer, play),
         partial(played.simulate_memory_read, word),
-        partial(played.simulated_bank_seconds, word),
+        partial(played.simulate_bank_seconds, word),
         play,
     )
     for word, play in PLAYERS.items()
@@ -43,16 +43,16 @@ def cost_model(fidelity: str) -> CostModel:
     if not side:
         return whole
 
-    def part(job: Any) -> KernelCost:
+    def price_job(job: Any) -> KernelCost:
         from dse.evaluators.cost_models.submesh_jobs import job_on_submesh  # with the readers of all jobs
 
         smaller, turns = job_on_submesh(job, side)
         found_job = whole.job(smaller)
         return KernelCost(found_job.seconds * turns, found_job.activity * turns)
 
-    def kernel(kernel: MeshKernel, hardware: HardwareModel) -> KernelCost:  # by the algorithm that the whole mesh has
+    def price_kernel(kernel: MeshKernel, hardware: HardwareModel) -> KernelCost:  # by the algorithm that the whole mesh has
         return rivals.map_choices(
             kernel, hardware, closed.kernel_cost, lambda kernel: whole.kernel(kernel_on_submesh(kernel, side), hardware)
         )
 
-    return whole._replace(kernel=kernel, job=part)
+    return whole._replace(kernel=price_kernel, job=price_job)

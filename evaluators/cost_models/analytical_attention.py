@@ -25,8 +25,8 @@ from dse.evaluators.machine.memory_channels import column_memory
 from dse.evaluators.machine.mesh_fabric import VALUE, MeshFabric, with_vector_reduction
 from dse.evaluators.machine.random_access import random_piece_slowdown
 from dse.evaluators.program.kernel_ir import DTYPES, Buffer
-from dse.evaluators.tuning.design_groups import equal_rows
-from dse.evaluators.tuning.fastest_candidate import CandidateBounds, fastest_sizes
+from dse.evaluators.tuning.design_groups import group_equal_rows
+from dse.evaluators.tuning.fastest_candidate import CandidateBounds, find_fastest_sizes
 from dse.space.array_math import Array, maximum, minimum, where
 from dse.space.chip import Chip
 from dse.space.main_memory import main_memory
@@ -207,7 +207,7 @@ class TilingChoice(NamedTuple):
     def bound_inputs(self, sizes: tuple[Any, ...], counted: Any) -> tuple[Array, ...]:
         """Inputs of the lower bounds of candidates, and the slice of each candidate."""
         queries, keys, turns, nbytes = np.broadcast_arrays(*sizes[2:4], *cost.bound_inputs(AttentionTiling(*sizes), counted))
-        first, slices = equal_rows([queries, keys])
+        first, slices = group_equal_rows([queries, keys])
         return np.ascontiguousarray(turns), np.ascontiguousarray(nbytes), slices, queries[first], keys[first]
 
     def bounds(self, chip: Chip, bounded: tuple[Array, ...], memory: Any) -> CandidateBounds:
@@ -242,7 +242,7 @@ def search_tiling(
     kv: KvStorage = SAME_AS_ACTIVATIONS,
 ) -> tuple[AttentionTiling, Any]:
     """Fastest tiling of one case that fits local memory, and its time. [s]"""
-    sizes, seconds = fastest_sizes(TilingChoice(dataflow, shape, itemsize, kv), chip, tiling)
+    sizes, seconds = find_fastest_sizes(TilingChoice(dataflow, shape, itemsize, kv), chip, tiling)
     return AttentionTiling(*sizes), seconds
 
 

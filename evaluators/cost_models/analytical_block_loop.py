@@ -9,7 +9,7 @@ import numpy as np
 from dse.evaluators.kernels.gemm.tiling import CoreMesh
 from dse.evaluators.kernels.kernel_cost import KernelCost
 from dse.evaluators.kernels.vector import block_loop_kernels as walked
-from dse.evaluators.kernels.vector.block_loop_kernels import BlockLoopKernel, without_vector_instructions
+from dse.evaluators.kernels.vector.block_loop_kernels import BlockLoopKernel, remove_vector_instructions
 from dse.evaluators.machine.compute_engines import tile_engines
 from dse.evaluators.machine.memory_channels import ColumnMemory, column_memory
 from dse.evaluators.machine.mesh_fabric import tile_fabric
@@ -52,7 +52,7 @@ def time_by_resource(job: BlockLoopJob) -> dict[str, Any]:
         for variant in (
             (job, column_memory(job.chip)),
             (job, free),
-            (job._replace(walk=without_vector_instructions(job.walk)), free),
+            (job._replace(walk=remove_vector_instructions(job.walk)), free),
         )
     )
     return dict(zip(TIME_PARTS, (whole - engines_, engines_ - matrix, matrix), strict=True))
@@ -63,7 +63,7 @@ def blocks_per_wave(job: BlockLoopJob) -> tuple[int, ...]:
     return _counts(*(float(leaf) for leaf in _sizes(job)))
 
 
-def fastest_job(jobs: list[BlockLoopJob]) -> BlockLoopJob:
+def choose_fastest_job(jobs: list[BlockLoopJob]) -> BlockLoopJob:
     """Fastest of the jobs that fit, chosen design by design."""
     best, least = jobs[0], _badness(jobs[0])
     for job in jobs[1:]:

@@ -14,7 +14,7 @@ from dse.evaluators.kernels.library.node_collectives import (
     one_shot_seconds,
     ring_seconds,
 )
-from dse.evaluators.machine.device_links import DeviceGroupLinks, nodes_and_dies
+from dse.evaluators.machine.device_links import DeviceGroupLinks, split_into_nodes
 from dse.evaluators.machine.machine import HardwareModel
 from dse.space.array_math import where
 from dse.space.chip import DeviceLinks
@@ -73,7 +73,7 @@ def die_allreduce_seconds(collective: LeadingCollective, machine: HardwareModel)
         links = DeviceGroupLinks(collective.peers, bandwidth, network.latency, network.latency_per)
         seconds = find_allreduce(collective.algorithm, collective.phases).cost(collective.nbytes, links).seconds
     else:
-        nodes, members = nodes_and_dies(collective.peers, network.nodes.size)
+        nodes, members = split_into_nodes(collective.peers, network.nodes.size)
         within = DeviceGroupLinks(members, bandwidth, network.latency, network.latency_per)
         outside = network.nodes.bandwidth / members * achieved
         between = DeviceGroupLinks(nodes, outside, network.nodes.latency, network.latency_per, ports=1)
@@ -113,7 +113,7 @@ def allreduce_hop_bytes(collective: LeadingCollective, inputs: LinkEnergyInputs)
     ... )
     (8.0, 16.0, 16.0)
     """
-    nodes, members = (1.0, collective.peers) if inputs.size is None else nodes_and_dies(collective.peers, inputs.size)
+    nodes, members = (1.0, collective.peers) if inputs.size is None else split_into_nodes(collective.peers, inputs.size)
     inside, between = allreduce_bytes(collective.algorithm, collective.nbytes, members, nodes, collective.phases)
     return (inside * inputs.hops + between * INTER_NODE_HOPS) / collective.peers
 
@@ -139,7 +139,7 @@ def library_seconds(pattern: str, nbytes: Any, peers: Any, machine: HardwareMode
     _refuse_absent(LIBRARY_PARTS.get(pattern, "ring_collectives"), library)
     members, between = peers, 0.0
     if network.nodes is not None:
-        nodes, members = nodes_and_dies(peers, network.nodes.size)
+        nodes, members = split_into_nodes(peers, network.nodes.size)
         if pattern != "allreduce" and np.any(np.asarray(nodes) > 1):
             raise IncompatibleOptionsError(
                 f"mapping.decode.tp: the library has no {pattern} across nodes; use at most {_few(network.nodes.size)} devices",

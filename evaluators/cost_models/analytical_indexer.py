@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from dse.evaluators.cost_models import analytical_rows as closed_streamed
-from dse.evaluators.cost_models.analytical_block_loop import BlockLoopJob, fastest_job
+from dse.evaluators.cost_models.analytical_block_loop import BlockLoopJob, choose_fastest_job
 from dse.evaluators.cost_models.job_sequence import JobSequence
-from dse.evaluators.kernels.vector.sparse_indexer import IndexerShape, score_kernel, topk_kernel
+from dse.evaluators.kernels.vector.sparse_indexer import IndexerShape, build_topk_kernel, score_kernel
 from dse.evaluators.program.kernel_ir import DTYPES
 from dse.space.array_math import ceil_div, maximum, minimum
 from dse.space.chip import Chip
@@ -48,10 +48,10 @@ def score_job(shape: IndexerShape, chip: Chip, itemsize: float = 2.0) -> BlockLo
             rising = shape.sequences, minimum(shape.keys, shape.keys - shape.queries + queries) / keys, queries / keys
         items = shape.sequences * down * ceil_div(across, blocks)
         jobs[cut] = BlockLoopJob(score_kernel(shape, queries, keys, DTYPES[itemsize]), items, blocks, chip, rising)
-    return fastest_job(list(jobs.values()))
+    return choose_fastest_job(list(jobs.values()))
 
 
-def selection_job(rows: Any, width: int, top: int, chip: Chip) -> closed_streamed.RowJob | JobSequence:
+def build_selection_job(rows: Any, width: int, top: int, chip: Chip) -> closed_streamed.RowJob | JobSequence:
     """Job that selects the positions of the largest scores of each row.
 
     It works on whole rows, or on parts of them and then on the results of the parts.
@@ -69,11 +69,13 @@ def selection_job(rows: Any, width: int, top: int, chip: Chip) -> closed_streame
             break
         passes = int(8 * SCORE_BYTES)
         whole = closed_streamed.propose_row_job(
-            topk_kernel(top, passes, carried=parts > 1), rows * parts, part, chip, SCORE_BYTES
+            build_topk_kernel(top, passes, carried=parts > 1), rows * parts, part, chip, SCORE_BYTES
         )
         job: closed_streamed.RowJob | JobSequence = whole
         if parts > 1:
-            later = closed_streamed.propose_row_job(topk_kernel(top, passes, later=True), rows, parts * top, chip, SCORE_BYTES)
+            later = closed_streamed.propose_row_job(
+                build_topk_kernel(top, passes, later=True), rows, parts * top, chip, SCORE_BYTES
+            )
             job = JobSequence((whole, later))
         several = job.jobs if isinstance(job, JobSequence) else (job,)
         over = sum(np.sum(maximum(closed_streamed.local_bytes(job) / chip.tile.sram - 1, 0.0)) for job in several)
@@ -82,11 +84,11 @@ def selection_job(rows: Any, width: int, top: int, chip: Chip) -> closed_streame
     return min(candidates, key=lambda candidate: candidate[0])[1]
 
 
-def indexer_jobs(shape: IndexerShape, top: int, chip: Chip, itemsize: float = 2.0) -> JobSequence:
+def build_indexer_jobs(shape: IndexerShape, top: int, chip: Chip, itemsize: float = 2.0) -> JobSequence:
     """Jobs that score positions, then select `top` positions (or blocks of them) in all."""
     wanted, width = max(top // shape.block, 1), int(np.max(ceil_div(shape.keys, shape.block)))
     first = score_job(shape, chip, itemsize)
     if width <= wanted:
         return JobSequence((first,))
-    then = selection_job(shape.sequences * shape.queries, width, wanted, chip)
+    then = build_selection_job(shape.sequences * shape.queries, width, wanted, chip)
     return JobSequence((first, *(then.jobs if isinstance(then, JobSequence) else (then,))))

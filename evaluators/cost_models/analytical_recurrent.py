@@ -62,7 +62,7 @@ def prefill_state_job(shape: RecurrenceShape, chip: Chip, itemsize: float = 2.0)
         if shared % together == 0 and shape.value_dim % slices == 0:
             walk = prefill_chunks(shape, together, shape.value_dim // slices, DTYPES[itemsize])
             jobs.append(closed_walked.BlockLoopJob(walk, shape.states // together * slices, blocks, chip))
-    return closed_walked.fastest_job(jobs)
+    return closed_walked.choose_fastest_job(jobs)
 
 
 def resident_state_share(shape: RecurrenceShape, chip: Chip, itemsize: float = 2.0) -> Any:
@@ -73,9 +73,9 @@ def resident_state_share(shape: RecurrenceShape, chip: Chip, itemsize: float = 2
     tiles = chip.mesh.rows * chip.mesh.cols
     recipe = update_kernel(shape.rule, int(shape.key_dim), resident=True)
 
-    def held(count: int) -> Any:
+    def count_local_bytes(count: int) -> Any:
         block = RowBlock(count, shape.value_dim)
         return closed_streamed.local_bytes(closed_streamed.RowJob(recipe, tiles * count, block, chip, itemsize))
 
-    each = np.maximum((chip.tile.sram - held(0)) // (held(1) - held(0)), 0)
+    each = np.maximum((chip.tile.sram - count_local_bytes(0)) // (count_local_bytes(1) - count_local_bytes(0)), 0)
     return minimum(1.0, each * tiles / shape.states)

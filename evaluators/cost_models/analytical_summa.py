@@ -18,9 +18,9 @@ from dse.evaluators.tuning.design_groups import (
     MESH_SIDES,
     DesignGroups,
     GroupBatch,
-    equal_rows,
     group_batches,
     group_designs,
+    group_equal_rows,
     order_by_group,
 )
 from dse.evaluators.tuning.fastest_candidate import memory_steps
@@ -331,7 +331,7 @@ def _tried(
     starts = np.cumsum([0, *(len(part.m) for part in parts)])
     part = SummaTiling(*map(np.concatenate, zip(*parts, strict=True))) if len(parts) > 1 else parts[0]
     held = sum(slot.nbytes for slot in buffers(part, DTYPES[itemsize], weights)) * 1.0
-    first, which = equal_rows(list(part[:3]))
+    first, which = group_equal_rows(list(part[:3]))
     order = np.lexsort((held, np.repeat(np.arange(len(parts)), np.diff(starts))))
     return SummaCandidates(part, held, starts, order, (which, first))
 
@@ -357,7 +357,7 @@ def _options(shape: GemmShape, copies: Any, mesh: tuple[float, float], plan: Til
             n = plan.n + 0 * high[2] if plan.n > 0 else even_share(shape.n, mesh[1] * teams, high[2])
             candidates.append(np.stack([m, k, n, rows + 0 * m, split + 0 * m]))
     every = np.concatenate(candidates, axis=1)
-    first, _ = equal_rows(list(every))
+    first, _ = group_equal_rows(list(every))
     return SummaTiling(*every[:, np.sort(first)])
 
 

@@ -81,7 +81,7 @@ class BlockAddresses:
         at: Array = row * self._cols + col
         return at
 
-    def bursts(self, step: LoadInstruction | StoreInstruction) -> Iterator[BlockBurst]:
+    def list_bursts(self, step: LoadInstruction | StoreInstruction) -> Iterator[BlockBurst]:
         """Bursts of the next block of each core of an instruction; selected rows come in pieces."""
         at, slot = self._cores(step), self._slots[step.slot]
         nbytes = int(buffer_bytes(slot))

@@ -48,11 +48,12 @@ NOTHING = CachedShares(0.0, 0.0, 0.0)
 def cached_shares(chip: Chip, stored: tuple[tuple[str, Any], ...], buffer: Any = 0.0) -> CachedShares | None:
     """Shares of a phase's data that stay in the memory-side cache. [-]
 
-    Half of the cache is for activations, if they need as much; the rest goes to weights first, then to the KV cache.
+    Half of the cache is for activations, if they need as much; the rest goes to weights first, then to the KV cache. Recurrent
+    states come from main memory, since a step reads and writes each of them once.
 
     Args:
         chip: chip that runs it.
-        stored: weights, KV cache and activations of the phase, in all. [B]
+        stored: bytes of the phase by use: weights, KV cache, activations, and states where a model has them. [B]
         buffer: of the cache, set aside for what is read ahead. [B]
 
     Returns:
@@ -60,7 +61,8 @@ def cached_shares(chip: Chip, stored: tuple[tuple[str, Any], ...], buffer: Any =
     """
     if chip.l2 is None:
         return None
-    (_, weights), (_, kv), (_, activations) = stored
+    nbytes = dict(stored)
+    weights, kv, activations = nbytes["weights"], nbytes["KV cache"], nbytes["activations"]
     moving = minimum(activations, minimum(ACTIVATION_SHARE * chip.l2.size, chip.l2.size - buffer))
     room = chip.l2.size - buffer - moving
     stays = minimum(weights, room)
@@ -75,7 +77,7 @@ def cached_product(
     """Products from memory through the cache; those that make keys and values leave them for later steps."""
     beyond = maximum(1 - shares.activations, 1 - shares.kv) if cached else 1 - shares.activations
 
-    def moved(job: closed_summa.SummaJob) -> tuple[Any, Any, Any]:
+    def count_product_bytes(job: closed_summa.SummaJob) -> tuple[Any, Any, Any]:
         part, mesh = job.part, summa_diagonal.busy_mesh(job.shape, job.part, job.mesh, job.copies)
         blocks = summa_diagonal.block_counts(job.shape, part, mesh, job.copies)
         m, k, n = part.m * part.rows, part.k * part.split * blocks.chunks, part.n * mesh.cols
@@ -87,7 +89,9 @@ def cached_product(
         total = summa_diagonal.memory_bytes(job.shape, part, mesh, job.itemsize, job.copies, job.weights)
         return total, main, ahead
 
-    return _best(propose, chip, moved, lambda job: job.part, lambda job, part: job._replace(part=part, taken=None))
+    return _best(
+        propose, chip, count_product_bytes, lambda job: job.part, lambda job, part: job._replace(part=part, taken=None)
+    )
 
 
 def cached_attention(
@@ -95,7 +99,7 @@ def cached_attention(
 ) -> CachedJob:
     """Attention through the cache to keys and values of which `known` were there before the step."""
 
-    def moved(job: closed_attention.AttentionJob) -> tuple[Any, Any, Any]:
+    def count_attention_bytes(job: closed_attention.AttentionJob) -> tuple[Any, Any, Any]:
         counts, own = closed_attention.job_counts(job), closed_attention.own_bytes(job)
         total = closed_attention.job_cost(job).activity.memory_bytes
         apart = minimum(counts.waves * minimum(counts.groups, job.shape.problems * counts.parts), counts.items) / counts.items
@@ -106,7 +110,13 @@ def cached_attention(
         )
         return total, own * (1 - shares.activations) + (total - own) * apart * beyond, ahead
 
-    return _best(propose, chip, moved, lambda job: job.tiling, lambda job, tiling: job._replace(tiling=tiling, taken=None))
+    return _best(
+        propose,
+        chip,
+        count_attention_bytes,
+        lambda job: job.tiling,
+        lambda job, tiling: job._replace(tiling=tiling, taken=None),
+    )
 
 
 def distinct_rows_and_columns(blocks: SummaBlocks, groups: Any, copies: Any) -> tuple[Any, Any, Any]:
@@ -133,13 +143,15 @@ def cached_rows(
     """Row kernels through the cache; rows that are looked up in a `table` count as weights."""
     left = 1 - shares.activations
 
-    def moved(job: closed_streamed.RowJob) -> tuple[Any, Any, Any]:
+    def count_row_bytes(job: closed_streamed.RowJob) -> tuple[Any, Any, Any]:
         total, read = closed_streamed.job_cost(job).activity.memory_bytes, 0.5
         for _, packed in job.recipe.packed:
             read = packed / (packed + job.itemsize)
         return total, total * ((1 - shares.weights) * read + left * (1 - read) if table else left), 0.0
 
-    return _best(propose, chip, moved, lambda job: job.block, lambda job, block: job._replace(block=block, taken=None))
+    return _best(
+        propose, chip, count_row_bytes, lambda job: job.block, lambda job, block: job._replace(block=block, taken=None)
+    )
 
 
 def chip_behind_cache(chip: Chip, share: Any) -> tuple[Chip, Any, Any]:
@@ -178,7 +190,7 @@ def _best(
         sizes, sized: groups and slices of a job; the job with others.
     """
 
-    def priced(job: Any) -> tuple[CachedJob, Any]:
+    def price_job(job: Any) -> tuple[CachedJob, Any]:
         total, main, ahead = moved(job)
         main = total if chip.l2 is None else minimum(main, total)
         given_chip, share, cache = chip_behind_cache(chip, main / total)
@@ -191,10 +203,10 @@ def _best(
     memory = main_memory(chip)
     for times in MEMORY_SPEEDUPS if chip.l2 is not None else MEMORY_SPEEDUPS[:1]:
         job = propose(replace_leaves(chip, {memory.leaf("channel_bandwidth"): memory.channel_bandwidth * times}))
-        seconds = priced(job)[1]
+        seconds = price_job(job)[1]
         best = sizes(job) if best is None else select_leafwise(seconds < least, sizes(job), best)
         least = seconds if least is None else minimum(seconds, least)
-    return priced(sized(job, best))[0]
+    return price_job(sized(job, best))[0]
 
 
 def job_on_chip(job: Any, chip: Chip) -> Any:

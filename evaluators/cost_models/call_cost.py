@@ -302,20 +302,20 @@ def _messages(
     if group_split.sums != "overlapped_ring":
         beside = ONCE if summed is False else 1.0 - summed
 
-        def left(reads: Any) -> Any:
+        def compute_exposed_seconds(reads: Any) -> Any:
             return maximum(seconds - maximum(matrix, reads if beside is ONCE else reads * beside), 0.0)
 
-        return None, left
+        return None, compute_exposed_seconds
     turns = ceil_div(product.n, ceil_div(product.n, group_split.cores))
     beyond = seconds - matrix  # sums of the last turn, and what those before are longer than products of a turn
     sums = where(beyond <= matrix / turns, beyond, (seconds - matrix / turns) / turns)
 
-    def shown(reads: Any) -> Any:
+    def compute_shown_seconds(reads: Any) -> Any:
         work = maximum(matrix, reads)
         added = sums + (turns - 1) * maximum(sums - work / turns, 0.0)
         return where(summed, maximum(added, 0.0), maximum(seconds - work, 0.0))
 
-    return None, shown
+    return None, compute_shown_seconds
 
 
 def _asked(call: KernelCall, nbytes: Any, piece: Any) -> MemoryRequest:

@@ -266,14 +266,17 @@ def _many(
     records: Any = machine.engines, machine.cache, machine.memory
     (engines, cache, memory), program = records, _program(table)
 
-    def each(column: Array) -> Array:
+    def select_rows(column: Array) -> Array:
         return column if which is None else column.take(which)
 
     rates = (
         *engines[:2], *cache[:2], memory.byte, machine.saved, machine.overhead, prefetch.budget,
         *(sums[opener] for opener in program.openers),
-        *(engines.vectors(each(table.calls[:, row, OPERATIONS]), 0.0, each(passes), 1.0) for row, passes in table.streamed),
-        *(memory.read(MemoryRequest(*map(each, request[:3])))[1] for _, request in table.strided),
+        *(
+            engines.vectors(select_rows(table.calls[:, row, OPERATIONS]), 0.0, select_rows(passes), 1.0)
+            for row, passes in table.streamed
+        ),
+        *(memory.read(MemoryRequest(*map(select_rows, request[:3])))[1] for _, request in table.strided),
     )  # fmt: skip
     order, counts = (None, [designs]) if which is None else (np.argsort(which, kind="stable"), np.bincount(which))
     ends = np.append(0, np.cumsum(counts))

@@ -161,14 +161,14 @@ def _links(
     events, place = len(sent.next) + crossings + count + 1, np.arange(count)
     begins, ends = (place >= len(over.byte)) & (place < count - ports), place >= count - ports
 
-    def zeros(*shape: int) -> Array:
+    def make_zeros(*shape: int) -> Array:
         return np.zeros(shape, np.int64)
 
-    def nobody(*shape: int) -> Array:
+    def make_unset(*shape: int) -> Array:
         return np.full(shape, -1)
 
     return FlitLinks(
-        widths, hop, channels, np.repeat(room, VCS), begins, ends, held, zeros(count), zeros(count), np.zeros(count, np.uint8),
-        nobody(count), nobody(count * VCS), zeros(count, 2), nobody(count, 2, 2), nobody(count), zeros(4 * count + 8),
-        zeros(events), zeros(events), zeros(2),
+        widths, hop, channels, np.repeat(room, VCS), begins, ends, held, make_zeros(count), make_zeros(count),
+        np.zeros(count, np.uint8), make_unset(count), make_unset(count * VCS), make_zeros(count, 2), make_unset(count, 2, 2),
+        make_unset(count), make_zeros(4 * count + 8), make_zeros(events), make_zeros(events), make_zeros(2),
     )  # fmt: skip

@@ -24,7 +24,7 @@ from dse.evaluators.cost_models.task_graph import TaskGraph, unroll_program
 from dse.evaluators.machine.bank_simulator import BankSimulatorState
 from dse.evaluators.machine.bank_simulator_state import closed_banks
 from dse.evaluators.machine.compute_engines import TileEngines
-from dse.evaluators.machine.fault_routing import with_fault_routes
+from dse.evaluators.machine.fault_routing import add_fault_routes
 from dse.evaluators.machine.memory_channels import ChannelBanks, MeshChannels, check_within
 from dse.evaluators.machine.mesh_fabric import MeshFabric
 from dse.evaluators.machine.router_state import BITS, CORE, HAS, MASK, WAITS, RouterTables, make_router_tables
@@ -72,7 +72,7 @@ def simulate_cycles(
     tasks, packets, circuits, floor = floor_of(graph)
     if not run_tasks(net, floor, tasks, packets, circuits, _banks(graph)):
         raise DesignError(
-            f"chip.noc.vcs: the routers are in a deadlock: {deadlock_text(net, program.cols)}; increase the channels"
+            f"chip.noc.vcs: the routers are in a deadlock: {describe_deadlock(net, program.cols)}; increase the channels"
         )
     busy = float(max(tasks.done.max(initial=0.0), floor.free.max(initial=0.0)))
     done = np.append(tasks.done, 0.0)  # of what nobody writes
@@ -80,7 +80,7 @@ def simulate_cycles(
     activity = count_activity(program) + memory_link_activity(program, machine)
     if faults:  # ways round are longer
         whole, _ = unroll_program(program, replace(machine, faults=NO_FAULTS), float(fabric.cycle))
-        longer = graph.crossings() / max(whole.crossings(), 1.0)
+        longer = graph.count_crossings() / max(whole.count_crossings(), 1.0)
         activity += Activity(hop_bytes=activity.hop_bytes * (longer - 1))
     return SimulationResult(busy * graph.cycle, activity, *engine_busy_seconds(program, machine), len(tasks.kind), ready)
 
@@ -128,7 +128,7 @@ def _network(graph: TaskGraph) -> RouterTables:
         trees=len(graph.tree_out), sums=any(tree.any() for tree in graph.tree_in),
     )  # fmt: skip
     if graph.detours is not None:
-        net = with_fault_routes(net, graph.detours)
+        net = add_fault_routes(net, graph.detours)
     net.target[: graph.numbers] = graph.target.to_array()
     for number, (out, into) in enumerate(zip(graph.tree_out, graph.tree_in, strict=True)):
         net.tree_out[number], net.tree_in[number] = out, into
@@ -157,7 +157,7 @@ def _banks(graph: TaskGraph) -> BankSimulatorState | None:
     return closed_banks(graph.on.banks, len(memory.row), graph.count, first, graph.cycle, memory.latency, blocks)
 
 
-def deadlock_text(net: RouterTables, cols: int) -> str:
+def describe_deadlock(net: RouterTables, cols: int) -> str:
     """Text that lists input channels which wait for one another in a cycle, or one that waits."""
     busy = np.flatnonzero(net.channel["busy"]).tolist()
     waits = {channel: sorted(set(_waits_for(net, channel))) for channel in busy}

@@ -36,7 +36,7 @@ class ExchangeVariants(NamedTuple):
         """Variants with a function applied to each of them, when it is needed."""
         return self._replace(made=(*self.made, made))
 
-    def variant(self, place: int) -> Any:
+    def build_variant(self, place: int) -> Any:
         """The variant at one place, with all functions applied."""
         return reduce(lambda job, made: made(job), self.made, self.each[place])
 
@@ -97,7 +97,9 @@ class DieGroups(NamedTuple):
     sums: ReductionAlgorithm = ReductionAlgorithm()
     attention: int = 0
 
-    def job(self, pattern: str, nbytes: Any, shares: Any = None, *, back: bool = False, each: Any = 0.0) -> DieExchangeJob:
+    def build_job(
+        self, pattern: str, nbytes: Any, shares: Any = None, *, back: bool = False, each: Any = 0.0
+    ) -> DieExchangeJob:
         """Exchange job of all groups.
 
         `each` is the size of a token's copy that goes to experts or comes back. [B]
@@ -234,7 +236,7 @@ def _in_turn(job: DieExchangeJob, shares: ExchangeVariants) -> ExchangeCost:
     taken: dict[str, Any] = {name: np.zeros(nbytes.shape) for name in ExchangeCost._fields if name not in ("link", "hops")}
     for place in range(len(shares.each)):
         mask = shares.which == place
-        cost = analytical_exchange(job._replace(nbytes=nbytes[mask], shares=shares.variant(place)))
+        cost = analytical_exchange(job._replace(nbytes=nbytes[mask], shares=shares.build_variant(place)))
         for name, values in taken.items():
             values[mask] = getattr(cost, name)
     return cost._replace(**taken)

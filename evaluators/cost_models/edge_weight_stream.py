@@ -39,7 +39,7 @@ class EdgeStream(NamedTuple):
         return Activity(hop_bytes=nbytes * self.edge.hops, memory_bytes=nbytes)
 
 
-def chained_blocks(blocks: Sequence[CallBlock]) -> tuple[CallBlock, ...]:
+def chain_layer_blocks(blocks: Sequence[CallBlock]) -> tuple[CallBlock, ...]:
     """Blocks of layers, region transfers and head, each with the block that it follows."""
     attention, *layers, way, head = blocks
     last = len(layers)

@@ -107,7 +107,7 @@ def simulate_events(
         for strand in alive:
             if strand.soonest is None:
                 strand.known = strand.known or state.turn(strand.round, strand.rows)
-                strand.soonest = state.soonest(strand.known, strand.rows)
+                strand.soonest = state.find_earliest_start(strand.known, strand.rows)
         strand = min(alive, key=EARLIEST_START)
         _play_round(strand, state, machine)
         strand.advance()

@@ -187,7 +187,7 @@ class SimulatorState:
         read = [self.number[name] for name in buffers_read(step)]
         return InstructionWaits(np.array(read, np.int64), np.array(written, np.int64), np.array(ages, np.int64), engine)
 
-    def soonest(self, known: RoundWaits, rows: slice) -> tuple[float, float]:
+    def find_earliest_start(self, known: RoundWaits, rows: slice) -> tuple[float, float]:
         """Earliest start of a round's first instruction, and when all but engines is ready. [s], [s]"""
         ready, read, first, stop = self.every_ready, self.every_read, rows.start, rows.stop
         begin: tuple[float, float] = waits.earliest_start(ready, read, *known.waits[0], first, stop)
@@ -198,7 +198,7 @@ class SimulatorState:
     def pairs(self, step: SendInstruction, machine: SimulatedMachine) -> tuple[Any, ...]:
         """Sources, targets, words and values of a send, and whether its messages meet in the network."""
 
-        def ways() -> tuple[Any, ...]:
+        def list_pairs() -> tuple[Any, ...]:
             shape = np.broadcast_shapes(step.source.shape, step.target.shape, step.start.shape)
             ends = (step.source.row, step.source.col, step.target.row, step.target.col)
             values = np.broadcast_to((step.stop - step.start) * prod(machine.slots[step.slot].shape[1:]), shape).ravel()
@@ -207,7 +207,7 @@ class SimulatorState:
             meet = carried and meeting.do_messages_meet(*places, self.topology == "torus", self.engine.shape)
             return (*places, message_words(step, machine, shape), values, meet)
 
-        return self.of_step(step, ways)
+        return self.of_step(step, list_pairs)
 
     def of_step(self, step: Instruction | Round | RoundWaits, work: Callable[[], T]) -> T:
         """Values computed once for an instruction or round, since loops and waves repeat them."""
@@ -227,19 +227,19 @@ class SimulatorState:
     def groups(self, step: MulticastInstruction | ReduceInstruction, machine: SimulatedMachine) -> tuple[Array, Array, Array]:
         """Member rows and columns, shape (groups, members), and words of each message."""
 
-        def ways() -> tuple[Array, Array, Array]:
+        def list_groups() -> tuple[Array, Array, Array]:
             if self.topology == "full":
                 raise ValueError("groups of cores have no tree where every pair is linked; send to each")
             path, shape = step.path, step.path.shape
             row, col = (flat_positions(axis, shape).reshape(-1, shape[-1]) for axis in (path.row, path.col))
             return row, col, message_words(step, machine, shape[:-1])
 
-        return self.of_step(step, ways)
+        return self.of_step(step, list_groups)
 
     def transfers(self, step: LoadInstruction | StoreInstruction) -> tuple[Array, Array, Array]:
         """Cores and channels of an instruction's blocks."""
 
-        def ways() -> tuple[Array, Array, Array]:
+        def list_transfers() -> tuple[Array, Array, Array]:
             shape = step.cores.shape
             return (
                 flat_positions(step.cores.row, shape),
@@ -247,7 +247,7 @@ class SimulatorState:
                 flat_positions(step.channel, shape),
             )
 
-        return self.of_step(step, ways)
+        return self.of_step(step, list_transfers)
 
     def forget(self, strands: Sequence["WaitingStrand"], rows: slice) -> None:
         """Discard the start times of strands on some rows, or on rows to which blocks have come."""

@@ -32,7 +32,7 @@ def fastest_kernel_cost(kernel: MeshKernel, machine: HardwareModel, price: Kerne
     return kernel_cost
 
 
-def fastest_index(kernel: MeshKernel, machine: HardwareModel, price: KernelCostFunction) -> Any:
+def find_fastest_index(kernel: MeshKernel, machine: HardwareModel, price: KernelCostFunction) -> Any:
     """Index of the fastest candidate, the first of equals: a number, or an array of them.
 
     Where none fits, which a limit says, the first one stands for all.
@@ -60,11 +60,12 @@ def kernels_by_choice(kernel: MeshKernel, machine: HardwareModel, price: KernelC
     if not kernel.rivals:
         return (kernel,)
     return tuple(
-        kernel_with_algorithm(kernel, kernel.rivals[number].word) for number in np.unique(fastest_index(kernel, machine, price))
+        kernel_with_algorithm(kernel, kernel.rivals[number].word)
+        for number in np.unique(find_fastest_index(kernel, machine, price))
     )
 
 
-def choice_text(kernel: MeshKernel, ways: tuple[MeshKernel, ...]) -> str:
+def describe_choice(kernel: MeshKernel, ways: tuple[MeshKernel, ...]) -> str:
     """Text of the algorithms that a kernel chose; empty string without a choice."""
     return f" by {' or '.join(algorithm_of(kernel, way) for way in ways)}" if kernel.rivals else ""
 
@@ -78,7 +79,7 @@ def map_choices(kernel: MeshKernel, machine: HardwareModel, price: KernelCostFun
     """
     if not kernel.rivals:
         return value(kernel)
-    best = fastest_index(kernel, machine, price)
+    best = find_fastest_index(kernel, machine, price)
     if not isinstance(best, np.ndarray):
         return value(kernel_with_algorithm(kernel, kernel.rivals[best].word))
     used = np.unique(best)
@@ -94,7 +95,7 @@ def map_partitions(group: CoreGroupSplit, value: Callable[[CoreGroupSplit], T]) 
     return partitions
 
 
-def fastest_reduction_index(
+def find_fastest_reduction_index(
     group: CoreGroupSplit, product: CallProduct, machine: HardwareModel, width: float, price: GroupProductCost
 ) -> Any:
     """Indices of the fastest sums of a group in `TILE_SUMS`, the first of equals."""
@@ -119,17 +120,15 @@ def partition_choice_text(
         return ways
     if group.partition == AUTO:
         group = group_with_partition(group, "k")
-    return f"{ways}{reduction_choice_text(group, product, machine, width, price)}"
+    return f"{ways}{describe_reduction_choice(group, product, machine, width, price)}"
 
 
-def reduction_choice_text(
+def describe_reduction_choice(
     group: CoreGroupSplit, gemm: CallProduct, machine: HardwareModel, width: float, price: GroupProductCost
 ) -> str:
     """Text of the sums that a product with a divided inner dimension chose."""
-    return (
-        f" by "
-        f"{' or '.join(TILE_SUMS[number] for number in np.unique(fastest_reduction_index(group, gemm, machine, width, price)))}"
-    )
+    chosen = np.unique(find_fastest_reduction_index(group, gemm, machine, width, price))
+    return f" by {' or '.join(TILE_SUMS[number] for number in chosen)}"
 
 
 def _sums(

@@ -100,7 +100,7 @@ BANKS = FidelityPart(
     "reads and writes of the banks of main memory",
     "machine.machine:CoreMemoryChannel.read",
     "machine.bank_tables:request_slowdown",
-    "machine.burst_simulator:simulated_slowdown",
+    "machine.burst_simulator:simulate_slowdown",
 )
 STAGES = FidelityPart("messages between pipeline stages", "cost_models.analytical:stage_transfer_seconds", EVENTS, CYCLES)
 BESIDE_PRODUCTS = _alike("attention and vector operations, without products", "cost_models.call_cost:call_cost")
@@ -130,7 +130,7 @@ WAYS: dict[str, tuple[FidelityPart, ...]] = {
             "reads of main memory by all cores of a die",
             "machine.shared_cache_die:RatedMemory.read",
             "machine.bank_tables:parallel_read_slowdown",
-            "machine.parallel_reads:parallel_slowdown",
+            "machine.parallel_reads:simulate_parallel_slowdown",
         ),
         OPERATORS,
         _alike("time of calls on a die without reads, and library kernels", "machine.shared_cache_die:shared_cache_parts"),

@@ -13,7 +13,7 @@ import numpy as np
 from dse.evaluators.cost_models import analytical_attention as closed_attention
 from dse.evaluators.cost_models import analytical_rows as closed_streamed
 from dse.evaluators.cost_models import analytical_summa as closed_summa
-from dse.evaluators.cost_models.row_pieces import chosen_of, job_seconds
+from dse.evaluators.cost_models.row_pieces import job_seconds, select_job_by_design
 from dse.evaluators.machine.memory_channels import channels_used
 from dse.space.chip import Chip
 from dse.space.fields import replace_leaves
@@ -24,7 +24,7 @@ WORTH = 0.995
 Job = TypeVar("Job", closed_summa.SummaJob, closed_attention.AttentionJob, closed_streamed.RowJob)
 
 
-def fastest_with_idle_columns(propose: Callable[[Chip], Job], chip: Chip) -> Job:
+def choose_idle_columns(propose: Callable[[Chip], Job], chip: Chip) -> Job:
     """Faster of the job on all columns and on fewer; leaves broadcast over designs.
 
     Args:
@@ -35,5 +35,5 @@ def fastest_with_idle_columns(propose: Callable[[Chip], Job], chip: Chip) -> Job
     if not np.any(cols < chip.mesh.cols) or chip.faults not in (None, "none"):
         return every
     fewer = propose(replace_leaves(chip, {"mesh.cols": cols, "noc.hop_cycles": chip.noc.hop_cycles * (chip.mesh.cols / cols)}))
-    best: Job = chosen_of(job_seconds(fewer) < job_seconds(every) * WORTH, fewer, every)
+    best: Job = select_job_by_design(job_seconds(fewer) < job_seconds(every) * WORTH, fewer, every)
     return best

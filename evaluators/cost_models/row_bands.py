@@ -47,13 +47,13 @@ def share_equal_rounds(program: Program) -> Program:
     """
     known: dict[Any, Round] = {}
 
-    def once(turn: Round) -> Round:
+    def find_equal_round(turn: Round) -> Round:
         return known.setdefault((turn.wait, *map(_timed, turn.steps)), turn)
 
-    def share(part: Round | Loop) -> Round | Loop:
-        return replace(part, body=tuple(map(once, part.body))) if isinstance(part, Loop) else once(part)
+    def share_part(part: Round | Loop) -> Round | Loop:
+        return replace(part, body=tuple(map(find_equal_round, part.body))) if isinstance(part, Loop) else find_equal_round(part)
 
-    return replace(program, strands=tuple(tuple(map(share, parts)) for parts in program.strands))
+    return replace(program, strands=tuple(tuple(map(share_part, parts)) for parts in program.strands))
 
 
 def split_into_bands(program: Program) -> list[tuple[slice, ProgramParts]]:
@@ -127,7 +127,7 @@ class _Messages(NamedTuple):
     rising: bool
     given: dict[str, Any]
 
-    def of(self, rows: slice) -> dict[str, Any] | None:
+    def select_rows(self, rows: slice) -> dict[str, Any] | None:
         """Of messages that begin in some rows; nothing where there are none."""
         mask: Any = (self.begin >= rows.start) & (self.begin < rows.stop)
         if self.rising:
@@ -157,7 +157,7 @@ def _of(parts: ProgramParts, rows: slice, known: dict[Any, _Messages]) -> Progra
         key = tuple(map(id, given.values()))
         if key not in kept:
             known[key] = known.get(key) or _messages(given, *_begun(step))
-            kept[key] = known[key].of(rows)
+            kept[key] = known[key].select_rows(rows)
         changes = kept[key]
         return () if changes is None else (replace(step, **changes),)
 
@@ -197,13 +197,15 @@ def _begun(
 def _messages(given: dict[str, Any], shape: tuple[int, ...], row: Array) -> _Messages:
     """All of them, one after the other."""
 
-    def convert(value: Any, whole: tuple[int, ...] | None = None) -> Any:
+    def convert_value(value: Any, whole: tuple[int, ...] | None = None) -> Any:
         if isinstance(value, CoreIndex):
-            return CoreIndex(convert(value.row, value.shape), convert(value.col, value.shape))
+            return CoreIndex(convert_value(value.row, value.shape), convert_value(value.col, value.shape))
         if value is None:
             return None
         more = (whole or np.shape(value))[len(shape) :]
         return np.broadcast_to(value, (*shape, *more)).reshape(-1, *more)
 
     begin = flat_positions(row, shape)
-    return _Messages(begin, bool((begin[1:] >= begin[:-1]).all()), {name: convert(value) for name, value in given.items()})
+    return _Messages(
+        begin, bool((begin[1:] >= begin[:-1]).all()), {name: convert_value(value) for name, value in given.items()}
+    )

@@ -95,7 +95,7 @@ def first_pieces(rows: int, side: int, many: int = MANY) -> list[int]:
     return sorted({rows // block * block for block in blocks if rows % block} - {0} if rows > BLOCKS[0] else ())
 
 
-def fastest_row_pieces(whole: Job | CachedJob, rows: int, given_pieces: Pieces) -> Job | JobSequence | CachedJob:
+def choose_row_pieces(whole: Job | CachedJob, rows: int, given_pieces: Pieces) -> Job | JobSequence | CachedJob:
     """The fastest of the whole job and its two pieces; leaves broadcast over designs.
 
     Args:
@@ -118,10 +118,13 @@ def fastest_row_pieces(whole: Job | CachedJob, rows: int, given_pieces: Pieces) 
             continue
         least = where(quicker, seconds, least)
         if best is None:
-            best = quicker, chosen_of(quicker, pieces[0], whole), pieces[1]
+            best = quicker, select_job_by_design(quicker, pieces[0], whole), pieces[1]
         else:
             other, *others = best
-            best = quicker | other, *(chosen_of(quicker, mine, theirs) for mine, theirs in zip(pieces, others, strict=True))
+            best = (
+                quicker | other,
+                *(select_job_by_design(quicker, mine, theirs) for mine, theirs in zip(pieces, others, strict=True)),
+            )
     return whole if best is None else _joined(*best)
 
 
@@ -147,14 +150,14 @@ def job_seconds(job: Any) -> Any:
     return SECONDS[type(given_job)](given_job) if given_job.taken is None else given_job.taken
 
 
-def chosen_of(condition: Any, job: Any, other: Any) -> Any:
+def select_job_by_design(condition: Any, job: Any, other: Any) -> Any:
     """Job chosen design by design; jobs may differ in sizes, tiling and memory behind the cache."""
     if not np.ndim(condition):
         return job if condition else other
     if isinstance(job, CachedJob):
         return CachedJob(
             *(
-                chosen_of(condition, mine, theirs) if isinstance(mine, Job) else where(condition, mine, theirs)
+                select_job_by_design(condition, mine, theirs) if isinstance(mine, Job) else where(condition, mine, theirs)
                 for mine, theirs in zip(job, other, strict=True)
             )
         )
@@ -180,10 +183,10 @@ def _leaves(condition: Any, value: Any, other: Any) -> Any:
     return type(value)(**leaves)
 
 
-def row_pieces_text(job: Any) -> str:
+def describe_row_pieces(job: Any) -> str:
     """Text of the pieces in which the rows of one design run; empty string if they are not cut.
 
-    >>> row_pieces_text(None)
+    >>> describe_row_pieces(None)
     ''
     """
     kinds = closed_summa.SummaJob | closed_attention.AttentionJob

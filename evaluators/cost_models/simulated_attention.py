@@ -52,7 +52,7 @@ def _played(job: AttentionJob, left: int, play: ProgramSimulator) -> SimulationR
     shape, tiling = _whole(job.shape), _whole(job.tiling)
     settings: dict[str, Any] = {
         "channels": channels,
-        "pace": simulated_random_slowdown(chip, float(job.shape.piece)),
+        "pace": simulate_random_slowdown(chip, float(job.shape.piece)),
         "kv": job.kv,
     }
     programs = [attention_program(job.of, shape, tiling, mesh, dtype, **settings)]
@@ -73,7 +73,7 @@ def _played(job: AttentionJob, left: int, play: ProgramSimulator) -> SimulationR
     return add_results(timings)
 
 
-def simulated_random_slowdown(chip: Chip, piece: float) -> float:
+def simulate_random_slowdown(chip: Chip, piece: float) -> float:
     """Time of random accesses of `piece` bytes over that of one long block, simulated. [-]"""
     banks = main_memory(chip).banks
     if not piece or banks is None:

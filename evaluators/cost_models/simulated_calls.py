@@ -84,7 +84,7 @@ def _ways(
             group_splits += splits
         return group_splits, select_values(places, group.which)
     if group.sums == AUTO:
-        return [group._replace(sums=word) for word in TILE_SUMS], rivals.fastest_reduction_index(
+        return [group._replace(sums=word) for word in TILE_SUMS], rivals.find_fastest_reduction_index(
             group, product, machine, nbytes, price
         )
     return [group], 0
@@ -204,13 +204,13 @@ def simulate_memory_read(word: str, request: MemoryRequest, machine: HardwareMod
         ]
         seconds, per_byte = (np.stack(np.broadcast_arrays(*values), axis=-1) for values in zip(*each, strict=True))
         return seconds, per_byte
-    slowdown = {"events": bank_state.request_slowdown, "cycles": bursts.simulated_slowdown}[word]
+    slowdown = {"events": bank_state.request_slowdown, "cycles": bursts.simulate_slowdown}[word]
     behind = pseudo_channels_for_bandwidth(main.banks, main.channel_bandwidth)
     per_byte = slowdown(main.banks, behind, request) / main.channel_bandwidth
     return request.nbytes * per_byte + (main.latency + first_data_seconds(main.banks)[0]) * (request.nbytes > 0), per_byte
 
 
-def simulated_bank_seconds(word: str, request: MemoryRequest, machine: HardwareModel) -> Any:
+def simulate_bank_seconds(word: str, request: MemoryRequest, machine: HardwareModel) -> Any:
     """Lower bound on the time per byte of reads that the cores of a die issue together. [s/B]
 
     0 if the memory has no simulated banks.
@@ -223,7 +223,7 @@ def simulated_bank_seconds(word: str, request: MemoryRequest, machine: HardwareM
     from dse.evaluators.machine import bank_tables as bank_state
     from dse.evaluators.machine import parallel_reads as streams
 
-    slowdown = {"events": bank_state.parallel_read_slowdown, "cycles": streams.parallel_slowdown}[word]
+    slowdown = {"events": bank_state.parallel_read_slowdown, "cycles": streams.simulate_parallel_slowdown}[word]
     return slowdown(memory.banks, pseudo_channels_for_bandwidth(memory.banks, memory.peak), memory.cores, request) / memory.peak
 
 

@@ -42,18 +42,18 @@ def remove_instructions(program: Program, gone: Callable[[Instruction], bool]) -
     """The program without some of its instructions."""
     known: dict[int, Round] = {}
 
-    def left(turn: Round) -> Round:
+    def strip_round(turn: Round) -> Round:
         if id(turn) not in known:
             known[id(turn)] = replace(turn, steps=tuple(step for step in turn.steps if not gone(step)))
         return known[id(turn)]
 
-    def body(turns: tuple[Round, ...]) -> tuple[Round, ...]:
-        return tuple(turn for turn in map(left, turns) if turn.steps)
+    def strip_rounds(turns: tuple[Round, ...]) -> tuple[Round, ...]:
+        return tuple(turn for turn in map(strip_round, turns) if turn.steps)
 
     strands = []
     for strand in program.strands:
         parts: list[Round | Loop] = []
         for part in strand:
-            parts += [replace(part, body=body(part.body))] if isinstance(part, Loop) else body((part,))
+            parts += [replace(part, body=strip_rounds(part.body))] if isinstance(part, Loop) else strip_rounds((part,))
         strands.append(tuple(parts))
     return replace(program, strands=tuple(strands))

@@ -31,7 +31,7 @@ def simulate_kernel(reader: str, price: rivals.KernelCostFunction, kernel: MeshK
     assert fabric is not None
     assert engines is None or isinstance(engines, TileEngines)
     # each entry runs the one algorithm that it has
-    best = rivals.fastest_index(kernel, machine, price) if kernel.rivals else 0
+    best = rivals.find_fastest_index(kernel, machine, price) if kernel.rivals else 0
     names = tuple(sorted(kernel.options))
     shape, mesh = kernel.shape, kernel.mesh
     leaves = (best, shape.m, shape.k, shape.n, mesh.rows, mesh.cols, *(kernel.options[name] for name in names), *fabric)
@@ -48,11 +48,11 @@ def simulate_kernel(reader: str, price: rivals.KernelCostFunction, kernel: MeshK
     spread = np.broadcast_arrays(*leaves)
     costs = [simulated_cost(*(column[place].item() for column in spread)) for place in np.ndindex(spread[0].shape)]
 
-    def column(values: list[Any]) -> Any:
+    def make_column(values: list[Any]) -> Any:
         return np.array(values, dtype=float).reshape(spread[0].shape)
 
-    activity = Activity(*(column([getattr(cost.activity, name) for cost in costs]) for name in COUNTS))
-    return KernelCost(column([cost.seconds for cost in costs]), activity)
+    activity = Activity(*(make_column([getattr(cost.activity, name) for cost in costs]) for name in COUNTS))
+    return KernelCost(make_column([cost.seconds for cost in costs]), activity)
 
 
 @lru_cache(maxsize=4096)

@@ -73,7 +73,7 @@ def summa_on_submesh(job: closed_summa.SummaJob, side: int) -> tuple[closed_summ
     rows, cols = submesh_sides(whole.rows, whole.cols, side)
     mesh = CoreMesh(rows, cols)
     part = tiling._replace(
-        **{name: largest_divisor(rows, rows * getattr(tiling, name) // whole.rows) for name in ("rows", "split")}
+        **{name: find_largest_divisor(rows, rows * getattr(tiling, name) // whole.rows) for name in ("rows", "split")}
     )
     before = summa_diagonal.block_counts(shape, tiling, whole, copies)
     # where turns have few chunks, the way of the first block to its tile is as long as they are
@@ -101,8 +101,8 @@ def attention_on_submesh(job: closed_attention.AttentionJob, side: int) -> tuple
     # both sides by as much, since what a mask leaves goes by their ratio
     scale = min(1.0, current_mesh.rows / float(tiling.rows), current_mesh.cols / float(tiling.cols))
     rows, cols = (
-        largest_divisor(current_mesh.rows, int(tiling.rows * scale)),
-        largest_divisor(current_mesh.cols, int(tiling.cols * scale)),
+        find_largest_divisor(current_mesh.rows, int(tiling.rows * scale)),
+        find_largest_divisor(current_mesh.cols, int(tiling.cols * scale)),
     )
     group = AttentionTiling(rows, cols, int(tiling.queries), int(tiling.keys), int(tiling.kv_splits))
     heads = max(round(shape.rows / shape.queries), 1)  # whose queries are stacked, as those of a group
@@ -169,6 +169,6 @@ def chip_on_submesh(chip: Chip, mesh: CoreMesh, memory: float) -> Chip:
     return replace_leaves(chip, {"mesh.rows": mesh.rows, "mesh.cols": mesh.cols, main.leaf("channels"): channels})
 
 
-def largest_divisor(side: int, most: int) -> int:
+def find_largest_divisor(side: int, most: int) -> int:
     """Largest divisor of a side that is at most a given size, or 1. [-]"""
     return max((count for count in range(1, side + 1) if side % count == 0 and count <= most), default=1)

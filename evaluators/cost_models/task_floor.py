@@ -130,7 +130,7 @@ def _message_channels(graph: TaskGraph, source: int, target: int, far: int) -> l
     (ramp, hop), (nodes, cols) = _ways(graph), (graph.cores, graph.shape[1])
     ends = 3 * (2 * ramp + far * hop)
     if graph.detours is not None:
-        route = graph.detours.way(source, target)
+        route = graph.detours.find_route(source, target)
     else:
         places = ((at // cols, at % cols) for at in (source, target))
         route = [row * cols + col for row, col in route_cores(*places)]
@@ -198,12 +198,13 @@ def _floor(graph: TaskGraph, tasks: Tasks) -> Floor:
 
     locks = np.full(6 * cores, -np.inf)
 
-    def nobody(*shape: int) -> Array:
+    def make_unset(*shape: int) -> Array:
         return np.full(shape, NONE, np.int64)
 
     return Floor(
-        np.zeros(resources), nobody(resources, 2), nobody(places, 2), np.zeros(places, np.int64), nobody(places),
+        np.zeros(resources), make_unset(resources, 2), make_unset(places, 2), np.zeros(places, np.int64), make_unset(places),
         np.zeros(places, np.uint8), np.zeros(places, np.int64), latency, byte, crowded, graph.of.to_array(),
-        np.stack(graph.place) if graph.place else np.zeros((0, cores), np.int32), np.zeros(events), np.zeros(events, np.int64),
-        stack, locks, nobody(asking), float(2 * fabric.ramp / graph.cycle), float(fabric.hop / graph.cycle), ports, counts,
+        np.stack(graph.place) if graph.place else np.zeros((0, cores), np.int32), np.zeros(events),
+        np.zeros(events, np.int64), stack, locks, make_unset(asking), float(2 * fabric.ramp / graph.cycle),
+        float(fabric.hop / graph.cycle), ports, counts,
     )  # fmt: skip

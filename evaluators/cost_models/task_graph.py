@@ -80,25 +80,25 @@ class TaskGraph:
             fault_routes(*self.shape, faults, vcs=int(machine.fabric.vcs), trees=True, plain=plain) if faults else None
         )
 
-    def far(self, source: Array, target: Array) -> Array:
+    def count_links(self, source: Array, target: Array) -> Array:
         """Number of links from cores to others. [-]"""
         if self.detours is not None:
             return np.asarray(self.detours.far[source, target])
         (row, col), (to_row, to_col) = np.divmod(source, self.shape[1]), np.divmod(target, self.shape[1])
         return np.asarray(np.abs(row - to_row) + np.abs(col - to_col))
 
-    def crossings(self) -> float:
+    def count_crossings(self) -> float:
         """Flits times the links that they cross; copies on a tree and sums count once per link. [-]"""
         numbers, first = np.unique(self.packet["number"].to_array(), return_index=True)
         flits, router = (self.packet[name].to_array()[first] for name in ("flits", "router"))
         target, unicast = (to := self.target.to_array()[numbers]) >> 3, to >= 0
         links = np.zeros(len(numbers))
-        links[unicast] = self.far(router[unicast], target[unicast])
+        links[unicast] = self.count_links(router[unicast], target[unicast])
         tree = np.array([int(np.unpackbits(np.asarray(out & 15, np.uint8)).sum()) for out in self.tree_out])
         links[~unicast] = tree[-1 - to[~unicast]] if len(tree) else 0
         return float(links @ flits)
 
-    def tasks(self, count: int, kind: int, *, key: Any = 0, busy: Any = 0.0, after: Any = 0.0) -> Array:
+    def add_tasks(self, count: int, kind: int, *, key: Any = 0, busy: Any = 0.0, after: Any = 0.0) -> Array:
         """Add tasks; returns their numbers."""
         for name, value in (("kind", kind), ("on", key), ("busy", busy), ("after", after)):
             self.task[name].add(value, count)
@@ -109,7 +109,7 @@ class TaskGraph:
             )
         return np.arange(self.count - count, self.count)
 
-    def needs(self, tasks: Array, *before: Array) -> None:
+    def add_waits(self, tasks: Array, *before: Array) -> None:
         """Make each task wait for one earlier task of each list; `NONE` for no wait."""
         for earlier in before:
             real = earlier != NONE
@@ -118,9 +118,9 @@ class TaskGraph:
                 self.before.add(earlier[real], count)
                 self.after.add(tasks[real], count)
 
-    def arrivals(self, count: int, after: Any = 0.0) -> Array:
+    def add_arrivals(self, count: int, after: Any = 0.0) -> Array:
         """Add moments at which packets arrive, or a delay `after` that."""
-        arrivals = self.tasks(count, NOTE, after=after)
+        arrivals = self.add_tasks(count, NOTE, after=after)
         self.awaited.add(arrivals, count)
         return arrivals
 
@@ -129,21 +129,23 @@ class TaskGraph:
         both = (a != NONE) & (b != NONE) & (a != b)
         joins = np.where(a == NONE, b, a)
         if both.any():
-            joins[both] = self.tasks(int(both.sum()), NOTE)
-            self.needs(joins[both], a[both], b[both])
+            joins[both] = self.add_tasks(int(both.sum()), NOTE)
+            self.add_waits(joins[both], a[both], b[both])
         return joins
 
-    def moments(self, count: int, *before: Array, after: Any = 0.0) -> Array:
+    def add_moments(self, count: int, *before: Array, after: Any = 0.0) -> Array:
         """Add moments at which tasks of several lists have finished, or a delay `after` that."""
-        moments = self.tasks(count, NOTE, after=after)
-        self.needs(moments, *before)
+        moments = self.add_tasks(count, NOTE, after=after)
+        self.add_waits(moments, *before)
         return moments
 
-    def work(self, cores: Array, engine: int, seconds: Any, after: Any = None) -> Array:
+    def add_work(self, cores: Array, engine: int, seconds: Any, after: Any = None) -> Array:
         """Add work of engines; dependents start when it ends, or a delay after it began. [s]"""
         ids = cores * self.engines + (engine if self.engines > 1 else 0)
         ends = seconds if after is None else after
-        return self.tasks(len(cores), WORK, key=ids, busy=np.asarray(seconds) / self.cycle, after=np.asarray(ends) / self.cycle)
+        return self.add_tasks(
+            len(cores), WORK, key=ids, busy=np.asarray(seconds) / self.cycle, after=np.asarray(ends) / self.cycle
+        )
 
     def send(
         self,
@@ -179,13 +181,13 @@ class TaskGraph:
         self.packets += count
         if number is None:
             number = self.packet_numbers(target, np.arange(first, self.packets))
-        left = self.arrivals(count)
+        left = self.add_arrivals(count)
         flits = np.maximum(flits, 1).astype(int)
         values = (router, port, number, flits, feeder, left, heads, tails, far, flits * arrivals)
         for name, value in zip(PACKETS, values, strict=True):
             self.packet[name].add(value, count)
         self.packet["pace"].add(pace / self.cycle, count)
-        return self.tasks(count, PACKET, key=np.arange(first, self.packets)), left
+        return self.add_tasks(count, PACKET, key=np.arange(first, self.packets)), left
 
     def packet_numbers(self, target: Any, numbers: Array) -> Array:
         """Numbers of packets in the network, from the packets `numbers` that stand for them."""
@@ -194,7 +196,7 @@ class TaskGraph:
         self.numbers += len(numbers)
         return np.arange(self.numbers - len(numbers), self.numbers)
 
-    def tree(self, row: Array, col: Array, adds: bool) -> int:
+    def number_tree(self, row: Array, col: Array, adds: bool) -> int:
         """Number of a multicast tree over some cores, root first, as a target."""
         key = (adds, *row.tolist(), *col.tolist())
         if key not in self.trees:
@@ -225,7 +227,7 @@ class TaskGraph:
         """Routers and ports of a tree from its root on: copies go along the root's row first, addends along their own."""
         if self.detours is not None:
             at = (row * self.shape[1] + col).tolist()
-            yield from self.detours.tree(at[0], at[1:], adds)
+            yield from self.detours.find_tree(at[0], at[1:], adds)
             return
         for member in range(1, len(row)):
             for r, c, way in links_between(row[0], col[0], row[member], col[member], across_first=not adds):
@@ -279,7 +281,7 @@ class ProgramUnroller:
     def _in_order(self, tail: Array, engine: int, cores: Array, tasks: Array) -> None:
         """Tasks of an engine follow the one before them in its strand; cores are all different."""
         engine = engine if self.graph.engines > 1 else 0
-        self.graph.needs(tasks, tail[engine, cores])
+        self.graph.add_waits(tasks, tail[engine, cores])
         tail[engine, cores] = tasks
 
     def _was_read(self, name: str, cores: Array, tasks: Array) -> None:
@@ -299,12 +301,12 @@ class ProgramUnroller:
     def _compute(self, step: MultiplyInstruction | VectorInstruction, tail: Array, ready: dict[str, Array]) -> None:
         cores = np.arange(self.cores)
         engine = MATRIX if isinstance(step, MultiplyInstruction) else OTHER
-        tasks = self.graph.work(cores, engine, engine_seconds(step, self.on))
+        tasks = self.graph.add_work(cores, engine, engine_seconds(step, self.on))
         self._in_order(tail, engine, cores, tasks)
         inputs = (step.a, step.b) if isinstance(step, MultiplyInstruction) else step.inputs
-        self.graph.needs(tasks, *(ready[name] for name in inputs), self.read[step.out][-1])
+        self.graph.add_waits(tasks, *(ready[name] for name in inputs), self.read[step.out][-1])
         if isinstance(step, MultiplyInstruction) and step.combine == "sum":
-            self.graph.needs(tasks, self.ready[step.out])
+            self.graph.add_waits(tasks, self.ready[step.out])
         self.ready[step.out] = tasks.copy()
         for name in inputs:
             self.read[name][0] = self.graph.join_tasks(self.read[name][0], tasks)
@@ -315,9 +317,9 @@ class ProgramUnroller:
         for wave in split_by_core(cores):
             start = fabric.post + more
             at = cores[wave]
-            tasks[wave] = self.graph.work(at, MESSAGES, start + words[wave] * fabric.copy, start)
+            tasks[wave] = self.graph.add_work(at, MESSAGES, start + words[wave] * fabric.copy, start)
             self._in_order(tail, MESSAGES, at, tasks[wave])
-        self.graph.needs(tasks, ready[cores])
+        self.graph.add_waits(tasks, ready[cores])
         return tasks
 
     def _send(self, step: SendInstruction, tail: Array, ready: dict[str, Array], free: dict[str, Array]) -> None:
@@ -330,14 +332,14 @@ class ProgramUnroller:
         sr, sc, tr, tc = ends
         cols = graph.shape[1]
         source, target = sr * cols + sc, tr * cols + tc
-        far = graph.far(source, target)
+        far = graph.count_links(source, target)
         words = message_words(step, self.on, shape)
         values = np.broadcast_to((step.stop - step.start) * prod(self.on.slots[step.slot].shape[1:]), shape).ravel()
         parts = is_in_place(step, self.on.slots[step.slot])
         over = np.full(self.cores, NONE) if parts else free[into]
         ends_ = np.empty(len(source), int)
         is_local, is_remote = far == 0, far > 0
-        ends_[is_local] = graph.moments(int(is_local.sum()), ready[step.slot][source[is_local]], over[target[is_local]])
+        ends_[is_local] = graph.add_moments(int(is_local.sum()), ready[step.slot][source[is_local]], over[target[is_local]])
         self._was_read(step.slot, source[is_local], ends_[is_local])
         if is_remote.any():
             carry = {"relay": self._relayed, "shared": self._shared, "answer": self._shared}.get(step.via, self._carried)
@@ -346,9 +348,9 @@ class ProgramUnroller:
         if step.combine != "set" and fabric.combine:
             for wave in split_by_core(target):
                 at = target[wave]
-                tasks = graph.work(at, OTHER, fabric.call + values[wave] * fabric.combine)
+                tasks = graph.add_work(at, OTHER, fabric.call + values[wave] * fabric.combine)
                 self._in_order(tail, OTHER, at, tasks)
-                graph.needs(tasks, ends_[wave], self.ready[into][at])
+                graph.add_waits(tasks, ends_[wave], self.ready[into][at])
                 ends_[wave] = tasks
         self._was_written(into, target, ends_, parts=parts)
 
@@ -357,9 +359,9 @@ class ProgramUnroller:
         source, target, far, words, _values = sent
         fabric, graph = self.on.fabric, self.graph
         posts = self._posted(source, words, ready, tail)
-        ends = graph.arrivals(len(source), (fabric.stage if step.via == "core" else 0.0) / graph.cycle)
+        ends = graph.add_arrivals(len(source), (fabric.stage if step.via == "core" else 0.0) / graph.cycle)
         starts, left = graph.send(source, words, fabric.pace, target=target << 3 | CORE, tails=ends, far=far)
-        graph.needs(starts, posts, free[target])
+        graph.add_waits(starts, posts, free[target])
         self._was_read(step.slot, source, left)
         return ends
 
@@ -370,9 +372,9 @@ class ProgramUnroller:
         posts = np.empty(len(source), int)
         for wave in split_by_core(source):
             at = source[wave]
-            posts[wave] = graph.work(at, MESSAGES, fabric.launch + words[wave] * fabric.copy, fabric.launch)
+            posts[wave] = graph.add_work(at, MESSAGES, fabric.launch + words[wave] * fabric.copy, fabric.launch)
             self._in_order(tail, MESSAGES, at, posts[wave])
-        graph.needs(posts, ready[source])
+        graph.add_waits(posts, ready[source])
         before, at = posts, source.copy()
         links = np.abs(source // cols - target // cols) + np.abs(source % cols - target % cols)
         for hop in range(int(links.max())):
@@ -380,16 +382,16 @@ class ProgramUnroller:
             across = target[indices] % cols - at[indices] % cols
             down = target[indices] // cols - at[indices] // cols
             after = at[indices] + np.where(across != 0, np.sign(across), cols * np.sign(down))
-            tails = graph.arrivals(len(indices), fabric.stage / graph.cycle)
-            away = graph.far(at[indices], after)
+            tails = graph.add_arrivals(len(indices), fabric.stage / graph.cycle)
+            away = graph.count_links(at[indices], after)
             starts, left = graph.send(at[indices], words[indices], fabric.pace, target=after << 3 | CORE, tails=tails, far=away)
-            graph.needs(starts, before[indices])
+            graph.add_waits(starts, before[indices])
             if hop == 0:
-                graph.needs(starts, free[target[indices]])
+                graph.add_waits(starts, free[target[indices]])
                 self._was_read(step.slot, source[indices], left)
             going = links[indices] > hop + 1
             ends = tails.copy()
-            ends[going] = graph.moments(int(going.sum()), tails[going], after=fabric.launch / graph.cycle)
+            ends[going] = graph.add_moments(int(going.sum()), tails[going], after=fabric.launch / graph.cycle)
             before = before.copy()
             before[indices], at[indices] = ends, after
         return before
@@ -401,14 +403,14 @@ class ProgramUnroller:
         if step.combine != "set":
             return self._added(sent, self._carried(replace(step, via="router"), sent, ready, free, tail), tail)
         tasks, waits = np.empty(len(source), int), values * 2 * (2 * fabric.ramp + far * fabric.hop) / graph.cycle
-        owners = graph.work(source, MESSAGES, np.full(len(source), fabric.load_cost(step.via)))
+        owners = graph.add_work(source, MESSAGES, np.full(len(source), fabric.load_cost(step.via)))
         last = tail[MESSAGES if graph.engines > 1 else 0]
-        graph.needs(owners, ready[source], free[target])
+        graph.add_waits(owners, ready[source], free[target])
         for wave in split_by_core(
             target
         ):  # a core asks when what it asked for before is there, and serves others while it waits
-            graph.needs(owners[wave], last[target[wave]])
-            tasks[wave] = graph.moments(len(wave), owners[wave], after=waits[wave])
+            graph.add_waits(owners[wave], last[target[wave]])
+            tasks[wave] = graph.add_moments(len(wave), owners[wave], after=waits[wave])
             last[target[wave]] = tasks[wave]
         self._was_read(step.slot, source, tasks)
         return tasks
@@ -418,9 +420,9 @@ class ProgramUnroller:
         ends = np.empty(len(sent.target), int)
         for wave in split_by_core(sent.target):
             at = sent.target[wave]
-            ends[wave] = self.graph.work(at, MESSAGES, np.full(len(wave), self.on.fabric.stage))
+            ends[wave] = self.graph.add_work(at, MESSAGES, np.full(len(wave), self.on.fabric.stage))
             self._in_order(tail, MESSAGES, at, ends[wave])
-        self.graph.needs(ends, arrived)
+        self.graph.add_waits(ends, arrived)
         return ends
 
     def _groups(self, step: MulticastInstruction | ReduceInstruction) -> tuple[Array, Array, Array, Array]:
@@ -437,14 +439,14 @@ class ProgramUnroller:
         groups, members = at.shape
         root, over = at[:, 0], free[step.into]
         posts = self._posted(root, words, ready[step.slot], tail, fabric.launch if step.via == "core" else 0.0)
-        tails = graph.arrivals(groups * (members - 1)).reshape(groups, -1)
-        trees = np.array([graph.tree(row[g], col[g], False) for g in range(groups)])
+        tails = graph.add_arrivals(groups * (members - 1)).reshape(groups, -1)
+        trees = np.array([graph.number_tree(row[g], col[g], False) for g in range(groups)])
         starts, left = graph.send(root, words, fabric.pace, target=trees, tails=tails[:, 0], arrivals=members - 1)
-        own = graph.moments(groups, posts)
-        graph.needs(starts, posts)
+        own = graph.add_moments(groups, posts)
+        graph.add_waits(starts, posts)
         for member in range(members):
             for tasks in (starts, own):
-                graph.needs(tasks, over[at[:, member]])
+                graph.add_waits(tasks, over[at[:, member]])
         self._was_read(step.slot, root, left)
         self._was_written(step.into, at.ravel(), np.concatenate([own[:, None], tails], axis=1).ravel())
 
@@ -453,7 +455,7 @@ class ProgramUnroller:
     ) -> None:
         """Groups of one core: what it keeps of a multicast is in the order of its messages as well."""
         root = self._groups(step)[2][:, 0]
-        ends = self.graph.moments(len(root), ready[step.slot][root], free[step.into][root])
+        ends = self.graph.add_moments(len(root), ready[step.slot][root], free[step.into][root])
         if isinstance(step, MulticastInstruction) and self.on.fabric.apart > 0:
             self._in_order(tail, MESSAGES, root, ends)
         self._was_read(step.slot, root, ends)
@@ -470,15 +472,15 @@ class ProgramUnroller:
         if fabric.locked > 0:
             self._lock_sum(step, tail, ready, free)
             return
-        ends = graph.arrivals(groups)
-        trees = np.array([graph.tree(row[g], col[g], True) for g in range(groups)])
+        ends = graph.add_arrivals(groups)
+        trees = np.array([graph.number_tree(row[g], col[g], True) for g in range(groups)])
         number = graph.packet_numbers(trees, np.arange(graph.packets, graph.packets + groups))
         posts = [self._posted(at[:, member], words, ready[step.slot], tail) for member in range(members)]
-        all_ = graph.moments(groups, *posts, free[step.into][root])
+        all_ = graph.add_moments(groups, *posts, free[step.into][root])
         for member in range(members):
             cores = at[:, member]
             starts, left = graph.send(cores, words, fabric.pace, number=number, tails=ends, arrivals=int(member == 0))
-            graph.needs(starts, all_)
+            graph.add_waits(starts, all_)
             self._was_read(step.slot, cores, left)
         self._was_written(step.into, root, ends)
 
@@ -486,16 +488,16 @@ class ProgramUnroller:
         """A sum that locks its tree: one packet for all members, whose first words meet at the root's router."""
         graph, fabric, (row, col, at, words) = self.graph, self.on.fabric, self._groups(step)
         (groups, members), root = at.shape, at[:, 0]
-        trees = np.array([graph.tree(row[g], col[g], True) for g in range(groups)])
-        ends = graph.arrivals(groups * members).reshape(
+        trees = np.array([graph.number_tree(row[g], col[g], True) for g in range(groups)])
+        ends = graph.add_arrivals(groups * members).reshape(
             groups, members
         )  # the sum, then when each other member has sent its words
         met = [free[step.into][root]]
         for member in range(members):
-            posts, away = self._posted(at[:, member], words, ready[step.slot], tail), graph.far(at[:, member], root)
-            met.append(graph.moments(groups, posts, after=away * fabric.hop / graph.cycle))
+            posts, away = self._posted(at[:, member], words, ready[step.slot], tail), graph.count_links(at[:, member], root)
+            met.append(graph.add_moments(groups, posts, after=away * fabric.hop / graph.cycle))
         starts, left = graph.send(root, words, fabric.pace, target=trees, tails=ends[:, 0])
-        graph.needs(starts, *met)
+        graph.add_waits(starts, *met)
         for member in range(members):
             self._was_read(step.slot, at[:, member], ends[:, member] if member else left)
         self._was_written(step.into, root, ends[:, 0])
@@ -505,7 +507,7 @@ class ProgramUnroller:
         graph, fabric = self.graph, self.on.fabric
         row, col, at, words = self._groups(step)
         root, stage = at[:, 0], fabric.stage / graph.cycle
-        ends = graph.moments(len(at), ready[step.slot][root], free[step.into][root])
+        ends = graph.add_moments(len(at), ready[step.slot][root], free[step.into][root])
         self._was_read(step.slot, root, ends)
         order = np.argsort(row + col, axis=1, kind="stable")
         for g in range(len(at)):
@@ -516,14 +518,14 @@ class ProgramUnroller:
                 for place, core in enumerate(side):
                     to = side[place + 1] if place + 1 < len(side) else root[g]
                     last = place + 1 == len(side)
-                    after = graph.arrivals(1, stage)
-                    tails = after if last else graph.arrivals(1)
+                    after = graph.add_arrivals(1, stage)
+                    tails = after if last else graph.add_arrivals(1)
                     heads = NONE if last else after
                     start, left = graph.send(
                         np.array([core]), words[g : g + 1], fabric.pace, target=int(to) << 3 | CORE, tails=tails,
                         feeder=feeder, heads=heads,
                     )  # fmt: skip
-                    graph.needs(start, ready[step.slot][core : core + 1], head)
+                    graph.add_waits(start, ready[step.slot][core : core + 1], head)
                     self._was_read(step.slot, np.array([core]), left)
                     feeder, head = graph.packets - 1, after
                 if len(side):
@@ -537,58 +539,58 @@ class ProgramUnroller:
         row, col, channel = (flat_positions(axis, shape).astype(int) for axis in (step.cores.row, step.cores.col, step.channel))
         cores, count = row * graph.shape[1] + col, len(row)
         home = np.asarray(memory.row)[channel] * graph.shape[1] + np.asarray(memory.col)[channel]
-        far = graph.far(home, cores)
+        far = graph.count_links(home, cores)
         loading = isinstance(step, LoadInstruction)
         away = fabric.post + fabric.ramp + far * fabric.hop if loading else fabric.post
-        posts = graph.work(cores, MESSAGES, fabric.post, away)
+        posts = graph.add_work(cores, MESSAGES, fabric.post, away)
         for wave in split_by_core(cores):
             self._in_order(tail, MESSAGES, cores[wave], posts[wave])
-        graph.needs(posts, (free if loading else ready)[step.slot][cores])
+        graph.add_waits(posts, (free if loading else ready)[step.slot][cores])
         if isinstance(step, LoadInstruction) and step.rows:
-            graph.needs(posts, ready[step.rows][cores])
+            graph.add_waits(posts, ready[step.rows][cores])
             self._was_read(step.rows, cores, posts)
         done = []  # of bursts, which the engine asks for one after the other, a cycle each
-        for number, burst in enumerate(self.addresses.bursts(step)):
-            moments = graph.moments(count, posts, after=float(number)) if number else posts
+        for number, burst in enumerate(self.addresses.list_bursts(step)):
+            moments = graph.add_moments(count, posts, after=float(number)) if number else posts
             words = np.full(count, float(-(-burst.nbytes // fabric.word_bytes)))
             # what a channel holds back so that the last word leaves with it
             stream = words * fabric.word / graph.cycle if loading else NONE
             busy = burst.nbytes * (step.pace if isinstance(step, LoadInstruction) and self.on.banks is None else 1.0)
-            blocks = graph.tasks(count, BLOCK, key=self.cores * graph.engines + channel, busy=busy, after=stream)
+            blocks = graph.add_tasks(count, BLOCK, key=self.cores * graph.engines + channel, busy=busy, after=stream)
             graph.blocks.append((blocks, burst, not loading))
-            ends = graph.arrivals(count)
+            ends = graph.add_arrivals(count)
             if loading:
-                graph.needs(blocks, moments)
+                graph.add_waits(blocks, moments)
                 starts, _ = graph.send(home, words, fabric.word, port=MEMORY, target=cores << 3 | CORE, tails=ends)
-                graph.needs(starts, blocks)
+                graph.add_waits(starts, blocks)
                 done.append(ends)
                 continue
-            heads = graph.arrivals(count) if self.on.banks is None else np.full(count, NONE)
+            heads = graph.add_arrivals(count) if self.on.banks is None else np.full(count, NONE)
             starts, left = graph.send(cores, words, fabric.word, target=home << 3 | MEMORY, tails=ends, heads=heads)
-            graph.needs(starts, moments)
+            graph.add_waits(starts, moments)
             if self.on.banks is None:
-                graph.needs(blocks, heads)
+                graph.add_waits(blocks, heads)
                 done.append(left)
             else:  # a burst is written when all of it is there, and its engine is answered
-                graph.needs(blocks, ends)
-                done.append(graph.moments(count, blocks, after=(fabric.ramp + far * fabric.hop) / graph.cycle))
-        last = done[0] if len(done) == 1 else graph.moments(count, *done)
+                graph.add_waits(blocks, ends)
+                done.append(graph.add_moments(count, blocks, after=(fabric.ramp + far * fabric.hop) / graph.cycle))
+        last = done[0] if len(done) == 1 else graph.add_moments(count, *done)
         (self._was_written if loading else self._was_read)(step.slot, cores, last)
 
     def _synchronise(self, wait: str) -> None:
         """Everything so far is done on a core, on its row and column, or everywhere, before anything else begins there."""
         graph, cores = self.graph, np.arange(self.cores)
         everything = [*self.ready.values(), *(tail[engine] for tail in self.tails.values() for engine in range(graph.engines))]
-        done = graph.moments(self.cores, *everything)
+        done = graph.add_moments(self.cores, *everything)
         if wait == "line":
             (row, col), (rows, cols) = np.divmod(cores, graph.shape[1]), graph.shape
-            lines = graph.tasks(rows + cols, NOTE)
-            graph.needs(lines[row], done)
-            graph.needs(lines[rows + col], done)
-            done = graph.moments(self.cores, lines[row], lines[rows + col])
+            lines = graph.add_tasks(rows + cols, NOTE)
+            graph.add_waits(lines[row], done)
+            graph.add_waits(lines[rows + col], done)
+            done = graph.add_moments(self.cores, lines[row], lines[rows + col])
         elif wait == "mesh":
-            all_ = np.repeat(graph.tasks(1, NOTE), self.cores)
-            graph.needs(all_, done)
+            all_ = np.repeat(graph.add_tasks(1, NOTE), self.cores)
+            graph.add_waits(all_, done)
             done = all_
         for times in (*self.ready.values(), *(tail[engine] for tail in self.tails.values() for engine in range(graph.engines))):
             times[:] = done

@@ -62,7 +62,7 @@ class StepCounts:
 
 def prefill_step(case: BatchCase) -> StepCounts:
     """Counts of the prefill of a case: every prompt, causal, within the attention reach."""
-    pairs = per_reach(case.model, lambda reach: float(sum(n * reach.pairs(prompt) for n, prompt, _ in case.requests)))
+    pairs = per_reach(case.model, lambda reach: float(sum(n * reach.count_pairs(prompt) for n, prompt, _ in case.requests)))
     tokens = sum(n * prompt for n, prompt, _ in case.requests)
     return StepCounts("prefill", float(tokens), float(case.batch), pairs, 0.0, case.guesses)
 
@@ -76,12 +76,12 @@ def decode_steps(case: BatchCase, decode_context: str) -> list[tuple[float, Step
     guesses, steps = case.guesses, []
     for start, end, active in decode_segments(case):
 
-        def seen(ahead: int, span: tuple[float, float, Any] = (start, end, active)) -> Any:
+        def count_seen_positions(ahead: int, span: tuple[float, float, Any] = (start, end, active)) -> Any:
             return attended_positions(case, *span, decode_context, ahead)
 
         requests = float(sum(n for n, _ in active))
-        positions = seen(guesses)
-        pairs = positions if not guesses else sum(seen(ahead) for ahead in range(guesses + 1))
+        positions = count_seen_positions(guesses)
+        pairs = positions if not guesses else sum(count_seen_positions(ahead) for ahead in range(guesses + 1))
         rows = requests * (1 + guesses)
         steps.append(((end - start) / case.expected_tokens, StepCounts("decode", rows, rows, pairs, positions, guesses)))
     return steps
@@ -98,12 +98,12 @@ def attended_positions(case: BatchCase, start: float, end: float, active: Any, d
     """
     generated = end if decode_context == "last" else (start + 1 + end) / 2
 
-    def positions(reach: AttentionReach, prompt: float) -> Any:
+    def count_positions(reach: AttentionReach, prompt: float) -> Any:
         if reach.chunk and decode_context == "mean":  # from the start of a chunk to its end, over and over
-            return (reach.pairs(prompt + end + ahead) - reach.pairs(prompt + start + ahead)) / (end - start)
+            return (reach.count_pairs(prompt + end + ahead) - reach.count_pairs(prompt + start + ahead)) / (end - start)
         return reach.seen_positions(prompt + generated + ahead)
 
-    return per_reach(case.model, lambda reach: float(sum(n * positions(reach, prompt) for n, prompt in active)))
+    return per_reach(case.model, lambda reach: float(sum(n * count_positions(reach, prompt) for n, prompt in active)))
 
 
 def stack_steps(steps: Sequence[StepCounts]) -> StepCounts:

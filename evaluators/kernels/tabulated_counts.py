@@ -52,19 +52,19 @@ def tabulate(function: Callable[..., float], many: Callable[[Array], Array] | No
         for code, count in zip(codes[1:], dims[1:], strict=True):
             place = place * count + code
 
-        def compute(places: Array) -> Array:
+        def compute_rows(places: Array) -> Array:
             columns = [value[at] for value, at in zip(values, np.unravel_index(places, dims), strict=True)]
             return worked(np.stack(columns, axis=1))
 
         if prod(dims) > 1 << MAX_TABLE_BITS:
             each, which = np.unique(place, return_inverse=True)
-            return compute(each)[which.reshape(place.shape)]
+            return compute_rows(each)[which.reshape(place.shape)]
         of_these = prod(dims) <= MAX_SMALL_VALUE
         table = kept(tuple(value.tobytes() for value in values), dims) if of_these else np.full(prod(dims), np.nan)
         missing = place[np.isnan(table[place])]
         if missing.size:
             each = np.flatnonzero(np.bincount(missing, minlength=prod(dims)))
-            table[each] = compute(each)
+            table[each] = compute_rows(each)
         return np.asarray(table[place])
 
     @wraps(function)
@@ -74,15 +74,15 @@ def tabulate(function: Callable[..., float], many: Callable[[Array], Array] | No
         except TypeError:  # arrays cannot be looked up
             if not any(isinstance(key, np.ndarray) for key in keys):
                 raise
-        return several(*keys)
+        return compute_read_only(*keys)
 
     @memoize_by_identity  # many calls of a layout are divided alike
-    def several(*keys: Any) -> Array:
-        several = each(*keys)
+    def compute_read_only(*keys: Any) -> Array:
+        several = compute_each(*keys)
         several.flags.writeable = False
         return several
 
-    def each(*keys: Any) -> Array:
+    def compute_each(*keys: Any) -> Array:
         columns = [np.asarray(key).astype(np.int64) for key in keys]
         bits = tuple(int(column.max()).bit_length() for column in columns)
         if sum(bits) > MAX_TABLE_BITS:

@@ -45,7 +45,7 @@ def equal_prompts(case: BatchCase) -> RequestsOfReach:
     reaches = layers(case.model).reaches
 
     def prompts(reach: int) -> list[AttentionRequests]:
-        return [AttentionRequests(True, n, prompt, prompt, reaches[reach].pairs(prompt)) for prompt, n in counts.items()]
+        return [AttentionRequests(True, n, prompt, prompt, reaches[reach].count_pairs(prompt)) for prompt, n in counts.items()]
 
     return prompts
 
@@ -68,7 +68,9 @@ def chunk_requests(model: Model, requests: int, queries: int, keys: int) -> Requ
 
     def found_requests(place: int) -> list[AttentionRequests]:
         reach = reaches[place]
-        return [AttentionRequests(True, requests, queries, keys, float(reach.pairs(keys) - reach.pairs(keys - queries)))]
+        return [
+            AttentionRequests(True, requests, queries, keys, float(reach.count_pairs(keys) - reach.count_pairs(keys - queries)))
+        ]
 
     return found_requests
 

@@ -175,7 +175,9 @@ class IterationWork(NamedTuple):
             return self.decodes * reach.seen_positions(self.context + self.guesses)
 
         def pairs(reach: AttentionReach) -> Any:
-            return 1.0 * (self.prompts * (reach.pairs(self.past + self.own) - reach.pairs(self.past)) + scored(reach))
+            return 1.0 * (
+                self.prompts * (reach.count_pairs(self.past + self.own) - reach.count_pairs(self.past)) + scored(reach)
+            )
 
         def positions(reach: AttentionReach) -> Any:
             return 1.0 * (self.prompts * where(self.past > 0, reach.seen_positions(self.past), 0.0) + decoded(reach))

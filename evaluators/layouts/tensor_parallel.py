@@ -19,8 +19,8 @@ from dse.evaluators.calls.call import (
     CallProduct,
     KernelCall,
     LeadingCollective,
-    breadth_first_order,
     equal_call_index,
+    sort_breadth_first,
 )
 from dse.evaluators.graph.operators import (
     FEEDING,
@@ -98,7 +98,7 @@ def device_blocks(
     made: dict[str, CallBlock] = {}
     for part in parts:
         calls = tuple(device_call(part, operator, tp, precision, rates, heads) for operator in part.operators)
-        made[part.name] = CallBlock(part.name, calls, equal_call_index(calls), breadth_first_order(calls), part.times)
+        made[part.name] = CallBlock(part.name, calls, equal_call_index(calls), sort_breadth_first(calls), part.times)
     after: dict[str, tuple[LeadingCollective | None, Any]] = {"": (None, None)}
     sums: dict[tuple[int, Any], LeadingCollective] = {}
     for part in parts:

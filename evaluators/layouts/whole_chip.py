@@ -20,7 +20,7 @@ from dse.evaluators.cost_models import analytical_rows as closed_streamed
 from dse.evaluators.cost_models import analytical_summa as closed_summa
 from dse.evaluators.cost_models import cached_operators as through_cache
 from dse.evaluators.cost_models import idle_columns, row_pieces
-from dse.evaluators.cost_models.analytical_indexer import indexer_jobs
+from dse.evaluators.cost_models.analytical_indexer import build_indexer_jobs
 from dse.evaluators.cost_models.analytical_recurrent import decode_state_job, prefill_state_job
 from dse.evaluators.cost_models.cached_job import CachedJob as ThroughCache
 from dse.evaluators.cost_models.cached_operators import NOTHING, CachedShares
@@ -281,7 +281,7 @@ def _in_pieces(shape: GemmShape, copies: Any, weights: WeightStorage | None, con
             return closed_summa.propose_summa_job(selected_shape, chip, plan, copies, context.itemsize, weights)
 
         return (
-            idle_columns.fastest_with_idle_columns(job, context.chip)
+            idle_columns.choose_idle_columns(job, context.chip)
             if context.kept is None
             else through_cache.cached_product(job, context.chip, context.kept, cached=cached)
         )
@@ -297,7 +297,7 @@ def _in_pieces(shape: GemmShape, copies: Any, weights: WeightStorage | None, con
     left = _left(plan.rows, plan.m, plan.k, plan.n)
     if np.size(shape.m) > 1 or not np.any(left):
         return whole
-    return row_pieces.fastest_row_pieces(whole, int(shape.m), Pieces(proposed, least, left=left))
+    return row_pieces.choose_row_pieces(whole, int(shape.m), Pieces(proposed, least, left=left))
 
 
 def _attention(part: Segment, operator: AttentionOp, requests: AttentionRequests, context: ChipContext) -> KernelCall:
@@ -314,7 +314,7 @@ def _attention(part: Segment, operator: AttentionOp, requests: AttentionRequests
 
         known = 1 - of_these.queries / maximum(requests.keys, 1)
         return (
-            idle_columns.fastest_with_idle_columns(job, context.chip)
+            idle_columns.choose_idle_columns(job, context.chip)
             if context.kept is None
             else through_cache.cached_attention(job, context.chip, context.kept, known)
         )
@@ -350,7 +350,7 @@ def _queries_in_pieces(
     if not np.any(left):
         return whole
     pieces = Pieces(lambda first, end: proposed(queries_of(shape, first, end)), least, row_pieces.MANY_QUERIES, left)
-    return row_pieces.fastest_row_pieces(whole, int(shape.queries), pieces)
+    return row_pieces.choose_row_pieces(whole, int(shape.queries), pieces)
 
 
 def _index(part: Segment, operator: IndexerOp, requests: AttentionRequests, context: ChipContext) -> KernelCall:
@@ -359,7 +359,7 @@ def _index(part: Segment, operator: IndexerOp, requests: AttentionRequests, cont
     keys, causal = requests.keys, requests.queries > 1
     if part.of.compressed is not None:  # entries are fewer than queries: as many for each as on average
         keys, causal = max(ceil_div(requests.pairs, requests.queries), 1), False
-    job = indexer_jobs(
+    job = build_indexer_jobs(
         index.IndexerShape(
             operator.heads, operator.dim, requests.requests, requests.queries, keys, causal=causal, block=operator.block,
             scale=key_storage.scale,
@@ -406,8 +406,8 @@ def _rows(part: Segment, operator: ElementwiseOp, context: ChipContext) -> list[
         return [_by_rows(part, operator, context, _recipe(operator, part.of or context.model, context.precision))]
     normed = replace(operator, name="heads_norm", turned=0)
     turned = replace(operator, needs=(normed.name,), dim=replace(operator.dim, width=operator.rotated_columns), turned=0)
-    first = _by_rows(part, normed, context, streamed.norm_kernel())._replace(operators=())
-    return [first, _by_rows(part, turned, context, streamed.rotary_kernel(normed=False))]
+    first = _by_rows(part, normed, context, streamed.build_norm_kernel())._replace(operators=())
+    return [first, _by_rows(part, turned, context, streamed.build_rotary_kernel(normed=False))]
 
 
 def _by_rows(part: Segment, operator: ElementwiseOp, context: ChipContext, recipe: RowKernel) -> KernelCall:
@@ -424,7 +424,7 @@ def _by_rows(part: Segment, operator: ElementwiseOp, context: ChipContext, recip
             return closed_streamed.propose_row_job(recipe, rows, columns, chip, context.itemsize)
 
         context.known[key] = (
-            idle_columns.fastest_with_idle_columns(proposed, context.chip)
+            idle_columns.choose_idle_columns(proposed, context.chip)
             if context.kept is None
             else through_cache.cached_rows(proposed, context.chip, context.kept, table=key[3])
         )
@@ -436,13 +436,13 @@ def _known(kind: str, top: int, normed: bool) -> RowKernel:
     """A recipe by the end of an operator's name, by a count and a statement that some kinds need."""
     recipes: dict[str, Callable[[], RowKernel]] = {
         "embedding": streamed.copy_kernel,
-        "tanh": streamed.softcap_kernel,
-        "conv": lambda: streamed.convolution_kernel(top, alone=normed),
-        "norm": streamed.norm_kernel,
-        "rope": lambda: streamed.rotary_kernel(normed=normed),
-        "activation": streamed.gate_kernel,
-        "choice": lambda: streamed.expert_choice_kernel(top),
-        "combination": lambda: streamed.expert_combine_kernel(top),
+        "tanh": streamed.build_softcap_kernel,
+        "conv": lambda: streamed.build_convolution_kernel(top, alone=normed),
+        "norm": streamed.build_norm_kernel,
+        "rope": lambda: streamed.build_rotary_kernel(normed=normed),
+        "activation": streamed.build_gate_kernel,
+        "choice": lambda: streamed.build_expert_choice_kernel(top),
+        "combination": lambda: streamed.build_expert_combine_kernel(top),
     }
     return recipes[kind]()
 
@@ -450,7 +450,7 @@ def _known(kind: str, top: int, normed: bool) -> RowKernel:
 def _recipe(operator: ElementwiseOp, model: Model, precision: FormatPlan) -> RowKernel:
     kind, table = operator.name.split("_")[-1], weight_storage(precision.weights, precision)
     if operator.name in TABLES and table is not None:
-        return streamed.embedding_kernel(*table)
+        return streamed.build_embedding_kernel(*table)
     if kind == "conv":
         assert model.recurrence is not None
         return _known(kind, model.recurrence.conv, operator.passes > LEFT_PASSES)

@@ -52,19 +52,20 @@ def closed_banks(
     places = channels * room
     who = np.zeros(1, REQUESTER)
 
-    def whole(*shape: int, kind: Any = np.int64) -> Array:
+    def make_zeros(*shape: int, kind: Any = np.int64) -> Array:
         return np.zeros(shape, kind)
 
     wanted_state = RequestState(
-        whole(places, kind=np.int32), whole(places, 3, kind=np.int32), whole(places, kind=np.bool_), whole(places),
-        whole(places), whole(places), whole(places), whole(places), whole(places), whole(places, kind=np.bool_), whole(places),
-        whole(places), whole(places, kind=np.int32), whole(places, kind=np.int32), who, whole(1, 2, 1), whole(1, 2, 1),
-        whole(1), whole(places, kind=np.int32), whole(1), whole(places, kind=np.bool_), 0,
+        make_zeros(places, kind=np.int32), make_zeros(places, 3, kind=np.int32), make_zeros(places, kind=np.bool_),
+        make_zeros(places), make_zeros(places), make_zeros(places), make_zeros(places), make_zeros(places),
+        make_zeros(places), make_zeros(places, kind=np.bool_), make_zeros(places), make_zeros(places),
+        make_zeros(places, kind=np.int32), make_zeros(places, kind=np.int32), who, make_zeros(1, 2, 1), make_zeros(1, 2, 1),
+        make_zeros(1), make_zeros(places, kind=np.int32), make_zeros(1), make_zeros(places, kind=np.bool_), 0,
     )  # fmt: skip
     state = closed_channels(channels * count, int(memory.groups), int(memory.banks), queues, timing)
     return BankSimulatorState(
         state, wanted_state, timing, queues, no_mesh(), count, clock, ahead, first, size, access, np.array(fields, np.int64),
-        np.array(extents, np.int64), np.array(masks, np.int64), *blocks, whole(tasks, kind=np.int32), whole(tasks),
-        whole(places, kind=np.int32), np.arange(places, dtype=np.int32).reshape(channels, room),
+        np.array(extents, np.int64), np.array(masks, np.int64), *blocks, make_zeros(tasks, kind=np.int32), make_zeros(tasks),
+        make_zeros(places, kind=np.int32), np.arange(places, dtype=np.int32).reshape(channels, room),
         np.full(channels, room, np.int64), np.array([-1, 0], np.int64),
     )  # fmt: skip

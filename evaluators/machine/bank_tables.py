@@ -83,14 +83,14 @@ def parallel_read_slowdown(memory: MemorySystem, count: Any, cores: Any, request
     are as `random_block_slowdown`.
 
     Args:
-        of, count, cores, asked: as of `evaluators.machine.parallel_reads.parallel_slowdown`.
+        of, count, cores, asked: as of `evaluators.machine.parallel_reads.simulate_parallel_slowdown`.
 
     Raises:
         DesignError: as `evaluators.machine.memory_system.simulate_memory`.
     """
     piece = streams.shared_block_bytes(request)
     if not np.any(piece):
-        return streams.parallel_slowdown(memory, count, cores, MemoryRequest(cores * STREAM_BYTES))
+        return streams.simulate_parallel_slowdown(memory, count, cores, MemoryRequest(cores * STREAM_BYTES))
     return random_block_slowdown(memory, contiguous_bytes(memory, count, piece), write=False)
 
 

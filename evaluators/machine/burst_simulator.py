@@ -21,7 +21,7 @@ WRITE_SHARES = 2.0 ** np.arange(-12, 0)
 """Shares of written bytes for which a mix is simulated; time is linear between them. [-]"""
 
 
-def simulated_slowdown(memory: MemorySystem, count: Any, request: MemoryRequest) -> Any:
+def simulate_slowdown(memory: MemorySystem, count: Any, request: MemoryRequest) -> Any:
     """Simulated time of a memory request over that of as many bytes at the peak. [-]
 
     Args:

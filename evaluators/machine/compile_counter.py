@@ -11,6 +11,6 @@ def note_compilation(loop: str) -> None:
     _loops.append(loop)
 
 
-def compilations_started() -> int:
+def count_compilations_started() -> int:
     """Number of loops that this process has begun to compile. [-]"""
     return len(_loops)

@@ -66,10 +66,10 @@ def transfer_seconds(links: DeviceGroupLinks, rounds: Number, nbytes: Number) ->
     return where(links.peers > 1, starts * links.latency + nbytes / links.bandwidth, 0.0)
 
 
-def nodes_and_dies(dies: Number, size: Number) -> tuple[Any, Any]:
+def split_into_nodes(dies: Number, size: Number) -> tuple[Any, Any]:
     """Fewest nodes of at most `size` dies that hold all dies, and the dies in each. [-]
 
-    >>> nodes_and_dies(16, 8), nodes_and_dies(4, 8), nodes_and_dies(12, 8)
+    >>> split_into_nodes(16, 8), split_into_nodes(4, 8), split_into_nodes(12, 8)
     ((2, 8), (1, 4), (2, 6))
     """
     nodes = ceil_div(dies, size)

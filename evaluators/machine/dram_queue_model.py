@@ -108,18 +108,19 @@ def channel_busy_time(
     number = groups * banks
     room = queues.waiting + queues.bank * number // 2  # banks' queues fill unevenly
 
-    def zeros(*shape: int) -> Array:
+    def make_zeros(*shape: int) -> Array:
         return np.zeros((channels, *shape))
 
-    def counts(*shape: int) -> Array:
+    def make_counters(*shape: int) -> Array:
         return np.zeros((channels, *shape), np.int64)
 
     state = ChannelBacklogs(
-        entered=zeros() - 1, leaving=zeros(room), taken=counts(), bus=zeros(), activates=zeros(), group=zeros(groups),
-        group_activates=zeros(groups), refresh=zeros() + timing.refi, held=counts(), opened=counts(number) - 1,
-        activated=zeros(number) + DISTANT_PAST, closable=zeros(number), openable=zeros(number), ready=zeros(number),
-        rows=counts(number, queues.bank), known=counts(number), seen=counts(number), hits=counts(number),
-        refreshed=counts(number), opens=counts(),
+        entered=make_zeros() - 1, leaving=make_zeros(room), taken=make_counters(), bus=make_zeros(), activates=make_zeros(),
+        group=make_zeros(groups), group_activates=make_zeros(groups), refresh=make_zeros() + timing.refi,
+        held=make_counters(), opened=make_counters(number) - 1, activated=make_zeros(number) + DISTANT_PAST,
+        closable=make_zeros(number), openable=make_zeros(number), ready=make_zeros(number),
+        rows=make_counters(number, queues.bank), known=make_counters(number), seen=make_counters(number),
+        hits=make_counters(number), refreshed=make_counters(number), opens=make_counters(),
     )  # fmt: skip
     mixed = not bool(bursts.write.all())
     clocks, halfway, latency = _run(bursts, timing, state, banks, window, path, queues.waiting if mixed else 0)

@@ -60,7 +60,7 @@ class FaultRoutes(NamedTuple):
     apart: int
     cols: int
 
-    def tree(self, root: int, members: list[int], adds: bool = False) -> list[tuple[int, int]]:
+    def find_tree(self, root: int, members: list[int], adds: bool = False) -> list[tuple[int, int]]:
         """Links of a tree between a root and members, as routers and ports, from the root on.
 
         Addends go to the root as packets do. Copies go as packets would from where their way leaves those before it, or by
@@ -69,7 +69,7 @@ class FaultRoutes(NamedTuple):
         Raises:
             StuckError: any such tree would close a circle; none does of up*/down* ways.
 
-        >>> fault_routes(2, 2, MeshFaults(links=((0, 1),))).tree(0, [1, 3])
+        >>> fault_routes(2, 2, MeshFaults(links=((0, 1),))).find_tree(0, [1, 3])
         [(0, 2), (2, 0), (3, 3)]
         """
         round_ = self.goes_round(root, members, adds)
@@ -77,7 +77,7 @@ class FaultRoutes(NamedTuple):
             return self._copies(root, members, round_)
         links: dict[int, tuple[int, int]] = {}
         for member in members:
-            way = self.way(member, root)
+            way = self.find_route(member, root)
             if round_ and not self._joins(-1, way):
                 raise NoRouteError
             links |= {router: (next_router, self._port(next_router, router)) for router, next_router in pairwise(way)}
@@ -87,7 +87,7 @@ class FaultRoutes(NamedTuple):
         """Whether a route between a root and its members has a fault."""
         return bool((self.around[members, root] if adds else self.around[root, members]).any())
 
-    def way(self, at: int, target: int) -> list[int]:
+    def find_route(self, at: int, target: int) -> list[int]:
         """Routers on the route from one router to another."""
         way = [at]
         while way[-1] != target:
@@ -100,7 +100,7 @@ class FaultRoutes(NamedTuple):
         for member in members:
             if member in came:
                 continue
-            way = self.way(root, member)
+            way = self.find_route(root, member)
             way = way[max(place for place, node in enumerate(way) if node in came) :]
             if round_:
                 joins = self._joins(came[way[0]], way)
@@ -265,7 +265,7 @@ def working_links(rows: int, cols: int, faults: MeshFaults) -> Array:
     return links
 
 
-def with_fault_routes(net: RouterTables, ways: FaultRoutes) -> RouterTables:
+def add_fault_routes(net: RouterTables, ways: FaultRoutes) -> RouterTables:
     """Routers whose packets take routes around faults."""
     return net._replace(table=ways.table, around=ways.around, apart=ways.apart)
 

@@ -49,7 +49,7 @@ class ParallelReads(NamedTuple):
     stride: int
 
 
-def parallel_slowdown(memory: MemorySystem, count: Any, cores: Any, request: MemoryRequest) -> Any:
+def simulate_parallel_slowdown(memory: MemorySystem, count: Any, cores: Any, request: MemoryRequest) -> Any:
     """Simulated time of reads by all cores over that of as many bytes at the peak; at least 1. [-]
 
     Args:

@@ -12,7 +12,7 @@ import numpy as np
 
 from dse.evaluators.machine import router_state as routers
 from dse.evaluators.machine import traffic_sources as sources
-from dse.evaluators.machine.fault_routing import FaultRoutes, fault_routes, with_fault_routes
+from dse.evaluators.machine.fault_routing import FaultRoutes, add_fault_routes, fault_routes
 from dse.evaluators.machine.router_state import RouterTables
 from dse.evaluators.machine.traffic_flows import TrafficFlows, traffic_flows, traffic_targets, working_targets
 from dse.evaluators.machine.traffic_sources import DRAINING, RUNNING, WARMING
@@ -72,7 +72,7 @@ class TrafficResult(NamedTuple):
     crossed: int
 
 
-def traffic_routers(router: Router, rows: int, cols: int, order: str, ways: FaultRoutes | None = None) -> RouterTables:
+def make_traffic_routers(router: Router, rows: int, cols: int, order: str, ways: FaultRoutes | None = None) -> RouterTables:
     """Empty routers for packets with one target each."""
     t = router_cycles(router)
     width = np.array([[router.flit_x, router.flit_x, router.flit_y, router.flit_y, 1]], np.int64)
@@ -81,7 +81,7 @@ def traffic_routers(router: Router, rows: int, cols: int, order: str, ways: Faul
         credit=int(t.back), inject=int(1 + router.link), local=max(1, int(router.link)), speculative=router.speculative,
         row_first=order == "yx", width=width,
     )  # fmt: skip
-    return with_fault_routes(made, ways) if ways else made
+    return add_fault_routes(made, ways) if ways else made
 
 
 def measure_traffic(
@@ -95,7 +95,7 @@ def measure_traffic(
         DesignError: `MAX_CYCLES` is not enough for the packets that are asked for.
     """
     ways = fault_routes(rows, cols, faults, order, vcs=int(router.vcs)) if faults else None
-    net = traffic_routers(router, rows, cols, order, ways)
+    net = make_traffic_routers(router, rows, cols, order, ways)
     flows = traffic_flows(case, rows, cols, order, faults, ways)
     chance = case.rate / case.flits
     to, sends = working_targets(traffic_targets(case, rows, cols), rows * cols, faults)

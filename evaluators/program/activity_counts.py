@@ -85,10 +85,15 @@ def matrix_products(step: MultiplyInstruction, slots: dict[str, Buffer]) -> tupl
     a, b = inputs.split(",")
     sizes = _sizes(step, slots)
 
-    def over(wanted: tuple[bool, bool, bool]) -> int:
+    def count_values(wanted: tuple[bool, bool, bool]) -> int:
         return prod(size for letter, size in sizes.items() if (letter in a, letter in b, letter in out) == wanted)
 
-    return over((True, True, True)), over((True, False, True)), over((True, True, False)), over((False, True, True))
+    return (
+        count_values((True, True, True)),
+        count_values((True, False, True)),
+        count_values((True, True, False)),
+        count_values((False, True, True)),
+    )
 
 
 def count_elements(step: VectorInstruction, slots: dict[str, Buffer]) -> int:

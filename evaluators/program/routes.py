@@ -18,24 +18,6 @@ from dse.evaluators.program.kernel_ir import (
 from dse.space.array_math import Array
 
 
-def longest_hop(program: Program) -> int:
-    """Most links that one message crosses from a core to the next one that handles it. [-]"""
-    longest = 0
-    for strand in program.strands:
-        for turn in {id(turn): turn for turn in iterate_rounds(strand)}.values():
-            for step in turn.steps:
-                if isinstance(step, SendInstruction):
-                    hops: Array = hop_distance(step.source, step.target, program)
-                elif not isinstance(step, MulticastInstruction | ReduceInstruction):
-                    continue
-                elif isinstance(step, ReduceInstruction) and step.via == "core":
-                    hops = _legs(step.path)
-                else:
-                    hops = hop_distance(*_ends(step.path), program)
-                longest = max(longest, int(np.max(hops, initial=0)))
-    return longest
-
-
 def routing_paths(program: Program, *, at_once: bool = False) -> int:
     """Routing paths of the core with the most: paths that begin, end or pass there. [-]
 
@@ -136,12 +118,6 @@ def _steps(source: CoreIndex, target: CoreIndex, program: Program) -> tuple[Arra
     torus = program.topology == "torus"
     down = signed_hops(source.row, target.row, program.rows, torus)
     return np.asarray(down), np.asarray(signed_hops(source.col, target.col, program.cols, torus))
-
-
-def _legs(path: CoreIndex) -> Array:
-    """Links from each member to the next along the line, shape (..., members - 1)."""
-    row, col = _spread(path)
-    return np.asarray(np.diff(np.sort(row, axis=-1), axis=-1) + np.diff(np.sort(col, axis=-1), axis=-1))
 
 
 def multicast_tree(step: MulticastInstruction | ReduceInstruction, program: Program) -> Array:

@@ -98,7 +98,7 @@ def tabulate_time(pricing: IterationTimeFunction, axes: Sequence[Array]) -> Iter
     Raises:
         DesignError: an axis that does not rise, or a composition that takes no time.
     """
-    return table_from_values(pricing(*axis_points(axes)), axes)
+    return build_table(pricing(*axis_points(axes)), axes)
 
 
 def axis_points(axes: Sequence[Array]) -> list[Array]:
@@ -119,7 +119,7 @@ def axis_points(axes: Sequence[Array]) -> list[Array]:
     return [tokens, np.where(tokens > 0, np.maximum(before, 0.0) + (own + 1) / 2, 0.0), *others]
 
 
-def table_from_values(values: Array, axes: Sequence[Array], *, least: float = np.finfo(float).tiny) -> IterationTime:
+def build_table(values: Array, axes: Sequence[Array], *, least: float = np.finfo(float).tiny) -> IterationTime:
     """Table of iteration times from values at all points of some axes.
 
     Args:
@@ -130,13 +130,11 @@ def table_from_values(values: Array, axes: Sequence[Array], *, least: float = np
     Raises:
         DesignError: a composition below it.
     """
-    table, _ = tables_from_values(np.asarray(values, float)[..., None], axes, least=least)
+    table, _ = build_tables(np.asarray(values, float)[..., None], axes, least=least)
     return table
 
 
-def tables_from_values(
-    values: Array, axes: Sequence[Array], *, least: float = np.finfo(float).tiny
-) -> tuple[IterationTime, Array]:
+def build_tables(values: Array, axes: Sequence[Array], *, least: float = np.finfo(float).tiny) -> tuple[IterationTime, Array]:
     """Tables of several iteration times with equal axes, the last dimension: first table, and all arrays."""
     sizes = np.array([len(axis) for axis in axes])
     if len(axes[-1]) > 1 and axes[-1][0] != 0:
@@ -245,7 +243,7 @@ def geometric_axes(
         copies: of attention, to which requests are dealt.
     """
 
-    def axis(largest: int, smallest: int, ratio: float, beside: Sequence[float] = ()) -> Array:
+    def build_axis(largest: int, smallest: int, ratio: float, beside: Sequence[float] = ()) -> Array:
         steps = max(1, ceil(finer * log(max(largest, smallest) / smallest) / log(ratio) - 1e-9))
         points = np.rint(smallest * ratio ** (np.arange(steps + 1) / finer))
         # with 1, no iteration of something lies in a cell with that of nothing, which has no price
@@ -253,35 +251,28 @@ def geometric_axes(
 
     shares = np.array([0.0, 0.5, 1.0]) if spilled else np.zeros(1)
     return [
-        axis(prefill_tokens, 1, COUNTS, whole),
+        build_axis(prefill_tokens, 1, COUNTS, whole),
         prefix_axis(
             prefill_context, CONTEXTS ** (1 / finer), several=SEVERAL if finer >= 1 else FEWER,
             prompts=min(prefill_tokens, decode_requests), copies=copies,
         ),
-        axis(decode_requests, 1, COUNTS, dealt_request_counts(copies, np.inf)), axis(decode_context, 64, CONTEXTS), shares,
+        build_axis(decode_requests, 1, COUNTS, dealt_request_counts(copies, np.inf)),
+        build_axis(decode_context, 64, CONTEXTS), shares,
     ]  # fmt: skip
 
 
-def table_error(
-    price: IterationTime, pricing: IterationTimeFunction, axes: Sequence[Array], *, compositions: int = 2000, seed: int = 0
-) -> TableError:
-    """Interpolation error of a table at random compositions, log-uniform between the axes' ends.
-
-    Compositions without prompts and without decodes are drawn too, and impossible ones are left out: a prompt's
-    tokens attend to at least half of themselves.
-    """
-    (error,) = table_errors([(price, axes)], pricing, compositions=compositions, seed=seed)
-    return error
-
-
-def table_errors(
+def measure_table_errors(
     tables: Sequence[tuple[IterationTime, Sequence[Array]]],
     pricing: IterationTimeFunction,
     *,
     compositions: int = 2000,
     seed: int = 0,
 ) -> list[TableError]:
-    """Interpolation errors of several tables of one iteration time, computed in one call."""
+    """Interpolation errors of tables of one iteration time at random compositions, computed in one call.
+
+    Compositions are log-uniform between the ends of a table's axes. Those without prompts and without decodes are drawn
+    too, and impossible ones are left out: a prompt's tokens attend to at least half of themselves.
+    """
     from dse.evaluators.serving.iteration_time_lookup import table_at_composition
 
     every = [_drawn(axes, compositions, seed) for _, axes in tables]

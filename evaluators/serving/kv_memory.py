@@ -46,10 +46,10 @@ class RequestMemory(NamedTuple):
         """
         return self.growing * positions + self.fixed + sum(nbytes * minimum(positions, most) for most, nbytes in self.windows)
 
-    def altogether(self, positions: Any) -> Any:
+    def sum_bytes(self, positions: Any) -> Any:
         """Bytes of several requests together, shape (requests,). [B]
 
-        >>> RequestMemory(10.0, 500.0, ((64, 2.0),)).altogether(np.array([100, 10]))
+        >>> RequestMemory(10.0, 500.0, ((64, 2.0),)).sum_bytes(np.array([100, 10]))
         2248.0
         """
         windows = sum(nbytes * float(np.minimum(positions, most).sum()) for most, nbytes in self.windows)

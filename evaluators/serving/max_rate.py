@@ -100,7 +100,7 @@ class MaxRate:
         lasts: whether the verdict is the same of streams half as long.
         attained: lower bound of the mean attainment. [1]
         runs: number of simulated runs.
-        length: of the streams, as of `RateSearch.count`.
+        length: of the streams, as of `RateSearch.count_requests`.
         grid: the largest rate of the grid that is kept, of which `rate` has fewer digits. [1/s]
     """
 
@@ -202,7 +202,7 @@ class RateSearch:
         bounds: what a share of the requests must keep.
         numbers: of the streams.
         keep: callback for each complete run and its rate.
-        attained: by rate, requests and number of a stream, as of `shares`.
+        attained: by rate, requests and number of a stream, as of `measure_shares`.
         missed: by rate, the bound that is broken.
         busy: by requests, the saturated rate.
         last: attainment of each stream, where it was simulated last.
@@ -239,23 +239,23 @@ class RateSearch:
             return self.bounds.share
         return 1 - (1 - self.bounds.share) * self.seeds / (1 + STUDENT)
 
-    def count(self, length: int, rate: float) -> int:
+    def count_requests(self, length: int, rate: float) -> int:
         """Requests of a stream `length` times as long as the first one, at a rate."""
         first = enough_requests(self.load, self.bounds, rate) if self.users else length
         count = first * length if self.users else first
         return min(count, self.load.most) if self.load.most else count
 
-    def requests(self, rate: float, count: int, number: int) -> Requests:
+    def draw_stream(self, rate: float, count: int, number: int) -> Requests:
         """Requests of one stream at a rate."""
         assert self.load.draw is not None
         return self.load.draw(count, self.load.seed + number, rate)
 
     def play(self, rate: float, count: int, number: int, stop: StopBounds = NO_STOP) -> ServingRun:
         """Simulate one stream at a rate."""
-        requests = self.requests(rate, count, number)
+        requests = self.draw_stream(rate, count, number)
         return self.at(requests).serve(requests, stop=stop)
 
-    def shares(self, rate: float, count: int, number: int) -> tuple[float, float]:
+    def measure_shares(self, rate: float, count: int, number: int) -> tuple[float, float]:
         """Attainment of the first half of a stream (middle half for users), and of the whole stream.
 
         0 for a run that was stopped because the mean is below the share whatever other streams attain.
@@ -278,7 +278,7 @@ class RateSearch:
                 self.missed[rate] = self.bounds.most_missed_bound(served)
         return self.attained[key]
 
-    def lower(self, rate: float, count: int, *, lasting: bool) -> float:
+    def bound_mean(self, rate: float, count: int, *, lasting: bool) -> float:
         """Lower 95 % bound of the mean attainment; if lasting, the lesser of whole streams and first halves.
 
         -1 as soon as no attainment of the remaining streams could reach the share. Streams with the lowest
@@ -286,9 +286,9 @@ class RateSearch:
         """
         shares, left = list[tuple[float, ...]](), len(self.numbers)
         for number in sorted(self.numbers, key=lambda number: self.last.get(number, 1.0)):
-            shares.append(self.shares(rate, count, number)[0 if lasting else 1 :])
+            shares.append(self.measure_shares(rate, count, number)[0 if lasting else 1 :])
             self.last[number], left = min(shares[-1]), left - 1
-            most = min(at_best(list(rate_key), left) for rate_key in zip(*shares, strict=True))
+            most = min(bound_attainment(list(rate_key), left) for rate_key in zip(*shares, strict=True))
             if min(shares[-1]) < self.hopeless or most < self.bounds.share:
                 return -1.0
         return min(lower_bound(list(rate_key)) for rate_key in zip(*shares, strict=True))
@@ -299,24 +299,24 @@ class RateSearch:
             return math.inf
         count = min(count, MOST_PLAYED)
         if count not in self.busy:
-            several = [self.requests(1.0, count, 0) for count in {count, max(count, USUAL)}]  # a burst is served faster
+            several = [self.draw_stream(1.0, count, 0) for count in {count, max(count, USUAL)}]  # a burst is served faster
             self.busy[count] = min(saturated_rate(self.at(requests), requests) for requests in several)
         return self.busy[count]
 
-    def value(self, place: int) -> float:
+    def get_value(self, place: int) -> float:
         """Rate at a place of the grid, or a whole number of users."""
         return float(max(1, round(rate_at(place)))) if self.users else rate_at(place)
 
     def keeps_bounds(self, place: int, length: int, *, lasting: bool = False) -> bool:
         """Whether the SLOs are kept at a grid rate; if lasting, by the first halves of the streams too."""
-        rate = self.value(place)
-        count = self.count(length, rate)
+        rate = self.get_value(place)
+        count = self.count_requests(length, rate)
         if self.users and not self._asked_by(rate, count):
             return False
         if rate > SURE * self.saturation_rate(min(count, CLOSED)):
             self.missed.setdefault(rate, "saturation")
             return False
-        return self.lower(rate, count, lasting=lasting) >= self.bounds.share
+        return self.bound_mean(rate, count, lasting=lasting) >= self.bounds.share
 
     def _asked_by(self, users: float, count: int) -> bool:
         """Whether there are sessions for so many users.
@@ -328,7 +328,7 @@ class RateSearch:
         if self.load.most and users > SHARED * sessions:
             self.missed.setdefault(users, "sessions")
             return False
-        if self.count(1, users) > MOST_CLOSED:
+        if self.count_requests(1, users) > MOST_CLOSED:
             raise DesignError(
                 f"workload.users: {users:,.0f} users would send {count:,} requests, more than are "
                 "simulated; tighten workload.ttft, or use fewer devices"
@@ -339,7 +339,7 @@ class RateSearch:
         """Index of the largest kept rate, by growing steps from a start and bisection.
 
         Args:
-            length: of the streams, as of `count`.
+            length: of the streams, as of `count_requests`.
             place: to begin at.
             step: to the next.
             near: places between a rate that is kept and one that is not, at most.
@@ -357,32 +357,35 @@ class RateSearch:
         else:
             floor = place - FAR
             while not kept(low):
-                if low < floor or (self.users and self.value(low) <= 1):
+                if low < floor or (self.users and self.get_value(low) <= 1):
                     return None
                 high, low, step = low, low - step, 2 * step
-        while high - low > near and self.value(high) - self.value(low) > (1 if self.users else 0):
+        while high - low > near and self.get_value(high) - self.get_value(low) > (1 if self.users else 0):
             middle = (low + high) // 2
             low, high = (middle, high) if kept(middle) else (low, middle)
         return low
 
     def stream_length(self, first: int, rate: float) -> tuple[int, bool]:
         """Length of the deciding streams, and whether enough requests can be drawn for it."""
-        wanted = decisive(self.load, self.bounds, rate, self.count(first, rate))
+        wanted = decisive(self.load, self.bounds, rate, self.count_requests(first, rate))
         if self.users:
-            length = LASTING_USERS if self.count(LASTING_USERS, rate) > self.count(first, rate) else first
-            return length, self.count(length, rate) >= wanted
+            length = LASTING_USERS if self.count_requests(LASTING_USERS, rate) > self.count_requests(first, rate) else first
+            return length, self.count_requests(length, rate) >= wanted
         length = first
-        while (count := self.count(length, rate)) < wanted and self.count(2 * length, rate) == 2 * count:
+        while (count := self.count_requests(length, rate)) < wanted and self.count_requests(2 * length, rate) == 2 * count:
             length *= 2
         return length, length > first and count >= wanted
 
-    def holds(self, rate: float) -> bool:
+    def is_kept(self, rate: float) -> bool:
         """Whether a rate is kept by the first streams and by the deciding ones."""
         first = self._first(rate)
-        if rate > SURE * self.saturation_rate(min(first, CLOSED)) or self.lower(rate, first, lasting=False) < self.bounds.share:
+        if (
+            rate > SURE * self.saturation_rate(min(first, CLOSED))
+            or self.bound_mean(rate, first, lasting=False) < self.bounds.share
+        ):
             return False
         length, _ = self.stream_length(first, rate)
-        return length == first or self.lower(rate, length, lasting=True) >= self.bounds.share
+        return length == first or self.bound_mean(rate, length, lasting=True) >= self.bounds.share
 
     def settle(self, guess: float, *, step: int = 4) -> MaxRate:
         """The maximum rate: searched with the first streams, then with those long enough to decide.
@@ -393,13 +396,13 @@ class RateSearch:
         """
         start = rate_index(max(1.0, guess) if self.users else guess)
         if self.users:
-            length, lasts = self.stream_length(1, self.value(start))
+            length, lasts = self.stream_length(1, self.get_value(start))
             place = self.climb(length, self._by_one(length, start), ONE_NEAR // 2, lasting=True)
             return self._none() if place is None else self._confirmed(place, length, lasts)
         length = first = self._first(guess)
         place, lasts = self.climb(first, start, step), False
         if place is not None:
-            length, lasts = self.stream_length(first, self.value(place))
+            length, lasts = self.stream_length(first, self.get_value(place))
         if place is not None and length > first:
             place = self.climb(length, place, 1, lasting=True)
         return self._none() if place is None else self._confirmed(place, length, lasts)
@@ -411,13 +414,13 @@ class RateSearch:
         self.attained |= {key: shares for key, shares in alone.attained.items() if min(shares) > 0}  # to their end
         return start if place is None else place
 
-    def roughly(self, guess: float, near: int = 12, step: int = 12, *, long: bool = False) -> MaxRate:
+    def estimate_max_rate(self, guess: float, near: int = 12, step: int = 12, *, long: bool = False) -> MaxRate:
         """Approximate maximum rate from the first streams, to within `near` places of the grid.
 
         Users are searched with the deciding streams if `long` is set.
         """
         start = rate_index(max(1.0, guess) if self.users else guess)
-        length = (self.stream_length(1, self.value(start))[0] if long else 1) if self.users else self._first(guess)
+        length = (self.stream_length(1, self.get_value(start))[0] if long else 1) if self.users else self._first(guess)
         place = self.climb(length, start, step, near, lasting=self.users)
         return self._none() if place is None else self._confirmed(place, length, lasts=False)
 
@@ -432,13 +435,13 @@ class RateSearch:
     def _confirmed(self, place: int, length: int, lasts: bool) -> MaxRate:
         """A rate with its range over streams, as many digits as it has, and a stream that confirms it."""
         several = self._range(place, length, lasts) if self.seeds > 1 else None
-        rate = grid = self.value(place)
+        rate = grid = self.get_value(place)
         if several is not None:
-            rate = fewer_digits(rate, several)
+            rate = round_to_range(rate, several)
         rate = max(rate, 1.0) if self.users else rate
-        count = self.count(length, rate)
+        count = self.count_requests(length, rate)
         while True:
-            lower = self.lower(rate, count, lasting=lasts)
+            lower = self.bound_mean(rate, count, lasting=lasts)
             for number in self.numbers:
                 served = self.whole.get((rate, count, number)) or self.play(rate, count, number)
                 if self.bounds.attainment(served) >= self.bounds.share and not self._over(served, count):
@@ -450,7 +453,7 @@ class RateSearch:
                         len(self.attained), length, grid,
                     )  # fmt: skip
             place = rate_index(rate) - 1
-            rate = self.value(place)
+            rate = self.get_value(place)
 
     def _over(self, served: ServingRun, count: int) -> bool:
         """Whether the drawn requests of a stream arrive faster than they can be served."""
@@ -462,7 +465,7 @@ class RateSearch:
         for number in self.numbers:
             alone = RateSearch(self.at, self.load, self.bounds, (number,), attained=dict(self.attained), busy=self.busy)
             best = alone.climb(length, place, RANGED, RANGED, lasting=lasting)
-            values.append(0.0 if best is None else alone.value(best))
+            values.append(0.0 if best is None else alone.get_value(best))
         return min(values), max(values)
 
 
@@ -479,12 +482,12 @@ def lower_bound(shares: list[float]) -> float:
     return mean - STUDENT * math.sqrt(variance / many)
 
 
-def at_best(shares: list[float], left: int) -> float:
+def bound_attainment(shares: list[float], left: int) -> float:
     """Largest possible `lower_bound` of some attainments and `left` unknown ones.
 
     The bound is concave and symmetric in the unknown attainments, so it is largest where these are equal.
 
-    >>> at_best([0.9], 0), at_best([1.0], 4), round(at_best([0.84], 4), 4)
+    >>> bound_attainment([0.9], 0), bound_attainment([1.0], 4), round(bound_attainment([0.84], 4), 4)
     (0.9, 1.0, 0.8998)
     """
     if not left:
@@ -499,12 +502,12 @@ def at_best(shares: list[float], left: int) -> float:
     return lower_bound(shares + [high] * left)
 
 
-def fewer_digits(rate: float, several: tuple[float, float]) -> float:
+def round_to_range(rate: float, several: tuple[float, float]) -> float:
     """A rate rounded down to the digit of half its range, but not below a range that contains it.
 
-    >>> fewer_digits(113.0, (112.0, 115.0)), fewer_digits(113.0, (90.0, 130.0)), fewer_digits(1.07, (1.0, 1.2))
+    >>> round_to_range(113.0, (112.0, 115.0)), round_to_range(113.0, (90.0, 130.0)), round_to_range(1.07, (1.0, 1.2))
     (113.0, 110.0, 1.0)
-    >>> fewer_digits(879.0, (875.0, 905.0))
+    >>> round_to_range(879.0, (875.0, 905.0))
     875.0
     """
     half = (several[1] - several[0]) / 2
@@ -515,7 +518,7 @@ def fewer_digits(rate: float, several: tuple[float, float]) -> float:
     return max(fewer, min(several[0], rate))
 
 
-def max_rate(at: Callable[[Requests], Deployment], load: ServingLoad, bounds: SloBounds, guess: float) -> MaxRate:
+def search_max_rate(at: Callable[[Requests], Deployment], load: ServingLoad, bounds: SloBounds, guess: float) -> MaxRate:
     """Maximum rate of a deployment; for requests that cannot be redrawn, of their single stream."""
     if load.draw is not None:
         return RateSearch(at, load, bounds).settle(guess)
@@ -527,9 +530,9 @@ def find_replayed_rate(
 ) -> MaxRate:
     """Largest rate at which the only stream of a load keeps its SLOs."""
 
-    def play(rate: float, stop: StopBounds) -> ServingRun:
+    def serve_at_rate(rate: float, stop: StopBounds) -> ServingRun:
         scaled = load.requests_at(rate)
         return at(scaled).serve(scaled, stop=stop)
 
-    max_rate = find_max_rate(play, bounds, len(load.requests), guess, near)
+    max_rate = find_max_rate(serve_at_rate, bounds, len(load.requests), guess, near)
     return MaxRate(max_rate.rate, max_rate.served, max_rate.binds, len(load.requests), load.seed, runs=len(max_rate.tried))

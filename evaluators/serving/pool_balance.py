@@ -4,7 +4,7 @@ A lane is a micro-batch of a pipeline of instances; a pool has L = instances x s
 d = rate g t / L decoding requests, where each has g further tokens and an iteration takes t; and t is a function of d.
 The least consistent t is found by bisection.
 
-Throughout: price is an `IterationTime`, of a pool record (`steady_state.pool_records`), load a `RequestMix`.
+Throughout: price is an `IterationTime`, of a pool record (`steady_state.make_pool_records`), load a `RequestMix`.
 """
 
 # mypy: disable-error-code="no-untyped-def"

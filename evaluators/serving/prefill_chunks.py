@@ -1,6 +1,6 @@
 """Prompt chunks and decodes of steady-state iterations, compiled: number, length and spread.
 
-A prompt that is not cut is one chunk. `price` is an `IterationTime`, `of` a pool record (`steady_state.pool_records`),
+A prompt that is not cut is one chunk. `price` is an `IterationTime`, `of` a pool record (`steady_state.make_pool_records`),
 `load` a `RequestMix`.
 """
 

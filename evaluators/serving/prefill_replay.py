@@ -154,7 +154,7 @@ def arrival_arrays(requests: Requests) -> ArrivalArrays:
     return ArrivalArrays(requests.arrival, requests.prompt.astype(np.int64), requests.output.astype(np.int64) - 1)
 
 
-def replay_workspace(stations: Array, requests: int, channels: int = 1, *, gaps: bool = True) -> ReplayWorkspace:
+def make_replay_workspace(stations: Array, requests: int, channels: int = 1, *, gaps: bool = True) -> ReplayWorkspace:
     """Work arrays for the replay of any of some pools.
 
     Args:

@@ -27,7 +27,7 @@ import numpy as np
 
 from dse.evaluators.serving.closed_loop import CLEAR_LOAD, MIN_REQUESTS, saturated_rate
 from dse.evaluators.serving.simulator import Deployment, ServingRun
-from dse.evaluators.serving.steady_state import unsteady_reason
+from dse.evaluators.serving.steady_state import explain_no_steady_state
 from dse.evaluators.serving.steady_state_solver import solve_deployments
 from dse.evaluators.serving.sustained_rate import sustained_rate
 from dse.space.array_math import Array
@@ -279,7 +279,7 @@ def offered_load(served: ServingRun) -> float:
 
 def _estimated(deployment: Deployment, requests: Requests) -> float:
     """What instances serve where some always wait, by their steady state; where it has none, with no regard to queues. [1/s]"""
-    if unsteady_reason(deployment.pools, requests):
+    if explain_no_steady_state(deployment.pools, requests):
         return sustained_rate(deployment, requests, tpot=float("inf")).rate
     return float(solve_deployments([deployment], requests, prompts=False)[0]["saturated"])
 

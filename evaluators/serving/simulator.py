@@ -25,7 +25,7 @@ from dse.evaluators.serving.simulator_state import (
     KvTransfer,
     ServingState,
     StopBounds,
-    initial_state,
+    make_initial_state,
     make_records,
 )
 from dse.evaluators.serving.token_gap_histogram import OCTAVES, PER_OCTAVE
@@ -234,7 +234,7 @@ def simulate_serving(
                 f"{requests.block} tokens of a hash"
             )
     wanted_requests = _asked(requests, sent, pooled=any(pool.pooled for pool in pools))
-    state = initial_state(
+    state = make_initial_state(
         wanted_requests, requests.hashes.astype(np.int64), _pools(pools, requests), _windows(pools),
         [pool.shares for pool in pools], sent.channels, OCTAVES * PER_OCTAVE, log,
     )  # fmt: skip

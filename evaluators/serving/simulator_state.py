@@ -223,7 +223,7 @@ def make_records(kind: np.dtype[Any], count: int, **columns: Any) -> Array:
     return records
 
 
-def initial_state(
+def make_initial_state(
     requests: Array, hashes: Array, pools: Array, windows: Array, shares: Sequence[Sequence[float]], channels: int, bins: int,
     log: int,
 ) -> ServingState:  # fmt: skip

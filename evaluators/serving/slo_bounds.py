@@ -57,14 +57,14 @@ class SloBounds(NamedTuple):
         """Tightest TTFT and TPOT bounds of any class. [s]"""
         return min(bound.ttft for bound in self.bounds_by_class), min(bound.tpot for bound in self.bounds_by_class)
 
-    def wider(self, times: float) -> "SloBounds":
+    def scale_bounds(self, times: float) -> "SloBounds":
         """The same SLO with bounds scaled by a factor."""
         classes = tuple(
             replace(slo_class, ttft=times * slo_class.ttft, tpot=times * slo_class.tpot) for slo_class in self.classes
         )
         return self._replace(ttft=times * self.ttft, tpot=times * self.tpot, classes=classes)
 
-    def misses(self, count: int) -> int:
+    def count_allowed_misses(self, count: int) -> int:
         """Number of `count` requests that may miss the SLO.
 
         The percentile is the least value that the share keeps.
@@ -73,9 +73,9 @@ class SloBounds(NamedTuple):
 
     def stop(self, count: int) -> StopBounds:
         """Bounds at which a run of `count` requests can be stopped, since the SLO can no longer be kept."""
-        return StopBounds(ttft=self.ttft, tpot=self.tpot, misses=self.misses(count))
+        return StopBounds(ttft=self.ttft, tpot=self.tpot, misses=self.count_allowed_misses(count))
 
-    def counts(self, served: ServingRun, part: slice = EVERY) -> list[tuple[str, int, int, int, int]]:
+    def count_by_class(self, served: ServingRun, part: slice = EVERY) -> list[tuple[str, int, int, int, int]]:
         """Requests of each class, and those that miss TTFT, TPOT, and either of them.
 
         Args:
@@ -95,7 +95,7 @@ class SloBounds(NamedTuple):
 
     def attainment(self, served: ServingRun, part: slice = EVERY) -> float:
         """Share of a run's requests that keep both bounds, for the class with the lowest share."""
-        return min((1 - either / many for _, many, _, _, either in self.counts(served, part) if many), default=1.0)
+        return min((1 - either / many for _, many, _, _, either in self.count_by_class(served, part) if many), default=1.0)
 
     def most_missed_bound(self, served: ServingRun) -> str:
         """Bound that most requests miss, as "ttft" or "tpot of chat"; empty string if none is missed."""
@@ -103,27 +103,27 @@ class SloBounds(NamedTuple):
             return "memory"
         if served.stopped:
             return "tpot" if served.total["slow"] > served.total["late"] else "ttft"
-        worst = max(self.counts(served), key=lambda counts: counts[4] / max(counts[1], 1))
+        worst = max(self.count_by_class(served), key=lambda counts: counts[4] / max(counts[1], 1))
         return _named(worst, "tpot" if worst[3] > worst[2] else "ttft") if worst[4] else ""
 
     def broken_bound(self, served: ServingRun) -> str:
         """Bound that a run violates, as in `missed`; empty string if the share keeps both."""
-        if not (served.never or served.stopped) and not self.breaks(served):
+        if not (served.never or served.stopped) and not self.list_broken_bounds(served):
             return ""
         return self.most_missed_bound(served)
 
-    def breaks(self, served: ServingRun) -> list[str]:
+    def list_broken_bounds(self, served: ServingRun) -> list[str]:
         """All bounds that a whole run violates, as "ttft" or "ttft of chat".
 
         Where either alone is kept by the share, and both together are not, the one that more requests miss.
         """
         violations = list[str]()
-        for count in self.counts(served):
+        for count in self.count_by_class(served):
             _, many, late, slow, either = count
-            if either > self.misses(many):
+            if either > self.count_allowed_misses(many):
                 most = max(late, slow)
                 for name, missed in (("ttft", late), ("tpot", slow)):
-                    if missed > self.misses(many) or missed == most:
+                    if missed > self.count_allowed_misses(many) or missed == most:
                         violations.append(_named(count, name))
         return violations
 
@@ -177,12 +177,12 @@ def find_max_rate(
     first, most = (round(beyond * log(ratio) / log(BREAKING_FACTOR)) for ratio in (STEP, FARTHEST))
     far = int(beyond * log(1 / MIN_RATE_FACTOR) / log(BREAKING_FACTOR))
 
-    def at(place: int) -> float:
+    def get_rate(place: int) -> float:
         rate = float(guess * BREAKING_FACTOR ** (place / beyond))
         return rates.setdefault(place, float(f"{rate:.{DIGITS}g}"))
 
-    def broken(place: int) -> str:
-        rate = at(place)
+    def find_broken_bound(place: int) -> str:
+        rate = get_rate(place)
         if rate not in tried:
             served = play(rate, bounds.stop(count))
             tried[rate] = bounds.broken_bound(served)
@@ -191,25 +191,25 @@ def find_max_rate(
         return tried[rate]
 
     low, high, step = 0, 0, first
-    if broken(0):
-        while broken(low):
+    if find_broken_bound(0):
+        while find_broken_bound(low):
             high, low, step = low, low - step, min(2 * step, most)
             if low < -far:
-                return CapacityResult(0.0, None, tried[at(high)], tried)
+                return CapacityResult(0.0, None, tried[get_rate(high)], tried)
     else:
-        while not broken(high):
+        while not find_broken_bound(high):
             low, high, step = high, high + step, min(2 * step, most)
             if high > far:
-                return CapacityResult(inf, runs[at(low)], "", tried)
+                return CapacityResult(inf, runs[get_rate(low)], "", tried)
     while True:
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if broken(middle) else (middle, high)
-        rates[low + beyond] = BREAKING_FACTOR * at(low)
-        if why := broken(low + beyond):
-            return CapacityResult(at(low), runs[at(low)], why, tried)
+            low, high = (low, middle) if find_broken_bound(middle) else (middle, high)
+        rates[low + beyond] = BREAKING_FACTOR * get_rate(low)
+        if why := find_broken_bound(low + beyond):
+            return CapacityResult(get_rate(low), runs[get_rate(low)], why, tried)
         low = high = low + beyond
-        while not broken(high):
+        while not find_broken_bound(high):
             low, high = high, high + beyond
 
 
@@ -227,7 +227,7 @@ def latency_percentiles(served: ServingRun, share: float, kind: int | None = Non
     return percentile(ttft, share), percentile(tpot, share)
 
 
-def slo_bounds(load: ServingLoad, share: float) -> SloBounds:
+def make_slo_bounds(load: ServingLoad, share: float) -> SloBounds:
     """SLO bounds that a share of a load's requests must keep, or of those of each class.
 
     Raises:

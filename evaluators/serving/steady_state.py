@@ -57,7 +57,7 @@ REPLAYED_FIELDS = (*RANKED, "tbt_p99")
 """Fields that need extra work in a replay; token gaps are counted for the last one only."""
 
 
-def unsteady_reason(pools: Sequence[InstancePool], requests: Requests) -> str:
+def explain_no_steady_state(pools: Sequence[InstancePool], requests: Requests) -> str:
     """Why a load has no steady state in this model, as one line; empty string if it has one."""
     if not np.isfinite(requests.rate):
         return "requests that arrive at once have no steady state"
@@ -116,7 +116,7 @@ def _lengths(requests: Requests) -> tuple[float, float, float]:
     return float(requests.total.mean()), float(requests.prompt.mean()), float(requests.output.mean())
 
 
-def pool_records(pools: Sequence[InstancePool], requests: Requests, *, prefills: bool, decodes: bool) -> Array:
+def make_pool_records(pools: Sequence[InstancePool], requests: Requests, *, prefills: bool, decodes: bool) -> Array:
     """Pools as records of `pool_balance`, with memory counted for the mean request."""
     total, prompt, output = _lengths(requests)
     rows = []

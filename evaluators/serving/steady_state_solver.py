@@ -15,11 +15,11 @@ from dse.evaluators.serving.steady_state import (
     RANKED,
     REPLAYED_FIELDS,
     STEADY_STATE_RECORD,
-    pool_records,
+    explain_no_steady_state,
+    make_pool_records,
     request_mix,
     solve_pools,
     transfer_constants,
-    unsteady_reason,
 )
 from dse.space.array_math import Array
 from dse.space.errors import DesignError
@@ -54,7 +54,7 @@ class SteadyStateSolver:
             (designs,).
 
     Raises:
-        DesignError: `steady_state.unsteady_reason` gives a reason for one of the deployments.
+        DesignError: `steady_state.explain_no_steady_state` gives a reason for one of the deployments.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class SteadyStateSolver:
         wanted_fields: Collection[str] = REPLAYED_FIELDS,
     ) -> None:
         for kind in kinds:
-            if why := unsteady_reason(kind.pools, requests):
+            if why := explain_no_steady_state(kind.pools, requests):
                 raise DesignError(f"fidelity=steady_state: {why}, or use fidelity=analytical")
         self._kinds, self._which, self._requests, self._bounds = kinds, which, requests, (ttft, tpot)
         self._load, self._apart = request_mix(requests), len(kinds[0].pools) == 2
-        first = pool_records([kind.pools[0] for kind in kinds], requests, prefills=True, decodes=not self._apart)[which]
-        last = pool_records([kind.pools[-1] for kind in kinds], requests, prefills=not self._apart, decodes=True)[which]
+        first = make_pool_records([kind.pools[0] for kind in kinds], requests, prefills=True, decodes=not self._apart)[which]
+        last = make_pool_records([kind.pools[-1] for kind in kinds], requests, prefills=not self._apart, decodes=True)[which]
         self._pools, self._tables = (first, last), (tables[0], tables[-1])
         self._prices = kinds[0].pools[0].price, kinds[0].pools[-1].price
         self._sent = np.array([transfer_constants(kind.transfer, self._load) for kind in kinds])[which]
@@ -139,7 +139,9 @@ class SteadyStateSolver:
         records, chosen, requests = self._whole[rows], self._which[rows], self._requests
         ranked = np.array([name in self._known for name in RANKED])
         channels = int(self._sent[:, 2].max())
-        place = arrivals.replay_workspace(np.concatenate(self._pools), len(requests), channels, gaps="tbt_p99" in self._known)
+        place = arrivals.make_replay_workspace(
+            np.concatenate(self._pools), len(requests), channels, gaps="tbt_p99" in self._known
+        )
         arrivals.replay_prompts(
             self._prices,
             self._priced(rows),
@@ -163,7 +165,7 @@ class SteadyStateSolver:
         pools, kind = [pool[row : row + 1].copy() for pool in self._pools], self._which[row]
         for selected_pool, pool in zip(pools, (deployment.pools[0], deployment.pools[-1]), strict=True):
             selected_pool["instances"] = pool.instances
-        place = arrivals.replay_workspace(np.concatenate(pools), len(requests), int(self._sent[row, 2]), gaps=False)
+        place = arrivals.make_replay_workspace(np.concatenate(pools), len(requests), int(self._sent[row, 2]), gaps=False)
         arrivals.replay_last_tokens(
             self._prices, self._priced(slice(row, row + 1)), self._apart, *pools, self._shares[kind], self._nearest[kind],
             arrivals.arrival_arrays(requests), self._load, spilled, _sends(deployment, requests), self._sent[row], place,

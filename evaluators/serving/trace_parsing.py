@@ -18,7 +18,7 @@ def read_header(path: Path, before: int, first: str) -> list[str]:
     try:
         return next(csv.reader([first], strict=True), [])
     except csv.Error as error:
-        raise DesignError(f"{path}: row {before + 1}: {csv_error_text(error)}") from None
+        raise DesignError(f"{path}: row {before + 1}: {describe_csv_error(error)}") from None
 
 
 def read_csv_rows(file: Any, first: str, fault: FaultCallback) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -30,7 +30,7 @@ def read_csv_rows(file: Any, first: str, fault: FaultCallback) -> Iterator[tuple
         try:
             values = next(table, None)
         except csv.Error as error:
-            fault(start, csv_error_text(error))
+            fault(start, describe_csv_error(error))
             return  # where the next record begins is not known
         if values is None:
             return
@@ -61,7 +61,7 @@ def parse_json_line(line: str) -> dict[str, Any] | None:
     return document if isinstance(document, dict) else None
 
 
-def csv_error_text(error: csv.Error) -> str:
+def describe_csv_error(error: csv.Error) -> str:
     """Error text for a malformed line of CSV."""
     text = str(error)
     if "field limit" in text:
@@ -71,7 +71,7 @@ def csv_error_text(error: csv.Error) -> str:
     return f"not a line of CSV: {text}"
 
 
-def first_undecodable_row(path: Path) -> int:
+def find_first_undecodable_row(path: Path) -> int:
     """First row of a file that is not UTF-8, counted from 1."""
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):

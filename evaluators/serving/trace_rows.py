@@ -99,7 +99,7 @@ class TraceRows:
     within: str = ""
     truncated: bool = False
 
-    def fault(self, row: int, what: str) -> None:
+    def add_fault(self, row: int, what: str) -> None:
         """Record a fault of a row, counted from the first line that was read."""
         if len(self.bad) < MAX_NAMED_ROWS:
             self.bad.append(f"row {row + self.before}, {self.within}{what}")
@@ -118,7 +118,7 @@ class TraceRows:
         column, pause = self.of.turns
         requests = row[column]
         if not isinstance(requests, list) or not requests or not all(isinstance(request, dict) for request in requests):
-            self.fault(number, f"column {column}: {_shown(requests)} is not a list of requests")
+            self.add_fault(number, f"column {column}: {_shown(requests)} is not a list of requests")
             return
         before, think, turn = -1, 0.0, 0
         for place, request in enumerate(requests):
@@ -140,7 +140,7 @@ class TraceRows:
         except (TypeError, ValueError, OverflowError):
             seconds = float("nan")
         if not 0 <= seconds <= MAX_ARRIVAL_S:
-            self.fault(number, f"column {column}: {_shown(value)} is not a time of 0 or more")
+            self.add_fault(number, f"column {column}: {_shown(value)} is not a time of 0 or more")
             return 0.0
         return seconds
 
@@ -171,7 +171,7 @@ class TraceRows:
         column, names = self.sorts
         if (value := row.get(column)) in names:
             return names.index(value)
-        self.fault(number, f"column {column}: {_shown(value)} is none of {', '.join(names)}")
+        self.add_fault(number, f"column {column}: {_shown(value)} is none of {', '.join(names)}")
         return None
 
     def _whole(self, number: int, row: dict[str, Any], column: str) -> int | None:
@@ -184,7 +184,7 @@ class TraceRows:
         if whole and 1 <= integer <= MAX_TOKENS:
             return integer
         most = f"above {MAX_TOKENS:,}" if whole and integer > MAX_TOKENS else "not a whole number of tokens above 0"
-        self.fault(number, f"column {column}: {_shown(value)} is {most}")
+        self.add_fault(number, f"column {column}: {_shown(value)} is {most}")
         return None
 
     def _time(self, number: int, row: dict[str, Any]) -> float | None:
@@ -198,11 +198,11 @@ class TraceRows:
         if not abs(seconds) <= MAX_ARRIVAL_S:
             most = f" of at most {MAX_ARRIVAL_S / (self.of.unit or 1.0):g}" if np.isfinite(seconds) else ""
             wanted = "a date and time" if self.of.unit == 0 else f"a number{most}"
-            self.fault(number, f"column {self.of.arrival}: {_shown(value)} is not {wanted}")
+            self.add_fault(number, f"column {self.of.arrival}: {_shown(value)} is not {wanted}")
             return None
         if seconds < self.last or (seconds == self.last and not self.ticks):
             order = "the same time as" if seconds == self.last else "earlier than"
-            self.fault(number, f"column {self.of.arrival}: {_shown(value)} is {order} the row above")
+            self.add_fault(number, f"column {self.of.arrival}: {_shown(value)} is {order} the row above")
             return None
         self.last = seconds
         return seconds
@@ -222,7 +222,7 @@ class TraceRows:
     def _hash(self, number: int, row: dict[str, Any]) -> None:
         ids = row.get(self.of.hashes) or []
         if not isinstance(ids, list) or not all(type(entry) is int and -(2**63) <= entry < 2**63 for entry in ids):
-            self.fault(number, f"column {self.of.hashes}: {_shown(ids)} is not a list of whole numbers of 64 bits")
+            self.add_fault(number, f"column {self.of.hashes}: {_shown(ids)} is not a list of whole numbers of 64 bits")
             ids = []
         self.hashes.extend(ids)
         self.counts.append(len(self.hashes))
@@ -233,12 +233,12 @@ class TraceRows:
         for column, count in zip(self.of.tokens, (self.of.prompt, self.of.output), strict=True):
             entries = row.get(column) or []
             if not isinstance(entries, list) or not all(type(entry) is int for entry in entries):
-                self.fault(number, f"column {column}: {_shown(entries)} is not a list of whole numbers")
+                self.add_fault(number, f"column {column}: {_shown(entries)} is not a list of whole numbers")
                 ids = []
                 break
             hash_count = _decimal(row.get(count))[0]
             if len(entries) > hash_count:
-                self.fault(number, f"column {column}: {len(entries):,} tokens, but {count} is {_shown(row.get(count))}")
+                self.add_fault(number, f"column {column}: {len(entries):,} tokens, but {count} is {_shown(row.get(count))}")
             ids += entries
             if len(entries) < hash_count:  # what comes after the last that is said nobody knows
                 break
@@ -250,7 +250,7 @@ class TraceRows:
             self.hashes.append(before)
         self.counts.append(len(self.hashes))
 
-    def requests(self) -> Requests:
+    def build_requests(self) -> Requests:
         """Requests of all added rows; a `DesignError` lists the bad rows."""
         if self.bad:
             rest = f"; and {self.more} more" if self.more else ""

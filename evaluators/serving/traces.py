@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dse.evaluators.serving.trace_parsing import (
-    first_undecodable_row,
+    find_first_undecodable_row,
     parse_json_line,
     read_csv_rows,
     read_header,
@@ -73,14 +73,16 @@ def read_trace(
         _check_size(path, MOST_BYTES, "cut it, as with head -n 1000000")
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = _requests(path, file, kind, ticks, choose_option(SKIP_RULES, skip, "workload.skip"), most, characters, sorts)
-            return rows.requests()
+            return rows.build_requests()
     except OSError as error:
         raise DesignError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         with path.open("rb") as packed:
             if packed.read(2) == b"\x1f\x8b":
                 raise DesignError(f"{path}: compressed by gzip; unpack it first: gunzip -k FILE.gz") from None
-        raise DesignError(f"{path}: row {first_undecodable_row(path)}: no UTF-8 text; a trace must be CSV or JSONL") from None
+        raise DesignError(
+            f"{path}: row {find_first_undecodable_row(path)}: no UTF-8 text; a trace must be CSV or JSONL"
+        ) from None
 
 
 def _check_size(path: Path, most: int, do: str) -> None:
@@ -129,7 +131,7 @@ def _requests(
         raise DesignError(f"{path}: row {before + 1}: column {twice[0]} occurs twice; remove one of them")
     rows = TraceRows(path, option, option.ticks if ticks is None else ticks, skip, sorts=sorts)
     rows.before = before
-    for number, row in (read_json_lines if lines == "jsonl" else read_csv_rows)(file, first, rows.fault):
+    for number, row in (read_json_lines if lines == "jsonl" else read_csv_rows)(file, first, rows.add_fault):
         rows.add(number, row)
         if most and len(rows.prompt) >= most:
             rows.truncated = any(line.strip() for line in file)
@@ -162,7 +164,7 @@ def _conversations(
             if skip and len(texts) < 2:
                 rows.skipped += 1
             else:
-                rows.fault(
+                rows.add_fault(
                     number,
                     "column conversations: no two texts, a question and an answer (workload.skip skips such rows)",
                 )

@@ -14,7 +14,7 @@ from dse.space.fields import iterate_leaves
 from dse.space.main_memory import has_main_memory, main_memory, memory_devices
 from dse.space.memoize import memoize_by_identity
 from dse.space.number_formats import FORMATS, FormatRates
-from dse.space.published import as_modelled, given_part, is_near, is_said
+from dse.space.published import given_part, is_near, is_said, remove_published_facts
 from dse.space.technology import ProcessNode
 
 SPECIAL = 1.0
@@ -51,7 +51,7 @@ def total_area(chip: Chip, decode_cores: Any = 0) -> Any:
 def _made(chip: Chip, decode_cores: Any = 0) -> tuple[dict[str, Any], Any]:
     """Parts and their sum, with the difference to the model if a data sheet gives the die area."""
     if is_said(chip, "die_area"):
-        modelled = as_modelled(chip)
+        modelled = remove_published_facts(chip)
         cores, whole = _made(modelled, decode_cores)
         more = _dies(modelled, whole) * (die_area(chip, decode_cores) - die_area(modelled, decode_cores))
         return cores | {DIFFERENCE: more}, whole + more
@@ -74,7 +74,9 @@ def _made(chip: Chip, decode_cores: Any = 0) -> tuple[dict[str, Any], Any]:
 def die_area(chip: Chip, decode_cores: Any = 0) -> Any:
     """Area of one of the dies with cores; broadcasts over designs. [mm2]"""
     if is_said(chip, "die_area"):
-        return where(is_as_sold(chip, decode_cores), chip.published.die_area, die_area(as_modelled(chip), decode_cores))
+        return where(
+            is_as_sold(chip, decode_cores), chip.published.die_area, die_area(remove_published_facts(chip), decode_cores)
+        )
     areas, area = _made(chip, decode_cores)
     if chip.areas is not None:
         return area
@@ -87,13 +89,13 @@ def die_area(chip: Chip, decode_cores: Any = 0) -> Any:
 @computed_per_batch
 def is_as_sold(chip: Chip, decode_cores: Any = 0) -> Any:
     """Whether the modelled die area equals that of the published chip; broadcasts over designs."""
-    return is_near(die_area(as_modelled(chip), decode_cores), die_area(given_part(chip, "die_area")))
+    return is_near(die_area(remove_published_facts(chip), decode_cores), die_area(given_part(chip, "die_area")))
 
 
 def die_counts(chip: Chip, area: Any) -> tuple[Any, Any]:
     """Numbers of compute dies and of base dies of a chip with a total area; broadcasts over designs. [1]"""
     if is_said(chip, "die_area"):  # as many as the model makes, however large
-        return die_counts(as_modelled(chip), total_area(as_modelled(chip)))
+        return die_counts(remove_published_facts(chip), total_area(remove_published_facts(chip)))
     return (1.0, 0.0) if chip.areas is not None else (_dies(chip, area), 0.0 if chip.base is None else chip.base.dies)
 
 

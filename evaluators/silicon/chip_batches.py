@@ -45,7 +45,7 @@ def computed_per_batch(function: Callable[..., T]) -> Callable[..., T]:
     usual, alone = (function.__defaults__ or (None,))[0], function.__code__.co_argcount == 1
 
     @wraps(function)
-    def answer(chip: Chip, number: Any = usual) -> T:
+    def look_up(chip: Chip, number: Any = usual) -> T:
         place = id(chip), id(number)
         known = kept.get(place)
         if known is None:
@@ -64,7 +64,7 @@ def computed_per_batch(function: Callable[..., T]) -> Callable[..., T]:
             known = kept[place] = chip, number, value
         return known[2]
 
-    return answer
+    return look_up
 
 
 UNREAD = CAPACITY_LEAVES

@@ -12,7 +12,7 @@ from dse.evaluators.silicon.chip_batches import computed_per_batch
 from dse.space.array_math import map_distinct, maximum, sum_nonzero, where
 from dse.space.chip import Chip, decode_only_chip
 from dse.space.main_memory import has_main_memory, main_memory, memory_devices
-from dse.space.published import as_modelled, given_part, is_near, is_said
+from dse.space.published import given_part, is_near, is_said, remove_published_facts
 
 WORD = 2.0
 """Bytes of the values to which a process node's energies refer; others scale with their size. [B]"""
@@ -155,7 +155,7 @@ def design_power_by_part(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
     Some tiles may only decode.
     """
     if is_said(chip, "tdp"):
-        modelled = as_modelled(chip)
+        modelled = remove_published_facts(chip)
         watts, whole = design_power_by_part(modelled, decode_cores), peak_design_power(modelled, decode_cores)
         return watts | {area.DIFFERENCE: where(is_as_rated(chip, decode_cores), chip.published.tdp - whole, 0.0)}
     watts = _busy(chip)
@@ -168,7 +168,7 @@ def design_power_by_part(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
 @computed_per_batch
 def is_as_rated(chip: Chip, decode_cores: Any = 0) -> Any:
     """Whether the modelled power equals that of the published chip; broadcasts over designs."""
-    return is_near(peak_design_power(as_modelled(chip), decode_cores), peak_design_power(given_part(chip, "tdp")))
+    return is_near(peak_design_power(remove_published_facts(chip), decode_cores), peak_design_power(given_part(chip, "tdp")))
 
 
 def _busy(chip: Chip) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from dse.space.array_math import exponential, extremes, maximum, minimum, sum_no
 from dse.space.chip import Chip
 from dse.space.main_memory import main_memory, memory_devices
 from dse.space.memoize import memoize_by_identity
-from dse.space.published import as_modelled, given_part, is_near, is_said
+from dse.space.published import given_part, is_near, is_said, remove_published_facts
 
 WAFER = 300.0
 """Diameter of a wafer. [mm]"""
@@ -201,15 +201,15 @@ SOLD = ("dies", "memory", "package", "carrier", "lost in joining", "test")
 """Parts of the price of a chip in its server that belong to the chip."""
 
 
-def of_chip(chip: Chip, decode_cores: Any = 0) -> Any:
+def estimate_chip_price(chip: Chip, decode_cores: Any = 0) -> Any:
     """Modelled price of a chip without its server; broadcasts over designs. [USD]"""
-    price = price_by_part(as_modelled(chip), decode_cores)
+    price = price_by_part(remove_published_facts(chip), decode_cores)
     return sum(price[name] for name in SOLD if name in price)
 
 
 def is_as_priced(chip: Chip, decode_cores: Any = 0) -> Any:
     """Whether the modelled price equals that of the published chip; broadcasts over designs."""
-    return is_near(of_chip(chip, decode_cores), of_chip(given_part(chip, "price")))
+    return is_near(estimate_chip_price(chip, decode_cores), estimate_chip_price(given_part(chip, "price")))
 
 
 def _share_of_cores(chip: Chip, decode_cores: Any) -> Any:

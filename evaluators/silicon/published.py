@@ -7,7 +7,7 @@ from dse.evaluators.silicon import manufacturing_limits as silicon
 from dse.evaluators.silicon import supply_voltage as supply
 from dse.space.chip import Chip
 from dse.space.limits import Limit
-from dse.space.published import FACTS, as_modelled, given_part, is_near, is_said
+from dse.space.published import FACTS, given_part, is_near, is_said, remove_published_facts
 from dse.space.units import format_quantity
 
 UNITS = {"die_area": "mm2", "tdp": "W", "clock": "Hz", "price": "USD"}
@@ -20,7 +20,12 @@ HOLDS = {
 }
 """Whether a design is still the part, by fact."""
 
-MODELLED = {"die_area": area.die_area, "tdp": energy.peak_design_power, "clock": supply.maximum_clock, "price": price.of_chip}
+MODELLED = {
+    "die_area": area.die_area,
+    "tdp": energy.peak_design_power,
+    "clock": supply.maximum_clock,
+    "price": price.estimate_chip_price,
+}
 """What the model makes of a chip without facts, by fact."""
 
 
@@ -65,7 +70,7 @@ class Fact(NamedTuple):
 
 def published_facts(chip: Chip) -> list[Fact]:
     """Facts of the data sheet of one chip; empty list without a data sheet."""
-    modelled = as_modelled(chip) if chip.published is not None else chip
+    modelled = remove_published_facts(chip) if chip.published is not None else chip
     facts = []
     for name in (fact for fact in FACTS if is_said(chip, fact)):
         own, of_part = (float(MODELLED[name](chip_part)) for chip_part in (modelled, given_part(chip, name)))
@@ -74,18 +79,18 @@ def published_facts(chip: Chip) -> list[Fact]:
     return facts
 
 
-def contradicted_limits(chip: Chip) -> list[Limit]:
+def find_contradicted_limits(chip: Chip) -> list[Limit]:
     """Limits that the model alone finds violated, but facts of the data sheet contradict."""
     if chip.published is None:
         return []
     broken = {limit.address for limit in silicon.exceeded_limits(chip)}
-    return [limit for limit in silicon.exceeded_limits(as_modelled(chip)) if limit.address not in broken]
+    return [limit for limit in silicon.exceeded_limits(remove_published_facts(chip)) if limit.address not in broken]
 
 
 def remarks(chip: Chip) -> list[str]:
     """Limits that facts of a data sheet contradict, as text."""
     remarks = []
-    for limit in contradicted_limits(chip):
+    for limit in find_contradicted_limits(chip):
         need, have = (format_quantity(float(value), limit.unit) for value in (limit.need, limit.have))
         model = f"{limit.address}: the model needs {need} and has {have}"
         remarks.append(f"{model}; the data sheet contradicts this, so this limit does not apply")

@@ -8,7 +8,7 @@ from dse.evaluators.silicon.chip_batches import computed_per_batch
 from dse.space.array_math import exponential, extremes, logarithm, map_distinct, maximum, minimum, option_index, where
 from dse.space.chip import DATAFLOWS, Chip, MatrixEngine
 from dse.space.memoize import memoize
-from dse.space.published import as_modelled, given_part, is_near, is_said
+from dse.space.published import given_part, is_near, is_said, remove_published_facts
 from dse.space.technology import ProcessNode
 
 EXPONENT = 1.3
@@ -92,7 +92,7 @@ def nominal_clock(chip: Chip) -> Any:
     chip with a data sheet reaches the data sheet's clock at its usual supply.
     """
     if is_said(chip, "clock"):
-        return where(is_as_clocked(chip), chip.published.clock, nominal_clock(as_modelled(chip)))
+        return where(is_as_clocked(chip), chip.published.clock, nominal_clock(remove_published_facts(chip)))
     if chip.die is None:  # of a network by itself
         return chip.technology.nominal_clock
     built = where(chip.die.nominal_clock > 0, chip.die.nominal_clock, chip.technology.nominal_clock)
@@ -105,7 +105,7 @@ def nominal_clock(chip: Chip) -> Any:
 @computed_per_batch
 def is_as_clocked(chip: Chip) -> Any:
     """Whether a chip is built as the published one and clocked no faster; broadcasts over designs."""
-    alike = is_near(nominal_clock(as_modelled(chip)), nominal_clock(given_part(chip, "clock")))
+    alike = is_near(nominal_clock(remove_published_facts(chip)), nominal_clock(given_part(chip, "clock")))
     return alike & ((chip.clock <= chip.published.clock) | is_near(chip.clock, chip.published.clock))
 
 

@@ -60,7 +60,7 @@ class DesignGroups(NamedTuple):
         sides = [self.wide[name][rows] for name in MESH_SIDES if name in self.wide] + [
             value[rows] for value in self.own.values()
         ]
-        kinds, which = equal_rows(sides) if sides and len(rows) else (rows[:1], np.zeros(len(rows), int))
+        kinds, which = group_equal_rows(sides) if sides and len(rows) else (rows[:1], np.zeros(len(rows), int))
         yield from (rows[which == kind] for kind in range(len(kinds)))
 
     def side(self, rows: Array) -> dict[str, float]:
@@ -100,7 +100,7 @@ def group_batches(given_groups: DesignGroups) -> list[GroupBatch]:
     every = np.arange(given_groups.kinds)
     groups = tuple(given_groups.rows_by_mesh(every))
     rest = [value for name, value in given_groups.wide.items() if name not in MESH_SIDES]
-    first, kind = equal_rows(rest) if rest else (every[:1], np.zeros(given_groups.kinds, int))
+    first, kind = group_equal_rows(rest) if rest else (every[:1], np.zeros(given_groups.kinds, int))
     if len(first) * len(groups) <= min(CROSSED, WASTE * given_groups.kinds):
         rows = np.concatenate(groups)
         which = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
@@ -153,7 +153,7 @@ def _among(chip: Chip, plan: Any, own: dict[str, Array], steps: Mapping[str, Seq
     values = {name: np.atleast_1d(felt.get(name, leaf)) for name, leaf in ((name, leaf_at(chip, name)) for name in steps)}
     places = {name: np.broadcast_to(interval_index(tuple(steps[name]), value), count) for name, value in values.items()}
     felt = {name: value for name, value in felt.items() if name not in steps}
-    first, which = equal_rows([*places.values(), *felt.values(), *own.values()])
+    first, which = group_equal_rows([*places.values(), *felt.values(), *own.values()])
     return DesignGroups(
         replace_leaves(chip, {address: value[0].item() for address, value in wide.items()}),
         replace_leaves(plan, {name: value[0].item() for name, value in own.items()}) if own else plan,
@@ -175,7 +175,7 @@ def interval_index(steps: tuple[float, ...], value: Any) -> Any:
     return np.clip(np.searchsorted(steps, value, side="right") - 1, 0, len(steps) - 1)
 
 
-def equal_rows(columns: list[Array]) -> tuple[Array, Array]:
+def group_equal_rows(columns: list[Array]) -> tuple[Array, Array]:
     """First row of each set of equal rows, shape (kinds,), and the set of each row, shape (rows,)."""
     key = np.zeros(len(columns[0]), np.int64)
     for column in columns:

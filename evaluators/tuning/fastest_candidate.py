@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from dse.evaluators.tuning.design_groups import MESH_SIDES, DesignGroups, equal_rows, group_designs
+from dse.evaluators.tuning.design_groups import MESH_SIDES, DesignGroups, group_designs, group_equal_rows
 from dse.space.array_math import Array, argmin_lexicographic, collapse_if_equal
 from dse.space.chip import Chip
 from dse.space.fields import iterate_leaves, leaf_at, replace_leaves
@@ -181,7 +181,7 @@ _tried: dict[Hashable, tuple[TilingCandidates, Array]] = {}
 """First candidates, by kernel, meshes and given settings."""
 
 
-def fastest_sizes(kernel: TunableKernel, chip: Chip, plan: Any) -> tuple[Sizes, Any]:
+def find_fastest_sizes(kernel: TunableKernel, chip: Chip, plan: Any) -> tuple[Sizes, Any]:
     """Sizes of the fastest candidate that fits, else the smallest; shape (designs,), or numbers for one.
 
     The second result is its time [s], shape (designs,); None for one design.
@@ -398,9 +398,9 @@ def _beside(
     """
     structure, candidate = pairs.structure[keep], pairs.candidate[keep]
     columns = [groups.own[name][rows] for name in groups.own]
-    first, which = equal_rows(columns) if columns else (np.zeros(1, int), np.zeros(len(rows), int))
+    first, which = group_equal_rows(columns) if columns else (np.zeros(1, int), np.zeros(len(rows), int))
     sides = [groups.wide[name][rows] for name in MESH_SIDES if name in groups.wide]
-    mesh, where_ = equal_rows(sides) if sides else (np.zeros(1, int), np.zeros(len(rows), int))
+    mesh, where_ = group_equal_rows(sides) if sides else (np.zeros(1, int), np.zeros(len(rows), int))
     entries, mine, number = list[Array](), list[Array](), 0
     for kind, row in enumerate(first.tolist()):
         ours = np.flatnonzero(which[structure] == kind)
@@ -424,7 +424,7 @@ def _beside(
         )
         number += more[0].size
     every = np.concatenate(entries, axis=1)
-    distinct, same = equal_rows(list(every))
+    distinct, same = group_equal_rows(list(every))
     structure, entry, turn = np.concatenate(mine, axis=1)
     every = every[:, distinct]
     tilings = _candidates(kernel, groups, [rows[row] for row in mesh], every[0].astype(int), tuple(every[1:]))

@@ -12,7 +12,9 @@ from dse.space.lazy_metrics import compute_all
 T = TypeVar("T")
 
 
-def metrics_per_design(design: Design, cases: Sequence[T], metrics: Callable[[Design, T], dict[str, Any]]) -> dict[str, Any]:
+def compute_metrics_per_design(
+    design: Design, cases: Sequence[T], metrics: Callable[[Design, T], dict[str, Any]]
+) -> dict[str, Any]:
     """Metrics computed design by design and case by case.
 
     Args:

@@ -41,9 +41,9 @@ def minimise_factors(factors: Sequence[CostFactor]) -> dict[str, Array]:
     steps = _elimination(tuple(factor.of for factor in factors))
     decided: list[Array] = []
     for step in steps:
-        table = step.met[0].aligned(costs)
+        table = step.met[0].expand_axes(costs)
         for other in step.met[1:]:
-            table = table + other.aligned(costs)
+            table = table + other.expand_axes(costs)
         word, lowest = _lowest(table, len(step.others))
         decided.append(word)
         costs.append(lowest)
@@ -62,7 +62,7 @@ class _Met(NamedTuple):
     axes: tuple[int, ...]
     spread: tuple[slice | None, ...]
 
-    def aligned(self, costs: Sequence[Array]) -> Array:
+    def expand_axes(self, costs: Sequence[Array]) -> Array:
         """Its costs with an axis for each variable of a table, in their order."""
         cost = costs[self.place]
         if self.axes:

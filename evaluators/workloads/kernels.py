@@ -9,18 +9,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 from dse.evaluators.accounting.breakdown import Breakdown
+from dse.evaluators.accounting.kernel_workloads import KernelWorkload
 from dse.evaluators.accounting.metrics import CaseOutcomes
 from dse.evaluators.accounting.power import kernel_power_metrics
+from dse.evaluators.accounting.workload_evaluator import WorkloadEvaluator
 from dse.evaluators.silicon import area
-from dse.evaluators.tuning.per_design import metrics_per_design
+from dse.evaluators.tuning.per_design import compute_metrics_per_design
 from dse.space.design import Design
-from dse.space.lazy_metrics import lazy_metrics
+from dse.space.lazy_metrics import make_lazy_metrics
 from dse.space.limits import Infeasibility, Limit
-from dse.space.memoize import has_attribute
 from dse.space.software import ATTENTION, COLLECTIVE, DEVICES, DIE_COLLECTIVE, PRODUCT, STREAM, SUMMA, TRAFFIC, software_of
 from dse.space.workload import Workload, WorkloadCase
 
@@ -39,74 +39,61 @@ KERNEL_MODULES = {
 
 def fidelities(design: Design, part: bool) -> tuple[str, ...]:
     """Fidelities that a design's software supports; the same ones on a submesh."""
-    module = kernel_module(design)
-    if has_attribute(module, "simulation_obstacle") and module.simulation_obstacle(design):
-        return (module.ANALYTICAL_FIDELITY,)
-    return fidelities_of_software(software_of(design.mapping))
+    kernel = kernel_workload(design)
+    return kernel.fidelities[:1] if kernel.simulation_obstacle(design) else kernel.fidelities
 
 
 def simulation_obstacle(design: Design, fidelity: str) -> str:
     """Why a simulator cannot run this design, and the setting to change; empty string if it can."""
-    module = kernel_module(design)
-    obstacle: str = (
-        module.simulation_obstacle(design)
-        if has_attribute(module, "simulation_obstacle") and fidelity in module.FIDELITIES
-        else ""
-    )
-    return obstacle
+    kernel = kernel_workload(design)
+    return kernel.simulation_obstacle(design) if fidelity in kernel.fidelities else ""
 
 
 def fidelities_of_software(software: str) -> tuple[str, ...]:
     """Fidelities that some software supports, on any chip."""
-    fidelities: tuple[str, ...] = kernel_module_of_software(software).FIDELITIES
-    return fidelities
+    return kernel_workload_of_software(software).fidelities
 
 
 def evaluate_cases(design: Design, workload: Workload, fidelity: str) -> list[CaseOutcomes]:
     """Metrics and limits of cases evaluated together; leaves of shape (cases, designs), or floats."""
-    module, found_cases = kernel_module(design), []
-    for rows, cases in _together(module, workload.cases):
-        prepared_case = module.prepare_case(design, cases)
-        limits = module.limits(design, prepared_case)
-        if (
-            module.needs_single_designs(design, fidelity)
-            if hasattr(module, "needs_single_designs")
-            else fidelity != "analytical"
-        ):
-            metrics = metrics_per_design(design, cases, lambda design, case: _of_one(module, design, case, fidelity))
+    kernel, found_cases = kernel_workload(design), []
+    for rows, cases in _together(kernel, workload.cases):
+        prepared_case = kernel.prepare_case(design, cases)
+        limits = kernel.limits(design, prepared_case)
+        if kernel.needs_single_designs(design, fidelity):
+            metrics = compute_metrics_per_design(design, cases, lambda design, case: _of_one(kernel, design, case, fidelity))
         else:
-            metrics = _metrics(module, design, prepared_case, limits, fidelity)
+            metrics = _metrics(kernel, design, prepared_case, limits, fidelity)
         found_cases.append(CaseOutcomes(rows, metrics, limits))
     return found_cases
 
 
 def kernel_limits(design: Design, workload: Workload) -> list[Limit]:
     """Limits of designs, without computing any cost."""
-    module = kernel_module(design)
+    kernel = kernel_workload(design)
     return [
         limit
-        for _, cases in _together(module, workload.cases)
-        for limit in module.limits(design, module.prepare_case(design, cases))
+        for _, cases in _together(kernel, workload.cases)
+        for limit in kernel.limits(design, kernel.prepare_case(design, cases))
     ]
 
 
 def case_breakdown(design: Design, case: WorkloadCase, decode_context: str, fidelity: str) -> Breakdown:
     """Breakdown of one design's time for one case."""
-    module = kernel_module(design)
-    rows, spans = module.kernel_breakdown(design, case, module.prepare_case(design, (case,)), fidelity)
-    blocks = {name: float(value) for name, value in area.area_by_block(design.chip).items()} if module.WHOLE else {}
+    kernel = kernel_workload(design)
+    rows, spans = kernel.kernel_breakdown(design, case, kernel.prepare_case(design, (case,)), fidelity)
+    blocks = {name: float(value) for name, value in area.area_by_block(design.chip).items()} if kernel.whole else {}
     return Breakdown(tuple(rows), sum(row.seconds for row in rows), blocks, spans)
 
 
 def with_remedy(worst: Infeasibility, design: Design, workload: Workload) -> Infeasibility:
-    """The violated limit with the module's remedy, if there is one."""
-    module = kernel_module(design)
-    return replace(worst, remedy=module.remedy_text(worst, design, workload.cases)) if hasattr(module, "remedy_text") else worst
+    """The violated limit with the kernel's remedy, if there is one."""
+    return replace(worst, remedy=kernel_workload(design).remedy_text(worst, design, workload.cases))
 
 
 def submesh_text(design: Design) -> str:
     """How a case shrinks on a submesh, as text; empty string if it does not."""
-    return getattr(kernel_module(design), "SUBMESH_TEXT", "")
+    return kernel_workload(design).submesh_text
 
 
 def shrink_to_submesh(design: Design, case: WorkloadCase, side: int) -> tuple[Design, WorkloadCase] | None:
@@ -115,39 +102,40 @@ def shrink_to_submesh(design: Design, case: WorkloadCase, side: int) -> tuple[De
     Cores keep their tiles and the mapping. The workload shrinks in proportion, and memory channels decrease so that
     each keeps its bytes.
     """
-    module = kernel_module(design)
-    return module.shrink_to_submesh(design, case, side) if hasattr(module, "shrink_to_submesh") else None
+    return kernel_workload(design).shrink_to_submesh(design, case, side)
 
 
-def kernel_module(design: Design) -> ModuleType:
-    """Module that evaluates the kernels of a mapping."""
-    return kernel_module_of_software(software_of(design.mapping))
+def kernel_workload(design: Design) -> KernelWorkload:
+    """What evaluates the kernels of a mapping."""
+    return kernel_workload_of_software(software_of(design.mapping))
 
 
 @cache
-def kernel_module_of_software(software: str) -> ModuleType:
-    """Module that evaluates the kernels of some software."""
-    return import_module(f"dse.evaluators.accounting.kernel_workloads.{KERNEL_MODULES[software]}")
+def kernel_workload_of_software(software: str) -> KernelWorkload:
+    """What evaluates the kernels of some software."""
+    module = import_module(f"dse.evaluators.accounting.kernel_workloads.{KERNEL_MODULES[software]}")
+    workload: KernelWorkload = module.WORKLOAD
+    return workload
 
 
-def _together(module: ModuleType, cases: Sequence[WorkloadCase]) -> list[tuple[tuple[int, ...], tuple[WorkloadCase, ...]]]:
+def _together(kernel: KernelWorkload, cases: Sequence[WorkloadCase]) -> list[tuple[tuple[int, ...], tuple[WorkloadCase, ...]]]:
     """Cases that are worked out together, and their rows."""
     places: dict[Any, list[int]] = {}
     for row, case in enumerate(cases):
-        places.setdefault(case.subject if module.STACKED else row, []).append(row)
+        places.setdefault(case.subject if kernel.stacked else row, []).append(row)
     return [(tuple(rows), tuple(cases[row] for row in rows)) for rows in places.values()]
 
 
-def _of_one(module: ModuleType, design: Design, case: WorkloadCase, fidelity: str) -> dict[str, Any]:
+def _of_one(kernel: KernelWorkload, design: Design, case: WorkloadCase, fidelity: str) -> dict[str, Any]:
     """Metrics of one scalar design and one case."""
-    prepared_case = module.prepare_case(design, (case,))
-    return _metrics(module, design, prepared_case, module.limits(design, prepared_case), fidelity)
+    prepared_case = kernel.prepare_case(design, (case,))
+    return _metrics(kernel, design, prepared_case, kernel.limits(design, prepared_case), fidelity)
 
 
-def _metrics(module: ModuleType, design: Design, prepared_case: Any, limits: list[Limit], fidelity: str) -> dict[str, Any]:
-    spent, chip = module.kernel_outcome(design, prepared_case, fidelity), design.chip
+def _metrics(kernel: KernelWorkload, design: Design, prepared_case: Any, limits: list[Limit], fidelity: str) -> dict[str, Any]:
+    spent, chip = kernel.kernel_outcome(design, prepared_case, fidelity), design.chip
     metrics: dict[str, Any] = dict(spent.metrics)
-    if module.WHOLE:
+    if kernel.whole:
         metrics |= {"die_mm2": area.die_area(chip), "system_mm2": area.total_area(chip) * spent.dies}
     if spent.held:
         metrics[spent.held] = limits[0].need
@@ -156,6 +144,19 @@ def _metrics(module: ModuleType, design: Design, prepared_case: Any, limits: lis
     metrics |= kernel_power_metrics(chip, spent.dynamic, metrics["latency"], chips=spent.dies)
     if spent.tokens is None:
         return metrics
-    return metrics | lazy_metrics(
+    return metrics | make_lazy_metrics(
         ("energy_per_token",), lambda: {"energy_per_token": metrics["energy"].metric("energy") / spent.tokens}
     )
+
+
+EVALUATOR = WorkloadEvaluator(
+    fidelities=fidelities,
+    evaluate_cases=evaluate_cases,
+    known_limits=kernel_limits,
+    case_breakdown=case_breakdown,
+    with_remedy=with_remedy,
+    fidelities_of_software=fidelities_of_software,
+    simulation_obstacle=simulation_obstacle,
+    submesh_text=submesh_text,
+    shrink_to_submesh=shrink_to_submesh,
+)

@@ -33,6 +33,7 @@ from dse.evaluators.accounting.serving_runs.deployment_setup import (
     with_speculation,
 )
 from dse.evaluators.accounting.serving_runs.steady_state_run import STEADY
+from dse.evaluators.accounting.workload_evaluator import WorkloadEvaluator
 from dse.evaluators.serving.kv_memory import paged_memory
 from dse.evaluators.serving.run_statistics import ClassResult, TurnResult, class_and_turn_results
 from dse.evaluators.serving.scheduling_policy import pool_policies
@@ -217,17 +218,17 @@ def _metrics(design: Design, load: ServingLoad, fidelity: str) -> dict[str, Any]
 def _explain(design: Design, load: ServingLoad, fidelity: str) -> Breakdown:
     service, by = instance_module(design), steady.ITERATION_FIDELITY if fidelity == STEADY else fidelity
 
-    def operators(pool: int, mean: served.MeanIteration) -> Sequence[BreakdownRow]:
+    def list_operators(pool: int, mean: served.MeanIteration) -> Sequence[BreakdownRow]:
         rows: Sequence[BreakdownRow] = service.iteration_rows(design, load, pool, mean.times, mean.composition, by)
         return rows
 
     if fidelity == STEADY:
-        return steady.steady_state_breakdown(_steady(design, load)[1].means, service.area_by_block(design), operators)
+        return steady.steady_state_breakdown(_steady(design, load)[1].means, service.area_by_block(design), list_operators)
     run = _served(design, load, fidelity, served.LOGGED_ITERATIONS)[0]
     if run is None:
         return Breakdown((), 0.0, service.area_by_block(design), {})
     names = POOL_NAMES[-2:] if len(run.pools) == 2 else POOL_NAMES[:1]
-    return served.run_breakdown(run, service.area_by_block(design), operators, names=names)
+    return served.run_breakdown(run, service.area_by_block(design), list_operators, names=names)
 
 
 def mean_iterations(design: Design, load: ServingLoad) -> list[list[served.MeanIteration]]:
@@ -363,3 +364,14 @@ def _serving(design: Design) -> ServingPlan:
 
 batch_iteration_times = partial(asked_first.batch_iteration_times, instance_module, _limits)
 """Context in which iteration times of designs of several structures are computed together."""
+
+
+EVALUATOR = WorkloadEvaluator(
+    fidelities=fidelities,
+    evaluate_cases=evaluate_cases,
+    known_limits=case_limits,
+    case_breakdown=case_breakdown,
+    with_remedy=with_remedy,
+    simulates=True,
+    power_profile=case_power_profile,
+)

@@ -98,7 +98,7 @@ def _random(count: int) -> str:
         over.append(max(rate / candidate.most for candidate, rate in rates))
         assert best.capacity is not None
         assert best.capacity.served is not None
-        kept.append(not side.bounds.breaks(best.capacity.served))
+        kept.append(not side.bounds.list_broken_bounds(best.capacity.served))
         played, fit = played + len(side.tried), fit + len(rates)
     rows = [
         ["questions where some deployment keeps the bounds", f"{count}"],

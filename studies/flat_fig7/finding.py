@@ -3,7 +3,7 @@
 The findings are a table and pictures.
 """
 
-from dse.config.compose import compose, study_folder
+from dse.config.compose import compose, find_study_folder
 from dse.config.question import build_question
 from dse.evaluators import evaluate
 from dse.studies.write import table
@@ -24,7 +24,7 @@ xychart-beta
 def finding() -> str:
     """One row per pattern and size, and one picture per pattern."""
     config = compose(["study=flat_fig7", f"workload.bytes=[{','.join(size.replace(' ', '') for size in SIZES)}]"])
-    question = build_question(config, study_folder(config))
+    question = build_question(config, find_study_folder(config))
     names = question.space.knob("mapping.collective").values
     columns = question.space.grid(0, len(names))
     cases = evaluate(question.space.stack(columns), question.workload, fidelity=config["fidelity"], cases=True).cases

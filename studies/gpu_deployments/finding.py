@@ -5,7 +5,7 @@ import shlex
 from functools import cache
 from pathlib import Path
 
-from dse.accuracy.validate import compare_file, error_text
+from dse.accuracy.validate import compare_file, format_row_error
 from dse.analysis.evaluation import Evaluation, evaluate_config
 from dse.analysis.withheld_metrics import computed_metrics
 from dse.config.compose import compose
@@ -68,7 +68,7 @@ def _compared() -> list[list[str]]:
     rows = []
     for row in compare_file(PUBLISHED):
         simulated = "infeasible" if row.simulated is None else f"{row.simulated:.4g}"
-        rows.append([row.id, f"{row.published} {row.unit}", simulated, error_text(row), row.role])
+        rows.append([row.id, f"{row.published} {row.unit}", simulated, format_row_error(row), row.role])
     return rows
 
 

@@ -101,7 +101,7 @@ def _over_boxes(sizes: dict[str, Vector], sort: str, constants: MoeAllToAllConst
     for peers in sizes["peers"].astype(int).tolist():
         where = make_die_groups(_boxes(peers), "linear", 1, peers, 1, 1, library=constants)
         each = token_bytes(sort, float(HIDDEN))
-        job = where.job("all_to_all", TOKENS * COPIES * each, back=sort == "combine", each=each)
+        job = where.build_job("all_to_all", TOKENS * COPIES * each, back=sort == "combine", each=each)
         seconds.append(float(analytical_exchange(job).seconds))
     return np.array(seconds)
 

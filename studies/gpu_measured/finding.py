@@ -4,7 +4,7 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
-from dse.accuracy.validate import compare_file, simulated_metric
+from dse.accuracy.validate import compare_file, simulate_metric
 from dse.studies.gpu_measured.fit import RESULTS, SAMPLE
 from dse.studies.write import table
 
@@ -78,7 +78,7 @@ def _gemm(chip: str, m: int, k: int, n: int, name: str = "bf16") -> float:
     weights, activations = FORMATS[name]
     formats = f"mapping.precision.weights={weights} mapping.precision.activations={activations}"
     words = f"chip={chip} stack=trtllm_h100 {GEMM} {formats} workload.shapes=[{m}x{k}x{n}]"
-    gemm = simulated_metric(tuple(words.split()), "latency")
+    gemm = simulate_metric(tuple(words.split()), "latency")
     assert gemm is not None
     return gemm
 

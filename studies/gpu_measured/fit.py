@@ -36,11 +36,11 @@ from dse.config.question import build_question
 from dse.config.record_parser import RANGES
 from dse.evaluators.evaluation import PHYSICS_VERSION, explain
 from dse.evaluators.kernels.library import LIBRARY
-from dse.report.standalone_pages import calibration_page
+from dse.report.standalone_pages import build_calibration_page
 from dse.space.errors import DesignError
 from dse.space.units import format_quantity
 from dse.studies.gpu_measured.measured import FittedPart, spread
-from dse.terminal.json_text import json_text
+from dse.terminal.json_text import format_json
 
 KINDS = ("products", "experts", "elementwise", "attention", "latent", "collectives", "engines", "dispatch")
 """Modules of this study, each with the parts of one kind."""
@@ -98,7 +98,7 @@ def main(arguments: list[str]) -> int:
             place = out / part.kind / f"{part.stack}.yaml"
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(yaml(fit))
-            (pages / f"{part.kind}_{part.stack}.html").write_text(calibration_page(record(fit)))
+            (pages / f"{part.kind}_{part.stack}.html").write_text(build_calibration_page(record(fit)))
     if out.resolve() == (CONF / "library").resolve():  # what ships says what constants that ship do
         write_results(fits)
         write_sample(fits)
@@ -162,10 +162,10 @@ def yaml(fit: PartFit) -> str:
             if open_[: depth + 1] != tuple(path[: depth + 1]):
                 text += f"{'  ' * depth}{group}:\n"
         open_ = tuple(path)
-        why = json_text(_why(fit, name, note, unit), ensure_ascii=False)
+        why = format_json(_why(fit, name, note, unit), ensure_ascii=False)
         source = "fitted" if name in part.names else "assumed"
         if cited := re.match(r"\[(\w+)\] ([^:]+): (.*)", json.loads(why)):
-            source, where, why = cited[1], f', page: "{cited[2]}"', json_text(cited[3], ensure_ascii=False)
+            source, where, why = cited[1], f', page: "{cited[2]}"', format_json(cited[3], ensure_ascii=False)
         else:
             where = ""
         if isinstance(value, str):

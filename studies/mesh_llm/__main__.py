@@ -11,7 +11,7 @@ import pandas as pd
 
 import dse
 from dse.commands.notebook_api import StoredStudy
-from dse.commands.study_output import knob_text
+from dse.commands.study_output import format_knob
 from dse.evaluators import METRICS
 from dse.execution.study import Study
 from dse.space.units import format_quantity
@@ -50,7 +50,7 @@ def summary_text(study: StoredStudy) -> str:
 
 def _row(study: Study, best: pd.Series, chip: str) -> list[str]:
     knobs = ", ".join(
-        f"{knob.address} {knob_text(study, knob.address, best[knob.address])}"
+        f"{knob.address} {format_knob(study, knob.address, best[knob.address])}"
         for knob in study.question.space.knobs[1:]
         if best[knob.address] == best[knob.address] and best[knob.address] is not None
     )

@@ -2,7 +2,7 @@
 
 from dse.commands.notebook_api import find_study
 from dse.evaluators import METRICS, evaluate
-from dse.evaluators.evaluation import worst_violation
+from dse.evaluators.evaluation import find_worst_violation
 from dse.space.design import stack_designs
 from dse.space.units import format_quantity
 from dse.studies.write import table
@@ -15,7 +15,7 @@ def finding() -> str:
     rows = []
     for name, values in study.points.items():
         design = study.question.space.design_at(values)
-        worst = worst_violation(design, study.question.workload)
+        worst = find_worst_violation(design, study.question.workload)
         if worst is None:
             columns = evaluate(stack_designs([design]), study.question.workload).columns
             cells = [format_quantity(float(columns[metric][0]), METRICS[metric].unit) for metric in names]

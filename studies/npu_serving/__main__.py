@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import dse
-from dse.commands.study_output import knob_text
+from dse.commands.study_output import format_knob
 from dse.evaluators import METRICS
 from dse.space.units import format_quantity
 from dse.studies.npu_serving.finding import ways
@@ -49,7 +49,7 @@ def search_best(load: tuple[str, ...], budget: int) -> str:
     for name, direction in study.objectives.items() if len(front) else ():
         best = front.sort_values(name, ascending=direction == "min").iloc[0]
         knobs = ", ".join(
-            f"{knob.address.split('.', 1)[1]} {knob_text(study, knob.address, best[knob.address])}"
+            f"{knob.address.split('.', 1)[1]} {format_knob(study, knob.address, best[knob.address])}"
             for knob in study.question.space.knobs
             if best[knob.address] == best[knob.address] and best[knob.address] != -1
         )

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.accuracy.validate import RowQuestion, overrides_of, question_of, read_rows, value_range
+from dse.accuracy.validate import RowQuestion, compose_question, overrides_of, parse_value_range, read_rows
 from dse.evaluators import evaluate
 from dse.evaluators.accounting.metrics import find_metric
 from dse.space.design import Design, stack_designs
@@ -57,14 +57,14 @@ def move_constants() -> Iterator[MovedFigure]:
             words, base = (overrides_of(row, column) for column in ("overrides", "baseline"))
             if any(word.startswith("fidelity=") for word in (*words, *base)):
                 continue
-            first = question_of(words)
+            first = compose_question(words)
             alone = any(word.startswith("chip=") for word in base)
-            second = question_of(base if alone else (*words, *base)) if base else None
+            second = compose_question(base if alone else (*words, *base)) if base else None
             changes = list(_changes(first, second))
             values = _values(first, changes, row["metric"])
             if second is not None:
                 values = values / _values(second, changes, row["metric"])
-            published = value_range(row["value"])
+            published = parse_value_range(row["value"])
             for (constant, value, _), simulated in zip(changes, np.atleast_2d(values).mean(axis=0), strict=True):
                 yield MovedFigure(constant, value, row["id"], row["role"], published, float(simulated))
 

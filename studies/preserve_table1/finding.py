@@ -3,7 +3,7 @@
 import csv
 from pathlib import Path
 
-from dse.accuracy.validate import simulated_metric
+from dse.accuracy.validate import simulate_metric
 from dse.config.compose import compose
 from dse.config.question import build_question
 from dse.evaluators.machine.strided_reads import strided_efficiency
@@ -73,7 +73,7 @@ def strided_text() -> str:
     rows = []
     for window in (0, 64, 16):
         given = (*MEMORY, f"mapping.window={window}", "fidelity=events")
-        times = [simulated_metric((*given, f"workload.patterns=[stride{heads * HEAD}]"), "latency") or 0.0 for heads in HEADS]
+        times = [simulate_metric((*given, f"workload.patterns=[stride{heads * HEAD}]"), "latency") or 0.0 for heads in HEADS]
         for heads, seconds, fit in zip(HEADS[1:], times[1:], fitted[1:], strict=True):
             slower = seconds / times[0]
             explained = (slower - 1) / (fit - 1)
@@ -84,8 +84,8 @@ def strided_text() -> str:
 def simulate_seconds(model: str, devices: int) -> tuple[float, float]:
     """Simulated seconds without and with prefetching."""
     overrides = ("study=preserve_table1", f"model={model}", f"mapping.prefill.tp={devices}")
-    off = simulated_metric((*overrides, "mapping.prefill.prefetch=none"), "latency")
-    metric = simulated_metric((*overrides, "mapping.prefill.prefetch=whole"), "latency")
+    off = simulate_metric((*overrides, "mapping.prefill.prefetch=none"), "latency")
+    metric = simulate_metric((*overrides, "mapping.prefill.prefetch=whole"), "latency")
     assert off is not None
     assert metric is not None
     return off, metric

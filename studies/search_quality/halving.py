@@ -65,8 +65,8 @@ def _drawn(
         return anywhere
     space = grid.study.question.space
     best = good[front_mask(grid.objectives[good], grid.study.directions)]
-    members = np.array([places.row(space.row(grid.columns, int(row))) for row in rng.choice(best, BRACKET)])
+    members = np.array([places.encode_design(space.row(grid.columns, int(row))) for row in rng.choice(best, BRACKET)])
     whole = np.where(np.isnan(members), places.rows_at(rng.random(members.shape)), members)
-    near = places.canonical(places.mutated_rows(whole, np.full(len(whole), 1 / members.shape[1]), rng))
-    beside = np.array([rows[tuple(places.values(row).items())] for row in near])
+    near = places.clear_inactive(places.mutated_rows(whole, np.full(len(whole), 1 / members.shape[1]), rng))
+    beside = np.array([rows[tuple(places.decode_row(row).items())] for row in near])
     return np.stack([beside, anywhere[:BRACKET]], axis=1).ravel()

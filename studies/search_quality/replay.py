@@ -19,7 +19,7 @@ from dse.execution.study import Study
 from dse.execution.workers import Batch
 from dse.search.multi_fidelity import LowFidelitySource
 from dse.search.optuna_samplers import make_sampler, run_plain_optuna
-from dse.search.pareto import as_minimisation, front_mask, hypervolume
+from dse.search.pareto import convert_to_minimisation, front_mask, hypervolume
 from dse.search.samplers import Feedback, Values, allow_all
 from dse.space.array_math import Array
 from dse.space.design import key_of_leaves
@@ -154,7 +154,7 @@ class Grid:
         out = np.zeros(self.size, dtype=bool)
         if limits := make_early_limits(space, workload, self.study.fidelity):
             broken = np.flatnonzero(self.limit >= 0)
-            out[broken] = ~np.array(limits.possible([space.row(self.columns, int(row)) for row in broken]), dtype=bool)
+            out[broken] = ~np.array(limits.find_possible([space.row(self.columns, int(row)) for row in broken]), dtype=bool)
         return out
 
     def rows(self) -> dict[tuple[object, ...], int]:
@@ -179,7 +179,7 @@ class Grid:
     def _exact(self) -> tuple[Array, Array, float]:
         good = np.flatnonzero(self.limit < 0)
         exact = self.objectives[good[front_mask(self.objectives[good], self.study.directions)]]
-        low, high = (f(as_minimisation(exact, self.study.directions), axis=0) for f in (np.min, np.max))
+        low, high = (f(convert_to_minimisation(exact, self.study.directions), axis=0) for f in (np.min, np.max))
         high = high + 0.1 * (high - low)
         return low, high, hypervolume(exact, self.study.directions, low, high)
 

@@ -97,7 +97,7 @@ def _missed() -> str:
     lines = []
     for row in compare_file(HERE / "published.csv"):
         if row.error is not None and abs(row.error) > FAR:
-            known_miss = promised.known_miss("silicon", row.id) or row.note
+            known_miss = promised.find_known_miss("silicon", row.id) or row.note
             lines.append([row.where, row.metric, f"{row.published} {row.unit}", f"{row.error:+.0%}", row.role, known_miss])
     return table(["chip", "figure", "published", "error", "role", "why"], lines)
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.config.compose import compose, study_folder
+from dse.config.compose import compose, find_study_folder
 from dse.config.question import build_question
 from dse.evaluators.silicon import area, energy
 from dse.space.array_math import Array
@@ -90,7 +90,7 @@ def rows(metric: str, role: str = "calibration") -> list[FitRow]:
 def chip_of(overrides: str) -> Chip:
     """Chip record of some overrides."""
     config = compose(overrides.split())
-    return build_question(config, study_folder(config)).base.chip
+    return build_question(config, find_study_folder(config)).base.chip
 
 
 def factor(tech: ProcessNode, like: str) -> float:

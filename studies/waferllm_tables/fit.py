@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dse.config.compose import compose, study_folder
+from dse.config.compose import compose, find_study_folder
 from dse.config.question import Question, build_question
 from dse.evaluators import evaluate
 from dse.space.design import stack_designs
@@ -36,7 +36,7 @@ def rows(chip: str) -> list[tuple[str, float, Callable[[dict[str, float]], float
         for row in csv.DictReader(file):
             if row["role"] == "calibration" and f"chip={chip}" in row["overrides"].split():
                 config = compose(shlex.split(row["overrides"]))
-                question = build_question(config, study_folder(config))
+                question = build_question(config, find_study_folder(config))
                 system = next((name for name in ("t10", "ladder") if row["id"].endswith(name)), "waferllm")
                 weight = WEIGHTS[system] * (0.5 if row["where"] == "table 2" else 1.0)
 

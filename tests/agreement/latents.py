@@ -3,12 +3,12 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from dse.evaluators.functional.layer import LayerTensors, ScoreRules
 from dse.evaluators.graph.step_counts import decode_steps, prefill_step
 from dse.evaluators.graph.transformer import transformer_segments
 from dse.space.array_math import Array
 from dse.space.model import LatentAttention, Model, SparseIndexer
 from dse.space.workload import BatchCase
+from dse.testing.functional.layer import LayerTensors, ScoreRules
 from tests.agreement.layers import Drawn, fed, turned, unit
 
 

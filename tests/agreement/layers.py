@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from dse.evaluators.functional.layer import LayerTensors, ScoreRules
 from dse.evaluators.graph.step_counts import StepCounts, decode_steps, prefill_step
 from dse.evaluators.graph.transformer import transformer_segments
 from dse.space.array_math import Array
 from dse.space.model import ExpertLayers, Model
 from dse.space.workload import BatchCase
+from dse.testing.functional.layer import LayerTensors, ScoreRules
 
 
 class Drawn(NamedTuple):

@@ -81,7 +81,7 @@ def addresses(program: Program, banks: ChannelBanks) -> list[Array]:
     step = loop.body[0].steps[0]
     assert isinstance(step, LoadInstruction | StoreInstruction)
     for _ in range(loop.times):
-        for burst in lie.bursts(step):
+        for burst in lie.list_bursts(step):
             for core, first in enumerate(burst.address.tolist()):
                 bursts = np.arange(first // access, (first + burst.nbytes - 1) // access + 1) * access
                 addresses[core % program.cols] = np.append(addresses[core % program.cols], bursts)

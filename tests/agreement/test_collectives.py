@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators.cost_models.event_simulator import simulate_events
-from dse.evaluators.cost_models.functional_simulator import run_program as computed
 from dse.evaluators.kernels.collective import ALLREDUCE, EXCHANGES, TEAMS
 from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
 from dse.evaluators.machine.device_links import DeviceGroupLinks
@@ -30,6 +29,7 @@ from dse.evaluators.program.kernel_ir import (
 from dse.space.chip import TOPOLOGIES
 from dse.space.workload import DIE_EXCHANGES as EXCHANGED
 from dse.space.workload import TILE_PATTERNS
+from dse.testing.functional_simulator import run_program as computed
 from tests.agreement.test_closed import same
 from tests.agreement.test_events import CYCLES, DMA, SLOW
 from tests.agreement.test_strands import ENGINES

@@ -79,7 +79,7 @@ def test_a_lone_message_takes_what_events_say(source: Any, target: Any, words: i
 @given(routers, st.integers(2, 5), st.integers(1, 5), st.integers(1, 7), st.floats(0.01, 0.9), st.sampled_from(["xy", "yx"]))
 @settings(max_examples=25, deadline=None)
 def test_flits_and_credits_are_conserved(router: Router, rows: int, cols: int, flits: int, rate: float, order: str) -> None:
-    net = traffic.traffic_routers(router, rows, cols, order)
+    net = traffic.make_traffic_routers(router, rows, cols, order)
     source = sources.make_sources(net, rate / flits, flits, np.zeros((rows * cols, 0)), 1)
     now = sources.run_traffic(net, source, 0, 300, sources.RUNNING, 0)
     waiting = int(net.channel["count"].sum())
@@ -256,7 +256,7 @@ def test_packets_go_round_what_is_broken_or_the_error_says_where_they_cannot(
     waits: dict[Any, set[Any]] = {}
     for source in works:
         for target in works:
-            trail = routes.way(source, target)
+            trail = routes.find_route(source, target)
             assert routes.far[source, target] == len(trail) - 1
             assert len(set(trail)) == len(trail)
             assert set(trail) <= set(works)
@@ -297,7 +297,7 @@ def _a_tree(routes: FaultRoutes, broken: MeshFaults, at: list[int], adds: bool, 
     """All members are reached once, over links that work."""
     apart = bool(routes.apart and routes.goes_round(at[0], at[1:], adds))
     before: dict[int, Any] = {}
-    for router, port in routes.tree(at[0], at[1:], adds):
+    for router, port in routes.find_tree(at[0], at[1:], adds):
         next_router = router + {0: 1, 1: -1, 2: routes.cols, 3: -routes.cols}[port]
         assert next_router not in before
         assert next_router != at[0]
@@ -322,7 +322,7 @@ def test_a_full_mesh_with_faults_never_stands_still(
     works = [node for node in range(rows * cols) if node not in broken.routers]
     if not _connected(rows, cols, broken, works):
         return
-    net = traffic.traffic_routers(router, rows, cols, order, fault_routes(rows, cols, broken, order, vcs=int(router.vcs)))
+    net = traffic.make_traffic_routers(router, rows, cols, order, fault_routes(rows, cols, broken, order, vcs=int(router.vcs)))
     to, sends = flows.working_targets(np.zeros((1, 0), np.int32), rows * cols, broken)
     source = sources.make_sources(net, 0.99 / flits, flits, to, 1)
     source.due[~sends] = 1 << 60

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from dse.evaluators.cost_models import event_simulator as events
 from dse.evaluators.cost_models.die_exchange_model import all_to_all_cost
-from dse.evaluators.cost_models.functional_simulator import run_program
-from dse.evaluators.kernels.collective import moe_layer_program as exchange_v
-from dse.evaluators.kernels.collective.moe_layer_program import TokenCopies
 from dse.evaluators.kernels.gemm.tiling import CoreMesh
 from dse.evaluators.machine.die_network import DieNetworkLevel, place_groups
 from dse.evaluators.machine.mesh_fabric import MeshFabric
 from dse.evaluators.program.activity_counts import count_activity
 from dse.evaluators.program.kernel_ir import CoreIndex, Program, SendInstruction
 from dse.space.array_math import Array
+from dse.testing import moe_layer_program as exchange_v
+from dse.testing.functional_simulator import run_program
+from dse.testing.moe_layer_program import TokenCopies
 
 
 class Layer(NamedTuple):

@@ -278,6 +278,15 @@ def test_whatever_is_left_out_is_noticed(layout: str, phase: str) -> None:
     assert not [name for name, fault in faulty(walk) if not noticed(fault, draw)]
 
 
+def test_experts_whose_tokens_no_exchange_brought_are_refused() -> None:
+    experts = ExpertLayers(count=8, top_k=2, intermediate=8, shared=1, load="even")
+    walk = on_dies(balanced(drawn("decode", *SIZES["dies"], 0, experts=experts, hidden=16)))
+    kept = tuple(step for step in walk.steps if getattr(step, "pattern", "") != "all_to_all")
+    assert len(kept) < len(walk.steps)
+    with pytest.raises(ValueError, match="are not where their experts are"):
+        walk.computed(kept, walk.layer)
+
+
 @pytest.mark.parametrize(("layout", "phase"), [("devices", "prefill"), ("tiles", "decode")])
 def test_whatever_of_latent_attention_is_left_out_is_noticed(layout: str, phase: str) -> None:
     draw = latents(phase, 4, 1, 3, 0, indexer=SparseIndexer(heads=2, dim=5, top=2))

@@ -13,9 +13,6 @@ from dse.evaluators.cost_models import analytical_attention as closed_attention
 from dse.evaluators.cost_models import analytical_summa as closed_summa
 from dse.evaluators.cost_models import jobs
 from dse.evaluators.cost_models.job_sequence import JobSequence
-from dse.evaluators.functional import tiles
-from dse.evaluators.functional.call_worker import AttentionInputs
-from dse.evaluators.functional.layer import ScoreRules
 from dse.evaluators.kernels.attention import find_dataflow
 from dse.evaluators.kernels.attention.attention_shape import AttentionShape, AttentionTiling, queries_of
 from dse.evaluators.kernels.gemm.summa_diagonal import SummaTiling
@@ -25,6 +22,9 @@ from dse.evaluators.machine.memory_channels import near_memory
 from dse.space.chip import Chip
 from dse.space.design import stack_designs
 from dse.space.fields import replace_leaves
+from dse.testing.functional import tiles
+from dse.testing.functional.call_worker import AttentionInputs
+from dse.testing.functional.layer import ScoreRules
 from tests.samples import asked
 
 

@@ -5,7 +5,6 @@ import pytest
 
 from dse.evaluators.cost_models.cycle_simulator import simulate_cycles as cycles
 from dse.evaluators.cost_models.event_simulator import simulate_events
-from dse.evaluators.cost_models.functional_simulator import run_program as numeric
 from dse.evaluators.cost_models.simulation_timing import SimulationResult
 from dse.evaluators.layouts.kv_transfer import FleetLayout, PipelineFleet, pipeline_messages, transfer_cost
 from dse.evaluators.layouts.simulated_kv_transfer import SimulatedPipelines, simulated_transfer_cost
@@ -15,6 +14,7 @@ from dse.evaluators.program.kernel_ir import Buffer, CoreIndex, Loop, MultiplyIn
 from dse.space.array_math import Array
 from dse.space.chip import ROUTINGS
 from dse.space.mapping import ARRANGEMENTS
+from dse.testing.functional_simulator import run_program as numeric
 from tests.samples import asked
 
 TOKENS, POSITION, ACTIVATIONS = 16, 2048.0, 5120.0

@@ -8,7 +8,7 @@ import pytest
 
 from dse.evaluators.cost_models import jobs
 from dse.evaluators.cost_models.analytical_attention import make_job, resolve_tiling
-from dse.evaluators.cost_models.analytical_indexer import indexer_jobs, score_job
+from dse.evaluators.cost_models.analytical_indexer import build_indexer_jobs, score_job
 from dse.evaluators.cost_models.analytical_recurrent import decode_state_job, prefill_state_job
 from dse.evaluators.kernels.attention import find_dataflow
 from dse.evaluators.kernels.attention.attention_shape import AttentionShape
@@ -37,9 +37,9 @@ JOBS: dict[str, Callable[[Chip], Any]] = {
     "decode": lambda chip: decode_state_job(GDN, chip),
     "partly resident": lambda chip: decode_state_job(GDN, chip, resident=0.5),
     "prompts": lambda chip: prefill_state_job(PROMPTS, chip),
-    "index": lambda chip: indexer_jobs(IndexerShape(32, 128, 4, 1, 9000), 512, chip),
+    "index": lambda chip: build_indexer_jobs(IndexerShape(32, 128, 4, 1, 9000), 512, chip),
     "index of prompts": lambda chip: score_job(IndexerShape(32, 128, 2, 2000, 2000, causal=True), chip),
-    "index of blocks": lambda chip: indexer_jobs(IndexerShape(4, 128, 8, 1, 20000, block=128), 2048, chip),
+    "index of blocks": lambda chip: build_indexer_jobs(IndexerShape(4, 128, 8, 1, 20000, block=128), 2048, chip),
     "selected rows": gathered,
 }
 LEAVES = {

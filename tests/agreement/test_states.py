@@ -7,14 +7,14 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from dse.evaluators.functional.layer import LayerTensors
-from dse.evaluators.functional.recurrent_states import RecurrentState, convolution_windows, convolve
 from dse.evaluators.graph.step_counts import decode_steps, prefill_step
 from dse.evaluators.graph.transformer import transformer_segments
 from dse.evaluators.kernels.vector.recurrent_decode import RULE_OPERATIONS
 from dse.space.array_math import Array
 from dse.space.model import Model, RecurrentMixing
 from dse.space.workload import BatchCase
+from dse.testing.functional.layer import LayerTensors
+from dse.testing.functional.recurrent_states import RecurrentState, convolution_windows, convolve
 from tests.agreement.layers import Drawn, fed, unit
 from tests.agreement.walks import faulty, noticed, on_devices, on_tiles, right
 

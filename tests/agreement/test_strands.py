@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators.cost_models.event_simulator import simulate_events
-from dse.evaluators.cost_models.functional_simulator import run_program as played_by_numbers
 from dse.evaluators.cost_models.simulation_timing import SimulationResult
 from dse.evaluators.kernels.gemm import GEMM
 from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
@@ -25,6 +24,7 @@ from dse.evaluators.program.kernel_ir import (
     VectorInstruction,
 )
 from dse.space.chip import MatrixEngine, VectorEngine
+from dse.testing.functional_simulator import run_program as played_by_numbers
 from tests.agreement.test_events import CYCLES, DMA
 
 ENGINES = TileEngines(

@@ -127,7 +127,8 @@ def test_tables_are_near_bursts(seed: int) -> None:
     )[seed % 3]  # fmt: skip
     count, cores, request = float(rng.integers(60, 190)), int(rng.integers(20, 150)), MemoryRequest(*given)
     by_tables, by_bursts = (
-        play(given_memory, count, cores, request) for play in (bank_state.parallel_read_slowdown, streams.parallel_slowdown)
+        play(given_memory, count, cores, request)
+        for play in (bank_state.parallel_read_slowdown, streams.simulate_parallel_slowdown)
     )
     assert by_tables == pytest.approx(by_bursts, rel=GAP)
 

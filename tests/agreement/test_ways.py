@@ -9,7 +9,7 @@ from types import CodeType
 
 import pytest
 
-from dse.accuracy.validate import question_of
+from dse.accuracy.validate import compose_question
 from dse.config.question import Question
 from dse.evaluators import FIDELITIES, evaluate, fidelities
 from dse.evaluators.calls.submesh import SUBMESH_MARK
@@ -61,8 +61,8 @@ ON_A_PART = {("regions", "cycles"), ("whole chip", "cycles")}
 OF_BANKS = {
     "machine.bank_tables:request_slowdown",
     "machine.bank_tables:parallel_read_slowdown",
-    "machine.burst_simulator:simulated_slowdown",
-    "machine.parallel_reads:parallel_slowdown",
+    "machine.burst_simulator:simulate_slowdown",
+    "machine.parallel_reads:simulate_parallel_slowdown",
     "machine.simulated_channels:simulated_channels",
     "machine.bank_simulator_state:closed_banks",
 }
@@ -102,7 +102,7 @@ def test_every_software_that_two_readers_answer_for_is_in_the_table() -> None:
     assert {*LINES} == {name for kind in KINDS.values() for name in kind.software}
     several = set()
     for software, words in LINES.items():
-        wanted_question = question_of(question(software, Random(software))).question
+        wanted_question = compose_question(question(software, Random(software))).question
         assert software_of(wanted_question.base.mapping) == software
         found_fidelities = {
             *fidelities(wanted_question.base, wanted_question.workload),
@@ -115,7 +115,7 @@ def test_every_software_that_two_readers_answer_for_is_in_the_table() -> None:
 
 @pytest.mark.parametrize(("software", "word"), EACH)
 def test_a_reader_answers_with_what_is_said_and_plays_nothing_else(software: str, word: str) -> None:
-    wanted_question = question_of(question(software, Random(f"{software} {word}"))).question
+    wanted_question = compose_question(question(software, Random(f"{software} {word}"))).question
     calls = called(wanted_question, f"{word}{SUBMESH_MARK}4" if (software, word) in ON_A_PART else word)
     for way in WAYS[software]:
         assert set(way.source_at(word).split("|")) & calls, way.part

@@ -7,14 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.accounting.partition_search import plan_with_partition
-from dse.evaluators.calls.algorithm_candidates import with_candidates
-from dse.evaluators.calls.call import CallBlock, breadth_first_order, equal_call_index
+from dse.evaluators.calls.algorithm_candidates import add_candidates
+from dse.evaluators.calls.call import CallBlock, equal_call_index, sort_breadth_first
 from dse.evaluators.cost_models import analytical as closed
 from dse.evaluators.cost_models.fastest_algorithm import kernels_by_choice
-from dse.evaluators.functional import multi_die as dies
-from dse.evaluators.functional import pipelines, regions, tiles
-from dse.evaluators.functional import tensor_parallel as devices
-from dse.evaluators.functional.layer import LayerTensors
 from dse.evaluators.graph.operators import Segment
 from dse.evaluators.graph.router_operators import with_router_operators
 from dse.evaluators.graph.transformer import segment_order, transformer_segments
@@ -38,6 +34,10 @@ from dse.space.fields import replace_leaves
 from dse.space.mapping import DIVISIONS
 from dse.space.number_formats import FORMATS
 from dse.space.parameter_counts import STATE_BYTES, sequence_memory
+from dse.testing.functional import multi_die as dies
+from dse.testing.functional import pipelines, regions, tiles
+from dse.testing.functional import tensor_parallel as devices
+from dse.testing.functional.layer import LayerTensors
 from tests.agreement.layers import Drawn
 from tests.evaluators.test_transformer import BF16
 from tests.samples import asked
@@ -151,7 +151,7 @@ def on_dies(draw: Drawn, tp: int = 2, ep: int = 4, *, tiled: bool = False) -> Wa
 def _pooled(draw: Drawn) -> DieContext:
     def cover(part: Segment, attend: RequestsOfReach) -> CallBlock:
         calls = tuple(by_devices.device_call(part, operator, 1, BF16, None) for operator in part.operators)
-        return CallBlock(part.name, calls, equal_call_index(calls), breadth_first_order(calls), float(part.times))
+        return CallBlock(part.name, calls, equal_call_index(calls), sort_breadth_first(calls), float(part.times))
 
     return DieContext(draw.model, cover, ITEMSIZE, ITEMSIZE, unchanged_segment)
 
@@ -177,7 +177,7 @@ def in_region(draw: Drawn, rows: int, cols: int, **words: str) -> Walk:
     mapping = replace_leaves(base.mapping, {name.replace("__", "."): word for name, word in words.items()})
     place = by_regions.Region(mesh, 1.0, 1.0, 1.0)
     blocks = by_regions.region_blocks(draw.model, draw.at, place, mapping, draw.at.positions / draw.layer.sequences)
-    blocks = with_candidates(blocks, region_candidates(base.chip, getattr(mapping, draw.phase), mesh))
+    blocks = add_candidates(blocks, region_candidates(base.chip, getattr(mapping, draw.phase), mesh))
     blocks = tuple(_settled(block, mesh_program_machine(base.chip)) for block in blocks)
     formats = mapping.precision
     packed = tuple(name for name in ("weights", "kv") if FORMATS[getattr(formats, name)].expand)
@@ -200,7 +200,7 @@ def faulty(walk: Walk) -> Iterator[tuple[str, Walk]]:
         if isinstance(step, DieExchange):
             yield f"without {step.name}", _with(walk, number)
             continue
-        if walk.layer.part(step.calls[0].part) is not None:
+        if walk.layer.find_part(step.calls[0].part) is not None:
             for place, call in enumerate(step.calls):
                 yield f"without {call.name}", _with(walk, number, _dropped(step, place))
                 if call.exchange is not None and call.exchange.times:

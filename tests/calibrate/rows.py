@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dse.accuracy.validate import COLUMNS, simulated_metric
+from dse.accuracy.validate import COLUMNS, simulate_metric
 
 SAMPLE = Path(__file__).with_name("measured.csv")
 CHIP = ("chip=a100", "stack=tuned")
@@ -38,7 +38,7 @@ def rows(truth: Mapping[str, float], noise: float, seed: int) -> str:
     table = csv.writer(file, lineterminator="\n")
     table.writerow(COLUMNS)
     for number, (overrides, name, unit, scale) in enumerate(questions):
-        value = (simulated_metric((*CHIP, *overrides.split(), *known), name, strict=False) or 0.0) * scale
+        value = (simulate_metric((*CHIP, *overrides.split(), *known), name, strict=False) or 0.0) * scale
         text = f"{value * np.exp(noise * random.standard_normal()):.5g}"
         role = "check" if number % 5 == 4 else "calibration"
         table.writerow((f"r{number}", "simulated with noise", overrides, "", name, text, unit, role, "not measured"))

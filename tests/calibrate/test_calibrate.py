@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dse.accuracy.calibrate import Calibration, calibrate
 from dse.accuracy.least_squares import ConstantBounds, fit_with_statistics, log_ratios, start_vectors
-from dse.commands.calibrate_output import calibration_record, constants_yaml, determination_text, write_calibration
+from dse.commands.calibrate_output import calibration_record, describe_determination, format_constants_yaml, write_calibration
 from dse.config.compose import compose
 from dse.space.errors import DesignError
 from tests.calibrate.rows import CHIP, SAMPLE, TRUTH, rows
@@ -52,9 +52,9 @@ def test_what_rows_do_not_say_is_named() -> None:
     calibration = calibrate(
         SAMPLE, [*CHIP, "folds=2", "fit=[chip.network.nodes.bandwidth,chip.hbm.bandwidth,mapping.stack.hbm_efficiency]"]
     )
-    assert "no row depends on it" in determination_text(calibration, 0)
-    assert "chip.hbm.bandwidth" in determination_text(calibration, 2)
-    assert "nodes" not in constants_yaml(calibration, Path("x/y.yaml"))
+    assert "no row depends on it" in describe_determination(calibration, 0)
+    assert "chip.hbm.bandwidth" in describe_determination(calibration, 2)
+    assert "nodes" not in format_constants_yaml(calibration, Path("x/y.yaml"))
 
 
 @settings(max_examples=25, deadline=None)

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from dse.evaluators.accounting import whole_chip as tiles
-from dse.evaluators.accounting.decode_segments import arrays_by_model
 from dse.evaluators.calls.call import CallBlock, KernelCall
 from dse.evaluators.cost_models import READERS
 from dse.evaluators.cost_models import jobs as jobs_of
@@ -25,7 +24,7 @@ from dse.evaluators.machine.machine import mesh_program_machine
 from dse.space.fields import replace_leaves
 from dse.space.model import Model
 from dse.space.parameter_counts import mtp_parameter_count, parameter_count, value_head_dim
-from dse.space.workload import BatchCase, Workload
+from dse.space.workload import BatchCase
 from tests.evaluators.test_transformer import BF16
 from tests.presets import MODELS
 from tests.samples import asked
@@ -269,8 +268,7 @@ def test_cores_of_a_pipeline_hold_each_weight_once_or_all_of_them_where_only_inp
 def test_memories_of_the_whole_chip_hold_each_weight_once(name: str) -> None:
     """With norms and biases, which are no products."""
     case, at = case_of(name, "decode")
-    (job,) = arrays_by_model(Workload("", (case,)))
-    held = dict(tiles._held(asked("chip=tile32").base, job, "decode"))
+    held = dict(tiles._main_memory_parts(asked("chip=tile32").base, case, "decode"))
     assert held["weights"] == 2 * (parameter_count(case.model) + case.guesses * mtp_parameter_count(case.model))
     assert held["weights"] == pytest.approx(2 * (weights(transformer_segments(case.model, at)) + table(case.model)), rel=5e-4)
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from dse.evaluators import evaluate
 from dse.evaluators.accounting.breakdown import BreakdownRow, excess_by_cause, merge_rows, scale_row
 from dse.evaluators.accounting.decode_segments import arrays_by_case
+from dse.evaluators.accounting.layout import layout_of
 from dse.evaluators.evaluation import explain
 from dse.evaluators.graph.operators import useful_flop as of_operator
 from dse.evaluators.graph.step_counts import decode_steps, prefill_step
 from dse.evaluators.graph.transformer import transformer_segments
-from dse.evaluators.workloads.batch_inference import layout_module
 from dse.space.design import Design, stack_designs
 from dse.space.fields import replace_leaves
 from dse.space.workload import AttentionCase, BatchCase, ProductCase, Workload, WorkloadCase
@@ -125,7 +125,7 @@ def test_useful_operations_of_a_model_are_those_of_its_graph_in_every_layout(mod
 def test_copies_that_have_equally_many_requests_do_what_is_asked_and_no_more(chip: str) -> None:
     question = asked("model=qwen3_30b_a3b", f"chip={chip}", "workload.batch=[768]", "workload.prompt=300", "workload.output=4")
     (job,) = arrays_by_case(question.workload)
-    assert [phase.asked for phase in layout_module(question.base).phases(question.base, job, "analytical")] == pytest.approx(
+    assert [phase.useful_share for phase in layout_of(question.base).phases(question.base, job, "analytical")] == pytest.approx(
         [1.0, 1.0]
     )
 

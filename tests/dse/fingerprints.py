@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dse.schemas import DOCUMENTS, document_stamp, schema_of
+from dse.schemas import DOCUMENTS, build_schema, document_stamp
 
 FILE = Path(__file__).with_name("fingerprints.json")
 
@@ -28,7 +28,7 @@ def shape(node: Any) -> Any:
 
 def of(name: str) -> str:
     """Of keys and types of a document."""
-    return hashlib.sha256(json.dumps(shape(schema_of(name)), sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(shape(build_schema(name)), sort_keys=True).encode()).hexdigest()
 
 
 def main() -> int:

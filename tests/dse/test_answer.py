@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import dse
-from dse.analysis.load_notes import LoadNotes, notes_text
+from dse.analysis.load_notes import LoadNotes, format_notes
 from dse.commands.evaluate_output import _bound_text, _model_text
 from dse.evaluators import METRICS, evaluate
 from dse.evaluators.accounting.serving_instances import tensor_parallel as devices
 from dse.evaluators.evaluation import explain_infeasibility, kv_memory_by_pool
 from dse.evaluators.workloads.serving import deploy_load
 from dse.execution.result_frame import knob_values
-from dse.explanations.advice import count_rejections, overload_advice, smallest_relaxation
+from dse.explanations.advice import count_rejections, find_smallest_relaxation, overload_advice
 from dse.space.design import stack_designs
 from dse.space.errors import DesignError
 from dse.space.units import format_quantity
@@ -91,7 +91,7 @@ def test_blocks_that_are_given_stand_beside_what_memory_has_room_for(apart: int)
     assert [(memory.blocks, memory.tokens, memory.room, memory.room_tokens) for memory in kv_memory] == [
         (2588, 2588 * 16, blocks, blocks * 16) for blocks in room
     ]
-    assert f"41,408 tokens of each {kv_memory[0].pool}" in notes_text([load], [LoadNotes(kv_memory)])[0][1]
+    assert f"41,408 tokens of each {kv_memory[0].pool}" in format_notes([load], [LoadNotes(kv_memory)])[0][1]
 
 
 def test_where_no_rate_keeps_the_bounds_an_answer_says_what_requests_take_alone() -> None:
@@ -205,7 +205,7 @@ def test_where_nothing_is_feasible_the_smallest_relaxation_admits_a_design(more:
     assert not frame["feasible"].any()
     counted = {rejection.what: rejection.designs for rejection in count_rejections(study, frame)}
     assert counted.get("ttft <= 10 ms") == int((frame["ttft"] > 0.01).sum())
-    values, gives = smallest_relaxation(study, frame)
+    values, gives = find_smallest_relaxation(study, frame)
     design = study.question.space.design_at(values)
     loosest = {bound.metric: next(text for text in gives if text.startswith(bound.metric)) for bound in study.bounds}
     row = next(row for _, row in frame.iterrows() if knob_values(study, row.to_dict()) == values)

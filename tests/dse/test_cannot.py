@@ -15,23 +15,23 @@ from hypothesis import strategies as st
 from dse.accuracy.residuals import Residual
 from dse.commands.notebook_api import StoredStudy
 from dse.commands.run_study import run_study
-from dse.execution.result_frame import knob_values, report_order, with_feasibility_and_front
+from dse.execution.result_frame import knob_values, mark_feasibility_and_front, report_order
 from dse.execution.study import MetricConstraint
-from dse.explanations.explanation import explain_front, front_shadow_prices
-from dse.explanations.near_feasible import known_tables
+from dse.explanations.explanation import compute_front_shadow_prices, explain_front
+from dse.explanations.near_feasible import collect_known_tables
 from dse.report.caveats import (
     ASSUMED_RESOLUTION,
     Caveat,
-    distinct_front,
-    idle_constraint_caveats,
-    idle_knob_caveats,
-    inactive_knob_caveats,
+    collect_study_caveats,
+    find_idle_constraint_caveats,
+    find_idle_knob_caveats,
+    find_inactive_knob_caveats,
     objective_resolution,
-    study_caveats,
+    select_distinct_front,
     thin_to_resolution,
 )
 from dse.report.payload import report_payload
-from dse.terminal.json_text import json_text
+from dse.terminal.json_text import format_json
 from tests.dse.toy import design_ids, searched, toy
 
 Typed = Callable[..., tuple[int, str, str]]
@@ -46,18 +46,18 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> StoredStudy:
 
 
 def test_a_knob_that_changes_nothing_is_named_and_no_other(ran: StoredStudy) -> None:
-    (caveat,) = idle_knob_caveats(ran.study, ran.frame())
+    (caveat,) = find_idle_knob_caveats(ran.study, ran.frame())
     assert (caveat.kind, caveat.what) == ("knob", "chip.hbm.capacity")
     priced = replace(ran.study, objectives={**ran.study.objectives, "system_price": "min"})
-    assert not idle_knob_caveats(priced, ran.frame())
+    assert not find_idle_knob_caveats(priced, ran.frame())
 
 
 def test_a_knob_that_counts_at_no_design_is_named(ran: StoredStudy, tmp_path: Path) -> None:
-    assert not inactive_knob_caveats(ran.study, ran.frame())
+    assert not find_inactive_knob_caveats(ran.study, ran.frame())
     never = "{sweep: 'tag(GB, choice(64, 80))', when: {mapping.both.tp: [7], chip.cores: [301, 302]}}"
     study = toy(tmp_path, f"+space.chip.hbm.capacity={never}")
     searched(study, budget=20)
-    (caveat,) = inactive_knob_caveats(study, StoredStudy(study).frame())
+    (caveat,) = find_inactive_knob_caveats(study, StoredStudy(study).frame())
     where = "as none has mapping.both.tp 7 and chip.cores 301 or 302"
     assert caveat == Caveat("knob", "chip.hbm.capacity", f"chip.hbm.capacity is inactive: at none of 20 designs, {where}")
 
@@ -65,7 +65,7 @@ def test_a_knob_that_counts_at_no_design_is_named(ran: StoredStudy, tmp_path: Pa
 def test_a_knob_is_not_idle_where_it_decides_what_fits(tmp_path: Path) -> None:
     study = toy(tmp_path, "model=llama3_70b", "+space.chip.hbm.capacity='tag(GB, choice(64, 80, 96))'")
     searched(study, budget=40)
-    assert not idle_knob_caveats(study, StoredStudy(study).frame())
+    assert not find_idle_knob_caveats(study, StoredStudy(study).frame())
 
 
 def test_at_a_higher_fidelity_stored_designs_say_which_knob_is_idle(ran: StoredStudy) -> None:
@@ -77,10 +77,10 @@ def test_at_a_higher_fidelity_stored_designs_say_which_knob_is_idle(ran: StoredS
     ways = pd.concat([first.assign(**{"mapping.both.prefetch": word}) for word in ("none", "whole")])
     known = pd.concat([cores, ways], ignore_index=True).assign(limit=None, error=None, ttft=1.0, throughput_per_system_mm2=2.0)
     same = known.assign(tpot=[0.1, 0.1, 0.1, 0.2, 0.3])
-    (caveat,) = idle_knob_caveats(study, same)
+    (caveat,) = find_idle_knob_caveats(study, same)
     assert (caveat.what, "3 stored designs" in caveat.text) == ("chip.cores", True)
-    assert not idle_knob_caveats(study, known.assign(tpot=[0.1, 0.1, 0.11, 0.2, 0.3]))
-    assert not idle_knob_caveats(study, same.assign(limit=["chip.hbm.capacity", None, None, None, None]))
+    assert not find_idle_knob_caveats(study, known.assign(tpot=[0.1, 0.1, 0.11, 0.2, 0.3]))
+    assert not find_idle_knob_caveats(study, same.assign(limit=["chip.hbm.capacity", None, None, None, None]))
 
 
 def test_constraints_that_do_not_bind_are_those_without_which_the_front_is_the_same(ran: StoredStudy) -> None:
@@ -89,11 +89,11 @@ def test_constraints_that_do_not_bind_are_those_without_which_the_front_is_the_s
     kinds = set()
     for value in (times[-1] * 1.01, *np.quantile(times, [0.02, 0.2, 0.5, 0.8, 0.95, 0.99])):
         study = replace(ran.study, bounds=(MetricConstraint("ttft", "<=", float(value)),))
-        rows = with_feasibility_and_front(study, frame)
+        rows = mark_feasibility_and_front(study, frame)
         broken = int((rows["ttft"] > value).sum())
-        free = with_feasibility_and_front(replace(study, bounds=()), frame)
+        free = mark_feasibility_and_front(replace(study, bounds=()), frame)
         same = set(rows.index[rows["front"]]) == set(free.index[free["front"]])
-        constraint_caveats = idle_constraint_caveats(study, rows)
+        constraint_caveats = find_idle_constraint_caveats(study, rows)
         assert bool(constraint_caveats) == (same and bool(rows["feasible"].any()))
         for constraint_caveat in constraint_caveats:
             assert ("is never violated" in constraint_caveat.text) == (not broken)
@@ -109,7 +109,9 @@ def test_a_design_that_was_screened_and_searched_is_counted_once(tmp_path: Path)
     part = StoredStudy(study).part()
     assert part.screened is not None
     seen = [
-        knob_values(study, row) for rows in known_tables(study, part.frame, part.screened) for row in rows.to_dict("records")
+        knob_values(study, row)
+        for rows in collect_known_tables(study, part.frame, part.screened)
+        for row in rows.to_dict("records")
     ]
     assert len(seen) == len({tuple(values.items()) for values in seen}) == len(part.frame)
     assert len(seen) < part.screened.rows + (part.frame["stage"] == "search").sum()
@@ -123,21 +125,21 @@ def test_all_that_was_screened_is_looked_through_and_not_only_what_a_frame_has(
     run_study(study)
     part = StoredStudy(study).part()
     assert part.screened is not None
-    whole = {price.what: (price.then, price.gains) for price in front_shadow_prices(study, part.frame)}
+    whole = {price.what: (price.then, price.gains) for price in compute_front_shadow_prices(study, part.frame)}
     assert whole
     monkeypatch.setattr("dse.execution.result_frame.SCREEN_ROWS", 20)
     few = StoredStudy(study).frame()
     assert len(few) < len(part.frame) / 4
-    assert {price.what: (price.then, price.gains) for price in front_shadow_prices(study, few, part.screened)} == whole
+    assert {price.what: (price.then, price.gains) for price in compute_front_shadow_prices(study, few, part.screened)} == whole
     free = replace(study, bounds=(MetricConstraint("ttft", "<=", float(part.frame["ttft"].max())),))
-    (caveat,) = idle_constraint_caveats(free, with_feasibility_and_front(free, few), part.screened)
+    (caveat,) = find_idle_constraint_caveats(free, mark_feasibility_and_front(free, few), part.screened)
     assert f"is never violated: of {part.screened.rows} designs the nearest to it has " in caveat.text
 
 
 def test_an_objective_that_tells_nothing_apart_is_named(ran: StoredStudy) -> None:
     def caveats_of(tpot: Any) -> list[Caveat]:
-        rows = with_feasibility_and_front(ran.study, ran.frame().assign(tpot=tpot))
-        return [study_caveat for study_caveat in study_caveats(ran.study, rows) if study_caveat.kind == "objective"]
+        rows = mark_feasibility_and_front(ran.study, ran.frame().assign(tpot=tpot))
+        return [study_caveat for study_caveat in collect_study_caveats(ran.study, rows) if study_caveat.kind == "objective"]
 
     size = len(ran.frame())
     (same,) = caveats_of(0.02)
@@ -149,11 +151,15 @@ def test_an_objective_that_tells_nothing_apart_is_named(ran: StoredStudy) -> Non
 
 def test_where_nothing_is_feasible_it_is_said_what_would_have_to_give(ran: StoredStudy) -> None:
     study = replace(ran.study, bounds=(MetricConstraint("tpot", "<=", 1e-6),))
-    rows = with_feasibility_and_front(study, ran.frame())
-    first, second = (study_caveat.text for study_caveat in study_caveats(study, rows) if study_caveat.kind == "feasible")
+    rows = mark_feasibility_and_front(study, ran.frame())
+    first, second = (
+        study_caveat.text for study_caveat in collect_study_caveats(study, rows) if study_caveat.kind == "feasible"
+    )
     assert f"none of {len(rows)} designs is feasible: tpot <= 1 us rejects {len(rows)}" in first
     assert "smallest relaxation that admits a design: tpot <= " in second
-    assert not [study_caveat for study_caveat in study_caveats(ran.study, ran.frame()) if study_caveat.kind == "feasible"]
+    assert not [
+        study_caveat for study_caveat in collect_study_caveats(ran.study, ran.frame()) if study_caveat.kind == "feasible"
+    ]
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.integers(1, 3), st.sampled_from([0.0, 0.01, 0.1, 0.5]))
@@ -186,14 +192,14 @@ def test_what_tells_designs_apart_is_half_the_band_of_measured_rows(ran: StoredS
     by, how = objective_resolution(ran.study)["tpot"]
     assert by == pytest.approx((1.21 / 0.9) ** 0.5 - 1)
     assert "measured rows" in how
-    kept, representatives = distinct_front(ran.study, ran.frame())
+    kept, representatives = select_distinct_front(ran.study, ran.frame())
     assert len(kept) <= len(representatives) == int(ran.frame()["front"].sum())
 
 
 def test_the_page_has_why_each_design_of_the_front_is_there(ran: StoredStudy) -> None:
     part = ran.part()
     (study,) = report_payload([part])["studies"]
-    why = json.loads(json_text(study["why"]))
+    why = json.loads(format_json(study["why"]))
     members = explain_front(ran.study, part.frame)
     assert list(why["designs"]) == [str(place) for place in range(len(members))]
     for member, shown in zip(members, why["designs"].values(), strict=True):

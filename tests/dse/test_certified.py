@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from dse.analysis.optimality_gap import optimality_gap
+from dse.analysis.optimality_gap import compute_optimality_gap
 from dse.evaluators import evaluate, explain
 from dse.evaluators.layouts.operator_partitions import offered_partitions
 from dse.space.design import Design, stack_designs
@@ -53,7 +53,7 @@ def test_groups_and_slices_of_a_small_case_are_those_of_enumeration(overrides: t
     evaluation = evaluate(stack_designs(each), question.workload)
     least = evaluation.columns["latency"][evaluation.feasible].min()
     own = seconds(question.base, question.workload)
-    certified = optimality_gap(question.base, question.workload, own)
+    certified = compute_optimality_gap(question.base, question.workload, own)
     assert certified is not None
     assert certified.whole
     assert own == pytest.approx(least, rel=6e-3)
@@ -65,7 +65,7 @@ def test_words_of_a_small_model_are_those_of_enumeration() -> None:
     """Every pair of words for all operators of both phases: none is below the bound, which the product's own choice reaches."""
     question = asked(*WAFER, *AUTO)
     own = seconds(question.base, question.workload)
-    certified = optimality_gap(question.base, question.workload, own)
+    certified = compute_optimality_gap(question.base, question.workload, own)
     assert certified is not None
     words = {"gemm": ("meshgemm", "cannon", "summa", "allgather"), "gemv": ("ktree", "ring", "pipeline")}
     least = np.inf
@@ -85,7 +85,7 @@ def test_words_of_a_small_model_are_those_of_enumeration() -> None:
 def test_the_gap_is_of_what_the_design_takes_at_its_fidelity() -> None:
     question = asked(*WAFER, *AUTO)
     own = seconds(question.base, question.workload)
-    certified = optimality_gap(question.base, question.workload, 1.5 * own)
+    certified = compute_optimality_gap(question.base, question.workload, 1.5 * own)
     assert certified is not None
     assert certified.gap == pytest.approx(0.5)
     assert "50.00% above" in str(certified)
@@ -97,7 +97,7 @@ def test_the_gap_is_of_what_the_design_takes_at_its_fidelity() -> None:
 )
 def test_there_is_nothing_to_certify_where_nothing_is_left_open_or_can_be(overrides: tuple[str, ...]) -> None:
     question = asked(*overrides)
-    assert optimality_gap(question.base, question.workload, 1.0) is None
+    assert compute_optimality_gap(question.base, question.workload, 1.0) is None
 
 
 @pytest.mark.parametrize("placement", ["ring", "mesh"])
@@ -108,7 +108,7 @@ def test_partitions_that_a_group_has_are_above_the_bound(placement: str, batch: 
     words = ("chip=npu64", *model, "mapping.both.tp=16", "mapping.both.pp=4", f"mapping.both.placement={placement}")
     question = asked(*words, "mapping.both.partition=auto")
     own = seconds(question.base, question.workload)
-    certified = optimality_gap(question.base, question.workload, own)
+    certified = compute_optimality_gap(question.base, question.workload, own)
     assert certified is not None
     assert certified.bound <= own * (1 + 1e-12)
     for word in offered_partitions(question.base.mapping.prefill):

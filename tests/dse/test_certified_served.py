@@ -2,7 +2,7 @@
 
 import pytest
 
-from dse.analysis.optimality_gap import OptimalityGap, mean_iteration_rows, optimality_gap
+from dse.analysis.optimality_gap import OptimalityGap, compute_mean_iteration_rows, compute_optimality_gap
 from dse.evaluators import explain
 from dse.evaluators.workloads.serving import mean_iterations
 from dse.space.fields import replace_leaves
@@ -17,7 +17,7 @@ OPEN = {"mapping.prefill.gemm": "auto", "mapping.decode.gemm": "auto", "mapping.
 def test_words_of_a_served_load_are_above_a_bound_that_is_reached_where_the_product_chooses_best() -> None:
     question = asked(*WAFER)
     open_one = replace_leaves(question.base, OPEN)
-    found_optimality_gap = optimality_gap(open_one, question.workload, 1.0)
+    found_optimality_gap = compute_optimality_gap(open_one, question.workload, 1.0)
     assert found_optimality_gap is not None
     assert found_optimality_gap.served
     assert found_optimality_gap.looked > len(OPEN)
@@ -31,7 +31,7 @@ def test_operators_of_mean_iterations_are_those_of_the_breakdown(overrides: tupl
     question = asked(*overrides)
     (load,) = question.workload.cases
     means = mean_iterations(question.base, load)  # type: ignore[arg-type]
-    mine = [row for row in mean_iteration_rows(question.base, load, means) if row.seconds > 0]  # type: ignore[arg-type]
+    mine = [row for row in compute_mean_iteration_rows(question.base, load, means) if row.seconds > 0]  # type: ignore[arg-type]
     whole = [row for row in explain(question.base, load).rows if row.bound != "idle" and row.seconds > 0]
     shares = [[row.seconds / sum(row.seconds for row in rows) for row in rows] for rows in (mine, whole)]
     assert len(mine) > 10
@@ -46,10 +46,15 @@ def test_a_word_that_the_product_would_not_choose_is_the_gap(monkeypatch: pytest
     means = mean_iterations(slow, load)  # type: ignore[arg-type]
     monkeypatch.setattr("dse.evaluators.workloads.serving.mean_iterations", lambda *_: means)
     own = {
-        word: sum(row.seconds for row in mean_iteration_rows(replace_leaves(slow, {"mapping.prefill.gemm": word}), load, means))  # type: ignore[arg-type]
+        word: sum(
+            row.seconds
+            for row in compute_mean_iteration_rows(replace_leaves(slow, {"mapping.prefill.gemm": word}), load, means)
+        )  # type: ignore[arg-type]
         for word in ("cannon", "meshgemm", "auto")
     }
-    found_optimality_gap = optimality_gap(replace_leaves(slow, {"mapping.prefill.gemm": "auto"}), question.workload, 1.0)
+    found_optimality_gap = compute_optimality_gap(
+        replace_leaves(slow, {"mapping.prefill.gemm": "auto"}), question.workload, 1.0
+    )
     assert found_optimality_gap is not None
     assert found_optimality_gap.bound <= min(own.values()) * (1 + 1e-9)
     assert own["cannon"] > found_optimality_gap.bound * 1.01

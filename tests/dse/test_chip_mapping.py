@@ -9,7 +9,7 @@ import yaml
 from omegaconf import OmegaConf
 
 import dse
-from dse.config.compose import _usual_of_composed, compose, study_folder
+from dse.config.compose import _usual_of_composed, compose, find_study_folder
 from dse.config.question import build_question
 from dse.config.record_parser import USUAL_CHOICES
 from dse.config.untrusted_files import SHIPPED_CONF
@@ -29,7 +29,7 @@ EACH_ALONE = ("a100", "npu64", "tile32", "mesh8_fast")
 
 
 def design(config: dict[str, Any]) -> Design:
-    return build_question(config, study_folder(config)).base
+    return build_question(config, find_study_folder(config)).base
 
 
 def write(path: Path, text: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import dse
 from dse import main
-from dse.analysis.compare import MAX_SIMULATED, ChipComparison, software_difference_note
+from dse.analysis.compare import MAX_SIMULATED, ChipComparison, describe_software_difference
 from dse.evaluators import METRICS
 from dse.space.errors import DesignError
 from dse.space.mapping import MultiDiePlan
@@ -131,10 +131,10 @@ def test_no_split_of_the_dies_by_hand_is_better() -> None:
 def test_unlike_software_is_said_with_what_makes_it_alike() -> None:
     chips = dse.compare_chips("chip=[npu_dse,h100,wse2]", *SIZES, FP16)
     assert [side.software for side in chips] == ["ideal", "tuned", ""]
-    assert software_difference_note(chips).startswith("software stacks differ (npu_dse ideal, h100 tuned): stack=tuned")
+    assert describe_software_difference(chips).startswith("software stacks differ (npu_dse ideal, h100 tuned): stack=tuned")
     alike = dse.compare_chips("chip=[npu_dse,h100]", *SIZES, FP16, "stack=tuned")
     assert [side.software for side in alike] == ["tuned", "tuned"]
-    assert not software_difference_note(alike)
+    assert not describe_software_difference(alike)
 
 
 def test_served_loads_are_compared_over_a_few_mappings() -> None:
@@ -178,3 +178,12 @@ def test_json_has_every_metric_with_its_unit(capsys: pytest.CaptureFixture[str],
     assert a100["formats"] == {"weights": "fp16", "activations": "fp16", "kv": "fp16"}
     assert mesh8["metrics"] == {}
     assert mesh8["why_not"].startswith("workload: nothing runs models")
+
+
+def test_an_objective_by_its_former_name_is_the_present_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chips = ("chip=[a100,npu64]", *SIZES, "--objective")
+    present = run(capsys, monkeypatch, *chips, "mfu")
+    assert "best mfu among mappings" in present
+    assert run(capsys, monkeypatch, *chips, "utilisation") == present

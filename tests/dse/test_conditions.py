@@ -2,7 +2,7 @@
 
 import pytest
 
-from dse.config.compose import compose, study_folder
+from dse.config.compose import compose, find_study_folder
 from dse.config.question import build_question
 from dse.space.errors import DesignError
 from dse.space.knobs import Space
@@ -12,7 +12,7 @@ SIZES = "+space.chip.l2.size='tag(MB,choice(16,32.1,64))'"
 
 def space(*words: str) -> Space:
     config = compose(["chip=npu_dse", *words])
-    space = build_question(config, study_folder(config)).space
+    space = build_question(config, find_study_folder(config)).space
     assert isinstance(space, Space)
     return space
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dse.evaluators import PHYSICS_VERSION
-from dse.execution.screen import run_screen, stored_screen
+from dse.execution.screen import load_stored_screen, run_screen
 from dse.execution.study import Study
 from dse.space.errors import DesignError
 from dse.store.store import Store
@@ -112,7 +112,7 @@ def test_a_flipped_bit_in_a_block_of_a_screen_is_told_and_evaluated_again(
     first = run_screen(study, lambda done, total, size: None)
     (file,) = first.blocks
     flip_the_file(Path(str(file)), random.Random(seed))
-    assert stored_screen(study) is None
+    assert load_stored_screen(study) is None
     assert "damaged; left out" in capsys.readouterr().err
     again = run_screen(study, lambda done, total, size: None)
     assert (again.evaluated, again.front.equals(first.front)) == (first.rows, True)

@@ -12,7 +12,7 @@ import dse
 from dse.commands.run_study import run_study
 from dse.config.compose import compose
 from dse.config.question import Question
-from dse.config.setting_effects import TypedSetting, effective_settings
+from dse.config.setting_effects import TypedSetting, find_effective_settings
 from dse.evaluators import evaluate
 from dse.evaluators.evaluation import limits
 from dse.execution.study import build_study
@@ -21,7 +21,7 @@ from dse.space.errors import DesignError
 from dse.space.fields import check_leaf, field_at, iterate_leaves, leaf_at, replace_leaves
 from dse.space.read_recorder import record_reads
 from dse.space.workload import Workload
-from dse.terminal.forked_answers import answers_within
+from dse.terminal.forked_answers import collect_answers_within
 from tests.contract.draws import makes_sense, shaken
 from tests.dse.test_answer import Typed
 from tests.samples import asked
@@ -92,7 +92,7 @@ def test_a_note_says_exactly_what_changes_nothing(question: tuple[str, ...]) -> 
         leaves = [every[place] for place in rng.permutation(len(every))[:LEAVES]]
         wanted = {leaf for leaf in leaves if brute(design, given_question.workload, leaf) is not False}
         own = Question(design, given_question.workload, given_question.space, (), given_question.defined)
-        settings = effective_settings(own, [TypedSetting(leaf, (leaf,)) for leaf in leaves], "analytical")
+        settings = find_effective_settings(own, [TypedSetting(leaf, (leaf,)) for leaf in leaves], "analytical")
         assert settings == wanted, settings ^ wanted
 
 
@@ -161,7 +161,7 @@ def test_questions_in_a_copy_are_ended_and_leave_nothing() -> None:
     seen: list[int] = []
 
     def asks(*ends: Any) -> list[bool]:
-        return answers_within(0.3, lambda: (bool(end()) for end in ends))
+        return collect_answers_within(0.3, lambda: (bool(end()) for end in ends))
 
     def for_ever() -> None:
         while True:

@@ -9,12 +9,12 @@ import yaml
 
 import dse
 from dse.analysis.capacity import find_capacity
-from dse.analysis.compare import compare_best_mappings, comparison_notes
+from dse.analysis.compare import collect_comparison_notes, compare_best_mappings
 from dse.analysis.evaluation import Evaluation
 from dse.commands import capacity_output as capacities
 from dse.commands.evaluate_output import evaluation_record
 from dse.config.compose import CONF, STUDIES
-from dse.report.caveats import foreign_constant_caveats
+from dse.report.caveats import find_foreign_constant_caveats
 from dse.space.errors import DesignError
 from dse.studies.gpu_measured.fit import meant_for
 from tests.dse.toy import toy
@@ -100,11 +100,11 @@ def test_a_constant_says_its_chip_before_its_group(tmp_path: Path) -> None:
 
 def test_chips_side_by_side_and_studies_say_it_too(tmp_path: Path) -> None:
     words = ("stack=flash3_h100", "mapping.both.tp=1")
-    assert "(prefill_attention on h100); on chip=a100 it is extrapolated" in comparison_notes(
+    assert "(prefill_attention on h100); on chip=a100 it is extrapolated" in collect_comparison_notes(
         compare_best_mappings(["chip=[a100,h100]", *words, *FEW], "tpot")
     )
-    constant_caveats = foreign_constant_caveats(toy(tmp_path, "chip=a100", "stack=flash3_h100"))
-    several = foreign_constant_caveats(toy(tmp_path, "chips=[a100,h200]", "stack=flash3_h100"))
+    constant_caveats = find_foreign_constant_caveats(toy(tmp_path, "chip=a100", "stack=flash3_h100"))
+    several = find_foreign_constant_caveats(toy(tmp_path, "chips=[a100,h200]", "stack=flash3_h100"))
     assert (
         [(constant_caveat.kind, constant_caveat.what) for constant_caveat in constant_caveats]
         == [(caveat.kind, caveat.what) for caveat in several]

@@ -32,10 +32,10 @@ def rows(seed: int, count: int = 50) -> np.ndarray:
 
 @given(SEEDS)
 def test_a_row_is_its_design_and_back(seed: int) -> None:
-    for row, full in zip(PLACES.canonical(rows(seed)), rows(seed), strict=True):
-        values = PLACES.values(row)
-        assert values == SPACE.canonical(PLACES.values(full))
-        np.testing.assert_allclose(PLACES.row(values), row, rtol=1e-9)
+    for row, full in zip(PLACES.clear_inactive(rows(seed)), rows(seed), strict=True):
+        values = PLACES.decode_row(row)
+        assert values == SPACE.canonical(PLACES.decode_row(full))
+        np.testing.assert_allclose(PLACES.encode_design(values), row, rtol=1e-9)
 
 
 @given(SEEDS, st.floats(0, 0.9))
@@ -46,7 +46,7 @@ def test_a_moved_row_is_a_design_of_the_space(seed: int, share: float) -> None:
     assert changed.any()
     assert share or (changed <= 1).all()
     for row in after:
-        values = PLACES.values(row)
+        values = PLACES.decode_row(row)
         for knob in SPACE.knobs:
             if isinstance(knob, ChoiceKnob):
                 assert values[knob.address] in knob.values
@@ -65,7 +65,7 @@ def test_a_line_goes_on_as_far_as_the_others_are_apart_and_stays_in_the_space(se
 
 def test_features_measure_numbers_by_logs_and_words_alike() -> None:
     full = PLACES.rows_at(np.array([[0.0, 0.0, 0.0, 0.0, 0.0], [0.5, 0.99, 0.5, 0.0, 1.0], [0.99, 0.5, 0.99, 0.0, 0.5]]))
-    x = PLACES.features(PLACES.canonical(full))
+    x = PLACES.compute_features(PLACES.clear_inactive(full))
     assert x.shape == (3, len(PLACES.groups))
     assert x[0, 0] == 0.5  # no cap without prefetching
     assert x[1, 0] == pytest.approx(np.log(2) / np.log(4))
@@ -101,7 +101,7 @@ def test_what_promises_most_is_feasible_and_beyond_the_front() -> None:
         return KnownResults(at, y, excess, [int(i) for i in np.flatnonzero(~np.array(beaten))])
 
     near = rng.random((300, 2))
-    best = HypervolumeAcquisition(places).best(near, near[:5], known(rng.random((60, 2))), 8, rng)
+    best = HypervolumeAcquisition(places).choose_best(near, near[:5], known(rng.random((60, 2))), 8, rng)
     assert len({row.tobytes() for row in best}) == 8
     assert (best[:, 0] > 0.3).all()
     assert best[:, 0].mean() < 0.42
@@ -118,7 +118,7 @@ def test_a_model_that_expects_no_gain_is_doubted(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(HypervolumeAcquisition, "_predict_targets", lambda *_: (means, spreads))
 
     def best() -> float:
-        return float(HypervolumeAcquisition(places).best(near, near[:0], known, 1, np.random.default_rng(1))[0, 0])
+        return float(HypervolumeAcquisition(places).choose_best(near, near[:0], known, 1, np.random.default_rng(1))[0, 0])
 
     assert best() == 0.5
     monkeypatch.setattr(acquisition, "VARIANCE_SCALES", (1.0,))

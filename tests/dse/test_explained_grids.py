@@ -14,7 +14,7 @@ from dse.evaluators.accounting.outcomes import SILICON_LIMITS
 from dse.evaluators.evaluation import limits
 from dse.execution.result_frame import DESIGN, knob_values, report_order
 from dse.explanations.dominance import OUTSIDE
-from dse.explanations.explanation import APART, front_shadow_prices
+from dse.explanations.explanation import APART, compute_front_shadow_prices
 from dse.explanations.shadow_prices import MAX_RELAXATION, MIN_GAIN
 from dse.space.array_math import Array
 from dse.space.design import Design
@@ -112,7 +112,7 @@ def test_the_front_is_that_of_all_designs(grid: Grid) -> None:
 
 def test_each_constraint_costs_what_the_least_relaxation_that_moves_the_front_does(grid: Grid) -> None:
     """Relaxed design by design until something new is on the front; limits likewise, by what they need."""
-    prices = {price.address: price for price in front_shadow_prices(grid.ran.study, grid.ran.frame())}
+    prices = {price.address: price for price in compute_front_shadow_prices(grid.ran.study, grid.ran.frame())}
     space, workload = grid.ran.study.question.space, grid.ran.study.question.workload
     good, needs = np.flatnonzero(grid.feasible), dict[str, dict[int, tuple[float, float]]]()
     for row in range(len(grid.rows)):

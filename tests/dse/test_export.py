@@ -204,4 +204,4 @@ def test_results_of_another_store_come_without_the_screen_that_is_here(tmp_path:
     other = toy(tmp_path / "runs/toy", "screen.run=true", "screen.limit=64", "store=other.sqlite")
     searched(other, budget=16)
     assert set(StoredStudy(other).frame()["stage"]) == {"search"}
-    assert not dse.execution.screen.stored_block_files(other)
+    assert not dse.execution.screen.list_stored_block_files(other)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import dse
 from dse.commands.notebook_api import StoredStudy, find_study
 from dse.commands.run_study import run_study
-from dse.config.metric_expressions import LABELLED, derived_metrics, input_metrics, parse_metric_expressions
+from dse.config.metric_expressions import LABELLED, derive_metrics, input_metrics, parse_metric_expressions
 from dse.evaluators import METRICS
 from dse.evaluators.accounting.metrics import COLUMNS
 from dse.execution.metric_checks import refuse_missing_metrics
@@ -39,7 +39,7 @@ def as_they_were() -> Iterator[None]:
 
 
 def worth(text: str, values: dict[str, Any]) -> Any:
-    (result,) = derived_metrics(values, parse_metric_expressions({"metrics": {"mine": text}})).values()
+    (result,) = derive_metrics(values, parse_metric_expressions({"metrics": {"mine": text}})).values()
     return result
 
 
@@ -83,7 +83,7 @@ def test_expressions_may_be_made_of_one_another() -> None:
     texts = {"a": "b * 2", "b": "c + ttft", "c": "tpot / 2"}
     metric_expressions = parse_metric_expressions({"metrics": texts, "objectives": {"b": "min"}})
     assert metric_expressions["a"].inputs == {"ttft", "tpot"}
-    assert derived_metrics({"ttft": 1.0, "tpot": 4.0}, metric_expressions) == {"a": 6.0, "b": 3.0, "c": 2.0}
+    assert derive_metrics({"ttft": 1.0, "tpot": 4.0}, metric_expressions) == {"a": 6.0, "b": 3.0, "c": 2.0}
     assert set(input_metrics(["a", "power"], metric_expressions)) == {"ttft", "tpot", "power"}
     assert (METRICS["a"].better, METRICS["b"].better) == ("max", "min")
 
@@ -91,7 +91,7 @@ def test_expressions_may_be_made_of_one_another() -> None:
 def test_what_comes_to_nothing_is_not_a_number() -> None:
     result = worth("ttft / preemptions", {"ttft": np.array([1.0, 0.0, 2.0]), "preemptions": np.array([0.0, 0.0, 4.0])})
     assert [math.isnan(value) for value in result] == [True, True, False]
-    assert derived_metrics({"ttft": 1.0}, parse_metric_expressions({"metrics": {"mine": "ttft / power"}})) == {}
+    assert derive_metrics({"ttft": 1.0}, parse_metric_expressions({"metrics": {"mine": "ttft / power"}})) == {}
 
 
 @pytest.mark.parametrize(

@@ -234,11 +234,11 @@ def test_blocks_of_a_screen_have_present_names(tmp_path: Path) -> None:
     table = pa.table({"mapping.tp": [1, 2], **{name: [0.5, 1.0] for name in FORMER_METRICS}, "limit": [None, None]})
     table = table.replace_schema_metadata({"feasible": "2"})
     written = write_block(table, place, 0)
-    read = read_block(place.files(), 0)
+    read = read_block(place.list_files(), 0)
     assert read is not None
     assert read.table.column_names == ["mapping.tp", *FORMER_METRICS.values(), "limit"]
     assert read.table.schema.metadata == {b"feasible": b"2"}
-    assert written.file.table(["mfu", "mapping.tp"]).column_names == ["mapping.tp", "mfu"]
+    assert written.file.read_table(["mfu", "mapping.tp"]).column_names == ["mapping.tp", "mfu"]
     assert rename_stored_metrics({"tpot": 1.0, "peak": 2.0}) == {"tpot": 1.0, "peak_flops": 2.0}
 
 

@@ -22,7 +22,7 @@ from dse.mcp_server import TOOLS, check_arguments
 from dse.mcp_server.process_pool import ToolProcesses
 from dse.mcp_server.tool_calls import OUTSIDE, call_tool
 from dse.mcp_server.worker_process import ProgressReports
-from dse.schemas import schema_of
+from dse.schemas import build_schema
 from dse.space.errors import DesignError
 
 Typed = Callable[..., tuple[int, str, str]]
@@ -53,7 +53,7 @@ class Client:
         assert not response.is_error, response.content
         text = response.content[0].text
         assert json.loads(text, parse_constant=refuse) == response.structured_content
-        jsonschema.Draft202012Validator(schema_of(TOOLS[name].document)).validate(response.structured_content)
+        jsonschema.Draft202012Validator(build_schema(TOOLS[name].document)).validate(response.structured_content)
         return response.structured_content
 
     def refused(self, name: str, **arguments: Any) -> str:
@@ -130,7 +130,7 @@ def test_run_is_offered_only_where_it_is_allowed(reading: tuple[Path, Client], r
 
 def test_a_tool_says_what_it_takes_and_answers_and_whether_it_writes(running: Client) -> None:
     for tool in running.portal.call(running.session.list_tools).tools:
-        assert tool.output_schema == schema_of(TOOLS[tool.name].document)
+        assert tool.output_schema == build_schema(TOOLS[tool.name].document)
         assert tool.annotations.read_only_hint == (tool.name != "run")
         jsonschema.Draft202012Validator.check_schema(tool.input_schema)
         for schema in tool.input_schema["properties"].values():
@@ -259,7 +259,7 @@ def test_a_server_that_only_reads_refuses_to_run_and_writes_nothing(reading: tup
 
 def test_a_run_answers_with_its_front_and_where_it_is(running: Client, ran: Any, folder: Path) -> None:
     document, reports = ran
-    jsonschema.Draft202012Validator(schema_of("run")).validate(document)
+    jsonschema.Draft202012Validator(build_schema("run")).validate(document)
     assert (document["name"], document["state"]) == ("quickstart", "done")
     assert Path(document["report"]) == folder / "runs/quickstart/report.html"
     assert Path(document["report"]).is_file()

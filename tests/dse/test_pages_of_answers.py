@@ -8,9 +8,9 @@ import pytest
 
 from dse.analysis.capacity import find_capacity
 from dse.commands.capacity_output import capacity_record
-from dse.commands.validate_all import published_files, simulate_rows
+from dse.commands.validate_all import list_published_files, simulate_rows
 from dse.commands.validate_all import validation_record as validated
-from dse.report.standalone_pages import capacity_page, validation_page
+from dse.report.standalone_pages import build_capacity_page, build_validation_page
 from tests.dse.test_report_page import browser
 
 __all__ = ["browser"]
@@ -28,9 +28,9 @@ BOXES = "of => [...document.querySelectorAll(of)].map(e => e.getBoundingClientRe
 def test_a_page_fits_a_phone(browser: Any, tmp_path: Path, kind: str) -> None:
     sides = find_capacity(WORDS) if kind == "capacity" else []
     text = (
-        capacity_page(capacity_record(sides))
+        build_capacity_page(capacity_record(sides))
         if sides
-        else validation_page(validated(simulate_rows(published_files(["deepseek_wafer"]))))
+        else build_validation_page(validated(simulate_rows(list_published_files(["deepseek_wafer"]))))
     )
     (tmp_path / "page.html").write_text(text, encoding="utf-8")
     page = browser.new_page(viewport={"width": 390, "height": 844}, is_mobile=True)

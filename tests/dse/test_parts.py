@@ -8,7 +8,7 @@ import pytest
 
 import dse
 from dse.config.compose import compose
-from dse.config.part_presets import chosen_parts, parts_from_outside
+from dse.config.part_presets import find_chosen_parts, find_parts_from_outside
 
 Typed = Callable[..., tuple[int, str, str]]
 
@@ -20,8 +20,8 @@ BOXES = {"node_nvlink3": "a100", "node_nvlink4": "h200", "node_nvlink5": "b200",
 @pytest.mark.parametrize("chip", CHIPS)
 def test_a_chip_as_it_ships_has_no_other_parts(chip: str) -> None:
     choices = compose([f"chip={chip}"])["choices"]
-    assert not parts_from_outside(choices)
-    assert all("@chip" in group for group in chosen_parts(choices))
+    assert not find_parts_from_outside(choices)
+    assert all("@chip" in group for group in find_chosen_parts(choices))
 
 
 @pytest.mark.parametrize(

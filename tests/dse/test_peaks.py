@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from dse.analysis.evaluation import evaluate_config
 from dse.commands.evaluate_output import evaluation_record
 from dse.config.compose import compose
-from dse.config.peaks import with_core_rates
+from dse.config.peaks import convert_peaks_to_core_rates
 from dse.space.design import design_key
 from dse.space.errors import DesignError
 from dse.space.number_formats import FORMATS, relative_rate
-from dse.space.peaks import peaks, peaks_text
+from dse.space.peaks import format_peaks, peaks
 from dse.space.units import parse_quantity
 from tests.samples import asked
 
@@ -32,7 +32,7 @@ SHEETS = st.dictionaries(
 def core_of(peak=None, *, cores=132, core=None, typed=()):
     """The core of a chip that says peaks of all its cores."""
     chip = {"cores": {"value": cores}, "core": core or {"vector": "1 Gop/s"}} | ({} if peak is None else {"peak": peak})
-    return with_core_rates({"chip": chip, "space": {}}, typed)["chip"]["core"]
+    return convert_peaks_to_core_rates({"chip": chip, "space": {}}, typed)["chip"]["core"]
 
 
 def value(matrix):
@@ -98,7 +98,7 @@ def test_a_data_sheet_over_a_preset_keeps_rates_over_16_bits(chip, name):
     base = compose([f"chip={chip}"])
     usual = peaks(asked(f"chip={chip}").base.chip)
     times = FORMATS[name].bits / 16  # of int8 the 16-bit peak follows, where a file says it
-    filed = with_core_rates(compose_over(chip, {name: "1000 TFLOPS"}), ())["chip"]["core"]
+    filed = convert_peaks_to_core_rates(compose_over(chip, {name: "1000 TFLOPS"}), ())["chip"]["core"]
     assert parse_quantity(value(filed["matrix"]), "op/s") == pytest.approx(
         2e15 * times / base["chip"]["cores"]["value"], rel=1e-10
     )
@@ -129,7 +129,7 @@ def test_a_chip_by_its_data_sheet_is_answered_in_its_terms():
     assert "chip.peak.fp16=989 Tflop/s" in about["chip"]
     old = evaluate_config(compose(["chip=h100", "chip.core.matrix=15Top/s", *question]))
     assert "fp16 990 Tflop/s" in dict(old.facts())["peak"]
-    assert peaks_text(asked("chip=tile32").base.chip).startswith("fp16 1.012 Pflop/s")
+    assert format_peaks(asked("chip=tile32").base.chip).startswith("fp16 1.012 Pflop/s")
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ import yaml
 from dse.commands.notebook_api import StoredStudy, find_study
 from dse.commands.run_study import run_study
 from dse.config.compose import CONF, compose
-from dse.config.named_points import rows_of_points
+from dse.config.named_points import find_rows_of_points
 from dse.config.overrides import FIELDS
 from dse.execution.result_frame import knob_values, report_order
-from dse.explanations.design_from_overrides import design_from_overrides
+from dse.explanations.design_from_overrides import build_design_from_overrides
 from dse.report.payload import report_payload
 from dse.space.errors import DesignError
 from tests.dse.toy import toy
@@ -56,7 +56,7 @@ def test_points_are_asked_first_and_marked(tmp_path: Path) -> None:
         assert knob_values(wanted_study, frame.iloc[row]) == wanted_study.points[name]
         assert frame.iloc[row]["search_order"] == number
     assert (
-        rows_of_points(
+        find_rows_of_points(
             wanted_study.points, wanted_study.question.space, frame[frame["search_order"] > 0].reset_index(drop=True)
         )["usual"]
         is None
@@ -66,11 +66,13 @@ def test_points_are_asked_first_and_marked(tmp_path: Path) -> None:
 def test_a_chip_is_named_over_a_study_of_several(tmp_path: Path) -> None:
     """With the mapping that the study gives it; and though a leaf is read only where a knob of the study gives it a sense."""
     study = find_study("mesh_llm", f"run_dir={tmp_path}")
-    typed = design_from_overrides(study, ["chips=[npu64]", "mapping.both.tp=8", "mapping.both.pp=8"], "whynot")
+    typed = build_design_from_overrides(study, ["chips=[npu64]", "mapping.both.tp=8", "mapping.both.pp=8"], "whynot")
     assert typed.space.base.mapping.decode.tp == 8
     assert typed.space.base.mapping.decode.prefetch is not None
     assert typed.space.tied
-    other = design_from_overrides(study, ["chips=[npu64]", "chip.mesh.cols=4"], "whynot")  # tied otherwise than the study's
+    other = build_design_from_overrides(
+        study, ["chips=[npu64]", "chip.mesh.cols=4"], "whynot"
+    )  # tied otherwise than the study's
     assert {leaf.address for leaf in typed.space.tied} - {leaf.address for leaf in other.space.tied} == {"chip.mesh.cols"}
     assert other.space.base.chip.hbm.channels == 4 * other.space.base.chip.mesh.rows  # what is tied to it follows
 

@@ -11,7 +11,7 @@ import pytest
 from dse.commands.notebook_api import find_study
 from dse.commands.run_study import choose_sampler
 from dse.config.compose import compose
-from dse.evaluators.evaluation import early_limits, is_simulated, worst_violation
+from dse.evaluators.evaluation import early_limits, find_worst_violation, is_simulated
 from dse.execution.ask_tell import base_design_key
 from dse.execution.limit_filter import EarlyLimits, is_ruled_out, make_early_limits
 from dse.execution.study import Study, build_study
@@ -92,12 +92,12 @@ def test_limits_of_several_designs_are_those_of_each(words: tuple[str, ...]) -> 
     limit_of = (
         (lambda design: worst(early_limits(design, question.workload)))
         if soon
-        else (lambda design: worst_violation(design, question.workload))
+        else (lambda design: find_worst_violation(design, question.workload))
     )
     alone = [limit_of(space.design_at(values)) for values in several]
     together = make_early_limits(space, question.workload, study.fidelity)
     assert together is not None
-    assert together.possible(several) == [worst_limit is None for worst_limit in alone]
+    assert together.find_possible(several) == [worst_limit is None for worst_limit in alone]
     assert 0 < sum(worst_limit is None for worst_limit in alone) < len(alone)
     for values, worst_limit in zip(several, alone, strict=True):
         result = together.ruled_out("key", values)
@@ -123,11 +123,11 @@ def worst(limits: list[Limit]) -> Infeasibility | None:
 @pytest.mark.parametrize("name", ["random", "qmc", "nsga2", "nsga3", "tpe", "local"])
 def test_nine_of_ten_designs_that_a_sampler_asks_are_possible(name: str, known: tuple[Study, EarlyLimits]) -> None:
     study, limits = known
-    source = make_sampler(name, study.question.space, study.directions, seed=1, population=10, possible=limits.possible)
+    source = make_sampler(name, study.question.space, study.directions, seed=1, population=10, possible=limits.find_possible)
     possible = 0
     for number in range(40):
         ask = source.ask(number, None)
-        (can,) = limits.possible([ask.values])
+        (can,) = limits.find_possible([ask.values])
         possible += can
         source.tell(
             ask, Feedback((float(number % 7), float(number % 5)), {"limit": 0.0}) if can else Feedback(None, {"limit": 1.0})
@@ -138,7 +138,7 @@ def test_nine_of_ten_designs_that_a_sampler_asks_are_possible(name: str, known: 
 def test_few_designs_of_this_space_are_possible(known: tuple[Study, EarlyLimits]) -> None:
     study, limits = known
     source = make_sampler("random", study.question.space, study.directions, seed=1, population=10, possible=allow_all)
-    assert sum(limits.possible([source.ask(number, None).values for number in range(40)])) < 10
+    assert sum(limits.find_possible([source.ask(number, None).values for number in range(40)])) < 10
 
 
 def at(study: Study, folder: Path, sampler: str) -> Study:
@@ -159,7 +159,7 @@ def test_what_a_limit_rules_out_goes_to_no_worker_and_is_not_of_the_budget(
     assert len({key for _, _, key, _ in asks}) > 12
     with closing(Store(study.store)) as store:
         results = store.results(study.context)
-    assert all(limits.possible([results[key].values for key in workers.keys]))
+    assert all(limits.find_possible([results[key].values for key in workers.keys]))
     assert sum(is_ruled_out(result) for result in results.values()) == len(results) - 12
 
 
@@ -169,7 +169,7 @@ def test_a_resumed_search_asks_what_a_whole_one_does(
     name: str, seen: bool, tmp_path: Path, known: tuple[Study, EarlyLimits]
 ) -> None:
     """Whether the sampler passes over what is impossible, or is told."""
-    possible = known[1].possible if seen else allow_all
+    possible = known[1].find_possible if seen else allow_all
 
     def run(folder: str, budget: int) -> tuple[Any, ...]:
         study = at(known[0], tmp_path / folder, name)

@@ -19,7 +19,7 @@ from dse.search.acquisition import (
 )
 from dse.search.design_encoding import DesignEncoder
 from dse.search.multi_fidelity import MultiFidelitySearch
-from dse.search.pareto import as_minimisation, front_mask, hypervolume, hypervolume_subset
+from dse.search.pareto import convert_to_minimisation, front_mask, hypervolume, select_hypervolume_subset
 from dse.search.samplers import Feedback, Values
 from dse.space.errors import DesignError
 from dse.space.knobs import ChoiceKnob, IntervalKnob, Space
@@ -90,7 +90,7 @@ def test_the_first_to_be_promoted_are_of_the_lower_fidelitys_front(tmp_path: Pat
 def test_the_first_holds_more_of_the_lower_fidelitys_volume_than_any_other() -> None:
     rng = np.random.default_rng(0)
     values = rng.random((300, 3)) ** 2
-    held = as_minimisation(values[front_mask(values, ["min"] * 3)], ["min"] * 3)
+    held = convert_to_minimisation(values[front_mask(values, ["min"] * 3)], ["min"] * 3)
     low, high = held.min(axis=0), held.max(axis=0)
     reach = high + 0.1 * (high - low)
 
@@ -100,7 +100,7 @@ def test_the_first_holds_more_of_the_lower_fidelitys_volume_than_any_other() -> 
     plainly: list[int] = []
     for _ in range(12):
         plainly.append(max((row for row in range(len(held)) if row not in plainly), key=lambda row: volume([*plainly, row])))
-    assert hypervolume_subset(held, 12).tolist() == plainly
+    assert select_hypervolume_subset(held, 12).tolist() == plainly
 
 
 def test_more_are_asked_at_once_than_the_lower_fidelity_puts_first(tmp_path: Path) -> None:
@@ -123,10 +123,10 @@ def test_few_promoted_designs_hold_most_of_a_front_that_the_lower_fidelity_misju
 
     class Lookup:
         fidelity, all = "analytical", True
-        pool = [(places.values(row), Feedback(tuple(values.tolist()), {})) for row, values in zip(rows, low, strict=True)]
+        pool = [(places.decode_row(row), Feedback(tuple(values.tolist()), {})) for row, values in zip(rows, low, strict=True)]
 
         def feedback_on(self, designs: Sequence[Values]) -> list[Feedback]:
-            return [self.pool[where[places.row(values).tobytes()]][1] for values in designs]
+            return [self.pool[where[places.encode_design(values).tobytes()]][1] for values in designs]
 
     exact = high[front_mask(high, ["min", "min"])]
     best, worst = exact.min(axis=0), exact.max(axis=0)
@@ -136,14 +136,14 @@ def test_few_promoted_designs_hold_most_of_a_front_that_the_lower_fidelity_misju
         both = (hypervolume(objectives, ["min", "min"], best, reach) for objectives in (values, exact))
         return next(both) / next(both)
 
-    fewest = next(many for many in range(1, 13) if share(exact[hypervolume_subset(exact, many)]) >= 0.97)
+    fewest = next(many for many in range(1, 13) if share(exact[select_hypervolume_subset(exact, many)]) >= 0.97)
     counts = []
     for seed in range(5):
         source = MultiFidelitySearch(space, ["min", "min"], seed, 8, Lookup())
         promoted: list[int] = []
         while share(high[promoted]) < 0.97:
             ask = source.ask(len(promoted), None)
-            promoted.append(where[places.row(ask.values).tobytes()])
+            promoted.append(where[places.encode_design(ask.values).tobytes()])
             source.tell(ask, Feedback(tuple(high[promoted[-1]].tolist()), {}))
         counts.append(len(promoted))
     assert max(counts) <= 1 + fewest

@@ -14,9 +14,9 @@ from dse.evaluators.serving.steady_state import request_mix
 from dse.evaluators.workloads.serving import instance_module
 from dse.execution import screen_block as block
 from dse.execution.bound_pruning import BEATEN, LIMITS
-from dse.execution.screen import ScreenResult, encode_rows, run_screen, screen_left_out_text, stored_screen
+from dse.execution.screen import ScreenResult, encode_rows, load_stored_screen, run_screen, screen_left_out_text
 from dse.execution.study import Study
-from dse.report.caveats import discarded_rows_caveats
+from dse.report.caveats import find_discarded_rows_caveats
 
 CHIPS = "chips=[npu_whole,tile_gh200,wafer64,npu_dse]"
 """Layouts whose designs take long, and dies."""
@@ -67,12 +67,12 @@ def test_the_front_is_that_of_a_screen_of_every_design(whole: Any, tmp_path: Pat
     assert result.rows == every.rows == result.evaluated + out
     assert every.feasible - result.pruned[BEATEN] <= result.feasible <= every.feasible
     # what is stored says the same, and nothing is evaluated again
-    for again in (stored_screen(study), screened(study)):
+    for again in (load_stored_screen(study), screened(study)):
         assert again is not None
         assert (again.rows, again.evaluated, again.pruned, again.feasible) == (result.rows, 0, result.pruned, result.feasible)
         same(again, result, study)
     assert "may be feasible or not" in screen_left_out_text(result)
-    assert screen_left_out_text(result) in discarded_rows_caveats(study, result)[0].text
+    assert screen_left_out_text(result) in find_discarded_rows_caveats(study, result)[0].text
 
 
 @pytest.mark.usefixtures("small")
@@ -85,7 +85,7 @@ def test_a_screen_that_ends_early_goes_on_with_the_same_front(whole: Any, tmp_pa
 
     with pytest.raises(KeyboardInterrupt):
         run_screen(study, until)
-    before = stored_screen(study)
+    before = load_stored_screen(study)
     assert before is not None
     assert 0 < before.rows < 32
     result = screened(study)
@@ -108,7 +108,7 @@ def test_workers_find_what_one_process_does_and_go_on_where_it_ended(whole: Any,
     with pytest.raises(KeyboardInterrupt):
         run_screen(study, until)
     assert min(rows) < 28, "bounds have left out some, and say so"
-    before = stored_screen(study)
+    before = load_stored_screen(study)
     assert before is not None
     assert before.rows > 0
     result = screened(study)
@@ -130,7 +130,7 @@ def test_no_design_is_better_than_its_bounds(screens: str, request: pytest.Fixtu
     """Nor does one that breaks a limit which needs no price keep all of them."""
     study, result = request.getfixturevalue(screens)
     space, workload = study.question.space, study.question.workload
-    rows = pd.concat([file.table().to_pandas() for file in result.blocks])
+    rows = pd.concat([file.read_table().to_pandas() for file in result.blocks])
     for priced in (False, True):
         row = rows[rows["limit"].isna()] if priced else rows
         every = {*optimistic.LOWER_BOUNDED, *optimistic.UPPER_BOUNDED}
@@ -153,7 +153,7 @@ def test_bounds_leave_out_most_of_what_is_not_served_in_time(screens: str, reque
     """Of designs that keep limits and not their constraint; prices say more than peaks."""
     study, result = request.getfixturevalue(screens)
     space, workload = study.question.space, study.question.workload
-    rows = pd.concat([file.table().to_pandas() for file in result.blocks])
+    rows = pd.concat([file.read_table().to_pandas() for file in result.blocks])
     rows = rows[rows["limit"].isna() & (rows["slo_attainment"] < 0.9)]
     kept = []
     for priced in (False, True):
@@ -170,7 +170,7 @@ def test_more_requests_take_no_less_than_one(whole: Any, chip: str) -> None:
     """What the price of one request's next token is a bound of."""
     study, result = whole
     space, load = study.question.space, study.question.workload.cases[0]
-    rows = pd.concat([file.table().to_pandas() for file in result.blocks])
+    rows = pd.concat([file.read_table().to_pandas() for file in result.blocks])
     rows = rows[rows["limit"].isna() & (rows["chip"] == chip)].iloc[:4]
     context, looked = max(1.0, request_mix(load.requests).context), 0
     for _, group in space.stack(encode_rows(space, rows)).groups:

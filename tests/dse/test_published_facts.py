@@ -14,13 +14,13 @@ from dse.evaluators import evaluate
 from dse.evaluators.evaluation import explain_infeasibility
 from dse.evaluators.silicon import area, energy, price
 from dse.evaluators.silicon import supply_voltage as supply
-from dse.evaluators.silicon.published import contradicted_limits, published_facts
+from dse.evaluators.silicon.published import find_contradicted_limits, published_facts
 from dse.execution.study import build_study
-from dse.report.caveats import facts_dropped
+from dse.report.caveats import find_dropped_facts
 from dse.space.design import design_key, stack_designs
 from dse.space.errors import DesignError
 from dse.space.fields import iterate_leaves, leaf_at, replace_leaves
-from dse.space.published import as_modelled
+from dse.space.published import remove_published_facts
 
 LOAD = ("model=qwen3_1b7", "workload.batch=[2]", "workload.prompt=64", "workload.output=8", "mapping.both.tp=1")
 
@@ -55,7 +55,12 @@ BROKEN = {
 }
 """Limits of the model alone that each would break."""
 
-MODEL = {"die_area": area.die_area, "tdp": energy.peak_design_power, "clock": supply.maximum_clock, "price": price.of_chip}
+MODEL = {
+    "die_area": area.die_area,
+    "tdp": energy.peak_design_power,
+    "clock": supply.maximum_clock,
+    "price": price.estimate_chip_price,
+}
 
 MOVED = (
     "cores", "core.matrix", "core.vector", "clock", "l2.size", "l2.bandwidth", "hbm.bandwidth", "hbm.capacity",
@@ -79,8 +84,8 @@ def test_a_card_that_is_sold_is_answered_and_the_models_figures_stand_beside(car
     given_cards = cards(f"chip={card}")
     chip = given_cards.base.chip
     assert explain_infeasibility(given_cards.base, given_cards.workload) is None
-    assert {limit.address for limit in contradicted_limits(chip)} == BROKEN[card]
-    alone = replace(given_cards.base, chip=as_modelled(chip))
+    assert {limit.address for limit in find_contradicted_limits(chip)} == BROKEN[card]
+    alone = replace(given_cards.base, chip=remove_published_facts(chip))
     assert (explain_infeasibility(alone, given_cards.workload) is None) == (not BROKEN[card])
     columns = evaluate(stack_designs([given_cards.base]), given_cards.workload).columns
     facts = {fact.name: fact for fact in published_facts(chip)}
@@ -115,9 +120,9 @@ def test_a_fact_is_dropped_where_a_knob_moves_what_it_depends_on(cards, card, le
     base, address = given_cards.base, f"chip.{leaf}"
     for times in (0.5, 1.0, 1.25):
         design = replace_leaves(base, {address: type(leaf_at(base, address))(leaf_at(base, address) * times)})
-        chip, without = design.chip, as_modelled(design.chip)
+        chip, without = design.chip, remove_published_facts(design.chip)
         for fact in published_facts(chip):
-            as_given = float(MODEL[fact.name](as_modelled(base.chip)))
+            as_given = float(MODEL[fact.name](remove_published_facts(base.chip)))
             same = fact.modelled == pytest.approx(as_given, rel=1e-9)
             if fact.name == "clock":
                 same = same and chip.clock <= fact.value * (1 + 1e-9)
@@ -181,7 +186,7 @@ def test_a_study_says_which_knobs_drop_facts(tmp_path):
     (tmp_path / "chip/card.yaml").write_text(CARDS["gaudy"])
     knobs = ("+space.chip.l2.size='tag(MB,choice(72,96))'", "+space.chip.hbm.strided_row_overhead='tag(ns,choice(0,1))'")
     study = build_study(compose((f"--config-dir={tmp_path}", "chip=card", *LOAD, *knobs, "+objectives.tpot=min")), tmp_path)
-    (remark,) = facts_dropped(study)
+    (remark,) = find_dropped_facts(study)
     assert remark.what == "card"
     assert "die area" in remark.text
     assert "where chip.l2.size change" in remark.text
@@ -192,4 +197,6 @@ def test_a_part_of_facts_is_worked_out_and_chips_without_facts_keep_their_keys(c
         cards("chip=gaudy", "+chip.published.part=mine")
     assert not any("published" in address for address, _, _ in iterate_leaves(cards("chip=h100").base))
     plain = cards("chip=rtx4090").base
-    assert design_key(replace(cards("chip=gaudy").base, chip=as_modelled(cards("chip=gaudy").base.chip))) == design_key(plain)
+    assert design_key(
+        replace(cards("chip=gaudy").base, chip=remove_published_facts(cards("chip=gaudy").base.chip))
+    ) == design_key(plain)

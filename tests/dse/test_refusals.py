@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.config.compose import compose, study_folder
+from dse.config.compose import compose, find_study_folder
 from dse.config.question import build_question
 from dse.config.record_parser import CONSTANT, USUAL_CHOICES
 from dse.evaluators import FIDELITIES, evaluate, fidelities
@@ -158,7 +158,7 @@ def test_a_study_whose_knobs_leave_such_words_as_they_are_is_refused() -> None:
     for knobs, refused in (((tp,), True), ((tp, partition), False)):
         config = compose([*words, "mapping.both.partition=mn", *knobs])
         with pytest.raises(DesignError, match="has no sums over a whole") if refused else nullcontext():
-            build_study(config, study_folder(config))
+            build_study(config, find_study_folder(config))
 
 
 def test_what_a_file_leaves_out_is_told_from_what_there_is_not() -> None:

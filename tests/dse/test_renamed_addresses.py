@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dse.config.compose import compose, study_folder
+from dse.config.compose import compose, find_study_folder
 from dse.config.question import Question, build_question
 from dse.config.renamed_addresses import SAID
 from dse.execution.study import workload_key
@@ -35,7 +35,7 @@ LEAVES = [alias for alias in renamed_fields() if "chip." in alias.old and alias.
 @cache
 def asked(*words: str) -> Question:
     config = compose(words)
-    return build_question(config, study_folder(config))
+    return build_question(config, find_study_folder(config))
 
 
 @cache

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import dse.config.renamed_addresses as renamed
-from dse.config.compose import compose, study_folder
+from dse.config.compose import compose, find_study_folder
 from dse.config.question import build_question
 from dse.execution.study import workload_key
 from dse.space.aliases import RENAMED_ADDRESSES, RENAMED_GROUPS, new_option_by_old, renamed_fields
@@ -170,7 +170,7 @@ def test_every_former_word_is_tried() -> None:
 @pytest.mark.parametrize(("words", "design", "workload", "space"), KEYS, ids=lambda of: of[0] if isinstance(of, list) else "")
 def test_keys_are_made_of_former_words(words: list[str], design: str, workload: str, space: str) -> None:
     config = compose(words)
-    found = build_question(config, study_folder(config))
+    found = build_question(config, find_study_folder(config))
     assert (design_key(found.base), workload_key(found.workload), found.space.key) == (design, workload, space)
 
 

@@ -21,7 +21,7 @@ from dse.commands.run_study import run_study
 from dse.execution.ask_tell import base_design_key
 from dse.execution.result_frame import rows_by_case
 from dse.explanations.explanation import explain_front
-from dse.explanations.knob_importance import sobol_index
+from dse.explanations.knob_importance import estimate_sobol_index
 from dse.report.payload import MAX_EXPLAINED, ReportedStudy, report_payload
 from dse.report.study_page import write_page
 from dse.report.time_breakdown import cached_breakdown, time_stacks
@@ -175,19 +175,19 @@ def test_studies_with_the_same_objectives_share_one_measure(part: ReportedStudy,
 def test_importance_finds_the_knob_that_does_it_all() -> None:
     rng = np.random.default_rng(1)
     a, b = rng.integers(0, 8, 5000).astype(float), rng.random(5000)
-    assert sobol_index(a**3, a) == pytest.approx(1.0)
-    assert sobol_index(a**3, b) < 0.01
-    assert sobol_index(a + 7 * b, a) == pytest.approx(sobol_index(7 - a + 7 * (1 - b), a), abs=0.02)
+    assert estimate_sobol_index(a**3, a) == pytest.approx(1.0)
+    assert estimate_sobol_index(a**3, b) < 0.01
+    assert estimate_sobol_index(a + 7 * b, a) == pytest.approx(estimate_sobol_index(7 - a + 7 * (1 - b), a), abs=0.02)
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.floats(-10, 10)), min_size=1, max_size=60))
 def test_importance_is_a_share_and_the_same_for_any_rising_function(rows: list[tuple[int, float]]) -> None:
     knob, values = (np.array(side, dtype=float) for side in zip(*rows, strict=True))
     values = np.round(values, 3)
-    share = sobol_index(values, knob)
+    share = estimate_sobol_index(values, knob)
     assert 0 <= share <= 1
-    assert sobol_index(np.exp(values), knob) == pytest.approx(share)
-    assert sobol_index(-values, knob) == pytest.approx(share)
+    assert estimate_sobol_index(np.exp(values), knob) == pytest.approx(share)
+    assert estimate_sobol_index(-values, knob) == pytest.approx(share)
 
 
 def test_following_writes_what_arrives_until_the_run_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,13 +18,13 @@ import pytest
 import dse
 from dse.commands.notebook_api import StoredStudy
 from dse.commands.run_study import run_study
-from dse.commands.validate_all import published_files, simulate_rows, validation_record
+from dse.commands.validate_all import list_published_files, simulate_rows, validation_record
 from dse.config.compose import compose
 from dse.evaluators import METRICS
 from dse.execution.study import build_study
 from dse.report.metric_names import plain_name
 from dse.report.payload import ReportedStudy, report_payload
-from dse.report.standalone_pages import validation_page
+from dse.report.standalone_pages import build_validation_page
 from dse.report.study_page import LivePage, write_page
 from dse.report.time_breakdown import MAX_STACKS
 from tests.dse.test_report import hostile, rows_of
@@ -611,9 +611,9 @@ def test_the_page_says_how_far_off_measured_rows_were(opened: Callable[..., Any]
 
 
 def test_the_page_of_a_validation_has_a_trace_a_study(browser: Any, tmp_path: Path) -> None:
-    rows = simulate_rows(published_files(["preserve_l2", "deepseek_wafer"]))
+    rows = simulate_rows(list_published_files(["preserve_l2", "deepseek_wafer"]))
     path = tmp_path / "validation.html"
-    path.write_text(validation_page(validation_record(rows)), encoding="utf-8")
+    path.write_text(build_validation_page(validation_record(rows)), encoding="utf-8")
     complaints: list[str] = []
     page = browser.new_page()
     page.on("pageerror", lambda error: complaints.append(str(error)))

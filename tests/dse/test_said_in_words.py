@@ -13,10 +13,10 @@ import dse
 from dse.accuracy.validate import read_rows
 from dse.analysis.capacity import find_capacity
 from dse.commands.capacity_output import _answer_text
-from dse.config.overrides import study_paths
+from dse.config.overrides import find_study_paths
 from dse.space.errors import DesignError
 from dse.terminal.atomic_files import write_atomically
-from dse.terminal.error_line import error_line
+from dse.terminal.error_line import format_error_line
 from tests.samples import asked
 
 Typed = Callable[..., tuple[int, str, str]]
@@ -65,7 +65,7 @@ def test_a_command_whose_reader_has_gone_ends_as_others_do() -> None:
 def test_a_folder_that_is_called_like_a_study_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "studies/odd/study.yaml").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    assert "odd" not in study_paths()
+    assert "odd" not in find_study_paths()
 
 
 HEADER = "id,where,overrides,baseline,metric,value,unit,role,note"
@@ -115,7 +115,7 @@ def test_a_device_is_written_to_and_a_link_leads_to_its_file(tmp_path: Path) -> 
 
 
 def test_a_place_that_cannot_be_made_is_refused_in_a_line() -> None:
-    assert error_line(FileNotFoundError(2, "No such file or directory", "/proc/x.html")).startswith(
+    assert format_error_line(FileNotFoundError(2, "No such file or directory", "/proc/x.html")).startswith(
         "dse: /proc/x.html: No such file"
     )
 
@@ -123,9 +123,9 @@ def test_a_place_that_cannot_be_made_is_refused_in_a_line() -> None:
 def test_a_word_longer_than_any_path_is_named_by_its_beginning() -> None:
     with pytest.raises(DesignError) as refused:
         dse.evaluate("x" * 100_000)
-    line = error_line(refused.value)
+    line = format_error_line(refused.value)
     assert line.startswith("dse: 'xxx")
     assert "100,002 characters" in line
     assert len(line) < 300
     path = f"/{'folder/' * 40}file.yaml"
-    assert error_line(DesignError(f"{path}: no such file")) == f"dse: {path}: no such file"
+    assert format_error_line(DesignError(f"{path}: no such file")) == f"dse: {path}: no such file"

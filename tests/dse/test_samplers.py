@@ -141,16 +141,16 @@ def test_a_front_that_stands_still_ends_a_search() -> None:
     messages = []
     for number in range(40):
         rules.note_result(Feedback((1 / (1 + min(number, 15)), 1.0)))
-        messages.append(rules.stagnant())
+        messages.append(rules.check_stagnation())
     assert messages.index(next(text for text in messages if text)) + 1 == 24
-    assert not stops().stagnant()
+    assert not stops().check_stagnation()
 
 
 def test_designs_that_break_a_constraint_are_no_growth() -> None:
     rules = stops(designs=8)
     for number in range(16):
         rules.note_result(Feedback((2.0, 2.0)) if number < 4 else Feedback((1 / number, 1 / number), {"tpot": 0.1}))
-    assert rules.stagnant()
+    assert rules.check_stagnation()
 
 
 def test_a_search_that_stagnated_stops_there_again(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import dse
 from dse.accuracy.validate import COLUMNS
-from dse.schemas import DOCUMENTS, document_stamp, schema_of
+from dse.schemas import DOCUMENTS, build_schema, document_stamp
 from tests.calibrate.rows import CHIP, SAMPLE
 from tests.dse import fingerprints
 from tests.dse.toy import design_ids
@@ -32,7 +32,7 @@ def checked(name: str, text: str) -> Any:
         raise AssertionError(f"{word} is no JSON")
 
     data = json.loads(text, parse_constant=refuse)
-    jsonschema.Draft202012Validator(schema_of(name)).validate(data)
+    jsonschema.Draft202012Validator(build_schema(name)).validate(data)
     assert data["schema"] == document_stamp(name)
     return data
 
@@ -259,7 +259,7 @@ def test_a_key_that_no_schema_has_is_refused(name: str) -> None:
             for value in node:
                 yield from objects(value)
 
-    found_objects = list(objects(schema_of(name)))
+    found_objects = list(objects(build_schema(name)))
     assert found_objects
     for schema in found_objects:
         assert (

@@ -22,12 +22,12 @@ from dse.evaluators.accounting.power import PHASE_POWER_METRICS
 from dse.execution import screen_block as block
 from dse.execution.affinity_pool import AffinityPool
 from dse.execution.ray_cluster import RayCluster, map_on_crew
-from dse.execution.result_frame import knob_values, with_front
-from dse.execution.screen import ScreenResult, encode_rows, run_screen, stored_block_files, stored_screen
+from dse.execution.result_frame import combine_with_front, knob_values
+from dse.execution.screen import ScreenResult, encode_rows, list_stored_block_files, load_stored_screen, run_screen
 from dse.execution.screen_block import CACHE_ROWS, EVEN_SAMPLE
 from dse.execution.workers import WorkerSettings
-from dse.explanations.stored_design import stored_design
-from dse.report.caveats import discarded_rows_caveats
+from dse.explanations.stored_design import find_stored_design
+from dse.report.caveats import find_discarded_rows_caveats
 from dse.space.design import Designs, design_key, stack_designs
 from dse.space.errors import DesignError
 from tests.dse.toy import toy
@@ -35,7 +35,7 @@ from tests.dse.toy import toy
 
 def rows_of(result: ScreenResult) -> pd.DataFrame:
     """What is in the files of a screen."""
-    return pd.concat([file.table().to_pandas() for file in result.blocks])
+    return pd.concat([file.read_table().to_pandas() for file in result.blocks])
 
 
 def test_rows_that_are_evaluated_in_another_order_keep_their_metrics(tmp_path: Path) -> None:
@@ -54,10 +54,10 @@ def test_rows_that_are_evaluated_in_another_order_keep_their_metrics(tmp_path: P
 def test_what_files_leave_out_the_front_and_the_report_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = toy(tmp_path, "screen.run=true")
     screen = run_screen(study, lambda done, total, size: None)
-    stored = screen.blocks[0].table().to_pandas()
+    stored = screen.blocks[0].read_table().to_pandas()
     assert screen.left
     assert "energy" not in stored
-    shown = with_front(study, pd.DataFrame(), screen)
+    shown = combine_with_front(study, pd.DataFrame(), screen)
     assert {"energy", "price_per_mtoken"} <= set(screen.front)
     assert shown["energy"].notna().all()
     monkeypatch.setattr("dse.execution.screen_block.requested_metrics", lambda study: PHASE_POWER_METRICS)
@@ -66,7 +66,7 @@ def test_what_files_leave_out_the_front_and_the_report_have(tmp_path: Path, monk
     assert not everything.left
     # what is whole is not evaluated again
     monkeypatch.setattr("dse.execution.screen.evaluate_with_derived", None)
-    assert "energy" in with_front(whole, pd.DataFrame(), everything)
+    assert "energy" in combine_with_front(whole, pd.DataFrame(), everything)
 
 
 @pytest.mark.parametrize("stage", ["fidelity", "screen.fidelity"])
@@ -216,7 +216,7 @@ def test_a_block_whose_worker_died_unheard_was_evaluated(unbroken: ScreenResult,
     monkeypatch.setattr("dse.execution.ray_cluster.map_on_crew", twice)
     study = toy(tmp_path, *SMALL, "workers=ray", "workers.start_time='1 us'", "workers.count=2")
     screen = run_screen(study, lambda done, total, size: None)
-    assert (screen.rows, screen.evaluated, len(stored_block_files(study))) == (
+    assert (screen.rows, screen.evaluated, len(list_stored_block_files(study))) == (
         unbroken.rows,
         unbroken.rows,
         unbroken.rows / 256,
@@ -250,7 +250,7 @@ def test_a_machine_that_dies_costs_the_blocks_it_was_at(unbroken: ScreenResult, 
         machines.shutdown()
     assert killed
     assert (screen.rows, screen.evaluated, len(screen.blocks)) == (unbroken.rows, unbroken.rows, unbroken.rows / 256)
-    assert [file.name[:11] for file in stored_block_files(study)] == [
+    assert [file.name[:11] for file in list_stored_block_files(study)] == [
         f"block-{number:05d}" for number in range(unbroken.rows // 256)
     ]
     pd.testing.assert_frame_equal(screen.front, unbroken.front)
@@ -263,17 +263,17 @@ def test_what_is_kept_of_a_screen_has_its_front(unbroken: ScreenResult, tmp_path
     """Counts and the front are those of all rows, also where the other rows are not kept, and when files are read again."""
     study = toy(tmp_path, *SMALL, f"screen.keep={word}")
     first = run_screen(study, lambda done, total, size: None)
-    for result in (first, stored_screen(study), run_screen(study, lambda done, total, size: None)):
+    for result in (first, load_stored_screen(study), run_screen(study, lambda done, total, size: None)):
         assert result is not None
         assert (result.rows, result.feasible, result.exact) == (unbroken.rows, unbroken.feasible, unbroken.exact)
         pd.testing.assert_frame_equal(result.front, unbroken.front, check_like=True)
-        assert result.kept == sum(file.table().num_rows for file in result.blocks)
+        assert result.kept == sum(file.read_table().num_rows for file in result.blocks)
     assert (first.kept < first.rows) == (word == "front")
-    shown = with_front(study, pd.DataFrame(), first)
+    shown = combine_with_front(study, pd.DataFrame(), first)
     assert len(shown) >= min(first.kept, EVEN_SAMPLE)
-    assert bool(discarded_rows_caveats(study, first)) == (word == "front")
+    assert bool(find_discarded_rows_caveats(study, first)) == (word == "front")
     stricter = toy(tmp_path, *SMALL, f"screen.keep={word}", "constraints.ttft='<= 2 s'")
-    assert (stored_screen(stricter) is None) == (word == "front")  # what is kept depends on what is wanted
+    assert (load_stored_screen(stricter) is None) == (word == "front")  # what is kept depends on what is wanted
 
 
 @pytest.mark.parametrize(
@@ -327,16 +327,16 @@ def test_a_screen_that_is_stopped_midway_goes_on_from_what_is_done(
 
             with contextlib.suppress(KeyboardInterrupt):
                 run_screen(study, until)
-    kept = stored_block_files(study)
+    kept = list_stored_block_files(study)
     for place in lost:
         if place < len(kept) and kept[place].name.startswith("piece"):
             kept[place].drop()
-    before = stored_screen(study)
+    before = load_stored_screen(study)
     rows = before.rows if before else 0
     screen = run_screen(study, lambda done, total, size: None)
     assert screen.evaluated == unbroken.rows - rows
     assert before is None or not before.exact or rows == unbroken.rows
-    assert [file.content() for file in stored_block_files(study)] == [file.content() for file in unbroken.blocks]
+    assert [file.read_content() for file in list_stored_block_files(study)] == [file.read_content() for file in unbroken.blocks]
     pd.testing.assert_frame_equal(screen.front, unbroken.front)
     assert (screen.rows, screen.feasible, screen.exact) == (unbroken.rows, unbroken.feasible, unbroken.exact)
 
@@ -355,12 +355,12 @@ def test_little_is_stored_of_a_block_that_is_done_soon(tmp_path: Path) -> None:
     study = toy(tmp_path, *SMALL)
     with contextlib.suppress(KeyboardInterrupt):
         run_screen(study, _stopped)
-    (piece,) = (file.local_path() for file in stored_block_files(study))
+    (piece,) = (file.local_path() for file in list_stored_block_files(study))
     assert piece is not None
     piece.write_bytes(piece.read_bytes()[:-9])
     screen = run_screen(study, lambda done, total, size: None)
     assert screen.evaluated == screen.rows
-    assert [file.name[:5] for file in stored_block_files(study)] == ["block"]
+    assert [file.name[:5] for file in list_stored_block_files(study)] == ["block"]
 
 
 def _stopped(done: int, total: int, size: int) -> None:
@@ -371,11 +371,11 @@ def test_every_screened_design_has_an_id_and_is_found_by_it(tmp_path: Path, monk
     """That of the design that is built of its knobs, also where a table has a sample of what was screened."""
     study = toy(tmp_path, "screen.run=true", "screen.limit=64")
     screen = run_screen(study, lambda done, total, size: None)
-    whole = with_front(study, pd.DataFrame(), screen)
+    whole = combine_with_front(study, pd.DataFrame(), screen)
     monkeypatch.setattr("dse.execution.result_frame.SCREEN_ROWS", 8)
-    front = with_front(study, pd.DataFrame(), screen)
+    front = combine_with_front(study, pd.DataFrame(), screen)
     assert set(front["design"]) < set(whole["design"])
     for row in whole.to_dict("records")[::5]:
         values = knob_values(study, row)
         assert design_key(study.question.space.design_at(values)).startswith(row["design"])
-        assert stored_design(study, front, screen, row["design"]).values == values
+        assert find_stored_design(study, front, screen, row["design"]).values == values

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.accuracy.validate import COLUMNS, compare_file, simulated_metric
-from dse.config.compose import compose, study_folder
+from dse.accuracy.validate import COLUMNS, compare_file, simulate_metric
+from dse.config.compose import compose, find_study_folder
 from dse.config.question import build_question
 from dse.search.samplers import Ask
 from dse.space.aliases import RENAMED_ADDRESSES, Alias
@@ -48,14 +48,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def design(*words: str) -> Design:
     config = compose(words)
-    question = build_question(config, study_folder(config))
+    question = build_question(config, find_study_folder(config))
     # devices that are open follow what is typed: a value of links asks for two, one of a chip's file does not
     return design(*words, "mapping.both.tp=8") if question.devices else question.base
 
 
 def space(*words: str) -> Space:
     config = compose(words)
-    return build_question(config, study_folder(config)).space
+    return build_question(config, find_study_folder(config)).space
 
 
 def chip(alias: Alias) -> str:
@@ -148,10 +148,10 @@ def test_published_figures_of_the_old_address(alias: Alias) -> None:
     overrides = (chip(alias), *SHORT, f"{alias.old}={value}")
     words = " ".join(f"'{word}'" for word in overrides)
     write("old.csv", f'{",".join(COLUMNS)}\na,here,"{words}",,latency,1,s,report,\n')
-    new = simulated_metric((*overrides[:-1], f"{alias.new}={value}"), "latency", strict=False)
+    new = simulate_metric((*overrides[:-1], f"{alias.new}={value}"), "latency", strict=False)
     (row,) = compare_file(Path("old.csv"))
     assert new is not None
-    assert row.simulated == new != simulated_metric(overrides[:-1], "latency", strict=False)
+    assert row.simulated == new != simulate_metric(overrides[:-1], "latency", strict=False)
 
 
 @some_of_each_sort

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import dse
-from dse.config.compose import compose, study_folder
+from dse.config.compose import compose, find_study_folder
 from dse.config.question import build_question
 from dse.config.untrusted_files import SHIPPED_CONF
 from dse.space.design import Design
@@ -19,7 +19,7 @@ FEW = ("model=qwen3_1b7", "workload.batch=[1]", "workload.prompt=64", "workload.
 
 def design(*words: str) -> Design:
     config = compose(words)
-    return build_question(config, study_folder(config)).base
+    return build_question(config, find_study_folder(config)).base
 
 
 def write(path: Path, text: str) -> None:

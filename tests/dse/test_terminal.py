@@ -127,7 +127,7 @@ def test_commands_that_answer_say_what_they_wait_for_beside_what_machines_read(
     monkeypatch.setattr("dse.terminal.progress.PATIENCE", -1.0)
     monkeypatch.setattr("dse.terminal.progress.OFTEN", 0.001)
     counts = iter(range(1_000_000))
-    monkeypatch.setattr("dse.evaluators.machine.compile_counter.compilations_started", lambda: next(counts))
+    monkeypatch.setattr("dse.evaluators.machine.compile_counter.count_compilations_started", lambda: next(counts))
     monkeypatch.setattr(sys, "argv", ["dse", *words])
     with pytest.raises(SystemExit) as status:
         command_line.main()

@@ -17,8 +17,8 @@ import dse
 from dse.commands.explain import explain_overrides
 from dse.commands.explain_output import tied_leaves_record
 from dse.commands.export import export_study
-from dse.config.compose import compose, study_folder
-from dse.config.tied_leaves import parse_ties, space_with_ties
+from dse.config.compose import compose, find_study_folder
+from dse.config.tied_leaves import build_space_with_ties, parse_ties
 from dse.execution.result_frame import report_order
 from dse.execution.study import build_study
 from dse.explanations import dominance as whynot
@@ -169,7 +169,7 @@ def test_what_is_typed_stays_and_the_rest_follows(data: st.DataObject) -> None:
     rows, cols, channels = (data.draw(st.integers(1, 40)) for _ in range(3))
     typed = data.draw(st.sets(st.sampled_from(["chip.mesh.rows", "chip.mesh.cols", "chip.hbm.channels", "chip.clock"])))
     design = replace_leaves(side.base, {"chip.mesh.rows": rows, "chip.mesh.cols": cols, "chip.hbm.channels": channels})
-    space = space_with_ties(design, side.knobs, side.tied, typed)
+    space = build_space_with_ties(design, side.knobs, side.tied, typed)
     mesh = space.base.chip.mesh
     assert mesh.rows == rows
     assert mesh.cols == (cols if "chip.mesh.cols" in typed else rows)
@@ -181,7 +181,7 @@ def test_what_is_typed_stays_and_the_rest_follows(data: st.DataObject) -> None:
 def test_a_study_is_narrowed_to_some_of_its_chips(square: Any, chip: str, points: set[str]) -> None:
     """What is of that chip stays as it is, and what only others have is left out."""
     config = compose(["study=square", f"chips=[{chip}]"])
-    study = build_study(config, study_folder(config))
+    study = build_study(config, find_study_folder(config))
     assert {name: space.key for name, space in study.question.space.spaces.items()} == {  # type: ignore[union-attr]
         chip: square.study.question.space.spaces[chip].key
     }

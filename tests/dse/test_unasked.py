@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dse.config.unread_settings import unread_by_workload
+from dse.config.unread_settings import find_unread_by_workload
 from dse.space.errors import DesignError
 from dse.space.fields import leaf_at, replace_leaves
 from tests.leaves import others, outcome
@@ -57,7 +57,7 @@ def test_what_is_refused_changes_nothing(question: tuple[str, ...]) -> None:
     given_question = asked(*question)
     idle = [
         address
-        for address in unread_by_workload(given_question.base, given_question.workload)
+        for address in find_unread_by_workload(given_question.base, given_question.workload)
         if leaf_at(given_question.base, address) is not None
     ]
     before = outcome(given_question.base, given_question.workload)

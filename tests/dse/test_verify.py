@@ -22,7 +22,7 @@ from dse.config.compose import compose
 from dse.evaluators import FIDELITIES, METRICS, evaluate, explain, fidelities
 from dse.execution.ask_tell import base_design_key
 from dse.execution.provenance import RunClock
-from dse.execution.result_frame import knob_values, round_significant, with_front
+from dse.execution.result_frame import combine_with_front, knob_values, round_significant
 from dse.execution.screen import run_screen
 from dse.execution.study import Study, build_study
 from dse.execution.verify import MetricShift, Verification
@@ -222,7 +222,7 @@ def test_a_time_that_was_far_off_is_said_again(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(dse.execution.verify, "make_workers", lambda crew, evaluate, **_: Crew(evaluate))
     study = products(tmp_path, "verify.designs=6", "verify.off_front=0")
-    rows = with_front(study, pd.DataFrame(), run_screen(study, lambda done, total, size: None))
+    rows = combine_with_front(study, pd.DataFrame(), run_screen(study, lambda done, total, size: None))
     with closing(Store(study.store)) as store:
         store.begin(study.name, study.identity(), {})
         dse.execution.verify.run_verification(
@@ -408,7 +408,7 @@ def test_it_says_its_time_before_the_rest_begins_and_takes_what_decides_first(
 
     monkeypatch.setattr(dse.execution.verify, "make_workers", lambda crew, evaluate, **_: Crew(evaluate))
     study = products(tmp_path, "workload.shapes=[24x24x24]", "verify.designs=4", "verify.off_front=1")
-    rows = with_front(study, pd.DataFrame(), run_screen(study, lambda done, total, size: None))
+    rows = combine_with_front(study, pd.DataFrame(), run_screen(study, lambda done, total, size: None))
     more = replace(study, verify={**study.verify, "designs": 6})
     with closing(Store(study.store)) as store:
         store.begin(study.name, study.identity(), {})

@@ -49,6 +49,13 @@ def test_every_config_and_study_is_in_the_wheel(installed: Path) -> None:
         assert paths == other_paths != set()
 
 
+def test_the_wheel_has_the_test_support_that_tests_of_packages_import(installed: Path) -> None:
+    paths, other_paths = (
+        {path.relative_to(folder) for path in (folder / "dse/testing").rglob("*.py")} for folder in (ROOT, installed)
+    )
+    assert paths == other_paths != set()
+
+
 def test_the_wheel_has_one_name_at_the_top(installed: Path) -> None:
     assert {path.name for path in installed.iterdir() if path.suffix != ".dist-info"} == {"dse"}
 

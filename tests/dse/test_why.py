@@ -18,12 +18,19 @@ import dse
 from dse.commands.explain import explain_overrides
 from dse.commands.notebook_api import StoredStudy, find_study
 from dse.evaluators.accounting.metrics import METRICS
-from dse.execution.result_frame import knob_values, report_order, with_feasibility_and_front
+from dse.execution.result_frame import knob_values, mark_feasibility_and_front, report_order
 from dse.execution.study import MetricConstraint
 from dse.explanations import neighbours as moves
-from dse.explanations.design_from_overrides import of_study_not_in
-from dse.explanations.elasticities import SAME, knob_effect, knob_effects
-from dse.explanations.explanation import APART, Explanation, explain_front, front_shadow_prices, of_stored, study_goal
+from dse.explanations.design_from_overrides import place_study_design
+from dse.explanations.elasticities import SAME, compute_knob_effect, compute_knob_effects
+from dse.explanations.explanation import (
+    APART,
+    Explanation,
+    compute_front_shadow_prices,
+    explain_front,
+    explain_stored_design,
+    study_goal,
+)
 from dse.explanations.neighbours import (
     FEW_AT_ONCE,
     GROWTH,
@@ -32,12 +39,12 @@ from dse.explanations.neighbours import (
     StudyGoal,
     analytical_goal,
     batch_size,
+    build_neighbourhood_space,
     evaluate_points,
-    neighbourhood_space,
-    neighbours,
+    list_neighbours,
 )
-from dse.explanations.shadow_prices import MAX_RELAXATION, MIN_GAIN, KnownDesign, gain_over_rivals, shadow_prices
-from dse.explanations.stored_design import stored_design
+from dse.explanations.shadow_prices import MAX_RELAXATION, MIN_GAIN, KnownDesign, find_shadow_prices, gain_over_rivals
+from dse.explanations.stored_design import find_stored_design
 from dse.search.samplers import RandomSampler
 from dse.space.design import LEAST, Design, design_key, stack_designs
 from dse.space.errors import DesignError
@@ -113,7 +120,7 @@ def test_steps_go_both_ways_to_the_next_value_of_the_space(ran: StoredStudy) -> 
         for knob in space.knobs:
             moved = sorted(
                 neighbour.new
-                for neighbour in neighbours(space, values)
+                for neighbour in list_neighbours(space, values)
                 if neighbour.knob == knob.address and neighbour.is_upward is not None
             )
             if isinstance(knob, IntervalKnob):
@@ -140,26 +147,30 @@ def test_a_front_at_once_is_its_designs_one_by_one(ran: StoredStudy) -> None:
 def test_what_there_is_no_time_for_is_said(ran: StoredStudy) -> None:
     space, goal = ran.study.question.space, study_goal(ran.study)
     values = [knob_values(ran.study, row.to_dict()) for _, row in ran.frame().iterrows()]
-    first = stored_design(ran.study, ran.frame(), None, design_ids(ran)[0])
-    assert set(map(type, knob_effects(space, values, goal, seconds=-1.0))) == {type(None)}
-    assert of_stored(ran.study, ran.frame(), first, seconds=-1.0).left == tuple(
+    first = find_stored_design(ran.study, ran.frame(), None, design_ids(ran)[0])
+    assert set(map(type, compute_knob_effects(space, values, goal, seconds=-1.0))) == {type(None)}
+    assert explain_stored_design(ran.study, ran.frame(), first, seconds=-1.0).left == tuple(
         dict.fromkeys(
             neighbour.knob
-            for neighbour in neighbours(space, knob_values(ran.study, report_order(ran.study, ran.frame()).iloc[0].to_dict()))
+            for neighbour in list_neighbours(
+                space, knob_values(ran.study, report_order(ran.study, ran.frame()).iloc[0].to_dict())
+            )
         )
     )
 
 
 def test_relaxed_as_little_as_the_price_says_the_front_moves_and_not_before(ran: StoredStudy) -> None:
     frame = ran.frame()
-    shadow_prices = [shadow_price for shadow_price in front_shadow_prices(ran.study, frame) if shadow_price.address == "ttft"]
+    shadow_prices = [
+        shadow_price for shadow_price in compute_front_shadow_prices(ran.study, frame) if shadow_price.address == "ttft"
+    ]
     assert shadow_prices
     (price,) = shadow_prices
     (bound,) = ran.study.bounds
     old = frame[frame["front"]]
     for share, moved in ((1 - 1e-6, False), (1 + 1e-9, True)):
         relaxed = replace(bound, value=bound.value + price.relaxation * share)
-        new = with_feasibility_and_front(replace(ran.study, bounds=(relaxed,)), frame)
+        new = mark_feasibility_and_front(replace(ran.study, bounds=(relaxed,)), frame)
         fresh = new[new["front"] & ~frame["feasible"]]
         better = [
             gain_over_rivals(
@@ -186,7 +197,7 @@ def test_prices_are_the_least_of_all_that_would_move_the_front(seed: int) -> Non
     good = [row for row in rows if row["ttft"] <= 1]
     bad = [row for row in rows if row["ttft"] > 1]
     known = [KnownDesign(row, _never, DesignOutcome(row, broken=((str(bound), row["ttft"] - 1),))) for row in bad]
-    prices = shadow_prices(goal, known, lambda point: gain_over_rivals(goal, point, [DesignOutcome(row) for row in good]))
+    prices = find_shadow_prices(goal, known, lambda point: gain_over_rivals(goal, point, [DesignOutcome(row) for row in good]))
     moving = [
         row["ttft"]
         for row in bad
@@ -231,7 +242,7 @@ def test_a_limit_is_priced_by_what_is_needed_of_it(ran: StoredStudy) -> None:
         for at, point in zip(values, points, strict=True)
         if point is not None
     ]
-    (price,) = shadow_prices(goal, known, lambda point: gain_over_rivals(goal, point, good))
+    (price,) = find_shadow_prices(goal, known, lambda point: gain_over_rivals(goal, point, good))
     assert (price.address, price.unit) == ("chip.hbm.capacity", "B")
     moving = [
         known_design.point.need
@@ -268,22 +279,22 @@ def test_a_design_is_named_by_its_id_and_by_no_rank(ran: StoredStudy) -> None:
         own = design_key(study.question.space.design_at(knob_values(study, row)))
         assert own.startswith(row["design"])
         assert len(row["design"]) >= LEAST
-        stored_designs = [stored_design(study, frame, None, typed) for typed in (row["design"], own[:LEAST].upper(), own)]
+        stored_designs = [find_stored_design(study, frame, None, typed) for typed in (row["design"], own[:LEAST].upper(), own)]
         assert all(
             (stored_design.id, stored_design.values) == (row["design"], knob_values(study, row))
             for stored_design in stored_designs
         )
         for typed in (str(rank), f"#{rank}"):
             with pytest.raises(DesignError, match=f"is a rank, .* rank {rank} is now {row['design']}"):
-                stored_design(study, frame, None, typed)
+                find_stored_design(study, frame, None, typed)
     for wrong in ("0", str(len(frame) + 1)):
         with pytest.raises(DesignError, match=r"is a rank, .* ranks are 1 to"):
-            stored_design(study, frame, None, wrong)
+            find_stored_design(study, frame, None, wrong)
     for wrong in ("zzzzzz", "fad1", "", own + "0"):
         with pytest.raises(DesignError, match=r"is no id of a design; .* the first of its front are"):
-            stored_design(study, frame, None, wrong)
+            find_stored_design(study, frame, None, wrong)
     with pytest.raises(DesignError, match="no design '0123456789abcdef' in study toy"):
-        stored_design(study, frame, None, "0123456789abcdef")
+        find_stored_design(study, frame, None, "0123456789abcdef")
 
 
 def test_every_command_answers_for_the_design_of_an_id(ran: StoredStudy) -> None:
@@ -294,7 +305,7 @@ def test_every_command_answers_for_the_design_of_an_id(ran: StoredStudy) -> None
         assert design_key(own.design).startswith(which)
         assert own.metrics["tpot"] == pytest.approx(row["tpot"], rel=1e-12)
         assert ran.explain(design=which).point.metrics["tpot"] == pytest.approx(row["tpot"], rel=1e-12)
-        stands = of_study_not_in(ran.study, ran.frame(), stored_design(ran.study, ran.frame(), None, which))
+        stands = place_study_design(ran.study, ran.frame(), find_stored_design(ran.study, ran.frame(), None, which))
         assert stands.id == stands.name == which
         assert stands.point.metrics["tpot"] == pytest.approx(row["tpot"], rel=1e-12)
         assert bool(stands.rivals) == (not row["front"])
@@ -310,16 +321,16 @@ def test_a_beginning_that_several_designs_share_is_refused_with_them(ran: Stored
     first = next(digit for digit in "abcdef" if sum(design_id.startswith(digit) for design_id in ids) > 1)
     same = [design_id for design_id in ids if design_id.startswith(first)]
     with pytest.raises(DesignError, match=f"{len(same)} designs of study toy begin with '{first}': ") as refused:
-        stored_design(ran.study, frame, None, first)
+        find_stored_design(ran.study, frame, None, first)
     named = str(refused.value).partition(f"'{first}': ")[2].partition(";")[0].partition(" and ")[0].split(", ")
     assert set(named) <= set(same)
     for design_id in named:
-        assert stored_design(ran.study, frame, None, design_id).id == design_id
+        assert find_stored_design(ran.study, frame, None, design_id).id == design_id
 
 
 def test_steps_around_a_design_are_those_that_may_be_typed() -> None:
     evaluation = dse.evaluate("chip=npu64", "model=qwen3_1b7", "workload.batch=[1]")
-    space = neighbourhood_space(evaluation.design, lambda address, word: word == "ce")
+    space = build_neighbourhood_space(evaluation.design, lambda address, word: word == "ce")
     known = {knob.address: knob.values for knob in space.knobs}
     assert known["mapping.both.tp"] == (4, 2, 8)
     assert known["chip.clock"] == pytest.approx((5e8, 4.5e8, 5.5e8))
@@ -330,7 +341,7 @@ def test_steps_around_a_design_are_those_that_may_be_typed() -> None:
     assert not [
         address for address in known if address.startswith(("chip.technology.", "mapping.precision.", "mapping.stack."))
     ]
-    fewer = neighbourhood_space(evaluation.design, lambda address, word: word == "ce", lambda _: ["chip.clock"])
+    fewer = build_neighbourhood_space(evaluation.design, lambda address, word: word == "ce", lambda _: ["chip.clock"])
     assert {knob.address for knob in space.knobs} - {knob.address for knob in fewer.knobs} == {"chip.clock"}
     moved = {target for targets in space.targets.values() for target in targets}
     assert moved < {address for address, _, _ in iterate_leaves(evaluation.design)}
@@ -470,5 +481,5 @@ def test_what_rounding_leaves_is_no_change_and_no_elasticity(by: float, nothing:
     study = find_study("quickstart")
     goal = replace(study_goal(study), objectives={"tpot": "min"})
     step = Neighbour("mapping.both.tp", 2, 4, study.question.space.base)
-    effect = knob_effect(step, DesignOutcome({"tpot": 0.01}), DesignOutcome({"tpot": 0.01 * (1 + by)}), goal)
+    effect = compute_knob_effect(step, DesignOutcome({"tpot": 0.01}), DesignOutcome({"tpot": 0.01 * (1 + by)}), goal)
     assert (effect.is_nothing, effect.change["tpot"] == 0.0, effect.elasticity["tpot"] == 0.0) == (nothing,) * 3

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 import dse
 from dse.commands.notebook_api import StoredStudy
 from dse.execution.result_frame import report_order
-from dse.explanations.dominance import OUTSIDE, DominanceReport, DominatingDesign, changes_to_domination, merge_equal_rivals
+from dse.explanations.dominance import (
+    OUTSIDE,
+    DominanceReport,
+    DominatingDesign,
+    count_changes_to_domination,
+    merge_equal_rivals,
+)
 from dse.explanations.neighbours import DesignOutcome
 from tests.dse.toy import design_ids, searched, toy
 
@@ -171,15 +177,15 @@ def test_what_is_tied_and_typed_stands_beside_what_the_study_has_at_its_knobs(tm
 def test_of_a_design_that_is_not_feasible_it_is_said_how_many_changes_make_it_so(ran: StoredStudy) -> None:
     dominance = ran.whynot(["mapping.both.tp=1"])
     assert not dominance.point.feasible
-    assert changes_to_domination(dominance.path, feasible=False) == next(
+    assert count_changes_to_domination(dominance.path, feasible=False) == next(
         place for place, hop in enumerate(dominance.path, 1) if hop.point.feasible
     )
 
 
 def test_halfway_there_it_is_said_how_many_changes_do(ran: StoredStudy) -> None:
     path = ran.whynot(["chip.cores=300", "mapping.both.tp=4"]).path
-    assert changes_to_domination(path) == next((place for place, hop in enumerate(path, 1) if hop.beats), 0)
-    assert changes_to_domination(path[:0]) == 0
+    assert count_changes_to_domination(path) == next((place for place, hop in enumerate(path, 1) if hop.beats), 0)
+    assert count_changes_to_domination(path[:0]) == 0
 
 
 def test_the_terminal_and_json_say_where_it_stands(ran: StoredStudy, typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:

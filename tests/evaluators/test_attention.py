@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators.cost_models.analytical_attention import AttentionJob, job_buffers
-from dse.evaluators.cost_models.functional_simulator import run_program
 from dse.evaluators.kernels.attention import ATTENTION
 from dse.evaluators.kernels.attention import block_schedule as blocks
 from dse.evaluators.kernels.attention import split_kv_merge as merge
@@ -39,6 +38,7 @@ from dse.evaluators.program.kernel_ir import (
     VectorInstruction,
 )
 from dse.space.array_math import Array
+from dse.testing.functional_simulator import run_program
 from tests.agreement.test_events import CYCLES
 from tests.agreement.test_strands import ENGINES
 from tests.samples import asked

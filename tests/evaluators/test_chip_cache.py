@@ -171,3 +171,11 @@ def test_a_part_of_the_tiles_reads_through_its_share_of_the_cache() -> None:
     )
     for name in ("ttft", "tpot"):
         assert part[name][0] == pytest.approx(whole[name][0], rel=0.1)
+
+
+def test_a_model_with_states_runs_beside_a_cache() -> None:
+    """States are a part of memory beside weights, caches and activations."""
+    words = ("chip=tile_gh200", "model=qwen3_next_80b_a3b", "workload.batch=[4]", "workload.sequence=[512]")
+    question, latency = asked(*words, PART), metrics(*words, PART)["latency"]
+    assert explain(question.base, question.workload.cases[0]).seconds == pytest.approx(latency, rel=1e-9)
+    assert latency <= metrics(*words)["latency"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dse.config.question import Question
 from dse.evaluators import evaluate, explain
 from dse.evaluators.accounting.decode_segments import arrays_by_case
-from dse.evaluators.accounting.whole_chip import phases
+from dse.evaluators.accounting.layout import layout_of
 from dse.space.design import Design, stack_designs
 from dse.space.fields import replace_leaves
 from tests.samples import asked
@@ -62,7 +62,7 @@ def test_what_is_read_ahead_fits(policy: str) -> None:
     for cap in (0.05, 0.4, 1.0):
         design = said(given_question.base, policy=policy, share=cap)
         taken = 0.0
-        for phase in phases(design, arrays_by_case(given_question.workload)[0], "analytical", detailed=True):
+        for phase in layout_of(design).phases(design, arrays_by_case(given_question.workload)[0], "analytical", detailed=True):
             for block in phase.timed:
                 for call, share in zip(block.block.calls, block.resident, strict=True):
                     nbytes = float(share * call.job.nbytes)

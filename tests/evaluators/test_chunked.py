@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators.cost_models.event_simulator import simulate_events as timed
-from dse.evaluators.cost_models.functional_simulator import run_program
 from dse.evaluators.kernels.gemm.tiling import CoreMesh
 from dse.evaluators.kernels.vector import block_loop_kernels as walked
 from dse.evaluators.kernels.vector.recurrent_decode import RULE_OPERATIONS, RecurrenceShape
@@ -17,6 +16,7 @@ from dse.evaluators.kernels.vector.recurrent_prefill import prefill_chunks
 from dse.evaluators.machine.memory_channels import ColumnMemory, mesh_channels
 from dse.evaluators.program.activity import COUNTS
 from dse.space.array_math import Array
+from dse.testing.functional_simulator import run_program
 from tests.agreement.test_events import CYCLES
 from tests.agreement.test_strands import ENGINES
 from tests.evaluators.test_index import elsewhere

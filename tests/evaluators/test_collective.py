@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.evaluators.cost_models.functional_simulator import run_program
 from dse.evaluators.kernels.collective import ALLREDUCE
 from dse.evaluators.kernels.collective import hierarchical as two_level
 from dse.evaluators.machine.device_links import DeviceGroupLinks
 from dse.evaluators.program.activity_counts import count_activity
 from dse.evaluators.program.kernel_ir import Program, Round
+from dse.testing.functional_simulator import run_program
 
 PEERS = (1, 2, 3, 4, 5, 7, 8, 16)
 

@@ -14,7 +14,7 @@ import pytest
 from numba.core import config
 
 from dse.evaluators.machine import compile_cache
-from dse.evaluators.machine.compile_counter import compilations_started
+from dse.evaluators.machine.compile_counter import count_compilations_started
 
 INNER = (
     "from dse.evaluators.machine.compile_cache import inlined_function\n\n\n@inlined_function\ndef add(a):\n    return a + {}\n"
@@ -48,11 +48,11 @@ def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], t
 
 def test_an_entry_is_valid_until_a_source_beside_it_changes(played: Callable[[int], tuple[int, Any]]) -> None:
     for adds, hits in ((3, 0), (3, 1), (4, 0), (4, 1)):
-        before = compilations_started()
+        before = count_compilations_started()
         total, stats = played(adds)
         assert total == 1 + 2 * adds
         assert sum(stats.cache_hits.values()) == hits
-        assert compilations_started() - before == 1 - hits  # who waits is told of what is compiled, and of that alone
+        assert count_compilations_started() - before == 1 - hits  # who waits is told of what is compiled, and of that alone
 
 
 @pytest.mark.parametrize("caller", ["{}.near.loops", "{}_outside"])

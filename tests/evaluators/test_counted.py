@@ -98,7 +98,7 @@ def test_the_busiest_core_of_few_tokens_has_the_mean_of_the_largest_sums(
 def test_bytes_between_boxes_are_not_counted_inside(nbytes: int) -> None:
     """Two boxes of 2 x 4 dies: inside them along rows and columns, between them to a switch and from there."""
     chip = asked(*TWO, BOXES, "mapping.both.placement=linear").base.chip
-    job = make_die_groups(chip, "linear", 1, 16, 1, 1).job("all_to_all", float(nbytes))
+    job = make_die_groups(chip, "linear", 1, 16, 1, 1).build_job("all_to_all", float(nbytes))
     row, col = np.divmod(np.arange(16), 4)
     box = np.arange(16) // 8
     far = abs(row[:, None] - row) + abs(col[:, None] - col)

@@ -12,13 +12,12 @@ from dse.evaluators import evaluate, explain
 from dse.evaluators.calls.call import LeadingCollective
 from dse.evaluators.cost_models import event_simulator as events
 from dse.evaluators.cost_models.analytical_collectives import die_allreduce_seconds
-from dse.evaluators.cost_models.functional_simulator import run_program
 from dse.evaluators.evaluation import explain_infeasibility
 from dse.evaluators.kernels.collective import allreduce_seconds, find_allreduce, ports_needed
 from dse.evaluators.kernels.collective import hierarchical as two_level
 from dse.evaluators.kernels.gemm.tiling import near_square
 from dse.evaluators.kernels.gemv.ktree import phase_groups
-from dse.evaluators.machine.device_links import DeviceGroupLinks, nodes_and_dies
+from dse.evaluators.machine.device_links import DeviceGroupLinks, split_into_nodes
 from dse.evaluators.machine.machine import shared_cache_machine
 from dse.evaluators.machine.mesh_fabric import MeshFabric
 from dse.evaluators.program.activity_counts import count_activity
@@ -26,6 +25,7 @@ from dse.evaluators.program.kernel_ir import Program, SendInstruction
 from dse.space.design import stack_designs
 from dse.space.errors import DesignError
 from dse.space.fields import replace_leaves
+from dse.testing.functional_simulator import run_program
 from tests.samples import asked
 
 SWEPT = ("ring", "ktree", "two_level")
@@ -154,7 +154,7 @@ def test_two_levels_take_no_longer_than_a_ring_and_send_as_much(peers: int, nbyt
 
 @given(st.integers(2, 64), st.floats(1.0, 1e9), st.sampled_from(["hop", "collective"]))
 def test_across_nodes_two_levels_are_a_ring_s(dies: int, nbytes: float, per: str) -> None:
-    nodes, members = nodes_and_dies(float(dies), 8)
+    nodes, members = split_into_nodes(float(dies), 8)
     within, between = DeviceGroupLinks(members, 1e11, 1e-6, per), DeviceGroupLinks(nodes, 1e10, 1e-5, per)
     grid, ring = (allreduce_seconds(name, nbytes, within, between) for name in ("two_level", "ring"))
     if nodes > 1:

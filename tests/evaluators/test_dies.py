@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 
 from dse.evaluators import evaluate, explain
-from dse.evaluators.accounting import multi_die as many_dies
 from dse.evaluators.accounting import multi_die_limits as dies_limits
+from dse.evaluators.accounting.layout import layout_of
 from dse.evaluators.evaluation import explain_infeasibility
 from dse.evaluators.layouts.legal_splits import split_advice_text, split_bounds
 from dse.evaluators.layouts.multi_die import largest_replica_share
@@ -191,7 +191,7 @@ def test_what_cannot_be_laid_out_says_what_would_do(words: tuple[str, ...], mess
 
 def test_splits_that_a_refusal_names_can_be_laid_out() -> None:
     question, rng, named = asked(*SMALL, *MOE), np.random.default_rng(1), 0
-    (job,) = many_dies.TOGETHER(question.workload)
+    (job,) = layout_of(question.base).batch_arrays(question.workload)
 
     def design_of(**values: int) -> Design:
         leaves = {f"mapping.{phase}.{name}": value for name, value in values.items() for phase in ("prefill", "decode")}

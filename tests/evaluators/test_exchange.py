@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.evaluators.cost_models.functional_simulator import run_program
 from dse.evaluators.kernels.collective import EXCHANGES
 from dse.evaluators.kernels.collective.core_slices import slice_elements
 from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
 from dse.evaluators.program.kernel_ir import CoreIndex, Program, Round
-from dse.evaluators.program.routes import longest_hop
 from dse.space.array_math import Array
 from dse.space.chip import TOPOLOGIES
 from dse.space.errors import DesignError
 from dse.space.workload import DIE_EXCHANGES as PATTERNS
+from dse.testing.functional_simulator import run_program
+from dse.testing.message_hops import longest_hop
 
 SIDES = st.integers(1, 6)
 

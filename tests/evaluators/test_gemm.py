@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.evaluators.cost_models.functional_simulator import run_program
 from dse.evaluators.kernels.gemm import GEMM
 from dse.evaluators.kernels.gemm.meshgemm import interleaved_order, ring_neighbours
 from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
@@ -21,7 +20,9 @@ from dse.evaluators.program.kernel_ir import (
     SendInstruction,
     iterate_rounds,
 )
-from dse.evaluators.program.routes import longest_hop, routing_paths
+from dse.evaluators.program.routes import routing_paths
+from dse.testing.functional_simulator import run_program
+from dse.testing.message_hops import longest_hop
 
 MESHES = (
     CoreMesh(3, 3),

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.evaluators.cost_models.functional_simulator import run_program
 from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
 from dse.evaluators.kernels.gemv import GEMV, ktree
 from dse.evaluators.program.activity_counts import count_activity
 from dse.evaluators.program.kernel_ir import MulticastInstruction, ReduceInstruction, Round, SendInstruction, iterate_rounds
-from dse.evaluators.program.routes import longest_hop, routing_paths
+from dse.evaluators.program.routes import routing_paths
+from dse.testing.functional_simulator import run_program
+from dse.testing.message_hops import longest_hop
 
 MESHES = (CoreMesh(3, 3), CoreMesh(4, 4), CoreMesh(9, 9), CoreMesh(16, 5), CoreMesh(5, 16), CoreMesh(20, 3), CoreMesh(7, 7))
 

@@ -7,8 +7,8 @@ import pytest
 
 from dse.config.question import Question
 from dse.evaluators import evaluate, explain
-from dse.evaluators.accounting import pipelines
 from dse.evaluators.accounting.decode_segments import arrays_by_model
+from dse.evaluators.accounting.layout import layout_of
 from dse.evaluators.cost_models.call_cost import TimedBlock
 from dse.evaluators.evaluation import explain_infeasibility, limits
 from dse.evaluators.kernels.attention import ATTENTION
@@ -35,7 +35,7 @@ def attention_of(asked_: Question, fidelity: str = "analytical") -> dict[str, tu
     """The block of attention by phase, and the place of attention itself."""
     (job,) = arrays_by_model(asked_.workload)
     attention = {}
-    for phase in pipelines.phases(asked_.base, job, fidelity, detailed=True):
+    for phase in layout_of(asked_.base).phases(asked_.base, job, fidelity, detailed=True):
         timed_block = next(timed_block for timed_block in phase.timed if timed_block.block.name == "attention")
         attention[phase.name] = (
             timed_block,

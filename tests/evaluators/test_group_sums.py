@@ -14,7 +14,6 @@ from dse.evaluators.calls.call import CallProduct, CoreGroupSplit
 from dse.evaluators.cost_models import READERS
 from dse.evaluators.cost_models import call_cost as price
 from dse.evaluators.cost_models.event_simulator import simulate_events
-from dse.evaluators.cost_models.functional_simulator import run_program as by_numbers
 from dse.evaluators.kernels.gemm.tiling import GemmShape
 from dse.evaluators.kernels.partition import split_k as k
 from dse.evaluators.kernels.partition.group_placement import ring_grid
@@ -26,6 +25,7 @@ from dse.space.errors import DesignError
 from dse.space.fields import replace_leaves
 from dse.space.mapping import AUTO, PLACEMENTS, TILE_SUMS
 from dse.studies.fidelity_gap.kernels import preset
+from dse.testing.functional_simulator import run_program as by_numbers
 from tests.evaluators.test_partition import ENGINES, LOCKED, WORMHOLE
 from tests.samples import asked, typed
 

@@ -9,19 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators.cost_models import jobs
-from dse.evaluators.cost_models.analytical_indexer import indexer_jobs, score_job
+from dse.evaluators.cost_models.analytical_indexer import build_indexer_jobs, score_job
 from dse.evaluators.cost_models.event_simulator import simulate_events as timed
-from dse.evaluators.cost_models.functional_simulator import run_program
 from dse.evaluators.cost_models.submesh_jobs import job_on_submesh
 from dse.evaluators.kernels.gemm.tiling import CoreMesh
 from dse.evaluators.kernels.vector import block_loop_kernels as walked
 from dse.evaluators.kernels.vector import row_kernels as streamed
-from dse.evaluators.kernels.vector.sparse_indexer import IndexerShape, score_kernel, topk_kernel
+from dse.evaluators.kernels.vector.sparse_indexer import IndexerShape, build_topk_kernel, score_kernel
 from dse.evaluators.machine.memory_channels import ColumnMemory, mesh_channels
 from dse.evaluators.program.activity import COUNTS
 from dse.evaluators.program.kernel_ir import CoreIndex, LoadInstruction, Round
 from dse.space.array_math import Array
 from dse.space.chip import Chip
+from dse.testing.functional_simulator import run_program
 from tests.agreement.test_events import CYCLES
 from tests.agreement.test_strands import ENGINES
 from tests.samples import asked
@@ -127,11 +127,14 @@ def test_positions_of_the_largest_are_found(data: Any) -> None:
     part = data.draw(st.integers(top + 1, 12))
     x = np.random.default_rng(data.draw(st.integers(0, 99))).normal(size=(rows, parts * part)).astype(np.float32)
     wanted = np.sort(np.argsort(-x, axis=1)[:, :top], axis=1)
-    first = largest(x.reshape(-1, part)[None], topk_kernel(top, 40, carried=True), "x")
+    first = largest(x.reshape(-1, part)[None], build_topk_kernel(top, 40, carried=True), "x")
     at = first["chosen"].reshape(rows, parts, top) + part * np.arange(parts)[:, None]
     assert first["values"] == pytest.approx(np.take_along_axis(x, at.reshape(rows, -1).astype(int), axis=1).reshape(-1, top))
     again = largest(
-        np.stack([first["values"].reshape(1, rows, -1), at.reshape(1, rows, -1)]), topk_kernel(top, 40, later=True), "x", "at"
+        np.stack([first["values"].reshape(1, rows, -1), at.reshape(1, rows, -1)]),
+        build_topk_kernel(top, 40, later=True),
+        "x",
+        "at",
     )
     assert np.sort(again["found"], axis=1).tolist() == wanted.tolist()
 
@@ -139,7 +142,7 @@ def test_positions_of_the_largest_are_found(data: Any) -> None:
 def test_the_largest_are_found_among_many_that_are_equal() -> None:
     """As scores are where no head is above zero: equal ones that come first leave no larger one out."""
     x = np.array([[0.0, 0.0, 0.0, 0.0, 5.0, 0.0, 3.0]], np.float32)
-    assert sorted(largest(x[None], topk_kernel(3, 16), "x")["chosen"][0].tolist()) == [0, 4, 6]
+    assert sorted(largest(x[None], build_topk_kernel(3, 16), "x")["chosen"][0].tolist()) == [0, 4, 6]
 
 
 def largest(values: Array, recipe: streamed.RowKernel, *names: str) -> dict[str, Array]:
@@ -189,7 +192,7 @@ def test_closed_and_played_times_agree_on_random_sizes(data: Any) -> None:
         pick(32, 64), 128, sequences, pick(1, 2), pick(4096, 9000, 40000), scale=4 if itemsize == 1 else 0, block=pick(1, 128)
     )
     shape = replace(shape, sequences=1, queries=shape.keys, causal=True) if shape.keys == 4096 and pick(True, False) else shape
-    for job in indexer_jobs(shape, 2048, chip(pick("tile32", "tile_gh200")), itemsize).jobs:
+    for job in build_indexer_jobs(shape, 2048, chip(pick("tile32", "tile_gh200")), itemsize).jobs:
         closed, played = (jobs.job_cost(fidelity, job) for fidelity in ("analytical", "events"))
         # a few tiles by themselves have their channel's links alone
         assert closed.seconds == pytest.approx(played.seconds, rel=0.2 if sequences > 8 else 0.3)
@@ -207,6 +210,6 @@ def test_an_index_of_bytes_is_read_once_by_a_decode_step() -> None:
 
 def test_a_part_of_the_mesh_stands_for_all_of_it() -> None:
     for shape in (IndexerShape(64, 128, 64, 1, 16384), IndexerShape(64, 128, 2, 4096, 4096, causal=True)):
-        job = indexer_jobs(shape, 2048, chip())
+        job = build_indexer_jobs(shape, 2048, chip())
         part, times = job_on_submesh(job, 8)
         assert times * jobs.job_cost("events", part).seconds == pytest.approx(jobs.job_cost("events", job).seconds, rel=0.15)

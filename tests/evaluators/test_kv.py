@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.evaluators.cost_models.functional_simulator import run_program
 from dse.evaluators.kernels.gemm.tiling import CoreMesh
 from dse.evaluators.kernels.kv import KV
-from dse.evaluators.program.routes import longest_hop
+from dse.testing.functional_simulator import run_program
+from dse.testing.message_hops import longest_hop
 
 
 def generated(name: str, rows: int, tokens: int) -> tuple[np.ndarray, list[int]]:

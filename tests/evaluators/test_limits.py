@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dse.evaluators import evaluate, explain
 from dse.evaluators.accounting.outcomes import SILICON_LIMITS
-from dse.evaluators.evaluation import explain_infeasibility, worst_violation
+from dse.evaluators.evaluation import explain_infeasibility, find_worst_violation
 from dse.evaluators.serving import simulator as loop
 from dse.execution.study import build_study
 from dse.space.design import stack_designs
@@ -69,7 +69,7 @@ def test_a_service_that_breaks_a_limit_is_not_played(tp: int, pp: int, tp2: int,
     values = {"prefill.tp": tp, "prefill.pp": pp, "decode.tp": tp2, "decode.pp": pp2, "serving.prefill_cores": cores}
     design = replace_leaves(question.base, {f"mapping.{name}": value for name, value in values.items()} | {
         "mapping.prefill.partition": how, "mapping.decode.partition": how})  # fmt: skip
-    verdict = worst_violation(design, question.workload)
+    verdict = find_worst_violation(design, question.workload)
     if verdict is None:
         return
     with pytest.MonkeyPatch.context() as patch:

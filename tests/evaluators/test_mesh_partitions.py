@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from dse.evaluators import evaluate
 from dse.evaluators.cost_models.event_simulator import simulate_events
-from dse.evaluators.cost_models.functional_simulator import run_program as by_numbers
 from dse.evaluators.kernels.gemm.tiling import GemmShape, matrix_blocks
 from dse.evaluators.kernels.partition import PARTITION
 from dse.evaluators.kernels.partition.group_placement import group_sides
@@ -16,6 +15,7 @@ from dse.evaluators.program.activity_counts import count_activity
 from dse.space.design import stack_designs
 from dse.space.errors import DesignError
 from dse.space.mapping import MESH_GEMMS
+from dse.testing.functional_simulator import run_program as by_numbers
 from tests.evaluators.test_partition import ENGINES, LOCKED, WORMHOLE, computed
 from tests.samples import asked, typed
 

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate
-from dse.evaluators.accounting import pipelines, regions
+from dse.evaluators.accounting import pipelines
 from dse.evaluators.accounting.decode_segments import arrays_by_model
+from dse.evaluators.accounting.layout import layout_of
 from dse.evaluators.cost_models import READERS
 from dse.evaluators.layouts.micro_batches import micro_batch_counts
 from dse.space.design import stack_designs
@@ -48,7 +49,7 @@ def test_a_step_of_a_pipeline_waits_for_micro_batches_that_there_are(stages: int
 def test_regions_of_a_wafer_have_no_empty_micro_batch(batch: int) -> None:
     question = asked("chip=wse2", "model=llama3_8b", f"workload.batch={batch}", *SHORT)
     (job,) = arrays_by_model(question.workload)
-    decode = regions.phases(question.base, job, "analytical")[1]
+    decode = layout_of(question.base).phases(question.base, job, "analytical")[1]
     turns, each = decode.runs / job.steps, ceil(batch / 6)  # six regions of 360 x 360 cores
     assert np.all((turns - 1) * each < batch)
     assert np.all(turns * each >= batch)

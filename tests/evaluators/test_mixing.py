@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.evaluators.accounting import whole_chip
 from dse.evaluators.accounting.decode_segments import arrays_by_case
+from dse.evaluators.accounting.layout import layout_of
 from dse.evaluators.accounting.serving_instances import whole_chip as tiles
 from dse.evaluators.graph.operators import AttentionOp, IndexerOp, MatMulOp, RecurrenceOp, Segment, useful_flop
 from dse.evaluators.graph.step_counts import StepCounts, decode_steps, prefill_step
@@ -86,16 +86,16 @@ def test_devices_do_each_layer_once_in_its_place(name: str, phase: str) -> None:
 @given(st.integers(1, 5000), st.integers(0, 700), st.integers(1, 400))
 def test_pairs_of_a_prompt_are_those_of_its_tokens_one_by_one(prompt: int, limit: int, top: int) -> None:
     for reach in (AttentionReach(), AttentionReach(window=limit), AttentionReach(top=top)):
-        assert reach.pairs(prompt) == sum(reach.seen_positions(context) for context in range(1, prompt + 1))
+        assert reach.count_pairs(prompt) == sum(reach.seen_positions(context) for context in range(1, prompt + 1))
     chunk = limit + 1
-    assert AttentionReach(chunk=chunk).pairs(prompt) == sum((place % chunk) + 1 for place in range(prompt))
+    assert AttentionReach(chunk=chunk).count_pairs(prompt) == sum((place % chunk) + 1 for place in range(prompt))
 
 
 @given(st.integers(1, 300), st.integers(1, 8), st.integers(0, 300), st.integers(0, 50))
 def test_pairs_of_compressed_entries_grow_as_they_are_seen(prompt: int, ratio: int, window: int, top: int) -> None:
     reach = AttentionReach(window=window, ratio=ratio, top=top)  # an indexer has entries alone
     one_by_one = sum(reach.seen_positions(context) for context in range(1, prompt + 1))
-    assert reach.pairs(prompt) == pytest.approx(one_by_one, abs=prompt)  # entries begin within a token
+    assert reach.count_pairs(prompt) == pytest.approx(one_by_one, abs=prompt)  # entries begin within a token
     assert reach.kept_positions(prompt) == min(prompt, window) + prompt / ratio
 
 
@@ -190,9 +190,9 @@ def test_attention_is_asked_with_the_reach_of_its_kind(name: str) -> None:
     for part in transformer_segments(case.model, at):
         for operator in part.operators:
             if isinstance(operator, AttentionOp):
-                assert operator.pairs == 2 * reaches[part.reach].pairs(3000)
+                assert operator.pairs == 2 * reaches[part.reach].count_pairs(3000)
             if isinstance(operator, IndexerOp):
-                assert operator.pairs == 2 * AttentionReach().pairs(3000)
+                assert operator.pairs == 2 * AttentionReach().count_pairs(3000)
 
 
 def test_picked_pieces_open_rows_on_a_die_and_smaller_ones_more_of_them() -> None:
@@ -232,7 +232,7 @@ def test_tiles_that_serve_take_longer_for_states_and_indexers_of_more_requests(n
     words = ("chip=tile32", *small, "model=qwen3_1b7", *HYBRIDS[name], *order, "workload.speculation=none")
     batch = asked(*words, "workload.batch=[4]", "workload.prompt=600", "workload.output=1", "workload.decode_context=last")
     (job,) = arrays_by_case(batch.workload)
-    step = whole_chip.phases(batch.base, job, "analytical")[1].seconds
+    step = layout_of(batch.base).phases(batch.base, job, "analytical")[1].seconds
     served, load = load_of(*words[:-1], "workload=serving", "workload.requests=8", "workload.prompt=600", "workload.output=4")
     prices = tiles._price_parts(served, load, "decode", "analytical")
     seconds, *_ = (prices.layers(4) + prices.head(4) + prices.tokens(4, 601)).ravel()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.accuracy.validate import compare_file, simulated_metric
+from dse.accuracy.validate import compare_file, simulate_metric
 from dse.config.compose import CONF
 from dse.evaluators import METRICS, evaluate, explain
 from dse.evaluators.calls.call import LeadingCollective
@@ -222,7 +222,7 @@ def test_a_ratio_may_be_to_another_chip(tmp_path: Path) -> None:
         f'x,here,"{" ".join(gpu)}","{" ".join(wafer)}",rated_energy,1,ratio,check,\n'
     )
     (row,) = compare_file(path)
-    energies = [simulated_metric(overrides, "rated_energy", strict=False) for overrides in (gpu, wafer)]
+    energies = [simulate_metric(overrides, "rated_energy", strict=False) for overrides in (gpu, wafer)]
     assert row.simulated == energies[0] / energies[1]  # type: ignore[operator]
 
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from dse.evaluators.cost_models.cycle_simulator import simulate_cycles as by_cycles
 from dse.evaluators.cost_models.event_simulator import simulate_events
-from dse.evaluators.cost_models.functional_simulator import run_program as by_numbers
 from dse.evaluators.kernels.partition import ring_collectives as ring
 from dse.evaluators.kernels.partition import stage_transfer as onward
 from dse.evaluators.kernels.partition.group_placement import GroupRings, group_sides, place_group
@@ -18,6 +17,7 @@ from dse.evaluators.kernels.partition.stage_transfer import PipelinePlacement, s
 from dse.evaluators.machine.mesh_fabric import MeshFabric
 from dse.evaluators.program.kernel_ir import Buffer, Program, Round, SendInstruction
 from dse.space.mapping import PLACEMENTS
+from dse.testing.functional_simulator import run_program as by_numbers
 from tests.evaluators.test_partition import LOCKED, WORMHOLE
 
 CORES = (1, 2, 3, 4, 6, 8, 9, 16)

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators.cost_models.event_simulator import simulate_events
-from dse.evaluators.cost_models.functional_simulator import run_program as by_numbers
 from dse.evaluators.kernels.gemm.tiling import GemmShape
 from dse.evaluators.kernels.partition import PARTITION
 from dse.evaluators.kernels.partition.group_placement import place_group, ring_grid
@@ -18,6 +17,7 @@ from dse.evaluators.program.activity_counts import count_activity
 from dse.evaluators.program.kernel_ir import Program, Round, SendInstruction
 from dse.space.chip import MatrixEngine, VectorEngine
 from dse.space.mapping import PARTITIONS, PLACEMENTS
+from dse.testing.functional_simulator import run_program as by_numbers
 from tests.agreement.test_events import CYCLES
 
 ENGINES = TileEngines(

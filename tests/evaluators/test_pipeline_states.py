@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dse.config.question import Question
 from dse.evaluators import evaluate, explain
 from dse.evaluators.accounting.decode_segments import arrays_by_model
-from dse.evaluators.accounting.pipelines import phases
+from dse.evaluators.accounting.pipelines import _lay_phases
 from dse.evaluators.layouts.residency import CoreResidency
 from dse.space.design import stack_designs
 from dse.space.errors import DesignError
@@ -45,7 +45,7 @@ def held(question: Question, **changes: Any) -> CoreResidency:
     """What the fullest core holds in decode."""
     (job,) = arrays_by_model(question.workload)
     design = replace_leaves(question.base, {f"mapping.{name.replace('__', '.')}": value for name, value in changes.items()})
-    return phases(design, job, "analytical")[1].held  # type: ignore[no-any-return]
+    return _lay_phases(design, job)["decode"][1]
 
 
 @given(

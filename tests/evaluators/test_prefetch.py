@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.evaluators.calls.call import CallBlock, KernelCall, breadth_first_order, equal_call_index
+from dse.evaluators.calls.call import CallBlock, KernelCall, equal_call_index, sort_breadth_first
 from dse.evaluators.calls.prefetch import prefetched_bytes
 
 
@@ -12,13 +12,13 @@ def call(name: str, *needs: str, fetch: float = 1.0) -> KernelCall:
 
 def block(*sizes: float) -> CallBlock:
     calls = tuple(call(f"w{i}", *([f"w{i - 1}"] if i else []), fetch=size) for i, size in enumerate(sizes))
-    return CallBlock("s", calls, equal_call_index(calls), breadth_first_order(calls), 1.0)
+    return CallBlock("s", calls, equal_call_index(calls), sort_breadth_first(calls), 1.0)
 
 
 def test_a_graph_is_reached_breadth_first() -> None:
     needs = {"norm": (), "q": ("norm",), "o": ("attention",), "k": ("norm",), "attention": ("q", "k")}
     calls = [call(name, *need) for name, need in needs.items()]
-    assert [calls[i].name for i in breadth_first_order(calls)] == ["norm", "q", "k", "attention", "o"]
+    assert [calls[i].name for i in sort_breadth_first(calls)] == ["norm", "q", "k", "attention", "o"]
 
 
 def test_whole_stops_at_the_first_that_does_not_fit() -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.analysis.optimality_gap import optimality_gap
+from dse.analysis.optimality_gap import compute_optimality_gap
 from dse.config.question import Question
 from dse.evaluators import METRICS, evaluate, explain
 from dse.evaluators.accounting.kernel_workloads.mesh_product import LOCKED_ALGORITHMS, TILE_ALGORITHMS
@@ -65,7 +65,7 @@ def test_the_quickest_that_fits_is_chosen_and_played(chip: tuple[str, ...], kind
     word = shown.rows[0].segment
     assert able[word] == able[AUTO]
     assert latency(question, each[AUTO], "events") == latency(question, each[word], "events")
-    found_optimality_gap = optimality_gap(each[AUTO], question.workload, able[AUTO])
+    found_optimality_gap = compute_optimality_gap(each[AUTO], question.workload, able[AUTO])
     assert found_optimality_gap is not None
     assert found_optimality_gap.gap == pytest.approx(0.0, abs=1e-12)
 

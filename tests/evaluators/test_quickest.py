@@ -20,7 +20,7 @@ from dse.evaluators.kernels.attention.dataflow import Dataflow
 from dse.evaluators.kernels.gemm.summa_diagonal import SummaTiling, WeightStorage
 from dse.evaluators.kernels.gemm.summa_diagonal import buffers as held
 from dse.evaluators.kernels.gemm.tiling import GemmShape
-from dse.evaluators.kernels.vector.row_kernels import norm_kernel
+from dse.evaluators.kernels.vector.row_kernels import build_norm_kernel
 from dse.evaluators.tuning import fastest_candidate as quickest
 from dse.evaluators.tuning.design_groups import group_designs, interval_index
 from dse.evaluators.tuning.fastest_candidate import BETWEEN, MEMORY_SIZES, MIN_SPEEDUP, ROOM, memory_steps
@@ -177,8 +177,8 @@ def test_what_was_chosen_takes_the_time_that_it_was_chosen_for() -> None:
         jobs: list[tuple[Any, Any]] = [
             (closed_summa, closed_summa.propose_summa_job(product, designs, OPEN, 1, 2.0, weights)),
             (closed_summa, closed_summa.propose_summa_job(several, designs, OPEN)),
-            (closed_streamed, closed_streamed.propose_row_job(norm_kernel(), 700, 4096, designs)),
-            (closed_streamed, closed_streamed.propose_row_job(norm_kernel(), several.m, 4096, designs)),
+            (closed_streamed, closed_streamed.propose_row_job(build_norm_kernel(), 700, 4096, designs)),
+            (closed_streamed, closed_streamed.propose_row_job(build_norm_kernel(), several.m, 4096, designs)),
             (
                 closed_attention,
                 resolve_job(

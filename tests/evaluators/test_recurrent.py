@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from dse.evaluators.cost_models.event_simulator import simulate_events as timed
-from dse.evaluators.cost_models.functional_simulator import run_program
 from dse.evaluators.kernels.gemm.tiling import CoreMesh
 from dse.evaluators.kernels.vector.recurrent_decode import RULE_OPERATIONS, update_kernel
 from dse.evaluators.kernels.vector.row_kernels import RowBlock, build_program, cost, gather_result, scatter_operands
@@ -14,6 +13,7 @@ from dse.evaluators.machine.memory_channels import ColumnMemory, mesh_channels
 from dse.evaluators.program.activity import COUNTS
 from dse.evaluators.program.kernel_ir import Program, StoreInstruction
 from dse.space.array_math import Array
+from dse.testing.functional_simulator import run_program
 from tests.agreement.test_events import CYCLES
 from tests.agreement.test_strands import ENGINES
 

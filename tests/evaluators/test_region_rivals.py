@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dse.config.question import Question
 from dse.evaluators import METRICS, evaluate, explain
 from dse.evaluators.accounting.decode_segments import arrays_by_model
-from dse.evaluators.accounting.regions import phases
+from dse.evaluators.accounting.layout import layout_of
 from dse.evaluators.calls.call import KernelCall
 from dse.evaluators.cost_models import READERS
 from dse.evaluators.cost_models import analytical as closed
@@ -62,7 +62,7 @@ def with_words(design: Design, **options: Any) -> Design:
 def calls(design: Design, fidelity: str = "analytical") -> list[tuple[KernelCall, Any]]:
     """Calls of both phases and their seconds."""
     job = arrays_by_model(wafer().workload)[0]
-    found_phases = phases(design, job, fidelity, detailed=True)[:2]
+    found_phases = layout_of(design).phases(design, job, fidelity, detailed=True)[:2]
     return [
         pair for phase in found_phases for block in phase.timed for pair in zip(block.block.calls, block.durations, strict=True)
     ]

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from dse.evaluators.calls.call import GroupExchange
 from dse.evaluators.cost_models import READERS
 from dse.evaluators.cost_models.event_simulator import simulate_events
-from dse.evaluators.cost_models.functional_simulator import run_program as by_numbers
 from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.kernels.partition import ring_attention
 from dse.evaluators.layouts import pipelines
@@ -19,6 +18,7 @@ from dse.evaluators.machine.mesh_fabric import MeshFabric
 from dse.evaluators.program.activity_counts import count_activity
 from dse.evaluators.program.kernel_ir import Loop, Program, Round, SendInstruction
 from dse.space.mapping import PLACEMENTS
+from dse.testing.functional_simulator import run_program as by_numbers
 from tests.evaluators.test_partition import ENGINES, LOCKED, WORMHOLE
 from tests.samples import asked
 
@@ -71,10 +71,8 @@ def test_blocks_go_on_beside_work_as_long_as_the_closed_form_says(routing: str) 
         placement, cores = str(rng.choice(PLACEMENTS)), int(rng.choice([2, 3, 4, 6, 8, 16]))
         rows, dim = int(rng.integers(8, 65)), int(rng.choice([32, 64, 128]))
         program = ring_attention.build_program(placement, cores, rows, dim, dim, "float16")
-        way, whole = (
-            simulate_events(ring_attention.message_program(program), fabric),
-            simulate_events(program, fabric, engines=ENGINES),
-        )
+        messages = replace(program, strands=(tuple(turn for turn in program.strands[0] if sends(turn)),))
+        way, whole = simulate_events(messages, fabric), simulate_events(program, fabric, engines=ENGINES)
         assert count_activity(program).sent_bytes == (cores - 1) * cores * rows * 2 * dim * 2
         work = simulate_events(
             replace(program, strands=(tuple(turn for turn in program.strands[0] if not sends(turn)),)), fabric, engines=ENGINES

@@ -5,7 +5,7 @@ import pytest
 
 from dse.evaluators import evaluate
 from dse.evaluators.accounting.decode_segments import arrays_by_model
-from dse.evaluators.accounting.pipelines import phases
+from dse.evaluators.accounting.layout import layout_of
 from dse.evaluators.cost_models import READERS
 from dse.evaluators.cost_models.call_cost import call_cost
 from dse.evaluators.tuning import fastest_candidate as quickest
@@ -21,7 +21,8 @@ def test_a_step_costs_what_its_calls_cost_one_by_one(seed):
     both = {a.replace("both", phase): value for a, value in words.items() for phase in ("prefill", "decode")}
     chip = {"chip.tile.sram": rng.uniform(1e5, 1e8, 5), "chip.hbm.channel_bandwidth": rng.uniform(3e10, 5e11, 5)}
     (job,) = arrays_by_model(question.workload)
-    for phase in phases(replace_leaves(question.base, both | chip), job, "analytical", detailed=True):
+    design = replace_leaves(question.base, both | chip)
+    for phase in layout_of(design).phases(design, job, "analytical", detailed=True):
         for block, shares in zip(phase.timed, phase.away, strict=True):
             for call, cost, away in zip(block.block.calls, block.costs, shares, strict=True):
                 alone = call_cost(call, phase.machine, READERS["analytical"], away)

@@ -9,24 +9,23 @@ import pytest
 from dse.evaluators.cost_models import analytical_rows as closed_streamed
 from dse.evaluators.cost_models.analytical_rows import RowJob, local_bytes
 from dse.evaluators.cost_models.event_simulator import simulate_events as timed
-from dse.evaluators.cost_models.functional_simulator import run_program
 from dse.evaluators.kernels.gemm.tiling import CoreMesh
 from dse.evaluators.kernels.vector.row_kernels import (
     RowBlock,
     RowKernel,
+    build_convolution_kernel,
+    build_expert_choice_kernel,
+    build_expert_combine_kernel,
+    build_gate_kernel,
+    build_norm_kernel,
     build_program,
-    convolution_kernel,
+    build_rotary_kernel,
+    build_softcap_kernel,
     copy_kernel,
     cost,
-    expert_choice_kernel,
-    expert_combine_kernel,
-    gate_kernel,
     gather_result,
-    norm_kernel,
-    rotary_kernel,
     row_waves,
     scatter_operands,
-    softcap_kernel,
 )
 from dse.evaluators.layouts.tensor_formats import BYTES_BY_FORMAT
 from dse.evaluators.machine.memory_channels import ColumnMemory, mesh_channels
@@ -34,20 +33,21 @@ from dse.evaluators.program.activity import COUNTS
 from dse.space.array_math import Array
 from dse.space.fields import replace_leaves
 from dse.space.number_formats import FORMATS
+from dse.testing.functional_simulator import run_program
 from tests.agreement.test_events import CYCLES
 from tests.agreement.test_strands import ENGINES
 from tests.samples import asked
 
 RECIPES: dict[str, RowKernel] = {
-    "norm": norm_kernel(),
-    "rotation": rotary_kernel(normed=False),
-    "normed rotation": rotary_kernel(normed=True),
-    "gate": gate_kernel(),
+    "norm": build_norm_kernel(),
+    "rotation": build_rotary_kernel(normed=False),
+    "normed rotation": build_rotary_kernel(normed=True),
+    "gate": build_gate_kernel(),
     "copy": copy_kernel(),
-    "choice": expert_choice_kernel(2),
-    "combination": expert_combine_kernel(3),
-    "cap": softcap_kernel(),
-    "convolution alone": convolution_kernel(3, alone=True),
+    "choice": build_expert_choice_kernel(2),
+    "combination": build_expert_combine_kernel(3),
+    "cap": build_softcap_kernel(),
+    "convolution alone": build_convolution_kernel(3, alone=True),
 }
 MESH, WIDTH = CoreMesh(2, 3), 5
 ROWS = (1, 4, 13, 37, 60)
@@ -107,7 +107,7 @@ def test_the_closed_form_counts_what_is_played(name: str, rows: int) -> None:
 @pytest.mark.parametrize("rows", ROWS)
 def test_a_convolution_reads_the_rows_before_a_block_once_more(rows: int) -> None:
     """Of a sequence whose rows are cut into blocks of two, each block with the two rows before it."""
-    recipe, block, rng = convolution_kernel(3, alone=False), RowBlock(2, WIDTH), np.random.default_rng(rows)
+    recipe, block, rng = build_convolution_kernel(3, alone=False), RowBlock(2, WIDTH), np.random.default_rng(rows)
     x = rng.normal(size=(rows, WIDTH))
     blocks = row_waves(rows, block, MESH).blocks
     padded = np.concatenate([np.zeros((2, WIDTH)), x, np.zeros((2 * blocks - rows, WIDTH))])

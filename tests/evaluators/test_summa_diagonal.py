@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from dse.evaluators import evaluate
 from dse.evaluators.cost_models import analytical_summa as closed_summa
 from dse.evaluators.cost_models.event_simulator import simulate_events as timed
-from dse.evaluators.cost_models.functional_simulator import run_program
 from dse.evaluators.cost_models.simulated_job import remove_instructions
 from dse.evaluators.cost_models.simulated_summa import EVENTS
 from dse.evaluators.evaluation import explain_infeasibility
@@ -35,6 +34,7 @@ from dse.space.errors import DesignError
 from dse.space.fields import replace_leaves
 from dse.space.mapping import FormatPlan
 from dse.space.number_formats import BYTES_BY_FORMAT, UNSCALED_FORMATS, formats_of_tensor
+from dse.testing.functional_simulator import run_program
 from tests.agreement.test_events import CYCLES
 from tests.agreement.test_strands import ENGINES
 from tests.samples import asked

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.evaluators.cost_models.functional_simulator import run_program
 from dse.evaluators.kernels.collective import TEAMS
 from dse.evaluators.kernels.collective import core_groups as team
 from dse.evaluators.kernels.collective import software_tree as tree
@@ -19,6 +18,7 @@ from dse.evaluators.program.kernel_ir import Program, ReduceInstruction, Round, 
 from dse.space.array_math import Array
 from dse.space.errors import DesignError
 from dse.space.workload import DIAGONAL, GROUP_AXES, REDUCTIONS, TILE_PATTERNS
+from dse.testing.functional_simulator import run_program
 
 
 @st.composite

@@ -21,7 +21,7 @@ from dse.evaluators.accounting.pipelines import (
 )
 from dse.evaluators.accounting.serving_instances.pipeline_fleet import iteration_pass, pipeline_pools
 from dse.evaluators.cost_models import READERS
-from dse.evaluators.evaluation import worst_violation
+from dse.evaluators.evaluation import find_worst_violation
 from dse.evaluators.machine.machine import tile_core_machine
 from dse.space.design import Design, stack_designs
 from dse.space.errors import DesignError
@@ -224,7 +224,7 @@ def test_cores_that_serve_both_phases_have_one_plan(part: str) -> None:
     question = asked(*SERVED, "mapping=npu_serving_prefetch", f"++mapping.decode.{part}")
     outcome = evaluate(stack_designs([question.base]), question.workload)
     assert not outcome.feasible[0]
-    violation = worst_violation(question.base, question.workload)
+    violation = find_worst_violation(question.base, question.workload)
     assert violation is not None
     assert violation.limit == f"mapping.decode.{part.partition('=')[0].partition('.')[0]}"
 

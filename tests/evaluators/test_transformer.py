@@ -70,7 +70,7 @@ def test_decode_reads_what_is_cached_once(name: str) -> None:
 def test_pairs_of_a_prompt_are_those_of_a_causal_mask(prompt: int, window: int) -> None:
     queries, keys = np.indices((prompt, prompt))
     seen = (keys <= queries) & (keys > queries - (window or prompt))
-    assert AttentionReach(window=window).pairs(prompt) == seen.sum()
+    assert AttentionReach(window=window).count_pairs(prompt) == seen.sum()
 
 
 @given(st.integers(1, 9), st.integers(1, 9000), st.integers(2, 600), st.sampled_from(["mean", "last"]))

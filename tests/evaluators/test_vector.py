@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.evaluators.cost_models.functional_simulator import Tiles, run_program
 from dse.evaluators.kernels.data_movement import MOVE
 from dse.evaluators.kernels.data_movement import columns_to_rows as turn
 from dse.evaluators.kernels.data_movement import expert_dispatch as dispatch
@@ -19,6 +18,7 @@ from dse.evaluators.kernels.vector import VECTOR, norm, softmax
 from dse.evaluators.kernels.vector import elementwise_kernels as elementwise
 from dse.evaluators.kernels.vector import radix_select as choice
 from dse.evaluators.program.kernel_ir import SendInstruction, iterate_rounds
+from dse.testing.functional_simulator import Tiles, run_program
 
 MESHES = [CoreMesh(3, 3), CoreMesh(9, 4), CoreMesh(4, 9), CoreMesh(7, 7)]
 

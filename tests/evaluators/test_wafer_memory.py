@@ -12,7 +12,7 @@ from dse.config.question import Question
 from dse.evaluators import evaluate, explain
 from dse.evaluators.accounting.decode_segments import arrays_by_model
 from dse.evaluators.accounting.forward_passes import pass_through_regions
-from dse.evaluators.accounting.regions import _phase_regions, _weight_stream, phases
+from dse.evaluators.accounting.regions import REGION_LAYOUT, _phase_regions, _weight_stream, phase_memory
 from dse.evaluators.cost_models import READERS
 from dse.evaluators.evaluation import explain_infeasibility
 from dse.evaluators.graph.step_counts import StepCounts
@@ -120,8 +120,7 @@ def test_more_room_to_read_ahead_never_slows_and_what_is_read_ahead_fits(
 def test_every_step_reads_the_share_of_weights_that_does_not_stay(model: str) -> None:
     given_question = question(model, "mapping.both.rows=600")
     (job,) = arrays_by_model(given_question.workload)
-    _, decode, _ = phases(given_question.base, job, "analytical")
-    away = max(float(part.away) for part in decode.held)
+    away = max(float(part.away) for part in phase_memory(given_question.base, job, "decode"))
     step = StepCounts("decode", 1.0, 1.0, 1.0, 1.0)
     precision = given_question.base.mapping.precision
     weights = sum(
@@ -129,6 +128,7 @@ def test_every_step_reads_the_share_of_weights_that_does_not_stay(model: str) ->
         for part in transformer_segments(job.model, step)
         if part.name != "embedding"
     )
+    decode = REGION_LAYOUT.phases(given_question.base, job, "analytical")[1]
     assert decode.activity is not None
     assert np.max(decode.activity.memory_bytes) == pytest.approx(weights * away * float(np.sum(job.steps)), rel=1e-9)
 

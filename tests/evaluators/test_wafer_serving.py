@@ -101,7 +101,9 @@ def test_what_goes_over_keys_goes_over_those_before_a_chunk_too() -> None:
     design, load = load_of(*SERVING)
 
     def kernels(past: float) -> list[MeshKernel]:
-        prefill = regions.phases(design, service._iteration_job(load, prompts=300.0, past=past), "analytical", detailed=True)[0]
+        prefill = regions.REGION_LAYOUT.phases(
+            design, service._iteration_job(load, prompts=300.0, past=past), "analytical", detailed=True
+        )[0]
         return [call.kernel for timed_block in prefill.timed for call in timed_block.block.calls if call.kernel is not None]
 
     assert set(OVER_KEYS) <= {kernel.name for kernel in kernels(0.0)}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dse.config.question import Question
 from dse.evaluators import METRICS, evaluate, explain
 from dse.evaluators.accounting.decode_segments import arrays_by_model
-from dse.evaluators.accounting.regions import phases
+from dse.evaluators.accounting.regions import REGION_LAYOUT, phase_memory
 from dse.evaluators.cost_models import READERS
 from dse.evaluators.evaluation import explain_infeasibility
 from dse.evaluators.graph.operators import MIXING, useful_flop
@@ -234,11 +234,11 @@ def test_weights_from_the_edge_are_read_once_a_step(order: str, kinds: dict[str,
     words = ("chip=wse2_hbm", "mapping=waferllm_prefetch", "chip.core.sram='6 KiB'", "workload.prompt=512", "workload.output=8")
     given_kinds = of_kinds(order, *words, **kinds)
     (job,) = arrays_by_model(given_kinds.workload)
-    _, decode, _ = phases(given_kinds.base, job, "analytical")
     parts = [
         part for part in transformer_segments(job.model, StepCounts("decode", 1.0, 1.0, 1.0, 1.0)) if part.name != "embedding"
     ]
-    read = 2 * weights(parts) * max(float(part.away) for part in decode.held)
+    read = 2 * weights(parts) * max(float(part.away) for part in phase_memory(given_kinds.base, job, "decode"))
+    decode = REGION_LAYOUT.phases(given_kinds.base, job, "analytical")[1]
     assert decode.activity is not None
     assert np.max(decode.activity.memory_bytes) == pytest.approx(read * float(np.sum(job.steps)), rel=1e-9)
     assert read > 0
@@ -342,7 +342,9 @@ def test_products_of_compressed_attention_of_any_shape_are_those_of_the_graph_or
     kept = CompressedAttention(ratio=ratio, **how)
     sizes = {"heads": heads * groups, "kv_heads": 1, "head_dim": row, "window": window}
     model = replace(question.workload.cases[0].model, compressed=kept, indexer=index, qk_norm=False, **sizes)
-    pairs = per_reach(model, lambda reach: float(reach.pairs(tokens) if phase == "prefill" else reach.seen_positions(tokens)))
+    pairs = per_reach(
+        model, lambda reach: float(reach.count_pairs(tokens) if phase == "prefill" else reach.seen_positions(tokens))
+    )
     count = float(tokens) if phase == "prefill" else 1.0
     at = StepCounts(phase, count, 1.0, pairs, pairs if phase == "decode" else 0.0)
     (part, *_) = (part for part in transformer_segments(model, at) if part.kind == MIXING)

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from dse.evaluators.cost_models.event_simulator import simulate_events
-from dse.evaluators.cost_models.functional_simulator import run_program as by_numbers
 from dse.evaluators.evaluation import limits
-from dse.evaluators.kernels.partition import expert_per_core as whole_experts
 from dse.evaluators.kernels.partition import ring_collectives as ring
 from dse.evaluators.program.activity_counts import count_activity
 from dse.evaluators.program.kernel_ir import Program, Round, SendInstruction
 from dse.space.array_math import Array
 from dse.space.mapping import BYTES_BY_FORMAT, PLACEMENTS
 from dse.space.parameter_counts import ffn_parameter_count
+from dse.testing import expert_per_core as whole_experts
+from dse.testing.functional_simulator import run_program as by_numbers
 from tests.evaluators.test_partition import WORMHOLE
 from tests.samples import asked
 

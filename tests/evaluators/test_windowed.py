@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.evaluators.cost_models.functional_simulator import run_program
 from dse.evaluators.kernels.attention import ATTENTION
 from dse.evaluators.kernels.attention import block_schedule as blocks
 from dse.evaluators.kernels.attention.attention_cost import AttentionTask, TileMachine, attention_cost
@@ -20,6 +19,7 @@ from dse.evaluators.kernels.attention.operand_blocks import scatter_qkv
 from dse.evaluators.kernels.gemm.tiling import CoreMesh
 from dse.evaluators.machine.memory_channels import ColumnMemory
 from dse.evaluators.program.activity_counts import count_activity
+from dse.testing.functional_simulator import run_program
 from tests.agreement.test_events import CYCLES
 from tests.agreement.test_strands import ENGINES
 from tests.evaluators.test_attention import GROUPED, changed, gather_output, operands, plain, program, tilings, wrong

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 
@@ -23,7 +24,9 @@ from dse.evaluators.kernels.collective import ALLREDUCE
 from dse.evaluators.kernels.gemm import GEMM
 from dse.evaluators.kernels.gemv import GEMV, ring
 from dse.evaluators.serving.scheduling_policy import POLICIES
+from dse.space import former_names
 from dse.space.errors import DesignError, choose_option
+from dse.space.former_words import SAID
 from dse.space.registry import Registry
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,7 +39,7 @@ from dse.evaluators import evaluate, explain, fidelities
 from dse.evaluators.accounting.external_evaluators import EVALUATORS, ExternalEvaluator
 from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
 from dse.evaluators.kernels.gemv import find_gemv
-from dse.evaluators.cost_models.functional_simulator import run_program
+from dse.testing.functional_simulator import run_program
 from dse.evaluators.serving.scheduling_policy import make_policy
 from dse.space.design import stack_designs
 from dse.space.errors import DesignError
@@ -166,6 +169,28 @@ def test_an_installed_gemv_is_evaluated_as_those_that_ship(names: str, tmp_path:
     )
 
 
+def test_former_places_of_the_functional_simulator_answer_and_one_line_says_so() -> None:
+    """Nothing of test support is loaded before; the former place in PHYSICS 31 leads there as well."""
+    code = """
+import sys
+import dse.commands.notebook_api, dse.evaluators.cost_models.functional_simulator as former
+from dse.space.former_names import install_former_names
+install_former_names()
+assert not [name for name in sys.modules if name.startswith("dse.testing")]
+from dse.evaluators.cost_models.functional_simulator import in_double_precision, run_program
+from dse.testing import functional_simulator as present
+assert former.run_program is run_program is present.run_program
+assert in_double_precision is present.in_double_precision
+assert not hasattr(former, "play")
+from dse.evaluators.readers.numeric import play
+assert play is run_program
+"""
+    environ = {name: text for name, text in os.environ.items() if name != SAID}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr
+    assert done.stderr == "dse.evaluators.cost_models.functional_simulator is now dse.testing.functional_simulator\n"
+
+
 def test_what_the_readme_of_the_template_says_runs(copied: Path) -> None:
     lines = re.findall(r"^    (.+)$", (TEMPLATE / "README.md").read_text(), re.M)
     assert len(lines) == 8
@@ -246,3 +271,9 @@ def test_a_module_that_no_package_declares_is_never_imported(tmp_path: Path, mon
         with pytest.raises(DesignError, match="valid: ring"):
             choose_option(lines(), name, "mapping.gemv")
     assert "stray" not in sys.modules
+
+
+def test_every_former_name_leads_to_a_present_one() -> None:
+    for modules, names in former_names._sections(former_names.MODULES_TEXT).items():
+        module = import_module(modules.split()[-1])
+        assert not [f"{former}:{present}" for former, present in names.items() if not hasattr(module, present)], modules

@@ -86,7 +86,9 @@ MESSAGE_CALLS = frozenset(
 )
 """Classes and functions whose texts users read: refusals, notes, headings, help texts, descriptions of settings and metrics."""
 
-MESSAGE_FUNCTION = re.compile(r"(?:^|_)(?:text|texts|note|notes|hint|advice|caveats?|remedy|reason|title|why|verdict)$")
+MESSAGE_FUNCTION = re.compile(
+    r"^(?:describe|explain|format|propose|suggest)_|(?:^|_)(?:text|texts|note|notes|hint|advice|caveats?|remedy|reason|title|why|verdict)$"
+)
 """Names of functions whose own texts users read."""
 
 

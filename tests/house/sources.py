@@ -66,8 +66,8 @@ def arrows(*, eager: bool = False) -> dict[str, set[str]]:
     front door re-exports its rooms, and a room may name its package to reach another room: imports of a package by what is in
     it are left out.
     """
+    from dse.evaluators.accounting.layout import LAYOUTS
     from dse.evaluators.evaluation import READERS
-    from dse.evaluators.workloads.batch_inference import LAYOUT_MODULES
     from dse.evaluators.workloads.kernels import KERNEL_MODULES
     from dse.evaluators.workloads.serving import INSTANCE_MODULES
 
@@ -79,7 +79,7 @@ def arrows(*, eager: bool = False) -> dict[str, set[str]]:
     if not eager:
         arrows["dse.evaluators.evaluation"] |= {f"dse.evaluators.workloads.{judge}" for judge in READERS.values()}
         rooms = {
-            "batch_inference": ("", LAYOUT_MODULES),
+            "batch_inference": ("", {software: place.partition(":")[0] for software, place in LAYOUTS.items()}),
             "kernels": ("kernel_workloads.", KERNEL_MODULES),
             "serving": ("serving_instances.", INSTANCE_MODULES),
         }

@@ -1,13 +1,14 @@
 """The rules of the house, read from the sources: imports point down, and each foreign library has one room."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 
 from dse.config.record_parser import ORIGIN, USUAL_CHOICES
-from tests.house.sources import LAYERS, ROOT, SOURCES, arrows, imported, layer, parsed, place
+from tests.house.sources import LAYERS, ROOT, SOURCES, STRANGERS, arrows, imported, layer, parsed, place
 
 ROOMS = {
     "hydra": {
@@ -106,6 +107,43 @@ def test_no_second_copy_of_a_class_can_arise(name: str) -> None:
     assert f"import dse.{name}" in done.stderr
 
 
+FORMER_PLACES = {"evaluators/cost_models/functional_simulator.py", "space/former_names.py"}
+"""Modules that lead former names to test support, which they import once one of these is used."""
+
+
+def names_test_support(path: Path) -> bool:
+    """Whether a source imports `dse.testing`, or has its name in a text for `import_module`; docstrings may have it."""
+    nodes = [*ast.walk(parsed(path))]
+    docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in docstrings}
+    return any(re.search(r"\bdse\.testing\b", str(text)) for text in imported(path) | texts)
+
+
+def test_nothing_that_ships_imports_test_support() -> None:
+    """Of the package that others copy, tests may."""
+    paths = [*SOURCES, *STRANGERS.rglob("*.py")]
+    shipped = [path for path in paths if not place(path).startswith(("dse/testing/", "studies/template/tests/"))]
+    assert {place(path) for path in shipped if names_test_support(path)} == FORMER_PLACES
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import dse.testing.functional",
+        "from dse import testing",
+        "from dse.testing.functional_simulator import run_program",
+        "def late():\n    from dse.testing import functional_simulator",
+        "simulator = import_module('dse.testing.functional_simulator')",
+    ],
+)
+def test_an_import_of_test_support_is_noticed(line: str, tmp_path: Path) -> None:
+    source, docstring = tmp_path / "source.py", tmp_path / "docstring.py"
+    source.write_text(line)
+    docstring.write_text('"""Tests use `dse.testing`."""\nimport dse.testing_times')
+    assert names_test_support(source)
+    assert not names_test_support(docstring)
+
+
 def test_no_config_names_python_code() -> None:
     assert not [path for path in (ROOT / "conf").rglob("*.yaml") if "_target_" in path.read_text()]
 
@@ -150,8 +188,6 @@ def count_leaves(node: object) -> int:
 
 
 def test_every_citation_is_in_the_bibliography() -> None:
-    import re
-
     known = yaml.safe_load((ROOT / "conf/sources.yaml").read_text())
     cited = {key for path in SOURCES for key in re.findall(r"\[([a-z]+\d{4})\]", path.read_text())}
     assert cited <= set(known)

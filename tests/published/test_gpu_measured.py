@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dse.accuracy.validate import question_of, simulated_metric
+from dse.accuracy.validate import compose_question, simulate_metric
 from dse.space.errors import DesignError
 from dse.space.number_formats import BYTES_BY_FORMAT
 from dse.studies.gpu_measured import fit
@@ -25,7 +25,7 @@ def parts(kind: str, folder: Path) -> list[FittedPart]:
 
 def shipped(part: FittedPart) -> Any:
     """The constants that conf has of a part."""
-    question = question_of((f"chip={part.chip}", f"stack={part.stack}")).question
+    question = compose_question((f"chip={part.chip}", f"stack={part.stack}")).question
     return getattr(question.base.mapping.stack, part.kind)
 
 
@@ -40,7 +40,7 @@ def test_what_is_fitted_is_what_is_evaluated(kind: str, tmp_path: Path) -> None:
                 assert part.kind == "moe_all_to_all"
                 continue
             words = (f"chip={part.chip}", f"stack={part.stack}", *row.words.split())
-            assert simulated_metric(words, "latency", strict=False) == pytest.approx(expected, rel=1e-9), row.words
+            assert simulate_metric(words, "latency", strict=False) == pytest.approx(expected, rel=1e-9), row.words
 
 
 def test_numbers_that_rows_were_made_with_come_back(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from dse.accuracy.validate import compare_file, simulated_metric
+from dse.accuracy.validate import compare_file, simulate_metric
 from dse.studies.npusim_constants.finding import HERE
 
 FRAME = pd.read_csv(HERE / "moves.csv", keep_default_na=False)
@@ -21,7 +21,7 @@ def test_figures_as_they_are_are_those_of_the_studies() -> None:
 def test_a_figure_with_another_constant_is_that_of_the_words_typed() -> None:
     words = ("chip=npu64", "model=qwen3_4b", "workload.batch=[1]", "workload.prompt=256", "workload.output=1")
     words = (*words, "mapping.prefill.tp=4", "chip.tile.vector.lanes=5120 op/cycle")
-    both = [simulated_metric((*words, f"mapping.prefill.partition={name}"), "ttft") for name in ("mn", "k")]
+    both = [simulate_metric((*words, f"mapping.prefill.partition={name}"), "ttft") for name in ("mn", "k")]
     frame_row = FRAME[
         (FRAME["row"] == "n-tp-k-mn") & (FRAME["constant"] == "chip.tile.vector.lanes") & (FRAME["value"] == "x 1.25")
     ]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dse.accuracy.tolerances import known_misses, row_tolerance
-from dse.accuracy.validate import COLUMNS, ValidationRow, compare_file, simulated_metric, value_range
-from dse.commands.notebook_api import find_study, study_paths
+from dse.accuracy.tolerances import read_known_misses, row_tolerance
+from dse.accuracy.validate import COLUMNS, ValidationRow, compare_file, parse_value_range, simulate_metric
+from dse.commands.notebook_api import find_study, find_study_paths
 from dse.commands.validate_all import ValidatedRow
 from dse.studies.write import PAPERS, VERDICTS, line, names, rows_of_paper, written_document
 
@@ -28,7 +28,7 @@ def test_every_speedup_of_table_1_is_within_fifteen_hundredths() -> None:
 def test_prefetching_gains_most_on_as_many_devices_as_the_text_of_table_1_says(model: str) -> None:
     study = "study=preserve_table1", f"model={model}"
     gain = {
-        tp: simulated_metric((*study, f"mapping.prefill.tp={tp}"), "ratio(mapping.prefill.prefetch=none, throughput)")
+        tp: simulate_metric((*study, f"mapping.prefill.tp={tp}"), "ratio(mapping.prefill.prefetch=none, throughput)")
         for tp in (2, 4, 8)
     }
     most = 2 if model == "qwen2_7b" else 4
@@ -84,7 +84,7 @@ A result that changes is noticed by the golden set; whoever writes that again wr
 LEFT_OUT = set() if os.environ.get("FINDINGS") == "all" else LONG
 
 
-@pytest.mark.parametrize("name", study_paths())
+@pytest.mark.parametrize("name", find_study_paths())
 def test_a_study_that_ships_can_be_run_as_it_stands(name: str) -> None:
     assert find_study(name).question.workload.cases
 
@@ -114,8 +114,8 @@ def test_a_check_is_said_to_hold_or_is_among_the_misses(quick: dict[str, list[Va
         for row in rows
         if row.role == "check" and ValidatedRow(study, row, row_tolerance(study, row.id), "").fails
     }
-    assert failing == {(study, row) for study, row in known_misses() if study not in LEFT_OUT}
-    assert {study for study, _ in known_misses()} <= {path.parent.name for path in FILES}
+    assert failing == {(study, row) for study, row in read_known_misses() if study not in LEFT_OUT}
+    assert {study for study, _ in read_known_misses()} <= {path.parent.name for path in FILES}
 
 
 def test_the_readme_says_how_far_off_papers_are(quick: dict[str, list[ValidationRow]]) -> None:
@@ -173,4 +173,4 @@ def test_figures_are_keyed_as_collected() -> None:
         with path.open() as file:
             for row in csv.DictReader(file):
                 if row["id"] in collected:
-                    assert value_range(row["value"]) == value_range(collected[row["id"]]), row["id"]
+                    assert parse_value_range(row["value"]) == parse_value_range(collected[row["id"]]), row["id"]

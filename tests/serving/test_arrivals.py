@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
 
-from dse.accuracy.validate import question_of
+from dse.accuracy.validate import compose_question
 from dse.evaluators import evaluate
 from dse.evaluators.serving import prefill_replay as arrivals
 from dse.evaluators.serving.iteration_time import linear_time
@@ -19,7 +19,7 @@ from dse.evaluators.serving.run_statistics import SloTargets, run_statistics
 from dse.evaluators.serving.scheduling_policy import make_policy
 from dse.evaluators.serving.simulator import Deployment, InstancePool
 from dse.evaluators.serving.simulator_state import KvTransfer
-from dse.evaluators.serving.steady_state import MAIN_FIELDS, pool_records, request_mix
+from dse.evaluators.serving.steady_state import MAIN_FIELDS, make_pool_records, request_mix
 from dse.evaluators.serving.steady_state_solver import BRIEF, TAIL, solve_deployments
 from dse.evaluators.workloads.serving import evaluate_cases
 from dse.space.array_math import Array
@@ -150,8 +150,8 @@ def test_passes_end_in_turn_in_stages_that_differ(seed: int, share: float, rule:
         price, make_policy(rule, by_chunk=False), KvMemory(1 << 22), 2, tuple((shares / shares.sum()).tolist()), batch=64
     )
     requests = _loaded(Deployment((pool,), None, "least_loaded"), _asked(rng, 300, 200, 1.0), share)
-    at = pool_records((pool,), requests, prefills=True, decodes=True)
-    room = arrivals.replay_workspace(at, len(requests))
+    at = make_pool_records((pool,), requests, prefills=True, decodes=True)
+    room = arrivals.make_replay_workspace(at, len(requests))
     arguments = (np.array(pool.shares), True, arrivals.arrival_arrays(requests), request_mix(requests), 0.0, room)
     arrivals.replay_prefill(pool.price, at[0], *arguments)
     instances = room.instances
@@ -176,7 +176,7 @@ LINES = {
 @pytest.mark.parametrize("name", LINES)
 def test_prompts_are_played_where_somebody_asks_when_first_tokens_come(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     more = ("workload=serving", "workload.requests=400", "workload.prompt=500", "workload.output=60", "workload.rate='1 Hz'")
-    question = question_of((*more, *LINES[name])).question
+    question = compose_question((*more, *LINES[name])).question
     space = question.space
     designs = space.stack(space.sample(np.array([[0.1], [0.9]])))
     real, played = arrivals.replay_prompts, list[int]()
@@ -196,7 +196,7 @@ def test_prompts_are_played_where_somebody_asks_when_first_tokens_come(name: str
 def test_what_nobody_asks_for_is_left_out_until_somebody_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     more = ("workload=serving", "workload.requests=60", "workload.prompt=500", "workload.output=60")
     rate = {"dies": "60 Hz", "tiles": "29 Hz"}[name]
-    question = question_of((*more, f"workload.rate='{rate}'", *LINES[name])).question
+    question = compose_question((*more, f"workload.rate='{rate}'", *LINES[name])).question
     space = question.space
     designs = space.stack(space.sample(np.array([[0.1], [0.9]])))
     whole = evaluate(designs, question.workload, fidelity="steady_state").columns

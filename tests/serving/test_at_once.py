@@ -7,7 +7,7 @@ from dse.evaluators import evaluate
 from dse.evaluators.accounting.serving_instances import design_count
 from dse.evaluators.accounting.serving_runs import run_metrics as served
 from dse.evaluators.accounting.serving_runs import simulated_designs as at_once
-from dse.evaluators.evaluation import worst_limits
+from dse.evaluators.evaluation import find_worst_limits
 from dse.evaluators.workloads.serving import instance_module
 from dse.space.design import stack_designs
 from dse.space.fields import replace_leaves
@@ -81,12 +81,12 @@ def test_designs_of_other_budgets_have_room_for_their_own_chunks(pools: int) -> 
     }
     designs = [replace_leaves(question.base, {**settings, address: tokens}) for tokens in (256, 2048, 256, 512)]
     many = evaluate(stack_designs(designs), question.workload)
-    limits = worst_limits(stack_designs(designs), question.workload)
+    limits = find_worst_limits(stack_designs(designs), question.workload)
     of_memory = set[float]()
     for row, design in enumerate(designs):
         alone, mine = (
             evaluate(stack_designs([design]), question.workload),
-            worst_limits(stack_designs([design]), question.workload),
+            find_worst_limits(stack_designs([design]), question.workload),
         )
         assert (limits.limit[row], limits.need[row], limits.have[row]) == (mine.limit[0], mine.need[0], mine.have[0])
         for name, column in alone.columns.items():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dse.config.compose import compose, study_folder
+from dse.config.compose import compose, find_study_folder
 from dse.config.question import Question, build_question
 from dse.evaluators import evaluate
 from dse.evaluators.accounting.serving_runs import steady_state_designs as balanced
@@ -25,7 +25,7 @@ from dse.space.workload import Workload
 def asked() -> Question:
     """The space of the study over all papers' machines, and its load, shorter."""
     config = compose(["study=mesh_llm", "workload.requests=40"])
-    return build_question(config, study_folder(config))
+    return build_question(config, find_study_folder(config))
 
 
 def drawn(software: str, seed: int, most: int) -> Design:
@@ -87,7 +87,7 @@ def test_whole_chips_together_are_what_they_are_one_by_one(seed: int) -> None:
 def test_pipelines_together_are_what_they_are_one_by_one(seed: int, model: str) -> None:
     """Cores that do both phases and such as do one, whole layers and parts of them, of random chips."""
     config = compose(["study=npu_serving", f"model={model}", "workload.requests=40"])
-    space = build_question(config, study_folder(config))
+    space = build_question(config, find_study_folder(config))
     sample = space.space.stack(space.space.sample(np.random.default_rng(seed).random((300, len(space.space.knobs)))))
     rows, design = max(sample.groups, key=lambda part: len(part[0]))
     good = answered(design, len(rows), space.workload).feasible

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dse.config.compose import compose, study_folder
+from dse.config.compose import compose, find_study_folder
 from dse.config.question import build_question
 from dse.config.workloads import MAX_REQUESTS
 from dse.evaluators.serving.traces import MOST_BYTES, MOST_TEXTS, read_trace
@@ -18,7 +18,7 @@ def _refused(words: list[str], message: str) -> int:
     try:
         config = compose(["chip=h200", "workload=serving", *words])
         with pytest.raises(DesignError, match=message):
-            build_question({**config, "space": {}}, study_folder(config))
+            build_question({**config, "space": {}}, find_study_folder(config))
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

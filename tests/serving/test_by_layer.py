@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.accuracy.validate import question_of
+from dse.accuracy.validate import compose_question
 from dse.config.question import Question
 from dse.evaluators import evaluate
 from dse.evaluators.accounting.serving_runs.steady_state_run import steady_state_columns
@@ -122,7 +122,7 @@ def test_the_steady_state_says_the_same_of_a_request_alone(prompt: int, chunk: i
 
 def _asked(words: str) -> Question:
     more = ("workload=serving", "workload.requests=40", "workload.prompt=2000", "workload.output=30", "workload.rate=4 Hz")
-    return question_of((*more, *shlex.split(words))).question
+    return compose_question((*more, *shlex.split(words))).question
 
 
 LINES = {

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.analysis.capacity import CHIP_ORDERS, _sort_value, find_capacity, parse_query, unread_overrides
-from dse.analysis.capacity_bounds import ROUNDS, max_rate_bound, prefill_rate_bound
+from dse.analysis.capacity import CHIP_ORDERS, _sort_value, find_capacity, find_unread_overrides, parse_query
+from dse.analysis.capacity_bounds import ROUNDS, bound_max_rate, bound_prefill_rate
 from dse.analysis.deployment_search import (
     NEAR,
     SimulatedDeployment,
@@ -25,8 +25,8 @@ from dse.analysis.deployment_search import (
     requests_by_class,
 )
 from dse.analysis.deployments import CandidateDeployment
-from dse.commands.capacity_output import capacity_record, too_few_requests_note, write_capacity
-from dse.config.compose import compose, study_folder
+from dse.commands.capacity_output import capacity_record, explain_too_few_requests, write_capacity
+from dse.config.compose import compose, find_study_folder
 from dse.config.question import build_question
 from dse.evaluators import evaluate
 from dse.evaluators.serving.closed_loop import saturated_rate
@@ -44,7 +44,7 @@ from dse.evaluators.serving.slo_bounds import (
     SloBounds,
     find_max_rate,
     latency_percentiles,
-    slo_bounds,
+    make_slo_bounds,
 )
 from dse.evaluators.serving.sustained_rate import SustainedRate, pool_paces, sustained_rate
 from dse.space.array_math import Array
@@ -130,7 +130,7 @@ def test_every_class_keeps_its_bounds_at_the_largest_rate(seed: int) -> None:
 
     def capacity_of(of_kinds: Array, several: tuple[SloClass, ...]) -> tuple[CapacityResult, ServingLoad]:
         load = ServingLoad("", None, replace(requests, kinds=of_kinds, ranks=of_kinds), *selected_bounds[:2], classes=several)  # type: ignore[arg-type]
-        bounds = slo_bounds(load, selected_bounds.share)
+        bounds = make_slo_bounds(load, selected_bounds.share)
         return find_max_rate(
             lambda rate, stop: deployment.serve(load.requests_at(rate), stop=stop), bounds, len(requests), 1.0
         ), load
@@ -153,7 +153,7 @@ def test_no_deployment_computes_prompts_faster_than_alone(seed: int) -> None:
     bounds = _bounds(deployment, requests, np.random.default_rng(seed))
     load = ServingLoad("", None, requests, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
     max_rate = find_max_rate(lambda rate, stop: deployment.serve(load.requests_at(rate), stop=stop), bounds, len(requests), 1.0)
-    assert max_rate.rate <= prefill_rate_bound(deployment.pools, pool_paces(deployment.pools, requests), load, bounds)
+    assert max_rate.rate <= bound_prefill_rate(deployment.pools, pool_paces(deployment.pools, requests), load, bounds)
 
 
 @settings(max_examples=40, deadline=None)
@@ -168,7 +168,7 @@ def test_no_deployment_serves_more_than_it_may(seed: int) -> None:
     requests = requests.draw_requests(500, seed).with_arrivals("poisson", rate=1.0, seed=seed)
     bounds = _bounds(deployment, requests.first_requests(50), rng)
     load = ServingLoad("", None, requests, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
-    most = max_rate_bound(deployment.pools, pool_paces(deployment.pools, requests), load, bounds)
+    most = bound_max_rate(deployment.pools, pool_paces(deployment.pools, requests), load, bounds)
     assert most == np.inf or bounds.broken_bound(
         deployment.serve(load.requests_at(1.001 * most), stop=bounds.stop(len(requests)))
     )
@@ -192,7 +192,7 @@ def test_no_population_that_keeps_its_bounds_has_more_users_than_it_may(
         turns=places.astype(np.int32), think=rng.gamma(1 / cv**2, 10**think * cv**2, many), arrival=np.zeros(many),
     ).as_closed_loop(1)  # fmt: skip
     load = ServingLoad("", None, requests, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
-    most = max_rate_bound(deployment.pools, pool_paces(deployment.pools, requests), load, bounds)
+    most = bound_max_rate(deployment.pools, pool_paces(deployment.pools, requests), load, bounds)
     sessions = int((places == 0).sum())
     if most < np.inf:
         assert ROUNDS * most <= sessions
@@ -269,9 +269,9 @@ def test_prompts_that_are_reused_bound_no_rate(reuse: dict[str, Any]) -> None:
     ).rate
     taken = pool_paces(deployment.pools, requests)
     assert (
-        prefill_rate_bound(deployment.pools, taken, load, bounds)
+        bound_prefill_rate(deployment.pools, taken, load, bounds)
         < rate
-        <= max_rate_bound(deployment.pools, taken, load, bounds)
+        <= bound_max_rate(deployment.pools, taken, load, bounds)
     )
 
 
@@ -385,7 +385,7 @@ def test_what_is_printed_is_what_an_evaluation_finds() -> None:
     config = compose(
         [*base, "workload=serving", *side.best.candidate.words, *side.words, f"workload.rate={side.best.rate!r} Hz"]
     )
-    question = build_question({**config, "space": {}}, study_folder(config))
+    question = build_question({**config, "space": {}}, find_study_folder(config))
     columns = evaluate(stack_designs([question.base]), question.workload).columns
     assert columns["devices"][0] == side.best.candidate.devices
     assert columns["slo_attainment"][0] >= 0.9
@@ -404,14 +404,14 @@ def test_pipelines_of_a_chip_are_a_deployment() -> None:
     assert [candidate.devices for candidate in side.candidates] == [1, 1]
     rate = f"workload.rate={side.best.rate!r} Hz"
     config = compose([*words, "workload=serving", *side.best.candidate.words, rate])
-    question = build_question({**config, "space": {}}, study_folder(config))
+    question = build_question({**config, "space": {}}, find_study_folder(config))
     (load,) = question.workload.cases
     assert isinstance(load, ServingLoad)
     columns = evaluate(stack_designs([question.base]), question.workload).columns
     run = side.best.candidate.make_deployment(load.requests).serve(load.requests)
     assert columns["ttft"][0] == pytest.approx(float((run["first"] - load.requests.arrival).mean()))
     assert columns["system_price"][0] == pytest.approx(side.best.price)
-    assert not side.bounds.breaks(run)
+    assert not side.bounds.list_broken_bounds(run)
 
 
 def test_the_most_users_of_a_closed_population_keep_the_bounds() -> None:
@@ -430,10 +430,10 @@ def test_the_most_users_of_a_closed_population_keep_the_bounds() -> None:
         config = compose(
             [*words[:-1], "workload=serving", *side.best.candidate.words, *side.words, f"workload.users={user_count}"]
         )
-        (load,) = build_question({**config, "space": {}}, study_folder(config)).workload.cases
+        (load,) = build_question({**config, "space": {}}, find_study_folder(config)).workload.cases
         assert isinstance(load, ServingLoad)
         run = side.best.candidate.make_deployment(load.requests).serve(load.requests)
-        kept.append(not side.bounds.breaks(run))
+        kept.append(not side.bounds.list_broken_bounds(run))
         assert kept != [True] or np.array_equal(run["completed"], side.best.capacity.served["completed"])  # type: ignore[index]
     assert kept == [True, False]
     (record,) = capacity_record([side])["chips"]
@@ -488,12 +488,12 @@ def test_a_largest_rate_is_a_metric() -> None:
         "workload.output=50",
     ]
     config = compose([*words, "workload.rate=max", "workload.ttft='300 ms'", "workload.slo_percentile=95"])
-    question = build_question({**config, "space": {}}, study_folder(config))
+    question = build_question({**config, "space": {}}, find_study_folder(config))
     columns = evaluate(stack_designs([question.base]), question.workload).columns
     rate = float(columns["max_rate"][0])
     for times in (1.0, BREAKING_FACTOR):
         config = compose([*words, f"workload.rate={times * rate!r} Hz", "workload.ttft='300 ms'"])
-        again = build_question({**config, "space": {}}, study_folder(config))
+        again = build_question({**config, "space": {}}, find_study_folder(config))
         single_columns = evaluate(stack_designs([again.base]), again.workload).columns
         if times == 1.0:
             assert single_columns["ttft"][0] == pytest.approx(float(columns["ttft"][0]), rel=1e-9)
@@ -540,7 +540,7 @@ def test_json_and_page(tmp_path, capsys) -> None:  # type: ignore[no-untyped-def
     best = data["chips"][0]["best"]
     words = [word for word in QUICK if "space" not in word]
     config = compose([*words, "workload=serving", *best["overrides"], best["rate_override"]])
-    question = build_question({**config, "space": {}}, study_folder(config))
+    question = build_question({**config, "space": {}}, find_study_folder(config))
     columns = evaluate(stack_designs([question.base]), question.workload).columns
     assert best["system_price_usd"] == pytest.approx(float(columns["system_price"][0]))
     # the override has six digits of the rate
@@ -598,13 +598,15 @@ def test_what_only_some_deployments_read_is_kept_by_those() -> None:
     apart = [candidate for candidate in side.candidates if candidate.apart]
     assert apart
     assert all(deployment.make_deployment(side.load.requests).transfer.layers > 0 for deployment in apart)  # type: ignore[union-attr]
-    assert all(deployment.pools[0].policy.chunked and unread_overrides(deployment, side.typed) == [] for deployment in apart)
+    assert all(
+        deployment.pools[0].policy.chunked and find_unread_overrides(deployment, side.typed) == [] for deployment in apart
+    )
     together = [candidate for candidate in side.candidates if not candidate.apart]
     assert together
-    assert all(unread_overrides(deployment, side.typed) == words for deployment in together)
+    assert all(find_unread_overrides(deployment, side.typed) == words for deployment in together)
     for best in capacity_record([side])["chips"][0]["deployments"]:
         left = [*SMALL[:2], *SMALL[3:8], *(word for word in words if word not in best["left_out"])]
-        build_question(config := compose(["workload=serving", *left, *best["overrides"]]), study_folder(config))
+        build_question(config := compose(["workload=serving", *left, *best["overrides"]]), find_study_folder(config))
 
 
 @pytest.mark.parametrize("word", ["workload.rate=5 Hz", "workload.rate_scale=2"])
@@ -664,13 +666,13 @@ def test_a_short_load_names_as_many_requests_as_last_and_these_are_enough(count:
         "mapping.serving.max_batched_tokens=4096",
     )
     (short,) = find_capacity((*wanted_words, f"workload.requests={count}"))
-    search = re.search(r"or set ([\d,]+) or more", too_few_requests_note(short))
+    search = re.search(r"or set ([\d,]+) or more", explain_too_few_requests(short))
     assert search
     assert not capacity_record([short])["chips"][0]["best"]["lasts"]
     (usual,), (long,) = (
         find_capacity(wanted_words),
         find_capacity((*wanted_words, f"workload.requests={4 * int(search[1].replace(',', ''))}")),
     )
-    assert not too_few_requests_note(usual)
-    assert not too_few_requests_note(long)
+    assert not explain_too_few_requests(usual)
+    assert not explain_too_few_requests(long)
     assert (usual.best.rate, usual.words) == (long.best.rate, long.words)  # type: ignore[union-attr]

@@ -8,13 +8,13 @@ import pytest
 
 from dse.analysis.capacity import find_capacity
 from dse.analysis.evaluation import evaluate_config
-from dse.commands.capacity_output import capacity_record, too_few_requests_note, write_capacity
+from dse.commands.capacity_output import capacity_record, explain_too_few_requests, write_capacity
 from dse.commands.evaluate_output import evaluation_record as sheet_record
 from dse.commands.evaluate_output import print_evaluation
 from dse.config.compose import compose
-from dse.schemas import schema_of
+from dse.schemas import build_schema
 from dse.space.errors import DesignError
-from dse.terminal.json_text import json_text
+from dse.terminal.json_text import format_json
 
 SMALL = [
     "chip=h200", "model=llama3_8b", "workload.requests=100", "workload.ttft='300 ms'", "workload.prompt=2000",
@@ -45,7 +45,7 @@ def test_answers_of_one_token_have_no_pace(tmp_path: Path, capsys: pytest.Captur
     sides = find_capacity([*SMALL, "devices=2", "workload.output=1"])
     write_capacity(sides, tmp_path / "page.html", as_json=True)
     data = json.loads(capsys.readouterr().out)
-    jsonschema.validate(data, schema_of("capacity"))
+    jsonschema.validate(data, build_schema("capacity"))
     best = data["chips"][0]["best"]
     assert (best["tokens_per_s_user"], best["tpot_s"], data["chips"][0]["front"]) == (None, None, [])
     write_capacity(sides, tmp_path / "page.html", as_json=False)
@@ -66,8 +66,8 @@ def test_a_largest_rate_says_what_a_capacity_says(more: list[str], capsys: pytes
     best = capacity_record([side])["chips"][0]["best"]
     config = compose([*words, "workload=serving", "workload.rate=max", "mapping.serving.instances=1"])
     found_config = evaluate_config(config)
-    document = json.loads(json_text(sheet_record(found_config)))
-    jsonschema.validate(document, schema_of("evaluate"))
+    document = json.loads(format_json(sheet_record(found_config)))
+    jsonschema.validate(document, build_schema("evaluate"))
     (case,) = document["cases"]
     assert {name: case["max_rate"][name] for name in case["max_rate"] if name != "note"} == {
         name: best[name] for name in case["max_rate"] if name != "note"
@@ -93,11 +93,11 @@ def test_few_requests_are_no_faster_than_what_lasts_and_say_so(tmp_path: Path) -
     (side,) = find_capacity([*words, "workload.prompt=367", "workload.output=17", "workload.requests=300"])
     assert side.best is not None
     assert side.best.rate <= 1.01 * side.best.candidate.estimate.rate
-    assert too_few_requests_note(side).startswith("300 requests are too few to show whether this rate lasts")
+    assert explain_too_few_requests(side).startswith("300 requests are too few to show whether this rate lasts")
     trace = tmp_path / "trace.csv"
     trace.write_text("arrival,prompt,output\n" + "".join(f"{number / 10},367,17\n" for number in range(300)))
     (side,) = find_capacity([*words, f"workload.trace={trace}", "workload.arrivals=trace"])
-    assert "these 300 requests, replayed once in" in too_few_requests_note(side)
+    assert "these 300 requests, replayed once in" in explain_too_few_requests(side)
 
 
 @pytest.mark.parametrize(("typed", "routings"), [([], {"least_loaded", "cache_aware"}), ([ROUTED], {"round_robin"})])

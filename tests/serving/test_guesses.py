@@ -146,12 +146,12 @@ def test_a_budget_has_room_for_a_decode_with_its_guesses() -> None:
         "mapping.serving.policy=chunked_prefill",
         "mapping.serving.max_batched_tokens=1",
     )
-    from dse.evaluators.evaluation import worst_violation
+    from dse.evaluators.evaluation import find_worst_violation
 
-    refused = worst_violation(worst.base, worst.workload)
+    refused = find_worst_violation(worst.base, worst.workload)
     assert refused is not None
     assert refused.limit == "mapping.serving.max_batched_tokens"
-    assert worst_violation(base, worst.workload) is None
+    assert find_worst_violation(base, worst.workload) is None
 
 
 GUESSED = ("workload.speculation={tokens: 1, acceptance: 0.7}", "chip.hbm.capacity=4 TB")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dse.accuracy.validate import question_of
+from dse.accuracy.validate import compose_question
 from dse.config.question import Question
 from dse.evaluators import evaluate
 from dse.evaluators.serving.iteration_time import linear_time
@@ -169,7 +169,7 @@ def _asked(words: str) -> Question:
         "workload.prompt=400", "workload.output=30", "workload.sessions={turns: 8, think: 30 s}", "workload.rate=6 Hz",
         "mapping.both.tp=1",
     )  # fmt: skip
-    return question_of((*more, *shlex.split(words))).question
+    return compose_question((*more, *shlex.split(words))).question
 
 
 def test_the_host_keeps_what_sessions_come_back_for() -> None:

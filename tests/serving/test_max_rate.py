@@ -10,7 +10,15 @@ import pytest
 
 from dse.evaluators.serving.iteration_time import linear_time
 from dse.evaluators.serving.kv_memory import KvMemory
-from dse.evaluators.serving.max_rate import MaxRate, RateSearch, at_best, fewer_digits, lower_bound, rate_at, rate_index
+from dse.evaluators.serving.max_rate import (
+    MaxRate,
+    RateSearch,
+    bound_attainment,
+    lower_bound,
+    rate_at,
+    rate_index,
+    round_to_range,
+)
 from dse.evaluators.serving.run_statistics import load_status
 from dse.evaluators.serving.scheduling_policy import make_policy
 from dse.evaluators.serving.simulator import Deployment, InstancePool, ServingRun
@@ -160,9 +168,9 @@ def test_rates_of_the_grid_are_a_hundredth_apart_at_most() -> None:
 def test_no_streams_that_are_left_make_a_bound_larger_than_it_may_become(seed: int) -> None:
     rng = np.random.default_rng(seed)
     draws = rng.uniform(0.5, 1, int(rng.integers(1, 5))).tolist()
-    most = at_best(draws, 5 - len(draws))
+    most = bound_attainment(draws, 5 - len(draws))
     for _ in range(200):
         assert lower_bound(draws + rng.uniform(0, 1, 5 - len(draws)).tolist()) <= most + 1e-9
     rate, half = float(rng.uniform(1, 1000)), float(rng.uniform(0.001, 100))
-    printed = fewer_digits(rate, (rate - half, rate + half))
+    printed = round_to_range(rate, (rate - half, rate + half))
     assert rate - half - 1e-9 <= printed <= rate

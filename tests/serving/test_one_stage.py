@@ -44,7 +44,7 @@ def test_one_stage_is_played_as_any_number_of_stages(rule: str, alike: bool) -> 
                 row = (instances, 1, 1.0, batch, np.inf, mixed, cut, tokens, unit, chunk, True, decodes)
                 stations, rooms = np.array([row], STATION), []
                 for play in (arrivals.replay_prefill, of_any):
-                    room = fresh(arrivals.replay_workspace(stations, 300))
+                    room = fresh(arrivals.make_replay_workspace(stations, 300))
                     play(
                         price,
                         stations[0],

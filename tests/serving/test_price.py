@@ -13,8 +13,7 @@ from dse.evaluators.serving.iteration_time import (
     constant_time,
     geometric_axes,
     linear_time,
-    table_error,
-    table_errors,
+    measure_table_errors,
     tabulate_time,
 )
 from dse.evaluators.serving.iteration_time_lookup import (
@@ -96,13 +95,13 @@ def test_prompts_that_are_many_at_once_take_what_each_of_them_takes(many: int, m
 
 
 def test_the_error_of_a_table_is_that_at_compositions_between_its_points() -> None:
-    assert table_error(tabulate_time(plain, AXES), plain, AXES).worst < 1e-9
-    coarse = table_error(ROUGH, rough, AXES)
+    assert measure_table_errors([(tabulate_time(plain, AXES), AXES)], plain)[0].worst < 1e-9
     axes = geometric_axes(512, 8192, 64, 8192, finer=2.0, spilled=True)
-    fine = table_error(tabulate_time(rough, axes), rough, axes)
+    tables = [(ROUGH, AXES), (tabulate_time(rough, axes), axes)]
+    coarse, fine = measure_table_errors(tables, rough)
     assert 0 < fine.mean < coarse.mean
     assert fine.mean < fine.worst < coarse.worst
-    assert table_errors([(ROUGH, AXES), (tabulate_time(rough, axes), axes)], rough) == [coarse, fine]
+    assert [*measure_table_errors(tables[:1], rough), *measure_table_errors(tables[1:], rough)] == [coarse, fine]
 
 
 @given(st.lists(st.tuples(st.integers(1, 300_000), st.integers(1, 300_000)), min_size=4, max_size=4))

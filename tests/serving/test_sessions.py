@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.accuracy.validate import question_of
+from dse.accuracy.validate import compose_question
 from dse.config.question import Question
 from dse.evaluators import METRICS, evaluate
 from dse.evaluators.evaluation import results_by_class_and_turn
@@ -230,7 +230,7 @@ def test_sessions_that_are_none_are_refused_with_their_place(tmp_path: Path, lin
 
 def _asked(words: str) -> Question:
     more = ("chip=h200", "model=llama3_8b", "model.max_position=131072", "workload=serving", "workload.requests=60")
-    return question_of((*more, "workload.prompt=100", "workload.output=30", *shlex.split(words))).question
+    return compose_question((*more, "workload.prompt=100", "workload.output=30", *shlex.split(words))).question
 
 
 def test_sessions_are_asked_for_in_words() -> None:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dse.config.compose import compose, study_folder
+from dse.config.compose import compose, find_study_folder
 from dse.config.question import build_question
 from dse.evaluators.accounting.serving_instances.prompt_table_points import integer_table_points
 from dse.evaluators.accounting.serving_runs import run_metrics as served
@@ -24,7 +24,7 @@ SERVED = [
 @pytest.mark.parametrize("words", SERVED, ids=lambda words: f"{words[0]}-{words[-1]}")
 def test_what_was_priced_before_changes_no_run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     config = compose([*words, "workload=serving", "workload.requests=60"])
-    question = build_question({**config, "space": {}}, study_folder(config))
+    question = build_question({**config, "space": {}}, find_study_folder(config))
     (load,) = question.workload.cases
     rng = np.random.default_rng(7)
 
@@ -62,7 +62,7 @@ def test_points_of_the_largest_table_are_those_of_all(seed: int) -> None:
 
 def test_a_long_request_after_the_last_changes_none_before_it() -> None:
     config = compose([*SERVED[0], "workload=serving", "workload.requests=60"])
-    question = build_question({**config, "space": {}}, study_folder(config))
+    question = build_question({**config, "space": {}}, find_study_folder(config))
     (load,) = question.workload.cases
     many = load.requests  # type: ignore[union-attr]
     late = replace(

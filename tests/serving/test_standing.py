@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dse.accuracy.validate import question_of
+from dse.accuracy.validate import compose_question
 from dse.config.question import Question
 from dse.evaluators import evaluate, explain, fidelities
 from dse.evaluators.accounting.serving_runs.steady_state_run import steady_state_columns
@@ -278,7 +278,7 @@ LINES = {
 
 def _asked(words: str) -> Question:
     more = ("workload=serving", "workload.requests=60", "workload.prompt=500", "workload.output=60")
-    return question_of((*more, *shlex.split(words))).question
+    return compose_question((*more, *shlex.split(words))).question
 
 
 @pytest.mark.parametrize("name", LINES)

@@ -12,7 +12,7 @@ from ray import cloudpickle
 
 from dse.config.question import Question
 from dse.evaluators import evaluate
-from dse.explanations.neighbours import neighbours_of_base
+from dse.explanations.neighbours import list_base_neighbours
 from dse.space.design import design_key
 from dse.space.errors import DesignError
 from dse.space.fields import leaf_at
@@ -140,7 +140,7 @@ def test_a_knob_and_a_tie_do_not_move_one_leaf() -> None:
 def test_a_step_of_a_knob_moves_what_follows_it() -> None:
     space = question().space
     assert isinstance(space, Space)
-    designs = {step.new: step.design for step in neighbours_of_base(space)}
+    designs = {step.new: step.design for step in list_base_neighbours(space)}
     assert {rows: (design.chip.mesh.cols, design.chip.hbm.channels) for rows, design in designs.items()} == {
         4: (4, 16),
         16: (16, 256),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dse.space.errors import DesignError
-from dse.space.units import DEFINITIONS, display_unit, format_quantity, parse_quantity
+from dse.space.units import DEFINITIONS, choose_display_unit, format_quantity, parse_quantity
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_number_keeps_its_digits_before_a_unit_that_begins_with_one(number: fl
 
 
 def test_an_axis_divisor_and_its_label_agree() -> None:
-    divisor, label = display_unit(256e6, "B")
+    divisor, label = choose_display_unit(256e6, "B")
     assert 256e6 / divisor == pytest.approx(256e6 / parse_quantity(f"1 {label}", "B"))
 
 

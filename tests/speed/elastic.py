@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 from dse.commands.notebook_api import find_study, load
 from dse.execution.screen import encode_rows, run_screen
 from dse.execution.workers import WorkerSettings
-from dse.explanations.elasticities import knob_effects
-from dse.explanations.explanation import front_outcomes, study_goal
+from dse.explanations.elasticities import compute_knob_effects
+from dse.explanations.explanation import list_front_outcomes, study_goal
 from dse.explanations.neighbours import analytical_goal
 
 
@@ -23,7 +23,7 @@ def stepped(study: str, designs: int, *words: str) -> tuple[str, str, str]:
     with TemporaryDirectory() as folder:
         if "stored" in words:
             wanted_study = find_study(study)
-            rows = [values for _, values, _ in front_outcomes(wanted_study, load(study).frame())][:designs]
+            rows = [values for _, values, _ in list_front_outcomes(wanted_study, load(study).frame())][:designs]
         else:
             given_words = [word for word in words if word != "alone"]
             wanted_study = find_study(study, "workers.kind=serial", f"run_dir={folder}", *given_words)
@@ -36,7 +36,7 @@ def stepped(study: str, designs: int, *words: str) -> tuple[str, str, str]:
         WorkerSettings("serial" if "alone" in words else "auto"),
     )
     start, wall = time.process_time(), time.perf_counter()
-    changes = knob_effects(space, rows, goal, crew=crew)
+    changes = compute_knob_effects(space, rows, goal, crew=crew)
     spent, wall = time.process_time() - start, time.perf_counter() - wall
     steps = sum(len(change) for change in changes if change is not None)
     reader = analytical_goal(goal, space.base).fidelity

@@ -10,7 +10,6 @@ from dse.evaluators import evaluate
 from dse.evaluators.accounting.forward_passes import pass_through_regions
 from dse.evaluators.cost_models import READERS
 from dse.evaluators.cost_models.event_simulator import simulate_events
-from dse.evaluators.cost_models.functional_simulator import run_program as compute
 from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.kernels.collective import TEAMS
 from dse.evaluators.kernels.gemm import GEMM
@@ -22,6 +21,7 @@ from dse.evaluators.machine.machine import mesh_program_machine
 from dse.evaluators.machine.mesh_fabric import MeshFabric, mesh_fabric, with_vector_reduction
 from dse.space.design import stack_designs
 from dse.space.fields import replace_leaves
+from dse.testing.functional_simulator import run_program as compute
 from tests.samples import asked
 from tests.speed.clock import cpu
 

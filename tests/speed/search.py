@@ -68,7 +68,7 @@ def overhead(designs: int, overrides: Sequence[str] = WIDE, answers: str = "anal
         assert limits is not None
         name, _ = recommend_sampler(space, len(study.objectives), designs)
         population = study.search["population"]
-        source = make_sampler(name, space, study.directions, seed=0, population=population, possible=limits.possible)
+        source = make_sampler(name, space, study.directions, seed=0, population=population, possible=limits.find_possible)
         workers = Answered(SerialWorkers(make_evaluator(workload, answers)))
         with closing(Store(study.store)) as store:
             store.begin(study.name, study.identity(), {})
@@ -77,7 +77,7 @@ def overhead(designs: int, overrides: Sequence[str] = WIDE, answers: str = "anal
                 study, store, source, workers, designs, [], lambda done, results: None, ruled_out=limits.ruled_out
             )
             spent = time.process_time() - start - workers.spent
-        draws, events = RandomSampler(space, 1, limits.possible), make_evaluator(workload, study.fidelity)
+        draws, events = RandomSampler(space, 1, limits.find_possible), make_evaluator(workload, study.fidelity)
         entries = [
             (space.key_at(values), values, space.design_at(values))
             for values in (draws.ask(k, None).values for k in range(SAMPLED + 1))

@@ -116,12 +116,12 @@ SPACES = {
 
 def drawn(words: Sequence[str]) -> float:
     """CPU seconds of designs that serve 1,000 requests of Azure's trace."""
-    from dse.config.compose import compose, study_folder
+    from dse.config.compose import compose, find_study_folder
     from dse.config.question import build_question
     from dse.evaluators import evaluate
 
     config = compose([*words, f"workload.trace={TRACES / 'azure_llm_2023_conv.csv'}", "workload.requests=1000"])
-    question = build_question(config, study_folder(config))
+    question = build_question(config, find_study_folder(config))
     rng = np.random.default_rng(0)
     warm, designs = (
         question.space.stack(question.space.sample(rng.random((count, len(question.space.knobs))))) for count in (2, DESIGNS)
@@ -159,13 +159,13 @@ def several(count: int, seed: int) -> tuple[float, float]:
 
 def pipelines() -> float:
     """Iterations a second of the loop on 64 tiles: pipelines of Qwen3-4B, 2,000 requests of Azure's trace."""
-    from dse.config.compose import compose, study_folder
+    from dse.config.compose import compose, find_study_folder
     from dse.config.question import build_question
     from dse.evaluators.workloads.serving import deployment_factory
 
     words = ["chip=npu64", "model=qwen3_4b", "workload=serving", f"workload.trace={TRACES / 'azure_llm_2023_conv.csv'}"]
     config = compose([*words, "workload.requests=2000", "workload.max_length=8192", "workload.rate=4 Hz"])
-    question = build_question(config, study_folder(config))
+    question = build_question(config, find_study_folder(config))
     load = question.workload.cases[0]
     factory = deployment_factory(question.base, load, ())(load.requests)
     factory.serve(load.requests)

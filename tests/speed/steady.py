@@ -18,7 +18,7 @@ import numpy as np
 from scipy.stats import kendalltau
 
 from dse.commands.notebook_api import find_study
-from dse.config.compose import compose, study_folder
+from dse.config.compose import compose, find_study_folder
 from dse.config.metric_expressions import evaluate_with_derived as defined_evaluate
 from dse.config.question import build_question
 from dse.evaluators import evaluate
@@ -26,7 +26,7 @@ from dse.evaluators.accounting.serving_runs.steady_state_run import LOADED
 from dse.execution.screen import run_screen, screen_left_out_text
 from dse.execution.screen_block import BATCH_ROWS
 from dse.execution.screen_block import requested_metrics as names
-from dse.search.samplers import sobol_points
+from dse.search.samplers import generate_sobol_points
 
 BELOW = 0.95
 
@@ -37,7 +37,7 @@ KEPT = 0.9
 def compared(count: int, seed: int, *words: str) -> list[tuple[str, str, str]]:
     """Lines of a table: what, the figure, what was asked for."""
     config = compose(["study=npu_serving", *words])
-    question = build_question(config, study_folder(config))
+    question = build_question(config, find_study_folder(config))
     rng = np.random.default_rng(seed)
     designs = question.space.stack(question.space.sample(rng.random((count, len(question.space.knobs)))))
     outcomes, spent = {}, {}
@@ -90,7 +90,7 @@ DIES = (
 def of_dies(count: int, seed: int) -> list[tuple[str, str, str]]:
     """Lines of a table: designs that differ in splits, batches, policies and a bandwidth of its own each; the second draw."""
     config = compose(list(DIES))
-    question = build_question(config, study_folder(config))
+    question = build_question(config, find_study_folder(config))
     rng, lines, known = np.random.default_rng(seed), [], list[str]()
     wanted: dict[str, tuple[str, ...] | None] = {
         "steady, all metrics": None,
@@ -113,7 +113,7 @@ def of_dies(count: int, seed: int) -> list[tuple[str, str, str]]:
 def of_pipelines(count: int) -> Iterator[tuple[str, str, str]]:
     """Lines of a table: designs of studies/npu_serving, with the load, for which a closed loop is played, and without it."""
     config = compose(["study=npu_serving"])
-    question = build_question(config, study_folder(config))
+    question = build_question(config, find_study_folder(config))
     rng, known = np.random.default_rng(5), list[str]()
     for what in ("all metrics", "all but the load"):
         designs = question.space.stack(question.space.sample(rng.random((count, len(question.space.knobs)))))
@@ -128,7 +128,7 @@ def of_machines(count: int) -> Iterator[tuple[str, str, str]]:
     """Lines of a table: the first designs of the screen of studies/mesh_llm, by chip and altogether."""
     study = find_study("mesh_llm")
     space, total = study.question.space, 0.0
-    columns = space.sample(sobol_points(len(space.knobs), 0, count, study.seed))
+    columns = space.sample(generate_sobol_points(len(space.knobs), 0, count, study.seed))
     for rows in space.parts(columns, BATCH_ROWS):
         start = time.process_time()
         designs = space.stack({address: column[rows] for address, column in columns.items()})

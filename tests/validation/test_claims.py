@@ -20,8 +20,8 @@ from dse.accuracy.claims import COLUMNS, CONTRADICTED, REPRODUCED, UNDECIDABLE, 
 from dse.accuracy.validate import ValidationRow, compare_row, score_rows
 from dse.commands.claim_output import record
 from dse.main import main
-from dse.report.standalone_pages import claims_page
-from dse.schemas import schema_of
+from dse.report.standalone_pages import build_claims_page
+from dse.schemas import build_schema
 from dse.studies.write import WITH_VERDICTS, line, written_document
 from tests.dse.test_report_page import browser
 
@@ -137,7 +137,7 @@ def test_a_design_is_simulated_once(folder: Path, monkeypatch: pytest.MonkeyPatc
     evaluate = validate.evaluate
     monkeypatch.setattr(validate, "evaluate", lambda *a, **k: (count.append(a), evaluate(*a, **k))[1])
     validate._evaluate_overrides.cache_clear()
-    validate.simulated_metric.cache_clear()
+    validate.simulate_metric.cache_clear()
     for claim in find_claims(()):
         decide_claim(claim)
     assert len(count) == 1
@@ -259,7 +259,7 @@ def test_json_and_page_have_every_claim(
     code, out, _ = typed(monkeypatch, capsys, "--json", "--out", "there/page.html")
     data = json.loads(out)
     assert code == 0
-    jsonschema.Draft202012Validator(schema_of("claims")).validate(data)
+    jsonschema.Draft202012Validator(build_schema("claims")).validate(data)
     assert [claim["id"] for claim in data["claims"]] == ["c-1", "c-2", "c-3"]
     text = (folder / "there/page.html").read_text()
     inner = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
@@ -271,7 +271,7 @@ def test_the_page_fits_a_phone_and_a_screen_and_hides_what_is_not_asked_for(brow
     plain = {"overrides": "", "metric": "", "tolerance": "", "value": "2..3", "missing": "what is not published " * 20}
     write_table(folder / "claims" / "beta.csv", COLUMNS, [row("c-1", mechanism="made"), row("c-2", **plain)])
     data = record([decide_claim(claim) for claim in find_claims(())])
-    (tmp_path / "page.html").write_text(claims_page(data), encoding="utf-8")
+    (tmp_path / "page.html").write_text(build_claims_page(data), encoding="utf-8")
     grounds = set()
     for width, scheme in ((390, "dark"), (1366, "light")):
         page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import dse
 from dse.accuracy import residuals
-from dse.accuracy.residuals import ENOUGH_ROWS, SCORED_ROLES, Residual, error_bands, nearest_rows
+from dse.accuracy.residuals import ENOUGH_ROWS, SCORED_ROLES, Residual, estimate_error_bands, find_nearest_rows
 from dse.accuracy.result_kind import MEASURES, ResultKind, result_kind
 from dse.accuracy.validate import ROLES
 from dse.evaluators import METRICS
@@ -42,7 +42,7 @@ def test_a_measure_of_time_falls_where_the_metric_is_better_the_larger(name: str
 
 @given(KINDS, ROWS)
 def test_no_row_that_is_left_out_is_nearer(kind: ResultKind, rows: list[Residual]) -> None:
-    nearest, _ = nearest_rows(kind, rows)
+    nearest, _ = find_nearest_rows(kind, rows)
     near = [row for row in rows if (row.kind.chip, row.kind.phase) == (kind.chip, kind.phase)]
     assert bool(nearest) == bool(near)
 
@@ -67,11 +67,13 @@ def test_a_band_is_what_the_rows_were_off_by_and_times_and_rates_agree(monkeypat
         spent = float(draws.uniform(1e-4, 1e-1))
         (time,) = (
             error_band
-            for error_band in error_bands({"tpot": spent}, {"chip": "wse2", "mapping": "waferllm"}, "", "static", "analytical")
+            for error_band in estimate_error_bands(
+                {"tpot": spent}, {"chip": "wse2", "mapping": "waferllm"}, "", "static", "analytical"
+            )
         )
         ends = (0.05, 0.95) if many >= ENOUGH_ROWS else (0, 1)
         assert (time.low, time.high) == pytest.approx(tuple(np.quantile(errors, ends)))
-        rate = residuals.error_band(kind, "tokens_per_s_per_user", 1 / spent)
+        rate = residuals.estimate_error_band(kind, "tokens_per_s_per_user", 1 / spent)
         assert time.measured_range is not None
         assert rate.measured_range is not None
         if many < ENOUGH_ROWS:  # quantiles between rows do not turn over exactly
@@ -106,7 +108,7 @@ def test_another_chip_than_the_measured_one_is_said(monkeypatch: pytest.MonkeyPa
 def test_comparisons_say_nothing_of_a_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     kind = result_kind({"chip": "wse2", "mapping": "waferllm"}, "", "static", "tpot", "analytical")
     with_rows(monkeypatch, [Residual("s", "i", "check", kind, True, 0.1), Residual("s", "j", "check", kind, True, -0.1)])
-    band = residuals.error_band(kind, "tpot", 1e-3)
+    band = residuals.estimate_error_band(kind, "tpot", 1e-3)
     assert band.measured_range is None
     assert "2 comparisons of" in str(band)
 

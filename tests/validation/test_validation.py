@@ -15,7 +15,7 @@ from dse.accuracy import tolerances as promised
 from dse.accuracy.validate import COLUMNS, ROLES
 from dse.commands import validate_all as validation
 from dse.main import main
-from dse.report.standalone_pages import validation_page
+from dse.report.standalone_pages import build_validation_page
 
 OFF = {"alpha": 0.05, "beta": 0.30}
 """Tolerances of two made studies."""
@@ -49,11 +49,11 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, float]
     monkeypatch.setattr(promised, "STUDIES", tmp_path)
     monkeypatch.setattr(validation, "STUDIES", tmp_path)
     monkeypatch.setattr(residuals, "FILE", tmp_path / "none.csv")
-    for cached in (promised.known_misses, promised._read_tolerances, residuals._read_residuals_file):
+    for cached in (promised.read_known_misses, promised._read_tolerances, residuals._read_residuals_file):
         cached.cache_clear()
     monkeypatch.chdir(tmp_path)
     yield made
-    for cached in (promised.known_misses, promised._read_tolerances, residuals._read_residuals_file):
+    for cached in (promised.read_known_misses, promised._read_tolerances, residuals._read_residuals_file):
         cached.cache_clear()
 
 
@@ -69,7 +69,7 @@ def fail(made: dict[str, float], name: str) -> bool:
 
 
 def test_rows_fail_by_the_tolerance_of_their_study(shipped: dict[str, float]) -> None:
-    rows = validation.simulate_rows(validation.published_files(()))
+    rows = validation.simulate_rows(validation.list_published_files(()))
     assert {row.row.id: row.fails for row in rows} == {name: fail(shipped, name) for name in shipped}
     assert [row.row.error for row in rows] == pytest.approx([shipped[row.row.id] for row in rows], abs=1e-6)
     for role in ROLES:
@@ -78,7 +78,7 @@ def test_rows_fail_by_the_tolerance_of_their_study(shipped: dict[str, float]) ->
 
 
 def test_groups_have_the_errors_of_their_scored_rows(shipped: dict[str, float]) -> None:
-    rows = validation.simulate_rows(validation.published_files(()))
+    rows = validation.simulate_rows(validation.list_published_files(()))
     found_errors = validation.group_errors(rows)
     assert sum(group.rows for group in found_errors) == len(rows)
     for group in found_errors:
@@ -91,7 +91,7 @@ def test_groups_have_the_errors_of_their_scored_rows(shipped: dict[str, float]) 
 
 def test_a_range_that_holds_is_no_number_without_an_error(shipped: dict[str, float]) -> None:
     """Neither in a group's mean nor in the score of a role."""
-    rows = validation.simulate_rows(validation.published_files(()))
+    rows = validation.simulate_rows(validation.list_published_files(()))
     ranged = [
         replace(row, row=replace(row.row, published="1..2", error=(0.0, 0.7)[place % 3 == 0])) for place, row in enumerate(rows)
     ]
@@ -121,7 +121,7 @@ def test_a_check_that_is_said_to_hold_and_fails_ends_it_with_1(
         assert f"{name}: {shipped[name]:+.1%}, tolerance {OFF[name.partition('-')[0]]:.0%}; expected to hold" in output
     known = [f"{name.partition('-')[0]},{name},as was decided" for name in checks]
     (tmp_path / "misses.csv").write_text("\n".join(["study,id,why", *known, ""]))
-    promised.known_misses.cache_clear()
+    promised.read_known_misses.cache_clear()
     assert typed(monkeypatch, capsys)[0] == 0  # calibration rows and reports that fail are counted
 
 
@@ -156,8 +156,8 @@ def test_what_cannot_be_validated_is_one_line(
 
 
 def test_the_page_has_every_row(shipped: dict[str, float]) -> None:
-    data = validation.validation_record(validation.simulate_rows(validation.published_files(())))
-    text = validation_page(data)
+    data = validation.validation_record(validation.simulate_rows(validation.list_published_files(())))
+    text = build_validation_page(data)
     inner = text.partition('id="data">')[2].partition("</script>")[0]
     assert json.loads(inner)["rows"] == json.loads(json.dumps(data["rows"]))
     assert "Plotly.newPlot" in text

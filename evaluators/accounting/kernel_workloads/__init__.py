@@ -1,26 +1,7 @@
-"""Single kernels as workloads: one module per kind of software, all with the functions listed here.
-
-Each module has
-
-    FIDELITIES                                      fidelities that evaluate its cases
-    STACKED                                         whether equal cases are evaluated together, else one after the other
-    WHOLE                                           whether the whole chip works, whose area then counts
-    prepare_case(design, cases)                     equal cases as a job for the machine; refuses unsupported ones
-    limits(design, asked)                           limits of a job, itemised; that of memory comes first
-    kernel_outcome(design, asked, fidelity)         cost of a job, a `KernelOutcome`
-    kernel_breakdown(design, case, asked, fidelity) consecutive breakdown rows of one design, and their bars
-
-and, where needed,
-
-    needs_single_designs(design, fidelity)          whether designs are evaluated one at a time; default: at every simulated
-                                                    fidelity
-    simulation_obstacle(design)                     why simulated fidelities cannot run the design; empty string if they can
-    remedy_text(worst, design, cases)               what to change, as text
-    shrink_to_submesh(design, case, side)           design and case on at most `side` cores per side
-    SUBMESH_TEXT                                    how a case shrinks, as text
-"""
+"""Single kernels as workloads: one module per kind of software, each with a `KernelWorkload`."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,11 +10,67 @@ from dse.evaluators.accounting.breakdown import BreakdownRow, TimelineBar
 from dse.evaluators.kernels.kernel_cost import KernelCost
 from dse.evaluators.silicon.energy import WORD, dynamic_energy
 from dse.space.chip import Chip
+from dse.space.design import Design
 from dse.space.errors import DesignError
+from dse.space.limits import Infeasibility, Limit
 from dse.space.workload import ProductCase, product_text
 
 TimelineSpans = dict[str, dict[str, list[TimelineBar]]]
 """By phase and segment, bars."""
+
+
+def if_simulated(design: Design, fidelity: str) -> bool:
+    """Whether a fidelity simulates, and so takes one design after another."""
+    return fidelity != "analytical"
+
+
+def no_obstacle(design: Design) -> str:
+    """No text: nothing keeps a simulator from running a design."""
+    return ""
+
+
+def no_remedy(worst: Infeasibility, design: Design, cases: Any) -> str:
+    """No text: nothing is known that would help."""
+    return ""
+
+
+def no_submesh(design: Design, case: Any, side: int) -> None:
+    """Cases do not shrink to a submesh."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelWorkload:
+    """Functions that evaluate single kernels on one kind of software, each module's `WORKLOAD`.
+
+    Attributes:
+        fidelities: that evaluate its cases, lowest first.
+        stacked: whether equal cases are evaluated together, else one after the other.
+        whole: whether the whole chip works, whose area then counts.
+        prepare_case: equal cases as a job for the machine; refuses unsupported ones.
+        limits: of a job, itemised; that of memory comes first.
+        kernel_outcome: cost of a job at a fidelity.
+        kernel_breakdown: consecutive breakdown rows of one design, and their bars.
+        needs_single_designs: whether a fidelity takes one design after another.
+        simulation_obstacle: why simulators cannot run a design; empty string if they can.
+        remedy_text: what to change so that a limit holds, as text.
+        shrink_to_submesh: a design and a case on at most `side` cores per side; None where cases do not shrink.
+        submesh_text: how a case shrinks, as text.
+        unsimulated_cases: types of case that only formulas evaluate.
+    """
+
+    fidelities: tuple[str, ...]
+    stacked: bool
+    whole: bool
+    prepare_case: Callable[[Design, Any], Any]
+    limits: Callable[[Design, Any], list[Limit]]
+    kernel_outcome: Callable[[Design, Any, str], "KernelOutcome"]
+    kernel_breakdown: Callable[[Design, Any, Any, str], tuple[Sequence[BreakdownRow], TimelineSpans]]
+    needs_single_designs: Callable[[Design, str], bool] = if_simulated
+    simulation_obstacle: Callable[[Design], str] = no_obstacle
+    remedy_text: Callable[[Infeasibility, Design, Any], str] = no_remedy
+    shrink_to_submesh: Callable[[Design, Any, int], tuple[Design, Any] | None] = no_submesh
+    submesh_text: str = ""
+    unsimulated_cases: tuple[type, ...] = ()
 
 
 class KernelOutcome(NamedTuple):

@@ -5,7 +5,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.accounting.breakdown import BreakdownRow
-from dse.evaluators.accounting.kernel_workloads import KernelOutcome, TimelineSpans, largest_item, merge_items, sequential_bars
+from dse.evaluators.accounting.kernel_workloads import (
+    KernelOutcome,
+    KernelWorkload,
+    TimelineSpans,
+    largest_item,
+    merge_items,
+    sequential_bars,
+)
 from dse.evaluators.accounting.multi_die_limits import RECTANGULAR_PLACEMENTS, chip_die_count, port_limit, single_die_chip
 from dse.evaluators.calls.call import MeshKernel
 from dse.evaluators.cost_models import READERS
@@ -36,7 +43,6 @@ from dse.space.main_memory import main_memory
 from dse.space.workload import EXPERT_EXCHANGES, CollectiveCase
 
 FIDELITIES = ("analytical", "events", "cycles")
-STACKED, WHOLE = False, True
 
 PATTERNS_BY_ALGORITHM = {
     "direct": ("all_to_all", "allgather", "reduce_scatter", "allreduce"),
@@ -248,7 +254,7 @@ def _exchange_legs(design: Design, case: CollectiveCase, at: Array) -> tuple[tup
         sums=(sums, int(plan.ktree_k)),
     )  # fmt: skip
     each = plan.collective in ("direct", "hierarchical")
-    job = where.job("all_to_all" if each else case.pattern, case.nbytes)
+    job = where.build_job("all_to_all" if each else case.pattern, case.nbytes)
     if case.pattern in ("multicast", "reduce"):
         job = job._replace(at=_with_root(at, tree_root(at.shape[1], int(plan.ktree_k)), _root_index(case)))
     before, after = IN_DIE_PATTERNS.get(case.pattern, ("", "")) if plan.within != "none" else ("", "")
@@ -286,3 +292,15 @@ def _exchange_joules(activity: Activity, chip: Chip) -> Any:
     if chip.mesh is None:
         return pooled_dynamic_energy(PooledActivity(linked_bytes=activity.linked_bytes + activity.boxed_bytes), chip)
     return dynamic_energy(activity, chip, WORD)
+
+
+WORKLOAD = KernelWorkload(
+    fidelities=FIDELITIES,
+    stacked=False,
+    whole=True,
+    prepare_case=prepare_case,
+    limits=limits,
+    kernel_outcome=kernel_outcome,
+    kernel_breakdown=kernel_breakdown,
+    remedy_text=remedy_text,
+)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.accounting.breakdown import BreakdownRow
-from dse.evaluators.accounting.kernel_workloads import KernelOutcome, TimelineSpans, sequential_bars
+from dse.evaluators.accounting.kernel_workloads import KernelOutcome, KernelWorkload, TimelineSpans, sequential_bars
 from dse.evaluators.machine import requester_mesh as crossing
 from dse.evaluators.machine.mesh_fabric import tile_fabric
 from dse.evaluators.machine.requester_mesh import busiest_share, mean_hops
@@ -27,7 +27,6 @@ from dse.space.mapping import MemoryStreamPlan
 from dse.space.workload import MemoryStreamCase
 
 FIDELITIES = ("analytical", "events")
-STACKED, WHOLE = True, False
 
 SAMPLED_REQUESTS = 1 << 14
 """Bursts from which the analytical model extrapolates: later ones repeat the second half of them."""
@@ -288,3 +287,14 @@ def _stream_memory(design: Design) -> MemorySystem:
 def _stream_plan(design: Design) -> MemoryStreamPlan:
     plan: MemoryStreamPlan = design.mapping.kernel
     return plan
+
+
+WORKLOAD = KernelWorkload(
+    fidelities=FIDELITIES,
+    stacked=True,
+    whole=False,
+    prepare_case=prepare_case,
+    limits=limits,
+    kernel_outcome=kernel_outcome,
+    kernel_breakdown=kernel_breakdown,
+)

@@ -10,6 +10,7 @@ import numpy as np
 from dse.evaluators.accounting.breakdown import BreakdownRow, excess_by_cause
 from dse.evaluators.accounting.kernel_workloads import (
     KernelOutcome,
+    KernelWorkload,
     TimelineSpans,
     largest_item,
     merge_items,
@@ -43,7 +44,6 @@ from dse.space.mapping import AUTO, PARTITIONS, MeshProductPlan
 from dse.space.workload import ProductCase
 
 FIDELITIES = tuple(READERS)
-STACKED = WHOLE = True
 
 SUBMESH_TEXT = "matrices shrink with the mesh"
 
@@ -108,7 +108,7 @@ def limits(design: Design, kernel: MeshKernel) -> list[Limit]:
     """Limits of core memory, mesh sides, routing paths and chunks, for the chosen algorithm."""
     if not kernel.rivals:
         return _algorithm_limits(design, kernel)
-    best = rivals.fastest_index(kernel, _product_machine(design), closed.kernel_cost)
+    best = rivals.find_fastest_index(kernel, _product_machine(design), closed.kernel_cost)
     each = [_algorithm_limits(design, kernel_with_algorithm(kernel, rival.word)) for rival in kernel.rivals]
     if not isinstance(best, np.ndarray):
         return each[best]
@@ -249,3 +249,18 @@ def _multiply_seconds(kernel: MeshKernel, hardware: HardwareModel) -> Any:
 def _product_plan(design: Design) -> MeshProductPlan:
     plan: MeshProductPlan = design.mapping.kernel
     return plan
+
+
+WORKLOAD = KernelWorkload(
+    fidelities=FIDELITIES,
+    stacked=True,
+    whole=True,
+    prepare_case=prepare_case,
+    limits=limits,
+    kernel_outcome=kernel_outcome,
+    kernel_breakdown=kernel_breakdown,
+    needs_single_designs=needs_single_designs,
+    remedy_text=remedy_text,
+    shrink_to_submesh=shrink_to_submesh,
+    submesh_text=SUBMESH_TEXT,
+)

@@ -9,7 +9,13 @@ from functools import lru_cache
 import numpy as np
 
 from dse.evaluators.accounting.breakdown import BreakdownRow
-from dse.evaluators.accounting.kernel_workloads import KernelOutcome, TimelineSpans, largest_item, sequential_bars
+from dse.evaluators.accounting.kernel_workloads import (
+    KernelOutcome,
+    KernelWorkload,
+    TimelineSpans,
+    largest_item,
+    sequential_bars,
+)
 from dse.evaluators.machine import traffic_measurement as traffic
 from dse.evaluators.machine.fault_routing import fault_routes
 from dse.evaluators.machine.traffic_flows import TrafficFlows, traffic_flows
@@ -24,7 +30,6 @@ from dse.space.noc_router import parse_faults, router_cycles
 from dse.space.workload import NocTrafficCase
 
 FIDELITIES = ("analytical", "cycles")
-STACKED = WHOLE = False
 
 SIMULATED_METRICS = ("packet_latency", "packet_latency_p50", "packet_latency_p99", "hops", "accepted_throughput")
 """Metrics that are NaN if a limit is violated."""
@@ -127,3 +132,15 @@ def _pattern_flows(design: Design, case: NocTrafficCase) -> TrafficFlows:
     rows, cols, broken = int(chip.mesh.rows), int(chip.mesh.cols), parse_faults(chip)
     ways = fault_routes(rows, cols, broken, order, vcs=int(chip.router.vcs)) if broken else None
     return traffic_flows(case, rows, cols, order, broken, ways)
+
+
+WORKLOAD = KernelWorkload(
+    fidelities=FIDELITIES,
+    stacked=False,
+    whole=False,
+    prepare_case=prepare_case,
+    limits=limits,
+    kernel_outcome=kernel_outcome,
+    kernel_breakdown=kernel_breakdown,
+    needs_single_designs=needs_single_designs,
+)

@@ -16,10 +16,10 @@ import numpy as np
 from dse.evaluators.accounting import breakdown
 from dse.evaluators.accounting import tensor_parallel as devices
 from dse.evaluators.accounting.breakdown import BreakdownRow, timeline_bars
-from dse.evaluators.accounting.kernel_workloads import KernelOutcome, TimelineSpans
+from dse.evaluators.accounting.kernel_workloads import KernelOutcome, KernelWorkload, TimelineSpans
 from dse.evaluators.accounting.metrics import rated_power
 from dse.evaluators.accounting.tensor_parallel import device_activity, port_limit
-from dse.evaluators.calls.call import CallBlock, KernelCall, LeadingCollective, breadth_first_order, equal_call_index
+from dse.evaluators.calls.call import CallBlock, KernelCall, LeadingCollective, equal_call_index, sort_breadth_first
 from dse.evaluators.cost_models import READERS
 from dse.evaluators.cost_models.analytical_collectives import (
     allreduce_hop_bytes,
@@ -57,7 +57,6 @@ from dse.space.workload import (
 FIDELITIES = tuple(READERS)
 UNREAD = (ElementwiseCase, CollectiveCase)
 """Cases that read no weights and no KV cache, so that only the analytical model supports them."""
-STACKED, WHOLE = False, True
 
 OPERATOR_NAMES = {
     "norm": "norm",
@@ -253,7 +252,7 @@ def _case_kernel(design: Design, case: ExpertsCase | ElementwiseCase, reader: Co
         )
         part = Segment("elements", float(case.rows), (operator,), 1)
     calls = _device_calls(design, plan, part)
-    block = CallBlock(case.subject, calls, equal_call_index(calls), breadth_first_order(calls), 1.0)
+    block = CallBlock(case.subject, calls, equal_call_index(calls), sort_breadth_first(calls), 1.0)
     held = (
         ("weights", sum((call.fetch * stored for call in calls), 0.0)),
         ("activations", sum((call.local for call in calls), 0.0)),
@@ -399,3 +398,16 @@ def _lay_blocks(
     links = None if chip.network is None else link_energy_inputs(chip.network)
     done = cache(lambda: device_activity(blocks, mapping.stack.attention_passes, cache_machine.cache, links))
     return DieKernel(plan, metrics, held, False, done, reported_breakdown), timeline
+
+
+WORKLOAD = KernelWorkload(
+    fidelities=FIDELITIES,
+    stacked=False,
+    whole=True,
+    prepare_case=prepare_case,
+    limits=limits,
+    kernel_outcome=kernel_outcome,
+    kernel_breakdown=kernel_breakdown,
+    simulation_obstacle=simulation_obstacle,
+    unsimulated_cases=UNREAD,
+)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from dse.evaluators.accounting.breakdown import BreakdownRow
-from dse.evaluators.accounting.kernel_workloads import KernelOutcome, TimelineSpans
+from dse.evaluators.accounting.kernel_workloads import KernelOutcome, KernelWorkload, TimelineSpans
 from dse.evaluators.accounting.kernel_workloads.tile_jobs import job_breakdown, job_outcome, memory_limits
 from dse.evaluators.cost_models import READERS, jobs
 from dse.evaluators.cost_models.analytical_attention import (
@@ -26,12 +26,11 @@ from dse.space.array_math import as_column
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import replace_leaves
-from dse.space.limits import FITS, Infeasibility, Limit, nearest_side_text
+from dse.space.limits import FITS, Infeasibility, Limit, suggest_nearest_side
 from dse.space.mapping import AttentionPlan
 from dse.space.workload import AttentionCase
 
 FIDELITIES = tuple(READERS)
-STACKED = WHOLE = True
 
 SUBMESH_TEXT = (
     "queries and keys shrink with groups of tiles, heads with the number of groups and to "
@@ -146,7 +145,7 @@ def remedy_text(worst: Infeasibility, design: Design, cases: tuple[AttentionCase
     chip, (case, *_), dataflow = design.chip, cases, find_dataflow(_attention_plan(design).dataflow)
     if worst.limit in ("mapping.rows", "mapping.cols"):
         side = worst.limit.split(".")[1]
-        return nearest_side_text(side, getattr(_attention_plan(design), side), getattr(chip.mesh, side))
+        return suggest_nearest_side(side, getattr(_attention_plan(design), side), getattr(chip.mesh, side))
     if worst.limit != "chip.tile.sram":
         return "use fewer sequences at a time"
     shape, (each, kv) = attention_shape(case), operand_bytes(design)
@@ -170,3 +169,17 @@ def shrink_to_submesh(design: Design, case: AttentionCase, side: int) -> tuple[D
 def _attention_plan(design: Design) -> AttentionPlan:
     plan: AttentionPlan = design.mapping.kernel
     return plan
+
+
+WORKLOAD = KernelWorkload(
+    fidelities=FIDELITIES,
+    stacked=True,
+    whole=True,
+    prepare_case=prepare_case,
+    limits=limits,
+    kernel_outcome=kernel_outcome,
+    kernel_breakdown=kernel_breakdown,
+    remedy_text=remedy_text,
+    shrink_to_submesh=shrink_to_submesh,
+    submesh_text=SUBMESH_TEXT,
+)

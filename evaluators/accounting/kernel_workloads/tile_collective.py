@@ -8,6 +8,7 @@ import numpy as np
 from dse.evaluators.accounting.breakdown import BreakdownRow
 from dse.evaluators.accounting.kernel_workloads import (
     KernelOutcome,
+    KernelWorkload,
     TimelineSpans,
     largest_item,
     merge_items,
@@ -18,7 +19,7 @@ from dse.evaluators.calls.call import MeshKernel
 from dse.evaluators.calls.submesh import submesh_sides
 from dse.evaluators.cost_models import READERS
 from dse.evaluators.cost_models.kernel_attribution import time_by_cause as attributed
-from dse.evaluators.cost_models.submesh_jobs import chip_on_submesh, largest_divisor
+from dse.evaluators.cost_models.submesh_jobs import chip_on_submesh, find_largest_divisor
 from dse.evaluators.kernels.collective import EXCHANGES, TEAMS, find_collective
 from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
 from dse.evaluators.machine.kernel_faults import faults_of_kernel
@@ -33,7 +34,6 @@ from dse.space.workload import DIE_EXCHANGES as EXCHANGED
 from dse.space.workload import EXPERT_EXCHANGES, TILE_PATTERNS, CollectiveCase
 
 FIDELITIES = tuple(READERS)
-STACKED = WHOLE = True
 
 SUBMESH_TEXT = "groups shrink if the mesh is smaller; bytes per tile stay"
 
@@ -154,7 +154,7 @@ def shrink_to_submesh(design: Design, case: CollectiveCase, side: int) -> tuple[
     chip = design.chip
     rows, cols = submesh_sides(int(chip.mesh.rows), int(chip.mesh.cols), side)
     high, wide = (
-        largest_divisor(whole, wanted_side) if wanted_side else 0
+        find_largest_divisor(whole, wanted_side) if wanted_side else 0
         for whole, wanted_side in ((rows, case.rows), (cols, case.cols))
     )
     team = _team_members(case, high or rows, wide or cols)
@@ -189,3 +189,18 @@ def _covered_tiles(chip: Chip, case: CollectiveCase) -> Any:
 def _team_members(case: CollectiveCase, rows: Any, cols: Any) -> Any:
     """Tiles of a team."""
     return (1 if case.along == "row" else rows) * (1 if case.along == "column" else cols)
+
+
+WORKLOAD = KernelWorkload(
+    fidelities=FIDELITIES,
+    stacked=True,
+    whole=True,
+    prepare_case=prepare_case,
+    limits=limits,
+    kernel_outcome=kernel_outcome,
+    kernel_breakdown=kernel_breakdown,
+    needs_single_designs=needs_single_designs,
+    remedy_text=remedy_text,
+    shrink_to_submesh=shrink_to_submesh,
+    submesh_text=SUBMESH_TEXT,
+)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from dse.evaluators.accounting.breakdown import BreakdownRow
-from dse.evaluators.accounting.kernel_workloads import KernelOutcome, TimelineSpans, refuse_grouped_products
+from dse.evaluators.accounting.kernel_workloads import KernelOutcome, KernelWorkload, TimelineSpans, refuse_grouped_products
 from dse.evaluators.accounting.kernel_workloads.tile_jobs import job_breakdown, job_outcome, memory_limits
 from dse.evaluators.cost_models import READERS
 from dse.evaluators.cost_models.analytical_summa import SummaJob, propose_summa_job
@@ -15,11 +15,10 @@ from dse.evaluators.machine.compute_engines import tile_engines
 from dse.space.array_math import as_column
 from dse.space.design import Design
 from dse.space.fields import replace_leaves
-from dse.space.limits import Infeasibility, Limit, divides_rows, nearest_side_text, split_limit, split_remedy_text
+from dse.space.limits import Infeasibility, Limit, divides_rows, split_limit, split_remedy_text, suggest_nearest_side
 from dse.space.workload import ProductCase
 
 FIDELITIES = tuple(READERS)
-STACKED = WHOLE = True
 
 SUBMESH_TEXT = f"rows and columns of the product shrink with the mesh and to {MAX_WAVES} waves, channels with the bytes"
 
@@ -72,7 +71,7 @@ def remedy_text(worst: Infeasibility, design: Design, cases: tuple[ProductCase, 
     if worst.limit == "mapping.split_k":
         return split_remedy_text(design.mapping.kernel.split_k, design.mapping.kernel.rows, design.chip.mesh.rows)
     if worst.limit == "mapping.rows":
-        return nearest_side_text("rows", design.mapping.kernel.rows, design.chip.mesh.rows)
+        return suggest_nearest_side("rows", design.mapping.kernel.rows, design.chip.mesh.rows)
     if worst.limit != "chip.tile.sram":
         return "use smaller matrices"
     open_ = replace_leaves(design, {f"mapping.{name}": 0.0 for name in ("rows", "m", "k", "n", "split_k")})
@@ -92,3 +91,17 @@ def shrink_to_submesh(design: Design, case: ProductCase, side: int) -> tuple[Des
     changes: dict[str, Any] = {f"mapping.{name}": getattr(job.part, name) for name in ("m", "k", "n", "rows")}
     changes["mapping.split_k"] = job.part.split
     return replace(replace_leaves(design, changes), chip=job.chip), replace(case, m=job.shape.m, k=job.shape.k, n=job.shape.n)
+
+
+WORKLOAD = KernelWorkload(
+    fidelities=FIDELITIES,
+    stacked=True,
+    whole=True,
+    prepare_case=prepare_case,
+    limits=limits,
+    kernel_outcome=kernel_outcome,
+    kernel_breakdown=kernel_breakdown,
+    remedy_text=remedy_text,
+    shrink_to_submesh=shrink_to_submesh,
+    submesh_text=SUBMESH_TEXT,
+)

@@ -13,6 +13,7 @@ between them: all that can be on their way are, beside nothing else.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from importlib import import_module
 from types import ModuleType
@@ -265,7 +266,7 @@ def usage_metrics(
         each = crossings.exchange_activity(sent, ways) + Activity(
             memory_bytes=2 * sent.sent_bytes / ways
         )  # from memory to memory
-        caches = each * float(room.altogether(transferred_prompts(load)))
+        caches = each * float(room.sum_bytes(transferred_prompts(load)))
     whole = device_count(design) * seconds
     slices = [nbytes for die_pool in die_pools(design, load) for _, nbytes in _slice_bytes(design, load, die_pool)]
     return {
@@ -302,22 +303,22 @@ def iteration_rows(
     once = split._replace(batches=1)
     blocks = tuple(_mean_stage(block, split) for block in detailed_blocks([forward_pass], once))
     flop = sum(unit.flop * unit.times for unit in forward_pass.units) * split.group * split.halves
-    phase = PhaseCost(it.phase, kind.DIE_KIND.machine(design, it.plan), blocks, None, 1.0, None, run.seconds, None, None, flop)
+    phase = PhaseCost(name=it.phase, machine=kind.DIE_KIND.machine(design, it.plan), seconds=run.seconds, work=None, flop=flop)
     # blocks are those of all stages: each is on the dies of one
     share = _useful_flop_of(_whole_iteration(load, made_of)) / flop if flop else 1.0
-    phase, rows = phase._replace(asked=share), list[BreakdownRow]()
+    phase, rows = replace(phase, useful_share=share), list[BreakdownRow]()
     # what a die exchanges is the mean over all dies of a stage, also where only some have attention
     apart = [split.attention > 0 and isinstance(block.block.calls[0].job, crossings.DieExchangeJob) for block in blocks]
     for exchanged, dies in ((False, split.attention or split.group), (True, split.group)):
         selected_blocks = tuple(block for block, of_all in zip(blocks, apart, strict=True) if of_all == exchanged)
-        rows += kind.breakdown_rows(phase._replace(timed=selected_blocks, dies=dies), fidelity)
+        rows += kind.breakdown_rows(replace(phase, timed=selected_blocks, dies=dies), fidelity)
     beyond = [
         block._replace(block=block.block._replace(times=block.block.times * unit.times * split.halves))
         for unit in forward_pass.units
         for block in unit.beyond
     ]
     if beyond:
-        rows += kind.breakdown_rows(phase._replace(timed=tuple(beyond), dies=split.ep), fidelity)
+        rows += kind.breakdown_rows(replace(phase, timed=tuple(beyond), dies=split.ep), fidelity)
     gap = run.seconds - sum(row.seconds for row in rows)
     if abs(gap) > 1e-9 * run.seconds:
         name = OVERLAP_LABEL if split.attention else HIDDEN_LABEL

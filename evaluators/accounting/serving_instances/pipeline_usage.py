@@ -91,7 +91,7 @@ def transfer_activity(
     Positions in local memories are not read from main memory.
     """
     plan, away = fleet[-1].holds, sum(1 - pool.held.kv_here for pool in fleet)
-    sent = pipeline_request_memory(design, load, plan).altogether(load.requests.prompt[gone]) * plan.tp
+    sent = pipeline_request_memory(design, load, plan).sum_bytes(load.requests.prompt[gone]) * plan.tp
     return Activity(sent_bytes=sent, hop_bytes=sent * between.hops, memory_bytes=sent * away)
 
 

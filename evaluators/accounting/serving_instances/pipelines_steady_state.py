@@ -28,7 +28,7 @@ from dse.evaluators.accounting.serving_runs.run_metrics import MeanIteration
 from dse.evaluators.cost_models import READERS
 from dse.evaluators.layouts.kv_transfer import TransferCost
 from dse.evaluators.serving.iteration_time import IterationTime, axis_points, geometric_axes
-from dse.evaluators.serving.iteration_time import tables_from_values as several_prices
+from dse.evaluators.serving.iteration_time import build_tables as several_prices
 from dse.evaluators.serving.scheduling_policy import max_prompt_tokens
 from dse.evaluators.serving.steady_state import REPLAYED_FIELDS
 from dse.evaluators.serving.steady_state_solver import SteadyStateSolver

@@ -83,7 +83,7 @@ def kv_host_transfer_energy(room: RequestMemory, load: ServingLoad, chip: Chip, 
         apart: whether prefill chips differ from decode chips.
         hosted: bytes swapped to hosts and back, of all chips. [B]
     """
-    sent = 2 * room.altogether(transferred_prompts(load)) if apart else 0.0
+    sent = 2 * room.sum_bytes(transferred_prompts(load)) if apart else 0.0
     return host_transfer_energy(sent + hosted, chip)
 
 

@@ -21,11 +21,12 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.accounting import regions
+from dse.evaluators.accounting import batch_account, regions
 from dse.evaluators.accounting.breakdown import BreakdownRow, scale_row
 from dse.evaluators.accounting.decode_segments import BatchArrays
-from dse.evaluators.accounting.phase import PhaseCost
+from dse.evaluators.accounting.phase import PhaseCost, mesh_work
 from dse.evaluators.accounting.power import NOTHING, power_metrics
+from dse.evaluators.accounting.regions import REGION_LAYOUT
 from dse.evaluators.accounting.regions import area_by_block as area_by_block
 from dse.evaluators.accounting.serving_instances import Composition, IterationCounts, ServingInstance, iteration_time_key
 from dse.evaluators.accounting.serving_instances.lower_bounds import WorkLowerBounds, budget_lanes, prefill_flop_per_token
@@ -72,7 +73,7 @@ EQUAL_TOLERANCE = 1e-9
 
 def limits(design: Design, load: ServingLoad) -> list[Limit]:
     """Limits for a single request with the longest prompt and longest cache; other requests queue."""
-    return regions.limits(design, _longest_job(load))
+    return regions.all_limits(design, _longest_job(load))
 
 
 def instances(design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
@@ -119,7 +120,7 @@ def untimed_limits(design: Design, load: ServingLoad) -> list[Limit]:
 
 def decode_step_seconds(design: Design, load: ServingLoad, context: float) -> Any:
     """Time of an iteration that decodes one request at a context length; larger batches take no less. [s]"""
-    return np.ravel(regions.phases(design, _token_job(load, np.ones(1), np.array([context])), "analytical")[1].seconds)
+    return np.ravel(REGION_LAYOUT.phases(design, _token_job(load, np.ones(1), np.array([context])), "analytical")[1].seconds)
 
 
 def prefill_token_seconds(design: Design, load: ServingLoad) -> Any:
@@ -130,13 +131,15 @@ def prefill_token_seconds(design: Design, load: ServingLoad) -> Any:
     most = max(max_prompt_tokens(rule, 1, load.longest) for rule in pool_policies(_chip_and_mapping(design)[1].serving))
     tokens, before, *_ = steady.coarse_table_points(lambda *_: [np.zeros(1)], load)(most, load.longest, 1, load.longest)
     chunk_tokens, past = (np.ravel(count) for count in np.broadcast_arrays(tokens[1:, None], before[before >= 0]))
-    seconds = regions.phases(design, _prompt_job(load, chunk_tokens, past + (chunk_tokens + 1) / 2), "analytical")[0].seconds
+    seconds = REGION_LAYOUT.phases(design, _prompt_job(load, chunk_tokens, past + (chunk_tokens + 1) / 2), "analytical")[
+        0
+    ].seconds
     return np.min(seconds / chunk_tokens[:, None], axis=0)
 
 
 def die_and_system_area(design: Design) -> tuple[float, float]:
     """Area of one die and of the dies of all chips. [mm2]"""
-    die, whole = (float(value) for value in regions.die_and_system_area(design))
+    die, whole = (float(value) for value in batch_account.die_and_system_area(REGION_LAYOUT, design))
     return die, whole * device_count(design)
 
 
@@ -162,8 +165,7 @@ def usage_metrics(
         for times, made_of in iterations:
             useful += times * _useful_operations(load, made_of)
             for _, phase in _iteration_phases(design, load, pool, made_of, fidelity):
-                assert phase.activity is not None
-                activity = activity + phase.activity * times
+                activity = activity + mesh_work(phase) * times
     wafers, tokens = device_count(design), float(load.requests.output.sum())
     rows, cols = float(chip.mesh.rows), float(chip.mesh.cols)
     links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * float(chip.noc.word_bytes * chip.clock / chip.noc.word_cycles)
@@ -186,7 +188,7 @@ def iteration_power(design: Design, load: ServingLoad, pool: int, made_of: Compo
     def most(composition: Composition) -> float:
         parts = (phase for _, phase in _iteration_phases(design, load, pool, composition, fidelity))
         return max(
-            float(np.max(dynamic_energy(part.activity, chip) / maximum(part.seconds, NOTHING)))
+            float(np.max(dynamic_energy(mesh_work(part), chip) / maximum(part.seconds, NOTHING)))
             for part in parts
             if part.activity
         )
@@ -201,7 +203,7 @@ def mean_iteration_power(design: Design, load: ServingLoad, pool: int, made_of: 
 
     def mean(composition: Composition) -> float:
         parts = [phase for _, phase in _iteration_phases(design, load, pool, composition, fidelity)]
-        joules = sum(float(np.max(dynamic_energy(part.activity, chip))) for part in parts if part.activity)
+        joules = sum(float(np.max(dynamic_energy(mesh_work(part), chip))) for part in parts if part.activity)
         return joules / max(sum(float(np.max(part.seconds)) for part in parts), NOTHING)
 
     return np.array([[mean(composition)] for composition in zip(*counts, strict=True)])
@@ -218,7 +220,7 @@ def iteration_rows(
         gap = seconds - sum(row.seconds for row in rows)
         if abs(gap) > EQUAL_TOLERANCE * seconds:
             name = "overlap of requests"
-            rows.append(BreakdownRow("", regions.WAIT_LABEL, name, "", 0.0, 0.0, 0.0, "overlap", gap, {"overlap": gap}))
+            rows.append(BreakdownRow("", REGION_LAYOUT.WAIT_LABEL, name, "", 0.0, 0.0, 0.0, "overlap", gap, {"overlap": gap}))
         found_rows += [scale_row(replace(row, segment=f"{what}{row.segment}"), times) for row in rows]
     return found_rows
 
@@ -240,16 +242,16 @@ def _seconds_where_positive(counts: tuple[Array, Array], seconds: Any) -> Array:
 def _prefill_seconds(design: Design, load: ServingLoad, tokens: Array, context: Array, fidelity: str, changing: bool) -> Array:
     """Seconds of the prompts of iterations, and of the ways between layouts; shape (iterations,)."""
     job = _prompt_job(load, tokens, context)
-    flat_terms = _flat_seconds(regions.phases(design, job, fidelity)[0], len(tokens))
+    flat_terms = _flat_seconds(REGION_LAYOUT.phases(design, job, fidelity)[0], len(tokens))
     if changing:
         for moving in _transition_jobs(load, job):
-            flat_terms = flat_terms + _flat_seconds(regions.phases(design, moving, fidelity)[2], len(tokens))
+            flat_terms = flat_terms + _flat_seconds(REGION_LAYOUT.phases(design, moving, fidelity)[2], len(tokens))
     return flat_terms
 
 
 def _decode_seconds(design: Design, load: ServingLoad, requests: Array, context: Array, fidelity: str) -> Array:
     """Seconds of a token of each request; shape (iterations,)."""
-    return _flat_seconds(regions.phases(design, _token_job(load, requests, context), fidelity)[1], len(requests))
+    return _flat_seconds(REGION_LAYOUT.phases(design, _token_job(load, requests, context), fidelity)[1], len(requests))
 
 
 def _flat_seconds(phase: PhaseCost, count: int) -> Array:
@@ -264,12 +266,12 @@ def _iteration_phases(
     phases: list[tuple[str, PhaseCost]] = []
     if prompt > 0:
         job = _prompt_job(load, prompt, prompt_context)
-        phases.append(("", regions.phases(design, job, fidelity, detailed=True)[0]))
+        phases.append(("", REGION_LAYOUT.phases(design, job, fidelity, detailed=True)[0]))
         if pool or not _chip_and_mapping(design)[1].serving.prefill_instances:
-            ways = (regions.phases(design, moving, fidelity)[2] for moving in _transition_jobs(load, job))
+            ways = (REGION_LAYOUT.phases(design, moving, fidelity)[2] for moving in _transition_jobs(load, job))
             phases += zip(("to prefill: ", "to decode: "), ways, strict=True)
     if decodes > 0:
-        phase = regions.phases(design, _token_job(load, decodes, context), fidelity, detailed=True)[1]
+        phase = REGION_LAYOUT.phases(design, _token_job(load, decodes, context), fidelity, detailed=True)[1]
         phases.append(("decode: " if prompt > 0 else "", phase))
     return phases
 
@@ -336,10 +338,7 @@ def _entry_starts(values: Any) -> Any:
 
 def _held_memory(design: Design, load: ServingLoad, phase: str) -> tuple[CoreMemory, CoreMemory]:
     """Core memory for the longest request: in a full region, and in the last one."""
-    core_memory: tuple[CoreMemory, CoreMemory] = regions.phases(design, _longest_job(load), "analytical")[
-        PHASES.index(phase)
-    ].held
-    return core_memory
+    return regions.phase_memory(design, _longest_job(load), phase)
 
 
 def _free_bytes(design: Design, load: ServingLoad, phase: str, room: RequestMemory) -> float:

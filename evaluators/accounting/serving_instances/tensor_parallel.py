@@ -44,7 +44,7 @@ from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.graph.transformer import segment_order, transformer_segments
 from dse.evaluators.layouts.tensor_formats import format_product
 from dse.evaluators.layouts.tensor_parallel import DeviceMemory, device_blocks, device_memory
-from dse.evaluators.machine.device_links import nodes_and_dies
+from dse.evaluators.machine.device_links import split_into_nodes
 from dse.evaluators.machine.machine import inter_node_bandwidth, shared_cache_machine
 from dse.evaluators.machine.shared_cache_die import shared_cache_parts
 from dse.evaluators.serving.iteration_time import geometric_axes as points
@@ -238,7 +238,7 @@ def _moved_activity(design: Design, load: ServingLoad) -> PooledActivity:
         if network.nodes is None
         else where(device_count(design) > network.nodes.size, INTER_NODE_HOPS, network.hops)
     )
-    nbytes = _request_memory(design, load, tp).altogether(transferred_prompts(load)) * tp
+    nbytes = _request_memory(design, load, tp).sum_bytes(transferred_prompts(load)) * tp
     return PooledActivity(memory_bytes=2 * nbytes, linked_bytes=nbytes * hops)
 
 
@@ -246,7 +246,7 @@ def _bandwidth_share(design: Design, tp: Any) -> Any:
     """Of a node's bandwidth, what one of `tp` dies of an instance has while as many caches as can are on their way. [B/s]"""
     chip, mapping = _chip_and_mapping(design)
     nodes, serving = chip.network.nodes, mapping.serving
-    _, members = nodes_and_dies(tp, nodes.size)
+    _, members = split_into_nodes(tp, nodes.size)
     beside = minimum(minimum(serving.instances, serving.prefill_instances), maximum(1, nodes.size // members))
     return inter_node_bandwidth(nodes, mapping.stack) / (members * beside)
 

@@ -285,7 +285,7 @@ def iteration_rows(
     parts = _iteration_blocks(design, load, made_of, fidelity)
     machine = tile_core_machine(_chip_and_mapping(design)[0])
     breakdown_rows = tiles.breakdown_rows(
-        PhaseCost("", machine, tuple(parts), None, 1.0, None, sum_blocks(parts)[0], None, None), fidelity
+        PhaseCost(name="", machine=machine, timed=tuple(parts), seconds=sum_blocks(parts)[0], work=None), fidelity
     )
     return [scale_row(row, times) for row in breakdown_rows]
 

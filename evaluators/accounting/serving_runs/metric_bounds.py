@@ -37,7 +37,7 @@ from dse.evaluators.silicon import manufacturing_limits as silicon
 from dse.evaluators.silicon.chip_batches import batch_chips
 from dse.space.array_math import Array, maximum, where
 from dse.space.design import Design, Designs
-from dse.space.lazy_metrics import LazyMetrics, lazy_metrics
+from dse.space.lazy_metrics import LazyMetrics, make_lazy_metrics
 from dse.space.limits import IncompatibleOptionsError
 from dse.space.requests import Requests
 from dse.space.workload import ServingLoad, Workload
@@ -133,7 +133,9 @@ def _of_load(design: Design, load: ServingLoad, bounds: WorkLowerBounds) -> tupl
     has_decodes = bool((requests.output > 1).any())
     exact = {name: spent[name] for name in RATED_METRICS} | {"die_mm2": die, "system_mm2": system}
     low = {name: spent[name] for name in COST_METRICS} | exact
-    low |= lazy_metrics(("peak_power",), lambda: {"peak_power": bounds.chips * energy.static_power(chip, bounds.decode_cores)})
+    low |= make_lazy_metrics(
+        ("peak_power",), lambda: {"peak_power": bounds.chips * energy.static_power(chip, bounds.decode_cores)}
+    )
     low["ttft"] = float(requests.prompt.mean()) * bounds.prompt + (0.0 if few else behind / 2)
     low |= (
         {"tpot": bounds.decode, "tbt_p99": token_gap_bound(load, design.mapping.serving, bounds)}

@@ -19,21 +19,21 @@ from dse.evaluators.serving.iteration_time import (
     IterationTimeFunction,
     TableError,
     geometric_axes,
-    table_errors,
+    measure_table_errors,
     tabulate_time,
 )
-from dse.evaluators.serving.max_rate import MaxRate, max_rate
+from dse.evaluators.serving.max_rate import MaxRate, search_max_rate
 from dse.evaluators.serving.run_statistics import SloTargets, run_statistics
 from dse.evaluators.serving.scheduling_policy import SchedulingPolicy, max_prompt_tokens
 from dse.evaluators.serving.simulator import Deployment, ServingRun
-from dse.evaluators.serving.slo_bounds import MIN_RATE_FACTOR, latency_percentiles, slo_bounds
+from dse.evaluators.serving.slo_bounds import MIN_RATE_FACTOR, latency_percentiles, make_slo_bounds
 from dse.evaluators.serving.sustained_rate import sustained_rate
 from dse.evaluators.silicon import manufacturing_limits as silicon
 from dse.evaluators.tuning.per_design import select_rows as select_rows
 from dse.space.array_math import Array
 from dse.space.design import Design
 from dse.space.fields import iterate_leaves
-from dse.space.lazy_metrics import LazyMetrics, compute_all, lazy_metrics
+from dse.space.lazy_metrics import LazyMetrics, compute_all, make_lazy_metrics
 from dse.space.limits import Limit
 from dse.space.requests import Requests
 from dse.space.workload import ServingLoad, Workload
@@ -197,7 +197,11 @@ def _column(name: str, size: int, pieces: Sequence[tuple[Array, Any]]) -> Any:
             column[rows] = values.metric(name) if isinstance(values, LazyMetrics) else values
         return {name: column}
 
-    return lazy_metrics((name,), whole)[name] if any(isinstance(values, LazyMetrics) for _, values in pieces) else whole()[name]
+    return (
+        make_lazy_metrics((name,), whole)[name]
+        if any(isinstance(values, LazyMetrics) for _, values in pieces)
+        else whole()[name]
+    )
 
 
 def load_limits(
@@ -222,7 +226,7 @@ def run_load(at: Callable[[Requests], Deployment], load: ServingLoad, log: int) 
     requests = load.requests
     if not load.largest:
         return at(requests).serve(requests, log=log)
-    rate = max_rate(at, load, slo_bounds(load, load.largest), _guess(at, load))
+    rate = search_max_rate(at, load, make_slo_bounds(load, load.largest), _guess(at, load))
     _SEARCHED.setdefault(load, {})[rate.rate] = replace(rate, served=None)  # runs are large
     if rate.served is None or not 0 < rate.rate < inf:
         return None
@@ -242,7 +246,7 @@ def of_run(load: ServingLoad, served: ServingRun) -> ServingLoad:
 
 def _guess(at: Callable[[Requests], Deployment], load: ServingLoad) -> float:
     """Where the largest rate is looked for first. [1/s]"""
-    _, tpot = slo_bounds(load, load.largest).tightest
+    _, tpot = make_slo_bounds(load, load.largest).tightest
     guess = sustained_rate(at(load.requests), load.requests, tpot=tpot)
     return guess.rate or 1 / (guess.ttft + float(load.requests.output.mean()) * tpot)
 
@@ -365,7 +369,9 @@ def table_errors_by_design(many: Sequence[Sequence[CheckedTable]]) -> list[Table
         if place not in known:
             new.setdefault(place[:2], []).append(table)
     for alike in new.values():
-        errors = table_errors([(table.price, table.axes) for table in alike], alike[0].pricing, compositions=alike[0].checks)
+        errors = measure_table_errors(
+            [(table.price, table.axes) for table in alike], alike[0].pricing, compositions=alike[0].checks
+        )
         known |= {table.place: error for table, error in zip(alike, errors, strict=True)}
     ERRORS.update((place, known[place]) for place, table in every.items() if table.key)  # last, as they were used last
     while len(ERRORS) > MAX_TABLES:

@@ -19,7 +19,7 @@ from dse.evaluators.serving.simulator import ServingRun
 from dse.space.array_math import Array
 from dse.space.design import Design
 from dse.space.fields import iterate_leaves
-from dse.space.lazy_metrics import lazy_metrics
+from dse.space.lazy_metrics import make_lazy_metrics
 from dse.space.workload import ServingLoad
 
 PREFILL_INSTANCES = "mapping.serving.prefill_instances"
@@ -103,7 +103,7 @@ def simulated_metrics(
         errors = np.array([error.mean for error in served.table_errors_by_design(checked)])
         return {ERROR_METRIC: errors if size else float(errors[0])}
 
-    beside = lazy_metrics((ERROR_METRIC,), off)
+    beside = make_lazy_metrics((ERROR_METRIC,), off)
     if not size:
         numbers = {name: float(value[0]) for name, value in worth.items()} | beside
         one_each: IterationCounts = [

@@ -22,7 +22,7 @@ from dse.evaluators.accounting.serving_runs.deployment_setup import (
 )
 from dse.evaluators.accounting.serving_runs.run_metrics import longest_sequence, select_rows
 from dse.evaluators.serving.iteration_time import IterationTime, IterationTimeFunction, axis_points
-from dse.evaluators.serving.iteration_time import tables_from_values as several_prices
+from dse.evaluators.serving.iteration_time import build_tables as several_prices
 from dse.evaluators.serving.iteration_time_lookup import table_at_composition
 from dse.evaluators.serving.kv_memory import RequestMemory
 from dse.evaluators.serving.kv_memory import value_of_row as number

@@ -23,7 +23,7 @@ from dse.evaluators.serving.steady_state import REPLAYED_FIELDS, request_mix
 from dse.evaluators.serving.steady_state_solver import SteadyStateSolver, solve_deployment
 from dse.space.array_math import Array
 from dse.space.errors import DesignError
-from dse.space.lazy_metrics import compute_all, expected_metrics, lazy_metrics
+from dse.space.lazy_metrics import compute_all, expected_metrics, make_lazy_metrics
 from dse.space.requests import Requests
 from dse.space.workload import ServingLoad
 
@@ -189,9 +189,9 @@ def steady_state_columns(stands: SteadyStateSolver, requests: Requests) -> dict[
     rest = tuple(name for name in FIRST if name not in others)
     return (
         values
-        | lazy_metrics(LOADED, loaded)
-        | lazy_metrics(rest, partial(first, rest))
-        | lazy_metrics(others, partial(first, others))
+        | make_lazy_metrics(LOADED, loaded)
+        | make_lazy_metrics(rest, partial(first, rest))
+        | make_lazy_metrics(others, partial(first, others))
     )
 
 

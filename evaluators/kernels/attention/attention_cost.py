@@ -344,27 +344,27 @@ def _vector_times(task: AttentionTask, engines: TileEngines) -> tuple[Any, Any, 
 
     start = engines.vector.start / engines.clock
 
-    def vector(function: str, elements: Any, moved: Any) -> Any:
+    def time_vector(function: str, elements: Any, moved: Any) -> Any:
         what = FUNCTIONS[function]
         return engines.instruction(elements * what.operations, elements * what.specials, moved)
 
     softmax = (
         2 * start
-        + vector("largest", scores, scores * each + statistic)
-        + vector("exponentials", scores, 2 * scores * each + statistic)
-        + vector("total", scores, scores * each + statistic)
-        + (vector("capped", scores, 2 * scores * each) if shape.capped else 0.0)
+        + time_vector("largest", scores, scores * each + statistic)
+        + time_vector("exponentials", scores, 2 * scores * each + statistic)
+        + time_vector("total", scores, scores * each + statistic)
+        + (time_vector("capped", scores, 2 * scores * each) if shape.capped else 0.0)
     )
     again = (
         start
-        + vector("larger", m, 3 * statistic)
-        + vector("exponentials", m, 3 * statistic)
-        + vector("decayed", m, 4 * statistic)
-        + vector("scale", outputs, 2 * outputs * where(task.partial, WIDE, each) + statistic)
+        + time_vector("larger", m, 3 * statistic)
+        + time_vector("exponentials", m, 3 * statistic)
+        + time_vector("decayed", m, 4 * statistic)
+        + time_vector("scale", outputs, 2 * outputs * where(task.partial, WIDE, each) + statistic)
     )
-    mask = vector("mask", scores, 2 * scores * each)
-    scaled = sum(vector("scale", m * columns, 2 * m * columns * each) for columns in _scaled(shape))
-    divided = where(task.partial, 0.0, start + vector("divide", outputs, 2 * outputs * each + statistic))
+    mask = time_vector("mask", scores, 2 * scores * each)
+    scaled = sum(time_vector("scale", m * columns, 2 * m * columns * each) for columns in _scaled(shape))
+    divided = where(task.partial, 0.0, start + time_vector("divide", outputs, 2 * outputs * each + statistic))
     return softmax, again, mask, scaled, divided
 
 
@@ -390,7 +390,7 @@ def _exchange_times(task: AttentionTask, fabric: MeshFabric, nbytes: OperandByte
     rows, cols = task.tiling.rows, task.tiling.cols
     collective = TEAMS[task.of.collective]
 
-    def team(pattern: str, along: str, nbytes: Any) -> Any:
+    def time_collective(pattern: str, along: str, nbytes: Any) -> Any:
         shape, sides = GemmShape(nbytes / VALUE, 1, 1), {"along": along, "rows": rows, "cols": cols}
         if pattern in ("lead", "send"):
             taken = getattr(collective, f"multicast_{pattern}_time")(shape, fabric, **sides)
@@ -398,12 +398,12 @@ def _exchange_times(task: AttentionTask, fabric: MeshFabric, nbytes: OperandByte
             taken = collective.seconds(shape, fabric, pattern=pattern, **sides)
         return where(((cols if along == "row" else rows) > 1) & (nbytes > 0), taken, 0.0)
 
-    keys, values = (team("lead", "column", nbytes) for nbytes in (k_bytes, v_bytes))
-    statistics = team(AGAIN, "row", task.tiling.queries * STATISTIC)
-    last = team("multicast", "column", v_bytes) - values
-    sent = sum(team("send", "column", nbytes) for nbytes in (k_bytes, v_bytes))
-    queries = team("multicast", "row", q_bytes)
-    return queries, keys, values, statistics, team("reduce", "row", o_bytes), last, sent
+    keys, values = (time_collective("lead", "column", nbytes) for nbytes in (k_bytes, v_bytes))
+    statistics = time_collective(AGAIN, "row", task.tiling.queries * STATISTIC)
+    last = time_collective("multicast", "column", v_bytes) - values
+    sent = sum(time_collective("send", "column", nbytes) for nbytes in (k_bytes, v_bytes))
+    queries = time_collective("multicast", "row", q_bytes)
+    return queries, keys, values, statistics, time_collective("reduce", "row", o_bytes), last, sent
 
 
 def _pair(task: AttentionTask, machine: TileMachine, work: ItemWork, channel: Any) -> PairedBlockTimes:
@@ -445,12 +445,12 @@ def _loading(task: AttentionTask, machine: TileMachine, work: ItemWork) -> tuple
     columns = served.mean_columns_served(work.counts, task.tiling, mesh, memory.count)
     way = fabric.ramp + (mesh.rows - 1) * fabric.hop
 
-    def load(nbytes: Any) -> Any:
+    def time_load(nbytes: Any) -> Any:
         return (
             2 * way + memory.latency + fabric.post + columns * nbytes * memory.crowded - nbytes * (memory.crowded - memory.byte)
         )
 
-    return load, fabric.post + way
+    return time_load, fabric.post + way
 
 
 def _memory(
@@ -472,23 +472,23 @@ def _memory(
     # groups drift apart until none waits for another; the tiles of a group that have one channel hold each other back
     together = where(tiling.rows * tiling.cols > 1, minimum(ceil_div(mesh.cols, memory.count), tiling.cols), 1.0)
 
-    def load(keys: Any, queries: Any = 0.0) -> Any:
+    def time_load(keys: Any, queries: Any = 0.0) -> Any:
         """Of as many groups as go together; the first block is served alone, others as they wait."""
         waiting = together * (keys + rows * queries) * memory.crowded - maximum(keys, queries) * (memory.crowded - memory.byte)
         return 2 * way + memory.latency + fabric.post + waiting
 
     if shape.latent:
-        opening = load(numbers + 0.0 * k_bytes, q_bytes)
-        waited = blocks * load(k_bytes + v_bytes)
+        opening = time_load(numbers + 0.0 * k_bytes, q_bytes)
+        waited = blocks * time_load(k_bytes + v_bytes)
         if task.kv.expand and task.of.strands > 1:  # what is expanded leaves its room to the next block, beside products
-            waited = waited - (blocks - 1) * minimum(load(k_bytes + v_bytes), product + result)
+            waited = waited - (blocks - 1) * minimum(time_load(k_bytes + v_bytes), product + result)
     else:
-        opening = load(k_bytes, q_bytes)
-        opening = opening + where(shape.piece > 0, load(numbers), 0.0) if shape.has_selected_rows else opening
-        waited = blocks * maximum(load(v_bytes) - product, 0.0) + (blocks - 1) * maximum(load(k_bytes) - result, 0.0)
+        opening = time_load(k_bytes, q_bytes)
+        opening = opening + where(shape.piece > 0, time_load(numbers), 0.0) if shape.has_selected_rows else opening
+        waited = blocks * maximum(time_load(v_bytes) - product, 0.0) + (blocks - 1) * maximum(time_load(k_bytes) - result, 0.0)
     nbytes = task.paired_blocks * rows * (q_bytes + o_bytes) + blocks * (k_bytes + v_bytes)
 
-    def busy(columns: Any) -> Any:
+    def time_channel(columns: Any) -> Any:
         return columns * nbytes * where(columns * rows > 1, memory.crowded, memory.byte)
 
     turns_ = SplitKvTimes()
@@ -499,19 +499,19 @@ def _memory(
         )
         first = where(counts.waves > 1, full, last) - 1
         opened = first * (q_bytes + (0.0 if shape.latent else k_bytes)) * memory.crowded
-        turns_ = SplitKvTimes(busy(full), busy(last), maximum(last * stored, opened), fabric.post + way)
+        turns_ = SplitKvTimes(time_channel(full), time_channel(last), maximum(last * stored, opened), fabric.post + way)
     # who is served last is behind by what others load, and, from one item to the next, by what they store before; a first block
     # of values waits for all that, and holds up who was served first, where products are shorter
     others = maximum(columns - together, 0.0)
     before, beside = others * rows * q_bytes * memory.crowded, others * k_bytes * memory.crowded
     if shape.latent:  # keys, values too, are asked for when queries are there: others' queries come while that is on its way
-        beside = maximum(beside + others * v_bytes * memory.crowded - minimum(before, load(0.0)), 0.0)
+        beside = maximum(beside + others * v_bytes * memory.crowded - minimum(before, time_load(0.0)), 0.0)
     first = before + beside
     again = 0.0 if shape.latent or task.of.strands > 1 else maximum(first + others * stored - product, 0.0)
     late = first + maximum(where(counts.waves > 1, others * stored, 0.0), (counts.waves - 1) * again)
     away, queued = fabric.post + way, maximum(columns - 1, 0.0) * stored
     ends = away + maximum(queued - late, 0.0)
-    return opening + stored + waited, opening, busy(columns), ends, turns_, late, away, queued
+    return opening + stored + waited, opening, time_channel(columns), ends, turns_, late, away, queued
 
 
 def attention_activity(task: AttentionTask) -> Activity:

@@ -196,7 +196,7 @@ class _On(NamedTuple):
         """The slot from which keys or values are multiplied."""
         return f"{slot[:-1]}w{slot[-1]}" if self.kv.expand else slot
 
-    def rounds(self, *steps: Instruction) -> tuple[Round, ...]:
+    def build_rounds(self, *steps: Instruction) -> tuple[Round, ...]:
         """Steps side by side, which a tile that blocks waits for together; else each for itself."""
         return (Round(steps, "core"),) if self.blocking else tuple(Round((step,)) for step in steps)
 
@@ -224,11 +224,13 @@ def _wave(wave: GroupWave, after: GroupWave | None, p: str, context: _On, *, fir
     """One item of each group, from Q to O; where tiles do not block, with what the wave after it begins with loaded ahead."""
     if first or context.blocking:
         for opening in _opening(wave, p, context):
-            yield from context.rounds(*opening) if opening else ()
+            yield from context.build_rounds(*opening) if opening else ()
     for part in context.queries:
         yield from _spread(part, "row", p, context)
     for part in context.queries:
-        yield from context.rounds(VectorInstruction("scale", (p + part,), p + part, given=np.array(context.scale), joined=True))
+        yield from context.build_rounds(
+            VectorInstruction("scale", (p + part,), p + part, given=np.array(context.scale), joined=True)
+        )
     lead, middle = _alike(wave)
     ahead: PrefetchInstructions = _ahead(after, p, context) if after is not None and not context.blocking else ((), ())
     for block in range(lead):
@@ -239,10 +241,10 @@ def _wave(wave: GroupWave, after: GroupWave | None, p: str, context: _On, *, fir
         yield from _block(wave, block, ahead, p, context)
     whole = context.cut.parts == 1
     if whole:
-        yield from context.rounds(VectorInstruction("divide", (p + "o", p + "l"), p + "o"))
+        yield from context.build_rounds(VectorInstruction("divide", (p + "o", p + "l"), p + "o"))
     yield from _combined("o", "sum", p, context)
     for slot in ("o",) if whole else PARTIAL_OUTPUTS:
-        yield from context.rounds(
+        yield from context.build_rounds(
             StoreInstruction(stream_name(p + slot, wave, context.cut), p + slot, *_loaders("row", wave, context))
         )
 
@@ -285,23 +287,23 @@ def _block(wave: GroupWave, block: int, following: PrefetchInstructions, p: str,
     )
     if context.shape.latent:  # values are keys as well: they come after the others, whose scores are computed meanwhile
         others = () if context.shape.bare else (_load("k", "column", wave, p, context),)
-        yield from context.rounds(*others, values, *numbers) if context.blocking else context.rounds(*others)
+        yield from context.build_rounds(*others, values, *numbers) if context.blocking else context.build_rounds(*others)
         if others:
             yield from _arrived("k", p, context)
-            yield from context.rounds(scores)
+            yield from context.build_rounds(scores)
         if not context.blocking:
-            yield from context.rounds(values, *numbers)
+            yield from context.build_rounds(values, *numbers)
         yield from _arrived("v", p, context)
-        yield from context.rounds(MultiplyInstruction(p + "c", v, s, "md,nd->nm", combine="sum" if others else "set"))
+        yield from context.build_rounds(MultiplyInstruction(p + "c", v, s, "md,nd->nm", combine="sum" if others else "set"))
     else:
         yield from _arrived("k", p, context)
-        yield from context.rounds(values, scores, *numbers)
+        yield from context.build_rounds(values, scores, *numbers)
     yield from _softmax(wave, block, p, context)
     if not context.shape.latent:
         yield from _arrived("v", p, context)
         ahead = ahead if last else (_load("k", "column", wave, p, context),)
     outputs = MultiplyInstruction(s, v, o, "nm,nv->vm", combine="set" if first else "sum")
-    yield from context.rounds(*(ahead if last or not context.shape.latent else ()), outputs)
+    yield from context.build_rounds(*(ahead if last or not context.shape.latent else ()), outputs)
 
 
 def _softmax(wave: GroupWave, block: int, p: str, context: _On, strand: int = 0) -> Iterator[Round]:
@@ -314,31 +316,31 @@ def _softmax(wave: GroupWave, block: int, p: str, context: _On, strand: int = 0)
     first = block == 0
     begun = context.shape.capped
     if begun:
-        yield from context.rounds(VectorInstruction("capped", (s,), s, given=np.array(context.cap)))
+        yield from context.build_rounds(VectorInstruction("capped", (s,), s, given=np.array(context.cap)))
     if block >= wave.plain:
-        yield from context.rounds(
+        yield from context.build_rounds(
             VectorInstruction("mask", (s,), s, given=_seen(wave, block, context, strand)[0], joined=begun)
         )
         begun = True
     if block < wave.low:
-        yield from context.rounds(
+        yield from context.build_rounds(
             VectorInstruction("mask_before", (s,), s, given=_seen(wave, block, context, strand)[1], joined=begun)
         )
         begun = True
-    yield from context.rounds(VectorInstruction("largest", (s,), top, joined=begun))
+    yield from context.build_rounds(VectorInstruction("largest", (s,), top, joined=begun))
     if not first:
-        yield from context.rounds(VectorInstruction("larger", (top, m), top, joined=True))
+        yield from context.build_rounds(VectorInstruction("larger", (top, m), top, joined=True))
     yield from _combined("top", "max", p, context, back=True)
-    yield from context.rounds(VectorInstruction("exponentials", (s, top), s))
-    yield from context.rounds(VectorInstruction("total", (s,), total, joined=True))
+    yield from context.build_rounds(VectorInstruction("exponentials", (s, top), s))
+    yield from context.build_rounds(VectorInstruction("total", (s,), total, joined=True))
     yield from _combined("total", "sum", p, context, back=True)
     if first:
-        yield from context.rounds(_moved(total, l_, context))
+        yield from context.build_rounds(_moved(total, l_, context))
     else:
-        yield from context.rounds(VectorInstruction("exponentials", (m, top), decay))
-        yield from context.rounds(VectorInstruction("decayed", (l_, decay, total), l_, joined=True))
-        yield from context.rounds(VectorInstruction("scale", (o, decay), o, joined=True))
-    yield from context.rounds(_moved(top, m, context))
+        yield from context.build_rounds(VectorInstruction("exponentials", (m, top), decay))
+        yield from context.build_rounds(VectorInstruction("decayed", (l_, decay, total), l_, joined=True))
+        yield from context.build_rounds(VectorInstruction("scale", (o, decay), o, joined=True))
+    yield from context.build_rounds(_moved(top, m, context))
 
 
 STRAND_PREFIXES = ("a.", "b.")
@@ -360,20 +362,24 @@ def _both(wave: GroupWave, after: GroupWave | None, context: _On, *, first: bool
     for block in range(middle // period * period + lead, wave.inner):
         yield from _both_block(wave, block, after, context)
     for p in STRAND_PREFIXES:
-        yield from context.rounds(VectorInstruction("divide", (p + "o", p + "l"), p + "o"))
+        yield from context.build_rounds(VectorInstruction("divide", (p + "o", p + "l"), p + "o"))
         yield from _combined("o", "sum", p, context)
-        yield from context.rounds(
+        yield from context.build_rounds(
             StoreInstruction(stream_name(p + "o", wave, context.cut), p + "o", *_loaders("row", wave, context))
         )
 
 
 def _begun(wave: GroupWave, context: _On, *beside: LoadInstruction) -> Iterator[Round]:
     """What both blocks of queries begin with, themselves and the first keys, and what else is loaded."""
-    yield from context.rounds(*(_load(part, "row", wave, p, context) for p in STRAND_PREFIXES for part in context.queries))
-    yield from context.rounds(*(() if context.shape.bare else (_load("k", "column", wave, "0.", context),)), *beside)
+    yield from context.build_rounds(
+        *(_load(part, "row", wave, p, context) for p in STRAND_PREFIXES for part in context.queries)
+    )
+    yield from context.build_rounds(*(() if context.shape.bare else (_load("k", "column", wave, "0.", context),)), *beside)
     for p, part in ((p, part) for p in STRAND_PREFIXES for part in context.queries):
         yield from _spread(part, "row", p, context)
-        yield from context.rounds(VectorInstruction("scale", (p + part,), p + part, given=np.array(context.scale), joined=True))
+        yield from context.build_rounds(
+            VectorInstruction("scale", (p + part,), p + part, given=np.array(context.scale), joined=True)
+        )
     if not context.shape.bare:
         yield from _arrived("k", "0.", context)
 
@@ -392,20 +398,20 @@ def _both_block(wave: GroupWave, block: int, after: GroupWave | None, context: _
     keys = [_load("k", "column", following, next_buffer, context)] if following is not None and not last and not bare else []
     ahead = latent and buffer != next_buffer and not last
     if ahead:
-        yield from context.rounds(*keys, *values)
+        yield from context.build_rounds(*keys, *values)
     for p in STRAND_PREFIXES:
         if not bare:
-            yield from context.rounds(
+            yield from context.build_rounds(
                 MultiplyInstruction(p + "q", context.operand(buffer + "k"), p + "s", "md,nd->nm", combine="set")
             )
         if latent:
             combine = "set" if bare else "sum"
-            yield from context.rounds(
+            yield from context.build_rounds(
                 MultiplyInstruction(p + "c", context.operand(buffer + "v"), p + "s", "md,nd->nm", combine=combine)
             )
     yield from _softmax(wave, block, "a.", context)
     if not latent:
-        yield from context.rounds(*keys)
+        yield from context.build_rounds(*keys)
         yield from _arrived("v", buffer, context)
     yield from _softmax(wave, block, "b.", context, 1)
     if keys:
@@ -413,15 +419,15 @@ def _both_block(wave: GroupWave, block: int, after: GroupWave | None, context: _
     yield from begins
     early = latent and last and buffer != next_buffer
     if early:
-        yield from context.rounds(*values)
+        yield from context.build_rounds(*values)
     if ahead:
         yield from _arrived("v", next_buffer, context)
     for p in STRAND_PREFIXES:
-        yield from context.rounds(
+        yield from context.build_rounds(
             MultiplyInstruction(p + "s", context.operand(buffer + "v"), p + "o", "nm,nv->vm", combine="sum" if block else "set")
         )
     if not ahead:
-        yield from context.rounds(*(() if early else values))
+        yield from context.build_rounds(*(() if early else values))
         yield from _arrived("v", next_buffer, context) if latent and values else ()
 
 
@@ -452,7 +458,7 @@ def _arrived(slot: str, p: str, context: _On) -> Iterator[Round]:
     """Keys or values go from the diagonal down its columns, where each tile makes of them what it multiplies."""
     yield from _spread(slot, "column", p, context)
     for step in dequantize_instructions(p + slot, context.operand(p + slot), context.kv.expand) if context.kv.expand else ():
-        yield from context.rounds(step)
+        yield from context.build_rounds(step)
 
 
 def _combined(slot: str, combine: str, p: str, context: _On, *, back: bool = False) -> tuple[Round, ...]:

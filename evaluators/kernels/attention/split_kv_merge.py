@@ -243,13 +243,13 @@ def merge_seconds(
     way = fabric.ramp + (mesh.rows - 1) * fabric.hop
     latency = 2 * way + memory.latency + fabric.post
 
-    def load(nbytes: Any) -> Any:
+    def time_load(nbytes: Any) -> Any:
         return latency + columns * nbytes * memory.crowded - nbytes * (memory.crowded - memory.byte)
 
     moved = plan.waves * (2 * statistics + plan.parts * block + output) - output
     channel = latency + columns * moved * memory.crowded + add + divide
-    waits = plan.waves * plan.parts * (load(block) + add) / 2 + divide
-    worked = load(2 * statistics + block) + vectors
+    waits = plan.waves * plan.parts * (time_load(block) + add) / 2 + divide
+    worked = time_load(2 * statistics + block) + vectors
     return maximum(maximum(worked, channel), waits) + fabric.post + way + columns * output * memory.byte
 
 
@@ -271,17 +271,17 @@ def _vectors(plan: MergePlan, engines: TileEngines, itemsize: float) -> tuple[An
     """Time of a tile's weights, of adding a partial output, and of the division."""
     rows, all_parts, outputs = plan.each, plan.parts * plan.each, plan.columns * plan.each
 
-    def vector(function: str, elements: Any, moved: Any) -> Any:
+    def time_vector(function: str, elements: Any, moved: Any) -> Any:
         what = FUNCTIONS[function]
         return engines.instruction(elements * what.operations, elements * what.specials, moved)
 
     start = engines.vector.start / engines.clock
     weigh = (
         start
-        + vector("largest", all_parts, (all_parts + rows) * WIDE)
-        + vector("exponentials", all_parts, (2 * all_parts + rows) * WIDE)
-        + vector("scale", all_parts, 3 * all_parts * WIDE)
-        + vector("total", all_parts, (all_parts + rows) * WIDE)
+        + time_vector("largest", all_parts, (all_parts + rows) * WIDE)
+        + time_vector("exponentials", all_parts, (2 * all_parts + rows) * WIDE)
+        + time_vector("scale", all_parts, 3 * all_parts * WIDE)
+        + time_vector("total", all_parts, (all_parts + rows) * WIDE)
     )
-    add = start + vector("decayed", outputs, (3 * outputs + rows) * WIDE)
-    return weigh, add, start + vector("divide", outputs, outputs * (WIDE + itemsize) + rows * WIDE)
+    add = start + time_vector("decayed", outputs, (3 * outputs + rows) * WIDE)
+    return weigh, add, start + time_vector("divide", outputs, outputs * (WIDE + itemsize) + rows * WIDE)

@@ -60,7 +60,7 @@ class CoreGroup(NamedTuple):
         row, col = divmod(self.root, self.cols)
         return max(row, self.rows - 1 - row) + max(col, self.cols - 1 - col)
 
-    def hops(self, core: int, other: int) -> int:
+    def count_hops(self, core: int, other: int) -> int:
         """Hops between two places of the group. [-]"""
         return abs(core // self.cols - other // self.cols) + abs(core % self.cols - other % self.cols)
 
@@ -282,7 +282,7 @@ def _prices(shape: GemmShape, fabric: MeshFabric) -> tuple[Any, ...]:
     )
 
 
-def longest_chains(chains: Iterable[MessageChain]) -> list[MessageChain]:
+def find_longest_chains(chains: Iterable[MessageChain]) -> list[MessageChain]:
     """Chains that no other chain outlasts for any machine constants."""
     found_chains: list[MessageChain] = []
     for chain in sorted(set(chains), reverse=True):
@@ -337,7 +337,7 @@ class _Counts(NamedTuple):
     along: str
     root: int | str
 
-    def at(self, rows: int, cols: int) -> Iterable[tuple[float, ...]]:
+    def count_at(self, rows: int, cols: int) -> Iterable[tuple[float, ...]]:
         """Counts of a group of some sides; a root beyond its group counts as the first place."""
         members = (1 if self.along == "row" else rows) * (1 if self.along == "column" else cols)
         root = self.root if isinstance(self.root, str) or self.root < members else 0
@@ -353,7 +353,7 @@ def _longest(chains: Chains, pattern: str, group: MeshGroups) -> tuple[MessageCh
         for part in pattern_stages(pattern):
             ways = [before.followed_by(after) for before in ways for after in chains(part, team)]
         found_chains += ways
-    return tuple(longest_chains(found_chains))
+    return tuple(find_longest_chains(found_chains))
 
 
 @lru_cache(maxsize=4096)
@@ -362,7 +362,7 @@ def _leading(ways: Ways, pattern: str, group: MeshGroups) -> tuple[MessageChain,
     groups = groups_of_mesh(group, CoreMesh(group.rows, group.cols))
     roots = {team.root for team in groups}
     return tuple(
-        longest_chains(chain for team in groups for place, way in ways(team).items() if place in roots for chain in way)
+        find_longest_chains(chain for team in groups for place, way in ways(team).items() if place in roots for chain in way)
     )
 
 
@@ -401,7 +401,7 @@ def _by_sides(sides: tuple[Any, Any], prices: tuple[Any, ...], counts: _Counts) 
     """Largest sum of counts times machine times, with counts that depend on the sides of a rectangle. [s]"""
     if not any(isinstance(leaf, np.ndarray) for leaf in sides):
         total: Any = 0.0
-        for row in counts.at(int(sides[0]), int(sides[1])):
+        for row in counts.count_at(int(sides[0]), int(sides[1])):
             total = maximum(total, sum((count * price for count, price in zip(row, prices, strict=True)), 0.0))
         return total
     which, base, codes = _coded(*sides)
@@ -430,7 +430,7 @@ def _table(counts: _Counts, base: int, codes: tuple[int, ...]) -> list[list[Arra
 
     Fewer chains have their first one again.
     """
-    chains = [tuple(counts.at(code // base, code % base)) for code in codes]
+    chains = [tuple(counts.count_at(code // base, code % base)) for code in codes]
     most = max(len(chain) for chain in chains)
     lines = np.array([[*chain, *chain[:1] * (most - len(chain))] for chain in chains], dtype=float).transpose(1, 2, 0)
     return [[np.ascontiguousarray(line) if line.any() else None for line in chain] for chain in lines]

@@ -117,22 +117,22 @@ def gather_result(shape: GemmShape, mesh: CoreMesh, tiles: Tiles, *, pattern: st
 def _busiest(mesh: CoreMesh, topology: str) -> Any:
     """Messages on the link that most of them cross, one from each core to each other one."""
 
-    def line(places: Any, lines: Any) -> Any:
+    def count_line_messages(places: Any, lines: Any) -> Any:
         half = places // 2
         return lines * (half * (half + 1) // 2 if topology == "torus" else half * (places - half))
 
-    return maximum(line(mesh.cols, mesh.rows), line(mesh.rows, mesh.cols)) * 1.0
+    return maximum(count_line_messages(mesh.cols, mesh.rows), count_line_messages(mesh.rows, mesh.cols)) * 1.0
 
 
 def _circuits(mesh: CoreMesh, topology: str, stream: Any, fabric: MeshFabric) -> Any:
     """Time of all messages that lock the channel which most of them cross, in its middle: each crosses half its line. [s]"""
 
-    def line(places: Any, lines: Any) -> Any:
+    def sum_line_circuits(places: Any, lines: Any) -> Any:
         count = lines * (places // 2) * (places - places // 2) * 2.0
         far = places / 2 + (lines**2 - 1.0) / (3 * lines)
         return count * (3 * (2 * fabric.ramp + far * fabric.hop) + stream)
 
-    circuits = maximum(line(mesh.cols, mesh.rows), line(mesh.rows, mesh.cols))
+    circuits = maximum(sum_line_circuits(mesh.cols, mesh.rows), sum_line_circuits(mesh.rows, mesh.cols))
     return circuits / 2 if topology == "torus" else circuits
 
 
@@ -142,8 +142,8 @@ def _all_hops(mesh: CoreMesh, topology: str) -> Any:
     if topology == "full":
         return cores * (cores - 1.0)
 
-    def line(places: Any, lines: Any) -> Any:
+    def count_line_hops(places: Any, lines: Any) -> Any:
         apart = places * (places**2 // 4) if topology == "torus" else places * (places**2 - 1) // 3
         return lines**2 * apart * 1.0
 
-    return line(mesh.cols, mesh.rows) + line(mesh.rows, mesh.cols)
+    return count_line_hops(mesh.cols, mesh.rows) + count_line_hops(mesh.rows, mesh.cols)

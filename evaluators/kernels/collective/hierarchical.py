@@ -78,37 +78,37 @@ def build_program(algorithm: ModuleType | PhasedAllreduce, rows: int, nodes: int
 
 def _slices(gathered: Round) -> list[tuple[int, int, int]]:
     """(die, start, stop) of the reduced slices halfway: what each die sends first when they are gathered."""
-    held = {pair for send in sends_of_round(gathered) for pair in zip(send.source.col, send.start, send.stop, strict=True)}
+    held = {pair for send in list_sends_of_round(gathered) for pair in zip(send.source.col, send.start, send.stop, strict=True)}
     return sorted((int(die), int(start), int(stop)) for die, start, stop in held)
 
 
 def _in_every_node(turn: Round, nodes: int) -> Round:
-    def everywhere(send: SendInstruction) -> SendInstruction:
+    def repeat_in_nodes(send: SendInstruction) -> SendInstruction:
         node = np.repeat(np.arange(nodes), len(send.source.col))
         source, target = (CoreIndex(node, np.tile(cores.col, nodes)) for cores in (send.source, send.target))
         return replace(send, source=source, target=target, start=np.tile(send.start, nodes), stop=np.tile(send.stop, nodes))
 
-    return Round(tuple(everywhere(send) for send in sends_of_round(turn)))
+    return Round(tuple(repeat_in_nodes(send) for send in list_sends_of_round(turn)))
 
 
 def _between(algorithm: ModuleType | PhasedAllreduce, nodes: int, slices: list[tuple[int, int, int]]) -> tuple[Round, ...]:
     """Every slice is reduced among the dies that hold it, one of each node, all slices at the same time."""
 
-    def reduced(die: int, start: int, stop: int) -> list[tuple[SendInstruction, ...]]:
+    def build_turns(die: int, start: int, stop: int) -> list[tuple[SendInstruction, ...]]:
         strands = algorithm.build_program(stop - start, nodes).strands
         return [
-            tuple(among(send, die, start) for turn in turns for send in sends_of_round(turn))
+            tuple(place_send(send, die, start) for turn in turns for send in list_sends_of_round(turn))
             for turns in zip(*strands, strict=True)
         ]
 
-    def among(send: SendInstruction, die: int, first: int) -> SendInstruction:
+    def place_send(send: SendInstruction, die: int, first: int) -> SendInstruction:
         source, target = (CoreIndex(cores.col, np.full(len(cores.col), die)) for cores in (send.source, send.target))
         return replace(send, source=source, target=target, start=send.start + first, stop=send.stop + first)
 
-    turns = zip(*(reduced(*held) for held in slices), strict=True)
+    turns = zip(*(build_turns(*held) for held in slices), strict=True)
     return tuple(Round(tuple(send for sends in turn for send in sends)) for turn in turns)
 
 
-def sends_of_round(turn: Round) -> list[SendInstruction]:
+def list_sends_of_round(turn: Round) -> list[SendInstruction]:
     """List the send instructions of a round of a program."""
     return [step for step in turn.steps if isinstance(step, SendInstruction)]

@@ -91,7 +91,9 @@ def critical_chains(pattern: str, group: CoreGroup) -> list[MessageChain]:
 
 def ways(group: CoreGroup) -> dict[int, list[MessageChain]]:
     """Chains to each place of a group: one message over its route, started by the root."""
-    chains = {place: [MessageChain(posts=1, messages=1, hops=group.hops(group.root, place))] for place in range(group.members)}
+    chains = {
+        place: [MessageChain(posts=1, messages=1, hops=group.count_hops(group.root, place))] for place in range(group.members)
+    }
     return chains | {group.root: [MessageChain(posts=min(group.members - 1, 1))]}
 
 

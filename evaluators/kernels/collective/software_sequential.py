@@ -80,19 +80,19 @@ def multicast_rounds(groups: MeshGroups, mesh: CoreMesh, tile: BufferRows) -> Ro
 def reduction_rounds(groups: MeshGroups, mesh: CoreMesh, tile: BufferRows, combine: str) -> Rounds:
     """Rounds of a reduction: blocks of a group are combined at its root in sequence."""
 
-    def turns(group: CoreGroup) -> Stages:
+    def list_turns(group: CoreGroup) -> Stages:
         return [[(target, source)] for source, target in _pairs(group)]
 
-    return team.group_rounds(groups, mesh, turns, tile, team.check_reduction(combine), "core")
+    return team.group_rounds(groups, mesh, list_turns, tile, team.check_reduction(combine), "core")
 
 
 def critical_chains(pattern: str, group: CoreGroup) -> list[MessageChain]:
     """Chains that may end last: to each member after those before it, or from each in sequence."""
-    hops = [group.hops(*pair) for pair in _pairs(group)]
+    hops = [group.count_hops(*pair) for pair in _pairs(group)]
     if pattern == "multicast":
-        return team.longest_chains(_turn(turn, far) for turn, far in enumerate(hops)) or [MessageChain()]
+        return team.find_longest_chains(_turn(turn, far) for turn, far in enumerate(hops)) or [MessageChain()]
     if pattern == team.AGAIN:  # members that have heard first are the first to be heard
-        return team.longest_chains(_turn(turn, far).followed_by(_heard(hops[turn:])) for turn, far in enumerate(hops)) or [
+        return team.find_longest_chains(_turn(turn, far).followed_by(_heard(hops[turn:])) for turn, far in enumerate(hops)) or [
             MessageChain()
         ]
     return [_heard(hops)]
@@ -100,11 +100,11 @@ def critical_chains(pattern: str, group: CoreGroup) -> list[MessageChain]:
 
 def circuits(pattern: str, group: CoreGroup) -> list[MessageChain]:
     """Critical chains where each message to a member waits until the one before has arrived."""
-    hops = [group.hops(*pair) for pair in _pairs(group)]
+    hops = [group.count_hops(*pair) for pair in _pairs(group)]
     if pattern == team.AGAIN:
-        return team.longest_chains(_called(hops[: turn + 1]).followed_by(_heard(hops[turn:])) for turn in range(len(hops))) or [
-            MessageChain()
-        ]
+        return team.find_longest_chains(
+            _called(hops[: turn + 1]).followed_by(_heard(hops[turn:])) for turn in range(len(hops))
+        ) or [MessageChain()]
     return [_called(hops)] if pattern == "multicast" and hops else critical_chains(pattern, group)
 
 
@@ -116,7 +116,7 @@ def _called(hops: list[int]) -> MessageChain:
 def ways(group: CoreGroup) -> dict[int, list[MessageChain]]:
     """Chains to each member in sequence; the root has started all of them."""
     pairs = _pairs(group)
-    turns = {place: [_turn(turn, group.hops(group.root, place))] for turn, (_, place) in enumerate(pairs)}
+    turns = {place: [_turn(turn, group.count_hops(group.root, place))] for turn, (_, place) in enumerate(pairs)}
     return turns | {group.root: [MessageChain(posts=len(pairs))]}
 
 
@@ -132,7 +132,7 @@ def _heard(hops: list[int]) -> MessageChain:
 
 def message_counts(pattern: str, group: CoreGroup) -> tuple[int, int, int]:
     """Messages sent, links crossed, and messages received: each goes to one core. [-]"""
-    return group.members - 1, sum(group.hops(*pair) for pair in _pairs(group)), group.members - 1
+    return group.members - 1, sum(group.count_hops(*pair) for pair in _pairs(group)), group.members - 1
 
 
 def _pairs(group: CoreGroup) -> list[tuple[int, int]]:

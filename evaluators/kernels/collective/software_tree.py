@@ -113,15 +113,15 @@ def circuits(pattern: str, group: CoreGroup) -> list[MessageChain]:
 
 def _chains(pattern: str, group: CoreGroup, *, locked: bool) -> list[MessageChain]:
     if pattern == "multicast":
-        return team.longest_chains(chain for chains in _late(group, locked=locked).values() for chain in chains) or [
+        return team.find_longest_chains(chain for chains in _late(group, locked=locked).values() for chain in chains) or [
             MessageChain()
         ]
     late = _late(group, locked=locked) if pattern == team.AGAIN else {}
     for source, target in (pair for pairs in _backwards(group) for pair in pairs):
         source_chains, target_chains = late.get(source, [MessageChain()]), late.get(target, [MessageChain()])
-        message = MessageChain(messages=1, stages=1, hops=group.hops(source, target), sums=1)
+        message = MessageChain(messages=1, stages=1, hops=group.count_hops(source, target), sums=1)
         posted = message._replace(posts=1)
-        late[target] = team.longest_chains(
+        late[target] = team.find_longest_chains(
             [*(chain.followed_by(message) for chain in target_chains), *(chain.followed_by(posted) for chain in source_chains)]
         )
     return late.get(group.root) or [MessageChain()]
@@ -138,16 +138,16 @@ def _late(group: CoreGroup, *, locked: bool = False) -> dict[int, list[MessageCh
     late: dict[int, list[MessageChain]] = {}
     for source, target in (pair for pairs in tree_stages(group) for pair in pairs):
         chains = late.get(source, [MessageChain()])
-        posted = MessageChain(posts=1, messages=1, stages=1, hops=group.hops(source, target))
+        posted = MessageChain(posts=1, messages=1, stages=1, hops=group.count_hops(source, target))
         late[target] = [chain.followed_by(posted) for chain in chains]
         after = posted._replace(stages=0, posts=0) if locked else MessageChain(intervals=1)
-        late[source] = team.longest_chains(chain.followed_by(after) for chain in chains)
+        late[source] = team.find_longest_chains(chain.followed_by(after) for chain in chains)
     return late
 
 
 def message_counts(pattern: str, group: CoreGroup) -> tuple[int, int, int]:
     """Messages sent, links crossed, and messages received: each goes to one core. [-]"""
-    return group.members - 1, sum(group.hops(*pair) for pairs in tree_stages(group) for pair in pairs), group.members - 1
+    return group.members - 1, sum(group.count_hops(*pair) for pairs in tree_stages(group) for pair in pairs), group.members - 1
 
 
 def _backwards(group: CoreGroup) -> Stages:

@@ -61,12 +61,15 @@ def build_program(rows: int, peers: int) -> Program:
     high, wide = near_square(peers)
     program = two_level.build_program(ring, rows, high, wide)
 
-    def flat(at: CoreIndex) -> CoreIndex:
+    def number_cores(at: CoreIndex) -> CoreIndex:
         return CoreIndex(0 * at.row, at.row * wide + at.col)
 
     def in_line(turn: Any) -> Round:
         return Round(
-            tuple(replace(send, source=flat(send.source), target=flat(send.target)) for send in two_level.sends_of_round(turn))
+            tuple(
+                replace(send, source=number_cores(send.source), target=number_cores(send.target))
+                for send in two_level.list_sends_of_round(turn)
+            )
         )
 
     return Program(1, peers, program.slots, tuple(tuple(map(in_line, strand)) for strand in program.strands), "full")

@@ -74,13 +74,15 @@ def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric) -> KernelCost:
     rest = maximum(across, down) - both
     longer = where(across > down, a_words, b_words)
 
-    def sent(messages: Any, words: Any, last: Any) -> Any:
+    def time_messages(messages: Any, words: Any, last: Any) -> Any:
         """So many messages of a core, of so many words, the last of them those of one."""
         started = messages * fabric.launch + words * fabric.copy + last * (fabric.pace - fabric.copy)
         return maximum(started, fabric.launch + words * fabric.pace)
 
     first = maximum(3 * fabric.launch + 1.5 * (a_words + b_words) * fabric.copy, 1.5 * (a_words + b_words) * fabric.pace)
-    forwarded = both * sent(2.5, 1.25 * (a_words + b_words), b_words) + rest * sent(1.25, 1.25 * longer, longer)
+    forwarded = both * time_messages(2.5, 1.25 * (a_words + b_words), b_words) + rest * time_messages(
+        1.25, 1.25 * longer, longer
+    )
     macs = chunks * m_ * k_ * n_
     product = fabric.launch + macs / maximum(m_, n_) * fabric.call + macs * fabric.mac
     seconds = first + forwarded + (both + rest) * each + product

@@ -157,15 +157,15 @@ def _relayed(mesh: CoreMesh, fabric: MeshFabric, a_words: Any, b_words: Any, a_s
     """
     handshake = _handshake(fabric)
 
-    def before(a_chunks: Any, b_chunks: Any) -> Any:
+    def time_start(a_chunks: Any, b_chunks: Any) -> Any:
         """Until a core has started some chunks and they have left."""
         count, words = a_chunks + b_chunks, a_chunks * a_words + b_chunks * b_words
         return maximum(count * fabric.launch + words * fabric.copy, words * fabric.pace + count * handshake)
 
     launch = fabric.launch + fabric.stage + 2 * fabric.ramp + fabric.hop + handshake * (2 / 3)
     met = where(handshake > 0, fabric.launch + b_words * fabric.pace + handshake, 0.0)
-    a_way = before(a_sent - 1, 0) + (mesh.cols - 1) * (launch + a_words * fabric.pace) + met
-    b_way = before(a_sent, b_sent - 1) + (mesh.rows - 1) * (launch + b_words * fabric.pace)
+    a_way = time_start(a_sent - 1, 0) + (mesh.cols - 1) * (launch + a_words * fabric.pace) + met
+    b_way = time_start(a_sent, b_sent - 1) + (mesh.rows - 1) * (launch + b_words * fabric.pace)
     return maximum(a_way, b_way)
 
 

@@ -124,14 +124,16 @@ def _sums_of_step(alone: Any, word: Any, link: Any, owners: Any, cols: Any) -> A
     sums = maximum(link, 1e-30)
     left = minimum(owners, ceil_div(cols, 2))
 
-    def spared(count: Any, least: Any) -> Any:
+    def sum_spared_seconds(count: Any, least: Any) -> Any:
         """Sum over owners whose sides differ by `least` links, and by two more each."""
         short = minimum(maximum(np.ceil((most / sums - least) / 2), 0.0), count)
         return (short * least + short * (short - 1)) * link + (count - short) * most
 
     ends = where(owners == cols, 2.0, 1.0)
     right = owners - left
-    inner = spared(left - 1, cols + 1 - 2 * left) + spared(maximum(right - (ends - 1), 0.0), 2 * left - cols + 1)
+    inner = sum_spared_seconds(left - 1, cols + 1 - 2 * left) + sum_spared_seconds(
+        maximum(right - (ends - 1), 0.0), 2 * left - cols + 1
+    )
     return where(cols > 2, alone + most - (inner + ends * most) / owners, alone)
 
 

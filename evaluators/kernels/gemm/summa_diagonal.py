@@ -426,7 +426,7 @@ def build_program(
     spreads = tuple(_multicast(name, along, mesh, part) for name, along in (("a", "row"), ("b", "column")))
     wide = dequantize_instructions("b", "wide", weights.expand) if weights and weights.expand else ()
 
-    def chunk(combine: str, *, last: bool = False) -> tuple[Round, ...]:
+    def build_chunk(combine: str, *, last: bool = False) -> tuple[Round, ...]:
         """Multicasts and products of a chunk, the next one being loaded meanwhile."""
         product = MultiplyInstruction("a", "wide" if wide else "b", "c", combine=combine)
         return Round((*spreads, *(() if last else loads))), *(Round((step,)) for step in wide), Round((product,))
@@ -438,20 +438,23 @@ def build_program(
         teams = MeshGroups(part.split, mesh.cols, "column", root=part.split // 2)
         store = (*hardware.reduction_rounds(teams, mesh, BufferRows("c", 0, part.m), "sum", into="sum"), *store)
 
-    def wave(*, last: bool) -> tuple[tuple[Round, ...], tuple[Round, ...]]:
+    def build_wave(*, last: bool) -> tuple[tuple[Round, ...], tuple[Round, ...]]:
         """Rounds of the first chunk, and of the last one and the store."""
-        begin, end = chunk("set", last=last and counts.chunks == 1), chunk("sum", last=last) if counts.chunks > 1 else ()
+        begin, end = (
+            build_chunk("set", last=last and counts.chunks == 1),
+            build_chunk("sum", last=last) if counts.chunks > 1 else (),
+        )
         return begin, (*end, *store)
 
     middle, more = max(counts.chunks - 2, 0), counts.waves - 1
-    begin, end = wave(last=False)
+    begin, end = build_wave(last=False)
     turns: tuple[Round | Loop, ...]
     if middle <= more:  # a loop over the turns, or over the chunks of each, whichever is longer
-        turns = (Loop((*begin, *chunk("sum") * middle, *end), more),) if more else ()
+        turns = (Loop((*begin, *build_chunk("sum") * middle, *end), more),) if more else ()
     else:
-        turns = (*begin, Loop(chunk("sum"), middle), *end) * more
-    begin, end = wave(last=True)
-    final = (*begin, *((Loop(chunk("sum"), middle),) if middle else ()), *end)
+        turns = (*begin, Loop(build_chunk("sum"), middle), *end) * more
+    begin, end = build_wave(last=True)
+    final = (*begin, *((Loop(build_chunk("sum"), middle),) if middle else ()), *end)
     return Program(mesh.rows, mesh.cols, buffers(part, dtype, weights), ((Round(loads), *turns, *final),))
 
 

@@ -71,18 +71,18 @@ def append_program(mesh: CoreMesh, tokens: int, width: int, per_core: int, dtype
     end = before - (np.arange(mesh.rows) > gaining)
     cols = np.arange(mesh.cols)[None, :]
 
-    def send(slot: str, source: Array, target: Array, start: int, stop: Array, at: Array) -> SendInstruction:
+    def make_send(slot: str, source: Array, target: Array, start: int, stop: Array, at: Array) -> SendInstruction:
         pair = CoreIndex(source[:, None], cols), CoreIndex(target[:, None], cols)
         return SendInstruction(slot, *pair, np.asarray(start), stop[:, None], at=at[:, None], into="cache")
 
     gains, moves = np.arange(gaining, last), np.arange(gaining + 1, last + 1)
     moves = moves[before[moves] > 1]
     stop, bottom = np.ones(len(gains), int), np.array([last])
-    sends: list[Instruction] = [send("new", np.array([mesh.rows - 1]), bottom, 0, np.array([1]), end[bottom])]
+    sends: list[Instruction] = [make_send("new", np.array([mesh.rows - 1]), bottom, 0, np.array([1]), end[bottom])]
     if len(moves):
-        sends.insert(0, send("cache", moves, moves, 1, before[moves], np.zeros(len(moves), int)))
+        sends.insert(0, make_send("cache", moves, moves, 1, before[moves], np.zeros(len(moves), int)))
     if len(gains):
-        sends.append(send("cache", gains + 1, gains, 0, stop, end[gains]))
+        sends.append(make_send("cache", gains + 1, gains, 0, stop, end[gains]))
     return Program(mesh.rows, mesh.cols, slots, ((Round(tuple(sends)),),))
 
 

@@ -34,14 +34,14 @@ def ktree_rounds(placement: str, cores: int, phases: int, slot: str, rows: int) 
     """Rounds after which every core has the sum of the buffer's first `rows` rows over the group."""
     line = _line(placement, cores)
 
-    def sent(turn: TreeMessages, combine: str) -> Round:
+    def build_round(turn: TreeMessages, combine: str) -> Round:
         sources, targets = (CoreIndex(*np.array([line[pair[end]] for pair in turn]).T) for end in (0, 1))
         size = np.full(len(turn), rows)
         return Round((SendInstruction(slot, sources, targets, 0 * size, size, combine=combine),))
 
     down = _turns(cores, phases)
     up = [[(to, at) for at, to in turn] for turn in reversed(down)]
-    return (*(sent(turn, "sum") for turn in up), *(sent(turn, "set") for turn in down))
+    return (*(build_round(turn, "sum") for turn in up), *(build_round(turn, "set") for turn in down))
 
 
 def ktree_seconds(placement: str, cores: Any, phases: Any, nbytes: Any, fabric: MeshFabric) -> Any:
@@ -65,11 +65,11 @@ def ktree_seconds(placement: str, cores: Any, phases: Any, nbytes: Any, fabric: 
     locked = 6 * _circuits(*key) * fabric.ramp + 3 * _ways(*key) * fabric.hop + _circuits(*key) * stream
     locked = 2 * (_count(*key) * fabric.post + locked)
 
-    def chain(first: int) -> Any:
+    def time_chain(first: int) -> Any:
         streams, messages, hops = (_chain(number, *key, first) for number in range(3))
         return messages * (fabric.post + 2 * fabric.ramp) + hops * fabric.hop + streams * stream
 
-    return where(fabric.locked > 0, locked, maximum(chain(0), chain(1)))
+    return where(fabric.locked > 0, locked, maximum(time_chain(0), time_chain(1)))
 
 
 @lru_cache(maxsize=1024)

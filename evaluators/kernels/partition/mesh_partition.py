@@ -104,7 +104,7 @@ class MeshPartition(NamedTuple):
         """Product, shape (m, n), from the blocks of the cores."""
         mesh = CoreMesh(*group_sides(placement, cores))
         rows, inner, cols = self._lines(mesh)
-        whole = GemmShape(rows.whole(shape.m), inner.whole(shape.k), cols.whole(shape.n))
+        whole = GemmShape(rows.list_places(shape.m), inner.list_places(shape.k), cols.list_places(shape.n))
         return _gathered(_gathered(self.of.gather_result(whole, mesh, tiles), shape.m, rows, 0), shape.n, cols, 1)
 
     def _lines(self, mesh: CoreMesh) -> tuple["_Lines", "_Lines", "_Lines"]:
@@ -124,7 +124,7 @@ class _Lines(NamedTuple):
     over: int
     parts: int
 
-    def whole(self, size: int) -> int:
+    def list_places(self, size: int) -> int:
         """Places of all lines, for a dimension of some size."""
         return int(ceil_div(ceil_div(size, self.over), self.parts) * self.parts * self.over)
 
@@ -133,7 +133,7 @@ def _spread(matrix: Array, to: _Lines, axis: int) -> Array:
     """A matrix with each block padded by itself."""
     lines = np.moveaxis(matrix, axis, 0)
     cut = matrix_blocks(lines, to.over, 1)[:, 0]
-    more = to.whole(len(lines)) // to.over - cut.shape[1]
+    more = to.list_places(len(lines)) // to.over - cut.shape[1]
     return np.moveaxis(np.pad(cut, ((0, 0), (0, more), (0, 0))).reshape(-1, lines.shape[1]), 0, axis)
 
 

@@ -8,7 +8,6 @@ attends to and sends, and the one that comes. Every row attends to all keys, or 
 to do with one block as with another.
 """
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,6 @@ from dse.evaluators.program.kernel_ir import (
     MultiplyInstruction,
     Program,
     Round,
-    SendInstruction,
     Tiles,
     VectorInstruction,
 )
@@ -125,14 +123,6 @@ def single_instruction_program(placement: str, cores: int, nbytes: int) -> Progr
     between = (*ring, shift_round(0))
     slots = (Buffer("kv", (nbytes, 1), "int8", depth=2), Buffer("out", (1, 1), "int8"))
     return Program(*group_sides(placement, cores), slots, ((*between * (group.rings - 1), *ring),))
-
-
-def message_program(program: Program) -> Program:
-    """Program of the same messages without the attention instructions."""
-    strand = tuple(
-        turn for turn in program.strands[0] if isinstance(turn, Round) and isinstance(turn.steps[0], SendInstruction)
-    )
-    return replace(program, strands=(strand,))
 
 
 def scatter_operands(q: Array, k: Array, v: Array, placement: str, cores: int) -> Tiles:

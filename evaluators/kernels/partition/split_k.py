@@ -74,7 +74,7 @@ def _allreduce(
     rings, members = ring_grid(placement, cores, divided=divided)
     row, slice_ = shape.m * nbytes, ceil_div(shape.n, members)
 
-    def around(axis: int, parts: Any, rows: Any, share: Any) -> Any:
+    def time_rings(axis: int, parts: Any, rows: Any, share: Any) -> Any:
         """All steps along or across rings, of slices of some rows in as many parts, which are a share of all."""
         how: dict[str, Any] = {
             "divided": divided,
@@ -89,7 +89,7 @@ def _allreduce(
             return in_place
         return where(shape.n == 1, buffered_steps(placement, cores, axis, count, *arguments, 0.0, **how), in_place)
 
-    return around(1, members, shape.n, members) + around(0, rings, slice_, cores)
+    return time_rings(1, members, shape.n, members) + time_rings(0, rings, slice_, cores)
 
 
 def build_program(

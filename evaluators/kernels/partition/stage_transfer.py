@@ -76,10 +76,10 @@ def stage_transfer_program(way: PipelinePlacement, nbytes: int) -> Program:
     order = np.argsort(-along, axis=1, kind="stable").T
     stage = np.arange(way.stages - 1)[None]
 
-    def cores(places: tuple[Array, Array]) -> CoreIndex:
+    def select_cores(places: tuple[Array, Array]) -> CoreIndex:
         return CoreIndex(*(axis[stage, order] for axis in places))
 
-    sent = SendInstruction("x", cores((row, col)), cores((to_row, to_col)), np.asarray(0), np.asarray(nbytes))
+    sent = SendInstruction("x", select_cores((row, col)), select_cores((to_row, to_col)), np.asarray(0), np.asarray(nbytes))
     rows, cols = (int(at[..., axis].max()) + 1 for axis in (0, 1))
     return Program(rows, cols, (Buffer("x", (nbytes, 1), "int8", depth=2),), ((Round((sent,)),),))
 

@@ -92,7 +92,7 @@ def block_buffers(
     )
 
 
-def without_vector_instructions(walk: BlockLoopKernel) -> BlockLoopKernel:
+def remove_vector_instructions(walk: BlockLoopKernel) -> BlockLoopKernel:
     """The same kernel without its vector instructions."""
     start, body, closing = (
         tuple(work for work in part if isinstance(work, ProductInstruction)) for part in (walk.start, walk.body, walk.closing)
@@ -166,26 +166,29 @@ def build_program(walk: BlockLoopKernel, items: int, blocks: tuple[int, ...], me
     left = np.arange(items - (len(blocks) - 1) * tiles)
     fewer = CoreIndex(left // mesh.cols, left % mesh.cols)
 
-    def moved(
+    def list_transfers(
         kind: type[LoadInstruction] | type[StoreInstruction], names: tuple[str, ...], *, last: bool
     ) -> dict[str, Instruction]:
         cores = fewer if last else everyone
         return {name: kind(stream_name(name, last=last), name, cores, cores.col * channels // mesh.cols) for name in names}
 
-    def wave(count: int, *, last: bool, after: dict[str, Instruction]) -> Iterator[Round | Loop]:
+    def build_wave(count: int, *, last: bool, after: dict[str, Instruction]) -> Iterator[Round | Loop]:
         """An item of every tile; `after` is what comes for the next one."""
-        own, stores = moved(LoadInstruction, walk.loads, last=last), moved(StoreInstruction, walk.stored, last=last)
+        own, stores = (
+            list_transfers(LoadInstruction, walk.loads, last=last),
+            list_transfers(StoreInstruction, walk.stored, last=last),
+        )
         yield from (Round((_step(work, joined),)) for work, joined in instruction_sequences(walk.start))
         if count > 1:
             yield Loop(_block(walk, own, stores), count - 1)
         yield from _block(walk, after, stores)
         yield from (Round((_step(work, joined),)) for work, joined in instruction_sequences(walk.closing))
         if walk.final:
-            yield Round(tuple(moved(StoreInstruction, walk.final, last=last).values()))
+            yield Round(tuple(list_transfers(StoreInstruction, walk.final, last=last).values()))
 
     both, strand = walk.opening + walk.loads, list[Round | Loop]()
     strand += [
-        Round(tuple(moved(LoadInstruction, names, last=len(blocks) == 1).values()))
+        Round(tuple(list_transfers(LoadInstruction, names, last=len(blocks) == 1).values()))
         for names in (walk.opening, walk.loads)
         if names
     ]
@@ -193,7 +196,7 @@ def build_program(walk: BlockLoopKernel, items: int, blocks: tuple[int, ...], me
     keys = [(count, last, place + 2 == len(blocks)) for place, (count, last) in enumerate(zip(blocks, ends, strict=True))]
     for (count, last, before), alike in groupby(keys):
         times = len(list(alike))
-        parts = tuple(wave(count, last=last, after={} if last else moved(LoadInstruction, both, last=before)))
+        parts = tuple(build_wave(count, last=last, after={} if last else list_transfers(LoadInstruction, both, last=before)))
         whole = tuple(turn for part in parts for turn in (part.body * part.times if isinstance(part, Loop) else (part,)))
         strand += [Loop(whole, times)] if count <= times else parts * times
     return Program(mesh.rows, mesh.cols, walk.slots, (tuple(strand),))

@@ -94,7 +94,7 @@ class RowKernel:
         return tuple(call for _, calls in self.groups for call in calls)
 
 
-def norm_kernel() -> RowKernel:
+def build_norm_kernel() -> RowKernel:
     """RMSNorm: columns over the root of the mean of their squares, times a weight per column."""
     calls = (
         RowInstruction("squares", ("x",), "y"),
@@ -105,7 +105,7 @@ def norm_kernel() -> RowKernel:
     return RowKernel(((("x",), calls),), ("out",), (("x", WIDE), ("y", 1), ("root", 1), ("weight", ONCE), ("out", WIDE)), False)
 
 
-def rotary_kernel(*, normed: bool) -> RowKernel:
+def build_rotary_kernel(*, normed: bool) -> RowKernel:
     """Rotary embedding of both halves of heads, optionally after a norm of each head."""
     calls: tuple[RowInstruction, ...] = ()
     left, right = ("a", "b") if normed else ("x", "y")
@@ -128,7 +128,7 @@ def rotary_kernel(*, normed: bool) -> RowKernel:
     return RowKernel(((("x", "y"), calls),), ("left", "right"), slots, not normed)
 
 
-def gate_kernel() -> RowKernel:
+def build_gate_kernel() -> RowKernel:
     """Gated activation: SiLU of one input times another one."""
     slots = (("x", WIDE), ("y", WIDE), ("out", WIDE))
     return RowKernel(((("x", "y"), (RowInstruction("gate", ("x", "y"), "out"),)),), ("out",), slots, True)
@@ -139,7 +139,7 @@ def copy_kernel() -> RowKernel:
     return RowKernel(((("x",), ()),), ("x",), (("x", WIDE),), True)
 
 
-def embedding_kernel(nbytes: float, operations: float) -> RowKernel:
+def build_embedding_kernel(nbytes: float, operations: float) -> RowKernel:
     """Copy of the rows of a table in another number format, dequantised.
 
     Args:
@@ -151,7 +151,7 @@ def embedding_kernel(nbytes: float, operations: float) -> RowKernel:
     return RowKernel(((("x",), calls),), ("out",), (("x", WIDE), ("out", WIDE)), True, packed=(("x", nbytes),))
 
 
-def convolution_kernel(taps: int, *, alone: bool) -> RowKernel:
+def build_convolution_kernel(taps: int, *, alone: bool) -> RowKernel:
     """Causal convolution of columns over rows, with weights of their own per tap, and SiLU.
 
     Args:
@@ -182,12 +182,12 @@ def _added(tap: int, taps: int) -> tuple[RowInstruction, ...]:
     return ((RowInstruction("add", ("out", "s"), "out"),) if tap else ()) + last
 
 
-def softcap_kernel() -> RowKernel:
+def build_softcap_kernel() -> RowKernel:
     """Softcap of scores: tanh of each score, scaled before and after."""
     return RowKernel(((("x",), (RowInstruction("cap", ("x",), "out"),)),), ("out",), (("x", WIDE), ("out", WIDE)), True)
 
 
-def expert_choice_kernel(top: int) -> RowKernel:
+def build_expert_choice_kernel(top: int) -> RowKernel:
     """Choice of each token's `top` experts: exponentials, then as often the largest score."""
     picks = tuple(
         call
@@ -202,7 +202,7 @@ def expert_choice_kernel(top: int) -> RowKernel:
     return RowKernel(((("x",), (RowInstruction("exponentials", ("x",), "s", given=0.0), *picks)),), ("chosen",), slots, False)
 
 
-def expert_combine_kernel(top: int) -> RowKernel:
+def build_expert_combine_kernel(top: int) -> RowKernel:
     """Sum of `top` experts' outputs of each token, each times its score."""
     first = RowInstruction("scale", ("x", "score"), "out")
     more = (RowInstruction("scale", ("x", "score"), "s"), RowInstruction("add", ("out", "s"), "out"))
@@ -234,7 +234,7 @@ WAVES = (1, 2, 4, 8, 16)
 def row_pieces(recipe: RowKernel, rows: Any, width: Any) -> tuple[Any, Any]:
     """Rows and columns that tiles take, with rows in equal pieces where they may be cut. [-]
 
-    >>> row_pieces(gate_kernel(), 16, 12288), row_pieces(norm_kernel(), 16, 4096)
+    >>> row_pieces(build_gate_kernel(), 16, 12288), row_pieces(build_norm_kernel(), 16, 4096)
     ((192, 1024), (16, 4096))
     """
     if not recipe.pieces:
@@ -408,31 +408,31 @@ def build_program(
     left = np.arange(waves.blocks - (waves.waves - 1) * tiles)
     fewer = CoreIndex(left // mesh.cols, left % mesh.cols)
 
-    def moved(
+    def list_transfers(
         kind: type[LoadInstruction] | type[StoreInstruction], names: tuple[str, ...], *, last: bool
     ) -> tuple[Instruction, ...]:
         cores = fewer if last else everyone
         return tuple(kind(stream_name(name, last=last), name, cores, cores.col * channels // mesh.cols) for name in names)
 
-    def wave(*, last: bool, then: tuple[Instruction, ...]) -> tuple[Round, ...]:
+    def build_wave(*, last: bool, then: tuple[Instruction, ...]) -> tuple[Round, ...]:
         """A block of every tile; what comes next is loaded beside the last instruction that reads what it replaces."""
-        ahead = [*(moved(LoadInstruction, loaded, last=last) for loaded, _ in recipe.groups[1:]), then]
+        ahead = [*(list_transfers(LoadInstruction, loaded, last=last) for loaded, _ in recipe.groups[1:]), then]
         steps: list[tuple[Instruction, ...]] = []
         for (loaded, calls), load in zip(recipe.groups, ahead, strict=True):
             steps += [(_step(call, everyone, joined),) for call, joined in instruction_sequences(calls)]
             readers = [place for place, call in enumerate(calls) if set(call.inputs) & set(loaded)]
             if readers:
                 steps[len(steps) - len(calls) + readers[-1]] += load
-        stores = moved(StoreInstruction, recipe.stored, last=last)
+        stores = list_transfers(StoreInstruction, recipe.stored, last=last)
         steps.append(stores if recipe.calls else (*stores, *then))
         return tuple(map(Round, steps))
 
     first = recipe.groups[0][0]
-    full = wave(last=False, then=moved(LoadInstruction, first, last=False))
-    strand: list[Round | Loop] = [Round(moved(LoadInstruction, first, last=waves.waves == 1))]
+    full = build_wave(last=False, then=list_transfers(LoadInstruction, first, last=False))
+    strand: list[Round | Loop] = [Round(list_transfers(LoadInstruction, first, last=waves.waves == 1))]
     strand += [Loop(full, waves.waves - 2)] if waves.waves > 2 else []
-    strand += wave(last=False, then=moved(LoadInstruction, first, last=True)) if waves.waves > 1 else ()
-    strand += wave(last=True, then=())
+    strand += build_wave(last=False, then=list_transfers(LoadInstruction, first, last=True)) if waves.waves > 1 else ()
+    strand += build_wave(last=True, then=())
     return Program(mesh.rows, mesh.cols, buffers(recipe, block, dtype), (tuple(strand),))
 
 

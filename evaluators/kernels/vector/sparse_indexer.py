@@ -5,8 +5,8 @@ for all heads:
 
     score(t, s) = sum over heads h of w(t, h) relu(q(t, h) k(s)),
 
-of which, with blocks of positions, the largest in each counts. What is selected is the work of `topk_kernel`: halving the range
-of scores until as many are above a threshold as are wanted, one bit of a score at a time.
+of which, with blocks of positions, the largest in each counts. What is selected is the work of `build_topk_kernel`: halving the
+range of scores until as many are above a threshold as are wanted, one bit of a score at a time.
 
 Source:
     [deepseekai2025] the lightning indexer, section 2. Halving is ours: radix selection of one bit a pass.
@@ -107,7 +107,7 @@ def score_kernel(shape: IndexerShape, queries: Any, keys: Any, dtype: str) -> Bl
 
 
 @lru_cache(maxsize=64)
-def topk_kernel(top: int, passes: int, *, carried: bool = False, later: bool = False) -> RowKernel:
+def build_topk_kernel(top: int, passes: int, *, carried: bool = False, later: bool = False) -> RowKernel:
     """Row kernel that finds the positions of the `top` largest values of each row.
 
     Args:

@@ -4,7 +4,7 @@ import dse
 import numpy as np
 import pytest
 from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
-from dse.evaluators.cost_models.functional_simulator import run_program
+from dse.testing.functional_simulator import run_program
 
 from my_mesh import binary
 

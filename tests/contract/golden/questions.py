@@ -1,11 +1,10 @@
 """What the golden set asks: some small questions of every judge at each of its fidelities."""
 
 from string import Template
-from typing import Any
 
+from dse.evaluators.accounting.layout import layout_of_software
 from dse.evaluators.calls.submesh import SUBMESH_MARK
 from dse.evaluators.evaluation import READERS
-from dse.evaluators.workloads import batch_inference as models
 from dse.evaluators.workloads import kernels, serving
 from dse.space.design import Design
 from dse.space.software import software_of
@@ -423,24 +422,20 @@ def cell(design: Design, case: WorkloadCase, word: str) -> tuple[str, str, str]:
 
 def cells() -> set[tuple[str, str, str]]:
     """Every cell that there is, from the registries."""
-    cells = set()
-    by_software = {
-        "batch_inference": models.layout_module_of_software,
-        "serving": serving.instance_module_of_software,
-        "kernels": kernels.kernel_module_of_software,
-    }
+    found_cells = set()
     for (software, case), name in READERS.items():
-        given_software: Any = by_software[name](software)
-        parts = (
-            getattr(given_software, "SUBMESH_FIDELITIES", given_software.FIDELITIES)
-            if getattr(given_software, "SUBMESH_TEXT", "")
-            else ()
-        )
-        formulas = case in getattr(given_software, "UNREAD", ())
-        words = (
-            given_software.FIDELITIES[:1]
-            if formulas
-            else (*given_software.FIDELITIES, *(word + SUBMESH_MARK for word in parts))
-        )
-        cells |= {(f"{software} {case.__name__}", name, word) for word in words}
-    return cells
+        known, parts, formulas = fidelities_of(software, name)
+        words = known[:1] if case in formulas else (*known, *(word + SUBMESH_MARK for word in parts))
+        found_cells |= {(f"{software} {case.__name__}", name, word) for word in words}
+    return found_cells
+
+
+def fidelities_of(software: str, name: str) -> tuple[tuple[str, ...], tuple[str, ...], tuple[type, ...]]:
+    """Fidelities of some software, those on a submesh, and cases that only formulas evaluate."""
+    if name == "kernels":
+        kernel = kernels.kernel_workload_of_software(software)
+        return kernel.fidelities, kernel.fidelities if kernel.submesh_text else (), kernel.unsimulated_cases
+    if name == "serving":
+        return serving.instance_module_of_software(software).FIDELITIES, (), ()
+    layout = layout_of_software(software)
+    return layout.FIDELITIES, layout.SUBMESH_FIDELITIES if layout.SUBMESH_TEXT else (), ()

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.functional.recurrent_states import RecurrentState
 from dse.evaluators.graph.operators import FEEDING, MIXING, AttentionOp, ElementwiseOp, MatMulOp, RecurrenceOp, Segment
 from dse.space.array_math import Array
+from dse.testing.functional.recurrent_states import RecurrentState
 
 ROPE_BASE = 10000.0
 """Of the wavelengths of rotations: any will do, as long as they differ."""
@@ -81,7 +81,7 @@ class LayerTensors(NamedTuple):
         new = len(self.x) // self.sequences
         return np.tile(self.before + self.keys.shape[1] + np.arange(new), self.sequences)
 
-    def part(self, name: str) -> Segment | None:
+    def find_part(self, name: str) -> Segment | None:
         """Segment of a name; None if the layer has no such segment."""
         return next((part for part in self.parts if part.name == name), None)
 

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from dse.evaluators.calls.call import CallBlock, KernelCall
-from dse.evaluators.functional.layer import LayerTensors, as_integer, is_residual
 from dse.evaluators.graph.operators import AttentionOp, Segment
 from dse.evaluators.layouts.operator_partitions import (
     ACCEPTED_LAYOUTS,
@@ -13,6 +12,7 @@ from dse.evaluators.layouts.operator_partitions import (
     layouts_of_partition,
     operator_inputs,
 )
+from dse.testing.functional.layer import LayerTensors, as_integer, is_residual
 
 
 def track_layouts(blocks: Sequence[CallBlock], layer: LayerTensors, *, heads: bool) -> None:
@@ -30,7 +30,7 @@ def track_layouts(blocks: Sequence[CallBlock], layer: LayerTensors, *, heads: bo
     """
     stream = "all"
     for block in (*blocks, *blocks):
-        part = layer.part(block.calls[0].part)
+        part = layer.find_part(block.calls[0].part)
         if part is not None and is_residual(part):
             stream = _through(part, [block.calls[place] for place in block.order], heads=heads, stream=stream)
 

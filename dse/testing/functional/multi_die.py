@@ -3,7 +3,7 @@
 Each die runs its calls on its part; programs run the exchanges between dies.
 
 Sums, and tokens that come to all, go around a ring of dies; tokens go to their experts and come back by the program of
-`kernels.collective.moe_layer_program`. Copies of attention have tokens of their own, and all dies of a group share out the
+`moe_layer_program`. Copies of attention have tokens of their own, and all dies of a group share out the
 experts.
 """
 
@@ -13,16 +13,16 @@ from itertools import pairwise
 import numpy as np
 
 from dse.evaluators.calls.call import CallBlock, KernelCall
-from dse.evaluators.cost_models.functional_simulator import run_program
-from dse.evaluators.functional.call_worker import CallWorker, KernelFunctions, LocalCopies
-from dse.evaluators.functional.layer import LayerTensors, is_residual
 from dse.evaluators.graph.operators import Segment
 from dse.evaluators.kernels.collective import mesh_rings as rings
-from dse.evaluators.kernels.collective import moe_layer_program as exchange_v
 from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
 from dse.evaluators.layouts.multi_die import DieExchange, DieSplit
 from dse.evaluators.program.kernel_ir import Buffer, Program
 from dse.space.array_math import Array
+from dse.testing import moe_layer_program as exchange_v
+from dse.testing.functional.call_worker import CallWorker, KernelFunctions, LocalCopies
+from dse.testing.functional.layer import LayerTensors, is_residual
+from dse.testing.functional_simulator import run_program
 
 
 def compute_layer(
@@ -44,17 +44,17 @@ def compute_layer(
     group = _Group(layers, die_split, itemsize, functions)
     for step in steps:
         if isinstance(step, CallBlock):
-            group.block(step)
+            group.run_block(step)
         else:
-            group.crossing(step)
-    group.added()
+            group.run_exchange(step)
+    group.add_to_residual()
     return np.stack(group.stream)
 
 
 class _Die(CallWorker):
     """A die whose experts have tokens of others."""
 
-    def dispatched(self) -> LocalCopies:
+    def dispatched_copies(self) -> LocalCopies:
         """Refuse experts whose tokens no exchange has brought."""
         raise ValueError(f"die: tokens of part {self.part.name!r} are not where their experts are")
 
@@ -76,13 +76,13 @@ class _Group:
         self.left: list[Array] | None = None
         self.copies: exchange_v.TokenCopies | None = None
 
-    def block(self, block: CallBlock) -> None:
+    def run_block(self, block: CallBlock) -> None:
         """Run the calls of a block on all dies."""
-        part = self.layers[0].part(block.calls[0].part)
+        part = self.layers[0].find_part(block.calls[0].part)
         if part is None:
             return
         if not self.workers or self.workers[0].part is not part:
-            self.added()
+            self.add_to_residual()
             self.workers = [self._worker(part, block.calls, die) for die in range(self.of.group)]
         for worker in self.workers:
             for position in block.order:
@@ -94,7 +94,7 @@ class _Group:
         kind, place = (_Die, 0) if routed else (CallWorker, die % self.of.tp)
         return kind(layer, part, calls, place, self.on, self.stream[die])
 
-    def added(self) -> None:
+    def add_to_residual(self) -> None:
         """What a part has left comes to the residual stream, as it is on each die."""
         if self.workers and self.left is None:
             self.left = [worker.residual() for worker in self.workers]
@@ -102,13 +102,13 @@ class _Group:
             self.stream = [x + more for x, more in zip(self.stream, self.left, strict=True)]
         self.workers, self.left = [], None
 
-    def crossing(self, exchange: DieExchange) -> None:
+    def run_exchange(self, exchange: DieExchange) -> None:
         """Run an exchange between the dies."""
         if exchange.pattern == "all_to_all":
             self._back(exchange) if exchange.back else self._there(exchange)
             return
         if exchange.pattern == "allgather":
-            self.added()
+            self.add_to_residual()
             self.stream = self._teams(exchange, self.stream)
             return
         self.left = self._teams(exchange, [worker.residual() for worker in self.workers])
@@ -116,7 +116,7 @@ class _Group:
             each = len(self.left[0])
             places = (die % self.of.tp for die in range(self.of.group))
             self.stream = [x[place * each : (place + 1) * each] for x, place in zip(self.stream, places, strict=True)]
-        self.added()
+        self.add_to_residual()
 
     def _teams(self, exchange: DieExchange, values: list[Array]) -> list[Array]:
         """A collective of the dies of each copy; each has a slice of the tokens before an allgather, or behind a scatter."""
@@ -174,7 +174,7 @@ class _Group:
 
 def _rows(worker: CallWorker) -> Array:
     """Copies of a die's tokens, in the order of experts."""
-    (x,) = worker.inputs(worker.operators["router"])
+    (x,) = worker.collect_inputs(worker.operators["router"])
     return np.asarray(x[worker.routed_tokens.token])
 
 

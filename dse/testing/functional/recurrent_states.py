@@ -2,8 +2,9 @@
 
 A convolution comes first, then tokens one by one, or chunks.
 
-A chunk of a prompt is worked out by the products that `graph.operators.shapes` lists, and these are counted: a call that says
-fewer or more is refused. Heads of states have decays and rates of their own; what makes these of projections is no operator.
+A chunk of a prompt is worked out by the products that `graph.operators.recurrence_shapes` lists, and these are counted: a call
+that says fewer or more is refused. Heads of states have decays and rates of their own; what makes these of projections is no
+operator.
 """
 
 from collections.abc import Callable

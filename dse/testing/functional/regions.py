@@ -15,9 +15,6 @@ from typing import Any
 import numpy as np
 
 from dse.evaluators.calls.call import CallBlock, KernelCall, MeshKernel
-from dse.evaluators.cost_models.functional_simulator import in_double_precision, run_program
-from dse.evaluators.functional.call_worker import CallWorker, LocalCopies
-from dse.evaluators.functional.layer import LayerTensors, as_integer, combine_experts, results_left, rotary_angles, route_tokens
 from dse.evaluators.graph.operators import ElementwiseOp, MatMulOp, Segment
 from dse.evaluators.kernels.data_movement import MOVE
 from dse.evaluators.kernels.gemm import find_gemm
@@ -27,6 +24,9 @@ from dse.evaluators.kernels.kv import find_kv_method
 from dse.evaluators.kernels.vector import VECTOR
 from dse.evaluators.program.kernel_ir import MASKED_SCORE
 from dse.space.array_math import Array, ceil_div
+from dse.testing.functional.call_worker import CallWorker, LocalCopies
+from dse.testing.functional.layer import LayerTensors, as_integer, combine_experts, results_left, rotary_angles, route_tokens
+from dse.testing.functional_simulator import in_double_precision, run_program
 
 ROWS, COLS = "rows", "columns"
 """Over what of the region a width lies."""
@@ -46,7 +46,7 @@ def compute_layer(
     """
     x = layer.x
     for block in parts:
-        part = layer.part(block.calls[0].part)
+        part = layer.find_part(block.calls[0].part)
         if part is not None:
             region = _Region(layer, part, block.calls, x, mesh, vectors=vectors, full=full)
             for call in block.calls:
@@ -128,10 +128,10 @@ class _Region(CallWorker):
             experts = self._of_experts(first, weights, call, side)
         else:
             name = first.needs[0] if first.needs else ""
-            experts = _product(call, self.taken(name, side), weights)
+            experts = _product(call, self.take_operand(name, side), weights)
         widths = np.cumsum([self._width(operator, call) for operator in operators])[:-1]
         for operator, value in zip(operators, np.split(experts, widths, axis=1), strict=True):
-            self.put(operator.name, value, _other(side))
+            self.put_result(operator.name, value, _other(side))
         if first.name == "router":
             self.routed = route_tokens(experts, self.layer.top)
 
@@ -140,7 +140,7 @@ class _Region(CallWorker):
         copies = self.here
         if copies is None:
             raise ValueError(f"call {call.name!r}: tokens are not where experts are")
-        a = self.taken("experts_activation", side) if down else self._checked(copies.rows, "experts", side)
+        a = self.take_operand("experts_activation", side) if down else self._checked(copies.rows, "experts", side)
         kernel = _kernel(call)
         if as_integer(kernel.times * kernel.shape.m) != len(a):
             raise ValueError(f"call {call.name!r}: {kernel.times} times {kernel.shape.m} rows, has {len(a)}")
@@ -181,16 +181,18 @@ class _Region(CallWorker):
         elif name in ("q_norm", "k_norm"):
             self._head_norm(call, name.replace("norm", "proj"))
         elif kernel.algorithm == "norm":
-            (x,) = self.inputs(self.operators[name])
-            self.put(name, self._elements(call, x) * self.layer.weights[name] * x.shape[1] ** 0.5, side)
+            (x,) = self.collect_inputs(self.operators[name])
+            self.put_result(name, self._elements(call, x) * self.layer.weights[name] * x.shape[1] ** 0.5, side)
         elif function == "rotate":
             self._rotated(call, side)
         else:
-            needs = [self.taken(need, side) for need in self.operators[name].needs]
-            self.put(name, self._elements(call, *(needs if len(needs) > 1 else (needs[0], np.ones_like(needs[0])))), side)
+            needs = [self.take_operand(need, side) for need in self.operators[name].needs]
+            self.put_result(
+                name, self._elements(call, *(needs if len(needs) > 1 else (needs[0], np.ones_like(needs[0])))), side
+            )
 
     def _left(self, name: str, side: str) -> Array:
-        return self.taken("combined" if name == "experts_down" else name, side)
+        return self.take_operand("combined" if name == "experts_down" else name, side)
 
     def _elements(self, call: KernelCall, *inputs: Array, empty: float = 0.0) -> Array:
         """A kernel of vectors, of matrices whose columns lie over the rows of its mesh; places beyond them are `empty`."""
@@ -208,19 +210,19 @@ class _Region(CallWorker):
     def _head_norm(self, call: KernelCall, name: str) -> None:
         """Of each head on its columns, those of a column as further rows."""
         shape, _ = _sizes(call)
-        x, wide = self.taken(name, COLS), self.layer.attention.qk_dim
+        x, wide = self.take_operand(name, COLS), self.layer.attention.qk_dim
         heads, weight = x.reshape(len(x), -1, wide), self.layer.weights[name.replace("proj", "norm")]
         each = as_integer(shape.m / len(x))
         for first in range(0, heads.shape[1], each):
             head = heads[:, first : first + each].reshape(-1, wide)
             heads[:, first : first + each] = self._elements(call, head).reshape(len(x), each, wide) * weight * wide**0.5
-        self.put(name, heads.reshape(len(x), -1), COLS)
+        self.put_result(name, heads.reshape(len(x), -1), COLS)
 
     def _rotated(self, call: KernelCall, side: str) -> None:
         """Queries and keys side by side, of each head what is turned, each value with the other one of its pair."""
         operator = self.operators[call.operators[0]]
         assert isinstance(operator, ElementwiseOp)
-        parts = [self.taken(name, side) for name in operator.needs]
+        parts = [self.take_operand(name, side) for name in operator.needs]
         x, wide = np.concatenate(parts, axis=1), operator.rotated_columns
         heads = x.reshape(len(x), -1, self.layer.attention.qk_dim)
         flat = heads[..., :wide].reshape(len(x), -1)
@@ -233,7 +235,7 @@ class _Region(CallWorker):
         turned = self._elements(call, flat, pair, cos, sin).reshape(*heads.shape[:2], wide)
         rotary = np.concatenate([turned, heads[..., wide:]], axis=-1).reshape(x.shape)
         for name, value in zip(operator.needs, np.split(rotary, [parts[0].shape[1]], axis=1), strict=True):
-            self.put(name, value, side)
+            self.put_result(name, value, side)
         self.done[operator.name] = rotary
 
     def _cached(self, call: KernelCall) -> None:
@@ -242,7 +244,7 @@ class _Region(CallWorker):
         method, attention = find_kv_method(kernel.algorithm), self.layer.attention
         self._on_all(call)
         count = as_integer(self.cached)
-        new = np.concatenate([self._of_cache(self.taken(f"{name}_proj", COLS), count) for name in "kv"], axis=1)
+        new = np.concatenate([self._of_cache(self.take_operand(f"{name}_proj", COLS), count) for name in "kv"], axis=1)
         for sequence in range(self.layer.sequences):
             old = [cache[sequence].repeat(count // cache.shape[2], axis=1) for cache in (self.layer.keys, self.layer.values)]
             past = np.concatenate([cache.reshape(len(cache), prod(cache.shape[1:])) for cache in old], axis=1)
@@ -273,7 +275,7 @@ class _Region(CallWorker):
         wide, how = self.layer.attention.qk_dim, self.layer.scored
         if how.sinks is not None:
             raise ValueError("kernels of a region have no sinks")
-        return np.asarray(self.taken("q_proj", COLS).reshape(len(self.x), -1, wide) / wide**0.5 / (how.cap or 1.0))
+        return np.asarray(self.take_operand("q_proj", COLS).reshape(len(self.x), -1, wide) / wide**0.5 / (how.cap or 1.0))
 
     def _scores(self, call: KernelCall) -> None:
         """Head by head, of vectors sequence by sequence; shape (tokens, heads, keys)."""
@@ -343,7 +345,7 @@ class _Region(CallWorker):
         if not self.vectors:
             v = self.get("v_proj").reshape(len(self.x), -1, attention.v_dim)
             study = [_product(call, shares[:, head], v[:, head * v.shape[1] // heads]) for head in range(heads)]
-            self.put("attention", np.concatenate(study, axis=1), COLS)
+            self.put_result("attention", np.concatenate(study, axis=1), COLS)
             return
         kernel, mesh = _kernel(call), self._on_all(call)
         self._is_wide(call, "kv", sum(v[seen].size for _, v, seen in self.cache))
@@ -361,7 +363,7 @@ class _Region(CallWorker):
                 tiles["x"] = shares[token, owned[:, turn]].T.reshape(mesh.rows, -1, mesh.cols, 1).swapaxes(1, 2)
                 rows = find_gemv(kernel.algorithm).gather_result(single_shape, mesh, run_program(program, tiles))
                 out[token, selected_heads] = _agreed(call, rows).reshape(len(selected_heads), -1)
-        self.put("attention", out.reshape(len(self.x), -1), COLS)
+        self.put_result("attention", out.reshape(len(self.x), -1), COLS)
 
     def _moved(self, call: KernelCall) -> None:
         """Tokens to experts and back; vectors that come to lie over the rows."""
@@ -374,7 +376,7 @@ class _Region(CallWorker):
         if kernel.algorithm == "turn":
             raise ValueError(f"call {call.name!r}: nothing of this layer has to turn")
         back = kernel.name == "combine"
-        (x,) = [self.get("experts_down")] if back else self.inputs(self.operators["router"])
+        (x,) = [self.get("experts_down")] if back else self.collect_inputs(self.operators["router"])
         rows = x if back else x[self.routed_tokens.token]
         if (shape.m, shape.k) != rows.shape:
             raise ValueError(f"call {call.name!r}: {shape}, has {rows.shape}")
@@ -385,7 +387,7 @@ class _Region(CallWorker):
             raise ValueError(f"call {call.name!r}: rows of cores differ in what has come to all of them")
         whole_rows = join_blocks(outputs[:1], outputs.shape[2], shape.k)[: shape.m]
         if back:
-            self.put(
+            self.put_result(
                 "combined", combine_experts(whole_rows, self.routed_tokens, len(self.x)), self.lie.get("experts_down", ROWS)
             )
             return
@@ -408,11 +410,11 @@ class _Region(CallWorker):
             raise ValueError(f"call {call.name!r}: on {mesh}, caches are on {self.mesh}")
         return mesh
 
-    def put(self, name: str, value: Array, side: str) -> None:
+    def put_result(self, name: str, value: Array, side: str) -> None:
         """What an operator leaves, over a side."""
         self.done[name], self.lie[name] = value, side
 
-    def taken(self, name: str, side: str) -> Array:
+    def take_operand(self, name: str, side: str) -> Array:
         """What lies over a side."""
         return self._checked(self.get(name) if name else self.x, name, side)
 

@@ -14,11 +14,7 @@ import numpy as np
 
 from dse.evaluators.calls.call import CallBlock, KernelCall
 from dse.evaluators.cost_models.analytical_attention import AttentionJob
-from dse.evaluators.cost_models.functional_simulator import in_double_precision, run_program
 from dse.evaluators.cost_models.job_sequence import JobSequence
-from dse.evaluators.functional.call_worker import HEADS_NORM, AttentionInputs, CallWorker, KernelFunctions, compute_elementwise
-from dse.evaluators.functional.layer import LayerTensors, as_integer, gated_silu, is_residual, rotary_angles
-from dse.evaluators.functional.recurrent_states import RecurrentState, StateInputs, state_inputs
 from dse.evaluators.graph.operators import ElementwiseOp, IndexerOp, RecurrenceOp
 from dse.evaluators.kernels.attention import split_kv_merge as merge
 from dse.evaluators.kernels.attention.attention_shape import AttentionShape, AttentionTiling, block_counts
@@ -30,13 +26,17 @@ from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
 from dse.evaluators.kernels.vector import block_loop_kernels as walked
 from dse.evaluators.kernels.vector import row_kernels as streamed
 from dse.space.array_math import Array, ceil_div
+from dse.testing.functional.call_worker import HEADS_NORM, AttentionInputs, CallWorker, KernelFunctions, compute_elementwise
+from dse.testing.functional.layer import LayerTensors, as_integer, gated_silu, is_residual, rotary_angles
+from dse.testing.functional.recurrent_states import RecurrentState, StateInputs, state_inputs
+from dse.testing.functional_simulator import in_double_precision, run_program
 
 
 def compute_layer(blocks: Sequence[CallBlock], layer: LayerTensors) -> Array:
     """Residual stream after the layer, shape (tokens, hidden), with calls run one after the other."""
     x = layer.x
     for block in blocks:
-        part = layer.part(block.calls[0].part)
+        part = layer.find_part(block.calls[0].part)
         if part is None:
             continue
         worker = CallWorker(layer, part, block.calls, 0, JOB_KERNELS, x)
@@ -307,15 +307,17 @@ def _prompts(call: KernelCall, operator: RecurrenceOp, done: StateInputs, matric
     if (as_integer(job.items), as_integer(job.blocks)) != (items, blocks):
         raise ValueError(f"call {call.name!r}: {job.items} items of {job.blocks} chunks, has {items} of {blocks}")
 
-    def cut(x: Array, each: int, *, wide: bool = False) -> Array:
+    def split_into_chunks(x: Array, each: int, *, wide: bool = False) -> Array:
         """By item and chunk, heads last."""
         x = np.pad(x, ((0, 0), (0, blocks * chunk - tokens), (0, 0), (0, 0)))
         x = x.reshape(sequences, blocks, chunk, parts, each, x.shape[3]).transpose(0, 3, 1, 2, 5, 4)
         x = x.reshape(*x.shape[:4], slices, values, each) if wide else np.repeat(x[..., None, :, :], slices, axis=4)
         return np.moveaxis(x, 4, 2).reshape(items, blocks, chunk, x.shape[5], each)
 
-    given = {name: cut(getattr(done, name)[:, :, ::each], 1) for name in "qk"} | {"v": cut(done.v, each, wide=True)}
-    given |= {"g": cut(done.decay, each), "beta": cut(done.rate, each)}
+    given = {name: split_into_chunks(getattr(done, name)[:, :, ::each], 1) for name in "qk"} | {
+        "v": split_into_chunks(done.v, each, wide=True)
+    }
+    given |= {"g": split_into_chunks(done.decay, each), "beta": split_into_chunks(done.rate, each)}
     start = matrices.reshape(sequences, parts, each, operator.key_dim, slices, values).transpose(0, 1, 4, 3, 5, 2)
     given["start"] = start.reshape(items, 1, operator.key_dim, values, each)
     counts = (blocks,) * ceil_div(items, mesh.rows * mesh.cols)

@@ -12,11 +12,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from dse.evaluators.calls.call import CallBlock, GroupExchange, KernelCall
-from dse.evaluators.cost_models.functional_simulator import in_double_precision, run_program
-from dse.evaluators.functional import tiles
-from dse.evaluators.functional.call_worker import AttentionInputs, CallWorker, KernelFunctions, compute_elementwise
-from dse.evaluators.functional.layer import LayerTensors, as_integer, combine_experts, is_residual, softmax_attention
-from dse.evaluators.functional.tensor_placement import track_layouts
 from dse.evaluators.graph.expert_loads import core_of_expert
 from dse.evaluators.graph.operators import MatMulOp, Segment
 from dse.evaluators.kernels.gemm.tiling import GemmShape, join_blocks
@@ -29,6 +24,11 @@ from dse.evaluators.kernels.partition.ring_collectives import allgather_rounds, 
 from dse.evaluators.layouts.operator_partitions import ROTATIONS, is_gather_call
 from dse.evaluators.program.kernel_ir import Buffer, Program
 from dse.space.array_math import Array, ceil_div
+from dse.testing.functional import tiles
+from dse.testing.functional.call_worker import AttentionInputs, CallWorker, KernelFunctions, compute_elementwise
+from dse.testing.functional.layer import LayerTensors, as_integer, combine_experts, is_residual, softmax_attention
+from dse.testing.functional.tensor_placement import track_layouts
+from dse.testing.functional_simulator import in_double_precision, run_program
 
 ITEMSIZE = 2.0
 """Bytes of a value that goes to all cores."""
@@ -51,7 +51,7 @@ def compute_layer(blocks: Sequence[CallBlock], layer: LayerTensors, *, heads: bo
     track_layouts(blocks, layer, heads=heads)
     x = layer.x
     for block in blocks:
-        part = layer.part(block.calls[0].part)
+        part = layer.find_part(block.calls[0].part)
         if part is None:
             continue
         worker = _Cores(layer, part, block.calls, x, heads=heads)
@@ -77,7 +77,7 @@ class _Cores(CallWorker):
         cores, tokens = as_integer(call.exchange.cores), len(self.x)
         owner = core_of_expert(len(weights), cores)[self.routed_tokens.expert]
         if "experts_activation" not in operator.needs:
-            (x,) = self.inputs(self.operators["router"])
+            (x,) = self.collect_inputs(self.operators["router"])
             if call.exchange.times or self.everywhere is None:
                 self.everywhere = exchange_slices(call.exchange, _own(x, cores, divided=bool(call.exchange.times)))
             rows = self.everywhere[owner, self.routed_tokens.token]

@@ -13,7 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from dse.evaluators.calls.call import KernelCall
-from dse.evaluators.functional.layer import (
+from dse.evaluators.graph.operators import AttentionOp, ElementwiseOp, IndexerOp, MatMulOp, Operator, RecurrenceOp, Segment
+from dse.space.array_math import Array
+from dse.testing.functional.layer import (
     LayerTensors,
     RoutedTokens,
     ScoreRules,
@@ -25,9 +27,7 @@ from dse.evaluators.functional.layer import (
     rotate_heads,
     route_tokens,
 )
-from dse.evaluators.functional.recurrent_states import RecurrentState, convolution_windows, convolve, padded_slice
-from dse.evaluators.graph.operators import AttentionOp, ElementwiseOp, IndexerOp, MatMulOp, Operator, RecurrenceOp, Segment
-from dse.space.array_math import Array
+from dse.testing.functional.recurrent_states import RecurrentState, convolution_windows, convolve, padded_slice
 
 HEADS_NORM = "heads_norm"
 """Norms of heads, by themselves or before a rotation of a part of each."""
@@ -130,7 +130,9 @@ class CallWorker:
             elif isinstance(operator, ElementwiseOp):
                 self._rows(operator, call)
             elif isinstance(operator, RecurrenceOp) and self.kernels.states is not None and self.layer.state is not None:
-                self.done[name] = self.kernels.states(call, operator, self.inputs(operator), self.layer.state, self.states)
+                self.done[name] = self.kernels.states(
+                    call, operator, self.collect_inputs(operator), self.layer.state, self.states
+                )
             elif isinstance(operator, IndexerOp) and self.kernels.picks is not None and self.layer.indexed is not None:
                 self.done[name] = self._index(operator, call, self.layer.indexed)
             else:
@@ -164,11 +166,11 @@ class CallWorker:
             raise ValueError(f"part {self.part.name!r}: {name!r} is needed and no call has made it")
         return self.done[name]
 
-    def inputs(self, operator: Operator) -> list[Array]:
+    def collect_inputs(self, operator: Operator) -> list[Array]:
         """Inputs of an operator: results that it needs, or the residual stream if it names none."""
         return [self.get(name) for name in operator.needs] or [self.x]
 
-    def matrix(self, operator: MatMulOp, call: KernelCall) -> Array:
+    def cut_matrix(self, operator: MatMulOp, call: KernelCall) -> Array:
         """Worker's part of a product's weights, with zeros beyond the last row or column."""
         weights, k, n = self.layer.weights[operator.name], as_integer(call.shape[1]), as_integer(call.shape[2])
         first = self.place * n * operator.n.split
@@ -189,10 +191,10 @@ class CallWorker:
     def _product(self, operator: MatMulOp, call: KernelCall) -> Array:
         if operator.name in ("q_absorb", "v_absorb"):
             return self._apart(operator, call)
-        weights = self.matrix(operator, call)
+        weights = self.cut_matrix(operator, call)
         if weights.ndim == 3:
             return self._experts(operator, call, weights)
-        (a,) = self.inputs(operator)
+        (a,) = self.collect_inputs(operator)
         a = a[:, : -self.layer.rope] if operator.name == "kv_up" else a  # of the latent, which stands before what is rotated
         _expect(call, a, (as_integer(call.shape[0]), weights.shape[0]))
         product = self.kernels.product(call, a, weights)
@@ -204,7 +206,7 @@ class CallWorker:
 
     def _apart(self, operator: MatMulOp, call: KernelCall) -> Array:
         """Products of the rows of each head with a matrix of its own; of queries, what is not rotated."""
-        heads, (x,) = as_integer(call.shape[2]) // (operator.n.width), self.inputs(operator)
+        heads, (x,) = as_integer(call.shape[2]) // (operator.n.width), self.collect_inputs(operator)
         weights = padded_slice(self.layer.weights[operator.name], self.place * heads * operator.n.split, heads, 0)
         a = x.reshape(len(x), heads, -1).swapaxes(0, 1)[:, :, : weights.shape[1]]
         _expect(call, a, (heads, as_integer(call.shape[0]), as_integer(call.shape[1])))
@@ -220,7 +222,7 @@ class CallWorker:
 
     def dispatched_copies(self) -> LocalCopies:
         """Token copies by their experts, all of which are on this worker."""
-        (x,) = self.inputs(self.operators["router"])
+        (x,) = self.collect_inputs(self.operators["router"])
         count = len(self.layer.weights["experts_up"])
         places = [np.flatnonzero(self.routed_tokens.expert == index) for index in range(count)]
         return LocalCopies(x[self.routed_tokens.token], slice(0, count), places)
@@ -248,7 +250,7 @@ class CallWorker:
         if operator.block > 1 or len(operator.needs) < 3:
             raise ValueError(f"call {call.name!r}: indexers of blocks, or of compressed entries, have no numbers")
         assert self.kernels.picks is not None
-        layer, (q, k, weights) = self.layer, self.inputs(operator)
+        layer, (q, k, weights) = self.layer, self.collect_inputs(operator)
         scale, bias = layer.weights["index_layernorm"]
         k = (k - k.mean(axis=1, keepdims=True)) / k.std(axis=1, keepdims=True) * scale + bias
         q, k = (rotate_heads(x.reshape(len(x), -1, operator.dim), layer.positions, layer.rope) for x in (q, k))
@@ -309,7 +311,7 @@ class CallWorker:
         if operator.name == "combination":
             self.done[operator.name] = self.kernels.rows(call, operator, [self.get("experts_down"), *self.routed_tokens], layer)
             return
-        inputs = self.inputs(operator)
+        inputs = self.collect_inputs(operator)
         if operator.name == "state_conv" and layer.state is not None and operator.dim.beside is not None:
             first = self.first_kv_head * operator.dim.width, self.place * self.heads * operator.dim.beside.width
             inputs = [*convolution_windows(inputs, layer.state, first)]

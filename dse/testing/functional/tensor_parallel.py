@@ -11,13 +11,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from dse.evaluators.calls.call import CallBlock, KernelCall, LeadingCollective
-from dse.evaluators.cost_models.functional_simulator import in_double_precision, run_program
-from dse.evaluators.functional.call_worker import AttentionInputs, CallWorker, KernelFunctions, compute_elementwise
-from dse.evaluators.functional.layer import LayerTensors, as_integer, is_residual, softmax_attention, topk_keys
-from dse.evaluators.functional.recurrent_states import read_states
 from dse.evaluators.graph.operators import IndexerOp
 from dse.evaluators.kernels.collective import find_allreduce
 from dse.space.array_math import Array
+from dse.testing.functional.call_worker import AttentionInputs, CallWorker, KernelFunctions, compute_elementwise
+from dse.testing.functional.layer import LayerTensors, as_integer, is_residual, softmax_attention, topk_keys
+from dse.testing.functional.recurrent_states import read_states
+from dse.testing.functional_simulator import in_double_precision, run_program
 
 
 def compute_layer(blocks: Sequence[CallBlock], layer: LayerTensors, peers: int, itemsize: float) -> Array:
@@ -35,7 +35,7 @@ def compute_layer(blocks: Sequence[CallBlock], layer: LayerTensors, peers: int, 
         if left is not None:
             stream = stream + (left if block.opener is None else allreduce_tensors(block.opener, left, itemsize))
             left = None
-        part = layer.part(block.calls[0].part)
+        part = layer.find_part(block.calls[0].part)
         if part is not None:
             workers = [CallWorker(layer, part, block.calls, place, NUMPY_KERNELS, stream[place]) for place in range(peers)]
             for worker in workers:

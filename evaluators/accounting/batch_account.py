@@ -1,0 +1,121 @@
+"""Metrics and limits of a batch from the costs of its phases, alike on every layout."""
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.accounting.decode_segments import BatchArrays
+from dse.evaluators.accounting.layout import LOCAL_MEMORIES, Layout
+from dse.evaluators.accounting.memory_contents import cache_scale, largest_use, memory_limits
+from dse.evaluators.accounting.metrics import batch_metrics, rated_energies, rated_power
+from dse.evaluators.accounting.phase import PhaseCost
+from dse.evaluators.accounting.power import EnergyIntervals, power_metrics
+from dse.evaluators.accounting.usage import USAGE_METRICS, usage_of_time
+from dse.evaluators.silicon import area
+from dse.space.array_math import minimum
+from dse.space.design import Design
+from dse.space.lazy_metrics import make_lazy_metrics
+from dse.space.limits import Limit
+from dse.space.main_memory import CAPACITY_LIMITS
+
+WITHOUT_MEMORY = ("peak_flops", "mfu")
+"""Metrics of usage of a chip that has no main memory."""
+
+
+def die_and_system_area(layout: Layout, design: Design) -> tuple[Any, Any]:
+    """Area of one die and of all dies. [mm2]"""
+    return area.die_area(design.chip), area.total_area(design.chip) * layout.die_count(design)
+
+
+def account_limits(layout: Layout, design: Design, job: BatchArrays, phases: Sequence[PhaseCost]) -> list[Limit]:
+    """Limits of memories, main memory first, then those of structure."""
+    contents = [memory for phase in phases for memory in phase.memory]
+    contents.sort(key=lambda memory: memory.address not in CAPACITY_LIMITS)
+    return [*memory_limits(contents), *layout.structural_limits(design, job, phases)]
+
+
+def account_metrics(layout: Layout, design: Design, job: BatchArrays, phases: Sequence[PhaseCost]) -> dict[str, Any]:
+    """All metrics of a batch: rates, utilisation, memory in use, energy, power and price."""
+    prefill, decode, *_ = phases
+    latency = total_seconds(phases)
+    return {
+        **batch_metrics(job, prefill.seconds, decode.seconds, latency, *die_and_system_area(layout, design)),
+        **_usage_metrics(layout, design, phases, latency),
+        **_memory_metrics(job, phases),
+        **layout.own_metrics(design, job, phases),
+        **_rated_energies(layout, design, job, prefill.seconds, decode.seconds, latency),
+        **power_metrics(
+            design.chip,
+            lambda: energy_and_time(layout, design, job, in_order(phases)),
+            job.output_tokens,
+            chips=layout.die_count(design),
+        ),
+    }
+
+
+def in_order(phases: Sequence[PhaseCost]) -> tuple[PhaseCost, ...]:
+    """Phases in the order in which they run: what is between prefill and decode stands last in costs."""
+    prefill, decode, *between = phases
+    return (prefill, *between, decode)
+
+
+def total_seconds(phases: Sequence[PhaseCost]) -> Any:
+    """Time of all phases, one after another. [s]"""
+    total = phases[0].seconds
+    for phase in phases[1:]:
+        total = total + phase.seconds
+    return total
+
+
+def energy_and_time(layout: Layout, design: Design, job: BatchArrays, phases: Sequence[PhaseCost]) -> EnergyIntervals:
+    """Dynamic energy and time of each phase. [J], [s]"""
+    return [(layout.phase_energy(design, job, phase), phase.seconds) for phase in phases]
+
+
+def _usage_metrics(layout: Layout, design: Design, phases: Sequence[PhaseCost], latency: Any) -> dict[str, Any]:
+    """Utilisation of engines and memory channels, computed when it is read."""
+    peaks = layout.peak_rates(design)
+
+    def usage() -> dict[str, Any]:
+        flop: Any = 0.0
+        nbytes: Any = 0.0
+        for phase in phases:
+            flop = flop + phase.useful_flop
+            work = phase.activity
+            nbytes = np.nan if work is None else nbytes + work.memory_bytes
+        bandwidth = np.nan if peaks.memory_bandwidth is None else peaks.memory_bandwidth
+        return usage_of_time(flop, nbytes, latency, peaks.flops, bandwidth)
+
+    return make_lazy_metrics(WITHOUT_MEMORY if peaks.memory_bandwidth is None else USAGE_METRICS, usage)
+
+
+def _memory_metrics(job: BatchArrays, phases: Sequence[PhaseCost]) -> dict[str, Any]:
+    """Bytes in use of main memory and of the fullest local memory, and tokens that the KV cache has room for."""
+    contents = [memory for phase in phases for memory in phase.memory]
+    uses = {"hbm_used": largest_use(contents, CAPACITY_LIMITS)}
+    for address in LOCAL_MEMORIES:
+        uses["sram_used"] = uses.get("sram_used") if uses.get("sram_used") is not None else largest_use(contents, (address,))
+    metrics = {name: value * 1.0 for name, value in uses.items() if value is not None}
+    caches = [memory for memory in phases[1].memory if memory.address in CAPACITY_LIMITS and memory.has_cache]
+    if caches:  # tokens that fit beside everything else, at the job's mix of lengths
+        metrics["kv_capacity"] = (job.prompt_tokens + job.output_tokens) * reduce(minimum, map(cache_scale, caches))
+    return metrics
+
+
+def _rated_energies(layout: Layout, design: Design, job: BatchArrays, ttft: Any, decoding: Any, latency: Any) -> dict[str, Any]:
+    """Energies of all dies from the rated power of a data sheet; empty if that is unknown. [J]"""
+    power = rated_power(design.chip.power)
+    known = np.any(power == power) if isinstance(power, np.ndarray) else power == power  # not a number where it is not
+    if not known:
+        return {}
+    return rated_energies(power * layout.die_count(design), ttft, decoding, latency, job.prompt_tokens, job.output_tokens)
+
+
+def keeps_limits(layout: Layout, design: Design, arrays: Sequence[BatchArrays]) -> bool:
+    """Whether a design keeps all limits of its layout."""
+    limits = [
+        limit for job in arrays for limit in account_limits(layout, design, job, layout.phases(design, job, "analytical"))
+    ]
+    return all(np.all(limit.need <= limit.have) for limit in limits)

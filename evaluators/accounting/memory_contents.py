@@ -1,0 +1,91 @@
+"""Contents of the memories of the fullest worker, and the limits and metrics that follow from them."""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.space.array_math import divisor, maximum, where
+from dse.space.chip import Chip
+from dse.space.limits import Limit
+from dse.space.main_memory import main_memory
+
+CACHE, ACTIVATIONS = "KV cache", "activations"
+"""Names of contents that metrics ask for."""
+
+
+class MemoryContents(NamedTuple):
+    """Contents of one memory of the fullest device or core; leaves broadcast over designs. [B]
+
+    Attributes:
+        address: setting of its size.
+        capacity: that size.
+        parts: bytes that it must hold, by name.
+        resident: bytes beside these, which stay there because there is room.
+        cache: the worker's whole KV cache, also what of it is in a nearer memory; None where all of it is among the parts.
+    """
+
+    address: str
+    capacity: Any
+    parts: tuple[tuple[str, Any], ...]
+    resident: Any = 0.0
+    cache: Any = None
+
+    @property
+    def need(self) -> Any:
+        """Bytes that must fit in it. [B]"""
+        return sum_parts(self.parts)
+
+    @property
+    def bytes_in_use(self) -> Any:
+        """Bytes in use, with those that stay because there is room. [B]"""
+        return self.need + self.resident
+
+    @property
+    def has_cache(self) -> bool:
+        """Whether some design has a KV cache."""
+        return bool(np.any((self.bytes_of(CACHE) if self.cache is None else self.cache) > 0))
+
+    def bytes_of(self, name: str) -> Any:
+        """Bytes of the parts of one name; 0 where there are none. [B]"""
+        return sum_parts(part for part in self.parts if part[0] == name)
+
+
+def cache_scale(memory: MemoryContents) -> Any:
+    """How many times the worker's KV cache fits beside everything else; NaN where there is no cache. [1]
+
+    >>> cache_scale(MemoryContents("chip.hbm.capacity", 10.0, (("weights", 4.0), ("KV cache", 2.0))))
+    3.0
+    """
+    cache = memory.bytes_of(CACHE) if memory.cache is None else memory.cache
+    return where(cache > 0, maximum(1 + (memory.capacity - memory.need) / divisor(cache), 0.0), np.nan)
+
+
+def sum_parts(parts: Iterable[tuple[str, Any]]) -> Any:
+    """Sum of the bytes of named parts. [B]"""
+    total: Any = 0.0
+    for _, nbytes in parts:
+        total = total + nbytes
+    return total
+
+
+def memory_limits(contents: Iterable[MemoryContents]) -> list[Limit]:
+    """Limit of each memory: what it must hold fits."""
+    return [Limit(memory.address, memory.need, memory.capacity, "B", memory.parts) for memory in contents]
+
+
+def main_memory_contents(chip: Chip, parts: tuple[tuple[str, Any], ...]) -> MemoryContents:
+    """Contents of a chip's main memory. [B]"""
+    memory = main_memory(chip)
+    return MemoryContents(memory.address("capacity"), memory.capacity, parts)
+
+
+def largest_use(contents: Sequence[MemoryContents], addresses: Collection[str]) -> Any:
+    """Bytes in use in the memories of some addresses, of the fullest one; None where there is none. [B]"""
+    uses = [memory.bytes_in_use for memory in contents if memory.address in addresses]
+    if not uses:
+        return None
+    largest = uses[0]
+    for use in uses[1:]:
+        largest = maximum(largest, use)
+    return largest
