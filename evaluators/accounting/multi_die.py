@@ -39,6 +39,7 @@ from dse.space.array_math import Array, maximum
 from dse.space.design import Design
 from dse.space.layers import per_reach
 from dse.space.limits import Infeasibility, Limit
+from dse.space.main_memory import CAPACITY_LIMITS
 from dse.space.mapping import Mapping, MultiDiePlan
 from dse.space.memoize import MAX_IDENTITIES, memoize
 from dse.space.model import ExpertLayers, Model
@@ -213,7 +214,11 @@ class MultiDieLayout(Layout):
 
     def memory_by_use(self, phases: Sequence[PhaseCost]) -> dict[str, float]:
         """Main memory of the fullest die in the fuller phase, by use, for one design. [B]"""
+<<<<<<< HEAD
         contents = [memory for phase in phases for memory in phase.memory if memory.is_main]
+=======
+        contents = [memory for phase in phases for memory in phase.memory if memory.address in CAPACITY_LIMITS]
+>>>>>>> memkind
         fullest = max(contents, key=lambda memory: float(memory.need))
         return {name: float(value) for name, value in fullest.parts}
 

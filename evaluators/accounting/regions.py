@@ -18,6 +18,7 @@ from dse.evaluators.accounting.decode_segments import (
     sum_per_case,
 )
 from dse.evaluators.accounting.forward_passes import RegionPass, pass_through_regions
+<<<<<<< HEAD
 from dse.evaluators.accounting.layout import Layout
 from dse.evaluators.accounting.memory_contents import (
     ACTIVATIONS,
@@ -27,6 +28,10 @@ from dse.evaluators.accounting.memory_contents import (
     main_memory_contents,
     memory_limits,
 )
+=======
+from dse.evaluators.accounting.layout import Layout, PeakRates
+from dse.evaluators.accounting.memory_contents import ACTIVATIONS, CACHE, MemoryContents, main_memory_contents, memory_limits
+>>>>>>> memkind
 from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, mesh_work, phase_seconds, useful_operations
 from dse.evaluators.accounting.usage import PeakRates, mesh_peak_rates
 from dse.evaluators.calls.algorithm_candidates import add_candidates
@@ -161,7 +166,12 @@ class RegionLayout(Layout):
     def peak_rates(self, design: Design) -> PeakRates:
         """Peak rates of all cores of the wafer, of its links, and of the channels at its edge."""
         chip = design.chip
+<<<<<<< HEAD
         return wafer_peak_rates(chip, main_memory(chip).bandwidth if has_main_memory(chip) else np.nan)
+=======
+        flops = 2.0 * chip.mesh.rows * chip.mesh.cols * (chip.clock / chip.core.mac)
+        return PeakRates(flops, main_memory(chip).bandwidth if has_main_memory(chip) else None)
+>>>>>>> memkind
 
     def phase_energy(self, design: Design, job: BatchArrays, phase: PhaseCost) -> Any:
         """Dynamic energy of a phase. [J]"""
@@ -489,11 +499,18 @@ def _fullest_line_tokens(job: BatchArrays, mapping: Mapping, lines: Any) -> Any:
 
 def _main_memory(design: Design, job: BatchArrays) -> tuple[MemoryContents, ...]:
     """Contents of main memory at the edge, which has all weights; empty without one."""
+<<<<<<< HEAD
     chip = design.chip
     if not has_main_memory(chip):
         return ()
     weights = model_weight_bytes(job.model, design.mapping.precision)
     return (main_memory_contents(chip, (("weights", weights),)),)
+=======
+    if not has_main_memory(design.chip):
+        return ()
+    weights = model_weight_bytes(job.model, design.mapping.precision)
+    return (main_memory_contents(design.chip, (("weights", weights),)),)
+>>>>>>> memkind
 
 
 def _core_contents(design: Design, job: BatchArrays, phase: str, place: Region) -> list[MemoryContents]:

@@ -11,6 +11,10 @@ from dse.evaluators.accounting import memory_contents as contents
 from dse.evaluators.accounting import multi_die_limits as dies_limits
 from dse.evaluators.accounting.breakdown import BreakdownRow, merge_rows
 from dse.evaluators.accounting.decode_segments import BatchArrays
+<<<<<<< HEAD
+=======
+from dse.evaluators.accounting.layout import PeakRates
+>>>>>>> memkind
 from dse.evaluators.accounting.memory_contents import MemoryContents, main_memory_contents
 from dse.evaluators.accounting.multi_die import Alone, DieKind, MemoryItems, MultiDieLayout, single_die_work
 from dse.evaluators.accounting.multi_die_limits import single_die_chip

@@ -12,7 +12,11 @@ from dse.evaluators.accounting import breakdown
 from dse.evaluators.accounting.batch_account import keeps_limits
 from dse.evaluators.accounting.breakdown import BreakdownRow
 from dse.evaluators.accounting.decode_segments import BatchArrays, reduce_per_case
+<<<<<<< HEAD
 from dse.evaluators.accounting.layout import Layout
+=======
+from dse.evaluators.accounting.layout import Layout, PeakRates
+>>>>>>> memkind
 from dse.evaluators.accounting.memory_contents import ACTIVATIONS, CACHE, main_memory_contents
 from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, phase_seconds, useful_operations
 from dse.evaluators.accounting.usage import PeakRates
@@ -97,8 +101,15 @@ class TensorParallelLayout(Layout):
         ]
 
     def peak_rates(self, design: Design) -> PeakRates:
+<<<<<<< HEAD
         """Peak rates of one device."""
         return device_peak_rates(design)
+=======
+        """Peak rates of all devices; engines at the rate that their software reaches."""
+        chip, dies = design.chip, self.die_count(design)
+        engines, _, _ = shared_cache_parts(chip, design.mapping)
+        return PeakRates(dies / (engines.matrix * design.mapping.stack.matrix_efficiency), dies * main_memory(chip).bandwidth)
+>>>>>>> memkind
 
     def phase_energy(self, design: Design, job: BatchArrays, phase: PhaseCost) -> Any:
         """Dynamic energy of a phase on all devices. [J]"""
