@@ -7,11 +7,7 @@ from typing import Any
 import numpy as np
 
 from dse.evaluators.accounting.decode_segments import BatchArrays
-<<<<<<< HEAD
 from dse.evaluators.accounting.layout import Layout
-=======
-from dse.evaluators.accounting.layout import LOCAL_MEMORIES, Layout
->>>>>>> memkind
 from dse.evaluators.accounting.memory_contents import cache_scale, largest_use, memory_limits
 from dse.evaluators.accounting.metrics import batch_metrics, rated_energies, rated_power
 from dse.evaluators.accounting.phase import PhaseCost
@@ -23,7 +19,6 @@ from dse.space.array_math import minimum
 from dse.space.design import Design
 from dse.space.lazy_metrics import make_lazy_metrics
 from dse.space.limits import Limit
-from dse.space.main_memory import CAPACITY_LIMITS
 
 LINK_METRIC = "noc_utilisation"
 """Metric of the links of a NoC."""
@@ -37,11 +32,7 @@ def die_and_system_area(layout: Layout, design: Design) -> tuple[Any, Any]:
 def account_limits(layout: Layout, design: Design, job: BatchArrays, phases: Sequence[PhaseCost]) -> list[Limit]:
     """Limits of memories, main memory first, then those of structure."""
     contents = [memory for phase in phases for memory in phase.memory]
-<<<<<<< HEAD
     contents.sort(key=lambda memory: not memory.is_main)
-=======
-    contents.sort(key=lambda memory: memory.address not in CAPACITY_LIMITS)
->>>>>>> memkind
     return [*memory_limits(contents), *layout.structural_limits(design, job, phases)]
 
 
@@ -108,17 +99,9 @@ def _usage_metrics(layout: Layout, design: Design, phases: Sequence[PhaseCost], 
 def _memory_metrics(job: BatchArrays, phases: Sequence[PhaseCost]) -> dict[str, Any]:
     """Bytes in use of main memory and of the fullest local memory, and tokens that the KV cache has room for."""
     contents = [memory for phase in phases for memory in phase.memory]
-<<<<<<< HEAD
     uses = {"hbm_used": largest_use(contents, main=True), "sram_used": largest_use(contents, main=False)}
     metrics = {name: value * 1.0 for name, value in uses.items() if value is not None}
     caches = [memory for memory in phases[1].memory if memory.is_main and memory.has_cache]
-=======
-    uses = {"hbm_used": largest_use(contents, CAPACITY_LIMITS)}
-    for address in LOCAL_MEMORIES:
-        uses["sram_used"] = uses.get("sram_used") if uses.get("sram_used") is not None else largest_use(contents, (address,))
-    metrics = {name: value * 1.0 for name, value in uses.items() if value is not None}
-    caches = [memory for memory in phases[1].memory if memory.address in CAPACITY_LIMITS and memory.has_cache]
->>>>>>> memkind
     if caches:  # tokens that fit beside everything else, at the job's mix of lengths
         metrics["kv_capacity"] = (job.prompt_tokens + job.output_tokens) * reduce(minimum, map(cache_scale, caches))
     return metrics

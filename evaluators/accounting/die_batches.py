@@ -1,6 +1,6 @@
 """Work of single dies of several designs, computed together for all designs that need the same work.
 
-Code that knows what designs will need requests it first (`wanted`), while results are collected (`kept`). Work that
+Code that knows what designs will need requests it first (`request_die_work`), while results are collected (`collect_die_work`). Work that
 nobody requested is computed separately, with its blocks in detail; batched results have no blocks.
 """
 
@@ -66,9 +66,9 @@ def find_die_work(
     """Work of one die from the batch of its request; None if the batch is too small or lacks the die.
 
     Args:
-        make: work of several dies, a function of (asked, of, `DieBatch`, *others).
-        asked, of: work of an attention replica, and how it is divided.
-        die, said: one of the dies, and its plan's kernel settings.
+        make: work of several dies, a function of (work, die_split, `DieBatch`, *others).
+        work, die_split: work of an attention replica, and how it is divided.
+        die, plan: one of the dies, and its plan's kernel settings.
         others: further inputs of the result.
     """
     if not _KEPT:

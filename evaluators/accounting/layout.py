@@ -19,34 +19,6 @@ from dse.space.limits import Infeasibility, Limit
 from dse.space.software import software_of
 from dse.space.workload import BatchCase, Workload
 
-<<<<<<< HEAD
-=======
-LAYOUTS = {
-    DEVICES: "tensor_parallel:TensorParallelLayout",
-    REGIONS: "regions:RegionLayout",
-    PIPELINES: "pipelines:PipelineLayout",
-    WHOLE_CHIP: "whole_chip:WholeChipLayout",
-    MANY_DIES: "tile_dies:TileDiesLayout",
-    POOLED_DIES: "shared_cache_dies:SharedCacheDiesLayout",
-}
-"""Layouts by the software that runs them: module of `accounting` and class, imported at first use."""
-
-LOCAL_MEMORIES = ("chip.tile.sram", "chip.core.sram")
-"""Settings of the size of the local memory of a core."""
-
-
-class PeakRates(NamedTuple):
-    """Peak rates of all workers of a layout together; leaves broadcast over designs.
-
-    Attributes:
-        flops: of all matrix engines. [FLOP/s]
-        memory_bandwidth: of all memory channels; None where the chip has no main memory. [B/s]
-    """
-
-    flops: Any
-    memory_bandwidth: Any = None
-
->>>>>>> memkind
 
 class Layout(ABC):
     """A model on the workers of designs of one structure, for prefill and decode of a batch.

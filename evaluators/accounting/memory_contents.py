@@ -1,6 +1,6 @@
 """Contents of the memories of the fullest worker, and the limits and metrics that follow from them."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,11 +8,7 @@ import numpy as np
 from dse.space.array_math import divisor, maximum, where
 from dse.space.chip import Chip
 from dse.space.limits import Limit
-<<<<<<< HEAD
 from dse.space.main_memory import CAPACITY_LIMITS, main_memory
-=======
-from dse.space.main_memory import main_memory
->>>>>>> memkind
 
 CACHE, ACTIVATIONS = "KV cache", "activations"
 """Names of contents that metrics ask for."""
@@ -93,8 +89,8 @@ def core_memory_contents(chip: Chip, parts: tuple[tuple[str, Any], ...], residen
         parts: bytes that it must hold, by name.
         resident: bytes beside these, which stay because there is room.
     """
-    where, core = ("core", chip.core) if chip.tile is None else ("tile", chip.tile)
-    return MemoryContents(f"chip.{where}.sram", core.sram, parts, resident)
+    name, core = ("core", chip.core) if chip.tile is None else ("tile", chip.tile)
+    return MemoryContents(f"chip.{name}.sram", core.sram, parts, resident)
 
 
 def sum_parts(parts: Iterable[tuple[str, Any]]) -> Any:
@@ -110,21 +106,9 @@ def memory_limits(contents: Iterable[MemoryContents]) -> list[Limit]:
     return [Limit(memory.address, memory.need, memory.capacity, "B", memory.parts) for memory in contents]
 
 
-<<<<<<< HEAD
 def largest_use(contents: Sequence[MemoryContents], *, main: bool) -> Any:
     """Bytes in use of main memory, or of the fullest local memory; None where there is none. [B]"""
     uses = [memory.bytes_in_use for memory in contents if memory.is_main == main]
-=======
-def main_memory_contents(chip: Chip, parts: tuple[tuple[str, Any], ...]) -> MemoryContents:
-    """Contents of a chip's main memory. [B]"""
-    memory = main_memory(chip)
-    return MemoryContents(memory.address("capacity"), memory.capacity, parts)
-
-
-def largest_use(contents: Sequence[MemoryContents], addresses: Collection[str]) -> Any:
-    """Bytes in use in the memories of some addresses, of the fullest one; None where there is none. [B]"""
-    uses = [memory.bytes_in_use for memory in contents if memory.address in addresses]
->>>>>>> memkind
     if not uses:
         return None
     largest = uses[0]

@@ -25,8 +25,8 @@ from dse.evaluators.cost_models import cost_model
 from dse.evaluators.cost_models.call_cost import CostModel, TimedBlock, block_timeline
 from dse.evaluators.cost_models.die_exchange_jobs import DieGroups, make_die_groups
 from dse.evaluators.graph.expert_loads import experts_per_token, parts_reached
-from dse.evaluators.graph.operators import useful_flop
-from dse.evaluators.graph.step_counts import decode_steps, prefill_step
+from dse.evaluators.graph.operators import Operator, Segment, useful_flop
+from dse.evaluators.graph.step_counts import StepCounts, decode_steps, prefill_step
 from dse.evaluators.graph.transformer import transformer_segments
 from dse.evaluators.layouts.micro_batches import BatchWork, ReplicaWork
 from dse.evaluators.layouts.multi_die import DieExchange, DieSplit, LayerUnit, MicroBatchPass, largest_replica_share
@@ -34,12 +34,10 @@ from dse.evaluators.layouts.stage_balance import cut_stages
 from dse.evaluators.layouts.tensor_formats import ValueBytes
 from dse.evaluators.machine.machine import HardwareModel
 from dse.evaluators.program.activity import Activity
-from dse.evaluators.silicon import area
 from dse.space.array_math import Array, maximum
 from dse.space.design import Design
 from dse.space.layers import per_reach
 from dse.space.limits import Infeasibility, Limit
-from dse.space.main_memory import CAPACITY_LIMITS
 from dse.space.mapping import Mapping, MultiDiePlan
 from dse.space.memoize import MAX_IDENTITIES, memoize
 from dse.space.model import ExpertLayers, Model
@@ -75,15 +73,21 @@ Alone = tuple[tuple[tuple[MicroBatchPass, tuple[UnitWork, ...]], ...], Any]
 """Work of one die in the forward passes of a phase, and further results."""
 
 
+def equal_pace(design: Design, part: Segment, operator: Operator) -> float:
+    """Pace of dies whose engines multiply all formats at one rate."""
+    return 1.0
+
+
 class DieKind(NamedTuple):
     """Functions that give the work, machine and value sizes of one die of a multi-die system.
 
     Attributes:
         own: work of one die, from a design, an attention replica's work, the division and the fidelity.
-        machine: that it is in a phase.
+        machine: hardware of a die in a phase.
         sizes: bytes of weights and of a cached value.
         reached: share of the links' bandwidth that its software reaches.
         together: whether the analytical model takes several iterations at once.
+        pace: time of an operation of a product over one at the formats of `PeakRates.flops`, for an operator.
     """
 
     own: Callable[[Design, ReplicaWork, DieSplit, str], Alone]
@@ -91,6 +95,7 @@ class DieKind(NamedTuple):
     sizes: Callable[[Mapping], ValueBytes]
     reached: Callable[[Mapping], Any]
     together: bool = False
+    pace: Callable[[Design, Segment, Operator], float] = equal_pace
 
 
 class UnitOfPass(NamedTuple):
@@ -175,7 +180,7 @@ class MultiDieLayout(Layout):
                     machine=kind.machine(design, name),
                     seconds=seconds,
                     work=total,
-                    flop=flop,
+                    flop=partial(_paced_operations, kind, design, case, name, job.decode_context),
                     memory=tuple(self.die_contents(design, name, held[name], slices)),
                     timed=tuple(detailed_blocks(work, die_split)) if detailed else (),
                     dies=die_split.ranks,
@@ -214,22 +219,39 @@ class MultiDieLayout(Layout):
 
     def memory_by_use(self, phases: Sequence[PhaseCost]) -> dict[str, float]:
         """Main memory of the fullest die in the fuller phase, by use, for one design. [B]"""
-<<<<<<< HEAD
         contents = [memory for phase in phases for memory in phase.memory if memory.is_main]
-=======
-        contents = [memory for phase in phases for memory in phase.memory if memory.address in CAPACITY_LIMITS]
->>>>>>> memkind
         fullest = max(contents, key=lambda memory: float(memory.need))
         return {name: float(value) for name, value in fullest.parts}
+
+
+def _paced_operations(kind: DieKind, design: Design, case: BatchCase, phase: str, decode_context: str) -> float:
+    """Useful operations of a phase on all dies; those in other formats count by the time that they take. [op]"""
+    if kind.pace is equal_pace:
+        return _useful_operations(case, phase, decode_context)
+    steps = _phase_steps(case, phase, decode_context)
+    return sum(count * paced_operations(kind, design, case.model, at) for count, at in steps)
+
+
+def paced_operations(kind: DieKind, design: Design, model: Model, at: StepCounts) -> float:
+    """Useful operations of a step; those in other formats count by the time that they take. [op]"""
+    return sum(
+        part.times * float(useful_flop(operator)) * kind.pace(design, part, operator)
+        for part in transformer_segments(model, at)
+        for operator in part.operators
+    )
+
+
+def _phase_steps(case: BatchCase, phase: str, decode_context: str) -> list[tuple[float, StepCounts]]:
+    """Steps of a phase, each with how often it runs."""
+    return [(1.0, prefill_step(case))] if phase == "prefill" else decode_steps(case, decode_context)
 
 
 @memoize
 def _useful_operations(case: BatchCase, phase: str, decode_context: str) -> float:
     """Useful operations of a phase, on all dies."""
-    steps = [(1.0, prefill_step(case))] if phase == "prefill" else decode_steps(case, decode_context)
     each = [
         count * part.times * float(useful_flop(operator))
-        for count, at in steps
+        for count, at in _phase_steps(case, phase, decode_context)
         for part in transformer_segments(case.model, at)
         for operator in part.operators
     ]
@@ -252,7 +274,7 @@ def pass_work(
     """Forward passes of one attention replica's work, and further results of a die in them.
 
     Args:
-        kind, design, asked, fidelity: kind of die, design, work of an attention replica, and fidelity.
+        kind, design, work, fidelity: kind of die, design, work of an attention replica, and fidelity.
         die_split: how the model is divided; all copies of it exchange at the same time.
         rows: of dies, first and how many, that the copies of the model are on; None for all.
     """
@@ -540,14 +562,3 @@ def _kept_positions(case: BatchCase, phase: str) -> Any:
     """Positions that caches of each reach of a model have of a case's requests at the end of a phase."""
     ends = [(n, prompt + (output if phase == "decode" else 0)) for n, prompt, output in case.requests]
     return per_reach(case.model, lambda reach: float(sum(n * reach.kept_positions(end) for n, end in ends)))
-
-
-def die_and_system_area(design: Design) -> tuple[Any, Any]:
-    """Area of one die and of all dies. [mm2]"""
-    chip = design.chip
-    return area.die_area(chip), area.total_area(chip) * chip_die_count(chip)
-
-
-def area_by_block(design: Design) -> dict[str, Any]:
-    """Area of one die by block. [mm2]"""
-    return area.area_by_block(design.chip)

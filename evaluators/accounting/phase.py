@@ -75,7 +75,8 @@ class PhaseCost:
         machine: hardware that runs it.
         seconds: time of each case. [s]
         work: activity of each case on all instances, or a function that counts it; None if nothing counts it.
-        flop: useful operations of each case, each times the pace of its number format, or a function that counts them. [op]
+        flop: useful operations of each case, at the formats of `PeakRates.flops`, or a function that counts them: those in
+            other formats count by the time that they take. [op]
         memory: contents of the memories of the fullest device or core.
         timed: blocks of one iteration of each entry; empty without details.
         away: for each call of each block, the share of its bytes that main memory delivers; None for all of them, once.

@@ -20,7 +20,6 @@ from dse.evaluators.accounting.decode_segments import (
     sum_per_case,
 )
 from dse.evaluators.accounting.forward_passes import StagedPass, pass_through_stages
-<<<<<<< HEAD
 from dse.evaluators.accounting.layout import Layout
 from dse.evaluators.accounting.memory_contents import (
     ACTIVATIONS,
@@ -30,10 +29,6 @@ from dse.evaluators.accounting.memory_contents import (
     main_memory_contents,
     memory_limits,
 )
-=======
-from dse.evaluators.accounting.layout import Layout, PeakRates
-from dse.evaluators.accounting.memory_contents import ACTIVATIONS, CACHE, MemoryContents, memory_limits
->>>>>>> memkind
 from dse.evaluators.accounting.partition_search import PartitionedPhase as Partitions
 from dse.evaluators.accounting.partition_search import choose_partitions, partitioned_phase, plan_with_partition
 from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, mesh_work, phase_seconds, useful_operations
@@ -289,15 +284,9 @@ def core_contents(chip: Chip, plan: PipelinePlan, held: CoreResidency, cached: A
     local = [(ACTIVATIONS, held.activations)]
     if plan.attention is not None:
         local.append(("slices of attention beyond", held.slices))
-<<<<<<< HEAD
     stored, capacity = (("weights", weights), (CACHE, cached)), main_memory(chip).capacity_per_core
-    main = main_memory_contents(chip, stored, cache=held.kv, capacity=capacity)
+    main = main_memory_contents(chip, stored, cache=held.kv + held.states, capacity=capacity)
     return main, core_memory_contents(chip, tuple(local), held.sram - held.activations - held.slices)
-=======
-    memory, stored = main_memory(chip), (("weights", weights), (CACHE, cached))
-    main = MemoryContents(memory.address("capacity"), memory.capacity_per_core, stored, cache=held.kv)
-    return main, MemoryContents("chip.tile.sram", chip.tile.sram, tuple(local), held.sram - held.activations - held.slices)
->>>>>>> memkind
 
 
 def plan_limits(

@@ -18,7 +18,6 @@ from dse.evaluators.accounting.decode_segments import (
     sum_per_case,
 )
 from dse.evaluators.accounting.forward_passes import RegionPass, pass_through_regions
-<<<<<<< HEAD
 from dse.evaluators.accounting.layout import Layout
 from dse.evaluators.accounting.memory_contents import (
     ACTIVATIONS,
@@ -28,10 +27,6 @@ from dse.evaluators.accounting.memory_contents import (
     main_memory_contents,
     memory_limits,
 )
-=======
-from dse.evaluators.accounting.layout import Layout, PeakRates
-from dse.evaluators.accounting.memory_contents import ACTIVATIONS, CACHE, MemoryContents, main_memory_contents, memory_limits
->>>>>>> memkind
 from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, mesh_work, phase_seconds, useful_operations
 from dse.evaluators.accounting.usage import PeakRates, mesh_peak_rates
 from dse.evaluators.calls.algorithm_candidates import add_candidates
@@ -62,7 +57,6 @@ from dse.evaluators.machine.edge_memory import edge_memory
 from dse.evaluators.machine.machine import HardwareModel, mesh_program_machine
 from dse.evaluators.machine.simulated_channels import reached_share
 from dse.evaluators.program.activity import Activity
-from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import dynamic_energy
 from dse.space.array_math import Array, ceil_div, maximum, minimum, where
 from dse.space.chip import Chip
@@ -123,7 +117,8 @@ class RegionLayout(Layout):
                 name=name,
                 machine=machine,
                 seconds=phase_seconds(region_pass.seconds, region_pass.stage, schedule),
-                work=sum_per_case(region_pass.activity * runs, schedule.starts),
+                # a submesh has other shares of what is sent and read
+                work=None if parse_fidelity(fidelity)[1] else sum_per_case(region_pass.activity * runs, schedule.starts),
                 flop=useful,
                 memory=(*main, *_core_contents(design, job, name, places[name])),
                 timed=timed,
@@ -166,16 +161,11 @@ class RegionLayout(Layout):
     def peak_rates(self, design: Design) -> PeakRates:
         """Peak rates of all cores of the wafer, of its links, and of the channels at its edge."""
         chip = design.chip
-<<<<<<< HEAD
         return wafer_peak_rates(chip, main_memory(chip).bandwidth if has_main_memory(chip) else np.nan)
-=======
-        flops = 2.0 * chip.mesh.rows * chip.mesh.cols * (chip.clock / chip.core.mac)
-        return PeakRates(flops, main_memory(chip).bandwidth if has_main_memory(chip) else None)
->>>>>>> memkind
 
     def phase_energy(self, design: Design, job: BatchArrays, phase: PhaseCost) -> Any:
-        """Dynamic energy of a phase. [J]"""
-        return dynamic_energy(mesh_work(phase), design.chip)
+        """Dynamic energy of a phase; NaN on a submesh. [J]"""
+        return np.nan if phase.activity is None else dynamic_energy(mesh_work(phase), design.chip)
 
     def own_metrics(self, design: Design, job: BatchArrays, phases: Sequence[PhaseCost]) -> dict[str, Any]:
         """Time of the transition between layouts, and tokens whose caches fit in local memories."""
@@ -218,11 +208,6 @@ REGION_LAYOUT = RegionLayout()
 def wafer_peak_rates(chip: Chip, memory: Any = np.nan) -> PeakRates:
     """Peak rates of a wafer, with the bandwidth of its memory channels, NaN without any. [B/s]"""
     return mesh_peak_rates(chip, 1 / chip.core.mac, memory)
-
-
-def area_by_block(design: Design) -> dict[str, Any]:
-    """Area of the chip by block. [mm2]"""
-    return area.area_by_block(design.chip)
 
 
 def phase_memory(design: Design, job: BatchArrays, phase: str) -> tuple[CoreMemory, CoreMemory]:
@@ -499,18 +484,11 @@ def _fullest_line_tokens(job: BatchArrays, mapping: Mapping, lines: Any) -> Any:
 
 def _main_memory(design: Design, job: BatchArrays) -> tuple[MemoryContents, ...]:
     """Contents of main memory at the edge, which has all weights; empty without one."""
-<<<<<<< HEAD
     chip = design.chip
     if not has_main_memory(chip):
         return ()
     weights = model_weight_bytes(job.model, design.mapping.precision)
     return (main_memory_contents(chip, (("weights", weights),)),)
-=======
-    if not has_main_memory(design.chip):
-        return ()
-    weights = model_weight_bytes(job.model, design.mapping.precision)
-    return (main_memory_contents(design.chip, (("weights", weights),)),)
->>>>>>> memkind
 
 
 def _core_contents(design: Design, job: BatchArrays, phase: str, place: Region) -> list[MemoryContents]:

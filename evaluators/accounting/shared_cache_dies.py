@@ -11,28 +11,23 @@ from dse.evaluators.accounting import memory_contents as contents
 from dse.evaluators.accounting import multi_die_limits as dies_limits
 from dse.evaluators.accounting.breakdown import BreakdownRow, merge_rows
 from dse.evaluators.accounting.decode_segments import BatchArrays
-<<<<<<< HEAD
-=======
-from dse.evaluators.accounting.layout import PeakRates
->>>>>>> memkind
 from dse.evaluators.accounting.memory_contents import MemoryContents, main_memory_contents
 from dse.evaluators.accounting.multi_die import Alone, DieKind, MemoryItems, MultiDieLayout, single_die_work
 from dse.evaluators.accounting.multi_die_limits import single_die_chip
 from dse.evaluators.accounting.phase import PhaseCost
-from dse.evaluators.accounting.tensor_parallel import device_activity
+from dse.evaluators.accounting.tensor_parallel import device_activity, device_peak_rates, usual_pace
 from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.calls.call import CallBlock, equal_call_index, sort_breadth_first
 from dse.evaluators.cost_models import cost_model, jobs
 from dse.evaluators.cost_models import die_exchange_jobs as crossings
 from dse.evaluators.cost_models.call_cost import TimedBlock
-from dse.evaluators.graph.operators import Segment
+from dse.evaluators.graph.operators import Operator, Segment
 from dse.evaluators.layouts import tensor_parallel as devices
 from dse.evaluators.layouts.attention_requests import RequestsOfReach
 from dse.evaluators.layouts.micro_batches import ReplicaWork
 from dse.evaluators.layouts.multi_die import DieContext, DieSplit, micro_batch_passes, unchanged_segment
-from dse.evaluators.layouts.tensor_formats import ValueBytes, combine_bytes, format_product, value_bytes
+from dse.evaluators.layouts.tensor_formats import ValueBytes, combine_bytes, value_bytes
 from dse.evaluators.machine.machine import HardwareModel, shared_cache_machine
-from dse.evaluators.machine.shared_cache_die import shared_cache_parts
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.silicon.energy import WORD, PooledActivity, pooled_dynamic_energy
 from dse.space.design import Design
@@ -117,7 +112,13 @@ def _reached(mapping: Mapping) -> Any:
     return mapping.stack.network_efficiency
 
 
-DIE_KIND = DieKind(_of_design, _machine, _sizes, _reached, together=True)
+def _pace(design: Design, part: Segment, operator: Operator) -> float:
+    """Pace of an operator's product over that at the usual formats."""
+    call = devices.device_call(part, operator, 1, design.mapping.precision, design.chip.core.rates)
+    return float(call.pace / usual_pace(design))
+
+
+DIE_KIND = DieKind(_of_design, _machine, _sizes, _reached, together=True, pace=_pace)
 
 
 def _done(activity: Activity) -> PooledActivity:
@@ -134,18 +135,6 @@ def _done(activity: Activity) -> PooledActivity:
 def activity_energy(design: Design, activity: Activity) -> Any:
     """Dynamic energy of an activity on shared-cache dies. [J]"""
     return pooled_dynamic_energy(_done(activity), design.chip)
-
-
-def engine_peak(design: Design) -> Any:
-    """Peak rate of one die's engines for activations and weights in their formats. [FLOP/s]"""
-    precision = design.mapping.precision
-    pace = format_product(precision.activations, precision.weights, design.chip.core.rates).pace
-    return 1 / (shared_cache_parts(design.chip, design.mapping)[0].matrix * design.mapping.stack.matrix_efficiency * pace)
-
-
-def memory_bandwidth(design: Design) -> Any:
-    """Main-memory bandwidth of one die. [B/s]"""
-    return main_memory(design.chip).bandwidth
 
 
 def memory_capacity(design: Design) -> Any:
@@ -168,8 +157,8 @@ class SharedCacheDiesLayout(MultiDieLayout):
         return [main_memory_contents(design.chip, items)]
 
     def peak_rates(self, design: Design) -> PeakRates:
-        """Peak rates of one die; engines at the rate that their software reaches."""
-        return PeakRates(engine_peak(design), memory_bandwidth(design))
+        """Peak rates of one die."""
+        return device_peak_rates(design)
 
     def activity_energy(self, design: Design, activity: Activity) -> Any:
         """Dynamic energy of an activity of all dies. [J]"""

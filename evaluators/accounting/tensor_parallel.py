@@ -12,11 +12,7 @@ from dse.evaluators.accounting import breakdown
 from dse.evaluators.accounting.batch_account import keeps_limits
 from dse.evaluators.accounting.breakdown import BreakdownRow
 from dse.evaluators.accounting.decode_segments import BatchArrays, reduce_per_case
-<<<<<<< HEAD
 from dse.evaluators.accounting.layout import Layout
-=======
-from dse.evaluators.accounting.layout import Layout, PeakRates
->>>>>>> memkind
 from dse.evaluators.accounting.memory_contents import ACTIVATIONS, CACHE, main_memory_contents
 from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, phase_seconds, useful_operations
 from dse.evaluators.accounting.usage import PeakRates
@@ -32,7 +28,6 @@ from dse.evaluators.layouts.tensor_parallel import DeviceMemory, device_blocks, 
 from dse.evaluators.machine.device_links import split_into_nodes
 from dse.evaluators.machine.machine import HardwareModel, shared_cache_machine
 from dse.evaluators.machine.shared_cache_die import DieCache, shared_cache_parts
-from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import PooledActivity, pooled_dynamic_energy
 from dse.space.array_math import distinct_values, extremes, maximum, minimum, where
 from dse.space.chip import Chip
@@ -101,15 +96,8 @@ class TensorParallelLayout(Layout):
         ]
 
     def peak_rates(self, design: Design) -> PeakRates:
-<<<<<<< HEAD
         """Peak rates of one device."""
         return device_peak_rates(design)
-=======
-        """Peak rates of all devices; engines at the rate that their software reaches."""
-        chip, dies = design.chip, self.die_count(design)
-        engines, _, _ = shared_cache_parts(chip, design.mapping)
-        return PeakRates(dies / (engines.matrix * design.mapping.stack.matrix_efficiency), dies * main_memory(chip).bandwidth)
->>>>>>> memkind
 
     def phase_energy(self, design: Design, job: BatchArrays, phase: PhaseCost) -> Any:
         """Dynamic energy of a phase on all devices. [J]"""
@@ -176,7 +164,7 @@ def _die_work(design: Design, job: BatchArrays, name: str, cache: DieCache | Non
 
 
 def device_peak_rates(design: Design) -> PeakRates:
-    """Peak rates of one device; engines at what their software reaches in the mapping's formats."""
+    """Peak rates of one device, of its engines at the formats of activations and weights."""
     engines = shared_cache_parts(design.chip, design.mapping)[0].matrix * design.mapping.stack.matrix_efficiency
     return PeakRates(1 / (engines * usual_pace(design)), main_memory(design.chip).bandwidth)
 
@@ -187,6 +175,14 @@ def usual_pace(design: Design) -> Any:
     return format_product(precision.activations, precision.weights, design.chip.core.rates).pace
 
 
+def fastest_speedup(design: Design) -> Any:
+    """Rate of the fastest product of the mapping's formats over the rate of `PeakRates.flops`; at least 1. [1]"""
+    precision, rates = design.mapping.precision, design.chip.core.rates
+    stored = {precision.weights, precision.kv, *filter(None, (precision.experts, precision.attention, precision.index))}
+    paces = [format_product(precision.activations, name, rates).pace for name in sorted(stored)]
+    return usual_pace(design) / reduce(minimum, paces)
+
+
 def simulation_obstacle(design: Design) -> str:
     """Why memory reads cannot be simulated, and the setting to change; empty string if they can."""
     memory = main_memory(design.chip)
@@ -194,11 +190,6 @@ def simulation_obstacle(design: Design) -> str:
         return ""
     banks = f"chip.{memory.banks_part}"
     return f"chip.{memory.part}, whose banks are not set; add +memory@{banks}=hbm3 and {banks}.stacks, as in its data sheet"
-
-
-def area_by_block(design: Design) -> dict[str, Any]:
-    """Area of one die by block. [mm2]"""
-    return area.area_by_block(design.chip)
 
 
 def refuse_kv_head_option(model: Model, *plans: TensorParallelPlan) -> None:

@@ -11,10 +11,6 @@ from dse.evaluators.accounting import multi_die_limits as dies_limits
 from dse.evaluators.accounting import tile_operators as tiles
 from dse.evaluators.accounting.breakdown import BreakdownRow
 from dse.evaluators.accounting.decode_segments import BatchArrays
-<<<<<<< HEAD
-=======
-from dse.evaluators.accounting.layout import PeakRates
->>>>>>> memkind
 from dse.evaluators.accounting.memory_contents import MemoryContents, main_memory_contents
 from dse.evaluators.accounting.multi_die import Alone, DieKind, MemoryItems, MultiDieLayout, single_die_work
 from dse.evaluators.accounting.multi_die_limits import single_die_chip
@@ -122,15 +118,9 @@ def activity_energy(design: Design, activity: Activity) -> Any:
     return dynamic_energy(activity, design.chip, activation_bytes(design.mapping))
 
 
-def engine_peak(design: Design) -> Any:
-    """Peak rate of one die's matrix engines. [FLOP/s]"""
-    chip, engine = design.chip, design.chip.tile.matrix
-    return 2.0 * chip.mesh.rows * chip.mesh.cols * engine.rows * engine.cols * chip.clock
-
-
-def memory_bandwidth(design: Design) -> Any:
-    """Main-memory bandwidth of one die. [B/s]"""
-    return main_memory(design.chip).bandwidth
+def die_peak_rates(design: Design) -> PeakRates:
+    """Peak rates of all tiles, channels and links of one die."""
+    return tile_peak_rates(design.chip)
 
 
 def memory_capacity(design: Design) -> Any:
@@ -158,7 +148,7 @@ class TileDiesLayout(MultiDieLayout):
 
     def peak_rates(self, design: Design) -> PeakRates:
         """Peak rates of all tiles and channels of one die."""
-        return tile_peak_rates(design.chip)
+        return die_peak_rates(design)
 
     def activity_energy(self, design: Design, activity: Activity) -> Any:
         """Dynamic energy of an activity of all dies. [J]"""

@@ -5,12 +5,7 @@ from collections.abc import Mapping as Dict
 from typing import Any
 
 from dse.evaluators.accounting.breakdown import BreakdownRow, excess_by_cause, merge_rows
-<<<<<<< HEAD
 from dse.evaluators.accounting.memory_contents import MemoryContents, core_memory_contents, main_memory_contents, memory_limits
-=======
-from dse.evaluators.accounting.layout import PeakRates
-from dse.evaluators.accounting.memory_contents import MemoryContents, main_memory_contents, memory_limits
->>>>>>> memkind
 from dse.evaluators.accounting.phase import PhaseCost
 from dse.evaluators.accounting.usage import PeakRates, mesh_peak_rates
 from dse.evaluators.calls.call import CallBlock
@@ -183,12 +178,7 @@ def memory_and_group_limits(chip: Chip, mapping: Mapping, phases: Dict[str, Held
 def tile_peak_rates(chip: Chip) -> PeakRates:
     """Peak rates of all tiles, channels and links of one die."""
     engine = chip.tile.matrix
-<<<<<<< HEAD
     return mesh_peak_rates(chip, engine.rows * engine.cols, main_memory(chip).bandwidth)
-=======
-    flops = 2.0 * chip.mesh.rows * chip.mesh.cols * engine.rows * engine.cols * chip.clock
-    return PeakRates(dies * flops, dies * main_memory(chip).bandwidth)
->>>>>>> memkind
 
 
 def remedy_text(worst: Infeasibility, design: Design) -> str:

@@ -54,8 +54,8 @@ def usage_of_time(flop: Any, memory_bytes: Any, seconds: Any, peak_flops: Any, m
     on it are NaN. A share of no time, or of a rate of 0, is NaN.
 
     Args:
-        flop: F, useful operations of products: 2 m k n for tokens that are served, without padding, repetition or masked
-            pairs. [FLOP]
+        flop: F, useful operations of products: 2 m k n for tokens that are computed, without padding, repetition on several
+            devices, or masked pairs; tokens that speculation rejects count. [FLOP]
         memory_bytes: B, read from and written to main memory of all chips. [B]
         seconds: t. [s]
         peak_flops: P, of the matrix engines of all chips, at the number formats of activations and weights. [FLOP/s]

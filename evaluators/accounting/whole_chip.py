@@ -9,7 +9,7 @@ from dse.evaluators.accounting import tile_operators as tiles
 from dse.evaluators.accounting.breakdown import BreakdownRow
 from dse.evaluators.accounting.decode_segments import BatchArrays, arrays_by_case
 from dse.evaluators.accounting.layout import Layout, only_case
-from dse.evaluators.accounting.memory_contents import main_memory_contents
+from dse.evaluators.accounting.memory_contents import CACHE, main_memory_contents, sum_parts
 from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, mesh_work, phase_seconds
 from dse.evaluators.accounting.tile_operators import (
     group_limits,
@@ -41,6 +41,9 @@ from dse.space.limits import Infeasibility, Limit
 from dse.space.mapping import WholeChipPlan
 from dse.space.parameter_counts import STATE_BYTES, sequence_memory
 from dse.space.workload import BatchCase
+
+GROWING = (CACHE, "states")
+"""Uses of main memory that grow with requests."""
 
 
 class WholeChipLayout(Layout):
@@ -79,7 +82,9 @@ class WholeChipLayout(Layout):
                     work=None if parse_fidelity(fidelity)[1] else activity,
                     flop=flop,
                     memory=(
-                        main_memory_contents(chip, held[name]),
+                        main_memory_contents(
+                            chip, held[name], cache=sum_parts(part for part in held[name] if part[0] in GROWING)
+                        ),
                         *local_memory_contents(
                             chip, name, _in_tiles(parts, case, chip, plans[name]), _ahead_bytes(design, name)
                         ),

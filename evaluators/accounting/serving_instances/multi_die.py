@@ -57,8 +57,9 @@ from dse.evaluators.accounting.serving_instances.multi_die_iterations import (
     whole_prompts,
 )
 from dse.evaluators.accounting.serving_instances.prompt_table_points import distinct_prompt_lengths, transferred_prompts
-from dse.evaluators.accounting.serving_instances.serving_layout import ServedWork
+from dse.evaluators.accounting.serving_instances.serving_layout import ServedWork, TransferWork
 from dse.evaluators.accounting.serving_runs import steady_state_run as steady
+from dse.evaluators.accounting.tensor_parallel import device_peak_rates, fastest_speedup
 from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.cost_models import die_exchange_jobs as crossings
 from dse.evaluators.cost_models.die_exchange_model import ExchangeCost, stage_transfer_cost
@@ -108,8 +109,8 @@ class ServedDie(NamedTuple):
 
     Attributes:
         kind: work, machine and value sizes of a die.
-        engine_peak: of a die's matrix engines. [FLOP/s]
-        memory_bandwidth, memory_capacity: of a die's main memory. [B/s], [B]
+        peak_rates: of a die.
+        memory_capacity: of a die's main memory. [B]
         activity_energy: dynamic energy of an activity. [J]
         memory_limits: of what is held in each phase.
         breakdown_rows: of a phase.
@@ -119,8 +120,7 @@ class ServedDie(NamedTuple):
     """
 
     kind: DieKind
-    engine_peak: Callable[[Design], Any]
-    memory_bandwidth: Callable[[Design], Any]
+    peak_rates: Callable[[Design], PeakRates]
     memory_capacity: Callable[[Design], Any]
     activity_energy: Callable[[Design, Activity], Any]
     memory_limits: Callable[[Design, Mapping[str, Any]], list[Limit]]
@@ -192,8 +192,9 @@ class MultiDieServing(InstanceLayout):
         """Lower bounds on dies, iteration time and prompt time, as a pass goes through all stages in turn."""
         die, mapping = served_die(design), design.mapping
         before, after = (_stage_dies(plan) for plan in (mapping.prefill, mapping.decode))
-        engines = die.engine_peak(design) if design.chip.tile is None else peak_flops(design.chip)
-        decode = weight_bytes_read(load.model, mapping.precision) / (die.memory_bandwidth(design) * after)
+        rates = die.peak_rates(design)
+        engines = rates.flops * fastest_speedup(design) if design.chip.tile is None else peak_flops(design.chip)
+        decode = weight_bytes_read(load.model, mapping.precision) / (rates.memory * after)
         return WorkLowerBounds(
             design.chip.dies.rows * design.chip.dies.cols,
             decode=decode,
@@ -251,29 +252,29 @@ class MultiDieServing(InstanceLayout):
 
     def peak_rates(self, design: Design) -> PeakRates:
         """Peak rates of one die, of tiles or with a shared cache."""
-        die = served_die(design)
-        return PeakRates(die.engine_peak(design), die.memory_bandwidth(design))
+        return served_die(design).peak_rates(design)
 
     def work_of_iterations(self, design: Design, load: ServingLoad, done: IterationCounts, fidelity: str) -> ServedWork:
         """Work of iterations on all dies, of whole prompts."""
-        activity, flop = Activity(), 0.0
+        activity, flop, die = Activity(), 0.0, served_die(design)
         for pool, iterations in zip(die_pools(design, load), done, strict=True):
             for times, made_of in iterations:
                 for share, work in whole_prompts(pool, made_of):
                     activity = activity + _run_activity(_run_iteration(design, load, pool, work, fidelity)) * (times * share)
-                flop += times * _useful_flop_of(_whole_iteration(load, made_of))
-        die = served_die(design)
-        return ServedWork(flop, activity.memory_bytes, 0.0, lambda: die.activity_energy(design, activity))
+                iteration = _whole_iteration(load, made_of)
+                flop += times * many_dies.paced_operations(die.kind, design, iteration.model, iteration.step())
+        return ServedWork(flop, activity.memory_bytes, activity.hop_bytes, lambda: die.activity_energy(design, activity))
 
-    def transfer_energy(self, design: Design, load: ServingLoad, hosted: Any) -> Any:
-        """Energy of KV transfers over die links, from memory to memory, and to hosts."""
-        moved = host_transfer_energy(hosted, design.chip)
+    def transfer_work(self, design: Design, load: ServingLoad, hosted: Any) -> TransferWork:
+        """Work of KV transfers over die links, from memory to memory, and to hosts."""
+        moved = TransferWork(hosted, host_transfer_energy(hosted, design.chip))
         if len(die_pools(design, load)) < 2:
             return moved
         room, sent, ways = self._caches_moved(design, load)
         each = crossings.exchange_activity(sent, ways) + Activity(memory_bytes=2 * sent.sent_bytes / ways)
         caches = each * float(room.sum_bytes(transferred_prompts(load)))
-        return moved + served_die(design).activity_energy(design, caches)
+        energy = moved.energy + served_die(design).activity_energy(design, caches)
+        return TransferWork(moved.memory_bytes + caches.memory_bytes, energy)
 
     def local_memory_used(self, design: Design, load: ServingLoad) -> Any | None:
         """Local memory in use on the fullest tile in the largest iterations; None for dies with a cache."""
@@ -553,8 +554,7 @@ def _tile_die() -> ServedDie:
 
     return ServedDie(
         dies.DIE_KIND,
-        dies.engine_peak,
-        dies.memory_bandwidth,
+        dies.die_peak_rates,
         dies.memory_capacity,
         dies.activity_energy,
         dies.memory_limits,
@@ -570,8 +570,7 @@ def _shared_cache_die() -> ServedDie:
 
     return ServedDie(
         dies.DIE_KIND,
-        dies.engine_peak,
-        dies.memory_bandwidth,
+        device_peak_rates,
         dies.memory_capacity,
         dies.activity_energy,
         dies.memory_limits,

@@ -7,9 +7,7 @@ import numpy as np
 
 from dse.evaluators.serving.iteration_time import prefix_axis
 from dse.evaluators.serving.kv_memory import RequestMemory
-from dse.evaluators.silicon.energy import host_transfer_energy
 from dse.space.array_math import Array
-from dse.space.chip import Chip
 from dse.space.workload import ServingLoad
 
 MAX_JUMPS = 12
@@ -73,18 +71,16 @@ def transferred_prompts(load: ServingLoad) -> Array:
     return prompts
 
 
-def kv_host_transfer_energy(room: RequestMemory, load: ServingLoad, chip: Chip, apart: Any, hosted: Any = 0.0) -> Any:
-    """Energy of KV caches swapped to hosts and back, and of KV transfer by way of hosts. [J]
+def kv_host_bytes(room: RequestMemory, load: ServingLoad, apart: Any, hosted: Any = 0.0) -> Any:
+    """Bytes of KV caches swapped to hosts and back, and of KV transfer by way of hosts. [B]
 
     Args:
         room: KV memory of one request, on all of a chip.
         load: load whose prompts are transferred.
-        chip: at either end.
         apart: whether prefill chips differ from decode chips.
         hosted: bytes swapped to hosts and back, of all chips. [B]
     """
-    sent = 2 * room.sum_bytes(transferred_prompts(load)) if apart else 0.0
-    return host_transfer_energy(sent + hosted, chip)
+    return hosted + (2 * room.sum_bytes(transferred_prompts(load)) if apart else 0.0)
 
 
 def distinct_prompt_lengths(load: ServingLoad, most: int = 2) -> list[float]:

@@ -32,10 +32,10 @@ from dse.evaluators.accounting.serving_instances.lower_bounds import WorkLowerBo
 from dse.evaluators.accounting.serving_instances.prompt_table_points import (
     distinct_prompt_lengths,
     equal_prompts,
-    kv_host_transfer_energy,
+    kv_host_bytes,
     table_points,
 )
-from dse.evaluators.accounting.serving_instances.serving_layout import ServedWork
+from dse.evaluators.accounting.serving_instances.serving_layout import ServedWork, TransferWork
 from dse.evaluators.accounting.serving_runs import steady_state_run as steady
 from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.graph.operators import useful_flop
@@ -49,7 +49,7 @@ from dse.evaluators.layouts.tensor_formats import index_format
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.serving.kv_memory import RequestMemory, request_memory
 from dse.evaluators.serving.scheduling_policy import max_prompt_tokens, pool_policies
-from dse.evaluators.silicon.energy import dynamic_energy
+from dse.evaluators.silicon.energy import dynamic_energy, host_transfer_energy
 from dse.space.array_math import Array
 from dse.space.chip import Chip
 from dse.space.design import Design
@@ -151,10 +151,11 @@ class RegionServing(InstanceLayout):
         hop_bytes = float(np.max(activity.hop_bytes))
         return ServedWork(useful, np.nan, hop_bytes, lambda: float(np.max(dynamic_energy(activity, design.chip))))
 
-    def transfer_energy(self, design: Design, load: ServingLoad, hosted: Any) -> Any:
-        """Energy of KV transfers by way of hosts."""
+    def transfer_work(self, design: Design, load: ServingLoad, hosted: Any) -> TransferWork:
+        """Work of KV transfers by way of hosts."""
         chip, mapping = _chip_and_mapping(design)
-        return kv_host_transfer_energy(_wafer_request(design, load), load, chip, mapping.serving.prefill_instances, hosted)
+        nbytes = kv_host_bytes(_wafer_request(design, load), load, mapping.serving.prefill_instances, hosted)
+        return TransferWork(nbytes, host_transfer_energy(nbytes, chip))
 
     def local_memory_used(self, design: Design, load: ServingLoad) -> float:
         """Local memory in use on the fullest core for the longest request."""

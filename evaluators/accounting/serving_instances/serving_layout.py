@@ -75,6 +75,18 @@ class ServedWork(NamedTuple):
     energy: Callable[[], Any]
 
 
+class TransferWork(NamedTuple):
+    """Work of KV transfers between pools, and of bytes to hosts and back, on all chips.
+
+    Attributes:
+        memory_bytes: that main memory gives or takes. [B]
+        energy: dynamic. [J]
+    """
+
+    memory_bytes: Any
+    energy: Any
+
+
 class ServingLayout(ABC):
     """A layout that serves: limits, metrics, power and breakdown of a design under a serving load.
 
@@ -250,8 +262,8 @@ class InstanceCosts(ServingLayout):
         """Work of iterations of each pool, on all chips."""
 
     @abstractmethod
-    def transfer_energy(self, design: Design, load: ServingLoad, hosted: Any) -> Any:
-        """Dynamic energy of KV transfers between pools, and of bytes between all chips and hosts. [J]"""
+    def transfer_work(self, design: Design, load: ServingLoad, hosted: Any) -> TransferWork:
+        """Work of KV transfers between pools, and of bytes between all chips and hosts."""
 
     @abstractmethod
     def iteration_energies(
@@ -292,7 +304,9 @@ class InstanceCosts(ServingLayout):
         """
         chip, chips, rates = design.chip, self.device_count(design), self.peak_rates(design)
         work = self.work_of_iterations(design, load, done, fidelity) if spent is None else work_of_costs(spent)
-        values = usage_of_time(work.flop, work.memory_bytes, seconds, rates.flops * chips, rates.memory * chips)
+        moved = self.transfer_work(design, load, hosted)
+        memory_bytes = work.memory_bytes + moved.memory_bytes
+        values = usage_of_time(work.flop, memory_bytes, seconds, rates.flops * chips, rates.memory * chips)
         if not self.HAS_MAIN_MEMORY:
             values = {name: value for name, value in values.items() if name not in MAIN_MEMORY_METRICS}
         if rates.links is not None:
@@ -306,7 +320,7 @@ class InstanceCosts(ServingLayout):
         tokens = float(load.requests.output.sum())
 
         def energy() -> Any:
-            return work.energy() + self.transfer_energy(design, load, hosted)
+            return work.energy() + moved.energy
 
         return values | power_metrics(chip, lambda: [(energy(), seconds)], tokens, chips=chips, peak=peak)
 

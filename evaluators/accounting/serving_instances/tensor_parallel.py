@@ -29,11 +29,12 @@ from dse.evaluators.accounting.serving_instances.prompt_table_points import (
     fractional_prompts,
     transferred_prompts,
 )
-from dse.evaluators.accounting.serving_instances.serving_layout import ServedWork
+from dse.evaluators.accounting.serving_instances.serving_layout import ServedWork, TransferWork
 from dse.evaluators.accounting.tensor_parallel import (
     blocks_seconds,
     device_activity,
     device_peak_rates,
+    fastest_speedup,
     idle_die_limits,
     port_limit,
     refuse_kv_head_option,
@@ -120,7 +121,7 @@ class TensorParallelServing(InstanceLayout):
         precision, last = mapping.precision, mapping.decode.tp
         first = where(mapping.serving.prefill_instances > 0, mapping.prefill.tp, last)
         each = shared_cache_parts(chip, mapping)[0].matrix * mapping.stack.matrix_efficiency
-        prompt = prefill_flop_per_token(load.model) * each * usual_pace(design) / first
+        prompt = prefill_flop_per_token(load.model) * each * usual_pace(design) / fastest_speedup(design) / first
         return WorkLowerBounds(
             self.device_count(design),
             decode=weight_bytes_read(load.model, precision) / (main_memory(chip).bandwidth * last),
@@ -169,13 +170,14 @@ class TensorParallelServing(InstanceLayout):
         flop = paced / usual_pace(design)
         return ServedWork(flop, work.memory_bytes, 0.0, lambda: pooled_dynamic_energy(work, chip))
 
-    def transfer_energy(self, design: Design, load: ServingLoad, hosted: Any) -> Any:
-        """Energy of KV transfers over links from die to die, and to hosts."""
+    def transfer_work(self, design: Design, load: ServingLoad, hosted: Any) -> TransferWork:
+        """Work of KV transfers over links from die to die, and to hosts."""
         chip, mapping = _chip_and_mapping(design)
-        moved = host_transfer_energy(hosted, chip)
-        if mapping.serving.prefill_instances:
-            moved = moved + pooled_dynamic_energy(_moved_activity(design, load, self.device_count(design)), chip)
-        return moved
+        moved = TransferWork(hosted, host_transfer_energy(hosted, chip))
+        if not mapping.serving.prefill_instances:
+            return moved
+        sent = _moved_activity(design, load, self.device_count(design))
+        return TransferWork(moved.memory_bytes + sent.memory_bytes, moved.energy + pooled_dynamic_energy(sent, chip))
 
     def iteration_energies(
         self, design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str

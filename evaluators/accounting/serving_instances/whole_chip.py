@@ -45,11 +45,12 @@ from dse.evaluators.accounting.serving_instances.lower_bounds import (
 from dse.evaluators.accounting.serving_instances.prompt_table_points import (
     equal_prompts,
     integer_table_points,
-    kv_host_transfer_energy,
+    kv_host_bytes,
 )
 from dse.evaluators.accounting.serving_instances.serving_layout import (
     SPENT_COLUMNS,
     ServedWork,
+    TransferWork,
     work_of_costs,
 )
 from dse.evaluators.accounting.serving_instances.shared_part_times import SharedTimes, collect_requests
@@ -84,7 +85,7 @@ from dse.evaluators.machine.machine import tile_core_machine
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.serving.kv_memory import RequestMemory, request_memory
 from dse.evaluators.serving.scheduling_policy import max_prompt_tokens, policies_with_batch
-from dse.evaluators.silicon.energy import dynamic_energy
+from dse.evaluators.silicon.energy import dynamic_energy, host_transfer_energy
 from dse.space.array_math import Array
 from dse.space.chip import Chip
 from dse.space.design import Design
@@ -236,11 +237,11 @@ class WholeChipServing(InstanceLayout):
                 spent = spent + times * _spent_by_blocks(design, 1, blocks)[1:, 0]
         return work_of_costs(spent)
 
-    def transfer_energy(self, design: Design, load: ServingLoad, hosted: Any) -> Any:
-        """Energy of KV transfers by way of hosts."""
+    def transfer_work(self, design: Design, load: ServingLoad, hosted: Any) -> TransferWork:
+        """Work of KV transfers by way of hosts."""
         chip, mapping = _chip_and_mapping(design)
-        apart = mapping.serving.prefill_instances
-        return kv_host_transfer_energy(_request_memory(design, load), load, chip, apart, hosted)
+        nbytes = kv_host_bytes(_request_memory(design, load), load, mapping.serving.prefill_instances, hosted)
+        return TransferWork(nbytes, host_transfer_energy(nbytes, chip))
 
     def local_memory_used(self, design: Design, load: ServingLoad) -> Any:
         """Local memory in use on a tile, by the kind of operator that takes most."""
