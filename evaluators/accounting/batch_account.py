@@ -1,7 +1,7 @@
 """Metrics and limits of a batch from the costs of its phases, alike on every layout."""
 
 from collections.abc import Sequence
-from functools import reduce
+from functools import cache, reduce
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,10 @@ from dse.space.array_math import minimum
 from dse.space.design import Design
 from dse.space.lazy_metrics import make_lazy_metrics
 from dse.space.limits import Limit
+from dse.space.main_memory import has_main_memory
 
-LINK_METRIC = "noc_utilisation"
-"""Metric of the links of a NoC."""
+LINK_METRIC, CACHE_METRIC = "noc_utilisation", "kv_capacity"
+"""Metrics of the links of a NoC, and of what the KV cache has room for."""
 
 
 def die_and_system_area(layout: Layout, design: Design) -> tuple[Any, Any]:
@@ -76,24 +77,29 @@ def energy_and_time(layout: Layout, design: Design, job: BatchArrays, phases: Se
 
 def _usage_metrics(layout: Layout, design: Design, phases: Sequence[PhaseCost], latency: Any) -> dict[str, Any]:
     """Utilisation of engines, memory channels and links of a NoC, computed when it is read."""
-    rates, chips = layout.peak_rates(design), layout.die_count(design)
 
     def usage() -> dict[str, Any]:
+        rates, chips = layout.peak_rates(design), layout.die_count(design)
         flop: Any = 0.0
         nbytes: Any = 0.0
         hop_bytes: Any = 0.0
         for phase in phases:
             work = phase.activity
             flop = flop + phase.useful_flop
-            nbytes = np.nan if work is None else nbytes + work.memory_bytes
+            nbytes = np.nan if work is None else nbytes + work.memory_bytes * phase.workers
             hop_bytes = hop_bytes + work.hop_bytes if isinstance(work, Activity) else np.nan
         values = usage_of_time(flop, nbytes, latency, rates.flops * chips, rates.memory * chips)
         links = {} if rates.links is None else {LINK_METRIC: link_utilisation(hop_bytes, rates.links * chips, latency)}
         return values | links
 
-    has_memory = bool(np.any(rates.memory == rates.memory))  # not a number without one
-    names = [name for name in USAGE_METRICS if has_memory or name not in MAIN_MEMORY_METRICS]
-    return make_lazy_metrics((*names, *(() if rates.links is None else (LINK_METRIC,))), usage)
+    return make_lazy_metrics(_usage_names(has_main_memory(design.chip), design.chip.mesh is not None), usage)
+
+
+@cache
+def _usage_names(has_memory: bool, has_links: bool) -> tuple[str, ...]:
+    """Metrics of usage of a chip with or without main memory, and links of a NoC."""
+    names = (name for name in USAGE_METRICS if has_memory or name not in MAIN_MEMORY_METRICS)
+    return (*names, *((LINK_METRIC,) if has_links else ()))
 
 
 def _memory_metrics(job: BatchArrays, phases: Sequence[PhaseCost]) -> dict[str, Any]:
@@ -102,9 +108,12 @@ def _memory_metrics(job: BatchArrays, phases: Sequence[PhaseCost]) -> dict[str, 
     uses = {"hbm_used": largest_use(contents, main=True), "sram_used": largest_use(contents, main=False)}
     metrics = {name: value * 1.0 for name, value in uses.items() if value is not None}
     caches = [memory for memory in phases[1].memory if memory.is_main and memory.has_cache]
-    if caches:  # tokens that fit beside everything else, at the job's mix of lengths
-        metrics["kv_capacity"] = (job.prompt_tokens + job.output_tokens) * reduce(minimum, map(cache_scale, caches))
-    return metrics
+
+    def capacity() -> dict[str, Any]:
+        """Tokens that fit beside everything else, at the job's mix of lengths."""
+        return {CACHE_METRIC: (job.prompt_tokens + job.output_tokens) * reduce(minimum, map(cache_scale, caches))}
+
+    return metrics | (make_lazy_metrics((CACHE_METRIC,), capacity) if caches else {})
 
 
 def _rated_energies(layout: Layout, design: Design, job: BatchArrays, ttft: Any, decoding: Any, latency: Any) -> dict[str, Any]:

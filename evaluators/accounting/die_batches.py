@@ -1,7 +1,8 @@
 """Work of single dies of several designs, computed together for all designs that need the same work.
 
-Code that knows what designs will need requests it first (`request_die_work`), while results are collected (`collect_die_work`). Work that
-nobody requested is computed separately, with its blocks in detail; batched results have no blocks.
+Code that knows what designs will need requests it first (`request_die_work`), while results are collected
+(`collect_die_work`). Work that nobody requested is computed separately, with its blocks in detail; batched results have no
+blocks.
 """
 
 from collections.abc import Callable, Iterator

@@ -49,7 +49,8 @@ class MemoryContents(NamedTuple):
     @property
     def has_cache(self) -> bool:
         """Whether some design has a KV cache."""
-        return bool(np.any((self.bytes_of(CACHE) if self.cache is None else self.cache) > 0))
+        cache = self.bytes_of(CACHE) if self.cache is None else self.cache
+        return bool(np.any(cache > 0)) if isinstance(cache, np.ndarray) else cache > 0
 
     def bytes_of(self, name: str) -> Any:
         """Bytes of the parts of one name; 0 where there are none. [B]"""

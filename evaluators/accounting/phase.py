@@ -74,7 +74,9 @@ class PhaseCost:
         name: prefill, decode or transition.
         machine: hardware that runs it.
         seconds: time of each case. [s]
-        work: activity of each case on all instances, or a function that counts it; None if nothing counts it.
+        work: activity of each case on all instances, or on one of `workers`, or a function that counts it; None if nothing
+            counts it.
+        workers: that each do this work. [1]
         flop: useful operations of each case, at the formats of `PeakRates.flops`, or a function that counts them: those in
             other formats count by the time that they take. [op]
         memory: contents of the memories of the fullest device or core.
@@ -90,6 +92,7 @@ class PhaseCost:
     machine: HardwareModel
     seconds: Any
     work: WorkCounts | Callable[[], WorkCounts] | None
+    workers: Any = 1.0
     flop: Any | Callable[[], Any] = 0.0
     memory: tuple[MemoryContents, ...] = ()
     timed: tuple[TimedBlock, ...] = ()
@@ -101,7 +104,7 @@ class PhaseCost:
 
     @cached_property
     def activity(self) -> WorkCounts | None:
-        """Activity of each case over all instances; None if it is not counted."""
+        """Activity of each case over all instances, or of one of `workers`; None if it is not counted."""
         return self.work() if callable(self.work) else self.work
 
     @cached_property

@@ -72,8 +72,9 @@ class TensorParallelLayout(Layout):
                 name=name,
                 machine=machine,
                 seconds=phase_seconds(seconds, None, schedule),
-                work=partial(_phase_work, design, job, name, machine.cache),
-                flop=partial(_phase_flop, design, job, name, schedule),
+                work=partial(_die_work, design, job, name, machine.cache),
+                workers=plan.tp,
+                flop=partial(_phase_flop, design, job, name),
                 memory=memory if name == "decode" else (),
                 timed=blocks,
                 runs=schedule.steps,
@@ -101,8 +102,8 @@ class TensorParallelLayout(Layout):
 
     def phase_energy(self, design: Design, job: BatchArrays, phase: PhaseCost) -> Any:
         """Dynamic energy of a phase on all devices. [J]"""
-        done = _die_work(design, job, phase.name, phase.machine.cache)
-        return pooled_dynamic_energy(done, design.chip) * phase.dies
+        assert isinstance(phase.activity, PooledActivity)
+        return pooled_dynamic_energy(phase.activity, design.chip) * phase.workers
 
     def own_metrics(self, design: Design, job: BatchArrays, phases: Sequence[PhaseCost]) -> dict[str, Any]:
         """Bytes of the layers of one device."""
@@ -142,16 +143,19 @@ class TensorParallelLayout(Layout):
         return f"no TP up to {MAX_TP} fits"
 
 
-def _phase_flop(design: Design, job: BatchArrays, name: str, schedule: IterationSchedule) -> Any:
+def _phase_flop(design: Design, job: BatchArrays, name: str) -> Any:
     """Useful operations of a phase of each case; those in other formats count by the time that they take. [op]"""
     mapping = design.mapping
-    blocks = _laid(job, name, getattr(mapping, name), mapping.precision, design.chip.core.rates)
-    return useful_operations(blocks, schedule.steps, schedule.starts) / usual_pace(design)
+    heads = getattr(mapping, name).kv_heads
+    return _paced_flop(job, name, mapping.precision, design.chip.core.rates, heads) / usual_pace(design)
 
 
-def _phase_work(design: Design, job: BatchArrays, name: str, cache: DieCache | None) -> PooledActivity:
-    """Activity of a phase of each case on all devices."""
-    return _die_work(design, job, name, cache).times(getattr(design.mapping, name).tp)
+@memoize
+def _paced_flop(job: BatchArrays, name: str, precision: FormatPlan, rates: FormatRates | None, heads: str | None) -> Any:
+    """Useful operations of a phase of each case, each times its pace, which no division over devices changes. [op]"""
+    blocks = _blocks(job, name, 1, precision, "ring", rates, heads)
+    runs, starts = (ONCE, None) if name == "prefill" else (job.steps, job.step_starts)
+    return useful_operations(blocks, runs, starts)
 
 
 def _die_work(design: Design, job: BatchArrays, name: str, cache: DieCache | None) -> PooledActivity:
@@ -171,8 +175,12 @@ def device_peak_rates(design: Design) -> PeakRates:
 
 def usual_pace(design: Design) -> Any:
     """Time of an operation at the formats of activations and weights, over its time at 16 bits."""
-    precision = design.mapping.precision
-    return format_product(precision.activations, precision.weights, design.chip.core.rates).pace
+    return _usual_pace(design.mapping.precision, design.chip.core.rates)
+
+
+@memoize_by_identity
+def _usual_pace(precision: FormatPlan, rates: FormatRates | None) -> Any:
+    return format_product(precision.activations, precision.weights, rates).pace
 
 
 def fastest_speedup(design: Design) -> Any:
