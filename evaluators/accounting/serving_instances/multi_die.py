@@ -55,6 +55,7 @@ from dse.evaluators.accounting.serving_instances.multi_die_iterations import (
     replica_work,
     typical_iteration,
     whole_prompts,
+    whole_requests,
 )
 from dse.evaluators.accounting.serving_instances.prompt_table_points import distinct_prompt_lengths, transferred_prompts
 from dse.evaluators.accounting.serving_instances.serving_layout import ServedWork, TransferWork
@@ -259,10 +260,13 @@ class MultiDieServing(InstanceLayout):
         activity, flop, die = Activity(), 0.0, served_die(design)
         for pool, iterations in zip(die_pools(design, load), done, strict=True):
             for times, made_of in iterations:
-                for share, work in whole_prompts(pool, made_of):
-                    activity = activity + _run_activity(_run_iteration(design, load, pool, work, fidelity)) * (times * share)
-                iteration = _whole_iteration(load, made_of)
-                flop += times * many_dies.paced_operations(die.kind, design, iteration.model, iteration.step())
+                for part, composition in whole_requests(made_of):
+                    for share, work in whole_prompts(pool, composition):
+                        run = _run_iteration(design, load, pool, work, fidelity)
+                        activity = activity + _run_activity(run) * (times * part * share)
+                    iteration = _whole_iteration(load, composition)
+                    steps = times * part
+                    flop += steps * many_dies.paced_operations(die.kind, design, iteration.model, iteration.step())
         return ServedWork(flop, activity.memory_bytes, activity.hop_bytes, lambda: die.activity_energy(design, activity))
 
     def transfer_work(self, design: Design, load: ServingLoad, hosted: Any) -> TransferWork:

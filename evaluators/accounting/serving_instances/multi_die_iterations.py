@@ -141,6 +141,24 @@ def whole_prompts(pool: DiePool, made_of: Composition) -> list[tuple[float, Comp
     return [(part, (tokens, (each + 1) / 2, *rest)) for part, each in zip((share, 1 - share), ends, strict=True)]
 
 
+def whole_requests(made_of: Composition) -> list[tuple[float, Composition]]:
+    """Iterations of whole decoding requests with the given mean, each with its frequency; without those of nothing.
+
+    A mean of one and a half decodes is as many iterations of one as of two.
+
+    >>> whole_requests((0.0, 0.0, 1.5, 100.0, 0.0))
+    [(0.5, (0.0, 0.0, 1.0, 100.0, 0.0)), (0.5, (0.0, 0.0, 2.0, 100.0, 0.0))]
+    >>> whole_requests((0.0, 0.0, 0.25, 100.0, 0.0))
+    [(0.25, (0.0, 0.0, 1.0, 100.0, 0.0))]
+    """
+    tokens, context, decodes, *rest = (float(np.squeeze(value)) for value in made_of)
+    fewer = math.floor(decodes + ROUNDED)
+    if abs(decodes - fewer) <= ROUNDED:
+        return [(1.0, made_of)]
+    shares = (fewer + 1 - decodes, float(fewer)), (decodes - fewer, fewer + 1.0)
+    return [(share, (tokens, context, count, *rest)) for share, count in shares if tokens or count]
+
+
 def make_iteration(
     load: ServingLoad, split: DieSplit, phase: str, plan: str, prompts: int, own: int, past: int, decodes: int, context: float,
     *, attends: bool = True,
