@@ -157,7 +157,7 @@ class SharedCacheDiesLayout(MultiDieLayout):
         return [main_memory_contents(design.chip, items)]
 
     def peak_rates(self, design: Design) -> PeakRates:
-        """Peak rates of one die."""
+        """Peak rates of one die with a shared cache."""
         return device_peak_rates(design)
 
     def activity_energy(self, design: Design, activity: Activity) -> Any:

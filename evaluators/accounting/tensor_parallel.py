@@ -97,7 +97,7 @@ class TensorParallelLayout(Layout):
         ]
 
     def peak_rates(self, design: Design) -> PeakRates:
-        """Peak rates of one device."""
+        """Peak rates of one of the devices."""
         return device_peak_rates(design)
 
     def phase_energy(self, design: Design, job: BatchArrays, phase: PhaseCost) -> Any:

@@ -142,7 +142,9 @@ def whole_prompts(pool: DiePool, made_of: Composition) -> list[tuple[float, Comp
 
 
 def whole_requests(made_of: Composition) -> list[tuple[float, Composition]]:
-    """Iterations of whole decoding requests with the given mean, each with its frequency; without those of nothing.
+    """Iterations of whole decoding requests with the given mean, each with its frequency.
+
+    Iterations of nothing are left out.
 
     A mean of one and a half decodes is as many iterations of one as of two.
 
