@@ -184,7 +184,7 @@ def _usual_pace(precision: FormatPlan, rates: FormatRates | None) -> Any:
 
 
 def fastest_speedup(design: Design) -> Any:
-    """Rate of the fastest product of the mapping's formats over the rate of `PeakRates.flops`; at least 1. [1]"""
+    """Rate of the fastest product of a mapping over that of its usual formats; at least 1. [1]"""
     precision, rates = design.mapping.precision, design.chip.core.rates
     stored = {precision.weights, precision.kv, *filter(None, (precision.experts, precision.attention, precision.index))}
     paces = [format_product(precision.activations, name, rates).pace for name in sorted(stored)]
