@@ -184,8 +184,8 @@ FAULTS = (
     ),
     Fault(
         "several dies draw the power of one",
-        "evaluators/accounting/tensor_parallel.py",
-        "energies(power * dies,",
+        "evaluators/accounting/batch_account.py",
+        "energies(power * layout.die_count(design),",
         "energies(power,",
         "chip=npu_dse model=llama3_405b mapping.prefill.tp=32 mapping.prefill.prefetch=partial",
         ("tests/evaluators/test_nodes.py::test_energy_is_power_times_time_times_dies",),
