@@ -95,7 +95,7 @@ class DieKind(NamedTuple):
     sizes: Callable[[Mapping], ValueBytes]
     reached: Callable[[Mapping], Any]
     together: bool = False
-    pace: Callable[[Design, Segment, Operator], float] = equal_pace
+    pace: Callable[[Design, Segment, Operator], Any] = equal_pace
 
 
 class UnitOfPass(NamedTuple):
@@ -224,7 +224,7 @@ class MultiDieLayout(Layout):
         return {name: float(value) for name, value in fullest.parts}
 
 
-def _paced_operations(kind: DieKind, design: Design, case: BatchCase, phase: str, decode_context: str) -> float:
+def _paced_operations(kind: DieKind, design: Design, case: BatchCase, phase: str, decode_context: str) -> Any:
     """Useful operations of a phase on all dies; those in other formats count by the time that they take. [op]"""
     if kind.pace is equal_pace:
         return _useful_operations(case, phase, decode_context)
@@ -232,7 +232,7 @@ def _paced_operations(kind: DieKind, design: Design, case: BatchCase, phase: str
     return sum(count * paced_operations(kind, design, case.model, at) for count, at in steps)
 
 
-def paced_operations(kind: DieKind, design: Design, model: Model, at: StepCounts) -> float:
+def paced_operations(kind: DieKind, design: Design, model: Model, at: StepCounts) -> Any:
     """Useful operations of a step; those in other formats count by the time that they take. [op]"""
     return sum(
         part.times * float(useful_flop(operator)) * kind.pace(design, part, operator)

@@ -112,10 +112,10 @@ def _reached(mapping: Mapping) -> Any:
     return mapping.stack.network_efficiency
 
 
-def _pace(design: Design, part: Segment, operator: Operator) -> float:
+def _pace(design: Design, part: Segment, operator: Operator) -> Any:
     """Pace of an operator's product over that at the usual formats."""
     call = devices.device_call(part, operator, 1, design.mapping.precision, design.chip.core.rates)
-    return float(call.pace / usual_pace(design))
+    return call.pace / usual_pace(design)
 
 
 DIE_KIND = DieKind(_of_design, _machine, _sizes, _reached, together=True, pace=_pace)

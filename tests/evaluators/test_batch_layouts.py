@@ -6,11 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dse.evaluators import evaluate
 from dse.evaluators.accounting import tensor_parallel
 from dse.evaluators.accounting.layout import Layout, layout_of, layout_of_software
 from dse.evaluators.accounting.layout_registry import BATCH_LAYOUTS, load_layout
 from dse.evaluators.accounting.memory_contents import ACTIVATIONS, CACHE
 from dse.evaluators.accounting.tensor_parallel import TensorParallelLayout
+from dse.space.design import stack_designs
+from dse.space.fields import iterate_leaves, replace_leaves
 from dse.space.software import software_of
 from tests.samples import asked, metrics
 
@@ -88,3 +91,18 @@ def test_a_layout_that_lacks_methods_fails_when_it_is_looked_up(monkeypatch: pyt
 @pytest.mark.parametrize("software", BATCH_LAYOUTS)
 def test_a_registered_layout_is_complete_and_one_object(software: str) -> None:
     assert layout_of_software(software) is layout_of_software(software)
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_metrics_of_a_stack_are_those_of_each_design(name: str) -> None:
+    """Of designs whose clock and rates by number format differ, which share one structure."""
+    question = asked(*QUESTIONS[name].split(), *SIZES)
+    numbers = {address: value for address, value, _ in iterate_leaves(question.base) if isinstance(value, float) and value}
+    faster = {address: 1.25 * value for address, value in numbers.items() if address.startswith("chip.core.rates.")}
+    designs = [question.base, replace_leaves(question.base, {"chip.clock": 0.8 * numbers["chip.clock"], **faster})]
+    together = evaluate(stack_designs(designs), question.workload).columns
+    for place, design in enumerate(designs):
+        alone = evaluate(stack_designs([design]), question.workload).columns
+        assert set(alone) == set(together)
+        for metric in alone:
+            assert together[metric][place] == pytest.approx(alone[metric][0], rel=1e-9, nan_ok=True), metric
