@@ -1,6 +1,6 @@
 """Layouts whose instances serve requests: iteration times, KV memory, and usage of a run.
 
-Each layout is a class (`serving_layout.ServingLayout`), named by its software in `workloads/serving.py`. Here are the
+Each layout is a class (`serving_layout.ServingLayout`), which `space/software.py` declares. Here are the
 records that layouts and serving runs share.
 """
 
