@@ -10,14 +10,14 @@ from dse.evaluators import evaluate
 from dse.evaluators.accounting import tensor_parallel
 from dse.evaluators.accounting.layout import Layout, layout_of, layout_of_software
 from dse.evaluators.accounting.layout_registry import BATCH_LAYOUTS, load_layout
-from dse.evaluators.accounting.memory_contents import ACTIVATIONS, CACHE
+from dse.evaluators.accounting.memory_contents import CACHE
 from dse.evaluators.accounting.tensor_parallel import TensorParallelLayout
 from dse.space.design import stack_designs
 from dse.space.fields import iterate_leaves, replace_leaves
 from dse.space.software import software_of
 from tests.samples import asked, metrics
 
-DIES = "model=deepseek_v2_lite workload.batch=[8]"
+DIES = "model=deepseek_v2_lite workload.batch=[1024]"
 QUESTIONS = {
     "devices": "chip=a100 model=llama3_8b workload.batch=[4] mapping.both.tp=2",
     "pipelines": "chip=npu64 model=qwen3_4b workload.batch=[4]",
@@ -65,15 +65,39 @@ def test_shares_come_from_the_same_work_and_time(name: str) -> None:
         assert values["hbm_bytes"] == pytest.approx(values["hbm_utilisation"] * rate * values["latency"], rel=1e-9)
 
 
-@pytest.mark.parametrize("name", ["devices", "pipelines", "whole chip", "dies of tiles", "dies with a cache"])
-def test_memory_holds_what_its_parts_say(name: str) -> None:
-    question = asked(*QUESTIONS[name].split(), *SIZES)
+ONE_MEMORY = ("devices", "whole chip", "dies of tiles", "dies with a cache")
+
+
+@pytest.mark.parametrize("name", ONE_MEMORY)
+def test_twice_the_requests_hold_twice_the_caches_and_the_same_weights(name: str) -> None:
+    def contents(*words: str) -> dict[str, float]:
+        question = asked(*QUESTIONS[name].split(), *SIZES, *words)
+        layout = layout_of(question.base)
+        (job,) = layout.batch_arrays(question.workload)
+        decode = layout.phases(question.base, job, "analytical")[1]
+        (memory,) = (memory for memory in decode.memory if memory.is_main)
+        return {part: float(np.squeeze(nbytes)) for part, nbytes in memory.parts}
+
+    batch = int(asked(*QUESTIONS[name].split()).workload.cases[0].batch)
+    once, twice = contents(), contents(f"workload.batch=[{2 * batch}]")
+    assert twice[CACHE] == pytest.approx(2 * once[CACHE], rel=1e-9)
+    weights = [part for part in once if part.startswith("weights")]
+    assert weights
+    assert {part: twice[part] for part in weights} == {part: once[part] for part in weights}
+
+
+@pytest.mark.parametrize("name", ONE_MEMORY)
+def test_a_memory_that_is_just_full_has_room_for_the_tokens_of_the_batch(name: str) -> None:
+    """Of decode, which needs more than prefill here."""
+    words = (*QUESTIONS[name].split(), *SIZES)
+    question = asked(*words)
     layout = layout_of(question.base)
     (job,) = layout.batch_arrays(question.workload)
-    for phase in layout.phases(question.base, job, "analytical"):
-        for memory in phase.memory:
-            assert memory.need == pytest.approx(sum(np.squeeze(nbytes) for _, nbytes in memory.parts))
-            assert np.all(np.asarray(memory.bytes_of(CACHE) + memory.bytes_of(ACTIVATIONS)) <= np.asarray(memory.need) + 1e-9)
+    (memory,) = (part for part in layout.phases(question.base, job, "analytical")[1].memory if part.is_main)
+    need = float(np.squeeze(memory.need))
+    tokens = (256 + 16) * question.workload.cases[0].batch
+    assert metrics(*words, f"chip.hbm.capacity='{need!r} B'")["kv_capacity"] == pytest.approx(tokens, rel=1e-9)
+    assert metrics(*words)["kv_capacity"] > tokens
 
 
 def test_a_layout_that_lacks_methods_fails_when_it_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
