@@ -49,15 +49,15 @@ def account_metrics(layout: Layout, design: Design, job: BatchArrays, phases: Se
         **_rated_energies(layout, design, job, prefill.seconds, decode.seconds, latency),
         **power_metrics(
             design.chip,
-            lambda: energy_and_time(layout, design, job, in_order(phases)),
+            lambda: energy_and_time(layout, design, job, order_phases(phases)),
             job.output_tokens,
             chips=layout.die_count(design),
         ),
     }
 
 
-def in_order(phases: Sequence[PhaseCost]) -> tuple[PhaseCost, ...]:
-    """Phases in the order in which they run: what is between prefill and decode stands last in costs."""
+def order_phases(phases: Sequence[PhaseCost]) -> tuple[PhaseCost, ...]:
+    """Phases in the order in which they run; costs list the transition last."""
     prefill, decode, *between = phases
     return (prefill, *between, decode)
 

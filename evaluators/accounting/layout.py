@@ -27,10 +27,10 @@ class Layout(ABC):
     """
 
     FIDELITIES: ClassVar[tuple[str, ...]]
-    """Fidelities on the whole chip."""
+    """Fidelities that the whole chip has."""
 
     SUBMESH_FIDELITIES: ClassVar[tuple[str, ...]] = ()
-    """Fidelities on a submesh."""
+    """Fidelities that a submesh has."""
 
     ANALYTICAL_FIDELITIES: ClassVar[tuple[str, ...]] = ("analytical",)
     """Fidelities of a design that nothing can simulate."""

@@ -93,7 +93,7 @@ class RegionLayout(Layout):
         choose_option(KV, mapping.kv_placement, "mapping.kv_placement")
         places = _phase_regions(design, job.model)
 
-        def passed(name: str, at: StepCounts, turns: Any, generated: Any = 0.0, reader: CostModel = reader) -> RegionPass:
+        def price_pass(name: str, at: StepCounts, turns: Any, generated: Any = 0.0, reader: CostModel = reader) -> RegionPass:
             place = places[name]
             blocks = region_blocks(job.model, at, replace(place, mesh=evaluated_mesh(place.mesh)), mapping, generated)
             if is_left_open(getattr(mapping, name)):
@@ -131,24 +131,24 @@ class RegionLayout(Layout):
         pairs = per_reach(job.model, lambda reach: reach.remaining_positions(job.past, job.prompts))
         past = per_reach(job.model, lambda reach: reach.seen_positions(job.past))
         at_work = minimum(requests, places["prefill"].count)
-        blocks = passed("prefill", StepCounts("prefill", job.prompts, 1.0, pairs, past), at_work)
+        blocks = price_pass("prefill", StepCounts("prefill", job.prompts, 1.0, pairs, past), at_work)
         prompts = IterationSchedule(job.copies, starts=job.prompt_starts, is_ring=False)
         first = phase("prefill", blocks, job.copies, prompts)
 
-        def decoded(most: Any, reader: CostModel) -> tuple[Any, Any, RegionPass]:
+        def price_decode(most: Any, reader: CostModel) -> tuple[Any, Any, RegionPass]:
             """Micro-batches, at most so many, requests of each, and an iteration of one."""
             turns, together = micro_batch_counts(job.requests, most)
             at = StepCounts("decode", together, together, together * job.context, together * job.context)
-            return turns, together, passed("decode", at, turns, job.generated, reader)
+            return turns, together, price_pass("decode", at, turns, job.generated, reader)
 
         def step_seconds(most: Any) -> Any:
-            turns, _, region_pass = decoded(most, cost_model("analytical"))
+            turns, _, region_pass = price_decode(most, cost_model("analytical"))
             return phase_seconds(region_pass.seconds, region_pass.stage, IterationSchedule(turns))
 
         most = places["decode"].count
         if has_main_memory(design.chip):  # weights come once for each micro-batch
             most = fastest_micro_batch_count(most, step_seconds)
-        turns, together, blocks = decoded(most, reader)
+        turns, together, blocks = price_decode(most, reader)
         steps = IterationSchedule(turns, job.steps, job.step_starts)
         token = phase("decode", blocks, job.steps * turns, steps, job.requests / (turns * together))
         moved = _layout_transition(design, job, machine, fidelity)

@@ -13,7 +13,7 @@ from dse.evaluators.accounting.batch_account import (
     account_metrics,
     die_and_system_area,
     energy_and_time,
-    in_order,
+    order_phases,
 )
 from dse.evaluators.accounting.breakdown import Breakdown, BreakdownRow, TimelineBar, timeline_bars
 from dse.evaluators.accounting.decode_segments import BatchArrays, arrays_of_cases
@@ -120,7 +120,7 @@ def case_power_profile(design: Design, case: BatchCase, decode_context: str, fid
     job = arrays_of_cases(case.model, ((0, case),), decode_context)
     if layout.layout_limits(design, job):
         return None
-    ordered = in_order(layout.phases(design, job, fidelity))
+    ordered = order_phases(layout.phases(design, job, fidelity))
     spent = energy_and_time(layout, design, job, ordered)
     return profile_of_phases(spent, [phase.name for phase in ordered], idle_power(design.chip, layout.die_count(design)))
 

@@ -163,14 +163,14 @@ class MultiDieServing(InstanceLayout):
         """Request the die work that a steady-state table needs, so that designs are computed together."""
         longest, every = load.longest, AXES[software_of(design.mapping)]
 
-        def noted(many: Sequence[ReplicaWork | None]) -> Sequence[float]:
+        def request_each(many: Sequence[ReplicaWork | None]) -> Sequence[float]:
             for composition in many:
                 _request_work(design, composition)
             return [1.0] * len(many)
 
         for die_pool in die_pools(design, load):
             largest = max_prompt_tokens(die_pool.rule, die_pool.batch, longest), longest, die_pool.batch, longest
-            part_time_tables(design, load, die_pool, noted)(
+            part_time_tables(design, load, die_pool, request_each)(
                 *axis_points(steady.coarse_table_points(every, load, die_pool.of.copies)(*largest))
             )
 

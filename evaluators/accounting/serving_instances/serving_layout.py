@@ -363,8 +363,8 @@ def work_of_costs(spent: Array) -> ServedWork:
 def main_memory_metrics(limits: Callable[[], Sequence[Limit]]) -> dict[str, Any]:
     """Main memory in use on one device, computed on demand from limits for a longest request. [B]"""
 
-    def held() -> dict[str, Any]:
+    def largest_need() -> dict[str, Any]:
         needs = [limit.need for limit in limits() if limit.address in CAPACITY_LIMITS]
         return {"hbm_used": reduce(maximum, needs) * 1.0}
 
-    return make_lazy_metrics(("hbm_used",), held)
+    return make_lazy_metrics(("hbm_used",), largest_need)
