@@ -8,7 +8,7 @@ kind, start included; the flat rates give the time of the others.
 from typing import Any
 
 from dse.space.array_math import Number
-from dse.space.fields import part_field, quantity_field, record_class
+from dse.space.fields import integer_field, option_field, part_field, quantity_field, record_class
 from dse.space.libraries.decode_attention import DecodeAttentionConstants
 from dse.space.libraries.elementwise import ElementwiseConstants
 from dse.space.libraries.gemm import GemmConstants
@@ -17,6 +17,48 @@ from dse.space.libraries.mla_decode_attention import MlaDecodeConstants
 from dse.space.libraries.moe_all_to_all import MoeAllToAllConstants
 from dse.space.libraries.node_collectives import AllToAll, OneShotAllreduce, RingCollectives
 from dse.space.libraries.prefill_attention import PrefillAttentionConstants
+from dse.space.number_formats import formats_of_tensor
+
+
+@record_class
+class IterationOverheads:
+    """Overheads of an inference engine in every iteration, beside kernels; an absent one costs nothing.
+
+    Terms, equations and sources: `docs/physics.md`, "Engines as they run".
+    """
+
+    host_time: Any = quantity_field("s", "host time of an iteration, added to that of its kernels", absent=True)
+    request_host_time: Any = quantity_field("s", "host time of an iteration for each decoding request", absent=True)
+    eager_launch: Any = quantity_field(
+        "s", "launch of a kernel in iterations with prompts, which no recorded graph replays: their least time", absent=True
+    )
+    dense_layer_kernels: Any = integer_field("kernels that a layer with a dense FFN launches", low=0, absent=True)
+    moe_layer_kernels: Any = integer_field("kernels that a layer with experts launches", low=0, absent=True)
+    graph_batch_sizes: Any = option_field(
+        'decode batches of recorded graphs, as in "1 2 4 8": others are padded to the next, and those beyond run as they are',
+        absent=True,
+    )
+    logit_bytes: Any = quantity_field("B", "main memory traffic of a logit between the head and its sampled token", absent=True)
+
+
+@record_class
+class ExpertOverheads:
+    """Overheads of an inference engine around expert products; an absent one costs nothing.
+
+    Terms, equations and sources: `docs/physics.md`, "Engines as they run".
+    """
+
+    row_passes: Any = quantity_field(
+        "1",
+        "passes over a token's hidden vector, of 16 bits, for each expert that it goes to: permute, quantise, add up",
+        absent=True,
+    )
+    intermediate_passes: Any = quantity_field(
+        "1", "passes over the intermediate vector of each expert that a token goes to, of 16 bits", absent=True
+    )
+    imbalance: Any = quantity_field(
+        "1", "excess load of the busiest of n dies with experts, times 1 - 1/n; 0 if all have the mean", absent=True
+    )
 
 
 @record_class
@@ -29,8 +71,25 @@ class Stack:
     hbm_efficiency: Number = quantity_field(
         "1", "share of the memory's bandwidth that a stream reaches", high=1.0, positive=True, former="hbm_achieved"
     )
+    matrix_energy: Any = quantity_field(
+        "J",
+        "energy of an operation at the power limit of a board: its time grows by this over `chip.power`; 0 if absent",
+        absent=True,
+    )
+    roofline_exponent: Any = quantity_field(
+        "1",
+        "p of the time of a product, (compute^p + memory^p)^(1/p), both overlapping imperfectly; the longer of both if absent",
+        low=1.0,
+        absent=True,
+    )
     network_efficiency: Number = quantity_field(
         "1", "share of a port's bandwidth that a collective reaches", high=1.0, positive=True, former="network_achieved"
+    )
+    network_half_size: Any = quantity_field(
+        "B", "message of a collective that reaches half of network_efficiency; all sizes reach it if absent", absent=True
+    )
+    reduction_format: Any = option_field(
+        "format in which dies add up partial sums; that of activations if absent", formats_of_tensor("activations"), absent=True
     )
     collective_launch: Number = quantity_field(
         "s",
@@ -89,3 +148,7 @@ class Stack:
         MoeAllToAllConstants,
         former="dispatch",
     )
+    iteration: Any = part_field(
+        "what the inference engine does around an iteration's kernels; nothing if absent", IterationOverheads
+    )
+    moe: Any = part_field("what the inference engine does around expert products; nothing if absent", ExpertOverheads)
