@@ -1,0 +1,137 @@
+"""Settings with which inference engines run their throughput benchmarks, from what a page states.
+
+All requests arrive at once, and the rate is that of all output tokens over the whole time, ramp and drain included.
+Batch, token budget and KV memory are those that the benchmark's own heuristic computes from the model and the chips.
+"""
+
+from dataclasses import dataclass
+
+from dse.space.errors import DesignError
+from dse.space.model import Model
+from dse.space.number_formats import BYTES_BY_FORMAT
+from dse.space.parameter_counts import active_parameter_count, growing_bytes_per_token, parameter_count
+
+GIB = 2.0**30
+
+REQUESTS = {
+    (128, 128): 30_000,
+    **dict.fromkeys([(128, 2048), (500, 2000), (1000, 1000), (2048, 128), (1024, 1024)], 3_000),
+    **dict.fromkeys([(128, 4096), (1000, 2000), (2048, 2048), (5000, 500), (1024, 8192), (8192, 1024)], 1_500),
+    **dict.fromkeys([(20000, 2000), (1024, 32768), (32768, 1024)], 1_000),
+}
+"""Requests of a benchmark by prompt and output length, as the pages of TensorRT-LLM state them."""
+
+MAX_BATCH, MIN_BATCH, MAX_TOKENS, MIN_TOKENS = 4096, 64, 32_768, 2_048
+"""Bounds of batch and token budget in the heuristic of the benchmark."""
+
+POOL_SHARE = 0.92
+"""Share of free memory that the KV pool takes; the pages say 0.90 or 0.95."""
+
+RESERVED, RESERVED_EP = 2 * GIB, 7 * GIB
+"""Memory of a chip that activations and contexts take, and with attention copied over the dies of experts. [B]"""
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineBenchmark:
+    """One throughput benchmark as a page states it: model, formats, lengths, chips.
+
+    Attributes:
+        weights, kv: number formats.
+        prompt, output: lengths of every request. [token]
+        tp: chips of the deployment.
+        ep: chips that share out the experts, with attention copied; 1 if all layers are divided by tp.
+        memory: bytes of a chip that the driver counts. [B]
+    """
+
+    model: Model
+    weights: str
+    kv: str
+    prompt: int
+    output: int
+    tp: int
+    ep: int
+    memory: float
+
+    @property
+    def requests(self) -> int:
+        """Number of requests, by the lengths.
+
+        Raises:
+            DesignError: no page states how many requests such lengths have.
+        """
+        try:
+            return REQUESTS[self.prompt, self.output]
+        except KeyError:
+            stated = ", ".join(f"{prompt}/{output}" for prompt, output in REQUESTS)
+            raise DesignError(
+                f"bench: no page states the requests of {self.prompt}/{self.output} tokens; set workload.requests, or use {stated}"
+            ) from None
+
+    @property
+    def weight_bytes(self) -> float:
+        """Weights on one chip, with embedding and head in 16 bits. [B]"""
+        table = self.model.vocab * self.model.hidden * (1 if self.model.tied_embeddings else 2)
+        inner, size = parameter_count(self.model) - table, BYTES_BY_FORMAT[self.weights]
+        if self.ep == 1:
+            return (inner * size + 2 * table) / self.tp
+        experts = _expert_parameters(self.model)
+        return (experts / self.ep + inner - experts) * size + 2 * table
+
+    @property
+    def reserved_memory(self) -> float:
+        """Memory of one chip that neither weights nor the KV pool take. [B]"""
+        kept = RESERVED if self.ep == 1 else RESERVED_EP
+        return max(self.memory - self.weight_bytes - POOL_SHARE * (self.memory - self.weight_bytes - kept), 0.0)
+
+    @property
+    def batch_and_tokens(self) -> tuple[int, int]:
+        """Largest batch and token budget of an iteration on one rank, by the benchmark's heuristic."""
+        length = self.prompt + self.output
+        heads = max(self.tp / self.model.kv_heads, 1.0)
+        itemsize = BYTES_BY_FORMAT[self.kv]
+        token = growing_bytes_per_token(self.model, itemsize, itemsize) * (1.0 if self.model.latent else heads)
+        free = self.tp * self.memory - parameter_count(self.model) * BYTES_BY_FORMAT[self.weights]
+        rows = max(min(POOL_SHARE * free / (token * length), MAX_BATCH), 1.0)
+        batch = max(_round_up(rows, 32 if rows < 256 else 128 if rows < 1024 else 256), MIN_BATCH)
+        tokens = min(rows * (1 + self.prompt / self.output), MAX_TOKENS)
+        tokens = max(_round_up(tokens, 256 if tokens < 2048 else 512 if tokens < 8192 else 1024), MIN_TOKENS)
+        return batch, max(tokens, self.prompt + batch)
+
+    def overrides(self, requests: int = 0) -> list[str]:
+        """Overrides of the load and of how it is scheduled: whole prompts, memory for a request's whole life.
+
+        Args:
+            requests: that the page states; 0 for those of the lengths.
+        """
+        batch, tokens = self.batch_and_tokens
+        ranks = max(self.ep, 1)
+        pool = self.memory - self.weight_bytes - self.reserved_memory
+        itemsize = BYTES_BY_FORMAT[self.kv]
+        token = growing_bytes_per_token(self.model, itemsize, itemsize) / (min(self.tp, self.model.kv_heads) if ranks == 1 else 1)
+        running = min(batch, pool / (token * (self.prompt + self.output)))
+        prompts = max(tokens - running, self.prompt)  # the engine's budget counts decodes, that of orca prompts alone
+        return [
+            "workload=serving",
+            "workload.arrivals=offline",
+            f"workload.requests={requests or self.requests}",
+            f"workload.prompt={self.prompt}",
+            f"workload.output={self.output}",
+            "workload.speculation=none",
+            "mapping.serving.policy=orca",
+            f"mapping.serving.max_batch_size={batch * ranks}",
+            f"mapping.serving.max_batched_tokens={int(prompts) * ranks}",
+            f"mapping.serving.reserved_memory={self.reserved_memory / 1e9:.4g} GB",
+        ]
+
+
+def _round_up(value: float, step: int) -> int:
+    return int(-(-value // step) * step)
+
+
+def _expert_parameters(model: Model) -> float:
+    """Weights of routed experts alone: those that a token does not use are all but its top_k."""
+    experts = model.experts
+    if experts is None:
+        return 0.0
+    unused = parameter_count(model) - active_parameter_count(model)
+    return unused * experts.count / (experts.count - experts.top_k)

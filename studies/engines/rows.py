@@ -1,0 +1,214 @@
+"""Measured rates and times of inference engines, each as overrides of the simulator, and what it simulates.
+
+    python -m dse.studies.engines.rows --write
+
+`measured.csv` has what the pages state. With --write, `published.csv` gets the same rows with their overrides, as all
+studies have them. A row is evaluated in process, on the software stack of its engine or on another.
+"""
+
+import csv
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from dse.accuracy.validate import COLUMNS
+from dse.analysis.evaluation import evaluate_config
+from dse.analysis.withheld_metrics import computed_metrics
+from dse.config.compose import compose, find_study_folder
+from dse.config.question import build_question
+from dse.space.model import Model
+from dse.studies.engines.benchmark import GIB, OfflineBenchmark
+
+HERE = Path(__file__).resolve().parent
+MEASURED, PUBLISHED = HERE / "measured.csv", HERE / "published.csv"
+
+ACTIVATIONS = {"nvfp4": "nvfp4", "mxfp4": "mxfp8", "fp8_128x128": "fp8_1x128"}
+"""Format of what meets weights of a format, if not their own; with a 16-bit KV cache, mxfp4 meets 16 bits."""
+
+NODES = {"h100": "node_nvlink4", "h200": "node_nvlink4", "b200": "node_nvlink5"}
+"""Parts of a chip whose experts lie on several dies."""
+
+DRIVER_GIB = {"h100": 79.2, "h200": 139.8, "b200": 178.4}
+"""Memory that the driver of a chip counts [GiB]; of others, that of the data sheet."""
+
+STACKS = {
+    "v0.14": "trtllm_v0",
+    "v1.0": "trtllm_v1",
+    "v1.2": "trtllm_v1",
+    "gaudi2": "gaudi2",
+    "gaudi3": "gaudi3",
+    "mi300x": "mi300x_vllm",
+    "n150": "tt_metal",
+    "wormhole": "tt_metal",
+    "wormhole_galaxy": "tt_metal",
+    "p100": "tt_metal",
+    "groq": "groq",
+}
+"""Software stack of a version, or of a chip."""
+
+FULL_MESH = ("mi300x", "gaudi2", "gaudi3")
+"""Chips of which each has a link to each other of its node."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRow:
+    """One measured rate or time of an engine, as a page states it; columns of `measured.csv`."""
+
+    place: str
+    version: str
+    chip: str
+    model: str
+    weights: str
+    kv: str
+    prompt: int
+    output: int
+    tp: int
+    ep: int
+    bench: str
+    requests: int
+    metric: str
+    value: float
+    unit: str
+
+    @property
+    def id(self) -> str:
+        """Name of the row, of all that tells it from others."""
+        tell = [self.version.replace(" ", "-").replace(",", ""), self.chip, self.model, self.weights, f"{self.prompt}-{self.output}"]
+        tell += [f"tp{self.tp}", *([f"ep{self.ep}"] if self.ep > 1 else []), *([f"n{self.requests}"] if self.requests else [])]
+        return "-".join([*tell, self.metric])
+
+    @property
+    def vendor(self) -> str:
+        """Vendor of the chip, by the page."""
+        return self.place.split()[0]
+
+    @property
+    def kind(self) -> str:
+        """Kind of deployment: experts or dense, and how it is divided."""
+        if self.bench == "static":
+            return f"{self.metric}, static"
+        experts = model_of(self.model).experts is not None
+        if self.ep > 1:
+            return "experts, EP with attention DP"
+        return f"{'experts' if experts else 'dense'}, {'TP 1' if self.tp == 1 else 'TP over 1'}"
+
+    @property
+    def four_bits(self) -> bool:
+        """Whether weights have four bits."""
+        return self.weights in ("nvfp4", "mxfp4")
+
+    @property
+    def stack(self) -> str:
+        """Software stack of the row's engine; empty string on chips without one."""
+        return STACKS.get(self.version, STACKS.get(self.chip, ""))
+
+    def overrides(self) -> list[str]:
+        """Overrides of chip, model, formats, division and load, without the stack."""
+        positions = self.prompt + self.output
+        longer = [f"model.max_position={positions}"] if positions > model_of(self.model).max_position else []
+        return [*self._chip(), f"model={self.model}", *longer, *self._formats(), *self._load()]
+
+    def _chip(self) -> list[str]:
+        chip = [f"chip={self.chip}"]
+        if self.chip in DRIVER_GIB:
+            chip.append(f"chip.hbm.capacity={DRIVER_GIB[self.chip] * GIB / 1e9:.5g} GB")
+        if self.ep > 1:
+            chip += [f"+part@chip={NODES[self.chip]}", "chip.dies.rows=1", f"chip.dies.cols={self.ep}", f"chip.nodes.size={self.ep}"]
+            return [*chip, "mapping.both.tp=1", f"mapping.both.ep={self.ep}"]
+        if not self.tp:
+            return chip
+        mesh = ["mapping.both.allreduce=full_mesh"] if self.chip in FULL_MESH and self.tp > 1 else []
+        return [*chip, f"mapping.both.tp={self.tp}", *mesh]
+
+    def _formats(self) -> list[str]:
+        sixteen = self.kv in ("bf16", "fp16") and self.weights == "mxfp4"
+        activations = "bf16" if sixteen else ACTIVATIONS.get(self.weights, self.weights)
+        return [f"precision={{weights: {self.weights}, activations: {activations}, kv: {self.kv}}}"]
+
+    def _load(self) -> list[str]:
+        if self.bench == "static":
+            lengths = [f"workload.prompt={self.prompt}", f"workload.output={self.output}"]
+            return ["workload=static", f"workload.batch=[{self.requests}]", *lengths, "workload.speculation=none"]
+        memory = DRIVER_GIB[self.chip] * GIB if self.chip in DRIVER_GIB else chip_memory(self.chip)
+        sizes = model_of(self.model), self.weights, self.kv, self.prompt, self.output, self.tp, self.ep
+        return OfflineBenchmark(*sizes, memory).overrides(self.requests)
+
+
+@cache
+def measured_rows() -> tuple[MeasuredRow, ...]:
+    """All rows of `measured.csv`."""
+    with MEASURED.open(newline="") as file:
+        return tuple(_read_row(row) for row in csv.DictReader(file))
+
+
+def _read_row(row: Mapping[str, str]) -> MeasuredRow:
+    sizes = {name: int(row[name] or 0) for name in ("prompt", "output", "tp", "ep", "requests")}
+    return MeasuredRow(**(dict(row) | sizes | {"value": float(row["value"])}))  # type: ignore[arg-type]
+
+
+@cache
+def model_of(name: str) -> Model:
+    """Model record of a name."""
+    config = compose([f"model={name}", "chip=h100", "workload=static"])
+    case = build_question(config, find_study_folder(config)).workload.cases[0]
+    return case.model  # type: ignore[union-attr]
+
+
+@cache
+def chip_memory(name: str) -> float:
+    """Main memory of a chip by its data sheet. [B]"""
+    config = compose([f"chip={name}", "workload=static"])
+    return float(build_question(config, find_study_folder(config)).base.chip.hbm.capacity)
+
+
+def simulate_row(row: MeasuredRow, stack: Sequence[str]) -> float:
+    """Simulated figure of a row, on a stack given by overrides, whether or not all limits hold.
+
+    Raises:
+        DesignError: the row has no meaning on its chip.
+    """
+    evaluation = evaluate_config(compose([*row.overrides(), *stack]))
+    return float(computed_metrics(evaluation.metrics)[row.metric])
+
+
+def simulate_rows(rows: Iterable[MeasuredRow], *more: str, stack: str = "") -> list[float]:
+    """Simulated over measured figure of each row, as a speed: a rate, or one over a time.
+
+    Args:
+        rows: to simulate.
+        more: further overrides of the stack.
+        stack: its name; empty string for that of each row's engine.
+    """
+    ratios = []
+    for row in rows:
+        name = stack or row.stack
+        simulated = simulate_row(row, [*([f"stack={name}"] if name else []), *more])
+        ratios.append(row.value / simulated if row.unit == "s" else simulated / row.value)
+    return ratios
+
+
+def published_rows() -> list[list[str]]:
+    """Rows of `published.csv`, with the overrides of each."""
+    lines = []
+    for row in measured_rows():
+        words = [*row.overrides(), *([f"stack={row.stack}"] if row.stack else [])]
+        overrides = " ".join(f"'{word}'" if " " in word else word for word in words)
+        lines.append(
+            [row.id, f"{row.place} {row.version}", overrides, "", row.metric, f"{row.value:g}", row.unit, "calibration", ""]
+        )
+    return lines
+
+
+def write_published() -> None:
+    """Write `published.csv`."""
+    with PUBLISHED.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerows([COLUMNS, *published_rows()])
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["--write"]:
+        raise SystemExit("python -m dse.studies.engines.rows --write")
+    write_published()
