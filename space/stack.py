@@ -62,6 +62,29 @@ class ExpertOverheads:
 
 
 @record_class
+class StackAccuracy:
+    """How far measured rates lie from those that a stack predicts; it changes no result.
+
+    The range is from the tenth to the ninetieth percentile of measured over predicted rates, on rows that the stack's
+    constants were not fitted on.
+    """
+
+    stack: str = option_field("name of the stack that the rows tested; a stack that inherits from it has no such rows")
+    rows: int = integer_field("measured rows", low=1)
+    kind: str = option_field("what was measured, in words")
+    median_error: float = quantity_field("1", "median of the absolute relative errors of predicted rates")
+    low: float = quantity_field("1", "measured over predicted rate, tenth percentile", positive=True)
+    high: float = quantity_field("1", "measured over predicted rate, ninetieth percentile", positive=True)
+
+    @property
+    def text(self) -> str:
+        """Range and rows as text, as in "x0.8 to x1.2: 147 rows of an engine, 8 % median error"."""
+        return (
+            f"x{self.low:.2g} to x{self.high:.2g}: {self.rows:,} rows of {self.kind}, {100 * self.median_error:.0f} % median error"
+        )
+
+
+@record_class
 class Stack:
     """Shares of a die's peaks that kernels and collectives reach, and their launch overheads."""
 

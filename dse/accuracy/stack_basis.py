@@ -22,13 +22,18 @@ from dse.config.unread_stack_leaves import (
 )
 from dse.space.design import Design
 from dse.space.software import software_of
+from dse.space.stack import StackAccuracy
+from dse.space.units import format_quantity
 from dse.space.workload import AttentionCase, BatchCase, ServingLoad, Workload
 
-FITTED = "fitted"
-"""The source of a constant that was fitted on measurements."""
+FITTED, OVERRIDE = "fitted", "override"
+"""The sources of a constant that was fitted on measurements, and of one that the user set."""
 
 PARTS = (*KERNELS, *ATTENTION, *COLLECTIVES)
 """Parts of a stack, each of which has the library kernels of one kind."""
+
+ACCURACY_FIELDS = ("rows", "kind", "median_error", "low", "high")
+"""What a record has of the accuracy of a stack."""
 
 NONE = "no measurement stands behind it"
 
@@ -63,12 +68,14 @@ class StackBasis:
         measured: parts that the design reads and that were measured.
         assumed: kinds of kernels that it runs at unmeasured flat rates; or, where some rates were, the others.
         idle: parts that were measured and that it does not read.
+        accuracy: how far measured rates of whole models lie from those of the stack; None where no row tells.
     """
 
     stack: str
     measured: tuple[MeasuredPart, ...]
     assumed: tuple[str, ...]
     idle: tuple[MeasuredPart, ...] = ()
+    accuracy: StackAccuracy | None = None
 
     @property
     def text(self) -> str:
@@ -86,7 +93,15 @@ class StackBasis:
             {"part": part.part, "rows": part.rows, "chips": list(part.chips), "source": part.source or None}
             for part in self.measured
         ]
-        return {"text": self.text, "measured": measured, "assumed": list(self.assumed)}
+        accuracy = self.accuracy and {name: getattr(self.accuracy, name) for name in ACCURACY_FIELDS}
+        return {"text": self.text, "measured": measured, "assumed": list(self.assumed), "accuracy": accuracy}
+
+    def rate_band(self, rate: float, unit: str) -> str:
+        """Band of measured rates around a predicted one, with the rows behind it; empty string where no row tells."""
+        if self.accuracy is None:
+            return ""
+        low, high = (format_quantity(rate * share, unit) for share in (self.accuracy.low, self.accuracy.high))
+        return f"{low} to {high} ({self.accuracy.text})"
 
 
 def stack_basis(
@@ -100,7 +115,7 @@ def stack_basis(
         base, asked_for, moved: by which it is known what nothing reads, as
             `dse.config.unread_stack_leaves.find_unread_stack_leaves` has them.
     """
-    stack = base.mapping.stack
+    stack, sources = base.mapping.stack, list(sources)
     if stack is None:
         return None
     unread = {*find_unread_stack_leaves(base, asked_for, moved), *_other_attention(asked_for)}
@@ -119,7 +134,27 @@ def stack_basis(
         (*(part for name, part in fitted.items() if name not in unread), *((rates,) if rates else ())),
         tuple(name for name in flat if name not in known) if rates else tuple(absent),
         tuple(part for name, part in fitted.items() if name in unread),
+        _stack_accuracy(sources, names, asked_for, moved),
     )
+
+
+def _stack_accuracy(
+    sources: Iterable[ConstantSource], names: Mapping[str, str], asked_for: Workload, moved: Collection[str]
+) -> StackAccuracy | None:
+    """How far measured rates lie from those of the stack as it ships, on chips that it is for; None where no row tells.
+
+    Rows tested whole models on one stack: single kernels, a stack with other numbers, or one that inherits, have none.
+    """
+    if not all(isinstance(case, BatchCase | ServingLoad) for case in asked_for.cases):
+        return None
+    own = [source for source in sources if source.address.rpartition(": ")[2].startswith(f"{STACK}.")]
+    if any(source.source == OVERRIDE for source in own) or any(address.startswith(f"{STACK}.") for address in moved):
+        return None
+    chips = {name for source in own for name in (*source.fitted_on, *source.meant_for)}
+    found = next((source.accuracy for source in own if source.accuracy is not None), None)
+    if found is None or found.stack != names.get("stack") or (chips and names.get("chip") not in chips):
+        return None
+    return found
 
 
 def _measured_part(part: str, constants: Iterable[ConstantSource]) -> MeasuredPart | None:

@@ -144,6 +144,12 @@ class Evaluation:
         """Measured and assumed parts of its software stack; None of a chip without one."""
         return stack_basis(self.sources, self.names, self.design, self.workload)
 
+    @property
+    def rate_band(self) -> str:
+        """Band of measured rates around the predicted throughput; empty string where no row tells."""
+        rate = computed_metrics(self.metrics).get("throughput")
+        return self.stack_basis.rate_band(rate, "token/s") if self.stack_basis and rate is not None else ""
+
     @cached_property
     def kernel_basis(self) -> str:
         """Kernels of the first case that no measured row of the stack covers; empty string if none."""

@@ -212,6 +212,8 @@ def _answer_text(side: ChipCapacity) -> str:
     lengths = f"{requests.prompt.mean():,.0f} in, {requests.output.mean():,.0f} out"
     last = ", while these requests last," if explain_too_few_requests(side) else ""
     basis = f"{escape(side.stack_basis.text)}\n" if side.stack_basis else ""
+    if side.stack_basis and not side.load.requests.users and (band := side.stack_basis.rate_band(best.rate, "requests/s")):
+        basis += f"rate {escape(band)}\n"
     return (
         f"[bold]{escape(side.load.model.name)} on {side.devices} x "
         f"{escape(side.chip)}[/], {_best_max_rate(side).count:,} requests"

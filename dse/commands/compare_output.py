@@ -47,6 +47,8 @@ def print_comparison(words: Sequence[str], objective: str, *, as_json: bool, tru
         for side in sides:
             if side.found and side.found.stack_basis:
                 console.print(escape(f"{side.chip}: {side.found.stack_basis.text}"))
+            if side.found and side.found.rate_band:
+                console.print(escape(f"{side.chip}: throughput {side.found.rate_band}"))
             if side.found and side.found.kernel_basis:
                 console.print(escape(f"{side.chip}: {BEYOND}{side.found.kernel_basis}"))
         console.print(_facts_table(sides, objective))

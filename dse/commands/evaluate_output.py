@@ -81,6 +81,8 @@ def print_evaluation(evaluation: Evaluation, config: Mapping[str, Any]) -> None:
     console.print(f"[bold]{escape(evaluation.title)}[/]")
     if evaluation.stack_basis:
         console.print(escape(evaluation.stack_basis.text))
+        if band := evaluation.rate_band:
+            console.print(escape(f"throughput  {band}"))
     if evaluation.kernel_basis:
         console.print(escape(f"{BEYOND}{evaluation.kernel_basis}"))
     for text in evaluation.max_rates:

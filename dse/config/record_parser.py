@@ -10,6 +10,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from dse.config.part_presets import preset_overrides
 from dse.space.errors import DesignError, suggest_nearest
 from dse.space.fields import check_leaf
+from dse.space.stack import StackAccuracy
 from dse.space.units import parse_quantity
 
 T = TypeVar("T")
@@ -35,7 +36,7 @@ ORIGIN, STACK = ("fitted_on", "meant_for", "measured_rows", "measured_by", "meas
 `RANGES`, the sizes that rows have, go to the part itself, whose kernels are extrapolated outside of them.
 """
 
-RANGES = "measured_ranges"
+RANGES, ACCURACY = "measured_ranges", "accuracy"
 
 USUAL = ("mapping", "stack")
 """Groups of which a chip names its usual choice."""
@@ -49,6 +50,7 @@ class ConstantSource:
         fitted_on, meant_for: of a constant of a stack, chips by name: those that it was fitted on, and others that it is for.
         measured_rows: measurements that it was fitted on, with the others of its part; 0 where nothing says how many.
         measured_by: likewise, the key of who published them.
+        accuracy: how far measured rates of whole models lie from those of its stack; None where nothing says it.
     """
 
     address: str
@@ -60,6 +62,7 @@ class ConstantSource:
     meant_for: tuple[str, ...] = ()
     measured_rows: int = 0
     measured_by: str = ""
+    accuracy: StackAccuracy | None = None
 
 
 @cache
@@ -76,7 +79,7 @@ def parse_record(cls: type[T], config: Any, address: str, sources: list[Constant
     names = {spec.name: spec for spec in fields(cls) if spec.compare}  # type: ignore[arg-type]
     origin, begun = _source_origin(config, address), len(sources)
     ranges = origin.pop(RANGES, None)
-    config = {key: value for key, value in config.items() if key not in origin and (ranges is None or key != RANGES)}
+    config = {key: value for key, value in config.items() if key not in (*origin, *_beside_records(address, ranges))}
     config = _gather_part(config, names)
     for key in config:
         if key not in names:
@@ -136,7 +139,14 @@ def _source_origin(config: Dict[Any, Any], address: str) -> dict[str, Any]:
             raise DesignError(f"{address}.{key}: {chips!r} is not a list of chips by name; write [h100, h200]")
     chips_of = {key: tuple(chips) for key, chips in origin.items()}
     found_chips_of: dict[str, Any] = chips_of | ({"measured_rows": rows} if rows else {}) | ({"measured_by": by} if by else {})
+    if address == STACK and config.get(ACCURACY) is not None:
+        found_chips_of[ACCURACY] = parse_record(StackAccuracy, config[ACCURACY], f"{address}.{ACCURACY}", [])
     return found_chips_of if ranges is None else found_chips_of | {RANGES: _parse_ranges(ranges, f"{address}.{RANGES}")}
+
+
+def _beside_records(address: str, ranges: Any) -> tuple[str, ...]:
+    """Keys of a group that no field of its record has."""
+    return ((RANGES,) if ranges is not None else ()) + ((ACCURACY,) if address == STACK else ())
 
 
 def _parse_ranges(config: Any, address: str) -> tuple[tuple[str, float, float], ...]:
@@ -152,9 +162,9 @@ def _parse_ranges(config: Any, address: str) -> tuple[tuple[str, float, float], 
 
 def _with_origin(source: ConstantSource, origin: Dict[str, Any]) -> ConstantSource:
     """A constant with what is said of chips, of its group where neither it nor a group in that says so itself."""
-    if source.fitted_on or source.source == "override":
+    if source.source == "override":
         return source
-    return replace(source, **origin)
+    return replace(source, **({ACCURACY: origin.get(ACCURACY)} if source.fitted_on else origin))
 
 
 def _parse_table(kind: type, config: Any, address: str, sources: list[ConstantSource]) -> tuple[tuple[str, Any], ...]:

@@ -129,7 +129,12 @@ def find_foreign_constant_caveats(study: Study) -> list[Caveat]:
 def describe_stacks(study: Study) -> list[str]:
     """Measured and assumed kernels of each chip's software stack, one line per chip with a stack."""
     bases = ((software[1]["chip"], stack_basis(*software)) for software in _software_names(study))
-    return [f"{chip}: {basis.text}" if study.chips else basis.text for chip, basis in bases if basis]
+    lines = []
+    for chip, basis in bases:
+        if basis:
+            accuracy = f"; measured over predicted rates {basis.accuracy.text}" if basis.accuracy else ""
+            lines.append(f"{f'{chip}: ' if study.chips else ''}{basis.text}{accuracy}")
+    return lines
 
 
 def _software_names(study: Study) -> Iterator[tuple[list[ConstantSource], dict[str, str], Design, Workload, set[str]]]:

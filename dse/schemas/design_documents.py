@@ -199,6 +199,18 @@ STACK_BASIS = object_schema(
             "parts that the design reads and whose constants were fitted on measurements",
         ),
         "assumed": list_schema(text_schema(), "kinds of kernels at unmeasured flat rates, or these rates"),
+        "accuracy": nullable_schema(
+            object_schema(
+                {
+                    "rows": count_schema("measured rates of whole models"),
+                    "kind": text_schema("what was measured, in words"),
+                    "median_error": number_schema("median of the absolute relative errors of predicted rates"),
+                    "low": number_schema("measured over predicted rate, tenth percentile"),
+                    "high": number_schema("measured over predicted rate, ninetieth percentile"),
+                },
+                "how far measured rates lie from those of the stack; null where no row tells",
+            )
+        ),
     },
     "measured and assumed parts of the software stack; null without a stack",
 )
