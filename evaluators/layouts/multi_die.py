@@ -199,6 +199,7 @@ class MicroBatchPass(NamedTuple):
         held: activations in memory: what operators of a part leave for one another, and what comes in and goes out. [B]
         received: of tokens at the busiest die's experts, and their results. [B]
         beyond: as `held`, on a die of FFNs alone. [B]
+        step: counts of a copy of attention, its requests not padded.
     """
 
     times: float
@@ -207,6 +208,7 @@ class MicroBatchPass(NamedTuple):
     held: Any
     received: Any
     beyond: Any = 0.0
+    step: StepCounts | None = None
 
 
 SegmentCalls = Callable[[Segment, RequestsOfReach], CallBlock]
@@ -329,6 +331,7 @@ def _pass(turn: ReplicaStep, die_split: DieSplit, context: DieContext) -> MicroB
         left * context.itemsize,
         rows * (context.itemsize + context.returned) * expert_input_width(model) + gathered,
         reduce(maximum, (of_part.held for of_part in across.values()), 0.0) * context.itemsize,
+        turn.asked or at,
     )
 
 
