@@ -309,6 +309,7 @@ def _crossing_price(
         reached=kind.reached(mapping),
         copies=_copies_by_reach(plan, work.model),
         library=None if mapping.stack is None else mapping.stack.moe_all_to_all,
+        half=None if mapping.stack is None else mapping.stack.network_half_size,
         rows=rows,
         sums=(plan.allreduce, int(plan.ktree_k)),
         attention=die_split.attention,
@@ -449,13 +450,16 @@ def _exchange_block(
     apart = where.boxed is not None or where.routed is not None  # that tokens go otherwise than their results
 
     def priced() -> TimedBlock:
-        job = where.build_job(exchange.pattern, exchange.nbytes, exchange.shares, back=exchange.back, each=exchange.each)
+        job = where.build_job(
+            exchange.pattern, exchange.nbytes, exchange.shares, back=exchange.back, each=exchange.each, whole=exchange.whole
+        )
         call = KernelCall(part, exchange.name, (), 0.0, (exchange.nbytes, 1, 1), job=job)
         return block_timeline([CallBlock(exchange.name, (call,), (0,), (0,), 1.0)], EMPTY_MACHINE, reader)[0]
 
     if isinstance(exchange.nbytes, np.ndarray):
         return priced()
-    alike = exchange.pattern, exchange.nbytes, id(exchange.shares), (exchange.back, exchange.each) if apart else ()
+    routed = (exchange.back, exchange.each) if apart else ()
+    alike = exchange.pattern, exchange.nbytes, id(exchange.shares), exchange.whole, routed
     if alike not in known:
         known[alike] = priced(), exchange.shares
     timed_block, _ = known[alike]  # shares are kept, so that no others take their place

@@ -143,6 +143,8 @@ def can_route_by_node(chip: Chip, plan: MultiDiePlan, die_split: DieSplit) -> bo
         return True
     if plan.all_to_all == "nearest_replica":
         return die_split.tp > 1 and die_split.ep > 1
+    if plan.all_to_all == "gather":
+        return die_split.ep > 1
     if chip.nodes is None or die_split.ep == 1:
         return False
     if die_split.ranks > chip_die_count(chip) or die_split.group % die_split.tp:
@@ -249,7 +251,9 @@ def remedy_text(worst: Infeasibility, design: Design, arrays: Sequence[BatchArra
 
 
 def _not_by_boxes(chip: Chip, plan: MultiDiePlan, die_split: DieSplit) -> str:
-    """Why tokens cannot go by boxes, and what would do."""
+    """Why tokens cannot go by boxes, or to all dies, and what would do."""
+    if plan.all_to_all == "gather":
+        return "no dies share experts: set mapping.both.ep above 1, or all_to_all=direct"
     if chip.nodes is None:
         return "hierarchical needs nodes (chip.nodes), and the chip has none: mapping.both.all_to_all=direct, or set chip.nodes"
     if die_split.ep == 1:

@@ -36,6 +36,7 @@ from dse.space.main_memory import main_memory
 from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan, Mapping
 from dse.space.memoize import memoize
 from dse.space.number_formats import FormatRates
+from dse.space.stack import ExpertOverheads
 
 
 def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
@@ -59,7 +60,10 @@ def _of_design(design: Design, work: ReplicaWork, die_split: DieSplit, fidelity:
     mapping = design.mapping
     passed, formats = mapping.stack.attention_passes, mapping.precision
     rates = design.chip.core.rates
-    found_design: Alone = _own(work, die_split, _machine(design, work.plan), formats, rates, passed, fidelity)
+    overheads, reduced = devices.expert_overheads(mapping.stack), mapping.stack.reduction_format
+    found_design: Alone = _own(
+        work, die_split, _machine(design, work.plan), formats, rates, passed, fidelity, overheads, reduced
+    )
     return found_design
 
 
@@ -72,11 +76,20 @@ def _own(
     rates: FormatRates | None,
     passed: Any,
     fidelity: str,
+    moe: ExpertOverheads | None,
+    reduced: str | None,
 ) -> Alone:
-    """Work of single dies; `passed` is the number of vector passes over K and V."""
+    """Work of single dies.
+
+    Args:
+        work, die_split, machine, precision, rates, fidelity: as they are.
+        passed: vector passes over K and V.
+        moe: what the engine does around expert products; None for nothing.
+        reduced: number format in which dies add up partial sums; None for that of activations, or of what experts send back.
+    """
 
     def cover(part: Segment, attend: RequestsOfReach) -> CallBlock:
-        calls = tuple(devices.device_call(part, operator, 1, precision, rates) for operator in part.operators)
+        calls = devices.segment_calls(part, 1, precision, rates, moe=moe)
         return CallBlock(part.name, calls, equal_call_index(calls), sort_breadth_first(calls), float(part.times))
 
     def sums(parts: list[TimedBlock]) -> tuple[Any, Activity, float]:
@@ -91,7 +104,13 @@ def _own(
         return sum(part.seconds * part.block.times for part in parts), activity, flop
 
     context = DieContext(
-        work.model, cover, float(BYTES_BY_FORMAT[precision.activations]), combine_bytes(precision), unchanged_segment
+        work.model,
+        cover,
+        float(BYTES_BY_FORMAT[precision.activations]),
+        combine_bytes(precision),
+        unchanged_segment,
+        0.0 if reduced is None else float(BYTES_BY_FORMAT[reduced]),
+        None if moe is None else moe.imbalance,
     )
     return single_die_work(micro_batch_passes(work, die_split, context), machine, cost_model(fidelity), sums)[0], ()
 

@@ -136,6 +136,7 @@ class KernelCall(NamedTuple):
         piece, stride: contiguous bytes of that, and from one piece to the next; a stride of 0 is contiguous. [B]
         wrote: contiguous bytes of what is written. [B]
         local: bytes of activations that go through a cache. [B]
+        moved: bytes of activations that go between cores and main memory, whatever the cache has room for. [B]
         kernel: whose program a mesh of cores runs; nothing else is said of such a call.
         job: what a chip of tiles is asked for as a whole (`cost_models.jobs`), likewise.
         exchange: messages beside the product's own.
@@ -180,6 +181,7 @@ class KernelCall(NamedTuple):
     wrote: Any = NOTHING
     masked: Any = NOTHING
     repeated: Any = NOTHING
+    moved: Any = NOTHING
 
 
 class LeadingCollective(NamedTuple):

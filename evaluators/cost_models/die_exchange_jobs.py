@@ -13,7 +13,7 @@ from dse.evaluators.kernels.kernel_cost import KernelCost
 from dse.evaluators.kernels.library.node_collectives import dispatch_start_seconds
 from dse.evaluators.machine.die_network import DieNetworkLevel, die_network, place_groups
 from dse.evaluators.program.activity import Activity
-from dse.space.array_math import Array
+from dse.space.array_math import Array, where
 from dse.space.chip import Chip
 from dse.space.errors import DesignError
 from dse.space.libraries.moe_all_to_all import MoeAllToAllConstants
@@ -57,6 +57,7 @@ class DieExchangeJob(NamedTuple):
         back: whether results come back.
         ended: from when all is sent until all know that, where a library says it; None for a barrier.
         sums: algorithm of reductions and allgathers.
+        half: bytes at which messages reach half of the links' rate; None where those of all sizes reach it. [B]
     """
 
     pattern: str
@@ -70,6 +71,14 @@ class DieExchangeJob(NamedTuple):
     back: bool = False
     ended: Any = None
     sums: ReductionAlgorithm = ReductionAlgorithm()
+    half: Any = None
+
+    @property
+    def timed(self) -> "DieExchangeJob":
+        """The exchange by its time: at a rate of s / (s + half), bytes s take as long as s + half at the whole rate."""
+        if self.half is None:
+            return self
+        return self._replace(nbytes=where(self.nbytes > 0, self.nbytes + self.half, self.nbytes), half=None)
 
 
 class DieGroups(NamedTuple):
@@ -85,6 +94,7 @@ class DieGroups(NamedTuple):
         library: of these.
         sums: algorithm that adds up results of the dies of an attention replica.
         attention: members of a group that have attention, the first ones; 0 for all.
+        half: as of `DieExchangeJob`, of collectives whose constants no library gives.
     """
 
     on: DieNetworkLevel
@@ -96,23 +106,29 @@ class DieGroups(NamedTuple):
     library: MoeAllToAllConstants | None = None
     sums: ReductionAlgorithm = ReductionAlgorithm()
     attention: int = 0
+    half: Any = None
 
     def build_job(
-        self, pattern: str, nbytes: Any, shares: Any = None, *, back: bool = False, each: Any = 0.0
+        self, pattern: str, nbytes: Any, shares: Any = None, *, back: bool = False, each: Any = 0.0, whole: bool = False
     ) -> DieExchangeJob:
         """Exchange job of all groups.
 
-        `each` is the size of a token's copy that goes to experts or comes back. [B]
+        `each` is the size of a token's copy that goes to experts or comes back [B]. In a `whole` collective, which goes round a
+        ring, all dies of a group take part.
         """
         groups, ranks = self.groups, self.groups.size
         if pattern == "all_to_all":
             if self.routed is None or self.library is None:
-                return DieExchangeJob(pattern, self.on, groups, None, nbytes, ranks, shares, self.boxed, back)
+                return DieExchangeJob(pattern, self.on, groups, None, nbytes, ranks, shares, self.boxed, back, half=self.half)
             ended = dispatch_start_seconds("combine" if back else "dispatch", each, self.library)
             return DieExchangeJob(pattern, self.routed[back], groups, None, nbytes, ranks, shares, self.boxed, back, ended)
+        if whole:
+            return DieExchangeJob(pattern, self.on, groups, None, nbytes, ranks, half=self.half)
         groups = groups[:, : self.attention or None]
         if pattern != "hand_over":
-            return DieExchangeJob(pattern, self.on, groups.reshape(-1, self.tp), None, nbytes, ranks, sums=self.sums)
+            return DieExchangeJob(
+                pattern, self.on, groups.reshape(-1, self.tp), None, nbytes, ranks, sums=self.sums, half=self.half
+            )
         each, last = groups.reshape(-1, self.stages, groups.shape[1]), ranks // self.stages
         return DieExchangeJob(pattern, self.on, each[:, :-1].ravel(), each[:, 1:].ravel(), nbytes, ranks - last)
 
@@ -131,6 +147,7 @@ def make_die_groups(
     rows: tuple[int, int] | None = None,
     sums: tuple[str, int] = ("ring", 0),
     attention: int = 0,
+    half: Any = None,
 ) -> DieGroups:
     """Groups of dies by their placement; the stages of a model copy follow one another.
 
@@ -141,7 +158,7 @@ def make_die_groups(
         copies: between nodes for each to an expert, by the nodes that a group is in, where tokens go by nodes.
         rows: of dies, first and how many, that groups are on; None for all.
         sums: algorithm of sums, and phases of a tree.
-        attention: as of `DieGroups`.
+        attention, half: as of `DieGroups`.
         library: of exchanges with experts: t = start + what the busiest link takes at its share of the bandwidth + ways.
     """
     if library is not None and (library.dispatch_core is not None or library.combine_core is not None):
@@ -159,7 +176,7 @@ def make_die_groups(
     by = ReductionAlgorithm(
         sums[0], dies_per_node(chip, at, tp) if sums[0] == "two_level" else 0, sums[1] if sums[0] == "ktree" else 0
     )
-    return DieGroups(network, at, tp, stages, boxed, routed, library, by, attention)
+    return DieGroups(network, at, tp, stages, boxed, routed, library, by, attention, half)
 
 
 def dies_per_node(chip: Chip, at: Array, tp: int) -> int:
@@ -215,8 +232,17 @@ TIME_PARTS = ("d2d", "d2d latency", "barrier")
 """What takes time: links or ports of dies, the longest way, and until all know that all are done."""
 
 
+SENT_BYTES = ("busiest", "sent_bytes", "hop_bytes", "boxed_bytes")
+"""What of the cost of an exchange counts bytes."""
+
+
 def analytical_exchange(job: DieExchangeJob) -> ExchangeCost:
     """Time and link loads of an exchange by the analytical model."""
+    if job.half is not None:
+        timed = job.timed
+        share = job.nbytes / where(timed.nbytes > 0, timed.nbytes, 1.0)
+        cost = analytical_exchange(timed)
+        return cost._replace(**{name: getattr(cost, name) * share for name in SENT_BYTES})
     if isinstance(job.shares, ExchangeVariants):
         return _in_turn(job, job.shares)
     if job.pattern == "hand_over":

@@ -72,7 +72,9 @@ def experts_per_token(experts: ExpertLayers, shared: int) -> int:
     return experts.top_k + (experts.shared if shared else 0)
 
 
-def busiest_core_load(experts: ExpertLayers, tokens: Any, cores: Any, redundant: int = 0, shared: int = 0) -> tuple[Any, Any]:
+def busiest_core_load(
+    experts: ExpertLayers, tokens: Any, cores: Any, redundant: int = 0, shared: int = 0, *, excess: Any = None
+) -> tuple[Any, Any]:
     """Rows, and experts touched, on the core with most rows; leaves broadcast.
 
     Experts are dealt to cores from the most popular one on, up and down in turn. What is expected is the mean of the largest of
@@ -86,12 +88,15 @@ def busiest_core_load(experts: ExpertLayers, tokens: Any, cores: Any, redundant:
         cores: that have whole experts.
         redundant: redundant copies of the most loaded experts, which share their rows.
         shared: copies of each shared expert, which are dealt like others: each has as many of all tokens.
+        excess: x of 1 + x (1 - 1/n), the rows of the busiest of n cores over their mean, where a workload gives no expert load
+            of its own: neither a skew nor another load than what is expected; None for what such choices lead to.
     """
     if isinstance(cores, np.ndarray):
         loads = np.zeros((2, *np.broadcast_shapes(cores.shape, np.shape(tokens))))
         for count in np.unique(cores):
             mask = np.broadcast_to(cores == count, loads.shape[1:])
-            for values, result in zip(loads, busiest_core_load(experts, tokens, float(count), redundant, shared), strict=True):
+            found = busiest_core_load(experts, tokens, float(count), redundant, shared, excess=excess)
+            for values, result in zip(loads, found, strict=True):
                 values[mask] = np.broadcast_to(result, mask.shape)[mask]
         return loads[0], loads[1]
     if experts.load == "even" and not shared:
@@ -109,7 +114,10 @@ def busiest_core_load(experts: ExpertLayers, tokens: Any, cores: Any, redundant:
         rows, read = zip(*each_layer, strict=True)
         return sum(rows) / len(rows), sum(read) / len(read)
     own, moments = _fullest(experts, int(cores), redundant, shared)
-    rows = map_values(lambda count: _rows(moments, count), tokens)
+    if excess is None or experts.skew:
+        rows = map_values(lambda count: _rows(moments, count), tokens)
+    else:
+        rows = tokens * (experts_per_token(experts, shared) / int(cores) * (1 + excess * (1 - 1 / int(cores))))
     return np.minimum(rows, tokens * min(experts_per_token(experts, shared), len(own))), _touched(own, tokens)
 
 

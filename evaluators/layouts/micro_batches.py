@@ -16,6 +16,7 @@ from dse.evaluators.layouts.attention_requests import (
     newest_token_requests,
     no_requests,
 )
+from dse.evaluators.layouts.engine_overheads import padded_step
 from dse.space.array_math import ceil_div, minimum, where
 from dse.space.layers import AttentionReach, per_reach
 from dse.space.model import Model
@@ -59,6 +60,7 @@ class ReplicaStep(NamedTuple):
         mean: tokens of a copy, where copies have different numbers of them and this is the fullest; 0 where all have as many.
         sent: tokens of each copy over those of the fullest, shape (copies,); () where all have as many; `ExchangeVariants` of
             these of several iterations.
+        asked: counts before requests are padded to those of a recorded graph; None where they are `at`.
     """
 
     times: float
@@ -66,6 +68,7 @@ class ReplicaStep(NamedTuple):
     attend: RequestsOfReach
     mean: Any = 0.0
     sent: tuple[float, ...] | ExchangeVariants = ()
+    asked: StepCounts | None = None
 
     @property
     def tokens(self) -> Any:
@@ -95,11 +98,13 @@ class BatchWork(NamedTuple):
         case: of one copy of attention.
         phase: prefill or decode.
         decode_context: an option of `space.workload.DECODE_CONTEXTS`.
+        graph_sizes: decode batches of recorded graphs, to which requests of a copy are padded; () for none.
     """
 
     case: BatchCase
     phase: str
     decode_context: str
+    graph_sizes: tuple[float, ...] = ()
 
     @property
     def model(self) -> Model:
@@ -115,7 +120,10 @@ class BatchWork(NamedTuple):
         """Steps of the work: one for all prompts, or decode steps between the ends of requests."""
         if self.phase == "prefill":
             return [ReplicaStep(1.0, prefill_step(self.case), equal_prompts(self.case))]
-        return [ReplicaStep(count, at, decode_requests(at)) for count, at in decode_steps(self.case, self.decode_context)]
+        return [
+            ReplicaStep(count, padded_step(at, self.graph_sizes), decode_requests(at), asked=at if self.graph_sizes else None)
+            for count, at in decode_steps(self.case, self.decode_context)
+        ]
 
 
 class IterationWork(NamedTuple):
@@ -132,6 +140,7 @@ class IterationWork(NamedTuple):
         guesses: tokens guessed after each.
         attends: whether attention is evaluated too.
         mean, sent: as of `ReplicaStep`.
+        graph_sizes: decode batches of recorded graphs, to which requests of all copies alike are padded; () for none.
     """
 
     model: Model
@@ -146,15 +155,24 @@ class IterationWork(NamedTuple):
     attends: bool = True
     mean: Any = 0.0
     sent: tuple[float, ...] | ExchangeVariants = ()
+    graph_sizes: tuple[float, ...] = ()
 
     @property
     def structure(self) -> tuple[Any, ...]:
         """Fields that iterations must share to be evaluated together."""
-        return self.phase, self.plan, self.prompts > 0, self.decodes > 0, self.guesses, self.attends
+        return self.phase, self.plan, self.prompts > 0, self.decodes > 0, self.guesses, self.attends, self.is_recorded
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the iteration is padded to a recorded graph: it only decodes, and no more requests than the largest has."""
+        return bool(self.graph_sizes) and self.phase == "decode" and bool(np.all(self.decodes <= self.graph_sizes[-1]))
 
     def turns(self) -> list[ReplicaStep]:
-        """The single step of the iteration."""
-        return [ReplicaStep(1.0, self.step(), self._attend(), self.mean, self.sent)]
+        """The single step of the iteration; one that is padded has as many tokens on all copies."""
+        at = self.step()
+        if not self.is_recorded:
+            return [ReplicaStep(1.0, at, self._attend(), self.mean, self.sent)]
+        return [ReplicaStep(1.0, padded_step(at, self.graph_sizes), self._attend(), asked=at)]
 
     def step(self) -> StepCounts:
         """Token and request counts of the iteration. [-]"""

@@ -58,6 +58,7 @@ class DieSplit(NamedTuple):
         attention: dies of a stage that have attention alone, the first ones; those of `ep` have FFNs. 0 where all have both.
         shared: copies of each shared expert that are placed as experts; 0 where each die has it for its own tokens.
         near: whether all dies of a copy of attention get its tokens, and each sends to the experts of its part of the group.
+        gathers: whether all dies of a group get all tokens, and add up what experts on all of them leave.
     """
 
     tp: int
@@ -71,6 +72,7 @@ class DieSplit(NamedTuple):
     attention: int = 0
     shared: int = 0
     near: bool = False
+    gathers: bool = False
 
     @property
     def copies(self) -> int:
@@ -110,10 +112,10 @@ def die_split(plan: MultiDiePlan, dies: DieGrid, requests: int = 0, *, prompts: 
     halves = 2 if plan.overlap == "two_batch" else 1
     if attention:
         halves = int(getattr(plan, "pingpong", None) or DEFAULT_PINGPONG)
-    near = plan.all_to_all == "nearest_replica" and tp > 1 and ep > 1
+    near, gathers = plan.all_to_all == "nearest_replica" and tp > 1 and ep > 1, plan.all_to_all == "gather" and ep > 1
     microbatches = int(plan.microbatches)
     die_split = DieSplit(
-        tp, pp, ep, dp, group, redundant, microbatches or pp, halves, attention, int(plan.experts.shared_copies), near
+        tp, pp, ep, dp, group, redundant, microbatches or pp, halves, attention, int(plan.experts.shared_copies), near, gathers
     )
     if microbatches or not requests:
         return die_split
@@ -156,6 +158,7 @@ class DieExchange(NamedTuple):
         shares: of an exchange, how much goes to each die; None for evenly; `ExchangeVariants` of these of several iterations.
         back: whether it brings back what an exchange before it asked for.
         each: of a copy of a token, of what goes to experts or comes back. [B]
+        whole: whether all dies of a group take part in a collective; else those of a copy of attention.
     """
 
     name: str
@@ -164,6 +167,7 @@ class DieExchange(NamedTuple):
     shares: Any = None
     back: bool = False
     each: float = 0.0
+    whole: bool = False
 
 
 UnitCalls = list[CallBlock | DieExchange]
@@ -195,6 +199,7 @@ class MicroBatchPass(NamedTuple):
         held: activations in memory: what operators of a part leave for one another, and what comes in and goes out. [B]
         received: of tokens at the busiest die's experts, and their results. [B]
         beyond: as `held`, on a die of FFNs alone. [B]
+        step: counts of a copy of attention, its requests not padded.
     """
 
     times: float
@@ -203,6 +208,7 @@ class MicroBatchPass(NamedTuple):
     held: Any
     received: Any
     beyond: Any = 0.0
+    step: StepCounts | None = None
 
 
 SegmentCalls = Callable[[Segment, RequestsOfReach], CallBlock]
@@ -222,6 +228,8 @@ class DieContext(NamedTuple):
         itemsize: of activations, as dies send them. [B]
         returned: of what experts send back. [B]
         whole: a segment with operators that the chip adds: `routing`, or `plain` for nothing.
+        summed: of values that dies add up; 0 for those of activations, or of what experts send back. [B]
+        imbalance: excess rows of the busiest die with experts, as of `busiest_core_load`; None for those of the expert load.
     """
 
     model: Model
@@ -229,6 +237,18 @@ class DieContext(NamedTuple):
     itemsize: float
     returned: float
     whole: Callable[..., Segment] = with_router_operators
+    summed: float = 0.0
+    imbalance: Any = None
+
+    @property
+    def sum_itemsize(self) -> float:
+        """Bytes of a value of partial sums, and of whole vectors that go to all dies to be such sums. [B]"""
+        return self.summed or self.itemsize
+
+    @property
+    def returned_sum_itemsize(self) -> float:
+        """Bytes of a value of what experts leave, where dies add it up. [B]"""
+        return self.summed or self.returned
 
 
 def micro_batch_passes(work: ReplicaWork, die_split: DieSplit, context: DieContext) -> list[MicroBatchPass]:
@@ -248,6 +268,7 @@ def _pass(turn: ReplicaStep, die_split: DieSplit, context: DieContext) -> MicroB
             flop_by_operator[key[0], f"experts_{key[1].removeprefix('shared_')}"] += flop
     parts = {part.name: segment_on_die(context.whole(model, part), die_split.tp) for part in graph}
     rows: Any = 0.0
+    gathered = sum(_gathered_bytes(context, turn, die_split)) if die_split.gathers and model.experts is not None else 0.0
     for name in parts if model.experts is not None and die_split.ep > 1 and not die_split.attention else ():
         if name.startswith(MOE):
             parts[name], rows = _experts(context, turn, die_split, name)
@@ -272,7 +293,8 @@ def _pass(turn: ReplicaStep, die_split: DieSplit, context: DieContext) -> MicroB
         return [block(name)]
 
     def summed(name: str) -> UnitCalls:
-        return [DieExchange(name, "allreduce", at.tokens * nbytes)] if die_split.tp > 1 else []
+        nbytes = at.tokens * (context.sum_itemsize * model.hidden)
+        return [DieExchange(name, "allreduce", nbytes)] if die_split.tp > 1 else []
 
     @cache
     def layer(mixes: str, feeds: str) -> UnitCalls:
@@ -307,8 +329,9 @@ def _pass(turn: ReplicaStep, die_split: DieSplit, context: DieContext) -> MicroB
         tuple(units),
         at.tokens * nbytes,
         left * context.itemsize,
-        rows * (context.itemsize + context.returned) * expert_input_width(model),
+        rows * (context.itemsize + context.returned) * expert_input_width(model) + gathered,
         reduce(maximum, (of_part.held for of_part in across.values()), 0.0) * context.itemsize,
+        turn.asked or at,
     )
 
 
@@ -368,7 +391,7 @@ def disaggregated_ffn(
         if operator.name in names:
             continue
         if operator.name.startswith("experts_") and model.experts is not None:
-            most, read = busiest_core_load(model.experts, every, ep, die_split.redundant)
+            most, read = busiest_core_load(model.experts, every, ep, die_split.redundant, excess=context.imbalance)
             rows, stored = 1.0 * ceil_div(most, 1), float(ceil_div(model.experts.count + die_split.redundant, ep))
             if isinstance(operator, MatMulOp):
                 operator = replace(operator, m=rows, copies=minimum(as_number(read), rows), stored=stored)
@@ -389,8 +412,8 @@ def disaggregated_ffn(
     copies = model.experts.top_k * expert_input_width(model) if routed and model.experts is not None else 0.0
     tokens, width = at.tokens / die_split.tp, float(expert_input_width(model))
     forth, taken = _across(turn, die_split, copies, once * model.hidden, model)
-    nbytes = at.tokens * model.hidden * context.itemsize
-    calls: UnitCalls = [DieExchange("attention sums", "reduce_scatter", nbytes)] if die_split.tp > 1 else []
+    nbytes, sums = (at.tokens * model.hidden * itemsize for itemsize in (context.itemsize, context.sum_itemsize))
+    calls: UnitCalls = [DieExchange("attention sums", "reduce_scatter", sums)] if die_split.tp > 1 else []
     calls.append(block(replace(near, times=1, operators=before), 1.0))
     calls.append(DieExchange("dispatch", "all_to_all", tokens * forth * context.itemsize, taken, each=width * context.itemsize))
     back = _each(taken, np.transpose)
@@ -459,7 +482,18 @@ def _routed(part: Segment, block: Any, turn: ReplicaStep, context: DieContext, d
         tokens * width / die_split.tp * experts_per_token(experts_, die_split.shared),
     )
     before, experts, after = split_at_experts(part)
-    calls: UnitCalls = [DieExchange("attention sums", "reduce_scatter", nbytes)] if die_split.tp > 1 else []
+    sums = tokens * context.model.hidden * context.sum_itemsize
+    calls: UnitCalls = [DieExchange("attention sums", "reduce_scatter", sums)] if die_split.tp > 1 else []
+    if die_split.gathers:
+        gathered, added = _gathered_bytes(context, turn, die_split)
+        calls += [
+            block(part.name, operator_names(before)),
+            DieExchange("gather", "allgather", gathered, whole=True),
+            block(part.name, operator_names(experts)),
+            DieExchange("scatter", "reduce_scatter", added, whole=True),
+            *([block(part.name, operator_names(after))] if after else []),
+        ]
+        return calls + ([DieExchange("tokens", "allgather", nbytes)] if die_split.tp > 1 else [])
     taken = rows_per_core(experts_, turn.tokens * die_split.copies, die_split.ep, die_split.redundant, die_split.shared)
     shares, back = (_each(turn.sent, partial(_shares, taken, die_split, back)) for back in (False, True))
     calls += [
@@ -469,10 +503,16 @@ def _routed(part: Segment, block: Any, turn: ReplicaStep, context: DieContext, d
     calls.append(DieExchange("dispatch", "all_to_all", copies * context.itemsize, shares, each=width * context.itemsize))
     calls.append(block(part.name, operator_names(experts)))
     calls.append(DieExchange("combine", "all_to_all", copies * context.returned, back, True, width * context.returned))
-    whole = tokens * context.model.hidden * context.returned
+    whole = tokens * context.model.hidden * context.returned_sum_itemsize
     calls += [DieExchange("sums of experts", "reduce_scatter", whole)] if die_split.near else []
     calls += [block(part.name, operator_names(after))] if after else []
     return calls + ([DieExchange("tokens", "allgather", nbytes)] if die_split.tp > 1 else [])
+
+
+def _gathered_bytes(context: DieContext, turn: ReplicaStep, die_split: DieSplit) -> tuple[Any, Any]:
+    """Vectors of all tokens of a group, as they come to all of its dies, and as these add them up. [B]"""
+    values = turn.tokens * die_split.copies * float(expert_input_width(context.model))
+    return values * context.sum_itemsize, values * context.returned_sum_itemsize
 
 
 def _shares(taken: Array | None, die_split: DieSplit, back: bool, sent: tuple[float, ...]) -> Array | None:
@@ -516,7 +556,10 @@ def _experts(context: DieContext, turn: ReplicaStep, die_split: DieSplit, name: 
     assert experts is not None
     tokens = 1.0 * ceil_div(at.tokens, die_split.tp)
     part = next(part for part in transformer_segments(model, replace(at, tokens=tokens)) if part.name == name)
-    rows, read = busiest_core_load(experts, turn.tokens * die_split.copies, die_split.ep, die_split.redundant, die_split.shared)
+    every = turn.tokens * die_split.copies
+    rows, read = busiest_core_load(
+        experts, every, die_split.ep, die_split.redundant, die_split.shared, excess=context.imbalance
+    )
     rows, stored = (
         1.0 * ceil_div(rows, 1),
         float(ceil_div(placed_experts(experts, die_split.redundant, die_split.shared), die_split.ep)),

@@ -1,0 +1,154 @@
+"""What an inference engine adds around the kernels of an iteration: padding, launches, host time and logits.
+
+An absent term adds nothing. Equations and sources: `docs/physics.md`, "Engines as they run". Terms that change a kernel's
+own time, as the power limit of a board does, are in the machine (`machine.shared_cache_die`).
+"""
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.calls.call import NOTHING, KernelCall
+from dse.evaluators.graph.operators import MatMulOp, Segment, local_width
+from dse.evaluators.graph.step_counts import StepCounts
+from dse.space.array_math import maximum, where
+from dse.space.errors import DesignError
+from dse.space.layers import layers
+from dse.space.model import Model
+from dse.space.parameter_counts import mtp_layers
+from dse.space.stack import IterationOverheads
+
+LOGITS = "logits"
+"""Name of the call that moves logits from the head to the sampled tokens."""
+
+HEAD_PRODUCTS = ("head", "mtp_head")
+"""Products that end in logits: of the model, and of modules that predict tokens."""
+
+
+class OverheadTimes(NamedTuple):
+    """Time of an iteration beyond that of its kernels, by cause; leaves broadcast over iterations and designs. [s]
+
+    Attributes:
+        launch: by which launches of kernels, which no recorded graph replays, take longer than the kernels themselves.
+        host: of the host, before the next iteration begins.
+    """
+
+    launch: Any = 0.0
+    host: Any = 0.0
+
+
+@lru_cache(maxsize=256)
+def recorded_batch_sizes(text: str | None) -> tuple[float, ...]:
+    """Decode batches of recorded graphs, rising, from the setting's text; none if that is absent.
+
+    >>> recorded_batch_sizes("1 2 4 8"), recorded_batch_sizes(None)
+    ((1.0, 2.0, 4.0, 8.0), ())
+
+    Raises:
+        DesignError: numbers that are not whole and positive, or do not rise.
+    """
+    if text is None:
+        return ()
+    words = text.split()
+    sizes = tuple(float(word) for word in words if word.isascii() and word.isdigit())
+    if not sizes or len(sizes) < len(words) or sizes[0] < 1 or any(np.diff(sizes) <= 0):
+        raise DesignError(
+            f"mapping.stack.iteration.graph_batch_sizes: expected rising whole numbers from 1, as in '1 2 4 8', got {text!r}"
+        )
+    return sizes
+
+
+def padded_requests(requests: Any, sizes: tuple[float, ...]) -> Any:
+    """Requests of a decode iteration padded to the next batch of a recorded graph; unchanged beyond the largest.
+
+    >>> [padded_requests(requests, (1.0, 2.0, 4.0, 8.0)) for requests in (1.0, 3.0, 8.0, 9.0)]
+    [1.0, 4.0, 8.0, 9.0]
+    """
+    if not sizes:
+        return requests
+    places = np.searchsorted(sizes, requests)
+    padded = where(places < len(sizes), np.append(sizes, 0.0)[places], requests)
+    return padded if isinstance(requests, np.ndarray) else float(padded)
+
+
+def padded_step(step: StepCounts, sizes: tuple[float, ...]) -> StepCounts:
+    """Counts of a step as recorded graphs run it; attention reads and scores only what is there.
+
+    Prompts differ in length, so that no graph replays an iteration that has some.
+    """
+    if not sizes or step.phase != "decode":
+        return step
+    rows = padded_requests(step.sequences, sizes) * (1 + step.guesses)
+    return replace(step, tokens=rows, requests=rows)
+
+
+def launch_floor(iteration: IterationOverheads, model: Model, step: StepCounts) -> Any:
+    """Least time of an iteration with prompts: the launches of all kernels of its layers. [s]
+
+    Iterations without prompts are replayed from recorded graphs, and have none.
+    """
+    if step.phase == "decode" or iteration.eager_launch is None:
+        return NOTHING
+    drafted = [layer.name for layer in mtp_layers(model)] if step.guesses else []
+    kernels: Any = 0.0
+    for layer in layers(model).ffns:
+        each = iteration.dense_layer_kernels if layer.of.experts is None else iteration.moe_layer_kernels
+        kernels = kernels + (layer.times + step.guesses * (layer.name in drafted)) * _or_nothing(each)
+    return iteration.eager_launch * kernels
+
+
+def host_seconds(iteration: IterationOverheads, step: StepCounts) -> Any:
+    """Time of the host in an iteration: a constant, and a part for each request that decodes. [s]"""
+    requests = step.sequences if step.phase == "decode" else step.decodes
+    return _or_nothing(iteration.host_time) + _or_nothing(iteration.request_host_time) * requests
+
+
+def overhead_times(iteration: IterationOverheads | None, model: Model, step: StepCounts, kernels: Any) -> OverheadTimes:
+    """Overheads of an iteration whose kernels take some time.
+
+    Args:
+        iteration: terms of the stack; None for none.
+        model, step: of the iteration, its requests not padded.
+        kernels: time of its kernels, padded ones included. [s]
+    """
+    if iteration is None:
+        return OverheadTimes()
+    floor = launch_floor(iteration, model, step)
+    launch = NOTHING if floor is NOTHING else maximum(floor - kernels, 0.0)
+    return OverheadTimes(launch, host_seconds(iteration, step))
+
+
+def iteration_seconds(iteration: IterationOverheads | None, model: Model, step: StepCounts, kernels: Any) -> Any:
+    """Time of an iteration from that of its kernels, arguments as of `overhead_times`. [s]"""
+    if iteration is None:
+        return kernels
+    launch, host = overhead_times(iteration, model, step, kernels)
+    return kernels + launch + host
+
+
+def with_logits(part: Segment, calls: tuple[KernelCall, ...], tp: Any, logit_bytes: Any) -> tuple[KernelCall, ...]:
+    """Calls of a segment with the traffic of its logits after them, if it ends in some.
+
+    Args:
+        part: segment of a step.
+        calls: of its operators, in their order.
+        tp: devices that divide the vocabulary.
+        logit_bytes: main memory traffic of a logit; None for none. [B]
+    """
+    head = part.operators[-2:] if logit_bytes is not None else ()  # a softcap may follow the product
+    products = [operator for operator in head if isinstance(operator, MatMulOp) and operator.name in HEAD_PRODUCTS]
+    if not products:
+        return calls
+    rows, columns = products[0].m, local_width(products[0].n, tp)
+    nbytes = rows * columns * logit_bytes
+    # all of them are written in this step, so that none can be prefetched
+    return *calls, KernelCall(
+        part.name, LOGITS, (calls[-1].name,), part.rows, (rows, 1, columns),
+        reads=LOGITS, fetch=nbytes, nbytes=nbytes, known=NOTHING,
+    )  # fmt: skip
+
+
+def _or_nothing(value: Any) -> Any:
+    return NOTHING if value is None else value
