@@ -25,6 +25,10 @@ NOTHING = 0.0
 """What a call has none of."""
 
 
+PREFETCHABLE = ("weights", "kv", "states")
+"""What calls read that is in main memory before the step; logits are written in it."""
+
+
 class AlgorithmCandidate(NamedTuple):
     """Algorithm that auto-tuning may choose for a kernel.
 
@@ -130,7 +134,7 @@ class KernelCall(NamedTuple):
         width: bytes of an operand's value, of the wider one as it is multiplied. [B]
         operations, specials: on elements, of one core, None for none; a special one is an exponential, a root or a quotient.
         streamed: elements of K and V that a vector engine would pass over to do the attention itself.
-        reads: what that one core reads from main memory, unless it has it: "weights", "kv", "states" or nothing.
+        reads: what that one core reads from main memory, unless it has it: "weights", "kv", "states", "logits" or nothing.
         fetch: how much of that. [B]
         known: share of `fetch` that is in main memory before the step; the rest is written by it.
         piece, stride: contiguous bytes of that, and from one piece to the next; a stride of 0 is contiguous. [B]
@@ -182,6 +186,11 @@ class KernelCall(NamedTuple):
     masked: Any = NOTHING
     repeated: Any = NOTHING
     moved: Any = NOTHING
+
+    @property
+    def can_be_prefetched(self) -> bool:
+        """Whether the call reads something that is in main memory before the step."""
+        return self.reads in PREFETCHABLE
 
 
 class LeadingCollective(NamedTuple):

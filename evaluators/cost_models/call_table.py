@@ -131,7 +131,7 @@ def _hidden(blocks: tuple[CallBlock, ...], given_rows: list[int], fetch: Array) 
     for block in blocks:
         own, ahead, used = given_rows[start : start + len(block.calls)], list[int | None]([None] * len(block.calls)), nothing
         for at in block.order if block.opener is not None else ():
-            if block.calls[at].reads:
+            if block.calls[at].can_be_prefetched:
                 ahead[at] = list({**streams, (own[at], used.tobytes()): 0}).index((own[at], used.tobytes()))
                 streams[own[at], used.tobytes()] = own[at], used
                 used = used + fetch[own[at]]
@@ -197,7 +197,7 @@ def table_seconds(
     engines, cache, memory = machine.engines, machine.cache, machine.memory
     if engines is None or cache is None or memory is None or machine.library is not None or prefetch.once is not None:
         return None
-    if reader.banks is not None:
+    if reader.banks is not None or machine.power_limited is not None or machine.overlap is not None:
         return None
     if prefetch.policy not in PREFETCH:
         raise DesignError(f"prefetch.policy: no option {prefetch.policy!r}; {suggest_nearest(prefetch.policy, PREFETCH)}")

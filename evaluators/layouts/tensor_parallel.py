@@ -39,6 +39,7 @@ from dse.evaluators.graph.operators import (
 )
 from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.graph.transformer import transformer_segments
+from dse.evaluators.layouts.engine_overheads import NO_TERMS, StepTerms, with_logits
 from dse.evaluators.layouts.library_problems import attention_problem, elementwise_problem, gemm_problem
 from dse.evaluators.layouts.tensor_formats import format_product, index_format, segment_weight_bytes, weight_format
 from dse.space.array_math import ceil_div, maximum
@@ -82,7 +83,7 @@ def kv_heads_per_device(dim: MatrixDim, tp: Any, heads: str | None) -> Any:
 def device_blocks(
     parts: tuple[Segment, ...], order: tuple[str, ...], tp: Any, precision: FormatPlan, algorithm: str, *,
     rates: FormatRates | None = None, recorded: bool = True, heads: str | None = None, phases: Any = None,
-    moe: ExpertOverheads | None = None,
+    moe: ExpertOverheads | None = None, terms: StepTerms = NO_TERMS,
 ) -> tuple[CallBlock, ...]:  # fmt: skip
     """Calls of the segments on one of `tp` devices, divided at the allreduces between them.
 
@@ -98,10 +99,11 @@ def device_blocks(
         heads: KV heads that do not divide, as of `kv_heads_per_device`.
         phases: of allreduces along a K-tree.
         moe: what the engine does around expert products; None for nothing.
+        terms: terms of the stack; requests of the parts are padded already where it says so.
     """
     made: dict[str, CallBlock] = {}
     for part in parts:
-        calls = segment_calls(part, tp, precision, rates, heads, moe)
+        calls = with_logits(part, segment_calls(part, tp, precision, rates, heads, moe), tp, terms.logit_bytes)
         made[part.name] = CallBlock(part.name, calls, equal_call_index(calls), sort_breadth_first(calls), part.times)
     after: dict[str, tuple[LeadingCollective | None, Any]] = {"": (None, None)}
     sums: dict[tuple[int, Any], LeadingCollective] = {}
@@ -109,7 +111,7 @@ def device_blocks(
         columns = _summed(part)
         after[part.name] = None, columns
         if columns is not None:  # layers reduce alike, and what is alike is evaluated once
-            nbytes = part.rows * columns * float(BYTES_BY_FORMAT[precision.activations])
+            nbytes = part.rows * columns * float(BYTES_BY_FORMAT[terms.reduction or precision.activations])
             summed = LeadingCollective(algorithm, tp, nbytes, recorded, phases)
             after[part.name] = sums.setdefault((id(part.rows), columns), summed), columns
     times: dict[tuple[str, bool, Any], int] = {}
