@@ -297,7 +297,7 @@ def _prefill(s, instance, pool, lane, t, room, new):
     budget, chunks, rows = pool.tokens, LARGE_COUNT, int(f.requests) * (1 + pool.guesses)
     if pool.unit > 0:
         budget, chunks = LARGE_COUNT, (pool.tokens - rows) // pool.unit
-    elif pool.chunked:
+    elif pool.chunked or pool.shared_budget:
         budget -= rows
     longest = pool.chunk if pool.chunk > 0 else LARGE_COUNT
     while k < lane.count and budget > 0 and chunks > 0:

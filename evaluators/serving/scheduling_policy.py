@@ -24,6 +24,8 @@ class SchedulingPolicy:
         swap: preempted requests are swapped to the host; otherwise they are recomputed.
         by_chunk: memory is allocated for the next chunk, as in vLLM; otherwise for the whole prompt, before its first
             chunk. If the next chunk does not fit, the last admitted requests are preempted, possibly the request itself.
+        shared_budget: decodes take from the budget of whole prompts too, as in TensorRT-LLM's in-flight batching; a prompt
+            that needs all of it waits for no decode.
         gated: with `by_chunk`, admission only if the whole prompt would fit, vLLM's scheduler_reserve_full_isl.
     """
 
@@ -37,6 +39,7 @@ class SchedulingPolicy:
     swap: bool = False
     by_chunk: bool = False
     gated: bool = False
+    shared_budget: bool = False
 
     def __post_init__(self) -> None:
         if self.tokens < 1 or self.unit < 0 or self.chunk < 0:
@@ -50,6 +53,8 @@ class SchedulingPolicy:
             raise DesignError("policy.by_chunk: memory by chunks needs chunked prompts, and no allocation for a whole lifetime")
         if self.gated and not self.by_chunk:
             raise DesignError("policy.gated: needs by_chunk; without it whole prompts must fit anyway")
+        if self.shared_budget and (self.chunked or not self.mixed):
+            raise DesignError("policy.shared_budget: needs iterations of whole prompts and decodes")
         if self.unit > self.tokens:
             raise DesignError(f"policy.unit: a chunk takes {self.unit} units of a budget of {self.tokens}; no prompt could run")
 
@@ -58,11 +63,12 @@ SHIPPED = {
     "static": SchedulingPolicy(static=True, lifetime=True),
     "prefill_first": SchedulingPolicy(tokens=4096),
     "orca": SchedulingPolicy(mixed=True, lifetime=True),
+    "inflight": SchedulingPolicy(mixed=True, lifetime=True, shared_budget=True, tokens=8192),
     "chunked_prefill": SchedulingPolicy(mixed=True, chunked=True, tokens=512, by_chunk=True),
     "pd_fusion": SchedulingPolicy(mixed=True, chunked=True, tokens=128, unit=32, chunk=256),
 }
 """Batches that end together; continuous batching with prompts first (vLLM's first scheduler); iterations of whole prompts and
-decodes, memory reserved (Orca); prompts in chunks that fill what decodes leave of a token budget (Sarathi-Serve); a budget of
+decodes, memory reserved (Orca), and with decodes in the same budget (TensorRT-LLM, no request evicted); prompts in chunks that fill what decodes leave of a token budget (Sarathi-Serve); a budget of
 units a core, of which a decode takes one and a prompt's chunk N (NpuSim 4.3.2).
 
 Source:

@@ -53,7 +53,7 @@ POOL = _fields(
     "number first instances turn tokens unit chunk batch block blocks spare fixed each pages buffers "
     "prefix prefix_block entry snapshot every hosted copies guesses seed",
     "host acceptance",
-    "mixed chunked static lifetime swap by_chunk gated hands_over pooled",
+    "mixed chunked static lifetime swap by_chunk gated shared_budget hands_over pooled",
 )
 """Fields of `SchedulingPolicy`, `KvMemory` and `InstancePool`; number, first instance, and next instance in rotation."""
 

@@ -105,11 +105,6 @@ class OfflineBenchmark:
         """
         batch, tokens = self.batch_and_tokens
         ranks = max(self.ep, 1)
-        pool = self.memory - self.weight_bytes - self.reserved_memory
-        itemsize = BYTES_BY_FORMAT[self.kv]
-        token = growing_bytes_per_token(self.model, itemsize, itemsize) / (min(self.tp, self.model.kv_heads) if ranks == 1 else 1)
-        running = min(batch, pool / (token * (self.prompt + self.output)))
-        prompts = max(tokens - running, self.prompt)  # the engine's budget counts decodes, that of orca prompts alone
         return [
             "workload=serving",
             "workload.arrivals=offline",
@@ -117,9 +112,9 @@ class OfflineBenchmark:
             f"workload.prompt={self.prompt}",
             f"workload.output={self.output}",
             "workload.speculation=none",
-            "mapping.serving.policy=orca",
+            "mapping.serving.policy=inflight",
             f"mapping.serving.max_batch_size={batch * ranks}",
-            f"mapping.serving.max_batched_tokens={int(prompts) * ranks}",
+            f"mapping.serving.max_batched_tokens={tokens * ranks}",
             f"mapping.serving.reserved_memory={self.reserved_memory / 1e9:.4g} GB",
         ]
 

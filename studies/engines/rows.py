@@ -116,7 +116,7 @@ class MeasuredRow:
             chip.append(f"chip.hbm.capacity={DRIVER_GIB[self.chip] * GIB / 1e9:.5g} GB")
         if self.ep > 1:
             chip += [f"+part@chip={NODES[self.chip]}", "chip.dies.rows=1", f"chip.dies.cols={self.ep}", f"chip.nodes.size={self.ep}"]
-            return [*chip, "mapping.both.tp=1", f"mapping.both.ep={self.ep}"]
+            return [*chip, "mapping.both.tp=1", f"mapping.both.ep={self.ep}", "mapping.both.all_to_all=gather"]
         if not self.tp:
             return chip
         mesh = ["mapping.both.allreduce=full_mesh"] if self.chip in FULL_MESH and self.tp > 1 else []
