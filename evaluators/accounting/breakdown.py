@@ -11,6 +11,7 @@ from dse.evaluators.calls.call import KernelCall
 from dse.evaluators.cost_models.call_cost import TimedBlock
 from dse.evaluators.cost_models.timeline import WorkSpan
 from dse.evaluators.kernels.library.kernel_time import LibraryKernelTime
+from dse.evaluators.layouts.engine_overheads import OverheadTimes
 from dse.evaluators.machine.machine import HardwareModel
 
 TimelineBar = tuple[str, str, float, float]
@@ -95,6 +96,9 @@ class BreakdownRow:
         """Useful operations per byte. [op/B]"""
         return self.flop / self.nbytes if self.nbytes else 0.0
 
+
+ITERATION = "iteration"
+"""Segment of rows of what an inference engine adds to the kernels of an iteration."""
 
 NEGLIGIBLE = 1e-12
 """Share of executed operations below which a cause is rounding."""
@@ -223,6 +227,37 @@ def excess_by_cause(executed: float, useful: float, masked: float = 0.0, repeate
     return {cause: flop for cause, flop in flop_by_cause.items() if flop > NEGLIGIBLE * executed}
 
 
+def padding_row(phase: str, rows: Sequence[BreakdownRow], padded: Sequence[BreakdownRow]) -> BreakdownRow:
+    """Breakdown row of what padding of decode batches adds, from the rows without it and those with it.
+
+    Its parts are differences too: padded products may wait for engines where those without padding wait for memory.
+    """
+    parts = dict[str, float]()
+    for sign, group in ((1.0, padded), (-1.0, rows)):
+        for row in group:
+            for name, seconds in row.parts.items():
+                parts[name] = parts.get(name, 0.0) + sign * seconds
+    nbytes, seconds, sent = (
+        sum(getattr(row, name) for row in padded) - sum(getattr(row, name) for row in rows)
+        for name in ("nbytes", "seconds", "sent")
+    )
+    executed = sum(row.executed_flop or 0.0 for row in padded) - sum(row.executed_flop or 0.0 for row in rows)
+    return BreakdownRow(
+        phase, ITERATION, PADDING, "", 0.0, nbytes, 0.0, max(parts, key=lambda name: parts[name], default=PADDING), seconds,
+        parts, sent, excess_by_cause(executed, 0.0),
+    )  # fmt: skip
+
+
+def overhead_rows(phase: str, weights: Any, overheads: OverheadTimes) -> list[BreakdownRow]:
+    """Breakdown rows of the time of iterations beyond their kernels, by cause; only those that take time."""
+    totals = {name: float(np.sum(weights * seconds)) for name, seconds in overheads._asdict().items()}
+    return [
+        BreakdownRow(phase, ITERATION, name, "", 0.0, 0.0, 0.0, name, seconds, {name: seconds}, 0.0, {})
+        for name, seconds in totals.items()
+        if seconds
+    ]
+
+
 def stage_transfer_rows(phase: str, weights: Any, seconds: Any) -> list[BreakdownRow]:
     """Breakdown row of transfers between pipeline stages; empty list if they take no time."""
     value = float(np.sum(weights * seconds))
@@ -278,7 +313,7 @@ def _block_rows(
                 call.name,
                 _shape_text(call) + ("" if chosen is None else chosen(call)),
                 flop,
-                (fetched + total(call.local) + total(call.moved)) * float(several),
+                (fetched + total(call.local)) * float(several),
                 total(bytes_in) / total(call.fetch * away[place]) if bytes_in is not None and fetched else 0.0,
                 max(parts, key=lambda name: parts[name]) if parts else "overhead",
                 seconds,
@@ -312,6 +347,11 @@ def _split_seconds(timed: TimedBlock, place: int, span: WorkSpan, machine: Hardw
     assert machine.engines is not None
     network = 0.0 if cost.network is None else cost.network
     matrix, vector = machine.engines.shares(cost.matrix, cost.vector)
+    together = np.maximum(cost.engines, hbm + l2)
+    if cost.overlap is not None:  # what overlaps imperfectly lengthens the longer of both
+        alone, together = together, cost.engines_and_memory(hbm + l2)
+        longer = together / np.where(alone > 0, alone, 1.0)
+        matrix, vector, hbm, l2 = matrix * longer, vector * longer, hbm * longer, l2 * longer
     return {
         "prefetch": span.start - span.ready,
         "matrix": np.where(by_memory, 0.0, matrix),
@@ -319,7 +359,7 @@ def _split_seconds(timed: TimedBlock, place: int, span: WorkSpan, machine: Hardw
         "hbm": np.where(by_memory, hbm, 0.0),
         "l2": np.where(by_memory, l2, 0.0),
         "network": network,
-        "overhead": timed.durations[place] - network - np.maximum(cost.engines, hbm + l2),
+        "overhead": timed.durations[place] - network - together,
     }
 
 

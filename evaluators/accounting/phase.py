@@ -11,6 +11,7 @@ from dse.evaluators.accounting.decode_segments import reduce_per_case
 from dse.evaluators.accounting.memory_contents import MemoryContents
 from dse.evaluators.calls.call import CallBlock
 from dse.evaluators.cost_models.call_cost import TimedBlock
+from dse.evaluators.layouts.engine_overheads import OverheadTimes
 from dse.evaluators.machine.machine import HardwareModel
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.silicon.energy import PooledActivity
@@ -86,6 +87,9 @@ class PhaseCost:
         between: transfers between stages in one iteration; None where there is one stage. [s]
         dies: number of dies that each do what calls and costs describe for one.
         useful_share: share of the requests in the iterations that exist; the rest is padding of micro-batches.
+        padded: blocks of one iteration of each entry as recorded graphs run it, if its requests are padded; empty without
+            details.
+        overheads: time of one iteration of each entry beyond its kernels.
     """
 
     name: str
@@ -101,6 +105,8 @@ class PhaseCost:
     between: Any = None
     dies: Any = 1.0
     useful_share: Any = 1.0
+    padded: tuple[TimedBlock, ...] = ()
+    overheads: OverheadTimes = OverheadTimes()
 
     @cached_property
     def activity(self) -> WorkCounts | None:

@@ -16,13 +16,21 @@ from dse.evaluators.accounting.layout import Layout
 from dse.evaluators.accounting.memory_contents import ACTIVATIONS, CACHE, main_memory_contents
 from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, phase_seconds, useful_operations
 from dse.evaluators.accounting.usage import PeakRates
-from dse.evaluators.calls.call import NOTHING, ONCE, CallBlock
+from dse.evaluators.calls.call import ONCE, CallBlock
 from dse.evaluators.cost_models import READERS, call_table
 from dse.evaluators.cost_models.analytical_collectives import LinkEnergyInputs, allreduce_hop_bytes, link_energy_inputs
 from dse.evaluators.cost_models.call_cost import NO_PREFETCH, CostModel, PrefetchSettings, TimedBlock, block_timeline
 from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.graph.transformer import segment_order, transformer_segments
 from dse.evaluators.kernels.collective import KTREE, ports_needed
+from dse.evaluators.layouts.engine_overheads import (
+    NO_TERMS,
+    OverheadTimes,
+    StepTerms,
+    overhead_times,
+    padded_step,
+    step_terms,
+)
 from dse.evaluators.layouts.tensor_formats import format_product
 from dse.evaluators.layouts.tensor_parallel import DeviceMemory, device_blocks, device_memory
 from dse.evaluators.machine.device_links import split_into_nodes
@@ -63,15 +71,23 @@ class TensorParallelLayout(Layout):
         held = _held(job, mapping.prefill, mapping.precision)
         parts = (("weights", held.weights), (CACHE, held.kv), (ACTIVATIONS, held.activations))
         memory = (main_memory_contents(chip, parts),)
+        terms, iteration = step_terms(mapping.stack), mapping.stack.iteration
 
         def phase(name: str, plan: TensorParallelPlan, schedule: IterationSchedule) -> PhaseCost:
             inputs = job, name, plan, mapping.precision, chip.core.rates
-            blocks = timed_step(_laid(*inputs), chip, plan, machine, reader) if detailed else ()
-            seconds = blocks_seconds(blocks) if detailed else step_seconds(*inputs, chip, machine, reader)
+            blocks: tuple[TimedBlock, ...] = ()
+            padded: tuple[TimedBlock, ...] = ()
+            if detailed:
+                blocks = timed_step(_laid(*inputs, terms.without_padding), chip, plan, machine, reader)
+                padded = timed_step(_laid(*inputs, terms), chip, plan, machine, reader) if terms.pads(name) else ()
+                kernels = blocks_seconds(padded or blocks)
+            else:
+                kernels = step_seconds(*inputs, chip, machine, reader, terms)
+            overheads = overhead_times(iteration, job.model, getattr(job, name), kernels)
             return PhaseCost(
                 name=name,
                 machine=machine,
-                seconds=phase_seconds(seconds, None, schedule),
+                seconds=phase_seconds(overheads.iteration_seconds(kernels), None, schedule),
                 work=partial(_die_work, design, job, name, machine.cache),
                 workers=plan.tp,
                 flop=partial(_phase_flop, design, job, name),
@@ -79,6 +95,8 @@ class TensorParallelLayout(Layout):
                 timed=blocks,
                 runs=schedule.steps,
                 dies=plan.tp,
+                padded=padded,
+                overheads=overheads,
             )
 
         return (
@@ -119,8 +137,9 @@ class TensorParallelLayout(Layout):
         return simulation_obstacle(design)
 
     def breakdown_rows(self, phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
-        """Breakdown rows of one phase, one per call."""
-        return breakdown.breakdown_rows(phase.name, phase.runs, phase.timed, phase.machine, dies=phase.dies)
+        """Breakdown rows of one phase: one per call, and one for each overhead of the inference engine."""
+        steps = (phase.timed, phase.padded)
+        return iteration_rows(phase.name, phase.runs, steps, phase.overheads, phase.machine, dies=phase.dies)
 
     def remedy_text(self, worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> str:
         """Remedy text: the smallest power-of-two TP of both phases that keeps all limits.
@@ -143,6 +162,27 @@ class TensorParallelLayout(Layout):
         return f"no TP up to {MAX_TP} fits"
 
 
+def iteration_rows(
+    phase: str,
+    weights: Any,
+    steps: tuple[Sequence[TimedBlock], Sequence[TimedBlock]],
+    overheads: OverheadTimes,
+    machine: HardwareModel,
+    *,
+    dies: Any,
+) -> list[BreakdownRow]:
+    """Breakdown rows of the iterations of a phase: one per call, then padding, launches and host.
+
+    Args:
+        phase, weights, machine, dies: as of `breakdown.breakdown_rows`.
+        steps: timed blocks of an iteration without padding, and with it; the latter empty where nothing is padded.
+        overheads: time of an iteration beyond its kernels.
+    """
+    plain, padded = (breakdown.breakdown_rows(phase, weights, timed, machine, dies=dies) for timed in steps)
+    padding = [breakdown.padding_row(phase, plain, padded)] if padded else []
+    return [*plain, *padding, *breakdown.overhead_rows(phase, weights, overheads)]
+
+
 def _phase_flop(design: Design, job: BatchArrays, name: str) -> Any:
     """Useful operations of a phase of each case; those in other formats count by the time that they take. [op]"""
     mapping = design.mapping
@@ -162,9 +202,10 @@ def _die_work(design: Design, job: BatchArrays, name: str, cache: DieCache | Non
     """Activity of a phase of each case on one device."""
     chip, mapping = design.chip, design.mapping
     plan = getattr(mapping, name)
-    layout = _laid(job, name, plan, mapping.precision, chip.core.rates)
+    terms, passes = step_terms(mapping.stack), mapping.stack.attention_passes
+    layout = _laid(job, name, plan, mapping.precision, chip.core.rates, terms)
     room, energy_inputs = _room(layout, cache), link_energy_inputs(chip.network)
-    return _done(job, name, plan, mapping.precision, mapping.stack.attention_passes, room, chip.core.rates, energy_inputs)
+    return _done(job, name, plan, mapping.precision, passes, room, chip.core.rates, energy_inputs, terms)
 
 
 def device_peak_rates(design: Design) -> PeakRates:
@@ -233,16 +274,17 @@ def step_seconds(
     chip: Chip,
     machine: HardwareModel,
     reader: CostModel,
+    terms: StepTerms = NO_TERMS,
 ) -> Any:
     """Time of a step of a phase, all its blocks. [s]"""
     degrees, which = _degrees(plan.tp)
     table_seconds = None
     if degrees:
-        laid = _structures(job, name, degrees, precision, plan.allreduce, rates, plan.kv_heads, plan.ktree_k)
+        laid = _structures(job, name, degrees, precision, plan.allreduce, rates, plan.kv_heads, plan.ktree_k, terms)
         peers = None if which is None else plan.tp
         table_seconds = call_table.table_seconds(laid, machine, reader, _prefetch(chip, plan), which, peers)
     return (
-        blocks_seconds(timed_step(_laid(job, name, plan, precision, rates), chip, plan, machine, reader))
+        blocks_seconds(timed_step(_laid(job, name, plan, precision, rates, terms), chip, plan, machine, reader))
         if table_seconds is None
         else table_seconds
     )
@@ -257,10 +299,15 @@ def _degrees(tp: Any) -> tuple[tuple[Any, ...], Any]:
 
 
 def _laid(
-    job: BatchArrays, name: str, plan: TensorParallelPlan, precision: FormatPlan, rates: FormatRates | None
+    job: BatchArrays,
+    name: str,
+    plan: TensorParallelPlan,
+    precision: FormatPlan,
+    rates: FormatRates | None,
+    terms: StepTerms = NO_TERMS,
 ) -> tuple[CallBlock, ...]:
     """Blocks of a step of a phase."""
-    return _blocks(job, name, plan.tp, precision, plan.allreduce, rates, plan.kv_heads, plan.ktree_k)
+    return _blocks(job, name, plan.tp, precision, plan.allreduce, rates, plan.kv_heads, plan.ktree_k, terms)
 
 
 def _held(job: BatchArrays, plan: TensorParallelPlan, precision: FormatPlan) -> DeviceMemory:
@@ -330,13 +377,15 @@ def port_limit(chip: Chip, *plans: TensorParallelPlan) -> Limit:
 @memoize
 def _blocks(
     job: BatchArrays, phase: str, tp: Any, precision: FormatPlan, algorithm: str, rates: FormatRates | None, heads: str | None,
-    phases: Any = None,
+    phases: Any = None, terms: StepTerms = NO_TERMS,
 ) -> tuple[CallBlock, ...]:  # fmt: skip
-    at: StepCounts = getattr(job, phase)
+    at: StepCounts = padded_step(getattr(job, phase), terms.sizes)
     # decode steps launch the same kernels on the same shapes and are recorded once; prompts differ in length [sglang2025]
     operators, order = transformer_segments(job.model, at), segment_order(job.model, at)
     recorded = phase == "decode"
-    return device_blocks(operators, order, tp, precision, algorithm, rates=rates, recorded=recorded, heads=heads, phases=phases)
+    return device_blocks(
+        operators, order, tp, precision, algorithm, rates=rates, recorded=recorded, heads=heads, phases=phases, terms=terms
+    )
 
 
 @memoize
@@ -349,9 +398,10 @@ def _structures(
     rates: FormatRates | None,
     heads: str | None,
     phases: Any = None,
+    terms: StepTerms = NO_TERMS,
 ) -> call_table.Structures:
     """Blocks for each degree of tensor parallelism."""
-    return tuple(_blocks(job, phase, tp, precision, algorithm, rates, heads, phases) for tp in degrees)
+    return tuple(_blocks(job, phase, tp, precision, algorithm, rates, heads, phases, terms) for tp in degrees)
 
 
 @memoize
@@ -378,10 +428,11 @@ def _done(
     cache: DieCache | None,
     rates: FormatRates | None,
     inputs: LinkEnergyInputs,
+    terms: StepTerms,
 ) -> PooledActivity:
     """What one device does in a phase of each case."""
     runs, starts = (ONCE, None) if phase == "prefill" else (job.steps, job.step_starts)
-    laid = _blocks(job, phase, plan.tp, precision, plan.allreduce, rates, plan.kv_heads, plan.ktree_k)
+    laid = _blocks(job, phase, plan.tp, precision, plan.allreduce, rates, plan.kv_heads, plan.ktree_k, terms)
     activity = device_activity(laid, passes, cache, inputs)
     return PooledActivity(*(reduce_per_case(np.add, runs * value, starts) for value in activity))
 
@@ -424,8 +475,6 @@ def device_activity(
                 operations = operations + call.operations + call.specials
             operations = operations + call.streamed * passes
             fetch = fetch + (call.local * cache.is_exceeded(call.local) if cache else 0.0)
-            if call.moved is not NOTHING:
-                fetch, near = fetch + call.moved, near + call.moved
         macs, operands = macs + block.times * done, operands + block.times * wide
         elements = elements + block.times * operations
         memory, shared = memory + block.times * fetch, shared + block.times * (read + near)

@@ -34,7 +34,7 @@ def prefetched_bytes(block: CallBlock, policy: str, budget: Any) -> list[Any]:
     used: Any = 0.0
     for position in block.order:
         call = block.calls[position]
-        if not call.reads:
+        if not call.can_be_prefetched:
             continue
         bytes_in[position], used = fit_in_budget(call.fetch, used, policy, budget)
     return bytes_in

@@ -60,24 +60,29 @@ def die_allreduce_seconds(collective: LeadingCollective, machine: HardwareModel)
     no more: of DGX A100, whose eight adapters have 200 GB/s together in one direction, a maintainer of NCCL reports a bus
     bandwidth of 192 GB/s in allreduces (github.com/NVIDIA/nccl/issues/812, 2023-03-31).
 
+    If the stack has a size h that reaches half of the bandwidth b, a message of s bytes has b s / (s + h): it takes as long as
+    s + h bytes take otherwise.
+
     Raises:
         ClashError: the library's, of a stack that has none; another, where the stack has the library's.
     """
     assert machine.network is not None
-    network, achieved, call, _ = machine.network
+    network, achieved, call, _, half_size = machine.network
     refuse_library_allreduce(collective.algorithm, collective.peers, machine)
     if collective.algorithm == LIBRARY_OPTION:
         return library_seconds("allreduce", collective.nbytes, collective.peers, machine, recorded=collective.recorded)
-    bandwidth = network.bandwidth * achieved
+    bandwidth, nbytes = network.bandwidth * achieved, collective.nbytes
+    if half_size is not None:
+        nbytes = nbytes + half_size
     if network.nodes is None:
         links = DeviceGroupLinks(collective.peers, bandwidth, network.latency, network.latency_per)
-        seconds = find_allreduce(collective.algorithm, collective.phases).cost(collective.nbytes, links).seconds
+        seconds = find_allreduce(collective.algorithm, collective.phases).cost(nbytes, links).seconds
     else:
         nodes, members = split_into_nodes(collective.peers, network.nodes.size)
         within = DeviceGroupLinks(members, bandwidth, network.latency, network.latency_per)
         outside = network.nodes.bandwidth / members * achieved
         between = DeviceGroupLinks(nodes, outside, network.nodes.latency, network.latency_per, ports=1)
-        seconds = allreduced(collective.algorithm, collective.nbytes, within, between, collective.phases)
+        seconds = allreduced(collective.algorithm, nbytes, within, between, collective.phases)
     return seconds if collective.recorded else seconds + where(collective.peers > 1, call, 0.0)
 
 
@@ -135,7 +140,7 @@ def library_seconds(pattern: str, nbytes: Any, peers: Any, machine: HardwareMode
         ClashError: the stack has no such collective, or none of its own across nodes.
     """
     assert machine.network is not None
-    network, achieved, call, library = machine.network
+    network, achieved, call, library, _ = machine.network
     _refuse_absent(LIBRARY_PARTS.get(pattern, "ring_collectives"), library)
     members, between = peers, 0.0
     if network.nodes is not None:

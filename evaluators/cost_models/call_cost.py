@@ -24,10 +24,11 @@ from dse.evaluators.cost_models.simulation_timing import SimulationResult
 from dse.evaluators.cost_models.timeline import WorkSpan, schedule_segment, sequential_end
 from dse.evaluators.kernels import library
 from dse.evaluators.kernels.kernel_cost import KernelCost as KernelCost
-from dse.evaluators.kernels.library.kernel_time import LibraryKernelTime
+from dse.evaluators.kernels.library.kernel_time import LibraryKernelTime, smooth_maximum
 from dse.evaluators.kernels.partition.stage_transfer import PipelinePlacement, StageTransferTime
 from dse.evaluators.machine.channel_layout import MemoryRequest
 from dse.evaluators.machine.machine import HardwareModel
+from dse.evaluators.machine.shared_cache_die import PooledEngines
 from dse.evaluators.program.activity import Activity
 from dse.space.array_math import ceil_div, maximum, where
 from dse.space.mapping import AUTO
@@ -72,7 +73,7 @@ class CallCost(NamedTuple):
         spilled: where that is main memory; elsewhere it is the cache.
         need: bytes of weights or KV that come from main memory. [B]
         per_byte: one of them. [s/B]
-        read: all of them, with the latency of the first, and activations that main memory has anyway. [s]
+        read: all of them, with the latency of the first. [s]
         memory: activations and all of these bytes.
         network: messages that nothing hides; None where there are none.
         activity: of one run of a kernel or job; None elsewhere, where the call says it.
@@ -80,6 +81,7 @@ class CallCost(NamedTuple):
             all reads. None where messages go beside none.
         took: time of a library kernel, which then replaces all others; None elsewhere.
         least: seconds that a byte of `need` takes at least in banks; `NOTHING` where they are not simulated. [s/B]
+        overlap: p of `smooth_maximum` of engines and memory; None where the call takes the longer of both.
     """
 
     matrix: Any
@@ -96,6 +98,11 @@ class CallCost(NamedTuple):
     shown: Callable[[Any], Any] | None = None
     took: LibraryKernelTime | None = None
     least: Any = NOTHING
+    overlap: Any = None
+
+    def engines_and_memory(self, memory: Any) -> Any:
+        """Time of engines beside some time of memory. [s]"""
+        return maximum(self.engines, memory) if self.overlap is None else smooth_maximum(self.engines, memory, self.overlap)
 
 
 ReadCache = dict[Any, tuple[Any, tuple[Any, Any, Any]]]
@@ -237,6 +244,8 @@ def call_cost(
         for place, (count, m, k, n) in enumerate(call.products):
             # a format that is multiplied faster counts as fewer rows, of engines that have a rate by format
             busy = engines.product_with_start(m if pace is ONCE else m * pace, k, n, width)
+            if machine.power_limited is not None:  # in any format
+                busy = busy + PooledEngines.operations(m, k, n) * machine.power_limited
             busy = busy if count is ONCE else count * busy
             matrix = matrix + busy if place else busy
     busy = matrix
@@ -252,9 +261,6 @@ def call_cost(
         need, read, per_byte = _came(call, machine, reader, away, reads)
         if least is not NOTHING:
             read, per_byte = maximum(read, need * least), maximum(per_byte, least)
-    streams = bool(call.reads)
-    if call.moved is not NOTHING:
-        read, streams = read + call.moved * memory.byte, True
     activations: Any = 0.0
     spilled: Any = False
     reading = read
@@ -267,7 +273,7 @@ def call_cost(
             activations = call.local * (memory.byte if spilled else cache.byte)
         else:
             activations = call.local * where(spilled, memory.byte, cache.byte)
-        reading = activations + read if streams else activations
+        reading = activations + read if call.reads else activations
     network: Any = None
     shown: Callable[[Any], Any] | None = None
     if call.group is not None:
@@ -281,8 +287,9 @@ def call_cost(
     if shown is not None:
         network = shown(reading)
     return CallCost(
-        matrix, vector, busy, activations, spilled, need, per_byte, read, reading, network, None, shown, least=least
-    )
+        matrix, vector, busy, activations, spilled, need, per_byte, read, reading, network, None, shown, least=least,
+        overlap=machine.overlap if call.products and call.reads == "weights" else None,
+    )  # fmt: skip
 
 
 def _messages(
@@ -429,7 +436,7 @@ def _behind_messages(
     resident: list[Any] = [None] * len(costs)
     costs = list(costs)
     for place, (call, cost) in enumerate(zip(block.calls, costs, strict=True)):
-        if call.reads and call.job is None and window is not None:
+        if call.can_be_prefetched and call.job is None and window is not None:
             bytes_ahead, window = window.read(once(call), cost.per_byte, prefetch.policy, prefetch.budget)
             resident[place] = bytes_ahead
             if cost.shown is not None:  # what a read hid is hidden no more
@@ -468,7 +475,7 @@ def _duration(cost: CallCost, bytes_in: Any, machine: HardwareModel) -> Any:
     if bytes_in is not None:
         byte = machine.memory and machine.memory.byte
         memory = memory - bytes_in * (machine.saved if cost.per_byte is byte else cost.per_byte - byte + machine.saved)
-    seconds = maximum(cost.engines, memory) if cost.activity is None else cost.engines
+    seconds = cost.engines_and_memory(memory) if cost.activity is None else cost.engines
     if cost.network is not None:
         seconds = seconds + cost.network
     overhead = machine.overhead

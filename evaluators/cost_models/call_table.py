@@ -131,7 +131,7 @@ def _hidden(blocks: tuple[CallBlock, ...], given_rows: list[int], fetch: Array) 
     for block in blocks:
         own, ahead, used = given_rows[start : start + len(block.calls)], list[int | None]([None] * len(block.calls)), nothing
         for at in block.order if block.opener is not None else ():
-            if block.calls[at].reads:
+            if block.calls[at].can_be_prefetched:
                 ahead[at] = list({**streams, (own[at], used.tobytes()): 0}).index((own[at], used.tobytes()))
                 streams[own[at], used.tobytes()] = own[at], used
                 used = used + fetch[own[at]]
@@ -148,7 +148,6 @@ def _kind(kernel_call: KernelCall) -> tuple[bool, ...] | None:
         (kernel_call.kernel, kernel_call.job, kernel_call.group, kernel_call.exchange) != (None,) * 4
         or len(kernel_call.products) > 1
         or kernel_call.wrote is not NOTHING
-        or (kernel_call.reads and kernel_call.moved is not NOTHING)
     ):
         return None
     if (
@@ -166,9 +165,7 @@ def _leaves(kernel_call: KernelCall) -> tuple[Any, ...]:
     operations, streamed = (
         (0.0, 0.0) if kernel_call.operations is None else (kernel_call.operations + kernel_call.specials, kernel_call.streamed)
     )
-    fetch, piece, stride = kernel_call.moved, 0.0, 0.0
-    if kernel_call.reads:
-        fetch, piece, stride = kernel_call.fetch, kernel_call.piece, kernel_call.stride
+    fetch, piece, stride = (kernel_call.fetch, kernel_call.piece, kernel_call.stride) if kernel_call.reads else (0.0, 0.0, 0.0)
     return count, m, k, n, operations, streamed, fetch, piece, stride, kernel_call.local
 
 
@@ -197,7 +194,7 @@ def table_seconds(
     engines, cache, memory = machine.engines, machine.cache, machine.memory
     if engines is None or cache is None or memory is None or machine.library is not None or prefetch.once is not None:
         return None
-    if reader.banks is not None:
+    if reader.banks is not None or machine.power_limited is not None or machine.overlap is not None:
         return None
     if prefetch.policy not in PREFETCH:
         raise DesignError(f"prefetch.policy: no option {prefetch.policy!r}; {suggest_nearest(prefetch.policy, PREFETCH)}")

@@ -18,13 +18,44 @@ from dse.space.errors import DesignError
 from dse.space.layers import layers
 from dse.space.model import Model
 from dse.space.parameter_counts import mtp_layers
-from dse.space.stack import IterationOverheads
+from dse.space.stack import IterationOverheads, Stack
 
 LOGITS = "logits"
 """Name of the call that moves logits from the head to the sampled tokens."""
 
 HEAD_PRODUCTS = ("head", "mtp_head")
 """Products that end in logits: of the model, and of modules that predict tokens."""
+
+
+class StepTerms(NamedTuple):
+    """Terms of a stack that change which calls a step has; by default none.
+
+    Attributes:
+        reduction: number format of the sums between devices; None for that of activations.
+        sizes: decode batches of recorded graphs, as of `recorded_batch_sizes`.
+        logit_bytes: main memory traffic of a logit; None for none. [B]
+        row_passes, intermediate_passes: passes over rows of experts, and over what is between their products; None for none
+            beside those of kernels. [-]
+    """
+
+    reduction: str | None = None
+    sizes: tuple[float, ...] = ()
+    logit_bytes: Any = None
+    row_passes: Any = None
+    intermediate_passes: Any = None
+
+    def pads(self, phase: str) -> bool:
+        """Whether requests of the iterations of a phase are padded: prompts differ in length, so that no graph replays them."""
+        return phase == "decode" and bool(self.sizes)
+
+    @property
+    def without_padding(self) -> "StepTerms":
+        """The terms for steps whose requests are not padded."""
+        return self._replace(sizes=())
+
+
+NO_TERMS = StepTerms()
+"""Terms of a stack without any: a step has the calls of its operators, with sums in the format of activations."""
 
 
 class OverheadTimes(NamedTuple):
@@ -37,6 +68,28 @@ class OverheadTimes(NamedTuple):
 
     launch: Any = 0.0
     host: Any = 0.0
+
+    def iteration_seconds(self, kernels: Any) -> Any:
+        """Time of the iteration from that of its kernels. [s]"""
+        return kernels + self.launch + self.host
+
+
+def step_terms(stack: Stack) -> StepTerms:
+    """Terms of a stack that change which calls a step has.
+
+    Library kernels of expert products collect and add up rows themselves, so that a stack with these has no passes beside them.
+
+    Raises:
+        DesignError: sizes of recorded graphs that do not rise.
+    """
+    iteration, moe = stack.iteration, stack.moe if stack.grouped_gemm is None else None
+    if (stack.reduction_format, iteration, moe) == (None,) * 3:
+        return NO_TERMS
+    terms = StepTerms(stack.reduction_format)
+    if iteration is not None:
+        sizes = recorded_batch_sizes(iteration.graph_batch_sizes)
+        terms = terms._replace(sizes=sizes, logit_bytes=iteration.logit_bytes)
+    return terms if moe is None else terms._replace(row_passes=moe.row_passes, intermediate_passes=moe.intermediate_passes)
 
 
 @lru_cache(maxsize=256)
@@ -74,10 +127,7 @@ def padded_requests(requests: Any, sizes: tuple[float, ...]) -> Any:
 
 
 def padded_step(step: StepCounts, sizes: tuple[float, ...]) -> StepCounts:
-    """Counts of a step as recorded graphs run it; attention reads and scores only what is there.
-
-    Prompts differ in length, so that no graph replays an iteration that has some.
-    """
+    """Counts of a step as recorded graphs run it; attention reads and scores only what is there."""
     if not sizes or step.phase != "decode":
         return step
     rows = padded_requests(step.sequences, sizes) * (1 + step.guesses)
@@ -122,10 +172,7 @@ def overhead_times(iteration: IterationOverheads | None, model: Model, step: Ste
 
 def iteration_seconds(iteration: IterationOverheads | None, model: Model, step: StepCounts, kernels: Any) -> Any:
     """Time of an iteration from that of its kernels, arguments as of `overhead_times`. [s]"""
-    if iteration is None:
-        return kernels
-    launch, host = overhead_times(iteration, model, step, kernels)
-    return kernels + launch + host
+    return kernels if iteration is None else overhead_times(iteration, model, step, kernels).iteration_seconds(kernels)
 
 
 def with_logits(part: Segment, calls: tuple[KernelCall, ...], tp: Any, logit_bytes: Any) -> tuple[KernelCall, ...]:
@@ -143,10 +190,9 @@ def with_logits(part: Segment, calls: tuple[KernelCall, ...], tp: Any, logit_byt
         return calls
     rows, columns = products[0].m, local_width(products[0].n, tp)
     nbytes = rows * columns * logit_bytes
-    # all of them are written in this step, so that none can be prefetched
     return *calls, KernelCall(
         part.name, LOGITS, (calls[-1].name,), part.rows, (rows, 1, columns),
-        reads=LOGITS, fetch=nbytes, nbytes=nbytes, known=NOTHING,
+        reads=LOGITS, fetch=nbytes, nbytes=nbytes,
     )  # fmt: skip
 
 

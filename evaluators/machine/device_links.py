@@ -32,12 +32,14 @@ class DiePorts(NamedTuple):
         achieved: share of their bandwidth that a collective reaches. [-]
         call: start of a collective by the host. [s]
         library: collectives that it has.
+        half_size: message of a collective that reaches half of that share; None where all sizes reach it. [B]
     """
 
     of: DeviceLinks
     achieved: Number
     call: Number
     library: CollectiveLibrary
+    half_size: Any = None
 
 
 class DeviceGroupLinks(NamedTuple):

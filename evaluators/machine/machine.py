@@ -9,7 +9,7 @@ from dse.evaluators.machine.device_links import CollectiveLibrary, DiePorts
 from dse.evaluators.machine.library_die import DieLibraries, die_libraries
 from dse.evaluators.machine.memory_side_cache import MemorySideCache, memory_side_cache
 from dse.evaluators.machine.mesh_fabric import MeshFabric, mesh_fabric, tile_fabric, with_vector_reduction
-from dse.evaluators.machine.shared_cache_die import DieCache, shared_cache_parts
+from dse.evaluators.machine.shared_cache_die import DieCache, power_limited_seconds, shared_cache_parts
 from dse.space.chip import Chip, DeviceLinks, NodeNetwork
 from dse.space.dram import pseudo_channels_for_bandwidth
 from dse.space.main_memory import MainMemory, main_memory
@@ -78,6 +78,8 @@ class HardwareModel(NamedTuple):
         overhead: of launching a call. [s]
         shared: the cache in front of main memory, of which a core has a share.
         library: library kernels for which the software stack has parts.
+        power_limited: by which a board's power limit lengthens an operation of a product; None without one. [s]
+        overlap: p of a product's time with its weights, (compute^p + memory^p)^(1/p); None for the longer of both.
     """
 
     engines: ComputeEngine | None
@@ -89,6 +91,8 @@ class HardwareModel(NamedTuple):
     overhead: Any
     shared: MemorySideCache | None = None
     library: DieLibraries | None = None
+    power_limited: Any = None
+    overlap: Any = None
 
 
 def shared_cache_machine(chip: Chip, mapping: Mapping) -> HardwareModel:
@@ -103,9 +107,21 @@ def shared_cache_machine(chip: Chip, mapping: Mapping) -> HardwareModel:
             stack.moe_all_to_all,
             main_memory(chip).bandwidth,
         )
-        ports = DiePorts(_network(chip, stack), stack.network_efficiency, stack.collective_launch, library)
-    priced = die_libraries(chip, stack)
-    return HardwareModel(matrix, memory, cache, memory.byte - cache.byte, None, ports, stack.operator_launch, library=priced)
+        ports = DiePorts(
+            _network(chip, stack), stack.network_efficiency, stack.collective_launch, library, stack.network_half_size
+        )
+    return HardwareModel(
+        matrix,
+        memory,
+        cache,
+        memory.byte - cache.byte,
+        None,
+        ports,
+        stack.operator_launch,
+        library=die_libraries(chip, stack),
+        power_limited=power_limited_seconds(chip, stack),
+        overlap=stack.roofline_exponent,
+    )
 
 
 def _network(chip: Chip, stack: Stack) -> DeviceLinks:

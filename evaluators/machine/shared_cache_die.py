@@ -3,15 +3,19 @@
 from math import inf
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dse.evaluators.machine.channel_layout import MemoryRequest
 from dse.evaluators.machine.memory_channels import is_faster_than_banks
 from dse.evaluators.machine.strided_reads import strided_efficiency
-from dse.space.array_math import extremes, maximum, where
+from dse.space.array_math import divisor, extremes, maximum, where
 from dse.space.chip import Chip
 from dse.space.dram import MemorySystem
 from dse.space.errors import DesignError
+from dse.space.limits import IncompatibleOptionsError
 from dse.space.main_memory import main_memory
 from dse.space.mapping import Mapping
+from dse.space.stack import Stack
 
 
 class PooledEngines(NamedTuple):
@@ -118,6 +122,31 @@ class RatedMemory(NamedTuple):
         stride = request.stride
         byte = self.byte if isinstance(stride, float) and stride == 0 else self.per_byte(request.piece, stride)
         return request.nbytes * byte, byte
+
+
+def power_limited_seconds(chip: Chip, stack: Stack) -> Any:
+    """Time by which the board's power limit lengthens an operation of a product; None without such a term. [s]
+
+        t = E / P
+
+    E is the energy of an operation, whatever its format, and P the power of the board. With the reached peak F of a format
+    an operation takes 1/F + E/P, so that the share of the peak falls as 1 / (1 + E F / P).
+
+    Raises:
+        IncompatibleOptionsError: chips whose power is unknown.
+    """
+    if stack.matrix_energy is None:
+        return None
+    power = 0.0 if chip.power is None else chip.power
+    unknown = np.logical_and(stack.matrix_energy > 0, power == 0)
+    if unknown.any():
+        raise IncompatibleOptionsError(
+            "mapping.stack.matrix_energy: needs the chip's power limit, which is unknown; set chip.power, or "
+            "mapping.stack.matrix_energy=null",
+            *("matrix_energy", "power"),
+            some=unknown,
+        )
+    return stack.matrix_energy / divisor(power)
 
 
 def shared_cache_parts(chip: Chip, mapping: Mapping) -> tuple[PooledEngines, DieCache, RatedMemory]:

@@ -7,11 +7,10 @@ by the plan of prefill where it has prompts, else by that of decode.
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import partial, reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.accounting import breakdown
 from dse.evaluators.accounting.breakdown import BreakdownRow
 from dse.evaluators.accounting.memory_contents import main_memory_contents, memory_limits
 from dse.evaluators.accounting.serving_instances import (
@@ -36,6 +35,7 @@ from dse.evaluators.accounting.tensor_parallel import (
     device_peak_rates,
     fastest_speedup,
     idle_die_limits,
+    iteration_rows,
     port_limit,
     refuse_kv_head_option,
     timed_step,
@@ -47,6 +47,13 @@ from dse.evaluators.cost_models.analytical_collectives import INTER_NODE_HOPS, l
 from dse.evaluators.cost_models.call_cost import TimedBlock
 from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.graph.transformer import segment_order, transformer_segments
+from dse.evaluators.layouts.engine_overheads import (
+    OverheadTimes,
+    iteration_seconds,
+    overhead_times,
+    padded_step,
+    step_terms,
+)
 from dse.evaluators.layouts.tensor_parallel import DeviceMemory, device_blocks, device_memory
 from dse.evaluators.machine.device_links import split_into_nodes
 from dse.evaluators.machine.machine import inter_node_bandwidth, shared_cache_machine
@@ -161,10 +168,10 @@ class TensorParallelServing(InstanceLayout):
         work, paced, designs = PooledActivity(), 0.0, design_count(design)
         for plan, pool in zip(_pool_plans(mapping), done, strict=True):
             for count, made_of in pool:
-                timed = _iteration_blocks(design, load, plan.tp, made_of)
-                work = work.plus(_over_designs(_die_activity(design, timed).times(count * plan.tp), designs))
+                iteration = _served_iteration(design, load, plan.tp, made_of)
+                work = work.plus(_over_designs(_die_activity(design, iteration.run_blocks).times(count * plan.tp), designs))
                 operations = sum(
-                    timed_block.block.times * call.flop * call.pace for timed_block in timed for call in timed_block.block.calls
+                    timed.block.times * call.flop * call.pace for timed in iteration.plain for call in timed.block.calls
                 )
                 paced = paced + _each_design(count * operations, designs)
         flop = paced / usual_pace(design)
@@ -185,18 +192,17 @@ class TensorParallelServing(InstanceLayout):
         """Time of iterations, and energy on all dies of an instance."""
         chip, mapping = _chip_and_mapping(design)
         tp = _pool_plans(mapping)[pool].tp
-        timed = _iteration_blocks(design, load, tp, made_of)
-        return [(blocks_seconds(timed), pooled_dynamic_energy(_die_activity(design, timed), chip) * tp)]
+        iteration = _served_iteration(design, load, tp, made_of)
+        return [(iteration.seconds, pooled_dynamic_energy(_die_activity(design, iteration.run_blocks), chip) * tp)]
 
     def iteration_rows(
         self, design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
     ) -> Sequence[BreakdownRow]:
-        """Breakdown rows of an iteration, one per call."""
+        """Breakdown rows of an iteration: one per call, and one for each overhead of the inference engine."""
         chip, mapping = _chip_and_mapping(design)
-        iteration = _iteration_blocks(design, load, _pool_plans(mapping)[pool].tp, made_of)
-        return breakdown.breakdown_rows(
-            "", times, iteration, shared_cache_machine(chip, mapping), dies=_pool_plans(mapping)[pool].tp
-        )
+        tp, machine = _pool_plans(mapping)[pool].tp, shared_cache_machine(chip, mapping)
+        plain, padded, overheads = _served_iteration(design, load, tp, made_of)
+        return iteration_rows("", times, (plain, padded), overheads, machine, dies=tp)
 
     def remedy_text(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
         """Remedy text of a violated limit; always the empty string, since none is known."""
@@ -242,13 +248,42 @@ def _iteration_seconds(
     for name, mask in (("prefill", both), ("prefill", alone), ("decode", (prompt == 0) & (decodes > 0))):
         if mask.any():
             columns = [column[mask][:, None] for column in (prompt, prompt_context, decodes, context)]
-            seconds[mask] = blocks_seconds(_block_timeline_of(design, load, name, tp, *columns))
+            step = _step_counts(load, name, *columns)
+            kernels = blocks_seconds(_timed_iteration(design, load, tp, step))
+            seconds[mask] = iteration_seconds(design.mapping.stack.iteration, load.model, step, kernels)
     return seconds.reshape(*counts[0].shape, -1)
 
 
-def _iteration_blocks(design: Design, load: ServingLoad, tp: Any, made_of: Composition) -> tuple[TimedBlock, ...]:
-    phase = "prefill" if np.any(made_of[0]) else "decode"
-    return _block_timeline_of(design, load, phase, tp, *(np.atleast_2d(count) for count in made_of[:4]))
+class ServedIteration(NamedTuple):
+    """One iteration of an instance: timed blocks, and time beyond its kernels.
+
+    Attributes:
+        plain: blocks of what was asked for.
+        padded: blocks as a recorded graph runs them; empty where nothing is padded.
+        overheads: time beyond kernels.
+    """
+
+    plain: tuple[TimedBlock, ...]
+    padded: tuple[TimedBlock, ...]
+    overheads: OverheadTimes
+
+    @property
+    def run_blocks(self) -> tuple[TimedBlock, ...]:
+        """Blocks that the instance runs."""
+        return self.padded or self.plain
+
+    @property
+    def seconds(self) -> Any:
+        """Time of the iteration. [s]"""
+        return self.overheads.iteration_seconds(blocks_seconds(self.run_blocks))
+
+
+def _served_iteration(design: Design, load: ServingLoad, tp: Any, made_of: Composition) -> ServedIteration:
+    phase, stack = "prefill" if np.any(made_of[0]) else "decode", design.mapping.stack
+    step = _step_counts(load, phase, *(np.atleast_2d(count) for count in made_of[:4]))
+    plain = _timed_iteration(design, load, tp, step, pads=False)
+    padded = _timed_iteration(design, load, tp, step) if step_terms(stack).pads(phase) else ()
+    return ServedIteration(plain, padded, overhead_times(stack.iteration, load.model, step, blocks_seconds(padded or plain)))
 
 
 def _die_activity(design: Design, timed: tuple[TimedBlock, ...]) -> PooledActivity:
@@ -279,11 +314,9 @@ def _fuller_memory(memory: DeviceMemory, other: DeviceMemory) -> DeviceMemory:
     return DeviceMemory(**{name: where(more, getattr(other, name), getattr(memory, name)) for name in names})
 
 
-def _block_timeline_of(design: Design, load: ServingLoad, phase: str, tp: Any, *made_of: Array) -> tuple[TimedBlock, ...]:
-    """Blocks of iterations, counts of shape (iterations, 1)."""
+def _step_counts(load: ServingLoad, phase: str, *made_of: Array) -> StepCounts:
+    """Counts of iterations, of shape (iterations, 1)."""
     prompt, prompt_context, decodes, _ = made_of
-    chip, mapping = _chip_and_mapping(design)
-    plan: TensorParallelPlan = replace_leaves(getattr(mapping, phase), {"tp": tp})
     guesses = load.guesses
     pairs, positions = (per_reach(load.model, lambda reach, n=n: _attended_pairs(reach, guesses, *made_of)[n]) for n in (0, 1))  # type: ignore[misc]
     resumed = decodes + (prompt_context > (prompt + 1) / 2)  # further chunks of a prompt have a past
@@ -293,11 +326,22 @@ def _block_timeline_of(design: Design, load: ServingLoad, phase: str, tp: Any, *
         decoded = per_reach(load.model, lambda reach: decodes * reach.seen_positions(made_of[3] + guesses))
         scored = per_reach(load.model, lambda reach: decodes * _scored_positions(reach, guesses, made_of[3]))
         at = replace(at, decodes=decodes, decoded=decoded, scored=scored)
+    return at
+
+
+def _timed_iteration(
+    design: Design, load: ServingLoad, tp: Any, step: StepCounts, *, pads: bool = True
+) -> tuple[TimedBlock, ...]:
+    """Timed blocks of iterations, padded as recorded graphs run them if `pads`."""
+    chip, mapping = _chip_and_mapping(design)
+    plan: TensorParallelPlan = replace_leaves(getattr(mapping, step.phase), {"tp": tp})
+    terms = step_terms(mapping.stack)
+    at = padded_step(step, terms.sizes) if pads else step
     operators, order = transformer_segments(load.model, at), segment_order(load.model, at)
-    rates, recorded = chip.core.rates, phase == "decode"
+    rates, recorded = chip.core.rates, at.phase == "decode"
     cut = device_blocks(
         operators, order, plan.tp, mapping.precision, plan.allreduce, rates=rates, recorded=recorded, heads=plan.kv_heads,
-        phases=plan.ktree_k,
+        phases=plan.ktree_k, terms=terms,
     )  # fmt: skip
     return timed_step(cut, chip, plan, shared_cache_machine(chip, mapping), ANALYTICAL)
 
