@@ -40,9 +40,16 @@ from dse.space.number_formats import FormatRates
 
 
 def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
-    """Breakdown rows of one phase; equal operators of two layer kinds are merged."""
+    """Breakdown rows of one phase; then padding, launches and host. Equal operators of two layer kinds are merged."""
+    plain, padded = (_call_rows(phase, timed, fidelity) for timed in (phase.timed, phase.padded))
+    padding = [breakdown.padding_row(phase.name, plain, padded)] if padded else []
+    return [*plain, *padding, *breakdown.overhead_rows(phase.name, 1.0, phase.overheads)]
+
+
+def _call_rows(phase: PhaseCost, timed: Sequence[TimedBlock], fidelity: str) -> list[BreakdownRow]:
+    """Breakdown rows of the calls of some blocks of a phase."""
     rows: dict[tuple[str, str], BreakdownRow] = {}
-    for timed_block in phase.timed:
+    for timed_block in timed:
         split, many = (
             partial(jobs.time_by_resource, fidelity),
             {"dies": phase.dies, "useful_times": phase.dies * phase.useful_share},

@@ -137,8 +137,8 @@ class KernelCall(NamedTuple):
         width: bytes of an operand's value, of the wider one as it is multiplied. [B]
         operations, specials: on elements, of one core, None for none; a special one is an exponential, a root or a quotient.
         streamed: elements of K and V that a vector engine would pass over to do the attention itself.
-        reads: what that one core reads from main memory, unless it has it: "weights", "kv" or "states", or if main memory has it
-            anyway "logits" or "activations"; or nothing.
+        reads: what that one core reads from main memory, unless it has it: "weights", "kv" or "states", or "logits" or
+            "activations", which main memory has whatever a cache has room for; or nothing.
         fetch: how much of that. [B]
         known: share of `fetch` that is in main memory before the step; the rest is written by it.
         piece, stride: contiguous bytes of that, and from one piece to the next; a stride of 0 is contiguous. [B]
