@@ -151,8 +151,12 @@ def launch_floor(iteration: IterationOverheads, model: Model, step: StepCounts) 
 
 def host_seconds(iteration: IterationOverheads, step: StepCounts) -> Any:
     """Time of the host in an iteration: a constant, and a part for each request that decodes. [s]"""
-    requests = step.sequences if step.phase == "decode" else step.decodes
-    return _or_nothing(iteration.host_time) + _or_nothing(iteration.request_host_time) * requests
+    return _host_seconds(iteration, step.sequences if step.phase == "decode" else step.decodes)
+
+
+def lone_request_host_seconds(iteration: IterationOverheads | None) -> Any:
+    """Least time of the host in an iteration with a request that decodes. [s]"""
+    return NOTHING if iteration is None else _host_seconds(iteration, 1.0)
 
 
 def overhead_times(iteration: IterationOverheads | None, model: Model, step: StepCounts, kernels: Any) -> OverheadTimes:
@@ -194,6 +198,10 @@ def with_logits(part: Segment, calls: tuple[KernelCall, ...], tp: Any, logit_byt
         part.name, LOGITS, (calls[-1].name,), part.rows, (rows, 1, columns),
         reads=LOGITS, fetch=nbytes, nbytes=nbytes,
     )  # fmt: skip
+
+
+def _host_seconds(iteration: IterationOverheads, requests: Any) -> Any:
+    return _or_nothing(iteration.host_time) + _or_nothing(iteration.request_host_time) * requests
 
 
 def _or_nothing(value: Any) -> Any:
